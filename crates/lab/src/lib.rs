@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+mod capture_file;
 pub mod demo;
 pub mod leaving;
 pub mod machine;

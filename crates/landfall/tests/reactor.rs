@@ -77,10 +77,6 @@ fn wait_for<F: Future>(drivers: &[&dyn Turns], future: F) -> F::Output {
     }
 }
 
-fn endpoint() -> (Endpoint, EndpointDriver) {
-    endpoint_with(Config::shared_network())
-}
-
 fn endpoint_with(config: Config) -> (Endpoint, EndpointDriver) {
     let builder = Endpoint::builder().config(config).linger(Duration::from_secs(60));
     builder.path(loopback()).bind_without_thread().expect("loopback")
@@ -98,6 +94,11 @@ struct Joined {
 
 impl Joined {
     fn new() -> Self {
+        Self::with(&Config::shared_network())
+    }
+
+    fn with(config: &Config) -> Self {
+        let endpoint = || endpoint_with(config.clone());
         let ((a, turns_a), (b, turns_b)) = (endpoint(), endpoint());
         let listener = b.listen(PORT).unwrap();
         let to_b = b.local().unwrap();
@@ -164,6 +165,29 @@ fn thread_names() -> Vec<String> {
         std::fs::read_to_string(task.ok()?.path().join("comm")).ok()
     };
     tasks.filter_map(name).map(|name| name.trim().to_owned()).collect()
+}
+
+/// With a window of one Block at a time nobody can be told of all at once, for who sends makes
+/// its turn only when the other has made one.
+#[test]
+fn progress_comes_block_by_block() {
+    const LEN: usize = 8 << 20;
+    let config = Config { window: 1 << 16, blocks_ahead: 1, ..Config::shared_network() };
+    let joined = Joined::with(&config);
+    let sending = joined.here.send(memory_with(&noise(1, LEN))).start();
+    let mut receiving = joined.there.receive(Memory::zeroed(LEN));
+    let mut progress = receiving.progress();
+    let seen = joined.wait_for(async {
+        let mut seen = Vec::new();
+        while let Some(bytes) = progress.next().await {
+            seen.push(bytes);
+        }
+        receiving.await.unwrap();
+        sending.await.unwrap();
+        seen
+    });
+    assert!(seen.len() > 2 && seen.is_sorted_by(|a, b| a < b), "{seen:?}");
+    assert!(seen[0] < LEN as u64 && seen.last() == Some(&(LEN as u64)), "{seen:?}");
 }
 
 #[test]

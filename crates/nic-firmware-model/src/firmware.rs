@@ -74,7 +74,7 @@ pub enum Landed<R> {
     /// This, whenever it looks.
     Noted(R),
     /// This, and it is interrupted.
-    Told(R),
+    EventQueue(R),
     /// This, and it is interrupted now: nothing is worth waiting for.
     Urgent(R),
 }

@@ -302,7 +302,7 @@ fn a_list_is_not_replaced_while_a_frame_is_under_way() {
     into.clear();
     assert_eq!(chip.receive(&arrival(&[2; 60]), &mut into, &mut Free), Verdict::Drop);
     let filled = Report::Filled { list: 1, index: 0, len: 60 };
-    assert_eq!(chip.landed(token, true, &mut Free), Landed::Told(filled));
+    assert_eq!(chip.landed(token, true, &mut Free), Landed::EventQueue(filled));
     assert_eq!(chip.handle_command(&begin(2), &mut Free), None, "now it is over");
     assert_eq!(chip.handle_command(&load(1, 0), &mut Free), None, "a list that is over");
     assert_eq!(chip.handle_command(&load(2, 2000), &mut Free), None);

@@ -6,7 +6,8 @@
 //!    (or does not guess, and receives into memory of its own).
 //! 2. It asks for the place of everything that came, in order: of units that came
 //!    together by [`place_run`](Engine::place_run), and of each that this does not
-//!    answer for by [`place`](Engine::place).
+//!    answer for by [`place`](Engine::place). What lies in memory of its own it has
+//!    opened first ([`open_run`](Engine::open_run)), if the engine seals.
 //! 3. It moves payloads that landed in the wrong place aside, then writes each
 //!    where it belongs. What was guessed right is there already.
 //! 4. It reports each with [`handle_placed`](Engine::handle_placed), in the
@@ -40,7 +41,7 @@
 
 use crate::path::{PathId, PathState};
 use crate::refusal::{Refusal, Refusals};
-use crate::run::{RunPlacement, RunRoom, TransmitRun, UnitRun};
+use crate::run::{RunPlacement, RunRoom, SealedRun, TransmitRun, UnitRun, Unsealed};
 use crate::span::Spans;
 use crate::time::Instant;
 use crate::unit::{Deposit, Guess, Landing, Placement, Ticket, Transmit, Unit};
@@ -172,6 +173,53 @@ pub trait Engine {
         true
     }
 
+    /// The same for units of one head that are about to leave together. They lie behind one
+    /// another; each but the last is `unit_len` bytes long, and begins with `head_len` bytes of
+    /// head. Gives how many of the first may leave; the others count as lost.
+    fn seal_run(&mut self, units: &mut [u8], unit_len: usize, head_len: usize) -> usize {
+        let mut sealed = 0;
+        for unit in units.chunks_mut(unit_len.max(1)) {
+            let Some((head, payload)) = unit.split_at_mut_checked(head_len) else { break };
+            if !self.seal(head, payload) {
+                break;
+            }
+            sealed += 1;
+        }
+        sealed
+    }
+
+    /// Opens units that came together, where they lie in memory of the driver's own. A driver
+    /// that has such memory asks this first, where the engine [`seals`](Self::seals), and
+    /// again for the units behind those that the answer is about. What was opened is genuine
+    /// before anybody is asked for its place: by [`place_opened_run`](Self::place_opened_run)
+    /// and [`place_opened`](Self::place_opened). `None`: the first unit is not sealed, or
+    /// cannot be opened; it is placed like any other, and refused there if it must be.
+    fn open_run(&mut self, now: Instant, run: &mut SealedRun<'_>) -> Option<Unsealed> {
+        let _ = (now, run);
+        None
+    }
+
+    /// [`place`](Self::place) for a unit that was opened: its head begins with byte
+    /// [`at`](Unsealed::at) of what came, and [`from`](Unsealed::from) is who sent it. It lands
+    /// as [`Landing::Verified`].
+    ///
+    /// # Errors
+    ///
+    /// As [`place`](Self::place).
+    fn place_opened(
+        &mut self,
+        now: Instant,
+        unit: &Unit<'_>,
+        into: &mut Spans,
+    ) -> Result<Placement, Refusal> {
+        self.place(now, unit, into)
+    }
+
+    /// [`place_run`](Self::place_run) for units that were opened, likewise.
+    fn place_opened_run(&mut self, now: Instant, run: &UnitRun<'_>) -> Option<RunPlacement> {
+        self.place_run(now, run)
+    }
+
     /// Opens the payload of a unit that was placed with [`Check::Sealed`](crate::Check::Sealed).
     /// `head` is the unit up to where its payload begins, as it came, `payload` the driver's
     /// copy of all behind it. False: it is not genuine, and the copy holds nothing of use.
@@ -268,6 +316,27 @@ impl<E: Engine + ?Sized> Engine for &mut E {
 
     fn seal(&mut self, head: &mut [u8], payload: &mut [u8]) -> bool {
         (**self).seal(head, payload)
+    }
+
+    fn seal_run(&mut self, units: &mut [u8], unit_len: usize, head_len: usize) -> usize {
+        (**self).seal_run(units, unit_len, head_len)
+    }
+
+    fn open_run(&mut self, now: Instant, run: &mut SealedRun<'_>) -> Option<Unsealed> {
+        (**self).open_run(now, run)
+    }
+
+    fn place_opened(
+        &mut self,
+        now: Instant,
+        unit: &Unit<'_>,
+        into: &mut Spans,
+    ) -> Result<Placement, Refusal> {
+        (**self).place_opened(now, unit, into)
+    }
+
+    fn place_opened_run(&mut self, now: Instant, run: &UnitRun<'_>) -> Option<RunPlacement> {
+        (**self).place_opened_run(now, run)
     }
 
     fn open(&mut self, key: u64, head: &[u8], payload: &mut [u8]) -> bool {

@@ -51,7 +51,7 @@ pub use engine::{Engine, Timeout};
 pub use path::{Ecn, Offloads, PathId, PathLimits, PathState, Peer};
 pub use random::{Random, Seed};
 pub use refusal::{Refusal, Refusals};
-pub use run::{Heads, RunPlacement, RunRoom, TransmitRun, UnitRun};
+pub use run::{Heads, RunPlacement, RunRoom, SealedRun, TransmitRun, UnitRun, Unsealed};
 pub use serial::{Serial16, Serial32};
 pub use span::{Area, Full, RegionId, Span, Spans};
 pub use time::{Duration, Instant};

@@ -112,6 +112,33 @@ impl UnitRun<'_> {
     }
 }
 
+/// Units that came together from one peer and may be sealed, behind one another in memory of
+/// the driver's own: nobody else sees what is in them.
+#[derive(Debug)]
+pub struct SealedRun<'a> {
+    /// The path they came over.
+    pub path: PathId,
+    /// Who sent them, as the driver knows.
+    pub from: Peer,
+    /// Their bytes.
+    pub units: &'a mut [u8],
+    /// The length of each unit but the last, which may be shorter.
+    pub unit_len: u32,
+}
+
+/// What the first units of a [`SealedRun`] turned out to be. It is about at least one of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unsealed {
+    /// So many are genuine, and open where they lie.
+    pub opened: u16,
+    /// So many behind those are not. They are dealt with, and hold nothing of use.
+    pub refused: u16,
+    /// Where in each that is open the engine's unit begins.
+    pub at: u16,
+    /// What the engine calls who sent them.
+    pub from: Peer,
+}
+
 /// Where the payloads of the leading units of a run belong: behind one another into one span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RunPlacement {

@@ -58,6 +58,7 @@ impl Two {
         let [one, other] = configs;
         let engines = [end(one), end(other)];
         let mut wire = Wire::new(engines, PathLimits::plain(1_400), faults, seed);
+        wire.opens_runs = seed % 2 == 1;
         wire.sides[1].engine.engine.listen(PORT, Admission::Open).unwrap();
         let now = wire.now;
         let peer = wire.sides[0].engine.engine.associate(now, Wire::PATH, Peer::Node(1), None);
@@ -402,6 +403,63 @@ fn what_comes_again_is_refused() {
     two.transfer(&text(20_000));
 }
 
+/// Units of one receive, of which one is a forged copy of the one behind it: all true ones land,
+/// and nothing has to be sent again.
+#[test]
+fn a_forged_unit_in_a_run_spoils_nothing_but_itself() {
+    for opens_runs in [true, false] {
+        let mut two = Two::new([psk(1), psk(1)], Faults::default(), 3);
+        two.connect();
+        two.transfer(&text(5_000));
+        two.wire.opens_runs = opens_runs;
+        two.wire.batch = 64;
+        let sent = two.end(0).stats().bytes_sent;
+        let bytes = noise(1, 12_000);
+        let to = two.begin(&bytes);
+        let mut forged = 0;
+        for _ in 0..8 {
+            for side in 0..2 {
+                let mut packets = two.wire.said(side);
+                if side == 0 && packets.len() > 4 {
+                    let mut copy = packets[2].clone();
+                    let last = copy.len() - 1;
+                    copy[last] ^= 1;
+                    // Behind the true one where it is placed before it is known to be forged.
+                    packets.insert(if opens_runs { 2 } else { 3 }, copy);
+                    forged += 1;
+                }
+                two.wire.hand_in(1 - side, &packets);
+            }
+        }
+        let stats = two.end(1).seal_stats();
+        assert!(forged > 0 && stats.forged + stats.replayed >= forged, "{stats:?}");
+        assert_eq!(two.wire.sides[1].bytes(to), bytes);
+        assert_eq!(two.end(0).stats().bytes_sent - sent, 12_000, "nothing was sent again");
+        two.hear();
+        assert_eq!(two.log[1].iter().filter(is_received).count(), 2);
+        two.wire.check_contract();
+    }
+}
+
+#[test]
+fn what_is_sent_stays_as_it_is() {
+    let mut two = Two::new([psk(1), psk(1)], Faults { loss: 100_000, ..Faults::default() }, 3);
+    two.connect();
+    let (now, ids, bytes) = (two.wire.now, two.ids.unwrap(), text(9_000));
+    let (from, to) = (two.lend(0, &bytes), two.lend(1, &vec![0; bytes.len()]));
+    two.end(1).post(now, ids[1], to, false).unwrap();
+    two.end(0).send(now, ids[0], from, 9).unwrap();
+    for _ in 0..2_000 {
+        two.hear();
+        if two.log[0].iter().any(|event| is_sent(&event)) {
+            break;
+        }
+        assert!(two.wire.turn() || two.wire.pass_time());
+        assert_eq!(two.wire.sides[0].bytes(from), bytes);
+    }
+    assert_eq!(two.wire.sides[1].bytes(to), bytes);
+}
+
 /// A unit that is sent again is sealed with another packet number, so that its tag is another
 /// one though its bytes are the same. (`nonces.rs` has the model of the numbers themselves.)
 #[test]
@@ -479,8 +537,60 @@ fn handshakes_that_nobody_finishes_are_bounded() {
     let answers = two.wire.said(1);
     assert_eq!(answers.len(), 20);
     assert!(answers.iter().zip(&asked).all(|(answer, asked)| answer.len() <= asked.len()));
-    assert_eq!(two.end(1).associations(), 5, "four, and the one in use: {ids:?}");
+    assert_eq!(two.end(1).associations(), 3, "two, and the one in use: {ids:?}");
     two.transfer(&text(5_000));
+}
+
+/// Two of a crowd are remembered. The others, and all that come after them, hear of a cookie and
+/// are forgotten; who comes again with it is let in, one who makes it up is not.
+#[test]
+fn in_a_crowd_callers_prove_their_addresses() {
+    let configs =
+        [pair(1), pair(2)].map(|proof| SealConfig { half_open: 4, ..SealConfig::new(proof) });
+    let mut two = Two::with(configs, Faults::default(), 7, || Box::new(TrustAnybody));
+    two.connect();
+    let now = two.wire.now;
+    for _ in 0..20 {
+        two.end(0).associate(now, Wire::PATH, Peer::Node(1), None).unwrap();
+    }
+    let crowd = two.wire.said(0);
+    two.wire.hand_in(1, &crowd);
+    let answers = two.wire.said(1);
+    let is_retry = |answer: &&Vec<u8>| answer[0] == 0xe4;
+    assert_eq!(answers.iter().filter(is_retry).count(), 18);
+    let remembered = two.end(1).associations();
+
+    // One of them hears it, and passes.
+    let retry = answers.iter().find(is_retry).unwrap().clone();
+    two.wire.hand_in(0, std::slice::from_ref(&retry));
+    let [again] = &two.wire.said(0)[..] else { panic!("it is said again, once") };
+    assert_eq!(again.len(), 128);
+    // From another address, or with another cookie, it is worth nothing.
+    two.wire.rename(0, 9);
+    two.wire.hand_in(1, std::slice::from_ref(again));
+    two.wire.rename(0, 0);
+    let mut forged = again.clone();
+    forged[70] ^= 1;
+    two.wire.hand_in(1, &[forged]);
+    assert_eq!(two.end(1).associations(), remembered);
+    assert!(two.wire.said(1).iter().all(|answer| answer[0] == 0xe4 && answer.len() < 128));
+    two.wire.hand_in(1, std::slice::from_ref(again));
+    assert_eq!(two.end(1).associations(), remembered + 1);
+    let established = two.end(1).seal_stats().established;
+    for _ in 0..3 {
+        two.turn();
+    }
+    assert!(two.end(1).seal_stats().established > established);
+
+    // The same again and again makes nobody talk.
+    let mut made_up = retry;
+    let mut said = 0;
+    for byte in 0..20 {
+        made_up[12] = byte;
+        two.wire.hand_in(0, std::slice::from_ref(&made_up));
+        said += two.wire.said(0).len();
+    }
+    assert_eq!(said, 0, "it has its answer");
 }
 
 #[test]

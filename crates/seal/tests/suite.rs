@@ -2,8 +2,10 @@
 
 mod handshakes;
 mod nonces;
+mod pair;
 mod providers;
 mod records;
 mod sealed;
+mod sealed_pair;
 mod tls;
 mod vectors;

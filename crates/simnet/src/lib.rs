@@ -40,6 +40,7 @@ mod event;
 mod fault;
 pub mod frame;
 pub mod link;
+mod link_direction;
 pub mod memory;
 mod net;
 pub mod node;
@@ -48,7 +49,6 @@ pub mod sim;
 pub mod stats;
 pub mod switch;
 pub mod traffic;
-mod way;
 
 pub use capture::Encapsulation;
 #[cfg(feature = "std")]

@@ -13,10 +13,10 @@ use crate::error::{Error, Limits};
 use crate::event::{Event, EventQueue};
 use crate::frame::{Frame, FrameId, Pool};
 use crate::link::{LinkConfig, LinkId, WayId};
+use crate::link_direction::{Fate, LinkDirection, Sending, Waiting};
 use crate::node::{NodeId, PortId};
 use crate::queue::{Backlog, Verdict};
 use crate::stats::DropReason;
-use crate::way::{Fate, Sending, Waiting, Way};
 
 /// A frame at its destination.
 pub(crate) struct Arrival {
@@ -31,7 +31,7 @@ pub(crate) struct Net {
     pub(crate) events: EventQueue,
     pub(crate) frames: Pool,
     /// Two for each link, one after the other.
-    pub(crate) ways: Vec<Way>,
+    pub(crate) ways: Vec<LinkDirection>,
     /// The way that leaves from each port of each node.
     ports: Vec<Vec<WayId>>,
     random: Random,
@@ -91,8 +91,8 @@ impl Net {
         };
         let (from, to) = (port(a, link.there()), port(b, link.back()));
         // Each way draws from a stream of its own: another link changes nothing here.
-        self.ways.push(Way::new(from, to, there, self.random.fork()));
-        self.ways.push(Way::new(to, from, back, self.random.fork()));
+        self.ways.push(LinkDirection::new(from, to, there, self.random.fork()));
+        self.ways.push(LinkDirection::new(to, from, back, self.random.fork()));
         Ok(link)
     }
 
@@ -377,7 +377,7 @@ impl Net {
     }
 }
 
-impl Way {
+impl LinkDirection {
     /// Does to the frame what the queue policy decided; says whether it goes on.
     fn obey(&mut self, verdict: Verdict, frame: &mut Frame) -> bool {
         match verdict {

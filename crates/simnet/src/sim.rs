@@ -14,11 +14,11 @@ use crate::error::{Error, Limits};
 use crate::event::Event;
 use crate::frame::Frame;
 use crate::link::{LinkConfig, LinkId, WayId};
+pub use crate::link_direction::Fate;
 use crate::net::Net;
 use crate::node::{Handle, LinkState, Node, NodeId, Outbox, PortId};
 use crate::queue::QueuePolicy;
 use crate::stats::LinkStats;
-pub use crate::way::Fate;
 
 /// How a run ended that was not ended by an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

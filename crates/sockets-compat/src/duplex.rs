@@ -249,7 +249,7 @@ fn set_timeout(place: &Mutex<Option<Duration>>, timeout: Option<Duration>) -> io
     Ok(())
 }
 
-/// See the module.
+/// A byte stream in both directions, each behind a lock of its own.
 pub struct Duplex {
     reading: Arc<Side<Reading>>,
     writing: Arc<Side<Writing>>,

@@ -121,7 +121,7 @@ impl Tend for Writing {
     }
 }
 
-/// See the module.
+/// Messages in both directions, each behind a lock of its own.
 pub struct Packets {
     reading: Arc<Side<Reading>>,
     writing: Arc<Side<Writing>>,

@@ -31,7 +31,7 @@ pub(crate) trait Tend {
     fn tend(&mut self, cx: &mut Context<'_>);
 }
 
-/// See the module.
+/// One direction of a socket: its state, and the threads and tasks that wait for it.
 pub(crate) struct Side<T> {
     state: Mutex<T>,
     /// There was news while somebody else had the lock.

@@ -10,7 +10,7 @@ use landfall::stp::blocking::Connection;
 use landfall::stp::{Memory, Region};
 use serde::Serialize;
 
-use super::other::{self, Ask, Other, Told, within_limit};
+use super::other::{self, Ask, Other, Report, within_limit};
 use super::{Scale, Shown, median, speed};
 use crate::style::bytes;
 use crate::workload::Pattern;
@@ -83,7 +83,7 @@ fn send(
     other: &mut Other,
     message: &Region,
     len: usize,
-) -> Result<(f64, Told)> {
+) -> Result<(f64, Report)> {
     other.ask(Ask::Transfer { len })?;
     let started = Instant::now();
     within_limit!(connection.send(message))?;
@@ -92,7 +92,7 @@ fn send(
 }
 
 /// The same by TCP: until the other process says that it has all.
-fn stream(other: &mut Other, message: &[u8]) -> Result<(f64, Told)> {
+fn stream(other: &mut Other, message: &[u8]) -> Result<(f64, Report)> {
     other.ask(Ask::Stream { len: message.len() })?;
     let mut stream = TcpStream::connect(other.doors.tcp)?;
     stream.read_exact(&mut [0])?;

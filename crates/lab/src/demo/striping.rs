@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use landfall::stp::Memory;
 use serde::Serialize;
 
-use super::other::{self, Ask, Other, Told, within_limit};
+use super::other::{self, Ask, Other, Report, within_limit};
 use super::{Scale, Shown, speed};
 use crate::style::bytes;
 use crate::workload::Pattern;
@@ -38,7 +38,7 @@ pub(super) fn play(scale: Scale) -> Result<Shown> {
     let started = Instant::now();
     within_limit!(connection.send(message))?;
     let took = started.elapsed();
-    let told: Told = other.told()?;
+    let told: Report = other.told()?;
     ensure!(told.hash == hash, "the other process has other bytes: {}", told.hash);
     ensure!(told.at_half.iter().all(|packets| *packets > 0), "one path carried nothing");
     let facts = Facts {

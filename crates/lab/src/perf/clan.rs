@@ -9,7 +9,7 @@ use super::chosen::{Chosen, lacks_workloads};
 use super::local::Group;
 use super::row::{Mode, Subject};
 use crate::workload::clan::job::{Job, Waiting, Work};
-use crate::workload::clan::network::{self, Over};
+use crate::workload::clan::network::{self, Carrier};
 use crate::workload::clan::{bare, process};
 
 /// Round trips within a machine that are timed as one.
@@ -72,9 +72,9 @@ fn add_process(group: &mut Group<'_>, subject: Subject, work: Work, waiting: Wai
 }
 
 /// What nodes are joined by here, and how that is called.
-fn networks<'a>(group: &Group<'a>) -> Vec<(&'static str, Over<'a>)> {
-    let udp = ("udp", Over::Udp { mtu: group.setting.mtu });
-    let ethernet = group.setting.pair.map(|pair| ("0x88b5", Over::Ethernet(pair)));
+fn networks<'a>(group: &Group<'a>) -> Vec<(&'static str, Carrier<'a>)> {
+    let udp = ("udp", Carrier::Udp { mtu: group.setting.mtu });
+    let ethernet = group.setting.pair.map(|pair| ("0x88b5", Carrier::Ethernet(pair)));
     std::iter::once(udp).chain(ethernet).collect()
 }
 
@@ -82,7 +82,7 @@ fn add_network<'a>(
     group: &mut Group<'a>,
     subject: Subject,
     (work, waiting): (Work, Waiting),
-    over: Over<'a>,
+    over: Carrier<'a>,
 ) {
     let plan = group.setting.plan;
     let job = job(plan, work, waiting);

@@ -46,6 +46,12 @@ impl<'a> Candidate<'a> {
         Self { variant: Some(variant), ..self }
     }
 
+    /// With everything encrypted.
+    fn encrypted(mut self) -> Self {
+        self.setup.encrypts = true;
+        self.named("encrypted")
+    }
+
     fn with_loss(mut self, loss: f64) -> Self {
         (self.setup.faults, self.loss) = (faults_of(loss), loss);
         self
@@ -125,6 +131,7 @@ pub(super) fn add_throughput(group: &mut Group<'_>) {
         Candidate::over(NEIGHBOURS, Below::SameHost).add_stream(group, SHAPE);
     }
     let udp = Candidate::over("udp", udp(group));
+    udp.clone().encrypted().add_stream(group, SHAPE);
     let mut short = udp.clone().named("STU of 1024");
     short.setup = short.setup.with_stu(Some(PAPERS_STU));
     short.add_stream(group, SHAPE);
@@ -200,6 +207,7 @@ pub(super) fn add_latency(group: &mut Group<'_>) {
     for (name, below) in ways(group) {
         Candidate::over(name, below).add_puts(group, WORD);
     }
+    Candidate::over("udp", udp(group)).encrypted().add_puts(group, WORD);
     if group.setting.pair.is_none() {
         let neighbours = Candidate::over(NEIGHBOURS, Below::SameHost);
         neighbours.clone().add_puts(group, WORD);

@@ -60,9 +60,9 @@ impl Recorder {
             let ring = Ring::open(&config, &regions);
             let ring = ring.with_context(|| format!("cannot record {name}"))?;
             // What goes over the loopback leaves and comes in: once is enough.
-            Ok(Ear { ring, hears_leaving: name != "lo" })
+            Ok(RecordedInterface { ring, hears_leaving: name != "lo" })
         };
-        let ears: Vec<Ear> = interfaces.iter().map(open).collect::<Result<_>>()?;
+        let ears: Vec<RecordedInterface> = interfaces.iter().map(open).collect::<Result<_>>()?;
         let file = File::create(out);
         let file = file.with_context(|| format!("cannot write {}", out.display()))?;
         let mut sheet = Sheet {
@@ -95,12 +95,17 @@ impl Recorder {
 }
 
 /// An interface that is recorded.
-struct Ear {
+struct RecordedInterface {
     ring: Ring,
     hears_leaving: bool,
 }
 
-fn record(mut ears: Vec<Ear>, mut sheet: Sheet, ours: &Ours, over: &AtomicBool) -> Result<Summary> {
+fn record(
+    mut ears: Vec<RecordedInterface>,
+    mut sheet: Sheet,
+    ours: &Ours,
+    over: &AtomicBool,
+) -> Result<Summary> {
     let interests: Vec<Interest> = ears.iter().map(|ear| ear.ring.interest()).collect();
     loop {
         // What came before that is written below.

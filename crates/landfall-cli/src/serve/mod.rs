@@ -60,7 +60,7 @@ pub(crate) struct Args {
     service: Service,
     /// What carries it
     #[arg(long, value_enum, default_value = "qpip")]
-    over: Over,
+    over: Protocol,
     /// Serve on this Ethernet interface, as a station of its own
     #[arg(long, value_name = "INTERFACE", conflicts_with_all = ["tap", "tunnel"])]
     interface: Option<String>,
@@ -114,7 +114,7 @@ pub(crate) struct Args {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
-enum Over {
+enum Protocol {
     /// Queue pairs on TCP, UDP and IP of their own
     Qpip,
     /// The Scheduled Transfer Protocol
@@ -142,10 +142,10 @@ impl Args {
 
     /// Options that mean nothing with what carries it are no wish that was fulfilled.
     fn check(&self) -> Result<()> {
-        if self.shared.is_some() && self.over != Over::Clan {
+        if self.shared.is_some() && self.over != Protocol::Clan {
             bail!("--shared means nothing here: leave it out, or use --over clan");
         }
-        if self.over == Over::Qpip {
+        if self.over == Protocol::Qpip {
             return Ok(());
         }
         let given = [
@@ -175,10 +175,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let (options, body) = (
         args.clone(),
         match (args.over, &args.shared) {
-            (Over::Qpip, _) => qpip::serve,
-            (Over::Stp, _) => stp::serve,
-            (Over::Clan, None) => clan::serve,
-            (Over::Clan, Some(_)) => shared::serve,
+            (Protocol::Qpip, _) => qpip::serve,
+            (Protocol::Stp, _) => stp::serve,
+            (Protocol::Clan, None) => clan::serve,
+            (Protocol::Clan, Some(_)) => shared::serve,
         },
     );
     let server = thread::Builder::new().name("landfall-serve".into());
@@ -219,7 +219,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 #[derive(Debug, Serialize)]
 struct Summary {
     service: Service,
-    over: Over,
+    over: Protocol,
     /// Within this host services have names.
     port: Option<u16>,
     seconds: f64,
@@ -239,7 +239,7 @@ impl Summary {
             style::bytes(self.counts.received_bytes),
             style::bytes(self.counts.sent_bytes),
         );
-        if self.over == Over::Qpip {
+        if self.over == Protocol::Qpip {
             let ledger::Counts { datagrams_received, datagrams_sent, .. } = self.counts;
             text += &format!("; {datagrams_received} datagrams came, {datagrams_sent} went");
         }

@@ -13,7 +13,7 @@ const BLOCK: usize = 64 << 10;
 const CONTEXT: &str = "landfall file transfer, version 2: contents with zeros";
 static ZEROS: [u8; BLOCK] = [0; BLOCK];
 
-/// Hashes contents from their start on. See the module.
+/// Hashes contents from their start on; blocks of zeros are left out and listed instead.
 #[derive(Clone, Debug)]
 pub(crate) struct ContentHasher {
     /// What is not left out.

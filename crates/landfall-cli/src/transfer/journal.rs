@@ -12,7 +12,7 @@ const FIRST_LINE: &str = "landfall partial file 1";
 /// No journal is longer.
 pub(crate) const MOST: u64 = 16 << 10;
 
-/// See the module.
+/// The source that the bytes of a partial file come from: four lines of text, written once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Journal {
     pub(crate) path: RelPath,

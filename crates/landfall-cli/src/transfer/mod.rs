@@ -5,7 +5,7 @@
 //! | `send`, `receive` | the commands: options, sessions, what is said to people |
 //! | `options` | what both are asked alike; no faster than the user wants |
 //! | `ask`, `code` | from where the code comes; which are taken |
-//! | `reception`, `allowance` | who knocks: side by side, and guesses by rate and source |
+//! | `accept_thread`, `allowance` | accepts senders side by side, and limits guesses of the code by rate and source |
 //! | `greet` | both sides prove that they know the code, and have keys then |
 //! | `seals` | what all is encrypted with after that |
 //! | `wire` | the messages |
@@ -22,6 +22,7 @@
 //! The protocol is described in `docs/send-receive.md`. What does not live here: the
 //! transport (`landfall::stp`), and what encryption is made of (`landfall-seal`).
 
+mod accept_thread;
 mod admission;
 mod allowance;
 mod ask;
@@ -37,7 +38,6 @@ mod outcome;
 mod path;
 mod pipe;
 pub(crate) mod receive;
-mod reception;
 mod report;
 mod seals;
 pub(crate) mod send;

@@ -128,7 +128,7 @@ impl From<Broken> for Failure {
         match broken {
             Broken::Lost(error) => error.into(),
             stalled @ Broken::Stalled(_) => Self::Lost(stalled.to_string()),
-            Broken::Over => Self::Elsewhere,
+            Broken::SessionEnd => Self::Elsewhere,
             other => Self::Nonsense(other.to_string()),
         }
     }

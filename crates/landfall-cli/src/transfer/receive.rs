@@ -14,6 +14,7 @@ use landfall::stp::blocking::{Connection, Endpoint};
 use landfall_transport::signals;
 use landfall_transport::signals::Endings;
 
+use super::accept_thread::{AcceptThread, Admitted};
 use super::admission::{Limits, USUAL_ENTRIES};
 use super::ask::CodeArgs;
 use super::code::Code;
@@ -22,7 +23,6 @@ use super::meter::{Meter, Tally};
 use super::options::Common;
 use super::outcome::{Failure, Outcome};
 use super::pipe::{Frame, Inlet, Outlet, WhenFull};
-use super::reception::{Admitted, Reception};
 use super::report::{Report, Ways};
 use super::seals::Seals;
 use super::sink::{Place, Sink};
@@ -101,23 +101,25 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     };
     let choice = Choice { locals: args.local.clone(), patience: args.common.patience };
     let endpoint = ways::open_receiver(&choice)?;
-    let reception = Reception::open(&endpoint, code.clone())?;
+    let senders = AcceptThread::open(&endpoint, code.clone())?;
     invite(args, is_made.then_some(&code), &ways::addresses_of(&endpoint));
     loop {
         if endings.wait(Duration::ZERO).context("cannot wait for signals")? {
             eprintln!("landfall: interrupted while waiting for a sender");
             return Ok(ExitCode::from(leaving::code_of_ending(&endings)));
         }
-        let Some(admitted) = reception.next(LOOK)? else { continue };
+        let Some(admitted) = senders.next(LOOK)? else { continue };
         let Admitted { connection, seals, place: _place } = admitted;
         match session(args, &endpoint, &connection, seals, &endings)? {
-            Over::Interrupted => return Ok(ExitCode::from(leaving::code_of_ending(&endings))),
-            Over::Gone => eprintln!("waiting for the sender to come again (Ctrl-C to end)"),
-            Over::Failed(why) if !args.keep => bail!("{why}"),
-            Over::Failed(why) => eprintln!("landfall: {}", printable(&why)),
-            Over::Finished { .. } if args.keep => {}
-            Over::Finished { is_ok } => {
-                drop(reception);
+            SessionEnd::Interrupted => {
+                return Ok(ExitCode::from(leaving::code_of_ending(&endings)));
+            }
+            SessionEnd::Gone => eprintln!("waiting for the sender to come again (Ctrl-C to end)"),
+            SessionEnd::Failed(why) if !args.keep => bail!("{why}"),
+            SessionEnd::Failed(why) => eprintln!("landfall: {}", printable(&why)),
+            SessionEnd::Finished { .. } if args.keep => {}
+            SessionEnd::Finished { is_ok } => {
+                drop(senders);
                 endpoint.close();
                 return Ok(if is_ok { ExitCode::SUCCESS } else { ExitCode::FAILURE });
             }
@@ -169,7 +171,7 @@ fn invite(args: &Args, made: Option<&Code>, addresses: &[SocketAddr]) {
 }
 
 /// How a session ended.
-enum Over {
+enum SessionEnd {
     Finished {
         is_ok: bool,
     },
@@ -185,7 +187,7 @@ fn session(
     connection: &Connection,
     seals: Seals,
     endings: &Endings,
-) -> Result<Over> {
+) -> Result<SessionEnd> {
     let tally = new_tally();
     let mut meter = Meter::new(args.common.quiet);
     let (done, result) = sync_channel(1);
@@ -209,7 +211,7 @@ fn session(
             // What was open is put away by its thread.
             let _ = result.recv_timeout(Duration::from_secs(5));
             eprintln!("landfall: interrupted. {}", kept(&args.dir));
-            return Ok(Over::Interrupted);
+            return Ok(SessionEnd::Interrupted);
         }
     };
     let error = failure.as_ref().map(|failure| explain(failure, &args.dir));
@@ -228,12 +230,12 @@ fn session(
     match error {
         Some(error) if is_gone && !args.is_to_output() => {
             eprintln!("landfall: {error}");
-            Ok(Over::Gone)
+            Ok(SessionEnd::Gone)
         }
-        Some(error) => Ok(Over::Failed(error)),
+        Some(error) => Ok(SessionEnd::Failed(error)),
         None => {
             report.say(args.common.quiet);
-            Ok(Over::Finished { is_ok: report.is_ok() })
+            Ok(SessionEnd::Finished { is_ok: report.is_ok() })
         }
     }
 }

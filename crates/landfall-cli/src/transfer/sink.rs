@@ -89,7 +89,7 @@ struct Open {
 /// While so much of what is there is hashed, the sender waits for answers before it.
 const LONG: u64 = 4 << 20;
 
-/// See the module.
+/// The receiver's thread that answers announcements, writes contents and names files.
 pub(crate) struct Sink {
     place: Place,
     outlet: Outlet,

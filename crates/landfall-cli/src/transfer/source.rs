@@ -70,7 +70,7 @@ pub(crate) fn hear(mut inlet: Inlet, to: &SyncSender<ToSender>) -> Result<(), Fa
     }
 }
 
-/// See the module.
+/// The sender's thread that walks the tree, announces it, and reads and hashes contents.
 pub(crate) struct Source {
     endpoint: Endpoint,
     to: SyncSender<ToSend>,

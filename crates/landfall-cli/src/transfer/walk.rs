@@ -122,7 +122,7 @@ fn name_of(path: &Path) -> Result<RelPath> {
     RelPath::parse(name.as_bytes()).with_context(|| format!("cannot send {}", path.display()))
 }
 
-/// See the module.
+/// Walks the paths that were named, depth first, with one open folder for each level.
 #[derive(Debug)]
 pub(crate) struct Walk {
     roots: std::vec::IntoIter<Root>,

@@ -14,7 +14,7 @@ mod shards;
 mod strangers;
 mod transfers;
 
-use landfall::stp::{ChannelConfig, Config, Connection, Endpoint, Memory, Peer, Transport};
+use landfall::stp::{ChannelConfig, Connection, Endpoint, Memory, Peer, Transport};
 
 pub(crate) use crate::support::{PATIENCE, noise, run, within};
 
@@ -39,12 +39,8 @@ pub(crate) fn udp_pair() -> (Endpoint, Endpoint, Peer) {
 
 /// Two endpoints within this process.
 pub(crate) fn channel_pair() -> (Endpoint, Endpoint, Peer) {
-    channel_pair_with(&Config::default())
-}
-
-pub(crate) fn channel_pair_with(config: &Config) -> (Endpoint, Endpoint, Peer) {
-    let builder = || Endpoint::builder().config(config.clone());
-    let (a, b) = builder().bind_pair(builder(), ChannelConfig::default()).expect("a channel");
+    let (here, there) = (Endpoint::builder(), Endpoint::builder());
+    let (a, b) = here.bind_pair(there, ChannelConfig::default()).expect("a channel");
     (a, b, Peer::Node(1))
 }
 

@@ -1,9 +1,7 @@
 //! How far Transfers are, from both ends, for tasks and threads.
 
-use super::{
-    PATIENCE, channel_pair_with, joined, memory_with, noise, pairs, run, udp_pair, within,
-};
-use landfall::stp::{Config, Memory, Progress, RemoteRights, Stalled};
+use super::{PATIENCE, joined, memory_with, noise, pairs, run, udp_pair, within};
+use landfall::stp::{Memory, Progress, RemoteRights, Stalled};
 use landfall_placement::Duration;
 
 const LEN: usize = 8 << 20;
@@ -40,25 +38,6 @@ fn a_transfer_tells_both_ends_how_far_it_is() {
             assert!(*within(receiving).await.unwrap() == noise(1, LEN));
             assert_eq!(within(sending).await.unwrap().len, LEN as u64);
         }
-    });
-}
-
-/// With a window of one Block at a time nobody can be told of all at once.
-#[test]
-fn progress_comes_block_by_block() {
-    run(async {
-        let config = Config { window: 1 << 16, blocks_ahead: 1, ..Config::default() };
-        let pair = channel_pair_with(&config);
-        let (here, there) = joined(&pair).await;
-        let sending = here.send(memory_with(&noise(1, LEN))).start();
-        let mut receiving = there.receive(Memory::zeroed(LEN));
-        let mut progress = receiving.progress();
-        let first = within(progress.next()).await.unwrap();
-        assert!(first < LEN as u64, "{first}");
-        let rest = all(progress).await;
-        assert!(is_of_a_whole(&rest, LEN) && rest[0] > first, "{first} {rest:?}");
-        within(receiving).await.unwrap();
-        within(sending).await.unwrap();
     });
 }
 

@@ -331,7 +331,7 @@ impl Firmware for Clan<'_> {
         let is_due = is_due || self.standing.tells_all;
         if is_hit || !is_in_place || is_due {
             self.standing.unheard = 0;
-            return Landed::Told(report);
+            return Landed::EventQueue(report);
         }
         self.standing.unheard = unheard;
         Landed::Noted(report)

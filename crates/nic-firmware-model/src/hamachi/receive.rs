@@ -281,7 +281,7 @@ impl Firmware for Hamachi<'_> {
             at.untold = 0;
             return Landed::Urgent(report);
         }
-        Landed::Told(report)
+        Landed::EventQueue(report)
     }
 
     fn restart(&mut self) {

@@ -396,7 +396,7 @@ impl Firmware for Lanai<'_> {
             // What came behind it may still be under way, and nothing more comes so.
             self.stir(slot);
         }
-        Landed::Told(report)
+        Landed::EventQueue(report)
     }
 
     fn send(&mut self, frame: &Leaving<'_>, meter: &mut impl Meter) -> Option<Route> {

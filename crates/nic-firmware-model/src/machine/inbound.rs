@@ -23,7 +23,7 @@ pub struct About {
 
 /// What is on its way to the host.
 #[derive(Clone, Copy, Debug)]
-pub enum Cargo<T, R> {
+pub enum HostWrite<T, R> {
     /// A payload, from a place in a slot to the spans of that slot.
     Payload {
         /// The slot.
@@ -64,7 +64,7 @@ pub enum Stand {
 #[derive(Clone, Copy, Debug)]
 pub struct Pending<T, R> {
     /// What.
-    pub cargo: Cargo<T, R>,
+    pub cargo: HostWrite<T, R>,
     /// How far.
     pub stand: Stand,
     /// What the host is told of it.
@@ -77,7 +77,7 @@ pub struct Pending<T, R> {
 
 impl<T, R> Pending<T, R> {
     /// On its way from that moment on.
-    pub(super) const fn new(cargo: Cargo<T, R>, from: Instant) -> Self {
+    pub(super) const fn new(cargo: HostWrite<T, R>, from: Instant) -> Self {
         Self {
             cargo,
             stand: Stand::Waiting(from),

@@ -28,7 +28,7 @@ mod tests;
 
 pub use adapter::{Adapter, Counters, Full, HostOrder, Upcall};
 pub use dma::{Bus, BusCosts, Dma};
-pub use inbound::{About, Cargo, Coalescing, Inbound, Interrupt, Pending, Stand};
+pub use inbound::{About, Coalescing, HostWrite, Inbound, Interrupt, Pending, Stand};
 pub use outbound::{Departure, Leg, Order, Outbound, Route, Send};
 pub use parts::{Costs, DmaCosts, Engines, Parts, Processor, Sizes, time_of};
 pub use requests::{Batch, Bell, Doorbells, Posted, Request, Requests};

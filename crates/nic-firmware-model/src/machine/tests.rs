@@ -117,7 +117,7 @@ impl Firmware for ByFirstByte {
     ) -> Landed<(char, u8)> {
         meter.spend(Stage::Update, 10);
         let report = (if is_in_place { 'p' } else { 'f' }, place);
-        if is_urgent { Landed::Told(report) } else { Landed::Noted(report) }
+        if is_urgent { Landed::EventQueue(report) } else { Landed::Noted(report) }
     }
 
     fn patience(&self) -> Duration {

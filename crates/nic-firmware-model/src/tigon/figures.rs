@@ -332,7 +332,7 @@ fn ask_for_region(pair: &mut Pair) -> Option<RemoteRegion> {
 type Host = NicNode<Tigon<'static>, Endpoint>;
 
 /// What a side was told and has not looked at.
-type Told = Rc<RefCell<VecDeque<Event>>>;
+type EventQueue = Rc<RefCell<VecDeque<Event>>>;
 
 /// The port of the receiver.
 const PORT: u16 = 7;
@@ -348,7 +348,7 @@ struct Pair {
     connections: [ConnectionId; 2],
     /// The memory of each.
     areas: [Area; 2],
-    told: [Told; 2],
+    told: [EventQueue; 2],
 }
 
 /// An adapter whose slots, rings and tables fit into its SRAM.
@@ -369,7 +369,7 @@ impl Pair {
     /// adapter's memory does not suffice.
     fn new(design: &Design, memory: u32) -> Option<Self> {
         let mut sim = Sim::from_number(1);
-        let told = [Told::default(), Told::default()];
+        let told = [EventQueue::default(), EventQueue::default()];
         let mut hosts = Vec::new();
         for (seed, (name, told)) in (1..).zip(["sender", "receiver"].into_iter().zip(&told)) {
             let mut engine = Endpoint::new(design.engine(), [seed; 32]);
@@ -468,7 +468,7 @@ impl Pair {
 fn connect(
     sim: &mut Sim,
     hosts: [Handle<Host>; 2],
-    told: &[Told; 2],
+    told: &[EventQueue; 2],
     design: &Design,
 ) -> Option<[ConnectionId; 2]> {
     let [sender, receiver] = hosts;

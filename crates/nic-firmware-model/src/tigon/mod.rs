@@ -119,13 +119,13 @@ impl<'s> Tigon<'s> {
             let hold = token.hold;
             let units = Units { index, generation, first: stu, bits: 1, marked, hold };
             let report = Report::Landed(units);
-            return if is_news { Landed::Told(report) } else { Landed::Noted(report) };
+            return if is_news { Landed::EventQueue(report) } else { Landed::Noted(report) };
         }
         self.tables.note_untold(index, stu);
         if !is_news {
             return Landed::Silent;
         }
-        self.tell(index, token.hold).map_or(Landed::Silent, Landed::Told)
+        self.tell(index, token.hold).map_or(Landed::Silent, Landed::EventQueue)
     }
 }
 
@@ -224,7 +224,7 @@ impl Firmware for Tigon<'_> {
                 let why = if token.is_corrupt { Loss::Corrupt } else { Loss::MemoryGone };
                 let Token { seat, hold, .. } = token;
                 let marked = self.tables.blocks().take_marked(seat.block);
-                Landed::Told(Report::Lost { seat, why, marked, hold })
+                Landed::EventQueue(Report::Lost { seat, why, marked, hold })
             }
             // Of a Block that was taken back nobody wants to hear.
             Came::Released | Came::Stale => Landed::Silent,

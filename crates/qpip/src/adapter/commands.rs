@@ -8,11 +8,11 @@ use super::udp::Datagrams;
 use crate::offload::{Addresses, Command, Ends, Prediction};
 
 /// What a queue pair would have a card do.
-enum Wish {
+enum NextCommand {
     /// Forget it.
     Nothing,
     /// Predict nothing for the time being.
-    Stillness,
+    Pause,
     /// This comes next.
     Expect(Prediction),
 }
@@ -53,14 +53,14 @@ impl Adapter {
     /// The next command for this slot, until there is none.
     fn say_next(&mut self, index: u32) -> Option<Command> {
         let known = self.delegation.slot(index);
-        let wish = self.pairs.get(index).map_or(Wish::Nothing, |pair| self.wish_of(pair));
+        let wish = self.pairs.get(index).map_or(NextCommand::Nothing, |pair| self.wish_of(pair));
         match (known.state, wish) {
-            (State::Free, Wish::Expect(_)) => self.enter(index),
-            (State::Quiet { .. } | State::Armed(_) | State::Astray, Wish::Nothing) => {
+            (State::Free, NextCommand::Expect(_)) => self.enter(index),
+            (State::Quiet { .. } | State::Armed(_) | State::Astray, NextCommand::Nothing) => {
                 let (slot, mark) = self.name_command(index, State::Closing);
                 Some(Command::Close { slot, mark })
             }
-            (State::Quiet { heard }, Wish::Expect(next)) => {
+            (State::Quiet { heard }, NextCommand::Expect(next)) => {
                 let (slot, mark) = self.name_command(index, State::Armed(next));
                 Some(Command::Arm { slot, mark, heard, next })
             }
@@ -101,8 +101,8 @@ impl Adapter {
     }
 
     /// All goes as predicted: what is said then is what has moved.
-    fn carry_on(&mut self, index: u32, known: Prediction, wish: &Wish) -> Option<Command> {
-        let Wish::Expect(fresh) = wish else {
+    fn carry_on(&mut self, index: u32, known: Prediction, wish: &NextCommand) -> Option<Command> {
+        let NextCommand::Expect(fresh) = wish else {
             // What is out of memory goes on once there is some.
             let is_still_right = known.places.is_empty() && self.is_plainly_ours(index);
             return (!is_still_right).then(|| self.disarm(index));
@@ -138,19 +138,19 @@ impl Adapter {
         })
     }
 
-    fn wish_of(&self, pair: &QueuePair) -> Wish {
+    fn wish_of(&self, pair: &QueuePair) -> NextCommand {
         if is_over(pair) {
-            return Wish::Nothing;
+            return NextCommand::Nothing;
         }
         let next = match &pair.role {
             Role::Stream(stream) => match pair.connection() {
                 Some(connection) => self.expected_segment(connection, stream),
-                None => return Wish::Nothing,
+                None => return NextCommand::Nothing,
             },
-            Role::Datagrams(datagrams) if datagrams.local.is_none() => return Wish::Nothing,
+            Role::Datagrams(datagrams) if datagrams.local.is_none() => return NextCommand::Nothing,
             Role::Datagrams(datagrams) => self.expected_datagrams(datagrams),
         };
-        next.map_or(Wish::Stillness, Wish::Expect)
+        next.map_or(NextCommand::Pause, NextCommand::Expect)
     }
 
     fn expected_segment(&self, connection: &Connection, stream: &Stream) -> Option<Prediction> {

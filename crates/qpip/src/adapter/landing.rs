@@ -10,7 +10,7 @@ use super::fragments::Leaving;
 use super::queue_pair::{Phase, QueuePair, Role};
 use crate::ip::reassembly::WholeId;
 use crate::queue::{Done, Hold};
-use crate::tcp::{Claim, News, Segment};
+use crate::tcp::{Claim, ConnectionEvent, Segment};
 use crate::wire::{Mac, ethernet, ipv4, ipv6};
 use crate::work::{Completion, CompletionQueueId, QueuePairId};
 
@@ -172,12 +172,14 @@ impl Adapter {
             let Some(news) = connection.tcb.poll_news() else { return };
             let ends @ (local, remote) = (connection.tcb.local, connection.tcb.remote);
             let event = match (news, connection.listener) {
-                (News::Connected, None) => Event::Connected { queue_pair: id, local, remote },
-                (News::Connected, Some(listener)) => {
+                (ConnectionEvent::Connected, None) => {
+                    Event::Connected { queue_pair: id, local, remote }
+                }
+                (ConnectionEvent::Connected, Some(listener)) => {
                     Event::Accepted { listener, queue_pair: id, local, remote }
                 }
-                (News::PeerFinished, _) => Event::PeerFinished { queue_pair: id },
-                (News::Closed(reason, rest), _) => {
+                (ConnectionEvent::PeerFinished, _) => Event::PeerFinished { queue_pair: id },
+                (ConnectionEvent::Closed(reason, rest), _) => {
                     self.demux.connections.remove(ends, id.index);
                     self.pair_timers.remove(id.index);
                     if let Some(rest) = rest {

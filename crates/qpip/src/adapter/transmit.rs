@@ -22,7 +22,7 @@ use crate::wire::{Envelope, Mac, Tcp, checksum, ipv4, ipv6, protocol, tcp, udp};
 use crate::work::{QueuePairId, Status};
 
 /// What became of a queue pair's turn.
-enum Turn {
+enum TurnOutcome {
     /// It sends this, and may have more.
     Sends(Transmit),
     /// It has nothing to send.
@@ -90,13 +90,13 @@ impl Adapter {
                 Role::Datagrams(_) => self.next_datagram(now, link, id, head, from),
             };
             match turn {
-                Turn::Sends(transmit) => {
+                TurnOutcome::Sends(transmit) => {
                     self.mark_ready(id);
                     return Some(transmit);
                 }
-                Turn::Idle => {}
-                Turn::Again => self.mark_ready(id),
-                Turn::Waits => {
+                TurnOutcome::Idle => {}
+                TurnOutcome::Again => self.mark_ready(id),
+                TurnOutcome::Waits => {
                     self.park(link, id);
                     // Datagrams behind the one that waits may be for others.
                     self.mark_ready(id);
@@ -119,19 +119,21 @@ impl Adapter {
         id: QueuePairId,
         head: &mut [u8],
         from: &mut Spans,
-    ) -> Turn {
-        let Some(pair) = self.pairs.named_mut(id.index, id.generation) else { return Turn::Idle };
+    ) -> TurnOutcome {
+        let Some(pair) = self.pairs.named_mut(id.index, id.generation) else {
+            return TurnOutcome::Idle;
+        };
         let Some((connection, queues, config)) = pair.configured_mut(&self.config.tcp) else {
-            return Turn::Idle;
+            return TurnOutcome::Idle;
         };
         let known = &mut self.links[link];
         let station = match known.neighbours.lookup(now, connection.next_hop) {
             Found::Station(station) => Some(station),
-            Found::Waiting => return Turn::Waits,
+            Found::Waiting => return TurnOutcome::Waits,
             Found::Unreachable if !connection.tcb.is_synchronized() => {
                 self.give_up(now, id, CloseReason::Unreachable);
                 self.settle(id);
-                return Turn::Idle;
+                return TurnOutcome::Idle;
             }
             // As if it were lost on the way: an open connection survives it
             // (RFC 1122, 4.2.3.9), and its own timers decide.
@@ -145,7 +147,7 @@ impl Adapter {
         let tcp = &mut connection.tcb;
         let Some(draft) = tcp.poll_transmit(now, &room, config, queues, from) else {
             self.settle(id);
-            return Turn::Idle;
+            return TurnOutcome::Idle;
         };
         self.stats.segments_sent += 1;
         let unit = station.and_then(|station| {
@@ -158,7 +160,7 @@ impl Adapter {
             queues.send.release(draft.hold);
         }
         self.settle(id);
-        unit.map_or(Turn::Again, Turn::Sends)
+        unit.map_or(TurnOutcome::Again, TurnOutcome::Sends)
     }
 
     #[inline]
@@ -239,32 +241,34 @@ impl Adapter {
         id: QueuePairId,
         head: &mut [u8],
         from: &mut Spans,
-    ) -> Turn {
-        let Some(pair) = self.pairs.named_mut(id.index, id.generation) else { return Turn::Idle };
-        let Role::Datagrams(datagrams) = &mut pair.role else { return Turn::Idle };
+    ) -> TurnOutcome {
+        let Some(pair) = self.pairs.named_mut(id.index, id.generation) else {
+            return TurnOutcome::Idle;
+        };
+        let Role::Datagrams(datagrams) = &mut pair.role else { return TurnOutcome::Idle };
         let (Some(local), Some(next)) = (datagrams.local, datagrams.outbound.next()) else {
-            return Turn::Idle;
+            return TurnOutcome::Idle;
         };
         let own = Some(local.ip()).filter(|ip| !ip.is_unspecified());
         let Some(way) = route(&self.links, own, next.to.ip()) else {
             datagrams.outbound.fail(Status::Unreachable);
             self.settle(id);
-            return Turn::Again;
+            return TurnOutcome::Again;
         };
         if way.link != link {
             // It takes its turn on the other link.
-            return Turn::Again;
+            return TurnOutcome::Again;
         }
         let station = match self.links[link].neighbours.lookup(now, way.next_hop) {
             Found::Station(station) => station,
             Found::Waiting => {
                 datagrams.outbound.wait();
-                return Turn::Waits;
+                return TurnOutcome::Waits;
             }
             Found::Unreachable => {
                 datagrams.outbound.fail(Status::Unreachable);
                 self.settle(id);
-                return Turn::Again;
+                return TurnOutcome::Again;
             }
         };
         let (to, number, len) = (next.to, next.number, next.gather.len());
@@ -274,7 +278,7 @@ impl Adapter {
         let unit =
             self.write_datagram(now, &way, (id, held), (source, to, station), len, head, from);
         self.settle(id);
-        unit.map_or(Turn::Again, Turn::Sends)
+        unit.map_or(TurnOutcome::Again, TurnOutcome::Sends)
     }
 
     #[expect(clippy::too_many_arguments, reason = "what a datagram consists of")]

@@ -21,7 +21,7 @@ const MOST_CHALLENGES: u8 = 10;
 const CHALLENGE_SPAN: Duration = Duration::from_secs(5);
 
 /// What became of a segment.
-pub(crate) type Verdict = Result<Option<Draft>, Refusal>;
+pub(crate) type SegmentResult = Result<Option<Draft>, Refusal>;
 
 impl Tcb {
     /// Where the payload of a segment belongs. Its checksum was not looked at, but all
@@ -57,7 +57,7 @@ impl Tcb {
         (claim, is_good): (Claim, bool),
         config: &TcpConfig,
         queues: &mut Queues,
-    ) -> Verdict {
+    ) -> SegmentResult {
         if !is_good {
             self.receiver.give_up(claim);
             return Ok(None);
@@ -76,7 +76,7 @@ impl Tcb {
         segment: &Segment,
         config: &TcpConfig,
         queues: &mut Queues,
-    ) -> Verdict {
+    ) -> SegmentResult {
         self.process(now, segment, Claim::default(), config, queues)
     }
 
@@ -87,7 +87,7 @@ impl Tcb {
         claim: Claim,
         config: &TcpConfig,
         queues: &mut Queues,
-    ) -> Verdict {
+    ) -> SegmentResult {
         match self.state {
             State::Closed => Err(Refusal::Unexpected),
             State::SynSent => self.handle_answer(now, segment, config, queues),
@@ -218,7 +218,7 @@ impl Tcb {
         claim: Claim,
         config: &TcpConfig,
         queues: &mut Queues,
-    ) -> Verdict {
+    ) -> SegmentResult {
         let at = self.receiver.position_of(segment.seq);
         if self.state == State::SynReceived {
             if self.sender.position_of(segment.ack) != 1 {
@@ -347,7 +347,7 @@ impl Tcb {
         segment: &Segment,
         config: &TcpConfig,
         queues: &mut Queues,
-    ) -> Verdict {
+    ) -> SegmentResult {
         let expected = self.terms.local_first.wrapping_add(1);
         let acknowledges = segment.has(Flags::ACK);
         if acknowledges && segment.ack != expected {

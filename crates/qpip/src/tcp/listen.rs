@@ -99,7 +99,7 @@ pub(crate) struct HalfOpen {
 
 /// What a segment to a half-open connection leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Heard {
+pub(crate) enum HandshakeStep {
     /// It proves that they hear us: the connection is open, and goes on with
     /// this segment.
     Open,
@@ -192,25 +192,29 @@ impl HalfOpen {
 
     /// A segment of this connection came; its checksum is right, or will be
     /// looked at before anything of it counts.
-    pub(crate) fn handle(&mut self, segment: &Segment) -> Heard {
+    pub(crate) fn handle(&mut self, segment: &Segment) -> HandshakeStep {
         let expected = Serial32(self.terms.remote_first).plus(1);
         let is_in_window =
             Serial32(segment.seq).is_within(expected, u32::from(self.offered).max(1));
         if segment.has(Flags::RST) {
-            return if segment.seq == expected.0 { Heard::Gone } else { Heard::Nothing };
+            return if segment.seq == expected.0 {
+                HandshakeStep::Gone
+            } else {
+                HandshakeStep::Nothing
+            };
         }
         if segment.has(Flags::SYN) {
             let is_same = segment.seq == self.terms.remote_first;
             self.is_answer_due |= is_same;
-            return if is_same { Heard::Again } else { Heard::Nothing };
+            return if is_same { HandshakeStep::Again } else { HandshakeStep::Nothing };
         }
         if !segment.has(Flags::ACK) {
-            return Heard::Nothing;
+            return HandshakeStep::Nothing;
         }
         if segment.ack != self.terms.local_first.wrapping_add(1) {
-            return Heard::Foreign;
+            return HandshakeStep::Foreign;
         }
-        if is_in_window { Heard::Open } else { Heard::Nothing }
+        if is_in_window { HandshakeStep::Open } else { HandshakeStep::Nothing }
     }
 
     /// How long the answer took to be acknowledged, if it was sent once.

@@ -36,7 +36,7 @@ mod tests;
 
 pub(crate) use config::{Mapping, TcpConfig};
 pub(crate) use cookie::Cookies;
-pub(crate) use listen::{HalfOpen, Heard, Secret};
+pub(crate) use listen::{HalfOpen, HandshakeStep, Secret};
 pub(crate) use receiver::Claim;
 pub(crate) use segment::{Draft, Room, Segment};
-pub(crate) use tcb::{Late, News, Placed, Tcb, TimeWait};
+pub(crate) use tcb::{ConnectionEvent, Late, Placed, Tcb, TimeWait};

@@ -33,7 +33,7 @@ pub(crate) enum State {
     Closing,
     /// Theirs came, then ours was said.
     LastAck,
-    /// Nothing is left; [`News::Closed`] says why.
+    /// Nothing is left; [`ConnectionEvent::Closed`] says why.
     Closed,
 }
 
@@ -88,7 +88,7 @@ impl fmt::Display for CloseReason {
 
 /// What the adapter has to know of a connection.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum News {
+pub(crate) enum ConnectionEvent {
     /// It is open.
     Connected,
     /// The other side will send no more.
@@ -108,7 +108,7 @@ pub(crate) struct Placed {
 
 /// What was not told yet, each once.
 #[derive(Clone, Copy, Debug, Default)]
-struct Untold {
+struct PendingEvents {
     connected: bool,
     peer_finished: bool,
     /// Why it is over, and since when it has to be remembered, if it has.
@@ -161,7 +161,7 @@ pub(crate) struct Tcb {
     /// RFC 5961, 7: since when so many challenges were sent.
     pub(super) challenged: Instant,
     pub(super) challenges: u8,
-    untold: Untold,
+    untold: PendingEvents,
 }
 
 const FIRST_TIMEOUT: Duration = Duration::from_secs(1);
@@ -247,7 +247,7 @@ impl Tcb {
             finish_by: Instant::FAR_FUTURE,
             challenged: now,
             challenges: 0,
-            untold: Untold::default(),
+            untold: PendingEvents::default(),
         }
     }
 
@@ -272,15 +272,15 @@ impl Tcb {
     }
 
     /// What happened since it was last asked.
-    pub(crate) fn poll_news(&mut self) -> Option<News> {
+    pub(crate) fn poll_news(&mut self) -> Option<ConnectionEvent> {
         if core::mem::take(&mut self.untold.connected) {
-            return Some(News::Connected);
+            return Some(ConnectionEvent::Connected);
         }
         if core::mem::take(&mut self.untold.peer_finished) {
-            return Some(News::PeerFinished);
+            return Some(ConnectionEvent::PeerFinished);
         }
         let (reason, until) = self.untold.closed.take()?;
-        Some(News::Closed(reason, until.map(|until| self.time_wait(until))))
+        Some(ConnectionEvent::Closed(reason, until.map(|until| self.time_wait(until))))
     }
 
     /// Nothing more will be posted to the send queue: the end follows what is

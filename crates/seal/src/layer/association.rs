@@ -4,9 +4,10 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use landfall_placement::{Instant, PathId, Peer};
+use landfall_placement::{Instant, PathId, Peer, Refusal};
 
-use super::unit::{Authenticated, FIRST, Mask, OVERHEAD, OuterHead, SECOND, THIRD, tag_of};
+use super::retry::COOKIE_LEN;
+use super::unit::{Authenticated, FIRST, Mask, OVERHEAD, OuterHead, RETRY, SECOND, THIRD, tag_of};
 use crate::aead::Suite;
 use crate::aead::Tag;
 use crate::handshake::{
@@ -78,7 +79,7 @@ impl MessageHead {
         (version == VERSION).then_some(Self { form, suite, kind, to, from })
     }
 
-    fn with(&self, noise: &[u8]) -> Vec<u8> {
+    pub(super) fn with(&self, noise: &[u8]) -> Vec<u8> {
         let mut unit = Vec::with_capacity(FIRST_LEN);
         unit.extend_from_slice(&[self.form, VERSION, self.suite.code(), self.kind]);
         unit.extend_from_slice(&self.to.to_be_bytes());
@@ -96,6 +97,7 @@ impl MessageHead {
             (FIRST, 1) => 32,
             (SECOND, 1) => 96,
             (THIRD, 1) => 64,
+            (RETRY, _) => COOKIE_LEN,
             _ => 48,
         }
     }
@@ -162,6 +164,26 @@ impl Session {
         Ok(seen.map(|(_, path, from)| (path, from)))
     }
 
+    /// Opens a unit where it lies: the engine's head and payload are behind the outer head then.
+    /// Gives where the peer is now, if that is news.
+    pub(super) fn open_in_place(
+        &mut self,
+        unit: &mut [u8],
+        path: PathId,
+        from: Peer,
+    ) -> Result<Option<(PathId, Peer)>, Refusal> {
+        let heads = self.uncover(unit).map_err(|covered| match covered {
+            Covered::Needs(len) if len == usize::MAX => Refusal::Malformed,
+            Covered::Needs(_) => Refusal::Truncated,
+            Covered::Replayed => Refusal::Duplicate,
+        })?;
+        self.note_seen(&heads, path, from);
+        let (head, payload) = unit.split_at_mut(OVERHEAD + heads.inner().len());
+        let moved = self.open(head, &heads, payload).map_err(|_| Refusal::BadProof)?;
+        head[OVERHEAD..].copy_from_slice(heads.inner());
+        Ok(moved)
+    }
+
     /// Seals a unit whose outer head is to be written.
     pub(super) fn seal(&mut self, to: u32, head: &mut [u8], payload: &mut [u8]) -> bool {
         // Far below the limit, so that what is under way does not reach it.
@@ -215,6 +237,8 @@ pub(super) struct Association {
     /// What is said again until the peer has answered.
     pub(super) to_repeat: Vec<u8>,
     pub(super) repeats: u32,
+    /// How often it was said again at once, for a cookie.
+    pub(super) retries: u8,
     pub(super) due: Option<Instant>,
     /// Heads of units that wait for the keys.
     pub(super) waiting: VecDeque<Vec<u8>>,
@@ -255,6 +279,7 @@ impl Association {
             to: 0,
             to_repeat: Vec::new(),
             repeats: 0,
+            retries: 0,
             due: None,
             waiting: VecDeque::new(),
             is_confirmed: false,

@@ -11,7 +11,7 @@ use super::association::{
     Answered, Association, FIRST_LEN, MESSAGE_HEAD, Means, MessageHead, State,
 };
 use super::incoming::Opened;
-use super::unit::{FIRST, SECOND, THIRD};
+use super::unit::{FIRST, RETRY, SECOND, THIRD};
 use super::{SealConfig, SealStats, Trust};
 use crate::handshake::{Fingerprint, HandshakeError};
 use crate::keys::Role;
@@ -35,13 +35,13 @@ pub(super) struct Associations {
     pub(super) config: SealConfig,
     trust: Box<dyn Trust>,
     /// What numbers and handshakes are derived of, and how many were.
-    secret: Secret,
+    pub(super) secret: Secret,
     drawn: u64,
-    table: BTreeMap<u32, Association>,
+    pub(super) table: BTreeMap<u32, Association>,
     /// Those that peers began, by where and what they called them.
     begun: BTreeMap<(PathId, Peer, u32), u32>,
     /// Of those, the ones that have shown nothing more, the oldest first.
-    half_open: VecDeque<u32>,
+    pub(super) half_open: VecDeque<u32>,
     timers: BTreeSet<(Instant, u32)>,
     pub(super) messages: VecDeque<(PathId, Peer, Vec<u8>)>,
     /// Those that have keys, and units that waited for them.
@@ -224,7 +224,7 @@ impl Associations {
         self.set_timer(id, Some(due));
     }
 
-    fn say(&mut self, path: PathId, to: Peer, message: Vec<u8>) {
+    pub(super) fn say(&mut self, path: PathId, to: Peer, message: Vec<u8>) {
         if self.messages.len() < MOST_MESSAGES && !message.is_empty() {
             self.messages.push_back((path, to, message));
         }
@@ -255,7 +255,8 @@ impl Associations {
         let noise = noise.ok_or(Refusal::Truncated)?;
         match head.form {
             FIRST if unit.len() < FIRST_LEN => Err(Refusal::Truncated),
-            FIRST => self.handle_first((now, path, from), &head, noise),
+            FIRST => self.handle_first((now, path, from), &head, (noise, unit)),
+            RETRY => self.handle_retry(&head, noise),
             _ => self.handle_more(now, &head, noise),
         }
     }
@@ -264,7 +265,7 @@ impl Associations {
         &mut self,
         (now, path, from): (Instant, PathId, Peer),
         head: &MessageHead,
-        noise: &[u8],
+        (noise, unit): (&[u8], &[u8]),
     ) -> Result<(), Refusal> {
         if let Some(known) = self.begun.get(&(path, from, head.from)) {
             // It did not hear the answer: the same again.
@@ -273,6 +274,10 @@ impl Associations {
                 self.say(path, from, answer);
             }
             return Err(Refusal::Duplicate);
+        }
+        if self.is_crowded() && !self.is_proven(now, (path, from), head, unit) {
+            self.ask_for_proof(now, (path, from), head);
+            return Ok(());
         }
         while self.half_open.len() >= self.config.half_open.max(1) {
             let Some(oldest) = self.half_open.front().copied() else { break };
@@ -342,10 +347,12 @@ impl Associations {
         Ok(())
     }
 
-    /// Something genuine came: the peer has the keys, and may be elsewhere by now.
+    /// Something genuine came: the peer has the keys. One that has begun the association may be
+    /// elsewhere by now; one that was called is where it was called (as in QUIC), so that no
+    /// two ends ever lose each other by packets that somebody passed on.
     pub(super) fn note_genuine(&mut self, id: u32, moved: Option<(PathId, Peer)>) {
         let Some(known) = self.table.get_mut(&id) else { return };
-        if let Some((path, remote)) = moved {
+        if let Some((path, remote)) = moved.filter(|_| known.role == Role::Responder) {
             (known.path, known.remote) = (path, remote);
         }
         if !known.is_confirmed {

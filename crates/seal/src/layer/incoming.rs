@@ -3,17 +3,21 @@
 use alloc::vec::Vec;
 
 use landfall_placement::{
-    Check, Engine, Instant, Landing, Peer, Placement, Refusal, Spans, Ticket, Unit,
+    Check, Engine, Instant, Landing, Peer, Placement, Refusal, SealedRun, Spans, Ticket, Unit,
+    Unsealed,
 };
 
 use super::association::{Covered, FIRST_LEN, State};
 use super::associations::Associations;
-use super::unit::{Authenticated, FIRST, OVERHEAD, SEALED, THIRD, addressee};
+use super::unit::{Authenticated, FIRST, OVERHEAD, RETRY, SEALED, addressee};
 
 /// Payloads that were opened before the engine placed them, and are not in place yet.
 const MOST_OPENED: usize = 256;
 /// Keys from this one on name those; the others are associations.
 const FIRST_OPENED: u64 = 1 << 32;
+
+/// A check that asks for nothing: for a placement that has no bytes, and is verified.
+pub(super) const NOTHING: Check = Check::InternetSum { from: 0, len: 0, seed: 0xffff };
 
 /// A payload that was opened before it was placed.
 #[derive(Debug)]
@@ -39,7 +43,7 @@ impl Associations {
         };
         match form {
             SEALED => self.place_sealed(engine, now, unit, into),
-            FIRST..=THIRD => {
+            FIRST..=RETRY => {
                 let wanted = FIRST_LEN.min(len);
                 let Some(message) = unit.head.get(..wanted) else { return need(wanted) };
                 match self.handle_message((now, unit.path, unit.from), message) {
@@ -193,6 +197,45 @@ impl Associations {
         self.opened.push_back(Opened { key, ticket, bytes: payload.to_vec() });
         let check = Check::Sealed { key };
         Ok(Placement::Into { at: (OVERHEAD + at) as u16, check, ticket })
+    }
+
+    /// Opens the first units of a run where they lie: those of one association, up to the first
+    /// that is not genuine. `None` where the first is not for an association with keys.
+    pub(super) fn open_run(&mut self, now: Instant, run: &mut SealedRun<'_>) -> Option<Unsealed> {
+        let SealedRun { path, from, unit_len, .. } = *run;
+        let id = addressee(run.units).filter(|_| run.units[0] == SEALED)?;
+        let known = self.table.get_mut(&id)?;
+        let State::Open(session) = &mut known.state else { return None };
+        known.used = now;
+        let (at, peer) = (OVERHEAD as u16, Peer::Node(id));
+        let mut unsealed = Unsealed { opened: 0, refused: 0, at, from: peer };
+        let (mut refusal, mut latest) = (None, None);
+        for unit in run.units.chunks_mut(unit_len.max(1) as usize).take(u16::MAX.into()) {
+            if unit[0] != SEALED || addressee(unit) != Some(id) {
+                break;
+            }
+            match session.open_in_place(unit, path, from) {
+                Ok(moved) => {
+                    unsealed.opened += 1;
+                    latest = moved.or(latest);
+                }
+                Err(why) => {
+                    refusal = Some(why);
+                    break;
+                }
+            }
+        }
+        if unsealed.opened > 0 {
+            self.stats.opened += u64::from(unsealed.opened);
+            self.note_genuine(id, latest);
+        }
+        if let Some(why) = refusal {
+            unsealed.refused = 1;
+            self.stats.forged += u64::from(why == Refusal::BadProof);
+            self.stats.replayed += u64::from(why == Refusal::Duplicate);
+            self.refusals.count(why);
+        }
+        (unsealed.opened + unsealed.refused > 0).then_some(unsealed)
     }
 
     /// Opens a payload in the driver's copy.

@@ -5,6 +5,7 @@
 //! | `unit` | sealed units on the wire: outer head, mask |
 //! | `association` | what two ends have with each other: a handshake, then keys |
 //! | `associations` | all of them, by number; messages of handshakes, timers, bounds |
+//! | `retry` | callers that have to prove their addresses first |
 //! | `incoming`, `outgoing` | units that come, units that leave |
 //!
 //! The engine sees peers that are numbers: each [association](Sealed::associate) is a peer of
@@ -15,6 +16,7 @@ mod association;
 mod associations;
 mod incoming;
 mod outgoing;
+mod retry;
 mod unit;
 
 use alloc::boxed::Box;
@@ -23,9 +25,9 @@ use core::fmt;
 use core::ops::{Deref, DerefMut};
 
 use landfall_placement::{
-    Deposit, Engine, Guess, Instant, Landing, PathId, PathLimits, PathState, Peer, Placement,
-    Refusal, Refusals, RunPlacement, RunRoom, Spans, Ticket, Timeout, Transmit, TransmitRun, Unit,
-    UnitRun,
+    Check, Deposit, Engine, Guess, Instant, Landing, PathId, PathLimits, PathState, Peer,
+    Placement, Refusal, Refusals, RunPlacement, RunRoom, SealedRun, Spans, Ticket, Timeout,
+    Transmit, TransmitRun, Unit, UnitRun, Unsealed,
 };
 
 pub use association::Proof;
@@ -426,6 +428,46 @@ impl<E: Engine> Engine for Sealed<E> {
 
     fn seal(&mut self, head: &mut [u8], payload: &mut [u8]) -> bool {
         self.layer.as_mut().is_none_or(|layer| layer.seal(head, payload))
+    }
+
+    fn seal_run(&mut self, units: &mut [u8], unit_len: usize, head_len: usize) -> usize {
+        match &mut self.layer {
+            Some(layer) => layer.seal_run(units, unit_len, head_len),
+            None => units.len().div_ceil(unit_len.max(1)),
+        }
+    }
+
+    fn open_run(&mut self, now: Instant, run: &mut SealedRun<'_>) -> Option<Unsealed> {
+        let layer = self.layer.as_mut().filter(|layer| !layer.is_plain(run.path, run.from))?;
+        let unsealed = layer.open_run(now, run)?;
+        if unsealed.refused > 0 {
+            self.count();
+        }
+        Some(unsealed)
+    }
+
+    /// The engine's own check is over what was verified already.
+    fn place_opened(
+        &mut self,
+        now: Instant,
+        unit: &Unit<'_>,
+        into: &mut Spans,
+    ) -> Result<Placement, Refusal> {
+        let placed = self.engine.place(now, unit, into);
+        if placed.is_err() {
+            self.count();
+        }
+        match placed? {
+            Placement::Into { at, ticket, .. } => {
+                let check = if into.is_empty() { incoming::NOTHING } else { Check::None };
+                Ok(Placement::Into { at, check, ticket })
+            }
+            other => Ok(other),
+        }
+    }
+
+    fn place_opened_run(&mut self, now: Instant, run: &UnitRun<'_>) -> Option<RunPlacement> {
+        self.engine.place_run(now, run)
     }
 
     fn open(&mut self, key: u64, head: &[u8], payload: &mut [u8]) -> bool {

@@ -4,7 +4,7 @@ use landfall_placement::{
     Ecn, Engine, Instant, PathId, Peer, RunRoom, Spans, Ticket, Transmit, TransmitRun,
 };
 
-use super::association::State;
+use super::association::{Session, State};
 use super::associations::Associations;
 use super::unit::{MOST_INNER_HEAD, OVERHEAD, SEALED};
 
@@ -134,20 +134,35 @@ impl Associations {
 
     /// Completes a unit that leaves now.
     pub(super) fn seal(&mut self, head: &mut [u8], payload: &mut [u8]) -> bool {
-        let form = head.first().copied().unwrap_or_default();
-        // A message of a handshake, or one for a peer to which all is plain.
-        if form != SEALED {
-            return true;
-        }
-        let Some(id) = head.get(NUMBER).and_then(|id| id.first_chunk().copied()) else {
-            return false;
-        };
-        let Some(known) = self.get_mut(u32::from_be_bytes(id)) else { return false };
-        let to = known.to;
-        let State::Open(session) = &mut known.state else { return false };
+        let Some(id) = sealer_of(head) else { return true };
+        let Some((to, session)) = self.session(id) else { return false };
         let is_sealed = session.seal(to, head, payload);
         self.stats.sealed += u64::from(is_sealed);
         is_sealed
+    }
+
+    /// Completes units of one association that leave now, behind one another.
+    pub(super) fn seal_run(&mut self, units: &mut [u8], unit_len: usize, head_len: usize) -> usize {
+        let Some(id) = sealer_of(units) else { return units.len().div_ceil(unit_len.max(1)) };
+        let Some((to, session)) = self.session(id) else { return 0 };
+        let mut sealed = 0;
+        for unit in units.chunks_mut(unit_len.max(1)) {
+            let Some((head, payload)) = unit.split_at_mut_checked(head_len) else { break };
+            if sealer_of(head) != Some(id) || !session.seal(to, head, payload) {
+                break;
+            }
+            sealed += 1;
+        }
+        self.stats.sealed += sealed as u64;
+        sealed
+    }
+
+    fn session(&mut self, id: u32) -> Option<(u32, &mut Session)> {
+        let known = self.get_mut(id)?;
+        match &mut known.state {
+            State::Open(session) => Some((known.to, session)),
+            _ => None,
+        }
     }
 }
 
@@ -157,6 +172,13 @@ const fn number_of(peer: Peer) -> u32 {
         // No association has that number.
         _ => 0,
     }
+}
+
+/// The association that is to seal a unit. `None`: a message of a handshake, or one for a peer
+/// to which all is plain.
+fn sealer_of(head: &[u8]) -> Option<u32> {
+    let id = head.get(NUMBER)?.first_chunk().copied()?;
+    (head[0] == SEALED).then(|| u32::from_be_bytes(id))
 }
 
 /// Says which association is to seal a unit.

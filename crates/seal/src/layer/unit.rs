@@ -1,7 +1,7 @@
 //! Sealed units as they lie in a packet: the outer head, and the mask over it.
 
-use aes_gcm::aes::Aes128Enc;
 use aes_gcm::aes::cipher::{BlockCipherEncrypt, KeyInit};
+use aes_gcm::aes::{Aes128Enc, Block};
 use core::fmt;
 
 use crate::keys::{Keys, Role};
@@ -17,6 +17,7 @@ pub(super) const SEALED: u8 = 0xe0;
 pub(super) const FIRST: u8 = 0xe1;
 pub(super) const SECOND: u8 = 0xe2;
 pub(super) const THIRD: u8 = 0xe3;
+pub(super) const RETRY: u8 = 0xe4;
 
 /// Where the tag lies.
 const TAG: core::ops::Range<usize> = 16..OVERHEAD;
@@ -127,13 +128,13 @@ impl Mask {
     }
 
     /// The mask over a unit with this tag: what belongs to the outer head, then the rest.
-    fn of(&self, tag: [u8; 16]) -> [[u8; 16]; BLOCKS] {
-        let mut blocks = [aes_gcm::aes::Block::from(tag); BLOCKS];
+    fn of(&self, tag: [u8; 16]) -> [Block; BLOCKS] {
+        let mut blocks = [Block::from(tag); BLOCKS];
         for (nth, block) in blocks.iter_mut().enumerate() {
             block[15] ^= nth as u8;
         }
         self.0.encrypt_blocks(&mut blocks);
-        blocks.map(Into::into)
+        blocks
     }
 
     /// Masks a head whose tag is in place.
@@ -142,7 +143,7 @@ impl Mask {
         let mask = self.of(tag);
         let (outer, inner) = head.split_at_mut(OVERHEAD);
         change_outer(outer, &mask[0]);
-        change(inner, mask[1..].as_flattened());
+        change_inner(inner, &mask);
     }
 
     /// The heads of a unit as they were before they were masked.
@@ -165,15 +166,22 @@ impl Mask {
         let inner = unit.get(OVERHEAD..end).ok_or(end)?;
         let behind = &mut bytes[OUTER..OUTER + inner_len];
         behind.copy_from_slice(inner);
-        change(behind, mask[1..].as_flattened());
+        change_inner(behind, &mask);
         Ok(Authenticated { bytes, len: OUTER + inner_len })
     }
 }
 
 /// The first byte and the association say where a unit belongs, and stay as they are.
-fn change_outer(outer: &mut [u8], mask: &[u8; 16]) {
+fn change_outer(outer: &mut [u8], mask: &Block) {
     change(&mut outer[1..4], &mask[1..4]);
     change(&mut outer[8..16], &mask[8..16]);
+}
+
+/// The engine's head is covered with all blocks but the first.
+fn change_inner(inner: &mut [u8], mask: &[Block; BLOCKS]) {
+    for (part, block) in inner.chunks_mut(16).zip(&mask[1..]) {
+        change(part, block);
+    }
 }
 
 fn change(bytes: &mut [u8], mask: &[u8]) {

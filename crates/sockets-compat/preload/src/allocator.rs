@@ -43,7 +43,7 @@ unsafe impl Send for Pieces {}
 static PIECES: Locked<Pieces> =
     Locked::new(Pieces { free: [ptr::null_mut(); CLASSES], next: ptr::null_mut(), left: 0 });
 
-/// See the module.
+/// Allocates what this library keeps, without `malloc`, safe in handlers of signals.
 #[derive(Debug)]
 pub(crate) struct Allocator;
 

@@ -135,7 +135,7 @@ fn comes(received: &mut CompletionQueue, cx: &mut Context<'_>) -> bool {
     }
 }
 
-/// See the module.
+/// Queue pairs that listen, until somebody connects to them.
 pub(super) struct Idle {
     listener: Listener,
     host: QpHost,

@@ -27,7 +27,7 @@ use super::{CloseGuard, Limits, failed};
 use crate::errors;
 use crate::waiting::{Tend, poll_once};
 
-/// See the module.
+/// Transfers that arrive, given out in the order of their writes.
 pub(super) struct Inbox {
     connection: Connection,
     limits: Limits,
@@ -230,7 +230,7 @@ impl Drop for Inbox {
     }
 }
 
-/// See the module.
+/// What the four bytes beside each Transfer say: its number, or that the direction ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Mark {
     /// None: it has no number.

@@ -20,7 +20,7 @@ use crate::errors;
 use crate::packets::{Outflow, Ticket};
 use crate::waiting::Tend;
 
-/// See the module.
+/// Transfers under way to the other side, in the order of their writes.
 pub(super) struct Outbox {
     connection: Connection,
     limits: Limits,

@@ -8,8 +8,8 @@ use core::fmt;
 
 use landfall_placement::{
     Area, Check, Deposit, Engine, Guess, Instant, Landing, PathId, PathState, Placement, Refusal,
-    Refusals, RunPlacement, RunRoom, Span, Spans, Ticket, Timeout, Transmit, TransmitRun, Unit,
-    UnitRun,
+    Refusals, RunPlacement, RunRoom, SealedRun, Span, Spans, Ticket, Timeout, Transmit,
+    TransmitRun, Unit, UnitRun, Unsealed,
 };
 
 /// How the contract was broken.
@@ -42,6 +42,8 @@ pub enum Violation {
     BadSumOnly(Ticket),
     /// A run that has not a payload for each unit, or is longer than there is room for.
     BadRun(TransmitRun),
+    /// A run that was opened is about no unit, or about more than there are.
+    BadOpening(Unsealed),
     /// Something was counted as refused for a run: that is for its units, one by one.
     RunCounted,
     /// The driver told of a ticket that was not under way.
@@ -156,6 +158,47 @@ impl Watch {
     }
 }
 
+impl<E: Engine> Checked<E> {
+    /// A unit was placed, or refused and counted once.
+    fn check_answer(
+        &mut self,
+        before: Refusals,
+        unit: &Unit<'_>,
+        result: &Result<Placement, Refusal>,
+        into: &Spans,
+    ) {
+        match result {
+            Ok(placement) => self.check_placement(unit, placement, into),
+            Err(refusal) => {
+                let mut expected = before;
+                expected.count(*refusal);
+                if *self.engine.refusals() != expected {
+                    self.note(Violation::NotCounted(*refusal));
+                }
+            }
+        }
+    }
+
+    /// A run was placed, or nothing happened.
+    fn check_run(
+        &mut self,
+        before: Refusals,
+        run: &UnitRun<'_>,
+        placed: Option<RunPlacement>,
+    ) -> Option<RunPlacement> {
+        if *self.engine.refusals() != before {
+            self.note(Violation::RunCounted);
+        }
+        let placed = placed?;
+        let payload = run.payload_len(placed.at.into(), placed.units.into());
+        if placed.span.len == 0 || payload != Some(placed.span.len.into()) {
+            self.note(Violation::BadLength(placed.ticket));
+        }
+        self.watch.start(placed.ticket, &[placed.span]);
+        Some(placed)
+    }
+}
+
 impl<E: Engine> Engine for Checked<E> {
     type Event = E::Event;
 
@@ -190,32 +233,42 @@ impl<E: Engine> Engine for Checked<E> {
     ) -> Result<Placement, Refusal> {
         let before = *self.engine.refusals();
         let result = self.engine.place(now, unit, into);
-        match &result {
-            Ok(placement) => self.check_placement(unit, placement, into),
-            Err(refusal) => {
-                let mut expected = before;
-                expected.count(*refusal);
-                if *self.engine.refusals() != expected {
-                    self.note(Violation::NotCounted(*refusal));
-                }
-            }
-        }
+        self.check_answer(before, unit, &result, into);
         result
     }
 
     fn place_run(&mut self, now: Instant, run: &UnitRun<'_>) -> Option<RunPlacement> {
         let before = *self.engine.refusals();
         let placed = self.engine.place_run(now, run);
-        if *self.engine.refusals() != before {
-            self.note(Violation::RunCounted);
+        self.check_run(before, run, placed)
+    }
+
+    fn open_run(&mut self, now: Instant, run: &mut SealedRun<'_>) -> Option<Unsealed> {
+        let units = run.units.len().div_ceil(run.unit_len.max(1) as usize);
+        let unsealed = self.engine.open_run(now, run)?;
+        let about = usize::from(unsealed.opened) + usize::from(unsealed.refused);
+        if about == 0 || about > units {
+            self.note(Violation::BadOpening(unsealed));
         }
-        let placed = placed?;
-        let payload = run.payload_len(placed.at.into(), placed.units.into());
-        if placed.span.len == 0 || payload != Some(placed.span.len.into()) {
-            self.note(Violation::BadLength(placed.ticket));
-        }
-        self.watch.start(placed.ticket, &[placed.span]);
-        Some(placed)
+        Some(unsealed)
+    }
+
+    fn place_opened(
+        &mut self,
+        now: Instant,
+        unit: &Unit<'_>,
+        into: &mut Spans,
+    ) -> Result<Placement, Refusal> {
+        let before = *self.engine.refusals();
+        let result = self.engine.place_opened(now, unit, into);
+        self.check_answer(before, unit, &result, into);
+        result
+    }
+
+    fn place_opened_run(&mut self, now: Instant, run: &UnitRun<'_>) -> Option<RunPlacement> {
+        let before = *self.engine.refusals();
+        let placed = self.engine.place_opened_run(now, run);
+        self.check_run(before, run, placed)
     }
 
     fn handle_placed(&mut self, now: Instant, ticket: Ticket, landing: Landing) {
@@ -318,6 +371,10 @@ impl<E: Engine> Engine for Checked<E> {
 
     fn seal(&mut self, head: &mut [u8], payload: &mut [u8]) -> bool {
         self.engine.seal(head, payload)
+    }
+
+    fn seal_run(&mut self, units: &mut [u8], unit_len: usize, head_len: usize) -> usize {
+        self.engine.seal_run(units, unit_len, head_len)
     }
 
     fn open(&mut self, key: u64, head: &[u8], payload: &mut [u8]) -> bool {

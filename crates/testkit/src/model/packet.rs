@@ -3,8 +3,8 @@
 use alloc::vec::Vec;
 
 use landfall_placement::{
-    Check, Ecn, Engine, Instant, InternetSum, Landing, PathId, Peer, Placement, Refusal, Segment,
-    SegmentKind, Spans, Ticket, Transmit, Unit,
+    Check, Ecn, Engine, Heads, Instant, InternetSum, Landing, PathId, Peer, Placement, Refusal,
+    SealedRun, Segment, SegmentKind, Spans, Ticket, Transmit, Unit, UnitRun, Unsealed,
 };
 
 use super::memory::Memory;
@@ -93,6 +93,29 @@ impl Packet {
         }
     }
 
+    /// The same for a packet that [`open_run`] has opened.
+    ///
+    /// # Errors
+    ///
+    /// What the engine refuses it for.
+    pub fn place_opened<E: Engine>(
+        &self,
+        engine: &mut E,
+        now: Instant,
+        into: &mut Spans,
+    ) -> Result<Placement, Refusal> {
+        into.clear();
+        let unit = Unit {
+            path: self.path,
+            from: self.from,
+            head: &self.bytes,
+            len: self.bytes.len() as u32,
+            segment: None,
+            ecn: Ecn::NotCapable,
+        };
+        engine.place_opened(now, &unit, into)
+    }
+
     /// Has the engine open what is sealed, in the packet itself. What comes back needs no check
     /// any more, unless it is not genuine.
     pub fn open<E: Engine>(&mut self, engine: &mut E, placement: Placement) -> Placement {
@@ -136,6 +159,59 @@ impl Packet {
             Placement::NeedHead(_) | Placement::Consumed => None,
         }
     }
+}
+
+/// Has the engine open the first of these packets, as far as one receive would bring them
+/// together: of one sender and length, the last possibly shorter. What is open has lost its
+/// outer head, and is from whom the engine says.
+pub(super) fn open_run<E: Engine>(
+    engine: &mut E,
+    now: Instant,
+    packets: &mut [Packet],
+) -> Option<Unsealed> {
+    let first = packets.first().filter(|first| !first.bytes.is_empty())?;
+    let (path, from, unit_len) = (first.path, first.from, first.bytes.len());
+    let mut units = Vec::new();
+    for packet in packets.iter() {
+        let is_alike = packet.path == path && packet.from == from;
+        if !is_alike || packet.bytes.len() > unit_len || !units.len().is_multiple_of(unit_len) {
+            break;
+        }
+        units.extend_from_slice(&packet.bytes);
+    }
+    let mut run = SealedRun { path, from, units: &mut units, unit_len: unit_len as u32 };
+    let unsealed = engine.open_run(now, &mut run)?;
+    let opened = packets.iter_mut().take(unsealed.opened.into());
+    for (packet, unit) in opened.zip(units.chunks(unit_len)) {
+        packet.bytes = unit.get(usize::from(unsealed.at)..).unwrap_or_default().to_vec();
+        packet.from = unsealed.from;
+    }
+    Some(unsealed)
+}
+
+/// Asks for the place of as many opened packets as the engine answers for together. Gives a
+/// packet that has all of their payloads, its placement and its place.
+pub(super) fn place_opened_run<E: Engine>(
+    engine: &mut E,
+    now: Instant,
+    packets: &[Packet],
+) -> Option<(usize, Packet, Placement, Spans)> {
+    let [first, .., last] = packets else { return None };
+    let (unit_len, last_len) = (first.bytes.len(), last.bytes.len());
+    let head_len = unit_len.min(last_len);
+    let bytes: Vec<u8> = packets.iter().flat_map(|packet| &packet.bytes).copied().collect();
+    let heads = Heads::new(&bytes, unit_len, head_len, packets.len())?;
+    let (path, from) = (first.path, first.from);
+    let (unit_len, last_len) = (unit_len as u32, last_len as u32);
+    let run = UnitRun { path, from, heads, unit_len, last_len, ecn: Ecn::NotCapable };
+    let placed = engine.place_opened_run(now, &run)?;
+    let (units, at) = (usize::from(placed.units), usize::from(placed.at));
+    let payloads = packets.iter().take(units).filter_map(|packet| packet.bytes.get(at..));
+    let payload = payloads.flatten().copied().collect();
+    let mut into = Spans::new();
+    let _ = into.push(placed.span);
+    let placement = Placement::Into { at: 0, check: Check::None, ticket: placed.ticket };
+    Some((units.max(1), Packet::new(path, from, payload), placement, into))
 }
 
 /// The whole packet of a transmission: head and payload in one, with its checksum filled in.

@@ -4,13 +4,13 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use landfall_placement::{
-    Area, Engine, Instant, Landing, PathId, PathLimits, PathState, Peer, Random, Segment, Span,
-    Spans,
+    Area, Engine, Instant, Landing, PathId, PathLimits, PathState, Peer, Placement, Random,
+    Segment, Span, Spans,
 };
 
 use super::checked::Checked;
 use super::memory::Memory;
-use super::packet::{Packet, cut, gather, put};
+use super::packet::{Packet, cut, gather, open_run, place_opened_run, put};
 use super::subjects::digest;
 
 /// What goes wrong on the wire, each in parts per million of units.
@@ -57,6 +57,9 @@ pub struct NaiveWire<E> {
     pub faults: Faults,
     /// How many units one turn receives at most.
     pub batch: usize,
+    /// What is sealed is opened where it came to lie, in runs, before it is placed; otherwise
+    /// it is placed first.
+    pub opens_runs: bool,
     /// A digest of all that was sent, in order: equal runs have equal ones.
     pub digest: u64,
     limits: PathLimits,
@@ -79,6 +82,7 @@ impl<E: Engine> NaiveWire<E> {
             now: Instant::ZERO,
             faults,
             batch: 8,
+            opens_runs: true,
             digest: 0,
             limits,
             random,
@@ -257,12 +261,26 @@ impl<E: Engine> NaiveWire<E> {
         let Side { engine, memory, .. } = &mut self.sides[side];
         scatter(engine, memory, &batch);
         let mut landings = Vec::new();
-        for packet in &mut batch {
+        let mut land = |packet: &Packet, placement: &Placement, into: &Spans| {
+            let fails = self.random.chance(self.faults.failing);
+            landings.extend(packet.land(memory, placement, into, fails));
+        };
+        let mut rest = &mut batch[..];
+        while !rest.is_empty() {
+            let opens = self.opens_runs && engine.seals();
+            if let Some(unsealed) = opens.then(|| open_run(engine, now, rest)).flatten() {
+                let (opened, refused) = (unsealed.opened.into(), unsealed.refused.into());
+                let (open, behind) = rest.split_at_mut(opened);
+                place_opened(engine, now, open, &mut land);
+                rest = behind.get_mut(refused..).unwrap_or_default();
+                continue;
+            }
+            let Some((packet, behind)) = rest.split_first_mut() else { break };
+            rest = behind;
             let mut into = Spans::new();
             let Ok(placement) = packet.place(engine, now, &mut into) else { continue };
             let placement = packet.open(engine, placement);
-            let fails = self.random.chance(self.faults.failing);
-            landings.extend(packet.land(memory, &placement, &into, fails));
+            land(packet, &placement, &into);
         }
         for (ticket, landing) in landings {
             engine.handle_placed(now, ticket, landing);
@@ -312,6 +330,27 @@ impl<E: Engine> NaiveWire<Checked<E>> {
     #[track_caller]
     pub fn check_contract(&self) {
         assert_eq!(self.sides.each_ref().map(|side| side.engine.violations()), [[], []]);
+    }
+}
+
+/// Places what was opened: in runs where the engine answers for them.
+fn place_opened<E: Engine>(
+    engine: &mut E,
+    now: Instant,
+    mut packets: &[Packet],
+    land: &mut impl FnMut(&Packet, &Placement, &Spans),
+) {
+    while let [packet, behind @ ..] = packets {
+        if let Some((units, run, placement, into)) = place_opened_run(engine, now, packets) {
+            land(&run, &placement, &into);
+            packets = packets.get(units..).unwrap_or_default();
+            continue;
+        }
+        packets = behind;
+        let mut into = Spans::new();
+        if let Ok(placement) = packet.place_opened(engine, now, &mut into) {
+            land(packet, &placement, &into);
+        }
     }
 }
 

@@ -2,18 +2,20 @@
 //! [`Outbox`] gathers what leaves. The system calls between are the drivers'.
 
 mod inbox;
+mod loose;
 mod message;
+mod opened;
 mod outbox;
 mod sealed;
 mod settle;
 mod turn;
 
 pub(crate) use inbox::{Arrival, Came, Doubt, Inbox, Peeked};
+pub(crate) use loose::Loose;
 pub(crate) use message::{Batch, IoVecs, MessageHeader};
 #[cfg(feature = "io-uring")]
 pub(crate) use outbox::Gathered;
 pub(crate) use outbox::{FrontRun, LONGEST_BATCH, Originals, Outbox, RunLimits, fill_in_sum};
-pub(crate) use settle::Loose;
 pub(crate) use turn::{Between, Pace};
 
 use landfall_placement::Instant;

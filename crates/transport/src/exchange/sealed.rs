@@ -10,8 +10,9 @@ use landfall_placement::{
 };
 
 use super::inbox::{Displaced, Inbox, Step};
+use super::loose::Loose;
 use super::outbox::{Outbox, Outgoing, fill_in_sum};
-use super::settle::{Loose, Piece, Source};
+use super::settle::{Piece, Source};
 use super::{HEAD_ROOM, LONGEST, MAX_UNITS, Prefix, Turn};
 use crate::driver::Counters;
 use crate::memory::Rights;
@@ -76,7 +77,8 @@ impl Outbox {
         self.seal_spans(engine, unit.head_len.into(), &spans, sent, counters)
     }
 
-    /// The same for each unit of a run.
+    /// The same for a run: its units are copied behind one another, heads and payloads, and
+    /// sealed with one call.
     pub(super) fn seal_run<E: Engine>(
         &mut self,
         engine: &mut E,
@@ -89,6 +91,40 @@ impl Outbox {
         if !fits || !run.is_consistent() || self.pins.resolve(&run.span, Rights::READ).is_err() {
             return false;
         }
+        let unit_len = head_len + run.payload_len as usize;
+        let Some(range) = self.sealed.take(units * head_len + run.span.len as usize) else {
+            return false;
+        };
+        let bytes = &mut self.sealed.bytes[range.clone()];
+        let mut rest = run.span;
+        for (unit, head) in bytes.chunks_mut(unit_len).zip(&self.heads[self.filled..]) {
+            let (span, behind) = rest.split_at(run.payload_len);
+            rest = behind;
+            let (own_head, payload) = unit.split_at_mut(head_len);
+            own_head.copy_from_slice(&head[..head_len]);
+            if self.pins.copy_out(&span, payload).is_err() {
+                return false;
+            }
+        }
+        counters.bytes_copied += u64::from(run.span.len);
+        let sealed = engine.seal_run(bytes, unit_len, head_len).min(units);
+        if sealed == 0 {
+            return false;
+        }
+        counters.send_failed += (units - sealed) as u64;
+        self.push_run(run, (range, sealed), write_prefix);
+        true
+    }
+
+    /// The first units of a run wait to leave, as they were sealed.
+    fn push_run(
+        &mut self,
+        run: &TransmitRun,
+        (range, sealed): (Range<usize>, usize),
+        write_prefix: impl Fn(&Transmit, &mut Prefix),
+    ) {
+        let head_len = usize::from(run.head_len);
+        let unit_len = head_len + run.payload_len as usize;
         let unit = Transmit {
             to: run.to,
             head_len: run.head_len,
@@ -98,32 +134,31 @@ impl Outbox {
             ecn: run.ecn,
             ticket: run.ticket,
         };
-        let mut rest = run.span;
-        for nth in 1..=units {
-            let (span, behind) = rest.split_at(run.payload_len);
-            rest = behind;
-            let ticket = (nth == units).then_some(run.ticket);
-            let sent = SealedUnit { to: run.to, ecn: run.ecn, ticket, checksum: None };
+        for nth in 1..=sealed {
+            let from = range.start + (nth - 1) * unit_len;
+            let end = range.end.min(from + unit_len);
+            let (start, payloads) = (self.iovecs.len(), self.payloads.len());
             if self.prefix_len > 0 {
-                write_prefix(&unit, &mut self.prefixes[self.filled]);
+                let prefix = &mut self.prefixes[self.filled];
+                write_prefix(&unit, prefix);
+                self.iovecs.push_slice(&mut prefix[..self.prefix_len]);
             }
-            match self.seal_spans(engine, head_len, &[span], sent, counters) {
-                Some(outgoing) => self.push(outgoing),
-                None => {
-                    // Those before it leave; the engine hears of all when the last of them has.
-                    let last = self.waiting.back_mut().filter(|_| nth > 1);
-                    counters.send_failed += (units - nth + 1) as u64;
-                    return match last {
-                        Some(last) => {
-                            last.ticket = Some(run.ticket);
-                            true
-                        }
-                        None => false,
-                    };
-                }
-            }
+            let bytes = &mut self.sealed.bytes[from..end];
+            self.iovecs.push_slice(bytes);
+            // Some drivers ask for heads apart.
+            self.heads[self.filled][..head_len].copy_from_slice(&bytes[..head_len]);
+            self.push(Outgoing {
+                to: run.to,
+                len: end - from,
+                head_len,
+                ecn: run.ecn,
+                // Those that are sealed leave; the engine hears of all when the last of them has.
+                ticket: (nth == sealed).then_some(run.ticket),
+                iovecs: start..self.iovecs.len(),
+                payload: payloads..payloads,
+                sealed: Some(from + head_len..end),
+            });
         }
-        true
     }
 
     fn seal_spans<E: Engine>(

@@ -1,7 +1,5 @@
 //! Settling what came: ask for each unit's place, move what is displaced
 //! aside, write it, and only then announce.
-//!
-//! Bytes that arrived and lie in no place that was posted for them.
 
 use std::mem;
 
@@ -12,6 +10,7 @@ use landfall_placement::{
 };
 
 use super::inbox::{Arrival, Came, Displaced, Inbox, Peeked, Slot, Step};
+use super::loose::Loose;
 use super::{HEAD_ROOM, LONGEST, MAX_UNITS, Turn};
 use crate::memory::Pins;
 
@@ -44,13 +43,20 @@ impl Inbox {
             turn.counters.guessed_wrong += self.slots.len().min(arrival.units()) as u64;
             self.linearize(arrival.len, turn.pins);
         }
-        let linear = mem::take(&mut self.linear);
+        let mut linear = mem::take(&mut self.linear);
+        let came = if peeked.is_none() { &mut linear[..arrival.len] } else { &mut [] };
+        let opened = self.open_all(turn, arrival, came);
         let loose = Loose::from(&linear[..]);
         self.start_settling();
         // Once for all units: an empty list is long to make.
         let mut spans = Spans::new();
         let mut at = 0;
         let mut units = 0;
+        for opened in &opened {
+            self.ask_opened(turn, arrival, (opened, at..arrival.len, &loose), &mut spans);
+            units += opened.len();
+            at = arrival.len.min(at + opened.len() * arrival.unit_len);
+        }
         while at < arrival.len || units == 0 {
             if peeked.is_none()
                 && let Some(count) = self.ask_run(turn, arrival, (units, at), &loose)
@@ -84,11 +90,17 @@ impl Inbox {
         let (right, wrong) = (turn.counters.guessed_right, turn.counters.guessed_wrong);
         let sources: ArrayVec<Source, MAX_UNITS> =
             came.iter().map(|came| self.source_of(turn, came, &mut linear)).collect();
+        let opened = self.open_each(turn, came, &sources, &mut linear);
         let loose = Loose::from(&linear[..]);
         let mut spans = Spans::new();
         // Whether a unit of the first run missed, and one of those behind it.
         let (mut first, mut later) = (false, None);
-        for (came, source) in came.iter().zip(sources) {
+        for (nth, (came, source)) in came.iter().zip(sources).enumerate() {
+            if let (Some(Some(opened)), Source::Loose { from, .. }) = (opened.get(nth), source) {
+                let lies = from..from + came.arrival.len;
+                self.ask_opened(turn, &came.arrival, (opened, lies, &loose), &mut spans);
+                continue;
+            }
             let piece = Piece { source, len: came.arrival.len };
             let before = turn.counters.guessed_wrong;
             self.ask(turn, &came.arrival, (piece, &loose), None, &mut spans);
@@ -348,7 +360,13 @@ impl Inbox {
 
     /// The payload from byte `at` of a unit is to be written to `spans`: out of a posted
     /// place it is moved aside first, for another unit may belong there.
-    fn displace<E>(&mut self, turn: &mut Turn<'_, E>, source: Source, at: usize, spans: &[Span]) {
+    pub(super) fn displace<E>(
+        &mut self,
+        turn: &mut Turn<'_, E>,
+        source: Source,
+        at: usize,
+        spans: &[Span],
+    ) {
         let Turn { pins, counters, .. } = turn;
         let wanted: usize = spans.iter().map(|span| span.len as usize).sum();
         let (source, from) = match source {
@@ -489,104 +507,4 @@ impl Arrival {
 
 fn landing(verified: bool) -> Landing {
     if verified { Landing::Verified } else { Landing::Unchecked }
-}
-
-/// So many parts the kernel makes of one packet at most (`MAX_SKB_FRAGS`, and
-/// the part in front of them).
-pub(crate) const MOST_PARTS: usize = 18;
-
-/// One run of bytes, in one part or in several.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Loose<'a> {
-    parts: ArrayVec<&'a [u8], MOST_PARTS>,
-}
-
-impl<'a> Loose<'a> {
-    /// Adds bytes at the end. Gives whether there was room for one more part.
-    pub(crate) fn push(&mut self, part: &'a [u8]) -> bool {
-        self.parts.try_push(part).is_ok()
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.parts.iter().map(|part| part.len()).sum()
-    }
-
-    /// Takes so many bytes off the front, if they lie in the first part.
-    pub(crate) fn strip(&mut self, len: usize) -> Option<&'a [u8]> {
-        let first = self.parts.first_mut()?;
-        let (front, rest) = first.split_at_checked(len)?;
-        *first = rest;
-        Some(front)
-    }
-
-    /// Up to `most` bytes from byte `at` on, as far as they lie in one part.
-    pub(crate) fn head(&self, at: usize, most: usize) -> &'a [u8] {
-        self.pieces(at, most).next().unwrap_or_default()
-    }
-
-    /// Where `len` bytes from byte `at` on lie, as far as they exist.
-    pub(super) fn pieces(&self, at: usize, len: usize) -> impl Iterator<Item = &'a [u8]> {
-        let (mut skip, mut left) = (at, len);
-        self.parts.iter().filter_map(move |part| {
-            let behind = part.get(skip..).unwrap_or_default();
-            skip = skip.saturating_sub(part.len());
-            let piece = &behind[..left.min(behind.len())];
-            left -= piece.len();
-            (!piece.is_empty()).then_some(piece)
-        })
-    }
-
-    /// Copies bytes from byte `at` on; all that are asked for exist.
-    pub(super) fn copy(&self, at: usize, into: &mut [u8]) {
-        let mut done = 0;
-        for piece in self.pieces(at, into.len()) {
-            into[done..done + piece.len()].copy_from_slice(piece);
-            done += piece.len();
-        }
-    }
-}
-
-impl<'a> From<&'a [u8]> for Loose<'a> {
-    fn from(bytes: &'a [u8]) -> Self {
-        let mut loose = Self::default();
-        loose.push(bytes);
-        loose
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn parts_read_as_one_run() {
-        let bytes: Vec<u8> = (0..20).collect();
-        let mut loose = Loose::default();
-        for part in [&bytes[..3], &bytes[3..3], &bytes[3..11], &bytes[11..]] {
-            assert!(loose.push(part));
-        }
-        for at in 0..=20 {
-            for len in 0..=20 - at {
-                let mut copy = vec![0; len];
-                loose.copy(at, &mut copy);
-                assert_eq!(copy, bytes[at..at + len], "{len} from {at}");
-                assert_eq!(loose.pieces(at, len).flatten().count(), len);
-            }
-        }
-        assert_eq!(loose.head(1, 20), [1, 2], "no further than its part");
-        assert_eq!(loose.head(4, 2), [4, 5]);
-        assert_eq!(loose.head(20, 4), [0; 0]);
-        assert_eq!(loose.len(), 20);
-        assert_eq!(loose.strip(4), None, "longer than its part");
-        assert_eq!(loose.strip(2), Some(&[0, 1][..]));
-        assert_eq!((loose.head(0, 9), loose.len()), (&[2][..], 18));
-        assert_eq!(loose.pieces(16, 10).flatten().count(), 2, "as far as they exist");
-    }
-
-    #[test]
-    fn there_are_no_more_parts_than_the_kernel_makes() {
-        let mut loose = Loose::default();
-        assert!((0..MOST_PARTS).all(|_| loose.push(&[1])));
-        assert!(!loose.push(&[1]));
-    }
 }

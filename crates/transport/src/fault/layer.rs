@@ -2,7 +2,7 @@
 
 use landfall_placement::{
     Deposit, Engine, Guess, Instant, Landing, PathId, PathState, Placement, Refusal, Refusals,
-    Span, Spans, Ticket, Timeout, Transmit, Unit,
+    SealedRun, Span, Spans, Ticket, Timeout, Transmit, Unit, Unsealed,
 };
 
 use super::{MAX_HELD, State};
@@ -189,6 +189,23 @@ impl<E: Engine> Engine for Layer<'_, E> {
             return Err(Refusal::Injected);
         }
         self.engine.place(now, unit, into)
+    }
+
+    fn open_run(&mut self, now: Instant, run: &mut SealedRun<'_>) -> Option<Unsealed> {
+        self.engine.open_run(now, run)
+    }
+
+    fn place_opened(
+        &mut self,
+        now: Instant,
+        unit: &Unit<'_>,
+        into: &mut Spans,
+    ) -> Result<Placement, Refusal> {
+        if self.state.random.chance(self.state.faults.loss_at_place) {
+            self.state.counts.lost_at_place += 1;
+            return Err(Refusal::Injected);
+        }
+        self.engine.place_opened(now, unit, into)
     }
 
     fn handle_placed(&mut self, now: Instant, ticket: Ticket, landing: Landing) {

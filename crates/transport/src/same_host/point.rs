@@ -216,7 +216,7 @@ pub(super) enum NotSent {
     Full,
 }
 
-/// See the module.
+/// The Unix datagram socket at which this driver is found by its UDP address.
 #[derive(Debug)]
 pub(super) struct MeetingPoint {
     socket: OwnedFd,

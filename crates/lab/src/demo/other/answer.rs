@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use landfall::stp::blocking::{Connection, Endpoint, Listener};
 use landfall::stp::{Memory, Peer, RemoteRights};
 
-use super::{Ask, Doors, EXPOSED, LIMIT, PORT, READY, Told, endpoint, within_limit};
+use super::{Addresses, Ask, EXPOSED, LIMIT, PORT, READY, Report, endpoint, within_limit};
 use crate::leaving::end_with_parent;
 use crate::style::hex;
 use crate::workload::clan::job::ByPipe;
@@ -26,7 +26,7 @@ pub fn answer() -> Result<()> {
     let endpoint = endpoint()?;
     let stp = endpoint.listen(PORT)?;
     let tcp = TcpListener::bind(("127.0.0.1", 0)).context("TCP over loopback")?;
-    let doors = Doors { stp: doors_of(&endpoint)?, tcp: tcp.local_addr()? };
+    let doors = Addresses { stp: doors_of(&endpoint)?, tcp: tcp.local_addr()? };
     let mut meet = ByPipe::new(stdin(), stdout());
     meet.say(&serde_json::to_string(&doors)?)?;
     let mut side = Side { meet, endpoint, stp, tcp, memory: None, buffer: Vec::new() };
@@ -119,7 +119,7 @@ impl Side {
         }
         let message = within_limit!(taking)?;
         let (woken, now) = (wakeups()? - woken, self.counted());
-        let told = Told {
+        let told = Report {
             hash: blake3::hash(&message).to_string(),
             wakeups: woken,
             copied: now.0 - copied,
@@ -153,7 +153,7 @@ impl Side {
             stream.read_exact(chunk)?;
         }
         stream.write_all(&[0])?;
-        let told = Told {
+        let told = Report {
             wakeups: wakeups()? - woken,
             hash: blake3::hash(&self.buffer).to_string(),
             copied: 0,

@@ -33,7 +33,7 @@ pub(super) const LIMIT: Duration = Duration::from_secs(60);
 
 /// Where the other process can be reached.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(super) struct Doors {
+pub(super) struct Addresses {
     pub(super) stp: [SocketAddr; 2],
     pub(super) tcp: SocketAddr,
 }
@@ -55,7 +55,7 @@ pub(super) enum Ask {
 
 /// What it tells when that is done.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Told {
+pub(super) struct Report {
     /// Of the bytes that came.
     pub(super) hash: String,
     /// How often the process slept and was woken meanwhile.
@@ -73,7 +73,7 @@ pub(super) struct Told {
 pub(super) struct Other {
     child: Child,
     meet: ByPipe<ChildStdout, ChildStdin>,
-    pub(super) doors: Doors,
+    pub(super) doors: Addresses,
 }
 
 impl Other {
@@ -128,7 +128,7 @@ pub(super) fn endpoint() -> Result<Endpoint> {
 }
 
 /// Connects to the other process, over one path or both.
-pub(super) fn connect(endpoint: &Endpoint, doors: &Doors, paths: usize) -> Result<Connection> {
+pub(super) fn connect(endpoint: &Endpoint, doors: &Addresses, paths: usize) -> Result<Connection> {
     let connection = endpoint.connect(doors.stp[0], PORT)?;
     let own = endpoint.as_async().paths();
     for (path, door) in own.into_iter().zip(doors.stp).take(paths).skip(1) {

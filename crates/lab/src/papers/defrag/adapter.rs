@@ -1,5 +1,5 @@
-//! An adapter that knows nothing but descriptors, as the paper's, in memory: a trace
-//! goes in, and the engine's receiver says how many packets were guessed right.
+//! An adapter that knows nothing but descriptors, as the paper's, in memory: a trace, simulated
+//! or recorded, goes in, and the engine's receiver says how many packets were guessed right.
 
 use std::time::Duration;
 
@@ -8,14 +8,27 @@ use landfall_placement::{Area, Instant, RegionId, Seed, Span};
 use serde::Serialize;
 use spec_defrag::{
     Areas, Body, Buffers, Config, ConfigError, Descriptor, HEAD_SLOT, LARGE, LEAD, Memory,
-    Prediction, Receiver,
+    Prediction, Receiver, Stats,
 };
 
 use super::trace::Arrival;
 
-/// Descriptors of a list: four pages in three pieces.
-const LIST: u16 = 12;
-const PAGE: u32 = 4096;
+/// What an adapter is set up for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Setup {
+    /// Descriptors of a list.
+    pub(crate) list: u16,
+    /// The length of a page.
+    pub(crate) page: u32,
+    /// The longest frame.
+    pub(crate) frame_max: u32,
+}
+
+impl Setup {
+    /// That of the paper: four pages in three pieces.
+    const PAPER: Self = Self { list: 12, page: 4096, frame_max: Ram::FRAME_MAX };
+}
+
 /// When no frame has come for so long, the driver looks at those that have: longer
 /// than a frame takes on the cable, shorter than from one packet to the next.
 pub(crate) const SILENCE: Duration = Duration::from_micros(20);
@@ -52,21 +65,40 @@ struct Adapter {
     list: Vec<Descriptor>,
     /// Lengths of the frames that have landed.
     lens: Vec<u32>,
+    page: u32,
+    last: Instant,
 }
 
 impl Adapter {
-    fn new(prediction: Prediction) -> Result<Self> {
-        let (ram, receiver) = Ram::with_receiver(LIST, PAGE, prediction, [7; 32])?;
-        Ok(Self { receiver, ram, list: Vec::new(), lens: Vec::new() })
+    fn new(setup: Setup, prediction: Prediction) -> Result<Self> {
+        let (ram, receiver) = Ram::for_setup(setup, prediction, [7; 32])?;
+        let (list, lens) = (Vec::new(), Vec::new());
+        Ok(Self { receiver, ram, list, lens, page: setup.page, last: Instant::ZERO })
+    }
+
+    /// A frame arrives. When none came for a while before it, the driver has looked.
+    fn arrive(&mut self, at: Instant, frame: &[u8]) {
+        if at.since(self.last) > SILENCE {
+            self.interrupt(self.last + SILENCE);
+        }
+        self.last = at;
+        self.receive(at, frame);
+    }
+
+    /// What became of all.
+    fn end(mut self) -> Stats {
+        self.interrupt(self.last + SILENCE);
+        *self.receiver.stats()
     }
 
     /// The adapter raises an interrupt when it has written the last piece of a packet,
     /// so this is how long a list is.
     fn load(&mut self) {
+        let page = self.page;
         let ends_packet = |descriptor: &Descriptor| {
             let place = descriptor.place;
             place.len == 0
-                || (place.offset + u64::from(place.len)).is_multiple_of((LEAD + PAGE).into())
+                || (place.offset + u64::from(place.len)).is_multiple_of((LEAD + page).into())
         };
         let posted = self.receiver.post();
         let len = posted.iter().position(ends_packet).map_or(posted.len(), |last| last + 1);
@@ -112,22 +144,31 @@ pub(crate) fn score<'a>(
     arrivals: impl IntoIterator<Item = &'a Arrival>,
     prediction: Prediction,
 ) -> Result<Score> {
-    let mut adapter = Adapter::new(prediction)?;
-    let (mut last, mut packets, mut frames) = (Instant::ZERO, 0, 0);
+    let mut adapter = Adapter::new(Setup::PAPER, prediction)?;
+    let (mut packets, mut frames) = (0, 0);
     for arrival in arrivals {
-        if arrival.at.since(last) > SILENCE {
-            adapter.interrupt(last + SILENCE);
-        }
-        last = arrival.at;
         frames += 1;
         packets += u64::from(arrival.ends_packet());
-        adapter.receive(arrival.at, &arrival.bytes());
+        adapter.arrive(arrival.at, &arrival.bytes());
     }
-    adapter.interrupt(last + SILENCE);
-    let stats = adapter.receiver.stats();
+    let stats = adapter.end();
+    ensure!(stats.frames == frames, "{} of {frames} frames found a descriptor", stats.frames);
     let joined = stats.speculated + stats.conventional;
     ensure!(stats.frames == frames, "{} of {frames} frames found a descriptor", stats.frames);
     ensure!(joined == packets, "{joined} of {packets} packets were joined: {stats:?}");
+    Ok(Score { packets, successful: stats.speculated, copied: stats.bytes_copied })
+}
+
+/// The same for frames that were recorded, of whose packets some never became whole.
+pub(crate) fn score_recorded(
+    frames: impl IntoIterator<Item = (Instant, Vec<u8>)>,
+    setup: Setup,
+    prediction: Prediction,
+) -> Result<Score> {
+    let mut adapter = Adapter::new(setup, prediction)?;
+    frames.into_iter().for_each(|(at, frame)| adapter.arrive(at, &frame));
+    let stats = adapter.end();
+    let packets = stats.speculated + stats.conventional;
     Ok(Score { packets, successful: stats.speculated, copied: stats.bytes_copied })
 }
 
@@ -140,8 +181,10 @@ pub(crate) struct Ram {
     regions: [Vec<u8>; 4],
     /// How far each head slot was filled.
     filled: Vec<usize>,
+    frame_max: u32,
 }
 
+/// At least so many pages, and more for long lists.
 const PAGES: u32 = 256;
 const LARGE_BUFFERS: u32 = 4;
 const HEADS: usize = 0;
@@ -153,14 +196,14 @@ impl Ram {
     /// The longest frame of an Ethernet, and a tag.
     pub(crate) const FRAME_MAX: u32 = 1518;
 
-    /// For lists of so many descriptors, and pages of that length.
-    fn new(list: u16, page: u32) -> Self {
+    fn new(Setup { list, page, frame_max }: Setup) -> Self {
         let slots = usize::from(list);
         let heads = vec![0; slots * HEAD_SLOT as usize];
-        let spill = vec![0; slots * Self::FRAME_MAX as usize];
-        let pages = vec![0; Buffers::bytes_needed(PAGES, page) as usize];
+        let spill = vec![0; slots * frame_max as usize];
+        let pages = PAGES.max(4 * u32::from(list));
+        let pages = vec![0; Buffers::bytes_needed(pages, page) as usize];
         let large = vec![0; Buffers::bytes_needed(LARGE_BUFFERS, LARGE) as usize];
-        Self { regions: [heads, spill, pages, large], filled: vec![0; slots] }
+        Self { regions: [heads, spill, pages, large], filled: vec![0; slots], frame_max }
     }
 
     /// A receiver, and its memory: for lists of so many descriptors, and pages of that
@@ -171,14 +214,22 @@ impl Ram {
         prediction: Prediction,
         seed: Seed,
     ) -> Result<(Self, Receiver), ConfigError> {
+        Self::for_setup(Setup { list, page, frame_max: Self::FRAME_MAX }, prediction, seed)
+    }
+
+    fn for_setup(
+        setup: Setup,
+        prediction: Prediction,
+        seed: Seed,
+    ) -> Result<(Self, Receiver), ConfigError> {
         let config = Config {
-            page_len: page,
-            burst: list,
-            frame_max: Self::FRAME_MAX,
+            page_len: setup.page,
+            burst: setup.list,
+            frame_max: setup.frame_max,
             prediction,
             ..Config::default()
         };
-        let ram = Self::new(list, page);
+        let ram = Self::new(setup);
         let receiver = Receiver::new(config, ram.areas(), seed)?;
         Ok((ram, receiver))
     }
@@ -218,7 +269,7 @@ impl Ram {
         self.filled[slot] = head.len();
         let (region, place) = Self::at(descriptor.place);
         self.regions[region][place][..placed.len()].copy_from_slice(placed);
-        let spill_at = slot * Self::FRAME_MAX as usize;
+        let spill_at = slot * self.frame_max as usize;
         self.regions[SPILL][spill_at..spill_at + spilt.len()].copy_from_slice(spilt);
     }
 }

@@ -7,6 +7,7 @@
 //! | `trace` | simulated traffic, shaped like that of its applications |
 //! | `adapter` | the engine's receiver behind an adapter that knows only descriptors |
 //! | `tables` | traces through receivers: both tables |
+//! | `recorded` | hit rates on frames of a capture file |
 //! | `live` | Table 1 and Figures 4 and 5 on a cable of this machine |
 //! | `report`, `live_report` | the tables, for people |
 
@@ -14,6 +15,7 @@ mod adapter;
 mod live;
 mod live_report;
 mod paper;
+mod recorded;
 mod report;
 mod tables;
 #[cfg(test)]
@@ -23,6 +25,7 @@ mod trace;
 pub(crate) use adapter::Ram;
 pub(crate) use live::found;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -37,6 +40,7 @@ Examples:
   sudo landfall paper defrag          Tables 1 and 2, Figures 4 and 5
   landfall paper defrag --simulated   without what is measured on this machine
   landfall paper defrag --seed 7
+  landfall paper defrag --pcap trace.pcapng   hit rates on recorded frames
   landfall paper defrag --json | jq '.table_2[].stations[] | {name, single, learned}'";
 
 /// Options of `landfall paper defrag`.
@@ -49,6 +53,9 @@ pub struct Args {
     /// Only what is simulated, which comes out the same each time
     #[arg(long)]
     simulated: bool,
+    /// Only the hit rates on the frames of this capture file (pcap or pcapng)
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["simulated", "seed"])]
+    pcap: Option<PathBuf>,
     /// One JSON object instead of tables
     #[arg(long)]
     json: bool,
@@ -74,6 +81,15 @@ struct Report {
 
 /// Simulates, and prints both tables.
 pub fn run(args: &Args) -> Result<ExitCode> {
+    if let Some(path) = &args.pcap {
+        let recorded = recorded::study(path)?;
+        if args.json {
+            style::print_json(&recorded)?;
+        } else {
+            style::print(&recorded::describe(&recorded, Style::of_stdout()))?;
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
     let scale = if args.quick { Scale::Tenth } else { Scale::Full };
     let progress = Progress::on_stderr();
     progress.say("Table 1: a transfer that is disturbed …");

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use landfall_testbed::rivals::{Amount, Endpoints, Plan, Workload};
 use landfall_testbed::{Sample, cpu};
 
-use super::control::{Control, Failure, PORT, Word, boot, conduct};
+use super::control::{Control, ControlMessage, Failure, PORT, boot, conduct};
 use super::half;
 use super::half::{Kind, Test};
 use crate::perf::chosen::{Chosen, UNPACED};
@@ -105,16 +105,16 @@ impl Session {
         let stream = connect(host, port)?;
         let control = Control::over(stream)?;
         let not_ours = || format!("{host}, port {port}: that is no `landfall perf server`");
-        control.say(&Word::hello()).with_context(not_ours)?;
+        control.say(&ControlMessage::hello()).with_context(not_ours)?;
         match control.hear(TO_ANSWER).with_context(not_ours)? {
-            Word::Hello { .. } => {}
-            Word::Refused { reason } => {
+            ControlMessage::Hello { .. } => {}
+            ControlMessage::Refused { reason } => {
                 bail!("the server at {host} refuses: {}", printable(&reason))
             }
             _ => bail!(not_ours()),
         }
         let (protocols, machine, theirs) = match control.hear(TO_ANSWER).with_context(not_ours)? {
-            Word::Offer { protocols, machine, boot } if machine.is_object() => {
+            ControlMessage::Offer { protocols, machine, boot } if machine.is_object() => {
                 (protocols, machine, boot)
             }
             _ => bail!(not_ours()),
@@ -131,7 +131,8 @@ impl Session {
     /// One run of one candidate.
     fn run(&self, test: &Test) -> Result<Sample> {
         ensure!(self.lost.borrow().is_none(), "there is no server any more");
-        let outcome = self.control.say(&Word::Test(test.clone())).map_err(Failure::Connection);
+        let outcome =
+            self.control.say(&ControlMessage::Test(test.clone())).map_err(Failure::Connection);
         match outcome.and_then(|()| conduct(&self.control, test, Role::Send)) {
             Ok((ours, theirs)) => half::sample(test, &ours, &theirs, self.is_one_machine),
             Err(Failure::Test(error)) => Err(error),
@@ -153,7 +154,7 @@ impl Session {
 
     fn end(self) {
         // The end of the connection says the same.
-        let _ = self.control.say(&Word::Over);
+        let _ = self.control.say(&ControlMessage::Over);
     }
 }
 

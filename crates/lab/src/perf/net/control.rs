@@ -19,7 +19,7 @@ use landfall_placement::Peer;
 use serde::{Deserialize, Serialize};
 use socket2::{SockRef, TcpKeepalive};
 
-use super::half::{self, Half, Open, PATIENCE, Seat, Test};
+use super::half::{self, Half, Open, PATIENCE, Test, TestSide};
 use crate::machine;
 use crate::workload::Role;
 use crate::workload::side::{OtherSideEnded, RemoteSide, Rendezvous, Shared, Update};
@@ -40,7 +40,7 @@ const ALIVE: Duration = Duration::from_secs(5);
 /// What one program says to the other.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "say", rename_all = "snake_case")]
-pub(super) enum Word {
+pub(super) enum ControlMessage {
     /// The first of both.
     Hello {
         landfall_perf: u32,
@@ -73,7 +73,7 @@ pub(super) fn boot() -> Option<String> {
     machine::first_line("/proc/sys/kernel/random/boot_id")
 }
 
-impl Word {
+impl ControlMessage {
     pub(super) fn hello() -> Self {
         Self::Hello { landfall_perf: PROTOCOL, version: env!("CARGO_PKG_VERSION").into() }
     }
@@ -92,7 +92,7 @@ impl Word {
 #[derive(Debug)]
 pub(super) enum Happening {
     /// The other program said something.
-    Said(Word),
+    Said(ControlMessage),
     /// It says nothing any more.
     Gone(String),
     /// A side of ours has news for the other.
@@ -143,7 +143,7 @@ impl Control {
         self.remote
     }
 
-    pub(super) fn say(&self, word: &Word) -> Result<()> {
+    pub(super) fn say(&self, word: &ControlMessage) -> Result<()> {
         let mut line = serde_json::to_vec(word)?;
         line.push(b'\n');
         // Whole lines, whoever speaks.
@@ -161,7 +161,7 @@ impl Control {
     }
 
     /// The next word, where nothing else can happen.
-    pub(super) fn hear(&self, within: Duration) -> Result<Word> {
+    pub(super) fn hear(&self, within: Duration) -> Result<ControlMessage> {
         match self.next(within) {
             Some(Happening::Said(word)) => Ok(word),
             Some(Happening::Gone(why)) => Err(anyhow!("{}: {why}", self.remote)),
@@ -186,7 +186,7 @@ impl Control {
 
     /// Tells the other side what a side of ours has for it.
     pub(super) fn pass_on(&self, news: Update) -> Result<()> {
-        self.say(&Word::of(news))
+        self.say(&ControlMessage::of(news))
     }
 
     /// Ends it from another thread, whatever goes on.
@@ -228,7 +228,7 @@ fn listen(stream: TcpStream, tell: &SyncSender<Happening>) {
     }
 }
 
-fn read_word(reader: &mut impl BufRead) -> Result<Word> {
+fn read_word(reader: &mut impl BufRead) -> Result<ControlMessage> {
     let mut line = Vec::new();
     reader.take(LONGEST_LINE).read_until(b'\n', &mut line).context("the connection broke")?;
     if line.is_empty() {
@@ -261,7 +261,7 @@ pub(super) fn conduct(control: &Control, test: &Test, role: Role) -> Result<(Hal
             let half = {
                 let _end = hears.end_when_dropped();
                 let (meeting, shared, open) = (&meeting, hears, leaves);
-                half::run(&Seat { test, role, plan, meeting, shared, open })
+                half::run(&TestSide { test, role, plan, meeting, shared, open })
             };
             // Nobody listens any more: then nobody needs to know.
             let _ = happen.send(Happening::Ended);
@@ -335,28 +335,28 @@ impl Carrier<'_> {
 
     fn tell(&self, half: &Outcome) -> Result<()> {
         self.control.say(&match half {
-            Ok(half) => Word::Done(*half),
-            Err(error) => Word::Refused { reason: format!("{error:#}") },
+            Ok(half) => ControlMessage::Done(*half),
+            Err(error) => ControlMessage::Refused { reason: format!("{error:#}") },
         })
     }
 
     /// Deals with a word; gives the other side's half if that is it.
-    fn hear(&mut self, word: Word) -> Result<Option<Outcome>> {
+    fn hear(&mut self, word: ControlMessage) -> Result<Option<Outcome>> {
         match word {
-            Word::Met { name } => {
+            ControlMessage::Met { name } => {
                 if let Some(met) = &self.met {
                     // Our side may have ended before.
                     let _ = met.send(name.map(Peer::Socket));
                 }
             }
-            Word::Over => {
+            ControlMessage::Over => {
                 self.shared.hear(Update::Over);
                 if self.is_datagrams {
                     self.open.shut();
                 }
             }
-            Word::Done(half) => return Ok(Some(Ok(half))),
-            Word::Refused { reason } => {
+            ControlMessage::Done(half) => return Ok(Some(Ok(half))),
+            ControlMessage::Refused { reason } => {
                 self.give_up();
                 return Ok(Some(Err(anyhow!(reason))));
             }
@@ -405,6 +405,6 @@ mod tests {
             assert!(format!("{error:#}").contains("our language"), "{error:#}");
         }
         assert!(read_word(&mut &b""[..]).unwrap_err().to_string().contains("went away"));
-        assert!(matches!(read_word(&mut &b"{\"say\":\"over\"}\n"[..]), Ok(Word::Over)));
+        assert!(matches!(read_word(&mut &b"{\"say\":\"over\"}\n"[..]), Ok(ControlMessage::Over)));
     }
 }

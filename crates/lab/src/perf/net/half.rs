@@ -172,7 +172,7 @@ impl Open {
 }
 
 /// A side of a test: where it is, how it meets the other, and what it leaves open.
-pub(super) struct Seat<'a> {
+pub(super) struct TestSide<'a> {
     pub(super) test: &'a Test,
     pub(super) role: Role,
     pub(super) plan: Plan,
@@ -196,7 +196,7 @@ pub(super) fn plan(test: &Test, role: Role, control: &Control) -> Result<Plan> {
 }
 
 /// Does one side's half.
-pub(super) fn run(seat: &Seat<'_>) -> Result<Half> {
+pub(super) fn run(seat: &TestSide<'_>) -> Result<Half> {
     match seat.test.kind {
         Kind::Tcp => tcp(seat),
         Kind::Udp => udp(seat),
@@ -206,8 +206,8 @@ pub(super) fn run(seat: &Seat<'_>) -> Result<Half> {
 }
 
 /// Transfers or Puts of ours.
-fn transfers(seat: &Seat<'_>) -> Result<Half> {
-    let Seat { test, role, plan, meeting, .. } = seat;
+fn transfers(seat: &TestSide<'_>) -> Result<Half> {
+    let TestSide { test, role, plan, meeting, .. } = seat;
     let below = if test.is_mtu_chosen { stp::Below::UdpOf(test.mtu) } else { stp::Below::Udp };
     let setup = stp::Setup {
         stu: test.stu,
@@ -234,8 +234,8 @@ fn transfers(seat: &Seat<'_>) -> Result<Half> {
 }
 
 /// Messages of ours, in frames inside of UDP.
-fn queue_pairs(seat: &Seat<'_>) -> Result<Half> {
-    let Seat { test, role, plan, meeting, .. } = seat;
+fn queue_pairs(seat: &TestSide<'_>) -> Result<Half> {
+    let TestSide { test, role, plan, meeting, .. } = seat;
     let setup = qpip::Setup { below: qpip::Below::Tunnel(test.mtu), faults: faults_of(test.loss) };
     let (run, shape) = (qpip::Run { plan, setup: &setup }, qpip::shape(test.message));
     let adapter = run.open(*role, None, meeting)?;
@@ -258,8 +258,8 @@ fn local_name(socket: &Socket) -> Result<SocketAddr> {
     socket.local_addr()?.as_socket().context("a socket without an address")
 }
 
-fn tcp(seat: &Seat<'_>) -> Result<Half> {
-    let Seat { test, role, plan, meeting, open, .. } = seat;
+fn tcp(seat: &TestSide<'_>) -> Result<Half> {
+    let TestSide { test, role, plan, meeting, open, .. } = seat;
     let congestion = test.unpaced.then_some(Congestion::Reno);
     let options = TcpOptions { no_delay: test.latency, congestion, ..TcpOptions::default() };
     let sockets = match role {
@@ -316,8 +316,8 @@ fn accept_from(listener: &Socket, peer: SocketAddr, connections: u32) -> Result<
     Ok(sockets)
 }
 
-fn udp(seat: &Seat<'_>) -> Result<Half> {
-    let Seat { test, role, plan, meeting, shared, open } = seat;
+fn udp(seat: &TestSide<'_>) -> Result<Half> {
+    let TestSide { test, role, plan, meeting, shared, open } = seat;
     let side = match role {
         Role::Send => &plan.endpoints.send,
         Role::Receive => &plan.endpoints.receive,

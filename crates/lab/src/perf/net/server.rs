@@ -15,7 +15,9 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use landfall_transport::signals::Endings;
 
-use super::control::{Control, Ender, Failure, PORT, PROTOCOL, Word, boot, conduct, plain};
+use super::control::{
+    Control, ControlMessage, Ender, Failure, PORT, PROTOCOL, boot, conduct, plain,
+};
 use super::half::{Kind, Test};
 use crate::machine::Machine;
 use crate::printable::printable;
@@ -61,7 +63,7 @@ fn parse_kind(text: &str) -> Result<Kind, String> {
 
 /// Who is served, if anybody is.
 #[derive(Debug, Default)]
-struct Desk {
+struct CurrentTest {
     is_busy: AtomicBool,
     ender: Mutex<Option<Ender>>,
 }
@@ -89,7 +91,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         listener.local_addr()?,
         names.join(", ")
     ))?;
-    let desk = Arc::new(Desk::default());
+    let desk = Arc::new(CurrentTest::default());
     let mut sessions = Vec::new();
     while !endings.wait(LOOK_EVERY)? {
         match listener.accept() {
@@ -112,7 +114,11 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 }
 
 /// Serves a client on a thread of its own, or tells it that another is being served.
-fn begin(stream: TcpStream, desk: &Arc<Desk>, kinds: &[Kind]) -> Option<thread::JoinHandle<()>> {
+fn begin(
+    stream: TcpStream,
+    desk: &Arc<CurrentTest>,
+    kinds: &[Kind],
+) -> Option<thread::JoinHandle<()>> {
     let is_free = !desk.is_busy.swap(true, Ordering::AcqRel);
     let (desk, kinds) = (Arc::clone(desk), kinds.to_vec());
     let session = thread::Builder::new().name("landfall-session".into()).spawn(move || {
@@ -128,7 +134,8 @@ fn begin(stream: TcpStream, desk: &Arc<Desk>, kinds: &[Kind]) -> Option<thread::
         } else {
             let reason = "it is measuring with another client: try again later".into();
             // Who does not wait for the answer needs none.
-            let _ = Control::over(stream).and_then(|it| it.say(&Word::Refused { reason }));
+            let _ =
+                Control::over(stream).and_then(|it| it.say(&ControlMessage::Refused { reason }));
         }
     });
     session.inspect_err(|error| eprintln!("landfall: a client was not served: {error}")).ok()
@@ -140,17 +147,17 @@ fn say(line: &str) {
 }
 
 /// A session: who it is, what there is, test after test. Gives how many there were.
-fn serve(stream: TcpStream, desk: &Desk, kinds: &[Kind]) -> Result<u32> {
+fn serve(stream: TcpStream, desk: &CurrentTest, kinds: &[Kind]) -> Result<u32> {
     stream.set_nonblocking(false)?;
     let control = Control::over(stream)?;
     *desk.ender.lock().unwrap_or_else(PoisonError::into_inner) = Some(control.ender()?);
     let refuse = |reason: String| -> Result<u32> {
-        control.say(&Word::Refused { reason: reason.clone() })?;
+        control.say(&ControlMessage::Refused { reason: reason.clone() })?;
         bail!("refused: {reason}")
     };
     match control.hear(TO_BEGIN)? {
-        Word::Hello { landfall_perf: PROTOCOL, version } if version == own_version() => {}
-        Word::Hello { landfall_perf, version } => {
+        ControlMessage::Hello { landfall_perf: PROTOCOL, version } if version == own_version() => {}
+        ControlMessage::Hello { landfall_perf, version } => {
             return refuse(format!(
                 "the server is landfall {} (measuring protocol {PROTOCOL}), the client {version} \
                  ({landfall_perf}): use one version at both ends",
@@ -159,20 +166,20 @@ fn serve(stream: TcpStream, desk: &Desk, kinds: &[Kind]) -> Result<u32> {
         }
         _ => return refuse("the first word has to be `hello`".into()),
     }
-    control.say(&Word::hello())?;
+    control.say(&ControlMessage::hello())?;
     let protocols = kinds.iter().map(|kind| kind.name().to_owned()).collect();
     let machine = serde_json::to_value(Machine::read())?;
-    control.say(&Word::Offer { protocols, machine, boot: boot() })?;
+    control.say(&ControlMessage::Offer { protocols, machine, boot: boot() })?;
     let mut count = 0;
     loop {
         let test = match control.hear(IDLE) {
-            Ok(Word::Test(test)) => test,
-            Ok(Word::Over) => return Ok(count),
+            Ok(ControlMessage::Test(test)) => test,
+            Ok(ControlMessage::Over) => return Ok(count),
             Ok(other) => return refuse(format!("out of step: {other:?}")),
             Err(error) => return Err(error),
         };
         if let Err(error) = acceptable(&test, kinds) {
-            control.say(&Word::Refused { reason: format!("{error:#}") })?;
+            control.say(&ControlMessage::Refused { reason: format!("{error:#}") })?;
             continue;
         }
         match conduct(&control, &test, Role::Receive) {

@@ -15,14 +15,14 @@ use super::threads;
 
 /// What the nodes are joined by.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Over<'a> {
+pub(crate) enum Carrier<'a> {
     /// UDP, for links of this MTU.
     Udp { mtu: u32 },
     /// Frames of ethertype 0x88b5 on a cable.
     Ethernet(&'a VethPair),
 }
 
-impl Over<'_> {
+impl Carrier<'_> {
     fn transport(self, role: usize, side: &Side) -> Transport {
         match self {
             Self::Udp { mtu } => Transport::udp_with(UdpConfig::new((side.address, 0).into(), mtu)),
@@ -40,7 +40,7 @@ impl Over<'_> {
 }
 
 /// Does the job.
-pub(crate) fn run(endpoints: &Endpoints, job: &Job, over: Over<'_>) -> Result<Sample> {
+pub(crate) fn run(endpoints: &Endpoints, job: &Job, over: Carrier<'_>) -> Result<Sample> {
     let (tell, hear) = channel();
     let (tell, hear): (Mutex<Sender<Peer>>, Mutex<Receiver<Peer>>) = (tell.into(), hear.into());
     let nodes = Mutex::new(Vec::new());

@@ -20,7 +20,7 @@ use landfall_testbed::{CpuSplit, IngressLoss, Lose, Sample, VethPair, ingress};
 
 use super::Pattern;
 use super::side::{Rendezvous, Shared, both, joined, place_thread};
-use sink::{Came, Flow, Phase, Sink, Told, Window};
+use sink::{Came, Flow, Phase, Sink, SinkCounts, Window};
 use source::Source;
 
 /// Where pages go.
@@ -174,13 +174,13 @@ struct Received {
     ended: Option<Instant>,
     pages: u64,
     cpu: TaskUse,
-    told: Told,
+    told: SinkCounts,
     compared: u64,
 }
 
 fn outcome(work: &Work, sent: &Sent, received: &Received) -> Result<Outcome> {
     let ended = received.ended.context("no page came")?;
-    let Told { in_place, copied, bytes_copied } = received.told;
+    let SinkCounts { in_place, copied, bytes_copied } = received.told;
     let joined = in_place + copied;
     let time = ended.saturating_duration_since(sent.started).max(Duration::from_nanos(1));
     let sample = Sample {
@@ -274,7 +274,7 @@ impl Run<'_> {
         let started = Instant::now();
         let (mut phase, window) = (Phase::WarmUp, self.window());
         let mut received = Received::default();
-        let (mut pages, mut before) = (0, (TaskUse::of_this_thread()?, Told::default(), 0));
+        let (mut pages, mut before) = (0, (TaskUse::of_this_thread()?, SinkCounts::default(), 0));
         let mut closing = Closing::new(source::walk(self.work.page));
         while !self.shared.is_over() {
             ensure!(started.elapsed() < self.limit(), "no end: {pages} pages came");

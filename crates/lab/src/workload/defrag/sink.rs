@@ -33,7 +33,7 @@ pub(super) enum Came {
 
 /// What a receiver counted so far.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Told {
+pub(super) struct SinkCounts {
     /// Packets that were joined where they had landed, or lent so.
     pub(super) in_place: u64,
     /// Packets that were joined by copies.
@@ -42,7 +42,7 @@ pub(super) struct Told {
     pub(super) bytes_copied: u64,
 }
 
-impl Sub for Told {
+impl Sub for SinkCounts {
     type Output = Self;
 
     fn sub(self, earlier: Self) -> Self {
@@ -144,10 +144,10 @@ impl Sink {
         }
     }
 
-    pub(super) fn told(&mut self) -> Result<Told> {
-        let Self::Ours(ours) = self else { return Ok(Told::default()) };
+    pub(super) fn told(&mut self) -> Result<SinkCounts> {
+        let Self::Ours(ours) = self else { return Ok(SinkCounts::default()) };
         let stats = ours.receiver.stats()?;
-        Ok(Told {
+        Ok(SinkCounts {
             in_place: stats.joined.speculated + stats.joined.lent,
             copied: stats.joined.conventional,
             bytes_copied: stats.bytes_copied(),

@@ -380,6 +380,16 @@ mod tests {
     }
 
     #[test]
+    fn encrypted_transfers_cross_and_nothing_of_them_is_plain() {
+        let setup = Setup { encrypts: true, ..Setup::over(Below::UdpOf(1500)) };
+        let outcome = stream(&plan(4), &setup, shape(300_000)).unwrap();
+        assert_eq!(outcome.compared, 1_200_000);
+        let (sent, came) = (outcome.sender.seal, outcome.receiver.seal);
+        assert!(sent.sealed > 800 && came.opened > 800, "{sent:?} {came:?}");
+        assert_eq!((sent.plain, came.plain, came.forged), (0, 0, 0));
+    }
+
+    #[test]
     fn more_connections_than_places_take_their_turns() {
         let setup = Setup { connections: 9, ..Setup::over(Below::Process) };
         let shape = Shape { message: 10_000, send_slots: 5, receive_slots: 6 };

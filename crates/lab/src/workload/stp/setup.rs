@@ -22,6 +22,8 @@ use super::super::{Role, Shape};
 pub(super) const UNDER_WAY: usize = 16;
 /// Of short Transfers more are under way, so that neither side sleeps in turn.
 pub(super) const SHORT: usize = 64 << 10;
+/// What both ends have where they encrypt. What is measured is no secret.
+const KEY: [u8; 32] = [7; 32];
 /// So many of them.
 pub(super) const SHORT_UNDER_WAY: usize = 64;
 
@@ -96,6 +98,8 @@ pub struct Setup<'a> {
     pub config: Option<Config>,
     /// The receiver reads every byte of a Transfer before its place is used again.
     pub touches: bool,
+    /// All that crosses the path is encrypted, on loopback too.
+    pub encrypts: bool,
 }
 
 impl<'a> Setup<'a> {
@@ -109,6 +113,7 @@ impl<'a> Setup<'a> {
             cable: None,
             config: None,
             touches: false,
+            encrypts: false,
         }
     }
 
@@ -131,8 +136,12 @@ impl<'a> Setup<'a> {
     }
 
     fn builder(&self, plan: &Plan) -> Builder {
-        // What is measured so far is plain, as its rivals are.
-        let mut builder = Endpoint::builder().plaintext();
+        // Most rows are plain, as their rivals are.
+        let mut builder = if self.encrypts {
+            Endpoint::builder().preshared_key(KEY).encrypt_loopback()
+        } else {
+            Endpoint::builder().plaintext()
+        };
         if let Some(config) = self.configured() {
             builder = builder.config(config);
         }

@@ -6,7 +6,7 @@
 //! | `session` | a client's connection; clients without a connection |
 //! | `room` | where what is echoed lies between coming and going |
 
-mod room;
+mod client_buffers;
 mod session;
 
 use std::collections::HashMap;
@@ -44,7 +44,7 @@ const PARTING: Duration = Duration::from_millis(20);
 
 pub(super) fn serve(args: &Args, ledger: &Arc<Ledger>) -> Result<()> {
     let (adapter, local) = open(args)?;
-    let mut hall = Hall::open(&adapter, local, args, ledger)?;
+    let mut hall = ServerState::open(&adapter, local, args, ledger)?;
     let link = adapter.links().into_iter().next().context("an adapter has a link")?;
     let (name, ip, port) = (args.service.name(), local.ip(), local.port());
     // Sockets of a kernel do not reach into a tunnel.
@@ -155,7 +155,7 @@ struct Common {
 }
 
 /// Everybody who is there.
-struct Hall<'a> {
+struct ServerState<'a> {
     common: Common,
     ledger: &'a Ledger,
     listener: Listener,
@@ -170,7 +170,7 @@ struct Hall<'a> {
     looked: Instant,
 }
 
-impl<'a> Hall<'a> {
+impl<'a> ServerState<'a> {
     fn open(adapter: &Adapter, local: SocketAddr, args: &Args, ledger: &'a Ledger) -> Result<Self> {
         let most = usize::from(args.clients);
         let domain = adapter.domain()?;

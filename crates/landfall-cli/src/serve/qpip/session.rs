@@ -13,7 +13,7 @@ use landfall::qpip::{
 };
 use landfall_placement::Random;
 
-use super::room::{PIECES, Room};
+use super::client_buffers::{ClientBuffers, PIECES};
 use super::{BIN, Common, LETTERS};
 use crate::serve::ledger::{Ledger, parting};
 use crate::serve::{Service, answers_anything};
@@ -26,7 +26,7 @@ const AHEAD: u32 = 4;
 pub(super) const COMPLETIONS: u32 = SENDS + PIECES as u32 + 1;
 
 /// A queue pair's memory, before it has a client.
-pub(super) struct Idle(Option<Room>);
+pub(super) struct Idle(Option<ClientBuffers>);
 
 impl Idle {
     pub(super) fn new(common: &Common) -> Result<(Self, QueuePair)> {
@@ -37,7 +37,7 @@ impl Idle {
         };
         let mut pair = common.domain.queue_pair(&options, &common.done, &common.done)?;
         let idle = match common.service {
-            Service::Echo => Self(Some(Room::new(&common.domain)?)),
+            Service::Echo => Self(Some(ClientBuffers::new(&common.domain)?)),
             Service::Discard | Service::Source => Self(None),
         };
         for id in 0..PIECES {
@@ -48,7 +48,12 @@ impl Idle {
 }
 
 /// Room for what comes: the client's own, or what all share.
-fn post(pair: &mut QueuePair, room: Option<&Room>, id: usize, common: &Common) -> Result<()> {
+fn post(
+    pair: &mut QueuePair,
+    room: Option<&ClientBuffers>,
+    id: usize,
+    common: &Common,
+) -> Result<()> {
     let part = match room {
         Some(room) => room.piece(id)?,
         None => {
@@ -72,7 +77,7 @@ fn unless_over(posted: Result<(), PostError>) -> Result<bool> {
 pub(super) struct Session {
     pair: QueuePair,
     /// Where what is echoed lies.
-    room: Option<Room>,
+    room: Option<ClientBuffers>,
     name: String,
     sending: u32,
     received: u64,
@@ -186,7 +191,7 @@ impl Session {
             // It goes on until the client leaves, also where that has said all.
             Service::Source => return self.send_letters(common),
         }
-        let is_drained = self.room.as_ref().is_none_or(Room::is_drained);
+        let is_drained = self.room.as_ref().is_none_or(ClientBuffers::is_drained);
         if self.has_peer_finished && is_drained && !self.has_finished && !self.is_over() {
             self.has_finished = true;
             // Reset in this moment is over all the same.

@@ -104,7 +104,7 @@ pub(crate) enum Made {
     Before(i64, u64),
 }
 
-/// See the module.
+/// The receiver's folder, by its descriptor: no name that is opened here leads out of it.
 pub(crate) struct Folder {
     root: Arc<OwnedFd>,
     may_replace: bool,

@@ -48,8 +48,8 @@ impl Names {
     }
 }
 
-/// See the module. Dropped, it stays for another time if it has a journal, and otherwise
-/// goes away.
+/// A file that is being written, under its hidden name. Dropped, it stays for another
+/// time if it has a journal, and otherwise goes away.
 pub(crate) struct Partial {
     parent: Arc<OwnedFd>,
     name: OsString,
@@ -57,12 +57,12 @@ pub(crate) struct Partial {
     file: File,
     len: u64,
     has_journal: bool,
-    fate: Fate,
+    fate: OnDrop,
 }
 
 /// What becomes of it when it is dropped.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Fate {
+enum OnDrop {
     Goes,
     /// It stays for another time, if there is anything of it.
     Stays,
@@ -88,10 +88,10 @@ impl Partial {
         }
         let mut partial = if from > 0 {
             let file = resumed(&parent, &names, from)?;
-            Self { parent, name, names, file, len: from, has_journal: true, fate: Fate::Stays }
+            Self { parent, name, names, file, len: from, has_journal: true, fate: OnDrop::Stays }
         } else {
             let (names, file, is_ours) = begun(&parent, names)?;
-            let fate = Fate::Goes;
+            let fate = OnDrop::Goes;
             let mut begun = Self { parent, name, names, file, len: 0, has_journal: false, fate };
             // Under a name that nobody expects it would not be found again.
             if let Some(journal) = journal.filter(|_| is_ours) {
@@ -100,7 +100,7 @@ impl Partial {
             begun
         };
         if partial.has_journal {
-            partial.fate = Fate::Stays;
+            partial.fate = OnDrop::Stays;
         }
         Ok(partial)
     }
@@ -148,12 +148,12 @@ impl Partial {
 
     /// It is not what it should be: it does not stay.
     pub(crate) fn discard(mut self) {
-        self.fate = Fate::Goes;
+        self.fate = OnDrop::Goes;
     }
 
     /// Will it be there when the sender comes again?
     pub(crate) const fn can_resume(&self) -> bool {
-        matches!(self.fate, Fate::Stays) && self.len > 0
+        matches!(self.fate, OnDrop::Stays) && self.len > 0
     }
 
     pub(super) fn commit(
@@ -190,7 +190,7 @@ impl Partial {
             Err(error) => return Err(Denied::of("cannot get its name", error)),
         }
         self.remove_journal();
-        self.fate = Fate::Named;
+        self.fate = OnDrop::Named;
         if syncs {
             let synced = self.sync_folder();
             synced.map_err(|error| Denied::of("its folder cannot be synchronised", error))?;
@@ -221,7 +221,7 @@ impl Partial {
 
 impl Drop for Partial {
     fn drop(&mut self) {
-        let goes = self.fate == Fate::Goes || self.fate == Fate::Stays && self.len == 0;
+        let goes = self.fate == OnDrop::Goes || self.fate == OnDrop::Stays && self.len == 0;
         if goes && is_named(&self.parent, &self.names.partial, &self.file) {
             let _ = rustix::fs::unlinkat(&*self.parent, &self.names.partial, AtFlags::empty());
             self.remove_journal();

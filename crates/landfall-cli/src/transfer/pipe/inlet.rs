@@ -184,7 +184,7 @@ impl Inlet {
             Source::Handed(from) => match from.recv_timeout(TICK) {
                 Ok(message) => Ok(Some(message)),
                 Err(RecvTimeoutError::Timeout) => Ok(None),
-                Err(RecvTimeoutError::Disconnected) => Err(Broken::Over),
+                Err(RecvTimeoutError::Disconnected) => Err(Broken::SessionEnd),
             },
         }
     }

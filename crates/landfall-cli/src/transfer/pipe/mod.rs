@@ -63,7 +63,7 @@ pub(crate) enum Broken {
     Sealing(#[from] SealError),
     /// Another thread of this side knows why.
     #[error("the other direction is over")]
-    Over,
+    SessionEnd,
 }
 
 /// A piece of a file in memory that has room for its seal, and its hash.

@@ -162,7 +162,7 @@ impl Outbox {
                 _ => return Ok(()),
             }
             if sent.is_over {
-                return Err(Broken::Over);
+                return Err(Broken::SessionEnd);
             }
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {

@@ -20,7 +20,8 @@ pub(crate) enum Ask {
     End,
 }
 
-/// See the module. The whole of it each time: the latest counts.
+/// What a side has received so far, and what it asks for again. Each report has all of it,
+/// so the latest counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct State {
     /// All transfers before this number came.

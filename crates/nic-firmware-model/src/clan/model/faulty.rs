@@ -179,7 +179,9 @@ impl Firmware for Faulty {
         meter: &mut impl Meter,
     ) -> Landed<Report> {
         let mut landed = self.inner.landed(token, is_in_place, meter);
-        let (Landed::Noted(report) | Landed::Told(report)) = &mut landed else { return landed };
+        let (Landed::Noted(report) | Landed::EventQueue(report)) = &mut landed else {
+            return landed;
+        };
         let Report::Landed(there) = report else { return landed };
         if self.has(Fault::HitLost) {
             there.is_hit = false;

@@ -196,7 +196,9 @@ impl Firmware for Faulty {
         match landed {
             Landed::Silent => Landed::Silent,
             Landed::Noted(report) => or_silent(self.distort_report(report), Landed::Noted),
-            Landed::Told(report) => or_silent(self.distort_report(report), Landed::Told),
+            Landed::EventQueue(report) => {
+                or_silent(self.distort_report(report), Landed::EventQueue)
+            }
             Landed::Urgent(report) => or_silent(self.distort_report(report), Landed::Urgent),
         }
     }

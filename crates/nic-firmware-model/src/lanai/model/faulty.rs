@@ -205,8 +205,8 @@ impl<F: Firmware<Command = Command, Report = Report>> Firmware for Faulty<F> {
         self.reports += 1;
         match (self.fault, landed) {
             (Some(Fault::LostReport), _) if self.reports.is_multiple_of(8) => Landed::Silent,
-            (Some(fault), Landed::Told(Report::Segment { hit, mark, is_in_place })) => {
-                Landed::Told(Report::Segment { hit: altered(hit, fault), mark, is_in_place })
+            (Some(fault), Landed::EventQueue(Report::Segment { hit, mark, is_in_place })) => {
+                Landed::EventQueue(Report::Segment { hit: altered(hit, fault), mark, is_in_place })
             }
             (_, landed) => landed,
         }

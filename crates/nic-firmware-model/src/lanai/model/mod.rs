@@ -15,7 +15,7 @@ mod play;
 mod world;
 
 pub use faulty::{Fault, Faulty};
-pub use network::{Build, Card, Carded, Host, Network, Plain, Told};
+pub use network::{Build, Card, Carded, EventQueue, Host, Network, Plain};
 #[cfg(feature = "model")]
 pub use play::play;
 pub use world::{Shape, World, pattern};

@@ -182,14 +182,14 @@ pub type Carded = NicNode<Faulty<Lanai<'static>>, Adapter>;
 pub type Plain = EngineNode<Adapter>;
 
 /// Where the events of a host go.
-pub type Told = Rc<RefCell<VecDeque<Event>>>;
+pub type EventQueue = Rc<RefCell<VecDeque<Event>>>;
 
 /// A node that runs the engine.
 pub trait Host: Runs<Adapter> {
     /// Does a card run the seam?
     const IS_CARDED: bool;
     /// A node for this engine, whose events go there: this host of a world.
-    fn make(engine: Adapter, told: Told, host: usize, shape: &Shape) -> Self;
+    fn make(engine: Adapter, told: EventQueue, host: usize, shape: &Shape) -> Self;
     /// The firmware is loaded anew, where there is one.
     fn restart(&mut self, now: Instant);
 }
@@ -251,7 +251,7 @@ fn config(shape: &Shape) -> EngineConfig {
 impl Host for Carded {
     const IS_CARDED: bool = true;
 
-    fn make(engine: Adapter, told: Told, host: usize, shape: &Shape) -> Self {
+    fn make(engine: Adapter, told: EventQueue, host: usize, shape: &Shape) -> Self {
         let mut card = shape.card.card();
         for (to, route) in shape.network.routes(host) {
             // What finds no room has no way.
@@ -270,7 +270,7 @@ impl Host for Carded {
 impl Host for Plain {
     const IS_CARDED: bool = false;
 
-    fn make(engine: Adapter, told: Told, _: usize, shape: &Shape) -> Self {
+    fn make(engine: Adapter, told: EventQueue, _: usize, shape: &Shape) -> Self {
         Self::with_config(engine, config(shape))
             .on_event(move |_, _, _, event| told.borrow_mut().push_back(event))
     }

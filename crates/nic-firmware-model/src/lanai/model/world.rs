@@ -10,7 +10,7 @@ use qpip::{
     Mapping, MemoryKey, Operation, QueuePairId, QueuePairSetup, ReceiveWork, SendWork, Service,
 };
 
-use super::network::{Build, Host, Network, Told, Wires};
+use super::network::{Build, EventQueue, Host, Network, Wires};
 use crate::lanai::switch::SwitchCounters;
 use crate::world::{self, Record};
 
@@ -57,7 +57,7 @@ struct User {
     key: MemoryKey,
     region: RegionId,
     queue: CompletionQueueId,
-    told: Told,
+    told: EventQueue,
     done: Vec<Completion>,
     events: Vec<Event>,
     /// Where each posted receive lies.
@@ -111,7 +111,7 @@ impl<N: Host> World<N> {
     /// Where the engine does not take its own configuration.
     #[must_use]
     pub fn new(seed: u64, shape: &Shape) -> Self {
-        let told = [Told::default(), Told::default()];
+        let told = [EventQueue::default(), EventQueue::default()];
         let [host, peer] = [0, 1].map(|host: usize| {
             let config = Config { delegates: N::IS_CARDED, ..shape.config.clone() };
             let mut engine = Adapter::new(config, [host as u8 + 7; 32]);
@@ -375,7 +375,7 @@ impl User {
     fn new<N: Host>(
         world: &mut world::World<Adapter, N>,
         host: usize,
-        told: Told,
+        told: EventQueue,
         shape: &Shape,
     ) -> Self {
         let area = world.lend(host, vec![0; shape.memory]);

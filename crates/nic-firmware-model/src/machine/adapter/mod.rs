@@ -7,7 +7,7 @@ use landfall_placement::Instant;
 
 use crate::firmware::{Arrival, Firmware, HostMemory, Landed, Stage, Verdict};
 use crate::machine::dma::{Bus, Dma};
-use crate::machine::inbound::{About, Cargo, Interrupt, Pending, Stand};
+use crate::machine::inbound::{About, HostWrite, Interrupt, Pending, Stand};
 use crate::machine::outbound::{Departure, Send};
 use crate::machine::parts::{Costs, Engines, Parts, Processor};
 use crate::machine::requests::{Batch, Posted, Requests};
@@ -393,11 +393,11 @@ impl<'s, F: Firmware> Adapter<'s, F> {
         let verdict = self.firmware.receive(&frame, spans, self.processor.begin());
         let done = self.processor.end(now);
         let cargo = match verdict {
-            Verdict::Place { at, token } => Cargo::Payload { slot, at, token },
+            Verdict::Place { at, token } => HostWrite::Payload { slot, at, token },
             Verdict::Host => {
                 let about = About { path, from, ecn };
                 match self.parts.buffers.take(frame.bytes.len(), about) {
-                    Some(buffer) => Cargo::Frame { slot, buffer },
+                    Some(buffer) => HostWrite::Frame { slot, buffer },
                     None => {
                         self.counters.no_buffer += 1;
                         return inbound.slots.free(slot);
@@ -418,7 +418,7 @@ impl<'s, F: Firmware> Adapter<'s, F> {
         let nth = self.parts.inbound.landed;
         let Some(pending) = self.parts.inbound.queue.get_mut(nth) else { return };
         let Stand::Moved { is_in_place } = pending.stand else { return };
-        let done = if let Cargo::Payload { slot, token, .. } = pending.cargo {
+        let done = if let HostWrite::Payload { slot, token, .. } = pending.cargo {
             self.counters.placed += u64::from(is_in_place);
             self.counters.failed += u64::from(!is_in_place);
             let landed = self.firmware.landed(token, is_in_place, self.processor.begin());
@@ -426,7 +426,7 @@ impl<'s, F: Firmware> Adapter<'s, F> {
             (pending.report, pending.interrupts) = match landed {
                 Landed::Silent => (None, false),
                 Landed::Noted(report) => (Some(report), false),
-                Landed::Told(report) | Landed::Urgent(report) => (Some(report), true),
+                Landed::EventQueue(report) | Landed::Urgent(report) => (Some(report), true),
             };
             self.parts.inbound.slots.free(slot);
             self.processor.end(now)
@@ -450,7 +450,7 @@ impl<'s, F: Firmware> Adapter<'s, F> {
             let Some(first) = self.parts.inbound.retire() else { break };
             is_busy = true;
             let (upcall, interrupts) = match (first.cargo, first.report) {
-                (Cargo::Frame { buffer, .. }, _) => (Upcall::Frame(buffer), true),
+                (HostWrite::Frame { buffer, .. }, _) => (Upcall::Frame(buffer), true),
                 (_, Some(report)) => (Upcall::Report(report), first.interrupts),
                 (_, None) => continue,
             };
@@ -510,12 +510,12 @@ impl<'s, F: Firmware> Adapter<'s, F> {
         let inbound = &mut self.parts.inbound;
         let Some(pending) = inbound.queue.get_mut(inbound.begun) else { return };
         let (bytes, pieces) = match pending.cargo {
-            Cargo::Payload { slot, .. } => {
+            HostWrite::Payload { slot, .. } => {
                 let spans = inbound.spans.get(usize::from(slot));
                 spans.map_or((0, 0), |spans| (spans.total_len(), spans.len() as u32))
             }
-            Cargo::Frame { slot, .. } => (inbound.slots.bytes(slot).len() as u64, 1),
-            Cargo::Answer(_) => (0, 0),
+            HostWrite::Frame { slot, .. } => (inbound.slots.bytes(slot).len() as u64, 1),
+            HostWrite::Answer(_) => (0, 0),
         };
         let until =
             if pieces == 0 { now } else { self.dma[0].begin(now, bytes, pieces, &mut self.bus) };
@@ -547,11 +547,15 @@ impl<'s, F: Firmware> Adapter<'s, F> {
     }
 
     /// Writes what was moved to where it belongs.
-    fn put(&mut self, cargo: &Cargo<F::Token, F::Report>, memory: &mut impl HostMemory) -> bool {
+    fn put(
+        &mut self,
+        cargo: &HostWrite<F::Token, F::Report>,
+        memory: &mut impl HostMemory,
+    ) -> bool {
         let inbound = &mut self.parts.inbound;
         match *cargo {
-            Cargo::Answer(_) => true,
-            Cargo::Frame { slot, buffer } => {
+            HostWrite::Answer(_) => true,
+            HostWrite::Frame { slot, buffer } => {
                 let bytes = inbound.slots.bytes(slot);
                 for (place, byte) in self.parts.buffers.bytes_mut(buffer).iter_mut().zip(bytes) {
                     *place = *byte;
@@ -560,7 +564,7 @@ impl<'s, F: Firmware> Adapter<'s, F> {
                 self.counters.to_host += 1;
                 true
             }
-            Cargo::Payload { slot, at, .. } => {
+            HostWrite::Payload { slot, at, .. } => {
                 let Some(spans) = inbound.spans.get(usize::from(slot)) else { return false };
                 let payload = inbound.slots.bytes(slot).get(usize::from(at)..).unwrap_or(&[]);
                 let is_whole = spans.total_len() <= payload.len() as u64;

@@ -5,7 +5,7 @@ use landfall_placement::{Instant, Spans};
 
 use super::{Adapter, HostOrder};
 use crate::firmware::Firmware;
-use crate::machine::inbound::{Cargo, Pending};
+use crate::machine::inbound::{HostWrite, Pending};
 use crate::machine::parts::Engines;
 use crate::machine::requests::{Posted, Request};
 
@@ -108,7 +108,7 @@ impl<F: Firmware> Adapter<'_, F> {
             self.held_until = done + patience;
         }
         if let Some(report) = answer {
-            let mut pending = Pending::new(Cargo::Answer(report), done);
+            let mut pending = Pending::new(HostWrite::Answer(report), done);
             pending.report = Some(report);
             pending.interrupts = true;
             self.parts.inbound.queue.push(pending);

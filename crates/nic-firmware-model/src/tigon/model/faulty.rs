@@ -156,7 +156,9 @@ impl Firmware for Faulty {
         meter: &mut impl Meter,
     ) -> Landed<Report> {
         let mut landed = self.inner.landed(token, is_in_place, meter);
-        let (Landed::Noted(report) | Landed::Told(report)) = &mut landed else { return landed };
+        let (Landed::Noted(report) | Landed::EventQueue(report)) = &mut landed else {
+            return landed;
+        };
         let Report::Landed(units) = report else { return landed };
         let is_complete = !self.inner.blocks().block(units.index).is_some_and(|b| b.is_open());
         if self.has(Fault::UnitWrong) {

@@ -10,7 +10,7 @@ use crate::adapter::Adapter;
 use crate::adapter::interface::{LEAST_MTU, is_remote};
 use crate::adapter::queue_pair::QueuePair;
 use crate::ip::answer::{self, Host};
-use crate::ip::neighbours::Word;
+use crate::ip::neighbours::NeighbourMessage;
 use crate::tcp::tcb::CloseReason;
 use crate::wire::arp::{Arp, Operation};
 use crate::wire::icmp::{Echo, Report, Trouble};
@@ -28,9 +28,9 @@ impl Adapter {
         // Who says that our address is its own is not believed.
         if is_remote(sender) && !own.has(sender) {
             let word = match (is_ours, is_asking) {
-                (true, true) => Word::Question,
-                (true, false) => Word::ARP_REPLY,
-                (false, _) => Word::ARP_GOSSIP,
+                (true, true) => NeighbourMessage::Question,
+                (true, false) => NeighbourMessage::ARP_REPLY,
+                (false, _) => NeighbourMessage::ARP_GOSSIP,
             };
             self.learn(now, link, sender, Some(arp.sender_mac), word);
         }
@@ -46,7 +46,7 @@ impl Adapter {
         link: usize,
         address: IpAddr,
         station: Option<Mac>,
-        word: Word,
+        word: NeighbourMessage,
     ) {
         if self.links[link].neighbours.learn(now, address, station, word) {
             self.ask_neighbours(now, link);
@@ -108,7 +108,13 @@ impl Adapter {
                 let mac = own.mac;
                 let station = asked.station.unwrap_or(arrival.station());
                 if is_remote(arrival.ip.source) {
-                    self.learn(now, link, arrival.ip.source, Some(station), Word::Question);
+                    self.learn(
+                        now,
+                        link,
+                        arrival.ip.source,
+                        Some(station),
+                        NeighbourMessage::Question,
+                    );
                 }
                 let them = (station, source);
                 self.queue_control(link, |into| {
@@ -121,7 +127,7 @@ impl Adapter {
                     return Err(Refusal::Forbidden);
                 }
                 let (is_solicited, is_override) = (told.is_solicited, told.is_override);
-                let word = Word::Answer { is_solicited, is_override };
+                let word = NeighbourMessage::Answer { is_solicited, is_override };
                 self.learn(now, link, address, told.station, word);
             }
         }

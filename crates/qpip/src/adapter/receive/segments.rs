@@ -12,7 +12,7 @@ use crate::adapter::landing::{Origin, Placing};
 use crate::adapter::queue_pair::{Phase, QueuePair, Role};
 use crate::offload::{Datagram, Hit, Incoming, Segment as Expected};
 use crate::queue::Hold;
-use crate::tcp::{Claim, Draft, HalfOpen, Heard, Late, Mapping, Placed, Segment, Tcb};
+use crate::tcp::{Claim, Draft, HalfOpen, HandshakeStep, Late, Mapping, Placed, Segment, Tcb};
 use crate::wire::tcp::Flags;
 use crate::wire::{Layer, Options, Tcp};
 use crate::work::{ListenerId, QueuePairId};
@@ -302,24 +302,24 @@ impl Adapter {
     fn take_proof(&mut self, now: Instant, index: u32, origin: &Origin, segment: &Segment) {
         let Some(opening) = self.openings.get_mut(index) else { return };
         match opening.half.handle(segment) {
-            Heard::Open => {
+            HandshakeStep::Open => {
                 let bare = without_payload(segment);
                 match self.mate(now, index) {
                     Some(id) => self.take_known(now, id, &bare),
                     None => self.keep_proof(index, bare),
                 }
             }
-            Heard::Again => {
+            HandshakeStep::Again => {
                 // The last request says where the answer goes: no checksum covers the
                 // station that the first one named.
                 (opening.link, opening.station) = (origin.link, origin.station);
                 self.answer_opening(now, index);
             }
-            Heard::Gone => {
+            HandshakeStep::Gone => {
                 self.openings.remove(index);
             }
-            Heard::Foreign => self.refuse_segment(now, origin, segment),
-            Heard::Nothing => {
+            HandshakeStep::Foreign => self.refuse_segment(now, origin, segment),
+            HandshakeStep::Nothing => {
                 self.refusals.count(Refusal::Unexpected);
             }
         }
@@ -337,7 +337,7 @@ impl Adapter {
         let index = self.openings.find(origin.ends)?;
         let is_plain = !segment.flags.intersects(Flags::SYN | Flags::RST);
         let opening = self.openings.get_mut(index)?;
-        if !is_plain || opening.half.handle(segment) != Heard::Open {
+        if !is_plain || opening.half.handle(segment) != HandshakeStep::Open {
             return None;
         }
         self.mate(now, index)

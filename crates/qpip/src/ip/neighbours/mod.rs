@@ -58,7 +58,7 @@ pub enum Found {
 
 /// How somebody came to tell us of a station.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Word {
+pub enum NeighbourMessage {
     /// It asks for an address of ours, and says its own.
     Question,
     /// It says that it has the address.
@@ -70,7 +70,7 @@ pub enum Word {
     },
 }
 
-impl Word {
+impl NeighbourMessage {
     /// An ARP reply to us.
     pub const ARP_REPLY: Self = Self::Answer { is_solicited: true, is_override: true };
     /// An ARP message that is not for us: somebody says where it is now.
@@ -210,12 +210,12 @@ impl Neighbours {
         now: Instant,
         address: IpAddr,
         station: Option<Mac>,
-        word: Word,
+        word: NeighbourMessage,
     ) -> bool {
         let at = match (self.position(address), word, station) {
             (Ok(at), ..) => at,
             // Who has no address yet (RFC 5227, RFC 4861 section 7.2.3) asks, too.
-            (Err(_), Word::Question, Some(_)) if is_host(address) => {
+            (Err(_), NeighbourMessage::Question, Some(_)) if is_host(address) => {
                 let Some(at) = self.find_or_make(now, address) else { return false };
                 at
             }
@@ -227,11 +227,13 @@ impl Neighbours {
         let believed_until = now + self.config.reachable;
         let (state, due) = match (before.state, word, station.or(known)) {
             (State::Static(_), ..) | (_, _, None) => return false,
-            (_, Word::Question, Some(station)) if known == Some(station) => {
+            (_, NeighbourMessage::Question, Some(station)) if known == Some(station) => {
                 (before.state, before.due)
             }
-            (_, Word::Question, Some(station)) => (State::Stale(station), Instant::FAR_FUTURE),
-            (_, Word::Answer { is_solicited, is_override }, Some(station)) => {
+            (_, NeighbourMessage::Question, Some(station)) => {
+                (State::Stale(station), Instant::FAR_FUTURE)
+            }
+            (_, NeighbourMessage::Answer { is_solicited, is_override }, Some(station)) => {
                 if known.is_some_and(|known| known != station) && !is_override {
                     // Two stations say that they have it: the first is asked again.
                     match before.state {

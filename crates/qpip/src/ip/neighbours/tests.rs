@@ -3,13 +3,14 @@ use core::net::{IpAddr, Ipv4Addr};
 use landfall_placement::{Duration, Instant};
 use proptest::prelude::*;
 
-use super::{Config, Found, Neighbours, Question, Word};
+use super::{Config, Found, NeighbourMessage, Neighbours, Question};
 use crate::wire::Mac;
 
 const A: Mac = [2, 0, 0, 0, 0, 0xa];
 const B: Mac = [2, 0, 0, 0, 0, 0xb];
-const UNASKED: Word = Word::Answer { is_solicited: false, is_override: true };
-const TIMID: Word = Word::Answer { is_solicited: true, is_override: false };
+const UNASKED: NeighbourMessage =
+    NeighbourMessage::Answer { is_solicited: false, is_override: true };
+const TIMID: NeighbourMessage = NeighbourMessage::Answer { is_solicited: true, is_override: false };
 
 fn host(n: u8) -> IpAddr {
     IpAddr::V4(Ipv4Addr::new(10, 0, 0, n))
@@ -49,7 +50,10 @@ fn a_station_is_asked_for_three_times_and_given_up() {
 #[test]
 fn an_answer_counts_where_it_was_asked_for() {
     let mut neighbours = small(4);
-    assert!(!neighbours.learn(at(0), host(1), Some(A), Word::ARP_REPLY), "nobody asked");
+    assert!(
+        !neighbours.learn(at(0), host(1), Some(A), NeighbourMessage::ARP_REPLY),
+        "nobody asked"
+    );
     assert!(neighbours.is_empty());
     neighbours.lookup(at(0), host(1));
     let changes = neighbours.changes();
@@ -63,10 +67,10 @@ fn an_answer_counts_where_it_was_asked_for() {
 #[test]
 fn who_asks_for_us_is_known() {
     let mut neighbours = small(4);
-    assert!(neighbours.learn(at(0), host(1), Some(A), Word::Question));
+    assert!(neighbours.learn(at(0), host(1), Some(A), NeighbourMessage::Question));
     assert_eq!(neighbours.lookup(at(0), host(1)), Found::Station(A));
-    assert!(!neighbours.learn(at(1), host(1), Some(A), Word::Question), "nothing new");
-    assert!(neighbours.learn(at(2), host(1), Some(B), Word::Question), "it moved");
+    assert!(!neighbours.learn(at(1), host(1), Some(A), NeighbourMessage::Question), "nothing new");
+    assert!(neighbours.learn(at(2), host(1), Some(B), NeighbourMessage::Question), "it moved");
     assert_eq!(neighbours.lookup(at(2), host(1)), Found::Station(B));
 }
 
@@ -74,7 +78,7 @@ fn who_asks_for_us_is_known() {
 fn a_stale_entry_is_used_and_asked_after_a_while() {
     let mut neighbours = small(4);
     neighbours.lookup(at(0), host(1));
-    neighbours.learn(at(0), host(1), Some(A), Word::ARP_REPLY);
+    neighbours.learn(at(0), host(1), Some(A), NeighbourMessage::ARP_REPLY);
     assert_eq!(neighbours.lookup(at(29_999), host(1)), Found::Station(A));
     assert_eq!(neighbours.poll_solicit(at(30_000)), None);
     assert_eq!(neighbours.poll_timeout(), None, "stale without use costs nothing");
@@ -93,7 +97,7 @@ fn a_stale_entry_is_used_and_asked_after_a_while() {
 #[test]
 fn a_transport_that_hears_from_a_host_spares_the_question() {
     let mut neighbours = small(4);
-    neighbours.learn(at(0), host(1), Some(A), Word::Question);
+    neighbours.learn(at(0), host(1), Some(A), NeighbourMessage::Question);
     neighbours.lookup(at(1000), host(1));
     neighbours.confirm(at(5000), host(1));
     assert_eq!(neighbours.poll_solicit(at(6000)), None);
@@ -107,14 +111,14 @@ fn a_transport_that_hears_from_a_host_spares_the_question() {
 fn static_entries_are_neither_learnt_nor_evicted() {
     let mut neighbours = small(2);
     assert!(neighbours.add_static(host(1), A));
-    assert!(!neighbours.learn(at(0), host(1), Some(B), Word::ARP_REPLY));
-    assert!(!neighbours.learn(at(0), host(1), Some(B), Word::Question));
+    assert!(!neighbours.learn(at(0), host(1), Some(B), NeighbourMessage::ARP_REPLY));
+    assert!(!neighbours.learn(at(0), host(1), Some(B), NeighbourMessage::Question));
     neighbours.confirm(at(0), host(1));
     assert_eq!(neighbours.lookup(at(1_000_000), host(1)), Found::Station(A));
     assert!(neighbours.add_static(host(2), B));
     assert_eq!(neighbours.lookup(at(0), host(3)), Found::Unreachable, "no room to ask");
     assert!(!neighbours.add_static(host(3), B));
-    assert!(!neighbours.learn(at(0), host(3), Some(B), Word::Question));
+    assert!(!neighbours.learn(at(0), host(3), Some(B), NeighbourMessage::Question));
     assert_eq!(neighbours.len(), 2);
 }
 
@@ -123,7 +127,10 @@ fn nobody_and_groups_have_no_station() {
     let mut neighbours = small(4);
     for address in ["0.0.0.0", "::", "224.0.0.1", "255.255.255.255", "ff02::1"] {
         let address = address.parse().unwrap();
-        assert!(!neighbours.learn(at(0), address, Some(A), Word::Question), "{address}");
+        assert!(
+            !neighbours.learn(at(0), address, Some(A), NeighbourMessage::Question),
+            "{address}"
+        );
         assert_eq!(neighbours.lookup(at(0), address), Found::Unreachable, "{address}");
     }
     assert!(neighbours.is_empty());
@@ -135,7 +142,7 @@ fn nobody_and_groups_have_no_station() {
 fn a_second_station_takes_over_only_if_it_says_so() {
     let mut neighbours = small(4);
     neighbours.lookup(at(0), host(1));
-    neighbours.learn(at(0), host(1), Some(A), Word::ARP_REPLY);
+    neighbours.learn(at(0), host(1), Some(A), NeighbourMessage::ARP_REPLY);
     assert!(!neighbours.learn(at(1), host(1), Some(B), TIMID));
     assert_eq!(neighbours.lookup(at(1), host(1)), Found::Station(A));
     let unicast = Some(Question { address: host(1), station: Some(A) });
@@ -149,10 +156,10 @@ fn strangers_push_out_each_other_and_not_who_is_there() {
     let mut neighbours = small(3);
     for n in 1..=2 {
         neighbours.lookup(at(0), host(n));
-        neighbours.learn(at(0), host(n), Some(A), Word::ARP_REPLY);
+        neighbours.learn(at(0), host(n), Some(A), NeighbourMessage::ARP_REPLY);
     }
     for n in 10..200 {
-        neighbours.learn(at(u64::from(n)), host(n), Some(B), Word::Question);
+        neighbours.learn(at(u64::from(n)), host(n), Some(B), NeighbourMessage::Question);
         neighbours.lookup(at(u64::from(n)), host(201));
     }
     assert_eq!((neighbours.len(), neighbours.lookup(at(300), host(1))), (3, Found::Station(A)));
@@ -170,7 +177,7 @@ fn without_attempts_or_room_nobody_is_reached() {
 #[derive(Clone, Debug)]
 enum Step {
     Lookup(u8),
-    Learn(u8, Option<u8>, Word),
+    Learn(u8, Option<u8>, NeighbourMessage),
     Confirm(u8),
     Solicit,
     Wait(u16),
@@ -178,9 +185,11 @@ enum Step {
 
 fn steps() -> impl Strategy<Value = Step> {
     let word = prop_oneof![
-        Just(Word::Question),
-        any::<(bool, bool)>()
-            .prop_map(|(is_solicited, is_override)| Word::Answer { is_solicited, is_override })
+        Just(NeighbourMessage::Question),
+        any::<(bool, bool)>().prop_map(|(is_solicited, is_override)| NeighbourMessage::Answer {
+            is_solicited,
+            is_override
+        })
     ];
     prop_oneof![
         (0..12u8).prop_map(Step::Lookup),

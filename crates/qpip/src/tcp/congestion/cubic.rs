@@ -186,7 +186,7 @@ const UNKNOWN: u32 = u32::MAX;
 
 /// What the acknowledgement means for the window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum SlowStartStep {
     /// Slow start goes on.
     Grow,
     /// Conservative slow start: a quarter of it.
@@ -224,9 +224,9 @@ impl Default for HyStart {
 
 impl HyStart {
     /// Section 4.2, for each acknowledgement in slow start.
-    pub(super) fn on_ack(&mut self, ack: &Progress) -> Verdict {
+    pub(super) fn on_ack(&mut self, ack: &Progress) -> SlowStartStep {
         if ack.acknowledged > self.round_end && !self.start_round(ack.next) {
-            return Verdict::Leave;
+            return SlowStartStep::Leave;
         }
         if let Some(rtt) = ack.rtt {
             let rtt = u32::try_from(rtt.as_micros()).unwrap_or(UNKNOWN - 1);
@@ -236,7 +236,7 @@ impl HyStart {
         if self.samples >= SAMPLES {
             self.judge();
         }
-        if self.careful_rounds > 0 { Verdict::GrowSlowly } else { Verdict::Grow }
+        if self.careful_rounds > 0 { SlowStartStep::GrowSlowly } else { SlowStartStep::Grow }
     }
 
     /// Gives whether slow start goes on in the new round.

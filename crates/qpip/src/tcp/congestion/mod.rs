@@ -17,7 +17,7 @@ mod tests;
 
 use landfall_placement::{Duration, Instant};
 
-use cubic::{Cubic, Epoch, HyStart, Verdict};
+use cubic::{Cubic, Epoch, HyStart, SlowStartStep};
 
 pub(crate) use prr::{Delivery, Prr};
 
@@ -153,13 +153,13 @@ impl Controller {
     fn slow_start(&mut self, ack: &Progress, bytes: u32, may_grow: bool) -> u32 {
         let verdict = match &mut self.past {
             Past::FirstSlowStart(hystart) => hystart.on_ack(ack),
-            _ => Verdict::Grow,
+            _ => SlowStartStep::Grow,
         };
         let step = match verdict {
             _ if !may_grow => 0,
-            Verdict::Grow => bytes,
-            Verdict::GrowSlowly => bytes / cubic::SLOWER_BY,
-            Verdict::Leave => {
+            SlowStartStep::Grow => bytes,
+            SlowStartStep::GrowSlowly => bytes / cubic::SLOWER_BY,
+            SlowStartStep::Leave => {
                 self.threshold = self.window;
                 self.past = Past::Nothing;
                 return bytes;
@@ -167,7 +167,7 @@ impl Controller {
         };
         let used = step.min(self.threshold - self.window).min(LARGEST_WINDOW);
         self.window = (self.window + used).min(LARGEST_WINDOW);
-        if matches!(verdict, Verdict::Grow) { step - used } else { 0 }
+        if matches!(verdict, SlowStartStep::Grow) { step - used } else { 0 }
     }
 
     /// The path is congested. Called once per recovery: not again before

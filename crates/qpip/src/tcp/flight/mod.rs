@@ -413,7 +413,7 @@ impl Flight {
             return (0, None);
         }
         let before = self.lost_bytes;
-        let judge = Judge { newest, patience, now };
+        let judge = LossDetector { newest, patience, now };
         let originals = self.lose_originals(&judge);
         let retransmissions = self.lose_retransmissions(&judge);
         let next = match (originals, retransmissions) {
@@ -425,19 +425,19 @@ impl Flight {
 
     /// Data sent once: the order of positions is the order of time, so the first
     /// that is not lost ends the walk, and the next walk begins there.
-    fn lose_originals(&mut self, judge: &Judge) -> Option<Instant> {
+    fn lose_originals(&mut self, judge: &LossDetector) -> Option<Instant> {
         for index in self.index_of(self.first_original)..self.records.len() {
             let record = self.records[index];
             if record.was_retransmitted() || !record.is_under_way() {
                 continue;
             }
             match judge.verdict(&record) {
-                Verdict::Lost => self.lose(index),
-                Verdict::LostAt(when) => {
+                LossState::Lost => self.lose(index),
+                LossState::LostAt(when) => {
                     self.first_original = record.start;
                     return Some(when);
                 }
-                Verdict::Newer => {
+                LossState::Newer => {
                     self.first_original = record.start;
                     return None;
                 }
@@ -448,7 +448,7 @@ impl Flight {
     }
 
     /// Data sent again, oldest first. Entries that say nothing any more go away.
-    fn lose_retransmissions(&mut self, judge: &Judge) -> Option<Instant> {
+    fn lose_retransmissions(&mut self, judge: &LossDetector) -> Option<Instant> {
         while let Some(&Again { start, end, at }) = self.again.front() {
             for index in self.index_of(start)..self.records.len() {
                 let record = self.records[index];
@@ -459,9 +459,9 @@ impl Flight {
                     continue;
                 }
                 match judge.verdict(&record) {
-                    Verdict::Lost => self.lose(index),
-                    Verdict::LostAt(when) => return Some(when),
-                    Verdict::Newer => return None,
+                    LossState::Lost => self.lose(index),
+                    LossState::LostAt(when) => return Some(when),
+                    LossState::Newer => return None,
                 }
             }
             self.again.pop_front();
@@ -551,25 +551,25 @@ fn len(bytes: u64) -> u32 {
 }
 
 /// The rule of RFC 8985 for one record.
-struct Judge {
+struct LossDetector {
     newest: Sent,
     patience: Duration,
     now: Instant,
 }
 
-enum Verdict {
+enum LossState {
     Lost,
     LostAt(Instant),
     /// Nothing that was sent after it is known to have arrived.
     Newer,
 }
 
-impl Judge {
-    fn verdict(&self, record: &Record) -> Verdict {
+impl LossDetector {
+    fn verdict(&self, record: &Record) -> LossState {
         if record.sent() >= self.newest {
-            return Verdict::Newer;
+            return LossState::Newer;
         }
         let deadline = record.sent_at + self.patience;
-        if deadline <= self.now { Verdict::Lost } else { Verdict::LostAt(deadline) }
+        if deadline <= self.now { LossState::Lost } else { LossState::LostAt(deadline) }
     }
 }

@@ -9,7 +9,7 @@ use landfall_placement::{Duration, Instant, Random};
 
 use super::pair::{Pair, Wire};
 use crate::tcp::config::{Mapping, TcpConfig};
-use crate::tcp::tcb::News;
+use crate::tcp::tcb::ConnectionEvent;
 
 const NOISY: Wire = Wire {
     loss: 30_000,
@@ -155,7 +155,7 @@ fn both_sides_close_and_one_waits() {
         let mut pair = transfer(seed, TcpConfig::default(), Mapping::Message, wire, &traffic);
         pair.sides[0].tcb.as_mut().unwrap().shutdown();
         pair.run_until("the end is heard", |pair| {
-            pair.sides[1].news.iter().any(|news| matches!(news, News::PeerFinished))
+            pair.sides[1].news.iter().any(|news| matches!(news, ConnectionEvent::PeerFinished))
         });
         pair.sides[1].tcb.as_mut().unwrap().shutdown();
         pair.run_until("both are closed", |pair| {
@@ -165,7 +165,7 @@ fn both_sides_close_and_one_waits() {
         let waits: Vec<bool> = pair
             .sides
             .iter()
-            .map(|side| side.news.iter().any(|n| matches!(n, News::Closed(_, Some(_)))))
+            .map(|side| side.news.iter().any(|n| matches!(n, ConnectionEvent::Closed(_, Some(_)))))
             .collect();
         assert!(
             waits[0],

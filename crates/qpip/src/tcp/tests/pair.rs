@@ -7,11 +7,11 @@ use landfall_placement::{Duration, Ecn, Instant, Random, RegionId, Spans};
 
 use crate::queue::{Done, Gather, Piece, Queues};
 use crate::tcp::config::{Mapping, TcpConfig};
-use crate::tcp::input::Verdict;
-use crate::tcp::listen::{HalfOpen, Heard, Secret};
+use crate::tcp::input::SegmentResult;
+use crate::tcp::listen::{HalfOpen, HandshakeStep, Secret};
 use crate::tcp::receiver::Claim;
 use crate::tcp::segment::{Draft, Room, Segment};
-use crate::tcp::tcb::{News, Tcb};
+use crate::tcp::tcb::{ConnectionEvent, Tcb};
 use crate::wire::tcp::Flags;
 use crate::work::Operation;
 
@@ -56,7 +56,7 @@ pub(super) struct Side {
     pub(super) memory: Vec<u8>,
     used: u32,
     pub(super) done: Vec<Done>,
-    pub(super) news: Vec<News>,
+    pub(super) news: Vec<ConnectionEvent>,
     /// What came, in order, with where messages end.
     pub(super) received: Vec<u8>,
     pub(super) ends: Vec<usize>,
@@ -317,7 +317,7 @@ impl Pair {
                 return;
             }
             let Some(half) = &mut side.half else { return };
-            if half.handle(&segment) != Heard::Open {
+            if half.handle(&segment) != HandshakeStep::Open {
                 return;
             }
             side.tcb =
@@ -424,7 +424,7 @@ impl Pair {
     }
 
     /// Hands a segment without payload to a side, past the wire.
-    pub(super) fn hand_in(&mut self, to: usize, segment: &Segment) -> Verdict {
+    pub(super) fn hand_in(&mut self, to: usize, segment: &Segment) -> SegmentResult {
         let side = &mut self.sides[to];
         let tcb = side.tcb.as_mut().unwrap();
         let verdict = tcb.handle(self.now, segment, &self.config, &mut side.queues);
@@ -441,7 +441,7 @@ impl Pair {
     }
 
     /// Now it is there.
-    pub(super) fn land(&mut self, to: usize, segment: &Segment, claim: Claim) -> Verdict {
+    pub(super) fn land(&mut self, to: usize, segment: &Segment, claim: Claim) -> SegmentResult {
         let side = &mut self.sides[to];
         let tcb = side.tcb.as_mut().unwrap();
         let verdict = tcb.landed(self.now, segment, (claim, true), &self.config, &mut side.queues);

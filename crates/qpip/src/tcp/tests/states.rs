@@ -5,7 +5,7 @@ use landfall_placement::{Duration, Ecn, Refusal};
 use super::pair::{Pair, Wire};
 use crate::tcp::config::{KeepAlive, Mapping, TcpConfig};
 use crate::tcp::segment::Segment;
-use crate::tcp::tcb::{CloseReason, News};
+use crate::tcp::tcb::{CloseReason, ConnectionEvent};
 use crate::wire::tcp::Flags;
 use crate::wire::tcp_options::Options;
 
@@ -21,7 +21,7 @@ fn open() -> Pair {
 
 fn reason(pair: &Pair, side: usize) -> Option<CloseReason> {
     pair.sides[side].news.iter().find_map(|news| match news {
-        News::Closed(reason, _) => Some(*reason),
+        ConnectionEvent::Closed(reason, _) => Some(*reason),
         _ => None,
     })
 }
@@ -51,7 +51,9 @@ fn both_may_open_at_once() {
         let mut pair = Pair::new(seed, TcpConfig::default(), Mapping::Message, wire);
         pair.connect_other();
         pair.run_until("both are open", |pair| {
-            (0..2).all(|side| pair.sides[side].news.iter().any(|n| matches!(n, News::Connected)))
+            (0..2).all(|side| {
+                pair.sides[side].news.iter().any(|n| matches!(n, ConnectionEvent::Connected))
+            })
         });
         pair.sides[1].post_receive(0, 100);
         pair.sides[0].post_send(0, &[1; 50]);
@@ -69,7 +71,8 @@ fn both_may_close_at_once() {
     pair.run_until("closed", |pair| (0..2).all(|side| reason(pair, side).is_some()));
     for side in 0..2 {
         assert_eq!(reason(&pair, side), Some(CloseReason::Finished));
-        let waits = pair.sides[side].news.iter().any(|n| matches!(n, News::Closed(_, Some(_))));
+        let waits =
+            pair.sides[side].news.iter().any(|n| matches!(n, ConnectionEvent::Closed(_, Some(_))));
         assert!(waits, "both wait, since neither knows that the other is done");
     }
 }
@@ -80,7 +83,7 @@ fn the_last_end_is_acknowledged_at_once() {
     let mut pair = open();
     pair.sides[0].tcb.as_mut().unwrap().shutdown();
     pair.run_until("the end is heard", |pair| {
-        pair.sides[1].news.iter().any(|news| matches!(news, News::PeerFinished))
+        pair.sides[1].news.iter().any(|news| matches!(news, ConnectionEvent::PeerFinished))
     });
     pair.sides[1].tcb.as_mut().unwrap().shutdown();
     pair.run_until("closed", |pair| (0..2).all(|side| reason(pair, side).is_some()));
@@ -100,7 +103,7 @@ fn an_end_that_came_too_early_counts_once_the_rest_is_there() {
     pair.sides[0].tcb.as_mut().unwrap().shutdown();
     pair.run_until("both ends are heard", |pair| {
         let news = &pair.sides[1].news;
-        let is_told = news.iter().any(|news| matches!(news, News::PeerFinished));
+        let is_told = news.iter().any(|news| matches!(news, ConnectionEvent::PeerFinished));
         is_told && pair.sides[1].received == [1; 50]
     });
     pair.sides[1].tcb.as_mut().unwrap().shutdown();
@@ -121,7 +124,7 @@ fn a_lost_end_is_sent_again_though_the_other_side_asks_for_a_window() {
         assert!(due > pair.now + Duration::from_secs(50));
         pair.sides[1].post_send(0, &[1; 50]);
         pair.run_until("the end is heard", |pair| {
-            pair.sides[1].news.iter().any(|news| matches!(news, News::PeerFinished))
+            pair.sides[1].news.iter().any(|news| matches!(news, ConnectionEvent::PeerFinished))
         });
         assert!(pair.now <= due + Duration::from_millis(1), "{}, and it was due {due}", pair.now);
     }
@@ -132,7 +135,7 @@ fn one_direction_may_end_long_before_the_other() {
     let mut pair = open();
     pair.sides[0].tcb.as_mut().unwrap().shutdown();
     pair.run_until("the end is heard", |pair| {
-        pair.sides[1].news.iter().any(|news| matches!(news, News::PeerFinished))
+        pair.sides[1].news.iter().any(|news| matches!(news, ConnectionEvent::PeerFinished))
     });
     for id in 0..20 {
         pair.sides[0].post_receive(id, 4_000);

@@ -8,8 +8,9 @@
 //! | who is called | that it is welcome |
 //!
 //! A proof is a keyed hash; the two differ in their first byte, so that none can be sent
-//! back. What follows is as safe as TCP would be on the same network: it is neither encrypted
-//! nor signed.
+//! back. STP below is encrypted and authenticated by the same secret ([`sealing_key`]), so who
+//! does not have it does not get here. Queue pairs are not: what follows there is as safe as
+//! TCP would be on the same network.
 
 use std::io;
 
@@ -25,6 +26,11 @@ fn proof(key: &[u8; 32], who: u8, random: [&[u8; 32]; 2]) -> blake3::Hash {
     let mut hasher = blake3::Hasher::new_keyed(key);
     hasher.update(&MAGIC).update(&[who]).update(random[0]).update(random[1]);
     hasher.finalize()
+}
+
+/// The pre-shared key of the endpoints below, separate from the key of the proofs.
+pub(super) fn sealing_key(key: &[u8; 32]) -> [u8; 32] {
+    blake3::derive_key("landfall 2026-11 encryption between two carriers", key)
 }
 
 fn random() -> io::Result<[u8; 32]> {

@@ -28,6 +28,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::config::Config;
 use super::frame::{BATCH, whole};
+use super::handshake;
 use super::mapping::Mapping;
 use crate::segment::FAR_CAPACITY;
 
@@ -57,6 +58,7 @@ impl Network {
         }
         let builder = Endpoint::builder().path(Transport::udp(listen)).wait(Wait::Block);
         let builder = builder.config(StpConfig::shared_network());
+        let builder = builder.preshared_key(handshake::sealing_key(&config.key));
         let (endpoint, driver) = builder.bind_without_thread().map_err(io::Error::other)?;
         let listener = endpoint.listen(STP_PORT).map_err(io::Error::other)?;
         Ok(Self::Stp { endpoint, listener, driver, udp: config.port })

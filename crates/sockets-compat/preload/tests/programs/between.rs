@@ -1,6 +1,6 @@
 //! Programs on two hosts, whose bytes go by STP or by queue pairs.
 
-use std::net::UdpSocket;
+use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
 use landfall_testbed::{VethConfig, VethPair, require_namespaces, skip_unless};
@@ -8,7 +8,9 @@ use sockets_compat::StpStream;
 
 use crate::common::example;
 use crate::ground::{Ground, Running, missing};
-use crate::hosts::{CARRIERS, Host, Hosts, Liar, PORT, carriers_orders, frame};
+use crate::hosts::{
+    CARRIERS, Host, Hosts, Liar, PORT, SECRET, carriers_orders, frame, sockets_of_carriers,
+};
 
 const SCRIPT: &str = include_str!("between.py");
 const WAYS: [&str; 2] = ["stp", "qpip"];
@@ -208,12 +210,15 @@ fn a_lost_carrier_is_a_reset_for_both() {
 fn without_carriers_that_understand_each_other_it_is_tcp() {
     require_namespaces!();
     skip_unless!(missing(&["python3"]));
-    for (what, here, there, reason) in [
-        ("nobody", None, None, "tcp: no carrier on this host (landfall carry --over stp)"),
-        ("another key", Some("key"), Some("another-key"), "the carrier there does not take it"),
-        ("one alone", Some("key"), None, ""),
+    let (key, other) = (Some("key"), Some("another-key"));
+    for (what, way, here, there, reason) in [
+        ("nobody", "stp", None, None, "tcp: no carrier on this host (landfall carry --over stp)"),
+        // To who has another key it is silent.
+        ("another key", "stp", key, other, "no carrier at 10."),
+        ("another key", "qpip", key, other, "the carrier there does not take it"),
+        ("one alone", "stp", key, None, "no carrier at 10."),
     ] {
-        let hosts = Hosts::new("stp");
+        let hosts = Hosts::new(way);
         let carriers = [
             here.map(|key| hosts.carry(Host::Here, key)),
             there.map(|key| hosts.carry(Host::There, key)),
@@ -224,8 +229,9 @@ fn without_carriers_that_understand_each_other_it_is_tcp() {
             let said = two.calls("plain").output();
             assert_eq!(String::from_utf8_lossy(&said).trim(), "all came back", "{what}");
         }
+        // A carrier knows that nobody answers when these programs have ended.
+        hosts.ground.until(|| hosts.ground.log().contains(reason));
         let log = hosts.ground.log();
-        assert!(log.contains(reason), "{what}: {log}");
         assert!(!log.contains("both hosts have"), "{what}: {log}");
         drop(carriers);
     }
@@ -275,8 +281,16 @@ fn strangers_are_turned_away() {
             let bytes: Vec<u8> = (0..len).map(|at| (at * 37 + len) as u8).collect();
             socket.send_to(&bytes, (there, CARRIERS)).expect("it goes");
         }
-        // One that speaks STP, but has no key; one that stays silent; one that goes at once.
-        let call = || StpStream::connect(format!("stp://{there}:118/udp/{CARRIERS}"));
+        // To plain STP, and to who has another secret, nobody answers.
+        let at = || format!("stp://{there}:118/udp/{CARRIERS}");
+        let any = || SocketAddr::new(hosts.address(Host::Here), 0);
+        StpStream::connect(at()).expect_err("it is not encrypted");
+        let other = sockets_of_carriers(any(), b"another-key of some length");
+        other.connect_stream(at()).expect_err("it has another secret");
+        // One that has the secret and proves something else; one that stays silent; one that
+        // goes at once.
+        let host = sockets_of_carriers(any(), SECRET);
+        let call = || host.connect_stream(at());
         let mut talks = call().expect("a carrier listens");
         talks.write_all(&[b"LFcarry2".as_slice(), &[7; 32]].concat()).expect("it goes");
         talks.write_all(&[7; 32]).expect("it goes");
@@ -347,7 +361,7 @@ fn a_carrier_that_talks_nonsense_resets_its_connection() {
     let _carrier = hosts.carry(Host::Here, "key");
     let there = hosts.address(Host::There);
     let two = Two::new(&hosts);
-    let liar = hosts.on(Host::There, || Liar::new(there, b"key of some length"));
+    let liar = hosts.on(Host::There, || Liar::new(there, SECRET));
     let server = two.called("echo_many");
     let here = |id| frame(3, id, 0, 0);
     let switched = |id| frame(4, id, 0, 1);

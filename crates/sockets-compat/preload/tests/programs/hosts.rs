@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::Duration;
 
+use landfall::stp::{Config, Endpoint, Transport};
 use landfall_testbed::{Namespace, VethConfig, VethEnd, VethPair};
 use sockets_compat::{StpHost, StpOptions, StpStream, StpStreamListener};
 
@@ -201,6 +202,22 @@ const HEAD: usize = 16;
 const NAME: usize = 36;
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// What the key of carriers is made of.
+pub(crate) const SECRET: &[u8] = b"key of some length";
+
+fn key_of(secret: &[u8]) -> [u8; 32] {
+    blake3::derive_key("landfall 2026-11 between the carriers of two hosts", secret)
+}
+
+/// Sockets over STP that is encrypted as between carriers which have this secret.
+pub(crate) fn sockets_of_carriers(at: SocketAddr, secret: &[u8]) -> StpHost {
+    let context = "landfall 2026-11 encryption between two carriers";
+    let key = blake3::derive_key(context, &key_of(secret));
+    let builder = Endpoint::builder().path(Transport::udp(at)).config(Config::shared_network());
+    let endpoint = builder.preshared_key(key).bind().expect("the port is free");
+    StpHost::new(endpoint, StpOptions::default())
+}
+
 pub(crate) struct Liar {
     _host: StpHost,
     listener: StpStreamListener,
@@ -212,11 +229,9 @@ pub(crate) struct Liar {
 impl Liar {
     /// To be called on its host.
     pub(crate) fn new(address: IpAddr, secret: &[u8]) -> Self {
-        let host = StpHost::bind_udp(SocketAddr::new(address, CARRIERS), StpOptions::default());
-        let host = host.expect("the port is free");
+        let host = sockets_of_carriers(SocketAddr::new(address, CARRIERS), secret);
         let listener = host.listen_streams(118).expect("nobody listens there");
-        let key = blake3::derive_key("landfall 2026-11 between the carriers of two hosts", secret);
-        Self { _host: host, listener, key, link: Mutex::default() }
+        Self { _host: host, listener, key: key_of(secret), link: Mutex::default() }
     }
 
     /// Takes the next connection that is offered, and says so much of it. If that is the end

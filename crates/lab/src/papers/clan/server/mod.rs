@@ -148,8 +148,8 @@ pub(super) fn measure(
 
 fn run(carrier: Carrier, at: &Endpoints, scale: Scale, endpoints: usize) -> Result<Seen> {
     match carrier {
-        Carrier::Channel => ours::run(ours::Way::Channel, at, scale, endpoints),
-        Carrier::Udp => ours::run(ours::Way::Udp, at, scale, endpoints),
+        Carrier::Channel => ours::run(ours::Carrier::Channel, at, scale, endpoints),
+        Carrier::Udp => ours::run(ours::Carrier::Udp, at, scale, endpoints),
         Carrier::Unix => clients::run(clients::Kind::Unix, at, scale, endpoints),
         Carrier::Tcp => clients::run(clients::Kind::Tcp, at, scale, endpoints),
     }

@@ -21,7 +21,7 @@ use crate::workload::side::{both, joined, place_thread};
 
 /// What joins the two nodes.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Way {
+pub(super) enum Carrier {
     Channel,
     Udp,
 }
@@ -51,14 +51,14 @@ fn builder(host: u16, endpoints: usize, is_shared: bool) -> Result<Builder> {
 }
 
 /// The server's node, the client's, and how the client reaches the server.
-fn nodes(way: Way, at: &Endpoints, endpoints: usize) -> Result<(Node, Node, Peer)> {
+fn nodes(way: Carrier, at: &Endpoints, endpoints: usize) -> Result<(Node, Node, Peer)> {
     match way {
-        Way::Channel => {
+        Carrier::Channel => {
             let open = |host| builder(host, endpoints, false);
             let (here, there) = open(1)?.open_pair(open(2)?, ChannelConfig::default())?;
             Ok((here, there, Peer::Node(0)))
         }
-        Way::Udp => {
+        Carrier::Udp => {
             let open = |host, address| -> Result<Node> {
                 let udp = Transport::udp_with(UdpConfig::new((address, 0).into(), MTU));
                 Ok(builder(host, endpoints, true)?.path(udp).open()?)
@@ -71,7 +71,7 @@ fn nodes(way: Way, at: &Endpoints, endpoints: usize) -> Result<(Node, Node, Peer
 }
 
 /// Serves so many endpoints, and lets them ask.
-pub(super) fn run(way: Way, at: &Endpoints, scale: Scale, endpoints: usize) -> Result<Seen> {
+pub(super) fn run(way: Carrier, at: &Endpoints, scale: Scale, endpoints: usize) -> Result<Seen> {
     let (here, there, peer) = nodes(way, at, endpoints)?;
     let done = AtomicBool::new(false);
     let (tell, hear) = channel();

@@ -68,8 +68,8 @@ impl<F: Fabric> Writer<F> {
     /// let (here, there) = Threads::pair()?;
     /// let (one, two) = (Stream::open(&here, Config::DEFAULT)?, Stream::open(&there, Config::DEFAULT)?);
     /// let (to_one, to_two) = (one.cookies(), two.cookies());
-    /// let (_, mut writer) = one.connect(&to_two)?.into_split();
-    /// let (mut reader, _) = two.connect(&to_one)?.into_split();
+    /// let (_from_two, mut writer) = one.connect(&to_two)?.into_split();
+    /// let (mut reader, _to_one) = two.connect(&to_one)?.into_split();
     ///
     /// let mut gap = writer.gap(None)?;
     /// gap.place().write(0, b"written where it is read")?;

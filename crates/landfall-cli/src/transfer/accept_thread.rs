@@ -69,20 +69,20 @@ impl Drop for Place {
     }
 }
 
-/// See the module.
-pub(crate) struct Reception {
+/// Listens for senders on a thread of its own, and hands over those that know the code.
+pub(crate) struct AcceptThread {
     admitted: Receiver<Admitted>,
     is_over: Arc<AtomicBool>,
 }
 
-impl Reception {
+impl AcceptThread {
     /// Listens, and greets from now on.
     pub(crate) fn open(endpoint: &Endpoint, code: Code) -> Result<Self> {
         let listener = endpoint.as_async().listen(SERVICE)?;
         let (to, admitted) = sync_channel(1);
         let is_over = Arc::new(AtomicBool::new(false));
         let ports = ways::addresses_of(endpoint).iter().map(std::net::SocketAddr::port).collect();
-        let desk = Desk {
+        let greetings = Greetings {
             code,
             ports,
             guesses: Mutex::default(),
@@ -97,7 +97,7 @@ impl Reception {
         let ended = Arc::clone(&is_over);
         thread::Builder::new()
             .name("landfall-greet".into())
-            .spawn(move || runtime.block_on(accept(&listener, &Arc::new(desk), &ended)))
+            .spawn(move || runtime.block_on(accept(&listener, &Arc::new(greetings), &ended)))
             .context("cannot start the thread that greets")?;
         Ok(Self { admitted, is_over })
     }
@@ -112,14 +112,14 @@ impl Reception {
     }
 }
 
-impl Drop for Reception {
+impl Drop for AcceptThread {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::Relaxed);
     }
 }
 
 /// What all greetings share.
-struct Desk {
+struct Greetings {
     code: Code,
     /// The UDP port of each path.
     ports: Vec<u16>,
@@ -137,7 +137,7 @@ struct Greeter {
     has_proven: Arc<AtomicBool>,
 }
 
-async fn accept(listener: &Listener, desk: &Arc<Desk>, is_over: &AtomicBool) {
+async fn accept(listener: &Listener, greetings: &Arc<Greetings>, is_over: &AtomicBool) {
     let mut tasks = JoinSet::new();
     let mut greeters: Vec<Greeter> = Vec::new();
     while !is_over.load(Ordering::Relaxed) {
@@ -160,7 +160,8 @@ async fn accept(listener: &Listener, desk: &Arc<Desk>, is_over: &AtomicBool) {
         }
         let source = Source::of(connection.peer());
         let has_proven = Arc::new(AtomicBool::new(false));
-        let greeting = greet(Arc::clone(desk), connection.clone(), source, Arc::clone(&has_proven));
+        let greeting =
+            greet(Arc::clone(greetings), connection.clone(), source, Arc::clone(&has_proven));
         let task = tasks.spawn(greeting);
         greeters.push(Greeter { source, connection, task, has_proven });
     }
@@ -176,43 +177,43 @@ fn dispensable(greeters: &[Greeter]) -> Option<usize> {
 }
 
 async fn greet(
-    desk: Arc<Desk>,
+    greetings: Arc<Greetings>,
     connection: stp::Connection,
     source: Source,
     has_proven: Arc<AtomicBool>,
 ) {
     let from = connection.peer();
-    let port = desk.ports.get(usize::from(connection.path().0)).copied().unwrap_or(0);
-    let may_try = || desk.guesses().may_try(source, Instant::now());
-    let greeting = greet::as_receiver(&connection, &desk.code, port, may_try);
+    let port = greetings.ports.get(usize::from(connection.path().0)).copied().unwrap_or(0);
+    let may_try = || greetings.guesses().may_try(source, Instant::now());
+    let greeting = greet::as_receiver(&connection, &greetings.code, port, may_try);
     let refusal = match timeout(GREETING, greeting).await {
         Ok(Ok(Greeted::Knows(proven))) => {
             has_proven.store(true, Ordering::Relaxed);
-            match admit(&desk, &connection, proven).await {
+            match admit(&greetings, &connection, proven).await {
                 Ok(()) => return,
                 Err(why) => {
-                    desk.say(&format!("{from} knows the code, and waited in vain: {why}"));
+                    greetings.say(&format!("{from} knows the code, and waited in vain: {why}"));
                     Refusal::BUSY
                 }
             }
         }
         Ok(Ok(Greeted::Wrong)) => {
-            desk.guesses().wrong(source, Instant::now());
-            desk.say(&format!("{from} does not know the code"));
+            greetings.guesses().wrong(source, Instant::now());
+            greetings.say(&format!("{from} does not know the code"));
             Refusal::WRONG
         }
         Ok(Ok(Greeted::Later)) => {
-            desk.say(&format!("{from} is to come later: too many wrong codes from there"));
+            greetings.say(&format!("{from} is to come later: too many wrong codes from there"));
             Refusal::LATER
         }
         Ok(Err(why)) => {
-            desk.say(&format!("{from} knocked: {why}"));
+            greetings.say(&format!("{from} knocked: {why}"));
             // It may have been told why, and is to hear that.
             let _ = timeout(PARTING, connection.close()).await;
             return;
         }
         Err(_) => {
-            desk.say(&format!("{from} knocked: it says nothing"));
+            greetings.say(&format!("{from} knocked: it says nothing"));
             connection.abort();
             return;
         }
@@ -223,10 +224,14 @@ async fn greet(
 }
 
 /// Waits for the place, and hands the sender over.
-async fn admit(desk: &Desk, connection: &stp::Connection, proven: Box<Proven>) -> Result<()> {
+async fn admit(
+    greetings: &Greetings,
+    connection: &stp::Connection,
+    proven: Box<Proven>,
+) -> Result<()> {
     let until = Instant::now() + WAITING;
     let place = loop {
-        if let Some(place) = Place::take(&desk.is_taken) {
+        if let Some(place) = Place::take(&greetings.is_taken) {
             break place;
         }
         if Instant::now() >= until {
@@ -240,11 +245,11 @@ async fn admit(desk: &Desk, connection: &stp::Connection, proven: Box<Proven>) -
     let seals = timeout(GREETING, proven.welcome(connection)).await??;
     let connection = Connection::from(connection.clone());
     // Who has the place is the only one: there is room, unless the receiver has ended.
-    let _ = desk.to.try_send(Admitted { connection, seals, place });
+    let _ = greetings.to.try_send(Admitted { connection, seals, place });
     Ok(())
 }
 
-impl Desk {
+impl Greetings {
     fn guesses(&self) -> std::sync::MutexGuard<'_, Guesses> {
         self.guesses.lock().unwrap_or_else(PoisonError::into_inner)
     }

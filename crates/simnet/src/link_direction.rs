@@ -43,7 +43,7 @@ pub(crate) enum Sending {
     Rest,
 }
 
-pub(crate) struct Way {
+pub(crate) struct LinkDirection {
     pub(crate) from: (NodeId, PortId),
     pub(crate) to: (NodeId, PortId),
     pub(crate) config: LinkConfig,
@@ -69,9 +69,9 @@ pub(crate) struct Way {
     pub(crate) tap: Option<InterfaceId>,
 }
 
-impl fmt::Debug for Way {
+impl fmt::Debug for LinkDirection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Way")
+        f.debug_struct("LinkDirection")
             .field("from", &self.from)
             .field("to", &self.to)
             .field("up", &self.up)
@@ -81,7 +81,7 @@ impl fmt::Debug for Way {
     }
 }
 
-impl Way {
+impl LinkDirection {
     pub(crate) fn new(
         from: (NodeId, PortId),
         to: (NodeId, PortId),

@@ -10,7 +10,7 @@ pub(super) const PIECES: usize = 4;
 const PIECE: u64 = 32 << 10;
 
 /// The memory of one client.
-pub(super) struct Room {
+pub(super) struct ClientBuffers {
     memory: MemoryRegion,
     pieces: [Piece; PIECES],
     /// Whose bytes are the next to go.
@@ -32,7 +32,7 @@ struct Piece {
     is_passed: bool,
 }
 
-impl Room {
+impl ClientBuffers {
     pub(super) fn new(domain: &ProtectionDomain) -> Result<Self> {
         let memory = Memory::zeroed(PIECES * PIECE as usize);
         let memory = domain.register(memory, Access::ReadWrite)?;
@@ -106,13 +106,13 @@ mod tests {
     use super::*;
     use landfall::qpip::{Adapter, Link};
 
-    fn room() -> Room {
+    fn room() -> ClientBuffers {
         let link = Link::tunnel(([127, 0, 0, 1], 0).into(), []);
         let adapter = Adapter::builder().link(link).address("10.0.0.1/24").open_inline().unwrap();
-        Room::new(&adapter.domain().unwrap()).unwrap()
+        ClientBuffers::new(&adapter.domain().unwrap()).unwrap()
     }
 
-    fn sent(room: &mut Room) -> Option<(usize, u64, u32)> {
+    fn sent(room: &mut ClientBuffers) -> Option<(usize, u64, u32)> {
         let (id, part) = room.next_to_send().unwrap()?;
         Some((id, part.offset() - id as u64 * PIECE, part.len()))
     }

@@ -1,0 +1,262 @@
+//! The structures of `fi_endpoint.h`, `fi_cm.h`, `fi_tagged.h` and `fi_rma.h`.
+
+use std::ffi::{c_int, c_void};
+
+use libc::{iovec, size_t, ssize_t};
+
+use super::types::{fi_addr_t, fid, unsupported};
+
+#[repr(C)]
+#[derive(Debug)]
+pub struct fi_msg {
+    pub msg_iov: *const iovec,
+    pub desc: *mut *mut c_void,
+    pub iov_count: size_t,
+    pub addr: fi_addr_t,
+    pub context: *mut c_void,
+    pub data: u64,
+}
+
+#[repr(C)]
+#[derive(Debug)]
+pub struct fi_msg_tagged {
+    pub msg_iov: *const iovec,
+    pub desc: *mut *mut c_void,
+    pub iov_count: size_t,
+    pub addr: fi_addr_t,
+    pub tag: u64,
+    pub ignore: u64,
+    pub context: *mut c_void,
+    pub data: u64,
+}
+
+#[repr(C)]
+#[derive(Debug)]
+pub struct fi_rma_iov {
+    pub addr: u64,
+    pub len: size_t,
+    pub key: u64,
+}
+
+#[repr(C)]
+#[derive(Debug)]
+pub struct fi_msg_rma {
+    pub msg_iov: *const iovec,
+    pub desc: *mut *mut c_void,
+    pub iov_count: size_t,
+    pub addr: fi_addr_t,
+    pub rma_iov: *const fi_rma_iov,
+    pub rma_iov_count: size_t,
+    pub context: *mut c_void,
+    pub data: u64,
+}
+
+#[repr(C)]
+#[derive(Debug)]
+pub struct fi_ops_ep {
+    pub size: size_t,
+    pub cancel: unsafe extern "C" fn(*mut fid, *mut c_void) -> ssize_t,
+    pub getopt: unsafe extern "C" fn(*mut fid, c_int, c_int, *mut c_void, *mut size_t) -> c_int,
+    pub setopt: unsafe extern "C" fn(*mut fid, c_int, c_int, *const c_void, size_t) -> c_int,
+    pub tx_ctx: unsupported,
+    pub rx_ctx: unsupported,
+    pub rx_size_left: unsupported,
+    pub tx_size_left: unsupported,
+}
+
+type recv_call = unsafe extern "C" fn(
+    *mut fid_ep,
+    *mut c_void,
+    size_t,
+    *mut c_void,
+    fi_addr_t,
+    *mut c_void,
+) -> ssize_t;
+
+#[repr(C)]
+#[derive(Debug)]
+pub struct fi_ops_msg {
+    pub size: size_t,
+    pub recv: recv_call,
+    pub recvv: unsafe extern "C" fn(
+        *mut fid_ep,
+        *const iovec,
+        *mut *mut c_void,
+        size_t,
+        fi_addr_t,
+        *mut c_void,
+    ) -> ssize_t,
+    pub recvmsg: unsafe extern "C" fn(*mut fid_ep, *const fi_msg, u64) -> ssize_t,
+    pub send: unsafe extern "C" fn(
+        *mut fid_ep,
+        *const c_void,
+        size_t,
+        *mut c_void,
+        fi_addr_t,
+        *mut c_void,
+    ) -> ssize_t,
+    pub sendv: unsafe extern "C" fn(
+        *mut fid_ep,
+        *const iovec,
+        *mut *mut c_void,
+        size_t,
+        fi_addr_t,
+        *mut c_void,
+    ) -> ssize_t,
+    pub sendmsg: unsafe extern "C" fn(*mut fid_ep, *const fi_msg, u64) -> ssize_t,
+    pub inject: unsafe extern "C" fn(*mut fid_ep, *const c_void, size_t, fi_addr_t) -> ssize_t,
+    pub senddata: unsafe extern "C" fn(
+        *mut fid_ep,
+        *const c_void,
+        size_t,
+        *mut c_void,
+        u64,
+        fi_addr_t,
+        *mut c_void,
+    ) -> ssize_t,
+    pub injectdata:
+        unsafe extern "C" fn(*mut fid_ep, *const c_void, size_t, u64, fi_addr_t) -> ssize_t,
+}
+
+#[repr(C)]
+#[derive(Debug)]
+pub struct fi_ops_tagged {
+    pub size: size_t,
+    pub recv: unsafe extern "C" fn(
+        *mut fid_ep,
+        *mut c_void,
+        size_t,
+        *mut c_void,
+        fi_addr_t,
+        u64,
+        u64,
+        *mut c_void,
+    ) -> ssize_t,
+    pub recvv: unsafe extern "C" fn(
+        *mut fid_ep,
+        *const iovec,
+        *mut *mut c_void,
+        size_t,
+        fi_addr_t,
+        u64,
+        u64,
+        *mut c_void,
+    ) -> ssize_t,
+    pub recvmsg: unsafe extern "C" fn(*mut fid_ep, *const fi_msg_tagged, u64) -> ssize_t,
+    pub send: unsafe extern "C" fn(
+        *mut fid_ep,
+        *const c_void,
+        size_t,
+        *mut c_void,
+        fi_addr_t,
+        u64,
+        *mut c_void,
+    ) -> ssize_t,
+    pub sendv: unsafe extern "C" fn(
+        *mut fid_ep,
+        *const iovec,
+        *mut *mut c_void,
+        size_t,
+        fi_addr_t,
+        u64,
+        *mut c_void,
+    ) -> ssize_t,
+    pub sendmsg: unsafe extern "C" fn(*mut fid_ep, *const fi_msg_tagged, u64) -> ssize_t,
+    pub inject: unsafe extern "C" fn(*mut fid_ep, *const c_void, size_t, fi_addr_t, u64) -> ssize_t,
+    pub senddata: unsafe extern "C" fn(
+        *mut fid_ep,
+        *const c_void,
+        size_t,
+        *mut c_void,
+        u64,
+        fi_addr_t,
+        u64,
+        *mut c_void,
+    ) -> ssize_t,
+    pub injectdata:
+        unsafe extern "C" fn(*mut fid_ep, *const c_void, size_t, u64, fi_addr_t, u64) -> ssize_t,
+}
+
+type rma_call = unsafe extern "C" fn(
+    *mut fid_ep,
+    *mut c_void,
+    size_t,
+    *mut c_void,
+    fi_addr_t,
+    u64,
+    u64,
+    *mut c_void,
+) -> ssize_t;
+
+type rma_vector_call = unsafe extern "C" fn(
+    *mut fid_ep,
+    *const iovec,
+    *mut *mut c_void,
+    size_t,
+    fi_addr_t,
+    u64,
+    u64,
+    *mut c_void,
+) -> ssize_t;
+
+#[repr(C)]
+#[derive(Debug)]
+pub struct fi_ops_rma {
+    pub size: size_t,
+    pub read: rma_call,
+    pub readv: rma_vector_call,
+    pub readmsg: unsafe extern "C" fn(*mut fid_ep, *const fi_msg_rma, u64) -> ssize_t,
+    pub write: rma_call,
+    pub writev: rma_vector_call,
+    pub writemsg: unsafe extern "C" fn(*mut fid_ep, *const fi_msg_rma, u64) -> ssize_t,
+    pub inject:
+        unsafe extern "C" fn(*mut fid_ep, *const c_void, size_t, fi_addr_t, u64, u64) -> ssize_t,
+    pub writedata: unsafe extern "C" fn(
+        *mut fid_ep,
+        *const c_void,
+        size_t,
+        *mut c_void,
+        u64,
+        fi_addr_t,
+        u64,
+        u64,
+        *mut c_void,
+    ) -> ssize_t,
+    pub injectdata: unsafe extern "C" fn(
+        *mut fid_ep,
+        *const c_void,
+        size_t,
+        u64,
+        fi_addr_t,
+        u64,
+        u64,
+    ) -> ssize_t,
+}
+
+#[repr(C)]
+#[derive(Debug)]
+pub struct fi_ops_cm {
+    pub size: size_t,
+    pub setname: unsupported,
+    pub getname: unsafe extern "C" fn(*mut fid, *mut c_void, *mut size_t) -> c_int,
+    pub getpeer: unsupported,
+    pub connect: unsupported,
+    pub listen: unsupported,
+    pub accept: unsupported,
+    pub reject: unsupported,
+    pub shutdown: unsupported,
+    pub join: unsupported,
+}
+
+#[repr(C)]
+#[derive(Debug)]
+pub struct fid_ep {
+    pub fid: fid,
+    pub ops: *const fi_ops_ep,
+    pub cm: *const fi_ops_cm,
+    pub msg: *const fi_ops_msg,
+    pub rma: *const fi_ops_rma,
+    pub tagged: *const fi_ops_tagged,
+    pub atomic: *const c_void,
+    pub collective: *const c_void,
+}

@@ -1,0 +1,273 @@
+//! Endpoints: opened, bound, enabled, closed.
+
+use std::ffi::{c_int, c_void};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, OnceLock};
+
+use libc::{size_t, ssize_t};
+
+use super::book::BookHandle;
+use super::counter::CounterHandle;
+use super::domain::domain_of;
+use super::queue::QueueHandle;
+use super::{NOT_OFFERED, closes, give, known, message, of, remote, tagged, take};
+use crate::abi::*;
+use crate::address::{self, locals};
+use crate::core::Options;
+use crate::domain::Domain;
+use crate::endpoint::Endpoint;
+use crate::notify::locked;
+
+#[repr(C)]
+pub(super) struct EndpointHandle {
+    fid: fid_ep,
+    pub(super) domain: Arc<Domain>,
+    address: Option<SocketAddr>,
+    /// What is bound before it is enabled.
+    options: Mutex<Options>,
+    /// Once it is enabled.
+    enabled: OnceLock<Enabled>,
+}
+
+/// What calls need to know of an endpoint, without a lock.
+pub(super) struct Enabled {
+    pub(super) number: usize,
+    pub(super) options: Options,
+    name: SocketAddr,
+}
+
+static FID_OPS: fi_ops = fi_ops { bind, control, ..closes(close) };
+static OPS: fi_ops_ep = fi_ops_ep {
+    size: size_of::<fi_ops_ep>(),
+    cancel,
+    getopt,
+    setopt,
+    tx_ctx: NOT_OFFERED,
+    rx_ctx: NOT_OFFERED,
+    rx_size_left: NOT_OFFERED,
+    tx_size_left: NOT_OFFERED,
+};
+static CM_OPS: fi_ops_cm = fi_ops_cm {
+    size: size_of::<fi_ops_cm>(),
+    setname: NOT_OFFERED,
+    getname,
+    getpeer: NOT_OFFERED,
+    connect: NOT_OFFERED,
+    listen: NOT_OFFERED,
+    accept: NOT_OFFERED,
+    reject: NOT_OFFERED,
+    shutdown: NOT_OFFERED,
+    join: NOT_OFFERED,
+};
+
+pub(super) unsafe extern "C" fn open(
+    domain: *mut fid_domain,
+    info: *mut fi_info,
+    endpoint: *mut *mut fid_ep,
+    context: *mut c_void,
+) -> c_int {
+    // SAFETY: an open domain, and an info.
+    let (domain, info) = unsafe { (domain_of(domain), &*info) };
+    // SAFETY: what an info points to is there, or null; so for those below.
+    let kind = unsafe { info.ep_attr.as_ref() }.map_or(FI_EP_RDM, |ep| ep.r#type);
+    if kind != FI_EP_RDM {
+        return -FI_EINVAL;
+    }
+    // SAFETY: see above.
+    let transmit_flags = unsafe { info.tx_attr.as_ref() }.map_or(0, |tx| tx.op_flags);
+    // SAFETY: see above.
+    let receive_flags = unsafe { info.rx_attr.as_ref() }.map_or(0, |rx| rx.op_flags);
+    // SAFETY: see above.
+    let address = unsafe { address::read(info.src_addr) }.or(domain.address);
+    let handle = EndpointHandle {
+        fid: fid_ep {
+            fid: known(FI_CLASS_EP, context, &FID_OPS),
+            ops: &raw const OPS,
+            cm: &raw const CM_OPS,
+            msg: &raw const message::OPS,
+            rma: &raw const remote::OPS,
+            tagged: &raw const tagged::OPS,
+            atomic: std::ptr::null(),
+            collective: std::ptr::null(),
+        },
+        domain: Arc::clone(domain),
+        address,
+        options: Mutex::new(Options { transmit_flags, receive_flags, ..Options::default() }),
+        enabled: OnceLock::new(),
+    };
+    // SAFETY: a place for the handle, which begins with its `fid_ep`.
+    unsafe { give(handle, endpoint) }
+}
+
+unsafe extern "C" fn close(fid: *mut fid) -> c_int {
+    // SAFETY: the program uses it no more.
+    let handle: Box<EndpointHandle> = unsafe { take(fid) };
+    let mut state = handle.domain.lock();
+    if let Some(enabled) = handle.enabled.get()
+        && let Some(endpoint) = state.endpoints.remove(enabled.number)
+    {
+        endpoint.close(&mut state.world);
+    }
+    if let Some(book) = locked(&handle.options).book
+        && let Some(book) = state.world.books.get_mut(book)
+    {
+        book.users -= 1;
+    }
+    0
+}
+
+unsafe extern "C" fn bind(fid: *mut fid, other: *mut fid, flags: u64) -> c_int {
+    // SAFETY: an endpoint, and what it is bound to, which begins with its class.
+    let (handle, class): (&EndpointHandle, _) = unsafe { (of(fid), (*other).fclass) };
+    if handle.enabled.get().is_some() {
+        return -FI_EOPBADSTATE;
+    }
+    let mut options = locked(&handle.options);
+    match class {
+        FI_CLASS_CQ => {
+            // SAFETY: its class says that it is a queue.
+            let number = unsafe { of::<QueueHandle, _>(other) }.number;
+            if flags & (FI_SEND | FI_RECV) == 0 {
+                return -FI_EINVAL;
+            }
+            let is_selective = flags & FI_SELECTIVE_COMPLETION != 0;
+            if flags & FI_SEND != 0 {
+                (options.transmit, options.selective_transmit) = (Some(number), is_selective);
+            }
+            if flags & FI_RECV != 0 {
+                (options.receive, options.selective_receive) = (Some(number), is_selective);
+            }
+            0
+        }
+        FI_CLASS_CNTR => {
+            // SAFETY: its class says that it is a counter.
+            let number = unsafe { of::<CounterHandle, _>(other) }.number;
+            options.counters.push((flags, number));
+            0
+        }
+        FI_CLASS_AV => {
+            // SAFETY: its class says that it is an address vector.
+            let number = unsafe { of::<BookHandle, _>(other) }.number;
+            if options.book.replace(number).is_some() {
+                return -FI_EINVAL;
+            }
+            if let Some(book) = handle.domain.lock().world.books.get_mut(number) {
+                book.users += 1;
+            }
+            0
+        }
+        FI_CLASS_EQ => 0,
+        _ => -FI_EINVAL,
+    }
+}
+
+unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) -> c_int {
+    // SAFETY: an endpoint.
+    let handle: &EndpointHandle = unsafe { of(fid) };
+    match command {
+        FI_ENABLE => match handle.enable() {
+            Ok(()) => 0,
+            Err(error) => -error,
+        },
+        FI_GETOPSFLAG => {
+            let options = locked(&handle.options);
+            // SAFETY: the program gives flags that say which it wants, and a place for them.
+            unsafe {
+                let flags = arg.cast::<u64>();
+                let is_send = *flags & FI_SEND != 0;
+                *flags = if is_send { options.transmit_flags } else { options.receive_flags };
+            }
+            0
+        }
+        _ => -FI_ENOSYS,
+    }
+}
+
+impl EndpointHandle {
+    fn enable(&self) -> Result<(), c_int> {
+        if self.enabled.get().is_some() {
+            return Ok(());
+        }
+        let options = locked(&self.options).clone();
+        let counts = |flags| options.counters.iter().any(|(counted, _)| counted & flags != 0);
+        if options.transmit.is_none() && !counts(FI_SEND | FI_WRITE | FI_READ)
+            || options.receive.is_none() && !counts(FI_RECV | FI_REMOTE_WRITE)
+        {
+            return Err(FI_ENOCQ);
+        }
+        if options.book.is_none() {
+            return Err(FI_ENOAV);
+        }
+        let address = specific(self.address).ok_or(FI_EADDRNOTAVAIL)?;
+        let mut state = self.domain.lock();
+        let number = state.endpoints.next();
+        let (settings, notify) = (&self.domain.settings, &self.domain.notify);
+        let opened = Endpoint::open(number, address, settings, notify, options.clone());
+        let endpoint = opened.map_err(|failure| {
+            eprintln!("landfall: cannot open an endpoint at {address}: {}", failure.text);
+            failure.error
+        })?;
+        let name = endpoint.name();
+        state.endpoints.add(endpoint);
+        // Whoever enables it twice at a time breaks libfabric's rules.
+        let _ = self.enabled.set(Enabled { number, options, name });
+        Ok(())
+    }
+
+    /// Once it is enabled.
+    pub(super) fn enabled(&self) -> Result<&Enabled, c_int> {
+        self.enabled.get().ok_or(FI_EOPBADSTATE)
+    }
+}
+
+/// An address that others can be told: not that of all interfaces.
+fn specific(address: Option<SocketAddr>) -> Option<SocketAddr> {
+    match address {
+        Some(address) if !address.ip().is_unspecified() => Some(address),
+        other => {
+            let port = other.map_or(0, |address| address.port());
+            let is_kind =
+                |ip: std::net::IpAddr| other.is_none_or(|it| it.is_ipv4() == ip.is_ipv4());
+            let local = locals().into_iter().find(|local| is_kind(local.ip))?;
+            Some(local.with_port(port))
+        }
+    }
+}
+
+unsafe extern "C" fn cancel(fid: *mut fid, context: *mut c_void) -> ssize_t {
+    // SAFETY: an endpoint.
+    let handle: &EndpointHandle = unsafe { of(fid) };
+    let Ok(enabled) = handle.enabled() else { return -FI_EOPBADSTATE as ssize_t };
+    let mut state = handle.domain.lock();
+    if let Some((endpoint, world)) = state.endpoint(enabled.number) {
+        endpoint.cancel(world, context as usize);
+    }
+    0
+}
+
+unsafe extern "C" fn getopt(
+    _: *mut fid,
+    _: c_int,
+    _: c_int,
+    _: *mut c_void,
+    _: *mut size_t,
+) -> c_int {
+    -libc::ENOPROTOOPT
+}
+
+unsafe extern "C" fn setopt(_: *mut fid, _: c_int, _: c_int, _: *const c_void, _: size_t) -> c_int {
+    -libc::ENOPROTOOPT
+}
+
+unsafe extern "C" fn getname(fid: *mut fid, into: *mut c_void, len: *mut size_t) -> c_int {
+    // SAFETY: an endpoint.
+    let handle: &EndpointHandle = unsafe { of(fid) };
+    let Ok(enabled) = handle.enabled() else { return -FI_EOPBADSTATE };
+    // SAFETY: the program says how much room there is, and where.
+    unsafe {
+        let room = *len;
+        address::write(&enabled.name, into, room);
+        *len = address::len_of(&enabled.name);
+        if room < *len { -FI_ETOOSMALL } else { 0 }
+    }
+}

@@ -1,0 +1,182 @@
+//! [`Core`]: what all connections of an endpoint share: peers, receives, and where
+//! completions go.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use landfall::stp::blocking;
+
+use crate::abi::{
+    FI_ETRUNC, FI_MSG, FI_RECV, FI_REMOTE_CQ_DATA, FI_REMOTE_WRITE, FI_RMA, FI_TAGGED,
+};
+use crate::completion::{Completion, Failure};
+use crate::matching::{Matching, Receive};
+use crate::notify::Ready;
+use crate::world::World;
+
+/// Whom an endpoint talks to.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    pub(crate) address: SocketAddr,
+    /// The connection by which it is sent to.
+    pub(crate) link: Option<usize>,
+}
+
+/// What is bound to an endpoint, and what was chosen for it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Options {
+    /// The queue of sends, reads and writes.
+    pub(crate) transmit: Option<usize>,
+    /// The queue of receives.
+    pub(crate) receive: Option<usize>,
+    /// Only what asks for it has a completion.
+    pub(crate) selective_transmit: bool,
+    pub(crate) selective_receive: bool,
+    pub(crate) transmit_flags: u64,
+    pub(crate) receive_flags: u64,
+    /// Counters, and for which operations they count.
+    pub(crate) counters: Vec<(u64, usize)>,
+    pub(crate) book: Option<usize>,
+}
+
+/// Whom to tell of an operation that was begun here.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Report {
+    pub(crate) context: usize,
+    /// What it was: `FI_SEND`, `FI_READ` or `FI_WRITE`, with its kind.
+    pub(crate) flags: u64,
+    /// A completion is wanted for success, too.
+    pub(crate) tells: bool,
+}
+
+/// What a message is, apart from its bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Envelope {
+    pub(crate) tag: Option<u64>,
+    pub(crate) data: Option<u64>,
+    pub(crate) peer: usize,
+    pub(crate) len: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Core {
+    /// Its number in the domain.
+    pub(crate) number: usize,
+    pub(crate) stp: blocking::Endpoint,
+    pub(crate) ready: Arc<Ready>,
+    pub(crate) peers: Vec<Peer>,
+    by_address: HashMap<SocketAddr, usize>,
+    pub(crate) matching: Matching,
+    pub(crate) options: Options,
+    /// Connections whose rings are not read, for too much came that nobody receives.
+    pub(crate) paused: Vec<usize>,
+}
+
+/// So many bytes of messages that nobody receives are kept; then rings are not read.
+const MOST_KEPT: usize = 256 << 20;
+
+impl Core {
+    pub(crate) fn new(
+        number: usize,
+        stp: blocking::Endpoint,
+        ready: Arc<Ready>,
+        options: Options,
+    ) -> Self {
+        Self {
+            number,
+            stp,
+            ready,
+            peers: Vec::new(),
+            by_address: HashMap::new(),
+            matching: Matching::default(),
+            options,
+            paused: Vec::new(),
+        }
+    }
+
+    /// The number of a peer with this address.
+    pub(crate) fn peer(&mut self, address: SocketAddr) -> usize {
+        let peers = &mut self.peers;
+        *self.by_address.entry(address).or_insert_with(|| {
+            peers.push(Peer { address, link: None });
+            peers.len() - 1
+        })
+    }
+
+    pub(crate) fn must_pause(&self) -> bool {
+        self.matching.bytes() > MOST_KEPT
+    }
+
+    /// An operation that was begun here is over.
+    pub(crate) fn report(&self, world: &mut World, report: &Report, failure: Option<Failure>) {
+        self.count(world, report.flags, failure.is_some());
+        if report.tells || failure.is_some() {
+            let completion = Completion::new(report.context, report.flags);
+            world.tell(self.options.transmit, completion, failure);
+        }
+    }
+
+    fn count(&self, world: &mut World, flags: u64, is_failure: bool) {
+        for (wanted, counter) in &self.options.counters {
+            if wanted & flags != 0 {
+                world.count(*counter, is_failure);
+            }
+        }
+    }
+
+    fn source(&self, world: &World, peer: usize) -> u64 {
+        let book = self.options.book.and_then(|book| world.books.get(book));
+        let address = self.peers.get(peer).map(|peer| peer.address);
+        match (book, address) {
+            (Some(book), Some(address)) => book.number_of(&address),
+            _ => crate::abi::FI_ADDR_NOTAVAIL,
+        }
+    }
+
+    /// What a completion says of a message.
+    pub(crate) fn completion(&self, world: &World, context: usize, of: &Envelope) -> Completion {
+        let kind = if of.tag.is_some() { FI_TAGGED } else { FI_MSG };
+        let data = if of.data.is_some() { FI_REMOTE_CQ_DATA } else { 0 };
+        Completion {
+            len: of.len as usize,
+            data: of.data.unwrap_or(0),
+            tag: of.tag.unwrap_or(0),
+            source: self.source(world, of.peer),
+            ..Completion::new(context, kind | FI_RECV | data)
+        }
+    }
+
+    /// A message is in its place, as much of it as there was room for; or something went wrong.
+    pub(crate) fn received(
+        &self,
+        world: &mut World,
+        receive: &Receive,
+        envelope: &Envelope,
+        failure: Option<Failure>,
+    ) {
+        let (len, room) = (envelope.len as usize, receive.buffer.len());
+        let truncated = || {
+            let mut failure = Failure::new(FI_ETRUNC, "the message is longer than the receive");
+            failure.left_out = len - room;
+            failure
+        };
+        let failure = failure.or_else(|| (len > room).then(truncated));
+        let mut completion = self.completion(world, receive.context, envelope);
+        (completion.len, completion.buffer) = (len.min(room), receive.buffer.address());
+        self.count(world, FI_RECV, failure.is_some());
+        if receive.tells || failure.is_some() {
+            world.tell(self.options.receive, completion, failure);
+        }
+    }
+
+    /// A peer has written to memory, and says so.
+    pub(crate) fn written(&self, world: &mut World, peer: usize, len: u64, data: u64) {
+        let flags = FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA;
+        let source = self.source(world, peer);
+        let completion =
+            Completion { len: len as usize, data, source, ..Completion::new(0, flags) };
+        self.count(world, FI_REMOTE_WRITE, false);
+        world.tell(self.options.receive, completion, None);
+    }
+}

@@ -1,0 +1,347 @@
+//! [`Endpoint`]: an endpoint of libfabric, which is one of STP with its connections.
+
+use std::fmt;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use landfall::stp::{Listener, Peer, Transport, blocking};
+
+use crate::abi::{FI_EADDRNOTAVAIL, FI_ECANCELED, FI_ECONNRESET, FI_EIO, FI_ENOMSG};
+use crate::completion::Failure;
+use crate::core::{Core, Envelope, Options};
+use crate::link::{Access, Link, PORT, Send};
+use crate::matching::{Arrived, Receive};
+use crate::notify::{LinkWaker, Notify, Ready};
+use crate::settings::Settings;
+use crate::world::World;
+
+/// Stands for the listener among those that are woken.
+const LISTENER: usize = usize::MAX;
+/// So often connections are looked at in one go: more may have happened meanwhile.
+const ROUNDS: usize = 8;
+/// What was sent has so long to arrive when an endpoint is closed.
+const LINGER: Duration = Duration::from_secs(2);
+/// So many receives may be posted.
+const MOST_POSTED: usize = 1 << 16;
+
+/// An endpoint.
+pub(crate) struct Endpoint {
+    pub(crate) core: Core,
+    listener: Listener,
+    accepting: LinkWaker,
+    links: Vec<Option<Box<Link>>>,
+    woken: Vec<usize>,
+    name: SocketAddr,
+}
+
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Endpoint").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl Endpoint {
+    /// Opens one at an address.
+    pub(crate) fn open(
+        number: usize,
+        address: SocketAddr,
+        settings: &Settings,
+        notify: &Arc<Notify>,
+        options: Options,
+    ) -> Result<Self, Failure> {
+        let builder = blocking::Endpoint::builder().path(Transport::udp(address)).linger(LINGER);
+        let bound = settings.apply(builder).bind();
+        let stp = bound.map(blocking::Endpoint::from);
+        let stp = stp.map_err(|error| Failure::new(FI_EADDRNOTAVAIL, error.to_string()))?;
+        let Some(Peer::Socket(name)) = stp.local() else {
+            return Err(Failure::new(FI_EADDRNOTAVAIL, "the endpoint has no address"));
+        };
+        let listener = stp.as_async().listen(PORT);
+        let listener = listener.map_err(|error| Failure::new(FI_EIO, error.to_string()))?;
+        let ready = Ready::new(Arc::clone(notify));
+        let accepting = ready.waker(LISTENER);
+        let core = Core::new(number, stp, ready, options);
+        // The first look begins to wait.
+        accepting.waker().wake_by_ref();
+        Ok(Self { core, listener, accepting, links: Vec::new(), woken: Vec::new(), name })
+    }
+
+    /// Where peers reach it.
+    pub(crate) const fn name(&self) -> SocketAddr {
+        self.name
+    }
+
+    /// Makes a turn of the network, and looks at all that came of it.
+    pub(crate) fn progress(&mut self, world: &mut World) {
+        self.core.stp.wait(OneTurn::default());
+        self.look(world);
+    }
+
+    fn look(&mut self, world: &mut World) {
+        if !self.core.paused.is_empty() && !self.core.must_pause() {
+            let paused = std::mem::take(&mut self.core.paused);
+            paused.into_iter().for_each(|link| self.serve(world, link));
+        }
+        for _ in 0..ROUNDS {
+            let mut woken = std::mem::take(&mut self.woken);
+            self.core.ready.take(&mut woken);
+            if woken.is_empty() {
+                self.woken = woken;
+                break;
+            }
+            for link in woken.drain(..) {
+                match link {
+                    LISTENER => self.accept(world),
+                    link => self.serve(world, link),
+                }
+            }
+            self.woken = woken;
+        }
+    }
+
+    fn accept(&mut self, world: &mut World) {
+        self.accepting.begin();
+        let waker = self.accepting.waker().clone();
+        loop {
+            let accepted = {
+                let accepting = std::pin::pin!(self.listener.accept());
+                accepting.poll(&mut Context::from_waker(&waker))
+            };
+            let Poll::Ready(Ok(connection)) = accepted else { return };
+            let Peer::Socket(address) = connection.peer() else { continue };
+            let peer = self.core.peer(address);
+            let number = self.links.len();
+            // A peer of another version hears that it is not wanted.
+            let Ok(link) = Link::accept(&self.core, number, peer, connection) else { continue };
+            self.links.push(Some(Box::new(link)));
+            let known = &mut self.core.peers[peer];
+            known.link = known.link.or(Some(number));
+            self.serve(world, number);
+        }
+    }
+
+    fn serve(&mut self, world: &mut World, number: usize) {
+        self.with_link(world, number, Link::serve);
+    }
+
+    /// Does something with a connection; where that fails the connection is over.
+    fn with_link<T>(
+        &mut self,
+        world: &mut World,
+        number: usize,
+        what: impl FnOnce(&mut Link, &mut Core, &mut World) -> Result<T, Failure>,
+    ) -> Option<T> {
+        let mut link = self.links.get_mut(number)?.take()?;
+        match what(&mut link, &mut self.core, world) {
+            Ok(result) => {
+                self.links[number] = Some(link);
+                Some(result)
+            }
+            Err(failure) => {
+                let peer = &mut self.core.peers[link.peer];
+                if peer.link == Some(number) {
+                    peer.link = None;
+                }
+                link.fail(&self.core, world, &failure);
+                None
+            }
+        }
+    }
+
+    /// The connection by which a peer is sent to; it begins to connect where there is none.
+    fn link_to(&mut self, world: &mut World, peer: usize) -> Result<usize, Failure> {
+        if let Some(link) = self.core.peers[peer].link {
+            return Ok(link);
+        }
+        let (number, address) = (self.links.len(), self.core.peers[peer].address);
+        let link = Link::connect(&self.core, number, peer, address)?;
+        self.links.push(Some(Box::new(link)));
+        self.core.peers[peer].link = Some(number);
+        self.serve(world, number);
+        Ok(number)
+    }
+
+    /// Is there room for one more operation to a peer?
+    pub(crate) fn has_room(&self, peer: usize) -> bool {
+        let link = self.core.peers[peer].link.and_then(|link| self.links.get(link)?.as_ref());
+        link.is_none_or(|link| !link.is_full())
+    }
+
+    pub(crate) fn send(&mut self, world: &mut World, peer: usize, send: Send) {
+        match self.link_to(world, peer) {
+            Ok(link) if self.links[link].is_some() => {
+                self.with_link(world, link, |link, core, world| link.send(core, world, send));
+            }
+            Ok(_) => self.core.report(world, &send.report, Some(gone())),
+            Err(failure) => self.core.report(world, &send.report, Some(failure)),
+        }
+    }
+
+    pub(crate) fn access(&mut self, world: &mut World, peer: usize, access: Access) {
+        match self.link_to(world, peer) {
+            Ok(link) if self.links[link].is_some() => {
+                self.with_link(world, link, |link, core, world| link.access(core, world, access));
+            }
+            Ok(_) => self.core.report(world, &access.report, Some(gone())),
+            Err(failure) => self.core.report(world, &access.report, Some(failure)),
+        }
+    }
+
+    /// May one more receive be posted?
+    pub(crate) fn has_room_to_receive(&self) -> bool {
+        self.core.matching.posted() < MOST_POSTED
+    }
+
+    pub(crate) fn receive(&mut self, world: &mut World, receive: Receive) {
+        match self.core.matching.message_for(&receive.wanted) {
+            Some(arrived) => self.deliver(world, receive, arrived),
+            None => self.core.matching.post(receive),
+        }
+    }
+
+    fn deliver(&mut self, world: &mut World, receive: Receive, arrived: Arrived) {
+        let envelope = envelope_of(&arrived);
+        let number = arrived.link;
+        if self.links.get(number).is_some_and(Option::is_some) {
+            self.with_link(world, number, |link, core, world| {
+                link.deliver(core, world, receive, arrived);
+                link.flush(core, world)
+            });
+            return;
+        }
+        let failure = match arrived.body {
+            crate::matching::Body::Here(bytes, _) => {
+                receive.buffer.fill(&bytes);
+                None
+            }
+            crate::matching::Body::There(_) => Some(gone()),
+        };
+        self.core.received(world, &receive, &envelope, failure);
+    }
+
+    /// Looks for a message, and says so in a completion; it may set it aside for a receive
+    /// with the same context, or drop it.
+    pub(crate) fn peek(&mut self, world: &mut World, receive: &Receive, claims: bool, drops: bool) {
+        self.progress(world);
+        let Some(arrived) = self.core.matching.look_for(&receive.wanted) else {
+            let completion = crate::completion::Completion::new(
+                receive.context,
+                crate::abi::FI_RECV | crate::abi::FI_TAGGED,
+            );
+            let failure = Failure::new(FI_ENOMSG, "no such message has come");
+            world.tell(self.core.options.receive, completion, Some(failure));
+            return;
+        };
+        let completion = self.core.completion(world, receive.context, &envelope_of(arrived));
+        world.tell(self.core.options.receive, completion, None);
+        if drops {
+            if let Some(arrived) = self.core.matching.message_for(&receive.wanted) {
+                self.discard(world, &arrived);
+            }
+        } else if claims {
+            self.core.matching.claim(&receive.wanted, receive.context);
+        }
+    }
+
+    fn discard(&mut self, world: &mut World, arrived: &Arrived) {
+        self.with_link(world, arrived.link, |link, core, world| {
+            link.discard(&arrived.body);
+            link.flush(core, world)
+        });
+    }
+
+    /// Receives, or drops, a message that was set aside. Was there one?
+    pub(crate) fn take_claimed(
+        &mut self,
+        world: &mut World,
+        receive: Receive,
+        drops: bool,
+    ) -> bool {
+        let Some(arrived) = self.core.matching.take_claimed(receive.context) else { return false };
+        if drops {
+            self.discard(world, &arrived);
+            let completion = self.core.completion(world, receive.context, &envelope_of(&arrived));
+            world.tell(self.core.options.receive, completion, None);
+        } else {
+            self.deliver(world, receive, arrived);
+        }
+        true
+    }
+
+    /// Takes back a receive. Was it there?
+    pub(crate) fn cancel(&mut self, world: &mut World, context: usize) -> bool {
+        let Some(receive) = self.core.matching.cancel(context) else { return false };
+        let tag = receive.wanted.tag.map(|(tag, _)| tag);
+        let envelope = Envelope { tag, data: None, peer: usize::MAX, len: 0 };
+        let failure = Failure::new(FI_ECANCELED, "the receive was cancelled");
+        self.core.received(world, &receive, &envelope, Some(failure));
+        true
+    }
+
+    /// Ends what peers may do with memory of this key, and waits until they do nothing.
+    pub(crate) fn hide(&mut self, key: u32) {
+        let hidden = self.links.iter_mut().flatten().flat_map(|link| link.hide(key));
+        for shown in hidden.collect::<Vec<_>>() {
+            self.wait_for(shown.revoke());
+        }
+    }
+
+    /// Makes turns until the future is done, for so long at most.
+    fn wait_for<F: Future>(&self, future: F) -> Option<F::Output> {
+        let until = Instant::now() + LINGER;
+        let mut future = std::pin::pin!(future);
+        let mut context = Context::from_waker(std::task::Waker::noop());
+        loop {
+            if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
+                return Some(output);
+            }
+            if Instant::now() >= until {
+                return None;
+            }
+            self.core.stp.wait(OneTurn::default());
+        }
+    }
+
+    /// Lets what was sent arrive, for a while, and ends all connections.
+    pub(crate) fn close(mut self, world: &mut World) {
+        let until = Instant::now() + LINGER;
+        while !self.links.iter().flatten().all(|link| link.is_quiet()) && Instant::now() < until {
+            self.progress(world);
+        }
+        world.forget_endpoint(self.core.number);
+        let Self { core, listener, links, .. } = self;
+        drop((listener, links));
+        core.stp.close();
+    }
+}
+
+const fn envelope_of(arrived: &Arrived) -> Envelope {
+    let Arrived { tag, data, peer, len, .. } = *arrived;
+    Envelope { tag, data, peer, len }
+}
+
+fn gone() -> Failure {
+    Failure::new(FI_ECONNRESET, "the connection is gone")
+}
+
+/// Done after one turn of the endpoint that waits for it.
+#[derive(Debug, Default)]
+struct OneTurn {
+    is_made: bool,
+}
+
+impl Future for OneTurn {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        if std::mem::replace(&mut self.is_made, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    }
+}

@@ -1,0 +1,68 @@
+#![doc = include_str!("../README.md")]
+//!
+//! # Inside
+//!
+//! | file | what happens there |
+//! | --- | --- |
+//! | `abi` | what libfabric's headers declare |
+//! | `calls` | the calls as C makes them: pointers become values |
+//! | `info` | what is offered, and whether it is what a program asks for |
+//! | `domain`, `world` | what endpoints share: one lock, queues, counters, address vectors, memory |
+//! | `endpoint`, `core` | an endpoint: peers, receives, and where completions go |
+//! | `link` | a connection to a peer, and what is under way on it |
+//! | `record`, `ring` | what one side writes into the memory of the other, and where |
+//! | `matching` | which receive takes which message |
+//! | `buffer` | memory of the program |
+//! | `notify` | what wakes whoever waits |
+
+pub mod abi;
+mod address;
+mod buffer;
+mod calls;
+mod completion;
+mod core;
+mod domain;
+mod endpoint;
+mod info;
+mod link;
+mod matching;
+mod notify;
+mod record;
+mod ring;
+mod settings;
+mod world;
+
+use abi::{fi_context, fi_provider};
+
+/// The version of this provider: that of the crate.
+pub(crate) const VERSION: u32 = info::fi_version(0, 1);
+/// The version of libfabric's interface that it speaks.
+pub(crate) const API: u32 = info::fi_version(1, 17);
+
+/// What libfabric knows of this provider. It keeps something in the context.
+struct Provider(std::cell::UnsafeCell<fi_provider>);
+
+// SAFETY: this library makes it and hands it out, and never looks at it again; libfabric uses it
+// under locks of its own.
+unsafe impl Sync for Provider {}
+
+static PROVIDER: Provider = Provider(std::cell::UnsafeCell::new(fi_provider {
+    version: VERSION,
+    fi_version: API,
+    context: fi_context { internal: [std::ptr::null_mut(); 4] },
+    name: c"landfall".as_ptr(),
+    getinfo: calls::getinfo,
+    fabric: calls::fabric,
+    cleanup,
+}));
+
+/// Nothing is left when all handles are closed.
+unsafe extern "C" fn cleanup() {}
+
+/// Where libfabric finds the provider, in a library whose name ends in `fi.so`.
+// SAFETY: no other library that is loaded with this one has that name in its own scope:
+// libfabric looks for it in each library by itself.
+#[unsafe(no_mangle)]
+pub extern "C" fn fi_prov_ini() -> *mut fi_provider {
+    PROVIDER.0.get()
+}

@@ -1,0 +1,231 @@
+//! Remote writes and reads: Puts and Gets of STP, to and from regions that the other side
+//! gives for the key of its memory.
+
+use std::task::Poll;
+
+use landfall::stp::{
+    Error, Exposed, Memory, Message, Operation, Put, Reason, Received, RegionRequest, RemoteMemory,
+    RemoteRights,
+};
+
+use super::transmit::{Bytes, Outgoing, payload};
+use super::{Link, failure, poll};
+use crate::abi::{FI_EACCES, FI_EKEYREJECTED};
+use crate::buffer::Buffer;
+use crate::completion::Failure;
+use crate::core::{Core, Report};
+use crate::world::World;
+
+/// Longer writes are not copied.
+const MOST_COPIED: usize = 1024;
+/// So many reads and writes of one connection are under way at a time.
+const MOST_UNDER_WAY: usize = 128;
+
+/// A read or write of the other side's memory.
+#[derive(Debug)]
+pub(crate) struct Access {
+    pub(crate) what: What,
+    pub(crate) key: u32,
+    /// From the start of the memory on.
+    pub(crate) at: u64,
+    pub(crate) report: Report,
+}
+
+#[derive(Debug)]
+pub(crate) enum What {
+    Read(Buffer),
+    /// With data for a completion of the other side.
+    Write(Bytes, Option<u64>),
+}
+
+/// What is known of a key.
+#[derive(Debug)]
+pub(super) enum Key {
+    Asked(Operation<RemoteMemory>),
+    Known(RemoteMemory),
+}
+
+/// An access that was begun.
+#[derive(Debug)]
+pub(super) struct UnderWay {
+    operation: Step,
+    key: u32,
+    report: Report,
+    /// Memory of the program that it uses.
+    _bytes: Option<Bytes>,
+}
+
+#[derive(Debug)]
+enum Step {
+    Write(Operation<Put>),
+    Read(Operation<Received>),
+    /// Into memory of several pieces.
+    ReadApart(Operation<Message>, Buffer),
+}
+
+impl UnderWay {
+    pub(super) const fn report(&self) -> Report {
+        self.report
+    }
+}
+
+impl Link {
+    /// Begins an access, or gives it back where it has to wait: for others to end, or for the
+    /// other side to say where the memory is.
+    pub(super) fn begin_access(
+        &mut self,
+        core: &Core,
+        world: &mut World,
+        access: Access,
+    ) -> Result<Option<Outgoing>, Failure> {
+        if self.under_way.len() >= MOST_UNDER_WAY {
+            return Ok(Some(Outgoing::Access(access)));
+        }
+        let waker = self.waker();
+        let Some(connection) = &self.connection else {
+            return Ok(Some(Outgoing::Access(access)));
+        };
+        let key = self.keys.entry(access.key).or_insert_with(|| {
+            let rights = RemoteRights::GET.with(RemoteRights::PUT);
+            Key::Asked(connection.request_region(access.key, 1, rights).start())
+        });
+        if let Key::Asked(operation) = key {
+            let Poll::Ready(result) = poll(operation, &waker) else {
+                return Ok(Some(Outgoing::Access(access)));
+            };
+            match result {
+                Ok(memory) => *key = Key::Known(memory),
+                Err(failed) => {
+                    self.keys.remove(&access.key);
+                    let text = format!("the peer has no memory with this key: {}", failed.why());
+                    let why = Failure::new(FI_EKEYREJECTED, text);
+                    core.report(world, &access.report, Some(why));
+                    return Ok(None);
+                }
+            }
+        }
+        let Key::Known(memory) = key else { return Ok(Some(Outgoing::Access(access))) };
+        let memory = memory.clone();
+        Ok(self.begin_known(core, world, access, &memory))
+    }
+
+    fn begin_known(
+        &mut self,
+        core: &Core,
+        world: &mut World,
+        access: Access,
+        memory: &RemoteMemory,
+    ) -> Option<Outgoing> {
+        let Access { what, key, at, report } = access;
+        let (len, right) = match &what {
+            What::Read(buffer) => (buffer.len(), RemoteRights::GET),
+            What::Write(bytes, _) => (bytes.len(), RemoteRights::PUT),
+        };
+        let is_within = at.checked_add(len as u64).is_some_and(|end| end <= memory.len());
+        if !is_within || !memory.rights().has(right) {
+            let text = format!("{len} bytes at {at} of {}: not granted", memory.len());
+            core.report(world, &report, Some(Failure::new(FI_EACCES, text)));
+            return None;
+        }
+        if len == 0 {
+            // Nothing moves; an empty write may still be told of.
+            core.report(world, &report, None);
+            return match what {
+                What::Write(_, Some(data)) => Some(Outgoing::Written(0, data)),
+                _ => None,
+            };
+        }
+        let begun = match what {
+            What::Read(buffer) => {
+                begin_read(core, memory, at, buffer).map(|step| (step, None, None))
+            }
+            What::Write(bytes, data) => {
+                let copy = match bytes {
+                    Bytes::Buffer(buffer) if len <= MOST_COPIED => Bytes::Copy(buffer.to_vec(len)),
+                    other => other,
+                };
+                payload(core, &copy, len)
+                    .map(|payload| (Step::Write(memory.put(at, payload).start()), Some(copy), data))
+            }
+        };
+        match begun {
+            Ok((operation, bytes, data)) => {
+                self.under_way.push(UnderWay { operation, key, report, _bytes: bytes });
+                data.map(|data| Outgoing::Written(len as u64, data))
+            }
+            Err(why) => {
+                core.report(world, &report, Some(why));
+                None
+            }
+        }
+    }
+
+    /// Takes note of accesses that are over. Were there any?
+    pub(super) fn finish_accesses(&mut self, core: &Core, world: &mut World) -> bool {
+        let waker = self.waker();
+        let before = self.under_way.len();
+        let mut at = 0;
+        while let Some(under_way) = self.under_way.get_mut(at) {
+            let result = match &mut under_way.operation {
+                Step::Write(operation) => poll(operation, &waker).map_ok(|_| ()),
+                Step::Read(operation) => poll(operation, &waker).map_ok(|_| ()),
+                Step::ReadApart(operation, buffer) => {
+                    poll(operation, &waker).map_ok(|message| buffer.fill(&message))
+                }
+            };
+            let Poll::Ready(result) = result else {
+                at += 1;
+                continue;
+            };
+            let UnderWay { report, key, .. } = self.under_way.remove(at);
+            let why = result.err().map(|failed| self.access_failed(key, failed.why()));
+            core.report(world, &report, why);
+        }
+        self.under_way.len() < before
+    }
+
+    /// Memory may have been closed, and registered anew by the same key: it is asked for again.
+    fn access_failed(&mut self, key: u32, why: &Error) -> Failure {
+        self.keys.remove(&key);
+        let mut failure = failure(why);
+        if failure.error == crate::abi::FI_EIO {
+            failure.error = FI_EKEYREJECTED;
+        }
+        failure
+    }
+
+    /// The other side asks for memory by its key.
+    pub(super) fn show_memory(&mut self, core: &Core, world: &mut World, request: RegionRequest) {
+        let key = request.name();
+        // Where it fails the peer is told by a refusal, and its program by an error.
+        if let Ok(Some(shown)) = grant(core, world, request) {
+            self.shown.push((key, shown));
+        }
+    }
+}
+
+fn grant(core: &Core, world: &mut World, request: RegionRequest) -> Result<Option<Exposed>, Error> {
+    let Some(registered) = world.memory.get_mut(&request.name()) else {
+        request.refuse(Reason::Refused);
+        return Ok(None);
+    };
+    let part = registered.part(core.number, &core.stp)?;
+    request.expose(&part, registered.rights).map(Some)
+}
+
+fn begin_read(
+    core: &Core,
+    memory: &RemoteMemory,
+    at: u64,
+    buffer: Buffer,
+) -> Result<Step, Failure> {
+    let len = buffer.len();
+    if let Some((mapped, within)) = buffer.map(len) {
+        let registered = core.stp.as_async().register_mapped(&mapped);
+        let part = registered.and_then(|region| region.part(within));
+        let part = part.map_err(|error| failure(&error))?;
+        return Ok(Step::Read(memory.get_into(at, &part).start()));
+    }
+    let into = core.stp.memory(len).unwrap_or_else(|_| Memory::zeroed(len));
+    Ok(Step::ReadApart(memory.get(at, into).start(), buffer))
+}

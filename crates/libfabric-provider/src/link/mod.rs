@@ -1,0 +1,180 @@
+//! [`Link`]: a connection to a peer, and what is under way on it.
+//!
+//! | file | what happens there |
+//! | --- | --- |
+//! | `open` | connecting, and the rings that the two sides give each other |
+//! | `transmit` | messages are composed and written into the ring of the other side |
+//! | `receive` | the own ring is read, and long messages are read from where they are |
+//! | `memory` | remote writes and reads |
+
+mod memory;
+mod open;
+mod receive;
+mod transmit;
+
+use std::collections::{HashMap, VecDeque};
+use std::future::Future;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+use landfall::stp::{Connection, Ended, Error, Operation, Put, Region, Sent};
+
+pub(crate) use memory::{Access, What};
+pub(crate) use open::PORT;
+pub(crate) use transmit::{Bytes, Level, Send};
+
+use self::memory::{Key, UnderWay};
+use self::open::Opening;
+use self::receive::Reading;
+use self::transmit::Outgoing;
+use crate::abi::{FI_ECONNREFUSED, FI_ECONNRESET, FI_EIO, FI_ENOMEM, FI_ETIMEDOUT};
+use crate::completion::Failure;
+use crate::core::{Core, Report};
+use crate::notify::LinkWaker;
+use crate::ring::{ReceiveRing, SendRing};
+use crate::world::World;
+
+/// So many operations wait for a connection; then none begins.
+const MOST_WAITING: usize = 1024;
+
+/// A connection to a peer.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) number: usize,
+    pub(crate) peer: usize,
+    waker: LinkWaker,
+    opening: Opening,
+    /// Once it is open.
+    connection: Option<Connection>,
+    /// What is composed here is written to the ring of the other side.
+    staging: Region,
+    send: SendRing,
+    puts: VecDeque<(u64, Operation<Put>)>,
+    /// The ring that the other side writes.
+    own: Region,
+    receive: ReceiveRing,
+    outgoing: VecDeque<Outgoing>,
+    /// Numbers of messages that are in their place, which the other side does not know.
+    acknowledges: VecDeque<u32>,
+    /// Who waits until the ring is at the other side up to there.
+    transmitted: VecDeque<(u64, Report)>,
+    next_id: u32,
+    /// Messages that the other side will read, or acknowledge.
+    offered: HashMap<u32, Send>,
+    answers: Vec<(Operation<Sent>, Send)>,
+    readings: Vec<Reading>,
+    /// Those that wait for others to end.
+    waiting: VecDeque<(crate::matching::Receive, crate::core::Envelope, u32)>,
+    keys: HashMap<u32, Key>,
+    under_way: Vec<UnderWay>,
+    shown: Vec<(u32, landfall::stp::Exposed)>,
+}
+
+impl Link {
+    /// Looks at all that may have changed.
+    pub(crate) fn serve(&mut self, core: &mut Core, world: &mut World) -> Result<(), Failure> {
+        self.waker.begin();
+        if !self.open(core)? {
+            return Ok(());
+        }
+        self.answer_requests(core, world)?;
+        self.read_ring(core, world)?;
+        self.finish_answers(core, world);
+        self.flush(core, world)?;
+        self.check_open()
+    }
+
+    /// What waits is composed, what was composed leaves, and what is under way is looked at: an
+    /// operation wakes this connection only when it was looked at since it began.
+    pub(crate) fn flush(&mut self, core: &mut Core, world: &mut World) -> Result<(), Failure> {
+        loop {
+            self.compose_waiting(core, world)?;
+            self.put_composed()?;
+            self.finish_readings(core, world);
+            let has_room = self.finish_accesses(core, world) | self.finish_puts(core, world)?;
+            // Nobody looks here again for what could leave now.
+            if !has_room {
+                return Ok(());
+            }
+        }
+    }
+
+    fn waker(&self) -> Waker {
+        self.waker.waker().clone()
+    }
+
+    /// Is nothing under way that the other side does not have?
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.outgoing.is_empty()
+            && self.acknowledges.is_empty()
+            && self.send.is_quiet()
+            && self.offered.is_empty()
+            && self.answers.is_empty()
+            && self.readings.is_empty()
+            && self.under_way.is_empty()
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.outgoing.len() >= MOST_WAITING
+    }
+
+    /// It is over: so is all that was under way.
+    pub(crate) fn fail(mut self, core: &Core, world: &mut World, failure: &Failure) {
+        let mut reports: Vec<Report> =
+            self.transmitted.drain(..).map(|(_, report)| report).collect();
+        reports.extend(self.offered.drain().map(|(_, send)| send.report));
+        reports.extend(self.answers.drain(..).map(|(_, send)| send.report));
+        reports.extend(self.outgoing.drain(..).filter_map(|outgoing| outgoing.report()));
+        reports.extend(self.under_way.drain(..).map(|under_way| under_way.report()));
+        for report in reports {
+            core.report(world, &report, Some(failure.clone()));
+        }
+        for reading in self.readings.drain(..) {
+            let (receive, envelope) = reading.into_parts();
+            core.received(world, &receive, &envelope, Some(failure.clone()));
+        }
+        for (receive, envelope, _) in self.waiting.drain(..) {
+            core.received(world, &receive, &envelope, Some(failure.clone()));
+        }
+        if let Some(connection) = &self.connection {
+            connection.abort();
+        }
+    }
+
+    /// Ends what peers may do with memory of this key.
+    pub(crate) fn hide(&mut self, key: u32) -> Vec<landfall::stp::Exposed> {
+        let mut hidden = Vec::new();
+        while let Some(at) = self.shown.iter().position(|(known, _)| *known == key) {
+            hidden.push(self.shown.swap_remove(at).1);
+        }
+        hidden
+    }
+}
+
+/// Polls a future once that has nothing to keep between polls.
+fn poll_once<F: Future>(future: F, waker: &Waker) -> Poll<F::Output> {
+    pin!(future).poll(&mut Context::from_waker(waker))
+}
+
+/// Polls an operation.
+fn poll<F: Future + Unpin>(operation: &mut F, waker: &Waker) -> Poll<F::Output> {
+    std::pin::Pin::new(operation).poll(&mut Context::from_waker(waker))
+}
+
+/// What an error of STP is to programs that use libfabric.
+pub(crate) fn failure(error: &Error) -> Failure {
+    let number = match error {
+        Error::NotConnected(Ended::Silent) | Error::TimedOut { .. } => FI_ETIMEDOUT,
+        Error::NotConnected(_) | Error::NoPathTo { .. } | Error::NoKeys { .. } => FI_ECONNREFUSED,
+        Error::Closed { .. } | Error::EndpointClosed => FI_ECONNRESET,
+        Error::Ended { why: Ended::ConnectionGone | Ended::Silent, .. } => FI_ECONNRESET,
+        Error::NotLent(_) | Error::Arena(_) => FI_ENOMEM,
+        _ => FI_EIO,
+    };
+    Failure::new(number, error.to_string())
+}
+
+/// The other side says what no provider of this version says.
+fn nonsense(what: &str) -> Failure {
+    Failure::new(FI_EIO, format!("the peer does not follow the protocol: {what}"))
+}

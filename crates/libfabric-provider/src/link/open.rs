@@ -1,0 +1,216 @@
+//! A connection begins: the two sides give each other a ring to write to.
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use landfall::stp::{
+    Connection, Error, Exposed, Memory, Operation, PathId, Peer, RegionRequest, RemoteMemory,
+    RemoteRights,
+};
+
+use super::{Link, failure, nonsense, poll, poll_once};
+use crate::abi::FI_ECONNREFUSED;
+use crate::completion::Failure;
+use crate::core::Core;
+use crate::notify::Ready;
+use crate::ring::{RING, ReceiveRing, SendRing};
+use crate::world::{MOST_KEY, World};
+
+/// The port of STP where providers listen.
+pub(crate) const PORT: u16 = 0xfab1;
+/// What providers of this version greet each other with.
+pub(crate) const HELLO: u64 = 0x6c66_6669_0000_0001;
+/// What the other side calls the ring that it writes.
+const RING_NAME: u32 = 0xffff_ff01;
+
+const _: () = assert!(RING_NAME as u64 >= MOST_KEY, "no key of memory leads to a ring");
+
+type Connecting = Pin<Box<dyn Future<Output = Result<Connection, Error>> + Send>>;
+
+/// How far the two sides are.
+pub(super) enum Opening {
+    Connecting(Connecting),
+    /// Each has asked for the ring of the other.
+    Asking {
+        ring: Operation<RemoteMemory>,
+        shown: Option<Exposed>,
+    },
+    /// It can be received from; the other side's ring is not there yet.
+    Open {
+        ring: RemoteMemory,
+        shown: Option<Exposed>,
+    },
+}
+
+impl fmt::Debug for Opening {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Connecting(_) => "connecting",
+            Self::Asking { .. } => "asking",
+            Self::Open { .. } => "open",
+        })
+    }
+}
+
+/// Memory for a ring.
+fn ring(core: &Core) -> Result<landfall::stp::Region, Failure> {
+    let memory = core.stp.memory(RING as usize).or_else(|_| {
+        Memory::try_zeroed(RING as usize)
+            .map_err(|error| Failure::new(crate::abi::FI_ENOMEM, error.to_string()))
+    })?;
+    core.stp.register(memory).map_err(|failed| failure(&failed))
+}
+
+impl Link {
+    /// Begins to connect to a peer.
+    pub(crate) fn connect(
+        core: &Core,
+        number: usize,
+        peer: usize,
+        address: SocketAddr,
+    ) -> Result<Self, Failure> {
+        let stp = core.stp.as_async().clone();
+        let connecting =
+            async move { stp.connect_over(PathId(0), Peer::Socket(address), PORT, HELLO).await };
+        Self::new(core, number, peer, Opening::Connecting(Box::pin(connecting)))
+    }
+
+    /// A peer has connected.
+    pub(crate) fn accept(
+        core: &Core,
+        number: usize,
+        peer: usize,
+        connection: Connection,
+    ) -> Result<Self, Failure> {
+        if connection.hello() != HELLO {
+            connection.abort();
+            return Err(nonsense("it greets as another version does"));
+        }
+        let mut link = Self::new(core, number, peer, Self::ask(&connection))?;
+        link.connection = Some(connection);
+        Ok(link)
+    }
+
+    fn ask(connection: &Connection) -> Opening {
+        let ring = connection.request_region(RING_NAME, RING, RemoteRights::PUT).start();
+        Opening::Asking { ring, shown: None }
+    }
+
+    fn new(core: &Core, number: usize, peer: usize, opening: Opening) -> Result<Self, Failure> {
+        Ok(Self {
+            number,
+            peer,
+            waker: Ready::waker(&core.ready, number),
+            opening,
+            connection: None,
+            staging: ring(core)?,
+            send: SendRing::default(),
+            puts: VecDeque::new(),
+            own: ring(core)?,
+            receive: ReceiveRing::default(),
+            outgoing: VecDeque::new(),
+            acknowledges: VecDeque::new(),
+            transmitted: VecDeque::new(),
+            next_id: 0,
+            offered: HashMap::new(),
+            answers: Vec::new(),
+            readings: Vec::new(),
+            waiting: VecDeque::new(),
+            keys: HashMap::new(),
+            under_way: Vec::new(),
+            shown: Vec::new(),
+        })
+    }
+
+    /// Goes on with the opening. Is there a connection?
+    pub(super) fn open(&mut self, _: &mut Core) -> Result<bool, Failure> {
+        let waker = self.waker();
+        if let Opening::Connecting(connecting) = &mut self.opening {
+            let mut context = Context::from_waker(&waker);
+            let Poll::Ready(connected) = connecting.as_mut().poll(&mut context) else {
+                return Ok(false);
+            };
+            let connection = connected.map_err(|error| failure(&error))?;
+            self.opening = Self::ask(&connection);
+            self.connection = Some(connection);
+        }
+        if let Opening::Asking { ring, shown } = &mut self.opening
+            && let Poll::Ready(asked) = poll(ring, &waker)
+        {
+            let refused = |error| {
+                let text = format!("the peer gives no ring of this version: {error}");
+                Failure::new(FI_ECONNREFUSED, text)
+            };
+            let ring = asked.map_err(refused)?;
+            if ring.len() < RING {
+                return Err(nonsense("its ring is too short"));
+            }
+            self.opening = Opening::Open { ring, shown: shown.take() };
+        }
+        Ok(true)
+    }
+
+    /// The ring of the other side, once it is there.
+    pub(super) const fn ring(&self) -> Option<&RemoteMemory> {
+        match &self.opening {
+            Opening::Open { ring, .. } => Some(ring),
+            _ => None,
+        }
+    }
+
+    /// The ring of this side, once the other side has it.
+    pub(super) const fn shown(&self) -> Option<&Exposed> {
+        match &self.opening {
+            Opening::Asking { shown, .. } | Opening::Open { shown, .. } => shown.as_ref(),
+            Opening::Connecting(_) => None,
+        }
+    }
+
+    /// Gives the other side the memory that it asks for, and what it wants to read.
+    pub(super) fn answer_requests(
+        &mut self,
+        core: &mut Core,
+        world: &mut World,
+    ) -> Result<(), Failure> {
+        let Some(connection) = self.connection.clone() else { return Ok(()) };
+        let waker = self.waker();
+        while let Poll::Ready(Ok(request)) = poll_once(connection.region_request(), &waker) {
+            if request.name() == RING_NAME {
+                self.show_ring(request)?;
+            } else {
+                self.show_memory(core, world, request);
+            }
+        }
+        while let Poll::Ready(Ok(request)) = poll_once(connection.read_request(), &waker) {
+            self.answer_read(core, world, request);
+        }
+        Ok(())
+    }
+
+    fn show_ring(&mut self, request: RegionRequest) -> Result<(), Failure> {
+        let (own, len) = (self.own.whole(), request.len());
+        let (Opening::Asking { shown, .. } | Opening::Open { shown, .. }) = &mut self.opening
+        else {
+            return Ok(());
+        };
+        if len != RING || shown.is_some() {
+            return Err(nonsense("it wants another ring"));
+        }
+        *shown = Some(request.expose(&own, RemoteRights::PUT).map_err(|error| failure(&error))?);
+        Ok(())
+    }
+
+    /// Is the connection still there?
+    pub(super) fn check_open(&self) -> Result<(), Failure> {
+        let Some(connection) = &self.connection else { return Ok(()) };
+        match poll_once(connection.closed(), self.waker.waker()) {
+            Poll::Pending => Ok(()),
+            Poll::Ready(Ok(())) => Err(failure(&Error::Closed { why: None })),
+            Poll::Ready(Err(error)) => Err(failure(&error)),
+        }
+    }
+}

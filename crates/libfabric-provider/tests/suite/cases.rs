@@ -1,0 +1,114 @@
+//! What a provider of reliable datagrams has to do: `cases.c`, with `tcp;ofi_rxm` of libfabric
+//! and with ours.
+
+use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use landfall_testbed::{VethConfig, VethPair, require_namespaces};
+use landfall_testkit::TemporaryFolder;
+use landfall_testkit::skip::skip;
+
+use crate::tools::{compile, here, need_headers, provider_folder, run, text};
+
+const OURS: &str = "landfall";
+const OTHER: &str = "tcp;ofi_rxm";
+
+/// No case takes longer, not even one that waits for a peer to be given up.
+const LIMIT: Duration = Duration::from_secs(45);
+
+fn program() -> Result<&'static Path, &'static str> {
+    static BUILT: OnceLock<Result<(TemporaryFolder, PathBuf), String>> = OnceLock::new();
+    let built = BUILT.get_or_init(|| {
+        need_headers()?;
+        let folder = TemporaryFolder::new("fabric-cases");
+        let program = folder.path().join("cases");
+        let sources = ["cases.c", "fabric.c"].map(|name| here().join("tests/suite").join(name));
+        compile("cc", &sources, &program, &["-lfabric"])?;
+        Ok((folder, program))
+    });
+    built.as_ref().map(|(_, program)| &**program).map_err(String::as_str)
+}
+
+fn check(provider: &str, case: &str) {
+    let program = match program() {
+        Ok(program) => program,
+        Err(why) => return skip(case, why),
+    };
+    let mut command = Command::new(program);
+    command.args([provider, case]).env("FI_PROVIDER_PATH", provider_folder());
+    // Peers that are gone are given up sooner than users would like.
+    command.env("FI_LANDFALL_PATIENCE", "1");
+    let output = run(command, LIMIT);
+    assert!(output.status.success(), "{provider}: {case}: {}", text(&output));
+}
+
+/// Two processes with a cable between them, and a key: everything is encrypted.
+#[test]
+fn cases_hold_between_hosts() {
+    require_namespaces!();
+    let program = match program() {
+        Ok(program) => program,
+        Err(why) => return skip("cases_hold_between_hosts", why),
+    };
+    let cable = VethPair::new(VethConfig::default()).unwrap();
+    let (here, there) = (&cable.a, &cable.b);
+    let descriptor = there.namespace.as_fd().as_raw_fd();
+    let namespace = format!("/proc/{}/fd/{descriptor}", std::process::id());
+    let all = ["all_lengths", "crossing", "remote_memory"];
+    for (case, key) in all.into_iter().zip([true, false].into_iter().cycle()) {
+        let mut command = Command::new(program);
+        command.args([OURS, case, &here.ipv4.to_string(), &namespace, &there.ipv4.to_string()]);
+        command.env("FI_PROVIDER_PATH", provider_folder());
+        match key {
+            true => command.env("FI_LANDFALL_KEY", "5a".repeat(32)),
+            false => command.env("FI_LANDFALL_PLAINTEXT", "1"),
+        };
+        let output = here.namespace.enter(move || run(command, LIMIT)).unwrap();
+        assert!(output.status.success(), "{case}: {}", text(&output));
+    }
+}
+
+macro_rules! cases {
+    ($($case:ident $(, not with the other: $why:literal)?;)*) => {
+        mod ours {
+            $(#[test] fn $case() { super::check(super::OURS, stringify!($case)); })*
+        }
+        mod other {
+            $(cases!(@other $case $($why)?);)*
+        }
+    };
+    (@other $case:ident) => {
+        #[test] fn $case() { super::check(super::OTHER, stringify!($case)); }
+    };
+    (@other $case:ident $why:literal) => {};
+}
+
+cases! {
+    tagged;
+    ignored_bits;
+    all_lengths;
+    order;
+    empty_messages;
+    injected_data;
+    pieces;
+    truncated, not with the other: "a message of the ring that is too long ends its connection";
+    cancelled;
+    peeked;
+    remote_memory;
+    remote_data;
+    forbidden_memory, not with the other: "a key that is not there ends the connection";
+    selective;
+    descriptor;
+    counters, not with the other: "it has no fi_cntr_wait without a wait object";
+    self_sends;
+    crossing;
+    delivered;
+    dead_peer, not with the other: "it offers its room again and again, and no error";
+    absent_peer, not with the other: "it offers its room again and again, and no error";
+    addresses;
+    sources;
+    offers, not with the other: "it takes any name of a domain";
+}

@@ -1,0 +1,7 @@
+//! Programs in C, and Open MPI, against libfabric as it is installed, with this provider and
+//! with another one. What a machine lacks is skipped, and the skip says so.
+
+mod cases;
+mod headers;
+mod mpi;
+mod tools;
