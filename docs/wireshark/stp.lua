@@ -10,6 +10,8 @@ local st = Proto("st", "Scheduled Transfer Protocol")
 
 local HEADER_LEN = 40
 local EXTENSION_LEN = 16
+-- The longest message that goes with its request.
+local MOST_EAGER = 1024
 
 st.prefs.udp_port = Pref.uint("UDP port", 8181, "Conversations on other ports are found too")
 
@@ -59,7 +61,7 @@ local flags = {
 local allowed_flags = {
     [OP.Connection_Answer] = { REJECTED = true },
     [OP.Request_Disconnect] = { REJECTED = true },
-    [OP.Request_To_Send] = { ANSWER = true },
+    [OP.Request_To_Send] = { ANSWER = true, LAST = true },
     [OP.Request_Answer] = { REJECTED = true, LIMITED = true, ANSWER = true },
     [OP.Clear_To_Send] = { RESEND = true, LIMITED = true },
     [OP.Data] = { LAST = true },
@@ -114,6 +116,7 @@ local f = {
     answers = ProtoField.uint32("st.answers", "Answers the Request_To_Receive with serial"),
     attempt = ProtoField.uint8("st.attempt", "Attempt"),
     stu = ProtoField.uint16("st.stu", "Size of STUs"),
+    eager = ProtoField.uint16("st.eager", "Messages taken with their request, up to"),
     block_size = ProtoField.uint8("st.block_size", "Size of Blocks, log2"),
     block = ProtoField.uint32("st.block", "Block"),
     bufx_index = ProtoField.uint16("st.bufx.index", "Index"),
@@ -345,6 +348,12 @@ parse[OP.Request_Disconnect] = function(p) p:is_rejected("abort") end
 parse[OP.Disconnect_Answer] = function() end
 parse[OP.Disconnect_Complete] = parse[OP.Disconnect_Answer]
 
+-- How many bytes are behind a request that says so.
+local function eager_len(tvb)
+    if tvb(28, 4):uint() > 0 then return MOST_EAGER + 1 end
+    return math.min(tvb(32, 4):uint(), MOST_EAGER + 1)
+end
+
 parse[OP.Request_To_Send] = function(p)
     p:say("transfer " .. p:serial() .. " of " .. p:long(f.length) .. " bytes")
     p:log2(p.items.param, f.max_block, p.tvb(2, 2), p.tvb(2, 2):uint())
@@ -352,6 +361,12 @@ parse[OP.Request_To_Send] = function(p)
     if p.flags.ANSWER then
         p.items.bufx:add(f.answers, p.tvb(20, 4))
         p:say("answering read " .. p.tvb(20, 4):uint())
+    end
+    if p.flags.LAST then
+        p:say("with its bytes")
+        if eager_len(p.tvb) > MOST_EAGER then
+            p:fault("malformed", "too long to go with its request", p.items.t_len)
+        end
     end
 end
 
@@ -376,6 +391,7 @@ parse[OP.Clear_To_Send] = function(p)
     i.param:add(f.attempt, tvb(2, 2), tvb(2, 2):bitfield(0, 6))
     p:log2(i.param, f.block_size, tvb(2, 2), tvb(2, 2):bitfield(11, 5))
     p:stu(i.extension, tvb(HEADER_LEN, 2))
+    i.extension:add(f.eager, tvb(HEADER_LEN + 2, 2))
     i.b_num:add(f.block, tvb(16, 4))
     p:granted_block()
     p:say("block %d offset %d", tvb(16, 4):uint(), tvb(24, 4):uint())
@@ -589,6 +605,9 @@ end
 local function packet_len(tvb, op, set)
     if op == OP.Data then return tvb:reported_len() end
     if op == OP.Put then return HEADER_LEN + tvb(24, 4):uint() end
+    if op == OP.Request_To_Send and set.LAST and eager_len(tvb) <= MOST_EAGER then
+        return HEADER_LEN + eager_len(tvb)
+    end
     return head_len(op, set)
 end
 

@@ -47,7 +47,7 @@ pub enum Phase {
 ///
 /// Whoever decides what is sent next holds it: a sender, or a receiver that
 /// grants. It is told what arrived and what was lost, and when that had been
-/// sent. It takes at most 104 bytes, allocates nothing and calls nothing.
+/// sent. It takes at most 112 bytes, allocates nothing and calls nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
     bytes: u64,
@@ -57,6 +57,8 @@ pub struct Window {
     credit: u64,
     /// The last decrease: what was sent before tells nothing new.
     decreased: Instant,
+    /// What the window was before it.
+    before: u64,
     /// When the round began: it is over when something sent since then arrives.
     round: Instant,
     /// The most that was under way in this round, in steps of 64 bytes.
@@ -72,7 +74,7 @@ pub struct Window {
 }
 
 /// There may be very many.
-const _: () = assert!(size_of::<Window>() <= 104);
+const _: () = assert!(size_of::<Window>() <= 112);
 
 /// What a window becomes for a reason, as a share: numerator and denominator.
 type Share = (u64, u64);
@@ -108,6 +110,7 @@ impl Window {
             threshold: u64::MAX,
             credit: 0,
             decreased: Instant::ZERO,
+            before: 0,
             round: Instant::ZERO,
             peak: 0,
             came: 0,
@@ -240,6 +243,31 @@ impl Window {
         self.handle_congestion(config, now, sent, to);
     }
 
+    /// What was taken for lost at `when` was only late, by reordering or because a host paused:
+    /// if the window was made smaller then, and not since, it becomes what it was (RFC 4015,
+    /// RFC 5682).
+    ///
+    /// ```
+    /// use landfall_congestion::{Config, Window};
+    /// use landfall_placement::Instant;
+    ///
+    /// let (config, now) = (Config::new(1_460), Instant::from_millis(20));
+    /// let mut window = Window::new(&config);
+    /// let before = window.bytes();
+    /// window.handle_lost(&config, now, Instant::from_millis(10), 1_460);
+    /// assert!(window.bytes() < before);
+    /// window.handle_spurious(&config, now);
+    /// assert_eq!(window.bytes(), before);
+    /// ```
+    pub fn handle_spurious(&mut self, config: &Config, when: Instant) {
+        if when == self.decreased && self.before > self.bytes {
+            self.bytes = config.bounded(self.before);
+            self.threshold = self.threshold.max(self.bytes);
+            // Whatever is told of the same moment once more changes nothing.
+            self.before = 0;
+        }
+    }
+
     /// Nothing arrived for a whole [`timeout`](Self::timeout), although bytes
     /// are under way: start again from one unit (RFC 5681, 3.1).
     pub fn handle_timeout(&mut self, config: &Config, now: Instant) {
@@ -247,8 +275,7 @@ impl Window {
             self.threshold = (self.bytes / 2).max(config.unit().saturating_mul(2));
         }
         self.rtt.handle_timeout();
-        self.bytes = config.bounded(config.unit().min(self.bytes));
-        self.note_decrease(now);
+        self.decrease_to(now, config.bounded(config.unit().min(self.bytes)));
     }
 
     /// Nothing arrived for a whole [`timeout`](Self::timeout), the `nth` in a row, counted from
@@ -302,12 +329,12 @@ impl Window {
         if sent < self.decreased {
             return;
         }
-        self.bytes = config.bounded(to);
+        self.decrease_to(now, config.bounded(to));
         self.threshold = self.bytes;
-        self.note_decrease(now);
     }
 
-    fn note_decrease(&mut self, now: Instant) {
+    fn decrease_to(&mut self, now: Instant, bytes: u64) {
+        self.before = core::mem::replace(&mut self.bytes, bytes);
         self.decreased = now;
         self.credit = 0;
         self.delay.handle_congestion();
@@ -328,6 +355,7 @@ impl Window {
                 self.threshold = self.bytes;
                 self.credit = 0;
                 self.decreased = now;
+                self.before = 0;
             }
             // By slow start, not at once: a burst into a full queue helps nobody.
             Advice::Return(to) => self.threshold = config.bounded(to),

@@ -59,6 +59,8 @@ pub(crate) struct Traffic {
     pub(crate) news: News,
     /// The grants whose Data is expected next, in their order.
     issued: VecDeque<Issued>,
+    /// When the latest of the grants went out that Data has answered.
+    answered: Instant,
     /// Transfers that wait for room here.
     pub(crate) waiting: Vec<u32>,
     /// When long STUs were lost last, while some were.
@@ -267,6 +269,7 @@ impl Link {
         loop {
             let issued = *traffic.issued_for(seat)?;
             if issued.end >= seats.end() {
+                traffic.answered = traffic.answered.max(issued.at);
                 return Some(issued.at);
             }
             // A run goes on over the end of a grant.
@@ -274,11 +277,36 @@ impl Link {
         }
     }
 
-    /// Something of a Block is asked for again: what comes of it from now on may
-    /// answer either grant, and measures no round trip (Karn's rule).
-    pub(crate) fn forget_issued(&mut self, block: u16) {
-        if let Some(traffic) = &mut self.traffic {
-            traffic.issued.retain(|issued| issued.block != block);
+    /// What is missing of a Block before an STU is asked for again: what comes of that from now
+    /// on may answer either grant, and measures no round trip (Karn's rule).
+    pub(crate) fn forget_issued(&mut self, block: u16, before: u16) {
+        let Some(traffic) = &mut self.traffic else { return };
+        traffic.issued.retain_mut(|issued| {
+            if issued.block == block {
+                issued.from = issued.from.max(before);
+            }
+            issued.from < issued.end
+        });
+    }
+
+    /// When the latest of the grants went out that Data has answered.
+    pub(crate) fn answered(&self) -> Instant {
+        self.traffic.as_ref().map_or(Instant::ZERO, |traffic| traffic.answered)
+    }
+
+    /// Has Data come of grants that went out so long after this moment that what was asked for
+    /// then is lost (RFC 8985, 6.2: a quarter of a round trip is reordering)?
+    pub(crate) fn has_answered_since(&self, at: Instant) -> bool {
+        let reordering = self.window.rtt().shortest().unwrap_or_default() / 4;
+        self.answered() > at + reordering
+    }
+
+    /// What was asked for again at this moment was on its way after all: nothing that is asked
+    /// for comes within less than a round trip.
+    pub(crate) fn note_not_lost(&mut self, config: &Congestion, now: Instant, asked_at: Instant) {
+        let least = self.window.rtt().shortest().unwrap_or_default();
+        if now < asked_at + least - least / 4 {
+            self.window.handle_spurious(config, asked_at);
         }
     }
 

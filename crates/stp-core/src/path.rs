@@ -21,14 +21,26 @@ pub(crate) fn whole_stu(payload: u32) -> u16 {
     (payload / grain * grain) as u16
 }
 
-/// A packet without payload, ready to go.
+/// What is behind the head of a control message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Behind {
+    Nothing,
+    /// So many bytes that mean nothing.
+    Padding(u32),
+    /// All of the Transfer that it asks for.
+    Transfer {
+        index: u32,
+        generation: u32,
+    },
+}
+
+/// A control message, ready to go.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Control {
     pub(crate) to: Peer,
     pub(crate) len: u8,
     pub(crate) bytes: [u8; LONGEST_HEAD],
-    /// How many bytes that mean nothing are behind it.
-    pub(crate) filled: u32,
+    pub(crate) behind: Behind,
 }
 
 /// Whose memory the Data of an order comes from.

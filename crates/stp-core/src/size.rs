@@ -22,6 +22,7 @@ use crate::endpoint::Endpoint;
 use crate::error::{Error, check_memory};
 use crate::ids::ConnectionId;
 use crate::offload::Seats;
+use crate::path::Behind;
 use crate::wire::HEADER_LEN;
 use crate::wire::message::{Ids, Message, Question, State};
 
@@ -265,7 +266,8 @@ impl Endpoint {
         let (envelope, secrets) = (known.envelope(), known.secrets_out());
         let ids = Ids { d_id: ids.s_id, s_id: connection as u16 };
         let answer = Message::RequestStateResponse(State::Size { ids, size, token });
-        self.say_filled(path, unit.from, (envelope, secrets), &answer, filled);
+        let behind = Behind::Padding(filled);
+        self.queue_control(path, unit.from, (envelope, secrets), &answer, behind);
         Ok(())
     }
 
@@ -333,7 +335,7 @@ impl Endpoint {
         for block in blocks {
             // To ask for one may end its Transfer, and with it others.
             if self.shorten_stus(block, link) {
-                self.ask_again(now, block, u16::MAX);
+                self.ask_again(now, block);
             }
         }
     }
@@ -347,6 +349,8 @@ impl Endpoint {
         let grant = self.granted.grant(block);
         grant.from = from;
         grant.passed = 0;
+        // All of it is asked for anew, by whoever lays it out.
+        grant.asked_below = 0;
         true
     }
 

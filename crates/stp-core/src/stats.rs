@@ -14,12 +14,19 @@ pub struct Stats {
     pub stus_sent: u64,
     /// Their bytes.
     pub bytes_sent: u64,
+    /// Messages that left with their request.
+    pub eager_sent: u64,
+    /// Messages that came with their request and are in place.
+    pub eager_received: u64,
     /// Packets without payload that were sent.
     pub control_sent: u64,
     /// Packets without payload that had no room to wait, and were not sent.
     pub control_dropped: u64,
     /// Blocks of which something was asked for again.
     pub blocks_asked_again: u64,
+    /// Bytes that counted as lost, since later ones had overtaken them: with those that were
+    /// asked for again and lost again.
+    pub bytes_lost: u64,
     /// How often nothing came over a link in time.
     pub link_timeouts: u64,
     /// Bytes that were granted and not sent in time: they stopped counting against the window.
@@ -62,9 +69,12 @@ impl core::ops::AddAssign for Stats {
             block_notifications,
             stus_sent,
             bytes_sent,
+            eager_sent,
+            eager_received,
             control_sent,
             control_dropped,
             blocks_asked_again,
+            bytes_lost,
             link_timeouts,
             bytes_unused,
             sizes_lost,
@@ -79,9 +89,12 @@ impl core::ops::AddAssign for Stats {
         self.block_notifications += block_notifications;
         self.stus_sent += stus_sent;
         self.bytes_sent += bytes_sent;
+        self.eager_sent += eager_sent;
+        self.eager_received += eager_received;
         self.control_sent += control_sent;
         self.control_dropped += control_dropped;
         self.blocks_asked_again += blocks_asked_again;
+        self.bytes_lost += bytes_lost;
         self.link_timeouts += link_timeouts;
         self.bytes_unused += bytes_unused;
         self.sizes_lost += sizes_lost;

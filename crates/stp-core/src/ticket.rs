@@ -51,6 +51,8 @@ pub(crate) enum Purpose {
     Exposed { index: u32, generation: u32 },
     /// Memory is being read for a Put of ours.
     Operation(Step),
+    /// A message that came with its request is being placed.
+    Early { index: u32, generation: u32 },
 }
 
 impl Purpose {
@@ -70,6 +72,7 @@ impl Purpose {
             Self::Send { index, generation } => (4, (index as u64) << 32 | generation as u64),
             Self::Exposed { index, generation } => (5, (index as u64) << 32 | generation as u64),
             Self::Operation(step) => (6, pack_step(step)),
+            Self::Early { index, generation } => (7, (index as u64) << 32 | generation as u64),
         };
         Ticket::from_raw((kind as u64) << 61 | rest)
     }
@@ -92,6 +95,7 @@ impl Purpose {
             4 => Self::Send { index, generation },
             5 => Self::Exposed { index, generation },
             6 => Self::Operation(unpack_step(raw)),
+            7 => Self::Early { index, generation },
             _ => Self::Control,
         }
     }
@@ -124,6 +128,7 @@ mod tests {
             Purpose::Send { index: 65_534, generation: u32::MAX },
             Purpose::Exposed { index: 9, generation: 0 },
             Purpose::Operation(Step::new(5, 0, 0x8000)),
+            Purpose::Early { index: 65_534, generation: u32::MAX },
         ] {
             assert_eq!(Purpose::unpack(purpose.pack()), purpose);
         }

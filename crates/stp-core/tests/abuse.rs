@@ -17,7 +17,6 @@ fn every_operation() -> Vec<Message> {
     let ids = Ids { d_id: 0, s_id: 0 };
     let offer = offer(77);
     let ending = Ending { ids, serial: 0, by_receiver: true };
-    let next = Granted::Next { lead: 0, count: 1, behind: 0 };
     let grant = ClearToSend {
         ids,
         sync: 0,
@@ -27,28 +26,29 @@ fn every_operation() -> Vec<Message> {
         attempt: 1,
         stu: 128,
         block_size: 9,
+        eager: 0,
         is_limited: false,
-        granted: next,
+        granted: Granted::Next { lead: 0, count: 1, behind: 0 },
     };
-    let (at, len) = (0, 8);
     let get = Get {
         s_id: 0,
         after: 0,
         handle: 0,
-        at,
-        len,
+        at: 0,
+        len: 8,
         serial: 0,
         block: 0,
         bufx: 1 << 16,
         offset: 0,
         stu: 128,
     };
-    let (serial, handle, opaque) = (0, 0, 0);
+    let (serial, handle, opaque, s_id, at) = (0, 0, 0, 0, 0);
+    let (max_block, answers, is_eager) = (9, None, false);
     let (width, function) = (WordWidth::Eight, WordFunction::CompareSwap { expected: 1, new: 2 });
     vec![
         Message::RequestConnection(offer),
         Message::ConnectionAnswer { d_id: 0, result: Ok(offer) },
-        Message::RequestToSend { s_id: 0, serial, len: 100, max_block: 9, opaque, answers: None },
+        Message::RequestToSend { s_id, serial, len: 100, max_block, opaque, answers, is_eager },
         Message::RequestAnswer { ids, serial, is_read: false, verdict: Verdict::Limited(5) },
         Message::RequestToReceive { s_id: 0, serial, len: 100, opaque },
         Message::ClearToSend(grant),

@@ -28,7 +28,15 @@ fn renumbered(packet: &[u8], number: u32) -> Vec<u8> {
     let Message::RequestToSend { s_id, len, max_block, opaque, answers, .. } = message else {
         panic!("{message:?}");
     };
-    let message = Message::RequestToSend { s_id, serial: number, len, max_block, opaque, answers };
+    let message = Message::RequestToSend {
+        s_id,
+        serial: number,
+        len,
+        max_block,
+        opaque,
+        answers,
+        is_eager: false,
+    };
     encode(envelope, &message)
 }
 
@@ -171,6 +179,7 @@ fn a_block_may_end_at_two_to_the_32() {
             attempt: 1,
             stu: 128,
             block_size: 9,
+            eager: 0,
             is_limited: false,
             granted: Granted::Next { lead, count: 4, behind: 0 },
         };

@@ -2,14 +2,16 @@
 
 use std::time::Duration;
 
+use crate::cubic::{Cubic, additive, response};
 use crate::world::{Host, PORT};
+use landfall_congestion::{Arrived, Config as CongestionConfig, Window};
 use landfall_placement::{Area, Instant, PathId, Peer};
-use landfall_simnet::traffic::{NewReno, Sink, Source, SourceConfig};
+use landfall_simnet::traffic::{Acknowledged, Control, NewReno, Sink, Source, SourceConfig};
 use landfall_simnet::{
     EcnThreshold, EngineNode, Handle, LinkConfig, LinkId, Loss, Memory, Probability, QueuePolicy,
     Red, Sim, Switch, TailDrop,
 };
-use stp_core::{Admission, Config, Connect, Endpoint, Event};
+use stp_core::{Admission, Config, Connect, Endpoint, Event, Stats};
 
 const LEN: u64 = 1 << 20;
 
@@ -18,26 +20,28 @@ const LEN: u64 = 1 << 20;
 struct Bottleneck {
     rate: u64,
     round_trip: Duration,
+    max_stu: u8,
 }
 
-const USUAL: Bottleneck = Bottleneck { rate: 100_000_000, round_trip: Duration::from_millis(20) };
+// What is counted are STUs of 1 KiB.
+const USUAL: Bottleneck =
+    Bottleneck { rate: 100_000_000, round_trip: Duration::from_millis(20), max_stu: 10 };
 
 impl Bottleneck {
     /// What is under way where it is just full.
     const fn bytes(self) -> u64 {
-        self.rate / 8 * self.round_trip.as_millis() as u64 / 1_000
+        self.rate / 8 * self.round_trip.as_micros() as u64 / 1_000_000
     }
 }
 
-fn config() -> Config {
-    // What is counted below are STUs of 1 KiB.
-    Config { max_stu: 10, ..Config::shared_network() }
+fn config(max_stu: u8) -> Config {
+    Config { max_stu, ..Config::shared_network() }
 }
 
 /// Sends one Transfer after another, some of them at a time.
-fn endless_sender(sim: &mut Sim, ahead: u64) -> Handle<Host> {
+fn endless_sender(sim: &mut Sim, ahead: u64, max_stu: u8) -> Handle<Host> {
     let mut memory = Area::default();
-    let node = EngineNode::new(Endpoint::new(config(), [1; 32])).on_event(
+    let node = EngineNode::new(Endpoint::new(config(max_stu), [1; 32])).on_event(
         move |now, endpoint: &mut Endpoint, store: &mut Memory, event| match event {
             Event::Connected { connection, .. } => {
                 memory = Area::new(store.lend(vec![5; LEN as usize]).unwrap(), 0, LEN);
@@ -55,8 +59,8 @@ fn endless_sender(sim: &mut Sim, ahead: u64) -> Handle<Host> {
 }
 
 /// Has memory for each.
-fn endless_receiver(sim: &mut Sim, ahead: u64) -> Handle<Host> {
-    let mut endpoint = Endpoint::new(config(), [2; 32]);
+fn endless_receiver(sim: &mut Sim, ahead: u64, max_stu: u8) -> Handle<Host> {
+    let mut endpoint = Endpoint::new(config(max_stu), [2; 32]);
     endpoint.listen(PORT, Admission::Open).unwrap();
     let node = EngineNode::new(endpoint).on_event(
         move |now, endpoint: &mut Endpoint, store: &mut Memory, event| match event {
@@ -97,9 +101,9 @@ impl Network {
     }
 
     fn with(bottleneck: Bottleneck, with_reno: bool, ecn: bool, policy: Option<SetPolicy>) -> Self {
-        let Bottleneck { rate, round_trip } = bottleneck;
+        let Bottleneck { rate, round_trip, max_stu } = bottleneck;
         // An offer, its grant and its end take two round trips.
-        let ahead = (bottleneck.bytes() * 4).div_ceil(LEN).max(4);
+        let ahead = (bottleneck.bytes() * 4).div_ceil(LEN).clamp(4, 48);
         let mut sim = Sim::from_number(1);
         let left = sim.add("left", Switch::learning()).unwrap();
         let right = sim.add("right", Switch::learning()).unwrap();
@@ -115,8 +119,8 @@ impl Network {
             policy(&mut sim, narrow);
         }
         let access = LinkConfig::new().rate(rate * 10).mtu(1_500).queue_frames(100_000);
-        let sender = endless_sender(&mut sim, ahead);
-        let receiver = endless_receiver(&mut sim, ahead);
+        let sender = endless_sender(&mut sim, ahead, max_stu);
+        let receiver = endless_receiver(&mut sim, ahead, max_stu);
         sim.connect(sender, left, access).unwrap();
         sim.connect(receiver, right, access).unwrap();
         let sink = sim.add("sink", Sink::new()).unwrap();
@@ -142,6 +146,14 @@ impl Network {
         let sent = self.sim.node(self.sender).unwrap().engine().stats();
         let reno = self.reno.map_or(0, |reno| self.sim.node(self.sink).unwrap().bytes_from(reno));
         [received.bytes_received, sent.stus_sent, reno]
+    }
+
+    fn dropped(&self) -> u64 {
+        self.sim.stats(self.narrow.there()).dropped_total()
+    }
+
+    fn engine_stats(&self) -> Stats {
+        *self.sim.node(self.receiver).unwrap().engine().stats()
     }
 
     /// Runs for a while: our share, how much of the link was used, our loss.
@@ -187,7 +199,8 @@ fn one_time_out_is_not_taken_for_congestion() {
 /// Nobody has told the receiver how much the path holds: 12.5 MB.
 #[test]
 fn a_long_and_fast_path_is_filled_by_itself() {
-    let path = Bottleneck { rate: 1_000_000_000, round_trip: Duration::from_millis(100) };
+    let round_trip = Duration::from_millis(100);
+    let path = Bottleneck { rate: 1_000_000_000, round_trip, ..USUAL };
     let mut net = Network::with(path, false, false, None);
     net.run(Duration::from_secs(3));
     let (_, used, lost) = net.run(Duration::from_secs(3));
@@ -215,5 +228,113 @@ fn queues_that_mark_are_heeded() {
         assert!((0.3..=0.7).contains(&share) && lost < 0.01 && used > 0.8, "{context}");
         let marked = net.sim.node(net.receiver).unwrap().engine().stats().stus_marked;
         assert!(marked > 0, "{context}");
+    }
+}
+
+// ---- Random loss ------------------------------------------------------------------
+
+/// What both lose: one of a hundred frames.
+const LOSS: f64 = 0.01;
+/// What a frame of the path holds of a Transfer.
+const STU: u64 = 1_432;
+
+/// A path that loses frames at random, and is empty otherwise. Packets are as long as it carries.
+fn lossy(round_trip: Duration) -> Bottleneck {
+    Bottleneck { rate: 10_000_000_000, round_trip, max_stu: 16 }
+}
+
+/// The window that a rate means, in frames.
+fn window_of(bytes: u64, frame: u64, time: Duration, round_trip: Duration) -> f64 {
+    bytes as f64 / frame as f64 * round_trip.as_secs_f64() / time.as_secs_f64()
+}
+
+/// The window of a control on such a path, on average.
+fn window_of_source(path: Bottleneck, time: Duration, control: impl Control) -> f64 {
+    let mut sim = Sim::from_number(2);
+    let sink = sim.add("sink", Sink::new()).unwrap();
+    let config = SourceConfig::to(sink.peer());
+    let source = sim.add("source", Source::new(config, control)).unwrap();
+    let slow = LinkConfig::new()
+        .rate(path.rate)
+        .delay(path.round_trip / 2)
+        .loss(Loss::Uniform(Probability::percent(1)));
+    let back = LinkConfig::new().rate(path.rate * 10).delay(path.round_trip / 2);
+    sim.connect_each(source, sink, slow, back).unwrap();
+    sim.run_until(Instant::ZERO + time).unwrap();
+    let bytes = sim.node(sink).unwrap().bytes_from(source.peer());
+    window_of(bytes, config.segment.into(), time, path.round_trip)
+}
+
+/// Our window, without the protocol.
+#[derive(Debug)]
+struct Ours {
+    config: CongestionConfig,
+    window: Window,
+}
+
+impl Control for Ours {
+    fn window(&self) -> u64 {
+        self.window.bytes()
+    }
+
+    fn timeout(&self) -> Duration {
+        self.window.timeout(&self.config)
+    }
+
+    fn handle_acknowledged(&mut self, now: Instant, segment: &Acknowledged) {
+        let Acknowledged { bytes, sent, marked, under_way } = *segment;
+        let arrived = Arrived { bytes, sent, timed: true, marked, under_way };
+        self.window.handle_arrived(&self.config, now, &arrived);
+    }
+
+    fn handle_lost(&mut self, now: Instant, sent: Instant, bytes: u64) {
+        self.window.handle_lost(&self.config, now, sent, bytes);
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        self.window.handle_timeout(&self.config, now);
+    }
+}
+
+/// The window of ours, and how many bytes it counted as lost for each that was.
+fn window_of_ours(path: Bottleneck, time: Duration) -> (f64, f64) {
+    let mut net = Network::with(path, false, false, None);
+    let narrow = *net.sim.link_config(net.narrow.there()).unwrap();
+    let narrow = narrow.loss(Loss::Uniform(Probability::percent(1))).queue_bytes(1 << 20);
+    net.sim.configure(net.narrow.there(), narrow).unwrap();
+    net.run(time / 10);
+    let (before, dropped) = (net.engine_stats(), net.dropped());
+    net.run(time);
+    let (after, dropped) = (net.engine_stats(), net.dropped() - dropped);
+    let bytes = after.bytes_received - before.bytes_received;
+    let counted = (after.bytes_lost - before.bytes_lost) as f64 / (dropped * STU) as f64;
+    // With its headers an STU fills a frame.
+    let frames = bytes / STU * 1_514;
+    (window_of(frames, 1_514, time, path.round_trip), counted)
+}
+
+/// RFC 9438, 5.2: where losses are random the window is what they leave of it. Ours adds a unit
+/// in a round trip as Reno's does, and keeps of it at a loss what CUBIC's does, so it is a
+/// little larger than both.
+#[test]
+fn with_random_loss_the_window_is_that_of_its_formula_and_of_cubic_at_least() {
+    let own = additive(1.0, 0.7, LOSS);
+    for micros in [100, 2_000, 50_000] {
+        let round_trip = Duration::from_micros(micros);
+        let (path, time) = (lossy(round_trip), round_trip * 3_000);
+        let config = CongestionConfig::new(1_514);
+        let alone = window_of_source(path, time, Ours { config, window: Window::new(&config) });
+        let cubic = window_of_source(path, time, Cubic::new(1_514));
+        let (ours, counted) = window_of_ours(path, time);
+        let formula = response(LOSS, round_trip);
+        let context = format!(
+            "{round_trip:?}: {ours:.1}, without the protocol {alone:.1}, by formula {own:.1}; \
+             CUBIC {cubic:.1}, by formula {formula:.1}; counted {counted:.2}",
+        );
+        assert!((0.8..=1.2).contains(&(alone / own)), "{context}");
+        assert!((0.8..=1.2).contains(&(cubic / formula)), "{context}");
+        assert!(ours > 0.9 * cubic && (0.8..=1.2).contains(&(ours / own)), "{context}");
+        // Each hole is one loss.
+        assert!((0.9..=1.05).contains(&counted), "{context}");
     }
 }

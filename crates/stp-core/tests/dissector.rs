@@ -39,6 +39,10 @@ fn end_of(packet: &[u8]) -> usize {
             let len = Header::read(packet).map_or(0, |header| header.offset.get());
             HEADER_LEN + len as usize
         }
+        Some(Op::RequestToSend) if Flags(packet[1]).has(Flags::LAST) => {
+            let len = Header::read(packet).map_or(0, |header| header.t_len.get());
+            HEADER_LEN + if len > 1_024 { 0 } else { len as usize }
+        }
         Some(op) => Message::head_len(op, Flags(packet[1])),
     };
     says.min(packet.len())
@@ -140,6 +144,11 @@ fn fault_of(packet: &[u8]) -> Option<Refusal> {
     match Message::decode(packet) {
         // The codec reads heads: whether the payload is there is for others to see.
         Ok((_, Message::Put { len, .. })) if packet.len() - HEADER_LEN < len as usize => {
+            Some(Refusal::Truncated)
+        }
+        Ok((_, Message::RequestToSend { is_eager: true, len, .. }))
+            if packet.len() - HEADER_LEN < len as usize =>
+        {
             Some(Refusal::Truncated)
         }
         Ok((_, Message::RequestStateResponse(State::Size { size, .. })))

@@ -313,9 +313,9 @@ fn invariant_5_floods_fill_tables_and_no_more() {
         let from = Peer::Node(10 + n);
         let _ = place(&mut two.wire.sides[1].engine, now, &request, from);
         let (s_id, serial, opaque) = (n as u16, n % 200, 0);
-        let (max_block, answers, len) = (9, None, 50);
+        let (max_block, answers, len, is_eager) = (9, None, 50, false);
         for message in [
-            Message::RequestToSend { s_id, serial, len, max_block, opaque, answers },
+            Message::RequestToSend { s_id, serial, len, max_block, opaque, answers, is_eager },
             Message::RequestToReceive { s_id, serial, len, opaque },
             Message::RequestMemoryRegion { s_id, serial, len, name: 1, rights: 7 },
         ] {

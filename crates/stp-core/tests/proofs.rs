@@ -266,9 +266,15 @@ fn a_connection_is_open_once_its_secret_was_heard() {
         panic!("{answer:?}")
     };
     let envelope = Envelope { d_key: given.s_key, ..ports };
-    let (s_id, serial, opaque) = (0, 0, 0);
-    let request =
-        Message::RequestToSend { s_id, serial, len: 9, max_block: 9, opaque, answers: None };
+    let request = Message::RequestToSend {
+        s_id: 0,
+        serial: 0,
+        len: 9,
+        max_block: 9,
+        opaque: 0,
+        answers: None,
+        is_eager: false,
+    };
     let request = encode(envelope, &request);
     let seen = two.log[1].len();
     assert_eq!(hear(&mut two, 1, ELSEWHERE, &request), Err(Refusal::Unexpected));

@@ -355,7 +355,16 @@ fn sizes_that_have_no_place_are_refused() {
     if let Message::RequestToSend { s_id, serial, len, opaque, answers, .. } =
         sample("Request_To_Send")
     {
-        wrong.push(Message::RequestToSend { s_id, serial, len, max_block: 32, opaque, answers });
+        let (max_block, is_eager) = (32, false);
+        wrong.push(Message::RequestToSend {
+            s_id,
+            serial,
+            len,
+            max_block,
+            opaque,
+            answers,
+            is_eager,
+        });
     }
     if let Message::ClearToSend(grant) = sample("Clear_To_Send") {
         let nothing = Granted::Next { lead: 0, count: 0, behind: 0 };

@@ -243,6 +243,7 @@ fn a_thousand_silent_peers_hold_up_nobody() {
             max_block: 21,
             opaque: 0,
             answers: None,
+            is_eager: false,
         };
         raw.say(&request);
         kept.push((raw, connection, receiving));

@@ -93,6 +93,8 @@ pub(crate) struct Connection {
     /// What the user wants of its Transfers, beside those of others.
     pub(crate) priority: Priority,
     pub(crate) weight: u16,
+    /// The other side takes messages of up to so many bytes with their request.
+    pub(crate) eager: u16,
     /// How many requests the other side lets us have unanswered.
     pub(crate) slots: u8,
     pub(crate) local_port: u16,
@@ -168,6 +170,7 @@ impl Connection {
             tail: 0,
             priority: Priority::Normal,
             weight: 1,
+            eager: 0,
             slots: 0,
             local_port: 0,
             remote_port: 0,

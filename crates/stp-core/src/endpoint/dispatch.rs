@@ -6,6 +6,7 @@ use landfall_placement::{
 };
 
 use super::Endpoint;
+use crate::config::MOST_EAGER;
 use crate::connection::State as ConnectionState;
 use crate::mirror::Owner;
 use crate::offload::{Hit, Incoming};
@@ -127,14 +128,23 @@ impl Endpoint {
         };
         if op != Op::Put {
             let whole = header.filled_len().unwrap_or(len as u32);
+            if op == Op::RequestToSend && whole > len as u32 + u32::from(MOST_EAGER) {
+                return Err(Refusal::Malformed);
+            }
             if unit.len > SHORTEST_FRAME.max(whole) {
                 return Err(Refusal::Malformed);
             }
             if unit.len < whole {
                 return Err(Refusal::Truncated);
             }
+            // What goes with its request is summed with it.
+            let is_eager = op == Op::RequestToSend && whole > len as u32;
+            let summed = if is_eager { whole.min(u16::MAX.into()) as u16 } else { len as u16 };
+            let Some(summed) = unit.head.get(..summed.into()) else {
+                return Ok(Placement::NeedHead(summed));
+            };
             let is_marked = Header::read(head).is_some_and(|header| header.flags().has(Flags::SUM));
-            if !is_marked || !header::is_sealed(head) {
+            if !is_marked || !header::is_sealed(summed) {
                 return Err(Refusal::BadChecksum);
             }
         }
@@ -149,11 +159,19 @@ impl Endpoint {
             return self.take_from_elsewhere(now, unit, connection, (head, &message));
         };
         let has_proof = self.check_proof(connection, head, &message)?;
+        let payload = match message {
+            Message::RequestToSend { is_eager: true, len: all, .. }
+                if all <= self.takes_eagerly().into() =>
+            {
+                unit.head.get(len..len + all as usize).unwrap_or_default()
+            }
+            _ => &[],
+        };
         self.note_heard(now, connection, link, &message);
         match message {
             Message::Put { .. } => return self.place_put(connection, unit, &message, head, into),
             Message::FetchOp { .. } => return self.place_fetch(connection, &message),
-            _ => self.take_control(now, unit, connection, (message, has_proof))?,
+            _ => self.take_control(now, unit, connection, (message, payload, has_proof))?,
         }
         Ok(Placement::Consumed)
     }
@@ -237,7 +255,7 @@ impl Endpoint {
         now: Instant,
         unit: &Unit<'_>,
         connection: u32,
-        (message, has_proof): (Message, bool),
+        (message, payload, has_proof): (Message, &[u8], bool),
     ) -> Result<(), Refusal> {
         match message {
             Message::ConnectionAnswer { d_id, result } => {
@@ -256,7 +274,9 @@ impl Endpoint {
         }
         self.prove(now, connection, has_proof)?;
         match message {
-            Message::RequestToSend { .. } => self.take_request_to_send(now, connection, &message),
+            Message::RequestToSend { .. } => {
+                self.take_request_to_send(now, connection, (&message, payload))
+            }
             Message::RequestToReceive { s_id, serial, len, opaque } => {
                 self.take_request_to_receive(connection, s_id, serial, (len, opaque))
             }
@@ -375,6 +395,9 @@ impl Endpoint {
                 let old = if let Landing::Old(old) = landing { Some(old) } else { None };
                 self.land_fetch(now, step, old);
             }
+            Purpose::Early { index, generation } => {
+                self.land_early(now, (index, generation), is_in_place);
+            }
             Purpose::Control
             | Purpose::Send { .. }
             | Purpose::Exposed { .. }
@@ -388,7 +411,11 @@ impl Endpoint {
             Purpose::Send { index, generation } => self.let_go_of_send(index, generation),
             Purpose::Exposed { index, generation } => self.let_go_of_exposed(index, generation),
             Purpose::Operation(step) => self.let_go_of_operation(step),
-            Purpose::Control | Purpose::Stus(_) | Purpose::Put(_) | Purpose::Fetch(_) => {}
+            Purpose::Control
+            | Purpose::Stus(_)
+            | Purpose::Put(_)
+            | Purpose::Fetch(_)
+            | Purpose::Early { .. } => {}
         }
     }
 }

@@ -21,8 +21,9 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use landfall_placement::{
-    Area, Engine, Guess, Instant, Landing, PathId, PathState, Placement, Random, Refusal, Refusals,
-    RunPlacement, RunRoom, Seed, Spans, Ticket, Timeout, Transmit, TransmitRun, Unit, UnitRun,
+    Area, Deposit, Engine, Guess, Instant, Landing, PathId, PathState, Placement, Random, Refusal,
+    Refusals, RunPlacement, RunRoom, Seed, Spans, Ticket, Timeout, Transmit, TransmitRun, Unit,
+    UnitRun,
 };
 use landfall_tables::{IndexedHeap, Table};
 
@@ -142,6 +143,9 @@ pub struct Endpoint {
     pub(crate) send_timers: IndexedHeap<Instant>,
     pub(crate) receives: Table<Receive>,
     pub(crate) receive_timers: IndexedHeap<Instant>,
+    /// Transfers that came with their request and are to be deposited, and the one that is.
+    pub(crate) early: VecDeque<(u32, u32)>,
+    pub(crate) deposited: Vec<u8>,
     pub(crate) granted: Granted,
     pub(crate) ready: Ready,
     pub(crate) posted: Table<Posted>,
@@ -178,6 +182,8 @@ impl Endpoint {
             send_timers: IndexedHeap::new(),
             receives: Table::new(config.receives),
             receive_timers: IndexedHeap::new(),
+            early: VecDeque::new(),
+            deposited: Vec::new(),
             granted: Granted::new(&config, &mut random),
             ready: Ready::new(config.policy),
             posted: Table::new(config.posted),
@@ -274,6 +280,11 @@ impl Engine for Endpoint {
     #[inline]
     fn handle_placed(&mut self, now: Instant, ticket: Ticket, landing: Landing) {
         self.land(now, ticket, landing);
+    }
+
+    #[inline]
+    fn poll_deposit(&mut self, _now: Instant, into: &mut Spans) -> Option<Deposit<'_>> {
+        if self.early.is_empty() { None } else { self.next_early(into) }
     }
 
     #[inline]

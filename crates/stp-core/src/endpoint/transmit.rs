@@ -6,9 +6,9 @@ use zerocopy::IntoBytes;
 
 use super::Endpoint;
 use crate::connection::State;
-use crate::path::{Control, Source};
+use crate::path::{Behind, Control, Source};
 use crate::ticket::Purpose;
-use crate::wire::header::SUM_OFFSET;
+use crate::wire::header::{SUM_OFFSET, SUM_RANGE};
 use crate::wire::proof::{self, Secrets};
 use crate::wire::{Envelope, HEADER_LEN, LONGEST_HEAD, Message};
 
@@ -27,11 +27,23 @@ impl Endpoint {
         if head.len() < LONGEST_HEAD || self.paths[path].limits.is_none() {
             return None;
         }
-        if let Some(control) = self.paths[path].control.pop_front() {
+        while let Some(control) = self.paths[path].control.pop_front() {
             let len = usize::from(control.len);
             head[..len].copy_from_slice(&control.bytes[..len]);
-            if let Some(padding) = self.padding.filter(|_| control.filled > 0) {
-                from.push(padding.span(0, control.filled)).ok()?;
+            let (ticket, span, checksum) = match control.behind {
+                Behind::Nothing => (Purpose::Control, None, None),
+                Behind::Padding(len) => {
+                    (Purpose::Control, self.padding.map(|padding| padding.span(0, len)), None)
+                }
+                Behind::Transfer { index, generation } => {
+                    // It may have ended since.
+                    let Some(span) = self.begin_eager(index, generation) else { continue };
+                    head[SUM_RANGE].fill(0);
+                    (Purpose::Send { index, generation }, Some(span), Some(SUM_SLOT))
+                }
+            };
+            if let Some(span) = span {
+                from.push(span).ok()?;
             }
             self.stats.control_sent += 1;
             let known = &self.paths[path];
@@ -42,10 +54,10 @@ impl Endpoint {
                 to: control.to,
                 head_len: u16::from(control.len),
                 segment: None,
-                checksum: None,
+                checksum,
                 sum_only: 0,
                 ecn: Ecn::NotCapable,
-                ticket: Purpose::Control.pack(),
+                ticket: ticket.pack(),
             });
         }
         if let Some(transmit) = self.next_operation(now, path, head, from) {
@@ -200,14 +212,31 @@ impl Endpoint {
     /// there is none, or no room to wait, it is as if it were lost on the way:
     /// whoever needs an answer asks again.
     pub(crate) fn say(&mut self, connection: u32, message: &Message) {
-        let Some(known) = self.connections.get(connection) else { return };
+        if let Some(link) = self.link_for_control(connection) {
+            self.say_over(link, connection, message);
+        }
+    }
+
+    /// The link that control messages of a connection take.
+    pub(crate) fn link_for_control(&self, connection: u32) -> Option<u32> {
+        let known = self.connections.get(connection)?;
         let is_up = |link: &u32| self.links.get(*link).is_some_and(|link| link.is_up);
-        let link = known.known_links().find(is_up).unwrap_or(known.link);
-        self.say_over(link, connection, message);
+        Some(known.known_links().find(is_up).unwrap_or(known.link))
     }
 
     /// Queues a message on one link.
     pub(crate) fn say_over(&mut self, link: u32, connection: u32, message: &Message) {
+        self.say_with(link, connection, message, Behind::Nothing);
+    }
+
+    /// Queues a message on one link, with something behind it.
+    pub(crate) fn say_with(
+        &mut self,
+        link: u32,
+        connection: u32,
+        message: &Message,
+        behind: Behind,
+    ) {
         let Some(known) = self.connections.get(connection) else { return };
         // The other side has forgotten it: only a driver is still at something.
         if known.state == State::Gone {
@@ -217,7 +246,7 @@ impl Endpoint {
         let secrets = known.secrets_out();
         let Some(link) = self.links.get(link) else { return };
         let (path, to) = (usize::from(link.path), link.peer);
-        self.say_to(path, to, envelope, secrets, message);
+        self.queue_control(path, to, (envelope, secrets), message, behind);
     }
 
     /// Queues a message to somebody, who need not have a connection.
@@ -229,17 +258,17 @@ impl Endpoint {
         secrets: Secrets,
         message: &Message,
     ) {
-        self.say_filled(path, to, (envelope, secrets), message, 0);
+        self.queue_control(path, to, (envelope, secrets), message, Behind::Nothing);
     }
 
-    /// The same with so many bytes behind it that mean nothing.
-    pub(crate) fn say_filled(
+    /// The same with something behind it.
+    pub(crate) fn queue_control(
         &mut self,
         path: usize,
         to: Peer,
         (envelope, secrets): (Envelope, Secrets),
         message: &Message,
-        filled: u32,
+        behind: Behind,
     ) {
         let Some(path) = self.paths.get_mut(path) else { return };
         if path.control.len() >= self.config.queue || path.limits.is_none() {
@@ -249,7 +278,7 @@ impl Endpoint {
         let mut bytes = [0; LONGEST_HEAD];
         if let Some(len) = message.encode(envelope, &mut bytes) {
             proof::seal(&mut bytes[..len], secrets);
-            path.control.push_back(Control { to, len: len as u8, bytes, filled });
+            path.control.push_back(Control { to, len: len as u8, bytes, behind });
         }
     }
 

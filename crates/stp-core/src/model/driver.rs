@@ -6,10 +6,10 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use landfall_placement::{
-    Check, Duration, Ecn, Engine, Heads, PathId, PathState, Peer, Placement, RunRoom, Span, Spans,
-    UnitRun,
+    Check, Duration, Ecn, Engine, Heads, Landing, PathId, PathState, Peer, Placement, RunRoom,
+    Span, Spans, UnitRun,
 };
-use landfall_testkit::model::{Bounds, Packet, gather, pass_time, scatter};
+use landfall_testkit::model::{Bounds, Packet, gather, pass_time, put, scatter};
 
 use super::world::{End, PATHS, World};
 use crate::wire::{HEADER_LEN, Message};
@@ -188,6 +188,7 @@ impl World {
 
     /// Tells of landings, in order; the first of them may fail.
     pub(super) fn land(&mut self, side: usize, count: usize, fails: bool) {
+        self.deposit(side);
         for n in 0..count {
             let End { checked, memory, under_way, shared, has_failed, .. } = &mut self.ends[side];
             let fails = fails && n == 0 && self.setup.may_fail();
@@ -196,6 +197,32 @@ impl World {
             for span in into.iter().filter(|span| shared.contains(&span.region)) {
                 checked.reuse(&(*span).into());
             }
+            self.hear();
+        }
+    }
+
+    /// What the engine kept goes to its place, once nothing else is on its way to its own. Says
+    /// whether there was anything.
+    pub(super) fn deposit(&mut self, side: usize) -> bool {
+        let mut moved = false;
+        loop {
+            let End { checked, memory, under_way, shared, .. } = &mut self.ends[side];
+            if under_way.waiting() > 0 {
+                return moved;
+            }
+            let mut into = Spans::new();
+            let Some(deposit) = checked.poll_deposit(self.now, &mut into) else { return moved };
+            let ticket = deposit.ticket;
+            let is_there = put(memory, deposit.bytes, &into);
+            let landing = if is_there { Landing::Verified } else { Landing::Failed };
+            under_way.tell(checked, self.now, ticket, landing);
+            for span in into.iter().filter(|span| shared.contains(&span.region)) {
+                checked.reuse(&(*span).into());
+            }
+            if !is_there {
+                self.fail(side, "keeps what has no place");
+            }
+            moved = true;
             self.hear();
         }
     }
@@ -251,6 +278,7 @@ impl World {
                 }
             }
             self.land(side, usize::MAX, false);
+            moved |= self.deposit(side);
             self.release(side, false);
             for path in 0..PATHS {
                 moved |= self.transmit(side, PathId(path), BOUNDS.inbox / 4, false) > 0;

@@ -66,6 +66,7 @@ impl Setup {
             tail: if self.has(19) && self.has(20) && !self.has(23) { 24 } else { 0 },
             block_stus: self.0[2] & 3,
             buffer: 9,
+            eager: if self.has(21) || self.has(22) { 64 } else { 0 },
             blocks_ahead: few(1, 3) as u16,
             window: few(256, 2048) as u64,
             policy: if self.has(11) { Policy::ShortestFirst } else { Policy::Fair },

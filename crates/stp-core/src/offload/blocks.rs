@@ -248,6 +248,31 @@ impl<'a> Blocks<'a> {
         Some((first, missing))
     }
 
+    /// The end of what is lost of a Block: at least `margin` STUs came from there on (RFC 6675,
+    /// `IsLost`). Not looked for before `from`.
+    #[must_use]
+    pub fn overtaken(&self, index: u16, from: u16, margin: u16) -> u16 {
+        let (Some(block), Some(bits)) = (self.block(index), self.bits_of(index)) else {
+            return from;
+        };
+        let mut came = 0;
+        for stu in (from..block.highest).rev() {
+            came += u16::from(is_set(bits, stu));
+            if came >= margin {
+                return stu;
+            }
+        }
+        from
+    }
+
+    /// How many bytes of the granted STUs from `from` to before `to` did not come.
+    #[must_use]
+    pub fn bytes_missing(&self, index: u16, from: u16, to: u16) -> u32 {
+        let (Some(block), Some(bits)) = (self.block(index), self.bits_of(index)) else { return 0 };
+        let missing = (from..block.granted.min(to)).filter(|stu| !is_set(bits, *stu));
+        missing.map(|stu| block.stu_at(stu).1).sum()
+    }
+
     // ---- What an adapter does ------------------------------------------------
 
     /// Where does this Data belong? Nothing changes where it is refused.

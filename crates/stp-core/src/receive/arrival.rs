@@ -30,9 +30,12 @@ impl Endpoint {
             news.sent = Some(at + hold);
         }
         self.paths[usize::from(link.path)].last_link = Some(grant.link);
-        if link.size.is_in_doubt() {
-            let link = grant.link;
-            self.note_doubtful(link, seats);
+        let (index, is_in_doubt) = (grant.link, link.size.is_in_doubt());
+        if seats.first.stu < grant.asked_below {
+            self.note_late(now, seats.first.block);
+        }
+        if is_in_doubt {
+            self.note_doubtful(index, seats);
         }
     }
 
@@ -101,7 +104,7 @@ impl Endpoint {
     fn complete_block(&mut self, now: Instant, block: u16) {
         self.stats.block_notifications += 1;
         self.note_marks(block);
-        let overtaken = self.overtaken_by(now, block);
+        let overtaken = self.overtaken_by(block);
         // It is given up before anything else is done: what is asked for again may end its
         // Transfer, and that gives up all Blocks which the Transfer still has.
         let index = self.granted.grants[usize::from(block)].receive;

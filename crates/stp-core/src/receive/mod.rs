@@ -3,6 +3,7 @@
 //! | file | what happens there |
 //! | --- | --- |
 //! | `offered` | Request_To_Send meets memory: posted, chosen by the user, or too short |
+//! | `early` | what came with its request waits for its memory |
 //! | `reading` | Request_To_Receive, on both sides |
 //! | `schedule` | who gets the next grant, and how much |
 //! | `grant` | opening Blocks, Clear_To_Send |
@@ -12,6 +13,7 @@
 //! | `ending` | a Transfer ends early |
 
 mod arrival;
+mod early;
 mod ending;
 mod grant;
 mod offered;
@@ -20,6 +22,7 @@ mod recovery;
 mod room;
 mod schedule;
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use landfall_placement::{Area, Instant};
@@ -106,6 +109,8 @@ pub(crate) struct Receive {
     pub(crate) retries: u8,
     /// How many bytes from the start the user was told of.
     pub(crate) told: u64,
+    /// All of it, where it came with its request and its memory is not known yet.
+    pub(crate) early: Option<Box<[u8]>>,
     /// The user wants to know how far it is.
     pub(crate) is_watched: bool,
     pub(crate) next_in_connection: u32,
@@ -137,6 +142,7 @@ impl Receive {
             is_told: true,
             retries: 0,
             told: 0,
+            early: None,
             is_watched: false,
             next_in_connection: NONE,
         }
@@ -184,7 +190,9 @@ pub(crate) struct Grant {
     pub(crate) asked: u8,
     /// When that was last.
     pub(crate) asked_at: Instant,
-    /// How many STUs came behind what is missing.
+    /// What is missing before this STU was asked for again.
+    pub(crate) asked_below: u16,
+    /// How many STUs came of Blocks that were granted later.
     pub(crate) passed: u16,
 }
 
@@ -202,6 +210,7 @@ impl Grant {
             attempt: 0,
             asked: 0,
             asked_at: Instant::ZERO,
+            asked_below: 0,
             passed: 0,
         }
     }

@@ -99,9 +99,9 @@ impl Endpoint {
         &mut self,
         now: Instant,
         connection: u32,
-        message: &Message,
+        (message, payload): (&Message, &[u8]),
     ) -> Result<(), Refusal> {
-        let Message::RequestToSend { s_id, serial, len, max_block, opaque, answers } = *message
+        let Message::RequestToSend { s_id, serial, len, max_block, opaque, answers, .. } = *message
         else {
             return Err(Refusal::Malformed);
         };
@@ -138,6 +138,7 @@ impl Endpoint {
         receive.offered = len;
         receive.opaque = opaque;
         receive.most_block = max_block;
+        receive.early = (!payload.is_empty()).then(|| payload.into());
         receive.next_in_connection = first;
         // Without room it is as if it had not come: its sender asks again.
         let (index, _) = self.receives.insert(receive).ok_or(Refusal::NoRoom)?;
@@ -149,7 +150,11 @@ impl Endpoint {
             self.give_memory(now, index, posted.memory, posted.takes_part);
         } else {
             let id = self.receive_id(index);
-            self.say_pending(index);
+            // What is here whole waits for nothing but the user: that answers soon, or its
+            // sender asks.
+            if payload.is_empty() {
+                self.say_pending(index);
+            }
             let connection = self.id_of(connection);
             self.tell(Event::Offered { receive: id, connection, len, opaque });
         }

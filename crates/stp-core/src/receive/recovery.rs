@@ -1,14 +1,17 @@
 //! What did not come is asked for again.
 //!
 //! A sender sends what was granted over a link in the order of the grants. So
-//! what later STUs have overtaken by a margin is lost, in a Block or before it;
-//! and if nothing comes over a link for a whole time-out, its first Blocks are.
+//! what later STUs have overtaken by a margin is lost, in a Block or before it (RFC 6675,
+//! 4: `IsLost`); and if nothing comes over a link for a whole time-out, its first Blocks are.
+//! What was asked for again is lost again once Data has come that was granted after it was
+//! asked for (RFC 8985, 6.2), and not because a round trip took longer than others: each hole
+//! is counted once for each time that it was lost.
 
 use alloc::vec::Vec;
 
 use landfall_placement::{Duration, Instant};
 
-use super::{Kind, State};
+use super::{Grant, Kind, State};
 use crate::endpoint::Endpoint;
 use crate::error::Ended;
 use crate::link::NO_BLOCK;
@@ -26,14 +29,14 @@ const PIECES: usize = 16;
 const BLOCKS_AT_ONCE: usize = 32;
 
 impl Endpoint {
-    /// A Block is complete: those granted before it on the same link are overtaken. Gives
-    /// those of which something is to be asked for again.
-    pub(super) fn overtaken_by(&mut self, now: Instant, block: u16) -> Vec<u16> {
+    /// A Block is complete: those granted before it on the same link are overtaken. Gives those of
+    /// which something is to be asked for again.
+    pub(super) fn overtaken_by(&mut self, block: u16) -> Vec<u16> {
         let mut found = Vec::new();
-        let complete = self.granted.grants[usize::from(block)];
+        let Grant { link, at, from, .. } = self.granted.grants[usize::from(block)];
         // What was granted last of it came behind all that was granted before that.
-        let stus = self.granted.block(block).stus() - complete.from;
-        let Some(link) = self.links.get(complete.link) else { return found };
+        let stus = self.granted.block(block).stus() - from;
+        let Some(link) = self.links.get(link) else { return found };
         let mut earlier = link.first;
         for _ in 0..BLOCKS_AT_ONCE {
             if earlier == block || earlier == NO_BLOCK {
@@ -41,65 +44,95 @@ impl Endpoint {
             }
             let grant = self.granted.grant(earlier);
             let next = grant.behind;
-            if grant.at <= complete.at {
+            // Of what was granted in the same moment it is not sure what was granted first.
+            if grant.at < at || grant.at == at && grant.asked == 0 {
                 grant.passed = grant.passed.saturating_add(stus);
-            }
-            if grant.passed >= MARGIN && grant.granted > 0 && self.may_ask(now, earlier) {
-                found.push(earlier);
+                if grant.passed >= MARGIN && grant.granted > 0 {
+                    found.push(earlier);
+                }
             }
             earlier = next;
         }
         found
     }
 
-    /// Asks for Blocks that were overtaken.
+    /// Asks for what is missing of Blocks that were overtaken.
     pub(super) fn ask_for_overtaken(&mut self, now: Instant, blocks: &[u16]) {
         for block in blocks {
             // Nothing of it is granted any more where its Transfer has ended meanwhile.
-            let lost = self.granted.grant(*block).granted;
-            if lost > 0 {
-                self.count_lost(now, *block, lost);
-                self.ask_again(now, *block, u16::MAX);
+            if self.granted.grant(*block).granted > 0 {
+                let end = self.granted.block(*block).granted();
+                self.ask_for_lost(now, *block, end);
             }
         }
     }
 
     /// An STU came behind some of its Block that did not.
     pub(super) fn note_hole(&mut self, now: Instant, block: u16) {
-        let known = *self.granted.block(block);
-        let grant = self.granted.grant(block);
-        grant.passed = grant.passed.saturating_add(1);
-        if grant.passed >= MARGIN && self.may_ask(now, block) {
-            self.count_lost(now, block, u32::from(known.holes()) * u32::from(known.stu()));
-            // What lies behind the highest may be on its way.
-            self.ask_again(now, block, known.highest());
-        }
+        let from = self.granted.grants[usize::from(block)].asked_below;
+        // What lies behind that may be on its way.
+        let end = self.granted.table().overtaken(block, from, MARGIN);
+        self.ask_for_lost(now, block, end);
     }
 
-    /// What was asked for less than a round trip ago cannot have come.
-    fn may_ask(&self, now: Instant, block: u16) -> bool {
-        let grant = &self.granted.grants[usize::from(block)];
-        let Some(link) = self.links.get(grant.link) else { return false };
+    /// Asks for what is missing of a Block before an STU, unless it was asked for and may be on
+    /// its way.
+    fn ask_for_lost(&mut self, now: Instant, block: u16, end: u16) {
+        let grant = self.granted.grants[usize::from(block)];
+        let Some(link) = self.links.get(grant.link) else { return };
         let round = link.window.rtt().smoothed().unwrap_or(self.config.retry_floor);
-        grant.asked == 0 || grant.asked_at + round <= now
+        // Where no window yields to losses, a Block is asked for once in a round trip, and all of
+        // it: more would go into the queue that has dropped it.
+        let yields = self.config.congestion.is_some();
+        if !yields && grant.asked > 0 && grant.asked_at + round > now {
+            return;
+        }
+        // The whole is looked at where what was asked for can have come.
+        let is_old = grant.asked > 0 && (!yields || link.has_answered_since(grant.asked_at));
+        let (from, sent) = match is_old {
+            true => (0, grant.asked_at),
+            // It was granted before what has overtaken it, and not long ago.
+            false => (grant.asked_below, grant.at.min(link.answered().max(now - round * 2))),
+        };
+        if end <= from {
+            return;
+        }
+        let lost = self.granted.table().bytes_missing(block, from, end);
+        if lost == 0 {
+            self.granted.grant(block).asked_below = grant.asked_below.max(end);
+            return;
+        }
+        self.count_lost(now, block, sent, lost);
+        self.ask_for(now, block, from, end);
     }
 
-    /// The window of its link learns that granted bytes will not arrive.
-    fn count_lost(&mut self, now: Instant, block: u16, bytes: u32) {
+    /// The window of its link learns that bytes, granted or asked for at `sent`, will not arrive.
+    fn count_lost(&mut self, now: Instant, block: u16, sent: Instant, bytes: u32) {
         let grant = self.granted.grants[usize::from(block)];
         let config = self.congestion_on(grant.link);
         landfall_placement::trace!(block, bytes, "lost");
+        self.stats.bytes_lost += u64::from(bytes);
         if let Some(link) = self.links.get_mut(grant.link) {
-            // What overtook it was granted a round trip ago, and it was before
-            // that; the Block's last grant may be younger.
-            let round = link.window.rtt().smoothed().unwrap_or_default();
-            let sent = grant.at.min(now - round);
             link.window.handle_lost(&config, now, sent, u64::from(bytes));
         }
     }
 
-    /// Asks for what is missing of a Block before one of its STUs.
-    pub(crate) fn ask_again(&mut self, now: Instant, block: u16, before: u16) {
+    /// What was asked for again of a Block was only late: the window need not have yielded.
+    pub(super) fn note_late(&mut self, now: Instant, block: u16) {
+        let grant = self.granted.grants[usize::from(block)];
+        let config = self.congestion_on(grant.link);
+        if let Some(link) = self.links.get_mut(grant.link) {
+            link.note_not_lost(&config, now, grant.asked_at);
+        }
+    }
+
+    /// Asks for all that is missing of a Block.
+    pub(crate) fn ask_again(&mut self, now: Instant, block: u16) {
+        self.ask_for(now, block, 0, self.granted.block(block).granted());
+    }
+
+    /// Asks for what is missing of a Block from one of its STUs to before another.
+    fn ask_for(&mut self, now: Instant, block: u16, from: u16, before: u16) {
         if self.granted.grant(block).granted == 0 {
             // All that was granted has come; the rest waits for room.
             return;
@@ -117,7 +150,7 @@ impl Endpoint {
         let is_stuck = grant.active + self.config.silence() < now;
         self.granted.mirror.ask(block);
         if let Some(link) = self.links.get_mut(link) {
-            link.forget_issued(block);
+            link.forget_issued(block, before);
         }
         self.stats.blocks_asked_again += 1;
         // A sender that answers, and yet never sends this Block.
@@ -127,14 +160,16 @@ impl Endpoint {
         if known.highest() == 0 {
             // The grant itself may be what was lost.
             self.count_attempt(block);
+            self.granted.grant(block).asked_below = known.granted();
             return self.say_grant(block, 0, known.granted());
         }
         let is_get =
             self.receives.get(index).is_some_and(|known| matches!(known.kind, Kind::Get { .. }));
-        let mut from = 0;
+        let mut from = from;
         for _ in 0..PIECES {
             let Some((first, bits)) = self.granted.table().missing(block, from, before) else {
-                return;
+                from = before;
+                break;
             };
             from = if is_get {
                 let end = first + bits.trailing_ones() as u16;
@@ -145,6 +180,8 @@ impl Endpoint {
                 first.saturating_add(64)
             };
         }
+        let grant = self.granted.grant(block);
+        grant.asked_below = grant.asked_below.max(from.min(before));
     }
 
     fn count_attempt(&mut self, block: u16) {
@@ -208,7 +245,7 @@ impl Endpoint {
             let grant = self.granted.grant(block);
             // With the first all may have been.
             if grant.asked == 0 || grant.asked_at < now {
-                self.ask_again(now, block, u16::MAX);
+                self.ask_again(now, block);
             }
         }
     }
@@ -304,14 +341,14 @@ impl Endpoint {
         self.move_to_link(now, block, to);
         self.take_room(now, block, grant.granted);
         self.stats.blocks_moved += 1;
-        self.ask_again(now, block, u16::MAX);
+        self.ask_again(now, block);
         true
     }
 
     /// A link is back: what waited for it goes on at once.
     pub(crate) fn resume_link(&mut self, now: Instant, link: u32) {
         for block in self.blocks_of(link) {
-            self.ask_again(now, block, u16::MAX);
+            self.ask_again(now, block);
         }
         self.wake_waiting(link);
         self.grants_due = true;

@@ -163,10 +163,11 @@ impl Endpoint {
             max_block: self.config.buffer,
             opaque: send.opaque,
             answers: send.answers,
+            is_eager: false,
         };
         let connection = send.connection;
         self.say_unsettled_send(connection);
-        self.say(connection, &message);
+        self.say_request(index, message);
     }
 
     /// This side ends the Transfer: no more of it is sent, the other side is told.

@@ -62,6 +62,9 @@ impl Endpoint {
         send.hear(grant.ids.s_id);
         send.asked = 0;
         let priority = send.priority;
+        if let Some(known) = self.connections.get_mut(connection) {
+            known.eager = grant.eager;
+        }
         let order = Order {
             source: Source::Send { index, generation: self.sends.generation(index) },
             to: unit.from,

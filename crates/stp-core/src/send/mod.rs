@@ -3,10 +3,12 @@
 //! | file | what happens there |
 //! | --- | --- |
 //! | `begin` | what the user asks for: send, answer a read, cancel |
+//! | `eager` | short messages leave with their request |
 //! | `granted` | Clear_To_Send: which STUs may go, and where they belong |
 //! | `heard` | answers, acknowledgements and endings; what is repeated when nothing was heard |
 
 mod begin;
+mod eager;
 mod granted;
 mod heard;
 

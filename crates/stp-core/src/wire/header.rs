@@ -98,9 +98,13 @@ impl Header {
     }
 
     /// How long the whole packet is where its header says so: in what shows that packets of
-    /// a size arrive.
+    /// a size arrive, and where a Transfer is right behind its request.
     #[must_use]
     pub(crate) fn filled_len(&self) -> Option<u32> {
+        if self.op == Op::RequestToSend as u8 && self.flags().has(Flags::LAST) {
+            let len = u32::try_from(self.t_len.get()).unwrap_or(u32::MAX);
+            return Some(len.saturating_add(HEADER_LEN as u32));
+        }
         let is_filled = self.op == Op::RequestStateResponse as u8
             && self.param.get() as u8 == super::codec::SIZE;
         is_filled.then(|| self.b_num.get())

@@ -99,6 +99,8 @@ pub struct ClearToSend {
     pub stu: u16,
     /// The size of a Block, as a power of two.
     pub block_size: u8,
+    /// Who grants takes messages of up to so many bytes right behind their Request_To_Send.
+    pub eager: u16,
     /// The receiver takes less than was offered: the Request_Answer says how much.
     pub is_limited: bool,
     /// Which STUs.
@@ -284,6 +286,8 @@ pub enum Message {
         opaque: u32,
         /// The Request_To_Receive that this answers: its identifier and serial number.
         answers: Option<(u16, u32)>,
+        /// All of the Transfer is right behind the request.
+        is_eager: bool,
     },
     RequestAnswer {
         ids: Ids,

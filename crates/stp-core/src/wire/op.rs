@@ -91,6 +91,7 @@ impl Flags {
     /// Clear_To_Send: only the STUs named by a bitmap, again.
     pub const RESEND: Self = Self(0x02);
     /// Data: the last STU of its Block. Put: answer now. State response: complete.
+    /// Request_To_Send: all of the Transfer is right behind it.
     pub const LAST: Self = Self(0x04);
     /// The packet has a checksum.
     pub const SUM: Self = Self(0x08);

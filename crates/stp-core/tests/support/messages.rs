@@ -75,14 +75,17 @@ fn verdict() -> impl Strategy<Value = Verdict> {
 fn request() -> impl Strategy<Value = Message> {
     let numbers = any::<(u16, u32, u32)>();
     prop_oneof![
-        (numbers, long(), log_size(), any::<Option<(u16, u32)>>()).prop_map(
-            |((s_id, serial, opaque), len, max_block, answers)| Message::RequestToSend {
-                s_id,
-                serial,
-                len,
-                max_block,
-                opaque,
-                answers,
+        (numbers, long(), log_size(), any::<(Option<(u16, u32)>, bool)>()).prop_map(
+            |((s_id, serial, opaque), len, max_block, (answers, is_eager))| {
+                Message::RequestToSend {
+                    s_id,
+                    serial,
+                    len,
+                    max_block,
+                    opaque,
+                    answers,
+                    is_eager: is_eager && len <= 1_024,
+                }
             }
         ),
         (ids(), any::<(u32, bool)>(), verdict()).prop_map(|(ids, (serial, is_read), verdict)| {
@@ -103,9 +106,14 @@ fn granted() -> impl Strategy<Value = Granted> {
 }
 
 fn grant() -> impl Strategy<Value = Message> {
-    let numbers = any::<(u16, u32, u32, u32, bool)>();
+    let numbers = any::<(u16, u32, u32, u32, u16, bool)>();
     (ids(), numbers, (0..64u8, 1..=u16::MAX, log_size()), granted()).prop_map(
-        |(ids, (sync, block, bufx, offset, is_limited), (attempt, stu, block_size), granted)| {
+        |(
+            ids,
+            (sync, block, bufx, offset, eager, is_limited),
+            (attempt, stu, block_size),
+            granted,
+        )| {
             Message::ClearToSend(ClearToSend {
                 ids,
                 sync,
@@ -115,6 +123,7 @@ fn grant() -> impl Strategy<Value = Message> {
                 attempt,
                 stu,
                 block_size,
+                eager,
                 is_limited,
                 granted,
             })

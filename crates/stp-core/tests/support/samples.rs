@@ -60,6 +60,7 @@ impl Sample {
         let mut packet = [&head[..len], self.payload].concat();
         if self.is_summed {
             packet[1] |= Flags::SUM.0;
+            packet[12..14].fill(0);
             seal(&mut packet);
         }
         packet
@@ -73,6 +74,8 @@ const THEIR_KEY: u32 = 0xa1b2_c3d4;
 const TO_LISTENER: Envelope = Envelope { d_port: 5_000, s_port: 50_000, d_key: KEY };
 const SERIAL: u32 = 65_538;
 const HANDLE: u32 = 0x0002_0007;
+
+const BYTES: &[u8] = &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
 
 const fn ids(d_id: u16, s_id: u16) -> Ids {
     Ids { d_id, s_id }
@@ -133,6 +136,16 @@ fn transfers() -> Vec<Sample> {
         max_block: 20,
         opaque: 0xdead_beef,
         answers: None,
+        is_eager: false,
+    };
+    let eager = Message::RequestToSend {
+        s_id: 14,
+        serial: 4,
+        len: 16,
+        max_block: 16,
+        opaque: 7,
+        answers: None,
+        is_eager: true,
     };
     let answering = Message::RequestToSend {
         s_id: 13,
@@ -141,6 +154,7 @@ fn transfers() -> Vec<Sample> {
         max_block: 16,
         opaque: 0,
         answers: Some((40, 9)),
+        is_eager: false,
     };
     let answer = |verdict| Message::RequestAnswer {
         ids: ids(12, 21),
@@ -157,6 +171,7 @@ fn transfers() -> Vec<Sample> {
     let read = Message::RequestToReceive { s_id: 40, serial: 9, len: 1 << 40, opaque: 77 };
     vec![
         Sample::new("Request_To_Send", write),
+        Sample::new("Request_To_Send eager", eager).with(BYTES).summed(),
         Sample::new("Request_To_Send answering", answering),
         Sample::new("Request_Answer pending", answer(Verdict::Pending)),
         Sample::new("Request_Answer limited", answer(Verdict::Limited(1_000_000))),
@@ -175,6 +190,7 @@ fn grants_and_data() -> Vec<Sample> {
         attempt: 1,
         stu: 1432,
         block_size: 18,
+        eager: 256,
         is_limited: false,
         granted: Granted::Next { lead: 512, count: 64, behind: 1 },
     };
@@ -199,7 +215,6 @@ fn grants_and_data() -> Vec<Sample> {
         opaque: 0xdead_beef,
         is_last,
     };
-    const BYTES: &[u8] = &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
     vec![
         Sample::new("Clear_To_Send", Message::ClearToSend(next)),
         Sample::new("Clear_To_Send again", Message::ClearToSend(again)),

@@ -61,7 +61,16 @@ impl Two {
     }
 
     pub fn with(config: Config, faults: Faults, seed: u64) -> Self {
-        let engines = [Endpoint::new(config.clone(), [1; 32]), Endpoint::new(config, [2; 32])];
+        Self::between([config.clone(), config], faults, seed)
+    }
+
+    /// Two that are not configured alike.
+    pub fn of(configs: [Config; 2]) -> Self {
+        Self::between(configs, Faults::default(), 1)
+    }
+
+    fn between([first, second]: [Config; 2], faults: Faults, seed: u64) -> Self {
+        let engines = [Endpoint::new(first, [1; 32]), Endpoint::new(second, [2; 32])];
         let engines = engines.map(Checked::new);
         let mut wire = Wire::new(engines, PathLimits::plain(1_500), faults, seed);
         wire.sides[1].engine.engine.listen(PORT, Admission::Open).unwrap();

@@ -78,6 +78,9 @@ const MOST_STRANGERS: usize = 64;
 /// The thread sleeps no longer than this, and less while the kernel has to be asked again.
 const LONGEST_SLEEP: Duration = Duration::from_millis(500);
 const SHORT_SLEEP: Duration = Duration::from_millis(20);
+/// How often is looked at what nobody tells, while nothing is waited for: it costs several calls,
+/// and what is looked at there has waited for longer.
+const SELDOM: Duration = Duration::from_millis(100);
 /// Who is at work looks at notes, at others that call and at the clock once in so many turns.
 const TURNS: u32 = 16;
 
@@ -134,6 +137,8 @@ struct Carrier {
     /// Hosts where nobody answered, and when that was.
     silent: Vec<(IpAddr, Instant)>,
     now: Instant,
+    /// When the trunks were looked after last.
+    looked_after: Instant,
 }
 
 impl Carrier {
@@ -163,6 +168,7 @@ impl Carrier {
             strangers: Vec::new(),
             silent: Vec::new(),
             now: Instant::now(),
+            looked_after: Instant::now(),
         })
     }
 
@@ -211,7 +217,11 @@ impl Carrier {
         }
         self.accept(cx);
         self.greet(cx);
-        self.look_after_trunks();
+        let is_due = self.now.duration_since(self.looked_after) >= SELDOM;
+        if is_due || self.trunks.iter().any(Trunk::is_expecting) {
+            self.looked_after = self.now;
+            self.look_after_trunks();
+        }
         self.due.ring();
         Ok(())
     }

@@ -8,6 +8,7 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Wake;
+use std::thread::{self, ThreadId};
 use std::time::Duration;
 
 use crate::bell;
@@ -18,10 +19,12 @@ fn failed(why: Errno) -> io::Error {
     io::Error::from_raw_os_error(why.0)
 }
 
-/// Wakes the carrier's thread from another one of this process.
+/// Wakes the carrier's thread. It looks whether it was woken before it sleeps, so only another
+/// thread has to write: a write of its own would end the next sleep for nothing.
 pub(super) struct LoopWaker {
     descriptor: OwnedFd,
     is_woken: AtomicBool,
+    carrier: ThreadId,
 }
 
 impl LoopWaker {
@@ -46,7 +49,8 @@ impl Wake for LoopWaker {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        if !self.is_woken.swap(true, Ordering::SeqCst) {
+        let was_woken = self.is_woken.swap(true, Ordering::SeqCst);
+        if !was_woken && thread::current().id() != self.carrier {
             bell::write(self.descriptor.as_raw_fd());
         }
     }
@@ -100,6 +104,7 @@ impl Poller {
         }
     }
 
+    /// Wakes the thread that this is called on.
     pub(super) fn waker(&self) -> io::Result<Arc<LoopWaker>> {
         // SAFETY: numbers.
         let descriptor = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
@@ -109,7 +114,8 @@ impl Poller {
         // SAFETY: just made, and nobody else's.
         let descriptor = unsafe { OwnedFd::from_raw_fd(descriptor) };
         self.watch_edges(&descriptor)?;
-        Ok(Arc::new(LoopWaker { descriptor, is_woken: AtomicBool::new(true) }))
+        let (is_woken, carrier) = (AtomicBool::new(true), thread::current().id());
+        Ok(Arc::new(LoopWaker { descriptor, is_woken, carrier }))
     }
 }
 

@@ -157,7 +157,8 @@ const fn must_be_sealed(op: Op) -> bool {
 const fn flags_of(op: Op) -> Flags {
     match op {
         Op::ConnectionAnswer | Op::RequestDisconnect | Op::MemoryRegionAvailable => Flags::REJECTED,
-        Op::RequestToSend | Op::End | Op::EndAck => Flags::ANSWER,
+        Op::RequestToSend => Flags::ANSWER.with(Flags::LAST),
+        Op::End | Op::EndAck => Flags::ANSWER,
         Op::RequestAnswer => Flags::REJECTED.with(Flags::LIMITED).with(Flags::ANSWER),
         Op::ClearToSend => Flags::RESEND.with(Flags::LIMITED),
         Op::Data => Flags::LAST,

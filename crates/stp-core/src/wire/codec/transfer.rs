@@ -2,6 +2,8 @@
 
 use landfall_placement::Refusal;
 
+use crate::config::MOST_EAGER;
+
 use super::super::header::{EXTENSION_LEN, Header, two_words};
 use super::super::message::{ClearToSend, Ending, Granted, Ids, Message, Verdict};
 use super::super::op::{Flags, Op};
@@ -16,8 +18,8 @@ pub(super) fn fill(
     extension: &mut [u8; EXTENSION_LEN],
 ) -> Option<()> {
     match *message {
-        Message::RequestToSend { s_id, serial, len, max_block, opaque, answers } => {
-            if max_block >= LOG_SIZES {
+        Message::RequestToSend { s_id, serial, len, max_block, opaque, answers, is_eager } => {
+            if max_block >= LOG_SIZES || is_eager && len > MOST_EAGER.into() {
                 return None;
             }
             fill_ids(header, Ids { d_id: answers.map_or(0, |(id, _)| id), s_id });
@@ -25,6 +27,7 @@ pub(super) fn fill(
             header.t_len = len.into();
             header.param = u16::from(max_block).into();
             header.offset = opaque.into();
+            header.flags |= Flags::NONE.with_if(is_eager, Flags::LAST).0;
             if let Some((_, serial)) = answers {
                 header.flags |= Flags::ANSWER.0;
                 header.bufx = serial.into();
@@ -76,6 +79,9 @@ pub(super) fn parse(op: Op, header: &Header, extension: &[u8]) -> Result<Message
     let is_answer = flags.has(Flags::ANSWER);
     let ending = || Ok(Ending { ids, serial: serial(header)?, by_receiver: is_answer });
     Ok(match op {
+        Op::RequestToSend if flags.has(Flags::LAST) && header.t_len.get() > MOST_EAGER.into() => {
+            return Err(Refusal::Malformed);
+        }
         Op::RequestToSend => Message::RequestToSend {
             s_id: ids.s_id,
             serial: serial(header)?,
@@ -83,6 +89,7 @@ pub(super) fn parse(op: Op, header: &Header, extension: &[u8]) -> Result<Message
             max_block: log_size(header)?,
             opaque: header.offset.get(),
             answers: is_answer.then_some((ids.d_id, header.bufx.get())),
+            is_eager: flags.has(Flags::LAST),
         },
         Op::RequestAnswer => {
             let verdict = match (is_rejected(header), flags.has(Flags::LIMITED)) {
@@ -144,6 +151,7 @@ fn fill_grant(
     header.offset = grant.offset.into();
     header.param = pack_sizes(grant.attempt & 63, 0, grant.block_size)?.into();
     extension[..2].copy_from_slice(&grant.stu.to_be_bytes());
+    extension[2..4].copy_from_slice(&grant.eager.to_be_bytes());
     header.flags |= Flags::NONE.with_if(grant.is_limited, Flags::LIMITED).0;
     header.t_len = match grant.granted {
         Granted::Next { lead, count, behind } => {
@@ -166,7 +174,9 @@ fn parse_grant(header: &Header, extension: &[u8]) -> Result<ClearToSend, Refusal
         let low = header.low();
         Granted::Next { lead: header.high(), count: (low >> 16) as u16, behind: low as u16 }
     };
-    let stu = u16::from_be_bytes(*extension.first_chunk().ok_or(Refusal::Truncated)?);
+    let (stu, behind) = extension.split_first_chunk().ok_or(Refusal::Truncated)?;
+    let eager = u16::from_be_bytes(*behind.first_chunk().ok_or(Refusal::Truncated)?);
+    let stu = u16::from_be_bytes(*stu);
     if is_of_nothing(granted) || stu == 0 {
         return Err(Refusal::Malformed);
     }
@@ -180,6 +190,7 @@ fn parse_grant(header: &Header, extension: &[u8]) -> Result<ClearToSend, Refusal
         attempt,
         stu,
         block_size,
+        eager,
         is_limited: flags.has(Flags::LIMITED),
         granted,
     })

@@ -1,0 +1,53 @@
+//! Short messages leave with their request: one packet, and no round trip for the grant.
+//!
+//! Who receives says how long they may be, in each of its grants; so the first message of a
+//! connection is granted, and what speaks no such thing is never sent it. Nothing of that is
+//! relied on: a request that is repeated is repeated without them, and they are granted where
+//! the other side did not take them.
+
+use landfall_placement::Span;
+
+use crate::endpoint::Endpoint;
+use crate::path::Behind;
+use crate::wire::HEADER_LEN;
+use crate::wire::message::Message;
+
+impl Endpoint {
+    /// Sends a request, and what it is for with it where that is short.
+    pub(super) fn say_request(&mut self, index: u32, mut request: Message) {
+        let Some(send) = self.sends.get(index) else { return };
+        let connection = send.connection;
+        let Some(link) = self.link_for_control(connection) else { return };
+        let goes_along = self.goes_along(index, link);
+        let Message::RequestToSend { is_eager, .. } = &mut request else { return };
+        *is_eager = goes_along;
+        let behind = match goes_along {
+            true => Behind::Transfer { index, generation: self.sends.generation(index) },
+            false => Behind::Nothing,
+        };
+        self.say_with(link, connection, &request, behind);
+    }
+
+    /// Can a Transfer leave with its request over this link?
+    fn goes_along(&self, index: u32, link: u32) -> bool {
+        let Some(send) = self.sends.get(index) else { return false };
+        let Some(known) = self.connections.get(send.connection) else { return false };
+        let Some(link) = self.links.get(link) else { return false };
+        let Some(limits) = &self.paths[usize::from(link.path)].limits else { return false };
+        let most = known.eager.min(self.config.eager);
+        let len = send.memory.len;
+        let is_first = send.retries == 0 && send.answers.is_none();
+        let fits = len + HEADER_LEN as u64 + u64::from(known.tail) <= u64::from(limits.sure);
+        is_first && fits && (1..=u64::from(most)).contains(&len)
+    }
+
+    /// A Transfer leaves with its request: its memory, unless it has ended.
+    pub(crate) fn begin_eager(&mut self, index: u32, generation: u32) -> Option<Span> {
+        let send = self.sends.named_mut(index, generation).filter(|send| send.is_live())?;
+        send.held += 1;
+        let span = send.memory.span(0, send.memory.len as u32);
+        self.stats.eager_sent += 1;
+        self.stats.bytes_sent += u64::from(span.len);
+        Some(span)
+    }
+}
