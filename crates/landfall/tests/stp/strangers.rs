@@ -268,7 +268,15 @@ impl Raw {
     fn send_and_stop(&self, len: u64) {
         let (s_id, serial, max_block) = (3, 0, 21);
         let (opaque, answers) = (0, None);
-        let offer = Message::RequestToSend { s_id, serial, len, max_block, opaque, answers };
+        let offer = Message::RequestToSend {
+            s_id,
+            serial,
+            len,
+            max_block,
+            opaque,
+            answers,
+            is_eager: false,
+        };
         self.say(&offer);
         let (granted, count) = self.hear(|message| match message {
             Message::ClearToSend(granted) => match granted.granted {
