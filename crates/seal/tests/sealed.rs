@@ -47,11 +47,11 @@ impl Two {
         seed: u64,
         trust: impl Fn() -> Box<dyn Trust>,
     ) -> Self {
-        Self::of(Config::default(), configs, faults, seed, trust)
+        Self::of(&Config::default(), configs, faults, seed, trust)
     }
 
     fn of(
-        endpoint: Config,
+        endpoint: &Config,
         configs: [SealConfig; 2],
         faults: Faults,
         seed: u64,
@@ -232,7 +232,7 @@ fn transfers_arrive_and_nothing_of_them_is_seen() {
 fn engines_that_want_checksums_have_them_within_the_seal() {
     let configs = [psk(1), psk(1)].map(SealConfig::new);
     let endpoint = Config::default().with_checksum();
-    let mut two = Two::of(endpoint, configs, Faults::default(), 1, || Box::new(TrustAnybody));
+    let mut two = Two::of(&endpoint, configs, Faults::default(), 1, || Box::new(TrustAnybody));
     let ids = two.connect();
     let (region, area) = two.region(4_000);
     for len in [0, 1, 2, 40, 87, 88, 89, 1_000, 3_000] {

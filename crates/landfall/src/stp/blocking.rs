@@ -365,6 +365,7 @@ impl<T: Output> Operation<T> {
     ///
     /// # Errors
     /// The operation, if it is not over.
+    #[expect(clippy::result_large_err, reason = "the operation is given back as it came")]
     pub fn wait_for(mut self, limit: Duration) -> Result<Result<T, Failed>, Self> {
         let handle = Arc::clone(self.handle());
         wait_within(&handle, &mut self, limit).ok_or(self)

@@ -93,7 +93,7 @@ impl Packet {
         }
     }
 
-    /// The same for a packet that [`open_run`] has opened.
+    /// The same for a packet that `open_run` has opened.
     ///
     /// # Errors
     ///
