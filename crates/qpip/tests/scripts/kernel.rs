@@ -582,6 +582,9 @@ pub fn play(scripts: Vec<Script>) -> Vec<(Script, String)> {
         if failures.is_empty() || failures.len() > MOST_AGAIN {
             break;
         }
+        for (script, why) in &failures {
+            println!("played again: {}: [{}]: {why}", script.file, script.name);
+        }
         let again = failures.into_iter().map(|(script, _)| script).collect();
         failures = failed(play_at_once(again, 2));
     }
