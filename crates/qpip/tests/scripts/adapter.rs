@@ -69,7 +69,6 @@ fn configure(script: &Script) -> Set {
             "half-open" => set.config.half_open = number(value) as usize,
             "version" => set.is_v4 = value == "4",
             "cuts" => set.cuts = value == "on",
-            "predicts" => set.config.predicts = value == "on",
             "mapping" => {
                 set.mapping = match value.as_str() {
                     "message" => Mapping::Message,
@@ -116,8 +115,10 @@ fn choose(tcp: &mut TcpConfig, key: &str, value: &str) -> bool {
 }
 
 impl Player {
-    pub fn new(script: &Script) -> Self {
-        let set = configure(script);
+    /// With header prediction, or without: that makes no difference.
+    pub fn new(script: &Script, predicts: bool) -> Self {
+        let mut set = configure(script);
+        set.config.predicts = predicts;
         let ends: (SocketAddr, SocketAddr) = if set.is_v4 {
             ("10.0.0.1:80".parse().unwrap(), "10.0.0.2:1234".parse().unwrap())
         } else {

@@ -65,17 +65,20 @@ fn report(failures: &[(Script, String)], all: usize) {
 /// Plays all scripts of some files to the adapter.
 fn play(files: &[&str]) {
     let scripts: Vec<Script> = files.iter().flat_map(|file| scripts_of(file)).collect();
-    let all = scripts.len();
-    let failures = scripts.into_iter().filter_map(|script| {
-        let played = std::panic::catch_unwind(|| adapter::Player::new(&script).play(&script));
-        let why = match played {
-            Ok(Ok(())) => return None,
-            Ok(Err(why)) => why,
-            Err(_) => "it panicked".into(),
-        };
-        Some((script, why))
-    });
-    report(&failures.collect::<Vec<_>>(), all);
+    let mut failures = Vec::new();
+    for script in &scripts {
+        for predicts in [true, false] {
+            let play = || adapter::Player::new(script, predicts).play(script);
+            let why = match std::panic::catch_unwind(play) {
+                Ok(Ok(())) => continue,
+                Ok(Err(why)) => why,
+                Err(_) => "it panicked".into(),
+            };
+            let why = if predicts { why } else { format!("without prediction: {why}") };
+            failures.push((script.clone(), why));
+        }
+    }
+    report(&failures, scripts.len());
 }
 
 /// The kernel agrees, or does what the script says that it does.
