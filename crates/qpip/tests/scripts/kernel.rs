@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use landfall_placement::Instant;
 use landfall_testbed::socket::{TcpState, view};
-use landfall_testbed::{Namespace, Tun};
+use landfall_testbed::{Namespace, Tun, privileges};
 use landfall_transport::{Clock, Interest, wait};
 use qpip::wire::Flags;
 use socket2::{Domain, Socket, TcpKeepalive, Type};
@@ -175,12 +175,10 @@ impl<'a> Player<'a> {
     fn new(host: &'a Host, script: &Script, nth: usize) -> Result<Self, String> {
         let mut set = settings(script);
         for (knob, value) in KNOBS {
-            // Kernels that are older do without some.
-            let _ = std::fs::write(format!("/proc/sys/net/ipv4/{knob}"), value);
+            turn(knob, value)?;
         }
         for (knob, value) in &set.knobs {
-            std::fs::write(format!("/proc/sys/net/ipv4/{knob}"), value)
-                .map_err(|error| format!("{knob}: {error}"))?;
+            turn(knob, value)?;
         }
         if !set.is_v4 {
             set.mtu = set.mtu.max(LEAST_MTU6);
@@ -533,6 +531,12 @@ impl Drop for Player<'_> {
     }
 }
 
+/// Sets a knob of the namespace of this thread.
+fn turn(knob: &str, value: &str) -> Result<(), String> {
+    let written = std::fs::write(format!("/proc/sys/net/ipv4/{knob}"), value);
+    written.map_err(|error| format!("{knob}: {error}"))
+}
+
 /// Whether a packet is a segment to this address.
 fn is_to(packet: &[u8], address: IpAddr) -> bool {
     match address {
@@ -566,6 +570,19 @@ fn state_name(state: TcpState) -> &'static str {
         TcpState::Closing => "closing",
         TcpState::Other(_) => "unknown",
     }
+}
+
+/// Why no kernel can play here.
+pub fn why_not() -> Option<String> {
+    let no_device = || {
+        let opened = std::fs::OpenOptions::new().read(true).write(true).open("/dev/net/tun");
+        opened.err().map(|error| format!("needs /dev/net/tun: {error}"))
+    };
+    // What came with that version.
+    let is_old = || !std::fs::exists("/proc/sys/net/ipv4/tcp_ecn_option").unwrap_or(false);
+    let too_old =
+        || is_old().then(|| "needs Linux 6.18: the scripts say what the TCP of that does".into());
+    privileges::why_no_namespaces().or_else(no_device).or_else(too_old)
 }
 
 /// A script, and what was wrong with it.

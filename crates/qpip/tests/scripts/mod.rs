@@ -84,7 +84,7 @@ fn play(files: &[&str]) {
 /// The kernel agrees, or does what the script says that it does.
 #[test]
 fn the_kernel_plays_the_scripts_too() {
-    landfall_testbed::require_namespaces!();
+    landfall_testbed::skip_unless!(kernel::why_not());
     let mut scripts: Vec<Script> = FILES.iter().flat_map(|file| scripts_of(file)).collect();
     scripts.retain(|script| script.engine_only.is_none());
     for script in &scripts {
