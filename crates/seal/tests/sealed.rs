@@ -626,6 +626,35 @@ fn in_a_crowd_callers_prove_their_addresses() {
     assert_eq!(said, 0, "it has its answer");
 }
 
+/// Its last message came, and what it sealed behind that was lost. Many others begin meanwhile.
+#[test]
+fn who_finished_its_handshake_makes_room_for_nobody() {
+    let configs =
+        [pair(1), pair(2)].map(|proof| SealConfig { half_open: 2, ..SealConfig::new(proof) });
+    let mut two = Two::with(configs, Faults::default(), 7, || Box::new(TrustAnybody));
+    for side in [0, 1] {
+        let messages = two.wire.said(side);
+        two.wire.hand_in(1 - side, &messages);
+    }
+    let last = two.wire.said(0);
+    let thirds: Vec<_> = last.into_iter().filter(|message| message[0] == 0xe3).collect();
+    assert_eq!(thirds.len(), 1);
+    two.wire.hand_in(1, &thirds);
+    let now = two.wire.now;
+    for _ in 0..20 {
+        two.end(0).associate(now, Wire::PATH, Peer::Node(1), None).unwrap();
+    }
+    // The first is answered and finishes; the others prove their addresses, and hear no more.
+    for side in [0, 1, 0] {
+        let messages = two.wire.said(side);
+        two.wire.hand_in(1 - side, &messages);
+    }
+    two.wire.said(1);
+    assert_eq!(two.end(1).associations(), 4, "two that finished, and two that began");
+    two.connect();
+    two.transfer(&text(5_000));
+}
+
 #[test]
 fn a_peer_that_moved_is_heard_and_answered() {
     let mut two = Two::new([pair(1), pair(2)], Faults::default(), 8);

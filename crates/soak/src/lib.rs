@@ -19,5 +19,6 @@ pub use diagram::diagram;
 pub use plan::{Act, How, Plan, Plane, Step, Work};
 pub use planted::Fault;
 pub use shrink::{Shrunk, shrink};
+pub use story::told;
 pub use totals::Totals;
 pub use world::{Report, run};

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use clap::Parser;
-use landfall_soak::{Plan, Totals, diagram, run, shrink};
+use landfall_soak::{Plan, Totals, diagram, run, shrink, told};
 
 /// Runs all protocols in one simulated network after another, with faults of every kind.
 #[derive(Debug, Parser)]
@@ -30,6 +30,9 @@ struct Options {
     /// Only these steps of the seed's plan, as a failing run names them.
     #[arg(long, value_delimiter = ',')]
     only: Option<Vec<usize>>,
+    /// Print what happens in the run of the first seed, a line each, and nothing else.
+    #[arg(long)]
+    tell: bool,
     /// Go on after a seed that fails.
     #[arg(long)]
     keep_going: bool,
@@ -45,6 +48,10 @@ fn main() -> Result<()> {
     // `cargo run -p landfall-soak -- soak --seed 1` and without the word.
     let words = std::env::args().enumerate().filter(|(n, word)| *n != 1 || word != "soak");
     let options = Options::parse_from(words.map(|(_, word)| word));
+    if options.tell {
+        print!("{}", told(&plan_of(&options, options.seed)));
+        return Ok(());
+    }
     // Panics of engines are findings; the place is told by the report of the run.
     if options.threads > 1 || options.count != Some(1) {
         std::panic::set_hook(Box::new(|_| {}));
@@ -87,13 +94,19 @@ fn main() -> Result<()> {
     }
 }
 
-/// Runs a seed; tells of it, and draws it, where it fails.
-fn try_seed(options: &Options, seed: u64, totals: &mut Totals) -> bool {
+/// The plan of a seed, or what was chosen of it.
+fn plan_of(options: &Options, seed: u64) -> Plan {
     let mut plan = Plan::draw(seed);
     if let Some(only) = &options.only {
         let mut n = 0;
         plan.steps.retain(|_| (only.contains(&n), n += 1).0);
     }
+    plan
+}
+
+/// Runs a seed; tells of it, and draws it, where it fails.
+fn try_seed(options: &Options, seed: u64, totals: &mut Totals) -> bool {
+    let plan = plan_of(options, seed);
     let report = run(&plan);
     totals.add(&plan, &report);
     if report.wrong.is_empty() {

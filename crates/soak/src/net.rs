@@ -67,6 +67,8 @@ struct Bridge {
     calm: Rc<Cell<bool>>,
     /// How many frames were.
     damaged: Rc<Cell<u64>>,
+    /// How many callers were asked to prove their addresses.
+    asked: Rc<Cell<u64>>,
     plane: usize,
     host: u8,
 }
@@ -99,10 +101,15 @@ impl Net {
                 let (calm, damaged) = (tamper.calm.clone(), tamper.damaged.clone());
                 let keeps = kept.clone();
                 let story = story.clone();
+                let asked = Rc::<Cell<u64>>::default();
+                let counts = asked.clone();
                 sim.intercept(uplink.there(), move |now, frame| {
                     story.sent(now, host, frame);
                     if plan_replays {
                         keep(&keeps, frame);
+                    }
+                    if is_retry(frame) {
+                        counts.set(counts.get() + 1);
                     }
                     tamper.see(frame);
                     Fate::Pass
@@ -116,6 +123,7 @@ impl Net {
                     kept,
                     calm,
                     damaged,
+                    asked,
                     plane,
                     host,
                 });
@@ -244,6 +252,7 @@ impl Net {
                 stats.reordered += one.reordered;
             }
             stats.damaged += bridge.damaged.get();
+            stats.asked += bridge.asked.get();
         }
         stats
     }
@@ -257,6 +266,14 @@ pub(crate) struct NetStats {
     pub(crate) doubled: u64,
     pub(crate) reordered: u64,
     pub(crate) damaged: u64,
+    /// Retries of sealed handshakes.
+    pub(crate) asked: u64,
+}
+
+/// Is a caller asked to prove its address?
+fn is_retry(frame: &Frame) -> bool {
+    frame.to != Peer::Unaddressed
+        && (frame.bytes.first().copied(), frame.len()) == (Some(RETRY.0), RETRY.1)
 }
 
 /// Keeps some of the frames that leave, the newest last.
@@ -286,6 +303,8 @@ const IP4: [u8; 2] = [8, 0];
 /// The first bytes of handshakes' messages: one that is changed ends its handshake, as
 /// `docs/spec/seal.md` says.
 const HANDSHAKE: std::ops::RangeInclusive<u8> = 0xe1..=0xe3;
+/// The first byte of what asks a caller to prove its address, and how long that is.
+const RETRY: (u8, usize) = (0xe4, 28);
 /// What asks for stations has no sum at all: a real network's frames have their own.
 const ARP: [u8; 2] = [8, 6];
 

@@ -34,6 +34,24 @@ pub struct Plane {
     pub damage: u32,
 }
 
+impl Plane {
+    /// May all repetitions of something be lost? In bursts, which end by the frames that are sent
+    /// into them and not by time; and where so much is lost that of two round trips one is.
+    #[must_use]
+    pub const fn is_harsh(&self) -> bool {
+        match self.link.loss {
+            Loss::None => self.damage > WORST_MILD,
+            Loss::Uniform(share) => {
+                share.parts_per_million() > WORST_MILD || self.damage > WORST_MILD
+            }
+            Loss::Bursty { .. } => true,
+        }
+    }
+}
+
+/// Of a million frames so many are lost, and so many damaged, where connections must not end.
+const WORST_MILD: u32 = 30_000;
+
 /// How engines are configured and run.
 #[derive(Clone, Copy, Debug)]
 pub struct How {
@@ -49,6 +67,26 @@ pub struct How {
     pub asks: bool,
     /// Frames that came long ago come again.
     pub replays: bool,
+    /// STP's messages of up to so many bytes leave with their request.
+    pub eager: u16,
+    /// Every other host takes none so.
+    pub is_eager_apart: bool,
+    /// STP's window over all senders; none: the usual one.
+    pub window: Option<u32>,
+    /// STP grants to the Transfer first of which the least is left.
+    pub is_shortest_first: bool,
+    /// Ends of sealed STP prove themselves by key pairs, not by a key that all have.
+    pub has_key_pairs: bool,
+    /// So few sealed handshakes wait for their ends that callers have to prove their addresses.
+    pub is_crowded: bool,
+}
+
+impl How {
+    /// Messages of up to so many bytes leave a host with their request, and are taken so.
+    #[must_use]
+    pub const fn eager_of(&self, host: u8) -> u16 {
+        if self.is_eager_apart && host % 2 == 1 { 0 } else { self.eager }
+    }
 }
 
 /// Something that happens at its time.
@@ -102,12 +140,24 @@ pub enum Work {
     AddLink { plane: u8 },
     /// STP: the connection is closed, at once or when all is done.
     Close { at_once: bool },
+    /// STP: a Transfer that is ended where it is not over in time.
+    SendWithin { len: u32, millis: u16 },
+    /// STP: a Transfer from the other side, ended where it is not over in time.
+    ReadWithin { len: u32, millis: u16 },
+    /// STP: memory that was posted is taken back.
+    Withdraw,
+    /// STP: who goes first on the connection, and how much it has beside others.
+    Prefer { priority: u8, weight: u16 },
+    /// STP, sealed: so many handshakes are begun, and nothing follows.
+    Knock { count: u8 },
     /// QPIP: a message, on a connection of this kind.
     Message { kind: u8, len: u32 },
     /// QPIP: this side sends no more, or the connection ends at once.
     Shutdown { kind: u8, at_once: bool },
     /// QPIP: a datagram, to a queue pair or to the speculative receiver.
     Datagram { speculates: bool, len: u16 },
+    /// NBD over QPIP: a request to the disk that the other side offers.
+    Disk { kind: u8, at: u8, count: u8, fua: bool },
     /// CLAN: bytes into the other side's aperture.
     Write { at: u16, len: u16 },
     /// CLAN: from memory, without a copy.
@@ -136,12 +186,18 @@ impl Work {
             Self::Cancel => "stp cancel",
             Self::AddLink { .. } => "stp link",
             Self::Close { .. } => "stp close",
+            Self::SendWithin { .. } => "stp send in time",
+            Self::ReadWithin { .. } => "stp read in time",
+            Self::Withdraw => "stp withdraw",
+            Self::Prefer { .. } => "stp preference",
+            Self::Knock { .. } => "stp knock",
             Self::Message { kind, .. } => {
                 ["qpip message", "qpip stream", "qpip segment"][kind as usize % 3]
             }
             Self::Shutdown { .. } => "qpip close",
             Self::Datagram { speculates: true, .. } => "defrag datagram",
             Self::Datagram { .. } => "qpip datagram",
+            Self::Disk { .. } => "disk request",
             Self::Write { .. } => "clan write",
             Self::WriteFrom { .. } => "clan write from memory",
             Self::Dma { .. } => "clan dma",
@@ -200,6 +256,10 @@ impl Act {
     }
 }
 
+/// So often a run has handshakes by the dozen: more of them would drive out those that have not
+/// shown the keys yet, as they may.
+const MOST_KNOCKS: u64 = 1;
+
 /// Draws numbers of the kinds that plans need.
 struct Draw(Random);
 
@@ -242,7 +302,7 @@ impl Plan {
         let most = draw.pick(&[20, 100, 400]);
         let count = 4 + draw.below(most);
         let parts = 1 + draw.below(15) as u8;
-        let mut steps: Vec<_> = (0..count)
+        let steps: Vec<_> = (0..count)
             .map(|_| {
                 let at = Duration::from_nanos(draw.below(length.as_nanos() as u64));
                 let is_fault = draw.chance(8);
@@ -253,8 +313,53 @@ impl Plan {
                 Step { at, act }
             })
             .collect();
-        steps.sort_by_key(|step| step.at);
-        Self { seed, hosts, planes, how, steps, fault: None }
+        let mut plan = Self { seed, hosts, planes, how, steps, fault: None };
+        if parts & 1 == 1 {
+            plan.add_stp(length);
+        }
+        if parts & 2 == 2 {
+            plan.add_disks(length);
+        }
+        plan.steps.sort_by_key(|step| step.at);
+        plan
+    }
+
+    /// What STP can do beside that: short messages with their requests, wishes, deadlines,
+    /// handshakes by the dozen. It is drawn apart, so that what else a seed stands for stays.
+    fn add_stp(&mut self, length: Duration) {
+        let mut draw = Draw(Random::from_number(self.seed ^ 0xea6e_2000));
+        let how = &mut self.how;
+        how.eager = draw.pick(&[0, 64, 256, 256, 1_024]);
+        how.is_eager_apart = draw.chance(20);
+        how.window = draw.pick(&[None, None, Some(96 << 10), Some(24 << 10)]);
+        how.is_shortest_first = draw.chance(25);
+        how.has_key_pairs = draw.chance(40);
+        how.is_crowded = draw.chance(50);
+        let knocks = if how.is_sealed && how.is_crowded { draw.below(MOST_KNOCKS + 1) } else { 0 };
+        let count = draw.below(2 + self.steps.len() as u64 / 3);
+        for nth in 0..knocks + count {
+            let at = Duration::from_nanos(draw.below(length.as_nanos() as u64));
+            let (from, to) = two_of(&mut draw, self.hosts);
+            let work = if nth < knocks {
+                Work::Knock { count: 20 + draw.below(9) as u8 }
+            } else {
+                stp_wish(&mut draw)
+            };
+            self.steps.push(Step { at, act: Act::Work { from, to, work } });
+        }
+    }
+
+    /// Requests to disks, drawn apart, too.
+    fn add_disks(&mut self, length: Duration) {
+        let mut draw = Draw(Random::from_number(self.seed ^ 0xd15c_0000));
+        for _ in 0..draw.below(2 + self.steps.len() as u64 / 4) {
+            let at = Duration::from_nanos(draw.below(length.as_nanos() as u64));
+            // Few disks with much to do find more than many with little.
+            let (from, to) = two_of(&mut draw, self.hosts.min(3));
+            let (kind, first, count) = (draw.below(8) as u8, draw.below(64) as u8, draw.below(12));
+            let work = Work::Disk { kind, at: first, count: count as u8, fua: draw.chance(20) };
+            self.steps.push(Step { at, act: Act::Work { from, to, work } });
+        }
     }
 
     /// How many hosts take part.
@@ -314,6 +419,12 @@ fn how(draw: &mut Draw) -> How {
         is_tight: draw.chance(15),
         asks: draw.chance(30),
         replays: draw.chance(40),
+        eager: 0,
+        is_eager_apart: false,
+        window: None,
+        is_shortest_first: false,
+        has_key_pairs: false,
+        is_crowded: false,
     }
 }
 
@@ -331,9 +442,14 @@ fn fault(draw: &mut Draw, hosts: u8, planes: u8, is_mild: bool) -> Act {
     }
 }
 
-fn work(draw: &mut Draw, hosts: u8, planes: u8, parts: u8) -> Act {
+/// One host, and another one.
+fn two_of(draw: &mut Draw, hosts: u8) -> (u8, u8) {
     let from = draw.below(hosts.into()) as u8;
-    let to = (from + 1 + draw.below(u64::from(hosts) - 1) as u8) % hosts;
+    (from, (from + 1 + draw.below(u64::from(hosts) - 1) as u8) % hosts)
+}
+
+fn work(draw: &mut Draw, hosts: u8, planes: u8, parts: u8) -> Act {
+    let (from, to) = two_of(draw, hosts);
     let allowed: Vec<u8> = (0..4).filter(|part| parts >> part & 1 == 1).collect();
     let work = match draw.pick(&allowed) {
         0 => stp_work(draw, planes),
@@ -356,6 +472,18 @@ fn stp_work(draw: &mut Draw, planes: u8) -> Work {
         34 => Work::Cancel,
         35..38 => Work::AddLink { plane: draw.below(planes.into()) as u8 },
         _ => Work::Close { at_once: draw.chance(30) },
+    }
+}
+
+fn stp_wish(draw: &mut Draw) -> Work {
+    let millis = draw.length(500) as u16;
+    match draw.below(20) {
+        0..8 => Work::Send { len: draw.length(1_200) },
+        8..12 => Work::SendWithin { len: draw.length(250_000), millis },
+        12..14 => Work::ReadWithin { len: draw.length(100_000), millis },
+        14 => Work::Post,
+        15 => Work::Withdraw,
+        _ => Work::Prefer { priority: draw.below(3) as u8, weight: 1 + draw.length(20) as u16 },
     }
 }
 

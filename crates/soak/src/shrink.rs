@@ -64,7 +64,7 @@ impl Shrunk {
 
     /// Leaves out what the network and drivers do, one thing after another.
     fn calm_down(&mut self, most_runs: u32) {
-        let changes: [fn(&mut Plan); 9] = [
+        let changes: [fn(&mut Plan); 11] = [
             |plan| plan.planes.truncate(1),
             |plan| plan.planes.iter_mut().for_each(|plane| plane.damage = 0),
             |plan| plan.planes.iter_mut().for_each(|plane| plane.link.loss = Loss::None),
@@ -73,6 +73,8 @@ impl Shrunk {
             },
             |plan| plan.planes.iter_mut().for_each(|p| p.link.duplication = Probability::NEVER),
             |plan| plan.how.is_sealed = false,
+            |plan| (plan.how.has_key_pairs, plan.how.is_crowded) = (false, false),
+            |plan| (plan.how.eager, plan.how.window) = (0, None),
             |plan| plan.how.is_shared = false,
             |plan| (plan.how.is_tight, plan.how.asks) = (false, false),
             |plan| plan.how.engine = EngineConfig::default(),

@@ -8,6 +8,10 @@ use std::rc::Rc;
 use landfall_placement::{Instant, Peer};
 use landfall_simnet::Frame;
 
+use crate::net::at;
+use crate::plan::Plan;
+use crate::world::run_with;
+
 /// A line of a story.
 #[derive(Clone, Debug)]
 pub(crate) enum Line {
@@ -55,6 +59,25 @@ impl Story {
     pub(crate) fn lines(&self) -> Vec<Line> {
         self.0.as_ref().map_or_else(Vec::new, |lines| lines.borrow().iter().cloned().collect())
     }
+}
+
+/// Runs a plan, and tells what happened, a line each.
+#[must_use]
+pub fn told(plan: &Plan) -> String {
+    let mut told = String::new();
+    for line in run_with(plan, true).lines {
+        let (when, who, what) = match line {
+            Line::Sent { at: when, host, what, hash } => {
+                (Some(when), Some(host), format!("{what}, {hash:016x}"))
+            }
+            Line::Arrived { host, hash } => (None, Some(host), format!("hears {hash:016x}")),
+            Line::Note { at: when, host, what } => (Some(when), host, what),
+        };
+        let who = who.map_or_else(|| "all".to_string(), |host| format!("host {host}"));
+        let when = when.map_or_else(String::new, at);
+        told.push_str(&format!("{when:>14}  {who}: {what}\n"));
+    }
+    told
 }
 
 /// Tells frames apart; a damaged one is another.

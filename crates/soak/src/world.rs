@@ -10,7 +10,7 @@ use landfall_simnet::{Error, Sim};
 use crate::clan::Clan;
 use crate::ctx::{Ctx, Part};
 use crate::net::{Net, NetStats};
-use crate::plan::{Act, Plan, Step, Work};
+use crate::plan::{Act, Plan, Plane, Step, Work};
 use crate::qpip::Qpip;
 use crate::story::{Line, Story};
 use crate::stp::Stp;
@@ -82,12 +82,13 @@ fn run_quietly(plan: &Plan, story: Story) -> Result<Report, Error> {
     }
     let World { mut ctx, events, .. } = world;
     ctx.wrong.extend(wrong);
-    let NetStats { frames, lost, doubled, reordered, damaged } = ctx.net.stats(&ctx.sim);
+    let NetStats { frames, lost, doubled, reordered, damaged, asked } = ctx.net.stats(&ctx.sim);
     let faults = [
         ("frames lost", lost),
         ("frames doubled", doubled),
         ("frames delayed", reordered),
         ("frames damaged", damaged),
+        ("sealed handshakes asked for proof", asked),
     ];
     for (what, count) in faults {
         *ctx.tally.entry(what).or_default() += count;
@@ -128,14 +129,15 @@ impl World {
         let mut sim = Sim::from_number(plan.seed);
         let net = Net::build(&mut sim, plan, &story)?;
         let hosts = usize::from(plan.hosts);
+        let is_harsh = plan.planes.iter().any(Plane::is_harsh);
         let mut ctx = Ctx {
             sim,
             net,
             plan: plan.clone(),
             random: Random::from_number(plan.seed ^ 0x05e25),
             story,
-            is_severe: false,
-            was_severe: false,
+            is_severe: is_harsh,
+            was_severe: is_harsh,
             is_healed: false,
             is_closing: false,
             frozen: vec![false; hosts],
@@ -344,12 +346,14 @@ impl World {
 }
 
 /// What everybody can do when all is well.
-const LIFE: [Work; 9] = [
+const LIFE: [Work; 11] = [
     Work::Send { len: 20_000 },
     Work::Put { at: 8, len: 1_000, notice: false },
     Work::Fetch { word: 1, kind: 0, value: 1 },
     Work::Message { kind: 0, len: 3_000 },
     Work::Message { kind: 1, len: 3_000 },
+    Work::Disk { kind: 0, at: 3, count: 8, fua: false },
+    Work::Disk { kind: 5, at: 0, count: 20, fua: false },
     Work::Datagram { speculates: false, len: 2_000 },
     Work::Datagram { speculates: true, len: 5_000 },
     Work::Write { at: 3, len: 700 },

@@ -242,7 +242,7 @@ pub(super) struct Association {
     pub(super) due: Option<Instant>,
     /// Heads of units that wait for the keys.
     pub(super) waiting: VecDeque<Vec<u8>>,
-    /// Something sealed came.
+    /// The peer has shown the keys: something sealed came, or its last message.
     pub(super) is_confirmed: bool,
     pub(super) used: Instant,
     /// What it goes by among those that peers began.

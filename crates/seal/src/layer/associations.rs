@@ -340,6 +340,10 @@ impl Associations {
             if let Some(known) = self.table.get_mut(&id) {
                 known.repeats = 0;
             }
+            // Who says the last message has the keys: it makes room for no stranger.
+            if form == THIRD {
+                self.confirm(id);
+            }
             // The last message is repeated until something sealed comes.
             let due = (repeats && form == SECOND).then(|| now + FIRST_WAIT);
             self.set_timer(id, due);
@@ -355,12 +359,18 @@ impl Associations {
         if let Some((path, remote)) = moved.filter(|_| known.role == Role::Responder) {
             (known.path, known.remote) = (path, remote);
         }
-        if !known.is_confirmed {
-            known.is_confirmed = true;
-            known.to_repeat = Vec::new();
-            self.set_timer(id, None);
-            self.half_open.retain(|known| *known != id);
-        }
+        self.confirm(id);
+    }
+
+    /// The peer has shown the keys.
+    fn confirm(&mut self, id: u32) {
+        let Some(known) = self.table.get_mut(&id).filter(|known| !known.is_confirmed) else {
+            return;
+        };
+        known.is_confirmed = true;
+        known.to_repeat = Vec::new();
+        self.set_timer(id, None);
+        self.half_open.retain(|known| *known != id);
     }
 
     /// The driver is through with a placement: what was opened for it is not needed any more.

@@ -31,6 +31,11 @@ impl Clan {
                 self.known_mut(host).up.insert(other, link);
                 self.known_mut(host).all.insert(link, other);
                 self.known_mut(host).asked.remove(&other);
+                if ctx.is_closing {
+                    // Both may have asked for a link: the second is up only now.
+                    let now = ctx.now();
+                    let _ = self.engine(ctx, host).close_link(now, link);
+                }
                 self.go_on(ctx, host, other);
             }
             Event::LinkDown { link, why } => self.take_down(ctx, host, link, why),

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use qpip::{Access, PostError, SendWork, Service};
 
+use super::disk::{DISK, Talk};
 use super::truth::{Connection, Datagram, mapping};
 use super::{POSTED, Qpip, setup};
 use crate::ctx::{Ctx, pattern};
@@ -23,32 +24,42 @@ impl Qpip {
         let known = self.connections.iter().position(is_it);
         let Some(name) = known.or_else(|| self.connect(ctx, from, to, kind)) else { return };
         let side = self.connections[name].side(from);
-        let Some(pair) = self.connections[name].pairs[side] else { return };
-        let direction = &self.connections[name].directions[side];
-        let bytes = stream(name, side, direction.sent, len as usize);
-        let Some((id, buffer)) = self.give(ctx, from, &bytes, Access::Read) else { return };
-        let (now, parts) = (ctx.now(), [buffer]);
-        let work = SendWork { id, from: &parts, to: None };
-        match self.engine(ctx, from).post_send(now, pair, &work) {
-            Ok(()) => {
-                let direction = &mut self.connections[name].directions[side];
-                direction.messages.push(len);
-                direction.posted.push_back(id);
-                direction.sent += u64::from(len);
-            }
-            Err(error) => {
-                self.regain(ctx, from, id, false);
-                // Of one segment each, messages are as long as the other side takes.
-                let allowed = matches!(error, PostError::QueueFull | PostError::Ended)
-                    || error == PostError::TooLong && kind % 3 == 2;
-                if !allowed {
-                    ctx.fail(from, &format!("post_send says: {error}"));
-                }
+        let bytes = stream(name, side, self.connections[name].directions[side].sent, len as usize);
+        if let Err(Some(error)) = self.post(ctx, name, side, &bytes) {
+            // Of one segment each, messages are as long as the other side takes.
+            let allowed = matches!(error, PostError::QueueFull | PostError::Ended)
+                || error == PostError::TooLong && kind % 3 == 2;
+            if !allowed {
+                ctx.fail(from, &format!("post_send says: {error}"));
             }
         }
     }
 
-    fn connect(&mut self, ctx: &mut Ctx, from: u8, to: u8, kind: u8) -> Option<usize> {
+    /// Posts a message of a connection. Without an error there is no queue pair for it any more.
+    pub(super) fn post(
+        &mut self,
+        ctx: &mut Ctx,
+        name: usize,
+        side: usize,
+        bytes: &[u8],
+    ) -> Result<(), Option<PostError>> {
+        let host = self.connections[name].host(side);
+        let pair = self.connections[name].pairs[side].ok_or(None)?;
+        let (id, buffer) = self.give(ctx, host, bytes, Access::Read).ok_or(None)?;
+        let (now, parts) = (ctx.now(), [buffer]);
+        let work = SendWork { id, from: &parts, to: None };
+        if let Err(error) = self.engine(ctx, host).post_send(now, pair, &work) {
+            self.regain(ctx, host, id, false);
+            return Err(Some(error));
+        }
+        let direction = &mut self.connections[name].directions[side];
+        direction.messages.push(bytes.len() as u32);
+        direction.posted.push_back(id);
+        direction.sent += bytes.len() as u64;
+        Ok(())
+    }
+
+    pub(super) fn connect(&mut self, ctx: &mut Ctx, from: u8, to: u8, kind: u8) -> Option<usize> {
         let name = self.connections.len();
         if name >= MOST {
             return None;
@@ -72,7 +83,9 @@ impl Qpip {
         ctx.count("qpip connect");
         self.known_mut(from).pairs.insert(here, name);
         self.known_mut(to).pairs.insert(there, name);
-        self.connections.push(Connection::new(from, to, kind, [here, there], listener));
+        let mut connection = Connection::new(from, to, kind, [here, there], listener);
+        connection.talk = (kind == DISK).then(|| Box::new(Talk::new(name)));
+        self.connections.push(connection);
         self.feed(ctx, from, here, POSTED);
         self.feed(ctx, to, there, POSTED);
         Some(name)

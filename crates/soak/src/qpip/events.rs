@@ -2,7 +2,7 @@
 
 use qpip::{CloseReason, Completion, Event, Operation, QueuePairId, Status};
 
-use super::calls::{datagram_bytes, stream};
+use super::calls::datagram_bytes;
 use super::{Qpip, truth::mapping};
 use crate::ctx::Ctx;
 use crate::datagram;
@@ -75,6 +75,7 @@ impl Qpip {
             ctx.fail(host, &format!("a send failed, and nobody ended it: {}", done.status));
         }
         self.regain(ctx, host, done.id, false);
+        self.say(ctx, name, side);
     }
 
     fn complete_receive(&mut self, ctx: &mut Ctx, host: u8, name: usize, done: &Completion) {
@@ -98,7 +99,7 @@ impl Qpip {
             ctx.fail(host, "more bytes came than were sent");
         }
         let span = given.area.span(done.offset.into(), done.len);
-        let wanted = stream(name, side, from, done.len as usize);
+        let wanted = self.connections[name].bytes(name, side, from, done.len as usize);
         let is_right = ctx.sim.node(node).is_ok_and(|node| node.memory().read(span) == Ok(&wanted));
         if !is_right {
             ctx.fail(host, &format!("bytes from {from} on of connection {name} are others"));
@@ -111,6 +112,9 @@ impl Qpip {
         if done.ends_request {
             self.regain(ctx, host, done.id, true);
             self.feed(ctx, host, done.queue_pair, 1);
+        }
+        if is_right {
+            self.hear_disk(ctx, name, 1 - side, &wanted);
         }
     }
 
@@ -193,6 +197,7 @@ impl Qpip {
         if std::mem::replace(&mut self.connections[name].is_up[side], true) {
             ctx.fail(host, &format!("connection {name} opened twice"));
         }
+        self.begin_disk(ctx, name, side);
     }
 
     fn take_finish(&mut self, ctx: &mut Ctx, host: u8, pair: QueuePairId) {

@@ -6,8 +6,12 @@
 //! | `truth` | what users began, and what must come of it |
 //! | `calls` | what users do |
 //! | `events` | what users are told, and whether it is so |
+//! | `disk` | block devices over connections: the protocol of the network block device |
+//! | `device` | a device that forgets, and what its client may find there |
 
 mod calls;
+mod device;
+mod disk;
 mod events;
 mod truth;
 
@@ -27,6 +31,7 @@ use crate::ctx::{Ctx, Hosts, Part};
 use crate::datagram::{self, Joined, Speculative};
 use crate::plan::{Plan, Work};
 use crate::planted::Planted;
+use device::Disks;
 use truth::{Connection, Datagram};
 
 /// The longest message.
@@ -68,6 +73,7 @@ pub(crate) struct Qpip {
     hosts: Vec<Option<Host>>,
     connections: Vec<Connection>,
     datagrams: Vec<Datagram>,
+    disks: Disks,
     /// Names of requests.
     names: u64,
 }
@@ -84,7 +90,8 @@ fn config(plan: &Plan) -> Config {
     let tcp = &mut config.tcp;
     tcp.give_up_after = Duration::from_secs(20);
     tcp.opening_retries = 4;
-    tcp.time_wait = Duration::from_secs(1);
+    // Longer than an end takes to be repeated: who forgets sooner resets who asks again.
+    tcp.time_wait = Duration::from_secs(30);
     tcp.finish_within = Duration::from_secs(20);
     // A side that is shut waits for as long as it likes for a peer that was started anew.
     tcp.keep_alive = Some(KeepAlive {
@@ -148,7 +155,8 @@ impl Qpip {
         for host in 0..plan.hosts {
             hosts.push(if plan.uses(host) { Some(Self::host(ctx, &plan, host)?) } else { None });
         }
-        let mut qpip = Self { hosts, connections: Vec::new(), datagrams: Vec::new(), names: 0 };
+        let (connections, datagrams) = (Vec::new(), Vec::new());
+        let mut qpip = Self { hosts, connections, datagrams, disks: Disks::new(), names: 0 };
         for host in qpip.names() {
             let pair = qpip.known(host).datagrams;
             qpip.feed(ctx, host, pair, POSTED);
@@ -253,6 +261,7 @@ impl Part for Qpip {
             Work::Datagram { speculates, len } => {
                 self.send_datagram(ctx, from, to, speculates, len);
             }
+            Work::Disk { .. } => self.use_disk(ctx, from, to, work),
             _ => {}
         }
     }
@@ -276,6 +285,7 @@ impl Part for Qpip {
         if self.hosts[usize::from(host)].is_none() {
             return;
         }
+        self.forget_disks(ctx, host);
         let start = self.known(host).starts + 1;
         let fresh = engine(&ctx.plan, host, start);
         let (fresh, names) = fresh.expect("an adapter is made of good parts");
@@ -308,7 +318,9 @@ impl Part for Qpip {
         }
     }
 
-    fn settle(&mut self, _ctx: &mut Ctx) {}
+    fn settle(&mut self, ctx: &mut Ctx) {
+        self.settle_disks(ctx);
+    }
 
     fn close(&mut self, ctx: &mut Ctx) {
         for name in 0..self.connections.len() {

@@ -4,6 +4,9 @@ use std::collections::VecDeque;
 
 use qpip::{ListenerId, Mapping, QueuePairId};
 
+use super::calls::stream;
+use super::disk::Talk;
+
 /// A datagram. Its first bytes are its number.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Datagram {
@@ -48,6 +51,8 @@ pub(super) struct Connection {
     pub(super) is_gone: bool,
     /// From the side that asked, and to it.
     pub(super) directions: [Direction; 2],
+    /// What is said of a disk over it.
+    pub(super) talk: Option<Box<Talk>>,
 }
 
 /// The mapping that a kind of connection has.
@@ -71,6 +76,15 @@ impl Connection {
             is_closed: [false; 2],
             is_gone: false,
             directions: Default::default(),
+            talk: None,
+        }
+    }
+
+    /// What a side sent, from a position of its stream on.
+    pub(super) fn bytes(&self, name: usize, side: usize, from: u64, len: usize) -> Vec<u8> {
+        match &self.talk {
+            Some(talk) => talk.said[side].iter().skip(from as usize).take(len).copied().collect(),
+            None => stream(name, side, from, len),
         }
     }
 
@@ -119,6 +133,6 @@ impl Connection {
                 return Some(format!("{have} of {sent} bytes of side {side} came"));
             }
         }
-        None
+        self.talk.as_ref().filter(|_| !self.is_gone).and_then(|talk| talk.left())
     }
 }

@@ -80,7 +80,7 @@ impl Stp {
         let is_asker = self.links[link].from == by;
         match work {
             Work::Send { len } => self.send(ctx, link, by, id, len),
-            Work::Post => self.post(ctx, by, id),
+            Work::Post => self.post(ctx, link, by, id),
             Work::Read { len } => self.read(ctx, link, by, id, len),
             Work::Put { .. } | Work::Get { .. } | Work::Fetch { .. } if is_asker => {
                 self.operate(ctx, link, id, work);
@@ -88,13 +88,26 @@ impl Stp {
             Work::Cancel => self.cancel(ctx, link, by),
             Work::AddLink { plane } => self.add_link(ctx, link, by, id, plane),
             Work::Close { at_once } => self.close_link(ctx, link, by, at_once),
+            Work::SendWithin { len, millis } => self.send_within(ctx, (link, by, id), len, millis),
+            Work::ReadWithin { len, millis } => self.read_within(ctx, (link, by, id), len, millis),
+            Work::Withdraw => self.withdraw(ctx, link, by, id),
+            Work::Prefer { priority, weight } => {
+                self.prefer(ctx, (link, by, id), priority, weight);
+            }
             _ => {}
         }
     }
 
     /// A call was refused: that is as it may be, or not. Who did not hear yet that a
     /// connection is over is told so by the call.
-    fn refused(&self, ctx: &mut Ctx, by: u8, call: &str, error: Error, allowed: &[Error]) {
+    pub(super) fn refused(
+        &self,
+        ctx: &mut Ctx,
+        by: u8,
+        call: &str,
+        error: Error,
+        allowed: &[Error],
+    ) {
         let is_over = matches!(error, Error::Unknown | Error::NotOpen | Error::PathDown);
         let ended = |link: &Link| link.joins(by) && (link.is_ended || link.is_gone);
         let may_end = ctx.was_severe || self.links.iter().any(ended);
@@ -103,7 +116,7 @@ impl Stp {
         }
     }
 
-    fn send(&mut self, ctx: &mut Ctx, link: usize, by: u8, id: ConnectionId, len: u32) {
+    pub(super) fn send(&mut self, ctx: &mut Ctx, link: usize, by: u8, id: ConnectionId, len: u32) {
         let bytes = pattern(self.transfers.len() as u64, len as usize);
         let node = self.known(by).node;
         let Some(area) = ctx.lend(node, &bytes) else { return };
@@ -138,11 +151,11 @@ impl Stp {
         });
     }
 
-    fn post(&mut self, ctx: &mut Ctx, by: u8, id: ConnectionId) {
+    fn post(&mut self, ctx: &mut Ctx, link: usize, by: u8, id: ConnectionId) {
         let node = self.known(by).node;
         let Some(area) = ctx.lend(node, &vec![FRESH; LONGEST as usize]) else { return };
         let (now, takes_part) = (ctx.now(), ctx.chance(30));
-        self.known_mut(by).posts.push(area);
+        self.known_mut(by).posts.push((link, area));
         if let Err(error) = self.engine(ctx, by).post(now, id, area, takes_part) {
             self.known_mut(by).posts.pop();
             ctx.take_back(by, node, area);
@@ -150,7 +163,7 @@ impl Stp {
         }
     }
 
-    fn read(&mut self, ctx: &mut Ctx, link: usize, by: u8, id: ConnectionId, len: u32) {
+    pub(super) fn read(&mut self, ctx: &mut Ctx, link: usize, by: u8, id: ConnectionId, len: u32) {
         let node = self.known(by).node;
         let Some(area) = ctx.lend(node, &vec![FRESH; len as usize]) else { return };
         let (now, name) = (ctx.now(), self.reads.len());

@@ -209,9 +209,9 @@ impl Stp {
 
     fn forget_post(&mut self, ctx: &mut Ctx, host: u8, memory: Area) -> bool {
         let posts = &mut self.known_mut(host).posts;
-        let is_it = |area: &Area| area.region == memory.region;
+        let is_it = |(_, area): &(usize, Area)| area.region == memory.region;
         let known = posts.iter().position(is_it);
-        known.map(|at| posts.swap_remove(at)).is_some_and(|area| {
+        known.map(|at| posts.swap_remove(at)).is_some_and(|(_, area)| {
             if area != memory {
                 ctx.fail(host, &format!("{area} was posted, and {memory} came back"));
             }

@@ -5,26 +5,29 @@
 //! | --- | --- |
 //! | `truth` | what users began, and what must come of it |
 //! | `calls` | what users do |
+//! | `wishes` | deadlines, priorities and weights, memory that is taken back, and who only knocks |
 //! | `events` | what users are told, and whether it is so |
 
 mod calls;
 mod events;
 mod truth;
+mod wishes;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
 use landfall_placement::{Area, Duration, Peer};
-use landfall_seal::{Proof, SealConfig, Sealed, Secret, TrustAnybody};
+use landfall_seal::{Proof, SealConfig, Sealed, Secret, StaticKey, TrustAnybody};
 use landfall_simnet::{EngineConfig, EngineNode, Error, Handle, Memory};
-use stp_core::{Admission, Config, ConnectionId, Endpoint, Event, SendId};
+use stp_core::{Admission, Config, ConnectionId, Endpoint, Event, Policy, SendId};
 
 use crate::ctx::{Ctx, Hosts, Part};
 use crate::plan::{Plan, Work};
 use crate::planted::Planted;
 pub(crate) use calls::{changed, function};
 use truth::{Link, Reading, Transfer};
+use wishes::Deadline;
 
 /// The port that everybody listens at.
 const PORT: u16 = 7;
@@ -47,7 +50,8 @@ struct Host {
     sends: BTreeMap<SendId, usize>,
     /// Questions that wait for an answer.
     later: Vec<Event>,
-    posts: Vec<Area>,
+    /// Memory that was posted, with the link whose connection has it.
+    posts: Vec<(usize, Area)>,
 }
 
 pub(crate) struct Stp {
@@ -55,14 +59,24 @@ pub(crate) struct Stp {
     links: Vec<Link>,
     transfers: Vec<Transfer>,
     reads: Vec<Reading>,
+    deadlines: Vec<Deadline>,
 }
 
-fn config(plan: &Plan) -> Config {
+/// So many sealed handshakes may wait for their ends where it is crowded: with half as many,
+/// callers have to prove their addresses.
+const CROWDED: usize = 40;
+
+fn config(plan: &Plan, host: u8) -> Config {
     let mut config = if plan.how.is_shared { Config::shared_network() } else { Config::default() };
     if plan.planes.iter().any(|plane| plane.damage > 0) {
         config = config.with_checksum();
     }
-    config.window = if plan.how.is_shared { 64 << 20 } else { 512 << 10 };
+    let usual = if plan.how.is_shared { 64 << 20 } else { 512 << 10 };
+    config.window = plan.how.window.map_or(usual, u64::from);
+    config.eager = plan.how.eager_of(host);
+    if plan.how.is_shortest_first {
+        config.policy = Policy::ShortestFirst;
+    }
     config.progress = plan.seed.is_multiple_of(2);
     if plan.how.is_tight {
         config.blocks_ahead = 1;
@@ -81,7 +95,7 @@ fn engine(plan: &Plan, host: u8, start: u8) -> Engine {
     let mut seed = [0; 32];
     seed[..8].copy_from_slice(&plan.seed.to_le_bytes());
     (seed[8], seed[9]) = (host + 1, start);
-    let mut config = config(plan);
+    let mut config = config(plan, host);
     if plan.how.is_sealed {
         config.tail = landfall_seal::OVERHEAD as u8;
     }
@@ -89,8 +103,15 @@ fn engine(plan: &Plan, host: u8, start: u8) -> Engine {
     let admission = if plan.how.asks { Admission::Ask } else { Admission::Open };
     let _ = endpoint.listen(PORT, admission);
     let sealed = if plan.how.is_sealed {
-        let proof = Proof::PresharedKey(Secret::new([7; 32]));
-        Sealed::new(endpoint, SealConfig::new(proof), Box::new(TrustAnybody), seed)
+        let proof = match plan.how.has_key_pairs {
+            true => Proof::KeyPair(StaticKey::new(Secret::new([host + 1; 32]))),
+            false => Proof::PresharedKey(Secret::new([7; 32])),
+        };
+        let mut config = SealConfig::new(proof);
+        if plan.how.is_crowded {
+            config.half_open = CROWDED;
+        }
+        Sealed::new(endpoint, config, Box::new(TrustAnybody), seed)
     } else {
         Sealed::plain(endpoint)
     };
@@ -104,7 +125,8 @@ impl Stp {
         for host in 0..plan.hosts {
             hosts.push(if plan.uses(host) { Some(Self::host(ctx, &plan, host)?) } else { None });
         }
-        Ok(Self { hosts, links: Vec::new(), transfers: Vec::new(), reads: Vec::new() })
+        let (links, transfers) = (Vec::new(), Vec::new());
+        Ok(Self { hosts, links, transfers, reads: Vec::new(), deadlines: Vec::new() })
     }
 
     fn host(ctx: &mut Ctx, plan: &Plan, host: u8) -> Result<Host, Error> {
@@ -165,13 +187,20 @@ impl Part for Stp {
                 | Work::Cancel
                 | Work::AddLink { .. }
                 | Work::Close { .. }
+                | Work::SendWithin { .. }
+                | Work::ReadWithin { .. }
+                | Work::Withdraw
+                | Work::Prefer { .. }
         );
-        if is_mine {
-            self.begin(ctx, from, to, work);
+        match work {
+            Work::Knock { count } => self.knock(ctx, from, to, count),
+            _ if is_mine => self.begin(ctx, from, to, work),
+            _ => {}
         }
     }
 
     fn hear(&mut self, ctx: &mut Ctx) {
+        self.end_late(ctx);
         for host in self.names() {
             while let Some(event) = self.pop(host) {
                 ctx.note(host, || format!("{event:?}"));
@@ -220,6 +249,7 @@ impl Part for Stp {
     }
 
     fn settle(&mut self, ctx: &mut Ctx) {
+        self.end_late(ctx);
         for host in self.names() {
             for question in std::mem::take(&mut self.known_mut(host).later) {
                 self.answer(ctx, host, question, true);
@@ -229,6 +259,7 @@ impl Part for Stp {
     }
 
     fn close(&mut self, ctx: &mut Ctx) {
+        self.tally(ctx);
         for link in 0..self.links.len() {
             for host in [self.links[link].from, self.links[link].to] {
                 self.close_link(ctx, link, host, false);
