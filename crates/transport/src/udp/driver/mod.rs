@@ -335,12 +335,12 @@ fn send_run<E: Engine>(driver: &mut UdpDriver, engine: &mut E, now: Instant) -> 
     let sending = Sending { to, unit_len, ecn, ipv6: driver.ipv6 };
     let (fd, pieces) = (driver.socket.as_raw_fd(), driver.outbox.pieces(count));
     // SAFETY: the list names heads of the outbox and lent memory that it has pinned.
-    let mut sent = unsafe { send_message(fd, pieces, &sending) };
-    if sent.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
+    let mut send = || unsafe { send_message(fd, pieces, &sending) };
+    let sent = match send() {
         // That is about what was sent to somebody before: this has not left.
-        // SAFETY: as above.
-        sent = unsafe { send_message(fd, pieces, &sending) };
-    }
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => send(),
+        sent => sent,
+    };
     let Err(error) = sent else {
         driver.state.counters.send_calls += 1;
         driver.state.counters.units_sent += count as u64;
