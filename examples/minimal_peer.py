@@ -18,6 +18,7 @@ OFFER = VERSION << 10 | STU_BOUND << 5 | BUFFER
 HAVE_PROOFS = (CONNECT_ANSWER, DISCONNECT, DISCONNECT_ANSWER, DISCONNECT_COMPLETE, REQUEST_ANSWER,
                REGION_ANSWER, FETCHED, STATE, STATE_ANSWER, END, END_ACK)
 BLOCKS_AHEAD, RETRY, GIVE_UP = 4, 0.1, 40
+EAGER, MOST_EAGER = 256, 1024           # bytes that come with their Request_To_Send
 ALL, NO_LENGTH = (1 << 32) - 1, (1 << 64) - 1
 
 
@@ -49,6 +50,10 @@ def internet_sum(data):
 
 def head_len(op, flags):
     return 56 if op in (CTS, GET, FETCH) or op == CONNECT_ANSWER and not flags & REJECTED else 40
+
+
+def whole_len(op, flags, length):
+    return head_len(op, flags) + (length if op == RTS and flags & LAST else 0)
 
 
 def proof_at(op, flags, param):
@@ -91,7 +96,7 @@ class Connection:
         self.peer_id, self.peer_key, self.peer_secret = 0, 0, bytes(8)
         self.is_answered = self.is_proven = False
         self.is_closing = self.peer_closes = self.is_closed = False
-        self.stu, self.slots = 1 << STU_BOUND, 1
+        self.stu, self.slots, self.eager = 1 << STU_BOUND, 1, 0
         self.timer, self.closing = Timer(), Timer(RETRY, True)
         self.queue, self.sends, self.next_send = [], {}, 0
         self.receives, self.next_receive, self.missing, self.failed = {}, 0, set(), {}
@@ -139,7 +144,9 @@ class Connection:
                 if send.is_heard:
                     self.say(STATE, 0, 1, send.number, d_id=send.peer_id, s_id=id)
                 else:
-                    self.say(RTS, 0, BUFFER, send.number, 0, 0, len(send.data), 0, id)
+                    is_eager = send.timer.count == 1 and 0 < send.length <= self.eager
+                    self.say(RTS, LAST if is_eager else 0, BUFFER, send.number, 0, 0, send.length,
+                             0, id, payload=send.data if is_eager else b"")
 
     def granted(self, send, flags, param, block, bufx, offset, length, sync, stu):
         size = param & 31
@@ -165,7 +172,7 @@ class Connection:
 
     # ---- Transfers that this side receives ----
 
-    def offered(self, number, param, length, peer_id):
+    def offered(self, number, param, length, peer_id, data=b""):
         for id, receive in self.receives.items():
             if receive.number == number:
                 return self.say_progress(id, receive)
@@ -175,6 +182,9 @@ class Connection:
         if len(self.missing) + ahead >= SLOTS or self.peer_closes:
             return
         self.enter(number)
+        if data:                            # all of it is here
+            self.received.append(bytes(data))
+            return self.say_over(number, peer_id)
         stu = min(self.stu, self.peer.carrier.longest - 40) // 8 * 8
         size = min(param & 31, BUFFER, (64 * stu).bit_length() - 1)     # a bitmap has 64 bits
         self.receives[self.peer.new_id()] = SimpleNamespace(
@@ -227,7 +237,7 @@ class Connection:
         wanted = count << 16 | number - acked if is_whole else block.missing
         self.say(CTS, 0 if is_whole else RESEND, block.attempt << 10 | receive.size, number,
                  block.bufx, block.at & ALL, wanted, receive.peer_id, id,
-                 receive.stu.to_bytes(2) + bytes(14), sync=receive.number)
+                 receive.stu.to_bytes(2) + EAGER.to_bytes(2) + bytes(12), sync=receive.number)
 
     def arrived(self, packet, flags, sync, number, bufx, offset, length, id):
         receive = self.receives.get(id)
@@ -294,14 +304,16 @@ class Connection:
             self.is_closed = True
         elif op == STATE and param == 0:
             self.say(STATE_ANSWER, length=length, d_id=self.peer_id, s_id=self.id)
+        elif op == STATE_ANSWER and param == 0:
+            self.closing.count = min(self.closing.count, 4)     # it is alive
         elif self.is_proven:
-            self.handle_request(fields, int.from_bytes(packet[40:42]))
+            self.handle_request(fields, packet[40:])
 
-    def handle_request(self, fields, stu):
+    def handle_request(self, fields, behind):
         op, flags, param, _, _, _, _, sync, number, bufx, offset, length, d_id, s_id = fields
         send = self.sends.get(d_id)
         if op == RTS and not flags & ANSWER:
-            self.offered(number, param, length, s_id)
+            self.offered(number, param, length, s_id, behind if length <= EAGER else b"")
         elif op == STATE and param == 1 and not self.is_over(number):
             return                          # what is under way speaks for itself
         elif op == STATE and param == 1:
@@ -320,6 +332,7 @@ class Connection:
                 return
             send.is_heard, send.peer_id, send.timer = True, s_id, Timer(4 * RETRY)
             if op == CTS:
+                stu, self.eager = struct.unpack(">HH", behind[:4])
                 self.granted(send, flags, param, number, bufx, offset, length, sync, stu)
             elif op == STATE_ANSWER or flags & LIMITED:
                 send.length, send.is_limited = min(length, len(send.data)), True
@@ -337,6 +350,7 @@ class Connection:
         if is_idle and (self.is_closing or self.peer_closes) and self.closing.is_due():
             self.say(DISCONNECT_ANSWER if self.peer_closes else DISCONNECT, d_id=self.peer_id,
                      s_id=self.id)
+            self.say_alive()                # answered while the other side is not yet done
 
 
 class Peer:
@@ -356,14 +370,17 @@ class Peer:
 
     def handle(self, packet, address):
         """Checks what can be checked without knowing more, and finds the connection."""
-        if len(packet) < 40 or len(packet) < head_len(packet[0], packet[1]):
+        if len(packet) < 40:
             return
         fields = HEAD.unpack(packet[:40])
         op, flags, param, d_port, s_port, key = fields[:6]
+        whole = whole_len(op, flags, fields[11])
+        if len(packet) < whole or op == RTS and whole > 40 + MOST_EAGER:
+            return
         if op in (STATE, STATE_ANSWER) and param & 255 == 5:
             return                          # sizes: who does not answer gets what is sure
         if op != DATA:
-            packet = packet[:head_len(op, flags)]
+            packet = packet[:whole]         # what is behind is padding
             if not flags & SUM or internet_sum(packet) != 0xffff:
                 return
         if op == CONNECT:

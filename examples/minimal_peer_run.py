@@ -12,6 +12,8 @@ import argparse, os, random, select, socket, sys, time
 
 from minimal_peer import Connection, Failed, Peer
 
+AT_ONCE = 6         # messages that are under way together
+
 
 class Carrier:
     """Packets over UDP or in Ethernet frames, spoilt on purpose where a seed says so."""
@@ -77,10 +79,11 @@ def connect(peer, port, sizes):
     connection = Connection(peer, peer.carrier.to, random.randrange(32768, 65536), port)
     messages = [os.urandom(size) for size in sizes]
     connection.connect()
-    for message in messages:
-        connection.send(message)
-    while len(connection.received) < len(messages):
-        peer.turn()
+    for first in range(0, len(messages), AT_ONCE):
+        for message in messages[first:first + AT_ONCE]:
+            connection.send(message)
+        while len(connection.received) < min(first + AT_ONCE, len(messages)):
+            peer.turn()
     if sorted(connection.received) != sorted(messages):
         sys.exit("what came back differs")
     connection.is_closing = True

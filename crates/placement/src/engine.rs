@@ -39,7 +39,7 @@
 //! shared on purpose, where each takes effect in the order of its `place`;
 //! calls cost a bounded time and allocate nothing.
 
-use crate::path::{PathId, PathState};
+use crate::path::{PathId, PathState, Peer};
 use crate::refusal::{Refusal, Refusals};
 use crate::run::{RunPlacement, RunRoom, SealedRun, TransmitRun, UnitRun, Unsealed};
 use crate::span::Spans;
@@ -65,6 +65,21 @@ pub trait Engine {
 
     /// A path was added, changed its limits, or went down.
     fn handle_path(&mut self, now: Instant, path: PathId, state: PathState);
+
+    /// Is a peer on this path being asked for the first time, with no answer yet? Then it is
+    /// worth knowing that nobody receives there: a driver that can learn that tells it with
+    /// [`handle_unreachable`](Self::handle_unreachable).
+    fn awaits_first_answer(&self, path: PathId) -> bool {
+        let _ = path;
+        false
+    }
+
+    /// The network says that nobody receives at this peer's address (for UDP: ICMP port
+    /// unreachable). Anybody can forge such a message, so it may end an attempt that nobody has
+    /// answered, and nothing else.
+    fn handle_unreachable(&mut self, now: Instant, path: PathId, peer: Peer) {
+        let _ = (now, path, peer);
+    }
 
     /// Likely next units of this path; changes nothing.
     /// `nth` = 0, 1, … asks for the runs that follow each other.
@@ -244,6 +259,14 @@ impl<E: Engine + ?Sized> Engine for &mut E {
 
     fn handle_path(&mut self, now: Instant, path: PathId, state: PathState) {
         (**self).handle_path(now, path, state);
+    }
+
+    fn awaits_first_answer(&self, path: PathId) -> bool {
+        (**self).awaits_first_answer(path)
+    }
+
+    fn handle_unreachable(&mut self, now: Instant, path: PathId, peer: Peer) {
+        (**self).handle_unreachable(now, path, peer);
     }
 
     fn guess(&self, path: PathId, nth: usize) -> Option<Guess> {

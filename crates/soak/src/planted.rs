@@ -4,8 +4,8 @@
 use std::ops::{Deref, DerefMut};
 
 use landfall_placement::{
-    Deposit, Engine, Guess, Instant, Landing, PathId, PathState, Placement, Refusal, Refusals,
-    Spans, Ticket, Timeout, Transmit, Unit,
+    Deposit, Engine, Guess, Instant, Landing, PathId, PathState, Peer, Placement, Refusal,
+    Refusals, Spans, Ticket, Timeout, Transmit, Unit,
 };
 
 /// A fault that no engine has, to be found.
@@ -87,6 +87,14 @@ impl<E: Engine> Engine for Planted<E> {
 
     fn handle_path(&mut self, now: Instant, path: PathId, state: PathState) {
         self.engine.handle_path(now, path, state);
+    }
+
+    fn awaits_first_answer(&self, path: PathId) -> bool {
+        self.engine.awaits_first_answer(path)
+    }
+
+    fn handle_unreachable(&mut self, now: Instant, path: PathId, peer: Peer) {
+        self.engine.handle_unreachable(now, path, peer);
     }
 
     fn guess(&self, path: PathId, nth: usize) -> Option<Guess> {

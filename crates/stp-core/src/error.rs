@@ -54,6 +54,12 @@ pub enum Ended {
     /// The other side has stopped answering.
     #[error("the other side has stopped answering")]
     Silent,
+    /// Nobody receives at the peer's address, says the network (ICMP port unreachable).
+    #[error(
+        "nobody receives at that address (ICMP port unreachable): start the other side first, or \
+         check host and port"
+    )]
+    Unreachable,
     /// The connection that it belonged to is gone.
     #[error("the connection is gone")]
     ConnectionGone,

@@ -61,6 +61,43 @@ fn a_request_to_a_port_without_listener_is_refused_with_a_reason() {
     assert_eq!(sim.node(b).unwrap().engine().connections(), 0, "nothing is kept of it");
 }
 
+/// The network says that nobody receives at a peer's address, and anybody can forge that: it
+/// ends the attempt that nobody there has answered, and neither other attempts nor connections.
+#[test]
+fn an_unreachable_peer_ends_attempts_and_no_connection() {
+    let mut pair = Pair::new(Sim::from_number(2), Config::default(), &[ethernet()]);
+    let (now, path) = (pair.now(), PathId(0));
+    let there = Peer::Node(pair.b.id().0);
+    assert!(!pair.alice().awaits_first_answer(path));
+    let connect = Connect { port: world::PORT, ..Connect::default() };
+    let nobody = Connect { port: 99, ..Connect::default() };
+    let to_nobody = pair.alice().connect(now, path, Peer::Node(77), nobody).unwrap();
+    let unanswered = pair.alice().connect(now, path, there, connect).unwrap();
+    assert!(pair.alice().awaits_first_answer(path) && !pair.alice().awaits_first_answer(PathId(1)));
+    // Another path, and another peer.
+    pair.alice().handle_unreachable(now, PathId(1), there);
+    pair.alice().handle_unreachable(now, path, Peer::Node(78));
+    run_for(&mut pair.sim, Duration::from_millis(1));
+    assert!(pair.alice().is_open(unanswered), "it was answered");
+    // Connections to that peer, whoever began them.
+    pair.alice().handle_unreachable(now, path, there);
+    let here = Peer::Node(pair.a.id().0);
+    pair.bob().handle_unreachable(now, path, here);
+    let from_a = pair.from_a;
+    assert!(pair.alice().is_open(from_a) && pair.alice().is_open(unanswered));
+    assert!(pair.alice().is_opening(to_nobody));
+    pair.alice().handle_unreachable(now, path, Peer::Node(77));
+    run_for(&mut pair.sim, Duration::from_millis(1));
+    let why = Some(Ended::Unreachable);
+    let ended = Event::Closed { connection: to_nobody, why };
+    assert_eq!(pair.a_log.borrow().iter().filter(|event| is_closed(event)).count(), 1);
+    assert!(pair.a_log.borrow().contains(&ended));
+    assert!(!pair.alice().awaits_first_answer(path));
+    pair.post(0, 5_000);
+    pair.send(0, &noise(1, 5_000));
+    pair.run_until("the transfer", |a, b| a.iter().any(is_sent) && b.iter().any(is_received));
+}
+
 #[test]
 fn a_listener_may_ask_first() {
     let mut sim = Sim::from_number(3);

@@ -709,3 +709,27 @@ fn puts_go_on_when_their_sender_moves() {
         two.check_contract();
     }
 }
+
+/// Who closes gracefully waits for what the other side has under way, also where that takes
+/// much longer than all repetitions of the request.
+#[test]
+fn a_close_waits_for_puts_of_the_other_side_however_long_they_take() {
+    let config = Config::default();
+    let repetitions = config.retry_after * 16 * u32::from(config.give_up_after);
+    let mut pair = Pair::new(Sim::from_number(1), config, &[ethernet(1_000_000)]);
+    let memory = place(&mut pair.sim, pair.b, 0, &vec![0; MIB]);
+    let (_, region) = expose(&mut pair, memory, Rights::ALL);
+    let bytes = noise(8, MIB);
+    let source = place(&mut pair.sim, pair.a, 0, &bytes);
+    let (began, from_a, from_b) = (pair.now(), pair.from_a, pair.from_b);
+    pair.alice().put(began, from_a, &region, 0, source, false).unwrap();
+    pair.bob().close(began, from_b).unwrap();
+    let is_over = |event: &Event| matches!(event, Event::Closed { .. });
+    pair.run_until("the end", |a, b| a.iter().any(is_over) && b.iter().any(is_over));
+    let took = pair.now().since(began);
+    assert!(took > repetitions * 2, "{took:?} show nothing");
+    assert_eq!(pair.count_a(is_done), 1);
+    assert!(read(&pair.sim, pair.b, memory) == bytes);
+    let is_graceful = |event: &Event| matches!(event, Event::Closed { why: None, .. });
+    assert_eq!((pair.count_a(is_graceful), pair.count_b(is_graceful)), (1, 1));
+}

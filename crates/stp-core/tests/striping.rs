@@ -240,6 +240,44 @@ fn control_operations_and_data_may_use_different_links() {
     assert!(read(&pair.sim, pair.b, area) == bytes);
 }
 
+/// Each Transfer comes over the link that was chosen for it before it had memory, and over
+/// another where that is down.
+#[test]
+fn an_offer_is_led_to_the_link_that_is_chosen_for_it() {
+    let links = [link(10_000_000_000), link(1_000_000_000)];
+    let mut pair = striped(Sim::from_number(5), small_blocks(), &links);
+    let to = Peer::Node(pair.a.id().0);
+    let bytes = noise(1, 500_000);
+    let mut units = [0, 0];
+    for (nth, (chosen, is_up)) in [(1, true), (0, true), (1, false)].into_iter().enumerate() {
+        pair.sim.set_link(pair.links[1], is_up).unwrap();
+        let before = [0, 1].map(|nth| pair.sim.stats(pair.links[nth].there()).delivered);
+        pair.send(0, &bytes);
+        let is_offered = |event: &Event| matches!(event, Event::Offered { .. });
+        pair.run_until("the offer", |_, b| b.iter().filter(|e| is_offered(e)).count() > nth);
+        let offer = pair.b_log.borrow().iter().rev().find_map(|event| match event {
+            Event::Offered { receive, .. } => Some(*receive),
+            _ => None,
+        });
+        let offer = offer.unwrap();
+        let (now, area) = (pair.now(), place(&mut pair.sim, pair.b, 0, &vec![0; bytes.len()]));
+        let nobody = pair.bob().choose_link(offer, PathId(1), Peer::Node(77));
+        assert_eq!(nobody, Err(Error::Unknown));
+        pair.bob().choose_link(offer, PathId(chosen), to).unwrap();
+        pair.bob().accept(now, offer, area, false).unwrap();
+        pair.run_until("the transfer", |a, _| a.iter().filter(|e| is_sent(e)).count() > nth);
+        assert!(read(&pair.sim, pair.b, area) == bytes);
+        for (units, (nth, before)) in units.iter_mut().zip(before.into_iter().enumerate()) {
+            *units = pair.sim.stats(pair.links[nth].there()).delivered - before;
+        }
+        let least = (bytes.len() / 1_500) as u64;
+        let [fast, slow] = units;
+        assert_eq!((fast >= least, slow >= least), (chosen == 0 || !is_up, chosen == 1 && is_up));
+        // What is not Data takes the first link.
+        assert!(fast.min(slow) < 20, "{units:?}");
+    }
+}
+
 #[test]
 fn a_link_that_dies_among_faults_loses_nothing() {
     let terrible = link(1_000_000_000)

@@ -106,6 +106,16 @@ pub(crate) struct Received {
     /// The length of each unit, if there are several (UDP_GRO).
     pub(crate) unit_len: Option<usize>,
     pub(crate) ecn: Ecn,
+    /// Of a report from the error queue: nobody receives at the address that it is about.
+    pub(crate) is_unreachable: bool,
+}
+
+/// Does a `sock_extended_err` say that a port is closed, and did that come from the network?
+fn is_port_unreachable(report: &[u8]) -> bool {
+    let [a, b, c, d, origin, ..] = *report else { return false };
+    let number = u32::from_ne_bytes([a, b, c, d]);
+    let from_network = matches!(origin, libc::SO_EE_ORIGIN_ICMP | libc::SO_EE_ORIGIN_ICMP6);
+    from_network && number == libc::ECONNREFUSED as u32
 }
 
 impl Control {
@@ -172,6 +182,10 @@ impl Control {
                 (libc::IPPROTO_IP, libc::IP_TOS, [class, ..])
                 | (libc::IPPROTO_IPV6, libc::IPV6_TCLASS, [class, ..]) => {
                     received.ecn = Ecn::from_bits(*class);
+                }
+                (libc::IPPROTO_IP, libc::IP_RECVERR, report)
+                | (libc::IPPROTO_IPV6, libc::IPV6_RECVERR, report) => {
+                    received.is_unreachable = is_port_unreachable(report);
                 }
                 _ => {}
             }
@@ -306,6 +320,24 @@ mod tests {
         let more = control.append(len, libc::IPPROTO_IPV6, libc::IPV6_TCLASS, &2i32.to_ne_bytes());
         let received = control.received(len + more);
         assert_eq!((received.unit_len, received.ecn), (Some(1064), Ecn::Capable0));
+    }
+
+    /// One that was made here, such as of a datagram that is too long, is none.
+    #[test]
+    fn only_the_network_says_that_a_port_is_closed() {
+        let report = |number: i32, origin: u8| {
+            let mut control = Control::empty();
+            let mut bytes = [0; 32];
+            bytes[..4].copy_from_slice(&number.to_ne_bytes());
+            bytes[4] = origin;
+            let len = control.append(0, libc::IPPROTO_IP, libc::IP_RECVERR, &bytes);
+            control.received(len).is_unreachable
+        };
+        assert!(report(libc::ECONNREFUSED, libc::SO_EE_ORIGIN_ICMP));
+        assert!(report(libc::ECONNREFUSED, libc::SO_EE_ORIGIN_ICMP6));
+        assert!(!report(libc::ECONNREFUSED, libc::SO_EE_ORIGIN_LOCAL));
+        assert!(!report(libc::EHOSTUNREACH, libc::SO_EE_ORIGIN_ICMP));
+        assert!(!report(libc::EMSGSIZE, libc::SO_EE_ORIGIN_LOCAL));
     }
 
     #[test]

@@ -527,3 +527,70 @@ fn units_that_cannot_be_sent_are_lost_not_fatal() {
     turn_until(&mut sender, &mut from, |from, _| from.sent.len() == 5);
     assert!(sender.counters().send_failed >= 3, "{:?}", sender.counters());
 }
+
+/// An address at which nobody receives.
+fn closed(local: &str) -> SocketAddr {
+    UdpSocket::bind(local).unwrap().local_addr().unwrap()
+}
+
+/// An engine that waits for a first answer hears at which of its peers nobody receives; one
+/// that does not is not told. What goes to others on the same socket is not lost.
+#[test]
+fn where_nobody_receives_is_told_to_who_waits_for_an_answer() {
+    for (local, peers) in [
+        (ANY, ANY),
+        ("[::1]:0", "[::1]:0"),
+        // Peers of IPv4 at a socket of IPv6.
+        ("[::]:0", ANY),
+    ] {
+        let message = pattern(20_000, 3);
+        let (send_regions, source) = lent(&message, Rights::READ);
+        let (regions, target) = lent(&vec![0; message.len()], Rights::WRITE);
+        let mut driver = open_with(&send_regions, |config| config.bind = local.parse().unwrap());
+        let mut receiver = open_with(&regions, |config| config.bind = peers.parse().unwrap());
+        let (mut from, mut to) = (Scripted::sender(), Scripted::labelled(target));
+        let nobody = [closed(peers), closed(peers)].map(Peer::from);
+        for peer in nobody {
+            from.send(peer, b"hello".to_vec(), &[]);
+        }
+        turn_until(&mut driver, &mut from, |from, _| from.sent.len() == 2);
+        for _ in 0..10 {
+            driver.turn(&mut from, landfall_placement::Instant::ZERO).unwrap();
+        }
+        assert_eq!(from.unreachable, [], "{local}: nobody waits");
+
+        from.awaits_answer = true;
+        let units = message.len().div_ceil(1_000);
+        for peer in nobody {
+            from.send(peer, b"hello".to_vec(), &[]);
+            from.send_labelled(
+                receiver.local_address().into(),
+                source.span(0, message.len() as u32),
+                1_000,
+            );
+        }
+        let (sent, expected) = (2 + 2 * (units + 1), 2);
+        turn_until(&mut driver, &mut from, |from, _| {
+            from.sent.len() == sent && from.unreachable.len() == expected
+        });
+        assert_eq!(from.unreachable, nobody, "{local}");
+        turn_until(&mut receiver, &mut to, |to, _| to.landings.len() == 2 * units);
+        assert_eq!(driver.counters().send_failed, 0, "{local}");
+        assert_same(&contents(&regions, target), &message);
+
+        // Nothing is left that would wake a sleeping driver.
+        let ready = landfall_transport::wait::until_ready(
+            &driver.interests(),
+            landfall_placement::Duration::ZERO,
+        );
+        assert!(!ready.unwrap(), "{local}");
+        from.awaits_answer = false;
+        driver.turn(&mut from, landfall_placement::Instant::ZERO).unwrap();
+        from.send(nobody[0], b"hello".to_vec(), &[]);
+        turn_until(&mut driver, &mut from, |from, _| from.sent.len() == sent + 1);
+        for _ in 0..10 {
+            driver.turn(&mut from, landfall_placement::Instant::ZERO).unwrap();
+        }
+        assert_eq!(from.unreachable, nobody, "{local}: nobody waits any more");
+    }
+}

@@ -38,7 +38,7 @@ impl Drop for Inner {
     }
 }
 
-/// A link of a connection: a way between the two sides.
+/// A link of a connection: a path of this side, and an address of the other side there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Link {
     /// The path at this side.
@@ -153,8 +153,8 @@ impl Connection {
         Ok(RegionRequest::new(self.clone(), made))
     }
 
-    /// Adds a way to the other side: Transfers to this side are striped over
-    /// all of them, and one that dies loses nothing.
+    /// Adds a link to the other side: Transfers to this side are striped over
+    /// all links, and one that dies loses nothing.
     ///
     /// # Errors
     /// [`Error::UnknownPath`]; [`Error::Refused`] where the path is down or the
@@ -164,12 +164,11 @@ impl Connection {
         self.0.handle.ask(|core, now| core.add_link(now, self.0.id, path, peer))
     }
 
-    /// Lets Data to this side come over a way, or not while others are up: with that Transfers
-    /// that are offered are led to the ways that they shall take, before there is memory for
-    /// them. Requests, answers and grants of other ways go on.
+    /// Lets Data to this side come over a link, or not while others are up. Requests and answers
+    /// go on there. [`Offer::choose_link`] leads a single Transfer to a link.
     ///
     /// # Errors
-    /// [`Error::Refused`] where the connection has no such way, or is over.
+    /// [`Error::Refused`] where the connection has no such link, or is over.
     pub fn set_data_link(
         &self,
         path: PathId,
@@ -178,17 +177,12 @@ impl Connection {
     ) -> Result<(), Error> {
         let (id, peer) = (self.0.id, peer.into());
         self.0.handle.ask(|core, _| {
-            // What is encrypted has names of its own for peers.
-            let links = core.engine.links_of(id)?;
-            let is_it = |(on, name, _): &(PathId, Peer, bool)| {
-                *on == path && core.engine.remote(path, *name).unwrap_or(*name) == peer
-            };
-            let name = links.into_iter().find(is_it).map_or(peer, |(_, name, _)| name);
+            let name = core.name_on(id, path, peer)?;
             Ok(core.engine.set_data_link(id, path, name, carries_data)?)
         })
     }
 
-    /// The ways between the two sides.
+    /// The links between the two sides.
     #[must_use]
     pub fn links(&self) -> Vec<Link> {
         self.0.handle.look(|core| {
@@ -371,6 +365,38 @@ impl Offer {
     #[must_use]
     pub fn opaque(&self) -> u32 {
         self.made.map_or(0, |made| made.opaque)
+    }
+
+    /// Lets its bytes come over one of the connection's [links](Connection::links) while that is
+    /// up, before there is memory for them: others stay free for other Transfers.
+    ///
+    /// ```
+    /// use landfall::stp::{Memory, Transport, blocking::Endpoint};
+    ///
+    /// let server = Endpoint::bind(Transport::udp("127.0.0.1:0".parse()?))?;
+    /// let client = Endpoint::bind(Transport::udp("127.0.0.1:0".parse()?))?;
+    /// let listener = server.listen(7)?;
+    /// let connection = client.connect(server.local().unwrap(), 7)?;
+    /// let sending = connection.send(Memory::from_bytes(b"backup")).start();
+    /// let receiver = listener.accept()?;
+    /// let offer = receiver.offer()?;
+    /// let slow = receiver.links().pop().expect("there is one");
+    /// offer.choose_link(slow.path, slow.peer)?;
+    /// assert_eq!(&*offer.accept(Memory::zeroed(6)).wait()?, b"backup");
+    /// sending.wait()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Refused`] where the connection has no such link, or the Transfer is over.
+    pub fn choose_link(&self, path: PathId, peer: impl Into<Peer>) -> Result<(), Error> {
+        let (id, peer) = (self.connection.0.id, peer.into());
+        let receive = self.made.map(|made| made.receive);
+        self.connection.0.handle.ask(|core, _| {
+            let name = core.name_on(id, path, peer)?;
+            let receive = receive.ok_or(stp_core::Error::Unknown)?;
+            Ok(core.engine.choose_link(receive, path, name)?)
+        })
     }
 
     /// Takes it into memory, and gives it with the memory.

@@ -10,8 +10,8 @@ use std::time::Instant;
 use super::{PORT, joined, loopback, noise, pairs, run, udp_pair, within};
 use crate::support::PATIENCE;
 use landfall::stp::{
-    Config, Ended, Endpoint, Error, Failed, Memory, OperationSet, OrderedReceiver, OrderedSender,
-    Peer, RemoteRights, Transport, blocking,
+    Config, Ended, Endpoint, Error, Failed, Identity, KnownPeers, Memory, OperationSet,
+    OrderedReceiver, OrderedSender, Peer, RemoteRights, Transport, blocking,
 };
 use landfall_placement::{Duration, PathId};
 use landfall_transport::fault::{Faults, Faulty};
@@ -415,6 +415,48 @@ fn a_connection_to_nobody_is_given_up() {
     let limit = Duration::from_millis(50);
     let error = patient.connect_within(to, PORT, limit).unwrap_err();
     assert!(matches!(error, Error::TimedOut { .. }), "{error}");
+}
+
+/// Where nobody receives the host there says so (ICMP port unreachable), and a connection is
+/// not waited for. The other connections of the endpoint go on.
+#[test]
+fn a_connection_to_a_closed_port_is_refused_at_once() {
+    let long = Duration::from_secs(600);
+    for (local, remote, encrypts) in [
+        ("127.0.0.1:0", "127.0.0.1:0", false),
+        ("[::1]:0", "[::1]:0", false),
+        ("[::]:0", "127.0.0.1:0", false),
+        ("127.0.0.1:0", "127.0.0.1:0", true),
+    ] {
+        let bind = |local: &str| {
+            let config = Config { connect_within: long, ..Config::default() };
+            let identity = Identity::generate().unwrap();
+            let builder = Endpoint::builder().path(Transport::udp(local.parse().unwrap()));
+            let builder = builder.config(config).identity(identity);
+            let builder = builder.known_peers(KnownPeers::in_memory());
+            if encrypts { builder.encrypt_loopback() } else { builder }.bind().unwrap()
+        };
+        let (client, server) = (bind(local), bind(remote));
+        let to = server.local().unwrap();
+        let closed = UdpSocket::bind(remote).unwrap().local_addr().unwrap();
+        run(async {
+            let (here, there) = joined(&(client.clone(), server, to)).await;
+            let sending = here.send(noise(1, 100_000)).start();
+            let error = within(client.connect(closed, PORT)).await.unwrap_err();
+            let is_it = matches!(error, Error::NotConnected(Ended::Unreachable));
+            assert!(is_it, "{local} to {remote}: {error}");
+            let message = within(there.receive(Memory::zeroed(100_000))).await.unwrap();
+            assert!(*message == noise(1, 100_000));
+            within(sending).await.unwrap();
+            // Somebody is there the next time.
+            let late = Endpoint::builder().path(Transport::udp(closed)).plaintext();
+            if !encrypts && let Ok(late) = late.bind() {
+                let listener = late.listen(PORT).unwrap();
+                within(client.connect(closed, PORT)).await.unwrap();
+                within(listener.accept()).await.unwrap();
+            }
+        });
+    }
 }
 
 /// What is sent in an order comes in it, though the network reorders and loses.

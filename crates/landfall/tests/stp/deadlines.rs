@@ -65,9 +65,8 @@ fn connections_are_weighed_and_preferred() {
     assert!(far.closed().is_err());
 }
 
-/// Data is led to the ways that it shall take.
 #[test]
-fn data_comes_over_the_way_that_is_chosen() {
+fn data_comes_over_the_links_that_are_chosen() {
     let (_server, _client, near, far) = pair();
     let link = far.links()[0];
     far.set_data_link(link.path, link.peer, false).unwrap();

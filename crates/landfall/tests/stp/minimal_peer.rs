@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use super::{PORT, memory_with, noise, run, within};
-use landfall::stp::{Connection, Endpoint, Faults, Memory, Peer, Transport};
+use landfall::stp::{Config, Connection, Endpoint, Faults, Memory, Peer, Transport};
 use landfall_testbed::{VethConfig, VethEnd, VethPair, require_namespaces, skip_unless};
 
 /// What the issue of the protocol asks for: parts of a million.
@@ -22,6 +22,9 @@ const FAULTS: Faults = Faults {
 };
 
 const SIZES: [usize; 6] = [0, 1, 1_160, 65_536, 300_001, 1_000_000];
+
+/// Sent once there were grants, which say how much may go with its request.
+const SHORT: [usize; 6] = [2, 16, 255, 256, 257, 1_024];
 
 /// The other implementation, which ends with this.
 struct Python(Child);
@@ -68,27 +71,35 @@ fn why_no_python() -> Option<String> {
 
 /// Transfers of all sizes go there and come back, several at a time.
 async fn echoed_by(connection: Connection) {
-    let messages: Vec<_> = (1..).zip(SIZES).map(|(seed, len)| noise(seed, len)).collect();
-    let sends: Vec<_> =
-        messages.iter().map(|bytes| connection.send(memory_with(bytes)).start()).collect();
-    let mut came = Vec::new();
-    for _ in &messages {
-        let offer = within(connection.offer()).await.unwrap();
-        let memory = Memory::zeroed(usize::try_from(offer.len()).unwrap());
-        came.push(within(offer.accept(memory)).await.unwrap().to_vec());
+    for sizes in [SIZES, SHORT] {
+        let messages: Vec<_> = (1..).zip(sizes).map(|(seed, len)| noise(seed, len)).collect();
+        let sends: Vec<_> =
+            messages.iter().map(|bytes| connection.send(memory_with(bytes)).start()).collect();
+        let mut came = Vec::new();
+        for _ in &messages {
+            let offer = within(connection.offer()).await.unwrap();
+            let memory = Memory::zeroed(usize::try_from(offer.len()).unwrap());
+            came.push(within(offer.accept(memory)).await.unwrap().to_vec());
+        }
+        for send in sends {
+            within(send).await.unwrap();
+        }
+        came.sort_by_key(Vec::len);
+        assert!(came == messages);
     }
-    for send in sends {
-        within(send).await.unwrap();
-    }
-    came.sort_by_key(Vec::len);
-    assert!(came == messages);
     within(connection.close()).await.unwrap();
+}
+
+/// Short messages went with their requests, in both directions.
+fn assert_eager(endpoint: &Endpoint) {
+    let stats = endpoint.stats().engine;
+    assert!(stats.eager_sent > 0 && stats.eager_received > 0, "{stats:?}");
 }
 
 /// All that comes is sent back, until the other side closes.
 async fn echo(connection: Connection) {
     let mut sends = Vec::new();
-    for _ in SIZES {
+    for _ in SIZES.into_iter().chain(SHORT) {
         let offer = within(connection.offer()).await.unwrap();
         let memory = Memory::zeroed(usize::try_from(offer.len()).unwrap());
         let message = within(offer.accept(memory)).await.unwrap();
@@ -101,7 +112,7 @@ async fn echo(connection: Connection) {
 }
 
 fn sizes() -> Vec<String> {
-    SIZES.iter().map(ToString::to_string).collect()
+    SIZES.iter().chain(&SHORT).map(ToString::to_string).collect()
 }
 
 #[test]
@@ -115,6 +126,7 @@ fn the_minimal_peer_listens_over_udp() {
         let to = SocketAddr::from(([127, 0, 0, 1], port));
         echoed_by(within(endpoint.connect(to, PORT)).await.unwrap()).await;
     });
+    assert_eager(&endpoint);
     python.ends_well();
 }
 
@@ -130,13 +142,15 @@ fn the_minimal_peer_connects_over_udp() {
     arguments.extend(sizes.iter().map(String::as_str));
     let mut python = Python::start(&arguments);
     run(async { echo(within(listener.accept()).await.unwrap()).await });
+    assert_eager(&endpoint);
     python.ends_well();
 }
 
 fn ethernet(end: &VethEnd) -> Endpoint {
     let lossy = Transport::ethernet(&*end.name).with_faults(FAULTS, [3; 32]);
     // The small peer speaks STP, and nothing below it.
-    let builder = Endpoint::builder().path(lossy).plaintext();
+    let config = Config { eager: 256, ..Config::default() };
+    let builder = Endpoint::builder().path(lossy).config(config).plaintext();
     end.namespace.enter(|| builder.bind()).unwrap().unwrap()
 }
 
@@ -157,6 +171,7 @@ fn the_minimal_peer_listens_in_frames_of_ethertype_8181() {
         let to = Peer::Ethernet(cable.b.mac.0);
         echoed_by(within(endpoint.connect(to, PORT)).await.unwrap()).await;
     });
+    assert_eager(&endpoint);
     python.ends_well();
 }
 
@@ -173,16 +188,17 @@ fn the_minimal_peer_connects_in_frames_of_ethertype_8181() {
     arguments.extend(sizes.iter().map(String::as_str));
     let mut python = cable.b.namespace.enter(|| Python::start(&arguments)).unwrap();
     run(async { echo(within(listener.accept()).await.unwrap()).await });
+    assert_eager(&endpoint);
     python.ends_well();
 }
 
 /// The 300 lines of the page are that: what is neither empty nor a comment.
 #[test]
 fn the_minimal_peer_has_about_300_lines() {
-    let script = include_str!("../../../../examples/minimal_peer_run.py");
+    let script = include_str!("../../../../examples/minimal_peer.py");
     let lines = script.lines().filter(|line| {
         let line = line.trim();
         !line.is_empty() && !line.starts_with('#')
     });
-    assert!(lines.count() <= 340);
+    assert!(lines.count() <= 350);
 }

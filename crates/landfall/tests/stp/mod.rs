@@ -13,6 +13,7 @@ mod same_host;
 mod sealed;
 mod shards;
 mod strangers;
+mod striping;
 mod transfers;
 
 use landfall::stp::{ChannelConfig, Connection, Endpoint, Memory, Peer, Transport};

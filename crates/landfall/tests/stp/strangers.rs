@@ -1,6 +1,7 @@
 //! Peers that are no Landfall: raw packets over UDP on loopback, from somebody who
 //! speaks the protocol, and from somebody else.
 
+use std::collections::VecDeque;
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use super::{PORT, loopback};
 use landfall::stp::blocking::Endpoint;
 use landfall::stp::{Config, Memory, Peer, RemoteRights};
 use landfall_testbed::offload::send_in_batches;
-use stp_core::wire::message::{Granted, Ids, Offer, Question, State};
+use stp_core::wire::message::{ClearToSend, Granted, Ids, Offer, Question, State};
 use stp_core::wire::proof::{self, Secret, Secrets};
 use stp_core::wire::{Envelope, HEADER_LEN, Header, LONGEST_HEAD, Message, Op, Reason};
 use zerocopy::IntoBytes;
@@ -235,17 +236,7 @@ fn a_thousand_silent_peers_hold_up_nobody() {
         let raw = Raw::connect(at);
         let connection = listener.accept_within(PATIENCE).unwrap().expect("it came in");
         let receiving = connection.receive(Memory::zeroed(1 << 20)).start();
-        let (s_id, len) = (3, 1 << 20);
-        let request = Message::RequestToSend {
-            s_id,
-            serial: 0,
-            len,
-            max_block: 21,
-            opaque: 0,
-            answers: None,
-            is_eager: false,
-        };
-        raw.say(&request);
+        raw.offer(1 << 20);
         kept.push((raw, connection, receiving));
     }
     let client = Endpoint::bind(loopback()).unwrap();
@@ -264,20 +255,37 @@ fn a_thousand_silent_peers_hold_up_nobody() {
 }
 
 impl Raw {
+    /// Offers a Transfer.
+    fn offer(&self, len: u64) {
+        let (s_id, serial, max_block) = (3, 0, 21);
+        let (opaque, answers, is_eager) = (0, None, false);
+        let offer =
+            Message::RequestToSend { s_id, serial, len, max_block, opaque, answers, is_eager };
+        self.say(&offer);
+    }
+
+    /// Sends an STU of a grant, counted from where that begins, of so many bytes.
+    fn data(&self, granted: &ClearToSend, stu: u32, len: usize) {
+        let header = Header {
+            op: Op::Data as u8,
+            d_port: self.envelope.d_port.into(),
+            s_port: self.envelope.s_port.into(),
+            d_key: self.envelope.d_key.into(),
+            sync: granted.sync.into(),
+            b_num: granted.block.into(),
+            bufx: granted.bufx.into(),
+            offset: (granted.offset + stu * u32::from(granted.stu)).into(),
+            d_id: granted.ids.s_id.into(),
+            ..Header::default()
+        };
+        let mut packet = header.as_bytes().to_vec();
+        packet.resize(HEADER_LEN + len, b'S');
+        self.socket.send_to(&packet, self.server).unwrap();
+    }
+
     /// Offers a Transfer, sends half of what is granted of it first, and stops.
     fn send_and_stop(&self, len: u64) {
-        let (s_id, serial, max_block) = (3, 0, 21);
-        let (opaque, answers) = (0, None);
-        let offer = Message::RequestToSend {
-            s_id,
-            serial,
-            len,
-            max_block,
-            opaque,
-            answers,
-            is_eager: false,
-        };
-        self.say(&offer);
+        self.offer(len);
         let (granted, count) = self.hear(|message| match message {
             Message::ClearToSend(granted) => match granted.granted {
                 Granted::Next { count, .. } => Some((granted, count)),
@@ -286,23 +294,126 @@ impl Raw {
             _ => None,
         });
         for stu in 0..u32::from(count.div_ceil(2)) {
-            let header = Header {
-                op: Op::Data as u8,
-                d_port: self.envelope.d_port.into(),
-                s_port: self.envelope.s_port.into(),
-                d_key: self.envelope.d_key.into(),
-                sync: granted.sync.into(),
-                b_num: granted.block.into(),
-                bufx: granted.bufx.into(),
-                offset: (granted.offset + stu * u32::from(granted.stu)).into(),
-                d_id: granted.ids.s_id.into(),
-                ..Header::default()
-            };
-            let mut packet = header.as_bytes().to_vec();
-            packet.resize(HEADER_LEN + usize::from(granted.stu), b'S');
-            self.socket.send_to(&packet, self.server).unwrap();
+            self.data(&granted, stu, granted.stu.into());
         }
     }
+}
+
+/// A peer that sends one packet of its Transfer each time that it is told to.
+struct Slow {
+    raw: Raw,
+    /// What it may send: STUs of a grant.
+    granted: VecDeque<(ClearToSend, u32)>,
+    is_complete: bool,
+}
+
+impl Slow {
+    const STUS: u64 = 6;
+    const STU: u64 = 8_192;
+
+    fn new(raw: Raw) -> Self {
+        raw.offer(Self::STUS * Self::STU);
+        raw.socket.set_nonblocking(true).unwrap();
+        Self { raw, granted: VecDeque::new(), is_complete: false }
+    }
+
+    /// Hears what came, and sends one packet.
+    fn step(&mut self) {
+        let mut bytes = [0; 2048];
+        while let Ok((len, _)) = self.raw.socket.recv_from(&mut bytes) {
+            match Message::decode(&bytes[..len]) {
+                Ok((_, Message::ClearToSend(granted))) => self.note(&granted),
+                Ok((_, Message::RequestState(Question::Connection { token, .. }))) => {
+                    let ids = self.raw.ids;
+                    let answer = State::Connection { ids, is_link: false, token };
+                    self.raw.say(&Message::RequestStateResponse(answer));
+                }
+                Ok((_, Message::RequestStateResponse(State::Transfer { is_complete, .. }))) => {
+                    self.is_complete |= is_complete;
+                }
+                _ => {}
+            }
+        }
+        if let Some((granted, stu)) = self.granted.pop_front() {
+            self.raw.data(&granted, stu, granted.stu.into());
+        }
+    }
+
+    fn note(&mut self, granted: &ClearToSend) {
+        match granted.granted {
+            Granted::Next { count, .. } => {
+                self.granted.extend((0..u32::from(count)).map(|stu| (*granted, stu)));
+            }
+            Granted::Again(bits) => {
+                let missing = (0..64).filter(|stu| bits >> stu & 1 == 1);
+                // What was granted before has another mark by now.
+                self.granted = missing.map(|stu| (*granted, stu)).collect();
+            }
+        }
+    }
+}
+
+/// A thousand peers: some say nothing, some stop in the midst, some are slow. Others complete
+/// Transfer after Transfer while those that are slow get one packet out, and these complete
+/// theirs too.
+#[test]
+fn a_thousand_peers_of_all_kinds_hold_up_nobody() {
+    const EACH: usize = 333;
+    const MOST_ROUNDS: u64 = 2_000;
+    let many = 4_096;
+    let config = Config {
+        connections: many,
+        half_open: many,
+        links: many,
+        receives: many,
+        blocks: many,
+        ..Config::default()
+    };
+    let window = config.window;
+    let server = landfall::stp::Endpoint::builder().path(loopback()).config(config).bind().unwrap();
+    let Some(Peer::Socket(at)) = server.local() else { panic!("UDP has an address") };
+    let server = Endpoint::from(server);
+    let listener = server.listen(PORT).unwrap();
+    let client = Endpoint::bind(loopback()).unwrap();
+    let here = client.connect(at, PORT).unwrap();
+    let there = listener.accept_within(PATIENCE).unwrap().expect("it came in");
+    let bytes = landfall_testkit::trials::noise(5, 2 << 20);
+    let exchange = || {
+        let sending = here.send(bytes.clone()).start();
+        let message = there.receive(Memory::zeroed(bytes.len())).wait().unwrap();
+        assert!(*message == bytes);
+        sending.wait().unwrap();
+    };
+    exchange();
+    let (mut kept, mut slow) = (Vec::new(), Vec::new());
+    for nth in 0..3 * EACH {
+        let raw = Raw::connect(at);
+        let connection = listener.accept_within(PATIENCE).unwrap().expect("it came in");
+        let receiving = connection.receive(Memory::zeroed(1 << 20)).start();
+        if nth % 3 == 0 {
+            slow.push(Slow::new(raw));
+            kept.push((None, connection, receiving));
+            continue;
+        }
+        match nth % 3 {
+            1 => raw.offer(1 << 20),
+            _ => raw.send_and_stop(1 << 20),
+        }
+        // Its socket stays open: another with its address would be it again.
+        kept.push((Some(raw), connection, receiving));
+    }
+    let mut rounds = 0;
+    while slow.iter().any(|peer| !peer.is_complete) {
+        rounds += 1;
+        let left = slow.iter().filter(|peer| !peer.is_complete).count();
+        assert!(rounds < MOST_ROUNDS, "{left} of {EACH} slow peers are not done");
+        slow.iter_mut().filter(|peer| !peer.is_complete).for_each(Slow::step);
+        exchange();
+    }
+    let stats = server.stats();
+    assert!(stats.granted_bytes <= window, "{} bytes count as granted", stats.granted_bytes);
+    assert!(stats.engine.bytes_unused > 0, "{:?}", stats.engine);
+    println!("{EACH} slow peers were done in {rounds} rounds");
 }
 
 /// Peers send a part of a Transfer each, and stop: others are served as if

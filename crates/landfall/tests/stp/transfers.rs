@@ -3,7 +3,7 @@
 
 use super::{joined, memory_with, noise, pairs, run, within};
 use landfall::stp::{
-    Connection, Endpoint, Error, Exposed, Memory, Peer, Reason, Region, RemoteMemory,
+    ArenaConfig, Connection, Endpoint, Error, Exposed, Memory, Peer, Reason, Region, RemoteMemory,
     RemoteRights as Rights, WordFunction, WordWidth,
 };
 
@@ -279,5 +279,24 @@ fn a_region_that_is_not_given_is_an_error_there() {
             };
             within(async { tokio::join!(refusing, asking) }).await;
         }
+    });
+}
+
+/// Bytes that are copied fit the arena or are refused; memory of one's own may be as long as it is.
+#[test]
+fn what_the_arena_cannot_hold_is_refused_and_memory_is_not() {
+    const LEN: usize = 4 << 20;
+    run(async {
+        let arena = ArenaConfig { max_bytes: 1 << 20, ..ArenaConfig::default() };
+        let bind = || Endpoint::builder().path(super::loopback()).arena(arena).bind().unwrap();
+        let (a, b) = (bind(), bind());
+        let to = b.local().unwrap();
+        let (here, there) = joined(&(a, b, to)).await;
+        let error = Error::from(within(here.send(noise(1, LEN))).await.unwrap_err());
+        assert!(matches!(error, Error::Arena(_)), "{error}");
+        let sending = here.send(memory_with(&noise(1, LEN))).start();
+        let message = within(there.receive(Memory::zeroed(LEN))).await.unwrap();
+        assert!(*message == noise(1, LEN));
+        within(sending).await.unwrap();
     });
 }

@@ -117,6 +117,12 @@ impl Associations {
         self.table.get_mut(&id)
     }
 
+    /// Those with somebody at an address.
+    pub(super) fn at(&self, path: PathId, remote: Peer) -> Vec<u32> {
+        let is_it = |known: &Association| (known.path, known.remote) == (path, remote);
+        self.table.iter().filter(|(_, known)| is_it(known)).map(|(id, _)| *id).collect()
+    }
+
     pub(super) fn failure(&self, id: u32) -> Option<HandshakeError> {
         match self.table.get(&id)?.state {
             State::Failed(error) => Some(error),

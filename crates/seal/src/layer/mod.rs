@@ -304,6 +304,20 @@ impl<E: Engine> Engine for Sealed<E> {
         self.engine.handle_path(now, path, state);
     }
 
+    fn awaits_first_answer(&self, path: PathId) -> bool {
+        self.engine.awaits_first_answer(path)
+    }
+
+    /// Whoever is at that address: of the engine's peers, each that was.
+    fn handle_unreachable(&mut self, now: Instant, path: PathId, peer: Peer) {
+        let Some(layer) = self.layer.as_ref().filter(|layer| !layer.is_plain(path, peer)) else {
+            return self.engine.handle_unreachable(now, path, peer);
+        };
+        for id in layer.at(path, peer) {
+            self.engine.handle_unreachable(now, path, Peer::Node(id));
+        }
+    }
+
     /// Nothing sealed is guessed: it is opened before it comes to its place.
     #[inline]
     fn guess(&self, path: PathId, nth: usize) -> Option<Guess> {

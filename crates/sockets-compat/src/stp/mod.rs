@@ -318,9 +318,9 @@ fn failed(error: &Error) -> io::Error {
         Error::Closed { why: Some(Ended::Silent) }
         | Error::Ended { why: Ended::Silent, .. }
         | Error::NotConnected(Ended::Silent) => errors::timed_out(),
-        Error::NotConnected(Ended::There(Reason::NoListener | Reason::Refused | Reason::Busy)) => {
-            errors::refused()
-        }
+        Error::NotConnected(
+            Ended::Unreachable | Ended::There(Reason::NoListener | Reason::Refused | Reason::Busy),
+        ) => errors::refused(),
         Error::Ended {
             why: Ended::There(Reason::Closing | Reason::Refused | Reason::Gone),
             ..

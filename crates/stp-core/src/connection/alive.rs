@@ -315,11 +315,12 @@ impl Endpoint {
             let arrived = Arrived { bytes: 0, sent, timed: true, marked: false, under_way: 0 };
             link.window.handle_arrived(&config, now, &arrived);
         }
-        if let Some(known) = self.connections.get_mut(index) {
+        let Some(known) = self.connections.get_mut(index) else { return };
+        known.heard = now;
+        if known.state != State::Closing {
             known.retries = 0;
-            known.heard = now;
+            self.arm_connection(now, index);
         }
-        self.arm_connection(now, index);
     }
 
     /// An idle time is over: was anything heard, and do all links answer?

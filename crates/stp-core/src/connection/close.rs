@@ -296,9 +296,7 @@ impl Endpoint {
                 if until > now { again.min(until.since(now)) } else { again }
             }
             State::Met | State::Closing | State::Confirming => again,
-            State::Asked | State::Answered => {
-                self.config.retry_after * 16 * u32::from(self.config.give_up_after)
-            }
+            State::Asked | State::Answered => self.repetition_limit(),
             State::Open | State::Draining | State::Asking => match self.config.keep_alive {
                 // Not proved alive yet: sooner.
                 _ if known.retries > 0 => again,
@@ -332,12 +330,18 @@ impl Endpoint {
             || retries > self.config.give_up_after && heard.is_none_or(|until| until < now)
     }
 
+    /// How long every repetition of something takes, at the longest.
+    fn repetition_limit(&self) -> Duration {
+        self.config.retry_after * 16 * u32::from(self.config.give_up_after)
+    }
+
     /// After how long something that was repeated so often is repeated again.
     pub(crate) fn retry_after(&self, retries: u8) -> Duration {
         self.config.retry_after.saturating_mul(1 << retries.min(4))
     }
 
     pub(crate) fn time_out_connection(&mut self, now: Instant, index: u32) {
+        let limit = self.repetition_limit();
         let Some(known) = self.connections.get_mut(index) else { return };
         let ids = ids_of(known.remote_id, index);
         let (state, abort) = (known.state, known.abort);
@@ -346,8 +350,10 @@ impl Endpoint {
         }
         known.retries = known.retries.saturating_add(1);
         let is_late = state == State::Opening && known.heard + self.config.connect_within <= now;
+        // What the other side has under way goes on to its end, however long that takes.
+        let is_served = state == State::Closing && known.heard + limit > now;
         if is_late
-            || known.retries > self.config.give_up_after
+            || known.retries > self.config.give_up_after && !is_served
             || matches!(state, State::Answered | State::Asked)
             || state == State::Lingering && abort.is_none()
         {
@@ -357,6 +363,8 @@ impl Endpoint {
             State::Opening | State::Met => return self.repeat_request(now, index),
             State::Closing => {
                 self.say(index, &Message::RequestDisconnect { ids, abort: None });
+                // Who has something under way answers this, and the other not yet.
+                self.ask_alive(now, index);
                 self.suspect_move(now, index);
             }
             State::Confirming => self.say(index, &Message::DisconnectAnswer { ids }),

@@ -7,6 +7,8 @@
 //! connection among a bounded number of half-open ones: a
 //! flood of requests from addresses that do not exist ends there.
 
+use alloc::vec::Vec;
+
 use landfall_congestion::{Config as Congestion, Window};
 use landfall_placement::{Instant, PathId, Peer, Refusal, Unit};
 
@@ -83,6 +85,7 @@ impl Endpoint {
             return Err(Error::Taken);
         }
         let id = self.add_connection(State::Opening, link, now);
+        self.connections.unanswered.push(id.index);
         let chosen = connect.local_port;
         let port = chosen.unwrap_or_else(|| self.connections.draw_port());
         if chosen.is_some() {
@@ -421,7 +424,9 @@ impl Endpoint {
         self.arm_connection(now, index);
     }
 
+    /// It is not being opened any more.
     pub(super) fn forget_opening(&mut self, index: u32) {
+        self.connections.unanswered.retain(|unanswered| *unanswered != index);
         let Some(known) = self.connections.get(index) else { return };
         let ports = (known.link, known.local_port, known.remote_port);
         if self.connections.opening.get(&ports) == Some(&index) {
@@ -500,6 +505,32 @@ impl Endpoint {
         self.ask_alive(now, index);
         self.find_size_of(now, index);
         self.arm_connection(now, index);
+    }
+
+    /// Is anybody on a path asked for a connection, and has not answered?
+    pub(crate) fn is_unanswered_on(&self, path: PathId) -> bool {
+        let path = self.path_index(path);
+        let on = |index: &u32| Some(usize::from(self.link_of(*index)?.path));
+        self.connections.unanswered.iter().any(|index| on(index) == path)
+    }
+
+    /// The link of a connection that control operations take.
+    fn link_of(&self, index: u32) -> Option<&Link> {
+        self.links.get(self.connections.get(index)?.link)
+    }
+
+    /// Nobody receives at an address, says a message that anybody can forge: what nobody there
+    /// has answered ends, and nothing else.
+    pub(crate) fn end_unanswered(&mut self, path: PathId, peer: Peer) {
+        let Some(path) = self.path_index(path) else { return };
+        let is_there = |index: &u32| {
+            self.link_of(*index).is_some_and(|l| (usize::from(l.path), l.peer) == (path, peer))
+        };
+        let unanswered: Vec<u32> =
+            self.connections.unanswered.iter().copied().filter(is_there).collect();
+        for index in unanswered {
+            self.fail_connection(index, Some(Ended::Unreachable));
+        }
     }
 
     pub(super) fn ask_alive(&mut self, now: Instant, index: u32) {

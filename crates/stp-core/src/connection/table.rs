@@ -20,6 +20,8 @@ pub(crate) struct Connections {
     /// Those that we open from a port that was chosen: by link and both ports,
     /// so that a request from there meets ours.
     pub(crate) opening: BTreeMap<(u32, u16, u16), u32>,
+    /// Those that we open and that nobody has answered, whatever their ports.
+    pub(crate) unanswered: Vec<u32>,
     /// Those that came in and have not proved that they hear us, oldest first.
     pub(crate) half_open: VecDeque<(u32, u32)>,
     /// Those that are being closed and of which something has ended.
@@ -36,6 +38,7 @@ impl Connections {
             keys: KeyIndex::default(),
             by_remote: BTreeMap::new(),
             opening: BTreeMap::new(),
+            unanswered: Vec::new(),
             half_open: VecDeque::new(),
             ending: Vec::new(),
             listeners: BTreeMap::new(),

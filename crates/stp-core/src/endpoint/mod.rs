@@ -21,9 +21,9 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use landfall_placement::{
-    Area, Deposit, Engine, Guess, Instant, Landing, PathId, PathState, Placement, Random, Refusal,
-    Refusals, RunPlacement, RunRoom, Seed, Spans, Ticket, Timeout, Transmit, TransmitRun, Unit,
-    UnitRun,
+    Area, Deposit, Engine, Guess, Instant, Landing, PathId, PathState, Peer, Placement, Random,
+    Refusal, Refusals, RunPlacement, RunRoom, Seed, Spans, Ticket, Timeout, Transmit, TransmitRun,
+    Unit, UnitRun,
 };
 use landfall_tables::{IndexedHeap, Table};
 
@@ -245,6 +245,14 @@ impl Engine for Endpoint {
 
     fn handle_path(&mut self, now: Instant, path: PathId, state: PathState) {
         self.change_path(now, path, state);
+    }
+
+    fn awaits_first_answer(&self, path: PathId) -> bool {
+        self.is_unanswered_on(path)
+    }
+
+    fn handle_unreachable(&mut self, _now: Instant, path: PathId, peer: Peer) {
+        self.end_unanswered(path, peer);
     }
 
     #[inline]

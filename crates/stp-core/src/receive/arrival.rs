@@ -202,7 +202,7 @@ impl Endpoint {
             Err(Ended::MemoryFailed) => Reason::MemoryFailed,
             Err(Ended::DoesNotFit) => Reason::TooLong,
             Err(Ended::Silent) => Reason::Silent,
-            Err(Ended::ConnectionGone) | Ok(()) => Reason::Gone,
+            Err(Ended::ConnectionGone | Ended::Unreachable) | Ok(()) => Reason::Gone,
         };
         self.finish_receive_as(index, result, reason);
     }

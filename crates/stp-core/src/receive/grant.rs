@@ -101,7 +101,7 @@ impl Endpoint {
                 return Outcome::Enough;
             }
             None => {
-                let Some(link) = self.roomiest_link(receive.connection, receive.block_size) else {
+                let Some(link) = self.link_for_block(receive) else {
                     return Outcome::NoRoomOnLinks;
                 };
                 match self.open_block(now, index, link) {
@@ -125,13 +125,15 @@ impl Endpoint {
         self.receives.get(index).is_some_and(|receive| self.begun_block(receive).is_some())
     }
 
-    /// The link with the most room for grants: faster ones drain faster, so
-    /// unequal rates fill in proportion by themselves.
+    /// The link that the next Block of a Transfer is granted over: the one that was chosen for
+    /// it, or the one with the most room for grants. Faster ones drain faster, so unequal rates
+    /// fill in proportion by themselves.
     ///
     /// Those for Data that are up are asked first, then whatever is up. Where none is, the
     /// link was found dead with what another connection had there: a grant finds out
     /// whether it is, and its time-outs end the Transfer if so.
-    fn roomiest_link(&self, connection: u32, block_size: u8) -> Option<u32> {
+    fn link_for_block(&self, receive: &Receive) -> Option<u32> {
+        let (connection, block_size) = (receive.connection, receive.block_size);
         let known = self.connections.get(connection)?;
         let is_up = |link: &u32| self.links.get(*link).is_some_and(|link| link.is_up);
         // A link that came later may have STUs so small that a Block has too many.
@@ -140,6 +142,10 @@ impl Endpoint {
             let stu = self.sure_stu_on(connection, *link);
             stu.is_some_and(|stu| (1u64 << block_size).div_ceil(stu.into()) <= most)
         };
+        let is_chosen = |link: &u32| *link == receive.link && is_up(link) && fits(link);
+        if let Some(chosen) = known.known_links().find(is_chosen) {
+            return (self.room_on(chosen) > 0).then_some(chosen);
+        }
         let carries_data = known.data_links().any(|link| is_up(&link));
         let any_is_up = known.known_links().any(|link| is_up(&link));
         let may_carry = |link: &u32| {

@@ -100,6 +100,8 @@ pub(crate) struct Receive {
     pub(crate) rest: u64,
     pub(crate) turn: Turn,
     pub(crate) priority: Priority,
+    /// The link that its Data shall come over while that is up; or any.
+    pub(crate) link: u32,
     /// How many more Blocks it is granted in this turn.
     pub(crate) more_in_turn: u16,
     /// Blocks that were taken back while payloads were under way to them.
@@ -137,6 +139,7 @@ impl Receive {
             rest: 0,
             turn: Turn::None,
             priority: Priority::Normal,
+            link: NONE,
             more_in_turn: 0,
             releasing: 0,
             is_told: true,

@@ -6,7 +6,7 @@
 
 use alloc::vec::Vec;
 
-use landfall_placement::{Area, Instant, Refusal};
+use landfall_placement::{Area, Instant, PathId, Peer, Refusal};
 
 use super::{Kind, Posted, Receive, State};
 use crate::connection::NONE;
@@ -91,6 +91,26 @@ impl Endpoint {
             return Err(Error::NotOpen);
         }
         self.reject_offer(id.index, reason);
+        Ok(())
+    }
+
+    /// Lets the Data of a Transfer that was offered, or is under way, come over one link of its
+    /// connection while that is up; what is granted already goes on. It need not be one that
+    /// [carries Data](Self::set_data_link) otherwise.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`] where there is no such Transfer, or its connection has no such link.
+    pub fn choose_link(&mut self, id: ReceiveId, path: PathId, peer: Peer) -> Result<(), Error> {
+        let path = self.path_index(path).ok_or(Error::Unknown)? as u8;
+        let link = self.links.find(path, peer).ok_or(Error::Unknown)?;
+        let receive = self.receives.named_mut(id.index, id.generation).ok_or(Error::Unknown)?;
+        let known = self.connections.get(receive.connection).ok_or(Error::Unknown)?;
+        if !known.links().any(|own| own == link) {
+            return Err(Error::Unknown);
+        }
+        receive.link = link;
+        let connection = receive.connection;
+        self.wake_receives(connection);
         Ok(())
     }
 

@@ -7,8 +7,8 @@ use core::cell::RefCell;
 use core::fmt;
 
 use landfall_placement::{
-    Area, Check, Deposit, Engine, Guess, Instant, Landing, PathId, PathState, Placement, Refusal,
-    Refusals, RunPlacement, RunRoom, SealedRun, Span, Spans, Ticket, Timeout, Transmit,
+    Area, Check, Deposit, Engine, Guess, Instant, Landing, PathId, PathState, Peer, Placement,
+    Refusal, Refusals, RunPlacement, RunRoom, SealedRun, Span, Spans, Ticket, Timeout, Transmit,
     TransmitRun, Unit, UnitRun, Unsealed,
 };
 
@@ -204,6 +204,14 @@ impl<E: Engine> Engine for Checked<E> {
 
     fn handle_path(&mut self, now: Instant, path: PathId, state: PathState) {
         self.engine.handle_path(now, path, state);
+    }
+
+    fn awaits_first_answer(&self, path: PathId) -> bool {
+        self.engine.awaits_first_answer(path)
+    }
+
+    fn handle_unreachable(&mut self, now: Instant, path: PathId, peer: Peer) {
+        self.engine.handle_unreachable(now, path, peer);
     }
 
     fn guess(&self, path: PathId, nth: usize) -> Option<Guess> {

@@ -1,8 +1,8 @@
 //! The engine as the driver inside sees it: its units meet their fate in `poll_transmit`.
 
 use landfall_placement::{
-    Deposit, Engine, Guess, Instant, Landing, PathId, PathState, Placement, Refusal, Refusals,
-    SealedRun, Span, Spans, Ticket, Timeout, Transmit, Unit, Unsealed,
+    Deposit, Engine, Guess, Instant, Landing, PathId, PathState, Peer, Placement, Refusal,
+    Refusals, SealedRun, Span, Spans, Ticket, Timeout, Transmit, Unit, Unsealed,
 };
 
 use super::{MAX_HELD, State};
@@ -172,6 +172,14 @@ impl<E: Engine> Engine for Layer<'_, E> {
 
     fn handle_path(&mut self, now: Instant, path: PathId, state: PathState) {
         self.engine.handle_path(now, path, state);
+    }
+
+    fn awaits_first_answer(&self, path: PathId) -> bool {
+        self.engine.awaits_first_answer(path)
+    }
+
+    fn handle_unreachable(&mut self, now: Instant, path: PathId, peer: Peer) {
+        self.engine.handle_unreachable(now, path, peer);
     }
 
     fn guess(&self, path: PathId, nth: usize) -> Option<Guess> {

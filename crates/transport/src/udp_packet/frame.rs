@@ -104,7 +104,11 @@ impl Framing {
             len: datagram.payload_len as usize,
             from: Peer::Socket(SocketAddr::new(ip.source, header.source.get())),
             truncated: false,
-            control: Received { unit_len: arrival.coalesced.map(usize::from), ecn: ip.ecn },
+            control: Received {
+                unit_len: arrival.coalesced.map(usize::from),
+                ecn: ip.ecn,
+                is_unreachable: false,
+            },
         };
         Some(Datagrams { message, unchecked })
     }

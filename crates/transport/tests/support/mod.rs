@@ -48,6 +48,10 @@ pub struct Scripted {
     pub sent: Vec<Ticket>,
     /// What was said of paths.
     pub paths: Vec<PathState>,
+    /// It waits for somebody's first answer.
+    pub awaits_answer: bool,
+    /// Where nobody receives, as far as it was told.
+    pub unreachable: Vec<Peer>,
     refusals: Refusals,
     tickets: u64,
 }
@@ -66,6 +70,8 @@ impl Scripted {
             landings: Vec::new(),
             sent: Vec::new(),
             paths: Vec::new(),
+            awaits_answer: false,
+            unreachable: Vec::new(),
             refusals: Refusals::new(),
             tickets: 0,
         }
@@ -130,6 +136,14 @@ impl Engine for Scripted {
 
     fn handle_path(&mut self, _: Instant, _: PathId, state: PathState) {
         self.paths.push(state);
+    }
+
+    fn awaits_first_answer(&self, _: PathId) -> bool {
+        self.awaits_answer
+    }
+
+    fn handle_unreachable(&mut self, _: Instant, _: PathId, peer: Peer) {
+        self.unreachable.push(peer);
     }
 
     fn guess(&self, _: PathId, nth: usize) -> Option<Guess> {

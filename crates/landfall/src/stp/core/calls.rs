@@ -93,6 +93,20 @@ impl Core {
         Ok(added.inspect_err(|_| self.engine.forget(name))?)
     }
 
+    /// What the engine calls the peer of a link: what is encrypted has names of its own.
+    pub(crate) fn name_on(
+        &self,
+        id: ConnectionId,
+        path: PathId,
+        peer: Peer,
+    ) -> Result<Peer, Error> {
+        let links = self.engine.links_of(id)?;
+        let is_it = |(on, name, _): &(PathId, Peer, bool)| {
+            *on == path && self.engine.remote(path, *name).unwrap_or(*name) == peer
+        };
+        Ok(links.into_iter().find(is_it).map_or(peer, |(_, name, _)| name))
+    }
+
     /// Why there is no connection: because there are no keys, if so.
     pub(crate) fn not_connected(&self, id: ConnectionId, why: Ended) -> Error {
         let known = self.connections.get(&id);

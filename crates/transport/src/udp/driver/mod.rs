@@ -1,6 +1,8 @@
 //! [`UdpDriver`]: a socket, an inbox and an outbox. It sends runs of equal units with one
 //! call each, gathered from where they lie.
 
+mod unreachable;
+
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
@@ -40,6 +42,8 @@ pub struct UdpDriver {
     pub(super) batch_send: bool,
     /// The kernel had no room for more.
     pub(super) blocked: bool,
+    /// The socket reports peers at whose address nobody receives.
+    wants_reports: bool,
     /// All sockets of this port: they stay open as long as one of their drivers.
     _group: Option<Arc<[Socket]>>,
     /// Processes of this host that are reached without the socket.
@@ -147,6 +151,7 @@ impl UdpDriver {
             outbox: Outbox::new(path, limits, Pins::new(regions), 0),
             batch_send: capabilities.has(Feature::BatchedSend),
             blocked: false,
+            wants_reports: false,
             _group: None,
             socket,
             state: DriverState::new(path, limits, capabilities, regions),
@@ -235,7 +240,9 @@ impl Driver for UdpDriver {
     }
 
     fn turn<E: Engine>(&mut self, engine: &mut E, now: Instant) -> io::Result<Progress> {
+        self.want_reports(engine);
         let progress = take_turn(self, engine, now, send, Self::receive_all)?;
+        self.take_reports(engine, now);
         if let Some(same_host) = &mut self.same_host {
             same_host.finish(engine, now);
         }
@@ -328,7 +335,12 @@ fn send_run<E: Engine>(driver: &mut UdpDriver, engine: &mut E, now: Instant) -> 
     let sending = Sending { to, unit_len, ecn, ipv6: driver.ipv6 };
     let (fd, pieces) = (driver.socket.as_raw_fd(), driver.outbox.pieces(count));
     // SAFETY: the list names heads of the outbox and lent memory that it has pinned.
-    let sent = unsafe { send_message(fd, pieces, &sending) };
+    let mut send = || unsafe { send_message(fd, pieces, &sending) };
+    let sent = match send() {
+        // That is about what was sent to somebody before: this has not left.
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => send(),
+        sent => sent,
+    };
     let Err(error) = sent else {
         driver.state.counters.send_calls += 1;
         driver.state.counters.units_sent += count as u64;
