@@ -3,8 +3,11 @@
 
 use landfall_soak::{Fault, Plan, Report, Totals, diagram, run, shrink};
 
-/// Seeds that the gate runs. Those in which something was found are among them.
+/// Seeds that the gate runs.
 const SEEDS: std::ops::Range<u64> = 1..120;
+/// Seeds that failed: all repetitions lost in bursts, or with much loss; a handshake that was
+/// finished and made room for others; an end that came again after TIME-WAIT.
+const FAILED: [u64; 9] = [4_409, 7_721, 13_298, 15_918, 10_496, 22_300, 22_469, 28_365, 32_274];
 
 fn expect_well(seed: u64, report: &Report) {
     let wrong = &report.wrong;
@@ -14,7 +17,7 @@ fn expect_well(seed: u64, report: &Report) {
 #[test]
 fn everything_holds_after_each_event_and_is_over_in_the_end() {
     let mut totals = Totals::default();
-    for seed in SEEDS {
+    for seed in SEEDS.chain(FAILED) {
         let plan = Plan::draw(seed);
         let report = run(&plan);
         expect_well(seed, &report);
