@@ -46,6 +46,7 @@ pub use adapter::{
 };
 pub use tcp::config::{KeepAlive, Mapping, TcpConfig};
 pub use tcp::congestion::CongestionControl;
+pub use tcp::state::ConnectionState;
 pub use tcp::tcb::CloseReason;
 pub use work::{
     Buffer, Completion, CompletionQueueId, DomainId, ListenerId, MemoryKey, Operation, QueuePairId,

@@ -11,6 +11,7 @@
 //! | [`namespace`] | network namespaces without names, which leave nothing behind |
 //! | [`veth`] | a cable between two namespaces |
 //! | [`offload`] | segmentation, joining, checksums: read and set; real frames; datagrams that arrive together |
+//! | [`tun`], [`socket`] | an interface whose packets a test makes; what the kernel knows of a socket |
 //! | [`ingress`] | fragments that are lost where they enter a machine |
 //! | [`loss`] | a cable that loses frames at random |
 //! | [`cpu`] | who used how much processor; pinning |
@@ -36,7 +37,9 @@ pub mod privileges;
 pub mod rivals;
 pub mod sample;
 pub mod soaker;
+pub mod socket;
 mod sys;
+pub mod tun;
 pub mod veth;
 
 /// Leaves a test with one clear line unless there is no reason to.
@@ -51,4 +54,5 @@ pub use namespace::Namespace;
 pub use offload::Offload;
 pub use sample::{CpuSplit, Rtt, RttHistogram, Sample, Soaked};
 pub use soaker::Soaker;
+pub use tun::Tun;
 pub use veth::{Mac, VethConfig, VethEnd, VethPair};

@@ -189,6 +189,14 @@ impl Netlink {
         self.ask(request, &format!("set the MTU to {mtu}")).map(drop)
     }
 
+    /// Lets the kernel hand a link nothing that is more than one packet.
+    pub(crate) fn send_single(&self, index: u32) -> Result<(), Error> {
+        let request = Message::new(libc::RTM_NEWLINK, 0)
+            .link(index, 0, 0)
+            .attribute(libc::IFLA_GSO_MAX_SEGS, &1u32.to_ne_bytes());
+        self.ask(request, "send single packets").map(drop)
+    }
+
     /// Removes a link; of a veth pair both ends go.
     pub(crate) fn remove(&self, index: u32) -> Result<(), Error> {
         let request = Message::new(libc::RTM_DELLINK, 0).link(index, 0, 0);

@@ -63,6 +63,30 @@ pub(crate) fn tcp_info(socket: BorrowedFd<'_>) -> io::Result<libc::tcp_info> {
     Ok(info)
 }
 
+/// What was given to a TCP socket and is not acknowledged (`SIOCOUTQ`).
+pub(crate) fn unacknowledged(socket: BorrowedFd<'_>) -> io::Result<u32> {
+    let mut count: libc::c_int = 0;
+    // SAFETY: the request writes an `int`, which lives through the call.
+    check(unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut count) })?;
+    Ok(count.cast_unsigned())
+}
+
+/// Makes an interface of bare IP packets of an open `/dev/net/tun`.
+pub(crate) fn make_tun(device: BorrowedFd<'_>, name: &str) -> io::Result<()> {
+    if name.is_empty() || name.len() > LONGEST_NAME || name.contains('\0') {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    // SAFETY: `ifreq` is plain data, for which zero is valid.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
+        *to = from as libc::c_char;
+    }
+    // The flags are sixteen bits.
+    request.ifr_ifru.ifru_flags = (libc::IFF_TUN | libc::IFF_NO_PI) as libc::c_short;
+    // SAFETY: the request reads and writes an `ifreq`, which lives through the call.
+    check(unsafe { libc::ioctl(device.as_raw_fd(), libc::TUNSETIFF, &raw mut request) }).map(drop)
+}
+
 /// A nameless file in memory.
 pub(crate) fn memory_file() -> io::Result<OwnedFd> {
     // SAFETY: the name is a C string that outlives the call.

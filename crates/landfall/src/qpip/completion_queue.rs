@@ -302,7 +302,7 @@ impl CompletionQueue {
                 return Ok(Some(completion));
             }
             if handle.is_driven_by_callers() && handle.turn() {
-                budget.renew();
+                budget.renew(handle.is_streaming());
                 continue;
             }
             let now = handle.clock.now();

@@ -273,6 +273,8 @@ pub struct Stats {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ConnectionStats {
+    /// How far it is.
+    pub state: crate::ConnectionState,
     /// The smoothed round trip, once one was measured.
     pub round_trip: Option<landfall_placement::Duration>,
     /// How many bytes may be under way at the moment.

@@ -347,6 +347,7 @@ impl Adapter {
         let (segments_again, timeouts) = tcb.sender().repetitions();
         let counts = tcb.receive_counts();
         Some(ConnectionStats {
+            state: tcb.state(),
             round_trip: tcb.sender().round_trip(),
             congestion_window: tcb.sender().congestion_window(),
             segments_again,

@@ -11,7 +11,8 @@ use super::listen::Terms;
 use super::receiver::Claim;
 use super::recovery::{Ack, CLOCK_STEP};
 use super::segment::{Draft, Segment};
-use super::tcb::{CloseReason, Placed, State, Tcb};
+use super::state::ConnectionState as State;
+use super::tcb::{CloseReason, Placed, Tcb};
 use crate::offload::Prediction;
 use crate::queue::Queues;
 use crate::wire::tcp::Flags;
@@ -37,7 +38,11 @@ impl Tcb {
         let is_old = self.is_from_the_past(now, segment);
         let is_plain =
             !segment.flags.intersects(Flags::SYN | Flags::RST) && segment.has(Flags::ACK);
-        let is_refused = !is_plain || is_old || !self.state.is_synchronized();
+        // Who acknowledges the answer of a simultaneous opening may send with it.
+        let is_proved =
+            self.state == State::SynReceived && self.sender.position_of(segment.ack) == 1;
+        let is_open = self.state.is_synchronized() || is_proved;
+        let is_refused = !is_plain || is_old || !is_open;
         if is_refused || self.receiver.is_finished() || !self.is_acknowledgement_possible(segment) {
             return Placed { skip: 0, claim: Claim::default() };
         }
@@ -391,6 +396,11 @@ impl Tcb {
 }
 
 impl Tcb {
+    /// How far the connection is.
+    pub(crate) const fn state(&self) -> State {
+        self.state
+    }
+
     /// Is a segment with this number under way? Anybody can write an error; who
     /// does not see what we send has to guess this (RFC 5927, 4.1).
     pub(crate) fn is_under_way(&self, number: u32) -> bool {

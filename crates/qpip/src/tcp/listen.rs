@@ -53,7 +53,12 @@ impl Terms {
             remote_first: segment.seq,
             local_scale: scales.map_or(0, |(ours, _)| ours),
             remote_scale: scales.map_or(0, |(_, theirs)| theirs),
-            remote_mss: options.mss.unwrap_or_else(|| Self::usual_mss(remote)).max(64),
+            // A segment of nothing says nothing.
+            remote_mss: options
+                .mss
+                .filter(|mss| *mss > 0)
+                .unwrap_or_else(|| Self::usual_mss(remote))
+                .max(64),
             sack: config.sack && options.sack_permitted,
             stamps: stamps.map(|(value, _)| (clock_offset, value)),
             ecn: config.ecn && asks,
@@ -110,6 +115,9 @@ pub(crate) enum HandshakeStep {
     /// It acknowledges what was never sent: it is to be answered with a reset
     /// (RFC 9293, 3.10.7.4), and changes nothing.
     Foreign,
+    /// It is not acceptable, and is answered with where we are (RFC 9293, 3.10.7.4): who
+    /// really opened anew resets then.
+    Unacceptable,
     /// It is ignored.
     Nothing,
 }
@@ -206,7 +214,10 @@ impl HalfOpen {
         if segment.has(Flags::SYN) {
             let is_same = segment.seq == self.terms.remote_first;
             self.is_answer_due |= is_same;
-            return if is_same { HandshakeStep::Again } else { HandshakeStep::Nothing };
+            return if is_same { HandshakeStep::Again } else { HandshakeStep::Unacceptable };
+        }
+        if !is_in_window {
+            return HandshakeStep::Unacceptable;
         }
         if !segment.has(Flags::ACK) {
             return HandshakeStep::Nothing;
@@ -214,7 +225,26 @@ impl HalfOpen {
         if segment.ack != self.terms.local_first.wrapping_add(1) {
             return HandshakeStep::Foreign;
         }
-        if is_in_window { HandshakeStep::Open } else { HandshakeStep::Nothing }
+        HandshakeStep::Open
+    }
+
+    /// The answer to what is not acceptable.
+    pub(crate) fn say_where_we_are(&self, now: Instant) -> Draft {
+        let stamps = self.terms.stamps;
+        let timestamp =
+            stamps.map(|(offset, value)| (segment::timestamp_clock(offset, now), value));
+        Draft {
+            seq: self.terms.local_first.wrapping_add(1),
+            ack: self.terms.remote_first.wrapping_add(1),
+            flags: Flags::ACK,
+            window: self.offered >> self.terms.local_scale,
+            options: Options { timestamp, ..Options::default() },
+            payload: 0,
+            cut: None,
+            is_message: false,
+            hold: Hold::default(),
+            ecn: Ecn::NotCapable,
+        }
     }
 
     /// How long the answer took to be acknowledged, if it was sent once.

@@ -9,7 +9,7 @@
 //!
 //! | file | state |
 //! | --- | --- |
-//! | `tcb` | one connection: what follows, and the state of RFC 9293 |
+//! | `tcb`, `state` | one connection: what follows, and the state of RFC 9293 |
 //! | `input`, `output` | what a segment does to it, and what the network says; what is said next |
 //! | `receiver` (`layout`, `ranges`) | what has come, and where it lies |
 //! | `sender` (`flight`, `rack`, `rtt`, `congestion`) | what was sent, what of it is lost, how much more may go |
@@ -30,6 +30,7 @@ mod recovery;
 pub(crate) mod rtt;
 pub(crate) mod segment;
 mod sender;
+pub(crate) mod state;
 pub(crate) mod tcb;
 #[cfg(test)]
 mod tests;

@@ -189,9 +189,10 @@ impl Sender {
         self.rtt.sample(now, rtt, 1);
     }
 
-    /// The opening had to be repeated (RFC 6298, 5.7).
+    /// The opening had to be repeated (RFC 6298, 5.7, and 5681, 3.1).
     pub(super) fn opening_was_lost(&mut self) {
         self.rtt.syn_was_lost();
+        self.controller.opening_was_lost();
     }
 
     /// The first position that is not acknowledged.

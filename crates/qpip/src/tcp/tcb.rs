@@ -11,38 +11,10 @@ use super::receiver::{Claim, Counts, Receiver};
 use super::segment;
 use super::segment::{Draft, Segment, Timestamps};
 use super::sender::Sender;
+use super::state::ConnectionState as State;
 use crate::queue::Queues;
 use crate::wire::tcp::Flags;
 use crate::work::Status;
-
-/// How far a connection is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum State {
-    /// We asked.
-    SynSent,
-    /// Both asked at once, and we answered.
-    SynReceived,
-    Established,
-    /// Our end is said, not acknowledged.
-    FinWait1,
-    /// Our end is acknowledged.
-    FinWait2,
-    /// Theirs came.
-    CloseWait,
-    /// Both are said; ours is not acknowledged.
-    Closing,
-    /// Theirs came, then ours was said.
-    LastAck,
-    /// Nothing is left; [`ConnectionEvent::Closed`] says why.
-    Closed,
-}
-
-impl State {
-    /// Do both sides know each other's numbers?
-    pub(crate) const fn is_synchronized(self) -> bool {
-        !matches!(self, Self::SynSent | Self::SynReceived | Self::Closed)
-    }
-}
 
 /// Why a connection is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

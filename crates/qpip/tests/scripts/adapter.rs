@@ -5,56 +5,34 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use landfall_placement::{
-    Area, Ecn, Engine, Instant, Landing, PathId, PathLimits, PathState, Peer, Placement, RegionId,
-    Spans, Unit,
+    Area, Ecn, Engine, Instant, Landing, PathId, PathLimits, PathState, Peer as Address, Placement,
+    RegionId, Spans, Unit,
 };
-use qpip::model::seal;
-use qpip::wire::{Content, Envelope, Flags, Options, Tcp, parse, protocol};
+use qpip::wire::Flags;
 use qpip::{
     Access, Adapter, Buffer, Completion, CompletionQueueId, Config, CongestionControl, Event,
     Interface, KeepAlive, ListenerId, Mapping, MemoryKey, Operation, QueuePairId, QueuePairSetup,
     ReceiveWork, SendWork, Service, TcpConfig,
 };
 
-use super::text::{Icmp, Packet, Script, Stamp, Step, What};
+use super::peer::{Left, MAC, PEER_MAC, Peer, byte_at, same};
+use super::text::{Packet, Script, Step, Subject, What, number, seconds};
 
 const PATH: PathId = PathId(0);
-const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
-const PEER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
 const MEMORY: usize = 4 << 20;
 /// The first half is sent from, the second received to.
 const RECEIVES_AT: u64 = MEMORY as u64 / 2;
-/// The peer's opening: near the wrap of its numbers.
-const PEER_FIRST: u32 = 0xffff_f000;
-
-/// The byte at a position of a stream.
-pub fn byte_at(position: u64) -> u8 {
-    (position.wrapping_mul(7) + position / 251) as u8
-}
-
-/// A segment that left.
-#[derive(Clone, Debug)]
-pub struct Left {
-    pub at: Instant,
-    pub tcp: Tcp,
-    pub payload: Vec<u8>,
-    pub ecn: Ecn,
-    pub class: u8,
-    pub frame: Vec<u8>,
-}
-
 /// What plays a script.
 pub struct Player {
     adapter: Adapter,
     memory: Vec<u8>,
     now: Instant,
-    ends: (SocketAddr, SocketAddr),
+    peer: Peer,
     listener: Option<ListenerId>,
     pair: QueuePairId,
     key: MemoryKey,
     queue: CompletionQueueId,
     left: VecDeque<Left>,
-    last: Option<Left>,
     events: VecDeque<String>,
     received: u64,
     sent: u64,
@@ -62,20 +40,6 @@ pub struct Player {
     receive_at: u64,
     /// Where each receive lies.
     places: Vec<u64>,
-    /// Whether what is received is looked at.
-    checks_bytes: bool,
-    local_first: Option<u32>,
-    /// Our last timestamp.
-    stamp: Option<u32>,
-    stamps: bool,
-}
-
-fn number(text: &str) -> u64 {
-    text.parse().unwrap_or_else(|_| panic!("no number: {text}"))
-}
-
-fn seconds(text: &str) -> Duration {
-    Duration::from_secs_f64(text.parse().unwrap_or_else(|_| panic!("no time: {text}")))
 }
 
 struct Set {
@@ -105,7 +69,6 @@ fn configure(script: &Script) -> Set {
             "half-open" => set.config.half_open = number(value) as usize,
             "version" => set.is_v4 = value == "4",
             "cuts" => set.cuts = value == "on",
-            "predicts" => set.config.predicts = value == "on",
             "mapping" => {
                 set.mapping = match value.as_str() {
                     "message" => Mapping::Message,
@@ -152,8 +115,10 @@ fn choose(tcp: &mut TcpConfig, key: &str, value: &str) -> bool {
 }
 
 impl Player {
-    pub fn new(script: &Script) -> Self {
-        let set = configure(script);
+    /// With header prediction, or without: that makes no difference.
+    pub fn new(script: &Script, predicts: bool) -> Self {
+        let mut set = configure(script);
+        set.config.predicts = predicts;
         let ends: (SocketAddr, SocketAddr) = if set.is_v4 {
             ("10.0.0.1:80".parse().unwrap(), "10.0.0.2:1234".parse().unwrap())
         } else {
@@ -197,33 +162,28 @@ impl Player {
             adapter,
             memory,
             now,
-            ends,
+            peer: Peer::new(ends, stamps),
             listener: None,
             pair,
             key,
             queue,
             left: VecDeque::new(),
-            last: None,
             events: VecDeque::new(),
             received: 0,
             sent: 0,
             send_at: 1,
             receive_at: RECEIVES_AT,
             places: Vec::new(),
-            checks_bytes: true,
-            local_first: None,
-            stamp: None,
-            stamps,
         }
     }
 
     /// Plays all of it; says what was not as it should have been.
     pub fn play(mut self, script: &Script) -> Result<(), String> {
-        for step in &script.steps {
+        for step in script.steps_of(Subject::Engine) {
             self.step(step).map_err(|why| format!("line {}: {why}", step.line))?;
         }
         self.flush();
-        let rest: Vec<String> = self.left.iter().map(|left| self.describe(left)).collect();
+        let rest: Vec<String> = self.left.iter().map(|left| self.peer.describe(left)).collect();
         if rest.is_empty() { Ok(()) } else { Err(format!("at the end: {}", rest.join("; "))) }
     }
 
@@ -240,6 +200,12 @@ impl Player {
         match &step.what {
             What::Received(bytes) => return same("bytes received", bytes, &self.received),
             What::Sent(bytes) => return same("bytes sent", bytes, &self.sent),
+            What::State(name) => {
+                let state = self.adapter.connection_stats(self.pair).map(|stats| stats.state);
+                let state = state.map_or("closed".into(), |state| format!("{state:?}"));
+                let is = state.to_lowercase();
+                return same("the state", &name.replace('-', ""), &is);
+            }
             What::Window(bytes) => {
                 let window = self.adapter.connection_stats(self.pair);
                 let window = window.map_or(0, |stats| stats.congestion_window);
@@ -248,21 +214,24 @@ impl Player {
             _ => {}
         }
         if let Some(left) = self.left.front() {
-            return Err(format!("this was not expected: {}", self.describe(left)));
+            return Err(format!("this was not expected: {}", self.peer.describe(left)));
         }
         match &step.what {
             What::Comes(packet) => self.come(packet),
-            What::Icmp { kind, about } => self.come_icmp(*kind, *about)?,
+            What::Icmp { kind, about } => {
+                let frame = self.peer.icmp(*kind, *about)?;
+                self.hand_in(&frame, false);
+            }
             What::Opens { is_active, peer, rtt } => self.open(*is_active, peer, *rtt)?,
             What::Listen => {
-                self.listener = Some(self.adapter.listen(self.ends.0).unwrap());
+                self.listener = Some(self.adapter.listen(self.peer.ends.0).unwrap());
             }
             What::Offer => {
                 let listener = self.listener.unwrap();
                 self.adapter.offer(listener, self.pair).unwrap();
             }
             What::Connect => {
-                let (local, remote) = self.ends;
+                let (local, remote) = self.peer.ends;
                 self.adapter.connect(self.now, self.pair, Some(local), remote).unwrap();
             }
             What::Send(len) => {
@@ -309,7 +278,7 @@ impl Player {
         (peer.start, peer.end, peer.flags) = (0, 0, flags);
         peer.mss = peer.mss.or(Some(1_000));
         if is_active {
-            let (local, remote) = self.ends;
+            let (local, remote) = self.peer.ends;
             self.adapter.connect(self.now, self.pair, Some(local), remote).unwrap();
             self.flush();
             self.left.pop_front().ok_or("no opening left")?;
@@ -321,7 +290,7 @@ impl Player {
             same("flags", &Flags::ACK, &answer.tcp.flags)?;
         } else {
             if self.listener.is_none() {
-                self.listener = Some(self.adapter.listen(self.ends.0).unwrap());
+                self.listener = Some(self.adapter.listen(self.peer.ends.0).unwrap());
                 self.adapter.offer(self.listener.unwrap(), self.pair).unwrap();
             }
             self.come(&peer);
@@ -336,6 +305,7 @@ impl Player {
                 end: 1,
                 ack: Some(1),
                 window: peer.window,
+                stamp: peer.stamp,
                 ..Packet::default()
             };
             self.come(&proof);
@@ -379,8 +349,8 @@ impl Player {
                 frame.extend_from_slice(&self.memory[at..at + span.len as usize]);
             }
             self.adapter.handle_sent(self.now, unit.ticket);
-            let size = unit.segment.map(|segment| usize::from(segment.size));
-            self.note(frame, size);
+            // Where the device cuts it, it is looked at as one.
+            self.left.extend(self.peer.note(self.now, frame));
         }
         while let Some(event) = self.adapter.poll_event() {
             let text = match event {
@@ -405,7 +375,7 @@ impl Player {
                 for n in 0..u64::from(done.len) {
                     let (position, is) = (1 + self.received + n, self.memory[(at + n) as usize]);
                     assert!(
-                        !self.checks_bytes || is == byte_at(position),
+                        !self.peer.is_true || is == byte_at(position),
                         "byte {position} is not what was sent"
                     );
                 }
@@ -413,32 +383,6 @@ impl Player {
             }
             _ => {}
         }
-    }
-
-    /// A frame left; where the device cuts it, it is looked at as one.
-    fn note(&mut self, frame: Vec<u8>, _size: Option<usize>) {
-        let packet = parse(&frame, frame.len() as u32).expect("a good frame");
-        let Content::Ip(ip) = packet.content else { return };
-        if ip.protocol != protocol::TCP {
-            return;
-        }
-        let layer = ip.tcp(&frame).expect("a good segment");
-        let payload =
-            frame[layer.payload_at..layer.payload_at + layer.payload_len as usize].to_vec();
-        let tcp = layer.header;
-        if tcp.flags.contains(Flags::SYN) {
-            self.local_first = Some(tcp.seq);
-        }
-        if let Some((value, _)) = tcp.options.timestamp {
-            self.stamp = Some(value);
-        }
-        let first = self.local_first.unwrap_or(0);
-        for (n, byte) in payload.iter().enumerate() {
-            let position = u64::from(tcp.seq.wrapping_sub(first)) + n as u64;
-            assert_eq!(*byte, byte_at(position), "position {position} of what left");
-        }
-        let class = if self.ends.0.is_ipv4() { frame[15] } else { frame[14] << 4 | frame[15] >> 4 };
-        self.left.push_back(Left { at: self.now, tcp, payload, ecn: ip.ecn, class, frame });
     }
 
     /// The next segment has to leave then, and be so.
@@ -456,185 +400,27 @@ impl Player {
             }
         }
         let Some(left) = self.left.pop_front() else { return Ok(()) };
-        let text = self.describe(&left);
+        let text = self.peer.describe(&left);
         if left.at + slack < due {
             return Err(format!("{:?} too early: {text}", due.since(left.at)));
         }
         // What happened when it left may have been earlier than the script says, by the
         // slack: time goes on from when it did.
-        self.last = Some(left.clone());
-        self.compare(&left, wanted).map_err(|why| format!("{why}: {text}"))
-    }
-
-    fn compare(&self, left: &Left, wanted: &Packet) -> Result<(), String> {
-        let tcp = &left.tcp;
-        let flags = if wanted.flags.contains(Flags::PSH) {
-            tcp.flags
-        } else {
-            tcp.flags.without(Flags::PSH)
-        };
-        same("flags", &wanted.flags, &flags)?;
-        let first = if wanted.is_absolute { 0 } else { self.local_first.unwrap_or(0) };
-        let start = tcp.seq.wrapping_sub(first);
-        same("start", &wanted.start, &start)?;
-        same("end", &wanted.end, &start.wrapping_add(left.payload.len() as u32))?;
-        if tcp.flags.contains(Flags::ACK) {
-            let ack = wanted.ack.ok_or("the script must say what is acknowledged")?;
-            same("ack", &ack, &tcp.ack.wrapping_sub(PEER_FIRST))?;
-        }
-        if let Some(window) = wanted.window {
-            same("window", &window, &tcp.window)?;
-        }
-        if wanted.mss.is_some() {
-            same("mss", &wanted.mss, &tcp.options.mss)?;
-        }
-        if wanted.scale.is_some() {
-            same("scale", &wanted.scale, &tcp.options.window_scale)?;
-        }
-        if let Some(permitted) = wanted.sack_permitted {
-            same("sackok", &permitted, &tcp.options.sack_permitted)?;
-        }
-        let blocks: Vec<(u32, u32)> = tcp
-            .options
-            .sack
-            .iter()
-            .map(|(a, b)| (a.wrapping_sub(PEER_FIRST), b.wrapping_sub(PEER_FIRST)))
-            .collect();
-        same("sack", &wanted.sack, &blocks)?;
-        match wanted.stamp {
-            Stamp::Unsaid => {}
-            Stamp::None => same("timestamp", &None, &tcp.options.timestamp)?,
-            Stamp::Some => same("timestamp", &true, &tcp.options.timestamp.is_some())?,
-            Stamp::Value { value: echo, .. } | Stamp::Echo(echo) => {
-                same("echo", &Some(echo), &tcp.options.timestamp.map(|(_, echo)| echo))?;
-            }
-        }
-        if let Some(ecn) = wanted.ecn {
-            same("ecn", &ecn, &(left.ecn as u8))?;
-        }
-        if let Some(has_label) = wanted.label {
-            let label = &left.frame[15..18];
-            let label = (label[0] & 15, label[1], label[2]) != (0, 0, 0);
-            same("label", &has_label, &label)?;
-        }
-        if let Some(dscp) = wanted.dscp {
-            same("dscp", &dscp, &(left.class >> 2))?;
-        }
-        Ok(())
-    }
-
-    fn describe(&self, left: &Left) -> String {
-        let first = self.local_first.unwrap_or(0);
-        let start = left.tcp.seq.wrapping_sub(first);
-        let blocks = left.tcp.options.sack.iter();
-        let blocks: Vec<_> =
-            blocks.map(|(a, b)| (a.wrapping_sub(PEER_FIRST), b.wrapping_sub(PEER_FIRST))).collect();
-        format!(
-            "at {} {} {start}:{} ack {} win {} sack {blocks:?} ts {:?}",
-            left.at,
-            letters(left.tcp.flags),
-            start.wrapping_add(left.payload.len() as u32),
-            left.tcp.ack.wrapping_sub(PEER_FIRST),
-            left.tcp.window,
-            left.tcp.options.timestamp,
-        )
+        self.peer.remember(&left);
+        self.peer.compare(&left, wanted, true).map_err(|why| format!("{why}: {text}"))
     }
 
     /// A segment comes.
     fn come(&mut self, packet: &Packet) {
-        let timestamp = match packet.stamp {
-            Stamp::None => None,
-            Stamp::Value { value, back } => {
-                Some((value, self.stamp.map_or(0, |stamp| stamp.wrapping_sub(back))))
-            }
-            Stamp::Unsaid if !self.stamps => None,
-            _ => Some((self.clock(), self.stamp.unwrap_or(0))),
-        };
-        let relative = |number: u32| PEER_FIRST.wrapping_add(number);
-        let options = Options {
-            mss: packet.mss,
-            window_scale: packet.scale,
-            sack_permitted: packet.sack_permitted.unwrap_or(false),
-            timestamp,
-            sack: packet
-                .sack
-                .iter()
-                .map(|(a, b)| {
-                    let first = self.local_first.unwrap_or(0);
-                    (first.wrapping_add(*a), first.wrapping_add(*b))
-                })
-                .collect(),
-        };
-        let seq = if packet.is_absolute { packet.start } else { relative(packet.start) };
-        let ack = packet.ack.map_or(0, |ack| self.local_first.unwrap_or(0).wrapping_add(ack));
-        let tcp = Tcp {
-            source: self.ends.1.port(),
-            destination: self.ends.0.port(),
-            seq,
-            ack,
-            flags: packet.flags,
-            window: packet.window.unwrap_or(u16::MAX),
-            urgent: 0,
-            options,
-        };
-        let len = packet.end.wrapping_sub(packet.start);
-        let positions = (0..len).map(|n| u64::from(packet.start.wrapping_add(n)));
-        let payload: Vec<u8> =
-            positions.map(|at| packet.fill.unwrap_or_else(|| byte_at(at))).collect();
-        self.checks_bytes &= packet.fill.is_none();
-        let frame = self.frame(&tcp, &payload, packet.ecn.unwrap_or(0));
-        self.hand_in(&frame);
-    }
-
-    fn clock(&self) -> u32 {
-        (self.now.as_nanos() / 1_000_000) as u32 + 7_000
-    }
-
-    fn frame(&self, tcp: &Tcp, payload: &[u8], ecn: u8) -> Vec<u8> {
-        let (us, peer) = ((MAC, self.ends.0.ip()), (PEER_MAC, self.ends.1.ip()));
-        let mut envelope = Envelope::new(peer, us, protocol::TCP);
-        envelope.traffic_class = ecn;
-        let mut frame = vec![0; envelope.header_len() + tcp.header_len() + payload.len()];
-        let len = (tcp.header_len() + payload.len()) as u32;
-        let at = envelope.write(&mut frame, len).unwrap();
-        let end = at + tcp.write(&mut frame[at..], 0).unwrap();
-        frame[end..].copy_from_slice(payload);
-        seal(&mut frame);
-        frame
-    }
-
-    /// An error about what left last.
-    fn come_icmp(&mut self, kind: Icmp, about: Option<u32>) -> Result<(), String> {
-        let last = self.last.as_ref().ok_or("nothing has left so far")?;
-        let mut quoted = last.frame[14..14 + 28].to_vec();
-        if let Some(about) = about {
-            let seq = self.local_first.unwrap_or(0).wrapping_add(about);
-            quoted[24..28].copy_from_slice(&seq.to_be_bytes());
-        }
-        let (kind, code, rest) = match kind {
-            Icmp::Host => (3, 1, [0; 4]),
-            Icmp::Port => (3, 3, [0; 4]),
-            Icmp::TooBig(mtu) => (3, 4, [0, 0, (mtu >> 8) as u8, mtu as u8]),
-            Icmp::Quench => (4, 0, [0; 4]),
-        };
-        let (us, router) = ((MAC, self.ends.0.ip()), (PEER_MAC, "10.0.0.9".parse().unwrap()));
-        let envelope = Envelope::new(router, us, protocol::ICMP4);
-        let mut frame = vec![0; envelope.header_len() + 8 + quoted.len()];
-        let at = envelope.write(&mut frame, 8 + quoted.len() as u32).unwrap();
-        frame[at] = kind;
-        frame[at + 1] = code;
-        frame[at + 4..at + 8].copy_from_slice(&rest);
-        frame[at + 8..].copy_from_slice(&quoted);
-        seal(&mut frame);
-        self.hand_in(&frame);
-        Ok(())
+        let frame = self.peer.segment(self.now, packet);
+        self.hand_in(&frame, packet.is_damaged);
     }
 
     /// A frame arrives: its payload goes where the adapter says.
-    fn hand_in(&mut self, frame: &[u8]) {
+    fn hand_in(&mut self, frame: &[u8], is_damaged: bool) {
         let unit = Unit {
             path: PATH,
-            from: Peer::Unaddressed,
+            from: Address::Unaddressed,
             head: frame,
             len: frame.len() as u32,
             segment: None,
@@ -650,31 +436,9 @@ impl Player {
                 self.memory[to..to + len].copy_from_slice(&frame[from..from + len]);
                 from += len;
             }
-            self.adapter.handle_placed(self.now, ticket, Landing::Verified);
+            let landing = if is_damaged { Landing::Failed } else { Landing::Verified };
+            self.adapter.handle_placed(self.now, ticket, landing);
         }
         self.flush();
     }
-}
-
-fn same<T: PartialEq + std::fmt::Debug + ?Sized>(
-    what: &str,
-    wanted: &T,
-    is: &T,
-) -> Result<(), String>
-where
-{
-    if wanted == is { Ok(()) } else { Err(format!("{what}: {wanted:?} is wanted, is {is:?}")) }
-}
-
-fn letters(flags: Flags) -> String {
-    let all = [
-        (Flags::SYN, 'S'),
-        (Flags::FIN, 'F'),
-        (Flags::RST, 'R'),
-        (Flags::PSH, 'P'),
-        (Flags::ACK, '.'),
-        (Flags::ECE, 'E'),
-        (Flags::CWR, 'W'),
-    ];
-    all.iter().filter(|(flag, _)| flags.contains(*flag)).map(|(_, letter)| *letter).collect()
 }

@@ -23,18 +23,58 @@ use landfall_inet::Flags;
 /// A script.
 #[derive(Clone, Debug, Default)]
 pub struct Script {
+    /// Where it stands.
+    pub file: String,
     /// With the section.
     pub name: String,
     /// Where it starts in its file.
     pub line: usize,
     pub config: Vec<(String, String)>,
+    /// What is set for the kernel alone.
+    pub kernel_config: Vec<(String, String)>,
+    /// Why engine and kernel do not do the same.
+    pub differs: Option<String>,
+    /// Why a kernel cannot play it.
+    pub engine_only: Option<String>,
     pub steps: Vec<Step>,
+}
+
+/// Who plays a script.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Subject {
+    Engine,
+    Kernel,
+}
+
+impl Script {
+    /// The lines that are for this one.
+    pub fn steps_of(&self, subject: Subject) -> impl Iterator<Item = &Step> {
+        self.steps.iter().filter(move |step| step.only.is_none_or(|only| only == subject))
+    }
+
+    /// How long it takes in real time.
+    pub fn seconds(&self, subject: Subject) -> f64 {
+        self.steps_of(subject).map(|step| step.after.as_secs_f64()).sum()
+    }
+
+    /// Differences have a reason, and reasons a difference.
+    fn check(&self) {
+        let is_split = self.steps.iter().any(|step| step.only.is_some());
+        let (name, is_told) = (&self.name, self.differs.is_some());
+        assert_eq!(
+            is_split, is_told,
+            "[{name}] says `differs because …` where it does, and only there"
+        );
+        assert!(!is_told || self.engine_only.is_none(), "[{name}] is for one, and differs");
+    }
 }
 
 /// A line of a script.
 #[derive(Clone, Debug)]
 pub struct Step {
     pub line: usize,
+    /// For this one alone.
+    pub only: Option<Subject>,
     /// Since the step before.
     pub after: Duration,
     /// It may happen so much earlier or later.
@@ -82,6 +122,8 @@ pub enum What {
     Sent(u64),
     /// The congestion window.
     Window(u64),
+    /// How far the connection is.
+    State(String),
     /// Nothing has left.
     Quiet,
 }
@@ -110,6 +152,14 @@ pub struct Packet {
     pub sack: Vec<(u32, u32)>,
     pub stamp: Stamp,
     pub ecn: Option<u8>,
+    /// Where urgent data ends.
+    pub urgent: Option<u16>,
+    /// Bytes in place of the options.
+    pub options: Vec<u8>,
+    /// A length of the header that it does not have, in words.
+    pub words: Option<u8>,
+    /// The checksum is wrong.
+    pub is_damaged: bool,
     /// Payload of these bytes, and not what belongs there.
     pub fill: Option<u8>,
     /// Where the sequence number is not counted from the opening.
@@ -136,8 +186,9 @@ pub enum Stamp {
 }
 
 /// Reads a file of scripts.
-pub fn read(text: &str) -> Vec<Script> {
+pub fn read(file: &str, text: &str) -> Vec<Script> {
     let mut scripts: Vec<Script> = Vec::new();
+    let mut engine_only = None;
     for (nth, line) in text.lines().enumerate() {
         let number = nth + 1;
         let line = line.split('#').next().unwrap_or("").trim();
@@ -146,23 +197,46 @@ pub fn read(text: &str) -> Vec<Script> {
         }
         if let Some(name) = line.strip_prefix('[') {
             let name = name.trim_end_matches(']').to_owned();
-            scripts.push(Script { name, line: number, ..Script::default() });
+            let engine_only = engine_only.clone();
+            let file = file.to_owned();
+            scripts.push(Script { file, name, line: number, engine_only, ..Script::default() });
+            continue;
+        }
+        if let Some(why) = line.strip_prefix("engine-only because ") {
+            let place =
+                scripts.last_mut().map_or(&mut engine_only, |script| &mut script.engine_only);
+            *place = Some(why.to_owned());
             continue;
         }
         let script = scripts.last_mut().expect("a script begins with its name");
         read_line(line, number, script)
-            .unwrap_or_else(|| panic!("line {number} is not understood: {line}"));
+            .unwrap_or_else(|| panic!("{file}:{number} is not understood: {line}"));
     }
+    scripts.iter().for_each(Script::check);
     scripts
 }
 
 fn read_line(line: &str, number: usize, script: &mut Script) -> Option<()> {
+    if let Some(why) = line.strip_prefix("differs because ") {
+        script.differs = Some(why.to_owned());
+        return Some(());
+    }
     let mut words = line.split_whitespace().peekable();
+    let only = match *words.peek()? {
+        "engine" => Some(Subject::Engine),
+        "kernel" => Some(Subject::Kernel),
+        _ => None,
+    };
+    if only.is_some() {
+        words.next();
+    }
     if words.peek() == Some(&"config") {
         words.next();
+        let is_kernels = only == Some(Subject::Kernel);
+        let config = if is_kernels { &mut script.kernel_config } else { &mut script.config };
         for word in words {
             let (key, value) = word.split_once('=')?;
-            script.config.push((key.to_owned(), value.to_owned()));
+            config.push((key.to_owned(), value.to_owned()));
         }
         return Some(());
     }
@@ -176,7 +250,7 @@ fn read_line(line: &str, number: usize, script: &mut Script) -> Option<()> {
     }
     let words: Vec<&str> = words.collect();
     let what = read_what(&words)?;
-    script.steps.push(Step { line: number, after, slack, what });
+    script.steps.push(Step { line: number, only, after, slack, what });
     Some(())
 }
 
@@ -214,6 +288,7 @@ fn read_what(words: &[&str]) -> Option<What> {
         "received" => What::Received(number(1)?),
         "sent" => What::Sent(number(1)?),
         "cwnd" => What::Window(number(1)?),
+        "state" => What::State((*words.get(1)?).to_owned()),
         "quiet" => What::Quiet,
         _ => return None,
     })
@@ -292,6 +367,10 @@ fn read_details(mut packet: Packet, words: &[&str]) -> Option<Packet> {
                 packet.stamp = Stamp::Value { value, back };
             }
             "tsecr" => packet.stamp = Stamp::Echo(next()?.parse().ok()?),
+            "urg" => packet.urgent = Some(next()?.parse().ok()?),
+            "words" => packet.words = Some(next()?.parse().ok()?),
+            "damaged" => packet.is_damaged = true,
+            "options" => packet.options = read_hex(next()?)?,
             "fill" => packet.fill = Some(next()?.parse().ok()?),
             "ect0" => packet.ecn = Some(2),
             "ect1" => packet.ecn = Some(1),
@@ -310,4 +389,34 @@ fn read_details(mut packet: Packet, words: &[&str]) -> Option<Packet> {
         }
     }
     Some(packet)
+}
+
+fn read_hex(word: &str) -> Option<Vec<u8>> {
+    let digits: Option<Vec<u8>> =
+        word.chars().map(|digit| digit.to_digit(16).map(|digit| digit as u8)).collect();
+    let (pairs, []) = digits.as_deref()?.as_chunks::<2>() else { return None };
+    let bytes: Vec<u8> = pairs.iter().map(|[high, low]| high << 4 | low).collect();
+    // Options fill whole words.
+    bytes.len().is_multiple_of(4).then_some(bytes)
+}
+
+/// The number that a setting says.
+pub fn number(text: &str) -> u64 {
+    text.parse().unwrap_or_else(|_| panic!("no number: {text}"))
+}
+
+/// The time that a setting says, in seconds.
+pub fn seconds(text: &str) -> Duration {
+    Duration::from_secs_f64(text.parse().unwrap_or_else(|_| panic!("no time: {text}")))
+}
+
+#[test]
+fn a_difference_has_a_reason_and_a_reason_a_difference() {
+    let is_read = |text| std::panic::catch_unwind(|| read("here", text)).is_ok();
+    assert!(is_read("[x]\n+0 quiet\n"));
+    assert!(is_read("[x]\ndiffers because it does\nkernel +0 quiet\n"));
+    assert!(is_read("engine-only because of time\n[x]\n+0 quiet\n"));
+    assert!(!is_read("[x]\nkernel +0 quiet\n"));
+    assert!(!is_read("[x]\ndiffers because it does\n+0 quiet\n"));
+    assert!(!is_read("[x]\n+0 quite\n"));
 }

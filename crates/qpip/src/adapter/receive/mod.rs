@@ -4,6 +4,7 @@
 //! | file | what it takes |
 //! | --- | --- |
 //! | `segments` | TCP |
+//! | `predicted` | what comes as the offload seam expects it |
 //! | `control` | ARP, ICMP and neighbour discovery |
 //! | `pieces` | fragments of IP, and the packets they become |
 //!
@@ -12,10 +13,11 @@
 
 mod control;
 mod pieces;
+mod predicted;
 mod segments;
 
 pub(super) use pieces::Pieces;
-pub(super) use segments::heard;
+pub(super) use predicted::heard;
 
 use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 

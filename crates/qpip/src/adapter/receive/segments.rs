@@ -2,7 +2,7 @@
 
 use core::net::SocketAddr;
 
-use landfall_placement::{Check, Instant, Placement, Refusal, Spans, Unit};
+use landfall_placement::{Check, Instant, Placement, Refusal, Spans};
 
 use super::{Arrival, Outcome, is_intact, sum_of};
 use crate::adapter::Adapter;
@@ -10,7 +10,6 @@ use crate::adapter::demux::{Ends, Opening, any_of};
 use crate::adapter::interface::route;
 use crate::adapter::landing::{Origin, Placing};
 use crate::adapter::queue_pair::{Phase, QueuePair, Role};
-use crate::offload::{Datagram, Hit, Incoming, Segment as Expected};
 use crate::queue::Hold;
 use crate::tcp::{Claim, Draft, HalfOpen, HandshakeStep, Late, Mapping, Placed, Segment, Tcb};
 use crate::wire::tcp::Flags;
@@ -180,6 +179,10 @@ impl Adapter {
             segment.has(Flags::SYN) && !segment.flags.intersects(Flags::ACK | Flags::RST);
         match self.listener_at(origin.ends.0) {
             Some(listener) if is_question => self.take_question(now, listener, origin, &bare),
+            // RFC 9293, 3.10.7.2: what neither asks nor acknowledges is dropped by who listens.
+            Some(_) if !segment.has(Flags::ACK) => {
+                self.refusals.count(Refusal::Unexpected);
+            }
             Some(listener) if self.cookies.is_in_use(now) => {
                 self.take_cookie(now, listener, origin, segment);
             }
@@ -319,6 +322,13 @@ impl Adapter {
                 self.openings.remove(index);
             }
             HandshakeStep::Foreign => self.refuse_segment(now, origin, segment),
+            HandshakeStep::Unacceptable => {
+                let draft = opening.half.say_where_we_are(now);
+                self.refusals.count(Refusal::OutOfBounds);
+                if self.limiter.allow(now) {
+                    self.say_to(origin.link, origin.station, origin.ends, &draft);
+                }
+            }
             HandshakeStep::Nothing => {
                 self.refusals.count(Refusal::Unexpected);
             }
@@ -490,108 +500,5 @@ fn bare(flags: Flags, seq: u32, ack: u32) -> Draft {
         is_message: false,
         hold: Hold::default(),
         ecn: landfall_placement::Ecn::NotCapable,
-    }
-}
-
-// What comes as predicted: the offload seam has said where it belongs, and it is
-// booked here as if the receive state machine had placed it.
-
-impl Adapter {
-    /// Nothing, where the seam does not know what this is: then the receive state
-    /// machine looks at it.
-    #[inline]
-    pub(super) fn take_predicted(
-        &mut self,
-        link: usize,
-        unit: &Unit<'_>,
-        into: &mut Spans,
-    ) -> Option<Placement> {
-        if !self.config.predicts || self.config.delegates || !self.placing.has_room() {
-            return None;
-        }
-        let known = &self.links[link];
-        let own = known.station()?;
-        let incoming = Incoming {
-            path: unit.path,
-            station: own.mac,
-            addresses: &own.addresses,
-            likely: known.last_pair.map(|pair| pair.index),
-            head: unit.head,
-            len: unit.len,
-        };
-        let placement = match self.predictions.tables().receive(&incoming, into) {
-            Ok(Hit::Segment(segment)) => self.book_segment(link, &segment, unit.segment),
-            Ok(Hit::Datagram(datagram)) => self.book_datagram(&datagram),
-            Err(miss) => {
-                landfall_placement::trace!(?miss, "not predicted");
-                self.predictions.count(miss);
-                None
-            }
-        };
-        if placement.is_none() {
-            into.clear();
-        }
-        placement
-    }
-
-    #[inline]
-    fn book_segment(
-        &mut self,
-        link: usize,
-        hit: &Expected,
-        coalesced: Option<u16>,
-    ) -> Option<Placement> {
-        let pair = self.pairs.get_mut(hit.slot)?;
-        let id = pair.id;
-        let (connection, _) = pair.connection_mut()?;
-        let claim = connection.tcb.claim_predicted(hit.len, hit.is_pushed);
-        let segment = heard(hit, coalesced);
-        self.links[link].last_pair = Some(id);
-        self.stats.segments_predicted += 1;
-        let placing = Placing::Stream { pair: id, segment, claim, piece: None };
-        self.promise(id, placing, (hit.at, hit.check), hit.is_spent)
-    }
-
-    #[inline]
-    fn book_datagram(&mut self, hit: &Datagram) -> Option<Placement> {
-        let pair = self.pairs.get_mut(hit.slot)?;
-        let id = pair.id;
-        pair.datagrams_mut().map(|datagrams| datagrams.inbound.take_predicted())?;
-        self.stats.datagrams_predicted += 1;
-        let placing = Placing::Datagram { pair: id, from: hit.from, len: hit.len, piece: None };
-        self.promise(id, placing, (hit.at, hit.check), hit.is_spent)
-    }
-
-    #[inline]
-    fn promise(
-        &mut self,
-        id: QueuePairId,
-        placing: Placing,
-        (at, check): (u16, landfall_placement::Check),
-        is_spent: bool,
-    ) -> Option<Placement> {
-        if is_spent {
-            // Whatever it is, more is to be said.
-            self.predictions.tables().disarm(id.index);
-            self.predict(id);
-        }
-        let ticket = self.keep(placing).ok()?;
-        Some(Placement::Into { at, check, ticket })
-    }
-}
-
-/// What a segment says that came as predicted.
-#[inline]
-pub(in crate::adapter) fn heard(hit: &Expected, coalesced: Option<u16>) -> Segment {
-    let pushed = if hit.is_pushed { Flags::PSH } else { Flags::NONE };
-    Segment {
-        seq: hit.seq,
-        ack: hit.ack,
-        flags: Flags::ACK | pushed,
-        window: hit.window,
-        options: Options { timestamp: hit.timestamp, ..Options::default() },
-        payload: hit.len,
-        coalesced,
-        ecn: hit.ecn,
     }
 }

@@ -112,6 +112,11 @@ impl Controller {
         Self { mss, window: initial, threshold: u32::MAX, initial, algorithm, past }
     }
 
+    /// The opening had to be repeated: one segment leaves at first (RFC 5681, 3.1).
+    pub(crate) fn opening_was_lost(&mut self) {
+        self.window = self.mss;
+    }
+
     /// So many bytes may be under way outside of a recovery.
     pub(crate) fn window(&self) -> u64 {
         u64::from(self.window)
