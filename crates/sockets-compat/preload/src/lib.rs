@@ -3,12 +3,17 @@
 // else run on them; so what only they call is unused there.
 #![cfg_attr(test, allow(dead_code))]
 
+#[cfg(not(test))]
+use std::ffi::{c_char, c_int};
+
 mod allocator;
 mod bell;
 #[cfg(not(test))]
 mod calls;
 mod carrier;
 mod connection;
+#[cfg(not(test))]
+mod constructors;
 mod far;
 mod folder;
 mod interest;
@@ -54,13 +59,14 @@ extern "C" fn landfall_is_shared(fd: std::ffi::c_int) -> std::ffi::c_int {
 static ALLOCATOR: allocator::Allocator = allocator::Allocator;
 
 /// What is done before the program begins.
-extern "C" fn begin() {
-    #[cfg(not(test))]
+#[cfg(not(test))]
+extern "C" fn begin(count: c_int, words: *const *const c_char, variables: *const *const c_char) {
     next::look_up_all();
     process::begin();
     rules::read();
     if let Some(text) = carrier::asked_for() {
         rules::switch_off();
+        constructors::call_those_after(&BEGIN, (count, words, variables));
         carrier::run(&text);
     }
     if !rules::are_on() {
@@ -135,4 +141,4 @@ static END: extern "C" fn() = end;
 #[cfg(not(test))]
 #[used]
 #[unsafe(link_section = ".init_array")]
-static BEGIN: extern "C" fn() = begin;
+static BEGIN: constructors::Constructor = begin;
