@@ -156,11 +156,13 @@ impl Client {
         }
         parts.spawn(self.clone().answer_reads());
         parts.spawn(self.discard());
-        // The first that ends does so because the connection has.
-        match parts.join_next().await {
-            Some(Ok(outcome)) => outcome,
-            _ => Ok(()),
+        // The first that ends does so because the connection has. The others are waited for:
+        // what they have sent counts, although they hear of it only now.
+        let mut first = None;
+        while let Some(ended) = parts.join_next().await {
+            first = first.or(ended.ok());
         }
+        first.unwrap_or(Ok(()))
     }
 
     async fn send(self) -> Result<(), Error> {
