@@ -20,8 +20,7 @@ pub enum Wait {
     Block,
     /// Spins for a while, then sleeps. A wake across cores costs about 30 µs,
     /// so a budget of that order is never more than twice as bad as the better
-    /// of the two. In the gaps of a stream, where nobody waits for an answer, the runtimes of
-    /// `landfall` sleep after a few microseconds: to spin there costs a core and wins nothing.
+    /// of the two.
     SpinThenBlock(Duration),
 }
 

@@ -98,7 +98,7 @@ impl Receiver {
                 return Ok(None);
             }
             if moved {
-                budget.renew(false);
+                budget.renew();
             } else if budget.is_spent(now) {
                 self.sleep(until.since(now))?;
                 now = self.parts.clock.now();

@@ -302,7 +302,7 @@ impl CompletionQueue {
                 return Ok(Some(completion));
             }
             if handle.is_driven_by_callers() && handle.turn() {
-                budget.renew(handle.is_streaming());
+                budget.renew();
                 continue;
             }
             let now = handle.clock.now();

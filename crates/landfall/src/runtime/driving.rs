@@ -5,7 +5,6 @@ use std::future::Future;
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::thread;
 
@@ -57,8 +56,6 @@ pub(crate) struct Runtime<P: Protocol> {
     reactor: Option<Arc<Reactor>>,
     attendance: Attendance,
     ending: Ending,
-    /// As it was after the last turn.
-    is_streaming: AtomicBool,
 }
 
 /// Nobody sleeps longer, whatever the timers say. In tests a wake that gets lost shows.
@@ -129,13 +126,7 @@ impl<P: Protocol> Runtime<P> {
             reactor,
             attendance: Attendance::new(clock),
             ending: Ending::new(config.linger),
-            is_streaming: AtomicBool::new(false),
         }
-    }
-
-    /// Do the paths carry much, and one way only?
-    pub(crate) fn is_streaming(&self) -> bool {
-        self.is_streaming.load(Ordering::Relaxed)
     }
 
     /// Looks at the protocol, and does nothing that would have to be sent.
@@ -245,7 +236,6 @@ impl<P: Protocol> Runtime<P> {
     fn turn_with(&self, state: &mut MutexGuard<'_, State<P>>, now: Instant) -> Leftover<P> {
         let served = self.serve(state);
         let (moved, is_over) = state.turn(now, &self.ending);
-        self.is_streaming.store(state.protocol.paths().is_streaming(), Ordering::Relaxed);
         let ended = (state.stage == Stage::Ended).then(|| state.end(&self.ending)).flatten();
         Leftover {
             moved: moved || served,
@@ -410,7 +400,7 @@ impl<P: Protocol> Runtime<P> {
             }
             let left = until.since(now);
             if moved || thread_waker.is_woken() {
-                budget.renew(self.is_streaming());
+                budget.renew();
             } else if !budget.is_spent(now) {
                 std::hint::spin_loop();
             } else if !drives {
@@ -466,7 +456,7 @@ impl<P: Protocol> Runtime<P> {
                 continue;
             }
             if self.turn() {
-                budget.renew(self.is_streaming());
+                budget.renew();
             } else if is_ending
                 || self.attendance.was_driven_lately()
                 || budget.is_spent(self.clock.now())

@@ -3,8 +3,8 @@
 use std::fmt;
 
 use landfall_placement::{Engine, Instant, PathId, PathState, Peer};
+use landfall_transport::Clock;
 use landfall_transport::driver::Interest;
-use landfall_transport::{Clock, Progress};
 
 use super::AnyDriver;
 
@@ -31,40 +31,6 @@ impl PeerKind {
     }
 }
 
-/// What moved of late, each way, in units. What moved before counts for less with each turn
-/// in which something did.
-#[derive(Clone, Copy, Debug, Default)]
-struct Flow {
-    received: u32,
-    sent: u32,
-}
-
-impl Flow {
-    /// So many units in the last turns are much: some receives of 64 KiB.
-    const MUCH: u32 = 32;
-    /// Answers to a stream are fewer than this part of it.
-    const ANSWERS: u32 = 4;
-
-    fn note(&mut self, progress: Progress) {
-        if progress.any() {
-            let fade = |before: u32, now: u32| (before - before / 8).saturating_add(now);
-            self.received = fade(self.received, progress.received);
-            self.sent = fade(self.sent, progress.sent);
-        }
-    }
-
-    /// Is it much, and one way only? A dialogue is not, however long its messages are: there
-    /// each side waits for the other.
-    const fn is_stream(&self) -> bool {
-        let (more, less) = if self.received > self.sent {
-            (self.received, self.sent)
-        } else {
-            (self.sent, self.received)
-        };
-        more >= Self::MUCH && less <= more / Self::ANSWERS
-    }
-}
-
 /// A driver that is open, and how it fares.
 pub(crate) struct Path<E> {
     pub(crate) driver: Box<dyn AnyDriver<E>>,
@@ -83,15 +49,12 @@ impl<E: Engine> Path<E> {
 
     /// One turn, if it is up. A path that breaks goes down; the engine moves
     /// what it had to others, or gives it up.
-    fn turn(&mut self, engine: &mut E, now: Instant, flow: &mut Flow) -> bool {
+    fn turn(&mut self, engine: &mut E, now: Instant) -> bool {
         if !self.is_up {
             return false;
         }
         match self.driver.turn(engine, now) {
-            Ok(progress) => {
-                flow.note(progress);
-                progress.any()
-            }
+            Ok(progress) => progress.any(),
             Err(error) => {
                 self.broken = Some(error.to_string());
                 self.set_up(engine, now, false);
@@ -126,7 +89,6 @@ impl<E: Engine> fmt::Debug for Path<E> {
 pub(crate) struct Paths<E: Engine> {
     paths: Vec<Path<E>>,
     clock: Clock,
-    flow: Flow,
 }
 
 impl<E: Engine> Paths<E> {
@@ -136,14 +98,14 @@ impl<E: Engine> Paths<E> {
         for path in &mut paths {
             path.set_up(engine, now, true);
         }
-        Self { paths, clock, flow: Flow::default() }
+        Self { paths, clock }
     }
 
     /// One turn of each path, and the engine's timers. Gives whether anything moved.
     pub(crate) fn turn(&mut self, engine: &mut E, mut now: Instant) -> bool {
         let mut moved = false;
         for path in &mut self.paths {
-            if path.turn(engine, now, &mut self.flow) {
+            if path.turn(engine, now) {
                 moved = true;
                 // What moved took time; looking in vain takes about as much as a clock.
                 now = self.clock.now();
@@ -154,11 +116,6 @@ impl<E: Engine> Paths<E> {
             engine.handle_timeout(now);
         }
         moved
-    }
-
-    /// Do they carry much, and one way only?
-    pub(crate) const fn is_streaming(&self) -> bool {
-        self.flow.is_stream()
     }
 
     /// When a turn makes sense, even if nothing comes.
@@ -218,43 +175,5 @@ impl<E: Engine> Paths<E> {
     /// Gives the paths away, to be closed.
     pub(super) fn take(&mut self) -> Vec<Path<E>> {
         std::mem::take(&mut self.paths)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn after(turns: u32, received: u32, sent: u32) -> Flow {
-        let mut flow = Flow::default();
-        (0..turns).for_each(|_| flow.note(Progress { received, sent }));
-        flow
-    }
-
-    #[test]
-    fn much_that_goes_one_way_is_a_stream() {
-        assert!(after(8, 45, 2).is_stream(), "received, with an answer now and then");
-        assert!(after(8, 1, 45).is_stream(), "sent");
-        assert!(after(20, 7, 1).is_stream(), "long units, seven in a receive of 64 KiB");
-    }
-
-    #[test]
-    fn little_or_a_dialogue_is_none() {
-        assert!(!Flow::default().is_stream());
-        assert!(!after(1_000, 1, 0).is_stream(), "one at a time");
-        assert!(!after(1_000, 1, 1).is_stream(), "questions and answers");
-        let mut flow = Flow::default();
-        for _ in 0..100 {
-            flow.note(Progress { received: 46, sent: 0 });
-            flow.note(Progress { received: 0, sent: 46 });
-        }
-        assert!(!flow.is_stream(), "long ones, too");
-    }
-
-    #[test]
-    fn a_stream_that_is_over_is_forgotten() {
-        let mut flow = after(100, 45, 0);
-        (0..64).for_each(|_| flow.note(Progress { received: 1, sent: 1 }));
-        assert!(!flow.is_stream());
     }
 }

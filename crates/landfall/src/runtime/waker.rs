@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::task::Wake;
 use std::thread::{self, Thread};
 
-use landfall_placement::{Duration, Instant};
+use landfall_placement::Instant;
 use landfall_transport::{Bell, Wait};
 
 use super::locked;
@@ -17,22 +17,16 @@ use super::locked;
 pub(crate) struct SpinBudget {
     wait: Wait,
     idle_since: Option<Instant>,
-    is_stream: bool,
 }
-
-/// What is spun at most in the gaps of a stream. There is always more under way: to wait for
-/// it awake costs a core and wins nothing, as who sends does not wait for an answer to each.
-const IN_STREAM: Duration = Duration::from_micros(2);
 
 impl SpinBudget {
     pub(crate) const fn new(wait: Wait) -> Self {
-        Self { wait, idle_since: None, is_stream: false }
+        Self { wait, idle_since: None }
     }
 
-    /// Something moved, as part of a stream or not.
-    pub(crate) const fn renew(&mut self, is_stream: bool) {
+    /// Something moved.
+    pub(crate) const fn renew(&mut self) {
         self.idle_since = None;
-        self.is_stream = is_stream;
     }
 
     /// Nothing moved: is it time to sleep?
@@ -40,10 +34,7 @@ impl SpinBudget {
         match self.wait {
             Wait::Spin => false,
             Wait::Block => true,
-            Wait::SpinThenBlock(budget) => {
-                let budget = if self.is_stream { budget.min(IN_STREAM) } else { budget };
-                now.since(*self.idle_since.get_or_insert(now)) >= budget
-            }
+            Wait::SpinThenBlock(budget) => now.since(*self.idle_since.get_or_insert(now)) >= budget,
         }
     }
 }
