@@ -1,11 +1,14 @@
 //! The reference model: what the users of both sides know, in plain lists.
 
 use alloc::collections::{BTreeSet, VecDeque};
+use alloc::format;
+use alloc::string::String;
 use alloc::vec::Vec;
 use core::net::SocketAddr;
 
 use landfall_placement::Area;
 
+use super::frame::Said;
 use crate::adapter::Service;
 use crate::tcp::Mapping;
 use crate::tcp::tcb::CloseReason;
@@ -193,6 +196,24 @@ impl Opening {
             self.heard = self.answers.iter().position(is_it);
         }
         self.heard.is_some()
+    }
+
+    /// Who listens says where it is, of an answer that the asker has not heard: whether this
+    /// segment is one of those, and then what is wrong with it. It acknowledges the question
+    /// alone and offers what that answer did, but for less than a unit of it (RFC 7323, 2.4).
+    pub(super) fn says_of_unheard(&self, said: &Said) -> Option<Option<String>> {
+        let is_it = |answer: &Flow| answer.first.wrapping_add(1) == said.seq;
+        let nth = self.answers.iter().position(is_it).filter(|nth| self.heard != Some(*nth))?;
+        let (question, answer) = (self.question?, self.answers[nth]);
+        let shift = answer.shift.filter(|_| question.shift.is_some()).unwrap_or(0);
+        let edge = u64::from(said.window) << shift;
+        Some(if said.ack != question.first.wrapping_add(1) {
+            Some(String::from("acknowledges more than the question before its answer was heard"))
+        } else if edge > answer.edge || edge + (1 << shift) <= answer.edge {
+            Some(format!("offers up to {edge}, and its answer up to {}", answer.edge))
+        } else {
+            None
+        })
     }
 
     /// What the asker said, or the other side as the asker heard it.

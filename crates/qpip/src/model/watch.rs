@@ -90,7 +90,12 @@ impl World {
         }
         let speaker = self.speaker(side, said)?;
         let opening = &mut self.ledger.pairs[speaker.asker].opening;
-        // The listener sends nothing before it has heard this, so that it acknowledges the
+        if !speaker.is_asker
+            && let Some(wrong) = opening.says_of_unheard(said)
+        {
+            return wrong;
+        }
+        // The listener sends nothing else before it has heard this, so that it acknowledges the
         // answer and nothing else.
         if speaker.is_asker && !opening.hear(said.ack) {
             return Some(String::from("acknowledges an answer that was not given"));
