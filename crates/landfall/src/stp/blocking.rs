@@ -301,7 +301,7 @@ impl Connection {
         self.0.set_weight(weight)
     }
 
-    /// Lets Data to this side come over a way, or not: see
+    /// Lets Data to this side come over a link, or not: see
     /// [`stp::Connection::set_data_link`](super::Connection::set_data_link).
     ///
     /// # Errors

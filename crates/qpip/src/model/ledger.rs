@@ -205,7 +205,7 @@ impl Opening {
         let is_it = |answer: &Flow| answer.first.wrapping_add(1) == said.seq;
         let nth = self.answers.iter().position(is_it).filter(|nth| self.heard != Some(*nth))?;
         let (question, answer) = (self.question?, self.answers[nth]);
-        let shift = answer.shift.filter(|_| question.shift.is_some()).unwrap_or(0);
+        let shift = answer.shift_with(&question);
         let edge = u64::from(said.window) << shift;
         Some(if said.ack != question.first.wrapping_add(1) {
             Some(String::from("acknowledges more than the question before its answer was heard"))
@@ -229,6 +229,11 @@ impl Opening {
 }
 
 impl Flow {
+    /// By how much its windows are shifted: both sides have to say that they shift.
+    pub(super) fn shift_with(&self, other: &Self) -> u8 {
+        self.shift.filter(|_| other.shift.is_some()).unwrap_or(0)
+    }
+
     /// Takes in what is said again. False: the number is another one.
     fn merge(&mut self, said: &Self) -> bool {
         let is_same = self.first == said.first;

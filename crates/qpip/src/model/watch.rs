@@ -178,7 +178,7 @@ impl World {
         (next, is_over): (u64, bool),
     ) -> Option<String> {
         let flow = self.ledger.pairs[speaker.asker].opening.flow_mut(speaker.is_asker)?;
-        let shift = flow.shift.filter(|_| other.shift.is_some()).unwrap_or(0);
+        let shift = flow.shift_with(other);
         let edge = next + (u64::from(said.window) << shift);
         let (before, offered) = (flow.edge, flow.offered + (1 << shift));
         flow.edge = before.max(edge);
