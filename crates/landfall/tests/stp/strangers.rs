@@ -6,7 +6,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use super::{PORT, loopback};
-use landfall::stp::blocking::Endpoint;
+use landfall::stp::blocking::{Connection, Endpoint, Listener};
 use landfall::stp::{Config, Memory, Peer, RemoteRights};
 use landfall_testbed::offload::send_in_batches;
 use stp_core::wire::message::{ClearToSend, Granted, Ids, Offer, Question, State};
@@ -353,6 +353,41 @@ impl Slow {
     }
 }
 
+/// A server with room for very many peers, and a connection with one that behaves.
+struct Crowded {
+    server: Endpoint,
+    at: SocketAddr,
+    window: u64,
+    client: Endpoint,
+    listener: Listener,
+    here: Connection,
+    there: Connection,
+}
+
+impl Crowded {
+    fn new() -> Self {
+        let many = 4_096;
+        let config = Config {
+            connections: many,
+            half_open: many,
+            links: many,
+            receives: many,
+            blocks: many,
+            ..Config::default()
+        };
+        let window = config.window;
+        let server =
+            landfall::stp::Endpoint::builder().path(loopback()).config(config).bind().unwrap();
+        let Some(Peer::Socket(at)) = server.local() else { panic!("UDP has an address") };
+        let server = Endpoint::from(server);
+        let listener = server.listen(PORT).unwrap();
+        let client = Endpoint::bind(loopback()).unwrap();
+        let here = client.connect(at, PORT).unwrap();
+        let there = listener.accept_within(PATIENCE).unwrap().expect("it came in");
+        Self { server, at, window, client, listener, here, there }
+    }
+}
+
 /// A thousand peers: some say nothing, some stop in the midst, some are slow. Others complete
 /// Transfer after Transfer while those that are slow get one packet out, and these complete
 /// theirs too.
@@ -360,23 +395,7 @@ impl Slow {
 fn a_thousand_peers_of_all_kinds_hold_up_nobody() {
     const EACH: usize = 333;
     const MOST_ROUNDS: u64 = 2_000;
-    let many = 4_096;
-    let config = Config {
-        connections: many,
-        half_open: many,
-        links: many,
-        receives: many,
-        blocks: many,
-        ..Config::default()
-    };
-    let window = config.window;
-    let server = landfall::stp::Endpoint::builder().path(loopback()).config(config).bind().unwrap();
-    let Some(Peer::Socket(at)) = server.local() else { panic!("UDP has an address") };
-    let server = Endpoint::from(server);
-    let listener = server.listen(PORT).unwrap();
-    let client = Endpoint::bind(loopback()).unwrap();
-    let here = client.connect(at, PORT).unwrap();
-    let there = listener.accept_within(PATIENCE).unwrap().expect("it came in");
+    let Crowded { server, at, window, here, there, client: _client, listener } = Crowded::new();
     let bytes = landfall_testkit::trials::noise(5, 2 << 20);
     let exchange = || {
         let sending = here.send(bytes.clone()).start();
@@ -424,23 +443,7 @@ fn peers_that_stop_hold_up_nobody() {
     const ROUNDS: u32 = 8;
     let asked = std::env::var("LANDFALL_STOPPED_PEERS").ok().and_then(|n| n.parse().ok());
     let stopped: usize = asked.unwrap_or(50);
-    let many = 4_096;
-    let config = Config {
-        connections: many,
-        half_open: many,
-        links: many,
-        receives: many,
-        blocks: many,
-        ..Config::default()
-    };
-    let window = config.window;
-    let server = landfall::stp::Endpoint::builder().path(loopback()).config(config).bind().unwrap();
-    let Some(Peer::Socket(at)) = server.local() else { panic!("UDP has an address") };
-    let server = Endpoint::from(server);
-    let listener = server.listen(PORT).unwrap();
-    let client = Endpoint::bind(loopback()).unwrap();
-    let here = client.connect(at, PORT).unwrap();
-    let there = listener.accept_within(PATIENCE).unwrap().expect("it came in");
+    let Crowded { server, at, window, here, there, client: _client, listener } = Crowded::new();
     let bytes = landfall_testkit::trials::noise(5, 10 << 20);
     let exchange = || {
         let began = std::time::Instant::now();
