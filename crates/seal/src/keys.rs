@@ -23,7 +23,7 @@ impl Role {
         }
     }
 
-    const fn direction(self) -> Direction {
+    pub(crate) const fn direction(self) -> Direction {
         match self {
             Self::Initiator => Direction::ToResponder,
             Self::Responder => Direction::ToInitiator,
@@ -96,11 +96,13 @@ impl Keys {
     /// The record keys of both directions.
     #[must_use]
     pub fn records<A: Aead>(self, config: &RecordConfig) -> (Sealer<A>, Opener<A>) {
-        let traffic = |direction: Direction| {
-            let secret = self.secret.derive("records", &[direction as u8]);
-            (secret, direction, self.suite)
-        };
-        let (own, theirs) = (self.role.direction(), self.role.peer().direction());
-        (Sealer::new(traffic(own), config), Opener::new(traffic(theirs), config))
+        let traffic = |sender: Role| (self.traffic_secret(sender), sender.direction(), self.suite);
+        let (own, theirs) = (traffic(self.role), traffic(self.role.peer()));
+        (Sealer::new(own, config), Opener::new(theirs, config))
+    }
+
+    /// What the record keys of what this role sends are derived of, the first generation.
+    pub(crate) fn traffic_secret(&self, sender: Role) -> Secret {
+        self.secret.derive("records", &[sender.direction() as u8])
     }
 }

@@ -27,7 +27,8 @@ pub use handshake::{
 pub use handshake::{Tls, TlsError};
 pub use keys::{Keys, Role};
 pub use layer::{
-    MOST_INNER_HEAD, OVERHEAD, Proof, SealConfig, SealStats, Sealed, Trust, TrustAnybody,
+    BadKeyLine, CaptureOpener, KeyLog, MOST_INNER_HEAD, NotOpened, OVERHEAD, OpenedUnit, Proof,
+    SealConfig, SealStats, Sealed, TrafficKeys, Trust, TrustAnybody,
 };
 pub use record::{
     BadUnits, OpenError, Opener, Position, RecordConfig, SealError, Sealer, Slot, Units,

@@ -32,6 +32,11 @@ impl Secret {
         derived
     }
 
+    /// That of the next generation of keys. There is no way back.
+    pub(crate) fn next_generation(&self) -> Self {
+        self.derive("update", &[])
+    }
+
     /// Expands to as many bytes as are asked for: HKDF-Expand with SHA-256, over the length,
     /// the label and the context, each behind its own length.
     pub(crate) fn expand(&self, label: &str, context: &[u8], out: &mut [u8]) {

@@ -1,11 +1,13 @@
 //! Engines whose units are sealed: STP between two ends, over a wire that anybody may change.
 
 use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
 
 use landfall_placement::{Area, Engine, PathLimits, Peer};
 use landfall_seal::{
-    HandshakeError, OVERHEAD, PeerIdentity, Proof, PublicKey, Role, SealConfig, Sealed, Secret,
-    StaticKey, Suite, Trust, TrustAnybody,
+    BadKeyLine, CaptureOpener, HandshakeError, KeyLog, NotOpened, OVERHEAD, PeerIdentity, Proof,
+    PublicKey, Role, SealConfig, Sealed, Secret, StaticKey, Suite, TrafficKeys, Trust,
+    TrustAnybody,
 };
 use landfall_testkit::model::{Checked, Faults, NaiveWire};
 use landfall_testkit::trials::noise;
@@ -721,5 +723,146 @@ proptest! {
             two.wire.hand_in(1, &[packet]);
         }
         two.transfer(&text(100));
+    }
+}
+
+/// Lines of a key log.
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<String>>>);
+
+impl KeyLog for Lines {
+    fn log(&mut self, keys: &TrafficKeys) {
+        self.0.lock().unwrap().push(keys.line());
+    }
+}
+
+impl Lines {
+    fn opener(&self) -> CaptureOpener {
+        let mut opener = CaptureOpener::new();
+        for line in &*self.0.lock().unwrap() {
+            opener.add(line.parse().unwrap());
+        }
+        opener
+    }
+}
+
+/// Two ends of which one or both log their keys, and have talked.
+fn logged(proofs: [Proof; 2], logging: &[usize]) -> (Two, Lines) {
+    let lines = Lines::default();
+    let mut two = Two::new(proofs, Faults::default(), 1);
+    for side in logging {
+        two.end(*side).log_keys(Box::new(lines.clone()));
+    }
+    two.connect();
+    two.transfer(&text(10_000));
+    (two, lines)
+}
+
+#[test]
+fn a_key_log_of_either_end_opens_what_was_recorded() {
+    for (kind, proofs) in [[psk(1), psk(1)], [pair(1), pair(2)]].into_iter().enumerate() {
+        let logging = if kind == 0 { &[0][..] } else { &[1] };
+        let (two, lines) = logged(proofs, logging);
+        let mut opener = lines.opener();
+        assert_eq!((lines.0.lock().unwrap().len(), opener.len()), (2, 2));
+        let (mut handshakes, mut bytes, mut senders) = (0, Vec::new(), BTreeSet::new());
+        for unit in &two.seen {
+            assert_eq!(opener.unit_len(unit), None);
+            match opener.open(unit) {
+                Ok(opened) => {
+                    assert_eq!(opened.bytes.len(), unit.len() - OVERHEAD);
+                    senders.insert(opened.sender == Role::Initiator);
+                    bytes.extend(opened.bytes);
+                }
+                Err(NotOpened::Handshake) => handshakes += 1,
+                Err(why) => panic!("{why}"),
+            }
+        }
+        assert_eq!(handshakes, 2 + kind, "all but the handshake is opened");
+        assert!(shows_text(&bytes) && senders.len() == 2);
+    }
+}
+
+/// Both ends log the same, so that it does not matter which of them is asked, or both.
+#[test]
+fn both_ends_log_the_same_keys() {
+    let (two, lines) = logged([pair(1), pair(2)], &[0, 1]);
+    let mut sorted = lines.0.lock().unwrap().clone();
+    sorted.sort();
+    let [a, b, c, d] = &sorted[..] else { panic!("{}", sorted.len()) };
+    assert!(a == b && c == d && b != c);
+    assert_eq!(lines.opener().len(), 2);
+    drop(two);
+}
+
+#[test]
+fn a_key_log_of_another_connection_opens_nothing() {
+    let (two, lines) = logged([pair(1), pair(2)], &[0]);
+    let mut none = CaptureOpener::new();
+    let sealed = || two.seen.iter().filter(|unit| unit[0] == 0xe0);
+    assert!(sealed().all(|unit| none.open(unit) == Err(NotOpened::NoKey)));
+    // Who has drawn the same numbers, with other keys.
+    let mut wrong = CaptureOpener::new();
+    for line in &*lines.0.lock().unwrap() {
+        let (head, secret) = line.rsplit_once(' ').unwrap();
+        let changed: String = secret.chars().rev().collect();
+        wrong.add(format!("{head} {changed}").parse().unwrap());
+    }
+    assert!(sealed().all(|unit| wrong.open(unit).is_err()));
+    // And both together: what fits is taken.
+    for line in &*lines.0.lock().unwrap() {
+        wrong.add(line.parse().unwrap());
+    }
+    assert!(sealed().all(|unit| wrong.open(unit).is_ok()));
+}
+
+#[test]
+fn lines_of_a_key_log_are_read_or_refused() {
+    let line = format!("LANDFALL_TO_INITIATOR_0 030a0b0c0d01020304 {}", "5a".repeat(48));
+    let keys: TrafficKeys = line.parse().unwrap();
+    assert_eq!((keys.sender(), keys.suite()), (Role::Responder, Suite::ChaCha20Poly1305));
+    assert_eq!((keys.initiator(), keys.responder()), (0x0a0b_0c0d, 0x0102_0304));
+    assert_eq!(keys.line(), line);
+    let tls = "CLIENT_RANDOM 00 00";
+    for other in ["", "  ", "# a comment", tls, "LANDFALL_TO_RESPONDER_1 00 00"] {
+        assert_eq!(other.parse::<TrafficKeys>().unwrap_err(), BadKeyLine::Other, "{other}");
+    }
+    let unknown_suite = line.replace(" 03", " 04");
+    let beside = line.replace("5a", "5g");
+    let more = format!("{line} 5a");
+    for bad in [&unknown_suite, &beside, &more, &line[..line.len() - 1], &line[..24]] {
+        assert_eq!(bad.parse::<TrafficKeys>().unwrap_err(), BadKeyLine::Malformed, "{bad}");
+    }
+}
+
+proptest! {
+    /// Whatever was recorded: nothing panics, what was changed is not opened, and what several
+    /// units in one look like is found.
+    #[test]
+    fn damaged_recordings_are_opened_in_part(
+        at in any::<prop::sample::Index>(),
+        which in any::<prop::sample::Index>(),
+        flip in 1u8..,
+        cut in any::<prop::sample::Index>(),
+        junk in prop::collection::vec(any::<u8>(), 0..100),
+    ) {
+        let (two, lines) = logged([psk(1), psk(1)], &[0]);
+        let mut opener = lines.opener();
+        let sealed: Vec<_> = two.seen.iter().filter(|unit| unit[0] == 0xe0).collect();
+        let unit = which.get(&sealed);
+        let mut changed = (*unit).clone();
+        let at = at.index(changed.len());
+        changed[at] ^= flip;
+        prop_assert!(opener.open(&changed).is_err());
+        prop_assert!(opener.open(&unit[..cut.index(unit.len())]).is_err());
+        let _ = (opener.open(&junk), opener.unit_len(&junk));
+        prop_assert!(opener.open(unit).is_ok());
+        // As a device shows them that cuts by itself, the last one shorter or not.
+        let longest = sealed.iter().map(|unit| unit.len()).max().unwrap();
+        let full: Vec<_> = sealed.iter().filter(|unit| unit.len() == longest).collect();
+        let run: Vec<u8> = full.iter().flat_map(|unit| unit.iter().copied()).collect();
+        prop_assert_eq!(opener.unit_len(&run), Some(longest));
+        prop_assert_eq!(run.chunks(longest).filter(|unit| opener.open(unit).is_ok()).count(), full.len());
+        let _ = opener.unit_len(&run[..cut.index(run.len())]);
     }
 }

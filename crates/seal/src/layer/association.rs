@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 
 use landfall_placement::{Instant, PathId, Peer, Refusal};
 
+use super::key_log::{KeyLog, TrafficKeys};
 use super::retry::COOKIE_LEN;
 use super::unit::{Authenticated, FIRST, Mask, OVERHEAD, OuterHead, RETRY, SECOND, THIRD, tag_of};
 use crate::aead::Suite;
@@ -335,6 +336,7 @@ impl Association {
         head: &MessageHead,
         noise_message: &[u8],
         is_trusted: impl FnOnce(Role, Peer, PublicKey) -> Result<(), HandshakeError>,
+        key_log: Option<&mut (dyn KeyLog + 'static)>,
     ) -> Result<Answered, HandshakeError> {
         let State::Shaking(noise) = &mut self.state else {
             // It did not hear the last message, or this is a late copy of its own.
@@ -357,14 +359,17 @@ impl Association {
                 answered = Answered::Say(self.to_repeat.clone());
             }
         }
-        self.finish(is_trusted)?;
+        self.finish(head.to, is_trusted, key_log)?;
         Ok(answered)
     }
 
-    /// Takes the keys over, once the handshake is finished.
+    /// Takes the keys over, once the handshake is finished. `id` is what this end calls the
+    /// association.
     pub(super) fn finish(
         &mut self,
+        id: u32,
         is_trusted: impl FnOnce(Role, Peer, PublicKey) -> Result<(), HandshakeError>,
+        key_log: Option<&mut (dyn KeyLog + 'static)>,
     ) -> Result<(), HandshakeError> {
         let unfinished = State::Failed(HandshakeError::Unfinished);
         let noise = match core::mem::replace(&mut self.state, unfinished) {
@@ -379,6 +384,15 @@ impl Association {
             is_trusted(self.role, self.remote, key)?;
         }
         self.identity = Some(established.peer);
+        if let Some(log) = key_log {
+            let (initiator, responder) = match self.role {
+                Role::Initiator => (id, self.to),
+                Role::Responder => (self.to, id),
+            };
+            for sender in [Role::Initiator, Role::Responder] {
+                log.log(&TrafficKeys::of(&established.keys, sender, initiator, responder));
+            }
+        }
         self.state = State::Open(Box::new(Session::new(established)));
         Ok(())
     }
@@ -397,6 +411,7 @@ impl Association {
 mod tests {
     use std::string::String;
 
+    use super::super::{CaptureOpener, NotOpened};
     use super::*;
     use crate::keys::Keys;
 
@@ -457,5 +472,53 @@ mod tests {
             assert!(matches!(there.uncover(&head), Err(Covered::Replayed)));
         }
         assert!(there.opener.generation() > 256, "its low byte came round");
+    }
+
+    /// One line of a key log opens all generations, wherever the recording begins among the first
+    /// 256, and whatever is missing from it, twice in it or in another order.
+    #[test]
+    fn a_line_of_a_key_log_opens_all_generations() {
+        let mut here = session(Role::Initiator);
+        let keys = Keys::new(Secret::new([7; 32]), Role::Initiator, Suite::Aes128Gcm);
+        let line = || TrafficKeys::of(&keys, Role::Initiator, 5, 9).line();
+        let opener = || {
+            let mut opener = CaptureOpener::new();
+            opener.add(line().parse().expect("it was written so"));
+            opener
+        };
+        let mut units = Vec::new();
+        for nth in 0..700u32 {
+            let mut unit = std::vec![0; OVERHEAD + 4];
+            unit[OVERHEAD..].copy_from_slice(&nth.to_be_bytes());
+            let mut payload = *b"in its place";
+            assert!(here.seal(9, &mut unit, &mut payload));
+            unit.extend_from_slice(&payload);
+            units.push(unit);
+            here.sealer.update().expect("there are more");
+        }
+        let check = |opener: &mut CaptureOpener, nth: usize| {
+            let opened = opener.open(&units[nth]).unwrap_or_else(|why| panic!("{nth}: {why}"));
+            assert_eq!((opened.generation, opened.number), (nth as u32, nth as u64));
+            assert_eq!(opened.bytes, [&(nth as u32).to_be_bytes()[..], b"in its place"].concat());
+        };
+        let mut all = opener();
+        (0..700).for_each(|nth| check(&mut all, nth));
+        for start in [1, 127, 128, 200, 255] {
+            let mut late = opener();
+            for nth in [start, start, start + 100, start + 3, start + 100] {
+                check(&mut late, nth);
+            }
+        }
+        // It cannot be known how often the low byte came round: not opened, and no harm done.
+        let mut too_late = opener();
+        assert_eq!(too_late.open(&units[256]), Err(NotOpened::Forged));
+        check(&mut too_late, 0);
+        // What claims to be of any generation only seems to be one.
+        let mut damaged = units[0].clone();
+        for byte in 0..=255 {
+            damaged[1] = byte;
+            let is_true = byte == units[0][1];
+            assert_eq!(opener().open(&damaged).is_ok(), is_true, "{byte}");
+        }
     }
 }

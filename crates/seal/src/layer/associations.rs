@@ -11,6 +11,7 @@ use super::association::{
     Answered, Association, FIRST_LEN, MESSAGE_HEAD, Means, MessageHead, State,
 };
 use super::incoming::Opened;
+use super::key_log::KeyLog;
 use super::unit::{FIRST, RETRY, SECOND, THIRD};
 use super::{SealConfig, SealStats, Trust};
 use crate::handshake::{Fingerprint, HandshakeError};
@@ -34,6 +35,8 @@ const LATE: Duration = Duration::from_secs(1);
 pub(super) struct Associations {
     pub(super) config: SealConfig,
     trust: Box<dyn Trust>,
+    /// Hears the keys of each association, if somebody asked for that.
+    pub(super) key_log: Option<Box<dyn KeyLog>>,
     /// What numbers and handshakes are derived of, and how many were.
     pub(super) secret: Secret,
     drawn: u64,
@@ -70,6 +73,7 @@ impl Associations {
         Self {
             config,
             trust,
+            key_log: None,
             secret: Secret::new(seed).derive("associations", &[]),
             drawn: 0,
             table: BTreeMap::new(),
@@ -300,7 +304,8 @@ impl Associations {
         let answer = association.to_repeat.clone();
         // With a pre-shared key it has the keys already.
         let trust = &mut self.trust;
-        let finished = association.finish(|role, peer, key| trust.check(role, peer, key));
+        let is_trusted = |role, peer, key| trust.check(role, peer, key);
+        let finished = association.finish(id, is_trusted, self.key_log.as_deref_mut());
         finished.map_err(|_| Refusal::BadProof)?;
         if matches!(association.state, State::Open(_)) {
             self.stats.established += 1;
@@ -329,7 +334,8 @@ impl Associations {
         let (id, path, remote) = (head.to, known.path, known.remote);
         known.used = now;
         let trust = &mut self.trust;
-        let handled = known.handle(head, noise, |role, peer, key| trust.check(role, peer, key));
+        let is_trusted = |role, peer, key| trust.check(role, peer, key);
+        let handled = known.handle(head, noise, is_trusted, self.key_log.as_deref_mut());
         let (is_open, repeats) =
             (matches!(known.state, State::Open(_)), !known.to_repeat.is_empty());
         match handled {

@@ -7,6 +7,8 @@
 //! | `associations` | all of them, by number; messages of handshakes, timers, bounds |
 //! | `retry` | callers that have to prove their addresses first |
 //! | `incoming`, `outgoing` | units that come, units that leave |
+//! | `key_log` | keys handed out, for captures to be opened with |
+//! | `capture` | sealed units of a capture, opened with such keys |
 //!
 //! The engine sees peers that are numbers: each [association](Sealed::associate) is a peer of
 //! its own. So nothing that is meant for one peer ever leaves for another, whoever takes over
@@ -14,7 +16,9 @@
 
 mod association;
 mod associations;
+mod capture;
 mod incoming;
+mod key_log;
 mod outgoing;
 mod retry;
 mod unit;
@@ -31,6 +35,8 @@ use landfall_placement::{
 };
 
 pub use association::Proof;
+pub use capture::{CaptureOpener, NotOpened, OpenedUnit};
+pub use key_log::{BadKeyLine, KeyLog, TrafficKeys};
 pub use unit::{MOST_INNER_HEAD, OVERHEAD};
 
 use crate::aead::Suite;
@@ -177,6 +183,15 @@ impl<E> Sealed<E> {
     #[must_use]
     pub fn new(engine: E, config: SealConfig, trust: Box<dyn Trust>, seed: [u8; 32]) -> Self {
         Self { engine, layer: Some(Box::new(Associations::new(config, trust, seed))) }
+    }
+
+    /// From now on the keys of each new association are told to this log. **Who reads it can open
+    /// all that is recorded of them**: it is for looking into captures of one's own. Without this
+    /// no key leaves the layer.
+    pub fn log_keys(&mut self, log: Box<dyn KeyLog>) {
+        if let Some(layer) = &mut self.layer {
+            layer.key_log = Some(log);
+        }
     }
 
     /// Is anything sealed?

@@ -107,6 +107,18 @@ impl Authenticated {
     }
 }
 
+/// The length of the key that covers heads.
+pub(super) const MASK_KEY: usize = 16;
+
+/// The key that covers the heads of what this role sends.
+pub(super) fn mask_key(keys: &Keys, sender: Role) -> [u8; MASK_KEY] {
+    let direction = u8::from(sender == Role::Responder);
+    let secret = keys.export("head mask", &[direction]);
+    let mut key = [0; MASK_KEY];
+    key.copy_from_slice(&secret.as_bytes()[..MASK_KEY]);
+    key
+}
+
 /// Hides heads from who does not have its key, as QUIC does (RFC 9001, section 5.4): with AES
 /// of a sample of the sealed unit, which here is its tag.
 pub(super) struct Mask(Aes128Enc);
@@ -120,11 +132,12 @@ impl fmt::Debug for Mask {
 impl Mask {
     /// That of what this role sends.
     pub(super) fn new(keys: &Keys, sender: Role) -> Self {
-        let direction = u8::from(sender == Role::Responder);
-        let secret = keys.export("head mask", &[direction]);
-        let mut key = [0; 16];
-        key.copy_from_slice(&secret.as_bytes()[..16]);
-        Self(Aes128Enc::new(&key.into()))
+        Self::of_key(&mask_key(keys, sender))
+    }
+
+    /// The one with this key.
+    pub(super) fn of_key(key: &[u8; MASK_KEY]) -> Self {
+        Self(Aes128Enc::new(&(*key).into()))
     }
 
     /// The mask over a unit with this tag: what belongs to the outer head, then the rest.

@@ -4,12 +4,14 @@
 //! | --- | --- |
 //! | `sealer` | the sending side: owns its counters, so that no nonce repeats |
 //! | `opener` | the receiving side: generations of keys, replay, what was forged |
+//! | `inspector` | opens what was recorded: any number, as often as it comes |
 //! | `window` | which packet numbers of a path came |
 //!
 //! A nonce is the direction, the path and a 64-bit packet number, masked with secret bytes
 //! of the generation as in TLS 1.3. A generation of keys becomes the next by HKDF, one way:
 //! who learns the keys of one cannot open the records of those before it.
 
+mod inspector;
 mod opener;
 mod sealer;
 mod window;
@@ -19,6 +21,7 @@ use crate::aead::{
 };
 use crate::secret::Secret;
 
+pub(crate) use inspector::Inspector;
 pub use opener::{OpenError, Opener};
 pub use sealer::{SealError, Sealer, Slot};
 
@@ -152,7 +155,7 @@ impl<A: Aead> Generation<A> {
     /// The generation after this one, if there may be one.
     fn next(&self, suite: Suite) -> Option<Self> {
         let number = self.number.checked_add(1)?;
-        Some(Self::new(number, self.secret.derive("update", &[]), suite))
+        Some(Self::new(number, self.secret.next_generation(), suite))
     }
 
     fn nonce(&self, direction: Direction, path: u16, number: u64) -> Nonce {
