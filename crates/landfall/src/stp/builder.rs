@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 #[cfg(feature = "nic")]
@@ -214,6 +215,35 @@ impl Builder {
         self
     }
 
+    /// Writes the keys of its connections to a file, for captures to be opened with
+    /// (`landfall decrypt`): one line for each direction of each, added to what is there. The file
+    /// is made for its owner alone; one that others can read is refused. Without this it is the
+    /// file that `LANDFALL_KEYLOG` names, or none.
+    ///
+    /// **Whoever reads the file can read all that was recorded of these connections, and forge
+    /// what is still to come.** It is for looking into connections of your own: name no file that
+    /// is backed up or shared, and remove it when you are done. [The
+    /// format](https://github.com/landfall-rs/landfall/blob/main/docs/spec/seal.md#key-logs) is like
+    /// that of `SSLKEYLOGFILE`.
+    ///
+    /// ```
+    /// use landfall::stp::{Endpoint, Transport};
+    /// # let folder = std::env::temp_dir().join(format!("key-log-{}", std::process::id()));
+    /// # std::fs::create_dir_all(&folder)?;
+    /// let file = folder.join("keys");
+    /// let path = Transport::udp("127.0.0.1:0".parse()?);
+    /// let builder = Endpoint::builder().path(path).preshared_key([7; 32]).encrypt_loopback();
+    /// let endpoint = builder.key_log(&file).bind()?;
+    /// assert!(file.exists());
+    /// # drop(endpoint);
+    /// # std::fs::remove_dir_all(&folder)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn key_log(mut self, file: impl Into<PathBuf>) -> Self {
+        self.security.set_key_log(file.into());
+        self
+    }
+
     /// Is anything of it encrypted?
     fn is_sealed(&self) -> bool {
         let leaves = |path: &Transport| match path.reach() {
@@ -324,8 +354,7 @@ impl Builder {
         let group = group.map_err(|source| BindError::Path { path: LISTENING.0, what, source })?;
         let own = UdpConfig { bind: SocketAddr::new(config.bind.ip(), 0), ..config };
         if self.is_sealed() {
-            let security = std::mem::take(&mut self.security);
-            self.security = security.resolve().map_err(BindError::Identity)?;
+            self.security = self.resolve_security()?;
         }
         let mut seeds = Random::new(self.seed.map_or_else(seed_of_the_system, Ok)?);
         self.paths.clear();
@@ -345,12 +374,18 @@ impl Builder {
         Ok(Endpoint::of_shards(handles))
     }
 
+    /// Who this is, who is known, and where keys are written down.
+    fn resolve_security(&mut self) -> Result<Security, BindError> {
+        let security = std::mem::take(&mut self.security).resolve().map_err(BindError::Identity)?;
+        security.open_key_log().map_err(|(file, source)| BindError::KeyLog { file, source })
+    }
+
     /// Seals an engine where something of it leaves the host.
     fn make_engine(&mut self, engine: stp_core::Endpoint) -> Result<(Engine, Security), BindError> {
         if !self.is_sealed() {
             return Ok((Sealed::plain(engine), std::mem::take(&mut self.security)));
         }
-        let security = std::mem::take(&mut self.security).resolve().map_err(BindError::Identity)?;
+        let security = self.resolve_security()?;
         let stays = |(_, path): &(u16, &Transport)| path.reach() == Reach::Process;
         let plain = (0..).zip(&self.paths).filter(stays).map(|(nth, _)| PathId(nth)).collect();
         let engine = security.seal(engine, plain).map_err(BindError::Identity)?;

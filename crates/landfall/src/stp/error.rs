@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::ops::Deref;
+use std::path::PathBuf;
 
 use landfall_placement::{PathId, Peer};
 use landfall_seal::HandshakeError;
@@ -258,6 +259,19 @@ pub enum BindError {
          `Builder::preshared_key`, or build with `Builder::plaintext`"
     )]
     Identity(#[source] io::Error),
+    /// The file for keys cannot be written.
+    #[error(
+        "cannot write keys to {}: {source}. Name another file in LANDFALL_KEYLOG or \
+         `Builder::key_log`, or none",
+        file.display()
+    )]
+    KeyLog {
+        /// Which one.
+        file: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
     /// The driving thread could not be started.
     #[error("cannot start the driving thread: {0}")]
     Thread(#[source] io::Error),

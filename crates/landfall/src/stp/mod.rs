@@ -53,6 +53,10 @@
 //! loopback address, or stays within the process, is plain; all else only if an endpoint is
 //! built so ([`Builder::plaintext`]). Both ends must be built alike.
 //!
+//! To look into captures of your own connections, have their keys written down
+//! ([`Builder::key_log`], or the variable `LANDFALL_KEYLOG`) and open the capture with `landfall
+//! decrypt`. Whoever reads such a file reads all.
+//!
 //! What does not live here: the protocol (`stp-core`), records and handshakes
 //! (`landfall-seal`), drivers (`landfall-transport`), discovery of peers.
 
@@ -64,6 +68,7 @@ mod deadline;
 mod driver;
 mod endpoint;
 mod error;
+mod key_log;
 mod memory;
 mod operation;
 mod ordered;

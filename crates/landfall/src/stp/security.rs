@@ -14,6 +14,8 @@ use landfall_seal::{
     Trust, TrustAnybody,
 };
 
+use super::key_log::{self, KeyLogFile};
+
 /// The engine of an endpoint.
 pub(crate) type Engine = Sealed<stp_core::Endpoint>;
 
@@ -211,11 +213,29 @@ pub(crate) struct Security {
     own: Own,
     known: Option<KnownPeers>,
     only: Option<Vec<Fingerprint>>,
+    key_log: KeyLogging,
+}
+
+/// Where keys are written down.
+#[derive(Clone, Debug, Default)]
+enum KeyLogging {
+    /// Where the environment says, if it does.
+    #[default]
+    OfEnvironment,
+    To(PathBuf),
+    Open(KeyLogFile),
 }
 
 impl Default for Security {
     fn default() -> Self {
-        Self { is_plain: false, seals_loopback: false, own: Own::OfUser, known: None, only: None }
+        Self {
+            is_plain: false,
+            seals_loopback: false,
+            own: Own::OfUser,
+            known: None,
+            only: None,
+            key_log: KeyLogging::default(),
+        }
     }
 }
 
@@ -234,6 +254,27 @@ impl Security {
 
     pub(crate) fn set_only(&mut self, peers: Vec<Fingerprint>) {
         self.only = Some(peers);
+    }
+
+    pub(crate) fn set_key_log(&mut self, path: PathBuf) {
+        self.key_log = KeyLogging::To(path);
+    }
+
+    /// Opens the key log, if there shall be one, once for all engines of an endpoint.
+    ///
+    /// # Errors
+    /// Which file cannot be opened, and why.
+    pub(crate) fn open_key_log(mut self) -> Result<Self, (PathBuf, io::Error)> {
+        let path = match &self.key_log {
+            KeyLogging::OfEnvironment => key_log::of_environment(),
+            KeyLogging::To(path) => Some(path.clone()),
+            KeyLogging::Open(_) => None,
+        };
+        if let Some(path) = path {
+            let file = KeyLogFile::open(&path).map_err(|error| (path, error))?;
+            self.key_log = KeyLogging::Open(file);
+        }
+        Ok(self)
     }
 
     /// Says who this is and who is known, once for all engines of an endpoint.
@@ -288,7 +329,11 @@ impl Security {
         };
         let mut seed = [0; 32];
         getrandom::fill(&mut seed).map_err(io::Error::other)?;
-        Ok(Sealed::new(engine, config, trust, seed))
+        let mut engine = Sealed::new(engine, config, trust, seed);
+        if let KeyLogging::Open(file) = &self.key_log {
+            engine.log_keys(Box::new(file.clone()));
+        }
+        Ok(engine)
     }
 }
 

@@ -1,12 +1,16 @@
 //! Encryption: what is encrypted by default, who is believed, and that nothing is seen.
 
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::Command;
 
 use landfall::stp::{
-    Builder, ChannelConfig, Config, Connection, Endpoint, Error, Faults, HandshakeError, Identity,
-    KnownPeers, Memory, Peer, PeerIdentity, Transport, UDP_PORT,
+    BindError, Builder, ChannelConfig, Config, Connection, Endpoint, Error, Faults, HandshakeError,
+    Identity, KnownPeers, Memory, Peer, PeerIdentity, Transport, UDP_PORT,
 };
 use landfall_testbed::{VethConfig, VethEnd, VethPair, require_namespaces};
+use landfall_testkit::TemporaryFolder;
 use landfall_transport::memory::Regions;
 use landfall_transport::packet::Filter;
 use landfall_transport::ring::{Ring, RingConfig};
@@ -222,6 +226,48 @@ fn several_threads_share_an_identity() {
             transfer(&here, &there, noise(1, 100_000)).await;
         }
     });
+}
+
+#[test]
+fn a_key_log_that_cannot_be_kept_is_an_error_that_says_what_to_do() {
+    let folder = TemporaryFolder::new("key-log");
+    let bind = |file: &Path| {
+        let builder = Endpoint::builder().path(loopback()).preshared_key([1; 32]);
+        builder.encrypt_loopback().key_log(file).bind()
+    };
+    let lines = || std::fs::read_to_string(folder.join("keys")).unwrap();
+    let pair = [bind(&folder.join("keys")), bind(&folder.join("keys"))].map(Result::unwrap);
+    assert!(lines().is_empty(), "nothing is written before there is a connection");
+    let to = pair[1].local().unwrap();
+    let [here, there] = pair;
+    run(async { drop(joined(&(here, there, to)).await) });
+    let lines = lines();
+    // Each end writes both directions.
+    assert_eq!(
+        lines.lines().filter(|line| line.starts_with("LANDFALL_TO_RESPONDER_0 01")).count(),
+        2
+    );
+    assert_eq!(lines.lines().count(), 4);
+    let open = folder.write("open", b"");
+    std::fs::set_permissions(&open, std::fs::Permissions::from_mode(0o644)).unwrap();
+    let error = bind(&open).unwrap_err();
+    assert!(error.to_string().contains("chmod 600"), "{error}");
+    let error = bind(&folder.join("nowhere/keys")).unwrap_err();
+    assert!(matches!(error, BindError::KeyLog { .. }), "{error}");
+}
+
+/// A process of its own, for all of a process have one environment.
+#[test]
+fn the_environment_names_a_key_log() {
+    let folder = TemporaryFolder::new("key-log-of-environment");
+    let keys = folder.join("keys");
+    let test = "stp::sealed::a_preshared_key_joins_those_who_have_it";
+    let mut again = Command::new(std::env::current_exe().unwrap());
+    let output = again.args(["--exact", test]).env("LANDFALL_KEYLOG", &keys).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    let lines = std::fs::read_to_string(&keys).unwrap();
+    assert!(lines.lines().count() >= 4 && lines.starts_with("LANDFALL_TO_"), "{lines}");
+    assert_eq!(std::fs::metadata(&keys).unwrap().permissions().mode() & 0o777, 0o600);
 }
 
 /// All frames that came to either end so far.

@@ -446,6 +446,9 @@ mod tests {
         };
         let (first, second) = (seal(), seal());
         assert_eq!(first, vector("first unit"), "it is {first:02x?}");
+        let keys = Keys::new(Secret::new([7; 32]), Role::Initiator, Suite::Aes128Gcm);
+        let line = TrafficKeys::of(&keys, Role::Initiator, 0x0a0b_0c0d, 0x0102_0304).line();
+        assert!(DOCUMENT.contains(&std::format!("{line}\n")), "the line is {line}");
         let alike = first.iter().zip(&second).filter(|(a, b)| a == b).count();
         assert!(alike < 12, "the same again looks like it in {alike} bytes");
     }
