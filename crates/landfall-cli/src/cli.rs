@@ -7,7 +7,7 @@ use landfall_lab::workload::clan::process;
 use landfall_lab::{demo, papers, perf, reproduce};
 
 use crate::transfer::{receive, send};
-use crate::{bigmtu, capture, carry, clan_ip, doctor, install, leaving, nbd, run, serve};
+use crate::{bigmtu, capture, carry, clan_ip, decrypt, doctor, install, leaving, nbd, run, serve};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -18,6 +18,7 @@ Examples:
   landfall perf local                 drivers against kernel TCP and UDP
   sudo landfall perf local --veth     the same between two namespaces
   landfall perf server                on one machine, and `landfall perf client HOST` on another
+  landfall decrypt --help             captures of encrypted connections, with a key log
   sudo landfall serve echo            a service for `nc` and other socket programs
   landfall run -- redis-server        a program as it is, over shared memory
   landfall carry --help               the same between hosts, by STP or by queue pairs
@@ -57,6 +58,8 @@ enum Command {
     Serve(serve::Args),
     /// Record what goes over an interface, or what a command sends and receives, as pcapng
     Capture(capture::Args),
+    /// Open a capture of encrypted connections with a key log
+    Decrypt(decrypt::Args),
     /// Send files and folders to a machine where `landfall receive` runs
     Send(send::Args),
     /// Receive files and folders from whoever knows the code
@@ -147,6 +150,7 @@ impl Cli {
             Command::Demo(args) => demo::run(&args),
             Command::Serve(args) => serve::run(&args),
             Command::Capture(args) => capture::run(&args),
+            Command::Decrypt(args) => decrypt::run(&args),
             Command::Send(args) => send::run(&args),
             Command::Receive(args) => receive::run(&args),
             Command::Run(args) => run::run(&args),

@@ -11,6 +11,7 @@
 //! | `nbd` | network block devices, served and used |
 //! | `serve` | echo, discard and source, for whatever wants to talk to our protocols |
 //! | `capture` | frames of an interface, or of a command's own network, as pcapng |
+//! | `decrypt` | captures of encrypted connections, opened with a key log |
 //! | `install` | completions for shells, and pages for `man` |
 //! | `transfer` | files and folders, sent and received |
 //!
@@ -25,6 +26,7 @@ mod capture;
 mod carry;
 mod clan_ip;
 mod cli;
+mod decrypt;
 mod doctor;
 mod install;
 mod nbd;

@@ -5,6 +5,7 @@ mod capture;
 mod clan_ip;
 mod commands;
 mod common;
+mod decrypt;
 mod nbd;
 mod paper;
 mod perf;
