@@ -251,6 +251,9 @@ fn bad_pair() -> (Endpoint, Endpoint, Peer) {
             .with_checksum();
     let bind = |seed| {
         let builder = Endpoint::builder().config(config.clone());
+        // A driver that was handed in is sealed. What the user keeps is not the test's.
+        let identity = Identity::generate().expect("random bytes");
+        let builder = builder.identity(identity).known_peers(KnownPeers::in_memory());
         builder.path(bad_udp(seed)).bind().expect("loopback")
     };
     let (a, b) = (bind(1), bind(2));
