@@ -425,11 +425,12 @@ fn a_connection_to_nobody_is_given_up() {
 #[test]
 fn a_connection_to_a_closed_port_is_refused_at_once() {
     let long = Duration::from_secs(600);
+    // An address of its own, so that no other test is given the port that has to stay closed.
     for (local, remote, encrypts) in [
-        ("127.0.0.1:0", "127.0.0.1:0", false),
+        ("127.0.0.1:0", "127.81.0.1:0", false),
         ("[::1]:0", "[::1]:0", false),
-        ("[::]:0", "127.0.0.1:0", false),
-        ("127.0.0.1:0", "127.0.0.1:0", true),
+        ("[::]:0", "127.81.0.1:0", false),
+        ("127.0.0.1:0", "127.81.0.1:0", true),
     ] {
         let bind = |local: &str| {
             let config = Config { connect_within: long, ..Config::default() };
