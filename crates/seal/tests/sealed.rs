@@ -628,6 +628,80 @@ fn in_a_crowd_callers_prove_their_addresses() {
     assert_eq!(said, 0, "it has its answer");
 }
 
+/// Who floods an end while a transfer runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Flood {
+    Nobody,
+    /// First messages, each from another address, at which nobody is.
+    ForgedAddresses,
+    /// Handshakes that are begun, prove their address when they are asked to, and are finished.
+    TrueAddress,
+}
+
+/// How many exchanges some transfers take one after another, and how many associations the flooded end has then.
+fn exchanges_of_transfers(flood: Flood) -> (u32, usize) {
+    let configs = [pair(1), pair(2)].map(|proof| SealConfig {
+        half_open: 8,
+        most: 600,
+        ..SealConfig::new(proof)
+    });
+    let mut two = Two::with(configs, Faults::default(), 7, || Box::new(TrustAnybody));
+    two.connect();
+    let bytes = noise(5, 20_000);
+    let (mut to, mut begun) = (two.begin(&bytes), 0);
+    for exchange in 1..2_000 {
+        match flood {
+            Flood::Nobody => {}
+            Flood::ForgedAddresses => {
+                for nth in 0..16 {
+                    let number: u32 = 16 * exchange + nth;
+                    let mut first = vec![0xe1, 1, Suite::Aes128Gcm.code(), 1, 0, 0, 0, 0];
+                    first.extend(number.to_be_bytes());
+                    first.extend(noise(number.into(), 32));
+                    first.resize(128, 0);
+                    two.wire.rename(0, 1_000 + number);
+                    two.wire.hand_in(1, &[first]);
+                }
+                two.wire.rename(0, 0);
+            }
+            Flood::TrueAddress => {
+                // At its own bound it can begin no more.
+                for _ in 0..16 {
+                    let now = two.wire.now;
+                    two.end(0).associate(now, Wire::PATH, Peer::Node(1), None);
+                }
+            }
+        }
+        two.turn();
+        two.hear();
+        let done = two.log[1].iter().filter(is_received).count();
+        if done > begun {
+            assert!(two.wire.sides[1].bytes(to) == bytes, "{flood:?}");
+            begun = done;
+            if done == 20 {
+                return (exchange, two.end(1).associations());
+            }
+            to = two.begin(&bytes);
+        }
+    }
+    panic!("{flood:?} keeps a transfer from its end");
+}
+
+/// It keeps four fifths of its rate at least, counted in exchanges, for the model has no other time;
+/// who forges addresses gets no state beyond the bound.
+#[test]
+fn a_flood_of_handshakes_slows_transfers_by_a_fifth_at_most() {
+    let (quiet, _) = exchanges_of_transfers(Flood::Nobody);
+    assert!(quiet >= 20, "it takes a while: {quiet}");
+    for flood in [Flood::ForgedAddresses, Flood::TrueAddress] {
+        let (flooded, associations) = exchanges_of_transfers(flood);
+        assert!(4 * flooded <= 5 * quiet, "{flood:?}: {flooded} exchanges instead of {quiet}");
+        if flood == Flood::ForgedAddresses {
+            assert!(associations <= 1 + 8, "{associations}");
+        }
+    }
+}
+
 /// Its last message came, and what it sealed behind that was lost. Many others begin meanwhile.
 #[test]
 fn who_finished_its_handshake_makes_room_for_nobody() {
