@@ -12,7 +12,7 @@ use landfall_transport::driver::Interest;
 use super::error::{Error, OpenError};
 use super::packet::Packet;
 use super::receiver::Receiver;
-use crate::runtime::{Call, Source, Worker, locked};
+use crate::runtime::{Signal, Source, Worker, locked};
 
 /// Packets of a receiver that a thread of its own drives. Clones are the same
 /// receiver; it ends with the last of them.
@@ -30,7 +30,7 @@ struct Handle {
 struct Shared {
     line: Mutex<Line>,
     /// Reaches the thread.
-    call: Arc<Call>,
+    signal: Arc<Signal>,
 }
 
 #[derive(Debug, Default)]
@@ -51,9 +51,9 @@ impl Receiver {
     /// # Errors
     /// [`OpenError::Thread`].
     pub fn into_tasks(self) -> Result<Packets, OpenError> {
-        let call = Call::new().map_err(OpenError::Bell)?;
-        let shared = Arc::new(Shared { line: Mutex::default(), call });
-        let (call, pace) = (Arc::clone(&shared.call), self.pace());
+        let signal = Signal::new().map_err(OpenError::Bell)?;
+        let shared = Arc::new(Shared { line: Mutex::default(), signal });
+        let (signal, pace) = (Arc::clone(&shared.signal), self.pace());
         let (feed, theirs) = (
             Feed { receiver: self, shared: Arc::clone(&shared), was_full: false },
             Arc::clone(&shared),
@@ -62,7 +62,7 @@ impl Receiver {
             drop(feed);
             theirs.end(failed);
         };
-        let worker = Worker::start("landfall-defrag", &call, pace, feed, finish);
+        let worker = Worker::start("landfall-defrag", &signal, pace, feed, finish);
         Ok(Packets(Arc::new(Handle { shared, _worker: worker.map_err(OpenError::Thread)? })))
     }
 }
@@ -93,7 +93,7 @@ impl Shared {
         let mut line = locked(&self.line);
         if let Some(packet) = line.packets.pop_front() {
             if line.packets.len() + 1 == MOST_WAITING {
-                self.call.ring();
+                self.signal.ring();
             }
             return Poll::Ready(Ok(packet));
         }

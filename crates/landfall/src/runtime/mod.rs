@@ -101,8 +101,12 @@ pub use path_stats::PathStats;
 pub(crate) use protocol::{Aftermath, Protocol};
 pub(crate) use reactor::ReactorHandle;
 pub use reactor::Turned;
-pub(crate) use source::{Call, Source, Worker, drive_alone};
-pub(crate) use waker::{SpinBudget, ThreadWaker};
+#[cfg(feature = "defrag")]
+pub(crate) use source::drive_alone;
+pub(crate) use source::{Signal, Source, Worker};
+#[cfg(feature = "qpip")]
+pub(crate) use waiting::Lookout;
+use waker::{SpinBudget, ThreadWaker};
 
 /// A thread that panicked under one of these locks left nothing half done.
 pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

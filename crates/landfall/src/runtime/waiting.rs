@@ -1,6 +1,6 @@
 //! Threads that wait for futures, and drive meanwhile.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::ops::ControlFlow;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -31,6 +31,20 @@ impl<P: Protocol> Runtime<P> {
         match self.wait_until(future, Instant::FAR_FUTURE) {
             Some(output) => output,
             None => unreachable!("584 years have passed"),
+        }
+    }
+
+    /// The same for what a thread sees by itself while it spins: nobody has to wake it then.
+    pub(crate) fn wait_looking<L: Lookout>(
+        &self,
+        lookout: &mut L,
+        until: Instant,
+    ) -> Option<L::Output> {
+        let mut looking = Looking { runtime: self, lookout, until, is_spent: false };
+        match drive(&mut looking, self.wait) {
+            Seen::This(output) => Some(output),
+            Seen::Late => None,
+            Seen::Nothing => self.wait_until(poll_fn(|context| lookout.poll_next(context)), until),
         }
     }
 
@@ -85,5 +99,57 @@ impl<P: Protocol, F: Future> Drive for Waiting<'_, P, F> {
             runtime.ask_for_seat();
             thread::park_timeout(ASIDE.min(left));
         }
+    }
+}
+
+/// What a thread sees by itself, or is woken for.
+pub(crate) trait Lookout {
+    type Output;
+
+    /// It, if it is there.
+    fn look(&mut self) -> Option<Self::Output>;
+    /// The same, and where it is not, whoever polls is woken for it.
+    fn poll_next(&mut self, context: &Context<'_>) -> Poll<Self::Output>;
+}
+
+/// A thread that spins and looks.
+struct Looking<'a, P: Protocol, L> {
+    runtime: &'a Runtime<P>,
+    lookout: &'a mut L,
+    until: Instant,
+    is_spent: bool,
+}
+
+enum Seen<T> {
+    This(T),
+    /// The time is over.
+    Late,
+    /// Nobody may spin any more.
+    Nothing,
+}
+
+impl<P: Protocol, L: Lookout> Drive for Looking<'_, P, L> {
+    type Output = Seen<L::Output>;
+
+    fn turn(&mut self) -> ControlFlow<Self::Output, Turn> {
+        let Self { runtime, lookout, .. } = self;
+        if let Some(output) = lookout.look() {
+            return ControlFlow::Break(Seen::This(output));
+        }
+        if self.is_spent || runtime.has_ended() {
+            return ControlFlow::Break(Seen::Nothing);
+        }
+        let turn = match runtime.is_driven_by_callers() {
+            true => runtime.turn_and_tell(),
+            false => Turn { moved: false, at: runtime.clock.now() },
+        };
+        if !turn.moved && turn.at >= self.until {
+            return ControlFlow::Break(lookout.look().map_or(Seen::Late, Seen::This));
+        }
+        ControlFlow::Continue(turn)
+    }
+
+    fn sleep(&mut self, _: Instant) {
+        self.is_spent = true;
     }
 }

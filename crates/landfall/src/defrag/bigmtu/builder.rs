@@ -17,7 +17,7 @@ use super::down::Down;
 use super::lower::{InterfaceGuard, in_use};
 use super::up::{Done, Up};
 use super::{BigMtu, BigMtuError, MTU_MAX, MTU_MIN, ReportTimer, Shared};
-use crate::runtime::{Call, Worker};
+use crate::runtime::{Signal, Worker};
 
 /// Chooses what an interface is like, then starts it.
 #[must_use = "nothing happens until it is started"]
@@ -141,8 +141,8 @@ impl BigMtuBuilder {
         let up = Up { receiver, lower, tap, _shield: shield, done, told, shared: theirs };
         let workers = Vec::new();
         let mut big = BigMtu { name, mtu, lower_mtu, station, chosen, shared, workers };
-        big.start(|call| Worker::start("bigmtu-up", call, pace, up, Up::finish))?;
-        big.start(|call| Worker::start("bigmtu-down", call, pace, down, Down::finish))?;
+        big.start(|signal| Worker::start("bigmtu-up", signal, pace, up, Up::finish))?;
+        big.start(|signal| Worker::start("bigmtu-down", signal, pace, down, Down::finish))?;
         Ok(big)
     }
 
@@ -189,9 +189,9 @@ impl BigMtuBuilder {
 impl BigMtu {
     fn start(
         &mut self,
-        start: impl FnOnce(&Arc<Call>) -> io::Result<Worker>,
+        start: impl FnOnce(&Arc<Signal>) -> io::Result<Worker>,
     ) -> Result<(), BigMtuError> {
-        let worker = Call::new().and_then(|call| start(&call));
+        let worker = Signal::new().and_then(|signal| start(&signal));
         self.workers.push(worker.map_err(BigMtuError::Thread)?);
         Ok(())
     }
