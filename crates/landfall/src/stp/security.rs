@@ -56,6 +56,10 @@ impl Identity {
     /// # Errors
     /// The file can be neither read nor made, or holds something else.
     pub fn load_or_create(path: &Path) -> io::Result<Self> {
+        Self::load_or_make(path).map_err(|error| about(path, &error))
+    }
+
+    fn load_or_make(path: &Path) -> io::Result<Self> {
         match Self::load(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             other => return other,
@@ -106,6 +110,11 @@ impl Identity {
     }
 }
 
+/// An error that names its file: another user's, for example, is found by its name.
+fn about(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}
+
 fn state_folder() -> io::Result<PathBuf> {
     let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
     if let Some(folder) = variable(STATE_VARIABLE) {
@@ -144,6 +153,10 @@ impl KnownPeers {
     /// # Errors
     /// The file can be neither read nor made, or a line of it makes no sense.
     pub fn in_file(path: &Path) -> io::Result<Self> {
+        Self::read(path).map_err(|error| about(path, &error))
+    }
+
+    fn read(path: &Path) -> io::Result<Self> {
         if let Some(folder) = path.parent() {
             fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
         }
@@ -156,8 +169,7 @@ impl KnownPeers {
             let entry = line.trim().split_once(' ');
             let entry = entry.and_then(|(peer, key)| Some((peer, key.trim().parse().ok()?)));
             let (peer, key) = entry.ok_or_else(|| {
-                let what =
-                    format!("line {} of {}: no peer and fingerprint", nth + 1, path.display());
+                let what = format!("line {}: no peer and fingerprint", nth + 1);
                 io::Error::new(io::ErrorKind::InvalidData, what)
             })?;
             peers.insert(peer.to_owned(), key);
@@ -358,7 +370,8 @@ mod tests {
         assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
         fs::write(&path, b"short").unwrap();
         let error = Identity::load_or_create(&path).unwrap_err();
-        assert!(error.to_string().contains("remove it"), "{error}");
+        let said = error.to_string();
+        assert!(said.contains("remove it") && said.contains(path.to_str().unwrap()), "{said}");
         fs::remove_dir_all(folder).unwrap();
     }
 
