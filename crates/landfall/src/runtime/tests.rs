@@ -407,3 +407,25 @@ fn a_source_beside_a_runtime_misses_nothing_that_the_own_thread_brought() {
         }
     });
 }
+
+/// Whoever begins to drive looks, and may sleep next: what a late turn brings it would miss.
+#[test]
+fn the_own_thread_makes_no_turn_once_another_has_begun_to_drive() {
+    within_a_minute(|| {
+        let runtime = Happenings::start(Driving::Shared, Wait::Spin, LONG);
+        for _ in 0..100 {
+            runtime.hand_over();
+            // The own thread spins, and mostly waits for this very lock.
+            let turns = runtime.look(|protocol| protocol.turns);
+            while runtime.look(|protocol| protocol.turns) == turns {
+                runtime.ring();
+                thread::yield_now();
+            }
+            let (driver, turns) =
+                runtime.look(|protocol| (runtime.begin_driving(), protocol.turns));
+            thread::sleep(Duration::from_micros(200));
+            assert_eq!(runtime.look(|protocol| protocol.turns), turns);
+            drop(driver);
+        }
+    });
+}
