@@ -115,6 +115,37 @@ fn a_message_that_is_too_long_is_refused_or_limited() {
     });
 }
 
+/// The limit is said before there is memory, and again as often as its sender asks.
+#[test]
+fn an_offer_is_limited_before_there_is_memory_for_it() {
+    check(1..=20, |sim| {
+        let sim = std::mem::replace(sim, Sim::from_number(0));
+        let mut pair = Pair::new(sim, patient(), &[terrible()]);
+        let bytes = noise(1, 50_000);
+        pair.send(9, &bytes);
+        let offered = |event: &Event| match event {
+            Event::Offered { receive, .. } => Some(*receive),
+            _ => None,
+        };
+        pair.run_until("the offer", |_, b| b.iter().any(|e| offered(e).is_some()));
+        let offer = pair.b_log.borrow().iter().find_map(offered).unwrap();
+        assert_eq!(pair.bob().limit(offer, 0), Err(Error::TooShort));
+        pair.bob().limit(offer, 40_000).unwrap();
+        assert_eq!(pair.bob().limit(offer, 30_000), Err(Error::Taken));
+        run_for(&mut pair.sim, Duration::from_secs(20));
+        let now = pair.now();
+        let area = place(&mut pair.sim, pair.b, 3, &vec![0; 40_000]);
+        pair.bob().accept(now, offer, area, false).unwrap();
+        assert_eq!(pair.bob().limit(offer, 30_000), Err(Error::NotOpen));
+        pair.run_until("a part of it", |a, b| {
+            a.iter().any(|e| matches!(e, Event::Sent { len: 40_000, .. }))
+                && b.iter()
+                    .any(|e| matches!(e, Event::Received { len: 40_000, offered: 50_000, .. }))
+        });
+        assert!(read(&pair.sim, pair.b, area) == bytes[..40_000]);
+    });
+}
+
 #[test]
 fn what_nobody_has_memory_for_waits_for_the_user() {
     let mut pair = Pair::new(Sim::from_number(1), Config::default(), &[ethernet()]);

@@ -83,6 +83,14 @@ impl<'a> Candidate<'a> {
         });
     }
 
+    /// Puts of this shape, one stream of them.
+    fn add_put_stream(self, group: &mut Group<'a>, shape: Shape) {
+        let plan = group.setting.plan;
+        let named = self.named("Puts of 1 MiB");
+        let subject = named.subject(Mode::Throughput, shape.message as u64);
+        group.add(subject, move || Ok(stp::put_stream(plan, &named.setup, shape)?.sample));
+    }
+
     /// Transfers of this length there and back, spinning.
     fn add_transfers(self, group: &mut Group<'a>, message: usize) {
         let plan = group.setting.plan.clone().polling(Polling::Spin);
@@ -132,6 +140,7 @@ pub(super) fn add_throughput(group: &mut Group<'_>) {
     }
     let udp = Candidate::over("udp", udp(group));
     udp.clone().encrypted().add_stream(group, SHAPE);
+    udp.clone().add_put_stream(group, SHAPE);
     let mut short = udp.clone().named("STU of 1024");
     short.setup = short.setup.with_stu(Some(PAPERS_STU));
     short.add_stream(group, SHAPE);

@@ -399,6 +399,35 @@ impl Offer {
         })
     }
 
+    /// Takes at most so many bytes of it, before there is memory for them: the other side hears
+    /// that at once. It must then be accepted into memory that holds so many.
+    ///
+    /// ```
+    /// use landfall::stp::{Memory, Transport, blocking::Endpoint};
+    ///
+    /// let server = Endpoint::bind(Transport::udp("127.0.0.1:0".parse()?))?;
+    /// let client = Endpoint::bind(Transport::udp("127.0.0.1:0".parse()?))?;
+    /// let listener = server.listen(7)?;
+    /// let connection = client.connect(server.local().unwrap(), 7)?;
+    /// let sending = connection.send(Memory::from_bytes(b"much too much")).start();
+    /// let offer = listener.accept()?.offer()?;
+    /// offer.limit(4)?;
+    /// assert_eq!(&*offer.accept(Memory::zeroed(4)).wait()?, b"much");
+    /// assert_eq!(sending.wait()?.len, 4);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Refused`] for no bytes at all, where a limit was said before, or the Transfer is
+    /// over.
+    pub fn limit(&self, len: u64) -> Result<(), Error> {
+        let receive = self.made.map(|made| made.receive);
+        self.connection.0.handle.ask(|core, _| {
+            let receive = receive.ok_or(stp_core::Error::Unknown)?;
+            Ok(core.engine.limit(receive, len)?)
+        })
+    }
+
     /// Takes it into memory, and gives it with the memory.
     pub fn accept(mut self, memory: Memory) -> Operation<Message> {
         let held = self.connection.own(memory);

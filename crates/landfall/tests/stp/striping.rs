@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::net::{SocketAddr, UdpSocket};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
@@ -9,6 +10,7 @@ use std::time::Duration;
 use super::{PORT, noise, run, within};
 use landfall::stp::{Config, Connection, Endpoint, Link, Memory, Peer, Transport};
 use landfall_placement::PathId;
+use landfall_testbed::{Namespace, VethConfig, VethEnd, VethPair, require_namespaces, skip_unless};
 use landfall_transport::udp::UdpConfig;
 
 fn two_paths() -> Endpoint {
@@ -212,5 +214,57 @@ fn striping_gains_what_unlike_links_have_together() {
         assert!(used >= 0.9, "{carried} packets in {rounds} rounds: {used:.2} of both links");
         let repeated = carried.saturating_sub((LEN / 1_432) as u64);
         assert!(repeated < carried / 10, "{repeated} of {carried} packets came again");
+    });
+}
+
+/// Lets no more leave an end than this, in Mbit/s. Says why that cannot be done here.
+fn limit(end: &VethEnd, rate: u64) -> Option<String> {
+    let rate = format!("{rate}mbit");
+    let words = ["qdisc", "add", "dev", &end.name, "root", "tbf", "rate", &rate];
+    let mut tc = Command::new("tc");
+    tc.args(words).args(["burst", "64kb", "latency", "20ms"]);
+    match end.namespace.enter(|| tc.output()).expect("the namespace is there") {
+        Ok(output) if output.status.success() => None,
+        Ok(output) => Some(format!("tc: {}", String::from_utf8_lossy(&output.stderr).trim())),
+        Err(why) => Some(format!("tc of iproute2 is needed: {why}")),
+    }
+}
+
+/// The same over two cables of the kernel's, of which one carries three times as much. With what
+/// each has carried, the time that it took at its rate is known; the longer of both is how long
+/// all took.
+#[test]
+fn striping_gains_what_two_cables_of_unlike_rates_have_together() {
+    const LEN: usize = 48 << 20;
+    const RATES: [u64; 2] = [40, 120];
+    require_namespaces!();
+    let [here, there] = [0, 1].map(|_| Namespace::new().unwrap());
+    let cables = [0, 1].map(|cable| {
+        VethPair::between(&here, &there, VethConfig { cable, ..VethConfig::default() }).unwrap()
+    });
+    for (cable, rate) in cables.iter().zip(RATES) {
+        skip_unless!(limit(&cable.a, rate));
+    }
+    let at = |end: &VethEnd| SocketAddr::new(end.ipv4.into(), 8_181);
+    let bind = |ends: [&VethEnd; 2]| {
+        let [one, other] = ends.map(|end| Transport::udp(at(end)));
+        let builder = Endpoint::builder().path(one).path(other).plaintext();
+        ends[0].namespace.enter(|| builder.bind()).unwrap().expect("the paths open")
+    };
+    let [client, server] = [bind([&cables[0].a, &cables[1].a]), bind([&cables[0].b, &cables[1].b])];
+    run(async {
+        let to = [at(&cables[0].b), at(&cables[1].b)];
+        let (near, far, _) = joined((&client, &server), to).await;
+        let bytes = noise(1, LEN);
+        let before = received(&server);
+        let sending = near.send(bytes.clone()).start();
+        let message = within(far.receive(Memory::zeroed(LEN))).await.unwrap();
+        assert!(*message == bytes);
+        within(sending).await.unwrap();
+        let after = received(&server);
+        let units = [0, 1].map(|nth| (after[nth] - before[nth]) as f64);
+        let took = (units[0] / RATES[0] as f64).max(units[1] / RATES[1] as f64);
+        let used = (units[0] + units[1]) / took / RATES.iter().sum::<u64>() as f64;
+        assert!(used >= 0.9, "{units:?} units: {used:.2} of both cables");
     });
 }

@@ -148,6 +148,32 @@ fn a_transfer_that_is_too_long_is_refused_or_taken_in_part() {
 }
 
 #[test]
+fn an_offer_is_limited_before_there_is_memory_for_it() {
+    run(async {
+        for (name, pair) in pairs() {
+            let (here, there) = joined(&pair).await;
+            let sending = here.send(noise(1, 5_000)).start();
+            let offer = within(there.offer()).await.unwrap();
+            assert!(offer.limit(0).is_err(), "{name}");
+            offer.limit(1_000).unwrap();
+            assert!(offer.limit(900).is_err(), "{name}: twice");
+            let part = within(offer.accept(Memory::zeroed(1_000))).await.unwrap();
+            assert_eq!((part.len(), part.offered()), (1_000, 5_000), "{name}");
+            assert!(*part == noise(1, 5_000)[..1_000]);
+            assert_eq!(within(sending).await.unwrap().len, 1_000);
+
+            // Memory holds what was said that it takes, or none of it comes.
+            let sending = here.send(noise(2, 5_000)).start();
+            let offer = within(there.offer()).await.unwrap();
+            offer.limit(1_000).unwrap();
+            let error = within(offer.accept_start(Memory::zeroed(999))).await.unwrap_err();
+            assert!(error.to_string().contains("does not fit"), "{name}: {error}");
+            within(sending).await.unwrap_err();
+        }
+    });
+}
+
+#[test]
 fn a_read_is_answered_or_refused() {
     run(async {
         for (name, pair) in pairs() {

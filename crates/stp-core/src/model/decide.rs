@@ -92,10 +92,18 @@ impl World {
             }
             return;
         }
+        // The same part, which its sender hears of before there is memory.
+        let says_limit = how & 15 == 13;
+        if says_limit && let Err(error) = end.checked.engine.limit(receive.id, len as u64) {
+            return self.expect_error(side, "limit", error, &[Error::NotOpen, Error::TooShort]);
+        }
+        let takes_part = takes_part && !says_limit;
+        let end = &mut self.ends[side];
         let area = end.lend(usize::from(how) * 3 % 130, &vec![FRESH; len]);
         match end.checked.engine.accept(now, receive.id, area, takes_part) {
             Ok(()) => {
-                self.truth.transfers[transfer].is_excused |= len < offered && !takes_part;
+                self.truth.transfers[transfer].is_excused |=
+                    len < offered && !takes_part && !says_limit;
                 let found = end.user.receives.iter_mut().find(|other| other.id == receive.id);
                 if let Some(receive) = found {
                     receive.memory = Some(area);

@@ -54,7 +54,8 @@ impl Endpoint {
         receive.rest = receive.len;
         receive.state = State::Open;
         if receive.is_limited() {
-            self.say_limit(index);
+            let len = receive.len;
+            self.say_limit(index, len);
         }
         if blocks == 0 {
             self.complete_receive(now, index);
@@ -91,43 +92,59 @@ impl Endpoint {
         Some(self.paths[path].sure_stu(known.tail)?.min(known.max_stu))
     }
 
-    /// Grants the next STUs of a Transfer, where there is room.
+    /// Grants the next STUs of a Transfer, where there is room: first of the Blocks that were
+    /// begun, then of one more on a link that has none of them. So a link that is full holds up
+    /// what it carries, and no other link.
     pub(super) fn grant_next(&mut self, now: Instant, index: u32) -> Outcome {
         let Some(receive) = self.receives.get(index) else { return Outcome::Enough };
-        let (block, link) = match self.begun_block(receive) {
-            Some(block) => (block, self.granted.grants[usize::from(block)].link),
-            None if receive.next_block >= receive.blocks => return Outcome::Enough,
-            None if receive.open.len() >= usize::from(self.config.blocks_ahead) => {
-                return Outcome::Enough;
+        let mut before = receive.open.len();
+        let mut any_is_begun = false;
+        while let Some((nth, block)) = self.begun_before(index, before) {
+            let link = self.granted.grants[usize::from(block)].link;
+            match self.extend_grant(now, index, block, link) {
+                Outcome::NoRoomOnLinks => (any_is_begun, before) = (true, nth),
+                outcome => return outcome,
             }
-            None => {
-                let Some(link) = self.link_for_block(receive) else {
-                    return Outcome::NoRoomOnLinks;
-                };
-                match self.open_block(now, index, link) {
-                    Ok(block) => (block, link),
-                    Err(outcome) => return outcome,
-                }
-            }
-        };
-        self.extend_grant(now, index, block, link)
+        }
+        let Some(receive) = self.receives.get(index) else { return Outcome::Enough };
+        let most_are_open = receive.open.len() >= usize::from(self.config.blocks_ahead);
+        if most_are_open || receive.next_block >= receive.blocks {
+            return if any_is_begun { Outcome::NoRoomOnLinks } else { Outcome::Enough };
+        }
+        let Some(link) = self.link_for_block(receive) else { return Outcome::NoRoomOnLinks };
+        match self.open_block(now, index, link) {
+            Ok(block) => self.extend_grant(now, index, block, link),
+            Err(outcome) => outcome,
+        }
     }
 
-    /// The Block of a Transfer of which a part is granted.
-    fn begun_block(&self, receive: &Receive) -> Option<u16> {
-        receive.open.last().copied().filter(|block| {
-            let block = self.granted.block(*block);
-            block.granted() < block.stus()
+    fn is_begun(&self, block: u16) -> bool {
+        let block = self.granted.block(block);
+        block.granted() < block.stus()
+    }
+
+    /// The last Block before the `nth` open one of a Transfer of which not all is granted.
+    fn begun_before(&self, index: u32, nth: usize) -> Option<(usize, u16)> {
+        let open = &self.receives.get(index)?.open;
+        let mut open = open[..nth.min(open.len())].iter().copied().enumerate().rev();
+        open.find(|(_, block)| self.is_begun(*block))
+    }
+
+    /// Is a Block of a Transfer begun on a link? One at a time is.
+    fn has_begun_on(&self, receive: &Receive, link: u32) -> bool {
+        let mut open = receive.open.iter();
+        open.any(|block| {
+            self.granted.grants[usize::from(*block)].link == link && self.is_begun(*block)
         })
     }
 
     pub(super) fn has_begun_block(&self, index: u32) -> bool {
-        self.receives.get(index).is_some_and(|receive| self.begun_block(receive).is_some())
+        self.begun_before(index, usize::MAX).is_some()
     }
 
     /// The link that the next Block of a Transfer is granted over: the one that was chosen for
-    /// it, or the one with the most room for grants. Faster ones drain faster, so unequal rates
-    /// fill in proportion by themselves.
+    /// it, or of those that have none of its Blocks begun the one with the most room for grants.
+    /// Faster ones drain faster, so unequal rates fill in proportion by themselves.
     ///
     /// Those for Data that are up are asked first, then whatever is up. Where none is, the
     /// link was found dead with what another connection had there: a grant finds out
@@ -144,7 +161,8 @@ impl Endpoint {
         };
         let is_chosen = |link: &u32| *link == receive.link && is_up(link) && fits(link);
         if let Some(chosen) = known.known_links().find(is_chosen) {
-            return (self.room_on(chosen) > 0).then_some(chosen);
+            let is_free = self.room_on(chosen) > 0 && !self.has_begun_on(receive, chosen);
+            return is_free.then_some(chosen);
         }
         let carries_data = known.data_links().any(|link| is_up(&link));
         let any_is_up = known.known_links().any(|link| is_up(&link));
@@ -154,7 +172,8 @@ impl Endpoint {
                 && (!carries_data || known.data_links().any(|data| data == *link))
         };
         let with_room = |link: u32| (self.room_on(link), link);
-        let links = known.known_links().filter(may_carry).map(with_room);
+        let is_free = |link: &u32| !self.has_begun_on(receive, *link);
+        let links = known.known_links().filter(may_carry).filter(is_free).map(with_room);
         let (room, link) = links.max_by_key(|(room, _)| *room)?;
         (room > 0).then_some(link)
     }

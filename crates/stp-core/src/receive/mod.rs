@@ -82,6 +82,8 @@ pub(crate) struct Receive {
     /// How much the sender has, and how much of that is taken.
     pub(crate) offered: u64,
     pub(crate) len: u64,
+    /// The most that shall be taken, where that was said before there was memory.
+    pub(crate) limit: Option<u64>,
     pub(crate) opaque: u32,
     /// The size of a Block, as a power of two.
     pub(crate) block_size: u8,
@@ -129,6 +131,7 @@ impl Receive {
             memory: None,
             offered: 0,
             len: 0,
+            limit: None,
             opaque: 0,
             block_size: 0,
             most_block: 31,
@@ -159,6 +162,11 @@ impl Receive {
     /// Where in the Transfer a Block begins.
     pub(crate) fn position_of(&self, block: u32) -> u64 {
         (u64::from(block) << self.block_size).saturating_sub(u64::from(self.lead))
+    }
+
+    /// How much there must be memory for.
+    pub(crate) fn wanted(&self) -> u64 {
+        self.limit.map_or(self.offered, |limit| limit.min(self.offered))
     }
 
     /// Does it take less than was offered?

@@ -94,6 +94,31 @@ impl Endpoint {
         Ok(())
     }
 
+    /// Takes at most so many bytes of a Transfer that was offered, before there is memory for it:
+    /// its sender hears that at once, and needs the rest no more. Memory for it must then hold
+    /// that much.
+    ///
+    /// # Errors
+    /// As [`accept`](Self::accept); [`Error::TooShort`] for no bytes at all, and
+    /// [`Error::Taken`] where a limit was said before: its sender may have heard only the first.
+    pub fn limit(&mut self, id: ReceiveId, len: u64) -> Result<(), Error> {
+        let receive = self.receives.named_mut(id.index, id.generation).ok_or(Error::Unknown)?;
+        if receive.state != State::Offered {
+            return Err(Error::NotOpen);
+        }
+        if len == 0 && receive.offered > 0 {
+            return Err(Error::TooShort);
+        }
+        if receive.limit.is_some() {
+            return Err(Error::Taken);
+        }
+        if len < receive.offered {
+            receive.limit = Some(len);
+            self.say_limit(id.index, len);
+        }
+        Ok(())
+    }
+
     /// Lets the Data of a Transfer that was offered, or is under way, come over one link of its
     /// connection while that is up; what is granted already goes on. It need not be one that
     /// [carries Data](Self::set_data_link) otherwise.
@@ -199,10 +224,11 @@ impl Endpoint {
     pub(super) fn give_memory(&mut self, now: Instant, index: u32, memory: Area, takes_part: bool) {
         let Some(receive) = self.receives.get_mut(index) else { return };
         receive.memory = Some(memory);
-        let offered = receive.offered;
-        let fits = offered <= memory.len;
-        receive.len = if fits { offered } else { memory.len };
-        if !fits && !takes_part {
+        let wanted = receive.wanted();
+        let fits = wanted <= memory.len;
+        receive.len = wanted.min(memory.len);
+        // Of two limits it would not be sure which one its sender heard last.
+        if !fits && (!takes_part || receive.limit.is_some()) {
             return self.reject_offer(index, Reason::TooLong);
         }
         if !self.begin_receive(now, index) {
@@ -223,6 +249,9 @@ impl Endpoint {
 
     fn say_pending(&mut self, index: u32) {
         let Some(receive) = self.receives.get(index) else { return };
+        if let Some(limit) = receive.limit {
+            return self.say_limit(index, limit);
+        }
         let ids = Ids { d_id: receive.peer_id, s_id: index as u16 };
         let (serial, verdict) = (receive.serial, Verdict::Pending);
         self.say(
@@ -231,10 +260,10 @@ impl Endpoint {
         );
     }
 
-    pub(super) fn say_limit(&mut self, index: u32) {
+    pub(super) fn say_limit(&mut self, index: u32, len: u64) {
         let Some(receive) = self.receives.get(index) else { return };
         let ids = Ids { d_id: receive.peer_id, s_id: index as u16 };
-        let (serial, verdict) = (receive.serial, Verdict::Limited(receive.len));
+        let (serial, verdict) = (receive.serial, Verdict::Limited(len));
         self.say(
             receive.connection,
             &Message::RequestAnswer { ids, serial, is_read: false, verdict },

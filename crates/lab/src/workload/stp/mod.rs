@@ -4,6 +4,7 @@
 
 mod setup;
 mod talk;
+mod writing;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -24,6 +25,7 @@ use super::{JUNK, Pattern, Role, Shape};
 use setup::SHORT;
 pub use setup::{Below, Setup};
 pub(crate) use talk::transfers;
+pub use writing::put_stream;
 
 /// The port of STP.
 const PORT: u16 = 7;
@@ -376,6 +378,16 @@ mod tests {
             let setup = Setup { connections: 3, touches: true, ..Setup::over(below) };
             let outcome = stream(&plan(7), &setup, shape(100_000)).unwrap();
             assert_eq!((outcome.sample.bytes, outcome.compared), (700_000, 700_000), "{below:?}");
+        }
+    }
+
+    #[test]
+    fn puts_cross_and_are_compared() {
+        let written = Shape { message: 100_000, send_slots: 5, receive_slots: 5 };
+        for below in [Below::Udp, Below::SameHost, Below::UdpOf(1500), Below::Process] {
+            let outcome = put_stream(&plan(13), &Setup::over(below), written).unwrap();
+            let seen = (outcome.sample.bytes, outcome.sample.messages, outcome.compared);
+            assert_eq!(seen, (1_300_000, 13, 500_000), "{below:?}");
         }
     }
 

@@ -1,0 +1,125 @@
+//! One stream of Puts into memory that the other side shows.
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+use landfall::stp::blocking::{Endpoint, Listener};
+use landfall::stp::{Memory, Operation, Peer, Put, RemoteRights};
+use landfall_testbed::cpu::{CpuMeter, TaskUse};
+use landfall_testbed::rivals::{Amount, Plan};
+
+use super::super::halves::{self, Received, Streamed};
+use super::super::side::Rendezvous;
+use super::{JUNK, NAME, Outcome, Pattern, Run, Setup, Shape, Stats, connect, copied};
+
+/// Puts of one length, one stream of them, each to a place of its own in a region that is as
+/// large as all that [`stream`](super::stream) receives into.
+pub fn put_stream(plan: &Plan, setup: &Setup<'_>, shape: Shape) -> Result<Outcome> {
+    let run = Run { plan, setup };
+    let ((sent, ended, sender), (mut came, receiver)) = run.both_sides(
+        |endpoint, to, meeting| write(&run, shape, endpoint, to, meeting),
+        |endpoint, listener, meeting| show(&run, shape, endpoint, listener, meeting),
+    )?;
+    // Who is written to hears of nothing.
+    (came.messages, came.bytes, came.ended) = (ended.1, ended.1 * shape.message as u64, ended.0);
+    let sample = halves::of_stream(&sent, &came);
+    Ok(Outcome { sample, compared: came.compared, sender, receiver })
+}
+
+/// Writes for as long, or as many Puts, as the plan says. Gives when the last was acknowledged,
+/// and how many there were.
+fn write(
+    run: &Run<'_>,
+    shape: Shape,
+    endpoint: &Endpoint,
+    to: Peer,
+    meeting: &Rendezvous,
+) -> Result<(Streamed, (Instant, u64), Stats)> {
+    let Run { plan, setup } = *run;
+    let (message, places) = (shape.message as u64, shape.receive_slots as u64);
+    let connection = connect(endpoint, to, plan.limit)?;
+    let remote = connection.request_region(NAME, message * places, RemoteRights::PUT).wait()?;
+    let mut memory = endpoint.memory(shape.message * shape.receive_slots)?;
+    for (slot, bytes) in memory.chunks_exact_mut(shape.message).enumerate() {
+        Pattern(slot as u64).fill(bytes);
+    }
+    let region = endpoint.register(memory)?;
+    let most = setup.under_way(shape);
+    meeting.ready()?;
+    let meter = CpuMeter::start()?;
+    let soaking = plan.soaker_reading();
+    let started = Instant::now();
+    let mut under_way: VecDeque<Operation<Put>> = VecDeque::new();
+    let mut begun = 0;
+    loop {
+        let is_over = match plan.amount {
+            Amount::Time(time) => started.elapsed() >= time,
+            Amount::Messages(most) => begun >= most,
+            Amount::Bytes(most) => begun * message >= most,
+        };
+        if under_way.len() < most && !is_over {
+            let at = begun % places * message;
+            under_way.push_back(remote.put(at, &region.part(at..at + message)?).start());
+            begun += 1;
+        } else if let Some(oldest) = under_way.pop_front() {
+            oldest.wait()?;
+        } else {
+            break;
+        }
+    }
+    let ended = Instant::now();
+    let soaked = plan.soaked_since(soaking.as_ref());
+    let used = meter.stop()?;
+    let stats = endpoint.stats();
+    connection.close()?;
+    let seen = Streamed {
+        started,
+        cpu: used.thread,
+        machine_s: used.machine_s,
+        soaked,
+        retransmitted: stats.engine.operations_repeated,
+        copied: copied(&stats),
+    };
+    Ok((seen, (ended, begun), stats))
+}
+
+/// Shows a region, and compares what is in it when the other side has gone.
+fn show(
+    run: &Run<'_>,
+    shape: Shape,
+    endpoint: &Endpoint,
+    listener: &Listener,
+    meeting: &Rendezvous,
+) -> Result<(Received, Stats)> {
+    let connection = listener.accept_within(run.plan.limit)?.context("nobody calls")?;
+    let mut memory = endpoint.memory(shape.message * shape.receive_slots)?;
+    memory.fill(JUNK);
+    let region = endpoint.register(memory)?;
+    let request = connection.region_request()?;
+    let exposed = request.expose(&region.whole(), RemoteRights::PUT)?;
+    meeting.ready()?;
+    let (before, started) = (TaskUse::of_this_thread()?, Instant::now());
+    connection.closed()?;
+    let cpu = TaskUse::of_this_thread()? - before;
+    drop(exposed);
+    let written = compare(&endpoint.take_back(region)?, shape)?;
+    let stats = endpoint.stats();
+    let copied = copied(&stats);
+    let (ended, compared) = (Instant::now(), written);
+    Ok((Received { started, ended, bytes: 0, messages: 0, compared, cpu, copied }, stats))
+}
+
+/// How many bytes were written. Each place holds what belongs there, or what was there before.
+fn compare(memory: &Memory, shape: Shape) -> Result<u64> {
+    let mut compared = 0;
+    for (slot, bytes) in memory.chunks_exact(shape.message).enumerate() {
+        if bytes.iter().all(|byte| *byte == JUNK) {
+            continue;
+        }
+        let difference = Pattern(slot as u64).first_difference(bytes);
+        ensure!(difference.is_none(), "place {slot} is wrong from byte {difference:?} on");
+        compared += bytes.len() as u64;
+    }
+    Ok(compared)
+}
