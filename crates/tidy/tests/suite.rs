@@ -3,4 +3,5 @@
 mod documents;
 mod graph;
 mod packages;
+mod runtime;
 mod source;

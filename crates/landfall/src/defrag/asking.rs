@@ -3,18 +3,20 @@
 //! were lost.
 
 use std::io;
+use std::ops::ControlFlow;
 
 use landfall_placement::{Duration, Instant, Span};
+use landfall_transport::Wait;
 use landfall_transport::driver::Interest;
 use landfall_transport::memory::Regions;
 use landfall_transport::packet::{Filter, Interface};
 use landfall_transport::scatter::{Config, Descriptor, Outgoing, Posted, Socket};
-use landfall_transport::wait::until_ready;
 use spec_defrag::admission::frame::{ETHERTYPE, FRAME_LEN};
 use spec_defrag::admission::{Answer, Mode, Requester, RequesterEvent, TransferId};
 
 use super::error::{Error, OpenError};
 use super::sender::Sender;
+use crate::runtime::{Source, drive_alone};
 
 /// A requester and its way to the receiver.
 #[derive(Debug)]
@@ -90,16 +92,8 @@ impl Sender {
     /// [`Error::NoAdmission`], [`Error::Broken`].
     pub fn answer(&mut self, transfer: TransferId, at_most: Duration) -> Result<Answer, Error> {
         let until = self.clock.now() + at_most;
-        loop {
-            let now = self.clock.now();
-            let asking = self.parts.asking.as_mut().ok_or(Error::NoAdmission)?;
-            asking.tend(now)?;
-            let answer = asking.requester.answer(now, transfer);
-            if answer != Answer::Pending || now >= until {
-                return Ok(answer);
-            }
-            self.rest_a_while()?;
-        }
+        let (clock, mut waiting) = (self.clock, Answering { sender: self, transfer, until });
+        drive_alone(&mut waiting, clock, Wait::Block)
     }
 
     /// How it is sent at this moment; nothing if nobody is asked.
@@ -134,22 +128,12 @@ impl Sender {
 
     /// Waits until a packet of so many bytes may be sent to whom the head names.
     pub(super) fn admit(&mut self, head: &[u8], len: u64) -> Result<(), Error> {
-        loop {
-            let now = self.clock.now();
-            let Some(asking) = self.parts.asking.as_mut().filter(|it| it.concerns(head)) else {
-                return Ok(());
-            };
-            asking.tend(now)?;
-            let allowance = asking.requester.allowance(now);
-            if allowance.bytes > 0 {
-                asking.requester.handle_sent(now, len);
-                return self.give_way(allowance.mode == Mode::Slow);
-            }
-            self.stats.throttled += 1;
-            // What is in line was sent before.
-            self.flush()?;
-            self.rest_a_while()?;
+        if self.parts.asking.as_ref().is_none_or(|asking| !asking.concerns(head)) {
+            return Ok(());
         }
+        let (clock, mut waiting) = (self.clock, Admitting { sender: self, len });
+        let is_slow = drive_alone(&mut waiting, clock, Wait::Block)?;
+        self.give_way(is_slow)
     }
 
     /// What is sent slowly is sent with low priority as well, so that it disturbs less.
@@ -163,18 +147,95 @@ impl Sender {
         Ok(())
     }
 
-    /// Sleeps until there is something to hear or to say.
-    fn rest_a_while(&self) -> Result<(), Error> {
+    /// When there is something to say, or to be looked at.
+    fn next_wake(&self) -> Option<Instant> {
         /// Nobody is told when a sender may go on.
         const LONGEST: Duration = Duration::from_millis(10);
-        let Some(asking) = &self.parts.asking else { return Ok(()) };
-        let again = asking.requester.allowance(self.clock.now()).again;
-        let wake = [again, asking.requester.poll_timeout()].into_iter().flatten().min();
-        let sleep = wake.map_or(LONGEST, |at| self.clock.until(at)).min(LONGEST);
-        if !sleep.is_zero() {
-            until_ready(&[asking.control.interest()], sleep)?;
+        let (now, asking) = (self.clock.now(), self.parts.asking.as_ref()?);
+        let again = asking.requester.allowance(now).again;
+        let due = [again, asking.requester.poll_timeout()].into_iter().flatten();
+        due.chain([now + LONGEST]).min()
+    }
+
+    /// What tells that there is something to hear.
+    fn interest(&self) -> Option<Interest> {
+        self.parts.asking.as_ref().map(|asking| asking.control.interest())
+    }
+}
+
+/// A thread waits for the answer to a transfer.
+struct Answering<'a> {
+    sender: &'a mut Sender,
+    transfer: TransferId,
+    until: Instant,
+}
+
+impl Answering<'_> {
+    fn look(&mut self, now: Instant) -> Result<Answer, Error> {
+        let asking = self.sender.parts.asking.as_mut().ok_or(Error::NoAdmission)?;
+        asking.tend(now)?;
+        Ok(asking.requester.answer(now, self.transfer))
+    }
+}
+
+impl Source for Answering<'_> {
+    type Output = Result<Answer, Error>;
+
+    fn turn(&mut self, now: Instant) -> ControlFlow<Self::Output, bool> {
+        match self.look(now) {
+            Ok(Answer::Pending) if now < self.until => ControlFlow::Continue(false),
+            looked => ControlFlow::Break(looked),
         }
-        Ok(())
+    }
+
+    fn interests(&self, into: &mut Vec<Interest>) {
+        into.extend(self.sender.interest());
+    }
+
+    fn next_wake(&self) -> Option<Instant> {
+        self.sender.next_wake()
+    }
+}
+
+/// A thread waits until a packet of so many bytes may be sent.
+struct Admitting<'a> {
+    sender: &'a mut Sender,
+    len: u64,
+}
+
+impl Admitting<'_> {
+    /// Whether it is sent slowly, once it may be sent.
+    fn look(&mut self, now: Instant) -> Result<Option<bool>, Error> {
+        let Some(asking) = self.sender.parts.asking.as_mut() else { return Ok(Some(false)) };
+        asking.tend(now)?;
+        let allowance = asking.requester.allowance(now);
+        if allowance.bytes > 0 {
+            asking.requester.handle_sent(now, self.len);
+            return Ok(Some(allowance.mode == Mode::Slow));
+        }
+        self.sender.stats.throttled += 1;
+        // What is in line was sent before.
+        self.sender.flush()?;
+        Ok(None)
+    }
+}
+
+impl Source for Admitting<'_> {
+    type Output = Result<bool, Error>;
+
+    fn turn(&mut self, now: Instant) -> ControlFlow<Self::Output, bool> {
+        match self.look(now).transpose() {
+            Some(result) => ControlFlow::Break(result),
+            None => ControlFlow::Continue(false),
+        }
+    }
+
+    fn interests(&self, into: &mut Vec<Interest>) {
+        into.extend(self.sender.interest());
+    }
+
+    fn next_wake(&self) -> Option<Instant> {
+        self.sender.next_wake()
     }
 }
 

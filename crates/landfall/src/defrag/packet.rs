@@ -5,7 +5,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use landfall_inet::{ethernet, udp};
-use landfall_placement::{InternetSum, Span};
+use landfall_placement::{Instant, InternetSum, Span};
+use landfall_transport::Wait;
+use landfall_transport::driver::Interest;
 use landfall_transport::memory::Pins;
 use landfall_transport::remap::Delivered;
 use landfall_transport::scatter::{CutError, Long, MOST_OUTGOING};
@@ -15,7 +17,8 @@ use super::datagram::{Datagrams, piece_of, udp_at};
 use super::delivery::Returns;
 use super::error::Error;
 use super::registered::Part;
-use super::sender::{CutBy, Outgoing, Sender, wait_for_room};
+use super::sender::{CutBy, HandOver, Leaving, Outgoing, Sender};
+use crate::runtime::drive_alone;
 
 /// An IP packet in an Ethernet frame, whole, as if the wire had room for it. Its
 /// memory goes back to the receiver when it is dropped, on any thread.
@@ -216,44 +219,9 @@ impl Sender {
     /// Hands datagrams over; where the kernel does not cut them, they are cut here.
     pub(super) fn flush_whole(&mut self) -> Result<(), Error> {
         let whole = std::mem::take(&mut self.whole);
-        let mut gone = 0;
-        let mut since = None;
-        while gone < whole.len() {
-            let Some(cutting) = &mut self.parts.cutting else {
-                self.cut_here(&whole[gone..])?;
-                break;
-            };
-            let mtu = self.parts.mtu;
-            let packets: Vec<_> = whole[gone..]
-                .iter()
-                .map(|(head, payload)| {
-                    let is_ipv4 = is_ipv4(head);
-                    let (udp_at, piece) = (udp_at(is_ipv4), piece_of(is_ipv4, mtu));
-                    Long { head, payload: *payload, udp_at, piece }
-                })
-                .collect();
-            let now = self.clock.now();
-            match cutting.send(now, &packets) {
-                Ok(0) => {
-                    if now.since(*since.get_or_insert(now)) > self.parts.patience {
-                        return Err(Error::Stuck(self.parts.patience));
-                    }
-                    let again = cutting.poll_timeout().map(|at| self.clock.until(at));
-                    wait_for_room(cutting.interest(), again)?;
-                }
-                Ok(sent) => {
-                    (gone, since) = (gone + sent, None);
-                    self.stats.packets += sent as u64;
-                    self.stats.cut_by_kernel += sent as u64;
-                }
-                Err(CutError::Broken(error)) => return Err(error.into()),
-                // It never will, on this interface.
-                Err(CutError::Refused(_)) if self.parts.cut_by == CutBy::Auto => {
-                    self.parts.cutting = None;
-                }
-                Err(error) => return Err(Error::NotCut(error)),
-            }
-        }
+        let (clock, patience) = (self.clock, self.parts.patience);
+        let leaving = WholeLeaving { sender: self, rest: &whole };
+        drive_alone(&mut Leaving::new(leaving, patience), clock, Wait::Block)?;
         // The memory of the list is used again.
         self.whole = whole;
         self.whole.clear();
@@ -261,7 +229,7 @@ impl Sender {
     }
 
     /// Finishes the checksums of datagrams and cuts them.
-    fn cut_here(&mut self, whole: &[(Head, landfall_placement::Span)]) -> Result<(), Error> {
+    fn cut_here(&mut self, whole: &[(Head, Span)]) -> Result<(), Error> {
         let mut sums = Pins::new(&self.parts.regions);
         for (head, payload) in whole {
             let mut head = *head;
@@ -270,6 +238,57 @@ impl Sender {
             self.line_up_admitted(&Outgoing { head: &head, body })?;
         }
         Ok(())
+    }
+}
+
+/// Datagrams for the kernel to cut.
+struct WholeLeaving<'a> {
+    sender: &'a mut Sender,
+    rest: &'a [(Head, Span)],
+}
+
+impl HandOver for WholeLeaving<'_> {
+    fn hand_over(&mut self, now: Instant) -> Result<(usize, bool), Error> {
+        let Self { sender, rest } = self;
+        if rest.is_empty() {
+            return Ok((0, true));
+        }
+        let Some(cutting) = &mut sender.parts.cutting else {
+            sender.cut_here(rest)?;
+            return Ok((rest.len(), true));
+        };
+        let mtu = sender.parts.mtu;
+        let packets: Vec<_> = rest
+            .iter()
+            .map(|(head, payload)| {
+                let is_ipv4 = is_ipv4(head);
+                let (udp_at, piece) = (udp_at(is_ipv4), piece_of(is_ipv4, mtu));
+                Long { head, payload: *payload, udp_at, piece }
+            })
+            .collect();
+        match cutting.send(now, &packets) {
+            Ok(sent) => {
+                *rest = &rest[sent..];
+                sender.stats.packets += sent as u64;
+                sender.stats.cut_by_kernel += sent as u64;
+                Ok((sent, rest.is_empty()))
+            }
+            Err(CutError::Broken(error)) => Err(error.into()),
+            // It never will, on this interface.
+            Err(CutError::Refused(_)) if sender.parts.cut_by == CutBy::Auto => {
+                sender.parts.cutting = None;
+                self.hand_over(now)
+            }
+            Err(error) => Err(Error::NotCut(error)),
+        }
+    }
+
+    fn room(&self) -> (Interest, Option<Instant>) {
+        let socket = &self.sender.parts.socket;
+        self.sender.parts.cutting.as_ref().map_or_else(
+            || (socket.interest(), socket.poll_timeout()),
+            |cutting| (cutting.interest(), cutting.poll_timeout()),
+        )
     }
 }
 

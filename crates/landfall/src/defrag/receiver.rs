@@ -1,10 +1,11 @@
 //! [`Receiver`]: packets, whole, from an interface.
 
 use std::collections::VecDeque;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use landfall_placement::{Duration, Instant, Refusals};
-use landfall_transport::wait::until_ready;
+use landfall_transport::driver::Interest;
 use landfall_transport::{Clock, Wait};
 use spec_defrag::admission::Gate;
 use spec_defrag::{ListId, Packet as EnginePacket, Receiver as Engine};
@@ -16,7 +17,7 @@ use super::error::Error;
 use super::packet::Packet;
 use super::receive_path::{Moved, ReceivePath};
 use super::technique::{Chosen, Delivery, ReceiverStats};
-use crate::runtime::SpinBudget;
+use crate::runtime::{Source, drive_alone};
 
 /// Joins what comes over an interface, and hands out packets.
 ///
@@ -52,9 +53,6 @@ pub(super) struct Parts {
     pub(super) chosen: Chosen,
 }
 
-/// Nobody sleeps longer, whatever the timers say.
-const LONGEST_SLEEP: Duration = Duration::from_secs(1);
-
 impl Receiver {
     /// A receiver to be described, and then opened.
     pub fn builder(interface: impl Into<landfall_transport::packet::Interface>) -> ReceiverBuilder {
@@ -85,27 +83,9 @@ impl Receiver {
         if let Some(packet) = self.next() {
             return Ok(Some(packet));
         }
-        let mut now = self.parts.clock.now();
-        let until = now + at_most;
-        let mut budget = SpinBudget::new(self.parts.wait);
-        loop {
-            let moved = self.turn(now)?;
-            if let Some(packet) = self.next() {
-                return Ok(Some(packet));
-            }
-            now = self.parts.clock.now();
-            if now >= until {
-                return Ok(None);
-            }
-            if moved {
-                budget.renew();
-            } else if budget.is_spent(now) {
-                self.sleep(until.since(now))?;
-                now = self.parts.clock.now();
-            } else {
-                std::hint::spin_loop();
-            }
-        }
+        let (clock, wait) = (self.parts.clock, self.parts.wait);
+        let until = clock.now() + at_most;
+        drive_alone(&mut Receiving { receiver: self, until }, clock, wait)
     }
 
     /// A packet, if one is there. Never waits.
@@ -197,7 +177,7 @@ impl Receiver {
     }
 
     /// One turn: what came back, frames, timers, what is to be sent.
-    fn turn(&mut self, now: Instant) -> Result<bool, Error> {
+    pub(super) fn turn(&mut self, now: Instant) -> Result<bool, Error> {
         self.fetch_returns();
         let Parts { engine, receive_path, deliverer, .. } = &mut self.parts;
         let mut moved = false;
@@ -268,28 +248,72 @@ impl Receiver {
         Ok(())
     }
 
-    /// Sleeps until a turn makes sense.
-    fn sleep(&mut self, at_most: Duration) -> Result<(), Error> {
-        let Parts { engine, receive_path, returns, control, gate, clock, .. } = &self.parts;
-        let mut list = [returns.bell.interest(); 3];
-        let mut count = 1;
+    /// What a thread waits for that sleeps until a turn makes sense.
+    pub(super) fn interests(&self, into: &mut Vec<Interest>) {
+        let Parts { receive_path, returns, control, gate, .. } = &self.parts;
         let control = control.as_ref().filter(|_| gate.is_some()).map(Control::interest);
         let frames = receive_path.interest().filter(|_| !self.is_short);
-        for interest in [frames, control].into_iter().flatten() {
-            list[count] = interest;
-            count += 1;
-        }
+        into.extend([Some(returns.bell.interest()), frames, control].into_iter().flatten());
+    }
+
+    /// When one does, whatever the descriptors say.
+    pub(super) fn next_wake(&self) -> Option<Instant> {
+        let Parts { engine, receive_path, gate, clock, .. } = &self.parts;
         let engine = engine.poll_timeout().map(|timeout| timeout.at);
         let gate = gate.as_ref().and_then(Gate::poll_timeout);
-        let wake = [engine, gate].into_iter().flatten().min();
-        let mut sleep = at_most.min(LONGEST_SLEEP);
-        sleep = sleep.min(wake.map_or(sleep, |at| clock.until(at)));
-        sleep = sleep.min(receive_path.look_again().unwrap_or(sleep));
-        returns.bell.arm();
-        if !returns.is_there() && !sleep.is_zero() {
-            until_ready(&list[..count], sleep)?;
+        let look_again = receive_path.look_again().map(|after| clock.now() + after);
+        [engine, gate, look_again].into_iter().flatten().min()
+    }
+
+    /// How packets come back from other threads.
+    pub(super) fn returns(&self) -> &Returns {
+        &self.parts.returns
+    }
+
+    /// The clock of its turns, and how a thread waits between them.
+    pub(super) const fn pace(&self) -> (Clock, Wait) {
+        (self.parts.clock, self.parts.wait)
+    }
+}
+
+/// A thread waits for the next packet.
+struct Receiving<'a> {
+    receiver: &'a mut Receiver,
+    until: Instant,
+}
+
+impl Source for Receiving<'_> {
+    type Output = Result<Option<Packet>, Error>;
+
+    fn turn(&mut self, now: Instant) -> ControlFlow<Self::Output, bool> {
+        let moved = match self.receiver.turn(now) {
+            Ok(moved) => moved,
+            Err(error) => return ControlFlow::Break(Err(error)),
+        };
+        match self.receiver.next() {
+            Some(packet) => ControlFlow::Break(Ok(Some(packet))),
+            None if now >= self.until => ControlFlow::Break(Ok(None)),
+            None => ControlFlow::Continue(moved),
         }
-        returns.bell.silence();
-        Ok(())
+    }
+
+    fn interests(&self, into: &mut Vec<Interest>) {
+        self.receiver.interests(into);
+    }
+
+    fn next_wake(&self) -> Option<Instant> {
+        self.receiver.next_wake().into_iter().chain([self.until]).min()
+    }
+
+    fn arm(&self) {
+        self.receiver.returns().bell.arm();
+    }
+
+    fn has_work(&self) -> bool {
+        self.receiver.returns().is_there()
+    }
+
+    fn silence(&self) {
+        self.receiver.returns().bell.silence();
     }
 }

@@ -4,15 +4,15 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use landfall_placement::{Duration, InternetSum, Span};
+use landfall_placement::{Duration, Instant, InternetSum, Span};
 use landfall_transport::driver::Interest;
 use landfall_transport::memory::{Memory, Pins, Regions};
 use landfall_transport::packet::Interface;
 use landfall_transport::scatter::{self, Cutting, MOST_OUTGOING, Socket};
-use landfall_transport::wait::until_ready;
-use landfall_transport::{Clock, Counters};
+use landfall_transport::{Clock, Counters, Wait};
 use spec_defrag::Head;
 use spec_defrag::cut::{Cutter, Piece};
 
@@ -22,6 +22,7 @@ use super::error::Error;
 use super::registered::{Part, Registered};
 use super::sender_builder::SenderBuilder;
 use super::technique::SenderStats;
+use crate::runtime::{Source, drive_alone};
 
 /// Who cuts datagrams.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -213,49 +214,94 @@ impl Sender {
     }
 
     pub(super) fn flush_line(&mut self) -> Result<(), Error> {
-        let mut gone = 0;
-        let mut since = None;
-        while gone < self.line.len() {
-            let rest = &self.line[gone..];
-            let frames: Vec<_> = rest
-                .iter()
-                .map(|piece| scatter::Outgoing { head: &piece.head, payload: piece.payload })
-                .collect();
-            let sent = self.parts.socket.send(self.clock.now(), &frames);
-            let sent = sent.inspect_err(|_| self.line.clear())?;
-            gone += sent;
-            if gone == self.line.len() {
-                break;
-            }
-            let now = self.clock.now();
-            if sent > 0 {
-                since = None;
-            }
-            if now.since(*since.get_or_insert(now)) > self.parts.patience {
-                self.line.clear();
-                return Err(Error::Stuck(self.parts.patience));
-            }
-            let (interest, again) =
-                (self.parts.socket.interest(), self.parts.socket.poll_timeout());
-            wait_for_room(interest, again.map(|at| self.clock.until(at)))?;
-        }
+        let (line, socket) = (&self.line[..], &mut self.parts.socket);
+        let mut leaving = Leaving::new(FramesLeaving { line, socket }, self.parts.patience);
+        let result = drive_alone(&mut leaving, self.clock, Wait::Block);
         self.line.clear();
-        Ok(())
+        result
     }
 }
 
-/// Sleeps until there may be room to send.
-pub(super) fn wait_for_room(interest: Interest, again: Option<Duration>) -> Result<(), Error> {
-    /// Whoever makes room does not always say so.
-    const LOOK_AGAIN: Duration = Duration::from_millis(1);
-    let interest = Interest { readable: false, ..interest };
-    let sleep = again.unwrap_or(LOOK_AGAIN).min(LOOK_AGAIN);
-    if interest.writable {
-        until_ready(&[interest], sleep)?;
-    } else {
-        std::thread::sleep(sleep);
+/// What hands over what was lined up, some with each call.
+pub(super) trait HandOver {
+    /// Hands over some. Gives how many, and whether none is left.
+    fn hand_over(&mut self, now: Instant) -> Result<(usize, bool), Error>;
+    /// What tells of room for more, and when there is some whatever it tells.
+    fn room(&self) -> (Interest, Option<Instant>);
+}
+
+/// Hands over, and waits for room in between: on the calling thread, until nothing is left or
+/// nothing moved for too long.
+pub(super) struct Leaving<H> {
+    handing: H,
+    patience: Duration,
+    /// Since when nothing moved.
+    since: Option<Instant>,
+    /// The last look.
+    looked: Instant,
+}
+
+impl<H> Leaving<H> {
+    pub(super) const fn new(handing: H, patience: Duration) -> Self {
+        Self { handing, patience, since: None, looked: Instant::ZERO }
     }
-    Ok(())
+}
+
+impl<H: HandOver> Source for Leaving<H> {
+    type Output = Result<(), Error>;
+
+    fn turn(&mut self, now: Instant) -> ControlFlow<Self::Output, bool> {
+        self.looked = now;
+        match self.handing.hand_over(now) {
+            Err(error) => return ControlFlow::Break(Err(error)),
+            Ok((_, true)) => return ControlFlow::Break(Ok(())),
+            Ok((0, _)) => {}
+            Ok(_) => self.since = None,
+        }
+        if now.since(*self.since.get_or_insert(now)) > self.patience {
+            return ControlFlow::Break(Err(Error::Stuck(self.patience)));
+        }
+        // There was no room for the rest.
+        ControlFlow::Continue(false)
+    }
+
+    fn interests(&self, into: &mut Vec<Interest>) {
+        let (interest, _) = self.handing.room();
+        into.extend(interest.writable.then_some(Interest { readable: false, ..interest }));
+    }
+
+    fn next_wake(&self) -> Option<Instant> {
+        /// Whoever makes room does not always say so.
+        const LOOK_AGAIN: Duration = Duration::from_millis(1);
+        let (_, again) = self.handing.room();
+        again.into_iter().chain([self.looked + LOOK_AGAIN]).min()
+    }
+}
+
+/// Frames that were cut here.
+struct FramesLeaving<'a> {
+    line: &'a [Piece],
+    socket: &'a mut Socket,
+}
+
+impl HandOver for FramesLeaving<'_> {
+    fn hand_over(&mut self, now: Instant) -> Result<(usize, bool), Error> {
+        if self.line.is_empty() {
+            return Ok((0, true));
+        }
+        let frames: Vec<_> = self
+            .line
+            .iter()
+            .map(|piece| scatter::Outgoing { head: &piece.head, payload: piece.payload })
+            .collect();
+        let sent = self.socket.send(now, &frames)?;
+        self.line = &self.line[sent..];
+        Ok((sent, self.line.is_empty()))
+    }
+
+    fn room(&self) -> (Interest, Option<Instant>) {
+        (self.socket.interest(), self.socket.poll_timeout())
+    }
 }
 
 /// What becomes of a frame that was to be sent.

@@ -2,29 +2,35 @@
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
-use std::sync::{Arc, Condvar, Mutex};
+use std::ops::ControlFlow;
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
-use landfall_placement::Duration;
+use landfall_placement::Instant;
+use landfall_transport::driver::Interest;
 
 use super::error::{Error, OpenError};
 use super::packet::Packet;
 use super::receiver::Receiver;
-use crate::runtime::locked;
+use crate::runtime::{Signal, Source, Worker, locked};
 
 /// Packets of a receiver that a thread of its own drives. Clones are the same
 /// receiver; it ends with the last of them.
 #[derive(Clone, Debug)]
 pub struct Packets(Arc<Handle>);
 
+/// The thread ends with it.
 #[derive(Debug)]
-struct Handle(Arc<Shared>);
+struct Handle {
+    shared: Arc<Shared>,
+    _worker: Worker,
+}
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Shared {
     line: Mutex<Line>,
-    /// Somebody took a packet, or the last handle is gone.
-    room: Condvar,
+    /// Reaches the thread.
+    signal: Arc<Signal>,
 }
 
 #[derive(Debug, Default)]
@@ -34,13 +40,10 @@ struct Line {
     /// Why nothing more comes.
     failed: Option<Error>,
     has_ended: bool,
-    is_ending: bool,
 }
 
 /// So many packets wait for tasks; then the thread waits, and frames do in the kernel.
 const MOST_WAITING: usize = 256;
-/// How often the thread looks whether anybody is left.
-const LOOK: Duration = Duration::from_millis(50);
 
 impl Receiver {
     /// Lets a thread of its own drive it, and tasks await its packets.
@@ -48,11 +51,19 @@ impl Receiver {
     /// # Errors
     /// [`OpenError::Thread`].
     pub fn into_tasks(self) -> Result<Packets, OpenError> {
-        let shared = Arc::new(Shared::default());
-        let theirs = Arc::clone(&shared);
-        let thread = std::thread::Builder::new().name("landfall-defrag".into());
-        thread.spawn(move || theirs.run(self)).map_err(OpenError::Thread)?;
-        Ok(Packets(Arc::new(Handle(shared))))
+        let signal = Signal::new().map_err(OpenError::Bell)?;
+        let shared = Arc::new(Shared { line: Mutex::default(), signal });
+        let (signal, pace) = (Arc::clone(&shared.signal), self.pace());
+        let (feed, theirs) = (
+            Feed { receiver: self, shared: Arc::clone(&shared), was_full: false },
+            Arc::clone(&shared),
+        );
+        let finish = move |feed, failed: Option<Error>| {
+            drop(feed);
+            theirs.end(failed);
+        };
+        let worker = Worker::start("landfall-defrag", &signal, pace, feed, finish);
+        Ok(Packets(Arc::new(Handle { shared, _worker: worker.map_err(OpenError::Thread)? })))
     }
 }
 
@@ -62,7 +73,7 @@ impl Packets {
     /// # Errors
     /// Those of [`Receiver::receive`]; then [`Error::Ended`].
     pub async fn receive(&self) -> Result<Packet, Error> {
-        poll_fn(|context| self.0.0.poll(context)).await
+        poll_fn(|context| self.0.shared.poll(context)).await
     }
 
     /// A packet, if one is there.
@@ -70,17 +81,10 @@ impl Packets {
     /// # Errors
     /// As [`receive`](Self::receive).
     pub fn try_receive(&self) -> Result<Option<Packet>, Error> {
-        match self.0.0.poll(&mut Context::from_waker(Waker::noop())) {
+        match self.0.shared.poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(result) => result.map(Some),
             Poll::Pending => Ok(None),
         }
-    }
-}
-
-impl Drop for Handle {
-    fn drop(&mut self) {
-        locked(&self.0.line).is_ending = true;
-        self.0.room.notify_all();
     }
 }
 
@@ -89,7 +93,7 @@ impl Shared {
         let mut line = locked(&self.line);
         if let Some(packet) = line.packets.pop_front() {
             if line.packets.len() + 1 == MOST_WAITING {
-                self.room.notify_all();
+                self.signal.ring();
             }
             return Poll::Ready(Ok(packet));
         }
@@ -101,30 +105,81 @@ impl Shared {
         Poll::Pending
     }
 
-    fn run(&self, mut receiver: Receiver) {
-        loop {
-            let came = receiver.receive(LOOK);
-            let mut line = locked(&self.line);
-            while line.packets.len() >= MOST_WAITING && !line.is_ending {
-                line = self.room.wait(line).unwrap_or_else(std::sync::PoisonError::into_inner);
-            }
-            if line.is_ending {
-                return;
-            }
-            match came {
-                Ok(None) => continue,
-                Ok(Some(packet)) => line.packets.push_back(packet),
-                Err(error) => {
-                    line.failed = Some(error);
-                    line.has_ended = true;
-                }
-            }
-            let (wakers, has_ended) = (std::mem::take(&mut line.wakers), line.has_ended);
-            drop(line);
-            wakers.into_iter().for_each(Waker::wake);
-            if has_ended {
-                return;
+    fn has_room(&self) -> bool {
+        locked(&self.line).packets.len() < MOST_WAITING
+    }
+
+    /// A packet came. Gives whether there is room for more.
+    fn push(&self, packet: Packet) -> bool {
+        let mut line = locked(&self.line);
+        line.packets.push_back(packet);
+        let (wakers, has_room) =
+            (std::mem::take(&mut line.wakers), line.packets.len() < MOST_WAITING);
+        drop(line);
+        wakers.into_iter().for_each(Waker::wake);
+        has_room
+    }
+
+    /// Nothing more comes.
+    fn end(&self, failed: Option<Error>) {
+        let mut line = locked(&self.line);
+        (line.failed, line.has_ended) = (failed, true);
+        let wakers = std::mem::take(&mut line.wakers);
+        drop(line);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+}
+
+/// What the thread drives.
+struct Feed {
+    receiver: Receiver,
+    shared: Arc<Shared>,
+    /// At the last turn there was no room for all that came.
+    was_full: bool,
+}
+
+impl Source for Feed {
+    type Output = Error;
+
+    fn turn(&mut self, now: Instant) -> ControlFlow<Error, bool> {
+        self.was_full = !self.shared.has_room();
+        if self.was_full {
+            return ControlFlow::Continue(false);
+        }
+        let mut moved = match self.receiver.turn(now) {
+            Ok(moved) => moved,
+            Err(error) => return ControlFlow::Break(error),
+        };
+        while let Some(packet) = self.receiver.next() {
+            moved = true;
+            self.was_full = !self.shared.push(packet);
+            if self.was_full {
+                break;
             }
         }
+        ControlFlow::Continue(moved)
+    }
+
+    /// While tasks have enough, only they are waited for.
+    fn interests(&self, into: &mut Vec<Interest>) {
+        if self.shared.has_room() {
+            self.receiver.interests(into);
+        }
+    }
+
+    fn next_wake(&self) -> Option<Instant> {
+        self.receiver.next_wake().filter(|_| self.shared.has_room())
+    }
+
+    fn arm(&self) {
+        self.receiver.returns().bell.arm();
+    }
+
+    fn has_work(&self) -> bool {
+        self.shared.has_room() && (self.was_full || self.receiver.returns().is_there())
+    }
+
+    fn silence(&self) {
+        self.receiver.returns().bell.silence();
     }
 }

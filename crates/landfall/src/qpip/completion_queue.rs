@@ -21,7 +21,7 @@ use rtrb::Consumer;
 use super::core::{Handle, Submission};
 use super::error::Error;
 use super::listener::Pending;
-use crate::runtime::{SpinBudget, locked};
+use crate::runtime::{Lookout, locked};
 
 /// What both sides of a completion queue know.
 #[derive(Debug)]
@@ -296,26 +296,19 @@ impl CompletionQueue {
     /// Looks at the ring alone while it spins: nobody has to wake it then.
     fn wait_until(&mut self, until: Instant) -> Result<Option<Completion>, Error> {
         let handle = Arc::clone(&self.handle);
-        let mut budget = SpinBudget::new(handle.wait);
-        loop {
-            if let Some(completion) = self.poll() {
-                return Ok(Some(completion));
-            }
-            if handle.is_driven_by_callers() && handle.turn() {
-                budget.renew();
-                continue;
-            }
-            let now = handle.clock.now();
-            if now >= until {
-                return Ok(None);
-            }
-            if budget.is_spent(now) {
-                let next = poll_fn(|cx| self.poll_next(cx));
-                return handle.wait_until(next, until).transpose();
-            }
-            handle.check()?;
-            std::hint::spin_loop();
-        }
+        handle.wait_looking(self, until).transpose()
+    }
+}
+
+impl Lookout for CompletionQueue {
+    type Output = Result<Completion, Error>;
+
+    fn look(&mut self) -> Option<Self::Output> {
+        self.poll().map(Ok)
+    }
+
+    fn poll_next(&mut self, context: &Context<'_>) -> Poll<Self::Output> {
+        Self::poll_next(self, context)
     }
 }
 

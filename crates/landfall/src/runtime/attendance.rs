@@ -70,8 +70,13 @@ impl Attendance {
         }
     }
 
+    /// Do threads drive while they wait?
+    pub(super) fn has_drivers(&self) -> bool {
+        self.drivers.load(Ordering::SeqCst) > 0
+    }
+
     pub(super) fn is_driven_by_others(&self) -> bool {
-        self.drivers.load(Ordering::SeqCst) > 0 || self.was_driven_within(ASIDE)
+        self.has_drivers() || self.was_driven_within(ASIDE)
     }
 
     /// Did others drive, until not long ago?

@@ -1,11 +1,9 @@
 //! [`Runtime`]: the lock around a protocol, and the turns.
 
 use std::fmt;
-use std::future::Future;
 use std::io;
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::Waker;
 use std::thread;
 
 use landfall_placement::{Duration, Instant};
@@ -14,13 +12,14 @@ use landfall_transport::wait::until_ready;
 use landfall_transport::{Bell, Clock, Wait};
 
 use super::attendance::{Attendance, DriverGuard};
+use super::drive::{LONGEST_SLEEP, Turn};
 use super::ending::{Ending, Stage};
 use super::lock::EngineLock;
 use super::reactor::{Reactor, ReactorHandle};
 use super::seat::Seat;
 use super::state::{Leftover, State};
 use super::sync::MutexGuard;
-use super::{Aftermath, Protocol, SpinBudget, ThreadWaker};
+use super::{Aftermath, Protocol};
 
 /// Who makes the turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,22 +49,19 @@ pub(crate) struct Runtime<P: Protocol> {
     lock: EngineLock<State<P>, P::Submission>,
     pub(crate) clock: Clock,
     pub(crate) wait: Wait,
-    driving: Driving,
-    seat: Seat,
+    pub(super) driving: Driving,
+    pub(super) seat: Seat,
     /// Of a user who makes the turns when a descriptor is readable.
     reactor: Option<Arc<Reactor>>,
-    attendance: Attendance,
-    ending: Ending,
+    pub(super) attendance: Attendance,
+    pub(super) ending: Ending,
 }
 
-/// Nobody sleeps longer, whatever the timers say. In tests a wake that gets lost shows.
-const LONGEST_SLEEP: Duration =
-    if cfg!(test) { Duration::from_secs(3600) } else { Duration::from_secs(1) };
 /// How long a driving thread lets others pass, in looks.
 const LOOKS: u32 = 1000;
 /// How long a thread sleeps that leaves the descriptors to another: that one may finish and
 /// go. About what a wake costs.
-const ASIDE: Duration = Duration::from_micros(100);
+pub(super) const ASIDE: Duration = Duration::from_micros(100);
 /// So many things may wait for the lock's holder. Whoever finds no place waits for the lock.
 const SUBMISSIONS: usize = 128;
 /// So many turns for others are made before those are woken that wait for what they brought.
@@ -87,7 +83,7 @@ impl<P: Protocol> Runtime<P> {
         let runtime = Arc::new(Self::new(protocol, clock, bell, config, None));
         if config.driving != Driving::Callers {
             let (own, name) = (Arc::clone(&runtime), config.thread.to_owned());
-            thread::Builder::new().name(name).spawn(move || own.drive())?;
+            thread::Builder::new().name(name).spawn(move || own.drive_as_own())?;
         }
         Ok(runtime)
     }
@@ -193,11 +189,16 @@ impl<P: Protocol> Runtime<P> {
 
     /// One turn. Gives whether anything moved.
     pub(crate) fn turn(&self) -> bool {
-        self.turn_and_tell().0
+        self.turn_and_tell().moved
     }
 
-    /// The same, and when it was made: a clock costs as much as a look at a socket.
-    fn turn_and_tell(&self) -> (bool, Instant) {
+    /// The same, and when it was made.
+    pub(super) fn turn_and_tell(&self) -> Turn {
+        self.turn_unless(|| false)
+    }
+
+    /// The same, unless that is so by the time that this thread has the lock.
+    pub(super) fn turn_unless(&self, must_not: impl FnOnce() -> bool) -> Turn {
         for _ in 0..LOOKS {
             if !self.lock.is_wanted() {
                 break;
@@ -205,9 +206,13 @@ impl<P: Protocol> Runtime<P> {
             std::hint::spin_loop();
         }
         let mut state = self.lock.lock_to_drive();
-        let now = self.clock.now();
-        let leftover = self.turn_with(&mut state, now);
-        (self.release(state, leftover), now)
+        let at = self.clock.now();
+        if must_not() {
+            let leftover = Leftover::without_turn(&mut state);
+            return Turn { moved: self.release(state, leftover), at };
+        }
+        let leftover = self.turn_with(&mut state, at);
+        Turn { moved: self.release(state, leftover), at }
     }
 
     /// One turn for a thread that spins, unless somebody else makes one just now.
@@ -342,6 +347,25 @@ impl<P: Protocol> Runtime<P> {
         Some(is_ready)
     }
 
+    /// Sleeps as [`sleep`](Self::sleep) does, or for a moment while another thread leaves the
+    /// place. Gives whether a turn makes sense.
+    pub(crate) fn rest(
+        &self,
+        at_most: Duration,
+        others: &[Interest],
+        must_not: impl Fn() -> bool,
+    ) -> bool {
+        if self.sleep(at_most, others, &must_not).is_some() {
+            return true;
+        }
+        self.ask_for_seat();
+        if !must_not() {
+            // A poll that fails is a short sleep.
+            let _ = until_ready(others, ASIDE.min(at_most));
+        }
+        false
+    }
+
     /// For a thread that makes a turn next, or will be told to.
     fn look_at<T>(&self, look: impl FnOnce(&mut State<P>) -> T) -> T {
         let mut state = self.lock.lock();
@@ -353,7 +377,7 @@ impl<P: Protocol> Runtime<P> {
     }
 
     /// A thread that blocks wants the seat of the own thread.
-    pub(crate) fn ask_for_seat(&self) {
+    pub(super) fn ask_for_seat(&self) {
         self.seat.ask_for();
     }
 
@@ -373,60 +397,6 @@ impl<P: Protocol> Runtime<P> {
         self.driving != Driving::OwnThread
     }
 
-    /// Waits until the future is done, or the time is over, and makes turns meanwhile if
-    /// callers do. The future is polled only when it was woken: most turns find nothing for
-    /// it.
-    pub(crate) fn wait_until<F: Future>(&self, future: F, until: Instant) -> Option<F::Output> {
-        let thread_waker = ThreadWaker::of_this_thread();
-        let waker = Waker::from(Arc::clone(&thread_waker));
-        let mut context = Context::from_waker(&waker);
-        let mut future = pin!(future);
-        let mut budget = SpinBudget::new(self.wait);
-        let drives = self.is_driven_by_callers();
-        let _driver = drives.then(|| self.begin_driving());
-        loop {
-            if thread_waker.take_wake()
-                && let Poll::Ready(output) = future.as_mut().poll(&mut context)
-            {
-                return Some(output);
-            }
-            // At the end of it, what is waited for is over, too.
-            let (moved, now) = match drives && !self.has_ended() {
-                true => self.turn_and_tell(),
-                false => (false, self.clock.now()),
-            };
-            if now >= until {
-                return None;
-            }
-            let left = until.since(now);
-            if moved || thread_waker.is_woken() {
-                budget.renew();
-            } else if !budget.is_spent(now) {
-                std::hint::spin_loop();
-            } else if !drives {
-                thread::park_timeout(left.min(LONGEST_SLEEP));
-            } else if self.has_ended() || !self.sleep_at_seat(&thread_waker, left) {
-                self.ask_for_seat();
-                thread::park_timeout(ASIDE.min(left));
-            }
-        }
-    }
-
-    /// Waits without a limit.
-    pub(crate) fn wait_for<F: Future>(&self, future: F) -> F::Output {
-        match self.wait_until(future, Instant::FAR_FUTURE) {
-            Some(output) => output,
-            None => unreachable!("584 years have passed"),
-        }
-    }
-
-    /// Sleeps until there is something to do, or the waker of this thread is woken. False:
-    /// another thread has the seat.
-    fn sleep_at_seat(&self, waker: &ThreadWaker, at_most: Duration) -> bool {
-        let _reached = waker.reach_by(self.seat.bell());
-        self.sleep(at_most, &[], || waker.is_woken()).is_some()
-    }
-
     /// No handle is left, or it shall close. Where nobody but callers drives and none is
     /// left, the last words leave on this thread.
     pub(crate) fn end(&self) {
@@ -441,46 +411,6 @@ impl<P: Protocol> Runtime<P> {
     /// Is everything over that was under way? The waker is woken when it is.
     pub(crate) fn watch_end(&self, waker: &Waker) -> bool {
         self.ending.watch(waker)
-    }
-
-    /// What the own thread does.
-    fn drive(&self) {
-        self.attendance.enter_own();
-        // Whatever happens here, nobody waits for it in vain.
-        let _end = EndOnDrop(self);
-        let mut budget = SpinBudget::new(self.wait);
-        while !self.has_ended() {
-            let is_ending = self.ending.is_asked();
-            if !is_ending && self.attendance.is_driven_by_others() {
-                self.stay_aside();
-                continue;
-            }
-            if self.turn() {
-                budget.renew();
-            } else if is_ending
-                || self.attendance.was_driven_lately()
-                || budget.is_spent(self.clock.now())
-            {
-                self.sleep_as_own(is_ending);
-            } else {
-                std::hint::spin_loop();
-            }
-        }
-    }
-
-    fn sleep_as_own(&self, is_ending: bool) {
-        let must_not = || self.has_ended() || !is_ending && self.ending.is_asked();
-        self.seat.set_own(true);
-        let slept = self.sleep(LONGEST_SLEEP, &[], must_not);
-        self.seat.set_own(false);
-        if slept.is_none() {
-            self.stay_aside();
-        }
-    }
-
-    fn stay_aside(&self) {
-        let is_there = || self.attendance.is_driven_by_others() || self.seat.is_taken();
-        self.attendance.stay_aside(is_there);
     }
 
     /// The last handle is gone, and nobody drives any more: what has to be said leaves now.
@@ -498,7 +428,7 @@ impl<P: Protocol> Runtime<P> {
     }
 
     /// Nothing moves any more.
-    fn end_now(&self) {
+    pub(super) fn end_now(&self) {
         let mut state = self.lock.lock();
         state.stage = Stage::Ended;
         let ended = state.end(&self.ending);
@@ -511,17 +441,6 @@ impl<P: Protocol> Runtime<P> {
 impl<P: Protocol> fmt::Debug for Runtime<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Runtime").field("driving", &self.driving).finish_non_exhaustive()
-    }
-}
-
-/// The own thread is over, perhaps by a panic: nothing moves any more.
-struct EndOnDrop<'a, P: Protocol>(&'a Runtime<P>);
-
-impl<P: Protocol> Drop for EndOnDrop<'_, P> {
-    fn drop(&mut self) {
-        if !self.0.has_ended() {
-            self.0.end_now();
-        }
     }
 }
 

@@ -28,7 +28,11 @@
 //!
 //! | file | what happens there |
 //! | --- | --- |
+//! | `drive` | the one loop: turns, spinning, sleep |
 //! | `driving` | the lock, the turns, and threads that wait |
+//! | `own_thread` | the thread that drives when nobody else does |
+//! | `waiting` | threads that wait for futures |
+//! | `source` | what one thread has for itself, and drives without a lock |
 //! | `state` | what is behind the lock, and what a turn leaves to be done without it |
 //! | `reactor` | turns for a reactor of the user's own, in place of the own thread |
 //! | `lock` | the lock, and who serves what was submitted meanwhile |
@@ -50,6 +54,7 @@
 #[cfg(all(feature = "nic", any(feature = "clan", feature = "qpip", feature = "stp")))]
 pub(crate) mod adapter_source;
 mod attendance;
+mod drive;
 mod driver;
 #[cfg(any(feature = "clan", feature = "stp"))]
 mod driver_source;
@@ -59,6 +64,7 @@ mod impairment;
 mod lock;
 #[cfg(all(test, loom))]
 mod models;
+mod own_thread;
 mod path;
 #[cfg(any(feature = "clan", feature = "stp"))]
 mod path_source;
@@ -67,11 +73,13 @@ mod path_stats;
 mod protocol;
 mod reactor;
 mod seat;
+mod source;
 mod state;
 mod submissions;
 mod sync;
 #[cfg(all(test, not(loom), feature = "stp"))]
 mod tests;
+mod waiting;
 mod waker;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -93,7 +101,12 @@ pub use path_stats::PathStats;
 pub(crate) use protocol::{Aftermath, Protocol};
 pub(crate) use reactor::ReactorHandle;
 pub use reactor::Turned;
-pub(crate) use waker::{SpinBudget, ThreadWaker};
+#[cfg(feature = "defrag")]
+pub(crate) use source::drive_alone;
+pub(crate) use source::{Signal, Source, Worker};
+#[cfg(feature = "qpip")]
+pub(crate) use waiting::Lookout;
+use waker::{SpinBudget, ThreadWaker};
 
 /// A thread that panicked under one of these locks left nothing half done.
 pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -1,16 +1,18 @@
 //! Who drives, sleeps and is woken, with a protocol of nothing but events.
 
 use std::future::poll_fn;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::task::{Poll, Wake, Waker};
 use std::thread;
 
 use landfall_placement::{Duration, Instant};
+use landfall_transport::driver::Interest;
 use landfall_transport::{Bell, Clock, Wait};
 use stp_core::{Config, Endpoint};
 
-use super::{Aftermath, Driving, Handle, Paths, Protocol, Runtime, RuntimeConfig};
+use super::{Aftermath, Driving, Handle, Paths, Protocol, Runtime, RuntimeConfig, Source};
 
 /// An engine without paths, and things that happen when somebody says so.
 struct Happenings {
@@ -347,6 +349,83 @@ fn what_is_submitted_after_the_end_is_served() {
             }
             runtime.submit(3);
             assert_eq!(runtime.look(|protocol| protocol.due + protocol.happened), 3);
+        }
+    });
+}
+
+/// Looks at what happened, beside the runtime that it drives.
+struct Beside {
+    handle: Arc<Runtime<Happenings>>,
+    enough: u32,
+}
+
+impl Source for Beside {
+    type Output = u32;
+
+    fn turn(&mut self, _: Instant) -> ControlFlow<u32, bool> {
+        let happened = self.handle.look(|protocol| protocol.happened);
+        if happened >= self.enough {
+            return ControlFlow::Break(happened);
+        }
+        ControlFlow::Continue(false)
+    }
+
+    fn interests(&self, _: &mut Vec<Interest>) {}
+
+    fn next_wake(&self) -> Option<Instant> {
+        None
+    }
+
+    /// What no descriptor tells of here; and what the own thread may have brought before.
+    fn has_work(&self) -> bool {
+        self.handle.look(|protocol| protocol.due > 0 || protocol.happened >= self.enough)
+    }
+}
+
+/// The own thread may be about to make a turn when the source begins to drive.
+#[test]
+fn a_source_beside_a_runtime_misses_nothing_that_the_own_thread_brought() {
+    within_a_minute(|| {
+        for wait in [Wait::Block, Wait::BALANCED] {
+            let runtime = Happenings::start(Driving::Shared, wait, LONG);
+            for round in 1..=100 {
+                thread::scope(|scope| {
+                    let (handle, enough) = (Arc::clone(&runtime.0), round);
+                    let driving = scope.spawn(move || {
+                        let mut beside = Beside { handle: Arc::clone(&handle), enough };
+                        handle.drive_beside(&mut beside)
+                    });
+                    if round % 3 == 0 {
+                        thread::sleep(Duration::from_micros(300));
+                    }
+                    // As a packet that arrives: who sleeps at the descriptors is woken.
+                    runtime.look(|protocol| protocol.due = 1);
+                    runtime.ring();
+                    assert_eq!(driving.join().unwrap(), round);
+                });
+            }
+        }
+    });
+}
+
+/// Whoever begins to drive looks, and may sleep next: what a late turn brings it would miss.
+#[test]
+fn the_own_thread_makes_no_turn_once_another_has_begun_to_drive() {
+    within_a_minute(|| {
+        let runtime = Happenings::start(Driving::Shared, Wait::Spin, LONG);
+        for _ in 0..100 {
+            runtime.hand_over();
+            // The own thread spins, and mostly waits for this very lock.
+            let turns = runtime.look(|protocol| protocol.turns);
+            while runtime.look(|protocol| protocol.turns) == turns {
+                runtime.ring();
+                thread::yield_now();
+            }
+            let (driver, turns) =
+                runtime.look(|protocol| (runtime.begin_driving(), protocol.turns));
+            thread::sleep(Duration::from_micros(200));
+            assert_eq!(runtime.look(|protocol| protocol.turns), turns);
+            drop(driver);
         }
     });
 }

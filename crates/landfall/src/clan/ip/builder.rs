@@ -11,10 +11,10 @@ use landfall_placement::Peer;
 use landfall_transport::Wait;
 use landfall_transport::tap::{TapConfig, open_super_frames};
 
+use super::exchange::Shared;
 use super::outgoing::station_of;
 use super::terms::{PORT, Terms};
-use super::workers::Shared;
-use super::{ClanIpError, MTU_MAX, MTU_MIN, workers};
+use super::{ClanIpError, MTU_MAX, MTU_MIN};
 use crate::clan::network::{Node, Transport};
 
 /// Another host of the network, and where it is.
@@ -117,10 +117,10 @@ impl ClanIpBuilder {
         let neighbours: BTreeMap<_, _> =
             neighbours.into_iter().map(|Neighbour { host, peer }| (host, peer)).collect();
         let (name, terms) = (reader.name().to_owned(), Terms { mtu, buffers });
-        let shared = Arc::new(Shared::new(node, terms, writer, neighbours));
-        // From here on the threads end when this is dropped.
+        let shared = Arc::new(Shared::new(node, terms, writer)?);
+        // From here on the thread ends when this is dropped.
         let clan = ClanIp { shared, name };
-        workers::start(&clan.shared, reader, listener)?;
+        clan.shared.start(reader, listener, neighbours)?;
         Ok(clan)
     }
 
@@ -240,7 +240,7 @@ pub struct ClanIpStats {
     pub misbehaved: u64,
 }
 
-/// The same while it works: several threads count.
+/// The same while it works: one thread counts, others look.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     sent: AtomicU64,

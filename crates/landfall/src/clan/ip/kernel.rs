@@ -1,19 +1,19 @@
 //! Packets from the kernel: read straight into registered memory, from which they
 //! leave by DMA.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
-use std::thread;
-use std::time::Duration;
 
 use clan_dsm::{HostId, Rights};
+use landfall_placement::Instant;
+use landfall_transport::driver::Interest;
 use landfall_transport::tap::FrameReader;
-use landfall_transport::wait::until_ready;
 
 use super::ClanIpError;
-use super::outgoing::{Destination, HEADER, Leaving, ROOM, ethernet, in_other_order};
+use super::exchange::{Hub, Shared};
+use super::outgoing::{Attempt, Destination, HEADER, Leaving, ROOM, ethernet, in_other_order};
 use super::switchboard::{Held, Way};
 use super::terms::BUFFER;
-use super::workers::{LOOK_UP, Shared};
 use crate::clan::network::Aperture;
 use crate::clan::{Fabric, Local};
 use crate::runtime::locked;
@@ -27,6 +27,23 @@ const TOGETHER: usize = 32;
 #[derive(Debug, Default)]
 struct Slot(Option<(Way, Leaving)>);
 
+/// A packet that was taken and is on its way to a host.
+#[derive(Debug)]
+struct Taken {
+    host: HostId,
+    header: [u8; HEADER],
+    body: Body,
+}
+
+/// Where its bytes are.
+#[derive(Debug)]
+enum Body {
+    /// In the next slot: so many.
+    Slot(usize),
+    /// It goes to others as well.
+    Copy(Arc<[u8]>),
+}
+
 /// Reads packets of the kernel into registered memory, slot by slot.
 #[derive(Debug)]
 pub(super) struct FromKernel {
@@ -34,8 +51,12 @@ pub(super) struct FromKernel {
     memory: Aperture,
     slots: Vec<Slot>,
     next: usize,
+    /// Of the last packet what has not left, for want of room at its receivers.
+    taken: VecDeque<Taken>,
     /// Who has to hear of packets.
     told: Vec<(HostId, Way)>,
+    /// The last look at the kernel found nothing.
+    is_empty: bool,
 }
 
 impl FromKernel {
@@ -44,105 +65,120 @@ impl FromKernel {
         // Nobody gets the cookie.
         let (memory, _) = shared.node().expose(len, Rights::Read)?;
         let slots = (0..SLOTS).map(|_| Slot::default()).collect();
-        Ok(Self { reader, memory, slots, next: 0, told: Vec::new() })
+        let (taken, told) = (VecDeque::new(), Vec::new());
+        Ok(Self { reader, memory, slots, next: 0, taken, told, is_empty: false })
     }
 
-    /// Until it is over, or the interface is gone.
-    pub(super) fn run(mut self, shared: &Arc<Shared>) -> Result<(), ClanIpError> {
-        let gone = ClanIpError::io("the interface is gone");
-        while !shared.is_over() {
-            match self.take(shared) {
-                Ok(0) => {}
-                Ok(_) => continue,
-                Err(error) => return Err(gone(error)),
-            }
-            if let Err(error) = until_ready(&[self.reader.interest()], LOOK_UP) {
-                return Err(gone(error));
-            }
-        }
-        Ok(())
+    /// What tells of the next packet; nothing while the last one is in its way.
+    pub(super) fn interest(&self) -> Option<Interest> {
+        self.is_empty.then(|| self.reader.interest())
     }
 
-    /// Takes the packets that are there, up to a bound; how many.
-    fn take(&mut self, shared: &Arc<Shared>) -> std::io::Result<usize> {
-        let mut taken = 0;
-        while taken < TOGETHER && self.is_next_free(shared) {
-            let at = self.next as u64 * BUFFER;
-            let place = self.memory.span(at, ROOM);
+    /// Is there something that found no room?
+    pub(super) fn waits(&self) -> bool {
+        !self.is_empty || !self.told.is_empty()
+    }
+
+    /// Takes the packets that are there, up to a bound, as far as they can leave. Gives
+    /// whether there were any.
+    pub(super) fn take(&mut self, hub: &mut Hub, now: Instant) -> Result<bool, ClanIpError> {
+        let mut moved = false;
+        self.is_empty = false;
+        for _ in 0..TOGETHER {
+            let before = self.taken.len();
+            let has_left = self.send_taken(hub, now);
+            moved |= self.taken.len() < before;
+            if !has_left || !self.is_next_free() {
+                break;
+            }
+            let place = self.memory.span(self.next as u64 * BUFFER, ROOM);
             let mut header = [0; HEADER];
-            let Some(len) = self.reader.read(&mut header, &place)? else { break };
-            taken += 1;
+            let read = self.reader.read(&mut header, &place);
+            let read = read.map_err(ClanIpError::io("the interface is gone"))?;
+            let Some(len) = read else {
+                self.is_empty = true;
+                break;
+            };
+            moved = true;
             // Neither is ever seen: a frame without a header, and one that IP has not.
             match len.checked_sub(HEADER) {
-                Some(len) if len < ROOM as usize => {
-                    self.send(shared, in_other_order(header), at, len);
-                }
-                _ => shared.counts.dropped(),
+                Some(len) if len < ROOM as usize => self.aim(hub, in_other_order(header), len),
+                _ => hub.counts().dropped(),
             }
         }
+        self.send_taken(hub, now);
         for (host, way) in std::mem::take(&mut self.told) {
             let published = locked(&way).publish();
             match published {
                 Ok(true) => {}
                 // The way is full: again, after a look at the kernel.
                 Ok(false) => self.told.push((host, way)),
-                Err(error) => shared.broken(host, &way, &error),
+                Err(error) => hub.broken(host, &way, &error),
             }
         }
-        Ok(taken)
+        Ok(moved)
     }
 
-    fn send(&mut self, shared: &Arc<Shared>, header: [u8; HEADER], at: u64, len: usize) {
+    /// Who gets the packet in the next slot.
+    fn aim(&mut self, hub: &Hub, header: [u8; HEADER], len: usize) {
         match Destination::of(&ethernet(&header)) {
-            Destination::Host(host) if shared.is_neighbour(host) => {
-                self.send_to(shared, host, header, (at, len));
+            Destination::Host(host) if hub.is_neighbour(host) => {
+                self.taken.push_back(Taken { host, header, body: Body::Slot(len) });
             }
             Destination::All => {
-                let Ok(packet) = self.copy(at, len) else { return };
-                for host in shared.neighbours().collect::<Vec<_>>() {
-                    self.send_copy(shared, host, header, &packet);
-                }
+                let Ok(packet) = self.copy(len) else { return };
+                let packet: Arc<[u8]> = packet.into();
+                let to = |host| Taken { host, header, body: Body::Copy(Arc::clone(&packet)) };
+                self.taken.extend(hub.neighbours().map(to));
             }
-            Destination::Host(_) | Destination::Nobody => shared.counts.dropped(),
+            Destination::Host(_) | Destination::Nobody => hub.counts().dropped(),
         }
     }
 
-    fn send_to(
-        &mut self,
-        shared: &Arc<Shared>,
-        host: HostId,
-        header: [u8; HEADER],
-        (at, len): (u64, usize),
-    ) {
-        let held = || Held { header, packet: self.copy(at, len).unwrap_or_default() };
-        let Some(way) = shared.way_or_hold(host, held) else { return };
-        let sent = locked(&way).send_from(header, (&self.memory, at, len), &shared.counts);
+    /// Sends what was taken. False: there is no room for the rest.
+    fn send_taken(&mut self, hub: &mut Hub, now: Instant) -> bool {
+        while let Some(taken) = self.taken.pop_front() {
+            if !self.send(hub, &taken, now) {
+                self.taken.push_front(taken);
+                return false;
+            }
+        }
+        true
+    }
+
+    /// False: there is no room for it.
+    fn send(&mut self, hub: &mut Hub, taken: &Taken, now: Instant) -> bool {
+        let Taken { host, header, ref body } = *taken;
+        let held = || match body {
+            Body::Slot(len) => Held { header, packet: self.copy(*len).unwrap_or_default() },
+            Body::Copy(packet) => Held { header, packet: packet.to_vec() },
+        };
+        let Some(way) = hub.way_or_hold(host, now, held) else { return true };
+        let (counts, at) = (hub.counts(), self.next as u64 * BUFFER);
+        let sent = match body {
+            Body::Slot(len) => {
+                let from = (&self.memory, at, *len);
+                let sent = locked(&way).send_from(header, from, counts, now);
+                sent.map(|attempt| attempt.map(Some))
+            }
+            Body::Copy(packet) => {
+                let sent = locked(&way).send(header, packet, counts, now);
+                sent.map(|attempt| attempt.map(|()| None))
+            }
+        };
         match sent {
-            Ok(None) => {}
-            Ok(Some(leaving)) => {
-                self.slots[self.next] = Slot(Some((Arc::clone(&way), leaving)));
-                self.next = (self.next + 1) % SLOTS;
+            Ok(Attempt::Later) => return false,
+            Ok(Attempt::Dropped) => {}
+            Ok(Attempt::Sent(leaving)) => {
+                if let Some(leaving) = leaving {
+                    self.slots[self.next] = Slot(Some((Arc::clone(&way), leaving)));
+                    self.next = (self.next + 1) % SLOTS;
+                }
                 self.tell(host, way);
             }
-            Err(error) => shared.broken(host, &way, &error),
+            Err(error) => hub.broken(host, &way, &error),
         }
-    }
-
-    fn send_copy(
-        &mut self,
-        shared: &Arc<Shared>,
-        host: HostId,
-        header: [u8; HEADER],
-        packet: &[u8],
-    ) {
-        let held = || Held { header, packet: packet.to_vec() };
-        let Some(way) = shared.way_or_hold(host, held) else { return };
-        let sent = locked(&way).send(header, packet, &shared.counts);
-        match sent {
-            Ok(is_sent) if is_sent => self.tell(host, way),
-            Ok(_) => {}
-            Err(error) => shared.broken(host, &way, &error),
-        }
+        true
     }
 
     /// Before the next wait it hears of what was sent.
@@ -152,22 +188,21 @@ impl FromKernel {
         }
     }
 
-    fn copy(&self, at: u64, len: usize) -> Result<Vec<u8>, crate::clan::Error> {
+    /// The packet in the next slot.
+    fn copy(&self, len: usize) -> Result<Vec<u8>, crate::clan::Error> {
         let mut packet = vec![0; len];
-        self.memory.copy_out(at, &mut packet)?;
+        self.memory.copy_out(self.next as u64 * BUFFER, &mut packet)?;
         Ok(packet)
     }
 
-    /// Waits for the oldest packet to leave; false: it is over before.
-    fn is_next_free(&mut self, shared: &Shared) -> bool {
-        while let Some((way, leaving)) = &self.slots[self.next].0 {
-            if locked(way).has_left(*leaving) {
-                self.slots[self.next] = Slot::default();
-            } else if shared.is_over() {
+    /// Has the packet left that was in the next slot?
+    fn is_next_free(&mut self) -> bool {
+        let slot = &mut self.slots[self.next];
+        if let Some((way, leaving)) = &slot.0 {
+            if !locked(way).has_left(*leaving) {
                 return false;
-            } else if !shared.node().turn() {
-                thread::sleep(Duration::from_micros(20));
             }
+            *slot = Slot::default();
         }
         true
     }

@@ -24,10 +24,10 @@
 //! | --- | --- |
 //! | `builder` | what can be chosen, and what was done |
 //! | `terms` | what two hosts agree on, and how they do; the elements of both queues |
-//! | `outgoing` | the two directions of a connection; what stands in front of a packet |
+//! | `outgoing`, `incoming` | the two directions of a connection; what stands in front of a packet |
 //! | `switchboard` | which connections there are; what waits for one |
 //! | `kernel` | packets from the kernel |
-//! | `workers` | the threads, and which of them drives the node |
+//! | `exchange` | the turns: kernel, connections, and those that are being made |
 //!
 //! The kernel's super-packets travel whole: up to 64 KiB of TCP are one DMA and one
 //! completion, whatever the MTU, and nobody computes their sums.
@@ -35,11 +35,12 @@
 //! What does not live here: shared memory and queues (those are CLAN's), and IP.
 
 mod builder;
+mod exchange;
+mod incoming;
 mod kernel;
 mod outgoing;
 mod switchboard;
 mod terms;
-mod workers;
 
 pub use builder::{ClanIp, ClanIpBuilder, ClanIpStats, Neighbour};
 pub use outgoing::station_of;

@@ -7,9 +7,8 @@
 //! they are: the memory of the other side is no wire, and what carries them there checks
 //! every byte by itself.
 
-use std::time::{Duration, Instant};
-
 use clan_dsm::{Cookie, HostId};
+use landfall_placement::{Duration, Instant};
 use landfall_transport::tap::OFFLOAD_HEADER;
 
 use super::builder::Counts;
@@ -41,6 +40,29 @@ pub(super) struct Outgoing {
     spare: Option<(Offer, usize)>,
     /// A completion that found no room on the way: its packet is where it belongs.
     untold: Option<Completion>,
+    /// Since when a packet waits for room.
+    waiting: Option<Instant>,
+}
+
+/// What came of an attempt to send a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Attempt<T> {
+    /// It is on its way.
+    Sent(T),
+    /// There is no room at this moment: to be tried again.
+    Later,
+    /// There was none for too long.
+    Dropped,
+}
+
+impl<T> Attempt<T> {
+    pub(super) fn map<U>(self, map: impl FnOnce(T) -> U) -> Attempt<U> {
+        match self {
+            Self::Sent(sent) => Attempt::Sent(map(sent)),
+            Self::Later => Attempt::Later,
+            Self::Dropped => Attempt::Dropped,
+        }
+    }
 }
 
 /// A packet on its way: until it has left, its memory must not change.
@@ -64,57 +86,76 @@ impl Outgoing {
             gathered: 0,
             spare: None,
             untold: None,
+            waiting: None,
         }
     }
 
-    /// Sends a packet that lies in registered memory. None: it was dropped.
+    /// Sends a packet that lies in registered memory.
     pub(super) fn send_from(
         &mut self,
         header: [u8; HEADER],
         (memory, at, len): (&Aperture, u64, usize),
         counts: &Counts,
-    ) -> Result<Option<Leaving>, Error> {
+        now: Instant,
+    ) -> Result<Attempt<Leaving>, Error> {
         let range = at..at + (len as u64).next_multiple_of(WORD);
         let write = |to: &mut Window, at| to.write_from(at, memory, range.clone());
-        let Some((window, dma)) = self.carry(header, len, counts, write)? else {
-            return Ok(None);
-        };
-        Ok(Some(Leaving { window, dma }))
+        let sent = self.carry(header, len, counts, now, write)?;
+        Ok(sent.map(|(window, dma)| Leaving { window, dma }))
     }
 
-    /// Sends a packet that goes to others as well. False: it was dropped.
+    /// Sends a packet that goes to others as well.
     pub(super) fn send(
         &mut self,
         header: [u8; HEADER],
         packet: &[u8],
         counts: &Counts,
-    ) -> Result<bool, Error> {
+        now: Instant,
+    ) -> Result<Attempt<()>, Error> {
         let write = |to: &mut Window, at| to.write(at, packet);
-        Ok(self.carry(header, packet.len(), counts, write)?.is_some())
+        Ok(self.carry(header, packet.len(), counts, now, write)?.map(|_| ()))
     }
 
-    /// Into a buffer of the other side: the window, and what writing it gave. None: the
-    /// packet was dropped.
+    /// Into a buffer of the other side: the window, and what writing it gave.
     fn carry<T>(
         &mut self,
         header: [u8; HEADER],
         len: usize,
         counts: &Counts,
-        mut write: impl FnMut(&mut Window, u64) -> Result<T, Error>,
+        now: Instant,
+        write: impl FnOnce(&mut Window, u64) -> Result<T, Error>,
+    ) -> Result<Attempt<(usize, T)>, Error> {
+        if let Some(sent) = self.try_carry(header, len, counts, write)? {
+            self.waiting = None;
+            return Ok(Attempt::Sent(sent));
+        }
+        if now.since(*self.waiting.get_or_insert(now)) < PATIENCE {
+            return Ok(Attempt::Later);
+        }
+        self.waiting = None;
+        counts.dropped();
+        Ok(Attempt::Dropped)
+    }
+
+    /// None: there is no room at this moment.
+    fn try_carry<T>(
+        &mut self,
+        header: [u8; HEADER],
+        len: usize,
+        counts: &Counts,
+        write: impl FnOnce(&mut Window, u64) -> Result<T, Error>,
     ) -> Result<Option<(usize, T)>, Error> {
         // It would be overtaken.
-        let (offer, window) = match (self.tell_untold()?, self.place(counts)?) {
-            (true, Some(place)) => place,
-            (_, place) => {
-                self.spare = place;
-                counts.dropped();
-                return Ok(None);
-            }
-        };
-        let done = match within_patience(&mut self.windows[window].1, |to| write(to, offer.at)) {
-            Err(Error::TimedOut) => {
+        if !self.tell_untold()? {
+            return Ok(None);
+        }
+        let Some((offer, window)) = self.place(counts)? else { return Ok(None) };
+        // What is written to one host over a network leaves in the order of the calls,
+        // whichever handle they were made on (they fill one write buffer), so that the
+        // completion behind it needs no commit between; it is seen when that is published.
+        let done = match write(&mut self.windows[window].1, offer.at) {
+            Err(Error::Busy) => {
                 self.spare = Some((offer, window));
-                counts.dropped();
                 return Ok(None);
             }
             done => done?,
@@ -145,12 +186,14 @@ impl Outgoing {
     fn tell_untold(&mut self) -> Result<bool, Error> {
         let Some(completion) = self.untold else { return Ok(true) };
         // In the queue there is room for a completion of each buffer that was offered.
-        match self.completions.put(&completion.to_bytes(), Some(Instant::now() + PATIENCE)) {
-            Err(Error::Busy | Error::TimedOut) => return Ok(false),
-            put => put?,
+        match self.completions.try_put(&completion.to_bytes()) {
+            Ok(true) => {
+                self.untold = None;
+                Ok(true)
+            }
+            Err(Error::Busy) => Ok(false),
+            other => other,
         }
-        self.untold = None;
-        Ok(true)
     }
 
     /// May the memory of this packet be used again?
@@ -167,13 +210,14 @@ impl Outgoing {
         }
         let mut element = [0; Offer::LEN];
         if !self.cookies.try_get(&mut element)? {
-            counts.waited();
-            // The other side can only give back what it has been told of.
-            self.publish()?;
-            match self.cookies.get(&mut element, Some(Instant::now() + PATIENCE)) {
-                Err(Error::TimedOut) => return Ok(None),
-                got => got?,
+            if self.waiting.is_none() {
+                counts.waited();
             }
+            // The other side can only give back what it has been told of.
+            if self.gathered > 0 {
+                self.publish()?;
+            }
+            return Ok(None);
         }
         let offer = Offer::from_bytes(&element)?;
         let window = self.window_of(&offer.cookie)?;
@@ -194,23 +238,6 @@ impl Outgoing {
         }
         self.windows.push((*cookie, self.node.map(cookie)?));
         Ok(self.windows.len() - 1)
-    }
-}
-
-/// Writes. What is written to one host over a network leaves in the order of the calls,
-/// whichever handle they were made on (they fill one write buffer), so that the completion
-/// behind it needs no commit between; it is seen when that is published.
-fn within_patience<T>(
-    window: &mut Window,
-    mut write: impl FnMut(&mut Window) -> Result<T, Error>,
-) -> Result<T, Error> {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        match write(window) {
-            Err(Error::Busy) => window.wait_for(Stage::Room, Some(deadline))?,
-            Err(error) => return Err(error),
-            Ok(done) => return Ok(done),
-        }
     }
 }
 

@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex};
 use clan_dsm::HostId;
 
 use super::outgoing::{HEADER, Outgoing};
-use crate::runtime::locked;
 
 /// So many packets wait for a connection that is being made. IP loses the rest.
 const HELD: usize = 64;
@@ -23,7 +22,7 @@ pub(super) type Way = Arc<Mutex<Outgoing>>;
 
 #[derive(Debug)]
 enum Place {
-    /// Somebody sees to it that there will be a connection.
+    /// A connection is being made.
     Asking(VecDeque<Held>),
     Open(Way),
 }
@@ -53,30 +52,29 @@ pub(super) enum ConnectDecision {
 #[derive(Debug)]
 pub(super) struct Switchboard {
     ours: HostId,
-    places: Mutex<BTreeMap<HostId, Place>>,
+    places: BTreeMap<HostId, Place>,
 }
 
 impl Switchboard {
     pub(super) const fn new(ours: HostId) -> Self {
-        Self { ours, places: Mutex::new(BTreeMap::new()) }
+        Self { ours, places: BTreeMap::new() }
     }
 
     /// How a host is reached. If nobody has tried, the caller does now.
-    pub(super) fn route(&self, host: HostId) -> Route {
-        let mut places = locked(&self.places);
-        match places.get(&host) {
+    pub(super) fn route(&mut self, host: HostId) -> Route {
+        match self.places.get(&host) {
             Some(Place::Open(way)) => Route::Open(Arc::clone(way)),
             Some(Place::Asking(_)) => Route::Asking { begins: false },
             None => {
-                places.insert(host, Place::Asking(VecDeque::new()));
+                self.places.insert(host, Place::Asking(VecDeque::new()));
                 Route::Asking { begins: true }
             }
         }
     }
 
     /// Keeps a packet until there is a connection; false: too many wait already.
-    pub(super) fn hold(&self, host: HostId, held: Held) -> bool {
-        match locked(&self.places).get_mut(&host) {
+    pub(super) fn hold(&mut self, host: HostId, held: Held) -> bool {
+        match self.places.get_mut(&host) {
             Some(Place::Asking(waiting)) if waiting.len() < HELD => {
                 waiting.push_back(held);
                 true
@@ -88,15 +86,15 @@ impl Switchboard {
     /// Two that ask each other at the same time need one connection: that of the
     /// host with the lower number.
     pub(super) fn visit(&self, host: HostId) -> ConnectDecision {
-        match locked(&self.places).get(&host) {
+        match self.places.get(&host) {
             Some(Place::Asking(_)) if self.ours < host => ConnectDecision::TheyWait,
             _ => ConnectDecision::Welcome,
         }
     }
 
     /// A connection is there. Gives what waited for it.
-    pub(super) fn open(&self, host: HostId, way: &Way) -> VecDeque<Held> {
-        match locked(&self.places).insert(host, Place::Open(Arc::clone(way))) {
+    pub(super) fn open(&mut self, host: HostId, way: &Way) -> VecDeque<Held> {
+        match self.places.insert(host, Place::Open(Arc::clone(way))) {
             Some(Place::Asking(waiting)) => waiting,
             _ => VecDeque::new(),
         }
@@ -104,8 +102,8 @@ impl Switchboard {
 
     /// Asking came to nothing. Gives what waited for it, unless a connection has come
     /// about in another way.
-    pub(super) fn give_up(&self, host: HostId) -> VecDeque<Held> {
-        let mut places = locked(&self.places);
+    pub(super) fn give_up(&mut self, host: HostId) -> VecDeque<Held> {
+        let places = &mut self.places;
         match places.get_mut(&host) {
             Some(Place::Asking(waiting)) => {
                 let waiting = std::mem::take(waiting);
@@ -117,8 +115,8 @@ impl Switchboard {
     }
 
     /// This connection is over, if it is still the one to that host.
-    pub(super) fn close(&self, host: HostId, way: &Way) {
-        let mut places = locked(&self.places);
+    pub(super) fn close(&mut self, host: HostId, way: &Way) {
+        let places = &mut self.places;
         if matches!(places.get(&host), Some(Place::Open(open)) if Arc::ptr_eq(open, way)) {
             places.remove(&host);
         }
@@ -126,12 +124,12 @@ impl Switchboard {
 
     /// Is a connection being made?
     pub(super) fn is_asking(&self, host: HostId) -> bool {
-        matches!(locked(&self.places).get(&host), Some(Place::Asking(_)))
+        matches!(self.places.get(&host), Some(Place::Asking(_)))
     }
 
     /// Is this still the connection to that host?
     pub(super) fn is_current(&self, host: HostId, way: &Way) -> bool {
-        let places = locked(&self.places);
+        let places = &self.places;
         matches!(places.get(&host), Some(Place::Open(open)) if Arc::ptr_eq(open, way))
     }
 }
@@ -150,7 +148,7 @@ mod tests {
 
     #[test]
     fn the_first_packet_asks_and_the_others_wait_within_bounds() {
-        let board = Switchboard::new(host(1));
+        let mut board = Switchboard::new(host(1));
         assert!(matches!(board.route(host(2)), Route::Asking { begins: true }));
         assert!(matches!(board.route(host(2)), Route::Asking { begins: false }));
         let held = (0..=HELD).filter(|nth| board.hold(host(2), packet(*nth as u8))).count();
@@ -162,7 +160,7 @@ mod tests {
 
     #[test]
     fn of_two_that_ask_each_other_the_lower_one_is_answered() {
-        let (low, high) = (Switchboard::new(host(1)), Switchboard::new(host(2)));
+        let (mut low, mut high) = (Switchboard::new(host(1)), Switchboard::new(host(2)));
         assert_eq!(low.visit(host(2)), ConnectDecision::Welcome);
         low.route(host(2));
         high.route(host(1));

@@ -2,17 +2,18 @@
 //! connection is made: cookies of four queue ends are exchanged, each side reading those
 //! of the other once.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clan_dsm::{ConnectRequest, Cookie, HostId, Notice, Port, PortAddress, Rights};
 use landfall_transport::Wait;
 
+use super::incoming::Incoming;
 use super::outgoing::{HEADER, Outgoing, ROOM};
-use super::workers::Incoming;
+
 use crate::clan::layer::queue::{Receiver, Sender};
 use crate::clan::layer::{Half, queue};
 use crate::clan::network::{Aperture, Endpoint, Node};
-use crate::clan::{Error, Fabric, Local, Remote, WORD};
+use crate::clan::{Error, Fabric, Local, WORD};
 
 /// The port of every host's doorman.
 pub(super) const PORT: u32 = 1;
@@ -180,15 +181,12 @@ impl Ends {
     }
 
     /// Joins each end with its counterpart.
-    fn join(
-        self,
-        endpoint: Endpoint,
-        theirs: &Cookie,
-        deadline: Instant,
-    ) -> Result<Connection, Error> {
+    async fn join(self, endpoint: Endpoint, theirs: &Cookie) -> Result<Connection, Error> {
         let Self { node, terms, offers, offered, filling, filled, greeting, .. } = self;
         let mut bytes = [0; GREETING];
-        node.map(theirs)?.read(0, &mut bytes, Some(deadline))?;
+        let (copy, _) = node.expose(GREETING as u64, Rights::Read)?;
+        node.map(theirs)?.read_into(0, &copy, 0..GREETING as u64).await?;
+        copy.copy_out(0, &mut bytes)?;
         let nth = |nth: usize| {
             let mut cookie = [0; Cookie::LEN];
             cookie.copy_from_slice(&bytes[nth * Cookie::LEN..][..Cookie::LEN]);
@@ -210,20 +208,15 @@ impl Ends {
 }
 
 /// Asks the doorman of another host for a connection. There is a link to it.
-pub(super) fn ask(
-    node: &Node,
-    terms: Terms,
-    host: HostId,
-    deadline: Instant,
-) -> Result<Connection, Error> {
+pub(super) async fn ask(node: &Node, terms: Terms, host: HostId) -> Result<Connection, Error> {
     let ends = Ends::open(node, terms)?;
     let endpoint = node.endpoint(None)?;
     endpoint.connect(PortAddress { host, port: Port(PORT) }, terms.greeting(&ends.cookie))?;
     loop {
-        match endpoint.wait_next(Some(deadline))?.ok_or(Error::TimedOut)? {
+        match endpoint.next().await? {
             Notice::Accepted { body, .. } => {
                 let theirs = terms.greeted(&body)?;
-                return ends.join(endpoint, &theirs, deadline);
+                return ends.join(endpoint, &theirs).await;
             }
             Notice::Ended { why: clan_dsm::Ended::There(reason), .. }
             | Notice::Undelivered { reason, .. } => return Err(Error::Refused(reason)),
@@ -234,17 +227,16 @@ pub(super) fn ask(
 }
 
 /// Answers one who asked.
-pub(super) fn answer(
+pub(super) async fn answer(
     node: &Node,
     terms: Terms,
     request: &ConnectRequest,
-    deadline: Instant,
 ) -> Result<Connection, Error> {
     let theirs = terms.greeted(&request.body)?;
     let ends = Ends::open(node, terms)?;
     let greeting = terms.greeting(&ends.cookie);
     let endpoint = node.endpoint(None)?;
-    let connection = ends.join(endpoint, &theirs, deadline)?;
+    let connection = ends.join(endpoint, &theirs).await?;
     connection.endpoint.accept(request, greeting)?;
     Ok(connection)
 }

@@ -71,15 +71,14 @@ use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 pub use aperture::SharedLocal;
 use clan_dsm::HostId;
 pub use events::SharedEvents;
-use landfall_transport::Wait;
 pub use landfall_transport::shm::rendezvous::{Admit, Peer};
 use landfall_transport::shm::rendezvous::{Listener, RendezvousError};
+use landfall_transport::{Clock, Wait};
 pub use names::{Found, Offer, Visitor};
 pub use remote::SharedRemote;
 pub use tripwire::SharedTripwire;
@@ -93,6 +92,7 @@ use self::trouble::locked;
 use super::Error;
 use super::events::Eventful;
 use super::fabric::{Access, Cookie, Fabric, Local, Rights};
+use crate::runtime::Worker;
 
 /// Where a node meets others, and its bounds.
 #[derive(Clone, Debug)]
@@ -169,7 +169,7 @@ pub struct Shared(Arc<Handle>);
 /// The last one ends the node.
 struct Handle {
     node: Arc<Node>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    worker: Mutex<Option<Worker>>,
 }
 
 impl Shared {
@@ -181,11 +181,12 @@ impl Shared {
         let (host, listener) = config.listen()?;
         let node = Node::new(host, config)?;
         let service = Service::new(&node, listener)?;
-        let thread = std::thread::Builder::new()
-            .name(format!("clan-{}", host.number()))
-            .spawn(move || service.run())
+        let (name, signal) = (format!("clan-{}", host.number()), Arc::clone(&node.signal));
+        let finish = |service: Service, _| service.close();
+        let pace = (Clock::start(), Wait::Block);
+        let worker = Worker::start(name, &signal, pace, service, finish)
             .map_err(|source| Error::System { call: "clone", source })?;
-        Ok(Self(Arc::new(Handle { node, thread: Mutex::new(Some(thread)) })))
+        Ok(Self(Arc::new(Handle { node, worker: Mutex::new(Some(worker)) })))
     }
 
     /// The number of this node in its folder.
@@ -202,14 +203,7 @@ impl Shared {
 
     /// Ends the node: for its peers it is lost from now on, and so are they for it.
     pub fn close(&self) {
-        self.0.node.end();
-        let thread = locked(&self.0.thread).take();
-        // A task that the thread itself has woken cannot wait for its end.
-        if let Some(thread) =
-            thread.filter(|thread| thread.thread().id() != std::thread::current().id())
-        {
-            let _ = thread.join();
-        }
+        self.0.end();
     }
 
     /// The host of a cookie, met anew if it was not yet.
@@ -234,20 +228,23 @@ impl Shared {
         hosts.insert(number.number(), Arc::clone(&host));
         locked(&node.arrivals).push(Arc::clone(&host));
         drop(hosts);
-        node.bell.ring();
+        node.signal.ring();
         Ok(host)
+    }
+}
+
+impl Handle {
+    fn end(&self) {
+        self.node.end();
+        // A task that the thread itself has woken does not wait for its end.
+        let worker = locked(&self.worker).take();
+        worker.into_iter().for_each(Worker::join);
     }
 }
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        self.node.end();
-        let thread = locked(&self.thread).take();
-        if let Some(thread) =
-            thread.filter(|thread| thread.thread().id() != std::thread::current().id())
-        {
-            let _ = thread.join();
-        }
+        self.end();
     }
 }
 

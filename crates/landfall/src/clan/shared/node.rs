@@ -4,15 +4,15 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::path::PathBuf;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, fence};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Instant;
 
 use clan_dsm::{HostId, Key};
+use landfall_transport::Wait;
 use landfall_transport::shm::wake::Sleeper;
 use landfall_transport::shm::watched::{News, Watched};
-use landfall_transport::{Bell, Wait};
 
 use super::SharedConfig;
 use super::aperture::Aperture;
@@ -24,6 +24,7 @@ use super::tripwire::Wire;
 use super::trouble::{self, locked};
 use crate::clan::events::Call;
 use crate::clan::{Cookie, Error, Rights};
+use crate::runtime::Signal;
 
 /// What the threads of one node share.
 pub(super) struct Node {
@@ -31,9 +32,8 @@ pub(super) struct Node {
     pub(super) config: SharedConfig,
     /// Where its threads sleep until another process has news.
     pub(super) sleeper: Sleeper,
-    /// Wakes the thread that serves the node.
-    pub(super) bell: Bell,
-    is_down: AtomicBool,
+    /// Reaches the thread that serves the node, and says when it is down.
+    pub(super) signal: Arc<Signal>,
     apertures: Mutex<Apertures>,
     /// News from those that map memory of this node. Never locked for long.
     pub(super) inbox: Mutex<Vec<Arc<Inlet>>>,
@@ -63,13 +63,12 @@ struct Apertures {
 
 impl Node {
     pub(super) fn new(host: HostId, config: SharedConfig) -> Result<Arc<Self>, Error> {
-        let bell = Bell::new().map_err(|source| Error::System { call: "eventfd", source })?;
+        let signal = Signal::new().map_err(|source| Error::System { call: "eventfd", source })?;
         Ok(Arc::new(Self {
             host,
             config,
             sleeper: Sleeper::new().map_err(trouble::wake)?,
-            bell,
-            is_down: AtomicBool::new(false),
+            signal,
             apertures: Mutex::default(),
             inbox: Mutex::default(),
             hosts: Mutex::default(),
@@ -89,13 +88,12 @@ impl Node {
     }
 
     pub(super) fn is_down(&self) -> bool {
-        self.is_down.load(Acquire)
+        self.signal.is_over()
     }
 
     /// Ends the node: its thread hangs up everywhere and ends.
     pub(super) fn end(&self) {
-        self.is_down.store(true, SeqCst);
-        self.bell.ring();
+        self.signal.end();
         self.sleeper.wake();
     }
 
@@ -259,7 +257,7 @@ impl Node {
         self.tasks.fetch_add(change, SeqCst);
         if change > 0 && !self.is_followed() {
             // From now on the thread hears the doorbells.
-            self.bell.ring();
+            self.signal.ring();
         }
     }
 

@@ -2,9 +2,13 @@
 //! go. No write passes through it.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use landfall_placement::Instant as Moment;
+use landfall_transport::driver::Interest;
 use landfall_transport::shm::rendezvous::{Channel, Listener, Readiness, RendezvousError};
 
 use super::host::Host;
@@ -12,11 +16,11 @@ use super::node::Node;
 use super::remote::PeerProcess;
 use super::trouble::{self, locked};
 use crate::clan::Error;
+use crate::runtime::Source;
 
 const LISTENER: u64 = 0;
-const BELL: u64 = 1;
-const DOORBELLS: u64 = 2;
-const FIRST: u64 = 3;
+const DOORBELLS: u64 = 1;
+const FIRST: u64 = 2;
 
 /// A bound for the sleep of the thread: it looks around so often in any case.
 const LOOK_AROUND: Duration = Duration::from_secs(1);
@@ -37,13 +41,16 @@ pub(super) struct Service {
     next: u64,
     /// When doorbells were waited for last.
     followed: Instant,
+    /// Something failed for want of room: it tries again after a while.
+    rests: bool,
+    /// The last turn.
+    looked: Moment,
 }
 
 impl Service {
     pub(super) fn new(node: &Arc<Node>, listener: Listener) -> Result<Self, Error> {
         let readiness = Readiness::new().map_err(trouble::rendezvous)?;
         readiness.add(listener.interest(), LISTENER).map_err(trouble::rendezvous)?;
-        readiness.add(node.bell.interest(), BELL).map_err(trouble::rendezvous)?;
         Ok(Self {
             node: Arc::clone(node),
             listener,
@@ -52,34 +59,14 @@ impl Service {
             hosts: BTreeMap::new(),
             next: FIRST,
             followed: Instant::now(),
+            rests: false,
+            looked: Moment::ZERO,
         })
-    }
-
-    /// Serves until the node ends.
-    pub(super) fn run(mut self) {
-        while !self.node.is_down() {
-            self.node.bell.arm();
-            self.welcome_arrivals();
-            self.follow_tasks();
-            if self.node.is_down() {
-                break;
-            }
-            let Ok(ready) = self.readiness.wait(LOOK_AROUND) else {
-                std::thread::sleep(BREATH);
-                continue;
-            };
-            self.node.bell.silence();
-            for number in ready {
-                self.attend(number);
-            }
-        }
-        self.close();
     }
 
     fn attend(&mut self, number: u64) {
         match number {
             LISTENER => self.accept(),
-            BELL => {}
             DOORBELLS => self.hear_doorbells(),
             number => {
                 if let Some(guest) = self.guests.get(&number)
@@ -131,7 +118,7 @@ impl Service {
                 Err(_) => {
                     // No descriptor is left, say. Whoever waits there waits a little more,
                     // and this thread does not run in circles.
-                    std::thread::sleep(BREATH);
+                    self.rests = true;
                     return;
                 }
             }
@@ -192,7 +179,7 @@ impl Service {
     }
 
     /// The node ends: everybody is told.
-    fn close(mut self) {
+    pub(super) fn close(mut self) {
         self.welcome_arrivals();
         let hosts: Vec<_> = self.hosts.keys().copied().collect();
         hosts.into_iter().for_each(|number| self.lose(number));
@@ -201,5 +188,34 @@ impl Service {
         self.node.sleeper.wake();
         self.node.call_queues();
         self.node.end_names();
+    }
+}
+
+impl Source for Service {
+    type Output = Infallible;
+
+    fn turn(&mut self, now: Moment) -> ControlFlow<Infallible, bool> {
+        (self.looked, self.rests) = (now, false);
+        match self.readiness.wait(Duration::ZERO) {
+            Ok(ready) => ready.into_iter().for_each(|number| self.attend(number)),
+            Err(_) => self.rests = true,
+        }
+        self.welcome_arrivals();
+        self.follow_tasks();
+        ControlFlow::Continue(false)
+    }
+
+    fn interests(&self, into: &mut Vec<Interest>) {
+        into.extend((!self.rests).then(|| self.readiness.interest()));
+    }
+
+    fn next_wake(&self) -> Option<Moment> {
+        Some(self.looked + if self.rests { BREATH } else { LOOK_AROUND })
+    }
+
+    /// What threads of this node left between the turn and the bell.
+    fn has_work(&self) -> bool {
+        let has_tasks = self.node.has_tasks() && !self.node.is_followed();
+        has_tasks || !locked(&self.node.arrivals).is_empty()
     }
 }

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::{fmt, thread};
+use std::{fmt, io};
 
 use landfall_placement::{Duration, Seed};
 use landfall_transport::packet::Filter;
@@ -16,7 +16,8 @@ use super::super::technique::{Delivery, Technique, Wanted};
 use super::down::Down;
 use super::lower::{InterfaceGuard, in_use};
 use super::up::{Done, Up};
-use super::{BigMtu, BigMtuError, MTU_MAX, MTU_MIN, Shared};
+use super::{BigMtu, BigMtuError, MTU_MAX, MTU_MIN, ReportTimer, Shared};
+use crate::runtime::{Signal, Worker};
 
 /// Chooses what an interface is like, then starts it.
 #[must_use = "nothing happens until it is started"]
@@ -133,13 +134,15 @@ impl BigMtuBuilder {
         let (from_kernel, tap) = open_frames(&config, &sender.parts.regions)?;
         let (name, mtu) = (from_kernel.name().to_owned(), from_kernel.mtu());
         let shared = Arc::new(Shared::default());
-        let down = Down::new(from_kernel, sender)?;
-        let up = Up { receiver, lower: self.lower, tap, _shield: shield, done: Done::default() };
-        let mut big = BigMtu { name, mtu, lower_mtu, station, chosen, shared, threads: Vec::new() };
-        let shared = Arc::clone(&big.shared);
-        big.spawn("bigmtu-up", move || up.run(&shared))?;
-        let shared = Arc::clone(&big.shared);
-        big.spawn("bigmtu-down", move || down.run(&shared))?;
+        let pace = receiver.pace();
+        let down = Down::new(from_kernel, sender, &shared)?;
+        let (done, told) = (Done::default(), ReportTimer::default());
+        let (lower, theirs) = (self.lower, Arc::clone(&shared));
+        let up = Up { receiver, lower, tap, _shield: shield, done, told, shared: theirs };
+        let workers = Vec::new();
+        let mut big = BigMtu { name, mtu, lower_mtu, station, chosen, shared, workers };
+        big.start(|signal| Worker::start("bigmtu-up", signal, pace, up, Up::finish))?;
+        big.start(|signal| Worker::start("bigmtu-down", signal, pace, down, Down::finish))?;
         Ok(big)
     }
 
@@ -184,13 +187,12 @@ impl BigMtuBuilder {
 }
 
 impl BigMtu {
-    fn spawn(
+    fn start(
         &mut self,
-        name: &str,
-        work: impl FnOnce() + Send + 'static,
+        start: impl FnOnce(&Arc<Signal>) -> io::Result<Worker>,
     ) -> Result<(), BigMtuError> {
-        let thread = thread::Builder::new().name(name.to_owned()).spawn(work);
-        self.threads.push(thread.map_err(BigMtuError::Thread)?);
+        let worker = Signal::new().and_then(|signal| start(&signal));
+        self.workers.push(worker.map_err(BigMtuError::Thread)?);
         Ok(())
     }
 }

@@ -1,16 +1,19 @@
 //! From the kernel to the link below: packets, cut where they are too long.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use landfall_inet::{ethernet, vlan};
+use landfall_placement::Instant;
+use landfall_transport::driver::Interest;
 use landfall_transport::memory::Memory;
 use landfall_transport::tap::FrameReader;
-use landfall_transport::wait::until_ready;
 
 use super::super::error::Error;
 use super::super::registered::Registered;
 use super::super::sender::{Outgoing, Sender};
-use super::{Amount, LOOK_UP, ReportTimer, Shared};
+use super::{Amount, ReportTimer, Shared};
+use crate::runtime::Source;
 
 /// So many packets are read before they are sent.
 const MOST_PACKETS: usize = 64;
@@ -36,6 +39,8 @@ pub(super) struct Down {
     /// The longest frame.
     longest: usize,
     done: Done,
+    told: ReportTimer,
+    shared: Arc<Shared>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -46,37 +51,38 @@ struct Done {
 }
 
 impl Down {
-    pub(super) fn new(tap: FrameReader, sender: Sender) -> Result<Self, Error> {
+    pub(super) fn new(
+        tap: FrameReader,
+        sender: Sender,
+        shared: &Arc<Shared>,
+    ) -> Result<Self, Error> {
         /// Also frames of a VLAN above this interface.
         const LINK_HEADER: usize = ethernet::LEN + vlan::LEN;
         let longest = (tap.mtu() as usize + LINK_HEADER).next_multiple_of(LINE);
         let memory = sender.register(Memory::zeroed(MOST_BYTES.max(longest)))?;
         let heads = vec![[0; HEAD]; MOST_PACKETS];
         let frames = Vec::with_capacity(MOST_PACKETS);
-        Ok(Self { tap, sender, memory, heads, frames, longest, done: Done::default() })
+        let (done, told, shared) = (Done::default(), ReportTimer::default(), Arc::clone(shared));
+        Ok(Self { tap, sender, memory, heads, frames, longest, done, told, shared })
     }
 
-    /// Until it is over, or a link broke.
-    pub(super) fn run(mut self, shared: &Arc<Shared>) {
-        let result = self.work(shared);
-        self.tell(shared);
+    /// It is over, or a link broke.
+    pub(super) fn finish(self, result: Option<Result<(), Error>>) {
+        self.tell();
+        let shared = Arc::clone(&self.shared);
         drop(self);
-        shared.done(result);
+        shared.done(result.unwrap_or(Ok(())));
     }
 
-    fn work(&mut self, shared: &Shared) -> Result<(), Error> {
-        let mut told = ReportTimer::now();
-        while !shared.is_over() {
-            if self.read()? {
-                self.send()?;
-            } else {
-                until_ready(&[self.tap.interest()], LOOK_UP)?;
-            }
-            if told.is_due() {
-                self.tell(shared);
-            }
+    fn work(&mut self, now: Instant) -> Result<bool, Error> {
+        let moved = self.read()?;
+        if moved {
+            self.send()?;
         }
-        Ok(())
+        if self.told.is_due(now) {
+            self.tell();
+        }
+        Ok(moved)
     }
 
     /// Reads what is there, as far as there is room. False: nothing was.
@@ -130,14 +136,33 @@ impl Down {
         Ok(())
     }
 
-    fn tell(&self, shared: &Shared) {
+    fn tell(&self) {
         let cut = self.sender.stats();
         let Done { from_kernel, not_cut, stuck } = self.done;
-        shared.tell(|stats| {
+        self.shared.tell(|stats| {
             stats.cut = cut;
             stats.from_kernel = from_kernel;
             stats.not_cut = not_cut;
             stats.stuck = stuck;
         });
+    }
+}
+
+impl Source for Down {
+    type Output = Result<(), Error>;
+
+    fn turn(&mut self, now: Instant) -> ControlFlow<Self::Output, bool> {
+        if self.shared.is_over() {
+            return ControlFlow::Break(Ok(()));
+        }
+        self.work(now).map_or_else(|error| ControlFlow::Break(Err(error)), ControlFlow::Continue)
+    }
+
+    fn interests(&self, into: &mut Vec<Interest>) {
+        into.push(self.tap.interest());
+    }
+
+    fn next_wake(&self) -> Option<Instant> {
+        Some(self.told.next())
     }
 }

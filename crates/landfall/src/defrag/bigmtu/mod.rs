@@ -53,12 +53,12 @@ mod up;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+
+use landfall_placement::{Duration, Instant};
 
 use super::error::{Error, OpenError};
 use super::technique::{Chosen, ReceiverStats, SenderStats};
-use crate::runtime::locked;
+use crate::runtime::{Worker, locked};
 
 pub use builder::BigMtuBuilder;
 
@@ -91,7 +91,7 @@ pub struct BigMtu {
     station: [u8; 6],
     chosen: Chosen,
     shared: Arc<Shared>,
-    threads: Vec<JoinHandle<()>>,
+    workers: Vec<Worker>,
 }
 
 impl BigMtu {
@@ -154,10 +154,7 @@ impl BigMtu {
 
     fn end(&mut self) {
         self.shared.end();
-        for thread in self.threads.drain(..) {
-            // What it panicked with was printed where it did.
-            let _ = thread.join();
-        }
+        self.workers.drain(..).for_each(Worker::join);
     }
 }
 
@@ -306,19 +303,20 @@ impl Shared {
 }
 
 /// When a thread tells again what it did.
-#[derive(Debug)]
-struct ReportTimer(Instant);
+#[derive(Debug, Default)]
+struct ReportTimer(Option<Instant>);
 
 impl ReportTimer {
-    fn now() -> Self {
-        Self(Instant::now())
+    /// When it is time.
+    fn next(&self) -> Instant {
+        self.0.unwrap_or(Instant::ZERO)
     }
 
     /// Is it time? Then the next time is a while from now.
-    fn is_due(&mut self) -> bool {
-        let is_due = self.0.elapsed() >= LOOK_UP;
-        if is_due {
-            *self = Self::now();
+    fn is_due(&mut self, now: Instant) -> bool {
+        let is_due = self.0.is_some_and(|next| now >= next);
+        if is_due || self.0.is_none() {
+            self.0 = Some(now + LOOK_UP);
         }
         is_due
     }

@@ -8,10 +8,13 @@
 
 use std::io;
 use std::io::IoSlice;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use landfall_inet::checksum::InternetSum;
 use landfall_inet::{checksum, ethernet, ipv4, ipv6, protocol, tcp, udp};
+use landfall_placement::Instant;
+use landfall_transport::driver::Interest;
 use landfall_transport::tap::FrameWriter;
 use spec_defrag::Way;
 
@@ -19,7 +22,8 @@ use super::super::error::Error;
 use super::super::packet::Packet;
 use super::super::receiver::Receiver;
 use super::lower::{InterfaceGuard, is_there};
-use super::{Amount, LOOK_UP, ReportTimer, Shared};
+use super::{Amount, ReportTimer, Shared};
+use crate::runtime::Source;
 
 /// Dropped on its own thread, which is in the namespace of the interface. The order of
 /// the fields is that in which they go.
@@ -30,7 +34,12 @@ pub(super) struct Up {
     pub(super) tap: FrameWriter,
     pub(super) _shield: InterfaceGuard,
     pub(super) done: Done,
+    pub(super) told: ReportTimer,
+    pub(super) shared: Arc<Shared>,
 }
+
+/// So many packets are handed to the kernel between two looks at the link.
+const MOST_PACKETS: usize = 64;
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Done {
@@ -40,29 +49,29 @@ pub(super) struct Done {
 }
 
 impl Up {
-    /// Until it is over, or the link broke.
-    pub(super) fn run(mut self, shared: &Arc<Shared>) {
-        let result = self.work(shared);
-        let told = self.tell(shared);
+    /// It is over, or the link broke.
+    pub(super) fn finish(mut self, result: Option<Result<(), Error>>) {
+        let (told, shared) = (self.tell(), Arc::clone(&self.shared));
         drop(self);
-        shared.done(result.and(told));
+        shared.done(result.unwrap_or(Ok(())).and(told));
     }
 
-    fn work(&mut self, shared: &Shared) -> Result<(), Error> {
-        let mut told = ReportTimer::now();
-        while !shared.is_over() {
-            if let Some(packet) = self.receiver.receive(LOOK_UP)? {
-                self.hand_over(&packet)?;
-            }
-            if told.is_due() {
-                self.tell(shared)?;
-                if !is_there(&self.lower) {
-                    let gone = format!("the interface {} is gone", self.lower);
-                    return Err(io::Error::new(io::ErrorKind::NotFound, gone).into());
-                }
+    /// Packets that became whole, up to a bound, and what is due. Gives whether there were any.
+    fn work(&mut self, now: Instant) -> Result<bool, Error> {
+        let mut moved = self.receiver.turn(now)?;
+        for _ in 0..MOST_PACKETS {
+            let Some(packet) = self.receiver.next() else { break };
+            self.hand_over(&packet)?;
+            moved = true;
+        }
+        if self.told.is_due(now) {
+            self.tell()?;
+            if !is_there(&self.lower) {
+                let gone = format!("the interface {} is gone", self.lower);
+                return Err(io::Error::new(io::ErrorKind::NotFound, gone).into());
             }
         }
-        Ok(())
+        Ok(moved)
     }
 
     /// One call for a packet: its pieces are where they were joined.
@@ -94,16 +103,47 @@ impl Up {
         Ok(())
     }
 
-    fn tell(&mut self, shared: &Shared) -> Result<(), Error> {
+    fn tell(&mut self) -> Result<(), Error> {
         let joined = self.receiver.stats()?;
         let Done { to_kernel, not_taken, sums_finished } = self.done;
-        shared.tell(|stats| {
+        self.shared.tell(|stats| {
             stats.joined = joined;
             stats.to_kernel = to_kernel;
             stats.not_taken = not_taken;
             stats.sums_finished = sums_finished;
         });
         Ok(())
+    }
+}
+
+impl Source for Up {
+    type Output = Result<(), Error>;
+
+    fn turn(&mut self, now: Instant) -> ControlFlow<Self::Output, bool> {
+        if self.shared.is_over() {
+            return ControlFlow::Break(Ok(()));
+        }
+        self.work(now).map_or_else(|error| ControlFlow::Break(Err(error)), ControlFlow::Continue)
+    }
+
+    fn interests(&self, into: &mut Vec<Interest>) {
+        self.receiver.interests(into);
+    }
+
+    fn next_wake(&self) -> Option<Instant> {
+        self.receiver.next_wake().into_iter().chain([self.told.next()]).min()
+    }
+
+    fn arm(&self) {
+        self.receiver.returns().bell.arm();
+    }
+
+    fn has_work(&self) -> bool {
+        self.receiver.returns().is_there()
+    }
+
+    fn silence(&self) {
+        self.receiver.returns().bell.silence();
     }
 }
 

@@ -273,6 +273,12 @@ impl Readiness {
         unsafe { libc::epoll_ctl(epoll, libc::EPOLL_CTL_DEL, interest.fd, no_event) };
     }
 
+    /// What to wait for: readable when one of them is ready.
+    #[must_use]
+    pub fn interest(&self) -> Interest {
+        Interest { fd: self.epoll.as_raw_fd(), readable: true, writable: false }
+    }
+
     /// The numbers of those that are ready, within the time; none if none is.
     ///
     /// # Errors

@@ -1,12 +1,15 @@
 //! The sender's side of a queue, and [`FlushingSender`]: a sender whose batches are published in
 //! time by themselves.
 
+use std::convert::Infallible;
+use std::ops::ControlFlow;
 use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::sync::mpsc::RecvTimeoutError;
-use std::sync::{Arc, Mutex, mpsc};
-use std::thread::JoinHandle;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+
+use landfall_transport::driver::Interest;
+use landfall_transport::{Clock, Wait};
 
 use super::{Config, Place};
 use crate::clan::layer::any::{Waitable, readiness};
@@ -14,7 +17,7 @@ use crate::clan::layer::ring;
 use crate::clan::layer::ring::Producer;
 use crate::clan::layer::waiting::{Connect, Half, Joint, Side, Waiting};
 use crate::clan::{Access, Error, Fabric, Remote, Stage, WORD};
-use crate::runtime::locked;
+use crate::runtime::{Signal, Source, Worker, locked};
 
 /// How often a sender looks at the clock, in elements.
 const ELEMENTS_PER_GLANCE_AT_THE_CLOCK: u64 = 8;
@@ -300,14 +303,14 @@ impl<F: Fabric> Drop for Sender<F> {
 #[derive(Debug)]
 pub struct FlushingSender<F: Fabric> {
     shared: Arc<Shared<F>>,
-    /// Wakes the thread; its end is the thread's.
-    wake: Option<mpsc::Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+    worker: Option<Worker>,
 }
 
 #[derive(Debug)]
 struct Shared<F: Fabric> {
     sender: Mutex<Sender<F>>,
+    /// Reaches the thread.
+    signal: Arc<Signal>,
     /// The thread sleeps until it is woken.
     is_idle: AtomicBool,
 }
@@ -319,16 +322,17 @@ const QUIET_TICKS: u32 = 50;
 
 impl<F: Fabric> FlushingSender<F> {
     pub(super) fn new(sender: Sender<F>) -> Result<Self, Error> {
+        let system = |call| move |source| Error::System { call, source };
         let tick = sender.within().max(TICK);
-        let shared = Shared { sender: Mutex::new(sender), is_idle: AtomicBool::new(false) };
-        let shared = Arc::new(shared);
-        let (wake, woken) = mpsc::channel();
-        let publisher = Arc::clone(&shared);
-        let thread = std::thread::Builder::new()
-            .name("clan-queue".to_owned())
-            .spawn(move || publish_in_time(&publisher, &woken, tick))
-            .map_err(|source| Error::System { call: "thread", source })?;
-        Ok(Self { shared, wake: Some(wake), thread: Some(thread) })
+        let signal = Signal::new().map_err(system("eventfd"))?;
+        let (sender, is_idle) = (Mutex::new(sender), AtomicBool::new(false));
+        let shared = Arc::new(Shared { sender, signal, is_idle });
+        let (clock, quiet) = (Clock::start(), 0);
+        let publisher = Publisher { shared: Arc::clone(&shared), tick, quiet, looked: clock.now() };
+        let pace = (clock, Wait::Block);
+        let worker = Worker::start("clan-queue", &shared.signal, pace, publisher, |_, _| ())
+            .map_err(system("thread"))?;
+        Ok(Self { shared, worker: Some(worker) })
     }
 
     /// Puts an element in if there is room; true if there was.
@@ -352,46 +356,54 @@ impl<F: Fabric> FlushingSender<F> {
         let result = use_it(&mut locked(&self.shared.sender));
         // Either the thread sees what was put in before it sleeps, or this sees that
         // it sleeps: it says so first, and looks under the lock then.
-        if self.shared.is_idle.load(SeqCst)
-            && self.shared.is_idle.swap(false, SeqCst)
-            && let Some(wake) = &self.wake
-        {
-            // The thread cannot have ended before this handle.
-            let _ = wake.send(());
+        if self.shared.is_idle.load(SeqCst) && self.shared.is_idle.swap(false, SeqCst) {
+            self.shared.signal.ring();
         }
         result
     }
 }
 
-fn publish_in_time<F: Fabric>(shared: &Shared<F>, woken: &mpsc::Receiver<()>, tick: Duration) {
-    // What fails here fails for the next call too, and is told there.
-    let publish = || locked(&shared.sender).publish_due(Instant::now()).unwrap_or(None);
-    let mut quiet = 0;
-    loop {
-        quiet = if publish().is_some() { 0 } else { quiet + 1 };
-        let told = if quiet < QUIET_TICKS {
-            woken.recv_timeout(tick)
-        } else {
-            shared.is_idle.store(true, SeqCst);
-            if publish().is_some() {
-                shared.is_idle.store(false, Relaxed);
-                quiet = 0;
-                continue;
-            }
-            quiet = 0;
-            woken.recv().map_err(|_| RecvTimeoutError::Disconnected)
-        };
-        if told == Err(RecvTimeoutError::Disconnected) {
-            return;
-        }
+/// What the thread does.
+struct Publisher<F: Fabric> {
+    shared: Arc<Shared<F>>,
+    tick: Duration,
+    /// How often it found nothing.
+    quiet: u32,
+    looked: landfall_placement::Instant,
+}
+
+impl<F: Fabric> Source for Publisher<F> {
+    type Output = Infallible;
+
+    fn turn(&mut self, now: landfall_placement::Instant) -> ControlFlow<Infallible, bool> {
+        // What fails here fails for the next call too, and is told there.
+        let due = locked(&self.shared.sender).publish_due(Instant::now()).unwrap_or(None);
+        self.quiet = if due.is_some() { 0 } else { self.quiet + 1 };
+        self.looked = now;
+        ControlFlow::Continue(false)
+    }
+
+    fn interests(&self, _: &mut Vec<Interest>) {}
+
+    fn next_wake(&self) -> Option<landfall_placement::Instant> {
+        (self.quiet < QUIET_TICKS).then(|| self.looked + self.tick)
+    }
+
+    fn arm(&self) {
+        self.shared.is_idle.store(self.quiet >= QUIET_TICKS, SeqCst);
+    }
+
+    fn has_work(&self) -> bool {
+        self.quiet >= QUIET_TICKS && locked(&self.shared.sender).due().is_some()
+    }
+
+    fn silence(&self) {
+        self.shared.is_idle.store(false, SeqCst);
     }
 }
 
 impl<F: Fabric> Drop for FlushingSender<F> {
     fn drop(&mut self) {
-        drop(self.wake.take());
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+        self.worker.take().into_iter().for_each(Worker::join);
     }
 }

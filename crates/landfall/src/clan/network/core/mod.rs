@@ -21,7 +21,6 @@ use clan_dsm::{
 };
 use landfall_placement::{Duration, Instant, PathId, Peer};
 use landfall_transport::driver::Interest;
-use landfall_transport::wait::until_ready;
 
 use super::back_pressure::{Cause, WindowState, WriteRecord};
 use super::dma::ChainRecord;
@@ -392,8 +391,6 @@ impl NodeHandle {
         deadline: Option<StdInstant>,
         has_news: impl Fn() -> bool,
     ) -> Result<(), Error> {
-        /// While another thread leaves the seat.
-        const ASIDE: Duration = Duration::from_micros(100);
         const LONG: Duration = Duration::from_secs(1);
         let _driver = self.begin_driving();
         self.check()?;
@@ -407,12 +404,8 @@ impl NodeHandle {
         if at_most.is_zero() {
             return Ok(());
         }
-        if self.sleep(at_most, others, &has_news).is_some() {
+        if self.rest(at_most, others, &has_news) {
             self.turn();
-        } else {
-            self.ask_for_seat();
-            // A poll that fails is a short sleep.
-            let _ = until_ready(others, ASIDE.min(at_most));
         }
         Ok(())
     }

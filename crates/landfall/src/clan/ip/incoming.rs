@@ -1,0 +1,143 @@
+//! Towards the kernel: buffers are put there for the other side, and come back filled.
+
+use std::collections::VecDeque;
+
+use clan_dsm::Cookie;
+
+use super::outgoing::ROOM;
+use super::terms::{BUFFER, Completion, Offer, Terms};
+use crate::clan::layer::queue::{Receiver, Sender};
+use crate::clan::network::{Aperture, Node};
+use crate::clan::{Error, Local, Misbehaviour};
+
+/// So many buffers are given back before the other side hears of them, unless there is
+/// nothing else to do.
+const TOGETHER: u32 = 16;
+/// One direction of a connection.
+#[derive(Debug)]
+pub(super) struct Incoming {
+    pub(super) terms: Terms,
+    /// Where packets are put.
+    pub(super) buffers: Aperture,
+    pub(super) cookie: Cookie,
+    pub(super) cookies: Sender<Node>,
+    pub(super) completions: Receiver<Node>,
+    /// Which buffers the other side may fill.
+    is_out: Vec<bool>,
+    /// Buffers to be offered, once the way has room.
+    unoffered: VecDeque<usize>,
+    /// Given back, and not published.
+    returned: u32,
+    /// The last packet, out of reach of the other side.
+    packet: Vec<u8>,
+}
+
+impl Incoming {
+    /// With all buffers offered.
+    pub(super) fn new(
+        terms: Terms,
+        (buffers, cookie): (Aperture, Cookie),
+        (cookies, completions): (Sender<Node>, Receiver<Node>),
+    ) -> Result<Self, Error> {
+        let buffers_there = terms.buffers as usize;
+        let (is_out, unoffered) = (vec![false; buffers_there], (0..buffers_there).collect());
+        let packet = vec![0; ROOM as usize];
+        let mut incoming = Self {
+            terms,
+            buffers,
+            cookie,
+            cookies,
+            completions,
+            is_out,
+            unoffered,
+            returned: 0,
+            packet,
+        };
+        incoming.offer()?;
+        match incoming.cookies.publish() {
+            Err(Error::Busy) => incoming.returned = 1,
+            published => published?,
+        }
+        Ok(incoming)
+    }
+
+    /// The next packet, and its buffer; nothing if none is there.
+    pub(super) fn next(&mut self) -> Result<Option<Completion>, Error> {
+        let mut element = [0; Completion::LEN];
+        if !self.completions.try_get(&mut element)? {
+            // Nothing to do: what was given back is published.
+            self.offer()?;
+            self.publish()?;
+            return Ok(None);
+        }
+        let completion = Completion::from_bytes(&element);
+        let nth = self.buffer_at(completion.at)?;
+        self.is_out[nth] = false;
+        let packet = &mut self.packet[..completion.len.into()];
+        self.buffers.copy_out(completion.at, packet)?;
+        Ok(Some(completion))
+    }
+
+    /// The packet that [`next`](Self::next) told of.
+    pub(super) fn packet(&self, completion: &Completion) -> &[u8] {
+        &self.packet[..completion.len.into()]
+    }
+
+    /// Its buffer may be filled again.
+    pub(super) fn give_back(&mut self, completion: &Completion) -> Result<(), Error> {
+        self.unoffered.push_back((completion.at / BUFFER) as usize);
+        self.returned += 1;
+        self.offer()?;
+        if self.returned >= TOGETHER { self.publish() } else { Ok(()) }
+    }
+
+    fn publish(&mut self) -> Result<(), Error> {
+        if self.returned == 0 {
+            return Ok(());
+        }
+        match self.cookies.publish() {
+            // The way is full: the next time.
+            Err(Error::Busy) => {}
+            published => {
+                published?;
+                self.returned = 0;
+            }
+        }
+        Ok(())
+    }
+
+    /// Is there something to be said that found no room on the way?
+    pub(super) fn has_more_to_say(&self) -> bool {
+        self.returned > 0 || !self.unoffered.is_empty()
+    }
+
+    fn offer(&mut self) -> Result<(), Error> {
+        while let Some(nth) = self.unoffered.front().copied() {
+            let offer = Offer { cookie: self.cookie, at: nth as u64 * BUFFER };
+            match self.cookies.try_put(&offer.to_bytes()) {
+                // A way that is full has room some time.
+                Err(Error::Busy) => return Ok(()),
+                // There is room for every buffer twice: only a peer that never tells says no.
+                Ok(false) => {
+                    let most = u64::from(self.terms.buffers);
+                    let length = Misbehaviour::Length { len: most + 1, most };
+                    return Err(Error::PeerMisbehaved(length));
+                }
+                put => put?,
+            };
+            self.unoffered.pop_front();
+            self.is_out[nth] = true;
+        }
+        Ok(())
+    }
+
+    /// Only a buffer that the other side has can come back filled.
+    fn buffer_at(&self, at: u64) -> Result<usize, Error> {
+        let nth = usize::try_from(at / BUFFER).unwrap_or(usize::MAX);
+        if at.is_multiple_of(BUFFER) && self.is_out.get(nth) == Some(&true) {
+            return Ok(nth);
+        }
+        let room = self.terms.memory();
+        Err(Error::PeerMisbehaved(Misbehaviour::Counter { from: 0, to: at, room }))
+    }
+}

@@ -1,0 +1,88 @@
+//! The own thread of a runtime: it drives whenever nobody else does.
+
+use std::ops::ControlFlow;
+
+use landfall_placement::Instant;
+
+use super::drive::{Drive, LONGEST_SLEEP, Turn, drive};
+use super::{Protocol, Runtime};
+
+impl<P: Protocol> Runtime<P> {
+    /// What the own thread does.
+    pub(super) fn drive_as_own(&self) {
+        self.attendance.enter_own();
+        // Whatever happens here, nobody waits for it in vain.
+        let _end = EndOnDrop(self);
+        drive(&mut Own { runtime: self, is_ending: false }, self.wait);
+    }
+
+    fn sleep_as_own(&self, is_ending: bool) {
+        let must_not = || self.has_ended() || !is_ending && self.ending.is_asked();
+        self.seat.set_own(true);
+        let slept = self.sleep(LONGEST_SLEEP, &[], must_not);
+        self.seat.set_own(false);
+        if slept.is_none() {
+            self.stay_aside();
+        }
+    }
+
+    fn stay_aside(&self) {
+        let is_there = || self.attendance.is_driven_by_others() || self.seat.is_taken();
+        self.attendance.stay_aside(is_there);
+    }
+}
+
+/// The own thread.
+struct Own<'a, P: Protocol> {
+    runtime: &'a Runtime<P>,
+    is_ending: bool,
+}
+
+impl<P: Protocol> Drive for Own<'_, P> {
+    type Output = ();
+
+    fn turn(&mut self) -> ControlFlow<(), Turn> {
+        let runtime = self.runtime;
+        while !runtime.has_ended() {
+            self.is_ending = runtime.ending.is_asked();
+            if self.is_ending || !runtime.attendance.is_driven_by_others() {
+                return ControlFlow::Continue(self.turn_alone());
+            }
+            runtime.stay_aside();
+        }
+        ControlFlow::Break(())
+    }
+
+    fn may_spin(&self) -> bool {
+        !self.is_ending && !self.runtime.attendance.was_driven_lately()
+    }
+
+    fn sleep(&mut self, _: Instant) {
+        self.runtime.sleep_as_own(self.is_ending);
+    }
+}
+
+/// The own thread is over, perhaps by a panic: nothing moves any more.
+struct EndOnDrop<'a, P: Protocol>(&'a Runtime<P>);
+
+impl<P: Protocol> Drop for EndOnDrop<'_, P> {
+    fn drop(&mut self) {
+        if !self.0.has_ended() {
+            self.0.end_now();
+        }
+    }
+}
+
+impl<P: Protocol> Own<'_, P> {
+    /// A turn, unless others began to drive before this thread had the lock: they look at what
+    /// their own turns brought, and may be about to sleep.
+    fn turn_alone(&self) -> Turn {
+        let Self { runtime, is_ending } = *self;
+        let mut was_late = false;
+        let turn = runtime.turn_unless(|| {
+            was_late = !is_ending && runtime.attendance.has_drivers();
+            was_late
+        });
+        Turn { moved: turn.moved || was_late, ..turn }
+    }
+}
