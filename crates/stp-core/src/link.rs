@@ -94,6 +94,18 @@ pub(crate) struct Outgoing {
     pub(crate) waiting: Vec<u32>,
 }
 
+/// What waits for room goes on with this part of a window, or what is sent in one call.
+const BURSTS_PER_WINDOW: u64 = 4;
+const LONGEST_BURST: u64 = 64 << 10;
+
+impl Outgoing {
+    /// Is there room for more than a few packets?
+    pub(crate) fn has_room_for_burst(&self, config: &Congestion) -> bool {
+        let burst = (self.window.bytes() / BURSTS_PER_WINDOW).min(LONGEST_BURST);
+        self.under_way == 0 || self.window.room(config, self.under_way) >= burst
+    }
+}
+
 /// One link.
 #[derive(Debug)]
 pub(crate) struct Link {
@@ -158,6 +170,15 @@ impl Link {
     /// How many bytes of Puts may leave.
     pub(crate) fn room_for_puts(&self, config: &Congestion) -> u64 {
         self.sends().map_or(config.initial_window, |out| out.window.room(config, out.under_way))
+    }
+
+    /// Is this connection to wait for more room than there is? What waits goes on when a part of
+    /// the window is free, or nothing is under way: packets that follow each answer one by one
+    /// would be answered one by one, too, each a call at both hosts (RFC 9293, 3.8.6.2.1, knows
+    /// it as silly windows).
+    pub(crate) fn holds_back_puts(&self, config: &Congestion, connection: u32) -> bool {
+        self.sends()
+            .is_some_and(|out| out.waiting.contains(&connection) && !out.has_room_for_burst(config))
     }
 
     /// Bytes of Puts that are under way.

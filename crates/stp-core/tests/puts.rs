@@ -96,6 +96,29 @@ fn puts_fill_a_long_path_as_a_transfer_does() {
     assert!(puts.as_secs_f64() * 0.8 <= transfer.as_secs_f64(), "{puts:?} and {transfer:?}");
 }
 
+/// Many packets leave at once and are answered at once, also where a window is full: few follow
+/// an answer only where the window is small.
+#[test]
+fn answers_to_puts_are_few_where_windows_are_full() {
+    for config in [Config::default(), Config::shared_network()] {
+        let link = ethernet(1_000_000_000).delay(Duration::from_micros(200)).queue_bytes(128 << 10);
+        let mut pair = Pair::new(Sim::from_number(1), config, &[link]);
+        let bytes = noise(9, 8 * MIB);
+        let memory = place(&mut pair.sim, pair.b, 0, &vec![0; bytes.len()]);
+        let (_, region) = expose(&mut pair, memory, Rights::ALL);
+        put_all(&mut pair, &region, &bytes, MIB);
+        let counted = |pair: &mut Pair| {
+            let stats = *pair.bob().stats();
+            (stats.operations_applied, stats.control_sent)
+        };
+        let before = counted(&mut pair);
+        let took = put_all(&mut pair, &region, &bytes, MIB);
+        let after = counted(&mut pair);
+        let (packets, answers) = (after.0 - before.0, after.1 - before.1);
+        assert!(answers * 8 <= packets, "{answers} answers to {packets} packets");
+    }
+}
+
 #[test]
 fn puts_are_striped_over_links_of_unequal_rates() {
     let links = [1, 3, 6].map(|gigabits| ethernet(gigabits * 1_000_000_000));

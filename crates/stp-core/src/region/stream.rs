@@ -66,7 +66,11 @@ impl Endpoint {
             }
         }
         for link in &links[..count] {
+            let config = self.congestion_of_puts(*link);
             let Some(link) = self.links.get(*link).filter(|link| link.is_up) else { continue };
+            if link.holds_back_puts(&config, connection) {
+                continue;
+            }
             let path = usize::from(link.path);
             let Some(known) = self.connections.get_mut(connection) else { return };
             let queued = &mut known.remote_mut().outgoing.queued;
@@ -367,7 +371,7 @@ impl Endpoint {
             if news.lost > 0 {
                 outgoing.window.handle_lost(&config, now, news.lost_at, news.lost);
             }
-            if news.freed > 0 {
+            if news.freed > 0 && outgoing.has_room_for_burst(&config) {
                 for waiting in core::mem::take(&mut outgoing.waiting) {
                     self.queue_stream(waiting);
                 }
