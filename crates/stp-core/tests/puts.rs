@@ -112,7 +112,7 @@ fn answers_to_puts_are_few_where_windows_are_full() {
             (stats.operations_applied, stats.control_sent)
         };
         let before = counted(&mut pair);
-        let took = put_all(&mut pair, &region, &bytes, MIB);
+        put_all(&mut pair, &region, &bytes, MIB);
         let after = counted(&mut pair);
         let (packets, answers) = (after.0 - before.0, after.1 - before.1);
         assert!(answers * 8 <= packets, "{answers} answers to {packets} packets");
