@@ -19,7 +19,7 @@ pub(crate) use udp_bulk::UDP_SEGMENT;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub use overhead::TcpOverhead;
 pub use stream::StreamShape;
@@ -125,6 +125,18 @@ pub enum Amount {
     Bytes(u64),
     /// This many messages: sends, or round trips.
     Messages(u64),
+}
+
+impl Amount {
+    /// Is it enough, with so many messages of this length begun since then?
+    #[must_use]
+    pub fn is_reached(self, started: Instant, begun: u64, message: u64) -> bool {
+        match self {
+            Self::Time(time) => started.elapsed() >= time,
+            Self::Messages(most) => begun >= most,
+            Self::Bytes(most) => begun * message >= most,
+        }
+    }
 }
 
 /// How a thread waits for its socket.

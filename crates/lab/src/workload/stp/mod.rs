@@ -202,11 +202,7 @@ impl Run<'_> {
         let mut turn = connections.iter().cycle();
         let mut begun = 0;
         loop {
-            let is_over = match plan.amount {
-                Amount::Time(time) => started.elapsed() >= time,
-                Amount::Messages(most) => begun >= most,
-                Amount::Bytes(most) => begun * shape.message as u64 >= most,
-            };
+            let is_over = plan.amount.is_reached(started, begun, shape.message as u64);
             let is_full = under_way.len() >= most;
             let next = if is_full || is_over { None } else { ready.pop_front() };
             match (next, under_way.pop_front()) {

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use landfall::stp::blocking::{Endpoint, Listener};
 use landfall::stp::{Memory, Operation, Peer, Put, RemoteRights};
 use landfall_testbed::cpu::{CpuMeter, TaskUse};
-use landfall_testbed::rivals::{Amount, Plan};
+use landfall_testbed::rivals::Plan;
 
 use super::super::halves::{self, Received, Streamed};
 use super::super::side::Rendezvous;
@@ -17,25 +17,46 @@ use super::{JUNK, NAME, Outcome, Pattern, Run, Setup, Shape, Stats, connect, cop
 /// large as all that [`stream`](super::stream) receives into.
 pub fn put_stream(plan: &Plan, setup: &Setup<'_>, shape: Shape) -> Result<Outcome> {
     let run = Run { plan, setup };
-    let ((sent, ended, sender), (mut came, receiver)) = run.both_sides(
+    let ((wrote, sender), (shown, receiver)) = run.both_sides(
         |endpoint, to, meeting| write(&run, shape, endpoint, to, meeting),
         |endpoint, listener, meeting| show(&run, shape, endpoint, listener, meeting),
     )?;
-    // Who is written to hears of nothing.
-    (came.messages, came.bytes, came.ended) = (ended.1, ended.1 * shape.message as u64, ended.0);
-    let sample = halves::of_stream(&sent, &came);
+    // Who is written to hears of nothing: how much came, and when, only the writer knows.
+    let came = Received {
+        started: wrote.sent.started,
+        ended: wrote.ended,
+        bytes: wrote.puts * shape.message as u64,
+        messages: wrote.puts,
+        compared: shown.compared,
+        cpu: shown.cpu,
+        copied: copied(&receiver),
+    };
+    let sample = halves::of_stream(&wrote.sent, &came);
     Ok(Outcome { sample, compared: came.compared, sender, receiver })
 }
 
-/// Writes for as long, or as many Puts, as the plan says. Gives when the last was acknowledged,
-/// and how many there were.
+/// What the side saw that wrote.
+struct Wrote {
+    sent: Streamed,
+    /// When the last Put was acknowledged.
+    ended: Instant,
+    puts: u64,
+}
+
+/// What the side saw that was written to.
+struct Shown {
+    cpu: TaskUse,
+    compared: u64,
+}
+
+/// Writes for as long, or as many Puts, as the plan says.
 fn write(
     run: &Run<'_>,
     shape: Shape,
     endpoint: &Endpoint,
     to: Peer,
     meeting: &Rendezvous,
-) -> Result<(Streamed, (Instant, u64), Stats)> {
+) -> Result<(Wrote, Stats)> {
     let Run { plan, setup } = *run;
     let (message, places) = (shape.message as u64, shape.receive_slots as u64);
     let connection = connect(endpoint, to, plan.limit)?;
@@ -53,11 +74,7 @@ fn write(
     let mut under_way: VecDeque<Operation<Put>> = VecDeque::new();
     let mut begun = 0;
     loop {
-        let is_over = match plan.amount {
-            Amount::Time(time) => started.elapsed() >= time,
-            Amount::Messages(most) => begun >= most,
-            Amount::Bytes(most) => begun * message >= most,
-        };
+        let is_over = plan.amount.is_reached(started, begun, message);
         if under_way.len() < most && !is_over {
             let at = begun % places * message;
             under_way.push_back(remote.put(at, &region.part(at..at + message)?).start());
@@ -73,7 +90,7 @@ fn write(
     let used = meter.stop()?;
     let stats = endpoint.stats();
     connection.close()?;
-    let seen = Streamed {
+    let sent = Streamed {
         started,
         cpu: used.thread,
         machine_s: used.machine_s,
@@ -81,7 +98,7 @@ fn write(
         retransmitted: stats.engine.operations_repeated,
         copied: copied(&stats),
     };
-    Ok((seen, (ended, begun), stats))
+    Ok((Wrote { sent, ended, puts: begun }, stats))
 }
 
 /// Shows a region, and compares what is in it when the other side has gone.
@@ -91,7 +108,7 @@ fn show(
     endpoint: &Endpoint,
     listener: &Listener,
     meeting: &Rendezvous,
-) -> Result<(Received, Stats)> {
+) -> Result<(Shown, Stats)> {
     let connection = listener.accept_within(run.plan.limit)?.context("nobody calls")?;
     let mut memory = endpoint.memory(shape.message * shape.receive_slots)?;
     memory.fill(JUNK);
@@ -99,15 +116,12 @@ fn show(
     let request = connection.region_request()?;
     let exposed = request.expose(&region.whole(), RemoteRights::PUT)?;
     meeting.ready()?;
-    let (before, started) = (TaskUse::of_this_thread()?, Instant::now());
+    let before = TaskUse::of_this_thread()?;
     connection.closed()?;
     let cpu = TaskUse::of_this_thread()? - before;
     drop(exposed);
-    let written = compare(&endpoint.take_back(region)?, shape)?;
-    let stats = endpoint.stats();
-    let copied = copied(&stats);
-    let (ended, compared) = (Instant::now(), written);
-    Ok((Received { started, ended, bytes: 0, messages: 0, compared, cpu, copied }, stats))
+    let compared = compare(&endpoint.take_back(region)?, shape)?;
+    Ok((Shown { cpu, compared }, endpoint.stats()))
 }
 
 /// How many bytes were written. Each place holds what belongs there, or what was there before.
