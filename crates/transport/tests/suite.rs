@@ -28,6 +28,8 @@ mod uring_engines;
 mod uring_packet;
 #[cfg(feature = "io-uring")]
 mod uring_udp;
+#[cfg(feature = "io-uring")]
+mod uring_udp_packet;
 mod xdp_frames;
 mod xdp_lane;
 mod xdp_rules;

@@ -70,6 +70,10 @@ impl AdapterSource {
             DriverSource::Udp(config) => (sockets(), config.bind.into(), config.unit),
             DriverSource::UdpPacket(config) => (sockets(), config.udp.bind.into(), config.udp.unit),
             #[cfg(feature = "io-uring")]
+            DriverSource::UringUdpPacket(config) => {
+                (sockets(), config.udp.bind.into(), config.udp.unit)
+            }
+            #[cfg(feature = "io-uring")]
             DriverSource::UringUdp(config) => (sockets(), config.udp.bind.into(), config.udp.unit),
             DriverSource::RawIp(config) => (sockets(), Peer::Ip(config.bind), config.unit),
             DriverSource::Packet(config) => wire_of(&config.interface),

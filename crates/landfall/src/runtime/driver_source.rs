@@ -16,7 +16,9 @@ use landfall_transport::rawip::{RawIpConfig, RawIpDriver};
 use landfall_transport::udp::{UdpConfig, UdpDriver};
 use landfall_transport::udp_packet::{UdpPacketConfig, UdpPacketDriver};
 #[cfg(feature = "io-uring")]
-use landfall_transport::uring::{UringPacketDriver, UringUdpConfig, UringUdpDriver};
+use landfall_transport::uring::{
+    UringPacketDriver, UringUdpConfig, UringUdpDriver, UringUdpPacketDriver,
+};
 use landfall_transport::xdp::{self, XdpConfig, XdpDriver};
 
 use super::{AnyDriver, Impairment, Path, PeerKind};
@@ -59,6 +61,12 @@ pub(crate) enum DriverSource<E> {
     Xdp(XdpConfig),
     #[cfg(feature = "io-uring")]
     UringUdp(UringUdpConfig),
+    #[cfg(feature = "io-uring")]
+    #[cfg_attr(
+        not(any(feature = "nic", feature = "stp")),
+        expect(dead_code, reason = "only STP goes this way")
+    )]
+    UringUdpPacket(UdpPacketConfig),
     #[cfg(feature = "io-uring")]
     UringPacket(PacketConfig),
     HandedIn(PeerKind, Box<Open<E>>),
@@ -118,6 +126,8 @@ impl<E: Engine + 'static> DriverSource<E> {
             #[cfg(feature = "io-uring")]
             Self::UringUdp(config) => DriverSource::UringUdp(config),
             #[cfg(feature = "io-uring")]
+            Self::UringUdpPacket(config) => DriverSource::UringUdpPacket(config),
+            #[cfg(feature = "io-uring")]
             Self::UringPacket(config) => DriverSource::UringPacket(config),
             Self::HandedIn(..) => return Err(self),
             #[cfg(feature = "faults")]
@@ -147,7 +157,7 @@ impl<E: Engine + 'static> DriverSource<E> {
         match self {
             Self::Udp(_) | Self::UdpOfGroup(_) | Self::UdpPacket(_) | Self::RawIp(_) => true,
             #[cfg(feature = "io-uring")]
-            Self::UringUdp(_) => true,
+            Self::UringUdp(_) | Self::UringUdpPacket(_) => true,
             #[cfg(feature = "faults")]
             Self::Impaired(source, _) => source.is_shared(),
             _ => false,
@@ -211,6 +221,12 @@ impl<E: Engine + 'static> DriverSource<E> {
                 (impairment.around(driver, regions)?, PeerKind::Socket, Some(local))
             }
             #[cfg(feature = "io-uring")]
+            Self::UringUdpPacket(config) => {
+                let driver = UringUdpPacketDriver::open(path, &config, regions)?;
+                let local = Peer::Socket(driver.local_address());
+                (impairment.around(driver, regions)?, PeerKind::Socket, Some(local))
+            }
+            #[cfg(feature = "io-uring")]
             Self::UringPacket(config) => {
                 let driver = UringPacketDriver::open(path, &config, regions)?;
                 let local = Peer::Ethernet(driver.station());
@@ -235,6 +251,10 @@ impl<E> fmt::Display for DriverSource<E> {
             Self::Xdp(config) => write!(f, "AF_XDP on {}", config.interface),
             #[cfg(feature = "io-uring")]
             Self::UringUdp(_) => f.write_str("UDP by io_uring"),
+            #[cfg(feature = "io-uring")]
+            Self::UringUdpPacket(config) => {
+                write!(f, "UDP on {} by packets and io_uring", config.udp.bind)
+            }
             #[cfg(feature = "io-uring")]
             Self::UringPacket(config) => write!(f, "Ethernet on {} by io_uring", config.interface),
             Self::HandedIn(..) => f.write_str("a driver that was handed in"),

@@ -41,7 +41,7 @@ use crate::runtime::{DriverSource, Path, PathSource, Reach};
 /// | [`ethernet`](Self::ethernet), ethertype 0x8181 | [`Peer::Ethernet`] | `CAP_NET_RAW` |
 /// | [`ip`](Self::ip), protocol 118 | [`Peer::Ip`] | `CAP_NET_RAW` |
 /// | [`xdp`](Self::xdp), ethertype 0x8181 | [`Peer::Ethernet`] | `CAP_NET_RAW`, `CAP_NET_ADMIN`, `CAP_BPF` |
-/// | [`udp_uring`](Self::udp_uring), [`ethernet_uring`](Self::ethernet_uring) | as without | as without |
+/// | [`udp_uring`](Self::udp_uring), [`udp_packet_uring`](Self::udp_packet_uring), [`ethernet_uring`](Self::ethernet_uring) | as without | as without |
 /// | [`driver`](Self::driver) | as it says | as it says |
 #[cfg_attr(feature = "nic", doc = "| [`nic`](Self::nic) | as its address | none |")]
 ///
@@ -133,6 +133,14 @@ impl Transport {
     #[must_use]
     pub const fn udp_uring(config: UringUdpConfig) -> Self {
         Self(PathSource::Driver(DriverSource::UringUdp(config)))
+    }
+
+    /// UDP by a packet socket, as [`udp_packet`](Self::udp_packet), by way of `io_uring`:
+    /// `UdpPacketConfig::discover(address)`.
+    #[cfg(feature = "io-uring")]
+    #[must_use]
+    pub const fn udp_packet_uring(config: UdpPacketConfig) -> Self {
+        Self(PathSource::Driver(DriverSource::UringUdpPacket(config)))
     }
 
     /// Frames of ethertype 0x8181 by way of `io_uring`.

@@ -324,6 +324,16 @@ impl Room {
         };
         Self::QueueFull { until: now + waited, waited }
     }
+
+    /// What a turn found that sent all it had, or did not because something was full.
+    #[cfg(feature = "io-uring")]
+    pub(crate) fn after_sending(self, is_blocked: bool, queue_full: bool, now: Instant) -> Self {
+        match (is_blocked, queue_full) {
+            (false, _) => Self::Enough,
+            (true, false) => Self::SocketFull,
+            (true, true) => self.after_full_queue(now),
+        }
+    }
 }
 
 /// What it means that a frame was not sent.

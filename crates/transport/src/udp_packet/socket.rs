@@ -5,30 +5,46 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsRawFd;
 use std::{fs, io};
 
-use landfall_placement::PathLimits;
+use landfall_placement::{PathId, PathLimits};
 use socket2::Socket;
 
 use super::UdpPacketConfig;
 use super::frame::Framing;
 use super::neighbours::Neighbours;
 use super::netlink::Netlink;
+use super::receive::FrameReceiver;
+use super::send::Exit;
 use crate::capability::{Capabilities, Feature};
 use crate::interfaces::interface_at;
+use crate::memory::Regions;
 use crate::packet::{self, Filter, Interface, PacketConfig, attach_filter};
 use crate::{OpenError, udp};
 
 /// What was opened.
-pub(super) struct Opened {
+pub(crate) struct Opened {
     pub(super) packets: Socket,
     pub(super) kernel: Socket,
     pub(super) framing: Framing,
     pub(super) neighbours: Neighbours,
-    pub(super) limits: PathLimits,
-    pub(super) capabilities: Capabilities,
+    pub(crate) limits: PathLimits,
+    pub(crate) capabilities: Capabilities,
+}
+
+impl Opened {
+    /// The two halves of a path over them.
+    pub(crate) fn halves(
+        self,
+        path: PathId,
+        config: &UdpPacketConfig,
+        regions: &Regions,
+    ) -> (FrameReceiver, Exit) {
+        let receiver = FrameReceiver::new(self.framing, path, regions, config.udp.peek);
+        (receiver, Exit::new(self.packets, self.kernel, self.framing, self.neighbours))
+    }
 }
 
 /// Opens both, in the name of this driver.
-pub(super) fn open(config: &UdpPacketConfig, driver: &'static str) -> Result<Opened, OpenError> {
+pub(crate) fn open(config: &UdpPacketConfig, driver: &'static str) -> Result<Opened, OpenError> {
     check_kernel()?;
     let interface = interface_of(config)?;
     let (kernel, mut capabilities) = udp::open(&config.udp, driver, udp::Sharing::Alone)
