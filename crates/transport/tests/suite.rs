@@ -7,6 +7,7 @@ mod carries_engines;
 mod faults_everywhere;
 mod halves;
 mod packet_engines;
+mod packet_groups;
 mod packet_offload;
 mod packet_rules;
 mod rawip_rules;

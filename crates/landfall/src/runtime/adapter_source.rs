@@ -80,7 +80,7 @@ impl AdapterSource {
             #[cfg(feature = "io-uring")]
             DriverSource::UringPacket(config) => wire_of(&config.interface),
             DriverSource::Xdp(config) => wire_of(&config.interface),
-            DriverSource::UdpOfGroup(_) | DriverSource::HandedIn(..) => return None,
+            DriverSource::Member(_) | DriverSource::HandedIn(..) => return None,
             #[cfg(feature = "faults")]
             DriverSource::Impaired(..) => return None,
         };

@@ -15,7 +15,7 @@ use landfall_transport::fault::Faults;
 use landfall_transport::memory::Regions;
 use landfall_transport::packet::{Framing, Interface, PacketConfig};
 use landfall_transport::rawip::RawIpConfig;
-use landfall_transport::udp::{UdpConfig, UdpDriver};
+use landfall_transport::udp::UdpConfig;
 use landfall_transport::udp_packet::UdpPacketConfig;
 #[cfg(feature = "io-uring")]
 use landfall_transport::uring::UringUdpConfig;
@@ -26,11 +26,12 @@ use stp_core::Config;
 use stp_core::wire::carrier::{ETHERTYPE, IP_PROTOCOL};
 
 use super::security::Engine;
+use super::shards::Shared;
 #[cfg(feature = "nic")]
 use crate::nic::{Pace, Wire};
 #[cfg(feature = "nic")]
 use crate::runtime::AdapterSource;
-use crate::runtime::{DriverSource, Path, PathSource, Reach};
+use crate::runtime::{DriverSource, Member, Path, PathSource, Reach};
 
 /// A path that an endpoint opens.
 ///
@@ -192,9 +193,23 @@ impl Transport {
         }
     }
 
-    /// A socket of a port that several engines share.
-    pub(crate) fn of_group(driver: UdpDriver) -> Self {
-        Self(PathSource::Driver(DriverSource::UdpOfGroup(Box::new(driver))))
+    /// What it is, if several engines can share it.
+    pub(super) fn as_shared(&self) -> Option<Shared> {
+        match &self.0 {
+            PathSource::Driver(DriverSource::Udp(config)) => Some(Shared::Udp(*config)),
+            PathSource::Driver(DriverSource::UdpPacket(config)) => {
+                Some(Shared::UdpPacket(config.clone()))
+            }
+            PathSource::Driver(DriverSource::Packet(config)) => {
+                Some(Shared::Ethernet(config.clone()))
+            }
+            _ => None,
+        }
+    }
+
+    /// One engine's part of a path that several share.
+    pub(super) fn member(member: Member) -> Self {
+        Self(PathSource::Driver(DriverSource::Member(Box::new(member))))
     }
 
     /// A driver that is open, between two endpoints of this process.

@@ -42,6 +42,7 @@
 //! What does not live here: IP addresses, ARP, routes.
 
 mod driver;
+mod fanout;
 mod filter;
 mod link;
 mod message;
@@ -55,6 +56,7 @@ mod vnet;
 use std::fmt;
 
 pub use driver::PacketDriver;
+pub(crate) use fanout::{By, spread};
 pub use filter::Filter;
 pub(crate) use link::{Frame, Link, whole_frames};
 pub(crate) use message::LinkAddress;

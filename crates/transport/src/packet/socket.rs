@@ -161,7 +161,12 @@ pub(crate) fn set_option(fd: RawFd, level: i32, name: i32, value: libc::c_int) -
 
 /// # Safety
 /// What `value` points to, if the option reads that, lives through the call.
-unsafe fn set_option_to<T>(fd: RawFd, level: i32, name: i32, value: &T) -> io::Result<()> {
+pub(super) unsafe fn set_option_to<T>(
+    fd: RawFd,
+    level: i32,
+    name: i32,
+    value: &T,
+) -> io::Result<()> {
     let len = size_of::<T>() as libc::socklen_t;
     // SAFETY: `value` lives through the call and `len` is its size; the caller
     // vouches for what is behind it.

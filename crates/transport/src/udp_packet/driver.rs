@@ -17,6 +17,9 @@ use crate::memory::{Pins, Regions};
 use crate::packet::{Room, receive_frame};
 use crate::udp::{UNITS_PER_TURN, run_limits};
 
+/// Who lacks a capability, in words.
+const DRIVER: &str = "udp-packet";
+
 /// Runs any engine over UDP, by a packet socket on one interface.
 pub struct UdpPacketDriver {
     state: DriverState,
@@ -39,18 +42,50 @@ impl UdpPacketDriver {
         config: &UdpPacketConfig,
         regions: &Regions,
     ) -> Result<Self, OpenError> {
-        let opened = socket::open(config, "udp-packet")?;
+        Ok(Self::of(socket::open(config, DRIVER)?, path, config, regions))
+    }
+
+    /// Opens several packet sockets at one address and port, each for an engine of its own.
+    /// Peers are spread over them by a hash of their address and port: all that one sends
+    /// from one port comes to the same socket, for as long as any of these drivers exists. A
+    /// peer whose address changes may come to another one.
+    ///
+    /// ```no_run
+    /// use landfall_placement::PathId;
+    /// use landfall_transport::memory::Regions;
+    /// use landfall_transport::udp_packet::{UdpPacketConfig, UdpPacketDriver};
+    ///
+    /// let config = UdpPacketConfig::discover("192.0.2.7:7000".parse()?);
+    /// let drivers = UdpPacketDriver::open_group(PathId(0), &config, &Regions::new(16), 4)?;
+    /// let port = drivers[0].local_address();
+    /// assert!(drivers.iter().all(|driver| driver.local_address() == port));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`open`](Self::open), and more than 256 sockets are too many for the kernel.
+    pub fn open_group(
+        path: PathId,
+        config: &UdpPacketConfig,
+        regions: &Regions,
+        count: usize,
+    ) -> Result<Vec<Self>, OpenError> {
+        let all = socket::open_group(config, DRIVER, count)?;
+        Ok(all.into_iter().map(|opened| Self::of(opened, path, config, regions)).collect())
+    }
+
+    fn of(opened: Opened, path: PathId, config: &UdpPacketConfig, regions: &Regions) -> Self {
         let Opened { limits, ref capabilities, .. } = opened;
         let state = DriverState::new(path, limits, capabilities.clone(), regions);
         let (receiver, exit) = opened.halves(path, config, regions);
-        Ok(Self {
+        Self {
             state,
             receiver,
             exit,
             header: Box::new(ExitHeader::new()),
             outbox: Outbox::new(path, limits, Pins::new(regions), 0),
             room: Room::Enough,
-        })
+        }
     }
 
     /// Where peers reach this path.

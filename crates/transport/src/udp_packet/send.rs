@@ -3,6 +3,7 @@
 
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, RawFd};
+use std::sync::Arc;
 use std::{fmt, io};
 
 use landfall_inet::Mac;
@@ -51,6 +52,8 @@ pub(crate) struct Exit {
     packets: Socket,
     /// Holds the port, and carries what no station is known for.
     kernel: Socket,
+    /// All packet sockets of the port: they stay open as long as one of their drivers.
+    _group: Option<Arc<[Socket]>>,
     framing: Framing,
     neighbours: Neighbours,
     by_kernel: u64,
@@ -58,12 +61,11 @@ pub(crate) struct Exit {
 
 impl Exit {
     pub(super) fn new(
-        packets: Socket,
-        kernel: Socket,
+        (packets, kernel, group): (Socket, Socket, Option<Arc<[Socket]>>),
         framing: Framing,
         neighbours: Neighbours,
     ) -> Self {
-        Self { packets, kernel, framing, neighbours, by_kernel: 0 }
+        Self { packets, kernel, _group: group, framing, neighbours, by_kernel: 0 }
     }
 
     /// The socket that frames come from.

@@ -3,6 +3,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsRawFd;
+use std::sync::Arc;
 use std::{fs, io};
 
 use landfall_placement::{PathId, PathLimits};
@@ -17,7 +18,7 @@ use super::send::Exit;
 use crate::capability::{Capabilities, Feature};
 use crate::interfaces::interface_at;
 use crate::memory::Regions;
-use crate::packet::{self, Filter, Interface, PacketConfig, attach_filter};
+use crate::packet::{self, Filter, Interface, Link, PacketConfig, attach_filter};
 use crate::{OpenError, udp};
 
 /// What was opened.
@@ -28,9 +29,28 @@ pub(crate) struct Opened {
     pub(super) neighbours: Neighbours,
     pub(crate) limits: PathLimits,
     pub(crate) capabilities: Capabilities,
+    /// All packet sockets of the port, if they are several.
+    group: Option<Arc<[Socket]>>,
 }
 
 impl Opened {
+    /// One more packet socket at the same port, which the same socket of the kernel holds.
+    fn joining(&self, config: &UdpPacketConfig, driver: &'static str) -> Result<Self, OpenError> {
+        let Framing { link, local } = self.framing;
+        let packets = packet_config(config, link.interface.index.into(), local);
+        let packet::Opened { socket, .. } = packet::open(&packets, driver)?;
+        let kernel = self.kernel.try_clone();
+        Ok(Self {
+            packets: socket,
+            kernel: kernel.map_err(OpenError::system("share the socket that holds the port"))?,
+            framing: self.framing,
+            neighbours: neighbours(link, local)?,
+            limits: self.limits,
+            capabilities: self.capabilities.clone(),
+            group: None,
+        })
+    }
+
     /// The two halves of a path over them.
     pub(crate) fn halves(
         self,
@@ -39,7 +59,8 @@ impl Opened {
         regions: &Regions,
     ) -> (FrameReceiver, Exit) {
         let receiver = FrameReceiver::new(self.framing, path, regions, config.udp.peek);
-        (receiver, Exit::new(self.packets, self.kernel, self.framing, self.neighbours))
+        let sockets = (self.packets, self.kernel, self.group);
+        (receiver, Exit::new(sockets, self.framing, self.neighbours))
     }
 }
 
@@ -54,11 +75,7 @@ pub(crate) fn open(config: &UdpPacketConfig, driver: &'static str) -> Result<Ope
         .map_err(OpenError::system("keep the queue of the UDP socket empty"))?;
     let local = udp::bound_to(&kernel).map_err(OpenError::system("ask for the port"))?;
     let limits = config.udp.limits(&kernel).map_err(OpenError::system("ask for the MTU"))?;
-    let filter = Filter::udp_to(local);
-    let packets = PacketConfig {
-        socket_buffer: config.udp.socket_buffer,
-        ..PacketConfig::new(interface, packet::Framing::Ethernet { filter })
-    };
+    let packets = packet_config(config, interface, local);
     let packet::Opened { socket, link, capabilities: found } = packet::open(&packets, driver)?;
     if let Err(missing) = found.require(Feature::ChecksumOffload) {
         return Err(OpenError::system("send many datagrams at once")(io::Error::other(missing)));
@@ -68,10 +85,44 @@ pub(crate) fn open(config: &UdpPacketConfig, driver: &'static str) -> Result<Ope
         Feature::ZeroCopySend,
         "the kernel copies what is sent through a packet socket; use uring-udp",
     );
-    let netlink = Netlink::open().map_err(OpenError::system("ask for routes (AF_NETLINK)"))?;
-    let neighbours = Neighbours::new(netlink, link.interface.index, local.ip());
+    let neighbours = neighbours(link, local)?;
     let framing = Framing { link, local };
-    Ok(Opened { packets: socket, kernel, framing, neighbours, limits, capabilities })
+    Ok(Opened { packets: socket, kernel, framing, neighbours, limits, capabilities, group: None })
+}
+
+/// Opens so many packet sockets at one port, over which peers are spread by their address and
+/// port.
+pub(super) fn open_group(
+    config: &UdpPacketConfig,
+    driver: &'static str,
+    count: usize,
+) -> Result<Vec<Opened>, OpenError> {
+    let Some(more) = count.checked_sub(1) else { return Ok(Vec::new()) };
+    let first = open(config, driver)?;
+    let local = first.framing.local;
+    let mut all = vec![first];
+    for _ in 0..more {
+        let joining = all[0].joining(config, driver)?;
+        all.push(joining);
+    }
+    let sockets: Vec<&Socket> = all.iter().map(|opened| &opened.packets).collect();
+    let group = packet::spread(&sockets, packet::By::socket(local.ip()))?;
+    for opened in &mut all {
+        opened.group = Some(Arc::clone(&group));
+    }
+    Ok(all)
+}
+
+fn packet_config(config: &UdpPacketConfig, interface: Interface, at: SocketAddr) -> PacketConfig {
+    PacketConfig {
+        socket_buffer: config.udp.socket_buffer,
+        ..PacketConfig::new(interface, packet::Framing::Ethernet { filter: Filter::udp_to(at) })
+    }
+}
+
+fn neighbours(link: Link, local: SocketAddr) -> Result<Neighbours, OpenError> {
+    let netlink = Netlink::open().map_err(OpenError::system("ask for routes (AF_NETLINK)"))?;
+    Ok(Neighbours::new(netlink, link.interface.index, local.ip()))
 }
 
 /// The program that lets nothing through.
