@@ -8,6 +8,8 @@
 //! | module | what lives there |
 //! | --- | --- |
 //! | `endpoint` | [`Endpoint`]: the engine, what its user calls and what its driver calls |
+//! | `context` | what every part is handed: time, configuration, counters, events |
+//! | `network` | paths, links and connections; control messages |
 //! | `connection` | set-up, tear-down, keep-alive, links |
 //! | `send`, `receive` | Transfers, from both ends; the schedule of grants; recovery |
 //! | `region` | persistent memory: Put, Get, FetchOp |
@@ -36,6 +38,7 @@ struct Readme;
 
 mod config;
 mod connection;
+mod context;
 mod endpoint;
 mod error;
 mod event;
@@ -44,6 +47,7 @@ mod link;
 mod mirror;
 #[cfg(feature = "model")]
 pub mod model;
+mod network;
 pub mod offload;
 mod path;
 mod preference;

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 use landfall_congestion::{Arrived, Config as Congestion, Window};
 use landfall_placement::{Duration, Instant, Peer, Random};
-use landfall_tables::{HashIndex, Table};
+use landfall_tables::{HashIndex, IndexedHeap, Table};
 
 use crate::offload::{Seat, Seats};
 use crate::size::LinkSize;
@@ -373,6 +373,12 @@ fn time_out(window: &Window, retry_after: Duration, floor: Duration) -> Duration
 pub(crate) struct Links {
     table: Table<Link>,
     by_peer: HashIndex,
+    /// By link: granted Data is expected.
+    pub(crate) timers: IndexedHeap<Instant>,
+    /// By link: how long packets may be is being found out, or will be again.
+    pub(crate) size_timers: IndexedHeap<Instant>,
+    /// What all links have of the receiver's window.
+    pub(crate) held: Share,
 }
 
 impl Links {
@@ -380,6 +386,9 @@ impl Links {
         Self {
             table: Table::new(limit),
             by_peer: HashIndex::new((random.next_u64(), random.next_u64())),
+            timers: IndexedHeap::new(),
+            size_timers: IndexedHeap::new(),
+            held: Share::default(),
         }
     }
 

@@ -11,13 +11,13 @@ const BUDGET: usize = 256;
 impl Endpoint {
     pub(super) fn next_timer(&self) -> Option<Timeout> {
         let timers: [(&IndexedHeap<Instant>, &'static str); 7] = [
-            (&self.link_timers, "granted data"),
-            (&self.size_timers, "size of a link"),
-            (&self.connections.timers, "connection"),
-            (&self.send_timers, "transfer to send"),
-            (&self.receive_timers, "transfer to receive"),
-            (&self.stream_timers, "put or fetch"),
-            (&self.request_timers, "memory region"),
+            (&self.net.links.timers, "granted data"),
+            (&self.net.links.size_timers, "size of a link"),
+            (&self.net.connections.timers, "connection"),
+            (&self.sends.timers, "transfer to send"),
+            (&self.receives.timers, "transfer to receive"),
+            (&self.streams.timers, "put or fetch"),
+            (&self.regions.timers, "memory region"),
         ];
         let firsts = timers.into_iter().filter_map(|(heap, timer)| {
             let (at, _) = heap.first()?;
@@ -26,22 +26,24 @@ impl Endpoint {
         firsts.min_by_key(|timeout| timeout.at)
     }
 
-    pub(super) fn fire_timers(&mut self, now: Instant) {
+    pub(super) fn fire_timers(&mut self) {
         for _ in 0..BUDGET {
-            if let Some(link) = due(&mut self.link_timers, now) {
-                self.time_out_link(now, link);
-            } else if let Some(link) = due(&mut self.size_timers, now) {
-                self.time_out_size(now, link);
-            } else if let Some(connection) = due(&mut self.connections.timers, now) {
-                self.time_out_connection(now, connection);
-            } else if let Some(send) = due(&mut self.send_timers, now) {
-                self.time_out_send(now, send);
-            } else if let Some(receive) = due(&mut self.receive_timers, now) {
-                self.time_out_receive(now, receive);
-            } else if let Some(connection) = due(&mut self.stream_timers, now) {
-                self.time_out_stream(now, connection);
-            } else if let Some(request) = due(&mut self.request_timers, now) {
-                self.time_out_request(now, request);
+            if let Some(link) = due(&mut self.net.links.timers, self.cx.now) {
+                if self.receives.time_out_link(&mut self.net, &mut self.cx, link) {
+                    self.lose_link(link);
+                }
+            } else if let Some(link) = due(&mut self.net.links.size_timers, self.cx.now) {
+                self.net.time_out_size(&mut self.cx, link);
+            } else if let Some(connection) = due(&mut self.net.connections.timers, self.cx.now) {
+                self.time_out_connection(connection);
+            } else if let Some(send) = due(&mut self.sends.timers, self.cx.now) {
+                self.sends.time_out_send(&mut self.net, &mut self.cx, send);
+            } else if let Some(receive) = due(&mut self.receives.timers, self.cx.now) {
+                self.receives.time_out_receive(&mut self.net, &mut self.cx, receive);
+            } else if let Some(connection) = due(&mut self.streams.timers, self.cx.now) {
+                self.time_out_puts(connection);
+            } else if let Some(request) = due(&mut self.regions.timers, self.cx.now) {
+                self.regions.time_out_request(&mut self.net, &mut self.cx, request);
             } else {
                 return;
             }

@@ -2,21 +2,27 @@
 //!
 //! | file | what happens there |
 //! | --- | --- |
-//! | `begin` | what the user asks for: send, answer a read, cancel |
+//! | `begin` | what the user asks for: send, cancel |
+//! | `asked` | Request_To_Receive: what the other side asks this one to send |
 //! | `eager` | short messages leave with their request |
 //! | `granted` | Clear_To_Send: which STUs may go, and where they belong |
 //! | `heard` | answers, acknowledgements and endings; what is repeated when nothing was heard |
 
+mod asked;
 mod begin;
 mod eager;
 mod granted;
 mod heard;
 
-use landfall_placement::Area;
+use landfall_placement::{Area, Instant};
+use landfall_tables::{IndexedHeap, Table};
 
+use crate::config::Config;
 use crate::connection::NONE;
 use crate::error::Ended;
 use crate::preference::Priority;
+
+pub(crate) use asked::Read;
 
 /// Where a Transfer stands at its sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +47,25 @@ struct Recent {
     newest: u8,
     /// Bit `n`: the grant `n` before the newest was seen.
     seen: u64,
+}
+
+/// What this side sends, and what it was asked to send.
+#[derive(Debug)]
+pub(crate) struct Sends {
+    pub(crate) table: Table<Send>,
+    pub(crate) timers: IndexedHeap<Instant>,
+    /// What the other side wants to read, and the user has not answered.
+    pub(crate) reads: Table<Read>,
+}
+
+impl Sends {
+    pub(crate) fn new(config: &Config) -> Self {
+        Self {
+            table: Table::new(config.sends),
+            timers: IndexedHeap::new(),
+            reads: Table::new(config.receives),
+        }
+    }
 }
 
 /// A Transfer that this side sends.
