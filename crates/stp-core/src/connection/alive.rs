@@ -1,22 +1,23 @@
 //! Is the other side alive? And by which links can it be reached?
 
+use alloc::vec::Vec;
 use core::hash::{Hash, Hasher};
 
 use landfall_congestion::Arrived;
 use landfall_placement::{Duration, Instant, PathId, Peer, Refusal, Unit};
-
 use siphasher::sip::SipHasher24;
 
 use super::close::ids_of;
 use super::{Connection, MOST_LINKS, State};
+use crate::connection::Effect;
 use crate::context::Context;
-use crate::endpoint::Endpoint;
 use crate::error::{Ended, Error};
 use crate::event::Event;
 use crate::ids::ConnectionId;
 use crate::link::NO_BLOCK;
 use crate::network::Network;
-use crate::wire::message::{Ids, Message, Question, State as Answer};
+use crate::wire::message::State as Answer;
+use crate::wire::message::{Ids, Message, Question};
 
 /// What came back later than this says nothing of the network.
 const MOST_ROUND_TRIP: Duration = Duration::from_secs(10);
@@ -32,171 +33,159 @@ const fn moment(at: Instant) -> u16 {
     (at.as_nanos() >> 26) as u16
 }
 
-impl Endpoint {
-    /// Says whether Data for this side may come over a link. Control operations
-    /// go over the first link that is up in any case; if no link for Data is
-    /// up, Data comes over whatever is.
-    ///
-    /// # Errors
-    /// [`Error::Unknown`] where the connection has no such link.
-    pub fn set_data_link(
+impl Network {
+    /// Says whether Data for this side may come over a link.
+    pub(crate) fn set_data_link(
         &mut self,
         id: ConnectionId,
         path: PathId,
         peer: Peer,
         carries_data: bool,
     ) -> Result<(), Error> {
-        let path = self.net.path_index(path).ok_or(Error::Unknown)? as u8;
-        let link = self.net.links.find(path, peer).ok_or(Error::Unknown)?;
-        let known = self.net.connection_mut(id)?;
+        let path = self.path_index(path).ok_or(Error::Unknown)? as u8;
+        let link = self.links.find(path, peer).ok_or(Error::Unknown)?;
+        let known = self.connection_mut(id)?;
         let nth = known.links().position(|own| own == link).ok_or(Error::Unknown)?;
         known.spared =
             if carries_data { known.spared & !(1 << nth) } else { known.spared | 1 << nth };
-        self.receives.wake_receives(&mut self.net, id.index);
         Ok(())
     }
 
     /// The other side says, with a proof, that it can be reached here too. It is
     /// believed once it says so with the token that it can have heard only here;
     /// until then it gets one packet for each of its own, as long as that is, and
-    /// nothing is remembered. Says whether the link is known now.
+    /// nothing is remembered. Gives the link, if it is known now.
     pub(crate) fn learn_link(
         &mut self,
+        cx: &mut Context,
         unit: &Unit<'_>,
         index: u32,
         (ids, token): (Ids, u64),
         has_moved: bool,
-    ) -> Result<bool, Refusal> {
-        let (path, from) = (self.net.path_index(unit.path).unwrap_or_default(), unit.from);
-        let Some(known) = self.net.connections.get(index) else { return Err(Refusal::UnknownId) };
+    ) -> Result<Option<u32>, Refusal> {
+        let path = self.path_index(unit.path).ok_or(Refusal::WrongAddress)?;
+        let from = unit.from;
+        let Some(known) = self.connections.get(index) else { return Err(Refusal::UnknownId) };
         if !known.is_live() {
             return Err(Refusal::Unexpected);
         }
-        let is_new = self.net.links.find(path as u8, from).is_none();
-        let has_room = !known.has_all_links()
-            || has_moved && self.net.left_behind(index, path as u8).is_some();
-        if !has_room || is_new && !self.net.links.has_room() {
+        let is_new = self.links.find(path as u8, from).is_none();
+        let has_room =
+            !known.has_all_links() || has_moved && self.left_behind(index, path as u8).is_some();
+        if !has_room || is_new && !self.links.has_room() {
             return Err(Refusal::NoRoom);
         }
-        let challenge = self.net.challenge(index, path as u8, from);
+        let challenge = self.challenge(index, path as u8, from);
         if token != challenge {
             let envelope = known.envelope();
             let secrets = known.secrets_out();
             let ids = Ids { d_id: ids.s_id, s_id: index as u16 };
             let wants_proof = Answer::Connection { ids, is_link: true, token: challenge };
             let message = Message::RequestStateResponse(wants_proof);
-            self.net.say_to(&mut self.cx, path, from, envelope, secrets, &message);
-            return Ok(false);
+            self.say_to(cx, path, from, envelope, secrets, &message);
+            return Ok(None);
         }
-        let is_full = self.net.connections.get(index).is_some_and(Connection::has_all_links);
-        let dropped =
-            if is_full { self.net.drop_link_left_behind(index, path as u8) } else { None };
-        let link = self
-            .net
-            .attach_link(&mut self.cx, index, path as u8, from)
-            .map_err(|_| Refusal::NoRoom)?;
+        let is_full = self.connections.get(index).is_some_and(Connection::has_all_links);
+        let dropped = if is_full { self.drop_link_left_behind(index, path as u8) } else { None };
+        let link = self.attach_link(cx, index, path as u8, from).map_err(|_| Refusal::NoRoom)?;
         if let Some(old) = dropped
-            && let Some(known) = self.net.connections.get_mut(index)
+            && let Some(known) = self.connections.get_mut(index)
             && let Some(remote) = known.remote.as_deref_mut()
         {
             remote.outgoing.flight.replace_link(old, link);
         }
-        if has_moved {
-            self.leave_behind(index, link);
-        }
-        self.net.find_size(&mut self.cx, index, link);
-        let path = path as u8;
-        if self.net.connections.get(index).is_some_and(|known| known.is_told) {
-            let (connection, path) = (self.net.id_of(index), self.net.paths[usize::from(path)].id);
-            self.cx.tell(Event::LinkUp { connection, path, peer: from });
-        }
-        self.receives.wake_receives(&mut self.net, index);
-        Ok(true)
+        Ok(Some(link))
     }
 
-    /// The other side has moved to this link: those on the same path lead nowhere. What was
-    /// granted over them is granted again over this one. A packet over one of them, if there
-    /// ever is one, brings it back.
-    fn leave_behind(&mut self, index: u32, link: u32) {
-        let Some(path) = self.net.links.get(link).map(|link| link.path) else { return };
-        let Some(known) = self.net.connections.get(index) else { return };
-        let links: alloc::vec::Vec<u32> = known.links().filter(|old| *old != link).collect();
-        for old in links {
-            if self.net.links.get(old).is_some_and(|old| old.path == path) {
-                self.lose_link(old);
-            }
+    /// The other side has moved to this link: those on the same path lead nowhere.
+    pub(crate) fn left_for(&self, index: u32, link: u32) -> Vec<u32> {
+        let Some(path) = self.links.get(link).map(|link| link.path) else { return Vec::new() };
+        let Some(known) = self.connections.get(index) else { return Vec::new() };
+        let is_left =
+            |old: &u32| *old != link && self.links.get(*old).is_some_and(|old| old.path == path);
+        known.links().filter(is_left).collect()
+    }
+
+    /// A connection has a further link, which its other side chose.
+    pub(crate) fn begin_link(&mut self, cx: &mut Context, index: u32, link: u32) {
+        self.find_size(cx, index, link);
+        let is_told = self.connections.get(index).is_some_and(|known| known.is_told);
+        if let Some(known) = self.links.get(link).filter(|_| is_told) {
+            let (path, peer) = (self.paths[usize::from(known.path)].id, known.peer);
+            cx.tell(Event::LinkUp { connection: self.id_of(index), path, peer });
         }
+    }
+
+    /// Something came over a link. Says whether it counted as dead.
+    pub(crate) fn note_heard_over(&mut self, link: u32) -> bool {
+        let Some(known) = self.links.get_mut(link) else { return false };
+        known.size.note_short();
+        !known.is_up
     }
 
     /// The other side uses one of our links: it knows it, unless it says that it
-    /// does not.
-    pub(crate) fn note_heard(&mut self, index: u32, link: u32, message: &Message) {
-        let mut is_suspect = false;
-        if let Some(known) = self.net.links.get_mut(link) {
-            known.size.note_short();
-            is_suspect = !known.is_up;
-        }
-        if is_suspect {
-            self.revive_link(link);
-        }
-        let Some(known) = self.net.connections.get_mut(index) else { return };
-        known.heard = self.cx.now;
+    /// does not. Says whether that is new.
+    pub(crate) fn note_heard(
+        &mut self,
+        cx: &Context,
+        index: u32,
+        link: u32,
+        message: &Message,
+    ) -> bool {
+        let Some(known) = self.connections.get_mut(index) else { return false };
+        known.heard = cx.now;
         let is_challenge = matches!(
             message,
             Message::RequestStateResponse(Answer::Connection { is_link: true, .. })
         );
         if is_challenge {
-            return;
+            return false;
         }
         known.moved = 0;
         if known.unheard == 0 {
-            return;
+            return false;
         }
         let nth = known.links().position(|own| own == link).unwrap_or_default();
-        if known.unheard >> nth & 1 == 1 {
-            known.unheard &= !(1 << nth);
-            self.receives.wake_receives(&mut self.net, index);
-            self.net.find_size(&mut self.cx, index, link);
-        }
+        let is_new = known.unheard >> nth & 1 == 1;
+        known.unheard &= !(1 << nth);
+        is_new
     }
 
     /// An idle time is over: was anything heard, and do all links answer?
-    pub(super) fn check_alive(&mut self, index: u32) {
-        let Some(known) = self.net.connections.get(index) else { return };
-        let idle = self.cx.config.keep_alive.unwrap_or(Duration::MAX);
+    pub(super) fn check_alive(&mut self, cx: &mut Context, index: u32) -> Effect {
+        let Some(known) = self.connections.get(index) else { return Effect::None };
+        let idle = cx.config.keep_alive.unwrap_or(Duration::MAX);
         let silent_since = known.heard + idle;
-        let links: alloc::vec::Vec<u32> = known.links().collect();
+        let links: Vec<u32> = known.links().collect();
         let down = |link: &u32| {
             let is_known = known.known_links().any(|known| known == *link);
-            !is_known || self.net.links.get(*link).is_some_and(|link| !link.is_up)
+            !is_known || self.links.get(*link).is_some_and(|link| !link.is_up)
         };
-        let suspects: alloc::vec::Vec<u32> = links.iter().copied().filter(down).collect();
+        let suspects: Vec<u32> = links.iter().copied().filter(down).collect();
         for link in &suspects {
-            self.net.ask_over(&mut self.cx, index, *link);
+            self.ask_over(cx, index, *link);
         }
-        let Some(known) = self.net.connections.get_mut(index) else { return };
+        let Some(known) = self.connections.get_mut(index) else { return Effect::None };
         known.challenges = CHALLENGES;
-        if silent_since > self.cx.now && known.retries == 0 {
-            let next = if suspects.is_empty() {
-                silent_since
-            } else {
-                self.cx.now + self.cx.config.retry_after * 8
-            };
-            self.net.connections.timers.set(index, next);
-            return;
+        if silent_since > cx.now && known.retries == 0 {
+            let next =
+                if suspects.is_empty() { silent_since } else { cx.now + cx.config.retry_after * 8 };
+            self.connections.timers.set(index, next);
+            return Effect::None;
         }
         known.retries = known.retries.saturating_add(1);
         let retries = known.retries;
-        if retries > self.cx.config.give_up_after {
-            return self.fail_connection(index, Some(Ended::Silent));
+        if retries > cx.config.give_up_after {
+            return Effect::failed(index, Ended::Silent);
         }
         for link in links {
-            self.net.ask_over(&mut self.cx, index, link);
+            self.ask_over(cx, index, link);
         }
         if retries > 1 {
-            self.net.suspect_move(&mut self.cx, index);
+            self.suspect_move(cx, index);
         }
-        self.net.arm_connection(&mut self.cx, index);
+        self.arm_connection(cx, index);
+        Effect::None
     }
 }
 
@@ -286,7 +275,7 @@ impl Network {
         known.asked_moved = moment(cx.now);
         known.challenges = CHALLENGES;
         let ids = ids_of(known.remote_id, index);
-        let links: alloc::vec::Vec<u32> = known.links().collect();
+        let links: Vec<u32> = known.links().collect();
         known.moved = ((1_u16 << links.len()) - 1) as u8;
         for link in links {
             let question = Question::Moved { ids, token: cx.now.as_nanos() };
@@ -395,7 +384,7 @@ impl Network {
     }
 
     /// The connections that have a link. Rare: a link died or came back.
-    pub(crate) fn users_of(&self, link: u32) -> alloc::vec::Vec<u32> {
+    pub(crate) fn users_of(&self, link: u32) -> Vec<u32> {
         let uses = |index: &u32| {
             self.connections.get(*index).is_some_and(|known| known.links().any(|own| own == link))
         };
@@ -403,10 +392,7 @@ impl Network {
     }
 
     /// What a connection is to its other side, for people.
-    pub(crate) fn links_of(
-        &self,
-        id: ConnectionId,
-    ) -> Result<alloc::vec::Vec<(PathId, Peer, bool)>, Error> {
+    pub(crate) fn links_of(&self, id: ConnectionId) -> Result<Vec<(PathId, Peer, bool)>, Error> {
         let known = self.connection(id)?;
         let links = known.links().filter_map(|link| self.links.get(link));
         Ok(links

@@ -1,11 +1,11 @@
 //! Tear-down: Request_Disconnect, Disconnect_Answer, Disconnect_Complete; and
 //! what the end of a connection ends with it.
 
-use landfall_placement::{Duration, Instant, Refusal};
+use landfall_placement::{Duration, Refusal};
 
 use super::{Connection, NONE, State};
+use crate::connection::{Afterwards, Effect, Over};
 use crate::context::Context;
-use crate::endpoint::Endpoint;
 use crate::error::{Ended, Error};
 use crate::event::Event;
 use crate::ids::ConnectionId;
@@ -13,128 +13,102 @@ use crate::network::Network;
 use crate::wire::Reason;
 use crate::wire::message::{Ids, Message};
 
-impl Endpoint {
-    /// Nothing finds a connection any more.
-    pub(crate) fn remove_connection(&mut self, index: u32) {
-        self.streams.timers.remove(index);
-        self.net.remove_connection(index);
-    }
-
-    /// Closes a connection: nothing new begins on it, what is under way goes on
-    /// to its end, then both sides forget it. [`Event::Closed`] follows.
-    ///
-    /// # Errors
-    /// [`Error::Unknown`].
-    pub fn close(&mut self, now: Instant, id: ConnectionId) -> Result<(), Error> {
-        self.cx.now = now;
-        let known = self.net.connection_mut(id)?;
+impl Network {
+    /// Closes a connection.
+    pub(crate) fn close(&mut self, cx: &mut Context, id: ConnectionId) -> Result<Effect, Error> {
+        let known = self.connection_mut(id)?;
         match known.state {
-            State::Opening | State::Met | State::Asked => {
-                self.abort(self.cx.now, id, Reason::Cancelled)?;
-            }
+            State::Opening | State::Met | State::Asked => self.abort(cx, id, Reason::Cancelled),
             State::Open | State::Answered => {
                 known.state = State::Draining;
-                self.end_offers(id.index);
-                self.net.disconnect_if_idle(&mut self.cx, id.index);
+                Ok(Effect::Closing { connection: id.index })
             }
-            _ => {}
+            _ => Ok(Effect::None),
         }
-        Ok(())
     }
 
-    /// Ends a connection at once, with all that is under way on it.
-    ///
-    /// # Errors
-    /// [`Error::Unknown`].
-    pub fn abort(&mut self, now: Instant, id: ConnectionId, reason: Reason) -> Result<(), Error> {
-        self.cx.now = now;
-        let known = self.net.connection_mut(id)?;
+    /// Ends a connection at once.
+    pub(crate) fn abort(
+        &mut self,
+        cx: &mut Context,
+        id: ConnectionId,
+        reason: Reason,
+    ) -> Result<Effect, Error> {
+        let known = self.connection_mut(id)?;
         let (state, ids) = (known.state, ids_of(known.remote_id, id.index));
         if !matches!(state, State::Opening | State::Lingering) {
-            self.net.say(
-                &mut self.cx,
-                id.index,
-                &Message::RequestDisconnect { ids, abort: Some(reason) },
-            );
+            self.say(cx, id.index, &Message::RequestDisconnect { ids, abort: Some(reason) });
         }
         if state == State::Lingering {
-            return Ok(());
+            return Ok(Effect::None);
         }
-        self.end_all(id.index, Ended::Here);
-        self.cx.tell(Event::Closed { connection: id, why: Some(Ended::Here) });
-        if state == State::Opening {
-            self.remove_connection(id.index);
-        } else if let Some(known) = self.net.connections.get_mut(id.index) {
-            // Until the other side has heard it.
-            known.state = State::Lingering;
-            known.abort = Some(reason);
-            known.retries = 0;
-            self.net.arm_connection(&mut self.cx, id.index);
-        }
-        Ok(())
+        let (connection, ended) = (id.index, Ended::Here);
+        // Until the other side has heard it.
+        let then = match state {
+            State::Opening => Afterwards::Forgotten,
+            _ => Afterwards::Repeats(reason),
+        };
+        Ok(Effect::Over(Over { connection, ended, why: Some(ended), then }))
     }
 
-    /// What was offered and not accepted is not accepted any more.
-    fn end_offers(&mut self, index: u32) {
-        for receive in self.receives.receives_of(&self.net, index) {
-            let is_offered = self
-                .receives
-                .table
-                .get(receive)
-                .is_some_and(|known| known.state == crate::receive::State::Offered);
-            if is_offered {
-                self.receives.reject_offer(&mut self.net, &mut self.cx, receive, Reason::Closing);
-            }
+    /// All that was under way on a connection has ended, and then it does.
+    pub(crate) fn finish(&mut self, cx: &mut Context, over: Over) {
+        let Over { connection: index, why, then, .. } = over;
+        self.tell_closed(cx, index, why);
+        match then {
+            Afterwards::Forgotten => self.remove_connection(index),
+            Afterwards::Lingers => self.linger(cx, index, None),
+            Afterwards::Repeats(reason) => self.linger(cx, index, Some(reason)),
         }
     }
 
+    /// The other side wants the end of a connection.
     pub(crate) fn take_disconnect_request(
         &mut self,
+        cx: &mut Context,
         index: u32,
         abort: Option<Reason>,
-    ) -> Result<(), Refusal> {
-        let Some(known) = self.net.connections.get(index) else { return Err(Refusal::UnknownId) };
+    ) -> Result<Effect, Refusal> {
+        let Some(known) = self.connections.get(index) else { return Err(Refusal::UnknownId) };
         let (state, ids) = (known.state, ids_of(known.remote_id, index));
-        let connection = self.net.id_of(index);
+        let connection = self.id_of(index);
         if let Some(reason) = abort {
-            self.net.say(&mut self.cx, index, &Message::DisconnectComplete { ids });
+            self.say(cx, index, &Message::DisconnectComplete { ids });
             if state != State::Lingering {
-                self.end_all(index, Ended::There(reason));
-                self.net.tell_closed(&mut self.cx, index, Some(Ended::There(reason)));
-                self.net.linger(&mut self.cx, index);
+                let ended = Ended::There(reason);
+                let (why, then) = (Some(ended), Afterwards::Lingers);
+                return Ok(Effect::Over(Over { connection: index, ended, why, then }));
             }
-            return Ok(());
+            return Ok(Effect::None);
         }
         match state {
             State::Met | State::Answered | State::Open => {
                 match state {
-                    State::Answered => self.net.finish_accept(&mut self.cx, index),
-                    State::Met => self.net.finish_connect(&mut self.cx, index),
+                    State::Answered => self.finish_accept(cx, index),
+                    State::Met => self.finish_connect(cx, index),
                     _ => {}
                 }
-                self.net.set_state(index, State::Asking);
-                self.cx.tell(Event::Closing { connection });
-                self.end_offers(index);
-                self.net.disconnect_if_idle(&mut self.cx, index);
-                Ok(())
+                self.set_state(index, State::Asking);
+                cx.tell(Event::Closing { connection });
+                Ok(Effect::Closing { connection: index })
             }
             // Both sides want it: what is under way still goes on to its end.
             State::Draining => {
-                self.net.set_state(index, State::Asking);
-                self.net.disconnect_if_idle(&mut self.cx, index);
-                Ok(())
+                self.set_state(index, State::Asking);
+                self.disconnect_if_idle(cx, index);
+                Ok(Effect::None)
             }
             // Both sides asked: each answers the other.
             State::Closing => {
-                self.net.say(&mut self.cx, index, &Message::DisconnectAnswer { ids });
-                Ok(())
+                self.say(cx, index, &Message::DisconnectAnswer { ids });
+                Ok(Effect::None)
             }
             State::Confirming => {
-                self.net.say(&mut self.cx, index, &Message::DisconnectAnswer { ids });
+                self.say(cx, index, &Message::DisconnectAnswer { ids });
                 Err(Refusal::Duplicate)
             }
             State::Lingering => {
-                self.net.say(&mut self.cx, index, &Message::DisconnectComplete { ids });
+                self.say(cx, index, &Message::DisconnectComplete { ids });
                 Err(Refusal::Duplicate)
             }
             State::Asking => Err(Refusal::Duplicate),
@@ -142,113 +116,74 @@ impl Endpoint {
         }
     }
 
-    pub(crate) fn take_disconnect_answer(&mut self, index: u32) -> Result<(), Refusal> {
-        let Some(known) = self.net.connections.get(index) else { return Err(Refusal::UnknownId) };
+    /// The other side has nothing under way any more, either.
+    pub(crate) fn take_disconnect_answer(
+        &mut self,
+        cx: &mut Context,
+        index: u32,
+    ) -> Result<Effect, Refusal> {
+        let Some(known) = self.connections.get(index) else { return Err(Refusal::UnknownId) };
         let ids = ids_of(known.remote_id, index);
         match known.state {
             State::Closing | State::Confirming => {
-                self.net.say(&mut self.cx, index, &Message::DisconnectComplete { ids });
-                let connection = self.net.id_of(index);
-                self.end_all(index, Ended::ConnectionGone);
-                self.cx.tell(Event::Closed { connection, why: None });
-                self.net.linger(&mut self.cx, index);
-                Ok(())
+                self.say(cx, index, &Message::DisconnectComplete { ids });
+                Ok(Effect::Over(Over { then: Afterwards::Lingers, ..Over::failed(index, None) }))
             }
             State::Lingering => {
-                self.net.say(&mut self.cx, index, &Message::DisconnectComplete { ids });
+                self.say(cx, index, &Message::DisconnectComplete { ids });
                 Err(Refusal::Duplicate)
             }
             _ => Err(Refusal::Unexpected),
         }
     }
 
-    pub(crate) fn take_disconnect_complete(&mut self, index: u32) -> Result<(), Refusal> {
-        let Some(known) = self.net.connections.get(index) else { return Err(Refusal::UnknownId) };
+    /// The other side knows that it is over.
+    pub(crate) fn take_disconnect_complete(&self, index: u32) -> Result<Effect, Refusal> {
+        let Some(known) = self.connections.get(index) else { return Err(Refusal::UnknownId) };
         match known.state {
-            State::Confirming | State::Closing => {
-                let connection = self.net.id_of(index);
-                self.end_all(index, Ended::ConnectionGone);
-                self.cx.tell(Event::Closed { connection, why: None });
-                self.remove_connection(index);
-                Ok(())
-            }
-            State::Lingering => {
-                self.remove_connection(index);
-                Ok(())
-            }
+            State::Confirming | State::Closing => Ok(Effect::Over(Over::failed(index, None))),
+            State::Lingering => Ok(Effect::Forgotten { connection: index }),
             _ => Err(Refusal::Unexpected),
         }
     }
 
-    /// Ends the connection without a word.
-    pub(crate) fn fail_connection(&mut self, index: u32, why: Option<Ended>) {
-        self.end_all(index, Ended::ConnectionGone);
-        self.net.tell_closed(&mut self.cx, index, why);
-        self.remove_connection(index);
-    }
-
-    /// Everything on a connection ends. What a driver still holds is given back
-    /// when it lets go.
-    fn end_all(&mut self, index: u32, why: Ended) {
-        for send in self.sends.sends_of(&self.net, index) {
-            self.sends.end_send(&mut self.net, &mut self.cx, send, why);
-        }
-        for receive in self.receives.receives_of(&self.net, index) {
-            self.receives.end_receive(&mut self.net, &mut self.cx, receive, why);
-        }
-        self.receives.end_posted(&mut self.net, &mut self.cx, index, why);
-        self.sends.end_reads(&mut self.net, index);
-        self.regions.end_regions(&mut self.net, &mut self.cx, index, why);
-        self.streams.end_operations(&mut self.net, &mut self.cx, index);
-    }
-
-    pub(crate) fn time_out_connection(&mut self, index: u32) {
-        let limit = self.net.repetition_limit(&self.cx);
-        let Some(known) = self.net.connections.get_mut(index) else { return };
+    /// What was said last was not answered, or nothing was heard for an idle time.
+    pub(crate) fn time_out_connection(&mut self, cx: &mut Context, index: u32) -> Effect {
+        let limit = self.repetition_limit(cx);
+        let Some(known) = self.connections.get_mut(index) else { return Effect::None };
         let ids = ids_of(known.remote_id, index);
         let (state, abort) = (known.state, known.abort);
         if matches!(state, State::Open | State::Draining | State::Asking) {
-            return self.check_alive(index);
+            return self.check_alive(cx, index);
         }
         known.retries = known.retries.saturating_add(1);
-        let is_late =
-            state == State::Opening && known.heard + self.cx.config.connect_within <= self.cx.now;
+        let is_late = state == State::Opening && known.heard + cx.config.connect_within <= cx.now;
         // What the other side has under way goes on to its end, however long that takes.
-        let is_served = state == State::Closing && known.heard + limit > self.cx.now;
+        let is_served = state == State::Closing && known.heard + limit > cx.now;
         if is_late
-            || known.retries > self.cx.config.give_up_after && !is_served
+            || known.retries > cx.config.give_up_after && !is_served
             || matches!(state, State::Answered | State::Asked)
             || state == State::Lingering && abort.is_none()
         {
-            return self.give_up(index, state);
+            return give_up(index, state);
         }
         match state {
-            State::Opening | State::Met => return self.net.repeat_request(&mut self.cx, index),
+            State::Opening | State::Met => {
+                self.repeat_request(cx, index);
+                return Effect::None;
+            }
             State::Closing => {
-                self.net.say(&mut self.cx, index, &Message::RequestDisconnect { ids, abort: None });
+                self.say(cx, index, &Message::RequestDisconnect { ids, abort: None });
                 // Who has something under way answers this, and the other not yet.
-                self.net.ask_alive(&mut self.cx, index);
-                self.net.suspect_move(&mut self.cx, index);
+                self.ask_alive(cx, index);
+                self.suspect_move(cx, index);
             }
-            State::Confirming => {
-                self.net.say(&mut self.cx, index, &Message::DisconnectAnswer { ids })
-            }
-            State::Lingering => {
-                self.net.say(&mut self.cx, index, &Message::RequestDisconnect { ids, abort })
-            }
+            State::Confirming => self.say(cx, index, &Message::DisconnectAnswer { ids }),
+            State::Lingering => self.say(cx, index, &Message::RequestDisconnect { ids, abort }),
             _ => {}
         }
-        self.net.arm_connection(&mut self.cx, index);
-    }
-
-    fn give_up(&mut self, index: u32, state: State) {
-        match state {
-            // The user was told.
-            State::Lingering => self.remove_connection(index),
-            // All is over on both sides; only the last word was lost.
-            State::Confirming => self.fail_connection(index, None),
-            _ => self.fail_connection(index, Some(Ended::Silent)),
-        }
+        self.arm_connection(cx, index);
+        Effect::None
     }
 }
 
@@ -284,11 +219,11 @@ impl Network {
         }
     }
 
-    /// It is over; for a while, the other side may ask again.
-    fn linger(&mut self, cx: &mut Context, index: u32) {
+    /// It is over; for a while, the other side may ask again, or is told why we abort.
+    fn linger(&mut self, cx: &mut Context, index: u32, abort: Option<Reason>) {
         if let Some(known) = self.connections.get_mut(index) {
             known.state = State::Lingering;
-            known.abort = None;
+            known.abort = abort;
             known.retries = 0;
         }
         self.arm_connection(cx, index);
@@ -399,6 +334,17 @@ impl Network {
     /// After how long something that was repeated so often is repeated again.
     pub(crate) fn retry_after(&self, cx: &Context, retries: u8) -> Duration {
         cx.config.retry_after.saturating_mul(1 << retries.min(4))
+    }
+}
+
+/// What becomes of a connection on which nothing was answered often enough.
+const fn give_up(connection: u32, state: State) -> Effect {
+    match state {
+        // The user was told.
+        State::Lingering => Effect::Forgotten { connection },
+        // All is over on both sides; only the last word was lost.
+        State::Confirming => Effect::Over(Over::failed(connection, None)),
+        _ => Effect::failed(connection, Ended::Silent),
     }
 }
 

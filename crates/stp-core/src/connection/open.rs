@@ -14,8 +14,8 @@ use landfall_congestion::Window;
 use landfall_placement::{PathId, Peer, Refusal, Unit};
 
 use super::{Admission, Connection, State};
+use crate::connection::{Effect, Refused};
 use crate::context::Context;
-use crate::endpoint::Endpoint;
 use crate::error::{Ended, Error};
 use crate::event::Event;
 use crate::ids::ConnectionId;
@@ -43,177 +43,194 @@ pub struct Connect {
     pub hello: u64,
 }
 
-impl Endpoint {
-    /// Somebody wants a connection.
+impl Network {
+    /// Somebody wants a connection. If there is none yet, says how it may [come in](Self::let_in).
     pub(crate) fn take_connection_request(
         &mut self,
+        cx: &mut Context,
         unit: &Unit<'_>,
         envelope: Envelope,
         offer: Offer,
-    ) -> Result<(), Refusal> {
-        let path = self.net.path_index(unit.path).ok_or(Refusal::WrongAddress)?;
+    ) -> Result<Option<Admission>, Refused> {
+        let path = self.path_index(unit.path).ok_or(Refusal::WrongAddress)?;
         if offer.s_key == 0 || envelope.d_key != 0 {
-            return Err(Refusal::Malformed);
+            return Err(Refusal::Malformed.into());
         }
-        if let Some(link) = self.net.links.find(path as u8, unit.from) {
-            if let Some(index) = self.net.connections.by_remote.get(&(link, offer.s_key)).copied() {
-                return self.net.repeat_answer(&mut self.cx, index);
+        if let Some(link) = self.links.find(path as u8, unit.from) {
+            if let Some(index) = self.connections.by_remote.get(&(link, offer.s_key)).copied() {
+                return Err(self.repeat_answer(cx, index).into());
             }
             let ports = (link, envelope.d_port, envelope.s_port);
-            if let Some(index) = self.net.connections.opening.get(&ports).copied() {
-                return self.meet(index, envelope, offer);
+            if let Some(index) = self.connections.opening.get(&ports).copied() {
+                self.meet(cx, index, envelope, offer)?;
+                return Ok(None);
             }
         }
-        let Some(admission) = self.net.connections.listeners.get(&envelope.d_port).copied() else {
-            self.net.reject(&mut self.cx, path, unit.from, envelope, offer, Reason::NoListener);
-            return Err(Refusal::WrongAddress);
+        let Some(admission) = self.connections.listeners.get(&envelope.d_port).copied() else {
+            self.reject(cx, path, unit.from, envelope, offer, Reason::NoListener);
+            return Err(Refusal::WrongAddress.into());
         };
         if !is_compatible(&offer) {
-            self.net.reject(&mut self.cx, path, unit.from, envelope, offer, Reason::Incompatible);
-            return Err(Refusal::Unsupported);
+            self.reject(cx, path, unit.from, envelope, offer, Reason::Incompatible);
+            return Err(Refusal::Unsupported.into());
         }
-        self.make_room_for_half_open();
-        let room = self.net.connections.table.has_room();
-        let link =
-            if room { self.net.join_link(&mut self.cx, path as u8, unit.from) } else { None };
+        Ok(Some(admission))
+    }
+
+    /// Is there no room for one more connection?
+    pub(crate) fn is_full(&self) -> bool {
+        !self.connections.table.has_room() || !self.links.has_room()
+    }
+
+    /// The oldest connection that has not proved that it hears us, if it has to make room.
+    pub(crate) fn half_open_to_drop(&mut self, cx: &mut Context, is_full: bool) -> Option<u32> {
+        let half_open = &mut self.connections.half_open;
+        while half_open.len() >= cx.config.half_open || is_full && !half_open.is_empty() {
+            let (index, generation) = half_open.pop_front()?;
+            let known = self.connections.table.named(index, generation);
+            if known.is_some_and(|known| matches!(known.state, State::Answered | State::Asked)) {
+                cx.stats.half_open_dropped += 1;
+                return Some(index);
+            }
+        }
+        None
+    }
+
+    /// Who asked for a connection has one, if there is room.
+    pub(crate) fn let_in(
+        &mut self,
+        cx: &mut Context,
+        unit: &Unit<'_>,
+        (envelope, offer): (Envelope, Offer),
+        admission: Admission,
+    ) -> Result<(), Refusal> {
+        let path = self.path_index(unit.path).ok_or(Refusal::WrongAddress)?;
+        let room = self.connections.table.has_room();
+        let link = if room { self.join_link(cx, path as u8, unit.from) } else { None };
         let Some(link) = link else {
-            self.net.reject(&mut self.cx, path, unit.from, envelope, offer, Reason::Busy);
+            self.reject(cx, path, unit.from, envelope, offer, Reason::Busy);
             return Err(Refusal::NoRoom);
         };
         let state = match admission {
             Admission::Open => State::Answered,
             Admission::Ask => State::Asked,
         };
-        let id = self.net.add_connection(&mut self.cx, state, link);
-        self.net.connections.half_open.push_back((id.index, id.generation));
-        self.net.agree(&mut self.cx, id.index, envelope, offer);
-        if let Some(known) = self.net.connections.get_mut(id.index) {
+        let id = self.add_connection(cx, state, link);
+        self.connections.half_open.push_back((id.index, id.generation));
+        self.agree(cx, id.index, envelope, offer);
+        if let Some(known) = self.connections.get_mut(id.index) {
             known.came_in = true;
             known.is_told = admission == Admission::Ask;
             known.local_port = envelope.d_port;
             known.hello = offer.hello;
         }
         if admission == Admission::Open {
-            self.net.answer_connection(&mut self.cx, id.index);
+            self.answer_connection(cx, id.index);
         } else {
             let (port, path, peer) = (envelope.d_port, unit.path, unit.from);
             let hello = offer.hello;
-            self.cx.tell(Event::Incoming { connection: id, port, path, peer, hello });
+            cx.tell(Event::Incoming { connection: id, port, path, peer, hello });
         }
-        self.net.arm_connection(&mut self.cx, id.index);
+        self.arm_connection(cx, id.index);
         Ok(())
     }
 
-    /// The oldest connection that has not proved that it hears us makes room.
-    fn make_room_for_half_open(&mut self) {
-        let is_full = !self.net.connections.table.has_room() || !self.net.links.has_room();
-        while self.net.connections.half_open.len() >= self.cx.config.half_open
-            || is_full && !self.net.connections.half_open.is_empty()
-        {
-            let Some((index, generation)) = self.net.connections.half_open.pop_front() else {
-                return;
-            };
-            let known = self.net.connections.table.named(index, generation);
-            if !known.is_some_and(|known| matches!(known.state, State::Answered | State::Asked)) {
-                continue;
-            }
-            self.cx.stats.half_open_dropped += 1;
-            self.fail_connection(index, Some(Ended::Silent));
-            if is_full {
-                return;
-            }
-        }
-    }
-
     /// A request met ours: both sides asked at once. Each answers the other.
-    fn meet(&mut self, index: u32, envelope: Envelope, offer: Offer) -> Result<(), Refusal> {
-        self.refuse_incompatible(index, &offer)?;
-        self.net.forget_opening(index);
-        self.net.agree(&mut self.cx, index, envelope, offer);
-        if let Some(known) = self.net.connections.get_mut(index) {
+    fn meet(
+        &mut self,
+        cx: &mut Context,
+        index: u32,
+        envelope: Envelope,
+        offer: Offer,
+    ) -> Result<(), Refused> {
+        check_compatible(index, &offer)?;
+        self.forget_opening(index);
+        self.agree(cx, index, envelope, offer);
+        if let Some(known) = self.connections.get_mut(index) {
             known.state = State::Met;
             known.hello = offer.hello;
             known.retries = 1;
         }
-        self.net.answer_connection(&mut self.cx, index);
-        self.net.ask_alive(&mut self.cx, index);
-        self.net.arm_connection(&mut self.cx, index);
+        self.answer_connection(cx, index);
+        self.ask_alive(cx, index);
+        self.arm_connection(cx, index);
         Ok(())
     }
 
     /// What we asked for was answered, perhaps by another than whose request met ours.
-    fn adopt(&mut self, index: u32, envelope: Envelope, offer: Offer) -> Result<(), Refusal> {
-        self.refuse_incompatible(index, &offer)?;
-        self.net.forget_opening(index);
-        self.net.believe(&mut self.cx, index, envelope, offer);
-        if let Some(known) = self.net.connections.get_mut(index) {
+    fn adopt(
+        &mut self,
+        cx: &mut Context,
+        index: u32,
+        envelope: Envelope,
+        offer: Offer,
+    ) -> Result<(), Refused> {
+        check_compatible(index, &offer)?;
+        self.forget_opening(index);
+        self.believe(cx, index, envelope, offer);
+        if let Some(known) = self.connections.get_mut(index) {
             known.hello = offer.hello;
         }
-        self.net.finish_connect(&mut self.cx, index);
+        self.finish_connect(cx, index);
         Ok(())
     }
 
-    fn refuse_incompatible(&mut self, index: u32, offer: &Offer) -> Result<(), Refusal> {
-        if is_compatible(offer) {
-            return Ok(());
-        }
-        self.fail_connection(index, Some(Ended::There(Reason::Incompatible)));
-        Err(Refusal::Unsupported)
-    }
-
+    /// The other side answers our request for a connection.
     pub(crate) fn take_connection_answer(
         &mut self,
+        cx: &mut Context,
         unit: &Unit<'_>,
         index: u32,
         d_id: u16,
         result: Result<Offer, Reason>,
-    ) -> Result<(), Refusal> {
-        let Some(known) = self.net.connections.get(index) else { return Err(Refusal::UnknownId) };
+    ) -> Result<Effect, Refused> {
+        let Some(known) = self.connections.get(index) else {
+            return Err(Refusal::UnknownId.into());
+        };
         if d_id != index as u16 {
-            return Err(Refusal::UnknownId);
+            return Err(Refusal::UnknownId.into());
         }
         let header = crate::wire::Header::read(unit.head).ok_or(Refusal::Truncated)?;
         let envelope = Envelope { s_port: header.s_port.get(), ..Envelope::default() };
         match (known.state, result) {
-            (State::Opening | State::Met, Ok(offer)) if offer.s_key == 0 => Err(Refusal::Malformed),
-            (State::Opening | State::Met, Ok(offer)) => self.adopt(index, envelope, offer),
-            (State::Opening, Err(reason)) => {
-                self.fail_connection(index, Some(Ended::There(reason)));
-                Ok(())
+            (State::Opening | State::Met, Ok(offer)) if offer.s_key == 0 => {
+                Err(Refusal::Malformed.into())
             }
+            (State::Opening | State::Met, Ok(offer)) => {
+                self.adopt(cx, index, envelope, offer)?;
+                Ok(Effect::None)
+            }
+            (State::Opening, Err(reason)) => Ok(Effect::failed(index, Ended::There(reason))),
             (_, Ok(offer)) if known.is_open() && offer.s_key == known.remote_key => {
                 // The other side does not know that we heard.
-                self.net.ask_alive(&mut self.cx, index);
-                Err(Refusal::Duplicate)
+                self.ask_alive(cx, index);
+                Err(Refusal::Duplicate.into())
             }
             (_, Ok(offer)) if known.is_open() && !known.is_proved && offer.s_key != 0 => {
                 // Our request was answered before, by somebody who is no more. What was begun
                 // there is not begun again with this one, nor what that began.
                 if !known.is_untouched() {
-                    self.fail_connection(index, Some(Ended::Silent));
-                    return Err(Refusal::Duplicate);
+                    let (refusal, effect) =
+                        (Refusal::Duplicate, Effect::failed(index, Ended::Silent));
+                    return Err(Refused { refusal, effect });
                 }
                 let envelope = Envelope { s_port: known.remote_port, ..envelope };
-                self.net.believe(&mut self.cx, index, envelope, offer);
-                self.net.ask_alive(&mut self.cx, index);
-                Ok(())
+                self.believe(cx, index, envelope, offer);
+                self.ask_alive(cx, index);
+                Ok(Effect::None)
             }
-            _ => Err(Refusal::Duplicate),
+            _ => Err(Refusal::Duplicate.into()),
         }
     }
 
-    /// Nobody receives at an address, says a message that anybody can forge: what nobody there
-    /// has answered ends, and nothing else.
-    pub(crate) fn end_unanswered(&mut self, path: PathId, peer: Peer) {
-        let Some(path) = self.net.path_index(path) else { return };
+    /// Connections of ours that nobody at an address has answered.
+    pub(crate) fn unanswered_at(&self, path: PathId, peer: Peer) -> Vec<u32> {
+        let path = self.path_index(path);
         let is_there = |index: &u32| {
-            self.net.link_of(*index).is_some_and(|l| (usize::from(l.path), l.peer) == (path, peer))
+            self.link_of(*index)
+                .is_some_and(|link| (Some(usize::from(link.path)), link.peer) == (path, peer))
         };
-        let unanswered: Vec<u32> =
-            self.net.connections.unanswered.iter().copied().filter(is_there).collect();
-        for index in unanswered {
-            self.fail_connection(index, Some(Ended::Unreachable));
-        }
+        self.connections.unanswered.iter().copied().filter(is_there).collect()
     }
 }
 
@@ -404,8 +421,8 @@ impl Network {
     }
 
     /// The same request again: the same answer again, if there was one.
-    fn repeat_answer(&mut self, cx: &mut Context, index: u32) -> Result<(), Refusal> {
-        let Some(known) = self.connections.get(index) else { return Err(Refusal::UnknownId) };
+    fn repeat_answer(&mut self, cx: &mut Context, index: u32) -> Refusal {
+        let Some(known) = self.connections.get(index) else { return Refusal::UnknownId };
         match (known.state, known.abort) {
             (State::Met | State::Answered | State::Open, _) => self.answer_connection(cx, index),
             // Who did not hear the answer has no proof of the abort either.
@@ -415,7 +432,7 @@ impl Network {
             }
             _ => {}
         }
-        Err(Refusal::Duplicate)
+        Refusal::Duplicate
     }
 
     fn reject(
@@ -538,6 +555,15 @@ impl Network {
         let question = Question::Connection { ids, is_link: false, token };
         self.say(cx, index, &Message::RequestState(question));
     }
+}
+
+/// With whom it cannot speak, this side has no connection.
+fn check_compatible(index: u32, offer: &Offer) -> Result<(), Refused> {
+    if is_compatible(offer) {
+        return Ok(());
+    }
+    let effect = Effect::failed(index, Ended::There(Reason::Incompatible));
+    Err(Refused { refusal: Refusal::Unsupported, effect })
 }
 
 /// Can the two sides speak with each other?

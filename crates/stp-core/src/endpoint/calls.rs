@@ -486,4 +486,45 @@ impl Endpoint {
     pub fn watch_receive(&mut self, id: ReceiveId, is_watched: bool) -> Result<u64, Error> {
         self.receives.watch_receive(id, is_watched)
     }
+
+    /// Closes a connection: nothing new begins on it, what is under way goes on
+    /// to its end, then both sides forget it. [`Event::Closed`] follows.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`].
+    pub fn close(&mut self, now: Instant, id: ConnectionId) -> Result<(), Error> {
+        self.cx.now = now;
+        let effect = self.net.close(&mut self.cx, id)?;
+        self.apply(effect);
+        Ok(())
+    }
+
+    /// Ends a connection at once, with all that is under way on it.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`].
+    pub fn abort(&mut self, now: Instant, id: ConnectionId, reason: Reason) -> Result<(), Error> {
+        self.cx.now = now;
+        let effect = self.net.abort(&mut self.cx, id, reason)?;
+        self.apply(effect);
+        Ok(())
+    }
+
+    /// Says whether Data for this side may come over a link. Control operations
+    /// go over the first link that is up in any case; if no link for Data is
+    /// up, Data comes over whatever is.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`] where the connection has no such link.
+    pub fn set_data_link(
+        &mut self,
+        id: ConnectionId,
+        path: PathId,
+        peer: Peer,
+        carries_data: bool,
+    ) -> Result<(), Error> {
+        self.net.set_data_link(id, path, peer, carries_data)?;
+        self.receives.wake_receives(&mut self.net, id.index);
+        Ok(())
+    }
 }

@@ -6,11 +6,13 @@ use landfall_placement::{Landing, Placement, Refusal, RunPlacement, Spans, Ticke
 use super::Endpoint;
 use crate::config::MOST_EAGER;
 use crate::connection::State as ConnectionState;
+use crate::connection::{Effect, Refused};
+use crate::error::Ended;
 use crate::region::OrderBroken;
 use crate::ticket::Purpose;
 use crate::wire::header::SHORTEST_FRAME;
-use crate::wire::message::{Message, Question, State};
-use crate::wire::{Flags, HEADER_LEN, Header, Op, Reason, header};
+use crate::wire::message::{Ids, Message, Offer, Question, State};
+use crate::wire::{Envelope, Flags, HEADER_LEN, Header, Op, Reason, header};
 
 impl Endpoint {
     #[inline]
@@ -141,6 +143,64 @@ impl Endpoint {
         Ok(Placement::Consumed)
     }
 
+    /// Somebody wants a connection.
+    fn take_connection_request(
+        &mut self,
+        unit: &Unit<'_>,
+        envelope: Envelope,
+        offer: Offer,
+    ) -> Result<(), Refusal> {
+        let admission = match self.net.take_connection_request(&mut self.cx, unit, envelope, offer)
+        {
+            Ok(Some(admission)) => admission,
+            Ok(None) => return Ok(()),
+            Err(refused) => return self.settle(Err(refused)),
+        };
+        let is_full = self.net.is_full();
+        while let Some(index) = self.net.half_open_to_drop(&mut self.cx, is_full) {
+            self.apply(Effect::failed(index, Ended::Silent));
+            if is_full {
+                break;
+            }
+        }
+        self.net.let_in(&mut self.cx, unit, (envelope, offer), admission)
+    }
+
+    /// The other side can be reached at a further address, it says. Gives whether that is known
+    /// now.
+    fn learn_link(
+        &mut self,
+        unit: &Unit<'_>,
+        connection: u32,
+        (ids, token): (Ids, u64),
+        has_moved: bool,
+    ) -> Result<bool, Refusal> {
+        let learnt =
+            self.net.learn_link(&mut self.cx, unit, connection, (ids, token), has_moved)?;
+        let Some(link) = learnt else { return Ok(false) };
+        if has_moved {
+            // What was granted over the others is granted again over this one. A packet over
+            // one of them, if there ever is one, brings it back.
+            for old in self.net.left_for(connection, link) {
+                self.lose_link(old);
+            }
+        }
+        self.net.begin_link(&mut self.cx, connection, link);
+        self.receives.wake_receives(&mut self.net, connection);
+        Ok(true)
+    }
+
+    /// The other side of a connection said something over one of its links.
+    fn note_heard(&mut self, connection: u32, link: u32, message: &Message) {
+        if self.net.note_heard_over(link) {
+            self.revive_link(link);
+        }
+        if self.net.note_heard(&self.cx, connection, link, message) {
+            self.receives.wake_receives(&mut self.net, connection);
+            self.net.find_size(&mut self.cx, connection, link);
+        }
+    }
+
     fn take_control(
         &mut self,
         unit: &Unit<'_>,
@@ -149,16 +209,21 @@ impl Endpoint {
     ) -> Result<(), Refusal> {
         match message {
             Message::ConnectionAnswer { d_id, result } => {
-                return self.take_connection_answer(unit, connection, d_id, result);
+                let answered =
+                    self.net.take_connection_answer(&mut self.cx, unit, connection, d_id, result);
+                return self.settle(answered);
             }
             Message::RequestDisconnect { abort, .. } => {
-                return self.take_disconnect_request(connection, abort);
+                let asked = self.net.take_disconnect_request(&mut self.cx, connection, abort);
+                return self.settle(asked.map_err(Refused::from));
             }
             Message::DisconnectAnswer { .. } => {
-                return self.take_disconnect_answer(connection);
+                let answered = self.net.take_disconnect_answer(&mut self.cx, connection);
+                return self.settle(answered.map_err(Refused::from));
             }
             Message::DisconnectComplete { .. } => {
-                return self.take_disconnect_complete(connection);
+                let completed = self.net.take_disconnect_complete(connection);
+                return self.settle(completed.map_err(Refused::from));
             }
             _ => {}
         }

@@ -5,13 +5,10 @@
 //! | `calls` | what the user calls: who owns it answers |
 //! | `dispatch` | a packet comes: checks, and who it is for; a payload is in place, a transmission is over |
 //! | `transmit` | what is sent next |
-//! | `paths` | paths come, change and go |
-//! | `timers` | time passed |
+//! | this one | what follows from one part for another; time passed |
 
 mod calls;
 mod dispatch;
-mod paths;
-mod timers;
 mod transmit;
 
 pub(crate) use transmit::SUM_SLOT;
@@ -21,18 +18,24 @@ use landfall_placement::{
     Refusals, RunPlacement, RunRoom, Seed, Spans, Ticket, Timeout, Transmit, TransmitRun, Unit,
     UnitRun,
 };
+use landfall_tables::IndexedHeap;
 
 use crate::config::Config;
-use crate::connection::Connections;
+use crate::connection::{Afterwards, Connections, Effect, Refused};
 use crate::context::Context;
+use crate::error::Ended;
 use crate::event::Event;
 use crate::link::Links;
 use crate::network::Network;
+use crate::path::Path;
 use crate::receive::{Granted, Receives};
-use crate::region::{Regions, Streams};
+use crate::region::{Regions, Streams, TimedOut, Turn};
 use crate::send::Sends;
 use crate::stats::Stats;
 use crate::wire::{HEADER_LEN, Op};
+
+/// How many timers fire in one call; the rest in the next, which is due at once.
+const BUDGET: usize = 256;
 
 /// The Scheduled Transfer Protocol of one host: every connection, Transfer and
 /// region, over any number of paths.
@@ -108,8 +111,12 @@ impl Engine for Endpoint {
         self.net.is_unanswered_on(path)
     }
 
-    fn handle_unreachable(&mut self, _now: Instant, path: PathId, peer: Peer) {
-        self.end_unanswered(path, peer);
+    fn handle_unreachable(&mut self, now: Instant, path: PathId, peer: Peer) {
+        self.cx.now = now;
+        // Anybody can forge that: what nobody there has answered ends, and nothing else.
+        for connection in self.net.unanswered_at(path, peer) {
+            self.apply(Effect::failed(connection, Ended::Unreachable));
+        }
     }
 
     #[inline]
@@ -214,4 +221,223 @@ impl Engine for Endpoint {
     fn places_unverified(&self, head: &[u8]) -> bool {
         head.first() == Some(&(Op::Data as u8))
     }
+}
+
+/// What follows from one part for another.
+impl Endpoint {
+    /// What happened to a connection has an effect on what is under way on it.
+    fn apply(&mut self, effect: Effect) {
+        match effect {
+            Effect::None => {}
+            Effect::Closing { connection } => {
+                self.receives.end_offers(&mut self.net, &mut self.cx, connection);
+                self.net.disconnect_if_idle(&mut self.cx, connection);
+            }
+            Effect::Over(over) => {
+                self.end_all(over.connection, over.ended);
+                self.net.finish(&mut self.cx, over);
+                if over.then == Afterwards::Forgotten {
+                    self.streams.timers.remove(over.connection);
+                }
+            }
+            Effect::Forgotten { connection } => {
+                self.streams.timers.remove(connection);
+                self.net.remove_connection(connection);
+            }
+        }
+    }
+
+    /// A message about a connection was taken, or refused.
+    fn settle(&mut self, result: Result<Effect, Refused>) -> Result<(), Refusal> {
+        let (effect, result) = match result {
+            Ok(effect) => (effect, Ok(())),
+            Err(Refused { refusal, effect }) => (effect, Err(refusal)),
+        };
+        self.apply(effect);
+        result
+    }
+
+    /// Everything on a connection ends. What a driver still holds is given back
+    /// when it lets go.
+    fn end_all(&mut self, index: u32, why: Ended) {
+        for send in self.sends.sends_of(&self.net, index) {
+            self.sends.end_send(&mut self.net, &mut self.cx, send, why);
+        }
+        for receive in self.receives.receives_of(&self.net, index) {
+            self.receives.end_receive(&mut self.net, &mut self.cx, receive, why);
+        }
+        self.receives.end_posted(&mut self.net, &mut self.cx, index, why);
+        self.sends.end_reads(&mut self.net, index);
+        self.regions.end_regions(&mut self.net, &mut self.cx, index, why);
+        self.streams.end_operations(&mut self.net, &mut self.cx, index);
+    }
+
+    /// A link is up again, or down: what was under way over it goes over others, if there are.
+    fn move_streams(&mut self, link: u32, is_up: bool) {
+        for connection in self.net.users_of(link) {
+            if !is_up {
+                if !self.streams.give_up_link(&mut self.net, connection, link) {
+                    continue;
+                }
+                self.tell_outgoing_windows(connection, 0);
+            }
+            self.streams.queue_stream(&mut self.net, &mut self.cx, connection);
+        }
+    }
+
+    /// Something was heard of a stream.
+    fn end_stream_turn(&mut self, connection: u32, turn: Turn) {
+        self.tell_outgoing_windows(connection, turn.marked);
+        self.streams.finish_turn(&mut self.net, &mut self.cx, connection, turn.is_progress);
+    }
+
+    /// Windows learn what became of Puts; a link that was silent for long counts as dead.
+    fn tell_outgoing_windows(&mut self, connection: u32, marked: u16) {
+        if let Some(link) =
+            self.streams.tell_outgoing(&mut self.net, &mut self.cx, connection, marked)
+        {
+            self.lose_link(link);
+        }
+    }
+
+    /// Nothing was heard of a stream for a while.
+    fn time_out_puts(&mut self, connection: u32) {
+        match self.streams.time_out_stream(&mut self.net, &mut self.cx, connection) {
+            TimedOut::Idle => {}
+            TimedOut::GivesUp => self.apply(Effect::failed(connection, Ended::Silent)),
+            TimedOut::AsksAgain => {
+                self.tell_outgoing_windows(connection, 0);
+                self.streams.ask_what_applied(&mut self.net, &mut self.cx, connection);
+            }
+        }
+    }
+
+    fn change_path(&mut self, path: PathId, state: PathState) {
+        let index = match self.net.path_index(path) {
+            Some(index) => index,
+            None if self.net.paths.len() < self.cx.config.paths => {
+                self.net.paths.push(Path::new(path));
+                self.net.paths.len() - 1
+            }
+            None => return,
+        };
+        match state {
+            PathState::Up(limits) => {
+                let is_new = self.net.paths[index].limits.replace(limits) != Some(limits);
+                if !self.net.paths[index].is_usable() {
+                    // Packets too small for a header and a payload carry nothing.
+                    self.net.paths[index].limits = None;
+                    return self.lose_path(index);
+                }
+                for link in self.net.links.on_path(index as u8) {
+                    self.revive_link(link);
+                    if is_new {
+                        self.net.forget_size(&mut self.cx, link);
+                    }
+                }
+            }
+            PathState::Down => {
+                self.net.paths[index].limits = None;
+                self.lose_path(index);
+            }
+        }
+    }
+
+    fn lose_path(&mut self, index: usize) {
+        let path = &mut self.net.paths[index];
+        path.control.clear();
+        path.orders.clear();
+        for connection in core::mem::take(&mut path.streams) {
+            if let Some(known) = self.net.connections.get_mut(connection) {
+                known.remote_mut().outgoing.queued &= !(1 << index);
+            }
+        }
+        for link in self.net.links.on_path(index as u8) {
+            self.lose_link(link);
+        }
+    }
+
+    /// The link's path is up, and something was heard over it, or may be.
+    fn revive_link(&mut self, index: u32) {
+        let Some(link) = self.net.links.get_mut(index) else { return };
+        if self.net.paths[usize::from(link.path)].limits.is_none() {
+            return;
+        }
+        let was_up = core::mem::replace(&mut link.is_up, true);
+        link.strikes = 0;
+        if was_up {
+            return;
+        }
+        self.net.tell_links(&mut self.cx, index, true);
+        self.receives.resume_link(&mut self.net, &mut self.cx, index);
+        self.move_streams(index, true);
+    }
+
+    /// Nothing goes over this link: what it had goes over others. Of connections without
+    /// another it stays, and what waited for its room has that now.
+    fn lose_link(&mut self, index: u32) {
+        let Some(link) = self.net.links.get_mut(index) else { return };
+        if !core::mem::replace(&mut link.is_up, false) {
+            return;
+        }
+        self.net.tell_links(&mut self.cx, index, false);
+        self.receives.move_blocks(&mut self.net, &mut self.cx, index);
+        self.receives.wake_waiting(&mut self.net, index);
+        self.move_streams(index, false);
+    }
+}
+
+/// Time passed.
+impl Endpoint {
+    fn next_timer(&self) -> Option<Timeout> {
+        let timers: [(&IndexedHeap<Instant>, &'static str); 7] = [
+            (&self.net.links.timers, "granted data"),
+            (&self.net.links.size_timers, "size of a link"),
+            (&self.net.connections.timers, "connection"),
+            (&self.sends.timers, "transfer to send"),
+            (&self.receives.timers, "transfer to receive"),
+            (&self.streams.timers, "put or fetch"),
+            (&self.regions.timers, "memory region"),
+        ];
+        let firsts = timers.into_iter().filter_map(|(heap, timer)| {
+            let (at, _) = heap.first()?;
+            Some(Timeout { at, timer })
+        });
+        firsts.min_by_key(|timeout| timeout.at)
+    }
+
+    fn fire_timers(&mut self) {
+        for _ in 0..BUDGET {
+            if let Some(link) = due(&mut self.net.links.timers, self.cx.now) {
+                if self.receives.time_out_link(&mut self.net, &mut self.cx, link) {
+                    self.lose_link(link);
+                }
+            } else if let Some(link) = due(&mut self.net.links.size_timers, self.cx.now) {
+                self.net.time_out_size(&mut self.cx, link);
+            } else if let Some(connection) = due(&mut self.net.connections.timers, self.cx.now) {
+                let effect = self.net.time_out_connection(&mut self.cx, connection);
+                self.apply(effect);
+            } else if let Some(send) = due(&mut self.sends.timers, self.cx.now) {
+                self.sends.time_out_send(&mut self.net, &mut self.cx, send);
+            } else if let Some(receive) = due(&mut self.receives.timers, self.cx.now) {
+                self.receives.time_out_receive(&mut self.net, &mut self.cx, receive);
+            } else if let Some(connection) = due(&mut self.streams.timers, self.cx.now) {
+                self.time_out_puts(connection);
+            } else if let Some(request) = due(&mut self.regions.timers, self.cx.now) {
+                self.regions.time_out_request(&mut self.net, &mut self.cx, request);
+            } else {
+                return;
+            }
+        }
+    }
+}
+
+/// The first timer that is due, taken out.
+fn due(timers: &mut IndexedHeap<Instant>, now: Instant) -> Option<u32> {
+    let (at, index) = timers.first()?;
+    if at > now {
+        return None;
+    }
+    timers.remove(index);
+    Some(index)
 }

@@ -149,6 +149,15 @@ impl Receives {
         self.finish_if_released(net, cx, index);
     }
 
+    /// What was offered and not accepted is not accepted any more.
+    pub(crate) fn end_offers(&mut self, net: &mut Network, cx: &mut Context, connection: u32) {
+        for index in self.receives_of(net, connection) {
+            if self.table.get(index).is_some_and(|receive| receive.state == State::Offered) {
+                self.reject_offer(net, cx, index, Reason::Closing);
+            }
+        }
+    }
+
     /// It ends with its connection.
     pub(crate) fn end_receive(
         &mut self,
