@@ -145,7 +145,7 @@ impl Network {
 
     fn begin_search(&mut self, cx: &mut Context, link: u32) {
         // The tables of adapters are made for Blocks that stay as they are.
-        if cx.config.adapters > 0 || self.next_size(cx, link, 0).is_none() {
+        if cx.config.has_adapters() || self.next_size(cx, link, 0).is_none() {
             self.links.size_timers.remove(link);
             return;
         }

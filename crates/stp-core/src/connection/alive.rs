@@ -187,6 +187,14 @@ impl Network {
         self.arm_connection(cx, index);
         Effect::None
     }
+
+    pub(crate) fn ask_alive(&mut self, cx: &mut Context, index: u32) {
+        let Some(known) = self.connections.get(index) else { return };
+        let ids = crate::wire::message::Ids { d_id: known.remote_id, s_id: index as u16 };
+        let token = cx.now.as_nanos();
+        let question = Question::Connection { ids, is_link: false, token };
+        self.say(cx, index, &Message::RequestState(question));
+    }
 }
 
 impl Network {
@@ -381,14 +389,6 @@ impl Network {
                 Event::LinkDown { connection, path, peer }
             });
         }
-    }
-
-    /// The connections that have a link. Rare: a link died or came back.
-    pub(crate) fn users_of(&self, link: u32) -> Vec<u32> {
-        let uses = |index: &u32| {
-            self.connections.get(*index).is_some_and(|known| known.links().any(|own| own == link))
-        };
-        self.connections.table.indices().filter(uses).collect()
     }
 
     /// What a connection is to its other side, for people.

@@ -7,12 +7,14 @@
 //! | `effect` | what follows from all that for what is under way on a connection |
 //! | `alive` | keep-alive, and further links |
 //! | `unsettled` | requests that were given up, and of which the other side may not know |
+//! | `record` | the record of a connection: entered, timed, removed |
 //! | `table` | finding a connection by key, or by what its other side calls it |
 
 mod alive;
 mod close;
 mod effect;
 mod open;
+mod record;
 mod table;
 mod unsettled;
 

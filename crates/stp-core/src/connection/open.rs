@@ -9,11 +9,9 @@
 
 use alloc::vec::Vec;
 
-use landfall_congestion::Config as Congestion;
-use landfall_congestion::Window;
 use landfall_placement::{PathId, Peer, Refusal, Unit};
 
-use super::{Admission, Connection, State};
+use super::{Admission, State};
 use crate::connection::{Effect, Refused};
 use crate::context::Context;
 use crate::error::{Ended, Error};
@@ -22,7 +20,7 @@ use crate::ids::ConnectionId;
 use crate::link::Link;
 use crate::network::Network;
 use crate::path::LARGEST_STU;
-use crate::wire::message::{Message, Offer, Question};
+use crate::wire::message::{Message, Offer};
 use crate::wire::proof::{Secret, Secrets};
 use crate::wire::{Envelope, Reason};
 
@@ -232,6 +230,33 @@ impl Network {
         };
         self.connections.unanswered.iter().copied().filter(is_there).collect()
     }
+
+    /// The other side has our secret: it hears us. What is not open refuses the rest.
+    pub(crate) fn prove(
+        &mut self,
+        cx: &mut Context,
+        connection: u32,
+        has_proof: bool,
+    ) -> Result<(), Refusal> {
+        let Some(known) = self.connections.get_mut(connection) else {
+            return Err(Refusal::UnknownId);
+        };
+        known.is_proved |= has_proof;
+        match known.state {
+            // The key alone may have been guessed: what proves more comes again.
+            State::Answered | State::Met if !has_proof => Err(Refusal::Unexpected),
+            State::Answered => {
+                self.finish_accept(cx, connection);
+                Ok(())
+            }
+            State::Met => {
+                self.finish_connect(cx, connection);
+                Ok(())
+            }
+            State::Opening | State::Asked => Err(Refusal::Unexpected),
+            _ => Ok(()),
+        }
+    }
 }
 
 impl Network {
@@ -321,68 +346,6 @@ impl Network {
         self.say(cx, id.index, &Message::ConnectionAnswer { d_id, result: Err(reason) });
         self.remove_connection(id.index);
         Ok(())
-    }
-
-    pub(crate) fn connection(&self, id: ConnectionId) -> Result<&Connection, Error> {
-        let known = self.connections.table.named(id.index, id.generation);
-        // Only drivers know one that is gone: its user was told that it is no more.
-        known.filter(|known| known.state != State::Gone).ok_or(Error::Unknown)
-    }
-
-    pub(crate) fn connection_mut(&mut self, id: ConnectionId) -> Result<&mut Connection, Error> {
-        self.connection(id)?;
-        self.connections.get_mut(id.index).ok_or(Error::Unknown)
-    }
-
-    pub(crate) fn id_of(&self, index: u32) -> ConnectionId {
-        ConnectionId::new((index, self.connections.table.generation(index)))
-    }
-
-    pub(crate) fn join_link(&mut self, cx: &mut Context, path: u8, peer: Peer) -> Option<u32> {
-        let is_up = self.paths[usize::from(path)].limits.is_some();
-        let window = Window::new(&self.congestion(cx));
-        self.links.join(path, peer, is_up, window)
-    }
-
-    pub(crate) fn leave_link(&mut self, link: u32) {
-        if self.links.leave(link) {
-            self.links.timers.remove(link);
-            self.links.size_timers.remove(link);
-            for path in &mut self.paths {
-                path.last_link = path.last_link.filter(|last| *last != link);
-            }
-        }
-        if self.links.get(link).is_some_and(|left| left.weight > 1) {
-            self.weigh_link(link);
-        }
-    }
-
-    /// How round trips are measured where windows are not asked for.
-    pub(crate) fn congestion(&self, cx: &Context) -> Congestion {
-        cx.config.congestion.unwrap_or_else(|| Congestion::new(1 << 10))
-    }
-
-    /// How the window of a link moves: by what fills a packet there, also where that is more
-    /// than the configuration counts with.
-    pub(crate) fn congestion_on(&self, cx: &Context, link: u32) -> Congestion {
-        let usual = self.congestion(cx);
-        let stu_on = |link: &Link| {
-            let path = &self.paths[usize::from(link.path)];
-            path.stu_of(link.size.or_sure(path.limits.as_ref()?.sure), cx.config.tail)
-        };
-        let stu = self.links.get(link).and_then(stu_on).map_or(0, u32::from);
-        Congestion { unit: usual.unit.max(stu), ..usual }
-    }
-
-    fn add_connection(&mut self, cx: &mut Context, state: State, link: u32) -> ConnectionId {
-        let key = self.connections.draw_key(&mut cx.random);
-        let (secret, mask) = (Secret(cx.random.next_u64()), cx.random.next_u32());
-        let known = Connection::new(state, link, (key, secret, mask), cx.now);
-        let Some(name) = self.connections.table.insert(known) else {
-            unreachable!("the caller has seen that there is room");
-        };
-        self.connections.keys.insert(key, name.0);
-        ConnectionId::new(name)
     }
 
     fn offer(&self, cx: &Context, index: u32) -> Offer {
@@ -495,16 +458,6 @@ impl Network {
         self.arm_connection(cx, index);
     }
 
-    /// It is not being opened any more.
-    pub(super) fn forget_opening(&mut self, index: u32) {
-        self.connections.unanswered.retain(|unanswered| *unanswered != index);
-        let Some(known) = self.connections.get(index) else { return };
-        let ports = (known.link, known.local_port, known.remote_port);
-        if self.connections.opening.get(&ports) == Some(&index) {
-            self.connections.opening.remove(&ports);
-        }
-    }
-
     /// Somebody has the key of a connection who is not its other side: only that hears of
     /// another, and nothing that comes with the old one is taken any more.
     fn change_key(&mut self, cx: &mut Context, index: u32) {
@@ -546,14 +499,6 @@ impl Network {
     /// The link of a connection that control operations take.
     fn link_of(&self, index: u32) -> Option<&Link> {
         self.links.get(self.connections.get(index)?.link)
-    }
-
-    pub(super) fn ask_alive(&mut self, cx: &mut Context, index: u32) {
-        let Some(known) = self.connections.get(index) else { return };
-        let ids = crate::wire::message::Ids { d_id: known.remote_id, s_id: index as u16 };
-        let token = cx.now.as_nanos();
-        let question = Question::Connection { ids, is_link: false, token };
-        self.say(cx, index, &Message::RequestState(question));
     }
 }
 

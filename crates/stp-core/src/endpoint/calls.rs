@@ -11,6 +11,7 @@ use crate::ids::{
 };
 use crate::offload::{Command, Report};
 use crate::preference::Priority;
+use crate::region::Place;
 use crate::wire::Reason;
 
 impl Endpoint {
@@ -67,7 +68,7 @@ impl Endpoint {
 
     /// Lets none come in there any more; those that are open stay so.
     pub fn stop_listening(&mut self, port: u16) {
-        self.net.stop_listening(port)
+        self.net.stop_listening(port);
     }
 
     /// Asks a peer for a connection. [`Event::Connected`] or [`Event::Closed`] follows.
@@ -302,7 +303,8 @@ impl Endpoint {
         wants_notice: bool,
     ) -> Result<OperationId, Error> {
         self.cx.now = now;
-        self.streams.put(&mut self.net, &mut self.cx, id, region, at, memory, wants_notice)
+        let place = Place { region, at };
+        self.streams.put(&mut self.net, &mut self.cx, id, place, memory, wants_notice)
     }
 
     /// Reads and modifies a word of a region of the other side, in one step.
@@ -320,7 +322,8 @@ impl Endpoint {
         function: WordFunction,
     ) -> Result<OperationId, Error> {
         self.cx.now = now;
-        self.streams.fetch_op(&mut self.net, &mut self.cx, id, region, at, width, function)
+        let place = Place { region, at };
+        self.streams.fetch_op(&mut self.net, &mut self.cx, id, place, width, function)
     }
 
     /// Sets the priority of one Transfer that is being received, offered or read: of what is
@@ -444,14 +447,14 @@ impl Endpoint {
     /// it came to pass, and before all frames that came behind it.
     pub fn handle_report(&mut self, now: Instant, adapter: u8, report: &Report) {
         self.cx.now = now;
-        self.receives.handle_report(&mut self.net, &mut self.cx, adapter, report)
+        self.receives.handle_report(&mut self.net, &mut self.cx, adapter, report);
     }
 
     /// An adapter has forgotten all that it was told, and will report none of
     /// it: its Blocks are the engine's. What came to lie in its place and was not
     /// reported never came.
     pub fn adapter_lost(&mut self, _now: Instant, adapter: u8) {
-        self.receives.adapter_lost(_now, adapter)
+        self.receives.adapter_lost(adapter);
     }
 
     /// Ends what is being received, or a Get. [`Event::ReceiveEnded`]

@@ -5,10 +5,10 @@ use landfall_placement::{Landing, Placement, Refusal, RunPlacement, Spans, Ticke
 
 use super::Endpoint;
 use crate::config::MOST_EAGER;
-use crate::connection::State as ConnectionState;
 use crate::connection::{Effect, Refused};
 use crate::error::Ended;
 use crate::region::OrderBroken;
+use crate::send::Progress;
 use crate::ticket::Purpose;
 use crate::wire::header::SHORTEST_FRAME;
 use crate::wire::message::{Ids, Message, Offer, Question, State};
@@ -93,31 +93,22 @@ impl Endpoint {
         let has_proof = self.net.check_proof(connection, head, &message)?;
         let payload = match message {
             Message::RequestToSend { is_eager: true, len: all, .. }
-                if all <= self.receives.takes_eagerly(&self.cx).into() =>
+                if all <= self.cx.config.takes_eagerly().into() =>
             {
                 unit.head.get(len..len + all as usize).unwrap_or_default()
             }
             _ => &[],
         };
         self.note_heard(connection, link, &message);
+        let Self { net, cx, regions, .. } = self;
         match message {
-            Message::Put { .. } => {
-                return self.regions.place_put(
-                    &mut self.net,
-                    &mut self.cx,
-                    connection,
-                    unit,
-                    &message,
-                    head,
-                    into,
-                );
+            Message::Put { .. } => regions.place_put(net, cx, connection, unit, &message, into),
+            Message::FetchOp { .. } => regions.place_fetch(net, cx, connection, &message),
+            _ => {
+                self.take_control(unit, connection, (message, payload, has_proof))?;
+                Ok(Placement::Consumed)
             }
-            Message::FetchOp { .. } => {
-                return self.regions.place_fetch(&mut self.net, &mut self.cx, connection, &message);
-            }
-            _ => self.take_control(unit, connection, (message, payload, has_proof))?,
         }
-        Ok(Placement::Consumed)
     }
 
     /// A packet from where the connection has no link. Only that there is one may
@@ -137,7 +128,7 @@ impl Endpoint {
         };
         self.net.check_proof(connection, head, message)?;
         if self.learn_link(unit, connection, (ids, token), has_moved)? {
-            self.prove(connection, true)?;
+            self.net.prove(&mut self.cx, connection, true)?;
             self.net.answer_alive(&mut self.cx, unit, connection, ids, token);
         }
         Ok(Placement::Consumed)
@@ -201,95 +192,80 @@ impl Endpoint {
         }
     }
 
+    /// A control message: what opens and closes a connection ends what is under way on it; all
+    /// else must come from its other side.
     fn take_control(
         &mut self,
         unit: &Unit<'_>,
         connection: u32,
         (message, payload, has_proof): (Message, &[u8], bool),
     ) -> Result<(), Refusal> {
-        match message {
+        let (net, cx) = (&mut self.net, &mut self.cx);
+        let result = match message {
             Message::ConnectionAnswer { d_id, result } => {
-                let answered =
-                    self.net.take_connection_answer(&mut self.cx, unit, connection, d_id, result);
-                return self.settle(answered);
+                net.take_connection_answer(cx, unit, connection, d_id, result)
             }
             Message::RequestDisconnect { abort, .. } => {
-                let asked = self.net.take_disconnect_request(&mut self.cx, connection, abort);
-                return self.settle(asked.map_err(Refused::from));
+                net.take_disconnect_request(cx, connection, abort).map_err(Refused::from)
             }
             Message::DisconnectAnswer { .. } => {
-                let answered = self.net.take_disconnect_answer(&mut self.cx, connection);
-                return self.settle(answered.map_err(Refused::from));
+                net.take_disconnect_answer(cx, connection).map_err(Refused::from)
             }
             Message::DisconnectComplete { .. } => {
-                let completed = self.net.take_disconnect_complete(connection);
-                return self.settle(completed.map_err(Refused::from));
+                net.take_disconnect_complete(connection).map_err(Refused::from)
             }
-            _ => {}
-        }
-        self.prove(connection, has_proof)?;
+            _ => {
+                net.prove(cx, connection, has_proof)?;
+                return self.take_request(unit, connection, (message, payload));
+            }
+        };
+        self.settle(result)
+    }
+
+    /// A message about a Transfer or a region, a question or an answer.
+    fn take_request(
+        &mut self,
+        unit: &Unit<'_>,
+        connection: u32,
+        (message, payload): (Message, &[u8]),
+    ) -> Result<(), Refusal> {
+        let Self { net, cx, sends, receives, regions, .. } = self;
         match message {
-            Message::RequestToSend { .. } => self.receives.take_request_to_send(
-                &mut self.net,
-                &mut self.cx,
-                connection,
-                (&message, payload),
-            ),
+            Message::RequestToSend { .. } => {
+                receives.take_request_to_send(net, cx, connection, (&message, payload))
+            }
             Message::RequestToReceive { s_id, serial, len, opaque } => {
-                self.sends.take_request_to_receive(
-                    &mut self.net,
-                    &mut self.cx,
-                    connection,
-                    s_id,
-                    serial,
-                    (len, opaque),
-                )
+                sends.take_request_to_receive(net, cx, connection, s_id, serial, (len, opaque))
             }
-            Message::RequestAnswer { ids, serial, is_read: true, verdict } => self
-                .receives
-                .take_read_answer(&mut self.net, &mut self.cx, connection, ids, serial, verdict),
-            Message::RequestAnswer { ids, serial, is_read: false, verdict } => self
-                .sends
-                .take_send_answer(&mut self.net, &mut self.cx, connection, ids, serial, verdict),
-            Message::ClearToSend(grant) => {
-                self.sends.take_grant(&mut self.net, &mut self.cx, unit, connection, &grant)
+            Message::RequestAnswer { ids, serial, is_read: true, verdict } => {
+                receives.take_read_answer(net, cx, connection, ids, serial, verdict)
             }
+            Message::RequestAnswer { ids, serial, is_read: false, verdict } => {
+                sends.take_send_answer(net, cx, connection, ids, serial, verdict)
+            }
+            Message::ClearToSend(grant) => sends.take_grant(net, cx, unit, connection, &grant),
             Message::End { ending, reason } if ending.by_receiver => {
-                self.sends.take_end_of_send(&mut self.net, &mut self.cx, connection, ending, reason)
+                sends.take_end_of_send(net, cx, connection, ending, reason)
             }
             Message::End { ending, reason } => {
-                self.receives.take_end(&mut self.net, &mut self.cx, connection, ending, reason)
+                receives.take_end(net, cx, connection, ending, reason)
             }
             Message::EndAck(ending) if ending.by_receiver => {
-                self.receives.take_end_ack(&mut self.net, &mut self.cx, connection, ending)
+                receives.take_end_ack(net, cx, connection, ending)
             }
-            Message::EndAck(ending) => {
-                self.sends.take_end_ack_of_send(&mut self.net, &mut self.cx, connection, ending)
-            }
+            Message::EndAck(ending) => sends.take_end_ack_of_send(net, cx, connection, ending),
             Message::RequestMemoryRegion { .. } => {
-                self.regions.take_region_request(&mut self.net, &mut self.cx, connection, &message)
+                regions.take_region_request(net, cx, connection, &message)
             }
-            Message::MemoryRegionAvailable { d_id, serial, result } => self
-                .regions
-                .take_region_answer(&mut self.net, &mut self.cx, connection, d_id, serial, result),
-            Message::Get(get) => {
-                self.regions.take_get(&mut self.net, &mut self.cx, unit, connection, &get)
+            Message::MemoryRegionAvailable { d_id, serial, result } => {
+                regions.take_region_answer(net, cx, connection, d_id, serial, result)
             }
+            Message::Get(get) => regions.take_get(net, cx, unit, connection, &get),
             Message::FetchOpComplete { below } => {
-                self.regions.take_fetch_complete(&mut self.net, connection, below)
+                regions.take_fetch_complete(net, connection, below)
             }
             Message::RequestState(question) => self.take_question(unit, connection, question),
-            Message::RequestStateResponse(State::Connection { is_link: true, token, .. }) => {
-                self.net.answer_challenge(&mut self.cx, unit, connection, token)
-            }
-            Message::RequestStateResponse(State::Connection { token, .. }) => {
-                self.net.take_alive(&mut self.cx, unit, connection, token);
-                Ok(())
-            }
-            Message::RequestStateResponse(State::Size { size, token, .. }) => {
-                self.net.take_size(&mut self.cx, unit, size, token)
-            }
-            Message::RequestStateResponse(state) => self.take_state(connection, state),
+            Message::RequestStateResponse(state) => self.take_state(unit, connection, state),
             _ => Err(Refusal::Unexpected),
         }
     }
@@ -300,92 +276,59 @@ impl Endpoint {
         connection: u32,
         question: Question,
     ) -> Result<(), Refusal> {
+        let (net, cx) = (&mut self.net, &mut self.cx);
         match question {
             Question::Connection { ids, token, .. } | Question::Moved { ids, token } => {
-                self.net.answer_alive(&mut self.cx, unit, connection, ids, token);
+                net.answer_alive(cx, unit, connection, ids, token);
                 Ok(())
             }
             Question::Transfer { ids, serial } => {
-                self.receives.answer_progress(&mut self.net, &mut self.cx, connection, ids, serial)
+                self.receives.answer_progress(net, cx, connection, ids, serial)
             }
             Question::Memory => {
-                self.regions.answer_applied(&mut self.net, &mut self.cx, connection, None, None);
+                self.regions.answer_applied(net, cx, connection, None, None);
                 Ok(())
             }
             Question::Size { ids, size, token } => {
-                self.net.answer_size(&mut self.cx, unit, connection, ids, size, token)
+                net.answer_size(cx, unit, connection, ids, size, token)
             }
         }
     }
 
-    fn take_state(&mut self, connection: u32, state: State) -> Result<(), Refusal> {
+    fn take_state(
+        &mut self,
+        unit: &Unit<'_>,
+        connection: u32,
+        state: State,
+    ) -> Result<(), Refusal> {
+        let Self { net, cx, sends, receives, streams, .. } = self;
         match state {
-            State::Connection { .. } | State::Size { .. } => Err(Refusal::Unexpected),
-            State::Transfer { ids, serial, acked, len, is_complete } => self.sends.take_progress(
-                &mut self.net,
-                &mut self.cx,
-                connection,
-                (ids, serial),
-                acked,
-                len,
-                is_complete,
-            ),
+            State::Connection { is_link: true, token, .. } => {
+                net.answer_challenge(cx, unit, connection, token)
+            }
+            State::Connection { token, .. } => {
+                net.take_alive(cx, unit, connection, token);
+                Ok(())
+            }
+            State::Size { size, token, .. } => net.take_size(cx, unit, size, token),
+            State::Transfer { ids, serial, acked, len, is_complete } => {
+                let progress = Progress { ids, serial, acked, len, is_complete };
+                sends.take_progress(net, cx, connection, progress)
+            }
             State::Memory { applied, refused, ahead } => {
-                let turn = self.streams.take_applied(
-                    &mut self.net,
-                    &mut self.cx,
-                    connection,
-                    applied,
-                    refused,
-                    &ahead,
-                )?;
-                self.end_stream_turn(connection, turn);
+                let heard = streams.take_applied(net, cx, connection, applied, refused, &ahead)?;
+                self.end_stream_turn(connection, heard);
                 Ok(())
             }
             State::Fetched { serial, old } => {
-                let turn = self.streams.take_fetched(
-                    &mut self.net,
-                    &mut self.cx,
-                    connection,
-                    serial,
-                    old,
-                )?;
-                self.end_stream_turn(connection, turn);
+                let heard = streams.take_fetched(net, cx, connection, serial, old)?;
+                self.end_stream_turn(connection, heard);
                 self.streams.complete_fetches(&mut self.net, &mut self.cx, connection);
                 Ok(())
             }
-            State::GetRefused { d_id, serial, reason } => self.receives.take_get_refused(
-                &mut self.net,
-                &mut self.cx,
-                connection,
-                d_id,
-                serial,
-                reason,
-            ),
-        }
-    }
-
-    /// The other side has our secret: it hears us. What is not open refuses the rest.
-    fn prove(&mut self, connection: u32, has_proof: bool) -> Result<(), Refusal> {
-        let Some(known) = self.net.connections.get_mut(connection) else {
-            return Err(Refusal::UnknownId);
-        };
-        known.is_proved |= has_proof;
-        match known.state {
-            // The key alone may have been guessed: what proves more comes again.
-            ConnectionState::Answered | ConnectionState::Met if !has_proof => {
-                Err(Refusal::Unexpected)
+            State::GetRefused { d_id, serial, reason } => {
+                receives.take_get_refused(net, cx, connection, d_id, serial, reason)
             }
-            ConnectionState::Answered => {
-                self.net.finish_accept(&mut self.cx, connection);
-                Ok(())
-            }
-            ConnectionState::Met => {
-                self.net.finish_connect(&mut self.cx, connection);
-                Ok(())
-            }
-            ConnectionState::Opening | ConnectionState::Asked => Err(Refusal::Unexpected),
-            _ => Ok(()),
         }
     }
 }
@@ -446,13 +389,13 @@ impl Endpoint {
     pub(super) fn let_go(&mut self, ticket: Ticket) {
         match Purpose::unpack(ticket) {
             Purpose::Send { index, generation } => {
-                self.sends.let_go_of_send(&mut self.net, &mut self.cx, index, generation)
+                self.sends.let_go_of_send(&mut self.net, &mut self.cx, index, generation);
             }
             Purpose::Exposed { index, generation } => {
-                self.regions.let_go_of_exposed(&mut self.cx, index, generation)
+                self.regions.let_go_of_exposed(&mut self.cx, index, generation);
             }
             Purpose::Operation(step) => {
-                self.streams.let_go_of_operation(&mut self.net, &mut self.cx, step)
+                self.streams.let_go_of_operation(&mut self.net, &mut self.cx, step);
             }
             Purpose::Control
             | Purpose::Stus(_)

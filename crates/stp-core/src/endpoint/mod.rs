@@ -29,7 +29,7 @@ use crate::link::Links;
 use crate::network::Network;
 use crate::path::Path;
 use crate::receive::{Granted, Receives};
-use crate::region::{Regions, Streams, TimedOut, Turn};
+use crate::region::{Applied, Regions, Streams, TimedOut};
 use crate::send::Sends;
 use crate::stats::Stats;
 use crate::wire::{HEADER_LEN, Op};
@@ -286,7 +286,7 @@ impl Endpoint {
     }
 
     /// Something was heard of a stream.
-    fn end_stream_turn(&mut self, connection: u32, turn: Turn) {
+    fn end_stream_turn(&mut self, connection: u32, turn: Applied) {
         self.tell_outgoing_windows(connection, turn.marked);
         self.streams.finish_turn(&mut self.net, &mut self.cx, connection, turn.is_progress);
     }

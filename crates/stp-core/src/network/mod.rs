@@ -13,9 +13,10 @@ use alloc::vec::Vec;
 
 use landfall_placement::{Area, PathId, Peer, Random, Refusal};
 
-use crate::connection::State as ConnectionState;
-use crate::connection::{Connections, State};
+use crate::connection::{Connection, Connections, State};
 use crate::context::Context;
+use crate::error::Error;
+use crate::ids::ConnectionId;
 use crate::link::Links;
 use crate::path::{Behind, Control, Path};
 use crate::wire::proof::{self, Secret, Secrets};
@@ -176,7 +177,7 @@ impl Network {
     ) -> Result<bool, Refusal> {
         let known = self.connections.get(connection).ok_or(Refusal::UnknownId)?;
         // Who speaks an older version says so, and knows of no proofs.
-        let is_older = known.state == ConnectionState::Opening
+        let is_older = known.state == State::Opening
             && matches!(
                 message,
                 Message::ConnectionAnswer { result: Err(Reason::Incompatible), .. }
@@ -187,5 +188,28 @@ impl Network {
             proof::Verdict::Missing if is_older => Ok(false),
             proof::Verdict::Missing | proof::Verdict::Wrong => Err(Refusal::BadProof),
         }
+    }
+
+    pub(crate) fn connection(&self, id: ConnectionId) -> Result<&Connection, Error> {
+        let known = self.connections.table.named(id.index, id.generation);
+        // Only drivers know one that is gone: its user was told that it is no more.
+        known.filter(|known| known.state != State::Gone).ok_or(Error::Unknown)
+    }
+
+    pub(crate) fn connection_mut(&mut self, id: ConnectionId) -> Result<&mut Connection, Error> {
+        self.connection(id)?;
+        self.connections.get_mut(id.index).ok_or(Error::Unknown)
+    }
+
+    pub(crate) fn id_of(&self, index: u32) -> ConnectionId {
+        ConnectionId::new((index, self.connections.table.generation(index)))
+    }
+
+    /// The connections that have a link. Rare: a link died or came back.
+    pub(crate) fn users_of(&self, link: u32) -> Vec<u32> {
+        let uses = |index: &u32| {
+            self.connections.get(*index).is_some_and(|known| known.links().any(|own| own == link))
+        };
+        self.connections.table.indices().filter(uses).collect()
     }
 }

@@ -3,7 +3,9 @@
 
 use alloc::vec::Vec;
 
-use landfall_placement::Duration;
+use landfall_congestion::Config as Congestion;
+use landfall_congestion::Window;
+use landfall_placement::{Duration, Peer};
 
 use super::Network;
 use crate::config::Policy;
@@ -167,5 +169,41 @@ impl Network {
             known.weight = weight;
             self.recount(link);
         }
+    }
+
+    pub(crate) fn join_link(&mut self, cx: &mut Context, path: u8, peer: Peer) -> Option<u32> {
+        let is_up = self.paths[usize::from(path)].limits.is_some();
+        let window = Window::new(&self.congestion(cx));
+        self.links.join(path, peer, is_up, window)
+    }
+
+    pub(crate) fn leave_link(&mut self, link: u32) {
+        if self.links.leave(link) {
+            self.links.timers.remove(link);
+            self.links.size_timers.remove(link);
+            for path in &mut self.paths {
+                path.last_link = path.last_link.filter(|last| *last != link);
+            }
+        }
+        if self.links.get(link).is_some_and(|left| left.weight > 1) {
+            self.weigh_link(link);
+        }
+    }
+
+    /// How round trips are measured where windows are not asked for.
+    pub(crate) fn congestion(&self, cx: &Context) -> Congestion {
+        cx.config.congestion.unwrap_or_else(|| Congestion::new(1 << 10))
+    }
+
+    /// How the window of a link moves: by what fills a packet there, also where that is more
+    /// than the configuration counts with.
+    pub(crate) fn congestion_on(&self, cx: &Context, link: u32) -> Congestion {
+        let usual = self.congestion(cx);
+        let stu_on = |link: &Link| {
+            let path = &self.paths[usize::from(link.path)];
+            path.stu_of(link.size.or_sure(path.limits.as_ref()?.sure), cx.config.tail)
+        };
+        let stu = self.links.get(link).and_then(stu_on).map_or(0, u32::from);
+        Congestion { unit: usual.unit.max(stu), ..usual }
     }
 }

@@ -4,7 +4,7 @@
 //! done is booked there as if the engine had placed it, without a look at the
 //! headers that the adapter has checked.
 
-use landfall_placement::{Instant, Refusal};
+use landfall_placement::Refusal;
 
 use crate::context::Context;
 use crate::mirror::Owner;
@@ -63,7 +63,7 @@ impl Receives {
     }
 
     /// An adapter has forgotten all that it was told, and will report none of it: its Blocks are the engine's.
-    pub(crate) fn adapter_lost(&mut self, _now: Instant, adapter: u8) {
+    pub(crate) fn adapter_lost(&mut self, adapter: u8) {
         self.granted.mirror.lose(adapter);
         self.free_what_left();
     }
@@ -117,14 +117,5 @@ impl Receives {
         }
         self.note_data(net, cx, seat.into(), hold::decode(hold));
         true
-    }
-
-    /// Places of Blocks that nobody has any more are free.
-    pub(crate) fn free_what_left(&mut self) {
-        while let Some(block) = self.granted.mirror.next_free() {
-            self.granted.free.push(block);
-            // Somebody may wait for a place in the table.
-            self.grants_due = true;
-        }
     }
 }

@@ -2,8 +2,7 @@
 
 use landfall_placement::{Check, Duration, Placement, Refusal, RunPlacement, Spans, Unit, UnitRun};
 
-use super::{Kind, Receive, State};
-use crate::connection::{NONE, Question};
+use super::{Kind, State};
 use crate::context::Context;
 use crate::error::{Ended, Error};
 use crate::event::Event;
@@ -13,9 +12,7 @@ use crate::network::Network;
 use crate::offload::{Arrival, Hit, Incoming, Seats};
 use crate::receive::Receives;
 use crate::ticket::Purpose;
-use crate::wire::message::State as Answer;
-use crate::wire::message::{Ids, Message};
-use crate::wire::{Flags, HEADER_LEN, Header, Reason, hold};
+use crate::wire::{Flags, HEADER_LEN, Header, hold};
 
 impl Receives {
     /// Data: the offload seam says where it belongs.
@@ -211,12 +208,6 @@ impl Receives {
         self.make_ready(net, index);
     }
 
-    /// How many bytes from the start are in place.
-    pub(super) fn contiguous(&self, receive: &Receive) -> u64 {
-        let acked = receive.acked(|block| self.granted.number_of(block));
-        receive.position_of(acked).min(receive.len)
-    }
-
     /// Tells of the progress of one Transfer that is being received (of a read or Get, too), Block by Block, or does so no more: [`Event::ReceiveProgress`].
     pub(crate) fn watch_receive(&mut self, id: ReceiveId, is_watched: bool) -> Result<u64, Error> {
         let receive = self.table.named(id.index, id.generation).ok_or(Error::Unknown)?;
@@ -251,110 +242,6 @@ impl Receives {
             *told = len;
         } else {
             cx.tell(Event::ReceiveProgress { receive, connection, len });
-        }
-    }
-
-    /// All of it is in place.
-    pub(super) fn complete_receive(&mut self, net: &mut Network, cx: &mut Context, index: u32) {
-        let Some(receive) = self.table.get(index) else { return };
-        let connection = receive.connection;
-        if !matches!(receive.kind, Kind::Get { .. }) {
-            let answer = Answer::Transfer {
-                ids: Ids { d_id: receive.peer_id, s_id: index as u16 },
-                serial: receive.serial,
-                acked: receive.blocks,
-                len: receive.len,
-                is_complete: true,
-            };
-            net.say(cx, connection, &Message::RequestStateResponse(answer));
-        }
-        self.finish_receive(net, cx, index, Ok(()));
-        net.disconnect_if_idle(cx, connection);
-    }
-
-    /// It is over: its number is used up, and its memory the user's again.
-    pub(crate) fn finish_receive(
-        &mut self,
-        net: &mut Network,
-        cx: &mut Context,
-        index: u32,
-        result: Result<(), Ended>,
-    ) {
-        let reason = match result {
-            Err(Ended::There(reason)) => reason,
-            Err(Ended::Here) => Reason::Cancelled,
-            Err(Ended::MemoryFailed) => Reason::MemoryFailed,
-            Err(Ended::DoesNotFit) => Reason::TooLong,
-            Err(Ended::Silent) => Reason::Silent,
-            Err(Ended::ConnectionGone | Ended::Unreachable) | Ok(()) => Reason::Gone,
-        };
-        self.finish_receive_as(net, cx, index, result, reason);
-    }
-
-    /// The same; whoever asks again is told this reason, where it ended early.
-    pub(super) fn finish_receive_as(
-        &mut self,
-        net: &mut Network,
-        cx: &mut Context,
-        index: u32,
-        result: Result<(), Ended>,
-        reason: Reason,
-    ) {
-        let Some(receive) = self.table.get(index) else { return };
-        // Where its Blocks were taken back, what had come before that was noted.
-        let is_ending = matches!(receive.state, State::Ending(_));
-        let len = if is_ending { receive.told } else { self.contiguous(receive) };
-        let id = self.receive_id(index);
-        self.timers.remove(index);
-        self.ready.forget(index);
-        let Some(receive) = self.table.remove(index) else { return };
-        self.unlist_receive(net, index, &receive);
-        let connection = net.id_of(receive.connection);
-        if receive.is_transfer()
-            && let Some(known) = net.connections.get_mut(receive.connection)
-        {
-            known.sends_seen.end(receive.serial, result.map_err(|_| reason));
-        }
-        if let (State::Asking, Kind::Read(serial)) = (receive.state, receive.kind)
-            && matches!(result, Err(Ended::Here | Ended::Silent))
-        {
-            let question = Question { serial, len: receive.len, opaque: receive.opaque };
-            net.leave_read_unsettled(receive.connection, question);
-        }
-        net.remove_if_gone(receive.connection);
-        let event = match (result, receive.kind, receive.memory) {
-            (Ok(()), Kind::Get { .. }, Some(memory)) => {
-                Event::GetDone { receive: id, connection, memory }
-            }
-            (Ok(()), _, Some(memory)) => {
-                let (len, offered, opaque) = (receive.len, receive.offered, receive.opaque);
-                Event::Received { receive: id, connection, memory, len, offered, opaque }
-            }
-            (Err(why), _, memory) => {
-                let len = if receive.state == State::Asking { 0 } else { len };
-                Event::ReceiveEnded { receive: id, connection, memory, len, why }
-            }
-            (Ok(()), _, None) => return,
-        };
-        // Memory is the user's once nothing is under way to it.
-        let after = if result.is_err() { self.granted.mirror.left() } else { 0 };
-        cx.tell_after(event, after);
-    }
-
-    fn unlist_receive(&mut self, net: &mut Network, index: u32, receive: &Receive) {
-        let Some(known) = net.connections.get_mut(receive.connection) else { return };
-        if known.first_receive == index {
-            known.first_receive = receive.next_in_connection;
-            return;
-        }
-        let mut before = known.first_receive;
-        while before != NONE {
-            let Some(other) = self.table.get_mut(before) else { return };
-            if other.next_in_connection == index {
-                other.next_in_connection = receive.next_in_connection;
-                return;
-            }
-            before = other.next_in_connection;
         }
     }
 }

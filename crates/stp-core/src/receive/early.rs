@@ -14,31 +14,6 @@ use crate::receive::Receives;
 use crate::ticket::Purpose;
 
 impl Receives {
-    /// Messages of up to so many bytes are taken with their request: none where payloads go by
-    /// an adapter.
-    pub(crate) fn takes_eagerly(&self, cx: &Context) -> u16 {
-        if self.granted.mirror.is_on() { 0 } else { cx.config.eager }
-    }
-
-    /// The memory of a Transfer is known: if all of it came with its request, it is deposited
-    /// there. False: it has to be granted.
-    pub(super) fn begin_early(&mut self, cx: &mut Context, index: u32) -> bool {
-        let Some(receive) = self.table.get_mut(index) else { return false };
-        if receive.early.is_none() || receive.is_limited() {
-            receive.early = None;
-            return false;
-        }
-        receive.state = State::Open;
-        let name = (index, self.table.generation(index));
-        // Of a Transfer that has ended since, nothing is left to do.
-        if self.early.len() >= cx.config.receives {
-            let receives = &self.table;
-            self.early.retain(|(index, generation)| receives.named(*index, *generation).is_some());
-        }
-        self.early.push_back(name);
-        true
-    }
-
     /// The next of them that goes to its memory.
     pub(crate) fn next_early(&mut self, into: &mut Spans) -> Option<Deposit<'_>> {
         loop {

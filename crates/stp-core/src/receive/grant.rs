@@ -1,11 +1,13 @@
 //! Opening Blocks, and Clear_To_Send.
 
+use alloc::vec::Vec;
+
 use landfall_placement::Span;
 
 use super::schedule::Outcome;
-use super::{Grant, Kind, Receive, State};
+use super::{Grant, Kind, Receive, State, Turn};
 use crate::context::Context;
-use crate::link::Issued;
+use crate::link::{Issued, Link};
 use crate::network::Network;
 use crate::network::room::PARTS;
 use crate::offload::{Expected, words_per_block};
@@ -14,47 +16,6 @@ use crate::receive::Receives;
 use crate::wire::message::{ClearToSend, Get, Granted, Ids, Message};
 
 impl Receives {
-    /// A Transfer has its memory: lays out its Blocks. False where it has more
-    /// of them than can be numbered.
-    pub(crate) fn begin_receive(
-        &mut self,
-        net: &mut Network,
-        cx: &mut Context,
-        index: u32,
-    ) -> bool {
-        if self.begin_early(cx, index) {
-            return true;
-        }
-        let Some(receive) = self.table.get(index) else { return false };
-        let (connection, most_block) = (receive.connection, receive.most_block);
-        let stu = net.smallest_stu(connection);
-        let Some(receive) = self.table.get_mut(index) else { return false };
-        let Some(memory) = receive.memory else { return false };
-        // Buffers lie at multiples of their size in a region, Blocks at multiples of theirs in
-        // a buffer. They are powers of two, whatever STUs are: those change with the path.
-        let block_size = (u32::from(stu) << cx.config.block_stus).ilog2() as u8;
-        let block_size = block_size.min(most_block).min(cx.config.buffer);
-        let size = 1u64 << block_size;
-        let lead = memory.offset & (size - 1);
-        let blocks = if receive.len == 0 { 0 } else { (lead + receive.len).div_ceil(size) };
-        let Ok(blocks) = u32::try_from(blocks) else { return false };
-        receive.block_size = block_size;
-        receive.lead = lead as u32;
-        receive.blocks = blocks;
-        receive.rest = receive.len;
-        receive.state = State::Open;
-        if receive.is_limited() {
-            let len = receive.len;
-            self.say_limit(net, cx, index, len);
-        }
-        if blocks == 0 {
-            self.complete_receive(net, cx, index);
-        } else {
-            self.make_ready(net, index);
-        }
-        true
-    }
-
     /// Grants the next STUs of a Transfer, where there is room: first of the Blocks that were
     /// begun, then of one more on a link that has none of them. So a link that is full holds up
     /// what it carries, and no other link.
@@ -313,7 +274,7 @@ impl Receives {
             attempt: grant.attempt & 63,
             stu: known.stu(),
             block_size: receive.block_size,
-            eager: self.takes_eagerly(cx),
+            eager: cx.config.takes_eagerly(),
             is_limited: receive.is_limited(),
             granted,
         }))
@@ -340,5 +301,59 @@ impl Receives {
             offset,
             stu: known.stu(),
         }))
+    }
+
+    /// Grants as much as there is room for.
+    pub(crate) fn grant_more(&mut self, net: &mut Network, cx: &mut Context) {
+        self.tell_windows(net, cx);
+        // Those that wait for what others of them hold must not be in their way.
+        let mut without_block = Vec::new();
+        while let Some(index) = self.ready.take() {
+            let Some(receive) = self.table.get_mut(index) else { continue };
+            if receive.state != State::Open {
+                receive.turn = Turn::None;
+                continue;
+            }
+            let outcome = self.grant_next(net, cx, index);
+            let is_begun = self.has_begun_block(index);
+            let Some(receive) = self.table.get_mut(index) else { continue };
+            let (rest, priority) = (receive.rest, receive.priority);
+            match outcome {
+                // A Block that was begun is granted to its end before it is another's turn:
+                // what is granted in turns comes in turns, and neither a run nor a guess gets
+                // farther than to the next.
+                Outcome::Granted if is_begun => self.ready.put_back(index, rest, priority),
+                Outcome::Granted if rest > 0 && receive.more_in_turn > 0 => {
+                    receive.more_in_turn -= 1;
+                    self.ready.put_back(index, rest, priority);
+                }
+                Outcome::Granted if rest > 0 => self.end_turn(net, index),
+                Outcome::Granted | Outcome::Enough => receive.turn = Turn::None,
+                Outcome::NoRoomOnLinks => self.wait_for_links(net, cx, index),
+                Outcome::NoBlock => without_block.push((index, rest, priority)),
+                Outcome::NoRoom => {
+                    self.ready.put_back(index, rest, priority);
+                    break;
+                }
+            }
+        }
+        for (index, rest, priority) in without_block.into_iter().rev() {
+            self.ready.put_back(index, rest, priority);
+        }
+    }
+
+    /// Tells the windows of links what arrived, and wakes what waited for room.
+    pub(crate) fn tell_windows(&mut self, net: &mut Network, cx: &mut Context) {
+        while let Some(index) = self.fresh_links.pop() {
+            let config = net.congestion_on(cx, index);
+            let Some(link) = net.links.get_mut(index) else { continue };
+            link.is_fresh = false;
+            link.tell_window(&config, cx.now);
+            self.take_unused(net, cx, index);
+            if net.links.get(index).is_some_and(Link::has_waiting) {
+                self.wake_waiting(net, index);
+            }
+        }
+        self.grants_due = false;
     }
 }

@@ -148,4 +148,13 @@ impl Receives {
         self.take_from_link(net, block);
         self.append_to_link(net, cx, link, block);
     }
+
+    /// Places of Blocks that nobody has any more are free.
+    pub(crate) fn free_what_left(&mut self) {
+        while let Some(block) = self.granted.mirror.next_free() {
+            self.granted.free.push(block);
+            // Somebody may wait for a place in the table.
+            self.grants_due = true;
+        }
+    }
 }

@@ -5,7 +5,6 @@
 //! the order of the policy; what finds no room on its links waits for that.
 
 use alloc::collections::VecDeque;
-use alloc::vec::Vec;
 
 use landfall_tables::IndexedHeap;
 
@@ -14,7 +13,6 @@ use crate::config::Policy;
 use crate::context::Context;
 use crate::error::Error;
 use crate::ids::ReceiveId;
-use crate::link::Link;
 use crate::network::Network;
 use crate::preference::Priority;
 use crate::receive::Receives;
@@ -35,11 +33,11 @@ impl Ready {
         self.queues[priority.index()].enter(index, rest);
     }
 
-    fn take(&mut self) -> Option<u32> {
+    pub(crate) fn take(&mut self) -> Option<u32> {
         Priority::ALL.iter().find_map(|priority| self.queues[priority.index()].take())
     }
 
-    fn put_back(&mut self, index: u32, rest: u64, priority: Priority) {
+    pub(crate) fn put_back(&mut self, index: u32, rest: u64, priority: Priority) {
         self.queues[priority.index()].put_back(index, rest);
     }
 
@@ -135,45 +133,6 @@ pub(super) enum Outcome {
 }
 
 impl Receives {
-    /// Grants as much as there is room for.
-    pub(crate) fn grant_more(&mut self, net: &mut Network, cx: &mut Context) {
-        self.tell_windows(net, cx);
-        // Those that wait for what others of them hold must not be in their way.
-        let mut without_block = Vec::new();
-        while let Some(index) = self.ready.take() {
-            let Some(receive) = self.table.get_mut(index) else { continue };
-            if receive.state != State::Open {
-                receive.turn = Turn::None;
-                continue;
-            }
-            let outcome = self.grant_next(net, cx, index);
-            let is_begun = self.has_begun_block(index);
-            let Some(receive) = self.table.get_mut(index) else { continue };
-            let (rest, priority) = (receive.rest, receive.priority);
-            match outcome {
-                // A Block that was begun is granted to its end before it is another's turn:
-                // what is granted in turns comes in turns, and neither a run nor a guess gets
-                // farther than to the next.
-                Outcome::Granted if is_begun => self.ready.put_back(index, rest, priority),
-                Outcome::Granted if rest > 0 && receive.more_in_turn > 0 => {
-                    receive.more_in_turn -= 1;
-                    self.ready.put_back(index, rest, priority);
-                }
-                Outcome::Granted if rest > 0 => self.end_turn(net, index),
-                Outcome::Granted | Outcome::Enough => receive.turn = Turn::None,
-                Outcome::NoRoomOnLinks => self.wait_for_links(net, cx, index),
-                Outcome::NoBlock => without_block.push((index, rest, priority)),
-                Outcome::NoRoom => {
-                    self.ready.put_back(index, rest, priority);
-                    break;
-                }
-            }
-        }
-        for (index, rest, priority) in without_block.into_iter().rev() {
-            self.ready.put_back(index, rest, priority);
-        }
-    }
-
     /// The Transfer has something to be granted.
     pub(crate) fn make_ready(&mut self, net: &mut Network, index: u32) {
         let Some(receive) = self.table.get_mut(index) else { return };
@@ -186,7 +145,7 @@ impl Receives {
     }
 
     /// It is others' turn; in its next one it gets as many Blocks as its connection weighs.
-    fn end_turn(&mut self, net: &mut Network, index: u32) {
+    pub(crate) fn end_turn(&mut self, net: &mut Network, index: u32) {
         let Some(receive) = self.table.get_mut(index) else { return };
         let weight = net.connections.get(receive.connection).map_or(1, |known| known.weight);
         receive.more_in_turn = weight.saturating_sub(1);
@@ -194,7 +153,7 @@ impl Receives {
     }
 
     /// It waits until one of its links has room.
-    fn wait_for_links(&mut self, net: &mut Network, cx: &mut Context, index: u32) {
+    pub(crate) fn wait_for_links(&mut self, net: &mut Network, cx: &mut Context, index: u32) {
         let Some(receive) = self.table.get_mut(index) else { return };
         receive.turn = Turn::Waiting;
         let Some(known) = net.connections.get(receive.connection) else { return };
@@ -241,21 +200,6 @@ impl Receives {
         for index in self.receives_of(net, connection) {
             self.wake(net, index);
         }
-    }
-
-    /// Tells the windows of links what arrived, and wakes what waited for room.
-    fn tell_windows(&mut self, net: &mut Network, cx: &mut Context) {
-        while let Some(index) = self.fresh_links.pop() {
-            let config = net.congestion_on(cx, index);
-            let Some(link) = net.links.get_mut(index) else { continue };
-            link.is_fresh = false;
-            link.tell_window(&config, cx.now);
-            self.take_unused(net, cx, index);
-            if net.links.get(index).is_some_and(Link::has_waiting) {
-                self.wake_waiting(net, index);
-            }
-        }
-        self.grants_due = false;
     }
 
     /// Sets the priority of one Transfer that is being received, offered or read: of what is granted of it from now on.

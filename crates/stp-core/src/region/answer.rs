@@ -7,14 +7,14 @@
 
 use landfall_placement::{Check, Ecn, Landing, Placement, Refusal, Serial32, Spans, Unit, WordOp};
 
-use super::{Answered, Notice, Replay, STREAM_WINDOW, UnderWay};
+use super::{Notice, Replay, STREAM_WINDOW, UnderWay};
 use crate::context::Context;
 use crate::event::Event;
 use crate::ids::{ExposedId, Rights};
 use crate::network::Network;
 use crate::region::Regions;
 use crate::ticket::{Purpose, Step};
-use crate::wire::message::{Ahead, Message, State};
+use crate::wire::message::{Message, State};
 use crate::wire::{Flags, HEADER_LEN, Header, Reason, header};
 
 /// Units of this length are at hand with their payload: their checksum is
@@ -42,7 +42,6 @@ impl Regions {
         connection: u32,
         unit: &Unit<'_>,
         message: &Message,
-        head: &[u8],
         into: &mut Spans,
     ) -> Result<Placement, Refusal> {
         let Message::Put {
@@ -63,7 +62,7 @@ impl Regions {
         if wants_notice && !is_void && behind > at {
             return Err(Refusal::Malformed);
         }
-        let check = match self.check_of_put(cx, unit, len, head) {
+        let check = match self.check_of_put(cx, unit, len) {
             Ok(check) => check,
             Err(otherwise) => return otherwise,
         };
@@ -127,7 +126,6 @@ impl Regions {
         cx: &Context,
         unit: &Unit<'_>,
         len: u32,
-        head: &[u8],
     ) -> Result<Check, Result<Placement, Refusal>> {
         let whole = (HEADER_LEN as u32).checked_add(len).ok_or(Err(Refusal::Malformed))?;
         if unit.len < whole {
@@ -136,7 +134,7 @@ impl Regions {
         if unit.len > whole.max(header::SHORTEST_FRAME) {
             return Err(Err(Refusal::Malformed));
         }
-        let flags = Header::read(head).ok_or(Err(Refusal::Truncated))?.flags();
+        let flags = Header::read(unit.head).ok_or(Err(Refusal::Truncated))?.flags();
         let is_summed = flags.has(Flags::SUM);
         if cx.config.checksum && !is_summed {
             return Err(Err(Refusal::BadChecksum));
@@ -508,108 +506,4 @@ impl Regions {
         replays.retain(|replay| !Serial32(replay.serial).precedes(Serial32(below)));
         Ok(())
     }
-}
-
-impl Answered {
-    /// The first packet that is not sure to lie in place: it has not come, or may fail its
-    /// check.
-    fn first_missing(&self) -> u32 {
-        if self.doubtful == 0 {
-            return self.expected;
-        }
-        let doubtful = self.under_way.iter().filter(|under_way| under_way.is_doubtful);
-        doubtful.map(|under_way| under_way.serial).fold(self.expected, earlier)
-    }
-
-    /// Accepts a packet, or several where they are the ones that were expected next. Says
-    /// whether they are.
-    fn accept(&mut self, serial: u32, count: u16) -> bool {
-        if serial != self.expected {
-            debug_assert_eq!(count, 1, "runs are accepted in order");
-            self.is_mixed = true;
-            self.ahead.insert(self.applied, serial);
-            return false;
-        }
-        self.expected = serial.wrapping_add(count.into());
-        if !self.ahead.is_empty() {
-            self.expected = self.ahead.first_without(self.expected);
-            self.ahead.forget_below(self.expected);
-        }
-        true
-    }
-
-    /// All before what the driver is at took effect.
-    fn advance(&mut self) {
-        if self.is_mixed {
-            let under_way = self.under_way.iter().map(|under_way| under_way.serial);
-            self.applied = under_way.fold(self.expected, earlier);
-            self.is_mixed = !self.under_way.is_empty() || !self.ahead.is_empty();
-        } else {
-            self.applied = self.under_way.front().map_or(self.expected, |first| first.serial);
-        }
-    }
-
-    /// Was anything accepted behind these packets?
-    fn has_accepted_behind(&self, done: &UnderWay) -> bool {
-        Serial32(done.end()).precedes(Serial32(self.expected)) || !self.ahead.is_empty()
-    }
-
-    /// Packets were accepted, and have not come after all.
-    fn expect_again(&mut self, done: &UnderWay) {
-        let serial = done.serial;
-        if Serial32(serial).precedes(Serial32(self.expected)) {
-            let mut behind = done.end();
-            while behind != self.expected {
-                self.ahead.insert(self.applied, behind);
-                behind = behind.wrapping_add(1);
-            }
-            self.expected = serial;
-            self.is_mixed = true;
-        } else {
-            self.ahead.remove(serial);
-        }
-    }
-
-    /// Is the sender to be told that something is missing? Once for each: who sent much
-    /// behind it would hear it as often.
-    fn tells_gap(&mut self) -> bool {
-        self.gap_told.replace(self.applied) != Some(self.applied)
-    }
-
-    /// What is in place behind those that took effect, about a packet.
-    fn ahead_about(&self, about: Option<u32>) -> Ahead {
-        let marked = self.marked;
-        let distance =
-            about.map_or(0, |serial| Serial32(serial).offset_from(Serial32(self.applied)));
-        let first = distance.saturating_sub(63).max(0) as u32;
-        let start = self.applied.wrapping_add(first);
-        let below = Serial32(self.expected).offset_from(Serial32(start));
-        let accepted = match below {
-            ..=0 => 0,
-            1..=63 => (1 << below) - 1,
-            _ => u64::MAX,
-        };
-        let mut bits = self.ahead.bits_from(start) | accepted;
-        for under_way in &self.under_way {
-            for more in 0..under_way.count {
-                let nth = under_way.serial.wrapping_add(more.into()).wrapping_sub(start);
-                bits &= !1u64.checked_shl(nth).unwrap_or(0);
-            }
-        }
-        if bits == 0 {
-            return Ahead { marked, ..Ahead::default() };
-        }
-        Ahead { first: first as u16, bits, marked }
-    }
-}
-
-impl UnderWay {
-    /// One past the last of its serial numbers.
-    const fn end(&self) -> u32 {
-        self.serial.wrapping_add(self.count as u32)
-    }
-}
-
-fn earlier(one: u32, other: u32) -> u32 {
-    if Serial32(other).precedes(Serial32(one)) { other } else { one }
 }

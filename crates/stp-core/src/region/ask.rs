@@ -5,20 +5,46 @@
 //! effect strictly in order, each once. An operation that was refused keeps its
 //! numbers, and is sent as void ones, so that those behind it go on.
 
-use landfall_placement::{Area, Serial32, WordFunction, WordWidth};
+use landfall_placement::{Area, WordFunction, WordWidth};
 
 use super::{Apart, Operation, Work};
 use crate::context::Context;
 use crate::error::{Ended, Error, check_memory};
-use crate::event::Event;
 use crate::ids::{ConnectionId, OperationId, RemoteRegion, Rights};
 use crate::network::Network;
 use crate::region::Streams;
 use crate::ticket::Step;
-use crate::wire::message::Message;
 
 /// The longest Put whose user is told: its last packet says how long it is.
 const MOST_WITH_NOTICE: u64 = 8 << 32;
+
+/// A place in a region of the other side.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place<'a> {
+    pub(crate) region: &'a RemoteRegion,
+    pub(crate) at: u64,
+}
+
+impl Place<'_> {
+    /// May that be done with so many bytes there?
+    fn check(self, rights: Rights, len: u64) -> Result<(), Error> {
+        if !self.region.rights.has(rights) {
+            return Err(Error::Forbidden);
+        }
+        if self.at.checked_add(len).is_none_or(|end| end > self.region.len) {
+            return Err(Error::OutOfBounds);
+        }
+        Ok(())
+    }
+}
+
+/// The packets of an operation.
+#[derive(Clone, Copy, Debug)]
+struct Packets {
+    count: u32,
+    /// The payload of each but the last.
+    stu: u16,
+}
 
 impl Streams {
     /// Writes memory to a region of the other side.
@@ -27,13 +53,12 @@ impl Streams {
         net: &mut Network,
         cx: &mut Context,
         id: ConnectionId,
-        region: &RemoteRegion,
-        at: u64,
+        place: Place<'_>,
         memory: Area,
         wants_notice: bool,
     ) -> Result<OperationId, Error> {
         check_memory(memory)?;
-        check_bounds(region, Rights::PUT, at, memory.len)?;
+        place.check(Rights::PUT, memory.len)?;
         if wants_notice && memory.len > MOST_WITH_NOTICE {
             return Err(Error::TooLong);
         }
@@ -45,7 +70,7 @@ impl Streams {
             return Err(Error::TooLong);
         }
         let work = Work::Put { memory, wants_notice };
-        self.begin_operation(net, cx, id, work, (region.handle, at), count, stu)
+        self.begin_operation(net, cx, id, work, place, Packets { count, stu })
     }
 
     /// Reads and modifies a word of a region of the other side, in one step.
@@ -54,17 +79,16 @@ impl Streams {
         net: &mut Network,
         cx: &mut Context,
         id: ConnectionId,
-        region: &RemoteRegion,
-        at: u64,
+        place: Place<'_>,
         width: WordWidth,
         function: WordFunction,
     ) -> Result<OperationId, Error> {
-        check_bounds(region, Rights::FETCH, at, u64::from(width.bytes()))?;
-        if !at.is_multiple_of(u64::from(width.bytes())) {
+        place.check(Rights::FETCH, u64::from(width.bytes()))?;
+        if !place.at.is_multiple_of(u64::from(width.bytes())) {
             return Err(Error::Unaligned);
         }
         let work = Work::Fetch { width, function };
-        self.begin_operation(net, cx, id, work, (region.handle, at), 1, 0)
+        self.begin_operation(net, cx, id, work, place, Packets { count: 1, stu: 0 })
     }
 
     fn begin_operation(
@@ -73,10 +97,11 @@ impl Streams {
         cx: &mut Context,
         id: ConnectionId,
         work: Work,
-        (handle, at): (u32, u64),
-        count: u32,
-        stu: u16,
+        place: Place<'_>,
+        packets: Packets,
     ) -> Result<OperationId, Error> {
+        let Packets { count, stu } = packets;
+        let (handle, at) = (place.region.handle, place.at);
         let bound = cx.config.operations;
         let known = net.connection_mut(id)?;
         if !known.is_open() {
@@ -118,68 +143,6 @@ impl Streams {
         self.finish_operations(net, cx, connection);
     }
 
-    /// The answers to all FetchOps before the first that has none need not be
-    /// remembered any longer at the other side.
-    pub(crate) fn complete_fetches(
-        &mut self,
-        net: &mut Network,
-        cx: &mut Context,
-        connection: u32,
-    ) {
-        let Some(remote) = net.connections.remote_of(connection) else { return };
-        let unanswered = remote.outgoing.operations.iter().find(|operation| {
-            matches!(operation.work, Work::Fetch { .. })
-                && operation.old.is_none()
-                && operation.ended.is_none()
-        });
-        let below = unanswered.map_or(remote.outgoing.acked, |operation| operation.first);
-        net.say(cx, connection, &Message::FetchOpComplete { below });
-    }
-
-    pub(super) fn is_stream_idle(&self, net: &Network, connection: u32) -> bool {
-        net.connections
-            .remote_of(connection)
-            .is_none_or(|remote| remote.outgoing.operations.is_empty())
-    }
-
-    /// Tells the user of operations that are over, in order.
-    pub(super) fn finish_operations(
-        &mut self,
-        net: &mut Network,
-        cx: &mut Context,
-        connection: u32,
-    ) {
-        loop {
-            let Some(known) = net.connections.get_mut(connection) else { return };
-            let Some(remote) = known.remote.as_deref_mut() else { return };
-            let asked = &mut remote.outgoing;
-            let Some(operation) = asked.operations.front().copied() else {
-                self.timers.remove(connection);
-                net.remove_if_gone(connection);
-                return;
-            };
-            let end = operation.first.wrapping_add(operation.count);
-            let is_applied = !Serial32(asked.acked).precedes(Serial32(end));
-            let is_over = match operation.work {
-                _ if operation.ended == Some(Ended::ConnectionGone) => true,
-                _ if operation.ended.is_some() => is_applied,
-                Work::Put { .. } => is_applied,
-                Work::Fetch { .. } => operation.old.is_some(),
-            };
-            if !is_over || operation.held > 0 {
-                return;
-            }
-            asked.operations.pop_front();
-            let id = OperationId::new((connection, operation.first));
-            let connection = net.id_of(connection);
-            cx.tell(match (operation.ended, operation.old) {
-                (Some(why), _) => Event::OperationEnded { operation: id, connection, why },
-                (None, Some(old)) => Event::Fetched { operation: id, connection, old },
-                (None, None) => Event::PutDone { operation: id, connection },
-            });
-        }
-    }
-
     /// All operations end with their connection.
     pub(crate) fn end_operations(&mut self, net: &mut Network, cx: &mut Context, connection: u32) {
         let Some(known) = net.connections.get_mut(connection) else { return };
@@ -191,14 +154,4 @@ impl Streams {
         self.end_stream(net, cx, connection);
         self.finish_operations(net, cx, connection);
     }
-}
-
-fn check_bounds(region: &RemoteRegion, rights: Rights, at: u64, len: u64) -> Result<(), Error> {
-    if !region.rights.has(rights) {
-        return Err(Error::Forbidden);
-    }
-    if at.checked_add(len).is_none_or(|end| end > region.len) {
-        return Err(Error::OutOfBounds);
-    }
-    Ok(())
 }

@@ -5,11 +5,13 @@
 //! | --- | --- |
 //! | `expose` | Request_Memory_Region and Memory_Region_Available, revocation |
 //! | `ask` | what this side wants to be done: Put and FetchOp, and how they end |
-//! | `stream` | their packets: over which link each goes, what was answered, what is repeated |
+//! | `stream` | their packets: which goes next, and over which link |
+//! | `heard` | what was answered, what is repeated |
 //! | `runs` | packets of one Put that leave together, or come together |
 //! | `packets` | which goes next, and what it is; what was said of them |
 //! | `flight` | which of them are under way, and which are lost |
 //! | `answer` | what the other side wants to be done here, in order and exactly once |
+//! | `order` | what of it was accepted, and what took effect |
 //! | `ahead` | what came behind something that has not come |
 //! | `get` | Get, at the side that has the region |
 
@@ -19,6 +21,8 @@ mod ask;
 mod expose;
 mod flight;
 mod get;
+mod heard;
+mod order;
 mod packets;
 mod runs;
 mod stream;
@@ -37,7 +41,8 @@ use crate::ids::{ExposedId, Rights};
 use crate::seen::Seen;
 
 pub(crate) use answer::OrderBroken;
-pub(crate) use stream::{TimedOut, Turn};
+pub(crate) use ask::Place;
+pub(crate) use heard::{Applied, TimedOut};
 
 /// How many packets of a stream everybody takes in beyond those that took effect, and how
 /// many answers to FetchOps are remembered. Part of the protocol.

@@ -124,7 +124,7 @@ impl Regions {
     ) -> Option<ExpectedRun> {
         let first = run.heads.first();
         let may_be = Header::read(first)?.op == Op::Put as u8 && !run.ecn.is_congested();
-        let goes_by_packet = cx.config.adapters > 0 || cx.config.checksum;
+        let goes_by_packet = cx.config.has_adapters() || cx.config.checksum;
         if !may_be || goes_by_packet || cx.is_full() {
             return None;
         }

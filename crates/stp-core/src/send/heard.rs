@@ -17,6 +17,18 @@ use crate::send::Sends;
 use crate::wire::Reason;
 use crate::wire::message::{Ending, Ids, Message, Question, Verdict};
 
+/// How far a Transfer of ours is, as its receiver says.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Progress {
+    pub(crate) ids: Ids,
+    pub(crate) serial: u32,
+    /// All Blocks below this one are in place.
+    pub(crate) acked: u32,
+    /// How much of it is taken.
+    pub(crate) len: u64,
+    pub(crate) is_complete: bool,
+}
+
 impl Sends {
     /// The Transfer that an answer is about.
     fn find_send(&self, connection: u32, ids: Ids, serial: u32) -> Result<u32, Refusal> {
@@ -64,16 +76,15 @@ impl Sends {
         Ok(())
     }
 
+    /// How far a Transfer of ours is, says its receiver.
     pub(crate) fn take_progress(
         &mut self,
         net: &mut Network,
         cx: &mut Context,
         connection: u32,
-        (ids, serial): (Ids, u32),
-        acked: u32,
-        len: u64,
-        is_complete: bool,
+        progress: Progress,
     ) -> Result<(), Refusal> {
+        let Progress { ids, serial, acked, len, is_complete } = progress;
         if is_complete && net.settle_send(cx, connection, serial) {
             return Ok(());
         }

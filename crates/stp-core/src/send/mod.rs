@@ -23,6 +23,7 @@ use crate::error::Ended;
 use crate::preference::Priority;
 
 pub(crate) use asked::Read;
+pub(crate) use heard::Progress;
 
 /// Where a Transfer stands at its sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
