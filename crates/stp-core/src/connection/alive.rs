@@ -372,25 +372,6 @@ impl Network {
         }
     }
 
-    /// Tells the users of a link what became of it.
-    pub(crate) fn tell_links(&mut self, cx: &mut Context, link: u32, is_up: bool) {
-        let Some(known) = self.links.get(link) else { return };
-        let (path, peer) = (self.paths[usize::from(known.path)].id, known.peer);
-        for index in self.users_of(link) {
-            // Whoever has not heard of a connection need not hear of its links.
-            let known = self.connections.get(index);
-            if !known.is_some_and(|known| known.is_live() && known.is_told) {
-                continue;
-            }
-            let connection = self.id_of(index);
-            cx.tell(if is_up {
-                Event::LinkUp { connection, path, peer }
-            } else {
-                Event::LinkDown { connection, path, peer }
-            });
-        }
-    }
-
     /// What a connection is to its other side, for people.
     pub(crate) fn links_of(&self, id: ConnectionId) -> Result<Vec<(PathId, Peer, bool)>, Error> {
         let known = self.connection(id)?;

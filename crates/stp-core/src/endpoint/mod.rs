@@ -1,22 +1,30 @@
-//! The engine: [`Endpoint`] joins all parts and meets the driver.
+//! The engine: [`Endpoint`] joins all parts, and meets the user and the driver.
+//!
+//! | part | what it owns |
+//! | --- | --- |
+//! | `Context` | the time, the configuration, counters, and events for the user |
+//! | `Network` | paths with what waits to be sent there, links, connections |
+//! | `Sends` | Transfers that this side sends |
+//! | `Receives` | Transfers and Gets that this side receives, and what is granted to them |
+//! | `Regions` | memory of this side that others use |
+//! | `Streams` | Puts and FetchOps that this side asks for |
+//!
+//! A part is handed the `Network` and the `Context`, and calls no part beside it. What it has
+//! to tell another it returns, and the `Endpoint` tells it.
 //!
 //! | file | what happens there |
 //! | --- | --- |
-//! | `calls` | what the user calls: who owns it answers |
+//! | `calls` | what the user calls |
 //! | `dispatch` | a packet comes: checks, and who it is for; a payload is in place, a transmission is over |
-//! | `transmit` | what is sent next |
-//! | this one | what follows from one part for another; time passed |
+//! | this one | what the driver calls; what is sent next; what follows from one part for another; time passed |
 
 mod calls;
 mod dispatch;
-mod transmit;
-
-pub(crate) use transmit::SUM_SLOT;
 
 use landfall_placement::{
-    Deposit, Engine, Guess, Instant, Landing, PathId, PathState, Peer, Placement, Random, Refusal,
-    Refusals, RunPlacement, RunRoom, Seed, Spans, Ticket, Timeout, Transmit, TransmitRun, Unit,
-    UnitRun,
+    Deposit, Ecn, Engine, Guess, Instant, Landing, PathId, PathState, Peer, Placement, Random,
+    Refusal, Refusals, RunPlacement, RunRoom, Seed, Spans, Ticket, Timeout, Transmit, TransmitRun,
+    Unit, UnitRun,
 };
 use landfall_tables::IndexedHeap;
 
@@ -26,13 +34,15 @@ use crate::context::Context;
 use crate::error::Ended;
 use crate::event::Event;
 use crate::link::Links;
-use crate::network::Network;
-use crate::path::Path;
+use crate::network::{Network, PathChange};
+use crate::path::{Behind, DataRun, Source};
 use crate::receive::{Granted, Receives};
 use crate::region::{Applied, Regions, Streams, TimedOut};
 use crate::send::Sends;
 use crate::stats::Stats;
-use crate::wire::{HEADER_LEN, Op};
+use crate::ticket::Purpose;
+use crate::wire::header::{SUM_RANGE, SUM_SLOT};
+use crate::wire::{HEADER_LEN, LONGEST_HEAD, Op};
 
 /// How many timers fire in one call; the rest in the next, which is due at once.
 const BUDGET: usize = 256;
@@ -223,6 +233,145 @@ impl Engine for Endpoint {
     }
 }
 
+/// What is sent next: first what carries no payload, for somebody waits for it; then Puts and
+/// FetchOps, which are short; then Data.
+impl Endpoint {
+    /// What became due since something was sent last.
+    #[inline]
+    fn prepare_transmit(&mut self) {
+        if self.receives.grants_due {
+            self.receives.grant_more(&mut self.net, &mut self.cx);
+        }
+        if !self.net.connections.ending.is_empty() {
+            self.net.disconnect_idle(&mut self.cx);
+        }
+    }
+
+    #[inline]
+    fn next_transmit(
+        &mut self,
+        path: usize,
+        head: &mut [u8],
+        from: &mut Spans,
+    ) -> Option<Transmit> {
+        if head.len() < LONGEST_HEAD || self.net.paths[path].limits.is_none() {
+            return None;
+        }
+        while let Some(control) = self.net.paths[path].control.pop_front() {
+            let len = usize::from(control.len);
+            head[..len].copy_from_slice(&control.bytes[..len]);
+            let (ticket, span, checksum) = match control.behind {
+                Behind::Nothing => (Purpose::Control, None, None),
+                Behind::Padding(len) => {
+                    (Purpose::Control, self.net.padding.map(|padding| padding.span(0, len)), None)
+                }
+                Behind::Transfer { index, generation } => {
+                    // It may have ended since.
+                    let Some(span) = self.sends.begin_eager(&mut self.cx, index, generation) else {
+                        continue;
+                    };
+                    head[SUM_RANGE].fill(0);
+                    (Purpose::Send { index, generation }, Some(span), Some(SUM_SLOT))
+                }
+            };
+            if let Some(span) = span {
+                from.push(span).ok()?;
+            }
+            self.cx.stats.control_sent += 1;
+            let known = &self.net.paths[path];
+            if !known.waiting.is_empty() && known.has_room_for_grants(self.cx.config.queue) {
+                self.receives.wake_path(&mut self.net, path);
+            }
+            return Some(Transmit {
+                to: control.to,
+                head_len: u16::from(control.len),
+                segment: None,
+                checksum,
+                sum_only: 0,
+                ecn: Ecn::NotCapable,
+                ticket: ticket.pack(),
+            });
+        }
+        if let Some(transmit) =
+            self.streams.next_operation(&mut self.net, &mut self.cx, path, head, from)
+        {
+            return Some(transmit);
+        }
+        self.next_data(path, head, from)
+    }
+
+    /// Puts or Data that are sent next, if nothing comes before them and they are a run.
+    #[inline]
+    fn next_run(&mut self, path: usize, room: &mut RunRoom<'_>) -> Option<TransmitRun> {
+        let known = &self.net.paths[path];
+        if !known.control.is_empty() || known.limits.is_none() || self.cx.config.checksum {
+            return None;
+        }
+        if known.streams.is_empty() {
+            self.next_data_run(path, room)
+        } else {
+            self.streams.next_put_run(&mut self.net, &mut self.cx, path, room)
+        }
+    }
+
+    #[inline]
+    fn next_data(&mut self, path: usize, head: &mut [u8], from: &mut Spans) -> Option<Transmit> {
+        let Self { net, cx, sends, regions, .. } = self;
+        let is_summed = cx.config.checksum;
+        let is_wanted = |source| may_leave(sends, regions, source);
+        let data = net.paths[path].next_data(cx.now, is_summed, is_wanted, head)?;
+        from.push(data.span).ok()?;
+        let ticket = self.note_sent(data.source, 1, data.span.len);
+        Some(Transmit {
+            to: data.to,
+            head_len: HEADER_LEN as u16,
+            segment: None,
+            checksum: is_summed.then_some(SUM_SLOT),
+            sum_only: 0,
+            ecn: self.cx.ecn(),
+            ticket,
+        })
+    }
+
+    #[inline]
+    fn next_data_run(&mut self, path: usize, room: &mut RunRoom<'_>) -> Option<TransmitRun> {
+        let Self { net, cx, sends, regions, .. } = self;
+        let is_wanted = |source| may_leave(sends, regions, source);
+        let DataRun { to, source, run } = net.paths[path].next_data_run(cx.now, is_wanted, room)?;
+        let ticket = self.note_sent(source, run.stus, run.span.len);
+        Some(TransmitRun {
+            to,
+            units: run.stus,
+            head_len: HEADER_LEN as u16,
+            payload_len: run.stu_len,
+            span: run.span,
+            ecn: self.cx.ecn(),
+            ticket,
+        })
+    }
+
+    #[inline]
+    fn note_sent(&mut self, source: Source, stus: u16, len: u32) -> Ticket {
+        self.cx.stats.stus_sent += u64::from(stus);
+        self.cx.stats.bytes_sent += u64::from(len);
+        match source {
+            Source::Send { index, .. } => self.sends.hold(index),
+            Source::Exposed { index, .. } => self.regions.hold(index),
+        }
+        source.purpose().pack()
+    }
+}
+
+/// May Data of an order leave? Not where its Transfer was ended, or its region revoked, since it
+/// was granted.
+#[inline]
+fn may_leave(sends: &Sends, regions: &Regions, source: Source) -> bool {
+    match source {
+        Source::Send { index, generation } => sends.may_leave(index, generation),
+        Source::Exposed { index, generation } => regions.may_leave(index, generation),
+    }
+}
+
 /// What follows from one part for another.
 impl Endpoint {
     /// What happened to a connection has an effect on what is under way on it.
@@ -313,77 +462,40 @@ impl Endpoint {
     }
 
     fn change_path(&mut self, path: PathId, state: PathState) {
-        let index = match self.net.path_index(path) {
-            Some(index) => index,
-            None if self.net.paths.len() < self.cx.config.paths => {
-                self.net.paths.push(Path::new(path));
-                self.net.paths.len() - 1
-            }
-            None => return,
-        };
-        match state {
-            PathState::Up(limits) => {
-                let is_new = self.net.paths[index].limits.replace(limits) != Some(limits);
-                if !self.net.paths[index].is_usable() {
-                    // Packets too small for a header and a payload carry nothing.
-                    self.net.paths[index].limits = None;
-                    return self.lose_path(index);
-                }
-                for link in self.net.links.on_path(index as u8) {
+        match self.net.change_path(&self.cx, path, state) {
+            PathChange::None => {}
+            PathChange::Up { index, is_new } => {
+                for link in self.net.links.on_path(index) {
                     self.revive_link(link);
                     if is_new {
                         self.net.forget_size(&mut self.cx, link);
                     }
                 }
             }
-            PathState::Down => {
-                self.net.paths[index].limits = None;
-                self.lose_path(index);
+            PathChange::Down { index } => {
+                for link in self.net.links.on_path(index) {
+                    self.lose_link(link);
+                }
             }
-        }
-    }
-
-    fn lose_path(&mut self, index: usize) {
-        let path = &mut self.net.paths[index];
-        path.control.clear();
-        path.orders.clear();
-        for connection in core::mem::take(&mut path.streams) {
-            if let Some(known) = self.net.connections.get_mut(connection) {
-                known.remote_mut().outgoing.queued &= !(1 << index);
-            }
-        }
-        for link in self.net.links.on_path(index as u8) {
-            self.lose_link(link);
         }
     }
 
     /// The link's path is up, and something was heard over it, or may be.
     fn revive_link(&mut self, index: u32) {
-        let Some(link) = self.net.links.get_mut(index) else { return };
-        if self.net.paths[usize::from(link.path)].limits.is_none() {
-            return;
+        if self.net.revive_link(&mut self.cx, index) {
+            self.receives.resume_link(&mut self.net, &mut self.cx, index);
+            self.move_streams(index, true);
         }
-        let was_up = core::mem::replace(&mut link.is_up, true);
-        link.strikes = 0;
-        if was_up {
-            return;
-        }
-        self.net.tell_links(&mut self.cx, index, true);
-        self.receives.resume_link(&mut self.net, &mut self.cx, index);
-        self.move_streams(index, true);
     }
 
     /// Nothing goes over this link: what it had goes over others. Of connections without
     /// another it stays, and what waited for its room has that now.
     fn lose_link(&mut self, index: u32) {
-        let Some(link) = self.net.links.get_mut(index) else { return };
-        if !core::mem::replace(&mut link.is_up, false) {
-            return;
+        if self.net.lose_link(&mut self.cx, index) {
+            self.receives.move_blocks(&mut self.net, &mut self.cx, index);
+            self.receives.wake_waiting(&mut self.net, index);
+            self.move_streams(index, false);
         }
-        self.net.tell_links(&mut self.cx, index, false);
-        self.receives.move_blocks(&mut self.net, &mut self.cx, index);
-        self.receives.wake_waiting(&mut self.net, index);
-        self.move_streams(index, false);
     }
 }
 

@@ -3,11 +3,15 @@
 //! | file | what happens there |
 //! | --- | --- |
 //! | this one | control messages go to the queue of a path |
+//! | `paths` | paths come, change and go, and links with them |
 //! | `room` | what a link carries and has room for |
-//! | [`crate::connection`] | connections open, close, and are kept alive |
-//! | [`crate::size`] | how long packets may be over a link |
+//! | `crate::connection` | connections open, close, and are kept alive |
+//! | `crate::size` | how long packets may be over a link |
 
+mod paths;
 pub(crate) mod room;
+
+pub(crate) use paths::PathChange;
 
 use alloc::vec::Vec;
 

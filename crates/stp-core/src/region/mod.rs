@@ -71,6 +71,22 @@ impl Regions {
             timers: IndexedHeap::new(),
         }
     }
+
+    /// May Data of a region leave?
+    #[inline]
+    pub(crate) fn may_leave(&self, index: u32, generation: u32) -> bool {
+        self.exposed.named(index, generation).is_some_and(|exposed| !exposed.is_revoked)
+    }
+
+    /// A driver holds one transmission of a region more.
+    #[inline]
+    pub(crate) fn hold(&mut self, index: u32) {
+        let exposed = self.exposed.get_mut(index);
+        debug_assert!(exposed.is_some(), "what leaves is of a region that there is");
+        if let Some(exposed) = exposed {
+            exposed.sending += 1;
+        }
+    }
 }
 
 /// The Puts and FetchOps of this side. What is under way lies with its connection:

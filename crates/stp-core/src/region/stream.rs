@@ -14,13 +14,13 @@ use super::flight::Sent;
 use super::{Operation, STREAM_WINDOW};
 use crate::connection::MOST_LINKS;
 use crate::context::Context;
-use crate::endpoint::SUM_SLOT;
 use crate::error::Error;
 use crate::ids::ConnectionId;
 use crate::network::Network;
 use crate::region::Streams;
 use crate::ticket::{Purpose, Step};
 use crate::wire::Flags;
+use crate::wire::header::SUM_SLOT;
 use crate::wire::message::Message;
 
 /// What a link begins with where no congestion control is configured: as many packets as

@@ -67,6 +67,22 @@ impl Sends {
             reads: Table::new(config.receives),
         }
     }
+
+    /// May Data of a Transfer leave?
+    #[inline]
+    pub(crate) fn may_leave(&self, index: u32, generation: u32) -> bool {
+        self.table.named(index, generation).is_some_and(Send::is_live)
+    }
+
+    /// A driver holds one transmission of a Transfer more.
+    #[inline]
+    pub(crate) fn hold(&mut self, index: u32) {
+        let send = self.table.get_mut(index);
+        debug_assert!(send.is_some(), "what leaves is of a Transfer that there is");
+        if let Some(send) = send {
+            send.held += 1;
+        }
+    }
 }
 
 /// A Transfer that this side sends.
