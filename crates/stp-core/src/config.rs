@@ -179,6 +179,11 @@ impl Config {
         self.retry_after.saturating_mul(512)
     }
 
+    /// How windows move, and how round trips are measured where windows are not asked for.
+    pub(crate) fn usual_congestion(&self) -> congestion::Config {
+        self.congestion.unwrap_or_else(|| congestion::Config::new(1 << 10))
+    }
+
     /// Are there adapters that take Data off the engine?
     #[inline]
     pub(crate) const fn has_adapters(&self) -> bool {

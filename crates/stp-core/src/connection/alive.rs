@@ -34,6 +34,31 @@ const fn moment(at: Instant) -> u16 {
 }
 
 impl Network {
+    /// Adds a link to a connection: Transfers to this side are striped over all of its links, and control operations go over the first that is up.
+    pub(crate) fn add_link(
+        &mut self,
+        cx: &mut Context,
+        id: ConnectionId,
+        path: PathId,
+        peer: Peer,
+    ) -> Result<(), Error> {
+        if !self.connection(id)?.is_open() {
+            return Err(Error::NotOpen);
+        }
+        let path = self.path_index(path).ok_or(Error::PathDown)?;
+        if !self.paths[path].is_usable() {
+            return Err(Error::PathDown);
+        }
+        let link = self.attach_link(cx, id.index, path as u8, peer)?;
+        let known = self.connection_mut(id)?;
+        known.unheard |= 1 << known.more_links.len();
+        known.challenges = CHALLENGES;
+        self.ask_over(cx, id.index, link);
+        // Answered soon, or asked again.
+        self.connections.timers.set(id.index, cx.now + cx.config.retry_after);
+        Ok(())
+    }
+
     /// Says whether Data for this side may come over a link.
     pub(crate) fn set_data_link(
         &mut self,
@@ -49,6 +74,48 @@ impl Network {
         known.spared =
             if carries_data { known.spared & !(1 << nth) } else { known.spared | 1 << nth };
         Ok(())
+    }
+
+    /// What a connection is to its other side, for people.
+    pub(crate) fn links_of(&self, id: ConnectionId) -> Result<Vec<(PathId, Peer, bool)>, Error> {
+        let known = self.connection(id)?;
+        let links = known.links().filter_map(|link| self.links.get(link));
+        Ok(links
+            .map(|link| (self.paths[usize::from(link.path)].id, link.peer, link.is_up))
+            .collect())
+    }
+
+    /// Can Transfers be begun on it?
+    pub(crate) fn is_open(&self, id: ConnectionId) -> bool {
+        self.connection(id).is_ok_and(super::Connection::is_open)
+    }
+
+    /// Is it open, or on its way there?
+    pub(crate) fn is_opening(&self, id: ConnectionId) -> bool {
+        self.connection(id).is_ok_and(|known| matches!(known.state, State::Opening | State::Met))
+    }
+
+    fn attach_link(
+        &mut self,
+        cx: &mut Context,
+        index: u32,
+        path: u8,
+        peer: Peer,
+    ) -> Result<u32, Error> {
+        let Some(known) = self.connections.get(index) else { return Err(Error::Unknown) };
+        let found = self.links.find(path, peer);
+        if found.is_some_and(|link| known.links().any(|own| own == link)) {
+            return Err(Error::Taken);
+        }
+        if known.links().count() >= MOST_LINKS {
+            return Err(Error::Busy);
+        }
+        let link = self.join_link(cx, path, peer).ok_or(Error::Busy)?;
+        if let Some(known) = self.connections.get_mut(index) {
+            known.more_links.push(link);
+        }
+        self.weigh_link(link);
+        Ok(link)
     }
 
     /// The other side says, with a proof, that it can be reached here too. It is
@@ -195,56 +262,6 @@ impl Network {
         let question = Question::Connection { ids, is_link: false, token };
         self.say(cx, index, &Message::RequestState(question));
     }
-}
-
-impl Network {
-    /// Adds a link to a connection: Transfers to this side are striped over all of its links, and control operations go over the first that is up.
-    pub(crate) fn add_link(
-        &mut self,
-        cx: &mut Context,
-        id: ConnectionId,
-        path: PathId,
-        peer: Peer,
-    ) -> Result<(), Error> {
-        if !self.connection(id)?.is_open() {
-            return Err(Error::NotOpen);
-        }
-        let path = self.path_index(path).ok_or(Error::PathDown)?;
-        if !self.paths[path].is_usable() {
-            return Err(Error::PathDown);
-        }
-        let link = self.attach_link(cx, id.index, path as u8, peer)?;
-        let known = self.connection_mut(id)?;
-        known.unheard |= 1 << known.more_links.len();
-        known.challenges = CHALLENGES;
-        self.ask_over(cx, id.index, link);
-        // Answered soon, or asked again.
-        self.connections.timers.set(id.index, cx.now + cx.config.retry_after);
-        Ok(())
-    }
-
-    fn attach_link(
-        &mut self,
-        cx: &mut Context,
-        index: u32,
-        path: u8,
-        peer: Peer,
-    ) -> Result<u32, Error> {
-        let Some(known) = self.connections.get(index) else { return Err(Error::Unknown) };
-        let found = self.links.find(path, peer);
-        if found.is_some_and(|link| known.links().any(|own| own == link)) {
-            return Err(Error::Taken);
-        }
-        if known.links().count() >= MOST_LINKS {
-            return Err(Error::Busy);
-        }
-        let link = self.join_link(cx, path, peer).ok_or(Error::Busy)?;
-        if let Some(known) = self.connections.get_mut(index) {
-            known.more_links.push(link);
-        }
-        self.weigh_link(link);
-        Ok(link)
-    }
 
     /// A further link on a path that the other side left: what it is among the further links.
     fn left_behind(&self, index: u32, path: u8) -> Option<usize> {
@@ -355,7 +372,7 @@ impl Network {
     /// It is alive; and how long the network took there and back.
     pub(crate) fn take_alive(&mut self, cx: &mut Context, unit: &Unit<'_>, index: u32, token: u64) {
         let path = self.path_index(unit.path).unwrap_or_default() as u8;
-        let (config, sent) = (self.congestion(cx), Instant::from_nanos(token));
+        let (config, sent) = (cx.config.usual_congestion(), Instant::from_nanos(token));
         let is_plausible = sent <= cx.now && cx.now.since(sent) < MOST_ROUND_TRIP;
         if let Some(link) = self.links.find(path, unit.from)
             && let Some(link) = self.links.get_mut(link)
@@ -370,24 +387,5 @@ impl Network {
             known.retries = 0;
             self.arm_connection(cx, index);
         }
-    }
-
-    /// What a connection is to its other side, for people.
-    pub(crate) fn links_of(&self, id: ConnectionId) -> Result<Vec<(PathId, Peer, bool)>, Error> {
-        let known = self.connection(id)?;
-        let links = known.links().filter_map(|link| self.links.get(link));
-        Ok(links
-            .map(|link| (self.paths[usize::from(link.path)].id, link.peer, link.is_up))
-            .collect())
-    }
-
-    /// Can Transfers be begun on it?
-    pub(crate) fn is_open(&self, id: ConnectionId) -> bool {
-        self.connection(id).is_ok_and(super::Connection::is_open)
-    }
-
-    /// Is it open, or on its way there?
-    pub(crate) fn is_opening(&self, id: ConnectionId) -> bool {
-        self.connection(id).is_ok_and(|known| matches!(known.state, State::Opening | State::Met))
     }
 }

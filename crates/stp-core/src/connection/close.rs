@@ -51,14 +51,34 @@ impl Network {
         Ok(Effect::Over(Over { connection, ended, why: Some(ended), then }))
     }
 
-    /// All that was under way on a connection has ended, and then it does.
-    pub(crate) fn finish(&mut self, cx: &mut Context, over: Over) {
-        let Over { connection: index, why, then, .. } = over;
-        self.tell_closed(cx, index, why);
-        match then {
-            Afterwards::Forgotten => self.remove_connection(index),
-            Afterwards::Lingers => self.linger(cx, index, None),
-            Afterwards::Repeats(reason) => self.linger(cx, index, Some(reason)),
+    /// If all that was under way is over, the end can be asked for or answered.
+    pub(crate) fn disconnect_if_idle(&mut self, cx: &mut Context, index: u32) {
+        let Some(known) = self.connections.get(index) else { return };
+        let is_idle = known.first_send == NONE
+            && known.first_receive == NONE
+            && known.reads_waiting == 0
+            && known.remote.as_ref().is_none_or(|r| r.outgoing.operations.is_empty());
+        if !is_idle {
+            return;
+        }
+        let ids = ids_of(known.remote_id, index);
+        let (next, message) = match known.state {
+            State::Draining => (State::Closing, Message::RequestDisconnect { ids, abort: None }),
+            State::Asking => (State::Confirming, Message::DisconnectAnswer { ids }),
+            _ => return,
+        };
+        self.say(cx, index, &message);
+        if let Some(known) = self.connections.get_mut(index) {
+            known.state = next;
+            known.retries = 0;
+        }
+        self.arm_connection(cx, index);
+    }
+
+    /// Something of connections that are being closed has ended: was it the last?
+    pub(crate) fn disconnect_idle(&mut self, cx: &mut Context) {
+        while let Some(index) = self.connections.ending.pop() {
+            self.disconnect_if_idle(cx, index);
         }
     }
 
@@ -113,6 +133,17 @@ impl Network {
             }
             State::Asking => Err(Refusal::Duplicate),
             State::Opening | State::Asked | State::Gone => Err(Refusal::Unexpected),
+        }
+    }
+
+    /// All that was under way on a connection has ended, and then it does.
+    pub(crate) fn finish(&mut self, cx: &mut Context, over: Over) {
+        let Over { connection: index, why, then, .. } = over;
+        self.tell_closed(cx, index, why);
+        match then {
+            Afterwards::Forgotten => self.remove_connection(index),
+            Afterwards::Lingers => self.linger(cx, index, None),
+            Afterwards::Repeats(reason) => self.linger(cx, index, Some(reason)),
         }
     }
 
@@ -184,39 +215,6 @@ impl Network {
         }
         self.arm_connection(cx, index);
         Effect::None
-    }
-}
-
-impl Network {
-    /// If all that was under way is over, the end can be asked for or answered.
-    pub(crate) fn disconnect_if_idle(&mut self, cx: &mut Context, index: u32) {
-        let Some(known) = self.connections.get(index) else { return };
-        let is_idle = known.first_send == NONE
-            && known.first_receive == NONE
-            && known.reads_waiting == 0
-            && known.remote.as_ref().is_none_or(|r| r.outgoing.operations.is_empty());
-        if !is_idle {
-            return;
-        }
-        let ids = ids_of(known.remote_id, index);
-        let (next, message) = match known.state {
-            State::Draining => (State::Closing, Message::RequestDisconnect { ids, abort: None }),
-            State::Asking => (State::Confirming, Message::DisconnectAnswer { ids }),
-            _ => return,
-        };
-        self.say(cx, index, &message);
-        if let Some(known) = self.connections.get_mut(index) {
-            known.state = next;
-            known.retries = 0;
-        }
-        self.arm_connection(cx, index);
-    }
-
-    /// Something of connections that are being closed has ended: was it the last?
-    pub(crate) fn disconnect_idle(&mut self, cx: &mut Context) {
-        while let Some(index) = self.connections.ending.pop() {
-            self.disconnect_if_idle(cx, index);
-        }
     }
 
     /// It is over; for a while, the other side may ask again, or is told why we abort.

@@ -42,224 +42,6 @@ pub struct Connect {
 }
 
 impl Network {
-    /// Somebody wants a connection. If there is none yet, says how it may [come in](Self::let_in).
-    pub(crate) fn take_connection_request(
-        &mut self,
-        cx: &mut Context,
-        unit: &Unit<'_>,
-        envelope: Envelope,
-        offer: Offer,
-    ) -> Result<Option<Admission>, Refused> {
-        let path = self.path_index(unit.path).ok_or(Refusal::WrongAddress)?;
-        if offer.s_key == 0 || envelope.d_key != 0 {
-            return Err(Refusal::Malformed.into());
-        }
-        if let Some(link) = self.links.find(path as u8, unit.from) {
-            if let Some(index) = self.connections.by_remote.get(&(link, offer.s_key)).copied() {
-                return Err(self.repeat_answer(cx, index).into());
-            }
-            let ports = (link, envelope.d_port, envelope.s_port);
-            if let Some(index) = self.connections.opening.get(&ports).copied() {
-                self.meet(cx, index, envelope, offer)?;
-                return Ok(None);
-            }
-        }
-        let Some(admission) = self.connections.listeners.get(&envelope.d_port).copied() else {
-            self.reject(cx, path, unit.from, envelope, offer, Reason::NoListener);
-            return Err(Refusal::WrongAddress.into());
-        };
-        if !is_compatible(&offer) {
-            self.reject(cx, path, unit.from, envelope, offer, Reason::Incompatible);
-            return Err(Refusal::Unsupported.into());
-        }
-        Ok(Some(admission))
-    }
-
-    /// Is there no room for one more connection?
-    pub(crate) fn is_full(&self) -> bool {
-        !self.connections.table.has_room() || !self.links.has_room()
-    }
-
-    /// The oldest connection that has not proved that it hears us, if it has to make room.
-    pub(crate) fn half_open_to_drop(&mut self, cx: &mut Context, is_full: bool) -> Option<u32> {
-        let half_open = &mut self.connections.half_open;
-        while half_open.len() >= cx.config.half_open || is_full && !half_open.is_empty() {
-            let (index, generation) = half_open.pop_front()?;
-            let known = self.connections.table.named(index, generation);
-            if known.is_some_and(|known| matches!(known.state, State::Answered | State::Asked)) {
-                cx.stats.half_open_dropped += 1;
-                return Some(index);
-            }
-        }
-        None
-    }
-
-    /// Who asked for a connection has one, if there is room.
-    pub(crate) fn let_in(
-        &mut self,
-        cx: &mut Context,
-        unit: &Unit<'_>,
-        (envelope, offer): (Envelope, Offer),
-        admission: Admission,
-    ) -> Result<(), Refusal> {
-        let path = self.path_index(unit.path).ok_or(Refusal::WrongAddress)?;
-        let room = self.connections.table.has_room();
-        let link = if room { self.join_link(cx, path as u8, unit.from) } else { None };
-        let Some(link) = link else {
-            self.reject(cx, path, unit.from, envelope, offer, Reason::Busy);
-            return Err(Refusal::NoRoom);
-        };
-        let state = match admission {
-            Admission::Open => State::Answered,
-            Admission::Ask => State::Asked,
-        };
-        let id = self.add_connection(cx, state, link);
-        self.connections.half_open.push_back((id.index, id.generation));
-        self.agree(cx, id.index, envelope, offer);
-        if let Some(known) = self.connections.get_mut(id.index) {
-            known.came_in = true;
-            known.is_told = admission == Admission::Ask;
-            known.local_port = envelope.d_port;
-            known.hello = offer.hello;
-        }
-        if admission == Admission::Open {
-            self.answer_connection(cx, id.index);
-        } else {
-            let (port, path, peer) = (envelope.d_port, unit.path, unit.from);
-            let hello = offer.hello;
-            cx.tell(Event::Incoming { connection: id, port, path, peer, hello });
-        }
-        self.arm_connection(cx, id.index);
-        Ok(())
-    }
-
-    /// A request met ours: both sides asked at once. Each answers the other.
-    fn meet(
-        &mut self,
-        cx: &mut Context,
-        index: u32,
-        envelope: Envelope,
-        offer: Offer,
-    ) -> Result<(), Refused> {
-        check_compatible(index, &offer)?;
-        self.forget_opening(index);
-        self.agree(cx, index, envelope, offer);
-        if let Some(known) = self.connections.get_mut(index) {
-            known.state = State::Met;
-            known.hello = offer.hello;
-            known.retries = 1;
-        }
-        self.answer_connection(cx, index);
-        self.ask_alive(cx, index);
-        self.arm_connection(cx, index);
-        Ok(())
-    }
-
-    /// What we asked for was answered, perhaps by another than whose request met ours.
-    fn adopt(
-        &mut self,
-        cx: &mut Context,
-        index: u32,
-        envelope: Envelope,
-        offer: Offer,
-    ) -> Result<(), Refused> {
-        check_compatible(index, &offer)?;
-        self.forget_opening(index);
-        self.believe(cx, index, envelope, offer);
-        if let Some(known) = self.connections.get_mut(index) {
-            known.hello = offer.hello;
-        }
-        self.finish_connect(cx, index);
-        Ok(())
-    }
-
-    /// The other side answers our request for a connection.
-    pub(crate) fn take_connection_answer(
-        &mut self,
-        cx: &mut Context,
-        unit: &Unit<'_>,
-        index: u32,
-        d_id: u16,
-        result: Result<Offer, Reason>,
-    ) -> Result<Effect, Refused> {
-        let Some(known) = self.connections.get(index) else {
-            return Err(Refusal::UnknownId.into());
-        };
-        if d_id != index as u16 {
-            return Err(Refusal::UnknownId.into());
-        }
-        let header = crate::wire::Header::read(unit.head).ok_or(Refusal::Truncated)?;
-        let envelope = Envelope { s_port: header.s_port.get(), ..Envelope::default() };
-        match (known.state, result) {
-            (State::Opening | State::Met, Ok(offer)) if offer.s_key == 0 => {
-                Err(Refusal::Malformed.into())
-            }
-            (State::Opening | State::Met, Ok(offer)) => {
-                self.adopt(cx, index, envelope, offer)?;
-                Ok(Effect::None)
-            }
-            (State::Opening, Err(reason)) => Ok(Effect::failed(index, Ended::There(reason))),
-            (_, Ok(offer)) if known.is_open() && offer.s_key == known.remote_key => {
-                // The other side does not know that we heard.
-                self.ask_alive(cx, index);
-                Err(Refusal::Duplicate.into())
-            }
-            (_, Ok(offer)) if known.is_open() && !known.is_proved && offer.s_key != 0 => {
-                // Our request was answered before, by somebody who is no more. What was begun
-                // there is not begun again with this one, nor what that began.
-                if !known.is_untouched() {
-                    let (refusal, effect) =
-                        (Refusal::Duplicate, Effect::failed(index, Ended::Silent));
-                    return Err(Refused { refusal, effect });
-                }
-                let envelope = Envelope { s_port: known.remote_port, ..envelope };
-                self.believe(cx, index, envelope, offer);
-                self.ask_alive(cx, index);
-                Ok(Effect::None)
-            }
-            _ => Err(Refusal::Duplicate.into()),
-        }
-    }
-
-    /// Connections of ours that nobody at an address has answered.
-    pub(crate) fn unanswered_at(&self, path: PathId, peer: Peer) -> Vec<u32> {
-        let path = self.path_index(path);
-        let is_there = |index: &u32| {
-            self.link_of(*index)
-                .is_some_and(|link| (Some(usize::from(link.path)), link.peer) == (path, peer))
-        };
-        self.connections.unanswered.iter().copied().filter(is_there).collect()
-    }
-
-    /// The other side has our secret: it hears us. What is not open refuses the rest.
-    pub(crate) fn prove(
-        &mut self,
-        cx: &mut Context,
-        connection: u32,
-        has_proof: bool,
-    ) -> Result<(), Refusal> {
-        let Some(known) = self.connections.get_mut(connection) else {
-            return Err(Refusal::UnknownId);
-        };
-        known.is_proved |= has_proof;
-        match known.state {
-            // The key alone may have been guessed: what proves more comes again.
-            State::Answered | State::Met if !has_proof => Err(Refusal::Unexpected),
-            State::Answered => {
-                self.finish_accept(cx, connection);
-                Ok(())
-            }
-            State::Met => {
-                self.finish_connect(cx, connection);
-                Ok(())
-            }
-            State::Opening | State::Asked => Err(Refusal::Unexpected),
-            _ => Ok(()),
-        }
-    }
-}
-
-impl Network {
     /// Lets connections come in at a port.
     pub(crate) fn listen(&mut self, port: u16, admission: Admission) -> Result<(), Error> {
         if self.connections.listeners.contains_key(&port) {
@@ -383,6 +165,97 @@ impl Network {
         self.say(cx, index, &Message::ConnectionAnswer { d_id, result: Ok(offer) });
     }
 
+    /// Somebody wants a connection. If there is none yet, says how it may [come in](Self::let_in).
+    pub(crate) fn take_connection_request(
+        &mut self,
+        cx: &mut Context,
+        unit: &Unit<'_>,
+        envelope: Envelope,
+        offer: Offer,
+    ) -> Result<Option<Admission>, Refused> {
+        let path = self.path_index(unit.path).ok_or(Refusal::WrongAddress)?;
+        if offer.s_key == 0 || envelope.d_key != 0 {
+            return Err(Refusal::Malformed.into());
+        }
+        if let Some(link) = self.links.find(path as u8, unit.from) {
+            if let Some(index) = self.connections.by_remote.get(&(link, offer.s_key)).copied() {
+                return Err(self.repeat_answer(cx, index).into());
+            }
+            let ports = (link, envelope.d_port, envelope.s_port);
+            if let Some(index) = self.connections.opening.get(&ports).copied() {
+                self.meet(cx, index, envelope, offer)?;
+                return Ok(None);
+            }
+        }
+        let Some(admission) = self.connections.listeners.get(&envelope.d_port).copied() else {
+            self.reject(cx, path, unit.from, envelope, offer, Reason::NoListener);
+            return Err(Refusal::WrongAddress.into());
+        };
+        if !is_compatible(&offer) {
+            self.reject(cx, path, unit.from, envelope, offer, Reason::Incompatible);
+            return Err(Refusal::Unsupported.into());
+        }
+        Ok(Some(admission))
+    }
+
+    /// Is there no room for one more connection?
+    pub(crate) fn is_full(&self) -> bool {
+        !self.connections.table.has_room() || !self.links.has_room()
+    }
+
+    /// The oldest connection that has not proved that it hears us, if it has to make room.
+    pub(crate) fn half_open_to_drop(&mut self, cx: &mut Context, is_full: bool) -> Option<u32> {
+        let half_open = &mut self.connections.half_open;
+        while half_open.len() >= cx.config.half_open || is_full && !half_open.is_empty() {
+            let (index, generation) = half_open.pop_front()?;
+            let known = self.connections.table.named(index, generation);
+            if known.is_some_and(|known| matches!(known.state, State::Answered | State::Asked)) {
+                cx.stats.half_open_dropped += 1;
+                return Some(index);
+            }
+        }
+        None
+    }
+
+    /// Who asked for a connection has one, if there is room.
+    pub(crate) fn let_in(
+        &mut self,
+        cx: &mut Context,
+        unit: &Unit<'_>,
+        (envelope, offer): (Envelope, Offer),
+        admission: Admission,
+    ) -> Result<(), Refusal> {
+        let path = self.path_index(unit.path).ok_or(Refusal::WrongAddress)?;
+        let room = self.connections.table.has_room();
+        let link = if room { self.join_link(cx, path as u8, unit.from) } else { None };
+        let Some(link) = link else {
+            self.reject(cx, path, unit.from, envelope, offer, Reason::Busy);
+            return Err(Refusal::NoRoom);
+        };
+        let state = match admission {
+            Admission::Open => State::Answered,
+            Admission::Ask => State::Asked,
+        };
+        let id = self.add_connection(cx, state, link);
+        self.connections.half_open.push_back((id.index, id.generation));
+        self.agree(cx, id.index, envelope, offer);
+        if let Some(known) = self.connections.get_mut(id.index) {
+            known.came_in = true;
+            known.is_told = admission == Admission::Ask;
+            known.local_port = envelope.d_port;
+            known.hello = offer.hello;
+        }
+        if admission == Admission::Open {
+            self.answer_connection(cx, id.index);
+        } else {
+            let (port, path, peer) = (envelope.d_port, unit.path, unit.from);
+            let hello = offer.hello;
+            cx.tell(Event::Incoming { connection: id, port, path, peer, hello });
+        }
+        self.arm_connection(cx, id.index);
+        Ok(())
+    }
+
     /// The same request again: the same answer again, if there was one.
     fn repeat_answer(&mut self, cx: &mut Context, index: u32) -> Refusal {
         let Some(known) = self.connections.get(index) else { return Refusal::UnknownId };
@@ -414,6 +287,94 @@ impl Network {
         self.say_to(cx, path, to, envelope, secrets, &message);
     }
 
+    /// A request met ours: both sides asked at once. Each answers the other.
+    fn meet(
+        &mut self,
+        cx: &mut Context,
+        index: u32,
+        envelope: Envelope,
+        offer: Offer,
+    ) -> Result<(), Refused> {
+        check_compatible(index, &offer)?;
+        self.forget_opening(index);
+        self.agree(cx, index, envelope, offer);
+        if let Some(known) = self.connections.get_mut(index) {
+            known.state = State::Met;
+            known.hello = offer.hello;
+            known.retries = 1;
+        }
+        self.answer_connection(cx, index);
+        self.ask_alive(cx, index);
+        self.arm_connection(cx, index);
+        Ok(())
+    }
+
+    /// The other side answers our request for a connection.
+    pub(crate) fn take_connection_answer(
+        &mut self,
+        cx: &mut Context,
+        unit: &Unit<'_>,
+        index: u32,
+        d_id: u16,
+        result: Result<Offer, Reason>,
+    ) -> Result<Effect, Refused> {
+        let Some(known) = self.connections.get(index) else {
+            return Err(Refusal::UnknownId.into());
+        };
+        if d_id != index as u16 {
+            return Err(Refusal::UnknownId.into());
+        }
+        let header = crate::wire::Header::read(unit.head).ok_or(Refusal::Truncated)?;
+        let envelope = Envelope { s_port: header.s_port.get(), ..Envelope::default() };
+        match (known.state, result) {
+            (State::Opening | State::Met, Ok(offer)) if offer.s_key == 0 => {
+                Err(Refusal::Malformed.into())
+            }
+            (State::Opening | State::Met, Ok(offer)) => {
+                self.adopt(cx, index, envelope, offer)?;
+                Ok(Effect::None)
+            }
+            (State::Opening, Err(reason)) => Ok(Effect::failed(index, Ended::There(reason))),
+            (_, Ok(offer)) if known.is_open() && offer.s_key == known.remote_key => {
+                // The other side does not know that we heard.
+                self.ask_alive(cx, index);
+                Err(Refusal::Duplicate.into())
+            }
+            (_, Ok(offer)) if known.is_open() && !known.is_proved && offer.s_key != 0 => {
+                // Our request was answered before, by somebody who is no more. What was begun
+                // there is not begun again with this one, nor what that began.
+                if !known.is_untouched() {
+                    let (refusal, effect) =
+                        (Refusal::Duplicate, Effect::failed(index, Ended::Silent));
+                    return Err(Refused { refusal, effect });
+                }
+                let envelope = Envelope { s_port: known.remote_port, ..envelope };
+                self.believe(cx, index, envelope, offer);
+                self.ask_alive(cx, index);
+                Ok(Effect::None)
+            }
+            _ => Err(Refusal::Duplicate.into()),
+        }
+    }
+
+    /// What we asked for was answered, perhaps by another than whose request met ours.
+    fn adopt(
+        &mut self,
+        cx: &mut Context,
+        index: u32,
+        envelope: Envelope,
+        offer: Offer,
+    ) -> Result<(), Refused> {
+        check_compatible(index, &offer)?;
+        self.forget_opening(index);
+        self.believe(cx, index, envelope, offer);
+        if let Some(known) = self.connections.get_mut(index) {
+            known.hello = offer.hello;
+        }
+        self.finish_connect(cx, index);
+        Ok(())
+    }
+
     /// Takes over what the other side said of itself.
     fn agree(&mut self, cx: &mut Context, index: u32, envelope: Envelope, offer: Offer) {
         let most = 1u32 << cx.config.max_stu.min(offer.max_stu).min(16);
@@ -443,6 +404,17 @@ impl Network {
         }
     }
 
+    /// Somebody has the key of a connection who is not its other side: only that hears of
+    /// another, and nothing that comes with the old one is taken any more.
+    fn change_key(&mut self, cx: &mut Context, index: u32) {
+        let key = self.connections.draw_key(&mut cx.random);
+        let Some(known) = self.connections.get_mut(index) else { return };
+        let old = core::mem::replace(&mut known.local_key, key);
+        self.connections.keys.remove(old);
+        self.connections.keys.insert(key, index);
+        self.answer_connection(cx, index);
+    }
+
     /// There is an other side, and it answered or proved itself.
     pub(crate) fn finish_connect(&mut self, cx: &mut Context, index: u32) {
         let Some(known) = self.connections.get_mut(index) else { return };
@@ -456,17 +428,6 @@ impl Network {
         self.ask_alive(cx, index);
         self.find_size_of(cx, index);
         self.arm_connection(cx, index);
-    }
-
-    /// Somebody has the key of a connection who is not its other side: only that hears of
-    /// another, and nothing that comes with the old one is taken any more.
-    fn change_key(&mut self, cx: &mut Context, index: u32) {
-        let key = self.connections.draw_key(&mut cx.random);
-        let Some(known) = self.connections.get_mut(index) else { return };
-        let old = core::mem::replace(&mut known.local_key, key);
-        self.connections.keys.remove(old);
-        self.connections.keys.insert(key, index);
-        self.answer_connection(cx, index);
     }
 
     /// The other side of a connection that came in has proved that it hears us.
@@ -487,6 +448,43 @@ impl Network {
         self.ask_alive(cx, index);
         self.find_size_of(cx, index);
         self.arm_connection(cx, index);
+    }
+
+    /// The other side has our secret: it hears us. What is not open refuses the rest.
+    pub(crate) fn prove(
+        &mut self,
+        cx: &mut Context,
+        connection: u32,
+        has_proof: bool,
+    ) -> Result<(), Refusal> {
+        let Some(known) = self.connections.get_mut(connection) else {
+            return Err(Refusal::UnknownId);
+        };
+        known.is_proved |= has_proof;
+        match known.state {
+            // The key alone may have been guessed: what proves more comes again.
+            State::Answered | State::Met if !has_proof => Err(Refusal::Unexpected),
+            State::Answered => {
+                self.finish_accept(cx, connection);
+                Ok(())
+            }
+            State::Met => {
+                self.finish_connect(cx, connection);
+                Ok(())
+            }
+            State::Opening | State::Asked => Err(Refusal::Unexpected),
+            _ => Ok(()),
+        }
+    }
+
+    /// Connections of ours that nobody at an address has answered.
+    pub(crate) fn unanswered_at(&self, path: PathId, peer: Peer) -> Vec<u32> {
+        let path = self.path_index(path);
+        let is_there = |index: &u32| {
+            self.link_of(*index)
+                .is_some_and(|link| (Some(usize::from(link.path)), link.peer) == (path, peer))
+        };
+        self.connections.unanswered.iter().copied().filter(is_there).collect()
     }
 
     /// Is anybody on a path asked for a connection, and has not answered?

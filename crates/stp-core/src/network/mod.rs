@@ -54,6 +54,79 @@ impl Network {
         self.paths.iter().position(|known| known.id == path)
     }
 
+    pub(crate) fn connection(&self, id: ConnectionId) -> Result<&Connection, Error> {
+        let known = self.connections.table.named(id.index, id.generation);
+        // Only drivers know one that is gone: its user was told that it is no more.
+        known.filter(|known| known.state != State::Gone).ok_or(Error::Unknown)
+    }
+
+    pub(crate) fn connection_mut(&mut self, id: ConnectionId) -> Result<&mut Connection, Error> {
+        self.connection(id)?;
+        self.connections.get_mut(id.index).ok_or(Error::Unknown)
+    }
+
+    pub(crate) fn id_of(&self, index: u32) -> ConnectionId {
+        ConnectionId::new((index, self.connections.table.generation(index)))
+    }
+
+    /// The connections that have a link. Rare: a link died or came back.
+    pub(crate) fn users_of(&self, link: u32) -> Vec<u32> {
+        let uses = |index: &u32| {
+            self.connections.get(*index).is_some_and(|known| known.links().any(|own| own == link))
+        };
+        self.connections.table.indices().filter(uses).collect()
+    }
+
+    /// The connection that the key belongs to, if the ports are right too.
+    pub(crate) fn connection_of(
+        &self,
+        envelope: Envelope,
+        message: &Message,
+    ) -> Result<u32, Refusal> {
+        let index = self.connections.keys.get(envelope.d_key).ok_or(Refusal::WrongKey)?;
+        let known = self.connections.get(index).ok_or(Refusal::WrongKey)?;
+        if envelope.d_port != known.local_port {
+            return Err(Refusal::WrongAddress);
+        }
+        // Who answers a request may do so from another port.
+        let is_answer = matches!(message, Message::ConnectionAnswer { .. });
+        if envelope.s_port != known.remote_port && !is_answer {
+            return Err(Refusal::WrongAddress);
+        }
+        Ok(index)
+    }
+
+    /// The link of a connection that a packet came over, if it is one of them.
+    pub(crate) fn link_from(&self, connection: u32, path: u8, from: Peer) -> Option<u32> {
+        let is_it = |link: &u32| {
+            self.links.get(*link).is_some_and(|link| link.path == path && link.peer == from)
+        };
+        self.connections.get(connection)?.links().find(is_it)
+    }
+
+    /// Does a packet come from the other side of its connection? Says whether it
+    /// proves that, or is of those that carry no proof.
+    pub(crate) fn check_proof(
+        &self,
+        connection: u32,
+        head: &[u8],
+        message: &Message,
+    ) -> Result<bool, Refusal> {
+        let known = self.connections.get(connection).ok_or(Refusal::UnknownId)?;
+        // Who speaks an older version says so, and knows of no proofs.
+        let is_older = known.state == State::Opening
+            && matches!(
+                message,
+                Message::ConnectionAnswer { result: Err(Reason::Incompatible), .. }
+            );
+        match proof::check(head, known.secrets_in()) {
+            proof::Verdict::Right => Ok(true),
+            proof::Verdict::Without => Ok(false),
+            proof::Verdict::Missing if is_older => Ok(false),
+            proof::Verdict::Missing | proof::Verdict::Wrong => Err(Refusal::BadProof),
+        }
+    }
+
     /// Queues a message on the first link of the connection that is up. If
     /// there is none, or no room to wait, it is as if it were lost on the way:
     /// whoever needs an answer asks again.
@@ -142,78 +215,5 @@ impl Network {
         let Some(link) = self.links.get(link) else { return false };
         let path = &self.paths[usize::from(link.path)];
         path.limits.is_some() && path.has_room_for_grants(cx.config.queue)
-    }
-
-    /// The connection that the key belongs to, if the ports are right too.
-    pub(crate) fn connection_of(
-        &self,
-        envelope: Envelope,
-        message: &Message,
-    ) -> Result<u32, Refusal> {
-        let index = self.connections.keys.get(envelope.d_key).ok_or(Refusal::WrongKey)?;
-        let known = self.connections.get(index).ok_or(Refusal::WrongKey)?;
-        if envelope.d_port != known.local_port {
-            return Err(Refusal::WrongAddress);
-        }
-        // Who answers a request may do so from another port.
-        let is_answer = matches!(message, Message::ConnectionAnswer { .. });
-        if envelope.s_port != known.remote_port && !is_answer {
-            return Err(Refusal::WrongAddress);
-        }
-        Ok(index)
-    }
-
-    /// The link of a connection that a packet came over, if it is one of them.
-    pub(crate) fn link_from(&self, connection: u32, path: u8, from: Peer) -> Option<u32> {
-        let is_it = |link: &u32| {
-            self.links.get(*link).is_some_and(|link| link.path == path && link.peer == from)
-        };
-        self.connections.get(connection)?.links().find(is_it)
-    }
-
-    /// Does a packet come from the other side of its connection? Says whether it
-    /// proves that, or is of those that carry no proof.
-    pub(crate) fn check_proof(
-        &self,
-        connection: u32,
-        head: &[u8],
-        message: &Message,
-    ) -> Result<bool, Refusal> {
-        let known = self.connections.get(connection).ok_or(Refusal::UnknownId)?;
-        // Who speaks an older version says so, and knows of no proofs.
-        let is_older = known.state == State::Opening
-            && matches!(
-                message,
-                Message::ConnectionAnswer { result: Err(Reason::Incompatible), .. }
-            );
-        match proof::check(head, known.secrets_in()) {
-            proof::Verdict::Right => Ok(true),
-            proof::Verdict::Without => Ok(false),
-            proof::Verdict::Missing if is_older => Ok(false),
-            proof::Verdict::Missing | proof::Verdict::Wrong => Err(Refusal::BadProof),
-        }
-    }
-
-    pub(crate) fn connection(&self, id: ConnectionId) -> Result<&Connection, Error> {
-        let known = self.connections.table.named(id.index, id.generation);
-        // Only drivers know one that is gone: its user was told that it is no more.
-        known.filter(|known| known.state != State::Gone).ok_or(Error::Unknown)
-    }
-
-    pub(crate) fn connection_mut(&mut self, id: ConnectionId) -> Result<&mut Connection, Error> {
-        self.connection(id)?;
-        self.connections.get_mut(id.index).ok_or(Error::Unknown)
-    }
-
-    pub(crate) fn id_of(&self, index: u32) -> ConnectionId {
-        ConnectionId::new((index, self.connections.table.generation(index)))
-    }
-
-    /// The connections that have a link. Rare: a link died or came back.
-    pub(crate) fn users_of(&self, link: u32) -> Vec<u32> {
-        let uses = |index: &u32| {
-            self.connections.get(*index).is_some_and(|known| known.links().any(|own| own == link))
-        };
-        self.connections.table.indices().filter(uses).collect()
     }
 }

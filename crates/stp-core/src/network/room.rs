@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::ids::ConnectionId;
 use crate::link::Link;
 use crate::preference::{MOST_WEIGHT, Priority};
-use crate::usage::{Measure, Rank, Usage};
+use crate::usage::{Rank, Usage};
 
 /// A window is granted in at least so many parts, so that it flows.
 pub(crate) const PARTS: u64 = 8;
@@ -35,98 +35,23 @@ const SMALL_BURST: u64 = 10;
 const SMALLEST_STU: u16 = 16;
 
 impl Network {
-    /// How many bytes may be granted over a link now.
-    pub(crate) fn room_on(&self, cx: &Context, link: u32) -> u64 {
-        let Some(known) = self.links.get(link) else { return 0 };
-        if !self.can_say_over(cx, link) || known.unused() > 0 {
-            return 0;
+    pub(crate) fn join_link(&mut self, cx: &mut Context, path: u8, peer: Peer) -> Option<u32> {
+        let is_up = self.paths[usize::from(path)].limits.is_some();
+        let window = Window::new(&cx.config.usual_congestion());
+        self.links.join(path, peer, is_up, window)
+    }
+
+    pub(crate) fn leave_link(&mut self, link: u32) {
+        if self.links.leave(link) {
+            self.links.timers.remove(link);
+            self.links.size_timers.remove(link);
+            for path in &mut self.paths {
+                path.last_link = path.last_link.filter(|last| *last != link);
+            }
         }
-        match &cx.config.congestion {
-            Some(config) => known.window.room(config, known.granted),
-            None => cx.config.window.saturating_sub(known.granted),
+        if self.links.get(link).is_some_and(|left| left.weight > 1) {
+            self.weigh_link(link);
         }
-    }
-
-    /// How many bytes may be granted now over all links.
-    pub(crate) fn room_for_all(&self, cx: &Context) -> u64 {
-        cx.config.window.saturating_sub(self.links.held.bytes)
-    }
-
-    /// How many bytes a link may have outstanding beside others. Where order rules and not equal
-    /// parts, it is what it has shown to use.
-    pub(crate) fn limit_of(&self, cx: &Context, link: &Link, stu: u64, priority: Priority) -> u64 {
-        let rank = match (priority, cx.config.policy) {
-            (Priority::Low, _) => Rank::Last,
-            (Priority::Normal, Policy::Fair) => Rank::Equal,
-            _ => Rank::First,
-        };
-        let (all, window) = (&self.links.held, cx.config.window);
-        let limit = |usage: &Usage| usage.limit(all, (window, stu), (link.weight, rank));
-        link.usage().map_or_else(|| limit(&Usage::default()), limit)
-    }
-
-    /// What a link has of the window has changed.
-    #[inline]
-    pub(crate) fn recount(&mut self, link: u32) {
-        if let Some(link) = self.links.get_mut(link) {
-            let (old, new) = link.recount();
-            self.links.held.replace(old, new);
-        }
-    }
-
-    /// What the usage of a link is measured by.
-    pub(crate) fn measure(&self, cx: &Context, link: u32) -> Option<Measure> {
-        let (retry_after, floor) = (cx.config.retry_after, cx.config.retry_floor);
-        let link = self.links.get(link)?;
-        Some(Measure {
-            time_out: link.time_out(retry_after, floor),
-            floor,
-            shortest: link.window.rtt().shortest().unwrap_or_default(),
-            arrived: cx.stats.bytes_received,
-            window: cx.config.window,
-        })
-    }
-
-    /// The smallest STU over the links of a connection, as far as is sure: by it Blocks are
-    /// sized, so that on each link they have no more STUs than may be, whatever becomes of it.
-    /// While none is up nothing is known of them, and the smallest STU is sure to fit.
-    pub(crate) fn smallest_stu(&self, connection: u32) -> u16 {
-        let Some(known) = self.connections.get(connection) else { return SMALLEST_STU };
-        let stu_on = |link| self.sure_stu_on(connection, link);
-        let on_data_links = known.data_links().filter_map(stu_on).min();
-        let on_any = || known.links().filter_map(stu_on).min();
-        on_data_links.or_else(on_any).unwrap_or(known.max_stu.min(SMALLEST_STU))
-    }
-
-    /// The STU for a connection on one of its links: what fills a packet there.
-    pub(crate) fn stu_on(&self, connection: u32, link: u32) -> Option<u16> {
-        let known = self.connections.get(connection)?;
-        let link = self.links.get(link)?;
-        let path = &self.paths[usize::from(link.path)];
-        let unit = link.size.or_sure(path.limits.as_ref()?.sure);
-        Some(path.stu_of(unit, known.tail)?.min(known.max_stu))
-    }
-
-    /// The same, whatever becomes of the link.
-    pub(crate) fn sure_stu_on(&self, connection: u32, link: u32) -> Option<u16> {
-        let known = self.connections.get(connection)?;
-        let path = usize::from(self.links.get(link)?.path);
-        Some(self.paths[path].sure_stu(known.tail)?.min(known.max_stu))
-    }
-
-    /// What is granted over a link at a time, at least.
-    pub(crate) fn least_part(&self, cx: &Context, link: u32) -> u64 {
-        let congestion = self.congestion_on(cx, link);
-        let (Some(_), Some(link)) = (&cx.config.congestion, self.links.get(link)) else {
-            return cx.config.window / PARTS;
-        };
-        let window = link.window.bytes();
-        let in_a_moment = link.window.rtt().smoothed().map_or(0, |round| {
-            window.saturating_mul(MOMENT.as_nanos() as u64) / round.max(MOMENT).as_nanos() as u64
-        });
-        let call = FEW_CALLS.min(window / PARTS).min(in_a_moment);
-        let burst = (window / 8).min(SMALL_BURST * u64::from(congestion.unit)).min(in_a_moment);
-        call.max(burst).max(window / PARTS_ON_SHARED)
     }
 
     /// Sets the priority of a connection: of Transfers in both directions, and reads, that begin from now on.
@@ -163,47 +88,90 @@ impl Network {
             other.links().any(|its| its == link).then_some(other.weight)
         };
         let weight = users.filter_map(weight_there).max().unwrap_or(1);
-        if let Some(known) = self.links.get_mut(link)
-            && known.weight != weight
-        {
-            known.weight = weight;
-            self.recount(link);
-        }
-    }
-
-    pub(crate) fn join_link(&mut self, cx: &mut Context, path: u8, peer: Peer) -> Option<u32> {
-        let is_up = self.paths[usize::from(path)].limits.is_some();
-        let window = Window::new(&self.congestion(cx));
-        self.links.join(path, peer, is_up, window)
-    }
-
-    pub(crate) fn leave_link(&mut self, link: u32) {
-        if self.links.leave(link) {
-            self.links.timers.remove(link);
-            self.links.size_timers.remove(link);
-            for path in &mut self.paths {
-                path.last_link = path.last_link.filter(|last| *last != link);
-            }
-        }
-        if self.links.get(link).is_some_and(|left| left.weight > 1) {
-            self.weigh_link(link);
-        }
-    }
-
-    /// How round trips are measured where windows are not asked for.
-    pub(crate) fn congestion(&self, cx: &Context) -> Congestion {
-        cx.config.congestion.unwrap_or_else(|| Congestion::new(1 << 10))
+        self.links.set_weight(link, weight);
     }
 
     /// How the window of a link moves: by what fills a packet there, also where that is more
     /// than the configuration counts with.
     pub(crate) fn congestion_on(&self, cx: &Context, link: u32) -> Congestion {
-        let usual = self.congestion(cx);
+        let usual = cx.config.usual_congestion();
         let stu_on = |link: &Link| {
             let path = &self.paths[usize::from(link.path)];
             path.stu_of(link.size.or_sure(path.limits.as_ref()?.sure), cx.config.tail)
         };
         let stu = self.links.get(link).and_then(stu_on).map_or(0, u32::from);
         Congestion { unit: usual.unit.max(stu), ..usual }
+    }
+
+    /// The STU for a connection on one of its links: what fills a packet there.
+    pub(crate) fn stu_on(&self, connection: u32, link: u32) -> Option<u16> {
+        let known = self.connections.get(connection)?;
+        let link = self.links.get(link)?;
+        let path = &self.paths[usize::from(link.path)];
+        let unit = link.size.or_sure(path.limits.as_ref()?.sure);
+        Some(path.stu_of(unit, known.tail)?.min(known.max_stu))
+    }
+
+    /// The same, whatever becomes of the link.
+    pub(crate) fn sure_stu_on(&self, connection: u32, link: u32) -> Option<u16> {
+        let known = self.connections.get(connection)?;
+        let path = usize::from(self.links.get(link)?.path);
+        Some(self.paths[path].sure_stu(known.tail)?.min(known.max_stu))
+    }
+
+    /// The smallest STU over the links of a connection, as far as is sure: by it Blocks are
+    /// sized, so that on each link they have no more STUs than may be, whatever becomes of it.
+    /// While none is up nothing is known of them, and the smallest STU is sure to fit.
+    pub(crate) fn smallest_stu(&self, connection: u32) -> u16 {
+        let Some(known) = self.connections.get(connection) else { return SMALLEST_STU };
+        let stu_on = |link| self.sure_stu_on(connection, link);
+        let on_data_links = known.data_links().filter_map(stu_on).min();
+        let on_any = || known.links().filter_map(stu_on).min();
+        on_data_links.or_else(on_any).unwrap_or(known.max_stu.min(SMALLEST_STU))
+    }
+
+    /// How many bytes may be granted over a link now.
+    pub(crate) fn room_on(&self, cx: &Context, link: u32) -> u64 {
+        let Some(known) = self.links.get(link) else { return 0 };
+        if !self.can_say_over(cx, link) || known.unused() > 0 {
+            return 0;
+        }
+        match &cx.config.congestion {
+            Some(config) => known.window.room(config, known.granted),
+            None => cx.config.window.saturating_sub(known.granted),
+        }
+    }
+
+    /// How many bytes may be granted now over all links.
+    pub(crate) fn room_for_all(&self, cx: &Context) -> u64 {
+        cx.config.window.saturating_sub(self.links.held.bytes)
+    }
+
+    /// How many bytes a link may have outstanding beside others. Where order rules and not equal
+    /// parts, it is what it has shown to use.
+    pub(crate) fn limit_of(&self, cx: &Context, link: &Link, stu: u64, priority: Priority) -> u64 {
+        let rank = match (priority, cx.config.policy) {
+            (Priority::Low, _) => Rank::Last,
+            (Priority::Normal, Policy::Fair) => Rank::Equal,
+            _ => Rank::First,
+        };
+        let (all, window) = (&self.links.held, cx.config.window);
+        let limit = |usage: &Usage| usage.limit(all, (window, stu), (link.weight, rank));
+        link.usage().map_or_else(|| limit(&Usage::default()), limit)
+    }
+
+    /// What is granted over a link at a time, at least.
+    pub(crate) fn least_part(&self, cx: &Context, link: u32) -> u64 {
+        let congestion = self.congestion_on(cx, link);
+        let (Some(_), Some(link)) = (&cx.config.congestion, self.links.get(link)) else {
+            return cx.config.window / PARTS;
+        };
+        let window = link.window.bytes();
+        let in_a_moment = link.window.rtt().smoothed().map_or(0, |round| {
+            window.saturating_mul(MOMENT.as_nanos() as u64) / round.max(MOMENT).as_nanos() as u64
+        });
+        let call = FEW_CALLS.min(window / PARTS).min(in_a_moment);
+        let burst = (window / 8).min(SMALL_BURST * u64::from(congestion.unit)).min(in_a_moment);
+        call.max(burst).max(window / PARTS_ON_SHARED)
     }
 }

@@ -4,6 +4,7 @@
 use landfall_placement::Refusal;
 
 use super::{Receives, State};
+use crate::assume::assumed;
 use crate::context::Context;
 use crate::network::Network;
 use crate::seen::Serial;
@@ -13,7 +14,11 @@ use crate::wire::message::{Ids, Message, Verdict};
 
 impl Receives {
     pub(crate) fn say_pending(&mut self, net: &mut Network, cx: &mut Context, index: u32) {
-        let Some(receive) = self.table.get(index) else { return };
+        let Some(receive) =
+            assumed(self.table.get(index), "a Transfer that goes on is in the table")
+        else {
+            return;
+        };
         if let Some(limit) = receive.limit {
             return self.say_limit(net, cx, index, limit);
         }
@@ -27,7 +32,11 @@ impl Receives {
     }
 
     pub(crate) fn say_limit(&mut self, net: &mut Network, cx: &mut Context, index: u32, len: u64) {
-        let Some(receive) = self.table.get(index) else { return };
+        let Some(receive) =
+            assumed(self.table.get(index), "a Transfer that goes on is in the table")
+        else {
+            return;
+        };
         let ids = Ids { d_id: receive.peer_id, s_id: index as u16 };
         let (serial, verdict) = (receive.serial, Verdict::Limited(len));
         net.say(
@@ -39,7 +48,11 @@ impl Receives {
 
     /// How far a Transfer is.
     pub(crate) fn say_progress(&mut self, net: &mut Network, cx: &mut Context, index: u32) {
-        let Some(receive) = self.table.get(index) else { return };
+        let Some(receive) =
+            assumed(self.table.get(index), "a Transfer that goes on is in the table")
+        else {
+            return;
+        };
         let answer = Answer::Transfer {
             ids: Ids { d_id: receive.peer_id, s_id: index as u16 },
             serial: receive.serial,
@@ -59,7 +72,12 @@ impl Receives {
         peer_id: u16,
         serial: u32,
     ) {
-        let Some(known) = net.connections.get(connection) else { return };
+        let Some(known) = assumed(
+            net.connections.get(connection),
+            "a connection stays while something of it is left",
+        ) else {
+            return;
+        };
         let ids = Ids { d_id: peer_id, s_id: 0 };
         let message = match known.sends_seen.of(serial) {
             Serial::Complete => {

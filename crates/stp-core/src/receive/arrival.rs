@@ -3,6 +3,7 @@
 use landfall_placement::{Check, Duration, Placement, Refusal, RunPlacement, Spans, Unit, UnitRun};
 
 use super::{Kind, State};
+use crate::assume::assumed;
 use crate::context::Context;
 use crate::error::{Ended, Error};
 use crate::event::Event;
@@ -91,7 +92,10 @@ impl Receives {
     ) {
         let grant = &mut self.granted.grants[usize::from(seats.first.block)];
         grant.active = cx.now;
-        let Some(link) = net.links.get_mut(grant.link) else { return };
+        let Some(link) = assumed(net.links.get_mut(grant.link), "a Block is granted over a link")
+        else {
+            return;
+        };
         link.active = cx.now;
         link.strikes = 0;
         // How long the network took is known where it is clear which grant this
@@ -154,18 +158,7 @@ impl Receives {
         cx.stats.stus_received += u64::from(stus);
         cx.stats.bytes_received += u64::from(len);
         self.grants_due = true;
-        let index = self.granted.grants[usize::from(block)].link;
-        let window = cx.config.window;
-        if let Some(link) = net.links.get_mut(index) {
-            let traffic = link.traffic();
-            traffic.news.bytes += u64::from(len);
-            traffic.usage.note_arrived(u64::from(len), window);
-            if !link.is_fresh {
-                link.is_fresh = true;
-                self.fresh_links.push(index);
-            }
-        }
-        self.return_room(net, block, len);
+        self.land_in_room(net, cx, block, len);
     }
 
     /// Marks that a Block came with, as bytes.
@@ -221,7 +214,11 @@ impl Receives {
     }
 
     fn tell_progress(&mut self, net: &mut Network, cx: &mut Context, index: u32) {
-        let Some(receive) = self.table.get(index) else { return };
+        let Some(receive) =
+            assumed(self.table.get(index), "a Transfer that goes on is in the table")
+        else {
+            return;
+        };
         let is_of_all = cx.config.progress && !matches!(receive.kind, Kind::Get { .. });
         if !is_of_all && !receive.is_watched {
             return;

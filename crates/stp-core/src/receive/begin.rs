@@ -4,11 +4,39 @@
 use landfall_placement::Area;
 
 use super::{Receives, State};
+use crate::assume::assumed;
 use crate::context::Context;
 use crate::network::Network;
 use crate::wire::Reason;
 
 impl Receives {
+    /// Joins an offered Transfer and memory: it begins, or is too long.
+    pub(crate) fn give_memory(
+        &mut self,
+        net: &mut Network,
+        cx: &mut Context,
+        index: u32,
+        memory: Area,
+        takes_part: bool,
+    ) {
+        let Some(receive) =
+            assumed(self.table.get_mut(index), "a Transfer that goes on is in the table")
+        else {
+            return;
+        };
+        receive.memory = Some(memory);
+        let wanted = receive.wanted();
+        let fits = wanted <= memory.len;
+        receive.len = wanted.min(memory.len);
+        // Of two limits it would not be sure which one its sender heard last.
+        if !fits && (!takes_part || receive.limit.is_some()) {
+            return self.reject_offer(net, cx, index, Reason::TooLong);
+        }
+        if !self.begin_receive(net, cx, index) {
+            self.reject_offer(net, cx, index, Reason::TooLong);
+        }
+    }
+
     /// A Transfer has its memory: lays out its Blocks. False where it has more
     /// of them than can be numbered.
     pub(crate) fn begin_receive(
@@ -20,10 +48,18 @@ impl Receives {
         if self.begin_early(cx, index) {
             return true;
         }
-        let Some(receive) = self.table.get(index) else { return false };
+        let Some(receive) =
+            assumed(self.table.get(index), "a Transfer that goes on is in the table")
+        else {
+            return false;
+        };
         let (connection, most_block) = (receive.connection, receive.most_block);
         let stu = net.smallest_stu(connection);
-        let Some(receive) = self.table.get_mut(index) else { return false };
+        let Some(receive) =
+            assumed(self.table.get_mut(index), "a Transfer that goes on is in the table")
+        else {
+            return false;
+        };
         let Some(memory) = receive.memory else { return false };
         // Buffers lie at multiples of their size in a region, Blocks at multiples of theirs in
         // a buffer. They are powers of two, whatever STUs are: those change with the path.
@@ -53,7 +89,11 @@ impl Receives {
     /// The memory of a Transfer is known: if all of it came with its request, it is deposited
     /// there. False: it has to be granted.
     pub(crate) fn begin_early(&mut self, cx: &mut Context, index: u32) -> bool {
-        let Some(receive) = self.table.get_mut(index) else { return false };
+        let Some(receive) =
+            assumed(self.table.get_mut(index), "a Transfer that goes on is in the table")
+        else {
+            return false;
+        };
         if receive.early.is_none() || receive.is_limited() {
             receive.early = None;
             return false;
@@ -67,28 +107,5 @@ impl Receives {
         }
         self.early.push_back(name);
         true
-    }
-
-    /// Joins an offered Transfer and memory: it begins, or is too long.
-    pub(crate) fn give_memory(
-        &mut self,
-        net: &mut Network,
-        cx: &mut Context,
-        index: u32,
-        memory: Area,
-        takes_part: bool,
-    ) {
-        let Some(receive) = self.table.get_mut(index) else { return };
-        receive.memory = Some(memory);
-        let wanted = receive.wanted();
-        let fits = wanted <= memory.len;
-        receive.len = wanted.min(memory.len);
-        // Of two limits it would not be sure which one its sender heard last.
-        if !fits && (!takes_part || receive.limit.is_some()) {
-            return self.reject_offer(net, cx, index, Reason::TooLong);
-        }
-        if !self.begin_receive(net, cx, index) {
-            self.reject_offer(net, cx, index, Reason::TooLong);
-        }
     }
 }

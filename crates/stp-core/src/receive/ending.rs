@@ -7,6 +7,7 @@
 use landfall_placement::Refusal;
 
 use super::{Grant, Kind, Receive, State};
+use crate::assume::assumed;
 use crate::connection::{NONE, Question};
 use crate::context::Context;
 use crate::error::{Ended, Error};
@@ -37,6 +38,144 @@ impl Receives {
         Ok(())
     }
 
+    /// All of it is in place.
+    pub(crate) fn complete_receive(&mut self, net: &mut Network, cx: &mut Context, index: u32) {
+        let Some(receive) =
+            assumed(self.table.get(index), "a Transfer that goes on is in the table")
+        else {
+            return;
+        };
+        let connection = receive.connection;
+        if !matches!(receive.kind, Kind::Get { .. }) {
+            let answer = Answer::Transfer {
+                ids: Ids { d_id: receive.peer_id, s_id: index as u16 },
+                serial: receive.serial,
+                acked: receive.blocks,
+                len: receive.len,
+                is_complete: true,
+            };
+            net.say(cx, connection, &Message::RequestStateResponse(answer));
+        }
+        self.finish_receive(net, cx, index, Ok(()));
+        net.disconnect_if_idle(cx, connection);
+    }
+
+    /// It is over: its number is used up, and its memory the user's again.
+    pub(crate) fn finish_receive(
+        &mut self,
+        net: &mut Network,
+        cx: &mut Context,
+        index: u32,
+        result: Result<(), Ended>,
+    ) {
+        let reason = match result {
+            Err(Ended::There(reason)) => reason,
+            Err(Ended::Here) => Reason::Cancelled,
+            Err(Ended::MemoryFailed) => Reason::MemoryFailed,
+            Err(Ended::DoesNotFit) => Reason::TooLong,
+            Err(Ended::Silent) => Reason::Silent,
+            Err(Ended::ConnectionGone | Ended::Unreachable) | Ok(()) => Reason::Gone,
+        };
+        self.finish_receive_as(net, cx, index, result, reason);
+    }
+
+    /// The same; whoever asks again is told this reason, where it ended early.
+    pub(crate) fn finish_receive_as(
+        &mut self,
+        net: &mut Network,
+        cx: &mut Context,
+        index: u32,
+        result: Result<(), Ended>,
+        reason: Reason,
+    ) {
+        let Some(receive) =
+            assumed(self.table.get(index), "a Transfer that goes on is in the table")
+        else {
+            return;
+        };
+        // Where its Blocks were taken back, what had come before that was noted.
+        let is_ending = matches!(receive.state, State::Ending(_));
+        let len = if is_ending { receive.told } else { self.contiguous(receive) };
+        let id = self.receive_id(index);
+        self.timers.remove(index);
+        self.ready.forget(index);
+        let Some(receive) = self.table.remove(index) else { return };
+        self.unlist_receive(net, index, &receive);
+        let connection = net.id_of(receive.connection);
+        if receive.is_transfer()
+            && let Some(known) = net.connections.get_mut(receive.connection)
+        {
+            known.sends_seen.end(receive.serial, result.map_err(|_| reason));
+        }
+        if let (State::Asking, Kind::Read(serial)) = (receive.state, receive.kind)
+            && matches!(result, Err(Ended::Here | Ended::Silent))
+        {
+            let question = Question { serial, len: receive.len, opaque: receive.opaque };
+            net.leave_read_unsettled(receive.connection, question);
+        }
+        net.remove_if_gone(receive.connection);
+        let event = match (result, receive.kind, receive.memory) {
+            (Ok(()), Kind::Get { .. }, Some(memory)) => {
+                Event::GetDone { receive: id, connection, memory }
+            }
+            (Ok(()), _, Some(memory)) => {
+                let (len, offered, opaque) = (receive.len, receive.offered, receive.opaque);
+                Event::Received { receive: id, connection, memory, len, offered, opaque }
+            }
+            (Err(why), _, memory) => {
+                let len = if receive.state == State::Asking { 0 } else { len };
+                Event::ReceiveEnded { receive: id, connection, memory, len, why }
+            }
+            (Ok(()), _, None) => return,
+        };
+        // Memory is the user's once nothing is under way to it.
+        let after = if result.is_err() { self.granted.mirror.left() } else { 0 };
+        cx.tell_after(event, after);
+    }
+
+    pub(crate) fn unlist_receive(&mut self, net: &mut Network, index: u32, receive: &Receive) {
+        let Some(known) = assumed(
+            net.connections.get_mut(receive.connection),
+            "a connection stays while something of it is left",
+        ) else {
+            return;
+        };
+        if known.first_receive == index {
+            known.first_receive = receive.next_in_connection;
+            return;
+        }
+        let mut before = known.first_receive;
+        while before != NONE {
+            let Some(other) = self.table.get_mut(before) else { return };
+            if other.next_in_connection == index {
+                other.next_in_connection = receive.next_in_connection;
+                return;
+            }
+            before = other.next_in_connection;
+        }
+    }
+
+    /// Refuses what was offered; with memory that it had, the user is told.
+    pub(crate) fn reject_offer(
+        &mut self,
+        net: &mut Network,
+        cx: &mut Context,
+        index: u32,
+        reason: Reason,
+    ) {
+        let Some(receive) =
+            assumed(self.table.get(index), "a Transfer that goes on is in the table")
+        else {
+            return;
+        };
+        let ids = Ids { d_id: receive.peer_id, s_id: index as u16 };
+        let (connection, serial) = (receive.connection, receive.serial);
+        let verdict = Verdict::Rejected(reason);
+        net.say(cx, connection, &Message::RequestAnswer { ids, serial, is_read: false, verdict });
+        let why = if reason == Reason::TooLong { Ended::DoesNotFit } else { Ended::Here };
+        self.finish_receive_as(net, cx, index, Err(why), reason);
+    }
+
     /// This side ends it: Blocks are taken back, the sender is told.
     pub(crate) fn begin_ending_receive(
         &mut self,
@@ -45,7 +184,11 @@ impl Receives {
         index: u32,
         why: Ended,
     ) {
-        let Some(receive) = self.table.get_mut(index) else { return };
+        let Some(receive) =
+            assumed(self.table.get_mut(index), "a Transfer that goes on is in the table")
+        else {
+            return;
+        };
         if receive.state != State::Open {
             return;
         }
@@ -65,7 +208,11 @@ impl Receives {
     }
 
     pub(super) fn say_end_of_receive(&mut self, net: &mut Network, cx: &mut Context, index: u32) {
-        let Some(receive) = self.table.get(index) else { return };
+        let Some(receive) =
+            assumed(self.table.get(index), "a Transfer that goes on is in the table")
+        else {
+            return;
+        };
         let reason = match receive.state {
             State::Ending(Ended::MemoryFailed) => Reason::MemoryFailed,
             State::Ending(Ended::Silent) => Reason::Silent,
@@ -78,9 +225,17 @@ impl Receives {
 
     /// Takes its Blocks back; `told` remembers how much had come from the start.
     fn take_back_blocks(&mut self, net: &mut Network, index: u32) {
-        let Some(receive) = self.table.get(index) else { return };
+        let Some(receive) =
+            assumed(self.table.get(index), "a Transfer that goes on is in the table")
+        else {
+            return;
+        };
         let contiguous = self.contiguous(receive);
-        let Some(receive) = self.table.get_mut(index) else { return };
+        let Some(receive) =
+            assumed(self.table.get_mut(index), "a Transfer that goes on is in the table")
+        else {
+            return;
+        };
         receive.told = contiguous;
         receive.rest = 0;
         for block in core::mem::take(&mut receive.open) {
@@ -112,7 +267,11 @@ impl Receives {
     }
 
     fn finish_if_released(&mut self, net: &mut Network, cx: &mut Context, index: u32) {
-        let Some(receive) = self.table.get(index) else { return };
+        let Some(receive) =
+            assumed(self.table.get(index), "a Transfer that goes on is in the table")
+        else {
+            return;
+        };
         let State::Ending(why) = receive.state else { return };
         let connection = receive.connection;
         if receive.releasing == 0 && receive.is_told {
@@ -146,7 +305,11 @@ impl Receives {
         index: u32,
         why: Ended,
     ) {
-        let Some(receive) = self.table.get_mut(index) else { return };
+        let Some(receive) =
+            assumed(self.table.get_mut(index), "a Transfer that goes on is in the table")
+        else {
+            return;
+        };
         match receive.state {
             State::Asking | State::Offered => return self.finish_receive(net, cx, index, Err(why)),
             State::Open => {
@@ -214,126 +377,5 @@ impl Receives {
         self.note_end_told(net, cx, index);
         net.disconnect_if_idle(cx, connection);
         Ok(())
-    }
-
-    /// All of it is in place.
-    pub(crate) fn complete_receive(&mut self, net: &mut Network, cx: &mut Context, index: u32) {
-        let Some(receive) = self.table.get(index) else { return };
-        let connection = receive.connection;
-        if !matches!(receive.kind, Kind::Get { .. }) {
-            let answer = Answer::Transfer {
-                ids: Ids { d_id: receive.peer_id, s_id: index as u16 },
-                serial: receive.serial,
-                acked: receive.blocks,
-                len: receive.len,
-                is_complete: true,
-            };
-            net.say(cx, connection, &Message::RequestStateResponse(answer));
-        }
-        self.finish_receive(net, cx, index, Ok(()));
-        net.disconnect_if_idle(cx, connection);
-    }
-
-    /// It is over: its number is used up, and its memory the user's again.
-    pub(crate) fn finish_receive(
-        &mut self,
-        net: &mut Network,
-        cx: &mut Context,
-        index: u32,
-        result: Result<(), Ended>,
-    ) {
-        let reason = match result {
-            Err(Ended::There(reason)) => reason,
-            Err(Ended::Here) => Reason::Cancelled,
-            Err(Ended::MemoryFailed) => Reason::MemoryFailed,
-            Err(Ended::DoesNotFit) => Reason::TooLong,
-            Err(Ended::Silent) => Reason::Silent,
-            Err(Ended::ConnectionGone | Ended::Unreachable) | Ok(()) => Reason::Gone,
-        };
-        self.finish_receive_as(net, cx, index, result, reason);
-    }
-
-    /// The same; whoever asks again is told this reason, where it ended early.
-    pub(crate) fn finish_receive_as(
-        &mut self,
-        net: &mut Network,
-        cx: &mut Context,
-        index: u32,
-        result: Result<(), Ended>,
-        reason: Reason,
-    ) {
-        let Some(receive) = self.table.get(index) else { return };
-        // Where its Blocks were taken back, what had come before that was noted.
-        let is_ending = matches!(receive.state, State::Ending(_));
-        let len = if is_ending { receive.told } else { self.contiguous(receive) };
-        let id = self.receive_id(index);
-        self.timers.remove(index);
-        self.ready.forget(index);
-        let Some(receive) = self.table.remove(index) else { return };
-        self.unlist_receive(net, index, &receive);
-        let connection = net.id_of(receive.connection);
-        if receive.is_transfer()
-            && let Some(known) = net.connections.get_mut(receive.connection)
-        {
-            known.sends_seen.end(receive.serial, result.map_err(|_| reason));
-        }
-        if let (State::Asking, Kind::Read(serial)) = (receive.state, receive.kind)
-            && matches!(result, Err(Ended::Here | Ended::Silent))
-        {
-            let question = Question { serial, len: receive.len, opaque: receive.opaque };
-            net.leave_read_unsettled(receive.connection, question);
-        }
-        net.remove_if_gone(receive.connection);
-        let event = match (result, receive.kind, receive.memory) {
-            (Ok(()), Kind::Get { .. }, Some(memory)) => {
-                Event::GetDone { receive: id, connection, memory }
-            }
-            (Ok(()), _, Some(memory)) => {
-                let (len, offered, opaque) = (receive.len, receive.offered, receive.opaque);
-                Event::Received { receive: id, connection, memory, len, offered, opaque }
-            }
-            (Err(why), _, memory) => {
-                let len = if receive.state == State::Asking { 0 } else { len };
-                Event::ReceiveEnded { receive: id, connection, memory, len, why }
-            }
-            (Ok(()), _, None) => return,
-        };
-        // Memory is the user's once nothing is under way to it.
-        let after = if result.is_err() { self.granted.mirror.left() } else { 0 };
-        cx.tell_after(event, after);
-    }
-
-    pub(crate) fn unlist_receive(&mut self, net: &mut Network, index: u32, receive: &Receive) {
-        let Some(known) = net.connections.get_mut(receive.connection) else { return };
-        if known.first_receive == index {
-            known.first_receive = receive.next_in_connection;
-            return;
-        }
-        let mut before = known.first_receive;
-        while before != NONE {
-            let Some(other) = self.table.get_mut(before) else { return };
-            if other.next_in_connection == index {
-                other.next_in_connection = receive.next_in_connection;
-                return;
-            }
-            before = other.next_in_connection;
-        }
-    }
-
-    /// Refuses what was offered; with memory that it had, the user is told.
-    pub(crate) fn reject_offer(
-        &mut self,
-        net: &mut Network,
-        cx: &mut Context,
-        index: u32,
-        reason: Reason,
-    ) {
-        let Some(receive) = self.table.get(index) else { return };
-        let ids = Ids { d_id: receive.peer_id, s_id: index as u16 };
-        let (connection, serial) = (receive.connection, receive.serial);
-        let verdict = Verdict::Rejected(reason);
-        net.say(cx, connection, &Message::RequestAnswer { ids, serial, is_read: false, verdict });
-        let why = if reason == Reason::TooLong { Ended::DoesNotFit } else { Ended::Here };
-        self.finish_receive_as(net, cx, index, Err(why), reason);
     }
 }

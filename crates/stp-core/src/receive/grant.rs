@@ -6,6 +6,7 @@ use landfall_placement::Span;
 
 use super::schedule::Outcome;
 use super::{Grant, Kind, Receive, State, Turn};
+use crate::assume::assumed;
 use crate::context::Context;
 use crate::link::{Issued, Link};
 use crate::network::Network;
@@ -16,6 +17,60 @@ use crate::receive::Receives;
 use crate::wire::message::{ClearToSend, Get, Granted, Ids, Message};
 
 impl Receives {
+    /// Grants as much as there is room for.
+    pub(crate) fn grant_more(&mut self, net: &mut Network, cx: &mut Context) {
+        self.tell_windows(net, cx);
+        // Those that wait for what others of them hold must not be in their way.
+        let mut without_block = Vec::new();
+        while let Some(index) = self.ready.take() {
+            let Some(receive) = self.table.get_mut(index) else { continue };
+            if receive.state != State::Open {
+                receive.turn = Turn::None;
+                continue;
+            }
+            let outcome = self.grant_next(net, cx, index);
+            let is_begun = self.has_begun_block(index);
+            let Some(receive) = self.table.get_mut(index) else { continue };
+            let (rest, priority) = (receive.rest, receive.priority);
+            match outcome {
+                // A Block that was begun is granted to its end before it is another's turn:
+                // what is granted in turns comes in turns, and neither a run nor a guess gets
+                // farther than to the next.
+                Outcome::Granted if is_begun => self.ready.put_back(index, rest, priority),
+                Outcome::Granted if rest > 0 && receive.more_in_turn > 0 => {
+                    receive.more_in_turn -= 1;
+                    self.ready.put_back(index, rest, priority);
+                }
+                Outcome::Granted if rest > 0 => self.end_turn(net, index),
+                Outcome::Granted | Outcome::Enough => receive.turn = Turn::None,
+                Outcome::NoRoomOnLinks => self.wait_for_links(net, cx, index),
+                Outcome::NoBlock => without_block.push((index, rest, priority)),
+                Outcome::NoRoom => {
+                    self.ready.put_back(index, rest, priority);
+                    break;
+                }
+            }
+        }
+        for (index, rest, priority) in without_block.into_iter().rev() {
+            self.ready.put_back(index, rest, priority);
+        }
+    }
+
+    /// Tells the windows of links what arrived, and wakes what waited for room.
+    pub(crate) fn tell_windows(&mut self, net: &mut Network, cx: &mut Context) {
+        while let Some(index) = self.fresh_links.pop() {
+            let config = net.congestion_on(cx, index);
+            let Some(link) = net.links.get_mut(index) else { continue };
+            link.is_fresh = false;
+            link.tell_window(&config, cx.now);
+            self.take_unused(net, cx, index);
+            if net.links.get(index).is_some_and(Link::has_waiting) {
+                self.wake_waiting(net, index);
+            }
+        }
+        self.grants_due = false;
+    }
+
     /// Grants the next STUs of a Transfer, where there is room: first of the Blocks that were
     /// begun, then of one more on a link that has none of them. So a link that is full holds up
     /// what it carries, and no other link.
@@ -25,7 +80,11 @@ impl Receives {
         cx: &mut Context,
         index: u32,
     ) -> Outcome {
-        let Some(receive) = self.table.get(index) else { return Outcome::Enough };
+        let Some(receive) =
+            assumed(self.table.get(index), "a Transfer that goes on is in the table")
+        else {
+            return Outcome::Enough;
+        };
         let mut before = receive.open.len();
         let mut any_is_begun = false;
         while let Some((nth, block)) = self.begun_before(index, before) {
@@ -35,7 +94,11 @@ impl Receives {
                 outcome => return outcome,
             }
         }
-        let Some(receive) = self.table.get(index) else { return Outcome::Enough };
+        let Some(receive) =
+            assumed(self.table.get(index), "a Transfer that goes on is in the table")
+        else {
+            return Outcome::Enough;
+        };
         let most_are_open = receive.open.len() >= usize::from(cx.config.blocks_ahead);
         if most_are_open || receive.next_block >= receive.blocks {
             return if any_is_begun { Outcome::NoRoomOnLinks } else { Outcome::Enough };
@@ -301,59 +364,5 @@ impl Receives {
             offset,
             stu: known.stu(),
         }))
-    }
-
-    /// Grants as much as there is room for.
-    pub(crate) fn grant_more(&mut self, net: &mut Network, cx: &mut Context) {
-        self.tell_windows(net, cx);
-        // Those that wait for what others of them hold must not be in their way.
-        let mut without_block = Vec::new();
-        while let Some(index) = self.ready.take() {
-            let Some(receive) = self.table.get_mut(index) else { continue };
-            if receive.state != State::Open {
-                receive.turn = Turn::None;
-                continue;
-            }
-            let outcome = self.grant_next(net, cx, index);
-            let is_begun = self.has_begun_block(index);
-            let Some(receive) = self.table.get_mut(index) else { continue };
-            let (rest, priority) = (receive.rest, receive.priority);
-            match outcome {
-                // A Block that was begun is granted to its end before it is another's turn:
-                // what is granted in turns comes in turns, and neither a run nor a guess gets
-                // farther than to the next.
-                Outcome::Granted if is_begun => self.ready.put_back(index, rest, priority),
-                Outcome::Granted if rest > 0 && receive.more_in_turn > 0 => {
-                    receive.more_in_turn -= 1;
-                    self.ready.put_back(index, rest, priority);
-                }
-                Outcome::Granted if rest > 0 => self.end_turn(net, index),
-                Outcome::Granted | Outcome::Enough => receive.turn = Turn::None,
-                Outcome::NoRoomOnLinks => self.wait_for_links(net, cx, index),
-                Outcome::NoBlock => without_block.push((index, rest, priority)),
-                Outcome::NoRoom => {
-                    self.ready.put_back(index, rest, priority);
-                    break;
-                }
-            }
-        }
-        for (index, rest, priority) in without_block.into_iter().rev() {
-            self.ready.put_back(index, rest, priority);
-        }
-    }
-
-    /// Tells the windows of links what arrived, and wakes what waited for room.
-    pub(crate) fn tell_windows(&mut self, net: &mut Network, cx: &mut Context) {
-        while let Some(index) = self.fresh_links.pop() {
-            let config = net.congestion_on(cx, index);
-            let Some(link) = net.links.get_mut(index) else { continue };
-            link.is_fresh = false;
-            link.tell_window(&config, cx.now);
-            self.take_unused(net, cx, index);
-            if net.links.get(index).is_some_and(Link::has_waiting) {
-                self.wake_waiting(net, index);
-            }
-        }
-        self.grants_due = false;
     }
 }

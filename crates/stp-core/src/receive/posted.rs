@@ -53,6 +53,28 @@ impl Receives {
         Ok(())
     }
 
+    /// Takes posted memory back, wherever it stands.
+    pub(crate) fn withdraw(
+        &mut self,
+        net: &mut Network,
+        cx: &mut Context,
+        id: ConnectionId,
+        memory: Area,
+    ) -> Result<(), Error> {
+        net.connection(id)?;
+        if self.unpost(net, id.index, memory) {
+            let why = Ended::Here;
+            cx.tell(Event::Unposted { connection: id, memory, why });
+            return Ok(());
+        }
+        let is_there = |index: &u32| {
+            self.table.get(*index).is_some_and(|receive| receive.memory == Some(memory))
+        };
+        let found = self.receives_of(net, id.index).into_iter().find(is_there);
+        let index = found.ok_or(Error::Unknown)?;
+        self.cancel_receive(net, cx, self.receive_id(index))
+    }
+
     pub(crate) fn oldest_offer(&self, net: &Network, connection: u32) -> Option<u32> {
         let is_offered = |index: &u32| {
             self.table.get(*index).is_some_and(|receive| receive.state == State::Offered)
@@ -109,27 +131,5 @@ impl Receives {
             let connection = net.id_of(connection);
             cx.tell(Event::Unposted { connection, memory: posted.memory, why });
         }
-    }
-
-    /// Takes posted memory back, wherever it stands.
-    pub(crate) fn withdraw(
-        &mut self,
-        net: &mut Network,
-        cx: &mut Context,
-        id: ConnectionId,
-        memory: Area,
-    ) -> Result<(), Error> {
-        net.connection(id)?;
-        if self.unpost(net, id.index, memory) {
-            let why = Ended::Here;
-            cx.tell(Event::Unposted { connection: id, memory, why });
-            return Ok(());
-        }
-        let is_there = |index: &u32| {
-            self.table.get(*index).is_some_and(|receive| receive.memory == Some(memory))
-        };
-        let found = self.receives_of(net, id.index).into_iter().find(is_there);
-        let index = found.ok_or(Error::Unknown)?;
-        self.cancel_receive(net, cx, self.receive_id(index))
     }
 }

@@ -3,6 +3,7 @@
 use landfall_placement::{Area, Refusal, Serial32};
 
 use super::{Kind, Receive, State};
+use crate::assume::assumed;
 use crate::context::Context;
 use crate::error::{Ended, Error, check_memory};
 use crate::ids::{ConnectionId, ReceiveId, RemoteRegion, Rights};
@@ -13,68 +14,6 @@ use crate::wire::Reason;
 use crate::wire::message::{Ids, Message, Verdict};
 
 impl Receives {
-    /// Reads part of a region of the other side into memory, as much as that has.
-    pub(crate) fn get(
-        &mut self,
-        net: &mut Network,
-        cx: &mut Context,
-        id: ConnectionId,
-        region: &RemoteRegion,
-        at: u64,
-        memory: Area,
-    ) -> Result<ReceiveId, Error> {
-        check_memory(memory)?;
-        if !region.rights.has(Rights::GET) {
-            return Err(Error::Forbidden);
-        }
-        if at.checked_add(memory.len).is_none_or(|end| end > region.len) {
-            return Err(Error::OutOfBounds);
-        }
-        let known = net.connection_mut(id)?;
-        if !known.is_open() {
-            return Err(Error::NotOpen);
-        }
-        let (first, priority) = (known.first_receive, known.priority);
-        let after = known.remote_mut().outgoing.next;
-        let kind = Kind::Get { handle: region.handle, at, after };
-        let mut receive = Receive::new(id.index, 0, kind, State::Offered);
-        receive.memory = Some(memory);
-        receive.priority = priority;
-        receive.offered = memory.len;
-        receive.len = memory.len;
-        receive.next_in_connection = first;
-        let (index, generation) = self.table.insert(receive).ok_or(Error::Busy)?;
-        let known = net.connection_mut(id)?;
-        known.first_receive = index;
-        if let Some(receive) = self.table.get_mut(index) {
-            receive.serial = generation;
-        }
-        if !self.begin_receive(net, cx, index) {
-            self.finish_receive(net, cx, index, Err(Ended::Here));
-            return Err(Error::TooLong);
-        }
-        Ok(ReceiveId::new((index, generation)))
-    }
-
-    pub(crate) fn take_get_refused(
-        &mut self,
-        net: &mut Network,
-        cx: &mut Context,
-        connection: u32,
-        d_id: u16,
-        serial: u32,
-        reason: Reason,
-    ) -> Result<(), Refusal> {
-        let index = u32::from(d_id);
-        let receive = self.table.get(index).ok_or(Refusal::UnknownId)?;
-        let is_get = matches!(receive.kind, Kind::Get { .. });
-        if receive.connection != connection || receive.serial != serial || !is_get {
-            return Err(Refusal::UnknownId);
-        }
-        self.begin_ending_receive(net, cx, index, Ended::There(reason));
-        Ok(())
-    }
-
     /// Asks the other side for a Transfer of at most as many bytes as the memory has; `opaque` tells its user which.
     pub(crate) fn read(
         &mut self,
@@ -120,7 +59,11 @@ impl Receives {
     }
 
     pub(super) fn request_to_receive(&mut self, net: &mut Network, cx: &mut Context, index: u32) {
-        let Some(receive) = self.table.get(index) else { return };
+        let Some(receive) =
+            assumed(self.table.get(index), "a Transfer that goes on is in the table")
+        else {
+            return;
+        };
         let Kind::Read(serial) = receive.kind else { return };
         let (s_id, len, opaque) = (index as u16, receive.len, receive.opaque);
         let message = Message::RequestToReceive { s_id, serial, len, opaque };
@@ -223,5 +166,67 @@ impl Receives {
             }
             Verdict::Limited(_) => Err(Refusal::Malformed),
         }
+    }
+
+    /// Reads part of a region of the other side into memory, as much as that has.
+    pub(crate) fn get(
+        &mut self,
+        net: &mut Network,
+        cx: &mut Context,
+        id: ConnectionId,
+        region: &RemoteRegion,
+        at: u64,
+        memory: Area,
+    ) -> Result<ReceiveId, Error> {
+        check_memory(memory)?;
+        if !region.rights.has(Rights::GET) {
+            return Err(Error::Forbidden);
+        }
+        if at.checked_add(memory.len).is_none_or(|end| end > region.len) {
+            return Err(Error::OutOfBounds);
+        }
+        let known = net.connection_mut(id)?;
+        if !known.is_open() {
+            return Err(Error::NotOpen);
+        }
+        let (first, priority) = (known.first_receive, known.priority);
+        let after = known.remote_mut().outgoing.next;
+        let kind = Kind::Get { handle: region.handle, at, after };
+        let mut receive = Receive::new(id.index, 0, kind, State::Offered);
+        receive.memory = Some(memory);
+        receive.priority = priority;
+        receive.offered = memory.len;
+        receive.len = memory.len;
+        receive.next_in_connection = first;
+        let (index, generation) = self.table.insert(receive).ok_or(Error::Busy)?;
+        let known = net.connection_mut(id)?;
+        known.first_receive = index;
+        if let Some(receive) = self.table.get_mut(index) {
+            receive.serial = generation;
+        }
+        if !self.begin_receive(net, cx, index) {
+            self.finish_receive(net, cx, index, Err(Ended::Here));
+            return Err(Error::TooLong);
+        }
+        Ok(ReceiveId::new((index, generation)))
+    }
+
+    pub(crate) fn take_get_refused(
+        &mut self,
+        net: &mut Network,
+        cx: &mut Context,
+        connection: u32,
+        d_id: u16,
+        serial: u32,
+        reason: Reason,
+    ) -> Result<(), Refusal> {
+        let index = u32::from(d_id);
+        let receive = self.table.get(index).ok_or(Refusal::UnknownId)?;
+        let is_get = matches!(receive.kind, Kind::Get { .. });
+        if receive.connection != connection || receive.serial != serial || !is_get {
+            return Err(Refusal::UnknownId);
+        }
+        self.begin_ending_receive(net, cx, index, Ended::There(reason));
+        Ok(())
     }
 }

@@ -12,6 +12,7 @@ use alloc::vec::Vec;
 use landfall_placement::{Duration, Instant};
 
 use super::{Grant, Kind, State};
+use crate::assume::assumed;
 use crate::context::Context;
 use crate::error::Ended;
 use crate::link::NO_BLOCK;
@@ -412,7 +413,11 @@ impl Receives {
 
     /// A request of ours, or an End, was not answered.
     pub(crate) fn time_out_receive(&mut self, net: &mut Network, cx: &mut Context, index: u32) {
-        let Some(receive) = self.table.get_mut(index) else { return };
+        let Some(receive) =
+            assumed(self.table.get_mut(index), "a Transfer that goes on is in the table")
+        else {
+            return;
+        };
         receive.retries = receive.retries.saturating_add(1);
         let (retries, state, connection) = (receive.retries, receive.state, receive.connection);
         let gives_up = net.gives_up(cx, connection, retries);

@@ -9,6 +9,7 @@ use alloc::collections::VecDeque;
 use landfall_tables::IndexedHeap;
 
 use super::{State, Turn};
+use crate::assume::assumed;
 use crate::config::Policy;
 use crate::context::Context;
 use crate::error::Error;
@@ -135,7 +136,11 @@ pub(super) enum Outcome {
 impl Receives {
     /// The Transfer has something to be granted.
     pub(crate) fn make_ready(&mut self, net: &mut Network, index: u32) {
-        let Some(receive) = self.table.get_mut(index) else { return };
+        let Some(receive) =
+            assumed(self.table.get_mut(index), "a Transfer that goes on is in the table")
+        else {
+            return;
+        };
         if receive.state != State::Open || receive.turn != Turn::None || receive.rest == 0 {
             return;
         }
@@ -146,7 +151,11 @@ impl Receives {
 
     /// It is others' turn; in its next one it gets as many Blocks as its connection weighs.
     pub(crate) fn end_turn(&mut self, net: &mut Network, index: u32) {
-        let Some(receive) = self.table.get_mut(index) else { return };
+        let Some(receive) =
+            assumed(self.table.get_mut(index), "a Transfer that goes on is in the table")
+        else {
+            return;
+        };
         let weight = net.connections.get(receive.connection).map_or(1, |known| known.weight);
         receive.more_in_turn = weight.saturating_sub(1);
         self.ready.enter(index, receive.rest, receive.priority);
@@ -154,9 +163,18 @@ impl Receives {
 
     /// It waits until one of its links has room.
     pub(crate) fn wait_for_links(&mut self, net: &mut Network, cx: &mut Context, index: u32) {
-        let Some(receive) = self.table.get_mut(index) else { return };
+        let Some(receive) =
+            assumed(self.table.get_mut(index), "a Transfer that goes on is in the table")
+        else {
+            return;
+        };
         receive.turn = Turn::Waiting;
-        let Some(known) = net.connections.get(receive.connection) else { return };
+        let Some(known) = assumed(
+            net.connections.get(receive.connection),
+            "a connection stays while something of it is left",
+        ) else {
+            return;
+        };
         for link in known.links() {
             let Some(link) = net.links.get_mut(link) else { continue };
             let path = &mut net.paths[usize::from(link.path)];

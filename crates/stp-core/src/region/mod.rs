@@ -35,6 +35,7 @@ use flight::Flight;
 use landfall_placement::{Area, Instant, WordFunction, WordWidth};
 use landfall_tables::{IndexedHeap, Table};
 
+use crate::assume::assumed;
 use crate::config::Config;
 use crate::error::Ended;
 use crate::ids::{ExposedId, Rights};
@@ -81,9 +82,9 @@ impl Regions {
     /// A driver holds one transmission of a region more.
     #[inline]
     pub(crate) fn hold(&mut self, index: u32) {
-        let exposed = self.exposed.get_mut(index);
-        debug_assert!(exposed.is_some(), "what leaves is of a region that there is");
-        if let Some(exposed) = exposed {
+        if let Some(exposed) =
+            assumed(self.exposed.get_mut(index), "what leaves is of a region that there is")
+        {
             exposed.sending += 1;
         }
     }

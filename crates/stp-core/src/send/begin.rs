@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 use landfall_placement::{Area, Serial32};
 
 use super::{Send, State};
+use crate::assume::assumed;
 use crate::connection::NONE;
 use crate::context::Context;
 use crate::error::{Ended, Error, check_memory};
@@ -91,7 +92,12 @@ impl Sends {
     /// Are there slots at the other side? What was given up and may not have been heard of
     /// has one, too.
     fn may_begin(&self, net: &Network, connection: u32) -> bool {
-        let Some(known) = net.connections.get(connection) else { return false };
+        let Some(known) = assumed(
+            net.connections.get(connection),
+            "a connection stays while something of it is left",
+        ) else {
+            return false;
+        };
         let next = Serial32(known.next_send);
         let (mut count, mut is_near) = net.unsettled_sends(connection, known.next_send);
         let mut index = known.first_send;
@@ -113,7 +119,10 @@ impl Sends {
     }
 
     pub(super) fn request_to_send(&mut self, net: &mut Network, cx: &mut Context, index: u32) {
-        let Some(send) = self.table.get(index) else { return };
+        let Some(send) = assumed(self.table.get(index), "a Transfer that goes on is in the table")
+        else {
+            return;
+        };
         let message = Message::RequestToSend {
             s_id: index as u16,
             serial: send.serial,
@@ -136,7 +145,11 @@ impl Sends {
         index: u32,
         why: Ended,
     ) {
-        let Some(send) = self.table.get_mut(index) else { return };
+        let Some(send) =
+            assumed(self.table.get_mut(index), "a Transfer that goes on is in the table")
+        else {
+            return;
+        };
         send.state = State::Ending(why);
         send.retries = 0;
         let connection = send.connection;
@@ -145,7 +158,10 @@ impl Sends {
     }
 
     pub(super) fn say_end(&mut self, net: &mut Network, cx: &mut Context, index: u32) {
-        let Some(send) = self.table.get(index) else { return };
+        let Some(send) = assumed(self.table.get(index), "a Transfer that goes on is in the table")
+        else {
+            return;
+        };
         let State::Ending(why) = send.state else { return };
         let reason = match why {
             Ended::MemoryFailed => Reason::MemoryFailed,
@@ -164,7 +180,11 @@ impl Sends {
         index: u32,
         result: Result<(), Ended>,
     ) {
-        let Some(send) = self.table.get_mut(index) else { return };
+        let Some(send) =
+            assumed(self.table.get_mut(index), "a Transfer that goes on is in the table")
+        else {
+            return;
+        };
         if matches!(send.state, State::Over(_)) {
             return;
         }
@@ -175,7 +195,10 @@ impl Sends {
 
     /// It ends with its connection.
     pub(crate) fn end_send(&mut self, net: &mut Network, cx: &mut Context, index: u32, why: Ended) {
-        let Some(send) = self.table.get(index) else { return };
+        let Some(send) = assumed(self.table.get(index), "a Transfer that goes on is in the table")
+        else {
+            return;
+        };
         let why = if let State::Ending(why) = send.state { why } else { why };
         self.finish_send(net, cx, index, Err(why));
     }
@@ -198,7 +221,10 @@ impl Sends {
 
     /// Tells the user, if no driver holds the memory.
     fn release_send(&mut self, net: &mut Network, cx: &mut Context, index: u32) {
-        let Some(known) = self.table.get(index) else { return };
+        let Some(known) = assumed(self.table.get(index), "a Transfer that goes on is in the table")
+        else {
+            return;
+        };
         let State::Over(result) = known.state else { return };
         if known.held > 0 {
             return;
@@ -215,7 +241,12 @@ impl Sends {
     }
 
     fn unlist_send(&mut self, net: &mut Network, index: u32, send: &Send) {
-        let Some(known) = net.connections.get_mut(send.connection) else { return };
+        let Some(known) = assumed(
+            net.connections.get_mut(send.connection),
+            "a connection stays while something of it is left",
+        ) else {
+            return;
+        };
         if known.first_send == index {
             known.first_send = send.next_in_connection;
             return;

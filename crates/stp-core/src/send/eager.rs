@@ -7,6 +7,7 @@
 
 use landfall_placement::Span;
 
+use crate::assume::assumed;
 use crate::context::Context;
 use crate::network::Network;
 use crate::path::Behind;
@@ -23,7 +24,10 @@ impl Sends {
         index: u32,
         mut request: Message,
     ) {
-        let Some(send) = self.table.get(index) else { return };
+        let Some(send) = assumed(self.table.get(index), "a Transfer that goes on is in the table")
+        else {
+            return;
+        };
         let connection = send.connection;
         let Some(link) = net.link_for_control(connection) else { return };
         let goes_along = self.goes_along(net, cx, index, link);
@@ -38,8 +42,16 @@ impl Sends {
 
     /// Can a Transfer leave with its request over this link?
     fn goes_along(&self, net: &Network, cx: &Context, index: u32, link: u32) -> bool {
-        let Some(send) = self.table.get(index) else { return false };
-        let Some(known) = net.connections.get(send.connection) else { return false };
+        let Some(send) = assumed(self.table.get(index), "a Transfer that goes on is in the table")
+        else {
+            return false;
+        };
+        let Some(known) = assumed(
+            net.connections.get(send.connection),
+            "a connection stays while something of it is left",
+        ) else {
+            return false;
+        };
         let Some(link) = net.links.get(link) else { return false };
         let Some(limits) = &net.paths[usize::from(link.path)].limits else { return false };
         let most = known.eager.min(cx.config.eager);

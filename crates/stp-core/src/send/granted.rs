@@ -3,6 +3,7 @@
 use landfall_placement::{Refusal, Unit};
 
 use super::{Send, State};
+use crate::assume::assumed;
 use crate::context::Context;
 use crate::network::Network;
 use crate::path::{Order, Source, Wanted};
@@ -102,7 +103,12 @@ impl Sends {
         connection: u32,
         grant: &ClearToSend,
     ) {
-        let Some(known) = net.connections.get(connection) else { return };
+        let Some(known) = assumed(
+            net.connections.get(connection),
+            "a connection stays while something of it is left",
+        ) else {
+            return;
+        };
         // Of the serial number, grants say half: it is the newest that was given out.
         let behind = (known.next_send as u16).wrapping_sub(grant.sync);
         let serial = known.next_send.wrapping_sub(u32::from(behind));

@@ -8,6 +8,7 @@
 use landfall_placement::{Refusal, Serial32};
 
 use super::State;
+use crate::assume::assumed;
 use crate::context::Context;
 use crate::error::Ended;
 use crate::event::Event;
@@ -125,7 +126,11 @@ impl Sends {
         acked: u32,
     ) {
         let tells = cx.config.progress;
-        let Some(send) = self.table.get_mut(index) else { return };
+        let Some(send) =
+            assumed(self.table.get_mut(index), "a Transfer that goes on is in the table")
+        else {
+            return;
+        };
         let Some((block_size, _)) = send.tiling else { return };
         if !Serial32(send.acked).precedes(Serial32(acked)) {
             return;
@@ -197,13 +202,20 @@ impl Sends {
     /// for the receiver may have others to grant to, and later each time that it answers with
     /// nothing new, as TCP probes a closed window (RFC 9293, 3.8.6.1).
     pub(super) fn wait_for_news(&mut self, net: &mut Network, cx: &mut Context, index: u32) {
-        let Some(send) = self.table.get(index) else { return };
+        let Some(send) = assumed(self.table.get(index), "a Transfer that goes on is in the table")
+        else {
+            return;
+        };
         let patience = net.patience(cx, send.connection, send.asked.saturating_add(2));
         self.timers.set(index, cx.now + patience);
     }
 
     pub(crate) fn time_out_send(&mut self, net: &mut Network, cx: &mut Context, index: u32) {
-        let Some(send) = self.table.get_mut(index) else { return };
+        let Some(send) =
+            assumed(self.table.get_mut(index), "a Transfer that goes on is in the table")
+        else {
+            return;
+        };
         send.retries = send.retries.saturating_add(1);
         send.asked = send.asked.saturating_add(1);
         let (retries, state, connection) = (send.retries, send.state, send.connection);

@@ -17,6 +17,7 @@ mod heard;
 use landfall_placement::{Area, Instant};
 use landfall_tables::{IndexedHeap, Table};
 
+use crate::assume::assumed;
 use crate::config::Config;
 use crate::connection::NONE;
 use crate::error::Ended;
@@ -77,9 +78,9 @@ impl Sends {
     /// A driver holds one transmission of a Transfer more.
     #[inline]
     pub(crate) fn hold(&mut self, index: u32) {
-        let send = self.table.get_mut(index);
-        debug_assert!(send.is_some(), "what leaves is of a Transfer that there is");
-        if let Some(send) = send {
+        if let Some(send) =
+            assumed(self.table.get_mut(index), "what leaves is of a Transfer that there is")
+        {
             send.held += 1;
         }
     }
