@@ -99,7 +99,8 @@ impl LinkSize {
 }
 
 impl Network {
-    /// Lends memory whose contents do not matter, for as long as the endpoint lives: what packets are filled up with that a peer asks for, to find out how long they may be.
+    /// Lends memory whose contents do not matter, for as long as the endpoint lives: what packets
+    /// are filled up with that a peer asks for, to find out how long they may be.
     pub(crate) fn set_padding(&mut self, memory: Area) -> Result<(), Error> {
         check_memory(memory)?;
         self.padding = Some(memory);

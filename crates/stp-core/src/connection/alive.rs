@@ -34,7 +34,8 @@ const fn moment(at: Instant) -> u16 {
 }
 
 impl Network {
-    /// Adds a link to a connection: Transfers to this side are striped over all of its links, and control operations go over the first that is up.
+    /// Adds a link to a connection: Transfers to this side are striped over all of its links, and
+    /// control operations go over the first that is up.
     pub(crate) fn add_link(
         &mut self,
         cx: &mut Context,

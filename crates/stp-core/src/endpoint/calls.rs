@@ -71,11 +71,12 @@ impl Endpoint {
         self.net.stop_listening(port);
     }
 
-    /// Asks a peer for a connection. [`Event::Connected`] or [`Event::Closed`] follows.
+    /// Asks a peer for a connection. [`Event::Connected`](crate::Event::Connected) or
+    /// [`Event::Closed`](crate::Event::Closed) follows.
     ///
     /// # Errors
-    /// [`Error::PathDown`], [`Error::Busy`] at the bound on connections or links,
-    /// [`Error::Taken`] where the same ports are being connected already.
+    /// [`Error::PathDown`], [`Error::Busy`] at the bound on connections or links, [`Error::Taken`]
+    /// where the same ports are being connected already.
     pub fn connect(
         &mut self,
         now: Instant,
@@ -87,8 +88,8 @@ impl Endpoint {
         self.net.connect(&mut self.cx, path, peer, connect)
     }
 
-    /// Admits a connection that came in ([`Event::Incoming`]), with eight bytes
-    /// for its user.
+    /// Admits a connection that came in ([`Event::Incoming`](crate::Event::Incoming)), with eight
+    /// bytes for its user.
     ///
     /// # Errors
     /// [`Error::Unknown`], [`Error::NotOpen`] where it does not wait for that.
@@ -167,12 +168,13 @@ impl Endpoint {
         self.sends.set_send_priority(id, priority)
     }
 
-    /// Sends memory as one Transfer, with four bytes for the user at the other
-    /// side. The memory is the engine's until [`Event::Sent`] or [`Event::SendEnded`].
+    /// Sends memory as one Transfer, with four bytes for the user at the other side. The memory is
+    /// the engine's until [`Event::Sent`](crate::Event::Sent) or
+    /// [`Event::SendEnded`](crate::Event::SendEnded).
     ///
     /// # Errors
-    /// [`Error::Unknown`], [`Error::NotOpen`], [`Error::BadMemory`], and
-    /// [`Error::Busy`] where the other side's slots or our bound are used up.
+    /// [`Error::Unknown`], [`Error::NotOpen`], [`Error::BadMemory`], and [`Error::Busy`] where the
+    /// other side's slots or our bound are used up.
     pub fn send(
         &mut self,
         now: Instant,
@@ -184,8 +186,8 @@ impl Endpoint {
         self.sends.send(&mut self.net, &mut self.cx, id, memory, opaque)
     }
 
-    /// Ends a Transfer that is being sent. [`Event::SendEnded`] follows, or
-    /// [`Event::Sent`] where all had arrived already.
+    /// Ends a Transfer that is being sent. [`Event::SendEnded`](crate::Event::SendEnded) follows,
+    /// or [`Event::Sent`](crate::Event::Sent) where all had arrived already.
     ///
     /// # Errors
     /// [`Error::Unknown`].
@@ -195,9 +197,9 @@ impl Endpoint {
     }
 
     /// Tells of the progress of one Transfer that is being sent, Block by Block, or does so no
-    /// more: [`Event::SendProgress`]. Gives how many bytes, from the start, are in place at
-    /// the other side as far as is known. [`Config::progress`](crate::Config::progress) does
-    /// it for all.
+    /// more: [`Event::SendProgress`](crate::Event::SendProgress). Gives how many bytes, from the
+    /// start, are in place at the other side as far as is known.
+    /// [`Config::progress`](crate::Config::progress) does it for all.
     ///
     /// # Errors
     /// [`Error::Unknown`].
@@ -205,7 +207,7 @@ impl Endpoint {
         self.sends.watch_send(id, is_watched)
     }
 
-    /// How many Transfers may be begun on a connection at the moment.
+    /// May a Transfer be begun on a connection at the moment?
     ///
     /// # Errors
     /// [`Error::Unknown`].
@@ -213,7 +215,8 @@ impl Endpoint {
         self.sends.can_send(&self.net, id)
     }
 
-    /// Sends memory to a reader ([`Event::ReadAsked`]), at most as much as it wants.
+    /// Sends memory to a reader ([`Event::ReadAsked`](crate::Event::ReadAsked)), at most as much as
+    /// it wants.
     ///
     /// # Errors
     /// As [`send`](Self::send).
@@ -237,8 +240,9 @@ impl Endpoint {
         self.sends.refuse_read(&mut self.net, &mut self.cx, id, reason)
     }
 
-    /// Asks the other side for a region of at least `len` bytes; `name` tells
-    /// its user which. [`Event::RegionAvailable`] or [`Event::RegionRefused`] follows.
+    /// Asks the other side for a region of at least `len` bytes; `name` tells its user which.
+    /// [`Event::RegionAvailable`](crate::Event::RegionAvailable) or
+    /// [`Event::RegionRefused`](crate::Event::RegionRefused) follows.
     ///
     /// # Errors
     /// [`Error::Unknown`], [`Error::NotOpen`], [`Error::Busy`] at the bound.
@@ -254,8 +258,9 @@ impl Endpoint {
         self.regions.request_region(&mut self.net, &mut self.cx, id, name, len, rights)
     }
 
-    /// Makes memory available to who asked for it ([`Event::RegionAsked`]).
-    /// What may be done with it is what was asked for and what is given here.
+    /// Makes memory available to who asked for it
+    /// ([`Event::RegionAsked`](crate::Event::RegionAsked)). What may be done with it is what was
+    /// asked for and what is given here.
     ///
     /// # Errors
     /// [`Error::Unknown`], [`Error::BadMemory`], [`Error::Busy`] at the bound.
@@ -271,8 +276,8 @@ impl Endpoint {
         self.regions.refuse_region(&mut self.net, &mut self.cx, id, reason)
     }
 
-    /// Takes a region back. [`Event::Revoked`] follows when no driver uses it;
-    /// what the other side asks of it from now on is refused.
+    /// Takes a region back. [`Event::Revoked`](crate::Event::Revoked) follows when no driver uses
+    /// it; what the other side asks of it from now on is refused.
     ///
     /// # Errors
     /// [`Error::Unknown`].
@@ -280,19 +285,19 @@ impl Endpoint {
         self.regions.revoke(&mut self.cx, id)
     }
 
-    /// Writes memory to a region of the other side. [`Event::PutDone`] follows
-    /// once it has taken effect there, or [`Event::OperationEnded`]. Puts and
-    /// FetchOps of a connection take effect in the order of the calls: so events,
-    /// FetchOps and Gets show them. Who looks into the memory itself may see a Put
-    /// before an earlier one to another part of the same region, while packets of that
-    /// are missing; never before a FetchOp, or a Put to another region.
+    /// Writes memory to a region of the other side. [`Event::PutDone`](crate::Event::PutDone)
+    /// follows once it has taken effect there, or
+    /// [`Event::OperationEnded`](crate::Event::OperationEnded). Puts and FetchOps of a connection
+    /// take effect in the order of the calls: so events, FetchOps and Gets show them. Who looks
+    /// into the memory itself may see a Put before an earlier one to another part of the same
+    /// region, while packets of that are missing; never before a FetchOp, or a Put to another
+    /// region.
     ///
-    /// `wants_notice` tells the user there: [`Event::Written`].
+    /// `wants_notice` tells the user there: [`Event::Written`](crate::Event::Written).
     ///
     /// # Errors
-    /// [`Error::Unknown`], [`Error::NotOpen`], [`Error::BadMemory`],
-    /// [`Error::OutOfBounds`], [`Error::Forbidden`], [`Error::PathDown`],
-    /// [`Error::Busy`] at the bound.
+    /// [`Error::Unknown`], [`Error::NotOpen`], [`Error::BadMemory`], [`Error::OutOfBounds`],
+    /// [`Error::Forbidden`], [`Error::PathDown`], [`Error::Busy`] at the bound.
     pub fn put(
         &mut self,
         now: Instant,
@@ -308,7 +313,8 @@ impl Endpoint {
     }
 
     /// Reads and modifies a word of a region of the other side, in one step.
-    /// [`Event::Fetched`] follows with what it held, or [`Event::OperationEnded`].
+    /// [`Event::Fetched`](crate::Event::Fetched) follows with what it held, or
+    /// [`Event::OperationEnded`](crate::Event::OperationEnded).
     ///
     /// # Errors
     /// As [`put`](Self::put), and [`Error::Unaligned`].
@@ -356,8 +362,8 @@ impl Endpoint {
     }
 
     /// Asks the other side for a Transfer of at most as many bytes as the
-    /// memory has; `opaque` tells its user which. [`Event::Received`] or
-    /// [`Event::ReceiveEnded`] follows.
+    /// memory has; `opaque` tells its user which. [`Event::Received`](crate::Event::Received) or
+    /// [`Event::ReceiveEnded`](crate::Event::ReceiveEnded) follows.
     ///
     /// # Errors
     /// [`Error::Unknown`], [`Error::NotOpen`], [`Error::BadMemory`],
@@ -391,7 +397,7 @@ impl Endpoint {
         self.receives.post(&mut self.net, &mut self.cx, id, memory, takes_part)
     }
 
-    /// Takes a Transfer that was offered ([`Event::Offered`]) into memory.
+    /// Takes a Transfer that was offered ([`Event::Offered`](crate::Event::Offered)) into memory.
     ///
     /// # Errors
     /// [`Error::Unknown`], [`Error::NotOpen`] where it waits for memory no
@@ -457,7 +463,7 @@ impl Endpoint {
         self.receives.adapter_lost(adapter);
     }
 
-    /// Ends what is being received, or a Get. [`Event::ReceiveEnded`]
+    /// Ends what is being received, or a Get. [`Event::ReceiveEnded`](crate::Event::ReceiveEnded)
     /// follows, or the event of its success where that was first.
     ///
     /// # Errors
@@ -468,7 +474,7 @@ impl Endpoint {
     }
 
     /// Takes posted memory back, wherever it stands. If no Transfer has come
-    /// for it, [`Event::Unposted`] follows; if one is
+    /// for it, [`Event::Unposted`](crate::Event::Unposted) follows; if one is
     /// being received there, that ends as by [`cancel_receive`](Self::cancel_receive).
     ///
     /// # Errors
@@ -479,10 +485,10 @@ impl Endpoint {
         self.receives.withdraw(&mut self.net, &mut self.cx, id, memory)
     }
 
-    /// Tells of the progress of one Transfer that is being received (of a read or Get, too),
-    /// Block by Block, or does so no more: [`Event::ReceiveProgress`]. Gives how many bytes,
-    /// from the start, are in place. [`Config::progress`](crate::Config::progress) does it for
-    /// all but Gets.
+    /// Tells of the progress of one Transfer that is being received (of a read or Get, too), Block
+    /// by Block, or does so no more: [`Event::ReceiveProgress`](crate::Event::ReceiveProgress).
+    /// Gives how many bytes, from the start, are in place.
+    /// [`Config::progress`](crate::Config::progress) does it for all but Gets.
     ///
     /// # Errors
     /// [`Error::Unknown`].
@@ -491,7 +497,7 @@ impl Endpoint {
     }
 
     /// Closes a connection: nothing new begins on it, what is under way goes on
-    /// to its end, then both sides forget it. [`Event::Closed`] follows.
+    /// to its end, then both sides forget it. [`Event::Closed`](crate::Event::Closed) follows.
     ///
     /// # Errors
     /// [`Error::Unknown`].

@@ -105,7 +105,7 @@ impl Endpoint {
             Message::Put { .. } => regions.place_put(net, cx, connection, unit, &message, into),
             Message::FetchOp { .. } => regions.place_fetch(net, cx, connection, &message),
             _ => {
-                self.take_control(unit, connection, (message, payload, has_proof))?;
+                self.take_control(unit, connection, (&message, payload, has_proof))?;
                 Ok(Placement::Consumed)
             }
         }
@@ -198,10 +198,10 @@ impl Endpoint {
         &mut self,
         unit: &Unit<'_>,
         connection: u32,
-        (message, payload, has_proof): (Message, &[u8], bool),
+        (message, payload, has_proof): (&Message, &[u8], bool),
     ) -> Result<(), Refusal> {
         let (net, cx) = (&mut self.net, &mut self.cx);
-        let result = match message {
+        let result = match *message {
             Message::ConnectionAnswer { d_id, result } => {
                 net.take_connection_answer(cx, unit, connection, d_id, result)
             }
@@ -227,12 +227,12 @@ impl Endpoint {
         &mut self,
         unit: &Unit<'_>,
         connection: u32,
-        (message, payload): (Message, &[u8]),
+        (message, payload): (&Message, &[u8]),
     ) -> Result<(), Refusal> {
         let Self { net, cx, sends, receives, regions, .. } = self;
-        match message {
+        match *message {
             Message::RequestToSend { .. } => {
-                receives.take_request_to_send(net, cx, connection, (&message, payload))
+                receives.take_request_to_send(net, cx, connection, (message, payload))
             }
             Message::RequestToReceive { s_id, serial, len, opaque } => {
                 sends.take_request_to_receive(net, cx, connection, s_id, serial, (len, opaque))
@@ -243,7 +243,7 @@ impl Endpoint {
             Message::RequestAnswer { ids, serial, is_read: false, verdict } => {
                 sends.take_send_answer(net, cx, connection, ids, serial, verdict)
             }
-            Message::ClearToSend(grant) => sends.take_grant(net, cx, unit, connection, &grant),
+            Message::ClearToSend(ref grant) => sends.take_grant(net, cx, unit, connection, grant),
             Message::End { ending, reason } if ending.by_receiver => {
                 sends.take_end_of_send(net, cx, connection, ending, reason)
             }
@@ -255,17 +255,17 @@ impl Endpoint {
             }
             Message::EndAck(ending) => sends.take_end_ack_of_send(net, cx, connection, ending),
             Message::RequestMemoryRegion { .. } => {
-                regions.take_region_request(net, cx, connection, &message)
+                regions.take_region_request(net, cx, connection, message)
             }
             Message::MemoryRegionAvailable { d_id, serial, result } => {
                 regions.take_region_answer(net, cx, connection, d_id, serial, result)
             }
-            Message::Get(get) => regions.take_get(net, cx, unit, connection, &get),
+            Message::Get(ref get) => regions.take_get(net, cx, unit, connection, get),
             Message::FetchOpComplete { below } => {
                 regions.take_fetch_complete(net, connection, below)
             }
             Message::RequestState(question) => self.take_question(unit, connection, question),
-            Message::RequestStateResponse(state) => self.take_state(unit, connection, state),
+            Message::RequestStateResponse(ref state) => self.take_state(unit, connection, state),
             _ => Err(Refusal::Unexpected),
         }
     }
@@ -299,10 +299,10 @@ impl Endpoint {
         &mut self,
         unit: &Unit<'_>,
         connection: u32,
-        state: State,
+        state: &State,
     ) -> Result<(), Refusal> {
         let Self { net, cx, sends, receives, streams, .. } = self;
-        match state {
+        match *state {
             State::Connection { is_link: true, token, .. } => {
                 net.answer_challenge(cx, unit, connection, token)
             }
@@ -315,8 +315,8 @@ impl Endpoint {
                 let progress = Progress { ids, serial, acked, len, is_complete };
                 sends.take_progress(net, cx, connection, progress)
             }
-            State::Memory { applied, refused, ahead } => {
-                let heard = streams.take_applied(net, cx, connection, applied, refused, &ahead)?;
+            State::Memory { applied, refused, ref ahead } => {
+                let heard = streams.take_applied(net, cx, connection, applied, refused, ahead)?;
                 self.end_stream_turn(connection, heard);
                 Ok(())
             }

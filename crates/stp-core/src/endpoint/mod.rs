@@ -303,15 +303,26 @@ impl Endpoint {
     /// Puts or Data that are sent next, if nothing comes before them and they are a run.
     #[inline]
     fn next_run(&mut self, path: usize, room: &mut RunRoom<'_>) -> Option<TransmitRun> {
-        let known = &self.net.paths[path];
-        if !known.control.is_empty() || known.limits.is_none() || self.cx.config.checksum {
+        let Self { net, cx, sends, regions, .. } = self;
+        let known = net.paths.get_mut(path)?;
+        if !known.control.is_empty() || known.limits.is_none() || cx.config.checksum {
             return None;
         }
-        if known.streams.is_empty() {
-            self.next_data_run(path, room)
-        } else {
-            self.streams.next_put_run(&mut self.net, &mut self.cx, path, room)
+        if !known.streams.is_empty() {
+            return self.streams.next_put_run(net, cx, path, room);
         }
+        let is_wanted = |source| may_leave(sends, regions, source);
+        let DataRun { to, source, run } = known.next_data_run(cx.now, is_wanted, room)?;
+        let ticket = self.note_sent(source, run.stus, run.span.len);
+        Some(TransmitRun {
+            to,
+            units: run.stus,
+            head_len: HEADER_LEN as u16,
+            payload_len: run.stu_len,
+            span: run.span,
+            ecn: self.cx.ecn(),
+            ticket,
+        })
     }
 
     #[inline]
@@ -328,23 +339,6 @@ impl Endpoint {
             segment: None,
             checksum: is_summed.then_some(SUM_SLOT),
             sum_only: 0,
-            ecn: self.cx.ecn(),
-            ticket,
-        })
-    }
-
-    #[inline]
-    fn next_data_run(&mut self, path: usize, room: &mut RunRoom<'_>) -> Option<TransmitRun> {
-        let Self { net, cx, sends, regions, .. } = self;
-        let is_wanted = |source| may_leave(sends, regions, source);
-        let DataRun { to, source, run } = net.paths[path].next_data_run(cx.now, is_wanted, room)?;
-        let ticket = self.note_sent(source, run.stus, run.span.len);
-        Some(TransmitRun {
-            to,
-            units: run.stus,
-            head_len: HEADER_LEN as u16,
-            payload_len: run.stu_len,
-            span: run.span,
             ecn: self.cx.ecn(),
             ticket,
         })

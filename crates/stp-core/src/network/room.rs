@@ -54,7 +54,8 @@ impl Network {
         }
     }
 
-    /// Sets the priority of a connection: of Transfers in both directions, and reads, that begin from now on.
+    /// Sets the priority of a connection: of Transfers in both directions, and reads, that begin
+    /// from now on.
     pub(crate) fn set_priority(
         &mut self,
         id: ConnectionId,
@@ -67,7 +68,9 @@ impl Network {
         Ok(())
     }
 
-    /// Sets how much a connection may have of the receiver's window beside others of the same priority, and how many Blocks its Transfers are granted in their turn: 1, as all others have, to 1,000.
+    /// Sets how much a connection may have of the receiver's window beside others of the same
+    /// priority, and how many Blocks its Transfers are granted in their turn: 1, as all others
+    /// have, to 1,000.
     pub(crate) fn set_weight(&mut self, id: ConnectionId, weight: u16) -> Result<(), Error> {
         self.connection(id)?;
         if let Some(known) = self.connections.get_mut(id.index) {
@@ -91,16 +94,20 @@ impl Network {
         self.links.set_weight(link, weight);
     }
 
-    /// How the window of a link moves: by what fills a packet there, also where that is more
-    /// than the configuration counts with.
-    pub(crate) fn congestion_on(&self, cx: &Context, link: u32) -> Congestion {
-        let usual = cx.config.usual_congestion();
+    /// What fills a packet on a link counts in its window, also where that is more than the
+    /// configuration counts with.
+    fn unit_on(&self, cx: &Context, link: u32, usual: u32) -> u32 {
         let stu_on = |link: &Link| {
             let path = &self.paths[usize::from(link.path)];
             path.stu_of(link.size.or_sure(path.limits.as_ref()?.sure), cx.config.tail)
         };
-        let stu = self.links.get(link).and_then(stu_on).map_or(0, u32::from);
-        Congestion { unit: usual.unit.max(stu), ..usual }
+        self.links.get(link).and_then(stu_on).map_or(usual, |stu| usual.max(stu.into()))
+    }
+
+    /// How the window of a link moves.
+    pub(crate) fn congestion_on(&self, cx: &Context, link: u32) -> Congestion {
+        let usual = cx.config.usual_congestion();
+        Congestion { unit: self.unit_on(cx, link, usual.unit), ..usual }
     }
 
     /// The STU for a connection on one of its links: what fills a packet there.
@@ -162,16 +169,16 @@ impl Network {
 
     /// What is granted over a link at a time, at least.
     pub(crate) fn least_part(&self, cx: &Context, link: u32) -> u64 {
-        let congestion = self.congestion_on(cx, link);
-        let (Some(_), Some(link)) = (&cx.config.congestion, self.links.get(link)) else {
+        let (Some(congestion), Some(known)) = (&cx.config.congestion, self.links.get(link)) else {
             return cx.config.window / PARTS;
         };
-        let window = link.window.bytes();
-        let in_a_moment = link.window.rtt().smoothed().map_or(0, |round| {
+        let unit = self.unit_on(cx, link, congestion.unit);
+        let window = known.window.bytes();
+        let in_a_moment = known.window.rtt().smoothed().map_or(0, |round| {
             window.saturating_mul(MOMENT.as_nanos() as u64) / round.max(MOMENT).as_nanos() as u64
         });
         let call = FEW_CALLS.min(window / PARTS).min(in_a_moment);
-        let burst = (window / 8).min(SMALL_BURST * u64::from(congestion.unit)).min(in_a_moment);
+        let burst = (window / 8).min(SMALL_BURST * u64::from(unit)).min(in_a_moment);
         call.max(burst).max(window / PARTS_ON_SHARED)
     }
 }

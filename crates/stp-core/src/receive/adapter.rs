@@ -62,7 +62,8 @@ impl Receives {
         }
     }
 
-    /// An adapter has forgotten all that it was told, and will report none of it: its Blocks are the engine's.
+    /// An adapter has forgotten all that it was told, and will report none of it: its Blocks are
+    /// the engine's.
     pub(crate) fn adapter_lost(&mut self, adapter: u8) {
         self.granted.mirror.lose(adapter);
         self.free_what_left();

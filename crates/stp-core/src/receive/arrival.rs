@@ -201,7 +201,8 @@ impl Receives {
         self.make_ready(net, index);
     }
 
-    /// Tells of the progress of one Transfer that is being received (of a read or Get, too), Block by Block, or does so no more: [`Event::ReceiveProgress`].
+    /// Tells of the progress of one Transfer that is being received (of a read or Get, too), Block
+    /// by Block, or does so no more: [`Event::ReceiveProgress`].
     pub(crate) fn watch_receive(&mut self, id: ReceiveId, is_watched: bool) -> Result<u64, Error> {
         let receive = self.table.named(id.index, id.generation).ok_or(Error::Unknown)?;
         let is_open = receive.state == State::Open && receive.blocks > 0;

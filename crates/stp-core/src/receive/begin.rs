@@ -1,4 +1,5 @@
-//! A Transfer has its memory, and begins: it is laid out in Blocks that are granted, or it came with
+//! A Transfer has its memory, and begins: it is laid out in Blocks that are granted, or it came
+//! with
 //! its request and is deposited.
 
 use landfall_placement::Area;

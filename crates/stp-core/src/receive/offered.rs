@@ -55,7 +55,7 @@ impl Receives {
         Ok(())
     }
 
-    /// Takes at most so many bytes of a Transfer that was offered, before there is memory for it:
+    /// Takes at most so many bytes of a Transfer that was offered, before there is memory for it.
     pub(crate) fn limit(
         &mut self,
         net: &mut Network,
@@ -80,7 +80,8 @@ impl Receives {
         Ok(())
     }
 
-    /// Lets the Data of a Transfer that was offered, or is under way, come over one link of its connection while that is up; what is granted already goes on.
+    /// Lets the Data of a Transfer that was offered, or is under way, come over one link of its
+    /// connection while that is up; what is granted already goes on.
     pub(crate) fn choose_link(
         &mut self,
         net: &mut Network,

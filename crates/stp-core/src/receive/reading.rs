@@ -14,7 +14,8 @@ use crate::wire::Reason;
 use crate::wire::message::{Ids, Message, Verdict};
 
 impl Receives {
-    /// Asks the other side for a Transfer of at most as many bytes as the memory has; `opaque` tells its user which.
+    /// Asks the other side for a Transfer of at most as many bytes as the memory has; `opaque`
+    /// tells its user which.
     pub(crate) fn read(
         &mut self,
         net: &mut Network,

@@ -2,7 +2,8 @@
 //!
 //! The counts change together, in `take_room`, `return_room` and `land_in_room` and nowhere
 //! else. So what a link has granted is at all times the sum of what its open Blocks have, and
-//! a Block that is given up returns all that it had. The window has granted what all links have, but for what their
+//! a Block that is given up returns all that it had. The window has granted what all links have,
+//! but for what their
 //! senders do not use. The model checks that after each operation.
 
 use super::Grant;

@@ -220,7 +220,8 @@ impl Receives {
         }
     }
 
-    /// Sets the priority of one Transfer that is being received, offered or read: of what is granted of it from now on.
+    /// Sets the priority of one Transfer that is being received, offered or read: of what is
+    /// granted of it from now on.
     pub(crate) fn set_receive_priority(
         &mut self,
         id: ReceiveId,

@@ -48,7 +48,8 @@ impl Sends {
         Ok(())
     }
 
-    /// Tells of the progress of one Transfer that is being sent, Block by Block, or does so no more: [`Event::SendProgress`].
+    /// Tells of the progress of one Transfer that is being sent, Block by Block, or does so no
+    /// more: [`Event::SendProgress`].
     pub(crate) fn watch_send(&mut self, id: SendId, is_watched: bool) -> Result<u64, Error> {
         let send = self.table.named(id.index, id.generation).ok_or(Error::Unknown)?;
         let acked = send.acked_bytes();
@@ -112,7 +113,7 @@ impl Sends {
         is_near && count < usize::from(known.slots).min(Seen::MOST_OPEN)
     }
 
-    /// How many Transfers may be begun on a connection at the moment.
+    /// May a Transfer be begun on a connection at the moment?
     pub(crate) fn can_send(&self, net: &Network, id: ConnectionId) -> Result<bool, Error> {
         let is_open = net.connection(id)?.is_open();
         Ok(is_open && self.table.has_room() && self.may_begin(net, id.index))
