@@ -54,6 +54,9 @@ impl Network {
     /// If all that was under way is over, the end can be asked for or answered.
     pub(crate) fn disconnect_if_idle(&mut self, cx: &mut Context, index: u32) {
         let Some(known) = self.connections.get(index) else { return };
+        if !matches!(known.state, State::Draining | State::Asking) {
+            return;
+        }
         let is_idle = known.first_send == NONE
             && known.first_receive == NONE
             && known.reads_waiting == 0
@@ -64,8 +67,7 @@ impl Network {
         let ids = ids_of(known.remote_id, index);
         let (next, message) = match known.state {
             State::Draining => (State::Closing, Message::RequestDisconnect { ids, abort: None }),
-            State::Asking => (State::Confirming, Message::DisconnectAnswer { ids }),
-            _ => return,
+            _ => (State::Confirming, Message::DisconnectAnswer { ids }),
         };
         self.say(cx, index, &message);
         if let Some(known) = self.connections.get_mut(index) {

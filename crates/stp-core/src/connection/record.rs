@@ -62,19 +62,18 @@ impl Network {
 
     /// Something of a connection was given back: was that the last?
     pub(crate) fn remove_if_gone(&mut self, index: u32) {
-        let state = self.connections.get(index).map(|known| known.state);
-        if matches!(state, Some(State::Draining | State::Asking))
-            && !self.connections.ending.contains(&index)
-        {
-            self.connections.ending.push(index);
-        }
-        let is_left = |known: &Connection| known.state != State::Gone || known.is_in_use();
-        if self.connections.get(index).is_none_or(is_left) {
-            return;
-        }
-        let Some(known) = self.connections.table.remove(index) else { return };
-        for link in known.links() {
-            self.leave_link(link);
+        let Some(known) = self.connections.get(index) else { return };
+        match known.state {
+            State::Draining | State::Asking if !self.connections.ending.contains(&index) => {
+                self.connections.ending.push(index);
+            }
+            State::Gone if !known.is_in_use() => {
+                let Some(known) = self.connections.table.remove(index) else { return };
+                for link in known.links() {
+                    self.leave_link(link);
+                }
+            }
+            _ => {}
         }
     }
 

@@ -6,7 +6,7 @@
 
 use landfall_placement::Refusal;
 
-use super::{Grant, Kind, Receive, State};
+use super::{Grant, Kind, Receive, State, Turn};
 use crate::assume::assumed;
 use crate::connection::{NONE, Question};
 use crate::context::Context;
@@ -96,9 +96,12 @@ impl Receives {
         // Where its Blocks were taken back, what had come before that was noted.
         let is_ending = matches!(receive.state, State::Ending(_));
         let len = if is_ending { receive.told } else { self.contiguous(receive) };
+        let is_ready = receive.turn == Turn::Ready;
         let id = self.receive_id(index);
         self.timers.remove(index);
-        self.ready.forget(index);
+        if is_ready {
+            self.ready.forget(index);
+        }
         let Some(receive) = self.table.remove(index) else { return };
         self.unlist_receive(net, index, &receive);
         let connection = net.id_of(receive.connection);
