@@ -22,6 +22,7 @@ use std::fmt;
 
 use landfall_placement::{Counter, Refusals};
 
+#[cfg(any(feature = "clan", feature = "stp"))]
 use crate::runtime::PathStats;
 
 /// A name and a value that tell samples of one metric apart.
@@ -135,6 +136,7 @@ impl Measured for Refusals {
     }
 }
 
+#[cfg(any(feature = "clan", feature = "stp"))]
 impl Measured for [PathStats] {
     fn measure(&self, metrics: &mut Metrics, labels: &[Label<'_>]) {
         for (nth, path) in self.iter().enumerate() {
