@@ -112,7 +112,8 @@ fn methods(file: &File) -> Vec<Method> {
         } else if line == "}" {
             owner = None;
         }
-        let Some(owner) = owner else { continue };
+        let is_comment = line.trim_start().starts_with("//");
+        let Some(owner) = owner.filter(|_| !is_comment) else { continue };
         let is_item = line.starts_with("    ") && !line.starts_with("     ");
         if is_item && let Some((_, rest)) = line.split_once("fn ") {
             let name = rest.chars().take_while(|c| is_of_a_name(*c)).collect();

@@ -15,16 +15,15 @@
 //! | file | what happens there |
 //! | --- | --- |
 //! | `calls` | what the user calls |
-//! | `dispatch` | a packet comes: checks, and who it is for; a payload is in place, a transmission is over |
-//! | this one | what the driver calls; what is sent next; what follows from one part for another; time passed |
+//! | `dispatch` | what the driver calls; a packet comes: checks, and who it is for; a payload is in place, a transmission is over |
+//! | this one | what is sent next; what follows from one part for another; time passed |
 
 mod calls;
 mod dispatch;
 
 use landfall_placement::{
-    Deposit, Ecn, Engine, Guess, Instant, Landing, PathId, PathState, Peer, Placement, Random,
-    Refusal, Refusals, RunPlacement, RunRoom, Seed, Spans, Ticket, Timeout, Transmit, TransmitRun,
-    Unit, UnitRun,
+    Ecn, Instant, PathId, PathState, Random, Refusal, RunRoom, Seed, Spans, Ticket, Timeout,
+    Transmit, TransmitRun,
 };
 use landfall_tables::IndexedHeap;
 
@@ -32,7 +31,6 @@ use crate::config::Config;
 use crate::connection::{Afterwards, Connections, Effect, Refused};
 use crate::context::Context;
 use crate::error::Ended;
-use crate::event::Event;
 use crate::link::Links;
 use crate::network::{Network, PathChange};
 use crate::path::{Behind, DataRun, Source};
@@ -42,7 +40,7 @@ use crate::send::Sends;
 use crate::stats::Stats;
 use crate::ticket::Purpose;
 use crate::wire::header::{SUM_RANGE, SUM_SLOT};
-use crate::wire::{HEADER_LEN, LONGEST_HEAD, Op};
+use crate::wire::{HEADER_LEN, LONGEST_HEAD};
 
 /// How many timers fire in one call; the rest in the next, which is due at once.
 const BUDGET: usize = 256;
@@ -106,130 +104,6 @@ impl Endpoint {
     #[must_use]
     pub const fn granted_bytes(&self) -> u64 {
         self.net.links.held.bytes
-    }
-}
-
-impl Engine for Endpoint {
-    type Event = Event;
-
-    fn handle_path(&mut self, now: Instant, path: PathId, state: PathState) {
-        self.cx.now = now;
-        self.change_path(path, state);
-    }
-
-    fn awaits_first_answer(&self, path: PathId) -> bool {
-        self.net.is_unanswered_on(path)
-    }
-
-    fn handle_unreachable(&mut self, now: Instant, path: PathId, peer: Peer) {
-        self.cx.now = now;
-        // Anybody can forge that: what nobody there has answered ends, and nothing else.
-        for connection in self.net.unanswered_at(path, peer) {
-            self.apply(Effect::failed(connection, Ended::Unreachable));
-        }
-    }
-
-    #[inline]
-    fn guess(&self, path: PathId, nth: usize) -> Option<Guess> {
-        let path = &self.net.paths[self.net.path_index(path)?];
-        let link = self.net.links.get(path.last_link?)?;
-        // What was granted and has not begun to come is likelier than what was
-        // lost and is asked for again: that comes one by one, and may be first or
-        // last. Gaps are guessed where nothing else is expected.
-        let run = self
-            .receives
-            .granted
-            .nth_run(link.first, nth)
-            .or_else(|| self.receives.granted.nth_gap(link.first, nth))?;
-        let head_len = HEADER_LEN as u16;
-        Some(Guess { span: run.span, head_len, payload_len: run.payload_len })
-    }
-
-    #[inline]
-    fn place(
-        &mut self,
-        now: Instant,
-        unit: &Unit<'_>,
-        into: &mut Spans,
-    ) -> Result<Placement, Refusal> {
-        self.cx.now = now;
-        self.dispatch(unit, into).map_err(|refusal| self.cx.refusals.count(refusal))
-    }
-
-    #[inline]
-    fn place_run(&mut self, now: Instant, run: &UnitRun<'_>) -> Option<RunPlacement> {
-        self.cx.now = now;
-        self.receives
-            .place_data_run(&mut self.net, &mut self.cx, run)
-            .or_else(|| self.place_put_run(run))
-    }
-
-    #[inline]
-    fn handle_placed(&mut self, now: Instant, ticket: Ticket, landing: Landing) {
-        self.cx.now = now;
-        self.land(ticket, landing);
-    }
-
-    #[inline]
-    fn poll_deposit(&mut self, _now: Instant, into: &mut Spans) -> Option<Deposit<'_>> {
-        if self.receives.early.is_empty() { None } else { self.receives.next_early(into) }
-    }
-
-    #[inline]
-    fn poll_transmit(
-        &mut self,
-        now: Instant,
-        path: PathId,
-        head: &mut [u8],
-        from: &mut Spans,
-    ) -> Option<Transmit> {
-        self.cx.now = now;
-        self.prepare_transmit();
-        let path = self.net.path_index(path)?;
-        self.next_transmit(path, head, from)
-    }
-
-    #[inline]
-    fn poll_transmit_run(
-        &mut self,
-        now: Instant,
-        path: PathId,
-        room: &mut RunRoom<'_>,
-    ) -> Option<TransmitRun> {
-        self.cx.now = now;
-        self.prepare_transmit();
-        let path = self.net.path_index(path)?;
-        self.next_run(path, room)
-    }
-
-    #[inline]
-    fn handle_sent(&mut self, _now: Instant, ticket: Ticket) {
-        self.let_go(ticket);
-    }
-
-    fn handle_timeout(&mut self, now: Instant) {
-        self.cx.now = now;
-        self.fire_timers();
-    }
-
-    fn poll_timeout(&self) -> Option<Timeout> {
-        self.next_timer()
-    }
-
-    #[inline]
-    fn poll_event(&mut self) -> Option<Event> {
-        self.cx.take_event(self.receives.granted.mirror.freed())
-    }
-
-    fn refusals(&self) -> &Refusals {
-        &self.cx.refusals
-    }
-
-    /// Data that fails its check leaves its grant open, and changes nothing else. Whatever
-    /// else there is may answer, refuse or end something by its head alone.
-    #[inline]
-    fn places_unverified(&self, head: &[u8]) -> bool {
-        head.first() == Some(&(Op::Data as u8))
     }
 }
 
