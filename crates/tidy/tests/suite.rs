@@ -2,6 +2,7 @@
 
 mod documents;
 mod graph;
+mod headers;
 mod packages;
 mod runtime;
 mod source;
