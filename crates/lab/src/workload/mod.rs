@@ -1,6 +1,6 @@
 //! What is measured: endless messages and conversations, each through the public API of
 //! `landfall` with its defaults, on a thread for each side. `perf`, `demo` and the papers
-//! run them. Whatever has two sides is [`TwoSided`].
+//! run them. Whatever has two sides is `TwoSided`.
 //!
 //! | file | what it is |
 //! | --- | --- |
