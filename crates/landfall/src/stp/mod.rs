@@ -78,6 +78,7 @@ mod reach;
 mod remote;
 mod security;
 mod set;
+mod shards;
 
 pub use builder::Builder;
 pub use connection::{Connection, Link, Offer, ReadRequest};
