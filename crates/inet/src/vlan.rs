@@ -11,7 +11,7 @@ pub const LEN: usize = size_of::<Header>();
 const _: () = assert!(LEN == 4);
 
 /// The tag as it lies behind an Ethernet header whose ethertype is
-/// [`ethernet::VLAN`](crate::ethernet::VLAN).
+/// [`ethernet::VLAN`].
 ///
 /// ```
 /// use landfall_inet::vlan;
