@@ -2,6 +2,7 @@
 //! time.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -37,18 +38,20 @@ pub enum Order {
 }
 
 /// What is measured, and for how long.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, clap::Args)]
 pub struct Setup {
-    /// What is done.
+    /// What is done
+    #[arg(long, value_enum, default_value = "read")]
     pub work: Work,
-    /// Where.
+    /// In order, or anywhere
+    #[arg(long, value_enum, default_value = "random")]
     pub order: Order,
-    /// Bytes of a request.
-    pub block: u64,
-    /// Requests under way at a time.
+    /// Requests under way at a time
+    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub depth: u32,
-    /// For how long new ones are begun.
-    pub time: Duration,
+    /// How long it runs
+    #[arg(long, default_value_t = 3.0)]
+    pub seconds: f64,
 }
 
 /// What was seen; the fields are documented in `docs/storage.md`.
@@ -80,6 +83,20 @@ pub struct Latency {
     pub most: f64,
 }
 
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Latency { p50, p90, p99, most } = &self.latency_us;
+        write!(
+            f,
+            "{:.0} requests/s, {}/s; latency {p50:.1} µs, 90 % {p90:.1}, 99 % {p99:.1}, at most \
+             {most:.1}; {:.2} s of CPU here",
+            self.requests_per_second,
+            style::bytes(self.bytes_per_second as u64),
+            self.cpu_seconds,
+        )
+    }
+}
+
 impl Latency {
     fn of(mut all: Vec<u32>) -> Self {
         all.sort_unstable();
@@ -91,14 +108,15 @@ impl Latency {
     }
 }
 
-/// Measures the export that this client is connected to. What is in it is overwritten unless
+/// Measures requests of `block` bytes for the export that this client is connected to. What is in it is overwritten unless
 /// blocks are only read.
 ///
 /// # Errors
 /// If the block does not fit into the export, if it is read-only and would be written, or if a
 /// request fails.
-pub fn run(client: &Client, setup: &Setup) -> Result<Summary> {
-    let Setup { work, order, block, depth, time } = *setup;
+pub fn run(client: &Client, block: u64, setup: &Setup) -> Result<Summary> {
+    let Setup { work, order, depth, seconds } = *setup;
+    let time = Duration::from_secs_f64(seconds.clamp(0.01, 3600.0));
     let export = client.export();
     ensure!(
         (1..=export.size).contains(&block),
@@ -112,6 +130,7 @@ pub fn run(client: &Client, setup: &Setup) -> Result<Summary> {
     let mut requests = Requests {
         client,
         setup: *setup,
+        block,
         blocks: export.size / block,
         next: 0,
         random: Random::new([8; 32]),
@@ -145,6 +164,7 @@ pub fn run(client: &Client, setup: &Setup) -> Result<Summary> {
 struct Requests<'a> {
     client: &'a Client,
     setup: Setup,
+    block: u64,
     blocks: u64,
     next: u64,
     random: Random,
@@ -171,14 +191,14 @@ impl Requests<'_> {
     }
 
     fn ask(&mut self) {
-        let Setup { work, order, block, .. } = self.setup;
-        let nth = match order {
+        let block = self.block;
+        let nth = match self.setup.order {
             Order::Sequential => self.next % self.blocks,
             Order::Random => self.random.next_u64() % self.blocks,
         };
         self.next += 1;
         let buffer = self.free.pop().unwrap_or_else(|| vec![0x5a; block as usize]);
-        let writes = match work {
+        let writes = match self.setup.work {
             Work::Read => false,
             Work::Write => true,
             Work::Mixed => self.next.is_multiple_of(2),
