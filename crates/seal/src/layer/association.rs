@@ -8,6 +8,8 @@ use landfall_placement::{Instant, PathId, Peer, Refusal};
 
 use super::key_log::{KeyLog, TrafficKeys};
 use super::retry::COOKIE_LEN;
+#[cfg(feature = "rustls")]
+use super::talk::{self, Certificates, Talk};
 use super::unit::{Authenticated, FIRST, Mask, OVERHEAD, OuterHead, RETRY, SECOND, THIRD, tag_of};
 use crate::aead::Suite;
 use crate::aead::Tag;
@@ -37,6 +39,9 @@ pub enum Proof {
     KeyPair(StaticKey),
     /// By 32 random bytes that both have.
     PresharedKey(Secret),
+    /// By certificates or raw public keys, in TLS.
+    #[cfg(feature = "rustls")]
+    Certificates(Certificates),
 }
 
 impl Proof {
@@ -44,21 +49,26 @@ impl Proof {
         match self {
             Self::KeyPair(_) => 1,
             Self::PresharedKey(_) => 2,
+            #[cfg(feature = "rustls")]
+            Self::Certificates(_) => talk::KIND,
         }
     }
 
+    /// One end of a handshake by Noise. `None`: it is not by Noise.
     fn noise(
         &self,
         role: Role,
         pinned: Option<Fingerprint>,
         (suite, context): (Suite, &[u8]),
         seed: Seed,
-    ) -> Noise {
+    ) -> Option<Noise> {
         let config = match self {
             Self::KeyPair(own) => NoiseConfig::KeyPair { own, pinned },
             Self::PresharedKey(key) => NoiseConfig::PresharedKey(key),
+            #[cfg(feature = "rustls")]
+            Self::Certificates(_) => return None,
         };
-        Noise::new(&config, role, context, suite, seed)
+        Some(Noise::new(&config, role, context, suite, seed))
     }
 }
 
@@ -82,14 +92,19 @@ impl MessageHead {
 
     pub(super) fn with(&self, noise: &[u8]) -> Vec<u8> {
         let mut unit = Vec::with_capacity(FIRST_LEN);
-        unit.extend_from_slice(&[self.form, VERSION, self.suite.code(), self.kind]);
-        unit.extend_from_slice(&self.to.to_be_bytes());
-        unit.extend_from_slice(&self.from.to_be_bytes());
+        self.write(&mut unit);
         unit.extend_from_slice(noise);
         if self.form == FIRST {
             unit.resize(FIRST_LEN, 0);
         }
         unit
+    }
+
+    /// Appends it.
+    pub(super) fn write(&self, unit: &mut Vec<u8>) {
+        unit.extend_from_slice(&[self.form, VERSION, self.suite.code(), self.kind]);
+        unit.extend_from_slice(&self.to.to_be_bytes());
+        unit.extend_from_slice(&self.from.to_be_bytes());
     }
 
     /// How long the message of Noise behind it is.
@@ -104,7 +119,7 @@ impl MessageHead {
     }
 
     /// What both ends must have read and written alike.
-    fn context(&self, initiator: u32, name: &[u8]) -> Vec<u8> {
+    pub(super) fn context(&self, initiator: u32, name: &[u8]) -> Vec<u8> {
         let mut context = Vec::from(*b"landfall seal");
         context.extend_from_slice(&[0, VERSION, self.suite.code(), self.kind]);
         context.extend_from_slice(&initiator.to_be_bytes());
@@ -221,8 +236,23 @@ pub(super) enum Covered {
 #[derive(Debug)]
 pub(super) enum State {
     Shaking(Noise),
+    /// A handshake by TLS is under way.
+    #[cfg(feature = "rustls")]
+    Talking,
     Open(Box<Session>),
     Failed(HandshakeError),
+}
+
+impl State {
+    /// Is a handshake under way?
+    pub(super) const fn is_shaking(&self) -> bool {
+        match self {
+            Self::Shaking(_) => true,
+            #[cfg(feature = "rustls")]
+            Self::Talking => true,
+            Self::Open(_) | Self::Failed(_) => false,
+        }
+    }
 }
 
 /// What two ends have with each other.
@@ -250,6 +280,11 @@ pub(super) struct Association {
     pub(super) begun: Option<(PathId, Peer, u32)>,
     /// Its user needs it no more.
     pub(super) is_over: bool,
+    /// A handshake by TLS, until nothing of it is said any more.
+    #[cfg(feature = "rustls")]
+    pub(super) talk: Option<Box<Talk>>,
+    /// The application protocol that both ends have chosen.
+    pub(super) protocol: Option<Box<[u8]>>,
 }
 
 /// What becomes of a message.
@@ -270,12 +305,16 @@ pub(super) struct Means<'a> {
 }
 
 impl Association {
-    fn new(path: PathId, remote: Peer, role: Role, noise: Noise, now: Instant) -> Self {
+    pub(super) fn new(
+        (now, path, remote): (Instant, PathId, Peer),
+        role: Role,
+        state: State,
+    ) -> Self {
         Self {
             path,
             remote,
             role,
-            state: State::Shaking(noise),
+            state,
             identity: None,
             to: 0,
             to_repeat: Vec::new(),
@@ -287,6 +326,9 @@ impl Association {
             used: now,
             begun: None,
             is_over: false,
+            #[cfg(feature = "rustls")]
+            talk: None,
+            protocol: None,
         }
     }
 
@@ -296,16 +338,16 @@ impl Association {
         means: Means<'_>,
         suite: Suite,
         pinned: Option<Fingerprint>,
-    ) -> Self {
+    ) -> Option<Self> {
         let kind = means.proof.kind();
         let head = MessageHead { form: FIRST, suite, kind, to: 0, from: means.id };
         let context = head.context(means.id, means.context);
         let role = Role::Initiator;
-        let mut noise = means.proof.noise(role, pinned, (suite, &context), means.seed);
+        let mut noise = means.proof.noise(role, pinned, (suite, &context), means.seed)?;
         let first = noise.poll_message().unwrap_or_default();
-        let mut association = Self::new(path, remote, role, noise, now);
+        let mut association = Self::new((now, path, remote), role, State::Shaking(noise));
         association.to_repeat = head.with(&first);
-        association
+        Some(association)
     }
 
     /// Answers a first message.
@@ -320,11 +362,12 @@ impl Association {
         }
         let context = head.context(head.from, means.context);
         let (role, suite) = (Role::Responder, head.suite);
-        let mut noise = means.proof.noise(role, None, (suite, &context), means.seed);
+        let noise = means.proof.noise(role, None, (suite, &context), means.seed);
+        let mut noise = noise.ok_or(HandshakeError::OutOfTurn)?;
         noise.handle_message(noise_message)?;
         let second = noise.poll_message().ok_or(HandshakeError::Unfinished)?;
         let answer = MessageHead { form: SECOND, to: head.from, from: means.id, ..*head };
-        let mut association = Self::new(path, remote, role, noise, now);
+        let mut association = Self::new((now, path, remote), role, State::Shaking(noise));
         association.to = head.from;
         association.to_repeat = answer.with(&second);
         Ok(association)
@@ -383,6 +426,17 @@ impl Association {
         if let PeerIdentity::PublicKey(key) = established.peer {
             is_trusted(self.role, self.remote, key)?;
         }
+        self.open(id, established, key_log);
+        Ok(())
+    }
+
+    /// Takes keys over. `id` is what this end calls the association.
+    pub(super) fn open(
+        &mut self,
+        id: u32,
+        established: Established,
+        key_log: Option<&mut (dyn KeyLog + 'static)>,
+    ) {
         self.identity = Some(established.peer);
         if let Some(log) = key_log {
             let (initiator, responder) = match self.role {
@@ -394,7 +448,6 @@ impl Association {
             }
         }
         self.state = State::Open(Box::new(Session::new(established)));
-        Ok(())
     }
 
     /// A head that waits for the keys. False where there is no room.

@@ -7,23 +7,25 @@ use core::fmt;
 
 use landfall_placement::{Duration, Instant, PathId, Peer, Refusal, Refusals, Ticket, Timeout};
 
+#[cfg(feature = "rustls")]
+use super::association::Proof;
 use super::association::{
     Answered, Association, FIRST_LEN, MESSAGE_HEAD, Means, MessageHead, State,
 };
 use super::incoming::Opened;
 use super::key_log::KeyLog;
 use super::unit::{FIRST, RETRY, SECOND, THIRD};
-use super::{SealConfig, SealStats, Trust};
-use crate::handshake::{Fingerprint, HandshakeError};
+use super::{Expected, SealConfig, SealStats, Trust};
+use crate::handshake::HandshakeError;
 use crate::keys::Role;
 use crate::secret::{Secret, Seed};
 
 /// What waits for an answer is said again after this, then twice and four times as late: the
 /// engine waits, too, and does not know for what.
-const FIRST_WAIT: Duration = Duration::from_millis(100);
-const MOST_DOUBLED: u32 = 2;
+pub(super) const FIRST_WAIT: Duration = Duration::from_millis(100);
+pub(super) const MOST_DOUBLED: u32 = 2;
 /// After so many times the peer counts as silent.
-const MOST_REPEATS: u32 = 15;
+pub(super) const MOST_REPEATS: u32 = 15;
 /// Messages of handshakes that wait to leave; more count as lost.
 const MOST_MESSAGES: usize = 256;
 /// An association that was not used for so long makes room for another one.
@@ -135,7 +137,7 @@ impl Associations {
     }
 
     /// A number that no association has, and a seed for a handshake.
-    fn draw(&mut self) -> (u32, Seed) {
+    pub(super) fn draw(&mut self) -> (u32, Seed) {
         loop {
             self.drawn += 1;
             let drawn = self.secret.derive("association", &self.drawn.to_be_bytes());
@@ -155,20 +157,25 @@ impl Associations {
         now: Instant,
         path: PathId,
         remote: Peer,
-        pinned: Option<Fingerprint>,
+        expected: Expected<'_>,
     ) -> Option<u32> {
+        let pinned = expected.pinned;
+        #[cfg(feature = "rustls")]
+        if matches!(self.config.proof, Proof::Certificates(_)) {
+            return self.begin_talk((now, path, remote), pinned, expected.name);
+        }
         self.make_room(now)?;
         let (id, seed) = self.draw();
         let SealConfig { proof, context, suite, .. } = &self.config;
         let means = Means { proof, context, seed, id };
-        let association = Association::begin((now, path, remote), means, *suite, pinned);
+        let association = Association::begin((now, path, remote), means, *suite, pinned)?;
         self.table.insert(id, association);
         self.repeat(now, id);
         Some(id)
     }
 
     /// Room for one more.
-    fn make_room(&mut self, now: Instant) -> Option<()> {
+    pub(super) fn make_room(&mut self, now: Instant) -> Option<()> {
         if self.table.len() >= self.config.most {
             let is_unused = |known: &Association| {
                 let wait = if known.is_over { LATE } else { UNUSED };
@@ -195,7 +202,7 @@ impl Associations {
         self.ready.retain(|known| *known != id);
     }
 
-    fn set_timer(&mut self, id: u32, due: Option<Instant>) {
+    pub(super) fn set_timer(&mut self, id: u32, due: Option<Instant>) {
         let Some(known) = self.table.get_mut(&id) else { return };
         if let Some(before) = core::mem::replace(&mut known.due, due) {
             self.timers.remove(&(before, id));
@@ -219,8 +226,12 @@ impl Associations {
     /// Says what waits for an answer, and again later.
     fn repeat(&mut self, now: Instant, id: u32) {
         let Some(known) = self.table.get_mut(&id) else { return };
+        #[cfg(feature = "rustls")]
+        if known.talk.is_some() {
+            return self.repeat_talk(now, id);
+        }
         if known.repeats > MOST_REPEATS {
-            if matches!(known.state, State::Shaking(_)) {
+            if known.state.is_shaking() {
                 self.fail(id, HandshakeError::Unfinished);
             } else {
                 self.set_timer(id, None);
@@ -240,7 +251,7 @@ impl Associations {
         }
     }
 
-    fn fail(&mut self, id: u32, error: HandshakeError) {
+    pub(super) fn fail(&mut self, id: u32, error: HandshakeError) {
         self.set_timer(id, None);
         self.stats.failed += 1;
         let Some(known) = self.table.get_mut(&id) else { return };
@@ -248,6 +259,11 @@ impl Associations {
         self.stats.dropped += known.waiting.len() as u64;
         known.waiting.clear();
         if known.role == Role::Responder {
+            // Who was refused by TLS hears why, until others need the room.
+            #[cfg(feature = "rustls")]
+            if known.talk.is_some() {
+                return;
+            }
             self.remove(id);
         } else if self.failed.len() < self.config.most {
             self.failed.push_back(id);
@@ -261,6 +277,10 @@ impl Associations {
         unit: &[u8],
     ) -> Result<(), Refusal> {
         let head = MessageHead::read(unit).ok_or(Refusal::Unsupported)?;
+        #[cfg(feature = "rustls")]
+        if head.kind == super::talk::KIND && head.form != RETRY {
+            return self.handle_turn((now, path, from), &head, unit);
+        }
         let noise = unit.get(MESSAGE_HEAD..MESSAGE_HEAD + head.noise_len());
         let noise = noise.ok_or(Refusal::Truncated)?;
         match head.form {
@@ -289,11 +309,7 @@ impl Associations {
             self.ask_for_proof(now, (path, from), head);
             return Ok(());
         }
-        while self.half_open.len() >= self.config.half_open.max(1) {
-            let Some(oldest) = self.half_open.front().copied() else { break };
-            self.remove(oldest);
-        }
-        self.make_room(now).ok_or(Refusal::NoRoom)?;
+        self.make_room_for_caller(now)?;
         let (id, seed) = self.draw();
         let means = Means { proof: &self.config.proof, context: &self.config.context, seed, id };
         let answered = Association::answer((now, path, from), means, head, noise);
@@ -311,11 +327,32 @@ impl Associations {
             self.stats.established += 1;
         }
         association.begun = Some((path, from, head.from));
-        self.table.insert(id, association);
-        self.begun.insert((path, from, head.from), id);
-        self.half_open.push_back(id);
+        self.add_caller(id, association);
         self.say(path, from, answer);
         Ok(())
+    }
+
+    /// Room for one more that somebody else begins: of those that have shown nothing yet the
+    /// oldest goes.
+    pub(super) fn make_room_for_caller(&mut self, now: Instant) -> Result<(), Refusal> {
+        while self.half_open.len() >= self.config.half_open.max(1) {
+            let Some(oldest) = self.half_open.front().copied() else { break };
+            self.remove(oldest);
+        }
+        self.make_room(now).ok_or(Refusal::NoRoom)
+    }
+
+    /// Somebody else has begun this one, and has shown nothing yet.
+    pub(super) fn add_caller(&mut self, id: u32, association: Association) {
+        self.begun.extend(association.begun.map(|begun| (begun, id)));
+        self.table.insert(id, association);
+        self.half_open.push_back(id);
+    }
+
+    /// What somebody has begun who calls it so.
+    #[cfg(feature = "rustls")]
+    pub(super) fn begun_by(&self, path: PathId, from: Peer, number: u32) -> Option<u32> {
+        self.begun.get(&(path, from, number)).copied()
     }
 
     fn handle_more(
@@ -375,7 +412,7 @@ impl Associations {
     }
 
     /// The peer has shown the keys.
-    fn confirm(&mut self, id: u32) {
+    pub(super) fn confirm(&mut self, id: u32) {
         let Some(known) = self.table.get_mut(&id).filter(|known| !known.is_confirmed) else {
             return;
         };

@@ -44,7 +44,7 @@ impl Associations {
         match form {
             SEALED => self.place_sealed(engine, now, unit, into),
             FIRST..=RETRY => {
-                let wanted = FIRST_LEN.min(len);
+                let wanted = message_len(unit.head).min(len);
                 let Some(message) = unit.head.get(..wanted) else { return need(wanted) };
                 match self.handle_message((now, unit.path, unit.from), message) {
                     Ok(()) => Ok(Placement::Consumed),
@@ -279,6 +279,15 @@ impl Associations {
             }
         }
     }
+}
+
+/// How long a message of a handshake may be that begins so.
+fn message_len(_head: &[u8]) -> usize {
+    #[cfg(feature = "rustls")]
+    if _head.get(3) == Some(&super::talk::KIND) {
+        return super::talk::UNIT;
+    }
+    FIRST_LEN
 }
 
 fn need(len: usize) -> Result<Placement, Refusal> {

@@ -5,6 +5,8 @@
 //! | `unit` | sealed units on the wire: outer head, mask |
 //! | `association` | what two ends have with each other: a handshake, then keys |
 //! | `associations` | all of them, by number; messages of handshakes, timers, bounds |
+//! | `turns` | messages longer than a packet, cut into chunks |
+//! | `talk` | handshakes by TLS, whose messages are (feature `rustls`) |
 //! | `retry` | callers that have to prove their addresses first |
 //! | `incoming`, `outgoing` | units that come, units that leave |
 //! | `key_log` | keys handed out, for captures to be opened with |
@@ -21,6 +23,11 @@ mod incoming;
 mod key_log;
 mod outgoing;
 mod retry;
+#[cfg(feature = "rustls")]
+mod talk;
+#[cfg(any(feature = "rustls", feature = "model"))]
+#[cfg_attr(not(feature = "rustls"), expect(dead_code, reason = "a model carries less"))]
+pub(crate) mod turns;
 mod unit;
 
 use alloc::boxed::Box;
@@ -37,6 +44,8 @@ use landfall_placement::{
 pub use association::Proof;
 pub use capture::{CaptureOpener, NotOpened, OpenedUnit};
 pub use key_log::{BadKeyLine, KeyLog, TrafficKeys};
+#[cfg(feature = "rustls")]
+pub use talk::Certificates;
 pub use unit::{MOST_INNER_HEAD, OVERHEAD};
 
 use crate::aead::Suite;
@@ -101,6 +110,15 @@ impl Trust for TrustAnybody {
     }
 }
 
+/// Who a peer has to be.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Expected<'a> {
+    /// It has the key or the certificate with this fingerprint.
+    pub pinned: Option<Fingerprint>,
+    /// Its certificate is for this name. Without one it has to be for its address.
+    pub name: Option<&'a str>,
+}
+
 /// What was sealed and opened, and what was not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SealStats {
@@ -116,6 +134,9 @@ pub struct SealStats {
     pub plain: u64,
     /// Handshakes that were finished.
     pub established: u64,
+    /// Of those, the ones that went on with an earlier session of TLS: no certificate was shown
+    /// or verified.
+    pub resumed: u64,
     /// Handshakes that failed.
     pub failed: u64,
     /// Units that were dropped before they were sealed: no keys yet, or no such peer.
@@ -125,13 +146,15 @@ pub struct SealStats {
 /// Those of several layers, added up.
 impl core::ops::AddAssign for SealStats {
     fn add_assign(&mut self, other: Self) {
-        let Self { sealed, opened, forged, replayed, plain, established, failed, dropped } = other;
+        let Self { sealed, opened, forged, replayed, plain, established, resumed, failed, dropped } =
+            other;
         self.sealed += sealed;
         self.opened += opened;
         self.forged += forged;
         self.replayed += replayed;
         self.plain += plain;
         self.established += established;
+        self.resumed += resumed;
         self.failed += failed;
         self.dropped += dropped;
     }
@@ -211,9 +234,21 @@ impl<E> Sealed<E> {
         remote: Peer,
         pinned: Option<Fingerprint>,
     ) -> Option<Peer> {
+        self.associate_with(now, path, remote, Expected { pinned, name: None })
+    }
+
+    /// Begins an association as [`associate`](Self::associate) does, with a peer that has to be
+    /// who is expected.
+    pub fn associate_with(
+        &mut self,
+        now: Instant,
+        path: PathId,
+        remote: Peer,
+        expected: Expected<'_>,
+    ) -> Option<Peer> {
         match &mut self.layer {
             Some(layer) if !layer.is_plain(path, remote) => {
-                layer.begin(now, path, remote, pinned).map(Peer::Node)
+                layer.begin(now, path, remote, expected).map(Peer::Node)
             }
             _ => Some(remote),
         }
@@ -257,6 +292,15 @@ impl<E> Sealed<E> {
     pub fn identity(&self, peer: Peer) -> Option<PeerIdentity> {
         match (&self.layer, peer) {
             (Some(layer), Peer::Node(id)) => layer.get(id)?.identity,
+            _ => None,
+        }
+    }
+
+    /// The application protocol that was chosen with a peer by TLS.
+    #[must_use]
+    pub fn application_protocol(&self, peer: Peer) -> Option<&[u8]> {
+        match (&self.layer, peer) {
+            (Some(layer), Peer::Node(id)) => layer.get(id)?.protocol.as_deref(),
             _ => None,
         }
     }

@@ -136,8 +136,7 @@ impl Associations {
             if matches!(known.state, State::Open(_)) {
                 return Fate::Leaves(known.remote);
             }
-            let is_shaking = matches!(known.state, State::Shaking(_));
-            if is_shaking && short.is_some_and(|head| known.wait(head)) {
+            if known.state.is_shaking() && short.is_some_and(|head| known.wait(head)) {
                 return Fate::Waits;
             }
         }
