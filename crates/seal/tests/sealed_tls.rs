@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use landfall_placement::{Duration, Peer};
 use landfall_seal::{
-    Certificates, Expected, Fingerprint, HandshakeError, PeerIdentity, Proof, SealConfig, TlsError,
-    TrustAnybody,
+    Certificates, Expected, Fingerprint, HandshakeError, PeerIdentity, Proof, PublicKey, Role,
+    SealConfig, TlsError, Trust, TrustAnybody,
 };
 use landfall_testkit::model::Faults;
 use landfall_testkit::trials::noise;
@@ -435,6 +435,40 @@ fn a_pinned_certificate_must_be_the_right_one() {
         let expected = (pinned != shown).then_some(HandshakeError::WrongPeer(shown));
         assert_eq!(two.end(0).failure(peer), expected);
         assert_eq!(two.end(1).seal_stats().established, 1 + u64::from(pinned == shown));
+    }
+}
+
+/// Lets nobody in.
+struct TrustNobody;
+
+impl Trust for TrustNobody {
+    fn check(&mut self, _: Role, _: Peer, _: PublicKey) -> Result<(), HandshakeError> {
+        Err(HandshakeError::NotProven)
+    }
+
+    fn check_certificate(
+        &mut self,
+        role: Role,
+        _: Peer,
+        shown: Option<Fingerprint>,
+    ) -> Result<(), HandshakeError> {
+        let shown = shown.expect("both ends show one");
+        if role == Role::Responder { Err(HandshakeError::WrongPeer(shown)) } else { Ok(()) }
+    }
+}
+
+/// Whoever it is, and whatever its issuer: it hears that it was refused, and that alone.
+#[test]
+fn who_is_not_let_in_hears_so() {
+    let ends = Ends::usual();
+    for seed in 0..4 {
+        let configs = ends.proofs().map(SealConfig::new);
+        let loss = if seed == 0 { 0 } else { 100_000 };
+        let faults = Faults { loss, ..Faults::default() };
+        let mut two = Two::with(configs, faults, seed, || Box::new(TrustNobody));
+        let why = failure(&mut two);
+        assert!(why.to_string().contains("lets others in"), "{why}");
+        assert_eq!(two.end(1).seal_stats().established, 0);
     }
 }
 

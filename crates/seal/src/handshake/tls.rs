@@ -38,6 +38,8 @@ const PART_HEAD: usize = 3;
 const PLAIN: u8 = 0;
 const SEALED: u8 = 1;
 const ALERT: u8 = 2;
+/// An alert: who proved itself is not let in (RFC 8446, section 6.2).
+const ACCESS_DENIED: u8 = 49;
 
 /// Why TLS did not finish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -141,7 +143,10 @@ const fn of_alert(alert: u8) -> TlsError {
         48 => {
             "it does not trust who issued the certificate of this end: add the issuer to its roots, or show another certificate"
         }
-        51 => "the certificate of this end is not the one of its key",
+        ACCESS_DENIED => "it lets others in, and not this end",
+        51 => {
+            "the certificate of this end is not signed by the issuer of that name there, or is not the one of its key"
+        }
         112 => "it has no certificate for the name that was asked for",
         116 => "it asks for a certificate, and this end shows none",
         120 => "the two ends have no application protocol in common",
@@ -260,6 +265,11 @@ impl Tls {
         self.alert.take()
     }
 
+    /// The message that says to the peer that it is not let in, whatever it has proven.
+    pub fn refuse(&mut self) -> Option<Vec<u8>> {
+        self.alert_message(ACCESS_DENIED)
+    }
+
     /// Hands over the keys, once. A client may stay, for the tickets of its peer.
     ///
     /// # Errors
@@ -361,8 +371,13 @@ impl Tls {
     /// The message with the alert that TLS has for its last error, if it has one.
     fn make_alert(&mut self) -> Option<Vec<u8>> {
         let alert = self.connection.as_ref()?.alert()?;
-        let (keys, mut message) = (self.handshake.as_deref(), Vec::new());
-        put_part(&mut message, (ALERT, keys), self.next[0], &[alert.into()]).ok()?;
+        self.alert_message(alert.into())
+    }
+
+    fn alert_message(&mut self, alert: u8) -> Option<Vec<u8>> {
+        let (keys, mut message, number) = (self.handshake.as_deref(), Vec::new(), self.next[0]);
+        self.next[0] += 1;
+        put_part(&mut message, (ALERT, keys), number, &[alert]).ok()?;
         Some(message)
     }
 

@@ -36,7 +36,7 @@ const LATE: Duration = Duration::from_secs(1);
 /// All associations, and what they want to say.
 pub(super) struct Associations {
     pub(super) config: SealConfig,
-    trust: Box<dyn Trust>,
+    pub(super) trust: Box<dyn Trust>,
     /// Hears the keys of each association, if somebody asked for that.
     pub(super) key_log: Option<Box<dyn KeyLog>>,
     /// What numbers and handshakes are derived of, and how many were.

@@ -98,6 +98,20 @@ pub trait Trust: Send {
     ///
     /// [`HandshakeError::WrongPeer`], or why else not.
     fn check(&mut self, role: Role, remote: Peer, key: PublicKey) -> Result<(), HandshakeError>;
+
+    /// May the peer that TLS has accepted be one? It has shown a certificate, or nothing.
+    ///
+    /// # Errors
+    ///
+    /// Why not.
+    fn check_certificate(
+        &mut self,
+        _role: Role,
+        _remote: Peer,
+        _shown: Option<Fingerprint>,
+    ) -> Result<(), HandshakeError> {
+        Ok(())
+    }
 }
 
 /// Anybody may be a peer: keys are for others to look at ([`Sealed::identity`]).

@@ -346,11 +346,23 @@ impl Associations {
         let answer = tls.poll_message();
         if matches!(known.state, State::Talking) && tls.is_finished() {
             let established = tls.take_keys()?;
-            if let (Some(pinned), PeerIdentity::Certificate(shown)) =
-                (talk.pinned, established.peer)
+            let shown = match established.peer {
+                PeerIdentity::Certificate(shown) => Some(shown),
+                _ => None,
+            };
+            let mut checked = self.trust.check_certificate(known.role, known.remote, shown);
+            if let (Some(pinned), Some(shown)) = (talk.pinned, shown)
                 && shown != pinned
             {
-                return Err(HandshakeError::WrongPeer(shown));
+                checked = Err(HandshakeError::WrongPeer(shown));
+            }
+            if let Err(error) = checked {
+                // Behind what it has to say, for parts are numbered.
+                if let Some(refusal) = tls.refuse() {
+                    talk.turns.say([answer.unwrap_or_default(), refusal].concat());
+                }
+                talk.tls = None;
+                return Err(error);
             }
             self.stats.resumed += u64::from(tls.is_resumed());
             known.protocol = tls.application_protocol().map(Box::from);
