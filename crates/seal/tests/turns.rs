@@ -1,7 +1,8 @@
 //! Messages that are longer than a packet, over a network that loses, repeats and makes up chunks.
 
 use landfall_seal::MOST_MESSAGE;
-use landfall_seal::model::{Fate, take_turns};
+use landfall_seal::model::{Fate, check_turns, take_turns};
+use landfall_testkit::corpus::replay;
 use proptest::prelude::*;
 
 fn fate() -> impl Strategy<Value = Fate> {
@@ -21,6 +22,12 @@ proptest! {
     ) {
         take_turns(&lens, &fates);
     }
+}
+
+/// What the fuzz target `seal_turns` runs, over its corpus.
+#[test]
+fn the_corpus_of_messages_in_turns_breaks_no_rule() {
+    replay("seal_turns", 6, check_turns);
 }
 
 /// Lengths at the borders of chunks, and the longest.

@@ -10,7 +10,10 @@ use super::key_log::{KeyLog, TrafficKeys};
 use super::retry::COOKIE_LEN;
 #[cfg(feature = "rustls")]
 use super::talk::{self, Certificates, Talk};
-use super::unit::{Authenticated, FIRST, Mask, OVERHEAD, OuterHead, RETRY, SECOND, THIRD, tag_of};
+use super::unit::{
+    Authenticated, FIRST, MASK_KEY, Mask, OVERHEAD, OuterHead, RETRY, SECOND, THIRD, mask_key,
+    tag_of,
+};
 use crate::aead::Suite;
 use crate::aead::Tag;
 use crate::handshake::{
@@ -21,6 +24,7 @@ use crate::keys::Role;
 use crate::provider::Provider;
 use crate::record::{OpenError, Opener, RecordConfig, SealError, Sealer};
 use crate::secret::{Secret, Seed};
+use zeroize::Zeroizing;
 
 /// The version of what is said here.
 const VERSION: u8 = 1;
@@ -128,13 +132,23 @@ impl MessageHead {
     }
 }
 
-/// The keys of an association in use.
+/// Hides the heads of what leaves, and uncovers those of what comes.
+#[derive(Debug)]
+struct Masks {
+    outgoing: Mask,
+    incoming: Mask,
+}
+
+/// The keys of an association in use. While nothing is said they are as short as may be; expanded,
+/// they are five times as long.
 #[derive(Debug)]
 pub(super) struct Session {
     sealer: Sealer<Provider>,
     opener: Opener<Provider>,
-    outgoing: Mask,
-    incoming: Mask,
+    /// What the masks of units that leave and that come are made of.
+    mask_keys: Zeroizing<[[u8; MASK_KEY]; 2]>,
+    /// The masks, while units come and go.
+    masks: Option<Box<Masks>>,
     /// The highest packet number that was genuine, and where that came from.
     highest: Option<u64>,
     /// Where the unit came from that was placed last, and its number.
@@ -144,16 +158,38 @@ pub(super) struct Session {
 impl Session {
     fn new(established: Established) -> Self {
         let keys = established.keys;
-        let (outgoing, incoming) =
-            (Mask::new(&keys, keys.role()), Mask::new(&keys, keys.role().peer()));
+        let senders = [keys.role(), keys.role().peer()];
+        let mask_keys = Zeroizing::new(senders.map(|sender| mask_key(&keys, sender)));
         let (sealer, opener) = keys.records(&RecordConfig::default());
-        Self { sealer, opener, outgoing, incoming, highest: None, seen: None }
+        Self { sealer, opener, mask_keys, masks: None, highest: None, seen: None }
+    }
+
+    /// Are its keys expanded?
+    #[inline]
+    pub(super) const fn is_awake(&self) -> bool {
+        self.masks.is_some()
+    }
+
+    /// Lets go of expanded keys until they are used again.
+    pub(super) fn rest(&mut self) {
+        self.masks = None;
+        self.sealer.rest();
+        self.opener.rest();
+    }
+
+    #[inline]
+    fn masks(&mut self) -> &Masks {
+        let [outgoing, incoming] = &*self.mask_keys;
+        self.masks.get_or_insert_with(|| {
+            let (outgoing, incoming) = (Mask::of_key(outgoing), Mask::of_key(incoming));
+            Box::new(Masks { outgoing, incoming })
+        })
     }
 
     /// Reads the heads of a unit that may be genuine. What makes no sense or came before is
     /// refused here already.
-    pub(super) fn uncover(&self, unit: &[u8]) -> Result<Authenticated, Covered> {
-        let heads = self.incoming.uncover(unit).map_err(Covered::Needs)?;
+    pub(super) fn uncover(&mut self, unit: &[u8]) -> Result<Authenticated, Covered> {
+        let heads = self.masks().incoming.uncover(unit).map_err(Covered::Needs)?;
         let at = heads.outer().position(self.opener.generation());
         if self.opener.expects(at) { Ok(heads) } else { Err(Covered::Replayed) }
     }
@@ -219,7 +255,7 @@ impl Session {
         let heads = Authenticated::of_plain(head).ok_or(SealError::TooLong)?;
         let tag = slot.seal(heads.bytes(), payload)?;
         head[16..OVERHEAD].copy_from_slice(&tag.0);
-        self.outgoing.cover(head);
+        self.masks().outgoing.cover(head);
         Ok(())
     }
 }

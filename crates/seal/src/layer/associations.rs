@@ -15,6 +15,7 @@ use super::association::{
 use super::incoming::Opened;
 use super::key_log::KeyLog;
 use super::unit::{FIRST, RETRY, SECOND, THIRD};
+use super::waking::Waking;
 use super::{Expected, SealConfig, SealStats, Trust};
 use crate::handshake::HandshakeError;
 use crate::keys::Role;
@@ -48,6 +49,7 @@ pub(super) struct Associations {
     /// Of those, the ones that have shown nothing more, the oldest first.
     pub(super) half_open: VecDeque<u32>,
     timers: BTreeSet<(Instant, u32)>,
+    pub(super) waking: Waking,
     pub(super) messages: VecDeque<(PathId, Peer, Vec<u8>)>,
     /// Those that have keys, and units that waited for them.
     pub(super) ready: VecDeque<u32>,
@@ -82,6 +84,7 @@ impl Associations {
             begun: BTreeMap::new(),
             half_open: VecDeque::new(),
             timers: BTreeSet::new(),
+            waking: Waking::default(),
             messages: VecDeque::new(),
             ready: VecDeque::new(),
             failed: VecDeque::new(),
@@ -211,10 +214,13 @@ impl Associations {
     }
 
     pub(super) fn next_timer(&self) -> Option<Timeout> {
-        self.timers.first().map(|(at, _)| Timeout { at: *at, timer: "handshake" })
+        let handshake = self.timers.first().map(|(at, _)| Timeout { at: *at, timer: "handshake" });
+        let rest = self.waking.rest_at.map(|at| Timeout { at, timer: "rest" });
+        handshake.into_iter().chain(rest).min_by_key(|timeout| timeout.at)
     }
 
     pub(super) fn fire_timers(&mut self, now: Instant) {
+        self.waking.fire(now, &mut self.table);
         while let Some((at, id)) = self.timers.first().copied() {
             if at > now {
                 return;

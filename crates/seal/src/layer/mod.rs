@@ -2,6 +2,7 @@
 //!
 //! | file | what it is |
 //! | --- | --- |
+//! | `waking` | which associations have expanded keys |
 //! | `unit` | sealed units on the wire: outer head, mask |
 //! | `association` | what two ends have with each other: a handshake, then keys |
 //! | `associations` | all of them, by number; messages of handshakes, timers, bounds |
@@ -26,9 +27,10 @@ mod retry;
 #[cfg(feature = "rustls")]
 mod talk;
 #[cfg(any(feature = "rustls", feature = "model"))]
-#[cfg_attr(not(feature = "rustls"), expect(dead_code, reason = "a model carries less"))]
+#[cfg_attr(not(feature = "rustls"), allow(dead_code, reason = "a model uses less"))]
 pub(crate) mod turns;
 mod unit;
+mod waking;
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;

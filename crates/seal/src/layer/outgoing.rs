@@ -131,6 +131,7 @@ impl Associations {
 
     /// May a unit for this association leave? One without payload waits for a handshake.
     fn fate_of(&mut self, now: Instant, id: u32, path: PathId, short: Option<&[u8]>) -> Fate {
+        self.waking.latest = now;
         if let Some(known) = self.get_mut(id).filter(|known| known.path == path) {
             known.used = now;
             if matches!(known.state, State::Open(_)) {
@@ -176,11 +177,10 @@ impl Associations {
     }
 
     fn session(&mut self, id: u32) -> Option<(u32, &mut Session)> {
-        let known = self.get_mut(id)?;
-        match &mut known.state {
-            State::Open(session) => Some((known.to, session)),
-            _ => None,
-        }
+        let known = self.table.get_mut(&id)?;
+        let State::Open(session) = &mut known.state else { return None };
+        self.waking.note(id, session);
+        Some((known.to, session))
     }
 }
 

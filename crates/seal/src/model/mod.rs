@@ -6,7 +6,11 @@
 //! has keys, and if both ends finish they have the same; and an end that was handed anything
 //! but what the other has said does not finish.
 
+mod turns;
+
 use alloc::vec::Vec;
+
+pub use turns::{check_turns, take_turns};
 
 use crate::{
     Established, Handshake, HandshakeError, MOST_MESSAGE, Noise, NoiseConfig, Pake, Role, Secret,
@@ -215,80 +219,4 @@ pub fn check(bytes: &[u8]) {
     let kind = Kind::ALL[usize::from(*which) % Kind::ALL.len()];
     let ends = run(kind, [Belief::default(); 2], &Fate::from_bytes(bytes));
     drop(ends);
-}
-
-/// What two ends say to each other in turns, carried by chunks over a network that does with them
-/// what the fates say, and everything once there are none left. `lens` are the lengths of the
-/// messages, counted round what a message may have; the initiator says the first one.
-///
-/// # Panics
-///
-/// If a message was heard that was not said, out of its turn or twice, or one was not heard.
-pub fn take_turns(lens: &[u16], fates: &[Fate]) {
-    use crate::layer::turns::{Chunk, Taken, Turns, WINDOW};
-
-    let length = |nth: usize| 1 + usize::from(lens[nth]) % MOST_MESSAGE;
-    let message =
-        |nth: usize| -> Vec<u8> { (0..length(nth)).map(|at| (at * 7 + nth) as u8).collect() };
-    if lens.is_empty() || lens.len() > 8 {
-        return;
-    }
-    let mut ends = [Turns::initiator(message(0)), Turns::responder()];
-    let mut heard = 0;
-    let mut fates = fates.iter();
-    // Each round the initiator's timer fires once, and what is said then crosses.
-    for _ in 0..1_000 {
-        if heard == lens.len() {
-            return;
-        }
-        ends[0].repeat();
-        loop {
-            let mut moved = false;
-            for from in 0..2 {
-                let mut said = Vec::new();
-                while let Some(chunk) = ends[from].poll() {
-                    let mut unit = Vec::new();
-                    chunk.write(&mut unit);
-                    said.push(unit);
-                    assert!(
-                        said.len() <= WINDOW as usize + 1,
-                        "the window bounds what is under way"
-                    );
-                }
-                for unit in said {
-                    let (fate, is_lost) = match fates.next() {
-                        Some(Fate::Cut(_)) => (&Fate::Pass, true),
-                        // Nobody changes what is said here: each message proves itself.
-                        Some(Fate::Repeat) => (&Fate::Repeat, false),
-                        Some(Fate::Replace(bytes)) => {
-                            if let Some(made_up) = Chunk::read(bytes) {
-                                // Of a turn that is over, or far away: it changes nothing.
-                                let far = Chunk { turn: made_up.turn | 0x80, ..made_up };
-                                let _ = ends[1 - from].take(&far);
-                            }
-                            (&Fate::Pass, false)
-                        }
-                        _ => (&Fate::Pass, false),
-                    };
-                    let times = if *fate == Fate::Repeat { 2 } else { usize::from(!is_lost) };
-                    for _ in 0..times {
-                        moved = true;
-                        let chunk = Chunk::read(&unit).expect("it was written so");
-                        if let Ok(Taken::Message(whole)) = ends[1 - from].take(&chunk) {
-                            assert_eq!(heard % 2, from, "it is this end's turn");
-                            assert_eq!(whole, message(heard), "what was said is heard");
-                            heard += 1;
-                            if heard < lens.len() {
-                                ends[1 - from].say(message(heard));
-                            }
-                        }
-                    }
-                }
-            }
-            if !moved {
-                break;
-            }
-        }
-    }
-    assert_eq!(heard, lens.len(), "all was heard");
 }
