@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
-use landfall_placement::{Area, Engine, PathLimits, Peer};
+use landfall_placement::{Area, Duration, Engine, PathLimits, Peer};
 use landfall_seal::{
     BadKeyLine, CaptureOpener, Expected, HandshakeError, KeyLog, NotOpened, OVERHEAD, PeerIdentity,
     Proof, PublicKey, Role, SealConfig, Sealed, Secret, StaticKey, Suite, TrafficKeys, Trust,
@@ -730,6 +730,27 @@ fn who_finished_its_handshake_makes_room_for_nobody() {
     assert_eq!(two.end(1).associations(), 4, "two that finished, and two that began");
     two.connect();
     two.transfer(&text(5_000));
+}
+
+/// After a pause they are let go of; what comes then is opened all the same.
+#[test]
+fn an_idle_association_keeps_no_expanded_keys() {
+    let awake = |two: &mut Two, side| format!("{:?}", two.end(side)).contains("masks: Some");
+    for proofs in [[psk(1), psk(1)], [pair(1), pair(2)]] {
+        let mut two = Two::new(proofs, Faults::default(), 1);
+        two.connect();
+        for _ in 0..3 {
+            two.transfer(&text(5_000));
+            assert!(awake(&mut two, 0) && awake(&mut two, 1));
+            let start = two.wire.now;
+            while (awake(&mut two, 0) || awake(&mut two, 1)) && (two.turn() || two.wire.pass_time())
+            {
+                let waited = two.wire.now.since(start);
+                assert!(waited < Duration::from_secs(4), "{waited:?}");
+            }
+        }
+        assert_eq!(two.end(1).seal_stats().forged, 0);
+    }
 }
 
 #[test]

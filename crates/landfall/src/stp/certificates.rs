@@ -222,7 +222,9 @@ impl Certificates {
             }
         };
         config.alpn_protocols.clone_from(&self.protocols);
-        // What is resumed is in the ticket, and takes no memory here.
+        // One for each connection: who comes again has one. What is resumed is in the ticket, and
+        // takes no memory here.
+        config.send_tls13_tickets = 1;
         config.ticketer = aws_lc_rs::Ticketer::new()?;
         Ok(Some(Arc::new(config)))
     }

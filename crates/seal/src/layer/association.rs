@@ -271,7 +271,7 @@ pub(super) enum Covered {
 /// How far an association is.
 #[derive(Debug)]
 pub(super) enum State {
-    Shaking(Noise),
+    Shaking(Box<Noise>),
     /// A handshake by TLS is under way.
     #[cfg(feature = "rustls")]
     Talking,
@@ -381,7 +381,7 @@ impl Association {
         let role = Role::Initiator;
         let mut noise = means.proof.noise(role, pinned, (suite, &context), means.seed)?;
         let first = noise.poll_message().unwrap_or_default();
-        let mut association = Self::new((now, path, remote), role, State::Shaking(noise));
+        let mut association = Self::new((now, path, remote), role, State::Shaking(Box::new(noise)));
         association.to_repeat = head.with(&first);
         Some(association)
     }
@@ -403,7 +403,7 @@ impl Association {
         noise.handle_message(noise_message)?;
         let second = noise.poll_message().ok_or(HandshakeError::Unfinished)?;
         let answer = MessageHead { form: SECOND, to: head.from, from: means.id, ..*head };
-        let mut association = Self::new((now, path, remote), role, State::Shaking(noise));
+        let mut association = Self::new((now, path, remote), role, State::Shaking(Box::new(noise)));
         association.to = head.from;
         association.to_repeat = answer.with(&second);
         Ok(association)

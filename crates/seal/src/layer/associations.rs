@@ -43,7 +43,8 @@ pub(super) struct Associations {
     /// What numbers and handshakes are derived of, and how many were.
     pub(super) secret: Secret,
     drawn: u64,
-    pub(super) table: BTreeMap<u32, Association>,
+    /// Boxed: nodes of the tree have room for more than they hold.
+    pub(super) table: BTreeMap<u32, Box<Association>>,
     /// Those that peers began, by where and what they called them.
     begun: BTreeMap<(PathId, Peer, u32), u32>,
     /// Of those, the ones that have shown nothing more, the oldest first.
@@ -119,11 +120,11 @@ impl Associations {
     }
 
     pub(super) fn get(&self, id: u32) -> Option<&Association> {
-        self.table.get(&id)
+        self.table.get(&id).map(Box::as_ref)
     }
 
     pub(super) fn get_mut(&mut self, id: u32) -> Option<&mut Association> {
-        self.table.get_mut(&id)
+        self.table.get_mut(&id).map(Box::as_mut)
     }
 
     /// Those with somebody at an address.
@@ -172,7 +173,7 @@ impl Associations {
         let SealConfig { proof, context, suite, .. } = &self.config;
         let means = Means { proof, context, seed, id };
         let association = Association::begin((now, path, remote), means, *suite, pinned)?;
-        self.table.insert(id, association);
+        self.table.insert(id, Box::new(association));
         self.repeat(now, id);
         Some(id)
     }
@@ -351,7 +352,7 @@ impl Associations {
     /// Somebody else has begun this one, and has shown nothing yet.
     pub(super) fn add_caller(&mut self, id: u32, association: Association) {
         self.begun.extend(association.begun.map(|begun| (begun, id)));
-        self.table.insert(id, association);
+        self.table.insert(id, Box::new(association));
         self.half_open.push_back(id);
     }
 

@@ -128,7 +128,7 @@ impl Associations {
                 let (cookie, is_proven, budget) = (0, true, 0);
                 let talk = Talk { turns, tls, suite, pinned, cookie, is_proven, budget };
                 known.talk = Some(Box::new(talk));
-                self.table.insert(id, known);
+                self.table.insert(id, Box::new(known));
                 let mut said = self.say_turns(id);
                 while said > 0 && said < FIRST_UNITS {
                     if let Some(talk) = self.talk_of(id) {
@@ -139,7 +139,7 @@ impl Associations {
                 self.wait_for_turn(now, id);
             }
             Err(error) => {
-                self.table.insert(id, known);
+                self.table.insert(id, Box::new(known));
                 self.fail(id, error);
             }
         }

@@ -1,6 +1,7 @@
 //! Which associations have expanded keys: those that were used of late. The others have the short
 //! ones that these are made of, in a microsecond, when they are used again.
 
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 
 use landfall_placement::{Duration, Instant};
@@ -30,7 +31,7 @@ impl Waking {
     }
 
     /// Lets go of what was not used for a time, once it is time to look for that.
-    pub(super) fn fire(&mut self, now: Instant, table: &mut BTreeMap<u32, Association>) {
+    pub(super) fn fire(&mut self, now: Instant, table: &mut BTreeMap<u32, Box<Association>>) {
         self.latest = now;
         if self.rest_at.is_none_or(|at| at > now) {
             return;
