@@ -1,5 +1,7 @@
 //! Units that leave.
 
+use alloc::collections::VecDeque;
+
 use landfall_placement::{
     Ecn, Engine, Instant, InternetSum, PathId, Peer, RunRoom, Spans, SumSlot, Ticket, Transmit,
     TransmitRun,
@@ -118,6 +120,7 @@ impl Associations {
             let id = *self.ready.get(nth)?;
             let Some(known) = self.get_mut(id).filter(|known| known.path == path) else { continue };
             let Some(waited) = known.waiting.pop_front() else {
+                known.waiting = VecDeque::new();
                 self.ready.remove(nth);
                 return self.poll_own(path, head);
             };
