@@ -160,6 +160,7 @@ fn a_cable_gives_both_kinds_of_rows() {
         ("stp", "0x8181"),
         ("stp", "ip-118"),
         ("stp", "xdp-0x8181"),
+        ("stp", "uring-udp-packet"),
         ("qpip", "packet"),
     ] {
         let ours = find(&report, protocol, transport, "throughput");

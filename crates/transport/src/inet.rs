@@ -204,20 +204,18 @@ pub(crate) enum SendFault {
     CannotSegment,
     /// These units are lost, as if the network had lost them.
     Lost,
-    /// The socket is broken for good.
-    Broken,
 }
 
 impl SendFault {
-    /// What the error of a call that was to send `units` at once means.
-    pub(crate) fn of(error: &io::Error, units: usize) -> Self {
-        let Some(number) = error.raw_os_error() else { return Self::Broken };
-        match number {
-            libc::EAGAIN | libc::EINTR | libc::ENOBUFS | libc::ENOMEM => Self::NoRoom,
+    /// What the error of a call that was to send `units` at once means. None: the socket is
+    /// broken for good.
+    pub(crate) fn of(error: &io::Error, units: usize) -> Option<Self> {
+        match error.raw_os_error()? {
+            libc::EAGAIN | libc::EINTR | libc::ENOBUFS | libc::ENOMEM => Some(Self::NoRoom),
             // EIO: the device cannot sum or cut. EINVAL, ENOPROTOOPT: the kernel.
-            libc::EIO | libc::EINVAL | libc::ENOPROTOOPT if units > 1 => Self::CannotSegment,
-            number if is_news(number) || is_refusal(number) => Self::Lost,
-            _ => Self::Broken,
+            libc::EIO | libc::EINVAL | libc::ENOPROTOOPT if units > 1 => Some(Self::CannotSegment),
+            number if is_news(number) || is_refusal(number) => Some(Self::Lost),
+            _ => None,
         }
     }
 }
@@ -353,22 +351,22 @@ mod tests {
         assert_eq!(control.received(len).unit_len, None);
     }
 
-    fn fault(number: i32, units: usize) -> SendFault {
+    fn fault(number: i32, units: usize) -> Option<SendFault> {
         SendFault::of(&io::Error::from_raw_os_error(number), units)
     }
 
     #[test]
     fn a_batch_that_cannot_be_cut_is_not_lost() {
-        assert_eq!(fault(libc::EIO, 2), SendFault::CannotSegment);
-        assert_eq!(fault(libc::EIO, 1), SendFault::Lost);
-        assert_eq!(fault(libc::EINVAL, 64), SendFault::CannotSegment);
+        assert_eq!(fault(libc::EIO, 2), Some(SendFault::CannotSegment));
+        assert_eq!(fault(libc::EIO, 1), Some(SendFault::Lost));
+        assert_eq!(fault(libc::EINVAL, 64), Some(SendFault::CannotSegment));
     }
 
     #[test]
     fn a_full_queue_is_waited_for_and_a_bad_descriptor_is_the_end() {
-        assert_eq!(fault(libc::ENOBUFS, 9), SendFault::NoRoom);
-        assert_eq!(fault(libc::EBADF, 1), SendFault::Broken);
-        assert_eq!(SendFault::of(&io::Error::other("strange"), 1), SendFault::Broken);
+        assert_eq!(fault(libc::ENOBUFS, 9), Some(SendFault::NoRoom));
+        assert_eq!(fault(libc::EBADF, 1), None);
+        assert_eq!(SendFault::of(&io::Error::other("strange"), 1), None);
     }
 
     #[test]

@@ -118,6 +118,28 @@ fn invariant_4_udp_by_packets_survives_every_fault() {
     }
 }
 
+#[cfg(feature = "io-uring")]
+#[test]
+fn invariant_4_udp_by_packets_and_io_uring_survives_every_fault() {
+    use std::net::SocketAddr;
+
+    use landfall_transport::udp_packet::UdpPacketConfig;
+    use landfall_transport::uring::UringUdpPacketDriver;
+
+    use crate::support::packet::udp::MTU;
+    require_namespaces!();
+    let cable = cable();
+    let open = |end: &VethEnd| {
+        let regions = Regions::new(8);
+        let config = UdpPacketConfig::new(SocketAddr::new(end.ipv4.into(), 0), MTU);
+        let open = || UringUdpPacketDriver::open(PATH, &config, &regions);
+        (end.namespace.enter(open).unwrap().unwrap(), regions.clone())
+    };
+    let (from, to) = (open(&cable.a), open(&cable.b));
+    let peer = Peer::Socket(to.0.local_address());
+    carry(from, to, peer);
+}
+
 #[test]
 fn invariant_4_raw_ip_survives_every_fault() {
     require_namespaces!();

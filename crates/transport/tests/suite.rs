@@ -7,6 +7,7 @@ mod carries_engines;
 mod faults_everywhere;
 mod halves;
 mod packet_engines;
+mod packet_groups;
 mod packet_offload;
 mod packet_rules;
 mod rawip_rules;
@@ -28,6 +29,8 @@ mod uring_engines;
 mod uring_packet;
 #[cfg(feature = "io-uring")]
 mod uring_udp;
+#[cfg(feature = "io-uring")]
+mod uring_udp_packet;
 mod xdp_frames;
 mod xdp_lane;
 mod xdp_rules;

@@ -123,6 +123,9 @@ fn ways<'a>(group: &Group<'a>) -> Vec<(&'static str, Below<'a>)> {
     }
     if let Some(pair) = group.setting.pair {
         ways.push(("udp-packet", Below::UdpPacket));
+        if why_no_ring().is_none() {
+            ways.push(("uring-udp-packet", Below::UringUdpPacket));
+        }
         ways.push(("0x8181", Below::Ethernet(pair)));
         ways.push(("ip-118", Below::Ip(group.setting.mtu)));
         ways.push(("xdp-0x8181", Below::Xdp(pair)));

@@ -70,13 +70,17 @@ impl AdapterSource {
             DriverSource::Udp(config) => (sockets(), config.bind.into(), config.unit),
             DriverSource::UdpPacket(config) => (sockets(), config.udp.bind.into(), config.udp.unit),
             #[cfg(feature = "io-uring")]
+            DriverSource::UringUdpPacket(config) => {
+                (sockets(), config.udp.bind.into(), config.udp.unit)
+            }
+            #[cfg(feature = "io-uring")]
             DriverSource::UringUdp(config) => (sockets(), config.udp.bind.into(), config.udp.unit),
             DriverSource::RawIp(config) => (sockets(), Peer::Ip(config.bind), config.unit),
             DriverSource::Packet(config) => wire_of(&config.interface),
             #[cfg(feature = "io-uring")]
             DriverSource::UringPacket(config) => wire_of(&config.interface),
             DriverSource::Xdp(config) => wire_of(&config.interface),
-            DriverSource::UdpOfGroup(_) | DriverSource::HandedIn(..) => return None,
+            DriverSource::Member(_) | DriverSource::HandedIn(..) => return None,
             #[cfg(feature = "faults")]
             DriverSource::Impaired(..) => return None,
         };

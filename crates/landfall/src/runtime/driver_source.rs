@@ -16,7 +16,9 @@ use landfall_transport::rawip::{RawIpConfig, RawIpDriver};
 use landfall_transport::udp::{UdpConfig, UdpDriver};
 use landfall_transport::udp_packet::{UdpPacketConfig, UdpPacketDriver};
 #[cfg(feature = "io-uring")]
-use landfall_transport::uring::{UringPacketDriver, UringUdpConfig, UringUdpDriver};
+use landfall_transport::uring::{
+    UringPacketDriver, UringUdpConfig, UringUdpDriver, UringUdpPacketDriver,
+};
 use landfall_transport::xdp::{self, XdpConfig, XdpDriver};
 
 use super::{AnyDriver, Impairment, Path, PeerKind};
@@ -44,12 +46,12 @@ pub(crate) enum DriverSource<E> {
         expect(dead_code, reason = "only STP goes this way")
     )]
     UdpPacket(UdpPacketConfig),
-    /// One of several sockets at a port, which are opened together.
+    /// One of several sockets of a path, which are opened together.
     #[cfg_attr(
         not(any(feature = "nic", feature = "stp")),
         expect(dead_code, reason = "only STP has shards")
     )]
-    UdpOfGroup(Box<UdpDriver>),
+    Member(Box<Member>),
     Packet(PacketConfig),
     #[cfg_attr(
         not(any(feature = "nic", feature = "stp")),
@@ -60,11 +62,35 @@ pub(crate) enum DriverSource<E> {
     #[cfg(feature = "io-uring")]
     UringUdp(UringUdpConfig),
     #[cfg(feature = "io-uring")]
+    #[cfg_attr(
+        not(any(feature = "nic", feature = "stp")),
+        expect(dead_code, reason = "only STP goes this way")
+    )]
+    UringUdpPacket(UdpPacketConfig),
+    #[cfg(feature = "io-uring")]
     UringPacket(PacketConfig),
     HandedIn(PeerKind, Box<Open<E>>),
     /// Any of these, on which things go wrong.
     #[cfg(feature = "faults")]
     Impaired(Box<Self>, Impairment),
+}
+
+/// One of several drivers of one path, each for an engine of its own.
+pub(crate) enum Member {
+    Udp(UdpDriver),
+    UdpPacket(UdpPacketDriver),
+    Packet(PacketDriver),
+}
+
+impl Member {
+    /// Where peers reach all of them.
+    fn local(&self) -> Peer {
+        match self {
+            Self::Udp(driver) => Peer::Socket(driver.local_address()),
+            Self::UdpPacket(driver) => Peer::Socket(driver.local_address()),
+            Self::Packet(driver) => Peer::Ethernet(driver.station()),
+        }
+    }
 }
 
 impl<E: Engine + 'static> DriverSource<E> {
@@ -111,12 +137,14 @@ impl<E: Engine + 'static> DriverSource<E> {
         Ok(match self {
             Self::Udp(config) => DriverSource::Udp(config),
             Self::UdpPacket(config) => DriverSource::UdpPacket(config),
-            Self::UdpOfGroup(driver) => DriverSource::UdpOfGroup(driver),
+            Self::Member(driver) => DriverSource::Member(driver),
             Self::Packet(config) => DriverSource::Packet(config),
             Self::RawIp(config) => DriverSource::RawIp(config),
             Self::Xdp(config) => DriverSource::Xdp(config),
             #[cfg(feature = "io-uring")]
             Self::UringUdp(config) => DriverSource::UringUdp(config),
+            #[cfg(feature = "io-uring")]
+            Self::UringUdpPacket(config) => DriverSource::UringUdpPacket(config),
             #[cfg(feature = "io-uring")]
             Self::UringPacket(config) => DriverSource::UringPacket(config),
             Self::HandedIn(..) => return Err(self),
@@ -130,7 +158,10 @@ impl<E: Engine + 'static> DriverSource<E> {
     pub(crate) fn reach(&self) -> Reach {
         let ip = match self {
             Self::Udp(config) => config.bind.ip(),
-            Self::UdpOfGroup(driver) => driver.local_address().ip(),
+            Self::Member(member) => match member.local() {
+                Peer::Socket(local) => local.ip(),
+                _ => return Reach::Network,
+            },
             Self::RawIp(config) => config.bind,
             #[cfg(feature = "io-uring")]
             Self::UringUdp(config) => config.udp.bind.ip(),
@@ -145,9 +176,10 @@ impl<E: Engine + 'static> DriverSource<E> {
     /// Is it on a network that others share, so that it should yield to them?
     pub(crate) const fn is_shared(&self) -> bool {
         match self {
-            Self::Udp(_) | Self::UdpOfGroup(_) | Self::UdpPacket(_) | Self::RawIp(_) => true,
+            Self::Udp(_) | Self::UdpPacket(_) | Self::RawIp(_) => true,
+            Self::Member(member) => !matches!(**member, Member::Packet(_)),
             #[cfg(feature = "io-uring")]
-            Self::UringUdp(_) => true,
+            Self::UringUdp(_) | Self::UringUdpPacket(_) => true,
             #[cfg(feature = "faults")]
             Self::Impaired(source, _) => source.is_shared(),
             _ => false,
@@ -185,9 +217,19 @@ impl<E: Engine + 'static> DriverSource<E> {
                 let local = Peer::Socket(driver.local_address());
                 (impairment.around(driver, regions)?, PeerKind::Socket, Some(local))
             }
-            Self::UdpOfGroup(driver) => {
-                let local = Peer::Socket(driver.local_address());
-                (impairment.around(*driver, regions)?, PeerKind::Socket, Some(local))
+            Self::Member(member) => {
+                let local = Some(member.local());
+                match *member {
+                    Member::Udp(driver) => {
+                        (impairment.around(driver, regions)?, PeerKind::Socket, local)
+                    }
+                    Member::UdpPacket(driver) => {
+                        (impairment.around(driver, regions)?, PeerKind::Socket, local)
+                    }
+                    Member::Packet(driver) => {
+                        (impairment.around(driver, regions)?, PeerKind::Station, local)
+                    }
+                }
             }
             Self::Packet(config) => {
                 let driver = PacketDriver::open(path, &config, regions)?;
@@ -211,6 +253,12 @@ impl<E: Engine + 'static> DriverSource<E> {
                 (impairment.around(driver, regions)?, PeerKind::Socket, Some(local))
             }
             #[cfg(feature = "io-uring")]
+            Self::UringUdpPacket(config) => {
+                let driver = UringUdpPacketDriver::open(path, &config, regions)?;
+                let local = Peer::Socket(driver.local_address());
+                (impairment.around(driver, regions)?, PeerKind::Socket, Some(local))
+            }
+            #[cfg(feature = "io-uring")]
             Self::UringPacket(config) => {
                 let driver = UringPacketDriver::open(path, &config, regions)?;
                 let local = Peer::Ethernet(driver.station());
@@ -229,12 +277,22 @@ impl<E> fmt::Display for DriverSource<E> {
         match self {
             Self::Udp(config) => write!(f, "UDP on {}", config.bind),
             Self::UdpPacket(config) => write!(f, "UDP on {} by packets", config.udp.bind),
-            Self::UdpOfGroup(driver) => write!(f, "UDP on {}", driver.local_address()),
+            Self::Member(member) => match **member {
+                Member::Udp(ref driver) => write!(f, "UDP on {}", driver.local_address()),
+                Member::UdpPacket(ref driver) => {
+                    write!(f, "UDP on {} by packets", driver.local_address())
+                }
+                Member::Packet(_) => f.write_str("Ethernet"),
+            },
             Self::Packet(config) => write!(f, "Ethernet on {}", config.interface),
             Self::RawIp(config) => write!(f, "IP on {}", config.bind),
             Self::Xdp(config) => write!(f, "AF_XDP on {}", config.interface),
             #[cfg(feature = "io-uring")]
             Self::UringUdp(_) => f.write_str("UDP by io_uring"),
+            #[cfg(feature = "io-uring")]
+            Self::UringUdpPacket(config) => {
+                write!(f, "UDP on {} by packets and io_uring", config.udp.bind)
+            }
             #[cfg(feature = "io-uring")]
             Self::UringPacket(config) => write!(f, "Ethernet on {} by io_uring", config.interface),
             Self::HandedIn(..) => f.write_str("a driver that was handed in"),

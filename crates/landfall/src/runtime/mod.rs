@@ -90,6 +90,8 @@ pub(crate) use driver::AnyDriver;
 #[cfg(any(feature = "clan", feature = "stp"))]
 pub(crate) use driver_source::DriverSource;
 #[cfg(feature = "stp")]
+pub(crate) use driver_source::Member;
+#[cfg(feature = "stp")]
 pub(crate) use driver_source::Reach;
 pub(crate) use driving::{Driving, Handle, Runtime, RuntimeConfig};
 pub(crate) use impairment::Impairment;

@@ -1,7 +1,6 @@
 //! [`Builder`]: everything that can be chosen about an endpoint.
 
 use std::io;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -11,17 +10,17 @@ use landfall_placement::{Duration, PathId, Random, Seed};
 use landfall_seal::{Fingerprint, Sealed};
 use landfall_transport::channel::{ChannelConfig, channel};
 use landfall_transport::memory::ArenaConfig;
-use landfall_transport::udp::{UdpConfig, UdpDriver};
 use landfall_transport::{Bell, Clock, Wait};
 use stp_core::Config;
 
 use super::core::{Core, Handle, Paths};
 use super::driver::EndpointDriver;
-use super::endpoint::{Endpoint, LISTENING};
+use super::endpoint::Endpoint;
 use super::error::BindError;
 use super::memory::Pool;
 use super::path::Transport;
 use super::security::{Engine, Identity, KnownPeers, Security};
+use super::shards::Shards;
 use crate::runtime::{Driving, Reach, Runtime, RuntimeConfig};
 
 /// Chooses what an endpoint is like, then binds it.
@@ -126,13 +125,16 @@ impl Builder {
     }
 
     /// How many engines share the work, each with a thread of its own: 1, unless you choose
-    /// otherwise. The endpoint has one [UDP](Transport::udp) path then, whose port all of them
-    /// share; handles look the same as with one.
+    /// otherwise. The endpoint has one path then, which all of them share: [UDP](Transport::udp),
+    /// [UDP by packets](Transport::udp_packet) or [Ethernet](Transport::ethernet). Handles look
+    /// the same as with one.
     ///
     /// A connection belongs to one engine for all of its life. Those that come in are spread
-    /// by the kernel, which hashes the addresses and ports of both ends (`SO_REUSEPORT`), so
-    /// all that come from one port of a peer meet in one engine. Those that go out are spread
-    /// in turn, and each engine connects from a port of its own. Registered memory serves all.
+    /// by the kernel, over UDP by the addresses and ports of both ends (`SO_REUSEPORT`, and
+    /// `PACKET_FANOUT` for packets), so all that come from one port of a peer meet in one engine.
+    /// Those that go out are spread in turn, and each engine connects from a port of its own.
+    /// Over Ethernet all connections with one station are one engine's, whichever side opened
+    /// them. Registered memory serves all.
     ///
     /// The bounds of the [`Config`] (connections, slots, windows) are those of each engine.
     ///
@@ -140,7 +142,7 @@ impl Builder {
     /// forgot it) only where the kernel finds the same engine for the new one. Another engine
     /// refuses what the peer says, and to the connection the peer has fallen silent. For the
     /// same reason the other side cannot [add links](super::Connection::add_link) to a
-    /// connection that came in here. Leave this out where that matters more than a second core.
+    /// connection that came in here, nor over Ethernet either side one to another station. Leave this out where that matters more than a second core.
     ///
     /// ```
     /// use landfall::stp::{Endpoint, Transport};
@@ -344,31 +346,29 @@ impl Builder {
         if self.threads > 1 { Err(BindError::NotShared) } else { Ok(()) }
     }
 
-    /// An engine for each thread. The first path of each is its own, to connect from; the
-    /// second one is where peers come in.
+    /// An engine for each thread.
     fn bind_shards(mut self, pool: &Arc<Pool>) -> Result<Endpoint, BindError> {
         let [transport] = &self.paths[..] else {
             let is_none = self.paths.is_empty();
             return Err(if is_none { BindError::NoPath } else { BindError::NotShared });
         };
-        let config = transport.as_udp().ok_or(BindError::NotShared)?;
+        let shared = transport.as_shared().ok_or(BindError::NotShared)?;
         #[cfg(feature = "nic")]
         if crate::nic::chosen().map_err(BindError::Configuration)?.is_some() {
             // A simulated adapter has one engine behind it.
             return self.bind_with(Arc::clone(pool));
         }
         let what = transport.to_string();
-        let group = UdpDriver::open_group(LISTENING, config, &pool.regions, self.threads);
-        let group = group.map_err(|source| BindError::Path { path: LISTENING.0, what, source })?;
-        let own = UdpConfig { bind: SocketAddr::new(config.bind.ip(), 0), ..config };
+        let spread = shared.spread();
+        let group = shared.open(&pool.regions, self.threads);
+        let group = group.map_err(|source| BindError::Path { path: 0, what, source })?;
         if self.is_sealed() {
             self.security = self.resolve_security()?;
         }
         let mut seeds = Random::new(self.seed.map_or_else(seed_of_the_system, Ok)?);
         self.paths.clear();
         let mut handles = Vec::with_capacity(self.threads);
-        for driver in group {
-            let paths = vec![Transport::udp_with(own), Transport::of_group(driver)];
+        for paths in group {
             let mut seed = Seed::default();
             for word in seed.as_chunks_mut::<8>().0 {
                 *word = seeds.next_u64().to_le_bytes();
@@ -379,7 +379,7 @@ impl Builder {
             let runtime = Runtime::start(core, clock, bell, config).map_err(BindError::Thread)?;
             handles.push(Arc::new(Handle::new(runtime, Arc::clone(pool))));
         }
-        Ok(Endpoint::of_shards(handles))
+        Ok(Endpoint::of_shards(Shards::new(handles, spread)))
     }
 
     /// Who this is, who is known, and where keys are written down.

@@ -10,11 +10,11 @@ use stp_core::ConnectionId;
 
 use super::core::{Core, Handle, Known, OfferMade, ReadMade, Request, Submission};
 use super::deadline;
-use super::endpoint::Shards;
 use super::error::{Error, Failed};
 use super::memory::{Held, Message, Part, Payload};
 use super::operation::{Operation, Received, Sent};
 use super::remote::{RegionRequest, RemoteMemory};
+use super::shards::Shards;
 use super::{Priority, Reason, RemoteRights};
 
 /// A connection to another endpoint. Clones are the same connection.

@@ -2,7 +2,6 @@
 
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 
 use landfall_placement::{Engine as _, PathId, Peer, Refusals};
@@ -18,6 +17,7 @@ use super::memory::Region;
 use super::path::Transport;
 use super::reach::ToPeers;
 use super::security::Wanted;
+use super::shards::{Shards, Spread};
 
 pub use crate::runtime::PathStats;
 
@@ -30,58 +30,25 @@ pub use crate::runtime::PathStats;
 #[derive(Clone, Debug)]
 pub struct Endpoint(Arc<Shards>);
 
-/// The engines of an endpoint: one, or one for each of [`Builder::threads`]. They share the
-/// registered memory, and the port where connections come in.
-#[derive(Debug)]
-pub(super) struct Shards {
-    /// At least one.
-    handles: Vec<Arc<Handle>>,
-    /// How many connections went out, or were accepted: the next one's turn.
-    turn: AtomicUsize,
-}
-
-/// Of several engines, the path of each where connections come in; its first one is for those
-/// that go out, for answers to a port that all share might come to any of them.
-pub(crate) const LISTENING: PathId = PathId(1);
-
-impl Shards {
-    fn are_several(&self) -> bool {
-        self.handles.len() > 1
-    }
-
-    /// All of them, beginning with another one each time.
-    fn in_turn(&self) -> impl Iterator<Item = &Arc<Handle>> {
-        let first = self.turn.fetch_add(1, Ordering::Relaxed) % self.handles.len();
-        self.handles.iter().cycle().skip(first).take(self.handles.len())
-    }
-
-    /// Is this a path that users know of?
-    fn check_path(&self, path: PathId) -> Result<(), Error> {
-        let is_hidden = self.are_several() && path == LISTENING;
-        if is_hidden { Err(Error::UnknownPath(path)) } else { Ok(()) }
-    }
-}
-
 impl Endpoint {
     pub(crate) fn new(handle: Arc<Handle>) -> Self {
-        Self::of_shards(vec![handle])
+        Self::of_shards(Shards::new(vec![handle], Spread::Sockets))
     }
 
-    /// Of at least one engine, with the same memory.
-    pub(crate) fn of_shards(handles: Vec<Arc<Handle>>) -> Self {
-        debug_assert!(!handles.is_empty(), "an endpoint has an engine");
-        Self(Arc::new(Shards { handles, turn: AtomicUsize::new(0) }))
+    /// Of several engines, with the same memory.
+    pub(super) fn of_shards(shards: Shards) -> Self {
+        Self(Arc::new(shards))
     }
 
     /// The first of its engines.
     pub(crate) fn handle(&self) -> &Arc<Handle> {
-        &self.0.handles[0]
+        self.0.first()
     }
 
     /// How many engines it has, each with a thread of its own: see [`Builder::threads`].
     #[must_use]
     pub fn threads(&self) -> usize {
-        self.0.handles.len()
+        self.0.all().len()
     }
 
     /// An endpoint with one path, and otherwise as usual.
@@ -108,8 +75,7 @@ impl Endpoint {
     #[must_use]
     pub fn local_of(&self, path: PathId) -> Option<Peer> {
         self.0.check_path(path).ok()?;
-        let path = if self.0.are_several() && path == PathId(0) { LISTENING } else { path };
-        self.handle().look(|core| core.paths.get(path)?.local)
+        self.handle().look(|core| core.paths.get(self.0.listening(path))?.local)
     }
 
     /// Registers memory: it is lent until [`Region::take_back`].
@@ -145,9 +111,9 @@ impl Endpoint {
     /// # Errors
     /// Somebody listens there already, or the endpoint is closed.
     pub fn listen(&self, port: u16) -> Result<Listener, Error> {
-        for (at, handle) in self.0.handles.iter().enumerate() {
+        for (at, handle) in self.0.all().iter().enumerate() {
             if let Err(error) = handle.ask(|core, _| core.listen(port)) {
-                for handle in &self.0.handles[..at] {
+                for handle in &self.0.all()[..at] {
                     handle.submit(Submission::StopListening(port));
                 }
                 return Err(error);
@@ -184,7 +150,7 @@ impl Endpoint {
         drop(peer);
         let mut last = Error::NoPathTo { peer: Peer::default() };
         for peer in peers {
-            let handle = self.next_handle();
+            let handle = self.0.for_peer(peer);
             let path = handle.look(|core| {
                 core.check_open()?;
                 core.paths.to(peer).ok_or(Error::NoPathTo { peer })
@@ -215,7 +181,8 @@ impl Endpoint {
         port: u16,
         pinned: Fingerprint,
     ) -> Result<Connection, Error> {
-        let (peer, handle) = (peer.into(), self.next_handle());
+        let peer = peer.into();
+        let handle = self.0.for_peer(peer);
         let path = handle.look(|core| {
             core.check_open()?;
             core.paths.to(peer).ok_or(Error::NoPathTo { peer })
@@ -237,7 +204,8 @@ impl Endpoint {
         port: u16,
         name: &str,
     ) -> Result<Connection, Error> {
-        let (peer, handle) = (peer.into(), self.next_handle());
+        let peer = peer.into();
+        let handle = self.0.for_peer(peer);
         let path = handle.look(|core| {
             core.check_open()?;
             core.paths.to(peer).ok_or(Error::NoPathTo { peer })
@@ -254,10 +222,6 @@ impl Endpoint {
         self.handle().look(|core| core.engine.is_sealed().then(|| fingerprint(core)).flatten())
     }
 
-    fn next_handle(&self) -> &Arc<Handle> {
-        self.0.in_turn().next().unwrap_or_else(|| self.handle())
-    }
-
     /// Opens a connection over a path of your choice, with eight bytes for the
     /// user at the other side.
     ///
@@ -271,8 +235,8 @@ impl Endpoint {
         hello: u64,
     ) -> Result<Connection, Error> {
         self.0.check_path(path)?;
-        self.connect_from(self.next_handle(), path, (peer.into(), Wanted::default()), (port, hello))
-            .await
+        let (peer, wanted) = (peer.into(), Wanted::default());
+        self.connect_from(self.0.for_peer(peer), path, (peer, wanted), (port, hello)).await
     }
 
     async fn connect_from(
@@ -318,10 +282,11 @@ impl Endpoint {
     /// [`Error::UnknownPath`].
     pub fn set_path_up(&self, path: PathId, is_up: bool) -> Result<(), Error> {
         self.0.check_path(path)?;
-        for handle in &self.0.handles {
+        for handle in self.0.all() {
             handle.ask(|core, now| core.set_path_up(now, path, is_up))?;
-            if self.0.are_several() {
-                handle.ask(|core, now| core.set_path_up(now, LISTENING, is_up))?;
+            let listening = self.0.listening(path);
+            if listening != path {
+                handle.ask(|core, now| core.set_path_up(now, listening, is_up))?;
             }
         }
         Ok(())
@@ -342,7 +307,7 @@ impl Endpoint {
             bytes_copied_in: pool.copied(),
             paths: Vec::new(),
         };
-        for handle in &self.0.handles {
+        for handle in self.0.all() {
             handle.look(|core| {
                 all.engine += *core.engine.stats();
                 all.seal += core.engine.seal_stats();
@@ -361,7 +326,7 @@ impl Endpoint {
     /// afterwards. It lets go of its paths in the background: for a while it
     /// answers peers that did not hear the last word.
     pub async fn close(self) {
-        let handles = &self.0.handles;
+        let handles = self.0.all();
         handles.iter().for_each(|handle| handle.end());
         for handle in handles {
             poll_fn(|cx| match handle.watch_end(cx.waker()) {
@@ -409,13 +374,13 @@ impl Listener {
 
     /// The first of the endpoint's engines.
     pub(crate) fn handle(&self) -> &Arc<Handle> {
-        &self.shards.handles[0]
+        self.shards.first()
     }
 }
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        for handle in &self.shards.handles {
+        for handle in self.shards.all() {
             handle.submit(Submission::StopListening(self.port));
         }
     }
@@ -441,7 +406,7 @@ pub struct Stats {
     pub regions: u32,
     /// Bytes that were not in registered memory, and were copied there.
     pub bytes_copied_in: u64,
-    /// Each path; of [several threads](Builder::threads) those of all engines, one after another,
-    /// first the one from which connections go out and then the one where they come in.
+    /// Each path; of [several threads](Builder::threads) those of all engines, one after another:
+    /// over UDP first the one from which connections go out and then the one where they come in.
     pub paths: Vec<PathStats>,
 }

@@ -232,10 +232,10 @@ pub enum BindError {
         /// The bound.
         most: usize,
     },
-    /// Several threads share one UDP path, and nothing else.
+    /// Several threads share one path of UDP or Ethernet, and nothing else.
     #[error(
-        "several threads need exactly one path, of `Transport::udp`, and `Builder::bind`: \
-         leave `Builder::threads` out for anything else"
+        "several threads need exactly one path, of `Transport::udp`, `Transport::udp_packet` or \
+         `Transport::ethernet`, and `Builder::bind`: leave `Builder::threads` out for anything else"
     )]
     NotShared,
     /// A path could not be opened.

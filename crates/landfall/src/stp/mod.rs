@@ -81,6 +81,7 @@ mod reach;
 mod remote;
 mod security;
 mod set;
+mod shards;
 
 pub use builder::Builder;
 #[cfg(feature = "certificates")]

@@ -15,7 +15,7 @@ use landfall_transport::fault::Faults;
 use landfall_transport::memory::Regions;
 use landfall_transport::packet::{Framing, Interface, PacketConfig};
 use landfall_transport::rawip::RawIpConfig;
-use landfall_transport::udp::{UdpConfig, UdpDriver};
+use landfall_transport::udp::UdpConfig;
 use landfall_transport::udp_packet::UdpPacketConfig;
 #[cfg(feature = "io-uring")]
 use landfall_transport::uring::UringUdpConfig;
@@ -26,11 +26,12 @@ use stp_core::Config;
 use stp_core::wire::carrier::{ETHERTYPE, IP_PROTOCOL};
 
 use super::security::Engine;
+use super::shards::Shared;
 #[cfg(feature = "nic")]
 use crate::nic::{Pace, Wire};
 #[cfg(feature = "nic")]
 use crate::runtime::AdapterSource;
-use crate::runtime::{DriverSource, Path, PathSource, Reach};
+use crate::runtime::{DriverSource, Member, Path, PathSource, Reach};
 
 /// A path that an endpoint opens.
 ///
@@ -41,7 +42,7 @@ use crate::runtime::{DriverSource, Path, PathSource, Reach};
 /// | [`ethernet`](Self::ethernet), ethertype 0x8181 | [`Peer::Ethernet`] | `CAP_NET_RAW` |
 /// | [`ip`](Self::ip), protocol 118 | [`Peer::Ip`] | `CAP_NET_RAW` |
 /// | [`xdp`](Self::xdp), ethertype 0x8181 | [`Peer::Ethernet`] | `CAP_NET_RAW`, `CAP_NET_ADMIN`, `CAP_BPF` |
-/// | [`udp_uring`](Self::udp_uring), [`ethernet_uring`](Self::ethernet_uring) | as without | as without |
+/// | [`udp_uring`](Self::udp_uring), [`udp_packet_uring`](Self::udp_packet_uring), [`ethernet_uring`](Self::ethernet_uring) | as without | as without |
 /// | [`driver`](Self::driver) | as it says | as it says |
 #[cfg_attr(feature = "nic", doc = "| [`nic`](Self::nic) | as its address | none |")]
 ///
@@ -135,6 +136,14 @@ impl Transport {
         Self(PathSource::Driver(DriverSource::UringUdp(config)))
     }
 
+    /// UDP by a packet socket, as [`udp_packet`](Self::udp_packet), by way of `io_uring`:
+    /// `UdpPacketConfig::discover(address)`.
+    #[cfg(feature = "io-uring")]
+    #[must_use]
+    pub const fn udp_packet_uring(config: UdpPacketConfig) -> Self {
+        Self(PathSource::Driver(DriverSource::UringUdpPacket(config)))
+    }
+
     /// Frames of ethertype 0x8181 by way of `io_uring`.
     #[cfg(feature = "io-uring")]
     #[must_use]
@@ -184,9 +193,23 @@ impl Transport {
         }
     }
 
-    /// A socket of a port that several engines share.
-    pub(crate) fn of_group(driver: UdpDriver) -> Self {
-        Self(PathSource::Driver(DriverSource::UdpOfGroup(Box::new(driver))))
+    /// What it is, if several engines can share it.
+    pub(super) fn as_shared(&self) -> Option<Shared> {
+        match &self.0 {
+            PathSource::Driver(DriverSource::Udp(config)) => Some(Shared::Udp(*config)),
+            PathSource::Driver(DriverSource::UdpPacket(config)) => {
+                Some(Shared::UdpPacket(config.clone()))
+            }
+            PathSource::Driver(DriverSource::Packet(config)) => {
+                Some(Shared::Ethernet(config.clone()))
+            }
+            _ => None,
+        }
+    }
+
+    /// One engine's part of a path that several share.
+    pub(super) fn member(member: Member) -> Self {
+        Self(PathSource::Driver(DriverSource::Member(Box::new(member))))
     }
 
     /// A driver that is open, between two endpoints of this process.

@@ -8,6 +8,7 @@ use landfall::stp::{
     BindError, Config, Connection, Endpoint, Memory, Peer, RemoteRights, Transport, UDP_PORT,
 };
 use landfall_testbed::{VethConfig, VethEnd, VethPair, require_namespaces, skip_unless};
+use landfall_transport::udp_packet::UdpPacketConfig;
 use landfall_transport::uring::{Unavailable, UringUdpConfig};
 use landfall_transport::{self as transport, Privilege};
 
@@ -147,6 +148,14 @@ fn io_uring_carries_it_as_udp() {
     let config =
         |end: &VethEnd| UringUdpConfig::new(SocketAddr::new(end.ipv4.into(), UDP_PORT), MTU);
     try_over(|end| Transport::udp_uring(config(end)), socket);
+}
+
+#[test]
+fn io_uring_carries_it_as_udp_by_packets() {
+    require_namespaces!();
+    let config =
+        |end: &VethEnd| UdpPacketConfig::discover(SocketAddr::new(end.ipv4.into(), UDP_PORT));
+    try_over(|end| Transport::udp_packet_uring(config(end)), socket);
 }
 
 #[test]

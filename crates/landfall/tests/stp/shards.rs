@@ -10,9 +10,11 @@ use std::time::Duration;
 
 use super::{PATIENCE, PORT, loopback, memory_with, noise, run, within};
 use landfall::stp::{
-    BindError, ChannelConfig, Config, Connection, Ended, Endpoint, Error, Listener, Memory, PathId,
-    Peer, Reason, RemoteRights, Stats, Transport, blocking,
+    BindError, ChannelConfig, Config, Connection, Ended, Endpoint, Error, Identity, KnownPeers,
+    Listener, Memory, PathId, Peer, Reason, RemoteRights, Stats, Transport, blocking,
 };
+use landfall_testbed::{VethConfig, VethEnd, VethPair, require_namespaces};
+use landfall_transport::packet::PacketDriver;
 
 const SHARDS: usize = 4;
 
@@ -324,6 +326,79 @@ fn what_threads_cannot_share_is_refused() {
     is_not_shared(shared().bind_pair(Endpoint::builder(), channel).unwrap_err());
     assert!(matches!(shared().bind().unwrap_err(), BindError::NoPath));
     assert_eq!(endpoint(0).threads(), 1);
+}
+
+/// Endpoints of several engines at both ends of a cable, encrypted as on every network.
+fn over_a_cable(
+    cable: &VethPair,
+    transport: impl Fn(&VethEnd) -> Transport + Sync,
+) -> [Endpoint; 2] {
+    [&cable.a, &cable.b].map(|end| {
+        let bind = || {
+            let (identity, known) = (Identity::generate().unwrap(), KnownPeers::in_memory());
+            let builder = Endpoint::builder().path(transport(end)).threads(SHARDS);
+            builder.identity(identity).known_peers(known).bind().unwrap()
+        };
+        end.namespace.enter(bind).unwrap()
+    })
+}
+
+/// Messages over each connection, both ways.
+async fn converse(all: &[(Connection, Connection)]) {
+    for ((here, there), n) in all.iter().zip(0u64..) {
+        for (from, to) in [(here, there), (there, here)] {
+            let sending = from.send(memory_with(&noise(n, 100_000))).start();
+            let came = within(to.receive(Memory::zeroed(100_000))).await.unwrap();
+            assert!(*came == noise(n, 100_000), "{n}");
+            within(sending).await.unwrap();
+        }
+    }
+}
+
+#[test]
+fn engines_share_a_port_of_packet_sockets() {
+    require_namespaces!();
+    let cable = VethPair::new(VethConfig::default()).unwrap();
+    let at = |end: &VethEnd| Transport::udp_packet(SocketAddr::new(end.ipv4.into(), 7700));
+    let [client, server] = over_a_cable(&cable, at);
+    run(async {
+        let listener = server.listen(PORT).unwrap();
+        assert_eq!(server.paths(), [PathId(0)]);
+        let to = Peer::Socket(SocketAddr::new(cable.b.ipv4.into(), 7700));
+        assert_eq!(server.local(), Some(to));
+        let all = connections(&client, &listener, to, 16).await;
+        converse(&all).await;
+        let (came, sent) = shares(&client.stats());
+        assert_eq!(came, [0; SHARDS], "answers come to the port that asked");
+        assert!(sent.iter().all(|sent| *sent > 0), "{sent:?}");
+        assert_eq!(server.stats().engine.bytes_received, 16 * 100_000);
+    });
+}
+
+/// All that goes to a station and comes from it is one engine's, so that answers find it.
+#[test]
+fn engines_share_an_interface_by_the_stations_of_peers() {
+    require_namespaces!();
+    let cable = VethPair::new(VethConfig::default()).unwrap();
+    let [client, server] = over_a_cable(&cable, |end| Transport::ethernet(&*end.name));
+    run(async {
+        let listener = server.listen(PORT).unwrap();
+        let all = connections(&client, &listener, Peer::Ethernet(cable.b.mac.0), 6).await;
+        converse(&all).await;
+        for (endpoint, peer) in [(&client, cable.b.mac.0), (&server, cable.a.mac.0)] {
+            assert_eq!(endpoint.paths(), [PathId(0)]);
+            let stats = endpoint.stats();
+            let member = PacketDriver::member_of(peer, SHARDS).unwrap();
+            let came = stats.paths.iter().map(|path| path.counters.units_received > 0);
+            assert!(came.eq((0..SHARDS).map(|nth| nth == member)), "{:?}", stats.paths);
+        }
+        // The other direction, and switched off and on again.
+        client.set_path_up(PathId(0), false).unwrap();
+        client.set_path_up(PathId(0), true).unwrap();
+        let listener = client.listen(PORT).unwrap();
+        let all = connections(&server, &listener, Peer::Ethernet(cable.a.mac.0), 2).await;
+        converse(&all).await;
+    });
 }
 
 /// What is between a client and a server, and changes the client's address as a NAT does.

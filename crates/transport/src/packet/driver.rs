@@ -2,11 +2,13 @@
 //! super-packets a call, gathered from where they lie.
 
 use std::os::fd::{AsFd, AsRawFd};
+use std::sync::Arc;
 use std::{fmt, io};
 
 use landfall_placement::{Engine, Instant, PathId};
 use socket2::Socket;
 
+use super::fanout::{self, By};
 use super::link::Link;
 use super::receive::Receiver;
 use super::several::Several;
@@ -26,6 +28,8 @@ pub struct PacketDriver {
     several: Several,
     pub(super) outbox: Outbox,
     pub(super) room: Room,
+    /// All sockets of a group: they stay open as long as one of their drivers.
+    _group: Option<Arc<[Socket]>>,
 }
 
 impl PacketDriver {
@@ -47,7 +51,49 @@ impl PacketDriver {
             several: Several::new(),
             outbox: outbox.with_batches_of(MOST_BYTES),
             room: Room::Enough,
+            _group: None,
         })
+    }
+
+    /// Opens several sockets that are configured alike, each for an engine of its own. The
+    /// station that sends a frame decides which of them gets it ([`member_of`](Self::member_of)
+    /// says which), for as long as any of these drivers exists.
+    ///
+    /// ```no_run
+    /// use landfall_placement::PathId;
+    /// use landfall_transport::memory::Regions;
+    /// use landfall_transport::packet::{Framing, PacketConfig, PacketDriver};
+    ///
+    /// let config = PacketConfig::new("eth0", Framing::Payload { ethertype: 0x88b5 });
+    /// let drivers = PacketDriver::open_group(PathId(0), &config, &Regions::new(16), 4)?;
+    /// assert!(drivers.iter().all(|driver| driver.station() == drivers[0].station()));
+    /// # Ok::<(), landfall_transport::OpenError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`open`](Self::open), and more than 256 sockets are too many for the kernel.
+    pub fn open_group(
+        path: PathId,
+        config: &PacketConfig,
+        regions: &Regions,
+        count: usize,
+    ) -> Result<Vec<Self>, OpenError> {
+        let drivers: Result<Vec<Self>, _> =
+            (0..count).map(|_| Self::open(path, config, regions)).collect();
+        let mut drivers = drivers?;
+        let sockets: Vec<&Socket> = drivers.iter().map(|driver| &driver.socket).collect();
+        let group = fanout::spread(&sockets, By::Station)?;
+        for driver in &mut drivers {
+            driver._group = Some(Arc::clone(&group));
+        }
+        Ok(drivers)
+    }
+
+    /// Which of a [group](Self::open_group) of so many gets what this station sends. None of
+    /// none.
+    #[must_use]
+    pub fn member_of(station: [u8; 6], count: usize) -> Option<usize> {
+        (count > 0).then(|| fanout::member_of(station, count))
     }
 
     /// The address of this station, which peers send to.

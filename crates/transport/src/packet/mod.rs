@@ -42,6 +42,7 @@
 //! What does not live here: IP addresses, ARP, routes.
 
 mod driver;
+mod fanout;
 mod filter;
 mod link;
 mod message;
@@ -55,15 +56,17 @@ mod vnet;
 use std::fmt;
 
 pub use driver::PacketDriver;
+pub(crate) use fanout::{By, spread};
 pub use filter::Filter;
 pub(crate) use link::{Frame, Link, whole_frames};
 pub(crate) use message::LinkAddress;
 #[cfg(feature = "io-uring")]
-pub(crate) use message::{ReceiveHeader, SendHeader};
+pub(crate) use message::ReceiveHeader;
+pub(crate) use message::SendHeader;
 pub(crate) use receive::Received;
 #[cfg(feature = "io-uring")]
 pub(crate) use receive::{Outcomes, Receiver};
-pub(crate) use single::{receive_frame, send_frame};
+pub(crate) use single::receive_frame;
 pub(crate) use socket::{
     ALL_PROTOCOLS, Failure, Found, LEAST_ETHERTYPE, Request as InterfaceRequest, Room,
     ask as ask_interface, attach_filter, bind, exists as interface_exists, find as find_interface,

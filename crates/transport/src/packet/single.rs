@@ -1,9 +1,9 @@
-//! Calls that move one frame: for frames that carry many units.
+//! The call that takes one frame: for frames that carry many units.
 
 use std::io;
 use std::os::fd::RawFd;
 
-use super::message::{LinkAddress, ReceiveHeader, SendHeader};
+use super::message::ReceiveHeader;
 use super::receive::Received;
 
 /// One `recvmsg`.
@@ -25,21 +25,4 @@ pub(crate) unsafe fn receive_frame(
         Ok(len) => Ok(Received::Frame(header.frame(len))),
         Err(_) => Received::without_frame(io::Error::last_os_error()),
     }
-}
-
-/// One `sendmsg`.
-///
-/// # Safety
-/// The pieces may be read until the call is over.
-pub(crate) unsafe fn send_frame(
-    fd: RawFd,
-    to: LinkAddress,
-    pieces: &[libc::iovec],
-) -> io::Result<()> {
-    let mut header = SendHeader::new();
-    let prepared = header.prepare(pieces, to);
-    // SAFETY: the header names an address and a list that live through the
-    // call; the caller vouches for what the list names.
-    let sent = unsafe { libc::sendmsg(fd, prepared, libc::MSG_DONTWAIT) };
-    if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

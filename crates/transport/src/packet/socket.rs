@@ -161,7 +161,12 @@ pub(crate) fn set_option(fd: RawFd, level: i32, name: i32, value: libc::c_int) -
 
 /// # Safety
 /// What `value` points to, if the option reads that, lives through the call.
-unsafe fn set_option_to<T>(fd: RawFd, level: i32, name: i32, value: &T) -> io::Result<()> {
+pub(super) unsafe fn set_option_to<T>(
+    fd: RawFd,
+    level: i32,
+    name: i32,
+    value: &T,
+) -> io::Result<()> {
     let len = size_of::<T>() as libc::socklen_t;
     // SAFETY: `value` lives through the call and `len` is its size; the caller
     // vouches for what is behind it.
@@ -198,7 +203,7 @@ pub(crate) fn find(socket: &Socket, interface: &Interface) -> Result<Found, Open
         let (interface, kind) = (interface.clone(), hardware.sa_family);
         return Err(OpenError::NotEthernet { interface, kind });
     }
-    let [a, b, c, d, e, f, ..] = hardware.sa_data.map(|byte| byte.cast_unsigned());
+    let [a, b, c, d, e, f, ..] = hardware.sa_data.map(|byte| byte.to_ne_bytes()[0]);
     Ok(Found { index: index.cast_unsigned(), mtu, station: [a, b, c, d, e, f] })
 }
 
@@ -222,7 +227,7 @@ pub(crate) fn named(name: &str) -> Option<libc::ifreq> {
     let room = request.ifr_name.split_last_mut()?.1;
     let room = room.get_mut(..name.len())?;
     for (into, byte) in room.iter_mut().zip(name.bytes()) {
-        *into = byte.cast_signed();
+        *into = libc::c_char::from_ne_bytes([byte]);
     }
     Some(request)
 }
@@ -323,6 +328,16 @@ impl Room {
             Self::Enough | Self::SocketFull => SHORTEST_WAIT,
         };
         Self::QueueFull { until: now + waited, waited }
+    }
+
+    /// What a turn found that sent all it had, or did not because something was full.
+    #[cfg(feature = "io-uring")]
+    pub(crate) fn after_sending(self, is_blocked: bool, queue_full: bool, now: Instant) -> Self {
+        match (is_blocked, queue_full) {
+            (false, _) => Self::Enough,
+            (true, false) => Self::SocketFull,
+            (true, true) => self.after_full_queue(now),
+        }
     }
 }
 

@@ -97,6 +97,11 @@ impl Step {
         Self::jump(libc::BPF_JEQ, value, Target::Accept, Target::Reject)
     }
 
+    /// What has nowhere to jump.
+    pub(super) const fn alone(&self) -> libc::sock_filter {
+        instruction(self.code, self.operand)
+    }
+
     pub(super) fn assemble(&self, at: usize, targets: &Targets) -> libc::sock_filter {
         // The longest program has fewer steps than a distance can count.
         let distance = |target| match target {

@@ -207,19 +207,19 @@ fn send_some<E: Engine>(
         Err(error) => error,
     };
     match SendFault::of(&error, 1) {
-        SendFault::NoRoom => {
+        Some(SendFault::NoRoom) => {
             driver.state.counters.send_blocked += 1;
             driver.blocked = true;
             Ok(0)
         }
-        SendFault::Lost => {
+        Some(SendFault::Lost) => {
             let to = driver.outbox.front().and_then(|unit| address(unit.to));
             if let Some(to) = to.filter(|_| error.raw_os_error() == Some(libc::EMSGSIZE)) {
                 driver.look_at_mtu(engine, now, to);
             }
             Ok(lose(driver, engine, now))
         }
-        SendFault::CannotSegment | SendFault::Broken => Err(error),
+        Some(SendFault::CannotSegment) | None => Err(error),
     }
 }
 

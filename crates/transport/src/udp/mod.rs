@@ -39,10 +39,11 @@ mod socket;
 
 #[cfg(feature = "io-uring")]
 pub(crate) use driver::peek;
-pub(crate) use driver::{Receiver, UNITS_PER_TURN, run_limits, send_message};
+pub(crate) use driver::{Receiver, UNITS_PER_TURN, run_limits};
+pub(crate) use socket::SendHeader;
 pub(crate) use socket::{Message, Sending, Sharing, bound_to, open};
 #[cfg(feature = "io-uring")]
-pub(crate) use socket::{ReceiveHeader, SendHeader, lack_batched_send};
+pub(crate) use socket::{ReceiveHeader, lack_batched_send};
 
 use std::io;
 use std::net::SocketAddr;

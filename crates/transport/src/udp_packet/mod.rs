@@ -7,7 +7,8 @@
 //!
 //! | part | what it is |
 //! | --- | --- |
-//! | `driver` | [`UdpPacketDriver`]: the turn |
+//! | `driver` | [`UdpPacketDriver`]: the turn, by system calls; the one behind a ring is in `uring` |
+//! | `receive`, `send` | the two halves of a path, without their calls |
 //! | `frame` | the headers: written, and read and checked |
 //! | `neighbours` | which station a peer is behind |
 //! | `netlink` | asks the kernel for routes and neighbours |
@@ -34,11 +35,19 @@ mod driver;
 mod frame;
 mod neighbours;
 mod netlink;
+mod receive;
+mod send;
 mod socket;
 
 use std::net::SocketAddr;
 
 pub use driver::UdpPacketDriver;
+#[cfg(feature = "io-uring")]
+pub(crate) use receive::FrameReceiver;
+#[cfg(feature = "io-uring")]
+pub(crate) use send::{Exit, ExitHeader, Leaving, NotSent, Way};
+#[cfg(feature = "io-uring")]
+pub(crate) use socket::{Opened, open as open_sockets};
 
 use crate::packet::Interface;
 use crate::udp::UdpConfig;

@@ -3,32 +3,69 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsRawFd;
+use std::sync::Arc;
 use std::{fs, io};
 
-use landfall_placement::PathLimits;
+use landfall_placement::{PathId, PathLimits};
 use socket2::Socket;
 
 use super::UdpPacketConfig;
 use super::frame::Framing;
 use super::neighbours::Neighbours;
 use super::netlink::Netlink;
+use super::receive::FrameReceiver;
+use super::send::Exit;
 use crate::capability::{Capabilities, Feature};
 use crate::interfaces::interface_at;
-use crate::packet::{self, Filter, Interface, PacketConfig, attach_filter};
+use crate::memory::Regions;
+use crate::packet::{self, Filter, Interface, Link, PacketConfig, attach_filter};
 use crate::{OpenError, udp};
 
 /// What was opened.
-pub(super) struct Opened {
+pub(crate) struct Opened {
     pub(super) packets: Socket,
     pub(super) kernel: Socket,
     pub(super) framing: Framing,
     pub(super) neighbours: Neighbours,
-    pub(super) limits: PathLimits,
-    pub(super) capabilities: Capabilities,
+    pub(crate) limits: PathLimits,
+    pub(crate) capabilities: Capabilities,
+    /// All packet sockets of the port, if they are several.
+    group: Option<Arc<[Socket]>>,
+}
+
+impl Opened {
+    /// One more packet socket at the same port, which the same socket of the kernel holds.
+    fn joining(&self, config: &UdpPacketConfig, driver: &'static str) -> Result<Self, OpenError> {
+        let Framing { link, local } = self.framing;
+        let packets = packet_config(config, link.interface.index.into(), local);
+        let packet::Opened { socket, .. } = packet::open(&packets, driver)?;
+        let kernel = self.kernel.try_clone();
+        Ok(Self {
+            packets: socket,
+            kernel: kernel.map_err(OpenError::system("share the socket that holds the port"))?,
+            framing: self.framing,
+            neighbours: neighbours(link, local)?,
+            limits: self.limits,
+            capabilities: self.capabilities.clone(),
+            group: None,
+        })
+    }
+
+    /// The two halves of a path over them.
+    pub(crate) fn halves(
+        self,
+        path: PathId,
+        config: &UdpPacketConfig,
+        regions: &Regions,
+    ) -> (FrameReceiver, Exit) {
+        let receiver = FrameReceiver::new(self.framing, path, regions, config.udp.peek);
+        let sockets = (self.packets, self.kernel, self.group);
+        (receiver, Exit::new(sockets, self.framing, self.neighbours))
+    }
 }
 
 /// Opens both, in the name of this driver.
-pub(super) fn open(config: &UdpPacketConfig, driver: &'static str) -> Result<Opened, OpenError> {
+pub(crate) fn open(config: &UdpPacketConfig, driver: &'static str) -> Result<Opened, OpenError> {
     check_kernel()?;
     let interface = interface_of(config)?;
     let (kernel, mut capabilities) = udp::open(&config.udp, driver, udp::Sharing::Alone)
@@ -38,11 +75,7 @@ pub(super) fn open(config: &UdpPacketConfig, driver: &'static str) -> Result<Ope
         .map_err(OpenError::system("keep the queue of the UDP socket empty"))?;
     let local = udp::bound_to(&kernel).map_err(OpenError::system("ask for the port"))?;
     let limits = config.udp.limits(&kernel).map_err(OpenError::system("ask for the MTU"))?;
-    let filter = Filter::udp_to(local);
-    let packets = PacketConfig {
-        socket_buffer: config.udp.socket_buffer,
-        ..PacketConfig::new(interface, packet::Framing::Ethernet { filter })
-    };
+    let packets = packet_config(config, interface, local);
     let packet::Opened { socket, link, capabilities: found } = packet::open(&packets, driver)?;
     if let Err(missing) = found.require(Feature::ChecksumOffload) {
         return Err(OpenError::system("send many datagrams at once")(io::Error::other(missing)));
@@ -52,10 +85,44 @@ pub(super) fn open(config: &UdpPacketConfig, driver: &'static str) -> Result<Ope
         Feature::ZeroCopySend,
         "the kernel copies what is sent through a packet socket; use uring-udp",
     );
-    let netlink = Netlink::open().map_err(OpenError::system("ask for routes (AF_NETLINK)"))?;
-    let neighbours = Neighbours::new(netlink, link.interface.index, local.ip());
+    let neighbours = neighbours(link, local)?;
     let framing = Framing { link, local };
-    Ok(Opened { packets: socket, kernel, framing, neighbours, limits, capabilities })
+    Ok(Opened { packets: socket, kernel, framing, neighbours, limits, capabilities, group: None })
+}
+
+/// Opens so many packet sockets at one port, over which peers are spread by their address and
+/// port.
+pub(super) fn open_group(
+    config: &UdpPacketConfig,
+    driver: &'static str,
+    count: usize,
+) -> Result<Vec<Opened>, OpenError> {
+    let Some(more) = count.checked_sub(1) else { return Ok(Vec::new()) };
+    let first = open(config, driver)?;
+    let local = first.framing.local;
+    let mut all = vec![first];
+    for _ in 0..more {
+        let joining = all[0].joining(config, driver)?;
+        all.push(joining);
+    }
+    let sockets: Vec<&Socket> = all.iter().map(|opened| &opened.packets).collect();
+    let group = packet::spread(&sockets, packet::By::socket(local.ip()))?;
+    for opened in &mut all {
+        opened.group = Some(Arc::clone(&group));
+    }
+    Ok(all)
+}
+
+fn packet_config(config: &UdpPacketConfig, interface: Interface, at: SocketAddr) -> PacketConfig {
+    PacketConfig {
+        socket_buffer: config.udp.socket_buffer,
+        ..PacketConfig::new(interface, packet::Framing::Ethernet { filter: Filter::udp_to(at) })
+    }
+}
+
+fn neighbours(link: Link, local: SocketAddr) -> Result<Neighbours, OpenError> {
+    let netlink = Netlink::open().map_err(OpenError::system("ask for routes (AF_NETLINK)"))?;
+    Ok(Neighbours::new(netlink, link.interface.index, local.ip()))
 }
 
 /// The program that lets nothing through.

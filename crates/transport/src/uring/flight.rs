@@ -7,7 +7,7 @@
 //! finished are its heads used again.
 
 use std::collections::VecDeque;
-use std::os::fd::AsRawFd;
+use std::os::fd::RawFd;
 use std::{io, mem};
 
 use landfall_placement::{Engine, Instant, PathId, PathLimits, Transmit};
@@ -34,7 +34,7 @@ const COPIED: i32 = i32::MIN;
 /// What differs between kinds of sockets when units are sent.
 ///
 /// # Safety
-/// The header that [`prepare`](Self::prepare) gives names memory of the `Header` and the
+/// The message that [`prepare`](Self::prepare) gives names memory of the `Header` and the
 /// pieces, and nothing else: the kernel follows it.
 pub(super) unsafe trait Wire {
     /// What one operation needs besides the pieces; stays where it is until
@@ -59,15 +59,20 @@ pub(super) unsafe trait Wire {
     fn limits(&self) -> RunLimits;
 
     /// Fills in the header for these units. None: there is nowhere to send them.
-    fn prepare(
-        &self,
-        header: &mut Self::Header,
-        units: Gathered<'_>,
-    ) -> Option<*const libc::msghdr>;
+    fn prepare(&mut self, header: &mut Self::Header, units: Gathered<'_>) -> Option<Ready>;
 
-    /// What an error means. Where units can no longer be sent together, the
-    /// limits are others from now on.
-    fn fault(&mut self, error: &io::Error, units: usize) -> SendFault;
+    /// What an error means of units that were to leave by this socket. Where units can no
+    /// longer be sent together, the limits are others from now on.
+    ///
+    /// # Errors
+    /// The path is broken for good.
+    fn fault(&mut self, error: io::Error, units: usize, by: RawFd) -> io::Result<SendFault>;
+}
+
+/// What is ready to leave, and by which socket.
+pub(super) struct Ready {
+    pub(super) by: RawFd,
+    pub(super) message: *const libc::msghdr,
 }
 
 /// Units that leave with one operation.
@@ -87,6 +92,7 @@ enum State {
     Waiting,
     Submitted {
         uncopied: bool,
+        by: RawFd,
     },
     /// Sent, or given up.
     Over {
@@ -224,7 +230,7 @@ impl<W: Wire> Sender<W> {
                 let Some(gathered) = batch.outbox.run(first, run.units) else { continue };
                 let (bytes, pieces) = (gathered.first.len * run.units, gathered.pieces.len());
                 let header = &mut self.headers[QUEUE - ring.room()];
-                let Some(message) = self.wire.prepare(header, gathered) else {
+                let Some(Ready { by, message }) = self.wire.prepare(header, gathered) else {
                     // To the engine it is lost on the way.
                     counters.send_failed += run.units as u64;
                     self.turn.sent += run.units as u32;
@@ -241,8 +247,8 @@ impl<W: Wire> Sender<W> {
                 // SAFETY: the header is used for nothing else until the entry
                 // into the kernel is over; heads, list and pinned payload stay
                 // until the run is finished, notifications included.
-                unsafe { ring.push(self.wire.socket().as_raw_fd(), operation, token) };
-                run.state = State::Submitted { uncopied };
+                unsafe { ring.push(by, operation, token) };
+                run.state = State::Submitted { uncopied, by };
             }
         }
         any
@@ -269,7 +275,7 @@ impl<W: Wire> Sender<W> {
             run.notifications += 1;
             self.notifications += 1;
         }
-        let State::Submitted { uncopied } = run.state else { return };
+        let State::Submitted { uncopied, by } = run.state else { return };
         run.state = State::Over { uncopied };
         let Err(error) = completion.outcome() else {
             counters.units_sent += run.units as u64;
@@ -284,18 +290,18 @@ impl<W: Wire> Sender<W> {
             self.zero_copy.refused();
             return;
         }
-        match self.wire.fault(&error, run.units) {
-            SendFault::NoRoom => {
+        match self.wire.fault(error, run.units, by) {
+            Ok(SendFault::NoRoom) => {
                 counters.send_blocked += u64::from(!self.turn.blocked);
                 self.turn.blocked = true;
                 run.state = State::Waiting;
             }
-            SendFault::CannotSegment => run.state = State::Waiting,
-            SendFault::Lost => {
+            Ok(SendFault::CannotSegment) => run.state = State::Waiting,
+            Ok(SendFault::Lost) => {
                 counters.send_failed += run.units as u64;
                 self.turn.sent += run.units as u32;
             }
-            SendFault::Broken => self.turn.broken = Some(error),
+            Err(error) => self.turn.broken = Some(error),
         }
     }
 

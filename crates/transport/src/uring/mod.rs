@@ -6,9 +6,10 @@
 //! | `ring` | the ring itself: opened, or refused in words that help; entered, emptied |
 //! | `flight` | which units are in the kernel's hands, and until when |
 //! | `zero_copy` | whether sending without a copy is worth trying |
-//! | `halves` | what both drivers do alike |
+//! | `halves` | what all drivers do alike |
 //! | `udp` | [`UringUdpDriver`] |
 //! | `packet` | [`UringPacketDriver`] |
+//! | `udp_packet` | [`UringUdpPacketDriver`] |
 //! | `burst` | [`UringBurst`] |
 //!
 //! # What goes through the ring, and when
@@ -43,8 +44,10 @@ mod halves;
 mod packet;
 mod ring;
 mod udp;
+mod udp_packet;
 
 pub use burst::UringBurst;
 pub use packet::UringPacketDriver;
 pub use ring::Unavailable;
 pub use udp::{UringUdpConfig, UringUdpDriver, ZeroCopy, ZeroCopyUse};
+pub use udp_packet::UringUdpPacketDriver;

@@ -1,11 +1,12 @@
 //! [`UringPacketDriver`]: a packet socket behind a ring.
 
+use std::os::fd::{AsRawFd, RawFd};
 use std::{fmt, io};
 
 use landfall_placement::{Engine, Instant, PathId, Transmit};
 use socket2::Socket;
 
-use super::flight::{Sender, Wire};
+use super::flight::{Ready, Sender, Wire};
 use super::halves::Halves;
 use super::ring::Ring;
 use super::udp::{Policy, ZeroCopy};
@@ -99,11 +100,7 @@ impl UringPacketDriver {
     fn note_room(&mut self, now: Instant) {
         let sender = self.halves.sender_mut();
         let queue_full = std::mem::take(&mut sender.wire.queue_full);
-        self.room = match (sender.is_blocked(), queue_full) {
-            (false, _) => Room::Enough,
-            (true, false) => Room::SocketFull,
-            (true, true) => self.room.after_full_queue(now),
-        };
+        self.room = self.room.after_sending(sender.is_blocked(), queue_full, now);
     }
 }
 
@@ -193,20 +190,20 @@ unsafe impl Wire for PacketWire {
         RunLimits { units: 1, bytes: usize::MAX }
     }
 
-    fn prepare(&self, header: &mut SendHeader, units: Gathered<'_>) -> Option<*const libc::msghdr> {
+    fn prepare(&mut self, header: &mut SendHeader, units: Gathered<'_>) -> Option<Ready> {
         let to = self.link.destination(units.first.to, units.head)?;
-        Some(header.prepare(units.pieces, to))
+        Some(Ready { by: self.socket.as_raw_fd(), message: header.prepare(units.pieces, to) })
     }
 
-    fn fault(&mut self, error: &io::Error, _units: usize) -> SendFault {
-        match Failure::of(error) {
-            Failure::SocketFull => SendFault::NoRoom,
+    fn fault(&mut self, error: io::Error, _units: usize, _by: RawFd) -> io::Result<SendFault> {
+        match Failure::of(&error) {
+            Failure::SocketFull => Ok(SendFault::NoRoom),
             Failure::QueueFull => {
                 self.queue_full = true;
-                SendFault::NoRoom
+                Ok(SendFault::NoRoom)
             }
-            Failure::Lost => SendFault::Lost,
-            Failure::Broken => SendFault::Broken,
+            Failure::Lost => Ok(SendFault::Lost),
+            Failure::Broken => Err(error),
         }
     }
 }

@@ -2,12 +2,12 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, RawFd};
 
 use landfall_placement::{Engine, Instant, PathId, Peer};
 use socket2::Socket;
 
-use super::flight::{Sender, Wire};
+use super::flight::{Ready, Sender, Wire};
 use super::halves::Halves;
 use super::ring::Ring;
 use crate::capability::{Capabilities, Feature};
@@ -212,20 +212,21 @@ unsafe impl Wire for UdpWire {
         udp::run_limits(self.batch_send)
     }
 
-    fn prepare(&self, header: &mut SendHeader, units: Gathered<'_>) -> Option<*const libc::msghdr> {
+    fn prepare(&mut self, header: &mut SendHeader, units: Gathered<'_>) -> Option<Ready> {
         let Peer::Socket(to) = units.first.to else { return None };
         let unit_len = u16::try_from(units.first.len).ok().filter(|_| units.count > 1);
         let sending = Sending { to: Some(to), unit_len, ecn: units.first.ecn, ipv6: self.ipv6 };
-        Some(header.prepare(units.pieces, &sending))
+        let message = header.prepare(units.pieces, &sending);
+        Some(Ready { by: self.socket.as_raw_fd(), message })
     }
 
-    fn fault(&mut self, error: &io::Error, units: usize) -> SendFault {
-        let fault = SendFault::of(error, units);
+    fn fault(&mut self, error: io::Error, units: usize, _by: RawFd) -> io::Result<SendFault> {
+        let Some(fault) = SendFault::of(&error, units) else { return Err(error) };
         if fault == SendFault::CannotSegment {
             self.batch_send = false;
-            self.refusal = error.raw_os_error().map(io::Error::from_raw_os_error);
+            self.refusal = Some(error);
         }
-        fault
+        Ok(fault)
     }
 }
 

@@ -12,6 +12,7 @@ use landfall_testbed::rivals::{Plan, Polling, Side};
 use landfall_transport::packet::Interface;
 use landfall_transport::rawip::RawIpConfig;
 use landfall_transport::udp::UdpConfig;
+use landfall_transport::udp_packet::UdpPacketConfig;
 use landfall_transport::uring::UringUdpConfig;
 use stp_core::wire::carrier::IP_PROTOCOL;
 
@@ -39,6 +40,8 @@ pub enum Below<'a> {
     UdpOf(u32),
     /// UDP by a packet socket.
     UdpPacket,
+    /// The same by io_uring.
+    UringUdpPacket,
     /// UDP by io_uring, for an MTU that was chosen.
     UringUdp(u32),
     /// Frames of ethertype 0x8181 along a cable.
@@ -65,6 +68,7 @@ impl Below<'_> {
             Self::SameHost | Self::Process => Transport::udp(at),
             Self::UdpOf(mtu) => Transport::udp_with(UdpConfig::new(at, mtu)),
             Self::UdpPacket => Transport::udp_packet(at),
+            Self::UringUdpPacket => Transport::udp_packet_uring(UdpPacketConfig::discover(at)),
             Self::UringUdp(mtu) => Transport::udp_uring(UringUdpConfig::new(at, mtu)),
             Self::Ethernet(pair) => Transport::ethernet(interface(pair)),
             Self::Xdp(pair) => Transport::xdp(interface(pair)),

@@ -348,12 +348,12 @@ fn send_run<E: Engine>(driver: &mut UdpDriver, engine: &mut E, now: Instant) -> 
         return Ok(count);
     };
     match SendFault::of(&error, count) {
-        SendFault::NoRoom => {
+        Some(SendFault::NoRoom) => {
             driver.state.counters.send_blocked += 1;
             driver.blocked = true;
             Ok(0)
         }
-        SendFault::CannotSegment => {
+        Some(SendFault::CannotSegment) => {
             // The kernel says the same where the units are too long for the interface: one
             // alone shows which it is.
             driver.batch_send = false;
@@ -366,22 +366,18 @@ fn send_run<E: Engine>(driver: &mut UdpDriver, engine: &mut E, now: Instant) -> 
             }
             Ok(sent)
         }
-        SendFault::Lost => {
+        Some(SendFault::Lost) => {
             driver.state.counters.send_failed += count as u64;
             driver.outbox.done(engine, now, count);
             Ok(count)
         }
-        SendFault::Broken => Err(error),
+        None => Err(error),
     }
 }
 
 /// # Safety
 /// The pieces may be read until the call is over.
-pub(crate) unsafe fn send_message(
-    fd: RawFd,
-    pieces: &mut [libc::iovec],
-    sending: &Sending,
-) -> io::Result<()> {
+unsafe fn send_message(fd: RawFd, pieces: &mut [libc::iovec], sending: &Sending) -> io::Result<()> {
     let mut header = SendHeader::new();
     let prepared = header.prepare(pieces, sending);
     // SAFETY: the header names an address, a control buffer and a list that
