@@ -7,8 +7,9 @@ use landfall_placement::{
     Unsealed,
 };
 
-use super::association::{Covered, FIRST_LEN, State};
+use super::association::{FIRST_LEN, State};
 use super::associations::Associations;
+use super::session::Covered;
 use super::unit::{Authenticated, FIRST, OVERHEAD, RETRY, SEALED, addressee};
 
 /// Payloads that were opened before the engine placed them, and are not in place yet.

@@ -2,6 +2,7 @@
 //!
 //! | file | what it is |
 //! | --- | --- |
+//! | `session` | the keys of an association in use |
 //! | `waking` | which associations have expanded keys |
 //! | `unit` | sealed units on the wire: outer head, mask |
 //! | `association` | what two ends have with each other: a handshake, then keys |
@@ -24,6 +25,7 @@ mod incoming;
 mod key_log;
 mod outgoing;
 mod retry;
+mod session;
 #[cfg(feature = "rustls")]
 mod talk;
 #[cfg(any(feature = "rustls", feature = "model"))]

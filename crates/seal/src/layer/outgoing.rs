@@ -7,8 +7,9 @@ use landfall_placement::{
     TransmitRun,
 };
 
-use super::association::{Session, State};
+use super::association::State;
 use super::associations::Associations;
+use super::session::Session;
 use super::unit::{MOST_INNER_HEAD, OVERHEAD, SEALED};
 
 /// The ticket of what the layer says by itself: nobody waits for it.

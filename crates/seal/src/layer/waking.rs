@@ -6,7 +6,8 @@ use alloc::collections::{BTreeMap, VecDeque};
 
 use landfall_placement::{Duration, Instant};
 
-use super::association::{Association, Session, State};
+use super::association::{Association, State};
+use super::session::Session;
 
 /// Keys that were not used for so long are let go of.
 const REST: Duration = Duration::from_secs(1);
