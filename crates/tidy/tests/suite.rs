@@ -1,6 +1,7 @@
 //! All rules of this repository, as one program.
 
 mod documents;
+mod engine;
 mod graph;
 mod headers;
 mod packages;
