@@ -381,7 +381,9 @@ impl Endpoint {
     fn end_if_broken(&mut self, landed: Result<(), OrderBroken>) {
         let Err(OrderBroken { connection, exposed }) = landed else { return };
         let id = self.net.id_of(connection);
-        let _ = self.abort(self.cx.now, id, Reason::MemoryFailed);
+        if let Ok(effect) = self.net.abort(&mut self.cx, id, Reason::MemoryFailed) {
+            self.apply(effect);
+        }
         self.regions.end_step(&mut self.net, &mut self.cx, connection, exposed);
     }
 
