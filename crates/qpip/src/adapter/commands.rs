@@ -27,7 +27,7 @@ impl Adapter {
     pub fn poll_command(&mut self) -> Option<Command> {
         // A packet that was put together from fragments and waits for its place is
         // one that the engine has not looked at, though the card has seen it.
-        if !self.config.delegates || self.pieces.has_ready() {
+        if !self.context.config.delegates || self.pieces.has_ready() {
             return None;
         }
         if let Some(link) = self.delegation.stations.pop() {

@@ -9,13 +9,14 @@ use core::net::{IpAddr, SocketAddr};
 use landfall_placement::Instant;
 
 use super::Adapter;
-use super::completion_queue::ConnectionStats;
 use super::demux::{Ends, Listener, any_of, bound_ends, plain};
 use super::error::{Error, Object};
-use super::interface::{Route, is_remote, route};
+use super::event::ConnectionStats;
+use super::interface::is_remote;
+use super::links::Route;
 use super::queue_pair::{Connection, Phase, QueuePair, Role};
 use crate::tcp::{Mapping, Tcb, TcpConfig};
-use crate::wire::{checksum, ipv4, ipv6, protocol, tcp};
+use crate::wire::{checksum, protocol};
 use crate::work::{ListenerId, QueuePairId};
 
 /// Ports for those who do not care which (RFC 6335).
@@ -44,10 +45,10 @@ impl Adapter {
             return Err(Error::BadAddress(remote));
         }
         let from = local.map(|local| local.ip()).filter(|ip| !ip.is_unspecified());
-        if let Some(from) = from.filter(|from| !self.is_ours(*from)) {
+        if let Some(from) = from.filter(|from| !self.links.has(*from)) {
             return Err(Error::NotOurs(from));
         }
-        let route = route(&self.links, from, remote.ip()).ok_or(Error::NoRoute(remote.ip()))?;
+        let route = self.links.route(from, remote.ip()).ok_or(Error::NoRoute(remote.ip()))?;
         let port = local.map_or(0, |local| local.port());
         let local = match port {
             0 => self.free_port(route.source, |known, local| known.is_free((local, remote)))?,
@@ -59,10 +60,11 @@ impl Adapter {
                 local
             }
         };
-        let mss = self.largest_segment(&route, mapping);
+        let mss = self.links.largest_segment(&route, mapping);
         let ends = (local, remote);
-        let config =
-            self.known(id).map_or(&self.config.tcp, |pair| pair.tcp_config(&self.config.tcp));
+        let config = self
+            .known(id)
+            .map_or(&self.context.config.tcp, |pair| pair.tcp_config(&self.context.config.tcp));
         let tcb = Tcb::connect(now, config, &self.secret, ends, mapping, mss);
         self.open(id, tcb, &route, None);
         self.mark_ready(id);
@@ -92,7 +94,7 @@ impl Adapter {
     /// What is chosen about the connection of this queue pair.
     #[must_use]
     pub fn tcp(&self, id: QueuePairId) -> Option<&TcpConfig> {
-        Some(self.known(id)?.tcp_config(&self.config.tcp))
+        Some(self.known(id)?.tcp_config(&self.context.config.tcp))
     }
 
     /// Gives an idle queue pair its connection.
@@ -130,10 +132,6 @@ impl Adapter {
         }
     }
 
-    pub(super) fn is_ours(&self, address: IpAddr) -> bool {
-        self.links.iter().any(|link| link.has(address))
-    }
-
     /// Has nothing these two ends?
     fn is_free(&self, ends: Ends) -> bool {
         self.connection_of(ends).is_none()
@@ -149,7 +147,7 @@ impl Adapter {
         address: IpAddr,
         is_free: impl Fn(&Self, SocketAddr) -> bool,
     ) -> Result<SocketAddr, Error> {
-        let start = self.random.below(u64::from(EPHEMERAL)) as u16;
+        let start = self.context.random.below(u64::from(EPHEMERAL)) as u16;
         (0..EPHEMERAL)
             .map(|n| FIRST_EPHEMERAL + (start + n) % EPHEMERAL)
             .map(|port| SocketAddr::new(address, port))
@@ -167,19 +165,6 @@ impl Adapter {
         self.pairs.get(index).map(|pair| pair.id)
     }
 
-    /// The largest segment that we want from there: what the link carries, or,
-    /// where each message is one segment, what IP carries at all.
-    pub(super) fn largest_segment(&self, route: &Route, mapping: Mapping) -> u16 {
-        let ip = if route.source.is_ipv4() { ipv4::LEN } else { ipv6::LEN } as u32;
-        let headers = ip + tcp::LEN as u32;
-        let mtu = match mapping {
-            Mapping::Segment => 65_535,
-            Mapping::Message | Mapping::Stream => self.links[route.link].mtu(),
-        };
-        // RFC 9293, 3.7.1: options are not subtracted.
-        u16::try_from(mtu.saturating_sub(headers)).unwrap_or(u16::MAX).max(536)
-    }
-
     /// Listens on a port of one of our addresses, or of all of one version of IP.
     ///
     /// # Errors
@@ -190,7 +175,7 @@ impl Adapter {
         if local.port() == 0 {
             return Err(Error::BadAddress(local));
         }
-        if !local.ip().is_unspecified() && !self.is_ours(local.ip()) {
+        if !local.ip().is_unspecified() && !self.links.has(local.ip()) {
             return Err(Error::NotOurs(local.ip()));
         }
         let key = (local.port(), local.ip());
@@ -228,7 +213,7 @@ impl Adapter {
     /// [`Error::Full`].
     pub fn offer(&mut self, listener: ListenerId, id: QueuePairId) -> Result<(), Error> {
         self.idle_stream(id)?;
-        let most = self.config.offers;
+        let most = self.context.config.offers;
         let known = self.listeners.named_mut(listener.index, listener.generation);
         let known = known.ok_or(Error::Unknown(Object::Listener))?;
         if known.offers.len() >= most {
@@ -272,7 +257,7 @@ impl Adapter {
             Role::Datagrams(datagrams) if datagrams.local.is_some() => return Err(Error::NotIdle),
             Role::Datagrams(_) => {}
         }
-        if !local.ip().is_unspecified() && !self.is_ours(local.ip()) {
+        if !local.ip().is_unspecified() && !self.links.has(local.ip()) {
             return Err(Error::NotOurs(local.ip()));
         }
         let local = match local.port() {
@@ -295,7 +280,7 @@ impl Adapter {
     /// Says whether there are any.
     fn note_rivals(&mut self, local: SocketAddr) -> bool {
         let mut has_rival = false;
-        if !self.config.delegates {
+        if !self.context.config.delegates {
             return has_rival;
         }
         let all: Vec<u32> = self.pairs.indices().collect();

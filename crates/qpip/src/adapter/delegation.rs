@@ -158,7 +158,7 @@ impl Adapter {
     /// Is this queue pair over, while the card may still write to its memory? Then
     /// nothing of it is told before the card has let go.
     pub(super) fn is_held_by_card(&mut self, id: QueuePairId) -> bool {
-        if !self.config.delegates {
+        if !self.context.config.delegates {
             return false;
         }
         let Some(pair) = self.pairs.named(id.index, id.generation) else { return false };
@@ -195,7 +195,7 @@ impl Adapter {
         let claim = connection.tcb.claim_predicted(hit.len, hit.is_pushed);
         let link = connection.link;
         self.links[link].last_pair = Some(id);
-        self.stats.segments_predicted += 1;
+        self.context.stats.segments_predicted += 1;
         self.land_segment(now, id, &heard(hit, None), (claim, is_good));
     }
 
@@ -211,7 +211,7 @@ impl Adapter {
             return self.delegation.lead_astray(hit.slot);
         }
         datagrams.inbound.take_predicted();
-        self.stats.datagrams_predicted += 1;
+        self.context.stats.datagrams_predicted += 1;
         self.land_datagram(id, is_good.then_some((hit.from, hit.len)));
     }
 }

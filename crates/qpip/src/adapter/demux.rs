@@ -13,6 +13,7 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use landfall_placement::{Instant, Random};
 use landfall_tables::{HashIndex, IndexedHeap, Table};
 
+use super::links::Origin;
 use crate::tcp::{HalfOpen, Segment, TimeWait};
 use crate::wire::Mac;
 use crate::work::{ListenerId, QueuePairId};
@@ -131,6 +132,11 @@ pub(super) struct Opening {
 impl Opening {
     fn ends(&self) -> Ends {
         (self.half.local, self.half.remote)
+    }
+
+    /// Where its answers go.
+    pub(super) fn origin(&self) -> Origin {
+        Origin { link: self.link, station: self.station, ends: self.ends() }
     }
 }
 

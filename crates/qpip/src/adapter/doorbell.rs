@@ -11,7 +11,7 @@ use super::Adapter;
 use super::demux::plain;
 use super::domain::Access;
 use super::error::PostError;
-use super::interface::route;
+use super::interface::is_remote;
 use super::queue_pair::{Phase, QueuePair, Role, Stream};
 use crate::queue::Gather;
 use crate::work::{QueuePairId, ReceiveWork, SendWork};
@@ -126,10 +126,10 @@ impl Adapter {
     fn datagram_limit(&self, local: SocketAddr, to: Option<SocketAddr>) -> Result<u32, PostError> {
         let to = to.filter(|to| to.port() != 0).ok_or(PostError::NoDestination)?;
         let from = Some(local.ip()).filter(|ip| !ip.is_unspecified());
-        if to.is_ipv4() != local.is_ipv4() || !super::interface::is_remote(to.ip()) {
+        if to.is_ipv4() != local.is_ipv4() || !is_remote(to.ip()) {
             return Err(PostError::NoDestination);
         }
-        route(&self.links, from, to.ip()).ok_or(PostError::NoRoute)?;
+        self.links.route(from, to.ip()).ok_or(PostError::NoRoute)?;
         Ok(65_535 - if to.is_ipv4() { HEADERS_V4 } else { HEADERS_V6 })
     }
 
@@ -148,14 +148,14 @@ impl Adapter {
                 let from = from.filter(|ip| !ip.is_unspecified());
                 let to = datagrams.outbound.next().map(|next| next.to.ip());
                 // Where no way leads there any more, any link finds that out.
-                to.map(|to| route(&self.links, from, to).map_or(0, |route| route.link))
+                to.map(|to| self.links.route(from, to).map_or(0, |route| route.link))
             }
         };
         let Some(link) = link.and_then(|link| self.links.get_mut(link)) else { return };
         pair.is_ready = true;
         link.ready.push_back(id);
         // Those that were destroyed while nothing left may still be in the list.
-        if link.ready.len() > self.config.queue_pairs {
+        if link.ready.len() > self.context.config.queue_pairs {
             let pairs = &self.pairs;
             link.ready.retain(|id| pairs.named(id.index, id.generation).is_some());
         }

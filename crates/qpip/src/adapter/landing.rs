@@ -4,14 +4,14 @@
 use landfall_placement::{Guess, Instant, Landing, PathId, Ticket};
 
 use super::Adapter;
-use super::completion_queue::Event;
-use super::demux::Ends;
+use super::event::Event;
 use super::fragments::Leaving;
+use super::links::Origin;
 use super::queue_pair::{Phase, QueuePair, Role};
 use crate::ip::reassembly::WholeId;
 use crate::queue::{Done, Hold};
 use crate::tcp::{Claim, ConnectionEvent, Segment};
-use crate::wire::{Mac, ethernet, ipv4, ipv6};
+use crate::wire::{ethernet, ipv4, ipv6};
 use crate::work::{Completion, CompletionQueueId, QueuePairId};
 
 /// A payload that a driver is putting into its place.
@@ -23,16 +23,6 @@ pub(super) enum Placing {
     Checked { origin: Origin, segment: Segment },
     /// Of a datagram, with as many bytes as it had.
     Datagram { pair: QueuePairId, from: core::net::SocketAddr, len: u32, piece: Option<WholeId> },
-}
-
-/// Where a segment came from.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Origin {
-    /// The link, by its place among all.
-    pub(super) link: usize,
-    /// The station that sent it.
-    pub(super) station: Mac,
-    pub(super) ends: Ends,
 }
 
 /// Memory that drivers read.
@@ -62,7 +52,7 @@ impl Adapter {
         let Some(placing) = self.placing.remove(index) else { return };
         let is_good = matches!(landing, Landing::Verified | Landing::Unchecked);
         if landing == Landing::Corrupt {
-            self.refusals.count(landfall_placement::Refusal::BadChecksum);
+            self.context.refusals.count(landfall_placement::Refusal::BadChecksum);
         }
         match placing {
             Placing::Stream { pair, segment, claim, piece } => {
@@ -117,7 +107,7 @@ impl Adapter {
     /// connection that something came for last.
     #[inline]
     pub(super) fn guess_next(&self, path: PathId, nth: usize) -> Option<Guess> {
-        let link = &self.links[self.link_of(path)?];
+        let link = &self.links[self.links.of(path)?];
         let id = link.last_pair?;
         let pair = self.pairs.named(id.index, id.generation)?;
         let super::queue_pair::Role::Stream(stream) = &pair.role else { return None };
@@ -152,7 +142,7 @@ impl Adapter {
             let completion = completion_of(id, &done);
             pair.is_part_out |= !completion.ends_request;
             if self.completion_queues.complete(queue, completion) {
-                self.events.push_back(Event::CompletionsReady { queue });
+                self.context.events.push(Event::CompletionsReady { queue });
             }
         }
         self.take_news(id);
@@ -190,7 +180,7 @@ impl Adapter {
             };
             if is_told {
                 landfall_placement::trace!(?event);
-                self.events.push_back(event);
+                self.context.events.push(event);
             }
         }
     }
@@ -201,7 +191,7 @@ impl Adapter {
     pub(super) fn set_timer(&mut self, id: QueuePairId) {
         let Some(pair) = self.pairs.named(id.index, id.generation) else { return };
         let Some(connection) = pair.connection() else { return };
-        let config = pair.tcp_config(&self.config.tcp);
+        let config = pair.tcp_config(&self.context.config.tcp);
         let Some(wanted) = connection.tcb.poll_timeout(config) else { return };
         let is_early = self.pair_timers.key_of(id.index).is_some_and(|at| at <= wanted.at);
         if !is_early {

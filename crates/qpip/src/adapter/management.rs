@@ -7,10 +7,8 @@ use landfall_placement::{Area, Instant, PathId, PathState, Timeout};
 use super::Adapter;
 use super::domain::Access;
 use super::error::{Error, Object};
-use super::interface::{Interface, LEAST_MTU, Link};
+use super::interface::Interface;
 use super::queue_pair::{Phase, QueuePair, QueuePairSetup, Role};
-use crate::ip::neighbours;
-use crate::ip::neighbours::Neighbours;
 use crate::tcp::tcb::CloseReason;
 use crate::work::{CompletionQueueId, DomainId, MemoryKey, QueuePairId, Status};
 
@@ -22,28 +20,7 @@ impl Adapter {
     /// [`Error::BadInterface`]; [`Error::Taken`] where another interface has one
     /// of the addresses; [`Error::Full`].
     pub fn add_interface(&mut self, path: PathId, interface: Interface) -> Result<(), Error> {
-        if !interface.is_valid() {
-            return Err(Error::BadInterface);
-        }
-        for (address, _) in &interface.addresses {
-            let has_it = |link: &Link| link.path != path && link.has(*address);
-            if self.links.iter().any(has_it) {
-                return Err(Error::Taken(core::net::SocketAddr::new(*address, 0)));
-            }
-        }
-        let index = self.link_for(path).ok_or(Error::Full(Object::Interface))?;
-        let mut known = Neighbours::new(neighbours::Config {
-            capacity: self.config.neighbours,
-            ..neighbours::Config::default()
-        });
-        for (address, station) in &interface.neighbours {
-            if !known.add_static(*address, *station) {
-                return Err(Error::Full(Object::Interface));
-            }
-        }
-        let link = &mut self.links[index];
-        link.neighbours = known;
-        link.interface = Some(interface);
+        let index = self.links.add_interface(path, interface, &self.context.config)?;
         self.predict_nothing(index);
         Ok(())
     }
@@ -54,37 +31,15 @@ impl Adapter {
         interfaces.flat_map(|interface| interface.addresses.iter().map(|(address, _)| *address))
     }
 
-    fn link_for(&mut self, path: PathId) -> Option<usize> {
-        if let Some(index) = self.link_of(path) {
-            return Some(index);
-        }
-        if self.links.len() >= self.config.interfaces {
-            return None;
-        }
-        self.links.push(Link::new(path));
-        Some(self.links.len() - 1)
-    }
-
     pub(super) fn change_path(&mut self, now: Instant, path: PathId, state: PathState) {
-        let Some(index) = self.link_for(path) else { return };
-        let limits = match state {
-            PathState::Up(limits) => Some(limits),
-            PathState::Down => None,
-        };
-        let link = &mut self.links[index];
-        link.limits = limits;
-        if link.mtu() < LEAST_MTU {
-            link.limits = None;
-        }
-        // What has begun to leave in pieces for another size does not go on.
-        if let Some(leaving) = link.leaving.take() {
+        // Beyond the limit of interfaces, a path is nobody's.
+        let most = self.context.config.interfaces;
+        let Some(change) = self.links.change_path(path, state, most) else { return };
+        if let Some(leaving) = change.abandoned {
             self.abandon(&leaving);
         }
-        let link = &mut self.links[index];
-        if link.limits.is_none() {
-            link.control.clear();
-        }
-        self.unpark(now, index);
+        let woken = core::mem::take(&mut self.links[change.link].parked);
+        self.wake(now, change.link, woken);
     }
 
     /// Makes a protection domain.
@@ -154,11 +109,11 @@ impl Adapter {
         self.domains.check(setup.domain)?;
         self.completion_queues.check(setup.send_completions)?;
         self.completion_queues.check(setup.receive_completions)?;
-        let depths = 1..=self.config.queue_depth;
+        let depths = 1..=self.context.config.queue_depth;
         if !depths.contains(&setup.send_depth) || !depths.contains(&setup.receive_depth) {
             return Err(Error::BadDepth);
         }
-        if self.has_too_many_events() {
+        if self.context.events.is_full() {
             return Err(Error::Full(Object::Event));
         }
         let (index, generation) = self.pairs.next().ok_or(Error::Full(Object::QueuePair))?;
@@ -299,7 +254,7 @@ impl Adapter {
     fn time_out_pair(&mut self, now: Instant, index: u32) {
         let id = QueuePairId::new(index, self.pairs.generation(index));
         let pair = self.pairs.get_mut(index);
-        let configured = pair.and_then(|pair| pair.configured_mut(&self.config.tcp));
+        let configured = pair.and_then(|pair| pair.configured_mut(&self.context.config.tcp));
         let Some((connection, queues, config)) = configured else { return };
         let due = connection.tcb.poll_timeout(config);
         if due.is_some_and(|timeout| timeout.at <= now) {
@@ -314,7 +269,7 @@ impl Adapter {
 
     fn time_out_opening(&mut self, now: Instant, index: u32) {
         let Some(opening) = self.openings.get_mut(index) else { return };
-        if opening.half.handle_timeout(now, &self.config.tcp) {
+        if opening.half.handle_timeout(now, &self.context.config.tcp) {
             self.answer_opening(now, index);
             self.openings.set_timer(index);
         } else {

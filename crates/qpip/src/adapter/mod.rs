@@ -13,9 +13,9 @@
 //! Where a card runs the offload seam, `commands` is what it is told, and
 //! `delegation` takes what it reports.
 //!
-//! `settle` takes what these leave behind to completion queues and events;
-//! `timers` is what time brings; `config`, `error` and `event` are what
-//! the user chooses, did wrong, is told, and can count.
+//! `links` is what the adapter is on each path, and what leaves without a queue pair;
+//! `context` is what every part is handed: `config`, and `event` with what is told and
+//! counted.
 //!
 //! What does not live here: TCP itself ([`tcp`](crate::tcp)), headers
 //! ([`wire`](crate::wire)), what a host on IP remembers ([`ip`](crate::ip)).
@@ -24,14 +24,17 @@ mod commands;
 mod completion_queue;
 mod config;
 mod connecting;
+mod context;
 mod delegation;
 mod demux;
 mod domain;
 mod doorbell;
 mod error;
+mod event;
 mod fragments;
 mod interface;
 mod landing;
+mod links;
 mod management;
 mod predict;
 mod queue_pair;
@@ -39,7 +42,7 @@ mod receive;
 mod transmit;
 mod udp;
 
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use landfall_placement::{
@@ -48,23 +51,23 @@ use landfall_placement::{
 };
 use landfall_tables::{IndexedHeap, Table};
 
-pub use completion_queue::{Arm, ConnectionStats, Event, Stats};
+pub use completion_queue::Arm;
 pub use config::Config;
 pub use domain::Access;
 pub use error::{Error, Object, PostError};
+pub use event::{ConnectionStats, Event, Stats};
 pub use interface::Interface;
 pub use queue_pair::{QueuePairSetup, Service};
 
-use crate::ip::answer::Limiter;
-use crate::ip::path_mtu::{self, PathMtus};
 use crate::tcp::{Cookies, Secret};
 use crate::work::{Completion, CompletionQueueId, ListenerId, QueuePairId};
 use completion_queue::CompletionQueues;
+use context::Context;
 use delegation::Delegation;
 use demux::{Demux, Listener, Openings, TimeWaits};
 use domain::Domains;
-use interface::Link;
 use landing::{Placing, Sending};
+use links::Links;
 use predict::Predictions;
 use queue_pair::QueuePair;
 use receive::Pieces;
@@ -77,13 +80,9 @@ use receive::Pieces;
 /// happened from [`poll_event`](Engine::poll_event).
 #[derive(Debug)]
 pub struct Adapter {
-    config: Config,
-    random: Random,
+    context: Context,
     secret: Secret,
     cookies: Cookies,
-    refusals: Refusals,
-    stats: Stats,
-    events: VecDeque<Event>,
     domains: Domains,
     completion_queues: CompletionQueues,
     pairs: Table<QueuePair>,
@@ -97,13 +96,8 @@ pub struct Adapter {
     /// Listeners with connections that are proved and queue pairs to mate them with.
     awaited: Vec<ListenerId>,
     time_waits: TimeWaits,
-    links: Vec<Link>,
-    path_mtus: PathMtus,
+    links: Links,
     pieces: Pieces,
-    /// Counts packets that leave in fragments.
-    fragment_id: u32,
-    /// What strangers may draw: errors of ICMP, and resets.
-    limiter: Limiter,
     /// What drivers are putting into its place, and what they read.
     placing: Table<Placing>,
     sending: Table<Sending>,
@@ -120,13 +114,9 @@ impl Adapter {
     pub fn new(config: Config, seed: Seed) -> Self {
         let config = config.in_range();
         let mut random = Random::new(seed);
-        let mtus = path_mtu::Config { capacity: config.path_mtus, ..path_mtu::Config::default() };
         Self {
             secret: Secret::new(&mut random),
             cookies: Cookies::new(&mut random),
-            refusals: Refusals::new(),
-            stats: Stats::default(),
-            events: VecDeque::new(),
             domains: Domains::new(&config),
             completion_queues: CompletionQueues::new(&config),
             pairs: Table::new(config.queue_pairs),
@@ -137,30 +127,26 @@ impl Adapter {
             awaited: Vec::new(),
             openings: Openings::new(config.half_open, &mut random),
             time_waits: TimeWaits::new(config.time_wait, &mut random),
-            links: Vec::new(),
-            path_mtus: PathMtus::new(mtus),
+            links: Links::new(&config, &mut random),
             pieces: Pieces::new(&config),
-            fragment_id: random.next_u32(),
-            limiter: Limiter::new(config.answers_per_second, config.answers_per_second),
             placing: Table::new(config.placements),
             sending: Table::new(config.transmissions),
             predictions: Predictions::new(&mut random),
             delegation: Delegation::default(),
-            random,
-            config,
+            context: Context::new(config, random),
         }
     }
 
     /// The bounds, as they are in force.
     #[must_use]
     pub const fn config(&self) -> &Config {
-        &self.config
+        &self.context.config
     }
 
     /// What was done so far.
     #[must_use]
     pub const fn stats(&self) -> &Stats {
-        &self.stats
+        &self.context.stats
     }
 
     /// Takes the next completion of a queue.
@@ -188,11 +174,6 @@ impl Adapter {
         self.completion_queues.len(queue)
     }
 
-    #[inline]
-    fn link_of(&self, path: PathId) -> Option<usize> {
-        self.links.iter().position(|link| link.path == path)
-    }
-
     /// The queue pair of this name, unless the user has destroyed it.
     fn known(&self, id: QueuePairId) -> Option<&QueuePair> {
         self.pairs.named(id.index, id.generation).filter(|pair| !pair.is_destroyed)
@@ -200,11 +181,6 @@ impl Adapter {
 
     fn known_mut(&mut self, id: QueuePairId) -> Option<&mut QueuePair> {
         self.pairs.named_mut(id.index, id.generation).filter(|pair| !pair.is_destroyed)
-    }
-
-    /// As many events wait as may.
-    fn has_too_many_events(&self) -> bool {
-        self.events.len() >= self.config.events
     }
 }
 
@@ -227,7 +203,7 @@ impl Engine for Adapter {
         unit: &Unit<'_>,
         into: &mut Spans,
     ) -> Result<Placement, Refusal> {
-        self.receive(now, unit, into).map_err(|refusal| self.refusals.count(refusal))
+        self.receive(now, unit, into).map_err(|refusal| self.context.refusals.count(refusal))
     }
 
     #[inline]
@@ -247,7 +223,7 @@ impl Engine for Adapter {
         head: &mut [u8],
         from: &mut Spans,
     ) -> Option<Transmit> {
-        let link = self.link_of(path)?;
+        let link = self.links.of(path)?;
         self.next_transmit(now, link, head, from)
     }
 
@@ -266,7 +242,7 @@ impl Engine for Adapter {
 
     #[inline]
     fn poll_event(&mut self) -> Option<Event> {
-        let event = self.events.pop_front()?;
+        let event = self.context.events.pop()?;
         if let Event::CompletionsReady { queue } = event {
             self.completion_queues.was_heard(queue);
         }
@@ -274,6 +250,6 @@ impl Engine for Adapter {
     }
 
     fn refusals(&self) -> &Refusals {
-        &self.refusals
+        &self.context.refusals
     }
 }

@@ -7,7 +7,7 @@ use core::net::SocketAddr;
 use landfall_placement::{PathId, Random};
 
 use super::Adapter;
-use super::interface::Link;
+use super::links::Links;
 use super::queue_pair::{QueuePair, Role};
 use super::udp::Datagrams;
 use crate::offload::{Ends, Entry, Miss, Pointer, Prediction, Tables};
@@ -113,10 +113,10 @@ impl Adapter {
     /// is what may be acknowledged, the latest timestamp, and the window.
     #[inline]
     pub(super) fn predict(&mut self, id: QueuePairId) {
-        if self.config.delegates {
+        if self.context.config.delegates {
             return self.delegation.touch(id.index);
         }
-        if !self.config.predicts {
+        if !self.context.config.predicts {
             return;
         }
         let Some(pair) = self.pairs.named(id.index, id.generation) else { return };
@@ -131,7 +131,7 @@ impl Adapter {
     /// Stations or addresses have changed: what was found out about them does not
     /// hold any more.
     pub(super) fn predict_nothing(&mut self, link: usize) {
-        if self.config.delegates {
+        if self.context.config.delegates {
             return self.delegation.touch_station(link);
         }
         self.predictions.tables().disarm_all();
@@ -139,7 +139,7 @@ impl Adapter {
 }
 
 #[inline]
-fn predict_segments(predictions: &mut Predictions, links: &[Link], pair: &QueuePair) {
+fn predict_segments(predictions: &mut Predictions, links: &Links, pair: &QueuePair) {
     let slot = pair.id.index;
     let (Some(connection), Role::Stream(stream)) = (pair.connection(), &pair.role) else { return };
     let tcb = &connection.tcb;

@@ -4,21 +4,21 @@
 //! of a packet that has begun to leave in pieces; then the queue pairs that have
 //! something to send, each in its turn.
 
+use alloc::vec::Vec;
 use core::net::SocketAddr;
 
-use landfall_placement::{Ecn, Instant, Segment, SegmentKind, Spans, Ticket, Transmit};
+use landfall_placement::{Instant, Segment, SegmentKind, Spans, Ticket, Transmit};
 use zerocopy::IntoBytes;
 
 use super::Adapter;
 use super::fragments::Outgoing;
-use super::interface::{Control, Link, Route, route};
 use super::landing::{Held, Sending};
+use super::links::{Link, Marks, NO_TICKET, Origin, Route};
 use super::queue_pair::{Connection, Role};
-use crate::ip::answer::{self, Host};
-use crate::ip::neighbours::{Found, Question};
+use crate::ip::neighbours::Found;
 use crate::tcp::tcb::CloseReason;
 use crate::tcp::{Draft, Room};
-use crate::wire::{Envelope, Mac, Tcp, checksum, ipv4, ipv6, protocol, tcp, udp};
+use crate::wire::{Envelope, Mac, checksum, ipv4, ipv6, protocol, tcp, udp};
 use crate::work::{QueuePairId, Status};
 
 /// What became of a queue pair's turn.
@@ -61,12 +61,7 @@ impl Adapter {
 
     fn next_control(&mut self, now: Instant, link: usize, head: &mut [u8]) -> Option<Transmit> {
         self.ask_neighbours(now, link);
-        while let Some(control) = self.links[link].control.pop_front() {
-            if let Some(transmit) = control.transmit(head) {
-                return Some(transmit);
-            }
-        }
-        None
+        self.links.next_control(link, head)
     }
 
     #[inline]
@@ -123,11 +118,11 @@ impl Adapter {
         let Some(pair) = self.pairs.named_mut(id.index, id.generation) else {
             return TurnOutcome::Idle;
         };
-        let Some((connection, queues, config)) = pair.configured_mut(&self.config.tcp) else {
+        let Some((connection, queues, config)) = pair.configured_mut(&self.context.config.tcp)
+        else {
             return TurnOutcome::Idle;
         };
-        let known = &mut self.links[link];
-        let station = match known.neighbours.lookup(now, connection.next_hop) {
+        let station = match self.links[link].neighbours.lookup(now, connection.next_hop) {
             Found::Station(station) => Some(station),
             Found::Waiting => return TurnOutcome::Waits,
             Found::Unreachable if !connection.tcb.is_synchronized() => {
@@ -139,17 +134,14 @@ impl Adapter {
             // (RFC 1122, 4.2.3.9), and its own timers decide.
             Found::Unreachable => None,
         };
-        let room = room(
-            known,
-            self.path_mtus.get(now, connection.tcb.remote.ip(), known.mtu()),
-            connection,
-        );
+        let path_mtu = self.links.path_mtu(now, connection.tcb.remote.ip(), link);
+        let room = room(&self.links[link], path_mtu, connection);
         let tcp = &mut connection.tcb;
         let Some(draft) = tcp.poll_transmit(now, &room, config, queues, from) else {
             self.settle(id);
             return TurnOutcome::Idle;
         };
-        self.stats.segments_sent += 1;
+        self.context.stats.segments_sent += 1;
         let unit = station.and_then(|station| {
             self.write_segment(link, id, (station, room.packet), &draft, head, from)
         });
@@ -175,13 +167,13 @@ impl Adapter {
     ) -> Option<Transmit> {
         let pair = self.pairs.get(id.index)?;
         let connection = pair.connection()?;
-        let config = pair.tcp_config(&self.config.tcp);
+        let config = pair.tcp_config(&self.context.config.tcp);
         let (local, remote) = (connection.tcb.local, connection.tcb.remote);
         let own = self.links[link].station()?.mac;
         let mut header = [0; tcp::LEN_MAX];
-        let header_len = header_of(draft, local, remote).header_len() as u32;
+        let header_len = draft.header(local, remote).header_len() as u32;
         let sum = checksum::with_len(connection.addresses, header_len + draft.payload);
-        let len = header_of(draft, local, remote).write(&mut header, sum)?;
+        let len = draft.header(local, remote).write(&mut header, sum)?;
         let mut envelope = Envelope::new((own, local.ip()), (station, remote.ip()), protocol::TCP);
         envelope.traffic_class = config.dscp << 2 | draft.ecn as u8;
         envelope.flow_label = if config.flow_label { connection.label } else { 0 };
@@ -198,7 +190,7 @@ impl Adapter {
             payload: draft.payload,
             cut,
             envelope,
-            ticket: super::interface::NO_TICKET,
+            ticket: NO_TICKET,
         };
         let held = (draft.payload > 0).then_some(Held::Requests(draft.hold));
         let mtu = packet + envelope.ip_len() as u32;
@@ -222,13 +214,12 @@ impl Adapter {
             let (index, generation) = self.sending.insert(Sending { pair: id, what, left })?;
             packet.ticket = Ticket::new(index, generation);
         }
-        self.fragment_id = self.fragment_id.wrapping_add(u32::from(left > 1));
-        let written = packet.write(mtu, self.fragment_id, head, from);
+        let written = packet.write(mtu, self.links.fragment_id(left > 1), head, from);
         let Some((unit, leaving)) = written else {
             self.sending.remove(packet.ticket.index());
             return None;
         };
-        self.stats.fragmented += u64::from(leaving.is_some());
+        self.context.stats.fragmented += u64::from(leaving.is_some());
         self.links[link].leaving = leaving;
         Some(unit)
     }
@@ -250,7 +241,7 @@ impl Adapter {
             return TurnOutcome::Idle;
         };
         let own = Some(local.ip()).filter(|ip| !ip.is_unspecified());
-        let Some(way) = route(&self.links, own, next.to.ip()) else {
+        let Some(way) = self.links.route(own, next.to.ip()) else {
             datagrams.outbound.fail(Status::Unreachable);
             self.settle(id);
             return TurnOutcome::Again;
@@ -301,7 +292,7 @@ impl Adapter {
             len: (total as u16).into(),
             sum: envelope.pseudo(total).into(),
         };
-        let mtu = self.path_mtus.get(now, to.ip(), self.links[way.link].mtu());
+        let mtu = self.links.path_mtu(now, to.ip(), way.link);
         // What is cut here anyway may be cut again on its way.
         envelope.dont_fragment = total + envelope.ip_len() as u32 <= mtu;
         let packet = Outgoing {
@@ -310,7 +301,7 @@ impl Adapter {
             payload: len,
             cut: None,
             envelope,
-            ticket: super::interface::NO_TICKET,
+            ticket: NO_TICKET,
         };
         let units = packet.units(mtu);
         let unit = self.write_packet(way.link, id, mtu, packet, Some(held), head, from);
@@ -319,7 +310,7 @@ impl Adapter {
         match (&unit, units) {
             (Some(_), Some(units)) => {
                 datagrams.outbound.begin(units);
-                self.stats.datagrams_sent += 1;
+                self.context.stats.datagrams_sent += 1;
             }
             _ => datagrams.outbound.fail(Status::Unreachable),
         }
@@ -331,86 +322,24 @@ impl Adapter {
     pub(super) fn say_draft(&mut self, now: Instant, id: QueuePairId, draft: &Draft) {
         let Some(pair) = self.pairs.get(id.index) else { return };
         let Some(connection) = pair.connection() else { return };
-        let (link, next_hop) = (connection.link, connection.next_hop);
         let ends = (connection.tcb.local, connection.tcb.remote);
-        let config = pair.tcp_config(&self.config.tcp);
-        let label = if config.flow_label { connection.label } else { 0 };
-        let marks = (config.dscp, label);
-        if let Some(known) = self.links.get_mut(link)
-            && let Found::Station(station) = known.neighbours.lookup(now, next_hop)
+        let config = pair.tcp_config(&self.context.config.tcp);
+        let flow_label = if config.flow_label { connection.label } else { 0 };
+        let marks = Marks { dscp: config.dscp, flow_label };
+        let link = connection.link;
+        if let Found::Station(station) =
+            self.links[link].neighbours.lookup(now, connection.next_hop)
         {
-            self.say_marked(link, station, ends, marks, draft);
+            let to = Origin { link, station, ends };
+            self.links.queue_segment(&mut self.context, &to, marks, draft);
         }
-    }
-
-    /// Sends a segment without payload to a station.
-    pub(super) fn say_to(
-        &mut self,
-        link: usize,
-        station: Mac,
-        ends: (SocketAddr, SocketAddr),
-        draft: &Draft,
-    ) {
-        self.say_marked(link, station, ends, (0, 0), draft);
-    }
-
-    /// The same with a code point and the label of a flow.
-    fn say_marked(
-        &mut self,
-        link: usize,
-        station: Mac,
-        (local, remote): (SocketAddr, SocketAddr),
-        (dscp, label): (u8, u32),
-        draft: &Draft,
-    ) {
-        let Some(own) = self.links.get(link).and_then(Link::station) else { return };
-        let mut envelope =
-            Envelope::new((own.mac, local.ip()), (station, remote.ip()), protocol::TCP);
-        envelope.traffic_class = dscp << 2 | Ecn::NotCapable as u8;
-        envelope.flow_label = label;
-        let header = header_of(draft, local, remote);
-        self.queue_control(link, |into| write_sealed(&envelope, &header, into));
-    }
-
-    /// Queues a packet that belongs to no queue pair. What finds no room is as
-    /// if it were lost: whoever needs an answer asks again.
-    pub(super) fn queue_control(
-        &mut self,
-        link: usize,
-        write: impl FnOnce(&mut [u8]) -> Option<usize>,
-    ) -> bool {
-        let Some(known) = self.links.get_mut(link) else { return false };
-        let has_room = known.control.len() < self.config.control_queue;
-        let control = if has_room { Control::new(write) } else { None };
-        let Some(control) = control else {
-            self.stats.control_dropped += 1;
-            return false;
-        };
-        self.stats.control_queued += 1;
-        known.control.push_back(control);
-        true
     }
 
     /// Asks for the neighbours that are due, and wakes who waited for those that
     /// answered, or never will.
     pub(super) fn ask_neighbours(&mut self, now: Instant, link: usize) {
-        while let Some(question) = self.links[link].neighbours.poll_solicit(now) {
-            self.ask(link, question);
-        }
-        let known = &mut self.links[link];
-        let changes = known.neighbours.changes();
-        if core::mem::replace(&mut known.changes_seen, changes) != changes {
-            self.unpark(now, link);
-        }
-    }
-
-    fn ask(&mut self, link: usize, Question { address, station }: Question) {
-        let Some(own) = self.links[link].station() else { return };
-        let (mac, source) = (own.mac, own.source_for(address));
-        if let Some(source) = source {
-            let us = Host { mac, address: source };
-            self.queue_control(link, |into| answer::question(us, address, station, into));
-        }
+        let woken = self.links.ask_neighbours(now, &mut self.context, link);
+        self.wake(now, link, woken);
     }
 
     fn park(&mut self, link: usize, id: QueuePairId) {
@@ -421,15 +350,15 @@ impl Adapter {
         if is_stream || !parked.contains(&id) {
             parked.push(id);
         }
-        if parked.len() > self.config.queue_pairs {
+        if parked.len() > self.context.config.queue_pairs {
             let pairs = &self.pairs;
             parked.retain(|id| pairs.named(id.index, id.generation).is_some());
         }
     }
 
-    /// Those who wait for a neighbour of this link look again.
-    pub(super) fn unpark(&mut self, now: Instant, link: usize) {
-        for id in core::mem::take(&mut self.links[link].parked) {
+    /// Those who waited for a neighbour of this link look again.
+    pub(super) fn wake(&mut self, now: Instant, link: usize, woken: Vec<QueuePairId>) {
+        for id in woken {
             if let Some(pair) = self.pairs.named_mut(id.index, id.generation) {
                 pair.is_parked = false;
                 self.fail_unreachable(now, link, id);
@@ -454,7 +383,7 @@ impl Adapter {
                 let own = datagrams.local.map(|local| local.ip());
                 let own = own.filter(|ip| !ip.is_unspecified());
                 while let Some(next) = datagrams.outbound.next() {
-                    let Some(way) = route(&self.links, own, next.to.ip()) else { break };
+                    let Some(way) = self.links.route(own, next.to.ip()) else { break };
                     let known = &mut self.links[way.link].neighbours;
                     if known.lookup(now, way.next_hop) != Found::Unreachable {
                         break;
@@ -465,31 +394,6 @@ impl Adapter {
         }
         self.settle(id);
     }
-}
-
-fn header_of(draft: &Draft, local: SocketAddr, remote: SocketAddr) -> Tcp {
-    Tcp {
-        source: local.port(),
-        destination: remote.port(),
-        seq: draft.seq,
-        ack: draft.ack,
-        flags: draft.flags,
-        window: draft.window,
-        urgent: 0,
-        options: draft.options,
-    }
-}
-
-/// Writes a segment without payload, with its checksum.
-fn write_sealed(envelope: &Envelope, header: &Tcp, into: &mut [u8]) -> Option<usize> {
-    let len = header.header_len();
-    let at = envelope.write(into, len as u32)?;
-    let segment = into.get_mut(at..at + len)?;
-    header.write(segment, envelope.pseudo(len as u32))?;
-    let sum = checksum::checksum(segment);
-    let slot = usize::from(tcp::SUM_OFFSET);
-    segment[slot..slot + 2].copy_from_slice(&sum.to_be_bytes());
-    Some(at + len)
 }
 
 /// How large a segment of this connection may be now.

@@ -3,6 +3,7 @@
 //!
 //! | file | what it takes |
 //! | --- | --- |
+//! | `arrival` | a packet for us: what every protocol above IP asks of one |
 //! | `segments` | TCP |
 //! | `predicted` | what comes as the offload seam expects it |
 //! | `control` | ARP, ICMP and neighbour discovery |
@@ -11,6 +12,7 @@
 //! A packet without payload is looked at whole and at once. A payload's checksum
 //! is the driver's pass, and nothing of the packet counts before its verdict.
 
+mod arrival;
 mod control;
 mod pieces;
 mod predicted;
@@ -19,51 +21,20 @@ mod segments;
 pub(super) use pieces::Pieces;
 pub(super) use predicted::heard;
 
-use core::net::{IpAddr, Ipv6Addr, SocketAddr};
+use core::net::SocketAddr;
 
 use landfall_placement::{Check, Instant, Placement, Refusal, Spans, Ticket, Unit};
 
 use super::Adapter;
-use super::interface::Interface;
+use super::demux::any_of;
 use super::landing::Placing;
-use crate::adapter::demux::any_of;
-use crate::adapter::queue_pair::QueuePair;
-use crate::ip::answer;
-use crate::ip::answer::{Arrived, Host};
-use crate::ip::reassembly::WholeId;
-use crate::wire::{Content, Ip, Mac, Packet, Problem, Stop, ethernet, ndp, parse, protocol};
+use super::queue_pair::QueuePair;
+use crate::tcp::tcb::CloseReason;
+use crate::wire::icmp::{Report, Trouble};
+use crate::wire::{Content, Packet, Stop, parse, protocol};
 use crate::work::QueuePairId;
-
-/// All nodes of a link (RFC 4291, 2.7.1).
-const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
-
-/// A packet for us, or what its fragments became.
-#[derive(Clone, Copy, Debug)]
-struct Arrival<'a> {
-    /// The link, by its place among all.
-    link: usize,
-    ethernet: ethernet::Header,
-    ip: Ip,
-    /// The bytes at hand, which `ip` counts in.
-    head: &'a [u8],
-    /// Where it was joined from several: the payload of each but the last.
-    coalesced: Option<u16>,
-    /// The packet that it is, if it came in fragments.
-    piece: Option<WholeId>,
-}
-
-impl Arrival<'_> {
-    const fn station(&self) -> Mac {
-        self.ethernet.source
-    }
-
-    const fn arrived(&self) -> Arrived<'_> {
-        Arrived { ethernet: &self.ethernet, ip: &self.ip, head: self.head }
-    }
-}
-
-/// What is to be done with a packet, or why it is not accepted.
-type Outcome = Result<Placement, Stop>;
+use arrival::{Arrival, Outcome, is_for, is_intact, sum_of};
+use control::IcmpStep;
 
 impl Adapter {
     #[inline]
@@ -73,7 +44,7 @@ impl Adapter {
         unit: &Unit<'_>,
         into: &mut Spans,
     ) -> Result<Placement, Refusal> {
-        let link = self.link_of(unit.path).ok_or(Refusal::WrongAddress)?;
+        let link = self.links.of(unit.path).ok_or(Refusal::WrongAddress)?;
         if let Some(placement) = self.take_predicted(link, unit, into) {
             return Ok(placement);
         }
@@ -82,7 +53,14 @@ impl Adapter {
             Err(Stop::NeedHead(len)) => Ok(Placement::NeedHead(len)),
             Err(Stop::Refused(refusal)) => Err(refusal),
             Err(Stop::Answer(problem)) => {
-                self.complain(now, link, unit.head, &problem);
+                control::complain(
+                    now,
+                    &mut self.context,
+                    &mut self.links,
+                    link,
+                    unit.head,
+                    &problem,
+                );
                 Err(Refusal::Unsupported)
             }
         }
@@ -102,7 +80,12 @@ impl Adapter {
             return Err(Refusal::WrongAddress.into());
         }
         let ip = match content {
-            Content::Arp(arp) => return Ok(self.take_arp(now, link, &arp)),
+            Content::Arp(arp) => {
+                let woken =
+                    control::handle_arp(now, &mut self.context, &mut self.links, link, &arp);
+                self.wake(now, link, woken);
+                return Ok(Placement::Consumed);
+            }
             Content::Ip(ip) => ip,
         };
         if !is_for(own, &ethernet, &ip) || own.has(ip.source) {
@@ -121,42 +104,28 @@ impl Adapter {
         match arrival.ip.protocol {
             protocol::TCP => self.take_tcp(now, arrival, into),
             protocol::UDP => self.take_udp(now, arrival, into),
-            protocol::ICMP4 if arrival.ip.source.is_ipv4() => self.take_icmp4(now, arrival),
-            protocol::ICMP6 if arrival.ip.source.is_ipv6() => self.take_icmp6(now, arrival),
+            protocol::ICMP4 if arrival.ip.source.is_ipv4() => {
+                let step = control::handle_icmp4(now, &mut self.context, &mut self.links, arrival)?;
+                self.take_icmp(now, step, arrival.link)
+            }
+            protocol::ICMP6 if arrival.ip.source.is_ipv6() => {
+                let step = control::handle_icmp6(now, &mut self.context, &mut self.links, arrival)?;
+                self.take_icmp(now, step, arrival.link)
+            }
             _ => {
-                if self.limiter.allow(now) {
-                    let about = arrival.arrived();
-                    self.queue_control(arrival.link, |into| {
-                        answer::protocol_unreachable(&about, into)
-                    });
-                }
-                Err(Refusal::Unsupported.into())
+                let (context, links) = (&mut self.context, &mut self.links);
+                Err(control::refuse_protocol(now, context, links, arrival).into())
             }
         }
     }
 
-    /// A header of IPv6 has something that its sender is to be told of.
-    fn complain(&mut self, now: Instant, link: usize, head: &[u8], problem: &Problem) {
-        let Some(own) = self.links[link].station() else { return };
-        let destination = IpAddr::V6(problem.destination);
-        let source = if own.has(destination) {
-            Some(destination)
-        } else {
-            own.source_for(IpAddr::V6(problem.source))
-        };
-        let mac = own.mac;
-        let (Some(address), Some(header)) = (source, head.first_chunk::<{ ethernet::LEN }>())
-        else {
-            return;
-        };
-        let header: ethernet::Header = zerocopy::transmute!(*header);
-        let is_ours = header.destination == mac || header.is_to_group();
-        if is_ours && self.limiter.allow(now) {
-            let us = Host { mac, address };
-            self.queue_control(link, |into| {
-                answer::parameter_problem(us, &header, problem, head, into)
-            });
+    fn take_icmp(&mut self, now: Instant, step: IcmpStep<'_>, link: usize) -> Outcome {
+        match step {
+            IcmpStep::Done => {}
+            IcmpStep::Wake(woken) => self.wake(now, link, woken),
+            IcmpStep::Report(report) => self.take_report(now, &report),
         }
+        Ok(Placement::Consumed)
     }
 
     /// Keeps what a driver is to bring into its place, and names it.
@@ -165,39 +134,6 @@ impl Adapter {
         let (index, generation) = self.placing.insert(placing).ok_or(Refusal::NoRoom)?;
         Ok(Ticket::new(index, generation))
     }
-}
-
-/// Is a packet for this station? One host's, to its own station; or neighbour
-/// discovery, to the groups that every station is in.
-#[inline]
-fn is_for(own: &Interface, ethernet: &ethernet::Header, ip: &Ip) -> bool {
-    if own.has(ip.destination) {
-        // RFC 1122, 3.3.6: what is for one host does not come to all stations.
-        return !ethernet.is_to_group();
-    }
-    let IpAddr::V6(group) = ip.destination else { return false };
-    let is_in = |address: &IpAddr| match address {
-        IpAddr::V6(own) => ndp::solicited_node(*own) == group,
-        IpAddr::V4(_) => false,
-    };
-    let is_member = group == ALL_NODES || own.addresses.iter().any(|(own, _)| is_in(own));
-    is_member && ip.protocol == protocol::ICMP6
-}
-
-/// The pass over a packet above IP.
-#[inline]
-fn sum_of(ip: &Ip, at: usize, len: u32) -> Result<Check, Stop> {
-    let from = u16::try_from(at).map_err(|_| Refusal::Unsupported)?;
-    Ok(Check::InternetSum { from, len, seed: ip.pseudo(len) })
-}
-
-/// Is the checksum of a packet above IP right, all of which is at hand?
-fn is_intact(arrival: &Arrival<'_>, at: usize, len: u32) -> bool {
-    let Some(bytes) = arrival.head.get(at..at + len as usize) else { return false };
-    let mut sum = landfall_placement::InternetSum::new();
-    sum.add(bytes);
-    sum.add_word(arrival.ip.pseudo(len));
-    sum.sum() == 0xffff
 }
 
 // UDP: a datagram takes the next request of the queue pair that is bound there.
@@ -210,7 +146,8 @@ impl Adapter {
         let from = SocketAddr::new(arrival.ip.source, layer.header.source.get());
         let any = SocketAddr::new(any_of(local.ip()), local.port());
         let Some(pair) = self.bound_at(local).or_else(|| self.bound_at(any)) else {
-            return self.refuse_port(now, arrival);
+            let (context, links) = (&mut self.context, &mut self.links);
+            return Err(control::refuse_port(now, context, links, arrival).into());
         };
         let is_whole = arrival.piece.is_some();
         let check = if is_whole || !layer.header.has_sum() {
@@ -235,7 +172,7 @@ impl Adapter {
             datagrams.inbound.take(len, into).map(|()| None)
         };
         let Some(landed) = taken else {
-            self.stats.datagrams_unexpected += 1;
+            self.context.stats.datagrams_unexpected += 1;
             return Err(Refusal::NoRoom.into());
         };
         self.predict(pair);
@@ -265,17 +202,75 @@ impl Adapter {
 
     #[inline]
     fn datagram_came(&mut self, pair: QueuePairId, was_too_long: bool) {
-        self.stats.datagrams_received += 1;
-        self.stats.datagrams_too_long += u64::from(was_too_long);
+        self.context.stats.datagrams_received += 1;
+        self.context.stats.datagrams_too_long += u64::from(was_too_long);
         self.settle(pair);
     }
+}
 
-    /// Nobody is bound there: its sender is told, if that is allowed.
-    fn refuse_port(&mut self, now: Instant, arrival: &Arrival<'_>) -> Outcome {
-        if self.limiter.allow(now) {
-            let about = arrival.arrived();
-            self.queue_control(arrival.link, |into| answer::port_unreachable(&about, into));
+// Errors of ICMP.
+
+impl Adapter {
+    /// An error about something that we are said to have sent. Anybody can write
+    /// that; it is believed where it names what is really under way (RFC 5927).
+    fn take_report(&mut self, now: Instant, report: &Report<'_>) {
+        let about = &report.about;
+        let (ours, theirs) = about.ports();
+        let local = SocketAddr::new(about.source, ours);
+        let remote = SocketAddr::new(about.destination, theirs);
+        let is_true = match about.protocol {
+            protocol::TCP => match self.connection_of((local, remote)) {
+                Some(id) => self.tell_connection(now, id, report),
+                None => false,
+            },
+            protocol::UDP => {
+                let any = SocketAddr::new(any_of(local.ip()), ours);
+                let is_bound = self.bound_at(local).or_else(|| self.bound_at(any)).is_some();
+                is_bound
+                    && self.links.has(local.ip())
+                    && self.links.lower_mtu(now, report).is_some()
+            }
+            _ => false,
+        };
+        if is_true {
+            self.context.stats.icmp_believed += 1;
+        } else {
+            self.context.stats.icmp_ignored += 1;
         }
-        Err(Refusal::WrongAddress.into())
+    }
+
+    fn tell_connection(&mut self, now: Instant, id: QueuePairId, report: &Report<'_>) -> bool {
+        let pair = self.pairs.named_mut(id.index, id.generation);
+        let Some((connection, _)) = pair.and_then(QueuePair::connection_mut) else { return false };
+        // RFC 5927, 4.1: a segment that is under way.
+        if !connection.tcb.is_under_way(report.about.seq()) {
+            return false;
+        }
+        let is_open = connection.tcb.is_synchronized();
+        match report.trouble {
+            Trouble::TooBig { .. } => {
+                if self.links.lower_mtu(now, report).is_none() {
+                    return false;
+                }
+                let number = report.about.seq();
+                let pair = self.pairs.named_mut(id.index, id.generation);
+                if let Some((connection, _)) = pair.and_then(QueuePair::connection_mut) {
+                    connection.tcb.handle_shorter_path(now, number);
+                }
+                self.mark_ready(id);
+            }
+            // RFC 5927, 5.2: an open connection survives even hard errors; and
+            // soft ones may pass (RFC 1122, 4.2.3.9).
+            _ if is_open => {}
+            Trouble::PortUnreachable | Trouble::ProtocolUnreachable => {
+                self.give_up(now, id, CloseReason::Refused);
+            }
+            Trouble::Prohibited { .. } => self.give_up(now, id, CloseReason::Unreachable),
+            Trouble::NoRoute { .. }
+            | Trouble::TimeExceeded { .. }
+            | Trouble::ParameterProblem { .. } => {}
+        }
+        self.settle(id);
+        true
     }
 }

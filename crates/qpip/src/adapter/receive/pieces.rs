@@ -8,7 +8,7 @@ use alloc::collections::VecDeque;
 
 use landfall_placement::{Deposit, Instant, Landing, Placement, Refusal, Spans, Ticket};
 
-use super::{Arrival, Outcome, is_intact};
+use super::arrival::{Arrival, Outcome, is_intact};
 use crate::adapter::{Adapter, Config};
 use crate::ip::reassembly::{self, Reassembly, Whole, WholeId};
 use crate::wire::{Ip, Stop, ethernet, protocol};
@@ -81,7 +81,7 @@ impl Adapter {
         if let Some(whole) = self.pieces.reassembly.insert(now, &arrival.ip, bytes)? {
             let Arrival { link, ethernet, .. } = *arrival;
             self.pieces.ready.push_back(Ready { whole, link, ethernet });
-            self.stats.reassembled += 1;
+            self.context.stats.reassembled += 1;
         }
         Ok(Placement::Consumed)
     }
@@ -108,7 +108,7 @@ impl Adapter {
                 Ok(None) => {}
                 Err(stop) => {
                     if let Some(refusal) = stop.refusal() {
-                        self.refusals.count(refusal);
+                        self.context.refusals.count(refusal);
                     }
                 }
             }

@@ -21,7 +21,10 @@ impl Adapter {
         unit: &Unit<'_>,
         into: &mut Spans,
     ) -> Option<Placement> {
-        if !self.config.predicts || self.config.delegates || !self.placing.has_room() {
+        if !self.context.config.predicts
+            || self.context.config.delegates
+            || !self.placing.has_room()
+        {
             return None;
         }
         let known = &self.links[link];
@@ -62,7 +65,7 @@ impl Adapter {
         let claim = connection.tcb.claim_predicted(hit.len, hit.is_pushed);
         let segment = heard(hit, coalesced);
         self.links[link].last_pair = Some(id);
-        self.stats.segments_predicted += 1;
+        self.context.stats.segments_predicted += 1;
         let placing = Placing::Stream { pair: id, segment, claim, piece: None };
         self.promise(id, placing, (hit.at, hit.check), hit.is_spent)
     }
@@ -72,7 +75,7 @@ impl Adapter {
         let pair = self.pairs.get_mut(hit.slot)?;
         let id = pair.id;
         pair.datagrams_mut().map(|datagrams| datagrams.inbound.take_predicted())?;
-        self.stats.datagrams_predicted += 1;
+        self.context.stats.datagrams_predicted += 1;
         let placing = Placing::Datagram { pair: id, from: hit.from, len: hit.len, piece: None };
         self.promise(id, placing, (hit.at, hit.check), hit.is_spent)
     }

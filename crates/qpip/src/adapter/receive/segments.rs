@@ -4,16 +4,15 @@ use core::net::SocketAddr;
 
 use landfall_placement::{Check, Instant, Placement, Refusal, Spans};
 
-use super::{Arrival, Outcome, is_intact, sum_of};
+use super::arrival::{Arrival, Outcome, is_intact, sum_of};
 use crate::adapter::Adapter;
 use crate::adapter::demux::{Ends, Opening, any_of};
-use crate::adapter::interface::route;
-use crate::adapter::landing::{Origin, Placing};
+use crate::adapter::landing::Placing;
+use crate::adapter::links::{Marks, Origin};
 use crate::adapter::queue_pair::{Phase, QueuePair, Role};
-use crate::queue::Hold;
 use crate::tcp::{Claim, Draft, HalfOpen, HandshakeStep, Late, Mapping, Placed, Segment, Tcb};
 use crate::wire::tcp::Flags;
-use crate::wire::{Layer, Options, Tcp};
+use crate::wire::{Layer, Options, Stop, Tcp};
 use crate::work::{ListenerId, QueuePairId};
 
 impl Adapter {
@@ -134,10 +133,10 @@ impl Adapter {
         (claim, is_good): (Claim, bool),
     ) {
         let pair = self.pairs.named_mut(id.index, id.generation);
-        let configured = pair.and_then(|pair| pair.configured_mut(&self.config.tcp));
+        let configured = pair.and_then(|pair| pair.configured_mut(&self.context.config.tcp));
         let Some((connection, queues, config)) = configured else { return };
         let verdict = connection.tcb.landed(now, segment, (claim, is_good), config, queues);
-        self.stats.segments_received += u64::from(is_good);
+        self.context.stats.segments_received += u64::from(is_good);
         self.follow(now, id, verdict);
     }
 
@@ -148,7 +147,7 @@ impl Adapter {
             Ok(None) => {}
             Ok(Some(draft)) => self.say_draft(now, id, &draft),
             Err(refusal) => {
-                self.refusals.count(refusal);
+                self.context.refusals.count(refusal);
             }
         }
         self.mark_ready(id);
@@ -163,7 +162,7 @@ impl Adapter {
         origin: &Origin,
         segment: &Segment,
     ) {
-        let bare = without_payload(segment);
+        let bare = segment.without_payload();
         if let Some(id) = self.quick_connection_of(origin.link, origin.ends) {
             return self.take_known(now, id, &bare);
         }
@@ -181,7 +180,7 @@ impl Adapter {
             Some(listener) if is_question => self.take_question(now, listener, origin, &bare),
             // RFC 9293, 3.10.7.2: what neither asks nor acknowledges is dropped by who listens.
             Some(_) if !segment.has(Flags::ACK) => {
-                self.refusals.count(Refusal::Unexpected);
+                self.context.refusals.count(Refusal::Unexpected);
             }
             Some(listener) if self.cookies.is_in_use(now) => {
                 self.take_cookie(now, listener, origin, segment);
@@ -192,10 +191,10 @@ impl Adapter {
 
     fn take_known(&mut self, now: Instant, id: QueuePairId, segment: &Segment) {
         let pair = self.pairs.named_mut(id.index, id.generation);
-        let configured = pair.and_then(|pair| pair.configured_mut(&self.config.tcp));
+        let configured = pair.and_then(|pair| pair.configured_mut(&self.context.config.tcp));
         let Some((connection, queues, config)) = configured else { return };
         let verdict = connection.tcb.handle(now, segment, config, queues);
-        self.stats.segments_received += 1;
+        self.context.stats.segments_received += 1;
         self.follow(now, id, verdict);
     }
 
@@ -213,24 +212,24 @@ impl Adapter {
         origin: &Origin,
         segment: &Segment,
     ) {
-        if self.has_too_many_events() {
-            self.refusals.count(Refusal::NoRoom);
+        if self.context.events.is_full() {
+            self.context.refusals.count(Refusal::NoRoom);
             return;
         }
         let (local, remote) = origin.ends;
-        let Some(way) = route(&self.links, Some(local.ip()), remote.ip()) else { return };
+        let Some(way) = self.links.route(Some(local.ip()), remote.ip()) else { return };
         let (mapping, offered) = self.first_offer(listener);
-        let mss = self.largest_segment(&way, mapping);
+        let mss = self.links.largest_segment(&way, mapping);
         if !self.openings.has_room() {
             let clock = self.secret.clock_offset(local, remote);
-            let (config, ends) = (&self.config.tcp, origin.ends);
+            let (config, ends) = (&self.context.config.tcp, origin.ends);
             let answer = self.cookies.answer(now, config, ends, clock, segment, (offered, mss));
-            self.stats.cookies_sent += 1;
-            return self.say_to(origin.link, origin.station, ends, &answer);
+            self.context.stats.cookies_sent += 1;
+            return self.say_to(origin, &answer);
         }
         let half = HalfOpen::new(
             now,
-            &self.config.tcp,
+            &self.context.config.tcp,
             &self.secret,
             origin.ends,
             segment,
@@ -255,26 +254,26 @@ impl Adapter {
     ) {
         let (local, remote) = origin.ends;
         let clock = self.secret.clock_offset(local, remote);
-        let terms = self.cookies.check(now, &self.config.tcp, origin.ends, clock, segment);
-        let way = route(&self.links, Some(local.ip()), remote.ip());
+        let terms = self.cookies.check(now, &self.context.config.tcp, origin.ends, clock, segment);
+        let way = self.links.route(Some(local.ip()), remote.ip());
         let (Some((terms, offered)), Some(way)) = (terms, way) else {
-            self.refusals.count(Refusal::WrongKey);
+            self.context.refusals.count(Refusal::WrongKey);
             return;
         };
         let (mapping, _) = self.first_offer(listener);
-        let mss = self.largest_segment(&way, mapping);
+        let mss = self.links.largest_segment(&way, mapping);
         let half = HalfOpen::proved(now, origin.ends, terms, (offered, mss));
         let Origin { link, station, .. } = *origin;
         let opening = Opening { half, listener, link, station, proof: None };
         let (index, has_dropped) = self.openings.insert_proved(opening);
-        self.stats.half_open_dropped += u64::from(has_dropped);
+        self.context.stats.half_open_dropped += u64::from(has_dropped);
         match index {
             Some(index) => {
-                self.stats.cookies_accepted += 1;
+                self.context.stats.cookies_accepted += 1;
                 self.take_proof(now, index, origin, segment);
             }
             None => {
-                self.refusals.count(Refusal::NoRoom);
+                self.context.refusals.count(Refusal::NoRoom);
             }
         }
     }
@@ -294,11 +293,14 @@ impl Adapter {
     /// Sends the answer to an opening, where it is due.
     pub(in crate::adapter) fn answer_opening(&mut self, now: Instant, index: u32) {
         let Some(opening) = self.openings.get_mut(index) else { return };
-        let (link, station) = (opening.link, opening.station);
-        let ends = (opening.half.local, opening.half.remote);
+        let origin = opening.origin();
         if let Some(draft) = opening.half.poll_transmit(now) {
-            self.say_to(link, station, ends, &draft);
+            self.say_to(&origin, &draft);
         }
+    }
+
+    fn say_to(&mut self, origin: &Origin, draft: &Draft) {
+        self.links.queue_segment(&mut self.context, origin, Marks::default(), draft);
     }
 
     /// A segment for a connection that is not proved.
@@ -306,7 +308,7 @@ impl Adapter {
         let Some(opening) = self.openings.get_mut(index) else { return };
         match opening.half.handle(segment) {
             HandshakeStep::Open => {
-                let bare = without_payload(segment);
+                let bare = segment.without_payload();
                 match self.mate(now, index) {
                     Some(id) => self.take_known(now, id, &bare),
                     None => self.keep_proof(index, bare),
@@ -324,13 +326,13 @@ impl Adapter {
             HandshakeStep::Foreign => self.refuse_segment(now, origin, segment),
             HandshakeStep::Unacceptable => {
                 let draft = opening.half.say_where_we_are(now);
-                self.refusals.count(Refusal::OutOfBounds);
-                if self.limiter.allow(now) {
-                    self.say_to(origin.link, origin.station, origin.ends, &draft);
+                self.context.refusals.count(Refusal::OutOfBounds);
+                if self.links.may_answer(now) {
+                    self.say_to(origin, &draft);
                 }
             }
             HandshakeStep::Nothing => {
-                self.refusals.count(Refusal::Unexpected);
+                self.context.refusals.count(Refusal::Unexpected);
             }
         }
     }
@@ -364,7 +366,7 @@ impl Adapter {
         let openings = &self.openings;
         let Some(known) = self.listeners.named_mut(listener, generation) else { return };
         known.proved.push_back(index);
-        if known.proved.len() > self.config.half_open {
+        if known.proved.len() > self.context.config.half_open {
             known.proved.retain(|index| {
                 openings.get(*index).is_some_and(|opening| opening.proof.is_some())
             });
@@ -392,23 +394,23 @@ impl Adapter {
         let opening = self.openings.get_mut(index)?;
         let listener = opening.listener;
         let (local, remote) = (opening.half.local, opening.half.remote);
-        let way = route(&self.links, Some(local.ip()), remote.ip())?;
+        let way = self.links.route(Some(local.ip()), remote.ip())?;
         let Some(id) = self.take_offer(listener) else {
-            self.stats.unmated += 1;
+            self.context.stats.unmated += 1;
             return None;
         };
         let half = self.openings.remove(index)?.half;
         let pair = self.known(id)?;
         let Role::Stream(stream) = &pair.role else { return None };
         let mapping = stream.mapping;
-        let mss = self.largest_segment(&way, mapping);
-        let config = pair.tcp_config(&self.config.tcp);
+        let mss = self.links.largest_segment(&way, mapping);
+        let config = pair.tcp_config(&self.context.config.tcp);
         let tcb = Tcb::accept(now, config, &half, mapping, mss);
         self.open(id, tcb, &way, Some(listener));
         if let Some((connection, queues)) = self.known_mut(id).and_then(QueuePair::connection_mut) {
             connection.tcb.handle_posted_receive(queues);
         }
-        self.stats.accepted += 1;
+        self.context.stats.accepted += 1;
         Some(id)
     }
 
@@ -439,13 +441,13 @@ impl Adapter {
             late @ (Late::Acknowledge | Late::Restart) => {
                 let options = Options { timestamp: rest.timestamp(now), ..Options::default() };
                 let draft =
-                    Draft { options, ..bare(Flags::ACK, rest.send_next, rest.receive_next) };
+                    Draft { options, ..Draft::bare(Flags::ACK, rest.send_next, rest.receive_next) };
                 if late == Late::Restart {
-                    self.time_waits.restart(index, now + self.config.tcp.time_wait);
+                    self.time_waits.restart(index, now + self.context.config.tcp.time_wait);
                 } else {
                     self.time_waits.note_answer(index, now);
                 }
-                self.say_to(origin.link, origin.station, origin.ends, &draft);
+                self.say_to(origin, &draft);
                 false
             }
         }
@@ -454,51 +456,26 @@ impl Adapter {
     /// A segment that nobody waits for is answered by a reset (RFC 9293,
     /// 3.10.7.1), but not too often.
     fn refuse_segment(&mut self, now: Instant, origin: &Origin, segment: &Segment) {
-        self.refusals.count(Refusal::WrongAddress);
-        if segment.has(Flags::RST) || !self.limiter.allow(now) {
+        self.context.refusals.count(Refusal::WrongAddress);
+        if segment.has(Flags::RST) || !self.links.may_answer(now) {
             return;
         }
         let draft = if segment.has(Flags::ACK) {
-            bare(Flags::RST, segment.ack, 0)
+            Draft::bare(Flags::RST, segment.ack, 0)
         } else {
-            bare(Flags::RST | Flags::ACK, 0, segment.seq.wrapping_add(segment.len()))
+            Draft::bare(Flags::RST | Flags::ACK, 0, segment.seq.wrapping_add(segment.len()))
         };
-        self.say_to(origin.link, origin.station, origin.ends, &draft);
-        self.stats.resets_sent += 1;
+        self.say_to(origin, &draft);
+        self.context.stats.resets_sent += 1;
     }
-}
-
-/// What a segment says when its payload is dropped: its end is not heard then.
-fn without_payload(segment: &Segment) -> Segment {
-    let mut bare = *segment;
-    if segment.payload > 0 {
-        bare.payload = 0;
-        bare.flags = bare.flags.without(Flags::FIN | Flags::PSH);
-    }
-    bare
 }
 
 /// The pass over a segment, unless it was made: what was put together from
 /// fragments was checked as a whole.
 #[inline]
-fn check_of(arrival: &Arrival<'_>, layer: &Layer<Tcp>) -> Result<Check, super::Stop> {
+fn check_of(arrival: &Arrival<'_>, layer: &Layer<Tcp>) -> Result<Check, Stop> {
     if arrival.piece.is_some() {
         return Ok(Check::None);
     }
     sum_of(&arrival.ip, layer.at, layer.len)
-}
-
-fn bare(flags: Flags, seq: u32, ack: u32) -> Draft {
-    Draft {
-        seq,
-        ack,
-        flags,
-        window: 0,
-        options: Options::default(),
-        payload: 0,
-        cut: None,
-        is_message: false,
-        hold: Hold::default(),
-        ecn: landfall_placement::Ecn::NotCapable,
-    }
 }
