@@ -282,6 +282,12 @@ impl Links {
         self.queue_control(context, to.link, |into| write_sealed(&envelope, &header, into));
     }
 
+    /// When the next neighbour is to be asked again, or is forgotten.
+    pub(super) fn next_timer(&self) -> Option<Instant> {
+        let links = self.links.iter().filter(|link| link.station().is_some());
+        links.filter_map(|link| link.neighbours.poll_timeout()).min()
+    }
+
     /// Somebody said that an address has this station. Gives those who waited for it.
     pub(super) fn learn(
         &mut self,

@@ -4,6 +4,7 @@ use core::net::SocketAddr;
 
 use landfall_placement::{Duration, Ecn, Instant, Serial32};
 
+use crate::offload;
 use crate::queue::Hold;
 use crate::wire::Tcp;
 use crate::wire::tcp::Flags;
@@ -34,6 +35,22 @@ impl Segment {
 
     pub(crate) fn has(&self, flags: Flags) -> bool {
         self.flags.contains(flags)
+    }
+
+    /// What one says that came as predicted.
+    #[inline]
+    pub(crate) fn predicted(hit: &offload::Segment, coalesced: Option<u16>) -> Self {
+        let pushed = if hit.is_pushed { Flags::PSH } else { Flags::NONE };
+        Self {
+            seq: hit.seq,
+            ack: hit.ack,
+            flags: Flags::ACK | pushed,
+            window: hit.window,
+            options: Options { timestamp: hit.timestamp, ..Options::default() },
+            payload: hit.len,
+            coalesced,
+            ecn: hit.ecn,
+        }
     }
 
     /// What it says when its payload is dropped: its end is not heard then.

@@ -2,12 +2,14 @@
 
 use core::net::{IpAddr, Ipv6Addr};
 
-use landfall_placement::{Check, InternetSum, Placement, Refusal};
+use landfall_placement::{Check, InternetSum, Placement, Refusal, Unit};
 
 use crate::adapter::interface::Interface;
+use crate::adapter::links::Link;
 use crate::ip::answer::Arrived;
 use crate::ip::reassembly::WholeId;
-use crate::wire::{Ip, Mac, Stop, ethernet, ndp, protocol};
+use crate::wire::arp::Arp;
+use crate::wire::{Content, Ip, Mac, Packet, Stop, ethernet, ndp, parse, protocol};
 
 /// All nodes of a link (RFC 4291, 2.7.1).
 const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
@@ -37,13 +39,43 @@ impl Arrival<'_> {
     }
 }
 
+/// What a frame for this station has in it.
+#[derive(Debug)]
+pub(in crate::adapter) enum Received<'a> {
+    Arp(Arp),
+    Packet(Arrival<'a>),
+}
+
+/// Reads a frame that came on a link, up to IP.
+#[inline]
+pub(in crate::adapter) fn read<'a>(
+    known: &Link,
+    link: usize,
+    unit: &Unit<'a>,
+) -> Result<Received<'a>, Stop> {
+    let own = known.station().ok_or(Refusal::WrongAddress)?;
+    let Packet { ethernet, content } = parse(unit.head, unit.len)?;
+    if !ethernet.is_to_group() && ethernet.destination != own.mac {
+        return Err(Refusal::WrongAddress.into());
+    }
+    let ip = match content {
+        Content::Arp(arp) => return Ok(Received::Arp(arp)),
+        Content::Ip(ip) => ip,
+    };
+    if !is_for(own, &ethernet, &ip) || own.has(ip.source) {
+        return Err(Refusal::WrongAddress.into());
+    }
+    let (head, coalesced) = (unit.head, unit.segment);
+    Ok(Received::Packet(Arrival { link, ethernet, ip, head, coalesced, piece: None }))
+}
+
 /// What is to be done with a packet, or why it is not accepted.
 pub(in crate::adapter) type Outcome = Result<Placement, Stop>;
 
 /// Is a packet for this station? One host's, to its own station; or neighbour
 /// discovery, to the groups that every station is in.
 #[inline]
-pub(in crate::adapter) fn is_for(own: &Interface, ethernet: &ethernet::Header, ip: &Ip) -> bool {
+fn is_for(own: &Interface, ethernet: &ethernet::Header, ip: &Ip) -> bool {
     if own.has(ip.destination) {
         // RFC 1122, 3.3.6: what is for one host does not come to all stations.
         return !ethernet.is_to_group();

@@ -1,8 +1,8 @@
 //! ARP, ICMP and neighbour discovery: who asks for us is answered, and who answers
-//! us is heard. An error about what we sent is handed on to whom it concerns.
+//! us is heard. An error about what we sent reaches whom it concerns.
 
 use alloc::vec::Vec;
-use core::net::IpAddr;
+use core::net::{IpAddr, SocketAddr};
 
 use landfall_placement::{Instant, Refusal};
 
@@ -10,22 +10,26 @@ use super::arrival::Arrival;
 use crate::adapter::context::Context;
 use crate::adapter::interface::is_remote;
 use crate::adapter::links::{Links, Said};
+use crate::adapter::queue_pair::QueuePair;
+use crate::adapter::queue_pairs::QueuePairs;
 use crate::ip::answer::{self, Host};
 use crate::ip::neighbours::NeighbourMessage;
+use crate::tcp::tcb::CloseReason;
 use crate::wire::arp::{Arp, Operation};
-use crate::wire::icmp::{Echo, Report};
+use crate::wire::icmp::{Echo, Report, Trouble};
 use crate::wire::ndp::Neighbour;
-use crate::wire::{Problem, Stop, ethernet, icmp4, icmp6, ndp};
+use crate::wire::{Problem, Stop, ethernet, icmp4, icmp6, ndp, protocol};
 use crate::work::QueuePairId;
 
 /// What a message of ICMP leaves to be done.
-pub(in crate::adapter) enum IcmpStep<'a> {
+#[derive(Debug)]
+pub(in crate::adapter) enum IcmpStep {
     /// Nothing.
     Done,
     /// A neighbour has answered: these waited for it.
     Wake(Vec<QueuePairId>),
-    /// An error about something that we are said to have sent.
-    Report(Report<'a>),
+    /// A connection was told of an error. It may be over, or has to send again.
+    Told { id: QueuePairId, sends_again: bool },
 }
 
 /// RFC 826, with what RFC 5227 says of probes. Gives those who waited for what it says.
@@ -60,33 +64,39 @@ pub(in crate::adapter) fn handle_arp(
     woken
 }
 
-pub(in crate::adapter) fn handle_icmp4<'a>(
+pub(in crate::adapter) fn handle_icmp4(
     now: Instant,
     context: &mut Context,
     links: &mut Links,
-    arrival: &Arrival<'a>,
-) -> Result<IcmpStep<'a>, Stop> {
+    pairs: &mut QueuePairs,
+    arrival: &Arrival<'_>,
+) -> Result<IcmpStep, Stop> {
     let message = arrival.ip.payload(arrival.head)?;
     match icmp4::read(message)? {
         icmp4::Message::EchoRequest(echo) => answer_echo(now, context, links, arrival, &echo),
         icmp4::Message::EchoReply(_) => {}
-        icmp4::Message::Report(report) => return Ok(IcmpStep::Report(report)),
+        icmp4::Message::Report(report) => {
+            return Ok(handle_report(now, context, links, pairs, &report));
+        }
     }
     Ok(IcmpStep::Done)
 }
 
-pub(in crate::adapter) fn handle_icmp6<'a>(
+pub(in crate::adapter) fn handle_icmp6(
     now: Instant,
     context: &mut Context,
     links: &mut Links,
-    arrival: &Arrival<'a>,
-) -> Result<IcmpStep<'a>, Stop> {
+    pairs: &mut QueuePairs,
+    arrival: &Arrival<'_>,
+) -> Result<IcmpStep, Stop> {
     let message = arrival.ip.payload(arrival.head)?;
     let pseudo = arrival.ip.pseudo(arrival.ip.payload_len);
     match icmp6::read(message, pseudo)? {
         icmp6::Message::EchoRequest(echo) => answer_echo(now, context, links, arrival, &echo),
         icmp6::Message::EchoReply(_) => {}
-        icmp6::Message::Report(report) => return Ok(IcmpStep::Report(report)),
+        icmp6::Message::Report(report) => {
+            return Ok(handle_report(now, context, links, pairs, &report));
+        }
         icmp6::Message::Discovery => {
             let neighbour = ndp::read(&arrival.ip, message)?;
             let woken = handle_discovery(now, context, links, arrival, neighbour)?;
@@ -161,6 +171,75 @@ fn handle_discovery(
             Ok(links.learn(now, context, link, &said))
         }
     }
+}
+
+/// An error about something that we are said to have sent. Anybody can write
+/// that; it is believed where it names what is really under way (RFC 5927).
+fn handle_report(
+    now: Instant,
+    context: &mut Context,
+    links: &mut Links,
+    pairs: &mut QueuePairs,
+    report: &Report<'_>,
+) -> IcmpStep {
+    let about = &report.about;
+    let (ours, theirs) = about.ports();
+    let local = SocketAddr::new(about.source, ours);
+    let remote = SocketAddr::new(about.destination, theirs);
+    let step = match about.protocol {
+        protocol::TCP => pairs
+            .connection_of((local, remote))
+            .and_then(|id| pairs.named_mut(id))
+            .and_then(|pair| tell_connection(now, context, links, pair, report)),
+        protocol::UDP => {
+            let is_ours = pairs.receiver_at(local).is_some() && links.has(local.ip());
+            let is_true = is_ours && links.lower_mtu(now, report).is_some();
+            is_true.then_some(IcmpStep::Done)
+        }
+        _ => None,
+    };
+    if step.is_some() {
+        context.stats.icmp_believed += 1;
+    } else {
+        context.stats.icmp_ignored += 1;
+    }
+    step.unwrap_or(IcmpStep::Done)
+}
+
+/// Tells a connection of an error. Nothing where it does not believe that.
+fn tell_connection(
+    now: Instant,
+    context: &mut Context,
+    links: &mut Links,
+    pair: &mut QueuePair,
+    report: &Report<'_>,
+) -> Option<IcmpStep> {
+    let id = pair.id;
+    let (connection, _) = pair.connection_mut()?;
+    let number = report.about.seq();
+    // RFC 5927, 4.1: a segment that is under way.
+    if !connection.tcb.is_under_way(number) {
+        return None;
+    }
+    let mut sends_again = false;
+    match report.trouble {
+        Trouble::TooBig { .. } => {
+            links.lower_mtu(now, report)?;
+            connection.tcb.handle_shorter_path(now, number);
+            sends_again = true;
+        }
+        // RFC 5927, 5.2: an open connection survives even hard errors; and
+        // soft ones may pass (RFC 1122, 4.2.3.9).
+        _ if connection.tcb.is_synchronized() => {}
+        Trouble::PortUnreachable | Trouble::ProtocolUnreachable => {
+            pair.abort(now, context, links, CloseReason::Refused);
+        }
+        Trouble::Prohibited { .. } => pair.abort(now, context, links, CloseReason::Unreachable),
+        Trouble::NoRoute { .. }
+        | Trouble::TimeExceeded { .. }
+        | Trouble::ParameterProblem { .. } => {}
+    }
+    Some(IcmpStep::Told { id, sends_again })
 }
 
 /// Nobody is bound to the port of a datagram: its sender is told, if that is allowed.
