@@ -5,8 +5,8 @@ use alloc::vec::Vec;
 use core::net::SocketAddr;
 
 use landfall_placement::{
-    Deposit, Engine, Guess, Instant, Landing, PathId, PathState, Placement, Refusal, Refusals,
-    Spans, Ticket, Timeout, Transmit, Unit,
+    Check, Deposit, Engine, Guess, Instant, Landing, PathId, PathState, Placement, Refusal,
+    Refusals, Spans, Ticket, Timeout, Transmit, Unit,
 };
 
 use super::Adapter;
@@ -21,6 +21,7 @@ use super::receive::datagrams::{DatagramStep, PacketDatagram};
 use super::receive::pieces::Ready;
 use super::receive::segments::PacketSegment;
 use super::transmit::{self, Frame, Turn, TurnOutcome};
+use crate::offload::{self, Hit};
 use crate::tcp::{Claim, Placed, Segment};
 use crate::wire::{Stop, protocol};
 use crate::work::QueuePairId;
@@ -36,7 +37,9 @@ impl Engine for Adapter {
         let most = self.context.config.interfaces;
         let Some(change) = self.links.change_path(path, state, most) else { return };
         if let Some(leaving) = change.abandoned {
-            self.abandon(leaving.ticket, leaving.units_left());
+            for _ in 0..leaving.units_left() {
+                self.handle_sent(now, leaving.ticket);
+            }
         }
         let woken = core::mem::take(&mut self.links[change.link].parked);
         self.wake(now, woken);
@@ -65,7 +68,22 @@ impl Engine for Adapter {
         if landing == Landing::Corrupt {
             self.context.refusals.count(Refusal::BadChecksum);
         }
-        self.finish(now, placing, matches!(landing, Landing::Verified | Landing::Unchecked));
+        let is_in_place = matches!(landing, Landing::Verified | Landing::Unchecked);
+        match placing {
+            Placing::Stream { pair, segment, claim, piece } => {
+                self.pieces.release(piece);
+                self.finish_segment(now, pair, &segment, (claim, is_in_place));
+            }
+            Placing::Checked { origin, segment } => {
+                if is_in_place {
+                    self.handle_segment(now, &origin, &segment);
+                }
+            }
+            Placing::Datagram { pair, from, len, piece } => {
+                self.pieces.release(piece);
+                self.finish_datagram(pair, is_in_place.then_some((from, len)));
+            }
+        }
     }
 
     fn poll_deposit(&mut self, now: Instant, into: &mut Spans) -> Option<Deposit<'_>> {
@@ -114,7 +132,9 @@ impl Engine for Adapter {
             if leaving.is_gone() || unit.is_none() {
                 let (ticket, left) = (leaving.ticket, leaving.units_left());
                 self.links[link].leaving = None;
-                self.abandon(ticket, left);
+                for _ in 0..left {
+                    self.handle_sent(now, ticket);
+                }
             }
             if unit.is_some() {
                 return unit;
@@ -125,7 +145,12 @@ impl Engine for Adapter {
 
     #[inline]
     fn handle_sent(&mut self, _now: Instant, ticket: Ticket) {
-        self.release(ticket);
+        // What holds no memory has a ticket of nothing.
+        let Some(sending) = self.transmissions.finish(ticket) else { return };
+        // Its queue pair may have been destroyed meanwhile.
+        let Some(pair) = self.pairs.named_mut(sending.pair) else { return };
+        sending.release(pair);
+        self.settle(sending.pair);
     }
 
     fn handle_timeout(&mut self, now: Instant) {
@@ -144,11 +169,10 @@ impl Engine for Adapter {
         for _ in 0..BUDGET {
             if let Some(slot) = self.pairs.due(now) {
                 self.time_out_pair(now, slot);
-            } else if let Some(index) = self.listeners.due(now) {
-                self.listeners.time_out(now, &mut self.context, &mut self.links, index);
-            } else {
-                return;
+                continue;
             }
+            let Some(index) = self.listeners.due(now) else { return };
+            self.listeners.time_out(now, &mut self.context, &mut self.links, index);
         }
     }
 
@@ -198,7 +222,7 @@ impl Adapter {
             Ok(Received::Packet(arrival)) if arrival.ip.fragment.is_none() => {
                 self.place_packet(now, &arrival, into)
             }
-            Ok(Received::Packet(fragment)) => self.keep_fragment(now, &fragment),
+            Ok(Received::Packet(fragment)) => self.pieces.keep(now, &mut self.context, &fragment),
             Ok(Received::Arp(arp)) => {
                 let (context, links) = (&mut self.context, &mut self.links);
                 let woken = control::handle_arp(now, context, links, link, &arp);
@@ -231,20 +255,49 @@ impl Adapter {
             return None;
         }
         let hit = self.seam.receive(&self.links[link], unit, into)?;
-        let (context, links) = (&mut self.context, &mut self.links);
-        let Some(claimed) = self.pairs.claim_predicted(context, links, &hit, unit.segment) else {
-            into.clear();
-            return None;
+        let placement = match hit {
+            Hit::Segment(hit) => self.promise_segment(&hit, unit.segment),
+            Hit::Datagram(hit) => {
+                self.pairs.claim_datagram(&mut self.context, &hit).and_then(|id| {
+                    let (from, len) = (hit.from, hit.len);
+                    let placing = Placing::Datagram { pair: id, from, len, piece: None };
+                    self.promise(id, placing, (hit.at, hit.check), hit.is_spent)
+                })
+            }
         };
-        let (id, placing) = claimed;
-        if hit.is_spent() {
+        if placement.is_none() {
+            into.clear();
+        }
+        placement
+    }
+
+    #[inline]
+    fn promise_segment(
+        &mut self,
+        hit: &offload::Segment,
+        coalesced: Option<u16>,
+    ) -> Option<Placement> {
+        let (context, links) = (&mut self.context, &mut self.links);
+        let (id, claim) = self.pairs.claim_segment(context, links, hit)?;
+        let segment = Segment::predicted(hit, coalesced);
+        let placing = Placing::Stream { pair: id, segment, claim, piece: None };
+        self.promise(id, placing, (hit.at, hit.check), hit.is_spent)
+    }
+
+    #[inline]
+    fn promise(
+        &mut self,
+        id: QueuePairId,
+        placing: Placing,
+        (at, check): (u16, Check),
+        is_spent: bool,
+    ) -> Option<Placement> {
+        if is_spent {
             // Whatever it is, more is to be said.
             self.seam.disarm(id.index);
             self.predict(id);
         }
-        // There was room for it.
         let ticket = self.placements.keep(placing).ok()?;
-        let (at, check) = hit.place();
         Some(Placement::Into { at, check, ticket })
     }
 
@@ -275,18 +328,11 @@ impl Adapter {
         Ok(Placement::Consumed)
     }
 
-    fn keep_fragment(&mut self, now: Instant, arrival: &Arrival<'_>) -> Outcome {
-        self.context.stats.reassembled += u64::from(self.pieces.keep(now, arrival)?);
-        Ok(Placement::Consumed)
-    }
-
     /// A packet that became whole is taken like one that came so.
     fn place_whole(&mut self, now: Instant, ready: &Ready, into: &mut Spans) -> Outcome {
         let lent = self.pieces.lend();
-        let placed = match lent.arrival(ready) {
-            Ok(arrival) => self.place_packet(now, &arrival, into),
-            Err(stop) => Err(stop),
-        };
+        let arrival = lent.arrival(ready);
+        let placed = arrival.and_then(|arrival| self.place_packet(now, &arrival, into));
         self.pieces.take_back(lent);
         placed
     }
@@ -385,33 +431,12 @@ impl Adapter {
             }
         }
     }
-}
 
-// What came is in its place, or only had to be looked at.
+    // What came is in its place, or only had to be looked at.
 
-impl Adapter {
-    /// A payload is in its place, or failed its check.
+    /// The payload of a segment is in its place, or failed its check.
     #[inline]
-    pub(super) fn finish(&mut self, now: Instant, placing: Placing, is_in_place: bool) {
-        match placing {
-            Placing::Stream { pair, segment, claim, piece } => {
-                self.pieces.release(piece);
-                self.finish_segment(now, pair, &segment, (claim, is_in_place));
-            }
-            Placing::Checked { origin, segment } => {
-                if is_in_place {
-                    self.handle_segment(now, &origin, &segment);
-                }
-            }
-            Placing::Datagram { pair, from, len, piece } => {
-                self.pieces.release(piece);
-                self.finish_datagram(pair, is_in_place.then_some((from, len)));
-            }
-        }
-    }
-
-    #[inline]
-    fn finish_segment(
+    pub(super) fn finish_segment(
         &mut self,
         now: Instant,
         id: QueuePairId,
@@ -427,7 +452,7 @@ impl Adapter {
 
     /// The datagram that was taken first landed, or failed its check.
     #[inline]
-    fn finish_datagram(&mut self, id: QueuePairId, datagram: Option<(SocketAddr, u32)>) {
+    pub(super) fn finish_datagram(&mut self, id: QueuePairId, datagram: Option<(SocketAddr, u32)>) {
         // Its queue pair may have been destroyed meanwhile.
         let pair = self.pairs.named_mut(id);
         let Some(datagrams) = pair.and_then(QueuePair::datagrams_mut) else { return };
@@ -445,8 +470,7 @@ impl Adapter {
         self.settle(id);
     }
 
-    /// A segment whose checksum is right, and whose payload, if it had any, was
-    /// not kept.
+    /// A segment whose checksum is right, and whose payload, if any, was not kept.
     fn handle_segment(&mut self, now: Instant, origin: &Origin, segment: &Segment) {
         if let Some(id) = self.pairs.find(&mut self.links[origin.link], origin.ends) {
             return self.handle_known(now, id, &segment.without_payload());
@@ -468,11 +492,9 @@ impl Adapter {
         self.mark_ready(id);
         self.settle(id);
     }
-}
 
-// Transmit: whose turn is it?
+    // Transmit: whose turn is it?
 
-impl Adapter {
     #[inline]
     fn next_of_pairs(
         &mut self,
@@ -513,26 +535,7 @@ impl Adapter {
         None
     }
 
-    /// One of the transmissions of some memory is over.
-    #[inline]
-    fn release(&mut self, ticket: Ticket) {
-        // What holds no memory has a ticket of nothing.
-        let Some(sending) = self.transmissions.finish(ticket) else { return };
-        // Its queue pair may have been destroyed meanwhile.
-        let Some(pair) = self.pairs.named_mut(sending.pair) else { return };
-        sending.release(pair);
-        self.settle(sending.pair);
-    }
-
-    /// So many of the transmissions of some memory do not happen.
-    fn abandon(&mut self, ticket: Ticket, left: u32) {
-        for _ in 0..left {
-            self.release(ticket);
-        }
-    }
-
-    /// Asks for the neighbours that are due, and wakes who waited for those that
-    /// answered, or never will.
+    /// Asks for neighbours, and wakes who waited for those that answered or never will.
     fn ask_neighbours(&mut self, now: Instant, link: usize) {
         let woken = self.links.ask_neighbours(now, &mut self.context, link);
         self.wake(now, woken);
@@ -548,16 +551,12 @@ impl Adapter {
             self.mark_ready(id);
         }
     }
-}
 
-// Whatever happened to a queue pair.
+    // Whatever happened to a queue pair.
 
-impl Adapter {
     fn time_out_pair(&mut self, now: Instant, slot: u32) {
-        let Some(pair) = self.pairs.get_mut(slot) else {
-            debug_assert!(false, "a queue pair takes its timer with it");
-            return;
-        };
+        debug_assert!(self.pairs.get(slot).is_some(), "a queue pair takes its timer with it");
+        let Some(pair) = self.pairs.get_mut(slot) else { return };
         let id = pair.id;
         let was_due = pair.handle_timeout(now, &mut self.context, &mut self.links);
         if was_due {
@@ -580,19 +579,21 @@ impl Adapter {
         }
     }
 
-    /// Takes everything out that a queue pair has to tell, and lets it go where it was
-    /// destroyed and nothing of it is left.
+    /// Takes out all that a queue pair has to tell. One that is destroyed goes when empty.
     #[inline]
     pub(super) fn settle(&mut self, id: QueuePairId) {
-        let Some(pair) = self.pairs.named(id) else { return };
-        if self.seam.holds_memory_of(pair) {
+        if self.seam.is_card()
+            && self.pairs.named(id).is_some_and(|pair| self.seam.holds_memory_of(pair))
+        {
             return;
         }
         let settled = self.pairs.settle(&mut self.context, &mut self.resources, id);
-        let Some(pair) = settled else { return };
-        self.seam.predict(pair, &self.links);
-        if pair.is_destroyed && pair.is_empty() {
-            self.pairs.remove(&mut self.resources, id);
+        // Nothing, where it is gone already.
+        if let Some(pair) = settled {
+            self.seam.predict(pair, &self.links);
+            if pair.is_destroyed && pair.is_empty() {
+                self.pairs.remove(&mut self.resources, id);
+            }
         }
     }
 }

@@ -67,9 +67,9 @@ pub use interface::Interface;
 pub use queue_pair::{QueuePairSetup, Service};
 
 use crate::ip::reassembly;
-use crate::offload::{Command, Miss, Report};
+use crate::offload::{Command, Hit, Miss, Report};
 use crate::tcp::tcb::CloseReason;
-use crate::tcp::{Cookies, Secret, Tcb, TcpConfig};
+use crate::tcp::{Cookies, Secret, Segment, Tcb, TcpConfig};
 use crate::work::{
     Completion, CompletionQueueId, DomainId, ListenerId, MemoryKey, QueuePairId, ReceiveWork,
     SendWork,
@@ -541,11 +541,16 @@ impl Adapter {
     pub fn handle_report(&mut self, now: Instant, report: &Report) {
         match self.seam.handle_report(report, &self.pairs) {
             ReportStep::Nothing => {}
-            ReportStep::Came { hit, is_in_place } => {
+            ReportStep::Came { hit: Hit::Segment(hit), is_in_place } => {
                 let (context, links) = (&mut self.context, &mut self.links);
-                let claimed = self.pairs.claim_predicted(context, links, &hit, None);
-                if let Some((_, placing)) = claimed {
-                    self.finish(now, placing, is_in_place);
+                if let Some((id, claim)) = self.pairs.claim_segment(context, links, &hit) {
+                    let segment = Segment::predicted(&hit, None);
+                    self.finish_segment(now, id, &segment, (claim, is_in_place));
+                }
+            }
+            ReportStep::Came { hit: Hit::Datagram(hit), is_in_place } => {
+                if let Some(id) = self.pairs.claim_datagram(&mut self.context, &hit) {
+                    self.finish_datagram(id, is_in_place.then_some((hit.from, hit.len)));
                 }
             }
             ReportStep::Answered { slot } => self.settle_slot(slot),

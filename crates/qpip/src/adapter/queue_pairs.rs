@@ -18,13 +18,12 @@ use super::demux::{Demux, Ends, any_of, bound_ends};
 use super::error::{Error, Object};
 use super::event::Event;
 use super::links::{Link, Links, Route};
-use super::placements::Placing;
 use super::queue_pair::{Connection, Phase, QueuePair, Role, Stream};
 use super::resources::Resources;
 use super::time_wait::TimeWaits;
-use crate::offload::Hit;
+use crate::offload;
 use crate::queue::Queues;
-use crate::tcp::{ConnectionEvent, Secret, Segment, Tcb, TcpConfig};
+use crate::tcp::{Claim, ConnectionEvent, Secret, Tcb, TcpConfig};
 use crate::wire::{checksum, protocol};
 use crate::work::{ListenerId, QueuePairId, Status};
 
@@ -309,34 +308,33 @@ impl QueuePairs {
 // What comes as predicted, what time brings, and what is taken out.
 
 impl QueuePairs {
-    /// Something came as predicted: what was predicted for it is claimed.
+    /// A segment came as predicted: the place that was predicted for it is claimed.
     #[inline]
-    pub(super) fn claim_predicted(
+    pub(super) fn claim_segment(
         &mut self,
         context: &mut Context,
         links: &mut Links,
-        hit: &Hit,
-        coalesced: Option<u16>,
-    ) -> Option<(QueuePairId, Placing)> {
-        match hit {
-            Hit::Segment(hit) => {
-                let pair = self.table.get_mut(hit.slot)?;
-                let (id, (connection, _)) = (pair.id, pair.connection_mut()?);
-                let claim = connection.tcb.claim_predicted(hit.len, hit.is_pushed);
-                let segment = Segment::predicted(hit, coalesced);
-                links[connection.link].last_pair = Some(id);
-                context.stats.segments_predicted += 1;
-                Some((id, Placing::Stream { pair: id, segment, claim, piece: None }))
-            }
-            Hit::Datagram(hit) => {
-                let pair = self.table.get_mut(hit.slot)?;
-                let (id, datagrams) = (pair.id, pair.datagrams_mut()?);
-                datagrams.inbound.take_predicted();
-                context.stats.datagrams_predicted += 1;
-                let (from, len) = (hit.from, hit.len);
-                Some((id, Placing::Datagram { pair: id, from, len, piece: None }))
-            }
-        }
+        hit: &offload::Segment,
+    ) -> Option<(QueuePairId, Claim)> {
+        let pair = self.table.get_mut(hit.slot)?;
+        let (id, (connection, _)) = (pair.id, pair.connection_mut()?);
+        let claim = connection.tcb.claim_predicted(hit.len, hit.is_pushed);
+        links[connection.link].last_pair = Some(id);
+        context.stats.segments_predicted += 1;
+        Some((id, claim))
+    }
+
+    /// A datagram came as predicted: it takes the next request.
+    #[inline]
+    pub(super) fn claim_datagram(
+        &mut self,
+        context: &mut Context,
+        hit: &offload::Datagram,
+    ) -> Option<QueuePairId> {
+        let pair = self.table.get_mut(hit.slot)?;
+        pair.datagrams_mut()?.inbound.take_predicted();
+        context.stats.datagrams_predicted += 1;
+        Some(pair.id)
     }
 
     pub(super) fn next_timer(&self) -> Option<Instant> {

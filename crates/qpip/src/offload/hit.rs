@@ -25,26 +25,6 @@ pub enum Hit {
     Datagram(Datagram),
 }
 
-impl Hit {
-    /// Where in the unit its payload starts, and the pass that its checksum needs.
-    #[inline]
-    pub(crate) const fn place(&self) -> (u16, Check) {
-        match self {
-            Self::Segment(hit) => (hit.at, hit.check),
-            Self::Datagram(hit) => (hit.at, hit.check),
-        }
-    }
-
-    /// Another one like it may not find a place. It is time to say what follows.
-    #[inline]
-    pub(crate) const fn is_spent(&self) -> bool {
-        match self {
-            Self::Segment(hit) => hit.is_spent,
-            Self::Datagram(hit) => hit.is_spent,
-        }
-    }
-}
-
 /// The next segment of a connection: its sequence number is the one that was
 /// expected. It counts when the payload is in place and its sum is right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

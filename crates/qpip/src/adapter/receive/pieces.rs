@@ -6,10 +6,11 @@
 
 use alloc::collections::VecDeque;
 
-use landfall_placement::{Instant, Refusal};
+use landfall_placement::{Instant, Placement, Refusal};
 
-use super::arrival::{Arrival, is_intact};
+use super::arrival::{Arrival, Outcome, is_intact};
 use crate::adapter::config::Config;
+use crate::adapter::context::Context;
 use crate::ip::reassembly::{self, Reassembly, Whole, WholeId};
 use crate::wire::{Ip, Stop, ethernet, protocol};
 
@@ -60,19 +61,20 @@ impl Pieces {
         self.reassembly.counters()
     }
 
-    /// Keeps a fragment. Says whether it made a packet whole.
+    /// Keeps a fragment, which may make a packet whole.
     pub(in crate::adapter) fn keep(
         &mut self,
         now: Instant,
+        context: &mut Context,
         arrival: &Arrival<'_>,
-    ) -> Result<bool, Stop> {
+    ) -> Outcome {
         let bytes = arrival.ip.payload(arrival.head)?;
-        let Some(whole) = self.reassembly.insert(now, &arrival.ip, bytes)? else {
-            return Ok(false);
-        };
-        let Arrival { link, ethernet, .. } = *arrival;
-        self.ready.push_back(Ready { whole, link, ethernet });
-        Ok(true)
+        if let Some(whole) = self.reassembly.insert(now, &arrival.ip, bytes)? {
+            let Arrival { link, ethernet, .. } = *arrival;
+            self.ready.push_back(Ready { whole, link, ethernet });
+            context.stats.reassembled += 1;
+        }
+        Ok(Placement::Consumed)
     }
 
     /// The next packet that became whole.

@@ -7,14 +7,17 @@ use landfall_placement::{Check, Refusal};
 use super::arrival::{Arrival, is_intact, sum_of};
 use crate::adapter::links::Origin;
 use crate::tcp::Segment;
-use crate::wire::{Layer, Stop, Tcp};
+use crate::wire::{Layer, Stop};
 
 /// A segment in its packet.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::adapter) struct PacketSegment {
     pub(in crate::adapter) origin: Origin,
     pub(in crate::adapter) segment: Segment,
-    layer: Layer<Tcp>,
+    /// Where its header starts, how much the checksum covers, and where the payload starts.
+    at: usize,
+    len: u32,
+    payload_at: usize,
 }
 
 impl PacketSegment {
@@ -35,7 +38,9 @@ impl PacketSegment {
             ecn: arrival.ip.ecn,
         };
         let (link, station) = (arrival.link, arrival.station());
-        Ok(Self { origin: Origin { link, station, ends: (local, remote) }, segment, layer })
+        let origin = Origin { link, station, ends: (local, remote) };
+        let Layer { at, len, payload_at, .. } = layer;
+        Ok(Self { origin, segment, at, len, payload_at })
     }
 
     /// Is all of it at hand, and its checksum right? What was put together from
@@ -45,7 +50,7 @@ impl PacketSegment {
     /// it comes unfinished, and the driver can tell.
     #[inline]
     pub(in crate::adapter) fn is_intact(&self, arrival: &Arrival<'_>) -> bool {
-        arrival.piece.is_some() || is_intact(arrival, self.layer.at, self.layer.len)
+        arrival.piece.is_some() || is_intact(arrival, self.at, self.len)
     }
 
     /// The pass over a segment, unless it was made already.
@@ -54,13 +59,13 @@ impl PacketSegment {
         if arrival.piece.is_some() {
             return Ok(Check::None);
         }
-        sum_of(&arrival.ip, self.layer.at, self.layer.len)
+        sum_of(&arrival.ip, self.at, self.len)
     }
 
     /// Where in its packet its payload is, behind so many bytes of it. A place that no
     /// unit can name is nowhere near the start of one.
     #[inline]
     pub(in crate::adapter) fn payload_at(&self, skip: u32) -> Result<u16, Refusal> {
-        u16::try_from(self.layer.payload_at + skip as usize).map_err(|_| Refusal::Unsupported)
+        u16::try_from(self.payload_at + skip as usize).map_err(|_| Refusal::Unsupported)
     }
 }
