@@ -12,6 +12,7 @@
 //! | `serve` | echo, discard and source, for whatever wants to talk to our protocols |
 //! | `capture` | frames of an interface, or of a command's own network, as pcapng |
 //! | `decrypt` | captures of encrypted connections, opened with a key log |
+//! | `metrics` | what servers count, for Prometheus |
 //! | `install` | completions for shells, and pages for `man` |
 //! | `transfer` | files and folders, sent and received |
 //!
@@ -29,6 +30,7 @@ mod cli;
 mod decrypt;
 mod doctor;
 mod install;
+mod metrics;
 mod nbd;
 mod run;
 mod serve;

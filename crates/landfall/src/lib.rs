@@ -7,6 +7,7 @@
 //! | [`qpip`] | Queue pairs on real TCP, UDP and IP | `qpip` (default) |
 //! | [`defrag`] | Packets of a page over a wire that carries less | `defrag` (default) |
 //! | `nic` | simulated adapters as a transport, alone or in front of real ones | `nic`, with any of the others |
+//! | [`metrics`] | what all of them count, as text for Prometheus | |
 //! | [`memory`] | registered memory, where bytes land and are read | |
 //!
 //! The words are in the
@@ -26,6 +27,9 @@ pub mod defrag;
     allow(dead_code, unreachable_pub, unused_imports, reason = "each protocol uses a part of it")
 )]
 mod runtime;
+
+#[cfg(any(feature = "clan", feature = "defrag", feature = "qpip", feature = "stp"))]
+pub mod metrics;
 
 #[cfg(all(
     feature = "nic",

@@ -14,6 +14,7 @@
 //! | [`mod@run`] | units that travel together |
 //! | [`path`] | over which path, to whom, within which limits |
 //! | [`refusal`] | why something was not accepted, counted |
+//! | [`mod@counters`] | counters that know their names |
 //! | [`time`] | virtual time |
 //! | [`serial`] | numbers that wrap |
 //! | [`checksum`] | the Internet checksum |
@@ -35,6 +36,7 @@ extern crate std;
 struct Readme;
 
 pub mod checksum;
+pub mod counters;
 pub mod engine;
 pub mod path;
 pub mod random;
@@ -47,6 +49,7 @@ pub mod trace;
 pub mod unit;
 
 pub use checksum::InternetSum;
+pub use counters::Counter;
 pub use engine::{Engine, Timeout};
 pub use path::{Ecn, Offloads, PathId, PathLimits, PathState, Peer};
 pub use random::{Random, Seed};

@@ -37,7 +37,7 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
 
 #[test]
 fn futures_are_woken_by_their_replies() {
-    let (_server, address) = serve(Offer::new("disk", MemoryDevice::new(SIZE)));
+    let (server, address) = serve(Offer::new("disk", MemoryDevice::new(SIZE)));
     let client = connect(address);
     block_on(async {
         let writes: Vec<_> =
@@ -49,7 +49,12 @@ fn futures_are_woken_by_their_replies() {
         for nth in (0..64).rev() {
             assert_eq!(client.read(nth * 4096, vec![0; 4096]).await.unwrap(), pattern(nth, 4096));
         }
+        client.read(SIZE, vec![0; 4096]).await.unwrap_err();
     });
+    let stats = server.stats();
+    assert_eq!((stats.reads, stats.writes, stats.flushes), (64, 64, 1));
+    assert_eq!((stats.bytes_read, stats.bytes_written), (64 * 4096, 64 * 4096));
+    assert!(stats.waited_for >= 1, "a flush waits for its medium: {stats:?}");
 }
 
 #[test]

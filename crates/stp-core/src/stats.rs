@@ -1,49 +1,51 @@
 //! What was done so far.
 
-/// Counters of an [`Endpoint`](crate::Endpoint); they only grow.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Stats {
-    /// STUs that landed.
-    pub stus_received: u64,
-    /// Their bytes.
-    pub bytes_received: u64,
-    /// Blocks that were complete: what an adapter would interrupt the host for.
-    pub block_notifications: u64,
-    /// STUs that were sent, with those that were sent again.
-    pub stus_sent: u64,
-    /// Their bytes.
-    pub bytes_sent: u64,
-    /// Messages that left with their request.
-    pub eager_sent: u64,
-    /// Messages that came with their request and are in place.
-    pub eager_received: u64,
-    /// Packets without payload that were sent.
-    pub control_sent: u64,
-    /// Packets without payload that had no room to wait, and were not sent.
-    pub control_dropped: u64,
-    /// Blocks of which something was asked for again.
-    pub blocks_asked_again: u64,
-    /// Bytes that counted as lost, since later ones had overtaken them: with those that were
-    /// asked for again and lost again.
-    pub bytes_lost: u64,
-    /// How often nothing came over a link in time.
-    pub link_timeouts: u64,
-    /// Bytes that were granted and not sent in time: they stopped counting against the window.
-    pub bytes_unused: u64,
-    /// How often long packets stopped to arrive over a link.
-    pub sizes_lost: u64,
-    /// Blocks that went over to another link.
-    pub blocks_moved: u64,
-    /// STUs that came with a mark of congestion.
-    pub stus_marked: u64,
-    /// Puts and FetchOps that took effect here.
-    pub operations_applied: u64,
-    /// Puts and FetchOps that were sent again.
-    pub operations_repeated: u64,
-    /// Connections that came in, did not prove that they hear us, and made
-    /// room for others.
-    pub half_open_dropped: u64,
+landfall_placement::counters! {
+    /// Counters of an [`Endpoint`](crate::Endpoint); they only grow.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    #[non_exhaustive]
+    pub struct Stats {
+        /// STUs that landed.
+        pub stus_received: u64,
+        /// Bytes of STUs that landed.
+        pub bytes_received: u64,
+        /// Blocks that were complete: what an adapter would interrupt the host for.
+        pub block_notifications: u64,
+        /// STUs that were sent, with those that were sent again.
+        pub stus_sent: u64,
+        /// Bytes of STUs that were sent, with those that were sent again.
+        pub bytes_sent: u64,
+        /// Messages that left with their request.
+        pub eager_sent: u64,
+        /// Messages that came with their request and are in place.
+        pub eager_received: u64,
+        /// Packets without payload that were sent.
+        pub control_sent: u64,
+        /// Packets without payload that had no room to wait, and were not sent.
+        pub control_dropped: u64,
+        /// Blocks of which something was asked for again.
+        pub blocks_asked_again: u64,
+        /// Bytes that counted as lost, since later ones had overtaken them: with those that were
+        /// asked for again and lost again.
+        pub bytes_lost: u64,
+        /// How often nothing came over a link in time.
+        pub link_timeouts: u64,
+        /// Bytes that were granted and not sent in time: they stopped counting against the window.
+        pub bytes_unused: u64,
+        /// How often long packets stopped to arrive over a link.
+        pub sizes_lost: u64,
+        /// Blocks that went over to another link.
+        pub blocks_moved: u64,
+        /// STUs that came with a mark of congestion.
+        pub stus_marked: u64,
+        /// Puts and FetchOps that took effect here.
+        pub operations_applied: u64,
+        /// Puts and FetchOps that were sent again.
+        pub operations_repeated: u64,
+        /// Connections that came in, did not prove that they hear us, and made
+        /// room for others.
+        pub half_open_dropped: u64,
+    }
 }
 
 impl Stats {
@@ -56,53 +58,6 @@ impl Stats {
         }
         let saved = self.stus_received.saturating_sub(self.block_notifications);
         saved.saturating_mul(1000) / self.stus_received
-    }
-}
-
-/// Those of several endpoints, added up.
-impl core::ops::AddAssign for Stats {
-    fn add_assign(&mut self, other: Self) {
-        // All of them are named, so that a new one is not forgotten.
-        let Self {
-            stus_received,
-            bytes_received,
-            block_notifications,
-            stus_sent,
-            bytes_sent,
-            eager_sent,
-            eager_received,
-            control_sent,
-            control_dropped,
-            blocks_asked_again,
-            bytes_lost,
-            link_timeouts,
-            bytes_unused,
-            sizes_lost,
-            blocks_moved,
-            stus_marked,
-            operations_applied,
-            operations_repeated,
-            half_open_dropped,
-        } = other;
-        self.stus_received += stus_received;
-        self.bytes_received += bytes_received;
-        self.block_notifications += block_notifications;
-        self.stus_sent += stus_sent;
-        self.bytes_sent += bytes_sent;
-        self.eager_sent += eager_sent;
-        self.eager_received += eager_received;
-        self.control_sent += control_sent;
-        self.control_dropped += control_dropped;
-        self.blocks_asked_again += blocks_asked_again;
-        self.bytes_lost += bytes_lost;
-        self.link_timeouts += link_timeouts;
-        self.bytes_unused += bytes_unused;
-        self.sizes_lost += sizes_lost;
-        self.blocks_moved += blocks_moved;
-        self.stus_marked += stus_marked;
-        self.operations_applied += operations_applied;
-        self.operations_repeated += operations_repeated;
-        self.half_open_dropped += half_open_dropped;
     }
 }
 

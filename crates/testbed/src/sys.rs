@@ -250,7 +250,9 @@ pub(crate) fn affinity() -> io::Result<Vec<usize>> {
 
 /// Lets the calling thread run only where nobody else wants to (`SCHED_IDLE`).
 pub(crate) fn run_when_idle() -> io::Result<()> {
-    let parameters = libc::sched_param { sched_priority: 0 };
+    // SAFETY: `sched_param` is plain integers, for which zero is valid: the lowest priority.
+    // Some C libraries have more of them than the one.
+    let parameters: libc::sched_param = unsafe { std::mem::zeroed() };
     // SAFETY: the structure outlives the call, which only reads it.
     check(unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const parameters) }).map(drop)
 }

@@ -51,6 +51,21 @@ fn each_feature_names_its_tests_and_they_exist() {
     expect_none("the tables of features in docs/spec", &wrong);
 }
 
+/// A page that the site's contents do not name is not on the site.
+#[test]
+fn every_page_is_in_the_contents_of_the_site() {
+    let repository = Repository::here();
+    let contents = repository.read("docs/SUMMARY.md").expect("there is a docs/SUMMARY.md");
+    let missing: Vec<_> = repository
+        .files("md")
+        .iter()
+        .filter_map(|page| page.path.strip_prefix("docs/"))
+        .filter(|page| *page != "SUMMARY.md" && !contents.contains(&format!("]({page})")))
+        .map(str::to_owned)
+        .collect();
+    expect_none("the contents of the site, docs/SUMMARY.md, lack", &missing);
+}
+
 #[test]
 fn links_between_documents_lead_somewhere() {
     let repository = Repository::here();

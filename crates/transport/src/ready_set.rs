@@ -135,7 +135,7 @@ impl ReadySet {
         let wait = wait.unwrap_or(Duration::ZERO);
         let zero = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         let value = libc::timespec {
-            tv_sec: libc::time_t::try_from(wait.as_secs()).unwrap_or(libc::time_t::MAX),
+            tv_sec: i64::try_from(wait.as_secs()).unwrap_or(i64::MAX) as _,
             tv_nsec: libc::c_long::from(wait.subsec_nanos() as i32),
         };
         let time = libc::itimerspec { it_interval: zero, it_value: value };

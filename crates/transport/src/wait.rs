@@ -112,7 +112,7 @@ pub fn until_ready(interests: &[Interest], at_most: Duration) -> io::Result<bool
             .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "too many descriptors"))?;
     }
     let time = libc::timespec {
-        tv_sec: libc::time_t::try_from(at_most.as_secs()).unwrap_or(libc::time_t::MAX),
+        tv_sec: i64::try_from(at_most.as_secs()).unwrap_or(i64::MAX) as _,
         tv_nsec: libc::c_long::from(at_most.subsec_nanos() as i32),
     };
     let count = fds.len() as libc::nfds_t;

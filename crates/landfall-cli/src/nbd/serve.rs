@@ -7,12 +7,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use landfall::metrics::Metrics;
 use landfall_storage::device::{BlockDevice, FileDevice, MemoryDevice};
 use landfall_storage::server::{Offer, Server};
 use landfall_transport::signals::Endings;
 use serde::Serialize;
 
 use super::target;
+use crate::metrics::Exporter;
 use crate::style;
 use crate::transfer::options::parse_size;
 
@@ -53,6 +55,9 @@ pub(crate) struct Args {
     clients: usize,
     #[command(flatten)]
     tls: Tls,
+    /// Tell Prometheus what is counted: HTTP at this address, /metrics
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    metrics: Option<SocketAddr>,
     /// End by itself after so many seconds
     #[arg(long)]
     seconds: Option<u64>,
@@ -152,12 +157,16 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     // Before any thread is started.
     let endings = Endings::catch().context("cannot wait for signals")?;
     let started = Instant::now();
+    let exporter = args.metrics.map(Exporter::listen).transpose()?;
     let (server, ready) = start(args)?;
-    announce(args, &ready)?;
+    announce(args, &ready, exporter.as_ref())?;
     let until = args.seconds.map(|seconds| started + Duration::from_secs(seconds));
     let ended = loop {
         if endings.wait(TICK)? {
             break "a signal";
+        }
+        if let Some(exporter) = &exporter {
+            exporter.answer(|metrics| measure(&server, metrics));
         }
         if until.is_some_and(|until| Instant::now() >= until) {
             break "the time is over";
@@ -174,6 +183,14 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         style::print(&format!("ended after {seconds:.1} s: {ended}; {clients} clients\n"))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn measure(server: &Server, metrics: &mut Metrics) {
+    let here = server.clients() as u64;
+    metrics.gauge("landfall_nbd_clients", "Clients that are here", &[], here);
+    let help = "Clients that have been here, the present ones among them";
+    metrics.counter("landfall_nbd_clients", help, &[], server.served());
+    metrics.counters("nbd", &[], server.stats().counters());
 }
 
 fn start(args: &Args) -> Result<(Server, Ready)> {
@@ -208,7 +225,10 @@ fn start(args: &Args) -> Result<(Server, Ready)> {
     Ok((server, Ready { exports, listening }))
 }
 
-fn announce(args: &Args, ready: &Ready) -> Result<()> {
+fn announce(args: &Args, ready: &Ready, exporter: Option<&Exporter>) -> Result<()> {
+    if let Some(exporter) = exporter {
+        eprintln!("{}", exporter.describe());
+    }
     if args.json {
         // In one line: whoever waits for it reads lines.
         return Ok(style::print(&format!("{}\n", serde_json::to_string(ready)?))?);

@@ -62,6 +62,7 @@ pub(super) fn serve(args: &Args, ledger: &Arc<Ledger>) -> Result<()> {
     ))?;
     let (mut came, mut gone) = (0, 0);
     while !ledger.is_over() {
+        ledger.answer_scrape(|metrics| metrics.add(&[], &node.stats()));
         server.round(&[], Some(TICK))?;
         let stats = server.stats();
         while came < stats.accepted {

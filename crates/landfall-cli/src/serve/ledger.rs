@@ -4,8 +4,10 @@ use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use anyhow::Result;
+use landfall::metrics::Metrics;
 use serde::Serialize;
 
+use crate::metrics::Exporter;
 use crate::style;
 
 /// What a server counts, and hears when it shall end.
@@ -24,6 +26,7 @@ pub(super) struct Ledger {
     sent: AtomicU64,
     datagrams_received: AtomicU64,
     datagrams_sent: AtomicU64,
+    exporter: Option<Exporter>,
 }
 
 /// What was counted.
@@ -53,7 +56,36 @@ impl Ledger {
             sent: AtomicU64::new(0),
             datagrams_received: AtomicU64::new(0),
             datagrams_sent: AtomicU64::new(0),
+            exporter: None,
         }
+    }
+
+    /// The same, which tells others what is counted.
+    pub(super) fn exporting(self, exporter: Option<Exporter>) -> Self {
+        Self { exporter, ..self }
+    }
+
+    /// The serving loop comes by: whoever waits for metrics gets them, with those that this
+    /// adds.
+    pub(super) fn answer_scrape(&self, gather: impl FnOnce(&mut Metrics)) {
+        let Some(exporter) = &self.exporter else { return };
+        exporter.answer(|metrics| {
+            let counts = self.counts();
+            let there = counts.clients - self.gone.load(Ordering::Relaxed).min(counts.clients);
+            metrics.gauge("landfall_serve_clients", "Clients that are here", &[], there);
+            let counters = [
+                ("clients", "Clients that came", counts.clients),
+                ("clients_turned_away", "Clients that found no place", counts.turned_away),
+                ("received_bytes", "Bytes that came", counts.received_bytes),
+                ("sent_bytes", "Bytes that went", counts.sent_bytes),
+                ("datagrams_received", "Datagrams that came", counts.datagrams_received),
+                ("datagrams_sent", "Datagrams that went", counts.datagrams_sent),
+            ];
+            for (name, help, value) in counters {
+                metrics.counter(&format!("landfall_serve_{name}"), help, &[], value);
+            }
+            gather(metrics);
+        });
     }
 
     /// The server shall end.
@@ -69,7 +101,8 @@ impl Ledger {
 
     /// Says that clients may come now, and where.
     pub(super) fn ready(&self, text: impl Display) -> Result<()> {
-        self.say(&format!("{text}\n"))
+        let metrics = self.exporter.as_ref().map(|exporter| format!("; {}", exporter.describe()));
+        self.say(&format!("{text}{}\n", metrics.unwrap_or_default()))
     }
 
     fn say(&self, line: &str) -> Result<()> {

@@ -28,6 +28,7 @@ use clap::ValueEnum;
 use landfall_transport::signals::Endings;
 use serde::Serialize;
 
+use crate::metrics::Exporter;
 use crate::style;
 use ledger::Ledger;
 
@@ -104,6 +105,9 @@ pub(crate) struct Args {
     /// End by itself after so many seconds
     #[arg(long)]
     seconds: Option<u64>,
+    /// Tell Prometheus what is counted: HTTP at this address, /metrics
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    metrics: Option<SocketAddr>,
     /// A line for each client
     #[arg(short, long)]
     verbose: bool,
@@ -170,7 +174,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     // Before any thread is started.
     let endings = Endings::catch().context("cannot wait for signals")?;
     args.check()?;
-    let ledger = Arc::new(Ledger::new(args.verbose, args.json, args.once));
+    let exporter = args.metrics.map(Exporter::listen).transpose()?;
+    let ledger = Ledger::new(args.verbose, args.json, args.once).exporting(exporter);
+    let ledger = Arc::new(ledger);
     let (started, serving) = (Instant::now(), Arc::clone(&ledger));
     let (options, body) = (
         args.clone(),

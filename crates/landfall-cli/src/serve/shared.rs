@@ -46,6 +46,7 @@ fn receive<'scope, 'env>(
     let mut clients = Vec::new();
     let mut came = 0;
     while !ledger.is_over() {
+        ledger.answer_scrape(|_| {});
         let accepted = listener.accept();
         clients.retain(|client: &ScopedJoinHandle<'_, _>| !client.is_finished());
         let stream = match accepted {

@@ -46,6 +46,7 @@ async fn run(args: &Args, ledger: &Arc<Ledger>) -> Result<()> {
     ledger.ready(format_args!("{name} on STP port {port}, at {local}"))?;
     let mut clients = JoinSet::new();
     while !ledger.is_over() {
+        ledger.answer_scrape(|metrics| metrics.add(&[], &endpoint.stats()));
         // Nobody came: it is time to look around.
         if let Ok(accepted) = timeout(TICK, listener.accept()).await {
             let connection = accepted?;

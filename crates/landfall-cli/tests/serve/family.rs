@@ -1,7 +1,8 @@
 //! Clients of our own, for which nobody needs privileges.
 
-use std::net::SocketAddr;
-use std::time::Instant;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
 
 use landfall::clan::network::server::{Client, Shape};
 use landfall::clan::network::{HostId, Node, Port, PortAddress, Transport as ClanTransport};
@@ -89,6 +90,53 @@ fn echo_over_stp_gives_each_transfer_back() {
     assert_eq!((&summary["received_bytes"], &summary["sent_bytes"]), (&all.into(), &all.into()));
 }
 
+/// What a scrape of the metrics of a server gives.
+fn scraped(serving: &Serving) -> String {
+    let address = serving.ready.split("http://").nth(1).expect("it says where").trim();
+    let address = address.strip_suffix("/metrics").unwrap();
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: here\r\n\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    assert!(text.starts_with("HTTP/1.1 200 OK\r\n"), "{text}");
+    text
+}
+
+#[test]
+fn what_is_counted_is_told_to_prometheus() {
+    let words = "echo --over stp --address 127.0.0.1:0 --once --metrics 127.0.0.1:0";
+    let serving = Serving::start(words);
+    let at: SocketAddr = serving.word_behind("at").parse().unwrap();
+    assert!(scraped(&serving).contains("\nlandfall_serve_clients_total 0\n"));
+    let endpoint = Endpoint::bind(Transport::udp("127.0.0.1:0".parse().unwrap())).unwrap();
+    let connection = endpoint.connect(at, 7).unwrap();
+    connection.send(noise(100_000)).wait().unwrap();
+    drop(connection.receive(StpMemory::zeroed(100_000)).wait().unwrap());
+    // What went is counted when its end is known.
+    let until = soon().unwrap();
+    let is_counted = |text: &str| text.contains("\nlandfall_serve_sent_bytes_total 100000\n");
+    let text = loop {
+        let text = scraped(&serving);
+        if is_counted(&text) {
+            break text;
+        }
+        assert!(Instant::now() < until, "{text}");
+    };
+    for line in [
+        "# TYPE landfall_stp_bytes_received_total counter",
+        "landfall_stp_bytes_received_total 100000",
+        "landfall_stp_connections 1",
+        "landfall_path_up{path=\"0\"} 1",
+        "landfall_serve_clients 1",
+        "landfall_serve_received_bytes_total 100000",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line} is not in:\n{text}");
+    }
+    connection.close().unwrap();
+    serving.end();
+}
+
 #[test]
 fn source_and_discard_over_stp() {
     let summary = over_stp("discard", |endpoint, at| {
@@ -101,7 +149,8 @@ fn source_and_discard_over_stp() {
         let connection = endpoint.connect(at, 19).unwrap();
         let read = connection.read(StpMemory::zeroed(10_000), 0).wait().unwrap();
         assert!(read.len() == 10_000 && is_characters(&read));
-        for _ in 0..3 {
+        // Four are sent ahead: when eight have come, some are known to have come.
+        for _ in 0..8 {
             let message = connection.receive(StpMemory::zeroed(1 << 20)).wait().unwrap();
             assert!(is_characters(&message));
         }

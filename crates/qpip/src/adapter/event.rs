@@ -57,56 +57,58 @@ pub enum Event {
     CompletionsReady { queue: CompletionQueueId },
 }
 
-/// Counters of an [`Adapter`](super::Adapter); they only grow. What was refused
-/// on arrival is in its refusals.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Stats {
-    /// Segments of TCP that came for a connection.
-    pub segments_received: u64,
-    /// Segments of TCP that came as predicted, whatever became of them.
-    pub segments_predicted: u64,
-    /// Segments of TCP that were given to drivers: of those that a device cuts,
-    /// one for all.
-    pub segments_sent: u64,
-    /// Datagrams that came for a queue pair.
-    pub datagrams_received: u64,
-    /// Datagrams for which a request was predicted, whatever became of them.
-    pub datagrams_predicted: u64,
-    /// Datagrams that left.
-    pub datagrams_sent: u64,
-    /// Datagrams for which no request was posted.
-    pub datagrams_unexpected: u64,
-    /// Datagrams that were longer than their request.
-    pub datagrams_too_long: u64,
-    /// Packets that were put together from fragments.
-    pub reassembled: u64,
-    /// Packets that left in fragments.
-    pub fragmented: u64,
-    /// Packets without a queue pair (ARP, neighbour discovery, ICMP, resets)
-    /// that were queued.
-    pub control_queued: u64,
-    /// Those that found no room, or too many of which were asked for.
-    pub control_dropped: u64,
-    /// Echoes that were answered.
-    pub echoes: u64,
-    /// Resets that were sent for segments that nobody waited for.
-    pub resets_sent: u64,
-    /// Connections that came in and were mated with a queue pair.
-    pub accepted: u64,
-    /// Openings that were not proved, and forgotten to make room for some that were.
-    pub half_open_dropped: u64,
-    /// Openings that were answered without keeping anything, for as many as may were kept
-    /// (SYN cookies).
-    pub cookies_sent: u64,
-    /// Connections that were proved by such an answer.
-    pub cookies_accepted: u64,
-    /// Connections that were ready, and for which no queue pair was offered.
-    pub unmated: u64,
-    /// Errors of ICMP that were believed.
-    pub icmp_believed: u64,
-    /// Errors of ICMP that named nothing of ours.
-    pub icmp_ignored: u64,
+landfall_placement::counters! {
+    /// Counters of an [`Adapter`](super::Adapter); they only grow. What was refused
+    /// on arrival is in its refusals.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    #[non_exhaustive]
+    pub struct Stats {
+        /// Segments of TCP that came for a connection.
+        pub segments_received: u64,
+        /// Segments of TCP that came as predicted, whatever became of them.
+        pub segments_predicted: u64,
+        /// Segments of TCP that were given to drivers: of those that a device cuts,
+        /// one for all.
+        pub segments_sent: u64,
+        /// Datagrams that came for a queue pair.
+        pub datagrams_received: u64,
+        /// Datagrams for which a request was predicted, whatever became of them.
+        pub datagrams_predicted: u64,
+        /// Datagrams that left.
+        pub datagrams_sent: u64,
+        /// Datagrams for which no request was posted.
+        pub datagrams_unexpected: u64,
+        /// Datagrams that were longer than their request.
+        pub datagrams_too_long: u64,
+        /// Packets that were put together from fragments.
+        pub reassembled: u64,
+        /// Packets that left in fragments.
+        pub fragmented: u64,
+        /// Packets without a queue pair (ARP, neighbour discovery, ICMP, resets)
+        /// that were queued.
+        pub control_queued: u64,
+        /// Those that found no room, or too many of which were asked for.
+        pub control_dropped: u64,
+        /// Echoes that were answered.
+        pub echoes: u64,
+        /// Resets that were sent for segments that nobody waited for.
+        pub resets_sent: u64,
+        /// Connections that came in and were mated with a queue pair.
+        pub accepted: u64,
+        /// Openings that were not proved, and forgotten to make room for some that were.
+        pub half_open_dropped: u64,
+        /// Openings that were answered without keeping anything, for as many as may were kept
+        /// (SYN cookies).
+        pub cookies_sent: u64,
+        /// Connections that were proved by such an answer.
+        pub cookies_accepted: u64,
+        /// Connections that were ready, and for which no queue pair was offered.
+        pub unmated: u64,
+        /// Errors of ICMP that were believed.
+        pub icmp_believed: u64,
+        /// Errors of ICMP that named nothing of ours.
+        pub icmp_ignored: u64,
+    }
 }
 
 /// How a connection is doing.

@@ -101,39 +101,26 @@ impl Trust for TrustAnybody {
     }
 }
 
-/// What was sealed and opened, and what was not.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SealStats {
-    /// Units that were sealed.
-    pub sealed: u64,
-    /// Units that were genuine.
-    pub opened: u64,
-    /// Units that were not.
-    pub forged: u64,
-    /// Units that came before.
-    pub replayed: u64,
-    /// Units that were not sealed at all.
-    pub plain: u64,
-    /// Handshakes that were finished.
-    pub established: u64,
-    /// Handshakes that failed.
-    pub failed: u64,
-    /// Units that were dropped before they were sealed: no keys yet, or no such peer.
-    pub dropped: u64,
-}
-
-/// Those of several layers, added up.
-impl core::ops::AddAssign for SealStats {
-    fn add_assign(&mut self, other: Self) {
-        let Self { sealed, opened, forged, replayed, plain, established, failed, dropped } = other;
-        self.sealed += sealed;
-        self.opened += opened;
-        self.forged += forged;
-        self.replayed += replayed;
-        self.plain += plain;
-        self.established += established;
-        self.failed += failed;
-        self.dropped += dropped;
+landfall_placement::counters! {
+    /// What was sealed and opened, and what was not.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct SealStats {
+        /// Units that were sealed.
+        pub sealed: u64,
+        /// Units that were genuine.
+        pub opened: u64,
+        /// Units that were not.
+        pub forged: u64,
+        /// Units that came before.
+        pub replayed: u64,
+        /// Units that were not sealed at all.
+        pub plain: u64,
+        /// Handshakes that were finished.
+        pub established: u64,
+        /// Handshakes that failed.
+        pub failed: u64,
+        /// Units that were dropped before they were sealed: no keys yet, or no such peer.
+        pub dropped: u64,
     }
 }
 

@@ -14,6 +14,7 @@ use landfall_nbd::server::{Config, Incoming, Negotiation, Session, Step, Ticket}
 use landfall_nbd::{Command, Errno, ProtocolError};
 
 use super::exports::{ExportTable, Offered};
+use super::tally::Tally;
 use super::workers::Workers;
 use crate::stream::Stream;
 
@@ -47,6 +48,7 @@ pub(crate) struct Common {
     pub(crate) config: Config,
     pub(crate) is_ending: AtomicBool,
     pub(crate) secure: Option<Secure>,
+    pub(crate) tally: Tally,
 }
 
 /// Makes a stream one with TLS.
@@ -192,8 +194,9 @@ impl Shared {
         }
     }
 
-    /// Carries out a command that has no payload any more, and replies.
-    fn carry_out(&self, ticket: Ticket, command: Command) {
+    /// Carries out a command that has no payload any more, and replies. Gives whether it
+    /// succeeded.
+    fn carry_out(&self, ticket: Ticket, command: Command) -> bool {
         let (device, session, mut head) = (&*self.offered.device, &self.session, Vec::new());
         let mut data = Vec::new();
         let done = match command {
@@ -222,6 +225,7 @@ impl Shared {
             Command::Resize { size } => device.resize(size),
             Command::Disconnect => Ok(()),
         };
+        let succeeded = done.is_ok();
         match done {
             Ok(()) if head.is_empty() => session.done(&mut head, ticket),
             Ok(()) => {}
@@ -234,6 +238,7 @@ impl Shared {
             // Whoever reads hears of it.
             self.stream.shut_down();
         }
+        succeeded
     }
 }
 
@@ -305,6 +310,9 @@ impl Connection {
         if is_ending || self.shared.offered.is_removed() {
             self.skip(payload)?;
             return self.error(ticket, Errno::SHUTDOWN, "the export is withdrawn");
+        }
+        if let Ok(command) = &command {
+            self.common.tally.request(command);
         }
         match command {
             Err(refusal) => {
@@ -411,8 +419,14 @@ impl Connection {
             jobs.count += 1;
             jobs.bytes += bytes;
         }
-        let job = Job { shared: Arc::clone(&self.shared), bytes };
-        self.common.workers.run(move || job.shared.carry_out(ticket, command));
+        self.common.tally.waits();
+        let (job, common) =
+            (Job { shared: Arc::clone(&self.shared), bytes }, Arc::clone(&self.common));
+        self.common.workers.run(move || {
+            if !job.shared.carry_out(ticket, command) {
+                common.tally.error();
+            }
+        });
         Ok(())
     }
 
@@ -423,6 +437,7 @@ impl Connection {
     }
 
     fn error(&mut self, ticket: Ticket, errno: Errno, why: &str) -> Result<(), Ended> {
+        self.common.tally.error();
         self.head.clear();
         self.shared.session.error(&mut self.head, ticket, errno, why);
         self.reply()

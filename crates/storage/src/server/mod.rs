@@ -2,6 +2,7 @@
 
 mod connection;
 mod exports;
+mod tally;
 mod workers;
 
 use std::collections::BTreeMap;
@@ -21,6 +22,7 @@ pub(crate) use connection::Input;
 use connection::{Common, serve};
 use exports::ExportTable;
 pub use exports::Offer;
+pub use tally::ServerStats;
 use workers::Workers;
 
 /// Threads that wait for media, for all clients together.
@@ -134,6 +136,7 @@ impl Builder {
             config: self.config,
             is_ending: AtomicBool::new(false),
             secure,
+            tally: tally::Tally::default(),
         };
         let state = State {
             common: Arc::new(common),
@@ -252,6 +255,12 @@ impl Server {
     #[must_use]
     pub fn served(&self) -> u64 {
         self.state.served.load(Ordering::Relaxed)
+    }
+
+    /// What was asked for so far, by all clients together.
+    #[must_use]
+    pub fn stats(&self) -> ServerStats {
+        self.state.common.tally.stats()
     }
 }
 

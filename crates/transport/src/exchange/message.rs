@@ -3,9 +3,16 @@
 
 use std::os::fd::RawFd;
 use std::ptr::NonNull;
-use std::{io, ptr};
+use std::{io, mem, ptr};
 
 use super::MAX_UNITS;
+
+/// Calls that take several never wait. C libraries do not agree on the type of flags.
+pub(crate) const DONT_WAIT: Flags = libc::MSG_DONTWAIT as Flags;
+#[cfg(target_env = "musl")]
+type Flags = libc::c_uint;
+#[cfg(not(target_env = "musl"))]
+type Flags = libc::c_int;
 
 /// The headers of one call, copied from those of its units.
 ///
@@ -51,8 +58,7 @@ impl Batch {
         }
         let (headers, count) = (self.0.as_mut_ptr(), self.0.len() as libc::c_uint);
         // SAFETY: there are `count` headers; the caller vouches for the rest.
-        let came =
-            unsafe { libc::recvmmsg(fd, headers, count, libc::MSG_DONTWAIT, ptr::null_mut()) };
+        let came = unsafe { libc::recvmmsg(fd, headers, count, DONT_WAIT, ptr::null_mut()) };
         usize::try_from(came).map_err(|_| io::Error::last_os_error())
     }
 
@@ -70,7 +76,7 @@ impl Batch {
         }
         let (headers, count) = (self.0.as_mut_ptr(), self.0.len() as libc::c_uint);
         // SAFETY: there are `count` headers; the caller vouches for the rest.
-        let left = unsafe { libc::sendmmsg(fd, headers, count, libc::MSG_DONTWAIT) };
+        let left = unsafe { libc::sendmmsg(fd, headers, count, DONT_WAIT) };
         usize::try_from(left).map_err(|_| io::Error::last_os_error())
     }
 
@@ -96,15 +102,37 @@ unsafe impl Sync for MessageHeader {}
 
 impl MessageHeader {
     /// Names nothing.
-    pub(crate) const EMPTY: Self = Self(libc::msghdr {
-        msg_name: ptr::null_mut(),
-        msg_namelen: 0,
-        msg_iov: ptr::null_mut(),
-        msg_iovlen: 0,
-        msg_control: ptr::null_mut(),
-        msg_controllen: 0,
-        msg_flags: 0,
-    });
+    // SAFETY: a header is made of numbers and pointers, for all of which zero is good.
+    pub(crate) const EMPTY: Self = Self(unsafe { mem::zeroed() });
+}
+
+// The C libraries do not agree on the types of lengths, and some pad between them: so headers
+// are filled in and read here.
+
+/// The peer: where to, or room for where from.
+pub(crate) const fn set_name(
+    header: &mut libc::msghdr,
+    name: *mut libc::c_void,
+    len: libc::socklen_t,
+) {
+    (header.msg_name, header.msg_namelen) = (name, len);
+}
+
+/// The pieces of memory.
+pub(crate) const fn set_pieces(header: &mut libc::msghdr, pieces: *mut libc::iovec, count: usize) {
+    (header.msg_iov, header.msg_iovlen) = (pieces, count as _);
+}
+
+/// What is said beside the bytes, or room for it. Of no length there is none.
+pub(crate) const fn set_control(header: &mut libc::msghdr, control: *mut libc::c_void, len: usize) {
+    header.msg_control = if len > 0 { control } else { ptr::null_mut() };
+    header.msg_controllen = len as _;
+}
+
+/// How much was said beside the bytes.
+#[expect(clippy::unnecessary_cast, reason = "to other C libraries it is no usize")]
+pub(crate) const fn control_len(header: &libc::msghdr) -> usize {
+    header.msg_controllen as usize
 }
 
 // A list of memory pieces for the kernel.

@@ -12,7 +12,9 @@ mod turn;
 
 pub(crate) use inbox::{Arrival, Came, Doubt, Inbox, Peeked};
 pub(crate) use loose::Loose;
-pub(crate) use message::{Batch, IoVecs, MessageHeader};
+pub(crate) use message::{
+    Batch, DONT_WAIT, IoVecs, MessageHeader, control_len, set_control, set_name, set_pieces,
+};
 #[cfg(feature = "io-uring")]
 pub(crate) use outbox::Gathered;
 pub(crate) use outbox::{FrontRun, LONGEST_BATCH, Originals, Outbox, RunLimits, fill_in_sum};

@@ -250,7 +250,7 @@ pub(super) fn seal_against_shrinking(fd: RawFd) -> Result<(), SharedMemoryError>
     // SAFETY: there is room for the answer.
     told("fstatfs", unsafe { libc::fstatfs(fd, stat.as_mut_ptr()) })?;
     // SAFETY: the call succeeded and filled it in.
-    if unsafe { stat.assume_init() }.f_type != libc::TMPFS_MAGIC {
+    if unsafe { stat.assume_init() }.f_type != libc::TMPFS_MAGIC as _ {
         return Err(SharedMemoryError::NotSealable);
     }
     if seals & libc::F_SEAL_SHRINK != 0 {

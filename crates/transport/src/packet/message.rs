@@ -10,7 +10,7 @@ use std::mem;
 use landfall_placement::Peer;
 
 use super::link::Frame;
-use crate::exchange::MessageHeader;
+use crate::exchange::{MessageHeader, control_len, set_control, set_name, set_pieces};
 
 /// The header of a receive, with room for all that the kernel may say.
 pub(crate) struct ReceiveHeader {
@@ -31,15 +31,11 @@ impl ReceiveHeader {
     /// Ready to receive into these pieces.
     pub(crate) fn prepare(&mut self, pieces: &mut [libc::iovec]) -> *mut libc::msghdr {
         self.from = LinkAddress::unspecified();
-        self.header.0 = libc::msghdr {
-            msg_name: (&raw mut self.from.0).cast(),
-            msg_namelen: LinkAddress::LEN,
-            msg_iov: pieces.as_mut_ptr(),
-            msg_iovlen: pieces.len(),
-            msg_control: self.control.as_mut_ptr(),
-            msg_controllen: Control::LEN,
-            msg_flags: 0,
-        };
+        self.header = MessageHeader::EMPTY;
+        let header = &mut self.header.0;
+        set_name(header, (&raw mut self.from.0).cast(), LinkAddress::LEN);
+        set_pieces(header, pieces.as_mut_ptr(), pieces.len());
+        set_control(header, self.control.as_mut_ptr(), Control::LEN);
         &raw mut self.header.0
     }
 
@@ -65,7 +61,7 @@ impl ReceiveHeader {
             len,
             from: self.from,
             truncated: self.header.0.msg_flags & libc::MSG_TRUNC != 0,
-            auxiliary: self.control.auxiliary(self.header.0.msg_controllen),
+            auxiliary: self.control.auxiliary(control_len(&self.header.0)),
         }
     }
 }
@@ -88,14 +84,11 @@ impl SendHeader {
         to: LinkAddress,
     ) -> *const libc::msghdr {
         self.to = to;
-        self.header.0 = libc::msghdr {
-            msg_name: (&raw mut self.to.0).cast(),
-            msg_namelen: LinkAddress::LEN,
-            // The kernel only reads the list of a send.
-            msg_iov: pieces.as_ptr().cast_mut(),
-            msg_iovlen: pieces.len(),
-            ..MessageHeader::EMPTY.0
-        };
+        self.header = MessageHeader::EMPTY;
+        let header = &mut self.header.0;
+        set_name(header, (&raw mut self.to.0).cast(), LinkAddress::LEN);
+        // The kernel only reads the list of a send.
+        set_pieces(header, pieces.as_ptr().cast_mut(), pieces.len());
         &raw const self.header.0
     }
 

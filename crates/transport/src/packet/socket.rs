@@ -203,7 +203,7 @@ pub(crate) fn find(socket: &Socket, interface: &Interface) -> Result<Found, Open
         let (interface, kind) = (interface.clone(), hardware.sa_family);
         return Err(OpenError::NotEthernet { interface, kind });
     }
-    let [a, b, c, d, e, f, ..] = hardware.sa_data.map(|byte| byte.cast_unsigned());
+    let [a, b, c, d, e, f, ..] = hardware.sa_data.map(|byte| byte.to_ne_bytes()[0]);
     Ok(Found { index: index.cast_unsigned(), mtu, station: [a, b, c, d, e, f] })
 }
 
@@ -227,7 +227,7 @@ pub(crate) fn named(name: &str) -> Option<libc::ifreq> {
     let room = request.ifr_name.split_last_mut()?.1;
     let room = room.get_mut(..name.len())?;
     for (into, byte) in room.iter_mut().zip(name.bytes()) {
-        *into = byte.cast_signed();
+        *into = libc::c_char::from_ne_bytes([byte]);
     }
     Some(request)
 }

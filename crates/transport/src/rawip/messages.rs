@@ -14,7 +14,8 @@ use landfall_placement::{Ecn, Engine, Instant, PathId, Peer};
 
 use crate::driver::Counters;
 use crate::exchange::{
-    Arrival, Batch, Came, Inbox, MAX_LISTS, MAX_UNITS, MessageHeader, Prefix, Turn,
+    Arrival, Batch, Came, Inbox, MAX_LISTS, MAX_UNITS, MessageHeader, Prefix, Turn, control_len,
+    set_control, set_name, set_pieces,
 };
 use crate::inet::{Control, RawAddress, nothing_came};
 use crate::memory::{Pins, Regions};
@@ -68,14 +69,11 @@ impl Messages {
             let header = &mut message.0;
             if beside {
                 named.address = RawAddress::unspecified();
-                header.msg_name = (&raw mut named.address).cast();
-                header.msg_namelen = RawAddress::LEN;
-                header.msg_control = named.control.as_mut_ptr();
-                header.msg_controllen = Control::LEN;
+                set_name(header, (&raw mut named.address).cast(), RawAddress::LEN);
+                set_control(header, named.control.as_mut_ptr(), Control::LEN);
             }
             let list = &mut pieces[start..*end];
-            header.msg_iov = list.as_mut_ptr();
-            header.msg_iovlen = list.len();
+            set_pieces(header, list.as_mut_ptr(), list.len());
             self.batch.add(&message);
             start = *end;
         }
@@ -93,7 +91,7 @@ impl Messages {
             len,
             truncated: header.0.msg_flags & libc::MSG_TRUNC != 0,
             from,
-            ecn: named.control.received(header.0.msg_controllen).ecn,
+            ecn: named.control.received(control_len(&header.0)).ecn,
         }
     }
 
@@ -117,16 +115,12 @@ impl Messages {
         if let Some(to) = to {
             let (address, len) = RawAddress::new(SocketAddr::new(to, 0), false);
             named.address = address;
-            header.msg_name = (&raw mut named.address).cast();
-            header.msg_namelen = len;
+            set_name(header, (&raw mut named.address).cast(), len);
         }
-        header.msg_controllen = named.control.for_send(None, ecn, ipv6);
-        if header.msg_controllen > 0 {
-            header.msg_control = named.control.as_mut_ptr();
-        }
+        let control_len = named.control.for_send(None, ecn, ipv6);
+        set_control(header, named.control.as_mut_ptr(), control_len);
         // The kernel only reads the list of a send.
-        header.msg_iov = pieces.as_ptr().cast_mut();
-        header.msg_iovlen = pieces.len();
+        set_pieces(header, pieces.as_ptr().cast_mut(), pieces.len());
         self.batch.add(&message);
         self.count += 1;
         true

@@ -39,7 +39,7 @@ impl Name {
         address.sun_family = libc::AF_UNIX as libc::sa_family_t;
         let bytes = &text.as_bytes()[..text.len().min(NAME_ROOM)];
         for (to, from) in address.sun_path.iter_mut().zip(bytes) {
-            *to = from.cast_signed();
+            *to = libc::c_char::from_ne_bytes([*from]);
         }
         let start = std::mem::offset_of!(libc::sockaddr_un, sun_path);
         Self { address, len: (start + bytes.len()) as libc::socklen_t }
@@ -69,7 +69,7 @@ impl PartialEq for Name {
 
 impl fmt::Debug for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let bytes: Vec<u8> = self.bytes().iter().map(|byte| byte.cast_unsigned()).collect();
+        let bytes: Vec<u8> = self.bytes().iter().map(|byte| byte.to_ne_bytes()[0]).collect();
         write!(f, "Name({})", bytes.escape_ascii())
     }
 }

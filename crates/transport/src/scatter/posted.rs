@@ -5,6 +5,7 @@ use std::{fmt, ptr};
 use landfall_placement::{Area, Span};
 
 use super::memory::{BurstMemory, SlotMemory};
+use crate::exchange::{MessageHeader, set_pieces};
 use crate::memory::{AccessError, LendRefusal, Regions};
 
 /// The bytes of a head slot. Slot `n` starts at `n` times this.
@@ -217,7 +218,8 @@ impl Posted {
         let headers = &mut self.headers[..self.posted];
         for (nth, header) in headers.iter_mut().enumerate() {
             // SAFETY: there are as many pieces for each header.
-            header.msg_hdr.msg_iov = unsafe { pieces.add(nth * PIECES) };
+            let own = unsafe { pieces.add(nth * PIECES) };
+            set_pieces(&mut header.msg_hdr, own, PIECES);
         }
         headers
     }
@@ -276,10 +278,7 @@ const fn piece(start: *mut u8, len: usize) -> libc::iovec {
 }
 
 /// Neither an address nor control messages; the pieces come later.
-const EMPTY: libc::mmsghdr = libc::mmsghdr {
-    msg_hdr: libc::msghdr { msg_iovlen: PIECES, ..crate::exchange::MessageHeader::EMPTY.0 },
-    msg_len: 0,
-};
+const EMPTY: libc::mmsghdr = libc::mmsghdr { msg_hdr: MessageHeader::EMPTY.0, msg_len: 0 };
 
 impl fmt::Debug for Posted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -10,7 +10,7 @@ use thiserror::Error;
 use super::Config;
 use super::socket::open_deaf;
 use crate::driver::{Counters, Interest};
-use crate::exchange::MessageHeader;
+use crate::exchange::{DONT_WAIT, MessageHeader, set_name, set_pieces};
 use crate::memory::{AccessError, Pins, Regions, Rights};
 use crate::packet::{ETHERNET_HEADER, Failure, Found, LinkAddress, Room, VNET_HEADER};
 use crate::{OpenError, packet};
@@ -200,8 +200,8 @@ impl Sender {
         for (((pieces, prefix), to), header) in lists.take(count) {
             pieces[0].iov_base = prefix.as_mut_ptr().cast();
             let header = &mut header.msg_hdr;
-            (header.msg_name, header.msg_namelen) = ((&raw mut to.0).cast(), LinkAddress::LEN);
-            (header.msg_iov, header.msg_iovlen) = (pieces.as_mut_ptr(), PIECES);
+            set_name(header, (&raw mut to.0).cast(), LinkAddress::LEN);
+            set_pieces(header, pieces.as_mut_ptr(), PIECES);
         }
         Ok(count)
     }
@@ -233,7 +233,7 @@ impl Sender {
         // SAFETY: there are `count` headers, listed just now: each names an
         // address, a prefix and pieces of this, a head that the caller of
         // `step` borrows, and a payload that is pinned.
-        let left = unsafe { libc::sendmmsg(fd, first, count, libc::MSG_DONTWAIT) };
+        let left = unsafe { libc::sendmmsg(fd, first, count, DONT_WAIT) };
         usize::try_from(left).map_err(|_| io::Error::last_os_error())
     }
 }

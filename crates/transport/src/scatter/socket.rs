@@ -10,6 +10,7 @@ use super::send::Sender;
 use super::{Config, Hearing, Outgoing, Posted};
 use crate::OpenError;
 use crate::driver::{Counters, Interest};
+use crate::exchange::DONT_WAIT;
 use crate::memory::Regions;
 use crate::packet::{self, Found};
 
@@ -103,8 +104,7 @@ impl Socket {
         // that the kernel may write until the call is over: slots of the list,
         // which is borrowed exclusively, and spans that it holds pinned: nobody can
         // release the one or the other but through the list.
-        let came =
-            unsafe { libc::recvmmsg(fd, first, count, libc::MSG_DONTWAIT, std::ptr::null_mut()) };
+        let came = unsafe { libc::recvmmsg(fd, first, count, DONT_WAIT, std::ptr::null_mut()) };
         let came = match usize::try_from(came) {
             Ok(came) => came,
             Err(_) => nothing_came(io::Error::last_os_error())?,

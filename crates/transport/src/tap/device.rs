@@ -84,7 +84,7 @@ fn take_offloads(fd: RawFd) -> Result<(), OpenError> {
 
 /// The name that the kernel has written into a request.
 fn name_in(request: &libc::ifreq) -> String {
-    let bytes = request.ifr_name.iter().map(|byte| byte.cast_unsigned());
+    let bytes = request.ifr_name.iter().map(|byte| byte.to_ne_bytes()[0]);
     let name: Vec<u8> = bytes.take_while(|byte| *byte != 0).collect();
     String::from_utf8_lossy(&name).into_owned()
 }

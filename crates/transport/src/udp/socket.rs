@@ -5,16 +5,16 @@
 //! caller: it must stay where it is until that call, by whichever system call
 //! or submission, is over.
 
+use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, RawFd};
-use std::{io, ptr};
 
 use landfall_placement::{Ecn, Peer};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use super::UdpConfig;
 use crate::capability::{Capabilities, Feature};
-use crate::exchange::MessageHeader;
+use crate::exchange::{MessageHeader, control_len, set_control, set_name, set_pieces};
 use crate::inet::{Control, RawAddress, Received, enable_ecn, grow_buffers, set_option};
 
 /// Whether other sockets are bound to the same address and port.
@@ -143,15 +143,11 @@ impl ReceiveHeader {
     /// Ready to receive into these pieces.
     pub(crate) fn prepare(&mut self, pieces: &mut [libc::iovec]) -> *mut libc::msghdr {
         self.address = RawAddress::unspecified();
-        self.header.0 = libc::msghdr {
-            msg_name: (&raw mut self.address).cast(),
-            msg_namelen: RawAddress::LEN,
-            msg_iov: pieces.as_mut_ptr(),
-            msg_iovlen: pieces.len(),
-            msg_control: self.control.as_mut_ptr(),
-            msg_controllen: Control::LEN,
-            msg_flags: 0,
-        };
+        self.header = MessageHeader::EMPTY;
+        let header = &mut self.header.0;
+        set_name(header, (&raw mut self.address).cast(), RawAddress::LEN);
+        set_pieces(header, pieces.as_mut_ptr(), pieces.len());
+        set_control(header, self.control.as_mut_ptr(), Control::LEN);
         &raw mut self.header.0
     }
 
@@ -161,7 +157,7 @@ impl ReceiveHeader {
             len,
             from: self.address.to_socket().map_or(Peer::Unaddressed, Peer::Socket),
             truncated: self.header.0.msg_flags & libc::MSG_TRUNC != 0,
-            control: self.control.received(self.header.0.msg_controllen),
+            control: self.control.received(control_len(&self.header.0)),
         }
     }
 }
@@ -201,22 +197,16 @@ impl SendHeader {
         pieces: &mut [libc::iovec],
         sending: &Sending,
     ) -> *const libc::msghdr {
-        let mut name = (ptr::null_mut(), 0);
+        self.header = MessageHeader::EMPTY;
+        let header = &mut self.header.0;
         if let Some(to) = sending.to {
             let (address, len) = RawAddress::new(to, sending.ipv6);
             self.address = address;
-            name = ((&raw mut self.address).cast(), len);
+            set_name(header, (&raw mut self.address).cast(), len);
         }
+        set_pieces(header, pieces.as_mut_ptr(), pieces.len());
         let control_len = self.control.for_send(sending.unit_len, sending.ecn, sending.ipv6);
-        self.header.0 = libc::msghdr {
-            msg_name: name.0,
-            msg_namelen: name.1,
-            msg_iov: pieces.as_mut_ptr(),
-            msg_iovlen: pieces.len(),
-            msg_control: if control_len > 0 { self.control.as_mut_ptr() } else { ptr::null_mut() },
-            msg_controllen: control_len,
-            msg_flags: 0,
-        };
+        set_control(header, self.control.as_mut_ptr(), control_len);
         &raw const self.header.0
     }
 }

@@ -55,6 +55,10 @@ pub(super) fn serve(args: &Args, ledger: &Arc<Ledger>) -> Result<()> {
     ledger
         .ready(format_args!("{name} on {ip}, TCP and UDP port {port}, by {}{client}", link.what))?;
     while !ledger.is_over() {
+        ledger.answer_scrape(|metrics| {
+            metrics.add(&[], &adapter.stats());
+            metrics.add(&[], &adapter.refusals());
+        });
         hall.turn(&adapter)?;
         if let Some(why) = adapter.links().into_iter().find_map(|link| link.broken) {
             bail!("the link broke: {why}");

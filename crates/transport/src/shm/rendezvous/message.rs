@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use arrayvec::ArrayVec;
 
 use super::RendezvousError;
+use crate::exchange::set_pieces;
 use crate::shm::{close_aside, is_event, is_memory};
 
 /// The most bytes that a message carries.
@@ -58,8 +59,7 @@ pub(super) fn send(
     let mut control = Control([MaybeUninit::zeroed(); CONTROL]);
     // SAFETY: a header of zeros is one that names nothing.
     let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
-    header.msg_iov = parts.as_mut_ptr();
-    header.msg_iovlen = parts.len();
+    set_pieces(&mut header, parts.as_mut_ptr(), parts.len());
     if !fds.is_empty() {
         header.msg_control = control.0.as_mut_ptr().cast();
         // SAFETY: these compute from numbers.
@@ -102,8 +102,7 @@ pub(super) fn receive(socket: BorrowedFd<'_>) -> Result<Option<Message>, Rendezv
     let mut control = Control([MaybeUninit::zeroed(); CONTROL]);
     // SAFETY: a header of zeros is one that names nothing.
     let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
-    header.msg_iov = &raw mut part;
-    header.msg_iovlen = 1;
+    set_pieces(&mut header, &raw mut part, 1);
     header.msg_control = control.0.as_mut_ptr().cast();
     header.msg_controllen = control.0.len() as _;
     let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;

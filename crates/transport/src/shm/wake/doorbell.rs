@@ -210,10 +210,8 @@ const fn low_half(word: &AtomicU64) -> *const u32 {
 /// of the word is another than that of `seen` now. It may return early.
 pub(super) fn wait(word: &AtomicU64, seen: u64, at_most: Duration) -> Result<(), WakeError> {
     // Bounded by the caller to parts of a second.
-    let time = libc::timespec {
-        tv_sec: at_most.as_secs() as libc::time_t,
-        tv_nsec: at_most.subsec_nanos().into(),
-    };
+    let time =
+        libc::timespec { tv_sec: at_most.as_secs() as _, tv_nsec: at_most.subsec_nanos().into() };
     let (word, operation) = (low_half(word), libc::FUTEX_WAIT);
     // SAFETY: the kernel reads four bytes of a live atomic, which are aligned, and a time
     // that outlives the call.
