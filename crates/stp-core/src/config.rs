@@ -179,6 +179,23 @@ impl Config {
         self.retry_after.saturating_mul(512)
     }
 
+    /// How windows move, and how round trips are measured where windows are not asked for.
+    pub(crate) fn usual_congestion(&self) -> congestion::Config {
+        self.congestion.unwrap_or_else(|| congestion::Config::new(1 << 10))
+    }
+
+    /// Are there adapters that take Data off the engine?
+    #[inline]
+    pub(crate) const fn has_adapters(&self) -> bool {
+        self.adapters > 0
+    }
+
+    /// Messages of up to so many bytes are taken with their request: none where payloads go by
+    /// an adapter.
+    pub(crate) const fn takes_eagerly(&self) -> u16 {
+        if self.has_adapters() { 0 } else { self.eager }
+    }
+
     /// Every value moved into its range.
     pub(crate) fn in_range(mut self) -> Self {
         self.max_stu = self.max_stu.clamp(6, 16);

@@ -8,6 +8,8 @@
 //! | module | what lives there |
 //! | --- | --- |
 //! | `endpoint` | [`Endpoint`]: the engine, what its user calls and what its driver calls |
+//! | `context` | what every part is handed: time, configuration, counters, events |
+//! | `network` | paths, links and connections; control messages |
 //! | `connection` | set-up, tear-down, keep-alive, links |
 //! | `send`, `receive` | Transfers, from both ends; the schedule of grants; recovery |
 //! | `region` | persistent memory: Put, Get, FetchOp |
@@ -17,6 +19,7 @@
 //! | `preference` | who goes first, and who gets more |
 //! | `usage` | how much of its grants a sender uses, and how much it may have beside others |
 //! | `mirror` | which Blocks adapters have, and what they must be told |
+//! | `assume` | what cannot be otherwise says so |
 //! | `config`, `event`, `error`, `ids`, `stats` | what the user chooses, is told, did wrong, names and counts |
 //!
 //! The words are in the
@@ -34,8 +37,10 @@ extern crate std;
 #[doc = include_str!("../README.md")]
 struct Readme;
 
+mod assume;
 mod config;
 mod connection;
+mod context;
 mod endpoint;
 mod error;
 mod event;
@@ -44,6 +49,7 @@ mod link;
 mod mirror;
 #[cfg(feature = "model")]
 pub mod model;
+mod network;
 pub mod offload;
 mod path;
 mod preference;

@@ -5,13 +5,16 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use landfall_congestion::{Arrived, Config as Congestion, Window};
+use landfall_congestion::Config as Congestion;
+use landfall_congestion::{Arrived, Window};
 use landfall_placement::{Duration, Instant, Peer, Random};
-use landfall_tables::{HashIndex, Table};
+use landfall_tables::{HashIndex, IndexedHeap, Table};
 
+use crate::assume::assumed;
+use crate::context::Context;
 use crate::offload::{Seat, Seats};
 use crate::size::LinkSize;
-use crate::usage::{Measure, Share, Usage};
+use crate::usage::{Measure, Share, Standing, Usage};
 
 /// No Block, at the ends of lists.
 pub(crate) const NO_BLOCK: u16 = u16::MAX;
@@ -251,7 +254,7 @@ impl Link {
     }
 
     /// The same as it is; and makes that what was counted. Gives both.
-    pub(crate) fn recount(&mut self) -> (Share, Share) {
+    fn recount(&mut self) -> (Share, Share) {
         let (granted, weight) = (self.granted, self.weight);
         let Some(traffic) = &mut self.traffic else { return (Share::default(), Share::default()) };
         let share = traffic.usage.share_of(granted, weight);
@@ -259,7 +262,7 @@ impl Link {
     }
 
     /// Bytes are granted.
-    pub(crate) fn note_granted(&mut self, now: Instant, bytes: u64, measure: &Measure) {
+    fn note_granted(&mut self, now: Instant, bytes: u64, measure: &Measure) {
         let (granted, active) = (self.granted, self.active);
         self.granted += bytes;
         self.traffic().usage.note_granted(now, (granted, bytes), active, measure);
@@ -268,7 +271,7 @@ impl Link {
     /// Granted bytes have arrived, or are not expected any more: first those that do not
     /// count.
     #[inline]
-    pub(crate) fn note_returned(&mut self, bytes: u64) {
+    fn note_returned(&mut self, bytes: u64) {
         self.granted = self.granted.saturating_sub(bytes);
         self.traffic().usage.note_returned(bytes);
     }
@@ -349,6 +352,18 @@ impl Link {
         }
     }
 
+    /// What its usage is measured by.
+    fn measure(&self, cx: &Context) -> Measure {
+        let (retry_after, floor) = (cx.config.retry_after, cx.config.retry_floor);
+        Measure {
+            time_out: self.time_out(retry_after, floor),
+            floor,
+            shortest: self.window.rtt().shortest().unwrap_or_default(),
+            arrived: cx.stats.bytes_received,
+            window: cx.config.window,
+        }
+    }
+
     /// How long to wait for what was granted, before it is asked for again.
     pub(crate) fn patience(&self, retry_after: Duration, floor: Duration) -> Duration {
         self.time_out(retry_after, floor).saturating_mul(1 << self.strikes.min(4))
@@ -373,6 +388,12 @@ fn time_out(window: &Window, retry_after: Duration, floor: Duration) -> Duration
 pub(crate) struct Links {
     table: Table<Link>,
     by_peer: HashIndex,
+    /// By link: granted Data is expected.
+    pub(crate) timers: IndexedHeap<Instant>,
+    /// By link: how long packets may be is being found out, or will be again.
+    pub(crate) size_timers: IndexedHeap<Instant>,
+    /// What all links have of the receiver's window.
+    pub(crate) held: Share,
 }
 
 impl Links {
@@ -380,6 +401,9 @@ impl Links {
         Self {
             table: Table::new(limit),
             by_peer: HashIndex::new((random.next_u64(), random.next_u64())),
+            timers: IndexedHeap::new(),
+            size_timers: IndexedHeap::new(),
+            held: Share::default(),
         }
     }
 
@@ -420,6 +444,94 @@ impl Links {
         self.by_peer.remove(&(link.path, link.peer), index);
         self.table.remove(index);
         true
+    }
+
+    // ---- What is granted over a link, and what all have of the window --------
+
+    /// Bytes are granted over a link: they are expected within its patience.
+    pub(crate) fn note_granted(&mut self, cx: &Context, index: u32, bytes: u64) {
+        let Some(link) = assumed(self.table.get_mut(index), "grants go over a link that there is")
+        else {
+            return;
+        };
+        let measure = link.measure(cx);
+        link.note_granted(cx.now, bytes, &measure);
+        if link.granted == bytes {
+            link.window.handle_start(&cx.config.usual_congestion(), cx.now);
+            link.active = cx.now;
+        }
+        if self.timers.key_of(index).is_none() {
+            let patience = link.patience(cx.config.retry_after, cx.config.retry_floor);
+            self.timers.set(index, cx.now + patience);
+        }
+        let (old, new) = link.recount();
+        self.held.replace(old, new);
+    }
+
+    /// Granted bytes are not expected over a link any more.
+    pub(crate) fn note_returned(&mut self, index: u32, bytes: u64) {
+        let Some(link) =
+            assumed(self.table.get_mut(index), "what is granted is of a link that there is")
+        else {
+            return;
+        };
+        link.note_returned(bytes);
+        let (old, new) = link.recount();
+        self.held.replace(old, new);
+    }
+
+    /// Granted bytes have arrived over a link. Says whether its window has not heard of any
+    /// such for a while.
+    #[inline]
+    pub(crate) fn note_landed(&mut self, index: u32, bytes: u64, window: u64) -> bool {
+        let Some(link) =
+            assumed(self.table.get_mut(index), "what lands is of a link that there is")
+        else {
+            return false;
+        };
+        let traffic = link.traffic();
+        traffic.news.bytes += bytes;
+        traffic.usage.note_arrived(bytes, window);
+        link.note_returned(bytes);
+        let (old, new) = link.recount();
+        self.held.replace(old, new);
+        !core::mem::replace(&mut link.is_fresh, true)
+    }
+
+    /// Takes back from the window what is granted over a link and not used. Gives how much
+    /// more that is.
+    pub(crate) fn take_unused(&mut self, cx: &Context, index: u32) -> u64 {
+        let Some(link) = self.table.get_mut(index) else { return 0 };
+        let (measure, granted) = (link.measure(cx), link.granted);
+        let more = link.traffic().usage.judge(cx.now, granted, &measure);
+        let (old, new) = link.recount();
+        self.held.replace(old, new);
+        more
+    }
+
+    /// The same where nothing came in time.
+    pub(crate) fn take_unused_of_silent(&mut self, cx: &Context, index: u32) -> u64 {
+        let Some(link) = self.table.get_mut(index) else { return 0 };
+        let (measure, granted, strikes) = (link.measure(cx), link.granted, link.strikes);
+        let usage = &mut link.traffic().usage;
+        // Of who sent before it may have been this machine that paused: it is asked once.
+        if usage.standing != Standing::New && strikes <= 1 {
+            return 0;
+        }
+        let more = usage.handle_silence(cx.now, granted, &measure);
+        let (old, new) = link.recount();
+        self.held.replace(old, new);
+        more
+    }
+
+    /// A link has this weight against others from now on.
+    pub(crate) fn set_weight(&mut self, index: u32, weight: u16) {
+        let Some(link) = self.table.get_mut(index) else { return };
+        if link.weight != weight {
+            link.weight = weight;
+            let (old, new) = link.recount();
+            self.held.replace(old, new);
+        }
     }
 
     #[inline]

@@ -7,6 +7,7 @@ use landfall_placement::{Instant, PathId, PathLimits, Peer, RegionId, RunRoom, S
 use zerocopy::IntoBytes;
 
 use crate::preference::Priority;
+use crate::ticket::Purpose;
 use crate::wire::{Flags, HEADER_LEN, Header, LONGEST_HEAD, hold};
 
 /// The largest STU: what a number of 16 bits says, and a multiple of 64.
@@ -50,6 +51,17 @@ pub(crate) enum Source {
     Exposed { index: u32, generation: u32 },
 }
 
+impl Source {
+    /// What the ticket of its Data says.
+    #[inline]
+    pub(crate) const fn purpose(self) -> Purpose {
+        match self {
+            Self::Send { index, generation } => Purpose::Send { index, generation },
+            Self::Exposed { index, generation } => Purpose::Exposed { index, generation },
+        }
+    }
+}
+
 /// STUs of one Block that were granted and shall be sent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Order {
@@ -83,6 +95,22 @@ pub(crate) struct OrderRun {
     /// The length of each but the last.
     pub(crate) stu_len: u32,
     pub(crate) span: Span,
+}
+
+/// An STU that leaves.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Data {
+    pub(crate) to: Peer,
+    pub(crate) source: Source,
+    pub(crate) span: Span,
+}
+
+/// STUs that leave together.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DataRun {
+    pub(crate) to: Peer,
+    pub(crate) source: Source,
+    pub(crate) run: OrderRun,
 }
 
 /// Which STUs of an order are to be sent.
@@ -234,6 +262,70 @@ impl Path {
         // What was begun goes on: a run that is broken costs its receiver the guess.
         let begun = usize::from(!self.orders.is_empty());
         self.orders.insert((self.orders.len() - overtaken).max(begun), order);
+    }
+
+    /// Whose memory the first order is for, once those before it are gone that nobody wants any
+    /// more.
+    #[inline]
+    fn first_order(&mut self, is_wanted: impl Fn(Source) -> bool) -> Option<Source> {
+        loop {
+            let source = self.orders.front()?.source;
+            if is_wanted(source) {
+                return Some(source);
+            }
+            self.orders.pop_front();
+        }
+    }
+
+    /// The next STU that is wanted; writes its header.
+    #[inline]
+    pub(crate) fn next_data(
+        &mut self,
+        now: Instant,
+        is_summed: bool,
+        is_wanted: impl Fn(Source) -> bool,
+        head: &mut [u8],
+    ) -> Option<Data> {
+        loop {
+            let source = self.first_order(&is_wanted)?;
+            let order = self.orders.front_mut()?;
+            let to = order.to;
+            let Some((from, span)) = order.take() else {
+                self.orders.pop_front();
+                continue;
+            };
+            let header = order.header_at(now, from, span.len, is_summed);
+            if order.is_done() {
+                self.orders.pop_front();
+            }
+            head[..HEADER_LEN].copy_from_slice(header.as_bytes());
+            return Some(Data { to, source, span });
+        }
+    }
+
+    /// The next STUs that are wanted, if they are a run; writes their headers.
+    #[inline]
+    pub(crate) fn next_data_run(
+        &mut self,
+        now: Instant,
+        is_wanted: impl Fn(Source) -> bool,
+        room: &mut RunRoom<'_>,
+    ) -> Option<DataRun> {
+        let source = self.first_order(is_wanted)?;
+        let order = self.orders.front_mut()?;
+        let (to, run) = (order.to, order.take_run(now, room)?);
+        if order.is_done() {
+            self.orders.pop_front();
+        }
+        Some(DataRun { to, source, run })
+    }
+
+    /// Nothing leaves here any more. Gives the connections that had Puts or FetchOps to send.
+    pub(crate) fn clear(&mut self) -> VecDeque<u32> {
+        self.limits = None;
+        self.control.clear();
+        self.orders.clear();
+        core::mem::take(&mut self.streams)
     }
 
     /// Half of the queue is for what is not a grant.

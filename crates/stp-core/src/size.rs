@@ -13,15 +13,13 @@
 //! | that is over, and sizes are left | they are asked for again after [`RAISE_AFTER`] |
 //! | long STUs are lost [`LOSSES`] times in a row, and short packets come | nothing is proven any more, Blocks under way are laid out anew, and the search begins again |
 
-use alloc::vec::Vec;
-
-use landfall_placement::{Area, Duration, Instant, PathId, Peer, Refusal, Unit};
+use landfall_placement::{Area, Duration, PathId, Peer, Refusal, Unit};
 
 use crate::connection::{Connection, NONE};
-use crate::endpoint::Endpoint;
+use crate::context::Context;
 use crate::error::{Error, check_memory};
 use crate::ids::ConnectionId;
-use crate::offload::Seats;
+use crate::network::Network;
 use crate::path::Behind;
 use crate::wire::HEADER_LEN;
 use crate::wire::message::{Ids, Message, Question, State};
@@ -75,6 +73,24 @@ impl LinkSize {
         self.short_came |= self.losses > 0;
     }
 
+    /// A long STU came.
+    pub(crate) const fn note_long(&mut self) {
+        self.losses = 0;
+    }
+
+    /// Long STUs were lost. Says whether that was so often in a row, while short packets
+    /// came, that long ones do not come any more.
+    pub(crate) const fn note_long_lost(&mut self) -> bool {
+        self.short_came &= self.losses > 0;
+        self.losses = self.losses.saturating_add(1);
+        self.losses >= LOSSES && self.short_came
+    }
+
+    /// Nothing is proven any more.
+    pub(crate) fn begin_anew(&mut self) {
+        *self = Self { asks: self.asks, ..Self::default() };
+    }
+
     /// Were long STUs lost, and none came since?
     #[inline]
     pub(crate) const fn is_in_doubt(&self) -> bool {
@@ -82,24 +98,17 @@ impl LinkSize {
     }
 }
 
-impl Endpoint {
-    /// Lends memory whose contents do not matter, for as long as the endpoint lives: what
-    /// packets are filled up with that a peer asks for, to find out how long they may be. It
-    /// is sent to peers. Without it, or beyond its length, none are sent, and peers go by
-    /// what their paths are sure of.
-    ///
-    /// # Errors
-    /// [`Error::BadMemory`].
-    pub fn set_padding(&mut self, memory: Area) -> Result<(), Error> {
+impl Network {
+    /// Lends memory whose contents do not matter, for as long as the endpoint lives: what packets
+    /// are filled up with that a peer asks for, to find out how long they may be.
+    pub(crate) fn set_padding(&mut self, memory: Area) -> Result<(), Error> {
         check_memory(memory)?;
         self.padding = Some(memory);
         Ok(())
     }
 
-    /// The longest packet that may come over a link, as far as is known. None where there is
-    /// no such link.
-    #[must_use]
-    pub fn proven_unit(&self, path: PathId, peer: Peer) -> Option<u32> {
+    /// The longest packet that may come over a link, as far as is known.
+    pub(crate) fn proven_unit(&self, path: PathId, peer: Peer) -> Option<u32> {
         let path = self.path_index(path)?;
         let link = self.links.get(self.links.find(path as u8, peer)?)?;
         let limits = self.paths[path].limits.as_ref()?;
@@ -110,55 +119,55 @@ impl Endpoint {
 
     /// A connection has a link: finds out how long packets over it may be, unless that is
     /// known or being found out.
-    pub(crate) fn find_size(&mut self, now: Instant, connection: u32, link: u32) {
+    pub(crate) fn find_size(&mut self, cx: &mut Context, connection: u32, link: u32) {
         let asks = self.id_of(connection);
-        let is_known = self.size_timers.key_of(link).is_some();
+        let is_known = self.links.size_timers.key_of(link).is_some();
         let Some(known) = self.links.get_mut(link) else { return };
         known.size.asks = asks;
         if !is_known {
-            self.begin_search(now, link);
+            self.begin_search(cx, link);
         }
     }
 
     /// The same for the link that a connection begins with.
-    pub(crate) fn find_size_of(&mut self, now: Instant, connection: u32) {
+    pub(crate) fn find_size_of(&mut self, cx: &mut Context, connection: u32) {
         if let Some(known) = self.connections.get(connection) {
             let link = known.link;
-            self.find_size(now, connection, link);
+            self.find_size(cx, connection, link);
         }
     }
 
     /// Its path carries something else now.
-    pub(crate) fn forget_size(&mut self, now: Instant, link: u32) {
+    pub(crate) fn forget_size(&mut self, cx: &mut Context, link: u32) {
         let Some(known) = self.links.get_mut(link) else { return };
-        known.size = LinkSize { asks: known.size.asks, ..LinkSize::default() };
-        self.begin_search(now, link);
+        known.size.begin_anew();
+        self.begin_search(cx, link);
     }
 
-    fn begin_search(&mut self, now: Instant, link: u32) {
+    fn begin_search(&mut self, cx: &mut Context, link: u32) {
         // The tables of adapters are made for Blocks that stay as they are.
-        if self.granted.mirror.is_on() || self.next_size(link, 0).is_none() {
-            self.size_timers.remove(link);
+        if cx.config.has_adapters() || self.next_size(cx, link, 0).is_none() {
+            self.links.size_timers.remove(link);
             return;
         }
-        let token = self.random.next_u64();
+        let token = cx.random.next_u64();
         if let Some(known) = self.links.get_mut(link) {
             known.size.token = token;
             known.size.rounds = 0;
         }
-        self.ask_sizes(now, link);
+        self.ask_sizes(cx, link);
     }
 
     /// The next packet to be tried behind one of `size` bytes, and behind what is granted:
     /// what common links carry, or twice as large an STU, up to what this path carries.
-    fn next_size(&self, link: u32, size: u32) -> Option<u32> {
+    fn next_size(&self, cx: &Context, link: u32, size: u32) -> Option<u32> {
         let known = self.links.get(link)?;
         let path = &self.paths[usize::from(known.path)];
         let limits = path.limits.as_ref()?;
         let size = known.size.or_sure(limits.sure).max(size);
         let (header, stu) = (HEADER_LEN as u32, path.stu_of(size, 0)?);
         // The longest STU that a packet of this connection's side has, and its tail.
-        let most = header + (1 << self.config.max_stu) + u32::from(self.config.tail);
+        let most = header + (1 << cx.config.max_stu) + u32::from(cx.config.tail);
         let most = most.min(limits.unit);
         // Where nothing more fits into a longer packet, there is nothing to find out.
         if path.stu_of(most, 0)? <= stu {
@@ -170,14 +179,14 @@ impl Endpoint {
     }
 
     /// Asks for each size once.
-    fn ask_sizes(&mut self, now: Instant, link: u32) {
-        let (retry_after, floor) = (self.config.retry_after, self.config.retry_floor);
+    fn ask_sizes(&mut self, cx: &mut Context, link: u32) {
+        let (retry_after, floor) = (cx.config.retry_after, cx.config.retry_floor);
         let asking = self.asking(link);
         let Some(known) = self.links.get_mut(link) else { return };
         let Some(connection) = asking else {
             // The next connection begins it again.
             known.size.rounds = 0;
-            self.size_timers.remove(link);
+            self.links.size_timers.remove(link);
             return;
         };
         let patience = known.time_out(retry_after, floor).saturating_mul(1 << known.size.rounds);
@@ -185,12 +194,12 @@ impl Endpoint {
         let token = known.size.token;
         let ids = Ids { d_id: self.remote_id(connection), s_id: connection as u16 };
         let mut size = 0;
-        while let Some(next) = self.next_size(link, size) {
+        while let Some(next) = self.next_size(cx, link, size) {
             size = next;
             let question = Question::Size { ids, size, token };
-            self.say_over(link, connection, &Message::RequestState(question));
+            self.say_over(cx, link, connection, &Message::RequestState(question));
         }
-        self.size_timers.set(link, now + patience);
+        self.links.size_timers.set(link, cx.now + patience);
     }
 
     fn remote_id(&self, connection: u32) -> u16 {
@@ -208,21 +217,22 @@ impl Endpoint {
     }
 
     /// Not all sizes came in time; or it is time to try again.
-    pub(crate) fn time_out_size(&mut self, now: Instant, link: u32) {
+    pub(crate) fn time_out_size(&mut self, cx: &mut Context, link: u32) {
         let Some(known) = self.links.get_mut(link) else { return };
         match known.size.rounds {
-            0 => self.begin_search(now, link),
+            0 => self.begin_search(cx, link),
             ROUNDS.. => {
                 known.size.rounds = 0;
-                self.size_timers.set(link, now + RAISE_AFTER);
+                self.links.size_timers.set(link, cx.now + RAISE_AFTER);
             }
-            _ => self.ask_sizes(now, link),
+            _ => self.ask_sizes(cx, link),
         }
     }
 
     /// What was asked for came, and is as long as it was to be.
     pub(crate) fn take_size(
         &mut self,
+        cx: &mut Context,
         unit: &Unit<'_>,
         size: u32,
         token: u64,
@@ -234,11 +244,11 @@ impl Endpoint {
             return Err(Refusal::Duplicate);
         }
         known.size.proven = known.size.proven.max(size);
-        if self.next_size(link, 0).is_none() {
+        if self.next_size(cx, link, 0).is_none() {
             if let Some(known) = self.links.get_mut(link) {
                 known.size.rounds = 0;
             }
-            self.size_timers.remove(link);
+            self.links.size_timers.remove(link);
         }
         Ok(())
     }
@@ -246,6 +256,7 @@ impl Endpoint {
     /// The other side asks for a packet of this size.
     pub(crate) fn answer_size(
         &mut self,
+        cx: &mut Context,
         unit: &Unit<'_>,
         connection: u32,
         ids: Ids,
@@ -259,7 +270,7 @@ impl Endpoint {
         if size > longest || u64::from(filled) > padding.len {
             return Err(Refusal::OutOfBounds);
         }
-        if !self.paths[path].has_room_for_grants(self.config.queue) {
+        if !self.paths[path].has_room_for_grants(cx.config.queue) {
             return Err(Refusal::NoRoom);
         }
         let Some(known) = self.connections.get(connection) else { return Err(Refusal::UnknownId) };
@@ -267,128 +278,7 @@ impl Endpoint {
         let ids = Ids { d_id: ids.s_id, s_id: connection as u16 };
         let answer = Message::RequestStateResponse(State::Size { ids, size, token });
         let behind = Behind::Padding(filled);
-        self.queue_control(path, unit.from, (envelope, secrets), &answer, behind);
+        self.queue_control(cx, path, unit.from, (envelope, secrets), &answer, behind);
         Ok(())
-    }
-
-    // ---- Long packets do not come any more ---------------------------------------
-
-    /// STUs of a Block come over a link of which long ones were lost.
-    pub(crate) fn note_doubtful(&mut self, link: u32, seats: Seats) {
-        let block = self.granted.block(seats.first.block);
-        // But for the last of a Block, none is longer than the first.
-        let (_, first) = block.stu_at(seats.first.stu);
-        let sure = self.sure_stu_for(seats.first.block, link).unwrap_or(u16::MAX);
-        let Some(known) = self.links.get_mut(link) else { return };
-        if first > sure.into() {
-            known.size.losses = 0;
-        } else {
-            known.size.note_short();
-        }
-    }
-
-    /// Something of a Block did not come. Where its STUs are longer than is sure, that may be
-    /// why. Says whether nothing is left to be asked for as it is laid out.
-    pub(crate) fn note_long_lost(&mut self, now: Instant, block: u16) -> bool {
-        let grant = self.granted.grants[usize::from(block)];
-        let stu = self.granted.block(block).stu();
-        let floor = self.config.retry_floor;
-        if self.sure_stu_for(block, grant.link).is_none_or(|sure| stu <= sure) {
-            return false;
-        }
-        let Some(link) = self.links.get_mut(grant.link) else { return false };
-        let round = link.window.rtt().smoothed().unwrap_or(floor);
-        let lost_at = core::mem::replace(&mut link.traffic().long_lost_at, now);
-        let size = &mut link.size;
-        if size.losses > 0 && now < lost_at + round {
-            link.traffic().long_lost_at = lost_at;
-            return false;
-        }
-        size.short_came &= size.losses > 0;
-        size.losses = size.losses.saturating_add(1);
-        if size.losses >= LOSSES && size.short_came {
-            self.fall_back(now, grant.link);
-            let known = self.granted.block(block);
-            return !known.is_open() || known.stu() < stu;
-        }
-        // Does anything come?
-        if let Some(receive) = self.receives.get(grant.receive) {
-            self.ask_over(now, receive.connection, grant.link);
-        }
-        false
-    }
-
-    /// Only what is sure is granted over a link from now on, until more is proven again.
-    fn fall_back(&mut self, now: Instant, link: u32) {
-        let (retry_after, floor) = (self.config.retry_after, self.config.retry_floor);
-        let Some(known) = self.links.get_mut(link) else { return };
-        self.stats.sizes_lost += 1;
-        known.size = LinkSize { asks: known.size.asks, ..LinkSize::default() };
-        let (first, patience) = (known.first, known.patience(retry_after, floor));
-        // What is in the way of long packets is there for a while.
-        self.size_timers.set(link, now + patience);
-        let (mut blocks, mut block) = (Vec::new(), first);
-        while let Some(grant) = self.granted.grants.get(usize::from(block)) {
-            blocks.push(block);
-            block = grant.behind;
-        }
-        for block in blocks {
-            // To ask for one may end its Transfer, and with it others.
-            if self.shorten_stus(block, link) {
-                self.ask_again(now, block);
-            }
-        }
-    }
-
-    /// Lays a Block out in STUs that surely come over a link. False where it is as it was.
-    pub(crate) fn shorten_stus(&mut self, block: u16, link: u32) -> bool {
-        let Some(sure) = self.sure_stu_for(block, link) else { return false };
-        let Some(stu) = equal_part(self.granted.block(block).stu(), sure) else { return false };
-        let from = self.granted.grants[usize::from(block)].from;
-        let Some(from) = self.granted.table().shorten(block, stu, from) else { return false };
-        let grant = self.granted.grant(block);
-        grant.from = from;
-        grant.passed = 0;
-        // All of it is asked for anew, by whoever lays it out.
-        grant.asked_below = 0;
-        true
-    }
-
-    /// The longest STU that surely comes over a link, for the connection of a Block.
-    fn sure_stu_for(&self, block: u16, link: u32) -> Option<u16> {
-        let receive = self.receives.get(self.granted.grants[usize::from(block)].receive)?;
-        self.sure_stu_on(receive.connection, link)
-    }
-}
-
-/// The longest equal part of an STU that is no longer than another and longer than half of
-/// it. What has landed is whole parts then, and comes not again.
-fn equal_part(stu: u16, most: u16) -> Option<u16> {
-    let least = u32::from(stu).div_ceil(u32::from(most.max(1)));
-    let parts = (least..=2 * least).find(|parts| u32::from(stu).is_multiple_of(*parts))?;
-    Some((u32::from(stu) / parts) as u16)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::equal_part;
-    use crate::path::whole_stu;
-
-    /// What fills a packet has such parts for every link that carries 1024 bytes, and for
-    /// each that carries an eighth of it.
-    #[test]
-    fn an_stu_has_equal_parts_for_every_narrower_link() {
-        for packet in (8..=65_535).step_by(7) {
-            let stu = whole_stu(packet);
-            assert!(u32::from(stu) <= packet && packet - u32::from(stu) < 8.max(packet / 512));
-            for sure in [stu / 8, 1_024, 1_160, 1_328, 1_408, 1_432, 8_928] {
-                if sure >= stu || sure < stu / 8 && sure < 1_024 || sure == 0 {
-                    continue;
-                }
-                let part = equal_part(stu, sure).expect("there is one");
-                assert!(part <= sure && 2 * u32::from(part) > sure.into(), "{stu} {sure} {part}");
-                assert!(stu.is_multiple_of(part));
-            }
-        }
     }
 }

@@ -2,6 +2,7 @@
 //! has given its last ticket back, nothing is held and nothing is left.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use crate::two::{PORT, Two, Wire, decode, encode, noise, offer, op, small, ticket};
 use landfall_placement::{
@@ -90,6 +91,28 @@ fn a_get_goes_on_while_the_other_side_asks_for_the_end() {
     let is_it = |event: &Event| matches!(event, Event::GetDone { receive, .. } if *receive == get);
     assert!(two.log[0].iter().any(is_it), "{:?}", two.log[0]);
     assert_eq!(two.bytes(0, into), [0; 64]);
+    two.check_contract();
+}
+
+/// A Transfer that was cancelled is the last that a connection waits for: then it asks for its
+/// end, and waits for the answer before it asks again.
+#[test]
+fn a_close_that_waits_for_a_cancelled_transfer_asks_for_the_end_once() {
+    let mut two = Two::new(small());
+    let (area, _) = two.granted(64);
+    two.wire.now += Duration::from_secs(1);
+    let (now, far) = (two.wire.now, two.ids[1]);
+    two.endpoint(1).close(now, far).unwrap();
+    two.endpoint(1).withdraw(now, far, area).unwrap();
+    two.exchange(1);
+    two.exchange(0);
+    let ops = |packets: Vec<Vec<u8>>| packets.iter().map(|packet| op(packet)).collect::<Vec<_>>();
+    assert_eq!(ops(two.said(1)), [Op::RequestDisconnect], "the End was acknowledged");
+    let now = two.wire.now;
+    two.endpoint(1).handle_timeout(now);
+    assert_eq!(ops(two.said(1)), [], "it has only just asked");
+    let is_closed = |event: &Event| matches!(event, Event::Closed { .. });
+    two.run_until("the end", |log| log.iter().all(|events| events.iter().any(is_closed)));
     two.check_contract();
 }
 

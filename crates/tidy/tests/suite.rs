@@ -2,7 +2,9 @@
 
 mod adapter;
 mod documents;
+mod engine;
 mod graph;
+mod headers;
 mod packages;
 mod runtime;
 mod source;

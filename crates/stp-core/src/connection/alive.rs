@@ -1,20 +1,23 @@
 //! Is the other side alive? And by which links can it be reached?
 
+use alloc::vec::Vec;
 use core::hash::{Hash, Hasher};
 
 use landfall_congestion::Arrived;
 use landfall_placement::{Duration, Instant, PathId, Peer, Refusal, Unit};
-
 use siphasher::sip::SipHasher24;
 
 use super::close::ids_of;
 use super::{Connection, MOST_LINKS, State};
-use crate::endpoint::Endpoint;
+use crate::connection::Effect;
+use crate::context::Context;
 use crate::error::{Ended, Error};
 use crate::event::Event;
 use crate::ids::ConnectionId;
 use crate::link::NO_BLOCK;
-use crate::wire::message::{Ids, Message, Question, State as Answer};
+use crate::network::Network;
+use crate::wire::message::State as Answer;
+use crate::wire::message::{Ids, Message, Question};
 
 /// What came back later than this says nothing of the network.
 const MOST_ROUND_TRIP: Duration = Duration::from_secs(10);
@@ -30,19 +33,12 @@ const fn moment(at: Instant) -> u16 {
     (at.as_nanos() >> 26) as u16
 }
 
-impl Endpoint {
-    /// Adds a link to a connection: Transfers to this side are striped over all
-    /// of its links, and control operations go over the first that is up. The
-    /// other side learns of the link by itself, once this side has proved that it
-    /// is there.
-    ///
-    /// # Errors
-    /// [`Error::Unknown`], [`Error::NotOpen`], [`Error::PathDown`],
-    /// [`Error::Taken`] where the connection has it already, [`Error::Busy`] at
-    /// the bound of eight links, or on all links.
-    pub fn add_link(
+impl Network {
+    /// Adds a link to a connection: Transfers to this side are striped over all of its links, and
+    /// control operations go over the first that is up.
+    pub(crate) fn add_link(
         &mut self,
-        now: Instant,
+        cx: &mut Context,
         id: ConnectionId,
         path: PathId,
         peer: Peer,
@@ -54,23 +50,18 @@ impl Endpoint {
         if !self.paths[path].is_usable() {
             return Err(Error::PathDown);
         }
-        let link = self.attach_link(id.index, path as u8, peer)?;
+        let link = self.attach_link(cx, id.index, path as u8, peer)?;
         let known = self.connection_mut(id)?;
         known.unheard |= 1 << known.more_links.len();
         known.challenges = CHALLENGES;
-        self.ask_over(now, id.index, link);
+        self.ask_over(cx, id.index, link);
         // Answered soon, or asked again.
-        self.connections.timers.set(id.index, now + self.config.retry_after);
+        self.connections.timers.set(id.index, cx.now + cx.config.retry_after);
         Ok(())
     }
 
-    /// Says whether Data for this side may come over a link. Control operations
-    /// go over the first link that is up in any case; if no link for Data is
-    /// up, Data comes over whatever is.
-    ///
-    /// # Errors
-    /// [`Error::Unknown`] where the connection has no such link.
-    pub fn set_data_link(
+    /// Says whether Data for this side may come over a link.
+    pub(crate) fn set_data_link(
         &mut self,
         id: ConnectionId,
         path: PathId,
@@ -83,11 +74,35 @@ impl Endpoint {
         let nth = known.links().position(|own| own == link).ok_or(Error::Unknown)?;
         known.spared =
             if carries_data { known.spared & !(1 << nth) } else { known.spared | 1 << nth };
-        self.wake_receives(id.index);
         Ok(())
     }
 
-    fn attach_link(&mut self, index: u32, path: u8, peer: Peer) -> Result<u32, Error> {
+    /// What a connection is to its other side, for people.
+    pub(crate) fn links_of(&self, id: ConnectionId) -> Result<Vec<(PathId, Peer, bool)>, Error> {
+        let known = self.connection(id)?;
+        let links = known.links().filter_map(|link| self.links.get(link));
+        Ok(links
+            .map(|link| (self.paths[usize::from(link.path)].id, link.peer, link.is_up))
+            .collect())
+    }
+
+    /// Can Transfers be begun on it?
+    pub(crate) fn is_open(&self, id: ConnectionId) -> bool {
+        self.connection(id).is_ok_and(super::Connection::is_open)
+    }
+
+    /// Is it open, or on its way there?
+    pub(crate) fn is_opening(&self, id: ConnectionId) -> bool {
+        self.connection(id).is_ok_and(|known| matches!(known.state, State::Opening | State::Met))
+    }
+
+    fn attach_link(
+        &mut self,
+        cx: &mut Context,
+        index: u32,
+        path: u8,
+        peer: Peer,
+    ) -> Result<u32, Error> {
         let Some(known) = self.connections.get(index) else { return Err(Error::Unknown) };
         let found = self.links.find(path, peer);
         if found.is_some_and(|link| known.links().any(|own| own == link)) {
@@ -96,7 +111,7 @@ impl Endpoint {
         if known.links().count() >= MOST_LINKS {
             return Err(Error::Busy);
         }
-        let link = self.join_link(path, peer).ok_or(Error::Busy)?;
+        let link = self.join_link(cx, path, peer).ok_or(Error::Busy)?;
         if let Some(known) = self.connections.get_mut(index) {
             known.more_links.push(link);
         }
@@ -107,16 +122,17 @@ impl Endpoint {
     /// The other side says, with a proof, that it can be reached here too. It is
     /// believed once it says so with the token that it can have heard only here;
     /// until then it gets one packet for each of its own, as long as that is, and
-    /// nothing is remembered. Says whether the link is known now.
+    /// nothing is remembered. Gives the link, if it is known now.
     pub(crate) fn learn_link(
         &mut self,
-        now: Instant,
+        cx: &mut Context,
         unit: &Unit<'_>,
         index: u32,
         (ids, token): (Ids, u64),
         has_moved: bool,
-    ) -> Result<bool, Refusal> {
-        let (path, from) = (self.path_index(unit.path).unwrap_or_default(), unit.from);
+    ) -> Result<Option<u32>, Refusal> {
+        let path = self.path_index(unit.path).ok_or(Refusal::WrongAddress)?;
+        let from = unit.from;
         let Some(known) = self.connections.get(index) else { return Err(Refusal::UnknownId) };
         if !known.is_live() {
             return Err(Refusal::Unexpected);
@@ -134,43 +150,118 @@ impl Endpoint {
             let ids = Ids { d_id: ids.s_id, s_id: index as u16 };
             let wants_proof = Answer::Connection { ids, is_link: true, token: challenge };
             let message = Message::RequestStateResponse(wants_proof);
-            self.say_to(path, from, envelope, secrets, &message);
-            return Ok(false);
+            self.say_to(cx, path, from, envelope, secrets, &message);
+            return Ok(None);
         }
         let is_full = self.connections.get(index).is_some_and(Connection::has_all_links);
         let dropped = if is_full { self.drop_link_left_behind(index, path as u8) } else { None };
-        let link = self.attach_link(index, path as u8, from).map_err(|_| Refusal::NoRoom)?;
+        let link = self.attach_link(cx, index, path as u8, from).map_err(|_| Refusal::NoRoom)?;
         if let Some(old) = dropped
             && let Some(known) = self.connections.get_mut(index)
             && let Some(remote) = known.remote.as_deref_mut()
         {
             remote.outgoing.flight.replace_link(old, link);
         }
-        if has_moved {
-            self.leave_behind(now, index, link);
-        }
-        self.find_size(now, index, link);
-        let path = path as u8;
-        if self.connections.get(index).is_some_and(|known| known.is_told) {
-            let (connection, path) = (self.id_of(index), self.paths[usize::from(path)].id);
-            self.tell(Event::LinkUp { connection, path, peer: from });
-        }
-        self.wake_receives(index);
-        Ok(true)
+        Ok(Some(link))
     }
 
-    /// The other side has moved to this link: those on the same path lead nowhere. What was
-    /// granted over them is granted again over this one. A packet over one of them, if there
-    /// ever is one, brings it back.
-    fn leave_behind(&mut self, now: Instant, index: u32, link: u32) {
-        let Some(path) = self.links.get(link).map(|link| link.path) else { return };
-        let Some(known) = self.connections.get(index) else { return };
-        let links: alloc::vec::Vec<u32> = known.links().filter(|old| *old != link).collect();
-        for old in links {
-            if self.links.get(old).is_some_and(|old| old.path == path) {
-                self.lose_link(now, old);
-            }
+    /// The other side has moved to this link: those on the same path lead nowhere.
+    pub(crate) fn left_for(&self, index: u32, link: u32) -> Vec<u32> {
+        let Some(path) = self.links.get(link).map(|link| link.path) else { return Vec::new() };
+        let Some(known) = self.connections.get(index) else { return Vec::new() };
+        let is_left =
+            |old: &u32| *old != link && self.links.get(*old).is_some_and(|old| old.path == path);
+        known.links().filter(is_left).collect()
+    }
+
+    /// A connection has a further link, which its other side chose.
+    pub(crate) fn begin_link(&mut self, cx: &mut Context, index: u32, link: u32) {
+        self.find_size(cx, index, link);
+        let is_told = self.connections.get(index).is_some_and(|known| known.is_told);
+        if let Some(known) = self.links.get(link).filter(|_| is_told) {
+            let (path, peer) = (self.paths[usize::from(known.path)].id, known.peer);
+            cx.tell(Event::LinkUp { connection: self.id_of(index), path, peer });
         }
+    }
+
+    /// Something came over a link. Says whether it counted as dead.
+    pub(crate) fn note_heard_over(&mut self, link: u32) -> bool {
+        let Some(known) = self.links.get_mut(link) else { return false };
+        known.size.note_short();
+        !known.is_up
+    }
+
+    /// The other side uses one of our links: it knows it, unless it says that it
+    /// does not. Says whether that is new.
+    pub(crate) fn note_heard(
+        &mut self,
+        cx: &Context,
+        index: u32,
+        link: u32,
+        message: &Message,
+    ) -> bool {
+        let Some(known) = self.connections.get_mut(index) else { return false };
+        known.heard = cx.now;
+        let is_challenge = matches!(
+            message,
+            Message::RequestStateResponse(Answer::Connection { is_link: true, .. })
+        );
+        if is_challenge {
+            return false;
+        }
+        known.moved = 0;
+        if known.unheard == 0 {
+            return false;
+        }
+        let nth = known.links().position(|own| own == link).unwrap_or_default();
+        let is_new = known.unheard >> nth & 1 == 1;
+        known.unheard &= !(1 << nth);
+        is_new
+    }
+
+    /// An idle time is over: was anything heard, and do all links answer?
+    pub(super) fn check_alive(&mut self, cx: &mut Context, index: u32) -> Effect {
+        let Some(known) = self.connections.get(index) else { return Effect::None };
+        let idle = cx.config.keep_alive.unwrap_or(Duration::MAX);
+        let silent_since = known.heard + idle;
+        let links: Vec<u32> = known.links().collect();
+        let down = |link: &u32| {
+            let is_known = known.known_links().any(|known| known == *link);
+            !is_known || self.links.get(*link).is_some_and(|link| !link.is_up)
+        };
+        let suspects: Vec<u32> = links.iter().copied().filter(down).collect();
+        for link in &suspects {
+            self.ask_over(cx, index, *link);
+        }
+        let Some(known) = self.connections.get_mut(index) else { return Effect::None };
+        known.challenges = CHALLENGES;
+        if silent_since > cx.now && known.retries == 0 {
+            let next =
+                if suspects.is_empty() { silent_since } else { cx.now + cx.config.retry_after * 8 };
+            self.connections.timers.set(index, next);
+            return Effect::None;
+        }
+        known.retries = known.retries.saturating_add(1);
+        let retries = known.retries;
+        if retries > cx.config.give_up_after {
+            return Effect::failed(index, Ended::Silent);
+        }
+        for link in links {
+            self.ask_over(cx, index, link);
+        }
+        if retries > 1 {
+            self.suspect_move(cx, index);
+        }
+        self.arm_connection(cx, index);
+        Effect::None
+    }
+
+    pub(crate) fn ask_alive(&mut self, cx: &mut Context, index: u32) {
+        let Some(known) = self.connections.get(index) else { return };
+        let ids = crate::wire::message::Ids { d_id: known.remote_id, s_id: index as u16 };
+        let token = cx.now.as_nanos();
+        let question = Question::Connection { ids, is_link: false, token };
+        self.say(cx, index, &Message::RequestState(question));
     }
 
     /// A further link on a path that the other side left: what it is among the further links.
@@ -197,24 +288,24 @@ impl Endpoint {
     /// Something was asked, and nothing is heard: perhaps packets of this side come from
     /// another address now, since a translator on the way forgot it or this host moved.
     /// Then the other side takes nothing but this question.
-    pub(crate) fn suspect_move(&mut self, now: Instant, index: u32) {
-        let silence = self.config.retry_after.saturating_mul(2);
+    pub(crate) fn suspect_move(&mut self, cx: &mut Context, index: u32) {
+        let silence = cx.config.retry_after.saturating_mul(2);
         let Some(known) = self.connections.get_mut(index) else { return };
         // Since it was asked as long as never, or for as long as that.
-        let since = moment(now).wrapping_sub(known.asked_moved);
+        let since = moment(cx.now).wrapping_sub(known.asked_moved);
         let is_again = known.moved != 0 && since <= moment(Instant::ZERO + silence);
-        let is_due = known.heard + silence <= now && !is_again;
+        let is_due = known.heard + silence <= cx.now && !is_again;
         if !known.serves() || !is_due {
             return;
         }
-        known.asked_moved = moment(now);
+        known.asked_moved = moment(cx.now);
         known.challenges = CHALLENGES;
         let ids = ids_of(known.remote_id, index);
-        let links: alloc::vec::Vec<u32> = known.links().collect();
+        let links: Vec<u32> = known.links().collect();
         known.moved = ((1_u16 << links.len()) - 1) as u8;
         for link in links {
-            let question = Question::Moved { ids, token: now.as_nanos() };
-            self.say_over(link, index, &Message::RequestState(question));
+            let question = Question::Moved { ids, token: cx.now.as_nanos() };
+            self.say_over(cx, link, index, &Message::RequestState(question));
         }
     }
 
@@ -231,6 +322,7 @@ impl Endpoint {
     /// The other side wants to hear over one of our links that we hear it there.
     pub(crate) fn answer_challenge(
         &mut self,
+        cx: &mut Context,
         unit: &Unit<'_>,
         index: u32,
         token: u64,
@@ -250,166 +342,51 @@ impl Endpoint {
         } else {
             Question::Moved { ids, token }
         };
-        self.say_over(link, index, &Message::RequestState(question));
+        self.say_over(cx, link, index, &Message::RequestState(question));
         Ok(())
     }
 
-    /// The other side uses one of our links: it knows it, unless it says that it
-    /// does not.
-    pub(crate) fn note_heard(&mut self, now: Instant, index: u32, link: u32, message: &Message) {
-        let mut is_suspect = false;
-        if let Some(known) = self.links.get_mut(link) {
-            known.size.note_short();
-            is_suspect = !known.is_up;
-        }
-        if is_suspect {
-            self.revive_link(now, link);
-        }
-        let Some(known) = self.connections.get_mut(index) else { return };
-        known.heard = now;
-        let is_challenge = matches!(
-            message,
-            Message::RequestStateResponse(Answer::Connection { is_link: true, .. })
-        );
-        if is_challenge {
-            return;
-        }
-        known.moved = 0;
-        if known.unheard == 0 {
-            return;
-        }
-        let nth = known.links().position(|own| own == link).unwrap_or_default();
-        if known.unheard >> nth & 1 == 1 {
-            known.unheard &= !(1 << nth);
-            self.wake_receives(index);
-            self.find_size(now, index, link);
-        }
-    }
-
-    pub(crate) fn ask_over(&mut self, now: Instant, index: u32, link: u32) {
+    pub(crate) fn ask_over(&mut self, cx: &mut Context, index: u32, link: u32) {
         let Some(known) = self.connections.get(index) else { return };
         let ids = ids_of(known.remote_id, index);
         let is_link = known.link != link;
-        let question = Question::Connection { ids, is_link, token: now.as_nanos() };
-        self.say_over(link, index, &Message::RequestState(question));
+        let question = Question::Connection { ids, is_link, token: cx.now.as_nanos() };
+        self.say_over(cx, link, index, &Message::RequestState(question));
     }
 
     /// Whoever asks is answered over the link that it asked on.
-    pub(crate) fn answer_alive(&mut self, unit: &Unit<'_>, index: u32, ids: Ids, token: u64) {
+    pub(crate) fn answer_alive(
+        &mut self,
+        cx: &mut Context,
+        unit: &Unit<'_>,
+        index: u32,
+        ids: Ids,
+        token: u64,
+    ) {
         let path = self.path_index(unit.path).unwrap_or_default() as u8;
         let Some(link) = self.links.find(path, unit.from) else { return };
         let ids = Ids { d_id: ids.s_id, s_id: index as u16 };
         let answer = Answer::Connection { ids, is_link: false, token };
-        self.say_over(link, index, &Message::RequestStateResponse(answer));
+        self.say_over(cx, link, index, &Message::RequestStateResponse(answer));
     }
 
     /// It is alive; and how long the network took there and back.
-    pub(crate) fn take_alive(&mut self, now: Instant, unit: &Unit<'_>, index: u32, token: u64) {
+    pub(crate) fn take_alive(&mut self, cx: &mut Context, unit: &Unit<'_>, index: u32, token: u64) {
         let path = self.path_index(unit.path).unwrap_or_default() as u8;
-        let (config, sent) = (self.congestion(), Instant::from_nanos(token));
-        let is_plausible = sent <= now && now.since(sent) < MOST_ROUND_TRIP;
+        let (config, sent) = (cx.config.usual_congestion(), Instant::from_nanos(token));
+        let is_plausible = sent <= cx.now && cx.now.since(sent) < MOST_ROUND_TRIP;
         if let Some(link) = self.links.find(path, unit.from)
             && let Some(link) = self.links.get_mut(link)
             && is_plausible
         {
             let arrived = Arrived { bytes: 0, sent, timed: true, marked: false, under_way: 0 };
-            link.window.handle_arrived(&config, now, &arrived);
+            link.window.handle_arrived(&config, cx.now, &arrived);
         }
         let Some(known) = self.connections.get_mut(index) else { return };
-        known.heard = now;
+        known.heard = cx.now;
         if known.state != State::Closing {
             known.retries = 0;
-            self.arm_connection(now, index);
+            self.arm_connection(cx, index);
         }
-    }
-
-    /// An idle time is over: was anything heard, and do all links answer?
-    pub(super) fn check_alive(&mut self, now: Instant, index: u32) {
-        let Some(known) = self.connections.get(index) else { return };
-        let idle = self.config.keep_alive.unwrap_or(Duration::MAX);
-        let silent_since = known.heard + idle;
-        let links: alloc::vec::Vec<u32> = known.links().collect();
-        let down = |link: &u32| {
-            let is_known = known.known_links().any(|known| known == *link);
-            !is_known || self.links.get(*link).is_some_and(|link| !link.is_up)
-        };
-        let suspects: alloc::vec::Vec<u32> = links.iter().copied().filter(down).collect();
-        for link in &suspects {
-            self.ask_over(now, index, *link);
-        }
-        let Some(known) = self.connections.get_mut(index) else { return };
-        known.challenges = CHALLENGES;
-        if silent_since > now && known.retries == 0 {
-            let next =
-                if suspects.is_empty() { silent_since } else { now + self.config.retry_after * 8 };
-            self.connections.timers.set(index, next);
-            return;
-        }
-        known.retries = known.retries.saturating_add(1);
-        let retries = known.retries;
-        if retries > self.config.give_up_after {
-            return self.fail_connection(index, Some(Ended::Silent));
-        }
-        for link in links {
-            self.ask_over(now, index, link);
-        }
-        if retries > 1 {
-            self.suspect_move(now, index);
-        }
-        self.arm_connection(now, index);
-    }
-
-    /// Tells the users of a link what became of it.
-    pub(crate) fn tell_links(&mut self, link: u32, is_up: bool) {
-        let Some(known) = self.links.get(link) else { return };
-        let (path, peer) = (self.paths[usize::from(known.path)].id, known.peer);
-        for index in self.users_of(link) {
-            // Whoever has not heard of a connection need not hear of its links.
-            let known = self.connections.get(index);
-            if !known.is_some_and(|known| known.is_live() && known.is_told) {
-                continue;
-            }
-            let connection = self.id_of(index);
-            self.tell(if is_up {
-                Event::LinkUp { connection, path, peer }
-            } else {
-                Event::LinkDown { connection, path, peer }
-            });
-        }
-    }
-
-    /// The connections that have a link. Rare: a link died or came back.
-    pub(crate) fn users_of(&self, link: u32) -> alloc::vec::Vec<u32> {
-        let uses = |index: &u32| {
-            self.connections.get(*index).is_some_and(|known| known.links().any(|own| own == link))
-        };
-        self.connections.table.indices().filter(uses).collect()
-    }
-
-    /// What a connection is to its other side, for people.
-    ///
-    /// # Errors
-    /// [`Error::Unknown`].
-    pub fn links_of(
-        &self,
-        id: ConnectionId,
-    ) -> Result<alloc::vec::Vec<(PathId, Peer, bool)>, Error> {
-        let known = self.connection(id)?;
-        let links = known.links().filter_map(|link| self.links.get(link));
-        Ok(links
-            .map(|link| (self.paths[usize::from(link.path)].id, link.peer, link.is_up))
-            .collect())
-    }
-
-    /// Can Transfers be begun on it?
-    #[must_use]
-    pub fn is_open(&self, id: ConnectionId) -> bool {
-        self.connection(id).is_ok_and(super::Connection::is_open)
-    }
-
-    /// Is it open, or on its way there?
-    #[must_use]
-    pub fn is_opening(&self, id: ConnectionId) -> bool {
-        self.connection(id).is_ok_and(|known| matches!(known.state, State::Opening | State::Met))
     }
 }

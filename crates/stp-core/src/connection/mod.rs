@@ -3,14 +3,18 @@
 //! | file | what happens there |
 //! | --- | --- |
 //! | `open` | Request_Connection and Connection_Answer |
-//! | `close` | Request_Disconnect, Disconnect_Answer, Disconnect_Complete; and what a failure ends |
+//! | `close` | Request_Disconnect, Disconnect_Answer, Disconnect_Complete |
+//! | `effect` | what follows from all that for what is under way on a connection |
 //! | `alive` | keep-alive, and further links |
 //! | `unsettled` | requests that were given up, and of which the other side may not know |
+//! | `record` | the record of a connection: entered, timed, removed |
 //! | `table` | finding a connection by key, or by what its other side calls it |
 
 mod alive;
 mod close;
+mod effect;
 mod open;
+mod record;
 mod table;
 mod unsettled;
 
@@ -25,6 +29,7 @@ use crate::seen::Seen;
 use crate::wire::proof::{Secret, Secrets};
 use crate::wire::{Envelope, Reason};
 
+pub(crate) use effect::{Afterwards, Effect, Over, Refused};
 pub use open::Connect;
 pub(crate) use table::Connections;
 pub(crate) use unsettled::{Question, Unsettled, is_near};

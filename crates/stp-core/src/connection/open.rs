@@ -9,17 +9,18 @@
 
 use alloc::vec::Vec;
 
-use landfall_congestion::{Config as Congestion, Window};
-use landfall_placement::{Instant, PathId, Peer, Refusal, Unit};
+use landfall_placement::{PathId, Peer, Refusal, Unit};
 
-use super::{Admission, Connection, State};
-use crate::endpoint::Endpoint;
+use super::{Admission, State};
+use crate::connection::{Effect, Refused};
+use crate::context::Context;
 use crate::error::{Ended, Error};
 use crate::event::Event;
 use crate::ids::ConnectionId;
 use crate::link::Link;
+use crate::network::Network;
 use crate::path::LARGEST_STU;
-use crate::wire::message::{Message, Offer, Question};
+use crate::wire::message::{Message, Offer};
 use crate::wire::proof::{Secret, Secrets};
 use crate::wire::{Envelope, Reason};
 
@@ -40,12 +41,9 @@ pub struct Connect {
     pub hello: u64,
 }
 
-impl Endpoint {
+impl Network {
     /// Lets connections come in at a port.
-    ///
-    /// # Errors
-    /// [`Error::Taken`] where somebody listens there already.
-    pub fn listen(&mut self, port: u16, admission: Admission) -> Result<(), Error> {
+    pub(crate) fn listen(&mut self, port: u16, admission: Admission) -> Result<(), Error> {
         if self.connections.listeners.contains_key(&port) {
             return Err(Error::Taken);
         }
@@ -54,18 +52,14 @@ impl Endpoint {
     }
 
     /// Lets none come in there any more; those that are open stay so.
-    pub fn stop_listening(&mut self, port: u16) {
+    pub(crate) fn stop_listening(&mut self, port: u16) {
         self.connections.listeners.remove(&port);
     }
 
-    /// Asks a peer for a connection. [`Event::Connected`] or [`Event::Closed`] follows.
-    ///
-    /// # Errors
-    /// [`Error::PathDown`], [`Error::Busy`] at the bound on connections or links,
-    /// [`Error::Taken`] where the same ports are being connected already.
-    pub fn connect(
+    /// Asks a peer for a connection.
+    pub(crate) fn connect(
         &mut self,
-        now: Instant,
+        cx: &mut Context,
         path: PathId,
         peer: Peer,
         connect: Connect,
@@ -77,14 +71,14 @@ impl Endpoint {
         if !self.connections.table.has_room() {
             return Err(Error::Busy);
         }
-        let link = self.join_link(path as u8, peer).ok_or(Error::Busy)?;
+        let link = self.join_link(cx, path as u8, peer).ok_or(Error::Busy)?;
         if let Some(port) = connect.local_port
             && self.connections.opening.contains_key(&(link, port, connect.port))
         {
             self.leave_link(link);
             return Err(Error::Taken);
         }
-        let id = self.add_connection(State::Opening, link, now);
+        let id = self.add_connection(cx, State::Opening, link);
         self.connections.unanswered.push(id.index);
         let chosen = connect.local_port;
         let port = chosen.unwrap_or_else(|| self.connections.draw_port());
@@ -97,115 +91,56 @@ impl Endpoint {
             known.own_hello = connect.hello;
             known.is_told = true;
         }
-        self.ask_for_connection(now, id.index);
+        self.ask_for_connection(cx, id.index);
         Ok(id)
     }
 
-    /// Admits a connection that came in ([`Event::Incoming`]), with eight bytes
-    /// for its user.
-    ///
-    /// # Errors
-    /// [`Error::Unknown`], [`Error::NotOpen`] where it does not wait for that.
-    pub fn admit(&mut self, now: Instant, id: ConnectionId, hello: u64) -> Result<(), Error> {
+    /// Admits a connection that came in ([`Event::Incoming`]), with eight bytes for its user.
+    pub(crate) fn admit(
+        &mut self,
+        cx: &mut Context,
+        id: ConnectionId,
+        hello: u64,
+    ) -> Result<(), Error> {
         let known = self.connection_mut(id)?;
         if known.state != State::Asked {
             return Err(Error::NotOpen);
         }
         known.state = State::Answered;
         known.own_hello = hello;
-        self.answer_connection(id.index);
-        self.arm_connection(now, id.index);
+        self.answer_connection(cx, id.index);
+        self.arm_connection(cx, id.index);
         Ok(())
     }
 
     /// Does not admit it, and says why.
-    ///
-    /// # Errors
-    /// As [`admit`](Self::admit).
-    pub fn turn_away(&mut self, id: ConnectionId, reason: Reason) -> Result<(), Error> {
+    pub(crate) fn turn_away(
+        &mut self,
+        cx: &mut Context,
+        id: ConnectionId,
+        reason: Reason,
+    ) -> Result<(), Error> {
         let known = self.connection_mut(id)?;
         if known.state != State::Asked {
             return Err(Error::NotOpen);
         }
         let d_id = known.remote_id;
-        self.say(id.index, &Message::ConnectionAnswer { d_id, result: Err(reason) });
+        self.say(cx, id.index, &Message::ConnectionAnswer { d_id, result: Err(reason) });
         self.remove_connection(id.index);
         Ok(())
     }
 
-    pub(crate) fn connection(&self, id: ConnectionId) -> Result<&Connection, Error> {
-        let known = self.connections.table.named(id.index, id.generation);
-        // Only drivers know one that is gone: its user was told that it is no more.
-        known.filter(|known| known.state != State::Gone).ok_or(Error::Unknown)
-    }
-
-    pub(crate) fn connection_mut(&mut self, id: ConnectionId) -> Result<&mut Connection, Error> {
-        self.connection(id)?;
-        self.connections.get_mut(id.index).ok_or(Error::Unknown)
-    }
-
-    pub(crate) fn id_of(&self, index: u32) -> ConnectionId {
-        ConnectionId::new((index, self.connections.table.generation(index)))
-    }
-
-    pub(crate) fn join_link(&mut self, path: u8, peer: Peer) -> Option<u32> {
-        let is_up = self.paths[usize::from(path)].limits.is_some();
-        let window = Window::new(&self.congestion());
-        self.links.join(path, peer, is_up, window)
-    }
-
-    pub(crate) fn leave_link(&mut self, link: u32) {
-        if self.links.leave(link) {
-            self.link_timers.remove(link);
-            self.size_timers.remove(link);
-            for path in &mut self.paths {
-                path.last_link = path.last_link.filter(|last| *last != link);
-            }
-        }
-        if self.links.get(link).is_some_and(|left| left.weight > 1) {
-            self.weigh_link(link);
-        }
-    }
-
-    /// How round trips are measured where windows are not asked for.
-    pub(crate) fn congestion(&self) -> Congestion {
-        self.config.congestion.unwrap_or_else(|| Congestion::new(1 << 10))
-    }
-
-    /// How the window of a link moves: by what fills a packet there, also where that is more
-    /// than the configuration counts with.
-    pub(crate) fn congestion_on(&self, link: u32) -> Congestion {
-        let usual = self.congestion();
-        let stu_on = |link: &Link| {
-            let path = &self.paths[usize::from(link.path)];
-            path.stu_of(link.size.or_sure(path.limits.as_ref()?.sure), self.config.tail)
-        };
-        let stu = self.links.get(link).and_then(stu_on).map_or(0, u32::from);
-        Congestion { unit: usual.unit.max(stu), ..usual }
-    }
-
-    fn add_connection(&mut self, state: State, link: u32, now: Instant) -> ConnectionId {
-        let key = self.connections.draw_key(&mut self.random);
-        let (secret, mask) = (Secret(self.random.next_u64()), self.random.next_u32());
-        let known = Connection::new(state, link, (key, secret, mask), now);
-        let Some(name) = self.connections.table.insert(known) else {
-            unreachable!("the caller has seen that there is room");
-        };
-        self.connections.keys.insert(key, name.0);
-        ConnectionId::new(name)
-    }
-
-    fn offer(&self, index: u32) -> Offer {
+    fn offer(&self, cx: &Context, index: u32) -> Offer {
         let (key, secret, hello) = match self.connections.get(index) {
             Some(known) => (known.local_key, known.local_secret, known.own_hello),
             None => (0, Secret::default(), 0),
         };
         Offer {
             version: VERSION,
-            max_stu: self.config.max_stu,
-            tail: self.config.tail,
-            buffer: self.config.buffer,
-            slots: self.config.slots.try_into().unwrap_or(u8::MAX),
+            max_stu: cx.config.max_stu,
+            tail: cx.config.tail,
+            buffer: cx.config.buffer,
+            slots: cx.config.slots.try_into().unwrap_or(u8::MAX),
             s_key: key,
             s_id: index as u16,
             hello,
@@ -213,66 +148,97 @@ impl Endpoint {
         }
     }
 
-    fn ask_for_connection(&mut self, now: Instant, index: u32) {
-        let offer = self.offer(index);
-        self.say(index, &Message::RequestConnection(offer));
-        self.arm_connection(now, index);
+    fn ask_for_connection(&mut self, cx: &mut Context, index: u32) {
+        let offer = self.offer(cx, index);
+        self.say(cx, index, &Message::RequestConnection(offer));
+        self.arm_connection(cx, index);
     }
 
-    pub(super) fn repeat_request(&mut self, now: Instant, index: u32) {
-        self.ask_for_connection(now, index);
+    pub(super) fn repeat_request(&mut self, cx: &mut Context, index: u32) {
+        self.ask_for_connection(cx, index);
     }
 
-    fn answer_connection(&mut self, index: u32) {
+    fn answer_connection(&mut self, cx: &mut Context, index: u32) {
         let Some(known) = self.connections.get(index) else { return };
         let d_id = known.remote_id;
-        let offer = self.offer(index);
-        self.say(index, &Message::ConnectionAnswer { d_id, result: Ok(offer) });
+        let offer = self.offer(cx, index);
+        self.say(cx, index, &Message::ConnectionAnswer { d_id, result: Ok(offer) });
     }
 
-    /// Somebody wants a connection.
+    /// Somebody wants a connection. If there is none yet, says how it may [come in](Self::let_in).
     pub(crate) fn take_connection_request(
         &mut self,
-        now: Instant,
+        cx: &mut Context,
         unit: &Unit<'_>,
         envelope: Envelope,
         offer: Offer,
-    ) -> Result<(), Refusal> {
+    ) -> Result<Option<Admission>, Refused> {
         let path = self.path_index(unit.path).ok_or(Refusal::WrongAddress)?;
         if offer.s_key == 0 || envelope.d_key != 0 {
-            return Err(Refusal::Malformed);
+            return Err(Refusal::Malformed.into());
         }
         if let Some(link) = self.links.find(path as u8, unit.from) {
             if let Some(index) = self.connections.by_remote.get(&(link, offer.s_key)).copied() {
-                return self.repeat_answer(index);
+                return Err(self.repeat_answer(cx, index).into());
             }
             let ports = (link, envelope.d_port, envelope.s_port);
             if let Some(index) = self.connections.opening.get(&ports).copied() {
-                return self.meet(now, index, envelope, offer);
+                self.meet(cx, index, envelope, offer)?;
+                return Ok(None);
             }
         }
         let Some(admission) = self.connections.listeners.get(&envelope.d_port).copied() else {
-            self.reject(path, unit.from, envelope, offer, Reason::NoListener);
-            return Err(Refusal::WrongAddress);
+            self.reject(cx, path, unit.from, envelope, offer, Reason::NoListener);
+            return Err(Refusal::WrongAddress.into());
         };
         if !is_compatible(&offer) {
-            self.reject(path, unit.from, envelope, offer, Reason::Incompatible);
-            return Err(Refusal::Unsupported);
+            self.reject(cx, path, unit.from, envelope, offer, Reason::Incompatible);
+            return Err(Refusal::Unsupported.into());
         }
-        self.make_room_for_half_open();
+        Ok(Some(admission))
+    }
+
+    /// Is there no room for one more connection?
+    pub(crate) fn is_full(&self) -> bool {
+        !self.connections.table.has_room() || !self.links.has_room()
+    }
+
+    /// The oldest connection that has not proved that it hears us, if it has to make room.
+    pub(crate) fn half_open_to_drop(&mut self, cx: &mut Context, is_full: bool) -> Option<u32> {
+        let half_open = &mut self.connections.half_open;
+        while half_open.len() >= cx.config.half_open || is_full && !half_open.is_empty() {
+            let (index, generation) = half_open.pop_front()?;
+            let known = self.connections.table.named(index, generation);
+            if known.is_some_and(|known| matches!(known.state, State::Answered | State::Asked)) {
+                cx.stats.half_open_dropped += 1;
+                return Some(index);
+            }
+        }
+        None
+    }
+
+    /// Who asked for a connection has one, if there is room.
+    pub(crate) fn let_in(
+        &mut self,
+        cx: &mut Context,
+        unit: &Unit<'_>,
+        (envelope, offer): (Envelope, Offer),
+        admission: Admission,
+    ) -> Result<(), Refusal> {
+        let path = self.path_index(unit.path).ok_or(Refusal::WrongAddress)?;
         let room = self.connections.table.has_room();
-        let link = if room { self.join_link(path as u8, unit.from) } else { None };
+        let link = if room { self.join_link(cx, path as u8, unit.from) } else { None };
         let Some(link) = link else {
-            self.reject(path, unit.from, envelope, offer, Reason::Busy);
+            self.reject(cx, path, unit.from, envelope, offer, Reason::Busy);
             return Err(Refusal::NoRoom);
         };
         let state = match admission {
             Admission::Open => State::Answered,
             Admission::Ask => State::Asked,
         };
-        let id = self.add_connection(state, link, now);
+        let id = self.add_connection(cx, state, link);
         self.connections.half_open.push_back((id.index, id.generation));
-        self.agree(id.index, envelope, offer);
+        self.agree(cx, id.index, envelope, offer);
         if let Some(known) = self.connections.get_mut(id.index) {
             known.came_in = true;
             known.is_told = admission == Admission::Ask;
@@ -280,62 +246,139 @@ impl Endpoint {
             known.hello = offer.hello;
         }
         if admission == Admission::Open {
-            self.answer_connection(id.index);
+            self.answer_connection(cx, id.index);
         } else {
             let (port, path, peer) = (envelope.d_port, unit.path, unit.from);
             let hello = offer.hello;
-            self.tell(Event::Incoming { connection: id, port, path, peer, hello });
+            cx.tell(Event::Incoming { connection: id, port, path, peer, hello });
         }
-        self.arm_connection(now, id.index);
+        self.arm_connection(cx, id.index);
         Ok(())
     }
 
     /// The same request again: the same answer again, if there was one.
-    fn repeat_answer(&mut self, index: u32) -> Result<(), Refusal> {
-        let Some(known) = self.connections.get(index) else { return Err(Refusal::UnknownId) };
+    fn repeat_answer(&mut self, cx: &mut Context, index: u32) -> Refusal {
+        let Some(known) = self.connections.get(index) else { return Refusal::UnknownId };
         match (known.state, known.abort) {
-            (State::Met | State::Answered | State::Open, _) => self.answer_connection(index),
+            (State::Met | State::Answered | State::Open, _) => self.answer_connection(cx, index),
             // Who did not hear the answer has no proof of the abort either.
             (State::Lingering, Some(reason)) => {
                 let d_id = known.remote_id;
-                self.say(index, &Message::ConnectionAnswer { d_id, result: Err(reason) });
+                self.say(cx, index, &Message::ConnectionAnswer { d_id, result: Err(reason) });
             }
             _ => {}
         }
-        Err(Refusal::Duplicate)
+        Refusal::Duplicate
     }
 
-    fn reject(&mut self, path: usize, to: Peer, from: Envelope, offer: Offer, reason: Reason) {
+    fn reject(
+        &mut self,
+        cx: &mut Context,
+        path: usize,
+        to: Peer,
+        from: Envelope,
+        offer: Offer,
+        reason: Reason,
+    ) {
         let envelope = Envelope { d_port: from.s_port, s_port: from.d_port, d_key: offer.s_key };
         let message = Message::ConnectionAnswer { d_id: offer.s_id, result: Err(reason) };
         // Who asked told its secret, and has not heard one of ours.
         let secrets = Secrets { receiver: offer.secret, sender: Secret::default() };
-        self.say_to(path, to, envelope, secrets, &message);
+        self.say_to(cx, path, to, envelope, secrets, &message);
     }
 
-    /// The oldest connection that has not proved that it hears us makes room.
-    fn make_room_for_half_open(&mut self) {
-        let is_full = !self.connections.table.has_room() || !self.links.has_room();
-        while self.connections.half_open.len() >= self.config.half_open
-            || is_full && !self.connections.half_open.is_empty()
-        {
-            let Some((index, generation)) = self.connections.half_open.pop_front() else { return };
-            let known = self.connections.table.named(index, generation);
-            if !known.is_some_and(|known| matches!(known.state, State::Answered | State::Asked)) {
-                continue;
+    /// A request met ours: both sides asked at once. Each answers the other.
+    fn meet(
+        &mut self,
+        cx: &mut Context,
+        index: u32,
+        envelope: Envelope,
+        offer: Offer,
+    ) -> Result<(), Refused> {
+        check_compatible(index, &offer)?;
+        self.forget_opening(index);
+        self.agree(cx, index, envelope, offer);
+        if let Some(known) = self.connections.get_mut(index) {
+            known.state = State::Met;
+            known.hello = offer.hello;
+            known.retries = 1;
+        }
+        self.answer_connection(cx, index);
+        self.ask_alive(cx, index);
+        self.arm_connection(cx, index);
+        Ok(())
+    }
+
+    /// The other side answers our request for a connection.
+    pub(crate) fn take_connection_answer(
+        &mut self,
+        cx: &mut Context,
+        unit: &Unit<'_>,
+        index: u32,
+        d_id: u16,
+        result: Result<Offer, Reason>,
+    ) -> Result<Effect, Refused> {
+        let Some(known) = self.connections.get(index) else {
+            return Err(Refusal::UnknownId.into());
+        };
+        if d_id != index as u16 {
+            return Err(Refusal::UnknownId.into());
+        }
+        let header = crate::wire::Header::read(unit.head).ok_or(Refusal::Truncated)?;
+        let envelope = Envelope { s_port: header.s_port.get(), ..Envelope::default() };
+        match (known.state, result) {
+            (State::Opening | State::Met, Ok(offer)) if offer.s_key == 0 => {
+                Err(Refusal::Malformed.into())
             }
-            self.stats.half_open_dropped += 1;
-            self.fail_connection(index, Some(Ended::Silent));
-            if is_full {
-                return;
+            (State::Opening | State::Met, Ok(offer)) => {
+                self.adopt(cx, index, envelope, offer)?;
+                Ok(Effect::None)
             }
+            (State::Opening, Err(reason)) => Ok(Effect::failed(index, Ended::There(reason))),
+            (_, Ok(offer)) if known.is_open() && offer.s_key == known.remote_key => {
+                // The other side does not know that we heard.
+                self.ask_alive(cx, index);
+                Err(Refusal::Duplicate.into())
+            }
+            (_, Ok(offer)) if known.is_open() && !known.is_proved && offer.s_key != 0 => {
+                // Our request was answered before, by somebody who is no more. What was begun
+                // there is not begun again with this one, nor what that began.
+                if !known.is_untouched() {
+                    let (refusal, effect) =
+                        (Refusal::Duplicate, Effect::failed(index, Ended::Silent));
+                    return Err(Refused { refusal, effect });
+                }
+                let envelope = Envelope { s_port: known.remote_port, ..envelope };
+                self.believe(cx, index, envelope, offer);
+                self.ask_alive(cx, index);
+                Ok(Effect::None)
+            }
+            _ => Err(Refusal::Duplicate.into()),
         }
     }
 
+    /// What we asked for was answered, perhaps by another than whose request met ours.
+    fn adopt(
+        &mut self,
+        cx: &mut Context,
+        index: u32,
+        envelope: Envelope,
+        offer: Offer,
+    ) -> Result<(), Refused> {
+        check_compatible(index, &offer)?;
+        self.forget_opening(index);
+        self.believe(cx, index, envelope, offer);
+        if let Some(known) = self.connections.get_mut(index) {
+            known.hello = offer.hello;
+        }
+        self.finish_connect(cx, index);
+        Ok(())
+    }
+
     /// Takes over what the other side said of itself.
-    fn agree(&mut self, index: u32, envelope: Envelope, offer: Offer) {
-        let most = 1u32 << self.config.max_stu.min(offer.max_stu).min(16);
-        let tail = self.config.tail.max(offer.tail);
+    fn agree(&mut self, cx: &mut Context, index: u32, envelope: Envelope, offer: Offer) {
+        let most = 1u32 << cx.config.max_stu.min(offer.max_stu).min(16);
+        let tail = cx.config.tail.max(offer.tail);
         let Some(known) = self.connections.get_mut(index) else { return };
         known.remote_key = offer.s_key;
         known.remote_secret = offer.secret;
@@ -348,147 +391,47 @@ impl Endpoint {
         self.connections.by_remote.insert((link, offer.s_key), index);
     }
 
-    /// A request met ours: both sides asked at once. Each answers the other.
-    fn meet(
-        &mut self,
-        now: Instant,
-        index: u32,
-        envelope: Envelope,
-        offer: Offer,
-    ) -> Result<(), Refusal> {
-        self.refuse_incompatible(index, &offer)?;
-        self.forget_opening(index);
-        self.agree(index, envelope, offer);
-        if let Some(known) = self.connections.get_mut(index) {
-            known.state = State::Met;
-            known.hello = offer.hello;
-            known.retries = 1;
-        }
-        self.answer_connection(index);
-        self.ask_alive(now, index);
-        self.arm_connection(now, index);
-        Ok(())
-    }
-
-    /// What we asked for was answered, perhaps by another than whose request met ours.
-    fn adopt(
-        &mut self,
-        now: Instant,
-        index: u32,
-        envelope: Envelope,
-        offer: Offer,
-    ) -> Result<(), Refusal> {
-        self.refuse_incompatible(index, &offer)?;
-        self.forget_opening(index);
-        self.believe(index, envelope, offer);
-        if let Some(known) = self.connections.get_mut(index) {
-            known.hello = offer.hello;
-        }
-        self.finish_connect(now, index);
-        Ok(())
-    }
-
-    fn refuse_incompatible(&mut self, index: u32, offer: &Offer) -> Result<(), Refusal> {
-        if is_compatible(offer) {
-            return Ok(());
-        }
-        self.fail_connection(index, Some(Ended::There(Reason::Incompatible)));
-        Err(Refusal::Unsupported)
-    }
-
     /// Takes an answer for what it is, in the place of what was taken for one before.
-    fn believe(&mut self, index: u32, envelope: Envelope, offer: Offer) {
+    fn believe(&mut self, cx: &mut Context, index: u32, envelope: Envelope, offer: Offer) {
         let Some(known) = self.connections.get(index) else { return };
         let (old, secret) = ((known.link, known.remote_key), known.remote_secret);
         let is_another = old.1 != 0 && offer.secret != secret;
         self.connections.by_remote.remove(&old);
-        self.agree(index, envelope, offer);
+        self.agree(cx, index, envelope, offer);
         if is_another {
             // The other has our key, too, and may go on to send.
-            self.change_key(index);
-        }
-    }
-
-    /// There is an other side, and it answered or proved itself.
-    pub(crate) fn finish_connect(&mut self, now: Instant, index: u32) {
-        let Some(known) = self.connections.get_mut(index) else { return };
-        known.state = State::Open;
-        // Asked below, and again soon unless it is answered.
-        known.retries = 1;
-        known.heard = now;
-        let hello = known.hello;
-        self.tell(Event::Connected { connection: self.id_of(index), hello });
-        // The first packet with its key tells the other side that we hear it.
-        self.ask_alive(now, index);
-        self.find_size_of(now, index);
-        self.arm_connection(now, index);
-    }
-
-    /// It is not being opened any more.
-    pub(super) fn forget_opening(&mut self, index: u32) {
-        self.connections.unanswered.retain(|unanswered| *unanswered != index);
-        let Some(known) = self.connections.get(index) else { return };
-        let ports = (known.link, known.local_port, known.remote_port);
-        if self.connections.opening.get(&ports) == Some(&index) {
-            self.connections.opening.remove(&ports);
-        }
-    }
-
-    pub(crate) fn take_connection_answer(
-        &mut self,
-        now: Instant,
-        unit: &Unit<'_>,
-        index: u32,
-        d_id: u16,
-        result: Result<Offer, Reason>,
-    ) -> Result<(), Refusal> {
-        let Some(known) = self.connections.get(index) else { return Err(Refusal::UnknownId) };
-        if d_id != index as u16 {
-            return Err(Refusal::UnknownId);
-        }
-        let header = crate::wire::Header::read(unit.head).ok_or(Refusal::Truncated)?;
-        let envelope = Envelope { s_port: header.s_port.get(), ..Envelope::default() };
-        match (known.state, result) {
-            (State::Opening | State::Met, Ok(offer)) if offer.s_key == 0 => Err(Refusal::Malformed),
-            (State::Opening | State::Met, Ok(offer)) => self.adopt(now, index, envelope, offer),
-            (State::Opening, Err(reason)) => {
-                self.fail_connection(index, Some(Ended::There(reason)));
-                Ok(())
-            }
-            (_, Ok(offer)) if known.is_open() && offer.s_key == known.remote_key => {
-                // The other side does not know that we heard.
-                self.ask_alive(now, index);
-                Err(Refusal::Duplicate)
-            }
-            (_, Ok(offer)) if known.is_open() && !known.is_proved && offer.s_key != 0 => {
-                // Our request was answered before, by somebody who is no more. What was begun
-                // there is not begun again with this one, nor what that began.
-                if !known.is_untouched() {
-                    self.fail_connection(index, Some(Ended::Silent));
-                    return Err(Refusal::Duplicate);
-                }
-                let envelope = Envelope { s_port: known.remote_port, ..envelope };
-                self.believe(index, envelope, offer);
-                self.ask_alive(now, index);
-                Ok(())
-            }
-            _ => Err(Refusal::Duplicate),
+            self.change_key(cx, index);
         }
     }
 
     /// Somebody has the key of a connection who is not its other side: only that hears of
     /// another, and nothing that comes with the old one is taken any more.
-    fn change_key(&mut self, index: u32) {
-        let key = self.connections.draw_key(&mut self.random);
+    fn change_key(&mut self, cx: &mut Context, index: u32) {
+        let key = self.connections.draw_key(&mut cx.random);
         let Some(known) = self.connections.get_mut(index) else { return };
         let old = core::mem::replace(&mut known.local_key, key);
         self.connections.keys.remove(old);
         self.connections.keys.insert(key, index);
-        self.answer_connection(index);
+        self.answer_connection(cx, index);
+    }
+
+    /// There is an other side, and it answered or proved itself.
+    pub(crate) fn finish_connect(&mut self, cx: &mut Context, index: u32) {
+        let Some(known) = self.connections.get_mut(index) else { return };
+        known.state = State::Open;
+        // Asked below, and again soon unless it is answered.
+        known.retries = 1;
+        known.heard = cx.now;
+        let hello = known.hello;
+        cx.tell(Event::Connected { connection: self.id_of(index), hello });
+        // The first packet with its key tells the other side that we hear it.
+        self.ask_alive(cx, index);
+        self.find_size_of(cx, index);
+        self.arm_connection(cx, index);
     }
 
     /// The other side of a connection that came in has proved that it hears us.
-    pub(crate) fn finish_accept(&mut self, now: Instant, index: u32) {
+    pub(crate) fn finish_accept(&mut self, cx: &mut Context, index: u32) {
         let Some(known) = self.connections.get_mut(index) else { return };
         known.state = State::Open;
         known.is_told = true;
@@ -498,13 +441,50 @@ impl Endpoint {
         self.connections.half_open.retain(|half_open| half_open.0 != index);
         if let Some(link) = self.links.get(link) {
             let (path, peer) = (self.paths[usize::from(link.path)].id, link.peer);
-            self.tell(Event::Accepted { connection, port, path, peer, hello });
+            cx.tell(Event::Accepted { connection, port, path, peer, hello });
         }
         // How long the network takes is good to know before anything is granted, and how
         // long packets may be.
-        self.ask_alive(now, index);
-        self.find_size_of(now, index);
-        self.arm_connection(now, index);
+        self.ask_alive(cx, index);
+        self.find_size_of(cx, index);
+        self.arm_connection(cx, index);
+    }
+
+    /// The other side has our secret: it hears us. What is not open refuses the rest.
+    pub(crate) fn prove(
+        &mut self,
+        cx: &mut Context,
+        connection: u32,
+        has_proof: bool,
+    ) -> Result<(), Refusal> {
+        let Some(known) = self.connections.get_mut(connection) else {
+            return Err(Refusal::UnknownId);
+        };
+        known.is_proved |= has_proof;
+        match known.state {
+            // The key alone may have been guessed: what proves more comes again.
+            State::Answered | State::Met if !has_proof => Err(Refusal::Unexpected),
+            State::Answered => {
+                self.finish_accept(cx, connection);
+                Ok(())
+            }
+            State::Met => {
+                self.finish_connect(cx, connection);
+                Ok(())
+            }
+            State::Opening | State::Asked => Err(Refusal::Unexpected),
+            _ => Ok(()),
+        }
+    }
+
+    /// Connections of ours that nobody at an address has answered.
+    pub(crate) fn unanswered_at(&self, path: PathId, peer: Peer) -> Vec<u32> {
+        let path = self.path_index(path);
+        let is_there = |index: &u32| {
+            self.link_of(*index)
+                .is_some_and(|link| (Some(usize::from(link.path)), link.peer) == (path, peer))
+        };
+        self.connections.unanswered.iter().copied().filter(is_there).collect()
     }
 
     /// Is anybody on a path asked for a connection, and has not answered?
@@ -518,28 +498,15 @@ impl Endpoint {
     fn link_of(&self, index: u32) -> Option<&Link> {
         self.links.get(self.connections.get(index)?.link)
     }
+}
 
-    /// Nobody receives at an address, says a message that anybody can forge: what nobody there
-    /// has answered ends, and nothing else.
-    pub(crate) fn end_unanswered(&mut self, path: PathId, peer: Peer) {
-        let Some(path) = self.path_index(path) else { return };
-        let is_there = |index: &u32| {
-            self.link_of(*index).is_some_and(|l| (usize::from(l.path), l.peer) == (path, peer))
-        };
-        let unanswered: Vec<u32> =
-            self.connections.unanswered.iter().copied().filter(is_there).collect();
-        for index in unanswered {
-            self.fail_connection(index, Some(Ended::Unreachable));
-        }
+/// With whom it cannot speak, this side has no connection.
+fn check_compatible(index: u32, offer: &Offer) -> Result<(), Refused> {
+    if is_compatible(offer) {
+        return Ok(());
     }
-
-    pub(super) fn ask_alive(&mut self, now: Instant, index: u32) {
-        let Some(known) = self.connections.get(index) else { return };
-        let ids = crate::wire::message::Ids { d_id: known.remote_id, s_id: index as u16 };
-        let token = now.as_nanos();
-        let question = Question::Connection { ids, is_link: false, token };
-        self.say(index, &Message::RequestState(question));
-    }
+    let effect = Effect::failed(index, Ended::There(Reason::Incompatible));
+    Err(Refused { refusal: Refusal::Unsupported, effect })
 }
 
 /// Can the two sides speak with each other?

@@ -7,6 +7,7 @@ use landfall_placement::{Instant, Random};
 use landfall_tables::{IndexedHeap, KeyIndex, Table};
 
 use super::{Admission, Connection};
+use crate::region::Remote;
 use crate::ticket::Step;
 
 /// Every connection, and the ways to find one.
@@ -74,6 +75,11 @@ impl Connections {
     pub(crate) fn of_step(&mut self, step: Step) -> Option<&mut Connection> {
         let is_same = step.is_of(self.table.generation(step.connection));
         self.table.get_mut(step.connection).filter(|_| is_same)
+    }
+
+    /// What a connection has to do with memory of the other side.
+    pub(crate) fn remote_of(&self, index: u32) -> Option<&Remote> {
+        self.get(index)?.remote.as_deref()
     }
 
     #[inline]

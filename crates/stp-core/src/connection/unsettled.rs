@@ -10,7 +10,8 @@ use alloc::vec::Vec;
 
 use landfall_placement::Serial32;
 
-use crate::endpoint::Endpoint;
+use crate::context::Context;
+use crate::network::Network;
 use crate::region::Request;
 use crate::seen::Seen;
 use crate::wire::Reason;
@@ -37,7 +38,7 @@ pub(crate) struct Unsettled {
     regions: Vec<Request>,
 }
 
-impl Endpoint {
+impl Network {
     fn unsettled_mut(&mut self, connection: u32) -> Option<&mut Unsettled> {
         self.connections.get_mut(connection)?.unsettled.as_deref_mut()
     }
@@ -61,25 +62,25 @@ impl Endpoint {
     }
 
     /// The other side knows that a Transfer is over. Says whether it was not known to.
-    pub(crate) fn settle_send(&mut self, connection: u32, serial: u32) -> bool {
+    pub(crate) fn settle_send(&mut self, cx: &mut Context, connection: u32, serial: u32) -> bool {
         let Some(unsettled) = self.unsettled_mut(connection) else { return false };
         let before = unsettled.sends.len();
         unsettled.sends.retain(|other| *other != serial);
         let is_settled = unsettled.sends.len() < before;
         if is_settled {
-            self.say_unsettled_send(connection);
+            self.say_unsettled_send(cx, connection);
         }
         is_settled
     }
 
     /// The other side knows that a read is over. Says whether it was not known to.
-    pub(crate) fn settle_read(&mut self, connection: u32, serial: u32) -> bool {
+    pub(crate) fn settle_read(&mut self, cx: &mut Context, connection: u32, serial: u32) -> bool {
         let Some(unsettled) = self.unsettled_mut(connection) else { return false };
         let before = unsettled.reads.len();
         unsettled.reads.retain(|other| other.serial != serial);
         let is_settled = unsettled.reads.len() < before;
         if is_settled {
-            self.say_unsettled_read(connection);
+            self.say_unsettled_read(cx, connection);
         }
         is_settled
     }
@@ -92,13 +93,13 @@ impl Endpoint {
     }
 
     /// The other side has answered a request for a region. Says whether that was given up.
-    pub(crate) fn settle_region(&mut self, connection: u32, serial: u32) -> bool {
+    pub(crate) fn settle_region(&mut self, cx: &mut Context, connection: u32, serial: u32) -> bool {
         let Some(unsettled) = self.unsettled_mut(connection) else { return false };
         let before = unsettled.regions.len();
         unsettled.regions.retain(|other| other.serial != serial);
         let is_settled = unsettled.regions.len() < before;
         if is_settled {
-            self.say_unsettled_region(connection);
+            self.say_unsettled_region(cx, connection);
         }
         is_settled
     }
@@ -125,28 +126,28 @@ impl Endpoint {
     }
 
     /// Says the end of the first Transfer that was given up.
-    pub(crate) fn say_unsettled_send(&mut self, connection: u32) {
+    pub(crate) fn say_unsettled_send(&mut self, cx: &mut Context, connection: u32) {
         let first = self.unsettled(connection).and_then(|unsettled| unsettled.sends.first());
         let Some(&serial) = first else { return };
         let ids = Ids { d_id: NO_ID, s_id: NO_ID };
         let ending = Ending { ids, serial, by_receiver: false };
-        self.say(connection, &Message::End { ending, reason: Reason::Gone });
+        self.say(cx, connection, &Message::End { ending, reason: Reason::Gone });
     }
 
     /// Asks again for the first read that was given up: what answers it is refused.
-    pub(crate) fn say_unsettled_read(&mut self, connection: u32) {
+    pub(crate) fn say_unsettled_read(&mut self, cx: &mut Context, connection: u32) {
         let first = self.unsettled(connection).and_then(|unsettled| unsettled.reads.first());
         let Some(&Question { serial, len, opaque }) = first else { return };
         let message = Message::RequestToReceive { s_id: NO_ID, serial, len, opaque };
-        self.say(connection, &message);
+        self.say(cx, connection, &message);
     }
 
     /// Asks again for the first region whose request was given up.
-    pub(crate) fn say_unsettled_region(&mut self, connection: u32) {
+    pub(crate) fn say_unsettled_region(&mut self, cx: &mut Context, connection: u32) {
         let first = self.unsettled(connection).and_then(|unsettled| unsettled.regions.first());
         if let Some(request) = first {
             let message = request.message(NO_ID);
-            self.say(connection, &message);
+            self.say(cx, connection, &message);
         }
     }
 }

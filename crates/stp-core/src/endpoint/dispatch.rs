@@ -1,119 +1,51 @@
 //! A packet comes: what everything is checked for, and who it is for. A payload is in place, a
 //! transmission is over.
 
-use landfall_placement::{
-    Check, Instant, Landing, Peer, Placement, Refusal, RunPlacement, Spans, Ticket, Unit, UnitRun,
-};
+use landfall_placement::{Landing, Placement, Refusal, RunPlacement, Spans, Ticket, Unit, UnitRun};
 
 use super::Endpoint;
 use crate::config::MOST_EAGER;
-use crate::connection::State as ConnectionState;
-use crate::mirror::Owner;
-use crate::offload::{Hit, Incoming};
+use crate::connection::{Effect, Refused};
+use crate::error::Ended;
+use crate::region::OrderBroken;
+use crate::send::Progress;
 use crate::ticket::Purpose;
 use crate::wire::header::SHORTEST_FRAME;
-use crate::wire::message::{Message, Question, State};
-use crate::wire::{Envelope, Flags, HEADER_LEN, Header, Op, Reason, header, hold, proof};
-
-/// How many events wait at most, for each place in the queue of a path, before
-/// nothing more is taken in.
-const EVENTS_PER_PLACE: usize = 4;
+use crate::wire::message::{Ids, Message, Offer, Question, State};
+use crate::wire::{Envelope, Flags, HEADER_LEN, Header, Op, Reason, header};
 
 impl Endpoint {
     #[inline]
     pub(super) fn dispatch(
         &mut self,
-        now: Instant,
         unit: &Unit<'_>,
         into: &mut Spans,
     ) -> Result<Placement, Refusal> {
         if (unit.len as usize) < HEADER_LEN {
             return Err(Refusal::Truncated);
         }
-        if self.is_full() {
+        if self.cx.is_full() {
             return Err(Refusal::NoRoom);
         }
         let Some(header) = Header::read(unit.head) else {
             return Ok(Placement::NeedHead(HEADER_LEN as u16));
         };
         if header.op == Op::Data as u8 {
-            return self.place_data(now, unit, header, into);
+            return self.receives.place_data(&mut self.net, &mut self.cx, unit, header, into);
         }
-        self.take_message(now, unit, header, into)
+        self.take_message(unit, header, into)
     }
 
-    /// Data: the offload seam says where it belongs.
-    #[inline]
-    fn place_data(
-        &mut self,
-        now: Instant,
-        unit: &Unit<'_>,
-        header: &Header,
-        into: &mut Spans,
-    ) -> Result<Placement, Refusal> {
-        if self.config.checksum && !header.flags().has(Flags::SUM) {
-            return Err(Refusal::BadChecksum);
-        }
-        let (path, from, ecn) = (unit.path, unit.from, unit.ecn);
-        let data = Incoming { header, len: unit.len, path, from, ecn };
-        let hit = self.place_here(&data)?;
-        // One span always fits: the list comes empty.
-        into.push(hit.span).map_err(|_| Refusal::NoRoom)?;
-        self.note_data(now, hit.seat.into(), hold::decode(header.param.get()));
-        let check = if header.flags().has(Flags::SUM) {
-            let len = HEADER_LEN as u32 + hit.span.len;
-            Check::InternetSum { from: 0, len, seed: 0 }
-        } else {
-            Check::None
-        };
-        let ticket = Purpose::Stus(hit.seat.into()).pack();
-        Ok(Placement::Into { at: HEADER_LEN as u16, check, ticket })
-    }
-
-    /// A run of Data: the seam says where its leading part belongs. What adapters have, what
-    /// is summed and whatever is not expected goes the way of single packets.
-    #[inline]
-    pub(super) fn place_data_run(
-        &mut self,
-        now: Instant,
-        run: &UnitRun<'_>,
-    ) -> Option<RunPlacement> {
-        if self.granted.mirror.is_on() || self.config.checksum || self.is_full() {
-            return None;
-        }
-        let hit = self.granted.table().place_run(run)?;
-        self.note_data(now, hit.seats, hold::decode(hit.hold));
-        Some(RunPlacement {
-            units: hit.seats.count,
-            at: HEADER_LEN as u16,
-            span: hit.span,
-            ticket: Purpose::Stus(hit.seats).pack(),
-        })
-    }
-
-    /// Does nobody take the events? Whatever comes then will be sent again.
-    pub(crate) fn is_full(&self) -> bool {
-        self.events.len() >= self.config.queue * EVENTS_PER_PLACE
-    }
-
-    /// Asks the table, for a Block that the engine itself has. What an adapter has
-    /// is not taken here, though the table would: the adapter refused it, before
-    /// something was granted that is by now.
-    #[inline]
-    fn place_here(&mut self, data: &Incoming<'_>) -> Result<Hit, Refusal> {
-        if self.granted.mirror.is_on() {
-            let (seat, _) = self.granted.table().check(data)?;
-            if self.granted.mirror.owner(seat.block) != Owner::Engine {
-                return Err(Refusal::Unexpected);
-            }
-        }
-        self.granted.table().place(data)
+    /// A run of Puts: `None`, and nothing changed, where it is not what is expected next.
+    pub(super) fn place_put_run(&mut self, run: &UnitRun<'_>) -> Option<RunPlacement> {
+        let expected = self.regions.expected_run(&self.net, &self.cx, run)?;
+        self.note_heard(expected.connection, expected.link, &expected.message);
+        Some(self.regions.place_run(&mut self.net, &expected))
     }
 
     /// Anything else: whole, sealed, known, and from where it should be.
     fn take_message(
         &mut self,
-        now: Instant,
         unit: &Unit<'_>,
         header: &Header,
         into: &mut Spans,
@@ -150,79 +82,32 @@ impl Endpoint {
         }
         let (envelope, message) = Message::decode(head)?;
         if let Message::RequestConnection(offer) = message {
-            self.take_connection_request(now, unit, envelope, offer)?;
+            self.take_connection_request(unit, envelope, offer)?;
             return Ok(Placement::Consumed);
         }
-        let connection = self.connection_of(envelope, &message)?;
-        let path = self.path_index(unit.path).ok_or(Refusal::WrongAddress)? as u8;
-        let Some(link) = self.link_from(connection, path, unit.from) else {
-            return self.take_from_elsewhere(now, unit, connection, (head, &message));
+        let connection = self.net.connection_of(envelope, &message)?;
+        let path = self.net.path_index(unit.path).ok_or(Refusal::WrongAddress)? as u8;
+        let Some(link) = self.net.link_from(connection, path, unit.from) else {
+            return self.take_from_elsewhere(unit, connection, (head, &message));
         };
-        let has_proof = self.check_proof(connection, head, &message)?;
+        let has_proof = self.net.check_proof(connection, head, &message)?;
         let payload = match message {
             Message::RequestToSend { is_eager: true, len: all, .. }
-                if all <= self.takes_eagerly().into() =>
+                if all <= self.cx.config.takes_eagerly().into() =>
             {
                 unit.head.get(len..len + all as usize).unwrap_or_default()
             }
             _ => &[],
         };
-        self.note_heard(now, connection, link, &message);
+        self.note_heard(connection, link, &message);
+        let Self { net, cx, regions, .. } = self;
         match message {
-            Message::Put { .. } => return self.place_put(connection, unit, &message, head, into),
-            Message::FetchOp { .. } => return self.place_fetch(connection, &message),
-            _ => self.take_control(now, unit, connection, (message, payload, has_proof))?,
-        }
-        Ok(Placement::Consumed)
-    }
-
-    /// The connection that the key belongs to, if the ports are right too.
-    pub(crate) fn connection_of(
-        &self,
-        envelope: Envelope,
-        message: &Message,
-    ) -> Result<u32, Refusal> {
-        let index = self.connections.keys.get(envelope.d_key).ok_or(Refusal::WrongKey)?;
-        let known = self.connections.get(index).ok_or(Refusal::WrongKey)?;
-        if envelope.d_port != known.local_port {
-            return Err(Refusal::WrongAddress);
-        }
-        // Who answers a request may do so from another port.
-        let is_answer = matches!(message, Message::ConnectionAnswer { .. });
-        if envelope.s_port != known.remote_port && !is_answer {
-            return Err(Refusal::WrongAddress);
-        }
-        Ok(index)
-    }
-
-    /// The link of a connection that a packet came over, if it is one of them.
-    pub(crate) fn link_from(&self, connection: u32, path: u8, from: Peer) -> Option<u32> {
-        let is_it = |link: &u32| {
-            self.links.get(*link).is_some_and(|link| link.path == path && link.peer == from)
-        };
-        self.connections.get(connection)?.links().find(is_it)
-    }
-
-    /// Does a packet come from the other side of its connection? Says whether it
-    /// proves that, or is of those that carry no proof.
-    pub(crate) fn check_proof(
-        &self,
-        connection: u32,
-        head: &[u8],
-        message: &Message,
-    ) -> Result<bool, Refusal> {
-        let known = self.connections.get(connection).ok_or(Refusal::UnknownId)?;
-        // Who speaks an older version says so, and knows of no proofs.
-        let is_older = known.state == ConnectionState::Opening
-            && matches!(
-                message,
-                Message::ConnectionAnswer { result: Err(Reason::Incompatible), .. }
-            );
-        match proof::check(head, known.secrets_in()) {
-            proof::Verdict::Right => Ok(true),
-            proof::Verdict::Without => Ok(false),
-            proof::Verdict::Missing if is_older => Ok(false),
-            proof::Verdict::Missing | proof::Verdict::Wrong => Err(Refusal::BadProof),
+            Message::Put { .. } => regions.place_put(net, cx, connection, unit, &message, into),
+            Message::FetchOp { .. } => regions.place_fetch(net, cx, connection, &message),
+            _ => {
+                self.take_control(unit, connection, (&message, payload, has_proof))?;
+                Ok(Placement::Consumed)
+            }
         }
     }
 
@@ -230,7 +115,6 @@ impl Endpoint {
     /// be said from there.
     fn take_from_elsewhere(
         &mut self,
-        now: Instant,
         unit: &Unit<'_>,
         connection: u32,
         (head, message): (&[u8], &Message),
@@ -242,71 +126,146 @@ impl Endpoint {
             Message::RequestState(Question::Moved { ids, token }) => (ids, token, true),
             _ => return Err(Refusal::WrongAddress),
         };
-        self.check_proof(connection, head, message)?;
-        if self.learn_link(now, unit, connection, (ids, token), has_moved)? {
-            self.prove(now, connection, true)?;
-            self.answer_alive(unit, connection, ids, token);
+        self.net.check_proof(connection, head, message)?;
+        if self.learn_link(unit, connection, (ids, token), has_moved)? {
+            self.net.prove(&mut self.cx, connection, true)?;
+            self.net.answer_alive(&mut self.cx, unit, connection, ids, token);
         }
         Ok(Placement::Consumed)
     }
 
-    fn take_control(
+    /// Somebody wants a connection.
+    fn take_connection_request(
         &mut self,
-        now: Instant,
+        unit: &Unit<'_>,
+        envelope: Envelope,
+        offer: Offer,
+    ) -> Result<(), Refusal> {
+        let admission = match self.net.take_connection_request(&mut self.cx, unit, envelope, offer)
+        {
+            Ok(Some(admission)) => admission,
+            Ok(None) => return Ok(()),
+            Err(refused) => return self.settle(Err(refused)),
+        };
+        let is_full = self.net.is_full();
+        while let Some(index) = self.net.half_open_to_drop(&mut self.cx, is_full) {
+            self.apply(Effect::failed(index, Ended::Silent));
+            if is_full {
+                break;
+            }
+        }
+        self.net.let_in(&mut self.cx, unit, (envelope, offer), admission)
+    }
+
+    /// The other side can be reached at a further address, it says. Gives whether that is known
+    /// now.
+    fn learn_link(
+        &mut self,
         unit: &Unit<'_>,
         connection: u32,
-        (message, payload, has_proof): (Message, &[u8], bool),
+        (ids, token): (Ids, u64),
+        has_moved: bool,
+    ) -> Result<bool, Refusal> {
+        let learnt =
+            self.net.learn_link(&mut self.cx, unit, connection, (ids, token), has_moved)?;
+        let Some(link) = learnt else { return Ok(false) };
+        if has_moved {
+            // What was granted over the others is granted again over this one. A packet over
+            // one of them, if there ever is one, brings it back.
+            for old in self.net.left_for(connection, link) {
+                self.lose_link(old);
+            }
+        }
+        self.net.begin_link(&mut self.cx, connection, link);
+        self.receives.wake_receives(&mut self.net, connection);
+        Ok(true)
+    }
+
+    /// The other side of a connection said something over one of its links.
+    fn note_heard(&mut self, connection: u32, link: u32, message: &Message) {
+        if self.net.note_heard_over(link) {
+            self.revive_link(link);
+        }
+        if self.net.note_heard(&self.cx, connection, link, message) {
+            self.receives.wake_receives(&mut self.net, connection);
+            self.net.find_size(&mut self.cx, connection, link);
+        }
+    }
+
+    /// A control message: what opens and closes a connection ends what is under way on it; all
+    /// else must come from its other side.
+    fn take_control(
+        &mut self,
+        unit: &Unit<'_>,
+        connection: u32,
+        (message, payload, has_proof): (&Message, &[u8], bool),
     ) -> Result<(), Refusal> {
-        match message {
+        let (net, cx) = (&mut self.net, &mut self.cx);
+        let result = match *message {
             Message::ConnectionAnswer { d_id, result } => {
-                return self.take_connection_answer(now, unit, connection, d_id, result);
+                net.take_connection_answer(cx, unit, connection, d_id, result)
             }
             Message::RequestDisconnect { abort, .. } => {
-                return self.take_disconnect_request(now, connection, abort);
+                net.take_disconnect_request(cx, connection, abort).map_err(Refused::from)
             }
             Message::DisconnectAnswer { .. } => {
-                return self.take_disconnect_answer(now, connection);
+                net.take_disconnect_answer(cx, connection).map_err(Refused::from)
             }
             Message::DisconnectComplete { .. } => {
-                return self.take_disconnect_complete(connection);
+                net.take_disconnect_complete(connection).map_err(Refused::from)
             }
-            _ => {}
-        }
-        self.prove(now, connection, has_proof)?;
-        match message {
+            _ => {
+                net.prove(cx, connection, has_proof)?;
+                return self.take_request(unit, connection, (message, payload));
+            }
+        };
+        self.settle(result)
+    }
+
+    /// A message about a Transfer or a region, a question or an answer.
+    fn take_request(
+        &mut self,
+        unit: &Unit<'_>,
+        connection: u32,
+        (message, payload): (&Message, &[u8]),
+    ) -> Result<(), Refusal> {
+        let Self { net, cx, sends, receives, regions, .. } = self;
+        match *message {
             Message::RequestToSend { .. } => {
-                self.take_request_to_send(now, connection, (&message, payload))
+                receives.take_request_to_send(net, cx, connection, (message, payload))
             }
             Message::RequestToReceive { s_id, serial, len, opaque } => {
-                self.take_request_to_receive(connection, s_id, serial, (len, opaque))
+                sends.take_request_to_receive(net, cx, connection, s_id, serial, (len, opaque))
             }
             Message::RequestAnswer { ids, serial, is_read: true, verdict } => {
-                self.take_read_answer(connection, ids, serial, verdict)
+                receives.take_read_answer(net, cx, connection, ids, serial, verdict)
             }
             Message::RequestAnswer { ids, serial, is_read: false, verdict } => {
-                self.take_send_answer(now, connection, ids, serial, verdict)
+                sends.take_send_answer(net, cx, connection, ids, serial, verdict)
             }
-            Message::ClearToSend(grant) => self.take_grant(now, unit, connection, &grant),
-            Message::End { ending, reason } => self.take_end(now, connection, ending, reason),
-            Message::EndAck(ending) => self.take_end_ack(now, connection, ending),
-            Message::RequestMemoryRegion { .. } => self.take_region_request(connection, &message),
+            Message::ClearToSend(ref grant) => sends.take_grant(net, cx, unit, connection, grant),
+            Message::End { ending, reason } if ending.by_receiver => {
+                sends.take_end_of_send(net, cx, connection, ending, reason)
+            }
+            Message::End { ending, reason } => {
+                receives.take_end(net, cx, connection, ending, reason)
+            }
+            Message::EndAck(ending) if ending.by_receiver => {
+                receives.take_end_ack(net, cx, connection, ending)
+            }
+            Message::EndAck(ending) => sends.take_end_ack_of_send(net, cx, connection, ending),
+            Message::RequestMemoryRegion { .. } => {
+                regions.take_region_request(net, cx, connection, message)
+            }
             Message::MemoryRegionAvailable { d_id, serial, result } => {
-                self.take_region_answer(connection, d_id, serial, result)
+                regions.take_region_answer(net, cx, connection, d_id, serial, result)
             }
-            Message::Get(get) => self.take_get(now, unit, connection, &get),
-            Message::FetchOpComplete { below } => self.take_fetch_complete(connection, below),
+            Message::Get(ref get) => regions.take_get(net, cx, unit, connection, get),
+            Message::FetchOpComplete { below } => {
+                regions.take_fetch_complete(net, connection, below)
+            }
             Message::RequestState(question) => self.take_question(unit, connection, question),
-            Message::RequestStateResponse(State::Connection { is_link: true, token, .. }) => {
-                self.answer_challenge(unit, connection, token)
-            }
-            Message::RequestStateResponse(State::Connection { token, .. }) => {
-                self.take_alive(now, unit, connection, token);
-                Ok(())
-            }
-            Message::RequestStateResponse(State::Size { size, token, .. }) => {
-                self.take_size(unit, size, token)
-            }
-            Message::RequestStateResponse(state) => self.take_state(now, connection, state),
+            Message::RequestStateResponse(ref state) => self.take_state(unit, connection, state),
             _ => Err(Refusal::Unexpected),
         }
     }
@@ -317,86 +276,99 @@ impl Endpoint {
         connection: u32,
         question: Question,
     ) -> Result<(), Refusal> {
+        let (net, cx) = (&mut self.net, &mut self.cx);
         match question {
             Question::Connection { ids, token, .. } | Question::Moved { ids, token } => {
-                self.answer_alive(unit, connection, ids, token);
+                net.answer_alive(cx, unit, connection, ids, token);
                 Ok(())
             }
-            Question::Transfer { ids, serial } => self.answer_progress(connection, ids, serial),
+            Question::Transfer { ids, serial } => {
+                self.receives.answer_progress(net, cx, connection, ids, serial)
+            }
             Question::Memory => {
-                self.answer_applied(connection, None, None);
+                self.regions.answer_applied(net, cx, connection, None, None);
                 Ok(())
             }
             Question::Size { ids, size, token } => {
-                self.answer_size(unit, connection, ids, size, token)
+                net.answer_size(cx, unit, connection, ids, size, token)
             }
         }
     }
 
-    fn take_state(&mut self, now: Instant, connection: u32, state: State) -> Result<(), Refusal> {
-        match state {
-            State::Connection { .. } | State::Size { .. } => Err(Refusal::Unexpected),
+    fn take_state(
+        &mut self,
+        unit: &Unit<'_>,
+        connection: u32,
+        state: &State,
+    ) -> Result<(), Refusal> {
+        let Self { net, cx, sends, receives, streams, .. } = self;
+        match *state {
+            State::Connection { is_link: true, token, .. } => {
+                net.answer_challenge(cx, unit, connection, token)
+            }
+            State::Connection { token, .. } => {
+                net.take_alive(cx, unit, connection, token);
+                Ok(())
+            }
+            State::Size { size, token, .. } => net.take_size(cx, unit, size, token),
             State::Transfer { ids, serial, acked, len, is_complete } => {
-                self.take_progress(now, connection, (ids, serial), acked, len, is_complete)
+                let progress = Progress { ids, serial, acked, len, is_complete };
+                sends.take_progress(net, cx, connection, progress)
             }
-            State::Memory { applied, refused, ahead } => {
-                self.take_applied(now, connection, applied, refused, &ahead)
+            State::Memory { applied, refused, ref ahead } => {
+                let heard = streams.take_applied(net, cx, connection, applied, refused, ahead)?;
+                self.end_stream_turn(connection, heard);
+                Ok(())
             }
-            State::Fetched { serial, old } => self.take_fetched(now, connection, serial, old),
+            State::Fetched { serial, old } => {
+                let heard = streams.take_fetched(net, cx, connection, serial, old)?;
+                self.end_stream_turn(connection, heard);
+                self.streams.complete_fetches(&mut self.net, &mut self.cx, connection);
+                Ok(())
+            }
             State::GetRefused { d_id, serial, reason } => {
-                self.take_get_refused(now, connection, d_id, serial, reason)
+                receives.take_get_refused(net, cx, connection, d_id, serial, reason)
             }
-        }
-    }
-
-    /// The other side has our secret: it hears us. What is not open refuses the rest.
-    fn prove(&mut self, now: Instant, connection: u32, has_proof: bool) -> Result<(), Refusal> {
-        let Some(known) = self.connections.get_mut(connection) else {
-            return Err(Refusal::UnknownId);
-        };
-        known.is_proved |= has_proof;
-        match known.state {
-            // The key alone may have been guessed: what proves more comes again.
-            ConnectionState::Answered | ConnectionState::Met if !has_proof => {
-                Err(Refusal::Unexpected)
-            }
-            ConnectionState::Answered => {
-                self.finish_accept(now, connection);
-                Ok(())
-            }
-            ConnectionState::Met => {
-                self.finish_connect(now, connection);
-                Ok(())
-            }
-            ConnectionState::Opening | ConnectionState::Asked => Err(Refusal::Unexpected),
-            _ => Ok(()),
         }
     }
 }
 
 impl Endpoint {
     #[inline]
-    pub(super) fn land(&mut self, now: Instant, ticket: Ticket, landing: Landing) {
+    pub(super) fn land(&mut self, ticket: Ticket, landing: Landing) {
         let is_in_place = matches!(landing, Landing::Verified | Landing::Unchecked);
         match Purpose::unpack(ticket) {
             Purpose::Stus(seats) => {
                 if landing == Landing::Corrupt {
-                    self.refusals.count(landfall_placement::Refusal::BadChecksum);
+                    self.cx.refusals.count(landfall_placement::Refusal::BadChecksum);
                 }
-                self.land_stus(now, seats, is_in_place, landing == Landing::Failed);
+                self.receives.land_stus(
+                    &mut self.net,
+                    &mut self.cx,
+                    seats,
+                    is_in_place,
+                    landing == Landing::Failed,
+                );
             }
             Purpose::Put(step) => {
                 if landing == Landing::Corrupt {
-                    self.refusals.count(landfall_placement::Refusal::BadChecksum);
+                    self.cx.refusals.count(landfall_placement::Refusal::BadChecksum);
                 }
-                self.land_put(now, step, landing);
+                let landed = self.regions.land_put(&mut self.net, &mut self.cx, step, landing);
+                self.end_if_broken(landed);
             }
             Purpose::Fetch(step) => {
                 let old = if let Landing::Old(old) = landing { Some(old) } else { None };
-                self.land_fetch(now, step, old);
+                let landed = self.regions.land_fetch(&mut self.net, &mut self.cx, step, old);
+                self.end_if_broken(landed);
             }
             Purpose::Early { index, generation } => {
-                self.land_early(now, (index, generation), is_in_place);
+                self.receives.land_early(
+                    &mut self.net,
+                    &mut self.cx,
+                    (index, generation),
+                    is_in_place,
+                );
             }
             Purpose::Control
             | Purpose::Send { .. }
@@ -405,12 +377,26 @@ impl Endpoint {
         }
     }
 
+    /// A connection ends whose order is broken. Where it is over, that ends nothing more.
+    fn end_if_broken(&mut self, landed: Result<(), OrderBroken>) {
+        let Err(OrderBroken { connection, exposed }) = landed else { return };
+        let id = self.net.id_of(connection);
+        let _ = self.abort(self.cx.now, id, Reason::MemoryFailed);
+        self.regions.end_step(&mut self.net, &mut self.cx, connection, exposed);
+    }
+
     #[inline]
-    pub(super) fn let_go(&mut self, _now: Instant, ticket: Ticket) {
+    pub(super) fn let_go(&mut self, ticket: Ticket) {
         match Purpose::unpack(ticket) {
-            Purpose::Send { index, generation } => self.let_go_of_send(index, generation),
-            Purpose::Exposed { index, generation } => self.let_go_of_exposed(index, generation),
-            Purpose::Operation(step) => self.let_go_of_operation(step),
+            Purpose::Send { index, generation } => {
+                self.sends.let_go_of_send(&mut self.net, &mut self.cx, index, generation);
+            }
+            Purpose::Exposed { index, generation } => {
+                self.regions.let_go_of_exposed(&mut self.cx, index, generation);
+            }
+            Purpose::Operation(step) => {
+                self.streams.let_go_of_operation(&mut self.net, &mut self.cx, step);
+            }
             Purpose::Control
             | Purpose::Stus(_)
             | Purpose::Put(_)

@@ -1,120 +1,51 @@
-//! The engine: [`Endpoint`] joins all parts and meets the driver.
+//! The engine: [`Endpoint`] joins all parts, and meets the user and the driver.
+//!
+//! | part | what it owns |
+//! | --- | --- |
+//! | `Context` | the time, the configuration, counters, and events for the user |
+//! | `Network` | paths with what waits to be sent there, links, connections |
+//! | `Sends` | Transfers that this side sends |
+//! | `Receives` | Transfers and Gets that this side receives, and what is granted to them |
+//! | `Regions` | memory of this side that others use |
+//! | `Streams` | Puts and FetchOps that this side asks for |
+//!
+//! A part is handed the `Network` and the `Context`, and calls no part beside it. What it has
+//! to tell another it returns, and the `Endpoint` tells it.
 //!
 //! | file | what happens there |
 //! | --- | --- |
-//! | `adapter` | adapters that take Data off the engine |
+//! | `calls` | what the user calls |
 //! | `dispatch` | a packet comes: checks, and who it is for; a payload is in place, a transmission is over |
-//! | `transmit` | what is sent next; a message to the other side of a connection |
-//! | `paths` | paths come, change and go |
-//! | `timers` | time passed |
+//! | this one | what the driver calls; what is sent next; what follows from one part for another; time passed |
 
-mod adapter;
+mod calls;
 mod dispatch;
-mod paths;
-mod timers;
-mod transmit;
-
-pub(crate) use transmit::SUM_SLOT;
-
-use alloc::collections::VecDeque;
-use alloc::vec;
-use alloc::vec::Vec;
 
 use landfall_placement::{
-    Area, Deposit, Engine, Guess, Instant, Landing, PathId, PathState, Peer, Placement, Random,
+    Deposit, Ecn, Engine, Guess, Instant, Landing, PathId, PathState, Peer, Placement, Random,
     Refusal, Refusals, RunPlacement, RunRoom, Seed, Spans, Ticket, Timeout, Transmit, TransmitRun,
     Unit, UnitRun,
 };
-use landfall_tables::{IndexedHeap, Table};
+use landfall_tables::IndexedHeap;
 
 use crate::config::Config;
-use crate::connection::Connections;
+use crate::connection::{Afterwards, Connections, Effect, Refused};
+use crate::context::Context;
+use crate::error::Ended;
 use crate::event::Event;
 use crate::link::Links;
-use crate::mirror::Mirror;
-use crate::offload::{Block, Blocks, Run, bits_needed, run, words_per_block};
-use crate::path::Path;
-use crate::receive::{Grant, Posted, Read, Ready, Receive};
-use crate::region::{Ask, Exposed, Request};
-use crate::send::Send;
+use crate::network::{Network, PathChange};
+use crate::path::{Behind, DataRun, Source};
+use crate::receive::{Granted, Receives};
+use crate::region::{Applied, Regions, Streams, TimedOut};
+use crate::send::Sends;
 use crate::stats::Stats;
-use crate::usage::Share;
-use crate::wire::proof::Secret;
-use crate::wire::{HEADER_LEN, Op};
+use crate::ticket::Purpose;
+use crate::wire::header::{SUM_RANGE, SUM_SLOT};
+use crate::wire::{HEADER_LEN, LONGEST_HEAD, Op};
 
-/// The granted Blocks: what an adapter knows, and what only the engine knows.
-#[derive(Debug)]
-pub(crate) struct Granted {
-    pub(crate) blocks: Vec<Block>,
-    bits: Vec<u64>,
-    stus: u16,
-    pub(crate) grants: Vec<Grant>,
-    pub(crate) mirror: Mirror,
-    pub(crate) free: Vec<u16>,
-    /// What all links have of the window.
-    pub(crate) held: Share,
-}
-
-impl Granted {
-    fn new(config: &Config, random: &mut Random) -> Self {
-        // Twice as many as a Block is given: where STUs become shorter, they are equal parts of
-        // the old ones, and may be little more than half of what the link carries.
-        let stus = (words_per_block(1 << config.block_stus) * 2 * 64) as u16;
-        let count = config.blocks;
-        Self {
-            // Where generations begin is one thing more that forged Data must know.
-            blocks: (0..count).map(|_| Block::free(random.next_u32() as u16)).collect(),
-            bits: vec![0; bits_needed(count, stus)],
-            stus,
-            grants: vec![Grant::new(0, 0, Instant::ZERO); count],
-            mirror: Mirror::new(config.adapters, count),
-            free: (0..count).rev().map(|index| index as u16).collect(),
-            held: Share::default(),
-        }
-    }
-
-    /// The table of the offload seam.
-    #[inline]
-    pub(crate) fn table(&mut self) -> Blocks<'_> {
-        Blocks::new(&mut self.blocks, &mut self.bits, self.stus)
-    }
-
-    #[inline]
-    pub(crate) fn block(&self, index: u16) -> &Block {
-        &self.blocks[usize::from(index)]
-    }
-
-    #[inline]
-    pub(crate) fn grant(&mut self, index: u16) -> &mut Grant {
-        &mut self.grants[usize::from(index)]
-    }
-
-    pub(crate) fn number_of(&self, index: u16) -> u32 {
-        self.block(index).expected().number
-    }
-
-    pub(crate) fn take_free(&mut self) -> Option<u16> {
-        self.free.pop()
-    }
-
-    /// The place of a Block is given up. It is free at once, where no adapter may
-    /// have anything under way to it.
-    pub(crate) fn give_back(&mut self, index: u16, is_complete: bool) {
-        if self.mirror.is_on() {
-            self.mirror.give_back(index, is_complete);
-        } else {
-            self.free.push(index);
-        }
-    }
-}
-
-/// An event that waits for the user.
-#[derive(Debug)]
-pub(crate) struct Told {
-    pub(crate) event: Event,
-    /// Not before so many Blocks that were taken back are free.
-    after: u64,
-}
+/// How many timers fire in one call; the rest in the next, which is due at once.
+const BUDGET: usize = 256;
 
 /// The Scheduled Transfer Protocol of one host: every connection, Transfer and
 /// region, over any number of paths.
@@ -124,42 +55,12 @@ pub(crate) struct Told {
 /// [`poll_event`](Engine::poll_event).
 #[derive(Debug)]
 pub struct Endpoint {
-    pub(crate) config: Config,
-    pub(crate) random: Random,
-    /// What challenges to new links are made with.
-    pub(crate) link_secret: [Secret; 2],
-    pub(crate) refusals: Refusals,
-    pub(crate) stats: Stats,
-    pub(crate) events: VecDeque<Told>,
-    pub(crate) paths: Vec<Path>,
-    pub(crate) links: Links,
-    pub(crate) link_timers: IndexedHeap<Instant>,
-    /// By link: how long packets may be is being found out, or will be again.
-    pub(crate) size_timers: IndexedHeap<Instant>,
-    /// What packets are filled up with.
-    pub(crate) padding: Option<Area>,
-    pub(crate) connections: Connections,
-    pub(crate) sends: Table<Send>,
-    pub(crate) send_timers: IndexedHeap<Instant>,
-    pub(crate) receives: Table<Receive>,
-    pub(crate) receive_timers: IndexedHeap<Instant>,
-    /// Transfers that came with their request and are to be deposited, and the one that is.
-    pub(crate) early: VecDeque<(u32, u32)>,
-    pub(crate) deposited: Vec<u8>,
-    pub(crate) granted: Granted,
-    pub(crate) ready: Ready,
-    pub(crate) posted: Table<Posted>,
-    pub(crate) reads: Table<Read>,
-    pub(crate) exposed: Table<Exposed>,
-    pub(crate) asks: Table<Ask>,
-    pub(crate) requests: Table<Request>,
-    pub(crate) request_timers: IndexedHeap<Instant>,
-    /// By connection: Puts and FetchOps that were not answered.
-    pub(crate) stream_timers: IndexedHeap<Instant>,
-    /// Something arrived: more may be granted.
-    pub(crate) grants_due: bool,
-    /// The links that something arrived over.
-    pub(crate) fresh_links: Vec<u32>,
+    pub(crate) cx: Context,
+    pub(crate) net: Network,
+    pub(crate) sends: Sends,
+    pub(crate) receives: Receives,
+    pub(crate) regions: Regions,
+    pub(crate) streams: Streams,
 }
 
 impl Endpoint {
@@ -168,75 +69,43 @@ impl Endpoint {
     pub fn new(config: Config, seed: Seed) -> Self {
         let config = config.in_range();
         let mut random = Random::new(seed);
+        let links = Links::new(config.links, &mut random);
+        let connections = Connections::new(config.connections, &mut random);
+        let granted = Granted::new(&config, &mut random);
+        let net = Network::new(links, connections, &mut random);
         Self {
-            refusals: Refusals::new(),
-            stats: Stats::default(),
-            events: VecDeque::new(),
-            paths: Vec::new(),
-            links: Links::new(config.links, &mut random),
-            link_timers: IndexedHeap::new(),
-            size_timers: IndexedHeap::new(),
-            padding: None,
-            connections: Connections::new(config.connections, &mut random),
-            sends: Table::new(config.sends),
-            send_timers: IndexedHeap::new(),
-            receives: Table::new(config.receives),
-            receive_timers: IndexedHeap::new(),
-            early: VecDeque::new(),
-            deposited: Vec::new(),
-            granted: Granted::new(&config, &mut random),
-            ready: Ready::new(config.policy),
-            posted: Table::new(config.posted),
-            reads: Table::new(config.receives),
-            exposed: Table::new(config.exposed),
-            asks: Table::new(config.exposed),
-            requests: Table::new(config.exposed),
-            request_timers: IndexedHeap::new(),
-            stream_timers: IndexedHeap::new(),
-            grants_due: false,
-            fresh_links: Vec::new(),
-            link_secret: [Secret(random.next_u64()), Secret(random.next_u64())],
-            random,
-            config,
+            sends: Sends::new(&config),
+            receives: Receives::new(&config, granted),
+            regions: Regions::new(&config),
+            streams: Streams::default(),
+            cx: Context::new(config, random),
+            net,
         }
     }
 
     /// The bounds and habits, as they are in force.
     #[must_use]
     pub const fn config(&self) -> &Config {
-        &self.config
+        &self.cx.config
     }
 
     /// What was done so far.
     #[must_use]
     pub const fn stats(&self) -> &Stats {
-        &self.stats
+        &self.cx.stats
     }
 
     /// How many connections there are, in any state.
     #[must_use]
     pub fn connections(&self) -> usize {
-        self.connections.table.len()
+        self.net.connections.table.len()
     }
 
     /// How many bytes are granted and have not arrived, but for those that their senders do
     /// not use.
     #[must_use]
     pub const fn granted_bytes(&self) -> u64 {
-        self.granted.held.bytes
-    }
-
-    pub(crate) fn tell(&mut self, event: Event) {
-        landfall_placement::trace!(?event);
-        // Memory is the user's once nothing is under way to it.
-        let is_over = matches!(event, Event::ReceiveEnded { .. });
-        let after = if is_over { self.granted.mirror.left() } else { 0 };
-        self.events.push_back(Told { event, after });
-    }
-
-    #[inline]
-    pub(crate) fn path_index(&self, path: PathId) -> Option<usize> {
-        self.paths.iter().position(|known| known.id == path)
+        self.net.links.held.bytes
     }
 }
 
@@ -244,28 +113,34 @@ impl Engine for Endpoint {
     type Event = Event;
 
     fn handle_path(&mut self, now: Instant, path: PathId, state: PathState) {
-        self.change_path(now, path, state);
+        self.cx.now = now;
+        self.change_path(path, state);
     }
 
     fn awaits_first_answer(&self, path: PathId) -> bool {
-        self.is_unanswered_on(path)
+        self.net.is_unanswered_on(path)
     }
 
-    fn handle_unreachable(&mut self, _now: Instant, path: PathId, peer: Peer) {
-        self.end_unanswered(path, peer);
+    fn handle_unreachable(&mut self, now: Instant, path: PathId, peer: Peer) {
+        self.cx.now = now;
+        // Anybody can forge that: what nobody there has answered ends, and nothing else.
+        for connection in self.net.unanswered_at(path, peer) {
+            self.apply(Effect::failed(connection, Ended::Unreachable));
+        }
     }
 
     #[inline]
     fn guess(&self, path: PathId, nth: usize) -> Option<Guess> {
-        let path = &self.paths[self.path_index(path)?];
-        let link = self.links.get(path.last_link?)?;
+        let path = &self.net.paths[self.net.path_index(path)?];
+        let link = self.net.links.get(path.last_link?)?;
         // What was granted and has not begun to come is likelier than what was
         // lost and is asked for again: that comes one by one, and may be first or
         // last. Gaps are guessed where nothing else is expected.
         let run = self
+            .receives
             .granted
             .nth_run(link.first, nth)
-            .or_else(|| self.granted.nth_gap(link.first, nth))?;
+            .or_else(|| self.receives.granted.nth_gap(link.first, nth))?;
         let head_len = HEADER_LEN as u16;
         Some(Guess { span: run.span, head_len, payload_len: run.payload_len })
     }
@@ -277,22 +152,27 @@ impl Engine for Endpoint {
         unit: &Unit<'_>,
         into: &mut Spans,
     ) -> Result<Placement, Refusal> {
-        self.dispatch(now, unit, into).map_err(|refusal| self.refusals.count(refusal))
+        self.cx.now = now;
+        self.dispatch(unit, into).map_err(|refusal| self.cx.refusals.count(refusal))
     }
 
     #[inline]
     fn place_run(&mut self, now: Instant, run: &UnitRun<'_>) -> Option<RunPlacement> {
-        self.place_data_run(now, run).or_else(|| self.place_put_run(now, run))
+        self.cx.now = now;
+        self.receives
+            .place_data_run(&mut self.net, &mut self.cx, run)
+            .or_else(|| self.place_put_run(run))
     }
 
     #[inline]
     fn handle_placed(&mut self, now: Instant, ticket: Ticket, landing: Landing) {
-        self.land(now, ticket, landing);
+        self.cx.now = now;
+        self.land(ticket, landing);
     }
 
     #[inline]
     fn poll_deposit(&mut self, _now: Instant, into: &mut Spans) -> Option<Deposit<'_>> {
-        if self.early.is_empty() { None } else { self.next_early(into) }
+        if self.receives.early.is_empty() { None } else { self.receives.next_early(into) }
     }
 
     #[inline]
@@ -303,9 +183,10 @@ impl Engine for Endpoint {
         head: &mut [u8],
         from: &mut Spans,
     ) -> Option<Transmit> {
-        self.prepare_transmit(now);
-        let path = self.path_index(path)?;
-        self.next_transmit(now, path, head, from)
+        self.cx.now = now;
+        self.prepare_transmit();
+        let path = self.net.path_index(path)?;
+        self.next_transmit(path, head, from)
     }
 
     #[inline]
@@ -315,18 +196,20 @@ impl Engine for Endpoint {
         path: PathId,
         room: &mut RunRoom<'_>,
     ) -> Option<TransmitRun> {
-        self.prepare_transmit(now);
-        let path = self.path_index(path)?;
-        self.next_run(now, path, room)
+        self.cx.now = now;
+        self.prepare_transmit();
+        let path = self.net.path_index(path)?;
+        self.next_run(path, room)
     }
 
     #[inline]
-    fn handle_sent(&mut self, now: Instant, ticket: Ticket) {
-        self.let_go(now, ticket);
+    fn handle_sent(&mut self, _now: Instant, ticket: Ticket) {
+        self.let_go(ticket);
     }
 
     fn handle_timeout(&mut self, now: Instant) {
-        self.fire_timers(now);
+        self.cx.now = now;
+        self.fire_timers();
     }
 
     fn poll_timeout(&self) -> Option<Timeout> {
@@ -335,14 +218,11 @@ impl Engine for Endpoint {
 
     #[inline]
     fn poll_event(&mut self) -> Option<Event> {
-        if self.events.front()?.after > self.granted.mirror.freed() {
-            return None;
-        }
-        Some(self.events.pop_front()?.event)
+        self.cx.take_event(self.receives.granted.mirror.freed())
     }
 
     fn refusals(&self) -> &Refusals {
-        &self.refusals
+        &self.cx.refusals
     }
 
     /// Data that fails its check leaves its grant open, and changes nothing else. Whatever
@@ -353,41 +233,317 @@ impl Engine for Endpoint {
     }
 }
 
-impl Granted {
-    /// The run of a Block from an STU on: see [`Blocks::run`].
+/// What is sent next: first what carries no payload, for somebody waits for it; then Puts and
+/// FetchOps, which are short; then Data.
+impl Endpoint {
+    /// What became due since something was sent last.
     #[inline]
-    fn run(&self, index: u16, from: u16) -> Option<Run> {
-        run(&self.blocks, &self.bits, words_per_block(self.stus), index, from)
-    }
-
-    /// Of the Blocks from this one on, in the order of their grants, the nth run
-    /// behind the highest STU that came.
-    #[inline]
-    fn nth_run(&self, first: u16, nth: usize) -> Option<Run> {
-        let (mut block, mut left) = (first, nth);
-        loop {
-            let known = self.blocks.get(usize::from(block))?;
-            let mut from = known.highest();
-            while let Some(run) = self.run(block, from) {
-                if left == 0 {
-                    return Some(run);
-                }
-                left -= 1;
-                from = run.end;
-            }
-            block = self.grants.get(usize::from(block))?.behind;
+    fn prepare_transmit(&mut self) {
+        if self.receives.grants_due {
+            self.receives.grant_more(&mut self.net, &mut self.cx);
+        }
+        if !self.net.connections.ending.is_empty() {
+            self.net.disconnect_idle(&mut self.cx);
         }
     }
 
-    /// The nth gap of the first of these Blocks, if none expects anything else.
-    fn nth_gap(&self, first: u16, nth: usize) -> Option<Run> {
-        if self.nth_run(first, 0).is_some() {
+    #[inline]
+    fn next_transmit(
+        &mut self,
+        path: usize,
+        head: &mut [u8],
+        from: &mut Spans,
+    ) -> Option<Transmit> {
+        if head.len() < LONGEST_HEAD || self.net.paths[path].limits.is_none() {
             return None;
         }
-        let mut run = self.run(first, 0)?;
-        for _ in 0..nth {
-            run = self.run(first, run.end)?;
+        while let Some(control) = self.net.paths[path].control.pop_front() {
+            let len = usize::from(control.len);
+            head[..len].copy_from_slice(&control.bytes[..len]);
+            let (ticket, span, checksum) = match control.behind {
+                Behind::Nothing => (Purpose::Control, None, None),
+                Behind::Padding(len) => {
+                    (Purpose::Control, self.net.padding.map(|padding| padding.span(0, len)), None)
+                }
+                Behind::Transfer { index, generation } => {
+                    // It may have ended since.
+                    let Some(span) = self.sends.begin_eager(&mut self.cx, index, generation) else {
+                        continue;
+                    };
+                    head[SUM_RANGE].fill(0);
+                    (Purpose::Send { index, generation }, Some(span), Some(SUM_SLOT))
+                }
+            };
+            if let Some(span) = span {
+                from.push(span).ok()?;
+            }
+            self.cx.stats.control_sent += 1;
+            let known = &self.net.paths[path];
+            if !known.waiting.is_empty() && known.has_room_for_grants(self.cx.config.queue) {
+                self.receives.wake_path(&mut self.net, path);
+            }
+            return Some(Transmit {
+                to: control.to,
+                head_len: u16::from(control.len),
+                segment: None,
+                checksum,
+                sum_only: 0,
+                ecn: Ecn::NotCapable,
+                ticket: ticket.pack(),
+            });
         }
-        Some(run)
+        if let Some(transmit) =
+            self.streams.next_operation(&mut self.net, &mut self.cx, path, head, from)
+        {
+            return Some(transmit);
+        }
+        self.next_data(path, head, from)
     }
+
+    /// Puts or Data that are sent next, if nothing comes before them and they are a run.
+    #[inline]
+    fn next_run(&mut self, path: usize, room: &mut RunRoom<'_>) -> Option<TransmitRun> {
+        let Self { net, cx, sends, regions, .. } = self;
+        let known = net.paths.get_mut(path)?;
+        if !known.control.is_empty() || known.limits.is_none() || cx.config.checksum {
+            return None;
+        }
+        if !known.streams.is_empty() {
+            return self.streams.next_put_run(net, cx, path, room);
+        }
+        let is_wanted = |source| may_leave(sends, regions, source);
+        let DataRun { to, source, run } = known.next_data_run(cx.now, is_wanted, room)?;
+        let ticket = self.note_sent(source, run.stus, run.span.len);
+        Some(TransmitRun {
+            to,
+            units: run.stus,
+            head_len: HEADER_LEN as u16,
+            payload_len: run.stu_len,
+            span: run.span,
+            ecn: self.cx.ecn(),
+            ticket,
+        })
+    }
+
+    #[inline]
+    fn next_data(&mut self, path: usize, head: &mut [u8], from: &mut Spans) -> Option<Transmit> {
+        let Self { net, cx, sends, regions, .. } = self;
+        let is_summed = cx.config.checksum;
+        let is_wanted = |source| may_leave(sends, regions, source);
+        let data = net.paths[path].next_data(cx.now, is_summed, is_wanted, head)?;
+        from.push(data.span).ok()?;
+        let ticket = self.note_sent(data.source, 1, data.span.len);
+        Some(Transmit {
+            to: data.to,
+            head_len: HEADER_LEN as u16,
+            segment: None,
+            checksum: is_summed.then_some(SUM_SLOT),
+            sum_only: 0,
+            ecn: self.cx.ecn(),
+            ticket,
+        })
+    }
+
+    #[inline]
+    fn note_sent(&mut self, source: Source, stus: u16, len: u32) -> Ticket {
+        self.cx.stats.stus_sent += u64::from(stus);
+        self.cx.stats.bytes_sent += u64::from(len);
+        match source {
+            Source::Send { index, .. } => self.sends.hold(index),
+            Source::Exposed { index, .. } => self.regions.hold(index),
+        }
+        source.purpose().pack()
+    }
+}
+
+/// May Data of an order leave? Not where its Transfer was ended, or its region revoked, since it
+/// was granted.
+#[inline]
+fn may_leave(sends: &Sends, regions: &Regions, source: Source) -> bool {
+    match source {
+        Source::Send { index, generation } => sends.may_leave(index, generation),
+        Source::Exposed { index, generation } => regions.may_leave(index, generation),
+    }
+}
+
+/// What follows from one part for another.
+impl Endpoint {
+    /// What happened to a connection has an effect on what is under way on it.
+    fn apply(&mut self, effect: Effect) {
+        match effect {
+            Effect::None => {}
+            Effect::Closing { connection } => {
+                self.receives.end_offers(&mut self.net, &mut self.cx, connection);
+                self.net.disconnect_if_idle(&mut self.cx, connection);
+            }
+            Effect::Over(over) => {
+                self.end_all(over.connection, over.ended);
+                self.net.finish(&mut self.cx, over);
+                if over.then == Afterwards::Forgotten {
+                    self.streams.timers.remove(over.connection);
+                }
+            }
+            Effect::Forgotten { connection } => {
+                self.streams.timers.remove(connection);
+                self.net.remove_connection(connection);
+            }
+        }
+    }
+
+    /// A message about a connection was taken, or refused.
+    fn settle(&mut self, result: Result<Effect, Refused>) -> Result<(), Refusal> {
+        let (effect, result) = match result {
+            Ok(effect) => (effect, Ok(())),
+            Err(Refused { refusal, effect }) => (effect, Err(refusal)),
+        };
+        self.apply(effect);
+        result
+    }
+
+    /// Everything on a connection ends. What a driver still holds is given back
+    /// when it lets go.
+    fn end_all(&mut self, index: u32, why: Ended) {
+        for send in self.sends.sends_of(&self.net, index) {
+            self.sends.end_send(&mut self.net, &mut self.cx, send, why);
+        }
+        for receive in self.receives.receives_of(&self.net, index) {
+            self.receives.end_receive(&mut self.net, &mut self.cx, receive, why);
+        }
+        self.receives.end_posted(&mut self.net, &mut self.cx, index, why);
+        self.sends.end_reads(&mut self.net, index);
+        self.regions.end_regions(&mut self.net, &mut self.cx, index, why);
+        self.streams.end_operations(&mut self.net, &mut self.cx, index);
+    }
+
+    /// A link is up again, or down: what was under way over it goes over others, if there are.
+    fn move_streams(&mut self, link: u32, is_up: bool) {
+        for connection in self.net.users_of(link) {
+            if !is_up {
+                if !self.streams.give_up_link(&mut self.net, connection, link) {
+                    continue;
+                }
+                self.tell_outgoing_windows(connection, 0);
+            }
+            self.streams.queue_stream(&mut self.net, &mut self.cx, connection);
+        }
+    }
+
+    /// Something was heard of a stream.
+    fn end_stream_turn(&mut self, connection: u32, turn: Applied) {
+        self.tell_outgoing_windows(connection, turn.marked);
+        self.streams.finish_turn(&mut self.net, &mut self.cx, connection, turn.is_progress);
+    }
+
+    /// Windows learn what became of Puts; a link that was silent for long counts as dead.
+    fn tell_outgoing_windows(&mut self, connection: u32, marked: u16) {
+        if let Some(link) =
+            self.streams.tell_outgoing(&mut self.net, &mut self.cx, connection, marked)
+        {
+            self.lose_link(link);
+        }
+    }
+
+    /// Nothing was heard of a stream for a while.
+    fn time_out_puts(&mut self, connection: u32) {
+        match self.streams.time_out_stream(&mut self.net, &mut self.cx, connection) {
+            TimedOut::Idle => {}
+            TimedOut::GivesUp => self.apply(Effect::failed(connection, Ended::Silent)),
+            TimedOut::AsksAgain => {
+                self.tell_outgoing_windows(connection, 0);
+                self.streams.ask_what_applied(&mut self.net, &mut self.cx, connection);
+            }
+        }
+    }
+
+    fn change_path(&mut self, path: PathId, state: PathState) {
+        match self.net.change_path(&self.cx, path, state) {
+            PathChange::None => {}
+            PathChange::Up { index, is_new } => {
+                for link in self.net.links.on_path(index) {
+                    self.revive_link(link);
+                    if is_new {
+                        self.net.forget_size(&mut self.cx, link);
+                    }
+                }
+            }
+            PathChange::Down { index } => {
+                for link in self.net.links.on_path(index) {
+                    self.lose_link(link);
+                }
+            }
+        }
+    }
+
+    /// The link's path is up, and something was heard over it, or may be.
+    fn revive_link(&mut self, index: u32) {
+        if self.net.revive_link(&mut self.cx, index) {
+            self.receives.resume_link(&mut self.net, &mut self.cx, index);
+            self.move_streams(index, true);
+        }
+    }
+
+    /// Nothing goes over this link: what it had goes over others. Of connections without
+    /// another it stays, and what waited for its room has that now.
+    fn lose_link(&mut self, index: u32) {
+        if self.net.lose_link(&mut self.cx, index) {
+            self.receives.move_blocks(&mut self.net, &mut self.cx, index);
+            self.receives.wake_waiting(&mut self.net, index);
+            self.move_streams(index, false);
+        }
+    }
+}
+
+/// Time passed.
+impl Endpoint {
+    fn next_timer(&self) -> Option<Timeout> {
+        let timers: [(&IndexedHeap<Instant>, &'static str); 7] = [
+            (&self.net.links.timers, "granted data"),
+            (&self.net.links.size_timers, "size of a link"),
+            (&self.net.connections.timers, "connection"),
+            (&self.sends.timers, "transfer to send"),
+            (&self.receives.timers, "transfer to receive"),
+            (&self.streams.timers, "put or fetch"),
+            (&self.regions.timers, "memory region"),
+        ];
+        let firsts = timers.into_iter().filter_map(|(heap, timer)| {
+            let (at, _) = heap.first()?;
+            Some(Timeout { at, timer })
+        });
+        firsts.min_by_key(|timeout| timeout.at)
+    }
+
+    fn fire_timers(&mut self) {
+        for _ in 0..BUDGET {
+            if let Some(link) = due(&mut self.net.links.timers, self.cx.now) {
+                if self.receives.time_out_link(&mut self.net, &mut self.cx, link) {
+                    self.lose_link(link);
+                }
+            } else if let Some(link) = due(&mut self.net.links.size_timers, self.cx.now) {
+                self.net.time_out_size(&mut self.cx, link);
+            } else if let Some(connection) = due(&mut self.net.connections.timers, self.cx.now) {
+                let effect = self.net.time_out_connection(&mut self.cx, connection);
+                self.apply(effect);
+            } else if let Some(send) = due(&mut self.sends.timers, self.cx.now) {
+                self.sends.time_out_send(&mut self.net, &mut self.cx, send);
+            } else if let Some(receive) = due(&mut self.receives.timers, self.cx.now) {
+                self.receives.time_out_receive(&mut self.net, &mut self.cx, receive);
+            } else if let Some(connection) = due(&mut self.streams.timers, self.cx.now) {
+                self.time_out_puts(connection);
+            } else if let Some(request) = due(&mut self.regions.timers, self.cx.now) {
+                self.regions.time_out_request(&mut self.net, &mut self.cx, request);
+            } else {
+                return;
+            }
+        }
+    }
+}
+
+/// The first timer that is due, taken out.
+fn due(timers: &mut IndexedHeap<Instant>, now: Instant) -> Option<u32> {
+    let (at, index) = timers.first()?;
+    if at > now {
+        return None;
+    }
+    timers.remove(index);
+    Some(index)
 }

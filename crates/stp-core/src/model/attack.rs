@@ -106,8 +106,8 @@ fn change<'a>(
 /// connection that it is for; nothing where there is none, or no such connection.
 pub(super) fn prove(endpoint: &Endpoint, packet: &mut [u8]) {
     let Some(header) = Header::read(packet).copied() else { return };
-    let index = endpoint.connections.keys.get(header.d_key.get());
-    let known = index.and_then(|index| endpoint.connections.get(index));
+    let index = endpoint.net.connections.keys.get(header.d_key.get());
+    let known = index.and_then(|index| endpoint.net.connections.get(index));
     let (Some(known), Ok(op)) = (known, header.operation()) else { return };
     let head = packet.get_mut(..Message::head_len(op, header.flags()));
     if let Some(head) = head {

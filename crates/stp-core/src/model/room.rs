@@ -14,13 +14,13 @@ use crate::usage::Share;
 pub(super) fn wrong_room(endpoint: &Endpoint) -> Option<String> {
     let mut listed = 0;
     let mut held = Share::default();
-    for link in endpoint.links.indices() {
+    for link in endpoint.net.links.indices() {
         let (blocks, granted) = match blocks_of(endpoint, link) {
             Ok(found) => found,
             Err(wrong) => return Some(wrong),
         };
         listed += blocks;
-        let Some(known) = endpoint.links.get(link) else { continue };
+        let Some(known) = endpoint.net.links.get(link) else { continue };
         let is =
             known.usage().map_or(Share::default(), |usage| usage.share_of(granted, known.weight));
         if is != known.share() {
@@ -28,28 +28,29 @@ pub(super) fn wrong_room(endpoint: &Endpoint) -> Option<String> {
         }
         held.replace(Share::default(), is);
     }
-    for link in endpoint.links.indices() {
-        let said = endpoint.links.get(link).map_or(0, crate::link::Link::puts_under_way);
+    for link in endpoint.net.links.indices() {
+        let said = endpoint.net.links.get(link).map_or(0, crate::link::Link::puts_under_way);
         let have: u64 = endpoint
+            .net
             .connections
             .table
             .indices()
-            .filter_map(|index| endpoint.connections.get(index)?.remote.as_deref())
+            .filter_map(|index| endpoint.net.connections.get(index)?.remote.as_deref())
             .map(|remote| remote.outgoing.flight.bytes_on(link))
             .sum();
         if said != have {
             return Some(format!("link {link} has {said} bytes of Puts under way, and not {have}"));
         }
     }
-    if held != endpoint.granted.held {
+    if held != endpoint.net.links.held {
         return Some(format!(
             "{:?} is counted, of which links have {held:?}",
-            endpoint.granted.held
+            endpoint.net.links.held
         ));
     }
     let (mut open, mut releasing) = (0, 0);
-    for index in endpoint.receives.indices() {
-        let receive = endpoint.receives.get(index)?;
+    for index in endpoint.receives.table.indices() {
+        let receive = endpoint.receives.table.get(index)?;
         open += receive.open.len();
         releasing += usize::from(receive.releasing);
         if let Some(wrong) = wrong_turn(endpoint, index) {
@@ -59,9 +60,10 @@ pub(super) fn wrong_room(endpoint: &Endpoint) -> Option<String> {
     if open != listed {
         return Some(format!("Transfers have {open} Blocks, links have {listed}"));
     }
-    let (free, all) = (endpoint.granted.free.len(), endpoint.granted.blocks.len());
+    let (free, all) =
+        (endpoint.receives.granted.free.len(), endpoint.receives.granted.blocks.len());
     // Adapters hold places of Blocks for a while that nobody has any more.
-    if !endpoint.granted.mirror.is_on() && free + open + releasing != all {
+    if !endpoint.receives.granted.mirror.is_on() && free + open + releasing != all {
         return Some(format!(
             "{free} of {all} places are free while {open} + {releasing} are used"
         ));
@@ -71,18 +73,18 @@ pub(super) fn wrong_room(endpoint: &Endpoint) -> Option<String> {
 
 /// How many Blocks a link has, and how many bytes of them are granted.
 fn blocks_of(endpoint: &Endpoint, index: u32) -> Result<(usize, u64), String> {
-    let Some(link) = endpoint.links.get(index) else { return Ok((0, 0)) };
+    let Some(link) = endpoint.net.links.get(index) else { return Ok((0, 0)) };
     let (mut count, mut bytes) = (0, 0);
     let (mut before, mut block) = (NO_BLOCK, link.first);
-    while let Some(grant) = endpoint.granted.grants.get(usize::from(block)) {
-        let receive = endpoint.receives.get(grant.receive);
+    while let Some(grant) = endpoint.receives.granted.grants.get(usize::from(block)) {
+        let receive = endpoint.receives.table.get(grant.receive);
         let is_of_it = receive.is_some_and(|receive| receive.open.contains(&block));
-        let is_open = endpoint.granted.block(block).is_open();
+        let is_open = endpoint.receives.granted.block(block).is_open();
         if grant.link != index || grant.before != before || !is_of_it || !is_open {
             return Err(format!("link {index} lists Block {block}, which is {grant:?}"));
         }
         (count, bytes) = (count + 1, bytes + u64::from(grant.granted));
-        if count > endpoint.granted.grants.len() {
+        if count > endpoint.receives.granted.grants.len() {
             return Err(format!("the Blocks of link {index} have no end"));
         }
         (before, block) = (block, grant.behind);
@@ -96,7 +98,7 @@ fn blocks_of(endpoint: &Endpoint, index: u32) -> Result<(usize, u64), String> {
     if bytes != link.granted {
         return Err(format!("link {index} has {} granted, its Blocks {bytes}", link.granted));
     }
-    if bytes > 0 && endpoint.link_timers.key_of(index).is_none() {
+    if bytes > 0 && endpoint.net.links.timers.key_of(index).is_none() {
         return Err(format!("nothing waits for the {bytes} bytes granted over link {index}"));
     }
     Ok((count, bytes))
@@ -104,21 +106,21 @@ fn blocks_of(endpoint: &Endpoint, index: u32) -> Result<(usize, u64), String> {
 
 /// Has a Transfer something to be granted, and nothing leads to that?
 fn wrong_turn(endpoint: &Endpoint, index: u32) -> Option<String> {
-    let receive = endpoint.receives.get(index)?;
+    let receive = endpoint.receives.table.get(index)?;
     if receive.state != State::Open || receive.rest == 0 {
         return None;
     }
     let is_known = match receive.turn {
-        Turn::Ready => endpoint.ready.contains(index, receive.priority),
+        Turn::Ready => endpoint.receives.ready.contains(index, receive.priority),
         Turn::Waiting => {
-            let mut links = endpoint.connections.get(receive.connection)?.links();
+            let mut links = endpoint.net.connections.get(receive.connection)?.links();
             links.any(|link| leads_to(endpoint, link, index))
         }
         // A Block that is complete makes it ready again.
         Turn::None => receive.open.last().is_some_and(|last| {
-            let block = endpoint.granted.block(*last);
+            let block = endpoint.receives.granted.block(*last);
             block.granted() == block.stus()
-                && receive.open.len() >= usize::from(endpoint.config.blocks_ahead)
+                && receive.open.len() >= usize::from(endpoint.cx.config.blocks_ahead)
         }),
     };
     let (turn, rest) = (receive.turn, receive.rest);
@@ -129,9 +131,10 @@ fn wrong_turn(endpoint: &Endpoint, index: u32) -> Option<String> {
 /// arrives or times out, what arrived is told to the window soon, and a path that takes no
 /// grants has some under way or comes up.
 fn leads_to(endpoint: &Endpoint, link: u32, receive: u32) -> bool {
-    endpoint.links.get(link).is_some_and(|known| {
-        let waits_for_path = endpoint.paths[usize::from(known.path)].waiting.contains(&receive);
+    endpoint.net.links.get(link).is_some_and(|known| {
+        let waits_for_path = endpoint.net.paths[usize::from(known.path)].waiting.contains(&receive);
         let is_due = known.granted > 0 || known.is_fresh;
-        known.is_awaited_by(receive) && (is_due || waits_for_path || !endpoint.can_say_over(link))
+        known.is_awaited_by(receive)
+            && (is_due || waits_for_path || !endpoint.net.can_say_over(&endpoint.cx, link))
     })
 }

@@ -148,7 +148,7 @@ impl World {
         for side in 0..self.sides() {
             let End { checked, was_full, .. } = &mut self.ends[side];
             let endpoint = &checked.engine;
-            *was_full |= !endpoint.receives.has_room();
+            *was_full |= !endpoint.receives.table.has_room();
             let config = endpoint.config();
             // One STU always may be granted where nothing is.
             let window = config.window.max(1 << config.max_stu);

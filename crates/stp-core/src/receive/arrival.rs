@@ -1,25 +1,102 @@
 //! STUs land, Blocks and Transfers are complete.
 
-use landfall_placement::{Duration, Instant};
+use landfall_placement::{Check, Duration, Placement, Refusal, RunPlacement, Spans, Unit, UnitRun};
 
-use super::{Kind, Receive, State};
-use crate::connection::{NONE, Question};
-use crate::endpoint::Endpoint;
+use super::{Kind, State};
+use crate::assume::assumed;
+use crate::context::Context;
 use crate::error::{Ended, Error};
 use crate::event::Event;
 use crate::ids::ReceiveId;
-use crate::offload::{Arrival, Seats};
-use crate::wire::Reason;
-use crate::wire::message::{Ids, Message, State as Answer};
+use crate::mirror::Owner;
+use crate::network::Network;
+use crate::offload::{Arrival, Hit, Incoming, Seats};
+use crate::receive::Receives;
+use crate::ticket::Purpose;
+use crate::wire::{Flags, HEADER_LEN, Header, hold};
 
-impl Endpoint {
+impl Receives {
+    /// Data: the offload seam says where it belongs.
+    #[inline]
+    pub(crate) fn place_data(
+        &mut self,
+        net: &mut Network,
+        cx: &mut Context,
+        unit: &Unit<'_>,
+        header: &Header,
+        into: &mut Spans,
+    ) -> Result<Placement, Refusal> {
+        if cx.config.checksum && !header.flags().has(Flags::SUM) {
+            return Err(Refusal::BadChecksum);
+        }
+        let (path, from, ecn) = (unit.path, unit.from, unit.ecn);
+        let data = Incoming { header, len: unit.len, path, from, ecn };
+        let hit = self.place_here(&data)?;
+        // One span always fits: the list comes empty.
+        into.push(hit.span).map_err(|_| Refusal::NoRoom)?;
+        self.note_data(net, cx, hit.seat.into(), hold::decode(header.param.get()));
+        let check = if header.flags().has(Flags::SUM) {
+            let len = HEADER_LEN as u32 + hit.span.len;
+            Check::InternetSum { from: 0, len, seed: 0 }
+        } else {
+            Check::None
+        };
+        let ticket = Purpose::Stus(hit.seat.into()).pack();
+        Ok(Placement::Into { at: HEADER_LEN as u16, check, ticket })
+    }
+
+    /// A run of Data: the seam says where its leading part belongs. What adapters have, what
+    /// is summed and whatever is not expected goes the way of single packets.
+    #[inline]
+    pub(crate) fn place_data_run(
+        &mut self,
+        net: &mut Network,
+        cx: &mut Context,
+        run: &UnitRun<'_>,
+    ) -> Option<RunPlacement> {
+        if self.granted.mirror.is_on() || cx.config.checksum || cx.is_full() {
+            return None;
+        }
+        let hit = self.granted.table().place_run(run)?;
+        self.note_data(net, cx, hit.seats, hold::decode(hit.hold));
+        Some(RunPlacement {
+            units: hit.seats.count,
+            at: HEADER_LEN as u16,
+            span: hit.span,
+            ticket: Purpose::Stus(hit.seats).pack(),
+        })
+    }
+
+    /// Asks the table, for a Block that the engine itself has. What an adapter has
+    /// is not taken here, though the table would: the adapter refused it, before
+    /// something was granted that is by now.
+    #[inline]
+    fn place_here(&mut self, data: &Incoming<'_>) -> Result<Hit, Refusal> {
+        if self.granted.mirror.is_on() {
+            let (seat, _) = self.granted.table().check(data)?;
+            if self.granted.mirror.owner(seat.block) != Owner::Engine {
+                return Err(Refusal::Unexpected);
+            }
+        }
+        self.granted.table().place(data)
+    }
+
     /// Data was accepted, and is being placed.
     #[inline]
-    pub(crate) fn note_data(&mut self, now: Instant, seats: Seats, hold: Duration) {
+    pub(crate) fn note_data(
+        &mut self,
+        net: &mut Network,
+        cx: &mut Context,
+        seats: Seats,
+        hold: Duration,
+    ) {
         let grant = &mut self.granted.grants[usize::from(seats.first.block)];
-        grant.active = now;
-        let Some(link) = self.links.get_mut(grant.link) else { return };
-        link.active = now;
+        grant.active = cx.now;
+        let Some(link) = assumed(net.links.get_mut(grant.link), "a Block is granted over a link")
+        else {
+            return;
+        };
+        link.active = cx.now;
         link.strikes = 0;
         // How long the network took is known where it is clear which grant this
         // answers.
@@ -29,20 +106,21 @@ impl Endpoint {
         if let Some(at) = issued {
             news.sent = Some(at + hold);
         }
-        self.paths[usize::from(link.path)].last_link = Some(grant.link);
+        net.paths[usize::from(link.path)].last_link = Some(grant.link);
         let (index, is_in_doubt) = (grant.link, link.size.is_in_doubt());
         if seats.first.stu < grant.asked_below {
-            self.note_late(now, seats.first.block);
+            self.note_late(net, cx, seats.first.block);
         }
         if is_in_doubt {
-            self.note_doubtful(index, seats);
+            self.note_doubtful(net, index, seats);
         }
     }
 
     #[inline]
     pub(crate) fn land_stus(
         &mut self,
-        now: Instant,
+        net: &mut Network,
+        cx: &mut Context,
         seats: Seats,
         is_in_place: bool,
         is_memory_gone: bool,
@@ -50,110 +128,99 @@ impl Endpoint {
         let block = seats.first.block;
         match self.granted.table().landed(seats, is_in_place) {
             Arrival::Bytes(len) => {
-                self.note_landed(block, seats.count, len);
+                self.note_landed(net, cx, block, seats.count, len);
                 if self.granted.block(block).holes() > 0 {
-                    self.note_hole(now, block);
+                    self.note_hole(net, cx, block);
                 }
             }
             Arrival::Complete(len) => {
-                self.note_landed(block, seats.count, len);
-                self.complete_block(now, block);
+                self.note_landed(net, cx, block, seats.count, len);
+                self.complete_block(net, cx, block);
             }
             Arrival::Lost if is_memory_gone => {
                 let receive = self.granted.grants[usize::from(block)].receive;
-                self.begin_ending_receive(now, receive, Ended::MemoryFailed);
+                self.begin_ending_receive(net, cx, receive, Ended::MemoryFailed);
             }
             Arrival::Lost | Arrival::Stale => {}
-            Arrival::Released => self.release_block(now, block),
+            Arrival::Released => self.release_block(net, cx, block),
         }
     }
 
     #[inline]
-    fn note_landed(&mut self, block: u16, stus: u16, len: u32) {
-        self.stats.stus_received += u64::from(stus);
-        self.stats.bytes_received += u64::from(len);
+    fn note_landed(
+        &mut self,
+        net: &mut Network,
+        cx: &mut Context,
+        block: u16,
+        stus: u16,
+        len: u32,
+    ) {
+        cx.stats.stus_received += u64::from(stus);
+        cx.stats.bytes_received += u64::from(len);
         self.grants_due = true;
-        let index = self.granted.grants[usize::from(block)].link;
-        let window = self.config.window;
-        if let Some(link) = self.links.get_mut(index) {
-            let traffic = link.traffic();
-            traffic.news.bytes += u64::from(len);
-            traffic.usage.note_arrived(u64::from(len), window);
-            if !link.is_fresh {
-                link.is_fresh = true;
-                self.fresh_links.push(index);
-            }
-        }
-        self.return_room(block, len);
+        self.land_in_room(net, cx, block, len);
     }
 
     /// Marks that a Block came with, as bytes.
-    fn note_marks(&mut self, block: u16) {
+    fn note_marks(&mut self, net: &mut Network, cx: &mut Context, block: u16) {
         let marked = self.granted.table().take_marked(block);
         if marked == 0 {
             return;
         }
-        self.stats.stus_marked += u64::from(marked);
+        cx.stats.stus_marked += u64::from(marked);
         let bytes = u64::from(marked) * u64::from(self.granted.block(block).stu());
         let link = self.granted.grants[usize::from(block)].link;
-        if let Some(link) = self.links.get_mut(link) {
+        if let Some(link) = net.links.get_mut(link) {
             link.traffic().news.marked += bytes;
         }
     }
 
-    fn complete_block(&mut self, now: Instant, block: u16) {
-        self.stats.block_notifications += 1;
-        self.note_marks(block);
-        let overtaken = self.overtaken_by(block);
+    fn complete_block(&mut self, net: &mut Network, cx: &mut Context, block: u16) {
+        cx.stats.block_notifications += 1;
+        self.note_marks(net, cx, block);
+        let overtaken = self.overtaken_by(net, block);
         // It is given up before anything else is done: what is asked for again may end its
         // Transfer, and that gives up all Blocks which the Transfer still has.
         let index = self.granted.grants[usize::from(block)].receive;
-        self.take_from_link(block);
+        self.take_from_link(net, block);
         self.granted.give_back(block, true);
         self.free_what_left();
-        if let Some(receive) = self.receives.get_mut(index) {
+        if let Some(receive) = self.table.get_mut(index) {
             receive.open.retain(|open| *open != block);
             receive.retries = 0;
         }
-        self.ask_for_overtaken(now, &overtaken);
-        let Some(receive) = self.receives.get_mut(index) else { return };
+        self.ask_for_overtaken(net, cx, &overtaken);
+        let Some(receive) = self.table.get_mut(index) else { return };
         if receive.state != State::Open {
             return;
         }
         if receive.open.is_empty() && receive.next_block == receive.blocks {
-            return self.complete_receive(now, index);
+            return self.complete_receive(net, cx, index);
         }
-        self.tell_progress(index);
-        self.make_ready(index);
+        self.tell_progress(net, cx, index);
+        self.make_ready(net, index);
     }
 
-    /// How many bytes from the start are in place.
-    pub(super) fn contiguous(&self, receive: &Receive) -> u64 {
-        let acked = receive.acked(|block| self.granted.number_of(block));
-        receive.position_of(acked).min(receive.len)
-    }
-
-    /// Tells of the progress of one Transfer that is being received (of a read or Get, too),
-    /// Block by Block, or does so no more: [`Event::ReceiveProgress`]. Gives how many bytes,
-    /// from the start, are in place. [`Config::progress`](crate::Config::progress) does it for
-    /// all but Gets.
-    ///
-    /// # Errors
-    /// [`Error::Unknown`].
-    pub fn watch_receive(&mut self, id: ReceiveId, is_watched: bool) -> Result<u64, Error> {
-        let receive = self.receives.named(id.index, id.generation).ok_or(Error::Unknown)?;
+    /// Tells of the progress of one Transfer that is being received (of a read or Get, too), Block
+    /// by Block, or does so no more: [`Event::ReceiveProgress`].
+    pub(crate) fn watch_receive(&mut self, id: ReceiveId, is_watched: bool) -> Result<u64, Error> {
+        let receive = self.table.named(id.index, id.generation).ok_or(Error::Unknown)?;
         let is_open = receive.state == State::Open && receive.blocks > 0;
         let len = if is_open { self.contiguous(receive) } else { 0 };
-        if let Some(receive) = self.receives.get_mut(id.index) {
+        if let Some(receive) = self.table.get_mut(id.index) {
             receive.is_watched = is_watched;
             receive.told = receive.told.max(len);
         }
         Ok(len)
     }
 
-    fn tell_progress(&mut self, index: u32) {
-        let Some(receive) = self.receives.get(index) else { return };
-        let is_of_all = self.config.progress && !matches!(receive.kind, Kind::Get { .. });
+    fn tell_progress(&mut self, net: &mut Network, cx: &mut Context, index: u32) {
+        let Some(receive) =
+            assumed(self.table.get(index), "a Transfer that goes on is in the table")
+        else {
+            return;
+        };
+        let is_of_all = cx.config.progress && !matches!(receive.kind, Kind::Get { .. });
         if !is_of_all && !receive.is_watched {
             return;
         }
@@ -161,112 +228,18 @@ impl Endpoint {
         if len <= receive.told {
             return;
         }
-        let connection = self.id_of(receive.connection);
-        if let Some(receive) = self.receives.get_mut(index) {
+        let connection = net.id_of(receive.connection);
+        if let Some(receive) = self.table.get_mut(index) {
             receive.told = len;
         }
         let receive = self.receive_id(index);
-        let last = self.events.back_mut().map(|told| &mut told.event);
+        let last = cx.last_event();
         if let Some(Event::ReceiveProgress { receive: same, len: told, .. }) = last
             && *same == receive
         {
             *told = len;
         } else {
-            self.tell(Event::ReceiveProgress { receive, connection, len });
-        }
-    }
-
-    /// All of it is in place.
-    pub(super) fn complete_receive(&mut self, now: Instant, index: u32) {
-        let Some(receive) = self.receives.get(index) else { return };
-        let connection = receive.connection;
-        if !matches!(receive.kind, Kind::Get { .. }) {
-            let answer = Answer::Transfer {
-                ids: Ids { d_id: receive.peer_id, s_id: index as u16 },
-                serial: receive.serial,
-                acked: receive.blocks,
-                len: receive.len,
-                is_complete: true,
-            };
-            self.say(connection, &Message::RequestStateResponse(answer));
-        }
-        self.finish_receive(index, Ok(()));
-        self.disconnect_if_idle(now, connection);
-    }
-
-    /// It is over: its number is used up, and its memory the user's again.
-    pub(crate) fn finish_receive(&mut self, index: u32, result: Result<(), Ended>) {
-        let reason = match result {
-            Err(Ended::There(reason)) => reason,
-            Err(Ended::Here) => Reason::Cancelled,
-            Err(Ended::MemoryFailed) => Reason::MemoryFailed,
-            Err(Ended::DoesNotFit) => Reason::TooLong,
-            Err(Ended::Silent) => Reason::Silent,
-            Err(Ended::ConnectionGone | Ended::Unreachable) | Ok(()) => Reason::Gone,
-        };
-        self.finish_receive_as(index, result, reason);
-    }
-
-    /// The same; whoever asks again is told this reason, where it ended early.
-    pub(super) fn finish_receive_as(
-        &mut self,
-        index: u32,
-        result: Result<(), Ended>,
-        reason: Reason,
-    ) {
-        let Some(receive) = self.receives.get(index) else { return };
-        // Where its Blocks were taken back, what had come before that was noted.
-        let is_ending = matches!(receive.state, State::Ending(_));
-        let len = if is_ending { receive.told } else { self.contiguous(receive) };
-        let id = self.receive_id(index);
-        self.receive_timers.remove(index);
-        self.ready.forget(index);
-        let Some(receive) = self.receives.remove(index) else { return };
-        self.unlist_receive(index, &receive);
-        let connection = self.id_of(receive.connection);
-        if receive.is_transfer()
-            && let Some(known) = self.connections.get_mut(receive.connection)
-        {
-            known.sends_seen.end(receive.serial, result.map_err(|_| reason));
-        }
-        if let (State::Asking, Kind::Read(serial)) = (receive.state, receive.kind)
-            && matches!(result, Err(Ended::Here | Ended::Silent))
-        {
-            let question = Question { serial, len: receive.len, opaque: receive.opaque };
-            self.leave_read_unsettled(receive.connection, question);
-        }
-        self.remove_if_gone(receive.connection);
-        let event = match (result, receive.kind, receive.memory) {
-            (Ok(()), Kind::Get { .. }, Some(memory)) => {
-                Event::GetDone { receive: id, connection, memory }
-            }
-            (Ok(()), _, Some(memory)) => {
-                let (len, offered, opaque) = (receive.len, receive.offered, receive.opaque);
-                Event::Received { receive: id, connection, memory, len, offered, opaque }
-            }
-            (Err(why), _, memory) => {
-                let len = if receive.state == State::Asking { 0 } else { len };
-                Event::ReceiveEnded { receive: id, connection, memory, len, why }
-            }
-            (Ok(()), _, None) => return,
-        };
-        self.tell(event);
-    }
-
-    fn unlist_receive(&mut self, index: u32, receive: &Receive) {
-        let Some(known) = self.connections.get_mut(receive.connection) else { return };
-        if known.first_receive == index {
-            known.first_receive = receive.next_in_connection;
-            return;
-        }
-        let mut before = known.first_receive;
-        while before != NONE {
-            let Some(other) = self.receives.get_mut(before) else { return };
-            if other.next_in_connection == index {
-                other.next_in_connection = receive.next_in_connection;
-                return;
-            }
-            before = other.next_in_connection;
+            cx.tell(Event::ReceiveProgress { receive, connection, len });
         }
     }
 }

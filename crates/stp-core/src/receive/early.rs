@@ -4,44 +4,21 @@
 
 use alloc::vec::Vec;
 
-use landfall_placement::{Deposit, Instant, Spans};
+use landfall_placement::{Deposit, Spans};
 
 use super::State;
-use crate::endpoint::Endpoint;
+use crate::context::Context;
 use crate::error::Ended;
+use crate::network::Network;
+use crate::receive::Receives;
 use crate::ticket::Purpose;
 
-impl Endpoint {
-    /// Messages of up to so many bytes are taken with their request: none where payloads go by
-    /// an adapter.
-    pub(crate) fn takes_eagerly(&self) -> u16 {
-        if self.granted.mirror.is_on() { 0 } else { self.config.eager }
-    }
-
-    /// The memory of a Transfer is known: if all of it came with its request, it is deposited
-    /// there. False: it has to be granted.
-    pub(super) fn begin_early(&mut self, index: u32) -> bool {
-        let Some(receive) = self.receives.get_mut(index) else { return false };
-        if receive.early.is_none() || receive.is_limited() {
-            receive.early = None;
-            return false;
-        }
-        receive.state = State::Open;
-        let name = (index, self.receives.generation(index));
-        // Of a Transfer that has ended since, nothing is left to do.
-        if self.early.len() >= self.config.receives {
-            let receives = &self.receives;
-            self.early.retain(|(index, generation)| receives.named(*index, *generation).is_some());
-        }
-        self.early.push_back(name);
-        true
-    }
-
+impl Receives {
     /// The next of them that goes to its memory.
     pub(crate) fn next_early(&mut self, into: &mut Spans) -> Option<Deposit<'_>> {
         loop {
             let (index, generation) = self.early.pop_front()?;
-            let Some(receive) = self.receives.named_mut(index, generation) else { continue };
+            let Some(receive) = self.table.named_mut(index, generation) else { continue };
             if receive.state != State::Open {
                 continue;
             }
@@ -58,20 +35,21 @@ impl Endpoint {
     /// It is there, or its memory failed.
     pub(crate) fn land_early(
         &mut self,
-        now: Instant,
+        net: &mut Network,
+        cx: &mut Context,
         (index, generation): (u32, u32),
         is_in_place: bool,
     ) {
-        let known = self.receives.named(index, generation);
+        let known = self.table.named(index, generation);
         let Some(len) = known.filter(|known| known.state == State::Open).map(|known| known.len)
         else {
             return;
         };
         if !is_in_place {
-            return self.begin_ending_receive(now, index, Ended::MemoryFailed);
+            return self.begin_ending_receive(net, cx, index, Ended::MemoryFailed);
         }
-        self.stats.eager_received += 1;
-        self.stats.bytes_received += len;
-        self.complete_receive(now, index);
+        cx.stats.eager_received += 1;
+        cx.stats.bytes_received += len;
+        self.complete_receive(net, cx, index);
     }
 }

@@ -1,119 +1,113 @@
 //! Opening Blocks, and Clear_To_Send.
 
-use landfall_placement::{Duration, Instant, Span};
+use alloc::vec::Vec;
+
+use landfall_placement::Span;
 
 use super::schedule::Outcome;
-use super::{Grant, Kind, Receive, State};
-use crate::endpoint::Endpoint;
-use crate::link::Issued;
+use super::{Grant, Kind, Receive, State, Turn};
+use crate::assume::assumed;
+use crate::context::Context;
+use crate::link::{Issued, Link};
+use crate::network::Network;
+use crate::network::room::PARTS;
 use crate::offload::{Expected, words_per_block};
 use crate::preference::Priority;
+use crate::receive::Receives;
 use crate::wire::message::{ClearToSend, Get, Granted, Ids, Message};
 
-/// A window is granted in at least so many parts, so that it flows.
-const PARTS: u64 = 8;
-
-/// And so many where others share the network: bursts are what queues drop.
-const PARTS_ON_SHARED: u64 = 64;
-/// But what a host sends in a few calls, and its link carries in a moment, is no burst: to
-/// grant less costs a tenth of the speed within a machine, in small batches and many grants.
-const FEW_CALLS: u64 = 256 << 10;
-const MOMENT: Duration = Duration::from_millis(1);
-/// Of a window that losses keep small an eighth is granted at once, up to so many packets (RFC
-/// 6928: a path of which nothing is known takes them), where the link carries that in a moment:
-/// packet by packet, each would cost both hosts a call. Larger parts leave as much of the window
-/// empty while one packet is missing: with halves a link of 100 µs kept 0.6 of it.
-const SMALL_BURST: u64 = 10;
-
-/// The smallest STU of any path that can be used.
-const SMALLEST_STU: u16 = 16;
-
-impl Endpoint {
-    /// A Transfer has its memory: lays out its Blocks. False where it has more
-    /// of them than can be numbered.
-    pub(crate) fn begin_receive(&mut self, now: Instant, index: u32) -> bool {
-        if self.begin_early(index) {
-            return true;
+impl Receives {
+    /// Grants as much as there is room for.
+    pub(crate) fn grant_more(&mut self, net: &mut Network, cx: &mut Context) {
+        self.tell_windows(net, cx);
+        // Those that wait for what others of them hold must not be in their way.
+        let mut without_block = Vec::new();
+        while let Some(index) = self.ready.take() {
+            let Some(receive) = self.table.get_mut(index) else { continue };
+            if receive.state != State::Open {
+                receive.turn = Turn::None;
+                continue;
+            }
+            let outcome = self.grant_next(net, cx, index);
+            let is_begun = self.has_begun_block(index);
+            let Some(receive) = self.table.get_mut(index) else { continue };
+            let (rest, priority) = (receive.rest, receive.priority);
+            match outcome {
+                // A Block that was begun is granted to its end before it is another's turn:
+                // what is granted in turns comes in turns, and neither a run nor a guess gets
+                // farther than to the next.
+                Outcome::Granted if is_begun => self.ready.put_back(index, rest, priority),
+                Outcome::Granted if rest > 0 && receive.more_in_turn > 0 => {
+                    receive.more_in_turn -= 1;
+                    self.ready.put_back(index, rest, priority);
+                }
+                Outcome::Granted if rest > 0 => self.end_turn(net, index),
+                Outcome::Granted | Outcome::Enough => receive.turn = Turn::None,
+                Outcome::NoRoomOnLinks => self.wait_for_links(net, cx, index),
+                Outcome::NoBlock => without_block.push((index, rest, priority)),
+                Outcome::NoRoom => {
+                    self.ready.put_back(index, rest, priority);
+                    break;
+                }
+            }
         }
-        let Some(receive) = self.receives.get(index) else { return false };
-        let (connection, most_block) = (receive.connection, receive.most_block);
-        let stu = self.smallest_stu(connection);
-        let Some(receive) = self.receives.get_mut(index) else { return false };
-        let Some(memory) = receive.memory else { return false };
-        // Buffers lie at multiples of their size in a region, Blocks at multiples of theirs in
-        // a buffer. They are powers of two, whatever STUs are: those change with the path.
-        let block_size = (u32::from(stu) << self.config.block_stus).ilog2() as u8;
-        let block_size = block_size.min(most_block).min(self.config.buffer);
-        let size = 1u64 << block_size;
-        let lead = memory.offset & (size - 1);
-        let blocks = if receive.len == 0 { 0 } else { (lead + receive.len).div_ceil(size) };
-        let Ok(blocks) = u32::try_from(blocks) else { return false };
-        receive.block_size = block_size;
-        receive.lead = lead as u32;
-        receive.blocks = blocks;
-        receive.rest = receive.len;
-        receive.state = State::Open;
-        if receive.is_limited() {
-            let len = receive.len;
-            self.say_limit(index, len);
+        for (index, rest, priority) in without_block.into_iter().rev() {
+            self.ready.put_back(index, rest, priority);
         }
-        if blocks == 0 {
-            self.complete_receive(now, index);
-        } else {
-            self.make_ready(index);
-        }
-        true
     }
 
-    /// The smallest STU over the links of a connection, as far as is sure: by it Blocks are
-    /// sized, so that on each link they have no more STUs than may be, whatever becomes of it.
-    /// While none is up nothing is known of them, and the smallest STU is sure to fit.
-    fn smallest_stu(&self, connection: u32) -> u16 {
-        let Some(known) = self.connections.get(connection) else { return SMALLEST_STU };
-        let stu_on = |link| self.sure_stu_on(connection, link);
-        let on_data_links = known.data_links().filter_map(stu_on).min();
-        let on_any = || known.links().filter_map(stu_on).min();
-        on_data_links.or_else(on_any).unwrap_or(known.max_stu.min(SMALLEST_STU))
-    }
-
-    /// The STU for a connection on one of its links: what fills a packet there.
-    pub(crate) fn stu_on(&self, connection: u32, link: u32) -> Option<u16> {
-        let known = self.connections.get(connection)?;
-        let link = self.links.get(link)?;
-        let path = &self.paths[usize::from(link.path)];
-        let unit = link.size.or_sure(path.limits.as_ref()?.sure);
-        Some(path.stu_of(unit, known.tail)?.min(known.max_stu))
-    }
-
-    /// The same, whatever becomes of the link.
-    pub(crate) fn sure_stu_on(&self, connection: u32, link: u32) -> Option<u16> {
-        let known = self.connections.get(connection)?;
-        let path = usize::from(self.links.get(link)?.path);
-        Some(self.paths[path].sure_stu(known.tail)?.min(known.max_stu))
+    /// Tells the windows of links what arrived, and wakes what waited for room.
+    pub(crate) fn tell_windows(&mut self, net: &mut Network, cx: &mut Context) {
+        while let Some(index) = self.fresh_links.pop() {
+            let config = net.congestion_on(cx, index);
+            let Some(link) = net.links.get_mut(index) else { continue };
+            link.is_fresh = false;
+            link.tell_window(&config, cx.now);
+            self.take_unused(net, cx, index);
+            if net.links.get(index).is_some_and(Link::has_waiting) {
+                self.wake_waiting(net, index);
+            }
+        }
+        self.grants_due = false;
     }
 
     /// Grants the next STUs of a Transfer, where there is room: first of the Blocks that were
     /// begun, then of one more on a link that has none of them. So a link that is full holds up
     /// what it carries, and no other link.
-    pub(super) fn grant_next(&mut self, now: Instant, index: u32) -> Outcome {
-        let Some(receive) = self.receives.get(index) else { return Outcome::Enough };
+    pub(super) fn grant_next(
+        &mut self,
+        net: &mut Network,
+        cx: &mut Context,
+        index: u32,
+    ) -> Outcome {
+        let Some(receive) =
+            assumed(self.table.get(index), "a Transfer that goes on is in the table")
+        else {
+            return Outcome::Enough;
+        };
         let mut before = receive.open.len();
         let mut any_is_begun = false;
         while let Some((nth, block)) = self.begun_before(index, before) {
             let link = self.granted.grants[usize::from(block)].link;
-            match self.extend_grant(now, index, block, link) {
+            match self.extend_grant(net, cx, index, block, link) {
                 Outcome::NoRoomOnLinks => (any_is_begun, before) = (true, nth),
                 outcome => return outcome,
             }
         }
-        let Some(receive) = self.receives.get(index) else { return Outcome::Enough };
-        let most_are_open = receive.open.len() >= usize::from(self.config.blocks_ahead);
+        let Some(receive) =
+            assumed(self.table.get(index), "a Transfer that goes on is in the table")
+        else {
+            return Outcome::Enough;
+        };
+        let most_are_open = receive.open.len() >= usize::from(cx.config.blocks_ahead);
         if most_are_open || receive.next_block >= receive.blocks {
             return if any_is_begun { Outcome::NoRoomOnLinks } else { Outcome::Enough };
         }
-        let Some(link) = self.link_for_block(receive) else { return Outcome::NoRoomOnLinks };
-        match self.open_block(now, index, link) {
-            Ok(block) => self.extend_grant(now, index, block, link),
+        let Some(link) = self.link_for_block(net, cx, receive) else {
+            return Outcome::NoRoomOnLinks;
+        };
+        match self.open_block(net, cx, index, link) {
+            Ok(block) => self.extend_grant(net, cx, index, block, link),
             Err(outcome) => outcome,
         }
     }
@@ -125,7 +119,7 @@ impl Endpoint {
 
     /// The last Block before the `nth` open one of a Transfer of which not all is granted.
     fn begun_before(&self, index: u32, nth: usize) -> Option<(usize, u16)> {
-        let open = &self.receives.get(index)?.open;
+        let open = &self.table.get(index)?.open;
         let mut open = open[..nth.min(open.len())].iter().copied().enumerate().rev();
         open.find(|(_, block)| self.is_begun(*block))
     }
@@ -149,19 +143,19 @@ impl Endpoint {
     /// Those for Data that are up are asked first, then whatever is up. Where none is, the
     /// link was found dead with what another connection had there: a grant finds out
     /// whether it is, and its time-outs end the Transfer if so.
-    fn link_for_block(&self, receive: &Receive) -> Option<u32> {
+    fn link_for_block(&self, net: &Network, cx: &Context, receive: &Receive) -> Option<u32> {
         let (connection, block_size) = (receive.connection, receive.block_size);
-        let known = self.connections.get(connection)?;
-        let is_up = |link: &u32| self.links.get(*link).is_some_and(|link| link.is_up);
+        let known = net.connections.get(connection)?;
+        let is_up = |link: &u32| net.links.get(*link).is_some_and(|link| link.is_up);
         // A link that came later may have STUs so small that a Block has too many.
-        let most = (words_per_block(1 << self.config.block_stus) as u64) << 6;
+        let most = (words_per_block(1 << cx.config.block_stus) as u64) << 6;
         let fits = |link: &u32| {
-            let stu = self.sure_stu_on(connection, *link);
+            let stu = net.sure_stu_on(connection, *link);
             stu.is_some_and(|stu| (1u64 << block_size).div_ceil(stu.into()) <= most)
         };
         let is_chosen = |link: &u32| *link == receive.link && is_up(link) && fits(link);
         if let Some(chosen) = known.known_links().find(is_chosen) {
-            let is_free = self.room_on(chosen) > 0 && !self.has_begun_on(receive, chosen);
+            let is_free = net.room_on(cx, chosen) > 0 && !self.has_begun_on(receive, chosen);
             return is_free.then_some(chosen);
         }
         let carries_data = known.data_links().any(|link| is_up(&link));
@@ -171,7 +165,7 @@ impl Endpoint {
                 && (is_up(link) || !any_is_up)
                 && (!carries_data || known.data_links().any(|data| data == *link))
         };
-        let with_room = |link: u32| (self.room_on(link), link);
+        let with_room = |link: u32| (net.room_on(cx, link), link);
         let is_free = |link: &u32| !self.has_begun_on(receive, *link);
         let links = known.known_links().filter(may_carry).filter(is_free).map(with_room);
         let (room, link) = links.max_by_key(|(room, _)| *room)?;
@@ -179,17 +173,23 @@ impl Endpoint {
     }
 
     /// Enters the next Block of a Transfer, of which nothing is granted yet.
-    fn open_block(&mut self, now: Instant, index: u32, link: u32) -> Result<u16, Outcome> {
-        let expected = self.expected(index, link).ok_or(Outcome::NoRoomOnLinks)?;
-        let Some(receive) = self.receives.get(index) else { return Err(Outcome::Enough) };
-        let stu = self.stu_on(receive.connection, link).ok_or(Outcome::NoRoomOnLinks)?;
+    fn open_block(
+        &mut self,
+        net: &mut Network,
+        cx: &mut Context,
+        index: u32,
+        link: u32,
+    ) -> Result<u16, Outcome> {
+        let expected = self.expected(net, index, link).ok_or(Outcome::NoRoomOnLinks)?;
+        let Some(receive) = self.table.get(index) else { return Err(Outcome::Enough) };
+        let stu = net.stu_on(receive.connection, link).ok_or(Outcome::NoRoomOnLinks)?;
         let Some(memory) = receive.memory else { return Err(Outcome::Enough) };
         let stu = (1u64 << receive.block_size).min(stu.into()) as u16;
         let position = receive.position_of(receive.next_block);
         let at = memory.offset + position;
         let size = 1u64 << receive.block_size;
         let len = (size - (at & (size - 1))).min(receive.len - position) as u32;
-        let start = (at & ((1 << self.config.buffer) - 1)) as u32;
+        let start = (at & ((1 << cx.config.buffer) - 1)) as u32;
         let block = self.granted.take_free().ok_or(Outcome::NoBlock)?;
         let span = Span { region: memory.region, offset: at, len };
         if !self.granted.table().open(block, expected, start, span, stu) {
@@ -199,22 +199,22 @@ impl Endpoint {
             return Err(Outcome::NoRoomOnLinks);
         }
         self.granted.mirror.open(block, expected.path);
-        *self.granted.grant(block) = Grant::new(index, link, now);
-        if let Some(receive) = self.receives.get_mut(index) {
+        *self.granted.grant(block) = Grant::new(index, link, cx.now);
+        if let Some(receive) = self.table.get_mut(index) {
             receive.open.push(block);
             receive.next_block += 1;
         }
-        self.append_to_link(now, link, block);
+        self.append_to_link(net, cx, link, block);
         Ok(block)
     }
 
     /// Who may send the next Block, and how it must be marked.
-    fn expected(&self, index: u32, link: u32) -> Option<Expected> {
-        let receive = self.receives.get(index)?;
-        let known = self.connections.get(receive.connection)?;
-        let link = self.links.get(link)?;
+    fn expected(&self, net: &Network, index: u32, link: u32) -> Option<Expected> {
+        let receive = self.table.get(index)?;
+        let known = net.connections.get(receive.connection)?;
+        let link = net.links.get(link)?;
         Some(Expected {
-            path: self.paths[usize::from(link.path)].id,
+            path: net.paths[usize::from(link.path)].id,
             peer: link.peer,
             key: known.local_key,
             d_port: known.local_port,
@@ -226,23 +226,30 @@ impl Endpoint {
     }
 
     /// Grants more STUs of a Block: all of them, or as many as there is room for.
-    fn extend_grant(&mut self, now: Instant, index: u32, block: u16, link: u32) -> Outcome {
+    fn extend_grant(
+        &mut self,
+        net: &mut Network,
+        cx: &mut Context,
+        index: u32,
+        block: u16,
+        link: u32,
+    ) -> Outcome {
         let known = *self.granted.block(block);
         let (granted, stus) = (known.granted(), known.stus());
         let whole = u64::from(known.bytes_of(granted, stus));
         let stu = u64::from(known.stu());
-        let Some(on) = self.links.get(link) else { return Outcome::NoRoomOnLinks };
+        let Some(on) = net.links.get(link) else { return Outcome::NoRoomOnLinks };
         let standing = on.usage().map(|usage| usage.standing).unwrap_or_default();
-        let (held, window) = (self.granted.held, self.config.window);
-        let priority = self.receives.get(index).map_or(Priority::Normal, |known| known.priority);
-        let (all, limit) = (held.room(window, standing), self.limit_of(on, stu, priority));
+        let (held, window) = (net.links.held, cx.config.window);
+        let priority = self.table.get(index).map_or(Priority::Normal, |known| known.priority);
+        let (all, limit) = (held.room(window, standing), net.limit_of(cx, on, stu, priority));
         let left = limit.saturating_sub(on.granted - on.unused());
-        let (on_link, has_some) = (self.room_on(link).min(left), on.granted > 0);
+        let (on_link, has_some) = (net.room_on(cx, link).min(left), on.granted > 0);
         // Not less than a part of the window, or many small grants would go out.
         let least = whole.min(stu.max((window / PARTS).min(limit / 2)));
-        let least_on_link = whole.min(stu.max(self.least_part(link).min(limit / 2)));
+        let least_on_link = whole.min(stu.max(net.least_part(cx, link).min(limit / 2)));
         // One STU always may be granted where nothing is.
-        if self.room_for_all() < least && held.bytes > 0 {
+        if net.room_for_all(cx) < least && held.bytes > 0 {
             return Outcome::NoRoom;
         }
         if all < stu.min(whole) && held.is_used_up_by_alike(standing) {
@@ -259,42 +266,34 @@ impl Endpoint {
         self.granted.table().grant(block, end);
         self.granted.mirror.grant(block);
         let grant = self.granted.grant(block);
-        grant.at = now;
+        grant.at = cx.now;
         grant.from = granted;
         grant.passed = 0;
         grant.attempt = grant.attempt.wrapping_add(1);
-        if let Some(receive) = self.receives.get_mut(index) {
+        if let Some(receive) = self.table.get_mut(index) {
             receive.rest = receive.rest.saturating_sub(u64::from(bytes));
         }
-        self.take_room(now, block, bytes);
-        if let Some(link) = self.links.get_mut(link) {
+        self.take_room(net, cx, block, bytes);
+        if let Some(link) = net.links.get_mut(link) {
             let generation = known.generation();
-            link.note_issued(Issued { block, generation, from: granted, end, at: now });
+            link.note_issued(Issued { block, generation, from: granted, end, at: cx.now });
         }
-        self.say_grant(block, granted, end);
+        self.say_grant(net, cx, block, granted, end);
         Outcome::Granted
     }
 
-    /// What is granted over a link at a time, at least.
-    fn least_part(&self, link: u32) -> u64 {
-        let congestion = self.congestion_on(link);
-        let (Some(_), Some(link)) = (&self.config.congestion, self.links.get(link)) else {
-            return self.config.window / PARTS;
-        };
-        let window = link.window.bytes();
-        let in_a_moment = link.window.rtt().smoothed().map_or(0, |round| {
-            window.saturating_mul(MOMENT.as_nanos() as u64) / round.max(MOMENT).as_nanos() as u64
-        });
-        let call = FEW_CALLS.min(window / PARTS).min(in_a_moment);
-        let burst = (window / 8).min(SMALL_BURST * u64::from(congestion.unit)).min(in_a_moment);
-        call.max(burst).max(window / PARTS_ON_SHARED)
-    }
-
     /// Tells the sender that it may send the STUs from `first` to before `end`.
-    pub(super) fn say_grant(&mut self, block: u16, first: u16, end: u16) {
+    pub(super) fn say_grant(
+        &mut self,
+        net: &mut Network,
+        cx: &mut Context,
+        block: u16,
+        first: u16,
+        end: u16,
+    ) {
         let grant = self.granted.grants[usize::from(block)];
         let known = *self.granted.block(block);
-        let Some(receive) = self.receives.get(grant.receive) else { return };
+        let Some(receive) = self.table.get(grant.receive) else { return };
         landfall_placement::trace!(block, first, end, link = grant.link, "granted");
         let (offset, _) = known.stu_at(first);
         let message = match receive.kind {
@@ -303,6 +302,7 @@ impl Endpoint {
                 let acked = receive.acked(|block| self.granted.number_of(block));
                 let behind = known.expected().number - acked;
                 self.clear_to_send(
+                    cx,
                     block,
                     offset,
                     Granted::Next {
@@ -314,19 +314,20 @@ impl Endpoint {
             }
         };
         if let Some(message) = message {
-            self.say_over(grant.link, receive.connection, &message);
+            net.say_over(cx, grant.link, receive.connection, &message);
         }
     }
 
     pub(super) fn clear_to_send(
         &self,
+        cx: &Context,
         block: u16,
         offset: u32,
         granted: Granted,
     ) -> Option<Message> {
         let grant = self.granted.grants[usize::from(block)];
         let known = self.granted.block(block);
-        let receive = self.receives.get(grant.receive)?;
+        let receive = self.table.get(grant.receive)?;
         Some(Message::ClearToSend(ClearToSend {
             ids: Ids { d_id: receive.peer_id, s_id: grant.receive as u16 },
             sync: receive.serial as u16,
@@ -336,7 +337,7 @@ impl Endpoint {
             attempt: grant.attempt & 63,
             stu: known.stu(),
             block_size: receive.block_size,
-            eager: self.takes_eagerly(),
+            eager: cx.config.takes_eagerly(),
             is_limited: receive.is_limited(),
             granted,
         }))
@@ -346,7 +347,7 @@ impl Endpoint {
     pub(super) fn get_message(&self, block: u16, first: u16, end: u16) -> Option<Message> {
         let grant = self.granted.grants[usize::from(block)];
         let known = self.granted.block(block);
-        let receive = self.receives.get(grant.receive)?;
+        let receive = self.table.get(grant.receive)?;
         let Kind::Get { handle, at, after } = receive.kind else { return None };
         let (offset, _) = known.stu_at(first);
         let within = u64::from(offset - known.stu_at(0).0);

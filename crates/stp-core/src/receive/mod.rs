@@ -2,37 +2,124 @@
 //!
 //! | file | what happens there |
 //! | --- | --- |
-//! | `offered` | Request_To_Send meets memory: posted, chosen by the user, or too short |
+//! | `offered` | Request_To_Send, and what the user says to it |
+//! | `posted` | memory that waits for Transfers |
+//! | `begin` | a Transfer and its memory meet: it begins, or is too long |
+//! | `answers` | what the sender of a Transfer is told of it |
 //! | `early` | what came with its request waits for its memory |
-//! | `reading` | Request_To_Receive, on both sides |
-//! | `schedule` | who gets the next grant, and how much |
-//! | `grant` | opening Blocks, Clear_To_Send |
+//! | `reading` | what this side asks for: Request_To_Receive, and Get |
+//! | `schedule` | who gets the next grant, and who waits for what |
+//! | `grant` | granting as much as there is room for: opening Blocks, Clear_To_Send |
 //! | `room` | what is granted and has not arrived, and in which order on a link |
-//! | `arrival` | STUs land, Blocks and Transfers are complete |
+//! | `granted` | the granted Blocks: what an adapter knows, and what only the engine knows |
+//! | `arrival` | Data comes and lands; Blocks and Transfers are complete |
+//! | `adapter` | adapters that take Data off the engine |
 //! | `recovery` | what did not come is asked for again |
-//! | `ending` | a Transfer ends early |
+//! | `shorten` | long packets do not come any more: Blocks are laid out in shorter STUs |
+//! | `ending` | a Transfer is over, or ends early |
 
+mod adapter;
+mod answers;
 mod arrival;
+mod begin;
 mod early;
 mod ending;
 mod grant;
+mod granted;
 mod offered;
+mod posted;
 mod reading;
 mod recovery;
 mod room;
 mod schedule;
+mod shorten;
 
 use alloc::boxed::Box;
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use landfall_placement::{Area, Instant};
+use landfall_tables::{IndexedHeap, Table};
 
+use crate::config::Config;
 use crate::connection::NONE;
 use crate::error::Ended;
+use crate::ids::ReceiveId;
 use crate::link::NO_BLOCK;
+use crate::network::Network;
 use crate::preference::Priority;
 
+pub(crate) use granted::Granted;
+pub(crate) use posted::Posted;
 pub(crate) use schedule::Ready;
+
+/// What this side receives, by Transfers and Gets.
+#[derive(Debug)]
+pub(crate) struct Receives {
+    pub(crate) table: Table<Receive>,
+    pub(crate) timers: IndexedHeap<Instant>,
+    /// Memory that waits for Transfers.
+    pub(crate) posted: Table<Posted>,
+    /// Transfers that came with their request and are to be deposited, and the one that is.
+    pub(crate) early: VecDeque<(u32, u32)>,
+    deposited: Vec<u8>,
+    pub(crate) granted: Granted,
+    /// Transfers that may get the next grant.
+    pub(crate) ready: Ready,
+    /// Something arrived: more may be granted.
+    pub(crate) grants_due: bool,
+    /// The links that something arrived over.
+    fresh_links: Vec<u32>,
+}
+
+impl Receives {
+    pub(crate) fn new(config: &Config, granted: Granted) -> Self {
+        Self {
+            table: Table::new(config.receives),
+            timers: IndexedHeap::new(),
+            posted: Table::new(config.posted),
+            early: VecDeque::new(),
+            deposited: Vec::new(),
+            granted,
+            ready: Ready::new(config.policy),
+            grants_due: false,
+            fresh_links: Vec::new(),
+        }
+    }
+
+    pub(crate) fn receive_id(&self, index: u32) -> ReceiveId {
+        ReceiveId::new((index, self.table.generation(index)))
+    }
+
+    /// The Transfer of the other side with this serial number.
+    pub(crate) fn find_receive(&self, net: &Network, connection: u32, serial: u32) -> Option<u32> {
+        let mut index = net.connections.get(connection)?.first_receive;
+        while let Some(receive) = self.table.get(index) {
+            if receive.serial == serial && receive.is_transfer() {
+                return Some(index);
+            }
+            index = receive.next_in_connection;
+        }
+        None
+    }
+
+    /// The Transfers that a connection receives.
+    pub(crate) fn receives_of(&self, net: &Network, connection: u32) -> Vec<u32> {
+        let mut found = Vec::new();
+        let mut index = net.connections.get(connection).map_or(NONE, |known| known.first_receive);
+        while let Some(receive) = self.table.get(index) {
+            found.push(index);
+            index = receive.next_in_connection;
+        }
+        found
+    }
+
+    /// How many bytes from the start are in place.
+    pub(crate) fn contiguous(&self, receive: &Receive) -> u64 {
+        let acked = receive.acked(|block| self.granted.number_of(block));
+        receive.position_of(acked).min(receive.len)
+    }
+}
 
 /// What is received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -225,22 +312,4 @@ impl Grant {
             passed: 0,
         }
     }
-}
-
-/// Memory that waits for the next Transfer of a connection.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Posted {
-    pub(crate) memory: Area,
-    /// Take the start of a Transfer that is too long, and do not refuse it.
-    pub(crate) takes_part: bool,
-    pub(crate) next: u32,
-}
-
-/// A read that the other side asked for.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Read {
-    pub(crate) connection: u32,
-    pub(crate) serial: u32,
-    pub(crate) peer_id: u16,
-    pub(crate) len: u64,
 }

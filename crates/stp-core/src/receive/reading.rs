@@ -1,48 +1,46 @@
-//! Request_To_Receive, on both sides: a Transfer that its receiver asks for.
+//! What this side asks for: Request_To_Receive, and Get of a region of the other side.
 
-use landfall_placement::{Area, Instant, Refusal, Serial32};
+use landfall_placement::{Area, Refusal, Serial32};
 
-use super::{Kind, Read, Receive, State};
-use crate::endpoint::Endpoint;
+use super::{Kind, Receive, State};
+use crate::assume::assumed;
+use crate::context::Context;
 use crate::error::{Ended, Error, check_memory};
-use crate::event::Event;
-use crate::ids::{ConnectionId, ReadId, ReceiveId};
-use crate::seen::{Seen, Serial};
+use crate::ids::{ConnectionId, ReceiveId, RemoteRegion, Rights};
+use crate::network::Network;
+use crate::receive::Receives;
+use crate::seen::Seen;
 use crate::wire::Reason;
 use crate::wire::message::{Ids, Message, Verdict};
 
-impl Endpoint {
-    /// Asks the other side for a Transfer of at most as many bytes as the
-    /// memory has; `opaque` tells its user which. [`Event::Received`] or
-    /// [`Event::ReceiveEnded`] follows.
-    ///
-    /// # Errors
-    /// [`Error::Unknown`], [`Error::NotOpen`], [`Error::BadMemory`],
-    /// [`Error::Busy`] where the other side's slots or our bound are used up.
-    pub fn read(
+impl Receives {
+    /// Asks the other side for a Transfer of at most as many bytes as the memory has; `opaque`
+    /// tells its user which.
+    pub(crate) fn read(
         &mut self,
-        now: Instant,
+        net: &mut Network,
+        cx: &mut Context,
         id: ConnectionId,
         memory: Area,
         opaque: u32,
     ) -> Result<ReceiveId, Error> {
-        let known = self.connection(id)?;
+        let known = net.connection(id)?;
         if !known.is_open() {
             return Err(Error::NotOpen);
         }
         check_memory(memory)?;
         let (serial, first, slots) = (known.next_read, known.first_receive, known.slots);
         let priority = known.priority;
-        let (mut asking, mut is_near) = self.unsettled_reads(id.index, serial);
-        for index in self.receives_of(id.index) {
-            let Some(other) = self.receives.get(index) else { continue };
+        let (mut asking, mut is_near) = net.unsettled_reads(id.index, serial);
+        for index in self.receives_of(net, id.index) {
+            let Some(other) = self.table.get(index) else { continue };
             if let (Kind::Read(read), State::Asking) = (other.kind, other.state) {
                 asking += 1;
                 is_near &= Serial32(serial).since(Serial32(read)) < Seen::SPAN;
             }
         }
         if !is_near || asking >= usize::from(slots).min(Seen::MOST_OPEN) {
-            self.say_unsettled_read(id.index);
+            net.say_unsettled_read(cx, id.index);
             return Err(Error::Busy);
         }
         let mut receive = Receive::new(id.index, 0, Kind::Read(serial), State::Asking);
@@ -51,30 +49,35 @@ impl Endpoint {
         receive.opaque = opaque;
         receive.priority = priority;
         receive.next_in_connection = first;
-        let name = self.receives.insert(receive).ok_or(Error::Busy)?;
-        if let Some(known) = self.connections.get_mut(id.index) {
+        let name = self.table.insert(receive).ok_or(Error::Busy)?;
+        if let Some(known) = net.connections.get_mut(id.index) {
             known.first_receive = name.0;
             known.next_read = serial.wrapping_add(1);
         }
-        self.request_to_receive(name.0);
-        self.receive_timers.set(name.0, now + self.patience(id.index, 0));
+        self.request_to_receive(net, cx, name.0);
+        self.timers.set(name.0, cx.now + net.patience(cx, id.index, 0));
         Ok(ReceiveId::new(name))
     }
 
-    pub(super) fn request_to_receive(&mut self, index: u32) {
-        let Some(receive) = self.receives.get(index) else { return };
+    pub(super) fn request_to_receive(&mut self, net: &mut Network, cx: &mut Context, index: u32) {
+        let Some(receive) =
+            assumed(self.table.get(index), "a Transfer that goes on is in the table")
+        else {
+            return;
+        };
         let Kind::Read(serial) = receive.kind else { return };
         let (s_id, len, opaque) = (index as u16, receive.len, receive.opaque);
         let message = Message::RequestToReceive { s_id, serial, len, opaque };
         let connection = receive.connection;
-        self.say_unsettled_read(connection);
-        self.say(connection, &message);
+        net.say_unsettled_read(cx, connection);
+        net.say(cx, connection, &message);
     }
 
     /// What we asked for begins: its sender has a serial number for it.
     pub(super) fn begin_answer(
         &mut self,
-        now: Instant,
+        net: &mut Network,
+        cx: &mut Context,
         connection: u32,
         (id, read): (u16, u32),
         message: &Message,
@@ -83,17 +86,17 @@ impl Endpoint {
             return Err(Refusal::Malformed);
         };
         let index = u32::from(id);
-        let is_it = self.receives.get(index).is_some_and(|receive| {
+        let is_it = self.table.get(index).is_some_and(|receive| {
             receive.connection == connection
                 && receive.kind == Kind::Read(read)
                 && receive.state == State::Asking
         });
         if !is_it {
             // The read was given up, and whoever answers it must hear that.
-            self.refuse_answer(connection, s_id, serial);
+            self.refuse_answer(net, cx, connection, s_id, serial);
             return Err(Refusal::UnknownId);
         }
-        let receive = self.receives.get_mut(index).ok_or(Refusal::UnknownId)?;
+        let receive = self.table.get_mut(index).ok_or(Refusal::UnknownId)?;
         if len > receive.len {
             return Err(Refusal::OutOfBounds);
         }
@@ -104,124 +107,36 @@ impl Endpoint {
         receive.most_block = max_block;
         receive.state = State::Offered;
         receive.retries = 0;
-        self.receive_timers.remove(index);
-        let Some(memory) = self.receives.get(index).and_then(|receive| receive.memory) else {
+        self.timers.remove(index);
+        let Some(memory) = self.table.get(index).and_then(|receive| receive.memory) else {
             return Err(Refusal::Unexpected);
         };
-        self.give_memory(now, index, memory, false);
+        self.give_memory(net, cx, index, memory, false);
         Ok(())
     }
 
     /// A Transfer answers a read that is over: it is over, too.
-    fn refuse_answer(&mut self, connection: u32, s_id: u16, serial: u32) {
-        if let Some(known) = self.connections.get_mut(connection) {
+    fn refuse_answer(
+        &mut self,
+        net: &mut Network,
+        cx: &mut Context,
+        connection: u32,
+        s_id: u16,
+        serial: u32,
+    ) {
+        if let Some(known) = net.connections.get_mut(connection) {
             known.sends_seen.end(serial, Err(Reason::Gone));
         }
         let ids = Ids { d_id: s_id, s_id: 0 };
         let (is_read, verdict) = (false, Verdict::Rejected(Reason::Gone));
-        self.say(connection, &Message::RequestAnswer { ids, serial, is_read, verdict });
-    }
-
-    /// The other side wants to be sent something.
-    pub(crate) fn take_request_to_receive(
-        &mut self,
-        connection: u32,
-        s_id: u16,
-        serial: u32,
-        (len, opaque): (u64, u32),
-    ) -> Result<(), Refusal> {
-        let Some(known) = self.connections.get(connection) else { return Err(Refusal::UnknownId) };
-        let is_open = known.is_open();
-        let verdict = match known.reads_seen.of(serial) {
-            Serial::Beyond => return Err(Refusal::OutOfBounds),
-            Serial::Forgotten => return Err(Refusal::Duplicate),
-            // It was refused: said again in the same words.
-            Serial::Failed(reason) => {
-                self.refuse_over(connection, s_id, serial, reason);
-                return Err(Refusal::Duplicate);
-            }
-            // It was answered by a Transfer, which speaks for itself; if that is over, so
-            // is this.
-            Serial::Complete => {
-                let is_under_way = self.is_read_answered(connection, serial);
-                if !is_under_way {
-                    self.refuse_over(connection, s_id, serial, Reason::Gone);
-                }
-                return Err(Refusal::Duplicate);
-            }
-            Serial::Open if self.is_read_waiting(connection, serial) => {
-                let ids = Ids { d_id: s_id, s_id: 0 };
-                let (is_read, verdict) = (true, Verdict::Pending);
-                let answer = Message::RequestAnswer { ids, serial, is_read, verdict };
-                self.say(connection, &answer);
-                return Err(Refusal::Duplicate);
-            }
-            Serial::Open if !is_open => Reason::Closing,
-            Serial::Open => {
-                let read = Read { connection, serial, peer_id: s_id, len };
-                let name = self.reads.insert(read).ok_or(Refusal::NoRoom)?;
-                if let Some(known) = self.connections.get_mut(connection) {
-                    known.reads_waiting += 1;
-                }
-                let (read, connection) = (ReadId::new(name), self.id_of(connection));
-                self.tell(Event::ReadAsked { read, connection, len, opaque });
-                return Ok(());
-            }
-        };
-        self.refuse_over(connection, s_id, serial, verdict);
-        Err(Refusal::Unexpected)
-    }
-
-    fn refuse_over(&mut self, connection: u32, s_id: u16, serial: u32, reason: Reason) {
-        let ids = Ids { d_id: s_id, s_id: 0 };
-        let (is_read, verdict) = (true, Verdict::Rejected(reason));
-        self.say(connection, &Message::RequestAnswer { ids, serial, is_read, verdict });
-    }
-
-    fn is_read_waiting(&self, connection: u32, serial: u32) -> bool {
-        let is_it = |index: u32| {
-            self.reads
-                .get(index)
-                .is_some_and(|read| read.connection == connection && read.serial == serial)
-        };
-        self.reads.indices().any(is_it)
-    }
-
-    fn is_read_answered(&self, connection: u32, serial: u32) -> bool {
-        let answers = |index: u32| {
-            let send = self.sends.get(index);
-            send.is_some_and(|send| send.is_live() && send.answers.is_some_and(|a| a.1 == serial))
-        };
-        self.sends_of(connection).into_iter().any(answers)
-    }
-
-    /// A read that the user has answered or refused.
-    pub(crate) fn end_read(&mut self, index: u32, result: Result<(), Reason>) {
-        let Some(read) = self.reads.remove(index) else { return };
-        if let Some(known) = self.connections.get_mut(read.connection) {
-            known.reads_waiting = known.reads_waiting.saturating_sub(1);
-            known.reads_seen.end(read.serial, result);
-        }
-    }
-
-    /// Those of a connection end with it.
-    pub(crate) fn end_reads(&mut self, connection: u32) {
-        let is_waiting =
-            self.connections.get(connection).is_some_and(|known| known.reads_waiting > 0);
-        if !is_waiting {
-            return;
-        }
-        let of_it =
-            |index: &u32| self.reads.get(*index).is_some_and(|read| read.connection == connection);
-        let indices: alloc::vec::Vec<u32> = self.reads.indices().filter(of_it).collect();
-        for index in indices {
-            self.end_read(index, Err(Reason::Closing));
-        }
+        net.say(cx, connection, &Message::RequestAnswer { ids, serial, is_read, verdict });
     }
 
     /// The other side answers what we asked for with something else than a Transfer.
     pub(crate) fn take_read_answer(
         &mut self,
+        net: &mut Network,
+        cx: &mut Context,
         connection: u32,
         ids: Ids,
         serial: u32,
@@ -229,11 +144,11 @@ impl Endpoint {
     ) -> Result<(), Refusal> {
         // While its user has not answered, the number is not used up there.
         let is_over = matches!(verdict, Verdict::Rejected(_));
-        if is_over && self.settle_read(connection, serial) {
+        if is_over && net.settle_read(cx, connection, serial) {
             return Ok(());
         }
         let index = u32::from(ids.d_id);
-        let receive = self.receives.get_mut(index).ok_or(Refusal::UnknownId)?;
+        let receive = self.table.get_mut(index).ok_or(Refusal::UnknownId)?;
         if receive.connection != connection || receive.kind != Kind::Read(serial) {
             return Err(Refusal::UnknownId);
         }
@@ -247,10 +162,72 @@ impl Endpoint {
                 Ok(())
             }
             Verdict::Rejected(reason) => {
-                self.finish_receive(index, Err(Ended::There(reason)));
+                self.finish_receive(net, cx, index, Err(Ended::There(reason)));
                 Ok(())
             }
             Verdict::Limited(_) => Err(Refusal::Malformed),
         }
+    }
+
+    /// Reads part of a region of the other side into memory, as much as that has.
+    pub(crate) fn get(
+        &mut self,
+        net: &mut Network,
+        cx: &mut Context,
+        id: ConnectionId,
+        region: &RemoteRegion,
+        at: u64,
+        memory: Area,
+    ) -> Result<ReceiveId, Error> {
+        check_memory(memory)?;
+        if !region.rights.has(Rights::GET) {
+            return Err(Error::Forbidden);
+        }
+        if at.checked_add(memory.len).is_none_or(|end| end > region.len) {
+            return Err(Error::OutOfBounds);
+        }
+        let known = net.connection_mut(id)?;
+        if !known.is_open() {
+            return Err(Error::NotOpen);
+        }
+        let (first, priority) = (known.first_receive, known.priority);
+        let after = known.remote_mut().outgoing.next;
+        let kind = Kind::Get { handle: region.handle, at, after };
+        let mut receive = Receive::new(id.index, 0, kind, State::Offered);
+        receive.memory = Some(memory);
+        receive.priority = priority;
+        receive.offered = memory.len;
+        receive.len = memory.len;
+        receive.next_in_connection = first;
+        let (index, generation) = self.table.insert(receive).ok_or(Error::Busy)?;
+        let known = net.connection_mut(id)?;
+        known.first_receive = index;
+        if let Some(receive) = self.table.get_mut(index) {
+            receive.serial = generation;
+        }
+        if !self.begin_receive(net, cx, index) {
+            self.finish_receive(net, cx, index, Err(Ended::Here));
+            return Err(Error::TooLong);
+        }
+        Ok(ReceiveId::new((index, generation)))
+    }
+
+    pub(crate) fn take_get_refused(
+        &mut self,
+        net: &mut Network,
+        cx: &mut Context,
+        connection: u32,
+        d_id: u16,
+        serial: u32,
+        reason: Reason,
+    ) -> Result<(), Refusal> {
+        let index = u32::from(d_id);
+        let receive = self.table.get(index).ok_or(Refusal::UnknownId)?;
+        let is_get = matches!(receive.kind, Kind::Get { .. });
+        if receive.connection != connection || receive.serial != serial || !is_get {
+            return Err(Refusal::UnknownId);
+        }
+        self.begin_ending_receive(net, cx, index, Ended::There(reason));
+        Ok(())
     }
 }

@@ -12,9 +12,12 @@ use alloc::vec::Vec;
 use landfall_placement::{Duration, Instant};
 
 use super::{Grant, Kind, State};
-use crate::endpoint::Endpoint;
+use crate::assume::assumed;
+use crate::context::Context;
 use crate::error::Ended;
 use crate::link::NO_BLOCK;
+use crate::network::Network;
+use crate::receive::Receives;
 use crate::wire::message::Granted;
 
 /// How many later STUs must have come before something counts as overtaken:
@@ -28,15 +31,15 @@ const PIECES: usize = 16;
 /// How many Blocks are looked at when one is complete, or a link times out.
 const BLOCKS_AT_ONCE: usize = 32;
 
-impl Endpoint {
+impl Receives {
     /// A Block is complete: those granted before it on the same link are overtaken. Gives those of
     /// which something is to be asked for again.
-    pub(super) fn overtaken_by(&mut self, block: u16) -> Vec<u16> {
+    pub(super) fn overtaken_by(&mut self, net: &mut Network, block: u16) -> Vec<u16> {
         let mut found = Vec::new();
         let Grant { link, at, from, .. } = self.granted.grants[usize::from(block)];
         // What was granted last of it came behind all that was granted before that.
         let stus = self.granted.block(block).stus() - from;
-        let Some(link) = self.links.get(link) else { return found };
+        let Some(link) = net.links.get(link) else { return found };
         let mut earlier = link.first;
         for _ in 0..BLOCKS_AT_ONCE {
             if earlier == block || earlier == NO_BLOCK {
@@ -57,34 +60,39 @@ impl Endpoint {
     }
 
     /// Asks for what is missing of Blocks that were overtaken.
-    pub(super) fn ask_for_overtaken(&mut self, now: Instant, blocks: &[u16]) {
+    pub(super) fn ask_for_overtaken(
+        &mut self,
+        net: &mut Network,
+        cx: &mut Context,
+        blocks: &[u16],
+    ) {
         for block in blocks {
             // Nothing of it is granted any more where its Transfer has ended meanwhile.
             if self.granted.grant(*block).granted > 0 {
                 let end = self.granted.block(*block).granted();
-                self.ask_for_lost(now, *block, end);
+                self.ask_for_lost(net, cx, *block, end);
             }
         }
     }
 
     /// An STU came behind some of its Block that did not.
-    pub(super) fn note_hole(&mut self, now: Instant, block: u16) {
+    pub(super) fn note_hole(&mut self, net: &mut Network, cx: &mut Context, block: u16) {
         let from = self.granted.grants[usize::from(block)].asked_below;
         // What lies behind that may be on its way.
         let end = self.granted.table().overtaken(block, from, MARGIN);
-        self.ask_for_lost(now, block, end);
+        self.ask_for_lost(net, cx, block, end);
     }
 
     /// Asks for what is missing of a Block before an STU, unless it was asked for and may be on
     /// its way.
-    fn ask_for_lost(&mut self, now: Instant, block: u16, end: u16) {
+    fn ask_for_lost(&mut self, net: &mut Network, cx: &mut Context, block: u16, end: u16) {
         let grant = self.granted.grants[usize::from(block)];
-        let Some(link) = self.links.get(grant.link) else { return };
-        let round = link.window.rtt().smoothed().unwrap_or(self.config.retry_floor);
+        let Some(link) = net.links.get(grant.link) else { return };
+        let round = link.window.rtt().smoothed().unwrap_or(cx.config.retry_floor);
         // Where no window yields to losses, a Block is asked for once in a round trip, and all of
         // it: more would go into the queue that has dropped it.
-        let yields = self.config.congestion.is_some();
-        if !yields && grant.asked > 0 && grant.asked_at + round > now {
+        let yields = cx.config.congestion.is_some();
+        if !yields && grant.asked > 0 && grant.asked_at + round > cx.now {
             return;
         }
         // The whole is looked at where what was asked for can have come.
@@ -92,7 +100,7 @@ impl Endpoint {
         let (from, sent) = match is_old {
             true => (0, grant.asked_at),
             // It was granted before what has overtaken it, and not long ago.
-            false => (grant.asked_below, grant.at.min(link.answered().max(now - round * 2))),
+            false => (grant.asked_below, grant.at.min(link.answered().max(cx.now - round * 2))),
         };
         if end <= from {
             return;
@@ -102,69 +110,78 @@ impl Endpoint {
             self.granted.grant(block).asked_below = grant.asked_below.max(end);
             return;
         }
-        self.count_lost(now, block, sent, lost);
-        self.ask_for(now, block, from, end);
+        self.count_lost(net, cx, block, sent, lost);
+        self.ask_for(net, cx, block, from, end);
     }
 
     /// The window of its link learns that bytes, granted or asked for at `sent`, will not arrive.
-    fn count_lost(&mut self, now: Instant, block: u16, sent: Instant, bytes: u32) {
+    fn count_lost(
+        &mut self,
+        net: &mut Network,
+        cx: &mut Context,
+        block: u16,
+        sent: Instant,
+        bytes: u32,
+    ) {
         let grant = self.granted.grants[usize::from(block)];
-        let config = self.congestion_on(grant.link);
+        let config = net.congestion_on(cx, grant.link);
         landfall_placement::trace!(block, bytes, "lost");
-        self.stats.bytes_lost += u64::from(bytes);
-        if let Some(link) = self.links.get_mut(grant.link) {
-            link.window.handle_lost(&config, now, sent, u64::from(bytes));
+        cx.stats.bytes_lost += u64::from(bytes);
+        if let Some(link) = net.links.get_mut(grant.link) {
+            link.window.handle_lost(&config, cx.now, sent, u64::from(bytes));
         }
     }
 
     /// What was asked for again of a Block was only late: the window need not have yielded.
-    pub(super) fn note_late(&mut self, now: Instant, block: u16) {
+    pub(super) fn note_late(&mut self, net: &mut Network, cx: &mut Context, block: u16) {
         let grant = self.granted.grants[usize::from(block)];
-        let config = self.congestion_on(grant.link);
-        if let Some(link) = self.links.get_mut(grant.link) {
-            link.note_not_lost(&config, now, grant.asked_at);
+        let config = net.congestion_on(cx, grant.link);
+        if let Some(link) = net.links.get_mut(grant.link) {
+            link.note_not_lost(&config, cx.now, grant.asked_at);
         }
     }
 
     /// Asks for all that is missing of a Block.
-    pub(crate) fn ask_again(&mut self, now: Instant, block: u16) {
-        self.ask_for(now, block, 0, self.granted.block(block).granted());
+    pub(crate) fn ask_again(&mut self, net: &mut Network, cx: &mut Context, block: u16) {
+        self.ask_for(net, cx, block, 0, self.granted.block(block).granted());
     }
 
     /// Asks for what is missing of a Block from one of its STUs to before another.
-    fn ask_for(&mut self, now: Instant, block: u16, from: u16, before: u16) {
+    fn ask_for(&mut self, net: &mut Network, cx: &mut Context, block: u16, from: u16, before: u16) {
         if self.granted.grant(block).granted == 0 {
             // All that was granted has come; the rest waits for room.
             return;
         }
-        if self.note_long_lost(now, block) {
-            // It was laid out anew, and asked for.
+        if let Some(blocks) = self.note_long_lost(net, cx, block)
+            && self.lay_out_anew(net, cx, block, &blocks)
+        {
+            // It was asked for, too.
             return;
         }
         let known = *self.granted.block(block);
         let grant = self.granted.grant(block);
         grant.passed = 0;
         grant.asked = grant.asked.saturating_add(1);
-        grant.asked_at = now;
+        grant.asked_at = cx.now;
         let (asked, index, link) = (grant.asked, grant.receive, grant.link);
-        let is_stuck = grant.active + self.config.silence() < now;
+        let is_stuck = grant.active + cx.config.silence() < cx.now;
         self.granted.mirror.ask(block);
-        if let Some(link) = self.links.get_mut(link) {
+        if let Some(link) = net.links.get_mut(link) {
             link.forget_issued(block, before);
         }
-        self.stats.blocks_asked_again += 1;
+        cx.stats.blocks_asked_again += 1;
         // A sender that answers, and yet never sends this Block.
-        if is_stuck && asked > self.config.give_up_after {
-            return self.begin_ending_receive(now, index, Ended::Silent);
+        if is_stuck && asked > cx.config.give_up_after {
+            return self.begin_ending_receive(net, cx, index, Ended::Silent);
         }
         if known.highest() == 0 {
             // The grant itself may be what was lost.
             self.count_attempt(block);
             self.granted.grant(block).asked_below = known.granted();
-            return self.say_grant(block, 0, known.granted());
+            return self.say_grant(net, cx, block, 0, known.granted());
         }
         let is_get =
-            self.receives.get(index).is_some_and(|known| matches!(known.kind, Kind::Get { .. }));
+            self.table.get(index).is_some_and(|known| matches!(known.kind, Kind::Get { .. }));
         let mut from = from;
         for _ in 0..PIECES {
             let Some((first, bits)) = self.granted.table().missing(block, from, before) else {
@@ -173,10 +190,10 @@ impl Endpoint {
             };
             from = if is_get {
                 let end = first + bits.trailing_ones() as u16;
-                self.say_grant(block, first, end);
+                self.say_grant(net, cx, block, first, end);
                 end
             } else {
-                self.say_again(block, first, bits);
+                self.say_again(net, cx, block, first, bits);
                 first.saturating_add(64)
             };
         }
@@ -184,94 +201,135 @@ impl Endpoint {
         grant.asked_below = grant.asked_below.max(from.min(before));
     }
 
+    /// Lays Blocks out in shorter STUs, and asks for them. Says whether nothing is left to be
+    /// asked for of this one as it was laid out.
+    fn lay_out_anew(
+        &mut self,
+        net: &mut Network,
+        cx: &mut Context,
+        block: u16,
+        blocks: &[u16],
+    ) -> bool {
+        let stu = self.granted.block(block).stu();
+        let link = self.granted.grants[usize::from(block)].link;
+        for block in blocks {
+            // To ask for one may end its Transfer, and with it others.
+            if self.shorten_stus(net, *block, link) {
+                self.ask_again(net, cx, *block);
+            }
+        }
+        let known = self.granted.block(block);
+        !known.is_open() || known.stu() < stu
+    }
+
     fn count_attempt(&mut self, block: u16) {
         let grant = self.granted.grant(block);
         grant.attempt = grant.attempt.wrapping_add(1);
     }
 
-    fn say_again(&mut self, block: u16, first: u16, bits: u64) {
+    fn say_again(
+        &mut self,
+        net: &mut Network,
+        cx: &mut Context,
+        block: u16,
+        first: u16,
+        bits: u64,
+    ) {
         self.count_attempt(block);
         let (offset, _) = self.granted.block(block).stu_at(first);
         let grant = self.granted.grants[usize::from(block)];
-        let Some(receive) = self.receives.get(grant.receive) else { return };
+        let Some(receive) = self.table.get(grant.receive) else { return };
         let connection = receive.connection;
         landfall_placement::trace!(block, first, bits, "asked for again");
-        if let Some(message) = self.clear_to_send(block, offset, Granted::Again(bits)) {
-            self.say_over(grant.link, connection, &message);
+        if let Some(message) = self.clear_to_send(cx, block, offset, Granted::Again(bits)) {
+            net.say_over(cx, grant.link, connection, &message);
         }
     }
 
-    /// Nothing came over a link for a while, although it is expected.
-    pub(crate) fn time_out_link(&mut self, now: Instant, index: u32) {
-        let (retry_after, floor) = (self.config.retry_after, self.config.retry_floor);
-        let config = self.congestion_on(index);
-        self.take_unused(now, index);
-        let Some(link) = self.links.get_mut(index) else { return };
+    /// Nothing came over a link for a while, although it is expected. Says whether it counts
+    /// as dead, and others are to be taken.
+    pub(crate) fn time_out_link(
+        &mut self,
+        net: &mut Network,
+        cx: &mut Context,
+        index: u32,
+    ) -> bool {
+        let (retry_after, floor) = (cx.config.retry_after, cx.config.retry_floor);
+        let config = net.congestion_on(cx, index);
+        self.take_unused(net, cx, index);
+        let Some(link) = net.links.get_mut(index) else { return false };
         if link.first == NO_BLOCK {
-            return;
+            return false;
         }
         let due = link.active + link.patience(retry_after, floor);
-        if due > now {
-            self.link_timers.set(index, due);
-            return;
+        if due > cx.now {
+            net.links.timers.set(index, due);
+            return false;
         }
         if link.granted == 0 {
             // All that was granted has come; the next grant sets the timer.
-            return;
+            return false;
         }
-        self.stats.link_timeouts += 1;
+        cx.stats.link_timeouts += 1;
         link.strikes = link.strikes.saturating_add(1);
-        link.active = now;
-        let is_probe = link.window.handle_silence(&config, now, link.strikes);
+        link.active = cx.now;
+        let is_probe = link.window.handle_silence(&config, cx.now, link.strikes);
         let (strikes, is_up) = (link.strikes, link.is_up);
         let patience = link.patience(retry_after, floor);
-        self.link_timers.set(index, now + patience);
-        self.take_unused_of_silent(now, index);
-        if strikes > self.config.give_up_after && self.give_up_silent(now, index, patience) {
-            return;
+        net.links.timers.set(index, cx.now + patience);
+        self.take_unused_of_silent(net, cx, index);
+        if strikes > cx.config.give_up_after && self.give_up_silent(net, cx, index, patience) {
+            return false;
         }
-        if is_up && strikes >= 3 && self.has_other_links(index) {
-            return self.lose_link(now, index);
+        if is_up && strikes >= 3 && self.has_other_links(net, index) {
+            return true;
         }
         if strikes > 1
-            && let Some(connection) = self.first_waiting_on(index)
+            && let Some(connection) = self.first_waiting_on(net, index)
         {
-            self.suspect_move(now, connection);
+            net.suspect_move(cx, connection);
         }
         // Perhaps this machine only paused: the first Block shows, and to ask for
         // all of them would double what is on its way.
         let most = if is_probe { 1 } else { usize::MAX };
-        for block in self.blocks_of(index).into_iter().take(most) {
+        for block in self.blocks_of(net, index).into_iter().take(most) {
             let grant = self.granted.grant(block);
             // With the first all may have been.
-            if grant.asked == 0 || grant.asked_at < now {
-                self.ask_again(now, block);
+            if grant.asked == 0 || grant.asked_at < cx.now {
+                self.ask_again(net, cx, block);
             }
         }
+        false
     }
 
     /// What was to come over a link from connections of which nothing at all has been heard
     /// for a while ends: their peer is gone. Says whether there were any.
-    fn give_up_silent(&mut self, now: Instant, link: u32, patience: Duration) -> bool {
+    fn give_up_silent(
+        &mut self,
+        net: &mut Network,
+        cx: &mut Context,
+        link: u32,
+        patience: Duration,
+    ) -> bool {
         // Twice as long as a peer that waits for grants is silent itself.
-        let limit = patience * 2 + self.config.silence();
+        let limit = patience * 2 + cx.config.silence();
         let mut any = false;
-        for block in self.blocks_of(link) {
+        for block in self.blocks_of(net, link) {
             let receive = self.granted.grants[usize::from(block)].receive;
-            let Some(known) = self.receives.get(receive) else { continue };
-            let connection = self.connections.get(known.connection);
-            if connection.is_none_or(|known| known.heard + limit < now) {
+            let Some(known) = self.table.get(receive) else { continue };
+            let connection = net.connections.get(known.connection);
+            if connection.is_none_or(|known| known.heard + limit < cx.now) {
                 any = true;
-                self.begin_ending_receive(now, receive, Ended::Silent);
+                self.begin_ending_receive(net, cx, receive, Ended::Silent);
             }
         }
         any
     }
 
     /// The first Blocks granted over a link, in order.
-    fn blocks_of(&self, link: u32) -> Vec<u16> {
+    fn blocks_of(&self, net: &Network, link: u32) -> Vec<u16> {
         let mut found = Vec::new();
-        let mut block = self.links.get(link).map_or(NO_BLOCK, |link| link.first);
+        let mut block = net.links.get(link).map_or(NO_BLOCK, |link| link.first);
         while let Some(grant) = self.granted.grants.get(usize::from(block)) {
             if found.len() >= BLOCKS_AT_ONCE {
                 break;
@@ -282,34 +340,34 @@ impl Endpoint {
         found
     }
 
-    fn has_other_links(&self, link: u32) -> bool {
-        let first = self.first_waiting_on(link);
-        first.is_some_and(|connection| self.other_link(connection, link).is_some())
+    fn has_other_links(&self, net: &Network, link: u32) -> bool {
+        let first = self.first_waiting_on(net, link);
+        first.is_some_and(|connection| self.other_link(net, connection, link).is_some())
     }
 
     /// The connection of the first Block that is granted over a link.
-    fn first_waiting_on(&self, link: u32) -> Option<u32> {
-        let first = usize::from(self.links.get(link)?.first);
+    fn first_waiting_on(&self, net: &Network, link: u32) -> Option<u32> {
+        let first = usize::from(net.links.get(link)?.first);
         let receive = self.granted.grants.get(first)?.receive;
-        Some(self.receives.get(receive)?.connection)
+        Some(self.table.get(receive)?.connection)
     }
 
     /// Another link of a connection that is up.
-    fn other_link(&self, connection: u32, link: u32) -> Option<u32> {
-        let known = self.connections.get(connection)?;
+    fn other_link(&self, net: &Network, connection: u32, link: u32) -> Option<u32> {
+        let known = net.connections.get(connection)?;
         let is_up =
-            |other: &u32| *other != link && self.links.get(*other).is_some_and(|other| other.is_up);
+            |other: &u32| *other != link && net.links.get(*other).is_some_and(|other| other.is_up);
         known.data_links().find(is_up).or_else(|| known.known_links().find(is_up))
     }
 
     /// A link died: what was granted over it is asked for over others.
-    pub(crate) fn move_blocks(&mut self, now: Instant, link: u32) {
+    pub(crate) fn move_blocks(&mut self, net: &mut Network, cx: &mut Context, link: u32) {
         let mut left = usize::from(u16::MAX);
         loop {
-            let blocks = self.blocks_of(link);
+            let blocks = self.blocks_of(net, link);
             let before = left;
             for block in blocks {
-                left -= usize::from(self.move_block(now, block, link));
+                left -= usize::from(self.move_block(net, cx, block, link));
             }
             if left == before {
                 return;
@@ -317,57 +375,62 @@ impl Endpoint {
         }
     }
 
-    fn move_block(&mut self, now: Instant, block: u16, from: u32) -> bool {
+    fn move_block(&mut self, net: &mut Network, cx: &mut Context, block: u16, from: u32) -> bool {
         let grant = self.granted.grants[usize::from(block)];
-        let Some(receive) = self.receives.get(grant.receive) else { return false };
+        let Some(receive) = self.table.get(grant.receive) else { return false };
         // Its Transfer may have ended as another Block of it was asked for again: then it is
         // of no link any more.
         if !receive.open.contains(&block) {
             return false;
         }
         let connection = receive.connection;
-        let Some(to) = self.other_link(connection, from) else { return false };
+        let Some(to) = self.other_link(net, connection, from) else { return false };
         // Its STUs were laid out for the old link; they must fit the new one too.
-        let fits =
-            self.stu_on(connection, to).is_some_and(|s| s >= self.granted.block(block).stu());
-        if !fits && !self.shorten_stus(block, to) {
+        let fits = net.stu_on(connection, to).is_some_and(|s| s >= self.granted.block(block).stu());
+        if !fits && !self.shorten_stus(net, block, to) {
             return false;
         }
-        let Some(link) = self.links.get(to) else { return false };
-        let (path, peer) = (self.paths[usize::from(link.path)].id, link.peer);
+        let Some(link) = net.links.get(to) else { return false };
+        let (path, peer) = (net.paths[usize::from(link.path)].id, link.peer);
         self.granted.table().redirect(block, path, peer);
         self.granted.mirror.redirect(block, path);
-        self.return_room(block, grant.granted);
-        self.move_to_link(now, block, to);
-        self.take_room(now, block, grant.granted);
-        self.stats.blocks_moved += 1;
-        self.ask_again(now, block);
+        self.return_room(net, block, grant.granted);
+        self.move_to_link(net, cx, block, to);
+        self.take_room(net, cx, block, grant.granted);
+        cx.stats.blocks_moved += 1;
+        self.ask_again(net, cx, block);
         true
     }
 
     /// A link is back: what waited for it goes on at once.
-    pub(crate) fn resume_link(&mut self, now: Instant, link: u32) {
-        for block in self.blocks_of(link) {
-            self.ask_again(now, block);
+    pub(crate) fn resume_link(&mut self, net: &mut Network, cx: &mut Context, link: u32) {
+        for block in self.blocks_of(net, link) {
+            self.ask_again(net, cx, block);
         }
-        self.wake_waiting(link);
+        self.wake_waiting(net, link);
         self.grants_due = true;
     }
 
     /// A request of ours, or an End, was not answered.
-    pub(crate) fn time_out_receive(&mut self, now: Instant, index: u32) {
-        let Some(receive) = self.receives.get_mut(index) else { return };
+    pub(crate) fn time_out_receive(&mut self, net: &mut Network, cx: &mut Context, index: u32) {
+        let Some(receive) =
+            assumed(self.table.get_mut(index), "a Transfer that goes on is in the table")
+        else {
+            return;
+        };
         receive.retries = receive.retries.saturating_add(1);
         let (retries, state, connection) = (receive.retries, receive.state, receive.connection);
-        let gives_up = self.gives_up(now, connection, retries);
+        let gives_up = net.gives_up(cx, connection, retries);
         match state {
-            State::Asking if gives_up => return self.finish_receive(index, Err(Ended::Silent)),
-            State::Asking => self.request_to_receive(index),
-            State::Ending(_) if gives_up => return self.note_end_told(index),
-            State::Ending(_) => self.say_end_of_receive(index),
+            State::Asking if gives_up => {
+                return self.finish_receive(net, cx, index, Err(Ended::Silent));
+            }
+            State::Asking => self.request_to_receive(net, cx, index),
+            State::Ending(_) if gives_up => return self.note_end_told(net, cx, index),
+            State::Ending(_) => self.say_end_of_receive(net, cx, index),
             State::Offered | State::Open => return,
         }
-        self.suspect_move(now, connection);
-        self.receive_timers.set(index, now + self.patience(connection, retries));
+        net.suspect_move(cx, connection);
+        self.timers.set(index, cx.now + net.patience(cx, connection, retries));
     }
 }

@@ -1,114 +1,81 @@
 //! Room: how much is granted and has not arrived, of a Block, over a link and over all.
 //!
-//! The counts change together, in [`Endpoint::take_room`] and
-//! [`Endpoint::return_room`] and nowhere else. So what a link has granted
-//! is at all times the sum of what its open Blocks have, and a Block that is given up
-//! returns all that it had. The window has granted what all links have, but for what their
+//! The counts change together, in `take_room`, `return_room` and `land_in_room` and nowhere
+//! else. So what a link has granted is at all times the sum of what its open Blocks have, and
+//! a Block that is given up returns all that it had. The window has granted what all links have,
+//! but for what their
 //! senders do not use. The model checks that after each operation.
 
-use landfall_placement::Instant;
-
 use super::Grant;
-use crate::endpoint::Endpoint;
+use crate::assume::assumed;
+use crate::context::Context;
 use crate::link::NO_BLOCK;
-use crate::usage::{Measure, Standing};
+use crate::network::Network;
+use crate::receive::Receives;
 
-impl Endpoint {
-    /// Bytes of a Block are granted over its link: they are expected within its patience.
-    pub(super) fn take_room(&mut self, now: Instant, block: u16, bytes: u32) {
-        let (retry_after, floor) = (self.config.retry_after, self.config.retry_floor);
-        let config = self.congestion();
+impl Receives {
+    /// Bytes of a Block are granted over its link.
+    pub(super) fn take_room(&mut self, net: &mut Network, cx: &Context, block: u16, bytes: u32) {
         let grant = self.granted.grant(block);
         grant.granted += bytes;
-        let index = grant.link;
-        let Some(measure) = self.measure(index) else { return };
-        let Some(link) = self.links.get_mut(index) else { return };
-        link.note_granted(now, u64::from(bytes), &measure);
-        if link.granted == u64::from(bytes) {
-            link.window.handle_start(&config, now);
-            link.active = now;
-        }
-        if self.link_timers.key_of(index).is_none() {
-            let patience = link.patience(retry_after, floor);
-            self.link_timers.set(index, now + patience);
-        }
-        self.recount(index);
+        net.links.note_granted(cx, grant.link, bytes.into());
     }
 
-    /// Bytes of a Block have arrived, or are not expected over its link any more.
-    #[inline]
-    pub(super) fn return_room(&mut self, block: u16, bytes: u32) {
+    /// Bytes of a Block are not expected over its link any more.
+    pub(super) fn return_room(&mut self, net: &mut Network, block: u16, bytes: u32) {
         let grant = self.granted.grant(block);
         debug_assert!(grant.granted >= bytes, "Block {block} returns more than it has");
         grant.granted = grant.granted.saturating_sub(bytes);
-        let index = grant.link;
-        let link = self.links.get_mut(index);
-        debug_assert!(link.is_some(), "Block {block} is of a link that is gone");
-        let Some(link) = link else { return };
-        link.note_returned(u64::from(bytes));
-        self.recount(index);
+        net.links.note_returned(grant.link, bytes.into());
     }
 
-    /// What a link has of the window has changed.
+    /// Bytes of a Block have arrived.
     #[inline]
-    pub(crate) fn recount(&mut self, link: u32) {
-        if let Some(link) = self.links.get_mut(link) {
-            let (old, new) = link.recount();
-            self.granted.held.replace(old, new);
+    pub(super) fn land_in_room(&mut self, net: &mut Network, cx: &Context, block: u16, bytes: u32) {
+        let grant = self.granted.grant(block);
+        debug_assert!(grant.granted >= bytes, "of Block {block} lands more than was granted");
+        grant.granted = grant.granted.saturating_sub(bytes);
+        let index = grant.link;
+        if net.links.note_landed(index, bytes.into(), cx.config.window) {
+            self.fresh_links.push(index);
         }
-    }
-
-    /// What the usage of a link is measured by.
-    fn measure(&self, link: u32) -> Option<Measure> {
-        let (retry_after, floor) = (self.config.retry_after, self.config.retry_floor);
-        let link = self.links.get(link)?;
-        Some(Measure {
-            time_out: link.time_out(retry_after, floor),
-            floor,
-            shortest: link.window.rtt().shortest().unwrap_or_default(),
-            arrived: self.stats.bytes_received,
-            window: self.config.window,
-        })
     }
 
     /// Takes back from the window what is granted over a link and not used. Its sender may
     /// still send it, and gets nothing else until it has.
-    pub(super) fn take_unused(&mut self, now: Instant, link: u32) {
-        let Some(measure) = self.measure(link) else { return };
-        let Some(known) = self.links.get_mut(link) else { return };
-        let granted = known.granted;
-        let more = known.traffic().usage.judge(now, granted, &measure);
-        self.note_unused(link, more);
+    pub(super) fn take_unused(&mut self, net: &mut Network, cx: &mut Context, link: u32) {
+        let more = net.links.take_unused(cx, link);
+        self.note_unused(cx, more);
     }
 
-    /// The same where nothing came in time. Of who sent before it may have been this machine
-    /// that paused: it is asked once.
-    pub(super) fn take_unused_of_silent(&mut self, now: Instant, link: u32) {
-        let Some(measure) = self.measure(link) else { return };
-        let Some(known) = self.links.get_mut(link) else { return };
-        let (granted, strikes) = (known.granted, known.strikes);
-        let usage = &mut known.traffic().usage;
-        if usage.standing == Standing::New || strikes > 1 {
-            let more = usage.handle_silence(now, granted, &measure);
-            self.note_unused(link, more);
-        }
+    /// The same where nothing came in time.
+    pub(super) fn take_unused_of_silent(&mut self, net: &mut Network, cx: &mut Context, link: u32) {
+        let more = net.links.take_unused_of_silent(cx, link);
+        self.note_unused(cx, more);
     }
 
-    fn note_unused(&mut self, link: u32, more: u64) {
-        self.recount(link);
-        self.stats.bytes_unused += more;
+    fn note_unused(&mut self, cx: &mut Context, more: u64) {
+        cx.stats.bytes_unused += more;
         self.grants_due |= more > 0;
     }
 
     // ---- The order of grants on a link ---------------------------------------
 
     /// The Block is the last that was granted over a link.
-    pub(super) fn append_to_link(&mut self, now: Instant, index: u32, block: u16) {
-        let Some(link) = self.links.get_mut(index) else { return };
+    pub(super) fn append_to_link(
+        &mut self,
+        net: &mut Network,
+        cx: &mut Context,
+        index: u32,
+        block: u16,
+    ) {
+        let Some(link) = assumed(net.links.get_mut(index), "a Block is granted over a link") else {
+            return;
+        };
         let last = core::mem::replace(&mut link.last, block);
         if last == NO_BLOCK {
             link.first = block;
-            link.active = now;
+            link.active = cx.now;
         } else {
             self.granted.grant(last).behind = block;
         }
@@ -118,16 +85,16 @@ impl Endpoint {
         grant.behind = NO_BLOCK;
         grant.link = index;
         // If the path has no link that it expects Data from, it is this one.
-        let known = self.paths[path].last_link;
+        let known = net.paths[path].last_link;
         let is_idle =
-            known.and_then(|link| self.links.get(link)).is_none_or(|l| l.first == NO_BLOCK);
+            known.and_then(|link| net.links.get(link)).is_none_or(|l| l.first == NO_BLOCK);
         if is_idle {
-            self.paths[path].last_link = Some(index);
+            net.paths[path].last_link = Some(index);
         }
     }
 
     /// The Block is among those of its link no longer.
-    pub(super) fn take_from_link(&mut self, block: u16) {
+    pub(super) fn take_from_link(&mut self, net: &mut Network, block: u16) {
         let Grant { link, before, behind, .. } = self.granted.grants[usize::from(block)];
         if before != NO_BLOCK {
             self.granted.grant(before).behind = behind;
@@ -135,7 +102,9 @@ impl Endpoint {
         if behind != NO_BLOCK {
             self.granted.grant(behind).before = before;
         }
-        let Some(known) = self.links.get_mut(link) else { return };
+        let Some(known) = assumed(net.links.get_mut(link), "a Block is granted over a link") else {
+            return;
+        };
         if known.first == block {
             known.first = behind;
         }
@@ -143,13 +112,28 @@ impl Endpoint {
             known.last = before;
         }
         if known.first == NO_BLOCK {
-            self.link_timers.remove(link);
+            net.links.timers.remove(link);
         }
     }
 
     /// The Block goes from its link to another.
-    pub(super) fn move_to_link(&mut self, now: Instant, block: u16, link: u32) {
-        self.take_from_link(block);
-        self.append_to_link(now, link, block);
+    pub(super) fn move_to_link(
+        &mut self,
+        net: &mut Network,
+        cx: &mut Context,
+        block: u16,
+        link: u32,
+    ) {
+        self.take_from_link(net, block);
+        self.append_to_link(net, cx, link, block);
+    }
+
+    /// Places of Blocks that nobody has any more are free.
+    pub(crate) fn free_what_left(&mut self) {
+        while let Some(block) = self.granted.mirror.next_free() {
+            self.granted.free.push(block);
+            // Somebody may wait for a place in the table.
+            self.grants_due = true;
+        }
     }
 }

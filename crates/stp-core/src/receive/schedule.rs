@@ -5,17 +5,18 @@
 //! the order of the policy; what finds no room on its links waits for that.
 
 use alloc::collections::VecDeque;
-use alloc::vec::Vec;
 
-use landfall_placement::Instant;
 use landfall_tables::IndexedHeap;
 
 use super::{State, Turn};
+use crate::assume::assumed;
 use crate::config::Policy;
-use crate::endpoint::Endpoint;
-use crate::link::Link;
+use crate::context::Context;
+use crate::error::Error;
+use crate::ids::ReceiveId;
+use crate::network::Network;
 use crate::preference::Priority;
-use crate::usage::{Rank, Usage};
+use crate::receive::Receives;
 
 /// Transfers that may get the next grant, in the order of the policy.
 #[derive(Debug)]
@@ -33,11 +34,11 @@ impl Ready {
         self.queues[priority.index()].enter(index, rest);
     }
 
-    fn take(&mut self) -> Option<u32> {
+    pub(crate) fn take(&mut self) -> Option<u32> {
         Priority::ALL.iter().find_map(|priority| self.queues[priority.index()].take())
     }
 
-    fn put_back(&mut self, index: u32, rest: u64, priority: Priority) {
+    pub(crate) fn put_back(&mut self, index: u32, rest: u64, priority: Priority) {
         self.queues[priority.index()].put_back(index, rest);
     }
 
@@ -132,74 +133,52 @@ pub(super) enum Outcome {
     NoRoom,
 }
 
-impl Endpoint {
-    /// Grants as much as there is room for.
-    pub(crate) fn grant_more(&mut self, now: Instant) {
-        self.tell_windows(now);
-        // Those that wait for what others of them hold must not be in their way.
-        let mut without_block = Vec::new();
-        while let Some(index) = self.ready.take() {
-            let Some(receive) = self.receives.get_mut(index) else { continue };
-            if receive.state != State::Open {
-                receive.turn = Turn::None;
-                continue;
-            }
-            let outcome = self.grant_next(now, index);
-            let is_begun = self.has_begun_block(index);
-            let Some(receive) = self.receives.get_mut(index) else { continue };
-            let (rest, priority) = (receive.rest, receive.priority);
-            match outcome {
-                // A Block that was begun is granted to its end before it is another's turn:
-                // what is granted in turns comes in turns, and neither a run nor a guess gets
-                // farther than to the next.
-                Outcome::Granted if is_begun => self.ready.put_back(index, rest, priority),
-                Outcome::Granted if rest > 0 && receive.more_in_turn > 0 => {
-                    receive.more_in_turn -= 1;
-                    self.ready.put_back(index, rest, priority);
-                }
-                Outcome::Granted if rest > 0 => self.end_turn(index),
-                Outcome::Granted | Outcome::Enough => receive.turn = Turn::None,
-                Outcome::NoRoomOnLinks => self.wait_for_links(index),
-                Outcome::NoBlock => without_block.push((index, rest, priority)),
-                Outcome::NoRoom => {
-                    self.ready.put_back(index, rest, priority);
-                    break;
-                }
-            }
-        }
-        for (index, rest, priority) in without_block.into_iter().rev() {
-            self.ready.put_back(index, rest, priority);
-        }
-    }
-
+impl Receives {
     /// The Transfer has something to be granted.
-    pub(crate) fn make_ready(&mut self, index: u32) {
-        let Some(receive) = self.receives.get_mut(index) else { return };
+    pub(crate) fn make_ready(&mut self, net: &mut Network, index: u32) {
+        let Some(receive) =
+            assumed(self.table.get_mut(index), "a Transfer that goes on is in the table")
+        else {
+            return;
+        };
         if receive.state != State::Open || receive.turn != Turn::None || receive.rest == 0 {
             return;
         }
         receive.turn = Turn::Ready;
-        self.end_turn(index);
+        self.end_turn(net, index);
         self.grants_due = true;
     }
 
     /// It is others' turn; in its next one it gets as many Blocks as its connection weighs.
-    fn end_turn(&mut self, index: u32) {
-        let Some(receive) = self.receives.get_mut(index) else { return };
-        let weight = self.connections.get(receive.connection).map_or(1, |known| known.weight);
+    pub(crate) fn end_turn(&mut self, net: &mut Network, index: u32) {
+        let Some(receive) =
+            assumed(self.table.get_mut(index), "a Transfer that goes on is in the table")
+        else {
+            return;
+        };
+        let weight = net.connections.get(receive.connection).map_or(1, |known| known.weight);
         receive.more_in_turn = weight.saturating_sub(1);
         self.ready.enter(index, receive.rest, receive.priority);
     }
 
     /// It waits until one of its links has room.
-    fn wait_for_links(&mut self, index: u32) {
-        let Some(receive) = self.receives.get_mut(index) else { return };
+    pub(crate) fn wait_for_links(&mut self, net: &mut Network, cx: &mut Context, index: u32) {
+        let Some(receive) =
+            assumed(self.table.get_mut(index), "a Transfer that goes on is in the table")
+        else {
+            return;
+        };
         receive.turn = Turn::Waiting;
-        let Some(known) = self.connections.get(receive.connection) else { return };
+        let Some(known) = assumed(
+            net.connections.get(receive.connection),
+            "a connection stays while something of it is left",
+        ) else {
+            return;
+        };
         for link in known.links() {
-            let Some(link) = self.links.get_mut(link) else { continue };
-            let path = &mut self.paths[usize::from(link.path)];
-            if !path.has_room_for_grants(self.config.queue) && !path.waiting.contains(&index) {
+            let Some(link) = net.links.get_mut(link) else { continue };
+            let path = &mut net.paths[usize::from(link.path)];
+            if !path.has_room_for_grants(cx.config.queue) && !path.waiting.contains(&index) {
                 path.waiting.push(index);
             }
             let waiting = &mut link.traffic().waiting;
@@ -210,79 +189,53 @@ impl Endpoint {
     }
 
     /// Grants found no room to wait on a path, and there is some again.
-    pub(crate) fn wake_path(&mut self, path: usize) {
-        for index in core::mem::take(&mut self.paths[path].waiting) {
-            self.wake(index);
+    pub(crate) fn wake_path(&mut self, net: &mut Network, path: usize) {
+        for index in core::mem::take(&mut net.paths[path].waiting) {
+            self.wake(net, index);
         }
     }
 
     /// It may have found room.
-    fn wake(&mut self, index: u32) {
-        if let Some(receive) = self.receives.get_mut(index)
+    fn wake(&mut self, net: &mut Network, index: u32) {
+        if let Some(receive) = self.table.get_mut(index)
             && receive.turn == Turn::Waiting
         {
             receive.turn = Turn::None;
-            self.make_ready(index);
+            self.make_ready(net, index);
         }
     }
 
     /// A link has room again, or is up: what waited for it is ready.
-    pub(crate) fn wake_waiting(&mut self, link: u32) {
-        let Some(known) = self.links.get_mut(link) else { return };
+    pub(crate) fn wake_waiting(&mut self, net: &mut Network, link: u32) {
+        let Some(known) = net.links.get_mut(link) else { return };
         for index in known.take_waiting() {
-            self.wake(index);
+            self.wake(net, index);
         }
     }
 
     /// What a connection receives may have found room on another link.
-    pub(crate) fn wake_receives(&mut self, connection: u32) {
-        for index in self.receives_of(connection) {
-            self.wake(index);
+    pub(crate) fn wake_receives(&mut self, net: &mut Network, connection: u32) {
+        for index in self.receives_of(net, connection) {
+            self.wake(net, index);
         }
     }
 
-    /// Tells the windows of links what arrived, and wakes what waited for room.
-    fn tell_windows(&mut self, now: Instant) {
-        while let Some(index) = self.fresh_links.pop() {
-            let config = self.congestion_on(index);
-            let Some(link) = self.links.get_mut(index) else { continue };
-            link.is_fresh = false;
-            link.tell_window(&config, now);
-            self.take_unused(now, index);
-            if self.links.get(index).is_some_and(Link::has_waiting) {
-                self.wake_waiting(index);
+    /// Sets the priority of one Transfer that is being received, offered or read: of what is
+    /// granted of it from now on.
+    pub(crate) fn set_receive_priority(
+        &mut self,
+        id: ReceiveId,
+        priority: Priority,
+    ) -> Result<(), Error> {
+        self.table.named(id.index, id.generation).ok_or(Error::Unknown)?;
+        let is_ready = self.ready.forget(id.index);
+        if let Some(receive) = self.table.get_mut(id.index) {
+            receive.priority = priority;
+            let rest = receive.rest;
+            if is_ready {
+                self.ready.enter(id.index, rest, priority);
             }
         }
-        self.grants_due = false;
-    }
-
-    /// How many bytes may be granted over a link now.
-    pub(super) fn room_on(&self, link: u32) -> u64 {
-        let Some(known) = self.links.get(link) else { return 0 };
-        if !self.can_say_over(link) || known.unused() > 0 {
-            return 0;
-        }
-        match &self.config.congestion {
-            Some(config) => known.window.room(config, known.granted),
-            None => self.config.window.saturating_sub(known.granted),
-        }
-    }
-
-    /// How many bytes may be granted now over all links.
-    pub(super) fn room_for_all(&self) -> u64 {
-        self.config.window.saturating_sub(self.granted.held.bytes)
-    }
-
-    /// How many bytes a link may have outstanding beside others. Where order rules and not equal
-    /// parts, it is what it has shown to use.
-    pub(super) fn limit_of(&self, link: &Link, stu: u64, priority: Priority) -> u64 {
-        let rank = match (priority, self.config.policy) {
-            (Priority::Low, _) => Rank::Last,
-            (Priority::Normal, Policy::Fair) => Rank::Equal,
-            _ => Rank::First,
-        };
-        let (all, window) = (&self.granted.held, self.config.window);
-        let limit = |usage: &Usage| usage.limit(all, (window, stu), (link.weight, rank));
-        link.usage().map_or_else(|| limit(&Usage::default()), limit)
+        Ok(())
     }
 }

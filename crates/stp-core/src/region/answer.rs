@@ -5,16 +5,16 @@
 //! it did. One that was accepted is a duplicate and answered again; one that has to
 //! wait is refused, and the sender told what is missing.
 
-use landfall_placement::{
-    Check, Ecn, Instant, Landing, Placement, Refusal, Serial32, Spans, Unit, WordOp,
-};
+use landfall_placement::{Check, Ecn, Landing, Placement, Refusal, Serial32, Spans, Unit, WordOp};
 
-use super::{Answered, Notice, Replay, STREAM_WINDOW, UnderWay};
-use crate::endpoint::Endpoint;
+use super::{Notice, Replay, STREAM_WINDOW, UnderWay};
+use crate::context::Context;
 use crate::event::Event;
 use crate::ids::{ExposedId, Rights};
+use crate::network::Network;
+use crate::region::Regions;
 use crate::ticket::{Purpose, Step};
-use crate::wire::message::{Ahead, Message, State};
+use crate::wire::message::{Message, State};
 use crate::wire::{Flags, HEADER_LEN, Header, Reason, header};
 
 /// Units of this length are at hand with their payload: their checksum is
@@ -25,13 +25,23 @@ const SHORT_UNIT: u32 = 128;
 /// them is missing.
 const MOST_NOTICES: usize = 64;
 
-impl Endpoint {
+/// A Put or FetchOp did not come to lie in place, and later ones did or will: the order of its
+/// connection is broken for good, and that has to end. Then [`Regions::end_step`] gives back
+/// what the operation had.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OrderBroken {
+    pub(crate) connection: u32,
+    pub(crate) exposed: u32,
+}
+
+impl Regions {
     pub(crate) fn place_put(
         &mut self,
+        net: &mut Network,
+        cx: &mut Context,
         connection: u32,
         unit: &Unit<'_>,
         message: &Message,
-        head: &[u8],
         into: &mut Spans,
     ) -> Result<Placement, Refusal> {
         let Message::Put {
@@ -52,25 +62,25 @@ impl Endpoint {
         if wants_notice && !is_void && behind > at {
             return Err(Refusal::Malformed);
         }
-        let check = match self.check_of_put(unit, len, head) {
+        let check = match self.check_of_put(cx, unit, len) {
             Ok(check) => check,
             Err(otherwise) => return otherwise,
         };
         if unit.ecn == Ecn::CongestionExperienced {
-            self.note_marked_put(connection);
+            self.note_marked_put(net, cx, connection);
         }
         // What is void changes nothing: it has no order to keep.
         let overtakes = if is_void { u16::MAX } else { overtakes };
-        if let Err(refusal) = self.expect(connection, serial, overtakes, wants_notice) {
+        if let Err(refusal) = self.expect(net, cx, connection, serial, overtakes, wants_notice) {
             if refusal == Refusal::Duplicate && wants_answer {
-                self.answer_applied(connection, None, Some(serial));
+                self.answer_applied(net, cx, connection, None, Some(serial));
             }
             return Err(refusal);
         }
         if is_void {
-            return self.apply_void(connection, serial);
+            return self.apply_void(net, cx, connection, serial);
         }
-        let exposed = match self.usable(connection, handle, Rights::PUT, at, u64::from(len)) {
+        let exposed = match self.usable(net, connection, handle, Rights::PUT, at, u64::from(len)) {
             Ok(exposed) => exposed,
             Err(reason) => {
                 // The header may be what is corrupt: nothing is refused for good
@@ -84,7 +94,7 @@ impl Endpoint {
                         return Err(Refusal::BadChecksum);
                     }
                 }
-                return self.refuse_operation(connection, serial, reason);
+                return self.refuse_operation(net, cx, connection, serial, reason);
             }
         };
         let notice = wants_notice.then(|| Notice {
@@ -94,9 +104,9 @@ impl Endpoint {
             len: u64::from(len) + behind,
         });
         if len == 0 {
-            self.note_notice(connection, notice);
-            self.stats.operations_applied += 1;
-            return self.apply_void(connection, serial);
+            self.note_notice(net, connection, notice);
+            cx.stats.operations_applied += 1;
+            return self.apply_void(net, cx, connection, serial);
         }
         let is_doubtful = check != Check::None;
         let is_fetch = false;
@@ -105,7 +115,7 @@ impl Endpoint {
         if let Some(span) = self.exposed.get(exposed).map(|known| known.memory.span(at, len)) {
             into.push(span).map_err(|_| Refusal::NoRoom)?;
         }
-        let ticket = Purpose::Put(self.begin_applying(connection, under_way)).pack();
+        let ticket = Purpose::Put(self.begin_applying(net, connection, under_way)).pack();
         Ok(Placement::Into { at: HEADER_LEN as u16, check, ticket })
     }
 
@@ -113,9 +123,9 @@ impl Endpoint {
     /// it if that cannot be said yet, or it is no good.
     fn check_of_put(
         &self,
+        cx: &Context,
         unit: &Unit<'_>,
         len: u32,
-        head: &[u8],
     ) -> Result<Check, Result<Placement, Refusal>> {
         let whole = (HEADER_LEN as u32).checked_add(len).ok_or(Err(Refusal::Malformed))?;
         if unit.len < whole {
@@ -124,9 +134,9 @@ impl Endpoint {
         if unit.len > whole.max(header::SHORTEST_FRAME) {
             return Err(Err(Refusal::Malformed));
         }
-        let flags = Header::read(head).ok_or(Err(Refusal::Truncated))?.flags();
+        let flags = Header::read(unit.head).ok_or(Err(Refusal::Truncated))?.flags();
         let is_summed = flags.has(Flags::SUM);
-        if self.config.checksum && !is_summed {
+        if cx.config.checksum && !is_summed {
             return Err(Err(Refusal::BadChecksum));
         }
         if !is_summed {
@@ -143,41 +153,44 @@ impl Endpoint {
 
     pub(crate) fn place_fetch(
         &mut self,
+        net: &mut Network,
+        cx: &mut Context,
         connection: u32,
         message: &Message,
     ) -> Result<Placement, Refusal> {
         let Message::FetchOp { serial, handle, at, width, function } = *message else {
             return Err(Refusal::Malformed);
         };
-        if self.repeat_fetched(connection, serial) {
+        if self.repeat_fetched(net, cx, connection, serial) {
             return Err(Refusal::Duplicate);
         }
-        if let Err(refusal) = self.expect(connection, serial, 0, false) {
+        if let Err(refusal) = self.expect(net, cx, connection, serial, 0, false) {
             if refusal == Refusal::Duplicate {
-                self.answer_applied(connection, None, Some(serial));
+                self.answer_applied(net, cx, connection, None, Some(serial));
             }
             return Err(refusal);
         }
         let len = width.bytes();
-        let exposed = match self.usable(connection, handle, Rights::FETCH, at, u64::from(len)) {
+        let exposed = match self.usable(net, connection, handle, Rights::FETCH, at, u64::from(len))
+        {
             Ok(exposed) => exposed,
-            Err(reason) => return self.refuse_operation(connection, serial, reason),
+            Err(reason) => return self.refuse_operation(net, cx, connection, serial, reason),
         };
         let Some(memory) = self.exposed.get(exposed).map(|known| known.memory) else {
-            return self.refuse_operation(connection, serial, Reason::NoRegion);
+            return self.refuse_operation(net, cx, connection, serial, Reason::NoRegion);
         };
         let offset = memory.offset.wrapping_add(at);
         if !offset.is_multiple_of(u64::from(len)) || !at.is_multiple_of(u64::from(len)) {
-            return self.refuse_operation(connection, serial, Reason::Unaligned);
+            return self.refuse_operation(net, cx, connection, serial, Reason::Unaligned);
         }
-        if !self.has_replay_room(connection) {
+        if !self.has_replay_room(net, connection) {
             return Err(Refusal::NoRoom);
         }
         let (wants_answer, is_doubtful, is_fetch, notice) = (false, false, true, None);
         let under_way =
             UnderWay { serial, count: 1, exposed, wants_answer, is_doubtful, is_fetch, notice };
         let word = WordOp { region: memory.region, offset, width, function };
-        let ticket = Purpose::Fetch(self.begin_applying(connection, under_way)).pack();
+        let ticket = Purpose::Fetch(self.begin_applying(net, connection, under_way)).pack();
         Ok(Placement::Word(word, ticket))
     }
 
@@ -185,13 +198,15 @@ impl Endpoint {
     /// before it, and no others.
     fn expect(
         &mut self,
+        net: &mut Network,
+        cx: &mut Context,
         connection: u32,
         serial: u32,
         overtakes: u16,
         wants_notice: bool,
     ) -> Result<(), Refusal> {
-        let window = self.config.puts_ahead;
-        let Some(known) = self.connections.get_mut(connection) else {
+        let window = cx.config.puts_ahead;
+        let Some(known) = net.connections.get_mut(connection) else {
             return Err(Refusal::UnknownId);
         };
         if !known.serves() {
@@ -213,43 +228,54 @@ impl Endpoint {
             return Err(Refusal::NoRoom);
         }
         if answered.under_way.is_empty() && answered.tells_gap() {
-            self.answer_applied(connection, None, None);
+            self.answer_applied(net, cx, connection, None, None);
         }
         Err(Refusal::OutOfBounds)
     }
 
     /// The driver is at it from now on, until its ticket comes back.
-    pub(super) fn begin_applying(&mut self, connection: u32, mut under_way: UnderWay) -> Step {
+    pub(super) fn begin_applying(
+        &mut self,
+        net: &mut Network,
+        connection: u32,
+        mut under_way: UnderWay,
+    ) -> Step {
         let UnderWay { serial, count, .. } = under_way;
         if let Some(exposed) = self.exposed.get_mut(under_way.exposed) {
             exposed.writing += 1;
         }
-        if let Some(known) = self.connections.get_mut(connection) {
+        if let Some(known) = net.connections.get_mut(connection) {
             let answered = &mut known.remote_mut().incoming;
             let is_next = answered.accept(serial, count);
             under_way.wants_answer |= !is_next && answered.tells_gap();
             answered.doubtful += u32::from(under_way.is_doubtful);
             answered.under_way.push_back(under_way);
         }
-        let generation = self.connections.table.generation(connection);
+        let generation = net.connections.table.generation(connection);
         Step::new(connection, generation, serial as u16)
     }
 
     /// An operation that has nothing to be placed keeps its place in the order: it was
     /// refused before, or it is a Put of no bytes.
-    fn apply_void(&mut self, connection: u32, serial: u32) -> Result<Placement, Refusal> {
-        let Some(known) = self.connections.get_mut(connection) else {
+    fn apply_void(
+        &mut self,
+        net: &mut Network,
+        cx: &mut Context,
+        connection: u32,
+        serial: u32,
+    ) -> Result<Placement, Refusal> {
+        let Some(known) = net.connections.get_mut(connection) else {
             return Err(Refusal::UnknownId);
         };
         known.remote_mut().incoming.accept(serial, 1);
-        self.note_applied(connection);
-        self.answer_applied(connection, None, Some(serial));
+        self.note_applied(net, cx, connection);
+        self.answer_applied(net, cx, connection, None, Some(serial));
         Ok(Placement::Consumed)
     }
 
-    fn note_marked_put(&mut self, connection: u32) {
-        self.stats.stus_marked += 1;
-        if let Some(known) = self.connections.get_mut(connection) {
+    fn note_marked_put(&mut self, net: &mut Network, cx: &mut Context, connection: u32) {
+        cx.stats.stus_marked += 1;
+        if let Some(known) = net.connections.get_mut(connection) {
             let answered = &mut known.remote_mut().incoming;
             answered.marked = answered.marked.wrapping_add(1);
         }
@@ -259,17 +285,19 @@ impl Endpoint {
     /// sender sends it again as a void one.
     fn refuse_operation(
         &mut self,
+        net: &mut Network,
+        cx: &mut Context,
         connection: u32,
         serial: u32,
         reason: Reason,
     ) -> Result<Placement, Refusal> {
-        let is_next = self
+        let is_next = net
             .connections
             .get(connection)
             .and_then(|known| known.remote.as_ref())
             .is_some_and(|remote| remote.incoming.applied == serial);
         if is_next {
-            self.answer_applied(connection, Some(reason), None);
+            self.answer_applied(net, cx, connection, Some(reason), None);
         }
         Err(match reason {
             Reason::Forbidden => Refusal::Forbidden,
@@ -282,20 +310,22 @@ impl Endpoint {
     /// Says what took effect; and what is in place beyond, about one packet.
     pub(crate) fn answer_applied(
         &mut self,
+        net: &mut Network,
+        cx: &mut Context,
         connection: u32,
         refused: Option<Reason>,
         about: Option<u32>,
     ) {
-        let Some(known) = self.connections.get_mut(connection) else { return };
+        let Some(known) = net.connections.get_mut(connection) else { return };
         let answered = &known.remote_mut().incoming;
         let (applied, ahead) = (answered.applied, answered.ahead_about(about));
         let state = State::Memory { applied, refused, ahead };
-        self.say(connection, &Message::RequestStateResponse(state));
+        net.say(cx, connection, &Message::RequestStateResponse(state));
     }
 
     /// Takes the operation that is under way for longest, if it is this one.
-    fn end_applying(&mut self, step: Step) -> Option<UnderWay> {
-        let known = self.connections.of_step(step)?;
+    fn end_applying(&mut self, net: &mut Network, step: Step) -> Option<UnderWay> {
+        let known = net.connections.of_step(step)?;
         let answered = &mut known.remote.as_deref_mut()?.incoming;
         let first = answered.under_way.front()?;
         if first.serial as u16 != step.number {
@@ -305,27 +335,46 @@ impl Endpoint {
         answered.under_way.pop_front()
     }
 
-    pub(crate) fn land_put(&mut self, now: Instant, step: Step, landing: Landing) {
-        let Some(done) = self.end_applying(step) else { return };
+    /// The payload of a Put is in place, or is not.
+    pub(crate) fn land_put(
+        &mut self,
+        net: &mut Network,
+        cx: &mut Context,
+        step: Step,
+        landing: Landing,
+    ) -> Result<(), OrderBroken> {
+        let Some(done) = self.end_applying(net, step) else { return Ok(()) };
         let connection = step.connection;
         if matches!(landing, Landing::Verified | Landing::Unchecked) {
-            self.stats.operations_applied += u64::from(done.count);
-            self.note_notice(connection, done.notice);
-            self.note_applied(connection);
+            cx.stats.operations_applied += u64::from(done.count);
+            self.note_notice(net, connection, done.notice);
+            self.note_applied(net, cx, connection);
             if done.wants_answer {
-                self.answer_applied(connection, None, Some(done.end().wrapping_sub(1)));
+                self.answer_applied(net, cx, connection, None, Some(done.end().wrapping_sub(1)));
             }
         } else {
-            self.take_back(now, connection, &done, landing);
+            self.take_back(net, cx, connection, &done, landing)?;
         }
+        self.end_step(net, cx, connection, done.exposed);
+        Ok(())
+    }
+
+    /// A driver is at one Put or FetchOp less.
+    pub(crate) fn end_step(
+        &mut self,
+        net: &mut Network,
+        cx: &mut Context,
+        connection: u32,
+        exposed: u32,
+    ) {
         // A region that was revoked comes back after what it was written for.
-        self.end_writing(done.exposed);
-        self.remove_if_gone(connection);
+        self.end_writing(cx, exposed);
+        net.remove_if_gone(connection);
     }
 
     /// A Put is in place: its user is told when all before it took effect.
-    fn note_notice(&mut self, connection: u32, notice: Option<Notice>) {
-        let (Some(notice), Some(known)) = (notice, self.connections.get_mut(connection)) else {
+    fn note_notice(&mut self, net: &mut Network, connection: u32, notice: Option<Notice>) {
+        let (Some(notice), Some(known)) = (notice, net.connections.get_mut(connection)) else {
             return;
         };
         let notices = &mut known.remote_mut().incoming.notices;
@@ -335,80 +384,105 @@ impl Endpoint {
     }
 
     /// Something was accepted, or has landed: what took effect?
-    fn note_applied(&mut self, connection: u32) {
-        let Some(known) = self.connections.get_mut(connection) else { return };
+    fn note_applied(&mut self, net: &mut Network, cx: &mut Context, connection: u32) {
+        let Some(known) = net.connections.get_mut(connection) else { return };
         let answered = &mut known.remote_mut().incoming;
         answered.advance();
-        while let Some(notice) = self.due_notice(connection) {
+        while let Some(notice) = self.due_notice(net, connection) {
             // A region that was given back meanwhile is the user's.
             let Notice { exposed, at, len, .. } = notice;
             if self.exposed.named(exposed.index, exposed.generation).is_some() {
-                let connection = self.id_of(connection);
-                self.tell(Event::Written { exposed, connection, at, len });
+                let connection = net.id_of(connection);
+                cx.tell(Event::Written { exposed, connection, at, len });
             }
         }
     }
 
-    fn due_notice(&mut self, connection: u32) -> Option<Notice> {
-        let answered = &mut self.connections.get_mut(connection)?.remote_mut().incoming;
+    fn due_notice(&mut self, net: &mut Network, connection: u32) -> Option<Notice> {
+        let answered = &mut net.connections.get_mut(connection)?.remote_mut().incoming;
         let first = answered.notices.front()?;
         let is_due = Serial32(first.serial).precedes(Serial32(answered.applied));
         if is_due { answered.notices.pop_front() } else { None }
     }
 
     /// It did not come to lie in place, and is expected again.
-    fn take_back(&mut self, now: Instant, connection: u32, done: &UnderWay, landing: Landing) {
-        let Some(known) = self.connections.get_mut(connection) else { return };
+    fn take_back(
+        &mut self,
+        net: &mut Network,
+        cx: &mut Context,
+        connection: u32,
+        done: &UnderWay,
+        landing: Landing,
+    ) -> Result<(), OrderBroken> {
+        let Some(known) = net.connections.get_mut(connection) else { return Ok(()) };
         let answered = &mut known.remote_mut().incoming;
         // What was accepted behind what may fail its check may lie in place before it.
         let is_foreseen = landing == Landing::Corrupt && done.is_doubtful;
         if !is_foreseen && answered.has_accepted_behind(done) {
-            // Later ones have landed, or will: the order is broken for good. Where
-            // the connection is over, that ends nothing more.
-            // Only memory that goes away under the engine's hands does that.
-            let id = self.id_of(connection);
-            let _ = self.abort(now, id, Reason::MemoryFailed);
-            return;
+            // Later ones have landed, or will. Only memory that goes away under the engine's
+            // hands does that.
+            return Err(OrderBroken { connection, exposed: done.exposed });
         }
         answered.expect_again(done);
         if landing == Landing::Failed {
-            self.answer_applied(connection, Some(Reason::MemoryFailed), None);
+            self.answer_applied(net, cx, connection, Some(Reason::MemoryFailed), None);
         }
+        Ok(())
     }
 
-    pub(crate) fn land_fetch(&mut self, now: Instant, step: Step, old: Option<u64>) {
-        let Some(done) = self.end_applying(step) else { return };
+    /// A FetchOp was done, or its memory failed.
+    pub(crate) fn land_fetch(
+        &mut self,
+        net: &mut Network,
+        cx: &mut Context,
+        step: Step,
+        old: Option<u64>,
+    ) -> Result<(), OrderBroken> {
+        let Some(done) = self.end_applying(net, step) else { return Ok(()) };
         let connection = step.connection;
         match old {
-            Some(old) => self.note_fetched(connection, done.serial, old),
-            None => self.take_back(now, connection, &done, Landing::Failed),
+            Some(old) => self.note_fetched(net, cx, connection, done.serial, old),
+            None => self.take_back(net, cx, connection, &done, Landing::Failed)?,
         }
-        self.end_writing(done.exposed);
-        self.remove_if_gone(connection);
+        self.end_step(net, cx, connection, done.exposed);
+        Ok(())
     }
 
     /// A FetchOp took effect: its answer is remembered, and said.
-    fn note_fetched(&mut self, connection: u32, serial: u32, old: u64) {
-        self.stats.operations_applied += 1;
-        self.note_applied(connection);
-        let Some(known) = self.connections.get_mut(connection) else { return };
+    fn note_fetched(
+        &mut self,
+        net: &mut Network,
+        cx: &mut Context,
+        connection: u32,
+        serial: u32,
+        old: u64,
+    ) {
+        cx.stats.operations_applied += 1;
+        self.note_applied(net, cx, connection);
+        let Some(known) = net.connections.get_mut(connection) else { return };
         known.remote_mut().incoming.replays.push(Replay { serial, old });
-        self.say(connection, &Message::RequestStateResponse(State::Fetched { serial, old }));
+        net.say(cx, connection, &Message::RequestStateResponse(State::Fetched { serial, old }));
     }
 
     /// A FetchOp that took effect is answered again, and not done again.
-    fn repeat_fetched(&mut self, connection: u32, serial: u32) -> bool {
-        let Some(known) = self.connections.get(connection) else { return false };
+    fn repeat_fetched(
+        &mut self,
+        net: &mut Network,
+        cx: &mut Context,
+        connection: u32,
+        serial: u32,
+    ) -> bool {
+        let Some(known) = net.connections.get(connection) else { return false };
         let Some(remote) = known.remote.as_deref() else { return false };
         let found = remote.incoming.replays.iter().find(|replay| replay.serial == serial);
         let Some(Replay { serial, old }) = found.copied() else { return false };
-        self.say(connection, &Message::RequestStateResponse(State::Fetched { serial, old }));
+        net.say(cx, connection, &Message::RequestStateResponse(State::Fetched { serial, old }));
         true
     }
 
     /// An answer that was not confirmed is not forgotten for a new one.
-    fn has_replay_room(&self, connection: u32) -> bool {
-        let remote = self.connections.get(connection).and_then(|known| known.remote.as_deref());
+    fn has_replay_room(&self, net: &Network, connection: u32) -> bool {
+        let remote = net.connections.get(connection).and_then(|known| known.remote.as_deref());
         // A FetchOp that the driver is at will have an answer, too.
         remote.is_none_or(|remote| {
             let incoming = &remote.incoming;
@@ -420,10 +494,11 @@ impl Endpoint {
     /// The answers below need not be remembered any longer.
     pub(crate) fn take_fetch_complete(
         &mut self,
+        net: &mut Network,
         connection: u32,
         below: u32,
     ) -> Result<(), Refusal> {
-        let Some(known) = self.connections.get_mut(connection) else {
+        let Some(known) = net.connections.get_mut(connection) else {
             return Err(Refusal::UnknownId);
         };
         let Some(remote) = known.remote.as_deref_mut() else { return Err(Refusal::Unexpected) };
@@ -431,108 +506,4 @@ impl Endpoint {
         replays.retain(|replay| !Serial32(replay.serial).precedes(Serial32(below)));
         Ok(())
     }
-}
-
-impl Answered {
-    /// The first packet that is not sure to lie in place: it has not come, or may fail its
-    /// check.
-    fn first_missing(&self) -> u32 {
-        if self.doubtful == 0 {
-            return self.expected;
-        }
-        let doubtful = self.under_way.iter().filter(|under_way| under_way.is_doubtful);
-        doubtful.map(|under_way| under_way.serial).fold(self.expected, earlier)
-    }
-
-    /// Accepts a packet, or several where they are the ones that were expected next. Says
-    /// whether they are.
-    fn accept(&mut self, serial: u32, count: u16) -> bool {
-        if serial != self.expected {
-            debug_assert_eq!(count, 1, "runs are accepted in order");
-            self.is_mixed = true;
-            self.ahead.insert(self.applied, serial);
-            return false;
-        }
-        self.expected = serial.wrapping_add(count.into());
-        if !self.ahead.is_empty() {
-            self.expected = self.ahead.first_without(self.expected);
-            self.ahead.forget_below(self.expected);
-        }
-        true
-    }
-
-    /// All before what the driver is at took effect.
-    fn advance(&mut self) {
-        if self.is_mixed {
-            let under_way = self.under_way.iter().map(|under_way| under_way.serial);
-            self.applied = under_way.fold(self.expected, earlier);
-            self.is_mixed = !self.under_way.is_empty() || !self.ahead.is_empty();
-        } else {
-            self.applied = self.under_way.front().map_or(self.expected, |first| first.serial);
-        }
-    }
-
-    /// Was anything accepted behind these packets?
-    fn has_accepted_behind(&self, done: &UnderWay) -> bool {
-        Serial32(done.end()).precedes(Serial32(self.expected)) || !self.ahead.is_empty()
-    }
-
-    /// Packets were accepted, and have not come after all.
-    fn expect_again(&mut self, done: &UnderWay) {
-        let serial = done.serial;
-        if Serial32(serial).precedes(Serial32(self.expected)) {
-            let mut behind = done.end();
-            while behind != self.expected {
-                self.ahead.insert(self.applied, behind);
-                behind = behind.wrapping_add(1);
-            }
-            self.expected = serial;
-            self.is_mixed = true;
-        } else {
-            self.ahead.remove(serial);
-        }
-    }
-
-    /// Is the sender to be told that something is missing? Once for each: who sent much
-    /// behind it would hear it as often.
-    fn tells_gap(&mut self) -> bool {
-        self.gap_told.replace(self.applied) != Some(self.applied)
-    }
-
-    /// What is in place behind those that took effect, about a packet.
-    fn ahead_about(&self, about: Option<u32>) -> Ahead {
-        let marked = self.marked;
-        let distance =
-            about.map_or(0, |serial| Serial32(serial).offset_from(Serial32(self.applied)));
-        let first = distance.saturating_sub(63).max(0) as u32;
-        let start = self.applied.wrapping_add(first);
-        let below = Serial32(self.expected).offset_from(Serial32(start));
-        let accepted = match below {
-            ..=0 => 0,
-            1..=63 => (1 << below) - 1,
-            _ => u64::MAX,
-        };
-        let mut bits = self.ahead.bits_from(start) | accepted;
-        for under_way in &self.under_way {
-            for more in 0..under_way.count {
-                let nth = under_way.serial.wrapping_add(more.into()).wrapping_sub(start);
-                bits &= !1u64.checked_shl(nth).unwrap_or(0);
-            }
-        }
-        if bits == 0 {
-            return Ahead { marked, ..Ahead::default() };
-        }
-        Ahead { first: first as u16, bits, marked }
-    }
-}
-
-impl UnderWay {
-    /// One past the last of its serial numbers.
-    const fn end(&self) -> u32 {
-        self.serial.wrapping_add(self.count as u32)
-    }
-}
-
-fn earlier(one: u32, other: u32) -> u32 {
-    if Serial32(other).precedes(Serial32(one)) { other } else { one }
 }

@@ -5,91 +5,105 @@
 //! effect strictly in order, each once. An operation that was refused keeps its
 //! numbers, and is sent as void ones, so that those behind it go on.
 
-use landfall_placement::{Area, Instant, Serial32, WordFunction, WordWidth};
+use landfall_placement::{Area, WordFunction, WordWidth};
 
-use super::{Apart, Operation, Remote, Work};
-use crate::endpoint::Endpoint;
+use super::{Apart, Operation, Work};
+use crate::context::Context;
 use crate::error::{Ended, Error, check_memory};
-use crate::event::Event;
 use crate::ids::{ConnectionId, OperationId, RemoteRegion, Rights};
+use crate::network::Network;
+use crate::region::Streams;
 use crate::ticket::Step;
-use crate::wire::message::Message;
 
 /// The longest Put whose user is told: its last packet says how long it is.
 const MOST_WITH_NOTICE: u64 = 8 << 32;
 
-impl Endpoint {
-    /// Writes memory to a region of the other side. [`Event::PutDone`] follows
-    /// once it has taken effect there, or [`Event::OperationEnded`]. Puts and
-    /// FetchOps of a connection take effect in the order of the calls: so events,
-    /// FetchOps and Gets show them. Who looks into the memory itself may see a Put
-    /// before an earlier one to another part of the same region, while packets of that
-    /// are missing; never before a FetchOp, or a Put to another region.
-    ///
-    /// `wants_notice` tells the user there: [`Event::Written`].
-    ///
-    /// # Errors
-    /// [`Error::Unknown`], [`Error::NotOpen`], [`Error::BadMemory`],
-    /// [`Error::OutOfBounds`], [`Error::Forbidden`], [`Error::PathDown`],
-    /// [`Error::Busy`] at the bound.
-    pub fn put(
+/// A place in a region of the other side.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place<'a> {
+    pub(crate) region: &'a RemoteRegion,
+    pub(crate) at: u64,
+}
+
+impl Place<'_> {
+    /// May that be done with so many bytes there?
+    fn check(self, rights: Rights, len: u64) -> Result<(), Error> {
+        if !self.region.rights.has(rights) {
+            return Err(Error::Forbidden);
+        }
+        if self.at.checked_add(len).is_none_or(|end| end > self.region.len) {
+            return Err(Error::OutOfBounds);
+        }
+        Ok(())
+    }
+}
+
+/// The packets of an operation.
+#[derive(Clone, Copy, Debug)]
+struct Packets {
+    count: u32,
+    /// The payload of each but the last.
+    stu: u16,
+}
+
+impl Streams {
+    /// Writes memory to a region of the other side.
+    pub(crate) fn put(
         &mut self,
-        now: Instant,
+        net: &mut Network,
+        cx: &mut Context,
         id: ConnectionId,
-        region: &RemoteRegion,
-        at: u64,
+        place: Place<'_>,
         memory: Area,
         wants_notice: bool,
     ) -> Result<OperationId, Error> {
         check_memory(memory)?;
-        check_bounds(region, Rights::PUT, at, memory.len)?;
+        place.check(Rights::PUT, memory.len)?;
         if wants_notice && memory.len > MOST_WITH_NOTICE {
             return Err(Error::TooLong);
         }
         // Each packet has its number, so they cannot become shorter later.
-        let stu = self.stu_of_puts(id)?;
+        let stu = self.stu_of_puts(net, id)?;
         let count = memory.len.div_ceil(stu.into()).max(1);
         let count = u32::try_from(count).map_err(|_| Error::TooLong)?;
         if count > 1 << 30 {
             return Err(Error::TooLong);
         }
         let work = Work::Put { memory, wants_notice };
-        self.begin_operation(now, id, work, (region.handle, at), count, stu)
+        self.begin_operation(net, cx, id, work, place, Packets { count, stu })
     }
 
     /// Reads and modifies a word of a region of the other side, in one step.
-    /// [`Event::Fetched`] follows with what it held, or [`Event::OperationEnded`].
-    ///
-    /// # Errors
-    /// As [`put`](Self::put), and [`Error::Unaligned`].
-    pub fn fetch_op(
+    pub(crate) fn fetch_op(
         &mut self,
-        now: Instant,
+        net: &mut Network,
+        cx: &mut Context,
         id: ConnectionId,
-        region: &RemoteRegion,
-        at: u64,
+        place: Place<'_>,
         width: WordWidth,
         function: WordFunction,
     ) -> Result<OperationId, Error> {
-        check_bounds(region, Rights::FETCH, at, u64::from(width.bytes()))?;
-        if !at.is_multiple_of(u64::from(width.bytes())) {
+        place.check(Rights::FETCH, u64::from(width.bytes()))?;
+        if !place.at.is_multiple_of(u64::from(width.bytes())) {
             return Err(Error::Unaligned);
         }
         let work = Work::Fetch { width, function };
-        self.begin_operation(now, id, work, (region.handle, at), 1, 0)
+        self.begin_operation(net, cx, id, work, place, Packets { count: 1, stu: 0 })
     }
 
     fn begin_operation(
         &mut self,
-        now: Instant,
+        net: &mut Network,
+        cx: &mut Context,
         id: ConnectionId,
         work: Work,
-        (handle, at): (u32, u64),
-        count: u32,
-        stu: u16,
+        place: Place<'_>,
+        packets: Packets,
     ) -> Result<OperationId, Error> {
-        let bound = self.config.operations;
-        let known = self.connection_mut(id)?;
+        let Packets { count, stu } = packets;
+        let (handle, at) = (place.region.handle, place.at);
+        let bound = cx.config.operations;
+        let known = net.connection_mut(id)?;
         if !known.is_open() {
             return Err(Error::NotOpen);
         }
@@ -112,96 +126,32 @@ impl Endpoint {
         let operation =
             Operation { work, handle, at, number, first, count, stu, overtakes, held, old, ended };
         asked.operations.push_back(operation);
-        self.queue_stream(id.index);
-        self.arm_stream(now, id.index);
+        self.queue_stream(net, cx, id.index);
+        self.arm_stream(net, cx, id.index);
         Ok(OperationId::new((id.index, first)))
     }
 
     /// A driver holds the memory of a Put once less.
-    pub(crate) fn let_go_of_operation(&mut self, step: Step) {
+    pub(crate) fn let_go_of_operation(&mut self, net: &mut Network, cx: &mut Context, step: Step) {
         let connection = step.connection;
-        let Some(known) = self.connections.of_step(step) else { return };
+        let Some(known) = net.connections.of_step(step) else { return };
         let Some(remote) = known.remote.as_deref_mut() else { return };
         let is_it = |operation: &&mut Operation| operation.number == step.number;
         if let Some(operation) = remote.outgoing.operations.iter_mut().find(is_it) {
             operation.held = operation.held.saturating_sub(1);
         }
-        self.finish_operations(connection);
-    }
-
-    /// The answers to all FetchOps before the first that has none need not be
-    /// remembered any longer at the other side.
-    pub(super) fn complete_fetches(&mut self, connection: u32) {
-        let Some(remote) = self.remote_of(connection) else { return };
-        let unanswered = remote.outgoing.operations.iter().find(|operation| {
-            matches!(operation.work, Work::Fetch { .. })
-                && operation.old.is_none()
-                && operation.ended.is_none()
-        });
-        let below = unanswered.map_or(remote.outgoing.acked, |operation| operation.first);
-        self.say(connection, &Message::FetchOpComplete { below });
-    }
-
-    pub(super) fn remote_of(&self, connection: u32) -> Option<&Remote> {
-        self.connections.get(connection)?.remote.as_deref()
-    }
-
-    pub(super) fn is_stream_idle(&self, connection: u32) -> bool {
-        self.remote_of(connection).is_none_or(|remote| remote.outgoing.operations.is_empty())
-    }
-
-    /// Tells the user of operations that are over, in order.
-    pub(super) fn finish_operations(&mut self, connection: u32) {
-        loop {
-            let Some(known) = self.connections.get_mut(connection) else { return };
-            let Some(remote) = known.remote.as_deref_mut() else { return };
-            let asked = &mut remote.outgoing;
-            let Some(operation) = asked.operations.front().copied() else {
-                self.stream_timers.remove(connection);
-                self.remove_if_gone(connection);
-                return;
-            };
-            let end = operation.first.wrapping_add(operation.count);
-            let is_applied = !Serial32(asked.acked).precedes(Serial32(end));
-            let is_over = match operation.work {
-                _ if operation.ended == Some(Ended::ConnectionGone) => true,
-                _ if operation.ended.is_some() => is_applied,
-                Work::Put { .. } => is_applied,
-                Work::Fetch { .. } => operation.old.is_some(),
-            };
-            if !is_over || operation.held > 0 {
-                return;
-            }
-            asked.operations.pop_front();
-            let id = OperationId::new((connection, operation.first));
-            let connection = self.id_of(connection);
-            self.tell(match (operation.ended, operation.old) {
-                (Some(why), _) => Event::OperationEnded { operation: id, connection, why },
-                (None, Some(old)) => Event::Fetched { operation: id, connection, old },
-                (None, None) => Event::PutDone { operation: id, connection },
-            });
-        }
+        self.finish_operations(net, cx, connection);
     }
 
     /// All operations end with their connection.
-    pub(crate) fn end_operations(&mut self, connection: u32) {
-        let Some(known) = self.connections.get_mut(connection) else { return };
+    pub(crate) fn end_operations(&mut self, net: &mut Network, cx: &mut Context, connection: u32) {
+        let Some(known) = net.connections.get_mut(connection) else { return };
         let Some(remote) = known.remote.as_deref_mut() else { return };
         for operation in &mut remote.outgoing.operations {
             operation.ended = Some(Ended::ConnectionGone);
         }
-        self.stream_timers.remove(connection);
-        self.end_stream(connection);
-        self.finish_operations(connection);
+        self.timers.remove(connection);
+        self.end_stream(net, cx, connection);
+        self.finish_operations(net, cx, connection);
     }
-}
-
-fn check_bounds(region: &RemoteRegion, rights: Rights, at: u64, len: u64) -> Result<(), Error> {
-    if !region.rights.has(rights) {
-        return Err(Error::Forbidden);
-    }
-    if at.checked_add(len).is_none_or(|end| end > region.len) {
-        return Err(Error::OutOfBounds);
-    }
-    Ok(())
 }

@@ -2,62 +2,64 @@
 
 use alloc::vec::Vec;
 
-use landfall_placement::{Area, Instant, Refusal};
+use landfall_placement::{Area, Refusal};
 
 use super::{Ask, Exposed, Request};
 use crate::connection::{self, NONE};
-use crate::endpoint::Endpoint;
+use crate::context::Context;
 use crate::error::{Ended, Error, check_memory};
 use crate::event::Event;
 use crate::ids::{AskId, ConnectionId, ExposedId, RemoteRegion, RequestId, Rights};
+use crate::network::Network;
+use crate::region::Regions;
 use crate::seen::Serial;
 use crate::wire::Reason;
 use crate::wire::message::Message;
 
-impl Endpoint {
-    /// Asks the other side for a region of at least `len` bytes; `name` tells
-    /// its user which. [`Event::RegionAvailable`] or [`Event::RegionRefused`] follows.
-    ///
-    /// # Errors
-    /// [`Error::Unknown`], [`Error::NotOpen`], [`Error::Busy`] at the bound.
-    pub fn request_region(
+impl Regions {
+    /// Asks the other side for a region of at least `len` bytes; `name` tells its user which.
+    pub(crate) fn request_region(
         &mut self,
-        now: Instant,
+        net: &mut Network,
+        cx: &mut Context,
         id: ConnectionId,
         name: u32,
         len: u64,
         rights: Rights,
     ) -> Result<RequestId, Error> {
-        let known = self.connection_mut(id)?;
+        let known = net.connection_mut(id)?;
         if !known.is_open() {
             return Err(Error::NotOpen);
         }
         let serial = known.remote_mut().next_request;
-        let (mut waiting, mut is_near) = self.unsettled_regions(id.index, serial);
+        let (mut waiting, mut is_near) = net.unsettled_regions(id.index, serial);
         for request in self.requests.indices().filter_map(|index| self.requests.get(index)) {
             if request.connection == id.index {
                 waiting += 1;
                 is_near &= connection::is_near(request.serial, serial);
             }
         }
-        if !is_near || waiting >= usize::from(self.connection(id)?.slots) {
-            self.say_unsettled_region(id.index);
+        if !is_near || waiting >= usize::from(net.connection(id)?.slots) {
+            net.say_unsettled_region(cx, id.index);
             return Err(Error::Busy);
         }
         let request = Request { connection: id.index, serial, name, len, rights, retries: 0 };
         let made = self.requests.insert(request).ok_or(Error::Busy)?;
-        self.connection_mut(id)?.remote_mut().next_request = serial.wrapping_add(1);
-        self.say_region_request(made.0);
-        self.request_timers.set(made.0, now + self.retry_after(0));
+        net.connection_mut(id)?.remote_mut().next_request = serial.wrapping_add(1);
+        self.say_region_request(net, cx, made.0);
+        self.timers.set(made.0, cx.now + net.retry_after(cx, 0));
         Ok(RequestId::new(made))
     }
 
     /// Makes memory available to who asked for it ([`Event::RegionAsked`]).
-    /// What may be done with it is what was asked for and what is given here.
-    ///
-    /// # Errors
-    /// [`Error::Unknown`], [`Error::BadMemory`], [`Error::Busy`] at the bound.
-    pub fn expose(&mut self, id: AskId, memory: Area, rights: Rights) -> Result<ExposedId, Error> {
+    pub(crate) fn expose(
+        &mut self,
+        net: &mut Network,
+        cx: &mut Context,
+        id: AskId,
+        memory: Area,
+        rights: Rights,
+    ) -> Result<ExposedId, Error> {
         let ask = *self.asks.named(id.index, id.generation).ok_or(Error::Unknown)?;
         check_memory(memory)?;
         let exposed = Exposed {
@@ -71,70 +73,68 @@ impl Endpoint {
             is_revoked: false,
         };
         let name = self.exposed.insert(exposed).ok_or(Error::Busy)?;
-        self.end_ask(id.index, Ok(()));
-        self.say_region(name.0);
+        self.end_ask(net, id.index, Ok(()));
+        self.say_region(net, cx, name.0);
         Ok(ExposedId::new(name))
     }
 
     /// Makes no memory available, and says why.
-    ///
-    /// # Errors
-    /// [`Error::Unknown`].
-    pub fn refuse_region(&mut self, id: AskId, reason: Reason) -> Result<(), Error> {
+    pub(crate) fn refuse_region(
+        &mut self,
+        net: &mut Network,
+        cx: &mut Context,
+        id: AskId,
+        reason: Reason,
+    ) -> Result<(), Error> {
         let ask = *self.asks.named(id.index, id.generation).ok_or(Error::Unknown)?;
-        self.refuse_request(ask.connection, ask.peer_id, ask.serial, reason);
-        self.end_ask(id.index, Err(reason));
+        self.refuse_request(net, cx, ask.connection, ask.peer_id, ask.serial, reason);
+        self.end_ask(net, id.index, Err(reason));
         Ok(())
     }
 
-    /// Takes a region back. [`Event::Revoked`] follows when no driver uses it;
-    /// what the other side asks of it from now on is refused.
-    ///
-    /// # Errors
-    /// [`Error::Unknown`].
-    pub fn revoke(&mut self, id: ExposedId) -> Result<(), Error> {
+    /// Takes a region back.
+    pub(crate) fn revoke(&mut self, cx: &mut Context, id: ExposedId) -> Result<(), Error> {
         self.exposed.named(id.index, id.generation).ok_or(Error::Unknown)?;
-        self.begin_revoking(id.index);
+        self.begin_revoking(cx, id.index);
         Ok(())
     }
 
-    fn begin_revoking(&mut self, index: u32) {
+    fn begin_revoking(&mut self, cx: &mut Context, index: u32) {
         if let Some(exposed) = self.exposed.get_mut(index) {
             exposed.is_revoked = true;
         }
-        self.finish_if_unused(index);
+        self.finish_if_unused(cx, index);
     }
 
-    pub(super) fn finish_if_unused(&mut self, index: u32) {
+    pub(super) fn finish_if_unused(&mut self, cx: &mut Context, index: u32) {
         let Some(known) = self.exposed.get(index) else { return };
         if !known.is_revoked || known.writing > 0 || known.sending > 0 {
             return;
         }
         let id = ExposedId::new((index, self.exposed.generation(index)));
         if let Some(known) = self.exposed.remove(index) {
-            self.tell(Event::Revoked { exposed: id, memory: known.memory });
+            cx.tell(Event::Revoked { exposed: id, memory: known.memory });
         }
     }
 
     /// A driver writes to a region once less.
-    pub(super) fn end_writing(&mut self, index: u32) {
+    pub(super) fn end_writing(&mut self, cx: &mut Context, index: u32) {
         if let Some(exposed) = self.exposed.get_mut(index) {
             exposed.writing = exposed.writing.saturating_sub(1);
         }
-        self.finish_if_unused(index);
+        self.finish_if_unused(cx, index);
     }
 
-    pub(crate) fn let_go_of_exposed(&mut self, index: u32, generation: u32) {
+    pub(crate) fn let_go_of_exposed(&mut self, cx: &mut Context, index: u32, generation: u32) {
         if let Some(exposed) = self.exposed.named_mut(index, generation) {
             exposed.sending = exposed.sending.saturating_sub(1);
-            self.finish_if_unused(index);
+            self.finish_if_unused(cx, index);
         }
     }
 
     /// What the other side calls a region of ours.
-    fn handle_of(&self, index: u32) -> u32 {
-        let owner =
-            self.exposed.get(index).and_then(|known| self.connections.get(known.connection));
+    fn handle_of(&self, net: &Network, index: u32) -> u32 {
+        let owner = self.exposed.get(index).and_then(|known| net.connections.get(known.connection));
         let mask = owner.map_or(0, |owner| owner.handle_mask);
         (self.exposed.generation(index) << 16 | index & 0xffff) ^ mask
     }
@@ -142,13 +142,14 @@ impl Endpoint {
     /// The region of a handle, if this connection may do that with those bytes.
     pub(super) fn usable(
         &self,
+        net: &Network,
         connection: u32,
         handle: u32,
         rights: Rights,
         at: u64,
         len: u64,
     ) -> Result<u32, Reason> {
-        let mask = self.connections.get(connection).ok_or(Reason::NoRegion)?.handle_mask;
+        let mask = net.connections.get(connection).ok_or(Reason::NoRegion)?.handle_mask;
         let handle = handle ^ mask;
         let (index, generation) = (handle & 0xffff, (handle >> 16) as u16);
         let known = self.exposed.named_low(index, generation).ok_or(Reason::NoRegion)?;
@@ -164,28 +165,36 @@ impl Endpoint {
         Ok(index)
     }
 
-    fn say_region_request(&mut self, index: u32) {
+    fn say_region_request(&mut self, net: &mut Network, cx: &mut Context, index: u32) {
         let Some(request) = self.requests.get(index).copied() else { return };
-        self.say_unsettled_region(request.connection);
-        self.say(request.connection, &request.message(index as u16));
+        net.say_unsettled_region(cx, request.connection);
+        net.say(cx, request.connection, &request.message(index as u16));
     }
 
-    fn say_region(&mut self, index: u32) {
+    fn say_region(&mut self, net: &mut Network, cx: &mut Context, index: u32) {
         let Some(known) = self.exposed.get(index).copied() else { return };
-        let window = self.config.puts_ahead;
-        let result = Ok((self.handle_of(index), known.memory.len, known.rights.0, window));
+        let window = cx.config.puts_ahead;
+        let result = Ok((self.handle_of(net, index), known.memory.len, known.rights.0, window));
         let (d_id, serial) = (known.peer_id, known.request);
-        self.say(known.connection, &Message::MemoryRegionAvailable { d_id, serial, result });
+        net.say(cx, known.connection, &Message::MemoryRegionAvailable { d_id, serial, result });
     }
 
-    fn refuse_request(&mut self, connection: u32, d_id: u16, serial: u32, reason: Reason) {
+    fn refuse_request(
+        &mut self,
+        net: &mut Network,
+        cx: &mut Context,
+        connection: u32,
+        d_id: u16,
+        serial: u32,
+        reason: Reason,
+    ) {
         let result = Err(reason);
-        self.say(connection, &Message::MemoryRegionAvailable { d_id, serial, result });
+        net.say(cx, connection, &Message::MemoryRegionAvailable { d_id, serial, result });
     }
 
-    fn end_ask(&mut self, index: u32, result: Result<(), Reason>) {
+    fn end_ask(&mut self, net: &mut Network, index: u32, result: Result<(), Reason>) {
         let Some(ask) = self.asks.remove(index) else { return };
-        if let Some(known) = self.connections.get_mut(ask.connection) {
+        if let Some(known) = net.connections.get_mut(ask.connection) {
             known.remote_mut().requests_seen.end(ask.serial, result);
         }
     }
@@ -193,13 +202,15 @@ impl Endpoint {
     /// The other side wants a region.
     pub(crate) fn take_region_request(
         &mut self,
+        net: &mut Network,
+        cx: &mut Context,
         connection: u32,
         message: &Message,
     ) -> Result<(), Refusal> {
         let Message::RequestMemoryRegion { s_id, serial, len, name, rights } = *message else {
             return Err(Refusal::Malformed);
         };
-        let Some(known) = self.connections.get_mut(connection) else {
+        let Some(known) = net.connections.get_mut(connection) else {
             return Err(Refusal::UnknownId);
         };
         let is_open = known.is_open();
@@ -207,7 +218,7 @@ impl Endpoint {
             Serial::Beyond => return Err(Refusal::OutOfBounds),
             Serial::Forgotten => return Err(Refusal::Duplicate),
             Serial::Failed(reason) => {
-                self.refuse_request(connection, s_id, serial, reason);
+                self.refuse_request(net, cx, connection, s_id, serial, reason);
                 return Err(Refusal::Duplicate);
             }
             Serial::Complete => {
@@ -217,8 +228,8 @@ impl Endpoint {
                 };
                 let found = self.exposed.indices().find(answers);
                 match found {
-                    Some(index) => self.say_region(index),
-                    None => self.refuse_request(connection, s_id, serial, Reason::Gone),
+                    Some(index) => self.say_region(net, cx, index),
+                    None => self.refuse_request(net, cx, connection, s_id, serial, Reason::Gone),
                 }
                 return Err(Refusal::Duplicate);
             }
@@ -232,25 +243,27 @@ impl Endpoint {
             return Err(Refusal::Duplicate);
         }
         if !is_open {
-            self.refuse_request(connection, s_id, serial, Reason::Closing);
+            self.refuse_request(net, cx, connection, s_id, serial, Reason::Closing);
             return Err(Refusal::Unexpected);
         }
         let rights = Rights(rights).common(Rights::ALL);
         let ask = Ask { connection, serial, peer_id: s_id, rights };
         let made = self.asks.insert(ask).ok_or(Refusal::NoRoom)?;
-        let (ask, connection) = (AskId::new(made), self.id_of(connection));
-        self.tell(Event::RegionAsked { ask, connection, name, len, rights });
+        let (ask, connection) = (AskId::new(made), net.id_of(connection));
+        cx.tell(Event::RegionAsked { ask, connection, name, len, rights });
         Ok(())
     }
 
     pub(crate) fn take_region_answer(
         &mut self,
+        net: &mut Network,
+        cx: &mut Context,
         connection: u32,
         d_id: u16,
         serial: u32,
         result: Result<(u32, u64, u8, u16), Reason>,
     ) -> Result<(), Refusal> {
-        if self.settle_region(connection, serial) {
+        if net.settle_region(cx, connection, serial) {
             return Ok(());
         }
         let index = u32::from(d_id);
@@ -260,51 +273,63 @@ impl Endpoint {
         }
         match result {
             Ok((handle, len, rights, window)) => {
-                if let Some(known) = self.connections.get_mut(connection) {
+                if let Some(known) = net.connections.get_mut(connection) {
                     let known = &mut known.remote_mut().outgoing.peer_window;
                     *known = window.max(*known);
                 }
                 let region = RemoteRegion { handle, len, rights: Rights(rights) };
-                self.finish_request(index, Ok(region));
+                self.finish_request(net, cx, index, Ok(region));
             }
-            Err(reason) => self.finish_request(index, Err(Ended::There(reason))),
+            Err(reason) => self.finish_request(net, cx, index, Err(Ended::There(reason))),
         }
         Ok(())
     }
 
-    fn finish_request(&mut self, index: u32, result: Result<RemoteRegion, Ended>) {
+    fn finish_request(
+        &mut self,
+        net: &mut Network,
+        cx: &mut Context,
+        index: u32,
+        result: Result<RemoteRegion, Ended>,
+    ) {
         let request = RequestId::new((index, self.requests.generation(index)));
-        self.request_timers.remove(index);
+        self.timers.remove(index);
         let Some(known) = self.requests.remove(index) else { return };
-        let connection = self.id_of(known.connection);
-        self.tell(match result {
+        let connection = net.id_of(known.connection);
+        cx.tell(match result {
             Ok(region) => Event::RegionAvailable { request, connection, region },
             Err(why) => Event::RegionRefused { request, connection, why },
         });
     }
 
-    pub(crate) fn time_out_request(&mut self, now: Instant, index: u32) {
+    pub(crate) fn time_out_request(&mut self, net: &mut Network, cx: &mut Context, index: u32) {
         let Some(request) = self.requests.get_mut(index) else { return };
         request.retries = request.retries.saturating_add(1);
         let (retries, connection) = (request.retries, request.connection);
         // The user there may take its time; what counts is that it is alive.
-        let limit = self.config.retry_after * 64;
+        let limit = cx.config.retry_after * 64;
         let is_silent =
-            self.connections.get(connection).is_none_or(|known| known.heard + limit < now);
-        if retries > self.config.give_up_after && is_silent {
+            net.connections.get(connection).is_none_or(|known| known.heard + limit < cx.now);
+        if retries > cx.config.give_up_after && is_silent {
             if let Some(request) = self.requests.get(index).copied() {
-                self.leave_region_unsettled(request);
+                net.leave_region_unsettled(request);
             }
-            return self.finish_request(index, Err(Ended::Silent));
+            return self.finish_request(net, cx, index, Err(Ended::Silent));
         }
-        self.say_region_request(index);
-        self.suspect_move(now, connection);
-        self.request_timers.set(index, now + self.retry_after(retries));
+        self.say_region_request(net, cx, index);
+        net.suspect_move(cx, connection);
+        self.timers.set(index, cx.now + net.retry_after(cx, retries));
     }
 
     /// All that has to do with regions of a connection ends with it.
-    pub(crate) fn end_regions(&mut self, connection: u32, why: Ended) {
-        if self.connections.get(connection).is_none_or(|known| known.remote.is_none()) {
+    pub(crate) fn end_regions(
+        &mut self,
+        net: &mut Network,
+        cx: &mut Context,
+        connection: u32,
+        why: Ended,
+    ) {
+        if net.connections.get(connection).is_none_or(|known| known.remote.is_none()) {
             return;
         }
         let requests = |index: &u32| {
@@ -312,27 +337,26 @@ impl Endpoint {
         };
         let indices: Vec<u32> = self.requests.indices().filter(requests).collect();
         for index in indices {
-            self.finish_request(index, Err(why));
+            self.finish_request(net, cx, index, Err(why));
         }
         let asks =
             |index: &u32| self.asks.get(*index).is_some_and(|ask| ask.connection == connection);
         let indices: Vec<u32> = self.asks.indices().filter(asks).collect();
         for index in indices {
-            self.end_ask(index, Err(Reason::Closing));
+            self.end_ask(net, index, Err(Reason::Closing));
         }
         let exposed = |index: &u32| {
             self.exposed.get(*index).is_some_and(|known| known.connection == connection)
         };
         let indices: Vec<u32> = self.exposed.indices().filter(exposed).collect();
         for index in indices {
-            self.begin_revoking(index);
+            self.begin_revoking(cx, index);
             // What a driver still uses is nobody's: not of who gets that place in
             // the table of connections next.
             if let Some(exposed) = self.exposed.get_mut(index) {
                 exposed.connection = NONE;
             }
         }
-        self.end_operations(connection);
     }
 }
 

@@ -1,80 +1,33 @@
-//! Get, on both sides. A Get is a grant: it names the asker's buffer, and Data
+//! Get, at the side that has the region. A Get is a grant: it names the asker's buffer, and Data
 //! comes back as it does for a granted Block, with the same recovery and within
 //! the same windows.
 
-use landfall_placement::{Area, Instant, Refusal, Serial32, Unit};
+use landfall_placement::{Refusal, Serial32, Unit};
 
-use crate::endpoint::Endpoint;
-use crate::error::{Ended, Error, check_memory};
-use crate::ids::{ConnectionId, ReceiveId, RemoteRegion, Rights};
+use crate::context::Context;
+use crate::ids::Rights;
+use crate::network::Network;
 use crate::path::{Order, Source, Wanted};
-use crate::receive::{Kind, Receive, State};
-use crate::wire::message::{Get, Message, State as Answer};
-use crate::wire::{Header, Op, Reason, header};
+use crate::region::Regions;
+use crate::wire::message::State as Answer;
+use crate::wire::message::{Get, Message};
+use crate::wire::{Header, Op, header};
 
-impl Endpoint {
-    /// Reads part of a region of the other side into memory, as much as that
-    /// has. It sees every Put and FetchOp of this connection that was begun
-    /// before; those begun later may be seen or not.
-    ///
-    /// # Errors
-    /// [`Error::Unknown`], [`Error::NotOpen`], [`Error::BadMemory`],
-    /// [`Error::OutOfBounds`], [`Error::Forbidden`], [`Error::TooLong`],
-    /// [`Error::Busy`] at the bound.
-    pub fn get(
-        &mut self,
-        now: Instant,
-        id: ConnectionId,
-        region: &RemoteRegion,
-        at: u64,
-        memory: Area,
-    ) -> Result<ReceiveId, Error> {
-        check_memory(memory)?;
-        if !region.rights.has(Rights::GET) {
-            return Err(Error::Forbidden);
-        }
-        if at.checked_add(memory.len).is_none_or(|end| end > region.len) {
-            return Err(Error::OutOfBounds);
-        }
-        let known = self.connection_mut(id)?;
-        if !known.is_open() {
-            return Err(Error::NotOpen);
-        }
-        let (first, priority) = (known.first_receive, known.priority);
-        let after = known.remote_mut().outgoing.next;
-        let kind = Kind::Get { handle: region.handle, at, after };
-        let mut receive = Receive::new(id.index, 0, kind, State::Offered);
-        receive.memory = Some(memory);
-        receive.priority = priority;
-        receive.offered = memory.len;
-        receive.len = memory.len;
-        receive.next_in_connection = first;
-        let (index, generation) = self.receives.insert(receive).ok_or(Error::Busy)?;
-        let known = self.connection_mut(id)?;
-        known.first_receive = index;
-        if let Some(receive) = self.receives.get_mut(index) {
-            receive.serial = generation;
-        }
-        if !self.begin_receive(now, index) {
-            self.finish_receive(index, Err(Ended::Here));
-            return Err(Error::TooLong);
-        }
-        Ok(ReceiveId::new((index, generation)))
-    }
-
+impl Regions {
     /// The other side wants to read a region.
     pub(crate) fn take_get(
         &mut self,
-        now: Instant,
+        net: &mut Network,
+        cx: &mut Context,
         unit: &Unit<'_>,
         connection: u32,
         get: &Get,
     ) -> Result<(), Refusal> {
-        let path = self.path_index(unit.path).ok_or(Refusal::WrongAddress)?;
-        let Some(known) = self.connections.get_mut(connection) else {
+        let path = net.path_index(unit.path).ok_or(Refusal::WrongAddress)?;
+        let Some(known) = net.connections.get_mut(connection) else {
             return Err(Refusal::UnknownId);
         };
-        let fits = self.paths[path].carries(get.stu, known.tail);
+        let fits = net.paths[path].carries(get.stu, known.tail);
         // It may end at 2^32.
         let end = u64::from(get.offset) + u64::from(get.len);
         if get.len == 0 || end > 1 << 32 || !fits {
@@ -91,17 +44,17 @@ impl Endpoint {
             // What was asked for before has not taken effect: it asks again.
             return Err(Refusal::Unexpected);
         }
-        let usable = self.usable(connection, get.handle, Rights::GET, get.at, get.len.into());
+        let usable = self.usable(net, connection, get.handle, Rights::GET, get.at, get.len.into());
         let index = match usable {
             Ok(index) => index,
             Err(reason) => {
                 let (d_id, serial) = (get.s_id, get.serial);
                 let refused = Answer::GetRefused { d_id, serial, reason };
-                self.say(connection, &Message::RequestStateResponse(refused));
+                net.say(cx, connection, &Message::RequestStateResponse(refused));
                 return Err(Refusal::Forbidden);
             }
         };
-        if self.paths[path].orders.len() >= self.config.queue {
+        if net.paths[path].orders.len() >= cx.config.queue {
             return Err(Refusal::NoRoom);
         }
         let Some(memory) = self.exposed.get(index).map(|known| known.memory) else {
@@ -133,27 +86,9 @@ impl Endpoint {
             end: get.len,
             block_end: get.len,
             wanted: Wanted::All,
-            since: now,
+            since: cx.now,
         };
-        self.paths[path].queue_order(order);
-        Ok(())
-    }
-
-    pub(crate) fn take_get_refused(
-        &mut self,
-        now: Instant,
-        connection: u32,
-        d_id: u16,
-        serial: u32,
-        reason: Reason,
-    ) -> Result<(), Refusal> {
-        let index = u32::from(d_id);
-        let receive = self.receives.get(index).ok_or(Refusal::UnknownId)?;
-        let is_get = matches!(receive.kind, Kind::Get { .. });
-        if receive.connection != connection || receive.serial != serial || !is_get {
-            return Err(Refusal::UnknownId);
-        }
-        self.begin_ending_receive(now, index, Ended::There(reason));
+        net.paths[path].queue_order(order);
         Ok(())
     }
 }

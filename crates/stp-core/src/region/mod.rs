@@ -5,13 +5,15 @@
 //! | --- | --- |
 //! | `expose` | Request_Memory_Region and Memory_Region_Available, revocation |
 //! | `ask` | what this side wants to be done: Put and FetchOp, and how they end |
-//! | `stream` | their packets: over which link each goes, what was answered, what is repeated |
+//! | `stream` | their packets: which goes next, and over which link |
+//! | `heard` | what was answered, what is repeated |
 //! | `runs` | packets of one Put that leave together, or come together |
 //! | `packets` | which goes next, and what it is; what was said of them |
 //! | `flight` | which of them are under way, and which are lost |
 //! | `answer` | what the other side wants to be done here, in order and exactly once |
+//! | `order` | what of it was accepted, and what took effect |
 //! | `ahead` | what came behind something that has not come |
-//! | `get` | Get, on both sides |
+//! | `get` | Get, at the side that has the region |
 
 mod ahead;
 mod answer;
@@ -19,6 +21,8 @@ mod ask;
 mod expose;
 mod flight;
 mod get;
+mod heard;
+mod order;
 mod packets;
 mod runs;
 mod stream;
@@ -26,14 +30,20 @@ mod stream;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
+use ahead::Accepted;
+use flight::Flight;
 use landfall_placement::{Area, Instant, WordFunction, WordWidth};
+use landfall_tables::{IndexedHeap, Table};
 
+use crate::assume::assumed;
+use crate::config::Config;
 use crate::error::Ended;
 use crate::ids::{ExposedId, Rights};
 use crate::seen::Seen;
 
-use ahead::Accepted;
-use flight::Flight;
+pub(crate) use answer::OrderBroken;
+pub(crate) use ask::Place;
+pub(crate) use heard::{Applied, TimedOut};
 
 /// How many packets of a stream everybody takes in beyond those that took effect, and how
 /// many answers to FetchOps are remembered. Part of the protocol.
@@ -41,6 +51,52 @@ pub(crate) const STREAM_WINDOW: u32 = 32;
 
 /// The most that anybody takes in: tickets tell as many apart, and half of 16 bits do.
 pub(crate) const MOST_AHEAD: u16 = 1 << 15;
+
+/// Memory of this side that others use, and what was asked for of either side.
+#[derive(Debug)]
+pub(crate) struct Regions {
+    pub(crate) exposed: Table<Exposed>,
+    /// Regions that the other side asked for, waiting for the user.
+    pub(crate) asks: Table<Ask>,
+    /// Regions that this side asked for, and when it asks again.
+    pub(crate) requests: Table<Request>,
+    pub(crate) timers: IndexedHeap<Instant>,
+}
+
+impl Regions {
+    pub(crate) fn new(config: &Config) -> Self {
+        Self {
+            exposed: Table::new(config.exposed),
+            asks: Table::new(config.exposed),
+            requests: Table::new(config.exposed),
+            timers: IndexedHeap::new(),
+        }
+    }
+
+    /// May Data of a region leave?
+    #[inline]
+    pub(crate) fn may_leave(&self, index: u32, generation: u32) -> bool {
+        self.exposed.named(index, generation).is_some_and(|exposed| !exposed.is_revoked)
+    }
+
+    /// A driver holds one transmission of a region more.
+    #[inline]
+    pub(crate) fn hold(&mut self, index: u32) {
+        if let Some(exposed) =
+            assumed(self.exposed.get_mut(index), "what leaves is of a region that there is")
+        {
+            exposed.sending += 1;
+        }
+    }
+}
+
+/// The Puts and FetchOps of this side. What is under way lies with its connection:
+/// [`Remote::outgoing`].
+#[derive(Debug, Default)]
+pub(crate) struct Streams {
+    /// By connection: when it is asked what took effect.
+    pub(crate) timers: IndexedHeap<Instant>,
+}
 
 /// The Puts and FetchOps of a connection, in both directions.
 #[derive(Debug, Default)]

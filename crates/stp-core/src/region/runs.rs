@@ -4,12 +4,14 @@
 //! behind one another. What is repeated, void, summed, out of order or of no payload goes
 //! packet by packet, through the checks of `answer`.
 
-use landfall_placement::{Instant, RunPlacement, RunRoom, Serial32, Span, TransmitRun, UnitRun};
+use landfall_placement::{RunPlacement, RunRoom, Serial32, Span, TransmitRun, UnitRun};
 
 use super::flight::Sent;
 use super::{UnderWay, Work};
-use crate::endpoint::Endpoint;
+use crate::context::Context;
 use crate::ids::Rights;
+use crate::network::Network;
+use crate::region::{Regions, Streams};
 use crate::ticket::{Purpose, Step};
 use crate::wire::message::Message;
 use crate::wire::{Envelope, Flags, HEADER_LEN, Header, Op};
@@ -30,17 +32,29 @@ struct Run {
     wants_answer: bool,
 }
 
-impl Endpoint {
+/// A run of Puts that may be placed.
+pub(crate) struct ExpectedRun {
+    pub(crate) connection: u32,
+    /// The link that it came over, and the first of its packets.
+    pub(crate) link: u32,
+    pub(crate) message: Message,
+    puts: Run,
+    exposed: u32,
+    span: Span,
+}
+
+impl Streams {
     /// The next packets of a stream, if they are new ones of a Put, and several may leave.
     pub(crate) fn next_put_run(
         &mut self,
-        now: Instant,
+        net: &mut Network,
+        cx: &mut Context,
         path: usize,
         room: &mut RunRoom<'_>,
     ) -> Option<TransmitRun> {
-        let puts_ahead = self.config.puts_ahead;
-        let connection = self.paths[path].streams.front().copied()?;
-        let asked = &mut self.connections.get_mut(connection)?.remote.as_deref_mut()?.outgoing;
+        let puts_ahead = cx.config.puts_ahead;
+        let connection = net.paths[path].streams.front().copied()?;
+        let asked = &mut net.connections.get_mut(connection)?.remote.as_deref_mut()?.outgoing;
         let first = asked.next_packet(puts_ahead)?;
         let operation = *asked.operations.get(asked.operation_at(first)?)?;
         let Work::Put { memory, .. } = operation.work else { return None };
@@ -54,13 +68,13 @@ impl Endpoint {
         if most < 2 || room.head_len() < HEADER_LEN {
             return None;
         }
-        let link = self.link_for(now, connection, path, first, &operation)?;
-        let config = self.congestion_of_puts(link);
-        let (generation, ecn) = (self.connections.table.generation(connection), self.ecn());
-        let known = self.connections.get_mut(connection)?;
+        let link = self.link_for(net, cx, connection, path, first, &operation)?;
+        let config = self.congestion_of_puts(net, cx, link);
+        let (generation, ecn) = (net.connections.table.generation(connection), cx.ecn());
+        let known = net.connections.get_mut(connection)?;
         let envelope = known.envelope();
         let asked = &mut known.remote_mut().outgoing;
-        let known = self.links.get_mut(link)?;
+        let known = net.links.get_mut(link)?;
         let to = known.peer;
         let outgoing = known.outgoing(&config);
         let may_leave = outgoing.window.room(&config, outgoing.under_way) / u64::from(unit);
@@ -74,7 +88,7 @@ impl Endpoint {
             let (message, _) = operation.packet(serial);
             let len = operation.packet_len(serial);
             outgoing.under_way += u64::from(len);
-            asked.flight.send(now, Sent { serial, link, len, is_fetch: false });
+            asked.flight.send(cx.now, Sent { serial, link, len, is_fetch: false });
             let is_full = outgoing.window.room(&config, outgoing.under_way) < u64::from(len)
                 || asked.flight.len() >= asked.window(puts_ahead);
             let wants_answer = is_full || asked.wants_answer(&operation, serial, len, window);
@@ -86,7 +100,7 @@ impl Endpoint {
         let from = u64::from(nth) * u64::from(operation.stu);
         let whole = u64::from(count) * u64::from(operation.stu);
         let span = memory.span(from, whole.min(memory.len - from) as u32);
-        self.arm_stream(now, connection);
+        self.arm_stream(net, cx, connection);
         let step = Step::new(connection, generation, operation.number);
         Some(TransmitRun {
             to,
@@ -98,55 +112,69 @@ impl Endpoint {
             ticket: Purpose::Operation(step).pack(),
         })
     }
+}
 
+impl Regions {
     /// A run of Puts: the leading part that is expected next, where that is several packets.
-    /// `None`, and nothing changed, where it is not.
-    pub(crate) fn place_put_run(
-        &mut self,
-        now: Instant,
+    pub(crate) fn expected_run(
+        &self,
+        net: &Network,
+        cx: &Context,
         run: &UnitRun<'_>,
-    ) -> Option<RunPlacement> {
+    ) -> Option<ExpectedRun> {
         let first = run.heads.first();
         let may_be = Header::read(first)?.op == Op::Put as u8 && !run.ecn.is_congested();
-        if !may_be || self.granted.mirror.is_on() || self.config.checksum || self.is_full() {
+        let goes_by_packet = cx.config.has_adapters() || cx.config.checksum;
+        if !may_be || goes_by_packet || cx.is_full() {
             return None;
         }
         let (envelope, message) = plain_put(first)?;
-        let connection = self.connection_of(envelope, &message).ok()?;
-        let path = self.path_index(run.path)? as u8;
-        let link = self.link_from(connection, path, run.from)?;
-        self.check_proof(connection, first, &message).ok()?;
-        let most = self.expected_puts(connection, &message)?;
+        let connection = net.connection_of(envelope, &message).ok()?;
+        let path = net.path_index(run.path)? as u8;
+        let link = net.link_from(connection, path, run.from)?;
+        net.check_proof(connection, first, &message).ok()?;
+        let most = self.expected_puts(net, cx, connection, &message)?;
         let puts = Run::of(envelope, &message, run, most)?;
         let (handle, at, len) = (puts.handle, puts.at, puts.len);
-        let exposed = self.usable(connection, handle, Rights::PUT, at, len.into()).ok()?;
-        let span: Span = self.exposed.get(exposed)?.memory.span(at, len);
-        self.note_heard(now, connection, link, &message);
+        let exposed = self.usable(net, connection, handle, Rights::PUT, at, len.into()).ok()?;
+        let span = self.exposed.get(exposed)?.memory.span(at, len);
+        Some(ExpectedRun { connection, link, message, puts, exposed, span })
+    }
+
+    /// Places it.
+    pub(crate) fn place_run(&mut self, net: &mut Network, run: &ExpectedRun) -> RunPlacement {
         let under_way = UnderWay {
-            serial: puts.serial,
-            count: puts.count,
-            exposed,
-            wants_answer: puts.wants_answer,
+            serial: run.puts.serial,
+            count: run.puts.count,
+            exposed: run.exposed,
+            wants_answer: run.puts.wants_answer,
             is_doubtful: false,
             is_fetch: false,
             notice: None,
         };
-        let ticket = Purpose::Put(self.begin_applying(connection, under_way)).pack();
-        Some(RunPlacement { units: puts.count, at: HEADER_LEN as u16, span, ticket })
+        let ticket = Purpose::Put(self.begin_applying(net, run.connection, under_way)).pack();
+        let (units, span) = (run.puts.count, run.span);
+        RunPlacement { units, at: HEADER_LEN as u16, span, ticket }
     }
 
     /// How many packets from this one on are taken in, if it is the next one and nothing is
     /// missing before it or came ahead of it.
-    fn expected_puts(&self, connection: u32, message: &Message) -> Option<usize> {
+    fn expected_puts(
+        &self,
+        net: &Network,
+        cx: &Context,
+        connection: u32,
+        message: &Message,
+    ) -> Option<usize> {
         let Message::Put { serial, .. } = *message else { return None };
-        let known = self.connections.get(connection)?;
+        let known = net.connections.get(connection)?;
         let answered = &known.remote.as_deref()?.incoming;
         let is_next = serial == answered.expected && answered.ahead.is_empty();
         if !known.serves() || !is_next || answered.doubtful > 0 {
             return None;
         }
         let beyond = Serial32(serial).offset_from(Serial32(answered.applied));
-        usize::try_from(i32::from(self.config.puts_ahead) - beyond).ok()
+        usize::try_from(i32::from(cx.config.puts_ahead) - beyond).ok()
     }
 }
 

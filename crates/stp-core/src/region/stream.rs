@@ -7,18 +7,21 @@
 //! bytes, and every FetchOp): those the other side refuses while something before them is
 //! missing, so they follow it again.
 
-use landfall_congestion::{Arrived, Config as Congestion};
-use landfall_placement::{Duration, Instant, Refusal, Serial32, Spans, Transmit};
+use landfall_congestion::Config as Congestion;
+use landfall_placement::{Duration, Spans, Transmit};
 
 use super::flight::Sent;
-use super::{Operation, STREAM_WINDOW, Work};
+use super::{Operation, STREAM_WINDOW};
 use crate::connection::MOST_LINKS;
-use crate::endpoint::{Endpoint, SUM_SLOT};
-use crate::error::{Ended, Error};
+use crate::context::Context;
+use crate::error::Error;
 use crate::ids::ConnectionId;
+use crate::network::Network;
+use crate::region::Streams;
 use crate::ticket::{Purpose, Step};
-use crate::wire::message::{Ahead, Message, Question};
-use crate::wire::{Flags, Reason};
+use crate::wire::Flags;
+use crate::wire::header::SUM_SLOT;
+use crate::wire::message::Message;
 
 /// What a link begins with where no congestion control is configured: as many packets as
 /// everybody takes in, but no more than sockets hold.
@@ -30,30 +33,23 @@ const BEARABLE_LOSS: u32 = 20_000;
 /// Hosts that sleep until packets come are not slower than this.
 const HOST_DELAY: Duration = Duration::from_millis(1);
 
-/// After how many time-outs in a row a link counts as dead, where there are others.
-const MOST_SILENT: u8 = 3;
-
-/// How many packets of each link are sent again at the first time-out: what is answered
-/// shows what became of the others.
-const PROBES: usize = 4;
-
-impl Endpoint {
+impl Streams {
     /// The payload of each packet of a Put: what is sure to fit every link that it may take.
-    pub(super) fn stu_of_puts(&self, id: ConnectionId) -> Result<u16, Error> {
-        let known = self.connection(id)?;
-        let first = self.sure_stu_on(id.index, known.link).ok_or(Error::PathDown)?;
+    pub(super) fn stu_of_puts(&self, net: &Network, id: ConnectionId) -> Result<u16, Error> {
+        let known = net.connection(id)?;
+        let first = net.sure_stu_on(id.index, known.link).ok_or(Error::PathDown)?;
         if known.more_links.is_empty() {
             return Ok(first);
         }
-        let others = known.known_links().filter_map(|link| self.sure_stu_on(id.index, link));
+        let others = known.known_links().filter_map(|link| net.sure_stu_on(id.index, link));
         Ok(others.fold(first, u16::min))
     }
 
     /// The connection has packets to send; its paths will ask.
-    pub(super) fn queue_stream(&mut self, connection: u32) {
-        let Some(known) = self.connections.get(connection) else { return };
+    pub(crate) fn queue_stream(&mut self, net: &mut Network, cx: &mut Context, connection: u32) {
+        let Some(known) = net.connections.get(connection) else { return };
         let Some(asked) = known.remote.as_deref().map(|remote| &remote.outgoing) else { return };
-        if !asked.has_packet(self.config.puts_ahead) {
+        if !asked.has_packet(cx.config.puts_ahead) {
             return;
         }
         let takes_one_link = asked.peer_window == 0;
@@ -66,33 +62,33 @@ impl Endpoint {
             }
         }
         for link in &links[..count] {
-            let config = self.congestion_of_puts(*link);
-            let Some(link) = self.links.get(*link).filter(|link| link.is_up) else { continue };
+            let config = self.congestion_of_puts(net, cx, *link);
+            let Some(link) = net.links.get(*link).filter(|link| link.is_up) else { continue };
             if link.holds_back_puts(&config, connection) {
                 continue;
             }
             let path = usize::from(link.path);
-            let Some(known) = self.connections.get_mut(connection) else { return };
+            let Some(known) = net.connections.get_mut(connection) else { return };
             let queued = &mut known.remote_mut().outgoing.queued;
             if *queued >> path & 1 == 0 {
                 *queued |= 1 << path;
-                self.paths[path].streams.push_back(connection);
+                net.paths[path].streams.push_back(connection);
             }
         }
     }
 
     /// How the window moves that Puts over a link have. They are not granted: so there is
     /// one also where the network is ours alone.
-    pub(super) fn congestion_of_puts(&self, link: u32) -> Congestion {
-        let usual = self.congestion_on(link);
-        if self.config.congestion.is_some() {
+    pub(super) fn congestion_of_puts(&self, net: &Network, cx: &Context, link: u32) -> Congestion {
+        let usual = net.congestion_on(cx, link);
+        if cx.config.congestion.is_some() {
             return usual;
         }
         let unit = u64::from(usual.unit);
         let first = (unit * u64::from(STREAM_WINDOW)).min(FIRST_WINDOW);
         Congestion {
             initial_window: first.max(2 * unit),
-            max_window: self.config.window.max(2 * unit),
+            max_window: cx.config.window.max(2 * unit),
             delay_floor: HOST_DELAY,
             loss_tolerance: BEARABLE_LOSS,
             ..usual
@@ -103,18 +99,19 @@ impl Endpoint {
     #[inline]
     pub(crate) fn next_operation(
         &mut self,
-        now: Instant,
+        net: &mut Network,
+        cx: &mut Context,
         path: usize,
         head: &mut [u8],
         from: &mut Spans,
     ) -> Option<Transmit> {
-        while let Some(connection) = self.paths[path].streams.front().copied() {
-            if let Some(transmit) = self.next_packet(now, connection, path, head, from) {
-                self.arm_stream(now, connection);
+        while let Some(connection) = net.paths[path].streams.front().copied() {
+            if let Some(transmit) = self.next_packet(net, cx, connection, path, head, from) {
+                self.arm_stream(net, cx, connection);
                 return Some(transmit);
             }
-            self.paths[path].streams.pop_front();
-            if let Some(known) = self.connections.get_mut(connection) {
+            net.paths[path].streams.pop_front();
+            if let Some(known) = net.connections.get_mut(connection) {
                 known.remote_mut().outgoing.queued &= !(1 << path);
             }
         }
@@ -123,55 +120,56 @@ impl Endpoint {
 
     fn next_packet(
         &mut self,
-        now: Instant,
+        net: &mut Network,
+        cx: &mut Context,
         connection: u32,
         path: usize,
         head: &mut [u8],
         from: &mut Spans,
     ) -> Option<Transmit> {
-        let puts_ahead = self.config.puts_ahead;
-        let asked = &mut self.connections.get_mut(connection)?.remote.as_deref_mut()?.outgoing;
+        let puts_ahead = cx.config.puts_ahead;
+        let asked = &mut net.connections.get_mut(connection)?.remote.as_deref_mut()?.outgoing;
         let serial = asked.next_packet(puts_ahead)?;
         let operation = asked.operation_at(serial)?;
         let operation = *asked.operations.get(operation)?;
-        let link = self.link_for(now, connection, path, serial, &operation)?;
+        let link = self.link_for(net, cx, connection, path, serial, &operation)?;
         let (config, generation) =
-            (self.congestion_of_puts(link), self.connections.table.generation(connection));
-        let known = self.connections.get_mut(connection)?;
+            (self.congestion_of_puts(net, cx, link), net.connections.table.generation(connection));
+        let known = net.connections.get_mut(connection)?;
         let envelope = known.envelope();
         let asked = &mut known.remote_mut().outgoing;
-        let outgoing = self.links.get_mut(link)?.outgoing(&config);
+        let outgoing = net.links.get_mut(link)?.outgoing(&config);
         let is_repeated = serial != asked.flight.end();
-        self.stats.operations_repeated += u64::from(is_repeated);
+        cx.stats.operations_repeated += u64::from(is_repeated);
         let (message, span) = operation.packet(serial);
         let len = operation.packet_len(serial);
         let window = outgoing.window.bytes();
         outgoing.under_way += u64::from(len);
         let is_fetch = matches!(message, Message::FetchOp { .. });
-        asked.flight.send(now, Sent { serial, link, len, is_fetch });
+        asked.flight.send(cx.now, Sent { serial, link, len, is_fetch });
         let is_full = outgoing.window.room(&config, outgoing.under_way) < u64::from(len)
             || asked.flight.len() >= asked.window(puts_ahead);
         let wants_answer =
             is_repeated || is_full || asked.wants_answer(&operation, serial, len, window);
         let message = message.wanting_answer(wants_answer);
         let len = message.encode(envelope, head)?;
-        let to = self.links.get(link)?.peer;
+        let to = net.links.get(link)?.peer;
         let mut transmit = Transmit {
             to,
             head_len: len as u16,
             segment: None,
             checksum: None,
             sum_only: 0,
-            ecn: self.ecn(),
+            ecn: cx.ecn(),
             ticket: Purpose::Control.pack(),
         };
-        if matches!(message, Message::Put { .. }) && self.config.checksum {
+        if matches!(message, Message::Put { .. }) && cx.config.checksum {
             head[1] |= Flags::SUM.0;
             transmit.checksum = Some(SUM_SLOT);
         }
         if let Some(span) = span.filter(|span| span.len > 0) {
             from.push(span).ok()?;
-            let asked = &mut self.connections.get_mut(connection)?.remote_mut().outgoing;
+            let asked = &mut net.connections.get_mut(connection)?.remote_mut().outgoing;
             let place = asked.operation_at(serial)?;
             asked.operations.get_mut(place)?.held += 1;
             let step = Step::new(connection, generation, operation.number);
@@ -184,13 +182,14 @@ impl Endpoint {
     /// has to wait, for room or for what must lie in place before it.
     pub(super) fn link_for(
         &mut self,
-        now: Instant,
+        net: &mut Network,
+        cx: &mut Context,
         connection: u32,
         path: usize,
         serial: u32,
         operation: &Operation,
     ) -> Option<u32> {
-        let known = self.connections.get(connection)?;
+        let known = net.connections.get(connection)?;
         let asked = &known.remote.as_deref()?.outgoing;
         let (control, takes_one_link) = (known.link, asked.peer_window == 0);
         let len = u64::from(operation.packet_len(serial));
@@ -198,18 +197,18 @@ impl Endpoint {
         let mut full = [0; MOST_LINKS];
         let mut count = 0;
         for index in known.known_links() {
-            let Some(link) = self.links.get(index) else { continue };
+            let Some(link) = net.links.get(index) else { continue };
             let is_here = usize::from(link.path) == path && link.is_up;
             // Only the other links may have become too narrow for it, or come later.
             let fits = index == control
                 || !takes_one_link
-                    && self.sure_stu_on(connection, index).is_some_and(|s| s >= operation.stu);
+                    && net.sure_stu_on(connection, index).is_some_and(|s| s >= operation.stu);
             // Over one link packets come in their order, as a rule.
             let may_go = asked.may_follow(operation) || asked.flight.is_only_on(index);
             if !is_here || !fits || !may_go {
                 continue;
             }
-            let config = self.congestion_of_puts(index);
+            let config = self.congestion_of_puts(net, cx, index);
             let room = link.room_for_puts(&config);
             if room >= len || link.puts_under_way() == 0 {
                 best = best.max(Some((room, index)));
@@ -219,16 +218,16 @@ impl Endpoint {
             }
         }
         if let Some((_, link)) = best {
-            let config = self.congestion_of_puts(link);
-            let outgoing = self.links.get_mut(link)?.outgoing(&config);
+            let config = self.congestion_of_puts(net, cx, link);
+            let outgoing = net.links.get_mut(link)?.outgoing(&config);
             if outgoing.under_way == 0 {
-                outgoing.window.handle_start(&config, now);
+                outgoing.window.handle_start(&config, cx.now);
             }
             return Some(link);
         }
         for link in &full[..count] {
-            let config = self.congestion_of_puts(*link);
-            let waiting = &mut self.links.get_mut(*link)?.outgoing(&config).waiting;
+            let config = self.congestion_of_puts(net, cx, *link);
+            let waiting = &mut net.links.get_mut(*link)?.outgoing(&config).waiting;
             if !waiting.contains(&connection) {
                 waiting.push(connection);
             }
@@ -236,265 +235,25 @@ impl Endpoint {
         None
     }
 
-    /// The other side says which packets took effect, and which are in place beyond.
-    pub(crate) fn take_applied(
-        &mut self,
-        now: Instant,
-        connection: u32,
-        applied: u32,
-        refused: Option<Reason>,
-        ahead: &Ahead,
-    ) -> Result<(), Refusal> {
-        let round = self.round_trip_of(connection);
-        let Some(known) = self.connections.get_mut(connection) else {
-            return Err(Refusal::UnknownId);
-        };
-        let Some(remote) = known.remote.as_deref_mut() else { return Err(Refusal::Unexpected) };
-        let asked = &mut remote.outgoing;
-        let before = asked.acked;
-        asked.hear(now, applied, refused.is_some(), ahead)?;
-        let marked = ahead.marked.wrapping_sub(asked.marked);
-        if refused.is_none() {
-            asked.marked = ahead.marked;
-        }
-        let is_progress = applied != before;
-        if let Some(reason) = refused {
-            asked.refuse(applied, Ended::There(reason));
-        } else if !is_progress && ahead.bits == 0 && asked.back_at + round <= now {
-            // Something before what came is missing; not more than once in a round trip.
-            asked.back_at = now;
-            asked.flight.give_up(applied, true);
-        }
-        asked.find_lost(now);
-        self.end_stream_turn(
-            now,
-            connection,
-            is_progress,
-            if refused.is_some() { 0 } else { marked },
-        );
-        Ok(())
-    }
-
-    /// A FetchOp took effect.
-    pub(crate) fn take_fetched(
-        &mut self,
-        now: Instant,
-        connection: u32,
-        serial: u32,
-        old: u64,
-    ) -> Result<(), Refusal> {
-        let Some(known) = self.connections.get_mut(connection) else {
-            return Err(Refusal::UnknownId);
-        };
-        let Some(remote) = known.remote.as_deref_mut() else { return Err(Refusal::Unexpected) };
-        let asked = &mut remote.outgoing;
-        let place = asked.operation_at(serial).ok_or(Refusal::UnknownId)?;
-        let operation = asked.operations.get_mut(place).ok_or(Refusal::UnknownId)?;
-        if !matches!(operation.work, Work::Fetch { .. }) {
-            return Err(Refusal::UnknownId);
-        }
-        if operation.old.is_some() || operation.ended.is_some() {
-            return Err(Refusal::Duplicate);
-        }
-        let next = serial.wrapping_add(1);
-        if Serial32(asked.flight.end()).precedes(Serial32(next)) {
-            return Err(Refusal::OutOfBounds);
-        }
-        operation.old = Some(old);
-        // What came before it took effect too.
-        if Serial32(asked.acked).precedes(Serial32(next)) {
-            asked.hear(now, next, false, &Ahead::default())?;
-        }
-        asked.flight.settle(now, serial, true);
-        asked.flight.forget_below(asked.acked);
-        asked.find_lost(now);
-        self.end_stream_turn(now, connection, true, 0);
-        self.complete_fetches(connection);
-        Ok(())
-    }
-
-    /// Something was heard of a stream: windows learn of it, operations may be over, more
-    /// may be sent.
-    fn end_stream_turn(&mut self, now: Instant, connection: u32, is_progress: bool, marked: u16) {
-        self.tell_outgoing(now, connection, marked);
-        if is_progress {
-            if let Some(known) = self.connections.get_mut(connection) {
-                known.remote_mut().outgoing.retries = 0;
-            }
-            self.stream_timers.remove(connection);
-        }
-        self.finish_operations(connection);
-        self.queue_stream(connection);
-        if !self.is_stream_idle(connection) {
-            self.arm_stream(now, connection);
-        }
-        self.disconnect_if_idle(now, connection);
-    }
-
-    /// Tells the windows of the links what became of packets, and wakes who waited for room.
-    fn tell_outgoing(&mut self, now: Instant, connection: u32, marked: u16) {
-        let (retry_after, floor) = (self.config.retry_after, self.config.retry_floor);
-        let mut marked = u64::from(marked);
-        let mut dead = None;
-        for nth in 0.. {
-            let Some(known) = self.connections.get_mut(connection) else { return };
-            let flight = &mut known.remote_mut().outgoing.flight;
-            let Some((index, _)) = flight.peek_news(nth) else { break };
-            let config = self.congestion_of_puts(index);
-            let Some(known) = self.connections.get_mut(connection) else { return };
-            let flight = &mut known.remote_mut().outgoing.flight;
-            let Some(link) = self.links.get_mut(index) else { continue };
-            let patience = link.time_out_of_puts(retry_after, floor);
-            let outgoing = link.outgoing(&config);
-            if flight.find_silent(nth, now - patience) {
-                outgoing.window.handle_timeout(&config, now);
-                dead = (flight.silence_of(index) >= MOST_SILENT).then_some(index).or(dead);
-            }
-            let news = flight.take_news(nth);
-            let under_way = outgoing.under_way;
-            outgoing.under_way = under_way.saturating_sub(news.freed);
-            if news.came > 0 {
-                let of_mark = (marked * u64::from(config.unit)).min(news.came);
-                marked = 0;
-                for (bytes, marked) in [(news.came - of_mark, false), (of_mark, true)] {
-                    if bytes > 0 {
-                        let (sent, timed) = (news.sent, news.is_timed);
-                        let arrived = Arrived { bytes, sent, timed, marked, under_way };
-                        outgoing.window.handle_arrived(&config, now, &arrived);
-                    }
-                }
-                let rtt = outgoing.window.rtt();
-                if let (Some(round), Some(shortest)) = (rtt.smoothed(), rtt.shortest()) {
-                    flight.note_round(nth, round, shortest);
-                }
-            }
-            if news.lost > 0 {
-                outgoing.window.handle_lost(&config, now, news.lost_at, news.lost);
-            }
-            if news.freed > 0 && outgoing.has_room_for_burst(&config) {
-                for waiting in core::mem::take(&mut outgoing.waiting) {
-                    self.queue_stream(waiting);
-                }
-            }
-        }
-        if let Some(link) = dead
-            && self.has_other_link(connection, link)
-        {
-            self.lose_link(now, link);
-        }
-    }
-
-    fn has_other_link(&self, connection: u32, link: u32) -> bool {
-        let is_up =
-            |other: u32| other != link && self.links.get(other).is_some_and(|other| other.is_up);
-        self.connections.get(connection).is_some_and(|known| known.known_links().any(is_up))
-    }
-
-    /// A connection is over, and its stream with it.
-    pub(super) fn end_stream(&mut self, connection: u32) {
-        let Some(known) = self.connections.get_mut(connection) else { return };
-        let Some(remote) = known.remote.as_deref_mut() else { return };
-        let asked = &mut remote.outgoing;
-        asked.acked = asked.next;
-        let left = asked.flight.leave(asked.next);
-        for (link, bytes) in left {
-            let Some(link) = self.links.get_mut(link) else { continue };
-            for waiting in link.free_puts(bytes) {
-                self.queue_stream(waiting);
-            }
-        }
-    }
-
-    /// A link is up again, or down: what was under way over it goes over others, if there are.
-    pub(crate) fn move_streams(&mut self, now: Instant, link: u32, is_up: bool) {
-        for connection in self.users_of(link) {
-            let Some(known) = self.connections.get_mut(connection) else { continue };
-            let Some(remote) = known.remote.as_deref_mut() else { continue };
-            if !is_up {
-                remote.outgoing.flight.give_up_link(link);
-                self.tell_outgoing(now, connection, 0);
-            }
-            self.queue_stream(connection);
-        }
-    }
-
-    pub(super) fn arm_stream(&mut self, now: Instant, connection: u32) {
-        if self.stream_timers.key_of(connection).is_some() {
+    pub(super) fn arm_stream(&mut self, net: &mut Network, cx: &mut Context, connection: u32) {
+        if self.timers.key_of(connection).is_some() {
             return;
         }
-        let patience = self.stream_patience(connection);
-        self.stream_timers.set(connection, now + patience);
+        let patience = self.stream_patience(net, cx, connection);
+        self.timers.set(connection, cx.now + patience);
     }
 
     /// How long an answer takes at most: on the slowest of the links that are used.
-    fn stream_patience(&self, connection: u32) -> Duration {
-        let Some(known) = self.connections.get(connection) else { return Duration::MAX };
+    fn stream_patience(&self, net: &Network, cx: &Context, connection: u32) -> Duration {
+        let Some(known) = net.connections.get(connection) else { return Duration::MAX };
         let retries = known.remote.as_deref().map_or(0, |remote| remote.outgoing.retries);
-        let usual = self.patience(connection, retries);
-        let (retry_after, floor) = (self.config.retry_after, self.config.retry_floor);
+        let usual = net.patience(cx, connection, retries);
+        let (retry_after, floor) = (cx.config.retry_after, cx.config.retry_floor);
         let measured = known.known_links().filter_map(|link| {
-            let link = self.links.get(link)?;
+            let link = net.links.get(link)?;
             link.rtt_of_puts().map(|_| link.time_out_of_puts(retry_after, floor))
         });
         let Some(longest) = measured.max() else { return usual };
-        longest.saturating_mul(1 << retries.min(6)).min(self.retry_after(4).max(longest))
-    }
-
-    /// How long the network takes, as far as that is known.
-    fn round_trip_of(&self, connection: u32) -> Duration {
-        let link = self.connections.get(connection).and_then(|known| self.links.get(known.link));
-        let measured = link.and_then(|link| link.rtt_of_puts().or(link.window.rtt().smoothed()));
-        measured.unwrap_or(self.config.retry_floor)
-    }
-
-    pub(crate) fn time_out_stream(&mut self, now: Instant, connection: u32) {
-        let Some(known) = self.connections.get_mut(connection) else { return };
-        let Some(remote) = known.remote.as_deref_mut() else { return };
-        if remote.outgoing.operations.is_empty() {
-            return;
-        }
-        remote.outgoing.retries = remote.outgoing.retries.saturating_add(1);
-        let retries = remote.outgoing.retries;
-        if self.gives_up(now, connection, retries) {
-            // Whether the operations took effect will never be known.
-            return self.fail_connection(connection, Some(Ended::Silent));
-        }
-        let Some(known) = self.connections.get_mut(connection) else { return };
-        let asked = &mut known.remote_mut().outgoing;
-        asked.back_at = now;
-        let is_long = retries > 1;
-        // What was said to be in place, and does not take effect, is not believed for ever.
-        if !asked.flight.has_under_way() || retries >= 3 {
-            asked.flight.give_up_all(asked.acked);
-        } else if is_long {
-            asked.flight.probe(usize::MAX);
-        } else {
-            asked.flight.probe(PROBES);
-        }
-        asked.go_back();
-        if is_long {
-            self.note_timeout(now, connection);
-        }
-        self.tell_outgoing(now, connection, 0);
-        self.complete_fetches(connection);
-        self.say(connection, &Message::RequestState(Question::Memory));
-        self.suspect_move(now, connection);
-        self.queue_stream(connection);
-        self.arm_stream(now, connection);
-    }
-
-    /// Nothing came over any link for two time-outs: their windows begin anew.
-    fn note_timeout(&mut self, now: Instant, connection: u32) {
-        for nth in 0.. {
-            let Some(known) = self.connections.get_mut(connection) else { return };
-            let flight = &mut known.remote_mut().outgoing.flight;
-            let Some((index, freed)) = flight.peek_news(nth) else { return };
-            let config = self.congestion_of_puts(index);
-            if let Some(link) = self.links.get_mut(index)
-                && freed > 0
-            {
-                link.outgoing(&config).window.handle_timeout(&config, now);
-            }
-        }
+        longest.saturating_mul(1 << retries.min(6)).min(net.retry_after(cx, 4).max(longest))
     }
 }

@@ -7,34 +7,54 @@
 
 use landfall_placement::Span;
 
-use crate::endpoint::Endpoint;
+use crate::assume::assumed;
+use crate::context::Context;
+use crate::network::Network;
 use crate::path::Behind;
+use crate::send::Sends;
 use crate::wire::HEADER_LEN;
 use crate::wire::message::Message;
 
-impl Endpoint {
+impl Sends {
     /// Sends a request, and what it is for with it where that is short.
-    pub(super) fn say_request(&mut self, index: u32, mut request: Message) {
-        let Some(send) = self.sends.get(index) else { return };
+    pub(super) fn say_request(
+        &mut self,
+        net: &mut Network,
+        cx: &mut Context,
+        index: u32,
+        mut request: Message,
+    ) {
+        let Some(send) = assumed(self.table.get(index), "a Transfer that goes on is in the table")
+        else {
+            return;
+        };
         let connection = send.connection;
-        let Some(link) = self.link_for_control(connection) else { return };
-        let goes_along = self.goes_along(index, link);
+        let Some(link) = net.link_for_control(connection) else { return };
+        let goes_along = self.goes_along(net, cx, index, link);
         let Message::RequestToSend { is_eager, .. } = &mut request else { return };
         *is_eager = goes_along;
         let behind = match goes_along {
-            true => Behind::Transfer { index, generation: self.sends.generation(index) },
+            true => Behind::Transfer { index, generation: self.table.generation(index) },
             false => Behind::Nothing,
         };
-        self.say_with(link, connection, &request, behind);
+        net.say_with(cx, link, connection, &request, behind);
     }
 
     /// Can a Transfer leave with its request over this link?
-    fn goes_along(&self, index: u32, link: u32) -> bool {
-        let Some(send) = self.sends.get(index) else { return false };
-        let Some(known) = self.connections.get(send.connection) else { return false };
-        let Some(link) = self.links.get(link) else { return false };
-        let Some(limits) = &self.paths[usize::from(link.path)].limits else { return false };
-        let most = known.eager.min(self.config.eager);
+    fn goes_along(&self, net: &Network, cx: &Context, index: u32, link: u32) -> bool {
+        let Some(send) = assumed(self.table.get(index), "a Transfer that goes on is in the table")
+        else {
+            return false;
+        };
+        let Some(known) = assumed(
+            net.connections.get(send.connection),
+            "a connection stays while something of it is left",
+        ) else {
+            return false;
+        };
+        let Some(link) = net.links.get(link) else { return false };
+        let Some(limits) = &net.paths[usize::from(link.path)].limits else { return false };
+        let most = known.eager.min(cx.config.eager);
         let len = send.memory.len;
         let is_first = send.retries == 0 && send.answers.is_none();
         let fits = len + HEADER_LEN as u64 + u64::from(known.tail) <= u64::from(limits.sure);
@@ -42,12 +62,17 @@ impl Endpoint {
     }
 
     /// A Transfer leaves with its request: its memory, unless it has ended.
-    pub(crate) fn begin_eager(&mut self, index: u32, generation: u32) -> Option<Span> {
-        let send = self.sends.named_mut(index, generation).filter(|send| send.is_live())?;
+    pub(crate) fn begin_eager(
+        &mut self,
+        cx: &mut Context,
+        index: u32,
+        generation: u32,
+    ) -> Option<Span> {
+        let send = self.table.named_mut(index, generation).filter(|send| send.is_live())?;
         send.held += 1;
         let span = send.memory.span(0, send.memory.len as u32);
-        self.stats.eager_sent += 1;
-        self.stats.bytes_sent += u64::from(span.len);
+        cx.stats.eager_sent += 1;
+        cx.stats.bytes_sent += u64::from(span.len);
         Some(span)
     }
 }

@@ -1,10 +1,13 @@
 //! Clear_To_Send: which STUs may go, and where they belong.
 
-use landfall_placement::{Instant, Refusal, Unit};
+use landfall_placement::{Refusal, Unit};
 
 use super::{Send, State};
-use crate::endpoint::Endpoint;
+use crate::assume::assumed;
+use crate::context::Context;
+use crate::network::Network;
 use crate::path::{Order, Source, Wanted};
+use crate::send::Sends;
 use crate::wire::message::{ClearToSend, Ending, Granted, Ids, Message};
 use crate::wire::{Header, Op, Reason, header};
 
@@ -17,25 +20,26 @@ struct Layout {
     len: u32,
 }
 
-impl Endpoint {
+impl Sends {
     pub(crate) fn take_grant(
         &mut self,
-        now: Instant,
+        net: &mut Network,
+        cx: &mut Context,
         unit: &Unit<'_>,
         connection: u32,
         grant: &ClearToSend,
     ) -> Result<(), Refusal> {
         let index = u32::from(grant.ids.d_id);
-        let path = self.path_index(unit.path).ok_or(Refusal::WrongAddress)?;
-        let tail = self.connections.get(connection).map_or(0, |known| known.tail);
-        let fits = self.paths[path].carries(grant.stu, tail);
+        let path = net.path_index(unit.path).ok_or(Refusal::WrongAddress)?;
+        let tail = net.connections.get(connection).map_or(0, |known| known.tail);
+        let fits = net.paths[path].carries(grant.stu, tail);
         let is_meant = |send: &Send| {
             send.connection == connection
                 && send.serial as u16 == grant.sync
                 && !matches!(send.state, State::Over(_))
         };
-        let Some(send) = self.sends.get_mut(index).filter(|send| is_meant(send)) else {
-            self.answer_grant_of_nothing(connection, grant);
+        let Some(send) = self.table.get_mut(index).filter(|send| is_meant(send)) else {
+            self.answer_grant_of_nothing(net, cx, connection, grant);
             return Err(Refusal::UnknownId);
         };
         if !send.is_live() || grant.is_limited && !send.knows_limit {
@@ -47,7 +51,7 @@ impl Endpoint {
         }
         let layout = send.layout(grant)?;
         let (next, end, wanted) = granted_range(grant, &layout)?;
-        if self.paths[path].orders.len() >= self.config.queue {
+        if net.paths[path].orders.len() >= cx.config.queue {
             return Err(Refusal::NoRoom);
         }
         if let Granted::Next { behind, lead, .. } = grant.granted {
@@ -62,14 +66,14 @@ impl Endpoint {
         send.hear(grant.ids.s_id);
         send.asked = 0;
         let priority = send.priority;
-        if let Some(known) = self.connections.get_mut(connection) {
+        if let Some(known) = net.connections.get_mut(connection) {
             known.eager = grant.eager;
         }
         let order = Order {
-            source: Source::Send { index, generation: self.sends.generation(index) },
+            source: Source::Send { index, generation: self.table.generation(index) },
             to: unit.from,
             priority,
-            header: self.data_header(connection, index, grant),
+            header: self.data_header(net, connection, index, grant),
             region: self.region_of_send(index),
             at: self.place_in_send(index, layout.position),
             origin: layout.start,
@@ -78,45 +82,56 @@ impl Endpoint {
             end,
             block_end: layout.len,
             wanted,
-            since: now,
+            since: cx.now,
         };
         let acked = match grant.granted {
             Granted::Next { behind, .. } => grant.block - u32::from(behind),
             Granted::Again(_) => 0,
         };
-        self.queue_order(path, order);
-        self.note_acked(index, acked);
-        self.wait_for_news(now, index);
+        self.queue_order(net, path, order);
+        self.note_acked(net, cx, index, acked);
+        self.wait_for_news(net, cx, index);
         Ok(())
     }
 
     /// The receiver grants what is over here: it did not hear that, or this side gave up
     /// when nothing was heard of it. Unless it is told, it keeps room for what never comes.
-    fn answer_grant_of_nothing(&mut self, connection: u32, grant: &ClearToSend) {
-        let Some(known) = self.connections.get(connection) else { return };
+    fn answer_grant_of_nothing(
+        &mut self,
+        net: &mut Network,
+        cx: &mut Context,
+        connection: u32,
+        grant: &ClearToSend,
+    ) {
+        let Some(known) = assumed(
+            net.connections.get(connection),
+            "a connection stays while something of it is left",
+        ) else {
+            return;
+        };
         // Of the serial number, grants say half: it is the newest that was given out.
         let behind = (known.next_send as u16).wrapping_sub(grant.sync);
         let serial = known.next_send.wrapping_sub(u32::from(behind));
         let is_over = |index: u32| {
-            let send = self.sends.get(index);
+            let send = self.table.get(index);
             send.is_none_or(|send| send.serial != serial || matches!(send.state, State::Over(_)))
         };
-        if behind as i16 <= 0 || !self.sends_of(connection).into_iter().all(is_over) {
+        if behind as i16 <= 0 || !self.sends_of(net, connection).into_iter().all(is_over) {
             return;
         }
         let ids = Ids { d_id: grant.ids.s_id, s_id: grant.ids.d_id };
         let ending = Ending { ids, serial, by_receiver: false };
-        self.say(connection, &Message::End { ending, reason: Reason::Gone });
+        net.say(cx, connection, &Message::End { ending, reason: Reason::Gone });
     }
 
     /// What was asked for again goes first: the receiver waits for it. What
     /// still waits to be sent need not be sent twice.
-    fn queue_order(&mut self, path: usize, order: Order) {
+    fn queue_order(&mut self, net: &mut Network, path: usize, order: Order) {
         if order.wanted == Wanted::All {
-            self.paths[path].queue_order(order);
+            net.paths[path].queue_order(order);
             return;
         }
-        let orders = &mut self.paths[path].orders;
+        let orders = &mut net.paths[path].orders;
         let still_waits = orders.iter().any(|other| {
             other.source == order.source
                 && other.header.bufx == order.header.bufx
@@ -132,12 +147,18 @@ impl Endpoint {
     }
 
     /// What all Data of a grant has in its header.
-    fn data_header(&self, connection: u32, index: u32, grant: &ClearToSend) -> Header {
+    fn data_header(
+        &self,
+        net: &Network,
+        connection: u32,
+        index: u32,
+        grant: &ClearToSend,
+    ) -> Header {
         let (mut header, mut serial, mut opaque) = (Header::default(), 0, 0);
-        if let Some(send) = self.sends.get(index) {
+        if let Some(send) = self.table.get(index) {
             (serial, opaque) = (send.serial, send.opaque);
         }
-        if let Some(known) = self.connections.get(connection) {
+        if let Some(known) = net.connections.get(connection) {
             header.d_port = known.remote_port.into();
             header.s_port = known.local_port.into();
             header.d_key = known.remote_key.into();
@@ -152,11 +173,11 @@ impl Endpoint {
     }
 
     fn region_of_send(&self, index: u32) -> landfall_placement::RegionId {
-        self.sends.get(index).map(|send| send.memory.region).unwrap_or_default()
+        self.table.get(index).map(|send| send.memory.region).unwrap_or_default()
     }
 
     fn place_in_send(&self, index: u32, position: u64) -> u64 {
-        self.sends.get(index).map_or(0, |send| send.memory.offset.wrapping_add(position))
+        self.table.get(index).map_or(0, |send| send.memory.offset.wrapping_add(position))
     }
 }
 

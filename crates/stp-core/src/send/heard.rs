@@ -5,21 +5,36 @@
 //! long asks how things stand. That also finds the final acknowledgement that was lost, and a
 //! receiver that fell silent.
 
-use landfall_placement::{Instant, Refusal, Serial32};
+use landfall_placement::{Refusal, Serial32};
 
 use super::State;
-use crate::endpoint::Endpoint;
+use crate::assume::assumed;
+use crate::context::Context;
 use crate::error::Ended;
 use crate::event::Event;
 use crate::ids::SendId;
+use crate::network::Network;
+use crate::send::Sends;
 use crate::wire::Reason;
 use crate::wire::message::{Ending, Ids, Message, Question, Verdict};
 
-impl Endpoint {
+/// How far a Transfer of ours is, as its receiver says.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Progress {
+    pub(crate) ids: Ids,
+    pub(crate) serial: u32,
+    /// All Blocks below this one are in place.
+    pub(crate) acked: u32,
+    /// How much of it is taken.
+    pub(crate) len: u64,
+    pub(crate) is_complete: bool,
+}
+
+impl Sends {
     /// The Transfer that an answer is about.
     fn find_send(&self, connection: u32, ids: Ids, serial: u32) -> Result<u32, Refusal> {
         let index = u32::from(ids.d_id);
-        let send = self.sends.get(index).ok_or(Refusal::UnknownId)?;
+        let send = self.table.get(index).ok_or(Refusal::UnknownId)?;
         if send.connection != connection || send.serial != serial {
             return Err(Refusal::UnknownId);
         }
@@ -28,25 +43,26 @@ impl Endpoint {
 
     pub(crate) fn take_send_answer(
         &mut self,
-        now: Instant,
+        net: &mut Network,
+        cx: &mut Context,
         connection: u32,
         ids: Ids,
         serial: u32,
         verdict: Verdict,
     ) -> Result<(), Refusal> {
         let is_rejected = matches!(verdict, Verdict::Rejected(_));
-        if is_rejected && self.settle_send(connection, serial) {
+        if is_rejected && net.settle_send(cx, connection, serial) {
             return Ok(());
         }
         let index = self.find_send(connection, ids, serial)?;
-        let send = self.sends.get_mut(index).ok_or(Refusal::UnknownId)?;
+        let send = self.table.get_mut(index).ok_or(Refusal::UnknownId)?;
         if !send.is_live() {
             return Err(Refusal::Unexpected);
         }
         match verdict {
             Verdict::Rejected(reason) => {
-                self.finish_send(index, Err(Ended::There(reason)));
-                self.disconnect_if_idle(now, connection);
+                self.finish_send(net, cx, index, Err(Ended::There(reason)));
+                net.disconnect_if_idle(cx, connection);
                 return Ok(());
             }
             Verdict::Limited(len) if len > send.memory.len => return Err(Refusal::Malformed),
@@ -57,24 +73,24 @@ impl Endpoint {
             Verdict::Pending => {}
         }
         send.hear(ids.s_id);
-        self.wait_for_news(now, index);
+        self.wait_for_news(net, cx, index);
         Ok(())
     }
 
+    /// How far a Transfer of ours is, says its receiver.
     pub(crate) fn take_progress(
         &mut self,
-        now: Instant,
+        net: &mut Network,
+        cx: &mut Context,
         connection: u32,
-        (ids, serial): (Ids, u32),
-        acked: u32,
-        len: u64,
-        is_complete: bool,
+        progress: Progress,
     ) -> Result<(), Refusal> {
-        if is_complete && self.settle_send(connection, serial) {
+        let Progress { ids, serial, acked, len, is_complete } = progress;
+        if is_complete && net.settle_send(cx, connection, serial) {
             return Ok(());
         }
         let index = self.find_send(connection, ids, serial)?;
-        let send = self.sends.get_mut(index).ok_or(Refusal::UnknownId)?;
+        let send = self.table.get_mut(index).ok_or(Refusal::UnknownId)?;
         if is_complete {
             if matches!(send.state, State::Over(_)) {
                 return Err(Refusal::Duplicate);
@@ -83,8 +99,8 @@ impl Endpoint {
             // has forgotten the length says the greatest there is; a limit was
             // known here before anything was granted.
             send.len = send.len.min(len);
-            self.finish_send(index, Ok(()));
-            self.disconnect_if_idle(now, connection);
+            self.finish_send(net, cx, index, Ok(()));
+            net.disconnect_if_idle(cx, connection);
             return Ok(());
         }
         if !send.is_live() {
@@ -96,15 +112,25 @@ impl Endpoint {
         send.len = len;
         send.knows_limit = true;
         send.hear(ids.s_id);
-        self.note_acked(index, acked);
-        self.wait_for_news(now, index);
+        self.note_acked(net, cx, index, acked);
+        self.wait_for_news(net, cx, index);
         Ok(())
     }
 
     /// All Blocks below are in place: that memory is not needed again.
-    pub(super) fn note_acked(&mut self, index: u32, acked: u32) {
-        let tells = self.config.progress;
-        let Some(send) = self.sends.get_mut(index) else { return };
+    pub(super) fn note_acked(
+        &mut self,
+        net: &mut Network,
+        cx: &mut Context,
+        index: u32,
+        acked: u32,
+    ) {
+        let tells = cx.config.progress;
+        let Some(send) =
+            assumed(self.table.get_mut(index), "a Transfer that goes on is in the table")
+        else {
+            return;
+        };
         let Some((block_size, _)) = send.tiling else { return };
         if !Serial32(send.acked).precedes(Serial32(acked)) {
             return;
@@ -117,16 +143,16 @@ impl Endpoint {
         send.asked = 0;
         if tells || send.is_watched {
             let (connection, len) = (send.connection, send.acked_bytes());
-            let connection = self.id_of(connection);
-            let send = SendId::new((index, self.sends.generation(index)));
+            let connection = net.id_of(connection);
+            let send = SendId::new((index, self.table.generation(index)));
             // One event that tells of progress is enough: the newest.
-            let last = self.events.back_mut().map(|told| &mut told.event);
+            let last = cx.last_event();
             if let Some(Event::SendProgress { send: same, len: told, .. }) = last
                 && *same == send
             {
                 *told = len;
             } else {
-                self.tell(Event::SendProgress { send, connection, len });
+                cx.tell(Event::SendProgress { send, connection, len });
             }
         }
     }
@@ -134,75 +160,84 @@ impl Endpoint {
     /// The receiver ended it: a Transfer that we send.
     pub(crate) fn take_end_of_send(
         &mut self,
-        now: Instant,
+        net: &mut Network,
+        cx: &mut Context,
         connection: u32,
         ending: Ending,
         reason: Reason,
     ) -> Result<(), Refusal> {
         let ids = Ids { d_id: ending.ids.s_id, s_id: ending.ids.d_id };
-        self.say(connection, &Message::EndAck(Ending { ids, ..ending }));
-        if self.settle_send(connection, ending.serial) {
+        net.say(cx, connection, &Message::EndAck(Ending { ids, ..ending }));
+        if net.settle_send(cx, connection, ending.serial) {
             return Ok(());
         }
         let index = self.find_send(connection, ending.ids, ending.serial)?;
-        self.finish_send(index, Err(Ended::There(reason)));
-        self.disconnect_if_idle(now, connection);
+        self.finish_send(net, cx, index, Err(Ended::There(reason)));
+        net.disconnect_if_idle(cx, connection);
         Ok(())
     }
 
     /// The receiver has heard that this side ended it.
     pub(crate) fn take_end_ack_of_send(
         &mut self,
-        now: Instant,
+        net: &mut Network,
+        cx: &mut Context,
         connection: u32,
         ending: Ending,
     ) -> Result<(), Refusal> {
-        if self.settle_send(connection, ending.serial) {
+        if net.settle_send(cx, connection, ending.serial) {
             return Ok(());
         }
         let index = self.find_send(connection, ending.ids, ending.serial)?;
-        let send = self.sends.get(index).ok_or(Refusal::UnknownId)?;
+        let send = self.table.get(index).ok_or(Refusal::UnknownId)?;
         let State::Ending(why) = send.state else { return Err(Refusal::Unexpected) };
-        self.finish_send(index, Err(why));
-        self.disconnect_if_idle(now, connection);
+        self.finish_send(net, cx, index, Err(why));
+        net.disconnect_if_idle(cx, connection);
         Ok(())
     }
 }
 
-impl Endpoint {
+impl Sends {
     /// Sets when the sender asks how things stand: after some round trips without a word,
     /// for the receiver may have others to grant to, and later each time that it answers with
     /// nothing new, as TCP probes a closed window (RFC 9293, 3.8.6.1).
-    pub(super) fn wait_for_news(&mut self, now: Instant, index: u32) {
-        let Some(send) = self.sends.get(index) else { return };
-        let patience = self.patience(send.connection, send.asked.saturating_add(2));
-        self.send_timers.set(index, now + patience);
+    pub(super) fn wait_for_news(&mut self, net: &mut Network, cx: &mut Context, index: u32) {
+        let Some(send) = assumed(self.table.get(index), "a Transfer that goes on is in the table")
+        else {
+            return;
+        };
+        let patience = net.patience(cx, send.connection, send.asked.saturating_add(2));
+        self.timers.set(index, cx.now + patience);
     }
 
-    pub(crate) fn time_out_send(&mut self, now: Instant, index: u32) {
-        let Some(send) = self.sends.get_mut(index) else { return };
+    pub(crate) fn time_out_send(&mut self, net: &mut Network, cx: &mut Context, index: u32) {
+        let Some(send) =
+            assumed(self.table.get_mut(index), "a Transfer that goes on is in the table")
+        else {
+            return;
+        };
         send.retries = send.retries.saturating_add(1);
         send.asked = send.asked.saturating_add(1);
         let (retries, state, connection) = (send.retries, send.state, send.connection);
         let (serial, peer_id) = (send.serial, send.peer_id);
-        if self.gives_up(now, connection, retries) {
+        if net.gives_up(cx, connection, retries) {
             let why = if let State::Ending(why) = state { why } else { Ended::Silent };
-            self.leave_send_unsettled(connection, serial);
-            self.finish_send(index, Err(why));
-            self.disconnect_if_idle(now, connection);
+            net.leave_send_unsettled(connection, serial);
+            self.finish_send(net, cx, index, Err(why));
+            net.disconnect_if_idle(cx, connection);
             return;
         }
         match state {
-            State::Asking => self.request_to_send(index),
+            State::Asking => self.request_to_send(net, cx, index),
             State::Heard => {
                 let ids = Ids { d_id: peer_id, s_id: index as u16 };
                 let question = Question::Transfer { ids, serial };
-                self.say(connection, &Message::RequestState(question));
+                net.say(cx, connection, &Message::RequestState(question));
             }
-            State::Ending(_) => self.say_end(index),
+            State::Ending(_) => self.say_end(net, cx, index),
             State::Over(_) => return,
         }
-        self.suspect_move(now, connection);
-        self.send_timers.set(index, now + self.patience(connection, retries));
+        net.suspect_move(cx, connection);
+        self.timers.set(index, cx.now + net.patience(cx, connection, retries));
     }
 }

@@ -2,21 +2,29 @@
 //!
 //! | file | what happens there |
 //! | --- | --- |
-//! | `begin` | what the user asks for: send, answer a read, cancel |
+//! | `begin` | what the user asks for: send, cancel |
+//! | `asked` | Request_To_Receive: what the other side asks this one to send |
 //! | `eager` | short messages leave with their request |
 //! | `granted` | Clear_To_Send: which STUs may go, and where they belong |
 //! | `heard` | answers, acknowledgements and endings; what is repeated when nothing was heard |
 
+mod asked;
 mod begin;
 mod eager;
 mod granted;
 mod heard;
 
-use landfall_placement::Area;
+use landfall_placement::{Area, Instant};
+use landfall_tables::{IndexedHeap, Table};
 
+use crate::assume::assumed;
+use crate::config::Config;
 use crate::connection::NONE;
 use crate::error::Ended;
 use crate::preference::Priority;
+
+pub(crate) use asked::Read;
+pub(crate) use heard::Progress;
 
 /// Where a Transfer stands at its sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +49,41 @@ struct Recent {
     newest: u8,
     /// Bit `n`: the grant `n` before the newest was seen.
     seen: u64,
+}
+
+/// What this side sends, and what it was asked to send.
+#[derive(Debug)]
+pub(crate) struct Sends {
+    pub(crate) table: Table<Send>,
+    pub(crate) timers: IndexedHeap<Instant>,
+    /// What the other side wants to read, and the user has not answered.
+    pub(crate) reads: Table<Read>,
+}
+
+impl Sends {
+    pub(crate) fn new(config: &Config) -> Self {
+        Self {
+            table: Table::new(config.sends),
+            timers: IndexedHeap::new(),
+            reads: Table::new(config.receives),
+        }
+    }
+
+    /// May Data of a Transfer leave?
+    #[inline]
+    pub(crate) fn may_leave(&self, index: u32, generation: u32) -> bool {
+        self.table.named(index, generation).is_some_and(Send::is_live)
+    }
+
+    /// A driver holds one transmission of a Transfer more.
+    #[inline]
+    pub(crate) fn hold(&mut self, index: u32) {
+        if let Some(send) =
+            assumed(self.table.get_mut(index), "what leaves is of a Transfer that there is")
+        {
+            send.held += 1;
+        }
+    }
 }
 
 /// A Transfer that this side sends.

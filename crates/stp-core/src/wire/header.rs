@@ -1,6 +1,6 @@
 //! The Schedule Header: the 40 bytes that begin every packet.
 
-use landfall_placement::{InternetSum, Refusal};
+use landfall_placement::{InternetSum, Refusal, SumSlot};
 use zerocopy::network_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -23,6 +23,8 @@ pub(crate) const EXTENSION_LEN: usize = 16;
 /// Where in the header the checksum is.
 pub(crate) const SUM_OFFSET: u16 = 12;
 pub(crate) const SUM_RANGE: core::ops::Range<usize> = 12..14;
+/// Where a driver puts a checksum over header and payload.
+pub(crate) const SUM_SLOT: SumSlot = SumSlot { start: 0, offset: SUM_OFFSET };
 
 /// The Schedule Header as it lies in a packet. The names are those of the
 /// standard; which operation uses which field for what: [`super::message`].

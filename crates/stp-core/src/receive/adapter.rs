@@ -4,44 +4,49 @@
 //! done is booked there as if the engine had placed it, without a look at the
 //! headers that the adapter has checked.
 
-use landfall_placement::{Instant, Refusal};
+use landfall_placement::Refusal;
 
-use super::Endpoint;
+use crate::context::Context;
 use crate::mirror::Owner;
+use crate::network::Network;
 use crate::offload::{Command, Landed, Loss, Report, Seat};
+use crate::receive::Receives;
 use crate::wire::hold;
 
-impl Endpoint {
-    /// The next thing that an adapter must be told. A driver asks after each
-    /// input, and before it lets anything leave that
-    /// [`poll_transmit`](landfall_placement::Engine::poll_transmit) gave out later.
-    pub fn poll_command(&mut self, adapter: u8) -> Option<Command> {
+impl Receives {
+    /// The next thing that an adapter must be told.
+    pub(crate) fn poll_command(&mut self, adapter: u8) -> Option<Command> {
         let blocks = &self.granted.blocks;
         self.granted.mirror.next_command(adapter, |index| blocks.get(usize::from(index)))
     }
 
-    /// An adapter took something off the engine. Reports come in the order in which
-    /// it came to pass, and before all frames that came behind it.
-    pub fn handle_report(&mut self, now: Instant, adapter: u8, report: &Report) {
+    /// An adapter took something off the engine.
+    pub(crate) fn handle_report(
+        &mut self,
+        net: &mut Network,
+        cx: &mut Context,
+        adapter: u8,
+        report: &Report,
+    ) {
         match *report {
             Report::Landed(landed) => {
                 let Landed { index, generation, first, bits, marked, hold } = landed;
                 let nths = (0..64u16).filter(|nth| bits >> nth & 1 == 1);
                 let stus = nths.filter_map(|nth| first.checked_add(nth));
-                self.book_landed(now, adapter, (index, generation), stus, (marked, hold));
+                self.book_landed(net, cx, adapter, (index, generation), stus, (marked, hold));
             }
             Report::Through { index, generation, end, marked, hold } => {
-                self.book_landed(now, adapter, (index, generation), 0..end, (marked, hold));
+                self.book_landed(net, cx, adapter, (index, generation), 0..end, (marked, hold));
             }
             Report::Lost { seat, why, marked, hold } => {
-                if !self.book(now, adapter, seat, hold) {
+                if !self.book(net, cx, adapter, seat, hold) {
                     return;
                 }
                 self.granted.table().mark(seat.block, marked);
                 if why == Loss::Corrupt {
-                    self.refusals.count(Refusal::BadChecksum);
+                    cx.refusals.count(Refusal::BadChecksum);
                 }
-                self.land_stus(now, seat.into(), false, why == Loss::MemoryGone);
+                self.land_stus(net, cx, seat.into(), false, why == Loss::MemoryGone);
             }
             Report::Refused { index, generation } => {
                 if self.is_generation(index, generation) {
@@ -57,10 +62,9 @@ impl Endpoint {
         }
     }
 
-    /// An adapter has forgotten all that it was told, and will report none of
-    /// it: its Blocks are the engine's. What came to lie in its place and was not
-    /// reported never came.
-    pub fn adapter_lost(&mut self, _now: Instant, adapter: u8) {
+    /// An adapter has forgotten all that it was told, and will report none of it: its Blocks are
+    /// the engine's.
+    pub(crate) fn adapter_lost(&mut self, adapter: u8) {
         self.granted.mirror.lose(adapter);
         self.free_what_left();
     }
@@ -73,7 +77,8 @@ impl Endpoint {
     /// STUs of a Block landed; those of which that is known stay so.
     fn book_landed(
         &mut self,
-        now: Instant,
+        net: &mut Network,
+        cx: &mut Context,
         adapter: u8,
         (index, generation): (u16, u16),
         stus: impl Iterator<Item = u16>,
@@ -82,19 +87,26 @@ impl Endpoint {
         let mut marked = Some(marked);
         for stu in stus {
             let seat = Seat { block: index, generation, stu };
-            if !self.book(now, adapter, seat, hold) {
+            if !self.book(net, cx, adapter, seat, hold) {
                 continue;
             }
             if let Some(marked) = marked.take() {
                 self.granted.table().mark(index, marked);
             }
-            self.land_stus(now, seat.into(), true, false);
+            self.land_stus(net, cx, seat.into(), true, false);
         }
     }
 
     /// An STU came, to a Block that an adapter has: what is noted when the engine
     /// places it.
-    fn book(&mut self, now: Instant, adapter: u8, seat: Seat, hold: u16) -> bool {
+    fn book(
+        &mut self,
+        net: &mut Network,
+        cx: &mut Context,
+        adapter: u8,
+        seat: Seat,
+        hold: u16,
+    ) -> bool {
         let mirror = &self.granted.mirror;
         // What it gives back it still had when this came.
         let has = matches!(mirror.owner(seat.block), Owner::Adapter | Owner::Returning);
@@ -104,16 +116,7 @@ impl Endpoint {
         if !self.granted.table().book(seat) {
             return false;
         }
-        self.note_data(now, seat.into(), hold::decode(hold));
+        self.note_data(net, cx, seat.into(), hold::decode(hold));
         true
-    }
-
-    /// Places of Blocks that nobody has any more are free.
-    pub(crate) fn free_what_left(&mut self) {
-        while let Some(block) = self.granted.mirror.next_free() {
-            self.granted.free.push(block);
-            // Somebody may wait for a place in the table.
-            self.grants_due = true;
-        }
     }
 }
