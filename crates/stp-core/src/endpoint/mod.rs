@@ -15,8 +15,8 @@
 //! | file | what happens there |
 //! | --- | --- |
 //! | `calls` | what the user calls |
-//! | `dispatch` | a packet comes: checks, and who it is for; a payload is in place, a transmission is over |
-//! | this one | what the driver calls; what is sent next; what follows from one part for another; time passed |
+//! | `dispatch` | a packet comes: checks, and who it is for; a payload is in place, a transmission is over; what follows from one part for another |
+//! | this one | what the driver calls; what is sent next; time passed |
 
 mod calls;
 mod dispatch;
@@ -29,15 +29,15 @@ use landfall_placement::{
 use landfall_tables::IndexedHeap;
 
 use crate::config::Config;
-use crate::connection::{Afterwards, Connections, Effect, Refused};
+use crate::connection::{Connections, Effect};
 use crate::context::Context;
 use crate::error::Ended;
 use crate::event::Event;
 use crate::link::Links;
-use crate::network::{Network, PathChange};
+use crate::network::Network;
 use crate::path::{Behind, DataRun, Source};
 use crate::receive::{Granted, Receives};
-use crate::region::{Applied, Regions, Streams, TimedOut};
+use crate::region::{Regions, Streams};
 use crate::send::Sends;
 use crate::stats::Stats;
 use crate::ticket::Purpose;
@@ -363,133 +363,6 @@ fn may_leave(sends: &Sends, regions: &Regions, source: Source) -> bool {
     match source {
         Source::Send { index, generation } => sends.may_leave(index, generation),
         Source::Exposed { index, generation } => regions.may_leave(index, generation),
-    }
-}
-
-/// What follows from one part for another.
-impl Endpoint {
-    /// What happened to a connection has an effect on what is under way on it.
-    fn apply(&mut self, effect: Effect) {
-        match effect {
-            Effect::None => {}
-            Effect::Closing { connection } => {
-                self.receives.end_offers(&mut self.net, &mut self.cx, connection);
-                self.net.disconnect_if_idle(&mut self.cx, connection);
-            }
-            Effect::Over(over) => {
-                self.end_all(over.connection, over.ended);
-                self.net.finish(&mut self.cx, over);
-                if over.then == Afterwards::Forgotten {
-                    self.streams.timers.remove(over.connection);
-                }
-            }
-            Effect::Forgotten { connection } => {
-                self.streams.timers.remove(connection);
-                self.net.remove_connection(connection);
-            }
-        }
-    }
-
-    /// A message about a connection was taken, or refused.
-    fn settle(&mut self, result: Result<Effect, Refused>) -> Result<(), Refusal> {
-        let (effect, result) = match result {
-            Ok(effect) => (effect, Ok(())),
-            Err(Refused { refusal, effect }) => (effect, Err(refusal)),
-        };
-        self.apply(effect);
-        result
-    }
-
-    /// Everything on a connection ends. What a driver still holds is given back
-    /// when it lets go.
-    fn end_all(&mut self, index: u32, why: Ended) {
-        for send in self.sends.sends_of(&self.net, index) {
-            self.sends.end_send(&mut self.net, &mut self.cx, send, why);
-        }
-        for receive in self.receives.receives_of(&self.net, index) {
-            self.receives.end_receive(&mut self.net, &mut self.cx, receive, why);
-        }
-        self.receives.end_posted(&mut self.net, &mut self.cx, index, why);
-        self.sends.end_reads(&mut self.net, index);
-        self.regions.end_regions(&mut self.net, &mut self.cx, index, why);
-        self.streams.end_operations(&mut self.net, &mut self.cx, index);
-    }
-
-    /// A link is up again, or down: what was under way over it goes over others, if there are.
-    fn move_streams(&mut self, link: u32, is_up: bool) {
-        for connection in self.net.users_of(link) {
-            if !is_up {
-                if !self.streams.give_up_link(&mut self.net, connection, link) {
-                    continue;
-                }
-                self.tell_outgoing_windows(connection, 0);
-            }
-            self.streams.queue_stream(&mut self.net, &mut self.cx, connection);
-        }
-    }
-
-    /// Something was heard of a stream.
-    fn end_stream_turn(&mut self, connection: u32, turn: Applied) {
-        self.tell_outgoing_windows(connection, turn.marked);
-        self.streams.finish_turn(&mut self.net, &mut self.cx, connection, turn.is_progress);
-    }
-
-    /// Windows learn what became of Puts; a link that was silent for long counts as dead.
-    fn tell_outgoing_windows(&mut self, connection: u32, marked: u16) {
-        if let Some(link) =
-            self.streams.tell_outgoing(&mut self.net, &mut self.cx, connection, marked)
-        {
-            self.lose_link(link);
-        }
-    }
-
-    /// Nothing was heard of a stream for a while.
-    fn time_out_puts(&mut self, connection: u32) {
-        match self.streams.time_out_stream(&mut self.net, &mut self.cx, connection) {
-            TimedOut::Idle => {}
-            TimedOut::GivesUp => self.apply(Effect::failed(connection, Ended::Silent)),
-            TimedOut::AsksAgain => {
-                self.tell_outgoing_windows(connection, 0);
-                self.streams.ask_what_applied(&mut self.net, &mut self.cx, connection);
-            }
-        }
-    }
-
-    fn change_path(&mut self, path: PathId, state: PathState) {
-        match self.net.change_path(&self.cx, path, state) {
-            PathChange::None => {}
-            PathChange::Up { index, is_new } => {
-                for link in self.net.links.on_path(index) {
-                    self.revive_link(link);
-                    if is_new {
-                        self.net.forget_size(&mut self.cx, link);
-                    }
-                }
-            }
-            PathChange::Down { index } => {
-                for link in self.net.links.on_path(index) {
-                    self.lose_link(link);
-                }
-            }
-        }
-    }
-
-    /// The link's path is up, and something was heard over it, or may be.
-    fn revive_link(&mut self, index: u32) {
-        if self.net.revive_link(&mut self.cx, index) {
-            self.receives.resume_link(&mut self.net, &mut self.cx, index);
-            self.move_streams(index, true);
-        }
-    }
-
-    /// Nothing goes over this link: what it had goes over others. Of connections without
-    /// another it stays, and what waited for its room has that now.
-    fn lose_link(&mut self, index: u32) {
-        if self.net.lose_link(&mut self.cx, index) {
-            self.receives.move_blocks(&mut self.net, &mut self.cx, index);
-            self.receives.wake_waiting(&mut self.net, index);
-            self.move_streams(index, false);
-        }
     }
 }
 
