@@ -1,5 +1,6 @@
 //! All rules of this repository, as one program.
 
+mod adapter;
 mod documents;
 mod engine;
 mod graph;
