@@ -1,20 +1,27 @@
 //! What encryption costs: plain and encrypted STP over UDP, the cipher alone with the crate that
-//! both use, and quinn, which has the same crate below it. Over loopback, both ends threads of
-//! this process.
+//! both use, and rivals: quinn, s2n-quic and TLS by rustls, which have the same crate below them, and
+//! TLS by OpenSSL. Over loopback, both ends threads of this process.
 //!
 //! ```sh
 //! cargo bench -p landfall-benches --features quinn --bench encrypted
+//! cargo bench -p landfall-benches --features quinn,s2n-quic,openssl --bench encrypted
 //! cargo bench -p landfall-benches --features quinn --bench encrypted -- stp-encrypted-1500 quinn-1500
 //! ```
+//!
+//! The feature `openssl` takes the library of the system (`libssl-dev`, `pkg-config`).
 //!
 //! Printed are CPU seconds of the whole process for each GB, user and kernel apart, beside what
 //! went by in a second: on a machine with others the first says more. Each can be run alone, so
 //! that instructions are counted, as `benches/README.md` shows. With `--test` each is run once
 //! and briefly.
 
+mod certificate;
 mod cipher;
 mod quic;
+#[cfg(feature = "s2n-quic")]
+mod s2n;
 mod stp;
+mod tcp;
 
 use std::time::Instant;
 
@@ -34,7 +41,7 @@ type Run = fn(u64) -> Result<u64>;
 const SHORT: usize = 1_424;
 const LONG: usize = 8_192;
 
-const SUBJECTS: [(&str, Run); 16] = [
+const SUBJECTS: &[(&str, Run)] = &[
     ("seal-aes-128-gcm-1424", |bytes| cipher::seal(cipher::AES, SHORT, bytes)),
     ("open-aes-128-gcm-1424", |bytes| cipher::open(cipher::AES, SHORT, bytes)),
     ("seal-aes-128-gcm-8192", |bytes| cipher::seal(cipher::AES, LONG, bytes)),
@@ -48,9 +55,17 @@ const SUBJECTS: [(&str, Run); 16] = [
     ("stp-plain-1500", |bytes| stp::run(false, 1_500, bytes)),
     ("stp-encrypted-1500", |bytes| stp::run(true, 1_500, bytes)),
     ("quinn-1500", |bytes| quic::run(1_452, bytes)),
+    #[cfg(feature = "s2n-quic")]
+    ("s2n-quic-1500", |bytes| s2n::run(1_500, bytes)),
     ("stp-plain-9000", |bytes| stp::run(false, 9_000, bytes)),
     ("stp-encrypted-9000", |bytes| stp::run(true, 9_000, bytes)),
     ("quinn-9000", |bytes| quic::run(8_952, bytes)),
+    #[cfg(feature = "s2n-quic")]
+    ("s2n-quic-9000", |bytes| s2n::run(9_000, bytes)),
+    ("tcp-plain", tcp::plain),
+    ("tls-rustls", tcp::rustls),
+    #[cfg(feature = "openssl")]
+    ("tls-openssl", tcp::openssl),
 ];
 
 fn main() -> Result<()> {
@@ -65,7 +80,7 @@ fn main() -> Result<()> {
     }
     println!("{:30} {:>8} {:>8} {:>8} {:>8}", "", "CPU s/GB", "user", "kernel", "GB/s");
     for (name, run) in SUBJECTS {
-        if !named.is_empty() && !named.contains(&name) {
+        if !named.is_empty() && !named.contains(name) {
             continue;
         }
         let (bytes, rounds) = if is_brief { (BRIEF, 1) } else { (BYTES, ROUNDS) };

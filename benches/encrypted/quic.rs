@@ -6,7 +6,8 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn::{ClientConfig, Endpoint, ServerConfig, TransportConfig, VarInt};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+
+use crate::certificate::configs;
 
 const CHUNK: usize = 1 << 20;
 /// Far beyond what is under way on loopback.
@@ -48,26 +49,7 @@ pub(crate) fn run(mtu: u16, bytes: u64) -> Result<u64> {
 }
 
 fn configured(mtu: u16) -> Result<(ServerConfig, ClientConfig)> {
-    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()])?;
-    let certificate = CertificateDer::from(made.cert);
-    let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(made.signing_key.serialize_der()));
-    let provider = rustls::crypto::aws_lc_rs::default_provider();
-    let aes = |suite: &rustls::SupportedCipherSuite| {
-        suite.suite() == rustls::CipherSuite::TLS13_AES_128_GCM_SHA256
-    };
-    let suites = provider.cipher_suites.iter().copied().filter(aes).collect();
-    let provider = Arc::new(rustls::crypto::CryptoProvider { cipher_suites: suites, ..provider });
-    let tls13 = [&rustls::version::TLS13];
-    let server = rustls::ServerConfig::builder_with_provider(Arc::clone(&provider))
-        .with_protocol_versions(&tls13)?
-        .with_no_client_auth()
-        .with_single_cert(vec![certificate.clone()], key)?;
-    let mut roots = rustls::RootCertStore::empty();
-    roots.add(certificate)?;
-    let client = rustls::ClientConfig::builder_with_provider(provider)
-        .with_protocol_versions(&tls13)?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
+    let (server, client) = configs()?;
     let mut transport = TransportConfig::default();
     transport
         .initial_mtu(mtu)

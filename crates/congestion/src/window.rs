@@ -1,6 +1,4 @@
-//! The window itself: [`Window`].
-//!
-//! How much was lost lately: `Ledger`.
+//! The window itself: [`Window`]; how much was lost lately: `Ledger`.
 
 use landfall_placement::{Duration, Instant};
 

@@ -18,6 +18,8 @@ pub const IPV4: u16 = 0x0800;
 pub const ARP: u16 = 0x0806;
 /// What a frame carries: a VLAN tag, see [`vlan`](crate::vlan).
 pub const VLAN: u16 = 0x8100;
+/// What a frame carries: the outer of two VLAN tags (IEEE 802.1ad).
+pub const SERVICE_VLAN: u16 = 0x88a8;
 /// What a frame carries: IP version 6.
 pub const IPV6: u16 = 0x86dd;
 

@@ -39,6 +39,13 @@ pub struct Header {
 }
 
 impl Header {
+    /// The header in these bytes, unchecked.
+    #[must_use]
+    #[inline]
+    pub const fn view(bytes: &[u8; LEN]) -> &Self {
+        zerocopy::transmute_ref!(bytes)
+    }
+
     /// The first four bytes, of a traffic class (ECN in its low two bits) and a
     /// flow label of 20 bits.
     #[must_use]

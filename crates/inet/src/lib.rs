@@ -11,6 +11,7 @@
 //! | [`checksum`] | the Internet checksum of headers and pseudo-headers |
 //! | [`tcp`], [`tcp_options`], [`udp`] | segments and datagrams |
 //! | [`icmp`], [`icmp4`], [`icmp6`], [`ndp`] | echoes, errors, neighbours |
+//! | [`device`] | what a device does for its driver: it completes sums, and cuts long segments |
 //!
 //! Reading is total: any bytes are read or refused, none cause a panic, and the work
 //! is bounded. A reader that needs bytes which the frame has but which are not at hand
@@ -40,25 +41,8 @@
 //! # Ok::<(), core::net::AddrParseError>(())
 //! ```
 //!
-//! # Why these headers are written by hand
-//!
-//! `smoltcp::wire` and `etherparse` were looked at first; both are second opinions in
-//! the tests. What they lack here, header by header:
-//!
-//! | header | smoltcp 0.14 | etherparse 0.21 |
-//! | --- | --- | --- |
-//! | all | views panic on a slice that is too short; `check_len` wants all of the packet at hand | the first bytes of a long frame are an error, or (lax) a short frame: neither says how many more are needed |
-//! | Ethernet, VLAN | no VLAN tag | good; too small to bring a second vocabulary of addresses and errors |
-//! | ARP | accepts a group as a sender | addresses are slices of any length |
-//! | IPv4 | `Repr` loses DSCP, ECN, identification, fragment and options | a struct in host order with its options, copied in and out |
-//! | IPv6 | `Repr` loses traffic class and flow label | copied in and out |
-//! | extension headers | one `Repr` each, no walk | a walk that leaves options aside: no verdict of RFC 8200 section 4.2 |
-//! | fragment header | covers 6 of its 8 bytes | good |
-//! | UDP | refuses port 0 | good |
-//! | TCP | `Repr` has one control flag, no ECE and CWR, at most 3 blocks of SACK | options end at the first unknown one |
-//! | ICMP, `ICMPv6` | refuses an error that quotes a packet in part, as routers do; loses the MTU of IPv4's "too big" | leaves what is quoted aside |
-//! | neighbour discovery | knows no rules of RFC 4861 sections 7.1.1 and 7.1.2 | the same |
-//! | checksum | `checksum::data` is wrong above 128 KiB | good; but the sum over payloads is [`landfall_placement::checksum`]'s, which drivers and devices share |
+//! Why these headers are written by hand, header by header beside `smoltcp::wire` and
+//! `etherparse`, is in the crate's README.
 //!
 //! A header written here needs no allocation and is written where it leaves; one read here
 //! is read where it lies.
@@ -79,6 +63,7 @@ struct Readme;
 
 pub mod arp;
 pub mod checksum;
+pub mod device;
 pub mod envelope;
 pub mod ethernet;
 pub mod extension;

@@ -136,6 +136,23 @@ pub struct Header {
     pub urgent: U16,
 }
 
+impl Header {
+    /// The header in these bytes, unchecked.
+    #[must_use]
+    #[inline]
+    pub const fn view(bytes: &[u8; LEN]) -> &Self {
+        zerocopy::transmute_ref!(bytes)
+    }
+
+    /// The length of the header with its options, as it says; below [`LEN`] in none that
+    /// is valid.
+    #[must_use]
+    #[inline]
+    pub const fn header_len(&self) -> usize {
+        (self.words >> 4) as usize * 4
+    }
+}
+
 /// The header as a state machine wants it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tcp {
@@ -204,7 +221,7 @@ impl Ip {
     pub fn tcp(&self, head: &[u8]) -> Result<Layer<Tcp>, Stop> {
         let bytes = self.start(head, LEN)?;
         let (header, _) = Header::ref_from_prefix(bytes).map_err(|_| Refusal::Truncated)?;
-        let header_len = usize::from(header.words >> 4) * 4;
+        let header_len = header.header_len();
         if header_len < LEN {
             return Err(Stop::Refused(Refusal::Malformed));
         }

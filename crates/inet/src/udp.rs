@@ -72,6 +72,16 @@ impl Header {
     }
 }
 
+/// The ports of sender and receiver, with which the headers of UDP and TCP start; `None` where
+/// they are not at hand.
+#[must_use]
+pub const fn ports(transport: &[u8]) -> Option<[u16; 2]> {
+    match transport {
+        [a, b, c, d, ..] => Some([u16::from_be_bytes([*a, *b]), u16::from_be_bytes([*c, *d])]),
+        _ => None,
+    }
+}
+
 impl Ip {
     /// Reads the UDP header of a packet that carries UDP.
     ///

@@ -3,13 +3,15 @@
 use zerocopy::network_endian::U16;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use crate::ethernet;
+
 /// The length of the tag.
 pub const LEN: usize = size_of::<Header>();
 
 const _: () = assert!(LEN == 4);
 
 /// The tag as it lies behind an Ethernet header whose ethertype is
-/// [`ethernet::VLAN`](crate::ethernet::VLAN).
+/// [`ethernet::VLAN`].
 ///
 /// ```
 /// use landfall_inet::vlan;
@@ -26,6 +28,30 @@ pub struct Header {
     pub control: U16,
     /// What follows the tag.
     pub ethertype: U16,
+}
+
+/// What stands behind the tags of a frame, of which there may be two, where `ethertype` says
+/// what `rest` is. Gives the ethertype, and how many bytes the tags take; `None` where they are
+/// not at hand.
+///
+/// ```
+/// use landfall_inet::{ethernet, vlan};
+///
+/// let tag = [0, 7, 0x08, 0x06];
+/// assert_eq!(vlan::behind_tags(ethernet::VLAN, &tag), Some((ethernet::ARP, 4)));
+/// assert_eq!(vlan::behind_tags(ethernet::ARP, &tag), Some((ethernet::ARP, 0)));
+/// assert_eq!(vlan::behind_tags(ethernet::VLAN, &tag[..3]), None);
+/// ```
+#[must_use]
+pub fn behind_tags(mut ethertype: u16, rest: &[u8]) -> Option<(u16, usize)> {
+    let mut len = 0;
+    for _ in 0..2 {
+        if matches!(ethertype, ethernet::VLAN | ethernet::SERVICE_VLAN) {
+            ethertype = Header::ref_from_prefix(rest.get(len..)?).ok()?.0.ethertype.get();
+            len += LEN;
+        }
+    }
+    Some((ethertype, len))
 }
 
 impl Header {

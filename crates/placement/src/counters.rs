@@ -1,6 +1,6 @@
 //! Counters that know their names: declared once, added up and told one by one.
 
-/// One of the counters of a struct that [`counters!`](crate::counters) declared.
+/// One of the counters of a struct that [`counters!`](crate::counters!) declared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counter {
     /// The name of its field.

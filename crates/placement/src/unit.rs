@@ -1,5 +1,6 @@
 //! What arrives ([`Unit`]), where it belongs ([`Placement`]), and that it is there ([`Landing`]).
 
+use crate::checksum::InternetSum;
 use crate::path::{Ecn, PathId, Peer};
 use crate::span::{RegionId, Span};
 
@@ -275,6 +276,34 @@ pub struct SumSlot {
     pub start: u16,
     /// The slot, an even number of bytes behind `start`; it lies within the head.
     pub offset: u16,
+}
+
+impl SumSlot {
+    /// Fills the slot in, as a device does: `head` holds the unit up to the slot at least,
+    /// `behind` is the sum of what follows it.
+    ///
+    /// `None` where the slot is not within `head`, which then stays as it is.
+    ///
+    /// ```
+    /// use landfall_placement::{InternetSum, SumSlot, checksum};
+    ///
+    /// let mut unit = *b"ethernet, then\0\0and so on";
+    /// let slot = SumSlot { start: 10, offset: 4 };
+    /// slot.fill(&mut unit, InternetSum::new()).expect("the slot is in the unit");
+    /// assert_eq!(checksum::sum_of(&unit[10..]), 0xffff);
+    /// ```
+    #[inline]
+    pub fn fill(self, head: &mut [u8], behind: InternetSum) -> Option<()> {
+        let summed = head.get_mut(usize::from(self.start)..)?;
+        let mut sum = InternetSum::new();
+        sum.add(summed);
+        sum.append(behind);
+        let place = summed.get_mut(usize::from(self.offset)..)?.first_chunk_mut::<2>()?;
+        // Zero would mean "no checksum" in UDP; all ones is the same number (RFC 768).
+        let sum = if sum.checksum() == 0 { u16::MAX } else { sum.checksum() };
+        *place = sum.to_be_bytes();
+        Some(())
+    }
 }
 
 /// One unit to send. Its head is in the buffer that the engine was given, its

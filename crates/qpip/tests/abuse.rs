@@ -490,6 +490,22 @@ fn a_flood_keeps_nobody_out_while_it_lasts() {
     }
 }
 
+/// Nothing is kept of one whom nobody could answer.
+#[test]
+fn an_opening_from_where_no_way_leads_is_counted_and_not_answered() {
+    let mut two = Two::new(&plain(), Mapping::Message, Faults::default(), 1);
+    two.offer(Mapping::Message);
+    two.connect(Mapping::Message);
+    let opening = two.said(0).remove(0);
+    let from_afar = forge(&opening, |frame| frame[26..30].copy_from_slice(&[192, 0, 2, 1]));
+    let before = two.adapter(1).refusals().of(Refusal::WrongAddress);
+    two.hand_in(1, &[from_afar]);
+    assert_eq!(two.adapter(1).refusals().of(Refusal::WrongAddress), before + 1);
+    assert_eq!(two.said(1), Vec::<Vec<u8>>::new());
+    two.hand_in(1, &[opening]);
+    assert_eq!(two.said(1).len(), 1, "one that can be answered is");
+}
+
 /// Numbers that nobody was given prove nothing, and draw no resets while there are such.
 #[test]
 fn nobody_is_let_in_by_a_number_that_was_not_given_out() {

@@ -26,9 +26,11 @@ pub use handshake::{
 #[cfg(feature = "rustls")]
 pub use handshake::{Tls, TlsError};
 pub use keys::{Keys, Role};
+#[cfg(feature = "rustls")]
+pub use layer::Certificates;
 pub use layer::{
-    BadKeyLine, CaptureOpener, KeyLog, MOST_INNER_HEAD, NotOpened, OVERHEAD, OpenedUnit, Proof,
-    SealConfig, SealStats, Sealed, TrafficKeys, Trust, TrustAnybody,
+    BadKeyLine, CaptureOpener, Expected, KeyLog, MOST_INNER_HEAD, NotOpened, OVERHEAD, OpenedUnit,
+    Proof, SealConfig, SealStats, Sealed, TrafficKeys, Trust, TrustAnybody,
 };
 pub use record::{
     BadUnits, OpenError, Opener, Position, RecordConfig, SealError, Sealer, Slot, Units,

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
-use landfall_placement::{Area, Engine, PathLimits, Peer};
+use landfall_placement::{Area, Duration, Engine, PathLimits, Peer};
 use landfall_seal::{
-    BadKeyLine, CaptureOpener, HandshakeError, KeyLog, NotOpened, OVERHEAD, PeerIdentity, Proof,
-    PublicKey, Role, SealConfig, Sealed, Secret, StaticKey, Suite, TrafficKeys, Trust,
+    BadKeyLine, CaptureOpener, Expected, HandshakeError, KeyLog, NotOpened, OVERHEAD, PeerIdentity,
+    Proof, PublicKey, Role, SealConfig, Sealed, Secret, StaticKey, Suite, TrafficKeys, Trust,
     TrustAnybody,
 };
 use landfall_testkit::model::{Checked, Faults, NaiveWire};
@@ -14,36 +14,36 @@ use landfall_testkit::trials::noise;
 use proptest::prelude::*;
 use stp_core::{Admission, Config, Connect, ConnectionId, Endpoint, Event, RemoteRegion, Rights};
 
-type Wire = NaiveWire<Checked<Sealed<Endpoint>>>;
+pub(crate) type Wire = NaiveWire<Checked<Sealed<Endpoint>>>;
 
 const PORT: u16 = 7;
 /// No other text on the wire has it.
 const TEXT: &[u8] = b"nobody on the way reads this text";
 
-fn psk(byte: u8) -> Proof {
+pub(crate) fn psk(byte: u8) -> Proof {
     Proof::PresharedKey(Secret::new([byte; 32]))
 }
 
-fn pair(byte: u8) -> Proof {
+pub(crate) fn pair(byte: u8) -> Proof {
     Proof::KeyPair(StaticKey::new(Secret::new([byte; 32])))
 }
 
 /// Two ends, and what each was told.
-struct Two {
-    wire: Wire,
+pub(crate) struct Two {
+    pub(crate) wire: Wire,
     log: [Vec<Event>; 2],
     ids: Option<[ConnectionId; 2]>,
-    peer: Peer,
+    pub(crate) peer: Peer,
     /// All that was on the wire, as far as it was looked at.
-    seen: Vec<Vec<u8>>,
+    pub(crate) seen: Vec<Vec<u8>>,
 }
 
 impl Two {
-    fn new(proofs: [Proof; 2], faults: Faults, seed: u64) -> Self {
+    pub(crate) fn new(proofs: [Proof; 2], faults: Faults, seed: u64) -> Self {
         Self::with(proofs.map(SealConfig::new), faults, seed, || Box::new(TrustAnybody))
     }
 
-    fn with(
+    pub(crate) fn with(
         configs: [SealConfig; 2],
         faults: Faults,
         seed: u64,
@@ -73,18 +73,19 @@ impl Two {
         wire.opens_runs = seed % 2 == 1;
         wire.sides[1].engine.engine.listen(PORT, Admission::Open).unwrap();
         let now = wire.now;
-        let peer = wire.sides[0].engine.engine.associate(now, Wire::PATH, Peer::Node(1), None);
-        let peer = peer.unwrap();
+        let expected = Expected { pinned: None, name: Some("here.example") };
+        let caller = &mut wire.sides[0].engine.engine;
+        let peer = caller.associate_with(now, Wire::PATH, Peer::Node(1), expected).unwrap();
         let connect = Connect { port: PORT, local_port: None, hello: 1 };
         wire.sides[0].engine.engine.connect(now, Wire::PATH, peer, connect).unwrap();
         Self { wire, log: Default::default(), ids: None, peer, seen: Vec::new() }
     }
 
-    fn end(&mut self, side: usize) -> &mut Sealed<Endpoint> {
+    pub(crate) fn end(&mut self, side: usize) -> &mut Sealed<Endpoint> {
         &mut self.wire.sides[side].engine.engine
     }
 
-    fn hear(&mut self) {
+    pub(crate) fn hear(&mut self) {
         for side in 0..2 {
             while let Some(event) = self.wire.sides[side].engine.poll_event() {
                 self.log[side].push(event);
@@ -93,7 +94,7 @@ impl Two {
     }
 
     /// Carries everything, and looks at it on its way.
-    fn turn(&mut self) -> bool {
+    pub(crate) fn turn(&mut self) -> bool {
         let mut moved = false;
         for side in 0..2 {
             let packets = self.wire.said(side);
@@ -117,7 +118,7 @@ impl Two {
         panic!("{what} did not happen by {}: {:?}", self.wire.now, self.log);
     }
 
-    fn connect(&mut self) -> [ConnectionId; 2] {
+    pub(crate) fn connect(&mut self) -> [ConnectionId; 2] {
         self.run_until("the connection", |log| {
             log[0].iter().any(|event| matches!(event, Event::Connected { .. }))
                 && log[1].iter().any(|event| matches!(event, Event::Accepted { .. }))
@@ -150,7 +151,7 @@ impl Two {
         to
     }
 
-    fn transfer(&mut self, bytes: &[u8]) {
+    pub(crate) fn transfer(&mut self, bytes: &[u8]) {
         let count = |log: &[Vec<Event>; 2]| {
             (log[0].iter().filter(is_sent).count(), log[1].iter().filter(is_received).count())
         };
@@ -196,12 +197,12 @@ fn is_received(event: &&Event) -> bool {
     matches!(event, Event::Received { .. })
 }
 
-fn text(len: usize) -> Vec<u8> {
+pub(crate) fn text(len: usize) -> Vec<u8> {
     TEXT.iter().copied().cycle().take(len).collect()
 }
 
 /// Is a part of the text in it?
-fn shows_text(packet: &[u8]) -> bool {
+pub(crate) fn shows_text(packet: &[u8]) -> bool {
     packet.windows(12).any(|part| TEXT.windows(12).any(|text| part == text))
 }
 
@@ -729,6 +730,27 @@ fn who_finished_its_handshake_makes_room_for_nobody() {
     assert_eq!(two.end(1).associations(), 4, "two that finished, and two that began");
     two.connect();
     two.transfer(&text(5_000));
+}
+
+/// After a pause they are let go of; what comes then is opened all the same.
+#[test]
+fn an_idle_association_keeps_no_expanded_keys() {
+    let awake = |two: &mut Two, side| format!("{:?}", two.end(side)).contains("masks: Some");
+    for proofs in [[psk(1), psk(1)], [pair(1), pair(2)]] {
+        let mut two = Two::new(proofs, Faults::default(), 1);
+        two.connect();
+        for _ in 0..3 {
+            two.transfer(&text(5_000));
+            assert!(awake(&mut two, 0) && awake(&mut two, 1));
+            let start = two.wire.now;
+            while (awake(&mut two, 0) || awake(&mut two, 1)) && (two.turn() || two.wire.pass_time())
+            {
+                let waited = two.wire.now.since(start);
+                assert!(waited < Duration::from_secs(4), "{waited:?}");
+            }
+        }
+        assert_eq!(two.end(1).seal_stats().forged, 0);
+    }
 }
 
 #[test]

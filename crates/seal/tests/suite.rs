@@ -7,5 +7,7 @@ mod providers;
 mod records;
 mod sealed;
 mod sealed_pair;
+mod sealed_tls;
 mod tls;
+mod turns;
 mod vectors;

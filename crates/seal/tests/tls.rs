@@ -13,10 +13,10 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
-type Issuer = CertifiedIssuer<'static, KeyPair>;
-type Identity = (CertificateDer<'static>, PrivateKeyDer<'static>);
+pub(crate) type Issuer = CertifiedIssuer<'static, KeyPair>;
+pub(crate) type Identity = (CertificateDer<'static>, PrivateKeyDer<'static>);
 
-fn issuer(name: &str) -> Issuer {
+pub(crate) fn issuer(name: &str) -> Issuer {
     let mut params = CertificateParams::new(Vec::new()).unwrap();
     params.distinguished_name.push(DnType::CommonName, name);
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -24,7 +24,7 @@ fn issuer(name: &str) -> Issuer {
 }
 
 /// A certificate that is valid from one year to another.
-fn issued(issuer: &Issuer, name: &str, (from, to): (i32, i32)) -> Identity {
+pub(crate) fn issued(issuer: &Issuer, name: &str, (from, to): (i32, i32)) -> Identity {
     let mut params = CertificateParams::new([name.to_owned()]).unwrap();
     (params.not_before, params.not_after) = (date_time_ymd(from, 1, 1), date_time_ymd(to, 1, 1));
     let key = KeyPair::generate().unwrap();
@@ -32,21 +32,21 @@ fn issued(issuer: &Issuer, name: &str, (from, to): (i32, i32)) -> Identity {
     (certificate.into(), PrivateKeyDer::try_from(key.serialize_der()).unwrap())
 }
 
-const ALWAYS: (i32, i32) = (1980, 2400);
+pub(crate) const ALWAYS: (i32, i32) = (1980, 2400);
 
-fn roots(issuer: &Issuer) -> Arc<RootCertStore> {
+pub(crate) fn roots(issuer: &Issuer) -> Arc<RootCertStore> {
     let mut roots = RootCertStore::empty();
     roots.add(issuer.der().clone()).unwrap();
     Arc::new(roots)
 }
 
 /// What both ends are configured with; the client shows a certificate if it has one.
-struct Ends {
-    client: Arc<ClientConfig>,
-    server: ServerConfig,
+pub(crate) struct Ends {
+    pub(crate) client: Arc<ClientConfig>,
+    pub(crate) server: Arc<ServerConfig>,
 }
 
-fn ends(trusted: &Issuer, server: Identity, client: Option<Identity>) -> Ends {
+pub(crate) fn ends(trusted: &Issuer, server: Identity, client: Option<Identity>) -> Ends {
     let builder = ClientConfig::builder().with_root_certificates(roots(trusted));
     let config = ServerConfig::builder();
     let (builder, config) = match client {
@@ -58,13 +58,13 @@ fn ends(trusted: &Issuer, server: Identity, client: Option<Identity>) -> Ends {
         None => (builder.with_no_client_auth(), config.with_no_client_auth()),
     };
     let server = config.with_single_cert(vec![server.0], server.1).unwrap();
-    Ends { client: Arc::new(builder), server }
+    Ends { client: Arc::new(builder), server: Arc::new(server) }
 }
 
 const SUITE: Suite = Suite::Aes128Gcm;
 
 impl Ends {
-    fn usual() -> Self {
+    pub(crate) fn usual() -> Self {
         let issuer = issuer("trusted");
         let server = issued(&issuer, "here.example", ALWAYS);
         let client = issued(&issuer, "there.example", ALWAYS);
@@ -77,7 +77,7 @@ impl Ends {
     }
 
     fn server(&self, context: &[u8], suite: Suite) -> Tls {
-        Tls::server(&self.server, context, suite).unwrap()
+        Tls::server(Arc::clone(&self.server), context, suite).unwrap()
     }
 
     fn pair(&self) -> [Tls; 2] {

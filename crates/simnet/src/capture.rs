@@ -15,7 +15,8 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr};
 
-use landfall_placement::{Instant, Peer, checksum};
+use landfall_inet::{Envelope, ipv4, protocol, udp};
+use landfall_placement::{Instant, Peer};
 
 use crate::frame::Frame;
 use crate::node::NodeId;
@@ -181,30 +182,26 @@ impl Encapsulation {
 /// The headers for a frame that crosses between two nodes. Where its addresses
 /// are not known they are those of the nodes.
 fn udp(frame: &Frame, between: (NodeId, NodeId), port: u16) -> Vec<u8> {
-    const IP_AND_UDP: usize = 20 + 8;
     let ends = [(frame.from, between.0), (frame.to, between.1)]
         .map(|(peer, node)| Station::of(peer, node));
     let [from, to] = ends;
-    let ports = [from.port.unwrap_or(port), to.port.unwrap_or(port)];
     // A frame that is longer than UDP allows keeps its bytes; its headers say less.
-    let ip_len = u16::try_from(frame.len() + IP_AND_UDP).unwrap_or(u16::MAX);
-    let udp_len = ip_len - 20;
-
-    let mut headers = Vec::with_capacity(14 + IP_AND_UDP);
-    headers.extend_from_slice(&to.mac);
-    headers.extend_from_slice(&from.mac);
-    headers.extend_from_slice(&[0x08, 0x00]);
-    let ip = headers.len();
-    headers.extend_from_slice(&[0x45, frame.ecn as u8]);
-    headers.extend_from_slice(&ip_len.to_be_bytes());
-    headers.extend_from_slice(&[0, 0, 0x40, 0, 64, 17, 0, 0]); // Don't fragment, TTL 64, UDP.
-    headers.extend_from_slice(&from.ip.octets());
-    headers.extend_from_slice(&to.ip.octets());
-    let sum = checksum::checksum(&headers[ip..]);
-    headers[ip + 10..ip + 12].copy_from_slice(&sum.to_be_bytes());
-    for field in [ports[0], ports[1], udp_len, 0] {
-        headers.extend_from_slice(&field.to_be_bytes()); // Checksum 0: none (RFC 768).
-    }
+    let most = ipv4::PACKET_MAX as usize - ipv4::LEN;
+    let udp_len = (udp::LEN + frame.len()).min(most) as u16;
+    let envelope = Envelope {
+        traffic_class: frame.ecn as u8,
+        ..Envelope::new((from.mac, from.ip.into()), (to.mac, to.ip.into()), protocol::UDP)
+    };
+    let header = udp::Header {
+        source: from.port.unwrap_or(port).into(),
+        destination: to.port.unwrap_or(port).into(),
+        len: udp_len.into(),
+        sum: 0.into(), // None (RFC 768).
+    };
+    let mut headers = alloc::vec![0; envelope.header_len() + udp::LEN];
+    let udp_at = envelope.write(&mut headers, udp_len.into());
+    let written = udp_at.and_then(|at| header.write(&mut headers[at..]));
+    debug_assert_eq!(written, Some(udp::LEN), "there is room, and no packet is too long");
     headers
 }
 

@@ -205,7 +205,8 @@ const fn piece_at(shape: &Shape, index: u16, head_len: u16) -> u32 {
     if index == 0 { 0 } else { transport.wrapping_add(shape.at(index)) }
 }
 
-/// The header of IPv4, with a sum that is right and a length that is the frame's.
+/// The header of IPv4, with a sum that is right and a length that is the frame's. Its words are
+/// needed to compare them with others', and are added up in passing.
 #[inline]
 fn words_v4(head: &[u8], len: u32) -> Option<[u32; 5]> {
     let head: &[u8; HEAD_V4] = head.first_chunk()?;

@@ -1,7 +1,6 @@
-//! The memory that the engine gives names to, and never touches but for headers; what a
-//! driver posts, and what it has when frames lie somewhere already.
-//!
-//! What comes out: a packet as it would have come over a wire with room for it.
+//! The memory that the engine gives names to, and never touches but for headers; what a driver
+//! posts, and what it has when frames lie somewhere already; what comes out: a packet as it would
+//! have come over a wire with room for it.
 
 use core::fmt;
 

@@ -137,6 +137,19 @@ impl Package {
     }
 }
 
+/// A file of nothing but tests.
+#[must_use]
+pub fn is_test(path: &str) -> bool {
+    path.contains("/tests/") || path.ends_with("/tests.rs")
+}
+
+/// The lines that ship: neither comments nor tests at the end of a file.
+pub fn code(text: &str) -> impl Iterator<Item = &str> {
+    text.lines()
+        .take_while(|line| *line != "mod tests {")
+        .filter(|line| !line.trim_start().starts_with("//"))
+}
+
 /// Fails the calling test with all `findings`, one on a line, if there are any.
 ///
 /// # Panics

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use landfall_tidy::{File, Repository, expect_none};
+use landfall_tidy::{File, Repository, code, expect_none};
 
 const CRATE: &str = "crates/landfall/src/";
 const RUNTIME: &str = "crates/landfall/src/runtime/";
@@ -81,13 +81,6 @@ fn in_file(file: &File) -> Vec<(String, &'static str, String)> {
             found.map(|needle| (file.path.clone(), *needle, line.trim().to_owned()))
         })
         .collect()
-}
-
-/// The lines that ship: neither comments nor tests at the end of a file.
-fn code(text: &str) -> impl Iterator<Item = &str> {
-    text.lines()
-        .take_while(|line| *line != "mod tests {")
-        .filter(|line| !line.trim_start().starts_with("//"))
 }
 
 fn is_excepted(path: &str, needle: &str) -> bool {

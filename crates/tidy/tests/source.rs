@@ -3,10 +3,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use landfall_tidy::{File, Repository, expect_none};
+use landfall_tidy::{File, Repository, code, expect_none, is_test};
 
 /// A longer file is asking to be two.
 const MOST_LINES: usize = 600;
+
+const TOOL: &str = "crates/landfall-cli/src/";
+/// Without tests, comments and blank lines.
+const MOST_OF_THE_TOOL: usize = 10_000;
 
 /// The crates whose business is with the kernel and with shared memory, and the
 /// allocators of tests that count and of firmware that must not allocate, and its
@@ -34,6 +38,36 @@ fn source_files_are_short() {
         .map(|file| format!("{}: {} lines", file.path, file.text.lines().count()))
         .collect();
     expect_none("split these by who owns the state", &long);
+}
+
+/// The tool only calls what the libraries can do. What measures is the laboratory's.
+#[test]
+fn the_tool_is_small() {
+    let sources = sources();
+    let tests: BTreeSet<String> = sources.iter().flat_map(test_modules).collect();
+    let lines: usize = sources
+        .iter()
+        .filter(|file| file.path.starts_with(TOOL) && !is_test(&file.path))
+        .filter(|file| !tests.contains(&file.path))
+        .map(|file| code(&file.text).filter(|line| !matches!(line.trim(), "" | FOR_TESTS)).count())
+        .sum();
+    assert!(lines > 1_000, "only {lines} lines were found below {TOOL}");
+    assert!(lines < MOST_OF_THE_TOOL, "{TOOL} has {lines} lines of code: move some to a library");
+}
+
+const FOR_TESTS: &str = "#[cfg(test)]";
+
+/// The files of modules that are declared for tests alone, or for tests and fuzzing.
+fn test_modules(file: &File) -> Vec<String> {
+    let Some((folder, "mod.rs" | "main.rs" | "lib.rs")) = file.path.rsplit_once('/') else {
+        return Vec::new();
+    };
+    let declared = file.text.lines().zip(file.text.lines().skip(1)).filter_map(|(above, line)| {
+        let (_, name) = line.strip_suffix(';')?.split_once("mod ")?;
+        let is_for_tests = matches!(above.trim(), FOR_TESTS | "#[cfg(any(test, fuzzing))]");
+        is_for_tests.then(|| format!("{folder}/{name}.rs"))
+    });
+    declared.collect()
 }
 
 /// Two ways to declare a module with parts are two places to look for it.
@@ -114,10 +148,6 @@ fn a_place_is_told_from_a_part_of_a_path() {
 
 fn sources() -> Vec<File> {
     Repository::here().files("rs")
-}
-
-fn is_test(path: &str) -> bool {
-    path.contains("/tests/") || path.ends_with("/tests.rs")
 }
 
 /// The lines of code (not of comments) with one of `needles`.

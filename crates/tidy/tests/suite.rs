@@ -1,8 +1,10 @@
 //! All rules of this repository, as one program.
 
+mod adapter;
 mod documents;
 mod engine;
 mod graph;
+mod headers;
 mod packages;
 mod runtime;
 mod source;

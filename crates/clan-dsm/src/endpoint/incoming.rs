@@ -1,6 +1,5 @@
-//! What comes in: messages of other hosts, and that one of them is gone.
-//!
-//! What is owed to other hosts: answers to what they sent.
+//! What comes in: messages of other hosts, and that one of them is gone; what is owed to other
+//! hosts: answers to what they sent.
 //!
 //! An answer can only leave when its link has room, and a link that waits for
 //! room must not keep others from being heard: so answers wait here. Answers

@@ -1,6 +1,5 @@
-//! [`FramePayload`]: what one frame carries, while it is put together.
-//!
-//! [`RetransmitBuffer`]: what frames carry, kept until it has arrived.
+//! [`FramePayload`]: what one frame carries, while it is put together; [`RetransmitBuffer`]: what
+//! frames carry, kept until it has arrived.
 //!
 //! A frame is put on the shelf as it stands on the wire, behind the header, so
 //! a repetition is a copy. Frames leave in the order in which they came: three

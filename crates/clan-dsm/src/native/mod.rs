@@ -15,7 +15,7 @@
 //! | file | what lives there |
 //! | --- | --- |
 //! | `state` | how it begins, and begins anew; how much may be on the way |
-//! | `burst`, `burst` | [`Burst`]: a packet is split at any word, and joined again; [`admit`]: what of it belongs to this host; [`Fifo`]: a few words on their way |
+//! | `burst` | [`Burst`]: a packet is split at any word, and joined again; [`admit`]: what of it belongs to this host; [`Fifo`]: a few words on their way |
 //! | [`wire`] | what stands on the wire, bit by bit |
 //! | [`switch`] | a worm-hole switch between such links |
 //!

@@ -1,6 +1,4 @@
-//! The contract with drivers.
-//!
-//! What goes into the next frame of a link.
+//! The contract with drivers; what goes into the next frame of a link.
 //!
 //! What is copied (the answers that others wait for, and what the program wrote)
 //! and what lies in memory (what others read, and the DMA engine's) take turns to

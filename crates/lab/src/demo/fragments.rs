@@ -6,6 +6,7 @@ use std::time::{Duration, Instant as StdInstant};
 
 use anyhow::{Context, Result, ensure};
 use landfall::defrag::Technique;
+use landfall_inet::{Envelope, protocol, udp};
 use landfall_placement::{Instant, Random, RegionId};
 use landfall_testbed::rivals::{Amount, Endpoints, Plan, TcpThroughput};
 use landfall_testbed::{Sample, VethConfig, VethPair, privileges};
@@ -180,16 +181,22 @@ impl Frames {
 
 /// Ethernet, IPv4 and UDP headers of a datagram.
 fn udp_head(id: u16, len: u16, from: u8) -> Vec<u8> {
-    let mut head = vec![2; 12];
-    head.extend([0x08, 0x00, 0x45, 0]);
-    head.extend((28 + len).to_be_bytes());
-    head.extend(id.to_be_bytes());
-    head.extend([0, 0, 64, 17, 0, 0, 10, 99, 0, from, 10, 99, 0, 9]);
-    let sum = landfall_placement::checksum::checksum(&head[14..]);
-    head[24..26].copy_from_slice(&sum.to_be_bytes());
-    head.extend([0x1b, 0x58, 0x1b, 0x59]);
-    head.extend((8 + len).to_be_bytes());
-    head.extend([0, 0]);
+    let (us, them) = ([10, 99, 0, from], [10, 99, 0, 9]);
+    let envelope = Envelope {
+        id,
+        dont_fragment: false,
+        ..Envelope::new(([2; 6], us.into()), ([2; 6], them.into()), protocol::UDP)
+    };
+    let len = udp::LEN as u16 + len;
+    let mut head = vec![0; envelope.header_len() + udp::LEN];
+    let header = udp::Header {
+        source: 7000.into(),
+        destination: 7001.into(),
+        len: len.into(),
+        sum: 0.into(),
+    };
+    let at = envelope.write(&mut head, len.into()).expect("a page and its headers fit a packet");
+    header.write(&mut head[at..]).expect("there is room");
     head
 }
 

@@ -13,7 +13,7 @@
 //! | `clan` | shared memory with tripwires, between processes and over a network |
 //! | `defrag` | pages over a wire that carries less, joined by us or by the kernel |
 //! | `chosen` | messages of one length, many connections, loss, what happens to the bytes |
-//! | `report`, `report` | rows as a table, and as a picture |
+//! | `report` | rows as a table, and as a picture |
 
 pub(crate) mod chosen;
 pub(crate) mod clan;

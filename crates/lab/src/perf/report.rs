@@ -1,7 +1,6 @@
-//! Rows as tables for people.
-//!
-//! Rows as a picture: throughput over the length of messages where several were measured,
-//! otherwise a bar for each row, with its ratio to TCP. Round trips beside, in the same way.
+//! Rows as tables for people; rows as a picture: throughput over the length of messages where
+//! several were measured, otherwise a bar for each row, with its ratio to TCP. Round trips beside,
+//! in the same way.
 
 use std::fs;
 use std::path::Path;

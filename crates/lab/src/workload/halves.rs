@@ -1,13 +1,9 @@
-//! What each side of a run saw, and what both come to; and the two threads that they are on.
+//! What each side of a run saw, and what both come to.
 
-use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
 use landfall_testbed::cpu::{CpuUse, TaskUse};
 use landfall_testbed::{CpuSplit, RttHistogram, Sample, Soaked};
-
-use super::side::{both, joined};
 
 /// What the sender saw.
 pub(crate) struct Streamed {
@@ -32,6 +28,8 @@ pub(crate) struct Received {
 
 /// What the side saw that asked.
 pub(crate) struct Asked {
+    /// Bytes of a message.
+    pub(crate) len: usize,
     pub(crate) rounds: u64,
     pub(crate) seconds: f64,
     pub(crate) round_trips: RttHistogram,
@@ -65,10 +63,10 @@ pub(crate) fn of_stream(sent: &Streamed, came: &Received) -> Sample {
     }
 }
 
-/// Both sides of a conversation in messages of `len` bytes.
-pub(crate) fn of_talk(len: usize, asked: &Asked, answered: &Answered) -> Sample {
+/// Both sides of a conversation.
+pub(crate) fn of_talk(asked: &Asked, answered: &Answered) -> Sample {
     Sample {
-        bytes: asked.rounds * len as u64,
+        bytes: asked.rounds * asked.len as u64,
         messages: asked.rounds,
         seconds: asked.seconds,
         cpu: CpuSplit {
@@ -81,20 +79,4 @@ pub(crate) fn of_talk(len: usize, asked: &Asked, answered: &Answered) -> Sample 
         user_copied_bytes: asked.copied + answered.copied,
         ..Sample::default()
     }
-}
-
-/// Runs both sides, each on a thread of its own.
-pub(crate) fn on_two_threads<S: Send, R: Send>(
-    send: impl FnOnce() -> Result<S> + Send,
-    receive: impl FnOnce() -> Result<R> + Send,
-) -> Result<(S, R)> {
-    thread::scope(|scope| {
-        let named = |name: &str| thread::Builder::new().name(name.to_owned());
-        let sent = named("landfall-send").spawn_scoped(scope, send);
-        let came = named("landfall-receive").spawn_scoped(scope, receive);
-        both(
-            sent.context("cannot start a thread").and_then(|sent| joined(sent.join())),
-            came.context("cannot start a thread").and_then(|came| joined(came.join())),
-        )
-    })
 }

@@ -1,6 +1,6 @@
 //! What is measured: endless messages and conversations, each through the public API of
 //! `landfall` with its defaults, on a thread for each side. `perf`, `demo` and the papers
-//! run them.
+//! run them. Whatever has two sides is `TwoSided`.
 //!
 //! | file | what it is |
 //! | --- | --- |
@@ -8,6 +8,7 @@
 //! | `qpip` | messages of queue pairs, to each other and to sockets |
 //! | `clan` | shared memory with tripwires: words, queues, streams, between threads or processes |
 //! | `defrag` | pages cut for the wire at one end, joined at the other |
+//! | `blocks` | reads and writes of a block device that is served over the network |
 //! | `memcpy` | what one copy within the machine costs by itself |
 //! | `overhead` | what posting and reaping costs the thread that does it |
 //! | `halves` | what each side saw, and what both come to |
@@ -16,6 +17,7 @@
 //!
 //! What differs from the defaults is in a workload's `Setup`, and in the name of its row.
 
+pub mod blocks;
 pub mod clan;
 pub(crate) mod defrag;
 pub(crate) mod halves;
@@ -26,7 +28,12 @@ pub(crate) mod side;
 pub mod stp;
 pub mod trial;
 
+use std::thread;
+
+use anyhow::{Context, Result};
 use landfall_testbed::rivals::{Plan, Side};
+
+use side::{both, joined};
 
 /// Which end of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +51,43 @@ impl Role {
             Self::Send => &plan.endpoints.send,
             Self::Receive => &plan.endpoints.receive,
         }
+    }
+}
+
+/// A workload: what each of its two sides does, and what both come to. The sides are on
+/// threads of their own, or in programs of their own.
+pub(crate) trait TwoSided: Sync {
+    /// How they meet before they begin. Who hangs up is not waited for.
+    type Meeting: Send;
+    /// What the side saw that sends, or asks.
+    type Begun: Send;
+    /// What the side saw that receives, or answers.
+    type Served: Send;
+    /// What both come to.
+    type Outcome;
+
+    /// The side that sends, or asks.
+    fn begin(&self, meeting: &mut Self::Meeting) -> Result<Self::Begun>;
+
+    /// The side that receives, or answers.
+    fn serve(&self, meeting: &mut Self::Meeting) -> Result<Self::Served>;
+
+    /// What both come to.
+    fn outcome(&self, begun: Self::Begun, served: Self::Served) -> Result<Self::Outcome>;
+
+    /// Runs both sides, each on a thread of its own.
+    fn run(&self, (mut ours, mut theirs): (Self::Meeting, Self::Meeting)) -> Result<Self::Outcome> {
+        let (begun, served) = thread::scope(|scope| {
+            let named = |name: &str| thread::Builder::new().name(name.to_owned());
+            let begun = named("landfall-send").spawn_scoped(scope, move || self.begin(&mut ours));
+            let served =
+                named("landfall-receive").spawn_scoped(scope, move || self.serve(&mut theirs));
+            both(
+                begun.context("cannot start a thread").and_then(|begun| joined(begun.join())),
+                served.context("cannot start a thread").and_then(|served| joined(served.join())),
+            )
+        })?;
+        self.outcome(begun, served)
     }
 }
 

@@ -1,13 +1,13 @@
 //! Which frames of an interface belong to this family.
 
+use landfall_inet::{ethernet, ipv4, ipv6, protocol, udp};
+
 /// STP and CLAN directly on Ethernet.
 const ETHERTYPES: [u16; 2] = [0x8181, 0x88b5];
 /// STP directly on IP.
 const PROTOCOL: u8 = 118;
 /// STP and CLAN on UDP.
 const UDP_PORTS: [u16; 2] = [8181, 8182];
-const TCP: u8 = 6;
-const UDP: u8 = 17;
 
 /// What is recorded.
 #[derive(Clone, Debug)]
@@ -33,30 +33,29 @@ impl Ours {
     }
 
     fn is_known(&self, frame: &[u8]) -> Option<bool> {
-        let (head, packet) = frame.split_at_checked(14)?;
-        let ethertype = u16::from_be_bytes([head[12], head[13]]);
+        let (ethernet, packet) = ethernet::read(frame).ok()?;
+        let ethertype = ethernet.ethertype.get();
         if ETHERTYPES.contains(&ethertype) {
             return Some(true);
         }
         let (protocol, rest) = match ethertype {
-            0x0800 => {
-                let head = usize::from(packet.first()? & 0x0f) * 4;
+            ethernet::IPV4 => {
+                let header = ipv4::Header::view(packet.first_chunk()?);
                 // Only the first fragment has ports.
-                let is_first = u16::from_be_bytes([*packet.get(6)?, *packet.get(7)?]) & 0x1fff == 0;
-                (*packet.get(9)?, packet.get(head..).filter(|_| is_first))
+                let is_first = header.piece().offset == 0;
+                (header.protocol, packet.get(header.header_len()..).filter(|_| is_first))
             }
-            0x86dd => (*packet.get(6)?, packet.get(40..)),
+            ethernet::IPV6 => (ipv6::read(packet).ok()?.next_header, packet.get(ipv6::LEN..)),
             _ => return Some(false),
         };
         if protocol == PROTOCOL {
             return Some(true);
         }
-        let &[a, b, c, d] = rest?.first_chunk()?;
-        let ports = [u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])];
+        let ports = udp::ports(rest?)?;
         let has = |known: &[u16]| ports.iter().any(|port| known.contains(port));
         Some(match protocol {
-            UDP => has(&UDP_PORTS) || has(&self.ports),
-            TCP => has(&self.ports),
+            protocol::UDP => has(&UDP_PORTS) || has(&self.ports),
+            protocol::TCP => has(&self.ports),
             _ => false,
         })
     }

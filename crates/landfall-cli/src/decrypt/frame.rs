@@ -1,6 +1,7 @@
 //! Where a sealed unit lies in a frame, and the frame with other bytes in its place.
 
-use landfall_placement::checksum::{InternetSum, checksum};
+use landfall_inet::{checksum, ethernet, fragment, ipv4, ipv6, protocol, udp, vlan};
+use zerocopy::FromBytes;
 
 const ETHERNET: u16 = 1;
 const LINUX_COOKED: u16 = 113;
@@ -9,16 +10,10 @@ const LINUX_COOKED_2: u16 = 276;
 const RAW_IP: [u16; 5] = [101, 12, 14, 228, 229];
 
 const STP: u16 = 0x8181;
-const IPV4: u16 = 0x0800;
-const IPV6: u16 = 0x86dd;
-const VLANS: [u16; 2] = [0x8100, 0x88a8];
 /// STP directly on IP.
 const PROTOCOL: u8 = 118;
-const UDP: u8 = 17;
-const IPV6_FRAGMENT: u8 = 44;
 /// STP on UDP, unless it is told another.
 const UDP_PORT: u16 = 8181;
-const UDP_HEAD: usize = 8;
 
 /// What a frame is to us.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,59 +55,54 @@ fn try_look(link_type: u16, frame: &[u8], len: usize) -> Option<Content> {
         LINUX_COOKED => behind_vlans(frame, 14)?,
         LINUX_COOKED_2 => (half(frame, 0)?, 20),
         raw if RAW_IP.contains(&raw) => match frame.first()? >> 4 {
-            4 => (IPV4, 0),
-            6 => (IPV6, 0),
+            4 => (ethernet::IPV4, 0),
+            6 => (ethernet::IPV6, 0),
             _ => return None,
         },
         _ => return None,
     };
     match ethertype {
         STP => Some(Content::Unit(Place { at, end: len, ip: None, udp: None, is_ours: true })),
-        IPV4 => look_in_ipv4(frame, at, len),
-        IPV6 => look_in_ipv6(frame, at, len),
+        ethernet::IPV4 => look_in_ipv4(frame, at, len),
+        ethernet::IPV6 => look_in_ipv6(frame, at, len),
         _ => None,
     }
 }
 
-/// The ethertype and what is behind it.
-fn behind_vlans(frame: &[u8], mut at: usize) -> Option<(u16, usize)> {
-    for _ in 0..2 {
-        if VLANS.contains(&half(frame, at)?) {
-            at += 4;
-        }
-    }
-    Some((half(frame, at)?, at + 2))
+/// The ethertype at this place, behind the tags of VLANs that may be there, and where what it
+/// names begins.
+fn behind_vlans(frame: &[u8], at: usize) -> Option<(u16, usize)> {
+    let behind = at + 2;
+    let (ethertype, tags) = vlan::behind_tags(half(frame, at)?, frame.get(behind..)?)?;
+    Some((ethertype, behind + tags))
 }
 
 fn look_in_ipv4(frame: &[u8], ip: usize, len: usize) -> Option<Content> {
-    let head = frame.get(ip..ip + 20)?;
-    let head_len = usize::from(head[0] & 0x0f) * 4;
-    if head[0] >> 4 != 4 || head_len < 20 {
+    let header = ipv4::Header::view(frame.get(ip..)?.first_chunk()?);
+    let header_len = header.header_len();
+    if header.version() != 4 || header_len < ipv4::LEN {
         return None;
     }
     // Zero where the kernel has not cut it into packets yet.
-    let total = match usize::from(half(head, 2)?) {
+    let total = match usize::from(header.total_len.get()) {
         0 => len.saturating_sub(ip),
         total => total,
     };
-    let is_fragment = half(head, 6)? & 0x3fff != 0;
-    carried(frame, (ip, ip + head_len), ip + total, head[9], is_fragment)
+    carried(frame, (ip, ip + header_len), ip + total, header.protocol, header.is_fragment())
 }
 
 fn look_in_ipv6(frame: &[u8], ip: usize, len: usize) -> Option<Content> {
-    let head = frame.get(ip..ip + 40)?;
-    if head[0] >> 4 != 6 {
-        return None;
-    }
-    let end = match usize::from(half(head, 4)?) {
+    let header = ipv6::read(frame.get(ip..)?).ok()?;
+    let at = ip + ipv6::LEN;
+    let end = match usize::from(header.payload_len.get()) {
         0 => len,
-        payload => ip + 40 + payload,
+        payload => at + payload,
     };
-    if head[6] == IPV6_FRAGMENT {
-        let protocol = *frame.get(ip + 40)?;
-        return carried(frame, (ip, ip + 48), end, protocol, true);
+    if header.next_header == protocol::FRAGMENT {
+        let (fragment, _) = fragment::Header::ref_from_prefix(&frame[at..]).ok()?;
+        return carried(frame, (ip, at + fragment::LEN), end, fragment.next_header, true);
     }
-    carried(frame, (ip, ip + 40), end, head[6], false)
+    carried(frame, (ip, at), end, header.next_header, false)
 }
 
 fn carried(
@@ -123,16 +113,17 @@ fn carried(
     is_fragment: bool,
 ) -> Option<Content> {
     match protocol {
-        PROTOCOL | UDP if is_fragment => Some(Content::Fragment),
+        PROTOCOL | protocol::UDP if is_fragment => Some(Content::Fragment),
         PROTOCOL if at <= end => {
             Some(Content::Unit(Place { at, end, ip: Some(ip), udp: None, is_ours: true }))
         }
-        UDP => {
-            let is_ours = [at, at + 2].iter().any(|at| half(frame, *at) == Some(UDP_PORT));
-            let udp_len = usize::from(half(frame, at + 4)?);
+        protocol::UDP => {
+            let header = udp::Header::view(frame.get(at..)?.first_chunk()?);
+            let is_ours = [header.source, header.destination].map(u16::from).contains(&UDP_PORT);
+            let udp_len = usize::from(header.len.get());
             // Of datagrams that a device cuts, IP says how long all of them are.
-            let end = if udp_len < UDP_HEAD { end } else { end.min(at + udp_len) };
-            let unit = at + UDP_HEAD;
+            let end = if udp_len < udp::LEN { end } else { end.min(at + udp_len) };
+            let unit = at + udp::LEN;
             (unit <= end).then_some(Content::Unit(Place {
                 at: unit,
                 end,
@@ -155,37 +146,40 @@ impl Place {
     pub(super) fn replace(&self, frame: &[u8], unit: &[u8]) -> Vec<u8> {
         let mut new = frame.get(..self.at).unwrap_or_default().to_vec();
         new.extend_from_slice(unit);
-        let Some(ip) = self.ip else { return new };
-        let is_ipv4 = new[ip] >> 4 == 4;
-        if let Some(udp) = self.udp {
-            self.finish_udp(&mut new, (ip, is_ipv4), udp);
-        }
-        if is_ipv4 {
-            let head_len = usize::from(new[ip] & 0x0f) * 4;
-            let total = (new.len() - ip) as u16;
-            new[ip + 2..ip + 4].copy_from_slice(&total.to_be_bytes());
-            new[ip + 10..ip + 12].fill(0);
-            let sum = checksum(&new[ip..ip + head_len]);
-            new[ip + 10..ip + 12].copy_from_slice(&sum.to_be_bytes());
-        } else {
-            let payload = (new.len() - ip - 40) as u16;
-            new[ip + 4..ip + 6].copy_from_slice(&payload.to_be_bytes());
-        }
+        // What was looked at has these headers.
+        let finished = self.ip.map(|ip| self.finish_ip(&mut new, ip));
+        debug_assert_ne!(finished, Some(None), "the headers are in front of the unit");
         new
     }
 
-    fn finish_udp(&self, new: &mut [u8], (ip, is_ipv4): (usize, bool), udp: usize) {
-        let len = (new.len() - udp) as u16;
-        new[udp + 4..udp + 6].copy_from_slice(&len.to_be_bytes());
-        new[udp + 6..udp + 8].fill(0);
-        let addresses = if is_ipv4 { ip + 12..ip + 20 } else { ip + 8..ip + 40 };
-        let mut sum = InternetSum::new();
-        sum.add(&new[addresses]);
-        sum.add(&[0, UDP]);
-        sum.add(&len.to_be_bytes());
-        sum.add(&new[udp..]);
-        // Zero would say that there is none (RFC 768).
-        let sum = if sum.checksum() == 0 { 0xffff } else { sum.checksum() };
-        new[udp + 6..udp + 8].copy_from_slice(&sum.to_be_bytes());
+    /// Makes lengths and checksums right: of IP, and of UDP where it carries that.
+    fn finish_ip(&self, new: &mut [u8], ip: usize) -> Option<()> {
+        let packet = new.get_mut(ip..)?;
+        let len = packet.len();
+        let (at, addresses) = if packet.first()? >> 4 == 4 {
+            let (header, _) = ipv4::Header::mut_from_prefix(packet).ok()?;
+            header.total_len = (len as u16).into();
+            let header_len = header.header_len();
+            let ends = (header.source().into(), header.destination().into());
+            ipv4::seal(packet.get_mut(..header_len)?);
+            (header_len, checksum::pseudo_header(ends.0, ends.1, protocol::UDP))
+        } else {
+            let (header, _) = ipv6::Header::mut_from_prefix(packet).ok()?;
+            header.payload_len = ((len - ipv6::LEN) as u16).into();
+            let ends = (header.source().into(), header.destination().into());
+            (ipv6::LEN, checksum::pseudo_header(ends.0, ends.1, protocol::UDP))
+        };
+        if self.udp.is_none() {
+            return Some(());
+        }
+        let datagram = packet.get_mut(at..)?;
+        let len = datagram.len() as u16;
+        let (header, payload) = udp::Header::mut_from_prefix(datagram).ok()?;
+        (header.len, header.sum) = (len.into(), 0.into());
+        let mut sum = header.sum_of_fields();
+        sum.add_word(checksum::with_len(addresses, len.into()));
+        sum.add(payload);
+        header.sum = udp::Header::sum_field(sum.checksum()).into();
+        Some(())
     }
 }

@@ -1,8 +1,5 @@
-//! Sockets and devices below UDP.
-//!
-//! UDP batching, tried with two endpoints over loopback; socket buffers.
-//!
-//! io_uring: a ring is really set up, and asked what it can do.
+//! Sockets and devices below UDP; UDP batching, tried with two endpoints over loopback; socket
+//! buffers; io_uring: a ring is really set up, and asked what it can do.
 
 use std::fs::OpenOptions;
 use std::io;

@@ -11,7 +11,7 @@ use crate::metrics::Exporter;
 use crate::style;
 
 /// What a server counts, and hears when it shall end.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Ledger {
     is_verbose: bool,
     /// stdout is for the summary alone.
@@ -43,21 +43,7 @@ pub(super) struct Counts {
 
 impl Ledger {
     pub(super) fn new(is_verbose: bool, is_json: bool, once: bool) -> Self {
-        Self {
-            is_verbose,
-            is_json,
-            once,
-            over: AtomicBool::new(false),
-            came: AtomicU64::new(0),
-            gone: AtomicU64::new(0),
-            most_at_once: AtomicU64::new(0),
-            turned_away: AtomicU64::new(0),
-            received: AtomicU64::new(0),
-            sent: AtomicU64::new(0),
-            datagrams_received: AtomicU64::new(0),
-            datagrams_sent: AtomicU64::new(0),
-            exporter: None,
-        }
+        Self { is_verbose, is_json, once, ..Self::default() }
     }
 
     /// The same, which tells others what is counted.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use landfall_inet::ethernet;
 use landfall_placement::{Duration, Seed};
 use landfall_transport::memory::Regions;
 use landfall_transport::packet::{Filter, Interface};
@@ -266,9 +267,7 @@ impl ReceiverBuilder {
     }
 
     fn frames(&self) -> Filter {
-        const IPV4: u16 = 0x0800;
-        const IPV6: u16 = 0x86dd;
-        let ip = Filter::ethertypes([IPV4, IPV6]);
+        let ip = Filter::ethertypes([ethernet::IPV4, ethernet::IPV6]);
         match (&self.filter, self.wanted) {
             (Some(filter), _) => filter.clone(),
             (None, Wanted::Ip) => ip,

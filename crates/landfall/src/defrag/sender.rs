@@ -1,6 +1,5 @@
-//! [`Sender`]: packets longer than the MTU, over an interface.
-//!
-//! What may become of frames on their way, for tests and demonstrations.
+//! [`Sender`]: packets longer than the MTU, over an interface; what may become of frames on their
+//! way, for tests and demonstrations.
 
 use std::collections::VecDeque;
 use std::fmt;

@@ -134,6 +134,20 @@ impl Endpoint {
         self.wait(self.0.connect_pinned(peer, port, pinned)).map(Connection)
     }
 
+    /// Opens a connection to a peer whose certificate has to be for this name.
+    ///
+    /// # Errors
+    /// Those of [`stp::Endpoint::connect_named`](super::Endpoint::connect_named).
+    #[cfg(feature = "certificates")]
+    pub fn connect_named(
+        &self,
+        peer: impl Into<Peer>,
+        port: u16,
+        name: &str,
+    ) -> Result<Connection, Error> {
+        self.wait(self.0.connect_named(peer, port, name)).map(Connection)
+    }
+
     /// What peers know this endpoint by, if it proves itself by a key pair.
     #[must_use]
     pub fn fingerprint(&self) -> Option<Fingerprint> {

@@ -203,6 +203,14 @@ impl Builder {
         self
     }
 
+    /// Proves itself by certificates or raw public keys, in TLS 1.3, and trusts whom these say.
+    /// The other side must be built so, too.
+    #[cfg(feature = "certificates")]
+    pub fn certificates(mut self, certificates: super::Certificates) -> Self {
+        self.security.set_certificates(certificates);
+        self
+    }
+
     /// Where peers that it connects to are remembered, with the keys that they showed first.
     /// Without this it is [the file of the user](KnownPeers::of_user).
     pub fn known_peers(mut self, known: KnownPeers) -> Self {

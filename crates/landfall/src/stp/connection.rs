@@ -250,6 +250,17 @@ impl Connection {
         self.0.handle.look(|core| core.engine.identity(core.connections.get(&id)?.name))
     }
 
+    /// The application protocol that both sides have chosen, where they prove themselves by
+    /// certificates and have named some.
+    #[must_use]
+    pub fn application_protocol(&self) -> Option<Vec<u8>> {
+        let id = self.0.id;
+        self.0.handle.look(|core| {
+            let name = core.connections.get(&id)?.name;
+            core.engine.application_protocol(name).map(<[u8]>::to_vec)
+        })
+    }
+
     /// Is it encrypted and authenticated?
     #[must_use]
     pub fn is_encrypted(&self) -> bool {

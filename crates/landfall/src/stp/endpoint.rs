@@ -16,6 +16,7 @@ use super::error::{BindError, Error, Failed};
 use super::memory::Region;
 use super::path::Transport;
 use super::reach::ToPeers;
+use super::security::Wanted;
 use super::shards::{Shards, Spread};
 
 pub use crate::runtime::PathStats;
@@ -145,6 +146,7 @@ impl Endpoint {
     /// addresses it is what became of the last one.
     pub async fn connect(&self, peer: impl ToPeers, port: u16) -> Result<Connection, Error> {
         let peers = peer.to_peers()?;
+        let name = peer.name().map(Box::<str>::from);
         drop(peer);
         let mut last = Error::NoPathTo { peer: Peer::default() };
         for peer in peers {
@@ -154,7 +156,10 @@ impl Endpoint {
                 core.paths.to(peer).ok_or(Error::NoPathTo { peer })
             });
             let opened = match path {
-                Ok(path) => self.connect_from(handle, path, (peer, None), (port, 0)).await,
+                Ok(path) => {
+                    let wanted = Wanted { pinned: None, name: name.clone() };
+                    self.connect_from(handle, path, (peer, wanted), (port, 0)).await
+                }
                 Err(error) => Err(error),
             };
             match opened {
@@ -182,7 +187,31 @@ impl Endpoint {
             core.check_open()?;
             core.paths.to(peer).ok_or(Error::NoPathTo { peer })
         })?;
-        self.connect_from(handle, path, (peer, Some(pinned)), (port, 0)).await
+        let wanted = Wanted { pinned: Some(pinned), name: None };
+        self.connect_from(handle, path, (peer, wanted), (port, 0)).await
+    }
+
+    /// Opens a connection to a peer whose certificate has to be for this name, wherever it is.
+    /// [`connect`](Self::connect) takes the name that it is given; where that is an address, the
+    /// certificate has to be for the address.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect); [`Error::NoKeys`] says what is wrong with the certificate.
+    #[cfg(feature = "certificates")]
+    pub async fn connect_named(
+        &self,
+        peer: impl Into<Peer>,
+        port: u16,
+        name: &str,
+    ) -> Result<Connection, Error> {
+        let peer = peer.into();
+        let handle = self.0.for_peer(peer);
+        let path = handle.look(|core| {
+            core.check_open()?;
+            core.paths.to(peer).ok_or(Error::NoPathTo { peer })
+        })?;
+        let wanted = Wanted { pinned: None, name: Some(name.into()) };
+        self.connect_from(handle, path, (peer, wanted), (port, 0)).await
     }
 
     /// What peers know this endpoint by. Nothing where it encrypts nothing, or with a
@@ -206,15 +235,15 @@ impl Endpoint {
         hello: u64,
     ) -> Result<Connection, Error> {
         self.0.check_path(path)?;
-        let peer = peer.into();
-        self.connect_from(self.0.for_peer(peer), path, (peer, None), (port, hello)).await
+        let (peer, wanted) = (peer.into(), Wanted::default());
+        self.connect_from(self.0.for_peer(peer), path, (peer, wanted), (port, hello)).await
     }
 
     async fn connect_from(
         &self,
         handle: &Arc<Handle>,
         path: PathId,
-        to: (Peer, Option<Fingerprint>),
+        to: (Peer, Wanted),
         (port, hello): (u16, u64),
     ) -> Result<Connection, Error> {
         let id = handle.ask(|core, now| {

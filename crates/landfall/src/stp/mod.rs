@@ -49,7 +49,8 @@
 //! made at first use, or [one of its own](Builder::identity). Whom it connects to it knows
 //! again ([`KnownPeers`]), unless a fingerprint is [pinned](Endpoint::connect_pinned); who
 //! connects to it says who it is ([`Connection::peer_identity`]). A
-//! [pre-shared key](Builder::preshared_key) takes the place of both. What goes from and to a
+//! [pre-shared key](Builder::preshared_key) takes the place of both, and so do certificates
+//! with the feature `certificates`. What goes from and to a
 //! loopback address, or stays within the process, is plain; all else only if an endpoint is
 //! built so ([`Builder::plaintext`]). Both ends must be built alike.
 //!
@@ -62,6 +63,8 @@
 
 pub mod blocking;
 mod builder;
+#[cfg(feature = "certificates")]
+mod certificates;
 mod connection;
 mod core;
 mod deadline;
@@ -81,6 +84,8 @@ mod set;
 mod shards;
 
 pub use builder::Builder;
+#[cfg(feature = "certificates")]
+pub use certificates::Certificates;
 pub use connection::{Connection, Link, Offer, ReadRequest};
 pub use core::Notice;
 pub use driver::EndpointDriver;
@@ -98,6 +103,8 @@ pub use set::OperationSet;
 
 pub use crate::runtime::Turned;
 pub use landfall_placement::{PathId, Peer, WordFunction, WordWidth};
+#[cfg(feature = "certificates")]
+pub use landfall_seal::TlsError;
 pub use landfall_seal::{Fingerprint, HandshakeError, PeerIdentity, SealStats};
 pub use landfall_transport::Wait;
 pub use landfall_transport::channel::ChannelConfig;
@@ -112,6 +119,9 @@ pub use landfall_transport::rawip::RawIpConfig;
 pub use landfall_transport::udp::UdpConfig;
 pub use landfall_transport::udp_packet::UdpPacketConfig;
 pub use landfall_transport::xdp::XdpConfig;
+/// What certificates, keys and roots are made of.
+#[cfg(feature = "certificates")]
+pub use rustls;
 /// Why the engine did not begin something: what [`Error::Refused`] has.
 pub use stp_core::Error as EngineError;
 pub use stp_core::wire::Reason;

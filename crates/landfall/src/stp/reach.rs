@@ -30,6 +30,11 @@ pub trait ToPeers {
     /// # Errors
     /// [`Error::Name`]: there is no such host.
     fn to_peers(&self) -> Result<Vec<Peer>, Error>;
+
+    /// The host's name, if that is what it has: what a certificate has to be for.
+    fn name(&self) -> Option<&str> {
+        None
+    }
 }
 
 impl ToPeers for Peer {
@@ -66,6 +71,10 @@ impl ToPeers for (&str, u16) {
     fn to_peers(&self) -> Result<Vec<Peer>, Error> {
         look_up(self.0, *self)
     }
+
+    fn name(&self) -> Option<&str> {
+        host_name(self.0)
+    }
 }
 
 impl ToPeers for str {
@@ -76,11 +85,19 @@ impl ToPeers for str {
         }
         look_up(self, self)
     }
+
+    fn name(&self) -> Option<&str> {
+        host_name(self.rsplit_once(':').map_or(self, |(host, _)| host))
+    }
 }
 
 impl ToPeers for String {
     fn to_peers(&self) -> Result<Vec<Peer>, Error> {
         self.as_str().to_peers()
+    }
+
+    fn name(&self) -> Option<&str> {
+        self.as_str().name()
     }
 }
 
@@ -94,6 +111,17 @@ impl<T: ToPeers + ?Sized> ToPeers for &T {
     fn to_peers(&self) -> Result<Vec<Peer>, Error> {
         (**self).to_peers()
     }
+
+    fn name(&self) -> Option<&str> {
+        (**self).name()
+    }
+}
+
+/// A host that is not said by its address.
+fn host_name(host: &str) -> Option<&str> {
+    let is_address = host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok();
+    // What is left of an IPv6 address without its last group is no name either.
+    (!is_address && !host.contains(':')).then_some(host)
 }
 
 fn look_up(name: &str, what: impl ToSocketAddrs) -> Result<Vec<Peer>, Error> {

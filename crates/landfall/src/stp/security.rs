@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use landfall_placement::{PathId, Peer};
 use landfall_seal::{
-    Fingerprint, HandshakeError, Proof, PublicKey, Role, SealConfig, Sealed, Secret, StaticKey,
-    Trust, TrustAnybody,
+    Expected, Fingerprint, HandshakeError, Proof, PublicKey, Role, SealConfig, Sealed, Secret,
+    StaticKey, Trust, TrustAnybody,
 };
 
 use super::key_log::{self, KeyLogFile};
@@ -215,6 +215,11 @@ enum Own {
     OfUser,
     Identity(Identity),
     PresharedKey(Arc<[u8; 32]>),
+    #[cfg(feature = "certificates")]
+    Certificates(Arc<super::Certificates>),
+    /// The same, as TLS is configured with them.
+    #[cfg(feature = "certificates")]
+    Tls(landfall_seal::Certificates, Option<Fingerprint>),
 }
 
 /// What a builder was told about encryption.
@@ -260,6 +265,11 @@ impl Security {
         self.own = Own::PresharedKey(Arc::new(key));
     }
 
+    #[cfg(feature = "certificates")]
+    pub(crate) fn set_certificates(&mut self, certificates: super::Certificates) {
+        self.own = Own::Certificates(Arc::new(certificates));
+    }
+
     pub(crate) fn set_known_peers(&mut self, known: KnownPeers) {
         self.known = Some(known);
     }
@@ -294,6 +304,11 @@ impl Security {
         if matches!(self.own, Own::OfUser) {
             self.own = Own::Identity(Identity::of_user()?);
         }
+        #[cfg(feature = "certificates")]
+        if let Own::Certificates(certificates) = &self.own {
+            let configs = certificates.configure().map_err(io::Error::other)?;
+            self.own = Own::Tls(configs, certificates.fingerprint());
+        }
         let has_keys = matches!(self.own, Own::Identity(_));
         if has_keys && self.known.is_none() && self.only.is_none() {
             self.known = Some(KnownPeers::of_user()?);
@@ -306,6 +321,10 @@ impl Security {
         match &self.own {
             Own::Identity(identity) => Some(identity.fingerprint()),
             Own::OfUser | Own::PresharedKey(_) => None,
+            #[cfg(feature = "certificates")]
+            Own::Certificates(certificates) => certificates.fingerprint(),
+            #[cfg(feature = "certificates")]
+            Own::Tls(_, fingerprint) => *fingerprint,
         }
     }
 
@@ -324,6 +343,12 @@ impl Security {
             Own::OfUser => Proof::KeyPair(Identity::of_user()?.key()),
             Own::Identity(identity) => Proof::KeyPair(identity.key()),
             Own::PresharedKey(key) => Proof::PresharedKey(Secret::new(**key)),
+            #[cfg(feature = "certificates")]
+            Own::Certificates(certificates) => {
+                Proof::Certificates(certificates.configure().map_err(io::Error::other)?)
+            }
+            #[cfg(feature = "certificates")]
+            Own::Tls(configs, _) => Proof::Certificates(configs.clone()),
         };
         let connections = engine.config().connections;
         let config = SealConfig {
@@ -367,6 +392,37 @@ impl Trust for Trusted {
             _ => Ok(()),
         }
     }
+
+    /// Who is known by an issuer is not remembered.
+    fn check_certificate(
+        &mut self,
+        _: Role,
+        _: Peer,
+        shown: Option<Fingerprint>,
+    ) -> Result<(), HandshakeError> {
+        match (&self.only, shown) {
+            (Some(only), Some(shown)) if !only.contains(&shown) => {
+                Err(HandshakeError::WrongPeer(shown))
+            }
+            (Some(_), None) => Err(HandshakeError::NotProven),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Who the peer of a connection has to be.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Wanted {
+    /// It has a key or certificate with this fingerprint.
+    pub(crate) pinned: Option<Fingerprint>,
+    /// Its certificate is for this name.
+    pub(crate) name: Option<Box<str>>,
+}
+
+impl Wanted {
+    pub(crate) fn as_expected(&self) -> Expected<'_> {
+        Expected { pinned: self.pinned, name: self.name.as_deref() }
+    }
 }
 
 /// What to do about a handshake that failed.
@@ -387,6 +443,8 @@ pub(crate) fn advice(why: HandshakeError, known: Option<&Path>) -> String {
                  pass the new fingerprint to `connect_pinned`"
             )
         }
+        #[cfg(feature = "certificates")]
+        HandshakeError::Tls(why) => why.to_string(),
         other => format!("{other}: both ends need the same pre-shared key"),
     }
 }

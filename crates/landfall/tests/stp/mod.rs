@@ -3,6 +3,7 @@
 mod blocking;
 mod cancellation;
 mod carriers;
+mod certificates;
 mod connections;
 mod deadlines;
 mod exchange;

@@ -7,13 +7,11 @@
 //! | `wire` | [`Cable`]: what a card is plugged into; [`Wire`]: what cards of one process are |
 //! | `far` | [`Far`]: a cable with a real driver at its other end |
 //! | `relay` | the engine that this driver runs |
-//! | `frames` | what a cable carries, out of what a kernel hands over |
 //!
 //! What does not live here: who makes the turns, and what transport a program
 //! chooses: that is `landfall`'s.
 
 mod far;
-mod frames;
 mod relay;
 mod wire;
 
@@ -27,8 +25,8 @@ use std::{fmt, io};
 use clan_dsm::HostId;
 use clan_dsm::offload::Secret;
 use landfall_placement::{
-    Duration, Engine, Instant, InternetSum, PathId, PathLimits, Random, Refusals, Span, Spans,
-    SumSlot, Ticket, Transmit, WordOp,
+    Duration, Engine, Instant, PathId, PathLimits, Random, Refusals, Span, Spans, Ticket, Transmit,
+    WordOp,
 };
 use landfall_transport::driver::Interests;
 use landfall_transport::memory::{Pins, Regions, Rights};
@@ -368,22 +366,13 @@ impl<F: Firmware> NicDriver<F> {
     /// A checksum over bytes that are not in the unit is no device's: the processor computes
     /// it, or the card would need room for all of a datagram that crosses in fragments.
     fn sum_up(&mut self, unit: Transmit) -> Transmit {
-        let Transmit { checksum: Some(SumSlot { start, offset }), sum_only: 1.., .. } = unit else {
-            return unit;
-        };
-        let (start, head_len) = (usize::from(start), usize::from(unit.head_len));
-        let slot = start + usize::from(offset);
-        let summed = self.pins.sum(&self.spans);
+        let Transmit { checksum: Some(slot), sum_only: 1.., .. } = unit else { return unit };
         // What cannot be read cannot be sent: the card finds that, too.
-        let (Ok(payload), true) = (summed, start <= head_len && slot + 2 <= head_len) else {
+        let Ok(payload) = self.pins.sum(&self.spans) else { return unit };
+        let head = self.head.get_mut(..usize::from(unit.head_len));
+        if head.and_then(|head| slot.fill(head, payload)).is_none() {
             return unit;
-        };
-        let mut sum = InternetSum::new();
-        sum.add(&self.head[start..head_len]);
-        sum.append(payload);
-        // Zero would mean "no checksum" in UDP; all ones is the same number (RFC 768).
-        let sum = if sum.checksum() == 0 { u16::MAX } else { sum.checksum() };
-        self.head[slot..slot + 2].copy_from_slice(&sum.to_be_bytes());
+        }
         self.counters.bytes_summed += self.spans.total_len();
         self.spans.truncate(self.spans.total_len().saturating_sub(unit.sum_only.into()));
         Transmit { checksum: None, sum_only: 0, ..unit }

@@ -4,18 +4,18 @@
 //!
 //! A driver gets more from its kernel than a cable would carry: super-packets, and frames
 //! whose checksum nobody computed since nothing had crossed a wire. Here they become what a
-//! cable carries (see [`super::frames`]).
+//! cable carries (see [`landfall_inet::device`]).
 
 use std::collections::VecDeque;
 use std::io;
 
+use landfall_inet::device::Summed;
 use landfall_placement::{
     Check, Ecn, Engine, Guess, Instant, Landing, PathId, PathState, Peer, Placement, Refusal,
     Refusals, RegionId, Spans, Ticket, Timeout, Transmit, Unit,
 };
 use landfall_transport::memory::{Memory, Regions, Rights};
 
-use super::frames::{Summed, cut};
 use super::wire::Frame;
 
 /// So many frames wait for the card at most.
@@ -153,7 +153,7 @@ impl Relay {
             return Placement::Consumed;
         };
         if let Some(size) = unit.segment.filter(|_| summed.is_tcp()) {
-            cut(&frame.bytes, &summed, size.into(), |piece| {
+            summed.cut(&frame.bytes, size.into(), |piece| {
                 let piece = self.copy(unit, piece);
                 self.push(piece);
             });

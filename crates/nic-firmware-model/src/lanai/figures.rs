@@ -5,6 +5,8 @@
 
 use core::time::Duration;
 
+use landfall_inet::device::Summed;
+use landfall_inet::{Envelope, Flags, Tcp, protocol};
 use landfall_placement::{Ecn, Instant, PathId, Peer, RegionId, Spans};
 use landfall_simnet::LinkConfig;
 use qpip::offload::{Addresses, Command, Ends, Places, Prediction, Report};
@@ -211,31 +213,26 @@ fn expect(firmware: &mut Lanai<'_>) {
 
 /// The segment that is expected.
 fn segment(payload: &[u8]) -> Vec<u8> {
-    use landfall_placement::{InternetSum, checksum};
-
-    let mut bytes = Vec::new();
-    bytes.extend([2; 6]);
-    bytes.extend([4; 6]);
-    bytes.extend([8, 0]);
-    let total = 40 + payload.len() as u16;
-    bytes.extend([0x45, 0]);
-    bytes.extend(total.to_be_bytes());
-    bytes.extend([0, 0, 0, 0, 64, 6, 0, 0]);
-    bytes.extend(REMOTE);
-    bytes.extend(LOCAL);
-    let sum = checksum::checksum(&bytes[14..34]);
-    bytes[24..26].copy_from_slice(&sum.to_be_bytes());
-    bytes.extend(1024u16.to_be_bytes());
-    bytes.extend(80u16.to_be_bytes());
-    bytes.extend(1_000u32.to_be_bytes());
-    bytes.extend(500u32.to_be_bytes());
-    bytes.extend([0x50, 0x18, 0x10, 0, 0, 0, 0, 0]);
+    let envelope = Envelope {
+        dont_fragment: false,
+        ..Envelope::new(([4; 6], REMOTE.into()), ([2; 6], LOCAL.into()), protocol::TCP)
+    };
+    let header = Tcp {
+        source: 1024,
+        destination: 80,
+        seq: 1_000,
+        ack: 500,
+        flags: Flags::ACK | Flags::PSH,
+        window: 0x1000,
+        ..Tcp::default()
+    };
+    let at = envelope.header_len();
+    let len = (header.header_len() + payload.len()) as u32;
+    let mut bytes = vec![0; at + header.header_len()];
+    envelope.write(&mut bytes, len).expect("it is a short one");
+    header.write(&mut bytes[at..], 0).expect("there is room");
     bytes.extend(payload);
-    let mut sum = InternetSum::new();
-    sum.add(&bytes[26..]);
-    sum.add_word(6);
-    sum.add_word(20 + payload.len() as u16);
-    bytes[50..52].copy_from_slice(&sum.checksum().to_be_bytes());
+    Summed::find(&bytes).expect("it is a segment").complete(&mut bytes);
     bytes
 }
 

@@ -7,6 +7,8 @@
 
 use core::net::IpAddr;
 
+use landfall_inet::{ethernet, ipv4, ipv6};
+
 use crate::machine::{Route, Store};
 
 /// What tells a byte of a route from the first of a station's address, as long as those
@@ -72,9 +74,10 @@ impl<'s> Routes<'s> {
 
 /// Where an Ethernet frame goes that carries IP.
 fn destination(head: &[u8]) -> Option<IpAddr> {
-    match head.get(12..14)? {
-        [8, 0] => head.get(30..)?.first_chunk::<4>().map(|bytes| (*bytes).into()),
-        [0x86, 0xdd] => head.get(38..)?.first_chunk::<16>().map(|bytes| (*bytes).into()),
+    let (ethernet, packet) = ethernet::read(head).ok()?;
+    match ethernet.ethertype.get() {
+        ethernet::IPV4 => Some(ipv4::Header::view(packet.first_chunk()?).destination().into()),
+        ethernet::IPV6 => Some(ipv6::Header::view(packet.first_chunk()?).destination().into()),
         _ => None,
     }
 }

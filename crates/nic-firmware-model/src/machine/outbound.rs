@@ -1,7 +1,7 @@
 //! From the host's send ring to the wire; and [`Route`]: what an adapter puts in front of a
 //! frame, for switches that keep no tables.
 
-use landfall_placement::{Ecn, Instant, PathId, Peer, Span, Spans, SumSlot, checksum};
+use landfall_placement::{Ecn, Instant, InternetSum, PathId, Peer, Span, Spans, SumSlot};
 
 use super::ring::Ring;
 use super::ring::Store;
@@ -239,7 +239,7 @@ impl<'s> Outbound<'s> {
             rest = behind;
         }
         if let Some(place) = order.checksum {
-            fill_in(bytes, place)?;
+            place.fill(bytes, InternetSum::new())?;
         }
         let whole = bytes.len().checked_sub(order.sum_only as usize)?;
         self.slots.shorten(slot, whole);
@@ -280,17 +280,6 @@ impl<'s> Outbound<'s> {
         }
         self.begun = 0;
     }
-}
-
-/// Fills in a checksum; none where its place is not in the frame.
-fn fill_in(bytes: &mut [u8], SumSlot { start, offset }: SumSlot) -> Option<()> {
-    let summed = bytes.get_mut(usize::from(start)..)?;
-    let sum = checksum::checksum(summed);
-    // Zero would mean "no checksum" in UDP; all ones is the same number (RFC 768).
-    let sum = if sum == 0 { 0xffff } else { sum };
-    let place = summed.get_mut(usize::from(offset)..)?.first_chunk_mut::<2>()?;
-    *place = sum.to_be_bytes();
-    Some(())
 }
 
 /// The way of a frame through a network whose switches look it up nowhere: each takes one

@@ -4,14 +4,12 @@
 //! of its completion, and is refused when there is none.
 
 use alloc::collections::VecDeque;
-use core::net::SocketAddr;
 
 use landfall_tables::Table;
 
 use super::config::Config;
 use super::error::{Error, Object};
-use crate::tcp::tcb::CloseReason;
-use crate::work::{Completion, CompletionQueueId, ListenerId, QueuePairId};
+use crate::work::{Completion, CompletionQueueId};
 
 /// What a queue that was armed tells of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -190,105 +188,4 @@ impl CompletionQueues {
     pub(super) fn len(&self, id: CompletionQueueId) -> usize {
         self.table.named(id.index, id.generation).map_or(0, |queue| queue.completions.len())
     }
-}
-
-// What an adapter tells its user, beside completions, and what it counts.
-
-/// What happened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-#[allow(missing_docs, reason = "fields are named after what they hold")]
-pub enum Event {
-    /// A connection that was asked for is open.
-    Connected { queue_pair: QueuePairId, local: SocketAddr, remote: SocketAddr },
-    /// A connection came in and was mated with a queue pair that waited.
-    Accepted {
-        listener: ListenerId,
-        queue_pair: QueuePairId,
-        local: SocketAddr,
-        remote: SocketAddr,
-    },
-    /// The other side sends no more; what it sent before was completed.
-    PeerFinished { queue_pair: QueuePairId },
-    /// The connection is over; what was posted and is not done was flushed.
-    Closed { queue_pair: QueuePairId, reason: CloseReason },
-    /// A queue that was armed has something to be polled. It has to be armed
-    /// again to be told of more.
-    CompletionsReady { queue: CompletionQueueId },
-}
-
-landfall_placement::counters! {
-    /// Counters of an [`Adapter`](super::Adapter); they only grow. What was refused
-    /// on arrival is in its refusals.
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-    #[non_exhaustive]
-    pub struct Stats {
-        /// Segments of TCP that came for a connection.
-        pub segments_received: u64,
-        /// Segments of TCP that came as predicted, whatever became of them.
-        pub segments_predicted: u64,
-        /// Segments of TCP that were given to drivers: of those that a device cuts,
-        /// one for all.
-        pub segments_sent: u64,
-        /// Datagrams that came for a queue pair.
-        pub datagrams_received: u64,
-        /// Datagrams for which a request was predicted, whatever became of them.
-        pub datagrams_predicted: u64,
-        /// Datagrams that left.
-        pub datagrams_sent: u64,
-        /// Datagrams for which no request was posted.
-        pub datagrams_unexpected: u64,
-        /// Datagrams that were longer than their request.
-        pub datagrams_too_long: u64,
-        /// Packets that were put together from fragments.
-        pub reassembled: u64,
-        /// Packets that left in fragments.
-        pub fragmented: u64,
-        /// Packets without a queue pair (ARP, neighbour discovery, ICMP, resets)
-        /// that were queued.
-        pub control_queued: u64,
-        /// Those that found no room, or too many of which were asked for.
-        pub control_dropped: u64,
-        /// Echoes that were answered.
-        pub echoes: u64,
-        /// Resets that were sent for segments that nobody waited for.
-        pub resets_sent: u64,
-        /// Connections that came in and were mated with a queue pair.
-        pub accepted: u64,
-        /// Openings that were not proved, and forgotten to make room for some that were.
-        pub half_open_dropped: u64,
-        /// Openings that were answered without keeping anything, for as many as may were kept
-        /// (SYN cookies).
-        pub cookies_sent: u64,
-        /// Connections that were proved by such an answer.
-        pub cookies_accepted: u64,
-        /// Connections that were ready, and for which no queue pair was offered.
-        pub unmated: u64,
-        /// Errors of ICMP that were believed.
-        pub icmp_believed: u64,
-        /// Errors of ICMP that named nothing of ours.
-        pub icmp_ignored: u64,
-    }
-}
-
-/// How a connection is doing.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ConnectionStats {
-    /// How far it is.
-    pub state: crate::ConnectionState,
-    /// The smoothed round trip, once one was measured.
-    pub round_trip: Option<landfall_placement::Duration>,
-    /// How many bytes may be under way at the moment.
-    pub congestion_window: u64,
-    /// Segments that were sent again.
-    pub segments_again: u64,
-    /// How often nothing was acknowledged in time.
-    pub timeouts: u64,
-    /// Bytes inside the offered window for which no memory was left: a message
-    /// that ended early gave it back. Their sender repeats them.
-    pub bytes_without_memory: u64,
-    /// Bytes that were placed behind a hole, and were forgotten when the hole
-    /// turned out to end a message. Their sender repeats them.
-    pub bytes_forgotten: u64,
 }

@@ -1,116 +1,110 @@
 //! [`Adapter`]: queue pairs over TCP and UDP, as the network interface of the
 //! paper would run them.
 //!
-//! Its four state machines are files here, and each has files that serve it:
+//! This file is what its user calls, and `engine` what its driver calls. Both only say
+//! which part does what, and in which order: a part owns its state, is handed what it
+//! needs of others, and returns what happened.
 //!
-//! | state machine | file | what it uses |
+//! | state machine of the paper | file | what happens there |
 //! | --- | --- | --- |
-//! | management: commands that make and end things | `management`, `connecting` | `domain`, `completion_queue`, `queue_pair`, `interface` |
-//! | doorbell: work requests are posted | `doorbell` | `domain`, `udp` |
-//! | transmit: what leaves next | `transmit` | `fragments`, `control` |
-//! | receive: where what came belongs | `receive` and its folder | `predict`, `demux`, `opening`, `landing` |
+//! | management | `ports`, `listeners`, `openings` | the ends of a connection; connections until they have a queue pair |
+//! | doorbell | `doorbell` | work requests are checked and posted |
+//! | transmit | `transmit`, `fragments` | whose turn it is; headers; packets that leave in pieces |
+//! | receive | `receive` | what came, and whose it is |
 //!
-//! Where a card runs the offload seam, `commands` is what it is told, and
-//! `delegation` takes what it reports.
-//!
-//! `settle` takes what these leave behind to completion queues and events;
-//! `timers` is what time brings; `config`, `error` and `event` are what
-//! the user chooses, did wrong, is told, and can count.
+//! | owner | file | what it owns |
+//! | --- | --- | --- |
+//! | `Links` | `links`, `interface` | stations, neighbours and routes; what leaves without a queue pair |
+//! | `QueuePairs` | `queue_pairs`, `demux`, `time_wait` | all of them, by every name; timers; connections that are over |
+//! | `QueuePair` | `queue_pair`, `udp`, `connection` | its queues, and what happens to its connection |
+//! | `Listeners` | `listeners`, `openings` | who listens, who is offered, and connections that are asked for |
+//! | `Resources` | `resources`, `domain`, `completion_queue` | registered memory, and what is done |
+//! | `Pieces` | `receive/pieces` | fragments that came |
+//! | `Placements`, `Transmissions` | `placements`, `transmit` | what drivers have in hand |
+//! | `Seam` | `seam` | what is expected, and where that is said |
+//! | `Context` | `context`, `config`, `event`, `error` | what was chosen, what is counted, what the user is told |
 //!
 //! What does not live here: TCP itself ([`tcp`](crate::tcp)), headers
 //! ([`wire`](crate::wire)), what a host on IP remembers ([`ip`](crate::ip)).
 
-mod commands;
 mod completion_queue;
 mod config;
-mod connecting;
-mod delegation;
+mod connection;
+mod context;
 mod demux;
 mod domain;
 mod doorbell;
+mod engine;
 mod error;
+mod event;
 mod fragments;
 mod interface;
-mod landing;
-mod management;
-mod predict;
+mod links;
+mod listeners;
+mod openings;
+mod placements;
+mod ports;
 mod queue_pair;
+mod queue_pairs;
 mod receive;
+mod resources;
+mod seam;
+mod time_wait;
 mod transmit;
 mod udp;
 
-use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
+use core::net::{IpAddr, SocketAddr};
 
-use landfall_placement::{
-    Deposit, Engine, Guess, Instant, Landing, PathId, PathState, Placement, Random, Refusal,
-    Refusals, Seed, Spans, Ticket, Timeout, Transmit, Unit,
-};
-use landfall_tables::{IndexedHeap, Table};
+use landfall_placement::{Area, Instant, PathId, Random, Seed};
 
-pub use completion_queue::{Arm, ConnectionStats, Event, Stats};
+pub use completion_queue::Arm;
 pub use config::Config;
 pub use domain::Access;
 pub use error::{Error, Object, PostError};
+pub use event::{ConnectionStats, Event, Stats};
 pub use interface::Interface;
 pub use queue_pair::{QueuePairSetup, Service};
 
-use crate::ip::answer::Limiter;
-use crate::ip::path_mtu::{self, PathMtus};
-use crate::tcp::{Cookies, Secret};
-use crate::work::{Completion, CompletionQueueId, ListenerId, QueuePairId};
-use completion_queue::CompletionQueues;
-use delegation::Delegation;
-use demux::{Demux, Listener, Openings, TimeWaits};
-use domain::Domains;
-use interface::Link;
-use landing::{Placing, Sending};
-use predict::Predictions;
-use queue_pair::QueuePair;
-use receive::Pieces;
+use crate::ip::reassembly;
+use crate::offload::{Command, Hit, Miss, Report};
+use crate::tcp::tcb::CloseReason;
+use crate::tcp::{Cookies, Secret, Segment, Tcb, TcpConfig};
+use crate::work::{
+    Completion, CompletionQueueId, DomainId, ListenerId, MemoryKey, QueuePairId, ReceiveWork,
+    SendWork,
+};
+use context::Context;
+use demux::{Demux, plain};
+use links::Links;
+use listeners::Listeners;
+use openings::Openings;
+use placements::Placements;
+use queue_pair::{QueuePair, Role};
+use queue_pairs::QueuePairs;
+use receive::pieces::Pieces;
+use resources::Resources;
+use seam::{ReportStep, Seam};
+use time_wait::TimeWaits;
+use transmit::Transmissions;
 
 /// Queue pairs over TCP and UDP on any number of Ethernet interfaces.
 ///
 /// It is a state machine without I/O. Commands and doorbells are methods and
-/// return at once; a driver runs it as an [`Engine`] whose units are whole
-/// Ethernet frames; what is done is polled from completion queues, and what else
-/// happened from [`poll_event`](Engine::poll_event).
+/// return at once; a driver runs it as an [`Engine`](landfall_placement::Engine) whose
+/// units are whole Ethernet frames; what is done is polled from completion queues, and
+/// what else happened from [`poll_event`](landfall_placement::Engine::poll_event).
 #[derive(Debug)]
 pub struct Adapter {
-    config: Config,
-    random: Random,
-    secret: Secret,
-    cookies: Cookies,
-    refusals: Refusals,
-    stats: Stats,
-    events: VecDeque<Event>,
-    domains: Domains,
-    completion_queues: CompletionQueues,
-    pairs: Table<QueuePair>,
-    /// By queue pair; never later than it wants.
-    pair_timers: IndexedHeap<Instant>,
-    demux: Demux,
-    listeners: Table<Listener>,
-    /// By port and address, in that order.
-    listening: BTreeMap<(u16, core::net::IpAddr), ListenerId>,
-    openings: Openings,
-    /// Listeners with connections that are proved and queue pairs to mate them with.
-    awaited: Vec<ListenerId>,
-    time_waits: TimeWaits,
-    links: Vec<Link>,
-    path_mtus: PathMtus,
+    context: Context,
+    links: Links,
+    resources: Resources,
+    pairs: QueuePairs,
+    listeners: Listeners,
     pieces: Pieces,
-    /// Counts packets that leave in fragments.
-    fragment_id: u32,
-    /// What strangers may draw: errors of ICMP, and resets.
-    limiter: Limiter,
-    /// What drivers are putting into its place, and what they read.
-    placing: Table<Placing>,
-    sending: Table<Sending>,
-    /// What the offload seam expects.
-    predictions: Predictions,
-    /// What a card expects, where one runs the seam.
-    delegation: Delegation,
+    placements: Placements,
+    transmissions: Transmissions,
+    seam: Seam,
 }
 
 impl Adapter {
@@ -120,55 +114,131 @@ impl Adapter {
     pub fn new(config: Config, seed: Seed) -> Self {
         let config = config.in_range();
         let mut random = Random::new(seed);
-        let mtus = path_mtu::Config { capacity: config.path_mtus, ..path_mtu::Config::default() };
+        let secret = Secret::new(&mut random);
+        let cookies = Cookies::new(&mut random);
+        let demux = Demux::new(&mut random);
+        let openings = Openings::new(config.half_open, &mut random);
+        let time_waits = TimeWaits::new(config.time_wait, &mut random);
         Self {
-            secret: Secret::new(&mut random),
-            cookies: Cookies::new(&mut random),
-            refusals: Refusals::new(),
-            stats: Stats::default(),
-            events: VecDeque::new(),
-            domains: Domains::new(&config),
-            completion_queues: CompletionQueues::new(&config),
-            pairs: Table::new(config.queue_pairs),
-            pair_timers: IndexedHeap::new(),
-            demux: Demux::new(&mut random),
-            listeners: Table::new(config.listeners),
-            listening: BTreeMap::new(),
-            awaited: Vec::new(),
-            openings: Openings::new(config.half_open, &mut random),
-            time_waits: TimeWaits::new(config.time_wait, &mut random),
-            links: Vec::new(),
-            path_mtus: PathMtus::new(mtus),
+            links: Links::new(&config, &mut random),
+            resources: Resources::new(&config),
+            pairs: QueuePairs::new(config.queue_pairs, demux, time_waits),
+            listeners: Listeners::new(config.listeners, openings, cookies),
             pieces: Pieces::new(&config),
-            fragment_id: random.next_u32(),
-            limiter: Limiter::new(config.answers_per_second, config.answers_per_second),
-            placing: Table::new(config.placements),
-            sending: Table::new(config.transmissions),
-            predictions: Predictions::new(&mut random),
-            delegation: Delegation::default(),
-            random,
-            config,
+            placements: Placements::new(config.placements),
+            transmissions: Transmissions::new(config.transmissions),
+            seam: Seam::new(&config, &mut random),
+            context: Context::new(config, random, secret),
         }
     }
 
     /// The bounds, as they are in force.
     #[must_use]
     pub const fn config(&self) -> &Config {
-        &self.config
+        &self.context.config
     }
 
     /// What was done so far.
     #[must_use]
     pub const fn stats(&self) -> &Stats {
-        &self.stats
+        &self.context.stats
+    }
+
+    /// What became of fragments so far.
+    #[must_use]
+    pub const fn reassembly(&self) -> &reassembly::Counters {
+        self.pieces.counters()
+    }
+}
+
+// Management: interfaces, memory, completion queues.
+
+impl Adapter {
+    /// Puts a station on the Ethernet of a path, which may come up later. What
+    /// was there before is replaced; connections through it end by themselves.
+    ///
+    /// # Errors
+    /// [`Error::BadInterface`]; [`Error::Taken`] where another interface has one
+    /// of the addresses; [`Error::Full`].
+    pub fn add_interface(&mut self, path: PathId, interface: Interface) -> Result<(), Error> {
+        let link = self.links.add_interface(path, interface, &self.context.config)?;
+        self.seam.forget_station(link);
+        Ok(())
+    }
+
+    /// The addresses of all interfaces.
+    pub fn addresses(&self) -> impl Iterator<Item = IpAddr> + '_ {
+        let interfaces = self.links.iter().filter_map(|link| link.interface.as_ref());
+        interfaces.flat_map(|interface| interface.addresses.iter().map(|(address, _)| *address))
+    }
+
+    /// Makes a protection domain.
+    ///
+    /// # Errors
+    /// [`Error::Full`].
+    pub fn create_domain(&mut self) -> Result<DomainId, Error> {
+        self.resources.domains.create()
+    }
+
+    /// Ends a domain that nothing belongs to.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`]; [`Error::Busy`] while memory is registered or a queue
+    /// pair exists in it.
+    pub fn destroy_domain(&mut self, domain: DomainId) -> Result<(), Error> {
+        self.resources.domains.destroy(domain)
+    }
+
+    /// Registers memory, so that work requests of the domain may name it.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`], [`Error::BadMemory`], [`Error::Full`].
+    pub fn register(
+        &mut self,
+        domain: DomainId,
+        memory: Area,
+        access: Access,
+    ) -> Result<MemoryKey, Error> {
+        self.resources.domains.register(domain, memory, access)
+    }
+
+    /// Ends a registration and gives the memory back.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`]; [`Error::Busy`] while work requests use it: they are
+    /// done when their completions are there.
+    pub fn deregister(&mut self, key: MemoryKey) -> Result<Area, Error> {
+        self.resources.domains.deregister(key)
+    }
+
+    /// Makes a completion queue with room for so many completions: as many as
+    /// requests can be under way that complete there.
+    ///
+    /// # Errors
+    /// [`Error::BadDepth`], [`Error::Full`].
+    pub fn create_completion_queue(&mut self, capacity: u32) -> Result<CompletionQueueId, Error> {
+        self.resources.completion_queues.create(capacity)
+    }
+
+    /// Ends a completion queue, and with it what nobody polled.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`]; [`Error::Busy`] while a queue pair completes there.
+    pub fn destroy_completion_queue(&mut self, queue: CompletionQueueId) -> Result<(), Error> {
+        self.resources.completion_queues.destroy(queue)
     }
 
     /// Takes the next completion of a queue.
     #[inline]
     pub fn poll(&mut self, queue: CompletionQueueId) -> Option<Completion> {
-        let completion = self.completion_queues.poll(queue)?;
+        let completion = self.resources.completion_queues.poll(queue)?;
         if !completion.ends_request {
-            self.part_was_polled(queue, completion.queue_pair);
+            if self.pairs.handle_polled_part(completion.queue_pair) {
+                self.settle(completion.queue_pair);
+            } else {
+                // Nobody will need the place that was kept for the next part.
+                self.resources.completion_queues.give_up(queue);
+            }
         }
         Some(completion)
     }
@@ -179,101 +249,325 @@ impl Adapter {
     /// polls until the queue is empty, arms, and sleeps only after `true`: so no
     /// completion is ever missed.
     pub fn arm(&mut self, queue: CompletionQueueId, arm: Arm) -> bool {
-        self.completion_queues.arm(queue, arm)
+        self.resources.completion_queues.arm(queue, arm)
     }
 
     /// How many completions wait to be polled.
     #[must_use]
     pub fn completions(&self, queue: CompletionQueueId) -> usize {
-        self.completion_queues.len(queue)
-    }
-
-    #[inline]
-    fn link_of(&self, path: PathId) -> Option<usize> {
-        self.links.iter().position(|link| link.path == path)
-    }
-
-    /// The queue pair of this name, unless the user has destroyed it.
-    fn known(&self, id: QueuePairId) -> Option<&QueuePair> {
-        self.pairs.named(id.index, id.generation).filter(|pair| !pair.is_destroyed)
-    }
-
-    fn known_mut(&mut self, id: QueuePairId) -> Option<&mut QueuePair> {
-        self.pairs.named_mut(id.index, id.generation).filter(|pair| !pair.is_destroyed)
-    }
-
-    /// As many events wait as may.
-    fn has_too_many_events(&self) -> bool {
-        self.events.len() >= self.config.events
+        self.resources.completion_queues.len(queue)
     }
 }
 
-impl Engine for Adapter {
-    type Event = Event;
+// Management: queue pairs.
 
-    fn handle_path(&mut self, now: Instant, path: PathId, state: PathState) {
-        self.change_path(now, path, state);
-    }
-
-    #[inline]
-    fn guess(&self, path: PathId, nth: usize) -> Option<Guess> {
-        self.guess_next(path, nth)
-    }
-
-    #[inline]
-    fn place(
-        &mut self,
-        now: Instant,
-        unit: &Unit<'_>,
-        into: &mut Spans,
-    ) -> Result<Placement, Refusal> {
-        self.receive(now, unit, into).map_err(|refusal| self.refusals.count(refusal))
-    }
-
-    #[inline]
-    fn handle_placed(&mut self, now: Instant, ticket: Ticket, landing: Landing) {
-        self.land(now, ticket, landing);
-    }
-
-    fn poll_deposit(&mut self, now: Instant, into: &mut Spans) -> Option<Deposit<'_>> {
-        self.next_deposit(now, into)
-    }
-
-    #[inline]
-    fn poll_transmit(
-        &mut self,
-        now: Instant,
-        path: PathId,
-        head: &mut [u8],
-        from: &mut Spans,
-    ) -> Option<Transmit> {
-        let link = self.link_of(path)?;
-        self.next_transmit(now, link, head, from)
-    }
-
-    #[inline]
-    fn handle_sent(&mut self, _now: Instant, ticket: Ticket) {
-        self.let_go(ticket);
-    }
-
-    fn handle_timeout(&mut self, now: Instant) {
-        self.fire_timers(now);
-    }
-
-    fn poll_timeout(&self) -> Option<Timeout> {
-        self.next_timer()
-    }
-
-    #[inline]
-    fn poll_event(&mut self) -> Option<Event> {
-        let event = self.events.pop_front()?;
-        if let Event::CompletionsReady { queue } = event {
-            self.completion_queues.was_heard(queue);
+impl Adapter {
+    /// Makes a queue pair. It is idle: receives can be posted, and it can be
+    /// connected, offered to a listener, or, for datagrams, bound.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`], [`Error::BadDepth`]; [`Error::Full`], also where a
+    /// byte stream finds no place for the part of a request that it may report,
+    /// or where as many events wait to be polled as may.
+    pub fn create_queue_pair(&mut self, setup: &QueuePairSetup) -> Result<QueuePairId, Error> {
+        self.resources.check(setup, &self.context.config)?;
+        if self.context.events.is_full() {
+            return Err(Error::Full(Object::Event));
         }
-        Some(event)
+        let id = self.pairs.next_id()?;
+        let pair = QueuePair::new(id, setup);
+        self.resources.join(&pair)?;
+        self.pairs.insert(pair);
+        Ok(id)
     }
 
-    fn refusals(&self) -> &Refusals {
-        &self.refusals
+    /// Ends a queue pair. Its connection is reset; what is posted completes as
+    /// flushed, but for memory that a driver holds, only once it does no more.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`].
+    pub fn destroy_queue_pair(&mut self, now: Instant, id: QueuePairId) -> Result<(), Error> {
+        let pair = self.pairs.known_mut(id)?;
+        pair.abort(now, &mut self.context, &mut self.links, CloseReason::Aborted);
+        if let Some(listener) = self.pairs.destroy(id) {
+            self.listeners.withdraw(listener, id);
+        }
+        self.settle(id);
+        Ok(())
+    }
+
+    /// Asks for a connection; [`Event::Connected`](super::Event::Connected) or
+    /// [`Event::Closed`](super::Event::Closed) says what became of it. Without a
+    /// local address, or with port 0, any that fits is taken.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`], [`Error::WrongService`], [`Error::NotIdle`],
+    /// [`Error::BadAddress`], [`Error::NotOurs`], [`Error::NoRoute`],
+    /// [`Error::Taken`], [`Error::NoPort`].
+    pub fn connect(
+        &mut self,
+        now: Instant,
+        id: QueuePairId,
+        local: Option<SocketAddr>,
+        remote: SocketAddr,
+    ) -> Result<(), Error> {
+        let mapping = self.pairs.idle_stream(id)?.mapping;
+        let Self { context, links, pairs, listeners, .. } = self;
+        let random = &mut context.random;
+        let (ends, route) = ports::choose_ends(random, links, pairs, listeners, local, remote)?;
+        let mss = links.largest_segment(&route, mapping);
+        let config = pairs.known(id)?.tcp_config(&context.config.tcp);
+        let tcb = Tcb::connect(now, config, &context.secret, ends, mapping, mss);
+        pairs.open(id, tcb, &route, None, &context.secret);
+        self.mark_ready(id);
+        self.settle(id);
+        Ok(())
+    }
+
+    /// Chooses about the connection of this queue pair alone; all others have what the
+    /// adapter's configuration says.
+    ///
+    /// Timers, keep-alive, limits and marks hold at once. Congestion control, options of
+    /// the opening and the scale of the window hold for connections that are opened from
+    /// now on; of a connection that comes in the options are the adapter's, for they
+    /// are agreed on before anybody knows which queue pair it will have.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`], [`Error::WrongService`].
+    pub fn set_tcp(&mut self, id: QueuePairId, config: TcpConfig) -> Result<(), Error> {
+        self.pairs.set_tcp(id, config)?;
+        self.mark_ready(id);
+        self.settle(id);
+        Ok(())
+    }
+
+    /// What is chosen about the connection of this queue pair.
+    #[must_use]
+    pub fn tcp(&self, id: QueuePairId) -> Option<&TcpConfig> {
+        Some(self.pairs.known(id).ok()?.tcp_config(&self.context.config.tcp))
+    }
+
+    /// Resets the connection of a queue pair, and flushes what is posted.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`], [`Error::WrongService`], [`Error::NotConnected`].
+    pub fn abort(&mut self, now: Instant, id: QueuePairId) -> Result<(), Error> {
+        self.pairs.check_connected(id)?;
+        let pair = self.pairs.known_mut(id)?;
+        pair.abort(now, &mut self.context, &mut self.links, CloseReason::Aborted);
+        self.settle(id);
+        Ok(())
+    }
+
+    /// Says behind what is posted that nothing more will be sent. What the other
+    /// side still sends is received.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`], [`Error::WrongService`], [`Error::NotConnected`].
+    pub fn shutdown(&mut self, _now: Instant, id: QueuePairId) -> Result<(), Error> {
+        self.pairs.check_connected(id)?;
+        if let Some((connection, _)) = self.pairs.connection_mut(id) {
+            connection.tcb.shutdown();
+        }
+        self.mark_ready(id);
+        self.settle(id);
+        Ok(())
+    }
+
+    /// Listens on a port of one of our addresses, or of all of one version of IP.
+    ///
+    /// # Errors
+    /// [`Error::BadAddress`] for port 0, [`Error::NotOurs`], [`Error::Taken`],
+    /// [`Error::Full`].
+    pub fn listen(&mut self, local: SocketAddr) -> Result<ListenerId, Error> {
+        let local = plain(local);
+        if local.port() == 0 {
+            return Err(Error::BadAddress(local));
+        }
+        ports::check_local(&self.links, local)?;
+        self.listeners.listen(local)
+    }
+
+    /// Ends a listener. Queue pairs that waited there are idle again; openings
+    /// that were not proved are forgotten.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`].
+    pub fn stop_listening(&mut self, id: ListenerId) -> Result<(), Error> {
+        for pair in self.listeners.remove(id)? {
+            self.pairs.set_offered(pair, None);
+        }
+        Ok(())
+    }
+
+    /// An idle queue pair waits at a listener, to be mated with a connection.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`], [`Error::WrongService`], [`Error::NotIdle`],
+    /// [`Error::Full`].
+    pub fn offer(&mut self, listener: ListenerId, id: QueuePairId) -> Result<(), Error> {
+        self.pairs.idle_stream(id)?;
+        self.listeners.offer(listener, id, self.context.config.offers)?;
+        self.pairs.set_offered(id, Some(listener));
+        Ok(())
+    }
+
+    /// Binds a queue pair for datagrams to a port of one of our addresses, or of
+    /// all of one version of IP. Port 0 takes any that is free. Gives what it is
+    /// bound to.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`], [`Error::WrongService`], [`Error::NotIdle`],
+    /// [`Error::NotOurs`], [`Error::Taken`], [`Error::NoPort`].
+    pub fn bind(&mut self, id: QueuePairId, local: SocketAddr) -> Result<SocketAddr, Error> {
+        self.pairs.check_unbound(id)?;
+        let Self { context, links, pairs, seam, .. } = self;
+        let local = ports::choose_port(&mut context.random, links, pairs, local)?;
+        // Only a card has to be told of others at the same port.
+        let rivals = if seam.is_card() { pairs.note_rivals(local) } else { Vec::new() };
+        pairs.bind(id, local, !rivals.is_empty())?;
+        for slot in rivals {
+            seam.touch(slot);
+        }
+        self.predict(id);
+        Ok(local)
+    }
+
+    /// What a queue pair is connected or bound to on this side.
+    #[must_use]
+    pub fn local_address(&self, id: QueuePairId) -> Option<SocketAddr> {
+        let pair = self.pairs.known(id).ok()?;
+        match &pair.role {
+            Role::Stream(_) => pair.connection().map(|connection| connection.tcb.local),
+            Role::Datagrams(datagrams) => datagrams.local,
+        }
+    }
+
+    /// Who is at the other end of a queue pair's connection.
+    #[must_use]
+    pub fn remote_address(&self, id: QueuePairId) -> Option<SocketAddr> {
+        self.pairs.known(id).ok()?.connection().map(|connection| connection.tcb.remote)
+    }
+
+    /// How the connection of a queue pair is doing.
+    #[must_use]
+    pub fn connection_stats(&self, id: QueuePairId) -> Option<ConnectionStats> {
+        let tcb = &self.pairs.known(id).ok()?.connection()?.tcb;
+        let (segments_again, timeouts) = tcb.sender().repetitions();
+        let counts = tcb.receive_counts();
+        Some(ConnectionStats {
+            state: tcb.state(),
+            round_trip: tcb.sender().round_trip(),
+            congestion_window: tcb.sender().congestion_window(),
+            segments_again,
+            timeouts,
+            bytes_without_memory: counts.no_memory,
+            bytes_forgotten: counts.forgotten,
+        })
+    }
+}
+
+// Doorbell: work requests are posted.
+
+impl Adapter {
+    /// Posts a message to be sent. On TCP it may be posted before the connection
+    /// is open, and leaves once it is.
+    ///
+    /// # Errors
+    /// See [`PostError`]; nothing is posted then.
+    #[inline]
+    pub fn post_send(
+        &mut self,
+        _now: Instant,
+        id: QueuePairId,
+        work: &SendWork<'_>,
+    ) -> Result<(), PostError> {
+        let pair = self.pairs.known_mut(id).map_err(|_| PostError::UnknownQueuePair)?;
+        doorbell::post_send(&self.links, &mut self.resources, pair, work)?;
+        self.mark_ready(id);
+        Ok(())
+    }
+
+    /// Posts room for what comes. On a byte stream requests are filled one after
+    /// another; else each takes one message.
+    ///
+    /// # Errors
+    /// See [`PostError`]; nothing is posted then.
+    #[inline]
+    pub fn post_receive(
+        &mut self,
+        _now: Instant,
+        id: QueuePairId,
+        work: &ReceiveWork<'_>,
+    ) -> Result<(), PostError> {
+        let pair = self.pairs.known_mut(id).map_err(|_| PostError::UnknownQueuePair)?;
+        doorbell::post_receive(&mut self.resources, pair, work)?;
+        // More memory opens the window, and somebody is to be told.
+        if pair.connection().is_some() {
+            self.mark_ready(id);
+        }
+        self.predict(id);
+        Ok(())
+    }
+}
+
+// The offload seam.
+
+impl Adapter {
+    /// How often the [`offload`](crate::offload) seam left a unit to the engine for
+    /// this reason.
+    #[must_use]
+    pub const fn misses(&self, reason: Miss) -> u64 {
+        self.seam.misses(reason)
+    }
+
+    /// The next thing to say to the card that places what comes as expected. Where
+    /// there is none ([`Config::delegates`](super::Config::delegates)), there is
+    /// nothing to say.
+    ///
+    /// A driver asks after everything that it does with the engine, and gives what
+    /// it gets to the card before anything that the engine sends later.
+    pub fn poll_command(&mut self) -> Option<Command> {
+        // A packet that was put together from fragments and waits for its place is
+        // one that the engine has not looked at, though the card has seen it.
+        if self.pieces.has_ready() {
+            return None;
+        }
+        self.seam.poll_command(&self.pairs, &self.links)
+    }
+
+    /// A card reported something. Reports that are late, of an earlier command or
+    /// of a card that was restarted, do nothing.
+    pub fn handle_report(&mut self, now: Instant, report: &Report) {
+        match self.seam.handle_report(report, &self.pairs) {
+            ReportStep::Nothing => {}
+            ReportStep::Came { hit: Hit::Segment(hit), is_in_place } => {
+                let (context, links) = (&mut self.context, &mut self.links);
+                if let Some((id, claim)) = self.pairs.claim_segment(context, links, &hit) {
+                    let segment = Segment::predicted(&hit, None);
+                    self.finish_segment(now, id, &segment, (claim, is_in_place));
+                }
+            }
+            ReportStep::Came { hit: Hit::Datagram(hit), is_in_place } => {
+                if let Some(id) = self.pairs.claim_datagram(&mut self.context, &hit) {
+                    self.finish_datagram(id, is_in_place.then_some((hit.from, hit.len)));
+                }
+            }
+            ReportStep::Answered { slot } => self.settle_slot(slot),
+        }
+    }
+
+    /// The card was restarted and has forgotten everything, what was under way to
+    /// memory too. What it had not reported has not arrived.
+    pub fn handle_card_lost(&mut self) {
+        for slot in 0..self.seam.forget_card(self.links.len()) {
+            self.settle_slot(slot);
+        }
+    }
+
+    fn settle_slot(&mut self, slot: u32) {
+        if let Some(id) = self.pairs.get(slot).map(|pair| pair.id) {
+            self.settle(id);
+        }
     }
 }

@@ -172,10 +172,10 @@ impl QueuePair {
 
     /// The connection, the queues that it works on, and what is chosen about it.
     #[inline]
-    pub(super) fn configured_mut<'a>(
-        &'a mut self,
-        usual: &'a TcpConfig,
-    ) -> Option<(&'a mut Connection, &'a mut Queues, &'a TcpConfig)> {
+    pub(super) fn configured_mut<'pair: 'usual, 'usual>(
+        &'pair mut self,
+        usual: &'usual TcpConfig,
+    ) -> Option<(&'pair mut Connection, &'pair mut Queues, &'usual TcpConfig)> {
         match &mut self.role {
             Role::Stream(Stream { phase: Phase::Open(connection), queues, config, .. }) => {
                 Some((connection, queues, config.as_deref().unwrap_or(usual)))

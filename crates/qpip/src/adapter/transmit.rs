@@ -1,265 +1,310 @@
-//! The transmit state machine: what leaves a link next.
+//! The transmit state machine: whose turn it is on a link, and what leaves in it.
 //!
-//! First what belongs to no queue pair, for somebody waits for it; then the rest
-//! of a packet that has begun to leave in pieces; then the queue pairs that have
-//! something to send, each in its turn.
+//! [`Transmissions`] are what drivers read meanwhile.
+//!
+//! What does not live here: what belongs to no queue pair (`links`), and the rest of a
+//! packet that has begun to leave in pieces (`fragments`). Both leave first.
 
 use core::net::SocketAddr;
 
-use landfall_placement::{Ecn, Instant, Segment, SegmentKind, Spans, Ticket, Transmit};
+use landfall_placement::{Instant, Segment, SegmentKind, Spans, Ticket, Transmit};
+use landfall_tables::Table;
 use zerocopy::IntoBytes;
 
-use super::Adapter;
+use super::context::Context;
 use super::fragments::Outgoing;
-use super::interface::{Control, Link, Route, route};
-use super::landing::{Held, Sending};
-use super::queue_pair::{Connection, Role};
-use crate::ip::answer::{self, Host};
-use crate::ip::neighbours::{Found, Question};
+use super::links::{Link, Links, NO_TICKET};
+use super::queue_pair::{Connection, QueuePair, Role};
+use super::queue_pairs::QueuePairs;
+use super::udp::Datagrams;
+use crate::ip::neighbours::Found;
+use crate::queue::Hold;
 use crate::tcp::tcb::CloseReason;
-use crate::tcp::{Draft, Room};
-use crate::wire::{Envelope, Mac, Tcp, checksum, ipv4, ipv6, protocol, tcp, udp};
+use crate::tcp::{Draft, Room, TcpConfig};
+use crate::wire::{Envelope, Mac, checksum, ipv4, ipv6, protocol, tcp, udp};
 use crate::work::{QueuePairId, Status};
 
+/// Memory that drivers read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sending {
+    pub(super) pair: QueuePairId,
+    what: Held,
+    /// So many transmissions of it are not over.
+    left: u32,
+}
+
+/// What of a queue pair is held.
+#[derive(Clone, Copy, Debug)]
+enum Held {
+    Requests(Hold),
+    Datagram(u32),
+}
+
+impl Sending {
+    /// One of its transmissions is over.
+    #[inline]
+    pub(super) fn release(&self, pair: &mut QueuePair) {
+        match (&mut pair.role, self.what) {
+            (Role::Stream(stream), Held::Requests(hold)) if self.left == 0 => {
+                stream.queues.send.release(hold);
+            }
+            (Role::Datagrams(datagrams), Held::Datagram(number)) => {
+                datagrams.outbound.release(number);
+            }
+            // A segment that left in pieces holds its requests until the last is gone.
+            _ => {}
+        }
+    }
+}
+
+/// All of them, by the ticket that the driver gives back.
+#[derive(Debug)]
+pub(super) struct Transmissions(Table<Sending>);
+
+impl Transmissions {
+    pub(super) const fn new(most: usize) -> Self {
+        Self(Table::new(most))
+    }
+
+    /// Back-pressure: may drivers hold more?
+    #[inline]
+    pub(super) fn has_room(&self) -> bool {
+        self.0.has_room()
+    }
+
+    #[inline]
+    fn begin(&mut self, sending: Sending) -> Option<Ticket> {
+        let (index, generation) = self.0.insert(sending)?;
+        Some(Ticket::new(index, generation))
+    }
+
+    fn cancel(&mut self, ticket: Ticket) {
+        self.0.remove(ticket.index());
+    }
+
+    /// One of the transmissions of some memory is over.
+    #[inline]
+    pub(super) fn finish(&mut self, ticket: Ticket) -> Option<Sending> {
+        let sending = self.0.named_mut(ticket.index(), ticket.generation())?;
+        sending.left = sending.left.saturating_sub(1);
+        let sending = *sending;
+        if sending.left == 0 {
+            self.0.remove(ticket.index());
+        }
+        Some(sending)
+    }
+}
+
+/// A queue pair's turn on a link.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Turn {
+    pub(super) now: Instant,
+    pub(super) link: usize,
+    pub(super) id: QueuePairId,
+}
+
+/// Where what leaves is written: its headers, and the memory of its payload.
+#[derive(Debug)]
+pub(super) struct Frame<'a> {
+    pub(super) head: &'a mut [u8],
+    pub(super) from: &'a mut Spans,
+}
+
+/// A packet that is to leave.
+#[derive(Debug)]
+struct Packet<'a> {
+    outgoing: Outgoing<'a>,
+    /// How much of it its path carries at once.
+    mtu: u32,
+    /// What its driver holds meanwhile.
+    held: Option<Held>,
+}
+
+/// A datagram that is to leave.
+#[derive(Clone, Copy, Debug)]
+struct Datagram {
+    source: SocketAddr,
+    to: SocketAddr,
+    /// The station of the neighbour that leads there.
+    station: Mac,
+    /// Which one of its queue pair it is.
+    number: u32,
+    len: u32,
+}
+
 /// What became of a queue pair's turn.
-enum TurnOutcome {
+pub(super) enum TurnOutcome {
     /// It sends this, and may have more.
     Sends(Transmit),
-    /// It has nothing to send.
+    /// It has nothing to send, and nothing happened to it.
+    Nothing,
+    /// It has nothing to send now.
     Idle,
     /// It waits for a neighbour.
     Waits,
+    /// Its next datagram leaves on another link, where it takes its turn.
+    Elsewhere,
     /// What it had could not leave and is over; it may have more.
     Again,
 }
 
-impl Adapter {
-    #[inline]
-    pub(super) fn next_transmit(
-        &mut self,
-        now: Instant,
-        link: usize,
-        head: &mut [u8],
-        from: &mut Spans,
-    ) -> Option<Transmit> {
-        self.links[link].station()?;
-        if let Some(transmit) = self.next_control(now, link, head) {
-            return Some(transmit);
-        }
-        if let Some(leaving) = &mut self.links[link].leaving {
-            let unit = leaving.next(head, from);
-            let is_over = leaving.is_gone() || unit.is_none();
-            if is_over && let Some(leaving) = self.links[link].leaving.take() {
-                self.abandon(&leaving);
-            }
-            if unit.is_some() {
-                return unit;
-            }
-        }
-        self.next_of_pairs(now, link, head, from)
+/// A queue pair may have something to send: it takes its turn on its link.
+#[inline]
+pub(super) fn mark_ready(
+    context: &Context,
+    links: &mut Links,
+    pairs: &mut QueuePairs,
+    id: QueuePairId,
+) {
+    // It may be gone already.
+    let Some(pair) = pairs.named_mut(id) else { return };
+    let waits = pair.is_parked && matches!(pair.role, Role::Stream(_));
+    if pair.is_ready || waits {
+        return;
     }
-
-    fn next_control(&mut self, now: Instant, link: usize, head: &mut [u8]) -> Option<Transmit> {
-        self.ask_neighbours(now, link);
-        while let Some(control) = self.links[link].control.pop_front() {
-            if let Some(transmit) = control.transmit(head) {
-                return Some(transmit);
-            }
+    let link = match &pair.role {
+        Role::Stream(_) => pair.connection().map(|connection| connection.link),
+        Role::Datagrams(datagrams) => {
+            let from = datagrams.local.map(|local| local.ip());
+            let from = from.filter(|ip| !ip.is_unspecified());
+            let to = datagrams.outbound.next().map(|next| next.to.ip());
+            // Where no way leads there any more, any link finds that out.
+            to.map(|to| links.route(from, to).map_or(0, |route| route.link))
         }
-        None
+    };
+    let Some(link) = link.and_then(|link| links.get_mut(link)) else { return };
+    pair.is_ready = true;
+    link.ready.push_back(id);
+    // Those that were destroyed while nothing left may still be in the list.
+    if link.ready.len() > context.config.queue_pairs {
+        link.ready.retain(|id| pairs.named(*id).is_some());
     }
+}
 
+/// A queue pair waits until a neighbour of the link has answered.
+pub(super) fn park(context: &Context, links: &mut Links, pairs: &mut QueuePairs, turn: &Turn) {
+    let Turn { link, id, .. } = *turn;
+    let Some(pair) = pairs.named_mut(id) else {
+        debug_assert!(false, "it has just had its turn");
+        return;
+    };
+    pair.is_parked = true;
+    let is_stream = matches!(pair.role, Role::Stream(_));
+    let parked = &mut links[link].parked;
+    if is_stream || !parked.contains(&id) {
+        parked.push(id);
+    }
+    if parked.len() > context.config.queue_pairs {
+        parked.retain(|id| pairs.named(*id).is_some());
+    }
+}
+
+/// The next queue pair that has its turn on this link.
+#[inline]
+pub(super) fn next_turn(
+    links: &mut Links,
+    pairs: &mut QueuePairs,
+    link: usize,
+) -> Option<QueuePairId> {
+    loop {
+        let id = links[link].ready.pop_front()?;
+        let Some(pair) = pairs.named_mut(id) else { continue };
+        if core::mem::take(&mut pair.is_ready) {
+            return Some(id);
+        }
+    }
+}
+
+impl Transmissions {
+    /// A queue pair has its turn. What it sends is written to the frame.
     #[inline]
-    fn next_of_pairs(
+    pub(super) fn take_turn(
         &mut self,
-        now: Instant,
-        link: usize,
-        head: &mut [u8],
-        from: &mut Spans,
-    ) -> Option<Transmit> {
-        // Back-pressure: drivers hold as much as they may.
-        while self.sending.has_room() {
-            let id = self.links[link].ready.pop_front()?;
-            let Some(pair) = self.pairs.named_mut(id.index, id.generation) else { continue };
-            if !core::mem::take(&mut pair.is_ready) {
-                continue;
-            }
-            from.clear();
-            let turn = match &pair.role {
-                Role::Stream(_) => self.next_segment(now, link, id, head, from),
-                Role::Datagrams(_) => self.next_datagram(now, link, id, head, from),
-            };
-            match turn {
-                TurnOutcome::Sends(transmit) => {
-                    self.mark_ready(id);
-                    return Some(transmit);
-                }
-                TurnOutcome::Idle => {}
-                TurnOutcome::Again => self.mark_ready(id),
-                TurnOutcome::Waits => {
-                    self.park(link, id);
-                    // Datagrams behind the one that waits may be for others.
-                    self.mark_ready(id);
-                    // The question for the neighbour is the next to leave.
-                    if let Some(transmit) = self.next_control(now, link, head) {
-                        return Some(transmit);
-                    }
-                }
+        context: &mut Context,
+        links: &mut Links,
+        pair: &mut QueuePair,
+        turn: &Turn,
+        frame: &mut Frame<'_>,
+    ) -> TurnOutcome {
+        frame.from.clear();
+        match &mut pair.role {
+            Role::Stream(_) => self.next_segment(context, links, pair, turn, frame),
+            Role::Datagrams(datagrams) => {
+                self.next_datagram(context, links, datagrams, turn, frame)
             }
         }
-        None
     }
 
     /// The next segment of a connection.
     #[inline]
     fn next_segment(
         &mut self,
-        now: Instant,
-        link: usize,
-        id: QueuePairId,
-        head: &mut [u8],
-        from: &mut Spans,
+        context: &mut Context,
+        links: &mut Links,
+        pair: &mut QueuePair,
+        turn: &Turn,
+        frame: &mut Frame<'_>,
     ) -> TurnOutcome {
-        let Some(pair) = self.pairs.named_mut(id.index, id.generation) else {
-            return TurnOutcome::Idle;
+        let Turn { now, link, .. } = *turn;
+        let Some((connection, queues, config)) = pair.configured_mut(&context.config.tcp) else {
+            debug_assert!(false, "only a stream with a connection is marked as ready");
+            return TurnOutcome::Nothing;
         };
-        let Some((connection, queues, config)) = pair.configured_mut(&self.config.tcp) else {
-            return TurnOutcome::Idle;
-        };
-        let known = &mut self.links[link];
-        let station = match known.neighbours.lookup(now, connection.next_hop) {
+        let station = match links[link].neighbours.lookup(now, connection.next_hop) {
             Found::Station(station) => Some(station),
             Found::Waiting => return TurnOutcome::Waits,
             Found::Unreachable if !connection.tcb.is_synchronized() => {
-                self.give_up(now, id, CloseReason::Unreachable);
-                self.settle(id);
+                pair.abort(now, context, links, CloseReason::Unreachable);
                 return TurnOutcome::Idle;
             }
             // As if it were lost on the way: an open connection survives it
             // (RFC 1122, 4.2.3.9), and its own timers decide.
             Found::Unreachable => None,
         };
-        let room = room(
-            known,
-            self.path_mtus.get(now, connection.tcb.remote.ip(), known.mtu()),
-            connection,
-        );
+        let path_mtu = links.path_mtu(now, connection.tcb.remote.ip(), link);
+        let room = room(&links[link], path_mtu, connection);
         let tcp = &mut connection.tcb;
-        let Some(draft) = tcp.poll_transmit(now, &room, config, queues, from) else {
-            self.settle(id);
+        let Some(draft) = tcp.poll_transmit(now, &room, config, queues, frame.from) else {
             return TurnOutcome::Idle;
         };
-        self.stats.segments_sent += 1;
-        let unit = station.and_then(|station| {
-            self.write_segment(link, id, (station, room.packet), &draft, head, from)
+        context.stats.segments_sent += 1;
+        let mut header = [0; tcp::LEN_MAX];
+        let packet = station.and_then(|station| {
+            packet_of(&links[link], connection, config, station, &draft, &mut header)
         });
-        if unit.is_none()
-            && let Some(pair) = self.pairs.named_mut(id.index, id.generation)
-            && let Some((_, queues)) = pair.connection_mut()
-        {
+        let unit = packet.and_then(|outgoing| {
+            let mtu = room.packet + outgoing.envelope.ip_len() as u32;
+            let held = (draft.payload > 0).then_some(Held::Requests(draft.hold));
+            self.write(context, links, turn, Packet { outgoing, mtu, held }, frame)
+        });
+        if unit.is_none() {
             queues.send.release(draft.hold);
         }
-        self.settle(id);
         unit.map_or(TurnOutcome::Again, TurnOutcome::Sends)
-    }
-
-    #[inline]
-    fn write_segment(
-        &mut self,
-        link: usize,
-        id: QueuePairId,
-        (station, packet): (Mac, u32),
-        draft: &Draft,
-        head: &mut [u8],
-        from: &Spans,
-    ) -> Option<Transmit> {
-        let pair = self.pairs.get(id.index)?;
-        let connection = pair.connection()?;
-        let config = pair.tcp_config(&self.config.tcp);
-        let (local, remote) = (connection.tcb.local, connection.tcb.remote);
-        let own = self.links[link].station()?.mac;
-        let mut header = [0; tcp::LEN_MAX];
-        let header_len = header_of(draft, local, remote).header_len() as u32;
-        let sum = checksum::with_len(connection.addresses, header_len + draft.payload);
-        let len = header_of(draft, local, remote).write(&mut header, sum)?;
-        let mut envelope = Envelope::new((own, local.ip()), (station, remote.ip()), protocol::TCP);
-        envelope.traffic_class = config.dscp << 2 | draft.ecn as u8;
-        envelope.flow_label = if config.flow_label { connection.label } else { 0 };
-        // A message that is one segment cannot be made shorter: where a link on
-        // the way carries less, routers may cut it.
-        envelope.dont_fragment = !draft.is_message;
-        let cut = draft.cut.map(|size| {
-            let kind = if local.is_ipv4() { SegmentKind::Tcp4 } else { SegmentKind::Tcp6 };
-            Segment { kind, size }
-        });
-        let outgoing = Outgoing {
-            header: &header[..len],
-            sum_offset: tcp::SUM_OFFSET,
-            payload: draft.payload,
-            cut,
-            envelope,
-            ticket: super::interface::NO_TICKET,
-        };
-        let held = (draft.payload > 0).then_some(Held::Requests(draft.hold));
-        let mtu = packet + envelope.ip_len() as u32;
-        self.write_packet(link, id, mtu, outgoing, held, head, from)
-    }
-
-    /// Writes a packet or its first piece, and notes what its driver holds.
-    #[expect(clippy::too_many_arguments, reason = "what a packet consists of")]
-    fn write_packet(
-        &mut self,
-        link: usize,
-        id: QueuePairId,
-        mtu: u32,
-        mut packet: Outgoing<'_>,
-        held: Option<Held>,
-        head: &mut [u8],
-        from: &Spans,
-    ) -> Option<Transmit> {
-        let left = packet.units(mtu)?;
-        if let Some(what) = held {
-            let (index, generation) = self.sending.insert(Sending { pair: id, what, left })?;
-            packet.ticket = Ticket::new(index, generation);
-        }
-        self.fragment_id = self.fragment_id.wrapping_add(u32::from(left > 1));
-        let written = packet.write(mtu, self.fragment_id, head, from);
-        let Some((unit, leaving)) = written else {
-            self.sending.remove(packet.ticket.index());
-            return None;
-        };
-        self.stats.fragmented += u64::from(leaving.is_some());
-        self.links[link].leaving = leaving;
-        Some(unit)
     }
 
     /// The next datagram of a queue pair.
     fn next_datagram(
         &mut self,
-        now: Instant,
-        link: usize,
-        id: QueuePairId,
-        head: &mut [u8],
-        from: &mut Spans,
+        context: &mut Context,
+        links: &mut Links,
+        datagrams: &mut Datagrams,
+        turn: &Turn,
+        frame: &mut Frame<'_>,
     ) -> TurnOutcome {
-        let Some(pair) = self.pairs.named_mut(id.index, id.generation) else {
-            return TurnOutcome::Idle;
-        };
-        let Role::Datagrams(datagrams) = &mut pair.role else { return TurnOutcome::Idle };
+        let Turn { now, link, .. } = *turn;
         let (Some(local), Some(next)) = (datagrams.local, datagrams.outbound.next()) else {
-            return TurnOutcome::Idle;
+            return TurnOutcome::Nothing;
         };
         let own = Some(local.ip()).filter(|ip| !ip.is_unspecified());
-        let Some(way) = route(&self.links, own, next.to.ip()) else {
+        let Some(way) = links.route(own, next.to.ip()) else {
             datagrams.outbound.fail(Status::Unreachable);
-            self.settle(id);
             return TurnOutcome::Again;
         };
         if way.link != link {
-            // It takes its turn on the other link.
-            return TurnOutcome::Again;
+            return TurnOutcome::Elsewhere;
         }
-        let station = match self.links[link].neighbours.lookup(now, way.next_hop) {
+        let station = match links[link].neighbours.lookup(now, way.next_hop) {
             Found::Station(station) => station,
             Found::Waiting => {
                 datagrams.outbound.wait();
@@ -267,32 +312,37 @@ impl Adapter {
             }
             Found::Unreachable => {
                 datagrams.outbound.fail(Status::Unreachable);
-                self.settle(id);
                 return TurnOutcome::Again;
             }
         };
-        let (to, number, len) = (next.to, next.number, next.gather.len());
-        next.gather.slice(0, len, from);
+        let (number, len) = (next.number, next.gather.len());
+        next.gather.slice(0, len, frame.from);
         let source = SocketAddr::new(way.source, local.port());
-        let held = Held::Datagram(number);
-        let unit =
-            self.write_datagram(now, &way, (id, held), (source, to, station), len, head, from);
-        self.settle(id);
-        unit.map_or(TurnOutcome::Again, TurnOutcome::Sends)
+        let datagram = Datagram { source, to: next.to, station, number, len };
+        match self.write_datagram(context, links, turn, &datagram, frame) {
+            Some((unit, units)) => {
+                datagrams.outbound.begin(units);
+                context.stats.datagrams_sent += 1;
+                TurnOutcome::Sends(unit)
+            }
+            None => {
+                datagrams.outbound.fail(Status::Unreachable);
+                TurnOutcome::Again
+            }
+        }
     }
 
-    #[expect(clippy::too_many_arguments, reason = "what a datagram consists of")]
+    /// Writes a datagram or its first piece. Gives in how many units it leaves.
     fn write_datagram(
         &mut self,
-        now: Instant,
-        way: &Route,
-        (id, held): (QueuePairId, Held),
-        (source, to, station): (SocketAddr, SocketAddr, Mac),
-        len: u32,
-        head: &mut [u8],
-        from: &Spans,
-    ) -> Option<Transmit> {
-        let own = self.links[way.link].station()?.mac;
+        context: &mut Context,
+        links: &mut Links,
+        turn: &Turn,
+        datagram: &Datagram,
+        frame: &mut Frame<'_>,
+    ) -> Option<(Transmit, u32)> {
+        let Datagram { source, to, station, number, len } = *datagram;
+        let own = links[turn.link].station()?.mac;
         let mut envelope = Envelope::new((own, source.ip()), (station, to.ip()), protocol::UDP);
         let total = len + udp::LEN as u32;
         let header = udp::Header {
@@ -301,195 +351,83 @@ impl Adapter {
             len: (total as u16).into(),
             sum: envelope.pseudo(total).into(),
         };
-        let mtu = self.path_mtus.get(now, to.ip(), self.links[way.link].mtu());
+        let mtu = links.path_mtu(turn.now, to.ip(), turn.link);
         // What is cut here anyway may be cut again on its way.
         envelope.dont_fragment = total + envelope.ip_len() as u32 <= mtu;
-        let packet = Outgoing {
+        let outgoing = Outgoing {
             header: header.as_bytes(),
             sum_offset: udp::SUM_OFFSET,
             payload: len,
             cut: None,
             envelope,
-            ticket: super::interface::NO_TICKET,
+            ticket: NO_TICKET,
         };
-        let units = packet.units(mtu);
-        let unit = self.write_packet(way.link, id, mtu, packet, Some(held), head, from);
-        let pair = self.pairs.named_mut(id.index, id.generation)?;
-        let datagrams = pair.datagrams_mut()?;
-        match (&unit, units) {
-            (Some(_), Some(units)) => {
-                datagrams.outbound.begin(units);
-                self.stats.datagrams_sent += 1;
-            }
-            _ => datagrams.outbound.fail(Status::Unreachable),
+        let units = outgoing.units(mtu)?;
+        let held = Some(Held::Datagram(number));
+        let unit = self.write(context, links, turn, Packet { outgoing, mtu, held }, frame)?;
+        Some((unit, units))
+    }
+
+    /// Writes a packet or its first piece, and notes what its driver holds.
+    #[inline]
+    fn write(
+        &mut self,
+        context: &mut Context,
+        links: &mut Links,
+        turn: &Turn,
+        packet: Packet<'_>,
+        frame: &mut Frame<'_>,
+    ) -> Option<Transmit> {
+        let Packet { mut outgoing, mtu, held } = packet;
+        let left = outgoing.units(mtu)?;
+        if let Some(what) = held {
+            outgoing.ticket = self.begin(Sending { pair: turn.id, what, left })?;
         }
-        unit
-    }
-
-    /// Sends a segment of a connection beside its turn: a reset, for which no
-    /// turn may come any more.
-    pub(super) fn say_draft(&mut self, now: Instant, id: QueuePairId, draft: &Draft) {
-        let Some(pair) = self.pairs.get(id.index) else { return };
-        let Some(connection) = pair.connection() else { return };
-        let (link, next_hop) = (connection.link, connection.next_hop);
-        let ends = (connection.tcb.local, connection.tcb.remote);
-        let config = pair.tcp_config(&self.config.tcp);
-        let label = if config.flow_label { connection.label } else { 0 };
-        let marks = (config.dscp, label);
-        if let Some(known) = self.links.get_mut(link)
-            && let Found::Station(station) = known.neighbours.lookup(now, next_hop)
-        {
-            self.say_marked(link, station, ends, marks, draft);
-        }
-    }
-
-    /// Sends a segment without payload to a station.
-    pub(super) fn say_to(
-        &mut self,
-        link: usize,
-        station: Mac,
-        ends: (SocketAddr, SocketAddr),
-        draft: &Draft,
-    ) {
-        self.say_marked(link, station, ends, (0, 0), draft);
-    }
-
-    /// The same with a code point and the label of a flow.
-    fn say_marked(
-        &mut self,
-        link: usize,
-        station: Mac,
-        (local, remote): (SocketAddr, SocketAddr),
-        (dscp, label): (u8, u32),
-        draft: &Draft,
-    ) {
-        let Some(own) = self.links.get(link).and_then(Link::station) else { return };
-        let mut envelope =
-            Envelope::new((own.mac, local.ip()), (station, remote.ip()), protocol::TCP);
-        envelope.traffic_class = dscp << 2 | Ecn::NotCapable as u8;
-        envelope.flow_label = label;
-        let header = header_of(draft, local, remote);
-        self.queue_control(link, |into| write_sealed(&envelope, &header, into));
-    }
-
-    /// Queues a packet that belongs to no queue pair. What finds no room is as
-    /// if it were lost: whoever needs an answer asks again.
-    pub(super) fn queue_control(
-        &mut self,
-        link: usize,
-        write: impl FnOnce(&mut [u8]) -> Option<usize>,
-    ) -> bool {
-        let Some(known) = self.links.get_mut(link) else { return false };
-        let has_room = known.control.len() < self.config.control_queue;
-        let control = if has_room { Control::new(write) } else { None };
-        let Some(control) = control else {
-            self.stats.control_dropped += 1;
-            return false;
+        let id = links.fragment_id(left > 1);
+        let Some((unit, leaving)) = outgoing.write(mtu, id, frame.head, frame.from) else {
+            self.cancel(outgoing.ticket);
+            return None;
         };
-        self.stats.control_queued += 1;
-        known.control.push_back(control);
-        true
-    }
-
-    /// Asks for the neighbours that are due, and wakes who waited for those that
-    /// answered, or never will.
-    pub(super) fn ask_neighbours(&mut self, now: Instant, link: usize) {
-        while let Some(question) = self.links[link].neighbours.poll_solicit(now) {
-            self.ask(link, question);
-        }
-        let known = &mut self.links[link];
-        let changes = known.neighbours.changes();
-        if core::mem::replace(&mut known.changes_seen, changes) != changes {
-            self.unpark(now, link);
-        }
-    }
-
-    fn ask(&mut self, link: usize, Question { address, station }: Question) {
-        let Some(own) = self.links[link].station() else { return };
-        let (mac, source) = (own.mac, own.source_for(address));
-        if let Some(source) = source {
-            let us = Host { mac, address: source };
-            self.queue_control(link, |into| answer::question(us, address, station, into));
-        }
-    }
-
-    fn park(&mut self, link: usize, id: QueuePairId) {
-        let Some(pair) = self.pairs.named_mut(id.index, id.generation) else { return };
-        pair.is_parked = true;
-        let is_stream = matches!(pair.role, Role::Stream(_));
-        let parked = &mut self.links[link].parked;
-        if is_stream || !parked.contains(&id) {
-            parked.push(id);
-        }
-        if parked.len() > self.config.queue_pairs {
-            let pairs = &self.pairs;
-            parked.retain(|id| pairs.named(id.index, id.generation).is_some());
-        }
-    }
-
-    /// Those who wait for a neighbour of this link look again.
-    pub(super) fn unpark(&mut self, now: Instant, link: usize) {
-        for id in core::mem::take(&mut self.links[link].parked) {
-            if let Some(pair) = self.pairs.named_mut(id.index, id.generation) {
-                pair.is_parked = false;
-                self.fail_unreachable(now, link, id);
-            }
-            self.mark_ready(id);
-        }
-    }
-
-    /// What waited for a neighbour that does not answer ends.
-    fn fail_unreachable(&mut self, now: Instant, link: usize, id: QueuePairId) {
-        let Some(pair) = self.pairs.named_mut(id.index, id.generation) else { return };
-        match &mut pair.role {
-            Role::Stream(_) => {
-                let Some((connection, _)) = pair.connection_mut() else { return };
-                let found = self.links[link].neighbours.lookup(now, connection.next_hop);
-                if found == Found::Unreachable && !connection.tcb.is_synchronized() {
-                    self.give_up(now, id, CloseReason::Unreachable);
-                }
-            }
-            Role::Datagrams(datagrams) => {
-                datagrams.outbound.retry();
-                let own = datagrams.local.map(|local| local.ip());
-                let own = own.filter(|ip| !ip.is_unspecified());
-                while let Some(next) = datagrams.outbound.next() {
-                    let Some(way) = route(&self.links, own, next.to.ip()) else { break };
-                    let known = &mut self.links[way.link].neighbours;
-                    if known.lookup(now, way.next_hop) != Found::Unreachable {
-                        break;
-                    }
-                    datagrams.outbound.fail(Status::Unreachable);
-                }
-            }
-        }
-        self.settle(id);
+        context.stats.fragmented += u64::from(leaving.is_some());
+        links[turn.link].leaving = leaving;
+        Some(unit)
     }
 }
 
-fn header_of(draft: &Draft, local: SocketAddr, remote: SocketAddr) -> Tcp {
-    Tcp {
-        source: local.port(),
-        destination: remote.port(),
-        seq: draft.seq,
-        ack: draft.ack,
-        flags: draft.flags,
-        window: draft.window,
-        urgent: 0,
-        options: draft.options,
-    }
-}
-
-/// Writes a segment without payload, with its checksum.
-fn write_sealed(envelope: &Envelope, header: &Tcp, into: &mut [u8]) -> Option<usize> {
-    let len = header.header_len();
-    let at = envelope.write(into, len as u32)?;
-    let segment = into.get_mut(at..at + len)?;
-    header.write(segment, envelope.pseudo(len as u32))?;
-    let sum = checksum::checksum(segment);
-    let slot = usize::from(tcp::SUM_OFFSET);
-    segment[slot..slot + 2].copy_from_slice(&sum.to_be_bytes());
-    Some(at + len)
+/// The packet of a segment, whose header is written to `header`.
+#[inline]
+fn packet_of<'a>(
+    link: &Link,
+    connection: &Connection,
+    config: &TcpConfig,
+    station: Mac,
+    draft: &Draft,
+    header: &'a mut [u8; tcp::LEN_MAX],
+) -> Option<Outgoing<'a>> {
+    let (local, remote) = (connection.tcb.local, connection.tcb.remote);
+    let own = link.station()?.mac;
+    let written = draft.header(local, remote);
+    let header_len = written.header_len() as u32;
+    let sum = checksum::with_len(connection.addresses, header_len + draft.payload);
+    let len = written.write(header, sum)?;
+    let mut envelope = Envelope::new((own, local.ip()), (station, remote.ip()), protocol::TCP);
+    envelope.traffic_class = config.dscp << 2 | draft.ecn as u8;
+    envelope.flow_label = if config.flow_label { connection.label } else { 0 };
+    // A message that is one segment cannot be made shorter: where a link on
+    // the way carries less, routers may cut it.
+    envelope.dont_fragment = !draft.is_message;
+    let cut = draft.cut.map(|size| {
+        let kind = if local.is_ipv4() { SegmentKind::Tcp4 } else { SegmentKind::Tcp6 };
+        Segment { kind, size }
+    });
+    Some(Outgoing {
+        header: header.get(..len)?,
+        sum_offset: tcp::SUM_OFFSET,
+        payload: draft.payload,
+        cut,
+        envelope,
+        ticket: NO_TICKET,
+    })
 }
 
 /// How large a segment of this connection may be now.

@@ -1,8 +1,12 @@
 //! [`Segment`]: what a TCP header says; [`Draft`]: what one is to say.
 
+use core::net::SocketAddr;
+
 use landfall_placement::{Duration, Ecn, Instant, Serial32};
 
+use crate::offload;
 use crate::queue::Hold;
+use crate::wire::Tcp;
 use crate::wire::tcp::Flags;
 use crate::wire::tcp_options::Options;
 
@@ -32,6 +36,32 @@ impl Segment {
     pub(crate) fn has(&self, flags: Flags) -> bool {
         self.flags.contains(flags)
     }
+
+    /// What one says that came as predicted.
+    #[inline]
+    pub(crate) fn predicted(hit: &offload::Segment, coalesced: Option<u16>) -> Self {
+        let pushed = if hit.is_pushed { Flags::PSH } else { Flags::NONE };
+        Self {
+            seq: hit.seq,
+            ack: hit.ack,
+            flags: Flags::ACK | pushed,
+            window: hit.window,
+            options: Options { timestamp: hit.timestamp, ..Options::default() },
+            payload: hit.len,
+            coalesced,
+            ecn: hit.ecn,
+        }
+    }
+
+    /// What it says when its payload is dropped: its end is not heard then.
+    pub(crate) fn without_payload(&self) -> Self {
+        let mut bare = *self;
+        if self.payload > 0 {
+            bare.payload = 0;
+            bare.flags = bare.flags.without(Flags::FIN | Flags::PSH);
+        }
+        bare
+    }
 }
 
 /// A segment to send: the adapter puts it into a packet.
@@ -53,6 +83,39 @@ pub(crate) struct Draft {
     /// [`SendQueue::release`](crate::queue::SendQueue::release) when it was sent.
     pub(crate) hold: Hold,
     pub(crate) ecn: Ecn,
+}
+
+impl Draft {
+    /// One without payload and window, of no connection or of one that is over.
+    pub(crate) fn bare(flags: Flags, seq: u32, ack: u32) -> Self {
+        Self {
+            seq,
+            ack,
+            flags,
+            window: 0,
+            options: Options::default(),
+            payload: 0,
+            cut: None,
+            is_message: false,
+            hold: Hold::default(),
+            ecn: Ecn::NotCapable,
+        }
+    }
+
+    /// Its header, on the way from one end to the other.
+    #[inline]
+    pub(crate) fn header(&self, local: SocketAddr, remote: SocketAddr) -> Tcp {
+        Tcp {
+            source: local.port(),
+            destination: remote.port(),
+            seq: self.seq,
+            ack: self.ack,
+            flags: self.flags,
+            window: self.window,
+            urgent: 0,
+            options: self.options,
+        }
+    }
 }
 
 /// How large a segment may be at the moment, as the path and the way to the

@@ -16,7 +16,7 @@ use qpip::{
 };
 
 use super::peer::{Left, MAC, PEER_MAC, Peer, byte_at, same};
-use super::text::{Packet, Script, Step, Subject, What, number, seconds};
+use super::text::{Packet, SYN_ACK, Script, Step, Subject, What, number, seconds};
 
 const PATH: PathId = PathId(0);
 const MEMORY: usize = 4 << 20;
@@ -269,21 +269,14 @@ impl Player {
 
     /// All of a handshake.
     fn open(&mut self, is_active: bool, peer: &Packet, rtt: Duration) -> Result<(), String> {
-        let (what, flags) = if is_active {
-            ("connected", Flags::SYN.union(Flags::ACK))
-        } else {
-            ("accepted", Flags::SYN)
-        };
-        let mut peer = peer.clone();
-        (peer.start, peer.end, peer.flags) = (0, 0, flags);
-        peer.mss = peer.mss.or(Some(1_000));
+        let what = if is_active { "connected" } else { "accepted" };
+        let peer = peer.opening(is_active);
         if is_active {
             let (local, remote) = self.peer.ends;
             self.adapter.connect(self.now, self.pair, Some(local), remote).unwrap();
             self.flush();
             self.left.pop_front().ok_or("no opening left")?;
             self.pass_until(self.now + rtt);
-            peer.ack = Some(1);
             self.come(&peer);
             self.flush();
             let answer = self.left.pop_front().ok_or("no acknowledgement left")?;
@@ -296,19 +289,9 @@ impl Player {
             self.come(&peer);
             self.flush();
             let answer = self.left.pop_front().ok_or("no answer left")?;
-            let (both, kind) = (Flags::SYN.union(Flags::ACK), answer.tcp.flags);
-            same("flags", &both, &kind.without(Flags::ECE))?;
+            same("flags", &SYN_ACK, &answer.tcp.flags.without(Flags::ECE))?;
             self.pass_until(self.now + rtt);
-            let proof = Packet {
-                flags: Flags::ACK,
-                start: 1,
-                end: 1,
-                ack: Some(1),
-                window: peer.window,
-                stamp: peer.stamp,
-                ..Packet::default()
-            };
-            self.come(&proof);
+            self.come(&peer.last_acknowledgement());
             self.flush();
         }
         let event = self.events.pop_front().unwrap_or_else(|| "nothing".into());

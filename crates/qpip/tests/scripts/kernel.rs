@@ -19,7 +19,7 @@ use qpip::wire::Flags;
 use socket2::{Domain, Socket, TcpKeepalive, Type};
 
 use super::peer::{Left, Peer, byte_at, same};
-use super::text::{Packet, Script, Step, Subject, What, number, seconds};
+use super::text::{Packet, SYN_ACK, Script, Step, Subject, What, number, seconds};
 
 /// Scripts that are played at a time: they sleep nearly always.
 const AT_A_TIME: usize = 32;
@@ -334,15 +334,11 @@ impl<'a> Player<'a> {
     /// All of a handshake.
     fn open(&mut self, is_active: bool, peer: &Packet, rtt: Duration) -> Result<(), String> {
         let said = |error: io::Error| format!("the kernel says: {error}");
-        let mut peer = peer.clone();
-        (peer.start, peer.end) = (0, 0);
-        peer.mss = peer.mss.or(Some(1_000));
+        let peer = peer.opening(is_active);
         if is_active {
             self.connect().map_err(said)?;
             self.left.pop_front().ok_or("no opening left")?;
             self.pass_until(self.clock.now() + rtt)?;
-            peer.flags = Flags::SYN.union(Flags::ACK);
-            peer.ack = Some(1);
             self.come(&peer)?;
             let answer = self.left.pop_front().ok_or("no acknowledgement left")?;
             same("flags", &Flags::ACK, &answer.tcp.flags)?;
@@ -351,22 +347,11 @@ impl<'a> Player<'a> {
         if self.listener.is_none() {
             self.listen().map_err(said)?;
         }
-        peer.flags = Flags::SYN;
         self.come(&peer)?;
         let answer = self.left.pop_front().ok_or("no answer left")?;
-        let both = Flags::SYN.union(Flags::ACK);
-        same("flags", &both, &answer.tcp.flags.without(Flags::ECE))?;
+        same("flags", &SYN_ACK, &answer.tcp.flags.without(Flags::ECE))?;
         self.pass_until(self.clock.now() + rtt)?;
-        let proof = Packet {
-            flags: Flags::ACK,
-            start: 1,
-            end: 1,
-            ack: Some(1),
-            window: peer.window,
-            stamp: peer.stamp,
-            ..Packet::default()
-        };
-        self.come(&proof)?;
+        self.come(&peer.last_acknowledgement())?;
         self.hear("accepted")
     }
 

@@ -169,6 +169,36 @@ pub struct Packet {
     pub label: Option<bool>,
 }
 
+/// What a listener answers a SYN with.
+pub const SYN_ACK: Flags = Flags::SYN.union(Flags::ACK);
+
+impl Packet {
+    /// The peer's SYN, or its answer to ours, with what the script says of the handshake.
+    pub fn opening(&self, is_answer: bool) -> Self {
+        Self {
+            flags: if is_answer { SYN_ACK } else { Flags::SYN },
+            start: 0,
+            end: 0,
+            ack: if is_answer { Some(1) } else { self.ack },
+            mss: self.mss.or(Some(1_000)),
+            ..self.clone()
+        }
+    }
+
+    /// The acknowledgement by which the peer ends the handshake that it began so.
+    pub fn last_acknowledgement(&self) -> Self {
+        Self {
+            flags: Flags::ACK,
+            start: 1,
+            end: 1,
+            ack: Some(1),
+            window: self.window,
+            stamp: self.stamp,
+            ..Self::default()
+        }
+    }
+}
+
 /// The timestamp option of a segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Stamp {

@@ -148,6 +148,13 @@ impl fmt::Debug for PublicKey {
 pub struct Fingerprint(pub [u8; 20]);
 
 impl Fingerprint {
+    /// That of a certificate, or of a raw public key, as it is encoded (DER).
+    #[cfg(feature = "rustls")]
+    #[must_use]
+    pub fn of_certificate(der: &[u8]) -> Self {
+        Self::of(b"landfall certificate", der)
+    }
+
     /// That of some bytes, by what they are.
     fn of(kind: &[u8], bytes: &[u8]) -> Self {
         let hash = Sha256::new_with_prefix(kind).chain_update(bytes).finalize();

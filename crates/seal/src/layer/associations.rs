@@ -7,23 +7,26 @@ use core::fmt;
 
 use landfall_placement::{Duration, Instant, PathId, Peer, Refusal, Refusals, Ticket, Timeout};
 
+#[cfg(feature = "rustls")]
+use super::association::Proof;
 use super::association::{
     Answered, Association, FIRST_LEN, MESSAGE_HEAD, Means, MessageHead, State,
 };
 use super::incoming::Opened;
 use super::key_log::KeyLog;
 use super::unit::{FIRST, RETRY, SECOND, THIRD};
-use super::{SealConfig, SealStats, Trust};
-use crate::handshake::{Fingerprint, HandshakeError};
+use super::waking::Waking;
+use super::{Expected, SealConfig, SealStats, Trust};
+use crate::handshake::HandshakeError;
 use crate::keys::Role;
 use crate::secret::{Secret, Seed};
 
 /// What waits for an answer is said again after this, then twice and four times as late: the
 /// engine waits, too, and does not know for what.
-const FIRST_WAIT: Duration = Duration::from_millis(100);
-const MOST_DOUBLED: u32 = 2;
+pub(super) const FIRST_WAIT: Duration = Duration::from_millis(100);
+pub(super) const MOST_DOUBLED: u32 = 2;
 /// After so many times the peer counts as silent.
-const MOST_REPEATS: u32 = 15;
+pub(super) const MOST_REPEATS: u32 = 15;
 /// Messages of handshakes that wait to leave; more count as lost.
 const MOST_MESSAGES: usize = 256;
 /// An association that was not used for so long makes room for another one.
@@ -34,18 +37,20 @@ const LATE: Duration = Duration::from_secs(1);
 /// All associations, and what they want to say.
 pub(super) struct Associations {
     pub(super) config: SealConfig,
-    trust: Box<dyn Trust>,
+    pub(super) trust: Box<dyn Trust>,
     /// Hears the keys of each association, if somebody asked for that.
     pub(super) key_log: Option<Box<dyn KeyLog>>,
     /// What numbers and handshakes are derived of, and how many were.
     pub(super) secret: Secret,
     drawn: u64,
-    pub(super) table: BTreeMap<u32, Association>,
+    /// Boxed: nodes of the tree have room for more than they hold.
+    pub(super) table: BTreeMap<u32, Box<Association>>,
     /// Those that peers began, by where and what they called them.
     begun: BTreeMap<(PathId, Peer, u32), u32>,
     /// Of those, the ones that have shown nothing more, the oldest first.
     pub(super) half_open: VecDeque<u32>,
     timers: BTreeSet<(Instant, u32)>,
+    pub(super) waking: Waking,
     pub(super) messages: VecDeque<(PathId, Peer, Vec<u8>)>,
     /// Those that have keys, and units that waited for them.
     pub(super) ready: VecDeque<u32>,
@@ -80,6 +85,7 @@ impl Associations {
             begun: BTreeMap::new(),
             half_open: VecDeque::new(),
             timers: BTreeSet::new(),
+            waking: Waking::default(),
             messages: VecDeque::new(),
             ready: VecDeque::new(),
             failed: VecDeque::new(),
@@ -114,11 +120,11 @@ impl Associations {
     }
 
     pub(super) fn get(&self, id: u32) -> Option<&Association> {
-        self.table.get(&id)
+        self.table.get(&id).map(Box::as_ref)
     }
 
     pub(super) fn get_mut(&mut self, id: u32) -> Option<&mut Association> {
-        self.table.get_mut(&id)
+        self.table.get_mut(&id).map(Box::as_mut)
     }
 
     /// Those with somebody at an address.
@@ -135,7 +141,7 @@ impl Associations {
     }
 
     /// A number that no association has, and a seed for a handshake.
-    fn draw(&mut self) -> (u32, Seed) {
+    pub(super) fn draw(&mut self) -> (u32, Seed) {
         loop {
             self.drawn += 1;
             let drawn = self.secret.derive("association", &self.drawn.to_be_bytes());
@@ -155,20 +161,25 @@ impl Associations {
         now: Instant,
         path: PathId,
         remote: Peer,
-        pinned: Option<Fingerprint>,
+        expected: Expected<'_>,
     ) -> Option<u32> {
+        let pinned = expected.pinned;
+        #[cfg(feature = "rustls")]
+        if matches!(self.config.proof, Proof::Certificates(_)) {
+            return self.begin_talk((now, path, remote), pinned, expected.name);
+        }
         self.make_room(now)?;
         let (id, seed) = self.draw();
         let SealConfig { proof, context, suite, .. } = &self.config;
         let means = Means { proof, context, seed, id };
-        let association = Association::begin((now, path, remote), means, *suite, pinned);
-        self.table.insert(id, association);
+        let association = Association::begin((now, path, remote), means, *suite, pinned)?;
+        self.table.insert(id, Box::new(association));
         self.repeat(now, id);
         Some(id)
     }
 
     /// Room for one more.
-    fn make_room(&mut self, now: Instant) -> Option<()> {
+    pub(super) fn make_room(&mut self, now: Instant) -> Option<()> {
         if self.table.len() >= self.config.most {
             let is_unused = |known: &Association| {
                 let wait = if known.is_over { LATE } else { UNUSED };
@@ -195,7 +206,7 @@ impl Associations {
         self.ready.retain(|known| *known != id);
     }
 
-    fn set_timer(&mut self, id: u32, due: Option<Instant>) {
+    pub(super) fn set_timer(&mut self, id: u32, due: Option<Instant>) {
         let Some(known) = self.table.get_mut(&id) else { return };
         if let Some(before) = core::mem::replace(&mut known.due, due) {
             self.timers.remove(&(before, id));
@@ -204,10 +215,13 @@ impl Associations {
     }
 
     pub(super) fn next_timer(&self) -> Option<Timeout> {
-        self.timers.first().map(|(at, _)| Timeout { at: *at, timer: "handshake" })
+        let handshake = self.timers.first().map(|(at, _)| Timeout { at: *at, timer: "handshake" });
+        let rest = self.waking.rest_at.map(|at| Timeout { at, timer: "rest" });
+        handshake.into_iter().chain(rest).min_by_key(|timeout| timeout.at)
     }
 
     pub(super) fn fire_timers(&mut self, now: Instant) {
+        self.waking.fire(now, &mut self.table);
         while let Some((at, id)) = self.timers.first().copied() {
             if at > now {
                 return;
@@ -219,8 +233,12 @@ impl Associations {
     /// Says what waits for an answer, and again later.
     fn repeat(&mut self, now: Instant, id: u32) {
         let Some(known) = self.table.get_mut(&id) else { return };
+        #[cfg(feature = "rustls")]
+        if known.talk.is_some() {
+            return self.repeat_talk(now, id);
+        }
         if known.repeats > MOST_REPEATS {
-            if matches!(known.state, State::Shaking(_)) {
+            if known.state.is_shaking() {
                 self.fail(id, HandshakeError::Unfinished);
             } else {
                 self.set_timer(id, None);
@@ -240,7 +258,7 @@ impl Associations {
         }
     }
 
-    fn fail(&mut self, id: u32, error: HandshakeError) {
+    pub(super) fn fail(&mut self, id: u32, error: HandshakeError) {
         self.set_timer(id, None);
         self.stats.failed += 1;
         let Some(known) = self.table.get_mut(&id) else { return };
@@ -248,6 +266,11 @@ impl Associations {
         self.stats.dropped += known.waiting.len() as u64;
         known.waiting.clear();
         if known.role == Role::Responder {
+            // Who was refused by TLS hears why, until others need the room.
+            #[cfg(feature = "rustls")]
+            if known.talk.is_some() {
+                return;
+            }
             self.remove(id);
         } else if self.failed.len() < self.config.most {
             self.failed.push_back(id);
@@ -261,6 +284,10 @@ impl Associations {
         unit: &[u8],
     ) -> Result<(), Refusal> {
         let head = MessageHead::read(unit).ok_or(Refusal::Unsupported)?;
+        #[cfg(feature = "rustls")]
+        if head.kind == super::talk::KIND && head.form != RETRY {
+            return self.handle_turn((now, path, from), &head, unit);
+        }
         let noise = unit.get(MESSAGE_HEAD..MESSAGE_HEAD + head.noise_len());
         let noise = noise.ok_or(Refusal::Truncated)?;
         match head.form {
@@ -289,11 +316,7 @@ impl Associations {
             self.ask_for_proof(now, (path, from), head);
             return Ok(());
         }
-        while self.half_open.len() >= self.config.half_open.max(1) {
-            let Some(oldest) = self.half_open.front().copied() else { break };
-            self.remove(oldest);
-        }
-        self.make_room(now).ok_or(Refusal::NoRoom)?;
+        self.make_room_for_caller(now)?;
         let (id, seed) = self.draw();
         let means = Means { proof: &self.config.proof, context: &self.config.context, seed, id };
         let answered = Association::answer((now, path, from), means, head, noise);
@@ -311,11 +334,32 @@ impl Associations {
             self.stats.established += 1;
         }
         association.begun = Some((path, from, head.from));
-        self.table.insert(id, association);
-        self.begun.insert((path, from, head.from), id);
-        self.half_open.push_back(id);
+        self.add_caller(id, association);
         self.say(path, from, answer);
         Ok(())
+    }
+
+    /// Room for one more that somebody else begins: of those that have shown nothing yet the
+    /// oldest goes.
+    pub(super) fn make_room_for_caller(&mut self, now: Instant) -> Result<(), Refusal> {
+        while self.half_open.len() >= self.config.half_open.max(1) {
+            let Some(oldest) = self.half_open.front().copied() else { break };
+            self.remove(oldest);
+        }
+        self.make_room(now).ok_or(Refusal::NoRoom)
+    }
+
+    /// Somebody else has begun this one, and has shown nothing yet.
+    pub(super) fn add_caller(&mut self, id: u32, association: Association) {
+        self.begun.extend(association.begun.map(|begun| (begun, id)));
+        self.table.insert(id, Box::new(association));
+        self.half_open.push_back(id);
+    }
+
+    /// What somebody has begun who calls it so.
+    #[cfg(feature = "rustls")]
+    pub(super) fn begun_by(&self, path: PathId, from: Peer, number: u32) -> Option<u32> {
+        self.begun.get(&(path, from, number)).copied()
     }
 
     fn handle_more(
@@ -375,7 +419,7 @@ impl Associations {
     }
 
     /// The peer has shown the keys.
-    fn confirm(&mut self, id: u32) {
+    pub(super) fn confirm(&mut self, id: u32) {
         let Some(known) = self.table.get_mut(&id).filter(|known| !known.is_confirmed) else {
             return;
         };

@@ -7,8 +7,9 @@ use landfall_placement::{
     Unsealed,
 };
 
-use super::association::{Covered, FIRST_LEN, State};
+use super::association::{FIRST_LEN, State};
 use super::associations::Associations;
+use super::session::Covered;
 use super::unit::{Authenticated, FIRST, OVERHEAD, RETRY, SEALED, addressee};
 
 /// Payloads that were opened before the engine placed them, and are not in place yet.
@@ -44,7 +45,7 @@ impl Associations {
         match form {
             SEALED => self.place_sealed(engine, now, unit, into),
             FIRST..=RETRY => {
-                let wanted = FIRST_LEN.min(len);
+                let wanted = message_len(unit.head).min(len);
                 let Some(message) = unit.head.get(..wanted) else { return need(wanted) };
                 match self.handle_message((now, unit.path, unit.from), message) {
                     Ok(()) => Ok(Placement::Consumed),
@@ -93,10 +94,12 @@ impl Associations {
             return need(OVERHEAD);
         }
         let id = addressee(unit.head).unwrap_or_default();
-        let Some(known) = self.get_mut(id) else { return self.refuse(Refusal::UnknownId) };
+        self.waking.latest = now;
+        let Some(known) = self.table.get_mut(&id) else { return self.refuse(Refusal::UnknownId) };
         let State::Open(session) = &mut known.state else {
             return self.refuse(Refusal::Unexpected);
         };
+        self.waking.note(id, session);
         let heads = match session.uncover(unit.head) {
             Ok(heads) => heads,
             Err(Covered::Needs(more)) if more > unit.head.len() && more <= len => {
@@ -207,6 +210,8 @@ impl Associations {
         let known = self.table.get_mut(&id)?;
         let State::Open(session) = &mut known.state else { return None };
         known.used = now;
+        self.waking.latest = now;
+        self.waking.note(id, session);
         let (at, peer) = (OVERHEAD as u16, Peer::Node(id));
         let mut unsealed = Unsealed { opened: 0, refused: 0, at, from: peer };
         let (mut refusal, mut latest) = (None, None);
@@ -251,9 +256,9 @@ impl Associations {
             return true;
         }
         let id = key as u32;
-        let Some(State::Open(session)) = self.get(id).map(|known| &known.state) else {
-            return false;
-        };
+        let Some(known) = self.table.get_mut(&id) else { return false };
+        let State::Open(session) = &mut known.state else { return false };
+        self.waking.note(id, session);
         let Ok(heads) = session.uncover(head) else { return false };
         self.open_with(id, head, &heads, payload)
     }
@@ -265,8 +270,9 @@ impl Associations {
         heads: &Authenticated,
         payload: &mut [u8],
     ) -> bool {
-        let Some(known) = self.get_mut(id) else { return false };
+        let Some(known) = self.table.get_mut(&id) else { return false };
         let State::Open(session) = &mut known.state else { return false };
+        self.waking.note(id, session);
         match session.open(unit, heads, payload) {
             Ok(moved) => {
                 self.stats.opened += 1;
@@ -279,6 +285,15 @@ impl Associations {
             }
         }
     }
+}
+
+/// How long a message of a handshake may be that begins so.
+fn message_len(_head: &[u8]) -> usize {
+    #[cfg(feature = "rustls")]
+    if _head.get(3) == Some(&super::talk::KIND) {
+        return super::talk::UNIT;
+    }
+    FIRST_LEN
 }
 
 fn need(len: usize) -> Result<Placement, Refusal> {

@@ -2,9 +2,13 @@
 //!
 //! | file | what it is |
 //! | --- | --- |
+//! | `session` | the keys of an association in use |
+//! | `waking` | which associations have expanded keys |
 //! | `unit` | sealed units on the wire: outer head, mask |
 //! | `association` | what two ends have with each other: a handshake, then keys |
 //! | `associations` | all of them, by number; messages of handshakes, timers, bounds |
+//! | `turns` | messages longer than a packet, cut into chunks |
+//! | `talk` | handshakes by TLS, whose messages are (feature `rustls`) |
 //! | `retry` | callers that have to prove their addresses first |
 //! | `incoming`, `outgoing` | units that come, units that leave |
 //! | `key_log` | keys handed out, for captures to be opened with |
@@ -21,7 +25,14 @@ mod incoming;
 mod key_log;
 mod outgoing;
 mod retry;
+mod session;
+#[cfg(feature = "rustls")]
+mod talk;
+#[cfg(any(feature = "rustls", feature = "model"))]
+#[cfg_attr(not(feature = "rustls"), allow(dead_code, reason = "a model uses less"))]
+pub(crate) mod turns;
 mod unit;
+mod waking;
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -37,6 +48,8 @@ use landfall_placement::{
 pub use association::Proof;
 pub use capture::{CaptureOpener, NotOpened, OpenedUnit};
 pub use key_log::{BadKeyLine, KeyLog, TrafficKeys};
+#[cfg(feature = "rustls")]
+pub use talk::Certificates;
 pub use unit::{MOST_INNER_HEAD, OVERHEAD};
 
 use crate::aead::Suite;
@@ -89,6 +102,20 @@ pub trait Trust: Send {
     ///
     /// [`HandshakeError::WrongPeer`], or why else not.
     fn check(&mut self, role: Role, remote: Peer, key: PublicKey) -> Result<(), HandshakeError>;
+
+    /// May the peer that TLS has accepted be one? It has shown a certificate, or nothing.
+    ///
+    /// # Errors
+    ///
+    /// Why not.
+    fn check_certificate(
+        &mut self,
+        _role: Role,
+        _remote: Peer,
+        _shown: Option<Fingerprint>,
+    ) -> Result<(), HandshakeError> {
+        Ok(())
+    }
 }
 
 /// Anybody may be a peer: keys are for others to look at ([`Sealed::identity`]).
@@ -99,6 +126,15 @@ impl Trust for TrustAnybody {
     fn check(&mut self, _: Role, _: Peer, _: PublicKey) -> Result<(), HandshakeError> {
         Ok(())
     }
+}
+
+/// Who a peer has to be.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Expected<'a> {
+    /// It has the key or the certificate with this fingerprint.
+    pub pinned: Option<Fingerprint>,
+    /// Its certificate is for this name. Without one it has to be for its address.
+    pub name: Option<&'a str>,
 }
 
 landfall_placement::counters! {
@@ -117,6 +153,9 @@ landfall_placement::counters! {
         pub plain: u64,
         /// Handshakes that were finished.
         pub established: u64,
+        /// Of those, the ones that went on with an earlier session of TLS: no certificate was
+        /// shown or verified.
+        pub resumed: u64,
         /// Handshakes that failed.
         pub failed: u64,
         /// Units that were dropped before they were sealed: no keys yet, or no such peer.
@@ -198,9 +237,21 @@ impl<E> Sealed<E> {
         remote: Peer,
         pinned: Option<Fingerprint>,
     ) -> Option<Peer> {
+        self.associate_with(now, path, remote, Expected { pinned, name: None })
+    }
+
+    /// Begins an association as [`associate`](Self::associate) does, with a peer that has to be
+    /// who is expected.
+    pub fn associate_with(
+        &mut self,
+        now: Instant,
+        path: PathId,
+        remote: Peer,
+        expected: Expected<'_>,
+    ) -> Option<Peer> {
         match &mut self.layer {
             Some(layer) if !layer.is_plain(path, remote) => {
-                layer.begin(now, path, remote, pinned).map(Peer::Node)
+                layer.begin(now, path, remote, expected).map(Peer::Node)
             }
             _ => Some(remote),
         }
@@ -244,6 +295,15 @@ impl<E> Sealed<E> {
     pub fn identity(&self, peer: Peer) -> Option<PeerIdentity> {
         match (&self.layer, peer) {
             (Some(layer), Peer::Node(id)) => layer.get(id)?.identity,
+            _ => None,
+        }
+    }
+
+    /// The application protocol that was chosen with a peer by TLS.
+    #[must_use]
+    pub fn application_protocol(&self, peer: Peer) -> Option<&[u8]> {
+        match (&self.layer, peer) {
+            (Some(layer), Peer::Node(id)) => layer.get(id)?.protocol.as_deref(),
             _ => None,
         }
     }

@@ -1,12 +1,15 @@
 //! Units that leave.
 
+use alloc::collections::VecDeque;
+
 use landfall_placement::{
     Ecn, Engine, Instant, InternetSum, PathId, Peer, RunRoom, Spans, SumSlot, Ticket, Transmit,
     TransmitRun,
 };
 
-use super::association::{Session, State};
+use super::association::State;
 use super::associations::Associations;
+use super::session::Session;
 use super::unit::{MOST_INNER_HEAD, OVERHEAD, SEALED};
 
 /// The ticket of what the layer says by itself: nobody waits for it.
@@ -118,6 +121,7 @@ impl Associations {
             let id = *self.ready.get(nth)?;
             let Some(known) = self.get_mut(id).filter(|known| known.path == path) else { continue };
             let Some(waited) = known.waiting.pop_front() else {
+                known.waiting = VecDeque::new();
                 self.ready.remove(nth);
                 return self.poll_own(path, head);
             };
@@ -131,13 +135,13 @@ impl Associations {
 
     /// May a unit for this association leave? One without payload waits for a handshake.
     fn fate_of(&mut self, now: Instant, id: u32, path: PathId, short: Option<&[u8]>) -> Fate {
+        self.waking.latest = now;
         if let Some(known) = self.get_mut(id).filter(|known| known.path == path) {
             known.used = now;
             if matches!(known.state, State::Open(_)) {
                 return Fate::Leaves(known.remote);
             }
-            let is_shaking = matches!(known.state, State::Shaking(_));
-            if is_shaking && short.is_some_and(|head| known.wait(head)) {
+            if known.state.is_shaking() && short.is_some_and(|head| known.wait(head)) {
                 return Fate::Waits;
             }
         }
@@ -177,11 +181,10 @@ impl Associations {
     }
 
     fn session(&mut self, id: u32) -> Option<(u32, &mut Session)> {
-        let known = self.get_mut(id)?;
-        match &mut known.state {
-            State::Open(session) => Some((known.to, session)),
-            _ => None,
-        }
+        let known = self.table.get_mut(&id)?;
+        let State::Open(session) = &mut known.state else { return None };
+        self.waking.note(id, session);
+        Some((known.to, session))
     }
 }
 

@@ -12,7 +12,7 @@ use core::ops::Range;
 use landfall_placement::{Duration, Instant, PathId, Peer, Refusal};
 use subtle::ConstantTimeEq as _;
 
-use super::association::{Association, MessageHead, State};
+use super::association::{Association, MessageHead};
 use super::associations::Associations;
 use super::unit::RETRY;
 use crate::keys::Role;
@@ -21,6 +21,9 @@ use crate::keys::Role;
 pub(super) const COOKIE_LEN: usize = 16;
 /// Where it lies in a first message: behind that of Noise, where zeros are otherwise.
 const PLACE: Range<usize> = 64..64 + COOKIE_LEN;
+/// In the units of a first message of TLS: where later ones say which chunks came.
+#[cfg(feature = "rustls")]
+const PLACE_IN_TURN: Range<usize> = 16..16 + COOKIE_LEN;
 /// A cookie is good for one such time at least, and for two at most.
 const TIME: Duration = Duration::from_secs(10);
 /// A first message is said again at once so often; then when its timer says so. Cookies that
@@ -50,7 +53,11 @@ impl Associations {
         head: &MessageHead,
         unit: &[u8],
     ) -> bool {
-        let Some(shown) = unit.get(PLACE) else { return false };
+        #[cfg(feature = "rustls")]
+        let place = if head.kind == super::talk::KIND { PLACE_IN_TURN } else { PLACE };
+        #[cfg(not(feature = "rustls"))]
+        let place = PLACE;
+        let Some(shown) = unit.get(place) else { return false };
         let time = time_of(now);
         let is_of = |time| bool::from(self.cookie(time, at, head.from).ct_eq(shown));
         is_of(time) || time.checked_sub(1).is_some_and(is_of)
@@ -70,9 +77,17 @@ impl Associations {
         cookie: &[u8],
     ) -> Result<(), Refusal> {
         let known = self.get_mut(head.to).ok_or(Refusal::UnknownId)?;
-        let is_waiting = known.role == Role::Initiator
-            && known.to == 0
-            && matches!(known.state, State::Shaking(_));
+        let is_waiting = known.role == Role::Initiator && known.to == 0 && known.state.is_shaking();
+        #[cfg(feature = "rustls")]
+        if is_waiting && known.talk.is_some() {
+            let at_once = known.retries < MOST_AT_ONCE;
+            self.show_cookie(head.to, cookie)?;
+            if at_once && let Some(known) = self.get_mut(head.to) {
+                known.retries += 1;
+                self.say_again(head.to);
+            }
+            return Ok(());
+        }
         let Association { to_repeat, retries, path, remote, .. } = known;
         let place = to_repeat.get_mut(PLACE).filter(|_| is_waiting).ok_or(Refusal::Unexpected)?;
         if place == cookie {

@@ -131,6 +131,7 @@ impl fmt::Debug for Mask {
 
 impl Mask {
     /// That of what this role sends.
+    #[cfg(test)]
     pub(super) fn new(keys: &Keys, sender: Role) -> Self {
         Self::of_key(&mask_key(keys, sender))
     }

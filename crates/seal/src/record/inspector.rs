@@ -54,7 +54,7 @@ impl<A: Aead> Inspector<A> {
             self.current = Generation::new(number, self.secret(number), self.suite);
         }
         let nonce = self.current.nonce(self.direction, at.path, at.number);
-        self.current.cipher.open(&nonce, head, payload, tag).ok()?;
+        self.current.cipher(self.suite).open(&nonce, head, payload, tag).ok()?;
         self.newest = self.newest.max(number);
         Some(number)
     }

@@ -138,18 +138,37 @@ fn is_too_long(head: &[u8], payload: &[u8]) -> bool {
 #[derive(Debug)]
 struct Generation<A> {
     number: u32,
-    cipher: A,
+    /// Made of the secret when it is used: expanded keys are several times as long as what they
+    /// are made of, and who says nothing needs none.
+    cipher: Option<A>,
     mask: Nonce,
     secret: Secret,
 }
 
 impl<A: Aead> Generation<A> {
     fn new(number: u32, secret: Secret, suite: Suite) -> Self {
-        let mut key = [0; 32];
-        secret.expand("key", &[suite.code()], &mut key);
         let mut mask = [0; NONCE_LEN];
         secret.expand("nonce", &[suite.code()], &mut mask);
-        Self { number, cipher: A::new(suite, &CipherKey::new(key)), mask, secret }
+        Self { number, cipher: None, mask, secret }
+    }
+
+    /// The cipher with its expanded keys.
+    #[inline]
+    fn cipher(&mut self, suite: Suite) -> &A {
+        let secret = &self.secret;
+        self.cipher.get_or_insert_with(|| Self::expand(secret, suite))
+    }
+
+    #[cold]
+    fn expand(secret: &Secret, suite: Suite) -> A {
+        let mut key = [0; 32];
+        secret.expand("key", &[suite.code()], &mut key);
+        A::new(suite, &CipherKey::new(key))
+    }
+
+    /// Lets go of expanded keys until they are used again.
+    fn rest(&mut self) {
+        self.cipher = None;
     }
 
     /// The generation after this one, if there may be one.

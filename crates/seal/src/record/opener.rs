@@ -48,10 +48,10 @@ pub struct Opener<A> {
     direction: Direction,
     suite: Suite,
     current: Generation<A>,
-    previous: Option<Generation<A>>,
+    previous: Option<Box<Generation<A>>>,
     /// Made when the first record claims to be of it, and kept: a forger cannot have it
     /// derived over and over.
-    next: Option<Generation<A>>,
+    next: Option<Box<Generation<A>>>,
     windows: Box<[Window]>,
     /// Forged records since the current generation began, and how many there may be.
     forged: u64,
@@ -89,6 +89,13 @@ impl<A: Aead> Opener<A> {
     #[must_use]
     pub const fn generation(&self) -> u32 {
         self.current.number
+    }
+
+    /// Lets go of expanded keys until they are used again.
+    pub(crate) fn rest(&mut self) {
+        self.current.rest();
+        let others = [&mut self.previous, &mut self.next];
+        others.into_iter().flatten().for_each(|keys| keys.rest());
     }
 
     /// How many records were forged since that generation began.
@@ -191,17 +198,18 @@ impl<A: Aead> Opener<A> {
     ) -> Result<Result<(), Forged>, OpenError> {
         let unknown = OpenError::NoGeneration(at.generation);
         let keys = if at.generation == self.current.number {
-            &self.current
+            &mut self.current
         } else if self.current.number.checked_add(1) == Some(at.generation) {
             if self.next.is_none() {
-                self.next = self.current.next(self.suite);
+                self.next = self.current.next(self.suite).map(Box::new);
             }
-            self.next.as_ref().ok_or(unknown)?
+            self.next.as_deref_mut().ok_or(unknown)?
         } else {
-            let previous = self.previous.as_ref();
+            let previous = self.previous.as_deref_mut();
             previous.filter(|keys| keys.number == at.generation).ok_or(unknown)?
         };
-        Ok(open(&keys.cipher, &keys.nonce(self.direction, at.path, at.number)))
+        let nonce = keys.nonce(self.direction, at.path, at.number);
+        Ok(open(keys.cipher(self.suite), &nonce))
     }
 
     fn judge(&mut self, at: Position, verdict: Result<(), Forged>) -> Result<(), OpenError> {
@@ -210,7 +218,7 @@ impl<A: Aead> Opener<A> {
             return Err(OpenError::Forged);
         }
         if let Some(next) = self.next.take_if(|next| next.number == at.generation) {
-            self.previous = Some(core::mem::replace(&mut self.current, next));
+            self.previous = Some(Box::new(core::mem::replace(&mut self.current, *next)));
             self.forged = 0;
         }
         if let Some(window) = self.windows.get_mut(usize::from(at.path)) {

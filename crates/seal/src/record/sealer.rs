@@ -114,6 +114,11 @@ impl<A: Aead> Sealer<A> {
         Ok(())
     }
 
+    /// Lets go of expanded keys until they are used again.
+    pub(crate) fn rest(&mut self) {
+        self.generation.rest();
+    }
+
     /// Takes the next packet number of a path.
     ///
     /// # Errors
@@ -229,6 +234,6 @@ impl<'a, A: Aead> Slot<'a, A> {
         sealer.has_budget(blocks)?;
         sealer.sealed += blocks;
         let nonce = sealer.generation.nonce(sealer.direction, self.path, self.number);
-        Ok((&sealer.generation.cipher, nonce))
+        Ok((sealer.generation.cipher(sealer.suite), nonce))
     }
 }

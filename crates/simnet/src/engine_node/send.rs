@@ -4,9 +4,10 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use alloc::{format, vec};
 
+use landfall_inet::device::Long;
 use landfall_placement::{
     Engine, Instant, InternetSum, PathId, PathLimits, Peer, Segment, SegmentKind, Span, Spans,
-    SumSlot, Transmit, checksum,
+    SumSlot, Transmit,
 };
 
 use super::EngineNode;
@@ -97,7 +98,8 @@ impl<E: Engine + 'static> EngineNode<E> {
             Some(segment) => cut(&bytes, usize::from(transmit.head_len), segment),
             None => {
                 if let Some(slot) = transmit.checksum {
-                    fill_in(&mut bytes, slot);
+                    // It lies within the head: the limits were kept.
+                    slot.fill(&mut bytes, InternetSum::new());
                 }
                 bytes.truncate(bytes.len().saturating_sub(transmit.sum_only as usize));
                 Some(vec![bytes])
@@ -157,135 +159,50 @@ fn keeps_limits(transmit: &Transmit, limits: &PathLimits, spans: &Spans) -> Resu
     Ok(())
 }
 
-/// Fills in a checksum as an adapter does; the slot lies within the bytes.
-fn fill_in(bytes: &mut [u8], SumSlot { start, offset }: SumSlot) {
-    let start = usize::from(start);
-    let slot = start + usize::from(offset);
-    let sum = checksum::checksum(&bytes[start..]);
-    // Zero would mean "no checksum" in UDP; all ones is the same number (RFC 768).
-    let sum = if sum == 0 { 0xffff } else { sum };
-    bytes[slot..slot + 2].copy_from_slice(&sum.to_be_bytes());
-}
-
-// Cutting a long TCP segment in software, as an adapter with TSO does.
-
-const ETHERNET_LEN: usize = 14;
-const TCP: u16 = 6;
-
-/// The flags of TCP, and those that only some segments may have.
-const FIN_PSH: u8 = 0x01 | 0x08;
-const CWR: u8 = 0x80;
-
-/// Where the headers of a frame are.
-struct Layout {
-    ip: usize,
-    tcp: usize,
-    kind: SegmentKind,
-}
-
-/// Cuts a frame whose Ethernet, IP and TCP headers are `head_len` bytes long
-/// into frames of `segment.size` bytes of payload. Each gets its own lengths,
-/// sequence number, flags and checksums (Linux: `tcp_gso_segment`).
+/// Cuts a frame whose Ethernet, IP and TCP headers are `head_len` bytes long into frames of
+/// `segment.size` bytes of payload, as an adapter with TSO does.
 ///
 /// `None` where the headers are not what they should be.
-pub(super) fn cut(bytes: &[u8], head_len: usize, segment: Segment) -> Option<Vec<Vec<u8>>> {
+fn cut(bytes: &[u8], head_len: usize, segment: Segment) -> Option<Vec<Vec<u8>>> {
     let (head, payload) = bytes.split_at_checked(head_len)?;
-    let layout = Layout::of(head, segment.kind)?;
-    let size = usize::from(segment.size.max(1));
-    let pieces = payload.len().div_ceil(size).max(1);
-    let mut frames = Vec::with_capacity(pieces);
-    for n in 0..pieces {
-        let start = n * size;
-        let part = &payload[start..payload.len().min(start + size)];
-        let mut frame = Vec::with_capacity(head_len + part.len());
-        frame.extend_from_slice(head);
-        frame.extend_from_slice(part);
-        layout.make_own(&mut frame, n, start, n + 1 == pieces)?;
-        frames.push(frame);
-    }
+    let (long, behind) = Long::split(head)?;
+    let is_meant = match segment.kind {
+        SegmentKind::Tcp4 => long.is_ipv4(),
+        SegmentKind::Tcp6 => !long.is_ipv4(),
+    };
+    (is_meant && behind.is_empty()).then_some(())?;
+    let mut frames = Vec::new();
+    long.cut(payload, segment.size.into(), |frame| frames.push(frame.to_vec()))?;
     Some(frames)
-}
-
-impl Layout {
-    fn of(head: &[u8], kind: SegmentKind) -> Option<Self> {
-        let ip = ETHERNET_LEN;
-        let ethertype = word(head, 12)?;
-        let (expected, tcp, protocol) = match kind {
-            SegmentKind::Tcp4 => {
-                (0x0800, ip + usize::from(head.get(ip)? & 15) * 4, *head.get(ip + 9)?)
-            }
-            SegmentKind::Tcp6 => (0x86dd, ip + 40, *head.get(ip + 6)?),
-        };
-        let tcp_len = usize::from(head.get(tcp + 12)? >> 4) * 4;
-        let good = ethertype == expected
-            && u16::from(protocol) == TCP
-            && tcp >= ip + 20
-            && tcp_len >= 20
-            && tcp + tcp_len == head.len();
-        good.then_some(Self { ip, tcp, kind })
-    }
-
-    /// Gives piece `n`, which starts `start` bytes into the payload, headers of its own.
-    fn make_own(&self, frame: &mut [u8], n: usize, start: usize, is_last: bool) -> Option<()> {
-        let &Self { ip, tcp, kind } = self;
-        let len = frame.len();
-        let addresses = match kind {
-            SegmentKind::Tcp4 => {
-                put(frame, ip + 2, u16::try_from(len - ip).ok()?);
-                let id = word(frame, ip + 4)?.wrapping_add(n as u16);
-                put(frame, ip + 4, id);
-                put(frame, ip + 10, 0);
-                let sum = checksum::checksum(&frame[ip..tcp]);
-                put(frame, ip + 10, sum);
-                ip + 12..ip + 20
-            }
-            SegmentKind::Tcp6 => {
-                put(frame, ip + 4, u16::try_from(len - tcp).ok()?);
-                ip + 8..ip + 40
-            }
-        };
-        let sequence = u32::from(word(frame, tcp + 4)?) << 16 | u32::from(word(frame, tcp + 6)?);
-        let sequence = sequence.wrapping_add(start as u32);
-        frame[tcp + 4..tcp + 8].copy_from_slice(&sequence.to_be_bytes());
-        if !is_last {
-            frame[tcp + 13] &= !FIN_PSH;
-        }
-        if n > 0 {
-            frame[tcp + 13] &= !CWR;
-        }
-        put(frame, tcp + 16, 0);
-        let mut sum = InternetSum::new();
-        sum.add(&frame[addresses]);
-        sum.add_word(TCP);
-        sum.add_word(u16::try_from(len - tcp).ok()?);
-        let mut all = InternetSum::new();
-        all.add(&frame[tcp..]);
-        all.add_word(sum.sum());
-        put(frame, tcp + 16, all.checksum());
-        Some(())
-    }
-}
-
-fn word(bytes: &[u8], at: usize) -> Option<u16> {
-    let bytes = bytes.get(at..)?.first_chunk()?;
-    Some(u16::from_be_bytes(*bytes))
-}
-
-/// Writes a field of a header whose layout was checked.
-fn put(bytes: &mut [u8], at: usize, value: u16) {
-    bytes[at..at + 2].copy_from_slice(&value.to_be_bytes());
 }
 
 #[cfg(test)]
 mod tests {
     use alloc::vec;
 
+    use landfall_placement::checksum;
+
     use super::*;
+
+    const ETHERNET_LEN: usize = 14;
+    const TCP: u16 = 6;
+    /// The flags of TCP, and those that only some segments may have.
+    const FIN_PSH: u8 = 0x01 | 0x08;
+    const CWR: u8 = 0x80;
+
+    fn word(bytes: &[u8], at: usize) -> Option<u16> {
+        let bytes = bytes.get(at..)?.first_chunk()?;
+        Some(u16::from_be_bytes(*bytes))
+    }
+
+    fn put(bytes: &mut [u8], at: usize, value: u16) {
+        bytes[at..at + 2].copy_from_slice(&value.to_be_bytes());
+    }
 
     #[test]
     fn a_checksum_goes_into_its_slot() {
         let mut bytes = *b"head..............payload";
-        fill_in(&mut bytes, SumSlot { start: 4, offset: 2 });
+        SumSlot { start: 4, offset: 2 }.fill(&mut bytes, InternetSum::new());
         assert_eq!(checksum::sum_of(&bytes[4..]), 0xffff - checksum::sum_of(b".."));
     }
 

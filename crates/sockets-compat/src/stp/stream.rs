@@ -1,5 +1,4 @@
-//! A byte stream over STP: each write one Transfer, whose bytes are read as they lie.
-//!
+//! A byte stream over STP: each write one Transfer, whose bytes are read as they lie;
 //! [`StpSeqPacket`]: messages, each one Transfer.
 
 use std::io;

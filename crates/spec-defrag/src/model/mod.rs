@@ -3,7 +3,7 @@
 //!
 //! | file | what lives there |
 //! | --- | --- |
-//! | `naive`, `naive` | the reference model: frames in, packets out |
+//! | `naive` | the reference model: frames in, packets out |
 //! | `traffic` | flows, their packets, and a naive cutter |
 //! | `forge` | frames that were changed, and frames that were made to harm |
 //! | `operations` | what may happen, decoded from any bytes |

@@ -1,8 +1,6 @@
-//! The naive reassembler: what comes out of these frames, by the letter of the
-//! RFCs. Clear, not fast, and without bounds.
-//!
-//! A frame, read in the most naive way: a second opinion on `wire`, with which it
-//! shares no line.
+//! The naive reassembler: what comes out of these frames, by the letter of the RFCs. Clear, not
+//! fast, and without bounds; a frame, read in the most naive way: a second opinion on `wire`, with
+//! which it shares no line.
 
 use alloc::vec::Vec;
 

@@ -1,7 +1,5 @@
-//! Flows, their packets, and how packets are cut: naively, frame by frame.
-//!
-//! The wire between senders and receiver: operations become frames under way,
-//! and these become steps of the receiver.
+//! Flows, their packets, and how packets are cut: naively, frame by frame; the wire between senders
+//! and receiver: operations become frames under way, and these become steps of the receiver.
 
 use alloc::collections::VecDeque;
 use alloc::vec;

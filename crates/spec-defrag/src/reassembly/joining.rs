@@ -1,8 +1,6 @@
-//! How a piece gets to its place, and a packet that is whole out.
-//!
-//! One packet whose pieces are being gathered, and what is kept of its first.
-//!
-//! How a page in which pieces landed becomes the buffer of their packet.
+//! How a piece gets to its place, and a packet that is whole out; one packet whose pieces are being
+//! gathered, and what is kept of its first; how a page in which pieces landed becomes the buffer of
+//! their packet.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;

@@ -1,6 +1,5 @@
-//! A burst: the frames behind posted descriptors, looked at together.
-//!
-//! What a receiver is told at its beginning, and what it counts.
+//! A burst: the frames behind posted descriptors, looked at together; what a receiver is told at
+//! its beginning, and what it counts.
 
 use landfall_placement::{Area, Duration, Instant, Span};
 use thiserror::Error;

@@ -15,32 +15,34 @@
 //! | file | what happens there |
 //! | --- | --- |
 //! | `calls` | what the user calls |
-//! | `dispatch` | what the driver calls; a packet comes: checks, and who it is for; a payload is in place, a transmission is over |
-//! | this one | what is sent next; what follows from one part for another; time passed |
+//! | `dispatch` | a packet comes: checks, and who it is for; a payload is in place, a transmission is over; what follows from one part for another |
+//! | this one | what the driver calls; what is sent next; time passed |
 
 mod calls;
 mod dispatch;
 
 use landfall_placement::{
-    Ecn, Instant, PathId, PathState, Random, Refusal, RunRoom, Seed, Spans, Ticket, Timeout,
-    Transmit, TransmitRun,
+    Deposit, Ecn, Engine, Guess, Instant, Landing, PathId, PathState, Peer, Placement, Random,
+    Refusal, Refusals, RunPlacement, RunRoom, Seed, Spans, Ticket, Timeout, Transmit, TransmitRun,
+    Unit, UnitRun,
 };
 use landfall_tables::IndexedHeap;
 
 use crate::config::Config;
-use crate::connection::{Afterwards, Connections, Effect, Refused};
+use crate::connection::{Connections, Effect};
 use crate::context::Context;
 use crate::error::Ended;
+use crate::event::Event;
 use crate::link::Links;
-use crate::network::{Network, PathChange};
+use crate::network::Network;
 use crate::path::{Behind, DataRun, Source};
 use crate::receive::{Granted, Receives};
-use crate::region::{Applied, Regions, Streams, TimedOut};
+use crate::region::{Regions, Streams};
 use crate::send::Sends;
 use crate::stats::Stats;
 use crate::ticket::Purpose;
 use crate::wire::header::{SUM_RANGE, SUM_SLOT};
-use crate::wire::{HEADER_LEN, LONGEST_HEAD};
+use crate::wire::{HEADER_LEN, LONGEST_HEAD, Op};
 
 /// How many timers fire in one call; the rest in the next, which is due at once.
 const BUDGET: usize = 256;
@@ -104,6 +106,130 @@ impl Endpoint {
     #[must_use]
     pub const fn granted_bytes(&self) -> u64 {
         self.net.links.held.bytes
+    }
+}
+
+impl Engine for Endpoint {
+    type Event = Event;
+
+    fn handle_path(&mut self, now: Instant, path: PathId, state: PathState) {
+        self.cx.now = now;
+        self.change_path(path, state);
+    }
+
+    fn awaits_first_answer(&self, path: PathId) -> bool {
+        self.net.is_unanswered_on(path)
+    }
+
+    fn handle_unreachable(&mut self, now: Instant, path: PathId, peer: Peer) {
+        self.cx.now = now;
+        // Anybody can forge that: what nobody there has answered ends, and nothing else.
+        for connection in self.net.unanswered_at(path, peer) {
+            self.apply(Effect::failed(connection, Ended::Unreachable));
+        }
+    }
+
+    #[inline]
+    fn guess(&self, path: PathId, nth: usize) -> Option<Guess> {
+        let path = &self.net.paths[self.net.path_index(path)?];
+        let link = self.net.links.get(path.last_link?)?;
+        // What was granted and has not begun to come is likelier than what was
+        // lost and is asked for again: that comes one by one, and may be first or
+        // last. Gaps are guessed where nothing else is expected.
+        let run = self
+            .receives
+            .granted
+            .nth_run(link.first, nth)
+            .or_else(|| self.receives.granted.nth_gap(link.first, nth))?;
+        let head_len = HEADER_LEN as u16;
+        Some(Guess { span: run.span, head_len, payload_len: run.payload_len })
+    }
+
+    #[inline]
+    fn place(
+        &mut self,
+        now: Instant,
+        unit: &Unit<'_>,
+        into: &mut Spans,
+    ) -> Result<Placement, Refusal> {
+        self.cx.now = now;
+        self.dispatch(unit, into).map_err(|refusal| self.cx.refusals.count(refusal))
+    }
+
+    #[inline]
+    fn place_run(&mut self, now: Instant, run: &UnitRun<'_>) -> Option<RunPlacement> {
+        self.cx.now = now;
+        self.receives
+            .place_data_run(&mut self.net, &mut self.cx, run)
+            .or_else(|| self.place_put_run(run))
+    }
+
+    #[inline]
+    fn handle_placed(&mut self, now: Instant, ticket: Ticket, landing: Landing) {
+        self.cx.now = now;
+        self.land(ticket, landing);
+    }
+
+    #[inline]
+    fn poll_deposit(&mut self, _now: Instant, into: &mut Spans) -> Option<Deposit<'_>> {
+        if self.receives.early.is_empty() { None } else { self.receives.next_early(into) }
+    }
+
+    #[inline]
+    fn poll_transmit(
+        &mut self,
+        now: Instant,
+        path: PathId,
+        head: &mut [u8],
+        from: &mut Spans,
+    ) -> Option<Transmit> {
+        self.cx.now = now;
+        self.prepare_transmit();
+        let path = self.net.path_index(path)?;
+        self.next_transmit(path, head, from)
+    }
+
+    #[inline]
+    fn poll_transmit_run(
+        &mut self,
+        now: Instant,
+        path: PathId,
+        room: &mut RunRoom<'_>,
+    ) -> Option<TransmitRun> {
+        self.cx.now = now;
+        self.prepare_transmit();
+        let path = self.net.path_index(path)?;
+        self.next_run(path, room)
+    }
+
+    #[inline]
+    fn handle_sent(&mut self, _now: Instant, ticket: Ticket) {
+        self.let_go(ticket);
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        self.cx.now = now;
+        self.fire_timers();
+    }
+
+    fn poll_timeout(&self) -> Option<Timeout> {
+        self.next_timer()
+    }
+
+    #[inline]
+    fn poll_event(&mut self) -> Option<Event> {
+        self.cx.take_event(self.receives.granted.mirror.freed())
+    }
+
+    fn refusals(&self) -> &Refusals {
+        &self.cx.refusals
+    }
+
+    /// Data that fails its check leaves its grant open, and changes nothing else. Whatever
+    /// else there is may answer, refuse or end something by its head alone.
+    #[inline]
+    fn places_unverified(&self, head: &[u8]) -> bool {
+        head.first() == Some(&(Op::Data as u8))
     }
 }
 
@@ -237,133 +363,6 @@ fn may_leave(sends: &Sends, regions: &Regions, source: Source) -> bool {
     match source {
         Source::Send { index, generation } => sends.may_leave(index, generation),
         Source::Exposed { index, generation } => regions.may_leave(index, generation),
-    }
-}
-
-/// What follows from one part for another.
-impl Endpoint {
-    /// What happened to a connection has an effect on what is under way on it.
-    fn apply(&mut self, effect: Effect) {
-        match effect {
-            Effect::None => {}
-            Effect::Closing { connection } => {
-                self.receives.end_offers(&mut self.net, &mut self.cx, connection);
-                self.net.disconnect_if_idle(&mut self.cx, connection);
-            }
-            Effect::Over(over) => {
-                self.end_all(over.connection, over.ended);
-                self.net.finish(&mut self.cx, over);
-                if over.then == Afterwards::Forgotten {
-                    self.streams.timers.remove(over.connection);
-                }
-            }
-            Effect::Forgotten { connection } => {
-                self.streams.timers.remove(connection);
-                self.net.remove_connection(connection);
-            }
-        }
-    }
-
-    /// A message about a connection was taken, or refused.
-    fn settle(&mut self, result: Result<Effect, Refused>) -> Result<(), Refusal> {
-        let (effect, result) = match result {
-            Ok(effect) => (effect, Ok(())),
-            Err(Refused { refusal, effect }) => (effect, Err(refusal)),
-        };
-        self.apply(effect);
-        result
-    }
-
-    /// Everything on a connection ends. What a driver still holds is given back
-    /// when it lets go.
-    fn end_all(&mut self, index: u32, why: Ended) {
-        for send in self.sends.sends_of(&self.net, index) {
-            self.sends.end_send(&mut self.net, &mut self.cx, send, why);
-        }
-        for receive in self.receives.receives_of(&self.net, index) {
-            self.receives.end_receive(&mut self.net, &mut self.cx, receive, why);
-        }
-        self.receives.end_posted(&mut self.net, &mut self.cx, index, why);
-        self.sends.end_reads(&mut self.net, index);
-        self.regions.end_regions(&mut self.net, &mut self.cx, index, why);
-        self.streams.end_operations(&mut self.net, &mut self.cx, index);
-    }
-
-    /// A link is up again, or down: what was under way over it goes over others, if there are.
-    fn move_streams(&mut self, link: u32, is_up: bool) {
-        for connection in self.net.users_of(link) {
-            if !is_up {
-                if !self.streams.give_up_link(&mut self.net, connection, link) {
-                    continue;
-                }
-                self.tell_outgoing_windows(connection, 0);
-            }
-            self.streams.queue_stream(&mut self.net, &mut self.cx, connection);
-        }
-    }
-
-    /// Something was heard of a stream.
-    fn end_stream_turn(&mut self, connection: u32, turn: Applied) {
-        self.tell_outgoing_windows(connection, turn.marked);
-        self.streams.finish_turn(&mut self.net, &mut self.cx, connection, turn.is_progress);
-    }
-
-    /// Windows learn what became of Puts; a link that was silent for long counts as dead.
-    fn tell_outgoing_windows(&mut self, connection: u32, marked: u16) {
-        if let Some(link) =
-            self.streams.tell_outgoing(&mut self.net, &mut self.cx, connection, marked)
-        {
-            self.lose_link(link);
-        }
-    }
-
-    /// Nothing was heard of a stream for a while.
-    fn time_out_puts(&mut self, connection: u32) {
-        match self.streams.time_out_stream(&mut self.net, &mut self.cx, connection) {
-            TimedOut::Idle => {}
-            TimedOut::GivesUp => self.apply(Effect::failed(connection, Ended::Silent)),
-            TimedOut::AsksAgain => {
-                self.tell_outgoing_windows(connection, 0);
-                self.streams.ask_what_applied(&mut self.net, &mut self.cx, connection);
-            }
-        }
-    }
-
-    fn change_path(&mut self, path: PathId, state: PathState) {
-        match self.net.change_path(&self.cx, path, state) {
-            PathChange::None => {}
-            PathChange::Up { index, is_new } => {
-                for link in self.net.links.on_path(index) {
-                    self.revive_link(link);
-                    if is_new {
-                        self.net.forget_size(&mut self.cx, link);
-                    }
-                }
-            }
-            PathChange::Down { index } => {
-                for link in self.net.links.on_path(index) {
-                    self.lose_link(link);
-                }
-            }
-        }
-    }
-
-    /// The link's path is up, and something was heard over it, or may be.
-    fn revive_link(&mut self, index: u32) {
-        if self.net.revive_link(&mut self.cx, index) {
-            self.receives.resume_link(&mut self.net, &mut self.cx, index);
-            self.move_streams(index, true);
-        }
-    }
-
-    /// Nothing goes over this link: what it had goes over others. Of connections without
-    /// another it stays, and what waited for its room has that now.
-    fn lose_link(&mut self, index: u32) {
-        if self.net.lose_link(&mut self.cx, index) {
-            self.receives.move_blocks(&mut self.net, &mut self.cx, index);
-            self.receives.wake_waiting(&mut self.net, index);
-            self.move_streams(index, false);
-        }
     }
 }
 

@@ -2,9 +2,10 @@
 
 use alloc::vec::Vec;
 
+use landfall_inet::device::Long;
 use landfall_placement::{
     Check, Ecn, Engine, Heads, Instant, InternetSum, Landing, PathId, Peer, Placement, Refusal,
-    SealedRun, Segment, SegmentKind, Spans, Ticket, Transmit, Unit, UnitRun, Unsealed,
+    SealedRun, Segment, Spans, Ticket, Transmit, Unit, UnitRun, Unsealed,
 };
 
 use super::memory::Memory;
@@ -223,10 +224,7 @@ pub fn gather(memory: &Memory, transmit: &Transmit, head: &[u8], from: &Spans) -
         bytes.extend_from_slice(memory.get(span)?);
     }
     if let Some(slot) = transmit.checksum {
-        let mut sum = InternetSum::new();
-        sum.add(bytes.get(usize::from(slot.start)..)?);
-        let at = usize::from(slot.start) + usize::from(slot.offset);
-        bytes.get_mut(at..at + 2)?.copy_from_slice(&sum.checksum().to_be_bytes());
+        slot.fill(&mut bytes, InternetSum::new())?;
     }
     bytes.truncate(bytes.len().checked_sub(transmit.sum_only as usize)?);
     Some(bytes)
@@ -264,66 +262,16 @@ fn verify(bytes: &[u8], check: Check) -> Landing {
     }
 }
 
-const ETHERNET: usize = 14;
-const FIN_PSH: u8 = 0x09;
-
 /// Cuts a frame with Ethernet, IP and TCP headers into frames of
 /// `segment.size` payload bytes; a frame that is not one comes back whole.
 #[must_use]
 pub fn cut(frame: &[u8], segment: Segment) -> Vec<Vec<u8>> {
-    try_cut(frame, segment).unwrap_or_else(|| alloc::vec![frame.to_vec()])
-}
-
-fn try_cut(frame: &[u8], segment: Segment) -> Option<Vec<Vec<u8>>> {
-    let tcp = ETHERNET
-        + match segment.kind {
-            SegmentKind::Tcp4 => usize::from(frame.get(ETHERNET)? & 15) * 4,
-            SegmentKind::Tcp6 => 40,
-        };
-    let head = tcp + usize::from(frame.get(tcp + 12)? >> 4) * 4;
-    let payload = frame.get(head..)?;
-    let sequence = u32::from_be_bytes(frame.get(tcp + 4..tcp + 8)?.try_into().ok()?);
-    let size = usize::from(segment.size).max(1);
-    let count = payload.len().div_ceil(size);
     let mut pieces = Vec::new();
-    for (n, part) in payload.chunks(size).enumerate() {
-        let mut piece = frame[..head].to_vec();
-        piece.extend_from_slice(part);
-        let here = sequence.wrapping_add((n * size) as u32);
-        piece[tcp + 4..tcp + 8].copy_from_slice(&here.to_be_bytes());
-        if n + 1 < count {
-            piece[tcp + 13] &= !FIN_PSH;
-        }
-        finish(&mut piece, tcp, n as u16, segment.kind)?;
-        pieces.push(piece);
+    let whole = Long::split(frame).and_then(|(long, payload)| {
+        long.cut(payload, segment.size.into(), |piece| pieces.push(piece.to_vec()))
+    });
+    if whole.is_none() {
+        pieces = alloc::vec![frame.to_vec()];
     }
-    Some(pieces)
-}
-
-/// Sets the lengths and checksums that changed.
-fn finish(piece: &mut [u8], tcp: usize, nth: u16, kind: SegmentKind) -> Option<()> {
-    let tcp_len = u16::try_from(piece.len() - tcp).ok()?;
-    let mut sum = InternetSum::new();
-    match kind {
-        SegmentKind::Tcp4 => {
-            let total = u16::try_from(piece.len() - ETHERNET).ok()?;
-            piece[16..18].copy_from_slice(&total.to_be_bytes());
-            let id = u16::from_be_bytes([piece[18], piece[19]]).wrapping_add(nth);
-            piece[18..20].copy_from_slice(&id.to_be_bytes());
-            piece[24..26].fill(0);
-            let check = landfall_placement::checksum::checksum(&piece[ETHERNET..tcp]);
-            piece[24..26].copy_from_slice(&check.to_be_bytes());
-            sum.add(&piece[26..34]);
-        }
-        SegmentKind::Tcp6 => {
-            piece[18..20].copy_from_slice(&tcp_len.to_be_bytes());
-            sum.add(&piece[22..54]);
-        }
-    }
-    sum.add_word(6);
-    sum.add_word(tcp_len);
-    piece[tcp + 16..tcp + 18].fill(0);
-    sum.add(&piece[tcp..]);
-    piece[tcp + 16..tcp + 18].copy_from_slice(&sum.checksum().to_be_bytes());
-    Some(())
+    pieces
 }

@@ -1,6 +1,5 @@
-//! The two engines as the [`World`](super::World) drives them.
-//!
-//! What is found out about a run: what is wrong, a digest of what happened, its story.
+//! The two engines as the [`World`](super::World) drives them; what is found out about a run: what
+//! is wrong, a digest of what happened, its story.
 
 use alloc::string::String;
 use alloc::vec::Vec;

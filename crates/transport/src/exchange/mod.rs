@@ -17,7 +17,7 @@ pub(crate) use message::{
 };
 #[cfg(feature = "io-uring")]
 pub(crate) use outbox::Gathered;
-pub(crate) use outbox::{FrontRun, LONGEST_BATCH, Originals, Outbox, RunLimits, fill_in_sum};
+pub(crate) use outbox::{FrontRun, LONGEST_BATCH, Originals, Outbox, RunLimits};
 pub(crate) use turn::{Between, Pace};
 
 use landfall_placement::Instant;

@@ -8,8 +8,8 @@ use std::ops::Range;
 use std::sync::atomic::AtomicU64;
 
 use landfall_placement::{
-    Ecn, Engine, Instant, InternetSum, PathId, PathLimits, Peer, RunRoom, Span, Spans, SumSlot,
-    Ticket, Transmit, TransmitRun,
+    Ecn, Engine, Instant, PathId, PathLimits, Peer, RunRoom, Span, Spans, Ticket, Transmit,
+    TransmitRun,
 };
 
 use super::sealed::SealedBytes;
@@ -261,7 +261,8 @@ impl Outbox {
         let head = &mut self.heads[self.filled][..head_len];
         if let Some(slot) = unit.checksum.filter(|_| !device_sums) {
             let payload = self.pins.sum(&self.gathered).ok()?;
-            fill_in_sum(slot, head, payload);
+            // A slot outside of the head is none: the engine's unit leaves as it is.
+            slot.fill(head, payload);
             counters.bytes_summed += head_len as u64 + self.gathered.total_len();
         }
         self.gathered.truncate(sent);
@@ -505,24 +506,6 @@ impl Outbox {
             self.pins.release();
         }
     }
-}
-
-/// Fills in a checksum that no device will, from the head and the sum of the payload.
-pub(crate) fn fill_in_sum(slot: SumSlot, head: &mut [u8], payload: InternetSum) {
-    let start = usize::from(slot.start);
-    let at = start + usize::from(slot.offset);
-    if at + 2 > head.len() {
-        return;
-    }
-    let mut sum = InternetSum::new();
-    sum.add(&head[start..]);
-    sum.append(payload);
-    // Zero would mean "no checksum" to UDP; all ones is the same number.
-    let sum = match sum.checksum() {
-        0 => 0xffff,
-        sum => sum,
-    };
-    head[at..at + 2].copy_from_slice(&sum.to_be_bytes());
 }
 
 // Tickets of the engine behind the tickets of the wrapper.

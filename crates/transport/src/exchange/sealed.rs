@@ -11,7 +11,7 @@ use landfall_placement::{
 
 use super::inbox::{Displaced, Inbox, Step};
 use super::loose::Loose;
-use super::outbox::{Outbox, Outgoing, fill_in_sum};
+use super::outbox::{Outbox, Outgoing};
 use super::settle::{Piece, Source};
 use super::{HEAD_ROOM, LONGEST, MAX_UNITS, Prefix, Turn};
 use crate::driver::Counters;
@@ -183,7 +183,7 @@ impl Outbox {
         if let Some(slot) = sent.checksum {
             let mut sum = InternetSum::new();
             sum.add(payload);
-            fill_in_sum(slot, head, sum);
+            slot.fill(head, sum);
         }
         if !engine.seal(head, payload) {
             return None;

@@ -6,7 +6,7 @@ use landfall_placement::{
 };
 
 use super::{MAX_HELD, State};
-use crate::exchange::{HEAD_ROOM, fill_in_sum};
+use crate::exchange::HEAD_ROOM;
 
 /// A unit that leaves later.
 #[derive(Debug)]
@@ -62,7 +62,7 @@ impl<E: Engine> Layer<'_, E> {
         let head = &mut head[..usize::from(unit.head_len)];
         let payload = state.pins.sum(from).ok()?;
         if let Some(slot) = unit.checksum.take() {
-            fill_in_sum(slot, head, payload);
+            slot.fill(head, payload);
         }
         // What was only summed is not sent, and cannot be hit.
         from.truncate(from.total_len().checked_sub(u64::from(unit.sum_only))?);

@@ -1,6 +1,5 @@
-//! [`Landing`]: address space of the application, to which it has pages moved.
-//!
-//! [`FastBuffers`]: the application reads the buffer itself, until it is done.
+//! [`Landing`]: address space of the application, to which it has pages moved; [`FastBuffers`]: the
+//! application reads the buffer itself, until it is done.
 
 use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut, Range};

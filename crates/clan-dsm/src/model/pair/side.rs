@@ -1,6 +1,5 @@
-//! One of the two hosts: an adapter, its memory, and the naive model of both.
-//!
-//! The driver of both sides, and the wire between them.
+//! One of the two hosts: an adapter, its memory, and the naive model of both; the driver of both
+//! sides, and the wire between them.
 
 use alloc::collections::VecDeque;
 use alloc::format;

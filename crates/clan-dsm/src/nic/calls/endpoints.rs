@@ -1,6 +1,4 @@
-//! Endpoints, their connections and out-of-band messages.
-//!
-//! Links to other hosts.
+//! Endpoints, their connections and out-of-band messages; links to other hosts.
 
 use landfall_placement::{Instant, PathId, Peer};
 

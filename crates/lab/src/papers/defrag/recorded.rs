@@ -10,6 +10,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
+use landfall_inet::{protocol, tcp, udp};
 use landfall_placement::Instant;
 use serde::Serialize;
 use spec_defrag::wire::{Key, Parsed, parse};
@@ -210,13 +211,11 @@ fn cut_of(pieces: &[Piece]) -> Option<Cut> {
 
 /// How long the header of UDP or TCP is at the start of a packet.
 fn transport_len(parsed: &Parsed, bytes: &[u8]) -> u16 {
-    const TCP: u8 = 6;
-    const UDP: u8 = 17;
     match parsed.protocol {
-        UDP => 8,
-        TCP => {
-            let offset = bytes.get(usize::from(parsed.payload_at) + 12).map_or(5, |byte| byte >> 4);
-            4 * u16::from(offset)
+        protocol::UDP => udp::LEN as u16,
+        protocol::TCP => {
+            let header = bytes.get(usize::from(parsed.payload_at)..).and_then(<[u8]>::first_chunk);
+            header.map_or(tcp::LEN, |header| tcp::Header::view(header).header_len()) as u16
         }
         _ => 0,
     }

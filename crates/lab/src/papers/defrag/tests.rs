@@ -3,13 +3,14 @@
 
 use std::time::Duration;
 
+use landfall_inet::protocol::{TCP, UDP};
 use landfall_placement::Instant;
 use spec_defrag::{Prediction, wire};
 
 use super::adapter::{SILENCE, score};
 use super::tables::{Application, Scale, Station, tcp, udp};
 use super::trace::ttcp::Disturber;
-use super::trace::{Arrival, Headers, Host, Service, TCP, UDP, sor, tpcd, ttcp};
+use super::trace::{Arrival, Headers, Host, Service, sor, tpcd, ttcp};
 use super::{SEED, tables};
 
 /// A tenth of the database's traffic.

@@ -253,15 +253,15 @@ pub(super) enum Failure {
 pub(super) fn conduct(control: &Control, test: &Test, role: Role) -> Result<(Half, Half), Failure> {
     let plan = half::plan(test, role, control).map_err(Failure::Test)?;
     let (open, shared) = (Open::default(), Shared::with_remote(control.remote_side()));
-    let (meeting, met) = Rendezvous::with_remote(control.remote_side(), PATIENCE);
+    let (mut meeting, met) = Rendezvous::with_remote(control.remote_side(), PATIENCE);
     let happen = control.happen();
     let (hears, leaves) = (&shared, &open);
     thread::scope(|scope| {
         let work = move || {
             let half = {
                 let _end = hears.end_when_dropped();
-                let (meeting, shared, open) = (&meeting, hears, leaves);
-                half::run(&TestSide { test, role, plan, meeting, shared, open })
+                let (meeting, shared, open) = (&mut meeting, hears, leaves);
+                half::run(&mut TestSide { test, role, plan, meeting, shared, open })
             };
             // Nobody listens any more: then nobody needs to know.
             let _ = happen.send(Happening::Ended);

@@ -1,6 +1,5 @@
-//! What one program does of a test, and what came of both halves.
-//!
-//! What is measured between two programs, as the client asks for it.
+//! What one program does of a test, and what came of both halves; what is measured between two
+//! programs, as the client asks for it.
 
 use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
@@ -20,7 +19,7 @@ use super::control::Control;
 use crate::perf::chosen::faults_of;
 use crate::workload::halves::{Answered, Asked, Received, Streamed};
 use crate::workload::side::{Rendezvous, Shared};
-use crate::workload::{Role, qpip, stp};
+use crate::workload::{Role, TwoSided, qpip, stp};
 
 /// A run that takes so much longer than it should has failed.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
@@ -61,8 +60,8 @@ impl From<far::Half> for Half {
     }
 }
 
-impl From<&Streamed> for Half {
-    fn from(sent: &Streamed) -> Self {
+impl From<Streamed> for Half {
+    fn from(sent: Streamed) -> Self {
         Self {
             cpu_s: sent.cpu.busy_s(),
             sleeps: sent.cpu.sleeps,
@@ -74,8 +73,8 @@ impl From<&Streamed> for Half {
     }
 }
 
-impl From<&Received> for Half {
-    fn from(came: &Received) -> Self {
+impl From<Received> for Half {
+    fn from(came: Received) -> Self {
         Self {
             bytes: came.bytes,
             messages: came.messages,
@@ -88,19 +87,17 @@ impl From<&Received> for Half {
     }
 }
 
-impl From<&Answered> for Half {
-    fn from(answered: &Answered) -> Self {
-        let Answered { cpu, copied } = answered;
-        let (cpu_s, sleeps, user_copied_bytes) = (cpu.busy_s(), cpu.sleeps, *copied);
-        Self { cpu_s, sleeps, user_copied_bytes, ..Self::default() }
+impl From<Answered> for Half {
+    fn from(Answered { cpu, copied }: Answered) -> Self {
+        let (cpu_s, sleeps) = (cpu.busy_s(), cpu.sleeps);
+        Self { cpu_s, sleeps, user_copied_bytes: copied, ..Self::default() }
     }
 }
 
-impl Half {
-    /// What the side saw that asked in messages of `len` bytes.
-    fn of_asked(asked: &Asked, len: usize) -> Self {
+impl From<Asked> for Half {
+    fn from(asked: Asked) -> Self {
         Self {
-            bytes: asked.rounds * len as u64,
+            bytes: asked.rounds * asked.len as u64,
             messages: asked.rounds,
             seconds: asked.seconds,
             cpu_s: asked.used.thread.busy_s(),
@@ -110,6 +107,13 @@ impl Half {
             rtt: asked.round_trips.summary(),
             ..Self::default()
         }
+    }
+}
+
+/// What a side saw beside what its endpoint did.
+impl<T: Into<Half>, S> From<(T, S)> for Half {
+    fn from((seen, _): (T, S)) -> Self {
+        seen.into()
     }
 }
 
@@ -176,7 +180,7 @@ pub(super) struct TestSide<'a> {
     pub(super) test: &'a Test,
     pub(super) role: Role,
     pub(super) plan: Plan,
-    pub(super) meeting: &'a Rendezvous,
+    pub(super) meeting: &'a mut Rendezvous,
     pub(super) shared: &'a Shared,
     pub(super) open: &'a Open,
 }
@@ -196,7 +200,7 @@ pub(super) fn plan(test: &Test, role: Role, control: &Control) -> Result<Plan> {
 }
 
 /// Does one side's half.
-pub(super) fn run(seat: &TestSide<'_>) -> Result<Half> {
+pub(super) fn run(seat: &mut TestSide<'_>) -> Result<Half> {
     match seat.test.kind {
         Kind::Tcp => tcp(seat),
         Kind::Udp => udp(seat),
@@ -206,7 +210,7 @@ pub(super) fn run(seat: &TestSide<'_>) -> Result<Half> {
 }
 
 /// Transfers or Puts of ours.
-fn transfers(seat: &TestSide<'_>) -> Result<Half> {
+fn transfers(seat: &mut TestSide<'_>) -> Result<Half> {
     let TestSide { test, role, plan, meeting, .. } = seat;
     let below = if test.is_mtu_chosen { stp::Below::UdpOf(test.mtu) } else { stp::Below::Udp };
     let setup = stp::Setup {
@@ -216,37 +220,33 @@ fn transfers(seat: &TestSide<'_>) -> Result<Half> {
         touches: test.workload()? == Workload::Touch,
         ..stp::Setup::over(below)
     };
-    let (run, shape) = (stp::Run { plan, setup: &setup }, stp::shape(test.message));
-    let (endpoint, own) = run.bind(*role)?;
-    if *role == Role::Send {
-        let to = meeting.exchange(own)?;
-        return Ok(match test.latency {
-            true => Half::of_asked(&run.ask(test.message, &endpoint, to)?, test.message),
-            false => (&run.send(shape, &endpoint, to, meeting)?.0).into(),
-        });
+    let (run, shape) = (&stp::Run::new(plan, &setup)?, stp::shape(test.message));
+    match test.latency {
+        true => side_of(&stp::Puts { run, len: test.message }, *role, meeting),
+        false => side_of(&stp::Stream { run, shape }, *role, meeting),
     }
-    let listener = stp::listen(&endpoint)?;
-    meeting.exchange(own)?;
-    Ok(match test.latency {
-        true => (&run.answer(test.message, &endpoint, &listener)?).into(),
-        false => (&run.receive(shape, &endpoint, &listener, meeting)?.0).into(),
-    })
 }
 
 /// Messages of ours, in frames inside of UDP.
-fn queue_pairs(seat: &TestSide<'_>) -> Result<Half> {
+fn queue_pairs(seat: &mut TestSide<'_>) -> Result<Half> {
     let TestSide { test, role, plan, meeting, .. } = seat;
     let setup = qpip::Setup { below: qpip::Below::Tunnel(test.mtu), faults: faults_of(test.loss) };
-    let (run, shape) = (qpip::Run { plan, setup: &setup }, qpip::shape(test.message));
-    let adapter = run.open(*role, None, meeting)?;
-    Ok(match (role, test.latency) {
-        (Role::Send, true) => {
-            Half::of_asked(&run.ask(adapter, test.message, meeting)?, test.message)
-        }
-        (Role::Receive, true) => (&run.answer(adapter, test.message, meeting)?).into(),
-        (Role::Send, false) => (&run.send(adapter, shape, meeting)?).into(),
-        (Role::Receive, false) => (&run.receive(adapter, shape, meeting)?).into(),
-    })
+    let (run, shape) = (&qpip::Run::new(plan, &setup)?, qpip::shape(test.message));
+    match test.latency {
+        true => side_of(&qpip::Talk { run, len: test.message }, *role, meeting),
+        false => side_of(&qpip::Stream { run, shape }, *role, meeting),
+    }
+}
+
+/// One side of a workload.
+fn side_of<W>(workload: &W, role: Role, meeting: &mut Rendezvous) -> Result<Half>
+where
+    W: TwoSided<Meeting = Rendezvous, Begun: Into<Half>, Served: Into<Half>>,
+{
+    match role {
+        Role::Send => workload.begin(meeting).map(Into::into),
+        Role::Receive => workload.serve(meeting).map(Into::into),
+    }
 }
 
 fn name_of(peer: Peer) -> Result<SocketAddr> {
@@ -258,7 +258,7 @@ fn local_name(socket: &Socket) -> Result<SocketAddr> {
     socket.local_addr()?.as_socket().context("a socket without an address")
 }
 
-fn tcp(seat: &TestSide<'_>) -> Result<Half> {
+fn tcp(seat: &mut TestSide<'_>) -> Result<Half> {
     let TestSide { test, role, plan, meeting, open, .. } = seat;
     let congestion = test.unpaced.then_some(Congestion::Reno);
     let options = TcpOptions { no_delay: test.latency, congestion, ..TcpOptions::default() };
@@ -316,7 +316,7 @@ fn accept_from(listener: &Socket, peer: SocketAddr, connections: u32) -> Result<
     Ok(sockets)
 }
 
-fn udp(seat: &TestSide<'_>) -> Result<Half> {
+fn udp(seat: &mut TestSide<'_>) -> Result<Half> {
     let TestSide { test, role, plan, meeting, shared, open } = seat;
     let side = match role {
         Role::Send => &plan.endpoints.send,

@@ -1,7 +1,5 @@
-//! QPIP's figures by the paths of `perf`: queue pairs over a cable, or in a tunnel, beside
-//! the kernel's sockets.
-//!
-//! Live values as text: in Markdown, in HTML, and as lines of CSV.
+//! QPIP's figures by the paths of `perf`: queue pairs over a cable, or in a tunnel, beside the
+//! kernel's sockets; live values as text: in Markdown, in HTML, and as lines of CSV.
 
 use std::fmt::Write as _;
 use std::time::Duration;

@@ -1,7 +1,6 @@
-//! Elements of 32 bytes through the distributed queue.
-//!
-//! Memory written into the other side's memory by DMA, request after request: no layer
-//! above, no copy of ours where it leaves, and none where it is used.
+//! Elements of 32 bytes through the distributed queue; memory written into the other side's memory
+//! by DMA, request after request: no layer above, no copy of ours where it leaves, and none where
+//! it is used.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};

@@ -1,6 +1,5 @@
-//! What two nodes do with each other, and what came of it.
-//!
-//! How the two sides exchange their cookies, before there is anything to do it with.
+//! What two nodes do with each other, and what came of it; how the two sides exchange their
+//! cookies, before there is anything to do it with.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::sync::mpsc::{Receiver, Sender};

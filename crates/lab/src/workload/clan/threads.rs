@@ -1,15 +1,15 @@
 //! Two sides as threads of this process, each where its side of the plan says.
 
 use std::sync::mpsc::channel;
-use std::thread;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use landfall::clan::Fabric;
 use landfall_testbed::Sample;
 use landfall_testbed::rivals::{Endpoints, Side};
 
-use super::job::{ByChannel, Job, sample};
-use crate::workload::side::{both, joined, place_thread};
+use super::job::{Answered, Asked, ByChannel, Job, sample};
+use crate::workload::TwoSided;
+use crate::workload::side::place_thread;
 
 /// Makes the node of a side, on its thread.
 pub(super) type Open<'a, F> = &'a (dyn Fn(&Side) -> Result<F> + Sync);
@@ -25,25 +25,36 @@ pub(super) fn run<F: Fabric>(
     let ((tell_b, hear_a), (tell_a, hear_b)) = (channel(), channel());
     let near = ByChannel { tell: tell_a, hear: hear_a, limit };
     let far = ByChannel { tell: tell_b, hear: hear_b, limit };
-    let [open_near, open_far] = open;
-    let (asked, answered) = thread::scope(|scope| {
-        let ask = thread::Builder::new().name("landfall-ask".into()).spawn_scoped(scope, || {
-            let mut near = near;
-            place_thread(&endpoints.send)?;
-            super::ask(&open_near(&endpoints.send)?, &mut near, job)
-        });
-        let answer =
-            thread::Builder::new().name("landfall-answer".into()).spawn_scoped(scope, || {
-                let mut far = far;
-                place_thread(&endpoints.receive)?;
-                super::answer(&open_far(&endpoints.receive)?, &mut far, job)
-            });
-        let asked = ask.context("cannot start a thread").and_then(|ask| joined(ask.join()));
-        let answered =
-            answer.context("cannot start a thread").and_then(|answer| joined(answer.join()));
-        both(asked, answered)
-    })?;
-    Ok(sample(job, &asked, answered))
+    Threads { endpoints, job, open }.run((near, far))
+}
+
+struct Threads<'a, F> {
+    endpoints: &'a Endpoints,
+    job: &'a Job,
+    open: [Open<'a, F>; 2],
+}
+
+impl<F: Fabric> TwoSided for Threads<'_, F> {
+    type Meeting = ByChannel;
+    type Begun = Asked;
+    type Served = Answered;
+    type Outcome = Sample;
+
+    fn begin(&self, meeting: &mut ByChannel) -> Result<Asked> {
+        let side = &self.endpoints.send;
+        place_thread(side)?;
+        super::ask(&(self.open[0])(side)?, meeting, self.job)
+    }
+
+    fn serve(&self, meeting: &mut ByChannel) -> Result<Answered> {
+        let side = &self.endpoints.receive;
+        place_thread(side)?;
+        super::answer(&(self.open[1])(side)?, meeting, self.job)
+    }
+
+    fn outcome(&self, asked: Asked, answered: Answered) -> Result<Sample> {
+        Ok(sample(self.job, &asked, answered))
+    }
 }
 
 #[cfg(test)]

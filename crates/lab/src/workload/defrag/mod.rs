@@ -9,7 +9,6 @@
 mod sink;
 mod source;
 
-use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -18,8 +17,8 @@ use landfall_testbed::cpu::{CpuMeter, TaskUse};
 use landfall_testbed::rivals::{Amount, Plan};
 use landfall_testbed::{CpuSplit, IngressLoss, Lose, Sample, VethPair, ingress};
 
-use super::Pattern;
-use super::side::{Rendezvous, Shared, both, joined, place_thread};
+use super::side::{Rendezvous, Shared, place_thread};
+use super::{Pattern, TwoSided};
 use sink::{Came, Flow, Phase, Sink, SinkCounts, Window};
 use source::Source;
 
@@ -141,25 +140,8 @@ pub(crate) fn run(plan: &Plan, pair: &VethPair, work: Work) -> Result<Outcome> {
     let to = pair.b.ipv4.into();
     let _lost = work.join.map(|_| IngressLoss::new(&pair.b, Lose::All { to })).transpose()?;
     let (shared, flow) = (Shared::default(), Flow::default());
-    let (ours, theirs) = Rendezvous::between_two(plan.limit);
-    let run = Run { plan, time, pages, pair, work, shared: &shared, flow: &flow };
-    let (sent, received) = thread::scope(|scope| {
-        let send = thread::Builder::new().name("landfall-send".into());
-        let send = send.spawn_scoped(scope, || {
-            let (_end, meeting) = (shared.end_when_dropped(), ours);
-            run.send(&meeting)
-        });
-        let receive = thread::Builder::new().name("landfall-receive".into());
-        let receive = receive.spawn_scoped(scope, || {
-            let (_end, meeting) = (shared.end_when_dropped(), theirs);
-            run.receive(&meeting)
-        });
-        let sent = send.context("cannot start a thread").and_then(|send| joined(send.join()));
-        let received =
-            receive.context("cannot start a thread").and_then(|receive| joined(receive.join()));
-        both(sent, received)
-    })?;
-    outcome(&work, &sent, &received)
+    let run = Run { plan, time, pages, pair, work, shared, flow };
+    run.run(Rendezvous::between_two(plan.limit))
 }
 
 struct Sent {
@@ -207,8 +189,29 @@ struct Run<'a> {
     pages: u64,
     pair: &'a VethPair,
     work: Work,
-    shared: &'a Shared,
-    flow: &'a Flow,
+    shared: Shared,
+    flow: Flow,
+}
+
+impl TwoSided for Run<'_> {
+    type Meeting = Rendezvous;
+    type Begun = Sent;
+    type Served = Received;
+    type Outcome = Outcome;
+
+    fn begin(&self, meeting: &mut Rendezvous) -> Result<Sent> {
+        let _end = self.shared.end_when_dropped();
+        self.send(meeting)
+    }
+
+    fn serve(&self, meeting: &mut Rendezvous) -> Result<Received> {
+        let _end = self.shared.end_when_dropped();
+        self.receive(meeting)
+    }
+
+    fn outcome(&self, sent: Sent, received: Received) -> Result<Outcome> {
+        outcome(&self.work, &sent, &received)
+    }
 }
 
 impl Run<'_> {
@@ -224,7 +227,7 @@ impl Run<'_> {
     fn send(&self, meeting: &Rendezvous) -> Result<Sent> {
         place_thread(&self.plan.endpoints.send)?;
         let mut source = Source::open(&self.work, self.pair)?;
-        let mut window = Window::new(self.flow, self.shared, self.window(), self.limit());
+        let mut window = Window::new(&self.flow, &self.shared, self.window(), self.limit());
         meeting.ready()?;
         self.warm_up(&mut source, &mut window)?;
         window.enter(Phase::Timed)?;

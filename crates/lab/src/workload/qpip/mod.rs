@@ -12,6 +12,7 @@ pub(crate) mod socket;
 
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -23,9 +24,9 @@ use landfall_testbed::cpu::{CpuMeter, TaskUse};
 use landfall_testbed::rivals::{Amount, Plan, Polling};
 use landfall_testbed::{RttHistogram, Sample, VethEnd, VethPair};
 
-use super::halves::{self, Answered, Asked, Received, Streamed, on_two_threads};
+use super::halves::{self, Answered, Asked, Received, Streamed};
 use super::side::{Rendezvous, place_thread};
-use super::{Pattern, Role, Shape};
+use super::{Pattern, Role, Shape, TwoSided};
 use side::{Side, stream_from};
 
 /// Both sides use this port.
@@ -129,57 +130,84 @@ pub struct Outcome {
 }
 
 /// A plan and a set-up: what both sides of a run know.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct Run<'a> {
-    pub(crate) plan: &'a Plan,
-    pub(crate) setup: &'a Setup<'a>,
+    plan: &'a Plan,
+    setup: &'a Setup<'a>,
+    /// What each side is built of by role, where both are joined before.
+    joined: Mutex<[Option<Builder>; 2]>,
 }
 
 /// Messages of one length from queue pair to queue pair.
 pub fn stream(plan: &Plan, setup: &Setup<'_>, shape: Shape) -> Result<Outcome> {
-    let run = Run { plan, setup };
-    let (sent, came) = run.both_sides(
-        |adapter, meeting| run.send(adapter, shape, meeting),
-        |adapter, meeting| run.receive(adapter, shape, meeting),
-    )?;
-    Ok(Outcome { sample: halves::of_stream(&sent, &came), compared: came.compared })
+    let run = &Run::new(plan, setup)?;
+    Stream { run, shape }.run(Rendezvous::between_two(plan.limit))
 }
 
 /// Messages of `len` bytes there and back, timed one by one.
 pub(crate) fn talk(plan: &Plan, setup: &Setup<'_>, len: usize) -> Result<Sample> {
-    let run = Run { plan, setup };
-    let (asked, answered) = run.both_sides(
-        |adapter, meeting| run.ask(adapter, len, meeting),
-        |adapter, meeting| run.answer(adapter, len, meeting),
-    )?;
-    Ok(halves::of_talk(len, &asked, &answered))
+    let run = &Run::new(plan, setup)?;
+    Talk { run, len }.run(Rendezvous::between_two(plan.limit))
 }
 
-impl Run<'_> {
-    /// Runs both sides, each on a thread of its own.
-    fn both_sides<S: Send, R: Send>(
-        &self,
-        send: impl FnOnce(Adapter, &Rendezvous) -> Result<S> + Send,
-        receive: impl FnOnce(Adapter, &Rendezvous) -> Result<R> + Send,
-    ) -> Result<(S, R)> {
-        let (ours, theirs) = Rendezvous::between_two(self.plan.limit);
-        let [one, two] = match self.setup.below {
-            Below::Process => {
-                let builders = (self.builder(), self.builder());
-                let (one, two) = builders.0.pair(builders.1, ChannelConfig::default())?;
-                [Some(one), Some(two)]
-            }
-            _ => [None, None],
-        };
-        let sends = move || {
-            let adapter = self.open(Role::Send, one, &ours)?;
-            send(adapter, &ours)
-        };
-        let receives = move || {
-            let adapter = self.open(Role::Receive, two, &theirs)?;
-            receive(adapter, &theirs)
-        };
-        on_two_threads(sends, receives)
+/// One stream of messages.
+pub(crate) struct Stream<'a> {
+    pub(crate) run: &'a Run<'a>,
+    pub(crate) shape: Shape,
+}
+
+impl TwoSided for Stream<'_> {
+    type Meeting = Rendezvous;
+    type Begun = Streamed;
+    type Served = Received;
+    type Outcome = Outcome;
+
+    fn begin(&self, meeting: &mut Rendezvous) -> Result<Streamed> {
+        self.run.send(self.run.open(Role::Send, meeting)?, self.shape, meeting)
+    }
+
+    fn serve(&self, meeting: &mut Rendezvous) -> Result<Received> {
+        self.run.receive(self.run.open(Role::Receive, meeting)?, self.shape, meeting)
+    }
+
+    fn outcome(&self, sent: Streamed, came: Received) -> Result<Outcome> {
+        Ok(Outcome { sample: halves::of_stream(&sent, &came), compared: came.compared })
+    }
+}
+
+/// Messages there and back.
+pub(crate) struct Talk<'a> {
+    pub(crate) run: &'a Run<'a>,
+    pub(crate) len: usize,
+}
+
+impl TwoSided for Talk<'_> {
+    type Meeting = Rendezvous;
+    type Begun = Asked;
+    type Served = Answered;
+    type Outcome = Sample;
+
+    fn begin(&self, meeting: &mut Rendezvous) -> Result<Asked> {
+        self.run.ask(self.run.open(Role::Send, meeting)?, self.len, meeting)
+    }
+
+    fn serve(&self, meeting: &mut Rendezvous) -> Result<Answered> {
+        self.run.answer(self.run.open(Role::Receive, meeting)?, self.len, meeting)
+    }
+
+    fn outcome(&self, asked: Asked, answered: Answered) -> Result<Sample> {
+        Ok(halves::of_talk(&asked, &answered))
+    }
+}
+
+impl<'a> Run<'a> {
+    pub(crate) fn new(plan: &'a Plan, setup: &'a Setup<'a>) -> Result<Self> {
+        let mut run = Self { plan, setup, joined: Mutex::default() };
+        if let Below::Process = setup.below {
+            let (one, two) = run.builder().pair(run.builder(), ChannelConfig::default())?;
+            run.joined = Mutex::new([Some(one), Some(two)]);
+        }
+        Ok(run)
     }
 
     fn builder(&self) -> Builder {
@@ -189,15 +217,12 @@ impl Run<'_> {
     }
 
     /// The adapter of a side, which knows the other; this thread moves to where the side is.
-    pub(crate) fn open(
-        &self,
-        role: Role,
-        joined: Option<Builder>,
-        meeting: &Rendezvous,
-    ) -> Result<Adapter> {
+    fn open(&self, role: Role, meeting: &Rendezvous) -> Result<Adapter> {
         let side = role.side(self.plan);
         place_thread(side)?;
         let here = SocketAddr::new(side.address, 0);
+        let joined =
+            self.joined.lock().unwrap_or_else(PoisonError::into_inner)[role as usize].take();
         let adapter = match (joined, self.setup.below) {
             (Some(builder), _) => self.addressed(builder, role)?,
             (None, Below::Tunnel(mtu)) => return self.open_tunnel(role, (here, mtu), meeting),
@@ -262,12 +287,7 @@ impl Run<'_> {
     }
 
     /// Sends for as long, or as many messages, as the plan says.
-    pub(crate) fn send(
-        &self,
-        adapter: Adapter,
-        shape: Shape,
-        meeting: &Rendezvous,
-    ) -> Result<Streamed> {
+    fn send(&self, adapter: Adapter, shape: Shape, meeting: &Rendezvous) -> Result<Streamed> {
         let mut side = self.side(adapter, (shape.message, shape.send_slots))?;
         side.fill()?;
         meeting.ready()?;
@@ -278,12 +298,7 @@ impl Run<'_> {
     }
 
     /// Receives until the sender has finished.
-    pub(crate) fn receive(
-        &self,
-        adapter: Adapter,
-        shape: Shape,
-        meeting: &Rendezvous,
-    ) -> Result<Received> {
+    fn receive(&self, adapter: Adapter, shape: Shape, meeting: &Rendezvous) -> Result<Received> {
         let mut side = self.side(adapter, (shape.message, shape.receive_slots))?;
         (0..side.slots).try_for_each(|slot| side.post_receive(slot))?;
         let listener = side.listen(self.setup.below.station(Role::Receive).address())?;
@@ -327,7 +342,7 @@ impl Run<'_> {
     }
 
     /// Asks until the plan's time is over.
-    pub(crate) fn ask(&self, adapter: Adapter, len: usize, meeting: &Rendezvous) -> Result<Asked> {
+    fn ask(&self, adapter: Adapter, len: usize, meeting: &Rendezvous) -> Result<Asked> {
         let Amount::Time(time) = self.plan.amount else {
             bail!("round trips are measured for a time")
         };
@@ -355,16 +370,11 @@ impl Run<'_> {
         let (seconds, used) = (started.elapsed().as_secs_f64(), meter.stop()?);
         let copied = talk.copied();
         talk.finish()?;
-        Ok(Asked { rounds: round - WARM_UP, seconds, round_trips, used, copied })
+        Ok(Asked { len, rounds: round - WARM_UP, seconds, round_trips, used, copied })
     }
 
     /// Answers until the other side has finished.
-    pub(crate) fn answer(
-        &self,
-        adapter: Adapter,
-        len: usize,
-        meeting: &Rendezvous,
-    ) -> Result<Answered> {
+    fn answer(&self, adapter: Adapter, len: usize, meeting: &Rendezvous) -> Result<Answered> {
         let mut talk = self.talker(adapter, len)?;
         let listener = talk.listen(self.setup.below.station(Role::Receive).address())?;
         meeting.ready()?;

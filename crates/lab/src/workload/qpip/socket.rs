@@ -16,9 +16,9 @@ use landfall_testbed::rivals::{Amount, Plan, retransmitted_segments};
 use landfall_testbed::{Sample, VethPair};
 use socket2::{Domain, Socket, Type};
 
-use super::super::halves::{self, Received, Streamed, on_two_threads};
+use super::super::halves::{self, Received, Streamed};
 use super::super::side::{Rendezvous, Shared, place_thread};
-use super::super::{Pattern, Role, Shape};
+use super::super::{Pattern, Role, Shape, TwoSided};
 use super::side::{Side, stream_from};
 use super::{Below, Run, Setup};
 
@@ -45,26 +45,16 @@ pub(crate) enum Direction {
 /// receiver's memory at the end.
 pub(crate) fn run(plan: &Plan, pair: &VethPair, direction: Direction) -> Result<Sample> {
     let Amount::Time(time) = plan.amount else { bail!("a stream to a socket takes its time") };
-    let (ours, theirs) = Rendezvous::between_two(plan.limit);
     let setup = Setup::over(Below::Packet(pair));
-    let (is_draining, shared) = (AtomicBool::new(false), Shared::default());
-    let run = Between { plan, time, setup: &setup, is_draining: &is_draining, shared: &shared };
-    let sends = || {
-        let (_end, meeting) = (shared.end_when_dropped(), ours);
-        match direction {
-            Direction::ToSocket => run.queue_pair_sends(&meeting),
-            Direction::FromSocket => run.socket_sends(&meeting),
-        }
+    let run = Between {
+        plan,
+        time,
+        setup: &setup,
+        direction,
+        is_draining: AtomicBool::new(false),
+        shared: Shared::default(),
     };
-    let receives = || {
-        let (_end, meeting) = (shared.end_when_dropped(), theirs);
-        match direction {
-            Direction::ToSocket => run.socket_receives(&meeting),
-            Direction::FromSocket => run.queue_pair_receives(&meeting),
-        }
-    };
-    let (sent, received) = on_two_threads(sends, receives)?;
-    Ok(halves::of_stream(&sent, &received))
+    run.run(Rendezvous::between_two(plan.limit))
 }
 
 /// What both ends know.
@@ -72,9 +62,37 @@ struct Between<'a> {
     plan: &'a Plan,
     time: Duration,
     setup: &'a Setup<'a>,
+    direction: Direction,
     /// The socket's time is over: what comes from now on is compared, and does not count.
-    is_draining: &'a AtomicBool,
-    shared: &'a Shared,
+    is_draining: AtomicBool,
+    shared: Shared,
+}
+
+impl TwoSided for Between<'_> {
+    type Meeting = Rendezvous;
+    type Begun = Streamed;
+    type Served = Received;
+    type Outcome = Sample;
+
+    fn begin(&self, meeting: &mut Rendezvous) -> Result<Streamed> {
+        let _end = self.shared.end_when_dropped();
+        match self.direction {
+            Direction::ToSocket => self.queue_pair_sends(meeting),
+            Direction::FromSocket => self.socket_sends(meeting),
+        }
+    }
+
+    fn serve(&self, meeting: &mut Rendezvous) -> Result<Received> {
+        let _end = self.shared.end_when_dropped();
+        match self.direction {
+            Direction::ToSocket => self.socket_receives(meeting),
+            Direction::FromSocket => self.queue_pair_receives(meeting),
+        }
+    }
+
+    fn outcome(&self, sent: Streamed, received: Received) -> Result<Sample> {
+        Ok(halves::of_stream(&sent, &received))
+    }
 }
 
 impl Between<'_> {
@@ -87,7 +105,7 @@ impl Between<'_> {
     /// The queue pair's end, with memory for requests of this length. Whose turn it is, the
     /// other end has to find its station.
     fn side(&self, role: Role, request: usize, meeting: &Rendezvous) -> Result<(Side, Peer)> {
-        let run = Run { plan: self.plan, setup: self.setup };
+        let run = Run::new(self.plan, self.setup)?;
         place_thread(role.side(self.plan))?;
         let adapter = run.plugged(role)?;
         let own = self.setup.below.station(role).address();

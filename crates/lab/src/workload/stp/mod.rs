@@ -7,7 +7,7 @@ mod talk;
 mod writing;
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -19,9 +19,9 @@ use landfall_testbed::cpu::{CpuMeter, TaskUse};
 use landfall_testbed::rivals::{Amount, Plan};
 use landfall_testbed::{FrameLoss, RttHistogram, Sample};
 
-use super::halves::{self, Answered, Asked, Received, Streamed, on_two_threads};
+use super::halves::{self, Answered, Asked, Received, Streamed};
 use super::side::Rendezvous;
-use super::{JUNK, Pattern, Role, Shape};
+use super::{JUNK, Pattern, Role, Shape, TwoSided};
 use setup::SHORT;
 pub use setup::{Below, Setup};
 pub(crate) use talk::transfers;
@@ -94,89 +94,138 @@ fn connect(endpoint: &Endpoint, to: Peer, limit: Duration) -> Result<Connection>
     }
 }
 
-/// Lets the other side in.
-pub(crate) fn listen(endpoint: &Endpoint) -> Result<Listener> {
-    Ok(endpoint.listen(PORT)?)
-}
-
 /// A plan and a set-up: what both sides of a run know.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct Run<'a> {
-    pub(crate) plan: &'a Plan,
-    pub(crate) setup: &'a Setup<'a>,
+    plan: &'a Plan,
+    setup: &'a Setup<'a>,
+    /// The endpoint of each side by role, where both have to be made together.
+    joined: Mutex<[Option<(Endpoint, Peer)>; 2]>,
+    _lossy: Option<FrameLoss>,
 }
 
 /// Transfers of one length, one stream of them, out of memory and into memory that is lent
 /// for each and comes back.
 pub fn stream(plan: &Plan, setup: &Setup<'_>, shape: Shape) -> Result<Outcome> {
-    let run = Run { plan, setup };
-    let ((sent, sender), (came, receiver)) = run.both_sides(
-        |endpoint, to, meeting| run.send(shape, endpoint, to, meeting),
-        |endpoint, listener, meeting| run.receive(shape, endpoint, listener, meeting),
-    )?;
-    let sample = halves::of_stream(&sent, &came);
-    Ok(Outcome { sample, compared: came.compared, sender, receiver })
+    let run = &Run::new(plan, setup)?;
+    Stream { run, shape }.run(Rendezvous::between_two(plan.limit))
 }
 
 /// Puts of this length and their acknowledgements, one by one.
 pub(crate) fn puts(plan: &Plan, setup: &Setup<'_>, len: usize) -> Result<Sample> {
-    let run = Run { plan, setup };
-    let (asked, answered) = run.both_sides(
-        |endpoint, to, _| run.ask(len, endpoint, to),
-        |endpoint, listener, _| run.answer(len, endpoint, listener),
-    )?;
-    Ok(halves::of_talk(len, &asked, &answered))
+    let run = &Run::new(plan, setup)?;
+    Puts { run, len }.run(Rendezvous::between_two(plan.limit))
 }
 
-impl Run<'_> {
-    /// Runs both sides, each on a thread of its own.
-    fn both_sides<S: Send, R: Send>(
-        &self,
-        send: impl FnOnce(&Endpoint, Peer, &Rendezvous) -> Result<S> + Send,
-        receive: impl FnOnce(&Endpoint, &Listener, &Rendezvous) -> Result<R> + Send,
-    ) -> Result<(S, R)> {
-        let Self { plan, setup } = *self;
+/// One stream of Transfers.
+pub(crate) struct Stream<'a> {
+    pub(crate) run: &'a Run<'a>,
+    pub(crate) shape: Shape,
+}
+
+impl TwoSided for Stream<'_> {
+    type Meeting = Rendezvous;
+    type Begun = (Streamed, Stats);
+    type Served = (Received, Stats);
+    type Outcome = Outcome;
+
+    fn begin(&self, meeting: &mut Rendezvous) -> Result<Self::Begun> {
+        let (run, shape) = (self.run, self.shape);
+        run.call(meeting, |endpoint, to| run.send(shape, endpoint, to, meeting))
+    }
+
+    fn serve(&self, meeting: &mut Rendezvous) -> Result<Self::Served> {
+        let (run, shape) = (self.run, self.shape);
+        run.be_called(meeting, |endpoint, listener| run.receive(shape, endpoint, listener, meeting))
+    }
+
+    fn outcome(&self, sent: Self::Begun, came: Self::Served) -> Result<Outcome> {
+        let ((sent, sender), (came, receiver)) = (sent, came);
+        let sample = halves::of_stream(&sent, &came);
+        Ok(Outcome { sample, compared: came.compared, sender, receiver })
+    }
+}
+
+/// Puts, one by one.
+pub(crate) struct Puts<'a> {
+    pub(crate) run: &'a Run<'a>,
+    pub(crate) len: usize,
+}
+
+impl TwoSided for Puts<'_> {
+    type Meeting = Rendezvous;
+    type Begun = Asked;
+    type Served = Answered;
+    type Outcome = Sample;
+
+    fn begin(&self, meeting: &mut Rendezvous) -> Result<Asked> {
+        self.run.call(meeting, |endpoint, to| self.run.ask(self.len, endpoint, to))
+    }
+
+    fn serve(&self, meeting: &mut Rendezvous) -> Result<Answered> {
+        let (run, len) = (self.run, self.len);
+        run.be_called(meeting, |endpoint, listener| run.answer(len, endpoint, listener))
+    }
+
+    fn outcome(&self, asked: Asked, answered: Answered) -> Result<Sample> {
+        Ok(halves::of_talk(&asked, &answered))
+    }
+}
+
+impl<'a> Run<'a> {
+    pub(crate) fn new(plan: &'a Plan, setup: &'a Setup<'a>) -> Result<Self> {
         let lossy = |(cable, share)| FrameLoss::new(cable, share);
-        let _lossy = setup.cable.map(lossy).transpose()?;
-        let (ours, theirs) = Rendezvous::between_two(plan.limit);
-        let [mut one, mut two] = match setup.below {
+        let joined = match setup.below {
             Below::Process => setup.bind_pair(plan)?.map(Some),
             _ => [None, None],
         };
-        let bound = |given: Option<(Endpoint, Peer)>, role| match given {
-            Some(given) => anyhow::Ok(given),
-            None => self.bind(role),
-        };
-        let calls = move || {
-            let (endpoint, own) = bound(one.take(), Role::Send)?;
-            let to = ours.exchange(own)?;
-            let sent = send(&endpoint, to, &ours);
-            // What comes next may be at the same address, where this one would answer.
-            endpoint.close();
-            sent
-        };
-        let is_called = move || {
-            let (endpoint, own) = bound(two.take(), Role::Receive)?;
-            // Nobody is called before somebody listens.
-            let listener = listen(&endpoint)?;
-            theirs.exchange(own)?;
-            let came = receive(&endpoint, &listener, &theirs);
-            drop(listener);
-            endpoint.close();
-            came
-        };
-        on_two_threads(calls, is_called)
+        let _lossy = setup.cable.map(lossy).transpose()?;
+        Ok(Self { plan, setup, joined: Mutex::new(joined), _lossy })
+    }
+
+    /// The side that calls the other.
+    fn call<S>(
+        &self,
+        meeting: &Rendezvous,
+        send: impl FnOnce(&Endpoint, Peer) -> Result<S>,
+    ) -> Result<S> {
+        let (endpoint, own) = self.bind(Role::Send)?;
+        let to = meeting.exchange(own)?;
+        let sent = send(&endpoint, to);
+        // What comes next may be at the same address, where this one would answer.
+        endpoint.close();
+        sent
+    }
+
+    /// The side that is called. Nobody calls before somebody listens.
+    fn be_called<R>(
+        &self,
+        meeting: &Rendezvous,
+        receive: impl FnOnce(&Endpoint, &Listener) -> Result<R>,
+    ) -> Result<R> {
+        let (endpoint, own) = self.bind(Role::Receive)?;
+        let listener = endpoint.listen(PORT)?;
+        meeting.exchange(own)?;
+        let came = receive(&endpoint, &listener);
+        drop(listener);
+        endpoint.close();
+        came
     }
 
     /// The endpoint of a side, and by what name the other reaches it.
-    pub(crate) fn bind(&self, role: Role) -> Result<(Endpoint, Peer)> {
+    fn bind(&self, role: Role) -> Result<(Endpoint, Peer)> {
+        let mut joined = self.joined.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(joined) = joined[role as usize].take() {
+            return Ok(joined);
+        }
+        drop(joined);
         let endpoint = self.setup.bind(self.plan, role)?;
         let own = endpoint.local().context("the path has no address of its own")?;
         Ok((endpoint, own))
     }
 
     /// Sends for as long, or as many messages, as the plan says.
-    pub(crate) fn send(
+    fn send(
         &self,
         shape: Shape,
         endpoint: &Endpoint,
@@ -236,7 +285,7 @@ impl Run<'_> {
     }
 
     /// Receives until the sender has closed its connections.
-    pub(crate) fn receive(
+    fn receive(
         &self,
         shape: Shape,
         endpoint: &Endpoint,
@@ -310,7 +359,7 @@ impl Run<'_> {
     }
 
     /// Writes to the other side, a Put at a time.
-    pub(crate) fn ask(&self, len: usize, endpoint: &Endpoint, to: Peer) -> Result<Asked> {
+    fn ask(&self, len: usize, endpoint: &Endpoint, to: Peer) -> Result<Asked> {
         let Amount::Time(time) = self.plan.amount else {
             bail!("round trips are measured for a time")
         };
@@ -336,16 +385,11 @@ impl Run<'_> {
         let (seconds, used) = (started.elapsed().as_secs_f64(), meter.stop()?);
         let copied = copied(&endpoint.stats());
         connection.close()?;
-        Ok(Asked { rounds: round - WARM_UP, seconds, round_trips, used, copied })
+        Ok(Asked { len, rounds: round - WARM_UP, seconds, round_trips, used, copied })
     }
 
     /// Lets the other side write until it has gone; drives meanwhile.
-    pub(crate) fn answer(
-        &self,
-        len: usize,
-        endpoint: &Endpoint,
-        listener: &Listener,
-    ) -> Result<Answered> {
+    fn answer(&self, len: usize, endpoint: &Endpoint, listener: &Listener) -> Result<Answered> {
         let connection = listener.accept_within(self.plan.limit)?.context("nobody calls")?;
         let region = endpoint.register(Memory::zeroed(len))?;
         let request = connection.region_request()?;

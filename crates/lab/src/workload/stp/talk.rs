@@ -9,17 +9,40 @@ use landfall_testbed::cpu::{CpuMeter, TaskUse};
 use landfall_testbed::rivals::{Amount, Plan};
 use landfall_testbed::{RttHistogram, Sample};
 
+use super::super::TwoSided;
 use super::super::halves::{self, Answered, Asked};
+use super::super::side::Rendezvous;
 use super::{Run, Setup, WARM_UP, connect, copied};
 
 /// Transfers of this length, each of which the other side answers with another.
 pub(crate) fn transfers(plan: &Plan, setup: &Setup<'_>, len: usize) -> Result<Sample> {
-    let run = Run { plan, setup };
-    let (asked, answered) = run.both_sides(
-        |endpoint, to, _| ask(&run, len, endpoint, to),
-        |endpoint, listener, _| answer(&run, len, endpoint, listener),
-    )?;
-    Ok(halves::of_talk(len, &asked, &answered))
+    let run = &Run::new(plan, setup)?;
+    Talk { run, len }.run(Rendezvous::between_two(plan.limit))
+}
+
+struct Talk<'a> {
+    run: &'a Run<'a>,
+    len: usize,
+}
+
+impl TwoSided for Talk<'_> {
+    type Meeting = Rendezvous;
+    type Begun = Asked;
+    type Served = Answered;
+    type Outcome = Sample;
+
+    fn begin(&self, meeting: &mut Rendezvous) -> Result<Asked> {
+        self.run.call(meeting, |endpoint, to| ask(self.run, self.len, endpoint, to))
+    }
+
+    fn serve(&self, meeting: &mut Rendezvous) -> Result<Answered> {
+        let (run, len) = (self.run, self.len);
+        run.be_called(meeting, |endpoint, listener| answer(run, len, endpoint, listener))
+    }
+
+    fn outcome(&self, asked: Asked, answered: Answered) -> Result<Sample> {
+        Ok(halves::of_talk(&asked, &answered))
+    }
 }
 
 fn ask(run: &Run<'_>, len: usize, endpoint: &Endpoint, to: Peer) -> Result<Asked> {
@@ -48,7 +71,7 @@ fn ask(run: &Run<'_>, len: usize, endpoint: &Endpoint, to: Peer) -> Result<Asked
     let (seconds, used) = (started.elapsed().as_secs_f64(), meter.stop()?);
     let copied = copied(&endpoint.stats());
     connection.close()?;
-    Ok(Asked { rounds: round - WARM_UP, seconds, round_trips, used, copied })
+    Ok(Asked { len, rounds: round - WARM_UP, seconds, round_trips, used, copied })
 }
 
 /// Answers until the other side has gone. The next place is there before the answer leaves.

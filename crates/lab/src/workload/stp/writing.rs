@@ -9,6 +9,7 @@ use landfall::stp::{Memory, Operation, Peer, Put, RemoteRights};
 use landfall_testbed::cpu::{CpuMeter, TaskUse};
 use landfall_testbed::rivals::Plan;
 
+use super::super::TwoSided;
 use super::super::halves::{self, Received, Streamed};
 use super::super::side::Rendezvous;
 use super::{JUNK, NAME, Outcome, Pattern, Run, Setup, Shape, Stats, connect, copied};
@@ -16,23 +17,46 @@ use super::{JUNK, NAME, Outcome, Pattern, Run, Setup, Shape, Stats, connect, cop
 /// Puts of one length, one stream of them, each to a place of its own in a region that is as
 /// large as all that [`stream`](super::stream) receives into.
 pub fn put_stream(plan: &Plan, setup: &Setup<'_>, shape: Shape) -> Result<Outcome> {
-    let run = Run { plan, setup };
-    let ((wrote, sender), (shown, receiver)) = run.both_sides(
-        |endpoint, to, meeting| write(&run, shape, endpoint, to, meeting),
-        |endpoint, listener, meeting| show(&run, shape, endpoint, listener, meeting),
-    )?;
-    // Who is written to hears of nothing: how much came, and when, only the writer knows.
-    let came = Received {
-        started: wrote.sent.started,
-        ended: wrote.ended,
-        bytes: wrote.puts * shape.message as u64,
-        messages: wrote.puts,
-        compared: shown.compared,
-        cpu: shown.cpu,
-        copied: copied(&receiver),
-    };
-    let sample = halves::of_stream(&wrote.sent, &came);
-    Ok(Outcome { sample, compared: came.compared, sender, receiver })
+    let run = &Run::new(plan, setup)?;
+    PutStream { run, shape }.run(Rendezvous::between_two(plan.limit))
+}
+
+struct PutStream<'a> {
+    run: &'a Run<'a>,
+    shape: Shape,
+}
+
+impl TwoSided for PutStream<'_> {
+    type Meeting = Rendezvous;
+    type Begun = (Wrote, Stats);
+    type Served = (Shown, Stats);
+    type Outcome = Outcome;
+
+    fn begin(&self, meeting: &mut Rendezvous) -> Result<Self::Begun> {
+        let (run, shape) = (self.run, self.shape);
+        run.call(meeting, |endpoint, to| write(run, shape, endpoint, to, meeting))
+    }
+
+    fn serve(&self, meeting: &mut Rendezvous) -> Result<Self::Served> {
+        let (run, shape) = (self.run, self.shape);
+        run.be_called(meeting, |endpoint, listener| show(run, shape, endpoint, listener, meeting))
+    }
+
+    fn outcome(&self, wrote: Self::Begun, shown: Self::Served) -> Result<Outcome> {
+        let ((wrote, sender), (shown, receiver)) = (wrote, shown);
+        // Who is written to hears of nothing: how much came, and when, only the writer knows.
+        let came = Received {
+            started: wrote.sent.started,
+            ended: wrote.ended,
+            bytes: wrote.puts * self.shape.message as u64,
+            messages: wrote.puts,
+            compared: shown.compared,
+            cpu: shown.cpu,
+            copied: copied(&receiver),
+        };
+        let sample = halves::of_stream(&wrote.sent, &came);
+        Ok(Outcome { sample, compared: came.compared, sender, receiver })
+    }
 }
 
 /// What the side saw that wrote.
@@ -57,7 +81,7 @@ fn write(
     to: Peer,
     meeting: &Rendezvous,
 ) -> Result<(Wrote, Stats)> {
-    let Run { plan, setup } = *run;
+    let Run { plan, setup, .. } = run;
     let (message, places) = (shape.message as u64, shape.receive_slots as u64);
     let connection = connect(endpoint, to, plan.limit)?;
     let remote = connection.request_region(NAME, message * places, RemoteRights::PUT).wait()?;

@@ -1,6 +1,4 @@
-//! A client's connection.
-//!
-//! Clients without a connection: each datagram is answered by itself.
+//! A client's connection; clients without a connection: each datagram is answered by itself.
 
 use std::fmt::Display;
 use std::net::{IpAddr, SocketAddr};

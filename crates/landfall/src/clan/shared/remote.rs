@@ -1,6 +1,5 @@
-//! [`SharedRemote`]: memory of another process, written by stores.
-//!
-//! [`PeerProcess`]: a process that maps memory of this node.
+//! [`SharedRemote`]: memory of another process, written by stores; [`PeerProcess`]: a process that
+//! maps memory of this node.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -12,7 +12,7 @@ use landfall_transport::tap::FrameReader;
 use super::super::error::Error;
 use super::super::registered::Registered;
 use super::super::sender::{Outgoing, Sender};
-use super::{Amount, ReportTimer, Shared};
+use super::{Amount, ReportTimer, Shared, turn_of};
 use crate::runtime::Source;
 
 /// So many packets are read before they are sent.
@@ -152,10 +152,7 @@ impl Source for Down {
     type Output = Result<(), Error>;
 
     fn turn(&mut self, now: Instant) -> ControlFlow<Self::Output, bool> {
-        if self.shared.is_over() {
-            return ControlFlow::Break(Ok(()));
-        }
-        self.work(now).map_or_else(|error| ControlFlow::Break(Err(error)), ControlFlow::Continue)
+        turn_of(self.shared.is_over(), || self.work(now))
     }
 
     fn interests(&self, into: &mut Vec<Interest>) {

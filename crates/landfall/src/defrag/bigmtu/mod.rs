@@ -51,6 +51,7 @@ mod lower;
 mod up;
 
 use std::io;
+use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -262,6 +263,17 @@ impl Amount {
         self.packets += 1;
         self.bytes += bytes as u64;
     }
+}
+
+/// A turn of a thread of an interface, which ends when it is told to, or when its work fails.
+fn turn_of(
+    is_over: bool,
+    work: impl FnOnce() -> Result<bool, Error>,
+) -> ControlFlow<Result<(), Error>, bool> {
+    if is_over {
+        return ControlFlow::Break(Ok(()));
+    }
+    work().map_or_else(|error| ControlFlow::Break(Err(error)), ControlFlow::Continue)
 }
 
 /// What the threads of an interface share with its handle.

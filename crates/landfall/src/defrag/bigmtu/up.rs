@@ -22,7 +22,7 @@ use super::super::error::Error;
 use super::super::packet::Packet;
 use super::super::receiver::Receiver;
 use super::lower::{InterfaceGuard, is_there};
-use super::{Amount, ReportTimer, Shared};
+use super::{Amount, ReportTimer, Shared, turn_of};
 use crate::runtime::Source;
 
 /// Dropped on its own thread, which is in the namespace of the interface. The order of
@@ -120,10 +120,7 @@ impl Source for Up {
     type Output = Result<(), Error>;
 
     fn turn(&mut self, now: Instant) -> ControlFlow<Self::Output, bool> {
-        if self.shared.is_over() {
-            return ControlFlow::Break(Ok(()));
-        }
-        self.work(now).map_or_else(|error| ControlFlow::Break(Err(error)), ControlFlow::Continue)
+        turn_of(self.shared.is_over(), || self.work(now))
     }
 
     fn interests(&self, into: &mut Vec<Interest>) {

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use landfall_placement::{Instant, PathId, Peer};
-use landfall_seal::Fingerprint;
 use stp_core::wire::Reason;
 use stp_core::{
     Admission, AskId, Connect, ConnectionId, Ended, ExposedId, Priority, ReadId, ReceiveId, Rights,
@@ -14,7 +13,7 @@ use stp_core::{
 use super::{Core, Key, Known, Listening, Outcome, Request, Shown, Stage, Status, Ticket};
 use crate::stp::error::Error;
 use crate::stp::memory::Held;
-use crate::stp::security;
+use crate::stp::security::{self, Wanted};
 
 impl Core {
     pub(crate) fn listen(&mut self, port: u16) -> Result<(), Error> {
@@ -54,13 +53,15 @@ impl Core {
         &mut self,
         now: Instant,
         path: PathId,
-        (peer, pinned): (Peer, Option<Fingerprint>),
+        (peer, wanted): (Peer, Wanted),
         connect: Connect,
     ) -> Result<ConnectionId, Error> {
-        let name = self.associate(now, path, peer, pinned)?;
+        let name = self.associate(now, path, peer, &wanted)?;
         let connected = self.engine.connect(now, path, name, connect);
         let id = connected.inspect_err(|_| self.engine.forget(name))?;
-        self.connections.insert(id, Known::new(Status::Opening, path, (peer, name), 0));
+        let mut known = Known::new(Status::Opening, path, (peer, name), 0);
+        known.host = wanted.name;
+        self.connections.insert(id, known);
         Ok(id)
     }
 
@@ -70,11 +71,12 @@ impl Core {
         now: Instant,
         path: PathId,
         peer: Peer,
-        pinned: Option<Fingerprint>,
+        wanted: &Wanted,
     ) -> Result<Peer, Error> {
         let busy = Error::Refused(stp_core::Error::Busy);
-        let name = self.engine.associate(now, path, peer, pinned).ok_or(busy)?;
-        if pinned.is_some() && name == peer {
+        let expected = wanted.as_expected();
+        let name = self.engine.associate_with(now, path, peer, expected).ok_or(busy)?;
+        if wanted.pinned.is_some() && name == peer {
             return Err(Error::NotEncrypted { peer });
         }
         Ok(name)
@@ -88,7 +90,9 @@ impl Core {
         peer: Peer,
     ) -> Result<(), Error> {
         self.paths.get(path).ok_or(Error::UnknownPath(path))?;
-        let name = self.associate(now, path, peer, None)?;
+        // By certificates it is known by the same name on each path.
+        let host = self.connections.get(&id).and_then(|known| known.host.clone());
+        let name = self.associate(now, path, peer, &Wanted { pinned: None, name: host })?;
         let added = self.engine.add_link(now, id, path, name);
         Ok(added.inspect_err(|_| self.engine.forget(name))?)
     }

@@ -50,6 +50,8 @@ pub(crate) struct Known {
     pub(crate) peer: Peer,
     /// What the engine calls the peer.
     pub(crate) name: Peer,
+    /// The name that it was called by, if it has one.
+    pub(crate) host: Option<Box<str>>,
     pub(crate) hello: u64,
     /// No handle is left: it is forgotten when it is closed.
     pub(crate) is_released: bool,
@@ -77,6 +79,7 @@ impl Known {
             path,
             peer,
             name,
+            host: None,
             hello,
             is_released: false,
             queue: VecDeque::new(),

@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-use landfall_placement::checksum::checksum;
+use landfall_inet::{Envelope, Tcp, ethernet, ipv4, protocol, tcp};
 use landfall_placement::{Duration, Instant, Span};
 use spec_defrag::{Body, BufferId, Config, Packet, Prediction, Shape, Stats, Way};
 
@@ -19,7 +19,7 @@ pub(super) const PAGE: u32 = 4096;
 pub(super) const SEGMENT: u32 = 1460;
 const MTU: u16 = 1500;
 /// Ethernet, IPv4, TCP without options.
-const HEAD: usize = 14 + 20 + 20;
+const HEAD: usize = ethernet::LEN + ipv4::LEN + tcp::LEN;
 /// Preamble, check sequence and the gap behind each frame.
 const AROUND: u64 = 8 + 4 + 12;
 /// A byte on a Gigabit link.
@@ -350,15 +350,17 @@ impl Sender {
 /// Ethernet, IPv4 and TCP of a packet with so much payload.
 fn head(stream: u8, id: u16, len: u32) -> [u8; HEAD] {
     let mut head = [0; HEAD];
-    head[..14].copy_from_slice(&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 1, stream, 8, 0]);
-    head[14] = 0x45;
-    head[16..18].copy_from_slice(&(40 + len as u16).to_be_bytes());
-    head[18..20].copy_from_slice(&id.to_be_bytes());
-    head[22..24].copy_from_slice(&[64, 6]);
-    head[26..34].copy_from_slice(&[10, 0, 0, stream, 10, 0, 1, 1]);
-    let sum = checksum(&head[14..34]);
-    head[24..26].copy_from_slice(&sum.to_be_bytes());
-    // A TCP header of 20 bytes.
-    head[46] = 0x50;
+    let envelope = Envelope {
+        id,
+        dont_fragment: false,
+        ..Envelope::new(
+            ([2, 0, 0, 0, 1, stream], [10, 0, 0, stream].into()),
+            ([2, 0, 0, 0, 0, 1], [10, 0, 1, 1].into()),
+            protocol::TCP,
+        )
+    };
+    let at = envelope.write(&mut head, tcp::LEN as u32 + len);
+    let at = at.expect("a page and its headers fit a packet");
+    Tcp::default().write(&mut head[at..], 0).expect("there is room");
     head
 }

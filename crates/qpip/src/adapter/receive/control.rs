@@ -1,205 +1,307 @@
-//! ARP, ICMP and neighbour discovery: who asks for us is answered, who answers
-//! us is heard, and errors about what we sent reach whom they concern.
+//! ARP, ICMP and neighbour discovery: who asks for us is answered, and who answers
+//! us is heard. An error about what we sent reaches whom it concerns.
 
+use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
 
-use landfall_placement::{Instant, Placement, Refusal};
+use landfall_placement::{Instant, Refusal};
 
-use super::{Arrival, Outcome};
-use crate::adapter::Adapter;
-use crate::adapter::interface::{LEAST_MTU, is_remote};
+use super::arrival::Arrival;
+use crate::adapter::context::Context;
+use crate::adapter::interface::is_remote;
+use crate::adapter::links::{Links, Said};
 use crate::adapter::queue_pair::QueuePair;
+use crate::adapter::queue_pairs::QueuePairs;
 use crate::ip::answer::{self, Host};
 use crate::ip::neighbours::NeighbourMessage;
 use crate::tcp::tcb::CloseReason;
 use crate::wire::arp::{Arp, Operation};
 use crate::wire::icmp::{Echo, Report, Trouble};
 use crate::wire::ndp::Neighbour;
-use crate::wire::{Mac, icmp4, icmp6, ndp, protocol};
+use crate::wire::{Problem, Stop, ethernet, icmp4, icmp6, ndp, protocol};
 use crate::work::QueuePairId;
 
-impl Adapter {
-    /// RFC 826, with what RFC 5227 says of probes.
-    pub(super) fn take_arp(&mut self, now: Instant, link: usize, arp: &Arp) -> Placement {
-        let Some(own) = self.links[link].station() else { return Placement::Consumed };
-        let (mac, target, sender) = (own.mac, IpAddr::V4(arp.target), IpAddr::V4(arp.sender));
-        let is_ours = own.has(target);
-        let is_asking = arp.operation == Operation::Request;
-        // Who says that our address is its own is not believed.
-        if is_remote(sender) && !own.has(sender) {
-            let word = match (is_ours, is_asking) {
-                (true, true) => NeighbourMessage::Question,
-                (true, false) => NeighbourMessage::ARP_REPLY,
-                (false, _) => NeighbourMessage::ARP_GOSSIP,
-            };
-            self.learn(now, link, sender, Some(arp.sender_mac), word);
-        }
-        if is_ours && is_asking {
-            self.queue_control(link, |into| answer::arp_reply(mac, arp, into));
-        }
-        Placement::Consumed
-    }
+/// What a message of ICMP leaves to be done.
+#[derive(Debug)]
+pub(in crate::adapter) enum IcmpStep {
+    /// Nothing.
+    Done,
+    /// A neighbour has answered: these waited for it.
+    Wake(Vec<QueuePairId>),
+    /// A connection was told of an error. It may be over, or has to send again.
+    Told { id: QueuePairId, sends_again: bool },
+}
 
-    fn learn(
-        &mut self,
-        now: Instant,
-        link: usize,
-        address: IpAddr,
-        station: Option<Mac>,
-        word: NeighbourMessage,
-    ) {
-        if self.links[link].neighbours.learn(now, address, station, word) {
-            self.ask_neighbours(now, link);
-        }
-    }
-
-    pub(super) fn take_icmp4(&mut self, now: Instant, arrival: &Arrival<'_>) -> Outcome {
-        let message = arrival.ip.payload(arrival.head)?;
-        match icmp4::read(message)? {
-            icmp4::Message::EchoRequest(echo) => self.answer_echo(now, arrival, &echo),
-            icmp4::Message::EchoReply(_) => {}
-            icmp4::Message::Report(report) => self.take_report(now, &report),
-        }
-        Ok(Placement::Consumed)
-    }
-
-    pub(super) fn take_icmp6(&mut self, now: Instant, arrival: &Arrival<'_>) -> Outcome {
-        let message = arrival.ip.payload(arrival.head)?;
-        let pseudo = arrival.ip.pseudo(arrival.ip.payload_len);
-        match icmp6::read(message, pseudo)? {
-            icmp6::Message::EchoRequest(echo) => self.answer_echo(now, arrival, &echo),
-            icmp6::Message::EchoReply(_) => {}
-            icmp6::Message::Report(report) => self.take_report(now, &report),
-            icmp6::Message::Discovery => {
-                let neighbour = ndp::read(&arrival.ip, message)?;
-                self.take_discovery(now, arrival, neighbour)?;
-            }
-        }
-        Ok(Placement::Consumed)
-    }
-
-    fn answer_echo(&mut self, now: Instant, arrival: &Arrival<'_>, echo: &Echo<'_>) {
-        let Some(own) = self.links[arrival.link].station() else { return };
-        let us = Host { mac: own.mac, address: arrival.ip.destination };
-        let them = Host { mac: arrival.station(), address: arrival.ip.source };
-        if !own.has(us.address) || !self.limiter.allow(now) {
-            return;
-        }
-        if self.queue_control(arrival.link, |into| answer::echo_reply(us, them, echo, into)) {
-            self.stats.echoes += 1;
-        }
-    }
-
-    /// RFC 4861, 7.2.3 to 7.2.5.
-    fn take_discovery(
-        &mut self,
-        now: Instant,
-        arrival: &Arrival<'_>,
-        neighbour: Neighbour,
-    ) -> Result<(), Refusal> {
-        let link = arrival.link;
-        let own = self.links[link].station().ok_or(Refusal::WrongAddress)?;
-        match neighbour {
-            Neighbour::Solicitation(asked) => {
-                if !own.has(IpAddr::V6(asked.target)) {
-                    return Err(Refusal::WrongAddress);
-                }
-                let IpAddr::V6(source) = arrival.ip.source else { return Ok(()) };
-                let mac = own.mac;
-                let station = asked.station.unwrap_or(arrival.station());
-                if is_remote(arrival.ip.source) {
-                    self.learn(
-                        now,
-                        link,
-                        arrival.ip.source,
-                        Some(station),
-                        NeighbourMessage::Question,
-                    );
-                }
-                let them = (station, source);
-                self.queue_control(link, |into| {
-                    answer::advertisement(mac, asked.target, them, into)
-                });
-            }
-            Neighbour::Advertisement(told) => {
-                let address = IpAddr::V6(told.target);
-                if own.has(address) {
-                    return Err(Refusal::Forbidden);
-                }
-                let (is_solicited, is_override) = (told.is_solicited, told.is_override);
-                let word = NeighbourMessage::Answer { is_solicited, is_override };
-                self.learn(now, link, address, told.station, word);
-            }
-        }
-        Ok(())
-    }
-
-    /// An error about something that we are said to have sent. Anybody can write
-    /// that; it is believed where it names what is really under way (RFC 5927).
-    fn take_report(&mut self, now: Instant, report: &Report<'_>) {
-        let about = &report.about;
-        let (ours, theirs) = about.ports();
-        let local = SocketAddr::new(about.source, ours);
-        let remote = SocketAddr::new(about.destination, theirs);
-        let is_true = match about.protocol {
-            protocol::TCP => match self.connection_of((local, remote)) {
-                Some(id) => self.tell_connection(now, id, report),
-                None => false,
-            },
-            protocol::UDP => {
-                let any = SocketAddr::new(crate::adapter::demux::any_of(local.ip()), ours);
-                let is_bound = self.bound_at(local).or_else(|| self.bound_at(any)).is_some();
-                is_bound && self.is_ours(local.ip()) && self.lower_mtu(now, report).is_some()
-            }
-            _ => false,
+/// RFC 826, with what RFC 5227 says of probes. Gives those who waited for what it says.
+pub(in crate::adapter) fn handle_arp(
+    now: Instant,
+    context: &mut Context,
+    links: &mut Links,
+    link: usize,
+    arp: &Arp,
+) -> Vec<QueuePairId> {
+    let mut woken = Vec::new();
+    let Some(own) = links[link].station() else {
+        debug_assert!(false, "a frame is read only where there is a station");
+        return woken;
+    };
+    let (mac, target, sender) = (own.mac, IpAddr::V4(arp.target), IpAddr::V4(arp.sender));
+    let is_ours = own.has(target);
+    let is_asking = arp.operation == Operation::Request;
+    // Who says that our address is its own is not believed.
+    if is_remote(sender) && !own.has(sender) {
+        let message = match (is_ours, is_asking) {
+            (true, true) => NeighbourMessage::Question,
+            (true, false) => NeighbourMessage::ARP_REPLY,
+            (false, _) => NeighbourMessage::ARP_GOSSIP,
         };
-        if is_true {
-            self.stats.icmp_believed += 1;
-        } else {
-            self.stats.icmp_ignored += 1;
+        let said = Said { address: sender, station: Some(arp.sender_mac), message };
+        woken = links.learn(now, context, link, &said);
+    }
+    if is_ours && is_asking {
+        links.queue_control(context, link, |into| answer::arp_reply(mac, arp, into));
+    }
+    woken
+}
+
+pub(in crate::adapter) fn handle_icmp4(
+    now: Instant,
+    context: &mut Context,
+    links: &mut Links,
+    pairs: &mut QueuePairs,
+    arrival: &Arrival<'_>,
+) -> Result<IcmpStep, Stop> {
+    let message = arrival.ip.payload(arrival.head)?;
+    match icmp4::read(message)? {
+        icmp4::Message::EchoRequest(echo) => answer_echo(now, context, links, arrival, &echo),
+        icmp4::Message::EchoReply(_) => {}
+        icmp4::Message::Report(report) => {
+            return Ok(handle_report(now, context, links, pairs, &report));
         }
     }
+    Ok(IcmpStep::Done)
+}
 
-    /// The path of a packet that we sent carries less than we thought.
-    fn lower_mtu(&mut self, now: Instant, report: &Report<'_>) -> Option<u32> {
-        let Trouble::TooBig { mtu } = report.trouble else { return None };
-        let (from, to) = (report.about.source, report.about.destination);
-        let link = self.links.iter().find(|link| link.has(from))?.mtu().max(LEAST_MTU);
-        self.path_mtus.lower(now, to, link, report.about.total_len, mtu)
+pub(in crate::adapter) fn handle_icmp6(
+    now: Instant,
+    context: &mut Context,
+    links: &mut Links,
+    pairs: &mut QueuePairs,
+    arrival: &Arrival<'_>,
+) -> Result<IcmpStep, Stop> {
+    let message = arrival.ip.payload(arrival.head)?;
+    let pseudo = arrival.ip.pseudo(arrival.ip.payload_len);
+    match icmp6::read(message, pseudo)? {
+        icmp6::Message::EchoRequest(echo) => answer_echo(now, context, links, arrival, &echo),
+        icmp6::Message::EchoReply(_) => {}
+        icmp6::Message::Report(report) => {
+            return Ok(handle_report(now, context, links, pairs, &report));
+        }
+        icmp6::Message::Discovery => {
+            let neighbour = ndp::read(&arrival.ip, message)?;
+            let woken = handle_discovery(now, context, links, arrival, neighbour)?;
+            return Ok(IcmpStep::Wake(woken));
+        }
     }
+    Ok(IcmpStep::Done)
+}
 
-    fn tell_connection(&mut self, now: Instant, id: QueuePairId, report: &Report<'_>) -> bool {
-        let pair = self.pairs.named_mut(id.index, id.generation);
-        let Some((connection, _)) = pair.and_then(QueuePair::connection_mut) else { return false };
-        // RFC 5927, 4.1: a segment that is under way.
-        if !connection.tcb.is_under_way(report.about.seq()) {
-            return false;
-        }
-        let is_open = connection.tcb.is_synchronized();
-        match report.trouble {
-            Trouble::TooBig { .. } => {
-                if self.lower_mtu(now, report).is_none() {
-                    return false;
-                }
-                let number = report.about.seq();
-                let pair = self.pairs.named_mut(id.index, id.generation);
-                if let Some((connection, _)) = pair.and_then(QueuePair::connection_mut) {
-                    connection.tcb.handle_shorter_path(now, number);
-                }
-                self.mark_ready(id);
+fn answer_echo(
+    now: Instant,
+    context: &mut Context,
+    links: &mut Links,
+    arrival: &Arrival<'_>,
+    echo: &Echo<'_>,
+) {
+    let Some(own) = links[arrival.link].station() else {
+        debug_assert!(false, "a frame is read only where there is a station");
+        return;
+    };
+    let us = Host { mac: own.mac, address: arrival.ip.destination };
+    let them = Host { mac: arrival.station(), address: arrival.ip.source };
+    // Echoes to a group, and those beyond the limit, are not answered.
+    if !own.has(us.address) || !links.may_answer(now) {
+        return;
+    }
+    let write = |into: &mut [u8]| answer::echo_reply(us, them, echo, into);
+    if links.queue_control(context, arrival.link, write) {
+        context.stats.echoes += 1;
+    }
+}
+
+/// RFC 4861, 7.2.3 to 7.2.5. Gives those who waited for what it says.
+fn handle_discovery(
+    now: Instant,
+    context: &mut Context,
+    links: &mut Links,
+    arrival: &Arrival<'_>,
+    neighbour: Neighbour,
+) -> Result<Vec<QueuePairId>, Refusal> {
+    let link = arrival.link;
+    let own = links[link].station().ok_or(Refusal::WrongAddress)?;
+    match neighbour {
+        Neighbour::Solicitation(asked) => {
+            if !own.has(IpAddr::V6(asked.target)) {
+                return Err(Refusal::WrongAddress);
             }
-            // RFC 5927, 5.2: an open connection survives even hard errors; and
-            // soft ones may pass (RFC 1122, 4.2.3.9).
-            _ if is_open => {}
-            Trouble::PortUnreachable | Trouble::ProtocolUnreachable => {
-                self.give_up(now, id, CloseReason::Refused);
+            // Only IPv6 carries neighbour discovery.
+            let IpAddr::V6(source) = arrival.ip.source else { return Ok(Vec::new()) };
+            let mac = own.mac;
+            let station = asked.station.unwrap_or(arrival.station());
+            let mut woken = Vec::new();
+            if is_remote(arrival.ip.source) {
+                let (address, message) = (arrival.ip.source, NeighbourMessage::Question);
+                let said = Said { address, station: Some(station), message };
+                woken = links.learn(now, context, link, &said);
             }
-            Trouble::Prohibited { .. } => self.give_up(now, id, CloseReason::Unreachable),
-            Trouble::NoRoute { .. }
-            | Trouble::TimeExceeded { .. }
-            | Trouble::ParameterProblem { .. } => {}
+            let them = (station, source);
+            links.queue_control(context, link, |into| {
+                answer::advertisement(mac, asked.target, them, into)
+            });
+            Ok(woken)
         }
-        self.settle(id);
-        true
+        Neighbour::Advertisement(told) => {
+            let address = IpAddr::V6(told.target);
+            if own.has(address) {
+                return Err(Refusal::Forbidden);
+            }
+            let (is_solicited, is_override) = (told.is_solicited, told.is_override);
+            let message = NeighbourMessage::Answer { is_solicited, is_override };
+            let said = Said { address, station: told.station, message };
+            Ok(links.learn(now, context, link, &said))
+        }
+    }
+}
+
+/// An error about something that we are said to have sent. Anybody can write
+/// that; it is believed where it names what is really under way (RFC 5927).
+fn handle_report(
+    now: Instant,
+    context: &mut Context,
+    links: &mut Links,
+    pairs: &mut QueuePairs,
+    report: &Report<'_>,
+) -> IcmpStep {
+    let about = &report.about;
+    let (ours, theirs) = about.ports();
+    let local = SocketAddr::new(about.source, ours);
+    let remote = SocketAddr::new(about.destination, theirs);
+    let step = match about.protocol {
+        protocol::TCP => pairs
+            .connection_of((local, remote))
+            .and_then(|id| pairs.named_mut(id))
+            .and_then(|pair| tell_connection(now, context, links, pair, report)),
+        protocol::UDP => {
+            let is_ours = pairs.receiver_at(local).is_some() && links.has(local.ip());
+            let is_true = is_ours && links.lower_mtu(now, report).is_some();
+            is_true.then_some(IcmpStep::Done)
+        }
+        _ => None,
+    };
+    if step.is_some() {
+        context.stats.icmp_believed += 1;
+    } else {
+        context.stats.icmp_ignored += 1;
+    }
+    step.unwrap_or(IcmpStep::Done)
+}
+
+/// Tells a connection of an error. Nothing where it does not believe that.
+fn tell_connection(
+    now: Instant,
+    context: &mut Context,
+    links: &mut Links,
+    pair: &mut QueuePair,
+    report: &Report<'_>,
+) -> Option<IcmpStep> {
+    let id = pair.id;
+    let (connection, _) = pair.connection_mut()?;
+    let number = report.about.seq();
+    // RFC 5927, 4.1: a segment that is under way.
+    if !connection.tcb.is_under_way(number) {
+        return None;
+    }
+    let mut sends_again = false;
+    match report.trouble {
+        Trouble::TooBig { .. } => {
+            links.lower_mtu(now, report)?;
+            connection.tcb.handle_shorter_path(now, number);
+            sends_again = true;
+        }
+        // RFC 5927, 5.2: an open connection survives even hard errors; and
+        // soft ones may pass (RFC 1122, 4.2.3.9).
+        _ if connection.tcb.is_synchronized() => {}
+        Trouble::PortUnreachable | Trouble::ProtocolUnreachable => {
+            pair.abort(now, context, links, CloseReason::Refused);
+        }
+        Trouble::Prohibited { .. } => pair.abort(now, context, links, CloseReason::Unreachable),
+        Trouble::NoRoute { .. }
+        | Trouble::TimeExceeded { .. }
+        | Trouble::ParameterProblem { .. } => {}
+    }
+    Some(IcmpStep::Told { id, sends_again })
+}
+
+/// Nobody is bound to the port of a datagram: its sender is told, if that is allowed.
+pub(in crate::adapter) fn refuse_port(
+    now: Instant,
+    context: &mut Context,
+    links: &mut Links,
+    arrival: &Arrival<'_>,
+) -> Refusal {
+    if links.may_answer(now) {
+        let about = arrival.arrived();
+        links.queue_control(context, arrival.link, |into| answer::port_unreachable(&about, into));
+    }
+    Refusal::WrongAddress
+}
+
+/// Nobody speaks the protocol of a packet: its sender is told, if that is allowed.
+pub(in crate::adapter) fn refuse_protocol(
+    now: Instant,
+    context: &mut Context,
+    links: &mut Links,
+    arrival: &Arrival<'_>,
+) -> Refusal {
+    if links.may_answer(now) {
+        let about = arrival.arrived();
+        links.queue_control(context, arrival.link, |into| {
+            answer::protocol_unreachable(&about, into)
+        });
+    }
+    Refusal::Unsupported
+}
+
+/// A header of IPv6 has something that its sender is to be told of.
+pub(in crate::adapter) fn complain(
+    now: Instant,
+    context: &mut Context,
+    links: &mut Links,
+    link: usize,
+    head: &[u8],
+    problem: &Problem,
+) {
+    let Some(own) = links[link].station() else {
+        debug_assert!(false, "a frame is read only where there is a station");
+        return;
+    };
+    let destination = IpAddr::V6(problem.destination);
+    let source = if own.has(destination) {
+        Some(destination)
+    } else {
+        own.source_for(IpAddr::V6(problem.source))
+    };
+    let mac = own.mac;
+    // Where we have no address of IPv6, there is nobody to complain.
+    let (Some(address), Some(header)) = (source, head.first_chunk::<{ ethernet::LEN }>()) else {
+        return;
+    };
+    let header: ethernet::Header = zerocopy::transmute!(*header);
+    let is_ours = header.destination == mac || header.is_to_group();
+    if is_ours && links.may_answer(now) {
+        let us = Host { mac, address };
+        links.queue_control(context, link, |into| {
+            answer::parameter_problem(us, &header, problem, head, into)
+        });
     }
 }

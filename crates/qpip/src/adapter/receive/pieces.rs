@@ -6,10 +6,11 @@
 
 use alloc::collections::VecDeque;
 
-use landfall_placement::{Deposit, Instant, Landing, Placement, Refusal, Spans, Ticket};
+use landfall_placement::{Instant, Placement, Refusal};
 
-use super::{Arrival, Outcome, is_intact};
-use crate::adapter::{Adapter, Config};
+use super::arrival::{Arrival, Outcome, is_intact};
+use crate::adapter::config::Config;
+use crate::adapter::context::Context;
 use crate::ip::reassembly::{self, Reassembly, Whole, WholeId};
 use crate::wire::{Ip, Stop, ethernet, protocol};
 
@@ -18,8 +19,8 @@ const PIECES: usize = 128;
 
 /// A packet that became whole.
 #[derive(Clone, Copy, Debug)]
-struct Ready {
-    whole: Whole,
+pub(in crate::adapter) struct Ready {
+    pub(in crate::adapter) whole: Whole,
     link: usize,
     ethernet: ethernet::Header,
 }
@@ -55,118 +56,80 @@ impl Pieces {
     pub(in crate::adapter) fn expire(&mut self, now: Instant) {
         self.reassembly.expire(now);
     }
-}
 
-/// Stands in for the real one; takes no memory.
-fn nothing_kept() -> Reassembly {
-    Reassembly::new(reassembly::Config { packets: 0, ..reassembly::Config::default() })
-}
-
-/// Where the payload of a packet that was kept belongs.
-struct Place {
-    at: usize,
-    len: usize,
-    ticket: Ticket,
-}
-
-impl Adapter {
-    /// What became of fragments so far.
-    #[must_use]
-    pub const fn reassembly(&self) -> &reassembly::Counters {
-        self.pieces.reassembly.counters()
+    pub(in crate::adapter) const fn counters(&self) -> &reassembly::Counters {
+        self.reassembly.counters()
     }
 
-    pub(super) fn take_piece(&mut self, now: Instant, arrival: &Arrival<'_>) -> Outcome {
+    /// Keeps a fragment, which may make a packet whole.
+    pub(in crate::adapter) fn keep(
+        &mut self,
+        now: Instant,
+        context: &mut Context,
+        arrival: &Arrival<'_>,
+    ) -> Outcome {
         let bytes = arrival.ip.payload(arrival.head)?;
-        if let Some(whole) = self.pieces.reassembly.insert(now, &arrival.ip, bytes)? {
+        if let Some(whole) = self.reassembly.insert(now, &arrival.ip, bytes)? {
             let Arrival { link, ethernet, .. } = *arrival;
-            self.pieces.ready.push_back(Ready { whole, link, ethernet });
-            self.stats.reassembled += 1;
+            self.ready.push_back(Ready { whole, link, ethernet });
+            context.stats.reassembled += 1;
         }
         Ok(Placement::Consumed)
     }
 
-    /// The next packet that became whole and has a payload to be placed.
-    pub(in crate::adapter) fn next_deposit(
-        &mut self,
-        now: Instant,
-        into: &mut Spans,
-    ) -> Option<Deposit<'_>> {
-        loop {
-            let ready = self.pieces.ready.pop_front()?;
-            let id = ready.whole.id;
-            into.clear();
-            match self.take_whole(now, &ready, into) {
-                // Nothing has to be written: it only had to be looked at whole.
-                Ok(Some(Place { len: 0, ticket, .. })) => {
-                    self.land(now, ticket, Landing::Verified);
-                }
-                Ok(Some(Place { at, len, ticket })) => {
-                    let bytes = self.pieces.reassembly.payload(id)?.get(at..at + len)?;
-                    return Some(Deposit { bytes, ticket });
-                }
-                Ok(None) => {}
-                Err(stop) => {
-                    if let Some(refusal) = stop.refusal() {
-                        self.refusals.count(refusal);
-                    }
-                }
-            }
-            self.release_piece(Some(id));
-        }
+    /// The next packet that became whole.
+    pub(in crate::adapter) fn next(&mut self) -> Option<Ready> {
+        self.ready.pop_front()
     }
 
-    /// Takes a packet that became whole like one that came so, but for its
-    /// checksum: that is looked at here, as all of it is at hand.
-    fn take_whole(
-        &mut self,
-        now: Instant,
-        ready: &Ready,
-        into: &mut Spans,
-    ) -> Result<Option<Place>, Stop> {
-        let Whole { id, ip } = ready.whole;
-        // The buffer is lent out for the while, so that the rest can be used.
-        let reassembly = core::mem::replace(&mut self.pieces.reassembly, nothing_kept());
-        let taken = match reassembly.payload(id) {
-            Some(head) => {
-                let Ready { link, ethernet, .. } = *ready;
-                let piece = Some(id);
-                let arrival = Arrival { link, ethernet, ip, head, coalesced: None, piece };
-                self.take_intact(now, &arrival, into)
-            }
-            None => Err(Refusal::UnknownId.into()),
-        };
-        self.pieces.reassembly = reassembly;
-        match taken? {
-            Placement::Into { at, ticket, .. } => {
-                Ok(Some(Place { at: usize::from(at), len: into.total_len() as usize, ticket }))
-            }
-            // Nobody asks for more of a head that is whole.
-            Placement::Consumed | Placement::NeedHead(_) | Placement::Word(..) => Ok(None),
-        }
-    }
-
-    fn take_intact(&mut self, now: Instant, arrival: &Arrival<'_>, into: &mut Spans) -> Outcome {
-        let Ip { payload_at, payload_len, .. } = arrival.ip;
-        let (at, len, has_sum) = match arrival.ip.protocol {
-            protocol::TCP => (payload_at, payload_len, true),
-            protocol::UDP => {
-                let layer = arrival.ip.udp(arrival.head)?;
-                (layer.at, layer.len, layer.header.has_sum())
-            }
-            _ => return self.take_packet(now, arrival, into),
-        };
-        if has_sum && !is_intact(arrival, at, len) {
-            return Err(Refusal::BadChecksum.into());
-        }
-        self.take_packet(now, arrival, into)
+    /// A part of what a packet was put together from.
+    pub(in crate::adapter) fn bytes(&self, id: WholeId, at: usize, len: usize) -> Option<&[u8]> {
+        self.reassembly.payload(id)?.get(at..at + len)
     }
 
     /// What a packet was put together from is needed no longer.
     #[inline]
-    pub(in crate::adapter) fn release_piece(&mut self, piece: Option<WholeId>) {
+    pub(in crate::adapter) fn release(&mut self, piece: Option<WholeId>) {
         if let Some(id) = piece {
-            self.pieces.reassembly.release(id);
+            self.reassembly.release(id);
         }
+    }
+
+    /// Lends its buffers out, so that a packet in them can be looked at while all else is
+    /// used. They have to be given back with [`Pieces::take_back`].
+    pub(in crate::adapter) fn lend(&mut self) -> Lent {
+        let nothing = reassembly::Config { packets: 0, ..reassembly::Config::default() };
+        Lent(core::mem::replace(&mut self.reassembly, Reassembly::new(nothing)))
+    }
+
+    pub(in crate::adapter) fn take_back(&mut self, lent: Lent) {
+        self.reassembly = lent.0;
+    }
+}
+
+/// The buffers of packets that are whole.
+pub(in crate::adapter) struct Lent(Reassembly);
+
+impl Lent {
+    /// A packet that became whole, as if it had come so. Its checksum is looked at
+    /// here, as all of it is at hand.
+    pub(in crate::adapter) fn arrival(&self, ready: &Ready) -> Result<Arrival<'_>, Stop> {
+        let Ready { whole: Whole { id, ip }, link, ethernet } = *ready;
+        let head = self.0.payload(id).ok_or(Refusal::UnknownId)?;
+        let piece = Some(id);
+        let arrival = Arrival { link, ethernet, ip, head, coalesced: None, piece };
+        let Ip { payload_at, payload_len, .. } = ip;
+        let (at, len, has_sum) = match ip.protocol {
+            protocol::TCP => (payload_at, payload_len, true),
+            protocol::UDP => {
+                let layer = ip.udp(head)?;
+                (layer.at, layer.len, layer.header.has_sum())
+            }
+            _ => return Ok(arrival),
+        };
+        if has_sum && !is_intact(&arrival, at, len) {
+            return Err(Refusal::BadChecksum.into());
+        }
+        Ok(arrival)
     }
 }

@@ -1,6 +1,5 @@
-//! What the two sides say to each other before there is a connection.
-//!
-//! [`NetworkListener`]: a port that is listened at.
+//! What the two sides say to each other before there is a connection; [`NetworkListener`]: a port
+//! that is listened at.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};

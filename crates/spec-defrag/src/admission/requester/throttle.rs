@@ -1,6 +1,4 @@
-//! A token bucket that may go into debt.
-//!
-//! What a requester is told once.
+//! A token bucket that may go into debt; what a requester is told once.
 
 use landfall_placement::{Duration, Instant};
 

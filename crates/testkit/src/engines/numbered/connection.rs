@@ -1,6 +1,5 @@
-//! What two engines know of each other: keys, and which numbers were used.
-//!
-//! What happens when nothing comes: repetition, giving up, telling late.
+//! What two engines know of each other: keys, and which numbers were used; what happens when
+//! nothing comes: repetition, giving up, telling late.
 
 use landfall_placement::{Instant, Peer, Random, Refusal, Timeout};
 

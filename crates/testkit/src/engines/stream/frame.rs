@@ -1,59 +1,15 @@
 //! The headers before the TCP header: written once, filled in for each unit, checked.
 
-use landfall_placement::{InternetSum, Peer, Refusal, SegmentKind, Unit, checksum};
-use zerocopy::network_endian::U16;
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+use core::net::{Ipv4Addr, Ipv6Addr};
+
+use landfall_inet::{Envelope, Mac, checksum, ethernet, ipv4, ipv6, protocol, tcp};
+use landfall_placement::{InternetSum, Peer, Refusal, SegmentKind, Unit};
+use zerocopy::{FromBytes, IntoBytes};
 
 use super::config::{Framing, Station};
-use super::header::TCP_LEN;
 
-#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
-#[repr(C)]
-struct Ethernet {
-    destination: [u8; 6],
-    source: [u8; 6],
-    ethertype: U16,
-}
-
-#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
-#[repr(C)]
-struct Ipv4 {
-    version_and_words: u8,
-    traffic_class: u8,
-    total_len: U16,
-    id: U16,
-    fragment: U16,
-    hops: u8,
-    protocol: u8,
-    sum: U16,
-    source: [u8; 4],
-    destination: [u8; 4],
-}
-
-#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
-#[repr(C)]
-struct Ipv6 {
-    version_and_label: [u8; 4],
-    payload_len: U16,
-    next_header: u8,
-    hops: u8,
-    source: [u8; 16],
-    destination: [u8; 16],
-}
-
-const ETHERNET: usize = size_of::<Ethernet>();
-const IPV4: usize = size_of::<Ipv4>();
-const IPV6: usize = size_of::<Ipv6>();
 /// The longest head before the TCP header.
-pub(super) const PREFIX_MAX: usize = ETHERNET + IPV6;
-
-const ETHERTYPE_IPV4: u16 = 0x0800;
-const ETHERTYPE_IPV6: u16 = 0x86dd;
-const PROTOCOL_TCP: u8 = 6;
-const HOPS: u8 = 64;
-/// RFC 791: more fragments, or not the first.
-const IS_FRAGMENT: u16 = 0x3fff;
-const DO_NOT_FRAGMENT: u16 = 0x4000;
+pub(super) const PREFIX_MAX: usize = ethernet::LEN + ipv6::LEN;
 
 /// Where the TCP segment lies in a unit, and what is checked with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,29 +29,29 @@ pub(super) struct Frame {
     prefix: [u8; PREFIX_MAX],
     prefix_len: usize,
     /// The sum over addresses and protocol.
-    addresses: u16,
+    addresses: InternetSum,
     id: u16,
 }
 
 impl Frame {
     pub(super) fn new(framing: Framing) -> Self {
+        let envelope = match framing {
+            Framing::EthernetIpv4Tcp { local, remote } => Some(Envelope::new(
+                (local.mac, local.ip.into()),
+                (remote.mac, remote.ip.into()),
+                protocol::TCP,
+            )),
+            Framing::EthernetIpv6Tcp { local, remote } => Some(Envelope::new(
+                (local.mac, local.ip.into()),
+                (remote.mac, remote.ip.into()),
+                protocol::TCP,
+            )),
+            Framing::Bare { .. } => None,
+        };
         let mut prefix = [0; PREFIX_MAX];
-        let mut sum = InternetSum::new();
-        let mut prefix_len = 0;
-        match framing {
-            Framing::EthernetIpv4Tcp { local, remote } => {
-                prefix_len = write_ipv4(&mut prefix, &local, &remote);
-                sum.add(&prefix[ETHERNET + 12..prefix_len]);
-                sum.add_word(u16::from(PROTOCOL_TCP));
-            }
-            Framing::EthernetIpv6Tcp { local, remote } => {
-                prefix_len = write_ipv6(&mut prefix, &local, &remote);
-                sum.add(&prefix[ETHERNET + 8..prefix_len]);
-                sum.add_word(u16::from(PROTOCOL_TCP));
-            }
-            Framing::Bare { .. } => {}
-        }
-        Self { framing, prefix, prefix_len, addresses: sum.sum(), id: 0 }
+        let prefix_len = envelope.and_then(|envelope| envelope.write(&mut prefix, 0)).unwrap_or(0);
+        let addresses = envelope.as_ref().map(Envelope::addresses).unwrap_or_default();
+        Self { framing, prefix, prefix_len, addresses, id: 0 }
     }
 
     /// The length of what stands before the TCP header.
@@ -140,11 +96,7 @@ impl Frame {
         if self.is_bare() {
             return 0;
         }
-        let mut sum = InternetSum::new();
-        sum.add_word(self.addresses);
-        sum.add_word((len >> 16) as u16);
-        sum.add_word(len as u16);
-        sum.sum()
+        checksum::with_len(self.addresses, len)
     }
 
     /// Writes what stands before a TCP segment of `len` bytes that will be cut
@@ -155,14 +107,14 @@ impl Frame {
         into.copy_from_slice(&self.prefix[..self.prefix_len]);
         match self.framing {
             Framing::EthernetIpv4Tcp { .. } => {
-                let (ip, _) = Ipv4::mut_from_prefix(&mut into[ETHERNET..]).ok()?;
-                ip.total_len = u16::try_from(len + IPV4 as u32).ok()?.into();
+                let (ip, _) = ipv4::Header::mut_from_prefix(&mut into[ethernet::LEN..]).ok()?;
+                ip.total_len = u16::try_from(len + ipv4::LEN as u32).ok()?.into();
                 ip.id = self.id.into();
                 self.id = self.id.wrapping_add(pieces);
-                ip.sum = checksum::checksum(ip.as_bytes()).into();
+                ip.seal();
             }
             Framing::EthernetIpv6Tcp { .. } => {
-                let (ip, _) = Ipv6::mut_from_prefix(&mut into[ETHERNET..]).ok()?;
+                let (ip, _) = ipv6::Header::mut_from_prefix(&mut into[ethernet::LEN..]).ok()?;
                 ip.payload_len = u16::try_from(len).ok()?.into();
             }
             Framing::Bare { .. } => {}
@@ -173,7 +125,7 @@ impl Frame {
     /// Finds the TCP segment of a unit. `Ok(Err(n))`: `n` bytes of head are needed.
     #[inline]
     pub(super) fn find(&self, unit: &Unit<'_>) -> Result<Result<Found, u16>, Refusal> {
-        let least = self.prefix_len + TCP_LEN;
+        let least = self.prefix_len + tcp::LEN;
         if (unit.len as usize) < least {
             return Err(Refusal::Truncated);
         }
@@ -182,16 +134,12 @@ impl Frame {
         }
         let (start, len) = match self.framing {
             Framing::EthernetIpv4Tcp { local, remote } => {
-                let start = find_ipv4(unit, &local, &remote)?;
-                let ip = &unit.head[ETHERNET..];
-                let total = u32::from(u16::from_be_bytes([ip[2], ip[3]]));
-                let words = (start - ETHERNET) as u32;
-                (start, total.checked_sub(words).ok_or(Refusal::Malformed)?)
+                let total = check_ipv4(unit, &local, &remote)?;
+                let len = total.checked_sub(ipv4::LEN as u32).ok_or(Refusal::Malformed)?;
+                (ethernet::LEN + ipv4::LEN, len)
             }
             Framing::EthernetIpv6Tcp { local, remote } => {
-                let ip = &unit.head[ETHERNET..];
-                check_ipv6(unit, &local, &remote)?;
-                (ETHERNET + IPV6, u32::from(u16::from_be_bytes([ip[4], ip[5]])))
+                (ethernet::LEN + ipv6::LEN, check_ipv6(unit, &local, &remote)?)
             }
             Framing::Bare { peer, .. } => {
                 if unit.from != peer {
@@ -200,122 +148,67 @@ impl Frame {
                 (0, unit.len)
             }
         };
-        if start as u64 + u64::from(len) > u64::from(unit.len) || (len as usize) < TCP_LEN {
+        if start as u64 + u64::from(len) > u64::from(unit.len) || (len as usize) < tcp::LEN {
             return Err(Refusal::Truncated);
         }
-        if unit.head.len() < start + TCP_LEN {
-            return Ok(Err((start + TCP_LEN) as u16));
+        if unit.head.len() < start + tcp::LEN {
+            return Ok(Err((start + tcp::LEN) as u16));
         }
         Ok(Ok(Found { start, len, pseudo: self.pseudo(len) }))
     }
 }
 
-fn write_ethernet(into: &mut [u8], local: [u8; 6], remote: [u8; 6], ethertype: u16) {
-    let header = Ethernet { destination: remote, source: local, ethertype: ethertype.into() };
-    into[..ETHERNET].copy_from_slice(header.as_bytes());
-}
-
-fn write_ipv4(
-    into: &mut [u8],
-    local: &Station<core::net::Ipv4Addr>,
-    remote: &Station<core::net::Ipv4Addr>,
-) -> usize {
-    write_ethernet(into, local.mac, remote.mac, ETHERTYPE_IPV4);
-    let ip = Ipv4 {
-        version_and_words: 0x45,
-        traffic_class: 0,
-        total_len: 0.into(),
-        id: 0.into(),
-        fragment: DO_NOT_FRAGMENT.into(),
-        hops: HOPS,
-        protocol: PROTOCOL_TCP,
-        sum: 0.into(),
-        source: local.ip.octets(),
-        destination: remote.ip.octets(),
-    };
-    into[ETHERNET..ETHERNET + IPV4].copy_from_slice(ip.as_bytes());
-    ETHERNET + IPV4
-}
-
-fn write_ipv6(
-    into: &mut [u8],
-    local: &Station<core::net::Ipv6Addr>,
-    remote: &Station<core::net::Ipv6Addr>,
-) -> usize {
-    write_ethernet(into, local.mac, remote.mac, ETHERTYPE_IPV6);
-    let ip = Ipv6 {
-        version_and_label: [0x60, 0, 0, 0],
-        payload_len: 0.into(),
-        next_header: PROTOCOL_TCP,
-        hops: HOPS,
-        source: local.ip.octets(),
-        destination: remote.ip.octets(),
-    };
-    into[ETHERNET..ETHERNET + IPV6].copy_from_slice(ip.as_bytes());
-    ETHERNET + IPV6
-}
-
-fn check_ethernet(
-    head: &[u8],
-    local: [u8; 6],
-    remote: [u8; 6],
-    ethertype: u16,
-) -> Result<(), Refusal> {
-    let (ethernet, _) = Ethernet::ref_from_prefix(head).map_err(|_| Refusal::Truncated)?;
+fn check_ethernet(head: &[u8], local: Mac, remote: Mac, ethertype: u16) -> Result<&[u8], Refusal> {
+    let (ethernet, rest) = ethernet::read(head)?;
     if ethernet.ethertype.get() != ethertype {
         return Err(Refusal::Unsupported);
     }
     if ethernet.destination != local || ethernet.source != remote {
         return Err(Refusal::WrongAddress);
     }
-    Ok(())
+    Ok(rest)
 }
 
-/// Checks Ethernet and IPv4; gives where the TCP header starts.
-fn find_ipv4(
+/// Checks Ethernet and IPv4; gives how long the packet is.
+fn check_ipv4(
     unit: &Unit<'_>,
-    local: &Station<core::net::Ipv4Addr>,
-    remote: &Station<core::net::Ipv4Addr>,
-) -> Result<usize, Refusal> {
-    check_ethernet(unit.head, local.mac, remote.mac, ETHERTYPE_IPV4)?;
-    let bytes = &unit.head[ETHERNET..];
-    let (ip, _) = Ipv4::ref_from_prefix(bytes).map_err(|_| Refusal::Truncated)?;
-    let len = usize::from(ip.version_and_words & 15) * 4;
-    if ip.version_and_words >> 4 != 4 || len < IPV4 {
+    local: &Station<Ipv4Addr>,
+    remote: &Station<Ipv4Addr>,
+) -> Result<u32, Refusal> {
+    let packet = check_ethernet(unit.head, local.mac, remote.mac, ethernet::IPV4)?;
+    let (ip, _) = ipv4::Header::ref_from_prefix(packet).map_err(|_| Refusal::Truncated)?;
+    if ip.version() != 4 || ip.header_len() < ipv4::LEN {
         return Err(Refusal::Malformed);
     }
-    if ip.protocol != PROTOCOL_TCP || ip.fragment.get() & IS_FRAGMENT != 0 {
+    if ip.protocol != protocol::TCP || ip.is_fragment() {
         return Err(Refusal::Unsupported);
     }
-    if ip.destination != local.ip.octets() || ip.source != remote.ip.octets() {
+    if ip.destination() != local.ip || ip.source() != remote.ip {
         return Err(Refusal::WrongAddress);
     }
     // The head at hand covers 20 bytes; longer headers carry options, which
     // nobody here sends.
-    if len != IPV4 {
+    if ip.header_len() != ipv4::LEN {
         return Err(Refusal::Unsupported);
     }
-    if checksum::sum_of(ip.as_bytes()) != 0xffff {
+    if !ipv4::is_intact(ip.as_bytes()) {
         return Err(Refusal::BadChecksum);
     }
-    Ok(ETHERNET + IPV4)
+    Ok(ip.total_len.get().into())
 }
 
+/// Checks Ethernet and IPv6; gives how long the payload is.
 fn check_ipv6(
     unit: &Unit<'_>,
-    local: &Station<core::net::Ipv6Addr>,
-    remote: &Station<core::net::Ipv6Addr>,
-) -> Result<(), Refusal> {
-    check_ethernet(unit.head, local.mac, remote.mac, ETHERTYPE_IPV6)?;
-    let (ip, _) = Ipv6::ref_from_prefix(&unit.head[ETHERNET..]).map_err(|_| Refusal::Truncated)?;
-    if ip.version_and_label[0] >> 4 != 6 {
-        return Err(Refusal::Malformed);
-    }
-    if ip.next_header != PROTOCOL_TCP {
+    local: &Station<Ipv6Addr>,
+    remote: &Station<Ipv6Addr>,
+) -> Result<u32, Refusal> {
+    let ip = ipv6::read(check_ethernet(unit.head, local.mac, remote.mac, ethernet::IPV6)?)?;
+    if ip.next_header != protocol::TCP {
         return Err(Refusal::Unsupported);
     }
-    if ip.destination != local.ip.octets() || ip.source != remote.ip.octets() {
+    if ip.destination() != local.ip || ip.source() != remote.ip {
         return Err(Refusal::WrongAddress);
     }
-    Ok(())
+    Ok(ip.payload_len.get().into())
 }

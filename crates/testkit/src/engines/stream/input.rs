@@ -1,12 +1,12 @@
 //! What a unit that came does to the connection.
 
+use landfall_inet::{Flags, Options, tcp};
 use landfall_placement::{
     Check, Instant, InternetSum, Landing, Placement, Refusal, Serial32, Spans, Ticket, Unit,
 };
 use zerocopy::FromBytes;
 
 use super::frame::Found;
-use super::header::{ACK, FIN, Options, RST, SYN, TCP_LEN, Tcp};
 use super::receiver::{Pending, Said};
 use super::{Event, State, Stream};
 
@@ -29,24 +29,24 @@ impl Stream {
             Ok(found) => found,
             Err(need) => return Ok(Placement::NeedHead(need)),
         };
-        let (tcp, _) =
-            Tcp::ref_from_prefix(&unit.head[found.start..]).map_err(|_| Refusal::Truncated)?;
-        let tcp_len = usize::from(tcp.words >> 4) * 4;
-        if tcp_len < TCP_LEN {
+        let (tcp, _) = tcp::Header::ref_from_prefix(&unit.head[found.start..])
+            .map_err(|_| Refusal::Truncated)?;
+        let tcp_len = tcp.header_len();
+        if tcp_len < tcp::LEN {
             return Err(Refusal::Malformed);
         }
         if found.len < tcp_len as u32 {
             return Err(Refusal::Truncated);
         }
         let head_len = found.start + tcp_len;
-        let Some(options) = unit.head.get(found.start + TCP_LEN..head_len) else {
+        let Some(options) = unit.head.get(found.start + tcp::LEN..head_len) else {
             return Ok(Placement::NeedHead(head_len as u16));
         };
         let (local, remote) = self.frame.ports();
         if tcp.destination.get() != local || tcp.source.get() != remote {
             return Err(Refusal::WrongAddress);
         }
-        if tcp.flags & RST != 0 {
+        if tcp.flags.contains(Flags::RST) {
             return Err(Refusal::Unsupported);
         }
         if found.len > tcp_len as u32 {
@@ -82,7 +82,7 @@ impl Stream {
     #[inline]
     fn place_payload(
         &mut self,
-        tcp: &Tcp,
+        tcp: &tcp::Header,
         options: &[u8],
         found: &Found,
         into: &mut Spans,
@@ -90,20 +90,19 @@ impl Stream {
         if !matches!(self.state, State::Open | State::Answering) {
             return Err(Refusal::Unexpected);
         }
-        if tcp.flags & (ACK | SYN) != ACK {
+        if !tcp.flags.contains(Flags::ACK) || tcp.flags.contains(Flags::SYN) {
             return Err(Refusal::Malformed);
         }
-        let acknowledged =
-            self.acknowledged_by(tcp.acknowledgement.get()).ok_or(Refusal::WrongKey)?;
-        let tcp_len = TCP_LEN + options.len();
+        let acknowledged = self.acknowledged_by(tcp.ack.get()).ok_or(Refusal::WrongKey)?;
+        let tcp_len = tcp::LEN + options.len();
         let payload = found.len - tcp_len as u32;
-        let start = self.offset_of(tcp.sequence.get());
+        let start = self.offset_of(tcp.seq.get());
         let end = start + i64::from(payload);
         let said = Said {
             acknowledged,
             window_end: self.window_end(acknowledged, tcp.window.get()),
             timestamp: timestamp_of(options)?,
-            end: u64::try_from(end).ok().filter(|_| tcp.flags & FIN != 0),
+            end: u64::try_from(end).ok().filter(|_| tcp.flags.contains(Flags::FIN)),
         };
         let head_len = found.start + tcp_len;
         let (skipped, ticket) =
@@ -164,8 +163,13 @@ impl Stream {
     }
 
     /// A segment without payload, whose checksum is right.
-    fn take_control(&mut self, now: Instant, tcp: &Tcp, options: &Options) -> Result<(), Refusal> {
-        match (tcp.flags & SYN != 0, tcp.flags & ACK != 0) {
+    fn take_control(
+        &mut self,
+        now: Instant,
+        tcp: &tcp::Header,
+        options: &Options,
+    ) -> Result<(), Refusal> {
+        match (tcp.flags.contains(Flags::SYN), tcp.flags.contains(Flags::ACK)) {
             (true, false) => return self.take_opening(now, tcp, options),
             (true, true) => return self.take_answer(now, tcp, options),
             (false, false) => return Err(Refusal::Malformed),
@@ -174,8 +178,8 @@ impl Stream {
         if !matches!(self.state, State::Open | State::Answering) {
             return Err(Refusal::Unexpected);
         }
-        let upto = self.acknowledged_by(tcp.acknowledgement.get()).ok_or(Refusal::WrongKey)?;
-        let offset = self.offset_of(tcp.sequence.get());
+        let upto = self.acknowledged_by(tcp.ack.get()).ok_or(Refusal::WrongKey)?;
+        let offset = self.offset_of(tcp.seq.get());
         if !(-1..=self.receiver.next as i64 + FAR).contains(&offset)
             || offset < self.receiver.next as i64 - FAR
         {
@@ -184,7 +188,7 @@ impl Stream {
         if self.state == State::Answering {
             self.become_open();
         }
-        if tcp.flags & FIN != 0 {
+        if tcp.flags.contains(Flags::FIN) {
             let end = u64::try_from(offset).map_err(|_| Refusal::OutOfBounds)?;
             self.receiver.learn_end(end);
             self.receiver.ack_due = true;
@@ -197,7 +201,7 @@ impl Stream {
         }
         let window_end = self.window_end(upto, tcp.window.get());
         self.sender.acknowledge(now, upto, window_end, self.config.retransmit_after);
-        for (start, end) in options.blocks() {
+        for (start, end) in options.sack.iter() {
             if let (Some(start), Some(end)) =
                 (self.acknowledged_by(*start), self.acknowledged_by(*end))
             {
@@ -208,8 +212,13 @@ impl Stream {
     }
 
     /// The other side opens.
-    fn take_opening(&mut self, now: Instant, tcp: &Tcp, options: &Options) -> Result<(), Refusal> {
-        let first = tcp.sequence.get();
+    fn take_opening(
+        &mut self,
+        now: Instant,
+        tcp: &tcp::Header,
+        options: &Options,
+    ) -> Result<(), Refusal> {
+        let first = tcp.seq.get();
         match self.state {
             State::Listening | State::Answering => {
                 // While nothing came over it, a new opening replaces an old one.
@@ -233,14 +242,19 @@ impl Stream {
     }
 
     /// The other side answers our opening.
-    fn take_answer(&mut self, now: Instant, tcp: &Tcp, options: &Options) -> Result<(), Refusal> {
+    fn take_answer(
+        &mut self,
+        now: Instant,
+        tcp: &tcp::Header,
+        options: &Options,
+    ) -> Result<(), Refusal> {
         match self.state {
             State::Opening => {
                 let expected = self.terms.local_first.wrapping_add(1);
-                if tcp.acknowledgement.get() != expected {
+                if tcp.ack.get() != expected {
                     return Err(Refusal::WrongKey);
                 }
-                self.agree(tcp.sequence.get(), options);
+                self.agree(tcp.seq.get(), options);
                 self.become_open();
                 self.receiver.ack_due = true;
                 // The window of an opening is not shifted (RFC 7323, 2.2).
@@ -248,7 +262,7 @@ impl Stream {
                 self.sender.acknowledge(now, 0, window_end, self.config.retransmit_after);
                 Ok(())
             }
-            State::Open if tcp.sequence.get() == self.terms.remote_first => {
+            State::Open if tcp.seq.get() == self.terms.remote_first => {
                 self.receiver.ack_due = true;
                 Err(Refusal::Duplicate)
             }

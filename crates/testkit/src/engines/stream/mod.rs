@@ -31,7 +31,6 @@
 
 mod config;
 mod frame;
-pub mod header;
 mod input;
 mod intervals;
 mod output;
@@ -40,6 +39,7 @@ mod sender;
 
 use alloc::collections::VecDeque;
 
+use landfall_inet::tcp;
 use landfall_placement::{
     Engine, Guess, Instant, Landing, PathId, PathLimits, PathState, Placement, Random, Refusal,
     Refusals, Seed, Spans, Ticket, Timeout, Transmit, Unit,
@@ -47,7 +47,6 @@ use landfall_placement::{
 
 pub use config::{Config, Error, Event, Framing, Station};
 use frame::Frame;
-use header::TCP_LEN;
 use landfall_placement::Area;
 use receiver::Receiver;
 use sender::Sender;
@@ -252,7 +251,7 @@ impl Stream {
     /// and what the other side wants.
     fn set_sizes(&mut self) {
         let Some(limits) = self.limits else { return };
-        let head = (self.frame.prefix_len() + TCP_LEN) as u32 + TIMESTAMP_LEN;
+        let head = (self.frame.prefix_len() + tcp::LEN) as u32 + TIMESTAMP_LEN;
         let wanted = u32::from(self.terms.remote_mss).saturating_sub(TIMESTAMP_LEN);
         let segment = limits.unit.saturating_sub(head).min(wanted).min(u32::from(u16::MAX)).max(1);
         let can_cut = match self.frame.segment_kind() {

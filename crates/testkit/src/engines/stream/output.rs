@@ -1,10 +1,10 @@
 //! What is sent next.
 
+use landfall_inet::{Flags, Options, tcp};
 use landfall_placement::{Ecn, Instant, InternetSum, Segment, Spans, SumSlot, Ticket, Transmit};
 use zerocopy::IntoBytes;
 
 use super::frame::PREFIX_MAX;
-use super::header::{ACK, FIN, Options, PSH, SUM_OFFSET, SYN, TCP_LEN, TCP_MAX, Tcp};
 use super::intervals::Interval;
 use super::sender::Piece;
 use super::{State, Stream};
@@ -15,7 +15,7 @@ const CONTROL: Ticket = Ticket::new(u32::MAX, 0);
 /// One segment, before it is written.
 struct Draft {
     sequence: u32,
-    flags: u8,
+    flags: Flags,
     options: Options,
     payload: u32,
     /// Into how many pieces the device cuts it.
@@ -31,8 +31,8 @@ impl Stream {
         from: &mut Spans,
     ) -> Option<Transmit> {
         let limits = self.limits?;
-        if head.len() < PREFIX_MAX + TCP_MAX
-            || (limits.unit as usize) <= self.frame.prefix_len() + TCP_MAX
+        if head.len() < PREFIX_MAX + tcp::LEN_MAX
+            || (limits.unit as usize) <= self.frame.prefix_len() + tcp::LEN_MAX
         {
             return None;
         }
@@ -82,7 +82,7 @@ impl Stream {
             self.arm_opening(now);
         }
         let limits = self.limits?;
-        let overhead = (self.frame.prefix_len() + TCP_LEN) as u32;
+        let overhead = (self.frame.prefix_len() + tcp::LEN) as u32;
         let mss = limits.unit.saturating_sub(overhead).min(u32::from(u16::MAX)) as u16;
         let options = Options {
             mss: Some(mss),
@@ -91,29 +91,30 @@ impl Stream {
             timestamp: self.timestamp(now),
             ..Options::default()
         };
-        let flags = if self.state == State::Answering { SYN | ACK } else { SYN };
+        let flags =
+            if self.state == State::Answering { Flags::SYN | Flags::ACK } else { Flags::SYN };
         let sequence = self.terms.local_first;
         self.write_control(&Draft { sequence, flags, options, payload: 0, pieces: 1 }, head)
     }
 
     fn send_acknowledgement(&mut self, now: Instant, head: &mut [u8]) -> Option<Transmit> {
-        self.send_empty(now, ACK, self.sender.sent_end, head)
+        self.send_empty(now, Flags::ACK, self.sender.sent_end, head)
     }
 
     /// A byte that the other side has already: it answers with what it knows.
     fn send_probe(&mut self, now: Instant, head: &mut [u8]) -> Option<Transmit> {
-        self.send_empty(now, ACK, self.sender.una.wrapping_sub(1), head)
+        self.send_empty(now, Flags::ACK, self.sender.una.wrapping_sub(1), head)
     }
 
     fn send_end(&mut self, now: Instant, at: u64, head: &mut [u8]) -> Option<Transmit> {
         self.sender.arm(now, self.config.retransmit_after);
-        self.send_empty(now, ACK | FIN, at, head)
+        self.send_empty(now, Flags::ACK | Flags::FIN, at, head)
     }
 
     fn send_empty(
         &mut self,
         now: Instant,
-        flags: u8,
+        flags: Flags,
         at: u64,
         head: &mut [u8],
     ) -> Option<Transmit> {
@@ -161,7 +162,7 @@ impl Stream {
         let is_last = end == self.sender.areas.end();
         let draft = Draft {
             sequence: self.sequence(bytes.start),
-            flags: if is_last && !is_again { ACK | PSH } else { ACK },
+            flags: if is_last && !is_again { Flags::ACK | Flags::PSH } else { Flags::ACK },
             options: Options { timestamp, ..Options::default() },
             payload,
             pieces,
@@ -173,7 +174,7 @@ impl Stream {
         };
         let has_sum = !self.frame.is_bare() || self.config.checksum;
         let start = self.frame.prefix_len() as u16;
-        let checksum = has_sum.then_some(SumSlot { start, offset: SUM_OFFSET });
+        let checksum = has_sum.then_some(SumSlot { start, offset: tcp::SUM_OFFSET });
         let to = self.frame.peer();
         Some(Transmit {
             to,
@@ -190,25 +191,25 @@ impl Stream {
     #[inline]
     fn write(&mut self, draft: &Draft, head: &mut [u8]) -> Option<u16> {
         let start = self.frame.prefix_len();
-        let options_len = draft.options.write(head.get_mut(start + TCP_LEN..)?)?;
-        let tcp_len = TCP_LEN + options_len;
+        let options_len = draft.options.write(head.get_mut(start + tcp::LEN..)?);
+        let tcp_len = tcp::LEN + options_len;
         let len = tcp_len as u32 + draft.payload;
         self.frame.write(head, len, draft.pieces)?;
-        let is_opening = draft.flags & SYN != 0;
+        let is_opening = draft.flags.contains(Flags::SYN);
         let scale = if is_opening { 0 } else { self.terms.local_scale };
         let expected = self.receiver.next + u64::from(self.receiver.is_finished);
-        let acknowledgement = if draft.flags & ACK == 0 {
+        let acknowledgement = if !draft.flags.contains(Flags::ACK) {
             0
         } else {
             self.terms.remote_first.wrapping_add(1).wrapping_add(expected as u32)
         };
         let (source, destination) = self.frame.ports();
         let pseudo = self.frame.pseudo(len);
-        let mut tcp = Tcp {
+        let mut tcp = tcp::Header {
             source: source.into(),
             destination: destination.into(),
-            sequence: draft.sequence.into(),
-            acknowledgement: acknowledgement.into(),
+            seq: draft.sequence.into(),
+            ack: acknowledgement.into(),
             words: (tcp_len as u8 / 4) << 4,
             flags: draft.flags,
             window: self.receiver.window(scale).into(),
@@ -219,14 +220,14 @@ impl Stream {
             let mut sum = InternetSum::new();
             sum.add_word(pseudo);
             sum.add(tcp.as_bytes());
-            sum.add(&head[start + TCP_LEN..start + tcp_len]);
+            sum.add(&head[start + tcp::LEN..start + tcp_len]);
             tcp.sum = sum.checksum().into();
         } else if !self.frame.is_bare() {
             tcp.sum = pseudo.into();
         }
         tcp.write_to_prefix(&mut head[start..]).ok()?;
         let has_told_all = !self.receiver.has_holes() || draft.payload == 0;
-        if draft.flags & ACK != 0 && !is_opening && has_told_all {
+        if draft.flags.contains(Flags::ACK) && !is_opening && has_told_all {
             self.receiver.acknowledged();
         }
         Some((start + tcp_len) as u16)

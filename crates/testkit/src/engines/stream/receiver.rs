@@ -1,9 +1,9 @@
 //! The receiver's half: which bytes of the stream are in place, and where the others belong.
 
+use landfall_inet::Options;
 use landfall_placement::{Guess, Instant, Refusal, Spans, Ticket};
 
 use super::config::Config;
-use super::header::{MAX_BLOCKS, Options};
 use super::intervals::{Areas, Interval, Intervals, Slots};
 
 /// What a segment with payload said besides; it counts once the payload is in place.
@@ -22,6 +22,9 @@ pub(super) struct Pending {
     pub(super) bytes: Interval,
     pub(super) said: Said,
 }
+
+/// Blocks of a selective acknowledgement, beside a timestamp.
+const MAX_BLOCKS: usize = 3;
 
 /// After so many units in sequence that are shorter than usual, they are the usual.
 const SHORTER: u8 = 8;
@@ -242,12 +245,8 @@ impl Receiver {
         let is_latest = |island: &&Interval| (island.start..island.end).contains(&self.latest);
         let first = list.iter().filter(is_latest);
         let others = list.iter().filter(|island| !is_latest(island));
-        options.block_count = 0;
-        for (block, island) in options.blocks.iter_mut().zip(first.chain(others)) {
-            *block = (number(island.start), number(island.end));
-            options.block_count += 1;
-        }
-        debug_assert!(options.block_count <= MAX_BLOCKS);
+        let blocks = first.chain(others).take(MAX_BLOCKS);
+        options.sack = blocks.map(|island| (number(island.start), number(island.end))).collect();
     }
 
     pub(super) fn has_holes(&self) -> bool {

@@ -26,8 +26,6 @@ use station::{Costs, Program, Station};
 use ttcp::Admission;
 pub(crate) use wire::{Headers, Host, Service};
 use wire::{KEPT, Switch, stations};
-#[cfg(test)]
-pub(crate) use wire::{TCP, UDP};
 
 /// A frame that arrived at a station.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,6 @@
-//! One long transfer, as `ttcp` makes it, and short datagrams that come between.
-//!
-//! The driver's part in admission control: a gate at the master, and at each host
-//! someone who asks it, by the engine's own state machines.
+//! One long transfer, as `ttcp` makes it, and short datagrams that come between; the driver's part
+//! in admission control: a gate at the master, and at each host someone who asks it, by the
+//! engine's own state machines.
 
 use std::collections::VecDeque;
 use std::time::Duration;

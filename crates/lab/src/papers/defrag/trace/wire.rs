@@ -6,8 +6,8 @@
 
 use std::collections::VecDeque;
 
-use landfall_placement::Instant;
-use landfall_placement::checksum::checksum;
+use landfall_inet::{Envelope, Flags, Fragment, Tcp, ethernet, ipv4, protocol, tcp, udp};
+use landfall_placement::{Instant, InternetSum, SumSlot};
 use landfall_simnet::{Frame, Node, Outbox, PortId};
 
 /// What a station says to another: a verb of the application, and a number.
@@ -37,11 +37,7 @@ const LEAST_FRAME: usize = 60;
 /// So many bytes of a frame are kept; those behind are zeros.
 pub(crate) const KEPT: usize = 64;
 /// Ethernet and IPv4 headers.
-const HEADERS: usize = 34;
-
-const IPV4: [u8; 2] = [0x08, 0x00];
-pub(crate) const TCP: u8 = 6;
-pub(crate) const UDP: u8 = 17;
+const HEADERS: usize = ethernet::LEN + ipv4::LEN;
 
 /// A packet before it is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,16 +60,16 @@ pub(crate) enum Transport {
 impl Transport {
     const fn protocol(self) -> u8 {
         match self {
-            Self::Tcp { .. } => TCP,
-            Self::Udp => UDP,
+            Self::Tcp { .. } => protocol::TCP,
+            Self::Udp => protocol::UDP,
         }
     }
 
     /// The length of its header.
     pub(crate) const fn header_len(self) -> usize {
         match self {
-            Self::Tcp { .. } => 20,
-            Self::Udp => 8,
+            Self::Tcp { .. } => tcp::LEN,
+            Self::Udp => udp::LEN,
         }
     }
 }
@@ -103,54 +99,49 @@ impl Packet {
     fn ip_payload(&self) -> Vec<u8> {
         let header_len = self.transport.header_len();
         let mut bytes = vec![0; header_len + self.len as usize];
-        let whole = bytes.len() as u16;
-        let port = |host: Host| (1521 + u16::from(host)).to_be_bytes();
-        bytes[..2].copy_from_slice(&port(self.from));
-        bytes[2..4].copy_from_slice(&port(self.to));
-        let sum_at = match self.transport {
-            Transport::Tcp { sequence, acknowledged } => {
-                bytes[4..8].copy_from_slice(&sequence.to_be_bytes());
-                bytes[8..12].copy_from_slice(&acknowledged.to_be_bytes());
-                let push = if self.message.is_some() { 0x08 } else { 0 };
-                bytes[12..14].copy_from_slice(&[5 << 4, 0x10 | push]);
-                bytes[14..16].copy_from_slice(&u16::MAX.to_be_bytes());
-                16
+        let len = bytes.len() as u32;
+        let port = |host: Host| 1521 + u16::from(host);
+        let (source, destination) = (port(self.from), port(self.to));
+        let pseudo = self.envelope().pseudo(len);
+        let (written, sum) = match self.transport {
+            Transport::Tcp { sequence: seq, acknowledged: ack } => {
+                let push = if self.message.is_some() { Flags::PSH } else { Flags::NONE };
+                let flags = Flags::ACK | push;
+                let window = u16::MAX;
+                let header = Tcp { source, destination, seq, ack, flags, window, ..Tcp::default() };
+                (header.write(&mut bytes, pseudo), tcp::SUM_OFFSET)
             }
             Transport::Udp => {
-                bytes[4..6].copy_from_slice(&whole.to_be_bytes());
-                6
+                let (source, destination) = (source.into(), destination.into());
+                let len = (len as u16).into();
+                let header = udp::Header { source, destination, len, sum: pseudo.into() };
+                (header.write(&mut bytes), udp::SUM_OFFSET)
             }
         };
+        debug_assert_eq!(written, Some(header_len), "there is room");
         if let Some(message) = self.message {
             let text = &mut bytes[header_len..header_len + MESSAGE];
             text[..2].copy_from_slice(&[MARK, message.verb]);
             text[2..].copy_from_slice(&message.number.to_be_bytes());
         }
-        let mut pseudo = Vec::with_capacity(12 + KEPT);
-        pseudo.extend(internet(self.from).into_iter().chain(internet(self.to)));
-        pseudo.extend([0, self.transport.protocol()].into_iter().chain(whole.to_be_bytes()));
         // What is behind are zeros, which change no sum.
-        pseudo.extend(&bytes[..bytes.len().min(KEPT)]);
-        bytes[sum_at..sum_at + 2].copy_from_slice(&checksum(&pseudo).to_be_bytes());
+        let kept = bytes.len().min(KEPT);
+        let filled = SumSlot { start: 0, offset: sum }.fill(&mut bytes[..kept], InternetSum::new());
+        debug_assert_eq!(filled, Some(()), "the slot is in the header");
         bytes
     }
 
+    fn envelope(&self) -> Envelope {
+        let end = |host| (ethernet(host), internet(host).into());
+        Envelope::new(end(self.from), end(self.to), self.transport.protocol())
+    }
+
     fn frame(&self, id: u16, offset: u16, more: bool, piece: &[u8]) -> Vec<u8> {
-        let mut frame = Vec::with_capacity((HEADERS + piece.len()).max(LEAST_FRAME));
-        frame.extend(ethernet(self.to).into_iter().chain(ethernet(self.from)).chain(IPV4));
-        let total = (20 + piece.len()) as u16;
-        let flags = (offset / 8) | (u16::from(more) << 13);
-        let mut ip = [0; 20];
-        ip[0] = 0x45;
-        ip[2..4].copy_from_slice(&total.to_be_bytes());
-        ip[4..6].copy_from_slice(&id.to_be_bytes());
-        ip[6..8].copy_from_slice(&flags.to_be_bytes());
-        ip[8..10].copy_from_slice(&[64, self.transport.protocol()]);
-        ip[12..16].copy_from_slice(&internet(self.from));
-        ip[16..20].copy_from_slice(&internet(self.to));
-        let sum = checksum(&ip);
-        ip[10..12].copy_from_slice(&sum.to_be_bytes());
-        frame.extend(ip);
+        let fragment = Some(Fragment { id: id.into(), offset: offset.into(), more });
+        let mut frame = vec![0; HEADERS];
+        let written =
+            Envelope { fragment, ..self.envelope() }.write(&mut frame, piece.len() as u32);
+        debug_assert_eq!(written, Some(HEADERS), "there is room");
         frame.extend(piece);
         frame.resize(frame.len().max(LEAST_FRAME), 0);
         frame
@@ -180,21 +171,16 @@ pub(crate) struct Headers {
 impl Headers {
     /// Reads a frame of ours; `None` for others.
     pub(crate) fn read(frame: &[u8]) -> Option<Self> {
-        let word = |at: usize| Some(u16::from_be_bytes(*frame.get(at..)?.first_chunk()?));
         let (to, from) = stations(frame)?;
-        if frame.get(12..14)? != IPV4 {
+        let (ethernet, packet) = ethernet::read(frame).ok()?;
+        if ethernet.ethertype.get() != ethernet::IPV4 {
             return None;
         }
-        let flags = word(20)?;
-        Some(Self {
-            from,
-            to,
-            id: word(18)?,
-            offset: (flags & 0x1fff) * 8,
-            more: flags & 0x2000 != 0,
-            len: word(16)?.checked_sub(20)?,
-            protocol: *frame.get(23)?,
-        })
+        let (header, header_len) = ipv4::read(packet).ok()?;
+        let len = header.total_len.get() - header_len as u16;
+        let piece = header.piece();
+        let (id, offset) = (header.id.get(), piece.offset as u16);
+        Some(Self { from, to, id, offset, more: piece.more, len, protocol: header.protocol })
     }
 
     /// A piece of a packet that was cut.
@@ -206,10 +192,13 @@ impl Headers {
     /// and the message.
     pub(crate) fn transport(&self, frame: &[u8]) -> Option<(Transport, Option<Message>)> {
         let bytes = frame.get(HEADERS..)?;
-        let long = |at: usize| Some(u32::from_be_bytes(*bytes.get(at..)?.first_chunk()?));
         let transport = match self.protocol {
-            TCP => Transport::Tcp { sequence: long(4)?, acknowledged: long(8)? },
-            UDP => Transport::Udp,
+            protocol::TCP => {
+                let header = tcp::Header::view(bytes.first_chunk()?);
+                let (sequence, acknowledged) = (header.seq.get(), header.ack.get());
+                Transport::Tcp { sequence, acknowledged }
+            }
+            protocol::UDP => Transport::Udp,
             _ => return None,
         };
         let message = bytes.get(transport.header_len()..).and_then(|text| {

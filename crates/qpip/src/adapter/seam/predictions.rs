@@ -4,14 +4,12 @@
 use alloc::vec::Vec;
 use core::net::SocketAddr;
 
-use landfall_placement::{PathId, Random};
+use landfall_placement::{PathId, Random, Spans, Unit};
 
-use super::Adapter;
-use super::interface::Link;
-use super::queue_pair::{QueuePair, Role};
-use super::udp::Datagrams;
-use crate::offload::{Ends, Entry, Miss, Pointer, Prediction, Tables};
-use crate::work::QueuePairId;
+use crate::adapter::links::{Link, Links};
+use crate::adapter::queue_pair::{Connection, QueuePair, Role, Stream};
+use crate::adapter::udp::Datagrams;
+use crate::offload::{Ends, Entry, Hit, Incoming, Miss, Pointer, Prediction, Tables};
 
 /// The tables of the offload seam. They grow with the queue pairs that something
 /// has come for.
@@ -37,12 +35,12 @@ impl Predictions {
     }
 
     #[inline]
-    pub(super) fn tables(&mut self) -> Tables<'_> {
+    fn tables(&mut self) -> Tables<'_> {
         Tables::new(&mut self.entries, &mut self.pointers, self.secret)
     }
 
     #[inline]
-    pub(super) const fn count(&mut self, miss: Miss) {
+    const fn count(&mut self, miss: Miss) {
         let count = &mut self.misses[miss as usize];
         *count = count.wrapping_add(1);
     }
@@ -96,14 +94,39 @@ impl Predictions {
             None => self.tables().disarm(slot),
         }
     }
-}
 
-impl Adapter {
-    /// How often the [`offload`](crate::offload) seam left a unit to the engine for
-    /// this reason.
-    #[must_use]
-    pub const fn misses(&self, reason: Miss) -> u64 {
-        self.predictions.misses[reason as usize]
+    /// How often a unit was left to the engine for this reason.
+    pub(super) const fn misses(&self, reason: Miss) -> u64 {
+        self.misses[reason as usize]
+    }
+
+    /// Is this what is expected? Nothing, where it is not known what it is: then the
+    /// receive state machine looks at it.
+    #[inline]
+    pub(super) fn receive(
+        &mut self,
+        link: &Link,
+        unit: &Unit<'_>,
+        into: &mut Spans,
+    ) -> Option<Hit> {
+        let own = link.station()?;
+        let incoming = Incoming {
+            path: unit.path,
+            station: own.mac,
+            addresses: &own.addresses,
+            likely: link.last_pair.map(|pair| pair.index),
+            head: unit.head,
+            len: unit.len,
+        };
+        match self.tables().receive(&incoming, into) {
+            Ok(hit) => Some(hit),
+            Err(miss) => {
+                landfall_placement::trace!(?miss, "not predicted");
+                self.count(miss);
+                into.clear();
+                None
+            }
+        }
     }
 
     /// Says what comes next for a queue pair, unless that was said already.
@@ -112,36 +135,36 @@ impl Adapter {
     /// it took itself moves its prediction on, and all that is left to say then
     /// is what may be acknowledged, the latest timestamp, and the window.
     #[inline]
-    pub(super) fn predict(&mut self, id: QueuePairId) {
-        if self.config.delegates {
-            return self.delegation.touch(id.index);
-        }
-        if !self.config.predicts {
-            return;
-        }
-        let Some(pair) = self.pairs.named(id.index, id.generation) else { return };
+    pub(super) fn predict(&mut self, pair: &QueuePair, links: &Links) {
+        let slot = pair.id.index;
         match &pair.role {
-            Role::Stream(_) => predict_segments(&mut self.predictions, &self.links, pair),
-            Role::Datagrams(datagrams) => {
-                predict_datagrams(&mut self.predictions, id.index, datagrams);
+            Role::Stream(stream) => {
+                if let Some(connection) = pair.connection() {
+                    predict_segments(self, links, slot, connection, stream);
+                }
             }
+            Role::Datagrams(datagrams) => predict_datagrams(self, slot, datagrams),
         }
     }
 
-    /// Stations or addresses have changed: what was found out about them does not
-    /// hold any more.
-    pub(super) fn predict_nothing(&mut self, link: usize) {
-        if self.config.delegates {
-            return self.delegation.touch_station(link);
-        }
-        self.predictions.tables().disarm_all();
+    /// Nothing is expected of a queue pair, until more is said.
+    pub(super) fn disarm(&mut self, slot: u32) {
+        self.tables().disarm(slot);
+    }
+
+    pub(super) fn disarm_all(&mut self) {
+        self.tables().disarm_all();
     }
 }
 
 #[inline]
-fn predict_segments(predictions: &mut Predictions, links: &[Link], pair: &QueuePair) {
-    let slot = pair.id.index;
-    let (Some(connection), Role::Stream(stream)) = (pair.connection(), &pair.role) else { return };
+fn predict_segments(
+    predictions: &mut Predictions,
+    links: &Links,
+    slot: u32,
+    connection: &Connection,
+    stream: &Stream,
+) {
     let tcb = &connection.tcb;
     let known = predictions.entry(slot).and_then(Entry::prediction);
     let is_right = known.is_some_and(|next| !next.places.is_empty() && tcb.is_on_course(next));

@@ -6,7 +6,11 @@
 //! has keys, and if both ends finish they have the same; and an end that was handed anything
 //! but what the other has said does not finish.
 
+mod turns;
+
 use alloc::vec::Vec;
+
+pub use turns::{check_turns, take_turns};
 
 use crate::{
     Established, Handshake, HandshakeError, MOST_MESSAGE, Noise, NoiseConfig, Pake, Role, Secret,

@@ -1,0 +1,563 @@
+//! [`Links`]: what the adapter is on each path. Which way leads to an address, which
+//! station has it, and the packets that leave without a queue pair.
+//!
+//! A link knows the queue pairs that wait for it by name only; who they are is in the
+//! table of queue pairs.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use core::net::{IpAddr, SocketAddr};
+use core::ops::{Index, IndexMut};
+
+use landfall_placement::{
+    Ecn, Instant, PathId, PathLimits, PathState, Peer, Random, Ticket, Transmit,
+};
+
+use super::config::Config;
+use super::context::Context;
+use super::demux::Ends;
+use super::error::{Error, Object};
+use super::fragments::Leaving;
+use super::interface::{Interface, is_remote};
+use crate::ip::answer::{self, Host, Limiter};
+use crate::ip::neighbours::{self, NeighbourMessage, Neighbours, Question};
+use crate::ip::path_mtu::{self, PathMtus};
+use crate::tcp::{Draft, Mapping};
+use crate::wire::icmp::{Report, Trouble};
+use crate::wire::{Envelope, Mac, Tcp, checksum, ethernet, ipv4, ipv6, protocol, tcp};
+use crate::work::QueuePairId;
+
+/// All links, and what is known of the ways through them.
+#[derive(Debug)]
+pub(super) struct Links {
+    links: Vec<Link>,
+    path_mtus: PathMtus,
+    /// Counts packets that leave in fragments.
+    fragment_id: u32,
+    /// What strangers may draw: errors of ICMP, and resets.
+    limiter: Limiter,
+}
+
+/// Where a segment came from; an answer to it goes there.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Origin {
+    /// The link, by its place among all.
+    pub(super) link: usize,
+    /// The station that sent it.
+    pub(super) station: Mac,
+    pub(super) ends: Ends,
+}
+
+/// What the IP header of a connection's packets says beside the addresses.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Marks {
+    /// The code point of differentiated services (RFC 2474).
+    pub(super) dscp: u8,
+    /// The label of a flow (RFC 6437); zero for none.
+    pub(super) flow_label: u32,
+}
+
+/// A link came up or went down.
+#[derive(Debug)]
+pub(super) struct LinkChange {
+    pub(super) link: usize,
+    /// What had begun to leave in pieces for another size does not go on.
+    pub(super) abandoned: Option<Leaving>,
+}
+
+impl Index<usize> for Links {
+    type Output = Link;
+
+    #[inline]
+    fn index(&self, link: usize) -> &Link {
+        &self.links[link]
+    }
+}
+
+impl IndexMut<usize> for Links {
+    #[inline]
+    fn index_mut(&mut self, link: usize) -> &mut Link {
+        &mut self.links[link]
+    }
+}
+
+impl Links {
+    pub(super) fn new(config: &Config, random: &mut Random) -> Self {
+        let mtus = path_mtu::Config { capacity: config.path_mtus, ..path_mtu::Config::default() };
+        Self {
+            links: Vec::new(),
+            path_mtus: PathMtus::new(mtus),
+            fragment_id: random.next_u32(),
+            limiter: Limiter::new(config.answers_per_second, config.answers_per_second),
+        }
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Link> {
+        self.links.iter()
+    }
+
+    pub(super) const fn len(&self) -> usize {
+        self.links.len()
+    }
+
+    #[inline]
+    pub(super) fn get(&self, link: usize) -> Option<&Link> {
+        self.links.get(link)
+    }
+
+    #[inline]
+    pub(super) fn get_mut(&mut self, link: usize) -> Option<&mut Link> {
+        self.links.get_mut(link)
+    }
+
+    /// The link of a path, by its place among all.
+    #[inline]
+    pub(super) fn of(&self, path: PathId) -> Option<usize> {
+        self.links.iter().position(|link| link.path == path)
+    }
+
+    fn of_or_new(&mut self, path: PathId, most: usize) -> Option<usize> {
+        if let Some(index) = self.of(path) {
+            return Some(index);
+        }
+        if self.links.len() >= most {
+            return None;
+        }
+        self.links.push(Link::new(path));
+        Some(self.links.len() - 1)
+    }
+
+    /// Puts a station on a path. Gives its link.
+    pub(super) fn add_interface(
+        &mut self,
+        path: PathId,
+        interface: Interface,
+        config: &Config,
+    ) -> Result<usize, Error> {
+        if !interface.is_valid() {
+            return Err(Error::BadInterface);
+        }
+        for (address, _) in &interface.addresses {
+            let has_it = |link: &Link| link.path != path && link.has(*address);
+            if self.links.iter().any(has_it) {
+                return Err(Error::Taken(SocketAddr::new(*address, 0)));
+            }
+        }
+        let full = Error::Full(Object::Interface);
+        let index = self.of_or_new(path, config.interfaces).ok_or(full)?;
+        let mut known = Neighbours::new(neighbours::Config {
+            capacity: config.neighbours,
+            ..neighbours::Config::default()
+        });
+        for (address, station) in &interface.neighbours {
+            if !known.add_static(*address, *station) {
+                return Err(full);
+            }
+        }
+        let link = &mut self.links[index];
+        link.neighbours = known;
+        link.interface = Some(interface);
+        Ok(index)
+    }
+
+    /// A path came up or went down. Nothing where there are as many links as may be.
+    pub(super) fn change_path(
+        &mut self,
+        path: PathId,
+        state: PathState,
+        most: usize,
+    ) -> Option<LinkChange> {
+        let index = self.of_or_new(path, most)?;
+        let link = &mut self.links[index];
+        link.limits = match state {
+            PathState::Up(limits) => Some(limits),
+            PathState::Down => None,
+        };
+        if link.mtu() < LEAST_MTU {
+            link.limits = None;
+        }
+        if link.limits.is_none() {
+            link.control.clear();
+        }
+        Some(LinkChange { link: index, abandoned: link.leaving.take() })
+    }
+
+    /// Is this address ours, on any link?
+    pub(super) fn has(&self, address: IpAddr) -> bool {
+        self.links.iter().any(|link| link.has(address))
+    }
+
+    /// The way to an address, from any of ours or from the one that is given.
+    pub(super) fn route(&self, from: Option<IpAddr>, to: IpAddr) -> Option<Route> {
+        route(&self.links, from, to)
+    }
+
+    /// The largest segment that we want from there: what the link carries, or,
+    /// where each message is one segment, what IP carries at all.
+    pub(super) fn largest_segment(&self, route: &Route, mapping: Mapping) -> u16 {
+        let ip = if route.source.is_ipv4() { ipv4::LEN } else { ipv6::LEN } as u32;
+        let headers = ip + tcp::LEN as u32;
+        let mtu = match mapping {
+            Mapping::Segment => 65_535,
+            Mapping::Message | Mapping::Stream => self.links[route.link].mtu(),
+        };
+        // RFC 9293, 3.7.1: options are not subtracted.
+        u16::try_from(mtu.saturating_sub(headers)).unwrap_or(u16::MAX).max(536)
+    }
+
+    /// How many bytes of IP a packet to this address may have through this link.
+    #[inline]
+    pub(super) fn path_mtu(&self, now: Instant, to: IpAddr, link: usize) -> u32 {
+        self.path_mtus.get(now, to, self.links[link].mtu())
+    }
+
+    /// The path of a packet that we sent carries less than we thought. Nothing where
+    /// the report is none of that, or tells nothing new.
+    pub(super) fn lower_mtu(&mut self, now: Instant, report: &Report<'_>) -> Option<u32> {
+        let Trouble::TooBig { mtu } = report.trouble else { return None };
+        let (from, to) = (report.about.source, report.about.destination);
+        let link = self.links.iter().find(|link| link.has(from))?.mtu().max(LEAST_MTU);
+        self.path_mtus.lower(now, to, link, report.about.total_len, mtu)
+    }
+
+    /// The name of a packet that leaves in fragments, where this one does.
+    #[inline]
+    pub(super) const fn fragment_id(&mut self, is_cut: bool) -> u32 {
+        self.fragment_id = self.fragment_id.wrapping_add(is_cut as u32);
+        self.fragment_id
+    }
+
+    /// May a stranger draw one more answer? It counts as given.
+    pub(super) fn may_answer(&mut self, now: Instant) -> bool {
+        self.limiter.allow(now)
+    }
+
+    /// The next packet that belongs to no queue pair.
+    pub(super) fn next_control(&mut self, link: usize, head: &mut [u8]) -> Option<Transmit> {
+        while let Some(control) = self.links[link].control.pop_front() {
+            if let Some(transmit) = control.transmit(head) {
+                return Some(transmit);
+            }
+        }
+        None
+    }
+
+    /// Queues a packet that belongs to no queue pair. What finds no room is as
+    /// if it were lost: whoever needs an answer asks again.
+    pub(super) fn queue_control(
+        &mut self,
+        context: &mut Context,
+        link: usize,
+        write: impl FnOnce(&mut [u8]) -> Option<usize>,
+    ) -> bool {
+        let known = &mut self.links[link];
+        let has_room = known.control.len() < context.config.control_queue;
+        let control = if has_room { Control::new(write) } else { None };
+        let Some(control) = control else {
+            context.stats.control_dropped += 1;
+            return false;
+        };
+        context.stats.control_queued += 1;
+        known.control.push_back(control);
+        true
+    }
+
+    /// Sends a segment without payload to a station, beside the turns of queue pairs.
+    pub(super) fn queue_segment(
+        &mut self,
+        context: &mut Context,
+        to: &Origin,
+        marks: Marks,
+        draft: &Draft,
+    ) {
+        debug_assert_eq!(draft.payload, 0, "a payload leaves in the turn of its queue pair");
+        // A link that went down sends nothing: the segment is as if it were lost.
+        let Some(own) = self.links[to.link].station() else { return };
+        let (local, remote) = to.ends;
+        let mut envelope =
+            Envelope::new((own.mac, local.ip()), (to.station, remote.ip()), protocol::TCP);
+        envelope.traffic_class = marks.dscp << 2 | Ecn::NotCapable as u8;
+        envelope.flow_label = marks.flow_label;
+        let header = draft.header(local, remote);
+        self.queue_control(context, to.link, |into| write_sealed(&envelope, &header, into));
+    }
+
+    /// When the next neighbour is to be asked again, or is forgotten.
+    pub(super) fn next_timer(&self) -> Option<Instant> {
+        let links = self.links.iter().filter(|link| link.station().is_some());
+        links.filter_map(|link| link.neighbours.poll_timeout()).min()
+    }
+
+    /// Somebody said that an address has this station. Gives those who waited for it.
+    pub(super) fn learn(
+        &mut self,
+        now: Instant,
+        context: &mut Context,
+        link: usize,
+        said: &Said,
+    ) -> Vec<QueuePairId> {
+        let known = &mut self.links[link].neighbours;
+        if known.learn(now, said.address, said.station, said.message) {
+            return self.ask_neighbours(now, context, link);
+        }
+        Vec::new()
+    }
+
+    /// Asks for the neighbours that are due. Gives those who waited for the ones that
+    /// have answered, or never will: they look again.
+    pub(super) fn ask_neighbours(
+        &mut self,
+        now: Instant,
+        context: &mut Context,
+        link: usize,
+    ) -> Vec<QueuePairId> {
+        while let Some(question) = self.links[link].neighbours.poll_solicit(now) {
+            self.ask(context, link, question);
+        }
+        let known = &mut self.links[link];
+        let changes = known.neighbours.changes();
+        if core::mem::replace(&mut known.changes_seen, changes) == changes {
+            return Vec::new();
+        }
+        core::mem::take(&mut known.parked)
+    }
+
+    fn ask(&mut self, context: &mut Context, link: usize, question: Question) {
+        let Question { address, station } = question;
+        // A link that went down asks nobody.
+        let Some(own) = self.links[link].station() else { return };
+        let mac = own.mac;
+        if let Some(source) = own.source_for(address) {
+            let us = Host { mac, address: source };
+            self.queue_control(context, link, |into| answer::question(us, address, station, into));
+        }
+    }
+}
+
+/// What was said about the station of an address, and how.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Said {
+    pub(super) address: IpAddr,
+    pub(super) station: Option<Mac>,
+    pub(super) message: NeighbourMessage,
+}
+
+/// Writes a segment without payload, with its checksum.
+fn write_sealed(envelope: &Envelope, header: &Tcp, into: &mut [u8]) -> Option<usize> {
+    let len = header.header_len();
+    let at = envelope.write(into, len as u32)?;
+    let segment = into.get_mut(at..at + len)?;
+    header.write(segment, envelope.pseudo(len as u32))?;
+    let sum = checksum::checksum(segment);
+    let slot = usize::from(tcp::SUM_OFFSET);
+    segment[slot..slot + 2].copy_from_slice(&sum.to_be_bytes());
+    Some(at + len)
+}
+
+/// The way to an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Route {
+    /// The link, by its place among all.
+    pub(super) link: usize,
+    /// The address of ours to send from.
+    pub(super) source: IpAddr,
+    /// The neighbour to send to.
+    pub(super) next_hop: IpAddr,
+}
+
+/// A path, the interface on it, and what waits there.
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) path: PathId,
+    /// Nothing while the path is down.
+    pub(super) limits: Option<PathLimits>,
+    pub(super) interface: Option<Interface>,
+    /// Who has which address on this link.
+    pub(super) neighbours: Neighbours,
+    /// What they had changed when those who wait were woken last.
+    pub(super) changes_seen: u64,
+    /// Whole packets that wait to be sent.
+    pub(super) control: VecDeque<Control>,
+    /// Queue pairs that may have something to send, each in its turn.
+    pub(super) ready: VecDeque<QueuePairId>,
+    /// Queue pairs that wait until a neighbour has answered.
+    pub(super) parked: Vec<QueuePairId>,
+    /// The packet of which some fragments have left.
+    pub(super) leaving: Option<Leaving>,
+    /// The queue pair that something came for last: likely the next one, too.
+    pub(super) last_pair: Option<QueuePairId>,
+}
+
+impl Link {
+    pub(super) fn new(path: PathId) -> Self {
+        Self {
+            path,
+            limits: None,
+            interface: None,
+            neighbours: Neighbours::new(neighbours::Config {
+                capacity: 0,
+                ..neighbours::Config::default()
+            }),
+            changes_seen: 0,
+            control: VecDeque::new(),
+            ready: VecDeque::new(),
+            parked: Vec::new(),
+            leaving: None,
+            last_pair: None,
+        }
+    }
+
+    /// How many bytes of IP the link carries in one packet; zero while it is down.
+    #[inline]
+    pub(super) fn mtu(&self) -> u32 {
+        let most = self.limits.map_or(0, |limits| limits.unit);
+        most.saturating_sub(ethernet::LEN as u32)
+    }
+
+    /// The station of ours, where packets of both versions of IP can leave.
+    pub(super) fn station(&self) -> Option<&Interface> {
+        self.interface.as_ref().filter(|_| self.limits.is_some())
+    }
+
+    /// Is this address ours?
+    pub(super) fn has(&self, address: IpAddr) -> bool {
+        self.interface.as_ref().is_some_and(|interface| interface.has(address))
+    }
+}
+
+/// What IPv6 needs, and less than which IPv4 has on no Ethernet.
+pub(super) const LEAST_MTU: u32 = 576;
+const _: () = assert!(LEAST_MTU < ipv6::MTU_MIN);
+
+/// The way to an address, from any of ours or from the one that is given.
+fn route(links: &[Link], from: Option<IpAddr>, to: IpAddr) -> Option<Route> {
+    let interfaces = || {
+        let known = links.iter().enumerate();
+        known
+            .filter_map(|(index, link)| Some((index, link.interface.as_ref()?)))
+            .filter(|(_, interface)| from.is_none_or(|from| interface.has(from)))
+    };
+    if !is_remote(to) || links.iter().any(|link| link.has(to)) {
+        return None;
+    }
+    let near = interfaces()
+        .filter_map(|(link, interface)| {
+            let (source, prefix) = interface.on_link(to)?;
+            Some((prefix, Route { link, source: from.unwrap_or(source), next_hop: to }))
+        })
+        .max_by_key(|(prefix, _)| *prefix);
+    if let Some((_, route)) = near {
+        return Some(route);
+    }
+    interfaces().find_map(|(link, interface)| {
+        let next_hop = interface.gateway(to)?;
+        let source = from.or_else(|| interface.source_through(next_hop))?;
+        Some(Route { link, source, next_hop })
+    })
+}
+
+// `Control`: whole packets without memory of any user: ARP, neighbour
+// discovery, ICMP, resets and what else belongs to no queue pair.
+
+/// The longest such packet: what every driver has room for as a head.
+const CONTROL_MAX: usize = 256;
+
+/// The ticket of whatever holds no memory.
+pub(super) const NO_TICKET: Ticket = Ticket::from_raw(u64::MAX);
+
+/// A packet that is complete.
+#[derive(Clone, Debug)]
+pub(super) struct Control {
+    len: u16,
+    bytes: [u8; CONTROL_MAX],
+}
+
+impl Control {
+    /// What `write` writes, if it found room; it gives the length.
+    pub(super) fn new(write: impl FnOnce(&mut [u8]) -> Option<usize>) -> Option<Self> {
+        let mut bytes = [0; CONTROL_MAX];
+        let len = write(&mut bytes)?;
+        Some(Self { len: len.min(CONTROL_MAX) as u16, bytes })
+    }
+
+    /// The packet as a unit, if `head` has room for it.
+    pub(super) fn transmit(&self, head: &mut [u8]) -> Option<Transmit> {
+        let len = usize::from(self.len);
+        head.get_mut(..len)?.copy_from_slice(&self.bytes[..len]);
+        Some(bare(self.len))
+    }
+}
+
+/// A unit without payload whose checksums are right already.
+const fn bare(head_len: u16) -> Transmit {
+    Transmit {
+        to: Peer::Unaddressed,
+        head_len,
+        segment: None,
+        checksum: None,
+        sum_only: 0,
+        ecn: Ecn::NotCapable,
+        ticket: NO_TICKET,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn link(path: u16, addresses: &[(&str, u8)], gateways: &[&str]) -> Link {
+        let mut link = Link::new(PathId(path));
+        let parse = |text: &str| text.parse::<IpAddr>().unwrap();
+        link.interface = Some(Interface {
+            mac: [2, 0, 0, 0, 0, path as u8],
+            addresses: addresses.iter().map(|(text, prefix)| (parse(text), *prefix)).collect(),
+            gateways: gateways.iter().map(|text| parse(text)).collect(),
+            neighbours: Vec::new(),
+        });
+        link
+    }
+
+    #[test]
+    fn the_longest_prefix_leads_there_and_a_gateway_to_all_else() {
+        let links = [
+            link(0, &[("10.0.0.1", 8), ("fe80::1", 64), ("2001:db8::1", 64)], &["10.9.9.9"]),
+            link(1, &[("10.1.0.1", 16)], &["10.1.0.254", "2001:db8::ff"]),
+        ];
+        let to = |text: &str| {
+            let found = route(&links, None, text.parse().unwrap())?;
+            Some((found.link, std::format!("{} via {}", found.source, found.next_hop)))
+        };
+        assert_eq!(to("10.1.2.3"), Some((1, "10.1.0.1 via 10.1.2.3".into())));
+        assert_eq!(to("10.2.2.3"), Some((0, "10.0.0.1 via 10.2.2.3".into())));
+        assert_eq!(to("192.0.2.1"), Some((0, "10.0.0.1 via 10.9.9.9".into())));
+        assert_eq!(to("fe80::7"), Some((0, "fe80::1 via fe80::7".into())));
+        assert_eq!(to("2001:db8::7"), Some((0, "2001:db8::1 via 2001:db8::7".into())));
+        assert_eq!(to("10.0.0.1"), None, "that is us");
+        assert_eq!(to("224.0.0.1"), None, "that is no host");
+        let from = Some("10.1.0.1".parse().unwrap());
+        let found = route(&links, from, "192.0.2.1".parse().unwrap()).unwrap();
+        assert_eq!((found.link, found.next_hop), (1, "10.1.0.254".parse().unwrap()));
+    }
+
+    #[test]
+    fn a_prefix_of_no_bits_has_everybody_on_the_link() {
+        let links = [link(0, &[("10.0.0.1", 0)], &[])];
+        let found = route(&links, None, "192.0.2.1".parse().unwrap()).unwrap();
+        assert_eq!(found.next_hop, "192.0.2.1".parse::<IpAddr>().unwrap());
+        assert!(route(&links, None, "2001:db8::1".parse().unwrap()).is_none());
+    }
+
+    #[test]
+    fn what_has_no_room_is_not_sent() {
+        let control = Control::new(|bytes| {
+            bytes[..3].copy_from_slice(b"abc");
+            Some(3)
+        });
+        let control = control.unwrap();
+        assert!(control.transmit(&mut [0; 2]).is_none());
+        let mut head = [0; 8];
+        assert_eq!(control.transmit(&mut head).unwrap().head_len, 3);
+        assert_eq!(&head[..4], b"abc\0");
+        assert!(Control::new(|_| None).is_none());
+    }
+}

@@ -1,0 +1,226 @@
+//! Messages that are longer than a packet, and take turns: cut into chunks, of which those that
+//! were lost are said again.
+//!
+//! The initiator says message 1, the responder answers with 2, and so on. Who hears a chunk of the
+//! next message knows that its own was heard whole; until then each unit carries which chunks of
+//! the other's message came. Only the initiator has timers: its unit that says [`again`
+//! ](Chunk::again) has the responder say again what is missing there.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use landfall_placement::Refusal;
+
+use crate::handshake::MOST_MESSAGE;
+
+/// What is in front of a chunk, behind the head that all messages of handshakes have.
+pub(crate) const CHUNK_HEAD: usize = 20;
+/// The bytes of each chunk of a message but its last.
+pub(crate) const CHUNK: usize = 224;
+/// So many chunks may be under way without word of them.
+pub(crate) const WINDOW: u32 = 16;
+/// After so many chunks it is said which came.
+const ANSWERED: u32 = 4;
+/// All chunks of any message.
+const ALL: u128 = u128::MAX;
+/// Set in the number of a chunk: the other shall say again what is missing.
+const AGAIN: u8 = 0x80;
+/// The number of a chunk where there is none.
+const NO_CHUNK: u8 = 0x7f;
+
+const _: () = assert!(MOST_MESSAGE.div_ceil(CHUNK) < NO_CHUNK as usize);
+
+/// A chunk as it lies in a unit, with what it says of the other direction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Chunk<'a> {
+    /// The number of the sender's message; 0 where it has said none.
+    pub(crate) turn: u8,
+    /// The receiver shall say again what is missing here.
+    pub(crate) again: bool,
+    /// The number of the chunk, and its bytes.
+    pub(crate) part: Option<(u8, &'a [u8])>,
+    /// The length of the message.
+    pub(crate) len: u16,
+    /// Which chunks of the receiver's next message came. In a first message: the cookie.
+    pub(crate) have: u128,
+}
+
+impl<'a> Chunk<'a> {
+    /// Reads what is behind the head of a message.
+    pub(crate) fn read(bytes: &'a [u8]) -> Option<Self> {
+        let (head, rest) = bytes.split_first_chunk::<CHUNK_HEAD>()?;
+        let [turn, number, high, low, have @ ..] = *head;
+        let (len, have) = (u16::from_be_bytes([high, low]), u128::from_be_bytes(have));
+        let index = number & !AGAIN;
+        let part = if index == NO_CHUNK {
+            None
+        } else {
+            let part = chunk_of(usize::from(len), usize::from(index))?;
+            Some((index, rest.get(..part.len())?))
+        };
+        Some(Self { turn, again: number & AGAIN != 0, part, len, have })
+    }
+
+    /// Appends it.
+    pub(crate) fn write(&self, unit: &mut Vec<u8>) {
+        let (index, bytes) = self.part.unwrap_or((NO_CHUNK, &[]));
+        unit.extend_from_slice(&[self.turn, index | if self.again { AGAIN } else { 0 }]);
+        unit.extend_from_slice(&self.len.to_be_bytes());
+        unit.extend_from_slice(&self.have.to_be_bytes());
+        unit.extend_from_slice(bytes);
+    }
+}
+
+/// Where a chunk lies in a message of this length, if the message may be that long.
+fn chunk_of(len: usize, index: usize) -> Option<core::ops::Range<usize>> {
+    let start = index * CHUNK;
+    (start < len && len <= MOST_MESSAGE).then(|| start..len.min(start + CHUNK))
+}
+
+/// What became of a chunk.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Taken {
+    /// Nothing more yet.
+    Nothing,
+    /// There is more of a message, or of what is known to have come.
+    Progress,
+    /// A message is whole.
+    Message(Vec<u8>),
+}
+
+/// One end's part.
+#[derive(Debug, Default)]
+pub(crate) struct Turns {
+    /// The number of this end's message, the message, and which chunks of it came.
+    turn: u8,
+    message: Vec<u8>,
+    acked: u128,
+    /// The chunk that is to be said next.
+    next: usize,
+    /// The other's message, of which these chunks came, or all that will.
+    incoming: Vec<u8>,
+    have: u128,
+    is_heard: bool,
+    /// Chunks that came since the last unit of this end, and whether one is owed.
+    unanswered: u32,
+    owes: bool,
+    /// The next unit asks for what is missing.
+    again: bool,
+}
+
+impl Turns {
+    /// The end that begins, with its first message.
+    pub(crate) fn initiator(message: Vec<u8>) -> Self {
+        Self { turn: 1, message, ..Self::default() }
+    }
+
+    /// The end that answers.
+    pub(crate) fn responder() -> Self {
+        Self::default()
+    }
+
+    /// The number of this end's message.
+    pub(crate) const fn turn(&self) -> u8 {
+        self.turn
+    }
+
+    /// Says the next message, once the other's was heard.
+    pub(crate) fn say(&mut self, message: Vec<u8>) {
+        debug_assert!(self.is_heard, "it is the other's turn");
+        self.turn = self.turn.saturating_add(2);
+        (self.message, self.acked, self.next) = (message, 0, 0);
+        (self.is_heard, self.have) = (false, 0);
+    }
+
+    /// Was the other's message heard whole, and not answered yet?
+    pub(crate) const fn is_heard(&self) -> bool {
+        self.is_heard
+    }
+
+    /// Was all heard that this end has said?
+    pub(crate) fn is_acked(&self) -> bool {
+        let chunks = self.message.len().div_ceil(CHUNK);
+        (0..chunks).all(|at| self.acked >> at & 1 == 1)
+    }
+
+    /// What was not heard is said again, and what is missing here asked for.
+    pub(crate) fn repeat(&mut self) {
+        (self.next, self.again, self.owes) = (0, true, true);
+    }
+
+    /// All that was not heard is said once more, without a word about it.
+    pub(crate) const fn rewind(&mut self) {
+        self.next = 0;
+    }
+
+    /// A unit of the other end came.
+    pub(crate) fn take(&mut self, chunk: &Chunk<'_>) -> Result<Taken, Refusal> {
+        let next = self.turn.saturating_add(1);
+        if chunk.turn == next {
+            return self.take_next(chunk);
+        }
+        if chunk.turn.saturating_add(1) != self.turn {
+            return Err(Refusal::Duplicate);
+        }
+        // The other end has not heard all of this end's message.
+        let known = self.acked;
+        self.acked |= chunk.have;
+        if chunk.again {
+            self.next = 0;
+        }
+        Ok(if self.acked == known { Taken::Nothing } else { Taken::Progress })
+    }
+
+    fn take_next(&mut self, chunk: &Chunk<'_>) -> Result<Taken, Refusal> {
+        self.acked = ALL;
+        self.owes |= chunk.again;
+        let Some((index, bytes)) = chunk.part else { return Ok(Taken::Nothing) };
+        if self.is_heard {
+            return Ok(Taken::Nothing);
+        }
+        let len = usize::from(chunk.len);
+        let range = chunk_of(len, index.into()).ok_or(Refusal::Malformed)?;
+        if self.incoming.is_empty() {
+            self.incoming = vec![0; len];
+        }
+        if self.incoming.len() != len || range.len() != bytes.len() {
+            return Err(Refusal::Malformed);
+        }
+        let bit = 1 << index;
+        if self.have & bit != 0 {
+            return Ok(Taken::Nothing);
+        }
+        self.incoming[range].copy_from_slice(bytes);
+        self.have |= bit;
+        self.unanswered += 1;
+        if (self.have.count_ones() as usize) < len.div_ceil(CHUNK) {
+            self.owes |= self.unanswered >= ANSWERED;
+            return Ok(Taken::Progress);
+        }
+        (self.is_heard, self.have, self.owes) = (true, ALL, true);
+        Ok(Taken::Message(core::mem::take(&mut self.incoming)))
+    }
+
+    /// The next unit to be said: a chunk, or which chunks came.
+    pub(crate) fn poll(&mut self) -> Option<Chunk<'_>> {
+        let chunks = self.message.len().div_ceil(CHUNK);
+        while self.next < chunks && self.acked >> self.next & 1 == 1 {
+            self.next += 1;
+        }
+        let said = ALL.checked_shr(ALL.count_ones() - self.next as u32).unwrap_or_default();
+        let under_way = (said & !self.acked).count_ones();
+        let len = self.message.len() as u16;
+        let index = self.next;
+        let part = match chunk_of(self.message.len(), index) {
+            Some(range) if under_way < WINDOW => {
+                self.next += 1;
+                Some((index as u8, &self.message[range]))
+            }
+            _ if self.owes => None,
+            _ => return None,
+        };
+        (self.owes, self.unanswered) = (false, 0);
+        let again = core::mem::take(&mut self.again);
+        Some(Chunk { turn: self.turn, again, part, len, have: self.have })
+    }
+}
