@@ -53,7 +53,8 @@ impl Context {
     /// The same, once so many Blocks have become free: an event that gives memory back waits
     /// until nothing is under way to it.
     pub(crate) fn tell_after(&mut self, event: Event, after: u64) {
-        landfall_placement::trace!(?event);
+        // Who listens asks for the endpoint's events, wherever they are kept.
+        landfall_placement::trace!(target: "stp_core::endpoint", ?event);
         self.events.push_back(PendingEvent { event, after });
     }
 
