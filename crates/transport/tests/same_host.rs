@@ -169,13 +169,18 @@ const TARGET: usize = 1 << 20;
 impl Pair {
     /// They have met.
     fn met(check: Check) -> Self {
+        Self::met_at(anywhere(), check)
+    }
+
+    /// The same, with the receiver there.
+    fn met_at(receiver: UdpConfig, check: Check) -> Self {
         let (regions, other) = (Regions::new(64), Regions::new(64));
         let target = other.lend(Memory::zeroed(TARGET), Rights::WRITE | Rights::READ).unwrap();
         let place = Scripted::new(move |unit, into| place_as_labelled(target, unit, into, check));
         let mut pair = Self {
             clock: Clock::start(),
             sender: (open(anywhere(), &regions), Scripted::sender(), regions),
-            receiver: (open(anywhere(), &other), place, other),
+            receiver: (open(receiver, &other), place, other),
             target,
         };
         pair.meet();
@@ -301,7 +306,9 @@ fn what_has_to_be_summed_is_summed_before_it_is_placed() {
 
 #[test]
 fn when_a_neighbour_goes_its_address_leads_to_the_socket() {
-    let mut pair = Pair::met(Check::None);
+    // At an address of its own: its port is free for a moment, and nobody else shall get it.
+    let own = UdpConfig::discover(([127, 9, 3, 3], 0).into());
+    let mut pair = Pair::met_at(own, Check::None);
     let at = pair.receiver.0.local_address();
     let region = pair.sender.2.lend(Memory::from_bytes(&[7; 50_000]), Rights::READ).unwrap();
     // Of these it is told, and it never reads them.
