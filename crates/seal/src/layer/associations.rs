@@ -312,6 +312,9 @@ impl Associations {
             }
             return Err(Refusal::Duplicate);
         }
+        if self.is_own(head.from, noise) {
+            return Err(Refusal::Unexpected);
+        }
         if self.is_crowded() && !self.is_proven(now, (path, from), head, unit) {
             self.ask_for_proof(now, (path, from), head);
             return Ok(());
@@ -337,6 +340,16 @@ impl Associations {
         self.add_caller(id, association);
         self.say(path, from, answer);
         Ok(())
+    }
+
+    /// Has somebody sent our own first message back to us? Who answers that, and gets the answer
+    /// back as well, has keys with nobody but itself. The message is bound to its number, so
+    /// that no other one leads there.
+    fn is_own(&self, number: u32, noise: &[u8]) -> bool {
+        self.table.get(&number).is_some_and(|own| {
+            let said = own.to_repeat.get(MESSAGE_HEAD..).unwrap_or_default();
+            own.role == Role::Initiator && own.state.is_shaking() && said.starts_with(noise)
+        })
     }
 
     /// Room for one more that somebody else begins: of those that have shown nothing yet the
