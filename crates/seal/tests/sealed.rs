@@ -73,7 +73,7 @@ impl Two {
         wire.opens_runs = seed % 2 == 1;
         wire.sides[1].engine.engine.listen(PORT, Admission::Open).unwrap();
         let now = wire.now;
-        let expected = Expected { pinned: None, name: Some("here.example") };
+        let expected = Expected { name: Some("here.example"), ..Expected::default() };
         let caller = &mut wire.sides[0].engine.engine;
         let peer = caller.associate_with(now, Wire::PATH, Peer::Node(1), expected).unwrap();
         let connect = Connect { port: PORT, local_port: None, hello: 1 };
@@ -575,6 +575,21 @@ fn handshakes_that_nobody_finishes_are_bounded() {
     assert!(answers.iter().zip(&asked).all(|(answer, asked)| answer.len() <= asked.len()));
     assert_eq!(two.end(1).associations(), 3, "two, and the one in use: {ids:?}");
     two.transfer(&text(5_000));
+}
+
+/// What came back unasked is not answered. Who calls itself at its own address has said so.
+#[test]
+fn an_end_answers_its_own_first_message_only_where_it_calls_itself() {
+    for (is_own, answers) in [(false, 0), (true, 1)] {
+        let mut two = Two::new([pair(1), pair(2)], Faults::default(), 7);
+        let now = two.wire.now;
+        two.wire.said(0);
+        let expected = Expected { is_own, ..Expected::default() };
+        two.end(0).associate_with(now, Wire::PATH, Peer::Node(1), expected).unwrap();
+        let first = two.wire.said(0);
+        two.wire.hand_in(0, &first);
+        assert_eq!(two.wire.said(0).len(), answers);
+    }
 }
 
 /// Two of a crowd are remembered. The others, and all that come after them, hear of a cookie and

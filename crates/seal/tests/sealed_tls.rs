@@ -169,7 +169,7 @@ fn in_a_crowd_callers_with_certificates_prove_their_addresses() {
     let mut two = Two::with(configs, Faults::default(), 7, || Box::new(TrustAnybody));
     let now = two.wire.now;
     for _ in 0..6 {
-        let expected = Expected { pinned: None, name: Some("here.example") };
+        let expected = Expected { name: Some("here.example"), ..Expected::default() };
         two.end(0).associate_with(now, Wire::PATH, Peer::Node(1), expected).unwrap();
     }
     let crowd = two.wire.said(0);
@@ -424,7 +424,8 @@ fn a_pinned_certificate_must_be_the_right_one() {
         let mut two = Two::new(ends.proofs(), Faults::default(), 1);
         two.connect();
         let now = two.wire.now;
-        let expected = Expected { pinned: Some(pinned), name: Some("here.example") };
+        let name = Some("here.example");
+        let expected = Expected { pinned: Some(pinned), name, ..Expected::default() };
         two.peer = two.end(0).associate_with(now, Wire::PATH, Peer::Node(1), expected).unwrap();
         for _ in 0..50 {
             if !two.turn() {

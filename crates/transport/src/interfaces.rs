@@ -36,6 +36,12 @@ pub(crate) fn own_addresses() -> io::Result<Vec<IpAddr>> {
     Ok(entries()?.into_iter().filter_map(|entry| entry.address).collect())
 }
 
+/// Has an interface of this host this address? Not where the kernel does not say.
+#[must_use]
+pub fn is_of_this_host(address: IpAddr) -> bool {
+    address.is_loopback() || own_addresses().is_ok_and(|own| own.contains(&address))
+}
+
 /// The MTU of the interface that has this address, or the largest of all interfaces where
 /// the address is unspecified. None where no interface that is up has it. The socket is any
 /// of the network namespace.

@@ -5,6 +5,8 @@ use std::fmt;
 use landfall_placement::{Engine, Instant, PathId, PathState, Peer};
 use landfall_transport::Clock;
 use landfall_transport::driver::Interest;
+#[cfg(feature = "stp")]
+use landfall_transport::interfaces::is_of_this_host;
 
 use super::AnyDriver;
 
@@ -45,6 +47,17 @@ pub(crate) struct Path<E> {
 impl<E: Engine> Path<E> {
     pub(crate) fn new(driver: Box<dyn AnyDriver<E>>, kind: PeerKind, local: Option<Peer>) -> Self {
         Self { driver, kind, local, is_up: false, broken: None }
+    }
+
+    /// Is it itself what is reached there?
+    #[cfg(feature = "stp")]
+    pub(crate) fn is_at(&self, peer: Peer) -> bool {
+        match (self.local, peer) {
+            (Some(Peer::Socket(local)), Peer::Socket(peer)) if local.ip().is_unspecified() => {
+                local.port() == peer.port() && is_of_this_host(peer.ip())
+            }
+            (local, peer) => local == Some(peer),
+        }
     }
 
     /// One turn, if it is up. A path that breaks goes down; the engine moves

@@ -420,8 +420,9 @@ pub(crate) struct Wanted {
 }
 
 impl Wanted {
-    pub(crate) fn as_expected(&self) -> Expected<'_> {
-        Expected { pinned: self.pinned, name: self.name.as_deref() }
+    /// `is_own`: it is reached at this end's own address.
+    pub(crate) fn as_expected(&self, is_own: bool) -> Expected<'_> {
+        Expected { pinned: self.pinned, name: self.name.as_deref(), is_own }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Encryption: what is encrypted by default, who is believed, and that nothing is seen.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
@@ -183,6 +183,31 @@ fn a_preshared_key_joins_those_who_have_it() {
         let tried = tokio::time::timeout(std::time::Duration::from_millis(300), connecting).await;
         assert!(!matches!(tried, Ok(Ok(_))));
     });
+}
+
+/// As a carrier does for programs of its own host. At an address of its own, and at each one.
+#[test]
+fn an_endpoint_calls_itself() {
+    let keyed = || Endpoint::builder().preshared_key([1; 32]);
+    let everywhere = |keyed: Builder| keyed.path(Transport::udp("0.0.0.0:0".parse().unwrap()));
+    let itself = |endpoint: &Endpoint| match endpoint.local() {
+        Some(Peer::Socket(at)) => Peer::Socket((Ipv4Addr::LOCALHOST, at.port()).into()),
+        other => panic!("{other:?}"),
+    };
+    let builders = [keyed().path(loopback()), everywhere(keyed()), builder(loopback())];
+    for builder in builders {
+        let endpoint = builder.encrypt_loopback().bind().unwrap();
+        let to = itself(&endpoint);
+        run(async {
+            let listener = endpoint.listen(PORT).unwrap();
+            let both = async { tokio::join!(endpoint.connect(to, PORT), listener.accept()) };
+            let (here, there) = within(both).await;
+            let (here, there) = (here.unwrap(), there.unwrap());
+            assert!(here.peer_identity().is_some());
+            transfer(&here, &there, text(100_000)).await;
+            transfer(&there, &here, text(100_000)).await;
+        });
+    }
 }
 
 #[test]

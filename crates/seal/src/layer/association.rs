@@ -172,6 +172,8 @@ pub(super) struct Association {
     pub(super) used: Instant,
     /// What it goes by among those that peers began.
     pub(super) begun: Option<(PathId, Peer, u32)>,
+    /// The peer is this end itself.
+    pub(super) is_own: bool,
     /// Its user needs it no more.
     pub(super) is_over: bool,
     /// A handshake by TLS, until nothing of it is said any more.
@@ -219,6 +221,7 @@ impl Association {
             is_confirmed: false,
             used: now,
             begun: None,
+            is_own: false,
             is_over: false,
             #[cfg(feature = "rustls")]
             talk: None,

@@ -172,7 +172,8 @@ impl Associations {
         let (id, seed) = self.draw();
         let SealConfig { proof, context, suite, .. } = &self.config;
         let means = Means { proof, context, seed, id };
-        let association = Association::begin((now, path, remote), means, *suite, pinned)?;
+        let mut association = Association::begin((now, path, remote), means, *suite, pinned)?;
+        association.is_own = expected.is_own;
         self.table.insert(id, Box::new(association));
         self.repeat(now, id);
         Some(id)
@@ -312,7 +313,7 @@ impl Associations {
             }
             return Err(Refusal::Duplicate);
         }
-        if self.is_own(head.from, noise) {
+        if self.is_sent_back(head.from, noise) {
             return Err(Refusal::Unexpected);
         }
         if self.is_crowded() && !self.is_proven(now, (path, from), head, unit) {
@@ -343,12 +344,13 @@ impl Associations {
     }
 
     /// Has somebody sent our own first message back to us? Who answers that, and gets the answer
-    /// back as well, has keys with nobody but itself. The message is bound to its number, so
-    /// that no other one leads there.
-    fn is_own(&self, number: u32, noise: &[u8]) -> bool {
+    /// back as well, has keys with nobody but itself, and takes itself for a peer. The message is
+    /// bound to its number, so that no other one leads there.
+    fn is_sent_back(&self, number: u32, noise: &[u8]) -> bool {
         self.table.get(&number).is_some_and(|own| {
             let said = own.to_repeat.get(MESSAGE_HEAD..).unwrap_or_default();
-            own.role == Role::Initiator && own.state.is_shaking() && said.starts_with(noise)
+            let is_first = own.role == Role::Initiator && own.state.is_shaking();
+            is_first && !own.is_own && said.starts_with(noise)
         })
     }
 

@@ -135,6 +135,9 @@ pub struct Expected<'a> {
     pub pinned: Option<Fingerprint>,
     /// Its certificate is for this name. Without one it has to be for its address.
     pub name: Option<&'a str>,
+    /// It is this end itself: the address is its own. Elsewhere a first message that comes back
+    /// was sent back by somebody who has no keys, and is not answered.
+    pub is_own: bool,
 }
 
 landfall_placement::counters! {
@@ -237,7 +240,7 @@ impl<E> Sealed<E> {
         remote: Peer,
         pinned: Option<Fingerprint>,
     ) -> Option<Peer> {
-        self.associate_with(now, path, remote, Expected { pinned, name: None })
+        self.associate_with(now, path, remote, Expected { pinned, ..Expected::default() })
     }
 
     /// Begins an association as [`associate`](Self::associate) does, with a peer that has to be

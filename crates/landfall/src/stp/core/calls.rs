@@ -74,7 +74,8 @@ impl Core {
         wanted: &Wanted,
     ) -> Result<Peer, Error> {
         let busy = Error::Refused(stp_core::Error::Busy);
-        let expected = wanted.as_expected();
+        let is_own = self.paths.get(path).is_some_and(|path| path.is_at(peer));
+        let expected = wanted.as_expected(is_own);
         let name = self.engine.associate_with(now, path, peer, expected).ok_or(busy)?;
         if wanted.pinned.is_some() && name == peer {
             return Err(Error::NotEncrypted { peer });
