@@ -17,7 +17,9 @@
 //! | [`mod@counters`] | counters that know their names |
 //! | [`time`] | virtual time |
 //! | [`serial`] | numbers that wrap |
+//! | [`assume`] | what an engine knows to be there |
 //! | [`checksum`] | the Internet checksum |
+//! | [`config`] | values of a configuration that are out of their range |
 //! | [`mod@trace`] | what engines do, told while they work |
 //! | [`random`] | numbers that nobody else can guess, from a seed |
 //!
@@ -35,7 +37,9 @@ extern crate std;
 #[doc = include_str!("../README.md")]
 struct Readme;
 
+pub mod assume;
 pub mod checksum;
+pub mod config;
 pub mod counters;
 pub mod engine;
 pub mod path;
@@ -48,7 +52,9 @@ pub mod time;
 pub mod trace;
 pub mod unit;
 
+pub use assume::assumed;
 pub use checksum::InternetSum;
+pub use config::{ConfigError, ConfigValue};
 pub use counters::Counter;
 pub use engine::{Engine, Timeout};
 pub use path::{Ecn, Offloads, PathId, PathLimits, PathState, Peer};

@@ -19,7 +19,6 @@
 //! | `preference` | who goes first, and who gets more |
 //! | `usage` | how much of its grants a sender uses, and how much it may have beside others |
 //! | `mirror` | which Blocks adapters have, and what they must be told |
-//! | `assume` | what cannot be otherwise says so |
 //! | `config`, `event`, `error`, `ids`, `stats` | what the user chooses, is told, did wrong, names and counts |
 //!
 //! The words are in the
@@ -37,7 +36,6 @@ extern crate std;
 #[doc = include_str!("../README.md")]
 struct Readme;
 
-mod assume;
 mod config;
 mod connection;
 mod context;

@@ -7,10 +7,9 @@ use alloc::vec::Vec;
 
 use landfall_congestion::Config as Congestion;
 use landfall_congestion::{Arrived, Window};
-use landfall_placement::{Duration, Instant, Peer, Random};
+use landfall_placement::{Duration, Instant, Peer, Random, assumed};
 use landfall_tables::{HashIndex, IndexedHeap, Table};
 
-use crate::assume::assumed;
 use crate::context::Context;
 use crate::offload::{Seat, Seats};
 use crate::size::LinkSize;
@@ -192,6 +191,7 @@ impl Link {
     /// Those of a connection are not any more. Gives who waited for room.
     pub(crate) fn free_puts(&mut self, bytes: u64) -> Vec<u32> {
         let traffic = self.traffic.as_deref_mut();
+        // Nothing was ever put over it.
         let Some(outgoing) = traffic.and_then(|traffic| traffic.outgoing.as_mut()) else {
             return Vec::new();
         };
@@ -304,13 +304,14 @@ impl Link {
     /// What is missing of a Block before an STU is asked for again: what comes of that from now
     /// on may answer either grant, and measures no round trip (Karn's rule).
     pub(crate) fn forget_issued(&mut self, block: u16, before: u16) {
-        let Some(traffic) = &mut self.traffic else { return };
-        traffic.issued.retain_mut(|issued| {
-            if issued.block == block {
-                issued.from = issued.from.max(before);
-            }
-            issued.from < issued.end
-        });
+        if let Some(traffic) = &mut self.traffic {
+            traffic.issued.retain_mut(|issued| {
+                if issued.block == block {
+                    issued.from = issued.from.max(before);
+                }
+                issued.from < issued.end
+            });
+        }
     }
 
     /// When the latest of the grants went out that Data has answered.
@@ -436,7 +437,11 @@ impl Links {
 
     /// One user less; says whether that was the last, and the link is gone.
     pub(crate) fn leave(&mut self, index: u32) -> bool {
-        let Some(link) = self.table.get_mut(index) else { return false };
+        let Some(link) =
+            assumed(self.table.get_mut(index), "a connection leaves links that it has joined")
+        else {
+            return false;
+        };
         link.users = link.users.saturating_sub(1);
         if link.users > 0 {
             return false;
@@ -501,7 +506,10 @@ impl Links {
     /// Takes back from the window what is granted over a link and not used. Gives how much
     /// more that is.
     pub(crate) fn take_unused(&mut self, cx: &Context, index: u32) -> u64 {
-        let Some(link) = self.table.get_mut(index) else { return 0 };
+        let Some(link) = assumed(self.table.get_mut(index), "only links that are known are judged")
+        else {
+            return 0;
+        };
         let (measure, granted) = (link.measure(cx), link.granted);
         let more = link.traffic().usage.judge(cx.now, granted, &measure);
         let (old, new) = link.recount();
@@ -511,7 +519,10 @@ impl Links {
 
     /// The same where nothing came in time.
     pub(crate) fn take_unused_of_silent(&mut self, cx: &Context, index: u32) -> u64 {
-        let Some(link) = self.table.get_mut(index) else { return 0 };
+        let Some(link) = assumed(self.table.get_mut(index), "only links that are known are judged")
+        else {
+            return 0;
+        };
         let (measure, granted, strikes) = (link.measure(cx), link.granted, link.strikes);
         let usage = &mut link.traffic().usage;
         // Of who sent before it may have been this machine that paused: it is asked once.
@@ -526,7 +537,10 @@ impl Links {
 
     /// A link has this weight against others from now on.
     pub(crate) fn set_weight(&mut self, index: u32, weight: u16) {
-        let Some(link) = self.table.get_mut(index) else { return };
+        let Some(link) = assumed(self.table.get_mut(index), "weights are of links that are known")
+        else {
+            return;
+        };
         if link.weight != weight {
             link.weight = weight;
             let (old, new) = link.recount();
@@ -542,6 +556,20 @@ impl Links {
     #[inline]
     pub(crate) fn get_mut(&mut self, index: u32) -> Option<&mut Link> {
         self.table.get_mut(index)
+    }
+
+    /// One that is known to be there: a link stays while a connection or a grant uses it.
+    #[inline]
+    #[track_caller]
+    pub(crate) fn assumed(&self, index: u32) -> Option<&Link> {
+        assumed(self.table.get(index), "a link stays while a connection or a grant uses it")
+    }
+
+    /// The same, to change it.
+    #[inline]
+    #[track_caller]
+    pub(crate) fn assumed_mut(&mut self, index: u32) -> Option<&mut Link> {
+        assumed(self.table.get_mut(index), "a link stays while a connection or a grant uses it")
     }
 
     #[cfg(feature = "model")]

@@ -9,7 +9,7 @@ use alloc::collections::VecDeque;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use landfall_placement::PathId;
+use landfall_placement::{PathId, assumed};
 use landfall_tables::ChangeQueue;
 
 use crate::offload::{Block, Command};
@@ -107,23 +107,24 @@ impl Mirror {
 
     /// Something of a Block that an adapter has, or shall have, is new.
     fn note(&mut self, block: u16, change: impl FnOnce(&mut News)) {
-        let Some(entry) = self.entry(block) else { return };
-        if entry.owner != Owner::Adapter {
-            return;
-        }
-        change(&mut entry.news);
-        let adapter = usize::from(entry.adapter);
-        if let Some(queue) = self.queues.get_mut(adapter) {
-            queue.changed.push(block.into());
+        if let Some(entry) = self.entry(block)
+            && entry.owner == Owner::Adapter
+        {
+            change(&mut entry.news);
+            let adapter = usize::from(entry.adapter);
+            if let Some(queue) = self.queues.get_mut(adapter) {
+                queue.changed.push(block.into());
+            }
         }
     }
 
     /// A Block was opened: the adapter of its path has it.
     pub(crate) fn open(&mut self, block: u16, path: PathId) {
         let adapter = self.adapter_of(path);
-        let Some(entry) = self.entry(block) else { return };
-        *entry = Entry { owner: Owner::Adapter, adapter, news: News::default() };
-        self.note(block, |news| news.open = true);
+        if let Some(entry) = self.entry(block) {
+            *entry = Entry { owner: Owner::Adapter, adapter, news: News::default() };
+            self.note(block, |news| news.open = true);
+        }
     }
 
     /// More of a Block was granted.
@@ -141,16 +142,16 @@ impl Mirror {
     /// nothing has come.
     pub(crate) fn redirect(&mut self, block: u16, path: PathId) {
         let adapter = self.adapter_of(path);
-        let Some(entry) = self.entry(block) else { return };
-        if entry.owner != Owner::Adapter {
-            return;
-        }
-        if entry.adapter == adapter {
-            self.note(block, |news| news.redirect = true);
-        } else if self.ask_to_close(block) {
-            self.set_owner(block, Owner::Returning);
-        } else {
-            self.set_owner(block, Owner::Engine);
+        if let Some(entry) = self.entry(block)
+            && entry.owner == Owner::Adapter
+        {
+            if entry.adapter == adapter {
+                self.note(block, |news| news.redirect = true);
+            } else if self.ask_to_close(block) {
+                self.set_owner(block, Owner::Returning);
+            } else {
+                self.set_owner(block, Owner::Engine);
+            }
         }
     }
 
@@ -162,10 +163,16 @@ impl Mirror {
 
     /// The adapter that has a Block must close it. False where it never heard of it.
     fn ask_to_close(&mut self, block: u16) -> bool {
-        let Some(entry) = self.entry(block) else { return false };
+        let Some(entry) = assumed(self.entry(block), "an adapter has this Block") else {
+            return false;
+        };
         let news = core::mem::take(&mut entry.news);
         let adapter = usize::from(entry.adapter);
-        let Some(queue) = self.queues.get_mut(adapter) else { return false };
+        let Some(queue) =
+            assumed(self.queues.get_mut(adapter), "a Block of an adapter has one that there is")
+        else {
+            return false;
+        };
         queue.changed.remove(block.into());
         if !news.open {
             queue.closes.push_back(block);
@@ -193,11 +200,12 @@ impl Mirror {
     }
 
     fn forget_news(&mut self, block: u16) {
-        let Some(entry) = self.entry(block) else { return };
-        entry.news = News::default();
-        let adapter = usize::from(entry.adapter);
-        if let Some(queue) = self.queues.get_mut(adapter) {
-            queue.changed.remove(block.into());
+        if let Some(entry) = self.entry(block) {
+            entry.news = News::default();
+            let adapter = usize::from(entry.adapter);
+            if let Some(queue) = self.queues.get_mut(adapter) {
+                queue.changed.remove(block.into());
+            }
         }
     }
 
@@ -250,7 +258,12 @@ impl Mirror {
 
     /// An adapter has forgotten all.
     pub(crate) fn lose(&mut self, adapter: u8) {
-        let Some(queue) = self.queues.get_mut(usize::from(adapter)) else { return };
+        let Some(queue) = assumed(
+            self.queues.get_mut(usize::from(adapter)),
+            "only adapters that there are lose what they have",
+        ) else {
+            return;
+        };
         queue.changed.clear();
         queue.closes.clear();
         for entry in self.entries.iter_mut().filter(|entry| entry.adapter == adapter) {

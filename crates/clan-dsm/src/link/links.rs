@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use landfall_placement::{
     Ecn, Instant, PathId, PathLimits, Peer, Random, Refusal, Serial32, Spans, Timeout, Transmit,
-    Unit,
+    Unit, assumed,
 };
 use landfall_tables::{HashIndex, IndexedHeap, Table};
 
@@ -404,8 +404,9 @@ impl<N: Copy> Links<N> {
     /// Perhaps it has something to send. When it has nothing (more), its
     /// deadline is looked at: once for many frames.
     fn make_ready(&mut self, index: u32) {
-        let Some(link) = self.table.get_mut(index).filter(|link| !link.is_ready) else { return };
-        if let Some(ready) = self.ready.iter_mut().find(|ready| ready.path == link.path) {
+        if let Some(link) = self.table.get_mut(index).filter(|link| !link.is_ready)
+            && let Some(ready) = self.ready.iter_mut().find(|ready| ready.path == link.path)
+        {
             link.is_ready = true;
             ready.links.push_back(index);
         }
@@ -476,7 +477,11 @@ impl<N: Copy> Links<N> {
 
     /// Frames may have come back.
     pub(super) fn tell_notes(&mut self, index: u32) {
-        let Some(link) = self.table.get_mut(index) else { return };
+        let Some(link) =
+            assumed(self.table.get_mut(index), "a link stays while something of it is left")
+        else {
+            return;
+        };
         let (_, released) = link.sender.progress();
         if released != link.told_released && !link.has_told {
             link.has_told = true;
@@ -519,7 +524,11 @@ impl<N: Copy> Links<N> {
     /// accepted is in its place: until then nothing else gets its slot, by which others
     /// find what belongs to it.
     pub(super) fn forget_if_drained(&mut self, index: u32) {
-        let Some(link) = self.table.get(index) else { return };
+        let Some(link) =
+            assumed(self.table.get(index), "a link stays while something of it is left")
+        else {
+            return;
+        };
         let is_idle = link.sender.is_drained() && link.receiver.is_settled();
         if link.state != State::Ended || !is_idle || link.has_told {
             return;

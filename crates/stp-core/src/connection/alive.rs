@@ -167,8 +167,8 @@ impl Network {
 
     /// The other side has moved to this link: those on the same path lead nowhere.
     pub(crate) fn left_for(&self, index: u32, link: u32) -> Vec<u32> {
-        let Some(path) = self.links.get(link).map(|link| link.path) else { return Vec::new() };
-        let Some(known) = self.connections.get(index) else { return Vec::new() };
+        let Some(path) = self.links.assumed(link).map(|link| link.path) else { return Vec::new() };
+        let Some(known) = self.connections.assumed(index) else { return Vec::new() };
         let is_left =
             |old: &u32| *old != link && self.links.get(*old).is_some_and(|old| old.path == path);
         known.links().filter(is_left).collect()
@@ -186,7 +186,7 @@ impl Network {
 
     /// Something came over a link. Says whether it counted as dead.
     pub(crate) fn note_heard_over(&mut self, link: u32) -> bool {
-        let Some(known) = self.links.get_mut(link) else { return false };
+        let Some(known) = self.links.assumed_mut(link) else { return false };
         known.size.note_short();
         !known.is_up
     }
@@ -200,7 +200,7 @@ impl Network {
         link: u32,
         message: &Message,
     ) -> bool {
-        let Some(known) = self.connections.get_mut(index) else { return false };
+        let Some(known) = self.connections.assumed_mut(index) else { return false };
         known.heard = cx.now;
         let is_challenge = matches!(
             message,
@@ -257,7 +257,7 @@ impl Network {
     }
 
     pub(crate) fn ask_alive(&mut self, cx: &mut Context, index: u32) {
-        let Some(known) = self.connections.get(index) else { return };
+        let Some(known) = self.connections.assumed(index) else { return };
         let ids = crate::wire::message::Ids { d_id: known.remote_id, s_id: index as u16 };
         let token = cx.now.as_nanos();
         let question = Question::Connection { ids, is_link: false, token };
@@ -290,7 +290,7 @@ impl Network {
     /// Then the other side takes nothing but this question.
     pub(crate) fn suspect_move(&mut self, cx: &mut Context, index: u32) {
         let silence = cx.config.retry_after.saturating_mul(2);
-        let Some(known) = self.connections.get_mut(index) else { return };
+        let Some(known) = self.connections.assumed_mut(index) else { return };
         // Since it was asked as long as never, or for as long as that.
         let since = moment(cx.now).wrapping_sub(known.asked_moved);
         let is_again = known.moved != 0 && since <= moment(Instant::ZERO + silence);
@@ -347,7 +347,7 @@ impl Network {
     }
 
     pub(crate) fn ask_over(&mut self, cx: &mut Context, index: u32, link: u32) {
-        let Some(known) = self.connections.get(index) else { return };
+        let Some(known) = self.connections.assumed(index) else { return };
         let ids = ids_of(known.remote_id, index);
         let is_link = known.link != link;
         let question = Question::Connection { ids, is_link, token: cx.now.as_nanos() };
@@ -364,10 +364,11 @@ impl Network {
         token: u64,
     ) {
         let path = self.path_index(unit.path).unwrap_or_default() as u8;
-        let Some(link) = self.links.find(path, unit.from) else { return };
-        let ids = Ids { d_id: ids.s_id, s_id: index as u16 };
-        let answer = Answer::Connection { ids, is_link: false, token };
-        self.say_over(cx, link, index, &Message::RequestStateResponse(answer));
+        if let Some(link) = self.links.find(path, unit.from) {
+            let ids = Ids { d_id: ids.s_id, s_id: index as u16 };
+            let answer = Answer::Connection { ids, is_link: false, token };
+            self.say_over(cx, link, index, &Message::RequestStateResponse(answer));
+        }
     }
 
     /// It is alive; and how long the network took there and back.
@@ -382,7 +383,7 @@ impl Network {
             let arrived = Arrived { bytes: 0, sent, timed: true, marked: false, under_way: 0 };
             link.window.handle_arrived(&config, cx.now, &arrived);
         }
-        let Some(known) = self.connections.get_mut(index) else { return };
+        let Some(known) = self.connections.assumed_mut(index) else { return };
         known.heard = cx.now;
         if known.state != State::Closing {
             known.retries = 0;

@@ -53,28 +53,31 @@ impl Network {
 
     /// If all that was under way is over, the end can be asked for or answered.
     pub(crate) fn disconnect_if_idle(&mut self, cx: &mut Context, index: u32) {
-        let Some(known) = self.connections.get(index) else { return };
-        if !matches!(known.state, State::Draining | State::Asking) {
-            return;
+        if let Some(known) = self.connections.get(index) {
+            if !matches!(known.state, State::Draining | State::Asking) {
+                return;
+            }
+            let is_idle = known.first_send == NONE
+                && known.first_receive == NONE
+                && known.reads_waiting == 0
+                && known.remote.as_ref().is_none_or(|r| r.outgoing.operations.is_empty());
+            if !is_idle {
+                return;
+            }
+            let ids = ids_of(known.remote_id, index);
+            let (next, message) = match known.state {
+                State::Draining => {
+                    (State::Closing, Message::RequestDisconnect { ids, abort: None })
+                }
+                _ => (State::Confirming, Message::DisconnectAnswer { ids }),
+            };
+            self.say(cx, index, &message);
+            if let Some(known) = self.connections.get_mut(index) {
+                known.state = next;
+                known.retries = 0;
+            }
+            self.arm_connection(cx, index);
         }
-        let is_idle = known.first_send == NONE
-            && known.first_receive == NONE
-            && known.reads_waiting == 0
-            && known.remote.as_ref().is_none_or(|r| r.outgoing.operations.is_empty());
-        if !is_idle {
-            return;
-        }
-        let ids = ids_of(known.remote_id, index);
-        let (next, message) = match known.state {
-            State::Draining => (State::Closing, Message::RequestDisconnect { ids, abort: None }),
-            _ => (State::Confirming, Message::DisconnectAnswer { ids }),
-        };
-        self.say(cx, index, &message);
-        if let Some(known) = self.connections.get_mut(index) {
-            known.state = next;
-            known.retries = 0;
-        }
-        self.arm_connection(cx, index);
     }
 
     /// Something of connections that are being closed has ended: was it the last?

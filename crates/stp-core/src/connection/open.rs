@@ -159,7 +159,7 @@ impl Network {
     }
 
     fn answer_connection(&mut self, cx: &mut Context, index: u32) {
-        let Some(known) = self.connections.get(index) else { return };
+        let Some(known) = self.connections.assumed(index) else { return };
         let d_id = known.remote_id;
         let offer = self.offer(cx, index);
         self.say(cx, index, &Message::ConnectionAnswer { d_id, result: Ok(offer) });
@@ -379,7 +379,7 @@ impl Network {
     fn agree(&mut self, cx: &mut Context, index: u32, envelope: Envelope, offer: Offer) {
         let most = 1u32 << cx.config.max_stu.min(offer.max_stu).min(16);
         let tail = cx.config.tail.max(offer.tail);
-        let Some(known) = self.connections.get_mut(index) else { return };
+        let Some(known) = self.connections.assumed_mut(index) else { return };
         known.remote_key = offer.s_key;
         known.remote_secret = offer.secret;
         known.remote_id = offer.s_id;
@@ -393,7 +393,7 @@ impl Network {
 
     /// Takes an answer for what it is, in the place of what was taken for one before.
     fn believe(&mut self, cx: &mut Context, index: u32, envelope: Envelope, offer: Offer) {
-        let Some(known) = self.connections.get(index) else { return };
+        let Some(known) = self.connections.assumed(index) else { return };
         let (old, secret) = ((known.link, known.remote_key), known.remote_secret);
         let is_another = old.1 != 0 && offer.secret != secret;
         self.connections.by_remote.remove(&old);
@@ -408,7 +408,7 @@ impl Network {
     /// another, and nothing that comes with the old one is taken any more.
     fn change_key(&mut self, cx: &mut Context, index: u32) {
         let key = self.connections.draw_key(&mut cx.random);
-        let Some(known) = self.connections.get_mut(index) else { return };
+        let Some(known) = self.connections.assumed_mut(index) else { return };
         let old = core::mem::replace(&mut known.local_key, key);
         self.connections.keys.remove(old);
         self.connections.keys.insert(key, index);
@@ -417,7 +417,7 @@ impl Network {
 
     /// There is an other side, and it answered or proved itself.
     pub(crate) fn finish_connect(&mut self, cx: &mut Context, index: u32) {
-        let Some(known) = self.connections.get_mut(index) else { return };
+        let Some(known) = self.connections.assumed_mut(index) else { return };
         known.state = State::Open;
         // Asked below, and again soon unless it is answered.
         known.retries = 1;
@@ -432,7 +432,7 @@ impl Network {
 
     /// The other side of a connection that came in has proved that it hears us.
     pub(crate) fn finish_accept(&mut self, cx: &mut Context, index: u32) {
-        let Some(known) = self.connections.get_mut(index) else { return };
+        let Some(known) = self.connections.assumed_mut(index) else { return };
         known.state = State::Open;
         known.is_told = true;
         known.retries = 0;

@@ -63,10 +63,11 @@ impl Network {
 
     /// The other side knows that a Transfer is over. Says whether it was not known to.
     pub(crate) fn settle_send(&mut self, cx: &mut Context, connection: u32, serial: u32) -> bool {
-        let Some(unsettled) = self.unsettled_mut(connection) else { return false };
-        let before = unsettled.sends.len();
-        unsettled.sends.retain(|other| *other != serial);
-        let is_settled = unsettled.sends.len() < before;
+        let is_settled = self.unsettled_mut(connection).is_some_and(|unsettled| {
+            let before = unsettled.sends.len();
+            unsettled.sends.retain(|other| *other != serial);
+            unsettled.sends.len() < before
+        });
         if is_settled {
             self.say_unsettled_send(cx, connection);
         }
@@ -75,10 +76,11 @@ impl Network {
 
     /// The other side knows that a read is over. Says whether it was not known to.
     pub(crate) fn settle_read(&mut self, cx: &mut Context, connection: u32, serial: u32) -> bool {
-        let Some(unsettled) = self.unsettled_mut(connection) else { return false };
-        let before = unsettled.reads.len();
-        unsettled.reads.retain(|other| other.serial != serial);
-        let is_settled = unsettled.reads.len() < before;
+        let is_settled = self.unsettled_mut(connection).is_some_and(|unsettled| {
+            let before = unsettled.reads.len();
+            unsettled.reads.retain(|other| other.serial != serial);
+            unsettled.reads.len() < before
+        });
         if is_settled {
             self.say_unsettled_read(cx, connection);
         }
@@ -94,10 +96,11 @@ impl Network {
 
     /// The other side has answered a request for a region. Says whether that was given up.
     pub(crate) fn settle_region(&mut self, cx: &mut Context, connection: u32, serial: u32) -> bool {
-        let Some(unsettled) = self.unsettled_mut(connection) else { return false };
-        let before = unsettled.regions.len();
-        unsettled.regions.retain(|other| other.serial != serial);
-        let is_settled = unsettled.regions.len() < before;
+        let is_settled = self.unsettled_mut(connection).is_some_and(|unsettled| {
+            let before = unsettled.regions.len();
+            unsettled.regions.retain(|other| other.serial != serial);
+            unsettled.regions.len() < before
+        });
         if is_settled {
             self.say_unsettled_region(cx, connection);
         }
@@ -128,18 +131,20 @@ impl Network {
     /// Says the end of the first Transfer that was given up.
     pub(crate) fn say_unsettled_send(&mut self, cx: &mut Context, connection: u32) {
         let first = self.unsettled(connection).and_then(|unsettled| unsettled.sends.first());
-        let Some(&serial) = first else { return };
-        let ids = Ids { d_id: NO_ID, s_id: NO_ID };
-        let ending = Ending { ids, serial, by_receiver: false };
-        self.say(cx, connection, &Message::End { ending, reason: Reason::Gone });
+        if let Some(&serial) = first {
+            let ids = Ids { d_id: NO_ID, s_id: NO_ID };
+            let ending = Ending { ids, serial, by_receiver: false };
+            self.say(cx, connection, &Message::End { ending, reason: Reason::Gone });
+        }
     }
 
     /// Asks again for the first read that was given up: what answers it is refused.
     pub(crate) fn say_unsettled_read(&mut self, cx: &mut Context, connection: u32) {
         let first = self.unsettled(connection).and_then(|unsettled| unsettled.reads.first());
-        let Some(&Question { serial, len, opaque }) = first else { return };
-        let message = Message::RequestToReceive { s_id: NO_ID, serial, len, opaque };
-        self.say(cx, connection, &message);
+        if let Some(&Question { serial, len, opaque }) = first {
+            let message = Message::RequestToReceive { s_id: NO_ID, serial, len, opaque };
+            self.say(cx, connection, &message);
+        }
     }
 
     /// Asks again for the first region whose request was given up.

@@ -171,6 +171,7 @@ impl Endpoint {
     ) -> Result<bool, Refusal> {
         let learnt =
             self.net.learn_link(&mut self.cx, unit, connection, (ids, token), has_moved)?;
+        // What came first proved nothing yet: it is asked for that.
         let Some(link) = learnt else { return Ok(false) };
         if has_moved {
             // What was granted over the others is granted again over this one. A packet over
@@ -382,12 +383,13 @@ impl Endpoint {
 
     /// A connection ends whose order is broken. Where it is over, that ends nothing more.
     fn end_if_broken(&mut self, landed: Result<(), OrderBroken>) {
-        let Err(OrderBroken { connection, exposed }) = landed else { return };
-        let id = self.net.id_of(connection);
-        if let Ok(effect) = self.net.abort(&mut self.cx, id, Reason::MemoryFailed) {
-            self.apply(effect);
+        if let Err(OrderBroken { connection, exposed }) = landed {
+            let id = self.net.id_of(connection);
+            if let Ok(effect) = self.net.abort(&mut self.cx, id, Reason::MemoryFailed) {
+                self.apply(effect);
+            }
+            self.regions.end_step(&mut self.net, &mut self.cx, connection, exposed);
         }
-        self.regions.end_step(&mut self.net, &mut self.cx, connection, exposed);
     }
 
     #[inline]

@@ -15,7 +15,7 @@ pub(crate) use paths::PathChange;
 
 use alloc::vec::Vec;
 
-use landfall_placement::{Area, PathId, Peer, Random, Refusal};
+use landfall_placement::{Area, PathId, Peer, Random, Refusal, assumed};
 
 use crate::connection::{Connection, Connections, State};
 use crate::context::Context;
@@ -163,14 +163,14 @@ impl Network {
         message: &Message,
         behind: Behind,
     ) {
-        let Some(known) = self.connections.get(connection) else { return };
+        let Some(known) = self.connections.assumed(connection) else { return };
         // The other side has forgotten it: only a driver is still at something.
         if known.state == State::Gone {
             return;
         }
         let envelope = known.envelope();
         let secrets = known.secrets_out();
-        let Some(link) = self.links.get(link) else { return };
+        let Some(link) = self.links.assumed(link) else { return };
         let (path, to) = (usize::from(link.path), link.peer);
         self.queue_control(cx, path, to, (envelope, secrets), message, behind);
     }
@@ -198,7 +198,11 @@ impl Network {
         message: &Message,
         behind: Behind,
     ) {
-        let Some(path) = self.paths.get_mut(path) else { return };
+        let Some(path) =
+            assumed(self.paths.get_mut(path), "what is sent goes over a path that is known")
+        else {
+            return;
+        };
         if path.control.len() >= cx.config.queue || path.limits.is_none() {
             cx.stats.control_dropped += 1;
             return;
@@ -212,7 +216,7 @@ impl Network {
 
     /// Is there room for messages on the path of a link?
     pub(crate) fn can_say_over(&self, cx: &Context, link: u32) -> bool {
-        let Some(link) = self.links.get(link) else { return false };
+        let Some(link) = self.links.assumed(link) else { return false };
         let path = &self.paths[usize::from(link.path)];
         path.limits.is_some() && path.has_room_for_grants(cx.config.queue)
     }

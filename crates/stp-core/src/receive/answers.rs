@@ -4,7 +4,6 @@
 use landfall_placement::Refusal;
 
 use super::{Receives, State};
-use crate::assume::assumed;
 use crate::context::Context;
 use crate::network::Network;
 use crate::seen::Serial;
@@ -14,9 +13,7 @@ use crate::wire::message::{Ids, Message, Verdict};
 
 impl Receives {
     pub(crate) fn say_pending(&mut self, net: &mut Network, cx: &mut Context, index: u32) {
-        let Some(receive) =
-            assumed(self.table.get(index), "a Transfer that goes on is in the table")
-        else {
+        let Some(receive) = self.assumed(index) else {
             return;
         };
         if let Some(limit) = receive.limit {
@@ -32,9 +29,7 @@ impl Receives {
     }
 
     pub(crate) fn say_limit(&mut self, net: &mut Network, cx: &mut Context, index: u32, len: u64) {
-        let Some(receive) =
-            assumed(self.table.get(index), "a Transfer that goes on is in the table")
-        else {
+        let Some(receive) = self.assumed(index) else {
             return;
         };
         let ids = Ids { d_id: receive.peer_id, s_id: index as u16 };
@@ -48,9 +43,7 @@ impl Receives {
 
     /// How far a Transfer is.
     pub(crate) fn say_progress(&mut self, net: &mut Network, cx: &mut Context, index: u32) {
-        let Some(receive) =
-            assumed(self.table.get(index), "a Transfer that goes on is in the table")
-        else {
+        let Some(receive) = self.assumed(index) else {
             return;
         };
         let answer = Answer::Transfer {
@@ -72,10 +65,7 @@ impl Receives {
         peer_id: u16,
         serial: u32,
     ) {
-        let Some(known) = assumed(
-            net.connections.get(connection),
-            "a connection stays while something of it is left",
-        ) else {
+        let Some(known) = net.connections.assumed(connection) else {
             return;
         };
         let ids = Ids { d_id: peer_id, s_id: 0 };

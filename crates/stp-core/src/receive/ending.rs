@@ -4,10 +4,9 @@
 //! sender knows, or was told often enough. Until then nothing is granted, and
 //! what still comes is refused: its Blocks are taken back.
 
-use landfall_placement::Refusal;
+use landfall_placement::{Refusal, assumed};
 
 use super::{Grant, Kind, Receive, State, Turn};
-use crate::assume::assumed;
 use crate::connection::{NONE, Question};
 use crate::context::Context;
 use crate::error::{Ended, Error};
@@ -40,9 +39,7 @@ impl Receives {
 
     /// All of it is in place.
     pub(crate) fn complete_receive(&mut self, net: &mut Network, cx: &mut Context, index: u32) {
-        let Some(receive) =
-            assumed(self.table.get(index), "a Transfer that goes on is in the table")
-        else {
+        let Some(receive) = self.assumed(index) else {
             return;
         };
         let connection = receive.connection;
@@ -88,9 +85,7 @@ impl Receives {
         result: Result<(), Ended>,
         reason: Reason,
     ) {
-        let Some(receive) =
-            assumed(self.table.get(index), "a Transfer that goes on is in the table")
-        else {
+        let Some(receive) = self.assumed(index) else {
             return;
         };
         // Where its Blocks were taken back, what had come before that was noted.
@@ -102,7 +97,9 @@ impl Receives {
         if is_ready {
             self.ready.forget(index);
         }
-        let Some(receive) = self.table.remove(index) else { return };
+        let Some(receive) = assumed(self.table.remove(index), "a Transfer ends once") else {
+            return;
+        };
         self.unlist_receive(net, index, &receive);
         let connection = net.id_of(receive.connection);
         if receive.is_transfer()
@@ -137,10 +134,7 @@ impl Receives {
     }
 
     pub(crate) fn unlist_receive(&mut self, net: &mut Network, index: u32, receive: &Receive) {
-        let Some(known) = assumed(
-            net.connections.get_mut(receive.connection),
-            "a connection stays while something of it is left",
-        ) else {
+        let Some(known) = net.connections.assumed_mut(receive.connection) else {
             return;
         };
         if known.first_receive == index {
@@ -149,7 +143,12 @@ impl Receives {
         }
         let mut before = known.first_receive;
         while before != NONE {
-            let Some(other) = self.table.get_mut(before) else { return };
+            let Some(other) = assumed(
+                self.table.get_mut(before),
+                "each in the list of a connection is in the table",
+            ) else {
+                return;
+            };
             if other.next_in_connection == index {
                 other.next_in_connection = receive.next_in_connection;
                 return;
@@ -166,9 +165,7 @@ impl Receives {
         index: u32,
         reason: Reason,
     ) {
-        let Some(receive) =
-            assumed(self.table.get(index), "a Transfer that goes on is in the table")
-        else {
+        let Some(receive) = self.assumed(index) else {
             return;
         };
         let ids = Ids { d_id: receive.peer_id, s_id: index as u16 };
@@ -187,9 +184,7 @@ impl Receives {
         index: u32,
         why: Ended,
     ) {
-        let Some(receive) =
-            assumed(self.table.get_mut(index), "a Transfer that goes on is in the table")
-        else {
+        let Some(receive) = self.assumed_mut(index) else {
             return;
         };
         if receive.state != State::Open {
@@ -211,9 +206,7 @@ impl Receives {
     }
 
     pub(super) fn say_end_of_receive(&mut self, net: &mut Network, cx: &mut Context, index: u32) {
-        let Some(receive) =
-            assumed(self.table.get(index), "a Transfer that goes on is in the table")
-        else {
+        let Some(receive) = self.assumed(index) else {
             return;
         };
         let reason = match receive.state {
@@ -228,15 +221,11 @@ impl Receives {
 
     /// Takes its Blocks back; `told` remembers how much had come from the start.
     fn take_back_blocks(&mut self, net: &mut Network, index: u32) {
-        let Some(receive) =
-            assumed(self.table.get(index), "a Transfer that goes on is in the table")
-        else {
+        let Some(receive) = self.assumed(index) else {
             return;
         };
         let contiguous = self.contiguous(receive);
-        let Some(receive) =
-            assumed(self.table.get_mut(index), "a Transfer that goes on is in the table")
-        else {
+        let Some(receive) = self.assumed_mut(index) else {
             return;
         };
         receive.told = contiguous;
@@ -270,16 +259,15 @@ impl Receives {
     }
 
     fn finish_if_released(&mut self, net: &mut Network, cx: &mut Context, index: u32) {
-        let Some(receive) =
-            assumed(self.table.get(index), "a Transfer that goes on is in the table")
-        else {
+        let Some(receive) = self.assumed(index) else {
             return;
         };
-        let State::Ending(why) = receive.state else { return };
-        let connection = receive.connection;
-        if receive.releasing == 0 && receive.is_told {
-            self.finish_receive(net, cx, index, Err(why));
-            net.disconnect_if_idle(cx, connection);
+        if let State::Ending(why) = receive.state {
+            let connection = receive.connection;
+            if receive.releasing == 0 && receive.is_told {
+                self.finish_receive(net, cx, index, Err(why));
+                net.disconnect_if_idle(cx, connection);
+            }
         }
     }
 
@@ -308,9 +296,7 @@ impl Receives {
         index: u32,
         why: Ended,
     ) {
-        let Some(receive) =
-            assumed(self.table.get_mut(index), "a Transfer that goes on is in the table")
-        else {
+        let Some(receive) = self.assumed_mut(index) else {
             return;
         };
         match receive.state {

@@ -3,7 +3,6 @@
 use landfall_placement::{Area, Refusal, Serial32};
 
 use super::{Kind, Receive, State};
-use crate::assume::assumed;
 use crate::context::Context;
 use crate::error::{Ended, Error, check_memory};
 use crate::ids::{ConnectionId, ReceiveId, RemoteRegion, Rights};
@@ -60,17 +59,16 @@ impl Receives {
     }
 
     pub(super) fn request_to_receive(&mut self, net: &mut Network, cx: &mut Context, index: u32) {
-        let Some(receive) =
-            assumed(self.table.get(index), "a Transfer that goes on is in the table")
-        else {
+        let Some(receive) = self.assumed(index) else {
             return;
         };
-        let Kind::Read(serial) = receive.kind else { return };
-        let (s_id, len, opaque) = (index as u16, receive.len, receive.opaque);
-        let message = Message::RequestToReceive { s_id, serial, len, opaque };
-        let connection = receive.connection;
-        net.say_unsettled_read(cx, connection);
-        net.say(cx, connection, &message);
+        if let Kind::Read(serial) = receive.kind {
+            let (s_id, len, opaque) = (index as u16, receive.len, receive.opaque);
+            let message = Message::RequestToReceive { s_id, serial, len, opaque };
+            let connection = receive.connection;
+            net.say_unsettled_read(cx, connection);
+            net.say(cx, connection, &message);
+        }
     }
 
     /// What we asked for begins: its sender has a serial number for it.

@@ -316,7 +316,7 @@ impl Regions {
         refused: Option<Reason>,
         about: Option<u32>,
     ) {
-        let Some(known) = net.connections.get_mut(connection) else { return };
+        let Some(known) = net.connections.assumed_mut(connection) else { return };
         let answered = &known.remote_mut().incoming;
         let (applied, ahead) = (answered.applied, answered.ahead_about(about));
         let state = State::Memory { applied, refused, ahead };
@@ -343,6 +343,7 @@ impl Regions {
         step: Step,
         landing: Landing,
     ) -> Result<(), OrderBroken> {
+        // The ticket is of an operation before: a no-op.
         let Some(done) = self.end_applying(net, step) else { return Ok(()) };
         let connection = step.connection;
         if matches!(landing, Landing::Verified | Landing::Unchecked) {
@@ -374,18 +375,18 @@ impl Regions {
 
     /// A Put is in place: its user is told when all before it took effect.
     fn note_notice(&mut self, net: &mut Network, connection: u32, notice: Option<Notice>) {
-        let (Some(notice), Some(known)) = (notice, net.connections.get_mut(connection)) else {
-            return;
-        };
-        let notices = &mut known.remote_mut().incoming.notices;
-        let is_before = |other: &&Notice| Serial32(notice.serial).precedes(Serial32(other.serial));
-        let behind = notices.iter().rev().take_while(is_before).count();
-        notices.insert(notices.len() - behind, notice);
+        if let (Some(notice), Some(known)) = (notice, net.connections.get_mut(connection)) {
+            let notices = &mut known.remote_mut().incoming.notices;
+            let is_before =
+                |other: &&Notice| Serial32(notice.serial).precedes(Serial32(other.serial));
+            let behind = notices.iter().rev().take_while(is_before).count();
+            notices.insert(notices.len() - behind, notice);
+        }
     }
 
     /// Something was accepted, or has landed: what took effect?
     fn note_applied(&mut self, net: &mut Network, cx: &mut Context, connection: u32) {
-        let Some(known) = net.connections.get_mut(connection) else { return };
+        let Some(known) = net.connections.assumed_mut(connection) else { return };
         let answered = &mut known.remote_mut().incoming;
         answered.advance();
         while let Some(notice) = self.due_notice(net, connection) {
@@ -414,7 +415,7 @@ impl Regions {
         done: &UnderWay,
         landing: Landing,
     ) -> Result<(), OrderBroken> {
-        let Some(known) = net.connections.get_mut(connection) else { return Ok(()) };
+        let Some(known) = net.connections.assumed_mut(connection) else { return Ok(()) };
         let answered = &mut known.remote_mut().incoming;
         // What was accepted behind what may fail its check may lie in place before it.
         let is_foreseen = landing == Landing::Corrupt && done.is_doubtful;
@@ -438,6 +439,7 @@ impl Regions {
         step: Step,
         old: Option<u64>,
     ) -> Result<(), OrderBroken> {
+        // The ticket is of an operation before: a no-op.
         let Some(done) = self.end_applying(net, step) else { return Ok(()) };
         let connection = step.connection;
         match old {
@@ -459,7 +461,7 @@ impl Regions {
     ) {
         cx.stats.operations_applied += 1;
         self.note_applied(net, cx, connection);
-        let Some(known) = net.connections.get_mut(connection) else { return };
+        let Some(known) = net.connections.assumed_mut(connection) else { return };
         known.remote_mut().incoming.replays.push(Replay { serial, old });
         net.say(cx, connection, &Message::RequestStateResponse(State::Fetched { serial, old }));
     }
@@ -472,9 +474,11 @@ impl Regions {
         connection: u32,
         serial: u32,
     ) -> bool {
-        let Some(known) = net.connections.get(connection) else { return false };
+        let Some(known) = net.connections.assumed(connection) else { return false };
+        // It never asked for anything.
         let Some(remote) = known.remote.as_deref() else { return false };
         let found = remote.incoming.replays.iter().find(|replay| replay.serial == serial);
+        // It has not taken effect, or its answer was confirmed.
         let Some(Replay { serial, old }) = found.copied() else { return false };
         net.say(cx, connection, &Message::RequestStateResponse(State::Fetched { serial, old }));
         true

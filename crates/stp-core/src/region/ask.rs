@@ -134,24 +134,27 @@ impl Streams {
     /// A driver holds the memory of a Put once less.
     pub(crate) fn let_go_of_operation(&mut self, net: &mut Network, cx: &mut Context, step: Step) {
         let connection = step.connection;
-        let Some(known) = net.connections.of_step(step) else { return };
-        let Some(remote) = known.remote.as_deref_mut() else { return };
-        let is_it = |operation: &&mut Operation| operation.number == step.number;
-        if let Some(operation) = remote.outgoing.operations.iter_mut().find(is_it) {
-            operation.held = operation.held.saturating_sub(1);
+        if let Some(known) = net.connections.of_step(step)
+            && let Some(remote) = known.remote.as_deref_mut()
+        {
+            let is_it = |operation: &&mut Operation| operation.number == step.number;
+            if let Some(operation) = remote.outgoing.operations.iter_mut().find(is_it) {
+                operation.held = operation.held.saturating_sub(1);
+            }
+            self.finish_operations(net, cx, connection);
         }
-        self.finish_operations(net, cx, connection);
     }
 
     /// All operations end with their connection.
     pub(crate) fn end_operations(&mut self, net: &mut Network, cx: &mut Context, connection: u32) {
-        let Some(known) = net.connections.get_mut(connection) else { return };
-        let Some(remote) = known.remote.as_deref_mut() else { return };
-        for operation in &mut remote.outgoing.operations {
-            operation.ended = Some(Ended::ConnectionGone);
+        let Some(known) = net.connections.assumed_mut(connection) else { return };
+        if let Some(remote) = known.remote.as_deref_mut() {
+            for operation in &mut remote.outgoing.operations {
+                operation.ended = Some(Ended::ConnectionGone);
+            }
+            self.timers.remove(connection);
+            self.end_stream(net, cx, connection);
+            self.finish_operations(net, cx, connection);
         }
-        self.timers.remove(connection);
-        self.end_stream(net, cx, connection);
-        self.finish_operations(net, cx, connection);
     }
 }

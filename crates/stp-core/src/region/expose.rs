@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use landfall_placement::{Area, Refusal};
+use landfall_placement::{Area, Refusal, assumed};
 
 use super::{Ask, Exposed, Request};
 use crate::connection::{self, NONE};
@@ -107,7 +107,11 @@ impl Regions {
     }
 
     pub(super) fn finish_if_unused(&mut self, cx: &mut Context, index: u32) {
-        let Some(known) = self.exposed.get(index) else { return };
+        let Some(known) =
+            assumed(self.exposed.get(index), "a region stays while something of it is left")
+        else {
+            return;
+        };
         if !known.is_revoked || known.writing > 0 || known.sending > 0 {
             return;
         }
@@ -166,13 +170,21 @@ impl Regions {
     }
 
     fn say_region_request(&mut self, net: &mut Network, cx: &mut Context, index: u32) {
-        let Some(request) = self.requests.get(index).copied() else { return };
+        let Some(request) =
+            assumed(self.requests.get(index).copied(), "a request that goes on is in the table")
+        else {
+            return;
+        };
         net.say_unsettled_region(cx, request.connection);
         net.say(cx, request.connection, &request.message(index as u16));
     }
 
     fn say_region(&mut self, net: &mut Network, cx: &mut Context, index: u32) {
-        let Some(known) = self.exposed.get(index).copied() else { return };
+        let Some(known) =
+            assumed(self.exposed.get(index).copied(), "a region that is shown is in the table")
+        else {
+            return;
+        };
         let window = cx.config.puts_ahead;
         let result = Ok((self.handle_of(net, index), known.memory.len, known.rights.0, window));
         let (d_id, serial) = (known.peer_id, known.request);
@@ -193,7 +205,9 @@ impl Regions {
     }
 
     fn end_ask(&mut self, net: &mut Network, index: u32, result: Result<(), Reason>) {
-        let Some(ask) = self.asks.remove(index) else { return };
+        let Some(ask) = assumed(self.asks.remove(index), "a request is answered once") else {
+            return;
+        };
         if let Some(known) = net.connections.get_mut(ask.connection) {
             known.remote_mut().requests_seen.end(ask.serial, result);
         }
@@ -294,7 +308,9 @@ impl Regions {
     ) {
         let request = RequestId::new((index, self.requests.generation(index)));
         self.timers.remove(index);
-        let Some(known) = self.requests.remove(index) else { return };
+        let Some(known) = assumed(self.requests.remove(index), "a request ends once") else {
+            return;
+        };
         let connection = net.id_of(known.connection);
         cx.tell(match result {
             Ok(region) => Event::RegionAvailable { request, connection, region },
@@ -303,7 +319,11 @@ impl Regions {
     }
 
     pub(crate) fn time_out_request(&mut self, net: &mut Network, cx: &mut Context, index: u32) {
-        let Some(request) = self.requests.get_mut(index) else { return };
+        let Some(request) =
+            assumed(self.requests.get_mut(index), "only requests that go on have a timer")
+        else {
+            return;
+        };
         request.retries = request.retries.saturating_add(1);
         let (retries, connection) = (request.retries, request.connection);
         // The user there may take its time; what counts is that it is alive.

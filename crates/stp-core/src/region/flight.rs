@@ -171,6 +171,7 @@ impl Flight {
     /// A packet is known to have come. Of a FetchOp only its answer says so.
     pub(crate) fn settle(&mut self, now: Instant, serial: u32, is_answer: bool) {
         let place = self.place_of(serial);
+        // It came before, and was forgotten.
         let Some(packet) = self.packets.get_mut(place) else { return };
         if packet.state == State::Came || packet.is_fetch && !is_answer {
             return;
@@ -253,6 +254,7 @@ impl Flight {
     /// the other side may also have refused it.
     pub(crate) fn give_up(&mut self, serial: u32, is_lost: bool) {
         let place = self.place_of(serial);
+        // It came before, and was forgotten.
         let Some(packet) = self.packets.get_mut(place) else { return };
         if packet.state != State::UnderWay {
             return;

@@ -4,7 +4,7 @@
 //! operations are over, in order.
 
 use landfall_congestion::Arrived;
-use landfall_placement::{Duration, Refusal, Serial32};
+use landfall_placement::{Duration, Refusal, Serial32, assumed};
 
 use super::{Streams, Work};
 use crate::context::Context;
@@ -203,6 +203,7 @@ impl Streams {
     /// nothing of the kind.
     pub(crate) fn give_up_link(&mut self, net: &mut Network, connection: u32, link: u32) -> bool {
         let known = net.connections.get_mut(connection);
+        // It never put anything.
         let Some(remote) = known.and_then(|known| known.remote.as_deref_mut()) else {
             return false;
         };
@@ -212,15 +213,16 @@ impl Streams {
 
     /// A connection is over, and its stream with it.
     pub(crate) fn end_stream(&mut self, net: &mut Network, cx: &mut Context, connection: u32) {
-        let Some(known) = net.connections.get_mut(connection) else { return };
-        let Some(remote) = known.remote.as_deref_mut() else { return };
-        let asked = &mut remote.outgoing;
-        asked.acked = asked.next;
-        let left = asked.flight.leave(asked.next);
-        for (link, bytes) in left {
-            let Some(link) = net.links.get_mut(link) else { continue };
-            for waiting in link.free_puts(bytes) {
-                self.queue_stream(net, cx, waiting);
+        let Some(known) = net.connections.assumed_mut(connection) else { return };
+        if let Some(remote) = known.remote.as_deref_mut() {
+            let asked = &mut remote.outgoing;
+            asked.acked = asked.next;
+            let left = asked.flight.leave(asked.next);
+            for (link, bytes) in left {
+                let Some(link) = net.links.get_mut(link) else { continue };
+                for waiting in link.free_puts(bytes) {
+                    self.queue_stream(net, cx, waiting);
+                }
             }
         }
     }
@@ -284,10 +286,11 @@ impl Streams {
 
     /// Nothing came over any link for two time-outs: their windows begin anew.
     pub(crate) fn note_timeout(&mut self, net: &mut Network, cx: &mut Context, connection: u32) {
-        for nth in 0.. {
-            let Some(known) = net.connections.get_mut(connection) else { return };
-            let flight = &mut known.remote_mut().outgoing.flight;
-            let Some((index, freed)) = flight.peek_news(nth) else { return };
+        let mut tracks = 0..;
+        while let Some(known) = net.connections.assumed_mut(connection)
+            && let Some(nth) = tracks.next()
+            && let Some((index, freed)) = known.remote_mut().outgoing.flight.peek_news(nth)
+        {
             let config = self.congestion_of_puts(net, cx, index);
             if let Some(link) = net.links.get_mut(index)
                 && freed > 0
@@ -305,14 +308,15 @@ impl Streams {
         cx: &mut Context,
         connection: u32,
     ) {
-        let Some(remote) = net.connections.remote_of(connection) else { return };
-        let unanswered = remote.outgoing.operations.iter().find(|operation| {
-            matches!(operation.work, Work::Fetch { .. })
-                && operation.old.is_none()
-                && operation.ended.is_none()
-        });
-        let below = unanswered.map_or(remote.outgoing.acked, |operation| operation.first);
-        net.say(cx, connection, &Message::FetchOpComplete { below });
+        if let Some(remote) = net.connections.remote_of(connection) {
+            let unanswered = remote.outgoing.operations.iter().find(|operation| {
+                matches!(operation.work, Work::Fetch { .. })
+                    && operation.old.is_none()
+                    && operation.ended.is_none()
+            });
+            let below = unanswered.map_or(remote.outgoing.acked, |operation| operation.first);
+            net.say(cx, connection, &Message::FetchOpComplete { below });
+        }
     }
 
     pub(crate) fn is_stream_idle(&self, net: &Network, connection: u32) -> bool {
@@ -329,8 +333,12 @@ impl Streams {
         connection: u32,
     ) {
         loop {
-            let Some(known) = net.connections.get_mut(connection) else { return };
-            let Some(remote) = known.remote.as_deref_mut() else { return };
+            let Some(known) = net.connections.assumed_mut(connection) else { return };
+            let Some(remote) =
+                assumed(known.remote.as_deref_mut(), "whose operations end has had some")
+            else {
+                return;
+            };
             let asked = &mut remote.outgoing;
             let Some(operation) = asked.operations.front().copied() else {
                 self.timers.remove(connection);

@@ -32,10 +32,9 @@ use alloc::vec::Vec;
 
 use ahead::Accepted;
 use flight::Flight;
-use landfall_placement::{Area, Instant, WordFunction, WordWidth};
+use landfall_placement::{Area, Instant, WordFunction, WordWidth, assumed};
 use landfall_tables::{IndexedHeap, Table};
 
-use crate::assume::assumed;
 use crate::config::Config;
 use crate::error::Ended;
 use crate::ids::{ExposedId, Rights};

@@ -131,35 +131,38 @@ impl Asked {
     /// Packets that the other side refuses, because something before them is missing, follow
     /// that again.
     pub(super) fn go_back(&mut self) {
-        let Some(hole) = self.flight.first_lost() else { return };
-        let Some(place) = self.operation_at(hole) else { return };
-        let takes_in_order = self.peer_window == 0;
-        let end = self.flight.end();
-        for nth in place..self.operations.len() {
-            let Operation { first, count, overtakes, .. } = self.operations[nth];
-            if !Serial32(first).precedes(Serial32(end)) {
-                break;
-            }
-            let needs = if takes_in_order { end } else { overtakes };
-            if Serial32(hole).precedes(Serial32(needs)) {
-                let from = if nth == place { hole.wrapping_add(1) } else { first };
-                self.flight.give_up_range(from, first.wrapping_add(count));
+        if let Some(hole) = self.flight.first_lost()
+            && let Some(place) = self.operation_at(hole)
+        {
+            let takes_in_order = self.peer_window == 0;
+            let end = self.flight.end();
+            for nth in place..self.operations.len() {
+                let Operation { first, count, overtakes, .. } = self.operations[nth];
+                if !Serial32(first).precedes(Serial32(end)) {
+                    break;
+                }
+                let needs = if takes_in_order { end } else { overtakes };
+                if Serial32(hole).precedes(Serial32(needs)) {
+                    let from = if nth == place { hole.wrapping_add(1) } else { first };
+                    self.flight.give_up_range(from, first.wrapping_add(count));
+                }
             }
         }
     }
 
     /// The operation that has this packet is refused.
     pub(super) fn refuse(&mut self, serial: u32, why: Ended) {
-        let Some(place) = self.operation_at(serial) else { return };
-        let operation = &mut self.operations[place];
-        if operation.ended.is_some() {
-            // Said before; that goes on as what is void.
-            return;
+        if let Some(place) = self.operation_at(serial) {
+            let operation = &mut self.operations[place];
+            if operation.ended.is_some() {
+                // Said before; that goes on as what is void.
+                return;
+            }
+            operation.ended = Some(why);
+            let end = operation.first.wrapping_add(operation.count);
+            self.flight.give_up_range(serial, end);
+            self.flight.expect_no_answer(serial);
         }
-        operation.ended = Some(why);
-        let end = operation.first.wrapping_add(operation.count);
-        self.flight.give_up_range(serial, end);
-        self.flight.expect_no_answer(serial);
     }
 }
 

@@ -47,11 +47,12 @@ impl Streams {
 
     /// The connection has packets to send; its paths will ask.
     pub(crate) fn queue_stream(&mut self, net: &mut Network, cx: &mut Context, connection: u32) {
-        let Some(known) = net.connections.get(connection) else { return };
-        let Some(asked) = known.remote.as_deref().map(|remote| &remote.outgoing) else { return };
-        if !asked.has_packet(cx.config.puts_ahead) {
-            return;
-        }
+        let asked = net.connections.get(connection).and_then(|known| {
+            let outgoing = &known.remote.as_deref()?.outgoing;
+            outgoing.has_packet(cx.config.puts_ahead).then_some((known, outgoing))
+        });
+        // Who waited for room may be gone, or have nothing to send any more.
+        let Some((known, asked)) = asked else { return };
         let takes_one_link = asked.peer_window == 0;
         let mut links = [0; MOST_LINKS];
         let mut count = 0;
@@ -68,7 +69,7 @@ impl Streams {
                 continue;
             }
             let path = usize::from(link.path);
-            let Some(known) = net.connections.get_mut(connection) else { return };
+            let Some(known) = net.connections.assumed_mut(connection) else { return };
             let queued = &mut known.remote_mut().outgoing.queued;
             if *queued >> path & 1 == 0 {
                 *queued |= 1 << path;

@@ -1,6 +1,6 @@
 //! What the other side asks this one to send: Request_To_Receive, and what the user answers.
 
-use landfall_placement::{Area, Refusal};
+use landfall_placement::{Area, Refusal, assumed};
 
 use super::Sends;
 use crate::context::Context;
@@ -144,7 +144,9 @@ impl Sends {
 
     /// A read that the user has answered or refused.
     pub(crate) fn end_read(&mut self, net: &mut Network, index: u32, result: Result<(), Reason>) {
-        let Some(read) = self.reads.remove(index) else { return };
+        let Some(read) = assumed(self.reads.remove(index), "a read is answered once") else {
+            return;
+        };
         if let Some(known) = net.connections.get_mut(read.connection) {
             known.reads_waiting = known.reads_waiting.saturating_sub(1);
             known.reads_seen.end(read.serial, result);

@@ -3,7 +3,6 @@
 use landfall_placement::{Refusal, Unit};
 
 use super::{Send, State};
-use crate::assume::assumed;
 use crate::context::Context;
 use crate::network::Network;
 use crate::path::{Order, Source, Wanted};
@@ -103,10 +102,7 @@ impl Sends {
         connection: u32,
         grant: &ClearToSend,
     ) {
-        let Some(known) = assumed(
-            net.connections.get(connection),
-            "a connection stays while something of it is left",
-        ) else {
+        let Some(known) = net.connections.assumed(connection) else {
             return;
         };
         // Of the serial number, grants say half: it is the newest that was given out.

@@ -14,10 +14,9 @@ mod eager;
 mod granted;
 mod heard;
 
-use landfall_placement::{Area, Instant};
+use landfall_placement::{Area, Instant, assumed};
 use landfall_tables::{IndexedHeap, Table};
 
-use crate::assume::assumed;
 use crate::config::Config;
 use crate::connection::NONE;
 use crate::error::Ended;
@@ -67,6 +66,20 @@ impl Sends {
             timers: IndexedHeap::new(),
             reads: Table::new(config.receives),
         }
+    }
+
+    /// One that is known to be there: a Transfer that goes on is in the table.
+    #[inline]
+    #[track_caller]
+    pub(crate) fn assumed(&self, index: u32) -> Option<&Send> {
+        assumed(self.table.get(index), "a Transfer that goes on is in the table")
+    }
+
+    /// The same, to change it.
+    #[inline]
+    #[track_caller]
+    pub(crate) fn assumed_mut(&mut self, index: u32) -> Option<&mut Send> {
+        assumed(self.table.get_mut(index), "a Transfer that goes on is in the table")
     }
 
     /// May Data of a Transfer leave?
@@ -162,9 +175,10 @@ impl Send {
 
     /// How many bytes from the start are in place at the receiver.
     pub(crate) fn acked_bytes(&self) -> u64 {
-        let Some((block_size, lead)) = self.tiling else { return 0 };
-        let end = u64::from(self.acked) << block_size;
-        end.saturating_sub(u64::from(lead)).min(self.len)
+        self.tiling.map_or(0, |(block_size, lead)| {
+            let end = u64::from(self.acked) << block_size;
+            end.saturating_sub(u64::from(lead)).min(self.len)
+        })
     }
 
     /// Is this a grant that was not seen? Remembers it.

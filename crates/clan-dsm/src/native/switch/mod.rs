@@ -233,7 +233,9 @@ impl Switch {
     pub fn poll_unit(&mut self, now: Instant, port: PortId, unit: &mut Vec<u8>) -> bool {
         unit.clear();
         let index = usize::from(port.0);
+        // There is no such port.
         let Some(entry) = self.ports.get_mut(index) else { return false };
+        // Nothing leaves a port that is down.
         let Line::Up { unit: most, trailer } = entry.line else { return false };
         if let Some(symbol) = entry.link.poll_symbol(now) {
             unit.extend_from_slice(&symbol.to_bytes());
