@@ -32,7 +32,7 @@ use super::tripwire::Record as TripwireRecord;
 use super::window::Source;
 use crate::clan::Error;
 use crate::runtime;
-use crate::runtime::{Aftermath, Handle, Protocol, Runtime};
+use crate::runtime::{Deferred, Handle, Protocol, Runtime};
 
 /// The paths of a node.
 pub(crate) type Paths = runtime::Paths<Nic>;
@@ -47,7 +47,7 @@ pub(crate) struct DeferredWork {
     pub(crate) unlend: Vec<Arc<Lent>>,
 }
 
-impl Aftermath for DeferredWork {
+impl Deferred for DeferredWork {
     fn run(self) {
         self.wake.into_iter().for_each(Waker::wake);
     }
@@ -169,9 +169,9 @@ impl Core {
 
 impl Protocol for Core {
     type Engine = Nic;
-    type Aftermath = DeferredWork;
+    type Deferred = DeferredWork;
     type Submission = Submission;
-    type Remains = Vec<(Outlet, Registration)>;
+    type Cleanup = Vec<(Outlet, Registration)>;
 
     fn engine(&self) -> &Nic {
         &self.engine
@@ -214,7 +214,7 @@ impl Protocol for Core {
         moved | heard
     }
 
-    fn take_aftermath(&mut self) -> DeferredWork {
+    fn take_deferred(&mut self) -> DeferredWork {
         std::mem::take(&mut self.after)
     }
 
@@ -245,7 +245,7 @@ impl Protocol for Core {
         self.engine.links().next().is_none()
     }
 
-    fn release(&mut self) -> Self::Remains {
+    fn release(&mut self) -> Self::Cleanup {
         self.lose_all()
     }
 }
