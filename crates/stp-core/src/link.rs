@@ -20,7 +20,7 @@ pub(crate) const NO_BLOCK: u16 = u16::MAX;
 
 /// What arrived over a link and was not yet told to its window.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct News {
+pub(crate) struct WindowUpdate {
     pub(crate) bytes: u64,
     pub(crate) marked: u64,
     /// When what came last had been granted, less the time that it waited at
@@ -58,7 +58,7 @@ const LOOK_AHEAD: usize = 16;
 /// without.
 #[derive(Debug, Default)]
 pub(crate) struct Traffic {
-    pub(crate) news: News,
+    pub(crate) update: WindowUpdate,
     /// The grants whose Data is expected next, in their order.
     issued: VecDeque<Issued>,
     /// When the latest of the grants went out that Data has answered.
@@ -337,16 +337,16 @@ impl Link {
 
     /// Tells the window what arrived since the last time.
     pub(crate) fn tell_window(&mut self, config: &Congestion, now: Instant) {
-        let news = core::mem::take(&mut self.traffic().news);
-        if news.bytes == 0 {
+        let update = core::mem::take(&mut self.traffic().update);
+        if update.bytes == 0 {
             return;
         }
-        let under_way = self.granted - self.unused() + news.bytes;
-        let clean = news.bytes - news.marked.min(news.bytes);
-        for (bytes, marked) in [(clean, false), (news.marked, true)] {
+        let under_way = self.granted - self.unused() + update.bytes;
+        let clean = update.bytes - update.marked.min(update.bytes);
+        for (bytes, marked) in [(clean, false), (update.marked, true)] {
             if bytes > 0 {
-                let timed = news.sent.is_some();
-                let sent = news.sent.unwrap_or(news.granted);
+                let timed = update.sent.is_some();
+                let sent = update.sent.unwrap_or(update.granted);
                 let arrived = Arrived { bytes, sent, timed, marked, under_way };
                 self.window.handle_arrived(config, now, &arrived);
             }
@@ -495,7 +495,7 @@ impl Links {
             return false;
         };
         let traffic = link.traffic();
-        traffic.news.bytes += bytes;
+        traffic.update.bytes += bytes;
         traffic.usage.note_arrived(bytes, window);
         link.note_returned(bytes);
         let (old, new) = link.recount();

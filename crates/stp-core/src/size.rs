@@ -197,7 +197,7 @@ impl Network {
         while let Some(next) = self.next_size(cx, link, size) {
             size = next;
             let question = Question::Size { ids, size, token };
-            self.say_over(cx, link, connection, &Message::RequestState(question));
+            self.send_message_over(cx, link, connection, &Message::RequestState(question));
         }
         self.links.size_timers.set(link, cx.now + patience);
     }

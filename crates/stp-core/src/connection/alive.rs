@@ -150,7 +150,7 @@ impl Network {
             let ids = Ids { d_id: ids.s_id, s_id: index as u16 };
             let wants_proof = Answer::Connection { ids, is_link: true, token: challenge };
             let message = Message::RequestStateResponse(wants_proof);
-            self.say_to(cx, path, from, envelope, secrets, &message);
+            self.send_message_to(cx, path, from, envelope, secrets, &message);
             return Ok(None);
         }
         let is_full = self.connections.get(index).is_some_and(Connection::has_all_links);
@@ -185,7 +185,7 @@ impl Network {
     }
 
     /// Something came over a link. Says whether it counted as dead.
-    pub(crate) fn note_heard_over(&mut self, link: u32) -> bool {
+    pub(crate) fn note_received_over(&mut self, link: u32) -> bool {
         let Some(known) = self.links.assumed_mut(link) else { return false };
         known.size.note_short();
         !known.is_up
@@ -193,7 +193,7 @@ impl Network {
 
     /// The other side uses one of our links: it knows it, unless it says that it
     /// does not. Says whether that is new.
-    pub(crate) fn note_heard(
+    pub(crate) fn note_received(
         &mut self,
         cx: &Context,
         index: u32,
@@ -261,7 +261,7 @@ impl Network {
         let ids = crate::wire::message::Ids { d_id: known.remote_id, s_id: index as u16 };
         let token = cx.now.as_nanos();
         let question = Question::Connection { ids, is_link: false, token };
-        self.say(cx, index, &Message::RequestState(question));
+        self.send_message(cx, index, &Message::RequestState(question));
     }
 
     /// A further link on a path that the other side left: what it is among the further links.
@@ -305,7 +305,7 @@ impl Network {
         known.moved = ((1_u16 << links.len()) - 1) as u8;
         for link in links {
             let question = Question::Moved { ids, token: cx.now.as_nanos() };
-            self.say_over(cx, link, index, &Message::RequestState(question));
+            self.send_message_over(cx, link, index, &Message::RequestState(question));
         }
     }
 
@@ -342,7 +342,7 @@ impl Network {
         } else {
             Question::Moved { ids, token }
         };
-        self.say_over(cx, link, index, &Message::RequestState(question));
+        self.send_message_over(cx, link, index, &Message::RequestState(question));
         Ok(())
     }
 
@@ -351,7 +351,7 @@ impl Network {
         let ids = ids_of(known.remote_id, index);
         let is_link = known.link != link;
         let question = Question::Connection { ids, is_link, token: cx.now.as_nanos() };
-        self.say_over(cx, link, index, &Message::RequestState(question));
+        self.send_message_over(cx, link, index, &Message::RequestState(question));
     }
 
     /// Whoever asks is answered over the link that it asked on.
@@ -367,7 +367,7 @@ impl Network {
         if let Some(link) = self.links.find(path, unit.from) {
             let ids = Ids { d_id: ids.s_id, s_id: index as u16 };
             let answer = Answer::Connection { ids, is_link: false, token };
-            self.say_over(cx, link, index, &Message::RequestStateResponse(answer));
+            self.send_message_over(cx, link, index, &Message::RequestStateResponse(answer));
         }
     }
 

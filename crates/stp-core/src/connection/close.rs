@@ -37,7 +37,11 @@ impl Network {
         let known = self.connection_mut(id)?;
         let (state, ids) = (known.state, ids_of(known.remote_id, id.index));
         if !matches!(state, State::Opening | State::Lingering) {
-            self.say(cx, id.index, &Message::RequestDisconnect { ids, abort: Some(reason) });
+            self.send_message(
+                cx,
+                id.index,
+                &Message::RequestDisconnect { ids, abort: Some(reason) },
+            );
         }
         if state == State::Lingering {
             return Ok(Effect::None);
@@ -71,7 +75,7 @@ impl Network {
                 }
                 _ => (State::Confirming, Message::DisconnectAnswer { ids }),
             };
-            self.say(cx, index, &message);
+            self.send_message(cx, index, &message);
             if let Some(known) = self.connections.get_mut(index) {
                 known.state = next;
                 known.retries = 0;
@@ -98,7 +102,7 @@ impl Network {
         let (state, ids) = (known.state, ids_of(known.remote_id, index));
         let connection = self.id_of(index);
         if let Some(reason) = abort {
-            self.say(cx, index, &Message::DisconnectComplete { ids });
+            self.send_message(cx, index, &Message::DisconnectComplete { ids });
             if state != State::Lingering {
                 let ended = Ended::There(reason);
                 let (why, then) = (Some(ended), Afterwards::Lingers);
@@ -125,15 +129,15 @@ impl Network {
             }
             // Both sides asked: each answers the other.
             State::Closing => {
-                self.say(cx, index, &Message::DisconnectAnswer { ids });
+                self.send_message(cx, index, &Message::DisconnectAnswer { ids });
                 Ok(Effect::None)
             }
             State::Confirming => {
-                self.say(cx, index, &Message::DisconnectAnswer { ids });
+                self.send_message(cx, index, &Message::DisconnectAnswer { ids });
                 Err(Refusal::Duplicate)
             }
             State::Lingering => {
-                self.say(cx, index, &Message::DisconnectComplete { ids });
+                self.send_message(cx, index, &Message::DisconnectComplete { ids });
                 Err(Refusal::Duplicate)
             }
             State::Asking => Err(Refusal::Duplicate),
@@ -162,11 +166,11 @@ impl Network {
         let ids = ids_of(known.remote_id, index);
         match known.state {
             State::Closing | State::Confirming => {
-                self.say(cx, index, &Message::DisconnectComplete { ids });
+                self.send_message(cx, index, &Message::DisconnectComplete { ids });
                 Ok(Effect::Over(Over { then: Afterwards::Lingers, ..Over::failed(index, None) }))
             }
             State::Lingering => {
-                self.say(cx, index, &Message::DisconnectComplete { ids });
+                self.send_message(cx, index, &Message::DisconnectComplete { ids });
                 Err(Refusal::Duplicate)
             }
             _ => Err(Refusal::Unexpected),
@@ -209,13 +213,15 @@ impl Network {
                 return Effect::None;
             }
             State::Closing => {
-                self.say(cx, index, &Message::RequestDisconnect { ids, abort: None });
+                self.send_message(cx, index, &Message::RequestDisconnect { ids, abort: None });
                 // Who has something under way answers this, and the other not yet.
                 self.ask_alive(cx, index);
                 self.suspect_move(cx, index);
             }
-            State::Confirming => self.say(cx, index, &Message::DisconnectAnswer { ids }),
-            State::Lingering => self.say(cx, index, &Message::RequestDisconnect { ids, abort }),
+            State::Confirming => self.send_message(cx, index, &Message::DisconnectAnswer { ids }),
+            State::Lingering => {
+                self.send_message(cx, index, &Message::RequestDisconnect { ids, abort });
+            }
             _ => {}
         }
         self.arm_connection(cx, index);

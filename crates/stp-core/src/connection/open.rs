@@ -125,7 +125,7 @@ impl Network {
             return Err(Error::NotOpen);
         }
         let d_id = known.remote_id;
-        self.say(cx, id.index, &Message::ConnectionAnswer { d_id, result: Err(reason) });
+        self.send_message(cx, id.index, &Message::ConnectionAnswer { d_id, result: Err(reason) });
         self.remove_connection(id.index);
         Ok(())
     }
@@ -150,7 +150,7 @@ impl Network {
 
     fn ask_for_connection(&mut self, cx: &mut Context, index: u32) {
         let offer = self.offer(cx, index);
-        self.say(cx, index, &Message::RequestConnection(offer));
+        self.send_message(cx, index, &Message::RequestConnection(offer));
         self.arm_connection(cx, index);
     }
 
@@ -162,7 +162,7 @@ impl Network {
         let Some(known) = self.connections.assumed(index) else { return };
         let d_id = known.remote_id;
         let offer = self.offer(cx, index);
-        self.say(cx, index, &Message::ConnectionAnswer { d_id, result: Ok(offer) });
+        self.send_message(cx, index, &Message::ConnectionAnswer { d_id, result: Ok(offer) });
     }
 
     /// Somebody wants a connection. If there is none yet, says how it may [come in](Self::let_in).
@@ -264,7 +264,11 @@ impl Network {
             // Who did not hear the answer has no proof of the abort either.
             (State::Lingering, Some(reason)) => {
                 let d_id = known.remote_id;
-                self.say(cx, index, &Message::ConnectionAnswer { d_id, result: Err(reason) });
+                self.send_message(
+                    cx,
+                    index,
+                    &Message::ConnectionAnswer { d_id, result: Err(reason) },
+                );
             }
             _ => {}
         }
@@ -284,7 +288,7 @@ impl Network {
         let message = Message::ConnectionAnswer { d_id: offer.s_id, result: Err(reason) };
         // Who asked told its secret, and has not heard one of ours.
         let secrets = Secrets { receiver: offer.secret, sender: Secret::default() };
-        self.say_to(cx, path, to, envelope, secrets, &message);
+        self.send_message_to(cx, path, to, envelope, secrets, &message);
     }
 
     /// A request met ours: both sides asked at once. Each answers the other.

@@ -69,7 +69,7 @@ impl Network {
             unsettled.sends.len() < before
         });
         if is_settled {
-            self.say_unsettled_send(cx, connection);
+            self.send_unsettled_send(cx, connection);
         }
         is_settled
     }
@@ -82,7 +82,7 @@ impl Network {
             unsettled.reads.len() < before
         });
         if is_settled {
-            self.say_unsettled_read(cx, connection);
+            self.send_unsettled_read(cx, connection);
         }
         is_settled
     }
@@ -102,7 +102,7 @@ impl Network {
             unsettled.regions.len() < before
         });
         if is_settled {
-            self.say_unsettled_region(cx, connection);
+            self.send_unsettled_region(cx, connection);
         }
         is_settled
     }
@@ -129,30 +129,30 @@ impl Network {
     }
 
     /// Says the end of the first Transfer that was given up.
-    pub(crate) fn say_unsettled_send(&mut self, cx: &mut Context, connection: u32) {
+    pub(crate) fn send_unsettled_send(&mut self, cx: &mut Context, connection: u32) {
         let first = self.unsettled(connection).and_then(|unsettled| unsettled.sends.first());
         if let Some(&serial) = first {
             let ids = Ids { d_id: NO_ID, s_id: NO_ID };
             let ending = Ending { ids, serial, by_receiver: false };
-            self.say(cx, connection, &Message::End { ending, reason: Reason::Gone });
+            self.send_message(cx, connection, &Message::End { ending, reason: Reason::Gone });
         }
     }
 
     /// Asks again for the first read that was given up: what answers it is refused.
-    pub(crate) fn say_unsettled_read(&mut self, cx: &mut Context, connection: u32) {
+    pub(crate) fn send_unsettled_read(&mut self, cx: &mut Context, connection: u32) {
         let first = self.unsettled(connection).and_then(|unsettled| unsettled.reads.first());
         if let Some(&Question { serial, len, opaque }) = first {
             let message = Message::RequestToReceive { s_id: NO_ID, serial, len, opaque };
-            self.say(cx, connection, &message);
+            self.send_message(cx, connection, &message);
         }
     }
 
     /// Asks again for the first region whose request was given up.
-    pub(crate) fn say_unsettled_region(&mut self, cx: &mut Context, connection: u32) {
+    pub(crate) fn send_unsettled_region(&mut self, cx: &mut Context, connection: u32) {
         let first = self.unsettled(connection).and_then(|unsettled| unsettled.regions.first());
         if let Some(request) = first {
             let message = request.message(NO_ID);
-            self.say(cx, connection, &message);
+            self.send_message(cx, connection, &message);
         }
     }
 }

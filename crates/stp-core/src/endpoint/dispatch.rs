@@ -42,7 +42,7 @@ impl Endpoint {
     /// A run of Puts: `None`, and nothing changed, where it is not what is expected next.
     pub(super) fn place_put_run(&mut self, run: &UnitRun<'_>) -> Option<RunPlacement> {
         let expected = self.regions.expected_run(&self.net, &self.cx, run)?;
-        self.note_heard(expected.connection, expected.link, &expected.message);
+        self.note_received(expected.connection, expected.link, &expected.message);
         Some(self.regions.place_run(&mut self.net, &expected))
     }
 
@@ -102,7 +102,7 @@ impl Endpoint {
             }
             _ => &[],
         };
-        self.note_heard(connection, link, &message);
+        self.note_received(connection, link, &message);
         let Self { net, cx, regions, .. } = self;
         match message {
             Message::Put { .. } => regions.place_put(net, cx, connection, unit, &message, into),
@@ -186,11 +186,11 @@ impl Endpoint {
     }
 
     /// The other side of a connection said something over one of its links.
-    fn note_heard(&mut self, connection: u32, link: u32, message: &Message) {
-        if self.net.note_heard_over(link) {
+    fn note_received(&mut self, connection: u32, link: u32, message: &Message) {
+        if self.net.note_received_over(link) {
             self.revive_link(link);
         }
-        if self.net.note_heard(&self.cx, connection, link, message) {
+        if self.net.note_received(&self.cx, connection, link, message) {
             self.receives.wake_receives(&mut self.net, connection);
             self.net.find_size(&mut self.cx, connection, link);
         }

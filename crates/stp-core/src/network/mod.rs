@@ -130,9 +130,9 @@ impl Network {
     /// Queues a message on the first link of the connection that is up. If
     /// there is none, or no room to wait, it is as if it were lost on the way:
     /// whoever needs an answer asks again.
-    pub(crate) fn say(&mut self, cx: &mut Context, connection: u32, message: &Message) {
+    pub(crate) fn send_message(&mut self, cx: &mut Context, connection: u32, message: &Message) {
         if let Some(link) = self.link_for_control(connection) {
-            self.say_over(cx, link, connection, message);
+            self.send_message_over(cx, link, connection, message);
         }
     }
 
@@ -144,18 +144,18 @@ impl Network {
     }
 
     /// Queues a message on one link.
-    pub(crate) fn say_over(
+    pub(crate) fn send_message_over(
         &mut self,
         cx: &mut Context,
         link: u32,
         connection: u32,
         message: &Message,
     ) {
-        self.say_with(cx, link, connection, message, Behind::Nothing);
+        self.send_message_with(cx, link, connection, message, Behind::Nothing);
     }
 
     /// Queues a message on one link, with something behind it.
-    pub(crate) fn say_with(
+    pub(crate) fn send_message_with(
         &mut self,
         cx: &mut Context,
         link: u32,
@@ -176,7 +176,7 @@ impl Network {
     }
 
     /// Queues a message to somebody, who need not have a connection.
-    pub(crate) fn say_to(
+    pub(crate) fn send_message_to(
         &mut self,
         cx: &mut Context,
         path: usize,
@@ -215,7 +215,7 @@ impl Network {
     }
 
     /// Is there room for messages on the path of a link?
-    pub(crate) fn can_say_over(&self, cx: &Context, link: u32) -> bool {
+    pub(crate) fn can_send_over(&self, cx: &Context, link: u32) -> bool {
         let Some(link) = self.links.assumed(link) else { return false };
         let path = &self.paths[usize::from(link.path)];
         path.limits.is_some() && path.has_room_for_grants(cx.config.queue)

@@ -140,7 +140,7 @@ impl Network {
     /// How many bytes may be granted over a link now.
     pub(crate) fn room_on(&self, cx: &Context, link: u32) -> u64 {
         let Some(known) = self.links.assumed(link) else { return 0 };
-        if !self.can_say_over(cx, link) || known.unused() > 0 {
+        if !self.can_send_over(cx, link) || known.unused() > 0 {
             return 0;
         }
         match &cx.config.congestion {

@@ -12,29 +12,29 @@ use crate::wire::message::State as Answer;
 use crate::wire::message::{Ids, Message, Verdict};
 
 impl Receives {
-    pub(crate) fn say_pending(&mut self, net: &mut Network, cx: &mut Context, index: u32) {
+    pub(crate) fn send_pending(&mut self, net: &mut Network, cx: &mut Context, index: u32) {
         let Some(receive) = self.assumed(index) else {
             return;
         };
         if let Some(limit) = receive.limit {
-            return self.say_limit(net, cx, index, limit);
+            return self.send_limit(net, cx, index, limit);
         }
         let ids = Ids { d_id: receive.peer_id, s_id: index as u16 };
         let (serial, verdict) = (receive.serial, Verdict::Pending);
-        net.say(
+        net.send_message(
             cx,
             receive.connection,
             &Message::RequestAnswer { ids, serial, is_read: false, verdict },
         );
     }
 
-    pub(crate) fn say_limit(&mut self, net: &mut Network, cx: &mut Context, index: u32, len: u64) {
+    pub(crate) fn send_limit(&mut self, net: &mut Network, cx: &mut Context, index: u32, len: u64) {
         let Some(receive) = self.assumed(index) else {
             return;
         };
         let ids = Ids { d_id: receive.peer_id, s_id: index as u16 };
         let (serial, verdict) = (receive.serial, Verdict::Limited(len));
-        net.say(
+        net.send_message(
             cx,
             receive.connection,
             &Message::RequestAnswer { ids, serial, is_read: false, verdict },
@@ -42,7 +42,7 @@ impl Receives {
     }
 
     /// How far a Transfer is.
-    pub(crate) fn say_progress(&mut self, net: &mut Network, cx: &mut Context, index: u32) {
+    pub(crate) fn send_progress(&mut self, net: &mut Network, cx: &mut Context, index: u32) {
         let Some(receive) = self.assumed(index) else {
             return;
         };
@@ -53,7 +53,7 @@ impl Receives {
             len: receive.len,
             is_complete: false,
         };
-        net.say(cx, receive.connection, &Message::RequestStateResponse(answer));
+        net.send_message(cx, receive.connection, &Message::RequestStateResponse(answer));
     }
 
     /// How a Transfer ended that is over.
@@ -81,7 +81,7 @@ impl Receives {
                 Message::RequestAnswer { ids, serial, is_read: false, verdict }
             }
         };
-        net.say(cx, connection, &message);
+        net.send_message(cx, connection, &message);
     }
 
     /// The sender asks how far a Transfer is.
@@ -104,8 +104,8 @@ impl Receives {
             Serial::Open => {
                 let index = self.find_receive(net, connection, serial).ok_or(Refusal::UnknownId)?;
                 match self.table.get(index).map(|receive| receive.state) {
-                    Some(State::Offered) => self.say_pending(net, cx, index),
-                    Some(State::Open) => self.say_progress(net, cx, index),
+                    Some(State::Offered) => self.send_pending(net, cx, index),
+                    Some(State::Open) => self.send_progress(net, cx, index),
                     _ => return Err(Refusal::Unexpected),
                 }
             }

@@ -99,10 +99,10 @@ impl Receives {
         // How long the network took is known where it is clear which grant this
         // answers.
         let issued = link.granted_at(seats);
-        let news = &mut link.traffic().news;
-        news.granted = issued.unwrap_or(grant.at);
+        let update = &mut link.traffic().update;
+        update.granted = issued.unwrap_or(grant.at);
         if let Some(at) = issued {
-            news.sent = Some(at + hold);
+            update.sent = Some(at + hold);
         }
         net.paths[usize::from(link.path)].last_link = Some(grant.link);
         let (index, is_in_doubt) = (grant.link, link.size.is_in_doubt());
@@ -169,7 +169,7 @@ impl Receives {
         let bytes = u64::from(marked) * u64::from(self.granted.block(block).stu());
         let link = self.granted.grants[usize::from(block)].link;
         if let Some(link) = net.links.get_mut(link) {
-            link.traffic().news.marked += bytes;
+            link.traffic().update.marked += bytes;
         }
     }
 

@@ -74,7 +74,7 @@ impl Receives {
         receive.state = State::Open;
         if receive.is_limited() {
             let len = receive.len;
-            self.say_limit(net, cx, index, len);
+            self.send_limit(net, cx, index, len);
         }
         if blocks == 0 {
             self.complete_receive(net, cx, index);

@@ -51,7 +51,7 @@ impl Receives {
                 len: receive.len,
                 is_complete: true,
             };
-            net.say(cx, connection, &Message::RequestStateResponse(answer));
+            net.send_message(cx, connection, &Message::RequestStateResponse(answer));
         }
         self.finish_receive(net, cx, index, Ok(()));
         net.disconnect_if_idle(cx, connection);
@@ -171,7 +171,11 @@ impl Receives {
         let ids = Ids { d_id: receive.peer_id, s_id: index as u16 };
         let (connection, serial) = (receive.connection, receive.serial);
         let verdict = Verdict::Rejected(reason);
-        net.say(cx, connection, &Message::RequestAnswer { ids, serial, is_read: false, verdict });
+        net.send_message(
+            cx,
+            connection,
+            &Message::RequestAnswer { ids, serial, is_read: false, verdict },
+        );
         let why = if reason == Reason::TooLong { Ended::DoesNotFit } else { Ended::Here };
         self.finish_receive_as(net, cx, index, Err(why), reason);
     }
@@ -198,14 +202,14 @@ impl Receives {
         receive.told = 0;
         self.take_back_blocks(net, index);
         if !is_get {
-            self.say_end_of_receive(net, cx, index);
+            self.send_end_of_receive(net, cx, index);
             let patience = net.patience(cx, connection, 0);
             self.timers.set(index, cx.now + patience);
         }
         self.finish_if_released(net, cx, index);
     }
 
-    pub(super) fn say_end_of_receive(&mut self, net: &mut Network, cx: &mut Context, index: u32) {
+    pub(super) fn send_end_of_receive(&mut self, net: &mut Network, cx: &mut Context, index: u32) {
         let Some(receive) = self.assumed(index) else {
             return;
         };
@@ -216,7 +220,7 @@ impl Receives {
         };
         let ids = Ids { d_id: receive.peer_id, s_id: index as u16 };
         let ending = Ending { ids, serial: receive.serial, by_receiver: true };
-        net.say(cx, receive.connection, &Message::End { ending, reason });
+        net.send_message(cx, receive.connection, &Message::End { ending, reason });
     }
 
     /// Takes its Blocks back; `told` remembers how much had come from the start.
@@ -329,13 +333,13 @@ impl Receives {
                 return self.answer_progress(net, cx, connection, ending.ids, ending.serial);
             }
             Serial::Failed(_) | Serial::Forgotten => {
-                net.say(cx, connection, &Message::EndAck(Ending { ids, ..ending }));
+                net.send_message(cx, connection, &Message::EndAck(Ending { ids, ..ending }));
                 return Err(Refusal::Duplicate);
             }
             Serial::Beyond => return Err(Refusal::OutOfBounds),
             Serial::Open => {}
         }
-        net.say(cx, connection, &Message::EndAck(Ending { ids, ..ending }));
+        net.send_message(cx, connection, &Message::EndAck(Ending { ids, ..ending }));
         let Some(index) = self.find_receive(net, connection, ending.serial) else {
             // Its Request_To_Send has not come, and must not count when it does.
             if let Some(known) = net.connections.get_mut(connection) {

@@ -273,12 +273,12 @@ impl Receives {
             let generation = known.generation();
             link.note_issued(Issued { block, generation, from: granted, end, at: cx.now });
         }
-        self.say_grant(net, cx, block, granted, end);
+        self.send_grant(net, cx, block, granted, end);
         Outcome::Granted
     }
 
     /// Tells the sender that it may send the STUs from `first` to before `end`.
-    pub(super) fn say_grant(
+    pub(super) fn send_grant(
         &mut self,
         net: &mut Network,
         cx: &mut Context,
@@ -309,7 +309,7 @@ impl Receives {
             }
         };
         if let Some(message) = message {
-            net.say_over(cx, grant.link, receive.connection, &message);
+            net.send_message_over(cx, grant.link, receive.connection, &message);
         }
     }
 

@@ -75,7 +75,7 @@ impl Receives {
         }
         if len < receive.offered {
             receive.limit = Some(len);
-            self.say_limit(net, cx, id.index, len);
+            self.send_limit(net, cx, id.index, len);
         }
         Ok(())
     }
@@ -138,7 +138,7 @@ impl Receives {
         if !known.is_open() {
             let ids = Ids { d_id: s_id, s_id: 0 };
             let verdict = Verdict::Rejected(Reason::Closing);
-            net.say(
+            net.send_message(
                 cx,
                 connection,
                 &Message::RequestAnswer { ids, serial, is_read: false, verdict },
@@ -168,7 +168,7 @@ impl Receives {
             // What is here whole waits for nothing but the user: that answers soon, or its
             // sender asks.
             if payload.is_empty() {
-                self.say_pending(net, cx, index);
+                self.send_pending(net, cx, index);
             }
             let connection = net.id_of(connection);
             cx.tell(Event::Offered { receive: id, connection, len, opaque });
@@ -190,9 +190,9 @@ impl Receives {
             return Err(Refusal::Malformed);
         }
         if receive.state == State::Offered {
-            self.say_pending(net, cx, index);
+            self.send_pending(net, cx, index);
         } else if receive.state == State::Open {
-            self.say_progress(net, cx, index);
+            self.send_progress(net, cx, index);
         }
         Err(Refusal::Duplicate)
     }

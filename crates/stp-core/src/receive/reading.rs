@@ -39,7 +39,7 @@ impl Receives {
             }
         }
         if !is_near || asking >= usize::from(slots).min(Seen::MOST_OPEN) {
-            net.say_unsettled_read(cx, id.index);
+            net.send_unsettled_read(cx, id.index);
             return Err(Error::Busy);
         }
         let mut receive = Receive::new(id.index, 0, Kind::Read(serial), State::Asking);
@@ -66,8 +66,8 @@ impl Receives {
             let (s_id, len, opaque) = (index as u16, receive.len, receive.opaque);
             let message = Message::RequestToReceive { s_id, serial, len, opaque };
             let connection = receive.connection;
-            net.say_unsettled_read(cx, connection);
-            net.say(cx, connection, &message);
+            net.send_unsettled_read(cx, connection);
+            net.send_message(cx, connection, &message);
         }
     }
 
@@ -127,7 +127,7 @@ impl Receives {
         }
         let ids = Ids { d_id: s_id, s_id: 0 };
         let (is_read, verdict) = (false, Verdict::Rejected(Reason::Gone));
-        net.say(cx, connection, &Message::RequestAnswer { ids, serial, is_read, verdict });
+        net.send_message(cx, connection, &Message::RequestAnswer { ids, serial, is_read, verdict });
     }
 
     /// The other side answers what we asked for with something else than a Transfer.

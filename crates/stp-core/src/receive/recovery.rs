@@ -177,7 +177,7 @@ impl Receives {
             // The grant itself may be what was lost.
             self.count_attempt(block);
             self.granted.grant(block).asked_below = known.granted();
-            return self.say_grant(net, cx, block, 0, known.granted());
+            return self.send_grant(net, cx, block, 0, known.granted());
         }
         let is_get =
             self.table.get(index).is_some_and(|known| matches!(known.kind, Kind::Get { .. }));
@@ -189,10 +189,10 @@ impl Receives {
             };
             from = if is_get {
                 let end = first + bits.trailing_ones() as u16;
-                self.say_grant(net, cx, block, first, end);
+                self.send_grant(net, cx, block, first, end);
                 end
             } else {
-                self.say_again(net, cx, block, first, bits);
+                self.send_grant_again(net, cx, block, first, bits);
                 first.saturating_add(64)
             };
         }
@@ -226,7 +226,7 @@ impl Receives {
         grant.attempt = grant.attempt.wrapping_add(1);
     }
 
-    fn say_again(
+    fn send_grant_again(
         &mut self,
         net: &mut Network,
         cx: &mut Context,
@@ -241,7 +241,7 @@ impl Receives {
         let connection = receive.connection;
         landfall_placement::trace!(block, first, bits, "asked for again");
         if let Some(message) = self.clear_to_send(cx, block, offset, Granted::Again(bits)) {
-            net.say_over(cx, grant.link, connection, &message);
+            net.send_message_over(cx, grant.link, connection, &message);
         }
     }
 
@@ -425,7 +425,7 @@ impl Receives {
             }
             State::Asking => self.request_to_receive(net, cx, index),
             State::Ending(_) if gives_up => return self.note_end_told(net, cx, index),
-            State::Ending(_) => self.say_end_of_receive(net, cx, index),
+            State::Ending(_) => self.send_end_of_receive(net, cx, index),
             State::Offered | State::Open => return,
         }
         net.suspect_move(cx, connection);

@@ -212,14 +212,14 @@ impl Regions {
         if !known.serves() {
             return Err(Refusal::Unexpected);
         }
-        let answered = &mut known.remote_mut().incoming;
-        let ahead = Serial32(serial).offset_from(Serial32(answered.expected));
-        if ahead < 0 || answered.ahead.has(serial) {
+        let incoming = &mut known.remote_mut().incoming;
+        let ahead = Serial32(serial).offset_from(Serial32(incoming.expected));
+        if ahead < 0 || incoming.ahead.has(serial) {
             return Err(Refusal::Duplicate);
         }
-        let beyond = Serial32(serial).offset_from(Serial32(answered.applied));
-        let missing = Serial32(serial).offset_from(Serial32(answered.first_missing()));
-        let has_room = ahead == 0 || !wants_notice || answered.notices.len() < MOST_NOTICES;
+        let beyond = Serial32(serial).offset_from(Serial32(incoming.applied));
+        let missing = Serial32(serial).offset_from(Serial32(incoming.first_missing()));
+        let has_room = ahead == 0 || !wants_notice || incoming.notices.len() < MOST_NOTICES;
         if beyond < i32::from(window) && missing <= i32::from(overtakes) {
             return if has_room { Ok(()) } else { Err(Refusal::NoRoom) };
         }
@@ -227,7 +227,7 @@ impl Regions {
             // What the driver is at may fail its check.
             return Err(Refusal::NoRoom);
         }
-        if answered.under_way.is_empty() && answered.tells_gap() {
+        if incoming.under_way.is_empty() && incoming.tells_gap() {
             self.answer_applied(net, cx, connection, None, None);
         }
         Err(Refusal::OutOfBounds)
@@ -245,11 +245,11 @@ impl Regions {
             exposed.writing += 1;
         }
         if let Some(known) = net.connections.get_mut(connection) {
-            let answered = &mut known.remote_mut().incoming;
-            let is_next = answered.accept(serial, count);
-            under_way.wants_answer |= !is_next && answered.tells_gap();
-            answered.doubtful += u32::from(under_way.is_doubtful);
-            answered.under_way.push_back(under_way);
+            let incoming = &mut known.remote_mut().incoming;
+            let is_next = incoming.accept(serial, count);
+            under_way.wants_answer |= !is_next && incoming.tells_gap();
+            incoming.doubtful += u32::from(under_way.is_doubtful);
+            incoming.under_way.push_back(under_way);
         }
         let generation = net.connections.table.generation(connection);
         Step::new(connection, generation, serial as u16)
@@ -276,8 +276,8 @@ impl Regions {
     fn note_marked_put(&mut self, net: &mut Network, cx: &mut Context, connection: u32) {
         cx.stats.stus_marked += 1;
         if let Some(known) = net.connections.get_mut(connection) {
-            let answered = &mut known.remote_mut().incoming;
-            answered.marked = answered.marked.wrapping_add(1);
+            let incoming = &mut known.remote_mut().incoming;
+            incoming.marked = incoming.marked.wrapping_add(1);
         }
     }
 
@@ -317,22 +317,22 @@ impl Regions {
         about: Option<u32>,
     ) {
         let Some(known) = net.connections.assumed_mut(connection) else { return };
-        let answered = &known.remote_mut().incoming;
-        let (applied, ahead) = (answered.applied, answered.ahead_about(about));
+        let incoming = &known.remote_mut().incoming;
+        let (applied, ahead) = (incoming.applied, incoming.ahead_about(about));
         let state = State::Memory { applied, refused, ahead };
-        net.say(cx, connection, &Message::RequestStateResponse(state));
+        net.send_message(cx, connection, &Message::RequestStateResponse(state));
     }
 
     /// Takes the operation that is under way for longest, if it is this one.
     fn end_applying(&mut self, net: &mut Network, step: Step) -> Option<UnderWay> {
         let known = net.connections.of_step(step)?;
-        let answered = &mut known.remote.as_deref_mut()?.incoming;
-        let first = answered.under_way.front()?;
+        let incoming = &mut known.remote.as_deref_mut()?.incoming;
+        let first = incoming.under_way.front()?;
         if first.serial as u16 != step.number {
             return None;
         }
-        answered.doubtful -= u32::from(first.is_doubtful);
-        answered.under_way.pop_front()
+        incoming.doubtful -= u32::from(first.is_doubtful);
+        incoming.under_way.pop_front()
     }
 
     /// The payload of a Put is in place, or is not.
@@ -387,8 +387,8 @@ impl Regions {
     /// Something was accepted, or has landed: what took effect?
     fn note_applied(&mut self, net: &mut Network, cx: &mut Context, connection: u32) {
         let Some(known) = net.connections.assumed_mut(connection) else { return };
-        let answered = &mut known.remote_mut().incoming;
-        answered.advance();
+        let incoming = &mut known.remote_mut().incoming;
+        incoming.advance();
         while let Some(notice) = self.due_notice(net, connection) {
             // A region that was given back meanwhile is the user's.
             let Notice { exposed, at, len, .. } = notice;
@@ -400,10 +400,10 @@ impl Regions {
     }
 
     fn due_notice(&mut self, net: &mut Network, connection: u32) -> Option<Notice> {
-        let answered = &mut net.connections.get_mut(connection)?.remote_mut().incoming;
-        let first = answered.notices.front()?;
-        let is_due = Serial32(first.serial).precedes(Serial32(answered.applied));
-        if is_due { answered.notices.pop_front() } else { None }
+        let incoming = &mut net.connections.get_mut(connection)?.remote_mut().incoming;
+        let first = incoming.notices.front()?;
+        let is_due = Serial32(first.serial).precedes(Serial32(incoming.applied));
+        if is_due { incoming.notices.pop_front() } else { None }
     }
 
     /// It did not come to lie in place, and is expected again.
@@ -416,15 +416,15 @@ impl Regions {
         landing: Landing,
     ) -> Result<(), OrderBroken> {
         let Some(known) = net.connections.assumed_mut(connection) else { return Ok(()) };
-        let answered = &mut known.remote_mut().incoming;
+        let incoming = &mut known.remote_mut().incoming;
         // What was accepted behind what may fail its check may lie in place before it.
         let is_foreseen = landing == Landing::Corrupt && done.is_doubtful;
-        if !is_foreseen && answered.has_accepted_behind(done) {
+        if !is_foreseen && incoming.has_accepted_behind(done) {
             // Later ones have landed, or will. Only memory that goes away under the engine's
             // hands does that.
             return Err(OrderBroken { connection, exposed: done.exposed });
         }
-        answered.expect_again(done);
+        incoming.expect_again(done);
         if landing == Landing::Failed {
             self.answer_applied(net, cx, connection, Some(Reason::MemoryFailed), None);
         }
@@ -463,7 +463,11 @@ impl Regions {
         self.note_applied(net, cx, connection);
         let Some(known) = net.connections.assumed_mut(connection) else { return };
         known.remote_mut().incoming.replays.push(Replay { serial, old });
-        net.say(cx, connection, &Message::RequestStateResponse(State::Fetched { serial, old }));
+        net.send_message(
+            cx,
+            connection,
+            &Message::RequestStateResponse(State::Fetched { serial, old }),
+        );
     }
 
     /// A FetchOp that took effect is answered again, and not done again.
@@ -480,7 +484,11 @@ impl Regions {
         let found = remote.incoming.replays.iter().find(|replay| replay.serial == serial);
         // It has not taken effect, or its answer was confirmed.
         let Some(Replay { serial, old }) = found.copied() else { return false };
-        net.say(cx, connection, &Message::RequestStateResponse(State::Fetched { serial, old }));
+        net.send_message(
+            cx,
+            connection,
+            &Message::RequestStateResponse(State::Fetched { serial, old }),
+        );
         true
     }
 

@@ -107,25 +107,25 @@ impl Streams {
         if !known.is_open() {
             return Err(Error::NotOpen);
         }
-        let asked = &mut known.remote_mut().outgoing;
-        let distance = asked.next.wrapping_sub(asked.acked);
-        if asked.operations.len() >= bound || distance > 1 << 30 {
+        let outgoing = &mut known.remote_mut().outgoing;
+        let distance = outgoing.next.wrapping_sub(outgoing.acked);
+        if outgoing.operations.len() >= bound || distance > 1 << 30 {
             return Err(Error::Busy);
         }
-        let first = asked.next;
-        asked.next = first.wrapping_add(count);
-        let number = asked.next_number;
-        asked.next_number = number.wrapping_add(1);
+        let first = outgoing.next;
+        outgoing.next = first.wrapping_add(count);
+        let number = outgoing.next_number;
+        outgoing.next_number = number.wrapping_add(1);
         let overtakes = if let Work::Put { memory, .. } = work {
-            asked.apart.add(handle, at, memory.len, first)
+            outgoing.apart.add(handle, at, memory.len, first)
         } else {
-            asked.apart = Apart::default();
+            outgoing.apart = Apart::default();
             first
         };
         let (held, old, ended) = (0, None, None);
         let operation =
             Operation { work, handle, at, number, first, count, stu, overtakes, held, old, ended };
-        asked.operations.push_back(operation);
+        outgoing.operations.push_back(operation);
         self.queue_stream(net, cx, id.index);
         self.arm_stream(net, cx, id.index);
         Ok(OperationId::new((id.index, first)))

@@ -40,13 +40,13 @@ impl Regions {
             }
         }
         if !is_near || waiting >= usize::from(net.connection(id)?.slots) {
-            net.say_unsettled_region(cx, id.index);
+            net.send_unsettled_region(cx, id.index);
             return Err(Error::Busy);
         }
         let request = Request { connection: id.index, serial, name, len, rights, retries: 0 };
         let made = self.requests.insert(request).ok_or(Error::Busy)?;
         net.connection_mut(id)?.remote_mut().next_request = serial.wrapping_add(1);
-        self.say_region_request(net, cx, made.0);
+        self.send_region_request(net, cx, made.0);
         self.timers.set(made.0, cx.now + net.retry_after(cx, 0));
         Ok(RequestId::new(made))
     }
@@ -74,7 +74,7 @@ impl Regions {
         };
         let name = self.exposed.insert(exposed).ok_or(Error::Busy)?;
         self.end_ask(net, id.index, Ok(()));
-        self.say_region(net, cx, name.0);
+        self.send_region(net, cx, name.0);
         Ok(ExposedId::new(name))
     }
 
@@ -169,17 +169,17 @@ impl Regions {
         Ok(index)
     }
 
-    fn say_region_request(&mut self, net: &mut Network, cx: &mut Context, index: u32) {
+    fn send_region_request(&mut self, net: &mut Network, cx: &mut Context, index: u32) {
         let Some(request) =
             assumed(self.requests.get(index).copied(), "a request that goes on is in the table")
         else {
             return;
         };
-        net.say_unsettled_region(cx, request.connection);
-        net.say(cx, request.connection, &request.message(index as u16));
+        net.send_unsettled_region(cx, request.connection);
+        net.send_message(cx, request.connection, &request.message(index as u16));
     }
 
-    fn say_region(&mut self, net: &mut Network, cx: &mut Context, index: u32) {
+    fn send_region(&mut self, net: &mut Network, cx: &mut Context, index: u32) {
         let Some(known) =
             assumed(self.exposed.get(index).copied(), "a region that is shown is in the table")
         else {
@@ -188,7 +188,11 @@ impl Regions {
         let window = cx.config.puts_ahead;
         let result = Ok((self.handle_of(net, index), known.memory.len, known.rights.0, window));
         let (d_id, serial) = (known.peer_id, known.request);
-        net.say(cx, known.connection, &Message::MemoryRegionAvailable { d_id, serial, result });
+        net.send_message(
+            cx,
+            known.connection,
+            &Message::MemoryRegionAvailable { d_id, serial, result },
+        );
     }
 
     fn refuse_request(
@@ -201,11 +205,11 @@ impl Regions {
         reason: Reason,
     ) {
         let result = Err(reason);
-        net.say(cx, connection, &Message::MemoryRegionAvailable { d_id, serial, result });
+        net.send_message(cx, connection, &Message::MemoryRegionAvailable { d_id, serial, result });
     }
 
     fn end_ask(&mut self, net: &mut Network, index: u32, result: Result<(), Reason>) {
-        let Some(ask) = assumed(self.asks.remove(index), "a request is answered once") else {
+        let Some(ask) = assumed(self.asks.remove(index), "a request is incoming once") else {
             return;
         };
         if let Some(known) = net.connections.get_mut(ask.connection) {
@@ -242,7 +246,7 @@ impl Regions {
                 };
                 let found = self.exposed.indices().find(answers);
                 match found {
-                    Some(index) => self.say_region(net, cx, index),
+                    Some(index) => self.send_region(net, cx, index),
                     None => self.refuse_request(net, cx, connection, s_id, serial, Reason::Gone),
                 }
                 return Err(Refusal::Duplicate);
@@ -336,7 +340,7 @@ impl Regions {
             }
             return self.finish_request(net, cx, index, Err(Ended::Silent));
         }
-        self.say_region_request(net, cx, index);
+        self.send_region_request(net, cx, index);
         net.suspect_move(cx, connection);
         self.timers.set(index, cx.now + net.retry_after(cx, retries));
     }

@@ -2,7 +2,7 @@
 
 use landfall_placement::{Instant, Refusal, Serial32, Span};
 
-use super::{Asked, MOST_AHEAD, Operation, STREAM_WINDOW, Work};
+use super::{MOST_AHEAD, Operation, OutgoingOperations, STREAM_WINDOW, Work};
 use crate::error::Ended;
 use crate::wire::message::{Ahead, Message};
 use crate::wire::{HEADER_LEN, LONGEST_HEAD};
@@ -11,7 +11,7 @@ use crate::wire::{HEADER_LEN, LONGEST_HEAD};
 const ANSWER_EVERY: u32 = 16;
 const ANSWERS_PER_WINDOW: u64 = 4;
 
-impl Asked {
+impl OutgoingOperations {
     /// May something be sent?
     pub(super) fn has_packet(&self, puts_ahead: u16) -> bool {
         self.flight.has_lost() || self.has_new(puts_ahead)
@@ -88,7 +88,7 @@ impl Asked {
     }
 
     /// The other side says that all below `applied` took effect, and what is in place beyond.
-    pub(super) fn hear(
+    pub(super) fn handle_ack(
         &mut self,
         now: Instant,
         applied: u32,

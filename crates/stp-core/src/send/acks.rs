@@ -165,7 +165,7 @@ impl Sends {
         reason: Reason,
     ) -> Result<(), Refusal> {
         let ids = Ids { d_id: ending.ids.s_id, s_id: ending.ids.d_id };
-        net.say(cx, connection, &Message::EndAck(Ending { ids, ..ending }));
+        net.send_message(cx, connection, &Message::EndAck(Ending { ids, ..ending }));
         if net.settle_send(cx, connection, ending.serial) {
             return Ok(());
         }
@@ -227,9 +227,9 @@ impl Sends {
             State::Heard => {
                 let ids = Ids { d_id: peer_id, s_id: index as u16 };
                 let question = Question::Transfer { ids, serial };
-                net.say(cx, connection, &Message::RequestState(question));
+                net.send_message(cx, connection, &Message::RequestState(question));
             }
-            State::Ending(_) => self.say_end(net, cx, index),
+            State::Ending(_) => self.send_end(net, cx, index),
             State::Over(_) => return,
         }
         net.suspect_move(cx, connection);

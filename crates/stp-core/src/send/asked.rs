@@ -51,7 +51,11 @@ impl Sends {
         let ids = Ids { d_id: read.peer_id, s_id: 0 };
         let verdict = Verdict::Rejected(reason);
         let (serial, is_read) = (read.serial, true);
-        net.say(cx, read.connection, &Message::RequestAnswer { ids, serial, is_read, verdict });
+        net.send_message(
+            cx,
+            read.connection,
+            &Message::RequestAnswer { ids, serial, is_read, verdict },
+        );
         self.end_read(net, id.index, Err(reason));
         net.disconnect_if_idle(cx, read.connection);
         Ok(())
@@ -92,7 +96,7 @@ impl Sends {
                 let ids = Ids { d_id: s_id, s_id: 0 };
                 let (is_read, verdict) = (true, Verdict::Pending);
                 let answer = Message::RequestAnswer { ids, serial, is_read, verdict };
-                net.say(cx, connection, &answer);
+                net.send_message(cx, connection, &answer);
                 return Err(Refusal::Duplicate);
             }
             Serial::Open if !is_open => Reason::Closing,
@@ -122,7 +126,7 @@ impl Sends {
     ) {
         let ids = Ids { d_id: s_id, s_id: 0 };
         let (is_read, verdict) = (true, Verdict::Rejected(reason));
-        net.say(cx, connection, &Message::RequestAnswer { ids, serial, is_read, verdict });
+        net.send_message(cx, connection, &Message::RequestAnswer { ids, serial, is_read, verdict });
     }
 
     fn is_read_waiting(&self, connection: u32, serial: u32) -> bool {

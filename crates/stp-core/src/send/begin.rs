@@ -71,7 +71,7 @@ impl Sends {
         let known = net.connections.get(connection).ok_or(Error::Unknown)?;
         let serial = known.next_send;
         if !self.may_begin(net, connection) || !self.table.has_room() {
-            net.say_unsettled_send(cx, connection);
+            net.send_unsettled_send(cx, connection);
             return Err(Error::Busy);
         }
         let (first, priority) = (known.first_send, known.priority);
@@ -129,8 +129,8 @@ impl Sends {
             is_eager: false,
         };
         let connection = send.connection;
-        net.say_unsettled_send(cx, connection);
-        self.say_request(net, cx, index, message);
+        net.send_unsettled_send(cx, connection);
+        self.send_request(net, cx, index, message);
     }
 
     /// This side ends the Transfer: no more of it is sent, the other side is told.
@@ -147,11 +147,11 @@ impl Sends {
         send.state = State::Ending(why);
         send.retries = 0;
         let connection = send.connection;
-        self.say_end(net, cx, index);
+        self.send_end(net, cx, index);
         self.timers.set(index, cx.now + net.patience(cx, connection, 0));
     }
 
-    pub(super) fn say_end(&mut self, net: &mut Network, cx: &mut Context, index: u32) {
+    pub(super) fn send_end(&mut self, net: &mut Network, cx: &mut Context, index: u32) {
         let Some(send) = self.assumed(index) else {
             return;
         };
@@ -162,7 +162,7 @@ impl Sends {
             };
             let ids = Ids { d_id: send.peer_id, s_id: index as u16 };
             let ending = Ending { ids, serial: send.serial, by_receiver: false };
-            net.say(cx, send.connection, &Message::End { ending, reason });
+            net.send_message(cx, send.connection, &Message::End { ending, reason });
         }
     }
 

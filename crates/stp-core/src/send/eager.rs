@@ -16,7 +16,7 @@ use crate::wire::message::Message;
 
 impl Sends {
     /// Sends a request, and what it is for with it where that is short.
-    pub(super) fn say_request(
+    pub(super) fn send_request(
         &mut self,
         net: &mut Network,
         cx: &mut Context,
@@ -41,7 +41,7 @@ impl Sends {
             true => Behind::Transfer { index, generation: self.table.generation(index) },
             false => Behind::Nothing,
         };
-        net.say_with(cx, link, connection, &request, behind);
+        net.send_message_with(cx, link, connection, &request, behind);
     }
 
     /// Can a Transfer leave with its request over this link?

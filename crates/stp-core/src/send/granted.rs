@@ -117,7 +117,7 @@ impl Sends {
         }
         let ids = Ids { d_id: grant.ids.s_id, s_id: grant.ids.d_id };
         let ending = Ending { ids, serial, by_receiver: false };
-        net.say(cx, connection, &Message::End { ending, reason: Reason::Gone });
+        net.send_message(cx, connection, &Message::End { ending, reason: Reason::Gone });
     }
 
     /// What was asked for again goes first: the receiver waits for it. What

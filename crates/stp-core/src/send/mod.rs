@@ -6,13 +6,13 @@
 //! | `asked` | Request_To_Receive: what the other side asks this one to send |
 //! | `eager` | short messages leave with their request |
 //! | `granted` | Clear_To_Send: which STUs may go, and where they belong |
-//! | `heard` | answers, acknowledgements and endings; what is repeated when nothing was heard |
+//! | `acks` | answers, acknowledgements and endings; what is repeated when nothing was heard |
 
+mod acks;
 mod asked;
 mod begin;
 mod eager;
 mod granted;
-mod heard;
 
 use landfall_placement::{Area, Instant, assumed};
 use landfall_tables::{IndexedHeap, Table};
@@ -22,8 +22,8 @@ use crate::connection::NONE;
 use crate::error::Ended;
 use crate::preference::Priority;
 
+pub(crate) use acks::Progress;
 pub(crate) use asked::Read;
-pub(crate) use heard::Progress;
 
 /// Where a Transfer stands at its sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
