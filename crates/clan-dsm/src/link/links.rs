@@ -82,7 +82,7 @@ pub(crate) struct Links<N: Copy = Note> {
 impl<N: Copy> Links<N> {
     pub(crate) fn new(config: &Config, host: HostId, random: &mut Random) -> Self {
         let mut random = Random::new(random.fork());
-        let frames = config.frames.clamp(1, 1 << 15) as u16;
+        let frames = config.frames as u16;
         let sender_config = SenderConfig {
             congestion: config.congestion.unwrap_or_else(|| usual_congestion(1_460)),
             yields: config.congestion.is_some(),
@@ -95,15 +95,15 @@ impl<N: Copy> Links<N> {
             host,
             incarnation: random.next_u64(),
             frames,
-            early_bytes: u32::try_from(config.early_bytes).unwrap_or(u32::MAX),
+            early_bytes: config.early_bytes as u32,
             wants_sums: config.checksum,
-            give_up_after: config.give_up_after.max(1),
+            give_up_after: config.give_up_after,
             silence: config.retry_after.saturating_mul(256),
             keep_alive: config.keep_alive,
         };
         Self {
             common,
-            table: Table::new(config.links.min(1 << 16)),
+            table: Table::new(config.links),
             by_peer: HashIndex::new((random.next_u64(), random.next_u64())),
             recent: 0,
             by_host: BTreeMap::new(),
@@ -111,7 +111,7 @@ impl<N: Copy> Links<N> {
             random,
             timers: IndexedHeap::new(),
             ready: Vec::new(),
-            most_paths: config.paths.clamp(1, 64),
+            most_paths: config.paths,
             updates: VecDeque::new(),
             payload: FramePayload::default(),
             native: None,

@@ -24,6 +24,8 @@ use crate::offload::Tables;
 use sets::{Chain, Chains, Ends, Sets};
 use storage::Storage;
 
+pub(crate) use storage::MOST as MOST_TRIPWIRES;
+
 /// A firing: of words that follow one another, of which each was touched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Firing {
@@ -49,7 +51,8 @@ pub struct Tripwires {
 }
 
 impl Tripwires {
-    /// None yet. The order of the tables comes from `random`.
+    /// None yet. The order of the tables comes from `random`; the configuration is one that
+    /// [`Config::validate`] lets pass.
     #[must_use]
     pub fn new(config: &Config, random: &mut Random) -> Self {
         Self {

@@ -106,7 +106,8 @@ impl Protocol for Happenings {
 
 impl Happenings {
     fn start(driving: Driving, wait: Wait, linger: Duration) -> Handle<Self> {
-        let (clock, mut engine) = (Clock::start(), Endpoint::new(Config::default(), [0; 32]));
+        let (clock, mut engine) =
+            (Clock::start(), Endpoint::new(Config::default(), [0; 32]).unwrap());
         let paths = Paths::new(Vec::new(), clock, &mut engine);
         let (happened, due) = (0, 0);
         let (watchers, wake, told) = (Vec::new(), Vec::new(), Vec::new());

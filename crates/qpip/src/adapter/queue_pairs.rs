@@ -221,8 +221,9 @@ impl QueuePairs {
 
     /// Chooses about its connection alone.
     pub(super) fn set_tcp(&mut self, id: QueuePairId, config: TcpConfig) -> Result<(), Error> {
+        config.validate().map_err(Error::Config)?;
         match &mut self.known_mut(id)?.role {
-            Role::Stream(stream) => stream.config = Some(Box::new(config.in_range())),
+            Role::Stream(stream) => stream.config = Some(Box::new(config)),
             Role::Datagrams(_) => return Err(Error::WrongService),
         }
         Ok(())

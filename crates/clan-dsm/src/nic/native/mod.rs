@@ -39,6 +39,8 @@ use arrive::Arriving;
 use mirror::Mirror;
 use send::InFlight;
 
+pub(crate) use send::MOST_COPIED;
+
 /// What a path must carry: every command.
 const LEAST_UNIT: u32 = Address::LEN as u32 + MOST_INDIVISIBLE * WORD;
 
@@ -73,9 +75,6 @@ pub(super) struct Native {
 impl Native {
     /// A link that is down; it names its beginnings from `session` on.
     pub(super) fn new(config: NativeConfig, host: HostId, session: u32) -> Self {
-        let mut config = config;
-        config.pio_burst = config.pio_burst.clamp(1, send::MOST_COPIED);
-        config.dma_burst = config.dma_burst.max(1);
         let settings = Settings { host: Some(host), room: config.room, patience: config.patience };
         Self {
             unit: 0,

@@ -22,7 +22,7 @@ use crate::wire::{Command, ReplyTo};
 use super::Native;
 
 /// The most words that one packet may have that is copied.
-pub(super) const MOST_COPIED: u32 = MAX_INLINE as u32 / WORD;
+pub(crate) const MOST_COPIED: u32 = MAX_INLINE as u32 / WORD;
 
 /// The ticket of a symbol, which holds no memory and no place.
 const NOTHING: Ticket = Ticket::from_raw(u64::MAX);

@@ -69,7 +69,8 @@ mod window;
 
 pub use builder::{Builder, OpenError};
 pub use clan_dsm::{
-    Body, Config, ConnectRequest, Ended, EndpointState, HostId, Notice, Port, PortAddress, Reason,
+    Body, Config, ConfigError, ConnectRequest, Ended, EndpointState, HostId, Notice, Port,
+    PortAddress, Reason,
 };
 pub use dma::{DmaQueue, Done, Request};
 pub use driver::NodeDriver;
