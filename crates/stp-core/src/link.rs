@@ -265,7 +265,7 @@ impl Link {
     fn note_granted(&mut self, now: Instant, bytes: u64, measure: &Measure) {
         let (granted, active) = (self.granted, self.active);
         self.granted += bytes;
-        self.traffic().usage.note_granted(now, (granted, bytes), active, measure);
+        self.traffic().usage.note_granted(now, granted, bytes, active, measure);
     }
 
     /// Granted bytes have arrived, or are not expected any more: first those that do not

@@ -274,11 +274,11 @@ impl Network {
             return Err(Refusal::NoRoom);
         }
         let Some(known) = self.connections.get(connection) else { return Err(Refusal::UnknownId) };
-        let (envelope, secrets) = (known.envelope(), known.secrets_out());
+        let sender = known.as_sender();
         let ids = Ids { d_id: ids.s_id, s_id: connection as u16 };
         let answer = Message::RequestStateResponse(State::Size { ids, size, token });
         let behind = Behind::Padding(filled);
-        self.queue_control(cx, path, unit.from, (envelope, secrets), &answer, behind);
+        self.queue_control(cx, path, unit.from, sender, &answer, behind);
         Ok(())
     }
 }

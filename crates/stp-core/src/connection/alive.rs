@@ -15,7 +15,7 @@ use crate::error::{Ended, Error};
 use crate::event::Event;
 use crate::ids::ConnectionId;
 use crate::link::NO_BLOCK;
-use crate::network::Network;
+use crate::network::{Network, NewAddress};
 use crate::wire::message::State as Answer;
 use crate::wire::message::{Ids, Message, Question};
 
@@ -128,9 +128,9 @@ impl Network {
         cx: &mut Context,
         unit: &Unit<'_>,
         index: u32,
-        (ids, token): (Ids, u64),
-        has_moved: bool,
+        address: &NewAddress,
     ) -> Result<Option<u32>, Refusal> {
+        let NewAddress { ids, token, has_moved } = *address;
         let path = self.path_index(unit.path).ok_or(Refusal::WrongAddress)?;
         let from = unit.from;
         let Some(known) = self.connections.get(index) else { return Err(Refusal::UnknownId) };
@@ -145,12 +145,11 @@ impl Network {
         }
         let challenge = self.challenge(index, path as u8, from);
         if token != challenge {
-            let envelope = known.envelope();
-            let secrets = known.secrets_out();
+            let sender = known.as_sender();
             let ids = Ids { d_id: ids.s_id, s_id: index as u16 };
             let wants_proof = Answer::Connection { ids, is_link: true, token: challenge };
             let message = Message::RequestStateResponse(wants_proof);
-            self.send_message_to(cx, path, from, envelope, secrets, &message);
+            self.send_message_to(cx, path, from, sender, &message);
             return Ok(None);
         }
         let is_full = self.connections.get(index).is_some_and(Connection::has_all_links);

@@ -18,7 +18,7 @@ use crate::error::{Ended, Error};
 use crate::event::Event;
 use crate::ids::ConnectionId;
 use crate::link::Link;
-use crate::network::Network;
+use crate::network::{Network, Sender};
 use crate::path::LARGEST_STU;
 use crate::wire::message::{Message, Offer};
 use crate::wire::proof::{Secret, Secrets};
@@ -222,7 +222,8 @@ impl Network {
         &mut self,
         cx: &mut Context,
         unit: &Unit<'_>,
-        (envelope, offer): (Envelope, Offer),
+        envelope: Envelope,
+        offer: Offer,
         admission: Admission,
     ) -> Result<(), Refusal> {
         let path = self.path_index(unit.path).ok_or(Refusal::WrongAddress)?;
@@ -288,7 +289,7 @@ impl Network {
         let message = Message::ConnectionAnswer { d_id: offer.s_id, result: Err(reason) };
         // Who asked told its secret, and has not heard one of ours.
         let secrets = Secrets { receiver: offer.secret, sender: Secret::default() };
-        self.send_message_to(cx, path, to, envelope, secrets, &message);
+        self.send_message_to(cx, path, to, Sender { envelope, secrets }, &message);
     }
 
     /// A request met ours: both sides asked at once. Each answers the other.

@@ -17,7 +17,7 @@ impl Network {
     ) -> ConnectionId {
         let key = self.connections.draw_key(&mut cx.random);
         let (secret, mask) = (Secret(cx.random.next_u64()), cx.random.next_u32());
-        let known = Connection::new(state, link, (key, secret, mask), cx.now);
+        let known = Connection::new(state, link, key, secret, mask, cx.now);
         let Some(name) = self.connections.table.insert(known) else {
             unreachable!("the caller has seen that there is room");
         };

@@ -22,7 +22,7 @@ const NO_ID: u16 = u16::MAX;
 
 /// A Request_To_Receive.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Question {
+pub(crate) struct ReadRequest {
     pub(crate) serial: u32,
     pub(crate) len: u64,
     pub(crate) opaque: u32,
@@ -33,7 +33,7 @@ pub(crate) struct Question {
 pub(crate) struct Unsettled {
     /// Transfers, by their serial numbers.
     sends: Vec<u32>,
-    reads: Vec<Question>,
+    reads: Vec<ReadRequest>,
     /// Requests for regions, with the names that they had here.
     regions: Vec<Request>,
 }
@@ -55,7 +55,7 @@ impl Network {
     }
 
     /// This side gives up a read, and the other side may not know of it.
-    pub(crate) fn leave_read_unsettled(&mut self, connection: u32, question: Question) {
+    pub(crate) fn leave_read_unsettled(&mut self, connection: u32, question: ReadRequest) {
         if let Some(known) = self.connections.get_mut(connection) {
             known.unsettled.get_or_insert_with(Box::default).reads.push(question);
         }
@@ -141,7 +141,7 @@ impl Network {
     /// Asks again for the first read that was given up: what answers it is refused.
     pub(crate) fn send_unsettled_read(&mut self, cx: &mut Context, connection: u32) {
         let first = self.unsettled(connection).and_then(|unsettled| unsettled.reads.first());
-        if let Some(&Question { serial, len, opaque }) = first {
+        if let Some(&ReadRequest { serial, len, opaque }) = first {
             let message = Message::RequestToReceive { s_id: NO_ID, serial, len, opaque };
             self.send_message(cx, connection, &message);
         }

@@ -15,7 +15,7 @@ pub(crate) use paths::PathChange;
 
 use alloc::vec::Vec;
 
-use landfall_placement::{Area, PathId, Peer, Random, Refusal, assumed};
+use landfall_placement::{Area, PathId, Peer, Random, Refusal, Unit, assumed};
 
 use crate::connection::{Connection, Connections, State};
 use crate::context::Context;
@@ -23,8 +23,39 @@ use crate::error::Error;
 use crate::ids::ConnectionId;
 use crate::link::Links;
 use crate::path::{Behind, Control, Path};
+use crate::wire::message::Ids;
 use crate::wire::proof::{self, Secret, Secrets};
 use crate::wire::{Envelope, LONGEST_HEAD, Message, Reason};
+
+/// As who a message leaves: the ports and keys in its head, and what proves that they are its
+/// sender's.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sender {
+    pub(crate) envelope: Envelope,
+    pub(crate) secrets: Secrets,
+}
+
+/// A control message that came over a link of its connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arrival<'a> {
+    pub(crate) unit: &'a Unit<'a>,
+    pub(crate) connection: u32,
+    pub(crate) message: &'a Message,
+    /// What came behind it, where a Transfer is so short.
+    pub(crate) payload: &'a [u8],
+    /// It proves that it comes from the other side.
+    pub(crate) has_proof: bool,
+}
+
+/// The other side says that it can be reached at the address that this came from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NewAddress {
+    pub(crate) ids: Ids,
+    /// The challenge that it was sent there, or anything else before it was sent one.
+    pub(crate) token: u64,
+    /// It is where it was no longer.
+    pub(crate) has_moved: bool,
+}
 
 /// Paths, links and connections.
 #[derive(Debug)]
@@ -168,11 +199,10 @@ impl Network {
         if known.state == State::Gone {
             return;
         }
-        let envelope = known.envelope();
-        let secrets = known.secrets_out();
+        let sender = known.as_sender();
         let Some(link) = self.links.assumed(link) else { return };
         let (path, to) = (usize::from(link.path), link.peer);
-        self.queue_control(cx, path, to, (envelope, secrets), message, behind);
+        self.queue_control(cx, path, to, sender, message, behind);
     }
 
     /// Queues a message to somebody, who need not have a connection.
@@ -181,11 +211,10 @@ impl Network {
         cx: &mut Context,
         path: usize,
         to: Peer,
-        envelope: Envelope,
-        secrets: Secrets,
+        sender: Sender,
         message: &Message,
     ) {
-        self.queue_control(cx, path, to, (envelope, secrets), message, Behind::Nothing);
+        self.queue_control(cx, path, to, sender, message, Behind::Nothing);
     }
 
     /// The same with something behind it.
@@ -194,7 +223,7 @@ impl Network {
         cx: &mut Context,
         path: usize,
         to: Peer,
-        (envelope, secrets): (Envelope, Secrets),
+        sender: Sender,
         message: &Message,
         behind: Behind,
     ) {
@@ -208,8 +237,8 @@ impl Network {
             return;
         }
         let mut bytes = [0; LONGEST_HEAD];
-        if let Some(len) = message.encode(envelope, &mut bytes) {
-            proof::seal(&mut bytes[..len], secrets);
+        if let Some(len) = message.encode(sender.envelope, &mut bytes) {
+            proof::seal(&mut bytes[..len], sender.secrets);
             path.control.push_back(Control { to, len: len as u8, bytes, behind });
         }
     }

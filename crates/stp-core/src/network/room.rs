@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::ids::ConnectionId;
 use crate::link::Link;
 use crate::preference::{MOST_WEIGHT, Priority};
-use crate::usage::{Rank, Usage};
+use crate::usage::{Claim, Rank, Usage};
 
 /// A window is granted in at least so many parts, so that it flows.
 pub(crate) const PARTS: u64 = 8;
@@ -163,7 +163,8 @@ impl Network {
             _ => Rank::First,
         };
         let (all, window) = (&self.links.held, cx.config.window);
-        let limit = |usage: &Usage| usage.limit(all, (window, stu), (link.weight, rank));
+        let limit =
+            |usage: &Usage| usage.limit(all, &Claim { window, stu, weight: link.weight, rank });
         link.usage().map_or_else(|| limit(&Usage::default()), limit)
     }
 

@@ -37,7 +37,8 @@ impl Receives {
         &mut self,
         net: &mut Network,
         cx: &mut Context,
-        (index, generation): (u32, u32),
+        index: u32,
+        generation: u32,
         is_in_place: bool,
     ) {
         let known = self.table.named(index, generation);

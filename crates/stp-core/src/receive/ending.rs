@@ -7,7 +7,7 @@
 use landfall_placement::{Refusal, assumed};
 
 use super::{Grant, Kind, Receive, State, Turn};
-use crate::connection::{NONE, Question};
+use crate::connection::{NONE, ReadRequest};
 use crate::context::Context;
 use crate::error::{Ended, Error};
 use crate::event::Event;
@@ -110,7 +110,7 @@ impl Receives {
         if let (State::Asking, Kind::Read(serial)) = (receive.state, receive.kind)
             && matches!(result, Err(Ended::Here | Ended::Silent))
         {
-            let question = Question { serial, len: receive.len, opaque: receive.opaque };
+            let question = ReadRequest { serial, len: receive.len, opaque: receive.opaque };
             net.leave_read_unsettled(receive.connection, question);
         }
         net.remove_if_gone(receive.connection);

@@ -11,7 +11,7 @@ use crate::context::Context;
 use crate::error::{Error, check_memory};
 use crate::event::Event;
 use crate::ids::ReceiveId;
-use crate::network::Network;
+use crate::network::{Arrival, Network};
 use crate::receive::Receives;
 use crate::seen::Serial;
 use crate::wire::Reason;
@@ -107,9 +107,9 @@ impl Receives {
         &mut self,
         net: &mut Network,
         cx: &mut Context,
-        connection: u32,
-        (message, payload): (&Message, &[u8]),
+        arrival: &Arrival<'_>,
     ) -> Result<(), Refusal> {
+        let Arrival { connection, message, payload, .. } = *arrival;
         let Message::RequestToSend { s_id, serial, len, max_block, opaque, answers, .. } = *message
         else {
             return Err(Refusal::Malformed);
@@ -133,7 +133,7 @@ impl Receives {
             return self.repeat_send_answer(net, cx, receive, s_id, len);
         }
         if let Some((id, read)) = answers {
-            return self.begin_answer(net, cx, connection, (id, read), message);
+            return self.begin_answer(net, cx, connection, id, read, message);
         }
         if !known.is_open() {
             let ids = Ids { d_id: s_id, s_id: 0 };

@@ -77,7 +77,8 @@ impl Receives {
         net: &mut Network,
         cx: &mut Context,
         connection: u32,
-        (id, read): (u16, u32),
+        id: u16,
+        read: u32,
         message: &Message,
     ) -> Result<(), Refusal> {
         let Message::RequestToSend { s_id, serial, len, max_block, opaque, .. } = *message else {

@@ -3,6 +3,7 @@
 use landfall_placement::{Area, Refusal, assumed};
 
 use super::Sends;
+use crate::connection::ReadRequest;
 use crate::context::Context;
 use crate::error::Error;
 use crate::event::Event;
@@ -68,9 +69,9 @@ impl Sends {
         cx: &mut Context,
         connection: u32,
         s_id: u16,
-        serial: u32,
-        (len, opaque): (u64, u32),
+        read: ReadRequest,
     ) -> Result<(), Refusal> {
+        let ReadRequest { serial, len, opaque } = read;
         let Some(known) = net.connections.get(connection) else {
             return Err(Refusal::UnknownId);
         };
