@@ -67,6 +67,7 @@ mod host_link;
 mod link;
 mod mapping;
 mod note_socket;
+mod seals;
 mod waking;
 
 /// Who does not get to the point is nobody.
