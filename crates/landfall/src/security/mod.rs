@@ -1,211 +1,54 @@
-//! Who an endpoint is, whom it trusts, and what of it is encrypted.
+//! Who an end is, whom it trusts, and what of it is encrypted: the same for all protocols.
+//!
+//! | file | what it is |
+//! | --- | --- |
+//! | `identity` | the key pair of a user, in a file |
+//! | `known_peers` | trust on first use, in a file |
+//! | `certificates` | certificates and raw public keys (feature `certificates`) |
+//! | `key_log` | keys written down, for captures to be opened with |
+//!
+//! What does not live here: records and handshakes (`landfall-seal`), and what is carried.
+
+#[cfg(feature = "certificates")]
+mod certificates;
+mod identity;
+mod key_log;
+mod known_peers;
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use landfall_placement::{PathId, Peer};
 use landfall_seal::{
-    Expected, Fingerprint, HandshakeError, Proof, PublicKey, Role, SealConfig, Sealed, Secret,
-    StaticKey, Trust, TrustAnybody,
+    Expected, Fingerprint, HandshakeError, PeerIdentity, Proof, PublicKey, Role, SealConfig,
+    Sealed, Secret, Trust,
 };
 
-use super::key_log::{self, KeyLogFile};
+#[cfg(feature = "certificates")]
+pub use certificates::Certificates;
+pub use identity::{Identity, read_preshared_key};
+use key_log::KeyLogFile;
+pub use known_peers::KnownPeers;
 
-/// The engine of an endpoint.
-pub(crate) type Engine = Sealed<stp_core::Endpoint>;
+use crate::runtime::Reach;
 
-/// Where identity and known peers are, unless the environment says otherwise.
-const STATE_VARIABLE: &str = "LANDFALL_STATE";
-
-/// A key pair that stands for an endpoint. Others know it by its
-/// [fingerprint](Self::fingerprint).
-///
-/// ```
-/// use landfall::stp::Identity;
-///
-/// let identity = Identity::generate()?;
-/// println!("I am {}", identity.fingerprint());
-/// # Ok::<(), std::io::Error>(())
-/// ```
-#[derive(Clone)]
-pub struct Identity(Arc<[u8; 32]>);
-
-impl fmt::Debug for Identity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Identity({})", self.fingerprint())
-    }
+/// What is carried: its name, which both ends must mean, and how many associations an engine
+/// needs at most.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Carried {
+    pub(crate) context: &'static [u8],
+    pub(crate) most: usize,
 }
 
-impl Identity {
-    /// A new one.
-    ///
-    /// # Errors
-    /// The operating system gives no random bytes.
-    pub fn generate() -> io::Result<Self> {
-        let mut secret = [0; 32];
-        getrandom::fill(&mut secret).map_err(io::Error::other)?;
-        Ok(Self(Arc::new(secret)))
-    }
-
-    /// The one in a file of 32 secret bytes, which is made, for its owner alone, if there is
-    /// none.
-    ///
-    /// # Errors
-    /// The file can be neither read nor made, or holds something else.
-    pub fn load_or_create(path: &Path) -> io::Result<Self> {
-        Self::load_or_make(path).map_err(|error| about(path, &error))
-    }
-
-    fn load_or_make(path: &Path) -> io::Result<Self> {
-        match Self::load(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            other => return other,
-        }
-        if let Some(folder) = path.parent() {
-            fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-        }
-        let identity = Self::generate()?;
-        // Whole or not at all, and the first of several who make one wins.
-        let name = format!("{}.{}", path.display(), identity.fingerprint());
-        let made = PathBuf::from(name);
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&made)?;
-        let written = file.write_all(&*identity.0).and_then(|()| file.sync_all());
-        let linked = written.and_then(|()| fs::hard_link(&made, path));
-        fs::remove_file(&made)?;
-        match linked {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Self::load(path),
-            other => other.map(|()| identity),
-        }
-    }
-
-    fn load(path: &Path) -> io::Result<Self> {
-        let mut secret = Vec::new();
-        File::open(path)?.take(33).read_to_end(&mut secret)?;
-        let secret = <[u8; 32]>::try_from(secret).map_err(|_| {
-            io::Error::new(io::ErrorKind::InvalidData, "it does not hold 32 bytes: remove it")
-        })?;
-        Ok(Self(Arc::new(secret)))
-    }
-
-    /// The one of this user: in `$LANDFALL_STATE`, or in `landfall` below `$XDG_STATE_HOME` or
-    /// `~/.local/state`; made at first use.
-    ///
-    /// # Errors
-    /// As [`load_or_create`](Self::load_or_create), or nothing says where it should be.
-    pub fn of_user() -> io::Result<Self> {
-        Self::load_or_create(&state_folder()?.join("identity"))
-    }
-
-    /// What others know it by.
-    #[must_use]
-    pub fn fingerprint(&self) -> Fingerprint {
-        self.key().public().fingerprint()
-    }
-
-    fn key(&self) -> StaticKey {
-        StaticKey::new(Secret::new(*self.0))
-    }
-}
-
-/// An error that names its file: another user's, for example, is found by its name.
-fn about(path: &Path, error: &io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
-}
-
-fn state_folder() -> io::Result<PathBuf> {
-    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
-    if let Some(folder) = variable(STATE_VARIABLE) {
-        return Ok(folder.into());
-    }
-    let state = variable("XDG_STATE_HOME").map(PathBuf::from);
-    let home = || variable("HOME").map(|home| PathBuf::from(home).join(".local/state"));
-    state.or_else(home).map(|state| state.join("landfall")).ok_or_else(|| {
-        io::Error::new(
-            io::ErrorKind::NotFound,
-            format!("none of {STATE_VARIABLE}, XDG_STATE_HOME and HOME is set"),
-        )
-    })
-}
-
-/// Peers by address, with the keys that they showed first: who shows another one later is
-/// refused.
-#[derive(Clone, Debug)]
-pub struct KnownPeers(Arc<Mutex<Known>>);
-
-#[derive(Debug, Default)]
-struct Known {
-    file: Option<PathBuf>,
-    peers: BTreeMap<String, Fingerprint>,
-}
-
-impl KnownPeers {
-    /// Remembered as long as the process runs.
-    #[must_use]
-    pub fn in_memory() -> Self {
-        Self(Arc::new(Mutex::new(Known::default())))
-    }
-
-    /// Remembered in a file: a line for each, with its address and the fingerprint of its key.
-    ///
-    /// # Errors
-    /// The file can be neither read nor made, or a line of it makes no sense.
-    pub fn in_file(path: &Path) -> io::Result<Self> {
-        Self::read(path).map_err(|error| about(path, &error))
-    }
-
-    fn read(path: &Path) -> io::Result<Self> {
-        if let Some(folder) = path.parent() {
-            fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-        }
-        let text = match fs::read_to_string(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
-            other => other?,
-        };
-        let mut peers = BTreeMap::new();
-        for (nth, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
-            let entry = line.trim().split_once(' ');
-            let entry = entry.and_then(|(peer, key)| Some((peer, key.trim().parse().ok()?)));
-            let (peer, key) = entry.ok_or_else(|| {
-                let what = format!("line {}: no peer and fingerprint", nth + 1);
-                io::Error::new(io::ErrorKind::InvalidData, what)
-            })?;
-            peers.insert(peer.to_owned(), key);
-        }
-        Ok(Self(Arc::new(Mutex::new(Known { file: Some(path.to_owned()), peers }))))
-    }
-
-    /// Those of this user: beside [`Identity::of_user`].
-    ///
-    /// # Errors
-    /// As [`in_file`](Self::in_file), or nothing says where it should be.
-    pub fn of_user() -> io::Result<Self> {
-        Self::in_file(&state_folder()?.join("known_peers"))
-    }
-
-    /// Is it the key that this peer showed first?
-    fn check(&self, peer: Peer, key: Fingerprint) -> Result<(), HandshakeError> {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let name = peer.to_string();
-        if let Some(first) = known.peers.get(&name) {
-            return if *first == key { Ok(()) } else { Err(HandshakeError::WrongPeer(key)) };
-        }
-        if let Some(file) = &known.file {
-            let opened = OpenOptions::new().append(true).create(true).mode(0o600).open(file);
-            // What cannot be written down is remembered all the same, for this time.
-            let _ = opened.and_then(|mut file| writeln!(file, "{name} {key}"));
-        }
-        known.peers.insert(name, key);
-        Ok(())
-    }
-
-    fn place(&self) -> Option<PathBuf> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).file.clone()
-    }
+/// Why an end cannot be built that encrypts.
+#[derive(Debug)]
+pub(crate) enum Unready {
+    /// Identity or known peers cannot be read or made.
+    Identity(io::Error),
+    /// The key log cannot be opened.
+    KeyLog { file: PathBuf, source: io::Error },
 }
 
 /// How an endpoint proves itself.
@@ -216,7 +59,7 @@ enum Own {
     Identity(Identity),
     PresharedKey(Arc<[u8; 32]>),
     #[cfg(feature = "certificates")]
-    Certificates(Arc<super::Certificates>),
+    Certificates(Arc<Certificates>),
     /// The same, as TLS is configured with them.
     #[cfg(feature = "certificates")]
     Tls(landfall_seal::Certificates, Option<Fingerprint>),
@@ -230,6 +73,7 @@ pub(crate) struct Security {
     own: Own,
     known: Option<KnownPeers>,
     only: Option<Vec<Fingerprint>>,
+    names: Names,
     key_log: KeyLogging,
 }
 
@@ -251,6 +95,7 @@ impl Default for Security {
             own: Own::OfUser,
             known: None,
             only: None,
+            names: Names::new(),
             key_log: KeyLogging::default(),
         }
     }
@@ -266,7 +111,7 @@ impl Security {
     }
 
     #[cfg(feature = "certificates")]
-    pub(crate) fn set_certificates(&mut self, certificates: super::Certificates) {
+    pub(crate) fn set_certificates(&mut self, certificates: Certificates) {
         self.own = Own::Certificates(Arc::new(certificates));
     }
 
@@ -278,6 +123,12 @@ impl Security {
         self.only = Some(peers);
     }
 
+    /// Only who has this key may call itself so.
+    #[cfg(feature = "clan")]
+    pub(crate) fn set_name(&mut self, name: u32, key: Fingerprint) {
+        self.names.insert(name, key);
+    }
+
     pub(crate) fn set_key_log(&mut self, path: PathBuf) {
         self.key_log = KeyLogging::To(path);
     }
@@ -286,21 +137,41 @@ impl Security {
     ///
     /// # Errors
     /// Which file cannot be opened, and why.
-    pub(crate) fn open_key_log(mut self) -> Result<Self, (PathBuf, io::Error)> {
+    fn open_key_log(mut self) -> Result<Self, Unready> {
         let path = match &self.key_log {
             KeyLogging::OfEnvironment => key_log::of_environment(),
             KeyLogging::To(path) => Some(path.clone()),
             KeyLogging::Open(_) => None,
         };
         if let Some(path) = path {
-            let file = KeyLogFile::open(&path).map_err(|error| (path, error))?;
+            let file = KeyLogFile::open(&path);
+            let file = file.map_err(|source| Unready::KeyLog { file: path, source })?;
             self.key_log = KeyLogging::Open(file);
         }
         Ok(self)
     }
 
-    /// Says who this is and who is known, once for all engines of an endpoint.
-    pub(crate) fn resolve(mut self) -> io::Result<Self> {
+    /// Is anything encrypted where paths get so far?
+    pub(crate) fn seals(&self, mut reaches: impl Iterator<Item = Reach>) -> bool {
+        let leaves = |reach| match reach {
+            Reach::Process => false,
+            Reach::Host => self.seals_loopback,
+            Reach::Network => true,
+        };
+        !self.is_plain && reaches.any(leaves)
+    }
+
+    /// Says who this is, who is known and where keys are written down, once for all engines of
+    /// an endpoint.
+    ///
+    /// # Errors
+    /// A file cannot be read or made.
+    pub(crate) fn ready(self) -> Result<Self, Unready> {
+        self.resolve().map_err(Unready::Identity)?.open_key_log()
+    }
+
+    /// Says who this is and who is known.
+    fn resolve(mut self) -> io::Result<Self> {
         if matches!(self.own, Own::OfUser) {
             self.own = Own::Identity(Identity::of_user()?);
         }
@@ -333,12 +204,34 @@ impl Security {
         self.known.as_ref().and_then(KnownPeers::place)
     }
 
+    /// Seals an engine where anything of it leaves the host, on all paths but those that stay in
+    /// the process. The paths get so far, in the order of their numbers.
+    ///
+    /// # Errors
+    /// A file cannot be read or made.
+    pub(crate) fn around<E>(
+        self,
+        engine: E,
+        carried: Carried,
+        reaches: &[Reach],
+    ) -> Result<(Sealed<E>, Self), Unready> {
+        if !self.seals(reaches.iter().copied()) {
+            return Ok((Sealed::plain(engine), self));
+        }
+        let security = self.ready()?;
+        let stays = |(_, reach): &(u16, &Reach)| **reach == Reach::Process;
+        let plain = (0..).zip(reaches).filter(stays).map(|(nth, _)| PathId(nth)).collect();
+        let engine = security.seal(engine, carried, plain).map_err(Unready::Identity)?;
+        Ok((engine, security))
+    }
+
     /// The engine, sealed on all paths but these.
-    pub(crate) fn seal(
+    fn seal<E>(
         &self,
-        engine: stp_core::Endpoint,
+        engine: E,
+        carried: Carried,
         plain_paths: Vec<PathId>,
-    ) -> io::Result<Engine> {
+    ) -> io::Result<Sealed<E>> {
         let proof = match &self.own {
             Own::OfUser => Proof::KeyPair(Identity::of_user()?.key()),
             Own::Identity(identity) => Proof::KeyPair(identity.key()),
@@ -350,20 +243,16 @@ impl Security {
             #[cfg(feature = "certificates")]
             Own::Tls(configs, _) => Proof::Certificates(configs.clone()),
         };
-        let connections = engine.config().connections;
         let config = SealConfig {
-            context: b"stp".to_vec(),
+            context: carried.context.to_vec(),
             // Some are over, and late copies of their last packets may still come.
-            most: connections.saturating_mul(2),
+            most: carried.most.saturating_mul(2),
             plain_paths,
             plain_loopback: !self.seals_loopback,
             ..SealConfig::new(proof)
         };
-        let trust: Box<dyn Trust> = if self.known.is_some() || self.only.is_some() {
-            Box::new(Trusted { known: self.known.clone(), only: self.only.clone() })
-        } else {
-            Box::new(TrustAnybody)
-        };
+        let (known, only, names) = (self.known.clone(), self.only.clone(), self.names.clone());
+        let trust = Box::new(Trusted { known, only, names });
         let mut seed = [0; 32];
         getrandom::fill(&mut seed).map_err(io::Error::other)?;
         let mut engine = Sealed::new(engine, config, trust, seed);
@@ -374,10 +263,15 @@ impl Security {
     }
 }
 
+/// What peers call themselves, with the key of who said so first.
+type Names = BTreeMap<u32, Fingerprint>;
+
 /// Whom an endpoint trusts.
 struct Trusted {
     known: Option<KnownPeers>,
     only: Option<Vec<Fingerprint>>,
+    /// As many as the engine has names: hosts of CLAN have 4,096.
+    names: Names,
 }
 
 impl Trust for Trusted {
@@ -390,6 +284,31 @@ impl Trust for Trusted {
             // Addresses of those who come change, and say nothing.
             Some(known) if role == Role::Initiator => known.check(remote, fingerprint),
             _ => Ok(()),
+        }
+    }
+
+    /// Who has shown a key keeps a name, for as long as the engine lives. Those who share a key
+    /// are all the same.
+    fn check_name(
+        &mut self,
+        identity: Option<PeerIdentity>,
+        name: u32,
+    ) -> Result<(), HandshakeError> {
+        let key = match identity {
+            Some(PeerIdentity::PublicKey(key)) => Some(key.fingerprint()),
+            #[cfg(feature = "certificates")]
+            Some(PeerIdentity::Certificate(shown)) => Some(shown),
+            _ => None,
+        };
+        match (self.names.get(&name), key) {
+            (None, None) => Ok(()),
+            (None, Some(key)) => {
+                self.names.insert(name, key);
+                Ok(())
+            }
+            (Some(first), Some(key)) if *first == key => Ok(()),
+            (Some(_), Some(key)) => Err(HandshakeError::WrongPeer(key)),
+            (Some(_), None) => Err(HandshakeError::NotProven),
         }
     }
 
@@ -426,11 +345,11 @@ impl Wanted {
     }
 }
 
-/// What to do about a handshake that failed.
-pub(crate) fn advice(why: HandshakeError, known: Option<&Path>) -> String {
+/// What to do about a handshake that failed. `pin` is the call that takes a fingerprint.
+pub(crate) fn advice(why: HandshakeError, known: Option<&Path>, pin: &str) -> String {
     match why {
         HandshakeError::Unfinished => "nobody answered the handshake: nobody is there, or the \
-             endpoint there is built with `plaintext()` or proves itself in another way; build \
+             end there is built with `plaintext()` or proves itself in another way; build \
              both alike"
             .to_owned(),
         HandshakeError::WrongPeer(key) => {
@@ -441,7 +360,7 @@ pub(crate) fn advice(why: HandshakeError, known: Option<&Path>) -> String {
             format!(
                 "it showed the key {key}, another one than before or than was expected: somebody \
                  may be in between. If it was changed on purpose, change its line in {place}, or \
-                 pass the new fingerprint to `connect_pinned`"
+                 pass the new fingerprint to {pin}"
             )
         }
         #[cfg(feature = "certificates")]
@@ -450,51 +369,39 @@ pub(crate) fn advice(why: HandshakeError, known: Option<&Path>) -> String {
     }
 }
 
+/// A folder that is not there yet.
+#[cfg(test)]
+fn folder_of_test(name: &str) -> PathBuf {
+    let name = format!("landfall-security-{name}-{}", std::process::id());
+    let folder = std::env::temp_dir().join(name);
+    let _ = std::fs::remove_dir_all(&folder);
+    folder
+}
+
 #[cfg(test)]
 mod tests {
+    use landfall_seal::PublicKey;
+
     use super::*;
 
-    fn folder(name: &str) -> PathBuf {
-        let name = format!("landfall-security-{name}-{}", std::process::id());
-        let folder = std::env::temp_dir().join(name);
-        let _ = fs::remove_dir_all(&folder);
-        folder
-    }
-
     #[test]
-    fn an_identity_is_made_once_and_for_its_owner() {
-        use std::os::unix::fs::PermissionsExt as _;
-        let folder = folder("identity");
-        let path = folder.join("below/identity");
-        let made = Identity::load_or_create(&path).unwrap();
-        let again = Identity::load_or_create(&path).unwrap();
-        assert_eq!(made.fingerprint(), again.fingerprint());
-        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
-        assert_eq!((mode(&path), mode(path.parent().unwrap())), (0o600, 0o700));
-        assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
-        fs::write(&path, b"short").unwrap();
-        let error = Identity::load_or_create(&path).unwrap_err();
-        let said = error.to_string();
-        assert!(said.contains("remove it") && said.contains(path.to_str().unwrap()), "{said}");
-        fs::remove_dir_all(folder).unwrap();
-    }
-
-    #[test]
-    fn a_peer_that_shows_another_key_later_is_refused() {
-        let folder = folder("known");
-        let path = folder.join("known_peers");
-        let [first, other] = [1, 2].map(|byte| PublicKey([byte; 32]).fingerprint());
-        let peer = Peer::Socket("192.0.2.1:8181".parse().unwrap());
-        let known = KnownPeers::in_file(&path).unwrap();
-        assert_eq!(known.check(peer, first), Ok(()));
-        assert_eq!(known.check(peer, other), Err(HandshakeError::WrongPeer(other)));
-        // And by who reads the file later.
-        let known = KnownPeers::in_file(&path).unwrap();
-        assert_eq!(known.check(peer, first), Ok(()));
-        assert_eq!(known.check(peer, other), Err(HandshakeError::WrongPeer(other)));
-        assert!(advice(HandshakeError::WrongPeer(other), Some(&path)).contains("known_peers"));
-        fs::write(&path, "what is this\n").unwrap();
-        assert!(KnownPeers::in_file(&path).unwrap_err().to_string().contains("line 1"));
-        fs::remove_dir_all(folder).unwrap();
+    fn a_name_stays_with_the_key_that_had_it_first() {
+        let keys = [1, 2].map(|byte| PublicKey([byte; 32]));
+        let [first, other] = keys.map(|key| Some(PeerIdentity::PublicKey(key)));
+        let mut trusted = Trusted { known: None, only: None, names: Names::new() };
+        let wrong = Err(HandshakeError::WrongPeer(keys[1].fingerprint()));
+        assert_eq!(trusted.check_name(first, 7), Ok(()));
+        assert_eq!(trusted.check_name(first, 7), Ok(()));
+        assert_eq!(trusted.check_name(other, 7), wrong);
+        assert_eq!(trusted.check_name(other, 8), Ok(()));
+        assert_eq!(
+            trusted.check_name(first, 8),
+            Err(HandshakeError::WrongPeer(keys[0].fingerprint()))
+        );
+        // Who has proven nothing of its own has the names that nobody has.
+        assert_eq!(trusted.check_name(None, 7), Err(HandshakeError::NotProven));
+        let shared = Some(PeerIdentity::PresharedKey);
+        assert_eq!(trusted.check_name(shared, 7), Err(HandshakeError::NotProven));
+        assert_eq!(trusted.check_name(shared, 9), Ok(()));
     }
 }
