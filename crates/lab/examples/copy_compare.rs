@@ -6,6 +6,7 @@
 //! | `nc` | netcat at both ends, from the file and to a file |
 //! | `nc \| cat` | the same with a pipe at each end, where `pv` would stand |
 //! | `tcp` | this program: read and send 128 KiB, receive and write 128 KiB |
+//! | `scp`, `rsync` | over `ssh` with AES-128-GCM, from and to an `sshd` of this program's own |
 //! | `landfall` | `landfall send`, which hashes at both ends and compares |
 //!
 //! They take turns; the ratios are medians over the rounds. The clock runs from the start
@@ -39,7 +40,8 @@ fn main() -> Result<()> {
     let folder = arguments.get(2).map_or_else(std::env::temp_dir, PathBuf::from);
     let scratch = Scratch(folder.join(format!("copy-compare-{}", std::process::id())));
     fs::create_dir_all(&scratch.0)?;
-    let bench = Bench { from: scratch.0.join("from"), to: scratch.0.join("to"), megabytes };
+    let ssh = Ssh::start(&scratch.0)?;
+    let bench = Bench { from: scratch.0.join("from"), to: scratch.0.join("to"), megabytes, ssh };
     bench.fill()?;
     bench.compare(rounds)
 }
@@ -56,6 +58,7 @@ struct Bench {
     from: PathBuf,
     to: PathBuf,
     megabytes: usize,
+    ssh: Option<Ssh>,
 }
 
 type Way = fn(&Bench) -> Result<Duration>;
@@ -80,6 +83,11 @@ impl Bench {
             ways.push(("nc | cat", Self::nc_and_pipes));
         } else {
             println!("no `nc` here: its rows are missing");
+        }
+        if self.ssh.is_some() {
+            ways.extend([("scp", Self::scp as Way), ("rsync", Self::rsync)]);
+        } else {
+            println!("no `sshd`, `scp` and `rsync` here: their rows are missing");
         }
         let mut seconds: Vec<Vec<f64>> = vec![Vec::new(); ways.len()];
         for round in 0..rounds {
@@ -149,6 +157,21 @@ impl Bench {
         self.shell(send, "nc -l 127.0.0.1 $PORT | cat > \"$TO\"")
     }
 
+    fn scp(&self) -> Result<Duration> {
+        let ssh = self.ssh.as_ref().context("no sshd")?;
+        let mut scp = Command::new("scp");
+        scp.args(ssh.options()).args(["-q", "-P", &ssh.port]).arg(&self.from);
+        alone(scp.arg(format!("127.0.0.1:{}", self.to.display())))
+    }
+
+    fn rsync(&self) -> Result<Duration> {
+        let ssh = self.ssh.as_ref().context("no sshd")?;
+        let shell = format!("ssh -p {} {}", ssh.port, ssh.options().join(" "));
+        let mut rsync = Command::new("rsync");
+        rsync.args(["--whole-file", "-e", &shell]).arg(&self.from);
+        alone(rsync.arg(format!("127.0.0.1:{}", self.to.display())))
+    }
+
     fn shell(&self, send: &str, receive: &str) -> Result<Duration> {
         // Free a moment ago, which is as good as it gets with `nc`.
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port().to_string();
@@ -163,6 +186,68 @@ impl Bench {
         thread::sleep(Duration::from_millis(300));
         timed(&mut command(send), &mut receiver)
     }
+}
+
+/// An `sshd` of our own, which lets in who has a key of our own.
+struct Ssh {
+    server: Child,
+    port: String,
+    key: String,
+}
+
+impl Ssh {
+    /// None where something of it is not installed.
+    fn start(folder: &Path) -> Result<Option<Self>> {
+        const SSHD: &str = "/usr/sbin/sshd";
+        let is_there = |program| Command::new(program).arg("--version").output().is_ok();
+        if !["scp", "rsync", "ssh-keygen", SSHD].into_iter().all(is_there) {
+            return Ok(None);
+        }
+        let [host, own] = ["host-key", "own-key"].map(|name| folder.join(name));
+        for key in [&host, &own] {
+            let mut make = Command::new("ssh-keygen");
+            alone(make.args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(key))?;
+        }
+        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port().to_string();
+        let mut server = Command::new(SSHD);
+        server.args(["-D", "-e", "-f", "/dev/null", "-h"]).arg(&host);
+        let known = format!("AuthorizedKeysFile={}", own.with_extension("pub").display());
+        let listen = format!("ListenAddress=127.0.0.1:{port}");
+        let rules = ["StrictModes=no", "PermitRootLogin=yes", "Subsystem=sftp internal-sftp"];
+        for rule in rules.into_iter().chain([known.as_str(), listen.as_str(), "PidFile=none"]) {
+            server.args(["-o", rule]);
+        }
+        let server = server.stderr(Stdio::null()).spawn()?;
+        let ssh = Self { server, port, key: own.display().to_string() };
+        let is_up = (0..50).any(|_| {
+            thread::sleep(Duration::from_millis(100));
+            TcpStream::connect(format!("127.0.0.1:{}", ssh.port)).is_ok()
+        });
+        ensure!(is_up, "sshd does not listen on port {}", ssh.port);
+        Ok(Some(ssh))
+    }
+
+    fn options(&self) -> Vec<&str> {
+        let mut options = vec!["-i", &self.key, "-oCiphers=aes128-gcm@openssh.com"];
+        options.extend(["-oStrictHostKeyChecking=no", "-oUserKnownHostsFile=/dev/null"]);
+        options.push("-oLogLevel=ERROR");
+        options
+    }
+}
+
+impl Drop for Ssh {
+    fn drop(&mut self) {
+        let _ = self.server.kill();
+        let _ = self.server.wait();
+    }
+}
+
+/// How long a command takes whose other end is a server that goes on.
+fn alone(command: &mut Command) -> Result<Duration> {
+    let started = Instant::now();
+    let status = command.status()?;
+    ensure!(status.success(), "{command:?}: {status}");
+    Ok(started.elapsed())
 }
 
 /// From the start of the sender until both have ended.

@@ -29,7 +29,8 @@ Examples:
 One is started on each host, for each user whose programs shall use it, with the same key.
 Programs run by `landfall run` with a rule such as `stp address=10.0.0.0/8` at both ends then
 exchange their bytes by way of the carriers; the TCP connection below stays. What is carried is
-neither encrypted nor signed: for networks that are trusted. More: docs/sockets.md";
+encrypted with keys that the key file gives; the words before both ends have found each other go by
+TCP, in clear. More: docs/sockets.md";
 
 /// Options of `landfall carry`.
 #[derive(Debug, clap::Args)]

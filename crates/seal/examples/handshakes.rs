@@ -13,7 +13,7 @@ use landfall_placement::{PathLimits, Peer};
 use landfall_seal::provider::Provider;
 use landfall_seal::{
     Handshake, Noise, NoiseConfig, Proof, RecordConfig, Role, SealConfig, Sealed, Secret, Seed,
-    StaticKey, Suite, Tls, TrustAnybody,
+    StaticKey, Suite, Tls, TrustAnybody, tls_provider,
 };
 use landfall_testkit::model::{Checked, Faults, NaiveWire};
 use rustls::pki_types::{PrivateKeyDer, ServerName};
@@ -72,12 +72,16 @@ fn tls(name: &str, is_resumed: bool) {
     let mut roots = RootCertStore::empty();
     roots.add(made.cert.der().clone()).expect("a root");
     let tls13 = &[&rustls::version::TLS13];
-    let builder = ServerConfig::builder_with_protocol_versions(tls13).with_no_client_auth();
+    let provider = Arc::new(tls_provider());
+    let builder = ServerConfig::builder_with_provider(Arc::clone(&provider));
+    let builder = builder.with_protocol_versions(tls13).expect("it has TLS 1.3");
+    let builder = builder.with_no_client_auth();
     let mut server =
         builder.with_single_cert(vec![made.cert.der().clone()], key).expect("they fit");
     server.ticketer = rustls::crypto::aws_lc_rs::Ticketer::new().expect("random bytes");
     server.send_tls13_tickets = usize::from(is_resumed);
-    let builder = ClientConfig::builder_with_protocol_versions(tls13);
+    let builder = ClientConfig::builder_with_provider(provider);
+    let builder = builder.with_protocol_versions(tls13).expect("it has TLS 1.3");
     let client = builder.with_root_certificates(roots).with_no_client_auth();
     let (server, client) = (Arc::new(server), Arc::new(client));
     let suite = Suite::Aes128Gcm;

@@ -24,7 +24,7 @@ pub use handshake::{
     NoiseConfig, Pake, PeerIdentity, PublicKey, StaticKey,
 };
 #[cfg(feature = "rustls")]
-pub use handshake::{Tls, TlsError};
+pub use handshake::{Tls, TlsError, tls_provider};
 pub use keys::{Keys, Role};
 #[cfg(feature = "rustls")]
 pub use layer::Certificates;

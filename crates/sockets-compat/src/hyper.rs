@@ -89,19 +89,27 @@ impl<F: Family> Connection for ByteStream<F> {
     }
 }
 
+/// The next connection, for a server that goes on whatever becomes of one.
+pub(crate) async fn until_accepted<L, T>(
+    listener: &mut L,
+    accept: impl AsyncFn(&mut L) -> io::Result<T>,
+) -> T {
+    /// After a failure that another connection may not have, as for want of room.
+    const BREATH: Duration = Duration::from_millis(100);
+    loop {
+        match accept(listener).await {
+            Ok(accepted) => return accepted,
+            Err(_) => tokio::time::sleep(BREATH).await,
+        }
+    }
+}
+
 impl<F: Family> axum::serve::Listener for Listener<ByteStream<F>> {
     type Io = ByteStream<F>;
     type Addr = Address;
 
     async fn accept(&mut self) -> (ByteStream<F>, Address) {
-        /// After a failure that another connection may not have, as for want of room.
-        const BREATH: Duration = Duration::from_millis(100);
-        loop {
-            match Self::accept(self).await {
-                Ok(accepted) => return accepted,
-                Err(_) => tokio::time::sleep(BREATH).await,
-            }
-        }
+        until_accepted(self, async |listener| Self::accept(listener).await).await
     }
 
     fn local_addr(&self) -> io::Result<Address> {

@@ -10,8 +10,8 @@
 //! | `ClanSeqPacket`, `ClanSeqPacketListener` | `SOCK_SEQPACKET` of Unix | the same, for messages | `clan` |
 //!
 //! Blocking, with timeouts and without waiting they are here; for tokio the same names
-//! are in the module `tokio`, and what hyper, tower and axum need is in `hyper`. Where
-//! they are is an [`Address`], which parses and prints.
+//! are in the module `tokio`, what hyper, tower and axum need is in `hyper`, and TLS above
+//! byte streams in `tls`. Where they are is an [`Address`], which parses and prints.
 //!
 //! What does not live here: protocols (engines of their own), drivers, `unsafe` code,
 //! and sockets for programs that know nothing of this crate (that is
@@ -48,6 +48,8 @@ mod waiting;
 
 #[cfg(feature = "hyper")]
 pub mod hyper;
+#[cfg(feature = "tls")]
+pub mod tls;
 #[cfg(feature = "tokio")]
 pub mod tokio;
 

@@ -42,6 +42,18 @@ fn an_axum_server_and_a_client_of_hyper_talk_over_stp() {
 }
 
 #[test]
+fn an_axum_server_and_a_client_of_hyper_talk_https_over_queue_pairs() {
+    says(
+        "https_over_qp",
+        &[
+            "hello, nobody else reads this",
+            "3145728 bytes went there and came back",
+            "other.example is refused",
+        ],
+    );
+}
+
+#[test]
 fn grpc_runs_over_queue_pairs() {
     says(
         "grpc_over_qp",

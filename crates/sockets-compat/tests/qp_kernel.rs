@@ -16,13 +16,13 @@ const KERNEL: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 9, 0, 1));
 const PORT: u16 = 7_000;
 
 /// A host of queue pairs, and the kernel at the other end of its TAP interface.
-struct Neighbours {
+pub(crate) struct Neighbours {
     host: QpHost,
     kernel: Namespace,
 }
 
 impl Neighbours {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let kernel = Namespace::new().unwrap();
         let config = TapConfig { kernel_address: Some((KERNEL, 24)), ..TapConfig::new("tap0") };
         let adapter = Adapter::builder().link(Link::tap_with(config)).address("10.9.0.2/24");
@@ -40,7 +40,7 @@ impl Neighbours {
     }
 
     /// The kernel calls.
-    fn called(&self) -> (QpStream, TcpStream) {
+    pub(crate) fn called(&self) -> (QpStream, TcpStream) {
         let listener = self.listen();
         let address = SocketAddr::new(HERE.parse().unwrap(), PORT);
         let theirs = self.by_kernel(|| TcpStream::connect_timeout(&address, PATIENCE));
@@ -51,7 +51,7 @@ impl Neighbours {
     }
 
     /// The kernel is called.
-    fn calls(&self) -> (QpStream, TcpStream) {
+    pub(crate) fn calls(&self) -> (QpStream, TcpStream) {
         let listener = self.by_kernel(|| TcpListener::bind((KERNEL, 0)));
         let address = listener.local_addr().unwrap();
         let ours = self.host.connect(format!("qp://{address}")).unwrap();
@@ -78,7 +78,7 @@ fn patient(socket: &TcpStream) {
 }
 
 /// Bytes that are told from each other, wherever they come to lie.
-fn bytes(len: usize) -> Vec<u8> {
+pub(crate) fn bytes(len: usize) -> Vec<u8> {
     (0..len as u64).map(|at| (at.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8).collect()
 }
 

@@ -16,3 +16,5 @@ mod qp_kernel;
 #[cfg(feature = "stp")]
 mod stp;
 mod support;
+#[cfg(all(feature = "qpip", feature = "tls"))]
+mod tls;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use landfall_seal::{Certificates as Configs, Fingerprint};
+use landfall_seal::{Certificates as Configs, Fingerprint, tls_provider};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{AlwaysResolvesClientRawPublicKeys, WebPkiServerVerifier};
 use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls13_signature_with_raw_key};
@@ -236,7 +236,7 @@ fn unusable(why: impl fmt::Display) -> Error {
 }
 
 fn provider() -> Arc<CryptoProvider> {
-    Arc::new(aws_lc_rs::default_provider())
+    Arc::new(tls_provider())
 }
 
 fn public_key(key: &PrivateKeyDer<'static>) -> Result<SubjectPublicKeyInfoDer<'static>, Error> {

@@ -30,7 +30,7 @@ use crate::secret::Secret;
 pub use noise::{Noise, NoiseConfig, StaticKey};
 pub use pake::Pake;
 #[cfg(feature = "rustls")]
-pub use tls::{Tls, TlsError};
+pub use tls::{Tls, TlsError, tls_provider};
 
 /// No message of a handshake is longer.
 pub const MOST_MESSAGE: usize = 16 << 10;

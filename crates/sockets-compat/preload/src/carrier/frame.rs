@@ -191,20 +191,6 @@ impl<'a> Iterator for Frames<'a> {
     }
 }
 
-/// How many of these bytes are whole frames.
-pub(super) fn whole(bytes: &[u8]) -> Result<usize, Nonsense> {
-    let mut len = 0;
-    while let Some(head) = bytes.get(len..).and_then(|rest| rest.first_chunk()) {
-        let (_, frame) = Frame::from_bytes(head)?;
-        let end = len + HEAD + frame.tail();
-        if end > bytes.len() {
-            break;
-        }
-        len = end;
-    }
-    Ok(len)
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

@@ -2,33 +2,42 @@
 //!
 //! | who | says |
 //! | --- | --- |
-//! | who calls | what this is, and 32 random bytes |
-//! | who is called | 32 random bytes of its own, and a proof over both |
-//! | who calls | a proof over both |
+//! | who calls | what this is, and the first message of `Noise_NNpsk0` |
+//! | who is called | the second one: it has the key |
+//! | who calls | 32 bytes that only the keys of this handshake give: it has the key, and is no recording |
 //! | who is called | that it is welcome |
 //!
-//! A proof is a keyed hash; the two differ in their first byte, so that none can be sent
-//! back. STP below is encrypted and authenticated by the same secret ([`sealing_key`]), so who
-//! does not have it does not get here. Queue pairs are not: what follows there is as safe as
-//! TCP would be on the same network.
+//! STP below is encrypted and authenticated by the same secret ([`sealing_key`]), so who does not
+//! have it does not get here. Queue pairs are not: what follows there is sealed with the keys of
+//! the handshake, from the welcome on ([`Seals`]).
 
 use std::io;
 
+use landfall_seal::{Handshake as _, HandshakeError, Keys, Noise, NoiseConfig, Role, Secret, Seed};
+
 use super::link::Link;
+use super::seals::{SUITE, Seals};
 
 /// Another version of what carriers say has another number.
-const MAGIC: [u8; 8] = *b"LFcarry2";
+const MAGIC: [u8; 8] = *b"LFcarry3";
+/// A message of Noise: an ephemeral key and a tag.
+const NOISE: usize = 48;
+const HELLO: usize = MAGIC.len() + NOISE;
+const WELCOME: [u8; 1] = [1];
 
-const CALLED: u8 = 1;
-const CALLS: u8 = 2;
-
-fn proof(key: &[u8; 32], who: u8, random: [&[u8; 32]; 2]) -> blake3::Hash {
-    let mut hasher = blake3::Hasher::new_keyed(key);
-    hasher.update(&MAGIC).update(&[who]).update(random[0]).update(random[1]);
-    hasher.finalize()
+/// One end of the handshake.
+fn noise(key: &[u8; 32], role: Role) -> io::Result<Noise> {
+    let key = blake3::derive_key("landfall 2026-11 greeting of two carriers", key);
+    let config = NoiseConfig::PresharedKey(&Secret::new(key));
+    Ok(Noise::new(&config, role, &MAGIC, SUITE, Seed::new(random()?)))
 }
 
-/// The pre-shared key of the endpoints below, separate from the key of the proofs.
+/// What who calls proves itself with, once both have the keys.
+fn proof(keys: &Keys) -> blake3::Hash {
+    blake3::Hash::from_bytes(*keys.export("carrier that calls", &[]).as_bytes())
+}
+
+/// The pre-shared key of the endpoints below, separate from the key of the greeting.
 pub(super) fn sealing_key(key: &[u8; 32]) -> [u8; 32] {
     blake3::derive_key("landfall 2026-11 encryption between two carriers", key)
 }
@@ -42,67 +51,80 @@ fn random() -> io::Result<[u8; 32]> {
     }
 }
 
-fn has_another_key() -> io::Error {
-    io::Error::new(io::ErrorKind::PermissionDenied, "it has another key")
+fn refused(why: HandshakeError) -> io::Error {
+    let kind = io::ErrorKind::PermissionDenied;
+    match why {
+        HandshakeError::NotProven => io::Error::new(kind, "it has another key"),
+        why => io::Error::new(kind, why),
+    }
+}
+
+/// The message that is due. Without one the handshake is over before its time.
+fn due(noise: &mut Noise) -> io::Result<Vec<u8>> {
+    noise.poll_message().ok_or_else(|| refused(HandshakeError::Unfinished))
 }
 
 /// Greets a carrier that was called.
 pub(super) async fn call(mut link: Link, key: [u8; 32]) -> io::Result<Link> {
-    let ours = random()?;
-    link.send_message([&MAGIC[..], &ours].concat()).await?;
-    let answer: [u8; 64] = link.receive_message().await?;
-    let (theirs, said) = (half(&answer, 0), half(&answer, 1));
-    if proof(&key, CALLED, [&ours, &theirs]) != blake3::Hash::from_bytes(said) {
-        return Err(has_another_key());
-    }
-    link.send_message(proof(&key, CALLS, [&ours, &theirs]).as_bytes().to_vec()).await?;
-    match link.receive_message::<1>().await? {
-        [1] => Ok(link),
+    let mut noise = noise(&key, Role::Initiator)?;
+    link.send_message([&MAGIC[..], &due(&mut noise)?].concat()).await?;
+    noise.handle_message(&link.receive_message::<NOISE>().await?).map_err(refused)?;
+    let keys = noise.finish().map_err(refused)?.keys;
+    link.send_message(proof(&keys).as_bytes().to_vec()).await?;
+    link.seal(Seals::new(keys));
+    match link.receive_message().await? {
+        WELCOME => Ok(link),
         _ => Err(io::ErrorKind::ConnectionRefused.into()),
     }
 }
 
 /// Greets a carrier that has called.
 pub(super) async fn answer(mut link: Link, key: [u8; 32]) -> io::Result<Link> {
-    let hello: [u8; 40] = link.receive_message().await?;
-    if hello[..8] != MAGIC {
+    let hello: [u8; HELLO] = link.receive_message().await?;
+    let Some(message) = hello.strip_prefix(&MAGIC) else {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "it is no carrier of this version"));
-    }
-    let mut theirs = [0; 32];
-    theirs.copy_from_slice(&hello[8..]);
-    let ours = random()?;
-    let own = proof(&key, CALLED, [&theirs, &ours]);
-    link.send_message([&ours[..], own.as_bytes()].concat()).await?;
+    };
+    let mut noise = noise(&key, Role::Responder)?;
+    noise.handle_message(message).map_err(refused)?;
+    let second = due(&mut noise)?;
+    let keys = noise.finish().map_err(refused)?.keys;
+    link.send_message(second).await?;
     let said: [u8; 32] = link.receive_message().await?;
-    if proof(&key, CALLS, [&theirs, &ours]) != blake3::Hash::from_bytes(said) {
-        return Err(has_another_key());
+    // Equality of hashes takes the same time wherever they differ.
+    if proof(&keys) != blake3::Hash::from_bytes(said) {
+        return Err(refused(HandshakeError::NotProven));
     }
-    link.send_message(vec![1]).await?;
+    link.seal(Seals::new(keys));
+    link.send_message(WELCOME.to_vec()).await?;
     Ok(link)
-}
-
-fn half(bytes: &[u8; 64], which: usize) -> [u8; 32] {
-    let mut half = [0; 32];
-    half.copy_from_slice(&bytes[32 * which..32 * (which + 1)]);
-    half
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// The second message and the proof of a handshake; nothing where they do not have the same
+    /// key.
+    fn both(keys: [u8; 2]) -> Option<[Keys; 2]> {
+        let [one, other] = keys.map(|byte| [byte; 32]);
+        let (mut here, mut there) =
+            (noise(&one, Role::Initiator).unwrap(), noise(&other, Role::Responder).unwrap());
+        let first = due(&mut here).unwrap();
+        assert_eq!(first.len(), NOISE);
+        there.handle_message(&first).ok()?;
+        let second = due(&mut there).unwrap();
+        assert_eq!(second.len(), NOISE);
+        here.handle_message(&second).unwrap();
+        Some([here.finish().unwrap().keys, there.finish().unwrap().keys])
+    }
+
     #[test]
-    fn no_proof_is_good_for_anything_else() {
-        let (key, one, other) = ([1; 32], [2; 32], [3; 32]);
-        let good = proof(&key, CALLS, [&one, &other]);
-        assert_eq!(good, proof(&key, CALLS, [&one, &other]));
-        for bad in [
-            proof(&[9; 32], CALLS, [&one, &other]),
-            proof(&key, CALLED, [&one, &other]),
-            proof(&key, CALLS, [&other, &one]),
-        ] {
-            assert_ne!(good, bad);
-        }
+    fn a_proof_is_good_for_one_greeting() {
+        let [here, there] = both([1, 1]).unwrap();
+        assert_eq!(proof(&here), proof(&there));
+        let [again, _] = both([1, 1]).unwrap();
+        assert_ne!(proof(&here), proof(&again));
+        assert!(both([1, 2]).is_none());
         assert_ne!(random().unwrap(), random().unwrap());
     }
 }

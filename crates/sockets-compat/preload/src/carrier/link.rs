@@ -1,7 +1,8 @@
 //! The way to another carrier: batches of frames, over the Scheduled Transfer Protocol or over
 //! a queue pair, for all connections between two hosts.
 //!
-//! Over STP a batch is a Transfer. Transfers may overtake each other, so each has a number, as
+//! Over a queue pair a batch is a record of a byte stream, sealed ([`super::seals`]); over STP,
+//! which is encrypted below, it is a Transfer. Transfers may overtake each other, so each has a number, as
 //! those of a byte stream of `sockets-compat` have: such a stream can speak to a carrier. The
 //! topmost bit says that it is no batch: many bytes of one connection go beside the batches, from
 //! the ring of one program to the same place of the other's ring. They have their place before
@@ -27,9 +28,10 @@ use sockets_compat::{QpHost, QpOptions};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::config::Config;
-use super::frame::{BATCH, whole};
+use super::frame::BATCH;
 use super::handshake;
 use super::mapping::Mapping;
+use super::seals::{OVERHEAD, Seals};
 use crate::segment::FAR_CAPACITY;
 
 /// The port of STP at which carriers hear each other: protocol 118 is STP's own.
@@ -157,6 +159,14 @@ impl Link {
         }
     }
 
+    /// What is said from here on is sealed, where nothing below does that.
+    pub(super) fn seal(&mut self, seals: Seals) {
+        match self {
+            Self::Stp(_) => {}
+            Self::Qp(link) => link.seals = Some(seals),
+        }
+    }
+
     /// Puts a batch on its way.
     pub(super) fn send(&mut self, cx: &mut Context<'_>, batch: Vec<u8>) -> io::Result<()> {
         match self {
@@ -204,17 +214,10 @@ impl Link {
                 Some(batch) => Poll::Ready(receiver.batch(&batch).map(|()| true)),
                 None => Poll::Ready(Ok(false)),
             },
-            Self::Qp(link) => {
-                let len = ready!(link.poll_fill(cx, |bytes| {
-                    whole(bytes).map_err(|_| io::Error::from(io::ErrorKind::InvalidData))
-                }))?;
-                if len == 0 {
-                    return Poll::Ready(Ok(false));
-                }
-                let result = receiver.batch(&link.input[link.start..link.start + len]);
-                link.start += len;
-                Poll::Ready(result.map(|()| true))
-            }
+            Self::Qp(link) => match ready!(link.poll_record(cx, LONGEST_BATCH))? {
+                Some(batch) => Poll::Ready(receiver.batch(batch).map(|()| true)),
+                None => Poll::Ready(Ok(false)),
+            },
         }
     }
 
@@ -252,13 +255,9 @@ impl Link {
                 Poll::Ready(message[..].try_into().map_err(|_| wrong()))
             }
             Self::Qp(link) => {
-                let enough = |bytes: &[u8]| Ok(if bytes.len() < LEN { 0 } else { LEN });
-                if ready!(link.poll_fill(cx, enough))? == 0 {
-                    return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
-                }
-                let message = link.input[link.start..link.start + LEN].try_into();
-                link.start += LEN;
-                Poll::Ready(message.map_err(|_| wrong()))
+                let message = ready!(link.poll_record(cx, LEN))?;
+                let message = message.ok_or(io::ErrorKind::UnexpectedEof)?;
+                Poll::Ready(message.try_into().map_err(|_| wrong()))
             }
         })
         .await
@@ -435,11 +434,13 @@ impl Receiver for NoReceiver {
 /// So many bytes may wait to be written.
 const MOST_WAITING: usize = 2 * BATCH;
 /// So many are read at once.
-const INPUT: usize = 2 * LONGEST_BATCH;
+const INPUT: usize = 2 * (LONGEST_BATCH + OVERHEAD);
 
 /// A byte stream of a queue pair.
 pub(super) struct QpLink {
     stream: QpStream,
+    /// Nothing until both ends know each other.
+    seals: Option<Seals>,
     /// What could not be written yet.
     output: Vec<u8>,
     written: usize,
@@ -452,7 +453,7 @@ pub(super) struct QpLink {
 impl QpLink {
     fn new(stream: QpStream) -> Self {
         let (output, input) = (Vec::new(), vec![0; INPUT]);
-        Self { stream, output, written: 0, input, start: 0, end: 0 }
+        Self { stream, seals: None, output, written: 0, input, start: 0, end: 0 }
     }
 
     fn has_room(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
@@ -471,8 +472,35 @@ impl QpLink {
     fn send(&mut self, cx: &mut Context<'_>, batch: &[u8]) -> io::Result<()> {
         self.output.drain(..self.written);
         self.written = 0;
-        self.output.extend_from_slice(batch);
+        match &mut self.seals {
+            Some(seals) => seals.seal(batch, &mut self.output)?,
+            None => self.output.extend_from_slice(batch),
+        }
         self.has_room(cx).map(drop)
+    }
+
+    /// The contents of the next record, which are no longer than `most`; so many bytes as they
+    /// are until there are seals. Nothing at the end.
+    fn poll_record(
+        &mut self,
+        cx: &mut Context<'_>,
+        most: usize,
+    ) -> Poll<io::Result<Option<&[u8]>>> {
+        let is_sealed = self.seals.is_some();
+        let enough = |bytes: &[u8]| match is_sealed {
+            true => Seals::record_len(bytes, most),
+            false => Ok(if bytes.len() < most { 0 } else { most }),
+        };
+        let len = ready!(self.poll_fill(cx, enough))?;
+        if len == 0 {
+            return Poll::Ready(Ok(None));
+        }
+        let record = &mut self.input[self.start..self.start + len];
+        self.start += len;
+        Poll::Ready(match &mut self.seals {
+            Some(seals) => seals.open(record).map(Some),
+            None => Ok(Some(record)),
+        })
     }
 
     /// Reads until `enough` of it is there; how much that is, and zero at the end.

@@ -66,6 +66,7 @@ mod handshake;
 mod link;
 mod mapping;
 mod note_socket;
+mod seals;
 mod trunk;
 mod waking;
 

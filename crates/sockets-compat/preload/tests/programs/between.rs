@@ -292,12 +292,11 @@ fn strangers_are_turned_away() {
         let host = sockets_of_carriers(any(), SECRET);
         let call = || host.connect_stream(at());
         let mut talks = call().expect("a carrier listens");
-        talks.write_all(&[b"LFcarry2".as_slice(), &[7; 32]].concat()).expect("it goes");
-        talks.write_all(&[7; 32]).expect("it goes");
+        talks.write_all(&[b"LFcarry3".as_slice(), &[7; 48]].concat()).expect("it goes");
         let mut answer = Vec::new();
         talks.set_read_timeout(Some(Duration::from_secs(60))).expect("a time");
         let _ = talks.read_to_end(&mut answer);
-        assert_eq!(answer.len(), 64, "random bytes and a proof, and then nothing: {answer:?}");
+        assert_eq!(answer, [], "it says nothing to who has not proven itself");
         let _silent = call().expect("a carrier listens");
         drop(call().expect("a carrier listens"));
     });
@@ -306,6 +305,36 @@ fn strangers_are_turned_away() {
     hosts.expect_carried();
     assert!(hosts.ground.log().contains("a stranger is turned away: it has another key"));
     drop(carriers);
+}
+
+/// Once two programs have found each other. By TCP, without carriers, so that the listener is
+/// known to hear.
+#[test]
+fn who_listens_between_carriers_reads_nothing() {
+    require_namespaces!();
+    skip_unless!(missing(&["python3"]));
+    // A part of what `ask` sends that is nowhere else.
+    let text: Vec<u8> = (200..232).collect();
+    let reads = |frames: &[Vec<u8>]| {
+        frames.iter().any(|frame| frame.windows(text.len()).any(|part| part == text))
+    };
+    for way in WAYS {
+        let (hosts, _carriers) = Hosts::with_carriers(way);
+        let two = Two::new(&hosts);
+        let (said, frames) = hosts.overhear(|| two.says("echo", "ask"));
+        assert_eq!(said, "all came back", "{way}");
+        let heard: usize = frames.iter().map(Vec::len).sum();
+        assert!(heard > 1_000_000, "{way}: {heard} bytes");
+        assert!(!reads(&frames), "{way} is read");
+    }
+    let hosts = Hosts::new("stp");
+    let two = Two::new(&hosts);
+    let (said, frames) = hosts.overhear(|| {
+        let _called = two.called("echo_many");
+        String::from_utf8_lossy(&two.calls("plain").output()).trim().to_owned()
+    });
+    assert_eq!(said, "all came back");
+    assert!(reads(&frames));
 }
 
 /// What a program offers to its carrier is looked up by the name in a note: an exchanged file

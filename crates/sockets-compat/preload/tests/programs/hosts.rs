@@ -6,10 +6,16 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::PathBuf;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use landfall::stp::{Config, Endpoint, Transport};
+use landfall_seal::{Handshake as _, Noise, NoiseConfig, Role, Secret, Seed, Suite};
 use landfall_testbed::{Namespace, VethConfig, VethEnd, VethPair};
+use landfall_transport::memory::Regions;
+use landfall_transport::packet::Filter;
+use landfall_transport::ring::{Ring, RingConfig};
 use sockets_compat::{StpHost, StpOptions, StpStream, StpStreamListener};
 
 use crate::ground::{Ground, Running};
@@ -95,6 +101,37 @@ impl Hosts {
             .on(host, || self.ground.start_told(true, "true", &[], &[("LANDFALL_CARRY", &said)]));
         carrier.until_it_says("carries by");
         carrier
+    }
+
+    /// What is on the cable while this runs.
+    pub(crate) fn overhear<T: Send>(&self, work: impl FnOnce() -> T + Send) -> (T, Vec<Vec<u8>>) {
+        let config = RingConfig::new(&*self.pair.b.name, Filter::any());
+        let regions = Regions::new(8);
+        let opened = self.on(Host::There, || Ring::open(&config, &regions));
+        let mut ring = opened.expect("root hears all");
+        let is_over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let listens = scope.spawn(|| {
+                let mut frames = Vec::new();
+                let mut rests = 0;
+                // Blocks that are not full are handed over after a while.
+                while rests < 20 {
+                    match ring.next_block() {
+                        Some(block) => {
+                            frames.extend(block.frames().map(|frame| frame.bytes.to_vec()))
+                        }
+                        None => {
+                            rests = if is_over.load(Ordering::Acquire) { rests + 1 } else { 0 };
+                            thread::sleep(Duration::from_millis(5));
+                        }
+                    }
+                }
+                frames
+            });
+            let result = work();
+            is_over.store(true, Ordering::Release);
+            (result, listens.join().expect("it listens"))
+        })
     }
 
     /// Waits until there is memory for two connections whose names begin so, and exchanges
@@ -195,7 +232,7 @@ pub(crate) fn carriers_orders(way: &str, own: IpAddr, other: IpAddr, key: &str) 
 // The carrier of another host as it should not be: it has the key, takes each connection, and
 // then says whatever it likes.
 
-const MAGIC: &[u8; 8] = b"LFcarry2";
+const MAGIC: &[u8; 8] = b"LFcarry3";
 /// A frame without what follows it, and the name of a connection, which follows one that opens
 /// it: address and port of both ends.
 const HEAD: usize = 16;
@@ -262,14 +299,15 @@ impl Liar {
     }
 
     fn greets(&self, stream: &mut StpStream) {
-        let mut hello = [0; 40];
+        let mut hello = [0; 56];
         stream.read_exact(&mut hello).expect("it says what it is");
-        let (magic, random) = hello.split_at(MAGIC.len());
+        let (magic, message) = hello.split_at(MAGIC.len());
         assert_eq!(magic, MAGIC);
-        let ours = [7; 32];
-        let mut proof = blake3::Hasher::new_keyed(&self.key);
-        proof.update(MAGIC).update(&[1]).update(random).update(&ours);
-        stream.write_all(&[&ours[..], proof.finalize().as_bytes()].concat()).expect("it listens");
+        let key = blake3::derive_key("landfall 2026-11 greeting of two carriers", &self.key);
+        let (key, seed) = (NoiseConfig::PresharedKey(&Secret::new(key)), Seed::new([7; 32]));
+        let mut noise = Noise::new(&key, Role::Responder, MAGIC, Suite::Aes128Gcm, seed);
+        noise.handle_message(message).expect("it has the key");
+        stream.write_all(&noise.poll_message().expect("an answer")).expect("it listens");
         stream.read_exact(&mut [0; 32]).expect("it proves that it has the key");
         stream.write_all(&[1]).expect("it is told that it is welcome");
     }
