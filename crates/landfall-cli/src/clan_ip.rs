@@ -164,12 +164,12 @@ fn line(last: &ClanIpStats, now: &ClanIpStats, time: Duration) -> String {
 /// What happened altogether.
 fn total(name: &str, stats: &ClanIpStats) -> String {
     let ClanIpStats { sent, sent_bytes, received, received_bytes, waited, .. } = *stats;
-    let ClanIpStats { dropped, not_taken, connections, misbehaved, .. } = *stats;
+    let ClanIpStats { dropped, not_taken, connections, misbehaved, without_keys, .. } = *stats;
     format!(
         "{name} is gone. Out: {sent} packets, {:.1} MB, of which {waited} ({:.1} %) found no cookie \
          at once. In: {received} packets, {:.1} MB. Dropped: {dropped}; not taken by the kernel: \
          {not_taken}. Connections: {connections}; ended because the other side misbehaved: \
-         {misbehaved}.\n",
+         {misbehaved}; not made, for the other side has no key that is known: {without_keys}.\n",
         sent_bytes as f64 / 1e6,
         share(waited, sent),
         received_bytes as f64 / 1e6,

@@ -254,6 +254,7 @@ pub trait Engine {
 
     /// The name by which the sender of a unit calls itself in this head, if it says one. A layer
     /// that knows who the sender has proven to be checks that before the engine hears of it.
+    /// Such a unit is placed by itself: never in a run, and never unverified.
     #[inline]
     fn name_in(&self, head: &[u8]) -> Option<u32> {
         let _ = head;

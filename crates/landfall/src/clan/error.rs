@@ -195,7 +195,9 @@ impl From<Error> for io::Error {
             Error::PeerLost | Error::Refused(_) => io::ErrorKind::ConnectionReset,
             Error::PeerMisbehaved(_) => io::ErrorKind::InvalidData,
             Error::Closed | Error::Cut => io::ErrorKind::UnexpectedEof,
-            Error::TimedOut => io::ErrorKind::TimedOut,
+            Error::TimedOut | Error::NoKeys { why: HandshakeError::Unfinished, .. } => {
+                io::ErrorKind::TimedOut
+            }
             Error::Busy => io::ErrorKind::WouldBlock,
             Error::StaleCookie | Error::NoRoute => io::ErrorKind::NotConnected,
             Error::NodeGone => io::ErrorKind::BrokenPipe,

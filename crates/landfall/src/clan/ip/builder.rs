@@ -294,6 +294,9 @@ pub struct ClanIpStats {
     pub connections: u64,
     /// Connections that ended because the other side wrote what no correct one does.
     pub misbehaved: u64,
+    /// Connections that were not made since there are no keys for the host: it showed another
+    /// one than before, or does not encrypt.
+    pub without_keys: u64,
 }
 
 /// The same while it works: one thread counts, others look.
@@ -308,6 +311,7 @@ pub(super) struct Counts {
     not_taken: AtomicU64,
     connections: AtomicU64,
     misbehaved: AtomicU64,
+    without_keys: AtomicU64,
 }
 
 fn add(count: &AtomicU64, by: u64) {
@@ -345,6 +349,10 @@ impl Counts {
         add(&self.misbehaved, 1);
     }
 
+    pub(super) fn without_keys(&self) {
+        add(&self.without_keys, 1);
+    }
+
     pub(super) fn read(&self) -> ClanIpStats {
         let get = |count: &AtomicU64| count.load(Ordering::Relaxed);
         ClanIpStats {
@@ -357,6 +365,7 @@ impl Counts {
             not_taken: get(&self.not_taken),
             connections: get(&self.connections),
             misbehaved: get(&self.misbehaved),
+            without_keys: get(&self.without_keys),
         }
     }
 }
