@@ -1,5 +1,7 @@
 //! What an adapter tells its user.
 
+use landfall_placement::{PathId, Peer};
+
 use crate::address::{
     Address, ApertureId, BarrierId, DmaId, EndpointId, HostId, LinkId, OperationId, ReadId,
     TripwireId, WindowId, WriteId,
@@ -28,6 +30,17 @@ pub enum Event {
         link: LinkId,
         /// Why.
         why: Ended,
+    },
+    /// Somebody at another address says to be the host at the other end of this link, which
+    /// is being asked whether it lives. Who knows that both are the same, started anew, ends
+    /// the old link by [`Nic::replace_link`](crate::Nic::replace_link).
+    Contested {
+        /// The link that is up.
+        link: LinkId,
+        /// Where the other one is,
+        path: PathId,
+        /// and who that is.
+        peer: Peer,
     },
     /// A tripwire fired (once or more since this was last told).
     Tripwire {

@@ -3,12 +3,13 @@
 //! a line for each second and at the end.
 
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use landfall::clan::ip::{ClanIp, ClanIpStats, MTU_MAX, Neighbour};
-use landfall::clan::network::{HostId, Peer, Transport};
+use landfall::clan::network::{HostId, Peer, Transport, read_preshared_key};
 use landfall_transport::signals::Endings;
 use landfall_transport::udp::UdpConfig;
 
@@ -21,6 +22,9 @@ Examples, at two hosts:
 
 Directly on Ethernet (0x88b5), without IP below:
   landfall clan-ip --host 1 --interface eth1 --neighbour 2=02:00:00:00:00:02 --address 10.7.0.1/24
+
+What leaves the host is encrypted, with the identity of the user; with a key file (head -c 32
+/dev/urandom > clan.key && chmod 600 clan.key) that all hosts have nobody else takes part.
 
 It needs CAP_NET_ADMIN, runs until SIGINT or SIGTERM (or for as long as --seconds says),
 and leaves nothing behind. Any number of hosts can be neighbours; connections are made at
@@ -49,7 +53,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "INTERFACE")]
     interface: Option<String>,
     /// Another host: its number, and its UDP or Ethernet address
-    #[arg(long, value_name = "HOST=ADDRESS", required = true, value_parser = neighbour)]
+    #[arg(long, value_name = "HOST=ADDRESS", required = true)]
     neighbour: Vec<Neighbour>,
     /// The name of the new interface
     #[arg(long, default_value = "clan0")]
@@ -63,6 +67,9 @@ pub(crate) struct Args {
     /// Buffers of 64 KiB for each host that sends to this one
     #[arg(long, default_value_t = 128)]
     buffers: u32,
+    /// A file of 32 random bytes that all hosts have, readable by its owner alone
+    #[arg(long, value_name = "FILE")]
+    key_file: Option<PathBuf>,
     /// A line of statistics every so many seconds; 0: only at the end
     #[arg(long, value_name = "SECONDS", default_value_t = 1)]
     stats: u64,
@@ -81,24 +88,6 @@ fn mtu(text: &str) -> Result<u32, String> {
 fn host(text: &str) -> Result<HostId, String> {
     let host = text.parse().ok().and_then(HostId::new);
     host.ok_or_else(|| format!("{text:?} is no host: 0 to {} are", HostId::MAX))
-}
-
-fn neighbour(text: &str) -> Result<Neighbour, String> {
-    let wrong = || format!("{text:?} is none: 2=192.0.2.2:7100 or 2=02:00:00:00:00:02 would be");
-    let (number, address) = text.split_once('=').ok_or_else(wrong)?;
-    let peer = match address.parse::<SocketAddr>() {
-        Ok(socket) => Peer::Socket(socket),
-        Err(_) => Peer::Ethernet(station(address).ok_or_else(wrong)?),
-    };
-    Ok(Neighbour { host: host(number)?, peer })
-}
-
-fn station(text: &str) -> Option<[u8; 6]> {
-    let bytes: Option<Vec<u8>> = text
-        .split(':')
-        .map(|byte| u8::from_str_radix(byte, 16).ok().filter(|_| byte.len() <= 2))
-        .collect();
-    bytes?.try_into().ok()
 }
 
 fn transport(args: &Args) -> Result<Transport> {
@@ -131,11 +120,14 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     for Neighbour { host, peer } in &args.neighbour {
         builder = builder.neighbour(*host, *peer);
     }
+    if let Some(file) = &args.key_file {
+        let key = read_preshared_key(file)?;
+        builder = builder.node(|node| node.preshared_key(key));
+    }
     let clan = builder.start()?;
-    let others = args.neighbour.len();
-    let up =
-        format!("{} is up: {}, MTU {}, neighbours: {others}\n", clan.name(), args.host, clan.mtu());
-    style::print(&up)?;
+    let key = clan.fingerprint().map_or_else(String::new, |key| format!(", key {key}"));
+    let (name, host, mtu, others) = (clan.name(), args.host, clan.mtu(), args.neighbour.len());
+    style::print(&format!("{name} is up: {host}, MTU {mtu}, neighbours: {others}{key}\n"))?;
     let until = args.seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
     let mut last = (Instant::now(), clan.stats());
     let mut is_over = false;
@@ -172,12 +164,12 @@ fn line(last: &ClanIpStats, now: &ClanIpStats, time: Duration) -> String {
 /// What happened altogether.
 fn total(name: &str, stats: &ClanIpStats) -> String {
     let ClanIpStats { sent, sent_bytes, received, received_bytes, waited, .. } = *stats;
-    let ClanIpStats { dropped, not_taken, connections, misbehaved, .. } = *stats;
+    let ClanIpStats { dropped, not_taken, connections, misbehaved, without_keys, .. } = *stats;
     format!(
         "{name} is gone. Out: {sent} packets, {:.1} MB, of which {waited} ({:.1} %) found no cookie \
          at once. In: {received} packets, {:.1} MB. Dropped: {dropped}; not taken by the kernel: \
          {not_taken}. Connections: {connections}; ended because the other side misbehaved: \
-         {misbehaved}.\n",
+         {misbehaved}; not made, for the other side has no key that is known: {without_keys}.\n",
         sent_bytes as f64 / 1e6,
         share(waited, sent),
         received_bytes as f64 / 1e6,
@@ -193,21 +185,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hosts_and_neighbours_are_understood() {
+    fn hosts_are_understood() {
         assert!(host("4095").is_ok() && host("4096").is_err() && host("-1").is_err());
-        let udp = neighbour("2=192.0.2.2:7100").unwrap();
-        assert_eq!(udp.peer, Peer::Socket("192.0.2.2:7100".parse().unwrap()));
-        let ethernet = neighbour("3=02:0:00:00:00:ff").unwrap();
-        assert_eq!(ethernet.peer, Peer::Ethernet([2, 0, 0, 0, 0, 0xff]));
-        for bad in [
-            "192.0.2.2:7100",
-            "2=192.0.2.2",
-            "x=192.0.2.2:1",
-            "2=02:00:00:00:00",
-            "2=1ff:0:0:0:0:0",
-        ] {
-            assert!(neighbour(bad).is_err(), "{bad}");
-        }
     }
 
     #[test]

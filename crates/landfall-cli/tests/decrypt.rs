@@ -6,8 +6,10 @@ use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use landfall::clan::network::{HostId, Node, Transport as ClanTransport};
+use landfall::clan::{Fabric, Remote, Rights, Stage};
 use landfall::stp::blocking::Endpoint;
 use landfall::stp::{Builder, Memory, Peer, Transport};
 use landfall_testbed::{Namespace, VethConfig, VethEnd, VethPair, require_namespaces};
@@ -87,7 +89,11 @@ fn overhear(
 
 /// How many packets of a capture pass a filter, as tshark sees it with the dissector of STP.
 fn count(capture: &Path, filter: &str) -> Option<usize> {
-    let script = tshark::script("stp");
+    count_with("stp", capture, filter)
+}
+
+fn count_with(dissector: &str, capture: &Path, filter: &str) -> Option<usize> {
+    let script = tshark::script(dissector);
     Some(tshark::fields(capture, &["frame.number"], &["-X", &script, "-Y", filter])?.len())
 }
 
@@ -171,6 +177,83 @@ fn a_key_log_opens_captures_of_every_default() {
         let cables: Vec<_> = (0..cables).map(join).collect();
         let frames = overhear(&cables, &keys, transport, peer);
         check((name, cables.len() as u64), &frames, &folder, &keys);
+    }
+}
+
+/// What two nodes of CLAN say to each other while a text is written into memory, as somebody
+/// hears it at both ends.
+fn overhear_clan(
+    cable: &VethPair,
+    keys: &Path,
+    transport: fn(&VethEnd) -> ClanTransport,
+    peer: fn(&VethEnd) -> Peer,
+) -> Vec<Vec<u8>> {
+    let regions = Regions::new(16);
+    let mut rings = [&cable.a, &cable.b].map(|end| {
+        let config = RingConfig::new(&*end.name, Filter::ethertypes([0x0800, 0x88b5]));
+        end.namespace.enter(|| Ring::open(&config, &regions)).unwrap().unwrap()
+    });
+    let open = |number, end: &VethEnd| {
+        let host = HostId::new(number).unwrap();
+        let builder = || Node::builder(host).path(transport(end)).preshared_key([7; 32]);
+        end.namespace.enter(|| builder().key_log(keys).open()).unwrap().unwrap()
+    };
+    let (here, there) = (open(1, &cable.a), open(2, &cable.b));
+    let until = Some(Instant::now() + PATIENCE);
+    here.link(peer(&cable.b)).unwrap().wait_up(until).unwrap();
+    let (_memory, cookie) = there.expose(1 << 16, Rights::ReadWrite).unwrap();
+    let mut window = here.map(&cookie).unwrap();
+    window.write(0, &text()).unwrap();
+    window.commit().unwrap();
+    window.wait_for(Stage::Delivered, until).unwrap();
+    let mut frames = Vec::new();
+    // Blocks that are not full are handed over after a while.
+    for _ in 0..10 {
+        for ring in &mut rings {
+            while let Some(block) = ring.next_block() {
+                frames.extend(block.frames().map(|frame| frame.bytes.to_vec()));
+            }
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    frames
+}
+
+#[test]
+fn a_key_log_opens_captures_of_shared_memory() {
+    require_namespaces!();
+    type Way = (&'static str, fn(&VethEnd) -> ClanTransport, fn(&VethEnd) -> Peer);
+    let ways: [Way; 2] = [
+        (
+            "UDP",
+            |end| ClanTransport::udp(SocketAddr::new(end.ipv4.into(), 8182)),
+            |end| Peer::Socket(SocketAddr::new(end.ipv4.into(), 8182)),
+        ),
+        ("Ethernet", |end| ClanTransport::ethernet(&*end.name), |end| Peer::Ethernet(end.mac.0)),
+    ];
+    for (name, transport, peer) in ways {
+        let folder = TemporaryFolder::new("decrypt-clan");
+        let keys = folder.join("keys");
+        let cable = VethPair::new(VethConfig { mtu: 1500, ..VethConfig::default() }).unwrap();
+        let frames = overhear_clan(&cable, &keys, transport, peer);
+        let shows = |bytes: &[u8]| bytes.windows(16).any(|part| part == &TEXT[..16]);
+        // Some are of several datagrams, which a device would cut.
+        assert!(frames.len() > 5, "{name}: {}", frames.len());
+        assert!(!frames.iter().any(|frame| shows(frame)), "{name}");
+        let capture = CaptureFile::of_frames(&frames);
+        let opened = folder.join("opened.pcap");
+        let summary = decrypt(capture.path(), &keys, &opened);
+        assert!(summary["opened"].as_u64() > Some(20), "{name}: {summary}");
+        for reason in ["no_key", "cut", "forged", "fragments", "bad_lines"] {
+            assert_eq!(summary[reason], 0, "{name}: {summary}");
+        }
+        let Some(shown) = count_with("clan", capture.path(), SHOWS_TEXT) else { return };
+        assert_eq!(shown, 0, "{name}");
+        let data = format!("{SHOWS_TEXT} && clan.data");
+        assert!(count_with("clan", &opened, &data) > Some(20), "{name}");
+        // Each unit is a frame of CLAN.
+        let units = summary["opened"].as_u64().map(|units| units as usize);
+        assert_eq!(count_with("clan", &opened, "clan.mark"), units, "{name}: {summary}");
     }
 }
 

@@ -37,6 +37,8 @@ pub mod metrics;
 pub mod nic;
 #[cfg(feature = "qpip")]
 pub mod qpip;
+#[cfg(any(feature = "clan", feature = "stp"))]
+mod security;
 #[cfg(feature = "stp")]
 pub mod stp;
 

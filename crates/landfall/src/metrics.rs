@@ -187,6 +187,7 @@ impl Measured for crate::qpip::Stats {
 impl Measured for crate::clan::network::Stats {
     fn measure(&self, metrics: &mut Metrics, labels: &[Label<'_>]) {
         metrics.counters("clan", labels, self.engine.counters());
+        metrics.counters("seal", labels, self.seal.counters());
         metrics.gauge("landfall_clan_links", "Links that are up", labels, self.links as u64);
         let help = "Pieces of memory that are in use";
         metrics.gauge("landfall_clan_regions", help, labels, self.regions.into());

@@ -251,6 +251,23 @@ pub trait Engine {
         let _ = head;
         false
     }
+
+    /// The name by which the sender of a unit calls itself in this head, if it says one. A layer
+    /// that knows who the sender has proven to be checks that before the engine hears of it.
+    /// Such a unit is placed by itself: never in a run, and never unverified.
+    #[inline]
+    fn name_in(&self, head: &[u8]) -> Option<u32> {
+        let _ = head;
+        None
+    }
+
+    /// A peer that has proven to be somebody calls itself by another's name, in this unit.
+    /// The engine believes nothing of it, and may say so to the peer. Gives the refusal, which the
+    /// layer counts.
+    fn handle_false_name(&mut self, now: Instant, unit: &Unit<'_>) -> Refusal {
+        let _ = (now, unit);
+        Refusal::BadProof
+    }
 }
 
 /// A borrowed engine is an engine, so that wrappers need not own what they wrap.
@@ -368,5 +385,13 @@ impl<E: Engine + ?Sized> Engine for &mut E {
 
     fn places_unverified(&self, head: &[u8]) -> bool {
         (**self).places_unverified(head)
+    }
+
+    fn name_in(&self, head: &[u8]) -> Option<u32> {
+        (**self).name_in(head)
+    }
+
+    fn handle_false_name(&mut self, now: Instant, unit: &Unit<'_>) -> Refusal {
+        (**self).handle_false_name(now, unit)
     }
 }

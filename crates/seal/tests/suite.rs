@@ -1,6 +1,8 @@
 //! The tests of `landfall-seal`, in one program.
 
 mod handshakes;
+mod memory;
+mod memory_pair;
 mod nonces;
 mod pair;
 mod providers;

@@ -27,7 +27,7 @@ use crate::address::HostId;
 use crate::error::{Ended, Reason};
 use crate::link::link_state::State;
 use crate::link::links::{FrameAction, LinkUpdate, Links};
-use crate::wire::frame::{Frame, FrameKind};
+use crate::wire::frame::{Frame, FrameKind, HEADER_LEN};
 
 /// The most answers that wait to be sent to those that no link leads to.
 const MOST_REPLIES: usize = 64;
@@ -142,11 +142,7 @@ impl<N: Copy> Links<N> {
             return Err(Refusal::WrongAddress); // We hear ourselves.
         }
         if hello.host == self.common.host {
-            if hello.stage != Stage::Answer {
-                self.refuse(unit, &hello);
-            } else if let Ok(index) = self.speaker(unit, frame) {
-                self.lose(index, Ended::There(Reason::Refused));
-            }
+            self.turn_away(unit, frame, &hello);
             return Err(Refusal::WrongAddress);
         }
         match hello.stage {
@@ -156,6 +152,22 @@ impl<N: Copy> Links<N> {
             Stage::Confirm => self.handle_confirm(now, unit, frame, hello)?,
         }
         Ok(FrameAction::Consumed)
+    }
+
+    /// Somebody is not who it says: it is told that there will be no link.
+    fn turn_away(&mut self, unit: &Unit<'_>, frame: &Frame<'_>, hello: &Hello) {
+        if hello.stage != Stage::Answer {
+            self.refuse(unit, hello);
+        } else if let Ok(index) = self.speaker(unit, frame) {
+            self.lose(index, Ended::There(Reason::Refused));
+        }
+    }
+
+    /// The same where a layer below knows it.
+    pub(crate) fn handle_false_name(&mut self, unit: &Unit<'_>, frame: &Frame<'_>) {
+        if let Ok(hello) = Hello::from_body(frame.payload()) {
+            self.turn_away(unit, frame, &hello);
+        }
     }
 
     /// Says who we are, and keeps nothing.
@@ -186,7 +198,7 @@ impl<N: Copy> Links<N> {
         hello: Hello,
     ) -> Result<(), Refusal> {
         let index = self.speaker(unit, frame)?;
-        if let Some(is_alive) = self.rival_of(now, index, &hello) {
+        if let Some(is_alive) = self.rival_of(now, unit, index, &hello) {
             if is_alive {
                 self.lose(index, Ended::There(Reason::Refused));
             }
@@ -238,7 +250,8 @@ impl<N: Copy> Links<N> {
                 return Err(Refusal::WrongKey);
             }
         };
-        if let Some(is_alive) = self.rival_of(now, is_new.or(index).unwrap_or(u32::MAX), &hello) {
+        let own = is_new.or(index).unwrap_or(u32::MAX);
+        if let Some(is_alive) = self.rival_of(now, unit, own, &hello) {
             if is_alive {
                 self.refuse(unit, &hello);
             }
@@ -271,12 +284,22 @@ impl<N: Copy> Links<N> {
 
     /// Another host that has the same name, if there is one: whether it was found
     /// alive after the second came.
-    fn rival_of(&mut self, now: Instant, index: u32, hello: &Hello) -> Option<bool> {
+    fn rival_of(
+        &mut self,
+        now: Instant,
+        unit: &Unit<'_>,
+        index: u32,
+        hello: &Hello,
+    ) -> Option<bool> {
         let rival = *self.by_host.get(&hello.host)?;
         let link = self.table.get_mut(rival)?;
         let is_same = link.theirs.is_some_and(|theirs| theirs.incarnation == hello.incarnation);
         if rival == index || is_same {
             return None;
+        }
+        if link.is_uncontested() {
+            let (link, path, peer) = (link.id, unit.path, unit.from);
+            self.updates.push_back(LinkUpdate::Contested { link, path, peer });
         }
         let is_alive = link.challenge(now);
         self.touch(rival);
@@ -472,6 +495,13 @@ impl Hello {
     }
 }
 
+/// Who says to be who, in a unit that begins so: the host of a Hello.
+pub(crate) fn host_in(head: &[u8]) -> Option<HostId> {
+    let number = *head.get(HEADER_LEN + 2..)?.first_chunk()?;
+    let is_hello = FrameKind::at_start(head) == Some(FrameKind::Hello);
+    HostId::new(u16::from_be_bytes(number)).filter(|_| is_hello)
+}
+
 /// The body of a Bye: why.
 pub(crate) const fn bye(reason: Reason) -> [u8; 8] {
     [reason as u8, 0, 0, 0, 0, 0, 0, 0]
@@ -508,6 +538,7 @@ impl Stranger {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::link::link_state::bare;
     use proptest::prelude::*;
     use std::vec::Vec;
 
@@ -521,6 +552,12 @@ mod tests {
             let host = HostId::new(host).unwrap();
             let hello = Hello { stage, wants_sums, host, frames, tag, incarnation, early_bytes };
             prop_assert_eq!(Hello::from_body(&hello.to_bytes()), Ok(hello));
+            for (kind, found) in [(FrameKind::Hello, Some(host)), (FrameKind::Ack, None)] {
+                let mut head = [0; HEADER_LEN + Hello::LEN];
+                bare(kind, tag, &hello.to_bytes(), Peer::Unaddressed, &mut head);
+                prop_assert_eq!(host_in(&head), found);
+                prop_assert_eq!(host_in(&head[..HEADER_LEN + 3]), None);
+            }
             let stranger = Stranger { tag, incarnation };
             prop_assert_eq!(Stranger::from_body(&stranger.to_bytes()), Ok(stranger));
         }

@@ -201,6 +201,11 @@ impl<N: Copy> Link<N> {
         }
     }
 
+    /// Has nobody else said to be this host, since it was found alive?
+    pub(crate) const fn is_uncontested(&self) -> bool {
+        self.challenged.is_none()
+    }
+
     /// Asks for an acknowledgement, now.
     pub(crate) fn ask(&mut self, now: Instant) {
         if self.state == State::Up && self.question.is_none() {

@@ -36,6 +36,8 @@ pub(crate) enum FrameAction {
 pub(crate) enum LinkUpdate {
     /// A link is up.
     Up { link: LinkId, host: HostId },
+    /// Another says to be who is at the other end of this link.
+    Contested { link: LinkId, path: PathId, peer: Peer },
     /// Frames have come back: ask for their notes, and for the progress.
     Notes { link: LinkId },
     /// A link is over. Notes that come from now on are of frames of which
@@ -153,11 +155,6 @@ impl<N: Copy> Links<N> {
         self.get(index).map(|link| link.id)
     }
 
-    /// Where the other side is.
-    pub(crate) fn peer_at(&self, link: LinkId) -> Option<Peer> {
-        self.named(link).map(|link| link.peer)
-    }
-
     /// Who is at the other side, once that is known.
     pub(crate) fn host_of(&self, link: LinkId) -> Option<HostId> {
         match (self.named(link), self.native) {
@@ -254,6 +251,21 @@ impl<N: Copy> Links<N> {
         }
         self.part(now, link.index, reason, Ended::Here);
         Ok(())
+    }
+
+    /// Ends a link whose other end was started anew: it knows nothing more of it.
+    ///
+    /// # Errors
+    /// It is not up.
+    pub(crate) fn replace_link(&mut self, link: LinkId) -> Result<(), Error> {
+        self.named(link).filter(|link| link.state == State::Up).ok_or(Error::NotOpen)?;
+        self.lose(link.index, Ended::Restarted);
+        Ok(())
+    }
+
+    /// Over which path a link goes, and where the other side is.
+    pub(crate) fn way_of(&self, link: LinkId) -> Option<(PathId, Peer)> {
+        self.named(link).map(|link| (link.path, link.peer))
     }
 
     // What comes in.

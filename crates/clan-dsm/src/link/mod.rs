@@ -33,6 +33,7 @@ mod sender;
 mod tests;
 
 pub(crate) use frame_payload::{FramePayload, FrameRoom, MAX_INLINE, MOST_PARTS};
+pub(crate) use handshake::host_in;
 pub(crate) use links::{FrameAction, LinkUpdate, Links};
 pub(crate) use receiver::HeldFrame;
 

@@ -18,7 +18,7 @@ use crate::address::{Address, DmaId, HostId, Key, LinkId, Purpose, WORD, WindowI
 use crate::endpoint::Endpoints;
 use crate::error::Ended;
 use crate::event::Event;
-use crate::link::{FramePayload, FrameRoom};
+use crate::link::{FramePayload, FrameRoom, host_in};
 use crate::memory::Memory;
 use crate::nic::MOST_ASKED;
 use crate::nic::updates::{Bytes, Note};
@@ -26,7 +26,7 @@ use crate::transfer::dma::{Action, Dma, Piece};
 use crate::transfer::load::{Load, Part, cut, piece_len};
 use crate::transfer::pio::FillOutcome;
 use crate::transfer::reads::{Reader, Reads};
-use crate::wire::{Command, ReplyTo};
+use crate::wire::{Command, Frame, ReplyTo};
 
 impl Engine for Nic {
     type Event = Event;
@@ -155,6 +155,22 @@ impl Engine for Nic {
 
     fn refusals(&self) -> &Refusals {
         &self.refusals
+    }
+
+    /// The host that a link is opened by, or with. Over a native link nobody says who it is.
+    #[inline]
+    fn name_in(&self, head: &[u8]) -> Option<u32> {
+        let host = host_in(head).filter(|_| self.native.is_none())?;
+        Some(host.number().into())
+    }
+
+    /// There will be no link, and the peer hears so.
+    fn handle_false_name(&mut self, now: Instant, unit: &Unit<'_>) -> Refusal {
+        if let Ok(frame) = Frame::parse(unit.head, unit.len) {
+            self.links.handle_false_name(unit, &frame);
+        }
+        self.settle(now);
+        Refusal::BadProof
     }
 }
 

@@ -37,6 +37,9 @@ impl Nic {
         while let Some(updates) = self.links.poll_news() {
             match updates {
                 LinkUpdate::Up { link, host } => self.link_up(now, link, host),
+                LinkUpdate::Contested { link, path, peer } => {
+                    self.events.push(Event::Contested { link, path, peer });
+                }
                 LinkUpdate::Notes { link } => self.arrived(link),
                 LinkUpdate::Down { link, why } => self.link_down(link, why),
                 LinkUpdate::Gone { link } => self.link_gone(link),

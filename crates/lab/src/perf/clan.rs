@@ -9,7 +9,7 @@ use super::chosen::{Chosen, lacks_workloads};
 use super::local::Group;
 use super::row::{Mode, Subject};
 use crate::workload::clan::job::{Job, Waiting, Work};
-use crate::workload::clan::network::{self, Carrier};
+use crate::workload::clan::network::{self, Carrier, Crossing};
 use crate::workload::clan::{bare, process};
 
 /// Round trips within a machine that are timed as one.
@@ -82,7 +82,7 @@ fn add_network<'a>(
     group: &mut Group<'a>,
     subject: Subject,
     (work, waiting): (Work, Waiting),
-    over: Carrier<'a>,
+    over: (Carrier<'a>, Crossing),
 ) {
     let plan = group.setting.plan;
     let job = job(plan, work, waiting);
@@ -95,9 +95,11 @@ pub(super) fn add_throughput(group: &mut Group<'_>) {
         let stream = subject(transport, Mode::Throughput, false, MESSAGE.into());
         let work = Work::Bytes { message: MESSAGE, acknowledged: false };
         let subject = Subject { variant: Some("stream"), ..stream };
-        add_network(group, subject, (work, Waiting::Balanced), over);
-        let dma = subject_of_dma(transport);
-        add_network(group, dma, (Work::Dma { request: REQUEST }, Waiting::Balanced), over);
+        add_network(group, subject, (work, Waiting::Balanced), (over, Crossing::Plain));
+        let dma = (Work::Dma { request: REQUEST }, Waiting::Balanced);
+        add_network(group, subject_of_dma(transport), dma, (over, Crossing::Plain));
+        let encrypted = Subject { variant: Some("DMA, encrypted"), ..subject_of_dma(transport) };
+        add_network(group, encrypted, dma, (over, Crossing::Encrypted));
     }
     if group.setting.pair.is_some() {
         return group.lacks(("clan", "shm"), Mode::Throughput, WITHIN_ONE_MACHINE);
@@ -137,7 +139,7 @@ pub(super) fn add_chosen(group: &mut Group<'_>, chosen: &Chosen) {
         Subject { variant: Some("stream"), ..stream }
     };
     for (transport, over) in networks(group) {
-        add_network(group, named(transport), (work, Waiting::Balanced), over);
+        add_network(group, named(transport), (work, Waiting::Balanced), (over, Crossing::Plain));
     }
     match group.setting.pair {
         Some(_) => group.lacks(("clan", "shm"), Mode::Throughput, WITHIN_ONE_MACHINE),
@@ -149,7 +151,10 @@ pub(super) fn add_chosen(group: &mut Group<'_>, chosen: &Chosen) {
 pub(super) fn add_latency(group: &mut Group<'_>) {
     for (transport, over) in networks(group) {
         let word = subject(transport, Mode::Latency, true, WORD);
-        add_network(group, word, (Work::Word { together: 1 }, Waiting::Spin), over);
+        let work = (Work::Word { together: 1 }, Waiting::Spin);
+        let encrypted = Subject { variant: Some("encrypted"), ..word.clone() };
+        add_network(group, word, work, (over, Crossing::Plain));
+        add_network(group, encrypted, work, (over, Crossing::Encrypted));
     }
     if group.setting.pair.is_some() {
         return group.lacks(("clan", "shm"), Mode::Latency, WITHIN_ONE_MACHINE);

@@ -10,10 +10,11 @@ const LINUX_COOKED_2: u16 = 276;
 const RAW_IP: [u16; 5] = [101, 12, 14, 228, 229];
 
 const STP: u16 = 0x8181;
+const CLAN: u16 = 0x88b5;
 /// STP directly on IP.
 const PROTOCOL: u8 = 118;
-/// STP on UDP, unless it is told another.
-const UDP_PORT: u16 = 8181;
+/// STP and CLAN on UDP, unless they are told others.
+const UDP_PORTS: [u16; 2] = [8181, 8182];
 
 /// What a frame is to us.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +37,7 @@ pub(super) struct Place {
     /// Where the header of IP begins, if there is one.
     ip: Option<usize>,
     udp: Option<usize>,
-    /// STP is expected here, and nothing else: not on any port of UDP.
+    /// STP or CLAN is expected here, and nothing else: not on any port of UDP.
     pub(super) is_ours: bool,
 }
 
@@ -62,7 +63,9 @@ fn try_look(link_type: u16, frame: &[u8], len: usize) -> Option<Content> {
         _ => return None,
     };
     match ethertype {
-        STP => Some(Content::Unit(Place { at, end: len, ip: None, udp: None, is_ours: true })),
+        STP | CLAN => {
+            Some(Content::Unit(Place { at, end: len, ip: None, udp: None, is_ours: true }))
+        }
         ethernet::IPV4 => look_in_ipv4(frame, at, len),
         ethernet::IPV6 => look_in_ipv6(frame, at, len),
         _ => None,
@@ -119,7 +122,8 @@ fn carried(
         }
         protocol::UDP => {
             let header = udp::Header::view(frame.get(at..)?.first_chunk()?);
-            let is_ours = [header.source, header.destination].map(u16::from).contains(&UDP_PORT);
+            let is_one = |port| UDP_PORTS.contains(&u16::from(port));
+            let is_ours = is_one(header.source) || is_one(header.destination);
             let udp_len = usize::from(header.len.get());
             // Of datagrams that a device cuts, IP says how long all of them are.
             let end = if udp_len < udp::LEN { end } else { end.min(at + udp_len) };

@@ -7,7 +7,7 @@
 //! | `frame` | where a sealed unit lies in a frame |
 //!
 //! What does not live here: the cipher and the keys (`landfall-seal`), and what units mean
-//! (`docs/wireshark/stp.lua`).
+//! (`docs/wireshark`).
 
 mod frame;
 mod recording;
@@ -34,8 +34,8 @@ Examples:
   landfall decrypt run.pcapng --keys keys --out opened.pcap
   tshark -X lua_script:docs/wireshark/stp.lua -r opened.pcap
 
-Each sealed unit of STP (ethertype 0x8181, IP protocol 118, UDP) whose keys are in the file
-is replaced by what was sealed; all else stays as it is. Units that a device was to cut become
+Each sealed unit of STP (ethertype 0x8181, IP protocol 118, UDP) and of CLAN (ethertype
+0x88b5, UDP; docs/wireshark/clan.lua) whose keys are in the file is replaced by what was sealed; all else stays as it is. Units that a device was to cut become
 packets of their own. Record whole packets: one that was cut short cannot be opened.
 
 Whoever has the key log, or the opened capture, can read all of it: both are made for you

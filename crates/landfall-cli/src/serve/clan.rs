@@ -55,9 +55,10 @@ pub(super) fn serve(args: &Args, ledger: &Arc<Ledger>) -> Result<()> {
     let mut server = Server::open(&node, Port(args.port().into()), SHAPE, most, answer)?;
     let local = node.local().context("a path has an address")?;
     let (name, port) = (args.service.name(), args.port());
+    let key = node.fingerprint().map_or_else(String::new, |key| format!("; key {key}"));
     ledger.ready(format_args!(
         "{name} on CLAN port {port} of host {}, at {local}; messages of up to {} bytes, {} at a \
-         time",
+         time{key}",
         args.host, SHAPE.size, SHAPE.depth
     ))?;
     let (mut came, mut gone) = (0, 0);

@@ -185,7 +185,7 @@ impl Drop for Host {
 pub(crate) fn stop_all(hosts: impl IntoIterator<Item = Host>) -> Vec<String> {
     let last_words: Vec<_> = hosts.into_iter().map(Host::stop).collect();
     for said in &last_words {
-        assert!(said.contains("misbehaved: 0."), "{said}");
+        assert!(said.contains("misbehaved: 0;") && said.ends_with("known: 0.\n"), "{said}");
     }
     last_words
 }

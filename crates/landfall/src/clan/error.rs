@@ -3,6 +3,8 @@
 use std::io;
 
 use clan_dsm::{NoCookie, Reason};
+use landfall_placement::Peer;
+use landfall_seal::HandshakeError;
 
 /// Why something was refused, or did not succeed.
 #[derive(Debug, thiserror::Error)]
@@ -55,6 +57,25 @@ pub enum Error {
     /// No way leads to the host of the cookie.
     #[error("there is no way to the host of the cookie: connect to it first")]
     NoRoute,
+    /// There are no keys for a link: the peer is not who it should be, or is not built to encrypt.
+    #[error("no encrypted link with {peer}: {advice}")]
+    NoKeys {
+        /// With whom.
+        peer: Peer,
+        /// Why.
+        why: HandshakeError,
+        /// What to do.
+        advice: String,
+    },
+    /// A key was pinned, and nothing is encrypted on the way there.
+    #[error(
+        "a key is pinned for {peer}, and this node encrypts nothing on the way there: build it \
+         without `plaintext()`, with `encrypt_loopback()` for a loopback address"
+    )]
+    NotEncrypted {
+        /// For whom.
+        peer: Peer,
+    },
     /// A configured bound is reached.
     #[error("no room for another {0}: drop one, or raise the bound")]
     NoRoom(&'static str),
@@ -174,11 +195,13 @@ impl From<Error> for io::Error {
             Error::PeerLost | Error::Refused(_) => io::ErrorKind::ConnectionReset,
             Error::PeerMisbehaved(_) => io::ErrorKind::InvalidData,
             Error::Closed | Error::Cut => io::ErrorKind::UnexpectedEof,
-            Error::TimedOut => io::ErrorKind::TimedOut,
+            Error::TimedOut | Error::NoKeys { why: HandshakeError::Unfinished, .. } => {
+                io::ErrorKind::TimedOut
+            }
             Error::Busy => io::ErrorKind::WouldBlock,
             Error::StaleCookie | Error::NoRoute => io::ErrorKind::NotConnected,
             Error::NodeGone => io::ErrorKind::BrokenPipe,
-            Error::Forbidden => io::ErrorKind::PermissionDenied,
+            Error::Forbidden | Error::NoKeys { .. } => io::ErrorKind::PermissionDenied,
             Error::System { source, .. } => source.kind(),
             _ => io::ErrorKind::InvalidInput,
         };

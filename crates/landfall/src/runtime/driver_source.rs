@@ -27,7 +27,7 @@ type Open<E> =
     dyn FnOnce(PathId, &Regions, &Impairment) -> io::Result<Box<dyn AnyDriver<E>>> + Send;
 
 /// How far what is sent over a path gets.
-#[cfg(feature = "stp")]
+#[cfg(any(feature = "clan", feature = "stp"))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reach {
     /// Not out of the process.
@@ -154,7 +154,7 @@ impl<E: Engine + 'static> DriverSource<E> {
     }
 
     /// How far what is sent over it gets. Of a driver that was handed in nothing is known.
-    #[cfg(feature = "stp")]
+    #[cfg(any(feature = "clan", feature = "stp"))]
     pub(crate) fn reach(&self) -> Reach {
         let ip = match self {
             Self::Udp(config) => config.bind.ip(),

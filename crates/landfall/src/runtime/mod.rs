@@ -91,7 +91,7 @@ pub(crate) use driver::AnyDriver;
 pub(crate) use driver_source::DriverSource;
 #[cfg(feature = "stp")]
 pub(crate) use driver_source::Member;
-#[cfg(feature = "stp")]
+#[cfg(any(feature = "clan", feature = "stp"))]
 pub(crate) use driver_source::Reach;
 pub(crate) use driving::{Driving, Handle, Runtime, RuntimeConfig};
 pub(crate) use impairment::Impairment;

@@ -5,7 +5,7 @@ use std::fmt;
 use landfall_placement::{Engine, Instant, PathId, PathState, Peer};
 use landfall_transport::Clock;
 use landfall_transport::driver::Interest;
-#[cfg(feature = "stp")]
+#[cfg(any(feature = "clan", feature = "stp"))]
 use landfall_transport::interfaces::is_of_this_host;
 
 use super::AnyDriver;
@@ -50,7 +50,7 @@ impl<E: Engine> Path<E> {
     }
 
     /// Is it itself what is reached there?
-    #[cfg(feature = "stp")]
+    #[cfg(any(feature = "clan", feature = "stp"))]
     pub(crate) fn is_at(&self, peer: Peer) -> bool {
         match (self.local, peer) {
             (Some(Peer::Socket(local)), Peer::Socket(peer)) if local.ip().is_unspecified() => {

@@ -25,7 +25,7 @@ use nic_firmware_model::node::Offloaded;
 use super::DriverSource;
 #[cfg(feature = "nic")]
 use super::adapter_source::AdapterSource;
-#[cfg(feature = "stp")]
+#[cfg(any(feature = "clan", feature = "stp"))]
 use super::driver_source::Reach;
 #[cfg(feature = "nic")]
 use super::path::Path;
@@ -50,7 +50,7 @@ impl<E: Engine + 'static> PathSource<E> {
     }
 
     /// How far what is sent over it gets. What is behind a simulated adapter is a model.
-    #[cfg(feature = "stp")]
+    #[cfg(any(feature = "clan", feature = "stp"))]
     pub(crate) fn reach(&self) -> Reach {
         match self {
             Self::Driver(driver) => driver.reach(),

@@ -7,21 +7,21 @@ use std::sync::Arc;
 #[cfg(feature = "nic")]
 use landfall_placement::Peer;
 use landfall_placement::{Duration, PathId, Random, Seed};
-use landfall_seal::{Fingerprint, Sealed};
+use landfall_seal::Fingerprint;
 use landfall_transport::channel::{ChannelConfig, channel};
 use landfall_transport::memory::ArenaConfig;
 use landfall_transport::{Bell, Clock, Wait};
 use stp_core::Config;
 
-use super::core::{Core, Handle, Paths};
+use super::core::{Core, Engine, Handle, Paths};
 use super::driver::EndpointDriver;
 use super::endpoint::Endpoint;
 use super::error::BindError;
 use super::memory::Pool;
 use super::path::Transport;
-use super::security::{Engine, Identity, KnownPeers, Security};
 use super::shards::Shards;
 use crate::runtime::{Driving, Reach, Runtime, RuntimeConfig};
+use crate::security::{Carried, Identity, KnownPeers, Security};
 
 /// Chooses what an endpoint is like, then binds it.
 ///
@@ -254,16 +254,6 @@ impl Builder {
         self
     }
 
-    /// Is anything of it encrypted?
-    fn is_sealed(&self) -> bool {
-        let leaves = |path: &Transport| match path.reach() {
-            Reach::Process => false,
-            Reach::Host => self.security.seals_loopback,
-            Reach::Network => true,
-        };
-        !self.security.is_plain && self.paths.iter().any(leaves)
-    }
-
     /// Opens the paths, in the network namespace of this thread, and starts the
     /// thread that drives them.
     ///
@@ -362,8 +352,8 @@ impl Builder {
         let spread = shared.spread();
         let group = shared.open(&pool.regions, self.threads);
         let group = group.map_err(|source| BindError::Path { path: 0, what, source })?;
-        if self.is_sealed() {
-            self.security = self.resolve_security()?;
+        if self.security.seals(self.paths.iter().map(Transport::reach)) {
+            self.security = std::mem::take(&mut self.security).ready()?;
         }
         let mut seeds = Random::new(self.seed.map_or_else(seed_of_the_system, Ok)?);
         self.paths.clear();
@@ -382,22 +372,11 @@ impl Builder {
         Ok(Endpoint::of_shards(Shards::new(handles, spread)))
     }
 
-    /// Who this is, who is known, and where keys are written down.
-    fn resolve_security(&mut self) -> Result<Security, BindError> {
-        let security = std::mem::take(&mut self.security).resolve().map_err(BindError::Identity)?;
-        security.open_key_log().map_err(|(file, source)| BindError::KeyLog { file, source })
-    }
-
     /// Seals an engine where something of it leaves the host.
     fn make_engine(&mut self, engine: stp_core::Endpoint) -> Result<(Engine, Security), BindError> {
-        if !self.is_sealed() {
-            return Ok((Sealed::plain(engine), std::mem::take(&mut self.security)));
-        }
-        let security = self.resolve_security()?;
-        let stays = |(_, path): &(u16, &Transport)| path.reach() == Reach::Process;
-        let plain = (0..).zip(&self.paths).filter(stays).map(|(nth, _)| PathId(nth)).collect();
-        let engine = security.seal(engine, plain).map_err(BindError::Identity)?;
-        Ok((engine, security))
+        let carried = Carried { context: b"stp", most: engine.config().connections };
+        let reaches: Vec<Reach> = self.paths.iter().map(Transport::reach).collect();
+        Ok(std::mem::take(&mut self.security).around(engine, carried, &reaches)?)
     }
 
     /// Opens the paths, and makes the engine.

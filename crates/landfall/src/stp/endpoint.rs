@@ -16,8 +16,8 @@ use super::error::{BindError, Error, Failed};
 use super::memory::Region;
 use super::path::Transport;
 use super::reach::ToPeers;
-use super::security::Wanted;
 use super::shards::{Shards, Spread};
+use crate::security::Wanted;
 
 pub use crate::runtime::PathStats;
 

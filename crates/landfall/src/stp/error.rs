@@ -10,6 +10,8 @@ use landfall_seal::HandshakeError;
 use landfall_transport::memory::{AccessError, ArenaError, LendRefusal, Memory, TakeBackError};
 use stp_core::{ConfigError, Ended};
 
+use crate::security::Unready;
+
 /// Why an operation was not begun, or did not succeed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -286,4 +288,13 @@ pub enum BindError {
     /// The operating system gave no random seed.
     #[error("the operating system gives no random seed: {0}")]
     Seed(String),
+}
+
+impl From<Unready> for BindError {
+    fn from(why: Unready) -> Self {
+        match why {
+            Unready::Identity(source) => Self::Identity(source),
+            Unready::KeyLog { file, source } => Self::KeyLog { file, source },
+        }
+    }
 }

@@ -63,15 +63,12 @@
 
 pub mod blocking;
 mod builder;
-#[cfg(feature = "certificates")]
-mod certificates;
 mod connection;
 mod core;
 mod deadline;
 mod driver;
 mod endpoint;
 mod error;
-mod key_log;
 mod memory;
 mod operation;
 mod ordered;
@@ -79,13 +76,10 @@ mod path;
 mod progress;
 mod reach;
 mod remote;
-mod security;
 mod set;
 mod shards;
 
 pub use builder::Builder;
-#[cfg(feature = "certificates")]
-pub use certificates::Certificates;
 pub use connection::{Connection, Link, Offer, ReadRequest};
 pub use core::Notice;
 pub use driver::EndpointDriver;
@@ -98,10 +92,12 @@ pub use path::Transport;
 pub use progress::{Progress, Stalled};
 pub use reach::ToPeers;
 pub use remote::{Exposed, RegionRequest, RemoteMemory};
-pub use security::{Identity, KnownPeers};
 pub use set::OperationSet;
 
 pub use crate::runtime::Turned;
+#[cfg(feature = "certificates")]
+pub use crate::security::Certificates;
+pub use crate::security::{Identity, KnownPeers, read_preshared_key};
 pub use landfall_placement::{PathId, Peer, WordFunction, WordWidth};
 #[cfg(feature = "certificates")]
 pub use landfall_seal::TlsError;

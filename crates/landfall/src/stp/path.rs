@@ -25,7 +25,7 @@ use nic_firmware_model::driver::tigon;
 use stp_core::Config;
 use stp_core::wire::carrier::{ETHERTYPE, IP_PROTOCOL};
 
-use super::security::Engine;
+use super::core::Engine;
 use super::shards::Shared;
 #[cfg(feature = "nic")]
 use crate::nic::{Pace, Wire};

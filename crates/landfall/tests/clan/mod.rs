@@ -6,6 +6,7 @@ mod faults;
 mod groups;
 mod layer;
 mod network;
+mod sealed;
 mod server;
 mod shared;
 

@@ -422,6 +422,27 @@ impl Associations {
         Ok(())
     }
 
+    /// May this peer call itself so, if it does? One that was called, and that is not who it says,
+    /// is no peer any more; one that has called may hear why.
+    #[inline]
+    pub(super) fn may_be_called(&mut self, peer: Peer, name: Option<u32>) -> bool {
+        name.is_none_or(|name| self.check_name(peer, name))
+    }
+
+    fn check_name(&mut self, peer: Peer, name: u32) -> bool {
+        let Peer::Node(id) = peer else { return false };
+        let Some(known) = self.table.get(&id) else { return false };
+        match self.trust.check_name(known.identity, name) {
+            Ok(()) => true,
+            Err(error) => {
+                if known.role == Role::Initiator {
+                    self.fail(id, error);
+                }
+                false
+            }
+        }
+    }
+
     /// Something genuine came: the peer has the keys. One that has begun the association may be
     /// elsewhere by now; one that was called is where it was called (as in QUIC), so that no
     /// two ends ever lose each other by packets that somebody passed on.

@@ -169,6 +169,11 @@ impl Associations {
             return self.refuse(Refusal::BadProof);
         }
         let inner = Unit { from: Peer::Node(id), head: &opened, len: opened.len() as u32, ..*unit };
+        if !self.may_be_called(inner.from, engine.name_in(inner.head)) {
+            let refusal = engine.handle_false_name(now, &inner);
+            self.scratch = opened;
+            return self.refuse(refusal);
+        }
         let placed = engine.place(now, &inner, into);
         let placed = match placed {
             Ok(Placement::Into { at, ticket, .. }) => {

@@ -103,6 +103,20 @@ pub trait Trust: Send {
     /// [`HandshakeError::WrongPeer`], or why else not.
     fn check(&mut self, role: Role, remote: Peer, key: PublicKey) -> Result<(), HandshakeError>;
 
+    /// May a peer with this identity call itself so? What the names of an engine are, the engine
+    /// says ([`Engine::name_in`]).
+    ///
+    /// # Errors
+    ///
+    /// Why not.
+    fn check_name(
+        &mut self,
+        _identity: Option<PeerIdentity>,
+        _name: u32,
+    ) -> Result<(), HandshakeError> {
+        Ok(())
+    }
+
     /// May the peer that TLS has accepted be one? It has shown a certificate, or nothing.
     ///
     /// # Errors
@@ -336,9 +350,11 @@ impl<E> Sealed<E> {
 /// What the engine may fill of a path.
 const fn inner_limits(limits: PathLimits) -> PathLimits {
     let unit = limits.unit.saturating_sub(OVERHEAD as u32);
+    let head = limits.head.saturating_sub(OVERHEAD as u16);
+    let most = MOST_INNER_HEAD as u16;
     PathLimits {
         sure: limits.sure.saturating_sub(OVERHEAD as u32),
-        head: limits.head.saturating_sub(OVERHEAD as u16),
+        head: if head < most { head } else { most },
         ..PathLimits::plain(unit)
     }
 }
@@ -347,6 +363,15 @@ impl<E: Engine> Sealed<E> {
     #[inline]
     fn seals_on(&self, path: PathId) -> bool {
         self.layer.as_ref().is_some_and(|layer| layer.seals_on(path))
+    }
+
+    /// A peer has called itself by another's name.
+    fn refuse_name(&mut self, now: Instant, unit: &Unit<'_>) -> Result<Placement, Refusal> {
+        let refusal = self.engine.handle_false_name(now, unit);
+        if let Some(layer) = &mut self.layer {
+            layer.refusals.count(refusal);
+        }
+        Err(refusal)
     }
 
     /// The refusals of both, for who asks.
@@ -532,7 +557,13 @@ impl<E: Engine> Engine for Sealed<E> {
         unit: &Unit<'_>,
         into: &mut Spans,
     ) -> Result<Placement, Refusal> {
-        let placed = self.engine.place(now, unit, into);
+        let name = self.engine.name_in(unit.head);
+        let is_false = |layer: &mut Associations| !layer.may_be_called(unit.from, name);
+        let placed = if self.layer.as_deref_mut().is_some_and(is_false) {
+            self.refuse_name(now, unit)
+        } else {
+            self.engine.place(now, unit, into)
+        };
         if placed.is_err() {
             self.count();
         }

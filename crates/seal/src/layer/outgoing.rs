@@ -10,10 +10,12 @@ use landfall_placement::{
 use super::association::State;
 use super::associations::Associations;
 use super::session::Session;
-use super::unit::{MOST_INNER_HEAD, OVERHEAD, SEALED};
+use super::unit::{OVERHEAD, SEALED};
 
 /// The ticket of what the layer says by itself: nobody waits for it.
 pub(super) const OWN: Ticket = Ticket::from_raw(u64::MAX);
+/// The longest head of an engine's unit that leaves in a run.
+const MOST_RUN_HEAD: usize = 64;
 /// So many units that cannot leave are dropped in one call.
 const MOST_DROPPED: usize = 64;
 /// Until a unit is sealed, where its number goes there is the association.
@@ -82,7 +84,7 @@ impl Associations {
         room: &mut RunRoom<'_>,
     ) -> Option<TransmitRun> {
         let has_own = self.messages.iter().any(|(on, ..)| *on == path);
-        if has_own || !self.ready.is_empty() || room.head_len() < OVERHEAD + MOST_INNER_HEAD {
+        if has_own || !self.ready.is_empty() || room.head_len() < OVERHEAD + MOST_RUN_HEAD {
             return None;
         }
         // So much that each unit may still become longer.
@@ -93,6 +95,7 @@ impl Associations {
             return Some(run);
         }
         let id = number_of(run.to);
+        debug_assert!(usize::from(run.head_len) <= MOST_RUN_HEAD, "a run with a long head");
         match self.fate_of(now, id, path, None) {
             Fate::Leaves(to) => {
                 let inner_len = usize::from(run.head_len);

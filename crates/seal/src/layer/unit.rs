@@ -9,8 +9,8 @@ use crate::record::Position;
 
 /// How much longer a unit becomes when it is sealed.
 pub const OVERHEAD: usize = 32;
-/// The longest head of an engine's unit.
-pub const MOST_INNER_HEAD: usize = 64;
+/// The longest head of an engine's unit: what drivers have room for, and the outer head is in it.
+pub const MOST_INNER_HEAD: usize = 256 - OVERHEAD;
 
 /// The first byte of what is said: a sealed unit, or one of the messages of a handshake.
 pub(super) const SEALED: u8 = 0xe0;
@@ -23,8 +23,9 @@ pub(super) const RETRY: u8 = 0xe4;
 const TAG: core::ops::Range<usize> = 16..OVERHEAD;
 /// What is authenticated of the outer head: all before the tag.
 const OUTER: usize = 16;
-/// Blocks of the mask: one for the outer head, the others for the inner one.
-const BLOCKS: usize = 1 + MOST_INNER_HEAD / 16;
+/// Blocks of the mask that are made together: one for the outer head and four for the inner one,
+/// which is seldom longer.
+const BLOCKS: usize = 5;
 
 /// The outer head of a sealed unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,23 +142,35 @@ impl Mask {
         Self(Aes128Enc::new(&(*key).into()))
     }
 
-    /// The mask over a unit with this tag: what belongs to the outer head, then the rest.
-    fn of(&self, tag: [u8; 16]) -> [Block; BLOCKS] {
+    /// Blocks of the mask over a unit with this tag, from the one with this number on.
+    #[inline]
+    fn of(&self, tag: [u8; 16], first: u8) -> [Block; BLOCKS] {
         let mut blocks = [Block::from(tag); BLOCKS];
-        for (nth, block) in blocks.iter_mut().enumerate() {
-            block[15] ^= nth as u8;
+        for (nth, block) in (first..).zip(&mut blocks) {
+            block[15] ^= nth;
         }
         self.0.encrypt_blocks(&mut blocks);
         blocks
     }
 
+    /// Covers the engine's head, or uncovers it, with all blocks but the first. `mask` has the
+    /// first of them.
+    #[inline]
+    fn change_inner(&self, inner: &mut [u8], tag: [u8; 16], mask: &[Block; BLOCKS]) {
+        let (few, many) = inner.split_at_mut(inner.len().min((BLOCKS - 1) * 16));
+        change_all(few, &mask[1..]);
+        for (part, first) in many.chunks_mut(BLOCKS * 16).zip((BLOCKS as u8..).step_by(BLOCKS)) {
+            change_all(part, &self.of(tag, first));
+        }
+    }
+
     /// Masks a head whose tag is in place.
     pub(super) fn cover(&self, head: &mut [u8]) {
         let Some(tag) = tag_of(head) else { return };
-        let mask = self.of(tag);
+        let mask = self.of(tag, 0);
         let (outer, inner) = head.split_at_mut(OVERHEAD);
         change_outer(outer, &mask[0]);
-        change_inner(inner, &mask);
+        self.change_inner(inner, tag, &mask);
     }
 
     /// The heads of a unit as they were before they were masked.
@@ -167,7 +180,7 @@ impl Mask {
     /// How many bytes of the unit are needed, at least; more than any has where it makes no sense.
     pub(super) fn uncover(&self, unit: &[u8]) -> Result<Authenticated, usize> {
         let tag = tag_of(unit).ok_or(OVERHEAD)?;
-        let mask = self.of(tag);
+        let mask = self.of(tag, 0);
         let mut bytes = [0; OUTER + MOST_INNER_HEAD];
         bytes[..OUTER].copy_from_slice(&unit[..OUTER]);
         change_outer(&mut bytes[..OUTER], &mask[0]);
@@ -180,7 +193,7 @@ impl Mask {
         let inner = unit.get(OVERHEAD..end).ok_or(end)?;
         let behind = &mut bytes[OUTER..OUTER + inner_len];
         behind.copy_from_slice(inner);
-        change_inner(behind, &mask);
+        self.change_inner(behind, tag, &mask);
         Ok(Authenticated { bytes, len: OUTER + inner_len })
     }
 }
@@ -191,9 +204,8 @@ fn change_outer(outer: &mut [u8], mask: &Block) {
     change(&mut outer[8..16], &mask[8..16]);
 }
 
-/// The engine's head is covered with all blocks but the first.
-fn change_inner(inner: &mut [u8], mask: &[Block; BLOCKS]) {
-    for (part, block) in inner.chunks_mut(16).zip(&mask[1..]) {
+fn change_all(bytes: &mut [u8], mask: &[Block]) {
+    for (part, block) in bytes.chunks_mut(16).zip(mask) {
         change(part, block);
     }
 }
@@ -208,6 +220,7 @@ fn change(bytes: &mut [u8], mask: &[u8]) {
 mod tests {
     use super::*;
     use crate::{Secret, Suite};
+    use std::vec::Vec;
 
     fn mask() -> Mask {
         let keys = Keys::new(Secret::new([7; 32]), Role::Initiator, Suite::Aes128Gcm);
@@ -226,7 +239,7 @@ mod tests {
 
     #[test]
     fn what_is_covered_is_uncovered() {
-        for inner in [0, 1, 40, 56, MOST_INNER_HEAD as u8] {
+        for inner in [0, 1, 40, 56, 64, 65, 143, 144, 145, MOST_INNER_HEAD as u8] {
             let plain = unit(inner);
             let mut covered = plain.clone();
             mask().cover(&mut covered);
@@ -234,6 +247,13 @@ mod tests {
             assert_ne!(covered[8..16], plain[8..16]);
             let heads = mask().uncover(&covered).map_err(|_| ()).unwrap();
             assert_eq!(heads.inner(), &plain[OVERHEAD..]);
+            // The mask has no block twice.
+            let masks: Vec<Vec<u8>> = covered[OVERHEAD..]
+                .chunks_exact(16)
+                .zip(plain[OVERHEAD..].chunks_exact(16))
+                .map(|(one, other)| one.iter().zip(other).map(|(a, b)| a ^ b).collect())
+                .collect();
+            assert!(masks.iter().enumerate().all(|(nth, mask)| !masks[..nth].contains(mask)));
             assert_eq!((heads.outer().number, heads.outer().to), (99, 0x0102_0304));
             assert_eq!(heads.bytes()[..OUTER], plain[..OUTER]);
             for cut in 0..covered.len() {

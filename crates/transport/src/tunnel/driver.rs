@@ -304,4 +304,12 @@ impl<E: Engine> Engine for Layer<'_, E> {
     fn places_unverified(&self, head: &[u8]) -> bool {
         self.engine.places_unverified(head)
     }
+
+    fn name_in(&self, head: &[u8]) -> Option<u32> {
+        self.engine.name_in(head)
+    }
+
+    fn handle_false_name(&mut self, now: Instant, unit: &Unit<'_>) -> Refusal {
+        self.engine.handle_false_name(now, unit)
+    }
 }

@@ -290,6 +290,7 @@ impl Host {
                     }
                 }
                 LinkUpdate::Down { why, .. } => self.down.push(why),
+                LinkUpdate::Contested { .. } => {}
                 LinkUpdate::Gone { .. } => self.gone += 1,
             }
         }

@@ -345,6 +345,8 @@ impl Side {
     fn hear(&mut self, there: &Self, event: Event) {
         match event {
             Event::LinkUp { link, .. } => self.link = Some(link),
+            // There is one peer, at one address.
+            Event::Contested { link, .. } => self.fail(format!("{link} is contested")),
             Event::LinkDown { link, .. } => {
                 if self.link == Some(link) {
                     self.link = None;

@@ -223,6 +223,18 @@ impl Nic {
         Ok(())
     }
 
+    /// Ends a link whose other end was started anew, as is known of it: then it calls from
+    /// elsewhere, and need not wait until the old link is found to be dead.
+    /// [`Event::Contested`](crate::Event::Contested) tells of it.
+    ///
+    /// # Errors
+    /// [`Error::NotOpen`]: it is not up.
+    pub fn replace_link(&mut self, now: Instant, link: LinkId) -> Result<(), Error> {
+        self.links.replace_link(link)?;
+        self.settle(now);
+        Ok(())
+    }
+
     /// The link to a host, while it is up. Of several, writes go over this one.
     #[must_use]
     pub fn link_to(&self, host: HostId) -> Option<LinkId> {
@@ -238,7 +250,13 @@ impl Nic {
     /// Where the other end of a link is.
     #[must_use]
     pub fn peer_at(&self, link: LinkId) -> Option<Peer> {
-        self.links.peer_at(link)
+        self.links.way_of(link).map(|(_, peer)| peer)
+    }
+
+    /// Over which path a link goes, and where its other end is.
+    #[must_use]
+    pub fn way_of(&self, link: LinkId) -> Option<(PathId, Peer)> {
+        self.links.way_of(link)
     }
 
     /// Who is at the other end of a link, once it has been up.

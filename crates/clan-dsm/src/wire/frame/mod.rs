@@ -68,6 +68,17 @@ impl FrameKind {
     /// Every kind there is.
     pub const ALL: [Self; 5] = [Self::Data, Self::Ack, Self::Hello, Self::Bye, Self::Stranger];
 
+    /// What a unit that begins so is, if it is a frame.
+    #[inline]
+    pub(crate) fn at_start(head: &[u8]) -> Option<Self> {
+        match head {
+            [m0, m1, version_kind, ..] if [*m0, *m1] == MARK && version_kind >> 4 == VERSION => {
+                Self::from_bits(version_kind & 0xf)
+            }
+            _ => None,
+        }
+    }
+
     fn from_bits(bits: u8) -> Option<Self> {
         Self::ALL.get(usize::from(bits)).copied()
     }

@@ -13,7 +13,7 @@ use serde::Serialize;
 use super::Scale;
 use crate::style::Progress;
 use crate::workload::clan::job::{Job, Waiting, Work};
-use crate::workload::clan::network::Carrier;
+use crate::workload::clan::network::{Carrier, Crossing};
 use crate::workload::clan::{bare, network, process};
 
 /// Round trips of short messages that are timed as one, where a clock costs as much as
@@ -213,7 +213,7 @@ impl Sweep<'_> {
             Way::Unix => Ok(UnixLatency { warm_up, ..UnixLatency::new(plan, message) }.run()?),
             Way::Tcp => Ok(TcpLatency { warm_up, ..TcpLatency::new(plan, message) }.run()?),
             Way::Udp | Way::UdpDma | Way::UdpStopAndGo => {
-                network::run(self.endpoints, &job, Carrier::Udp { mtu: MTU })
+                network::run(self.endpoints, &job, (Carrier::Udp { mtu: MTU }, Crossing::Plain))
             }
         }
     }
@@ -230,7 +230,7 @@ impl Sweep<'_> {
             Way::Unix => Ok(UnixThroughput { shape, ..UnixThroughput::new(self.plan()) }.run()?),
             Way::Tcp => Ok(TcpThroughput { shape, ..TcpThroughput::new(self.plan()) }.run()?),
             Way::Udp | Way::UdpDma | Way::UdpStopAndGo => {
-                network::run(self.endpoints, &job, Carrier::Udp { mtu: MTU })
+                network::run(self.endpoints, &job, (Carrier::Udp { mtu: MTU }, Crossing::Plain))
             }
         }
     }

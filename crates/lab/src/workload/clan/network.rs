@@ -13,6 +13,9 @@ use landfall_transport::udp::UdpConfig;
 use super::job::Job;
 use super::threads;
 
+/// What the nodes of encrypted rows have in common.
+const KEY: [u8; 32] = *b"what is measured is no secret...";
+
 /// What the nodes are joined by.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Carrier<'a> {
@@ -39,8 +42,20 @@ impl Carrier<'_> {
     }
 }
 
+/// Is what crosses encrypted?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Crossing {
+    /// As with most rivals.
+    Plain,
+    Encrypted,
+}
+
 /// Does the job.
-pub(crate) fn run(endpoints: &Endpoints, job: &Job, over: Carrier<'_>) -> Result<Sample> {
+pub(crate) fn run(
+    endpoints: &Endpoints,
+    job: &Job,
+    (over, crossing): (Carrier<'_>, Crossing),
+) -> Result<Sample> {
     let (tell, hear) = channel();
     let (tell, hear): (Mutex<Sender<Peer>>, Mutex<Receiver<Peer>>) = (tell.into(), hear.into());
     let nodes = Mutex::new(Vec::new());
@@ -48,7 +63,12 @@ pub(crate) fn run(endpoints: &Endpoints, job: &Job, over: Carrier<'_>) -> Result
     let open = |role: usize, side: &Side| -> Result<Node> {
         let host = HostId::new(role as u16).context("a host of a small number")?;
         let transport = over.transport(role, side);
-        let node = Node::builder(host).path(transport).wait(job.wait()).open()?;
+        let builder = Node::builder(host).path(transport).wait(job.wait());
+        let builder = match crossing {
+            Crossing::Plain => builder.plaintext(),
+            Crossing::Encrypted => builder.preshared_key(KEY).encrypt_loopback(),
+        };
+        let node = builder.open()?;
         nodes.lock().map_err(|_| locked(()))?.push(node.clone());
         Ok(node)
     };

@@ -3,11 +3,13 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use clan_dsm::{Config, HostId, Port};
 use landfall_placement::Peer;
+use landfall_seal::Fingerprint;
 use landfall_transport::Wait;
 use landfall_transport::tap::{TapConfig, open_super_frames};
 
@@ -15,7 +17,7 @@ use super::exchange::Shared;
 use super::outgoing::station_of;
 use super::terms::{PORT, Terms};
 use super::{ClanIpError, MTU_MAX, MTU_MIN};
-use crate::clan::network::{Node, Transport};
+use crate::clan::network::{self, Node, Transport};
 
 /// Another host of the network, and where it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,33 +28,66 @@ pub struct Neighbour {
     pub peer: Peer,
 }
 
+/// A text names no neighbour.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is none: 2=192.0.2.2:7100 or 2=02:00:00:00:00:02 would be")]
+pub struct BadNeighbour(String);
+
+/// By its number, and its UDP or Ethernet address.
+///
+/// ```
+/// use landfall::clan::ip::Neighbour;
+/// use landfall::clan::network::Peer;
+///
+/// let neighbour: Neighbour = "2=192.0.2.2:7100".parse()?;
+/// assert_eq!(neighbour.host.number(), 2);
+/// assert_eq!(neighbour.peer, Peer::Socket("192.0.2.2:7100".parse()?));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+impl FromStr for Neighbour {
+    type Err = BadNeighbour;
+
+    fn from_str(text: &str) -> Result<Self, BadNeighbour> {
+        let parse = || {
+            let (number, address) = text.split_once('=')?;
+            let host = HostId::new(number.parse().ok()?)?;
+            let socket = address.parse().ok().map(Peer::Socket);
+            let peer = socket.or_else(|| station(address).map(Peer::Ethernet))?;
+            Some(Self { host, peer })
+        };
+        parse().ok_or_else(|| BadNeighbour(text.to_owned()))
+    }
+}
+
+fn station(text: &str) -> Option<[u8; 6]> {
+    let byte = |byte: &str| u8::from_str_radix(byte, 16).ok().filter(|_| byte.len() <= 2);
+    let bytes: Option<Vec<u8>> = text.split(':').map(byte).collect();
+    bytes?.try_into().ok()
+}
+
 /// Chooses what an interface is like, then starts it. See [`ClanIp`].
 #[derive(Debug)]
 #[must_use = "nothing happens until it is started"]
 pub struct ClanIpBuilder {
     host: HostId,
-    transport: Transport,
+    node: network::Builder,
     name: String,
     mtu: u32,
     buffers: u32,
     address: Option<(IpAddr, u8)>,
     neighbours: Vec<Neighbour>,
-    config: Option<Config>,
-    wait: Wait,
 }
 
 impl ClanIpBuilder {
     fn new(host: HostId, transport: Transport) -> Self {
         Self {
             host,
-            transport,
+            node: Node::builder(host).path(transport),
             name: "clan0".into(),
             mtu: 16_384,
             buffers: 128,
             address: None,
             neighbours: Vec::new(),
-            config: None,
-            wait: Wait::BALANCED,
         }
     }
 
@@ -85,12 +120,31 @@ impl ClanIpBuilder {
 
     /// The bounds and habits of the engine below.
     pub fn config(self, config: Config) -> Self {
-        Self { config: Some(config), ..self }
+        self.node(|node| node.config(config))
     }
 
     /// How the node below waits.
     pub fn wait(self, wait: Wait) -> Self {
-        Self { wait, ..self }
+        self.node(|node| node.wait(wait))
+    }
+
+    /// All else that can be chosen about the node below: above all who it is, whom it trusts,
+    /// and what of it is encrypted. Without this all that leaves the host is, with the identity
+    /// of the user.
+    ///
+    /// ```no_run
+    /// use landfall::clan::ip::ClanIp;
+    /// use landfall::clan::network::{HostId, Transport};
+    ///
+    /// # let key = [0; 32];
+    /// let host = HostId::new(1).expect("twelve bits");
+    /// let clan = ClanIp::builder(host, Transport::udp("192.0.2.1:7100".parse()?))
+    ///     .node(|node| node.preshared_key(key))
+    ///     .start()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn node(self, choose: impl FnOnce(network::Builder) -> network::Builder) -> Self {
+        Self { node: choose(self.node), ..self }
     }
 
     /// Makes the interface, in the network namespace of the calling thread, and starts.
@@ -99,11 +153,7 @@ impl ClanIpBuilder {
     /// What makes no sense, and what the kernel refuses: [`ClanIpError`] says which.
     pub fn start(self) -> Result<ClanIp, ClanIpError> {
         self.check()?;
-        let Self { host, transport, name, mtu, buffers, address, neighbours, config, wait } = self;
-        let mut node = Node::builder(host).path(transport).wait(wait);
-        if let Some(config) = config {
-            node = node.config(config);
-        }
+        let Self { host, node, name, mtu, buffers, address, neighbours } = self;
         let node = node.open()?;
         let tap = TapConfig {
             mtu: Some(mtu),
@@ -184,6 +234,12 @@ impl ClanIp {
         self.shared.node().local()
     }
 
+    /// What other hosts know this one by, if it encrypts.
+    #[must_use]
+    pub fn fingerprint(&self) -> Option<Fingerprint> {
+        self.shared.node().fingerprint()
+    }
+
     /// What it did so far.
     #[must_use]
     pub fn stats(&self) -> ClanIpStats {
@@ -238,6 +294,9 @@ pub struct ClanIpStats {
     pub connections: u64,
     /// Connections that ended because the other side wrote what no correct one does.
     pub misbehaved: u64,
+    /// Connections that were not made since there are no keys for the host: it showed another
+    /// one than before, or does not encrypt.
+    pub without_keys: u64,
 }
 
 /// The same while it works: one thread counts, others look.
@@ -252,6 +311,7 @@ pub(super) struct Counts {
     not_taken: AtomicU64,
     connections: AtomicU64,
     misbehaved: AtomicU64,
+    without_keys: AtomicU64,
 }
 
 fn add(count: &AtomicU64, by: u64) {
@@ -289,6 +349,10 @@ impl Counts {
         add(&self.misbehaved, 1);
     }
 
+    pub(super) fn without_keys(&self) {
+        add(&self.without_keys, 1);
+    }
+
     pub(super) fn read(&self) -> ClanIpStats {
         let get = |count: &AtomicU64| count.load(Ordering::Relaxed);
         ClanIpStats {
@@ -301,6 +365,29 @@ impl Counts {
             not_taken: get(&self.not_taken),
             connections: get(&self.connections),
             misbehaved: get(&self.misbehaved),
+            without_keys: get(&self.without_keys),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbours_are_understood() {
+        let ethernet: Neighbour = "3=02:0:00:00:00:ff".parse().unwrap();
+        assert_eq!(ethernet.peer, Peer::Ethernet([2, 0, 0, 0, 0, 0xff]));
+        for bad in [
+            "192.0.2.2:7100",
+            "2=192.0.2.2",
+            "x=192.0.2.2:1",
+            "4096=192.0.2.2:1",
+            "2=02:00:00:00:00",
+            "2=1ff:0:0:0:0:0",
+        ] {
+            let error = bad.parse::<Neighbour>().unwrap_err();
+            assert!(error.to_string().contains(bad), "{error}");
         }
     }
 }

@@ -320,7 +320,12 @@ impl Hub {
                     *making = None;
                     self.meetings.push(meeting);
                 }
-                Poll::Ready(Err(_)) if *asks => self.give_up(*host),
+                Poll::Ready(Err(error)) if *asks => {
+                    if matches!(error, Error::NoKeys { .. }) {
+                        self.counts().without_keys();
+                    }
+                    self.give_up(*host);
+                }
                 Poll::Ready(Err(_)) => {}
                 Poll::Pending if making.is_none() && !self.board.is_asking(*host) => {}
                 Poll::Pending if now < *until => self.meetings.push(meeting),

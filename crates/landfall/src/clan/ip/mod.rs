@@ -42,7 +42,7 @@ mod outgoing;
 mod switchboard;
 mod terms;
 
-pub use builder::{ClanIp, ClanIpBuilder, ClanIpStats, Neighbour};
+pub use builder::{BadNeighbour, ClanIp, ClanIpBuilder, ClanIpStats, Neighbour};
 pub use outgoing::station_of;
 
 use std::io;

@@ -2,12 +2,14 @@
 //! not be opened. What the engine's answers mean for users is here as well.
 
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use clan_dsm::{Config, ConfigError, Ended, HostId, Nic, Reason};
 #[cfg(feature = "nic")]
 use landfall_placement::Peer;
 use landfall_placement::{Duration, PathId, Seed};
+use landfall_seal::Fingerprint;
 use landfall_transport::channel::{ChannelConfig, channel};
 use landfall_transport::{Bell, Clock, Wait};
 
@@ -17,7 +19,8 @@ use super::memory::Pool;
 use super::node::Node;
 use super::path::Transport;
 use crate::clan::Error;
-use crate::runtime::{Driving, Paths, Runtime, RuntimeConfig};
+use crate::runtime::{Driving, Paths, Reach, Runtime, RuntimeConfig};
+use crate::security::{Carried, Identity, KnownPeers, Security, Unready};
 
 /// Chooses what a node is like, then opens it.
 ///
@@ -42,10 +45,11 @@ pub struct Builder {
     regions: u32,
     linger: Duration,
     seed: Option<Seed>,
+    security: Security,
 }
 
 impl Builder {
-    pub(crate) const fn new(host: HostId) -> Self {
+    pub(crate) fn new(host: HostId) -> Self {
         Self {
             host,
             paths: Vec::new(),
@@ -54,6 +58,7 @@ impl Builder {
             regions: 1 << 20,
             linger: Duration::from_secs(2),
             seed: None,
+            security: Security::default(),
         }
     }
 
@@ -96,6 +101,104 @@ impl Builder {
     /// it can touch all memory. Without this the operating system chooses.
     pub const fn seed(mut self, seed: Seed) -> Self {
         self.seed = Some(seed);
+        self
+    }
+
+    /// Encrypts nothing: whoever is on the way can read and change all of it, and who reads a
+    /// cookie writes the memory. The other side must be built so, too. What stays on the host is
+    /// plain anyway.
+    pub const fn plaintext(mut self) -> Self {
+        self.security.is_plain = true;
+        self
+    }
+
+    /// Encrypts also what goes from and to loopback addresses: for tests, and to measure. The
+    /// other side must be built so, too.
+    pub const fn encrypt_loopback(mut self) -> Self {
+        self.security.seals_loopback = true;
+        self
+    }
+
+    /// Proves itself with this identity. Without this it is [that of the
+    /// user](Identity::of_user).
+    pub fn identity(mut self, identity: Identity) -> Self {
+        self.security.set_identity(identity);
+        self
+    }
+
+    /// All nodes prove that they have these 32 random bytes, and nothing else: each of them may
+    /// be any host. A password is no such key: what people remember can be guessed from a
+    /// recording.
+    ///
+    /// ```
+    /// use landfall::clan::network::{HostId, Node, Transport};
+    ///
+    /// let open = |host, key| {
+    ///     let path = Transport::udp("127.0.0.1:0".parse().unwrap());
+    ///     let builder = Node::builder(HostId::new(host).unwrap()).path(path);
+    ///     builder.preshared_key(key).encrypt_loopback().open()
+    /// };
+    /// let (here, there) = (open(1, [7; 32])?, open(2, [7; 32])?);
+    /// let link = here.link(there.local().unwrap())?;
+    /// assert_eq!(link.wait_up(None)?, there.host());
+    /// assert!(link.is_encrypted());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn preshared_key(mut self, key: [u8; 32]) -> Self {
+        self.security.set_preshared_key(key);
+        self
+    }
+
+    /// Proves itself by certificates or raw public keys, in TLS 1.3, and trusts whom these say.
+    /// Who opens a link asks for a certificate for the address that it opens it to. The other
+    /// side must be built so, too.
+    #[cfg(feature = "certificates")]
+    pub fn certificates(mut self, certificates: crate::security::Certificates) -> Self {
+        self.security.set_certificates(certificates);
+        self
+    }
+
+    /// Where peers that it opens links to are remembered, with the keys that they showed first.
+    /// Without this it is [the file of the user](KnownPeers::of_user).
+    pub fn known_peers(mut self, known: KnownPeers) -> Self {
+        self.security.set_known_peers(known);
+        self
+    }
+
+    /// Only peers with these keys may open links or have links opened to. Nobody else is asked
+    /// for, and no peer is remembered unless [`known_peers`](Self::known_peers) says where.
+    pub fn only_peers(mut self, peers: impl IntoIterator<Item = Fingerprint>) -> Self {
+        self.security.set_only(peers.into_iter().collect());
+        self
+    }
+
+    /// Only who has this key may be that host. Without this it is who says so first, for as long
+    /// as this node lives.
+    ///
+    /// ```
+    /// use landfall::clan::network::{HostId, Identity, Node, Transport};
+    ///
+    /// let (one, two) = (HostId::new(1).unwrap(), HostId::new(2).unwrap());
+    /// let identity = Identity::generate()?;
+    /// let path = || Transport::udp("127.0.0.1:0".parse().unwrap());
+    /// let builder = Node::builder(two).path(path()).identity(identity.clone());
+    /// let there = builder.encrypt_loopback().open()?;
+    /// let builder = Node::builder(one).path(path()).host_key(two, identity.fingerprint());
+    /// let here = builder.encrypt_loopback().open()?;
+    /// assert_eq!(here.link(there.local().unwrap())?.wait_up(None)?, two);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn host_key(mut self, host: HostId, key: Fingerprint) -> Self {
+        self.security.set_name(host.number().into(), key);
+        self
+    }
+
+    /// Writes the keys of its links to a file, for captures to be opened with: see [the builder
+    /// of STP](https://docs.rs/landfall/latest/landfall/stp/struct.Builder.html#method.key_log).
+    /// **Whoever reads the file can read all that was recorded of these links, and forge what is
+    /// still to come.** Without this it is the file that `LANDFALL_KEYLOG` names, or none.
+    pub fn key_log(mut self, file: impl Into<PathBuf>) -> Self {
+        self.security.set_key_log(file.into());
         self
     }
 
@@ -177,7 +280,15 @@ impl Builder {
         }
         let seed = self.seed.map_or_else(seed_of_the_system, Ok)?;
         let write_buffer = config.write_buffer;
-        let mut engine = Nic::new(config, self.host, seed)?;
+        let carried = Carried { context: b"clan", most: config.links };
+        let reaches: Vec<Reach> = self.paths.iter().map(Transport::reach).collect();
+        if let Some(path) = config.native.map(|native| native.path)
+            && self.security.seals(reaches.get(usize::from(path.0)).copied().into_iter())
+        {
+            return Err(OpenError::NativeInClear { path: path.0 });
+        }
+        let engine = Nic::new(config, self.host, seed)?;
+        let (mut engine, security) = self.security.around(engine, carried, &reaches)?;
         let mut opened = Vec::with_capacity(paths);
         for (path, transport) in (0..).zip(self.paths) {
             let what = transport.to_string();
@@ -189,7 +300,7 @@ impl Builder {
         let bell = Bell::new().map_err(OpenError::Bell)?;
         let clock = Clock::start();
         let paths = Paths::new(opened, clock, &mut engine);
-        let core = Core::new(engine, paths, Arc::clone(pool), write_buffer);
+        let core = Core::new((engine, security), paths, Arc::clone(pool), write_buffer);
         let config = RuntimeConfig {
             driving: Driving::Shared,
             wait: self.wait,
@@ -245,6 +356,35 @@ pub enum OpenError {
         #[source]
         source: io::Error,
     },
+    /// A native link has no frames, and nothing that could be encrypted.
+    #[error(
+        "path {path} is a native link, which cannot be encrypted, and leaves the host: build the \
+         node with `plaintext()` if nobody else is on that link"
+    )]
+    NativeInClear {
+        /// Which, in the order in which they were added.
+        path: u16,
+    },
+    /// There is no identity, or what peers were known by cannot be read.
+    #[error(
+        "cannot encrypt: {0}. Set LANDFALL_STATE to a folder for the identity and known peers, \
+         hand them in (`Builder::identity`, `Builder::known_peers`), use \
+         `Builder::preshared_key`, or build with `Builder::plaintext`"
+    )]
+    Identity(#[source] io::Error),
+    /// The file for keys cannot be written.
+    #[error(
+        "cannot write keys to {}: {source}. Name another file in LANDFALL_KEYLOG or \
+         `Builder::key_log`, or none",
+        file.display()
+    )]
+    KeyLog {
+        /// Which one.
+        file: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
     /// The environment asks for a transport that there is not.
     #[error("{0}")]
     Configuration(#[source] io::Error),
@@ -257,6 +397,15 @@ pub enum OpenError {
     /// The operating system gave no random seed.
     #[error("the operating system gives no random seed: {0}")]
     Seed(String),
+}
+
+impl From<Unready> for OpenError {
+    fn from(why: Unready) -> Self {
+        match why {
+            Unready::Identity(source) => Self::Identity(source),
+            Unready::KeyLog { file, source } => Self::KeyLog { file, source },
+        }
+    }
 }
 
 /// What an end means for whoever waited for a success.

@@ -48,7 +48,29 @@
 //! meanwhile: no wake-up lies between a packet and its user. Whoever spins calls
 //! [`Node::turn`].
 //!
-//! What does not live here: the protocol (`clan-dsm`), sockets and memory mappings
+//! # Encryption
+//!
+//! What leaves the host is encrypted and authenticated: each link has keys of its own, and
+//! everything that an observer sees of it is that there is one, and how much it moves. Cookies
+//! travel inside, if nodes pass them on by messages. Nodes prove who they are with key pairs: a
+//! node has the [`Identity`] of its user, made at first use, or [one of its
+//! own](Builder::identity). Whom it opens a link to it knows again ([`KnownPeers`]), unless a
+//! fingerprint is [pinned](Node::link_pinned); who links to it says who it is
+//! ([`Link::peer_identity`]). The number of a host belongs to the key that had it first, for as
+//! long as the node lives, or to the one that [was named](Builder::host_key). A [pre-shared
+//! key](Builder::preshared_key) takes the place of all that, and so do certificates with the
+//! feature `certificates`. What goes from and to a loopback address, or stays within the
+//! process, is plain; all else only if a node is built so ([`Builder::plaintext`]). Both ends
+//! must be built alike.
+//!
+//! A [`Group`] sends each member a copy of its own, over the link to it, so that no member can
+//! write in the founder's name, and who is none reads nothing.
+//!
+//! To look into captures of your own links, have their keys written down ([`Builder::key_log`],
+//! or the variable `LANDFALL_KEYLOG`). Whoever reads such a file reads all.
+//!
+//! What does not live here: the protocol (`clan-dsm`), records and handshakes (`landfall-seal`),
+//! sockets and memory mappings
 //! (`landfall-transport`), and what the bytes mean (the layer above).
 
 mod back_pressure;
@@ -69,8 +91,8 @@ mod window;
 
 pub use builder::{Builder, OpenError};
 pub use clan_dsm::{
-    Body, Config, ConfigError, ConnectRequest, Ended, EndpointState, HostId, Notice, Port,
-    PortAddress, Reason,
+    Body, Config, ConfigError, ConnectRequest, Ended, EndpointState, HostId, NativeConfig, Notice,
+    Port, PortAddress, Reason,
 };
 pub use dma::{DmaQueue, Done, Request};
 pub use driver::NodeDriver;
@@ -78,7 +100,10 @@ pub use endpoint::Endpoint;
 pub use events::{Event, Events, Source};
 pub use group::{Group, MemberDelivery};
 pub use landfall_placement::{Duration, PathId, Peer, Seed, WordFunction};
+pub use landfall_seal::{Fingerprint, HandshakeError, PeerIdentity, SealStats};
 pub use landfall_transport::channel::ChannelConfig;
+#[cfg(feature = "faults")]
+pub use landfall_transport::fault::{FaultCounts, Faults};
 pub use landfall_transport::{Interest, Wait};
 pub use memory::Aperture;
 pub use neighbour::Link;
@@ -88,3 +113,6 @@ pub use tripwire::{Tripset, Tripwire};
 pub use window::Window;
 
 pub use crate::runtime::Turned;
+#[cfg(feature = "certificates")]
+pub use crate::security::Certificates;
+pub use crate::security::{Identity, KnownPeers, read_preshared_key};

@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use clan_dsm::{Ended, HostId, LinkId};
 use landfall_placement::Peer;
+use landfall_seal::{HandshakeError, PeerIdentity};
 
 use super::builder::ended;
 use super::core::{Core, NodeHandle, Submission};
@@ -22,6 +23,10 @@ const DOWN: u8 = 2;
 #[derive(Debug)]
 pub(crate) struct Neighbour {
     pub(crate) link: LinkId,
+    /// Where it was when the link came to be.
+    peer: Peer,
+    /// What the engine calls it: where the way is encrypted it is not the same.
+    pub(crate) name: Peer,
     state: AtomicU8,
     rest: Mutex<Rest>,
 }
@@ -30,12 +35,30 @@ pub(crate) struct Neighbour {
 struct Rest {
     host: Option<HostId>,
     why: Option<Ended>,
+    /// There are no keys for it: why, and what to do.
+    no_keys: Option<(HandshakeError, String)>,
     watchers: Vec<Waker>,
 }
 
 impl Neighbour {
-    pub(crate) fn opening(link: LinkId) -> Arc<Self> {
-        Arc::new(Self { link, state: AtomicU8::new(OPENING), rest: Mutex::default() })
+    pub(crate) fn opening(link: LinkId, peer: Peer, name: Peer) -> Arc<Self> {
+        let (state, rest) = (AtomicU8::new(OPENING), Mutex::default());
+        Arc::new(Self { link, peer, name, state, rest })
+    }
+
+    /// Is the way to it encrypted?
+    pub(crate) fn is_sealed(&self) -> bool {
+        self.name != self.peer
+    }
+
+    /// There are no keys for it, and will be none.
+    pub(crate) fn note_no_keys(&self, why: HandshakeError, advice: String) {
+        locked(&self.rest).no_keys = Some((why, advice));
+    }
+
+    fn no_keys(&self) -> Option<Error> {
+        let (why, advice) = locked(&self.rest).no_keys.clone()?;
+        Some(Error::NoKeys { peer: self.peer, why, advice })
     }
 
     /// Somebody answers. Gives whom to wake.
@@ -110,7 +133,35 @@ impl Link {
     #[must_use]
     pub fn peer(&self) -> Option<Peer> {
         let link = self.neighbour.link;
-        self.handle.look(|core| core.engine.peer_at(link))
+        self.handle.look(|core| core.peer_at(link))
+    }
+
+    /// Who the other end has proven to be. Nothing where the link is plain, or over for a while.
+    ///
+    /// ```
+    /// use landfall::clan::network::{HostId, Node, PeerIdentity, Transport};
+    ///
+    /// let open = |host| {
+    ///     let path = Transport::udp("127.0.0.1:0".parse().unwrap());
+    ///     Node::builder(HostId::new(host).unwrap()).path(path).encrypt_loopback().open()
+    /// };
+    /// let (here, there) = (open(1)?, open(2)?);
+    /// let link = here.link(there.local().unwrap())?;
+    /// link.wait_up(None)?;
+    /// let Some(PeerIdentity::PublicKey(key)) = link.peer_identity() else { panic!() };
+    /// assert_eq!(Some(key.fingerprint()), there.fingerprint());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn peer_identity(&self) -> Option<PeerIdentity> {
+        let name = self.neighbour.name;
+        self.neighbour.is_sealed().then(|| self.handle.look(|core| core.engine.identity(name)))?
+    }
+
+    /// Is it encrypted and authenticated?
+    #[must_use]
+    pub fn is_encrypted(&self) -> bool {
+        self.neighbour.is_sealed()
     }
 
     /// Is it up? It costs a load.
@@ -129,9 +180,13 @@ impl Link {
     ///
     /// # Errors
     /// [`Error::NoRoute`]: nobody answers. [`Error::Refused`]: somebody does not
-    /// want to.
+    /// want to. [`Error::NoKeys`]: there are no keys to encrypt with, since the other end is not
+    /// who it should be, or does not encrypt.
     pub async fn up(&self) -> Result<HostId, Error> {
         poll_fn(|context| self.neighbour.poll_state(context, |state| state != OPENING)).await;
+        if let Some(no_keys) = self.neighbour.no_keys() {
+            return Err(no_keys);
+        }
         match (self.neighbour.host(), self.neighbour.why()) {
             (Some(host), None) => Ok(host),
             (_, Some(Ended::There(reason))) => Err(Error::Refused(reason)),
@@ -172,9 +227,10 @@ impl Link {
     /// # Errors
     /// It is over, or not up yet.
     pub fn check(&self) -> Result<(), Error> {
-        match self.neighbour.why() {
-            Some(why) => Err(ended(why)),
-            None => self.neighbour.check(),
+        match (self.neighbour.no_keys(), self.neighbour.why()) {
+            (Some(no_keys), _) => Err(no_keys),
+            (None, Some(why)) => Err(ended(why)),
+            (None, None) => self.neighbour.check(),
         }
     }
 }

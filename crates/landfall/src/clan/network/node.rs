@@ -9,9 +9,10 @@ use std::time::Instant;
 
 use clan_dsm::{Access, Cookie, HostId, Port, Rights};
 use landfall_placement::{Engine as _, PathId, Peer, Refusals};
+use landfall_seal::{Fingerprint, SealStats};
 use landfall_transport::memory::Regions;
 
-use super::builder::{Builder, OpenError, refused};
+use super::builder::{Builder, OpenError};
 use super::core::{Core, NodeHandle};
 use super::endpoint::Endpoint;
 use super::events::Events;
@@ -21,6 +22,7 @@ use super::path::Transport;
 use super::tripwire::{Tripwire, wait_any};
 use super::window::Window;
 use crate::clan::{Error, Eventful, Fabric, Group};
+use crate::security::Wanted;
 
 pub use crate::runtime::PathStats;
 
@@ -49,7 +51,7 @@ impl Node {
     }
 
     /// A node of which more is chosen.
-    pub const fn builder(host: HostId) -> Builder {
+    pub fn builder(host: HostId) -> Builder {
         Builder::new(host)
     }
 
@@ -102,10 +104,49 @@ impl Node {
     /// # Errors
     /// Those of [`link`](Self::link).
     pub fn link_over(&self, path: Option<PathId>, peer: Peer) -> Result<Link, Error> {
+        self.open_link(path, (peer, &Wanted::default()))
+    }
+
+    /// Opens the way to a peer that has the key with this fingerprint, and nobody else; what
+    /// is remembered of its address does not matter.
+    ///
+    /// ```
+    /// # use landfall::clan::network::{HostId, Node, Transport};
+    /// # let open = |host| {
+    /// #     let path = Transport::udp("127.0.0.1:0".parse().unwrap());
+    /// #     Node::builder(HostId::new(host).unwrap()).path(path).encrypt_loopback().open()
+    /// # };
+    /// let (here, there) = (open(1)?, open(2)?);
+    /// // It came here by a way that can be trusted.
+    /// let fingerprint = there.fingerprint().unwrap();
+    /// let link = here.link_pinned(there.local().unwrap(), fingerprint)?;
+    /// assert_eq!(link.wait_up(None)?, there.host());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`link`](Self::link), and [`Error::NotEncrypted`].
+    pub fn link_pinned(
+        &self,
+        peer: impl Into<Peer>,
+        fingerprint: Fingerprint,
+    ) -> Result<Link, Error> {
+        let wanted = Wanted { pinned: Some(fingerprint), name: None };
+        self.open_link(None, (peer.into(), &wanted))
+    }
+
+    fn open_link(&self, path: Option<PathId>, to: (Peer, &Wanted)) -> Result<Link, Error> {
         self.handle.check()?;
-        let opened = self.handle.ask(|core, now| core.open_link(now, path, peer));
-        let neighbour = opened.map_err(|error| refused(error, "link"))?;
+        let neighbour = self.handle.ask(|core, now| core.open_link(now, path, to))?;
         Ok(Link::new(self.handle.clone(), neighbour))
+    }
+
+    /// What others know this node by. Nothing where it encrypts nothing, or with a pre-shared
+    /// key.
+    #[must_use]
+    pub fn fingerprint(&self) -> Option<Fingerprint> {
+        self.handle
+            .look(|core| core.engine.is_sealed().then(|| core.security.fingerprint()).flatten())
     }
 
     /// The link with a peer, whoever opened it, if there is one; over the first path that
@@ -196,6 +237,7 @@ impl Node {
     pub fn stats(&self) -> Stats {
         self.handle.look(|core| Stats {
             engine: *core.engine.stats(),
+            seal: core.engine.seal_stats(),
             refusals: *core.engine.refusals(),
             links: core.engine.links().filter(|(_, is_up)| *is_up).count(),
             regions: self.handle.pool().regions.held(),
@@ -281,6 +323,8 @@ impl Eventful for Node {
 pub struct Stats {
     /// Counters of the engine.
     pub engine: clan_dsm::Stats,
+    /// What was sealed and opened.
+    pub seal: SealStats,
     /// How often which check refused a packet.
     pub refusals: Refusals,
     /// Links that are up.

@@ -4,11 +4,15 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 
-use clan_dsm::{HostId, Nic};
+use clan_dsm::HostId;
 use landfall_placement::PathId;
 #[cfg(any(doc, feature = "nic"))]
 use landfall_placement::Peer;
+#[cfg(feature = "faults")]
+use landfall_placement::Seed;
 use landfall_transport::Driver;
+#[cfg(feature = "faults")]
+use landfall_transport::fault::Faults;
 use landfall_transport::memory::Regions;
 use landfall_transport::packet::{Framing, Interface, PacketConfig};
 use landfall_transport::udp::UdpConfig;
@@ -18,11 +22,12 @@ use landfall_transport::xdp::XdpConfig;
 #[cfg(feature = "nic")]
 use nic_firmware_model::driver::clan as card;
 
+use super::core::Engine;
 #[cfg(feature = "nic")]
 use crate::nic::{Pace, Wire};
 #[cfg(feature = "nic")]
 use crate::runtime::AdapterSource;
-use crate::runtime::{DriverSource, Path, PathSource};
+use crate::runtime::{DriverSource, Path, PathSource, Reach};
 
 /// The ethertype of frames: the first that IEEE 802 sets aside for local
 /// experiments (IEEE 802-2014, 9.2.2).
@@ -41,7 +46,7 @@ pub const ETHERTYPE: u16 = 0x88b5;
 ///
 /// Two nodes of one process are joined by
 /// [`Builder::open_pair`](super::Builder::open_pair).
-pub struct Transport(PathSource<Nic>);
+pub struct Transport(PathSource<Engine>);
 
 impl Transport {
     /// UDP on a local address, for an MTU of 1500. Port 0 lets the kernel choose.
@@ -101,9 +106,33 @@ impl Transport {
         Self(PathSource::Driver(DriverSource::driver(open)))
     }
 
+    /// The same path with faults on purpose, drawn from this seed: loss, repetition,
+    /// reordering, corruption, delay. For tests of what is built on a node; all else is as it
+    /// was. A simulated adapter has the faults of its wire instead.
+    ///
+    /// ```
+    /// use landfall::clan::network::{Faults, HostId, Node, Transport};
+    ///
+    /// let path = Transport::udp("127.0.0.1:0".parse()?);
+    /// let lossy = path.with_faults(Faults::loss(10_000), [7; 32]);
+    /// let node = Node::open(HostId::new(1).unwrap(), lossy)?;
+    /// # drop(node);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[cfg(feature = "faults")]
+    #[must_use]
+    pub fn with_faults(self, faults: Faults, seed: Seed) -> Self {
+        Self(self.0.impaired(faults, seed))
+    }
+
     /// A driver that is open, between two nodes of this process.
     pub(crate) fn joined(driver: impl Driver + Send + 'static) -> Self {
         Self(PathSource::Driver(DriverSource::joined(driver)))
+    }
+
+    /// How far what is sent over it gets.
+    pub(crate) fn reach(&self) -> Reach {
+        self.0.reach()
     }
 
     /// Is it on a network that others share, so that it should yield to them?
@@ -147,13 +176,18 @@ impl Transport {
         path: PathId,
         regions: &Regions,
         host: HostId,
-    ) -> io::Result<Path<Nic>> {
+    ) -> io::Result<Path<Engine>> {
         self.0.open(path, regions, |unit, pace| card(host, unit, pace))
     }
 
     /// Opens it.
     #[cfg(not(feature = "nic"))]
-    pub(crate) fn open(self, path: PathId, regions: &Regions, _: HostId) -> io::Result<Path<Nic>> {
+    pub(crate) fn open(
+        self,
+        path: PathId,
+        regions: &Regions,
+        _: HostId,
+    ) -> io::Result<Path<Engine>> {
         let PathSource::Driver(driver) = self.0;
         driver.open(path, regions)
     }

@@ -11,9 +11,9 @@ use stp_core::{
 };
 
 use super::{Core, Key, Known, Listening, Outcome, Request, Shown, Stage, Status, Ticket};
+use crate::security::{self, Wanted};
 use crate::stp::error::Error;
 use crate::stp::memory::Held;
-use crate::stp::security::{self, Wanted};
 
 impl Core {
     pub(crate) fn listen(&mut self, port: u16) -> Result<(), Error> {
@@ -117,7 +117,8 @@ impl Core {
         let known = self.connections.get(&id);
         match known.and_then(|known| Some((known.peer, self.engine.failure(known.name)?))) {
             Some((peer, why)) => {
-                let advice = security::advice(why, self.security.place().as_deref());
+                let advice =
+                    security::advice(why, self.security.place().as_deref(), "`connect_pinned`");
                 Error::NoKeys { peer, why, advice }
             }
             None => Error::NotConnected(why),

@@ -24,13 +24,16 @@ use stp_core::{AskId, ConnectionId, ExposedId, Priority, ReadId, ReceiveId};
 
 use super::deadline::Alarms;
 use super::memory::{Held, Pool};
-use super::security::{Engine, Security};
 use crate::runtime;
 use crate::runtime::{Deferred, Protocol, Runtime};
+use crate::security::Security;
 
 pub use connections::Notice;
 pub(crate) use connections::{Known, Listening, OfferMade, ReadMade, RegionMade, Shown, Status};
 pub(crate) use slots::{Key, Outcome, Request, Slots, Stage, Ticket};
+
+/// The engine of an endpoint.
+pub(crate) type Engine = landfall_seal::Sealed<stp_core::Endpoint>;
 
 /// The paths of an endpoint.
 pub(crate) type Paths = runtime::Paths<Engine>;

@@ -39,6 +39,9 @@ use greeting::NetworkListener;
 /// and drawn anew where a process that is connected to has the same, or knows another
 /// that has; with [`new`](Self::new) it is yours to choose.
 ///
+/// What leaves the host is encrypted, and processes prove themselves with the identity of their
+/// user ([`landfall::clan::network`] has more); with [`new`](Self::new) that is yours to choose, too.
+///
 /// ```
 /// use std::io::{Read, Write};
 /// use sockets_compat::{ClanListener, ClanStream};

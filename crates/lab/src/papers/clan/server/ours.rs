@@ -47,7 +47,8 @@ fn builder(host: u16, endpoints: usize, is_shared: bool) -> Result<Builder> {
         ..usual
     };
     let host = HostId::new(host).context("hosts have twelve bits")?;
-    Ok(Node::builder(host).config(config))
+    // As its rivals are.
+    Ok(Node::builder(host).config(config).plaintext())
 }
 
 /// The server's node, the client's, and how the client reaches the server.

@@ -3,11 +3,13 @@
 //!
 //! | file | what happens there |
 //! | --- | --- |
+//! | `links` | ways to others: who they are, and what they are called |
 //! | `updates` | what the engine tells, and whom it concerns |
 //!
 //! What belongs to one kind of handle is with the handle: `tripwire`, `back_pressure`
 //! (writes), `dma`, `endpoint`.
 
+mod links;
 mod updates;
 
 use std::future::Future;
@@ -16,10 +18,10 @@ use std::task::Waker;
 use std::time::Instant as StdInstant;
 
 use clan_dsm::{
-    BarrierId, DmaId, EndpointId, HostId, LinkId, Nic, OperationId, ReadId, TripwireId, WindowId,
+    BarrierId, DmaId, EndpointId, HostId, LinkId, OperationId, ReadId, TripwireId, WindowId,
     WriteId,
 };
-use landfall_placement::{Duration, Instant, PathId, Peer};
+use landfall_placement::{Duration, Instant};
 use landfall_transport::driver::Interest;
 
 use super::back_pressure::{Cause, WindowState, WriteRecord};
@@ -33,9 +35,13 @@ use super::window::Source;
 use crate::clan::Error;
 use crate::runtime;
 use crate::runtime::{Deferred, Handle, Protocol, Runtime};
+use crate::security::Security;
+
+/// The engine of a node.
+pub(crate) type Engine = landfall_seal::Sealed<clan_dsm::Nic>;
 
 /// The paths of a node.
-pub(crate) type Paths = runtime::Paths<Nic>;
+pub(crate) type Paths = runtime::Paths<Engine>;
 
 /// What is done when the lock is no longer held: wakers may run anything, and
 /// memory takes time to go.
@@ -66,7 +72,8 @@ pub(crate) enum Submission {
 /// What the node's lock guards: engine, paths, memory, and who waits for what.
 #[derive(Debug)]
 pub(crate) struct Core {
-    pub(crate) engine: Nic,
+    pub(crate) engine: Engine,
+    pub(crate) security: Security,
     pub(crate) paths: Paths,
     pool: Arc<Pool>,
     /// How many bytes the engine's write buffers have.
@@ -100,9 +107,15 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    pub(crate) fn new(engine: Nic, paths: Paths, pool: Arc<Pool>, write_buffer: usize) -> Self {
+    pub(crate) fn new(
+        (engine, security): (Engine, Security),
+        paths: Paths,
+        pool: Arc<Pool>,
+        write_buffer: usize,
+    ) -> Self {
         Self {
             engine,
+            security,
             paths,
             pool,
             write_buffer,
@@ -133,27 +146,6 @@ impl Core {
         self.links.get_mut(link).cloned()
     }
 
-    /// The link with a peer, if there is one.
-    pub(crate) fn link_with(&mut self, peer: Peer) -> Option<Arc<Neighbour>> {
-        let path = self.paths.to(peer)?;
-        let link = self.engine.link_with(path, peer)?;
-        self.links.get_mut(link).cloned()
-    }
-
-    /// Opens the way to a peer, over a path or the first that leads to such peers.
-    pub(crate) fn open_link(
-        &mut self,
-        now: Instant,
-        path: Option<PathId>,
-        peer: Peer,
-    ) -> Result<Arc<Neighbour>, clan_dsm::Error> {
-        let path = path.or_else(|| self.paths.to(peer)).ok_or(clan_dsm::Error::PathDown)?;
-        let link = self.engine.open_link(now, path, peer)?;
-        let neighbour = Neighbour::opening(link);
-        self.links.insert(link, Arc::clone(&neighbour));
-        Ok(neighbour)
-    }
-
     /// Remembers a waker once; those that it finds no room beside are woken.
     pub(crate) fn watch(wakers: &mut Vec<Waker>, waker: &Waker) -> Vec<Waker> {
         /// Handles that are polled by ever new tasks leave wakers behind.
@@ -168,12 +160,12 @@ impl Core {
 }
 
 impl Protocol for Core {
-    type Engine = Nic;
+    type Engine = Engine;
     type Deferred = DeferredWork;
     type Submission = Submission;
     type Cleanup = Vec<(Outlet, Registration)>;
 
-    fn engine(&self) -> &Nic {
+    fn engine(&self) -> &Engine {
         &self.engine
     }
 
@@ -203,12 +195,12 @@ impl Protocol for Core {
     fn turn(&mut self, now: Instant) -> bool {
         let mut moved = self.serve_queues(now);
         moved |= self.paths.turn(&mut self.engine, now);
-        let heard = self.hear();
+        let heard = self.hear(now);
         self.make_room();
         if heard && self.serve_queues(now) {
             // Nobody else may come to send it.
             self.paths.turn(&mut self.engine, now);
-            self.hear();
+            self.hear(now);
         }
         self.pool.after_turn();
         moved | heard
@@ -238,7 +230,7 @@ impl Protocol for Core {
             // It was there just now.
             let _ = self.engine.close_link(now, link);
         }
-        self.hear();
+        self.hear(now);
     }
 
     fn is_quiet(&self) -> bool {

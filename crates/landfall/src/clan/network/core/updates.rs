@@ -3,24 +3,24 @@
 use std::sync::Arc;
 
 use clan_dsm::{Ended, Event, HostId, LinkId, WindowId};
-use landfall_placement::Engine as _;
+use landfall_placement::{Engine as _, Instant};
 
 use super::{Core, Outlet, Registration};
 use crate::clan::network::back_pressure::WindowState;
-use crate::clan::network::neighbour::Neighbour;
 
 impl Core {
     /// Takes every event out of the engine. Gives whether there was one.
-    pub(super) fn hear(&mut self) -> bool {
+    pub(super) fn hear(&mut self, now: Instant) -> bool {
         let mut heard = false;
+        self.end_unkeyed(now);
         while let Some(event) = self.engine.poll_event() {
             heard = true;
-            self.take(event);
+            self.take(now, event);
         }
         heard
     }
 
-    fn take(&mut self, event: Event) {
+    fn take(&mut self, now: Instant, event: Event) {
         match event {
             Event::Tripwire { tripwire } => self.tripped(tripwire),
             Event::Written { write, result } => {
@@ -51,18 +51,12 @@ impl Core {
             }
             Event::OutOfBand { endpoint } => self.notice_at(endpoint),
             Event::LinkUp { link, host } => {
-                let neighbour = match self.links.get_mut(link) {
-                    Some(known) => Arc::clone(known),
-                    None => {
-                        let new = Neighbour::opening(link);
-                        self.links.insert(link, Arc::clone(&new));
-                        new
-                    }
-                };
+                let neighbour = self.neighbour_of(link);
                 self.after.wake.append(&mut neighbour.rise(host));
                 self.after.wake.append(&mut self.arrivals);
             }
             Event::LinkDown { link, why } => self.link_down(link, why),
+            Event::Contested { link, path, peer } => self.contested(now, link, path, peer),
             Event::Exception { window: Some(window), host, reason, .. } => {
                 if let Some(state) = self.window_at(window, host) {
                     state.refuse(reason);
@@ -93,6 +87,7 @@ impl Core {
     /// All that goes over it is lost; who waits for it, or sleeps, hears of it.
     fn link_down(&mut self, link: LinkId, why: Ended) {
         let Some(neighbour) = self.links.remove(link) else { return };
+        self.retire(&neighbour);
         self.after.wake.append(&mut neighbour.fall(why));
         let about = self.all_windows().filter(|state| state.is_about(&neighbour));
         let wakers: Vec<_> = about.filter_map(|state| state.take_waker()).collect();

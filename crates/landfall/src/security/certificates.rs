@@ -136,14 +136,14 @@ impl Certificates {
     }
 
     /// Speaks one of these application protocols (ALPN), the first the other end has, too. Which
-    /// one is said by [`Connection::application_protocol`](super::Connection::application_protocol).
+    /// one is said by [`Connection::application_protocol`](crate::stp::Connection::application_protocol).
     pub fn protocols<'a>(mut self, names: impl IntoIterator<Item = &'a str>) -> Self {
         self.protocols.extend(names.into_iter().map(|name| name.as_bytes().to_vec()));
         self
     }
 
     /// The fingerprint of what is shown: what the other end has for
-    /// [`Connection::peer_identity`](super::Connection::peer_identity).
+    /// [`Connection::peer_identity`](crate::stp::Connection::peer_identity).
     #[must_use]
     pub fn fingerprint(&self) -> Option<Fingerprint> {
         let der = match self.own.as_ref()? {
