@@ -38,7 +38,12 @@ pub(crate) fn key(byte: u8) -> Proof {
 pub(crate) fn end(side: usize, proof: Proof, trust: Box<dyn Trust>) -> Checked<Sealed<Nic>> {
     let config = SealConfig { context: b"clan".to_vec(), ..SealConfig::new(proof) };
     let seed = [side as u8 + 1; 32];
-    Checked::new(Sealed::new(Nic::new(Config::default(), host(side), seed), config, trust, seed))
+    Checked::new(Sealed::new(
+        Nic::new(Config::default(), host(side), seed).unwrap(),
+        config,
+        trust,
+        seed,
+    ))
 }
 
 /// What the user of one side knows: the memory of this side, and what was done to the other's.
