@@ -9,6 +9,7 @@
 //! A stream loses nothing and keeps its order, so both ends count and no number travels. A
 //! record that was changed, left out, repeated or moved fails, and with it the link.
 
+use std::error::Error;
 use std::io;
 
 use landfall_seal::provider::Provider;
@@ -26,8 +27,8 @@ fn generation_of(number: u64) -> u32 {
     u32::try_from(number >> RECORDS_OF_KEY).unwrap_or(u32::MAX)
 }
 
-fn broken(why: impl ToString) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, why.to_string())
+fn broken(why: impl Into<Box<dyn Error + Send + Sync>>) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, why)
 }
 
 /// What one end seals with, and opens with.

@@ -116,14 +116,11 @@ impl Hosts {
                 let mut rests = 0;
                 // Blocks that are not full are handed over after a while.
                 while rests < 20 {
-                    match ring.next_block() {
-                        Some(block) => {
-                            frames.extend(block.frames().map(|frame| frame.bytes.to_vec()))
-                        }
-                        None => {
-                            rests = if is_over.load(Ordering::Acquire) { rests + 1 } else { 0 };
-                            thread::sleep(Duration::from_millis(5));
-                        }
+                    if let Some(block) = ring.next_block() {
+                        frames.extend(block.frames().map(|frame| frame.bytes.to_vec()));
+                    } else {
+                        rests = if is_over.load(Ordering::Acquire) { rests + 1 } else { 0 };
+                        thread::sleep(Duration::from_millis(5));
                     }
                 }
                 frames
