@@ -26,6 +26,7 @@ fn generation_of(number: u64) -> u32 {
     u32::try_from(number >> RECORDS_OF_KEY).unwrap_or(u32::MAX)
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "errors are handed to it by `map_err`")]
 fn broken(why: impl ToString) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, why.to_string())
 }

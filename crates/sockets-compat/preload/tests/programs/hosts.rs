@@ -118,7 +118,7 @@ impl Hosts {
                 while rests < 20 {
                     match ring.next_block() {
                         Some(block) => {
-                            frames.extend(block.frames().map(|frame| frame.bytes.to_vec()))
+                            frames.extend(block.frames().map(|frame| frame.bytes.to_vec()));
                         }
                         None => {
                             rests = if is_over.load(Ordering::Acquire) { rests + 1 } else { 0 };
