@@ -126,7 +126,7 @@ impl Pair {
         let now = Instant::from_millis(1);
         let nic = |host: u16| {
             let host = HostId::new(host).expect("a host of a small number");
-            let mut nic = Nic::new(Config::default(), host, [host.number() as u8; 32]);
+            let mut nic = Nic::new(Config::default(), host, [host.number() as u8; 32]).unwrap();
             nic.handle_path(now, PATH, PathState::Up(PathLimits::plain(unit)));
             nic
         };

@@ -420,7 +420,7 @@ impl AdapterLine<ClanLoad> {
         let host = HostId::new(1).expect("a number of a host");
         let native = NativeConfig { adapter: true, ..NativeConfig::default() };
         let config = clan_dsm::Config { native: Some(native), ..clan_dsm::Config::default() };
-        let mut nic = Nic::new(config, host, [1; 32]);
+        let mut nic = Nic::new(config, host, [1; 32]).unwrap();
         let area = Area::new(REGION, 0, u64::from(BURSTS * PAYLOAD));
         let id = nic.expose(area).expect("room for an aperture");
         let cookie = nic.cookie(id, Rights::Write).expect("its cookie");

@@ -59,7 +59,7 @@ impl Side {
             gateways: Vec::new(),
             neighbours: vec![(ip(theirs), mac(theirs))],
         };
-        let mut adapter = Adapter::new(config, [ours; 32]);
+        let mut adapter = Adapter::new(config, [ours; 32]).unwrap();
         let limits = PathLimits::plain(FRAME);
         adapter.handle_path(Instant::from_millis(1), PATH, PathState::Up(limits));
         let made = adapter.add_interface(PATH, interface);

@@ -91,8 +91,8 @@ impl StpLine {
             ..Config::default()
         };
         let now = Instant::from_millis(1);
-        let mut receiver = Endpoint::new(config.clone(), [2; 32]);
-        let mut sender = Endpoint::new(config, [1; 32]);
+        let mut receiver = Endpoint::new(config.clone(), [2; 32]).unwrap();
+        let mut sender = Endpoint::new(config, [1; 32]).unwrap();
         for engine in [&mut sender, &mut receiver] {
             engine.handle_path(now, PATH, PathState::Up(PathLimits::plain(1500)));
         }

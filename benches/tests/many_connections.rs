@@ -45,7 +45,7 @@ impl Client {
 impl Server {
     fn new() -> Self {
         let config = Config { connections: MANY, links: MANY, ..Config::default() };
-        let mut engine = Endpoint::new(config, [1; 32]);
+        let mut engine = Endpoint::new(config, [1; 32]).unwrap();
         engine.handle_path(NOW, PATH, PathState::Up(PathLimits::plain(1500)));
         engine.listen(PORT, Admission::Open).expect("nobody listens there");
         Self { engine, spans: Spans::new() }

@@ -15,6 +15,8 @@
 //!
 //! What does not live here: what fires, and who wakes the program.
 
+use landfall_placement::assumed;
+
 use crate::address::{EndpointId, TripwireId};
 use crate::event::Event;
 use alloc::vec::Vec;
@@ -228,7 +230,11 @@ impl EventQueue {
     }
 
     fn enter(&mut self, entry: Entry, source: Option<Source>) {
-        let Some((place, _)) = self.entries.insert(entry) else { return };
+        let Some((place, _)) =
+            assumed(self.entries.insert(entry), "there was room for it when it was promised")
+        else {
+            return;
+        };
         self.order.push(&mut self.queue, place);
         if let Some(source) = source {
             let (kind, index, _) = source.place();

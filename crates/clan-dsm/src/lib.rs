@@ -1,13 +1,4 @@
-//! The CLAN network interface as a sans-IO state machine: distributed shared
-//! memory with tripwires.
-//!
-//! The address in a packet *is* the place of its bytes, and a tripwire tells
-//! when a chosen place was touched. Moving data and synchronising with it are
-//! two things: the sender writes, and the receiver decides which of the writes
-//! it wants to hear of.
-//!
-//! The words are in the
-//! [glossary](https://github.com/landfall-rs/landfall/blob/main/docs/glossary.md).
+#![doc = include_str!("../README.md")]
 //!
 //! What does not live here: memory, I/O, clocks, randomness.
 #![no_std]
@@ -16,10 +7,6 @@
 extern crate alloc;
 #[cfg(test)]
 extern crate std;
-
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;
 
 mod address;
 mod config;
@@ -51,5 +38,6 @@ pub use endpoint::{
 pub use error::{Ended, Error, Reason};
 pub use event::Event;
 pub use events::Source;
+pub use landfall_placement::ConfigError;
 pub use nic::{DmaRequest, GroupWrite, Nic, Stats};
 pub use offload::Action;

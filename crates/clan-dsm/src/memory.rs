@@ -39,14 +39,14 @@ pub(crate) struct Memory {
 impl Memory {
     /// No apertures yet. Keys and the order of tables come from `random`.
     pub(crate) fn new(host: HostId, config: &Config, random: &mut Random) -> Self {
-        let most_groups = config.groups.min(1 << 16);
+        let most_groups = config.groups;
         Self {
             host,
             keys: Keys::new(random),
             slots: Vec::new(),
             generations: Vec::new(),
             free: Vec::new(),
-            most: config.apertures.clamp(1, usize::from(u16::MAX)),
+            most: config.apertures,
             groups: vec![Cell::default(); (most_groups * 2).next_power_of_two()],
             groups_used: 0,
             most_groups,

@@ -13,7 +13,8 @@ const PATH: PathId = PathId(0);
 const NOW: Instant = Instant::from_millis(1);
 
 fn nic(number: u16) -> Nic {
-    let mut nic = Nic::new(Config::default(), HostId::new(number).unwrap(), [number as u8; 32]);
+    let mut nic =
+        Nic::new(Config::default(), HostId::new(number).unwrap(), [number as u8; 32]).unwrap();
     nic.handle_path(NOW, PATH, PathState::Up(PathLimits::plain(1500)));
     nic
 }

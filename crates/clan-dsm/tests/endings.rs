@@ -20,7 +20,7 @@ fn pair() -> Pair {
 
 /// Side 1 starts anew and knows nothing any more.
 fn restart(pair: &mut Pair, seed: u8) {
-    let mut nic = Nic::new(Config::default(), HostId::new(2).unwrap(), [seed; 32]);
+    let mut nic = Nic::new(Config::default(), HostId::new(2).unwrap(), [seed; 32]).unwrap();
     nic.handle_path(pair.now(), PathId(0), PathState::Up(PathLimits::plain(1500)));
     *pair.nic(1) = nic;
 }

@@ -24,7 +24,7 @@ impl Two {
         let how = EngineConfig { shared: true, ..EngineConfig::default() };
         let nodes = [1u8, 2].map(|number| {
             let host = HostId::new(number.into()).unwrap();
-            let nic = Nic::new(config.clone(), host, [number; 32]);
+            let nic = Nic::new(config.clone(), host, [number; 32]).unwrap();
             sim.add(if number == 1 { "one" } else { "two" }, Node::with_config(nic, how)).unwrap()
         });
         let link = sim.connect(nodes[0], nodes[1], LinkConfig::ethernet(1_000_000_000)).unwrap();

@@ -21,7 +21,7 @@ struct SwitchNode {
 
 impl SwitchNode {
     fn new(seed: u64) -> Self {
-        let switch = Switch::new(Config::default(), Random::from_number(seed));
+        let switch = Switch::new(Config::default(), Random::from_number(seed)).unwrap();
         Self { switch, events: Vec::new() }
     }
 

@@ -116,7 +116,7 @@ impl Net {
         };
         for (number, config) in configs.iter().enumerate() {
             let seed = [number as u8 + 1; 32];
-            let nic = Nic::new(config.clone(), host_id(number), seed);
+            let nic = Nic::new(config.clone(), host_id(number), seed).unwrap();
             let node = EngineNode::with_config(nic, EngineConfig { shared: true, ..how });
             let (node, log) = if is_heard { check::logged(node) } else { (node, Log::default()) };
             let host = net.sim.add(&format!("host {}", number + 1), node).unwrap();
@@ -306,7 +306,7 @@ impl Net {
     /// and whatever was on its wire is lost.
     pub fn restart(&mut self, host: usize) {
         self.starts += 1;
-        let nic = Nic::new(self.config.clone(), host_id(host), [self.starts + 100; 32]);
+        let nic = Nic::new(self.config.clone(), host_id(host), [self.starts + 100; 32]).unwrap();
         *self.nic(host) = nic;
         *self.memory(host) = Memory::default();
         let wire = self.wires[host];

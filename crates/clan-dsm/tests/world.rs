@@ -20,7 +20,7 @@ pub fn add_host(
     config: Config,
     how: EngineConfig,
 ) -> (Handle<Host>, Log) {
-    let nic = Nic::new(config, HostId::new(number).unwrap(), [number as u8; 32]);
+    let nic = Nic::new(config, HostId::new(number).unwrap(), [number as u8; 32]).unwrap();
     let (node, log) = check::logged(EngineNode::with_config(nic, how));
     (sim.add(&format!("host {number}"), node).unwrap(), log)
 }

@@ -1,4 +1,6 @@
-//! The front door of Landfall: handles that join an engine to real paths.
+#![doc = include_str!("../README.md")]
+//!
+//! # Modules
 //!
 //! | module | what it offers | feature |
 //! | --- | --- | --- |
@@ -9,9 +11,6 @@
 //! | `nic` | simulated adapters as a transport, alone or in front of real ones | `nic`, with any of the others |
 //! | [`metrics`] | what all of them count, as text for Prometheus | |
 //! | [`memory`] | registered memory, where bytes land and are read | |
-//!
-//! The words are in the
-//! [glossary](https://github.com/landfall-rs/landfall/blob/main/docs/glossary.md).
 //!
 //! What does not live here: protocols (they are engines of their own), drivers
 //! and `unsafe` code (those are in `landfall-transport`).
@@ -47,7 +46,3 @@ pub mod stp;
 pub mod memory {
     pub use landfall_transport::memory::{Arena, ArenaConfig, ArenaError, Memory, Rights};
 }
-
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;

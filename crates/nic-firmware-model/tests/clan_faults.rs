@@ -70,10 +70,10 @@ impl Two {
         let habits = clan::Config::new(number(1), native.room);
         let firmware = Clan::new(Tables::owned(&entries, secret), habits);
         let adapter = Adapter::new(firmware, Parts::owned(&sizes), costs);
-        let engine = Nic::new(config(true), number(1), [1; 32]);
+        let engine = Nic::new(config(true), number(1), [1; 32]).unwrap();
         let how = EngineConfig { shared: true, ..EngineConfig::default() };
         let host = Host::with_config(engine, vec![adapter], how).on_event(keep(&told));
-        let peer = Peer::with_config(Nic::new(config(false), number(2), [2; 32]), how);
+        let peer = Peer::with_config(Nic::new(config(false), number(2), [2; 32]).unwrap(), how);
         let peer = peer.on_event(keep(&at_peer));
         let mut world = World::new(3, ("host", host), ("peer", peer));
         let link = LinkConfig { mtu: 1_500, ..LinkConfig::ethernet(1_500_000_000) };

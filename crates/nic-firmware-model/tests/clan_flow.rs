@@ -50,10 +50,10 @@ impl Two {
         let tables = Tables::owned(&Entries::default(), secret);
         let firmware = Clan::new(tables, clan::Config::new(number, native.room));
         let adapter = Adapter::new(firmware, Parts::owned(&Sizes::default()), costs);
-        let engine = Nic::new(config(true), number, [1; 32]);
+        let engine = Nic::new(config(true), number, [1; 32]).unwrap();
         let how = EngineConfig { shared: true, ..EngineConfig::default() };
         let node = Host::with_config(engine, vec![adapter], how).interrupt_latency(latency);
-        let peer = Peer::with_config(Nic::new(config(false), other, [2; 32]), how);
+        let peer = Peer::with_config(Nic::new(config(false), other, [2; 32]).unwrap(), how);
         let mut world = World::new(5, ("host", node), ("peer", peer));
         // Who is stopped has no more than a unit or two that it cannot take back.
         let link = LinkConfig::ethernet(1_500_000_000).queue_frames(2);

@@ -30,7 +30,7 @@ impl Net {
     fn new(count: usize) -> Self {
         let mut sim = Sim::from_number(4);
         let config = switch::Config { turn: TURN, ..switch::Config::default() };
-        let mut switch = Switch::new(config, Random::from_number(1));
+        let mut switch = Switch::new(config, Random::from_number(1)).unwrap();
         for host in 0..count {
             switch.route(number(host), Way(host as u8)).unwrap();
             // All but the first.
@@ -48,7 +48,7 @@ impl Net {
             let habits = clan::Config::new(number(host), native.room);
             let firmware = Clan::new(Tables::owned(&Entries::default(), secret), habits);
             let adapter = Adapter::new(firmware, Parts::owned(&Sizes::default()), Costs::OFF);
-            let nic = Nic::new(config, number(host), [host as u8; 32]);
+            let nic = Nic::new(config, number(host), [host as u8; 32]).unwrap();
             let node = sim.add(&format!("host {host}"), Host::new(nic, vec![adapter]));
             let node = node.unwrap();
             let link = LinkConfig {

@@ -373,7 +373,7 @@ mod clan {
                 let habits = clan::Config { cycles: Cycles::CLAN, ..clan::Config::new(host, 1024) };
                 let firmware = Clan::new(Tables::owned(&Entries::default(), secret), habits);
                 let adapter = Adapter::new(firmware, Parts::owned(&Sizes::default()), SPINNING);
-                let nic = Nic::new(config, host, [number as u8; 32]);
+                let nic = Nic::new(config, host, [number as u8; 32]).unwrap();
                 Host::new(nic, vec![adapter])
             });
             let mut world = World::new(1, ("host 1", first), ("host 2", second));

@@ -90,9 +90,10 @@ impl Two {
     fn over(rate: u64, config: &Config, adapters: Vec<Adapter<'static, Tigon<'static>>>) -> Self {
         let (told, at_peer) = (Log::default(), Log::default());
         let count = adapters.len();
-        let engine = Endpoint::new(Config { adapters: count as u8, ..config.clone() }, [1; 32]);
+        let engine =
+            Endpoint::new(Config { adapters: count as u8, ..config.clone() }, [1; 32]).unwrap();
         let host = Host::new(engine, adapters).on_event(keep(told.clone()));
-        let mut engine = Endpoint::new(config.clone(), [2; 32]);
+        let mut engine = Endpoint::new(config.clone(), [2; 32]).unwrap();
         engine.listen(7, Admission::Open).unwrap();
         let peer = Peer::with_config(engine, EngineConfig::default());
         let peer = peer.on_event(keep(at_peer.clone()));

@@ -1,10 +1,6 @@
-//! The vocabulary of Landfall: *every byte has its place before it arrives*.
+#![doc = include_str!("../README.md")]
 //!
-//! A **region** is memory that a user registered; a **span** is a part of a
-//! region. A protocol **engine** says to which span a payload belongs; a
-//! **driver** (a kernel socket, `io_uring`, a simulated network) puts it there.
-//! An engine never touches payload memory, a clock or a random source, which
-//! makes it a deterministic state machine, safe Rust and `no_std` at once.
+//! # Modules
 //!
 //! | module | what it says |
 //! | --- | --- |
@@ -17,12 +13,11 @@
 //! | [`mod@counters`] | counters that know their names |
 //! | [`time`] | virtual time |
 //! | [`serial`] | numbers that wrap |
+//! | [`assume`] | what an engine knows to be there |
 //! | [`checksum`] | the Internet checksum |
+//! | [`config`] | values of a configuration that are out of their range |
 //! | [`mod@trace`] | what engines do, told while they work |
 //! | [`random`] | numbers that nobody else can guess, from a seed |
-//!
-//! The words are in the
-//! [glossary](https://github.com/landfall-rs/landfall/blob/main/docs/glossary.md).
 //!
 //! What does not live here: memory itself, system calls, any protocol.
 #![no_std]
@@ -31,11 +26,9 @@
 #[cfg(test)]
 extern crate std;
 
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;
-
+pub mod assume;
 pub mod checksum;
+pub mod config;
 pub mod counters;
 pub mod engine;
 pub mod path;
@@ -48,7 +41,9 @@ pub mod time;
 pub mod trace;
 pub mod unit;
 
+pub use assume::assumed;
 pub use checksum::InternetSum;
+pub use config::{ConfigError, ConfigValue};
 pub use counters::Counter;
 pub use engine::{Engine, Timeout};
 pub use path::{Ecn, Offloads, PathId, PathLimits, PathState, Peer};

@@ -1,9 +1,6 @@
-//! Queue pairs on real TCP, UDP and IP, as a sans-IO state machine.
+#![doc = include_str!("../README.md")]
 //!
-//! A program posts work requests that name registered memory; the adapter sends
-//! from there and receives to there, and says in a completion queue what is
-//! done. On the wire there is nothing but TCP, UDP and IP: the other side may be
-//! a queue pair or any socket.
+//! # Modules
 //!
 //! | module | what lives there |
 //! | --- | --- |
@@ -13,9 +10,6 @@
 //! | [`wire`] | every header: the crate `landfall-inet` |
 //! | [`offload`] | the receive path that an adapter would run by itself |
 //!
-//! The words are in the
-//! [glossary](https://github.com/landfall-rs/landfall/blob/main/docs/glossary.md).
-//!
 //! What does not live here: memory, I/O, clocks, randomness. There is no remote
 //! memory access: QPIP is send and receive only, and adds no format of its own.
 #![no_std]
@@ -24,10 +18,6 @@
 extern crate alloc;
 #[cfg(test)]
 extern crate std;
-
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;
 
 mod adapter;
 pub mod ip;
@@ -44,6 +34,7 @@ pub use adapter::{
     Access, Adapter, Arm, Config, ConnectionStats, Error, Event, Interface, Object, PostError,
     QueuePairSetup, Service, Stats,
 };
+pub use landfall_placement::ConfigError;
 pub use tcp::config::{KeepAlive, Mapping, TcpConfig};
 pub use tcp::congestion::CongestionControl;
 pub use tcp::state::ConnectionState;

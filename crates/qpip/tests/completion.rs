@@ -120,7 +120,7 @@ fn an_armed_queue_tells_once_and_one_with_something_in_it_does_not_arm() {
         assert!(!world.adapter(0).arm(queue, Arm::Next));
         assert!(world.hosts[0].events.is_empty());
         // Who is told and does not listen is not told again and again.
-        let mut adapter = Adapter::new(Config::default(), [1; 32]);
+        let mut adapter = Adapter::new(Config::default(), [1; 32]).unwrap();
         let domain = adapter.create_domain().unwrap();
         let queue = adapter.create_completion_queue(16).unwrap();
         let setup = QueuePairSetup {

@@ -193,7 +193,7 @@ struct World {
 impl World {
     fn new(seed: u64, link: LinkConfig) -> Self {
         let mut sim = Sim::from_number(seed);
-        let mut adapter = Adapter::new(Config::default(), [seed as u8; 32]);
+        let mut adapter = Adapter::new(Config::default(), [seed as u8; 32]).unwrap();
         let interface = Interface {
             mac: OURS,
             addresses: vec![(ours(true), 24), (ours(false), 64)],

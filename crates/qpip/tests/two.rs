@@ -49,7 +49,7 @@ fn station(side: usize) -> [u8; 6] {
 }
 
 fn adapter(config: &Config, side: usize) -> Adapter {
-    let mut adapter = Adapter::new(config.clone(), [side as u8 + 1; 32]);
+    let mut adapter = Adapter::new(config.clone(), [side as u8 + 1; 32]).unwrap();
     let interface = Interface {
         mac: station(side),
         addresses: vec![(address(side, 0).ip(), 24)],

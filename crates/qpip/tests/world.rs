@@ -149,7 +149,7 @@ impl<'a> World<'a> {
             .map(|n| {
                 let mut seed = [7; 32];
                 seed[..8].copy_from_slice(&(n as u64).to_le_bytes());
-                let mut adapter = Adapter::new(shape.config.clone(), seed);
+                let mut adapter = Adapter::new(shape.config.clone(), seed).unwrap();
                 adapter.add_interface(PathId(0), interface(n, shape)).unwrap();
                 let domain = adapter.create_domain().unwrap();
                 let queue = adapter.create_completion_queue(4_096).unwrap();

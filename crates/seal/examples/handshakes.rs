@@ -162,7 +162,7 @@ fn memory() -> u64 {
         // Nothing is said that nobody asked for.
         let config =
             Config { connections: most, links: most, keep_alive: None, ..Config::default() };
-        let engine = Endpoint::new(config, [byte; 32]);
+        let engine = Endpoint::new(config, [byte; 32]).unwrap();
         let proof = Proof::KeyPair(StaticKey::new(Secret::new([byte; 32])));
         let seal = SealConfig { most, ..SealConfig::new(proof) };
         Checked::new(Sealed::new(engine, seal, Box::new(TrustAnybody), [byte; 32]))

@@ -64,7 +64,7 @@ impl Two {
         let mut seeds = seeds.into_iter();
         let mut end = |config| {
             let seed = seeds.next().unwrap();
-            let engine = Endpoint::new(endpoint.clone(), seed);
+            let engine = Endpoint::new(endpoint.clone(), seed).unwrap();
             Checked::new(Sealed::new(engine, config, trust(), seed))
         };
         let [one, other] = configs;
@@ -255,7 +255,7 @@ fn engines_that_want_checksums_have_them_within_the_seal() {
 #[test]
 fn a_plain_layer_changes_nothing() {
     let ends = |side: u8| {
-        let mut engine = Endpoint::new(Config::default(), [side; 32]);
+        let mut engine = Endpoint::new(Config::default(), [side; 32]).unwrap();
         engine.listen(PORT, Admission::Open).unwrap();
         engine
     };
@@ -363,7 +363,7 @@ fn a_pinned_key_must_be_the_right_one() {
 fn plain_units_are_refused() {
     let mut two = Two::new([psk(1), psk(1)], Faults::default(), 1);
     two.connect();
-    let mut plain = Endpoint::new(Config::default(), [9; 32]);
+    let mut plain = Endpoint::new(Config::default(), [9; 32]).unwrap();
     let now = two.wire.now;
     let up = landfall_placement::PathState::Up(PathLimits::plain(1_400));
     plain.handle_path(now, Wire::PATH, up);

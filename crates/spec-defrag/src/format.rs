@@ -322,6 +322,7 @@ impl Format for Ip {
         let is_last = index + 1 == shape.units();
         match begin {
             Begin::V4(first) => {
+                // It has no header of IPv4 that is whole.
                 let Some(words) = words_v4(head, len) else { return false };
                 words[0] >> 16 == first[0] >> 16
                     && words[1] == first[1] & (0xffff_0000 | DONT_FRAGMENT) | flags_v4(at, is_last)
@@ -329,6 +330,7 @@ impl Format for Ip {
                     && words[3..] == first[3..]
             }
             Begin::V6 { .. } => {
+                // It has no header of IPv6 that is whole.
                 let Some((other, place)) = read_v6(head, len) else { return false };
                 other == *begin && place == at | u32::from(!is_last)
             }

@@ -1,5 +1,6 @@
-//! Speculative defragmentation as a sans-IO state machine: a bigger packet than the
-//! wire has, without the last copy.
+#![doc = include_str!("../README.md")]
+//!
+//! # Modules
 //!
 //! | module | what lives there |
 //! | --- | --- |
@@ -12,9 +13,6 @@
 //! | [`wire`] | headers: read, adapted, made |
 //! | `buffers`, `memory`, `memory`, `shape` | the words that all of them use |
 //!
-//! The words are in the
-//! [glossary](https://github.com/landfall-rs/landfall/blob/main/docs/glossary.md).
-//!
 //! What does not live here: memory, I/O, clocks, randomness.
 #![no_std]
 #![forbid(unsafe_code)]
@@ -22,10 +20,6 @@
 extern crate alloc;
 #[cfg(test)]
 extern crate std;
-
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;
 
 pub mod admission;
 mod buffers;

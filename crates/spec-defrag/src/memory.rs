@@ -155,6 +155,7 @@ impl Head {
     /// Adds bytes at the end. False, and nothing added, if they are too many.
     pub fn push(&mut self, bytes: &[u8]) -> bool {
         let start = usize::from(self.len);
+        // There is no room for all of them.
         let Some(room) = self.bytes.get_mut(start..start + bytes.len()) else { return false };
         room.copy_from_slice(bytes);
         self.len += bytes.len() as u8;

@@ -317,6 +317,7 @@ impl<F: Format> Speculator<F> {
             return;
         }
         let (flow, index) = self.predictor.unit_astray(flow, unit);
+        // Nothing was said about it.
         let Some(posted) = self.posted.get(n).filter(|posted| posted.is_known) else { return };
         let is_foreseen = posted.flow == flow && posted.index == index;
         self.tally.note(is_foreseen && posted.guess == Guess::None);

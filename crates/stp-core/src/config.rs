@@ -1,7 +1,7 @@
 //! The bounds and habits of an endpoint.
 
 use landfall_congestion as congestion;
-use landfall_placement::Duration;
+use landfall_placement::{ConfigError, Duration};
 
 use crate::region::{MOST_AHEAD, STREAM_WINDOW};
 use crate::ticket::CONNECTION_BITS;
@@ -25,8 +25,16 @@ pub enum Policy {
 
 /// The bounds and habits of an [`Endpoint`](crate::Endpoint).
 ///
-/// Everything that grows has its bound here. Values out of range are moved to
-/// the nearest one that makes sense.
+/// Everything that grows has its bound here. An endpoint is not made of values that are out of
+/// range ([`validate`](Self::validate)).
+///
+/// ```
+/// use stp_core::{Config, Endpoint};
+///
+/// let config = Config { slots: 100, ..Config::default() };
+/// let error = Endpoint::new(config, [7; 32]).unwrap_err();
+/// assert_eq!(error.to_string(), "`slots` is 100, and may be 1 to 64");
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// No STU is longer than this power of two (6 to 16). On a path with smaller
@@ -38,7 +46,7 @@ pub struct Config {
     /// The most STUs in a Block, as a power of two (0 to 12). One notification
     /// and one acknowledgement are for a whole Block.
     pub block_stus: u8,
-    /// The size of a receive buffer, as a power of two (up to 31): no STU
+    /// The size of a receive buffer, as a power of two (from `max_stu` to 31): no STU
     /// crosses a multiple of it in a region.
     pub buffer: u8,
     /// Messages of up to so many bytes (at most 1024) leave with their request, to who has said
@@ -61,14 +69,15 @@ pub struct Config {
     /// Before a round trip was measured, what was not answered is sent again
     /// after this time; doubled each time, up to 16 times as long.
     pub retry_after: Duration,
-    /// Never again sooner than this.
+    /// Never again sooner than this, which is 10 µs or more and no longer than `retry_after`.
     pub retry_floor: Duration,
     /// After how many unanswered repetitions the other side counts as gone.
     pub give_up_after: u8,
     /// A connection that is asked for is given up when there is no answer for so long, however
     /// few repetitions that allows.
     pub connect_within: Duration,
-    /// An idle connection asks after this time whether the other side is alive.
+    /// An idle connection asks after this time, `retry_after` or longer, whether the other side
+    /// is alive.
     pub keep_alive: Option<Duration>,
     /// The most paths, up to 64.
     pub paths: usize,
@@ -77,7 +86,7 @@ pub struct Config {
     /// How many of them may be connections that came in and have not proved
     /// that they hear us; the oldest makes room.
     pub half_open: usize,
-    /// The most links (pairs of path and peer) over all connections.
+    /// The most links (pairs of path and peer) over all connections, up to 2^30.
     pub links: usize,
     /// The most Transfers that are sent at a time, up to 65,535.
     pub sends: usize,
@@ -92,7 +101,7 @@ pub struct Config {
     pub posted: usize,
     /// The most regions that are exposed at a time, up to 65,535.
     pub exposed: usize,
-    /// The most Puts and FetchOps of one connection that are under way.
+    /// The most Puts and FetchOps of one connection that are under way, up to 4,096.
     pub operations: usize,
     /// How many packets of the Puts and FetchOps of a connection may be under way, 32 to
     /// 32,768: towards this side, which says so, and from it.
@@ -104,7 +113,7 @@ pub struct Config {
     /// [`retry_floor`](Self::retry_floor) is to be longer than a Block takes.
     pub adapters: u8,
     /// The most packets without payload that wait to be sent on a path, and
-    /// the most Blocks. While four times as many events wait for the user,
+    /// the most Blocks: 16 to 2^20. While four times as many events wait for the user,
     /// nothing is taken in.
     pub queue: usize,
 }
@@ -196,31 +205,98 @@ impl Config {
         if self.has_adapters() { 0 } else { self.eager }
     }
 
-    /// Every value moved into its range.
-    pub(crate) fn in_range(mut self) -> Self {
-        self.max_stu = self.max_stu.clamp(6, 16);
-        self.block_stus = self.block_stus.min(12);
-        self.buffer = self.buffer.clamp(self.max_stu, 31);
-        self.eager = self.eager.min(MOST_EAGER);
-        self.blocks_ahead = self.blocks_ahead.max(1);
-        self.window = self.window.max(1);
-        self.retry_floor = self.retry_floor.max(Duration::from_micros(10));
-        self.retry_after = self.retry_after.max(self.retry_floor);
-        self.give_up_after = self.give_up_after.max(1);
-        self.keep_alive = self.keep_alive.map(|after| after.max(self.retry_after));
-        self.paths = self.paths.clamp(1, 64);
-        self.connections = self.connections.clamp(1, 1 << CONNECTION_BITS);
-        self.half_open = self.half_open.clamp(1, self.connections);
-        self.links = self.links.clamp(1, 1 << 30);
-        self.sends = self.sends.clamp(1, 0xffff);
-        self.receives = self.receives.clamp(1, 0xffff);
-        self.blocks = self.blocks.clamp(1, 1 << 16);
-        self.slots = self.slots.clamp(1, 64);
-        self.posted = self.posted.max(1);
-        self.exposed = self.exposed.clamp(1, 0xffff);
-        self.operations = self.operations.clamp(1, 1 << 12);
-        self.puts_ahead = self.puts_ahead.clamp(STREAM_WINDOW as u16, MOST_AHEAD);
-        self.queue = self.queue.clamp(16, 1 << 20);
-        self
+    /// Is every value within its range?
+    ///
+    /// # Errors
+    /// The first that is not.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        let check = ConfigError::check::<usize>;
+        ConfigError::check("max_stu", self.max_stu, 6..=16)?;
+        ConfigError::check("block_stus", self.block_stus, 0..=12)?;
+        ConfigError::check("buffer", self.buffer, self.max_stu..=31)?;
+        ConfigError::check("eager", self.eager, 0..=MOST_EAGER)?;
+        ConfigError::check("blocks_ahead", self.blocks_ahead, 1..=u16::MAX)?;
+        ConfigError::check("window", self.window, 1..=u64::MAX)?;
+        ConfigError::check("retry_floor", self.retry_floor, LEAST_FLOOR..=Duration::MAX)?;
+        ConfigError::check("retry_after", self.retry_after, self.retry_floor..=Duration::MAX)?;
+        ConfigError::check("give_up_after", self.give_up_after, 1..=u8::MAX)?;
+        let keep_alive = self.keep_alive.unwrap_or(Duration::MAX);
+        ConfigError::check("keep_alive", keep_alive, self.retry_after..=Duration::MAX)?;
+        check("paths", self.paths, 1..=64)?;
+        check("connections", self.connections, 1..=1 << CONNECTION_BITS)?;
+        check("half_open", self.half_open, 1..=usize::MAX)?;
+        check("links", self.links, 1..=1 << 30)?;
+        check("sends", self.sends, 1..=0xffff)?;
+        check("receives", self.receives, 1..=0xffff)?;
+        check("blocks", self.blocks, 1..=1 << 16)?;
+        ConfigError::check("slots", self.slots, 1..=64)?;
+        check("posted", self.posted, 1..=usize::MAX)?;
+        check("exposed", self.exposed, 1..=0xffff)?;
+        check("operations", self.operations, 1..=1 << 12)?;
+        ConfigError::check("puts_ahead", self.puts_ahead, STREAM_WINDOW as u16..=MOST_AHEAD)?;
+        check("queue", self.queue, 16..=1 << 20)
+    }
+}
+
+/// No clock of a host says more of what the network takes.
+const LEAST_FLOOR: Duration = Duration::from_micros(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of a field: its name, and how it is set to something.
+    type Field = (&'static str, fn(&mut Config, u64));
+
+    /// Every field that has a range, with values that are out of it.
+    const FIELDS: [(Field, &[u64]); 23] = [
+        (("max_stu", |config, to| config.max_stu = to as u8), &[5, 17]),
+        (("block_stus", |config, to| config.block_stus = to as u8), &[13]),
+        (("buffer", |config, to| config.buffer = to as u8), &[15, 32]),
+        (("eager", |config, to| config.eager = to as u16), &[1_025]),
+        (("blocks_ahead", |config, to| config.blocks_ahead = to as u16), &[0]),
+        (("window", |config, to| config.window = to), &[0]),
+        (("retry_floor", |config, to| config.retry_floor = nanos(to)), &[9_999]),
+        (("retry_after", |config, to| config.retry_after = nanos(to)), &[4_999_999]),
+        (("give_up_after", |config, to| config.give_up_after = to as u8), &[0]),
+        (("keep_alive", |config, to| config.keep_alive = Some(nanos(to))), &[19_999_999]),
+        (("paths", |config, to| config.paths = to as usize), &[0, 65]),
+        (("connections", |config, to| config.connections = to as usize), &[0, (1 << 24) + 1]),
+        (("half_open", |config, to| config.half_open = to as usize), &[0]),
+        (("links", |config, to| config.links = to as usize), &[0, (1 << 30) + 1]),
+        (("sends", |config, to| config.sends = to as usize), &[0, 1 << 16]),
+        (("receives", |config, to| config.receives = to as usize), &[0, 1 << 16]),
+        (("blocks", |config, to| config.blocks = to as usize), &[0, (1 << 16) + 1]),
+        (("slots", |config, to| config.slots = to as u16), &[0, 65]),
+        (("posted", |config, to| config.posted = to as usize), &[0]),
+        (("exposed", |config, to| config.exposed = to as usize), &[0, 1 << 16]),
+        (("operations", |config, to| config.operations = to as usize), &[0, (1 << 12) + 1]),
+        (("puts_ahead", |config, to| config.puts_ahead = to as u16), &[31, 32_769]),
+        (("queue", |config, to| config.queue = to as usize), &[15, (1 << 20) + 1]),
+    ];
+
+    fn nanos(nanos: u64) -> Duration {
+        Duration::from_nanos(nanos)
+    }
+
+    #[test]
+    fn the_usual_values_are_in_range() {
+        assert_eq!(Config::default().validate(), Ok(()));
+        assert_eq!(Config::shared_network().validate(), Ok(()));
+        let without = Config { keep_alive: None, ..Config::default() };
+        assert_eq!(without.validate(), Ok(()));
+    }
+
+    #[test]
+    fn each_value_out_of_range_is_refused_by_name() {
+        for ((field, set), wrong) in FIELDS {
+            for value in wrong {
+                let mut config = Config::default();
+                set(&mut config, *value);
+                let error = config.validate().unwrap_err();
+                assert_eq!(error.field, field, "{error}");
+                assert_eq!(crate::Endpoint::new(config, [1; 32]).err(), Some(error));
+            }
+        }
     }
 }

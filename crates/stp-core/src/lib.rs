@@ -1,9 +1,6 @@
-//! The Scheduled Transfer Protocol as a sans-IO state machine.
+#![doc = include_str!("../README.md")]
 //!
-//! Before any data moves, small control messages allocate buffers at the
-//! receiver; the sender then names in each packet the buffer and the offset
-//! where its payload belongs. So the receiver verifies and places, and nothing
-//! else, and is told once per Block and not once per packet.
+//! # Modules
 //!
 //! | module | what lives there |
 //! | --- | --- |
@@ -19,11 +16,7 @@
 //! | `preference` | who goes first, and who gets more |
 //! | `usage` | how much of its grants a sender uses, and how much it may have beside others |
 //! | `mirror` | which Blocks adapters have, and what they must be told |
-//! | `assume` | what cannot be otherwise says so |
 //! | `config`, `event`, `error`, `ids`, `stats` | what the user chooses, is told, did wrong, names and counts |
-//!
-//! The words are in the
-//! [glossary](https://github.com/landfall-rs/landfall/blob/main/docs/glossary.md).
 //!
 //! What does not live here: memory, I/O, clocks, randomness.
 #![no_std]
@@ -33,11 +26,6 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;
-
-mod assume;
 mod config;
 mod connection;
 mod context;
@@ -74,5 +62,6 @@ pub use ids::{
 };
 /// How a window yields to congestion: what [`Config::congestion`] has.
 pub use landfall_congestion::Config as CongestionConfig;
+pub use landfall_placement::ConfigError;
 pub use preference::Priority;
 pub use stats::Stats;

@@ -7,10 +7,9 @@ use alloc::vec::Vec;
 
 use landfall_congestion::Config as Congestion;
 use landfall_congestion::{Arrived, Window};
-use landfall_placement::{Duration, Instant, Peer, Random};
+use landfall_placement::{Duration, Instant, Peer, Random, assumed};
 use landfall_tables::{HashIndex, IndexedHeap, Table};
 
-use crate::assume::assumed;
 use crate::context::Context;
 use crate::offload::{Seat, Seats};
 use crate::size::LinkSize;
@@ -21,7 +20,7 @@ pub(crate) const NO_BLOCK: u16 = u16::MAX;
 
 /// What arrived over a link and was not yet told to its window.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct News {
+pub(crate) struct WindowUpdate {
     pub(crate) bytes: u64,
     pub(crate) marked: u64,
     /// When what came last had been granted, less the time that it waited at
@@ -59,7 +58,7 @@ const LOOK_AHEAD: usize = 16;
 /// without.
 #[derive(Debug, Default)]
 pub(crate) struct Traffic {
-    pub(crate) news: News,
+    pub(crate) update: WindowUpdate,
     /// The grants whose Data is expected next, in their order.
     issued: VecDeque<Issued>,
     /// When the latest of the grants went out that Data has answered.
@@ -192,6 +191,7 @@ impl Link {
     /// Those of a connection are not any more. Gives who waited for room.
     pub(crate) fn free_puts(&mut self, bytes: u64) -> Vec<u32> {
         let traffic = self.traffic.as_deref_mut();
+        // Nothing was ever put over it.
         let Some(outgoing) = traffic.and_then(|traffic| traffic.outgoing.as_mut()) else {
             return Vec::new();
         };
@@ -265,7 +265,7 @@ impl Link {
     fn note_granted(&mut self, now: Instant, bytes: u64, measure: &Measure) {
         let (granted, active) = (self.granted, self.active);
         self.granted += bytes;
-        self.traffic().usage.note_granted(now, (granted, bytes), active, measure);
+        self.traffic().usage.note_granted(now, granted, bytes, active, measure);
     }
 
     /// Granted bytes have arrived, or are not expected any more: first those that do not
@@ -304,13 +304,14 @@ impl Link {
     /// What is missing of a Block before an STU is asked for again: what comes of that from now
     /// on may answer either grant, and measures no round trip (Karn's rule).
     pub(crate) fn forget_issued(&mut self, block: u16, before: u16) {
-        let Some(traffic) = &mut self.traffic else { return };
-        traffic.issued.retain_mut(|issued| {
-            if issued.block == block {
-                issued.from = issued.from.max(before);
-            }
-            issued.from < issued.end
-        });
+        if let Some(traffic) = &mut self.traffic {
+            traffic.issued.retain_mut(|issued| {
+                if issued.block == block {
+                    issued.from = issued.from.max(before);
+                }
+                issued.from < issued.end
+            });
+        }
     }
 
     /// When the latest of the grants went out that Data has answered.
@@ -336,16 +337,16 @@ impl Link {
 
     /// Tells the window what arrived since the last time.
     pub(crate) fn tell_window(&mut self, config: &Congestion, now: Instant) {
-        let news = core::mem::take(&mut self.traffic().news);
-        if news.bytes == 0 {
+        let update = core::mem::take(&mut self.traffic().update);
+        if update.bytes == 0 {
             return;
         }
-        let under_way = self.granted - self.unused() + news.bytes;
-        let clean = news.bytes - news.marked.min(news.bytes);
-        for (bytes, marked) in [(clean, false), (news.marked, true)] {
+        let under_way = self.granted - self.unused() + update.bytes;
+        let clean = update.bytes - update.marked.min(update.bytes);
+        for (bytes, marked) in [(clean, false), (update.marked, true)] {
             if bytes > 0 {
-                let timed = news.sent.is_some();
-                let sent = news.sent.unwrap_or(news.granted);
+                let timed = update.sent.is_some();
+                let sent = update.sent.unwrap_or(update.granted);
                 let arrived = Arrived { bytes, sent, timed, marked, under_way };
                 self.window.handle_arrived(config, now, &arrived);
             }
@@ -436,7 +437,11 @@ impl Links {
 
     /// One user less; says whether that was the last, and the link is gone.
     pub(crate) fn leave(&mut self, index: u32) -> bool {
-        let Some(link) = self.table.get_mut(index) else { return false };
+        let Some(link) =
+            assumed(self.table.get_mut(index), "a connection leaves links that it has joined")
+        else {
+            return false;
+        };
         link.users = link.users.saturating_sub(1);
         if link.users > 0 {
             return false;
@@ -490,7 +495,7 @@ impl Links {
             return false;
         };
         let traffic = link.traffic();
-        traffic.news.bytes += bytes;
+        traffic.update.bytes += bytes;
         traffic.usage.note_arrived(bytes, window);
         link.note_returned(bytes);
         let (old, new) = link.recount();
@@ -501,7 +506,10 @@ impl Links {
     /// Takes back from the window what is granted over a link and not used. Gives how much
     /// more that is.
     pub(crate) fn take_unused(&mut self, cx: &Context, index: u32) -> u64 {
-        let Some(link) = self.table.get_mut(index) else { return 0 };
+        let Some(link) = assumed(self.table.get_mut(index), "only links that are known are judged")
+        else {
+            return 0;
+        };
         let (measure, granted) = (link.measure(cx), link.granted);
         let more = link.traffic().usage.judge(cx.now, granted, &measure);
         let (old, new) = link.recount();
@@ -511,7 +519,10 @@ impl Links {
 
     /// The same where nothing came in time.
     pub(crate) fn take_unused_of_silent(&mut self, cx: &Context, index: u32) -> u64 {
-        let Some(link) = self.table.get_mut(index) else { return 0 };
+        let Some(link) = assumed(self.table.get_mut(index), "only links that are known are judged")
+        else {
+            return 0;
+        };
         let (measure, granted, strikes) = (link.measure(cx), link.granted, link.strikes);
         let usage = &mut link.traffic().usage;
         // Of who sent before it may have been this machine that paused: it is asked once.
@@ -526,7 +537,10 @@ impl Links {
 
     /// A link has this weight against others from now on.
     pub(crate) fn set_weight(&mut self, index: u32, weight: u16) {
-        let Some(link) = self.table.get_mut(index) else { return };
+        let Some(link) = assumed(self.table.get_mut(index), "weights are of links that are known")
+        else {
+            return;
+        };
         if link.weight != weight {
             link.weight = weight;
             let (old, new) = link.recount();
@@ -542,6 +556,20 @@ impl Links {
     #[inline]
     pub(crate) fn get_mut(&mut self, index: u32) -> Option<&mut Link> {
         self.table.get_mut(index)
+    }
+
+    /// One that is known to be there: a link stays while a connection or a grant uses it.
+    #[inline]
+    #[track_caller]
+    pub(crate) fn assumed(&self, index: u32) -> Option<&Link> {
+        assumed(self.table.get(index), "a link stays while a connection or a grant uses it")
+    }
+
+    /// The same, to change it.
+    #[inline]
+    #[track_caller]
+    pub(crate) fn assumed_mut(&mut self, index: u32) -> Option<&mut Link> {
+        assumed(self.table.get_mut(index), "a link stays while a connection or a grant uses it")
     }
 
     #[cfg(feature = "model")]

@@ -9,7 +9,7 @@ use alloc::collections::VecDeque;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use landfall_placement::PathId;
+use landfall_placement::{PathId, assumed};
 use landfall_tables::ChangeQueue;
 
 use crate::offload::{Block, Command};
@@ -32,14 +32,14 @@ pub(crate) enum Owner {
 
 /// What the adapter of a Block must be told.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct News {
+struct PendingCommands {
     open: bool,
     grant: bool,
     redirect: bool,
     tell: bool,
 }
 
-impl News {
+impl PendingCommands {
     fn is_none(self) -> bool {
         self == Self::default()
     }
@@ -49,7 +49,7 @@ impl News {
 struct Entry {
     owner: Owner,
     adapter: u8,
-    news: News,
+    pending: PendingCommands,
 }
 
 /// What one adapter must be told.
@@ -106,34 +106,35 @@ impl Mirror {
     }
 
     /// Something of a Block that an adapter has, or shall have, is new.
-    fn note(&mut self, block: u16, change: impl FnOnce(&mut News)) {
-        let Some(entry) = self.entry(block) else { return };
-        if entry.owner != Owner::Adapter {
-            return;
-        }
-        change(&mut entry.news);
-        let adapter = usize::from(entry.adapter);
-        if let Some(queue) = self.queues.get_mut(adapter) {
-            queue.changed.push(block.into());
+    fn note(&mut self, block: u16, change: impl FnOnce(&mut PendingCommands)) {
+        if let Some(entry) = self.entry(block)
+            && entry.owner == Owner::Adapter
+        {
+            change(&mut entry.pending);
+            let adapter = usize::from(entry.adapter);
+            if let Some(queue) = self.queues.get_mut(adapter) {
+                queue.changed.push(block.into());
+            }
         }
     }
 
     /// A Block was opened: the adapter of its path has it.
     pub(crate) fn open(&mut self, block: u16, path: PathId) {
         let adapter = self.adapter_of(path);
-        let Some(entry) = self.entry(block) else { return };
-        *entry = Entry { owner: Owner::Adapter, adapter, news: News::default() };
-        self.note(block, |news| news.open = true);
+        if let Some(entry) = self.entry(block) {
+            *entry = Entry { owner: Owner::Adapter, adapter, pending: PendingCommands::default() };
+            self.note(block, |pending| pending.open = true);
+        }
     }
 
     /// More of a Block was granted.
     pub(crate) fn grant(&mut self, block: u16) {
-        self.note(block, |news| news.grant = true);
+        self.note(block, |pending| pending.grant = true);
     }
 
     /// Something of a Block is asked for again, though it may have come.
     pub(crate) fn ask(&mut self, block: u16) {
-        self.note(block, |news| news.tell = true);
+        self.note(block, |pending| pending.tell = true);
     }
 
     /// The Data of a Block comes over another path. What belongs to another
@@ -141,16 +142,16 @@ impl Mirror {
     /// nothing has come.
     pub(crate) fn redirect(&mut self, block: u16, path: PathId) {
         let adapter = self.adapter_of(path);
-        let Some(entry) = self.entry(block) else { return };
-        if entry.owner != Owner::Adapter {
-            return;
-        }
-        if entry.adapter == adapter {
-            self.note(block, |news| news.redirect = true);
-        } else if self.ask_to_close(block) {
-            self.set_owner(block, Owner::Returning);
-        } else {
-            self.set_owner(block, Owner::Engine);
+        if let Some(entry) = self.entry(block)
+            && entry.owner == Owner::Adapter
+        {
+            if entry.adapter == adapter {
+                self.note(block, |pending| pending.redirect = true);
+            } else if self.ask_to_close(block) {
+                self.set_owner(block, Owner::Returning);
+            } else {
+                self.set_owner(block, Owner::Engine);
+            }
         }
     }
 
@@ -162,15 +163,21 @@ impl Mirror {
 
     /// The adapter that has a Block must close it. False where it never heard of it.
     fn ask_to_close(&mut self, block: u16) -> bool {
-        let Some(entry) = self.entry(block) else { return false };
-        let news = core::mem::take(&mut entry.news);
+        let Some(entry) = assumed(self.entry(block), "an adapter has this Block") else {
+            return false;
+        };
+        let pending = core::mem::take(&mut entry.pending);
         let adapter = usize::from(entry.adapter);
-        let Some(queue) = self.queues.get_mut(adapter) else { return false };
+        let Some(queue) =
+            assumed(self.queues.get_mut(adapter), "a Block of an adapter has one that there is")
+        else {
+            return false;
+        };
         queue.changed.remove(block.into());
-        if !news.open {
+        if !pending.open {
             queue.closes.push_back(block);
         }
-        !news.open
+        !pending.open
     }
 
     /// A Block is complete, or was taken back, and its place is given up. It may
@@ -179,7 +186,7 @@ impl Mirror {
         let owner = match self.owner(block) {
             Owner::Adapter if is_complete => {
                 // The adapter saw that before we did: it has forgotten it.
-                self.forget_news(block);
+                self.forget_pending(block);
                 Owner::Left
             }
             Owner::Adapter if self.ask_to_close(block) => Owner::Leaving,
@@ -192,12 +199,13 @@ impl Mirror {
         self.left += 1;
     }
 
-    fn forget_news(&mut self, block: u16) {
-        let Some(entry) = self.entry(block) else { return };
-        entry.news = News::default();
-        let adapter = usize::from(entry.adapter);
-        if let Some(queue) = self.queues.get_mut(adapter) {
-            queue.changed.remove(block.into());
+    fn forget_pending(&mut self, block: u16) {
+        if let Some(entry) = self.entry(block) {
+            entry.pending = PendingCommands::default();
+            let adapter = usize::from(entry.adapter);
+            if let Some(queue) = self.queues.get_mut(adapter) {
+                queue.changed.remove(block.into());
+            }
         }
     }
 
@@ -226,7 +234,7 @@ impl Mirror {
     /// An adapter could not take a Block.
     pub(crate) fn refused(&mut self, adapter: u8, block: u16) {
         if self.is_at(adapter, block) && self.owner(block) == Owner::Adapter {
-            self.forget_news(block);
+            self.forget_pending(block);
             self.set_owner(block, Owner::Engine);
         }
     }
@@ -250,11 +258,16 @@ impl Mirror {
 
     /// An adapter has forgotten all.
     pub(crate) fn lose(&mut self, adapter: u8) {
-        let Some(queue) = self.queues.get_mut(usize::from(adapter)) else { return };
+        let Some(queue) = assumed(
+            self.queues.get_mut(usize::from(adapter)),
+            "only adapters that there are lose what they have",
+        ) else {
+            return;
+        };
         queue.changed.clear();
         queue.closes.clear();
         for entry in self.entries.iter_mut().filter(|entry| entry.adapter == adapter) {
-            entry.news = News::default();
+            entry.pending = PendingCommands::default();
             entry.owner = match entry.owner {
                 Owner::Adapter | Owner::Returning | Owner::Engine => Owner::Engine,
                 Owner::Leaving | Owner::Left => Owner::Left,
@@ -272,12 +285,12 @@ impl Mirror {
         while let Some(index) = queue.changed.first() {
             let index = index as u16;
             let known = self.entries.get_mut(usize::from(index)).zip(block_at(index));
-            let Some((Entry { news, .. }, block)) = known else {
+            let Some((Entry { pending, .. }, block)) = known else {
                 queue.changed.pop();
                 continue;
             };
-            let command = take_news(news, index, block);
-            if news.is_none() {
+            let command = next_command(pending, index, block);
+            if pending.is_none() {
                 queue.changed.pop();
             }
             if command.is_some() {
@@ -291,21 +304,21 @@ impl Mirror {
 }
 
 /// One thing of what is new of a Block. To open it says all there is to say.
-fn take_news(news: &mut News, index: u16, block: &Block) -> Option<Command> {
+fn next_command(pending: &mut PendingCommands, index: u16, block: &Block) -> Option<Command> {
     let generation = block.generation();
-    if news.open {
-        *news = News::default();
+    if pending.open {
+        *pending = PendingCommands::default();
         return Some(Command::Open { index, block: *block });
     }
-    if core::mem::take(&mut news.redirect) {
+    if core::mem::take(&mut pending.redirect) {
         let expected = block.expected();
         let (path, peer) = (expected.path, expected.peer);
         return Some(Command::Redirect { index, generation, path, peer });
     }
-    if core::mem::take(&mut news.grant) {
+    if core::mem::take(&mut pending.grant) {
         return Some(Command::Grant { index, generation, end: block.granted() });
     }
-    core::mem::take(&mut news.tell).then_some(Command::Tell { index, generation })
+    core::mem::take(&mut pending.tell).then_some(Command::Tell { index, generation })
 }
 
 #[cfg(test)]

@@ -122,7 +122,7 @@ impl Network {
     pub(crate) fn find_size(&mut self, cx: &mut Context, connection: u32, link: u32) {
         let asks = self.id_of(connection);
         let is_known = self.links.size_timers.key_of(link).is_some();
-        let Some(known) = self.links.get_mut(link) else { return };
+        let Some(known) = self.links.assumed_mut(link) else { return };
         known.size.asks = asks;
         if !is_known {
             self.begin_search(cx, link);
@@ -139,7 +139,7 @@ impl Network {
 
     /// Its path carries something else now.
     pub(crate) fn forget_size(&mut self, cx: &mut Context, link: u32) {
-        let Some(known) = self.links.get_mut(link) else { return };
+        let Some(known) = self.links.assumed_mut(link) else { return };
         known.size.begin_anew();
         self.begin_search(cx, link);
     }
@@ -182,7 +182,7 @@ impl Network {
     fn ask_sizes(&mut self, cx: &mut Context, link: u32) {
         let (retry_after, floor) = (cx.config.retry_after, cx.config.retry_floor);
         let asking = self.asking(link);
-        let Some(known) = self.links.get_mut(link) else { return };
+        let Some(known) = self.links.assumed_mut(link) else { return };
         let Some(connection) = asking else {
             // The next connection begins it again.
             known.size.rounds = 0;
@@ -197,7 +197,7 @@ impl Network {
         while let Some(next) = self.next_size(cx, link, size) {
             size = next;
             let question = Question::Size { ids, size, token };
-            self.say_over(cx, link, connection, &Message::RequestState(question));
+            self.send_message_over(cx, link, connection, &Message::RequestState(question));
         }
         self.links.size_timers.set(link, cx.now + patience);
     }
@@ -218,7 +218,7 @@ impl Network {
 
     /// Not all sizes came in time; or it is time to try again.
     pub(crate) fn time_out_size(&mut self, cx: &mut Context, link: u32) {
-        let Some(known) = self.links.get_mut(link) else { return };
+        let Some(known) = self.links.assumed_mut(link) else { return };
         match known.size.rounds {
             0 => self.begin_search(cx, link),
             ROUNDS.. => {
@@ -274,11 +274,11 @@ impl Network {
             return Err(Refusal::NoRoom);
         }
         let Some(known) = self.connections.get(connection) else { return Err(Refusal::UnknownId) };
-        let (envelope, secrets) = (known.envelope(), known.secrets_out());
+        let sender = known.as_sender();
         let ids = Ids { d_id: ids.s_id, s_id: connection as u16 };
         let answer = Message::RequestStateResponse(State::Size { ids, size, token });
         let behind = Behind::Padding(filled);
-        self.queue_control(cx, path, unit.from, (envelope, secrets), &answer, behind);
+        self.queue_control(cx, path, unit.from, sender, &answer, behind);
         Ok(())
     }
 }

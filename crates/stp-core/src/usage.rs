@@ -47,6 +47,18 @@ pub(crate) enum Standing {
     InUse,
 }
 
+/// What a link may have of the window.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Claim {
+    /// All that may be granted, over all links.
+    pub(crate) window: u64,
+    /// The bytes of an STU over this one.
+    pub(crate) stu: u64,
+    /// How much it has beside others that are ranked as it is.
+    pub(crate) weight: u16,
+    pub(crate) rank: Rank,
+}
+
 /// How the window is shared with others that use what they are granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rank {
@@ -154,12 +166,8 @@ impl Usage {
     }
 
     /// How many bytes may be outstanding, and count, where all links have `all`.
-    pub(crate) fn limit(
-        &self,
-        all: &Share,
-        (window, stu): (u64, u64),
-        (weight, rank): (u16, Rank),
-    ) -> u64 {
+    pub(crate) fn limit(&self, all: &Share, claim: &Claim) -> u64 {
+        let Claim { window, stu, weight, rank } = *claim;
         let others = all.bytes.saturating_sub(self.share.bytes);
         let is_busy = others > window / PARTS_FREE;
         match self.standing {
@@ -189,7 +197,8 @@ impl Usage {
     pub(crate) fn note_granted(
         &mut self,
         now: Instant,
-        (granted, bytes): (u64, u64),
+        granted: u64,
+        bytes: u64,
         idle_since: Instant,
         measure: &Measure,
     ) {
@@ -305,7 +314,8 @@ mod tests {
         fn limit(&self) -> u64 {
             let mut all = self.others;
             all.replace(Share::default(), self.usage.share);
-            self.usage.limit(&all, (WINDOW, STU), (1, Rank::Equal))
+            let claim = Claim { window: WINDOW, stu: STU, weight: 1, rank: Rank::Equal };
+            self.usage.limit(&all, &claim)
         }
 
         fn count(&mut self) {
@@ -316,7 +326,7 @@ mod tests {
         fn grant(&mut self) -> u64 {
             let bytes = self.limit().saturating_sub(self.usage.share.bytes);
             let measure = measure(self.all);
-            self.usage.note_granted(self.now, (self.granted, bytes), self.now, &measure);
+            self.usage.note_granted(self.now, self.granted, bytes, self.now, &measure);
             self.granted += bytes;
             self.count();
             bytes
@@ -406,7 +416,7 @@ mod tests {
         assert_eq!(link.usage.standing, Standing::InUse);
         let idle_since = link.now;
         link.now += ROUND * ROUNDS_UNTIL_JUDGED + Duration::from_millis(1);
-        link.usage.note_granted(link.now, (0, STU), idle_since, &measure(link.all));
+        link.usage.note_granted(link.now, 0, STU, idle_since, &measure(link.all));
         assert_eq!(link.usage.standing, Standing::New);
     }
 }

@@ -41,7 +41,7 @@ fn config(max_stu: u8) -> Config {
 /// Sends one Transfer after another, some of them at a time.
 fn endless_sender(sim: &mut Sim, ahead: u64, max_stu: u8) -> Handle<Host> {
     let mut memory = Area::default();
-    let node = EngineNode::new(Endpoint::new(config(max_stu), [1; 32])).on_event(
+    let node = EngineNode::new(Endpoint::new(config(max_stu), [1; 32]).unwrap()).on_event(
         move |now, endpoint: &mut Endpoint, store: &mut Memory, event| match event {
             Event::Connected { connection, .. } => {
                 memory = Area::new(store.lend(vec![5; LEN as usize]).unwrap(), 0, LEN);
@@ -60,7 +60,7 @@ fn endless_sender(sim: &mut Sim, ahead: u64, max_stu: u8) -> Handle<Host> {
 
 /// Has memory for each.
 fn endless_receiver(sim: &mut Sim, ahead: u64, max_stu: u8) -> Handle<Host> {
-    let mut endpoint = Endpoint::new(config(max_stu), [2; 32]);
+    let mut endpoint = Endpoint::new(config(max_stu), [2; 32]).unwrap();
     endpoint.listen(PORT, Admission::Open).unwrap();
     let node = EngineNode::new(endpoint).on_event(
         move |now, endpoint: &mut Endpoint, store: &mut Memory, event| match event {

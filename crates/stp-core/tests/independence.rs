@@ -122,7 +122,7 @@ impl Crowd {
             let mut seed = [1; 32];
             seed[..8].copy_from_slice(&(n as u64).to_le_bytes());
             let again = (*kind == Kind::Live).then(|| sent.clone());
-            let host = add_sender(&mut sim, n, again, Endpoint::new(config.clone(), seed));
+            let host = add_sender(&mut sim, n, again, Endpoint::new(config.clone(), seed).unwrap());
             let rate = if let Kind::Slow(rate) = *kind { rate } else { RATE };
             let cable = sim.connect(host.id(), switch.id(), link(rate)).unwrap();
             hosts.push((*kind, host, cable));
@@ -196,7 +196,7 @@ fn add_receiver(
     received: Rc<Cell<u64>>,
     accepted: Accepted,
 ) -> Handle<Host> {
-    let mut endpoint = Endpoint::new(config, [99; 32]);
+    let mut endpoint = Endpoint::new(config, [99; 32]).unwrap();
     endpoint.listen(PORT, Admission::Open).unwrap();
     let mut free: Vec<Area> = Vec::new();
     let node = EngineNode::new(endpoint).on_event(
@@ -354,7 +354,8 @@ fn grants_for_a_thousand(rate: u64, mtu: u32, delay: Duration) -> u64 {
     let mut sim = Sim::from_number(3);
     let received = Rc::new(Cell::new(0));
     let receiver = add_receiver(&mut sim, config.clone(), received.clone(), Rc::default());
-    let host = add_sender(&mut sim, 0, Some(Rc::default()), Endpoint::new(config, [3; 32]));
+    let host =
+        add_sender(&mut sim, 0, Some(Rc::default()), Endpoint::new(config, [3; 32]).unwrap());
     let cable = LinkConfig::ethernet(rate).delay(delay).mtu(mtu).queue_bytes(1 << 20);
     sim.connect(host.id(), receiver.id(), cable).unwrap();
     run_for(&mut sim, Duration::from_millis(1));

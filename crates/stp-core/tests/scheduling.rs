@@ -49,14 +49,15 @@ impl Incast {
         let mut hosts = Vec::new();
         for n in 0..SENDERS {
             let ends = ends.clone();
-            let node = EngineNode::new(Endpoint::new(Config::default(), [n as u8 + 1; 32]))
-                .on_event(move |now, _: &mut Endpoint, _: &mut Memory, event| match event {
-                    Event::Sent { send, .. } => {
-                        ends.borrow_mut().insert((n, send), now);
-                    }
-                    Event::Connected { .. } => {}
-                    other => panic!("a sender was told {other:?}"),
-                });
+            let node =
+                EngineNode::new(Endpoint::new(Config::default(), [n as u8 + 1; 32]).unwrap())
+                    .on_event(move |now, _: &mut Endpoint, _: &mut Memory, event| match event {
+                        Event::Sent { send, .. } => {
+                            ends.borrow_mut().insert((n, send), now);
+                        }
+                        Event::Connected { .. } => {}
+                        other => panic!("a sender was told {other:?}"),
+                    });
             let host = sim.add(&format!("sender {n}"), node).unwrap();
             // A host with several Transfers waits for its own link, and loses nothing.
             sim.connect(host.id(), switch.id(), fast()).unwrap();
@@ -107,7 +108,7 @@ impl Incast {
 
 /// Takes every Transfer that is offered, each into memory of its own.
 fn add_receiver(sim: &mut Sim, config: Config) -> Handle<Host> {
-    let mut endpoint = Endpoint::new(config, [99; 32]);
+    let mut endpoint = Endpoint::new(config, [99; 32]).unwrap();
     endpoint.listen(PORT, Admission::Open).unwrap();
     let mut free: BTreeMap<u64, Vec<Area>> = BTreeMap::new();
     let node = EngineNode::new(endpoint).on_event(

@@ -42,7 +42,7 @@ fn a_write_arrives_whole_and_is_acknowledged() {
 
 #[test]
 fn every_length_and_alignment_arrives() {
-    let config = Config { block_stus: 3, buffer: 13, ..Config::default() };
+    let config = Config { block_stus: 3, max_stu: 13, buffer: 13, ..Config::default() };
     let mut pair = Pair::new(Sim::from_number(2), config, &[ethernet()]);
     let lengths = [0, 1, 39, 1023, 1024, 1025, 8191, 8192, 8193, 50_000];
     let mut wanted: Vec<(Area, Vec<u8>)> = Vec::new();

@@ -84,6 +84,80 @@ fn links_between_documents_lead_somewhere() {
     expect_none("dead links", &dead);
 }
 
+/// A newcomer's questions are answered by files, and by what to look for in them.
+#[test]
+fn each_question_is_answered_by_what_is_there() {
+    let repository = Repository::here();
+    let architecture = repository.read("ARCHITECTURE.md").expect("there is an ARCHITECTURE.md");
+    let answers = answers(&architecture);
+    assert!(answers.len() >= 10, "the table of questions was not found: {answers:?}");
+    let mut wrong = Vec::new();
+    for (question, steps) in &answers {
+        if steps.len() > MOST_STEPS {
+            wrong.push(format!("{question} takes {} steps", steps.len()));
+        }
+        for Step { file, item } in steps {
+            let text = repository.read(file).unwrap_or_default();
+            if !declares(&text, item) {
+                wrong.push(format!("{question} there is no `{item}` in {file}"));
+            }
+        }
+    }
+    expect_none("questions in ARCHITECTURE.md, under `Where to look`", &wrong);
+}
+
+/// No answer leads through more files.
+const MOST_STEPS: usize = 3;
+
+/// A step of an answer: [`file`](path) → `item`.
+#[derive(Debug, PartialEq, Eq)]
+struct Step {
+    file: String,
+    item: String,
+}
+
+/// The questions of a document, with the steps of their answers.
+fn answers(document: &str) -> Vec<(String, Vec<Step>)> {
+    let lines = document.lines().skip_while(|line| *line != "## Where to look").skip(1);
+    lines
+        .take_while(|line| !line.starts_with("## "))
+        .filter_map(|line| line.strip_prefix("| ")?.strip_suffix(" |")?.split_once(" | "))
+        .filter(|(question, _)| question.ends_with('?'))
+        .map(|(question, answer)| (question.to_owned(), steps(answer)))
+        .collect()
+}
+
+fn steps(answer: &str) -> Vec<Step> {
+    let step = |(at, _): (usize, &str)| {
+        let (_, file) = answer[..at].rsplit_once("](")?;
+        let (item, _) = answer[at + ") → `".len()..].split_once('`')?;
+        Some(Step { file: file.to_owned(), item: item.to_owned() })
+    };
+    answer.match_indices(") → `").filter_map(step).collect()
+}
+
+/// Is there a function, a type or a trait with this name?
+fn declares(text: &str, item: &str) -> bool {
+    ["fn ", "struct ", "enum ", "trait "].iter().any(|kind| {
+        let declaration = format!("{kind}{item}");
+        text.match_indices(&declaration).any(|(at, _)| {
+            let next = text[at + declaration.len()..].chars().next();
+            next.is_some_and(|next| !next.is_alphanumeric() && next != '_')
+        })
+    })
+}
+
+#[test]
+fn the_steps_of_an_answer_are_read_as_they_are_written() {
+    let text = "## Where to look\n| question | where |\n| --- | --- |\n\
+        | Where? | [`a`](x/a.rs) → `find`, then `b`; [`c`](x/c.rs) → `Thing` |\n## Else\n";
+    let step = |file: &str, item: &str| Step { file: file.to_owned(), item: item.to_owned() };
+    let expected = vec![step("x/a.rs", "find"), step("x/c.rs", "Thing")];
+    assert_eq!(answers(text), [("Where?".to_owned(), expected)]);
+    assert!(declares("pub fn find(x: u8) {", "find") && declares("struct Thing<T>", "Thing"));
+    assert!(!declares("fn finder() {", "find") && !declares("find()", "find"));
+}
+
 /// A row `| 3 | what holds | `test_name`, `module::other_test` |`.
 struct Invariant {
     number: u32,

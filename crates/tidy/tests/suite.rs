@@ -1,6 +1,7 @@
 //! All rules of this repository, as one program.
 
 mod adapter;
+mod assumptions;
 mod documents;
 mod engine;
 mod graph;

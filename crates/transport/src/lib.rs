@@ -1,4 +1,6 @@
-//! Real I/O on Linux for any Landfall engine, without knowing a protocol.
+#![doc = include_str!("../README.md")]
+//!
+//! # Modules
 //!
 //! | module | what it does |
 //! | --- | --- |
@@ -67,7 +69,3 @@ pub use driver::{Clock, Counters, Driver, DriverState, Interest, Progress};
 pub use open_error::{OpenError, Privilege};
 pub use ready_set::ReadySet;
 pub use wait::{Bell, Wait, Waiter};
-
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;

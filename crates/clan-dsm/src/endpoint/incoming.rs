@@ -347,17 +347,17 @@ impl Host {
     /// Messages one after the other that were not delivered for one reason are
     /// told of in one answer.
     fn merge(&mut self, answer: &OutOfBand) -> bool {
-        let Some((number, count)) = answer.undelivered() else { return false };
-        let Some(Answer { message: last, .. }) = self.answers.back_mut() else { return false };
-        let Some((first, so_far)) = last.undelivered() else { return false };
-        let follows = first.wrapping_add(so_far) == number;
-        let Some(sum) = so_far.checked_add(count).filter(|_| follows) else { return false };
-        let joined = OutOfBand { number: first, body: last.body, ..*answer };
-        if joined != *last {
-            return false;
+        if let Some((number, count)) = answer.undelivered()
+            && let Some(Answer { message: last, .. }) = self.answers.back_mut()
+            && let Some((first, so_far)) = last.undelivered()
+            && first.wrapping_add(so_far) == number
+            && let Some(sum) = so_far.checked_add(count)
+            && *last == (OutOfBand { number: first, body: last.body, ..*answer })
+        {
+            last.set_undelivered(first, sum);
+            return true;
         }
-        last.set_undelivered(first, sum);
-        true
+        false
     }
 }
 

@@ -27,6 +27,8 @@ mod incoming;
 mod message;
 
 pub use connection::EndpointState;
+use landfall_placement::assumed;
+
 use message::Inbox;
 pub use message::{Body, ConnectRequest, Notice, OutOfBand, OutOfBandKind, Port, PortAddress};
 
@@ -324,18 +326,23 @@ impl Endpoints {
 
     /// This side ends a connection, if there is one.
     fn leave(&mut self, index: u32, reason: Reason) {
-        let Some(endpoint) = self.table.get(index) else { return };
-        if let State::Connected(session, _) = endpoint.state {
-            let message = session.message(OutOfBandKind::Abort, endpoint.port).because(reason);
-            self.hosts.abort(session.peer.host, message);
+        if let Some(endpoint) = self.table.get(index) {
+            if let State::Connected(session, _) = endpoint.state {
+                let message = session.message(OutOfBandKind::Abort, endpoint.port).because(reason);
+                self.hosts.abort(session.peer.host, message);
+            }
+            let step = endpoint.state.end(Ended::Here);
+            self.step(index, step);
         }
-        let step = endpoint.state.end(Ended::Here);
-        self.step(index, step);
     }
 
     /// Takes a step from one state to the next.
     fn step(&mut self, index: u32, (state, notices): Step) {
-        let Some(endpoint) = self.table.get_mut(index) else { return };
+        let Some(endpoint) =
+            assumed(self.table.get_mut(index), "a step is taken by an endpoint that there is")
+        else {
+            return;
+        };
         let before = core::mem::replace(&mut endpoint.state, state);
         for notice in notices.into_iter().flatten() {
             endpoint.inbox.push(notice);

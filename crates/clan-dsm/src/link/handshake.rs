@@ -20,7 +20,7 @@ use alloc::vec;
 use core::hash::{Hash, Hasher};
 
 use arrayvec::ArrayVec;
-use landfall_placement::{Instant, PathId, Peer, Random, Refusal, Unit};
+use landfall_placement::{Instant, PathId, Peer, Random, Refusal, Unit, assumed};
 use siphasher::sip::SipHasher24;
 
 use crate::address::HostId;
@@ -307,7 +307,11 @@ impl<N: Copy> Links<N> {
     }
 
     pub(super) fn set_up(&mut self, now: Instant, index: u32, theirs: Hello) {
-        let Some(link) = self.table.get_mut(index) else { return };
+        let Some(link) =
+            assumed(self.table.get_mut(index), "a link that is set up is in the table")
+        else {
+            return;
+        };
         link.set_up(now, theirs);
         self.updates.push_back(LinkUpdate::Up { link: link.id, host: theirs.host });
         self.by_host.entry(theirs.host).or_insert(index);
@@ -356,7 +360,10 @@ impl<N: Copy> Links<N> {
 
     /// Ends a link and says goodbye.
     pub(super) fn part(&mut self, now: Instant, index: u32, reason: Reason, why: Ended) {
-        let Some(link) = self.table.get_mut(index) else { return };
+        let Some(link) = assumed(self.table.get_mut(index), "a link that parts is in the table")
+        else {
+            return;
+        };
         link.part(now, reason);
         self.updates.push_back(LinkUpdate::Down { link: link.id, why });
         self.unlist_host(index);
@@ -369,7 +376,10 @@ impl<N: Copy> Links<N> {
 
     /// A link is over.
     pub(super) fn lose(&mut self, index: u32, why: Ended) {
-        let Some(link) = self.table.get_mut(index) else { return };
+        let Some(link) = assumed(self.table.get_mut(index), "a link that is lost is in the table")
+        else {
+            return;
+        };
         let was_parting = matches!(link.state, State::Parting(_));
         if link.state == State::Ended {
             return;
@@ -385,7 +395,9 @@ impl<N: Copy> Links<N> {
 
     /// Its peer may have a new link from now on.
     fn unlist(&mut self, index: u32) {
-        let Some(link) = self.table.get(index) else { return };
+        let Some(link) = assumed(self.table.get(index), "a link that ends is in the table") else {
+            return;
+        };
         let (path, peer) = (link.path, link.peer);
         self.by_peer.remove(&(path, peer), index);
         self.responder.note_ending(path, peer);
@@ -393,17 +405,18 @@ impl<N: Copy> Links<N> {
 
     /// Another link to its host takes over, if there is one.
     fn unlist_host(&mut self, index: u32) {
-        let Some(host) = self.table.get(index).and_then(|link| link.host()) else { return };
-        if self.by_host.get(&host) != Some(&index) {
-            return;
-        }
-        self.by_host.remove(&host);
-        let other = self.table.indices().find(|other| {
-            let link = self.table.get(*other);
-            link.is_some_and(|link| link.state == State::Up && link.host() == Some(host))
-        });
-        if let Some(other) = other {
-            self.by_host.insert(host, other);
+        if let Some(host) = self.table.get(index).and_then(|link| link.host()) {
+            if self.by_host.get(&host) != Some(&index) {
+                return;
+            }
+            self.by_host.remove(&host);
+            let other = self.table.indices().find(|other| {
+                let link = self.table.get(*other);
+                link.is_some_and(|link| link.state == State::Up && link.host() == Some(host))
+            });
+            if let Some(other) = other {
+                self.by_host.insert(host, other);
+            }
         }
     }
 }

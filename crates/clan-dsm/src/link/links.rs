@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use landfall_placement::{
     Ecn, Instant, PathId, PathLimits, Peer, Random, Refusal, Serial32, Spans, Timeout, Transmit,
-    Unit,
+    Unit, assumed,
 };
 use landfall_tables::{HashIndex, IndexedHeap, Table};
 
@@ -84,7 +84,7 @@ pub(crate) struct Links<N: Copy = Note> {
 impl<N: Copy> Links<N> {
     pub(crate) fn new(config: &Config, host: HostId, random: &mut Random) -> Self {
         let mut random = Random::new(random.fork());
-        let frames = config.frames.clamp(1, 1 << 15) as u16;
+        let frames = config.frames as u16;
         let sender_config = SenderConfig {
             congestion: config.congestion.unwrap_or_else(|| usual_congestion(1_460)),
             yields: config.congestion.is_some(),
@@ -97,15 +97,15 @@ impl<N: Copy> Links<N> {
             host,
             incarnation: random.next_u64(),
             frames,
-            early_bytes: u32::try_from(config.early_bytes).unwrap_or(u32::MAX),
+            early_bytes: config.early_bytes as u32,
             wants_sums: config.checksum,
-            give_up_after: config.give_up_after.max(1),
+            give_up_after: config.give_up_after,
             silence: config.retry_after.saturating_mul(256),
             keep_alive: config.keep_alive,
         };
         Self {
             common,
-            table: Table::new(config.links.min(1 << 16)),
+            table: Table::new(config.links),
             by_peer: HashIndex::new((random.next_u64(), random.next_u64())),
             recent: 0,
             by_host: BTreeMap::new(),
@@ -113,7 +113,7 @@ impl<N: Copy> Links<N> {
             random,
             timers: IndexedHeap::new(),
             ready: Vec::new(),
-            most_paths: config.paths.clamp(1, 64),
+            most_paths: config.paths,
             updates: VecDeque::new(),
             payload: FramePayload::default(),
             native: None,
@@ -416,8 +416,9 @@ impl<N: Copy> Links<N> {
     /// Perhaps it has something to send. When it has nothing (more), its
     /// deadline is looked at: once for many frames.
     fn make_ready(&mut self, index: u32) {
-        let Some(link) = self.table.get_mut(index).filter(|link| !link.is_ready) else { return };
-        if let Some(ready) = self.ready.iter_mut().find(|ready| ready.path == link.path) {
+        if let Some(link) = self.table.get_mut(index).filter(|link| !link.is_ready)
+            && let Some(ready) = self.ready.iter_mut().find(|ready| ready.path == link.path)
+        {
             link.is_ready = true;
             ready.links.push_back(index);
         }
@@ -488,7 +489,11 @@ impl<N: Copy> Links<N> {
 
     /// Frames may have come back.
     pub(super) fn tell_notes(&mut self, index: u32) {
-        let Some(link) = self.table.get_mut(index) else { return };
+        let Some(link) =
+            assumed(self.table.get_mut(index), "a link stays while something of it is left")
+        else {
+            return;
+        };
         let (_, released) = link.sender.progress();
         if released != link.told_released && !link.has_told {
             link.has_told = true;
@@ -531,7 +536,11 @@ impl<N: Copy> Links<N> {
     /// accepted is in its place: until then nothing else gets its slot, by which others
     /// find what belongs to it.
     pub(super) fn forget_if_drained(&mut self, index: u32) {
-        let Some(link) = self.table.get(index) else { return };
+        let Some(link) =
+            assumed(self.table.get(index), "a link stays while something of it is left")
+        else {
+            return;
+        };
         let is_idle = link.sender.is_drained() && link.receiver.is_settled();
         if link.state != State::Ended || !is_idle || link.has_told {
             return;

@@ -238,8 +238,9 @@ impl Fifo {
         if !fits {
             return false;
         }
-        match self.bursts.back_mut() {
-            Some(last) if let Some(both) = last.joined(burst) => *last = both,
+        let joined = self.bursts.back().and_then(|last| last.joined(burst));
+        match (joined, self.bursts.back_mut()) {
+            (Some(both), Some(last)) => *last = both,
             _ => self.bursts.push_back(burst),
         }
         self.words.extend(words);

@@ -88,10 +88,10 @@ pub struct NativeLink {
 }
 
 impl NativeLink {
-    /// One end of a link that is not up yet.
+    /// One end of a link that is not up yet. Its room is at least [`Fifo::LEAST`].
     #[must_use]
     pub fn new(settings: Settings) -> Self {
-        let settings = Settings { room: settings.room.max(Fifo::LEAST), ..settings };
+        debug_assert!(settings.room >= Fifo::LEAST, "configurations are validated before");
         Self {
             settings,
             handshake: Handshake::new(),

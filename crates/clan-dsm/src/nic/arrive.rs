@@ -299,6 +299,7 @@ fn need(frame: &Frame<'_>) -> Placement {
 }
 
 pub(crate) fn is_sum_right(frame: &Frame<'_>, whole: &[u8]) -> bool {
+    // No sum is asked for.
     let Check::InternetSum { from, seed, .. } = frame.check() else { return true };
     let mut sum = InternetSum::new();
     sum.add_word(seed);
@@ -437,6 +438,7 @@ impl Nic {
 
     /// The packet that is being written is in place, or could not be put there.
     pub(super) fn land_deposit(&mut self, ticket: Ticket, landing: Landing) {
+        // Nothing is being written: the ticket is of something before.
         let Some(current) = &mut self.depositing else { return };
         if pack(Purpose::Deposit, current.link, current.number) != ticket {
             return;

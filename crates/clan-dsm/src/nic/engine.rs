@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 
 use landfall_placement::{
     Deposit, Engine, Guess, Instant, Landing, PathId, PathLimits, PathState, Placement, Random,
-    Refusal, Refusals, Spans, Ticket, Timeout, Transmit, Unit,
+    Refusal, Refusals, Spans, Ticket, Timeout, Transmit, Unit, assumed,
 };
 
 use super::link_table::{LinkState, LinkTable};
@@ -119,6 +119,7 @@ impl Engine for Nic {
             self.sent_packet(ticket);
             return self.settle(now);
         }
+        // It is no ticket of ours.
         let Some(meaning) = unpack(ticket) else { return };
         if meaning.purpose != Purpose::Sent {
             return;
@@ -210,7 +211,12 @@ enum PieceOutcome {
 impl FrameFiller<'_> {
     /// Fills a frame, as far as there is anything to fill it with.
     pub(super) fn fill(&mut self, link: LinkId, room: &FrameRoom, payload: &mut FramePayload) {
-        let Some(line) = self.lines.get_mut(link) else { return };
+        let Some(line) =
+            assumed(self.lines.get_mut(link), "frames are filled for links that there are")
+        else {
+            return;
+        };
+        // Nobody has said who is there.
         let Some(host) = line.host else { return };
         let mut load = Load::new(*room, payload);
         let is_memorys_turn = line.is_memorys_turn;
@@ -237,7 +243,11 @@ impl FrameFiller<'_> {
 
     /// What is copied: answers, and what the program wrote.
     fn programs(&mut self, link: LinkId, host: HostId, answers_only: bool, load: &mut Load<'_>) {
-        let Some(line) = self.lines.get_mut(link) else { return };
+        let Some(line) =
+            assumed(self.lines.get_mut(link), "frames are filled for links that there are")
+        else {
+            return;
+        };
         answers(line, host, load);
         messages(self.endpoints, host, load);
         if !answers_only {
@@ -246,7 +256,11 @@ impl FrameFiller<'_> {
     }
 
     fn writes(&mut self, link: LinkId, load: &mut Load<'_>) {
-        let Some(line) = self.lines.get_mut(link) else { return };
+        let Some(line) =
+            assumed(self.lines.get_mut(link), "frames are filled for links that there are")
+        else {
+            return;
+        };
         while let FillOutcome::Mark(barrier) = line.writes.load(load) {
             line.barriers.loaded_up_to(barrier, !load.is_empty());
             self.marked.push(link);
@@ -255,7 +269,11 @@ impl FrameFiller<'_> {
 
     /// What lies in memory: answers to readers, and the DMA engine's.
     fn memory(&mut self, link: LinkId, host: HostId, answers_only: bool, load: &mut Load<'_>) {
-        let Some(line) = self.lines.get_mut(link) else { return };
+        let Some(line) =
+            assumed(self.lines.get_mut(link), "frames are filled for links that there are")
+        else {
+            return;
+        };
         while !line.serving.is_empty() && load.span_room() >= WORD as usize {
             if let Some((asked, reason)) = line.serving.load(self.memory, host, load) {
                 let reply = ReplyTo { slot: asked.slot, nonce: asked.nonce };
@@ -399,8 +417,9 @@ fn answers(line: &mut LinkState, host: HostId, load: &mut Load<'_>) {
 
 /// What endpoints owe to the other side.
 fn messages(endpoints: &mut Endpoints, host: HostId, load: &mut Load<'_>) {
-    while load.inline_room() >= crate::endpoint::OutOfBand::LEN {
-        let Some(message) = endpoints.poll_answer(host) else { return };
+    while load.inline_room() >= crate::endpoint::OutOfBand::LEN
+        && let Some(message) = endpoints.poll_answer(host)
+    {
         load.put_command(&Command::OutOfBand(message.to_bytes()), host);
     }
 }

@@ -25,6 +25,7 @@ impl Nic {
     }
 
     pub(super) fn land(&mut self, now: Instant, ticket: Ticket, landing: Landing) {
+        // It is no ticket of ours.
         let Some(meaning) = unpack(ticket) else { return };
         match meaning.purpose {
             Purpose::Placed => {
@@ -141,6 +142,7 @@ impl Nic {
 
     /// Queues an answer for the other side.
     pub(super) fn answer(&mut self, link: LinkId, answer: Command) {
+        // Over a link that is gone nobody is answered.
         let Some(line) = self.lines.get_mut(link) else { return };
         if line.answer(answer) {
             self.links.wake(link);
@@ -157,6 +159,7 @@ impl Nic {
 
     /// Ends what waits for answers over a link that is gone.
     pub(super) fn end_questions(&mut self, link: LinkId) {
+        // It is not down.
         let Some(why) = self.lines.get(link).and_then(|line| line.why) else { return };
         while let Some(over) = self.reads.link_gone(link.index, why) {
             self.read_over(over);

@@ -38,7 +38,7 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use landfall_placement::{PathId, PathLimits, Random, Refusals, Seed};
+use landfall_placement::{ConfigError, PathId, PathLimits, Random, Refusals, Seed};
 
 use crate::address::{ApertureId, HostId, Key, LinkId, TripwireId};
 use crate::config::Config;
@@ -59,6 +59,7 @@ use native::Native;
 use windows::Windows;
 
 pub use calls::{DmaRequest, GroupWrite, Stats};
+pub(crate) use native::MOST_COPIED;
 
 /// At most so many reads, and so many operations on words, are under way on one
 /// link. The other side has room for the answers to all of them, whatever else
@@ -111,12 +112,11 @@ pub struct Nic {
 impl Nic {
     /// The adapter of a host. The seed makes its keys: whoever knows it can touch
     /// all memory.
-    #[must_use]
-    pub fn new(config: Config, host: HostId, seed: Seed) -> Self {
-        let mut config = config;
-        config.paths = config.paths.clamp(1, 64);
-        config.links = config.links.clamp(1, crate::address::MOST_LINKS);
-        config.write_buffer = config.write_buffer.max(4096);
+    ///
+    /// # Errors
+    /// A value of the configuration is out of its range.
+    pub fn new(config: Config, host: HostId, seed: Seed) -> Result<Self, ConfigError> {
+        config.validate()?;
         let mut random = Random::new(seed);
         // At a native link, what it does not need draws elsewhere.
         let mut aside = config.native.map(|_| Random::new(seed.map(|byte| !byte)));
@@ -131,7 +131,7 @@ impl Nic {
         let chains = config.endpoints.saturating_mul(config.dma_requests);
         let others = [config.links, config.reads, config.operations, config.writes, chains];
         let results = others.into_iter().fold(MOST_ASKED, usize::saturating_add);
-        Self {
+        Ok(Self {
             host,
             random,
             paths: Vec::new(),
@@ -157,7 +157,7 @@ impl Nic {
             refusals: Refusals::new(),
             stats: Stats::default(),
             config,
-        }
+        })
     }
 
     /// Which host this is.

@@ -1,6 +1,6 @@
 //! Links that come and go, what has arrived at the other side, and what is to be done then.
 
-use landfall_placement::{Instant, Refusal};
+use landfall_placement::{Instant, Refusal, assumed};
 
 use super::Nic;
 use super::link_table::LinkState;
@@ -85,6 +85,7 @@ impl Nic {
                 Some(why) => self.note_lost(note, why),
             }
         }
+        // It is gone, and all its frames have come back.
         let Some((_, acknowledged)) = self.links.progress(link) else { return };
         if let Some(line) = self.lines.get_mut(link).filter(|line| line.why.is_none()) {
             line.acknowledged = acknowledged;
@@ -129,15 +130,17 @@ impl Nic {
 
     /// Tells of barriers that are reached.
     pub(super) fn reach_barriers(&mut self, link: LinkId) {
-        let Some(line) = self.lines.get_mut(link) else { return };
-        while let Some(barrier) = line.barriers.poll_reached(line.acknowledged) {
-            self.events.push_promised(Event::Barrier { barrier, result: Ok(()) });
+        if let Some(line) = self.lines.get_mut(link) {
+            while let Some(barrier) = line.barriers.poll_reached(line.acknowledged) {
+                self.events.push_promised(Event::Barrier { barrier, result: Ok(()) });
+            }
         }
     }
 
     /// Nothing more goes over a link. What is in the hands of drivers ends when
     /// they let go of it.
     pub(super) fn link_down(&mut self, link: LinkId, why: Ended) {
+        // It went down before.
         let Some(line) = self.lines.get_mut(link).filter(|line| line.why.is_none()) else { return };
         line.why = Some(why);
         line.forget_answers();
@@ -271,7 +274,11 @@ impl Nic {
     fn asked(&mut self, link: LinkId, asked: PeerRead) {
         let most = self.config.reads.min(super::MOST_ASKED);
         let Self { lines, memory, .. } = self;
-        let Some(line) = lines.get_mut(link) else { return };
+        let Some(line) =
+            assumed(lines.get_mut(link), "only a link that there is brings a question")
+        else {
+            return;
+        };
         let is_ours = asked.address.host == self.host;
         let result = match is_ours {
             true => line.serving.ask(memory, asked, most),

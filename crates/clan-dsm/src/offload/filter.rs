@@ -17,6 +17,8 @@
 //! like the nodes of a heap, so that one number tells level and place. Six levels
 //! make a *tier*; a *page* is what one tier knows of 64 neighbours.
 
+use landfall_placement::assumed;
+
 use super::map::{Cell, Map, Secret, TableView};
 use super::tables::TableTotals;
 use crate::address::HostId;
@@ -214,7 +216,12 @@ impl FilterMut<'_, '_> {
             ListPosition::Cover { track, level, block } => {
                 let (tier, page, node) = node_of(level, block);
                 let key = page_key(track, tier, page);
-                let Some(tree) = self.trees.get_mut(key) else { return };
+                let Some(tree) = assumed(
+                    self.trees.get_mut(key),
+                    "a list with tripwires is in the tree of its page",
+                ) else {
+                    return;
+                };
                 *tree &= !(1 << node);
                 if *tree == 0 {
                     self.trees.remove(key);
@@ -235,7 +242,12 @@ impl FilterMut<'_, '_> {
     fn unmark(&mut self, track: WatchedMemory, word: u32) {
         for (tier, at) in [(0, word), (1, word >> TIER)] {
             let key = page_key(track, tier, at >> TIER);
-            let Some(marks) = self.marks.get_mut(key) else { return };
+            let Some(marks) = assumed(
+                self.marks.get_mut(key),
+                "a list with tripwires is among the marks of its page",
+            ) else {
+                return;
+            };
             *marks &= !(1 << (at & 63));
             if *marks != 0 {
                 return;

@@ -184,6 +184,7 @@ impl<'t, V: Copy + Default> Map<'t, V> {
 
     /// Takes a key out. Those behind it move up, so that no gap breaks a search.
     pub(crate) fn remove(&mut self, key: u64) {
+        // It is not there.
         let Some(mut gap) = self.find(key).filter(|place| self.key_at(*place) == key) else {
             return;
         };

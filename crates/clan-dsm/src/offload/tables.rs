@@ -1,5 +1,7 @@
 //! The tables of tripwires: registered, armed, disarmed, taken out.
 
+use landfall_placement::assumed;
+
 use super::adapter::{Ends, Handle, HandleTarget, Link, ListNode, State, Watch, Wire};
 use super::filter::{Filter, FilterMut, ListKey, PAGES_PER_LIST, Tiers, WatchedMemory, blocks};
 use super::map::Map;
@@ -130,14 +132,22 @@ impl<'t> Tables<'t> {
             return;
         }
         self.disarm(index);
-        let Some(wire) = self.wires.get_mut(index as usize) else { return };
+        let Some(wire) = assumed(self.wires.get_mut(index as usize), "it was looked at just above")
+        else {
+            return;
+        };
         let mut at = wire.knots;
         wire.generation = wire.generation.wrapping_add(1);
         wire.state = State::default();
         wire.knots = core::mem::replace(&mut self.totals.free_wires, Handle::wire(index));
         self.totals.wires_in_use -= 1;
         while let HandleTarget::ListNode(knot) = at.held() {
-            let Some(entry) = self.knots.get_mut(knot as usize) else { return };
+            let Some(entry) = assumed(
+                self.knots.get_mut(knot as usize),
+                "what a tripwire is tied by is in the tables",
+            ) else {
+                return;
+            };
             let next = entry.sibling;
             entry.sibling = core::mem::replace(&mut self.totals.free_knots, at);
             self.totals.knots_in_use -= 1;
@@ -156,6 +166,7 @@ impl<'t> Tables<'t> {
     /// armed stays where it is. Returns whether it is armed: not where it does not
     /// exist or the tables are full.
     pub fn arm(&mut self, index: u32) -> bool {
+        // There is no such tripwire.
         let Some(wire) = self.wire(index) else { return false };
         if wire.state.has(State::ARMED) {
             return true;
@@ -169,7 +180,10 @@ impl<'t> Tables<'t> {
         }
         self.totals.armed += 1;
         let armed_at = self.totals.armed;
-        let Some(wire) = self.wires.get_mut(index as usize) else { return false };
+        let Some(wire) = assumed(self.wires.get_mut(index as usize), "it was looked at just above")
+        else {
+            return false;
+        };
         wire.armed_at = armed_at;
         wire.state.put(State::ARMED, true);
         let mut at = wire.knots;
@@ -186,6 +200,7 @@ impl<'t> Tables<'t> {
 
     /// Disarms a tripwire: what touches its memory costs nothing more.
     pub fn disarm(&mut self, index: u32) {
+        // There is no such tripwire.
         let Some(wire) = self.wires.get_mut(index as usize) else { return };
         if !wire.state.put(State::ARMED, false) {
             return;
@@ -278,7 +293,9 @@ impl<'t> Tables<'t> {
 
     /// Puts something at the end of a list.
     fn tie(&mut self, key: ListKey, handle: Handle) {
-        let Some(ends) = self.lists.entry(key.0) else { return };
+        let Some(ends) = assumed(self.lists.entry(key.0), "there was room for its list") else {
+            return;
+        };
         let before = core::mem::replace(&mut ends.last, handle);
         if ends.first.is_nothing() {
             ends.first = handle;
@@ -294,7 +311,9 @@ impl<'t> Tables<'t> {
 
     /// Takes something out of its list.
     fn untie(&mut self, key: ListKey, handle: Handle) {
-        let Some(link) = self.link_mut(handle) else { return };
+        let Some(link) = assumed(self.link_mut(handle), "what is tied is in the tables") else {
+            return;
+        };
         let Link { before, after } = core::mem::take(link);
         if let Some(link) = self.link_mut(before) {
             link.after = after;
@@ -305,7 +324,9 @@ impl<'t> Tables<'t> {
         if !before.is_nothing() && !after.is_nothing() {
             return;
         }
-        let Some(ends) = self.lists.get_mut(key.0) else { return };
+        let Some(ends) = assumed(self.lists.get_mut(key.0), "what is tied is in a list") else {
+            return;
+        };
         if before.is_nothing() {
             ends.first = after;
         }

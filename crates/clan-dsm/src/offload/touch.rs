@@ -10,6 +10,8 @@
 //! covered. For all behind it: where the next tripwire begins, 64 words at a
 //! step, and empty pages 64 at a step.
 
+use landfall_placement::assumed;
+
 use arrayvec::ArrayVec;
 
 use super::adapter::{Action, Firing, Handle, State};
@@ -224,6 +226,7 @@ impl Tables<'_> {
     ) {
         // Most often there is one list.
         while let [head] = heads[..] {
+            // That was the last of the list.
             let Some((index, after)) = self.look_at(head) else { return };
             heads[0] = after;
             self.fire(touched, word, index, sink);
@@ -253,7 +256,11 @@ impl Tables<'_> {
     /// Fires one, if the bytes that it watches are among those touched.
     #[inline]
     fn fire(&mut self, touched: Touched, word: u32, index: u32, sink: &mut impl FnMut(Firing)) {
-        let Some(wire) = self.wires.get_mut(index as usize) else { return };
+        let Some(wire) =
+            assumed(self.wires.get_mut(index as usize), "what is in a list is in the tables")
+        else {
+            return;
+        };
         let (from, to) = (wire.from.max(touched.from), wire.to.min(touched.to));
         if from >= to {
             return;

@@ -295,7 +295,10 @@ impl WriteBuffer {
 
     /// So many bytes of the write from memory that is first are loaded.
     fn advance(&mut self, loaded: u32) {
-        let Some(Waiting::From { offset, area, .. }) = self.waiting.front_mut() else { return };
+        let Some(Waiting::From { offset, area, .. }) = self.waiting.front_mut() else {
+            debug_assert!(false, "what was loaded from memory is first");
+            return;
+        };
         let loaded = u64::from(loaded);
         *offset += loaded;
         area.offset += loaded;
@@ -309,6 +312,7 @@ impl WriteBuffer {
 /// Names as much of the memory as there is room for, and says how much.
 fn load_from(load: &mut Load<'_>, write: WriteId, to: Address, offset: u64, area: Area) -> u32 {
     let len = piece_len(offset, area.len, load.span_room());
+    // There is no room for any of it.
     let Some(parts) = cut(to, offset, len).filter(|_| len > 0) else { return 0 };
     load.put_span(&parts, area.span(0, len));
     load.note(Note::From(write, to.host, Bytes { slot: to.slot, offset, len }));

@@ -65,7 +65,7 @@ pub(crate) struct Reads {
 
 impl Reads {
     pub(crate) fn new(most: usize) -> Self {
-        Self { table: Table::new(most.clamp(1, usize::from(u16::MAX))) }
+        Self { table: Table::new(most) }
     }
 
     pub(crate) fn has_room(&self) -> bool {
@@ -298,7 +298,7 @@ pub(crate) struct Operations {
 
 impl Operations {
     pub(crate) fn new(most: usize) -> Self {
-        Self { table: Table::new(most.clamp(1, usize::from(u16::MAX))) }
+        Self { table: Table::new(most) }
     }
 
     pub(crate) fn has_room(&self) -> bool {

@@ -12,7 +12,7 @@ use alloc::collections::BTreeMap;
 
 use core::ops::Range;
 
-use landfall_placement::Random;
+use landfall_placement::{Random, assumed};
 
 pub use crate::offload::{Action, Place, Touched, Watch};
 
@@ -23,6 +23,8 @@ use crate::error::Error;
 use crate::offload::Tables;
 use sets::{Chain, Chains, Ends, Sets};
 use storage::Storage;
+
+pub(crate) use storage::MOST as MOST_TRIPWIRES;
 
 /// A firing: of words that follow one another, of which each was touched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +51,8 @@ pub struct Tripwires {
 }
 
 impl Tripwires {
-    /// None yet. The order of the tables comes from `random`.
+    /// None yet. The order of the tables comes from `random`; the configuration is one that
+    /// [`Config::validate`] lets pass.
     #[must_use]
     pub fn new(config: &Config, random: &mut Random) -> Self {
         Self {
@@ -139,7 +142,12 @@ impl Tripwires {
     /// The same, and says which they were.
     pub(crate) fn forget_all(&mut self, place: Place, gone: &mut impl FnMut(TripwireId)) {
         while let Some(index) = self.places.get(&place.number()).and_then(Ends::first) {
-            let Some(generation) = self.storage.lend().generation(index) else { return };
+            let Some(generation) = assumed(
+                self.storage.lend().generation(index),
+                "what watches a memory is in the tables",
+            ) else {
+                return;
+            };
             let id = TripwireId { index, generation };
             if self.remove(id).is_err() {
                 return;
@@ -158,10 +166,12 @@ impl Tripwires {
         access: Access,
         sink: &mut impl FnMut(Firing),
     ) {
-        let Some(touched) = Touched::new(place, bytes.start, bytes.end, access) else { return };
-        let Some(word) = self.storage.filter().first(touched) else { return };
-        let Self { storage, chains, sets, .. } = self;
-        storage.lend().fire_from(touched, word, &mut |firing| tell(firing, chains, sets, sink));
+        if let Some(touched) = Touched::new(place, bytes.start, bytes.end, access)
+            && let Some(word) = self.storage.filter().first(touched)
+        {
+            let Self { storage, chains, sets, .. } = self;
+            storage.lend().fire_from(touched, word, &mut |firing| tell(firing, chains, sets, sink));
+        }
     }
 
     /// The same for all of these, which were touched in this order: cheaper than one
@@ -307,6 +317,7 @@ impl Tripwires {
     /// # Errors
     /// It does not exist any more.
     pub fn poll_set(&mut self, set: TripsetId) -> Result<Option<TripwireId>, Error> {
+        // None of them has fired.
         let Some(index) = self.sets.first_fired(set)? else { return Ok(None) };
         let mut tables = self.storage.lend();
         tables.clear(index);

@@ -3,6 +3,8 @@
 //! lists whose links lie beside each tripwire, so that putting in and taking out cost the same
 //! however long they are.
 
+use landfall_placement::assumed;
+
 use alloc::vec::Vec;
 
 use landfall_tables::Table;
@@ -180,7 +182,11 @@ impl Chains {
 
     /// Takes one out of the list that it is in.
     pub(super) fn take_out(&mut self, chain: Chain, ends: &mut Ends, index: u32) {
-        let Some(links) = self.links.get(index as usize) else { return };
+        let Some(links) =
+            assumed(self.links.get(index as usize), "what is in a list has its links")
+        else {
+            return;
+        };
         let Link { before, after } = links[chain as usize];
         self.link(chain, before, |link| link.after = after);
         self.link(chain, after, |link| link.before = before);

@@ -29,11 +29,11 @@ pub(super) struct Storage {
 }
 
 /// Every tripwire has a bit, a counter and a name in the queue, if it wants one.
-const MOST: usize = 1 << 24;
+pub(crate) const MOST: usize = 1 << 24;
 
 impl Storage {
     pub(super) fn new(most: usize, random: &mut Random) -> Self {
-        let most = most.clamp(1, MOST);
+        debug_assert!((1..=MOST).contains(&most), "the configuration is validated");
         Self {
             most,
             wires: Vec::new(),

@@ -129,9 +129,9 @@ fn hosts(sim: &mut Sim) -> Result<(Host, Host, Vec<LinkId>)> {
     };
     let config = config.with_checksum();
     let engine = |seed: u8| Endpoint::new(config.clone(), [seed; 32]);
-    let mut server = engine(2);
+    let mut server = engine(2)?;
     server.listen(PORT, Admission::Open)?;
-    let from = Host::new(sim, "sender", engine(1))?;
+    let from = Host::new(sim, "sender", engine(1)?)?;
     let to = Host::new(sim, "receiver", server)?;
     let links = RATES.map(|rate| {
         let mut lossy = LinkConfig::ethernet(rate)

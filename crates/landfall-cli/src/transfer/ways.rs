@@ -140,6 +140,7 @@ fn config(choice: &Choice, is_own: bool) -> Config {
         window: window(),
         retry_after,
         retry_floor: retry_after,
+        keep_alive: usual.keep_alive.map(|after| after.max(retry_after)),
         connections: CONNECTIONS,
         half_open: BACKLOG,
         links: CONNECTIONS,

@@ -228,7 +228,7 @@ impl Builder {
         self.links = links.map_err(OpenError::Configuration)?;
         // The first link's card is the one that the engine tells what to place.
         self.config.delegates |= self.links.first().is_some_and(|(link, _)| link.is_adapter());
-        let mut engine = qpip::Adapter::new(self.config, seed);
+        let mut engine = qpip::Adapter::new(self.config, seed)?;
         let (mut paths, mut infos) = (Vec::new(), Vec::new());
         for (index, (link, mut interface)) in (0..).zip(self.links) {
             let path = PathId(index);

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 
 use landfall_transport::memory::{AccessError, LendRefusal, TakeBackError};
-use qpip::CloseReason;
+use qpip::{CloseReason, ConfigError};
 
 /// Why a command was refused, or did not succeed.
 #[derive(Debug, thiserror::Error)]
@@ -130,6 +130,11 @@ pub enum OpenError {
     /// That is no address.
     #[error("{0:?} is not an address with the length of its prefix, such as 10.0.0.2/24")]
     BadAddress(String),
+    /// A value of the configuration is out of its range.
+    #[error(
+        "the configuration of the adapter cannot be: {0}. Change that field of what `Builder::config` gets"
+    )]
+    Config(#[from] ConfigError),
     /// The adapter refused the interface.
     #[error("the interface on {link}: {source}")]
     Interface {

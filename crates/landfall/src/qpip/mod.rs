@@ -68,7 +68,7 @@ pub use landfall_transport::tap::TapConfig;
 pub use landfall_transport::tunnel::TunnelConfig;
 pub use landfall_transport::xdp::XdpConfig;
 pub use qpip::{
-    Access, CloseReason, Completion, Config, CongestionControl, ConnectionState, ConnectionStats,
-    Error as CommandError, KeepAlive, Mapping, Operation, PostError, QueuePairId, Service, Stats,
-    Status, TcpConfig,
+    Access, CloseReason, Completion, Config, ConfigError, CongestionControl, ConnectionState,
+    ConnectionStats, Error as CommandError, KeepAlive, Mapping, Operation, PostError, QueuePairId,
+    Service, Stats, Status, TcpConfig,
 };

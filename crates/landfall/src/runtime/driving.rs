@@ -11,15 +11,15 @@ use landfall_transport::driver::Interest;
 use landfall_transport::wait::until_ready;
 use landfall_transport::{Bell, Clock, Wait};
 
-use super::attendance::{Attendance, DriverGuard};
 use super::drive::{LONGEST_SLEEP, Turn};
-use super::ending::{Ending, Stage};
 use super::lock::EngineLock;
+use super::poll_slot::PollSlot;
 use super::reactor::{Reactor, ReactorHandle};
-use super::seat::Seat;
+use super::shutdown::{Shutdown, Stage};
 use super::state::{Leftover, State};
 use super::sync::MutexGuard;
-use super::{Aftermath, Protocol};
+use super::user_drivers::{DriverGuard, UserDrivers};
+use super::{Deferred, Protocol};
 
 /// Who makes the turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,11 +50,11 @@ pub(crate) struct Runtime<P: Protocol> {
     pub(crate) clock: Clock,
     pub(crate) wait: Wait,
     pub(super) driving: Driving,
-    pub(super) seat: Seat,
+    pub(super) poll_slot: PollSlot,
     /// Of a user who makes the turns when a descriptor is readable.
     reactor: Option<Arc<Reactor>>,
-    pub(super) attendance: Attendance,
-    pub(super) ending: Ending,
+    pub(super) user_drivers: UserDrivers,
+    pub(super) shutdown: Shutdown,
 }
 
 /// How long a driving thread lets others pass, in looks.
@@ -118,10 +118,10 @@ impl<P: Protocol> Runtime<P> {
             clock,
             wait: config.wait,
             driving: config.driving,
-            seat: Seat::new(bell),
+            poll_slot: PollSlot::new(bell),
             reactor,
-            attendance: Attendance::new(clock),
-            ending: Ending::new(config.linger),
+            user_drivers: UserDrivers::new(clock),
+            shutdown: Shutdown::new(config.linger),
         }
     }
 
@@ -165,7 +165,7 @@ impl<P: Protocol> Runtime<P> {
             Ok(None) if self.driving == Driving::OwnThread => match self.has_ended() {
                 // There is no thread any more that it could be left to.
                 true => self.look(|_| ()),
-                false => self.seat.ring(),
+                false => self.poll_slot.ring(),
             },
             Ok(None) => {}
             Err(submission) => self.ask(|protocol, now| protocol.serve(now, submission)),
@@ -183,7 +183,7 @@ impl<P: Protocol> Runtime<P> {
         };
         self.release(state, leftover);
         if tells {
-            self.seat.ring();
+            self.poll_slot.ring();
         }
     }
 
@@ -219,7 +219,7 @@ impl<P: Protocol> Runtime<P> {
     pub(crate) fn relax(&self) -> bool {
         let state = if self.lock.is_wanted() { None } else { self.lock.try_lock() };
         let now = self.clock.now();
-        self.attendance.note(now);
+        self.user_drivers.note(now);
         let Some(mut state) = state else {
             std::hint::spin_loop();
             return false;
@@ -240,13 +240,13 @@ impl<P: Protocol> Runtime<P> {
 
     fn turn_with(&self, state: &mut MutexGuard<'_, State<P>>, now: Instant) -> Leftover<P> {
         let served = self.serve(state);
-        let (moved, is_over) = state.turn(now, &self.ending);
-        let ended = (state.stage == Stage::Ended).then(|| state.end(&self.ending)).flatten();
+        let (moved, is_over) = state.turn(now, &self.shutdown);
+        let ended = (state.stage == Stage::Ended).then(|| state.end(&self.shutdown)).flatten();
         Leftover {
             moved: moved || served,
             must_wake: state.must_wake_sleeper(),
             is_over,
-            aftermath: state.protocol.take_aftermath(),
+            deferred: state.protocol.take_deferred(),
             ended,
         }
     }
@@ -280,13 +280,13 @@ impl<P: Protocol> Runtime<P> {
 
     /// What is left of a turn, without the lock. Gives whether anything moved.
     fn finish(&self, leftover: Leftover<P>) -> bool {
-        let Leftover { moved, must_wake, is_over, aftermath, ended } = leftover;
-        aftermath.run();
+        let Leftover { moved, must_wake, is_over, deferred, ended } = leftover;
+        deferred.run();
         if must_wake {
-            self.seat.ring();
+            self.poll_slot.ring();
         }
         if is_over {
-            self.ending.tell_over();
+            self.shutdown.tell_over();
         }
         if let Some(reactor) = &self.reactor {
             if ended.is_some() {
@@ -305,7 +305,7 @@ impl<P: Protocol> Runtime<P> {
     /// The thread or reactor that drives has something to do.
     #[inline]
     pub(crate) fn ring(&self) {
-        self.seat.ring();
+        self.poll_slot.ring();
         if let Some(reactor) = &self.reactor {
             reactor.ring();
         }
@@ -313,7 +313,7 @@ impl<P: Protocol> Runtime<P> {
 
     /// A reactor goes on to wait: for what, and until when.
     pub(super) fn leave_to_reactor(&self, into: &mut Vec<Interest>) -> Option<Instant> {
-        self.look_at(|state| state.leave_to_reactor(into, &self.ending))
+        self.look_at(|state| state.leave_to_reactor(into, &self.shutdown))
     }
 
     /// Was anything left that nobody has served?
@@ -331,12 +331,12 @@ impl<P: Protocol> Runtime<P> {
         must_not: impl Fn() -> bool,
     ) -> Option<bool> {
         // Rings are heard from here on.
-        let _seated = self.seat.take()?;
+        let _polling = self.poll_slot.take()?;
         let mut interests: Vec<Interest> = Vec::new();
         let until = self.look_at(|state| state.fall_asleep(&mut interests));
         let patience = until.map_or(LONGEST_SLEEP, |until| self.clock.until(until));
         let time = patience.min(at_most).min(LONGEST_SLEEP);
-        interests.push(self.seat.bell().interest());
+        interests.push(self.poll_slot.bell().interest());
         interests.extend_from_slice(others);
         let mut is_ready = false;
         if !time.is_zero() && !self.lock.has_submissions() && !must_not() {
@@ -376,20 +376,20 @@ impl<P: Protocol> Runtime<P> {
         result
     }
 
-    /// A thread that blocks wants the seat of the own thread.
+    /// A thread that blocks wants the poll slot of the own thread.
     pub(super) fn ask_for_seat(&self) {
-        self.seat.ask_for();
+        self.poll_slot.ask_for();
     }
 
     /// This thread drives no more, and will be told by a descriptor: the own
     /// thread has to see to it from now on.
     pub(crate) fn hand_over(&self) {
-        self.attendance.hand_over();
+        self.user_drivers.hand_over();
     }
 
     /// A thread begins to wait in a blocking handle: it drives.
     pub(crate) fn begin_driving(&self) -> DriverGuard<'_> {
-        self.attendance.begin()
+        self.user_drivers.begin()
     }
 
     /// Do threads that wait make turns?
@@ -400,22 +400,22 @@ impl<P: Protocol> Runtime<P> {
     /// No handle is left, or it shall close. Where nobody but callers drives and none is
     /// left, the last words leave on this thread.
     pub(crate) fn end(&self) {
-        self.ending.ask();
+        self.shutdown.ask();
         self.ring();
     }
 
     pub(crate) fn has_ended(&self) -> bool {
-        self.ending.has_ended()
+        self.shutdown.has_ended()
     }
 
     /// Is everything over that was under way? The waker is woken when it is.
     pub(crate) fn watch_end(&self, waker: &Waker) -> bool {
-        self.ending.watch(waker)
+        self.shutdown.watch(waker)
     }
 
     /// The last handle is gone, and nobody drives any more: what has to be said leaves now.
     pub(super) fn end_here(&self) {
-        self.ending.ask();
+        self.shutdown.ask();
         for _ in 0..LAST_TURNS {
             if self.has_ended() || !self.turn() {
                 break;
@@ -431,9 +431,9 @@ impl<P: Protocol> Runtime<P> {
     pub(super) fn end_now(&self) {
         let mut state = self.lock.lock();
         state.stage = Stage::Ended;
-        let ended = state.end(&self.ending);
-        let aftermath = state.protocol.take_aftermath();
-        let leftover = Leftover { moved: false, must_wake: true, is_over: true, aftermath, ended };
+        let ended = state.end(&self.shutdown);
+        let deferred = state.protocol.take_deferred();
+        let leftover = Leftover { moved: false, must_wake: true, is_over: true, deferred, ended };
         self.release(state, leftover);
     }
 }

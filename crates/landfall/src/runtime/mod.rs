@@ -23,7 +23,7 @@
 //! call leaves what it wants in a queue, and that thread makes one more turn for it. What
 //! several calls left makes one turn.
 //!
-//! Turns need the lock only. Sleeping at the descriptors needs the **seat**, so that one
+//! Turns need the lock only. Sleeping at the descriptors needs the **poll slot**, so that one
 //! thread sleeps there, and one bell wakes it.
 //!
 //! | file | what happens there |
@@ -39,9 +39,9 @@
 //! | `submissions` | the queue of what was submitted |
 //! | `models` | both in every order of their steps |
 //! | `protocol` | what a runtime drives |
-//! | `seat` | the place of the one thread that sleeps at the descriptors |
-//! | `attendance` | when the own thread stays aside |
-//! | `ending` | the stages of the end |
+//! | `poll_slot` | the place of the one thread that sleeps at the descriptors |
+//! | `user_drivers` | when the own thread stays aside |
+//! | `shutdown` | the stages of the end |
 //! | `waker` | how long threads spin, and who wakes them |
 //! | `driver` | drivers of several kinds in one list |
 //! | `path` | a path that is open, and all of an engine |
@@ -53,13 +53,11 @@
 
 #[cfg(all(feature = "nic", any(feature = "clan", feature = "qpip", feature = "stp")))]
 pub(crate) mod adapter_source;
-mod attendance;
 mod drive;
 mod driver;
 #[cfg(any(feature = "clan", feature = "stp"))]
 mod driver_source;
 mod driving;
-mod ending;
 mod impairment;
 mod lock;
 #[cfg(all(test, loom))]
@@ -70,15 +68,17 @@ mod path;
 mod path_source;
 #[cfg(any(feature = "clan", feature = "stp"))]
 mod path_stats;
+mod poll_slot;
 mod protocol;
 mod reactor;
-mod seat;
+mod shutdown;
 mod source;
 mod state;
 mod submissions;
 mod sync;
 #[cfg(all(test, not(loom), feature = "stp"))]
 mod tests;
+mod user_drivers;
 mod waiting;
 mod waker;
 
@@ -100,7 +100,7 @@ pub(crate) use path::{Path, Paths, PeerKind};
 pub(crate) use path_source::PathSource;
 #[cfg(any(feature = "clan", feature = "stp"))]
 pub use path_stats::PathStats;
-pub(crate) use protocol::{Aftermath, Protocol};
+pub(crate) use protocol::{Deferred, Protocol};
 pub(crate) use reactor::ReactorHandle;
 pub use reactor::Turned;
 #[cfg(feature = "defrag")]

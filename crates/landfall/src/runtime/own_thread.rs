@@ -10,25 +10,25 @@ use super::{Protocol, Runtime};
 impl<P: Protocol> Runtime<P> {
     /// What the own thread does.
     pub(super) fn drive_as_own(&self) {
-        self.attendance.enter_own();
+        self.user_drivers.enter_own();
         // Whatever happens here, nobody waits for it in vain.
         let _end = EndOnDrop(self);
         drive(&mut Own { runtime: self, is_ending: false }, self.wait);
     }
 
     fn sleep_as_own(&self, is_ending: bool) {
-        let must_not = || self.has_ended() || !is_ending && self.ending.is_asked();
-        self.seat.set_own(true);
+        let must_not = || self.has_ended() || !is_ending && self.shutdown.is_asked();
+        self.poll_slot.set_own(true);
         let slept = self.sleep(LONGEST_SLEEP, &[], must_not);
-        self.seat.set_own(false);
+        self.poll_slot.set_own(false);
         if slept.is_none() {
             self.stay_aside();
         }
     }
 
     fn stay_aside(&self) {
-        let is_there = || self.attendance.is_driven_by_others() || self.seat.is_taken();
-        self.attendance.stay_aside(is_there);
+        let is_there = || self.user_drivers.is_driven_by_others() || self.poll_slot.is_taken();
+        self.user_drivers.stay_aside(is_there);
     }
 }
 
@@ -44,8 +44,8 @@ impl<P: Protocol> Drive for Own<'_, P> {
     fn turn(&mut self) -> ControlFlow<(), Turn> {
         let runtime = self.runtime;
         while !runtime.has_ended() {
-            self.is_ending = runtime.ending.is_asked();
-            if self.is_ending || !runtime.attendance.is_driven_by_others() {
+            self.is_ending = runtime.shutdown.is_asked();
+            if self.is_ending || !runtime.user_drivers.is_driven_by_others() {
                 return ControlFlow::Continue(self.turn_alone());
             }
             runtime.stay_aside();
@@ -54,7 +54,7 @@ impl<P: Protocol> Drive for Own<'_, P> {
     }
 
     fn may_spin(&self) -> bool {
-        !self.is_ending && !self.runtime.attendance.was_driven_lately()
+        !self.is_ending && !self.runtime.user_drivers.was_driven_lately()
     }
 
     fn sleep(&mut self, _: Instant) {
@@ -80,7 +80,7 @@ impl<P: Protocol> Own<'_, P> {
         let Self { runtime, is_ending } = *self;
         let mut was_late = false;
         let turn = runtime.turn_unless(|| {
-            was_late = !is_ending && runtime.attendance.has_drivers();
+            was_late = !is_ending && runtime.user_drivers.has_drivers();
             was_late
         });
         Turn { moved: turn.moved || was_late, ..turn }

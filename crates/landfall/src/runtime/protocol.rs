@@ -9,12 +9,12 @@ use super::Paths;
 pub(crate) trait Protocol: Send + 'static {
     type Engine: Engine;
     /// What a call leaves to be done without the lock.
-    type Aftermath: Aftermath;
+    type Deferred: Deferred;
     /// What is asked for without an answer: as data, so that it can wait in a queue while
     /// another thread has the lock.
     type Submission: Send;
     /// What is dropped at the end of all, without the lock and after the paths.
-    type Remains: Send;
+    type Cleanup: Send;
 
     fn engine(&self) -> &Self::Engine;
     fn paths(&self) -> &Paths<Self::Engine>;
@@ -25,7 +25,7 @@ pub(crate) trait Protocol: Send + 'static {
 
     /// One turn of every path, and what came of it. Gives whether anything moved.
     fn turn(&mut self, now: Instant) -> bool;
-    fn take_aftermath(&mut self) -> Self::Aftermath;
+    fn take_deferred(&mut self) -> Self::Deferred;
 
     /// Is there work that no descriptor and no timer tells of?
     fn has_work(&self) -> bool {
@@ -46,10 +46,10 @@ pub(crate) trait Protocol: Send + 'static {
     /// Need the other sides nothing more of this one?
     fn is_quiet(&self) -> bool;
     /// The last of all: nothing moves any more, and whoever waits is told.
-    fn release(&mut self) -> Self::Remains;
+    fn release(&mut self) -> Self::Cleanup;
 }
 
 /// What a call leaves to be done without the lock: wakers may run anything.
-pub(crate) trait Aftermath {
+pub(crate) trait Deferred {
     fn run(self);
 }

@@ -15,8 +15,8 @@ use landfall_transport::driver::Interest;
 use landfall_transport::wait::until_ready;
 use landfall_transport::{Bell, Clock, Wait};
 
-use super::attendance::DriverGuard;
 use super::drive::{Drive, LONGEST_SLEEP, Turn, drive};
+use super::user_drivers::DriverGuard;
 use super::{Protocol, Runtime};
 
 /// What one thread has for itself, and drives.

@@ -4,8 +4,8 @@
 use landfall_placement::Instant;
 use landfall_transport::driver::Interest;
 
-use super::ending::{Ending, Stage};
-use super::seat::Sleeper;
+use super::poll_slot::Sleeper;
+use super::shutdown::{Shutdown, Stage};
 use super::{Path, Protocol};
 
 /// What is behind the lock.
@@ -26,21 +26,21 @@ pub(super) struct Leftover<P: Protocol> {
     /// A thread or a reactor sleeps for the wrong things.
     pub(super) must_wake: bool,
     pub(super) is_over: bool,
-    pub(super) aftermath: P::Aftermath,
+    pub(super) deferred: P::Deferred,
     pub(super) ended: Option<Ended<P>>,
 }
 
 /// What is left of a runtime at its end, in the order in which it is dropped.
 pub(super) struct Ended<P: Protocol> {
     _paths: Vec<Path<P::Engine>>,
-    _remains: P::Remains,
+    _cleanup: P::Cleanup,
 }
 
 impl<P: Protocol> Leftover<P> {
     /// What is left where no turn was made.
     pub(super) fn without_turn(state: &mut State<P>) -> Self {
-        let aftermath = state.protocol.take_aftermath();
-        Self { moved: false, must_wake: false, is_over: false, aftermath, ended: None }
+        let deferred = state.protocol.take_deferred();
+        Self { moved: false, must_wake: false, is_over: false, deferred, ended: None }
     }
 }
 
@@ -51,7 +51,7 @@ impl<P: Protocol> State<P> {
 
     /// One turn, and how far it brings the end. Gives whether anything moved, and whether
     /// all is over that was under way.
-    pub(super) fn turn(&mut self, now: Instant, ending: &Ending) -> (bool, bool) {
+    pub(super) fn turn(&mut self, now: Instant, shutdown: &Shutdown) -> (bool, bool) {
         // Events of the engine say in whose turn they are told.
         #[cfg(feature = "tracing")]
         let _turn = {
@@ -59,16 +59,16 @@ impl<P: Protocol> State<P> {
             tracing::trace_span!("turn", engine, runtime = ?at).entered()
         };
         self.must_turn = false;
-        if self.stage == Stage::Running && ending.is_asked() {
+        if self.stage == Stage::Running && shutdown.is_asked() {
             self.protocol.close(now);
-            self.stage = Stage::Closing(now + ending.linger);
+            self.stage = Stage::Closing(now + shutdown.linger);
         }
         let moved = self.protocol.turn(now);
         match self.stage {
             Stage::Closing(until) if self.protocol.is_closed() || now >= until => {
                 self.protocol.abort(now);
                 self.protocol.turn(now);
-                self.stage = Stage::Leaving(now + ending.linger);
+                self.stage = Stage::Leaving(now + shutdown.linger);
                 (true, true)
             }
             Stage::Leaving(until) if self.protocol.is_quiet() || now >= until => {
@@ -80,14 +80,14 @@ impl<P: Protocol> State<P> {
     }
 
     /// The end, once: what is to be dropped without the lock.
-    pub(super) fn end(&mut self, ending: &Ending) -> Option<Ended<P>> {
-        if ending.has_ended() {
+    pub(super) fn end(&mut self, shutdown: &Shutdown) -> Option<Ended<P>> {
+        if shutdown.has_ended() {
             return None;
         }
-        ending.note_ended();
+        shutdown.note_ended();
         self.reactor = None;
-        let remains = self.protocol.release();
-        Some(Ended { _paths: self.protocol.paths_mut().take(), _remains: remains })
+        let cleanup = self.protocol.release();
+        Some(Ended { _paths: self.protocol.paths_mut().take(), _cleanup: cleanup })
     }
 
     /// When a turn makes sense, even if nothing comes.
@@ -106,11 +106,11 @@ impl<P: Protocol> State<P> {
     pub(super) fn leave_to_reactor(
         &mut self,
         into: &mut Vec<Interest>,
-        ending: &Ending,
+        shutdown: &Shutdown,
     ) -> Option<Instant> {
         let until = self.what_to_wait_for(into);
         self.reactor = Some(Sleeper { until, interests: into.clone() });
-        let must_begin_end = self.stage == Stage::Running && ending.is_asked();
+        let must_begin_end = self.stage == Stage::Running && shutdown.is_asked();
         if must_begin_end { Some(Instant::ZERO) } else { until }
     }
 

@@ -12,7 +12,7 @@ use landfall_transport::driver::Interest;
 use landfall_transport::{Bell, Clock, Wait};
 use stp_core::{Config, Endpoint};
 
-use super::{Aftermath, Driving, Handle, Paths, Protocol, Runtime, RuntimeConfig, Source};
+use super::{Deferred, Driving, Handle, Paths, Protocol, Runtime, RuntimeConfig, Source};
 
 /// An engine without paths, and things that happen when somebody says so.
 struct Happenings {
@@ -33,7 +33,7 @@ struct Happenings {
 
 struct Wakers(Vec<Waker>);
 
-impl Aftermath for Wakers {
+impl Deferred for Wakers {
     fn run(self) {
         self.0.into_iter().for_each(Waker::wake);
     }
@@ -41,9 +41,9 @@ impl Aftermath for Wakers {
 
 impl Protocol for Happenings {
     type Engine = Endpoint;
-    type Aftermath = Wakers;
+    type Deferred = Wakers;
     type Submission = u32;
-    type Remains = ();
+    type Cleanup = ();
 
     fn serve(&mut self, _: Instant, submission: u32) {
         self.due += submission;
@@ -78,7 +78,7 @@ impl Protocol for Happenings {
         true
     }
 
-    fn take_aftermath(&mut self) -> Wakers {
+    fn take_deferred(&mut self) -> Wakers {
         Wakers(std::mem::take(&mut self.wake))
     }
 
@@ -106,7 +106,8 @@ impl Protocol for Happenings {
 
 impl Happenings {
     fn start(driving: Driving, wait: Wait, linger: Duration) -> Handle<Self> {
-        let (clock, mut engine) = (Clock::start(), Endpoint::new(Config::default(), [0; 32]));
+        let (clock, mut engine) =
+            (Clock::start(), Endpoint::new(Config::default(), [0; 32]).unwrap());
         let paths = Paths::new(Vec::new(), clock, &mut engine);
         let (happened, due) = (0, 0);
         let (watchers, wake, told) = (Vec::new(), Vec::new(), Vec::new());

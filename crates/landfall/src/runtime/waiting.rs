@@ -49,9 +49,9 @@ impl<P: Protocol> Runtime<P> {
     }
 
     /// Sleeps until there is something to do, or the waker of this thread is woken. False:
-    /// another thread has the seat.
+    /// another thread has the poll slot.
     fn sleep_at_seat(&self, waker: &ThreadWaker, at_most: Duration) -> bool {
-        let _reached = waker.reach_by(self.seat.bell());
+        let _reached = waker.reach_by(self.poll_slot.bell());
         self.sleep(at_most, &[], || waker.is_woken()).is_some()
     }
 }

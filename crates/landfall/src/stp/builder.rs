@@ -393,7 +393,7 @@ impl Builder {
             config.adapters = u8::try_from(self.paths.len()).unwrap_or(u8::MAX);
         }
         let seed = self.seed.map_or_else(seed_of_the_system, Ok)?;
-        let (engine, security) = self.make_engine(stp_core::Endpoint::new(config, seed))?;
+        let (engine, security) = self.make_engine(stp_core::Endpoint::new(config, seed)?)?;
         let mut engine = engine;
         if let Some(padding) = pool.padding {
             let set = engine.set_padding(padding);

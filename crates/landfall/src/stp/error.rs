@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use landfall_placement::{PathId, Peer};
 use landfall_seal::HandshakeError;
 use landfall_transport::memory::{AccessError, ArenaError, LendRefusal, Memory, TakeBackError};
-use stp_core::Ended;
+use stp_core::{ConfigError, Ended};
 
 use crate::security::Unready;
 
@@ -234,6 +234,11 @@ pub enum BindError {
         /// The bound.
         most: usize,
     },
+    /// A value of the configuration is out of its range.
+    #[error(
+        "the configuration of the endpoint cannot be: {0}. Change that field of what `Builder::config` gets"
+    )]
+    Config(#[from] ConfigError),
     /// Several threads share one path of UDP or Ethernet, and nothing else.
     #[error(
         "several threads need exactly one path, of `Transport::udp`, `Transport::udp_packet` or \

@@ -122,4 +122,6 @@ pub use rustls;
 pub use stp_core::Error as EngineError;
 pub use stp_core::wire::Reason;
 pub use stp_core::wire::carrier::UDP_PORT;
-pub use stp_core::{Config, CongestionConfig, Ended, Policy, Priority, Rights as RemoteRights};
+pub use stp_core::{
+    Config, ConfigError, CongestionConfig, Ended, Policy, Priority, Rights as RemoteRights,
+};

@@ -372,7 +372,7 @@ impl Pair {
         let told = [EventQueue::default(), EventQueue::default()];
         let mut hosts = Vec::new();
         for (seed, (name, told)) in (1..).zip(["sender", "receiver"].into_iter().zip(&told)) {
-            let mut engine = Endpoint::new(design.engine(), [seed; 32]);
+            let mut engine = Endpoint::new(design.engine(), [seed; 32]).ok()?;
             engine.listen(PORT, Admission::Open).ok()?;
             let mut adapters = Vec::new();
             for _ in 0..design.links {

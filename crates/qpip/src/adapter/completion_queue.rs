@@ -3,6 +3,8 @@
 //! A queue never overflows: each work request that is posted reserves the place
 //! of its completion, and is refused when there is none.
 
+use landfall_placement::assumed;
+
 use alloc::collections::VecDeque;
 
 use landfall_tables::Table;
@@ -134,7 +136,11 @@ impl CompletionQueues {
     /// whether somebody waits to be told.
     #[inline]
     pub(super) fn complete(&mut self, id: CompletionQueueId, completion: Completion) -> bool {
-        let Some(queue) = self.named_mut(id) else { return false };
+        let Some(queue) =
+            assumed(self.named_mut(id), "a queue stays while somebody has a place in it")
+        else {
+            return false;
+        };
         queue.reserved = queue.reserved.saturating_sub(1);
         let is_solicited = completion.is_solicited();
         queue.solicited += u32::from(is_solicited);
@@ -175,6 +181,7 @@ impl CompletionQueues {
     /// Asks to be told once. `false` where what was asked for is there already:
     /// then there is nothing to wait for, and nobody will be told.
     pub(super) fn arm(&mut self, id: CompletionQueueId, arm: Arm) -> bool {
+        // One that is gone tells nobody.
         let Some(queue) = self.named_mut(id) else { return false };
         let is_there = match arm {
             Arm::Next => !queue.completions.is_empty(),

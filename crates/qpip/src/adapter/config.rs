@@ -1,14 +1,22 @@
 //! [`Config`]: the bounds of an adapter, as the memory of a card would set them.
 
-use landfall_placement::{Duration, Spans};
+use landfall_placement::{ConfigError, Duration, Spans};
 
 use crate::tcp::TcpConfig;
 
 /// The bounds of an [`Adapter`](super::Adapter).
 ///
 /// Everything that grows has its bound here; at the bound there is a typed
-/// error, or what came is dropped and counted. Values out of range are moved to
-/// the nearest one that makes sense. Memory is taken as tables fill, not before.
+/// error, or what came is dropped and counted. An adapter is not made of values that are out of
+/// range ([`validate`](Self::validate)). Memory is taken as tables fill, not before.
+///
+/// ```
+/// use qpip::{Adapter, Config};
+///
+/// let config = Config { interfaces: 300, ..Config::default() };
+/// let error = Adapter::new(config, [7; 32]).unwrap_err();
+/// assert_eq!(error.to_string(), "`interfaces` is 300, and may be 1 to 256");
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// The most interfaces, up to 256.
@@ -105,36 +113,39 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Every value moved into its range.
-    #[must_use]
-    pub fn in_range(mut self) -> Self {
+    /// Is every value within its range?
+    ///
+    /// # Errors
+    /// The first that is not.
+    pub fn validate(&self) -> Result<(), ConfigError> {
         const TABLE: usize = 1 << 24;
-        self.interfaces = self.interfaces.clamp(1, 256);
-        self.domains = self.domains.clamp(1, TABLE);
-        self.memory_keys = self.memory_keys.clamp(1, TABLE);
-        self.completion_queues = self.completion_queues.clamp(1, TABLE);
-        self.completion_queue_capacity = self.completion_queue_capacity.clamp(1, 1 << 24);
-        self.queue_pairs = self.queue_pairs.clamp(1, TABLE);
-        self.queue_depth = self.queue_depth.clamp(1, 1 << 20);
-        self.buffers = self.buffers.clamp(1, Spans::CAPACITY);
-        self.listeners = self.listeners.clamp(1, 1 << 16);
-        self.offers = self.offers.clamp(1, TABLE);
-        self.half_open = self.half_open.clamp(1, TABLE);
-        self.time_wait = self.time_wait.clamp(1, TABLE);
-        self.reassemblies = self.reassemblies.clamp(1, 1 << 16);
+        let check = ConfigError::check::<usize>;
+        check("interfaces", self.interfaces, 1..=256)?;
+        check("domains", self.domains, 1..=TABLE)?;
+        check("memory_keys", self.memory_keys, 1..=TABLE)?;
+        check("completion_queues", self.completion_queues, 1..=TABLE)?;
+        let capacity = self.completion_queue_capacity;
+        ConfigError::check("completion_queue_capacity", capacity, 1..=1 << 24)?;
+        check("queue_pairs", self.queue_pairs, 1..=TABLE)?;
+        ConfigError::check("queue_depth", self.queue_depth, 1..=1 << 20)?;
+        check("buffers", self.buffers, 1..=Spans::CAPACITY)?;
+        check("listeners", self.listeners, 1..=1 << 16)?;
+        check("offers", self.offers, 1..=TABLE)?;
+        check("half_open", self.half_open, 1..=TABLE)?;
+        check("time_wait", self.time_wait, 1..=TABLE)?;
+        check("reassemblies", self.reassemblies, 1..=1 << 16)?;
         // One packet of the greatest length always finds room.
-        self.reassembly_bytes = self.reassembly_bytes.clamp(1 << 16, 1 << 30);
-        self.reassembly_for =
-            self.reassembly_for.clamp(Duration::from_millis(1), Duration::from_secs(60));
-        self.neighbours = self.neighbours.clamp(8, TABLE);
-        self.path_mtus = self.path_mtus.clamp(8, TABLE);
-        self.control_queue = self.control_queue.clamp(8, 1 << 16);
-        self.transmissions = self.transmissions.clamp(16, 1 << 20);
-        self.placements = self.placements.clamp(16, 1 << 20);
-        self.events = self.events.clamp(16, TABLE);
-        self.answers_per_second = self.answers_per_second.clamp(1, 1 << 20);
-        self.tcp = self.tcp.in_range();
-        self
+        check("reassembly_bytes", self.reassembly_bytes, 1 << 16..=1 << 30)?;
+        let (least, most) = (Duration::from_millis(1), Duration::from_secs(60));
+        ConfigError::check("reassembly_for", self.reassembly_for, least..=most)?;
+        check("neighbours", self.neighbours, 8..=TABLE)?;
+        check("path_mtus", self.path_mtus, 8..=TABLE)?;
+        check("control_queue", self.control_queue, 8..=1 << 16)?;
+        check("transmissions", self.transmissions, 16..=1 << 20)?;
+        check("placements", self.placements, 16..=1 << 20)?;
+        check("events", self.events, 16..=TABLE)?;
+        ConfigError::check("answers_per_second", self.answers_per_second, 1..=1 << 20)?;
+        self.tcp.validate()
     }
 }
 
@@ -142,9 +153,72 @@ impl Config {
 mod tests {
     use super::*;
 
+    /// The name of a field, and how it is set to a value out of its range.
+    type Wrong = (&'static str, fn(&mut Config));
+
+    /// Every field that has a range.
+    const WRONG: [Wrong; 45] = [
+        ("interfaces", |config| config.interfaces = 0),
+        ("interfaces", |config| config.interfaces = 257),
+        ("domains", |config| config.domains = 0),
+        ("domains", |config| config.domains = usize::MAX),
+        ("memory_keys", |config| config.memory_keys = 0),
+        ("memory_keys", |config| config.memory_keys = usize::MAX),
+        ("completion_queues", |config| config.completion_queues = 0),
+        ("completion_queues", |config| config.completion_queues = usize::MAX),
+        ("completion_queue_capacity", |config| config.completion_queue_capacity = 0),
+        ("completion_queue_capacity", |config| config.completion_queue_capacity = u32::MAX),
+        ("queue_pairs", |config| config.queue_pairs = 0),
+        ("queue_pairs", |config| config.queue_pairs = usize::MAX),
+        ("queue_depth", |config| config.queue_depth = 0),
+        ("queue_depth", |config| config.queue_depth = u32::MAX),
+        ("buffers", |config| config.buffers = 0),
+        ("buffers", |config| config.buffers = Spans::CAPACITY + 1),
+        ("listeners", |config| config.listeners = 0),
+        ("listeners", |config| config.listeners = usize::MAX),
+        ("offers", |config| config.offers = 0),
+        ("offers", |config| config.offers = usize::MAX),
+        ("half_open", |config| config.half_open = 0),
+        ("half_open", |config| config.half_open = usize::MAX),
+        ("time_wait", |config| config.time_wait = 0),
+        ("time_wait", |config| config.time_wait = usize::MAX),
+        ("reassemblies", |config| config.reassemblies = 0),
+        ("reassemblies", |config| config.reassemblies = usize::MAX),
+        ("reassembly_bytes", |config| config.reassembly_bytes = 65_535),
+        ("reassembly_bytes", |config| config.reassembly_bytes = usize::MAX),
+        ("reassembly_for", |config| config.reassembly_for = Duration::ZERO),
+        ("reassembly_for", |config| config.reassembly_for = Duration::MAX),
+        ("neighbours", |config| config.neighbours = 7),
+        ("neighbours", |config| config.neighbours = usize::MAX),
+        ("path_mtus", |config| config.path_mtus = 7),
+        ("path_mtus", |config| config.path_mtus = usize::MAX),
+        ("control_queue", |config| config.control_queue = 7),
+        ("control_queue", |config| config.control_queue = usize::MAX),
+        ("transmissions", |config| config.transmissions = 15),
+        ("transmissions", |config| config.transmissions = usize::MAX),
+        ("placements", |config| config.placements = 15),
+        ("placements", |config| config.placements = usize::MAX),
+        ("events", |config| config.events = 15),
+        ("events", |config| config.events = usize::MAX),
+        ("answers_per_second", |config| config.answers_per_second = 0),
+        ("answers_per_second", |config| config.answers_per_second = u32::MAX),
+        ("dscp", |config| config.tcp.dscp = 64),
+    ];
+
     #[test]
     fn the_defaults_are_in_range() {
-        assert_eq!(Config::default().in_range(), Config::default());
+        assert_eq!(Config::default().validate(), Ok(()));
+    }
+
+    #[test]
+    fn each_value_out_of_range_is_refused_by_name() {
+        for (field, set) in WRONG {
+            let mut config = Config::default();
+            set(&mut config);
+            let error = config.validate().unwrap_err();
+            assert_eq!(error.field, field, "{error}");
+            assert_eq!(crate::Adapter::new(config, [1; 32]).err(), Some(error));
+        }
     }
 
     #[test]
@@ -157,10 +231,9 @@ mod tests {
             transmissions: 0,
             ..Config::default()
         };
-        let config = zero.in_range();
-        assert!(config.interfaces > 0 && config.buffers > 0 && config.queue_pairs > 0);
-        assert!(config.reassembly_bytes >= 65_535 && config.transmissions > 0);
+        assert!(zero.validate().is_err());
         let vast = Config { buffers: usize::MAX, events: usize::MAX, ..Config::default() };
-        assert_eq!(vast.in_range().buffers, Spans::CAPACITY);
+        let error = vast.validate().unwrap_err();
+        assert_eq!(error.most, Spans::CAPACITY.into());
     }
 }

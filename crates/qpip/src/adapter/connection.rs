@@ -141,6 +141,7 @@ impl QueuePair {
         links: &mut Links,
         reason: CloseReason,
     ) {
+        // There is none, or it is not open yet.
         let Some((connection, queues, config)) = self.configured_mut(&context.config.tcp) else {
             return;
         };

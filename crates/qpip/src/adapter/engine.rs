@@ -6,7 +6,7 @@ use core::net::SocketAddr;
 
 use landfall_placement::{
     Check, Deposit, Engine, Guess, Instant, Landing, PathId, PathState, Placement, Refusal,
-    Refusals, Spans, Ticket, Timeout, Transmit, Unit,
+    Refusals, Spans, Ticket, Timeout, Transmit, Unit, assumed,
 };
 
 use super::Adapter;
@@ -33,8 +33,8 @@ impl Engine for Adapter {
     type Event = Event;
 
     fn handle_path(&mut self, now: Instant, path: PathId, state: PathState) {
-        // Beyond the limit of interfaces, a path is nobody's.
         let most = self.context.config.interfaces;
+        // Beyond the limit of interfaces, a path is nobody's.
         let Some(change) = self.links.change_path(path, state, most) else { return };
         if let Some(leaving) = change.abandoned {
             for _ in 0..leaving.units_left() {
@@ -169,10 +169,11 @@ impl Engine for Adapter {
         for _ in 0..BUDGET {
             if let Some(slot) = self.pairs.due(now) {
                 self.time_out_pair(now, slot);
-                continue;
+            } else if let Some(index) = self.listeners.due(now) {
+                self.listeners.time_out(now, &mut self.context, &mut self.links, index);
+            } else {
+                break;
             }
-            let Some(index) = self.listeners.due(now) else { return };
-            self.listeners.time_out(now, &mut self.context, &mut self.links, index);
         }
     }
 
@@ -453,8 +454,8 @@ impl Adapter {
     /// The datagram that was taken first landed, or failed its check.
     #[inline]
     pub(super) fn finish_datagram(&mut self, id: QueuePairId, datagram: Option<(SocketAddr, u32)>) {
-        // Its queue pair may have been destroyed meanwhile.
         let pair = self.pairs.named_mut(id);
+        // Its queue pair may have been destroyed meanwhile.
         let Some(datagrams) = pair.and_then(QueuePair::datagrams_mut) else { return };
         let was_too_long = datagrams.inbound.land(datagram);
         match datagram {
@@ -555,8 +556,8 @@ impl Adapter {
     // Whatever happened to a queue pair.
 
     fn time_out_pair(&mut self, now: Instant, slot: u32) {
-        debug_assert!(self.pairs.get(slot).is_some(), "a queue pair takes its timer with it");
-        let Some(pair) = self.pairs.get_mut(slot) else { return };
+        let pair = self.pairs.get_mut(slot);
+        let Some(pair) = assumed(pair, "a queue pair takes its timer with it") else { return };
         let id = pair.id;
         let was_due = pair.handle_timeout(now, &mut self.context, &mut self.links);
         if was_due {

@@ -3,6 +3,8 @@
 use core::fmt;
 use core::net::{IpAddr, SocketAddr};
 
+use landfall_placement::ConfigError;
+
 /// What an error is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Object {
@@ -50,6 +52,9 @@ pub enum Error {
     /// The memory has no bytes, or its end is not a number.
     #[error("registered memory has at least one byte, and ends before offset 2^64")]
     BadMemory,
+    /// A value of the configuration of TCP is out of its range.
+    #[error("{0}")]
+    Config(ConfigError),
     /// A number that cannot be.
     #[error("a queue has a depth of at least one and at most what the configuration allows")]
     BadDepth,

@@ -56,7 +56,7 @@ mod udp;
 use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
 
-use landfall_placement::{Area, Instant, PathId, Random, Seed};
+use landfall_placement::{Area, ConfigError, Instant, PathId, Random, Seed};
 
 pub use completion_queue::Arm;
 pub use config::Config;
@@ -110,16 +110,18 @@ pub struct Adapter {
 impl Adapter {
     /// An adapter without interfaces. The seed determines every number that
     /// strangers must not guess.
-    #[must_use]
-    pub fn new(config: Config, seed: Seed) -> Self {
-        let config = config.in_range();
+    ///
+    /// # Errors
+    /// A value of the configuration is out of its range.
+    pub fn new(config: Config, seed: Seed) -> Result<Self, ConfigError> {
+        config.validate()?;
         let mut random = Random::new(seed);
         let secret = Secret::new(&mut random);
         let cookies = Cookies::new(&mut random);
         let demux = Demux::new(&mut random);
         let openings = Openings::new(config.half_open, &mut random);
         let time_waits = TimeWaits::new(config.time_wait, &mut random);
-        Self {
+        Ok(Self {
             links: Links::new(&config, &mut random),
             resources: Resources::new(&config),
             pairs: QueuePairs::new(config.queue_pairs, demux, time_waits),
@@ -129,7 +131,7 @@ impl Adapter {
             transmissions: Transmissions::new(config.transmissions),
             seam: Seam::new(&config, &mut random),
             context: Context::new(config, random, secret),
-        }
+        })
     }
 
     /// The bounds, as they are in force.
@@ -333,7 +335,7 @@ impl Adapter {
     /// are agreed on before anybody knows which queue pair it will have.
     ///
     /// # Errors
-    /// [`Error::Unknown`], [`Error::WrongService`].
+    /// [`Error::Unknown`], [`Error::WrongService`], [`Error::Config`].
     pub fn set_tcp(&mut self, id: QueuePairId, config: TcpConfig) -> Result<(), Error> {
         self.pairs.set_tcp(id, config)?;
         self.mark_ready(id);

@@ -221,8 +221,9 @@ impl QueuePairs {
 
     /// Chooses about its connection alone.
     pub(super) fn set_tcp(&mut self, id: QueuePairId, config: TcpConfig) -> Result<(), Error> {
+        config.validate().map_err(Error::Config)?;
         match &mut self.known_mut(id)?.role {
-            Role::Stream(stream) => stream.config = Some(Box::new(config.in_range())),
+            Role::Stream(stream) => stream.config = Some(Box::new(config)),
             Role::Datagrams(_) => return Err(Error::WrongService),
         }
         Ok(())
@@ -293,6 +294,7 @@ impl QueuePairs {
     /// A part of a request was polled: the next part may be reported. Says whether the
     /// queue pair still exists.
     pub(super) fn handle_polled_part(&mut self, id: QueuePairId) -> bool {
+        // It was destroyed meanwhile.
         let Some(pair) = self.named_mut(id) else { return false };
         pair.is_part_out = false;
         if let Role::Stream(stream) = &mut pair.role {
@@ -416,10 +418,12 @@ fn event_of(queue_pair: QueuePairId, connection: &Connection, news: &ConnectionE
 /// may be earlier: then nothing is found to do, once.
 #[inline]
 fn set_timer(timers: &mut IndexedHeap<Instant>, usual: &TcpConfig, pair: &QueuePair) {
-    let Some(connection) = pair.connection() else { return };
-    let Some(wanted) = connection.tcb.poll_timeout(pair.tcp_config(usual)) else { return };
-    let is_early = timers.key_of(pair.id.index).is_some_and(|at| at <= wanted.at);
-    if !is_early {
-        timers.set(pair.id.index, wanted.at);
+    if let Some(connection) = pair.connection()
+        && let Some(wanted) = connection.tcb.poll_timeout(pair.tcp_config(usual))
+    {
+        let is_early = timers.key_of(pair.id.index).is_some_and(|at| at <= wanted.at);
+        if !is_early {
+            timers.set(pair.id.index, wanted.at);
+        }
     }
 }

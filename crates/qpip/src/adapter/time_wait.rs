@@ -1,7 +1,7 @@
 //! [`TimeWaits`]: connections that both sides have closed, for as long as late
 //! segments of them may come.
 
-use landfall_placement::{Instant, Random};
+use landfall_placement::{Instant, Random, assumed};
 use landfall_tables::{IndexedHeap, Table};
 
 use super::context::Context;
@@ -91,8 +91,11 @@ impl TimeWaits {
         origin: &Origin,
         segment: &Segment,
     ) -> bool {
+        // It rests no longer.
         let Some(index) = self.find(origin.ends) else { return true };
-        let Some(rest) = self.get(index) else { return true };
+        let Some(rest) = assumed(self.get(index), "the index leads to those that rest") else {
+            return true;
+        };
         match rest.handle(now, segment) {
             Late::Ignore => false,
             Late::Reopen => {

@@ -172,12 +172,13 @@ pub(super) fn mark_ready(
             to.map(|to| links.route(from, to).map_or(0, |route| route.link))
         }
     };
-    let Some(link) = link.and_then(|link| links.get_mut(link)) else { return };
-    pair.is_ready = true;
-    link.ready.push_back(id);
-    // Those that were destroyed while nothing left may still be in the list.
-    if link.ready.len() > context.config.queue_pairs {
-        link.ready.retain(|id| pairs.named(*id).is_some());
+    if let Some(link) = link.and_then(|link| links.get_mut(link)) {
+        pair.is_ready = true;
+        link.ready.push_back(id);
+        // Those that were destroyed while nothing left may still be in the list.
+        if link.ready.len() > context.config.queue_pairs {
+            link.ready.retain(|id| pairs.named(*id).is_some());
+        }
     }
 }
 

@@ -317,6 +317,7 @@ impl Inbound {
     pub(super) fn land(&mut self, datagram: Option<(SocketAddr, u32)>) -> bool {
         let mut used = self.requests.iter().take(self.used);
         let filling = used.position(|request| request.state == State::Filling);
+        // Its queue pair was flushed meanwhile.
         let Some(index) = filling else { return false };
         let Some((from, len)) = datagram else {
             // The request waits on, behind those that are being filled already.

@@ -151,6 +151,7 @@ impl Places {
     /// of its request. Says whether there was room. A span without bytes holds
     /// nothing and takes none.
     pub fn push(&mut self, span: Span, ends_request: bool) -> bool {
+        // All places are taken.
         let Some(place) = self.list.get_mut(usize::from(self.len)) else { return false };
         if span.len > 0 {
             *place = span;

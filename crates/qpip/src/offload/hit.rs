@@ -138,6 +138,7 @@ impl Tables<'_> {
     /// makes of it? It has no payload, and neither opens nor ends anything.
     pub(super) fn is_bare(unit: &Incoming<'_>, packet: &Packet) -> bool {
         let bytes = unit.head.get(packet.at..).unwrap_or_default();
+        // It ends within its header: the engine counts that.
         let Ok((header, _)) = tcp::Header::ref_from_prefix(bytes) else { return false };
         let header_len = u32::from(header.words >> 4) * 4;
         header_len == packet.len && !header.flags.intersects(Flags::SYN | Flags::FIN | Flags::RST)

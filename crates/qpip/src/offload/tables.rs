@@ -57,6 +57,7 @@ impl<'a> Tables<'a> {
 
     fn enter(&mut self, slot: u32, ends: Ends, known: Known) -> bool {
         self.close(slot);
+        // The table has no such slot.
         let Some(entry) = self.entries.get_mut(slot as usize) else { return false };
         let is_found = self.index.insert(ends.hash(self.secret), slot);
         if is_found {
@@ -67,6 +68,7 @@ impl<'a> Tables<'a> {
 
     /// Forgets an entry.
     pub fn close(&mut self, slot: u32) {
+        // The table has no such slot: there is nothing to forget.
         let Some(entry) = self.entries.get_mut(slot as usize) else { return };
         if let Some(ends) = entry.ends() {
             self.index.remove(ends.hash(self.secret), slot);
@@ -272,6 +274,7 @@ impl<'a> Index<'a> {
     pub(super) fn insert(&mut self, hash: u32, slot: u32) -> bool {
         let places = (0..self.len()).map(|n| (hash as usize).wrapping_add(n) & self.mask);
         let free = places.into_iter().find(|place| self.at(*place).slot == 0);
+        // All places are taken.
         let (Some(free), Some(slot)) = (free, slot.checked_add(1)) else { return false };
         self.set(free, Pointer { hash, slot });
         true
@@ -281,6 +284,7 @@ impl<'a> Index<'a> {
     pub(super) fn remove(&mut self, hash: u32, slot: u32) {
         let wanted = Pointer { hash, slot: slot.wrapping_add(1) };
         let mut places = (0..self.len()).map(|n| (hash as usize).wrapping_add(n) & self.mask);
+        // It was not entered, for there was no place.
         let Some(mut gap) = places.find(|place| self.at(*place) == wanted) else { return };
         let start = gap;
         for n in 1..self.len() {

@@ -86,6 +86,7 @@ impl ReceiveQueue {
         ends_message: bool,
         from: Option<SocketAddr>,
     ) {
+        // Nobody has asked for anything: it is told by the end of the connection alone.
         let Some(Request { id, gather }) = self.requests.pop_front() else { return };
         self.bytes -= u64::from(gather.len());
         let offset = core::mem::take(&mut self.reported);
@@ -107,23 +108,24 @@ impl ReceiveQueue {
     /// know. Of parts that nobody has polled there is one at a time: the next
     /// one will tell of all that came meanwhile.
     pub(crate) fn report(&mut self, len: u32, ends_message: bool) {
-        let Some(front) = self.requests.front() else { return };
-        if self.is_part_out || len <= self.reported {
-            return;
+        if let Some(front) = self.requests.front() {
+            if self.is_part_out || len <= self.reported {
+                return;
+            }
+            let offset = core::mem::replace(&mut self.reported, len);
+            self.is_part_out = true;
+            let done = Done {
+                id: front.id,
+                operation: Operation::Receive,
+                status: Status::Success,
+                len: len - offset,
+                offset,
+                ends_message,
+                gather: None,
+                from: None,
+            };
+            append(&mut self.done, done);
         }
-        let offset = core::mem::replace(&mut self.reported, len);
-        self.is_part_out = true;
-        let done = Done {
-            id: front.id,
-            operation: Operation::Receive,
-            status: Status::Success,
-            len: len - offset,
-            offset,
-            ends_message,
-            gather: None,
-            from: None,
-        };
-        append(&mut self.done, done);
     }
 
     /// The part that was reported last was polled.

@@ -1,6 +1,6 @@
 //! [`TcpConfig`]: what can be chosen about TCP.
 
-use landfall_placement::Duration;
+use landfall_placement::{ConfigError, Duration};
 
 use crate::tcp::congestion::CongestionControl;
 
@@ -44,7 +44,7 @@ impl Default for KeepAlive {
     }
 }
 
-/// What can be chosen about TCP. Any values are safe.
+/// What can be chosen about TCP, within what the protocol allows ([`validate`](Self::validate)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TcpConfig {
     /// How the sender yields to others.
@@ -56,12 +56,12 @@ pub struct TcpConfig {
     /// Ask for selective acknowledgements (RFC 2018).
     pub sack: bool,
     /// The largest window that can be offered; it decides the window scale
-    /// (RFC 7323). Zero: windows are not scaled.
+    /// (RFC 7323): up to 2^30. Zero: windows are not scaled.
     pub most_window: u32,
     /// How long an acknowledgement may wait for data to go with it, at most
     /// 500 ms (RFC 9293, 3.8.6.3).
     pub acknowledge_after: Duration,
-    /// The retransmission time-out is never shorter.
+    /// The retransmission time-out is never shorter: 1 ms to 60 s.
     pub least_timeout: Duration,
     /// Nothing acknowledged for so long, and the connection is given up
     /// (RFC 9293, 3.8.3, R2).
@@ -78,7 +78,7 @@ pub struct TcpConfig {
     pub finish_within: Duration,
     /// How long TIME-WAIT lasts (twice the lifetime of a segment).
     pub time_wait: Duration,
-    /// So many bytes are under way at most.
+    /// So many bytes are under way at most: 65,535 to 2^30.
     pub most_under_way: u32,
     /// The code point for differentiated services (RFC 2474) of what is sent, below 64.
     pub dscp: u8,
@@ -114,16 +114,17 @@ impl Default for TcpConfig {
 }
 
 impl TcpConfig {
-    /// The same within what the protocol allows.
-    #[must_use]
-    pub fn in_range(mut self) -> Self {
-        let limit = |value: Duration, most: u64| value.min(Duration::from_millis(most));
-        self.most_window = self.most_window.min(1 << 30);
-        self.acknowledge_after = limit(self.acknowledge_after, 500);
-        self.least_timeout = limit(self.least_timeout, 60_000).max(Duration::from_millis(1));
-        self.most_under_way = self.most_under_way.clamp(65_535, 1 << 30);
-        self.dscp &= 63;
-        self
+    /// Is every value within what the protocol allows?
+    ///
+    /// # Errors
+    /// The first that is not.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        let millis = Duration::from_millis;
+        ConfigError::check("most_window", self.most_window, 0..=1 << 30)?;
+        ConfigError::check("acknowledge_after", self.acknowledge_after, millis(0)..=millis(500))?;
+        ConfigError::check("least_timeout", self.least_timeout, millis(1)..=millis(60_000))?;
+        ConfigError::check("most_under_way", self.most_under_way, 65_535..=1 << 30)?;
+        ConfigError::check("dscp", self.dscp, 0..=63)
     }
 
     /// By how much our windows are shifted, so that the largest can be said in
@@ -132,5 +133,32 @@ impl TcpConfig {
         let over = self.most_window >> 16;
         (self.most_window > 0)
             .then(|| over.checked_ilog2().map_or(0, |bits| bits as u8 + 1).min(14))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The name of a field, and how it is set to a value out of its range.
+    type Wrong = (&'static str, fn(&mut TcpConfig));
+
+    #[test]
+    fn each_value_out_of_range_is_refused_by_name() {
+        let wrong: [Wrong; 7] = [
+            ("most_window", |config| config.most_window = (1 << 30) + 1),
+            ("acknowledge_after", |config| config.acknowledge_after = Duration::from_millis(501)),
+            ("least_timeout", |config| config.least_timeout = Duration::ZERO),
+            ("least_timeout", |config| config.least_timeout = Duration::from_secs(61)),
+            ("most_under_way", |config| config.most_under_way = 65_534),
+            ("most_under_way", |config| config.most_under_way = u32::MAX),
+            ("dscp", |config| config.dscp = 64),
+        ];
+        assert_eq!(TcpConfig::default().validate(), Ok(()));
+        for (field, set) in wrong {
+            let mut config = TcpConfig::default();
+            set(&mut config);
+            assert_eq!(config.validate().unwrap_err().field, field);
+        }
     }
 }

@@ -102,9 +102,10 @@ impl Rack {
         }
         self.highest = self.highest.max(delivered.highest);
         let newest = certain.or(delivered.newest_original);
-        let Some(newest) = newest else { return };
-        self.rtt_nanos = now.as_nanos().saturating_sub(newest.at.as_nanos());
-        self.newest = self.newest.max(Some(newest));
+        if let Some(newest) = newest {
+            self.rtt_nanos = now.as_nanos().saturating_sub(newest.at.as_nanos());
+            self.newest = self.newest.max(Some(newest));
+        }
     }
 
     /// Step 4: the peer says that it got something twice (RFC 2883), so
@@ -165,6 +166,7 @@ impl Rack {
     /// bytes lost now.
     pub(crate) fn on_timeout(&self, now: Instant, flight: &mut Flight, path: &Path) -> u64 {
         let window = self.reordering_window(flight, path, true);
+        // Nothing is under way.
         let Some(first) = flight.first().map(|first| first.start()..first.end()) else {
             return 0;
         };

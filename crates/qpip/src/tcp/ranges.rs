@@ -81,6 +81,7 @@ impl Ranges {
             return;
         }
         let from = self.0.partition_point(|range| range.1 <= start);
+        // All ranges lie before it.
         let Some(first) = self.0.get_mut(from) else { return };
         // One range that starts here, or is just this one: the usual case.
         if first.0 == start && first.1 >= end {

@@ -127,6 +127,7 @@ impl Sender {
 
     /// A round trip is that of data which was sent once (Karn).
     fn measure(&mut self, now: Instant, delivered: &Delivered) {
+        // What was sent twice may have come either time.
         let Some(oldest) = delivered.oldest_original.filter(|_| !delivered.has_retransmitted)
         else {
             return;
@@ -156,6 +157,7 @@ impl Sender {
         if delivered.acknowledged == 0 || matches!(self.recovery, Recovery::No) {
             return;
         }
+        // Nothing was sent again.
         let Some(again) = &mut self.first_again else { return };
         // Only what acknowledges the repeated data says something about it, and
         // only the first such acknowledgement does: later ones echo segments
@@ -348,9 +350,10 @@ impl Sender {
         }
         let (smoothed, timeout) = (self.rtt.smoothed(), self.retransmit_at);
         let probe = self.probe.deadline(now, &self.flight, smoothed, self.mss, timeout);
-        let Some(at) = probe else { return };
-        let waits = if at < timeout { Waits::Probe } else { Waits::Retransmit };
-        self.timer = Some((at, waits));
+        if let Some(at) = probe {
+            let waits = if at < timeout { Waits::Probe } else { Waits::Retransmit };
+            self.timer = Some((at, waits));
+        }
     }
 
     pub(super) fn arm_retransmission(&mut self, now: Instant) {
@@ -360,6 +363,7 @@ impl Sender {
 
     /// Time passed. True: nobody answers any more.
     pub(super) fn handle_timeout(&mut self, now: Instant, config: &TcpConfig) -> bool {
+        // It is early: nothing is due.
         let Some((_, waits)) = self.timer.filter(|(at, _)| *at <= now) else { return false };
         self.timer = None;
         match waits {

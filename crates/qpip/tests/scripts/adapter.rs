@@ -125,7 +125,7 @@ impl Player {
             ("[fd00::1]:80".parse().unwrap(), "[fd00::2]:1234".parse().unwrap())
         };
         let stamps = set.config.tcp.timestamps;
-        let mut adapter = Adapter::new(set.config, [9; 32]);
+        let mut adapter = Adapter::new(set.config, [9; 32]).unwrap();
         let interface = Interface {
             mac: MAC,
             addresses: vec![(ends.0.ip(), 24)],

@@ -60,7 +60,7 @@ impl<D: Driver> Station<D> {
     /// A station with this interface, on this driver, with these regions.
     pub fn new(config: Config, interface: Interface, driver: D, regions: Regions) -> Self {
         let clock = Clock::start();
-        let mut adapter = Adapter::new(config, [7; 32]);
+        let mut adapter = Adapter::new(config, [7; 32]).unwrap();
         let addresses = interface.addresses.iter().map(|(address, _)| *address).collect();
         adapter.add_interface(driver.path(), interface).unwrap();
         adapter.handle_path(clock.now(), driver.path(), PathState::Up(driver.limits()));

@@ -106,7 +106,7 @@ impl World {
             };
             let config = SealConfig { half_open: 4, ..SealConfig::new(proof) };
             let seed = [seed ^ (side << 4); 32];
-            let mut engine = Endpoint::new(Config::default(), seed);
+            let mut engine = Endpoint::new(Config::default(), seed).unwrap();
             engine.listen(PORT, Admission::Open).expect("nobody else listens");
             Checked::new(Sealed::new(engine, config, Box::new(TrustAnybody), seed))
         };

@@ -64,7 +64,7 @@ fn engine(plan: &Plan, host: u8, start: u8) -> Engine {
     let mut seed = [2; 32];
     seed[..8].copy_from_slice(&plan.seed.to_le_bytes());
     (seed[8], seed[9]) = (host + 1, start);
-    Planted::new(Nic::new(config(plan), host_id(host), seed), plan.fault)
+    Planted::new(Nic::new(config(plan), host_id(host), seed).unwrap(), plan.fault)
 }
 
 impl Clan {

@@ -127,7 +127,7 @@ fn engine(plan: &Plan, host: u8, start: u8) -> Result<(Engine, Names), qpip::Err
     let mut seed = [1; 32];
     seed[..8].copy_from_slice(&plan.seed.to_le_bytes());
     (seed[8], seed[9]) = (host + 1, start);
-    let mut adapter = Adapter::new(config(plan), seed);
+    let mut adapter = Adapter::new(config(plan), seed).unwrap();
     adapter.add_interface(PathId(0), interface(plan, host))?;
     let domain = adapter.create_domain()?;
     let queue = adapter.create_completion_queue(COMPLETIONS)?;

@@ -99,7 +99,7 @@ fn engine(plan: &Plan, host: u8, start: u8) -> Engine {
     if plan.how.is_sealed {
         config.tail = landfall_seal::OVERHEAD as u8;
     }
-    let mut endpoint = Endpoint::new(config, seed);
+    let mut endpoint = Endpoint::new(config, seed).unwrap();
     let admission = if plan.how.asks { Admission::Ask } else { Admission::Open };
     let _ = endpoint.listen(PORT, admission);
     let sealed = if plan.how.is_sealed {

@@ -30,7 +30,7 @@ use crate::connection::{CLOSED, RESET, SHUT, Shared};
 use crate::kernel::{self, Errno};
 use crate::patience::SleepLimit;
 use crate::segment::Far;
-use crate::transfer::Silence;
+use crate::transfer::TcpStatus;
 
 /// `has_ended` of an end that nobody has any more, as its kernel says; how it ended is for
 /// TCP to tell.
@@ -283,15 +283,15 @@ impl Shared<'_> {
     }
 
     /// What there is to say while the ring is empty and all of TCP's bytes are taken.
-    pub(crate) fn far_silence(&self, fd: i32) -> Result<Silence, Errno> {
+    pub(crate) fn far_silence(&self, fd: i32) -> Result<TcpStatus, Errno> {
         if self.is_broken(fd) {
             return after_a_break(fd);
         }
         self.drop_rings(fd);
         match self.receives.sending.has_ended.load(Ordering::Acquire) {
-            SHUT | CLOSED => return Ok(Silence::End),
+            SHUT | CLOSED => return Ok(TcpStatus::End),
             LEFT => match kernel::glance(fd, libc::MSG_DONTWAIT) {
-                Ok(0) => return Ok(Silence::End),
+                Ok(0) => return Ok(TcpStatus::End),
                 Ok(_) => {}
                 Err(Errno(libc::EAGAIN)) => self.waits_for_the_word(fd),
                 Err(why) => return Err(why),
@@ -299,7 +299,7 @@ impl Shared<'_> {
             _ if is_over_by_tcp(fd) => self.waits_for_the_word(fd),
             _ => {}
         }
-        if self.is_broken(fd) { after_a_break(fd) } else { Ok(Silence::Open) }
+        if self.is_broken(fd) { after_a_break(fd) } else { Ok(TcpStatus::Open) }
     }
 
     /// The same while bytes still come by TCP: that they do not any more is told by the carrier.
@@ -367,9 +367,9 @@ pub(crate) fn is_over_by_tcp(fd: i32) -> bool {
 }
 
 /// What a socket says whose connection was broken off: the reset once, and then nothing.
-fn after_a_break(fd: i32) -> Result<Silence, Errno> {
+fn after_a_break(fd: i32) -> Result<TcpStatus, Errno> {
     match kernel::glance(fd, libc::MSG_DONTWAIT) {
-        Ok(0) | Err(Errno(libc::ENOTCONN)) => Ok(Silence::End),
+        Ok(0) | Err(Errno(libc::ENOTCONN)) => Ok(TcpStatus::End),
         Ok(_) | Err(Errno(libc::EAGAIN)) => Err(Errno(libc::ECONNRESET)),
         Err(why) => Err(why),
     }

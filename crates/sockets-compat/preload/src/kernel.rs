@@ -402,7 +402,7 @@ pub(crate) fn read_file(path: &CStr, into: &mut [u8]) -> Outcome {
 
 /// What TCP has counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Counted {
+pub(crate) struct TcpCounters {
     /// Bytes that the peer acknowledged.
     pub(crate) acknowledged: u64,
     /// Bytes that came, taken or not.
@@ -410,11 +410,11 @@ pub(crate) struct Counted {
 }
 
 /// What TCP has counted for this connection (`tcpi_bytes_acked`, `tcpi_bytes_received`).
-pub(crate) fn counted(fd: c_int) -> Result<Counted, Errno> {
+pub(crate) fn counted(fd: c_int) -> Result<TcpCounters, Errno> {
     const ACKNOWLEDGED: usize = 120 / 8;
     const RECEIVED: usize = 128 / 8;
     let info = option_of(fd, libc::IPPROTO_TCP, libc::TCP_INFO, [0_u64; 32])?;
-    Ok(Counted { acknowledged: info[ACKNOWLEDGED], received: info[RECEIVED] })
+    Ok(TcpCounters { acknowledged: info[ACKNOWLEDGED], received: info[RECEIVED] })
 }
 
 /// One of the calls that tell a number of bytes: `FIONREAD`, `TIOCOUTQ`.

@@ -34,11 +34,11 @@ mod rules;
 mod sandbox;
 mod segment;
 mod signals;
+mod socket_diag;
 mod table;
 mod thread;
 mod transfer;
 mod watched;
-mod witness;
 
 /// Whether bytes of this connection go through memory: 1 for those that are sent, plus 2
 /// for those that come. For tests and for the curious: `dlsym(RTLD_DEFAULT, …)`.

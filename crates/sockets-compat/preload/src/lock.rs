@@ -44,7 +44,7 @@ pub(crate) const A_WHILE: Duration = Duration::from_secs(1);
 
 /// Held until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Held<'a> {
+pub(crate) struct LockGuard<'a> {
     word: &'a AtomicU32,
     me: u32,
     robust: Option<Named<'a>>,
@@ -79,7 +79,7 @@ impl Drop for Named<'_> {
 
 /// Whose a lock is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Of {
+enum LockScope {
     /// The processes of one end.
     Several,
     ThisProcess,
@@ -90,12 +90,12 @@ enum Of {
 pub(crate) fn hold_for_call(
     word: &AtomicU32,
     may_wait: impl FnOnce() -> bool,
-) -> Result<Held<'_>, Errno> {
-    if let Some(held) = take(word, Of::Several) {
+) -> Result<LockGuard<'_>, Errno> {
+    if let Some(held) = take(word, LockScope::Several) {
         return Ok(held);
     }
     let (begin, mut may_wait, mut may) = (Instant::now(), Some(may_wait), true);
-    wait_for(word, Of::Several, |was_interrupted| {
+    wait_for(word, LockScope::Several, |was_interrupted| {
         if was_interrupted && !signals::all_restart() {
             return Some(Errno(libc::EINTR));
         }
@@ -108,10 +108,12 @@ pub(crate) fn hold_for_call(
 }
 
 /// Takes it if nobody has it just now.
-pub(crate) fn hold_at_once(word: &AtomicU32) -> Option<Held<'_>> {
-    take(word, Of::Several).or_else(|| {
+pub(crate) fn hold_at_once(word: &AtomicU32) -> Option<LockGuard<'_>> {
+    take(word, LockScope::Several).or_else(|| {
         // Of the dead it is taken, too.
-        (holder_of(word) == 0).then(|| wait_for(word, Of::Several, |_| Some(())).ok()).flatten()
+        (holder_of(word) == 0)
+            .then(|| wait_for(word, LockScope::Several, |_| Some(())).ok())
+            .flatten()
     })
 }
 
@@ -127,17 +129,17 @@ fn holder_of(word: &AtomicU32) -> u32 {
 }
 
 /// Takes it from one value of the word.
-fn take_from(word: &AtomicU32, seen: u32, of: Of) -> Option<Held<'_>> {
+fn take_from(word: &AtomicU32, seen: u32, of: LockScope) -> Option<LockGuard<'_>> {
     let section = Section::enter();
-    let robust = if of == Of::Several { Named::of(word) } else { None };
+    let robust = if of == LockScope::Several { Named::of(word) } else { None };
     let untold = if robust.is_some() { 0 } else { UNTOLD };
     // Who takes it where others sleep cannot know whether they still do: it wakes one later.
     let me = thread::current().number() | untold;
     word.compare_exchange(seen, me | (seen & WANTED), Ordering::SeqCst, Ordering::Relaxed).ok()?;
-    Some(Held { word, me, robust, _section: section })
+    Some(LockGuard { word, me, robust, _section: section })
 }
 
-fn take(word: &AtomicU32, of: Of) -> Option<Held<'_>> {
+fn take(word: &AtomicU32, of: LockScope) -> Option<LockGuard<'_>> {
     take_from(word, 0, of)
 }
 
@@ -145,9 +147,9 @@ fn take(word: &AtomicU32, of: Of) -> Option<Held<'_>> {
 #[cold]
 fn wait_for<E>(
     word: &AtomicU32,
-    of: Of,
+    of: LockScope,
     mut gives_up: impl FnMut(bool) -> Option<E>,
-) -> Result<Held<'_>, E> {
+) -> Result<LockGuard<'_>, E> {
     for _ in 0..SPINS {
         std::hint::spin_loop();
         if let Some(held) = take(word, of) {
@@ -201,7 +203,7 @@ fn is_dead(thread: u32) -> bool {
     matches!(state, Some(b'Z' | b'X'))
 }
 
-impl Drop for Held<'_> {
+impl Drop for LockGuard<'_> {
     fn drop(&mut self) {
         let free = |from: u32| {
             self.word.compare_exchange(from, 0, Ordering::Release, Ordering::Relaxed).is_ok()
@@ -236,10 +238,10 @@ impl<T> Locked<T> {
         job(unsafe { &mut *self.value.get() })
     }
 
-    fn hold(&self) -> Held<'_> {
-        let held = take(&self.word, Of::ThisProcess);
+    fn hold(&self) -> LockGuard<'_> {
+        let held = take(&self.word, LockScope::ThisProcess);
         let for_ever = |_: bool| None::<std::convert::Infallible>;
-        match held.map_or_else(|| wait_for(&self.word, Of::ThisProcess, for_ever), Ok) {
+        match held.map_or_else(|| wait_for(&self.word, LockScope::ThisProcess, for_ever), Ok) {
             Ok(held) => held,
             Err(never) => match never {},
         }
@@ -281,7 +283,7 @@ mod tests {
     use crate::process;
 
     /// Waits for ever.
-    fn hold(word: &AtomicU32) -> Held<'_> {
+    fn hold(word: &AtomicU32) -> LockGuard<'_> {
         hold_for_call(word, || true).unwrap()
     }
 
@@ -304,7 +306,7 @@ mod tests {
             let child = libc::fork();
             if child == 0 {
                 process::begin();
-                let held = take(word, Of::Several);
+                let held = take(word, LockScope::Several);
                 libc::raise(libc::SIGSTOP);
                 let is_its_own = word.load(Ordering::Relaxed) & HOLDER == kernel::process();
                 drop(held);

@@ -15,7 +15,7 @@ use crate::folder::Fault;
 use crate::kernel::{self, Errno};
 use crate::registry::Name;
 use crate::segment::{Side, Unusable};
-use crate::witness::Doubt;
+use crate::socket_diag::UnprovenReason;
 
 /// Leaked: programs that show a title write over their environment.
 static PATH: AtomicPtr<c_char> = AtomicPtr::new(std::ptr::null_mut());
@@ -38,7 +38,7 @@ pub(crate) enum Verdict {
     /// What was found in place of an offer.
     Unusable(Unusable),
     /// What is said in the memory of the other end is not what the kernel says.
-    Doubtful(Doubt),
+    Unproven(UnprovenReason),
     NoOffer,
     NoAnswer,
     TooShort,
@@ -82,7 +82,7 @@ impl fmt::Display for Verdict {
             Self::NoMemory(why) => write!(f, "tcp: no memory to share (errno {})", why.0),
             Self::NoFolder(why) => write!(f, "tcp: {why}"),
             Self::Unusable(why) => write!(f, "tcp: {why}"),
-            Self::Doubtful(why) => write!(f, "tcp: {why}"),
+            Self::Unproven(why) => write!(f, "tcp: {why}"),
             Self::NoOffer => f.write_str("tcp: the caller offers no memory"),
             Self::NoAnswer => f.write_str("tcp: nobody has taken the memory that was offered"),
             Self::TooShort => f.write_str("tcp: closed before both ends had found each other"),
@@ -135,8 +135,8 @@ pub(crate) fn complain(words: fmt::Arguments<'_>) {
     }
 }
 
-fn line(words: fmt::Arguments<'_>) -> Line {
-    let mut line = Line { bytes: [0; 512], len: 0 };
+fn line(words: fmt::Arguments<'_>) -> BoundedText {
+    let mut line = BoundedText { bytes: [0; 512], len: 0 };
     let now = kernel::now();
     let (program, process) = (crate::rules::program(), kernel::process());
     // What does not fit is cut off.
@@ -147,12 +147,12 @@ fn line(words: fmt::Arguments<'_>) -> Line {
 }
 
 /// Text of a bounded length.
-struct Line {
+struct BoundedText {
     bytes: [u8; 512],
     len: usize,
 }
 
-impl Line {
+impl BoundedText {
     fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
     }
@@ -164,7 +164,7 @@ impl Line {
     }
 }
 
-impl Write for Line {
+impl Write for BoundedText {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         let room = self.bytes.len() - self.len;
         let len = text.len().min(room);

@@ -42,12 +42,12 @@ pub(crate) fn owns_the_tables() -> bool {
 use crate::calls::streams;
 
 /// The sets of `epoll` that stand still.
-struct Still(UnsafeCell<Vec<Set>>);
+struct FrozenSets(UnsafeCell<Vec<Set>>);
 
 // SAFETY: only who has all the locks looks at it.
-unsafe impl Sync for Still {}
+unsafe impl Sync for FrozenSets {}
 
-static STILL: Still = Still(UnsafeCell::new(Vec::new()));
+static STILL: FrozenSets = FrozenSets(UnsafeCell::new(Vec::new()));
 
 /// From here on nothing changes.
 pub(crate) fn begins() {

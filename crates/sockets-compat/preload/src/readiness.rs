@@ -12,7 +12,7 @@ use crate::kernel;
 use crate::lock::hold_at_once;
 use crate::patience::SleepLimit;
 use crate::rings::Watch;
-use crate::transfer::{Silence, silence};
+use crate::transfer::{TcpStatus, silence};
 
 const ENDS: i16 = POLLERR | POLLHUP | POLLRDHUP;
 const POLLRDNORM: i16 = 0x040;
@@ -112,7 +112,7 @@ fn reading(shared: &Shared<'_>, fd: i32, kernel: i16) -> i16 {
     }
     let held = hold_at_once(&shared.own.receiving.lock);
     match silence(shared, fd, held.as_ref()) {
-        Ok(Silence::Open) if !has_bytes() => 0,
+        Ok(TcpStatus::Open) if !has_bytes() => 0,
         _ => READING,
     }
 }
@@ -200,5 +200,5 @@ fn takes_rings_away(shared: &Shared<'_>, fd: i32) -> bool {
     let Some(held) = hold_at_once(&shared.own.receiving.lock) else { return false };
     shared.is_done_with_tcp()
         && !shared.somebody_may_need_a_ring(fd)
-        && matches!(silence(shared, fd, Some(&held)), Ok(Silence::Open))
+        && matches!(silence(shared, fd, Some(&held)), Ok(TcpStatus::Open))
 }

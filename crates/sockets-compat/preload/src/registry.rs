@@ -8,7 +8,7 @@
 //!
 //! A name proves nothing: who may write in the folder may exchange two of them. So what is
 //! found says of which connection it is ([`crate::segment`]), and the kernel whether that is
-//! true ([`crate::witness`]).
+//! true ([`crate::socket_diag`]).
 //!
 //! What does not live here: what killed processes leave there ([`self`]).
 
@@ -24,7 +24,7 @@ use crate::kernel::Errno;
 use crate::notes;
 pub(crate) use crate::notes::Note;
 use crate::segment::Side;
-use crate::witness::{ANY, Known, Witness};
+use crate::socket_diag::{ANY, Known, SocketDiag};
 
 /// Address and port of one end. IPv4 within IPv6 is IPv4: the ends need not agree on that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -291,9 +291,9 @@ pub(crate) fn sweep() {
     if names.is_empty() {
         return;
     }
-    let Ok(witness) = Witness::open() else { return };
+    let Ok(diag) = SocketDiag::open() else { return };
     for name in names {
-        if is_gone(&witness, &name) == Ok(true) {
+        if is_gone(&diag, &name) == Ok(true) {
             name.forget_in(&folder);
         }
     }
@@ -301,9 +301,9 @@ pub(crate) fn sweep() {
 
 /// Whether the kernel knows of no connection between these two, at either end: of one
 /// between hosts it has only one.
-fn is_gone(witness: &Witness, name: &Name) -> Result<bool, Errno> {
+fn is_gone(diag: &SocketDiag, name: &Name) -> Result<bool, Errno> {
     let is_known = |side| {
-        let end = witness.end_of(name, side, ANY, 0)?;
+        let end = diag.end_of(name, side, ANY, 0)?;
         Ok::<_, Errno>(end.as_ref().is_some_and(Known::is_connected))
     };
     Ok(!is_known(Side::Connector)? && !is_known(Side::Acceptor)?)
@@ -359,8 +359,8 @@ mod tests {
             };
             let name = Name::new(place(false), place(true));
             let other = name.turned();
-            let witness = Witness::open().unwrap();
-            assert_eq!(is_gone(&witness, &name), Ok(false));
+            let diag = SocketDiag::open().unwrap();
+            assert_eq!(is_gone(&diag, &name), Ok(false));
             let (acceptor, _) = listener.accept().unwrap();
             // Abruptly, so that the kernel remembers nothing.
             let at_once = libc::linger { l_onoff: 1, l_linger: 0 };
@@ -368,8 +368,8 @@ mod tests {
                 .unwrap();
             drop(connector);
             drop(acceptor);
-            assert_eq!(is_gone(&witness, &name), Ok(true));
-            assert_eq!(is_gone(&witness, &other), Ok(true), "a listener is no connection");
+            assert_eq!(is_gone(&diag, &name), Ok(true));
+            assert_eq!(is_gone(&diag, &other), Ok(true), "a listener is no connection");
         }
     }
 

@@ -7,7 +7,7 @@
 //!
 //! Memory is taken up only if it is a file of this user's which nobody else may open, with
 //! one name, and if it says that it is this very file and of this connection. Its owner can
-//! make it say so of any; what proves it is the kernel's word ([`crate::witness`]).
+//! make it say so of any; what proves it is the kernel's word ([`crate::socket_diag`]).
 
 use std::fmt;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};

@@ -10,17 +10,17 @@ use landfall_socket_wakes::certain_by_tcp;
 
 use crate::connection::{CLOSED, Connection, Sending, Shared};
 use crate::kernel::{self, Errno, Outcome, Part};
-use crate::lock::{Held, hold_for_call};
+use crate::lock::{LockGuard, hold_for_call};
 use crate::messages;
-use crate::ring::{Nonsense, ROOM_BY_MEMORY, Taking};
+use crate::ring::{Malformed, ROOM_BY_MEMORY, ReceiveMode};
 
 /// The other end wrote nonsense: to the program it is as if it had died.
 const SPOILT: Errno = Errno(libc::ECONNRESET);
 /// A sender without room looks now and then whether there is still somebody.
 const ROOM_PATIENCE_MS: u32 = 50;
 
-impl From<Nonsense> for Errno {
-    fn from(_: Nonsense) -> Self {
+impl From<Malformed> for Errno {
+    fn from(_: Malformed) -> Self {
         SPOILT
     }
 }
@@ -193,8 +193,8 @@ pub(crate) fn time_limit(fd: i32, name: i32) -> Option<Duration> {
 }
 
 /// What is left of the parts after so many bytes. More than sixteen are taken in turns.
-fn rest(parts: &[Part], mut done: usize) -> Few {
-    let mut few = Few { parts: [Part { base: std::ptr::null_mut(), len: 0 }; 16], len: 0 };
+fn rest(parts: &[Part], mut done: usize) -> PartList {
+    let mut few = PartList { parts: [Part { base: std::ptr::null_mut(), len: 0 }; 16], len: 0 };
     for part in parts {
         let skip = part.len.min(done);
         done -= skip;
@@ -212,12 +212,12 @@ fn rest(parts: &[Part], mut done: usize) -> Few {
 }
 
 /// Some parts, without the allocator.
-struct Few {
+struct PartList {
     parts: [Part; 16],
     len: usize,
 }
 
-impl Few {
+impl PartList {
     /// Cuts them to so many bytes.
     fn first(mut self, most: usize) -> Self {
         let mut left = most;
@@ -229,7 +229,7 @@ impl Few {
     }
 }
 
-impl std::ops::Deref for Few {
+impl std::ops::Deref for PartList {
     type Target = [Part];
 
     fn deref(&self) -> &[Part] {
@@ -373,11 +373,11 @@ unsafe fn receive_now(
         return Ok(now);
     }
     let how = if flags & libc::MSG_PEEK != 0 {
-        Taking::Peek
+        ReceiveMode::Peek
     } else if flags & libc::MSG_TRUNC != 0 {
-        Taking::Discard
+        ReceiveMode::Discard
     } else {
-        Taking::Take
+        ReceiveMode::Take
     };
     // SAFETY: as promised.
     let take = || unsafe { shared.incoming.take(parts, how) };
@@ -388,7 +388,7 @@ unsafe fn receive_now(
     if taken == 0 {
         // How the peer ended is the kernel's to say: in peace, or not.
         let is_over = own.has_ended.load(Ordering::Acquire) != 0
-            || matches!(silence(shared, fd, Some(&held))?, Silence::End);
+            || matches!(silence(shared, fd, Some(&held))?, TcpStatus::End);
         // What was put in before the end was told comes before the end.
         taken = take()?;
         if taken == 0 {
@@ -465,7 +465,7 @@ unsafe fn receive_by_tcp(
 }
 
 /// What TCP has to say while the ring is empty.
-pub(crate) enum Silence {
+pub(crate) enum TcpStatus {
     Open,
     End,
 }
@@ -475,8 +475,8 @@ pub(crate) enum Silence {
 pub(crate) fn silence(
     shared: &Shared<'_>,
     fd: i32,
-    held: Option<&Held<'_>>,
-) -> Result<Silence, Errno> {
+    held: Option<&LockGuard<'_>>,
+) -> Result<TcpStatus, Errno> {
     if shared.far.is_some() {
         return shared.far_silence(fd);
     }
@@ -488,11 +488,11 @@ pub(crate) fn silence(
         match kernel::glance(fd, libc::MSG_DONTWAIT | keep) {
             Ok(0) => {
                 shared.has_ended_by_tcp();
-                return Ok(Silence::End);
+                return Ok(TcpStatus::End);
             }
             Ok(_) if !keeps => {}
             Ok(_) if held.is_none() || has_tried || !shared.rings_may_go(fd) => {
-                return Ok(Silence::Open);
+                return Ok(TcpStatus::Open);
             }
             Ok(_) => {
                 shared.drop_rings(fd);
@@ -500,9 +500,9 @@ pub(crate) fn silence(
             }
             Err(Errno(libc::EAGAIN)) => {
                 shared.receives.receiving.was_rung.store(0, Ordering::Release);
-                return Ok(Silence::Open);
+                return Ok(TcpStatus::Open);
             }
-            Err(_) if shared.has_ended_in_peace() => return Ok(Silence::End),
+            Err(_) if shared.has_ended_in_peace() => return Ok(TcpStatus::End),
             Err(why) => return Err(why),
         }
     }

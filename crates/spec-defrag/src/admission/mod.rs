@@ -54,26 +54,9 @@ pub enum ConfigError {
     /// Both addresses are the same.
     #[error("the sender and the receiver have the same address")]
     SameAddress,
-    /// A number must be within these bounds.
-    #[error("`{name}` must be from {least} to {most}")]
-    Number {
-        /// Which one.
-        name: &'static str,
-        /// The least that works.
-        least: u64,
-        /// The most that works.
-        most: u64,
-    },
-    /// A time must be within these bounds.
-    #[error("`{name}` must be from {least:?} to {most:?}")]
-    Time {
-        /// Which one.
-        name: &'static str,
-        /// The shortest that works.
-        least: Duration,
-        /// The longest that works.
-        most: Duration,
-    },
+    /// A value is out of its range.
+    #[error(transparent)]
+    Range(#[from] landfall_placement::ConfigError),
 }
 
 /// There are as many transfers as the configuration allows.
@@ -94,19 +77,10 @@ fn address(address: Mac) -> Result<(), ConfigError> {
     if is_station(address) { Ok(()) } else { Err(ConfigError::Address) }
 }
 
-fn number(name: &'static str, value: u64, least: u64, most: u64) -> Result<(), ConfigError> {
-    if (least..=most).contains(&value) {
-        Ok(())
-    } else {
-        Err(ConfigError::Number { name, least, most })
-    }
+fn number(field: &'static str, value: u64, least: u64, most: u64) -> Result<(), ConfigError> {
+    Ok(landfall_placement::ConfigError::check(field, value, least..=most)?)
 }
 
-fn time(name: &'static str, value: Duration, least: Duration) -> Result<(), ConfigError> {
-    let most = LONGEST;
-    if (least..=most).contains(&value) {
-        Ok(())
-    } else {
-        Err(ConfigError::Time { name, least, most })
-    }
+fn time(field: &'static str, value: Duration, least: Duration) -> Result<(), ConfigError> {
+    Ok(landfall_placement::ConfigError::check(field, value, least..=LONGEST)?)
 }

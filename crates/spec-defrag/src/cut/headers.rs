@@ -98,6 +98,7 @@ impl<'a> Headers<'a> {
         let Ok((header, options)) =
             ipv4::Header::mut_from_prefix(&mut head.as_mut_slice()[ethernet::LEN..])
         else {
+            debug_assert!(false, "a whole header was pushed");
             return;
         };
         let flags = header.fragment.get() & !(ipv4::MORE_FRAGMENTS | ipv4::OFFSET);

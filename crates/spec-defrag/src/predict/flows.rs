@@ -1,6 +1,8 @@
 //! The flows that were heard lately: how each cuts its packets, and where in a
 //! packet it is.
 
+use landfall_placement::assumed;
+
 use core::hash::Hash;
 
 use alloc::vec::Vec;
@@ -190,7 +192,12 @@ impl<K: Copy + Eq + Hash> Flows<K> {
     /// A unit was where it was expected, in a packet that is cut so.
     #[inline]
     pub(super) fn unit_in_place(&mut self, at: u16, next: u16, shape: &Shape) {
-        let Some(flow) = self.flows.get_mut(usize::from(at)) else { return };
+        let Some(flow) = assumed(
+            self.flows.get_mut(usize::from(at)),
+            "what is observed is of a flow that is known",
+        ) else {
+            return;
+        };
         flow.next = next;
         flow.partial = None;
         flow.is_recent = true;
@@ -207,7 +214,12 @@ impl<K: Copy + Eq + Hash> Flows<K> {
 
     /// A unit came in some other way.
     pub(super) fn observe(&mut self, at: u16, unit: &Observed) {
-        let Some(flow) = self.flows.get_mut(usize::from(at)) else { return };
+        let Some(flow) = assumed(
+            self.flows.get_mut(usize::from(at)),
+            "what is observed is of a flow that is known",
+        ) else {
+            return;
+        };
         let index = if unit.position == 0 { 0 } else { flow.next };
         let partial = match flow.partial {
             _ if unit.position == 0 => Some(Partial::begin(unit)),
@@ -220,9 +232,14 @@ impl<K: Copy + Eq + Hash> Flows<K> {
         if !unit.is_last {
             return;
         }
+        // Not all of its units were seen.
         let Some(shape) = partial.and_then(|partial| partial.shape(index, unit)) else { return };
         self.packet_was(shape);
-        let Some(flow) = self.flows.get_mut(usize::from(at)) else { return };
+        let Some(flow) =
+            assumed(self.flows.get_mut(usize::from(at)), "it was looked at just above")
+        else {
+            return;
+        };
         if flow.shape == Some(shape) {
             flow.confidence = (flow.confidence + 1).min(MOST_CONFIDENCE);
         } else if flow.confidence >= CONFIDENT {

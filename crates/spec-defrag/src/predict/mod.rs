@@ -206,6 +206,7 @@ impl<K: Copy + Eq + Hash> Walk<'_, K> {
     }
 
     fn turn(&self) -> u8 {
+        // Only where it is learned is there a turn.
         let Prediction::Learned { .. } = self.predictor.prediction else { return 0 };
         let next = |flow| if flow == NOBODY { 0 } else { self.next(flow) };
         self.predictor.order.expect(&self.recent, Predictor::<K>::phase(&self.recent, next))

@@ -4,7 +4,7 @@
 //! all, of those of one source, of those that hold a buffer of one pool. So each
 //! step costs the same for one packet and for as many as there may be.
 
-use landfall_placement::{Instant, Refusal};
+use landfall_placement::{Instant, Refusal, assumed};
 use landfall_tables::{AgeLinks, AgeList, HashIndex, Table};
 
 use super::joining::Gathering;
@@ -137,6 +137,7 @@ impl Shelf {
             return;
         }
         let before = self.recent.replace(at);
+        // Nothing was touched before, or it is gone.
         let Some((place, entry)) = before.and_then(|at| Some((at, self.entries.get_mut(at)?)))
         else {
             return;
@@ -305,7 +306,10 @@ impl Shelf {
 
     /// A packet holds so much now.
     fn charge(&mut self, at: u32, bytes: u64) {
-        let Some(entry) = self.entries.get_mut(at) else { return };
+        let Some(entry) = assumed(self.entries.get_mut(at), "who is charged is in the table")
+        else {
+            return;
+        };
         let before = core::mem::replace(&mut entry.bytes, bytes);
         self.bytes = self.bytes + bytes - before;
         if let Some(source) = self.sources.get_mut(entry.source) {
@@ -352,7 +356,11 @@ impl Shelf {
 
     /// A packet is given up: what still comes of it is refused as well.
     pub(super) fn refuse(&mut self, at: u32, buffers: &mut Buffers) {
-        let Some(entry) = self.entries.get_mut(at) else { return };
+        let Some(entry) = assumed(self.entries.get_mut(at), "what is given up is in the table")
+        else {
+            return;
+        };
+        // It is refused already.
         let State::Gathering(gathering) = core::mem::replace(&mut entry.state, State::Refused)
         else {
             return;
@@ -454,7 +462,11 @@ impl Sources {
     /// A source without packets is forgotten, unless it was asked for last.
     #[inline]
     pub(super) fn leave(&mut self, at: u32) {
-        let Some(source) = self.table.get(at) else { return };
+        let Some(source) =
+            assumed(self.table.get(at), "packets that are known have a source that is")
+        else {
+            return;
+        };
         if source.packets.is_empty() && self.recent != Some(at) {
             self.index.remove_hashed(source.hash, at);
             self.table.remove(at);

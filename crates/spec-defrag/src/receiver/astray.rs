@@ -8,7 +8,7 @@
 
 use alloc::vec::Vec;
 
-use landfall_placement::{Instant, Refusal, Span, Spans};
+use landfall_placement::{Instant, Refusal, Span, Spans, assumed};
 
 use super::{Foreign, Lend, Receiver};
 use crate::buffers::LEAD;
@@ -146,6 +146,7 @@ impl Receiver {
     /// Whether a piece lies over the place in the page where it belongs, and not
     /// exactly there: it could not be moved.
     fn lies_across(&self, page: &Page<Begin>, parsed: &Parsed, frame: &Pieces) -> bool {
+        // A packet in one piece has no place in a page.
         let Some(piece) = parsed.fragment else { return false };
         let split = u32::from(page.shape.head_len(0) - page.shape.head_len(1));
         let at = (LEAD + piece.offset).saturating_sub(split);
@@ -164,7 +165,7 @@ impl Receiver {
         frame: &Pieces,
         memory: &mut M,
     ) {
-        let Some(piece) = parsed.fragment else { return };
+        let Some(piece) = assumed(parsed.fragment, "only fragments go this way") else { return };
         self.last_head = parsed.payload_at.min(crate::Shape::MOST_HEAD);
         let flow = parsed.key.flow();
         let split = match self.last {
@@ -371,6 +372,7 @@ impl Receiver {
         parsed: &Parsed,
         memory: &mut M,
     ) -> bool {
+        // A packet in one piece needs no list.
         let Some(piece) = parsed.fragment else { return false };
         let known = self.gathered.iter().position(|other| other.key == parsed.key);
         match known {
@@ -381,6 +383,7 @@ impl Receiver {
                 let transport = first.transport(parsed, &frame, memory).unwrap_or(0);
                 let head_len = usize::from(parsed.payload_at + transport);
                 let head = first.as_slice().get(..head_len).and_then(Head::from_slice);
+                // Pieces of it went another way before, or its head is too long to be kept.
                 let (Some(head), false) = (head, elsewhere) else { return false };
                 let mut frames = self.spare_list.take().unwrap_or_default();
                 frames.clear();

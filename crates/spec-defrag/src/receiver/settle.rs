@@ -1,7 +1,7 @@
 //! A burst: the frames behind posted descriptors, looked at together; what a receiver is told at
 //! its beginning, and what it counts.
 
-use landfall_placement::{Area, Duration, Instant, Span};
+use landfall_placement::{Area, Duration, Instant, Span, assumed};
 use thiserror::Error;
 
 use super::Receiver;
@@ -38,7 +38,10 @@ impl Receiver {
         // Packets that were begun hold pages that others wait for.
         while self.speculator.unfinished() > self.most_begun {
             let oldest = self.speculator.oldest();
-            let Some(page) = self.speculator.withdraw(|_, since| Some(since) == oldest) else {
+            let Some(page) = assumed(
+                self.speculator.withdraw(|_, since| Some(since) == oldest),
+                "of those that are begun one is the oldest",
+            ) else {
                 return;
             };
             self.stats.broken += 1;
@@ -71,7 +74,10 @@ impl Receiver {
     /// The paper's success case: the first head is adapted to the whole packet, which
     /// goes up as one page.
     fn joined(&mut self) {
-        let Some(page) = self.speculator.whole() else { return };
+        let Some(page) = assumed(self.speculator.whole(), "a packet that is whole has its page")
+        else {
+            return;
+        };
         self.stats.in_place += 1;
         let body_len = page.shape.body_len();
         let shape = page.shape;

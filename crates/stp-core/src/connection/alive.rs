@@ -15,7 +15,7 @@ use crate::error::{Ended, Error};
 use crate::event::Event;
 use crate::ids::ConnectionId;
 use crate::link::NO_BLOCK;
-use crate::network::Network;
+use crate::network::{Network, NewAddress};
 use crate::wire::message::State as Answer;
 use crate::wire::message::{Ids, Message, Question};
 
@@ -128,9 +128,9 @@ impl Network {
         cx: &mut Context,
         unit: &Unit<'_>,
         index: u32,
-        (ids, token): (Ids, u64),
-        has_moved: bool,
+        address: &NewAddress,
     ) -> Result<Option<u32>, Refusal> {
+        let NewAddress { ids, token, has_moved } = *address;
         let path = self.path_index(unit.path).ok_or(Refusal::WrongAddress)?;
         let from = unit.from;
         let Some(known) = self.connections.get(index) else { return Err(Refusal::UnknownId) };
@@ -145,12 +145,11 @@ impl Network {
         }
         let challenge = self.challenge(index, path as u8, from);
         if token != challenge {
-            let envelope = known.envelope();
-            let secrets = known.secrets_out();
+            let sender = known.as_sender();
             let ids = Ids { d_id: ids.s_id, s_id: index as u16 };
             let wants_proof = Answer::Connection { ids, is_link: true, token: challenge };
             let message = Message::RequestStateResponse(wants_proof);
-            self.say_to(cx, path, from, envelope, secrets, &message);
+            self.send_message_to(cx, path, from, sender, &message);
             return Ok(None);
         }
         let is_full = self.connections.get(index).is_some_and(Connection::has_all_links);
@@ -167,8 +166,8 @@ impl Network {
 
     /// The other side has moved to this link: those on the same path lead nowhere.
     pub(crate) fn left_for(&self, index: u32, link: u32) -> Vec<u32> {
-        let Some(path) = self.links.get(link).map(|link| link.path) else { return Vec::new() };
-        let Some(known) = self.connections.get(index) else { return Vec::new() };
+        let Some(path) = self.links.assumed(link).map(|link| link.path) else { return Vec::new() };
+        let Some(known) = self.connections.assumed(index) else { return Vec::new() };
         let is_left =
             |old: &u32| *old != link && self.links.get(*old).is_some_and(|old| old.path == path);
         known.links().filter(is_left).collect()
@@ -185,22 +184,22 @@ impl Network {
     }
 
     /// Something came over a link. Says whether it counted as dead.
-    pub(crate) fn note_heard_over(&mut self, link: u32) -> bool {
-        let Some(known) = self.links.get_mut(link) else { return false };
+    pub(crate) fn note_received_over(&mut self, link: u32) -> bool {
+        let Some(known) = self.links.assumed_mut(link) else { return false };
         known.size.note_short();
         !known.is_up
     }
 
     /// The other side uses one of our links: it knows it, unless it says that it
     /// does not. Says whether that is new.
-    pub(crate) fn note_heard(
+    pub(crate) fn note_received(
         &mut self,
         cx: &Context,
         index: u32,
         link: u32,
         message: &Message,
     ) -> bool {
-        let Some(known) = self.connections.get_mut(index) else { return false };
+        let Some(known) = self.connections.assumed_mut(index) else { return false };
         known.heard = cx.now;
         let is_challenge = matches!(
             message,
@@ -257,11 +256,11 @@ impl Network {
     }
 
     pub(crate) fn ask_alive(&mut self, cx: &mut Context, index: u32) {
-        let Some(known) = self.connections.get(index) else { return };
+        let Some(known) = self.connections.assumed(index) else { return };
         let ids = crate::wire::message::Ids { d_id: known.remote_id, s_id: index as u16 };
         let token = cx.now.as_nanos();
         let question = Question::Connection { ids, is_link: false, token };
-        self.say(cx, index, &Message::RequestState(question));
+        self.send_message(cx, index, &Message::RequestState(question));
     }
 
     /// A further link on a path that the other side left: what it is among the further links.
@@ -290,7 +289,7 @@ impl Network {
     /// Then the other side takes nothing but this question.
     pub(crate) fn suspect_move(&mut self, cx: &mut Context, index: u32) {
         let silence = cx.config.retry_after.saturating_mul(2);
-        let Some(known) = self.connections.get_mut(index) else { return };
+        let Some(known) = self.connections.assumed_mut(index) else { return };
         // Since it was asked as long as never, or for as long as that.
         let since = moment(cx.now).wrapping_sub(known.asked_moved);
         let is_again = known.moved != 0 && since <= moment(Instant::ZERO + silence);
@@ -305,7 +304,7 @@ impl Network {
         known.moved = ((1_u16 << links.len()) - 1) as u8;
         for link in links {
             let question = Question::Moved { ids, token: cx.now.as_nanos() };
-            self.say_over(cx, link, index, &Message::RequestState(question));
+            self.send_message_over(cx, link, index, &Message::RequestState(question));
         }
     }
 
@@ -342,16 +341,16 @@ impl Network {
         } else {
             Question::Moved { ids, token }
         };
-        self.say_over(cx, link, index, &Message::RequestState(question));
+        self.send_message_over(cx, link, index, &Message::RequestState(question));
         Ok(())
     }
 
     pub(crate) fn ask_over(&mut self, cx: &mut Context, index: u32, link: u32) {
-        let Some(known) = self.connections.get(index) else { return };
+        let Some(known) = self.connections.assumed(index) else { return };
         let ids = ids_of(known.remote_id, index);
         let is_link = known.link != link;
         let question = Question::Connection { ids, is_link, token: cx.now.as_nanos() };
-        self.say_over(cx, link, index, &Message::RequestState(question));
+        self.send_message_over(cx, link, index, &Message::RequestState(question));
     }
 
     /// Whoever asks is answered over the link that it asked on.
@@ -364,10 +363,11 @@ impl Network {
         token: u64,
     ) {
         let path = self.path_index(unit.path).unwrap_or_default() as u8;
-        let Some(link) = self.links.find(path, unit.from) else { return };
-        let ids = Ids { d_id: ids.s_id, s_id: index as u16 };
-        let answer = Answer::Connection { ids, is_link: false, token };
-        self.say_over(cx, link, index, &Message::RequestStateResponse(answer));
+        if let Some(link) = self.links.find(path, unit.from) {
+            let ids = Ids { d_id: ids.s_id, s_id: index as u16 };
+            let answer = Answer::Connection { ids, is_link: false, token };
+            self.send_message_over(cx, link, index, &Message::RequestStateResponse(answer));
+        }
     }
 
     /// It is alive; and how long the network took there and back.
@@ -382,7 +382,7 @@ impl Network {
             let arrived = Arrived { bytes: 0, sent, timed: true, marked: false, under_way: 0 };
             link.window.handle_arrived(&config, cx.now, &arrived);
         }
-        let Some(known) = self.connections.get_mut(index) else { return };
+        let Some(known) = self.connections.assumed_mut(index) else { return };
         known.heard = cx.now;
         if known.state != State::Closing {
             known.retries = 0;

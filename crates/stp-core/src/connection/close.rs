@@ -37,7 +37,11 @@ impl Network {
         let known = self.connection_mut(id)?;
         let (state, ids) = (known.state, ids_of(known.remote_id, id.index));
         if !matches!(state, State::Opening | State::Lingering) {
-            self.say(cx, id.index, &Message::RequestDisconnect { ids, abort: Some(reason) });
+            self.send_message(
+                cx,
+                id.index,
+                &Message::RequestDisconnect { ids, abort: Some(reason) },
+            );
         }
         if state == State::Lingering {
             return Ok(Effect::None);
@@ -53,28 +57,31 @@ impl Network {
 
     /// If all that was under way is over, the end can be asked for or answered.
     pub(crate) fn disconnect_if_idle(&mut self, cx: &mut Context, index: u32) {
-        let Some(known) = self.connections.get(index) else { return };
-        if !matches!(known.state, State::Draining | State::Asking) {
-            return;
+        if let Some(known) = self.connections.get(index) {
+            if !matches!(known.state, State::Draining | State::Asking) {
+                return;
+            }
+            let is_idle = known.first_send == NONE
+                && known.first_receive == NONE
+                && known.reads_waiting == 0
+                && known.remote.as_ref().is_none_or(|r| r.outgoing.operations.is_empty());
+            if !is_idle {
+                return;
+            }
+            let ids = ids_of(known.remote_id, index);
+            let (next, message) = match known.state {
+                State::Draining => {
+                    (State::Closing, Message::RequestDisconnect { ids, abort: None })
+                }
+                _ => (State::Confirming, Message::DisconnectAnswer { ids }),
+            };
+            self.send_message(cx, index, &message);
+            if let Some(known) = self.connections.get_mut(index) {
+                known.state = next;
+                known.retries = 0;
+            }
+            self.arm_connection(cx, index);
         }
-        let is_idle = known.first_send == NONE
-            && known.first_receive == NONE
-            && known.reads_waiting == 0
-            && known.remote.as_ref().is_none_or(|r| r.outgoing.operations.is_empty());
-        if !is_idle {
-            return;
-        }
-        let ids = ids_of(known.remote_id, index);
-        let (next, message) = match known.state {
-            State::Draining => (State::Closing, Message::RequestDisconnect { ids, abort: None }),
-            _ => (State::Confirming, Message::DisconnectAnswer { ids }),
-        };
-        self.say(cx, index, &message);
-        if let Some(known) = self.connections.get_mut(index) {
-            known.state = next;
-            known.retries = 0;
-        }
-        self.arm_connection(cx, index);
     }
 
     /// Something of connections that are being closed has ended: was it the last?
@@ -95,7 +102,7 @@ impl Network {
         let (state, ids) = (known.state, ids_of(known.remote_id, index));
         let connection = self.id_of(index);
         if let Some(reason) = abort {
-            self.say(cx, index, &Message::DisconnectComplete { ids });
+            self.send_message(cx, index, &Message::DisconnectComplete { ids });
             if state != State::Lingering {
                 let ended = Ended::There(reason);
                 let (why, then) = (Some(ended), Afterwards::Lingers);
@@ -122,15 +129,15 @@ impl Network {
             }
             // Both sides asked: each answers the other.
             State::Closing => {
-                self.say(cx, index, &Message::DisconnectAnswer { ids });
+                self.send_message(cx, index, &Message::DisconnectAnswer { ids });
                 Ok(Effect::None)
             }
             State::Confirming => {
-                self.say(cx, index, &Message::DisconnectAnswer { ids });
+                self.send_message(cx, index, &Message::DisconnectAnswer { ids });
                 Err(Refusal::Duplicate)
             }
             State::Lingering => {
-                self.say(cx, index, &Message::DisconnectComplete { ids });
+                self.send_message(cx, index, &Message::DisconnectComplete { ids });
                 Err(Refusal::Duplicate)
             }
             State::Asking => Err(Refusal::Duplicate),
@@ -159,11 +166,11 @@ impl Network {
         let ids = ids_of(known.remote_id, index);
         match known.state {
             State::Closing | State::Confirming => {
-                self.say(cx, index, &Message::DisconnectComplete { ids });
+                self.send_message(cx, index, &Message::DisconnectComplete { ids });
                 Ok(Effect::Over(Over { then: Afterwards::Lingers, ..Over::failed(index, None) }))
             }
             State::Lingering => {
-                self.say(cx, index, &Message::DisconnectComplete { ids });
+                self.send_message(cx, index, &Message::DisconnectComplete { ids });
                 Err(Refusal::Duplicate)
             }
             _ => Err(Refusal::Unexpected),
@@ -206,13 +213,15 @@ impl Network {
                 return Effect::None;
             }
             State::Closing => {
-                self.say(cx, index, &Message::RequestDisconnect { ids, abort: None });
+                self.send_message(cx, index, &Message::RequestDisconnect { ids, abort: None });
                 // Who has something under way answers this, and the other not yet.
                 self.ask_alive(cx, index);
                 self.suspect_move(cx, index);
             }
-            State::Confirming => self.say(cx, index, &Message::DisconnectAnswer { ids }),
-            State::Lingering => self.say(cx, index, &Message::RequestDisconnect { ids, abort }),
+            State::Confirming => self.send_message(cx, index, &Message::DisconnectAnswer { ids }),
+            State::Lingering => {
+                self.send_message(cx, index, &Message::RequestDisconnect { ids, abort });
+            }
             _ => {}
         }
         self.arm_connection(cx, index);

@@ -23,6 +23,7 @@ use alloc::vec::Vec;
 
 use landfall_placement::Instant;
 
+use crate::network::Sender;
 use crate::preference::Priority;
 use crate::region::Remote;
 use crate::seen::Seen;
@@ -32,7 +33,7 @@ use crate::wire::{Envelope, Reason};
 pub(crate) use effect::{Afterwards, Effect, Over, Refused};
 pub use open::Connect;
 pub(crate) use table::Connections;
-pub(crate) use unsettled::{Question, Unsettled, is_near};
+pub(crate) use unsettled::{ReadRequest, Unsettled, is_near};
 
 /// Nothing, at the ends of lists.
 pub(crate) const NONE: u32 = u32::MAX;
@@ -162,7 +163,9 @@ impl Connection {
     pub(crate) const fn new(
         state: State,
         link: u32,
-        (local_key, local_secret, handle_mask): (u32, Secret, u32),
+        local_key: u32,
+        local_secret: Secret,
+        handle_mask: u32,
         now: Instant,
     ) -> Self {
         Self {
@@ -293,6 +296,11 @@ impl Connection {
             && (&self.sends_seen, &self.reads_seen) == (&Seen::new(), &Seen::new())
             && self.remote.is_none()
             && self.more_links.is_empty()
+    }
+
+    /// As who its messages leave.
+    pub(crate) fn as_sender(&self) -> Sender {
+        Sender { envelope: self.envelope(), secrets: self.secrets_out() }
     }
 
     /// What it needs of the memory part, made when it is needed first.

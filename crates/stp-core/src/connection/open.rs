@@ -18,7 +18,7 @@ use crate::error::{Ended, Error};
 use crate::event::Event;
 use crate::ids::ConnectionId;
 use crate::link::Link;
-use crate::network::Network;
+use crate::network::{Network, Sender};
 use crate::path::LARGEST_STU;
 use crate::wire::message::{Message, Offer};
 use crate::wire::proof::{Secret, Secrets};
@@ -125,7 +125,7 @@ impl Network {
             return Err(Error::NotOpen);
         }
         let d_id = known.remote_id;
-        self.say(cx, id.index, &Message::ConnectionAnswer { d_id, result: Err(reason) });
+        self.send_message(cx, id.index, &Message::ConnectionAnswer { d_id, result: Err(reason) });
         self.remove_connection(id.index);
         Ok(())
     }
@@ -150,7 +150,7 @@ impl Network {
 
     fn ask_for_connection(&mut self, cx: &mut Context, index: u32) {
         let offer = self.offer(cx, index);
-        self.say(cx, index, &Message::RequestConnection(offer));
+        self.send_message(cx, index, &Message::RequestConnection(offer));
         self.arm_connection(cx, index);
     }
 
@@ -159,10 +159,10 @@ impl Network {
     }
 
     fn answer_connection(&mut self, cx: &mut Context, index: u32) {
-        let Some(known) = self.connections.get(index) else { return };
+        let Some(known) = self.connections.assumed(index) else { return };
         let d_id = known.remote_id;
         let offer = self.offer(cx, index);
-        self.say(cx, index, &Message::ConnectionAnswer { d_id, result: Ok(offer) });
+        self.send_message(cx, index, &Message::ConnectionAnswer { d_id, result: Ok(offer) });
     }
 
     /// Somebody wants a connection. If there is none yet, says how it may [come in](Self::let_in).
@@ -222,7 +222,8 @@ impl Network {
         &mut self,
         cx: &mut Context,
         unit: &Unit<'_>,
-        (envelope, offer): (Envelope, Offer),
+        envelope: Envelope,
+        offer: Offer,
         admission: Admission,
     ) -> Result<(), Refusal> {
         let path = self.path_index(unit.path).ok_or(Refusal::WrongAddress)?;
@@ -264,7 +265,11 @@ impl Network {
             // Who did not hear the answer has no proof of the abort either.
             (State::Lingering, Some(reason)) => {
                 let d_id = known.remote_id;
-                self.say(cx, index, &Message::ConnectionAnswer { d_id, result: Err(reason) });
+                self.send_message(
+                    cx,
+                    index,
+                    &Message::ConnectionAnswer { d_id, result: Err(reason) },
+                );
             }
             _ => {}
         }
@@ -284,7 +289,7 @@ impl Network {
         let message = Message::ConnectionAnswer { d_id: offer.s_id, result: Err(reason) };
         // Who asked told its secret, and has not heard one of ours.
         let secrets = Secrets { receiver: offer.secret, sender: Secret::default() };
-        self.say_to(cx, path, to, envelope, secrets, &message);
+        self.send_message_to(cx, path, to, Sender { envelope, secrets }, &message);
     }
 
     /// A request met ours: both sides asked at once. Each answers the other.
@@ -379,7 +384,7 @@ impl Network {
     fn agree(&mut self, cx: &mut Context, index: u32, envelope: Envelope, offer: Offer) {
         let most = 1u32 << cx.config.max_stu.min(offer.max_stu).min(16);
         let tail = cx.config.tail.max(offer.tail);
-        let Some(known) = self.connections.get_mut(index) else { return };
+        let Some(known) = self.connections.assumed_mut(index) else { return };
         known.remote_key = offer.s_key;
         known.remote_secret = offer.secret;
         known.remote_id = offer.s_id;
@@ -393,7 +398,7 @@ impl Network {
 
     /// Takes an answer for what it is, in the place of what was taken for one before.
     fn believe(&mut self, cx: &mut Context, index: u32, envelope: Envelope, offer: Offer) {
-        let Some(known) = self.connections.get(index) else { return };
+        let Some(known) = self.connections.assumed(index) else { return };
         let (old, secret) = ((known.link, known.remote_key), known.remote_secret);
         let is_another = old.1 != 0 && offer.secret != secret;
         self.connections.by_remote.remove(&old);
@@ -408,7 +413,7 @@ impl Network {
     /// another, and nothing that comes with the old one is taken any more.
     fn change_key(&mut self, cx: &mut Context, index: u32) {
         let key = self.connections.draw_key(&mut cx.random);
-        let Some(known) = self.connections.get_mut(index) else { return };
+        let Some(known) = self.connections.assumed_mut(index) else { return };
         let old = core::mem::replace(&mut known.local_key, key);
         self.connections.keys.remove(old);
         self.connections.keys.insert(key, index);
@@ -417,7 +422,7 @@ impl Network {
 
     /// There is an other side, and it answered or proved itself.
     pub(crate) fn finish_connect(&mut self, cx: &mut Context, index: u32) {
-        let Some(known) = self.connections.get_mut(index) else { return };
+        let Some(known) = self.connections.assumed_mut(index) else { return };
         known.state = State::Open;
         // Asked below, and again soon unless it is answered.
         known.retries = 1;
@@ -432,7 +437,7 @@ impl Network {
 
     /// The other side of a connection that came in has proved that it hears us.
     pub(crate) fn finish_accept(&mut self, cx: &mut Context, index: u32) {
-        let Some(known) = self.connections.get_mut(index) else { return };
+        let Some(known) = self.connections.assumed_mut(index) else { return };
         known.state = State::Open;
         known.is_told = true;
         known.retries = 0;

@@ -1,6 +1,6 @@
 //! The record of a connection: entered, timed, and removed once nobody needs it.
 
-use landfall_placement::Duration;
+use landfall_placement::{Duration, assumed};
 
 use super::{Connection, State};
 use crate::context::Context;
@@ -17,7 +17,7 @@ impl Network {
     ) -> ConnectionId {
         let key = self.connections.draw_key(&mut cx.random);
         let (secret, mask) = (Secret(cx.random.next_u64()), cx.random.next_u32());
-        let known = Connection::new(state, link, (key, secret, mask), cx.now);
+        let known = Connection::new(state, link, key, secret, mask, cx.now);
         let Some(name) = self.connections.table.insert(known) else {
             unreachable!("the caller has seen that there is room");
         };
@@ -34,7 +34,7 @@ impl Network {
     /// It is not being opened any more.
     pub(crate) fn forget_opening(&mut self, index: u32) {
         self.connections.unanswered.retain(|unanswered| *unanswered != index);
-        let Some(known) = self.connections.get(index) else { return };
+        let Some(known) = self.connections.assumed(index) else { return };
         let ports = (known.link, known.local_port, known.remote_port);
         if self.connections.opening.get(&ports) == Some(&index) {
             self.connections.opening.remove(&ports);
@@ -46,7 +46,7 @@ impl Network {
     pub(crate) fn remove_connection(&mut self, index: u32) {
         self.forget_opening(index);
         self.connections.timers.remove(index);
-        let Some(known) = self.connections.get(index) else { return };
+        let Some(known) = self.connections.assumed(index) else { return };
         let (local, remote) = (known.local_key, (known.link, known.remote_key));
         let came_in = known.came_in;
         self.connections.keys.remove(local);
@@ -62,13 +62,17 @@ impl Network {
 
     /// Something of a connection was given back: was that the last?
     pub(crate) fn remove_if_gone(&mut self, index: u32) {
-        let Some(known) = self.connections.get(index) else { return };
+        let Some(known) = self.connections.assumed(index) else { return };
         match known.state {
             State::Draining | State::Asking if !self.connections.ending.contains(&index) => {
                 self.connections.ending.push(index);
             }
             State::Gone if !known.is_in_use() => {
-                let Some(known) = self.connections.table.remove(index) else { return };
+                let Some(known) =
+                    assumed(self.connections.table.remove(index), "it was looked at just above")
+                else {
+                    return;
+                };
                 for link in known.links() {
                     self.leave_link(link);
                 }
@@ -79,7 +83,7 @@ impl Network {
 
     /// How long until what was said last is repeated, or the connection forgotten.
     pub(crate) fn arm_connection(&mut self, cx: &mut Context, index: u32) {
-        let Some(known) = self.connections.get(index) else { return };
+        let Some(known) = self.connections.assumed(index) else { return };
         let again = self.retry_after(cx, known.retries);
         let after = match known.state {
             State::Gone => return,

@@ -3,7 +3,7 @@
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
-use landfall_placement::{Instant, Random};
+use landfall_placement::{Instant, Random, assumed};
 use landfall_tables::{IndexedHeap, KeyIndex, Table};
 
 use super::{Admission, Connection};
@@ -68,6 +68,20 @@ impl Connections {
     #[inline]
     pub(crate) fn get(&self, index: u32) -> Option<&Connection> {
         self.table.get(index)
+    }
+
+    /// One that is known to be there: a connection stays while something of it is left.
+    #[inline]
+    #[track_caller]
+    pub(crate) fn assumed(&self, index: u32) -> Option<&Connection> {
+        assumed(self.table.get(index), "a connection stays while something of it is left")
+    }
+
+    /// The same, to change it.
+    #[inline]
+    #[track_caller]
+    pub(crate) fn assumed_mut(&mut self, index: u32) -> Option<&mut Connection> {
+        assumed(self.table.get_mut(index), "a connection stays while something of it is left")
     }
 
     /// The connection that a driver is at a Put or FetchOp of, if it still is the same.

@@ -22,7 +22,7 @@ const NO_ID: u16 = u16::MAX;
 
 /// A Request_To_Receive.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Question {
+pub(crate) struct ReadRequest {
     pub(crate) serial: u32,
     pub(crate) len: u64,
     pub(crate) opaque: u32,
@@ -33,7 +33,7 @@ pub(crate) struct Question {
 pub(crate) struct Unsettled {
     /// Transfers, by their serial numbers.
     sends: Vec<u32>,
-    reads: Vec<Question>,
+    reads: Vec<ReadRequest>,
     /// Requests for regions, with the names that they had here.
     regions: Vec<Request>,
 }
@@ -55,7 +55,7 @@ impl Network {
     }
 
     /// This side gives up a read, and the other side may not know of it.
-    pub(crate) fn leave_read_unsettled(&mut self, connection: u32, question: Question) {
+    pub(crate) fn leave_read_unsettled(&mut self, connection: u32, question: ReadRequest) {
         if let Some(known) = self.connections.get_mut(connection) {
             known.unsettled.get_or_insert_with(Box::default).reads.push(question);
         }
@@ -63,24 +63,26 @@ impl Network {
 
     /// The other side knows that a Transfer is over. Says whether it was not known to.
     pub(crate) fn settle_send(&mut self, cx: &mut Context, connection: u32, serial: u32) -> bool {
-        let Some(unsettled) = self.unsettled_mut(connection) else { return false };
-        let before = unsettled.sends.len();
-        unsettled.sends.retain(|other| *other != serial);
-        let is_settled = unsettled.sends.len() < before;
+        let is_settled = self.unsettled_mut(connection).is_some_and(|unsettled| {
+            let before = unsettled.sends.len();
+            unsettled.sends.retain(|other| *other != serial);
+            unsettled.sends.len() < before
+        });
         if is_settled {
-            self.say_unsettled_send(cx, connection);
+            self.send_unsettled_send(cx, connection);
         }
         is_settled
     }
 
     /// The other side knows that a read is over. Says whether it was not known to.
     pub(crate) fn settle_read(&mut self, cx: &mut Context, connection: u32, serial: u32) -> bool {
-        let Some(unsettled) = self.unsettled_mut(connection) else { return false };
-        let before = unsettled.reads.len();
-        unsettled.reads.retain(|other| other.serial != serial);
-        let is_settled = unsettled.reads.len() < before;
+        let is_settled = self.unsettled_mut(connection).is_some_and(|unsettled| {
+            let before = unsettled.reads.len();
+            unsettled.reads.retain(|other| other.serial != serial);
+            unsettled.reads.len() < before
+        });
         if is_settled {
-            self.say_unsettled_read(cx, connection);
+            self.send_unsettled_read(cx, connection);
         }
         is_settled
     }
@@ -94,12 +96,13 @@ impl Network {
 
     /// The other side has answered a request for a region. Says whether that was given up.
     pub(crate) fn settle_region(&mut self, cx: &mut Context, connection: u32, serial: u32) -> bool {
-        let Some(unsettled) = self.unsettled_mut(connection) else { return false };
-        let before = unsettled.regions.len();
-        unsettled.regions.retain(|other| other.serial != serial);
-        let is_settled = unsettled.regions.len() < before;
+        let is_settled = self.unsettled_mut(connection).is_some_and(|unsettled| {
+            let before = unsettled.regions.len();
+            unsettled.regions.retain(|other| other.serial != serial);
+            unsettled.regions.len() < before
+        });
         if is_settled {
-            self.say_unsettled_region(cx, connection);
+            self.send_unsettled_region(cx, connection);
         }
         is_settled
     }
@@ -126,28 +129,30 @@ impl Network {
     }
 
     /// Says the end of the first Transfer that was given up.
-    pub(crate) fn say_unsettled_send(&mut self, cx: &mut Context, connection: u32) {
+    pub(crate) fn send_unsettled_send(&mut self, cx: &mut Context, connection: u32) {
         let first = self.unsettled(connection).and_then(|unsettled| unsettled.sends.first());
-        let Some(&serial) = first else { return };
-        let ids = Ids { d_id: NO_ID, s_id: NO_ID };
-        let ending = Ending { ids, serial, by_receiver: false };
-        self.say(cx, connection, &Message::End { ending, reason: Reason::Gone });
+        if let Some(&serial) = first {
+            let ids = Ids { d_id: NO_ID, s_id: NO_ID };
+            let ending = Ending { ids, serial, by_receiver: false };
+            self.send_message(cx, connection, &Message::End { ending, reason: Reason::Gone });
+        }
     }
 
     /// Asks again for the first read that was given up: what answers it is refused.
-    pub(crate) fn say_unsettled_read(&mut self, cx: &mut Context, connection: u32) {
+    pub(crate) fn send_unsettled_read(&mut self, cx: &mut Context, connection: u32) {
         let first = self.unsettled(connection).and_then(|unsettled| unsettled.reads.first());
-        let Some(&Question { serial, len, opaque }) = first else { return };
-        let message = Message::RequestToReceive { s_id: NO_ID, serial, len, opaque };
-        self.say(cx, connection, &message);
+        if let Some(&ReadRequest { serial, len, opaque }) = first {
+            let message = Message::RequestToReceive { s_id: NO_ID, serial, len, opaque };
+            self.send_message(cx, connection, &message);
+        }
     }
 
     /// Asks again for the first region whose request was given up.
-    pub(crate) fn say_unsettled_region(&mut self, cx: &mut Context, connection: u32) {
+    pub(crate) fn send_unsettled_region(&mut self, cx: &mut Context, connection: u32) {
         let first = self.unsettled(connection).and_then(|unsettled| unsettled.regions.first());
         if let Some(request) = first {
             let message = request.message(NO_ID);
-            self.say(cx, connection, &message);
+            self.send_message(cx, connection, &message);
         }
     }
 }

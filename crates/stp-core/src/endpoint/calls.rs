@@ -113,7 +113,7 @@ impl Endpoint {
     /// use landfall_placement::{Engine, Instant, PathId, PathLimits, PathState, Peer};
     /// use stp_core::{Config, Connect, Endpoint, Priority};
     ///
-    /// let mut endpoint = Endpoint::new(Config::default(), [7; 32]);
+    /// let mut endpoint = Endpoint::new(Config::default(), [7; 32]).unwrap();
     /// let now = Instant::ZERO;
     /// endpoint.handle_path(now, PathId(0), PathState::Up(PathLimits::plain(1_500)));
     ///

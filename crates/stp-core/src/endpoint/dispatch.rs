@@ -7,14 +7,14 @@ use landfall_placement::{
 
 use super::Endpoint;
 use crate::config::MOST_EAGER;
-use crate::connection::{Afterwards, Effect, Refused};
+use crate::connection::{Afterwards, Effect, ReadRequest, Refused};
 use crate::error::Ended;
-use crate::network::PathChange;
+use crate::network::{Arrival, NewAddress, PathChange};
 use crate::region::{Applied, OrderBroken, TimedOut};
 use crate::send::Progress;
 use crate::ticket::Purpose;
 use crate::wire::header::SHORTEST_FRAME;
-use crate::wire::message::{Ids, Message, Offer, Question, State};
+use crate::wire::message::{Message, Offer, Question, State};
 use crate::wire::{Envelope, Flags, HEADER_LEN, Header, Op, Reason, header};
 
 impl Endpoint {
@@ -42,7 +42,7 @@ impl Endpoint {
     /// A run of Puts: `None`, and nothing changed, where it is not what is expected next.
     pub(super) fn place_put_run(&mut self, run: &UnitRun<'_>) -> Option<RunPlacement> {
         let expected = self.regions.expected_run(&self.net, &self.cx, run)?;
-        self.note_heard(expected.connection, expected.link, &expected.message);
+        self.note_received(expected.connection, expected.link, &expected.message);
         Some(self.regions.place_run(&mut self.net, &expected))
     }
 
@@ -91,7 +91,7 @@ impl Endpoint {
         let connection = self.net.connection_of(envelope, &message)?;
         let path = self.net.path_index(unit.path).ok_or(Refusal::WrongAddress)? as u8;
         let Some(link) = self.net.link_from(connection, path, unit.from) else {
-            return self.take_from_elsewhere(unit, connection, (head, &message));
+            return self.take_from_elsewhere(unit, connection, head, &message);
         };
         let has_proof = self.net.check_proof(connection, head, &message)?;
         let payload = match message {
@@ -102,13 +102,14 @@ impl Endpoint {
             }
             _ => &[],
         };
-        self.note_heard(connection, link, &message);
+        self.note_received(connection, link, &message);
         let Self { net, cx, regions, .. } = self;
         match message {
             Message::Put { .. } => regions.place_put(net, cx, connection, unit, &message, into),
             Message::FetchOp { .. } => regions.place_fetch(net, cx, connection, &message),
             _ => {
-                self.take_control(unit, connection, (&message, payload, has_proof))?;
+                let message = &message;
+                self.take_control(&Arrival { unit, connection, message, payload, has_proof })?;
                 Ok(Placement::Consumed)
             }
         }
@@ -120,19 +121,22 @@ impl Endpoint {
         &mut self,
         unit: &Unit<'_>,
         connection: u32,
-        (head, message): (&[u8], &Message),
+        head: &[u8],
+        message: &Message,
     ) -> Result<Placement, Refusal> {
-        let (ids, token, has_moved) = match *message {
+        let address = match *message {
             Message::RequestState(Question::Connection { ids, is_link: true, token }) => {
-                (ids, token, false)
+                NewAddress { ids, token, has_moved: false }
             }
-            Message::RequestState(Question::Moved { ids, token }) => (ids, token, true),
+            Message::RequestState(Question::Moved { ids, token }) => {
+                NewAddress { ids, token, has_moved: true }
+            }
             _ => return Err(Refusal::WrongAddress),
         };
         self.net.check_proof(connection, head, message)?;
-        if self.learn_link(unit, connection, (ids, token), has_moved)? {
+        if self.learn_link(unit, connection, &address)? {
             self.net.prove(&mut self.cx, connection, true)?;
-            self.net.answer_alive(&mut self.cx, unit, connection, ids, token);
+            self.net.answer_alive(&mut self.cx, unit, connection, address.ids, address.token);
         }
         Ok(Placement::Consumed)
     }
@@ -157,7 +161,7 @@ impl Endpoint {
                 break;
             }
         }
-        self.net.let_in(&mut self.cx, unit, (envelope, offer), admission)
+        self.net.let_in(&mut self.cx, unit, envelope, offer, admission)
     }
 
     /// The other side can be reached at a further address, it says. Gives whether that is known
@@ -166,13 +170,12 @@ impl Endpoint {
         &mut self,
         unit: &Unit<'_>,
         connection: u32,
-        (ids, token): (Ids, u64),
-        has_moved: bool,
+        address: &NewAddress,
     ) -> Result<bool, Refusal> {
-        let learnt =
-            self.net.learn_link(&mut self.cx, unit, connection, (ids, token), has_moved)?;
+        let learnt = self.net.learn_link(&mut self.cx, unit, connection, address)?;
+        // What came first proved nothing yet: it is asked for that.
         let Some(link) = learnt else { return Ok(false) };
-        if has_moved {
+        if address.has_moved {
             // What was granted over the others is granted again over this one. A packet over
             // one of them, if there ever is one, brings it back.
             for old in self.net.left_for(connection, link) {
@@ -185,11 +188,11 @@ impl Endpoint {
     }
 
     /// The other side of a connection said something over one of its links.
-    fn note_heard(&mut self, connection: u32, link: u32, message: &Message) {
-        if self.net.note_heard_over(link) {
+    fn note_received(&mut self, connection: u32, link: u32, message: &Message) {
+        if self.net.note_received_over(link) {
             self.revive_link(link);
         }
-        if self.net.note_heard(&self.cx, connection, link, message) {
+        if self.net.note_received(&self.cx, connection, link, message) {
             self.receives.wake_receives(&mut self.net, connection);
             self.net.find_size(&mut self.cx, connection, link);
         }
@@ -197,12 +200,8 @@ impl Endpoint {
 
     /// A control message: what opens and closes a connection ends what is under way on it; all
     /// else must come from its other side.
-    fn take_control(
-        &mut self,
-        unit: &Unit<'_>,
-        connection: u32,
-        (message, payload, has_proof): (&Message, &[u8], bool),
-    ) -> Result<(), Refusal> {
+    fn take_control(&mut self, arrival: &Arrival<'_>) -> Result<(), Refusal> {
+        let Arrival { unit, connection, message, has_proof, .. } = *arrival;
         let (net, cx) = (&mut self.net, &mut self.cx);
         let result = match *message {
             Message::ConnectionAnswer { d_id, result } => {
@@ -219,26 +218,21 @@ impl Endpoint {
             }
             _ => {
                 net.prove(cx, connection, has_proof)?;
-                return self.take_request(unit, connection, (message, payload));
+                return self.take_request(arrival);
             }
         };
         self.settle(result)
     }
 
     /// A message about a Transfer or a region, a question or an answer.
-    fn take_request(
-        &mut self,
-        unit: &Unit<'_>,
-        connection: u32,
-        (message, payload): (&Message, &[u8]),
-    ) -> Result<(), Refusal> {
+    fn take_request(&mut self, arrival: &Arrival<'_>) -> Result<(), Refusal> {
+        let Arrival { unit, connection, message, .. } = *arrival;
         let Self { net, cx, sends, receives, regions, .. } = self;
         match *message {
-            Message::RequestToSend { .. } => {
-                receives.take_request_to_send(net, cx, connection, (message, payload))
-            }
+            Message::RequestToSend { .. } => receives.take_request_to_send(net, cx, arrival),
             Message::RequestToReceive { s_id, serial, len, opaque } => {
-                sends.take_request_to_receive(net, cx, connection, s_id, serial, (len, opaque))
+                let read = ReadRequest { serial, len, opaque };
+                sends.take_request_to_receive(net, cx, connection, s_id, read)
             }
             Message::RequestAnswer { ids, serial, is_read: true, verdict } => {
                 receives.take_read_answer(net, cx, connection, ids, serial, verdict)
@@ -369,7 +363,8 @@ impl Endpoint {
                 self.receives.land_early(
                     &mut self.net,
                     &mut self.cx,
-                    (index, generation),
+                    index,
+                    generation,
                     is_in_place,
                 );
             }
@@ -382,12 +377,13 @@ impl Endpoint {
 
     /// A connection ends whose order is broken. Where it is over, that ends nothing more.
     fn end_if_broken(&mut self, landed: Result<(), OrderBroken>) {
-        let Err(OrderBroken { connection, exposed }) = landed else { return };
-        let id = self.net.id_of(connection);
-        if let Ok(effect) = self.net.abort(&mut self.cx, id, Reason::MemoryFailed) {
-            self.apply(effect);
+        if let Err(OrderBroken { connection, exposed }) = landed {
+            let id = self.net.id_of(connection);
+            if let Ok(effect) = self.net.abort(&mut self.cx, id, Reason::MemoryFailed) {
+                self.apply(effect);
+            }
+            self.regions.end_step(&mut self.net, &mut self.cx, connection, exposed);
         }
-        self.regions.end_step(&mut self.net, &mut self.cx, connection, exposed);
     }
 
     #[inline]

@@ -22,9 +22,9 @@ mod calls;
 mod dispatch;
 
 use landfall_placement::{
-    Deposit, Ecn, Engine, Guess, Instant, Landing, PathId, PathState, Peer, Placement, Random,
-    Refusal, Refusals, RunPlacement, RunRoom, Seed, Spans, Ticket, Timeout, Transmit, TransmitRun,
-    Unit, UnitRun,
+    ConfigError, Deposit, Ecn, Engine, Guess, Instant, Landing, PathId, PathState, Peer, Placement,
+    Random, Refusal, Refusals, RunPlacement, RunRoom, Seed, Spans, Ticket, Timeout, Transmit,
+    TransmitRun, Unit, UnitRun,
 };
 use landfall_tables::IndexedHeap;
 
@@ -65,22 +65,24 @@ pub struct Endpoint {
 
 impl Endpoint {
     /// An endpoint without paths. The seed determines every key and secret of it.
-    #[must_use]
-    pub fn new(config: Config, seed: Seed) -> Self {
-        let config = config.in_range();
+    ///
+    /// # Errors
+    /// A value of the configuration is out of its range.
+    pub fn new(config: Config, seed: Seed) -> Result<Self, ConfigError> {
+        config.validate()?;
         let mut random = Random::new(seed);
         let links = Links::new(config.links, &mut random);
         let connections = Connections::new(config.connections, &mut random);
         let granted = Granted::new(&config, &mut random);
         let net = Network::new(links, connections, &mut random);
-        Self {
+        Ok(Self {
             sends: Sends::new(&config),
             receives: Receives::new(&config, granted),
             regions: Regions::new(&config),
             streams: Streams::default(),
             cx: Context::new(config, random),
             net,
-        }
+        })
     }
 
     /// The bounds and habits, as they are in force.

@@ -135,6 +135,6 @@ fn leads_to(endpoint: &Endpoint, link: u32, receive: u32) -> bool {
         let waits_for_path = endpoint.net.paths[usize::from(known.path)].waiting.contains(&receive);
         let is_due = known.granted > 0 || known.is_fresh;
         known.is_awaited_by(receive)
-            && (is_due || waits_for_path || !endpoint.net.can_say_over(&endpoint.cx, link))
+            && (is_due || waits_for_path || !endpoint.net.can_send_over(&endpoint.cx, link))
     })
 }

@@ -166,7 +166,7 @@ impl World {
 
 impl End {
     fn new(setup: Setup, side: usize) -> Self {
-        let mut endpoint = Endpoint::new(setup.config(), [side as u8 + 1; 32]);
+        let mut endpoint = Endpoint::new(setup.config(), [side as u8 + 1; 32]).unwrap();
         let listens = endpoint.listen(PORT, setup.admission());
         debug_assert!(listens.is_ok(), "nobody listens yet");
         let mut checked = Checked::new(endpoint);

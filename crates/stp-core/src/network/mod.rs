@@ -15,7 +15,7 @@ pub(crate) use paths::PathChange;
 
 use alloc::vec::Vec;
 
-use landfall_placement::{Area, PathId, Peer, Random, Refusal};
+use landfall_placement::{Area, PathId, Peer, Random, Refusal, Unit, assumed};
 
 use crate::connection::{Connection, Connections, State};
 use crate::context::Context;
@@ -23,8 +23,39 @@ use crate::error::Error;
 use crate::ids::ConnectionId;
 use crate::link::Links;
 use crate::path::{Behind, Control, Path};
+use crate::wire::message::Ids;
 use crate::wire::proof::{self, Secret, Secrets};
 use crate::wire::{Envelope, LONGEST_HEAD, Message, Reason};
+
+/// As who a message leaves: the ports and keys in its head, and what proves that they are its
+/// sender's.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sender {
+    pub(crate) envelope: Envelope,
+    pub(crate) secrets: Secrets,
+}
+
+/// A control message that came over a link of its connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arrival<'a> {
+    pub(crate) unit: &'a Unit<'a>,
+    pub(crate) connection: u32,
+    pub(crate) message: &'a Message,
+    /// What came behind it, where a Transfer is so short.
+    pub(crate) payload: &'a [u8],
+    /// It proves that it comes from the other side.
+    pub(crate) has_proof: bool,
+}
+
+/// The other side says that it can be reached at the address that this came from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NewAddress {
+    pub(crate) ids: Ids,
+    /// The challenge that it was sent there, or anything else before it was sent one.
+    pub(crate) token: u64,
+    /// It is where it was no longer.
+    pub(crate) has_moved: bool,
+}
 
 /// Paths, links and connections.
 #[derive(Debug)]
@@ -130,9 +161,9 @@ impl Network {
     /// Queues a message on the first link of the connection that is up. If
     /// there is none, or no room to wait, it is as if it were lost on the way:
     /// whoever needs an answer asks again.
-    pub(crate) fn say(&mut self, cx: &mut Context, connection: u32, message: &Message) {
+    pub(crate) fn send_message(&mut self, cx: &mut Context, connection: u32, message: &Message) {
         if let Some(link) = self.link_for_control(connection) {
-            self.say_over(cx, link, connection, message);
+            self.send_message_over(cx, link, connection, message);
         }
     }
 
@@ -144,18 +175,18 @@ impl Network {
     }
 
     /// Queues a message on one link.
-    pub(crate) fn say_over(
+    pub(crate) fn send_message_over(
         &mut self,
         cx: &mut Context,
         link: u32,
         connection: u32,
         message: &Message,
     ) {
-        self.say_with(cx, link, connection, message, Behind::Nothing);
+        self.send_message_with(cx, link, connection, message, Behind::Nothing);
     }
 
     /// Queues a message on one link, with something behind it.
-    pub(crate) fn say_with(
+    pub(crate) fn send_message_with(
         &mut self,
         cx: &mut Context,
         link: u32,
@@ -163,29 +194,27 @@ impl Network {
         message: &Message,
         behind: Behind,
     ) {
-        let Some(known) = self.connections.get(connection) else { return };
+        let Some(known) = self.connections.assumed(connection) else { return };
         // The other side has forgotten it: only a driver is still at something.
         if known.state == State::Gone {
             return;
         }
-        let envelope = known.envelope();
-        let secrets = known.secrets_out();
-        let Some(link) = self.links.get(link) else { return };
+        let sender = known.as_sender();
+        let Some(link) = self.links.assumed(link) else { return };
         let (path, to) = (usize::from(link.path), link.peer);
-        self.queue_control(cx, path, to, (envelope, secrets), message, behind);
+        self.queue_control(cx, path, to, sender, message, behind);
     }
 
     /// Queues a message to somebody, who need not have a connection.
-    pub(crate) fn say_to(
+    pub(crate) fn send_message_to(
         &mut self,
         cx: &mut Context,
         path: usize,
         to: Peer,
-        envelope: Envelope,
-        secrets: Secrets,
+        sender: Sender,
         message: &Message,
     ) {
-        self.queue_control(cx, path, to, (envelope, secrets), message, Behind::Nothing);
+        self.queue_control(cx, path, to, sender, message, Behind::Nothing);
     }
 
     /// The same with something behind it.
@@ -194,25 +223,29 @@ impl Network {
         cx: &mut Context,
         path: usize,
         to: Peer,
-        (envelope, secrets): (Envelope, Secrets),
+        sender: Sender,
         message: &Message,
         behind: Behind,
     ) {
-        let Some(path) = self.paths.get_mut(path) else { return };
+        let Some(path) =
+            assumed(self.paths.get_mut(path), "what is sent goes over a path that is known")
+        else {
+            return;
+        };
         if path.control.len() >= cx.config.queue || path.limits.is_none() {
             cx.stats.control_dropped += 1;
             return;
         }
         let mut bytes = [0; LONGEST_HEAD];
-        if let Some(len) = message.encode(envelope, &mut bytes) {
-            proof::seal(&mut bytes[..len], secrets);
+        if let Some(len) = message.encode(sender.envelope, &mut bytes) {
+            proof::seal(&mut bytes[..len], sender.secrets);
             path.control.push_back(Control { to, len: len as u8, bytes, behind });
         }
     }
 
     /// Is there room for messages on the path of a link?
-    pub(crate) fn can_say_over(&self, cx: &Context, link: u32) -> bool {
-        let Some(link) = self.links.get(link) else { return false };
+    pub(crate) fn can_send_over(&self, cx: &Context, link: u32) -> bool {
+        let Some(link) = self.links.assumed(link) else { return false };
         let path = &self.paths[usize::from(link.path)];
         path.limits.is_some() && path.has_room_for_grants(cx.config.queue)
     }

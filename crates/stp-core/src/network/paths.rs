@@ -54,7 +54,7 @@ impl Network {
     /// The link's path is up, and something was heard over it, or may be. Says whether it was
     /// down.
     pub(crate) fn revive_link(&mut self, cx: &mut Context, index: u32) -> bool {
-        let Some(link) = self.links.get_mut(index) else { return false };
+        let Some(link) = self.links.assumed_mut(index) else { return false };
         if self.paths[usize::from(link.path)].limits.is_none() {
             return false;
         }
@@ -68,7 +68,7 @@ impl Network {
 
     /// Nothing goes over this link. Says whether it was up.
     pub(crate) fn lose_link(&mut self, cx: &mut Context, index: u32) -> bool {
-        let Some(link) = self.links.get_mut(index) else { return false };
+        let Some(link) = self.links.assumed_mut(index) else { return false };
         if !core::mem::replace(&mut link.is_up, false) {
             return false;
         }
@@ -78,7 +78,7 @@ impl Network {
 
     /// Tells the users of a link what became of it.
     pub(crate) fn tell_links(&mut self, cx: &mut Context, link: u32, is_up: bool) {
-        let Some(known) = self.links.get(link) else { return };
+        let Some(known) = self.links.assumed(link) else { return };
         let (path, peer) = (self.paths[usize::from(known.path)].id, known.peer);
         for index in self.users_of(link) {
             // Whoever has not heard of a connection need not hear of its links.

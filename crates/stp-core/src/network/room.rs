@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::ids::ConnectionId;
 use crate::link::Link;
 use crate::preference::{MOST_WEIGHT, Priority};
-use crate::usage::{Rank, Usage};
+use crate::usage::{Claim, Rank, Usage};
 
 /// A window is granted in at least so many parts, so that it flows.
 pub(crate) const PARTS: u64 = 8;
@@ -139,8 +139,8 @@ impl Network {
 
     /// How many bytes may be granted over a link now.
     pub(crate) fn room_on(&self, cx: &Context, link: u32) -> u64 {
-        let Some(known) = self.links.get(link) else { return 0 };
-        if !self.can_say_over(cx, link) || known.unused() > 0 {
+        let Some(known) = self.links.assumed(link) else { return 0 };
+        if !self.can_send_over(cx, link) || known.unused() > 0 {
             return 0;
         }
         match &cx.config.congestion {
@@ -163,7 +163,8 @@ impl Network {
             _ => Rank::First,
         };
         let (all, window) = (&self.links.held, cx.config.window);
-        let limit = |usage: &Usage| usage.limit(all, (window, stu), (link.weight, rank));
+        let limit =
+            |usage: &Usage| usage.limit(all, &Claim { window, stu, weight: link.weight, rank });
         link.usage().map_or_else(|| limit(&Usage::default()), limit)
     }
 

@@ -1,6 +1,6 @@
 //! The table of granted Blocks, and what an adapter does with it.
 
-use landfall_placement::{Ecn, PathId, Peer, Refusal, RegionId, Span};
+use landfall_placement::{Ecn, PathId, Peer, Refusal, RegionId, Span, assumed};
 
 use super::block::{Block, Expected};
 use super::predict::Seats;
@@ -131,6 +131,7 @@ impl<'a> Blocks<'a> {
         stu: u16,
     ) -> bool {
         let most = self.most_stus();
+        // The table has no such place.
         let Some(block) = self.blocks.get_mut(usize::from(index)) else { return false };
         let is_free = !block.is_open && block.under_way == 0;
         let end = u64::from(start) + u64::from(memory.len);
@@ -222,6 +223,7 @@ impl<'a> Blocks<'a> {
     /// Takes a Block back. True if no payload is under way to it; otherwise
     /// its memory is in use until [`Arrival::Released`].
     pub fn close(&mut self, index: u16) -> bool {
+        // The table has no such place: nothing is under way to it.
         let Some(block) = self.blocks.get_mut(usize::from(index)) else { return true };
         block.is_open = false;
         block.under_way == 0
@@ -268,6 +270,7 @@ impl<'a> Blocks<'a> {
     /// How many bytes of the granted STUs from `from` to before `to` did not come.
     #[must_use]
     pub fn bytes_missing(&self, index: u16, from: u16, to: u16) -> u32 {
+        // What is not in the table has nothing to wait for.
         let (Some(block), Some(bits)) = (self.block(index), self.bits_of(index)) else { return 0 };
         let missing = (from..block.granted.min(to)).filter(|stu| !is_set(bits, *stu));
         missing.map(|stu| block.stu_at(stu).1).sum()
@@ -335,7 +338,12 @@ impl<'a> Blocks<'a> {
     #[inline]
     pub(super) fn enter_run(&mut self, seats: Seats) {
         let index = usize::from(seats.first.block);
-        let Some(block) = self.blocks.get_mut(index) else { return };
+        let Some(block) = assumed(
+            self.blocks.get_mut(index),
+            "STUs that were checked are of a Block that there is",
+        ) else {
+            return;
+        };
         block.highest = block.highest.max(seats.end());
         block.under_way += seats.count;
         change_bits(self.bits, index * self.words, seats, true);
@@ -346,6 +354,7 @@ impl<'a> Blocks<'a> {
     #[inline]
     pub(super) fn missing_from(&self, seat: Seat) -> u16 {
         let (word, shift) = (usize::from(seat.stu) / 64, u32::from(seat.stu) % 64);
+        // What is not in the table has nothing to wait for.
         let Some(bits) = self.bits_of(seat.block) else { return 0 };
         let here = bits.get(word).map_or(u64::MAX, |bits| bits >> shift);
         if here != 0 {
@@ -369,6 +378,7 @@ impl<'a> Blocks<'a> {
     /// and nothing changed, where its place is taken or has not bits enough.
     pub fn adopt(&mut self, index: u16, other: &Block) -> bool {
         let bits = self.words * 64;
+        // The table has no such place.
         let Some(block) = self.blocks.get_mut(usize::from(index)) else { return false };
         let is_free = !block.is_open && block.under_way == 0;
         if !is_free || !other.is_open || usize::from(other.stus()) > bits {
@@ -384,6 +394,7 @@ impl<'a> Blocks<'a> {
     /// Another table has placed this STU. False, and nothing changed, where it
     /// could not have.
     pub fn book(&mut self, seat: Seat) -> bool {
+        // The table has no such place.
         let Some(block) = self.block(seat.block) else { return false };
         let is_known = block.is_open && block.generation == seat.generation;
         let has = |bits| is_set(bits, seat.stu);

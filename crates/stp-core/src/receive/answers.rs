@@ -4,7 +4,6 @@
 use landfall_placement::Refusal;
 
 use super::{Receives, State};
-use crate::assume::assumed;
 use crate::context::Context;
 use crate::network::Network;
 use crate::seen::Serial;
@@ -13,33 +12,29 @@ use crate::wire::message::State as Answer;
 use crate::wire::message::{Ids, Message, Verdict};
 
 impl Receives {
-    pub(crate) fn say_pending(&mut self, net: &mut Network, cx: &mut Context, index: u32) {
-        let Some(receive) =
-            assumed(self.table.get(index), "a Transfer that goes on is in the table")
-        else {
+    pub(crate) fn send_pending(&mut self, net: &mut Network, cx: &mut Context, index: u32) {
+        let Some(receive) = self.assumed(index) else {
             return;
         };
         if let Some(limit) = receive.limit {
-            return self.say_limit(net, cx, index, limit);
+            return self.send_limit(net, cx, index, limit);
         }
         let ids = Ids { d_id: receive.peer_id, s_id: index as u16 };
         let (serial, verdict) = (receive.serial, Verdict::Pending);
-        net.say(
+        net.send_message(
             cx,
             receive.connection,
             &Message::RequestAnswer { ids, serial, is_read: false, verdict },
         );
     }
 
-    pub(crate) fn say_limit(&mut self, net: &mut Network, cx: &mut Context, index: u32, len: u64) {
-        let Some(receive) =
-            assumed(self.table.get(index), "a Transfer that goes on is in the table")
-        else {
+    pub(crate) fn send_limit(&mut self, net: &mut Network, cx: &mut Context, index: u32, len: u64) {
+        let Some(receive) = self.assumed(index) else {
             return;
         };
         let ids = Ids { d_id: receive.peer_id, s_id: index as u16 };
         let (serial, verdict) = (receive.serial, Verdict::Limited(len));
-        net.say(
+        net.send_message(
             cx,
             receive.connection,
             &Message::RequestAnswer { ids, serial, is_read: false, verdict },
@@ -47,10 +42,8 @@ impl Receives {
     }
 
     /// How far a Transfer is.
-    pub(crate) fn say_progress(&mut self, net: &mut Network, cx: &mut Context, index: u32) {
-        let Some(receive) =
-            assumed(self.table.get(index), "a Transfer that goes on is in the table")
-        else {
+    pub(crate) fn send_progress(&mut self, net: &mut Network, cx: &mut Context, index: u32) {
+        let Some(receive) = self.assumed(index) else {
             return;
         };
         let answer = Answer::Transfer {
@@ -60,7 +53,7 @@ impl Receives {
             len: receive.len,
             is_complete: false,
         };
-        net.say(cx, receive.connection, &Message::RequestStateResponse(answer));
+        net.send_message(cx, receive.connection, &Message::RequestStateResponse(answer));
     }
 
     /// How a Transfer ended that is over.
@@ -72,10 +65,7 @@ impl Receives {
         peer_id: u16,
         serial: u32,
     ) {
-        let Some(known) = assumed(
-            net.connections.get(connection),
-            "a connection stays while something of it is left",
-        ) else {
+        let Some(known) = net.connections.assumed(connection) else {
             return;
         };
         let ids = Ids { d_id: peer_id, s_id: 0 };
@@ -91,7 +81,7 @@ impl Receives {
                 Message::RequestAnswer { ids, serial, is_read: false, verdict }
             }
         };
-        net.say(cx, connection, &message);
+        net.send_message(cx, connection, &message);
     }
 
     /// The sender asks how far a Transfer is.
@@ -114,8 +104,8 @@ impl Receives {
             Serial::Open => {
                 let index = self.find_receive(net, connection, serial).ok_or(Refusal::UnknownId)?;
                 match self.table.get(index).map(|receive| receive.state) {
-                    Some(State::Offered) => self.say_pending(net, cx, index),
-                    Some(State::Open) => self.say_progress(net, cx, index),
+                    Some(State::Offered) => self.send_pending(net, cx, index),
+                    Some(State::Open) => self.send_progress(net, cx, index),
                     _ => return Err(Refusal::Unexpected),
                 }
             }

@@ -3,7 +3,6 @@
 use landfall_placement::{Check, Duration, Placement, Refusal, RunPlacement, Spans, Unit, UnitRun};
 
 use super::{Kind, State};
-use crate::assume::assumed;
 use crate::context::Context;
 use crate::error::{Ended, Error};
 use crate::event::Event;
@@ -92,8 +91,7 @@ impl Receives {
     ) {
         let grant = &mut self.granted.grants[usize::from(seats.first.block)];
         grant.active = cx.now;
-        let Some(link) = assumed(net.links.get_mut(grant.link), "a Block is granted over a link")
-        else {
+        let Some(link) = net.links.assumed_mut(grant.link) else {
             return;
         };
         link.active = cx.now;
@@ -101,10 +99,10 @@ impl Receives {
         // How long the network took is known where it is clear which grant this
         // answers.
         let issued = link.granted_at(seats);
-        let news = &mut link.traffic().news;
-        news.granted = issued.unwrap_or(grant.at);
+        let update = &mut link.traffic().update;
+        update.granted = issued.unwrap_or(grant.at);
         if let Some(at) = issued {
-            news.sent = Some(at + hold);
+            update.sent = Some(at + hold);
         }
         net.paths[usize::from(link.path)].last_link = Some(grant.link);
         let (index, is_in_doubt) = (grant.link, link.size.is_in_doubt());
@@ -171,7 +169,7 @@ impl Receives {
         let bytes = u64::from(marked) * u64::from(self.granted.block(block).stu());
         let link = self.granted.grants[usize::from(block)].link;
         if let Some(link) = net.links.get_mut(link) {
-            link.traffic().news.marked += bytes;
+            link.traffic().update.marked += bytes;
         }
     }
 
@@ -190,15 +188,16 @@ impl Receives {
             receive.retries = 0;
         }
         self.ask_for_overtaken(net, cx, &overtaken);
-        let Some(receive) = self.table.get_mut(index) else { return };
-        if receive.state != State::Open {
-            return;
+        if let Some(receive) = self.table.get_mut(index) {
+            if receive.state != State::Open {
+                return;
+            }
+            if receive.open.is_empty() && receive.next_block == receive.blocks {
+                return self.complete_receive(net, cx, index);
+            }
+            self.tell_progress(net, cx, index);
+            self.make_ready(net, index);
         }
-        if receive.open.is_empty() && receive.next_block == receive.blocks {
-            return self.complete_receive(net, cx, index);
-        }
-        self.tell_progress(net, cx, index);
-        self.make_ready(net, index);
     }
 
     /// Tells of the progress of one Transfer that is being received (of a read or Get, too), Block
@@ -215,9 +214,7 @@ impl Receives {
     }
 
     fn tell_progress(&mut self, net: &mut Network, cx: &mut Context, index: u32) {
-        let Some(receive) =
-            assumed(self.table.get(index), "a Transfer that goes on is in the table")
-        else {
+        let Some(receive) = self.assumed(index) else {
             return;
         };
         let is_of_all = cx.config.progress && !matches!(receive.kind, Kind::Get { .. });

@@ -2,10 +2,9 @@
 //! with
 //! its request and is deposited.
 
-use landfall_placement::Area;
+use landfall_placement::{Area, assumed};
 
 use super::{Receives, State};
-use crate::assume::assumed;
 use crate::context::Context;
 use crate::network::Network;
 use crate::wire::Reason;
@@ -20,9 +19,7 @@ impl Receives {
         memory: Area,
         takes_part: bool,
     ) {
-        let Some(receive) =
-            assumed(self.table.get_mut(index), "a Transfer that goes on is in the table")
-        else {
+        let Some(receive) = self.assumed_mut(index) else {
             return;
         };
         receive.memory = Some(memory);
@@ -49,19 +46,18 @@ impl Receives {
         if self.begin_early(cx, index) {
             return true;
         }
-        let Some(receive) =
-            assumed(self.table.get(index), "a Transfer that goes on is in the table")
-        else {
+        let Some(receive) = self.assumed(index) else {
             return false;
         };
         let (connection, most_block) = (receive.connection, receive.most_block);
         let stu = net.smallest_stu(connection);
-        let Some(receive) =
-            assumed(self.table.get_mut(index), "a Transfer that goes on is in the table")
+        let Some(receive) = self.assumed_mut(index) else {
+            return false;
+        };
+        let Some(memory) = assumed(receive.memory, "a Transfer begins when it has its memory")
         else {
             return false;
         };
-        let Some(memory) = receive.memory else { return false };
         // Buffers lie at multiples of their size in a region, Blocks at multiples of theirs in
         // a buffer. They are powers of two, whatever STUs are: those change with the path.
         let block_size = (u32::from(stu) << cx.config.block_stus).ilog2() as u8;
@@ -69,6 +65,7 @@ impl Receives {
         let size = 1u64 << block_size;
         let lead = memory.offset & (size - 1);
         let blocks = if receive.len == 0 { 0 } else { (lead + receive.len).div_ceil(size) };
+        // More Blocks than there are numbers.
         let Ok(blocks) = u32::try_from(blocks) else { return false };
         receive.block_size = block_size;
         receive.lead = lead as u32;
@@ -77,7 +74,7 @@ impl Receives {
         receive.state = State::Open;
         if receive.is_limited() {
             let len = receive.len;
-            self.say_limit(net, cx, index, len);
+            self.send_limit(net, cx, index, len);
         }
         if blocks == 0 {
             self.complete_receive(net, cx, index);
@@ -90,9 +87,7 @@ impl Receives {
     /// The memory of a Transfer is known: if all of it came with its request, it is deposited
     /// there. False: it has to be granted.
     pub(crate) fn begin_early(&mut self, cx: &mut Context, index: u32) -> bool {
-        let Some(receive) =
-            assumed(self.table.get_mut(index), "a Transfer that goes on is in the table")
-        else {
+        let Some(receive) = self.assumed_mut(index) else {
             return false;
         };
         if receive.early.is_none() || receive.is_limited() {

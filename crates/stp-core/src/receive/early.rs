@@ -37,19 +37,18 @@ impl Receives {
         &mut self,
         net: &mut Network,
         cx: &mut Context,
-        (index, generation): (u32, u32),
+        index: u32,
+        generation: u32,
         is_in_place: bool,
     ) {
         let known = self.table.named(index, generation);
-        let Some(len) = known.filter(|known| known.state == State::Open).map(|known| known.len)
-        else {
-            return;
-        };
-        if !is_in_place {
-            return self.begin_ending_receive(net, cx, index, Ended::MemoryFailed);
+        if let Some(len) = known.filter(|known| known.state == State::Open).map(|known| known.len) {
+            if !is_in_place {
+                return self.begin_ending_receive(net, cx, index, Ended::MemoryFailed);
+            }
+            cx.stats.eager_received += 1;
+            cx.stats.bytes_received += len;
+            self.complete_receive(net, cx, index);
         }
-        cx.stats.eager_received += 1;
-        cx.stats.bytes_received += len;
-        self.complete_receive(net, cx, index);
     }
 }

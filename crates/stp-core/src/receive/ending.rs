@@ -4,11 +4,10 @@
 //! sender knows, or was told often enough. Until then nothing is granted, and
 //! what still comes is refused: its Blocks are taken back.
 
-use landfall_placement::Refusal;
+use landfall_placement::{Refusal, assumed};
 
 use super::{Grant, Kind, Receive, State, Turn};
-use crate::assume::assumed;
-use crate::connection::{NONE, Question};
+use crate::connection::{NONE, ReadRequest};
 use crate::context::Context;
 use crate::error::{Ended, Error};
 use crate::event::Event;
@@ -40,9 +39,7 @@ impl Receives {
 
     /// All of it is in place.
     pub(crate) fn complete_receive(&mut self, net: &mut Network, cx: &mut Context, index: u32) {
-        let Some(receive) =
-            assumed(self.table.get(index), "a Transfer that goes on is in the table")
-        else {
+        let Some(receive) = self.assumed(index) else {
             return;
         };
         let connection = receive.connection;
@@ -54,7 +51,7 @@ impl Receives {
                 len: receive.len,
                 is_complete: true,
             };
-            net.say(cx, connection, &Message::RequestStateResponse(answer));
+            net.send_message(cx, connection, &Message::RequestStateResponse(answer));
         }
         self.finish_receive(net, cx, index, Ok(()));
         net.disconnect_if_idle(cx, connection);
@@ -88,9 +85,7 @@ impl Receives {
         result: Result<(), Ended>,
         reason: Reason,
     ) {
-        let Some(receive) =
-            assumed(self.table.get(index), "a Transfer that goes on is in the table")
-        else {
+        let Some(receive) = self.assumed(index) else {
             return;
         };
         // Where its Blocks were taken back, what had come before that was noted.
@@ -102,7 +97,9 @@ impl Receives {
         if is_ready {
             self.ready.forget(index);
         }
-        let Some(receive) = self.table.remove(index) else { return };
+        let Some(receive) = assumed(self.table.remove(index), "a Transfer ends once") else {
+            return;
+        };
         self.unlist_receive(net, index, &receive);
         let connection = net.id_of(receive.connection);
         if receive.is_transfer()
@@ -113,7 +110,7 @@ impl Receives {
         if let (State::Asking, Kind::Read(serial)) = (receive.state, receive.kind)
             && matches!(result, Err(Ended::Here | Ended::Silent))
         {
-            let question = Question { serial, len: receive.len, opaque: receive.opaque };
+            let question = ReadRequest { serial, len: receive.len, opaque: receive.opaque };
             net.leave_read_unsettled(receive.connection, question);
         }
         net.remove_if_gone(receive.connection);
@@ -137,10 +134,7 @@ impl Receives {
     }
 
     pub(crate) fn unlist_receive(&mut self, net: &mut Network, index: u32, receive: &Receive) {
-        let Some(known) = assumed(
-            net.connections.get_mut(receive.connection),
-            "a connection stays while something of it is left",
-        ) else {
+        let Some(known) = net.connections.assumed_mut(receive.connection) else {
             return;
         };
         if known.first_receive == index {
@@ -149,7 +143,12 @@ impl Receives {
         }
         let mut before = known.first_receive;
         while before != NONE {
-            let Some(other) = self.table.get_mut(before) else { return };
+            let Some(other) = assumed(
+                self.table.get_mut(before),
+                "each in the list of a connection is in the table",
+            ) else {
+                return;
+            };
             if other.next_in_connection == index {
                 other.next_in_connection = receive.next_in_connection;
                 return;
@@ -166,15 +165,17 @@ impl Receives {
         index: u32,
         reason: Reason,
     ) {
-        let Some(receive) =
-            assumed(self.table.get(index), "a Transfer that goes on is in the table")
-        else {
+        let Some(receive) = self.assumed(index) else {
             return;
         };
         let ids = Ids { d_id: receive.peer_id, s_id: index as u16 };
         let (connection, serial) = (receive.connection, receive.serial);
         let verdict = Verdict::Rejected(reason);
-        net.say(cx, connection, &Message::RequestAnswer { ids, serial, is_read: false, verdict });
+        net.send_message(
+            cx,
+            connection,
+            &Message::RequestAnswer { ids, serial, is_read: false, verdict },
+        );
         let why = if reason == Reason::TooLong { Ended::DoesNotFit } else { Ended::Here };
         self.finish_receive_as(net, cx, index, Err(why), reason);
     }
@@ -187,9 +188,7 @@ impl Receives {
         index: u32,
         why: Ended,
     ) {
-        let Some(receive) =
-            assumed(self.table.get_mut(index), "a Transfer that goes on is in the table")
-        else {
+        let Some(receive) = self.assumed_mut(index) else {
             return;
         };
         if receive.state != State::Open {
@@ -203,17 +202,15 @@ impl Receives {
         receive.told = 0;
         self.take_back_blocks(net, index);
         if !is_get {
-            self.say_end_of_receive(net, cx, index);
+            self.send_end_of_receive(net, cx, index);
             let patience = net.patience(cx, connection, 0);
             self.timers.set(index, cx.now + patience);
         }
         self.finish_if_released(net, cx, index);
     }
 
-    pub(super) fn say_end_of_receive(&mut self, net: &mut Network, cx: &mut Context, index: u32) {
-        let Some(receive) =
-            assumed(self.table.get(index), "a Transfer that goes on is in the table")
-        else {
+    pub(super) fn send_end_of_receive(&mut self, net: &mut Network, cx: &mut Context, index: u32) {
+        let Some(receive) = self.assumed(index) else {
             return;
         };
         let reason = match receive.state {
@@ -223,20 +220,16 @@ impl Receives {
         };
         let ids = Ids { d_id: receive.peer_id, s_id: index as u16 };
         let ending = Ending { ids, serial: receive.serial, by_receiver: true };
-        net.say(cx, receive.connection, &Message::End { ending, reason });
+        net.send_message(cx, receive.connection, &Message::End { ending, reason });
     }
 
     /// Takes its Blocks back; `told` remembers how much had come from the start.
     fn take_back_blocks(&mut self, net: &mut Network, index: u32) {
-        let Some(receive) =
-            assumed(self.table.get(index), "a Transfer that goes on is in the table")
-        else {
+        let Some(receive) = self.assumed(index) else {
             return;
         };
         let contiguous = self.contiguous(receive);
-        let Some(receive) =
-            assumed(self.table.get_mut(index), "a Transfer that goes on is in the table")
-        else {
+        let Some(receive) = self.assumed_mut(index) else {
             return;
         };
         receive.told = contiguous;
@@ -270,16 +263,15 @@ impl Receives {
     }
 
     fn finish_if_released(&mut self, net: &mut Network, cx: &mut Context, index: u32) {
-        let Some(receive) =
-            assumed(self.table.get(index), "a Transfer that goes on is in the table")
-        else {
+        let Some(receive) = self.assumed(index) else {
             return;
         };
-        let State::Ending(why) = receive.state else { return };
-        let connection = receive.connection;
-        if receive.releasing == 0 && receive.is_told {
-            self.finish_receive(net, cx, index, Err(why));
-            net.disconnect_if_idle(cx, connection);
+        if let State::Ending(why) = receive.state {
+            let connection = receive.connection;
+            if receive.releasing == 0 && receive.is_told {
+                self.finish_receive(net, cx, index, Err(why));
+                net.disconnect_if_idle(cx, connection);
+            }
         }
     }
 
@@ -308,9 +300,7 @@ impl Receives {
         index: u32,
         why: Ended,
     ) {
-        let Some(receive) =
-            assumed(self.table.get_mut(index), "a Transfer that goes on is in the table")
-        else {
+        let Some(receive) = self.assumed_mut(index) else {
             return;
         };
         match receive.state {
@@ -343,13 +333,13 @@ impl Receives {
                 return self.answer_progress(net, cx, connection, ending.ids, ending.serial);
             }
             Serial::Failed(_) | Serial::Forgotten => {
-                net.say(cx, connection, &Message::EndAck(Ending { ids, ..ending }));
+                net.send_message(cx, connection, &Message::EndAck(Ending { ids, ..ending }));
                 return Err(Refusal::Duplicate);
             }
             Serial::Beyond => return Err(Refusal::OutOfBounds),
             Serial::Open => {}
         }
-        net.say(cx, connection, &Message::EndAck(Ending { ids, ..ending }));
+        net.send_message(cx, connection, &Message::EndAck(Ending { ids, ..ending }));
         let Some(index) = self.find_receive(net, connection, ending.serial) else {
             // Its Request_To_Send has not come, and must not count when it does.
             if let Some(known) = net.connections.get_mut(connection) {

@@ -6,7 +6,6 @@ use landfall_placement::Span;
 
 use super::schedule::Outcome;
 use super::{Grant, Kind, Receive, State, Turn};
-use crate::assume::assumed;
 use crate::context::Context;
 use crate::link::{Issued, Link};
 use crate::network::Network;
@@ -80,9 +79,7 @@ impl Receives {
         cx: &mut Context,
         index: u32,
     ) -> Outcome {
-        let Some(receive) =
-            assumed(self.table.get(index), "a Transfer that goes on is in the table")
-        else {
+        let Some(receive) = self.assumed(index) else {
             return Outcome::Enough;
         };
         let mut before = receive.open.len();
@@ -94,9 +91,7 @@ impl Receives {
                 outcome => return outcome,
             }
         }
-        let Some(receive) =
-            assumed(self.table.get(index), "a Transfer that goes on is in the table")
-        else {
+        let Some(receive) = self.assumed(index) else {
             return Outcome::Enough;
         };
         let most_are_open = receive.open.len() >= usize::from(cx.config.blocks_ahead);
@@ -278,12 +273,12 @@ impl Receives {
             let generation = known.generation();
             link.note_issued(Issued { block, generation, from: granted, end, at: cx.now });
         }
-        self.say_grant(net, cx, block, granted, end);
+        self.send_grant(net, cx, block, granted, end);
         Outcome::Granted
     }
 
     /// Tells the sender that it may send the STUs from `first` to before `end`.
-    pub(super) fn say_grant(
+    pub(super) fn send_grant(
         &mut self,
         net: &mut Network,
         cx: &mut Context,
@@ -293,7 +288,7 @@ impl Receives {
     ) {
         let grant = self.granted.grants[usize::from(block)];
         let known = *self.granted.block(block);
-        let Some(receive) = self.table.get(grant.receive) else { return };
+        let Some(receive) = self.assumed(grant.receive) else { return };
         landfall_placement::trace!(block, first, end, link = grant.link, "granted");
         let (offset, _) = known.stu_at(first);
         let message = match receive.kind {
@@ -314,7 +309,7 @@ impl Receives {
             }
         };
         if let Some(message) = message {
-            net.say_over(cx, grant.link, receive.connection, &message);
+            net.send_message_over(cx, grant.link, receive.connection, &message);
         }
     }
 

@@ -38,7 +38,7 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use landfall_placement::{Area, Instant};
+use landfall_placement::{Area, Instant, assumed};
 use landfall_tables::{IndexedHeap, Table};
 
 use crate::config::Config;
@@ -85,6 +85,20 @@ impl Receives {
             grants_due: false,
             fresh_links: Vec::new(),
         }
+    }
+
+    /// One that is known to be there: a Transfer that goes on is in the table.
+    #[inline]
+    #[track_caller]
+    pub(crate) fn assumed(&self, index: u32) -> Option<&Receive> {
+        assumed(self.table.get(index), "a Transfer that goes on is in the table")
+    }
+
+    /// The same, to change it.
+    #[inline]
+    #[track_caller]
+    pub(crate) fn assumed_mut(&mut self, index: u32) -> Option<&mut Receive> {
+        assumed(self.table.get_mut(index), "a Transfer that goes on is in the table")
     }
 
     pub(crate) fn receive_id(&self, index: u32) -> ReceiveId {

@@ -11,7 +11,7 @@ use crate::context::Context;
 use crate::error::{Error, check_memory};
 use crate::event::Event;
 use crate::ids::ReceiveId;
-use crate::network::Network;
+use crate::network::{Arrival, Network};
 use crate::receive::Receives;
 use crate::seen::Serial;
 use crate::wire::Reason;
@@ -75,7 +75,7 @@ impl Receives {
         }
         if len < receive.offered {
             receive.limit = Some(len);
-            self.say_limit(net, cx, id.index, len);
+            self.send_limit(net, cx, id.index, len);
         }
         Ok(())
     }
@@ -107,9 +107,9 @@ impl Receives {
         &mut self,
         net: &mut Network,
         cx: &mut Context,
-        connection: u32,
-        (message, payload): (&Message, &[u8]),
+        arrival: &Arrival<'_>,
     ) -> Result<(), Refusal> {
+        let Arrival { connection, message, payload, .. } = *arrival;
         let Message::RequestToSend { s_id, serial, len, max_block, opaque, answers, .. } = *message
         else {
             return Err(Refusal::Malformed);
@@ -133,12 +133,12 @@ impl Receives {
             return self.repeat_send_answer(net, cx, receive, s_id, len);
         }
         if let Some((id, read)) = answers {
-            return self.begin_answer(net, cx, connection, (id, read), message);
+            return self.begin_answer(net, cx, connection, id, read, message);
         }
         if !known.is_open() {
             let ids = Ids { d_id: s_id, s_id: 0 };
             let verdict = Verdict::Rejected(Reason::Closing);
-            net.say(
+            net.send_message(
                 cx,
                 connection,
                 &Message::RequestAnswer { ids, serial, is_read: false, verdict },
@@ -168,7 +168,7 @@ impl Receives {
             // What is here whole waits for nothing but the user: that answers soon, or its
             // sender asks.
             if payload.is_empty() {
-                self.say_pending(net, cx, index);
+                self.send_pending(net, cx, index);
             }
             let connection = net.id_of(connection);
             cx.tell(Event::Offered { receive: id, connection, len, opaque });
@@ -190,9 +190,9 @@ impl Receives {
             return Err(Refusal::Malformed);
         }
         if receive.state == State::Offered {
-            self.say_pending(net, cx, index);
+            self.send_pending(net, cx, index);
         } else if receive.state == State::Open {
-            self.say_progress(net, cx, index);
+            self.send_progress(net, cx, index);
         }
         Err(Refusal::Duplicate)
     }

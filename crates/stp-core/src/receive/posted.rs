@@ -42,7 +42,7 @@ impl Receives {
         }
         let posted = Posted { memory, takes_part, next: NONE };
         let (index, _) = self.posted.insert(posted).ok_or(Error::Busy)?;
-        let Some(known) = net.connections.get_mut(id.index) else { return Ok(()) };
+        let Some(known) = net.connections.assumed_mut(id.index) else { return Ok(()) };
         let last = core::mem::replace(&mut known.last_posted, index);
         if known.first_posted == NONE {
             known.first_posted = index;
@@ -95,7 +95,7 @@ impl Receives {
 
     /// Takes this memory out of the list of what is posted.
     pub(crate) fn unpost(&mut self, net: &mut Network, connection: u32, memory: Area) -> bool {
-        let Some(known) = net.connections.get(connection) else { return false };
+        let Some(known) = net.connections.assumed(connection) else { return false };
         let (mut before, mut index) = (NONE, known.first_posted);
         while let Some(posted) = self.posted.get(index).copied() {
             if posted.memory != memory {

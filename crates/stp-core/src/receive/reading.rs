@@ -3,7 +3,6 @@
 use landfall_placement::{Area, Refusal, Serial32};
 
 use super::{Kind, Receive, State};
-use crate::assume::assumed;
 use crate::context::Context;
 use crate::error::{Ended, Error, check_memory};
 use crate::ids::{ConnectionId, ReceiveId, RemoteRegion, Rights};
@@ -40,7 +39,7 @@ impl Receives {
             }
         }
         if !is_near || asking >= usize::from(slots).min(Seen::MOST_OPEN) {
-            net.say_unsettled_read(cx, id.index);
+            net.send_unsettled_read(cx, id.index);
             return Err(Error::Busy);
         }
         let mut receive = Receive::new(id.index, 0, Kind::Read(serial), State::Asking);
@@ -60,17 +59,16 @@ impl Receives {
     }
 
     pub(super) fn request_to_receive(&mut self, net: &mut Network, cx: &mut Context, index: u32) {
-        let Some(receive) =
-            assumed(self.table.get(index), "a Transfer that goes on is in the table")
-        else {
+        let Some(receive) = self.assumed(index) else {
             return;
         };
-        let Kind::Read(serial) = receive.kind else { return };
-        let (s_id, len, opaque) = (index as u16, receive.len, receive.opaque);
-        let message = Message::RequestToReceive { s_id, serial, len, opaque };
-        let connection = receive.connection;
-        net.say_unsettled_read(cx, connection);
-        net.say(cx, connection, &message);
+        if let Kind::Read(serial) = receive.kind {
+            let (s_id, len, opaque) = (index as u16, receive.len, receive.opaque);
+            let message = Message::RequestToReceive { s_id, serial, len, opaque };
+            let connection = receive.connection;
+            net.send_unsettled_read(cx, connection);
+            net.send_message(cx, connection, &message);
+        }
     }
 
     /// What we asked for begins: its sender has a serial number for it.
@@ -79,7 +77,8 @@ impl Receives {
         net: &mut Network,
         cx: &mut Context,
         connection: u32,
-        (id, read): (u16, u32),
+        id: u16,
+        read: u32,
         message: &Message,
     ) -> Result<(), Refusal> {
         let Message::RequestToSend { s_id, serial, len, max_block, opaque, .. } = *message else {
@@ -129,7 +128,7 @@ impl Receives {
         }
         let ids = Ids { d_id: s_id, s_id: 0 };
         let (is_read, verdict) = (false, Verdict::Rejected(Reason::Gone));
-        net.say(cx, connection, &Message::RequestAnswer { ids, serial, is_read, verdict });
+        net.send_message(cx, connection, &Message::RequestAnswer { ids, serial, is_read, verdict });
     }
 
     /// The other side answers what we asked for with something else than a Transfer.

@@ -12,7 +12,6 @@ use alloc::vec::Vec;
 use landfall_placement::{Duration, Instant};
 
 use super::{Grant, Kind, State};
-use crate::assume::assumed;
 use crate::context::Context;
 use crate::error::Ended;
 use crate::link::NO_BLOCK;
@@ -87,7 +86,7 @@ impl Receives {
     /// its way.
     fn ask_for_lost(&mut self, net: &mut Network, cx: &mut Context, block: u16, end: u16) {
         let grant = self.granted.grants[usize::from(block)];
-        let Some(link) = net.links.get(grant.link) else { return };
+        let Some(link) = net.links.assumed(grant.link) else { return };
         let round = link.window.rtt().smoothed().unwrap_or(cx.config.retry_floor);
         // Where no window yields to losses, a Block is asked for once in a round trip, and all of
         // it: more would go into the queue that has dropped it.
@@ -178,7 +177,7 @@ impl Receives {
             // The grant itself may be what was lost.
             self.count_attempt(block);
             self.granted.grant(block).asked_below = known.granted();
-            return self.say_grant(net, cx, block, 0, known.granted());
+            return self.send_grant(net, cx, block, 0, known.granted());
         }
         let is_get =
             self.table.get(index).is_some_and(|known| matches!(known.kind, Kind::Get { .. }));
@@ -190,10 +189,10 @@ impl Receives {
             };
             from = if is_get {
                 let end = first + bits.trailing_ones() as u16;
-                self.say_grant(net, cx, block, first, end);
+                self.send_grant(net, cx, block, first, end);
                 end
             } else {
-                self.say_again(net, cx, block, first, bits);
+                self.send_grant_again(net, cx, block, first, bits);
                 first.saturating_add(64)
             };
         }
@@ -227,7 +226,7 @@ impl Receives {
         grant.attempt = grant.attempt.wrapping_add(1);
     }
 
-    fn say_again(
+    fn send_grant_again(
         &mut self,
         net: &mut Network,
         cx: &mut Context,
@@ -238,11 +237,11 @@ impl Receives {
         self.count_attempt(block);
         let (offset, _) = self.granted.block(block).stu_at(first);
         let grant = self.granted.grants[usize::from(block)];
-        let Some(receive) = self.table.get(grant.receive) else { return };
+        let Some(receive) = self.assumed(grant.receive) else { return };
         let connection = receive.connection;
         landfall_placement::trace!(block, first, bits, "asked for again");
         if let Some(message) = self.clear_to_send(cx, block, offset, Granted::Again(bits)) {
-            net.say_over(cx, grant.link, connection, &message);
+            net.send_message_over(cx, grant.link, connection, &message);
         }
     }
 
@@ -257,7 +256,7 @@ impl Receives {
         let (retry_after, floor) = (cx.config.retry_after, cx.config.retry_floor);
         let config = net.congestion_on(cx, index);
         self.take_unused(net, cx, index);
-        let Some(link) = net.links.get_mut(index) else { return false };
+        let Some(link) = net.links.assumed_mut(index) else { return false };
         if link.first == NO_BLOCK {
             return false;
         }
@@ -377,20 +376,21 @@ impl Receives {
 
     fn move_block(&mut self, net: &mut Network, cx: &mut Context, block: u16, from: u32) -> bool {
         let grant = self.granted.grants[usize::from(block)];
-        let Some(receive) = self.table.get(grant.receive) else { return false };
+        let Some(receive) = self.assumed(grant.receive) else { return false };
         // Its Transfer may have ended as another Block of it was asked for again: then it is
         // of no link any more.
         if !receive.open.contains(&block) {
             return false;
         }
         let connection = receive.connection;
+        // The connection has one link: the Block waits for it.
         let Some(to) = self.other_link(net, connection, from) else { return false };
         // Its STUs were laid out for the old link; they must fit the new one too.
         let fits = net.stu_on(connection, to).is_some_and(|s| s >= self.granted.block(block).stu());
         if !fits && !self.shorten_stus(net, block, to) {
             return false;
         }
-        let Some(link) = net.links.get(to) else { return false };
+        let Some(link) = net.links.assumed(to) else { return false };
         let (path, peer) = (net.paths[usize::from(link.path)].id, link.peer);
         self.granted.table().redirect(block, path, peer);
         self.granted.mirror.redirect(block, path);
@@ -413,9 +413,7 @@ impl Receives {
 
     /// A request of ours, or an End, was not answered.
     pub(crate) fn time_out_receive(&mut self, net: &mut Network, cx: &mut Context, index: u32) {
-        let Some(receive) =
-            assumed(self.table.get_mut(index), "a Transfer that goes on is in the table")
-        else {
+        let Some(receive) = self.assumed_mut(index) else {
             return;
         };
         receive.retries = receive.retries.saturating_add(1);
@@ -427,7 +425,7 @@ impl Receives {
             }
             State::Asking => self.request_to_receive(net, cx, index),
             State::Ending(_) if gives_up => return self.note_end_told(net, cx, index),
-            State::Ending(_) => self.say_end_of_receive(net, cx, index),
+            State::Ending(_) => self.send_end_of_receive(net, cx, index),
             State::Offered | State::Open => return,
         }
         net.suspect_move(cx, connection);

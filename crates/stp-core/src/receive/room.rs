@@ -7,7 +7,6 @@
 //! senders do not use. The model checks that after each operation.
 
 use super::Grant;
-use crate::assume::assumed;
 use crate::context::Context;
 use crate::link::NO_BLOCK;
 use crate::network::Network;
@@ -69,7 +68,7 @@ impl Receives {
         index: u32,
         block: u16,
     ) {
-        let Some(link) = assumed(net.links.get_mut(index), "a Block is granted over a link") else {
+        let Some(link) = net.links.assumed_mut(index) else {
             return;
         };
         let last = core::mem::replace(&mut link.last, block);
@@ -102,7 +101,7 @@ impl Receives {
         if behind != NO_BLOCK {
             self.granted.grant(behind).before = before;
         }
-        let Some(known) = assumed(net.links.get_mut(link), "a Block is granted over a link") else {
+        let Some(known) = net.links.assumed_mut(link) else {
             return;
         };
         if known.first == block {

@@ -4,12 +4,13 @@
 //! and on each link at most its congestion window. What is ready is granted in
 //! the order of the policy; what finds no room on its links waits for that.
 
+use landfall_placement::assumed;
+
 use alloc::collections::VecDeque;
 
 use landfall_tables::IndexedHeap;
 
 use super::{State, Turn};
-use crate::assume::assumed;
 use crate::config::Policy;
 use crate::context::Context;
 use crate::error::Error;
@@ -136,9 +137,7 @@ pub(super) enum Outcome {
 impl Receives {
     /// The Transfer has something to be granted.
     pub(crate) fn make_ready(&mut self, net: &mut Network, index: u32) {
-        let Some(receive) =
-            assumed(self.table.get_mut(index), "a Transfer that goes on is in the table")
-        else {
+        let Some(receive) = self.assumed_mut(index) else {
             return;
         };
         if receive.state != State::Open || receive.turn != Turn::None || receive.rest == 0 {
@@ -163,16 +162,11 @@ impl Receives {
 
     /// It waits until one of its links has room.
     pub(crate) fn wait_for_links(&mut self, net: &mut Network, cx: &mut Context, index: u32) {
-        let Some(receive) =
-            assumed(self.table.get_mut(index), "a Transfer that goes on is in the table")
-        else {
+        let Some(receive) = self.assumed_mut(index) else {
             return;
         };
         receive.turn = Turn::Waiting;
-        let Some(known) = assumed(
-            net.connections.get(receive.connection),
-            "a connection stays while something of it is left",
-        ) else {
+        let Some(known) = net.connections.assumed(receive.connection) else {
             return;
         };
         for link in known.links() {
@@ -207,7 +201,7 @@ impl Receives {
 
     /// A link has room again, or is up: what waited for it is ready.
     pub(crate) fn wake_waiting(&mut self, net: &mut Network, link: u32) {
-        let Some(known) = net.links.get_mut(link) else { return };
+        let Some(known) = net.links.assumed_mut(link) else { return };
         for index in known.take_waiting() {
             self.wake(net, index);
         }

@@ -14,7 +14,7 @@ impl Receives {
         // But for the last of a Block, none is longer than the first.
         let (_, first) = block.stu_at(seats.first.stu);
         let sure = self.sure_stu_for(net, seats.first.block, link).unwrap_or(u16::MAX);
-        let Some(known) = net.links.get_mut(link) else { return };
+        let Some(known) = net.links.assumed_mut(link) else { return };
         if first > sure.into() {
             known.size.note_long();
         } else {
@@ -75,10 +75,12 @@ impl Receives {
 
     /// Lays a Block out in STUs that surely come over a link. False where it is as it was.
     pub(super) fn shorten_stus(&mut self, net: &mut Network, block: u16, link: u32) -> bool {
-        let Some(sure) = self.sure_stu_for(net, block, link) else { return false };
-        let Some(stu) = equal_part(self.granted.block(block).stu(), sure) else { return false };
+        let known = self.granted.block(block).stu();
         let from = self.granted.grants[usize::from(block)].from;
-        let Some(from) = self.granted.table().shorten(block, stu, from) else { return false };
+        let stu = self.sure_stu_for(net, block, link).and_then(|sure| equal_part(known, sure));
+        let from = stu.and_then(|stu| self.granted.table().shorten(block, stu, from));
+        // Nothing is sure of the link, or no equal part of its STUs goes over it.
+        let Some(from) = from else { return false };
         let grant = self.granted.grant(block);
         grant.from = from;
         grant.passed = 0;

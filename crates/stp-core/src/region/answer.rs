@@ -212,14 +212,14 @@ impl Regions {
         if !known.serves() {
             return Err(Refusal::Unexpected);
         }
-        let answered = &mut known.remote_mut().incoming;
-        let ahead = Serial32(serial).offset_from(Serial32(answered.expected));
-        if ahead < 0 || answered.ahead.has(serial) {
+        let incoming = &mut known.remote_mut().incoming;
+        let ahead = Serial32(serial).offset_from(Serial32(incoming.expected));
+        if ahead < 0 || incoming.ahead.has(serial) {
             return Err(Refusal::Duplicate);
         }
-        let beyond = Serial32(serial).offset_from(Serial32(answered.applied));
-        let missing = Serial32(serial).offset_from(Serial32(answered.first_missing()));
-        let has_room = ahead == 0 || !wants_notice || answered.notices.len() < MOST_NOTICES;
+        let beyond = Serial32(serial).offset_from(Serial32(incoming.applied));
+        let missing = Serial32(serial).offset_from(Serial32(incoming.first_missing()));
+        let has_room = ahead == 0 || !wants_notice || incoming.notices.len() < MOST_NOTICES;
         if beyond < i32::from(window) && missing <= i32::from(overtakes) {
             return if has_room { Ok(()) } else { Err(Refusal::NoRoom) };
         }
@@ -227,7 +227,7 @@ impl Regions {
             // What the driver is at may fail its check.
             return Err(Refusal::NoRoom);
         }
-        if answered.under_way.is_empty() && answered.tells_gap() {
+        if incoming.under_way.is_empty() && incoming.tells_gap() {
             self.answer_applied(net, cx, connection, None, None);
         }
         Err(Refusal::OutOfBounds)
@@ -245,11 +245,11 @@ impl Regions {
             exposed.writing += 1;
         }
         if let Some(known) = net.connections.get_mut(connection) {
-            let answered = &mut known.remote_mut().incoming;
-            let is_next = answered.accept(serial, count);
-            under_way.wants_answer |= !is_next && answered.tells_gap();
-            answered.doubtful += u32::from(under_way.is_doubtful);
-            answered.under_way.push_back(under_way);
+            let incoming = &mut known.remote_mut().incoming;
+            let is_next = incoming.accept(serial, count);
+            under_way.wants_answer |= !is_next && incoming.tells_gap();
+            incoming.doubtful += u32::from(under_way.is_doubtful);
+            incoming.under_way.push_back(under_way);
         }
         let generation = net.connections.table.generation(connection);
         Step::new(connection, generation, serial as u16)
@@ -276,8 +276,8 @@ impl Regions {
     fn note_marked_put(&mut self, net: &mut Network, cx: &mut Context, connection: u32) {
         cx.stats.stus_marked += 1;
         if let Some(known) = net.connections.get_mut(connection) {
-            let answered = &mut known.remote_mut().incoming;
-            answered.marked = answered.marked.wrapping_add(1);
+            let incoming = &mut known.remote_mut().incoming;
+            incoming.marked = incoming.marked.wrapping_add(1);
         }
     }
 
@@ -316,23 +316,23 @@ impl Regions {
         refused: Option<Reason>,
         about: Option<u32>,
     ) {
-        let Some(known) = net.connections.get_mut(connection) else { return };
-        let answered = &known.remote_mut().incoming;
-        let (applied, ahead) = (answered.applied, answered.ahead_about(about));
+        let Some(known) = net.connections.assumed_mut(connection) else { return };
+        let incoming = &known.remote_mut().incoming;
+        let (applied, ahead) = (incoming.applied, incoming.ahead_about(about));
         let state = State::Memory { applied, refused, ahead };
-        net.say(cx, connection, &Message::RequestStateResponse(state));
+        net.send_message(cx, connection, &Message::RequestStateResponse(state));
     }
 
     /// Takes the operation that is under way for longest, if it is this one.
     fn end_applying(&mut self, net: &mut Network, step: Step) -> Option<UnderWay> {
         let known = net.connections.of_step(step)?;
-        let answered = &mut known.remote.as_deref_mut()?.incoming;
-        let first = answered.under_way.front()?;
+        let incoming = &mut known.remote.as_deref_mut()?.incoming;
+        let first = incoming.under_way.front()?;
         if first.serial as u16 != step.number {
             return None;
         }
-        answered.doubtful -= u32::from(first.is_doubtful);
-        answered.under_way.pop_front()
+        incoming.doubtful -= u32::from(first.is_doubtful);
+        incoming.under_way.pop_front()
     }
 
     /// The payload of a Put is in place, or is not.
@@ -343,6 +343,7 @@ impl Regions {
         step: Step,
         landing: Landing,
     ) -> Result<(), OrderBroken> {
+        // The ticket is of an operation before: a no-op.
         let Some(done) = self.end_applying(net, step) else { return Ok(()) };
         let connection = step.connection;
         if matches!(landing, Landing::Verified | Landing::Unchecked) {
@@ -374,20 +375,20 @@ impl Regions {
 
     /// A Put is in place: its user is told when all before it took effect.
     fn note_notice(&mut self, net: &mut Network, connection: u32, notice: Option<Notice>) {
-        let (Some(notice), Some(known)) = (notice, net.connections.get_mut(connection)) else {
-            return;
-        };
-        let notices = &mut known.remote_mut().incoming.notices;
-        let is_before = |other: &&Notice| Serial32(notice.serial).precedes(Serial32(other.serial));
-        let behind = notices.iter().rev().take_while(is_before).count();
-        notices.insert(notices.len() - behind, notice);
+        if let (Some(notice), Some(known)) = (notice, net.connections.get_mut(connection)) {
+            let notices = &mut known.remote_mut().incoming.notices;
+            let is_before =
+                |other: &&Notice| Serial32(notice.serial).precedes(Serial32(other.serial));
+            let behind = notices.iter().rev().take_while(is_before).count();
+            notices.insert(notices.len() - behind, notice);
+        }
     }
 
     /// Something was accepted, or has landed: what took effect?
     fn note_applied(&mut self, net: &mut Network, cx: &mut Context, connection: u32) {
-        let Some(known) = net.connections.get_mut(connection) else { return };
-        let answered = &mut known.remote_mut().incoming;
-        answered.advance();
+        let Some(known) = net.connections.assumed_mut(connection) else { return };
+        let incoming = &mut known.remote_mut().incoming;
+        incoming.advance();
         while let Some(notice) = self.due_notice(net, connection) {
             // A region that was given back meanwhile is the user's.
             let Notice { exposed, at, len, .. } = notice;
@@ -399,10 +400,10 @@ impl Regions {
     }
 
     fn due_notice(&mut self, net: &mut Network, connection: u32) -> Option<Notice> {
-        let answered = &mut net.connections.get_mut(connection)?.remote_mut().incoming;
-        let first = answered.notices.front()?;
-        let is_due = Serial32(first.serial).precedes(Serial32(answered.applied));
-        if is_due { answered.notices.pop_front() } else { None }
+        let incoming = &mut net.connections.get_mut(connection)?.remote_mut().incoming;
+        let first = incoming.notices.front()?;
+        let is_due = Serial32(first.serial).precedes(Serial32(incoming.applied));
+        if is_due { incoming.notices.pop_front() } else { None }
     }
 
     /// It did not come to lie in place, and is expected again.
@@ -414,16 +415,16 @@ impl Regions {
         done: &UnderWay,
         landing: Landing,
     ) -> Result<(), OrderBroken> {
-        let Some(known) = net.connections.get_mut(connection) else { return Ok(()) };
-        let answered = &mut known.remote_mut().incoming;
+        let Some(known) = net.connections.assumed_mut(connection) else { return Ok(()) };
+        let incoming = &mut known.remote_mut().incoming;
         // What was accepted behind what may fail its check may lie in place before it.
         let is_foreseen = landing == Landing::Corrupt && done.is_doubtful;
-        if !is_foreseen && answered.has_accepted_behind(done) {
+        if !is_foreseen && incoming.has_accepted_behind(done) {
             // Later ones have landed, or will. Only memory that goes away under the engine's
             // hands does that.
             return Err(OrderBroken { connection, exposed: done.exposed });
         }
-        answered.expect_again(done);
+        incoming.expect_again(done);
         if landing == Landing::Failed {
             self.answer_applied(net, cx, connection, Some(Reason::MemoryFailed), None);
         }
@@ -438,6 +439,7 @@ impl Regions {
         step: Step,
         old: Option<u64>,
     ) -> Result<(), OrderBroken> {
+        // The ticket is of an operation before: a no-op.
         let Some(done) = self.end_applying(net, step) else { return Ok(()) };
         let connection = step.connection;
         match old {
@@ -459,9 +461,13 @@ impl Regions {
     ) {
         cx.stats.operations_applied += 1;
         self.note_applied(net, cx, connection);
-        let Some(known) = net.connections.get_mut(connection) else { return };
+        let Some(known) = net.connections.assumed_mut(connection) else { return };
         known.remote_mut().incoming.replays.push(Replay { serial, old });
-        net.say(cx, connection, &Message::RequestStateResponse(State::Fetched { serial, old }));
+        net.send_message(
+            cx,
+            connection,
+            &Message::RequestStateResponse(State::Fetched { serial, old }),
+        );
     }
 
     /// A FetchOp that took effect is answered again, and not done again.
@@ -472,11 +478,17 @@ impl Regions {
         connection: u32,
         serial: u32,
     ) -> bool {
-        let Some(known) = net.connections.get(connection) else { return false };
+        let Some(known) = net.connections.assumed(connection) else { return false };
+        // It never asked for anything.
         let Some(remote) = known.remote.as_deref() else { return false };
         let found = remote.incoming.replays.iter().find(|replay| replay.serial == serial);
+        // It has not taken effect, or its answer was confirmed.
         let Some(Replay { serial, old }) = found.copied() else { return false };
-        net.say(cx, connection, &Message::RequestStateResponse(State::Fetched { serial, old }));
+        net.send_message(
+            cx,
+            connection,
+            &Message::RequestStateResponse(State::Fetched { serial, old }),
+        );
         true
     }
 

@@ -107,25 +107,25 @@ impl Streams {
         if !known.is_open() {
             return Err(Error::NotOpen);
         }
-        let asked = &mut known.remote_mut().outgoing;
-        let distance = asked.next.wrapping_sub(asked.acked);
-        if asked.operations.len() >= bound || distance > 1 << 30 {
+        let outgoing = &mut known.remote_mut().outgoing;
+        let distance = outgoing.next.wrapping_sub(outgoing.acked);
+        if outgoing.operations.len() >= bound || distance > 1 << 30 {
             return Err(Error::Busy);
         }
-        let first = asked.next;
-        asked.next = first.wrapping_add(count);
-        let number = asked.next_number;
-        asked.next_number = number.wrapping_add(1);
+        let first = outgoing.next;
+        outgoing.next = first.wrapping_add(count);
+        let number = outgoing.next_number;
+        outgoing.next_number = number.wrapping_add(1);
         let overtakes = if let Work::Put { memory, .. } = work {
-            asked.apart.add(handle, at, memory.len, first)
+            outgoing.apart.add(handle, at, memory.len, first)
         } else {
-            asked.apart = Apart::default();
+            outgoing.apart = Apart::default();
             first
         };
         let (held, old, ended) = (0, None, None);
         let operation =
             Operation { work, handle, at, number, first, count, stu, overtakes, held, old, ended };
-        asked.operations.push_back(operation);
+        outgoing.operations.push_back(operation);
         self.queue_stream(net, cx, id.index);
         self.arm_stream(net, cx, id.index);
         Ok(OperationId::new((id.index, first)))
@@ -134,24 +134,27 @@ impl Streams {
     /// A driver holds the memory of a Put once less.
     pub(crate) fn let_go_of_operation(&mut self, net: &mut Network, cx: &mut Context, step: Step) {
         let connection = step.connection;
-        let Some(known) = net.connections.of_step(step) else { return };
-        let Some(remote) = known.remote.as_deref_mut() else { return };
-        let is_it = |operation: &&mut Operation| operation.number == step.number;
-        if let Some(operation) = remote.outgoing.operations.iter_mut().find(is_it) {
-            operation.held = operation.held.saturating_sub(1);
+        if let Some(known) = net.connections.of_step(step)
+            && let Some(remote) = known.remote.as_deref_mut()
+        {
+            let is_it = |operation: &&mut Operation| operation.number == step.number;
+            if let Some(operation) = remote.outgoing.operations.iter_mut().find(is_it) {
+                operation.held = operation.held.saturating_sub(1);
+            }
+            self.finish_operations(net, cx, connection);
         }
-        self.finish_operations(net, cx, connection);
     }
 
     /// All operations end with their connection.
     pub(crate) fn end_operations(&mut self, net: &mut Network, cx: &mut Context, connection: u32) {
-        let Some(known) = net.connections.get_mut(connection) else { return };
-        let Some(remote) = known.remote.as_deref_mut() else { return };
-        for operation in &mut remote.outgoing.operations {
-            operation.ended = Some(Ended::ConnectionGone);
+        let Some(known) = net.connections.assumed_mut(connection) else { return };
+        if let Some(remote) = known.remote.as_deref_mut() {
+            for operation in &mut remote.outgoing.operations {
+                operation.ended = Some(Ended::ConnectionGone);
+            }
+            self.timers.remove(connection);
+            self.end_stream(net, cx, connection);
+            self.finish_operations(net, cx, connection);
         }
-        self.timers.remove(connection);
-        self.end_stream(net, cx, connection);
-        self.finish_operations(net, cx, connection);
     }
 }

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use landfall_placement::{Area, Refusal};
+use landfall_placement::{Area, Refusal, assumed};
 
 use super::{Ask, Exposed, Request};
 use crate::connection::{self, NONE};
@@ -40,13 +40,13 @@ impl Regions {
             }
         }
         if !is_near || waiting >= usize::from(net.connection(id)?.slots) {
-            net.say_unsettled_region(cx, id.index);
+            net.send_unsettled_region(cx, id.index);
             return Err(Error::Busy);
         }
         let request = Request { connection: id.index, serial, name, len, rights, retries: 0 };
         let made = self.requests.insert(request).ok_or(Error::Busy)?;
         net.connection_mut(id)?.remote_mut().next_request = serial.wrapping_add(1);
-        self.say_region_request(net, cx, made.0);
+        self.send_region_request(net, cx, made.0);
         self.timers.set(made.0, cx.now + net.retry_after(cx, 0));
         Ok(RequestId::new(made))
     }
@@ -74,7 +74,7 @@ impl Regions {
         };
         let name = self.exposed.insert(exposed).ok_or(Error::Busy)?;
         self.end_ask(net, id.index, Ok(()));
-        self.say_region(net, cx, name.0);
+        self.send_region(net, cx, name.0);
         Ok(ExposedId::new(name))
     }
 
@@ -107,7 +107,11 @@ impl Regions {
     }
 
     pub(super) fn finish_if_unused(&mut self, cx: &mut Context, index: u32) {
-        let Some(known) = self.exposed.get(index) else { return };
+        let Some(known) =
+            assumed(self.exposed.get(index), "a region stays while something of it is left")
+        else {
+            return;
+        };
         if !known.is_revoked || known.writing > 0 || known.sending > 0 {
             return;
         }
@@ -165,18 +169,30 @@ impl Regions {
         Ok(index)
     }
 
-    fn say_region_request(&mut self, net: &mut Network, cx: &mut Context, index: u32) {
-        let Some(request) = self.requests.get(index).copied() else { return };
-        net.say_unsettled_region(cx, request.connection);
-        net.say(cx, request.connection, &request.message(index as u16));
+    fn send_region_request(&mut self, net: &mut Network, cx: &mut Context, index: u32) {
+        let Some(request) =
+            assumed(self.requests.get(index).copied(), "a request that goes on is in the table")
+        else {
+            return;
+        };
+        net.send_unsettled_region(cx, request.connection);
+        net.send_message(cx, request.connection, &request.message(index as u16));
     }
 
-    fn say_region(&mut self, net: &mut Network, cx: &mut Context, index: u32) {
-        let Some(known) = self.exposed.get(index).copied() else { return };
+    fn send_region(&mut self, net: &mut Network, cx: &mut Context, index: u32) {
+        let Some(known) =
+            assumed(self.exposed.get(index).copied(), "a region that is shown is in the table")
+        else {
+            return;
+        };
         let window = cx.config.puts_ahead;
         let result = Ok((self.handle_of(net, index), known.memory.len, known.rights.0, window));
         let (d_id, serial) = (known.peer_id, known.request);
-        net.say(cx, known.connection, &Message::MemoryRegionAvailable { d_id, serial, result });
+        net.send_message(
+            cx,
+            known.connection,
+            &Message::MemoryRegionAvailable { d_id, serial, result },
+        );
     }
 
     fn refuse_request(
@@ -189,11 +205,13 @@ impl Regions {
         reason: Reason,
     ) {
         let result = Err(reason);
-        net.say(cx, connection, &Message::MemoryRegionAvailable { d_id, serial, result });
+        net.send_message(cx, connection, &Message::MemoryRegionAvailable { d_id, serial, result });
     }
 
     fn end_ask(&mut self, net: &mut Network, index: u32, result: Result<(), Reason>) {
-        let Some(ask) = self.asks.remove(index) else { return };
+        let Some(ask) = assumed(self.asks.remove(index), "a request is incoming once") else {
+            return;
+        };
         if let Some(known) = net.connections.get_mut(ask.connection) {
             known.remote_mut().requests_seen.end(ask.serial, result);
         }
@@ -228,7 +246,7 @@ impl Regions {
                 };
                 let found = self.exposed.indices().find(answers);
                 match found {
-                    Some(index) => self.say_region(net, cx, index),
+                    Some(index) => self.send_region(net, cx, index),
                     None => self.refuse_request(net, cx, connection, s_id, serial, Reason::Gone),
                 }
                 return Err(Refusal::Duplicate);
@@ -294,7 +312,9 @@ impl Regions {
     ) {
         let request = RequestId::new((index, self.requests.generation(index)));
         self.timers.remove(index);
-        let Some(known) = self.requests.remove(index) else { return };
+        let Some(known) = assumed(self.requests.remove(index), "a request ends once") else {
+            return;
+        };
         let connection = net.id_of(known.connection);
         cx.tell(match result {
             Ok(region) => Event::RegionAvailable { request, connection, region },
@@ -303,7 +323,11 @@ impl Regions {
     }
 
     pub(crate) fn time_out_request(&mut self, net: &mut Network, cx: &mut Context, index: u32) {
-        let Some(request) = self.requests.get_mut(index) else { return };
+        let Some(request) =
+            assumed(self.requests.get_mut(index), "only requests that go on have a timer")
+        else {
+            return;
+        };
         request.retries = request.retries.saturating_add(1);
         let (retries, connection) = (request.retries, request.connection);
         // The user there may take its time; what counts is that it is alive.
@@ -316,7 +340,7 @@ impl Regions {
             }
             return self.finish_request(net, cx, index, Err(Ended::Silent));
         }
-        self.say_region_request(net, cx, index);
+        self.send_region_request(net, cx, index);
         net.suspect_move(cx, connection);
         self.timers.set(index, cx.now + net.retry_after(cx, retries));
     }

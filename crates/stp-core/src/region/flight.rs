@@ -61,12 +61,12 @@ struct Track {
     /// When something was known to have come last, and how often in a row nothing was in time.
     heard: Instant,
     silent: u8,
-    news: News,
+    update: WindowUpdate,
 }
 
 /// What became of packets of a link, and its window does not know yet.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct News {
+pub(crate) struct WindowUpdate {
     /// Bytes that are not under way any more, for whatever reason.
     pub(crate) freed: u64,
     /// Those of them that came.
@@ -171,6 +171,7 @@ impl Flight {
     /// A packet is known to have come. Of a FetchOp only its answer says so.
     pub(crate) fn settle(&mut self, now: Instant, serial: u32, is_answer: bool) {
         let place = self.place_of(serial);
+        // It came before, and was forgotten.
         let Some(packet) = self.packets.get_mut(place) else { return };
         if packet.state == State::Came || packet.is_fetch && !is_answer {
             return;
@@ -187,10 +188,10 @@ impl Flight {
         if packet.state == State::UnderWay {
             self.under_way -= 1;
             track.take_away(packet);
-            track.news.came += u64::from(packet.len);
-            if packet.at >= track.news.sent {
-                track.news.sent = packet.at;
-                track.news.is_timed = !packet.is_repeated;
+            track.update.came += u64::from(packet.len);
+            if packet.at >= track.update.sent {
+                track.update.sent = packet.at;
+                track.update.is_timed = !packet.is_repeated;
             }
         } else {
             self.lost -= 1;
@@ -253,6 +254,7 @@ impl Flight {
     /// the other side may also have refused it.
     pub(crate) fn give_up(&mut self, serial: u32, is_lost: bool) {
         let place = self.place_of(serial);
+        // It came before, and was forgotten.
         let Some(packet) = self.packets.get_mut(place) else { return };
         if packet.state != State::UnderWay {
             return;
@@ -261,8 +263,8 @@ impl Flight {
         let track = &mut self.tracks[usize::from(packet.track)];
         track.take_away(packet);
         if is_lost {
-            track.news.lost += u64::from(packet.len);
-            track.news.lost_at = track.news.lost_at.max(packet.at);
+            track.update.lost += u64::from(packet.len);
+            track.update.lost_at = track.update.lost_at.max(packet.at);
         }
         self.under_way -= 1;
         if self.lost == 0 || Serial32(serial).precedes(Serial32(self.first_lost)) {
@@ -344,20 +346,20 @@ impl Flight {
 
     /// The links that it used, one after another, and the bytes that are not under way over
     /// them any more.
-    pub(crate) fn peek_news(&self, nth: usize) -> Option<(u32, u64)> {
-        self.tracks.get(nth).map(|track| (track.link, track.news.freed))
+    pub(crate) fn peek_update(&self, nth: usize) -> Option<(u32, u64)> {
+        self.tracks.get(nth).map(|track| (track.link, track.update.freed))
     }
 
     /// What the window of a link does not know yet.
-    pub(crate) fn take_news(&mut self, nth: usize) -> News {
-        self.tracks.get_mut(nth).map(|track| core::mem::take(&mut track.news)).unwrap_or_default()
+    pub(crate) fn take_update(&mut self, nth: usize) -> WindowUpdate {
+        self.tracks.get_mut(nth).map(|track| core::mem::take(&mut track.update)).unwrap_or_default()
     }
 
     /// Nothing is sent any more, and the next serial number would be this. Gives what was
     /// under way over each link.
     pub(crate) fn leave(&mut self, next: u32) -> Vec<(u32, u64)> {
         self.probe(usize::MAX);
-        let left = self.tracks.iter().map(|track| (track.link, track.news.freed)).collect();
+        let left = self.tracks.iter().map(|track| (track.link, track.update.freed)).collect();
         *self = Self { base: next, first_lost: next, ..Self::default() };
         left
     }
@@ -374,7 +376,7 @@ impl Flight {
     /// Is nothing under way over a link, and does its window know that?
     pub(crate) fn is_idle_on(&self, link: u32) -> bool {
         let track = self.tracks.iter().find(|track| track.link == link);
-        track.is_none_or(|track| track.news.freed == 0 && self.bytes_on(link) == 0)
+        track.is_none_or(|track| track.update.freed == 0 && self.bytes_on(link) == 0)
     }
 
     /// A link over which nothing is under way is no more; another takes its place.
@@ -405,7 +407,7 @@ impl Track {
             shortest: Duration::ZERO,
             heard: Instant::ZERO,
             silent: 0,
-            news: News {
+            update: WindowUpdate {
                 freed: 0,
                 came: 0,
                 sent: Instant::ZERO,
@@ -418,7 +420,7 @@ impl Track {
 
     fn take_away(&mut self, packet: &Packet) {
         self.count -= 1;
-        self.news.freed += u64::from(packet.len);
+        self.update.freed += u64::from(packet.len);
     }
 }
 
@@ -461,8 +463,8 @@ mod tests {
         flight.settle(at(1), 8, false);
         assert!(flight.find_lost(at(1)));
         assert_eq!(lost(&mut flight), [0, 2]);
-        let news = flight.take_news(0);
-        assert_eq!((news.came, news.lost, news.freed), (300, 200, 500));
+        let update = flight.take_update(0);
+        assert_eq!((update.came, update.lost, update.freed), (300, 200, 500));
     }
 
     #[test]
@@ -490,7 +492,7 @@ mod tests {
         }
         flight.forget_below(4);
         assert_eq!((flight.base(), flight.len()), (0, 4));
-        assert!(flight.find_lost(at(1)), "its answer is asked for again");
+        assert!(flight.find_lost(at(1)), "its answer is outgoing for again");
         assert_eq!(lost(&mut flight), [0]);
         flight.settle(at(2), 0, true);
         flight.forget_below(4);
@@ -535,8 +537,8 @@ mod tests {
                     }
                 }
                 for nth in 0.. {
-                    let Some((link, _)) = flight.peek_news(nth) else { break };
-                    links[link as usize] -= flight.take_news(nth).freed;
+                    let Some((link, _)) = flight.peek_update(nth) else { break };
+                    links[link as usize] -= flight.take_update(nth).freed;
                 }
                 for (link, bytes) in links.iter().enumerate() {
                     assert_eq!(flight.bytes_on(link as u32), *bytes, "{seed}, {step}");

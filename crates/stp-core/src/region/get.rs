@@ -50,7 +50,7 @@ impl Regions {
             Err(reason) => {
                 let (d_id, serial) = (get.s_id, get.serial);
                 let refused = Answer::GetRefused { d_id, serial, reason };
-                net.say(cx, connection, &Message::RequestStateResponse(refused));
+                net.send_message(cx, connection, &Message::RequestStateResponse(refused));
                 return Err(Refusal::Forbidden);
             }
         };

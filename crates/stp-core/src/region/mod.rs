@@ -6,7 +6,7 @@
 //! | `expose` | Request_Memory_Region and Memory_Region_Available, revocation |
 //! | `ask` | what this side wants to be done: Put and FetchOp, and how they end |
 //! | `stream` | their packets: which goes next, and over which link |
-//! | `heard` | what was answered, what is repeated |
+//! | `acks` | what was answered, what is repeated |
 //! | `runs` | packets of one Put that leave together, or come together |
 //! | `packets` | which goes next, and what it is; what was said of them |
 //! | `flight` | which of them are under way, and which are lost |
@@ -15,13 +15,13 @@
 //! | `ahead` | what came behind something that has not come |
 //! | `get` | Get, at the side that has the region |
 
+mod acks;
 mod ahead;
 mod answer;
 mod ask;
 mod expose;
 mod flight;
 mod get;
-mod heard;
 mod order;
 mod packets;
 mod runs;
@@ -32,18 +32,17 @@ use alloc::vec::Vec;
 
 use ahead::Accepted;
 use flight::Flight;
-use landfall_placement::{Area, Instant, WordFunction, WordWidth};
+use landfall_placement::{Area, Instant, WordFunction, WordWidth, assumed};
 use landfall_tables::{IndexedHeap, Table};
 
-use crate::assume::assumed;
 use crate::config::Config;
 use crate::error::Ended;
 use crate::ids::{ExposedId, Rights};
 use crate::seen::Seen;
 
+pub(crate) use acks::{Applied, TimedOut};
 pub(crate) use answer::OrderBroken;
 pub(crate) use ask::Place;
-pub(crate) use heard::{Applied, TimedOut};
 
 /// How many packets of a stream everybody takes in beyond those that took effect, and how
 /// many answers to FetchOps are remembered. Part of the protocol.
@@ -101,8 +100,8 @@ pub(crate) struct Streams {
 /// The Puts and FetchOps of a connection, in both directions.
 #[derive(Debug, Default)]
 pub(crate) struct Remote {
-    pub(crate) outgoing: Asked,
-    pub(crate) incoming: Answered,
+    pub(crate) outgoing: OutgoingOperations,
+    pub(crate) incoming: IncomingOperations,
     pub(crate) next_request: u32,
     /// Requests for regions from the other side that are over.
     pub(crate) requests_seen: Seen,
@@ -110,7 +109,7 @@ pub(crate) struct Remote {
 
 /// What we ask the other side to do.
 #[derive(Debug, Default)]
-pub(crate) struct Asked {
+pub(crate) struct OutgoingOperations {
     pub(crate) operations: VecDeque<Operation>,
     /// The serial number of the next operation, and its number among all.
     pub(crate) next: u32,
@@ -198,7 +197,7 @@ pub(crate) struct Replay {
 
 /// What the other side asks us to do.
 #[derive(Debug, Default)]
-pub(crate) struct Answered {
+pub(crate) struct IncomingOperations {
     /// All below were accepted.
     pub(crate) expected: u32,
     /// All below took effect.

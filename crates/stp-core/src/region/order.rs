@@ -3,10 +3,10 @@
 
 use landfall_placement::Serial32;
 
-use super::{Answered, UnderWay};
+use super::{IncomingOperations, UnderWay};
 use crate::wire::message::Ahead;
 
-impl Answered {
+impl IncomingOperations {
     /// The first packet that is not sure to lie in place: it has not come, or may fail its
     /// check.
     pub(super) fn first_missing(&self) -> u32 {

@@ -2,7 +2,7 @@
 
 use landfall_placement::{Instant, Refusal, Serial32, Span};
 
-use super::{Asked, MOST_AHEAD, Operation, STREAM_WINDOW, Work};
+use super::{MOST_AHEAD, Operation, OutgoingOperations, STREAM_WINDOW, Work};
 use crate::error::Ended;
 use crate::wire::message::{Ahead, Message};
 use crate::wire::{HEADER_LEN, LONGEST_HEAD};
@@ -11,7 +11,7 @@ use crate::wire::{HEADER_LEN, LONGEST_HEAD};
 const ANSWER_EVERY: u32 = 16;
 const ANSWERS_PER_WINDOW: u64 = 4;
 
-impl Asked {
+impl OutgoingOperations {
     /// May something be sent?
     pub(super) fn has_packet(&self, puts_ahead: u16) -> bool {
         self.flight.has_lost() || self.has_new(puts_ahead)
@@ -88,7 +88,7 @@ impl Asked {
     }
 
     /// The other side says that all below `applied` took effect, and what is in place beyond.
-    pub(super) fn hear(
+    pub(super) fn handle_ack(
         &mut self,
         now: Instant,
         applied: u32,
@@ -131,35 +131,38 @@ impl Asked {
     /// Packets that the other side refuses, because something before them is missing, follow
     /// that again.
     pub(super) fn go_back(&mut self) {
-        let Some(hole) = self.flight.first_lost() else { return };
-        let Some(place) = self.operation_at(hole) else { return };
-        let takes_in_order = self.peer_window == 0;
-        let end = self.flight.end();
-        for nth in place..self.operations.len() {
-            let Operation { first, count, overtakes, .. } = self.operations[nth];
-            if !Serial32(first).precedes(Serial32(end)) {
-                break;
-            }
-            let needs = if takes_in_order { end } else { overtakes };
-            if Serial32(hole).precedes(Serial32(needs)) {
-                let from = if nth == place { hole.wrapping_add(1) } else { first };
-                self.flight.give_up_range(from, first.wrapping_add(count));
+        if let Some(hole) = self.flight.first_lost()
+            && let Some(place) = self.operation_at(hole)
+        {
+            let takes_in_order = self.peer_window == 0;
+            let end = self.flight.end();
+            for nth in place..self.operations.len() {
+                let Operation { first, count, overtakes, .. } = self.operations[nth];
+                if !Serial32(first).precedes(Serial32(end)) {
+                    break;
+                }
+                let needs = if takes_in_order { end } else { overtakes };
+                if Serial32(hole).precedes(Serial32(needs)) {
+                    let from = if nth == place { hole.wrapping_add(1) } else { first };
+                    self.flight.give_up_range(from, first.wrapping_add(count));
+                }
             }
         }
     }
 
     /// The operation that has this packet is refused.
     pub(super) fn refuse(&mut self, serial: u32, why: Ended) {
-        let Some(place) = self.operation_at(serial) else { return };
-        let operation = &mut self.operations[place];
-        if operation.ended.is_some() {
-            // Said before; that goes on as what is void.
-            return;
+        if let Some(place) = self.operation_at(serial) {
+            let operation = &mut self.operations[place];
+            if operation.ended.is_some() {
+                // Said before; that goes on as what is void.
+                return;
+            }
+            operation.ended = Some(why);
+            let end = operation.first.wrapping_add(operation.count);
+            self.flight.give_up_range(serial, end);
+            self.flight.expect_no_answer(serial);
         }
-        operation.ended = Some(why);
-        let end = operation.first.wrapping_add(operation.count);
-        self.flight.give_up_range(serial, end);
-        self.flight.expect_no_answer(serial);
     }
 }
 

@@ -54,16 +54,16 @@ impl Streams {
     ) -> Option<TransmitRun> {
         let puts_ahead = cx.config.puts_ahead;
         let connection = net.paths[path].streams.front().copied()?;
-        let asked = &mut net.connections.get_mut(connection)?.remote.as_deref_mut()?.outgoing;
-        let first = asked.next_packet(puts_ahead)?;
-        let operation = *asked.operations.get(asked.operation_at(first)?)?;
+        let outgoing = &mut net.connections.get_mut(connection)?.remote.as_deref_mut()?.outgoing;
+        let first = outgoing.next_packet(puts_ahead)?;
+        let operation = *outgoing.operations.get(outgoing.operation_at(first)?)?;
         let Work::Put { memory, .. } = operation.work else { return None };
-        if first != asked.flight.end() || operation.ended.is_some() || memory.len == 0 {
+        if first != outgoing.flight.end() || operation.ended.is_some() || memory.len == 0 {
             return None;
         }
         let (unit, nth) = (HEADER_LEN as u32 + u32::from(operation.stu), first - operation.first);
         let left = operation.count - nth;
-        let taken_in = asked.window(puts_ahead).saturating_sub(asked.flight.len());
+        let taken_in = outgoing.window(puts_ahead).saturating_sub(outgoing.flight.len());
         let most = left.min(taken_in).min(room.units_of(unit).try_into().unwrap_or(u32::MAX));
         if most < 2 || room.head_len() < HEADER_LEN {
             return None;
@@ -73,30 +73,30 @@ impl Streams {
         let (generation, ecn) = (net.connections.table.generation(connection), cx.ecn());
         let known = net.connections.get_mut(connection)?;
         let envelope = known.envelope();
-        let asked = &mut known.remote_mut().outgoing;
+        let outgoing = &mut known.remote_mut().outgoing;
         let known = net.links.get_mut(link)?;
         let to = known.peer;
-        let outgoing = known.outgoing(&config);
-        let may_leave = outgoing.window.room(&config, outgoing.under_way) / u64::from(unit);
+        let puts = known.outgoing(&config);
+        let may_leave = puts.window.room(&config, puts.under_way) / u64::from(unit);
         let count = most.min(may_leave.try_into().unwrap_or(u32::MAX)).min(u16::MAX.into());
         if count < 2 {
             return None;
         }
-        let window = outgoing.window.bytes();
+        let window = puts.window.bytes();
         let serials = (0..count).map(|more| first.wrapping_add(more));
         for (serial, head) in serials.zip(room.heads()) {
             let (message, _) = operation.packet(serial);
             let len = operation.packet_len(serial);
-            outgoing.under_way += u64::from(len);
-            asked.flight.send(cx.now, Sent { serial, link, len, is_fetch: false });
-            let is_full = outgoing.window.room(&config, outgoing.under_way) < u64::from(len)
-                || asked.flight.len() >= asked.window(puts_ahead);
-            let wants_answer = is_full || asked.wants_answer(&operation, serial, len, window);
+            puts.under_way += u64::from(len);
+            outgoing.flight.send(cx.now, Sent { serial, link, len, is_fetch: false });
+            let is_full = puts.window.room(&config, puts.under_way) < u64::from(len)
+                || outgoing.flight.len() >= outgoing.window(puts_ahead);
+            let wants_answer = is_full || outgoing.wants_answer(&operation, serial, len, window);
             // There is room for the head of a Put.
             message.wanting_answer(wants_answer).encode(envelope, head)?;
         }
-        let place = asked.operation_at(first)?;
-        asked.operations.get_mut(place)?.held += 1;
+        let place = outgoing.operation_at(first)?;
+        outgoing.operations.get_mut(place)?.held += 1;
         let from = u64::from(nth) * u64::from(operation.stu);
         let whole = u64::from(count) * u64::from(operation.stu);
         let span = memory.span(from, whole.min(memory.len - from) as u32);
@@ -168,12 +168,12 @@ impl Regions {
     ) -> Option<usize> {
         let Message::Put { serial, .. } = *message else { return None };
         let known = net.connections.get(connection)?;
-        let answered = &known.remote.as_deref()?.incoming;
-        let is_next = serial == answered.expected && answered.ahead.is_empty();
-        if !known.serves() || !is_next || answered.doubtful > 0 {
+        let incoming = &known.remote.as_deref()?.incoming;
+        let is_next = serial == incoming.expected && incoming.ahead.is_empty();
+        if !known.serves() || !is_next || incoming.doubtful > 0 {
             return None;
         }
-        let beyond = Serial32(serial).offset_from(Serial32(answered.applied));
+        let beyond = Serial32(serial).offset_from(Serial32(incoming.applied));
         usize::try_from(i32::from(cx.config.puts_ahead) - beyond).ok()
     }
 }

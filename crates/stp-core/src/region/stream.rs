@@ -47,12 +47,13 @@ impl Streams {
 
     /// The connection has packets to send; its paths will ask.
     pub(crate) fn queue_stream(&mut self, net: &mut Network, cx: &mut Context, connection: u32) {
-        let Some(known) = net.connections.get(connection) else { return };
-        let Some(asked) = known.remote.as_deref().map(|remote| &remote.outgoing) else { return };
-        if !asked.has_packet(cx.config.puts_ahead) {
-            return;
-        }
-        let takes_one_link = asked.peer_window == 0;
+        let outgoing = net.connections.get(connection).and_then(|known| {
+            let outgoing = &known.remote.as_deref()?.outgoing;
+            outgoing.has_packet(cx.config.puts_ahead).then_some((known, outgoing))
+        });
+        // Who waited for room may be gone, or have nothing to send any more.
+        let Some((known, outgoing)) = outgoing else { return };
+        let takes_one_link = outgoing.peer_window == 0;
         let mut links = [0; MOST_LINKS];
         let mut count = 0;
         for link in known.known_links() {
@@ -68,7 +69,7 @@ impl Streams {
                 continue;
             }
             let path = usize::from(link.path);
-            let Some(known) = net.connections.get_mut(connection) else { return };
+            let Some(known) = net.connections.assumed_mut(connection) else { return };
             let queued = &mut known.remote_mut().outgoing.queued;
             if *queued >> path & 1 == 0 {
                 *queued |= 1 << path;
@@ -128,29 +129,29 @@ impl Streams {
         from: &mut Spans,
     ) -> Option<Transmit> {
         let puts_ahead = cx.config.puts_ahead;
-        let asked = &mut net.connections.get_mut(connection)?.remote.as_deref_mut()?.outgoing;
-        let serial = asked.next_packet(puts_ahead)?;
-        let operation = asked.operation_at(serial)?;
-        let operation = *asked.operations.get(operation)?;
+        let outgoing = &mut net.connections.get_mut(connection)?.remote.as_deref_mut()?.outgoing;
+        let serial = outgoing.next_packet(puts_ahead)?;
+        let operation = outgoing.operation_at(serial)?;
+        let operation = *outgoing.operations.get(operation)?;
         let link = self.link_for(net, cx, connection, path, serial, &operation)?;
         let (config, generation) =
             (self.congestion_of_puts(net, cx, link), net.connections.table.generation(connection));
         let known = net.connections.get_mut(connection)?;
         let envelope = known.envelope();
-        let asked = &mut known.remote_mut().outgoing;
-        let outgoing = net.links.get_mut(link)?.outgoing(&config);
-        let is_repeated = serial != asked.flight.end();
+        let outgoing = &mut known.remote_mut().outgoing;
+        let puts = net.links.get_mut(link)?.outgoing(&config);
+        let is_repeated = serial != outgoing.flight.end();
         cx.stats.operations_repeated += u64::from(is_repeated);
         let (message, span) = operation.packet(serial);
         let len = operation.packet_len(serial);
-        let window = outgoing.window.bytes();
-        outgoing.under_way += u64::from(len);
+        let window = puts.window.bytes();
+        puts.under_way += u64::from(len);
         let is_fetch = matches!(message, Message::FetchOp { .. });
-        asked.flight.send(cx.now, Sent { serial, link, len, is_fetch });
-        let is_full = outgoing.window.room(&config, outgoing.under_way) < u64::from(len)
-            || asked.flight.len() >= asked.window(puts_ahead);
+        outgoing.flight.send(cx.now, Sent { serial, link, len, is_fetch });
+        let is_full = puts.window.room(&config, puts.under_way) < u64::from(len)
+            || outgoing.flight.len() >= outgoing.window(puts_ahead);
         let wants_answer =
-            is_repeated || is_full || asked.wants_answer(&operation, serial, len, window);
+            is_repeated || is_full || outgoing.wants_answer(&operation, serial, len, window);
         let message = message.wanting_answer(wants_answer);
         let len = message.encode(envelope, head)?;
         let to = net.links.get(link)?.peer;
@@ -169,9 +170,9 @@ impl Streams {
         }
         if let Some(span) = span.filter(|span| span.len > 0) {
             from.push(span).ok()?;
-            let asked = &mut net.connections.get_mut(connection)?.remote_mut().outgoing;
-            let place = asked.operation_at(serial)?;
-            asked.operations.get_mut(place)?.held += 1;
+            let outgoing = &mut net.connections.get_mut(connection)?.remote_mut().outgoing;
+            let place = outgoing.operation_at(serial)?;
+            outgoing.operations.get_mut(place)?.held += 1;
             let step = Step::new(connection, generation, operation.number);
             transmit.ticket = Purpose::Operation(step).pack();
         }
@@ -190,8 +191,8 @@ impl Streams {
         operation: &Operation,
     ) -> Option<u32> {
         let known = net.connections.get(connection)?;
-        let asked = &known.remote.as_deref()?.outgoing;
-        let (control, takes_one_link) = (known.link, asked.peer_window == 0);
+        let outgoing = &known.remote.as_deref()?.outgoing;
+        let (control, takes_one_link) = (known.link, outgoing.peer_window == 0);
         let len = u64::from(operation.packet_len(serial));
         let mut best: Option<(u64, u32)> = None;
         let mut full = [0; MOST_LINKS];
@@ -204,7 +205,7 @@ impl Streams {
                 || !takes_one_link
                     && net.sure_stu_on(connection, index).is_some_and(|s| s >= operation.stu);
             // Over one link packets come in their order, as a rule.
-            let may_go = asked.may_follow(operation) || asked.flight.is_only_on(index);
+            let may_go = outgoing.may_follow(operation) || outgoing.flight.is_only_on(index);
             if !is_here || !fits || !may_go {
                 continue;
             }
@@ -219,9 +220,9 @@ impl Streams {
         }
         if let Some((_, link)) = best {
             let config = self.congestion_of_puts(net, cx, link);
-            let outgoing = net.links.get_mut(link)?.outgoing(&config);
-            if outgoing.under_way == 0 {
-                outgoing.window.handle_start(&config, cx.now);
+            let puts = net.links.get_mut(link)?.outgoing(&config);
+            if puts.under_way == 0 {
+                puts.window.handle_start(&config, cx.now);
             }
             return Some(link);
         }

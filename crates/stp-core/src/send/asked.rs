@@ -1,8 +1,9 @@
 //! What the other side asks this one to send: Request_To_Receive, and what the user answers.
 
-use landfall_placement::{Area, Refusal};
+use landfall_placement::{Area, Refusal, assumed};
 
 use super::Sends;
+use crate::connection::ReadRequest;
 use crate::context::Context;
 use crate::error::Error;
 use crate::event::Event;
@@ -51,7 +52,11 @@ impl Sends {
         let ids = Ids { d_id: read.peer_id, s_id: 0 };
         let verdict = Verdict::Rejected(reason);
         let (serial, is_read) = (read.serial, true);
-        net.say(cx, read.connection, &Message::RequestAnswer { ids, serial, is_read, verdict });
+        net.send_message(
+            cx,
+            read.connection,
+            &Message::RequestAnswer { ids, serial, is_read, verdict },
+        );
         self.end_read(net, id.index, Err(reason));
         net.disconnect_if_idle(cx, read.connection);
         Ok(())
@@ -64,9 +69,9 @@ impl Sends {
         cx: &mut Context,
         connection: u32,
         s_id: u16,
-        serial: u32,
-        (len, opaque): (u64, u32),
+        read: ReadRequest,
     ) -> Result<(), Refusal> {
+        let ReadRequest { serial, len, opaque } = read;
         let Some(known) = net.connections.get(connection) else {
             return Err(Refusal::UnknownId);
         };
@@ -92,7 +97,7 @@ impl Sends {
                 let ids = Ids { d_id: s_id, s_id: 0 };
                 let (is_read, verdict) = (true, Verdict::Pending);
                 let answer = Message::RequestAnswer { ids, serial, is_read, verdict };
-                net.say(cx, connection, &answer);
+                net.send_message(cx, connection, &answer);
                 return Err(Refusal::Duplicate);
             }
             Serial::Open if !is_open => Reason::Closing,
@@ -122,7 +127,7 @@ impl Sends {
     ) {
         let ids = Ids { d_id: s_id, s_id: 0 };
         let (is_read, verdict) = (true, Verdict::Rejected(reason));
-        net.say(cx, connection, &Message::RequestAnswer { ids, serial, is_read, verdict });
+        net.send_message(cx, connection, &Message::RequestAnswer { ids, serial, is_read, verdict });
     }
 
     fn is_read_waiting(&self, connection: u32, serial: u32) -> bool {
@@ -144,7 +149,9 @@ impl Sends {
 
     /// A read that the user has answered or refused.
     pub(crate) fn end_read(&mut self, net: &mut Network, index: u32, result: Result<(), Reason>) {
-        let Some(read) = self.reads.remove(index) else { return };
+        let Some(read) = assumed(self.reads.remove(index), "a read is answered once") else {
+            return;
+        };
         if let Some(known) = net.connections.get_mut(read.connection) {
             known.reads_waiting = known.reads_waiting.saturating_sub(1);
             known.reads_seen.end(read.serial, result);

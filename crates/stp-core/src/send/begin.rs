@@ -2,10 +2,9 @@
 
 use alloc::vec::Vec;
 
-use landfall_placement::{Area, Serial32};
+use landfall_placement::{Area, Serial32, assumed};
 
 use super::{Send, State};
-use crate::assume::assumed;
 use crate::connection::NONE;
 use crate::context::Context;
 use crate::error::{Ended, Error, check_memory};
@@ -72,7 +71,7 @@ impl Sends {
         let known = net.connections.get(connection).ok_or(Error::Unknown)?;
         let serial = known.next_send;
         if !self.may_begin(net, connection) || !self.table.has_room() {
-            net.say_unsettled_send(cx, connection);
+            net.send_unsettled_send(cx, connection);
             return Err(Error::Busy);
         }
         let (first, priority) = (known.first_send, known.priority);
@@ -93,10 +92,7 @@ impl Sends {
     /// Are there slots at the other side? What was given up and may not have been heard of
     /// has one, too.
     fn may_begin(&self, net: &Network, connection: u32) -> bool {
-        let Some(known) = assumed(
-            net.connections.get(connection),
-            "a connection stays while something of it is left",
-        ) else {
+        let Some(known) = net.connections.assumed(connection) else {
             return false;
         };
         let next = Serial32(known.next_send);
@@ -120,8 +116,7 @@ impl Sends {
     }
 
     pub(super) fn request_to_send(&mut self, net: &mut Network, cx: &mut Context, index: u32) {
-        let Some(send) = assumed(self.table.get(index), "a Transfer that goes on is in the table")
-        else {
+        let Some(send) = self.assumed(index) else {
             return;
         };
         let message = Message::RequestToSend {
@@ -134,8 +129,8 @@ impl Sends {
             is_eager: false,
         };
         let connection = send.connection;
-        net.say_unsettled_send(cx, connection);
-        self.say_request(net, cx, index, message);
+        net.send_unsettled_send(cx, connection);
+        self.send_request(net, cx, index, message);
     }
 
     /// This side ends the Transfer: no more of it is sent, the other side is told.
@@ -146,31 +141,29 @@ impl Sends {
         index: u32,
         why: Ended,
     ) {
-        let Some(send) =
-            assumed(self.table.get_mut(index), "a Transfer that goes on is in the table")
-        else {
+        let Some(send) = self.assumed_mut(index) else {
             return;
         };
         send.state = State::Ending(why);
         send.retries = 0;
         let connection = send.connection;
-        self.say_end(net, cx, index);
+        self.send_end(net, cx, index);
         self.timers.set(index, cx.now + net.patience(cx, connection, 0));
     }
 
-    pub(super) fn say_end(&mut self, net: &mut Network, cx: &mut Context, index: u32) {
-        let Some(send) = assumed(self.table.get(index), "a Transfer that goes on is in the table")
-        else {
+    pub(super) fn send_end(&mut self, net: &mut Network, cx: &mut Context, index: u32) {
+        let Some(send) = self.assumed(index) else {
             return;
         };
-        let State::Ending(why) = send.state else { return };
-        let reason = match why {
-            Ended::MemoryFailed => Reason::MemoryFailed,
-            _ => Reason::Cancelled,
-        };
-        let ids = Ids { d_id: send.peer_id, s_id: index as u16 };
-        let ending = Ending { ids, serial: send.serial, by_receiver: false };
-        net.say(cx, send.connection, &Message::End { ending, reason });
+        if let State::Ending(why) = send.state {
+            let reason = match why {
+                Ended::MemoryFailed => Reason::MemoryFailed,
+                _ => Reason::Cancelled,
+            };
+            let ids = Ids { d_id: send.peer_id, s_id: index as u16 };
+            let ending = Ending { ids, serial: send.serial, by_receiver: false };
+            net.send_message(cx, send.connection, &Message::End { ending, reason });
+        }
     }
 
     /// The Transfer is over as far as the other side goes.
@@ -181,9 +174,7 @@ impl Sends {
         index: u32,
         result: Result<(), Ended>,
     ) {
-        let Some(send) =
-            assumed(self.table.get_mut(index), "a Transfer that goes on is in the table")
-        else {
+        let Some(send) = self.assumed_mut(index) else {
             return;
         };
         if matches!(send.state, State::Over(_)) {
@@ -196,8 +187,7 @@ impl Sends {
 
     /// It ends with its connection.
     pub(crate) fn end_send(&mut self, net: &mut Network, cx: &mut Context, index: u32, why: Ended) {
-        let Some(send) = assumed(self.table.get(index), "a Transfer that goes on is in the table")
-        else {
+        let Some(send) = self.assumed(index) else {
             return;
         };
         let why = if let State::Ending(why) = send.state { why } else { why };
@@ -213,39 +203,40 @@ impl Sends {
         index: u32,
         generation: u32,
     ) {
-        let Some(send) = self.table.named_mut(index, generation) else { return };
-        send.held = send.held.saturating_sub(1);
-        if send.held == 0 && matches!(send.state, State::Over(_)) {
-            self.release_send(net, cx, index);
+        if let Some(send) = self.table.named_mut(index, generation) {
+            send.held = send.held.saturating_sub(1);
+            if send.held == 0 && matches!(send.state, State::Over(_)) {
+                self.release_send(net, cx, index);
+            }
         }
     }
 
     /// Tells the user, if no driver holds the memory.
     fn release_send(&mut self, net: &mut Network, cx: &mut Context, index: u32) {
-        let Some(known) = assumed(self.table.get(index), "a Transfer that goes on is in the table")
-        else {
+        let Some(known) = self.assumed(index) else {
             return;
         };
-        let State::Over(result) = known.state else { return };
-        if known.held > 0 {
-            return;
+        if let State::Over(result) = known.state {
+            if known.held > 0 {
+                return;
+            }
+            let id = SendId::new((index, self.table.generation(index)));
+            let Some(send) = assumed(self.table.remove(index), "it was looked at just above")
+            else {
+                return;
+            };
+            self.unlist_send(net, index, &send);
+            let connection = net.id_of(send.connection);
+            net.remove_if_gone(send.connection);
+            cx.tell(match result {
+                Ok(()) => Event::Sent { send: id, connection, len: send.len },
+                Err(why) => Event::SendEnded { send: id, connection, len: send.acked_bytes(), why },
+            });
         }
-        let id = SendId::new((index, self.table.generation(index)));
-        let Some(send) = self.table.remove(index) else { return };
-        self.unlist_send(net, index, &send);
-        let connection = net.id_of(send.connection);
-        net.remove_if_gone(send.connection);
-        cx.tell(match result {
-            Ok(()) => Event::Sent { send: id, connection, len: send.len },
-            Err(why) => Event::SendEnded { send: id, connection, len: send.acked_bytes(), why },
-        });
     }
 
     fn unlist_send(&mut self, net: &mut Network, index: u32, send: &Send) {
-        let Some(known) = assumed(
-            net.connections.get_mut(send.connection),
-            "a connection stays while something of it is left",
-        ) else {
+        let Some(known) = net.connections.assumed_mut(send.connection) else {
             return;
         };
         if known.first_send == index {

@@ -5,9 +5,8 @@
 //! relied on: a request that is repeated is repeated without them, and they are granted where
 //! the other side did not take them.
 
-use landfall_placement::Span;
+use landfall_placement::{Span, assumed};
 
-use crate::assume::assumed;
 use crate::context::Context;
 use crate::network::Network;
 use crate::path::Behind;
@@ -17,42 +16,44 @@ use crate::wire::message::Message;
 
 impl Sends {
     /// Sends a request, and what it is for with it where that is short.
-    pub(super) fn say_request(
+    pub(super) fn send_request(
         &mut self,
         net: &mut Network,
         cx: &mut Context,
         index: u32,
         mut request: Message,
     ) {
-        let Some(send) = assumed(self.table.get(index), "a Transfer that goes on is in the table")
-        else {
+        let Some(send) = self.assumed(index) else {
             return;
         };
         let connection = send.connection;
-        let Some(link) = net.link_for_control(connection) else { return };
+        let Some(link) = assumed(net.link_for_control(connection), "a connection has a link")
+        else {
+            return;
+        };
         let goes_along = self.goes_along(net, cx, index, link);
-        let Message::RequestToSend { is_eager, .. } = &mut request else { return };
+        let Message::RequestToSend { is_eager, .. } = &mut request else {
+            debug_assert!(false, "only requests to send leave this way");
+            return;
+        };
         *is_eager = goes_along;
         let behind = match goes_along {
             true => Behind::Transfer { index, generation: self.table.generation(index) },
             false => Behind::Nothing,
         };
-        net.say_with(cx, link, connection, &request, behind);
+        net.send_message_with(cx, link, connection, &request, behind);
     }
 
     /// Can a Transfer leave with its request over this link?
     fn goes_along(&self, net: &Network, cx: &Context, index: u32, link: u32) -> bool {
-        let Some(send) = assumed(self.table.get(index), "a Transfer that goes on is in the table")
-        else {
+        let Some(send) = self.assumed(index) else {
             return false;
         };
-        let Some(known) = assumed(
-            net.connections.get(send.connection),
-            "a connection stays while something of it is left",
-        ) else {
+        let Some(known) = net.connections.assumed(send.connection) else {
             return false;
         };
-        let Some(link) = net.links.get(link) else { return false };
+        let Some(link) = net.links.assumed(link) else { return false };
+        // The path is down: nothing goes with a request that waits.
         let Some(limits) = &net.paths[usize::from(link.path)].limits else { return false };
         let most = known.eager.min(cx.config.eager);
         let len = send.memory.len;

@@ -3,7 +3,6 @@
 use landfall_placement::{Refusal, Unit};
 
 use super::{Send, State};
-use crate::assume::assumed;
 use crate::context::Context;
 use crate::network::Network;
 use crate::path::{Order, Source, Wanted};
@@ -103,10 +102,7 @@ impl Sends {
         connection: u32,
         grant: &ClearToSend,
     ) {
-        let Some(known) = assumed(
-            net.connections.get(connection),
-            "a connection stays while something of it is left",
-        ) else {
+        let Some(known) = net.connections.assumed(connection) else {
             return;
         };
         // Of the serial number, grants say half: it is the newest that was given out.
@@ -121,7 +117,7 @@ impl Sends {
         }
         let ids = Ids { d_id: grant.ids.s_id, s_id: grant.ids.d_id };
         let ending = Ending { ids, serial, by_receiver: false };
-        net.say(cx, connection, &Message::End { ending, reason: Reason::Gone });
+        net.send_message(cx, connection, &Message::End { ending, reason: Reason::Gone });
     }
 
     /// What was asked for again goes first: the receiver waits for it. What

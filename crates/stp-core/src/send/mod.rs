@@ -6,25 +6,24 @@
 //! | `asked` | Request_To_Receive: what the other side asks this one to send |
 //! | `eager` | short messages leave with their request |
 //! | `granted` | Clear_To_Send: which STUs may go, and where they belong |
-//! | `heard` | answers, acknowledgements and endings; what is repeated when nothing was heard |
+//! | `acks` | answers, acknowledgements and endings; what is repeated when nothing was heard |
 
+mod acks;
 mod asked;
 mod begin;
 mod eager;
 mod granted;
-mod heard;
 
-use landfall_placement::{Area, Instant};
+use landfall_placement::{Area, Instant, assumed};
 use landfall_tables::{IndexedHeap, Table};
 
-use crate::assume::assumed;
 use crate::config::Config;
 use crate::connection::NONE;
 use crate::error::Ended;
 use crate::preference::Priority;
 
+pub(crate) use acks::Progress;
 pub(crate) use asked::Read;
-pub(crate) use heard::Progress;
 
 /// Where a Transfer stands at its sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +66,20 @@ impl Sends {
             timers: IndexedHeap::new(),
             reads: Table::new(config.receives),
         }
+    }
+
+    /// One that is known to be there: a Transfer that goes on is in the table.
+    #[inline]
+    #[track_caller]
+    pub(crate) fn assumed(&self, index: u32) -> Option<&Send> {
+        assumed(self.table.get(index), "a Transfer that goes on is in the table")
+    }
+
+    /// The same, to change it.
+    #[inline]
+    #[track_caller]
+    pub(crate) fn assumed_mut(&mut self, index: u32) -> Option<&mut Send> {
+        assumed(self.table.get_mut(index), "a Transfer that goes on is in the table")
     }
 
     /// May Data of a Transfer leave?
@@ -162,9 +175,10 @@ impl Send {
 
     /// How many bytes from the start are in place at the receiver.
     pub(crate) fn acked_bytes(&self) -> u64 {
-        let Some((block_size, lead)) = self.tiling else { return 0 };
-        let end = u64::from(self.acked) << block_size;
-        end.saturating_sub(u64::from(lead)).min(self.len)
+        self.tiling.map_or(0, |(block_size, lead)| {
+            let end = u64::from(self.acked) << block_size;
+            end.saturating_sub(u64::from(lead)).min(self.len)
+        })
     }
 
     /// Is this a grant that was not seen? Remembers it.

@@ -73,16 +73,18 @@ pub fn place(header: &Header) -> Option<Range<usize>> {
 
 /// Puts the proof into a head, where it carries one, and the checksum again.
 pub fn seal(head: &mut [u8], secrets: Secrets) {
-    let Some(place) = Header::read(head).and_then(place) else { return };
-    let Some(proof) = hash(head, &place, secrets) else { return };
-    if let Some(field) = head.get_mut(place) {
-        let len = field.len();
-        field.copy_from_slice(&proof.to_be_bytes()[..len]);
+    if let Some(place) = Header::read(head).and_then(place)
+        && let Some(proof) = hash(head, &place, secrets)
+    {
+        if let Some(field) = head.get_mut(place) {
+            let len = field.len();
+            field.copy_from_slice(&proof.to_be_bytes()[..len]);
+        }
+        if let Some(sum) = head.get_mut(SUM_RANGE) {
+            sum.fill(0);
+        }
+        header::seal(head);
     }
-    if let Some(sum) = head.get_mut(SUM_RANGE) {
-        sum.fill(0);
-    }
-    header::seal(head);
 }
 
 /// What is known of the proof of a packet.

@@ -70,7 +70,8 @@ impl Two {
     }
 
     fn between([first, second]: [Config; 2], faults: Faults, seed: u64) -> Self {
-        let engines = [Endpoint::new(first, [1; 32]), Endpoint::new(second, [2; 32])];
+        let engines =
+            [Endpoint::new(first, [1; 32]).unwrap(), Endpoint::new(second, [2; 32]).unwrap()];
         let engines = engines.map(Checked::new);
         let mut wire = Wire::new(engines, PathLimits::plain(1_500), faults, seed);
         wire.sides[1].engine.engine.listen(PORT, Admission::Open).unwrap();
@@ -234,7 +235,7 @@ impl Two {
 }
 
 fn nobody() -> ConnectionId {
-    let mut endpoint = Endpoint::new(Config::default(), [9; 32]);
+    let mut endpoint = Endpoint::new(Config::default(), [9; 32]).unwrap();
     endpoint.handle_path(
         landfall_placement::Instant::ZERO,
         Wire::PATH,

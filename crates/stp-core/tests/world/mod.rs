@@ -29,7 +29,7 @@ pub(crate) fn add_host(
     for (place, byte) in seed.iter_mut().zip(name.bytes()) {
         *place = byte;
     }
-    let mut endpoint = Endpoint::new(config, seed);
+    let mut endpoint = Endpoint::new(config, seed).unwrap();
     endpoint.listen(PORT, Admission::Open).unwrap();
     let node = EngineNode::with_config(endpoint, how).on_event(
         move |_, _: &mut Endpoint, memory: &mut Memory, event| {

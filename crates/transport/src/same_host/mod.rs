@@ -9,35 +9,35 @@
 //!
 //! | file | what is there |
 //! | --- | --- |
-//! | `point` | where neighbours write letters to: a Unix socket named by the UDP address |
-//! | `post` | memory in which each side says what it has for the other, in frames |
-//! | `neighbour` | both posts, the files that each knows of the other, and what is under way |
+//! | `control` | where neighbours write messages to: a Unix socket named by the UDP address |
+//! | `frame_queue` | memory in which each side says what it has for the other, in frames |
+//! | `neighbour` | both queues, the files that each knows of the other, and what is under way |
 //! | `placer` | the one copy, and what the engine is told of it |
 //!
-//! # How neighbours meet
+//! # How neighbours find each other
 //!
 //! The first unit for an address of this host makes the driver write to the one who has that
-//! address's name, in this network namespace: *here is my post*. The kernel says who wrote: a
+//! address's name, in this network namespace: *here is my queue*. The kernel says who wrote: a
 //! process of another user is not heard. Its name says at which UDP address it is, and it can
 //! only have taken that name if nobody else had it; the engine checks the keys of each unit as
-//! it does for what came by UDP. Until both know the other's post, units take the socket.
+//! it does for what came by UDP. Until both know the other's queue, units take the socket.
 //!
 //! # Who may touch what
 //!
-//! Each side has its own post, and writes nothing else; the other maps it to be read. Files of
+//! Each side has its own queue, and writes nothing else; the other maps it to be read. Files of
 //! memory are sealed before they are handed out: they keep their length, so no copy ends with
 //! a `SIGBUS`, and nobody but their owner can write them. A file without those seals is not
 //! taken. What a frame names is looked up and checked against the length of the file; a frame
 //! that names what was not handed over is lost, as a packet is.
 //!
 //! Memory that was told of is pinned until it was read. A neighbour that reads nothing for a
-//! second is left alone: the post is closed, then the memory is free. It looks at that after
+//! second is left alone: the queue is closed, then the memory is free. It looks at that after
 //! each copy, and what it copied later counts as lost.
 
+mod control;
+mod frame_queue;
 mod neighbour;
 mod placer;
-mod point;
-mod post;
 #[cfg(all(test, not(miri), not(loom)))]
 mod tests;
 
@@ -49,10 +49,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
 use landfall_placement::{Duration, Engine, Instant, PathId, Peer};
 
+use self::control::{ControlMessage, ControlSocket, Hello, Name, NotSent, Received};
+use self::frame_queue::{Broken, FrameQueueView, Place};
 use self::neighbour::{Neighbour, Sent};
 use self::placer::{Arrived, Placer, Source};
-use self::point::{Letter, Meet, MeetingPoint, Name, NotSent, Received};
-use self::post::{Broken, Place, PostView};
 use crate::driver::{Counters, Interest};
 use crate::exchange::{Outbox, Turn};
 use crate::interfaces::own_addresses;
@@ -70,7 +70,7 @@ const LETTERS_PER_TURN: usize = 64;
 /// leave.
 const FRAMES_PER_TURN: usize = 64;
 const BYTES_PER_TURN: usize = 256 << 10;
-/// A thread that spins looks for letters each so many turns: that is a system call.
+/// A thread that spins looks for messages each so many turns: that is a system call.
 const LOOK_EVERY: u32 = 32;
 /// And at the socket, while neighbours are busy.
 const SOCKET_EVERY: u32 = 16;
@@ -84,8 +84,8 @@ const ABSENT: Duration = Duration::from_secs(1);
 const MOST_DOUBLINGS: u32 = 6;
 /// So often a neighbour is asked that does not answer.
 const MOST_ASKED: u32 = 4;
-/// The number of the meeting point among what is waited for; those of neighbours follow.
-const POINT: u64 = 0;
+/// The number of the control socket among what is waited for; those of neighbours follow.
+const CONTROL: u64 = 0;
 
 /// An address at which no neighbour is, until it is asked again.
 #[derive(Clone, Copy, Debug)]
@@ -97,7 +97,7 @@ struct Absent {
 /// The neighbours of one UDP path.
 #[derive(Debug)]
 pub(crate) struct SameHost {
-    point: MeetingPoint,
+    control: ControlSocket,
     readiness: Readiness,
     local: SocketAddr,
     /// The addresses of this host when the path was opened.
@@ -117,7 +117,7 @@ pub(crate) struct SameHost {
     turns: u32,
     /// So many turns more neighbours are likely to go on.
     busy: u32,
-    /// A letter is awaited.
+    /// A message is awaited.
     is_meeting: bool,
     /// The last turn found that a thread had slept.
     has_slept: bool,
@@ -127,11 +127,11 @@ pub(crate) struct SameHost {
 impl SameHost {
     /// Takes the name of this UDP address, at which the path is.
     pub(crate) fn open(path: PathId, local: SocketAddr, regions: &Regions) -> io::Result<Self> {
-        let point = MeetingPoint::open(local)?;
+        let control = ControlSocket::open(local)?;
         let readiness = Readiness::new().map_err(io::Error::other)?;
-        readiness.add(interest_in(point.as_fd()), POINT).map_err(io::Error::other)?;
+        readiness.add(interest_in(control.as_fd()), CONTROL).map_err(io::Error::other)?;
         Ok(Self {
-            point,
+            control,
             readiness,
             local,
             addresses: own_addresses()?,
@@ -205,9 +205,9 @@ impl SameHost {
             self.end(number, engine, now);
             return None;
         }
-        let said = (&self.point, counters);
+        let said = (&self.control, counters);
         match neighbour.tell(outbox, &run, (engine, now), said) {
-            Sent::Told => {
+            Sent::Queued => {
                 self.busy = BUSY_TURNS;
                 Some(run.count)
             }
@@ -224,7 +224,7 @@ impl SameHost {
         }
         for number in 0..self.neighbours.len() {
             let Some(neighbour) = &mut self.neighbours[number] else { continue };
-            let mut is_gone = neighbour.ring(&self.point).is_err();
+            let mut is_gone = neighbour.ring(&self.control).is_err();
             if is_tick {
                 is_gone |= neighbour.reap(engine, now).is_err() || neighbour.is_stalled(now);
             }
@@ -250,8 +250,8 @@ impl SameHost {
         self.armed.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         if self.neighbours.iter().flatten().any(Neighbour::has_more) {
-            // It is full only where there is a letter that wakes.
-            let _ = self.point.send(self.point.name(), &Letter::Ring, None);
+            // It is full only where there is a message that wakes.
+            let _ = self.control.send(self.control.name(), &ControlMessage::Wake, None);
         }
     }
 
@@ -307,7 +307,7 @@ impl SameHost {
         let file: Option<PieceView> = match frame.place {
             Place::File { id, .. } => {
                 if neighbour.file(id).is_none() {
-                    // The letter with it was sent before the frame was written.
+                    // The message with it was sent before the frame was written.
                     self.read_letters(engine, now);
                 }
                 self.neighbour(number).and_then(|neighbour| neighbour.file(id)).cloned()
@@ -315,9 +315,9 @@ impl SameHost {
             _ => None,
         };
         let Some(Some(neighbour)) = self.neighbours.get_mut(number) else { return Ok(None) };
-        let Some(post) = neighbour.their_post() else { return Ok(None) };
+        let Some(queue) = neighbour.their_queue() else { return Ok(None) };
         let source = match (frame.place, &file) {
-            (Place::Inline, _) => Some(Source::Mapped(post.view(), payload_at)),
+            (Place::Inline, _) => Some(Source::Mapped(queue.view(), payload_at)),
             (Place::File { offset, .. }, Some(file)) => {
                 let end = offset.checked_add(frame.payload as u64);
                 let fits = end.is_some_and(|end| end <= file.len());
@@ -331,7 +331,7 @@ impl SameHost {
         let mut units = frame.units as u32;
         if let Some(source) = source {
             let (heads, from) = (&self.heads[..], Peer::Socket(neighbour.at));
-            let arrived = Arrived { frame, heads, source, from, post };
+            let arrived = Arrived { frame, heads, source, from, queue };
             let mut turn = Turn { engine, now, pins: &mut self.pins, counters };
             units = self.placer.settle(&mut turn, &arrived);
         } else {
@@ -351,13 +351,13 @@ impl SameHost {
     fn look<E: Engine>(&mut self, engine: &mut E, now: Instant) {
         let Ok(ready) = self.readiness.wait(std::time::Duration::ZERO) else { return };
         for number in ready {
-            if number == POINT {
+            if number == CONTROL {
                 self.read_letters(engine, now);
             } else {
                 // Its process has ended. What it wrote is still there, and is read first.
                 let number = number as usize - 1;
-                let has_more = self.neighbour(number).and_then(Neighbour::their_post);
-                if !has_more.is_some_and(PostView::has_more) {
+                let has_more = self.neighbour(number).and_then(Neighbour::their_queue);
+                if !has_more.is_some_and(FrameQueueView::has_more) {
                     self.end(number, engine, now);
                 }
             }
@@ -366,77 +366,79 @@ impl SameHost {
 
     fn read_letters<E: Engine>(&mut self, engine: &mut E, now: Instant) {
         for _ in 0..LETTERS_PER_TURN {
-            match self.point.receive() {
-                Ok(Some(Ok(received))) => self.take_letter(received, engine, now),
+            match self.control.receive() {
+                Ok(Some(Ok(received))) => self.take_message(received, engine, now),
                 Ok(Some(Err(_))) => {}
                 Ok(None) | Err(_) => break,
             }
         }
     }
 
-    fn take_letter<E: Engine>(&mut self, received: Received, engine: &mut E, now: Instant) {
-        let Received { letter, from, pid, file } = received;
-        if let Letter::Meet(meet) = letter {
+    fn take_message<E: Engine>(&mut self, received: Received, engine: &mut E, now: Instant) {
+        let Received { message, from, pid, file } = received;
+        if let ControlMessage::Hello(hello) = message {
             if let Some(file) = file {
-                self.meet(&meet, &from, pid, file, (engine, now));
+                self.handle_hello(&hello, &from, pid, file, (engine, now));
             }
             return;
         }
         let is_its = |neighbour: &Option<Neighbour>| {
             neighbour.as_ref().is_some_and(|known| {
                 (known.name == from && known.pid() == pid)
-                    && letter.post().is_some_and(|nonce| known.has_shown(nonce))
+                    && message.queue().is_some_and(|nonce| known.has_shown(nonce))
             })
         };
         let found = self.neighbours.iter().position(is_its);
         let neighbour = found.and_then(|number| self.neighbours[number].as_mut());
-        match (letter, neighbour, file) {
-            (Letter::File { id, .. }, Some(neighbour), Some(file)) => neighbour.take_file(id, file),
-            (Letter::Forget { id, .. }, Some(neighbour), None) => neighbour.forget_file(id),
-            (Letter::Bye(_), Some(_), None) => {
+        match (message, neighbour, file) {
+            (ControlMessage::File { id, .. }, Some(neighbour), Some(file)) => {
+                neighbour.take_file(id, file);
+            }
+            (ControlMessage::Forget { id, .. }, Some(neighbour), None) => neighbour.forget_file(id),
+            (ControlMessage::Bye(_), Some(_), None) => {
                 self.end(found.unwrap_or_default(), engine, now);
             }
             (_, _, file) => close_aside(file),
         }
     }
 
-    /// Somebody shows its post.
-    fn meet<E: Engine>(
+    /// Somebody shows its queue.
+    fn handle_hello<E: Engine>(
         &mut self,
-        meet: &Meet,
+        hello: &Hello,
         from: &Name,
         pid: i32,
         file: OwnedFd,
         (engine, now): (&mut E, Instant),
     ) {
-        let is_named = Name::candidates(meet.from).any(|name| name == *from);
-        let is_for_us = meet.to.port() == self.local.port()
-            && (self.local.ip().is_unspecified() || meet.to.ip() == self.local.ip())
-            && self.is_local(meet.to.ip());
-        if !is_named || !is_for_us || !self.is_local(meet.from.ip()) {
+        let is_named = Name::candidates(hello.from).any(|name| name == *from);
+        let is_for_us = hello.to.port() == self.local.port()
+            && (self.local.ip().is_unspecified() || hello.to.ip() == self.local.ip())
+            && self.is_local(hello.to.ip());
+        if !is_named || !is_for_us || !self.is_local(hello.from.ip()) {
             return close_aside([file]);
         }
-        let known = self.near.get(&meet.from).copied();
+        let known = self.near.get(&hello.from).copied();
         let is_other = |number: &usize| {
             self.neighbour(*number).is_some_and(|known| {
-                let has_post = known.their_post().is_some();
-                has_post && (!known.has_shown(meet.nonce) || known.pid() != pid)
+                let has_post = known.their_queue().is_some();
+                has_post && (!known.has_shown(hello.nonce) || known.pid() != pid)
             })
         };
         if let Some(number) = known.filter(is_other) {
             // It has begun anew, or another process has come in its place.
             self.end(number, engine, now);
         }
-        let number = match self.near.get(&meet.from) {
+        let number = match self.near.get(&hello.from) {
             Some(number) => Some(*number),
-            None => self.add(meet.from, meet.to, *from, now),
+            None => self.add(hello.from, hello.to, *from, now),
         };
         let Some(number) = number else { return close_aside([file]) };
         let Some(Some(neighbour)) = self.neighbours.get_mut(number) else { return };
         // The one who answers may have the name of all addresses.
         neighbour.name = *from;
         let was_watched = neighbour.process().is_some();
-        let answer = neighbour.meet(meet, pid, file);
+        let answer = neighbour.handle_hello(hello, pid, file);
         let is_watched = match neighbour.process() {
             Some(process) if !was_watched => {
                 self.readiness.add(interest_in(process.as_fd()), number as u64 + 1).is_ok()
@@ -444,7 +446,7 @@ impl SameHost {
             process => process.is_some(),
         };
         let is_answered = match answer {
-            Ok(true) => neighbour.ask(&self.point, now) != Err(NotSent::Nobody),
+            Ok(true) => neighbour.ask(&self.control, now) != Err(NotSent::Nobody),
             Ok(false) => true,
             Err(Broken) => false,
         };
@@ -482,28 +484,28 @@ impl SameHost {
         self.is_meeting = true;
         if neighbour.is_overdue(now) {
             let is_enough = neighbour.asked >= MOST_ASKED;
-            if is_enough || neighbour.ask(&self.point, now) == Err(NotSent::Nobody) {
+            if is_enough || neighbour.ask(&self.control, now) == Err(NotSent::Nobody) {
                 self.remove(number, now);
             }
         }
         None
     }
 
-    /// Asks whoever may be at this address to meet.
+    /// Asks whoever may be at this address to hello.
     fn seek(&mut self, to: SocketAddr, now: Instant) {
         let Some(here) = self.source_for(to) else { return self.note_absent(to, now) };
-        // There is no post for it before somebody is there.
+        // There is no queue for it before somebody is there.
         let mut names = Name::candidates(to);
         let is_there = |name: &Name| {
-            *name != *self.point.name()
-                && self.point.send(name, &Letter::Ring, None) != Err(NotSent::Nobody)
+            *name != *self.control.name()
+                && self.control.send(name, &ControlMessage::Wake, None) != Err(NotSent::Nobody)
         };
         let Some(name) = names.find(is_there) else { return self.note_absent(to, now) };
         let Some(number) = self.add(to, here, name, now) else {
             return self.note_absent(to, now);
         };
         let Some(Some(neighbour)) = self.neighbours.get_mut(number) else { return };
-        if neighbour.ask(&self.point, now) == Err(NotSent::Nobody) {
+        if neighbour.ask(&self.control, now) == Err(NotSent::Nobody) {
             self.remove(number, now);
         }
     }
@@ -538,7 +540,7 @@ impl SameHost {
     /// A neighbour is gone, or not to be relied on: what it was told of is free.
     fn end<E: Engine>(&mut self, number: usize, engine: &mut E, now: Instant) {
         if let Some(neighbour) = self.remove(number, now) {
-            neighbour.end(engine, now, &self.point);
+            neighbour.end(engine, now, &self.control);
         }
     }
 

@@ -1,4 +1,4 @@
-//! [`Neighbour`]: a process of this host and user at the other end of a UDP address: the posts
+//! [`Neighbour`]: a process of this host and user at the other end of a UDP address: the queues
 //! of both, the files that each knows of the other, and what it has been told of and has not
 //! read yet.
 
@@ -10,9 +10,9 @@ use std::sync::atomic::{Ordering, fence};
 
 use landfall_placement::{Duration, Engine, Instant, Ticket};
 
+use super::control::{ControlMessage, ControlSocket, Hello, Name, NotSent};
+use super::frame_queue::{Broken, Frame, FrameQueue, FrameQueueView, Place, RING_LEN};
 use super::placer::read_process;
-use super::point::{Letter, Meet, MeetingPoint, Name, NotSent};
-use super::post::{Broken, Frame, Place, Post, PostView, RING_LEN};
 use crate::driver::Counters;
 use crate::exchange::{FrontRun, Outbox};
 use crate::memory::{
@@ -29,20 +29,20 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// While the ring is full and nothing is read for so long, units take the socket.
 const ROOM_PATIENCE: Duration = Duration::from_millis(20);
 
-/// What the neighbour was told of by its place.
+/// A frame that the neighbour has not read yet, whose payload it takes from its place.
 #[derive(Debug)]
-struct Told {
-    /// Where in the post its frame ends.
+struct PendingFrame {
+    /// Where in the queue its frame ends.
     end: u64,
     ticket: Option<Ticket>,
     _pinned: Pinned,
 }
 
-/// The other side, once it has shown its post.
+/// The other side, once it has shown its queue.
 #[derive(Debug)]
 struct Theirs {
     nonce: u64,
-    post: PostView,
+    queue: FrameQueueView,
     /// It knows ours.
     has_ours: bool,
 }
@@ -59,9 +59,9 @@ pub(super) struct Neighbour {
     process: Option<OwnedFd>,
     pid: i32,
     nonce: Box<u64>,
-    post: Post,
+    queue: FrameQueue,
     theirs: Option<Theirs>,
-    told: VecDeque<Told>,
+    pending: VecDeque<PendingFrame>,
     /// When it last read something, or had nothing to read.
     read_at: Instant,
     /// How far it had read then.
@@ -80,7 +80,7 @@ pub(super) struct Neighbour {
     wants_room: bool,
     /// It was rung for this sleep.
     rung: u64,
-    /// When it was last asked to meet, and how often.
+    /// When it was last asked to hello, and how often.
     asked_at: Instant,
     pub(super) asked: u32,
 }
@@ -88,8 +88,8 @@ pub(super) struct Neighbour {
 /// What became of a run of units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sent {
-    /// It is told of.
-    Told,
+    /// It is in the queue.
+    Queued,
     /// There will be room.
     Later,
     /// Let it take the socket.
@@ -112,9 +112,9 @@ impl Neighbour {
             process: None,
             pid: 0,
             nonce: Box::new(nonce),
-            post: Post::new().ok()?,
+            queue: FrameQueue::new().ok()?,
             theirs: None,
-            told: VecDeque::new(),
+            pending: VecDeque::new(),
             read_at: now,
             read: 0,
             given: Vec::new(),
@@ -132,9 +132,9 @@ impl Neighbour {
 
     // ---- Meeting ----------------------------------------------------------------
 
-    /// Shows it our post.
-    pub(super) fn ask(&mut self, point: &MeetingPoint, now: Instant) -> Result<(), NotSent> {
-        let meet = Meet {
+    /// Shows it our queue.
+    pub(super) fn ask(&mut self, control: &ControlSocket, now: Instant) -> Result<(), NotSent> {
+        let hello = Hello {
             nonce: *self.nonce,
             yours: self.theirs.as_ref().map_or(0, |theirs| theirs.nonce),
             probe: std::ptr::from_ref(&*self.nonce) as u64,
@@ -143,27 +143,32 @@ impl Neighbour {
             to: self.at,
         };
         (self.asked_at, self.asked) = (now, self.asked + 1);
-        point.send(&self.name, &Letter::Meet(meet), Some(self.post.memory().fd()))
+        control.send(&self.name, &ControlMessage::Hello(hello), Some(self.queue.memory().fd()))
     }
 
-    /// It has shown a post. Gives whether it has to be shown ours.
-    pub(super) fn meet(&mut self, meet: &Meet, pid: i32, file: OwnedFd) -> Result<bool, Broken> {
-        let has_ours = meet.yours == *self.nonce;
+    /// It has shown a queue. Gives whether it has to be shown ours.
+    pub(super) fn handle_hello(
+        &mut self,
+        hello: &Hello,
+        pid: i32,
+        file: OwnedFd,
+    ) -> Result<bool, Broken> {
+        let has_ours = hello.yours == *self.nonce;
         if let Some(theirs) = &mut self.theirs {
-            if theirs.nonce != meet.nonce {
+            if theirs.nonce != hello.nonce {
                 // It has begun anew.
                 return Err(Broken);
             }
             theirs.has_ours |= has_ours;
-            return Ok(meet.wants_answer);
+            return Ok(hello.wants_answer);
         }
         let process = process_of(pid).ok_or(Broken)?;
-        let post = PostView::new(&SharedView::from_sealed_fd(file).map_err(|_| Broken)?)?;
-        if can_read(pid, meet) {
-            self.post.set_reads_addresses();
+        let queue = FrameQueueView::new(&SharedView::from_sealed_fd(file).map_err(|_| Broken)?)?;
+        if can_read(pid, hello) {
+            self.queue.set_reads_addresses();
         }
         (self.process, self.pid) = (Some(process), pid);
-        self.theirs = Some(Theirs { nonce: meet.nonce, post, has_ours });
+        self.theirs = Some(Theirs { nonce: hello.nonce, queue, has_ours });
         Ok(true)
     }
 
@@ -176,7 +181,7 @@ impl Neighbour {
         self.theirs.as_ref().is_some_and(|theirs| theirs.has_ours)
     }
 
-    /// Is it this post of which a letter speaks?
+    /// Is it this queue of which a message speaks?
     pub(super) fn has_shown(&self, nonce: u64) -> bool {
         self.theirs.as_ref().is_some_and(|theirs| theirs.nonce == nonce)
     }
@@ -213,31 +218,32 @@ impl Neighbour {
     // ---- Reading what it says ---------------------------------------------------
 
     pub(super) fn next(&mut self, heads: &mut Vec<u8>) -> Result<Option<(Frame, usize)>, Broken> {
-        self.theirs.as_mut().map_or(Ok(None), |theirs| theirs.post.next(heads))
+        self.theirs.as_mut().map_or(Ok(None), |theirs| theirs.queue.next(heads))
     }
 
-    pub(super) fn their_post(&self) -> Option<&PostView> {
-        self.theirs.as_ref().map(|theirs| &theirs.post)
+    pub(super) fn their_queue(&self) -> Option<&FrameQueueView> {
+        self.theirs.as_ref().map(|theirs| &theirs.queue)
     }
 
     /// This frame is dealt with: its memory is the neighbour's again.
     pub(super) fn advance(&mut self, frame: &Frame) {
         let Some(theirs) = &mut self.theirs else { return };
-        theirs.post.advance(frame);
-        self.post.set_read(theirs.post.position());
+        theirs.queue.advance(frame);
+        self.queue.set_read(theirs.queue.position());
         self.was_read = true;
     }
 
-    /// Has it closed its post, and was all read that it wrote before?
+    /// Has it closed its queue, and was all read that it wrote before?
     pub(super) fn has_ended(&self) -> bool {
-        self.their_post().is_some_and(|post| post.is_closed() && !post.has_more())
+        self.their_queue().is_some_and(|queue| queue.is_closed() && !queue.has_more())
     }
 
     /// Is there more to read or more room than is known, or has it ended?
     pub(super) fn has_more(&self) -> bool {
-        let has_room = |post: &PostView| post.has_read(self.post.written()) != Ok(self.read);
-        self.their_post().is_some_and(|post| {
-            post.has_more() || post.is_closed() || self.wants_room && has_room(post)
+        let has_room =
+            |queue: &FrameQueueView| queue.has_read(self.queue.written()) != Ok(self.read);
+        self.their_queue().is_some_and(|queue| {
+            queue.has_more() || queue.is_closed() || self.wants_room && has_room(queue)
         })
     }
 
@@ -246,15 +252,15 @@ impl Neighbour {
     /// What it has read is free.
     pub(super) fn reap<E: Engine>(&mut self, engine: &mut E, now: Instant) -> Result<(), Broken> {
         let Some(theirs) = &self.theirs else { return Ok(()) };
-        let read = theirs.post.has_read(self.post.written())?;
+        let read = theirs.queue.has_read(self.queue.written())?;
         if read < self.read {
             return Err(Broken);
         }
         if read > self.read {
             (self.read, self.read_at) = (read, now);
         }
-        while self.told.front().is_some_and(|told| told.end <= read) {
-            if let Some(ticket) = self.told.pop_front().and_then(|told| told.ticket) {
+        while self.pending.front().is_some_and(|pending| pending.end <= read) {
+            if let Some(ticket) = self.pending.pop_front().and_then(|pending| pending.ticket) {
                 engine.handle_sent(now, ticket);
             }
         }
@@ -267,31 +273,31 @@ impl Neighbour {
         outbox: &mut Outbox,
         run: &FrontRun,
         (engine, now): (&mut E, Instant),
-        (point, counters): (&MeetingPoint, &mut Counters),
+        (control, counters): (&ControlSocket, &mut Counters),
     ) -> Sent {
-        let (place, pinned) = self.place_of(outbox, run, point);
+        let (place, pinned) = self.place_of(outbox, run, control);
         let (units, head_len, each, payload) = (run.count, run.head_len, run.each, run.payload);
         let frame = Frame { place, ecn: run.ecn, units, head_len, each, payload };
         if frame.len() > RING_LEN / 2 {
             return Sent::NotHere;
         }
-        if !self.post.has_room(&frame, self.read) {
+        if !self.queue.has_room(&frame, self.read) {
             self.set_wants_room(true);
             let has_patience = now.since(self.read_at) < ROOM_PATIENCE;
             return if has_patience { Sent::Later } else { Sent::NotHere };
         }
         self.set_wants_room(false);
-        if self.post.written() == self.read {
+        if self.queue.written() == self.read {
             self.read_at = now;
         }
-        let at = self.post.begin(&frame);
-        self.post.write_heads(at, outbox.each().take(units).map(|(_, head, _)| head));
+        let at = self.queue.begin(&frame);
+        self.queue.write_heads(at, outbox.each().take(units).map(|(_, head, _)| head));
         let is_inline = place == Place::Inline;
         let is_there =
-            !is_inline || outbox.copy_payloads(units, self.post.words(), at + frame.payload_at());
+            !is_inline || outbox.copy_payloads(units, self.queue.words(), at + frame.payload_at());
         let ticket = outbox.hand_over(units);
         if is_there {
-            self.post.commit(&frame);
+            self.queue.commit(&frame);
             self.wrote = true;
             counters.units_sent += units as u64;
             counters.bytes_copied += if is_inline { payload as u64 } else { 0 };
@@ -301,19 +307,19 @@ impl Neighbour {
         }
         match (pinned, ticket) {
             (Some(pinned), ticket) => {
-                let end = self.post.written();
-                self.told.push_back(Told { end, ticket, _pinned: pinned });
+                let end = self.queue.written();
+                self.pending.push_back(PendingFrame { end, ticket, _pinned: pinned });
             }
             (None, Some(ticket)) => engine.handle_sent(now, ticket),
             (None, None) => {}
         }
-        Sent::Told
+        Sent::Queued
     }
 
     fn set_wants_room(&mut self, wants: bool) {
         if self.wants_room != wants {
             self.wants_room = wants;
-            self.post.want_room(wants);
+            self.queue.want_room(wants);
         }
     }
 
@@ -323,23 +329,23 @@ impl Neighbour {
         &mut self,
         outbox: &Outbox,
         run: &FrontRun,
-        point: &MeetingPoint,
+        control: &ControlSocket,
     ) -> (Place, Option<Pinned>) {
         let span = run.span.filter(|_| run.payload > INLINE);
         let Some((pinned, place)) = span.and_then(|span| outbox.pin(&span)) else {
             return (Place::Inline, None);
         };
-        if let Some(place) = self.place_in_file(place, point) {
+        if let Some(place) = self.place_in_file(place, control) {
             return (place, Some(pinned));
         }
-        if self.their_post().is_some_and(PostView::reads_addresses) {
+        if self.their_queue().is_some_and(FrameQueueView::reads_addresses) {
             return (Place::Address(place.ptr.as_ptr() as u64), Some(pinned));
         }
         (Place::Inline, None)
     }
 
     /// Where it finds these bytes in a file that it has, or is given now.
-    fn place_in_file(&mut self, place: RawSpan, point: &MeetingPoint) -> Option<Place> {
+    fn place_in_file(&mut self, place: RawSpan, control: &ControlSocket) -> Option<Place> {
         let changes = exported_changes();
         let offset_in =
             |file: &ExportedFile| file.offset_of(place.ptr, place.len).map(|at| (file.id, at));
@@ -353,14 +359,14 @@ impl Neighbour {
         if self.given_at != changes {
             self.given_at = changes;
             self.given.retain(|id| {
-                let forget = Letter::Forget { id: *id, post: *self.nonce };
-                is_mapped(*id) || point.send(&self.name, &forget, None).is_err()
+                let forget = ControlMessage::Forget { id: *id, queue: *self.nonce };
+                is_mapped(*id) || control.send(&self.name, &forget, None).is_err()
             });
         }
         if !self.given.contains(&file.id) {
-            let letter = Letter::File { id: file.id, post: *self.nonce };
+            let message = ControlMessage::File { id: file.id, queue: *self.nonce };
             let has_room = self.given.len() < MOST_FILES;
-            if !has_room || point.send(&self.name, &letter, Some(file.as_fd())).is_err() {
+            if !has_room || control.send(&self.name, &message, Some(file.as_fd())).is_err() {
                 return None;
             }
             self.given.push(file.id);
@@ -373,15 +379,15 @@ impl Neighbour {
     // ---- Sleeping and ending ----------------------------------------------------
 
     pub(super) fn fall_asleep(&self, epoch: u64) {
-        self.post.fall_asleep(epoch);
+        self.queue.fall_asleep(epoch);
     }
 
     pub(super) fn wake(&self) {
-        self.post.wake();
+        self.queue.wake();
     }
 
     /// Rings where it sleeps and something was written, or read for which it waits.
-    pub(super) fn ring(&mut self, point: &MeetingPoint) -> Result<(), Broken> {
+    pub(super) fn ring(&mut self, control: &ControlSocket) -> Result<(), Broken> {
         let Some(theirs) = &self.theirs else { return Ok(()) };
         let (wrote, was_read) = (mem::take(&mut self.wrote), mem::take(&mut self.was_read));
         if !wrote && !was_read {
@@ -390,13 +396,13 @@ impl Neighbour {
         // What was written is seen by whoever looks once more before it sleeps, or it is
         // seen here that it sleeps.
         fence(Ordering::SeqCst);
-        let asleep = theirs.post.asleep();
-        let is_due = asleep != 0 && asleep != self.rung && (wrote || theirs.post.wants_room());
+        let asleep = theirs.queue.asleep();
+        let is_due = asleep != 0 && asleep != self.rung && (wrote || theirs.queue.wants_room());
         if !is_due {
             return Ok(());
         }
         self.rung = asleep;
-        match point.send(&self.name, &Letter::Ring, None) {
+        match control.send(&self.name, &ControlMessage::Wake, None) {
             // Full: there is something that wakes it.
             Ok(()) | Err(NotSent::Full) => Ok(()),
             Err(NotSent::Nobody) => Err(Broken),
@@ -405,7 +411,7 @@ impl Neighbour {
 
     /// Has it something to read?
     pub(super) const fn is_owing(&self) -> bool {
-        self.post.written() > self.read
+        self.queue.written() > self.read
     }
 
     /// Has it read nothing for a long time?
@@ -414,11 +420,11 @@ impl Neighbour {
     }
 
     /// Nothing that it was told of counts any more, and its memory is free.
-    pub(super) fn end<E: Engine>(mut self, engine: &mut E, now: Instant, point: &MeetingPoint) {
-        self.post.close();
-        let _ = point.send(&self.name, &Letter::Bye(*self.nonce), None);
-        for told in self.told.drain(..) {
-            if let Some(ticket) = told.ticket {
+    pub(super) fn end<E: Engine>(mut self, engine: &mut E, now: Instant, control: &ControlSocket) {
+        self.queue.close();
+        let _ = control.send(&self.name, &ControlMessage::Bye(*self.nonce), None);
+        for pending in self.pending.drain(..) {
+            if let Some(ticket) = pending.ticket {
                 engine.handle_sent(now, ticket);
             }
         }
@@ -428,7 +434,7 @@ impl Neighbour {
 impl Drop for Neighbour {
     fn drop(&mut self) {
         // Before the pins go: from here on the memory may be used for something else.
-        self.post.close();
+        self.queue.close();
     }
 }
 
@@ -441,11 +447,11 @@ fn process_of(pid: i32) -> Option<OwnedFd> {
     Some(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Is its memory to be read, and is it this process that wrote the letter?
-fn can_read(pid: i32, meet: &Meet) -> bool {
+/// Is its memory to be read, and is it this process that wrote the message?
+fn can_read(pid: i32, hello: &Hello) -> bool {
     let mut word = [0; 8];
     let into = libc::iovec { iov_base: word.as_mut_ptr().cast(), iov_len: word.len() };
     // SAFETY: the buffer is ours.
-    let is_read = unsafe { read_process(pid, meet.probe, into) }.is_ok();
-    is_read && u64::from_ne_bytes(word) == meet.nonce
+    let is_read = unsafe { read_process(pid, hello.probe, into) }.is_ok();
+    is_read && u64::from_ne_bytes(word) == hello.nonce
 }

@@ -14,7 +14,7 @@ use landfall_placement::{
     Spans, Ticket, Unit, UnitRun,
 };
 
-use super::post::{Frame, PostView};
+use super::frame_queue::{Frame, FrameQueueView};
 use crate::driver::Interest;
 use crate::exchange::Turn;
 use crate::memory::{PieceView, Pins, Rights};
@@ -96,7 +96,7 @@ pub(super) struct Arrived<'a> {
     pub(super) source: Source<'a>,
     pub(super) from: Peer,
     /// What the neighbour says: whether it has taken back what it told of.
-    pub(super) post: &'a PostView,
+    pub(super) queue: &'a FrameQueueView,
 }
 
 impl<'a> Arrived<'a> {
@@ -327,7 +327,7 @@ fn announce<E: Engine>(
     (is_copied, len): (bool, u64),
 ) {
     turn.counters.bytes_copied += len;
-    if is_copied && !arrived.post.is_closed() {
+    if is_copied && !arrived.queue.is_closed() {
         turn.counters.payload_bytes += len;
         return turn.engine.handle_placed(turn.now, ticket, Landing::Unchecked);
     }

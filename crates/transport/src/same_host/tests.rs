@@ -1,5 +1,5 @@
-//! A process of the same user that means no good, played by the test: it has a meeting point
-//! and a post, and says with them what no driver says.
+//! A process of the same user that means no good, played by the test: it has a control socket
+//! and a queue, and says with them what no driver says.
 
 use std::fs::File;
 use std::net::{SocketAddr, UdpSocket};
@@ -11,8 +11,8 @@ use landfall_placement::{
     RegionId, Spans, Ticket, Timeout, Transmit, Unit,
 };
 
-use super::point::{Letter, Meet, MeetingPoint, Name};
-use super::post::{Frame, Place, Post};
+use super::control::{ControlMessage, ControlSocket, Hello, Name};
+use super::frame_queue::{Frame, FrameQueue, Place};
 use crate::Driver;
 use crate::memory::{Memory, Regions, Rights, copy_into_words};
 use crate::udp::{UdpConfig, UdpDriver};
@@ -121,8 +121,8 @@ impl Victim {
 struct Hostile {
     _socket: UdpSocket,
     at: SocketAddr,
-    point: MeetingPoint,
-    post: Post,
+    control: ControlSocket,
+    queue: FrameQueue,
     nonce: Box<u64>,
     to: SocketAddr,
 }
@@ -132,8 +132,8 @@ impl Hostile {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let at = socket.local_addr().unwrap();
         Self {
-            point: MeetingPoint::open(at).unwrap(),
-            post: Post::new().unwrap(),
+            control: ControlSocket::open(at).unwrap(),
+            queue: FrameQueue::new().unwrap(),
             nonce: Box::new(4711),
             to: victim.driver.local_address(),
             at,
@@ -141,31 +141,33 @@ impl Hostile {
         }
     }
 
-    fn letter(&self, yours: u64) -> Meet {
+    fn message(&self, yours: u64) -> Hello {
         let probe = std::ptr::from_ref(&*self.nonce) as u64;
         let wants_answer = yours == 0;
-        Meet { nonce: *self.nonce, yours, probe, wants_answer, from: self.at, to: self.to }
+        Hello { nonce: *self.nonce, yours, probe, wants_answer, from: self.at, to: self.to }
     }
 
-    fn send(&self, letter: Letter, file: Option<&OwnedFd>) {
-        self.point.send(&Name::of(self.to), &letter, file.map(AsFd::as_fd)).unwrap();
+    fn send(&self, message: ControlMessage, file: Option<&OwnedFd>) {
+        self.control.send(&Name::of(self.to), &message, file.map(AsFd::as_fd)).unwrap();
     }
 
-    /// What it was told of the other's post.
+    /// What it was told of the other's queue.
     fn answer(&self) -> Option<u64> {
-        let received = self.point.receive().unwrap()?.unwrap();
-        let Letter::Meet(meet) = received.letter else { panic!("{:?}", received.letter) };
-        Some(meet.nonce)
+        let received = self.control.receive().unwrap()?.unwrap();
+        let ControlMessage::Hello(hello) = received.message else {
+            panic!("{:?}", received.message)
+        };
+        Some(hello.nonce)
     }
 
     /// As a driver does it.
     fn met(victim: &mut Victim) -> Self {
         let hostile = Self::new(victim);
-        let post = hostile.post.memory().fd().try_clone_to_owned().unwrap();
-        hostile.send(Letter::Meet(hostile.letter(0)), Some(&post));
+        let queue = hostile.queue.memory().fd().try_clone_to_owned().unwrap();
+        hostile.send(ControlMessage::Hello(hostile.message(0)), Some(&queue));
         victim.turn();
         let theirs = hostile.answer().expect("it answers");
-        hostile.send(Letter::Meet(hostile.letter(theirs)), Some(&post));
+        hostile.send(ControlMessage::Hello(hostile.message(theirs)), Some(&queue));
         victim.turn();
         assert_eq!(victim.driver.neighbours(), 1);
         hostile
@@ -175,16 +177,16 @@ impl Hostile {
     fn say(&mut self, place: Place, payload: usize) {
         let (ecn, units, head_len) = (Ecn::NotCapable, 1, 1);
         let frame = Frame { place, ecn, units, head_len, each: payload, payload };
-        let at = self.post.begin(&frame);
-        self.post.write_heads(at, [&b"x"[..]].into_iter());
+        let at = self.queue.begin(&frame);
+        self.queue.write_heads(at, [&b"x"[..]].into_iter());
         if place == Place::Inline {
-            copy_into_words(self.post.words(), at + frame.payload_at(), &vec![9; payload]);
+            copy_into_words(self.queue.words(), at + frame.payload_at(), &vec![9; payload]);
         }
-        self.post.commit(&frame);
+        self.queue.commit(&frame);
     }
 
     fn hand_over(&self, id: u64, file: &OwnedFd) {
-        self.send(Letter::File { id, post: *self.nonce }, Some(file));
+        self.send(ControlMessage::File { id, queue: *self.nonce }, Some(file));
     }
 }
 
@@ -247,7 +249,7 @@ fn what_was_not_handed_over_cannot_be_named() {
     assert_eq!(victim.engine.landings, [Landing::Unchecked; 2]);
     assert_eq!(victim.bytes(192), [0; 192]);
     // And no more once it was taken back.
-    hostile.send(Letter::Forget { id: 5, post: *hostile.nonce }, None);
+    hostile.send(ControlMessage::Forget { id: 5, queue: *hostile.nonce }, None);
     victim.turn();
     hostile.say(Place::File { id: 5, offset: 8000 }, 192);
     victim.turn();
@@ -291,7 +293,7 @@ fn descriptors_of_anything_else_are_not_taken() {
 fn a_post_that_can_change_its_length_is_no_post() {
     let mut victim = Victim::new();
     let hostile = Hostile::new(&victim);
-    let long = hostile.post.memory().len();
+    let long = hostile.queue.memory().len();
     for file in [
         file(long, 0),
         file(long, libc::F_SEAL_SHRINK),
@@ -299,23 +301,24 @@ fn a_post_that_can_change_its_length_is_no_post() {
         file(4096, SEALED),
         OwnedFd::from(File::open("/dev/zero").unwrap()),
     ] {
-        hostile.send(Letter::Meet(hostile.letter(0)), Some(&file));
+        hostile.send(ControlMessage::Hello(hostile.message(0)), Some(&file));
         victim.turn();
         assert_eq!(victim.driver.neighbours(), 0);
-        while let Some(Ok(received)) = hostile.point.receive().unwrap() {
-            assert!(!matches!(received.letter, Letter::Meet(_)), "it is not answered");
+        while let Some(Ok(received)) = hostile.control.receive().unwrap() {
+            assert!(!matches!(received.message, ControlMessage::Hello(_)), "it is not answered");
         }
     }
     // Nor is one without a descriptor, or with one that is somebody else's by its name.
-    hostile.send(Letter::Meet(hostile.letter(0)), None);
-    let post = hostile.post.memory().fd().try_clone_to_owned().unwrap();
+    hostile.send(ControlMessage::Hello(hostile.message(0)), None);
+    let queue = hostile.queue.memory().fd().try_clone_to_owned().unwrap();
     let other = SocketAddr::from(([127, 0, 0, 1], 1));
-    hostile.send(Letter::Meet(Meet { from: other, ..hostile.letter(0) }), Some(&post));
-    hostile.send(Letter::Meet(Meet { to: other, ..hostile.letter(0) }), Some(&post));
+    hostile.send(ControlMessage::Hello(Hello { from: other, ..hostile.message(0) }), Some(&queue));
+    hostile.send(ControlMessage::Hello(Hello { to: other, ..hostile.message(0) }), Some(&queue));
     let elsewhere = SocketAddr::from(([192, 0, 2, 1], hostile.at.port()));
-    hostile.send(Letter::Meet(Meet { from: elsewhere, ..hostile.letter(0) }), Some(&post));
+    hostile
+        .send(ControlMessage::Hello(Hello { from: elsewhere, ..hostile.message(0) }), Some(&queue));
     victim.turn();
-    assert!(hostile.point.receive().unwrap().is_none());
+    assert!(hostile.control.receive().unwrap().is_none());
 }
 
 #[test]
@@ -325,10 +328,10 @@ fn a_neighbour_that_writes_nonsense_is_left_alone_and_may_begin_anew() {
         let mut hostile = Hostile::met(&mut victim);
         hostile.say(Place::Inline, 100);
         // The head of the next frame, and that there is one.
-        let words = hostile.post.words();
-        let next = 4096 / 8 + hostile.post.written() as usize / 8;
+        let words = hostile.queue.words();
+        let next = 4096 / 8 + hostile.queue.written() as usize / 8;
         words[next].store(nonsense, Ordering::Relaxed);
-        words[0].store(hostile.post.written() + 64, Ordering::Release);
+        words[0].store(hostile.queue.written() + 64, Ordering::Release);
         victim.turn();
         assert_eq!(victim.engine.landings, [Landing::Unchecked], "{nth}: what came before it");
         assert_eq!((victim.malformed(), victim.driver.neighbours()), (1, 0), "{nth}");
@@ -342,7 +345,7 @@ fn a_neighbour_that_writes_nonsense_is_left_alone_and_may_begin_anew() {
 fn who_has_read_more_than_was_written_is_left_alone() {
     let mut victim = Victim::new();
     let hostile = Hostile::met(&mut victim);
-    hostile.post.set_read(64);
+    hostile.queue.set_read(64);
     victim.turn();
     assert_eq!(victim.driver.neighbours(), 0);
 }
@@ -383,7 +386,7 @@ fn what_was_taken_back_before_it_was_read_is_not_in_place() {
     let mut hostile = Hostile::met(&mut victim);
     hostile.say(Place::Inline, 5000);
     // From here on the sender uses its memory for something else.
-    hostile.post.close();
+    hostile.queue.close();
     victim.turn();
     assert_eq!(victim.engine.landings, [Landing::Failed]);
     assert_eq!(victim.driver.counters().payload_bytes, 0);
@@ -395,21 +398,21 @@ fn letters_about_posts_of_others_do_nothing() {
     let mut hostile = Hostile::met(&mut victim);
     let stranger = Hostile::new(&victim);
     let file = file(8192, SEALED);
-    for post in [*hostile.nonce, 0, u64::MAX] {
-        stranger.send(Letter::Bye(post), None);
-        stranger.send(Letter::File { id: 1, post }, Some(&file));
-        stranger.send(Letter::Forget { id: 1, post }, None);
+    for queue in [*hostile.nonce, 0, u64::MAX] {
+        stranger.send(ControlMessage::Bye(queue), None);
+        stranger.send(ControlMessage::File { id: 1, queue }, Some(&file));
+        stranger.send(ControlMessage::Forget { id: 1, queue }, None);
         victim.turn();
     }
-    stranger.send(Letter::Ring, Some(&file));
-    hostile.send(Letter::Bye(*hostile.nonce + 1), None);
+    stranger.send(ControlMessage::Wake, Some(&file));
+    hostile.send(ControlMessage::Bye(*hostile.nonce + 1), None);
     victim.turn();
     assert_eq!(victim.driver.neighbours(), 1);
     hostile.say(Place::File { id: 1, offset: 0 }, 64);
     victim.turn();
     assert_eq!(victim.malformed(), 1, "it was handed over by somebody else");
     is_unharmed(&mut victim, &mut hostile);
-    hostile.send(Letter::Bye(*hostile.nonce), None);
+    hostile.send(ControlMessage::Bye(*hostile.nonce), None);
     victim.turn();
     assert_eq!(victim.driver.neighbours(), 0);
 }

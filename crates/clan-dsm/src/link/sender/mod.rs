@@ -373,6 +373,7 @@ impl<N: Copy> Sender<N> {
         seq: Serial32,
         batch: &mut Batch,
     ) {
+        // It is none of those that are waited for: it came before.
         let Some(flight) = self.flights.get_mut(seq.since(self.first) as usize) else { return };
         let len = u64::from(flight.stored.frame_len());
         let before = core::mem::replace(&mut flight.whereabouts, FrameState::Arrived);
@@ -427,6 +428,7 @@ impl<N: Copy> Sender<N> {
 
     /// Transmissions that later ones have overtaken by a margin are lost.
     fn find_lost(&mut self, sender_config: &SenderConfig, now: Instant) {
+        // Nothing has overtaken anything yet.
         let Some(newest) = self.newest_arrived else { return };
         // RFC 9002, 6.1.2.
         let smoothed = self.window.rtt().smoothed().unwrap_or(sender_config.retry_after);
@@ -456,6 +458,7 @@ impl<N: Copy> Sender<N> {
 
     /// A frame under way is to be sent again.
     fn lose(&mut self, seq: Serial32) {
+        // It is none of those that are waited for: it came before.
         let Some(flight) = self.flights.get_mut(seq.since(self.first) as usize) else { return };
         if flight.whereabouts == FrameState::UnderWay {
             landfall_placement::trace!(?seq, "lost");
@@ -478,6 +481,7 @@ impl<N: Copy> Sender<N> {
         let oldest = (0..self.flights.len())
             .find(|n| self.flights[*n].whereabouts != FrameState::Arrived)
             .map(|n| self.first.plus(n as u32));
+        // All has arrived.
         let Some(oldest) = oldest else { return };
         let is_probe = match sender_config.yields {
             true => self.window.handle_silence(&sender_config.congestion, now, self.backoff),

@@ -11,9 +11,9 @@ use landfall_testkit::model::Choices;
 use super::{Host, packet};
 use crate::address::{Address, HostId, Kind, WORD};
 use crate::cookie::Cookie;
-use crate::native::Word;
 use crate::native::switch::{Config, Event, Line, Loss, PortId, Switch};
 use crate::native::wire::Trailer;
+use crate::native::{Fifo, HEADER_WORDS, Word};
 
 /// The group that some hosts are members of.
 const GROUP: u16 = 100;
@@ -70,23 +70,29 @@ pub(super) struct Net {
 impl Net {
     pub(super) fn new(choices: &mut Choices<'_>) -> Self {
         let trailer = choices.pick(&[Trailer::None, Trailer::Parity, Trailer::Crc32c]);
+        let input = choices.pick(&[Fifo::LEAST, 40, 128, 512]);
+        let output = choices.pick(&[2 * (Fifo::LEAST + HEADER_WORDS), 64, 256]);
+        let turn = choices.pick(&[Fifo::LEAST, 20, 64]);
         let config = Config {
             ports: 5,
-            input: choices.pick(&[0, 40, 128, 512]),
-            output: choices.pick(&[0, 64, 256]),
-            turn: choices.pick(&[0, 20, 64]),
+            input,
+            output,
+            // The longest turn of a switch that is so small.
+            turn: turn.min(output / 2 - HEADER_WORDS),
             events: 8,
             ..Config::default()
         };
         let unit = choices.pick(&[160, 400, 1_500, 9_000]);
-        let room = choices.pick(&[0, 30, 100, 1_000]);
+        let room = choices.pick(&[Fifo::LEAST, 30, 100, 1_000]);
         let (count, is_tree) = (2 + choices.below(3), choices.flag());
         let switches = if is_tree { 2 } else { 1 };
         let lens = [8 * 37, 1021, 24];
         let mut net = Self {
             now: Instant::ZERO,
             hosts: (0..count).map(|n| Host::new(n as u16, room, &lens)).collect(),
-            switches: (0..switches).map(|n| Switch::new(config, Random::from_number(n))).collect(),
+            switches: (0..switches)
+                .map(|n| Switch::new(config, Random::from_number(n)).unwrap())
+                .collect(),
             wires: Vec::new(),
             trailer,
             unit,

@@ -112,7 +112,7 @@ impl Side {
         debug_assert_eq!(lent, [SHARED, SOURCE, TARGET]);
         let mut side = Self {
             number,
-            nic: Nic::new(config, host, random.fork()),
+            nic: Nic::new(config, host, random.fork()).unwrap(),
             memory,
             shown: Vec::new(),
             onto: Vec::new(),

@@ -28,7 +28,7 @@ mod tests;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use landfall_placement::{Duration, Instant, Random, Refusal, Refusals, Timeout};
+use landfall_placement::{ConfigError, Duration, Instant, Random, Refusal, Refusals, Timeout};
 
 use crate::address::HostId;
 use crate::error::{Ended, Error};
@@ -42,8 +42,8 @@ use schedule::{Routes, Schedule};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PortId(pub u8);
 
-/// The bounds and habits of a switch. Values out of range are moved to the
-/// nearest one that makes sense.
+/// The bounds and habits of a switch. It is not made of values that are out of range
+/// ([`validate`](Self::validate)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
     /// How many ports it has, up to 64.
@@ -75,17 +75,18 @@ impl Default for Config {
 }
 
 impl Config {
-    fn within_bounds(self) -> Self {
-        let output = self.output.max(2 * (Fifo::LEAST + HEADER_WORDS));
-        Self {
-            ports: self.ports.clamp(1, 64),
-            input: self.input.max(Fifo::LEAST),
-            output,
-            // Two turns and their headers fit into an empty output: one may be kept for a
-            // multicast.
-            turn: self.turn.clamp(Fifo::LEAST, output / 2 - HEADER_WORDS),
-            ..self
-        }
+    /// Is every value within its range?
+    ///
+    /// # Errors
+    /// The first that is not.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        let least_output = 2 * (Fifo::LEAST + HEADER_WORDS);
+        ConfigError::check("ports", self.ports, 1..=64)?;
+        ConfigError::check("input", self.input, Fifo::LEAST..=u32::MAX)?;
+        ConfigError::check("output", self.output, least_output..=u32::MAX)?;
+        // Two turns and their headers fit into an empty output: one may be kept for a
+        // multicast.
+        ConfigError::check("turn", self.turn, Fifo::LEAST..=self.output / 2 - HEADER_WORDS)
     }
 }
 
@@ -129,9 +130,11 @@ pub struct Switch {
 impl Switch {
     /// A switch without routes, and nothing plugged in. `random` names the
     /// beginnings of its links.
-    #[must_use]
-    pub fn new(config: Config, random: Random) -> Self {
-        let config = config.within_bounds();
+    ///
+    /// # Errors
+    /// A value of the configuration is out of its range.
+    pub fn new(config: Config, random: Random) -> Result<Self, ConfigError> {
+        config.validate()?;
         let settings = Settings { host: None, room: config.input, patience: config.patience };
         let port = || Port {
             line: Line::Down,
@@ -139,7 +142,7 @@ impl Switch {
             was_up: false,
             refusals: Refusals::new(),
         };
-        Self {
+        Ok(Self {
             config,
             random,
             ports: (0..config.ports).map(|_| port()).collect(),
@@ -147,7 +150,7 @@ impl Switch {
             schedule: Schedule::new(&config),
             events: VecDeque::new(),
             overflow: 0,
-        }
+        })
     }
 
     /// Packets for this host leave at this port from now on.
@@ -233,7 +236,9 @@ impl Switch {
     pub fn poll_unit(&mut self, now: Instant, port: PortId, unit: &mut Vec<u8>) -> bool {
         unit.clear();
         let index = usize::from(port.0);
+        // There is no such port.
         let Some(entry) = self.ports.get_mut(index) else { return false };
+        // Nothing leaves a port that is down.
         let Line::Up { unit: most, trailer } = entry.line else { return false };
         if let Some(symbol) = entry.link.poll_symbol(now) {
             unit.extend_from_slice(&symbol.to_bytes());

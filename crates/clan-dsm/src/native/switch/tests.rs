@@ -52,7 +52,7 @@ struct Net {
 
 impl Net {
     fn new(config: Config, trailer: Trailer) -> Self {
-        let switch = Switch::new(config, Random::from_number(1));
+        let switch = Switch::new(config, Random::from_number(1)).unwrap();
         let settings = Settings { room: 256, ..Settings::default() };
         let host = |n: u8| Host {
             link: NativeLink::new(Settings { host: HostId::new(n.into()), ..settings }),
@@ -415,7 +415,7 @@ fn a_damaged_unit_is_an_exception_for_both_ends_and_the_link_begins_anew() {
 
 #[test]
 fn ports_and_lines_that_make_no_sense_are_errors() {
-    let mut switch = Switch::new(SMALL, Random::from_number(1));
+    let mut switch = Switch::new(SMALL, Random::from_number(1)).unwrap();
     let now = Instant::ZERO;
     let line = Line::Up { unit: UNIT, trailer: Trailer::None };
     assert_eq!(switch.handle_line(now, PortId(4), line), Err(Error::Unknown));

@@ -100,6 +100,7 @@ impl Nic {
     /// So many bytes [`write`](Self::write) takes now.
     #[must_use]
     pub fn room(&self, window: WindowId) -> usize {
+        // A window that is closed takes nothing.
         let Ok(window) = self.windows.get(window) else { return 0 };
         let rooms = window.hosts().iter().map(|host| {
             let line = self.links.to_host(*host).and_then(|link| self.lines.get(link));

@@ -3,7 +3,7 @@
 use alloc::collections::VecDeque;
 
 use landfall_placement::{
-    Check, Instant, Landing, Placement, Refusal, Serial32, Spans, Ticket, Unit,
+    Check, Instant, Landing, Placement, Refusal, Serial32, Spans, Ticket, Unit, assumed,
 };
 
 use crate::address::{Address, ApertureId, Kind, LinkId, WHOLE, WORD};
@@ -220,7 +220,10 @@ impl Nic {
     /// A payload is in its place, or could not be put there.
     #[inline(never)]
     pub(in crate::nic) fn land_packet(&mut self, ticket: Ticket, landing: Landing) {
-        let Some(native) = &mut self.native else { return };
+        let Some(native) = assumed(self.native.as_mut(), "only native links take packets") else {
+            return;
+        };
+        // The ticket is of a session before.
         let Some(Placed { burst, lands }) = native.arriving.pop(ticket) else { return };
         native.link.handle_taken(&burst);
         self.seen();
@@ -240,7 +243,9 @@ impl Nic {
     /// here as if it had been checked here.
     pub(super) fn landed_there(&mut self, landed: &Landed) {
         let Landed { burst, session, slot, generation, at, len, is_there, is_hit, told } = *landed;
-        let Some(native) = &mut self.native else { return };
+        let Some(native) = assumed(self.native.as_mut(), "only native links have adapters") else {
+            return;
+        };
         if session == native.arriving.session {
             native.link.handle_landed(&burst, told);
         }

@@ -24,7 +24,7 @@ mod send;
 
 use alloc::collections::VecDeque;
 
-use landfall_placement::{Instant, PathId, PathState, Serial32, Timeout};
+use landfall_placement::{Instant, PathId, PathState, Serial32, Timeout, assumed};
 
 use super::Nic;
 use crate::address::{Address, ApertureId, HostId, LinkId, TripwireId, WORD};
@@ -38,6 +38,8 @@ use crate::offload::{Command, Report, group_key};
 use arrive::Arriving;
 use mirror::Mirror;
 use send::InFlight;
+
+pub(crate) use send::MOST_COPIED;
 
 /// What a path must carry: every command.
 const LEAST_UNIT: u32 = Address::LEN as u32 + MOST_INDIVISIBLE * WORD;
@@ -73,9 +75,6 @@ pub(super) struct Native {
 impl Native {
     /// A link that is down; it names its beginnings from `session` on.
     pub(super) fn new(config: NativeConfig, host: HostId, session: u32) -> Self {
-        let mut config = config;
-        config.pio_burst = config.pio_burst.clamp(1, send::MOST_COPIED);
-        config.dma_burst = config.dma_burst.max(1);
         let settings = Settings { host: Some(host), room: config.room, patience: config.patience };
         Self {
             unit: 0,
@@ -160,12 +159,12 @@ impl Nic {
     /// Brings what depends on the state of the native link up to date.
     #[inline(never)]
     pub(super) fn settle_native(&mut self, now: Instant) {
-        let Some(native) = &mut self.native else { return };
+        let Some(native) = assumed(self.native.as_mut(), "there is a native link") else { return };
         if native.link.take_restarted() {
             self.native_down(Ended::Restarted);
             self.native.iter_mut().for_each(|native| native.anew());
         }
-        let Some(native) = &mut self.native else { return };
+        let Some(native) = assumed(self.native.as_mut(), "there is a native link") else { return };
         match native.link.state() {
             State::Down(why) => {
                 self.native_down(why);
@@ -176,7 +175,7 @@ impl Nic {
         }
         let waits = self.has_cargo();
         self.release();
-        let Some(native) = &mut self.native else { return };
+        let Some(native) = assumed(self.native.as_mut(), "there is a native link") else { return };
         native.link.handle_waiting(now, waits);
         if let Some(mirror) = &mut native.mirror {
             mirror.line_is(native.arriving.session, native.link.window());
@@ -184,7 +183,7 @@ impl Nic {
     }
 
     fn native_up(&mut self, now: Instant) {
-        let Some(native) = &mut self.native else { return };
+        let Some(native) = assumed(self.native.as_mut(), "there is a native link") else { return };
         let link = LinkId::new((0, native.times_up));
         let peer = native.link.peer().flatten();
         match peer {
@@ -215,28 +214,30 @@ impl Nic {
     /// An aperture was revoked: its memory is given back when nothing writes there.
     pub(super) fn release_later(&mut self, aperture: ApertureId) {
         self.slot_changed(aperture);
-        let Some(native) = &mut self.native else { return };
-        let fence = native.mirror.as_mut().map(|mirror| {
-            mirror.groups_changed();
-            mirror.fence()
-        });
-        let placement = native.arriving.next();
-        native.releasing.push_back(RevokedAperture { aperture, placement, fence });
-        self.release();
+        if let Some(native) = &mut self.native {
+            let fence = native.mirror.as_mut().map(|mirror| {
+                mirror.groups_changed();
+                mirror.fence()
+            });
+            let placement = native.arriving.next();
+            native.releasing.push_back(RevokedAperture { aperture, placement, fence });
+            self.release();
+        }
     }
 
     /// Gives back memory that nothing writes to any more.
     fn release(&mut self) {
-        let Some(native) = &mut self.native else { return };
-        while let Some(releasing) = native.releasing.front() {
-            let is_settled = native.arriving.has_settled(releasing.placement);
-            let mirror = native.mirror.as_ref();
-            let heard = |fence| mirror.is_none_or(|mirror| mirror.has_heard(fence));
-            if !is_settled || !releasing.fence.is_none_or(heard) {
-                return;
+        if let Some(native) = &mut self.native {
+            while let Some(releasing) = native.releasing.front() {
+                let is_settled = native.arriving.has_settled(releasing.placement);
+                let mirror = native.mirror.as_ref();
+                let heard = |fence| mirror.is_none_or(|mirror| mirror.has_heard(fence));
+                if !is_settled || !releasing.fence.is_none_or(heard) {
+                    return;
+                }
+                self.events.push_promised(Event::Released { aperture: releasing.aperture });
+                native.releasing.pop_front();
             }
-            self.events.push_promised(Event::Released { aperture: releasing.aperture });
-            native.releasing.pop_front();
         }
     }
 
@@ -276,6 +277,7 @@ impl Nic {
 
     /// The adapter of a native link says something.
     pub fn handle_report(&mut self, now: Instant, report: &Report) {
+        // Without an adapter there is nobody to say anything.
         let Some(mirror) = self.mirror() else { return };
         match *report {
             Report::Landed(landed) => self.landed_there(&landed),
@@ -289,10 +291,12 @@ impl Nic {
     /// reported is lost, so the link begins anew, too.
     pub fn adapter_lost(&mut self, now: Instant) {
         let Self { native, memory, .. } = self;
-        let Some(native) = native else { return };
-        let Some(mirror) = &mut native.mirror else { return };
-        mirror.lost(memory);
-        native.link.close();
-        self.settle(now);
+        if let Some(native) = native
+            && let Some(mirror) = &mut native.mirror
+        {
+            mirror.lost(memory);
+            native.link.close();
+            self.settle(now);
+        }
     }
 }

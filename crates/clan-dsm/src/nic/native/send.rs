@@ -6,7 +6,7 @@
 
 use alloc::collections::VecDeque;
 
-use landfall_placement::{Ecn, Instant, PathId, Peer, Serial32, Spans, Ticket, Transmit};
+use landfall_placement::{Ecn, Instant, PathId, Peer, Serial32, Spans, Ticket, Transmit, assumed};
 
 use crate::address::{Address, LinkId, WORD};
 use crate::link::{FramePayload, FrameRoom, MAX_INLINE};
@@ -22,7 +22,7 @@ use crate::wire::{Command, ReplyTo};
 use super::Native;
 
 /// The most words that one packet may have that is copied.
-pub(super) const MOST_COPIED: u32 = MAX_INLINE as u32 / WORD;
+pub(crate) const MOST_COPIED: u32 = MAX_INLINE as u32 / WORD;
 
 /// The ticket of a symbol, which holds no memory and no place.
 const NOTHING: Ticket = Ticket::from_raw(u64::MAX);
@@ -98,7 +98,11 @@ impl FrameFiller<'_> {
 
     fn fill_packet(&mut self, link: LinkId, rooms: PacketRooms, payload: &mut FramePayload) {
         let (has_copied, has_moved) = self.waiting(link);
-        let Some(line) = self.lines.get(link) else { return };
+        let Some(line) =
+            assumed(self.lines.get(link), "packets are filled for links that there are")
+        else {
+            return;
+        };
         let is_memorys_turn = line.is_memorys_turn && has_moved;
         if is_memorys_turn || !has_copied {
             self.move_one(link, rooms, payload);
@@ -114,7 +118,11 @@ impl FrameFiller<'_> {
     }
 
     fn copy_one(&mut self, link: LinkId, rooms: PacketRooms, payload: &mut FramePayload) {
-        let Some(line) = self.lines.get_mut(link) else { return };
+        let Some(line) =
+            assumed(self.lines.get_mut(link), "packets are filled for links that there are")
+        else {
+            return;
+        };
         let mut load = Load::new(rooms.copied, payload);
         if let Some(host) = line.host {
             if let Some(answer) = line.next_answer() {
@@ -134,7 +142,11 @@ impl FrameFiller<'_> {
     }
 
     fn move_one(&mut self, link: LinkId, rooms: PacketRooms, payload: &mut FramePayload) {
-        let Some(line) = self.lines.get_mut(link) else { return };
+        let Some(line) =
+            assumed(self.lines.get_mut(link), "packets are filled for links that there are")
+        else {
+            return;
+        };
         if let Some(host) = line.host {
             let mut load = Load::new(rooms.moved, payload);
             while let Some((asked, reason)) = line.serving.load(self.memory, host, &mut load) {
@@ -143,10 +155,9 @@ impl FrameFiller<'_> {
                 self.stats.refused += 1;
             }
         }
-        while payload.entries.is_empty() {
-            let Some(piece) = self.next_piece(link, &Load::new(rooms.moved, payload)) else {
-                return;
-            };
+        while payload.entries.is_empty()
+            && let Some(piece) = self.next_piece(link, &Load::new(rooms.moved, payload))
+        {
             let room = match piece.action {
                 Action::Write { .. } => rooms.moved,
                 Action::Read { .. } | Action::Word { .. } => rooms.copied,
@@ -161,6 +172,7 @@ impl FrameFiller<'_> {
 impl Nic {
     /// Does anything wait to be sent over the native link?
     pub(super) fn has_cargo(&mut self) -> bool {
+        // The link is down.
         let Some(link) = self.native.as_ref().and_then(|native| native.up) else { return false };
         let (_, filler) = self.filler();
         let (is_copied, is_moved) = filler.waiting(link);
@@ -196,7 +208,7 @@ impl Nic {
     /// A driver has let a packet go: it counts as arrived.
     #[inline(never)]
     pub(in crate::nic) fn sent_packet(&mut self, ticket: Ticket) {
-        let Some(native) = &mut self.native else { return };
+        let Some(native) = assumed(self.native.as_mut(), "there is a native link") else { return };
         let sent = &mut native.in_flight.sent;
         let at = sent.iter().position(|sent| u64::from(sent.number.0) == ticket.raw());
         if let Some(Sent { note: Some(note), .. }) = at.and_then(|at| sent.remove(at)) {

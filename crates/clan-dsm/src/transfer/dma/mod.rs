@@ -20,7 +20,7 @@ use crate::address::{DmaId, EndpointId, WORD, WindowId};
 use crate::error::{Ended, Error};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use landfall_placement::{Area, Span};
+use landfall_placement::{Area, Span, assumed};
 use landfall_tables::{AgeLinks, AgeList, Table};
 
 /// One request of a chain.
@@ -264,6 +264,7 @@ impl Dma {
 
     /// A piece came back: acknowledged, read, or failed.
     pub(crate) fn handle_done(&mut self, dma: DmaId, result: Result<(), Ended>) {
+        // It is over.
         let Some(chain) = self.chains.named_mut(dma.index, dma.generation) else { return };
         chain.pieces = chain.pieces.saturating_sub(1);
         if let Err(why) = result {
@@ -283,11 +284,10 @@ impl Dma {
     /// pieces came back; one that is handed out whole is not affected.
     pub(crate) fn cancel(&mut self, endpoint: EndpointId) {
         let index = endpoint.index as usize;
-        while let Some(queue) = self.queues.get(index) {
-            if queue.generation != endpoint.generation {
-                return;
-            }
-            let Some(chain) = queue.chains.oldest() else { return };
+        while let Some(queue) = self.queues.get(index)
+            && queue.generation == endpoint.generation
+            && let Some(chain) = queue.chains.oldest()
+        {
             self.stop(chain, Ended::Here);
         }
     }
@@ -295,11 +295,12 @@ impl Dma {
     /// A link is gone: all chains that go over it end, each once its pieces
     /// came back.
     pub(crate) fn handle_link_gone(&mut self, link: u32, why: Ended) {
-        let Some(chains) = self.links.get(link as usize).map(|link| link.chains) else { return };
-        let mut next = chains.oldest();
-        while let Some(chain) = next {
-            next = self.chain_links.newer(chain);
-            self.stop(chain, why);
+        if let Some(chains) = self.links.get(link as usize).map(|link| link.chains) {
+            let mut next = chains.oldest();
+            while let Some(chain) = next {
+                next = self.chain_links.newer(chain);
+                self.stop(chain, why);
+            }
         }
     }
 
@@ -355,12 +356,13 @@ impl Dma {
         let place = self.place_of(index);
         let queue = &mut self.queues[index as usize];
         queue.place = place;
-        let Some(QueuePosition { link, circle }) = place else { return };
-        self.now += 1;
-        queue.since = self.now;
-        queue.turn = self.turn;
-        let circles = &mut link_of(&mut self.links, link).circles;
-        self.circle_links.push(&mut circles[circle as usize], index);
+        if let Some(QueuePosition { link, circle }) = place {
+            self.now += 1;
+            queue.since = self.now;
+            queue.turn = self.turn;
+            let circles = &mut link_of(&mut self.links, link).circles;
+            self.circle_links.push(&mut circles[circle as usize], index);
+        }
     }
 
     /// Something of a queue has changed. While it belongs where it stands and
@@ -379,7 +381,11 @@ impl Dma {
 
     /// Nothing more of a chain is begun.
     fn stop(&mut self, index: u32, why: Ended) {
-        let Some(chain) = self.chains.get_mut(index) else { return };
+        let Some(chain) =
+            assumed(self.chains.get_mut(index), "a chain that is stopped is in the table")
+        else {
+            return;
+        };
         if chain.result.is_ok() {
             chain.result = Err(why);
         }
@@ -403,7 +409,7 @@ impl Dma {
 
     fn finish(&mut self, index: u32) {
         let dma = DmaId::new((index, self.chains.generation(index)));
-        let Some(chain) = self.chains.remove(index) else { return };
+        let Some(chain) = assumed(self.chains.remove(index), "a chain ends once") else { return };
         self.chain_links.remove(&mut link_of(&mut self.links, chain.link).chains, index);
         let queue = &mut self.queues[chain.endpoint.index as usize];
         if queue.generation == chain.endpoint.generation {

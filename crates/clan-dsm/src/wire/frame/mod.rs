@@ -153,6 +153,7 @@ impl FrameHeader {
     /// payload. A `head` that is too short stays as it is.
     pub fn write(&self, head: &mut [u8]) {
         let end = self.payload_at() + self.body_len();
+        // What is too short stays as it is.
         let Some(covered) = head.get_mut(..end) else { return };
         covered[..2].copy_from_slice(&MARK);
         covered[2] = VERSION << 4 | self.kind as u8;

@@ -5,7 +5,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use clan_dsm::{Config, Ended, HostId, Nic, Reason};
+use clan_dsm::{Config, ConfigError, Ended, HostId, Nic, Reason};
 #[cfg(feature = "nic")]
 use landfall_placement::Peer;
 use landfall_placement::{Duration, PathId, Seed};
@@ -274,7 +274,7 @@ impl Builder {
         let is_shared = self.paths.iter().any(Transport::is_shared);
         let usual = if is_shared { Config::shared_network() } else { Config::default() };
         let config = self.config.unwrap_or(usual);
-        let (paths, most) = (self.paths.len(), config.paths.clamp(1, 64));
+        let (paths, most) = (self.paths.len(), config.paths);
         if paths > most {
             return Err(OpenError::TooManyPaths { paths, most });
         }
@@ -287,7 +287,7 @@ impl Builder {
         {
             return Err(OpenError::NativeInClear { path: path.0 });
         }
-        let engine = Nic::new(config, self.host, seed);
+        let engine = Nic::new(config, self.host, seed)?;
         let (mut engine, security) = self.security.around(engine, carried, &reaches)?;
         let mut opened = Vec::with_capacity(paths);
         for (path, transport) in (0..).zip(self.paths) {
@@ -340,6 +340,11 @@ pub enum OpenError {
         /// The bound.
         most: usize,
     },
+    /// A value of the configuration is out of its range.
+    #[error(
+        "the configuration of the node cannot be: {0}. Change that field of what `Builder::config` gets"
+    )]
+    Config(#[from] ConfigError),
     /// A path could not be opened.
     #[error("cannot open path {path}, {what}: {source}")]
     Path {

@@ -91,8 +91,8 @@ mod window;
 
 pub use builder::{Builder, OpenError};
 pub use clan_dsm::{
-    Body, Config, ConnectRequest, Ended, EndpointState, HostId, NativeConfig, Notice, Port,
-    PortAddress, Reason,
+    Body, Config, ConfigError, ConnectRequest, Ended, EndpointState, HostId, NativeConfig, Notice,
+    Port, PortAddress, Reason,
 };
 pub use dma::{DmaQueue, Done, Request};
 pub use driver::NodeDriver;

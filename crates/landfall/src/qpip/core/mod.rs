@@ -26,7 +26,7 @@ use super::doorbell::{Doorbells, Request};
 use super::link::LinkInfo;
 use crate::qpip::error::Error;
 use crate::runtime;
-use crate::runtime::{Aftermath, Protocol, Runtime};
+use crate::runtime::{Deferred, Protocol, Runtime};
 use completions::{Listening, Queue};
 use posts::Pair;
 
@@ -140,9 +140,9 @@ impl Core {
 
 impl Protocol for Core {
     type Engine = Adapter;
-    type Aftermath = Wakers;
+    type Deferred = Wakers;
     type Submission = Submission;
-    type Remains = ();
+    type Cleanup = ();
 
     fn engine(&self) -> &Adapter {
         &self.engine
@@ -172,7 +172,7 @@ impl Protocol for Core {
         moved
     }
 
-    fn take_aftermath(&mut self) -> Wakers {
+    fn take_deferred(&mut self) -> Wakers {
         Wakers(std::mem::take(&mut self.wake))
     }
 
@@ -210,7 +210,7 @@ impl Protocol for Core {
 #[derive(Debug)]
 pub(crate) struct Wakers(Vec<Waker>);
 
-impl Aftermath for Wakers {
+impl Deferred for Wakers {
     fn run(self) {
         self.0.into_iter().for_each(Waker::wake);
     }

@@ -25,7 +25,7 @@ use stp_core::{AskId, ConnectionId, ExposedId, Priority, ReadId, ReceiveId};
 use super::deadline::Alarms;
 use super::memory::{Held, Pool};
 use crate::runtime;
-use crate::runtime::{Aftermath, Protocol, Runtime};
+use crate::runtime::{Deferred, Protocol, Runtime};
 use crate::security::Security;
 
 pub use connections::Notice;
@@ -48,7 +48,7 @@ pub(crate) struct DeferredWork {
     pool: Option<Arc<Pool>>,
 }
 
-impl Aftermath for DeferredWork {
+impl Deferred for DeferredWork {
     fn run(self) {
         let Self { wake, forget, free, pool } = self;
         wake.into_iter().for_each(Waker::wake);
@@ -70,9 +70,9 @@ impl DeferredWork {
 
 /// What remains of an endpoint: memory that its drivers held to the last.
 #[derive(Debug)]
-pub(crate) struct Remains(Arc<Pool>);
+pub(crate) struct Cleanup(Arc<Pool>);
 
-impl Drop for Remains {
+impl Drop for Cleanup {
     fn drop(&mut self) {
         self.0.after_turn();
     }
@@ -143,9 +143,9 @@ impl Core {
 
 impl Protocol for Core {
     type Engine = Engine;
-    type Aftermath = DeferredWork;
+    type Deferred = DeferredWork;
     type Submission = Submission;
-    type Remains = Remains;
+    type Cleanup = Cleanup;
 
     fn engine(&self) -> &Engine {
         &self.engine
@@ -181,7 +181,7 @@ impl Protocol for Core {
         paths.into_iter().chain(self.alarms.next_wake()).min()
     }
 
-    fn take_aftermath(&mut self) -> DeferredWork {
+    fn take_deferred(&mut self) -> DeferredWork {
         if self.after.is_empty() {
             DeferredWork::default()
         } else {
@@ -207,9 +207,9 @@ impl Protocol for Core {
         self.engine.connections() == 0
     }
 
-    fn release(&mut self) -> Remains {
+    fn release(&mut self) -> Cleanup {
         self.end_all();
-        Remains(Arc::clone(&self.pool))
+        Cleanup(Arc::clone(&self.pool))
     }
 }
 

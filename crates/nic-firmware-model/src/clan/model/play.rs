@@ -440,7 +440,7 @@ impl Setup {
             native: Some(self.native(adapter)),
             ..clan_dsm::Config::default()
         };
-        Nic::new(config, Self::host(side), [side as u8 + 1; 32])
+        Nic::new(config, Self::host(side), [side as u8 + 1; 32]).unwrap()
     }
 
     /// What the link does to units: native links lose nothing, unless they are damaged.

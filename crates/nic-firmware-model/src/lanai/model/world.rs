@@ -114,7 +114,7 @@ impl<N: Host> World<N> {
         let told = [EventQueue::default(), EventQueue::default()];
         let [host, peer] = [0, 1].map(|host: usize| {
             let config = Config { delegates: N::IS_CARDED, ..shape.config.clone() };
-            let mut engine = Adapter::new(config, [host as u8 + 7; 32]);
+            let mut engine = Adapter::new(config, [host as u8 + 7; 32]).unwrap();
             engine.add_interface(PathId(0), interface(host)).expect("an interface");
             N::make(engine, told[host].clone(), host, shape)
         });

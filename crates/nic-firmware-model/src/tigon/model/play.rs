@@ -105,7 +105,7 @@ impl<N: Runs<Endpoint>> Players<N> {
         make: impl FnOnce(Endpoint, EngineConfig) -> N,
     ) -> Self {
         let engine = |side: u8, adapters| {
-            let mut endpoint = Endpoint::new(setup.engine(adapters), [side + 1; 32]);
+            let mut endpoint = Endpoint::new(setup.engine(adapters), [side + 1; 32]).unwrap();
             // Nobody listens there yet.
             let _ = endpoint.listen(PORT, Admission::Open);
             endpoint

@@ -80,6 +80,7 @@ fn is_for(own: &Interface, ethernet: &ethernet::Header, ip: &Ip) -> bool {
         // RFC 1122, 3.3.6: what is for one host does not come to all stations.
         return !ethernet.is_to_group();
     }
+    // Of IPv4, nothing comes to groups.
     let IpAddr::V6(group) = ip.destination else { return false };
     let is_in = |address: &IpAddr| match address {
         IpAddr::V6(own) => ndp::solicited_node(*own) == group,
@@ -98,6 +99,7 @@ pub(in crate::adapter) fn sum_of(ip: &Ip, at: usize, len: u32) -> Result<Check, 
 
 /// Is the checksum of a packet above IP right, all of which is at hand?
 pub(in crate::adapter) fn is_intact(arrival: &Arrival<'_>, at: usize, len: u32) -> bool {
+    // Not all of it is at hand.
     let Some(bytes) = arrival.head.get(at..at + len as usize) else { return false };
     let mut sum = InternetSum::new();
     sum.add(bytes);

@@ -162,6 +162,7 @@ impl Neighbours {
 
     /// Adds a station that is known for certain. False if there is no room.
     pub fn add_static(&mut self, address: IpAddr, station: Mac) -> bool {
+        // All places are taken by others that are known for certain.
         let Some(at) = self.find_or_make(Instant::ZERO, address) else { return false };
         self.set(at, State::Static(station), Instant::FAR_FUTURE);
         true
@@ -216,6 +217,7 @@ impl Neighbours {
             (Ok(at), ..) => at,
             // Who has no address yet (RFC 5227, RFC 4861 section 7.2.3) asks, too.
             (Err(_), NeighbourMessage::Question, Some(_)) if is_host(address) => {
+                // All places are taken by others that are known for certain.
                 let Some(at) = self.find_or_make(now, address) else { return false };
                 at
             }

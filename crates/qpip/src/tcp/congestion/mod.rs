@@ -216,12 +216,13 @@ impl Controller {
     /// The last reduction was a mistake: what seemed lost was late (RFC 4015 for
     /// the window, RFC 9438, section 4.9, for the function). Once per reduction.
     pub(crate) fn undo(&mut self) {
-        let Past::Reduced(saved) = self.past else { return };
-        self.past = Past::Nothing;
-        self.window = self.window.max(saved.window);
-        self.threshold = saved.threshold;
-        if let Algorithm::Cubic(cubic) = &mut self.algorithm {
-            cubic.restore(saved.epoch);
+        if let Past::Reduced(saved) = self.past {
+            self.past = Past::Nothing;
+            self.window = self.window.max(saved.window);
+            self.threshold = saved.threshold;
+            if let Algorithm::Cubic(cubic) = &mut self.algorithm {
+                cubic.restore(saved.epoch);
+            }
         }
     }
 

@@ -533,15 +533,16 @@ impl Flight {
     fn split(&mut self, position: u64) {
         let index = self.index_of(position);
         let is_full = self.records.len() >= 2 * self.most_records as usize;
-        let Some(record) = self.records.get_mut(index) else { return };
-        if position <= record.start || is_full {
-            return;
+        if let Some(record) = self.records.get_mut(index) {
+            if position <= record.start || is_full {
+                return;
+            }
+            let mut behind = *record;
+            record.len = len(position - record.start);
+            behind.start = position;
+            behind.len -= record.len;
+            self.records.insert(index + 1, behind);
         }
-        let mut behind = *record;
-        record.len = len(position - record.start);
-        behind.start = position;
-        behind.len -= record.len;
-        self.records.insert(index + 1, behind);
     }
 }
 

@@ -163,7 +163,7 @@ impl Pair {
         let mut pair = Self {
             now: Instant::from_millis(10),
             sides: [Side::new(), Side::new()],
-            config: config.in_range(),
+            config: config.validate().map(|()| config).unwrap(),
             wire,
             room: Room { packet: 1480, super_packet: 65_515, pieces: 64 },
             random,

@@ -134,17 +134,17 @@ fn wait(
     let most = into.len().min(MOST);
     let mut found = Vec::with_capacity(most);
     let mut asking =
-        if limit == Some(Duration::ZERO) { Asking::Always } else { Asking::IfItMayKnow };
+        if limit == Some(Duration::ZERO) { KernelQuery::Always } else { KernelQuery::IfItMayKnow };
     loop {
         look(epoll, set, &mut found, most, asking)?;
         if found.is_empty() && limit.is_none_or(|limit| begin.elapsed() < limit) {
             if spin(set, limit) {
-                asking = Asking::InVainOnly;
+                asking = KernelQuery::InVainOnly;
                 continue;
             }
             let left = limit.map(|limit| limit.saturating_sub(begin.elapsed()));
             sleep(epoll, set, &mut found, most, left, mask)?;
-            asking = Asking::Always;
+            asking = KernelQuery::Always;
         }
         let is_over = limit.is_some_and(|limit| begin.elapsed() >= limit);
         if !found.is_empty() || is_over {
@@ -157,7 +157,7 @@ fn wait(
 
 /// Whether the kernel is asked for what memory does not know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Asking {
+enum KernelQuery {
     Always,
     /// Not where all that is watched is memory.
     IfItMayKnow,
@@ -171,7 +171,7 @@ fn look(
     set: &Set,
     found: &mut Vec<epoll_event>,
     most: usize,
-    asking: Asking,
+    asking: KernelQuery,
 ) -> Result<(), Errno> {
     let is_all = set.with(|interest| {
         interest.begin_turn();
@@ -179,9 +179,9 @@ fn look(
         interest.ready(found, most)
     });
     let asks = match asking {
-        Asking::Always => true,
-        Asking::IfItMayKnow => !is_all,
-        Asking::InVainOnly => found.is_empty(),
+        KernelQuery::Always => true,
+        KernelQuery::IfItMayKnow => !is_all,
+        KernelQuery::InVainOnly => found.is_empty(),
     };
     if asks && found.len() < most {
         ask_kernel(epoll, set, found, most)?;
@@ -233,7 +233,7 @@ pub(super) fn has_something(epoll: c_int) -> bool {
         return true;
     }
     let mut found = Vec::new();
-    let _ = look(epoll, &set, &mut found, MOST, Asking::Always);
+    let _ = look(epoll, &set, &mut found, MOST, KernelQuery::Always);
     set.with(|interest| interest.keep(&found));
     !found.is_empty()
 }

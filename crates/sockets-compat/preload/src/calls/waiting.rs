@@ -20,7 +20,7 @@ static PATIENCE: Patience = Patience::new();
 const SHORT: Duration = Duration::from_millis(1);
 
 /// A descriptor of the list that the kernel does not know all about.
-struct Ours {
+struct Emulated {
     at: usize,
     what: What,
 }
@@ -39,15 +39,15 @@ fn what(fd: c_int) -> Option<What> {
 }
 
 /// Those of the list; where there are none, nothing here is worth its time.
-fn ours(entries: &[pollfd]) -> Vec<Ours> {
+fn ours(entries: &[pollfd]) -> Vec<Emulated> {
     let found = entries.iter().enumerate();
-    found.filter_map(|(at, entry)| Some(Ours { at, what: what(entry.fd)? })).collect()
+    found.filter_map(|(at, entry)| Some(Emulated { at, what: what(entry.fd)? })).collect()
 }
 
 /// Waits until something is ready, or the limit is over.
 fn wait(
     entries: &mut [pollfd],
-    ours: &[Ours],
+    ours: &[Emulated],
     limit: Option<Duration>,
     mask: *const sigset_t,
 ) -> Outcome {
@@ -92,16 +92,16 @@ fn wait(
 }
 
 /// Whether a carrier wakes this process for one of them.
-fn is_rung_for_one(ours: &[Ours]) -> bool {
-    ours.iter().any(|Ours { what, .. }| match what {
+fn is_rung_for_one(ours: &[Emulated]) -> bool {
+    ours.iter().any(|Emulated { what, .. }| match what {
         What::Memory(guard) => guard.shared().is_some_and(|shared| shared.is_woken_by_carrier()),
         What::Set => false,
     })
 }
 
 /// What ours are ready for, beside what the kernel said of the others; how many are.
-fn fill(entries: &mut [pollfd], ours: &[Ours]) -> usize {
-    for Ours { at, what } in ours {
+fn fill(entries: &mut [pollfd], ours: &[Emulated]) -> usize {
+    for Emulated { at, what } in ours {
         let entry = &mut entries[*at];
         entry.revents = match what {
             What::Memory(guard) => {
@@ -116,10 +116,10 @@ fn fill(entries: &mut [pollfd], ours: &[Ours]) -> usize {
 }
 
 /// Asks the kernel for the others, too, without waiting.
-fn with_the_others(entries: &mut [pollfd], ours: &[Ours]) -> Outcome {
+fn with_the_others(entries: &mut [pollfd], ours: &[Emulated]) -> Outcome {
     if ours.len() < entries.len() {
         let mut asked = entries.to_vec();
-        for Ours { at, .. } in ours {
+        for Emulated { at, .. } in ours {
             asked[*at].fd = -1;
         }
         kernel::poll(&mut asked, Some(Duration::ZERO), std::ptr::null())?;
@@ -133,8 +133,8 @@ fn with_the_others(entries: &mut [pollfd], ours: &[Ours]) -> Outcome {
 }
 
 /// Looks at memory for a while; whether something came.
-fn look(entries: &[pollfd], ours: &[Ours], limit: Option<Duration>) -> bool {
-    let is_ready = |Ours { at, what }: &Ours| match what {
+fn look(entries: &[pollfd], ours: &[Emulated], limit: Option<Duration>) -> bool {
+    let is_ready = |Emulated { at, what }: &Emulated| match what {
         What::Memory(guard) => guard
             .shared()
             .is_some_and(|shared| readiness::by_ring(&shared, entries[*at].events) != 0),
@@ -147,12 +147,12 @@ fn look(entries: &[pollfd], ours: &[Ours], limit: Option<Duration>) -> bool {
 /// can be left to it.
 fn prepare(
     entries: &[pollfd],
-    ours: &[Ours],
+    ours: &[Emulated],
     asked: &mut [pollfd],
     watches: &mut Vec<(usize, c_int, Watch)>,
 ) -> Option<SleepLimit> {
     let mut sleep_limit = SleepLimit::NONE;
-    for (which, Ours { at, what }) in ours.iter().enumerate() {
+    for (which, Emulated { at, what }) in ours.iter().enumerate() {
         let (entry, asked) = (&entries[*at], &mut asked[*at]);
         let What::Memory(guard) = what else {
             let of_set = epoll::arm_before_sleep(entry.fd)?;
@@ -178,7 +178,7 @@ const fn ignore_if_blind(asked: &mut pollfd, sleep_limit: SleepLimit) {
 }
 
 /// Nobody sleeps any more who watched those of ours.
-fn stop_watching(watches: &[(usize, c_int, Watch)], ours: &[Ours]) {
+fn stop_watching(watches: &[(usize, c_int, Watch)], ours: &[Emulated]) {
     for &(which, fd, watch) in watches {
         if let What::Memory(guard) = &ours[which].what
             && let Some(shared) = guard.shared()

@@ -55,7 +55,7 @@ pub(super) enum Frame {
 
 /// It makes no sense.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Nonsense;
+pub(super) struct Malformed;
 
 impl Frame {
     /// The frame as it travels; `connection` is zero where it is of none.
@@ -83,7 +83,7 @@ impl Frame {
     }
 
     /// The frame, and of which connection.
-    pub(super) fn from_bytes(bytes: &[u8; HEAD]) -> Result<(u32, Self), Nonsense> {
+    pub(super) fn from_bytes(bytes: &[u8; HEAD]) -> Result<(u32, Self), Malformed> {
         let [kind, s0, s1, s2, c0, c1, c2, c3, large @ ..] = *bytes;
         let small = u32::from_be_bytes([0, s0, s1, s2]);
         let large = u64::from_be_bytes(large);
@@ -105,7 +105,7 @@ impl Frame {
             11 => alone(Self::Broken),
             _ => None,
         };
-        frame.map(|frame| (connection, frame)).ok_or(Nonsense)
+        frame.map(|frame| (connection, frame)).ok_or(Malformed)
     }
 
     /// How many bytes follow it.
@@ -172,15 +172,15 @@ impl Batch {
 pub(super) struct Frames<'a>(pub(super) &'a [u8]);
 
 impl<'a> Iterator for Frames<'a> {
-    type Item = Result<(u32, Frame, &'a [u8]), Nonsense>;
+    type Item = Result<(u32, Frame, &'a [u8]), Malformed>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.0.is_empty() {
             return None;
         }
-        let read = self.0.split_first_chunk().ok_or(Nonsense).and_then(|(head, rest)| {
+        let read = self.0.split_first_chunk().ok_or(Malformed).and_then(|(head, rest)| {
             let (connection, frame) = Frame::from_bytes(head)?;
-            let (tail, rest) = rest.split_at_checked(frame.tail()).ok_or(Nonsense)?;
+            let (tail, rest) = rest.split_at_checked(frame.tail()).ok_or(Malformed)?;
             self.0 = rest;
             Ok((connection, frame, tail))
         });
@@ -224,7 +224,7 @@ mod tests {
                         prop_assert_eq!(frame.tail(), tail.len());
                         read += HEAD + tail.len();
                     }
-                    Err(Nonsense) => return Ok(()),
+                    Err(Malformed) => return Ok(()),
                 }
             }
             prop_assert_eq!(read, bytes.len());
@@ -269,7 +269,7 @@ mod tests {
             Frame::Bytes { len: 0, at: 0 },
             Frame::Ended { how: 9, at: 0 },
         ] {
-            assert_eq!(Frame::from_bytes(&wrong.to_bytes(1)), Err(Nonsense));
+            assert_eq!(Frame::from_bytes(&wrong.to_bytes(1)), Err(Malformed));
         }
     }
 }

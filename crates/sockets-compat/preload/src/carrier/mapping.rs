@@ -10,7 +10,7 @@ use landfall::stp::MappedMemory;
 
 use crate::registry::Name;
 use crate::segment::{Segment, Side};
-use crate::witness::Witness;
+use crate::socket_diag::SocketDiag;
 use crate::{kernel, ring};
 
 /// A mapping of the memory.
@@ -35,10 +35,10 @@ impl Mapping {
     }
 
     /// Whether no process has the program's end any more.
-    pub(super) fn is_left(&self, witness: &Witness, name: &Name, side: Side, cookie: u64) -> bool {
+    pub(super) fn is_left(&self, diag: &SocketDiag, name: &Name, side: Side, cookie: u64) -> bool {
         let end = self.end(side);
         let interface = end.interface.load(Ordering::Relaxed);
-        match witness.end_of(name, side, cookie, interface) {
+        match diag.end_of(name, side, cookie, interface) {
             Ok(Some(known)) if known.is_connected() => !known.has_file,
             // Both directions of TCP are over, which says nothing of the program: it may
             // have to read yet what the end by TCP has overtaken.
@@ -88,8 +88,8 @@ impl fmt::Display for Broken {
     }
 }
 
-impl From<ring::Nonsense> for Broken {
-    fn from(_: ring::Nonsense) -> Self {
+impl From<ring::Malformed> for Broken {
+    fn from(_: ring::Malformed) -> Self {
         Self::ByProgram
     }
 }

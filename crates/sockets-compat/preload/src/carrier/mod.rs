@@ -21,7 +21,7 @@
 //! | `link` | the way to another carrier: by STP or by queue pairs |
 //! | `handshake` | how two carriers know that they have the same key |
 //! | `frame` | what they tell each other |
-//! | `trunk` | all connections that share a link |
+//! | `host_link` | all connections that share a link |
 //! | `carried` | one connection |
 //! | `mapping` | its memory |
 //!
@@ -48,26 +48,26 @@ use crate::log::Verdict;
 use crate::notes::Kind;
 use crate::registry::Name;
 use crate::segment::{FAR_CAPACITY, Side};
-use crate::witness::{ANY, Doubt, Known, Witness};
+use crate::socket_diag::{ANY, Known, SocketDiag, UnprovenReason};
 use crate::{far, kernel, log};
 
 use carried::CarriedConnection;
 use config::Config;
+use host_link::HostLink;
 use link::{Link, Network};
 use mapping::Mapping;
 use note_socket::{NoteSocket, Received};
-use trunk::Trunk;
 use waking::{DueBells, LoopWaker, Poller, Programs};
 
 mod carried;
 mod config;
 mod frame;
 mod handshake;
+mod host_link;
 mod link;
 mod mapping;
 mod note_socket;
 mod seals;
-mod trunk;
 mod waking;
 
 /// Who does not get to the point is nobody.
@@ -104,26 +104,26 @@ pub(crate) fn run(text: &str) -> ! {
 }
 
 /// A link to another carrier that is being made.
-type Greeting = Pin<Box<dyn Future<Output = Result<Link, Unmet>>>>;
+type LinkHandshake = Pin<Box<dyn Future<Output = Result<Link, LinkError>>>>;
 
 /// Why there is no link.
-enum Unmet {
+enum LinkError {
     /// Nobody is heard.
     Silent(io::Error),
     /// It is not understood, or does not want us.
     Refused(io::Error),
 }
 
-struct Calling {
+struct OutgoingLink {
     host: IpAddr,
-    greeting: Greeting,
+    greeting: LinkHandshake,
     until: Instant,
     /// Programs of this host wait for it.
     connections: Vec<CarriedConnection>,
 }
 
-struct Stranger {
-    greeting: Greeting,
+struct IncomingLink {
+    greeting: LinkHandshake,
     until: Instant,
 }
 
@@ -135,13 +135,13 @@ struct Carrier {
     waker: Arc<LoopWaker>,
     programs: Programs,
     due: DueBells,
-    trunks: Vec<Trunk>,
-    calling: Vec<Calling>,
-    strangers: Vec<Stranger>,
+    host_links: Vec<HostLink>,
+    calling: Vec<OutgoingLink>,
+    strangers: Vec<IncomingLink>,
     /// Hosts where nobody answered, and when that was.
     silent: Vec<(IpAddr, Instant)>,
     now: Instant,
-    /// When the trunks were looked after last.
+    /// When the host_links were looked after last.
     looked_after: Instant,
 }
 
@@ -167,7 +167,7 @@ impl Carrier {
             waker,
             programs: Programs::default(),
             due: DueBells::default(),
-            trunks: Vec::new(),
+            host_links: Vec::new(),
             calling: Vec::new(),
             strangers: Vec::new(),
             silent: Vec::new(),
@@ -202,11 +202,11 @@ impl Carrier {
             moved |= driver.turn().moved;
         }
         let (due, now, mut unanswered) = (&mut self.due, self.now, Vec::new());
-        self.trunks.retain_mut(|trunk| {
-            let received = trunk.receive(cx, due, now);
-            let sent = received.and_then(|received| Ok(trunk.send(cx, due, now)? | received));
+        self.host_links.retain_mut(|host_link| {
+            let received = host_link.receive(cx, due, now);
+            let sent = received.and_then(|received| Ok(host_link.send(cx, due, now)? | received));
             moved |= *sent.as_ref().unwrap_or(&true);
-            sent.inspect_err(|why| trunk.is_lost(why, due, &mut unanswered)).is_ok()
+            sent.inspect_err(|why| host_link.is_lost(why, due, &mut unanswered)).is_ok()
         });
         unanswered.into_iter().for_each(|connection| self.call(connection));
         self.due.ring();
@@ -222,50 +222,50 @@ impl Carrier {
         self.accept(cx);
         self.greet(cx);
         let is_due = self.now.duration_since(self.looked_after) >= SELDOM;
-        if is_due || self.trunks.iter().any(Trunk::is_expecting) {
+        if is_due || self.host_links.iter().any(HostLink::is_expecting) {
             self.looked_after = self.now;
-            self.look_after_trunks();
+            self.look_after_host_links();
         }
         self.due.ring();
         Ok(())
     }
 
-    fn look_after_trunks(&mut self) {
+    fn look_after_host_links(&mut self) {
         // Without descriptors nobody can be asked now.
-        let Ok(witness) = Witness::open() else { return };
+        let Ok(diag) = SocketDiag::open() else { return };
         let (due, now, mut unanswered) = (&mut self.due, self.now, Vec::new());
         let (over, most) = (self.config.over, self.config.most);
-        let mut count: usize = self.trunks.iter().map(Trunk::len).sum();
-        self.trunks.retain_mut(|trunk| {
-            trunk.meet_expected(now, |name| {
-                let made = offer(&witness, name, over, count <= most, now);
+        let mut count: usize = self.host_links.iter().map(HostLink::len).sum();
+        self.host_links.retain_mut(|host_link| {
+            host_link.meet_expected(now, |name| {
+                let made = offer(&diag, name, over, count <= most, now);
                 count -= usize::from(matches!(made, Some(Err(_))));
                 made
             });
-            let looked = trunk.look_after(now, &witness);
-            looked.inspect_err(|why| trunk.is_lost(why, due, &mut unanswered)).is_ok()
+            let looked = host_link.look_after(now, &diag);
+            looked.inspect_err(|why| host_link.is_lost(why, due, &mut unanswered)).is_ok()
         });
         unanswered.into_iter().for_each(|connection| self.call(connection));
     }
 
     fn wants_to_send(&self) -> bool {
-        self.trunks.iter().any(Trunk::wants_to_send)
+        self.host_links.iter().any(HostLink::wants_to_send)
     }
 
     /// Sleeps until a program, another carrier or a note comes.
     fn sleep(&self) -> io::Result<()> {
         let mut has_news = self.waker.is_woken();
-        for trunk in &self.trunks {
-            has_news |= trunk.wants_to_be_woken();
+        for host_link in &self.host_links {
+            has_news |= host_link.wants_to_be_woken();
         }
         let slept = match has_news {
             true => Ok(()),
-            false => self.poller.sleep(match self.trunks.iter().any(Trunk::is_expecting) {
+            false => self.poller.sleep(match self.host_links.iter().any(HostLink::is_expecting) {
                 true => SHORT_SLEEP,
                 false => LONGEST_SLEEP,
             }),
         };
-        self.trunks.iter().for_each(Trunk::is_looked_after);
+        self.host_links.iter().for_each(HostLink::is_looked_after);
         slept
     }
 
@@ -275,7 +275,10 @@ impl Carrier {
         let bell = self.programs.bell(&self.poller, identity, descriptors);
         if note.kind == Kind::Joins {
             let Some(bell) = bell else { return };
-            let _ = self.trunks.iter_mut().any(|trunk| trunk.join(note.side, &note.name, &bell));
+            let _ = self
+                .host_links
+                .iter_mut()
+                .any(|host_link| host_link.join(note.side, &note.name, &bell));
             return;
         }
         let name = note.name.for_the_carrier();
@@ -296,7 +299,7 @@ impl Carrier {
     /// How many connections are carried, or are about to be.
     fn count(&self) -> usize {
         let calling = self.calling.iter().map(|calling| calling.connections.len());
-        self.trunks.iter().map(Trunk::len).chain(calling).sum()
+        self.host_links.iter().map(HostLink::len).chain(calling).sum()
     }
 
     fn leave_to_tcp(&mut self, mut connection: CarriedConnection, answer: Answer) {
@@ -312,24 +315,27 @@ impl Carrier {
         if far.way() != Some(self.config.over) || offer.capacity() != FAR_CAPACITY {
             return Err(Verdict::NoOffer);
         }
-        let witness = Witness::open().map_err(|why| Verdict::Doubtful(Doubt::Silent(why)))?;
+        let diag =
+            SocketDiag::open().map_err(|why| Verdict::Unproven(UnprovenReason::Silent(why)))?;
         let connector = offer.end(Side::Connector);
-        witness.vouches(name, Side::Connector, connector).map_err(Verdict::Doubtful)?;
+        diag.vouches(name, Side::Connector, connector).map_err(Verdict::Unproven)?;
         let acceptor = offer.end(Side::Acceptor);
         let own = kernel::process();
         far.carrier
             .compare_exchange(0, own, Ordering::AcqRel, Ordering::Relaxed)
             .map_err(|_| Verdict::NoOffer)?;
-        witness.introduces(acceptor);
+        diag.introduces(acceptor);
         acceptor.cookie.store(ELSEWHERE, Ordering::Release);
         Ok(Mapping::of(offer.keep()))
     }
 
-    /// Brings a connection to the other host: by the trunk that there is, or a new one.
+    /// Brings a connection to the other host: by the link that there is, or a new one.
     fn call(&mut self, connection: CarriedConnection) {
         let host = connection.name.acceptor.socket_address().ip();
-        if let Some(trunk) = self.trunks.iter_mut().find(|trunk| trunk.called() == Some(host)) {
-            trunk.open(connection);
+        if let Some(host_link) =
+            self.host_links.iter_mut().find(|host_link| host_link.called() == Some(host))
+        {
+            host_link.open(connection);
             return;
         }
         if let Some(calling) = self.calling.iter_mut().find(|calling| calling.host == host) {
@@ -341,11 +347,11 @@ impl Carrier {
         }
         let (opening, key) = (self.network.connect(host), self.config.key);
         let greeting = Box::pin(async move {
-            let link = opening.await.map_err(Unmet::Silent)?;
-            handshake::call(link, key).await.map_err(Unmet::Refused)
+            let link = opening.await.map_err(LinkError::Silent)?;
+            handshake::call(link, key).await.map_err(LinkError::Refused)
         });
         let (until, connections) = (self.now + PATIENCE, vec![connection]);
-        self.calling.push(Calling { host, greeting, until, connections });
+        self.calling.push(OutgoingLink { host, greeting, until, connections });
         // It begins when it is polled.
         self.waker.wake_up();
     }
@@ -361,22 +367,24 @@ impl Carrier {
             };
             let key = self.config.key;
             let greeting =
-                Box::pin(async move { handshake::answer(link, key).await.map_err(Unmet::Refused) });
-            self.strangers.push(Stranger { greeting, until: self.now + PATIENCE });
+                Box::pin(
+                    async move { handshake::answer(link, key).await.map_err(LinkError::Refused) },
+                );
+            self.strangers.push(IncomingLink { greeting, until: self.now + PATIENCE });
         }
     }
 
     /// Goes on with what was begun with other carriers.
     fn greet(&mut self, cx: &mut Context<'_>) {
-        let (now, trunks) = (self.now, &mut self.trunks);
+        let (now, host_links) = (self.now, &mut self.host_links);
         self.strangers.retain_mut(|stranger| {
             match poll_within(&mut stranger.greeting, stranger.until, now, cx) {
                 None => return true,
                 Some(Ok(link)) => {
-                    trunks.push(Trunk::new(link, None, now));
+                    host_links.push(HostLink::new(link, None, now));
                     self.waker.wake_up();
                 }
-                Some(Err(Unmet::Silent(why) | Unmet::Refused(why))) => {
+                Some(Err(LinkError::Silent(why) | LinkError::Refused(why))) => {
                     log::say(format_args!("a stranger is turned away: {why}"));
                 }
             }
@@ -388,25 +396,30 @@ impl Carrier {
                 at += 1;
                 continue;
             };
-            let Calling { host, connections, .. } = self.calling.swap_remove(at);
+            let OutgoingLink { host, connections, .. } = self.calling.swap_remove(at);
             self.met(host, connections, met);
         }
     }
 
-    fn met(&mut self, host: IpAddr, connections: Vec<CarriedConnection>, met: Result<Link, Unmet>) {
+    fn met(
+        &mut self,
+        host: IpAddr,
+        connections: Vec<CarriedConnection>,
+        met: Result<Link, LinkError>,
+    ) {
         let answer = match met {
             Ok(link) => {
-                let mut trunk = Trunk::new(link, Some(host), self.now);
-                connections.into_iter().for_each(|connection| trunk.open(connection));
-                self.trunks.push(trunk);
+                let mut host_link = HostLink::new(link, Some(host), self.now);
+                connections.into_iter().for_each(|connection| host_link.open(connection));
+                self.host_links.push(host_link);
                 return self.waker.wake_up();
             }
-            Err(Unmet::Silent(why)) => {
+            Err(LinkError::Silent(why)) => {
                 log::say(format_args!("no carrier at {host}: {why}"));
                 self.silent.push((host, self.now));
                 Answer::Unreached
             }
-            Err(Unmet::Refused(why)) => {
+            Err(LinkError::Refused(why)) => {
                 log::say(format_args!("the carrier at {host} is not understood: {why}"));
                 Answer::Refused
             }
@@ -419,49 +432,49 @@ impl Carrier {
 
 /// What has come of a greeting by now; nothing if it still goes on.
 fn poll_within(
-    greeting: &mut Greeting,
+    greeting: &mut LinkHandshake,
     until: Instant,
     now: Instant,
     cx: &mut Context<'_>,
-) -> Option<Result<Link, Unmet>> {
+) -> Option<Result<Link, LinkError>> {
     match greeting.as_mut().poll(cx) {
         Poll::Ready(met) => Some(met),
         Poll::Pending if now < until => None,
-        Poll::Pending => Some(Err(Unmet::Refused(io::ErrorKind::TimedOut.into()))),
+        Poll::Pending => Some(Err(LinkError::Refused(io::ErrorKind::TimedOut.into()))),
     }
 }
 
 /// Makes memory for a program of this host, if the kernel knows such a connection by now and
 /// it is this user's.
 fn offer(
-    witness: &Witness,
+    diag: &SocketDiag,
     name: &Name,
     over: Way,
     has_room: bool,
     now: Instant,
 ) -> Option<Result<CarriedConnection, Verdict>> {
-    let known = witness.end_of(name, Side::Acceptor, ANY, 0).ok().flatten();
+    let known = diag.end_of(name, Side::Acceptor, ANY, 0).ok().flatten();
     let end = known.filter(Known::is_connected)?;
     if end.user != kernel::user() {
-        return Some(Err(Verdict::Doubtful(Doubt::OfUser(end.user))));
+        return Some(Err(Verdict::Unproven(UnprovenReason::OfUser(end.user))));
     }
     if !has_room {
         return Some(Err(Verdict::NotCarried(over, Answer::Full)));
     }
-    let made = make_memory(witness, name, over, end.cookie);
+    let made = make_memory(diag, name, over, end.cookie);
     Some(made.map(|memory| CarriedConnection::new(memory, Side::Acceptor, *name, now)))
 }
 
 /// Memory for the socket with this number, which the kernel knows as that end.
 fn make_memory(
-    witness: &Witness,
+    diag: &SocketDiag,
     name: &Name,
     over: Way,
     addressee: u64,
 ) -> Result<Arc<Mapping>, Verdict> {
     let memory = Mapping::of(make(name, FAR_CAPACITY)?);
     let connector = memory.end(Side::Connector);
-    witness.introduces(connector);
+    diag.introduces(connector);
     memory.identity().addressee.store(addressee, Ordering::Relaxed);
     connector.cookie.store(ELSEWHERE, Ordering::Relaxed);
     let far = memory.far();

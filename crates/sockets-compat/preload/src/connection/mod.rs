@@ -10,13 +10,13 @@
 //! How they find each other is in the module below. What does not live here: bytes
 //! ([`crate::transfer`]), readiness ([`crate::readiness`]).
 
-mod meeting;
+mod pairing;
 
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use landfall_socket_rules::Way;
-use meeting::proof_of_inherited;
-pub(crate) use meeting::{ELSEWHERE, NOBODY, Offer, make};
+use pairing::proof_of_inherited;
+pub(crate) use pairing::{ELSEWHERE, NOBODY, Offer, make};
 
 use crate::kernel::{self, Errno, Outcome};
 use crate::lock::{hold_at_once, hold_for_call};
@@ -26,7 +26,7 @@ use crate::patience::Patience;
 use crate::registry::{Name, NameCell};
 use crate::ring::{self, Incoming, Outgoing};
 use crate::segment::{Direction, End, Far, Own, Segment, Side};
-use crate::{far, witness};
+use crate::{far, socket_diag};
 
 /// `has_ended` of a half that was shut down: nothing more comes, or is wanted.
 pub(crate) const SHUT: u32 = 1;
@@ -276,7 +276,7 @@ impl Connection {
         if let Ok(way) = crate::rules::allow(&name)
             && may_be(way)
             && let (Some(received), Some(sent)) =
-                (witness::received(fd), witness::sent(fd, Side::Acceptor))
+                (socket_diag::received(fd), socket_diag::sent(fd, Side::Acceptor))
         {
             crate::table::insert(fd, |connection| {
                 connection.begin(Side::Acceptor, Stage::Seeking, name, way);
@@ -519,7 +519,7 @@ impl<'a> Shared<'a> {
             return;
         }
         let by_tcp = own.by_tcp.load(Ordering::SeqCst);
-        if witness::sent(fd, self.side) != Some(by_tcp) {
+        if socket_diag::sent(fd, self.side) != Some(by_tcp) {
             own.in_flight.fetch_and(!GATE, Ordering::SeqCst);
             return;
         }

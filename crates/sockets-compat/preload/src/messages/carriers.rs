@@ -15,7 +15,7 @@ use tokio::io::AsyncWrite;
 
 use super::exchange::{Mapped, State};
 use super::packets::{self, File, Kind, LONGEST};
-use super::service::{Alive, Far, Order, Way, is_ending, ready, spawn, within};
+use super::service::{Far, LingerGuard, Order, StpCarrier, is_ending, ready, spawn, within};
 use crate::kernel::{Errno, Part};
 
 /// How long the last messages of a socket that was closed may take to arrive.
@@ -28,7 +28,7 @@ const BREATH: Duration = Duration::from_millis(20);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Role {
     Client(bool, bool),
-    Server(IpAddr, Way),
+    Server(IpAddr, StpCarrier),
 }
 
 /// The endpoints of this process; each ends with its last socket.
@@ -47,9 +47,11 @@ impl Hosts {
         options.linger = LINGER;
         let host = Rc::new(match role {
             Role::Client(is_v6, true) => StpHost::bind_udp((any(is_v6), 0).into(), options),
-            Role::Server(host, Way::Udp(port)) => StpHost::bind_udp((host, port).into(), options),
+            Role::Server(host, StpCarrier::Udp(port)) => {
+                StpHost::bind_udp((host, port).into(), options)
+            }
             Role::Client(is_v6, false) => StpHost::bind_ip(any(is_v6), options),
-            Role::Server(host, Way::Ip) => StpHost::bind_ip(host, options),
+            Role::Server(host, StpCarrier::Ip) => StpHost::bind_ip(host, options),
         }?);
         self.0.retain(|_, host| host.strong_count() > 0);
         self.0.insert(role, Rc::downgrade(&host));
@@ -75,7 +77,7 @@ fn number(error: &io::Error) -> Errno {
 pub(super) fn begin(hosts: &mut Hosts, order: Order) {
     match order {
         Order::Connect { far, page, address, way } => {
-            let host = hosts.get(Role::Client(address.is_ipv6(), way != Way::Ip));
+            let host = hosts.get(Role::Client(address.is_ipv6(), way != StpCarrier::Ip));
             spawn(connect(host, Far::new(far), page, address, way));
         }
         Order::Listen { far, page, address, way, tell } => {
@@ -102,11 +104,11 @@ async fn connect(
     far: Far,
     page: Mapped,
     address: SocketAddr,
-    way: Way,
+    way: StpCarrier,
 ) {
     let carrier = match way {
-        Way::Udp(port) => Carrier::Udp(port),
-        Way::Ip => Carrier::Ip,
+        StpCarrier::Udp(port) => Carrier::Udp(port),
+        StpCarrier::Ip => Carrier::Ip,
     };
     let to = Address::Stp { host: address.ip(), port: address.port(), carrier };
     let connecting = async {
@@ -211,7 +213,7 @@ fn carry(host: Rc<StpHost>, packets: StpSeqPacket, far: Far, page: Mapped) {
     }
     let link = Rc::new(Link { host, packets, far, page });
     spawn(carry_in(Rc::clone(&link)));
-    spawn(carry_out(link, Alive::new()));
+    spawn(carry_out(link, LingerGuard::new()));
 }
 
 /// Messages that come, to the program.
@@ -245,7 +247,7 @@ fn give_up(link: &Link, why: Errno) {
 }
 
 /// Messages of the program, to the other side, until it ends.
-async fn carry_out(link: Rc<Link>, _alive: Alive) {
+async fn carry_out(link: Rc<Link>, _alive: LingerGuard) {
     let far = link.far.fd();
     let mut scratch = vec![0; LONGEST];
     loop {

@@ -25,7 +25,7 @@ use crate::lock::Locked;
 use crate::{kernel, process, rules, table};
 use exchange::{Mapped, State};
 use packets::{File, Kind};
-use service::{Order, Way};
+use service::{Order, StpCarrier};
 
 pub(crate) use exchange::{receive, send};
 pub(crate) use service::{after_fork, end, goes_on, stands_still};
@@ -116,7 +116,7 @@ impl Socket {
             _ => return Err(Errno(libc::EINVAL)),
         }
         let address = self.names.with(|names| names.here).unwrap_or_else(|| self.any());
-        let way = Way::chosen()?;
+        let way = StpCarrier::chosen()?;
         let (far, page) = self.take_far()?;
         let (tell, told) = std::sync::mpsc::sync_channel(1);
         service::order(Order::Listen { far, page, address, way, tell })?;
@@ -135,7 +135,7 @@ impl Socket {
         if address.is_ipv6() != self.is_v6 {
             return Err(Errno(libc::EAFNOSUPPORT));
         }
-        let way = Way::chosen()?;
+        let way = StpCarrier::chosen()?;
         if !self.page.change(State::New, State::Connecting) {
             return Err(match self.page.state() {
                 State::Connecting => Errno(libc::EALREADY),

@@ -30,14 +30,14 @@ const FAREWELL: Duration = Duration::from_secs(5);
 
 /// What carries STP: chosen by `LANDFALL_STP`, alike at both ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Way {
+pub(super) enum StpCarrier {
     /// Datagrams of UDP to and from this port.
     Udp(u16),
     /// Protocol 118 of IP itself, which takes privileges.
     Ip,
 }
 
-impl Way {
+impl StpCarrier {
     pub(super) fn chosen() -> Result<Self, Errno> {
         const ENOPROTOOPT: Errno = Errno(libc::ENOPROTOOPT);
         let Some(text) = std::env::var_os("LANDFALL_STP") else {
@@ -61,8 +61,19 @@ pub(super) type Listened = (Result<SocketAddr, Errno>, Option<(File, Mapped)>);
 
 /// What the service is asked to do with a far end.
 pub(super) enum Order {
-    Connect { far: File, page: Mapped, address: SocketAddr, way: Way },
-    Listen { far: File, page: Mapped, address: SocketAddr, way: Way, tell: SyncSender<Listened> },
+    Connect {
+        far: File,
+        page: Mapped,
+        address: SocketAddr,
+        way: StpCarrier,
+    },
+    Listen {
+        far: File,
+        page: Mapped,
+        address: SocketAddr,
+        way: StpCarrier,
+        tell: SyncSender<Listened>,
+    },
 }
 
 struct Service {
@@ -104,7 +115,7 @@ fn begin() -> Result<Service, Errno> {
         before
     };
     let thread = std::thread::Builder::new().name("landfall-stp".into());
-    let started = thread.spawn(move || Inside::new(for_thread).run(&inbox));
+    let started = thread.spawn(move || ServiceThread::new(for_thread).run(&inbox));
     // SAFETY: the set that was in force.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut()) };
     started.map_err(|_| Errno(libc::EAGAIN))?;
@@ -177,16 +188,16 @@ impl Drop for Far {
 
 /// A connection that a program which ends has to wait for.
 #[derive(Debug)]
-pub(super) struct Alive(());
+pub(super) struct LingerGuard(());
 
-impl Alive {
+impl LingerGuard {
     pub(super) fn new() -> Self {
         LIVE.fetch_add(1, Ordering::AcqRel);
         Self(())
     }
 }
 
-impl Drop for Alive {
+impl Drop for LingerGuard {
     fn drop(&mut self) {
         if LIVE.fetch_sub(1, Ordering::AcqRel) == 1 {
             kernel::wake(&LIVE, i32::MAX);
@@ -241,14 +252,14 @@ impl Wake for Call {
 
 /// What tasks ask of the thread that runs them.
 #[derive(Default)]
-struct Wishes {
+struct ServiceRequests {
     jobs: Vec<Job>,
     ready: BTreeMap<(c_int, i16), Waker>,
     deadlines: Vec<(Instant, Waker)>,
 }
 
 thread_local! {
-    static WISHES: RefCell<Wishes> = RefCell::default();
+    static WISHES: RefCell<ServiceRequests> = RefCell::default();
 }
 
 /// Another task.
@@ -289,13 +300,13 @@ pub(super) async fn within<F: Future>(limit: Duration, future: F) -> Option<F::O
 }
 
 /// The thread.
-struct Inside {
+struct ServiceThread {
     bell: Arc<Bell>,
     tasks: Vec<Task>,
     hosts: Hosts,
 }
 
-impl Inside {
+impl ServiceThread {
     fn new(bell: Arc<Bell>) -> Self {
         Self { bell, tasks: Vec::new(), hosts: Hosts::default() }
     }

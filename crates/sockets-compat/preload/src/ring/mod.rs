@@ -23,7 +23,7 @@ use crate::segment::{Direction, Receiving, Segment, Sending, Side};
 
 /// The other end wrote counters that cannot be, or there is no memory for the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Nonsense;
+pub(crate) struct Malformed;
 
 /// Bytes of what is read and written at once.
 const WORD: usize = size_of::<AtomicU64>();
@@ -41,7 +41,7 @@ const WORTH_TELLING: u64 = 3;
 
 /// What is done with bytes that have come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Taking {
+pub(crate) enum ReceiveMode {
     Take,
     /// They stay (`MSG_PEEK`).
     Peek,
@@ -81,20 +81,20 @@ pub(crate) fn ends<'a>(segment: Segment, side: Side) -> (Outgoing<'a>, Incoming<
 
 impl Outgoing<'_> {
     /// How many bytes the ring still takes.
-    pub(crate) fn room(&self) -> Result<u64, Nonsense> {
+    pub(crate) fn room(&self) -> Result<u64, Malformed> {
         Ok(self.capacity - self.backlog()?)
     }
 
     /// Whether so much is free that one who waits for it in `poll` is told.
-    pub(crate) fn has_room_worth_telling(&self) -> Result<bool, Nonsense> {
+    pub(crate) fn has_room_worth_telling(&self) -> Result<bool, Malformed> {
         Ok(self.room()? >= self.capacity / WORTH_TELLING)
     }
 
     /// How many bytes the other end has not taken yet.
-    pub(crate) fn backlog(&self) -> Result<u64, Nonsense> {
+    pub(crate) fn backlog(&self) -> Result<u64, Malformed> {
         let tail = self.other.tail.load(Ordering::Acquire);
         let inside = self.own.head.load(Ordering::Relaxed).wrapping_sub(tail);
-        if inside > self.capacity { Err(Nonsense) } else { Ok(inside) }
+        if inside > self.capacity { Err(Malformed) } else { Ok(inside) }
     }
 
     /// Puts in what fits and publishes it; the caller has the lock of this half.
@@ -102,7 +102,7 @@ impl Outgoing<'_> {
     /// # Safety
     ///
     /// `parts` may be read.
-    pub(crate) unsafe fn put(&self, parts: &[Part]) -> Result<usize, Nonsense> {
+    pub(crate) unsafe fn put(&self, parts: &[Part]) -> Result<usize, Malformed> {
         let head = self.own.head.load(Ordering::Relaxed);
         let mut room = self.room()?;
         self.gets_memory(head, parts.iter().fold(0, |sum, part| room.min(sum + part.len as u64)))?;
@@ -124,7 +124,7 @@ impl Outgoing<'_> {
 
     /// The first time round the ring has no memory yet. Where there is none (others may fill
     /// all that there is), that ends the connection, and not the program.
-    fn gets_memory(&self, head: u64, len: u64) -> Result<(), Nonsense> {
+    fn gets_memory(&self, head: u64, len: u64) -> Result<(), Malformed> {
         const PAGE: u64 = 4096;
         if head >= self.capacity {
             return Ok(());
@@ -135,12 +135,12 @@ impl Outgoing<'_> {
         }
         // SAFETY: inside of the ring.
         let from = unsafe { self.bytes.add(first as usize) };
-        kernel::populate(from, (end - first) as usize).map_err(|_| Nonsense)
+        kernel::populate(from, (end - first) as usize).map_err(|_| Malformed)
     }
 
     /// Sees to it that there is memory for bytes at this position, wherever the ring's end is.
     /// For who places bytes there before those that come first, as a carrier does.
-    pub(crate) fn prepares(&self, at: u64, len: u64) -> Result<(), Nonsense> {
+    pub(crate) fn prepares(&self, at: u64, len: u64) -> Result<(), Malformed> {
         const PAGE: u64 = 4096;
         self.gets_memory(at / PAGE * PAGE, at % PAGE + len)
     }
@@ -159,9 +159,9 @@ impl Outgoing<'_> {
     }
 
     /// How many of the bytes that were published the other end has taken.
-    pub(crate) fn taken(&self) -> Result<u64, Nonsense> {
+    pub(crate) fn taken(&self) -> Result<u64, Malformed> {
         let backlog = self.backlog()?;
-        self.own.head.load(Ordering::Relaxed).checked_sub(backlog).ok_or(Nonsense)
+        self.own.head.load(Ordering::Relaxed).checked_sub(backlog).ok_or(Malformed)
     }
 
     /// After something was put in: whether the other end has to be rung now.
@@ -175,7 +175,7 @@ impl Outgoing<'_> {
     }
 
     /// Says that room is wanted, and how to wake; whether there is some already.
-    pub(crate) fn wants_room(&self, how: u32) -> Result<bool, Nonsense> {
+    pub(crate) fn wants_room(&self, how: u32) -> Result<bool, Malformed> {
         self.own.wants_room.make(how);
         Ok(self.room()? > 0)
     }
@@ -194,10 +194,10 @@ impl Outgoing<'_> {
 
 impl Incoming<'_> {
     /// How many bytes wait to be taken.
-    pub(crate) fn available(&self) -> Result<u64, Nonsense> {
+    pub(crate) fn available(&self) -> Result<u64, Malformed> {
         let head = self.other.head.load(Ordering::Acquire);
         let inside = head.wrapping_sub(self.own.tail.load(Ordering::Relaxed));
-        if inside > self.capacity { Err(Nonsense) } else { Ok(inside) }
+        if inside > self.capacity { Err(Malformed) } else { Ok(inside) }
     }
 
     /// How many bytes ever came: it changes when there is news.
@@ -220,13 +220,13 @@ impl Incoming<'_> {
     /// # Safety
     ///
     /// `parts` may be written, unless bytes are discarded.
-    pub(crate) unsafe fn take(&self, parts: &[Part], how: Taking) -> Result<usize, Nonsense> {
+    pub(crate) unsafe fn take(&self, parts: &[Part], how: ReceiveMode) -> Result<usize, Malformed> {
         let tail = self.own.tail.load(Ordering::Relaxed);
         let mut left = self.available()?;
         let mut at = tail;
         for part in parts {
             let len = (part.len as u64).min(left);
-            if how != Taking::Discard {
+            if how != ReceiveMode::Discard {
                 // SAFETY: `part` may be written, and as much is in the ring.
                 unsafe { copy_out((self.bytes, self.capacity), at, part.base, len as usize) };
             }
@@ -235,17 +235,17 @@ impl Incoming<'_> {
                 break;
             }
         }
-        if at != tail && how != Taking::Peek {
+        if at != tail && how != ReceiveMode::Peek {
             self.own.tail.store(at, Ordering::Release);
         }
         Ok(at.wrapping_sub(tail) as usize)
     }
 
     /// How many bytes ever came, for who has taken so many of them.
-    pub(crate) fn put_in(&self, taken: u64) -> Result<u64, Nonsense> {
+    pub(crate) fn put_in(&self, taken: u64) -> Result<u64, Malformed> {
         let head = self.other.head.load(Ordering::Acquire);
-        let inside = head.checked_sub(taken).ok_or(Nonsense)?;
-        if inside > self.capacity { Err(Nonsense) } else { Ok(head) }
+        let inside = head.checked_sub(taken).ok_or(Malformed)?;
+        if inside > self.capacity { Err(Malformed) } else { Ok(head) }
     }
 
     /// Copies bytes that came at this position, and leaves them there.

@@ -11,7 +11,7 @@ fn part(bytes: &mut [u8]) -> Part {
 #[derive(Clone, Debug)]
 enum Step {
     Put(Vec<usize>),
-    Take(Vec<usize>, Taking),
+    Take(Vec<usize>, ReceiveMode),
 }
 
 fn lengths() -> impl Strategy<Value = Vec<usize>> {
@@ -20,7 +20,8 @@ fn lengths() -> impl Strategy<Value = Vec<usize>> {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    let taking = prop_oneof![Just(Taking::Take), Just(Taking::Peek), Just(Taking::Discard)];
+    let taking =
+        prop_oneof![Just(ReceiveMode::Take), Just(ReceiveMode::Peek), Just(ReceiveMode::Discard)];
     prop_oneof![
         lengths().prop_map(Step::Put),
         (lengths(), taking).prop_map(|(lengths, how)| Step::Take(lengths, how)),
@@ -45,7 +46,7 @@ fn put(outgoing: &Outgoing<'_>, model: &mut VecDeque<u8>, next: &mut u8, lengths
     model.extend(&all[..done]);
 }
 
-fn take(incoming: &Incoming<'_>, model: &mut VecDeque<u8>, lengths: &[usize], how: Taking) {
+fn take(incoming: &Incoming<'_>, model: &mut VecDeque<u8>, lengths: &[usize], how: ReceiveMode) {
     let mut buffers: Vec<Vec<u8>> = lengths.iter().map(|&len| vec![0xEE; len]).collect();
     let parts: Vec<Part> = buffers.iter_mut().map(|buffer| part(buffer)).collect();
     // SAFETY: the buffers live.
@@ -54,12 +55,12 @@ fn take(incoming: &Incoming<'_>, model: &mut VecDeque<u8>, lengths: &[usize], ho
     assert_eq!(done, wanted.min(model.len()));
     let expected: Vec<u8> = model.iter().copied().take(done).collect();
     let got = &buffers.concat()[..done];
-    if how == Taking::Discard {
+    if how == ReceiveMode::Discard {
         assert!(got.iter().all(|&byte| byte == 0xEE), "memory was written");
     } else {
         assert!(got == expected, "other bytes came out than went in");
     }
-    if how != Taking::Peek {
+    if how != ReceiveMode::Peek {
         model.drain(..done);
     }
 }
@@ -95,7 +96,7 @@ proptest! {
         let mut bytes = vec![0; 2 * CAPACITY as usize];
         let is_sound = head.wrapping_sub(tail) <= CAPACITY;
         // SAFETY: the buffer lives.
-        let done = unsafe { incoming.take(&[part(&mut bytes)], Taking::Take) };
+        let done = unsafe { incoming.take(&[part(&mut bytes)], ReceiveMode::Take) };
         prop_assert_eq!(done.is_ok(), is_sound);
         direction.receiving.tail.store(of_both.wrapping_add(tail), Ordering::Relaxed);
         // SAFETY: the buffer lives.
@@ -135,7 +136,7 @@ fn a_peer_that_writes_meanwhile_changes_bytes_of_the_ring_alone() {
             assert!(bytes.iter().all(|&byte| byte == 0x11));
             let inside = Part { base: bytes[1..].as_mut_ptr(), len };
             // SAFETY: as above.
-            assert_eq!(unsafe { incoming.take(&[inside], Taking::Take) }, Ok(len));
+            assert_eq!(unsafe { incoming.take(&[inside], ReceiveMode::Take) }, Ok(len));
             assert!(bytes.iter().all(|byte| matches!(byte, 0x11 | 0xFF)));
             assert_eq!((bytes[0], bytes[len + 1]), (0x11, 0x11));
         }
@@ -161,10 +162,10 @@ fn a_wish_is_fulfilled_once() {
     assert_eq!(outgoing.wants_room(ROOM_BY_TCP), Ok(false));
     let (little, much) = bytes.split_at_mut((CAPACITY / WORTH_A_WAKE) as usize - 1);
     // SAFETY: what the program gave, as libc asks for it.
-    unsafe { incoming.take(&[part(little)], Taking::Take) }.unwrap();
+    unsafe { incoming.take(&[part(little)], ReceiveMode::Take) }.unwrap();
     assert_eq!(incoming.takes_the_wish_for_room(), 0, "too little to wake somebody");
     // SAFETY: what the program gave, as libc asks for it.
-    unsafe { incoming.take(&[part(&mut much[..1])], Taking::Take) }.unwrap();
+    unsafe { incoming.take(&[part(&mut much[..1])], ReceiveMode::Take) }.unwrap();
     assert_eq!(incoming.takes_the_wish_for_room(), ROOM_BY_TCP);
     assert_eq!(incoming.takes_the_wish_for_room(), 0);
 }
@@ -230,7 +231,7 @@ fn nobody_sleeps_while_there_is_news() {
                     rung.notify_all();
                 }
                 // SAFETY: nothing is written.
-                unsafe { incoming.take(&[part(&mut [0])], Taking::Discard) }.unwrap();
+                unsafe { incoming.take(&[part(&mut [0])], ReceiveMode::Discard) }.unwrap();
             }
         });
     });

@@ -9,7 +9,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::num::NonZeroU64;
 
-use landfall_placement::{Duration, Instant, Random, Refusal, Refusals, Seed};
+use landfall_placement::{Duration, Instant, Random, Refusal, Refusals, Seed, assumed};
 use queue::{Call, Queue, Waiter};
 
 use super::frame::{ControlFrame, FRAME_LEN, Lease, Mac, Message, Nonce, Priority, Ticket};
@@ -236,7 +236,10 @@ impl Gate {
     fn hear_again(&mut self, now: Instant, frame: &ControlFrame, ticket: Ticket, at: usize) {
         let open = self.open_streams(now) > 0;
         let until = now + self.config.patience();
-        let Some(waiter) = self.queue.get_mut(at) else { return };
+        let Some(waiter) = assumed(self.queue.get_mut(at), "its place was found just before")
+        else {
+            return;
+        };
         waiter.until = until;
         waiter.serial = waiter.serial.max(frame.serial);
         let invited = matches!(waiter.call, Call::Invited(_)) && now >= self.opens;
@@ -345,8 +348,9 @@ impl Gate {
         if now >= self.opens {
             self.opens = Instant::ZERO;
         }
-        while self.open_streams(now) > 0 {
-            let Some(next) = self.queue.invite(now, self.config.reserve) else { return };
+        while self.open_streams(now) > 0
+            && let Some(next) = self.queue.invite(now, self.config.reserve)
+        {
             let wait = Duration::ZERO;
             let message = Message::FastNAck { ticket: Some(next.ticket), position: Some(0), wait };
             self.send(next.source, next.nonce, next.serial, message);

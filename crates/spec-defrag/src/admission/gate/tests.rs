@@ -314,7 +314,7 @@ fn configurations_that_cannot_work_are_refused() {
     };
     assert_eq!(refused(|config| config.address = [0xff; 6]), Some(ConfigError::Address));
     let name = |error| match error {
-        Some(ConfigError::Number { name, .. } | ConfigError::Time { name, .. }) => name,
+        Some(ConfigError::Range(error)) => error.field,
         other => panic!("{other:?}"),
     };
     assert_eq!(name(refused(|config| config.streams = 0)), "streams");

@@ -156,6 +156,7 @@ impl Requester {
     /// A transfer is over. With the last one that asked, the lease is given back. One
     /// that is over already stays so.
     pub fn end(&mut self, now: Instant, transfer: TransferId) {
+        // It is over already, and stays so.
         let Some(asks) = self.transfers.named(transfer.index, transfer.generation).copied() else {
             return;
         };

@@ -400,7 +400,7 @@ fn configurations_that_cannot_work_are_refused() {
     assert_eq!(refused(|config| config.receiver = [0; 6]), Some(ConfigError::Address));
     assert_eq!(refused(|config| config.receiver = ME), Some(ConfigError::SameAddress));
     let name = |error| match error {
-        Some(ConfigError::Number { name, .. } | ConfigError::Time { name, .. }) => name,
+        Some(ConfigError::Range(error)) => error.field,
         other => panic!("{other:?}"),
     };
     assert_eq!(name(refused(|config| config.implicit = Some(0))), "implicit");

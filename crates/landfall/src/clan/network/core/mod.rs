@@ -34,7 +34,7 @@ use super::tripwire::Record as TripwireRecord;
 use super::window::Source;
 use crate::clan::Error;
 use crate::runtime;
-use crate::runtime::{Aftermath, Handle, Protocol, Runtime};
+use crate::runtime::{Deferred, Handle, Protocol, Runtime};
 use crate::security::Security;
 
 /// The engine of a node.
@@ -53,7 +53,7 @@ pub(crate) struct DeferredWork {
     pub(crate) unlend: Vec<Arc<Lent>>,
 }
 
-impl Aftermath for DeferredWork {
+impl Deferred for DeferredWork {
     fn run(self) {
         self.wake.into_iter().for_each(Waker::wake);
     }
@@ -161,9 +161,9 @@ impl Core {
 
 impl Protocol for Core {
     type Engine = Engine;
-    type Aftermath = DeferredWork;
+    type Deferred = DeferredWork;
     type Submission = Submission;
-    type Remains = Vec<(Outlet, Registration)>;
+    type Cleanup = Vec<(Outlet, Registration)>;
 
     fn engine(&self) -> &Engine {
         &self.engine
@@ -206,7 +206,7 @@ impl Protocol for Core {
         moved | heard
     }
 
-    fn take_aftermath(&mut self) -> DeferredWork {
+    fn take_deferred(&mut self) -> DeferredWork {
         std::mem::take(&mut self.after)
     }
 
@@ -237,7 +237,7 @@ impl Protocol for Core {
         self.engine.links().next().is_none()
     }
 
-    fn release(&mut self) -> Self::Remains {
+    fn release(&mut self) -> Self::Cleanup {
         self.lose_all()
     }
 }

@@ -27,7 +27,7 @@ use crate::kernel;
 use crate::registry::Name;
 use crate::ring::{self, Incoming, Outgoing, ROOM_BY_BELL, ROOM_BY_MEMORY, ROOM_BY_TCP};
 use crate::segment::{Direction, FAR_CAPACITY, Side};
-use crate::witness::Witness;
+use crate::socket_diag::SocketDiag;
 
 /// How long an offer stays that the program here has not taken.
 const OFFER: Duration = Duration::from_secs(10);
@@ -70,7 +70,7 @@ pub(super) struct CarriedConnection {
     is_open: bool,
     /// What the program had told when its words were looked at last.
     seen: Option<u32>,
-    told: Told,
+    told: Reported,
     /// Bytes that left, of how many the place is free again, and how many the other program
     /// has taken.
     sent: u64,
@@ -102,7 +102,7 @@ pub(super) struct CarriedConnection {
 
 /// What was told of the program until now.
 #[derive(Debug, Default)]
-struct Told {
+struct Reported {
     is_here: bool,
     is_switched: bool,
     ended: u32,
@@ -125,7 +125,7 @@ impl CarriedConnection {
             // Who is called has memory before it says so.
             is_open: side == Side::Acceptor,
             seen: None,
-            told: Told::default(),
+            told: Reported::default(),
             sent: 0,
             released: 0,
             under_way: VecDeque::new(),
@@ -570,7 +570,7 @@ impl CarriedConnection {
     }
 
     /// Looks at what nobody tells, now and then; what is to be told of it.
-    pub(super) fn look_after(&mut self, now: Instant, witness: &Witness) -> Option<Frame> {
+    pub(super) fn look_after(&mut self, now: Instant, diag: &SocketDiag) -> Option<Frame> {
         if self.is_over() || now.duration_since(self.asked) < SELDOM {
             return None;
         }
@@ -588,7 +588,7 @@ impl CarriedConnection {
                 self.is_off = true;
                 return Some(Frame::Nobody);
             }
-        } else if self.memory.is_left(witness, &self.name, self.side, cookie) {
+        } else if self.memory.is_left(diag, &self.name, self.side, cookie) {
             self.has_left = true;
         }
         None

@@ -4,7 +4,7 @@
 //! operations are over, in order.
 
 use landfall_congestion::Arrived;
-use landfall_placement::{Duration, Refusal, Serial32};
+use landfall_placement::{Duration, Refusal, Serial32, assumed};
 
 use super::{Streams, Work};
 use crate::context::Context;
@@ -58,22 +58,22 @@ impl Streams {
             return Err(Refusal::UnknownId);
         };
         let Some(remote) = known.remote.as_deref_mut() else { return Err(Refusal::Unexpected) };
-        let asked = &mut remote.outgoing;
-        let before = asked.acked;
-        asked.hear(cx.now, applied, refused.is_some(), ahead)?;
-        let marked = ahead.marked.wrapping_sub(asked.marked);
+        let outgoing = &mut remote.outgoing;
+        let before = outgoing.acked;
+        outgoing.handle_ack(cx.now, applied, refused.is_some(), ahead)?;
+        let marked = ahead.marked.wrapping_sub(outgoing.marked);
         if refused.is_none() {
-            asked.marked = ahead.marked;
+            outgoing.marked = ahead.marked;
         }
         let is_progress = applied != before;
         if let Some(reason) = refused {
-            asked.refuse(applied, Ended::There(reason));
-        } else if !is_progress && ahead.bits == 0 && asked.back_at + round <= cx.now {
+            outgoing.refuse(applied, Ended::There(reason));
+        } else if !is_progress && ahead.bits == 0 && outgoing.back_at + round <= cx.now {
             // Something before what came is missing; not more than once in a round trip.
-            asked.back_at = cx.now;
-            asked.flight.give_up(applied, true);
+            outgoing.back_at = cx.now;
+            outgoing.flight.give_up(applied, true);
         }
-        asked.find_lost(cx.now);
+        outgoing.find_lost(cx.now);
         Ok(Applied { is_progress, marked: if refused.is_some() { 0 } else { marked } })
     }
 
@@ -90,9 +90,9 @@ impl Streams {
             return Err(Refusal::UnknownId);
         };
         let Some(remote) = known.remote.as_deref_mut() else { return Err(Refusal::Unexpected) };
-        let asked = &mut remote.outgoing;
-        let place = asked.operation_at(serial).ok_or(Refusal::UnknownId)?;
-        let operation = asked.operations.get_mut(place).ok_or(Refusal::UnknownId)?;
+        let outgoing = &mut remote.outgoing;
+        let place = outgoing.operation_at(serial).ok_or(Refusal::UnknownId)?;
+        let operation = outgoing.operations.get_mut(place).ok_or(Refusal::UnknownId)?;
         if !matches!(operation.work, Work::Fetch { .. }) {
             return Err(Refusal::UnknownId);
         }
@@ -100,17 +100,17 @@ impl Streams {
             return Err(Refusal::Duplicate);
         }
         let next = serial.wrapping_add(1);
-        if Serial32(asked.flight.end()).precedes(Serial32(next)) {
+        if Serial32(outgoing.flight.end()).precedes(Serial32(next)) {
             return Err(Refusal::OutOfBounds);
         }
         operation.old = Some(old);
         // What came before it took effect too.
-        if Serial32(asked.acked).precedes(Serial32(next)) {
-            asked.hear(cx.now, next, false, &Ahead::default())?;
+        if Serial32(outgoing.acked).precedes(Serial32(next)) {
+            outgoing.handle_ack(cx.now, next, false, &Ahead::default())?;
         }
-        asked.flight.settle(cx.now, serial, true);
-        asked.flight.forget_below(asked.acked);
-        asked.find_lost(cx.now);
+        outgoing.flight.settle(cx.now, serial, true);
+        outgoing.flight.forget_below(outgoing.acked);
+        outgoing.find_lost(cx.now);
         Ok(Applied { is_progress: true, marked: 0 })
     }
 
@@ -152,7 +152,7 @@ impl Streams {
         for nth in 0.. {
             let known = net.connections.get_mut(connection)?;
             let flight = &mut known.remote_mut().outgoing.flight;
-            let Some((index, _)) = flight.peek_news(nth) else { break };
+            let Some((index, _)) = flight.peek_update(nth) else { break };
             let config = self.congestion_of_puts(net, cx, index);
             let known = net.connections.get_mut(connection)?;
             let flight = &mut known.remote_mut().outgoing.flight;
@@ -163,15 +163,15 @@ impl Streams {
                 outgoing.window.handle_timeout(&config, cx.now);
                 dead = (flight.silence_of(index) >= MOST_SILENT).then_some(index).or(dead);
             }
-            let news = flight.take_news(nth);
+            let update = flight.take_update(nth);
             let under_way = outgoing.under_way;
-            outgoing.under_way = under_way.saturating_sub(news.freed);
-            if news.came > 0 {
-                let of_mark = (marked * u64::from(config.unit)).min(news.came);
+            outgoing.under_way = under_way.saturating_sub(update.freed);
+            if update.came > 0 {
+                let of_mark = (marked * u64::from(config.unit)).min(update.came);
                 marked = 0;
-                for (bytes, marked) in [(news.came - of_mark, false), (of_mark, true)] {
+                for (bytes, marked) in [(update.came - of_mark, false), (of_mark, true)] {
                     if bytes > 0 {
-                        let (sent, timed) = (news.sent, news.is_timed);
+                        let (sent, timed) = (update.sent, update.is_timed);
                         let arrived = Arrived { bytes, sent, timed, marked, under_way };
                         outgoing.window.handle_arrived(&config, cx.now, &arrived);
                     }
@@ -181,10 +181,10 @@ impl Streams {
                     flight.note_round(nth, round, shortest);
                 }
             }
-            if news.lost > 0 {
-                outgoing.window.handle_lost(&config, cx.now, news.lost_at, news.lost);
+            if update.lost > 0 {
+                outgoing.window.handle_lost(&config, cx.now, update.lost_at, update.lost);
             }
-            if news.freed > 0 && outgoing.has_room_for_burst(&config) {
+            if update.freed > 0 && outgoing.has_room_for_burst(&config) {
                 for waiting in core::mem::take(&mut outgoing.waiting) {
                     self.queue_stream(net, cx, waiting);
                 }
@@ -203,6 +203,7 @@ impl Streams {
     /// nothing of the kind.
     pub(crate) fn give_up_link(&mut self, net: &mut Network, connection: u32, link: u32) -> bool {
         let known = net.connections.get_mut(connection);
+        // It never put anything.
         let Some(remote) = known.and_then(|known| known.remote.as_deref_mut()) else {
             return false;
         };
@@ -212,15 +213,16 @@ impl Streams {
 
     /// A connection is over, and its stream with it.
     pub(crate) fn end_stream(&mut self, net: &mut Network, cx: &mut Context, connection: u32) {
-        let Some(known) = net.connections.get_mut(connection) else { return };
-        let Some(remote) = known.remote.as_deref_mut() else { return };
-        let asked = &mut remote.outgoing;
-        asked.acked = asked.next;
-        let left = asked.flight.leave(asked.next);
-        for (link, bytes) in left {
-            let Some(link) = net.links.get_mut(link) else { continue };
-            for waiting in link.free_puts(bytes) {
-                self.queue_stream(net, cx, waiting);
+        let Some(known) = net.connections.assumed_mut(connection) else { return };
+        if let Some(remote) = known.remote.as_deref_mut() {
+            let outgoing = &mut remote.outgoing;
+            outgoing.acked = outgoing.next;
+            let left = outgoing.flight.leave(outgoing.next);
+            for (link, bytes) in left {
+                let Some(link) = net.links.get_mut(link) else { continue };
+                for waiting in link.free_puts(bytes) {
+                    self.queue_stream(net, cx, waiting);
+                }
             }
         }
     }
@@ -250,18 +252,18 @@ impl Streams {
             return TimedOut::GivesUp;
         }
         let Some(known) = net.connections.get_mut(connection) else { return TimedOut::Idle };
-        let asked = &mut known.remote_mut().outgoing;
-        asked.back_at = cx.now;
+        let outgoing = &mut known.remote_mut().outgoing;
+        outgoing.back_at = cx.now;
         let is_long = retries > 1;
         // What was said to be in place, and does not take effect, is not believed for ever.
-        if !asked.flight.has_under_way() || retries >= 3 {
-            asked.flight.give_up_all(asked.acked);
+        if !outgoing.flight.has_under_way() || retries >= 3 {
+            outgoing.flight.give_up_all(outgoing.acked);
         } else if is_long {
-            asked.flight.probe(usize::MAX);
+            outgoing.flight.probe(usize::MAX);
         } else {
-            asked.flight.probe(PROBES);
+            outgoing.flight.probe(PROBES);
         }
-        asked.go_back();
+        outgoing.go_back();
         if is_long {
             self.note_timeout(net, cx, connection);
         }
@@ -276,7 +278,7 @@ impl Streams {
         connection: u32,
     ) {
         self.complete_fetches(net, cx, connection);
-        net.say(cx, connection, &Message::RequestState(Question::Memory));
+        net.send_message(cx, connection, &Message::RequestState(Question::Memory));
         net.suspect_move(cx, connection);
         self.queue_stream(net, cx, connection);
         self.arm_stream(net, cx, connection);
@@ -284,10 +286,11 @@ impl Streams {
 
     /// Nothing came over any link for two time-outs: their windows begin anew.
     pub(crate) fn note_timeout(&mut self, net: &mut Network, cx: &mut Context, connection: u32) {
-        for nth in 0.. {
-            let Some(known) = net.connections.get_mut(connection) else { return };
-            let flight = &mut known.remote_mut().outgoing.flight;
-            let Some((index, freed)) = flight.peek_news(nth) else { return };
+        let mut tracks = 0..;
+        while let Some(known) = net.connections.assumed_mut(connection)
+            && let Some(nth) = tracks.next()
+            && let Some((index, freed)) = known.remote_mut().outgoing.flight.peek_update(nth)
+        {
             let config = self.congestion_of_puts(net, cx, index);
             if let Some(link) = net.links.get_mut(index)
                 && freed > 0
@@ -305,14 +308,15 @@ impl Streams {
         cx: &mut Context,
         connection: u32,
     ) {
-        let Some(remote) = net.connections.remote_of(connection) else { return };
-        let unanswered = remote.outgoing.operations.iter().find(|operation| {
-            matches!(operation.work, Work::Fetch { .. })
-                && operation.old.is_none()
-                && operation.ended.is_none()
-        });
-        let below = unanswered.map_or(remote.outgoing.acked, |operation| operation.first);
-        net.say(cx, connection, &Message::FetchOpComplete { below });
+        if let Some(remote) = net.connections.remote_of(connection) {
+            let unanswered = remote.outgoing.operations.iter().find(|operation| {
+                matches!(operation.work, Work::Fetch { .. })
+                    && operation.old.is_none()
+                    && operation.ended.is_none()
+            });
+            let below = unanswered.map_or(remote.outgoing.acked, |operation| operation.first);
+            net.send_message(cx, connection, &Message::FetchOpComplete { below });
+        }
     }
 
     pub(crate) fn is_stream_idle(&self, net: &Network, connection: u32) -> bool {
@@ -329,16 +333,20 @@ impl Streams {
         connection: u32,
     ) {
         loop {
-            let Some(known) = net.connections.get_mut(connection) else { return };
-            let Some(remote) = known.remote.as_deref_mut() else { return };
-            let asked = &mut remote.outgoing;
-            let Some(operation) = asked.operations.front().copied() else {
+            let Some(known) = net.connections.assumed_mut(connection) else { return };
+            let Some(remote) =
+                assumed(known.remote.as_deref_mut(), "whose operations end has had some")
+            else {
+                return;
+            };
+            let outgoing = &mut remote.outgoing;
+            let Some(operation) = outgoing.operations.front().copied() else {
                 self.timers.remove(connection);
                 net.remove_if_gone(connection);
                 return;
             };
             let end = operation.first.wrapping_add(operation.count);
-            let is_applied = !Serial32(asked.acked).precedes(Serial32(end));
+            let is_applied = !Serial32(outgoing.acked).precedes(Serial32(end));
             let is_over = match operation.work {
                 _ if operation.ended == Some(Ended::ConnectionGone) => true,
                 _ if operation.ended.is_some() => is_applied,
@@ -348,7 +356,7 @@ impl Streams {
             if !is_over || operation.held > 0 {
                 return;
             }
-            asked.operations.pop_front();
+            outgoing.operations.pop_front();
             let id = OperationId::new((connection, operation.first));
             let connection = net.id_of(connection);
             cx.tell(match (operation.ended, operation.old) {

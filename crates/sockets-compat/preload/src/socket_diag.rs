@@ -1,4 +1,4 @@
-//! The kernel as the witness of who is at the other end of a connection.
+//! The kernel as the diag of who is at the other end of a connection.
 //!
 //! Memory and names in a folder can be exchanged by whoever may write there; what the
 //! kernel knows of its sockets cannot. Each socket has a number that no other has
@@ -22,7 +22,7 @@ use crate::{kernel, process};
 
 /// Why the other end of a connection is not believed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Doubt {
+pub(crate) enum UnprovenReason {
     /// The kernel does not say who is there.
     Silent(Errno),
     /// There is no such end any more.
@@ -35,7 +35,7 @@ pub(crate) enum Doubt {
     Apart,
 }
 
-impl Doubt {
+impl UnprovenReason {
     /// Whether it may be otherwise the next time: descriptors or memory were missing.
     pub(crate) const fn may_pass(self) -> bool {
         matches!(
@@ -45,7 +45,7 @@ impl Doubt {
     }
 }
 
-impl fmt::Display for Doubt {
+impl fmt::Display for UnprovenReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Silent(why) => {
@@ -85,11 +85,11 @@ impl Known {
 
 /// A socket that answers questions about sockets of this network namespace.
 #[derive(Debug)]
-pub(crate) struct Witness {
+pub(crate) struct SocketDiag {
     fd: i32,
 }
 
-impl Witness {
+impl SocketDiag {
     pub(crate) fn open() -> Result<Self, Errno> {
         let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
         call!(libc::SYS_socket, libc::AF_NETLINK, kind, libc::NETLINK_SOCK_DIAG)
@@ -116,19 +116,21 @@ impl Witness {
     }
 
     /// Sees to it that an end is what it says in the memory.
-    pub(crate) fn vouches(&self, name: &Name, side: Side, end: &End) -> Result<(), Doubt> {
+    pub(crate) fn vouches(&self, name: &Name, side: Side, end: &End) -> Result<(), UnprovenReason> {
         if !is_beside(end, self.fd) {
-            return Err(Doubt::Apart);
+            return Err(UnprovenReason::Apart);
         }
         let interface = end.interface.load(Ordering::Relaxed);
-        let known = self.end_of(name, side, ANY, interface).map_err(Doubt::Silent)?;
-        let Some(known) = known.filter(Known::is_connected) else { return Err(Doubt::Gone) };
+        let known = self.end_of(name, side, ANY, interface).map_err(UnprovenReason::Silent)?;
+        let Some(known) = known.filter(Known::is_connected) else {
+            return Err(UnprovenReason::Gone);
+        };
         if known.cookie != end.cookie.load(Ordering::Acquire) {
-            return Err(Doubt::Another);
+            return Err(UnprovenReason::Another);
         }
         // Of root's are sockets that were accepted for another, and those that nobody has open.
         if known.user != 0 && known.user != kernel::user() {
-            return Err(Doubt::OfUser(known.user));
+            return Err(UnprovenReason::OfUser(known.user));
         }
         Ok(())
     }
@@ -181,7 +183,7 @@ impl Witness {
     }
 }
 
-impl Drop for Witness {
+impl Drop for SocketDiag {
     fn drop(&mut self) {
         let _ = kernel::close(self.fd);
     }
@@ -236,13 +238,13 @@ pub(crate) fn is_beside(end: &End, fd: i32) -> bool {
 
 /// Sees to it that the end at `side`, which has said in the memory who it is, is that end of
 /// this connection, as the kernel knows it; `fd` is the socket of the one who asks.
-pub(crate) fn vouch(fd: i32, name: &Name, side: Side, end: &End) -> Result<(), Doubt> {
-    let witness = Witness::open().map_err(Doubt::Silent)?;
+pub(crate) fn vouch(fd: i32, name: &Name, side: Side, end: &End) -> Result<(), UnprovenReason> {
+    let diag = SocketDiag::open().map_err(UnprovenReason::Silent)?;
     // It answers for the network of the thread that asks.
-    if kernel::network_of(witness.fd) != kernel::network_of(fd) {
-        return Err(Doubt::Apart);
+    if kernel::network_of(diag.fd) != kernel::network_of(fd) {
+        return Err(UnprovenReason::Apart);
     }
-    witness.vouches(name, side, end)
+    diag.vouches(name, side, end)
 }
 
 /// The namespace of processes that this one is in; zero where that is not known. It is asked
@@ -324,7 +326,7 @@ mod tests {
         }
 
         /// What the acceptor hears of the connector.
-        fn asked(&self) -> Result<(), Doubt> {
+        fn asked(&self) -> Result<(), UnprovenReason> {
             vouch(self.acceptor.as_raw_fd(), &self.name, Side::Connector, self.end())
         }
     }
@@ -344,11 +346,11 @@ mod tests {
             (Met::new("127.0.0.1:0", "127.0.0.1"), Met::new("127.0.0.1:0", "127.0.0.1"));
         let of_other = other.end().cookie.load(Ordering::Relaxed);
         one.end().cookie.store(of_other, Ordering::Relaxed);
-        assert_eq!(one.asked(), Err(Doubt::Another));
+        assert_eq!(one.asked(), Err(UnprovenReason::Another));
         // Nor is the one that asks.
         let own = kernel::cookie(one.acceptor.as_raw_fd()).unwrap();
         one.end().cookie.store(own, Ordering::Relaxed);
-        assert_eq!(one.asked(), Err(Doubt::Another));
+        assert_eq!(one.asked(), Err(UnprovenReason::Another));
         assert_eq!(other.asked(), Ok(()));
     }
 
@@ -357,7 +359,7 @@ mod tests {
         let met = Met::new("127.0.0.1:0", "127.0.0.1");
         for word in [&met.end().network, &met.end().processes] {
             let before = word.fetch_add(1, Ordering::Relaxed);
-            assert_eq!(met.asked(), Err(Doubt::Apart));
+            assert_eq!(met.asked(), Err(UnprovenReason::Apart));
             word.store(before, Ordering::Relaxed);
             assert_eq!(met.asked(), Ok(()));
         }
@@ -371,6 +373,9 @@ mod tests {
             .unwrap();
         drop(connector);
         let end = memory.end(Side::Connector);
-        assert_eq!(vouch(acceptor.as_raw_fd(), &name, Side::Connector, end), Err(Doubt::Gone));
+        assert_eq!(
+            vouch(acceptor.as_raw_fd(), &name, Side::Connector, end),
+            Err(UnprovenReason::Gone)
+        );
     }
 }

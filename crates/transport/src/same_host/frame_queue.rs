@@ -1,5 +1,5 @@
-//! [`Post`]: memory in which this side says what it has for a neighbour, and [`PostView`]: the
-//! same of the neighbour, to be read only.
+//! [`FrameQueue`]: memory in which this side says what it has for a neighbour, and
+//! [`FrameQueueView`]: the same of the neighbour, to be read only.
 //!
 //! Each side writes its own and nobody else does: the file is sealed before it is handed out.
 //! So what a neighbour writes is never taken for more than what it says, and what it says is
@@ -126,12 +126,12 @@ impl Frame {
 
 /// What this side says.
 #[derive(Debug)]
-pub(super) struct Post {
+pub(super) struct FrameQueue {
     memory: SharedMemory,
     written: u64,
 }
 
-impl Post {
+impl FrameQueue {
     pub(super) fn new() -> Result<Self, SharedMemoryError> {
         let memory = SharedMemory::create("landfall-same-host", WHOLE)?;
         memory.seal_for_readers()?;
@@ -168,7 +168,7 @@ impl Post {
     /// [`Frame::payload_at`] if they are inline.
     pub(super) fn begin(&self, frame: &Frame) -> usize {
         let words = self.memory.words();
-        let index = |position: u64| PostView::at(position) / WORD;
+        let index = |position: u64| FrameQueueView::at(position) / WORD;
         let start = self.start_of(frame);
         if start > self.written {
             words[index(self.written)].store(SKIP, Relaxed);
@@ -236,13 +236,13 @@ pub(super) struct Broken;
 
 /// What the neighbour says.
 #[derive(Debug)]
-pub(super) struct PostView {
+pub(super) struct FrameQueueView {
     view: PieceView,
     /// How far frames were read.
     read: u64,
 }
 
-impl PostView {
+impl FrameQueueView {
     pub(super) fn new(memory: &SharedView) -> Result<Self, Broken> {
         let view = PieceView::whole(memory);
         if view.len() == WHOLE { Ok(Self { view, read: 0 }) } else { Err(Broken) }
@@ -346,18 +346,18 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn pair() -> (Post, PostView) {
-        let post = Post::new().unwrap();
-        let file = post.memory().fd().try_clone_to_owned().unwrap();
-        let view = PostView::new(&SharedView::from_sealed_fd(file).unwrap()).unwrap();
-        (post, view)
+    fn pair() -> (FrameQueue, FrameQueueView) {
+        let queue = FrameQueue::new().unwrap();
+        let file = queue.memory().fd().try_clone_to_owned().unwrap();
+        let view = FrameQueueView::new(&SharedView::from_sealed_fd(file).unwrap()).unwrap();
+        (queue, view)
     }
 
-    fn write(post: &mut Post, frame: &Frame, head: &[u8], payload: &[u8]) {
-        let at = post.begin(frame);
-        post.write_heads(at, [head].into_iter());
-        copy_into_words(post.words(), at + frame.payload_at(), payload);
-        post.commit(frame);
+    fn write(queue: &mut FrameQueue, frame: &Frame, head: &[u8], payload: &[u8]) {
+        let at = queue.begin(frame);
+        queue.write_heads(at, [head].into_iter());
+        copy_into_words(queue.words(), at + frame.payload_at(), payload);
+        queue.commit(frame);
     }
 
     fn inline(payload: usize) -> Frame {
@@ -367,14 +367,14 @@ mod tests {
 
     #[test]
     fn frames_of_every_length_come_out_as_they_went_in() {
-        let (mut post, mut view) = pair();
+        let (mut queue, mut view) = pair();
         let (mut heads, mut lap) = (Vec::new(), 0);
         for nth in 0..2000usize {
             let frame = inline(nth * 97 % 65_000);
-            assert!(post.has_room(&frame, view.position()), "all before it were read");
+            assert!(queue.has_room(&frame, view.position()), "all before it were read");
             let head = [nth as u8; 40];
             let payload = vec![nth as u8 ^ 0x55; frame.payload];
-            write(&mut post, &frame, &head, &payload);
+            write(&mut queue, &frame, &head, &payload);
             let (came, at) = view.next(&mut heads).unwrap().expect("it was written");
             assert_eq!((came, &heads[..]), (frame, &head[..]));
             let mut bytes = vec![0; frame.payload];
@@ -389,18 +389,18 @@ mod tests {
 
     #[test]
     fn a_full_ring_has_no_room_until_something_was_read() {
-        let (mut post, mut view) = pair();
+        let (mut queue, mut view) = pair();
         let frame = inline(60_000);
         let mut count = 0;
-        while post.has_room(&frame, 0) {
-            write(&mut post, &frame, &[0; 40], &[]);
+        while queue.has_room(&frame, 0) {
+            write(&mut queue, &frame, &[0; 40], &[]);
             count += 1;
         }
         assert_eq!(count, RING_LEN / frame.len());
         let mut heads = Vec::new();
         view.next(&mut heads).unwrap().unwrap();
         view.advance(&frame);
-        assert!(post.has_room(&frame, view.position()));
+        assert!(queue.has_room(&frame, view.position()));
     }
 
     proptest! {
@@ -412,11 +412,11 @@ mod tests {
             small in prop::collection::vec(0u64..0x200, 4),
             written in prop_oneof![any::<u64>(), 0..=RING_LEN],
         ) {
-            let (post, mut view) = pair();
-            post.word(WRITTEN).store(written, Relaxed);
+            let (queue, mut view) = pair();
+            queue.word(WRITTEN).store(written, Relaxed);
             for (nth, (word, small)) in words.into_iter().zip(small).enumerate() {
                 let value = if small & 1 == 0 { word } else { small >> 1 | small << 31 };
-                post.word(RING / WORD + nth).store(value, Relaxed);
+                queue.word(RING / WORD + nth).store(value, Relaxed);
             }
             let mut heads = Vec::new();
             if let Ok(Some((frame, at))) = view.next(&mut heads) {

@@ -33,7 +33,7 @@ impl Stage {
 
 /// What threads know of the end without the lock.
 #[derive(Debug)]
-pub(super) struct Ending {
+pub(super) struct Shutdown {
     /// How long each stage may take.
     pub(super) linger: Duration,
     is_asked: AtomicBool,
@@ -42,7 +42,7 @@ pub(super) struct Ending {
     watchers: Mutex<Vec<Waker>>,
 }
 
-impl Ending {
+impl Shutdown {
     pub(super) fn new(linger: Duration) -> Self {
         Self {
             linger,

@@ -8,7 +8,6 @@
 use landfall_placement::{Refusal, Serial32};
 
 use super::State;
-use crate::assume::assumed;
 use crate::context::Context;
 use crate::error::Ended;
 use crate::event::Event;
@@ -126,33 +125,32 @@ impl Sends {
         acked: u32,
     ) {
         let tells = cx.config.progress;
-        let Some(send) =
-            assumed(self.table.get_mut(index), "a Transfer that goes on is in the table")
-        else {
+        let Some(send) = self.assumed_mut(index) else {
             return;
         };
-        let Some((block_size, _)) = send.tiling else { return };
-        if !Serial32(send.acked).precedes(Serial32(acked)) {
-            return;
-        }
-        // No further than there are Blocks.
-        if u64::from(acked) << block_size > send.len + (2 << block_size) {
-            return;
-        }
-        send.acked = acked;
-        send.asked = 0;
-        if tells || send.is_watched {
-            let (connection, len) = (send.connection, send.acked_bytes());
-            let connection = net.id_of(connection);
-            let send = SendId::new((index, self.table.generation(index)));
-            // One event that tells of progress is enough: the newest.
-            let last = cx.last_event();
-            if let Some(Event::SendProgress { send: same, len: told, .. }) = last
-                && *same == send
-            {
-                *told = len;
-            } else {
-                cx.tell(Event::SendProgress { send, connection, len });
+        if let Some((block_size, _)) = send.tiling {
+            if !Serial32(send.acked).precedes(Serial32(acked)) {
+                return;
+            }
+            // No further than there are Blocks.
+            if u64::from(acked) << block_size > send.len + (2 << block_size) {
+                return;
+            }
+            send.acked = acked;
+            send.asked = 0;
+            if tells || send.is_watched {
+                let (connection, len) = (send.connection, send.acked_bytes());
+                let connection = net.id_of(connection);
+                let send = SendId::new((index, self.table.generation(index)));
+                // One event that tells of progress is enough: the newest.
+                let last = cx.last_event();
+                if let Some(Event::SendProgress { send: same, len: told, .. }) = last
+                    && *same == send
+                {
+                    *told = len;
+                } else {
+                    cx.tell(Event::SendProgress { send, connection, len });
+                }
             }
         }
     }
@@ -167,7 +165,7 @@ impl Sends {
         reason: Reason,
     ) -> Result<(), Refusal> {
         let ids = Ids { d_id: ending.ids.s_id, s_id: ending.ids.d_id };
-        net.say(cx, connection, &Message::EndAck(Ending { ids, ..ending }));
+        net.send_message(cx, connection, &Message::EndAck(Ending { ids, ..ending }));
         if net.settle_send(cx, connection, ending.serial) {
             return Ok(());
         }
@@ -202,8 +200,7 @@ impl Sends {
     /// for the receiver may have others to grant to, and later each time that it answers with
     /// nothing new, as TCP probes a closed window (RFC 9293, 3.8.6.1).
     pub(super) fn wait_for_news(&mut self, net: &mut Network, cx: &mut Context, index: u32) {
-        let Some(send) = assumed(self.table.get(index), "a Transfer that goes on is in the table")
-        else {
+        let Some(send) = self.assumed(index) else {
             return;
         };
         let patience = net.patience(cx, send.connection, send.asked.saturating_add(2));
@@ -211,9 +208,7 @@ impl Sends {
     }
 
     pub(crate) fn time_out_send(&mut self, net: &mut Network, cx: &mut Context, index: u32) {
-        let Some(send) =
-            assumed(self.table.get_mut(index), "a Transfer that goes on is in the table")
-        else {
+        let Some(send) = self.assumed_mut(index) else {
             return;
         };
         send.retries = send.retries.saturating_add(1);
@@ -232,9 +227,9 @@ impl Sends {
             State::Heard => {
                 let ids = Ids { d_id: peer_id, s_id: index as u16 };
                 let question = Question::Transfer { ids, serial };
-                net.say(cx, connection, &Message::RequestState(question));
+                net.send_message(cx, connection, &Message::RequestState(question));
             }
-            State::Ending(_) => self.say_end(net, cx, index),
+            State::Ending(_) => self.send_end(net, cx, index),
             State::Over(_) => return,
         }
         net.suspect_move(cx, connection);

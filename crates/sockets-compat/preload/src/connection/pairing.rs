@@ -22,8 +22,8 @@ use crate::log::Verdict;
 use crate::notes::{Kind, Note};
 use crate::registry::Name;
 use crate::segment::{CAPACITY, End, FAR_CAPACITY, Far, Segment, Side, Unusable};
+use crate::socket_diag::{self, UnprovenReason};
 use crate::thread::Section;
-use crate::witness::{self, Doubt};
 
 /// How often an acceptor looks for an offer. The first bytes of one that speaks are sent
 /// after the offer was made: one look would do, if nobody read past us.
@@ -50,7 +50,7 @@ impl Connection {
         let cookie = kernel::cookie(fd).map_err(Verdict::NoMemory)?;
         let segment = make(&name, if way == Way::Memory { CAPACITY } else { FAR_CAPACITY })?;
         let own = segment.end(Side::Connector);
-        witness::introduce(own, fd);
+        socket_diag::introduce(own, fd);
         own.holders.store(1, Ordering::Relaxed);
         own.cookie.store(cookie, Ordering::Release);
         let announced = match way {
@@ -144,7 +144,7 @@ impl Connection {
         if offer.far().way.load(Ordering::Relaxed) != self.far_way.load(Ordering::Relaxed) {
             return Err(Verdict::NoOffer);
         }
-        offer.is_for(fd, &name).map_err(Verdict::Doubtful)?;
+        offer.is_for(fd, &name).map_err(Verdict::Unproven)?;
         // Other threads may have gone on while the kernel was asked.
         let (received, sent) = self.early_counts(fd).ok_or(Verdict::NoOffer)?;
         let own = offer.end(Side::Acceptor);
@@ -156,7 +156,7 @@ impl Connection {
         }
         let segment = offer.keep();
         let shared = Shared::new(segment, Side::Acceptor, &self.is_proven, &self.announced);
-        witness::introduce(own, fd);
+        socket_diag::introduce(own, fd);
         own.holders.store(1, Ordering::Relaxed);
         shared.receives.receiving.by_tcp.store(received, Ordering::Relaxed);
         shared.sends.sending.by_tcp.store(sent, Ordering::Relaxed);
@@ -187,7 +187,7 @@ impl Connection {
         let (received, sent) =
             (self.early_received.load(Ordering::SeqCst), self.early_sent.load(Ordering::SeqCst));
         let is_sure = self.early_in_flight.load(Ordering::SeqCst) == 0
-            && witness::received(fd) == Some(received);
+            && socket_diag::received(fd) == Some(received);
         is_sure.then_some((received, sent))
     }
 
@@ -233,16 +233,18 @@ impl Connection {
         let Some(name) = self.name() else { return };
         let acceptor = shared.segment.end(Side::Acceptor);
         let doubt = match shared.far {
-            None => witness::vouch(fd, &name, Side::Acceptor, acceptor),
+            None => socket_diag::vouch(fd, &name, Side::Acceptor, acceptor),
             Some(_) if is_a_carrier_beside(acceptor, fd) => Ok(()),
-            Some(_) => Err(Doubt::Apart),
+            Some(_) => Err(UnprovenReason::Apart),
         };
         // Another process of this end may have been told while the other was there, which
         // has left bytes behind, as for one who inherits it.
         let is_sure = shared.own.is_sure.load(Ordering::Acquire) != 0;
         let why = match doubt {
             Ok(()) => return shared.is_here_too(),
-            Err(Doubt::Gone | Doubt::Silent(_)) if is_sure => return shared.is_here_too(),
+            Err(UnprovenReason::Gone | UnprovenReason::Silent(_)) if is_sure => {
+                return shared.is_here_too();
+            }
             Err(why) => why,
         };
         if why.may_pass() && self.questions.fetch_add(1, Ordering::Relaxed) < QUESTIONS {
@@ -250,7 +252,11 @@ impl Connection {
         }
         name.forget();
         self.stage.store(Stage::Plain as u8, Ordering::Release);
-        self.tells(if why == Doubt::Gone { Verdict::TooShort } else { Verdict::Doubtful(why) });
+        self.tells(if why == UnprovenReason::Gone {
+            Verdict::TooShort
+        } else {
+            Verdict::Unproven(why)
+        });
     }
 
     /// Milliseconds since it was made.
@@ -304,7 +310,7 @@ fn hand_to_the_carrier(segment: Segment, name: &Name, way: Way) -> Result<u32, V
 
 /// Whether a carrier has claimed this end which is where we are.
 fn is_a_carrier_beside(end: &End, fd: i32) -> bool {
-    end.cookie.load(Ordering::Acquire) == ELSEWHERE && witness::is_beside(end, fd)
+    end.cookie.load(Ordering::Acquire) == ELSEWHERE && socket_diag::is_beside(end, fd)
 }
 
 /// What is known of the other end where this one's number is in the memory; nothing where the
@@ -312,7 +318,7 @@ fn is_a_carrier_beside(end: &End, fd: i32) -> bool {
 /// but for a connector that has just made its offer. Who has gone meanwhile may have left
 /// bytes behind.
 pub(super) fn proof_of_inherited(fd: i32, side: Side, name: &Name, offer: &Offer) -> Option<Proof> {
-    if !witness::is_beside(offer.end(side), fd) {
+    if !socket_diag::is_beside(offer.end(side), fd) {
         return None;
     }
     if side == Side::Acceptor {
@@ -324,9 +330,9 @@ pub(super) fn proof_of_inherited(fd: i32, side: Side, name: &Name, offer: &Offer
     if offer.far().way().is_some() {
         return Some(Proof::Done);
     }
-    match witness::vouch(fd, name, Side::Acceptor, offer.end(Side::Acceptor)) {
-        Err(Doubt::Another | Doubt::Apart | Doubt::OfUser(_)) => None,
-        Ok(()) | Err(Doubt::Gone | Doubt::Silent(_)) => Some(Proof::Done),
+    match socket_diag::vouch(fd, name, Side::Acceptor, offer.end(Side::Acceptor)) {
+        Err(UnprovenReason::Another | UnprovenReason::Apart | UnprovenReason::OfUser(_)) => None,
+        Ok(()) | Err(UnprovenReason::Gone | UnprovenReason::Silent(_)) => Some(Proof::Done),
     }
 }
 
@@ -367,16 +373,16 @@ impl Offer {
 
     /// Whether it is offered to this socket, by the socket that has called it; by a carrier,
     /// which has asked the kernel for the one that is called, if it comes from another host.
-    fn is_for(&self, fd: i32, name: &Name) -> Result<(), Doubt> {
+    fn is_for(&self, fd: i32, name: &Name) -> Result<(), UnprovenReason> {
         let connector = self.end(Side::Connector);
         if self.far().way().is_none() {
-            return witness::vouch(fd, name, Side::Connector, connector);
+            return socket_diag::vouch(fd, name, Side::Connector, connector);
         }
         let addressee = self.identity().addressee.load(Ordering::Relaxed);
         if kernel::cookie(fd) != Ok(addressee) {
-            return Err(Doubt::Another);
+            return Err(UnprovenReason::Another);
         }
-        if is_a_carrier_beside(connector, fd) { Ok(()) } else { Err(Doubt::Apart) }
+        if is_a_carrier_beside(connector, fd) { Ok(()) } else { Err(UnprovenReason::Apart) }
     }
 
     /// The mapping, which is the caller's from here on.

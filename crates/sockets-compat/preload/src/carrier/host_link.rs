@@ -20,7 +20,7 @@ use crate::far::Answer;
 use crate::log;
 use crate::registry::Name;
 use crate::segment::Side;
-use crate::witness::Witness;
+use crate::socket_diag::SocketDiag;
 
 /// Who has nothing to say says so, so that the other knows that all is well.
 const SILENCE: Duration = Duration::from_secs(2);
@@ -32,7 +32,7 @@ const UNKNOWN: Duration = Duration::from_secs(3);
 const AT_ONCE: usize = 16;
 
 /// The link to one other host, and the connections that it carries.
-pub(super) struct Trunk {
+pub(super) struct HostLink {
     link: Link,
     /// The host that was called; nothing where the other carrier has called.
     called: Option<IpAddr>,
@@ -60,7 +60,7 @@ fn nonsense() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "the other carrier talks nonsense")
 }
 
-impl Trunk {
+impl HostLink {
     pub(super) fn new(link: Link, called: Option<IpAddr>, now: Instant) -> Self {
         Self {
             link,
@@ -252,9 +252,9 @@ impl Trunk {
     }
 
     /// Looks at what nobody tells, and whether the other carrier is there.
-    pub(super) fn look_after(&mut self, now: Instant, witness: &Witness) -> io::Result<()> {
+    pub(super) fn look_after(&mut self, now: Instant, diag: &SocketDiag) -> io::Result<()> {
         for (id, connection) in &mut self.connections {
-            if let Some(frame) = connection.look_after(now, witness) {
+            if let Some(frame) = connection.look_after(now, diag) {
                 self.batch.push(*id, frame);
             }
         }

@@ -1,4 +1,4 @@
-//! [`Attendance`]: do threads of the user drive, so that the own thread may stay aside?
+//! [`UserDrivers`]: do threads of the user drive, so that the own thread may stay aside?
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -19,7 +19,7 @@ const LATELY: Duration = Duration::from_secs(1);
 
 /// Whether threads of the user drive, so that the own thread may stay aside.
 #[derive(Debug)]
-pub(super) struct Attendance {
+pub(super) struct UserDrivers {
     clock: Clock,
     /// Threads that drive while they wait.
     drivers: AtomicU32,
@@ -32,7 +32,7 @@ pub(super) struct Attendance {
     doublings: AtomicU32,
 }
 
-impl Attendance {
+impl UserDrivers {
     pub(super) const fn new(clock: Clock) -> Self {
         Self {
             clock,
@@ -106,7 +106,7 @@ impl Attendance {
 
 /// A guard: its holder drives until it is dropped.
 #[derive(Debug)]
-pub(crate) struct DriverGuard<'a>(&'a Attendance);
+pub(crate) struct DriverGuard<'a>(&'a UserDrivers);
 
 impl Drop for DriverGuard<'_> {
     fn drop(&mut self) {

@@ -1,4 +1,4 @@
-//! [`Seat`]: the one place where a thread sleeps at the descriptors.
+//! [`PollSlot`]: the one place where a thread sleeps at the descriptors.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,14 +9,14 @@ use landfall_transport::driver::Interest;
 
 /// The place, and the bell that wakes whoever has it.
 #[derive(Debug)]
-pub(super) struct Seat {
+pub(super) struct PollSlot {
     bell: Arc<Bell>,
     is_taken: AtomicBool,
     /// It is the runtime's own thread that sleeps there.
     is_own: AtomicBool,
 }
 
-impl Seat {
+impl PollSlot {
     pub(super) fn new(bell: Bell) -> Self {
         Self {
             bell: Arc::new(bell),
@@ -26,12 +26,12 @@ impl Seat {
     }
 
     /// Takes the place, if nobody has it. Rings are heard from here on.
-    pub(super) fn take(&self) -> Option<Seated<'_>> {
+    pub(super) fn take(&self) -> Option<PollGuard<'_>> {
         if self.is_taken.swap(true, Ordering::Acquire) {
             return None;
         }
         self.bell.arm();
-        Some(Seated(self))
+        Some(PollGuard(self))
     }
 
     pub(super) fn is_taken(&self) -> bool {
@@ -60,18 +60,18 @@ impl Seat {
     }
 }
 
-/// Whoever holds this has the seat, until it is dropped.
+/// A guard: its holder has the poll slot until it is dropped.
 #[derive(Debug)]
-pub(super) struct Seated<'a>(&'a Seat);
+pub(super) struct PollGuard<'a>(&'a PollSlot);
 
-impl Drop for Seated<'_> {
+impl Drop for PollGuard<'_> {
     fn drop(&mut self) {
         self.0.bell.silence();
         self.0.is_taken.store(false, Ordering::Release);
     }
 }
 
-/// What a thread in the seat sleeps for.
+/// What a thread in the poll slot sleeps for.
 #[derive(Debug)]
 pub(super) struct Sleeper {
     pub(super) until: Option<Instant>,

@@ -1,8 +1,8 @@
-//! [`MeetingPoint`]: where neighbours write letters to, and [`Letter`]: what they write.
+//! [`ControlSocket`]: where neighbours write messages to, and [`ControlMessage`]: what they write.
 //!
 //! It is a Unix datagram socket, whose name says at which UDP address its owner is. The name
 //! is abstract: it exists in this network namespace, as the UDP address does, goes with its
-//! socket, and is nobody else's meanwhile. Who sent a letter the kernel says: the name, the
+//! socket, and is nobody else's meanwhile. Who sent a message the kernel says: the name, the
 //! process and its user.
 
 use std::fmt;
@@ -18,12 +18,12 @@ use crate::shm::rendezvous::take_fds;
 
 /// Both ends must say the same things in the same way.
 const VERSION: u8 = 1;
-/// How long a letter is.
-const LETTER: usize = 88;
+/// How long a message is.
+const MESSAGE_LEN: usize = 88;
 /// A name is the start of an abstract one and a UDP address.
 const NAME_ROOM: usize = 80;
 
-/// The name of a meeting point.
+/// The name of a control socket.
 #[derive(Clone, Copy)]
 pub(super) struct Name {
     address: libc::sockaddr_un,
@@ -76,30 +76,30 @@ impl fmt::Debug for Name {
 
 /// What neighbours write to each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Letter {
-    /// Here is my post, with its descriptor.
-    Meet(Meet),
-    /// A file by its number, with its descriptor: frames in this post will name it.
-    File { id: u64, post: u64 },
+pub(super) enum ControlMessage {
+    /// Here is my queue, with its descriptor.
+    Hello(Hello),
+    /// A file by its number, with its descriptor: frames in this queue will name it.
+    File { id: u64, queue: u64 },
     /// None will name it any more.
-    Forget { id: u64, post: u64 },
+    Forget { id: u64, queue: u64 },
     /// Something was written or read.
-    Ring,
-    /// What was written in the post of this number counts no more.
+    Wake,
+    /// What was written in the queue of this number counts no more.
     Bye(u64),
 }
 
 /// How neighbours begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Meet {
-    /// The number of this post: another one each time.
+pub(super) struct Hello {
+    /// The number of this queue: another one each time.
     pub(super) nonce: u64,
-    /// The number of the other's post, once it is known.
+    /// The number of the other's queue, once it is known.
     pub(super) yours: u64,
     /// Where in the sender's memory its number is: whoever finds it there can read that
     /// memory.
     pub(super) probe: u64,
-    /// The sender does not know whether the receiver has its post.
+    /// The sender does not know whether the receiver has its queue.
     pub(super) wants_answer: bool,
     /// The UDP address of the sender, as the receiver sees it.
     pub(super) from: SocketAddr,
@@ -107,55 +107,57 @@ pub(super) struct Meet {
     pub(super) to: SocketAddr,
 }
 
-impl Letter {
-    /// The number of the post that it speaks of.
-    pub(super) const fn post(&self) -> Option<u64> {
+impl ControlMessage {
+    /// The number of the queue that it speaks of.
+    pub(super) const fn queue(&self) -> Option<u64> {
         match self {
-            Self::Meet(meet) => Some(meet.nonce),
-            Self::File { post, .. } | Self::Forget { post, .. } | Self::Bye(post) => Some(*post),
-            Self::Ring => None,
+            Self::Hello(hello) => Some(hello.nonce),
+            Self::File { queue, .. } | Self::Forget { queue, .. } | Self::Bye(queue) => {
+                Some(*queue)
+            }
+            Self::Wake => None,
         }
     }
 
-    fn encode(&self) -> [u8; LETTER] {
-        let mut bytes = [0; LETTER];
+    fn encode(&self) -> [u8; MESSAGE_LEN] {
+        let mut bytes = [0; MESSAGE_LEN];
         let kind = match self {
-            Self::Meet(_) => 1,
+            Self::Hello(_) => 1,
             Self::File { .. } => 2,
             Self::Forget { .. } => 3,
-            Self::Ring => 4,
+            Self::Wake => 4,
             Self::Bye(_) => 5,
         };
         (bytes[0], bytes[1]) = (kind, VERSION);
         let mut set =
             |at: usize, value: u64| bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
         match self {
-            Self::Meet(meet) => {
-                set(8, meet.nonce);
-                set(16, meet.yours);
-                set(24, meet.probe);
-                set(80, meet.wants_answer.into());
-                bytes[32..56].copy_from_slice(&encode_address(meet.from));
-                bytes[56..80].copy_from_slice(&encode_address(meet.to));
+            Self::Hello(hello) => {
+                set(8, hello.nonce);
+                set(16, hello.yours);
+                set(24, hello.probe);
+                set(80, hello.wants_answer.into());
+                bytes[32..56].copy_from_slice(&encode_address(hello.from));
+                bytes[56..80].copy_from_slice(&encode_address(hello.to));
             }
-            Self::File { id, post } | Self::Forget { id, post } => {
+            Self::File { id, queue } | Self::Forget { id, queue } => {
                 set(8, *id);
-                set(16, *post);
+                set(16, *queue);
             }
-            Self::Bye(post) => set(8, *post),
-            Self::Ring => {}
+            Self::Bye(queue) => set(8, *queue),
+            Self::Wake => {}
         }
         bytes
     }
 
     fn decode(bytes: &[u8]) -> Option<Self> {
-        let bytes: &[u8; LETTER] = bytes.try_into().ok()?;
+        let bytes: &[u8; MESSAGE_LEN] = bytes.try_into().ok()?;
         let number = |at: usize| bytes[at..].first_chunk().copied().map(u64::from_le_bytes);
         if bytes[1] != VERSION {
             return None;
         }
         Some(match bytes[0] {
-            1 => Self::Meet(Meet {
+            1 => Self::Hello(Hello {
                 nonce: number(8)?,
                 yours: number(16)?,
                 probe: number(24)?,
@@ -163,9 +165,9 @@ impl Letter {
                 from: decode_address(&bytes[32..56])?,
                 to: decode_address(&bytes[56..80])?,
             }),
-            2 => Self::File { id: number(8)?, post: number(16)? },
-            3 => Self::Forget { id: number(8)?, post: number(16)? },
-            4 => Self::Ring,
+            2 => Self::File { id: number(8)?, queue: number(16)? },
+            3 => Self::Forget { id: number(8)?, queue: number(16)? },
+            4 => Self::Wake,
             5 => Self::Bye(number(8)?),
             _ => return None,
         })
@@ -198,33 +200,33 @@ fn decode_address(bytes: &[u8]) -> Option<SocketAddr> {
     Some(SocketAddr::new(ip, port))
 }
 
-/// A letter that came.
+/// A message that came.
 #[derive(Debug)]
 pub(super) struct Received {
-    pub(super) letter: Letter,
+    pub(super) message: ControlMessage,
     pub(super) from: Name,
     pub(super) pid: i32,
     pub(super) file: Option<OwnedFd>,
 }
 
-/// Why a letter was not sent.
+/// Why a message was not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NotSent {
     /// Nobody has that name.
     Nobody,
-    /// The other side has many letters that it has not read.
+    /// The other side has many messages that it has not read.
     Full,
 }
 
 /// The Unix datagram socket at which this driver is found by its UDP address.
 #[derive(Debug)]
-pub(super) struct MeetingPoint {
+pub(super) struct ControlSocket {
     socket: OwnedFd,
     name: Name,
     user: libc::uid_t,
 }
 
-impl MeetingPoint {
+impl ControlSocket {
     /// Takes the name of this UDP address, which is bound.
     pub(super) fn open(at: SocketAddr) -> io::Result<Self> {
         // SAFETY: these cannot fail, and touch no memory.
@@ -255,14 +257,14 @@ impl MeetingPoint {
         &self.name
     }
 
-    /// Sends a letter, with a descriptor or without.
+    /// Sends a message, with a descriptor or without.
     pub(super) fn send(
         &self,
         to: &Name,
-        letter: &Letter,
+        message: &ControlMessage,
         file: Option<BorrowedFd<'_>>,
     ) -> Result<(), NotSent> {
-        let bytes = letter.encode();
+        let bytes = message.encode();
         let mut part =
             libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
         let mut control = Control([MaybeUninit::zeroed(); CONTROL]);
@@ -297,10 +299,10 @@ impl MeetingPoint {
         Err(if is_gone { NotSent::Nobody } else { NotSent::Full })
     }
 
-    /// The next letter of this user, if there is one. What others write is
+    /// The next message of this user, if there is one. What others write is
     /// thrown away.
     pub(super) fn receive(&self) -> io::Result<Option<Result<Received, Unread>>> {
-        let mut bytes = [0; LETTER + 1];
+        let mut bytes = [0; MESSAGE_LEN + 1];
         let mut part = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
         let mut control = Control([MaybeUninit::zeroed(); CONTROL]);
         let mut from = Name::of(SocketAddr::from(([0, 0, 0, 0], 0)));
@@ -326,10 +328,10 @@ impl MeetingPoint {
         let mut files = take_fds(&header);
         let sender = credentials(&header).filter(|sender| sender.uid == self.user);
         let is_cut = header.msg_flags & (libc::MSG_TRUNC | libc::MSG_CTRUNC) != 0;
-        let letter = bytes.get(..len).and_then(Letter::decode);
-        match (sender, letter) {
-            (Some(sender), Some(letter)) if sender.pid > 0 && files.len() <= 1 && !is_cut => {
-                Ok(Some(Ok(Received { letter, from, pid: sender.pid, file: files.pop() })))
+        let message = bytes.get(..len).and_then(ControlMessage::decode);
+        match (sender, message) {
+            (Some(sender), Some(message)) if sender.pid > 0 && files.len() <= 1 && !is_cut => {
+                Ok(Some(Ok(Received { message, from, pid: sender.pid, file: files.pop() })))
             }
             _ => {
                 close_aside(files);
@@ -339,11 +341,11 @@ impl MeetingPoint {
     }
 }
 
-/// A letter of another user, or none at all.
+/// A message of another user, or none at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Unread;
 
-impl AsFd for MeetingPoint {
+impl AsFd for ControlSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
@@ -388,17 +390,23 @@ mod tests {
     fn letters_come_out_as_they_went_in() {
         let (v4, v6) = ("127.0.0.1:17".parse().unwrap(), "[::1]:65535".parse().unwrap());
         let (nonce, yours, probe, wants_answer) = (1, u64::MAX, 3, true);
-        let meet = Meet { nonce, yours, probe, wants_answer, from: v4, to: v6 };
-        let (id, post) = (7, 8);
-        let files = [Letter::File { id, post }, Letter::Forget { id, post }];
-        for letter in [Letter::Meet(meet), files[0], files[1], Letter::Ring, Letter::Bye(9)] {
-            let mut bytes = letter.encode();
-            assert_eq!(Letter::decode(&bytes), Some(letter));
-            assert_eq!(Letter::decode(&bytes[..LETTER - 1]), None);
+        let hello = Hello { nonce, yours, probe, wants_answer, from: v4, to: v6 };
+        let (id, queue) = (7, 8);
+        let files = [ControlMessage::File { id, queue }, ControlMessage::Forget { id, queue }];
+        for message in [
+            ControlMessage::Hello(hello),
+            files[0],
+            files[1],
+            ControlMessage::Wake,
+            ControlMessage::Bye(9),
+        ] {
+            let mut bytes = message.encode();
+            assert_eq!(ControlMessage::decode(&bytes), Some(message));
+            assert_eq!(ControlMessage::decode(&bytes[..MESSAGE_LEN - 1]), None);
             bytes[1] += 1;
-            assert_eq!(Letter::decode(&bytes), None, "another version");
+            assert_eq!(ControlMessage::decode(&bytes), None, "another version");
         }
-        assert_eq!(Letter::decode(&[9; LETTER]), None);
+        assert_eq!(ControlMessage::decode(&[9; MESSAGE_LEN]), None);
     }
 
     #[test]
@@ -406,18 +414,18 @@ mod tests {
         // Nobody else's, for nobody has such a process number at the same time.
         let [high, middle, low] = *std::process::id().to_be_bytes().last_chunk().unwrap();
         let at = SocketAddr::from(([127, high, middle, low], 1));
-        let point = MeetingPoint::open(at).unwrap();
-        assert!(MeetingPoint::open(at).is_err(), "taken");
+        let control = ControlSocket::open(at).unwrap();
+        assert!(ControlSocket::open(at).is_err(), "taken");
         let mut candidates = Name::candidates(at);
-        assert_eq!(candidates.next().as_ref(), Some(point.name()));
+        assert_eq!(candidates.next().as_ref(), Some(control.name()));
         assert_eq!(candidates.count(), 2, "those of all addresses");
         let to = SocketAddr::new(at.ip(), 2);
-        assert_eq!(point.send(&Name::of(to), &Letter::Ring, None), Err(NotSent::Nobody));
-        point.send(point.name(), &Letter::Ring, Some(point.as_fd())).unwrap();
-        let received = point.receive().unwrap().unwrap().unwrap();
-        assert_eq!((received.letter, &received.from), (Letter::Ring, point.name()));
+        assert_eq!(control.send(&Name::of(to), &ControlMessage::Wake, None), Err(NotSent::Nobody));
+        control.send(control.name(), &ControlMessage::Wake, Some(control.as_fd())).unwrap();
+        let received = control.receive().unwrap().unwrap().unwrap();
+        assert_eq!((received.message, &received.from), (ControlMessage::Wake, control.name()));
         assert_eq!(received.pid.cast_unsigned(), std::process::id());
         assert!(received.file.is_some());
-        assert!(point.receive().unwrap().is_none());
+        assert!(control.receive().unwrap().is_none());
     }
 }
