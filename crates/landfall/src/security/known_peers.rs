@@ -59,7 +59,7 @@ impl KnownPeers {
         Ok(Self(Arc::new(Mutex::new(Known { file: Some(path.to_owned()), peers }))))
     }
 
-    /// Those of this user: beside [`Identity::of_user`].
+    /// Those of this user: beside [`Identity::of_user`](super::Identity::of_user).
     ///
     /// # Errors
     /// As [`in_file`](Self::in_file), or nothing says where it should be.
