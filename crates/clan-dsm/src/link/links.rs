@@ -480,7 +480,13 @@ impl<N: Copy> Links<N> {
     /// A driver holds the memory of this frame no longer.
     pub(crate) fn handle_sent(&mut self, link: LinkId, seq: u32) {
         if let Some(found) = self.named_mut(link) {
+            let (_, before) = found.sender.progress();
             found.sender.handle_sent(Serial32(seq));
+            let (_, released) = found.sender.progress();
+            if released != before {
+                // It was acknowledged while the driver held it: only now another takes its place.
+                self.make_ready(link.index);
+            }
             self.tell_notes(link.index);
         }
     }
