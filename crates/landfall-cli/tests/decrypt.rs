@@ -74,10 +74,15 @@ fn overhear(
         sending.wait_for(PATIENCE).unwrap().unwrap();
     }
     here.close().unwrap();
+    heard(&mut rings)
+}
+
+/// All frames that came to either end of a cable.
+fn heard(rings: &mut [Ring]) -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
     // Blocks that are not full are handed over after a while.
     for _ in 0..10 {
-        for ring in &mut rings {
+        for ring in rings.iter_mut() {
             while let Some(block) = ring.next_block() {
                 frames.extend(block.frames().map(|frame| frame.bytes.to_vec()));
             }
@@ -206,17 +211,7 @@ fn overhear_clan(
     window.write(0, &text()).unwrap();
     window.commit().unwrap();
     window.wait_for(Stage::Delivered, until).unwrap();
-    let mut frames = Vec::new();
-    // Blocks that are not full are handed over after a while.
-    for _ in 0..10 {
-        for ring in &mut rings {
-            while let Some(block) = ring.next_block() {
-                frames.extend(block.frames().map(|frame| frame.bytes.to_vec()));
-            }
-        }
-        thread::sleep(Duration::from_millis(20));
-    }
-    frames
+    heard(&mut rings)
 }
 
 #[test]
