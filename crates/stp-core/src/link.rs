@@ -269,11 +269,11 @@ impl Link {
     }
 
     /// Granted bytes have arrived, or are not expected any more: first those that do not
-    /// count.
+    /// count. Gives how many of them did not.
     #[inline]
-    fn note_returned(&mut self, bytes: u64) {
+    fn note_returned(&mut self, bytes: u64) -> u64 {
         self.granted = self.granted.saturating_sub(bytes);
-        self.traffic().usage.note_returned(bytes);
+        self.traffic().usage.note_returned(bytes)
     }
 
     /// A grant goes out.
@@ -473,14 +473,27 @@ impl Links {
         self.held.replace(old, new);
     }
 
-    /// Granted bytes are not expected over a link any more.
-    pub(crate) fn note_returned(&mut self, index: u32, bytes: u64) {
+    /// Granted bytes are not expected over a link any more. Gives how many of them counted
+    /// against nobody.
+    pub(crate) fn note_returned(&mut self, index: u32, bytes: u64) -> u64 {
         let Some(link) =
             assumed(self.table.get_mut(index), "what is granted is of a link that there is")
         else {
+            return 0;
+        };
+        let uncounted = link.note_returned(bytes);
+        let (old, new) = link.recount();
+        self.held.replace(old, new);
+        uncounted
+    }
+
+    /// Of what is granted over a link, so much counts against nobody.
+    pub(crate) fn note_uncounted(&mut self, index: u32, bytes: u64) {
+        let Some(link) = assumed(self.table.get_mut(index), "Blocks go to links that there are")
+        else {
             return;
         };
-        link.note_returned(bytes);
+        link.traffic().usage.note_uncounted(bytes);
         let (old, new) = link.recount();
         self.held.replace(old, new);
     }

@@ -236,10 +236,19 @@ impl Usage {
         }
     }
 
-    /// Granted bytes are not expected any more: first those that do not count.
+    /// Granted bytes are not expected any more: first those that do not count. Gives how many
+    /// of them did not.
     #[inline]
-    pub(crate) fn note_returned(&mut self, bytes: u64) {
-        self.unused -= self.unused.min(bytes);
+    pub(crate) fn note_returned(&mut self, bytes: u64) -> u64 {
+        let uncounted = self.unused.min(bytes);
+        self.unused -= uncounted;
+        uncounted
+    }
+
+    /// Bytes came here from another link that counted against nobody there: others have been
+    /// granted their room.
+    pub(crate) const fn note_uncounted(&mut self, bytes: u64) {
+        self.unused += bytes;
     }
 
     /// Is it time to look how much was used?

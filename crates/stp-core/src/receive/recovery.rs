@@ -394,9 +394,7 @@ impl Receives {
         let (path, peer) = (net.paths[usize::from(link.path)].id, link.peer);
         self.granted.table().redirect(block, path, peer);
         self.granted.mirror.redirect(block, path);
-        self.return_room(net, block, grant.granted);
         self.move_to_link(net, cx, block, to);
-        self.take_room(net, cx, block, grant.granted);
         cx.stats.blocks_moved += 1;
         self.ask_again(net, cx, block);
         true

@@ -20,12 +20,13 @@ impl Receives {
         net.links.note_granted(cx, grant.link, bytes.into());
     }
 
-    /// Bytes of a Block are not expected over its link any more.
-    pub(super) fn return_room(&mut self, net: &mut Network, block: u16, bytes: u32) {
+    /// Bytes of a Block are not expected over its link any more. Gives how many of them counted
+    /// against nobody.
+    pub(super) fn return_room(&mut self, net: &mut Network, block: u16, bytes: u32) -> u64 {
         let grant = self.granted.grant(block);
         debug_assert!(grant.granted >= bytes, "Block {block} returns more than it has");
         grant.granted = grant.granted.saturating_sub(bytes);
-        net.links.note_returned(grant.link, bytes.into());
+        net.links.note_returned(grant.link, bytes.into())
     }
 
     /// Bytes of a Block have arrived.
@@ -115,7 +116,8 @@ impl Receives {
         }
     }
 
-    /// The Block goes from its link to another.
+    /// The Block goes from its link to another, with what is granted of it. What counted
+    /// against nobody there does not count here, or all links would have more than the window.
     pub(super) fn move_to_link(
         &mut self,
         net: &mut Network,
@@ -123,8 +125,12 @@ impl Receives {
         block: u16,
         link: u32,
     ) {
+        let granted = self.granted.grant(block).granted;
+        let uncounted = self.return_room(net, block, granted);
         self.take_from_link(net, block);
         self.append_to_link(net, cx, link, block);
+        self.take_room(net, cx, block, granted);
+        net.links.note_uncounted(link, uncounted);
     }
 
     /// Places of Blocks that nobody has any more are free.
