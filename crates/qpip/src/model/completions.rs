@@ -354,7 +354,16 @@ impl World {
         let was_waiting = core::mem::replace(&mut pair.stage, Stage::Open) == Stage::Waiting;
         (pair.local, pair.remote, pair.peer) = (Some(local), Some(remote), other);
         if let Some(other) = other {
-            self.ledger.pairs[other].peer = Some(index);
+            let former = self.ledger.pairs[other].peer.replace(index);
+            self.ledger.pairs[other].former_peer = former;
+            // Who listens without state (SYN cookies) does not know what it had: what says
+            // once more "you are connected" makes another connection of one that was given
+            // up. The reset of the former one is still on its way.
+            let is_over = former.is_none_or(|former| self.ledger.pairs[former].is_given_up);
+            let has_cookies = self.ends[side].checked.engine.stats().cookies_accepted > 0;
+            if !is_over || (former.is_some() && !has_cookies) {
+                self.fail(side, &format!("{id} accepts a connection for the second time"));
+            }
         }
         if other.is_none() || !was_waiting {
             self.fail(side, &format!("{id} accepts a connection that nobody asked for"));
@@ -375,6 +384,7 @@ impl World {
     fn may_close(&self, index: usize, reason: CloseReason) -> bool {
         let pair = &self.ledger.pairs[index];
         let peer = pair.peer.map(|peer| &self.ledger.pairs[peer]);
+        let was_given_up = pair.former_peer.is_some();
         let is_late = self.now > Instant::ZERO + PATIENCE;
         match reason {
             CloseReason::Aborted => pair.is_given_up,
@@ -383,7 +393,7 @@ impl World {
             // Without a queue pair that is offered, an opening is forgotten in time.
             // So is, for others, one that is over: late segments draw a reset then.
             CloseReason::Reset | CloseReason::Refused => {
-                peer.is_none_or(|peer| peer.is_given_up || peer.is_closed())
+                was_given_up || peer.is_none_or(|peer| peer.is_given_up || peer.is_closed())
             }
             CloseReason::Finished => {
                 let has_heard_all = peer.is_some_and(|peer| peer.told == pair.stream.len());

@@ -51,6 +51,9 @@ pub(super) struct Pair {
     pub(super) remote: Option<SocketAddr>,
     /// The queue pair at the other end.
     pub(super) peer: Option<usize>,
+    /// One that was at the other end before it, and was given up: see
+    /// [`World::hear_accepted`](super::world::World::hear_accepted).
+    pub(super) former_peer: Option<usize>,
     /// Of the asker: what both sides said on the wire to open the connection.
     pub(super) opening: Opening,
     pub(super) is_shut: bool,
@@ -83,6 +86,7 @@ impl Pair {
             local: None,
             remote: None,
             peer: None,
+            former_peer: None,
             opening: Opening::default(),
             is_shut: false,
             is_given_up: false,
