@@ -1,10 +1,12 @@
 //! Facts about this machine that a figure is worth nothing without.
 
 use std::fs;
+use std::net::IpAddr;
 
 use landfall_testbed::cpu;
 use landfall_testbed::privileges::{self, Privilege};
-use serde::Serialize;
+use landfall_transport::interfaces::interface_at;
+use serde::{Deserialize, Serialize};
 
 /// What a measurement ran on.
 #[derive(Clone, Debug, Serialize)]
@@ -53,6 +55,56 @@ impl Machine {
             "{} ({}), {} cores, {governor}, Linux {}",
             self.processor, self.architecture, self.cores, self.kernel
         )
+    }
+}
+
+/// The network interface that a measurement went through.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Interface {
+    /// The driver of its card; `none` where no card is below it: loopback, a bridge, a cable
+    /// between namespaces.
+    pub driver: String,
+    /// Mbit/s, where the driver says it.
+    pub speed_mbit: Option<u64>,
+    /// The longest packet.
+    pub mtu: Option<u64>,
+    /// Queues for packets that come.
+    pub receive_queues: usize,
+    /// And for those that go.
+    pub transmit_queues: usize,
+}
+
+impl Interface {
+    /// That of an address of this host; none where the kernel knows none.
+    pub fn at(address: IpAddr) -> Option<Self> {
+        let name = interface_at(address.to_canonical()).ok()??;
+        let folder = format!("/sys/class/net/{name}");
+        let driver = fs::read_link(format!("{folder}/device/driver"))
+            .ok()
+            .and_then(|link| Some(link.file_name()?.to_str()?.to_owned()));
+        let queues = |begin: &str| {
+            let entries = fs::read_dir(format!("{folder}/queues")).into_iter().flatten().flatten();
+            entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(begin)).count()
+        };
+        Some(Self {
+            driver: driver.unwrap_or_else(|| "none".into()),
+            speed_mbit: number(&format!("{folder}/speed")),
+            mtu: number(&format!("{folder}/mtu")),
+            receive_queues: queues("rx-"),
+            transmit_queues: queues("tx-"),
+        })
+    }
+
+    /// The interface in one line.
+    pub fn describe(&self) -> String {
+        let driver = match self.driver.as_str() {
+            "none" => "no card".to_owned(),
+            driver => format!("driver {driver}"),
+        };
+        let speed = self.speed_mbit.map_or("speed unknown".into(), |it| format!("{it} Mbit/s"));
+        let mtu = self.mtu.map_or("MTU unknown".into(), |mtu| format!("MTU {mtu}"));
+        let (receive, transmit) = (self.receive_queues, self.transmit_queues);
+        format!("{driver}, {speed}, {mtu}, {receive} + {transmit} queues")
     }
 }
 
@@ -112,6 +164,16 @@ mod tests {
         assert!(machine.cores > 0 && machine.memory_bytes > 1 << 20, "{machine:?}");
         assert_ne!(machine.kernel, "unknown");
         assert!(machine.describe().contains(&machine.kernel));
+    }
+
+    #[test]
+    fn the_loopback_interface_has_no_card_and_an_mtu() {
+        let loopback = Interface::at(std::net::Ipv4Addr::LOCALHOST.into()).unwrap();
+        assert_eq!(loopback.driver, "none");
+        assert!(loopback.mtu >= Some(1_280) && loopback.receive_queues > 0, "{loopback:?}");
+        assert!(loopback.describe().starts_with("no card, "));
+        // Nobody has an address that is for documents.
+        assert_eq!(Interface::at("192.0.2.1".parse().unwrap()), None);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display, Formatter};
 
-use comfy_table::{CellAlignment, presets};
+use comfy_table::{CellAlignment, TableStyle, presets};
 
 /// A table for people: words in its first columns, figures aligned to the right in the others.
 ///
@@ -32,6 +32,30 @@ impl Table {
         Self { words: columns, ..self }
     }
 
+    /// The table in Markdown, as pages have it.
+    ///
+    /// ```
+    /// use landfall_lab::table::Table;
+    ///
+    /// let mut table = Table::new(["", "GB/s"]);
+    /// table.row(["stp/udp", "5.10"]);
+    /// assert!(table.markdown().contains("| stp/udp | 5.10 |"));
+    /// ```
+    #[must_use]
+    pub fn markdown(&self) -> String {
+        self.drawn(presets::ASCII_MARKDOWN)
+    }
+
+    fn drawn(&self, style: TableStyle) -> String {
+        let mut table = comfy_table::Table::new();
+        table.load_style(style);
+        table.set_header(&self.header).add_rows(&self.rows);
+        for column in table.column_iter_mut().skip(self.words) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+        table.to_string()
+    }
+
     /// Adds a row.
     pub fn row(&mut self, cells: impl IntoIterator<Item = impl Into<String>>) -> &mut Self {
         self.rows.push(strings(cells));
@@ -41,13 +65,7 @@ impl Table {
 
 impl Display for Table {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let mut table = comfy_table::Table::new();
-        table.load_style(presets::UTF8_FULL_CONDENSED);
-        table.set_header(&self.header).add_rows(&self.rows);
-        for column in table.column_iter_mut().skip(self.words) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-        table.fmt(f)
+        self.drawn(presets::UTF8_FULL_CONDENSED).fmt(f)
     }
 }
 

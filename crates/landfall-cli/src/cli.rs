@@ -122,6 +122,8 @@ enum Perf {
     Server(perf::net::server::Args),
     /// The other end in another program, perhaps on another machine, by `server` there
     Client(perf::net::client::Args),
+    /// Measure with a server, and write a page of it to send in
+    Report(perf::net::page::Args),
     /// Both ends on this machine, interleaved with kernel TCP and UDP
     Local(perf::local::Args),
 }
@@ -146,6 +148,7 @@ impl Cli {
             Command::Doctor(args) => doctor::run(&args),
             Command::Perf(Perf::Server(args)) => perf::net::server::run(&args),
             Command::Perf(Perf::Client(args)) => perf::net::client::run(&args),
+            Command::Perf(Perf::Report(args)) => perf::net::page::run(&args),
             Command::Perf(Perf::Local(args)) => perf::local::run(&args),
             Command::Demo(args) => demo::run(&args),
             Command::Serve(args) => serve::run(&args),

@@ -7,6 +7,7 @@ use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use landfall_testkit::TemporaryFolder;
 use serde_json::Value;
 
 use crate::common::{json, landfall, schema};
@@ -118,6 +119,47 @@ fn every_protocol_is_measured_between_two_programs_and_ctrl_c_ends_the_server() 
     let (code, rest) = server.interrupt();
     assert_eq!(code, Some(0), "{rest}");
     assert!(rest.contains("done") && rest.ends_with("ended\n"), "{rest}");
+}
+
+#[test]
+fn a_report_has_both_machines_and_all_rows_and_no_names() {
+    let server = Server::start(&[]);
+    let folder = TemporaryFolder::new("report");
+    let page = folder.path().join("page.md");
+    let to = ["perf", "report", "127.0.0.1", "--port", &server.port, "--page"];
+    let short = ["--rounds", "1", "--seconds", "0.05", "--message", "1K", "--json"];
+    let output = landfall(&[&to[..], &[page.to_str().unwrap()], &short].concat());
+    let problems = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{problems}");
+    assert!(problems.contains("page.md is written"), "{problems}");
+
+    let text = std::fs::read_to_string(&page).unwrap();
+    for part in ["| processor", "## Throughput", "## Round trips", "no card, ", "× TCP"] {
+        assert!(text.contains(part), "{part}:\n{text}");
+    }
+    let names = ["tcp", "udp", "stp/udp", "stp/udp, encrypted", "qpip/tunnel"];
+    for name in names {
+        assert!(text.lines().any(|line| line.contains(name)), "{name}:\n{text}");
+    }
+    assert!(!text.contains("127.0.0.1"), "addresses are nobody's business:\n{text}");
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    assert!(!text.contains(host.trim()), "{text}");
+    // The block at the end is what --json prints.
+    let (_, block) = text.split_once("```json\n").unwrap();
+    let block: Value = serde_json::from_str(block.trim_end().trim_end_matches("```")).unwrap();
+    assert_eq!(block, json(&output));
+    schema::check_settings(&block["machine"]);
+}
+
+#[test]
+fn a_page_that_cannot_be_written_is_told_before_anything_is_measured() {
+    let missing = "/no-such-folder/page.md";
+    for (page, why) in [(missing, "there is no folder"), ("/tmp", "that is a folder")] {
+        let output = landfall(&["perf", "report", "127.0.0.1", "--port", "1", "--page", page]);
+        let problems = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{problems}");
+        assert!(problems.contains(why), "{problems}");
+    }
 }
 
 /// As people start it: nothing is said of an address, and clients come by IPv4 and by IPv6.
@@ -280,7 +322,7 @@ fn a_server_that_is_killed_is_missed_and_told() {
 fn one_client_at_a_time_and_the_other_is_told() {
     let server = Server::start(&[]);
     let mut first = server.connect();
-    let hello = "{\"say\":\"hello\",\"landfall_perf\":2,\"version\":\"";
+    let hello = "{\"say\":\"hello\",\"landfall_perf\":3,\"version\":\"";
     writeln!(first, "{hello}{}\"}}", env!("CARGO_PKG_VERSION")).unwrap();
     let mut line = String::new();
     BufReader::new(first.try_clone().unwrap()).read_line(&mut line).unwrap();

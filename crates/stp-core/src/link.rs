@@ -489,10 +489,7 @@ impl Links {
 
     /// Of what is granted over a link, so much counts against nobody.
     pub(crate) fn note_uncounted(&mut self, index: u32, bytes: u64) {
-        let Some(link) = assumed(self.table.get_mut(index), "Blocks go to links that there are")
-        else {
-            return;
-        };
+        let Some(link) = self.assumed_mut(index) else { return };
         link.traffic().usage.note_uncounted(bytes);
         let (old, new) = link.recount();
         self.held.replace(old, new);

@@ -23,7 +23,7 @@ pub fn addresses_of(interface: &str) -> io::Result<Vec<IpAddr>> {
 ///
 /// # Errors
 /// The kernel does not say.
-pub(crate) fn interface_at(address: IpAddr) -> io::Result<Option<String>> {
+pub fn interface_at(address: IpAddr) -> io::Result<Option<String>> {
     let is_its = |entry: &Entry| entry.address == Some(address);
     Ok(entries()?.into_iter().find(is_its).map(|entry| entry.name))
 }

@@ -17,7 +17,7 @@ use landfall_testbed::{
 use super::chosen::{self, Chosen};
 use super::options::{Options, Protocol};
 use super::row::{Absent, Mode, Row, Subject, Tcp, figure};
-use super::{Results, clan, defrag, finish, qpip, rivals, stp};
+use super::{Report, Results, clan, defrag, qpip, rivals, stp};
 use crate::style::Progress;
 
 /// The MTU of the loopback interface.
@@ -122,7 +122,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         }
     }
     drop((progress, soaker));
-    finish(options, results, if args.veth { "veth" } else { "loopback" }, None)
+    Report::new(options, results, if args.veth { "veth" } else { "loopback" }).present(options)
 }
 
 /// Between what it is measured.

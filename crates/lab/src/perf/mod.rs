@@ -35,7 +35,7 @@ use serde::Serialize;
 
 pub(crate) use options::Protocol;
 
-use crate::machine::Machine;
+use crate::machine::{Interface, Machine};
 use crate::style::{self, Style};
 use options::Options;
 use row::{Absent, Row};
@@ -60,6 +60,9 @@ struct MachineAndSettings {
     #[serde(flatten)]
     machine: Machine,
     link: &'static str,
+    /// What this end's packets went through, and the other's; where it is another process.
+    interface: Option<Interface>,
+    server_interface: Option<Interface>,
     /// The machine at the other end, where it is another process.
     server: Option<serde_json::Value>,
     pinned: bool,
@@ -89,35 +92,39 @@ impl Results {
     }
 }
 
-/// Prints, draws, and says whether all that was tried went well.
-fn finish(
-    options: &Options,
-    results: Results,
-    link: &'static str,
-    server: Option<serde_json::Value>,
-) -> Result<ExitCode> {
-    let Results { rows, absent, pinned } = results;
-    for line in row::lines_of_absent(&absent) {
-        eprintln!("{line}");
+impl Report {
+    /// Of what was measured on this machine alone.
+    fn new(options: &Options, results: Results, link: &'static str) -> Self {
+        let Results { rows, absent, pinned } = results;
+        let machine = MachineAndSettings {
+            machine: Machine::read(),
+            link,
+            interface: None,
+            server_interface: None,
+            server: None,
+            pinned,
+            rounds: options.rounds,
+            seconds: options.seconds.as_secs_f64(),
+            absent,
+        };
+        Self { machine, rows }
     }
-    let failed = absent.iter().any(|absent| absent.failed);
-    let machine = MachineAndSettings {
-        machine: Machine::read(),
-        link,
-        server,
-        pinned,
-        rounds: options.rounds,
-        seconds: options.seconds.as_secs_f64(),
-        absent,
-    };
-    let report = Report { machine, rows };
-    if let Some(path) = &options.plot {
-        report::write(path, &report)?;
+
+    /// Prints, draws, and says whether all that was tried went well.
+    fn present(&self, options: &Options) -> Result<ExitCode> {
+        let absent = &self.machine.absent;
+        for line in row::lines_of_absent(absent) {
+            eprintln!("{line}");
+        }
+        if let Some(path) = &options.plot {
+            report::write(path, self)?;
+        }
+        if options.json {
+            style::print_json(self)?;
+        } else {
+            style::print(&report::describe(self, Style::of_stdout()))?;
+        }
+        let failed = absent.iter().any(|absent| absent.failed);
+        Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
-    if options.json {
-        style::print_json(&report)?;
-    } else {
-        style::print(&report::describe(&report, Style::of_stdout()))?;
-    }
-    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }

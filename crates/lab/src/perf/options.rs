@@ -123,6 +123,12 @@ impl Options {
         if all == [everything] { Vec::new() } else { all }
     }
 
+    /// What is usual for each transport, and then messages of all lengths.
+    pub(crate) fn usual_and_sweep() -> Vec<Chosen> {
+        let of = |message| Chosen { message, ..Chosen::usual() };
+        [None].into_iter().chain(SWEEP.map(Some)).map(of).collect()
+    }
+
     fn workloads(&self) -> Vec<Workload> {
         let named = [
             (Task::Plain, Workload::Plain),

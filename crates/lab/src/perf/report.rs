@@ -34,10 +34,10 @@ const SOAKER_AT: usize = 3;
 const SOAKER: &str = "soaker s+r %";
 const LATENCY: [&str; 7] = ["p50 µs", "p90 µs", "p99 µs", "p99.9 µs", "spread", "copied", "× TCP"];
 
-const KINDS: &str = "\
+pub(super) const KINDS: &str = "\
 frames `super`: super-packets of up to 64 KiB cross the link whole, as within one machine; `real`:\n\
 the sender's offloads are off, so that each frame of the MTU really crosses, as on a cable.";
-const COLUMNS: &str = "\
+pub(super) const COLUMNS: &str = "\
 × TCP: median of the per-round ratios to kernel TCP's best row of the same MTU, frames and waiting\n\
 (of goodput: more is better; of round trips: less is better); × same: to the best of those that\n\
 hand over as many bytes at once. spread: (max - min) / median of the rounds. CPU: seconds of the\n\
@@ -55,13 +55,19 @@ pub(super) fn describe(report: &Report, style: Style) -> String {
         let warning = "This is a debug build: the figures say nothing. Use --release.";
         text += &format!("{}\n", style.warn(warning));
     }
-    for mode in [Mode::Throughput, Mode::Latency, Mode::Overhead] {
-        let rows: Vec<_> = report.rows.iter().filter(|row| row.mode == mode).collect();
-        if !rows.is_empty() {
-            text += &format!("\n{}\n", table(mode, &rows));
-        }
+    for (_, table) in tables(&report.rows) {
+        text += &format!("\n{table}\n");
     }
     text + "\n" + KINDS + "\n" + COLUMNS + "\n"
+}
+
+/// A table for each mode of which there are rows.
+pub(super) fn tables(rows: &[Row]) -> Vec<(Mode, Table)> {
+    let of = |mode| {
+        let rows: Vec<_> = rows.iter().filter(|row| row.mode == mode).collect();
+        (!rows.is_empty()).then(|| (mode, table(mode, &rows)))
+    };
+    [Mode::Throughput, Mode::Latency, Mode::Overhead].into_iter().filter_map(of).collect()
 }
 
 fn header(machine: &MachineAndSettings) -> String {

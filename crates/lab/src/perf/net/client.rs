@@ -12,11 +12,12 @@ use landfall_testbed::{Sample, cpu};
 use super::control::{Control, ControlMessage, Failure, PORT, boot, conduct};
 use super::half;
 use super::half::{Kind, Test};
+use crate::machine::Interface;
 use crate::perf::chosen::{Chosen, UNPACED};
 use crate::perf::local::{Group, Setting};
 use crate::perf::options::{Options, Protocol};
 use crate::perf::row::{Mode, Subject};
-use crate::perf::{Results, finish, report, rivals};
+use crate::perf::{Report, Results, report, rivals};
 use crate::printable::printable;
 use crate::style::Progress;
 use crate::workload::Role;
@@ -53,11 +54,20 @@ pub struct Args {
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1280..=65_536))]
     mtu: Option<u32>,
     #[command(flatten)]
-    options: Options,
+    pub(super) options: Options,
 }
 
 /// Measures, and prints the result.
 pub fn run(args: &Args) -> Result<ExitCode> {
+    let mut all = args.options.chosen();
+    if all.is_empty() {
+        all.push(Chosen::usual());
+    }
+    measure(args, &all)?.present(&args.options)
+}
+
+/// Measures all of these with a server.
+pub(super) fn measure(args: &Args, all: &[Chosen]) -> Result<Report> {
     let options = &args.options;
     report::check(options.plot.as_deref())?;
     ensure!(
@@ -72,11 +82,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let plan = Plan::new(Endpoints::loopback()?, Amount::Time(options.seconds));
     let setting = Setting { plan: &plan, pair: None, mtu, offload: true };
     let progress = Progress::on_stderr();
-    let mut all = options.chosen();
-    if all.is_empty() {
-        all.push(Chosen::usual());
-    }
-    for chosen in &all {
+    for chosen in all {
         for latency in [false, true] {
             let mut group = Group::new(setting);
             add(&mut group, &session, (chosen, latency), args);
@@ -85,9 +91,12 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         }
     }
     drop(progress);
-    let machine = session.machine.clone();
+    let mut report = Report::new(options, results, "network");
+    report.machine.interface = Interface::at(session.control.local());
+    report.machine.server_interface = session.interface.clone();
+    report.machine.server = Some(session.machine.clone());
     session.end();
-    finish(options, results, "network", Some(machine))
+    Ok(report)
 }
 
 /// What is measured with a server.
@@ -95,6 +104,7 @@ struct Session {
     control: Control,
     protocols: Vec<String>,
     machine: serde_json::Value,
+    interface: Option<Interface>,
     is_one_machine: bool,
     /// Why there is no server any more.
     lost: RefCell<Option<anyhow::Error>>,
@@ -113,15 +123,15 @@ impl Session {
             }
             _ => bail!(not_ours()),
         }
-        let (protocols, machine, theirs) = match control.hear(TO_ANSWER).with_context(not_ours)? {
-            ControlMessage::Offer { protocols, machine, boot } if machine.is_object() => {
-                (protocols, machine, boot)
-            }
-            _ => bail!(not_ours()),
+        let ControlMessage::Offer { protocols, machine, interface, boot: theirs } =
+            control.hear(TO_ANSWER).with_context(not_ours)?
+        else {
+            bail!(not_ours())
         };
+        ensure!(machine.is_object(), not_ours());
         let is_one_machine = theirs.is_some() && theirs == boot();
         let lost = RefCell::new(None);
-        Ok(Self { control, protocols, machine, is_one_machine, lost })
+        Ok(Self { control, protocols, machine, interface, is_one_machine, lost })
     }
 
     fn offers(&self, kind: Kind) -> bool {
@@ -255,12 +265,16 @@ fn tests(
         mtu,
         is_mtu_chosen,
         unpaced: false,
+        encrypts: false,
     };
+    let mut tests = vec![one.clone()];
+    if kind == Kind::Stp {
+        tests.push(Test { encrypts: true, ..one.clone() });
+    }
     if latency {
-        return vec![one];
+        return tests;
     }
     let unpaced = kind == Kind::Tcp;
-    let mut tests = vec![one.clone()];
     if unpaced {
         tests.push(Test { unpaced, ..one.clone() });
     }
@@ -289,6 +303,7 @@ fn add_test<'a>(group: &mut Group<'a>, session: &'a Session, test: Test) {
     let variant = match (test.kind, test.latency, test.unpaced) {
         (Kind::Tcp, false, true) => Some(UNPACED),
         (Kind::Tcp, false, false) => Some("congestion control of the machine"),
+        _ if test.encrypts => Some("encrypted"),
         _ => None,
     };
     let subject = Subject {

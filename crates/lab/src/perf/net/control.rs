@@ -20,12 +20,12 @@ use serde::{Deserialize, Serialize};
 use socket2::{SockRef, TcpKeepalive};
 
 use super::half::{self, Half, Open, PATIENCE, Test, TestSide};
-use crate::machine;
+use crate::machine::{self, Interface};
 use crate::workload::Role;
 use crate::workload::side::{OtherSideEnded, RemoteSide, Rendezvous, Shared, Update};
 
 /// What both must speak.
-pub(super) const PROTOCOL: u32 = 2;
+pub(super) const PROTOCOL: u32 = 3;
 /// Where a server listens if nobody says otherwise.
 pub(super) const PORT: u16 = 7337;
 /// Longer lines are none of ours.
@@ -51,6 +51,7 @@ pub(super) enum ControlMessage {
     Offer {
         protocols: Vec<String>,
         machine: serde_json::Value,
+        interface: Option<Interface>,
         boot: Option<String>,
     },
     /// It will not, or could not, and why.

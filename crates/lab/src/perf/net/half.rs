@@ -218,6 +218,7 @@ fn transfers(seat: &mut TestSide<'_>) -> Result<Half> {
         connections: test.connections,
         faults: faults_of(test.loss),
         touches: test.workload()? == Workload::Touch,
+        encrypts: test.encrypts,
         ..stp::Setup::over(below)
     };
     let (run, shape) = (&stp::Run::new(plan, &setup)?, stp::shape(test.message));
@@ -384,6 +385,8 @@ pub(super) struct Test {
     pub(super) is_mtu_chosen: bool,
     /// TCP's congestion control does not pace.
     pub(super) unpaced: bool,
+    /// Only STP can.
+    pub(super) encrypts: bool,
 }
 
 impl Test {
@@ -426,6 +429,9 @@ impl Test {
             Kind::Stp | Kind::Udp => is_plain || workload == Workload::Touch,
             Kind::Qpip => is_plain && self.message <= 56 << 10,
         };
+        if self.encrypts && self.kind != Kind::Stp {
+            bail!("{} is measured plain, as it is", self.kind.name());
+        }
         let has_many = matches!(self.kind, Kind::Stp | Kind::Tcp) || self.connections == 1;
         if !can || !has_many || (self.kind == Kind::Udp && self.message > 65_507) {
             bail!(
@@ -457,6 +463,7 @@ mod tests {
             mtu: 1500,
             is_mtu_chosen: false,
             unpaced: false,
+            encrypts: false,
         }
     }
 
@@ -476,6 +483,7 @@ mod tests {
             Test { workload: "trunc".into(), ..test() },
             Test { mtu: 1, ..test() },
             Test { kind: Kind::Qpip, ..test() },
+            Test { kind: Kind::Tcp, encrypts: true, ..test() },
             Test { kind: Kind::Udp, message: 1000, connections: 2, ..test() },
         ];
         for test in senseless {

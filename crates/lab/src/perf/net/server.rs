@@ -19,7 +19,7 @@ use super::control::{
     Control, ControlMessage, Ender, Failure, PORT, PROTOCOL, boot, conduct, plain,
 };
 use super::half::{Kind, Test};
-use crate::machine::Machine;
+use crate::machine::{Interface, Machine};
 use crate::printable::printable;
 use crate::style;
 use crate::workload::Role;
@@ -169,7 +169,8 @@ fn serve(stream: TcpStream, desk: &CurrentTest, kinds: &[Kind]) -> Result<u32> {
     control.say(&ControlMessage::hello())?;
     let protocols = kinds.iter().map(|kind| kind.name().to_owned()).collect();
     let machine = serde_json::to_value(Machine::read())?;
-    control.say(&ControlMessage::Offer { protocols, machine, boot: boot() })?;
+    let interface = Interface::at(control.local());
+    control.say(&ControlMessage::Offer { protocols, machine, interface, boot: boot() })?;
     let mut count = 0;
     loop {
         let test = match control.hear(IDLE) {
