@@ -131,7 +131,7 @@ impl Memory {
     }
 
     fn name(&self, slot: u16) -> ApertureId {
-        ApertureId::new((u32::from(slot), self.generations[usize::from(slot)]))
+        ApertureId::new(u32::from(slot), self.generations[usize::from(slot)])
     }
 
     fn slot_of(&self, id: ApertureId) -> Result<u16, Error> {

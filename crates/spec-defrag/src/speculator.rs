@@ -7,6 +7,7 @@
 use alloc::vec::Vec;
 
 use landfall_placement::{Duration, Instant, Span};
+use landfall_tables::HashSecret;
 
 use crate::buffers::{BufferId, Buffers, LEAD};
 use crate::format::Format;
@@ -88,7 +89,7 @@ struct Posted {
 impl<F: Format> Speculator<F> {
     /// Nothing learned yet; at most `most` descriptors are posted at once.
     #[must_use]
-    pub fn new(format: F, prediction: Prediction, most: u16, secret: (u64, u64)) -> Self {
+    pub fn new(format: F, prediction: Prediction, most: u16, secret: HashSecret) -> Self {
         let room = usize::from(most);
         Self {
             format,
@@ -430,6 +431,7 @@ impl<B> Pages<'_, B> {
 mod tests {
     use super::*;
     use crate::format::{Field, Fixed};
+    use crate::shape::{HeadLens, PayloadLens};
     use landfall_placement::{Area, RegionId};
 
     const FORMAT: Fixed = Fixed {
@@ -452,7 +454,7 @@ mod tests {
         fn new(prediction: Prediction, most: u16) -> Self {
             let pages = Area::new(RegionId::new(1, 1), 0, Buffers::bytes_needed(64, 4096));
             Self {
-                speculator: Speculator::new(FORMAT, prediction, most, (1, 2)),
+                speculator: Speculator::new(FORMAT, prediction, most, HashSecret::new(1, 2)),
                 buffers: Buffers::new(pages, 4096, Area::default()),
                 whole: Vec::new(),
                 astray: 0,
@@ -497,7 +499,12 @@ mod tests {
     }
 
     fn shape() -> Shape {
-        Shape::new(4, (4, 4), (1024, 1024, 1024)).unwrap()
+        Shape::new(
+            4,
+            HeadLens { first: 4, rest: 4 },
+            PayloadLens { first: 1024, middle: 1024, last: 1024 },
+        )
+        .unwrap()
     }
 
     #[test]

@@ -7,7 +7,8 @@ use crate::two::{
 };
 use landfall_placement::{Engine, Landing, Peer, Placement, Refusal, WordFunction, WordWidth};
 use stp_core::wire::message::{
-    Ahead, ClearToSend, Ending, Get, Granted, Ids, Message, Question, State, Verdict,
+    Ahead, AvailableRegion, ClearToSend, Ending, Get, Granted, Ids, Message, Question, State,
+    Verdict,
 };
 use stp_core::wire::{Envelope, Flags, Op, Reason};
 use stp_core::{Config, Ended, Event, RemoteRegion, Rights};
@@ -44,6 +45,7 @@ fn every_operation() -> Vec<Message> {
     };
     let (serial, handle, opaque, s_id, at) = (0, 0, 0, 0, 0);
     let (max_block, answers, is_eager) = (9, None, false);
+    let region = AvailableRegion { handle: 0, len: 100, rights: 7, window: 64 };
     let (width, function) = (WordWidth::Eight, WordFunction::CompareSwap { expected: 1, new: 2 });
     vec![
         Message::RequestConnection(offer),
@@ -54,7 +56,7 @@ fn every_operation() -> Vec<Message> {
         Message::ClearToSend(grant),
         Message::ClearToSend(ClearToSend { granted: Granted::Again(5), attempt: 2, ..grant }),
         Message::RequestMemoryRegion { s_id: 0, serial, len: 100, name: 1, rights: 7 },
-        Message::MemoryRegionAvailable { d_id: 0, serial, result: Ok((0, 100, 7, 64)) },
+        Message::MemoryRegionAvailable { d_id: 0, serial, result: Ok(region) },
         Message::Get(get),
         Message::FetchOp { serial, handle, at, width, function },
         Message::FetchOpComplete { below: 1 },

@@ -21,6 +21,7 @@ use core::hash::{Hash, Hasher};
 
 use arrayvec::ArrayVec;
 use landfall_placement::{Instant, PathId, Peer, Random, Refusal, Unit, assumed};
+use landfall_tables::HashSecret;
 use siphasher::sip::SipHasher24;
 
 use crate::address::HostId;
@@ -48,7 +49,7 @@ pub(crate) struct Reply {
 /// Where strangers are answered. Nothing is kept of them.
 #[derive(Debug)]
 pub(crate) struct HandshakeResponder {
-    secret: (u64, u64),
+    secret: HashSecret,
     /// How many links to some of all peers have ended: a tag that was good for
     /// one that ended is good no more.
     endings: Box<[u32]>,
@@ -58,14 +59,14 @@ pub(crate) struct HandshakeResponder {
 impl HandshakeResponder {
     pub(crate) fn new(random: &mut Random) -> Self {
         Self {
-            secret: (random.next_u64(), random.next_u64()),
+            secret: HashSecret::new(random.next_u64(), random.next_u64()),
             endings: vec![0; ENDINGS].into_boxed_slice(),
             replies: VecDeque::new(),
         }
     }
 
     fn hasher(&self, path: PathId, peer: Peer) -> SipHasher24 {
-        let mut hasher = SipHasher24::new_with_keys(self.secret.0, self.secret.1);
+        let mut hasher = SipHasher24::new_with_keys(self.secret.k0(), self.secret.k1());
         (path, peer).hash(&mut hasher);
         hasher
     }
@@ -370,7 +371,7 @@ impl<N: Copy> Links<N> {
         if self.table.get(index).is_some_and(|link| link.state == State::Ended) {
             self.unlist(index);
         }
-        self.tell_notes(index);
+        self.report_notes(index);
         self.touch(index);
     }
 
@@ -390,7 +391,7 @@ impl<N: Copy> Links<N> {
         }
         self.unlist_host(index);
         self.unlist(index);
-        self.tell_notes(index);
+        self.report_notes(index);
     }
 
     /// Its peer may have a new link from now on.

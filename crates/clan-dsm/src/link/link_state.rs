@@ -125,7 +125,7 @@ impl<N: Copy> Link<N> {
         tag: u64,
     ) -> Self {
         Self {
-            id: LinkId::new((0, 0)),
+            id: LinkId::new(0, 0),
             path,
             peer,
             state: State::Asking,

@@ -35,7 +35,8 @@ use landfall_placement::{Duration, Instant, Refusal, Serial32, Timeout};
 use crate::address::{Address, HostId, WORD};
 use crate::error::Ended;
 pub use burst::{
-    Admitted, Burst, Fifo, HEADER_WORDS, MOST_INDIVISIBLE, Word, admit, due as credit_due,
+    Admitted, Burst, Fifo, HEADER_WORDS, MOST_INDIVISIBLE, ReceiveWindow, Word, admit,
+    due as credit_due,
 };
 use burst::{Inbound, Outbound};
 pub use state::State;
@@ -177,7 +178,7 @@ impl NativeLink {
 
     /// How many words have come, and up to which one may come, since the link began;
     /// `None` where nothing counts that comes.
-    pub(crate) fn window(&self) -> Option<(Serial32, Serial32)> {
+    pub(crate) fn window(&self) -> Option<ReceiveWindow> {
         self.handshake.is_hearing().then(|| self.inbound.window())
     }
 

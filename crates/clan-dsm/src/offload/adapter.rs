@@ -16,7 +16,7 @@ use super::filter::{ListKey, Place};
 use super::map::{Aperture, Apertures, Group, Map};
 use crate::address::Key;
 use crate::cookie::{Access, Rights};
-use crate::native::Burst;
+use crate::native::{Burst, ReceiveWindow};
 
 /// What the host tells its adapter. Each is in force before anything that is sent
 /// behind it.
@@ -74,7 +74,7 @@ pub struct Line {
     pub session: u32,
     /// How many words had come by then, headers included, and up to which one may
     /// come; `None` where nothing counts that comes.
-    pub window: Option<(Serial32, Serial32)>,
+    pub window: Option<ReceiveWindow>,
     /// How many [`Report::Unwatched`] it has heard.
     pub unwatched: u32,
     /// It has to look by itself for some tripwire, and must hear at once of all that is

@@ -286,7 +286,7 @@ impl<P: Protocol> Runtime<P> {
             self.poll_slot.ring();
         }
         if is_over {
-            self.shutdown.tell_over();
+            self.shutdown.wake_watchers();
         }
         if let Some(reactor) = &self.reactor {
             if ended.is_some() {

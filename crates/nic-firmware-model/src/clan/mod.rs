@@ -40,7 +40,7 @@ pub use watch::{Key, Watched, Words};
 pub use switch::SwitchNode;
 
 use clan_dsm::native::wire::{Symbol, Unit};
-use clan_dsm::native::{Admitted, Burst, Fifo, admit, credit_due};
+use clan_dsm::native::{Admitted, Burst, Fifo, ReceiveWindow, admit, credit_due};
 use clan_dsm::offload::{Command, Destination, Landed as There, Line, Report};
 use clan_dsm::{Address, HostId, Kind, WORD};
 use landfall_placement::{Duration, PathId, Serial32, Spans};
@@ -160,7 +160,7 @@ impl<'s> Clan<'s> {
         if line.fence == standing.fence {
             standing.seen = line.seen;
         }
-        let Some((arrived, edge)) = line.window else {
+        let Some(ReceiveWindow { arrived, edge }) = line.window else {
             standing.takes = false;
             return;
         };
@@ -183,7 +183,8 @@ impl<'s> Clan<'s> {
         if session != standing.session || !standing.takes || standing.seen != standing.given {
             return None;
         }
-        let edge = credit_due(config.room, config.room, (arrived, standing.edge))?;
+        let edge =
+            credit_due(config.room, config.room, ReceiveWindow { arrived, edge: standing.edge })?;
         standing.edge = edge;
         standing.owed.credit(edge);
         Some(edge)

@@ -18,7 +18,7 @@ use super::error::{Error, Object};
 use super::links::{Links, Marks, Origin};
 use super::openings::{Opening, Openings};
 use super::queue_pairs::QueuePairs;
-use crate::tcp::{Cookies, Draft, HalfOpen, HandshakeStep, Mapping, Segment, Tcb};
+use crate::tcp::{Cookies, Draft, HalfOpen, HandshakeStep, Mapping, OwnOffer, Segment, Tcb};
 use crate::wire::tcp::Flags;
 use crate::work::{ListenerId, QueuePairId};
 
@@ -83,21 +83,21 @@ impl Listeners {
 
     /// Nobody listens at this end, or is opening a connection between the two.
     pub(super) fn is_free(&self, ends: Ends) -> bool {
-        let (port, address) = (ends.0.port(), ends.0.ip());
+        let (port, address) = (ends.local.port(), ends.local.ip());
         self.openings.find(ends).is_none()
             && !self.by_address.contains_key(&(port, address))
             && !self.by_address.contains_key(&(port, any_of(address)))
     }
 
     pub(super) fn listen(&mut self, local: SocketAddr) -> Result<ListenerId, Error> {
-        let key = (local.port(), local.ip());
-        if self.by_address.contains_key(&key) {
+        let address = (local.port(), local.ip());
+        if self.by_address.contains_key(&address) {
             return Err(Error::Taken(local));
         }
         let listener = Listener { local, offers: VecDeque::new(), proved: VecDeque::new() };
-        let name = self.table.insert(listener).ok_or(Error::Full(Object::Listener))?;
-        let id = ListenerId::new(name.0, name.1);
-        self.by_address.insert(key, id);
+        let key = self.table.insert(listener).ok_or(Error::Full(Object::Listener))?;
+        let id = ListenerId::new(key.index, key.generation);
+        self.by_address.insert(address, id);
         Ok(id)
     }
 
@@ -189,7 +189,7 @@ impl Listeners {
         }
         let is_question =
             segment.has(Flags::SYN) && !segment.flags.intersects(Flags::ACK | Flags::RST);
-        match self.at(origin.ends.0) {
+        match self.at(origin.ends.local) {
             Some(listener) if is_question => {
                 self.handle_question(context, links, pairs, listener, came);
             }
@@ -226,7 +226,7 @@ impl Listeners {
             return;
         }
         let segment = &segment.without_payload();
-        let (local, remote) = origin.ends;
+        let Ends { local, remote } = origin.ends;
         let Some(way) = links.route(Some(local.ip()), remote.ip()) else {
             // Nobody can be answered there: it is from an address that no host has, or
             // beyond a gateway that we do not have.
@@ -238,13 +238,13 @@ impl Listeners {
         let config = &context.config.tcp;
         if !self.openings.has_room() {
             let clock = context.secret.clock_offset(local, remote);
-            let terms = (posted, mss);
-            let answer = self.cookies.answer(now, config, origin.ends, clock, segment, terms);
+            let own = OwnOffer { window: posted, mss };
+            let answer = self.cookies.answer(now, config, origin.ends, clock, segment, own);
             context.stats.cookies_sent += 1;
             return links.queue_segment(context, origin, Marks::default(), &answer);
         }
-        let (secret, terms) = (&context.secret, (posted, mss));
-        let half = HalfOpen::new(now, config, secret, origin.ends, segment, terms);
+        let (secret, own) = (&context.secret, OwnOffer { window: posted, mss });
+        let half = HalfOpen::new(now, config, secret, origin.ends, segment, own);
         let Origin { link, station, .. } = *origin;
         let opening = Opening { half, listener, link, station, proof: None };
         if let Some(index) = self.openings.insert(opening) {
@@ -264,7 +264,7 @@ impl Listeners {
         came: ArrivedSegment<'_>,
     ) -> Option<Mated> {
         let ArrivedSegment { now, origin, segment } = came;
-        let (local, remote) = origin.ends;
+        let Ends { local, remote } = origin.ends;
         let clock = context.secret.clock_offset(local, remote);
         let terms = self.cookies.check(now, &context.config.tcp, origin.ends, clock, segment);
         let way = links.route(Some(local.ip()), remote.ip());
@@ -273,7 +273,7 @@ impl Listeners {
             return None;
         };
         let mss = links.largest_segment(&way, self.first_offer(pairs, listener).mapping);
-        let half = HalfOpen::proved(now, origin.ends, terms, (offered, mss));
+        let half = HalfOpen::proved(now, origin.ends, terms, OwnOffer { window: offered, mss });
         let Origin { link, station, .. } = *origin;
         let opening = Opening { half, listener, link, station, proof: None };
         let (index, has_dropped) = self.openings.insert_proved(opening);

@@ -8,7 +8,7 @@
 use core::net::SocketAddr;
 
 use landfall_placement::{Instant, Segment, SegmentKind, Spans, Ticket, Transmit};
-use landfall_tables::Table;
+use landfall_tables::{EntryKey, Table};
 use zerocopy::IntoBytes;
 
 use super::context::Context;
@@ -74,7 +74,7 @@ impl Transmissions {
 
     #[inline]
     fn begin(&mut self, sending: Sending) -> Option<Ticket> {
-        let (index, generation) = self.0.insert(sending)?;
+        let EntryKey { index, generation } = self.0.insert(sending)?;
         Some(Ticket::new(index, generation))
     }
 

@@ -31,6 +31,15 @@ pub struct Prediction {
     pub places: Places,
 }
 
+/// Which numbers of ours the other end may acknowledge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SentNumbers {
+    /// From here on,
+    pub acknowledged: u32,
+    /// up to here, the number of the next byte that we send.
+    pub next: u32,
+}
+
 impl Prediction {
     /// How many bytes from the expected one on are inside the window.
     #[inline]

@@ -13,6 +13,14 @@ use crate::queue::{Hold, Queues};
 use crate::wire::tcp::Flags;
 use crate::wire::tcp_options::{Blocks, Options};
 
+/// What of a plan the next segment carries.
+struct PlannedData {
+    plan: Plan,
+    /// Its data ends here: no further than the memory that is posted.
+    reached: u64,
+    takes_fin: bool,
+}
+
 /// A TCP header without options.
 const HEADER: u32 = 20;
 
@@ -94,7 +102,7 @@ impl Tcb {
         // dropped for asking.
         let asks = config.ecn && self.opening.tries <= 2;
         let ecn = if asks { Flags::ECE | Flags::CWR } else { Flags::NONE };
-        let offset = self.terms.stamps.map_or(0, |(offset, _)| offset);
+        let offset = self.terms.stamps.map_or(0, |stamps| stamps.clock_offset);
         let options = Options {
             mss: Some(mss),
             window_scale: config.scale(),
@@ -130,17 +138,19 @@ impl Tcb {
         if takes_fin {
             self.say_fin(data_end);
         }
-        Some(self.data_draft(now, (plan, reached, takes_fin), sizes, hold, queues))
+        let data = PlannedData { plan, reached, takes_fin };
+        Some(self.data_draft(now, data, sizes, hold, queues))
     }
 
     fn data_draft(
         &mut self,
         now: Instant,
-        (plan, reached, takes_fin): (Plan, u64, bool),
+        data: PlannedData,
         sizes: Sizes,
         hold: Hold,
         queues: &Queues,
     ) -> Draft {
+        let PlannedData { plan, reached, takes_fin } = data;
         let payload = (reached - plan.start) as u32;
         let mut flags = Flags::ACK;
         if takes_fin {

@@ -117,7 +117,7 @@ impl Far {
     }
 
     /// The program has done something that the carrier has to know.
-    pub(crate) fn tell_carrier(&self) {
+    pub(crate) fn notify_carrier(&self) {
         self.is_used();
         self.ring_the_bell();
     }
@@ -170,13 +170,13 @@ impl Shared<'_> {
     pub(crate) fn tells_of_bytes(&self, far: &Far, fd: i32) {
         far.sent_at.store(kernel::milliseconds(), Ordering::Relaxed);
         far.ring_now_and_then(fd);
-        far.tell_carrier();
+        far.notify_carrier();
     }
 
     /// The carrier is told, if there is one.
     pub(crate) fn tells_carrier(&self) {
         if let Some(far) = self.far {
-            far.tell_carrier();
+            far.notify_carrier();
         }
     }
 
@@ -263,7 +263,7 @@ impl Shared<'_> {
             let how = &self.receives.sending.has_ended;
             let _ = how.compare_exchange(0, RESET, Ordering::AcqRel, Ordering::Relaxed);
             kernel::break_off(fd);
-            far.tell_carrier();
+            far.notify_carrier();
         }
     }
 

@@ -93,7 +93,7 @@ impl Shared<'_> {
     }
 
     /// Wakes a sender at the other end that waits for room, if there is enough now.
-    pub(crate) fn tell_of_room_if_wanted(&self, fd: i32) {
+    pub(crate) fn wake_sender_if_wanted(&self, fd: i32) {
         let how = self.incoming.takes_the_wish_for_room();
         if how & ring::ROOM_BY_MEMORY != 0 {
             kernel::wake(self.incoming.word_of_room(), i32::MAX);

@@ -403,7 +403,7 @@ unsafe fn receive_now(
         shared.drop_rings(fd);
     }
     drop(held);
-    shared.tell_of_room_if_wanted(fd);
+    shared.wake_sender_if_wanted(fd);
     Ok(Now::Bytes(taken))
 }
 

@@ -12,6 +12,8 @@ pub use flows::Observed;
 
 use core::hash::Hash;
 
+use landfall_tables::HashSecret;
+
 use flows::{Flows, Found};
 use order::{NAMED, NO_UNIT, Order, Recent, STRANGER};
 
@@ -76,7 +78,7 @@ pub(crate) struct Walk<'a, K> {
 const STRANGERS: u16 = 0xc000;
 
 impl<K: Copy + Eq + Hash> Predictor<K> {
-    pub(crate) fn new(prediction: Prediction, secret: (u64, u64)) -> Self {
+    pub(crate) fn new(prediction: Prediction, secret: HashSecret) -> Self {
         let flows = match prediction {
             Prediction::Learned { flows } => flows.min(STRANGERS),
             _ => NAMED as u16,

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use landfall_inet::reassembly::{Assembly, Congestion, Holes, LONGEST, Piece};
 use landfall_placement::{Ecn, Instant, Refusal, Span};
 
-use super::shelf::{Found, State};
+use super::shelf::{Found, HashedKey, Opened, State};
 use super::{Adopted, Arrived, Reassembly, SPLIT_MOST};
 use crate::buffers::{BufferId, Buffers, LEAD};
 use crate::memory::{Body, Head, Memory, Packet, Way};
@@ -441,10 +441,10 @@ impl Reassembly {
         buffers: &mut Buffers,
     ) -> Result<(), Refusal> {
         let split = u32::from(adopted.split);
-        let name = (adopted.first.key, hash);
+        let name = HashedKey { key: adopted.first.key, hash };
         let room = Gathering::room_for(split, adopted.filled);
         let opened = self.shelf.open(adopted.started, name, room, Some(adopted.buffer), buffers);
-        let (at, buffer) = match opened {
+        let Opened { at, buffer } = match opened {
             Ok(opened) => opened,
             Err(refusal) => {
                 buffers.give_back(adopted.buffer);

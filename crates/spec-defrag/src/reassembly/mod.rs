@@ -31,7 +31,8 @@ use alloc::vec::Vec;
 use joining::{First, Gathering, Telling, piece_of};
 use landfall_inet::reassembly::Holes;
 use landfall_placement::{Duration, Instant, Refusal};
-use shelf::{Found, Shelf, State};
+use landfall_tables::HashSecret;
+use shelf::{Found, HashedKey, Opened, Shelf, State};
 
 use crate::buffers::{BufferId, Buffers};
 use crate::memory::{Head, Memory, Packet, Pieces};
@@ -93,7 +94,7 @@ impl Reassembly {
     /// Nothing gathered yet. The secret keeps strangers from choosing addresses
     /// that are slow to find; it comes from the engine's seed.
     #[must_use]
-    pub fn new(config: Config, secret: (u64, u64)) -> Self {
+    pub fn new(config: Config, secret: HashSecret) -> Self {
         Self {
             shelf: Shelf::new(config, secret),
             holes: Vec::new(),
@@ -166,8 +167,8 @@ impl Reassembly {
             }
             Found::Nothing { hash } => {
                 let room = Gathering::room_for(split, piece.end);
-                let name = (parsed.key, hash);
-                let (at, buffer) = self.shelf.open(now, name, room, None, buffers)?;
+                let name = HashedKey { key: parsed.key, hash };
+                let Opened { at, buffer } = self.shelf.open(now, name, room, None, buffers)?;
                 self.begin(at, Gathering::new(buffer, split));
                 at
             }

@@ -10,6 +10,7 @@ use alloc::vec::Vec;
 
 use landfall_placement::{Instant, Refusal, Span, Spans, assumed};
 
+use super::settle::Landed;
 use super::{Foreign, Lend, Receiver};
 use crate::buffers::LEAD;
 use crate::format::Begin;
@@ -92,19 +93,22 @@ impl First {
     }
 }
 
+/// The last fragment that was not in place.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LastAstray {
+    pub(super) key: Key,
+    /// How long the transport header of its packet is.
+    pub(super) split: u16,
+}
+
 /// TCP without options, and with as many as there can be.
 const LEAST_TRANSPORT: usize = 20;
 const MOST_TRANSPORT: usize = 60;
 
 impl Receiver {
-    /// The frame behind descriptor `n` of `arrived` is not in place.
-    pub(super) fn astray<M: Memory>(
-        &mut self,
-        now: Instant,
-        (n, arrived): (usize, usize),
-        len: u32,
-        memory: &mut M,
-    ) {
+    /// The frame behind this descriptor is not in place.
+    pub(super) fn astray<M: Memory>(&mut self, now: Instant, at: Landed, len: u32, memory: &mut M) {
+        let Landed { n, arrived } = at;
         let frame = self.pieces(n, len);
         let was_guessed = self.speculator.posted().get(n).is_some_and(|d| d.place.len > 0);
         self.stats.astray += u64::from(was_guessed);
@@ -170,13 +174,13 @@ impl Receiver {
         let flow = parsed.key.flow();
         let split = match self.last {
             _ if piece.offset == 0 => first.transport(parsed, frame, memory).unwrap_or(0),
-            Some((key, split)) if key == parsed.key => split,
+            Some(last) if last.key == parsed.key => last.split,
             _ => {
                 let shape = self.speculator.last_shape(&flow);
                 shape.map_or(0, |shape| shape.head_len(0).saturating_sub(shape.head_len(1)))
             }
         };
-        self.last = Some((parsed.key, split));
+        self.last = Some(LastAstray { key: parsed.key, split });
         if let Some(n) = n {
             let split = if piece.offset == 0 { split } else { 0 };
             let payload_len = parsed.payload_len.saturating_sub(split.into());

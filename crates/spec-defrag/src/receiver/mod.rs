@@ -16,6 +16,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use landfall_placement::{Duration, Instant, Random, Refusal, Refusals, Seed, Span, Timeout};
+use landfall_tables::HashSecret;
 
 use crate::buffers::{BufferId, Buffers};
 use crate::format::{Begin, Ip};
@@ -23,12 +24,12 @@ use crate::memory::{Descriptor, Memory, Packet, Way};
 use crate::offload::{Guess, Open};
 use crate::reassembly::{self, Expired, Reassembly};
 use crate::speculator::Speculator;
-use crate::wire::{Key, Parsed};
+use crate::wire::Parsed;
 
 mod astray;
 mod settle;
 
-use astray::{Gathered, Lists};
+use astray::{Gathered, LastAstray, Lists};
 
 pub use settle::{Areas, Config, ConfigError, Foreign, Lend, MOST_BURST, Stats};
 
@@ -57,8 +58,7 @@ pub struct Receiver {
     /// The IP headers of the last fragment astray ended here: so much is kept apart
     /// where nothing is guessed.
     last_head: u16,
-    /// The last fragment astray, and how long the transport header of its packet is.
-    last: Option<(Key, u16)>,
+    last: Option<LastAstray>,
 }
 
 impl Receiver {
@@ -76,7 +76,7 @@ impl Receiver {
         let pages = buffers.free_pages();
         config.reassembly.pages = config.reassembly.pages.min(pages as u32 / 2);
         let mut random = Random::new(seed);
-        let mut secret = || (random.next_u64(), random.next_u64());
+        let mut secret = || HashSecret::new(random.next_u64(), random.next_u64());
         Ok(Self {
             speculator: Speculator::new(Ip, config.prediction, config.burst, secret()),
             reassembly: Reassembly::new(config.reassembly, secret()),

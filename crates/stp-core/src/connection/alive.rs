@@ -93,7 +93,8 @@ impl Network {
 
     /// Is it open, or on its way there?
     pub(crate) fn is_opening(&self, id: ConnectionId) -> bool {
-        self.connection(id).is_ok_and(|known| matches!(known.state, State::Opening | State::Met))
+        self.connection(id)
+            .is_ok_and(|known| matches!(known.state, State::RequestSent | State::RequestsCrossed))
     }
 
     fn attach_link(
@@ -179,7 +180,7 @@ impl Network {
         let is_told = self.connections.get(index).is_some_and(|known| known.is_told);
         if let Some(known) = self.links.get(link).filter(|_| is_told) {
             let (path, peer) = (self.paths[usize::from(known.path)].id, known.peer);
-            cx.tell(Event::LinkUp { connection: self.id_of(index), path, peer });
+            cx.emit(Event::LinkUp { connection: self.id_of(index), path, peer });
         }
     }
 

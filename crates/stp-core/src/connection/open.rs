@@ -78,7 +78,7 @@ impl Network {
             self.leave_link(link);
             return Err(Error::Taken);
         }
-        let id = self.add_connection(cx, State::Opening, link);
+        let id = self.add_connection(cx, State::RequestSent, link);
         self.connections.unanswered.push(id.index);
         let chosen = connect.local_port;
         let port = chosen.unwrap_or_else(|| self.connections.draw_port());
@@ -103,10 +103,10 @@ impl Network {
         hello: u64,
     ) -> Result<(), Error> {
         let known = self.connection_mut(id)?;
-        if known.state != State::Asked {
+        if known.state != State::RequestReceived {
             return Err(Error::NotOpen);
         }
-        known.state = State::Answered;
+        known.state = State::AnswerSent;
         known.own_hello = hello;
         self.answer_connection(cx, id.index);
         self.arm_connection(cx, id.index);
@@ -121,7 +121,7 @@ impl Network {
         reason: Reason,
     ) -> Result<(), Error> {
         let known = self.connection_mut(id)?;
-        if known.state != State::Asked {
+        if known.state != State::RequestReceived {
             return Err(Error::NotOpen);
         }
         let d_id = known.remote_id;
@@ -209,7 +209,9 @@ impl Network {
         while half_open.len() >= cx.config.half_open || is_full && !half_open.is_empty() {
             let (index, generation) = half_open.pop_front()?;
             let known = self.connections.table.named(index, generation);
-            if known.is_some_and(|known| matches!(known.state, State::Answered | State::Asked)) {
+            if known.is_some_and(|known| {
+                matches!(known.state, State::AnswerSent | State::RequestReceived)
+            }) {
                 cx.stats.half_open_dropped += 1;
                 return Some(index);
             }
@@ -234,8 +236,8 @@ impl Network {
             return Err(Refusal::NoRoom);
         };
         let state = match admission {
-            Admission::Open => State::Answered,
-            Admission::Ask => State::Asked,
+            Admission::Open => State::AnswerSent,
+            Admission::Ask => State::RequestReceived,
         };
         let id = self.add_connection(cx, state, link);
         self.connections.half_open.push_back((id.index, id.generation));
@@ -251,7 +253,7 @@ impl Network {
         } else {
             let (port, path, peer) = (envelope.d_port, unit.path, unit.from);
             let hello = offer.hello;
-            cx.tell(Event::Incoming { connection: id, port, path, peer, hello });
+            cx.emit(Event::Incoming { connection: id, port, path, peer, hello });
         }
         self.arm_connection(cx, id.index);
         Ok(())
@@ -261,7 +263,9 @@ impl Network {
     fn repeat_answer(&mut self, cx: &mut Context, index: u32) -> Refusal {
         let Some(known) = self.connections.get(index) else { return Refusal::UnknownId };
         match (known.state, known.abort) {
-            (State::Met | State::Answered | State::Open, _) => self.answer_connection(cx, index),
+            (State::RequestsCrossed | State::AnswerSent | State::Open, _) => {
+                self.answer_connection(cx, index)
+            }
             // Who did not hear the answer has no proof of the abort either.
             (State::Lingering, Some(reason)) => {
                 let d_id = known.remote_id;
@@ -304,7 +308,7 @@ impl Network {
         self.forget_opening(index);
         self.agree(cx, index, envelope, offer);
         if let Some(known) = self.connections.get_mut(index) {
-            known.state = State::Met;
+            known.state = State::RequestsCrossed;
             known.hello = offer.hello;
             known.retries = 1;
         }
@@ -332,14 +336,14 @@ impl Network {
         let header = crate::wire::Header::read(unit.head).ok_or(Refusal::Truncated)?;
         let envelope = Envelope { s_port: header.s_port.get(), ..Envelope::default() };
         match (known.state, result) {
-            (State::Opening | State::Met, Ok(offer)) if offer.s_key == 0 => {
+            (State::RequestSent | State::RequestsCrossed, Ok(offer)) if offer.s_key == 0 => {
                 Err(Refusal::Malformed.into())
             }
-            (State::Opening | State::Met, Ok(offer)) => {
+            (State::RequestSent | State::RequestsCrossed, Ok(offer)) => {
                 self.adopt(cx, index, envelope, offer)?;
                 Ok(Effect::None)
             }
-            (State::Opening, Err(reason)) => Ok(Effect::failed(index, Ended::There(reason))),
+            (State::RequestSent, Err(reason)) => Ok(Effect::failed(index, Ended::There(reason))),
             (_, Ok(offer)) if known.is_open() && offer.s_key == known.remote_key => {
                 // The other side does not know that we heard.
                 self.ask_alive(cx, index);
@@ -428,7 +432,7 @@ impl Network {
         known.retries = 1;
         known.heard = cx.now;
         let hello = known.hello;
-        cx.tell(Event::Connected { connection: self.id_of(index), hello });
+        cx.emit(Event::Connected { connection: self.id_of(index), hello });
         // The first packet with its key tells the other side that we hear it.
         self.ask_alive(cx, index);
         self.find_size_of(cx, index);
@@ -446,7 +450,7 @@ impl Network {
         self.connections.half_open.retain(|half_open| half_open.0 != index);
         if let Some(link) = self.links.get(link) {
             let (path, peer) = (self.paths[usize::from(link.path)].id, link.peer);
-            cx.tell(Event::Accepted { connection, port, path, peer, hello });
+            cx.emit(Event::Accepted { connection, port, path, peer, hello });
         }
         // How long the network takes is good to know before anything is granted, and how
         // long packets may be.
@@ -468,16 +472,16 @@ impl Network {
         known.is_proved |= has_proof;
         match known.state {
             // The key alone may have been guessed: what proves more comes again.
-            State::Answered | State::Met if !has_proof => Err(Refusal::Unexpected),
-            State::Answered => {
+            State::AnswerSent | State::RequestsCrossed if !has_proof => Err(Refusal::Unexpected),
+            State::AnswerSent => {
                 self.finish_accept(cx, connection);
                 Ok(())
             }
-            State::Met => {
+            State::RequestsCrossed => {
                 self.finish_connect(cx, connection);
                 Ok(())
             }
-            State::Opening | State::Asked => Err(Refusal::Unexpected),
+            State::RequestSent | State::RequestReceived => Err(Refusal::Unexpected),
             _ => Ok(()),
         }
     }

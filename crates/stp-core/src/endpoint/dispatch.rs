@@ -335,14 +335,14 @@ impl Endpoint {
     pub(super) fn land(&mut self, ticket: Ticket, landing: Landing) {
         let is_in_place = matches!(landing, Landing::Verified | Landing::Unchecked);
         match Purpose::unpack(ticket) {
-            Purpose::Stus(seats) => {
+            Purpose::Stus(stus) => {
                 if landing == Landing::Corrupt {
                     self.cx.refusals.count(landfall_placement::Refusal::BadChecksum);
                 }
                 self.receives.land_stus(
                     &mut self.net,
                     &mut self.cx,
-                    seats,
+                    stus,
                     is_in_place,
                     landing == Landing::Failed,
                 );
@@ -387,16 +387,16 @@ impl Endpoint {
     }
 
     #[inline]
-    pub(super) fn let_go(&mut self, ticket: Ticket) {
+    pub(super) fn handle_released(&mut self, ticket: Ticket) {
         match Purpose::unpack(ticket) {
             Purpose::Send { index, generation } => {
-                self.sends.let_go_of_send(&mut self.net, &mut self.cx, index, generation);
+                self.sends.release_transmission(&mut self.net, &mut self.cx, index, generation);
             }
             Purpose::Exposed { index, generation } => {
-                self.regions.let_go_of_exposed(&mut self.cx, index, generation);
+                self.regions.release_exposed(&mut self.cx, index, generation);
             }
             Purpose::Operation(step) => {
-                self.streams.let_go_of_operation(&mut self.net, &mut self.cx, step);
+                self.streams.release_operation(&mut self.net, &mut self.cx, step);
             }
             Purpose::Control
             | Purpose::Stus(_)
@@ -463,7 +463,7 @@ impl Endpoint {
                 if !self.streams.give_up_link(&mut self.net, connection, link) {
                     continue;
                 }
-                self.tell_outgoing_windows(connection, 0);
+                self.update_put_windows(connection, 0);
             }
             self.streams.queue_stream(&mut self.net, &mut self.cx, connection);
         }
@@ -471,14 +471,14 @@ impl Endpoint {
 
     /// Something was heard of a stream.
     fn end_stream_turn(&mut self, connection: u32, turn: Applied) {
-        self.tell_outgoing_windows(connection, turn.marked);
+        self.update_put_windows(connection, turn.marked);
         self.streams.finish_turn(&mut self.net, &mut self.cx, connection, turn.is_progress);
     }
 
     /// Windows learn what became of Puts; a link that was silent for long counts as dead.
-    fn tell_outgoing_windows(&mut self, connection: u32, marked: u16) {
+    fn update_put_windows(&mut self, connection: u32, marked: u16) {
         if let Some(link) =
-            self.streams.tell_outgoing(&mut self.net, &mut self.cx, connection, marked)
+            self.streams.update_put_window(&mut self.net, &mut self.cx, connection, marked)
         {
             self.lose_link(link);
         }
@@ -490,7 +490,7 @@ impl Endpoint {
             TimedOut::Idle => {}
             TimedOut::GivesUp => self.apply(Effect::failed(connection, Ended::Silent)),
             TimedOut::AsksAgain => {
-                self.tell_outgoing_windows(connection, 0);
+                self.update_put_windows(connection, 0);
                 self.streams.ask_what_applied(&mut self.net, &mut self.cx, connection);
             }
         }

@@ -62,7 +62,7 @@ impl Network {
         if core::mem::replace(&mut link.is_up, true) {
             return false;
         }
-        self.tell_links(cx, index, true);
+        self.report_link(cx, index, true);
         true
     }
 
@@ -72,12 +72,12 @@ impl Network {
         if !core::mem::replace(&mut link.is_up, false) {
             return false;
         }
-        self.tell_links(cx, index, false);
+        self.report_link(cx, index, false);
         true
     }
 
     /// Tells the users of a link what became of it.
-    pub(crate) fn tell_links(&mut self, cx: &mut Context, link: u32, is_up: bool) {
+    pub(crate) fn report_link(&mut self, cx: &mut Context, link: u32, is_up: bool) {
         let Some(known) = self.links.assumed(link) else { return };
         let (path, peer) = (self.paths[usize::from(known.path)].id, known.peer);
         for index in self.users_of(link) {
@@ -87,7 +87,7 @@ impl Network {
                 continue;
             }
             let connection = self.id_of(index);
-            cx.tell(if is_up {
+            cx.emit(if is_up {
                 Event::LinkUp { connection, path, peer }
             } else {
                 Event::LinkDown { connection, path, peer }

@@ -420,10 +420,10 @@ impl Receives {
         let (retries, state, connection) = (receive.retries, receive.state, receive.connection);
         let gives_up = net.gives_up(cx, connection, retries);
         match state {
-            State::Asking if gives_up => {
+            State::RequestSent if gives_up => {
                 return self.finish_receive(net, cx, index, Err(Ended::Silent));
             }
-            State::Asking => self.request_to_receive(net, cx, index),
+            State::RequestSent => self.request_to_receive(net, cx, index),
             State::Ending(_) if gives_up => return self.note_end_told(net, cx, index),
             State::Ending(_) => self.send_end_of_receive(net, cx, index),
             State::Offered | State::Open => return,

@@ -5,15 +5,15 @@ use alloc::vec::Vec;
 use super::Receives;
 use crate::context::Context;
 use crate::network::Network;
-use crate::offload::Seats;
+use crate::offload::StuRange;
 
 impl Receives {
     /// STUs of a Block come over a link of which long ones were lost.
-    pub(super) fn note_doubtful(&mut self, net: &mut Network, link: u32, seats: Seats) {
-        let block = self.granted.block(seats.first.block);
+    pub(super) fn note_doubtful(&mut self, net: &mut Network, link: u32, stus: StuRange) {
+        let block = self.granted.block(stus.first.block);
         // But for the last of a Block, none is longer than the first.
-        let (_, first) = block.stu_at(seats.first.stu);
-        let sure = self.sure_stu_for(net, seats.first.block, link).unwrap_or(u16::MAX);
+        let (_, first) = block.stu_at(stus.first.stu);
+        let sure = self.sure_stu_for(net, stus.first.block, link).unwrap_or(u16::MAX);
         let Some(known) = net.links.assumed_mut(link) else { return };
         if first > sure.into() {
             known.size.note_long();

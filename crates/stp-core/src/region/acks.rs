@@ -5,6 +5,7 @@
 
 use landfall_congestion::Arrived;
 use landfall_placement::{Duration, Refusal, Serial32, assumed};
+use landfall_tables::EntryKey;
 
 use super::{Streams, Work};
 use crate::context::Context;
@@ -139,7 +140,7 @@ impl Streams {
 
     /// Tells the windows of the links what became of packets, and wakes who waited for room.
     /// Gives a link that has been silent for so long that it counts as dead, if there is one.
-    pub(crate) fn tell_outgoing(
+    pub(crate) fn update_put_window(
         &mut self,
         net: &mut Network,
         cx: &mut Context,
@@ -357,9 +358,9 @@ impl Streams {
                 return;
             }
             outgoing.operations.pop_front();
-            let id = OperationId::new((connection, operation.first));
+            let id = OperationId::of(EntryKey { index: connection, generation: operation.first });
             let connection = net.id_of(connection);
-            cx.tell(match (operation.ended, operation.old) {
+            cx.emit(match (operation.ended, operation.old) {
                 (Some(why), _) => Event::OperationEnded { operation: id, connection, why },
                 (None, Some(old)) => Event::Fetched { operation: id, connection, old },
                 (None, None) => Event::PutDone { operation: id, connection },

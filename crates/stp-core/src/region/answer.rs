@@ -99,7 +99,7 @@ impl Regions {
         };
         let notice = wants_notice.then(|| Notice {
             serial,
-            exposed: ExposedId::new((exposed, self.exposed.generation(exposed))),
+            exposed: ExposedId::of(self.exposed.key(exposed)),
             at: at - behind,
             len: u64::from(len) + behind,
         });
@@ -394,7 +394,7 @@ impl Regions {
             let Notice { exposed, at, len, .. } = notice;
             if self.exposed.named(exposed.index, exposed.generation).is_some() {
                 let connection = net.id_of(connection);
-                cx.tell(Event::Written { exposed, connection, at, len });
+                cx.emit(Event::Written { exposed, connection, at, len });
             }
         }
     }

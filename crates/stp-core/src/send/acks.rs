@@ -7,7 +7,7 @@
 
 use landfall_placement::{Refusal, Serial32};
 
-use super::State;
+use super::{State, Tiling};
 use crate::context::Context;
 use crate::error::Ended;
 use crate::event::Event;
@@ -71,7 +71,7 @@ impl Sends {
             }
             Verdict::Pending => {}
         }
-        send.hear(ids.s_id);
+        send.accept(ids.s_id);
         self.wait_for_news(net, cx, index);
         Ok(())
     }
@@ -110,7 +110,7 @@ impl Sends {
         }
         send.len = len;
         send.knows_limit = true;
-        send.hear(ids.s_id);
+        send.accept(ids.s_id);
         self.note_acked(net, cx, index, acked);
         self.wait_for_news(net, cx, index);
         Ok(())
@@ -128,7 +128,7 @@ impl Sends {
         let Some(send) = self.assumed_mut(index) else {
             return;
         };
-        if let Some((block_size, _)) = send.tiling {
+        if let Some(Tiling { block_size, .. }) = send.tiling {
             if !Serial32(send.acked).precedes(Serial32(acked)) {
                 return;
             }
@@ -141,7 +141,7 @@ impl Sends {
             if tells || send.is_watched {
                 let (connection, len) = (send.connection, send.acked_bytes());
                 let connection = net.id_of(connection);
-                let send = SendId::new((index, self.table.generation(index)));
+                let send = SendId::of(self.table.key(index));
                 // One event that tells of progress is enough: the newest.
                 let last = cx.last_event();
                 if let Some(Event::SendProgress { send: same, len: told, .. }) = last
@@ -149,7 +149,7 @@ impl Sends {
                 {
                     *told = len;
                 } else {
-                    cx.tell(Event::SendProgress { send, connection, len });
+                    cx.emit(Event::SendProgress { send, connection, len });
                 }
             }
         }
@@ -223,8 +223,8 @@ impl Sends {
             return;
         }
         match state {
-            State::Asking => self.request_to_send(net, cx, index),
-            State::Heard => {
+            State::RequestSent => self.request_to_send(net, cx, index),
+            State::Accepted => {
                 let ids = Ids { d_id: peer_id, s_id: index as u16 };
                 let question = Question::Transfer { ids, serial };
                 net.send_message(cx, connection, &Message::RequestState(question));

@@ -355,7 +355,7 @@ impl<N: Copy> Sender<N> {
                 }
             }
         }
-        self.tell_window(sender_config, now, &batch, header.marks, under_way, is_late);
+        self.update_window(sender_config, now, &batch, header.marks, under_way, is_late);
         self.find_lost(sender_config, now);
         self.release();
         let is_new = batch.bytes > 0;
@@ -403,7 +403,7 @@ impl<N: Copy> Sender<N> {
         }
     }
 
-    fn tell_window(
+    fn update_window(
         &mut self,
         sender_config: &SenderConfig,
         now: Instant,

@@ -236,7 +236,7 @@ impl Nic {
         self.stats.bursts += u64::from(is_burst);
         // Where the link is down, there is nobody to complain to.
         let link = self.native.as_ref().and_then(|native| native.up);
-        self.land_one(link.unwrap_or(LinkId::new((0, u32::MAX))), lands, is_there);
+        self.land_one(link.unwrap_or(LinkId::new(0, u32::MAX)), lands, is_there);
     }
 
     /// The adapter has put a packet into its place. It was checked there, and is booked
@@ -255,7 +255,7 @@ impl Nic {
             self.stats.bursts += 1;
             return;
         }
-        let aperture = ApertureId::new((u32::from(slot), generation));
+        let aperture = ApertureId::new(u32::from(slot), generation);
         let address = burst.address();
         self.land_here(PacketEffect::Aperture { address, aperture, at, len }, is_there);
     }

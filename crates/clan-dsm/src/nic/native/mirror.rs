@@ -9,6 +9,7 @@ use landfall_placement::Serial32;
 use landfall_tables::ChangeQueue;
 
 use crate::memory::Memory;
+use crate::native::ReceiveWindow;
 use crate::offload::{Command, Line};
 use crate::tripwire::Tripwires;
 
@@ -94,10 +95,10 @@ impl Mirror {
     }
 
     /// How the link is now.
-    pub(super) fn line_is(&mut self, session: u32, window: Option<(Serial32, Serial32)>) {
+    pub(super) fn line_is(&mut self, session: u32, window: Option<ReceiveWindow>) {
         // What arrives counts the adapter itself; of the host's count it hears together
         // with what the host has seen.
-        let edge = |window: Option<(Serial32, Serial32)>| window.map(|(_, edge)| edge);
+        let edge = |window: Option<ReceiveWindow>| window.map(|window| window.edge);
         let has_changed = edge(self.line.window) != edge(window) || self.line.session != session;
         self.is_line_changed |= has_changed;
         (self.line.session, self.line.window) = (session, window);

@@ -184,7 +184,7 @@ impl Nic {
 
     fn native_up(&mut self, now: Instant) {
         let Some(native) = assumed(self.native.as_mut(), "there is a native link") else { return };
-        let link = LinkId::new((0, native.times_up));
+        let link = LinkId::new(0, native.times_up);
         let peer = native.link.peer().flatten();
         match peer {
             Some(host) => self.link_up(now, link, host),

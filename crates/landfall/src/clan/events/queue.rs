@@ -120,7 +120,7 @@ impl<T> Outlet<T> {
     }
 
     /// The fabric itself had no room for events.
-    pub(crate) fn tell_lost(&self, lost: u64) {
+    pub(crate) fn record_overflow(&self, lost: u64) {
         let inlet = locked(&self.inlet);
         inlet.common.lost.fetch_add(lost, AcqRel);
         inlet.common.call.bell.ring();

@@ -146,7 +146,7 @@ impl Outgoing {
         write: impl FnOnce(&mut Window, u64) -> Result<T, Error>,
     ) -> Result<Option<(usize, T)>, Error> {
         // It would be overtaken.
-        if !self.tell_untold()? {
+        if !self.retry_completion()? {
             return Ok(None);
         }
         let Some((offer, window)) = self.place(counts)? else { return Ok(None) };
@@ -163,7 +163,7 @@ impl Outgoing {
         counts.sent(len);
         self.gathered += len;
         self.untold = Some(Completion { at: offer.at, len: len as u16, header });
-        if self.tell_untold()? && self.gathered >= ENOUGH {
+        if self.retry_completion()? && self.gathered >= ENOUGH {
             self.publish()?;
         }
         Ok(Some((window, done)))
@@ -171,7 +171,7 @@ impl Outgoing {
 
     /// The other side hears of all that was sent. False: the way is full; to be repeated.
     pub(super) fn publish(&mut self) -> Result<bool, Error> {
-        if !self.tell_untold()? {
+        if !self.retry_completion()? {
             return Ok(false);
         }
         match self.completions.publish() {
@@ -183,7 +183,7 @@ impl Outgoing {
     }
 
     /// Puts in the completion that was not, if there is room on the way by now.
-    fn tell_untold(&mut self) -> Result<bool, Error> {
+    fn retry_completion(&mut self) -> Result<bool, Error> {
         let Some(completion) = self.untold else { return Ok(true) };
         // In the queue there is room for a completion of each buffer that was offered.
         match self.completions.try_put(&completion.to_bytes()) {

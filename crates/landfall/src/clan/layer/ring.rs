@@ -339,7 +339,7 @@ impl<F: Fabric> Consumer<F> {
     /// a way that is full delays that.
     pub(super) fn set_layout(&mut self, fingerprint: u64) -> Result<(), Error> {
         self.layout = OurLayout::new(fingerprint);
-        self.tell_if_possible()
+        self.publish_if_possible()
     }
 
     /// The memory that the places are in.
@@ -374,7 +374,7 @@ impl<F: Fabric> Consumer<F> {
         if let Some(enough) = self.look(least)? {
             return Ok(Some(enough));
         }
-        self.tell_before_waiting(least)?;
+        self.publish_before_waiting(least)?;
         // Before the last look: what came until it went away is found by that.
         let state = self.remote.check();
         let has_ended = self.has_ended()?;
@@ -423,7 +423,7 @@ impl<F: Fabric> Consumer<F> {
     #[inline]
     pub(super) fn advance(&mut self, count: u64) -> Result<(), Error> {
         self.read += count;
-        if self.owes() { self.tell_if_possible() } else { Ok(()) }
+        if self.owes() { self.publish_if_possible() } else { Ok(()) }
     }
 
     #[inline]
@@ -433,7 +433,7 @@ impl<F: Fabric> Consumer<F> {
 
     /// There is nothing to do: time to bring the copy up to date. The producer may be
     /// waiting for that, to put in what is wanted here or to be sure that all is taken.
-    fn tell_before_waiting(&mut self, least: u64) -> Result<(), Error> {
+    fn publish_before_waiting(&mut self, least: u64) -> Result<(), Error> {
         let is_urgent = self.owes() || self.read + least > self.told + self.capacity;
         match unless_gone(self.tell()) {
             Err(Error::Busy) if !is_urgent => Ok(()),
@@ -443,7 +443,7 @@ impl<F: Fabric> Consumer<F> {
 
     /// A way that is full is tried again later, and a lost peer needs no telling: it
     /// shows when there is nothing left to take out.
-    fn tell_if_possible(&mut self) -> Result<(), Error> {
+    fn publish_if_possible(&mut self) -> Result<(), Error> {
         match unless_gone(self.tell()) {
             Err(Error::Busy) => Ok(()),
             other => other,

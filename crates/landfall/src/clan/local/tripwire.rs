@@ -84,7 +84,7 @@ impl Wire {
     }
 
     pub(super) fn fire(&self) {
-        let is_told = self.tell_queue();
+        let is_told = self.notify_queue();
         if self.become_unarmed(FIRED) {
             self.tell();
         } else if is_told {
@@ -105,7 +105,7 @@ impl Wire {
     }
 
     /// Tells the queue that it is registered with. Gives whether there is one.
-    pub(super) fn tell_queue(&self) -> bool {
+    pub(super) fn notify_queue(&self) -> bool {
         let (is_told, waker) = self.subscription.tell();
         if let Some(waker) = waker {
             waker.wake();
@@ -116,7 +116,7 @@ impl Wire {
     /// The peer that it was made for is lost.
     pub(super) fn bereave(&self) {
         self.is_bereft.store(true, SeqCst);
-        self.tell_queue();
+        self.notify_queue();
         self.tell();
     }
 
@@ -208,7 +208,7 @@ impl EventQueue for ThreadsEvents {
             self.queue.register(Kind::Tripwire, token, Arc::downgrade(wire));
         wire.subscription().begin(wire, outlet, registration);
         if wire.has_fired() {
-            wire.tell_queue();
+            wire.notify_queue();
         }
         Ok(())
     }

@@ -85,7 +85,7 @@ impl EventQueue for SharedEvents {
         self.node.drain();
         wire.subscription().begin(wire, outlet, registration);
         if wire.is_fired() {
-            wire.tell_queue();
+            wire.notify_queue();
         }
         Ok(())
     }

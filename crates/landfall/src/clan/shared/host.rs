@@ -230,8 +230,8 @@ impl Host {
             window.set(WITHDRAWN);
         }
         for wire in &told {
-            wire.tell_queue();
-            wire.tell_task();
+            wire.notify_queue();
+            wire.wake_task();
         }
         if !told.is_empty() {
             node.sleeper.wake();
@@ -280,8 +280,8 @@ impl Host {
         }
         if self.is_gone() || window.check().is_err() {
             wire.bereave();
-            wire.tell_queue();
-            wire.tell_task();
+            wire.notify_queue();
+            wire.wake_task();
         }
     }
 
@@ -306,8 +306,8 @@ impl Host {
             self.answered.notify_all();
         }
         for wire in &mourners {
-            wire.tell_queue();
-            wire.tell_task();
+            wire.notify_queue();
+            wire.wake_task();
         }
         node.sleeper.wake();
         self.channel.hang_up();

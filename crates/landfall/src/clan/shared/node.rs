@@ -155,7 +155,7 @@ impl Node {
         }
         drop(apertures);
         for inlet in &*locked(&self.inbox) {
-            inlet.guest.tell_withdrawn(aperture.tag);
+            inlet.guest.announce_withdrawal(aperture.tag);
         }
     }
 
@@ -226,10 +226,10 @@ impl Node {
     pub(super) fn fire(&self, wires: Vec<Arc<Wire>>) {
         let mut is_news = false;
         for wire in wires {
-            is_news |= wire.tell_queue();
+            is_news |= wire.notify_queue();
             if wire.fire() {
                 is_news = true;
-                wire.tell_task();
+                wire.wake_task();
             }
         }
         if is_news {

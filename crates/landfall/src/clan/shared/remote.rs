@@ -312,7 +312,7 @@ impl PeerProcess {
         // It may have been withdrawn since it was found, when this guest was not known
         // to have it. That it was restricted to others since then takes nothing away.
         if aperture.is_withdrawn() {
-            self.tell_withdrawn(tag);
+            self.announce_withdrawal(tag);
         } else if aperture.is_barred(&self.channel.peer()) {
             self.bar(tag);
         }
@@ -342,7 +342,7 @@ impl PeerProcess {
         }
     }
 
-    pub(super) fn tell_withdrawn(&self, tag: u32) {
+    pub(super) fn announce_withdrawal(&self, tag: u32) {
         if locked(&self.granted).contains_key(&tag)
             && self.say(&ControlMessage::Withdrawn { tag }).is_err()
         {

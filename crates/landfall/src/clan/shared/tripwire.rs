@@ -113,7 +113,7 @@ impl Wire {
     }
 
     /// Tells the queue that it is registered with. Gives whether there is one.
-    pub(super) fn tell_queue(&self) -> bool {
+    pub(super) fn notify_queue(&self) -> bool {
         let (is_told, waker) = self.subscription.tell();
         if let Some(waker) = waker {
             waker.wake();
@@ -131,7 +131,7 @@ impl Wire {
     }
 
     /// Wakes the task that waits for it. No lock of the node is held meanwhile.
-    pub(super) fn tell_task(&self) {
+    pub(super) fn wake_task(&self) {
         let waker = locked(&self.waker).take();
         if let Some(waker) = waker {
             self.aperture.node.count_tasks(-1);

@@ -59,7 +59,7 @@ impl Core {
 
     /// Moves what the engine has completed, as far as there is room.
     pub(super) fn move_completions(&mut self, index: u32) -> bool {
-        self.tell_of_connections();
+        self.deliver_connection_events();
         let (mut moved, mut is_solicited) = (false, false);
         loop {
             let Some(Some(queue)) = self.queues.get_mut(index as usize) else { return moved };
@@ -191,7 +191,7 @@ impl Core {
     pub(crate) fn hear(&mut self) -> bool {
         let mut moved = self.move_stalled();
         loop {
-            moved |= self.tell_of_connections();
+            moved |= self.deliver_connection_events();
             let Some(event) = self.heard.pop_front() else { return moved };
             moved = true;
             self.tell(event);
@@ -204,7 +204,7 @@ impl Core {
     /// So a listener has a queue pair to hand out before the first completion of it can be
     /// polled. In the engine's order a queue that many share would overtake: it is emptied
     /// whole, with what was completed after the news of it was written.
-    pub(super) fn tell_of_connections(&mut self) -> bool {
+    pub(super) fn deliver_connection_events(&mut self) -> bool {
         let mut any = false;
         while let Some(event) = self.engine.poll_event() {
             match event {

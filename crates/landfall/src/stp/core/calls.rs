@@ -246,7 +246,7 @@ impl Core {
         slot.is_watched = is_watched;
         if let Stage::Begun(begun) = slot.stage {
             let len = begun.watch(&mut self.engine, is_watched);
-            ticket.tell_progress(len, &mut self.after.wake);
+            ticket.record_progress(len, &mut self.after.wake);
         }
     }
 

@@ -254,7 +254,7 @@ impl Core {
 
     fn progressed(&mut self, begun: Begun, len: u64) {
         if let Some(slot) = self.slots.begun(begun) {
-            slot.ticket.tell_progress(len, &mut self.after.wake);
+            slot.ticket.record_progress(len, &mut self.after.wake);
         }
     }
 

@@ -230,7 +230,7 @@ impl Ticket {
     }
 
     /// So many bytes are in place. Wakes are left to be done.
-    pub(super) fn tell_progress(&self, len: u64, wake: &mut Vec<Waker>) {
+    pub(super) fn record_progress(&self, len: u64, wake: &mut Vec<Waker>) {
         let progress = &mut locked(&self.0).progress;
         if len > progress.len {
             progress.len = len;

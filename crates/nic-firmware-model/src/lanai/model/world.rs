@@ -7,7 +7,8 @@ use landfall_placement::{Duration, Engine, Instant, PathId, Random, RegionId};
 use landfall_simnet::{Frame, LinkConfig, PortId};
 use qpip::{
     Access, Adapter, Buffer, Completion, CompletionQueueId, Config, DomainId, Event, Interface,
-    Mapping, MemoryKey, Operation, QueuePairId, QueuePairSetup, ReceiveWork, SendWork, Service,
+    Mapping, MemoryKey, Operation, OwnAddress, QueuePairId, QueuePairSetup, ReceiveWork, SendWork,
+    Service,
 };
 
 use super::network::{Build, EventQueue, Host, Network, Wires};
@@ -98,7 +99,7 @@ fn interface(host: usize) -> Interface {
     let other = 1 - host;
     Interface {
         mac: mac(host),
-        addresses: vec![(ip(host, false), 16), (ip(host, true), 64)],
+        addresses: vec![OwnAddress::new(ip(host, false), 16), OwnAddress::new(ip(host, true), 64)],
         gateways: Vec::new(),
         neighbours: [false, true].map(|is_v6| (ip(other, is_v6), mac(other))).to_vec(),
     }

@@ -12,8 +12,9 @@ use crate::adapter::interface::is_remote;
 use crate::adapter::links::{Links, Said};
 use crate::adapter::queue_pair::QueuePair;
 use crate::adapter::queue_pairs::QueuePairs;
-use crate::ip::answer::{self, Host};
+use crate::ip::answer::{self, Host, Host6};
 use crate::ip::neighbours::NeighbourMessage;
+use crate::tcp::Ends;
 use crate::tcp::tcb::CloseReason;
 use crate::wire::arp::{Arp, Operation};
 use crate::wire::icmp::{Echo, Report, Trouble};
@@ -154,7 +155,7 @@ fn handle_discovery(
                 let said = Said { address, station: Some(station), message };
                 woken = links.learn(now, context, link, &said);
             }
-            let them = (station, source);
+            let them = Host6 { mac: station, address: source };
             links.queue_control(context, link, |into| {
                 answer::advertisement(mac, asked.target, them, into)
             });
@@ -188,9 +189,9 @@ fn handle_report(
     let remote = SocketAddr::new(about.destination, theirs);
     let step = match about.protocol {
         protocol::TCP => pairs
-            .connection_of((local, remote))
+            .connection_of(Ends { local, remote })
             .and_then(|id| pairs.named_mut(id))
-            .and_then(|pair| tell_connection(now, context, links, pair, report)),
+            .and_then(|pair| notify_connection(now, context, links, pair, report)),
         protocol::UDP => {
             let is_ours = pairs.receiver_at(local).is_some() && links.has(local.ip());
             let is_true = is_ours && links.lower_mtu(now, report).is_some();
@@ -207,7 +208,7 @@ fn handle_report(
 }
 
 /// Tells a connection of an error. Nothing where it does not believe that.
-fn tell_connection(
+fn notify_connection(
     now: Instant,
     context: &mut Context,
     links: &mut Links,

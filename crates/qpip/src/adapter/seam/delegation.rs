@@ -17,7 +17,9 @@ use crate::adapter::links::Links;
 use crate::adapter::queue_pair::{Connection, QueuePair, Role, Stream};
 use crate::adapter::queue_pairs::QueuePairs;
 use crate::adapter::udp::Datagrams;
-use crate::offload::{Addresses, Command, Datagram, Ends, Hit, Prediction, Report, Segment};
+use crate::offload::{
+    Addresses, Command, Datagram, Ends, Hit, Prediction, Report, Segment, SentNumbers,
+};
 
 /// What a report leaves to be done.
 #[derive(Clone, Copy, Debug)]
@@ -132,9 +134,11 @@ impl Delegation {
             Report::Datagram { hit, mark, is_in_place } => {
                 self.book_datagram(pairs, &hit, mark, is_in_place)
             }
-            Report::Quiet { slot, mark, heard } => self.hear(slot, mark, State::Quiet { heard }),
-            Report::Closed { slot, mark } => self.hear(slot, mark, State::Free),
-            Report::Refused { slot, mark } => self.hear(slot, mark, State::Refused),
+            Report::Quiet { slot, mark, heard } => {
+                self.handle_answer(slot, mark, State::Quiet { heard })
+            }
+            Report::Closed { slot, mark } => self.handle_answer(slot, mark, State::Free),
+            Report::Refused { slot, mark } => self.handle_answer(slot, mark, State::Refused),
         }
     }
 
@@ -177,7 +181,7 @@ impl Delegation {
     }
 
     /// A card answered.
-    fn hear(&mut self, index: u32, mark: u16, answer: State) -> ReportStep {
+    fn handle_answer(&mut self, index: u32, mark: u16, answer: State) -> ReportStep {
         let slot = self.slot(index);
         let is_awaited = match answer {
             State::Quiet { .. } => matches!(slot.state, State::Asked | State::Armed(_)),
@@ -324,7 +328,13 @@ impl Delegation {
         }
         slot.state = State::Armed(next);
         let Prediction { acknowledged, sent, recent, edge, .. } = next;
-        Some(Command::Refresh { slot: index, mark, sent: (acknowledged, sent), recent, edge })
+        Some(Command::Refresh {
+            slot: index,
+            mark,
+            sent: SentNumbers { acknowledged, next: sent },
+            recent,
+            edge,
+        })
     }
 }
 

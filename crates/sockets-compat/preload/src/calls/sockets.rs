@@ -9,7 +9,7 @@ use libc::{sockaddr, socklen_t};
 use super::fail;
 use crate::connection::Connection;
 use crate::kernel::{self, Errno, Outcome};
-use crate::messages::packets::{given_name, tell_name};
+use crate::messages::packets::{given_name, write_name};
 use crate::messages::{self, Socket};
 use crate::next::next;
 use crate::registry::Name;
@@ -87,7 +87,7 @@ pub(super) unsafe fn accepted(
     Some(match accepted {
         Ok((fd, from)) => {
             // SAFETY: as promised.
-            unsafe { tell_name(from, address, len) };
+            unsafe { write_name(from, address, len) };
             fd
         }
         Err(Errno(why)) => fail(why) as c_int,
@@ -105,7 +105,7 @@ unsafe fn named(
 ) -> Option<c_int> {
     let name = of_messages(fd, |socket| socket.name(of_peer))?;
     // SAFETY: as promised.
-    Some(done(name.map(|name| unsafe { tell_name(name, address, len) })))
+    Some(done(name.map(|name| unsafe { write_name(name, address, len) })))
 }
 
 #[unsafe(no_mangle)]

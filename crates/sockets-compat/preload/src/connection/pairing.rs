@@ -165,7 +165,7 @@ impl Connection {
         if let Some(far) = shared.far {
             far.has_news();
             self.joins_the_carrier(Side::Acceptor, &name);
-            far.tell_carrier();
+            far.notify_carrier();
         }
         crate::watched::became_shared(fd);
         self.tells(shared.together());

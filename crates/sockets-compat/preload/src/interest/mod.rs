@@ -155,7 +155,7 @@ impl Interest {
         entry.serial = found.as_ref().map_or(0, serial_of);
         if found.is_some_and(|guard| guard.shared().is_some()) {
             self.heat(at);
-            self.tell_who_sleeps(at);
+            self.arm_for_sleepers(at);
         }
         if watched::is_known(fd) && !self.nested.contains(&at) {
             self.nested.push(at);

@@ -120,7 +120,7 @@ impl Interest {
     /// Another thread may sleep in the kernel already. What it waits for there is what was
     /// asked before: so the other end rings from now on, and if something is there already
     /// the kernel is asked for something that it has.
-    pub(super) fn tell_who_sleeps(&mut self, at: u32) {
+    pub(super) fn arm_for_sleepers(&mut self, at: u32) {
         if self.asleep > 0 || self.is_armed_for_another {
             let entry = &mut self.entries[at as usize];
             if matches!(arm_one(entry), Armed::Ready) || entry.needs_looks {

@@ -361,7 +361,7 @@ const fn c_int_of(family: libc::sa_family_t) -> libc::c_int {
 /// # Safety
 ///
 /// Both are null, or the program's, with room for what `len` says.
-pub(crate) unsafe fn tell_name(name: SocketAddr, address: *mut sockaddr, len: *mut socklen_t) {
+pub(crate) unsafe fn write_name(name: SocketAddr, address: *mut sockaddr, len: *mut socklen_t) {
     if address.is_null() || len.is_null() {
         return;
     }

@@ -71,7 +71,16 @@ pub struct Gate {
     events: VecDeque<GateEvent>,
     refusals: Refusals,
     unsent: u64,
-    untold: u64,
+    unreported: u64,
+}
+
+/// What a [`Gate`] dropped because a queue of its was full.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Overflows {
+    /// Frames that were not sent.
+    pub frames: u64,
+    /// Events that were not reported.
+    pub events: u64,
 }
 
 impl Gate {
@@ -94,7 +103,7 @@ impl Gate {
             events: VecDeque::new(),
             refusals: Refusals::new(),
             unsent: 0,
-            untold: 0,
+            unreported: 0,
         })
     }
 
@@ -170,11 +179,10 @@ impl Gate {
         &self.refusals
     }
 
-    /// Frames that were not sent, and events that were forgotten, because nobody had
-    /// taken those before.
+    /// What was dropped because nobody had taken what came before it.
     #[must_use]
-    pub fn overflows(&self) -> (u64, u64) {
-        (self.unsent, self.untold)
+    pub fn overflows(&self) -> Overflows {
+        Overflows { frames: self.unsent, events: self.unreported }
     }
 
     fn accept(&mut self, now: Instant, frame: &ControlFrame) -> Result<(), Refusal> {
@@ -386,7 +394,7 @@ impl Gate {
         landfall_placement::trace!(?event);
         if self.events.len() >= MOST_EVENTS {
             self.events.pop_front();
-            self.untold += 1;
+            self.unreported += 1;
         }
         self.events.push_back(event);
     }

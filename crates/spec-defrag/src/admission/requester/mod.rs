@@ -8,7 +8,7 @@ mod throttle;
 use alloc::collections::VecDeque;
 
 use landfall_placement::{Duration, Instant, Random, Refusal, Refusals, Seed};
-use landfall_tables::Table;
+use landfall_tables::{EntryKey, Table};
 
 use super::frame::{ControlFrame, FRAME_LEN, Lease, Message};
 use super::{ConfigError, TooMany};
@@ -145,7 +145,7 @@ impl Requester {
 
     fn admit(&mut self, now: Instant, asks: bool) -> Result<TransferId, TooMany> {
         let most = self.config.transfers;
-        let (index, generation) = self.transfers.insert(asks).ok_or(TooMany { most })?;
+        let EntryKey { index, generation } = self.transfers.insert(asks).ok_or(TooMany { most })?;
         if asks {
             self.asking += 1;
             self.want(now);

@@ -106,7 +106,7 @@ impl Core {
         self.trip_all();
         for record in self.tripwires.iter() {
             if let Some((outlet, _)) = &record.events {
-                outlet.tell_lost(lost);
+                outlet.record_overflow(lost);
                 self.after.wake.extend(outlet.tell());
             }
         }

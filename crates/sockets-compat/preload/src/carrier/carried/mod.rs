@@ -296,7 +296,7 @@ impl CarriedConnection {
             is_new = true;
         }
         self.drops_all |= unwanted == CLOSED || self.has_left;
-        is_new |= self.tell_of_room(id, batch)?;
+        is_new |= self.announce_room(id, batch)?;
         // A change of ways that came since the look above is told before its bytes are.
         let mut is_all = true;
         if self.told.is_switched {
@@ -412,7 +412,7 @@ impl CarriedConnection {
 
     /// Tells the other carrier of bytes that were taken; asks the program to tell of more, if
     /// the other may soon have none left to send.
-    fn tell_of_room(&mut self, id: u32, batch: &mut Batch) -> Result<bool, Broken> {
+    fn announce_room(&mut self, id: u32, batch: &mut Batch) -> Result<bool, Broken> {
         if self.wants_to_know_of_room() {
             // What it says of room is looked at here.
             let _ = self.rings().0.wants_room(ROOM_BY_BELL);
