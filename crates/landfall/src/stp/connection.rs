@@ -236,7 +236,7 @@ impl Connection {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Refused`] where it is over.
+    /// [`Error::Refused`] where it is over, or the weight is not 1 to 1,000.
     pub fn set_weight(&self, weight: u16) -> Result<(), Error> {
         let id = self.0.id;
         Ok(self.0.handle.look(|core| core.engine.set_weight(id, weight))?)

@@ -136,7 +136,7 @@ impl Endpoint {
     /// turn.
     ///
     /// # Errors
-    /// [`Error::Unknown`].
+    /// [`Error::Unknown`], [`Error::OutOfRange`].
     pub fn set_weight(&mut self, id: ConnectionId, weight: u16) -> Result<(), Error> {
         self.net.set_weight(id, weight)
     }
