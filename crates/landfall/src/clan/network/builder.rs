@@ -22,7 +22,7 @@ use crate::clan::Error;
 use crate::runtime::{Driving, Paths, Reach, Runtime, RuntimeConfig};
 use crate::security::{Carried, Identity, KnownPeers, Security, Unready};
 
-/// Chooses what a node is like, then opens it.
+/// Configures a node, then opens it.
 ///
 /// ```
 /// use landfall::clan::network::{Config, HostId, Node, Transport, Wait};

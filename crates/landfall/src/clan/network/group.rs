@@ -227,7 +227,7 @@ impl Group {
         }
         let body = self.take_body(writes)?;
         let pieces = pieces(writes, body.as_ref());
-        self.drop_the_gone(tell);
+        self.remove_lost_members(tell);
         let Self { handle, id, members, .. } = self;
         handle
             .ask(|core, now| {
@@ -332,7 +332,7 @@ impl Group {
     }
 
     /// Members that are gone, or refused something, are none any more.
-    fn drop_the_gone(&mut self, tell: &mut dyn FnMut(&Member, Result<(), Error>)) {
+    fn remove_lost_members(&mut self, tell: &mut dyn FnMut(&Member, Result<(), Error>)) {
         let mut at = 0;
         while let Some(member) = self.members.get(at) {
             match member.check() {
