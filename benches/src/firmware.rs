@@ -2,7 +2,7 @@
 //! rate of the wire, or as fast as the adapter takes them; its host only listens.
 
 use clan_dsm::native::ReceiveWindow;
-use clan_dsm::offload::{self as shared, Line, Secret};
+use clan_dsm::offload::{self as shared, HostProgress, Secret};
 use clan_dsm::{Address, HostId, Kind, NativeConfig, Nic, Rights, WHOLE, WORD};
 use landfall_placement::{
     Area, Duration, Ecn, Instant, InternetSum, PathId, Peer, Random, RegionId, Serial32, Span,
@@ -467,8 +467,9 @@ impl Load for ClanLoad {
             3 => {
                 self.session += 1;
                 let window = Some(ReceiveWindow { arrived: Serial32(0), edge: Serial32(ROOM) });
-                let line = Line { session: self.session, window, ..Line::default() };
-                Some(shared::Command::Line(line))
+                let line =
+                    HostProgress { session: self.session, window, ..HostProgress::default() };
+                Some(shared::Command::HostProgress(line))
             }
             _ => None,
         }

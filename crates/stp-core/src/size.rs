@@ -230,7 +230,7 @@ impl Network {
     }
 
     /// What was asked for came, and is as long as it was to be.
-    pub(crate) fn take_size(
+    pub(crate) fn handle_size(
         &mut self,
         cx: &mut Context,
         unit: &Unit<'_>,

@@ -175,7 +175,7 @@ impl State {
                 Self::answered(from, ours, message)
             }
             Self::Connected(session, flow) if session.is_named_by(from, message) => {
-                session.told(flow, message)
+                session.handle(flow, message)
             }
             _ => Err(Stray),
         }
@@ -205,7 +205,7 @@ impl Session {
         message.to_session == self.ours && message.from_session == self.theirs && from == self.peer
     }
 
-    const fn told(self, flow: Flow, message: &OutOfBand) -> Result<Transition, Stray> {
+    const fn handle(self, flow: Flow, message: &OutOfBand) -> Result<Transition, Stray> {
         let body = message.body;
         let disconnected = Some(Notice::Disconnected { body });
         match (message.kind, flow) {

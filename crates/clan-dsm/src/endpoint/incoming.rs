@@ -31,7 +31,7 @@ impl Endpoints {
         let from = PortAddress { host, port: message.from };
         let heard = match message.kind {
             OutOfBandKind::Overrun => {
-                self.give_up_asking(host, tell);
+                self.cancel_requests(host, tell);
                 return Some(message.number);
             }
             OutOfBandKind::Connect => self.handle_connect(from, message),
@@ -64,7 +64,7 @@ impl Endpoints {
 
     /// The other side could not answer all that it was asked: whoever waits for
     /// an answer of it waits in vain.
-    fn give_up_asking(&mut self, host: HostId, tell: &mut dyn FnMut(EndpointId)) {
+    fn cancel_requests(&mut self, host: HostId, tell: &mut dyn FnMut(EndpointId)) {
         let mut next = self.hosts.of(host).members.oldest();
         while let Some(index) = next {
             next = self.members.newer(index);
@@ -144,7 +144,7 @@ impl Endpoints {
                 Some(index)
             }
             _ => {
-                self.repudiate(from.host, message, found.is_some());
+                self.reject_session(from.host, message, found.is_some());
                 None
             }
         }
@@ -152,7 +152,7 @@ impl Endpoints {
 
     /// The sender believes in a connection that is not there. It shall know,
     /// but for those messages that say themselves that there is none.
-    fn repudiate(&mut self, host: HostId, message: &OutOfBand, is_open: bool) {
+    fn reject_session(&mut self, host: HostId, message: &OutOfBand, is_open: bool) {
         if matches!(message.kind, OutOfBandKind::Refuse | OutOfBandKind::Abort) {
             return;
         }

@@ -94,7 +94,7 @@ impl HandshakeResponder {
     }
 
     /// At the bound nothing is said: who asks will ask again.
-    fn say(&mut self, unit: &Unit<'_>, kind: FrameKind, tag: u64, body: &[u8]) {
+    fn queue_reply(&mut self, unit: &Unit<'_>, kind: FrameKind, tag: u64, body: &[u8]) {
         if self.replies.len() < MOST_REPLIES {
             let body = body.iter().copied().collect();
             self.replies.push_back(Reply { path: unit.path, to: unit.from, kind, tag, body });
@@ -121,15 +121,15 @@ impl<N: Copy> Links<N> {
             None => Refusal::UnknownId,
         };
         if tag != 0 {
-            self.say_stranger(unit, tag);
+            self.queue_stranger_reply(unit, tag);
         }
         Err(refusal)
     }
 
     /// Who used this tag hears that nobody here knows it.
-    fn say_stranger(&mut self, unit: &Unit<'_>, tag: u64) {
+    fn queue_stranger_reply(&mut self, unit: &Unit<'_>, tag: u64) {
         let body = Stranger { tag, incarnation: self.common.incarnation }.to_bytes();
-        self.responder.say(unit, FrameKind::Stranger, 0, &body);
+        self.responder.queue_reply(unit, FrameKind::Stranger, 0, &body);
     }
 
     pub(super) fn handle_hello(
@@ -184,11 +184,11 @@ impl<N: Copy> Links<N> {
             None => self.responder.proof(unit.path, unit.from, hello, 0),
         };
         let body = self.common.hello(Stage::Answer, tag).to_bytes();
-        self.responder.say(unit, FrameKind::Hello, hello.tag, &body);
+        self.responder.queue_reply(unit, FrameKind::Hello, hello.tag, &body);
     }
 
     fn refuse(&mut self, unit: &Unit<'_>, hello: &Hello) {
-        self.responder.say(unit, FrameKind::Bye, hello.tag, &bye(Reason::Refused));
+        self.responder.queue_reply(unit, FrameKind::Bye, hello.tag, &bye(Reason::Refused));
     }
 
     fn handle_answer(
@@ -330,7 +330,7 @@ impl<N: Copy> Links<N> {
         self.lose(index, Ended::There(reason));
         // So that it is not said again.
         if theirs.is_some() {
-            self.say_stranger(unit, frame.header().tag);
+            self.queue_stranger_reply(unit, frame.header().tag);
         }
         Ok(FrameAction::Consumed)
     }

@@ -77,7 +77,7 @@ impl Question {
 }
 
 /// How often a goodbye is said.
-const FAREWELLS: u8 = 3;
+const BYE_REPEATS: u8 = 3;
 
 /// One link.
 #[derive(Debug)]
@@ -415,7 +415,7 @@ impl<N: Copy> Link<N> {
             question.times = question.times.saturating_add(1);
             (question.is_due, question.at) = (true, now);
             let most = match self.state {
-                State::Parting(_) => FAREWELLS,
+                State::Parting(_) => BYE_REPEATS,
                 State::Up => common.give_up_after,
                 // Who claims a name that seems taken waits until its owner is
                 // found to be gone.

@@ -521,7 +521,7 @@ impl<N: Copy> Links<N> {
         note
     }
 
-    pub(crate) fn poll_news(&mut self) -> Option<LinkUpdate> {
+    pub(crate) fn poll_update(&mut self) -> Option<LinkUpdate> {
         self.updates.pop_front()
     }
 

@@ -365,7 +365,7 @@ impl Inbound {
     }
 
     /// Somebody else has told it that it may send up to there.
-    pub(super) fn told(&mut self, edge: Serial32) {
+    pub(super) fn advertised(&mut self, edge: Serial32) {
         self.told = self.told.later(edge);
     }
 }

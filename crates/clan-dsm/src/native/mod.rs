@@ -171,7 +171,7 @@ impl NativeLink {
         if self.handshake.is_hearing() && self.inbound.arrived(burst.cost()) {
             self.handle_taken(burst);
             if let Some(edge) = told {
-                self.inbound.told(edge);
+                self.inbound.advertised(edge);
             }
         }
     }

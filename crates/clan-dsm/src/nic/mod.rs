@@ -206,7 +206,7 @@ impl Nic {
         }
         // Nobody will read that event: the next firing is told again.
         while let Some(tripwire) = self.untold.pop() {
-            self.tripwires.told(tripwire);
+            self.tripwires.event_taken(tripwire);
         }
     }
 }

@@ -272,9 +272,9 @@ impl<'t> Tables<'t> {
 
     /// The user has read the event of a tripwire, or it found no room: the next
     /// firing is told again.
-    pub fn told(&mut self, index: u32) {
+    pub fn event_taken(&mut self, index: u32) {
         if let Some(wire) = self.wires.get_mut(index as usize) {
-            wire.state.put(State::TOLD, false);
+            wire.state.put(State::REPORTED, false);
         }
     }
 
@@ -283,7 +283,7 @@ impl<'t> Tables<'t> {
         loop {
             let name = self.actions.pop()?;
             if self.generation(name.index) == Some(name.generation) {
-                self.told(name.index);
+                self.event_taken(name.index);
                 return Some(name);
             }
         }

@@ -275,13 +275,13 @@ impl Tables<'_> {
         match wire.action {
             Action::State => {}
             Action::Identifier => {
-                if !wire.state.has(State::TOLD) && self.actions.push(name) {
-                    wire.state.put(State::TOLD, true);
+                if !wire.state.has(State::REPORTED) && self.actions.push(name) {
+                    wire.state.put(State::REPORTED, true);
                 }
             }
             Action::Bit(number) => self.actions.set_bit(number),
             Action::Count(counter) => self.actions.add(counter, words),
-            Action::Event => tells = !wire.state.put(State::TOLD, true),
+            Action::Event => tells = !wire.state.put(State::REPORTED, true),
         }
         if is_once {
             self.disarm(index);

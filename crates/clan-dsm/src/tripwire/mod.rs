@@ -228,9 +228,9 @@ impl Tripwires {
 
     /// The user has read the event of this tripwire, or it found no room: the next
     /// firing is told again.
-    pub fn told(&mut self, id: TripwireId) {
+    pub fn event_taken(&mut self, id: TripwireId) {
         if let Ok(mut tables) = self.named(id) {
-            tables.told(id.index);
+            tables.event_taken(id.index);
         }
     }
 

@@ -154,10 +154,10 @@ impl Engine for Adapter {
     }
 
     fn handle_timeout(&mut self, now: Instant) {
-        while let Some(mated) =
-            self.listeners.next_mated(now, &mut self.context, &self.links, &mut self.pairs)
+        while let Some(assigned) =
+            self.listeners.next_assigned(now, &mut self.context, &self.links, &mut self.pairs)
         {
-            self.handle_known(now, mated.id, &mated.segment);
+            self.handle_known(now, assigned.id, &assigned.segment);
         }
         self.pairs.time_waits.expire(now);
         self.pieces.expire(now);
@@ -238,7 +238,7 @@ impl Adapter {
             Err(Stop::Refused(refusal)) => Err(refusal),
             Err(Stop::Answer(problem)) => {
                 let (context, links) = (&mut self.context, &mut self.links);
-                control::complain(now, context, links, link, unit.head, &problem);
+                control::send_icmp_error(now, context, links, link, unit.head, &problem);
                 Err(Refusal::Unsupported)
             }
         }
@@ -472,10 +472,10 @@ impl Adapter {
             return self.handle_known(now, id, &segment.without_payload());
         }
         let came = ArrivedSegment { now, origin, segment };
-        let mated =
+        let assigned =
             self.listeners.handle(&mut self.context, &mut self.links, &mut self.pairs, came);
-        if let Some(mated) = mated {
-            self.handle_known(now, mated.id, &mated.segment);
+        if let Some(assigned) = assigned {
+            self.handle_known(now, assigned.id, &assigned.segment);
         }
     }
 

@@ -1,5 +1,5 @@
 //! [`Listeners`]: ports that are listened on, and connections until they have a
-//! queue pair. They are asked for, answered, proved, and mated with a queue pair
+//! queue pair. They are asked for, answered, proved, and assigned to a queue pair
 //! that waits.
 //!
 //! Each table is bounded, and a flood of strangers fills these and nothing else:
@@ -32,12 +32,12 @@ pub(super) struct ArrivedSegment<'a> {
 
 /// A connection found its queue pair, which handles this segment next.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Mated {
+pub(super) struct Assigned {
     pub(super) id: QueuePairId,
     pub(super) segment: Segment,
 }
 
-/// What the queue pair that is mated next does, and the memory that it has posted.
+/// What the queue pair that is assigned next does, and the memory that it has posted.
 #[derive(Clone, Copy, Debug, Default)]
 struct Offer {
     mapping: Mapping,
@@ -51,7 +51,7 @@ pub(super) struct Listeners {
     /// By port and address, in that order.
     by_address: BTreeMap<(u16, IpAddr), ListenerId>,
     openings: Openings,
-    /// Listeners with connections that are proved and queue pairs to mate them with.
+    /// Listeners with connections that are proved and queue pairs to assign them with.
     awaited: Vec<ListenerId>,
     cookies: Cookies,
 }
@@ -179,7 +179,7 @@ impl Listeners {
         links: &mut Links,
         pairs: &mut QueuePairs,
         came: ArrivedSegment<'_>,
-    ) -> Option<Mated> {
+    ) -> Option<Assigned> {
         let ArrivedSegment { now, origin, segment } = came;
         if let Some(index) = self.openings.find(origin.ends) {
             return self.handle_proof(context, links, pairs, index, came);
@@ -262,7 +262,7 @@ impl Listeners {
         pairs: &mut QueuePairs,
         listener: ListenerId,
         came: ArrivedSegment<'_>,
-    ) -> Option<Mated> {
+    ) -> Option<Assigned> {
         let ArrivedSegment { now, origin, segment } = came;
         let Ends { local, remote } = origin.ends;
         let clock = context.secret.clock_offset(local, remote);
@@ -315,7 +315,7 @@ impl Listeners {
         pairs: &mut QueuePairs,
         index: u32,
         came: ArrivedSegment<'_>,
-    ) -> Option<Mated> {
+    ) -> Option<Assigned> {
         let ArrivedSegment { now, origin, segment } = came;
         let Some(opening) = self.openings.get_mut(index) else {
             debug_assert!(false, "an opening was found by its two ends");
@@ -324,8 +324,8 @@ impl Listeners {
         match opening.half.handle(segment) {
             HandshakeStep::Open => {
                 let segment = segment.without_payload();
-                match self.mate(now, context, links, pairs, index) {
-                    Some(id) => return Some(Mated { id, segment }),
+                match self.assign(now, context, links, pairs, index) {
+                    Some(id) => return Some(Assigned { id, segment }),
                     None => self.keep_proof(index, segment, context.config.half_open),
                 }
             }
@@ -340,7 +340,7 @@ impl Listeners {
             }
             HandshakeStep::Foreign => refuse(now, context, links, origin, segment),
             HandshakeStep::Unacceptable => {
-                let draft = opening.half.say_where_we_are(now);
+                let draft = opening.half.challenge_ack(now);
                 context.refusals.count(Refusal::OutOfBounds);
                 if links.may_answer(now) {
                     links.queue_segment(context, origin, Marks::default(), &draft);
@@ -370,15 +370,15 @@ impl Listeners {
         if !is_plain || opening.half.handle(segment) != HandshakeStep::Open {
             return None;
         }
-        self.mate(now, context, links, pairs, index)
+        self.assign(now, context, links, pairs, index)
     }
 
-    /// Nobody waits to be mated with a connection that is proved: it waits until
+    /// Nobody waits to be assigned a connection that is proved: it waits until
     /// somebody is offered.
     fn keep_proof(&mut self, index: u32, proof: Segment, most: usize) {
         let Self { openings, table, .. } = self;
         let Some(opening) = openings.get_mut(index) else {
-            debug_assert!(false, "an opening that is not mated stays");
+            debug_assert!(false, "an opening that is not assigned stays");
             return;
         };
         let listener = opening.listener;
@@ -398,18 +398,18 @@ impl Listeners {
     }
 
     /// Queue pairs were offered: connections that are proved and wait for one
-    /// are mated, in their order. Gives the next.
-    pub(super) fn next_mated(
+    /// are assigned, in their order. Gives the next.
+    pub(super) fn next_assigned(
         &mut self,
         now: Instant,
         context: &mut Context,
         links: &Links,
         pairs: &mut QueuePairs,
-    ) -> Option<Mated> {
+    ) -> Option<Assigned> {
         while let Some(listener) = self.awaited.last().copied() {
             while let Some((index, segment)) = self.next_proved(listener) {
-                if let Some(id) = self.mate(now, context, links, pairs, index) {
-                    return Some(Mated { id, segment });
+                if let Some(id) = self.assign(now, context, links, pairs, index) {
+                    return Some(Assigned { id, segment });
                 }
             }
             self.awaited.pop();
@@ -431,9 +431,9 @@ impl Listeners {
         None
     }
 
-    /// A connection is proved: it is mated with the queue pair that has waited
+    /// A connection is proved: it is assigned to the queue pair that has waited
     /// longest, if there is one.
-    fn mate(
+    fn assign(
         &mut self,
         now: Instant,
         context: &mut Context,

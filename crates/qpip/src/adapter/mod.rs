@@ -403,7 +403,7 @@ impl Adapter {
         Ok(())
     }
 
-    /// An idle queue pair waits at a listener, to be mated with a connection.
+    /// An idle queue pair waits at a listener, to be assigned a connection.
     ///
     /// # Errors
     /// [`Error::Unknown`], [`Error::WrongService`], [`Error::NotIdle`],

@@ -21,7 +21,7 @@ pub(super) struct Opening {
     /// that table.
     pub(super) link: usize,
     pub(super) station: Mac,
-    /// What proved it, while nobody waits to be mated with it.
+    /// What proved it, while nobody waits to be assigned it.
     pub(super) proof: Option<Segment>,
 }
 

@@ -215,7 +215,7 @@ impl QueuePairs {
         }
     }
 
-    /// It is to be mated with a connection. Says whether it still waits for one.
+    /// It is to be assigned a connection. Says whether it still waits for one.
     pub(super) fn take_offered(&mut self, id: QueuePairId) -> bool {
         let is_offered =
             self.stream(id).is_some_and(|stream| matches!(stream.phase, Phase::Offered(_)));

@@ -238,14 +238,14 @@ impl Tcb {
         // Where messages wait for memory nothing is acknowledged, however long it takes: who
         // answers is there all the same.
         self.sender.heard(now, !matches!(self.mapping, Mapping::Stream));
-        self.take_ecn(segment);
-        let told = self.receiver.told() as i64;
+        self.handle_ecn(segment);
+        let told = self.receiver.reported() as i64;
         if let (Some(stamps), Some((value, _))) = (&mut self.stamps, segment.options.timestamp)
             && at <= told.max(1)
         {
             stamps.learn(now, value);
         }
-        self.take_acknowledgement(now, segment, at, config, queues);
+        self.handle_acknowledgement(now, segment, at, config, queues);
         if self.state == State::Closed {
             return Ok(self.last_words(now, queues));
         }
@@ -258,7 +258,7 @@ impl Tcb {
                 self.receiver.owe_now();
             }
         }
-        self.take_fin(now, segment, at, config, queues);
+        self.handle_fin(now, segment, at, config, queues);
         self.limit_half_close(now, config, queues);
         Ok(self.last_words(now, queues))
     }
@@ -267,11 +267,11 @@ impl Tcb {
     /// other side's end.
     fn last_words(&mut self, now: Instant, queues: &Queues) -> Option<Draft> {
         let is_owed = self.state == State::Closed && self.receiver.is_owed_now();
-        is_owed.then(|| self.say_acknowledgement(now, queues))
+        is_owed.then(|| self.ack_segment(now, queues))
     }
 
     /// RFC 3168, 6.1.3: marks are echoed until the other side says that it heard.
-    fn take_ecn(&mut self, segment: &Segment) {
+    fn handle_ecn(&mut self, segment: &Segment) {
         if !self.ecn.is_on {
             return;
         }
@@ -284,7 +284,7 @@ impl Tcb {
         }
     }
 
-    fn take_acknowledgement(
+    fn handle_acknowledgement(
         &mut self,
         now: Instant,
         segment: &Segment,
@@ -324,7 +324,7 @@ impl Tcb {
         (age < 1 << 31).then(|| now - Duration::from_millis(u64::from(age)) + CLOCK_STEP)
     }
 
-    fn take_fin(
+    fn handle_fin(
         &mut self,
         now: Instant,
         segment: &Segment,

@@ -257,7 +257,7 @@ impl HalfOpen {
     }
 
     /// The answer to what is not acceptable.
-    pub(crate) fn say_where_we_are(&self, now: Instant) -> Draft {
+    pub(crate) fn challenge_ack(&self, now: Instant) -> Draft {
         let timestamp = self.terms.stamps.map(|stamps| stamps.option(now));
         Draft {
             seq: self.terms.local_first.wrapping_add(1),

@@ -41,8 +41,8 @@ impl Sender {
             && ack.upto + ack.window == self.window_end;
         let mut delivered = Delivered::default();
         self.flight.ack(ack.upto, &mut delivered);
-        let duplicate = self.take_blocks(ack, blocks, &mut delivered);
-        self.take_window(ack);
+        let duplicate = self.handle_blocks(ack, blocks, &mut delivered);
+        self.handle_window(ack);
         if delivered.acknowledged > 0 {
             self.progress_at = now;
             self.rtt.end_back_off();
@@ -53,14 +53,14 @@ impl Sender {
         if delivered.bytes > 0 {
             self.rack.on_delivered(now, &delivered, ack.echo, self.rtt.least());
         }
-        let is_repair = self.take_probe_answer(ack, duplicate, is_repeat);
+        let is_repair = self.handle_probe_answer(ack, duplicate, is_repeat);
         self.undo_mistake(ack, &delivered);
         let Losses { bytes: mut lost, recheck_at: late } =
             self.find_lost(now, is_repeat, &delivered);
         if (lost > 0 || is_repair) && matches!(self.recovery, Recovery::No) {
             self.enter_recovery(&before);
         }
-        let reduced = self.take_mark(ack, &before);
+        let reduced = self.handle_mark(ack, &before);
         self.grow(now, ack, &delivered, &before, lost);
         if ack.asks_again && ack.upto == self.acknowledged() && !self.flight.is_empty() {
             lost += self.send_again(now);
@@ -77,7 +77,7 @@ impl Sender {
 
     /// Enters what came behind holes. Gives what came twice (RFC 2883): the
     /// first block, where it is acknowledged already, or within the second.
-    fn take_blocks(
+    fn handle_blocks(
         &mut self,
         ack: &Ack,
         blocks: &Blocks,
@@ -112,7 +112,7 @@ impl Sender {
     }
 
     /// RFC 9293, 3.10.7.4: the window of an older segment does not count.
-    fn take_window(&mut self, ack: &Ack) {
+    fn handle_window(&mut self, ack: &Ack) {
         let WindowUpdate { at, upto } = self.window_update;
         if ack.at > at || (ack.at == at && ack.upto >= upto) {
             let end = ack.upto + ack.window;
@@ -138,7 +138,7 @@ impl Sender {
         self.rtt.sample(now, now.since(oldest), samples.max(1));
     }
 
-    fn take_probe_answer(
+    fn handle_probe_answer(
         &mut self,
         ack: &Ack,
         duplicate: Option<Range<u64>>,
@@ -258,7 +258,7 @@ impl Sender {
     }
 
     /// RFC 3168, 6.1.2: a mark counts as a loss, once for what was under way.
-    fn take_mark(&mut self, ack: &Ack, before: &Before) -> bool {
+    fn handle_mark(&mut self, ack: &Ack, before: &Before) -> bool {
         let counts =
             ack.is_marked && ack.upto >= self.marks_from && matches!(self.recovery, Recovery::No);
         if counts {

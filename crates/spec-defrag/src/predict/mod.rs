@@ -155,7 +155,7 @@ impl<K: Copy + Eq + Hash> Predictor<K> {
 
     /// A unit of a flow came otherwise. Gives the name of the flow, and which unit it
     /// was taken for.
-    pub(crate) fn unit_astray(&mut self, key: &K, unit: &Observed) -> (u16, u16) {
+    pub(crate) fn unit_misplaced(&mut self, key: &K, unit: &Observed) -> (u16, u16) {
         let flow = self.find(NOBODY, key);
         self.heard(flow);
         let index = if unit.position == 0 { 0 } else { self.flows.next(flow) };

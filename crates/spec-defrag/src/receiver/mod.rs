@@ -9,7 +9,7 @@
 //! | file | what it does |
 //! | --- | --- |
 //! | `settle` | frames behind posted descriptors; what it is told, what it counts |
-//! | `astray` | a frame that is not in place |
+//! | `misplaced` | a frame that is not in place |
 //! |  | frames that lie somewhere already |
 
 use alloc::collections::VecDeque;
@@ -26,10 +26,10 @@ use crate::reassembly::{self, Expired, Reassembly};
 use crate::speculator::Speculator;
 use crate::wire::Parsed;
 
-mod astray;
+mod misplaced;
 mod settle;
 
-use astray::{Gathered, LastAstray, Lists};
+use misplaced::{Gathered, LastMisplaced, Lists};
 
 pub use settle::{Areas, Config, ConfigError, Foreign, Lend, MOST_BURST, Stats};
 
@@ -55,10 +55,10 @@ pub struct Receiver {
     lists: Lists,
     stats: Stats,
     refusals: Refusals,
-    /// The IP headers of the last fragment astray ended here: so much is kept apart
+    /// The IP headers of the last fragment misplaced ended here: so much is kept apart
     /// where nothing is guessed.
     last_head: u16,
-    last: Option<LastAstray>,
+    last: Option<LastMisplaced>,
 }
 
 impl Receiver {
@@ -82,7 +82,7 @@ impl Receiver {
             reassembly: Reassembly::new(config.reassembly, secret()),
             most_begun: pages / 8,
             packets: VecDeque::with_capacity(usize::from(config.burst)),
-            gathered: Vec::with_capacity(astray::MOST_OPEN),
+            gathered: Vec::with_capacity(misplaced::MOST_OPEN),
             spare_list: None,
             lists: Lists::new(config.lists.into()),
             config,

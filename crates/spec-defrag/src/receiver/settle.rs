@@ -42,7 +42,7 @@ impl Receiver {
                 Outcome::Begun(begin) => {
                     self.begun(now, &begin, Landed { n, arrived }, len, memory)
                 }
-                Outcome::Astray => self.astray(now, Landed { n, arrived }, len, memory),
+                Outcome::Misplaced => self.misplaced(now, Landed { n, arrived }, len, memory),
             }
         }
         self.speculator.end_burst(&mut self.buffers);
@@ -76,7 +76,7 @@ impl Receiver {
             || self.speculator.is_begun_elsewhere(at.n, |other| other.key() == key);
         if is_known {
             self.speculator.refuse(at.n);
-            self.astray(now, at, len, memory);
+            self.misplaced(now, at, len, memory);
         } else {
             self.stats.in_place += 1;
         }
@@ -317,7 +317,7 @@ pub struct Stats {
     /// Frames whose payload had landed where it belongs.
     pub in_place: u64,
     /// Frames for which a place was guessed, and which were not what belongs there.
-    pub astray: u64,
+    pub misplaced: u64,
     /// Packets that were joined without a copy.
     pub speculated: u64,
     /// Packets that were begun in a page, and given to the conventional path.

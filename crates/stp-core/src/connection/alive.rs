@@ -54,7 +54,7 @@ impl Network {
         let known = self.connection_mut(id)?;
         known.unheard |= 1 << known.more_links.len();
         known.challenges = CHALLENGES;
-        self.ask_over(cx, id.index, link);
+        self.probe_alive_over(cx, id.index, link);
         // Answered soon, or asked again.
         self.connections.timers.set(id.index, cx.now + cx.config.retry_after);
         Ok(())
@@ -231,7 +231,7 @@ impl Network {
         };
         let suspects: Vec<u32> = links.iter().copied().filter(down).collect();
         for link in &suspects {
-            self.ask_over(cx, index, *link);
+            self.probe_alive_over(cx, index, *link);
         }
         let Some(known) = self.connections.get_mut(index) else { return Effect::None };
         known.challenges = CHALLENGES;
@@ -247,7 +247,7 @@ impl Network {
             return Effect::failed(index, Ended::Silent);
         }
         for link in links {
-            self.ask_over(cx, index, link);
+            self.probe_alive_over(cx, index, link);
         }
         if retries > 1 {
             self.suspect_move(cx, index);
@@ -256,7 +256,7 @@ impl Network {
         Effect::None
     }
 
-    pub(crate) fn ask_alive(&mut self, cx: &mut Context, index: u32) {
+    pub(crate) fn probe_alive(&mut self, cx: &mut Context, index: u32) {
         let Some(known) = self.connections.assumed(index) else { return };
         let ids = crate::wire::message::Ids { d_id: known.remote_id, s_id: index as u16 };
         let token = cx.now.as_nanos();
@@ -346,7 +346,7 @@ impl Network {
         Ok(())
     }
 
-    pub(crate) fn ask_over(&mut self, cx: &mut Context, index: u32, link: u32) {
+    pub(crate) fn probe_alive_over(&mut self, cx: &mut Context, index: u32, link: u32) {
         let Some(known) = self.connections.assumed(index) else { return };
         let ids = ids_of(known.remote_id, index);
         let is_link = known.link != link;
@@ -355,7 +355,7 @@ impl Network {
     }
 
     /// Whoever asks is answered over the link that it asked on.
-    pub(crate) fn answer_alive(
+    pub(crate) fn answer_probe(
         &mut self,
         cx: &mut Context,
         unit: &Unit<'_>,
@@ -372,7 +372,13 @@ impl Network {
     }
 
     /// It is alive; and how long the network took there and back.
-    pub(crate) fn take_alive(&mut self, cx: &mut Context, unit: &Unit<'_>, index: u32, token: u64) {
+    pub(crate) fn handle_probe_answer(
+        &mut self,
+        cx: &mut Context,
+        unit: &Unit<'_>,
+        index: u32,
+        token: u64,
+    ) {
         let path = self.path_index(unit.path).unwrap_or_default() as u8;
         let (config, sent) = (cx.config.usual_congestion(), Instant::from_nanos(token));
         let is_plausible = sent <= cx.now && cx.now.since(sent) < MOST_ROUND_TRIP;

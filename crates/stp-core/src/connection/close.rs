@@ -94,7 +94,7 @@ impl Network {
     }
 
     /// The other side wants the end of a connection.
-    pub(crate) fn take_disconnect_request(
+    pub(crate) fn handle_disconnect_request(
         &mut self,
         cx: &mut Context,
         index: u32,
@@ -159,7 +159,7 @@ impl Network {
     }
 
     /// The other side has nothing under way any more, either.
-    pub(crate) fn take_disconnect_answer(
+    pub(crate) fn handle_disconnect_answer(
         &mut self,
         cx: &mut Context,
         index: u32,
@@ -180,7 +180,7 @@ impl Network {
     }
 
     /// The other side knows that it is over.
-    pub(crate) fn take_disconnect_complete(&self, index: u32) -> Result<Effect, Refusal> {
+    pub(crate) fn handle_disconnect_complete(&self, index: u32) -> Result<Effect, Refusal> {
         let Some(known) = self.connections.get(index) else { return Err(Refusal::UnknownId) };
         match known.state {
             State::Confirming | State::Closing => Ok(Effect::Over(Over::failed(index, None))),
@@ -218,7 +218,7 @@ impl Network {
             State::Closing => {
                 self.send_message(cx, index, &Message::RequestDisconnect { ids, abort: None });
                 // Who has something under way answers this, and the other not yet.
-                self.ask_alive(cx, index);
+                self.probe_alive(cx, index);
                 self.suspect_move(cx, index);
             }
             State::Confirming => self.send_message(cx, index, &Message::DisconnectAnswer { ids }),

@@ -91,7 +91,7 @@ impl Network {
             known.own_hello = connect.hello;
             known.is_told = true;
         }
-        self.ask_for_connection(cx, id.index);
+        self.send_connection_request(cx, id.index);
         Ok(id)
     }
 
@@ -148,14 +148,14 @@ impl Network {
         }
     }
 
-    fn ask_for_connection(&mut self, cx: &mut Context, index: u32) {
+    fn send_connection_request(&mut self, cx: &mut Context, index: u32) {
         let offer = self.offer(cx, index);
         self.send_message(cx, index, &Message::RequestConnection(offer));
         self.arm_connection(cx, index);
     }
 
     pub(super) fn repeat_request(&mut self, cx: &mut Context, index: u32) {
-        self.ask_for_connection(cx, index);
+        self.send_connection_request(cx, index);
     }
 
     fn answer_connection(&mut self, cx: &mut Context, index: u32) {
@@ -165,8 +165,8 @@ impl Network {
         self.send_message(cx, index, &Message::ConnectionAnswer { d_id, result: Ok(offer) });
     }
 
-    /// Somebody wants a connection. If there is none yet, says how it may [come in](Self::let_in).
-    pub(crate) fn take_connection_request(
+    /// Somebody wants a connection. If there is none yet, says how it may [come in](Self::accept_request).
+    pub(crate) fn handle_connection_request(
         &mut self,
         cx: &mut Context,
         unit: &Unit<'_>,
@@ -183,7 +183,7 @@ impl Network {
             }
             let ports = (link, envelope.d_port, envelope.s_port);
             if let Some(index) = self.connections.opening.get(&ports).copied() {
-                self.meet(cx, index, envelope, offer)?;
+                self.handle_crossed_request(cx, index, envelope, offer)?;
                 return Ok(None);
             }
         }
@@ -220,7 +220,7 @@ impl Network {
     }
 
     /// Who asked for a connection has one, if there is room.
-    pub(crate) fn let_in(
+    pub(crate) fn accept_request(
         &mut self,
         cx: &mut Context,
         unit: &Unit<'_>,
@@ -297,7 +297,7 @@ impl Network {
     }
 
     /// A request met ours: both sides asked at once. Each answers the other.
-    fn meet(
+    fn handle_crossed_request(
         &mut self,
         cx: &mut Context,
         index: u32,
@@ -313,13 +313,13 @@ impl Network {
             known.retries = 1;
         }
         self.answer_connection(cx, index);
-        self.ask_alive(cx, index);
+        self.probe_alive(cx, index);
         self.arm_connection(cx, index);
         Ok(())
     }
 
     /// The other side answers our request for a connection.
-    pub(crate) fn take_connection_answer(
+    pub(crate) fn handle_connection_answer(
         &mut self,
         cx: &mut Context,
         unit: &Unit<'_>,
@@ -346,7 +346,7 @@ impl Network {
             (State::RequestSent, Err(reason)) => Ok(Effect::failed(index, Ended::There(reason))),
             (_, Ok(offer)) if known.is_open() && offer.s_key == known.remote_key => {
                 // The other side does not know that we heard.
-                self.ask_alive(cx, index);
+                self.probe_alive(cx, index);
                 Err(Refusal::Duplicate.into())
             }
             (_, Ok(offer)) if known.is_open() && !known.is_proved && offer.s_key != 0 => {
@@ -358,8 +358,8 @@ impl Network {
                     return Err(Refused { refusal, effect });
                 }
                 let envelope = Envelope { s_port: known.remote_port, ..envelope };
-                self.believe(cx, index, envelope, offer);
-                self.ask_alive(cx, index);
+                self.replace_answer(cx, index, envelope, offer);
+                self.probe_alive(cx, index);
                 Ok(Effect::None)
             }
             _ => Err(Refusal::Duplicate.into()),
@@ -376,7 +376,7 @@ impl Network {
     ) -> Result<(), Refused> {
         check_compatible(index, &offer)?;
         self.forget_opening(index);
-        self.believe(cx, index, envelope, offer);
+        self.replace_answer(cx, index, envelope, offer);
         if let Some(known) = self.connections.get_mut(index) {
             known.hello = offer.hello;
         }
@@ -401,7 +401,7 @@ impl Network {
     }
 
     /// Takes an answer for what it is, in the place of what was taken for one before.
-    fn believe(&mut self, cx: &mut Context, index: u32, envelope: Envelope, offer: Offer) {
+    fn replace_answer(&mut self, cx: &mut Context, index: u32, envelope: Envelope, offer: Offer) {
         let Some(known) = self.connections.assumed(index) else { return };
         let (old, secret) = ((known.link, known.remote_key), known.remote_secret);
         let is_another = old.1 != 0 && offer.secret != secret;
@@ -434,7 +434,7 @@ impl Network {
         let hello = known.hello;
         cx.emit(Event::Connected { connection: self.id_of(index), hello });
         // The first packet with its key tells the other side that we hear it.
-        self.ask_alive(cx, index);
+        self.probe_alive(cx, index);
         self.find_size_of(cx, index);
         self.arm_connection(cx, index);
     }
@@ -454,7 +454,7 @@ impl Network {
         }
         // How long the network takes is good to know before anything is granted, and how
         // long packets may be.
-        self.ask_alive(cx, index);
+        self.probe_alive(cx, index);
         self.find_size_of(cx, index);
         self.arm_connection(cx, index);
     }

@@ -1,4 +1,4 @@
-//! Adapters that take Data off the engine: what they are reported, what they tell.
+//! Adapters that take Data off the engine: the commands they get, and the reports they give.
 //!
 //! The engine's table of Blocks stays the one that counts. What an adapter has
 //! done is booked there as if the engine had placed it, without a look at the
@@ -26,7 +26,7 @@ struct Landing {
 }
 
 impl Receives {
-    /// The next thing that an adapter must be reported.
+    /// The next command for an adapter.
     pub(crate) fn poll_command(&mut self, adapter: u8) -> Option<Command> {
         let blocks = &self.granted.blocks;
         self.granted.mirror.next_command(adapter, |index| blocks.get(usize::from(index)))
@@ -76,7 +76,7 @@ impl Receives {
         }
     }
 
-    /// An adapter has forgotten all that it was reported, and will report none of it: its Blocks are
+    /// An adapter has forgotten all of its commands, and will report on none of them: its Blocks are
     /// the engine's.
     pub(crate) fn adapter_lost(&mut self, adapter: u8) {
         self.granted.mirror.lose(adapter);

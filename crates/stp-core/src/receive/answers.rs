@@ -1,4 +1,4 @@
-//! What the sender of a Transfer is reported of it: that it waits, how much of it is taken, how far it
+//! What the sender of a Transfer is told of it: that it waits, how much of it is taken, how far it
 //! is, how it ended.
 
 use landfall_placement::Refusal;

@@ -1,7 +1,7 @@
 //! A Transfer ends early, at its receiver.
 //!
 //! Its memory is given back once no payload is under way to it, and once the
-//! sender knows, or was reported often enough. Until then nothing is granted, and
+//! sender knows, or was told often enough. Until then nothing is granted, and
 //! what still comes is refused: its Blocks are taken back.
 
 use landfall_placement::{Refusal, assumed};
@@ -76,7 +76,7 @@ impl Receives {
         self.finish_receive_as(net, cx, index, result, reason);
     }
 
-    /// The same; whoever asks again is reported this reason, where it ended early.
+    /// The same; whoever asks again is told this reason, where it ended early.
     pub(crate) fn finish_receive_as(
         &mut self,
         net: &mut Network,
@@ -157,7 +157,7 @@ impl Receives {
         }
     }
 
-    /// Refuses what was offered; with memory that it had, the user is reported.
+    /// Refuses what was offered; with memory that it had, the user is told.
     pub(crate) fn reject_offer(
         &mut self,
         net: &mut Network,
@@ -180,7 +180,7 @@ impl Receives {
         self.finish_receive_as(net, cx, index, Err(why), reason);
     }
 
-    /// This side ends it: Blocks are taken back, the sender is reported.
+    /// This side ends it: Blocks are taken back, the sender is told.
     pub(crate) fn begin_ending_receive(
         &mut self,
         net: &mut Network,
@@ -317,7 +317,7 @@ impl Receives {
     }
 
     /// The other side ends a Transfer.
-    pub(crate) fn take_end(
+    pub(crate) fn handle_end(
         &mut self,
         net: &mut Network,
         cx: &mut Context,
@@ -354,7 +354,7 @@ impl Receives {
         Ok(())
     }
 
-    pub(crate) fn take_end_ack(
+    pub(crate) fn handle_end_ack(
         &mut self,
         net: &mut Network,
         cx: &mut Context,

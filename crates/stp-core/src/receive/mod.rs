@@ -4,8 +4,8 @@
 //! | --- | --- |
 //! | `offered` | Request_To_Send, and what the user says to it |
 //! | `posted` | memory that waits for Transfers |
-//! | `begin` | a Transfer and its memory meet: it begins, or is too long |
-//! | `answers` | what the sender of a Transfer is reported of it |
+//! | `begin` | a Transfer and its memory come together: it begins, or is too long |
+//! | `answers` | what the sender of a Transfer is told of it |
 //! | `early` | what came with its request waits for its memory |
 //! | `reading` | what this side asks for: Request_To_Receive, and Get |
 //! | `schedule` | who gets the next grant, and who waits for what |

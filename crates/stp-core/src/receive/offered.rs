@@ -104,7 +104,7 @@ impl Receives {
     }
 
     /// The other side has a Transfer.
-    pub(crate) fn take_request_to_send(
+    pub(crate) fn handle_request_to_send(
         &mut self,
         net: &mut Network,
         cx: &mut Context,

@@ -132,7 +132,7 @@ impl Receives {
     }
 
     /// The other side answers what we asked for with something else than a Transfer.
-    pub(crate) fn take_read_answer(
+    pub(crate) fn handle_read_answer(
         &mut self,
         net: &mut Network,
         cx: &mut Context,
@@ -211,7 +211,7 @@ impl Receives {
         Ok(ReceiveId::of(key))
     }
 
-    pub(crate) fn take_get_refused(
+    pub(crate) fn handle_get_refused(
         &mut self,
         net: &mut Network,
         cx: &mut Context,

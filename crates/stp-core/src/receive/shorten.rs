@@ -49,7 +49,7 @@ impl Receives {
         }
         // Does anything come?
         if let Some(receive) = self.table.get(grant.receive) {
-            net.ask_over(cx, receive.connection, grant.link);
+            net.probe_alive_over(cx, receive.connection, grant.link);
         }
         None
     }

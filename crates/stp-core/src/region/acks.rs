@@ -45,7 +45,7 @@ pub(crate) enum TimedOut {
 
 impl Streams {
     /// The other side says which packets took effect, and which are in place beyond.
-    pub(crate) fn take_applied(
+    pub(crate) fn handle_applied(
         &mut self,
         net: &mut Network,
         cx: &mut Context,
@@ -79,7 +79,7 @@ impl Streams {
     }
 
     /// A FetchOp took effect.
-    pub(crate) fn take_fetched(
+    pub(crate) fn handle_fetched(
         &mut self,
         net: &mut Network,
         cx: &mut Context,

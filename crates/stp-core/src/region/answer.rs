@@ -504,7 +504,7 @@ impl Regions {
     }
 
     /// The answers below need not be remembered any longer.
-    pub(crate) fn take_fetch_complete(
+    pub(crate) fn handle_fetch_complete(
         &mut self,
         net: &mut Network,
         connection: u32,

@@ -223,7 +223,7 @@ impl Regions {
     }
 
     /// The other side wants a region.
-    pub(crate) fn take_region_request(
+    pub(crate) fn handle_region_request(
         &mut self,
         net: &mut Network,
         cx: &mut Context,
@@ -277,7 +277,7 @@ impl Regions {
         Ok(())
     }
 
-    pub(crate) fn take_region_answer(
+    pub(crate) fn handle_region_answer(
         &mut self,
         net: &mut Network,
         cx: &mut Context,

@@ -40,7 +40,7 @@ impl Sends {
         Ok(index)
     }
 
-    pub(crate) fn take_send_answer(
+    pub(crate) fn handle_send_answer(
         &mut self,
         net: &mut Network,
         cx: &mut Context,
@@ -77,7 +77,7 @@ impl Sends {
     }
 
     /// How far a Transfer of ours is, says its receiver.
-    pub(crate) fn take_progress(
+    pub(crate) fn handle_progress(
         &mut self,
         net: &mut Network,
         cx: &mut Context,
@@ -156,7 +156,7 @@ impl Sends {
     }
 
     /// The receiver ended it: a Transfer that we send.
-    pub(crate) fn take_end_of_send(
+    pub(crate) fn handle_end_of_send(
         &mut self,
         net: &mut Network,
         cx: &mut Context,
@@ -176,7 +176,7 @@ impl Sends {
     }
 
     /// The receiver has heard that this side ended it.
-    pub(crate) fn take_end_ack_of_send(
+    pub(crate) fn handle_end_ack_of_send(
         &mut self,
         net: &mut Network,
         cx: &mut Context,

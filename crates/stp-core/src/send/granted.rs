@@ -20,7 +20,7 @@ struct Layout {
 }
 
 impl Sends {
-    pub(crate) fn take_grant(
+    pub(crate) fn handle_grant(
         &mut self,
         net: &mut Network,
         cx: &mut Context,
@@ -93,7 +93,7 @@ impl Sends {
         Ok(())
     }
 
-    /// The receiver grants what is over here: it did not accept that, or this side gave up
+    /// The receiver grants what is over here: it did not receive that, or this side gave up
     /// when nothing was heard of it. Unless it is told, it keeps room for what never comes.
     fn answer_grant_of_nothing(
         &mut self,

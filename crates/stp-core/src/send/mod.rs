@@ -9,10 +9,10 @@
 //! | `acks` | answers, acknowledgements and endings; what is repeated when nothing was heard |
 
 mod acks;
-mod asked;
 mod begin;
 mod eager;
 mod granted;
+mod reads;
 
 use landfall_placement::{Area, Instant, assumed};
 use landfall_tables::{IndexedHeap, Table};
@@ -24,7 +24,7 @@ use crate::preference::Priority;
 use crate::wire::message::AnsweredRead;
 
 pub(crate) use acks::Progress;
-pub(crate) use asked::Read;
+pub(crate) use reads::Read;
 
 /// Where a Transfer stands at its sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

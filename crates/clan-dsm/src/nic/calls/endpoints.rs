@@ -203,7 +203,7 @@ impl Nic {
             return Err(Error::Taken);
         }
         let link = self.links.connect(now, path, peer)?;
-        if !self.new_line(link) {
+        if !self.new_link_state(link) {
             let _ = self.links.close(now, link, Reason::NoRoom);
             return Err(Error::Busy);
         }

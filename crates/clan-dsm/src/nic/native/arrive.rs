@@ -203,7 +203,7 @@ impl Nic {
             self.answer(link, Command::ReadRefused { reply, reason: Reason::from(refusal) });
             return Err(refusal);
         }
-        self.obey(link, &address, parameters)
+        self.handle_command(link, &address, parameters)
     }
 
     /// May these bytes be read over a native link: whole words?
@@ -242,12 +242,13 @@ impl Nic {
     /// The adapter has put a packet into its place. It was checked there, and is booked
     /// here as if it had been checked here.
     pub(super) fn landed_there(&mut self, landed: &Landed) {
-        let Landed { burst, session, slot, generation, at, len, is_there, is_hit, told } = *landed;
+        let Landed { burst, session, slot, generation, at, len, is_there, is_hit, advertised } =
+            *landed;
         let Some(native) = assumed(self.native.as_mut(), "only native links have adapters") else {
             return;
         };
         if session == native.arriving.session {
-            native.link.handle_landed(&burst, told);
+            native.link.handle_landed(&burst, advertised);
         }
         self.stats.offloaded += u64::from(is_there);
         let is_blind = native.mirror.as_ref().is_some_and(Mirror::is_blind);

@@ -173,7 +173,7 @@ impl Nic {
             State::Up if native.up.is_none() => self.native_up(now),
             State::Up | State::Starting => {}
         }
-        let waits = self.has_cargo();
+        let waits = self.has_payload();
         self.release();
         let Some(native) = assumed(self.native.as_mut(), "there is a native link") else { return };
         native.link.handle_waiting(now, waits);
@@ -188,7 +188,7 @@ impl Nic {
         let peer = native.link.peer().flatten();
         match peer {
             Some(host) => self.link_up(now, link, host),
-            None if self.new_line(link) => {
+            None if self.new_link_state(link) => {
                 self.events.push(Event::SwitchUp { link });
             }
             None => {}

@@ -54,7 +54,7 @@ pub(in crate::adapter) fn handle_arp(
         let message = match (is_ours, is_asking) {
             (true, true) => NeighbourMessage::Question,
             (true, false) => NeighbourMessage::ARP_REPLY,
-            (false, _) => NeighbourMessage::ARP_GOSSIP,
+            (false, _) => NeighbourMessage::ARP_UNSOLICITED,
         };
         let said = Said { address: sender, station: Some(arp.sender_mac), message };
         woken = links.learn(now, context, link, &said);
@@ -274,7 +274,7 @@ pub(in crate::adapter) fn refuse_protocol(
 }
 
 /// A header of IPv6 has something that its sender is to be told of.
-pub(in crate::adapter) fn complain(
+pub(in crate::adapter) fn send_icmp_error(
     now: Instant,
     context: &mut Context,
     links: &mut Links,
@@ -293,7 +293,7 @@ pub(in crate::adapter) fn complain(
         own.source_for(IpAddr::V6(problem.source))
     };
     let mac = own.mac;
-    // Where we have no address of IPv6, there is nobody to complain.
+    // Without an IPv6 address of ours no error can be sent.
     let (Some(address), Some(header)) = (source, head.first_chunk::<{ ethernet::LEN }>()) else {
         return;
     };

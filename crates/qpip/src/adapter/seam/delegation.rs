@@ -234,10 +234,10 @@ impl Delegation {
     /// The next thing to say to the card, if there is any.
     pub(super) fn poll_command(&mut self, pairs: &QueuePairs, links: &Links) -> Option<Command> {
         if let Some(link) = self.stations.pop() {
-            return say_station(links, link as usize);
+            return station_command(links, link as usize);
         }
         while let Some(index) = self.changed.first() {
-            let command = self.say_next(index, pairs.get(index), links);
+            let command = self.next_prediction(index, pairs.get(index), links);
             if command.is_some() {
                 return command;
             }
@@ -247,9 +247,14 @@ impl Delegation {
     }
 
     /// The next command for this slot, until there is none.
-    fn say_next(&mut self, index: u32, pair: Option<&QueuePair>, links: &Links) -> Option<Command> {
+    fn next_prediction(
+        &mut self,
+        index: u32,
+        pair: Option<&QueuePair>,
+        links: &Links,
+    ) -> Option<Command> {
         let known = self.slot(index);
-        let wish = pair.map_or(NextCommand::Nothing, |pair| wish_of(pair, links));
+        let wish = pair.map_or(NextCommand::Nothing, |pair| wanted_prediction(pair, links));
         match (known.state, wish) {
             (State::Free, NextCommand::Expect(_)) => self.enter(index, pair?, links),
             (State::Quiet { .. } | State::Armed(_) | State::Astray, NextCommand::Nothing) => {
@@ -261,7 +266,7 @@ impl Delegation {
                 Some(Command::Arm { slot, mark, heard, next })
             }
             (State::Armed(known), wish) if pair.is_some_and(|pair| is_on_course(pair, &known)) => {
-                self.carry_on(pair?, links, known, &wish)
+                self.update_armed(pair?, links, known, &wish)
             }
             (State::Armed(_) | State::Astray, _) => Some(self.disarm(index)),
             _ => None,
@@ -296,7 +301,7 @@ impl Delegation {
     }
 
     /// All goes as predicted: what is said then is what has moved.
-    fn carry_on(
+    fn update_armed(
         &mut self,
         pair: &QueuePair,
         links: &Links,
@@ -338,7 +343,7 @@ impl Delegation {
     }
 }
 
-fn say_station(links: &Links, link: usize) -> Option<Command> {
+fn station_command(links: &Links, link: usize) -> Option<Command> {
     let link = links.get(link)?;
     let own = link.interface.as_ref()?;
     let addresses = Addresses::of(&own.addresses).unwrap_or_default();
@@ -354,7 +359,7 @@ fn is_on_course(pair: &QueuePair, known: &Prediction) -> bool {
     }
 }
 
-fn wish_of(pair: &QueuePair, links: &Links) -> NextCommand {
+fn wanted_prediction(pair: &QueuePair, links: &Links) -> NextCommand {
     if is_over(pair) {
         return NextCommand::Nothing;
     }

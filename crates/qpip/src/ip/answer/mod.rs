@@ -59,7 +59,7 @@ impl Arrived<'_> {
     /// That its destination is no subnet's broadcast address, the caller knows:
     /// it only complains about what was sent to an address of its own.
     #[must_use]
-    pub fn may_be_complained_about(&self) -> bool {
+    pub fn may_cause_error(&self) -> bool {
         let ip = self.ip;
         !self.ethernet.is_to_group()
             && is_host(ip.destination)
@@ -110,7 +110,7 @@ fn error(
     write_v4: impl FnOnce(&[u8], &mut [u8]) -> Option<usize>,
     write_v6: impl FnOnce(&[u8], &mut [u8], u16) -> Option<usize>,
 ) -> Option<usize> {
-    if !about.may_be_complained_about() {
+    if !about.may_cause_error() {
         return None;
     }
     let (protocol, longest) = match about.ip.source {

@@ -123,7 +123,7 @@ impl Gate {
     pub fn handle_frame(&mut self, now: Instant, frame: &[u8]) -> Result<(), Refusal> {
         self.handle_timeout(now);
         let accepted = ControlFrame::parse(frame).and_then(|frame| self.accept(now, &frame));
-        self.call_the_next(now);
+        self.invite_next(now);
         accepted.map_err(|refusal| self.refusals.count(refusal))
     }
 
@@ -131,10 +131,10 @@ impl Gate {
     pub fn handle_timeout(&mut self, now: Instant) {
         while let Some(at) = self.grants.iter().position(|grant| grant.until <= now) {
             let grant = self.grants.swap_remove(at);
-            self.tell(GateEvent::Ended { source: grant.source, why: Ended::RanOut });
+            self.report(GateEvent::Ended { source: grant.source, why: Ended::RanOut });
         }
         self.queue.expire(now);
-        self.call_the_next(now);
+        self.invite_next(now);
     }
 
     /// When to call [`Gate::handle_timeout`].
@@ -221,7 +221,7 @@ impl Gate {
                 // A series that was left, or a forged one: its place is lost soon.
                 self.refuse(frame, Some(ticket), None, self.config.ask_again);
             } else {
-                self.hear_again(now, frame, ticket, at);
+                self.handle_repeated_request(now, frame, ticket, at);
             }
             return Ok(());
         }
@@ -241,7 +241,13 @@ impl Gate {
     }
 
     /// One that has a place asks again.
-    fn hear_again(&mut self, now: Instant, frame: &ControlFrame, ticket: Ticket, at: usize) {
+    fn handle_repeated_request(
+        &mut self,
+        now: Instant,
+        frame: &ControlFrame,
+        ticket: Ticket,
+        at: usize,
+    ) {
         let open = self.open_streams(now) > 0;
         let until = now + self.config.patience();
         let Some(waiter) = assumed(self.queue.get_mut(at), "its place was found just before")
@@ -286,7 +292,7 @@ impl Gate {
     fn handle_release(&mut self, frame: &ControlFrame, what: NonZeroU64) -> Result<(), Refusal> {
         if let Some(at) = self.find_grant(frame, what) {
             self.grants.swap_remove(at);
-            self.tell(GateEvent::Ended { source: frame.from, why: Ended::Released });
+            self.report(GateEvent::Ended { source: frame.from, why: Ended::Released });
             return Ok(());
         }
         let place = self.queue.find(frame.from).filter(|at| {
@@ -323,7 +329,7 @@ impl Gate {
             proven,
         };
         self.grants.push(grant);
-        self.tell(GateEvent::Granted { source: grant.source, until: grant.until });
+        self.report(GateEvent::Granted { source: grant.source, until: grant.until });
         self.answer(frame, Message::FastAck { lease: grant.lease, time });
     }
 
@@ -352,7 +358,7 @@ impl Gate {
     }
 
     /// Invites as many as there are open streams.
-    fn call_the_next(&mut self, now: Instant) {
+    fn invite_next(&mut self, now: Instant) {
         if now >= self.opens {
             self.opens = Instant::ZERO;
         }
@@ -390,7 +396,7 @@ impl Gate {
         self.frames.push_back(frame.to_bytes());
     }
 
-    fn tell(&mut self, event: GateEvent) {
+    fn report(&mut self, event: GateEvent) {
         landfall_placement::trace!(?event);
         if self.events.len() >= MOST_EVENTS {
             self.events.pop_front();

@@ -55,7 +55,7 @@ pub(super) enum Found {
 
 /// The packets that are kept.
 #[derive(Debug)]
-pub(super) struct Shelf {
+pub(super) struct PacketStore {
     config: Config,
     entries: Table<Entry>,
     /// All packets but, perhaps, the recent one.
@@ -95,7 +95,7 @@ pub(super) struct Opened {
     pub(super) buffer: BufferId,
 }
 
-impl Shelf {
+impl PacketStore {
     pub(super) fn new(config: Config, secret: HashSecret) -> Self {
         Self {
             config,
@@ -258,7 +258,7 @@ impl Shelf {
         more: u64,
         buffers: &mut Buffers,
     ) -> Result<(), Refusal> {
-        let of_source = |shelf: &Self| shelf.sources.get(source).map_or(0, |source| source.bytes);
+        let of_source = |store: &Self| store.sources.get(source).map_or(0, |source| source.bytes);
         let own = kept.and_then(|at| self.entries.get(at)).map_or(0, |entry| entry.bytes);
         if own + more > self.config.bytes.min(self.config.bytes_per_source) {
             return Err(Refusal::NoRoom); // nobody has to go for what cannot be

@@ -95,7 +95,7 @@ impl First {
 
 /// The last fragment that was not in place.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct LastAstray {
+pub(super) struct LastMisplaced {
     pub(super) key: Key,
     /// How long the transport header of its packet is.
     pub(super) split: u16,
@@ -107,11 +107,17 @@ const MOST_TRANSPORT: usize = 60;
 
 impl Receiver {
     /// The frame behind this descriptor is not in place.
-    pub(super) fn astray<M: Memory>(&mut self, now: Instant, at: Landed, len: u32, memory: &mut M) {
+    pub(super) fn misplaced<M: Memory>(
+        &mut self,
+        now: Instant,
+        at: Landed,
+        len: u32,
+        memory: &mut M,
+    ) {
         let Landed { n, arrived } = at;
         let frame = self.pieces(n, len);
         let was_guessed = self.speculator.posted().get(n).is_some_and(|d| d.place.len > 0);
-        self.stats.astray += u64::from(was_guessed);
+        self.stats.misplaced += u64::from(was_guessed);
         let shown = self.speculator.posted().get(n).map_or(0, |d| usize::from(d.head_len));
         let head = memory.head(n as u16);
         let mut first = First::new(&head[..shown.min(len as usize).min(head.len())]);
@@ -180,7 +186,7 @@ impl Receiver {
                 shape.map_or(0, |shape| shape.head_len(0).saturating_sub(shape.head_len(1)))
             }
         };
-        self.last = Some(LastAstray { key: parsed.key, split });
+        self.last = Some(LastMisplaced { key: parsed.key, split });
         if let Some(n) = n {
             let split = if piece.offset == 0 { split } else { 0 };
             let payload_len = parsed.payload_len.saturating_sub(split.into());

@@ -63,7 +63,7 @@ impl Sends {
     }
 
     /// The other side wants to be sent something.
-    pub(crate) fn take_request_to_receive(
+    pub(crate) fn handle_request_to_receive(
         &mut self,
         net: &mut Network,
         cx: &mut Context,
