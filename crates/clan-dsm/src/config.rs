@@ -12,7 +12,7 @@ use crate::tripwire::MOST_TRIPWIRES;
 /// the same network count so too, and the shares are to be alike.
 const UNIT: u32 = 1_460;
 
-/// So many time-outs in a row are probes. The first comes after milliseconds, and a core that
+/// How many time-outs in a row are probes. The first comes after milliseconds, and a core that
 /// others use pauses for longer than the second.
 const PROBES: u8 = 2;
 

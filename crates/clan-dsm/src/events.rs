@@ -166,7 +166,7 @@ impl EventQueue {
     }
 
     /// Tells of something. Without room, that something is missing stands in
-    /// its place. Says whether the event waits in the queue.
+    /// its place. Returns whether the event waits in the queue.
     pub(crate) fn push(&mut self, event: Event) -> bool {
         landfall_placement::trace!(?event);
         let source = Source::of(&event);

@@ -92,7 +92,7 @@ impl Memory {
     }
 
     /// Ends all rights to the aperture: from now on its cookies, copies of them
-    /// and headers under way are keys to nothing. Gives back the memory.
+    /// and headers under way are keys to nothing. Returns back the memory.
     pub(crate) fn revoke(&mut self, id: ApertureId) -> Result<Area, Error> {
         let slot = self.slot_of(id)?;
         let aperture = core::mem::take(&mut self.slots[usize::from(slot)]);

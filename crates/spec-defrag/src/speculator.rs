@@ -28,7 +28,7 @@ pub struct Page<B> {
     pub begin: B,
     /// The head of its first unit.
     pub head: Head,
-    /// So many units are in place, one behind the other.
+    /// How many units are in place, one behind the other.
     pub in_place: u16,
     /// When the first one came.
     pub since: Instant,

@@ -154,7 +154,7 @@ fn a_packet_that_is_whole_has_the_head_of_its_first_unit() {
 }
 
 #[test]
-fn where_nothing_was_guessed_everything_is_astray() {
+fn where_nothing_was_guessed_everything_is_misplaced() {
     let (head, len) = unit(7, 0);
     assert_eq!(check(&Ip, Guess::None, &mut storage(), &head, len), Verdict::Stray);
     assert_eq!(check(&Ip, Guess::None, &mut [], &head, len), Verdict::Stray);

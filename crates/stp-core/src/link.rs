@@ -188,7 +188,7 @@ impl Link {
         self.sends().map_or(0, |out| out.under_way)
     }
 
-    /// Those of a connection are not any more. Gives who waited for room.
+    /// Those of a connection are not any more. Returns who waited for room.
     pub(crate) fn free_puts(&mut self, bytes: u64) -> Vec<u32> {
         let traffic = self.traffic.as_deref_mut();
         // Nothing was ever put over it.
@@ -253,7 +253,7 @@ impl Link {
         self.traffic.as_ref().map_or(Share::default(), |traffic| traffic.usage.share)
     }
 
-    /// The same as it is; and makes that what was counted. Gives both.
+    /// The same as it is; and makes that what was counted. Returns both.
     fn recount(&mut self) -> (Share, Share) {
         let (granted, weight) = (self.granted, self.weight);
         let Some(traffic) = &mut self.traffic else { return (Share::default(), Share::default()) };
@@ -486,7 +486,7 @@ impl Links {
         self.held.replace(old, new);
     }
 
-    /// Granted bytes have arrived over a link. Says whether its window has not heard of any
+    /// Granted bytes have arrived over a link. Returns whether its window has not heard of any
     /// such for a while.
     #[inline]
     pub(crate) fn note_landed(&mut self, index: u32, bytes: u64, window: u64) -> bool {
@@ -504,7 +504,7 @@ impl Links {
         !core::mem::replace(&mut link.is_fresh, true)
     }
 
-    /// Takes back from the window what is granted over a link and not used. Gives how much
+    /// Takes back from the window what is granted over a link and not used. Returns how much
     /// more that is.
     pub(crate) fn take_unused(&mut self, cx: &Context, index: u32) -> u64 {
         let Some(link) = assumed(self.table.get_mut(index), "only links that are known are judged")

@@ -78,7 +78,7 @@ impl LinkSize {
         self.losses = 0;
     }
 
-    /// Long STUs were lost. Says whether that was so often in a row, while short packets
+    /// Long STUs were lost. Returns whether that was so often in a row, while short packets
     /// came, that long ones do not come any more.
     pub(crate) const fn note_long_lost(&mut self) -> bool {
         self.short_came &= self.losses > 0;

@@ -20,7 +20,7 @@ impl Endpoints {
     /// A message came from this host. `tell` hears which endpoints have
     /// something new for their users.
     ///
-    /// Gives how many answers of that host were lost for want of room, if it
+    /// Returns how many answers of that host were lost for want of room, if it
     /// says so: for the user to hear as an exception of the host.
     pub(crate) fn handle_message(
         &mut self,

@@ -355,7 +355,7 @@ impl Endpoints {
 }
 
 impl Endpoint {
-    /// Gives a message its number.
+    /// Returns a message its number.
     const fn numbered(&mut self, message: OutOfBand) -> OutOfBand {
         let number = self.number;
         self.number = number.wrapping_add(1);

@@ -33,7 +33,7 @@ use crate::wire::frame::{Frame, FrameKind, HEADER_LEN};
 /// The most answers that wait to be sent to those that no link leads to.
 const MOST_REPLIES: usize = 64;
 
-/// So many counters say how many links have ended.
+/// The number of counters of links that have ended.
 const ENDINGS: usize = 256;
 
 /// Something to be said to one whom no link leads to.

@@ -184,7 +184,7 @@ impl<N: Copy> Link<N> {
         }
     }
 
-    /// Another says to be this host. Says whether this one was found alive
+    /// Another says to be this host. Returns whether this one was found alive
     /// since that was said first.
     pub(crate) fn challenge(&mut self, now: Instant) -> bool {
         match self.challenged {

@@ -47,7 +47,7 @@ pub(crate) enum LinkUpdate {
     Gone { link: LinkId },
 }
 
-/// So many frames of one link go before the next has its turn: what the
+/// How many frames of one link go before the next has its turn: what the
 /// drivers send in one call.
 const QUANTUM: u32 = 64;
 

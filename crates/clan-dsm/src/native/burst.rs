@@ -302,7 +302,7 @@ impl Outbound {
         self.stopped = stopped;
     }
 
-    /// Says whether that is more than before.
+    /// Returns whether that is more than before.
     pub(super) fn credit(&mut self, edge: Serial32) -> bool {
         let is_more = self.edge.precedes(edge);
         self.edge = self.edge.later(edge);
@@ -373,7 +373,7 @@ impl Inbound {
 /// How far the other end of a link is, in words with their headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReceiveWindow {
-    /// So many words have arrived.
+    /// How many words have arrived.
     pub arrived: Serial32,
     /// It was told that it may send up to here.
     pub edge: Serial32,

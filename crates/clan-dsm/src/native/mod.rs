@@ -189,12 +189,12 @@ impl NativeLink {
         }
     }
 
-    /// So many words, headers included, of what came are out of the way.
+    /// Frees words, headers included, of what came.
     pub fn handle_freed(&mut self, words: u32) {
         self.inbound.freed(words);
     }
 
-    /// So many words, headers included, of an earlier beginning are still here.
+    /// Words, headers included, of an earlier session still take room.
     /// Due before the next symbol is asked for.
     pub fn handle_occupied(&mut self, words: u32) {
         self.inbound.occupied(words);

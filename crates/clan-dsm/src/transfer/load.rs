@@ -206,9 +206,9 @@ pub(crate) struct Barriers {
 #[derive(Clone, Copy, Debug)]
 struct Waiting {
     id: BarrierId,
-    /// So many frames; known once all that was written before it is loaded.
+    /// A number of frames; known once all that was written before it is loaded.
     frames: Option<u64>,
-    /// So many chains had been submitted.
+    /// How many chains had been submitted.
     chains: u64,
 }
 
@@ -303,7 +303,7 @@ impl Writes {
         }
     }
 
-    /// So many bytes of it need no more care, since they arrived or since that is
+    /// Bytes of it are settled, since they arrived or since that is
     /// over. With the last of them it is done.
     pub(crate) fn done(
         &mut self,

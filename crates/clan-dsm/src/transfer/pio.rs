@@ -293,7 +293,7 @@ impl WriteBuffer {
         true
     }
 
-    /// So many bytes of the write from memory that is first are loaded.
+    /// How many bytes of the first write from memory are loaded.
     fn advance(&mut self, loaded: u32) {
         let Some(Waiting::From { offset, area, .. }) = self.waiting.front_mut() else {
             debug_assert!(false, "what was loaded from memory is first");

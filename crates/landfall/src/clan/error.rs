@@ -108,7 +108,7 @@ pub enum Error {
         /// That of the peer's; zero: it has none.
         theirs: u64,
     },
-    /// The configuration makes no sense.
+    /// The configuration is invalid.
     #[error("that cannot be configured: {0}")]
     BadConfig(&'static str),
     /// The node was closed, or its thread is gone.

@@ -17,7 +17,7 @@
 //!   over a network. A batch pays for it once.
 //! - **No slices.** Memory that others write is copied or read by words, and
 //!   nothing that is read from it is believed.
-//! - **No hangs.** A peer that is gone is [`Error::PeerLost`], also for whoever
+//! - **No hangs.** A peer that is gone is [`Error::PeerLost`], also for those who
 //!   sleeps.
 //!
 //! # Sleeping without missing a write
@@ -314,7 +314,7 @@ pub trait Group: Debug + Send + 'static {
     fn cookie(&self) -> Cookie;
 
     /// From now on the node that this memory is of gets what is published, behind all
-    /// that was written to it before. It has to have joined. Gives its number in the
+    /// that was written to it before. It has to have joined. Returns its number in the
     /// group, which no other had or will have.
     ///
     /// # Errors

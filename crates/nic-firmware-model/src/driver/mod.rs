@@ -241,7 +241,7 @@ impl<F: Firmware> NicDriver<F> {
         came + heard
     }
 
-    /// Commands go down and reports come up, until nothing changes any more. Gives how
+    /// Commands go down and reports come up, until nothing changes any more. Returns how
     /// many things the host heard of.
     fn hear<E>(&mut self, engine: &mut E, now: Instant) -> u32
     where
@@ -380,7 +380,7 @@ impl<F: Firmware> NicDriver<F> {
         Transmit { checksum: None, sum_only: 0, ..unit }
     }
 
-    /// What waits goes to the card. Gives whether it is out of the driver's hands.
+    /// What waits goes to the card. Returns whether it is out of the driver's hands.
     fn push_down<E: Engine>(&mut self, engine: &mut E, now: Instant) -> bool {
         let Some(unit) = self.waiting else { return false };
         let from: &[Span] = &self.spans;

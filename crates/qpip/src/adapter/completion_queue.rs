@@ -125,7 +125,7 @@ impl CompletionQueues {
         }
     }
 
-    /// Gives up a place that was reserved.
+    /// Returns up a place that was reserved.
     pub(super) fn give_up(&mut self, id: CompletionQueueId) {
         if let Some(queue) = self.named_mut(id) {
             queue.reserved = queue.reserved.saturating_sub(1);

@@ -113,7 +113,7 @@ impl QueuePair {
         }
     }
 
-    /// Its timer fired, which may be earlier than it wanted. Says whether it may have
+    /// Its timer fired, which may be earlier than it wanted. Returns whether it may have
     /// something to send.
     pub(super) fn handle_timeout(
         &mut self,

@@ -128,7 +128,7 @@ impl Links {
         Some(self.links.len() - 1)
     }
 
-    /// Puts a station on a path. Gives its link.
+    /// Puts a station on a path. Returns its link.
     pub(super) fn add_interface(
         &mut self,
         path: PathId,
@@ -289,7 +289,7 @@ impl Links {
         links.filter_map(|link| link.neighbours.poll_timeout()).min()
     }
 
-    /// Somebody said that an address has this station. Gives those who waited for it.
+    /// Somebody said that an address has this station. Returns those who waited for it.
     pub(super) fn learn(
         &mut self,
         now: Instant,
@@ -304,7 +304,7 @@ impl Links {
         Vec::new()
     }
 
-    /// Asks for the neighbours that are due. Gives those who waited for the ones that
+    /// Asks for the neighbours that are due. Returns those who waited for the ones that
     /// have answered, or never will: they look again.
     pub(super) fn ask_neighbours(
         &mut self,

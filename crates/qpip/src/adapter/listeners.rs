@@ -101,7 +101,7 @@ impl Listeners {
         Ok(id)
     }
 
-    /// Ends a listener. Gives the queue pairs that waited there.
+    /// Ends a listener. Returns the queue pairs that waited there.
     pub(super) fn remove(&mut self, id: ListenerId) -> Result<VecDeque<QueuePairId>, Error> {
         let unknown = Error::Unknown(Object::Listener);
         self.table.named(id.index, id.generation).ok_or(unknown)?;
@@ -398,7 +398,7 @@ impl Listeners {
     }
 
     /// Queue pairs were offered: connections that are proved and wait for one
-    /// are assigned, in their order. Gives the next.
+    /// are assigned, in their order. Returns the next.
     pub(super) fn next_assigned(
         &mut self,
         now: Instant,

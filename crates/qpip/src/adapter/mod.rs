@@ -416,7 +416,7 @@ impl Adapter {
     }
 
     /// Binds a queue pair for datagrams to a port of one of our addresses, or of
-    /// all of one version of IP. Port 0 takes any that is free. Gives what it is
+    /// all of one version of IP. Port 0 takes any that is free. Returns what it is
     /// bound to.
     ///
     /// # Errors

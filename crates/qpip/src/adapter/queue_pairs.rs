@@ -180,7 +180,7 @@ impl QueuePairs {
 // What their user asks of them.
 
 impl QueuePairs {
-    /// Gives an idle queue pair its connection.
+    /// Returns an idle queue pair its connection.
     pub(super) fn open(
         &mut self,
         id: QueuePairId,
@@ -215,7 +215,7 @@ impl QueuePairs {
         }
     }
 
-    /// It is to be assigned a connection. Says whether it still waits for one.
+    /// It is to be assigned a connection. Returns whether it still waits for one.
     pub(super) fn take_offered(&mut self, id: QueuePairId) -> bool {
         let is_offered =
             self.stream(id).is_some_and(|stream| matches!(stream.phase, Phase::Offered(_)));
@@ -260,7 +260,7 @@ impl QueuePairs {
     }
 
     /// Tells those that are bound to this port of other addresses that one more is.
-    /// Gives their slots.
+    /// Returns their slots.
     pub(super) fn note_rivals(&mut self, local: SocketAddr) -> Vec<u32> {
         let mut rivals: Vec<u32> = self.table.indices().collect();
         rivals.retain(|index| {
@@ -276,7 +276,7 @@ impl QueuePairs {
     }
 
     /// Its user has ended it, and its connection is reset: what is posted is flushed.
-    /// Gives the listener where it waited.
+    /// Returns the listener where it waited.
     pub(super) fn destroy(&mut self, id: QueuePairId) -> Option<ListenerId> {
         let pair = self.table.named_mut(id.index, id.generation)?;
         pair.is_destroyed = true;
@@ -297,7 +297,7 @@ impl QueuePairs {
         }
     }
 
-    /// A part of a request was polled: the next part may be reported. Says whether the
+    /// A part of a request was polled: the next part may be reported. Returns whether the
     /// queue pair still exists.
     pub(super) fn handle_polled_part(&mut self, id: QueuePairId) -> bool {
         // It was destroyed meanwhile.

@@ -80,7 +80,7 @@ impl TimeWaits {
         }
     }
 
-    /// A late segment of a connection that is over. Says whether it may be more:
+    /// A late segment of a connection that is over. Returns whether it may be more:
     /// a new connection of the same two ends.
     pub(super) fn handle(
         &mut self,

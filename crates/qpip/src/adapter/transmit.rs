@@ -29,7 +29,7 @@ use crate::work::{QueuePairId, Status};
 pub(super) struct Sending {
     pub(super) pair: QueuePairId,
     what: Held,
-    /// So many transmissions of it are not over.
+    /// How many transmissions of it are not over.
     left: u32,
 }
 
@@ -333,7 +333,7 @@ impl Transmissions {
         }
     }
 
-    /// Writes a datagram or its first piece. Gives in how many units it leaves.
+    /// Writes a datagram or its first piece. Returns in how many units it leaves.
     fn write_datagram(
         &mut self,
         context: &mut Context,

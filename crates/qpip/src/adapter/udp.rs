@@ -208,7 +208,7 @@ struct Request {
 }
 
 impl Request {
-    /// A datagram came, and is in place where it fits. Says whether it was too long.
+    /// A datagram came, and is in place where it fits. Returns whether it was too long.
     fn finish(&mut self, from: SocketAddr, len: u32) -> bool {
         let is_too_long = len > self.gather.len();
         let status = if is_too_long { Status::TooLong } else { Status::Success };
@@ -222,7 +222,7 @@ impl Request {
 pub(super) struct Inbound {
     requests: VecDeque<Request>,
     depth: u32,
-    /// So many from the front on are not free.
+    /// How many from the front on are not free.
     used: usize,
     /// Changes whenever another request is the next than was to be expected.
     course: u16,
@@ -233,7 +233,7 @@ pub(super) struct Inbound {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ArrivedDatagram {
     pub(super) from: SocketAddr,
-    /// So many bytes of payload.
+    /// How many bytes of payload.
     pub(super) len: u32,
 }
 
@@ -263,7 +263,7 @@ impl Inbound {
     }
 
     /// The same of a datagram that is known to be right and writes nothing: its request is
-    /// done, though others in front of it are still being filled. Says whether it was too
+    /// done, though others in front of it are still being filled. Returns whether it was too
     /// long.
     pub(super) fn take_landed(&mut self, from: SocketAddr, len: u32) -> Option<bool> {
         Some(self.take_next()?.finish(from, len))

@@ -157,7 +157,7 @@ impl Places {
     }
 
     /// Adds a span behind the others; `ends_request` says whether it is the last
-    /// of its request. Says whether there was room. A span without bytes holds
+    /// of its request. Returns whether there was room. A span without bytes holds
     /// nothing and takes none.
     pub fn push(&mut self, span: Span, ends_request: bool) -> bool {
         // All places are taken.
@@ -185,7 +185,7 @@ impl Places {
         Some(rest)
     }
 
-    /// Adds others behind those that are left. Says whether all found room; where
+    /// Adds others behind those that are left. Returns whether all found room; where
     /// not, none was added.
     pub fn append(&mut self, more: &Self) -> bool {
         let mut all = Self::new();
@@ -197,7 +197,7 @@ impl Places {
     }
 
     /// Takes the next `len` bytes, as they were taken elsewhere: see
-    /// [`Tables::receive`](super::Tables::receive). Says whether so many were left.
+    /// [`Tables::receive`](super::Tables::receive). Returns whether so many were left.
     pub fn pass(&mut self, len: u32, ends_message: bool) -> bool {
         self.take(len, ends_message, &mut Spans::new())
     }

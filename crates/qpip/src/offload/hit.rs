@@ -201,7 +201,7 @@ impl Tables<'_> {
 
 /// The options have to be a timestamp, laid out as everybody does (RFC 7323,
 /// appendix A), and not older than the latest; or there are none, where the two
-/// sides use none. Gives them and their length.
+/// sides use none. Returns them and their length.
 #[inline]
 fn options(
     words: u8,

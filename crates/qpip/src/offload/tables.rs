@@ -43,7 +43,7 @@ impl<'a> Tables<'a> {
     // ---- What the engine does ------------------------------------------------
 
     /// Enters a connection, of which nothing is predicted yet, under the slot of
-    /// its queue pair. Says whether there is room for it; what had the slot before
+    /// its queue pair. Returns whether there is room for it; what had the slot before
     /// is closed.
     pub fn open(&mut self, slot: u32, ends: Ends, path: PathId) -> bool {
         let next = Prediction::default();
@@ -104,7 +104,7 @@ impl<'a> Tables<'a> {
         }
     }
 
-    /// More memory, behind what is known. Says whether something is predicted, and
+    /// More memory, behind what is known. Returns whether something is predicted, and
     /// it found room there.
     pub fn extend(&mut self, slot: u32, more: &Places) -> bool {
         match self.known_mut(slot) {

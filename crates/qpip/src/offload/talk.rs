@@ -198,7 +198,7 @@ pub enum Report {
         slot: u32,
         /// The command that this answers.
         mark: u16,
-        /// So many units have passed entries by.
+        /// How many units have passed entries by.
         heard: u64,
     },
     /// The entry is forgotten, and nothing of it is under way.

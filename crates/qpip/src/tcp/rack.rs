@@ -141,7 +141,7 @@ impl Rack {
         window.min(path.smoothed).max(Duration::from_micros(u64::from(self.floor_micros)))
     }
 
-    /// So long after it left, data that was overtaken is lost.
+    /// How long after it left data that was overtaken counts as lost.
     fn patience(&self, window: Duration) -> Duration {
         Duration::from_nanos(self.rtt_nanos).saturating_add(window)
     }
@@ -161,7 +161,7 @@ impl Rack {
     }
 
     /// Section 6.3: the retransmission timer ran out. The first segment is lost,
-    /// and all that left long enough ago, whether overtaken or not. Gives the
+    /// and all that left long enough ago, whether overtaken or not. Returns the
     /// bytes lost now.
     pub(crate) fn on_timeout(&self, now: Instant, flight: &mut Flight, path: &Path) -> u64 {
         let window = self.reordering_window(flight, path, true);
@@ -236,7 +236,7 @@ impl LossProbe {
         *self = Self { end: flight.next(), is_retransmission };
     }
 
-    /// Section 7.4.2, for each acknowledgement. Gives `true` when the probe
+    /// Section 7.4.2, for each acknowledgement. Returns `true` when the probe
     /// repaired a loss that nothing else told of: the controller must hear of
     /// it as of any loss.
     pub(crate) fn on_ack(&mut self, ack: &ProbeAck) -> bool {
@@ -292,7 +292,7 @@ mod tests {
             Self { flight, rack: Rack::new(FLOOR), is_recovering: false }
         }
 
-        /// An acknowledgement; positions in segments. Gives lost segments and timer.
+        /// An acknowledgement; positions in segments. Returns lost segments and timer.
         fn ack(
             &mut self,
             now: Instant,

@@ -75,7 +75,7 @@ impl Sender {
         AckOutcome { acknowledged: delivered.acknowledged, reduced }
     }
 
-    /// Enters what came behind holes. Gives what came twice (RFC 2883): the
+    /// Enters what came behind holes. Returns what came twice (RFC 2883): the
     /// first block, where it is acknowledged already, or within the second.
     fn handle_blocks(
         &mut self,
@@ -461,7 +461,7 @@ struct Before {
 /// What an acknowledgement did.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AckOutcome {
-    /// So many bytes need no repetition any more.
+    /// Bytes that need no repetition any more.
     pub(super) acknowledged: u64,
     /// The window was reduced for a mark.
     pub(super) reduced: bool,

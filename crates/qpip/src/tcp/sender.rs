@@ -271,7 +271,7 @@ impl Sender {
         u64::from(self.repeats) * u64::from(self.mss)
     }
 
-    /// So many bytes may be under way now.
+    /// How many bytes may be under way now.
     #[inline]
     pub(super) fn allowance(&self) -> u64 {
         match &self.recovery {

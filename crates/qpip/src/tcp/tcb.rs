@@ -73,7 +73,7 @@ pub(crate) enum ConnectionEvent {
 /// Where a segment's payload belongs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Placed {
-    /// So many bytes of it are skipped.
+    /// How many bytes of it are skipped.
     pub(crate) skip: u32,
     /// To be handed back with the landing.
     pub(crate) claim: Claim,
@@ -307,7 +307,7 @@ impl Tcb {
         self.state != State::Closed && !self.receiver.is_finished()
     }
 
-    /// Gives the connection up. The reset has to be sent, where there is
+    /// Returns the connection up. The reset has to be sent, where there is
     /// somebody who would otherwise wait.
     pub(crate) fn abort(
         &mut self,

@@ -112,7 +112,7 @@ impl<K: Copy + Eq + Hash> Flows<K> {
         }
     }
 
-    /// Whether this is the flow at that place: the short way for whoever thinks so.
+    /// Whether this is the flow at that place: the short way for those who thinks so.
     #[inline]
     pub(super) fn is(&self, at: u16, key: &K) -> bool {
         self.flows.get(usize::from(at)).is_some_and(|flow| flow.key == *key)

@@ -70,7 +70,7 @@ pub(crate) struct Walk<'a, K> {
     recent: Recent,
     /// The next unit of each flow with a name.
     next: [(u16, u16); NAMED],
-    /// So many flows are expected that nobody knows.
+    /// How many unknown flows are expected.
     strangers: u16,
 }
 
@@ -153,7 +153,7 @@ impl<K: Copy + Eq + Hash> Predictor<K> {
         self.flows.unit_in_place(flow, next, shape);
     }
 
-    /// A unit of a flow came otherwise. Gives the name of the flow, and which unit it
+    /// A unit of a flow came otherwise. Returns the name of the flow, and which unit it
     /// was taken for.
     pub(crate) fn unit_misplaced(&mut self, key: &K, unit: &Observed) -> (u16, u16) {
         let flow = self.find(NOBODY, key);
@@ -271,7 +271,7 @@ impl Tally {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
     share: u32,
-    /// So many units ahead are guessed, as long as it pays.
+    /// How many units ahead are guessed, as long as it pays.
     reach: u16,
     most: u16,
 }

@@ -203,7 +203,7 @@ pub(super) fn piece_of(parsed: &Parsed) -> Result<Piece, Refusal> {
 pub(super) struct Gathering {
     pub(super) buffer: BufferId,
     split: u32,
-    /// So many bytes at the start are kept with the first head, not in the buffer.
+    /// How many bytes at the start are kept with the first head, not in the buffer.
     kept: u32,
     pub(super) assembly: Assembly,
 }
@@ -326,7 +326,7 @@ pub struct Expired {
 }
 
 impl Expired {
-    /// So much of the payload goes into an answer at most: the smallest MTU of
+    /// The most payload that goes into an answer: the smallest MTU of
     /// IPv6 without the headers of the answer (RFC 4443, section 3.3).
     const PAYLOAD_MOST: u32 = 1280 - 40 - 8;
 
@@ -362,7 +362,7 @@ pub(super) struct ExpiryReports {
 const SECOND: u64 = 1_000_000_000;
 
 impl ExpiryReports {
-    /// So many are told of at once, and wait at most.
+    /// The most that are reported at once, and that wait.
     const BURST: u64 = 16;
 
     pub(super) fn new(per_second: u32) -> Self {

@@ -65,7 +65,7 @@ pub struct Adopted<'a> {
     pub first: &'a Parsed,
     /// The first bytes of its frame: headers, and `split` bytes of the piece.
     pub head: &'a [u8],
-    /// So many bytes at the start of the payload are in `head`, and not in the page.
+    /// How many bytes at the start of the payload are in `head`, and not in the page.
     pub split: u16,
     /// What the pieces landed in: the rest of the payload, from
     /// [`LEAD`](crate::LEAD) on.
@@ -124,7 +124,7 @@ impl Reassembly {
         &self.store.counters
     }
 
-    /// Takes a piece: its bytes are copied to their place. Gives the packet if that
+    /// Takes a piece: its bytes are copied to their place. Returns the packet if that
     /// was the last one missing; its buffer is the caller's then.
     ///
     /// # Errors

@@ -289,7 +289,7 @@ impl PacketStore {
         buffers.take(room).ok_or(Refusal::NoRoom)
     }
 
-    /// A large buffer in place of the page that a packet has. Gives both.
+    /// A large buffer in place of the page that a packet has. Returns both.
     pub(super) fn grow(
         &mut self,
         at: u32,

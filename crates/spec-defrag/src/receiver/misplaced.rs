@@ -245,7 +245,7 @@ impl Receiver {
 
 const ETHERNET: usize = 14;
 
-/// So many packets are gathered at once; more pieces than a list takes go the
+/// The most packets gathered at once; more pieces than a list takes go the
 /// conventional way.
 pub(super) const MOST_OPEN: usize = 8;
 

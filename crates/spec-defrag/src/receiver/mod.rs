@@ -45,7 +45,7 @@ pub struct Receiver {
     buffers: Buffers,
     speculator: Speculator<Ip>,
     reassembly: Reassembly,
-    /// So many packets that are not whole may hold pages of the speculator.
+    /// The most packets that are not whole and hold pages of the speculator.
     most_begun: usize,
     packets: VecDeque<Packet>,
     /// Packets whose pieces lie one after another in the frames of this call.

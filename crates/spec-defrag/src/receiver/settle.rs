@@ -266,7 +266,7 @@ pub enum ConfigError {
     /// Too few pages for the list.
     #[error("there is room for {pages} pages: make the area longer, {needed} or more are needed")]
     Pages {
-        /// So many there are.
+        /// How many there are.
         pages: usize,
         /// Two for each descriptor, and as many for the conventional path.
         needed: usize,

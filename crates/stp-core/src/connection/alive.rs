@@ -33,6 +33,17 @@ const fn moment(at: Instant) -> u16 {
     (at.as_nanos() >> 26) as u16
 }
 
+/// A link of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectionLink {
+    /// The path that it goes over.
+    pub path: PathId,
+    /// Where the other side is on that path.
+    pub peer: Peer,
+    /// Is it usable?
+    pub is_up: bool,
+}
+
 impl Network {
     /// Adds a link to a connection: Transfers to this side are striped over all of its links, and
     /// control operations go over the first that is up.
@@ -60,7 +71,7 @@ impl Network {
         Ok(())
     }
 
-    /// Says whether Data for this side may come over a link.
+    /// Returns whether Data for this side may come over a link.
     pub(crate) fn set_data_link(
         &mut self,
         id: ConnectionId,
@@ -77,13 +88,16 @@ impl Network {
         Ok(())
     }
 
-    /// What a connection is to its other side, for people.
-    pub(crate) fn links_of(&self, id: ConnectionId) -> Result<Vec<(PathId, Peer, bool)>, Error> {
+    /// The links of a connection.
+    pub(crate) fn links_of(&self, id: ConnectionId) -> Result<Vec<ConnectionLink>, Error> {
         let known = self.connection(id)?;
         let links = known.links().filter_map(|link| self.links.get(link));
-        Ok(links
-            .map(|link| (self.paths[usize::from(link.path)].id, link.peer, link.is_up))
-            .collect())
+        let found = links.map(|link| ConnectionLink {
+            path: self.paths[usize::from(link.path)].id,
+            peer: link.peer,
+            is_up: link.is_up,
+        });
+        Ok(found.collect())
     }
 
     /// Can Transfers be begun on it?
@@ -123,7 +137,7 @@ impl Network {
     /// The other side says, with a proof, that it can be reached here too. It is
     /// believed once it says so with the token that it can have heard only here;
     /// until then it gets one packet for each of its own, as long as that is, and
-    /// nothing is remembered. Gives the link, if it is known now.
+    /// nothing is remembered. Returns the link, if it is known now.
     pub(crate) fn learn_link(
         &mut self,
         cx: &mut Context,
@@ -184,7 +198,7 @@ impl Network {
         }
     }
 
-    /// Something came over a link. Says whether it counted as dead.
+    /// Something came over a link. Returns whether it counted as dead.
     pub(crate) fn note_received_over(&mut self, link: u32) -> bool {
         let Some(known) = self.links.assumed_mut(link) else { return false };
         known.size.note_short();
@@ -192,7 +206,7 @@ impl Network {
     }
 
     /// The other side uses one of our links: it knows it, unless it says that it
-    /// does not. Says whether that is new.
+    /// does not. Returns whether that is new.
     pub(crate) fn note_received(
         &mut self,
         cx: &Context,

@@ -30,10 +30,11 @@ use crate::seen::Seen;
 use crate::wire::proof::{Secret, Secrets};
 use crate::wire::{Envelope, Reason};
 
+pub use alive::ConnectionLink;
 pub(crate) use effect::{Afterwards, Effect, Over, Refused};
 pub use open::Connect;
 pub(crate) use table::Connections;
-pub(crate) use unsettled::{ReadRequest, Unsettled, is_near};
+pub(crate) use unsettled::{ReadRequest, Unsettled, UnsettledCount, is_near};
 
 /// Nothing, at the ends of lists.
 pub(crate) const NONE: u32 = u32::MAX;

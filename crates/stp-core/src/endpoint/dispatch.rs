@@ -164,7 +164,7 @@ impl Endpoint {
         self.net.accept_request(&mut self.cx, unit, envelope, offer, admission)
     }
 
-    /// The other side can be reached at a further address, it says. Gives whether that is known
+    /// The other side can be reached at a further address, it says. Returns whether that is known
     /// now.
     fn learn_link(
         &mut self,

@@ -51,7 +51,7 @@ impl Network {
         PathChange::Down { index }
     }
 
-    /// The link's path is up, and something was heard over it, or may be. Says whether it was
+    /// The link's path is up, and something was heard over it, or may be. Returns whether it was
     /// down.
     pub(crate) fn revive_link(&mut self, cx: &mut Context, index: u32) -> bool {
         let Some(link) = self.links.assumed_mut(index) else { return false };
@@ -66,7 +66,7 @@ impl Network {
         true
     }
 
-    /// Nothing goes over this link. Says whether it was up.
+    /// Nothing goes over this link. Returns whether it was up.
     pub(crate) fn lose_link(&mut self, cx: &mut Context, index: u32) -> bool {
         let Some(link) = self.links.assumed_mut(index) else { return false };
         if !core::mem::replace(&mut link.is_up, false) {

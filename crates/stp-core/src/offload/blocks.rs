@@ -47,9 +47,9 @@ pub struct Hit {
 /// What the landing of an STU means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival {
-    /// So many bytes more.
+    /// This many bytes more.
     Bytes(u32),
-    /// So many bytes more, and the Block is complete: the one thing to tell
+    /// This many bytes more, and the Block is complete: the one thing to tell
     /// the host of it.
     Complete(u32),
     /// It did not come to lie there; it may come again.
@@ -175,7 +175,7 @@ impl<'a> Blocks<'a> {
 
     /// Lays an open Block out anew, in STUs of this size, which each of the old ones holds
     /// several of: what has landed has landed, and all else is to be asked for with the new
-    /// `bufx`. Gives what the number of the STU `from` has become. None, and nothing changed,
+    /// `bufx`. Returns what the number of the STU `from` has become. None, and nothing changed,
     /// where the Block is closed, its STUs are no multiple of that, they would be too many,
     /// or payloads are under way to it.
     pub fn shorten(&mut self, index: u16, stu: u16, from: u16) -> Option<u16> {
@@ -364,7 +364,7 @@ impl<'a> Blocks<'a> {
         (64 - shift + behind) as u16
     }
 
-    /// So many STUs of a Block came with a mark of congestion.
+    /// Counts STUs of a Block that came with a congestion mark.
     #[inline]
     pub fn mark(&mut self, index: u16, marked: u16) {
         if let Some(block) = self.blocks.get_mut(usize::from(index)) {

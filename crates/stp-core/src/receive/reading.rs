@@ -3,6 +3,7 @@
 use landfall_placement::{Area, Refusal, Serial32};
 
 use super::{Kind, Receive, State};
+use crate::connection::UnsettledCount;
 use crate::context::Context;
 use crate::error::{Ended, Error, check_memory};
 use crate::ids::{ConnectionId, ReceiveId, RemoteRegion, Rights};
@@ -30,7 +31,8 @@ impl Receives {
         check_memory(memory)?;
         let (serial, first, slots) = (known.next_read, known.first_receive, known.slots);
         let priority = known.priority;
-        let (mut asking, mut is_near) = net.unsettled_reads(id.index, serial);
+        let UnsettledCount { count: mut asking, mut is_near } =
+            net.unsettled_reads(id.index, serial);
         for index in self.receives_of(net, id.index) {
             let Some(other) = self.table.get(index) else { continue };
             if let (Kind::Read(read), State::RequestSent) = (other.kind, other.state) {

@@ -23,7 +23,7 @@ impl Receives {
     }
 
     /// Something of a Block did not come. Where its STUs are longer than is sure, that may be
-    /// why. Gives the Blocks of its link, where long packets do not come any more: they are to
+    /// why. Returns the Blocks of its link, where long packets do not come any more: they are to
     /// be [laid out anew](Self::shorten_stus).
     pub(super) fn note_long_lost(
         &mut self,
@@ -54,7 +54,7 @@ impl Receives {
         None
     }
 
-    /// Only what is sure is granted over a link from now on, until more is proven again. Gives
+    /// Only what is sure is granted over a link from now on, until more is proven again. Returns
     /// the Blocks that are granted over it.
     fn fall_back(&mut self, net: &mut Network, cx: &mut Context, link: u32) -> Vec<u16> {
         let (retry_after, floor) = (cx.config.retry_after, cx.config.retry_floor);

@@ -7,6 +7,7 @@ use landfall_congestion::Arrived;
 use landfall_placement::{Duration, Refusal, Serial32, assumed};
 use landfall_tables::EntryKey;
 
+use super::flight::FreedBytes;
 use super::{Streams, Work};
 use crate::context::Context;
 use crate::error::Ended;
@@ -139,7 +140,7 @@ impl Streams {
     }
 
     /// Tells the windows of the links what became of packets, and wakes who waited for room.
-    /// Gives a link that has been silent for so long that it counts as dead, if there is one.
+    /// Returns a link that has been silent for so long that it counts as dead, if there is one.
     pub(crate) fn update_put_window(
         &mut self,
         net: &mut Network,
@@ -153,7 +154,7 @@ impl Streams {
         for nth in 0.. {
             let known = net.connections.get_mut(connection)?;
             let flight = &mut known.remote_mut().outgoing.flight;
-            let Some((index, _)) = flight.peek_update(nth) else { break };
+            let Some(FreedBytes { link: index, .. }) = flight.peek_update(nth) else { break };
             let config = self.congestion_of_puts(net, cx, index);
             let known = net.connections.get_mut(connection)?;
             let flight = &mut known.remote_mut().outgoing.flight;
@@ -219,7 +220,7 @@ impl Streams {
             let outgoing = &mut remote.outgoing;
             outgoing.acked = outgoing.next;
             let left = outgoing.flight.leave(outgoing.next);
-            for (link, bytes) in left {
+            for FreedBytes { link, bytes } in left {
                 let Some(link) = net.links.get_mut(link) else { continue };
                 for waiting in link.free_puts(bytes) {
                     self.queue_stream(net, cx, waiting);
@@ -290,7 +291,8 @@ impl Streams {
         let mut tracks = 0..;
         while let Some(known) = net.connections.assumed_mut(connection)
             && let Some(nth) = tracks.next()
-            && let Some((index, freed)) = known.remote_mut().outgoing.flight.peek_update(nth)
+            && let Some(FreedBytes { link: index, bytes: freed }) =
+                known.remote_mut().outgoing.flight.peek_update(nth)
         {
             let config = self.congestion_of_puts(net, cx, index);
             if let Some(link) = net.links.get_mut(index)

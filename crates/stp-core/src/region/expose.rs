@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use landfall_placement::{Area, Refusal, assumed};
 
 use super::{Ask, Exposed, Request};
-use crate::connection::{self, NONE};
+use crate::connection::{self, NONE, UnsettledCount};
 use crate::context::Context;
 use crate::error::{Ended, Error, check_memory};
 use crate::event::Event;
@@ -32,7 +32,8 @@ impl Regions {
             return Err(Error::NotOpen);
         }
         let serial = known.remote_mut().next_request;
-        let (mut waiting, mut is_near) = net.unsettled_regions(id.index, serial);
+        let UnsettledCount { count: mut waiting, mut is_near } =
+            net.unsettled_regions(id.index, serial);
         for request in self.requests.indices().filter_map(|index| self.requests.get(index)) {
             if request.connection == id.index {
                 waiting += 1;

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use landfall_placement::{Area, Serial32, assumed};
 
 use super::{Send, State};
-use crate::connection::NONE;
+use crate::connection::{NONE, UnsettledCount};
 use crate::context::Context;
 use crate::error::{Ended, Error, check_memory};
 use crate::event::Event;
@@ -96,7 +96,8 @@ impl Sends {
             return false;
         };
         let next = Serial32(known.next_send);
-        let (mut count, mut is_near) = net.unsettled_sends(connection, known.next_send);
+        let UnsettledCount { mut count, mut is_near } =
+            net.unsettled_sends(connection, known.next_send);
         let mut index = known.first_send;
         while let Some(send) = self.table.get(index) {
             // What only waits for a driver is over at the other side.

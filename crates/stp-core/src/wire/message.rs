@@ -81,7 +81,7 @@ pub struct AvailableRegion {
 pub enum Verdict {
     /// It was heard, and waits for memory.
     Pending,
-    /// So many bytes are taken, and not more.
+    /// Only this many bytes are taken.
     Limited(u64),
     /// It is refused.
     Rejected(Reason),
@@ -358,7 +358,7 @@ pub enum Message {
         wants_notice: bool,
         /// It was refused before: only its number counts.
         is_void: bool,
-        /// So many of the packets before it may come to lie in place after it.
+        /// How many packets before it may land after it.
         overtakes: u16,
         /// Where the user is to be told: how far behind the start of its Put this packet
         /// begins, in units of 8 bytes.

@@ -30,7 +30,7 @@ use crate::native::{Burst, Fifo, HEADER_WORDS, Word};
 struct Turn {
     input: usize,
     left: u32,
-    /// So much may others send before a multicast goes here again.
+    /// How much others may send before a multicast goes here again.
     owed: u32,
 }
 
@@ -363,7 +363,7 @@ pub enum Event {
         /// What had become of them.
         loss: Loss,
     },
-    /// So many events found no room.
+    /// Events that found no room.
     Overflow {
         /// How many.
         lost: u64,

@@ -52,7 +52,7 @@ impl GroupWrite<'_> {
 struct Needs {
     entries: usize,
     bytes: usize,
-    /// So many bytes are sent from memory.
+    /// How many bytes are sent from memory.
     from_memory: u64,
 }
 

@@ -225,7 +225,7 @@ impl Nic {
         }
     }
 
-    /// Gives back memory that nothing writes to any more.
+    /// Returns back memory that nothing writes to any more.
     fn release(&mut self) {
         if let Some(native) = &mut self.native {
             while let Some(releasing) = native.releasing.front() {

@@ -92,7 +92,7 @@ impl ConnectionTable {
         }
     }
 
-    /// A connection is there. Gives what waited for it.
+    /// A connection is there. Returns what waited for it.
     pub(super) fn open(&mut self, host: HostId, way: &OutgoingHandle) -> VecDeque<Held> {
         match self.places.insert(host, Place::Open(Arc::clone(way))) {
             Some(Place::Connecting(waiting)) => waiting,

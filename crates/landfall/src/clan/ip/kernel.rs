@@ -79,7 +79,7 @@ impl FromKernel {
         !self.is_empty || !self.to_publish.is_empty()
     }
 
-    /// Takes the packets that are there, up to a bound, as far as they can leave. Gives
+    /// Takes the packets that are there, up to a bound, as far as they can leave. Returns
     /// whether there were any.
     pub(super) fn take(&mut self, hub: &mut Hub, now: Instant) -> Result<bool, ClanIpError> {
         let mut moved = false;

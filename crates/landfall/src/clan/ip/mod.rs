@@ -60,7 +60,7 @@ pub const MTU_MIN: u32 = 1280;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClanIpError {
-    /// The configuration makes no sense.
+    /// The configuration is invalid.
     #[error("that cannot be configured: {0}")]
     BadConfig(String),
     /// The interface could not be made.

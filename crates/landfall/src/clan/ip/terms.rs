@@ -155,7 +155,7 @@ const GREETING: usize = ENDS * Cookie::LEN;
 struct Ends {
     node: Node,
     terms: Terms,
-    /// Gives cookies away.
+    /// Returns cookies away.
     offers: Half<Node, Sender<Node>>,
     /// Gets cookies of the other side.
     offered: Half<Node, Receiver<Node>>,

@@ -137,7 +137,7 @@ impl<F: Fabric> Board<F> {
     /// Without values and readers yet.
     ///
     /// # Errors
-    /// Those of [`Fabric::expose`], or the configuration makes no sense.
+    /// Those of [`Fabric::expose`], or the configuration is invalid.
     pub fn open(fabric: &F, config: Config) -> Result<Self, Error> {
         config.reader_len()?;
         let (presence, cookie) = fabric.expose(BOARD_LEN, Rights::Write)?;
@@ -343,7 +343,7 @@ impl<F: Fabric> Reader<F> {
     /// This side's half. Its cookie goes to [`Board::add`].
     ///
     /// # Errors
-    /// Those of [`Fabric::expose`], or the configuration makes no sense.
+    /// Those of [`Fabric::expose`], or the configuration is invalid.
     pub fn open(fabric: &F, config: Config) -> Result<Half<F, Self>, Error> {
         Half::open(fabric, config)
     }

@@ -55,7 +55,7 @@ impl<F: Fabric> Merge<F> {
         Self { fabric: fabric.clone(), producers, ended, next_id: 0, turn: 0 }
     }
 
-    /// From now on elements of this one come, too. Gives its number, which no other gets.
+    /// From now on elements of this one come, too. Returns its number, which no other gets.
     pub fn add(&mut self, producer: queue::Receiver<F>) -> u64 {
         let id = self.next_id;
         self.next_id += 1;
@@ -156,7 +156,7 @@ impl<F: Fabric> Spread<F> {
         Self { fabric: fabric.clone(), consumers, orphans, lost, next_id: 0 }
     }
 
-    /// From now on this one gets elements, too. Gives its number, which no other gets.
+    /// From now on this one gets elements, too. Returns its number, which no other gets.
     pub fn add(&mut self, consumer: queue::Sender<F>) -> u64 {
         let id = self.next_id;
         self.next_id += 1;
@@ -188,7 +188,7 @@ impl<F: Fabric> Spread<F> {
         given + self.orphans.len()
     }
 
-    /// Gives an element to a consumer that has room, if there is one: to whom.
+    /// Returns an element to a consumer that has room, if there is one: to whom.
     ///
     /// # Errors
     /// The element has the wrong length for a consumer, or the node has ended.
@@ -206,7 +206,7 @@ impl<F: Fabric> Spread<F> {
         self.give(element)
     }
 
-    /// Gives an element to a consumer once one has room: to whom.
+    /// Returns an element to a consumer once one has room: to whom.
     ///
     /// # Errors
     /// Those of [`try_put`](Self::try_put), the deadline is over, or there is no consumer

@@ -5,7 +5,7 @@
 //!  memory of the producer         memory of the consumer
 //!    0  read: a copy                0  written: a copy
 //!    8  closed                      8  end: 0, or one more than all there will be
-//!   16  layout, of a typed queue   16  two words for whoever builds on it; of a typed
+//!   16  layout, of a typed queue   16  two words for those who builds on it; of a typed
 //!                                      queue, the first is its layout
 //!                                 128  places: CAPACITY of them, used in turn
 //! ```
@@ -165,7 +165,7 @@ impl<F: Fabric> Producer<F> {
 
     /// How many the consumer has not taken out, as far as it has said.
     pub(super) fn under_way(&mut self) -> u64 {
-        // One that makes no sense is found out by the next call.
+        // One that is invalid is found out by the next call.
         let _ = self.look(0);
         self.written - self.read
     }
@@ -274,7 +274,7 @@ impl<F: Fabric> Producer<F> {
         }
     }
 
-    /// The same, and touches one of the spare words, for whoever waits for that.
+    /// The same, and touches one of the spare words, for those who waits for that.
     pub(super) fn publish_with(&mut self, word: u64) -> Result<(), Error> {
         self.publish_counters()?;
         self.store_notice(word, self.written)?;

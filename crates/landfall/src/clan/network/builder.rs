@@ -408,7 +408,7 @@ impl From<Unready> for OpenError {
     }
 }
 
-/// What an end means for whoever waited for a success.
+/// What an end means for those who waited for a success.
 pub(crate) const fn ended(why: Ended) -> Error {
     match why {
         Ended::There(reason) => Error::Refused(reason),

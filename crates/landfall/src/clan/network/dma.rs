@@ -158,7 +158,7 @@ impl QueueRecord {
         locked(&self.state.waker).take()
     }
 
-    /// Takes the next chain out of the ring, if none waits. Gives whether one waits.
+    /// Takes the next chain out of the ring, if none waits. Returns whether one waits.
     fn take(&mut self) -> bool {
         while self.requests.is_empty() {
             // All of a chain is put into the ring at once.
@@ -197,7 +197,7 @@ impl Core {
         }
     }
 
-    /// Moves chains from the rings into the engine, as far as it has room. Gives
+    /// Moves chains from the rings into the engine, as far as it has room. Returns
     /// whether any moved.
     pub(super) fn serve_queues(&mut self, now: landfall_placement::Instant) -> bool {
         if self.busy.is_empty() {

@@ -181,7 +181,7 @@ impl Aperture {
     }
 
     /// Changes a word in one indivisible step, also against what peers do.
-    /// Gives what it held before. Words are little-endian in memory.
+    /// Returns what it held before. Words are little-endian in memory.
     ///
     /// # Errors
     /// There is no word at that offset.

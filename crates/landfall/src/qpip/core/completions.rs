@@ -34,7 +34,7 @@ impl Queue {
         self.state.tell(is_solicited, wake);
     }
 
-    /// Gives whether it is solicited.
+    /// Returns whether it is solicited.
     #[inline]
     fn put_silently(&mut self, completion: &Completion) -> bool {
         let Some(ring) = &mut self.ring else {
@@ -187,7 +187,7 @@ impl ListenerState {
 }
 
 impl Core {
-    /// Hears what the engine has to tell. Gives whether there was anything.
+    /// Hears what the engine has to tell. Returns whether there was anything.
     pub(crate) fn hear(&mut self) -> bool {
         let mut moved = self.move_stalled();
         loop {
@@ -198,7 +198,7 @@ impl Core {
         }
     }
 
-    /// Tells of connections before anything else, and keeps the rest in its order. Gives
+    /// Tells of connections before anything else, and keeps the rest in its order. Returns
     /// whether there were any.
     ///
     /// So a listener has a queue pair to hand out before the first completion of it can be

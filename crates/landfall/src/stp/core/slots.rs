@@ -377,7 +377,7 @@ impl Request {
 }
 
 impl Begun {
-    /// Begins or ends to tell of its progress. Gives how far it is.
+    /// Begins or ends to tell of its progress. Returns how far it is.
     pub(super) fn watch(self, engine: &mut Endpoint, is_watched: bool) -> u64 {
         let progress = match self {
             Self::Send(id) => engine.watch_send(id, is_watched),

@@ -252,7 +252,7 @@ impl<N: Host> World<N> {
     }
 
     /// Posts a message of these bytes; to a port of the other host for datagrams.
-    /// Says whether it was taken.
+    /// Returns whether it was taken.
     pub fn send(
         &mut self,
         host: usize,
@@ -313,7 +313,7 @@ impl<N: Host> World<N> {
         }
     }
 
-    /// The simulation does its next step, before some time. Says whether there was one.
+    /// The simulation does its next step, before some time. Returns whether there was one.
     pub fn step(&mut self, deadline: Instant) -> bool {
         let goes_on = self.world.step(deadline);
         self.collect();

@@ -138,7 +138,7 @@ impl<'s, F: Firmware> Adapter<'s, F> {
 
     // ---- The host ------------------------------------------------------------
 
-    /// Gives a command, behind all earlier commands and frames.
+    /// Returns a command, behind all earlier commands and frames.
     ///
     /// # Errors
     /// [`Full`].
@@ -153,7 +153,7 @@ impl<'s, F: Firmware> Adapter<'s, F> {
         Ok(())
     }
 
-    /// Gives a frame to be sent, behind all earlier commands and frames.
+    /// Returns a frame to be sent, behind all earlier commands and frames.
     ///
     /// # Errors
     /// [`Full`]: it is too long, or there is no room now.

@@ -149,7 +149,7 @@ pub(super) fn transfer(
 }
 
 /// Two hosts send pages through a switch, each so often, the second so much later than the
-/// first; a frame waits for the one before it. Gives what came of it at the receiver.
+/// first; a frame waits for the one before it. Returns what came of it at the receiver.
 pub(super) fn crossing(
     machine: Machine,
     processor: Processor,

@@ -33,7 +33,7 @@ pub(in crate::adapter) enum IcmpStep {
     Told { id: QueuePairId, sends_again: bool },
 }
 
-/// RFC 826, with what RFC 5227 says of probes. Gives those who waited for what it says.
+/// RFC 826, with what RFC 5227 says of probes. Returns those who waited for what it says.
 pub(in crate::adapter) fn handle_arp(
     now: Instant,
     context: &mut Context,
@@ -130,7 +130,7 @@ fn answer_echo(
     }
 }
 
-/// RFC 4861, 7.2.3 to 7.2.5. Gives those who waited for what it says.
+/// RFC 4861, 7.2.3 to 7.2.5. Returns those who waited for what it says.
 fn handle_discovery(
     now: Instant,
     context: &mut Context,

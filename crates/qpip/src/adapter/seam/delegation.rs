@@ -118,7 +118,7 @@ impl Delegation {
         }
     }
 
-    fn lead_astray(&mut self, index: u32) -> ReportStep {
+    fn handle_mismatch(&mut self, index: u32) -> ReportStep {
         self.slot_mut(index).state = State::Astray;
         self.touch(index);
         ReportStep::Nothing
@@ -156,7 +156,7 @@ impl Delegation {
         let ends_message = hit.is_pushed && next.has_messages;
         let is_it = hit.seq == next.expected && connection.tcb.is_on_course(next);
         if !is_it || !next.places.pass(hit.len, ends_message) {
-            return self.lead_astray(hit.slot);
+            return self.handle_mismatch(hit.slot);
         }
         next.expected = hit.seq.wrapping_add(hit.len);
         ReportStep::Came { hit: Hit::Segment(*hit), is_in_place }
@@ -175,7 +175,7 @@ impl Delegation {
         };
         let is_it = next.course == datagrams.inbound.course();
         if !is_it || !next.places.pass(hit.len, true) {
-            return self.lead_astray(hit.slot);
+            return self.handle_mismatch(hit.slot);
         }
         ReportStep::Came { hit: Hit::Datagram(*hit), is_in_place }
     }
@@ -196,7 +196,7 @@ impl Delegation {
         ReportStep::Answered { slot: index }
     }
 
-    /// The card was restarted and has forgotten everything. Gives how many slots it may
+    /// The card was restarted and has forgotten everything. Returns how many slots it may
     /// have known.
     pub(super) fn forget_card(&mut self, links: usize) -> u32 {
         let slots = self.slots.len() as u32;

@@ -277,7 +277,7 @@ pub fn advertisement(mac: Mac, target: Ipv6Addr, them: Host6, into: &mut [u8]) -
     seal(&envelope, answer.message_len(), into, |message, pseudo| answer.write(message, pseudo))
 }
 
-/// `address` is ours, for whoever has known it elsewhere: for the start of an
+/// `address` is ours, for those who has known it elsewhere: for the start of an
 /// interface.
 pub fn announcement(us: Host, into: &mut [u8]) -> Option<usize> {
     match us.address {

@@ -210,7 +210,7 @@ impl Flight {
         self.records.len() < self.most_records as usize
     }
 
-    /// New data of `len` bytes left now. Gives its range.
+    /// New data of `len` bytes left now. Returns its range.
     pub(crate) fn push(&mut self, len: u32, now: Instant) -> Range<u64> {
         let start = self.next;
         if len > 0 {
@@ -319,7 +319,7 @@ impl Flight {
         }
     }
 
-    /// What lies in this range and is under way is lost. Gives the bytes.
+    /// What lies in this range and is under way is lost. Returns the bytes.
     pub(crate) fn mark_lost(&mut self, range: Range<u64>) -> u64 {
         self.split(range.start);
         self.split(range.end);
@@ -464,7 +464,7 @@ impl Flight {
     }
 
     /// The retransmission timer ran out: all that was not selectively
-    /// acknowledged is lost. Gives the bytes that are lost now.
+    /// acknowledged is lost. Returns the bytes that are lost now.
     pub(crate) fn mark_all_lost(&mut self) -> u64 {
         let before = self.lost_bytes;
         for index in 0..self.records.len() {
@@ -548,7 +548,7 @@ fn len(bytes: u64) -> u32 {
 /// What a look at the flight found lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Losses {
-    /// So many bytes.
+    /// How many bytes.
     pub(crate) bytes: u64,
     /// Something is late, but not lost before this moment.
     pub(crate) recheck_at: Option<Instant>,

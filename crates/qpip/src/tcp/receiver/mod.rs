@@ -117,10 +117,10 @@ pub(crate) struct Receiver {
     pub(crate) counts: Counts,
 }
 
-/// So many blocks are told in their order: as many as a header has room for.
+/// The blocks that are reported in their order: as many as a header has room for.
 const RECENT: usize = crate::wire::tcp_options::Blocks::MAX;
 
-/// So many ranges behind holes are kept; what would make one more is dropped.
+/// The most ranges behind holes that are kept; what would make one more is dropped.
 const MOST_RANGES: usize = 64;
 
 impl Receiver {

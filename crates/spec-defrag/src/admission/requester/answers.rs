@@ -125,7 +125,7 @@ impl Requester {
 
 // One series of requests: its nonce, and which of them may still be answered.
 
-/// So many requests may be under way; older ones are forgotten.
+/// The most requests under way; older ones are forgotten.
 const UNDER_WAY: usize = 8;
 
 /// A request that was sent.

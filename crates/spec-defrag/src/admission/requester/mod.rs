@@ -87,7 +87,7 @@ pub struct Requester {
     transfers: Table<bool>,
     /// How many of them do.
     asking: u32,
-    /// So much was sent of late that it asks.
+    /// Enough was sent of late for it to ask.
     flowing: bool,
     meter: Meter,
     throttle: Throttle,
@@ -220,7 +220,7 @@ impl Requester {
         }
     }
 
-    /// So many bytes were sent to the receiver, in whatever mode.
+    /// Counts bytes that were sent to the receiver, in either mode.
     pub fn handle_sent(&mut self, now: Instant, bytes: u64) {
         if self.mode(now) == Mode::Slow {
             self.throttle.take(now, bytes);
@@ -333,7 +333,7 @@ impl Requester {
         });
     }
 
-    /// Gives back what nobody wants any more.
+    /// Returns back what nobody wants any more.
     fn leave_if_content(&mut self) {
         if self.asking > 0 || self.flowing {
             return;

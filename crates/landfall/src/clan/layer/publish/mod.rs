@@ -165,7 +165,7 @@ pub struct Delivery {
 }
 
 impl Delivery {
-    /// Counts what became of one. Gives whether it is still a subscriber.
+    /// Counts what became of one. Returns whether it is still a subscriber.
     fn count(&mut self, result: &Result<(), Error>) -> bool {
         match result {
             Ok(()) => self.sent += 1,
@@ -186,7 +186,7 @@ impl<F: Fabric> Publisher<F> {
     ///
     /// # Errors
     /// Those of [`Fabric::expose`] and [`Fabric::found_group`], or the configuration
-    /// makes no sense.
+    /// is invalid.
     pub fn open(fabric: &F, config: Config) -> Result<Self, Error> {
         let len = config.subscriber_len()?;
         let (presence, cookie) = fabric.expose(PUBLISHER_LEN, Rights::Write)?;

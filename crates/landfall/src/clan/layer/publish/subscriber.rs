@@ -115,7 +115,7 @@ impl<F: Fabric> Subscriber<F> {
     /// This side's half. Its cookie goes to [`Publisher::add`](super::Publisher::add).
     ///
     /// # Errors
-    /// Those of [`Fabric::expose`], or the configuration makes no sense.
+    /// Those of [`Fabric::expose`], or the configuration is invalid.
     pub fn open(fabric: &F, config: Config) -> Result<Half<F, Self>, Error> {
         Half::open(fabric, config)
     }

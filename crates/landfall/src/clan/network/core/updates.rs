@@ -9,7 +9,7 @@ use super::{Core, EventSender, Registration};
 use crate::clan::network::back_pressure::WindowState;
 
 impl Core {
-    /// Takes every event out of the engine. Gives whether there was one.
+    /// Takes every event out of the engine. Returns whether there was one.
     pub(super) fn handle_events(&mut self, now: Instant) -> bool {
         let mut heard = false;
         self.end_unkeyed(now);
