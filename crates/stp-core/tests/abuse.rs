@@ -13,6 +13,8 @@ use stp_core::wire::message::{
 use stp_core::wire::{Envelope, Flags, Op, Reason};
 use stp_core::{Config, Ended, Event, RemoteRegion, Rights};
 
+const REGION: AvailableRegion = AvailableRegion { handle: 0, len: 100, rights: 7, window: 64 };
+
 /// One of every operation, as somebody says them who has the key.
 fn every_operation() -> Vec<Message> {
     let ids = Ids { d_id: 0, s_id: 0 };
@@ -45,7 +47,6 @@ fn every_operation() -> Vec<Message> {
     };
     let (serial, handle, opaque, s_id, at) = (0, 0, 0, 0, 0);
     let (max_block, answers, is_eager) = (9, None, false);
-    let region = AvailableRegion { handle: 0, len: 100, rights: 7, window: 64 };
     let (width, function) = (WordWidth::Eight, WordFunction::CompareSwap { expected: 1, new: 2 });
     vec![
         Message::RequestConnection(offer),
@@ -56,7 +57,7 @@ fn every_operation() -> Vec<Message> {
         Message::ClearToSend(grant),
         Message::ClearToSend(ClearToSend { granted: Granted::Again(5), attempt: 2, ..grant }),
         Message::RequestMemoryRegion { s_id: 0, serial, len: 100, name: 1, rights: 7 },
-        Message::MemoryRegionAvailable { d_id: 0, serial, result: Ok(region) },
+        Message::MemoryRegionAvailable { d_id: 0, serial, result: Ok(REGION) },
         Message::Get(get),
         Message::FetchOp { serial, handle, at, width, function },
         Message::FetchOpComplete { below: 1 },

@@ -14,6 +14,7 @@ use crate::wire::tcp::Flags;
 use crate::wire::tcp_options::{Blocks, Options};
 
 /// What of a plan the next segment carries.
+#[derive(Clone, Copy)]
 struct PlannedData {
     plan: Plan,
     /// Its data ends here: no further than the memory that is posted.

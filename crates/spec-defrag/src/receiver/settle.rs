@@ -40,7 +40,7 @@ impl Receiver {
                 Outcome::InPlace => self.stats.in_place += 1,
                 Outcome::Whole => self.joined(),
                 Outcome::Begun(begin) => {
-                    self.begun(now, &begin, Landed { n, arrived }, len, memory)
+                    self.begun(now, &begin, Landed { n, arrived }, len, memory);
                 }
                 Outcome::Misplaced => self.misplaced(now, Landed { n, arrived }, len, memory),
             }

@@ -264,7 +264,7 @@ impl Network {
         let Some(known) = self.connections.get(index) else { return Refusal::UnknownId };
         match (known.state, known.abort) {
             (State::RequestsCrossed | State::AnswerSent | State::Open, _) => {
-                self.answer_connection(cx, index)
+                self.answer_connection(cx, index);
             }
             // Who did not hear the answer has no proof of the abort either.
             (State::Lingering, Some(reason)) => {
