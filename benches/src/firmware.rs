@@ -1,7 +1,8 @@
 //! Adapters alone, in simulated time and with the costs of the papers: frames come at the
 //! rate of the wire, or as fast as the adapter takes them; its host only listens.
 
-use clan_dsm::offload::{self as shared, Line, Secret};
+use clan_dsm::native::ReceiveWindow;
+use clan_dsm::offload::{self as shared, HostProgress, Secret};
 use clan_dsm::{Address, HostId, Kind, NativeConfig, Nic, Rights, WHOLE, WORD};
 use landfall_placement::{
     Area, Duration, Ecn, Instant, InternetSum, PathId, Peer, Random, RegionId, Serial32, Span,
@@ -15,7 +16,9 @@ use nic_firmware_model::machine::{
     Adapter, BusCosts, Coalescing, Costs, DmaCosts, Parts, Sizes, Store, Upcall,
 };
 use nic_firmware_model::tigon::{self, Cycles, Reports, Tables, Tigon};
-use qpip::offload::{Addresses, Command as Order, Ends, Places, Prediction, Report};
+use qpip::offload::{
+    Addresses, Command as Order, Ends, HashSecret, OwnAddress, Places, Prediction, Report,
+};
 use spec_defrag::offload::Guess;
 use stp_core::offload::{Block, Blocks, Command, Expected, bits_needed};
 use stp_core::wire::{HEADER_LEN, Header, Op};
@@ -248,7 +251,7 @@ impl AdapterLine<LanaiLoad> {
     pub fn lanai() -> Self {
         let tables = LanaiTables::owned(
             LanaiSizes { entries: 16, pointers: 32, mappings: 16, routes: 16 },
-            (1, 2),
+            HashSecret::new(1, 2),
         );
         let helps = Helps { checksum: true, ..Helps::default() };
         let firmware = Lanai::new(tables, StageCosts::PAPER, helps);
@@ -269,7 +272,8 @@ impl Load for LanaiLoad {
         self.stage = (self.stage + 1) % 5;
         match self.stage {
             1 => {
-                let addresses = Addresses::of(&[(LOCAL.into(), 24)]).unwrap_or_default();
+                let addresses =
+                    Addresses::of(&[OwnAddress::new(LOCAL.into(), 24)]).unwrap_or_default();
                 Some(Order::Station { path, station: [2; 6], addresses })
             }
             2 => Some(Order::Close { slot, mark: 1 }),
@@ -462,9 +466,10 @@ impl Load for ClanLoad {
             }
             3 => {
                 self.session += 1;
-                let window = Some((Serial32(0), Serial32(ROOM)));
-                let line = Line { session: self.session, window, ..Line::default() };
-                Some(shared::Command::Line(line))
+                let window = Some(ReceiveWindow { arrived: Serial32(0), edge: Serial32(ROOM) });
+                let line =
+                    HostProgress { session: self.session, window, ..HostProgress::default() };
+                Some(shared::Command::HostProgress(line))
             }
             _ => None,
         }

@@ -12,7 +12,7 @@ use landfall_placement::{
 };
 use qpip::{
     Access, Adapter, Buffer, CompletionQueueId, Config, DomainId, Event, Interface, Mapping,
-    MemoryKey, QueuePairId, QueuePairSetup, ReceiveWork, SendWork, Service,
+    MemoryKey, OwnAddress, QueuePairId, QueuePairSetup, ReceiveWork, SendWork, Service,
 };
 
 use crate::{BATCH, Head, PATH, deliver, place, poll};
@@ -55,7 +55,7 @@ impl Side {
         let mac = |n| [2, 0, 0, 0, 0, n];
         let interface = Interface {
             mac: mac(ours),
-            addresses: vec![(ip(ours), PREFIX)],
+            addresses: vec![OwnAddress::new(ip(ours), PREFIX)],
             gateways: Vec::new(),
             neighbours: vec![(ip(theirs), mac(theirs))],
         };

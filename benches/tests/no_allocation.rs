@@ -127,8 +127,8 @@ fn the_offload_seam_allocates_nothing() {
             let (path, from) = (PathId(0), Peer::Node(1));
             let ecn = Ecn::NotCapable;
             let data = Incoming { header: &header, len: 1024 + 40, path, from, ecn };
-            let seat = seam.place(&data).map(|hit| hit.seat);
-            let arrival = seat.map(|seat| seam.landed(seat, true));
+            let stu_id = seam.place(&data).map(|hit| hit.stu_id);
+            let arrival = stu_id.map(|stu_id| seam.landed(stu_id, true));
             let wanted = if stu == 63 { Arrival::Complete(1024) } else { Arrival::Bytes(1024) };
             assert_eq!(arrival, Ok(wanted));
         }

@@ -17,6 +17,7 @@
 use core::fmt;
 
 use landfall_placement::Ticket;
+use landfall_tables::EntryKey;
 
 /// Bytes of a word, the smallest thing that a packet is split into.
 ///
@@ -196,8 +197,9 @@ const fn is_run(mask: u8) -> bool {
     shifted & shifted.wrapping_add(1) == 0
 }
 
+/// `of EntryKey`: what it names is an entry of a table.
 macro_rules! ids {
-    ($($(#[$doc:meta])* $name:ident, $words:literal;)+) => {$(
+    ($($(#[$doc:meta])* $name:ident, $words:literal $(of $key:ty)?;)+) => {$(
         $(#[$doc])*
         ///
         /// A name of an earlier time is recognised and means nothing.
@@ -208,9 +210,13 @@ macro_rules! ids {
         }
 
         impl $name {
-            pub(crate) const fn new((index, generation): (u32, u32)) -> Self {
+            pub(crate) const fn new(index: u32, generation: u32) -> Self {
                 Self { index, generation }
             }
+
+            $(pub(crate) const fn of(key: $key) -> Self {
+                Self::new(key.index, key.generation)
+            })?
 
             /// The slot: small numbers, used again once a thing is gone.
             #[must_use]
@@ -235,27 +241,27 @@ macro_rules! ids {
 
 ids! {
     /// The way to one other host over one path.
-    LinkId, "link";
+    LinkId, "link" of EntryKey;
     /// Memory of this host that others may touch.
     ApertureId, "aperture";
     /// Memory of another host that this one may touch.
-    WindowId, "window";
+    WindowId, "window" of EntryKey;
     /// A remote read of this host.
-    ReadId, "read";
+    ReadId, "read" of EntryKey;
     /// A read-modify-write of a remote word.
-    OperationId, "word operation";
+    OperationId, "word operation" of EntryKey;
     /// A chain of requests to the DMA engine.
-    DmaId, "DMA request";
+    DmaId, "DMA request" of EntryKey;
     /// A write from memory, in its order among those of the program.
-    WriteId, "write";
+    WriteId, "write" of EntryKey;
     /// A question whether all before it has arrived.
     BarrierId, "barrier";
     /// Synchronisation with accesses to some memory.
     TripwireId, "tripwire";
     /// Several tripwires that are waited for together.
-    TripsetId, "tripset";
+    TripsetId, "tripset" of EntryKey;
     /// One end of connections and of out-of-band messages.
-    EndpointId, "endpoint";
+    EndpointId, "endpoint" of EntryKey;
 }
 
 /// What a ticket was given for.
@@ -359,7 +365,7 @@ mod tests {
     #[test]
     fn what_was_packed_comes_out() {
         for purpose in Purpose::ALL {
-            let link = LinkId::new((0xffff, 0x1234_5678));
+            let link = LinkId::new(0xffff, 0x1234_5678);
             let meaning = unpack(pack(purpose, link, 0xdead_beef)).unwrap();
             assert_eq!((meaning.purpose, meaning.link), (purpose, 0xffff));
             assert_eq!(meaning.number, 0xdead_beef);

@@ -12,7 +12,7 @@ use crate::tripwire::MOST_TRIPWIRES;
 /// the same network count so too, and the shares are to be alike.
 const UNIT: u32 = 1_460;
 
-/// So many time-outs in a row are probes. The first comes after milliseconds, and a core that
+/// How many time-outs in a row are probes. The first comes after milliseconds, and a core that
 /// others use pauses for longer than the second.
 const PROBES: u8 = 2;
 
@@ -198,6 +198,7 @@ impl Config {
         check("frames", self.frames, 1..=1 << 15)?;
         check("early_bytes", self.early_bytes, 0..=u32::MAX as usize)?;
         ConfigError::check("give_up_after", self.give_up_after, 1..=u8::MAX)?;
+        self.congestion.map_or(Ok(()), |congestion| congestion.validate())?;
         self.native.map_or(Ok(()), |native| native.validate())
     }
 }
@@ -226,7 +227,7 @@ mod tests {
     type Wrong = (&'static str, fn(&mut Config));
 
     /// Every field that has a range.
-    const WRONG: [Wrong; 21] = [
+    const WRONG: [Wrong; 22] = [
         ("paths", |config| config.paths = 0),
         ("paths", |config| config.paths = 65),
         ("links", |config| config.links = 0),
@@ -244,6 +245,7 @@ mod tests {
         ("frames", |config| config.frames = 0),
         ("frames", |config| config.frames = (1 << 15) + 1),
         ("give_up_after", |config| config.give_up_after = 0),
+        ("unit", |config| config.congestion = Some(congestion::Config::new(0))),
         ("room", |config| {
             let room = Fifo::LEAST - 1;
             config.native = Some(NativeConfig { room, ..NativeConfig::default() });

@@ -57,7 +57,7 @@ pub enum Reason {
     /// The cookie does not allow it.
     #[error("the cookie does not allow it")]
     Forbidden = 3,
-    /// The packet makes no sense.
+    /// The packet is invalid.
     #[error("the packet was malformed")]
     Malformed = 4,
     /// A bound of the other side is reached.

@@ -108,7 +108,7 @@ pub enum Event {
         /// Its name.
         aperture: ApertureId,
     },
-    /// So many events found no room. What is behind them is not lost: tripwires
+    /// Events that found no room. What they reported is not lost: tripwires
     /// remember that they fired, endpoints keep their messages.
     Overflow {
         /// How many.

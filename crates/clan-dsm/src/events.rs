@@ -20,7 +20,7 @@ use landfall_placement::assumed;
 use crate::address::{EndpointId, TripwireId};
 use crate::event::Event;
 use alloc::vec::Vec;
-use landfall_tables::{AgeLinks, AgeList, Table};
+use landfall_tables::{AgeLinks, AgeList, EntryKey, Table};
 
 /// What can be registered for the event queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -166,7 +166,7 @@ impl EventQueue {
     }
 
     /// Tells of something. Without room, that something is missing stands in
-    /// its place. Says whether the event waits in the queue.
+    /// its place. Returns whether the event waits in the queue.
     pub(crate) fn push(&mut self, event: Event) -> bool {
         landfall_placement::trace!(?event);
         let source = Source::of(&event);
@@ -230,7 +230,7 @@ impl EventQueue {
     }
 
     fn enter(&mut self, entry: Entry, source: Option<Source>) {
-        let Some((place, _)) =
+        let Some(EntryKey { index: place, .. }) =
             assumed(self.entries.insert(entry), "there was room for it when it was promised")
         else {
             return;
@@ -386,11 +386,11 @@ mod tests {
     }
 
     fn tripwire((index, generation): (u32, u32)) -> TripwireId {
-        TripwireId::new((index, generation))
+        TripwireId::new(index, generation)
     }
 
     fn endpoint((index, generation): (u32, u32)) -> EndpointId {
-        EndpointId::new((index, generation))
+        EndpointId::new(index, generation)
     }
 
     fn source(kind: u8, name: (u32, u32)) -> Source {
@@ -407,13 +407,13 @@ mod tests {
             Source::Tripwire(tripwire) => Event::Tripwire { tripwire },
             Source::OutOfBand(endpoint) => Event::OutOfBand { endpoint },
             Source::Dma(endpoint) => {
-                Event::Dma { endpoint, dma: DmaId::new((n, 0)), result: Err(Ended::Silent) }
+                Event::Dma { endpoint, dma: DmaId::new(n, 0), result: Err(Ended::Silent) }
             }
         }
     }
 
     fn barrier(n: u32) -> Event {
-        Event::Barrier { barrier: BarrierId::new((n, 0)), result: Ok(()) }
+        Event::Barrier { barrier: BarrierId::new(n, 0), result: Ok(()) }
     }
 
     #[derive(Clone, Copy, Debug)]

@@ -92,7 +92,7 @@ impl Memory {
     }
 
     /// Ends all rights to the aperture: from now on its cookies, copies of them
-    /// and headers under way are keys to nothing. Gives back the memory.
+    /// and headers under way are keys to nothing. Returns back the memory.
     pub(crate) fn revoke(&mut self, id: ApertureId) -> Result<Area, Error> {
         let slot = self.slot_of(id)?;
         let aperture = core::mem::take(&mut self.slots[usize::from(slot)]);
@@ -131,7 +131,7 @@ impl Memory {
     }
 
     fn name(&self, slot: u16) -> ApertureId {
-        ApertureId::new((u32::from(slot), self.generations[usize::from(slot)]))
+        ApertureId::new(u32::from(slot), self.generations[usize::from(slot)])
     }
 
     fn slot_of(&self, id: ApertureId) -> Result<u16, Error> {

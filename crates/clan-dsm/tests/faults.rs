@@ -255,9 +255,9 @@ fn a_publication_goes_to_each_member_that_can_take_it() {
     let nic = star.nic(0);
     let window = nic.map_group(&cookie, &[]).unwrap();
     for member in 2..5 {
-        nic.admit(window, host(member)).unwrap();
+        nic.add_member(window, host(member)).unwrap();
     }
-    assert_eq!(nic.admit(window, host(2)), Err(Error::Taken));
+    assert_eq!(nic.add_member(window, host(2)), Err(Error::Taken));
     let long = GroupWrite::Memory { offset: 64, from: body };
     let writes = [long, GroupWrite::Bytes { offset: 3, bytes: b"to all" }];
     let mut told = Vec::new();
@@ -275,9 +275,9 @@ fn a_publication_goes_to_each_member_that_can_take_it() {
             if (*of, *by) == (window, host(3)))
     });
     let nic = star.nic(0);
-    nic.dismiss(window, host(3)).unwrap();
+    nic.remove_member(window, host(3)).unwrap();
     nic.unmap(window).unwrap();
-    assert_eq!(nic.admit(window, host(3)), Err(Error::Unknown));
+    assert_eq!(nic.add_member(window, host(3)), Err(Error::Unknown));
 }
 
 #[test]
@@ -300,5 +300,5 @@ fn what_nobody_can_take_is_told_at_once() {
     assert_eq!(publish(group, &[bytes(u64::MAX, &[1; 2])]), Err(Error::OutOfBounds));
     assert_eq!(publish(group, &[memory(0, Area { len: 0, ..body })]), Err(Error::BadMemory));
     assert_eq!(publish(group, &[bytes(0, &[0; 1024]); 100]), Err(Error::TooLong));
-    assert_eq!(nic.admit(single, host(2)), Err(Error::Forbidden));
+    assert_eq!(nic.add_member(single, host(2)), Err(Error::Forbidden));
 }

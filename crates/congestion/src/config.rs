@@ -1,11 +1,11 @@
 //! What can be chosen: [`Config`]. One serves any number of windows.
 
-use landfall_placement::Duration;
+use landfall_placement::{ConfigError, Duration};
 
 /// How a [`Window`](crate::Window) behaves.
 ///
-/// Any values are safe: where they contradict each other, the narrower bound
-/// wins and nothing panics.
+/// An engine refuses what [`Config::validate`] does not pass. A [`Window`](crate::Window) asks
+/// nobody and never panics: of bounds that contradict each other the narrower one wins.
 ///
 /// ```
 /// use landfall_congestion::Config;
@@ -58,7 +58,6 @@ impl Config {
     /// The usual choices for units of so many bytes.
     #[must_use]
     pub const fn new(unit: u32) -> Self {
-        let unit = if unit == 0 { 1 } else { unit };
         Self {
             unit,
             initial_window: initial_window(unit as u64),
@@ -71,6 +70,28 @@ impl Config {
             probes: 1,
             loss_tolerance: 0,
         }
+    }
+
+    /// Is every value within its range?
+    ///
+    /// ```
+    /// use landfall_congestion::Config;
+    ///
+    /// let config = Config { max_window: 1_000, ..Config::new(1_460) };
+    /// let error = config.validate().unwrap_err();
+    /// assert_eq!(error.to_string(), "`max_window` is 1000, and may be 1460 or more");
+    /// ```
+    ///
+    /// # Errors
+    /// The first that is not.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        ConfigError::check("unit", self.unit, 1..=u32::MAX)?;
+        ConfigError::check("min_window", self.min_window, 1..=u64::MAX)?;
+        ConfigError::check("max_window", self.max_window, self.min_window..=u64::MAX)?;
+        let windows = self.min_window..=self.max_window;
+        ConfigError::check("initial_window", self.initial_window, windows)?;
+        ConfigError::check("max_timeout", self.max_timeout, self.min_timeout..=Duration::MAX)?;
+        ConfigError::check("loss_tolerance", self.loss_tolerance, 0..=1_000_000)
     }
 
     /// Is this time-out, counted from one on since something came last, only a probe?
@@ -98,4 +119,41 @@ const fn initial_window(unit: u64) -> u64 {
     let (ten, two) = (10 * unit, 2 * unit);
     let most = if two > MOST { two } else { MOST };
     if ten < most { ten } else { most }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The name of a field, and how it is set to a value out of its range.
+    type Wrong = (&'static str, fn(&mut Config));
+
+    /// Every field that has a range.
+    const WRONG: [Wrong; 7] = [
+        ("unit", |config| config.unit = 0),
+        ("min_window", |config| config.min_window = 0),
+        ("max_window", |config| config.max_window = 1_459),
+        ("initial_window", |config| config.initial_window = 1_459),
+        ("initial_window", |config| config.initial_window = config.max_window + 1),
+        ("max_timeout", |config| config.max_timeout = Duration::from_micros(9_999)),
+        ("loss_tolerance", |config| config.loss_tolerance = 1_000_001),
+    ];
+
+    #[test]
+    fn the_usual_values_are_in_range() {
+        for unit in [1, 64, 1_460, 8_192, 65_535, 1 << 29] {
+            assert_eq!(Config::new(unit).validate(), Ok(()));
+        }
+        assert_eq!(Config::new(0).validate().unwrap_err().field, "unit");
+    }
+
+    #[test]
+    fn each_value_out_of_range_is_refused_by_name() {
+        for (field, set) in WRONG {
+            let mut config = Config::new(1_460);
+            set(&mut config);
+            let error = config.validate().unwrap_err();
+            assert_eq!(error.field, field, "{error}");
+        }
+    }
 }

@@ -278,7 +278,7 @@ impl Window {
 
     /// Nothing arrived for a whole [`timeout`](Self::timeout), the `nth` in a row, counted from
     /// one: [`handle_timeout`](Self::handle_timeout), unless it is a probe
-    /// ([`Config::probes`]), which leaves the window as it is. Says whether it was one: then
+    /// ([`Config::probes`]), which leaves the window as it is. Returns whether it was one: then
     /// what is under way is not lost yet, and the oldest of it is sent again to find out.
     ///
     /// Whoever calls this keeps the time of the next time-out, twice as long as this one.

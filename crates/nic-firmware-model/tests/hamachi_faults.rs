@@ -20,7 +20,7 @@ use nic_firmware_model::machine::{BusCosts, Coalescing, Costs, DmaCosts};
 use proptest::prelude::*;
 use spec_defrag::model::{Flow, Shape, Step, cut};
 use spec_defrag::offload::Guess;
-use spec_defrag::{Body, Config, Prediction, Shape as Cut, Way};
+use spec_defrag::{Body, Config, HeadLens, PayloadLens, Prediction, Shape as Cut, Way};
 
 use crate::kept;
 use crate::models::Comparison;
@@ -50,7 +50,12 @@ struct Bench {
 
 impl Bench {
     fn new(tables: Tables, when_out: WhenOut, frames: u16) -> Self {
-        let shape = Cut::new(3, (42, 34), (1472, 1480, 1144)).expect("it is a good one");
+        let shape = Cut::new(
+            3,
+            HeadLens { first: 42, rest: 34 },
+            PayloadLens { first: 1472, middle: 1480, last: 1144 },
+        )
+        .expect("it is a good one");
         let config = Config {
             burst: 12,
             frame_max: 1518,

@@ -190,7 +190,7 @@ pub trait Engine {
 
     /// The same for units of one head that are about to leave together. They lie behind one
     /// another; each but the last is `unit_len` bytes long, and begins with `head_len` bytes of
-    /// head. Gives how many of the first may leave; the others count as lost.
+    /// head. Returns how many of the first may leave; the others count as lost.
     fn seal_run(&mut self, units: &mut [u8], unit_len: usize, head_len: usize) -> usize {
         let mut sealed = 0;
         for unit in units.chunks_mut(unit_len.max(1)) {

@@ -35,6 +35,7 @@ pub use adapter::{
     QueuePairSetup, Service, Stats,
 };
 pub use landfall_placement::ConfigError;
+pub use offload::OwnAddress;
 pub use tcp::config::{KeepAlive, Mapping, TcpConfig};
 pub use tcp::congestion::CongestionControl;
 pub use tcp::state::ConnectionState;

@@ -2,7 +2,7 @@
 //! ordinary user, or where it is not installed, each test skips with one line.
 
 use landfall_testbed::{Offload, skip_unless};
-use qpip::{CloseReason, Config, Interface};
+use qpip::{CloseReason, Config, Interface, OwnAddress};
 
 use crate::station::conversation::Saying;
 use crate::station::exchange::{Exchange, OPENINGS};
@@ -104,7 +104,7 @@ fn a_kernel_denies_connections_that_came_to_its_own_address() {
     let (driver, regions) = open(&cable.pair.a, shared(), |config| config);
     let stolen = Interface {
         mac: cable.pair.a.mac.0,
-        addresses: vec![(cable.pair.a.ipv4.into(), 24)],
+        addresses: vec![OwnAddress::new(cable.pair.a.ipv4.into(), 24)],
         ..Interface::default()
     };
     let mut station = Station::new(Config::default(), stolen, driver, regions);

@@ -9,7 +9,8 @@ use landfall_placement::{Engine, PathId, Random};
 use landfall_simnet::{Encapsulation, EngineConfig, Loss, Probability, Sim};
 use qpip::offload::Miss;
 use qpip::{
-    Completion, Config, Event, Interface, Mapping, QueuePairId, ReceiveWork, Stats, TcpConfig,
+    Completion, Config, Event, Interface, Mapping, OwnAddress, QueuePairId, ReceiveWork, Stats,
+    TcpConfig,
 };
 
 const SEEDS: u64 = 60;
@@ -121,7 +122,10 @@ impl Play<'_, '_> {
     fn change_interface(&mut self, host: usize) {
         let interface = Interface {
             mac: mac(host),
-            addresses: vec![(ip(host, Version::V4), 16), (ip(host, Version::V6), 64)],
+            addresses: vec![
+                OwnAddress::new(ip(host, Version::V4), 16),
+                OwnAddress::new(ip(host, Version::V6), 64),
+            ],
             gateways: Vec::new(),
             neighbours: BOTH.map(|version| (ip(1 - host, version), mac(1 - host))).to_vec(),
         };

@@ -10,7 +10,7 @@ use landfall_simnet::link::{Loss, Probability};
 use landfall_simnet::{EngineNode, Frame, Handle, LinkConfig, Node, Outbox, PortId, Sim};
 use qpip::{
     Access, Adapter, Buffer, CloseReason, Completion, CompletionQueueId, Config, Event, Interface,
-    Mapping, Operation, QueuePairId, QueuePairSetup, ReceiveWork, SendWork, Service,
+    Mapping, Operation, OwnAddress, QueuePairId, QueuePairSetup, ReceiveWork, SendWork, Service,
 };
 use smoltcp::iface::{self, SocketHandle, SocketSet};
 use smoltcp::phy::{self, DeviceCapabilities, Medium};
@@ -196,7 +196,7 @@ impl World {
         let mut adapter = Adapter::new(Config::default(), [seed as u8; 32]).unwrap();
         let interface = Interface {
             mac: OURS,
-            addresses: vec![(ours(true), 24), (ours(false), 64)],
+            addresses: vec![OwnAddress::new(ours(true), 24), OwnAddress::new(ours(false), 64)],
             ..Interface::default()
         };
         adapter.add_interface(PathId(0), interface).unwrap();

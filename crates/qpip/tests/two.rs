@@ -8,7 +8,8 @@ pub use landfall_testkit::trials::noise;
 use qpip::model::seal;
 use qpip::{
     Access, Adapter, Buffer, Completion, CompletionQueueId, Config, DomainId, Event, Interface,
-    Mapping, Operation, QueuePairId, QueuePairSetup, ReceiveWork, SendWork, Service, TcpConfig,
+    Mapping, Operation, OwnAddress, QueuePairId, QueuePairSetup, ReceiveWork, SendWork, Service,
+    TcpConfig,
 };
 
 pub type Wire = NaiveWire<Checked<Adapter>>;
@@ -52,7 +53,7 @@ fn adapter(config: &Config, side: usize) -> Adapter {
     let mut adapter = Adapter::new(config.clone(), [side as u8 + 1; 32]).unwrap();
     let interface = Interface {
         mac: station(side),
-        addresses: vec![(address(side, 0).ip(), 24)],
+        addresses: vec![OwnAddress::new(address(side, 0).ip(), 24)],
         gateways: Vec::new(),
         neighbours: vec![(address(1 - side, 0).ip(), station(1 - side))],
     };

@@ -14,8 +14,8 @@ use landfall_simnet::{
 };
 use qpip::{
     Access, Adapter, Buffer, Completion, CompletionQueueId, Config, DomainId, Event, Interface,
-    ListenerId, Mapping, MemoryKey, Operation, PostError, QueuePairId, QueuePairSetup, ReceiveWork,
-    SendWork, Service,
+    ListenerId, Mapping, MemoryKey, Operation, OwnAddress, PostError, QueuePairId, QueuePairSetup,
+    ReceiveWork, SendWork, Service,
 };
 
 pub type Node = EngineNode<Adapter>;
@@ -130,7 +130,10 @@ fn interface(host: usize, shape: &Shape) -> Interface {
     let others = (0..shape.hosts).filter(|other| *other != host && shape.knows_neighbours);
     Interface {
         mac: mac(host),
-        addresses: vec![(ip(host, Version::V4), 16), (ip(host, Version::V6), 64)],
+        addresses: vec![
+            OwnAddress::new(ip(host, Version::V4), 16),
+            OwnAddress::new(ip(host, Version::V6), 64),
+        ],
         gateways: Vec::new(),
         neighbours: others
             .flat_map(|other| [Version::V4, Version::V6].map(|v| (ip(other, v), mac(other))))

@@ -7,7 +7,7 @@
 //! that Wireshark shows them.
 //!
 //! Blocks of the pcapng format (draft-ietf-opsawg-pcapng), little-endian: for captures of
-//! this simulator, and for whoever records real frames.
+//! this simulator, and for those who records real frames.
 
 use alloc::boxed::Box;
 use alloc::string::String;

@@ -197,7 +197,7 @@ impl Net {
         }
     }
 
-    /// Gives the transmitter its next frame. On a way that sends in no time
+    /// Returns the transmitter its next frame. On a way that sends in no time
     /// that is all frames.
     fn send_next(&mut self, id: WayId) {
         while let Some(Waiting { frame, since, .. }) = self.ways[id.index()].next(self.now) {
@@ -222,7 +222,7 @@ impl Net {
         }
     }
 
-    /// The last bit has left. Says whether the sending node waits for room.
+    /// The last bit has left. Returns whether the sending node waits for room.
     pub(crate) fn departed(&mut self, id: WayId, epoch: u32) -> Option<(NodeId, PortId)> {
         let way = &mut self.ways[id.index()];
         if way.epoch != epoch {
@@ -234,7 +234,7 @@ impl Net {
         self.go_on(id)
     }
 
-    /// Goes on with the queue. Says whether the sending node waits for room.
+    /// Goes on with the queue. Returns whether the sending node waits for room.
     fn go_on(&mut self, id: WayId) -> Option<(NodeId, PortId)> {
         self.send_next(id);
         let way = &mut self.ways[id.index()];

@@ -127,7 +127,7 @@ impl Sim {
     ) -> Result<LinkId, Error> {
         let link = self.net.add_link([a.into(), b.into()], [there, back])?;
         for way in [link.there(), link.back()] {
-            self.tell_of_link(way);
+            self.notify_link(way);
         }
         Ok(link)
     }
@@ -176,7 +176,7 @@ impl Sim {
         self.check(way)?;
         let old = core::mem::replace(&mut self.net.ways[way.index()].config, config);
         if old.mtu != config.mtu {
-            self.tell_of_link(way);
+            self.notify_link(way);
         }
         Ok(())
     }
@@ -428,11 +428,11 @@ impl Sim {
             }
             Event::Departed { way, epoch } => {
                 let waits = self.net.departed(way, epoch);
-                self.tell_of_room(waits);
+                self.notify_room(waits);
             }
             Event::Resume { way, epoch } => {
                 let waits = self.net.resumed(way, epoch);
-                self.tell_of_room(waits);
+                self.notify_room(waits);
             }
             Event::Send { node, port, frame } => {
                 self.net.scheduled -= 1;
@@ -450,7 +450,7 @@ impl Sim {
         }
     }
 
-    fn tell_of_room(&mut self, waits: Option<(NodeId, PortId)>) {
+    fn notify_room(&mut self, waits: Option<(NodeId, PortId)>) {
         let now = self.net.now;
         if let Some((node, port)) = waits {
             self.call(node, |node, out| node.handle_room(now, port, out));
@@ -481,13 +481,13 @@ impl Sim {
     fn change_link(&mut self, link: LinkId, up: bool) {
         for way in [link.there(), link.back()] {
             if self.net.change(way, up) {
-                self.tell_of_link(way);
+                self.notify_link(way);
             }
         }
     }
 
     /// Tells the node from which a way leaves what it can expect of it.
-    fn tell_of_link(&mut self, way: WayId) {
+    fn notify_link(&mut self, way: WayId) {
         let now = self.net.now;
         let told = &self.net.ways[way.index()];
         let ((node, port), mtu) = (told.from, told.config.mtu);

@@ -111,7 +111,7 @@ impl Buffers {
             && self.generations.get(id.index as usize).is_some_and(|now| *now == id.generation)
     }
 
-    /// So many bytes from `at` on, which counts from the start of the lead: the page
+    /// `len` bytes from `at` on, which counts from the start of the lead: the page
     /// starts at [`LEAD`]. Cut where the buffer ends.
     #[must_use]
     #[inline]

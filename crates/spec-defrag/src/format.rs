@@ -70,7 +70,7 @@ impl Field {
 ///
 /// ```
 /// use spec_defrag::format::{Field, Fixed, Format};
-/// use spec_defrag::Shape;
+/// use spec_defrag::{HeadLens, PayloadLens, Shape};
 ///
 /// // stream: u16, packet: u32, unit: u16
 /// let format = Fixed {
@@ -79,7 +79,7 @@ impl Field {
 ///     packet: Field { at: 2, len: 4 },
 ///     unit: Field { at: 6, len: 2 },
 /// };
-/// let shape = Shape::new(4, (8, 8), (1024, 1024, 1024)).unwrap();
+/// let shape = Shape::new(4, HeadLens { first: 8, rest: 8 }, PayloadLens { first: 1024, middle: 1024, last: 1024 }).unwrap();
 /// let begin = format.begins(&shape, &[0, 7, 0, 0, 0, 9, 0, 0], 1032).unwrap();
 /// assert!(format.continues(&shape, &begin, 1, &[0, 7, 0, 0, 0, 9, 0, 1], 1032));
 /// assert!(!format.continues(&shape, &begin, 1, &[0, 7, 0, 0, 0, 8, 0, 1], 1032));
@@ -346,6 +346,7 @@ impl Format for Ip {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shape::{HeadLens, PayloadLens};
 
     #[test]
     fn heads_that_are_cut_short_or_lie_about_fields_are_nothing() {
@@ -355,7 +356,12 @@ mod tests {
             packet: Field { at: 2, len: 9 },
             unit: Field { at: 3, len: 1 },
         };
-        let shape = Shape::new(2, (16, 16), (8, 8, 8)).unwrap();
+        let shape = Shape::new(
+            2,
+            HeadLens { first: 16, rest: 16 },
+            PayloadLens { first: 8, middle: 8, last: 8 },
+        )
+        .unwrap();
         assert_eq!(format.begins(&shape, &[b'L'; 16], 24), None, "no number has nine bytes");
         let format = Fixed { packet: Field { at: 15, len: 2 }, ..format };
         assert_eq!(format.begins(&shape, &[b'L'; 16], 24), None, "beyond the head");
@@ -375,7 +381,12 @@ mod tests {
     }
 
     fn page() -> Shape {
-        Shape::new(3, (42, 34), (1472, 1480, 1144)).unwrap()
+        Shape::new(
+            3,
+            HeadLens { first: 42, rest: 34 },
+            PayloadLens { first: 1472, middle: 1480, last: 1144 },
+        )
+        .unwrap()
     }
 
     #[test]
@@ -425,9 +436,19 @@ mod tests {
         let mut transport = [0; 32];
         transport[12] = 8 << 4;
         let head = head_v6(1448, 1, &transport);
-        let its_own = Shape::new(3, (94, 62), (1416, 1448, 1232)).unwrap();
+        let its_own = Shape::new(
+            3,
+            HeadLens { first: 94, rest: 62 },
+            PayloadLens { first: 1416, middle: 1448, last: 1232 },
+        )
+        .unwrap();
         assert!(Ip.begins(&its_own, &head, 1510).is_some());
-        let another = Shape::new(3, (94, 86), (1416, 1424, 1256)).unwrap();
+        let another = Shape::new(
+            3,
+            HeadLens { first: 94, rest: 86 },
+            PayloadLens { first: 1416, middle: 1424, last: 1256 },
+        )
+        .unwrap();
         assert_eq!(Ip.begins(&another, &head, 1510), None);
     }
 
@@ -435,14 +456,34 @@ mod tests {
     fn a_shape_that_no_fragments_have_fits_nothing() {
         // The second piece would start at 1476, which is no multiple of eight: what
         // truly lies at 1472 is not taken for it.
-        let odd = Shape::new(3, (42, 34), (1468, 1476, 1144)).unwrap();
+        let odd = Shape::new(
+            3,
+            HeadLens { first: 42, rest: 34 },
+            PayloadLens { first: 1468, middle: 1476, last: 1144 },
+        )
+        .unwrap();
         let begin = Ip.begins(&odd, &head_v4(1476, 0x2000, &[0; 8]), 1510).unwrap();
         assert!(!Ip.continues(&odd, &begin, 1, &head_v4(1476, 0x2000 | 184, &[]), 1510));
-        let unlike = Shape::new(3, (42, 34), (1464, 1480, 1144)).unwrap();
+        let unlike = Shape::new(
+            3,
+            HeadLens { first: 42, rest: 34 },
+            PayloadLens { first: 1464, middle: 1480, last: 1144 },
+        )
+        .unwrap();
         assert_eq!(Ip.begins(&unlike, &head_v4(1472, 0x2000, &[0; 8]), 1506), None);
-        let backwards = Shape::new(3, (34, 42), (1480, 1480, 1480)).unwrap();
+        let backwards = Shape::new(
+            3,
+            HeadLens { first: 34, rest: 42 },
+            PayloadLens { first: 1480, middle: 1480, last: 1480 },
+        )
+        .unwrap();
         assert_eq!(Ip.begins(&backwards, &head_v4(1480, 0x2000, &[]), 1514), None);
-        let too_long = Shape::new(64, (42, 34), (1472, 1480, 1480)).unwrap();
+        let too_long = Shape::new(
+            64,
+            HeadLens { first: 42, rest: 34 },
+            PayloadLens { first: 1472, middle: 1480, last: 1480 },
+        )
+        .unwrap();
         assert_eq!(Ip.begins(&too_long, &head_v4(1480, 0x2000, &[0; 8]), 1514), None);
     }
 }

@@ -110,7 +110,7 @@ pub const HEAD_SLOT: u32 = 256;
 /// the descriptor, the next ones to a place, all that remain to the spill slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Descriptor {
-    /// So many bytes go to the head slot.
+    /// How many bytes go to the head slot.
     pub head_len: u16,
     /// The bytes behind them go here: to where they belong, if the guess is right.
     /// Empty if nothing is guessed.

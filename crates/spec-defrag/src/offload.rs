@@ -51,7 +51,7 @@ impl<B> Open<B> {
         Self { page, shape, in_place: 0, begin: None, head: Head::new() }
     }
 
-    /// Whatever lands in it from now on is astray.
+    /// Whatever lands in it from now on is misplaced.
     pub fn close(&mut self) -> Option<B> {
         self.in_place = CLOSED;
         self.begin.take()

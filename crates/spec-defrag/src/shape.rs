@@ -17,6 +17,26 @@ pub struct Shape {
     last: u16,
 }
 
+/// How long the heads of the units of one packet are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeadLens {
+    /// That of the first unit.
+    pub first: u16,
+    /// Those of all others.
+    pub rest: u16,
+}
+
+/// How long the payloads of the units of one packet are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PayloadLens {
+    /// That of the first unit.
+    pub first: u16,
+    /// Those between the first and the last.
+    pub middle: u16,
+    /// That of the last unit.
+    pub last: u16,
+}
+
 impl Shape {
     /// The most units of one packet: 64 KiB in pieces of 1024 bytes.
     pub const MOST_UNITS: u16 = 64;
@@ -26,16 +46,19 @@ impl Shape {
     /// A packet of one unit.
     #[must_use]
     pub const fn single(head: u16, payload: u16) -> Option<Self> {
-        Self::new(1, (head, head), (payload, payload, payload))
+        Self::new(
+            1,
+            HeadLens { first: head, rest: head },
+            PayloadLens { first: payload, middle: payload, last: payload },
+        )
     }
 
-    /// A packet of `units` units, with the lengths of the first head and of the
-    /// others, and of the first, a middle and the last payload. `None` for lengths
+    /// A packet of `units` units with heads and payloads of these lengths. `None` for lengths
     /// that no packet has, or that are beyond the bounds.
     #[must_use]
-    pub const fn new(units: u16, heads: (u16, u16), payloads: (u16, u16, u16)) -> Option<Self> {
-        let (head_first, head_rest) = heads;
-        let (first, middle, last) = payloads;
+    pub const fn new(units: u16, heads: HeadLens, payloads: PayloadLens) -> Option<Self> {
+        let HeadLens { first: head_first, rest: head_rest } = heads;
+        let PayloadLens { first, middle, last } = payloads;
         let is_good = units >= 1
             && units <= Self::MOST_UNITS
             && head_first <= Self::MOST_HEAD
@@ -98,7 +121,12 @@ mod tests {
 
     #[test]
     fn the_page_of_the_paper_has_six_descriptors() {
-        let tcp = Shape::new(3, (54, 34), (1460, 1480, 1156)).unwrap();
+        let tcp = Shape::new(
+            3,
+            HeadLens { first: 54, rest: 34 },
+            PayloadLens { first: 1460, middle: 1480, last: 1156 },
+        )
+        .unwrap();
         let lens: std::vec::Vec<_> =
             (0..3).map(|n| (tcp.head_len(n), tcp.at(n), tcp.payload_len(n))).collect();
         assert_eq!(lens, [(54, 0, 1460), (34, 1460, 1480), (34, 2940, 1156)]);
@@ -108,9 +136,37 @@ mod tests {
 
     #[test]
     fn lengths_of_nothing_are_no_shape() {
-        assert_eq!(Shape::new(0, (1, 1), (1, 1, 1)), None);
-        assert_eq!(Shape::new(65, (1, 1), (1, 1, 1)), None);
-        assert_eq!(Shape::new(2, (129, 1), (1, 1, 1)), None);
-        assert_eq!(Shape::new(2, (34, 34), (8, 8, 0)), None);
+        assert_eq!(
+            Shape::new(
+                0,
+                HeadLens { first: 1, rest: 1 },
+                PayloadLens { first: 1, middle: 1, last: 1 }
+            ),
+            None
+        );
+        assert_eq!(
+            Shape::new(
+                65,
+                HeadLens { first: 1, rest: 1 },
+                PayloadLens { first: 1, middle: 1, last: 1 }
+            ),
+            None
+        );
+        assert_eq!(
+            Shape::new(
+                2,
+                HeadLens { first: 129, rest: 1 },
+                PayloadLens { first: 1, middle: 1, last: 1 }
+            ),
+            None
+        );
+        assert_eq!(
+            Shape::new(
+                2,
+                HeadLens { first: 34, rest: 34 },
+                PayloadLens { first: 8, middle: 8, last: 0 }
+            ),
+            None
+        );
     }
 }

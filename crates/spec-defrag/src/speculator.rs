@@ -2,11 +2,12 @@
 //!
 //! A [`Speculator`] fills a list of descriptors with guesses, looks at what landed
 //! behind them, and learns. It does not know what to do with units that landed
-//! astray: that is its user's part, as `Receiver` does it for IP fragments.
+//! misplaced: that is its user's part, as `Receiver` does it for IP fragments.
 
 use alloc::vec::Vec;
 
 use landfall_placement::{Duration, Instant, Span};
+use landfall_tables::HashSecret;
 
 use crate::buffers::{BufferId, Buffers, LEAD};
 use crate::format::Format;
@@ -27,7 +28,7 @@ pub struct Page<B> {
     pub begin: B,
     /// The head of its first unit.
     pub head: Head,
-    /// So many units are in place, one behind the other.
+    /// How many units are in place, one behind the other.
     pub in_place: u16,
     /// When the first one came.
     pub since: Instant,
@@ -43,7 +44,7 @@ pub enum Outcome<B> {
     /// It was the last one of its packet: [`Speculator::whole`] gives it.
     Whole,
     /// It is not where it belongs.
-    Astray,
+    Misplaced,
 }
 
 /// Guesses, checks, learns.
@@ -88,7 +89,7 @@ struct Posted {
 impl<F: Format> Speculator<F> {
     /// Nothing learned yet; at most `most` descriptors are posted at once.
     #[must_use]
-    pub fn new(format: F, prediction: Prediction, most: u16, secret: (u64, u64)) -> Self {
+    pub fn new(format: F, prediction: Prediction, most: u16, secret: HashSecret) -> Self {
         let room = usize::from(most);
         Self {
             format,
@@ -191,16 +192,16 @@ impl<F: Format> Speculator<F> {
         len: u32,
     ) -> Outcome<F::Begin> {
         self.is_stale = true;
-        let Some(posted) = self.posted.get(n) else { return Outcome::Astray };
+        let Some(posted) = self.posted.get(n) else { return Outcome::Misplaced };
         let guess = posted.guess;
         let is_overdue = |owner: &Owner| owner.since + patience <= now;
         if let Guess::Unit { open, index: 1.. } = guess
             && self.owners.get(usize::from(open)).is_some_and(is_overdue)
         {
-            return Outcome::Astray;
+            return Outcome::Misplaced;
         }
         match offload::check(&self.format, guess, &mut self.opens, head, len) {
-            Verdict::Stray => Outcome::Astray,
+            Verdict::Stray => Outcome::Misplaced,
             Verdict::Begun(at) => self.begun(now, usize::from(at)),
             Verdict::InPlace(at) => {
                 let at = usize::from(at);
@@ -221,7 +222,7 @@ impl<F: Format> Speculator<F> {
 
     #[inline]
     fn begun(&mut self, now: Instant, at: usize) -> Outcome<F::Begin> {
-        let Some(begin) = self.opens[at].begin else { return Outcome::Astray };
+        let Some(begin) = self.opens[at].begin else { return Outcome::Misplaced };
         // Whoever begins a packet in a page gets it.
         let flow = self.predictor.find(self.owners[at].flow, &self.format.flow(&begin));
         self.owners[at] = Owner { flow, since: now };
@@ -255,7 +256,7 @@ impl<F: Format> Speculator<F> {
     }
 
     /// The packet that began with the frame behind descriptor `n` is not to be joined
-    /// here: the frame is astray. Its page is free when the burst ends.
+    /// here: the frame is misplaced. Its page is free when the burst ends.
     pub fn refuse(&mut self, n: usize) {
         if let Some(Posted { guess: Guess::Unit { open, .. }, .. }) = self.posted.get(n) {
             self.opens[usize::from(*open)].close();
@@ -275,7 +276,7 @@ impl<F: Format> Speculator<F> {
     }
 
     /// The packet, begun in the page, in whose place the frame behind descriptor `n`
-    /// landed astray. With it, whether frames that landed behind it, up to
+    /// landed misplaced. With it, whether frames that landed behind it, up to
     /// descriptor `arrived`, lie in that page as well.
     pub fn broken_by(&mut self, n: usize, arrived: usize) -> Option<(Page<F::Begin>, bool)> {
         let Guess::Unit { open, .. } = self.posted.get(n)?.guess else { return None };
@@ -311,19 +312,19 @@ impl<F: Format> Speculator<F> {
         self.opens[at].page = BufferId::NONE;
     }
 
-    /// What was learned from a frame astray: it is this unit of this flow.
+    /// What was learned from a frame misplaced: it is this unit of this flow.
     pub fn learn(&mut self, n: usize, flow: &F::Flow, unit: &Observed) {
         if self.predictor.is_off() {
             return;
         }
-        let (flow, index) = self.predictor.unit_astray(flow, unit);
+        let (flow, index) = self.predictor.unit_misplaced(flow, unit);
         // Nothing was said about it.
         let Some(posted) = self.posted.get(n).filter(|posted| posted.is_known) else { return };
         let is_foreseen = posted.flow == flow && posted.index == index;
         self.tally.note(is_foreseen && posted.guess == Guess::None);
     }
 
-    /// A frame astray is no unit of a packet.
+    /// A frame misplaced is no unit of a packet.
     pub fn learn_other(&mut self, n: usize) {
         self.predictor.other();
         if self.posted.get(n).is_some_and(|posted| posted.is_known) {
@@ -430,6 +431,7 @@ impl<B> Pages<'_, B> {
 mod tests {
     use super::*;
     use crate::format::{Field, Fixed};
+    use crate::shape::{HeadLens, PayloadLens};
     use landfall_placement::{Area, RegionId};
 
     const FORMAT: Fixed = Fixed {
@@ -445,17 +447,17 @@ mod tests {
         speculator: Speculator<Fixed>,
         buffers: Buffers,
         whole: Vec<Page<crate::format::FixedBegin>>,
-        astray: usize,
+        misplaced: usize,
     }
 
     impl Bench {
         fn new(prediction: Prediction, most: u16) -> Self {
             let pages = Area::new(RegionId::new(1, 1), 0, Buffers::bytes_needed(64, 4096));
             Self {
-                speculator: Speculator::new(FORMAT, prediction, most, (1, 2)),
+                speculator: Speculator::new(FORMAT, prediction, most, HashSecret::new(1, 2)),
                 buffers: Buffers::new(pages, 4096, Area::default()),
                 whole: Vec::new(),
-                astray: 0,
+                misplaced: 0,
             }
         }
 
@@ -467,8 +469,8 @@ mod tests {
                 let head = [b'L', stream, packet, unit];
                 match self.speculator.check(Instant::ZERO, PATIENCE, n, &head, 1028) {
                     Outcome::Whole => self.whole.extend(self.speculator.whole()),
-                    Outcome::Astray => {
-                        self.astray += 1;
+                    Outcome::Misplaced => {
+                        self.misplaced += 1;
                         let flow = u64::from(stream);
                         let unit = Observed {
                             position: unit.into(),
@@ -497,7 +499,12 @@ mod tests {
     }
 
     fn shape() -> Shape {
-        Shape::new(4, (4, 4), (1024, 1024, 1024)).unwrap()
+        Shape::new(
+            4,
+            HeadLens { first: 4, rest: 4 },
+            PayloadLens { first: 1024, middle: 1024, last: 1024 },
+        )
+        .unwrap()
     }
 
     #[test]
@@ -506,7 +513,7 @@ mod tests {
         for packet in 0..10 {
             bench.burst(&[0, 1, 2, 3].map(|unit| (9, packet, unit)));
         }
-        assert_eq!((bench.whole.len(), bench.astray), (10, 0));
+        assert_eq!((bench.whole.len(), bench.misplaced), (10, 0));
         let pages: Vec<_> = bench.whole.iter().map(|page| page.page).collect();
         assert!(pages.iter().all(|page| pages.iter().filter(|p| *p == page).count() == 1));
         bench.release_all();
@@ -519,7 +526,7 @@ mod tests {
         for unit in 0..4 {
             bench.burst(&[(9, 1, unit)]);
         }
-        assert_eq!((bench.whole.len(), bench.astray), (1, 0));
+        assert_eq!((bench.whole.len(), bench.misplaced), (1, 0));
     }
 
     #[test]
@@ -530,9 +537,9 @@ mod tests {
             turns.chunks(8).for_each(|burst| bench.burst(burst));
             bench.release_all();
         }
-        bench.astray = 0;
+        bench.misplaced = 0;
         turns.chunks(8).for_each(|burst| bench.burst(burst));
-        assert_eq!((bench.whole.len(), bench.astray), (12, 0));
+        assert_eq!((bench.whole.len(), bench.misplaced), (12, 0));
         let mut single = Bench::new(Prediction::Single(shape()), 16);
         turns.chunks(8).for_each(|burst| single.burst(burst));
         assert!(single.whole.is_empty(), "the paper's predictor knows one stream at a time");
@@ -549,7 +556,7 @@ mod tests {
             units.chunks(4).for_each(|burst| bench.burst(burst));
             bench.release_all();
         }
-        assert_eq!(bench.astray, 3, "the stranger, and what was behind it");
+        assert_eq!(bench.misplaced, 3, "the stranger, and what was behind it");
     }
 
     #[test]

@@ -69,7 +69,7 @@ fn model_agrees_on_streams() {
         let (more, gathered) = (rig.receiver.stats(), rig.receiver.gathering());
         for (sum, one) in [
             (&mut stats.in_place, more.in_place),
-            (&mut stats.astray, more.astray),
+            (&mut stats.misplaced, more.misplaced),
             (&mut stats.speculated, more.speculated),
             (&mut stats.broken, more.broken),
             (&mut stats.conventional, more.conventional),
@@ -83,7 +83,7 @@ fn model_agrees_on_streams() {
             *sum += one;
         }
     }
-    let parts = [stats.astray, stats.broken, stats.conventional, stats.lent, stats.whole];
+    let parts = [stats.misplaced, stats.broken, stats.conventional, stats.lent, stats.whole];
     assert!(stats.speculated > 5 * sequences(120), "hardly anything is speculated: {stats:?}");
     assert!(parts.iter().all(|count| *count > 0), "{stats:?}");
     let faults = [counters.repeated, counters.refused, counters.expired, counters.evicted];

@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 use spec_defrag::format::Ip;
 use spec_defrag::offload::{Guess, Open, Verdict, check};
-use spec_defrag::{BufferId, Shape};
+use spec_defrag::{BufferId, HeadLens, PayloadLens, Shape};
 
 type Opened = Open<<Ip as spec_defrag::format::Format>::Begin>;
 
@@ -12,7 +12,12 @@ const OPENS: usize = 3;
 const UNITS: u16 = 3;
 
 fn shape() -> Shape {
-    Shape::new(UNITS, (42, 34), (1472, 1480, 1144)).unwrap()
+    Shape::new(
+        UNITS,
+        HeadLens { first: 42, rest: 34 },
+        PayloadLens { first: 1472, middle: 1480, last: 1144 },
+    )
+    .unwrap()
 }
 
 /// The memory of an adapter: all that the seam has.
@@ -149,7 +154,7 @@ fn a_packet_that_is_whole_has_the_head_of_its_first_unit() {
 }
 
 #[test]
-fn where_nothing_was_guessed_everything_is_astray() {
+fn where_nothing_was_guessed_everything_is_misplaced() {
     let (head, len) = unit(7, 0);
     assert_eq!(check(&Ip, Guess::None, &mut storage(), &head, len), Verdict::Stray);
     assert_eq!(check(&Ip, Guess::None, &mut [], &head, len), Verdict::Stray);

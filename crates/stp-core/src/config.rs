@@ -234,7 +234,8 @@ impl Config {
         check("exposed", self.exposed, 1..=0xffff)?;
         check("operations", self.operations, 1..=1 << 12)?;
         ConfigError::check("puts_ahead", self.puts_ahead, STREAM_WINDOW as u16..=MOST_AHEAD)?;
-        check("queue", self.queue, 16..=1 << 20)
+        check("queue", self.queue, 16..=1 << 20)?;
+        self.congestion.map_or(Ok(()), |congestion| congestion.validate())
     }
 }
 
@@ -249,7 +250,7 @@ mod tests {
     type Field = (&'static str, fn(&mut Config, u64));
 
     /// Every field that has a range, with values that are out of it.
-    const FIELDS: [(Field, &[u64]); 23] = [
+    const FIELDS: [(Field, &[u64]); 24] = [
         (("max_stu", |config, to| config.max_stu = to as u8), &[5, 17]),
         (("block_stus", |config, to| config.block_stus = to as u8), &[13]),
         (("buffer", |config, to| config.buffer = to as u8), &[15, 32]),
@@ -273,6 +274,7 @@ mod tests {
         (("operations", |config, to| config.operations = to as usize), &[0, (1 << 12) + 1]),
         (("puts_ahead", |config, to| config.puts_ahead = to as u16), &[31, 32_769]),
         (("queue", |config, to| config.queue = to as usize), &[15, (1 << 20) + 1]),
+        (("unit", |config, to| config.congestion = Some(congestion::Config::new(to as u32))), &[0]),
     ];
 
     fn nanos(nanos: u64) -> Duration {

@@ -46,13 +46,13 @@ impl Context {
     }
 
     /// Tells the user something.
-    pub(crate) fn tell(&mut self, event: Event) {
-        self.tell_after(event, 0);
+    pub(crate) fn emit(&mut self, event: Event) {
+        self.emit_after(event, 0);
     }
 
     /// The same, once so many Blocks have become free: an event that gives memory back waits
     /// until nothing is under way to it.
-    pub(crate) fn tell_after(&mut self, event: Event, after: u64) {
+    pub(crate) fn emit_after(&mut self, event: Event, after: u64) {
         // Who listens asks for the endpoint's events, wherever they are kept.
         landfall_placement::trace!(target: "stp_core::endpoint", ?event);
         self.events.push_back(PendingEvent { event, after });

@@ -1,6 +1,6 @@
 //! What the user asked for and cannot have.
 
-use landfall_placement::Area;
+use landfall_placement::{Area, ConfigError};
 
 use crate::wire::Reason;
 
@@ -40,6 +40,9 @@ pub enum Error {
     /// That port has a listener, or that region a name, already.
     #[error("it is taken already")]
     Taken,
+    /// A value is out of its range.
+    #[error(transparent)]
+    OutOfRange(#[from] ConfigError),
 }
 
 /// Why something that was under way is over.

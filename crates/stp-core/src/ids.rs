@@ -2,6 +2,8 @@
 
 use core::fmt;
 
+use landfall_tables::EntryKey;
+
 macro_rules! ids {
     ($($(#[$doc:meta])* $name:ident, $words:literal;)+) => {$(
         $(#[$doc])*
@@ -14,8 +16,8 @@ macro_rules! ids {
         }
 
         impl $name {
-            pub(crate) const fn new((index, generation): (u32, u32)) -> Self {
-                Self { index, generation }
+            pub(crate) const fn of(key: EntryKey) -> Self {
+                Self { index: key.index, generation: key.generation }
             }
 
             /// The name as one number.

@@ -52,7 +52,7 @@ mod usage;
 pub mod wire;
 
 pub use config::{Config, Policy};
-pub use connection::{Admission, Connect};
+pub use connection::{Admission, Connect, ConnectionLink};
 pub use endpoint::Endpoint;
 pub use error::{Ended, Error};
 pub use event::Event;

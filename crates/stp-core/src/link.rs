@@ -8,10 +8,10 @@ use alloc::vec::Vec;
 use landfall_congestion::Config as Congestion;
 use landfall_congestion::{Arrived, Window};
 use landfall_placement::{Duration, Instant, Peer, Random, assumed};
-use landfall_tables::{HashIndex, IndexedHeap, Table};
+use landfall_tables::{EntryKey, HashIndex, HashSecret, IndexedHeap, Table};
 
 use crate::context::Context;
-use crate::offload::{Seat, Seats};
+use crate::offload::{StuId, StuRange};
 use crate::size::LinkSize;
 use crate::usage::{Measure, Share, Standing, Usage};
 
@@ -41,10 +41,10 @@ pub(crate) struct Issued {
 }
 
 impl Issued {
-    fn covers(&self, seat: Seat) -> bool {
-        self.block == seat.block
-            && self.generation == seat.generation
-            && (self.from..self.end).contains(&seat.stu)
+    fn covers(&self, stu_id: StuId) -> bool {
+        self.block == stu_id.block
+            && self.generation == stu_id.generation
+            && (self.from..self.end).contains(&stu_id.stu)
     }
 }
 
@@ -75,11 +75,11 @@ pub(crate) struct Traffic {
 impl Traffic {
     /// The grant that an STU answers, which is the first of those that are left then.
     #[inline]
-    fn issued_for(&mut self, seat: Seat) -> Option<&Issued> {
-        if !self.issued.front()?.covers(seat) {
+    fn issued_for(&mut self, stu_id: StuId) -> Option<&Issued> {
+        if !self.issued.front()?.covers(stu_id) {
             // Those that it has overtaken are complete, or will come again.
             let overtaken = self.issued.iter().take(LOOK_AHEAD);
-            let nth = overtaken.clone().position(|issued| issued.covers(seat))?;
+            let nth = overtaken.clone().position(|issued| issued.covers(stu_id))?;
             self.issued.drain(..nth);
         }
         self.issued.front()
@@ -188,7 +188,7 @@ impl Link {
         self.sends().map_or(0, |out| out.under_way)
     }
 
-    /// Those of a connection are not any more. Gives who waited for room.
+    /// Those of a connection are not any more. Returns who waited for room.
     pub(crate) fn free_puts(&mut self, bytes: u64) -> Vec<u32> {
         let traffic = self.traffic.as_deref_mut();
         // Nothing was ever put over it.
@@ -253,7 +253,7 @@ impl Link {
         self.traffic.as_ref().map_or(Share::default(), |traffic| traffic.usage.share)
     }
 
-    /// The same as it is; and makes that what was counted. Gives both.
+    /// The same as it is; and makes that what was counted. Returns both.
     fn recount(&mut self) -> (Share, Share) {
         let (granted, weight) = (self.granted, self.weight);
         let Some(traffic) = &mut self.traffic else { return (Share::default(), Share::default()) };
@@ -287,17 +287,17 @@ impl Link {
     /// When the last of the STUs that come was granted, if they come for the first time: of
     /// what was asked for again it is not clear which grant it answers.
     #[inline]
-    pub(crate) fn granted_at(&mut self, seats: Seats) -> Option<Instant> {
+    pub(crate) fn granted_at(&mut self, stus: StuRange) -> Option<Instant> {
         let traffic = self.traffic.as_mut()?;
-        let mut seat = seats.first;
+        let mut stu_id = stus.first;
         loop {
-            let issued = *traffic.issued_for(seat)?;
-            if issued.end >= seats.end() {
+            let issued = *traffic.issued_for(stu_id)?;
+            if issued.end >= stus.end() {
                 traffic.answered = traffic.answered.max(issued.at);
                 return Some(issued.at);
             }
             // A run goes on over the end of a grant.
-            seat.stu = issued.end;
+            stu_id.stu = issued.end;
         }
     }
 
@@ -336,7 +336,7 @@ impl Link {
     }
 
     /// Tells the window what arrived since the last time.
-    pub(crate) fn tell_window(&mut self, config: &Congestion, now: Instant) {
+    pub(crate) fn update_window(&mut self, config: &Congestion, now: Instant) {
         let update = core::mem::take(&mut self.traffic().update);
         if update.bytes == 0 {
             return;
@@ -401,7 +401,7 @@ impl Links {
     pub(crate) fn new(limit: usize, random: &mut Random) -> Self {
         Self {
             table: Table::new(limit),
-            by_peer: HashIndex::new((random.next_u64(), random.next_u64())),
+            by_peer: HashIndex::new(HashSecret::new(random.next_u64(), random.next_u64())),
             timers: IndexedHeap::new(),
             size_timers: IndexedHeap::new(),
             held: Share::default(),
@@ -426,7 +426,8 @@ impl Links {
         let index = match self.find(path, peer) {
             Some(index) => index,
             None => {
-                let (index, _) = self.table.insert(Link::new(path, peer, is_up, window))?;
+                let EntryKey { index, .. } =
+                    self.table.insert(Link::new(path, peer, is_up, window))?;
                 self.by_peer.insert(&(path, peer), index);
                 index
             }
@@ -495,7 +496,7 @@ impl Links {
         self.held.replace(old, new);
     }
 
-    /// Granted bytes have arrived over a link. Says whether its window has not heard of any
+    /// Granted bytes have arrived over a link. Returns whether its window has not heard of any
     /// such for a while.
     #[inline]
     pub(crate) fn note_landed(&mut self, index: u32, bytes: u64, window: u64) -> bool {
@@ -513,7 +514,7 @@ impl Links {
         !core::mem::replace(&mut link.is_fresh, true)
     }
 
-    /// Takes back from the window what is granted over a link and not used. Gives how much
+    /// Takes back from the window what is granted over a link and not used. Returns how much
     /// more that is.
     pub(crate) fn take_unused(&mut self, cx: &Context, index: u32) -> u64 {
         let Some(link) = assumed(self.table.get_mut(index), "only links that are known are judged")

@@ -26,7 +26,7 @@ pub(crate) fn whole_stu(payload: u32) -> u16 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Behind {
     Nothing,
-    /// So many bytes that mean nothing.
+    /// Padding of this many bytes.
     Padding(u32),
     /// All of the Transfer that it asks for.
     Transfer {
@@ -320,7 +320,7 @@ impl Path {
         Some(DataRun { to, source, run })
     }
 
-    /// Nothing leaves here any more. Gives the connections that had Puts or FetchOps to send.
+    /// Nothing leaves here any more. Returns the connections that had Puts or FetchOps to send.
     pub(crate) fn clear(&mut self) -> VecDeque<u32> {
         self.limits = None;
         self.control.clear();

@@ -78,7 +78,7 @@ impl LinkSize {
         self.losses = 0;
     }
 
-    /// Long STUs were lost. Says whether that was so often in a row, while short packets
+    /// Long STUs were lost. Returns whether that was so often in a row, while short packets
     /// came, that long ones do not come any more.
     pub(crate) const fn note_long_lost(&mut self) -> bool {
         self.short_came &= self.losses > 0;
@@ -230,7 +230,7 @@ impl Network {
     }
 
     /// What was asked for came, and is as long as it was to be.
-    pub(crate) fn take_size(
+    pub(crate) fn handle_size(
         &mut self,
         cx: &mut Context,
         unit: &Unit<'_>,

@@ -2,7 +2,7 @@
 
 use landfall_placement::Ticket;
 
-use crate::offload::{Seat, Seats};
+use crate::offload::{StuId, StuRange};
 
 /// How many bits of a ticket name a connection, and how many say which of those
 /// that were in its place of the table. The configuration has no more connections.
@@ -40,7 +40,7 @@ pub(crate) enum Purpose {
     /// A packet without payload: nothing to do.
     Control,
     /// STUs that are being placed.
-    Stus(Seats),
+    Stus(StuRange),
     /// A Put that is being placed.
     Put(Step),
     /// A FetchOp that is being done.
@@ -58,14 +58,14 @@ pub(crate) enum Purpose {
 impl Purpose {
     /// Three bits of purpose. Then 24 of connection, 21 of its generation and 16 of
     /// the number; or 16 of index and 32 of generation; or 16 each of the
-    /// seat of an STU, below 6 that say how many STUs more there are.
+    /// id of an STU, below 6 that say how many STUs more there are.
     pub(crate) const fn pack(self) -> Ticket {
         let (kind, rest) = match self {
             Self::Control => (0, 0),
-            Self::Stus(Seats { first: Seat { block, generation, stu }, count }) => {
+            Self::Stus(StuRange { first: StuId { block, generation, stu }, count }) => {
                 let more = count.saturating_sub(1) as u64 & (MOST_STUS - 1);
-                let seat = (block as u64) << 32 | (generation as u64) << 16 | stu as u64;
-                (1, more << 48 | seat)
+                let stu_id = (block as u64) << 32 | (generation as u64) << 16 | stu as u64;
+                (1, more << 48 | stu_id)
             }
             Self::Put(step) => (2, pack_step(step)),
             Self::Fetch(step) => (3, pack_step(step)),
@@ -82,8 +82,8 @@ impl Purpose {
         let raw = ticket.raw();
         let (index, generation) = ((raw << 3 >> 35) as u32, raw as u32);
         match raw >> 61 {
-            1 => Self::Stus(Seats {
-                first: Seat {
+            1 => Self::Stus(StuRange {
+                first: StuId {
                     block: index as u16,
                     generation: (generation >> 16) as u16,
                     stu: raw as u16,
@@ -117,12 +117,12 @@ mod tests {
 
     #[test]
     fn tickets_come_back_as_they_went() {
-        let seat = Seat { block: u16::MAX, generation: 0xfffe, stu: 4095 };
+        let stu_id = StuId { block: u16::MAX, generation: 0xfffe, stu: 4095 };
         let last = (1 << CONNECTION_BITS) - 1;
         for purpose in [
             Purpose::Control,
-            Purpose::Stus(seat.into()),
-            Purpose::Stus(Seats { first: seat, count: 64 }),
+            Purpose::Stus(stu_id.into()),
+            Purpose::Stus(StuRange { first: stu_id, count: 64 }),
             Purpose::Put(Step::new(last, 5, 7)),
             Purpose::Fetch(Step::new(1 << 20, (1 << GENERATION_BITS) - 1, u16::MAX)),
             Purpose::Send { index: 65_534, generation: u32::MAX },

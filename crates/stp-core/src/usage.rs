@@ -260,7 +260,7 @@ impl Usage {
             || (passed >= least && used_by_all >= measure.window * WINDOWS_UNTIL_JUDGED)
     }
 
-    /// Looks whether its sender uses what it is granted. Gives how much more is not used.
+    /// Looks whether its sender uses what it is granted. Returns how much more is not used.
     pub(crate) fn judge(&mut self, now: Instant, granted: u64, measure: &Measure) -> u64 {
         if !self.is_due(now, measure) {
             return 0;
@@ -279,7 +279,7 @@ impl Usage {
         more
     }
 
-    /// Nothing came for a whole time-out: nothing of what is granted is used. Gives how much
+    /// Nothing came for a whole time-out: nothing of what is granted is used. Returns how much
     /// more that is.
     pub(crate) fn handle_silence(&mut self, now: Instant, granted: u64, measure: &Measure) -> u64 {
         let more = granted.saturating_sub(self.unused);

@@ -7,10 +7,13 @@ use crate::two::{
 };
 use landfall_placement::{Engine, Landing, Peer, Placement, Refusal, WordFunction, WordWidth};
 use stp_core::wire::message::{
-    Ahead, ClearToSend, Ending, Get, Granted, Ids, Message, Question, State, Verdict,
+    Ahead, AvailableRegion, ClearToSend, Ending, Get, Granted, Ids, Message, Question, State,
+    Verdict,
 };
 use stp_core::wire::{Envelope, Flags, Op, Reason};
 use stp_core::{Config, Ended, Event, RemoteRegion, Rights};
+
+const REGION: AvailableRegion = AvailableRegion { handle: 0, len: 100, rights: 7, window: 64 };
 
 /// One of every operation, as somebody says them who has the key.
 fn every_operation() -> Vec<Message> {
@@ -54,7 +57,7 @@ fn every_operation() -> Vec<Message> {
         Message::ClearToSend(grant),
         Message::ClearToSend(ClearToSend { granted: Granted::Again(5), attempt: 2, ..grant }),
         Message::RequestMemoryRegion { s_id: 0, serial, len: 100, name: 1, rights: 7 },
-        Message::MemoryRegionAvailable { d_id: 0, serial, result: Ok((0, 100, 7, 64)) },
+        Message::MemoryRegionAvailable { d_id: 0, serial, result: Ok(REGION) },
         Message::Get(get),
         Message::FetchOp { serial, handle, at, width, function },
         Message::FetchOpComplete { below: 1 },

@@ -92,7 +92,7 @@ fn a_connection_survives_any_number_of_moves() {
         let id = two.ids[side];
         let links = two.endpoint(side).links_of(id).unwrap();
         assert!(links.len() <= 8, "{links:?}");
-        assert!(links.iter().any(|(_, _, is_up)| *is_up), "{links:?}");
+        assert!(links.iter().any(|link| link.is_up), "{links:?}");
     }
     two.check_contract();
 }

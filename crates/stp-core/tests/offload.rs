@@ -3,7 +3,7 @@
 
 use landfall_placement::{Ecn, PathId, Peer, Refusal, RegionId, Span};
 use proptest::prelude::*;
-use stp_core::offload::{Arrival, Block, Blocks, Expected, Hit, Incoming, Run, Seat, bits_needed};
+use stp_core::offload::{Arrival, Block, Blocks, Expected, Hit, Incoming, Run, StuId, bits_needed};
 use stp_core::wire::{Flags, HEADER_LEN, Header, Op};
 
 const PLACES: u16 = 4;
@@ -279,8 +279,8 @@ struct Both {
     model: [Place; PLACES as usize],
     sizes: [u32; PLACES as usize],
     opened: u32,
-    seats: Vec<Seat>,
-    used: Vec<Seat>,
+    stus: Vec<StuId>,
+    used: Vec<StuId>,
 }
 
 impl Both {
@@ -290,7 +290,7 @@ impl Both {
             model: Default::default(),
             sizes: [0; PLACES as usize],
             opened: 0,
-            seats: Vec::new(),
+            stus: Vec::new(),
             used: Vec::new(),
         }
     }
@@ -377,25 +377,25 @@ impl Both {
             return;
         };
         let known = &mut self.model[usize::from(place)];
-        let seat = Seat { block: place, generation: known.generation, stu: stu as u16 };
-        let hit = Hit { span: known.span(stu), seat, is_first: known.highest == 0 };
+        let stu_id = StuId { block: place, generation: known.generation, stu: stu as u16 };
+        let hit = Hit { span: known.span(stu), stu_id, is_first: known.highest == 0 };
         assert_eq!(answer, Ok(hit));
         known.stus[stu].fate = Fate::UnderWay;
         known.under_way += 1;
         known.highest = known.highest.max(stu + 1);
         known.marked += u16::from(is_marked);
-        self.seats.push(seat);
+        self.stus.push(stu_id);
     }
 
     fn land(&mut self, nth: usize, is_in_place: bool) {
-        if self.seats.is_empty() {
+        if self.stus.is_empty() {
             return;
         }
-        let seat = self.seats.swap_remove(nth % self.seats.len());
-        let known = &mut self.model[usize::from(seat.block)];
-        let wanted = known.land(usize::from(seat.stu), is_in_place);
-        assert_eq!(self.storage.seam().landed(seat, is_in_place), wanted);
-        self.used.push(seat);
+        let stu_id = self.stus.swap_remove(nth % self.stus.len());
+        let known = &mut self.model[usize::from(stu_id.block)];
+        let wanted = known.land(usize::from(stu_id.stu), is_in_place);
+        assert_eq!(self.storage.seam().landed(stu_id, is_in_place), wanted);
+        self.used.push(stu_id);
     }
 
     /// A ticket of an earlier Block, or of one to which nothing is under way.
@@ -403,13 +403,13 @@ impl Both {
         if self.used.is_empty() {
             return;
         }
-        let seat = self.used[nth % self.used.len()];
-        let known = &self.model[usize::from(seat.block)];
-        if known.generation == seat.generation && known.under_way > 0 {
+        let stu_id = self.used[nth % self.used.len()];
+        let known = &self.model[usize::from(stu_id.block)];
+        if known.generation == stu_id.generation && known.under_way > 0 {
             return; // Drivers report each once; the seam relies on that.
         }
         let before = self.storage.clone();
-        assert_eq!(self.storage.seam().landed(seat, is_in_place), Arrival::Stale);
+        assert_eq!(self.storage.seam().landed(stu_id, is_in_place), Arrival::Stale);
         assert_eq!(self.storage, before, "a stale ticket changes nothing");
     }
 
@@ -484,7 +484,7 @@ proptest! {
         (bufx, generation) in (0u32..5, 0u32..2),
         len in any::<u32>(),
         (start, block_len, stu) in (any::<u32>(), any::<u32>(), any::<u16>()),
-        seat in (0u16..5, 0u16..3, any::<u16>()),
+        stu_id in (0u16..5, 0u16..3, any::<u16>()),
     ) {
         let mut storage = Storage::new();
         let memory = RegionId::new(0, 1).span(u64::MAX - 100, block_len);
@@ -499,8 +499,8 @@ proptest! {
                 prop_assert_eq!(&storage, &before);
             }
         }
-        let (block, generation, stu) = seat;
-        storage.seam().landed(Seat { block, generation, stu }, true);
+        let (block, generation, stu) = stu_id;
+        storage.seam().landed(StuId { block, generation, stu }, true);
     }
 }
 
@@ -546,7 +546,7 @@ fn an_stu_is_accepted_once_with_whatever_bytes_it_comes_again() {
     let hit = storage.seam().place(&data).unwrap();
     assert_eq!(hit.span, RegionId::new(5, 1).span(1_000, 64));
     assert_eq!(storage.seam().place(&data), Err(Refusal::Duplicate), "under way");
-    assert_eq!(storage.seam().landed(hit.seat, true), Arrival::Bytes(64));
+    assert_eq!(storage.seam().landed(hit.stu_id, true), Arrival::Bytes(64));
     assert_eq!(storage.seam().place(&data), Err(Refusal::Duplicate), "landed");
 }
 
@@ -558,9 +558,9 @@ fn memory_is_free_only_when_nothing_is_under_way_to_it() {
     assert!(!storage.seam().close(2));
     let memory = RegionId::new(6, 1).span(0, 64);
     assert!(!storage.seam().open(2, expected, 0, memory, 64), "its place is taken still");
-    assert_eq!(storage.seam().landed(hit.seat, true), Arrival::Released);
+    assert_eq!(storage.seam().landed(hit.stu_id, true), Arrival::Released);
     assert!(storage.seam().open(2, expected, 0, memory, 64));
-    assert_eq!(storage.seam().landed(hit.seat, true), Arrival::Stale);
+    assert_eq!(storage.seam().landed(hit.stu_id, true), Arrival::Stale);
 }
 
 #[test]
@@ -589,7 +589,7 @@ fn a_block_of_the_most_stus_is_complete_after_the_last() {
     for stu in 0..65_535 {
         let header = header(&expected, bufx, stu * 64, Wrong::Nothing);
         let hit = seam.place(&incoming(&expected, &header, 104, Wrong::Nothing)).unwrap();
-        let arrival = seam.landed(hit.seat, true);
+        let arrival = seam.landed(hit.stu_id, true);
         let wanted = if stu == 65_534 { Arrival::Complete(64) } else { Arrival::Bytes(64) };
         assert_eq!(arrival, wanted, "STU {stu}");
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::independence::{Crowd, Kind, own_network, run_for};
 use crate::world::Host;
 use landfall_simnet::Handle;
-use stp_core::{ConnectionId, Endpoint, Priority};
+use stp_core::{ConnectionId, Endpoint, Error, Priority};
 
 /// What each of four peers sends in a time, where the receiver's user prefers some of them.
 fn sent_with(prefer: impl Fn(&mut Endpoint, usize, ConnectionId)) -> [u64; 4] {
@@ -45,6 +45,21 @@ fn weights_share_what_there_is_in_proportion() {
         let due = all * u64::from(weight) / 12;
         assert!(sent.abs_diff(due) < due / 4, "{sent} of {all}, weight {weight}");
     }
+}
+
+#[test]
+fn a_weight_out_of_range_is_refused_by_name_and_changes_nothing() {
+    let sent = sent_with(|engine, _, id| {
+        engine.set_weight(id, 1_000).unwrap();
+        for weight in [0, 1_001, u16::MAX] {
+            let Err(Error::OutOfRange(error)) = engine.set_weight(id, weight) else {
+                panic!("{weight} was taken");
+            };
+            assert_eq!((error.field, error.value), ("weight", weight.into()));
+        }
+    });
+    let all: u64 = sent.iter().sum();
+    assert!(sent.iter().all(|sent| sent.abs_diff(all / 4) < all / 20), "{sent:?}");
 }
 
 #[test]

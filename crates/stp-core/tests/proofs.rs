@@ -4,7 +4,9 @@
 use crate::two::{Two, Wire, decode, encode, offer, op, place, seal, small};
 use landfall_placement::{Engine, Peer, Placement, Refusal, Spans};
 use proptest::prelude::*;
-use stp_core::wire::message::{Ahead, Ending, Ids, Message, Offer, Question, State, Verdict};
+use stp_core::wire::message::{
+    Ahead, AvailableRegion, Ending, Ids, Message, Offer, Question, State, Verdict,
+};
 use stp_core::wire::proof::{Secret, Secrets};
 use stp_core::wire::{Envelope, HEADER_LEN, Header, Op, Reason, proof};
 use stp_core::{Admission, Config, Connect, Ended, Endpoint, Event};
@@ -57,6 +59,7 @@ fn proved_operations() -> Vec<Message> {
     let (ids, serial) = (Ids::default(), 0);
     let abort = Some(Reason::Cancelled);
     let ending = Ending { ids, serial, by_receiver: true };
+    let region = AvailableRegion { handle: 1, len: 8, rights: 7, window: 0 };
     let answer = |is_read, verdict| Message::RequestAnswer { ids, serial, is_read, verdict };
     let transfer = |is_complete| State::Transfer { ids, serial, acked: 0, len: 0, is_complete };
     vec![
@@ -70,7 +73,7 @@ fn proved_operations() -> Vec<Message> {
         Message::End { ending, reason: Reason::Cancelled },
         Message::EndAck(ending),
         Message::MemoryRegionAvailable { d_id: 0, serial, result: Err(Reason::Gone) },
-        Message::MemoryRegionAvailable { d_id: 0, serial, result: Ok((1, 8, 7, 0)) },
+        Message::MemoryRegionAvailable { d_id: 0, serial, result: Ok(region) },
         Message::FetchOpComplete { below: 1 },
         Message::RequestState(Question::Connection { ids, is_link: false, token: 1 }),
         Message::RequestState(Question::Connection { ids, is_link: true, token: 1 }),

@@ -12,7 +12,7 @@ use landfall_placement::{
 };
 use landfall_simnet::{LinkConfig, Loss, Probability, Sim, check};
 use proptest::prelude::*;
-use stp_core::wire::message::{Ahead, State};
+use stp_core::wire::message::{Ahead, AvailableRegion, State};
 use stp_core::wire::{HEADER_LEN, Message, Op, Reason};
 use stp_core::{Config, Event, RemoteRegion, Rights};
 
@@ -637,7 +637,7 @@ fn a_window_that_lies_makes_no_difference() {
         let Message::RequestMemoryRegion { s_id, serial, .. } = decode(&asked[0]).1 else {
             panic!("{asked:?}");
         };
-        let result = Ok((region.handle, 16_384, 7, window));
+        let result = Ok(AvailableRegion { handle: region.handle, len: 16_384, rights: 7, window });
         let message = Message::MemoryRegionAvailable { d_id: s_id, serial, result };
         let mut answer = encode(decode(&like).0, &message);
         two.prove(0, &mut answer);

@@ -210,7 +210,7 @@ fn a_revoked_region_is_given_back_and_refuses() {
         ));
         assert!(read(&pair.sim, pair.b, memory) == after);
         let peer = Peer::Node(pair.b.id().0);
-        assert!(pair.alice().links_of(id).unwrap().iter().all(|link| link.1 == peer));
+        assert!(pair.alice().links_of(id).unwrap().iter().all(|link| link.peer == peer));
         assert_eq!(pair.alice().granted_bytes(), 0);
         assert!(pair.alice().refusals().total() < 1_000_000);
     });

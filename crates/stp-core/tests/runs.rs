@@ -3,7 +3,9 @@
 
 use landfall_placement::{Ecn, Heads, PathId, Peer, RegionId, Span, UnitRun};
 use proptest::prelude::*;
-use stp_core::offload::{Arrival, Block, Blocks, Expected, Incoming, RunHit, Seats, bits_needed};
+use stp_core::offload::{
+    Arrival, Block, Blocks, Expected, Incoming, RunHit, StuRange, bits_needed,
+};
 use stp_core::wire::{Flags, HEADER_LEN, Header, Op};
 use zerocopy::IntoBytes;
 
@@ -187,7 +189,7 @@ proptest! {
         let before = storage.clone();
         match place_run(&mut storage, &units, ecn) {
             Some(hit) => {
-                let taken = usize::from(hit.seats.count);
+                let taken = usize::from(hit.stus.count);
                 let mut at = hit.span.offset;
                 for unit in &units[..taken] {
                     let span = one_by_one.place(unit, ecn).expect("accepted by itself, too");
@@ -246,15 +248,15 @@ proptest! {
             else {
                 panic!("{first} of {stus} is missing and was refused");
             };
-            let Seats { first: seat, count } = hit.seats;
-            let arrival = storage.seam().landed(hit.seats, is_in_place);
+            let StuRange { first: stu_id, count } = hit.stus;
+            let arrival = storage.seam().landed(hit.stus, is_in_place);
             let (mut bytes, mut is_complete) = (0, false);
             for nth in 0..count {
                 one_by_one.place(&units[usize::from(nth)], Ecn::NotCapable);
             }
             for nth in 0..count {
-                let seat = stp_core::offload::Seat { stu: seat.stu + nth, ..seat };
-                match one_by_one.seam().landed(seat, is_in_place) {
+                let stu_id = stp_core::offload::StuId { stu: stu_id.stu + nth, ..stu_id };
+                match one_by_one.seam().landed(stu_id, is_in_place) {
                     Arrival::Bytes(len) => bytes += len,
                     Arrival::Complete(len) => (bytes, is_complete) = (bytes + len, true),
                     Arrival::Lost => prop_assert!(!is_in_place),
@@ -279,7 +281,7 @@ fn a_run_that_lies_is_cut_before_the_lie() {
         let mut storage = opened(0, 20 * STU_LEN, 15);
         let mut units: Vec<_> = (0..10).map(|stu| unit(&storage, stu)).collect();
         lie(&mut units);
-        place_run(&mut storage, &units, Ecn::NotCapable).map(|hit| hit.seats.count)
+        place_run(&mut storage, &units, Ecn::NotCapable).map(|hit| hit.stus.count)
     };
     assert_eq!(taken(&|_| {}), Some(10));
     let jumps = |units: &mut Vec<Unit>| units[4].header.offset = (12 * STU_LEN).into();
@@ -312,7 +314,7 @@ fn runs_that_overlap_share_nothing() {
     let units: Vec<_> = (0..20).map(|stu| unit(&storage, stu)).collect();
     let first = place_run(&mut storage, &units[5..12], Ecn::NotCapable).unwrap();
     let before = place_run(&mut storage, &units[2..10], Ecn::NotCapable).unwrap();
-    assert_eq!((before.seats.first.stu, before.seats.count), (2, 3));
+    assert_eq!((before.stus.first.stu, before.stus.count), (2, 3));
     assert_eq!(place_run(&mut storage, &units[8..14], Ecn::NotCapable), None, "it is there");
     assert!(!first.span.overlaps(&before.span));
 }
@@ -326,7 +328,7 @@ fn a_block_is_taken_back_in_the_middle_of_a_run() {
     let behind = place_run(&mut storage, &units[8..12], Ecn::NotCapable).unwrap();
     assert!(!storage.seam().close(0), "its memory is in use");
     assert_eq!(place_run(&mut storage, &units[12..], Ecn::NotCapable), None);
-    assert_eq!(storage.seam().landed(run.seats, true), Arrival::Stale);
-    assert_eq!(storage.seam().landed(behind.seats, true), Arrival::Released);
-    assert_eq!(storage.seam().landed(behind.seats, true), Arrival::Stale, "invariant 7");
+    assert_eq!(storage.seam().landed(run.stus, true), Arrival::Stale);
+    assert_eq!(storage.seam().landed(behind.stus, true), Arrival::Released);
+    assert_eq!(storage.seam().landed(behind.stus, true), Arrival::Stale, "invariant 7");
 }

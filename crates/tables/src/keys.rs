@@ -103,12 +103,46 @@ impl KeyIndex {
     }
 }
 
+/// The key of a keyed hash (SipHash's `k0` and `k1`): whoever knows it can make keys collide.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct HashSecret {
+    k0: u64,
+    k1: u64,
+}
+
+/// The secret is not printed.
+impl core::fmt::Debug for HashSecret {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("HashSecret")
+    }
+}
+
+impl HashSecret {
+    /// A secret of two random numbers.
+    #[must_use]
+    pub const fn new(k0: u64, k1: u64) -> Self {
+        Self { k0, k1 }
+    }
+
+    /// The first half, for a hash function that is not this crate's.
+    #[must_use]
+    pub const fn k0(self) -> u64 {
+        self.k0
+    }
+
+    /// The second half.
+    #[must_use]
+    pub const fn k1(self) -> u64 {
+        self.k1
+    }
+}
+
 /// The same for keys that strangers choose, such as addresses and ports: they
 /// are hashed with a secret, so that nobody can make them collide. The index keeps
 /// only the hashes; whoever asks says which of the entries found is meant.
 #[derive(Clone)]
 pub struct HashIndex {
-    secret: (u64, u64),
+    secret: HashSecret,
     hashes: KeyIndex,
 }
 
@@ -122,7 +156,7 @@ impl core::fmt::Debug for HashIndex {
 impl HashIndex {
     /// An empty index; the secret comes from the engine's seed.
     #[must_use]
-    pub fn new(secret: (u64, u64)) -> Self {
+    pub fn new(secret: HashSecret) -> Self {
         Self { secret, hashes: KeyIndex::default() }
     }
 
@@ -131,7 +165,7 @@ impl HashIndex {
     #[must_use]
     #[expect(deprecated, reason = "core has no other keyed hash, and this one stays what it is")]
     pub fn hash(&self, key: &impl Hash) -> u32 {
-        let mut hasher = SipHasher::new_with_keys(self.secret.0, self.secret.1);
+        let mut hasher = SipHasher::new_with_keys(self.secret.k0, self.secret.k1);
         key.hash(&mut hasher);
         (hasher.finish() as u32).max(1)
     }
@@ -255,7 +289,7 @@ mod tests {
 
     #[test]
     fn what_strangers_choose_is_found() {
-        let mut addresses = HashIndex::new((1, 2));
+        let mut addresses = HashIndex::new(HashSecret::new(1, 2));
         let known = |index: u32| (index % 2, [10, 0, (index / 512) as u8, (index / 2) as u8]);
         for index in 0..1_000 {
             addresses.insert(&known(index), index);

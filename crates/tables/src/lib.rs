@@ -29,5 +29,5 @@ mod table;
 pub use ages::{AgeLinks, AgeList};
 pub use changes::ChangeQueue;
 pub use heap::IndexedHeap;
-pub use keys::{HashIndex, KeyIndex};
-pub use table::Table;
+pub use keys::{HashIndex, HashSecret, KeyIndex};
+pub use table::{EntryKey, Table};

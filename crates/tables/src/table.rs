@@ -2,6 +2,15 @@
 
 use alloc::vec::Vec;
 
+/// The name of an entry of a [`Table`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct EntryKey {
+    /// The slot of the entry.
+    pub index: u32,
+    /// How often the slot was used before.
+    pub generation: u32,
+}
+
 /// Entries in slots that are used again; a slot's generation says how often, so
 /// that the name of an entry that is gone means nothing.
 #[derive(Clone, Debug)]
@@ -42,23 +51,26 @@ impl<T> Table<T> {
         self.len() < self.limit
     }
 
-    /// The index and generation that the next entry gets; nothing where the
-    /// table is full.
+    /// The key that the next entry gets; nothing where the table is full.
     #[must_use]
-    pub fn next(&self) -> Option<(u32, u32)> {
+    pub fn next(&self) -> Option<EntryKey> {
         match self.free.last() {
-            Some(index) => Some((*index, self.slots[*index as usize].generation)),
-            None if self.slots.len() < self.limit => Some((self.slots.len() as u32, 0)),
+            Some(&index) => {
+                Some(EntryKey { index, generation: self.slots[index as usize].generation })
+            }
+            None if self.slots.len() < self.limit => {
+                Some(EntryKey { index: self.slots.len() as u32, generation: 0 })
+            }
             None => None,
         }
     }
 
-    /// Keeps an entry and names it by index and generation. A full table
-    /// forgets the entry and gives nothing: ask [`Table::has_room`] before.
-    pub fn insert(&mut self, entry: T) -> Option<(u32, u32)> {
+    /// Keeps an entry and returns its key. A full table forgets the entry and
+    /// gives nothing: ask [`Table::has_room`] before.
+    pub fn insert(&mut self, entry: T) -> Option<EntryKey> {
         let next = self.next()?;
         if self.free.pop().is_some() {
-            self.slots[next.0 as usize].entry = Some(entry);
+            self.slots[next.index as usize].entry = Some(entry);
         } else {
             self.slots.push(Slot { generation: 0, entry: Some(entry) });
         }
@@ -113,6 +125,12 @@ impl<T> Table<T> {
         if slot.generation as u16 == generation { slot.entry.as_ref() } else { None }
     }
 
+    /// The key of what is in this slot now.
+    #[must_use]
+    pub fn key(&self, index: u32) -> EntryKey {
+        EntryKey { index, generation: self.generation(index) }
+    }
+
     /// The generation that a slot is in; zero where there is no such slot yet.
     #[must_use]
     pub fn generation(&self, index: u32) -> u32 {
@@ -136,16 +154,16 @@ mod tests {
         let a = table.insert('a').unwrap();
         let b = table.insert('b').unwrap();
         assert_eq!(table.insert('c'), None, "it is full");
-        assert_eq!(table.remove(a.0), Some('a'));
-        assert_eq!(table.remove(a.0), None);
+        assert_eq!(table.remove(a.index), Some('a'));
+        assert_eq!(table.remove(a.index), None);
         let c = table.insert('c').unwrap();
-        assert_eq!(c.0, a.0, "the slot is used again");
-        assert_eq!(table.named(a.0, a.1), None);
-        assert_eq!(table.named(c.0, c.1), Some(&'c'));
-        assert_eq!(table.named(b.0, b.1), Some(&'b'));
-        assert_eq!(table.named_mut(a.0, a.1), None);
-        assert_eq!(table.named_mut(c.0, c.1), Some(&mut 'c'));
-        assert!(table.indices().eq([a.0, b.0]));
+        assert_eq!(c.index, a.index, "the slot is used again");
+        assert_eq!(table.named(a.index, a.generation), None);
+        assert_eq!(table.named(c.index, c.generation), Some(&'c'));
+        assert_eq!(table.named(b.index, b.generation), Some(&'b'));
+        assert_eq!(table.named_mut(a.index, a.generation), None);
+        assert_eq!(table.named_mut(c.index, c.generation), Some(&mut 'c'));
+        assert!(table.indices().eq([a.index, b.index]));
         assert_eq!((table.len(), table.has_room()), (2, false));
     }
 }

@@ -64,7 +64,7 @@ mod tests {
     assert_eq!(silent_returns(&file), ["a.rs:2", "a.rs:9"]);
 }
 
-fn ships(file: &File) -> bool {
+pub(crate) fn ships(file: &File) -> bool {
     !is_test(&file.path) && !file.path.contains("/model/") && !file.path.ends_with("/model.rs")
 }
 

@@ -9,3 +9,4 @@ mod headers;
 mod packages;
 mod runtime;
 mod source;
+mod tuples;

@@ -91,7 +91,7 @@ impl DriverState {
 
     /// The part of a turn between receiving and sending: writes what the engine had kept to
     /// its place, as much as one turn may, and lets the engine's timers fire if it is time.
-    /// Gives the number of payloads that were written.
+    /// Returns the number of payloads that were written.
     pub fn settle<E: Engine>(&mut self, engine: &mut E, now: Instant) -> u32 {
         self.between.run(engine, now, &mut self.counters)
     }

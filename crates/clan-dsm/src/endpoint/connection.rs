@@ -76,7 +76,17 @@ pub enum EndpointState {
 pub(super) struct Stray;
 
 /// A state that follows, and what the user hears of it.
-pub(super) type Step = (State, [Option<Notice>; 2]);
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Transition {
+    pub(super) to: State,
+    pub(super) notices: [Option<Notice>; 2],
+}
+
+impl Transition {
+    const fn new(to: State, notices: [Option<Notice>; 2]) -> Self {
+        Self { to, notices }
+    }
+}
 
 impl State {
     pub(super) const fn public(&self) -> EndpointState {
@@ -124,21 +134,25 @@ impl State {
     }
 
     /// This side sends no more.
-    pub(super) const fn disconnect(self) -> Result<Step, Error> {
+    pub(super) const fn disconnect(self) -> Result<Transition, Error> {
         match self {
             Self::Connected(session, Flow::Both) => {
-                Ok((Self::Connected(session, Flow::TheirsOnly), [None; 2]))
+                Ok(Transition::new(Self::Connected(session, Flow::TheirsOnly), [None; 2]))
             }
-            Self::Connected(_, Flow::OursOnly) => Ok((Self::Over, [Some(Notice::Closed), None])),
+            Self::Connected(_, Flow::OursOnly) => {
+                Ok(Transition::new(Self::Over, [Some(Notice::Closed), None]))
+            }
             _ => Err(Error::NotOpen),
         }
     }
 
     /// The connection, if there is one, is over.
-    pub(super) const fn end(self, why: Ended) -> Step {
+    pub(super) const fn end(self, why: Ended) -> Transition {
         match self {
-            Self::Connecting { .. } | Self::Connected(..) => (Self::Over, ended(why, [0; 40])),
-            _ => (self, [None; 2]),
+            Self::Connecting { .. } | Self::Connected(..) => {
+                Transition::new(Self::Over, ended(why, [0; 40]))
+            }
+            _ => Transition::new(self, [None; 2]),
         }
     }
 
@@ -151,27 +165,35 @@ impl State {
     }
 
     /// A message of a connection came.
-    pub(super) fn handle(self, from: PortAddress, message: &OutOfBand) -> Result<Step, Stray> {
+    pub(super) fn handle(
+        self,
+        from: PortAddress,
+        message: &OutOfBand,
+    ) -> Result<Transition, Stray> {
         match self {
             Self::Connecting { to, ours } if message.to_session == ours && from.host == to.host => {
                 Self::answered(from, ours, message)
             }
             Self::Connected(session, flow) if session.is_named_by(from, message) => {
-                session.told(flow, message)
+                session.handle(flow, message)
             }
             _ => Err(Stray),
         }
     }
 
-    const fn answered(by: PortAddress, ours: u64, message: &OutOfBand) -> Result<Step, Stray> {
+    const fn answered(
+        by: PortAddress,
+        ours: u64,
+        message: &OutOfBand,
+    ) -> Result<Transition, Stray> {
         let body = message.body;
         match message.kind {
             OutOfBandKind::Accept => {
                 let session = Session { peer: by, ours, theirs: message.from_session };
                 let notice = Notice::Accepted { by, body };
-                Ok((Self::Connected(session, Flow::Both), [Some(notice), None]))
+                Ok(Transition::new(Self::Connected(session, Flow::Both), [Some(notice), None]))
             }
-            OutOfBandKind::Refuse => Ok((Self::Over, ended(message.why(), body))),
+            OutOfBandKind::Refuse => Ok(Transition::new(Self::Over, ended(message.why(), body))),
             _ => Err(Stray),
         }
     }
@@ -183,20 +205,22 @@ impl Session {
         message.to_session == self.ours && message.from_session == self.theirs && from == self.peer
     }
 
-    const fn told(self, flow: Flow, message: &OutOfBand) -> Result<Step, Stray> {
+    const fn handle(self, flow: Flow, message: &OutOfBand) -> Result<Transition, Stray> {
         let body = message.body;
         let disconnected = Some(Notice::Disconnected { body });
         match (message.kind, flow) {
             (OutOfBandKind::Disconnect, Flow::Both) => {
-                Ok((State::Connected(self, Flow::OursOnly), [disconnected, None]))
+                Ok(Transition::new(State::Connected(self, Flow::OursOnly), [disconnected, None]))
             }
             (OutOfBandKind::Disconnect, Flow::TheirsOnly) => {
-                Ok((State::Over, [disconnected, Some(Notice::Closed)]))
+                Ok(Transition::new(State::Over, [disconnected, Some(Notice::Closed)]))
             }
-            (OutOfBandKind::Abort, _) => Ok((State::Over, ended(message.why(), body))),
+            (OutOfBandKind::Abort, _) => {
+                Ok(Transition::new(State::Over, ended(message.why(), body)))
+            }
             (OutOfBandKind::Message, Flow::Both | Flow::TheirsOnly) => {
                 let notice = Notice::Message { from: self.peer, body };
-                Ok((State::Connected(self, flow), [Some(notice), None]))
+                Ok(Transition::new(State::Connected(self, flow), [Some(notice), None]))
             }
             _ => Err(Stray),
         }

@@ -20,7 +20,7 @@ impl Endpoints {
     /// A message came from this host. `tell` hears which endpoints have
     /// something new for their users.
     ///
-    /// Gives how many answers of that host were lost for want of room, if it
+    /// Returns how many answers of that host were lost for want of room, if it
     /// says so: for the user to hear as an exception of the host.
     pub(crate) fn handle_message(
         &mut self,
@@ -31,7 +31,7 @@ impl Endpoints {
         let from = PortAddress { host, port: message.from };
         let heard = match message.kind {
             OutOfBandKind::Overrun => {
-                self.give_up_asking(host, tell);
+                self.cancel_requests(host, tell);
                 return Some(message.number);
             }
             OutOfBandKind::Connect => self.handle_connect(from, message),
@@ -64,7 +64,7 @@ impl Endpoints {
 
     /// The other side could not answer all that it was asked: whoever waits for
     /// an answer of it waits in vain.
-    fn give_up_asking(&mut self, host: HostId, tell: &mut dyn FnMut(EndpointId)) {
+    fn cancel_requests(&mut self, host: HostId, tell: &mut dyn FnMut(EndpointId)) {
         let mut next = self.hosts.of(host).members.oldest();
         while let Some(index) = next {
             next = self.members.newer(index);
@@ -78,8 +78,8 @@ impl Endpoints {
 
     fn end(&mut self, index: u32, host: HostId, why: Ended) {
         if let Some(endpoint) = self.table.get(index) {
-            let step = endpoint.state.end(why);
-            self.step(index, step);
+            let transition = endpoint.state.end(why);
+            self.apply(index, transition);
         }
         // A step that ends a connection has done so; a member that has none must
         // not keep anybody in a loop.
@@ -87,7 +87,7 @@ impl Endpoints {
     }
 
     fn name_of(&self, index: u32) -> EndpointId {
-        EndpointId::new((index, self.table.generation(index)))
+        EndpointId::of(self.table.key(index))
     }
 
     fn handle_connect(&mut self, from: PortAddress, message: &OutOfBand) -> Option<u32> {
@@ -139,12 +139,12 @@ impl Endpoints {
                 self.return_to_sender(from.host, message, Reason::NoRoom);
                 None
             }
-            (Some(index), Some(_), Ok(step)) => {
-                self.step(index, step);
+            (Some(index), Some(_), Ok(transition)) => {
+                self.apply(index, transition);
                 Some(index)
             }
             _ => {
-                self.repudiate(from.host, message, found.is_some());
+                self.reject_session(from.host, message, found.is_some());
                 None
             }
         }
@@ -152,7 +152,7 @@ impl Endpoints {
 
     /// The sender believes in a connection that is not there. It shall know,
     /// but for those messages that say themselves that there is none.
-    fn repudiate(&mut self, host: HostId, message: &OutOfBand, is_open: bool) {
+    fn reject_session(&mut self, host: HostId, message: &OutOfBand, is_open: bool) {
         if matches!(message.kind, OutOfBandKind::Refuse | OutOfBandKind::Abort) {
             return;
         }
@@ -202,7 +202,7 @@ pub(super) struct Host {
     /// What found no room among the answers.
     overrun: u32,
     /// It is in the queue of those who have answers to get.
-    is_told: bool,
+    is_queued: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -217,7 +217,7 @@ struct Answer {
 pub(super) struct Hosts {
     hosts: Vec<Host>,
     /// Who has answers to get, once each.
-    wanting: VecDeque<HostId>,
+    queued: VecDeque<HostId>,
     /// The most answers that wait for one host because of what it did.
     limit: usize,
     /// Ends of connections that wait to be told, over all hosts.
@@ -226,7 +226,7 @@ pub(super) struct Hosts {
 
 impl Hosts {
     pub(super) const fn new(limit: usize) -> Self {
-        Self { hosts: Vec::new(), wanting: VecDeque::new(), limit, aborts: 0 }
+        Self { hosts: Vec::new(), queued: VecDeque::new(), limit, aborts: 0 }
     }
 
     pub(super) fn of(&mut self, host: HostId) -> &mut Host {
@@ -251,9 +251,9 @@ impl Hosts {
     }
 
     /// A host that has had no answers to get, and has some now.
-    pub(super) fn poll_wanting(&mut self) -> Option<HostId> {
-        while let Some(host) = self.wanting.pop_front() {
-            self.of(host).is_told = false;
+    pub(super) fn poll_host(&mut self) -> Option<HostId> {
+        while let Some(host) = self.queued.pop_front() {
+            self.of(host).is_queued = false;
             if self.has_answers(host) {
                 return Some(host);
             }
@@ -296,7 +296,7 @@ impl Hosts {
                 record.overrun = record.overrun.saturating_add(1);
             }
         }
-        self.tell(host);
+        self.enqueue(host);
     }
 
     /// Tells a host that a connection is over. The caller has held the bound.
@@ -305,7 +305,7 @@ impl Hosts {
         record.answers.push_back(Answer { message: abort, is_end: true });
         record.aborts += 1;
         self.aborts += 1;
-        self.tell(host);
+        self.enqueue(host);
     }
 
     /// A request is to wait at a listener: is there room for its refusal?
@@ -332,9 +332,9 @@ impl Hosts {
         self.aborts -= aborts;
     }
 
-    fn tell(&mut self, host: HostId) {
-        if !core::mem::replace(&mut self.of(host).is_told, true) {
-            self.wanting.push_back(host);
+    fn enqueue(&mut self, host: HostId) {
+        if !core::mem::replace(&mut self.of(host).is_queued, true) {
+            self.queued.push_back(host);
         }
     }
 }

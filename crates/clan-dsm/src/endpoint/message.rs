@@ -53,7 +53,7 @@ pub enum OutOfBandKind {
     Abort = 6,
     /// A message found no room, or nobody.
     Undelivered = 7,
-    /// So many went wrong that they cannot all be told.
+    /// More went wrong than can be told one by one.
     Overrun = 8,
 }
 
@@ -212,7 +212,7 @@ pub enum Notice {
         /// Why.
         reason: Reason,
     },
-    /// So many more messages of this endpoint were not delivered; there was no
+    /// More messages of this endpoint were not delivered; there was no
     /// room here to say which.
     MoreUndelivered {
         /// How many.

@@ -36,9 +36,9 @@ use crate::address::{EndpointId, HostId};
 use crate::error::{Ended, Error, Reason};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use connection::{Session, State, Step};
+use connection::{Session, State, Transition};
 use incoming::Hosts;
-use landfall_tables::{AgeLinks, HashIndex, Table};
+use landfall_tables::{AgeLinks, HashIndex, HashSecret, Table};
 
 /// Where ports begin that nobody asked for by number.
 const FIRST_FREE_PORT: u32 = 0x8000_0000;
@@ -89,7 +89,7 @@ impl Endpoints {
     pub(crate) fn new(
         limit: usize,
         messages: usize,
-        secret: (u64, u64),
+        secret: HashSecret,
         first_session: u64,
     ) -> Self {
         Self {
@@ -118,9 +118,9 @@ impl Endpoints {
         let inbox = Inbox::reusing(self.spare.pop().unwrap_or_default());
         let incarnation = self.session();
         let endpoint = Endpoint { port, state: State::Idle, inbox, number: 0, incarnation };
-        let name = self.table.insert(endpoint).ok_or(Error::NoRoom)?;
-        self.ports.insert(&port, name.0);
-        Ok(EndpointId::new(name))
+        let key = self.table.insert(endpoint).ok_or(Error::NoRoom)?;
+        self.ports.insert(&port, key.index);
+        Ok(EndpointId::of(key))
     }
 
     /// The next port that is free: among the first of them as many as there are
@@ -246,9 +246,9 @@ impl Endpoints {
     pub(crate) fn disconnect(&mut self, id: EndpointId, body: Body) -> Result<Outgoing, Error> {
         let endpoint = self.named_mut(id)?;
         let session = endpoint.state.sending()?;
-        let step = endpoint.state.disconnect()?;
+        let transition = endpoint.state.disconnect()?;
         let message = session.message(OutOfBandKind::Disconnect, endpoint.port).says(body);
-        self.step(id.index, step);
+        self.apply(id.index, transition);
         Ok(Outgoing { host: session.peer.host, message })
     }
 
@@ -282,7 +282,7 @@ impl Endpoints {
 
     /// A host that had no answers to get, and has some now.
     pub(crate) fn poll_host(&mut self) -> Option<HostId> {
-        self.hosts.poll_wanting()
+        self.hosts.poll_host()
     }
 
     /// The endpoint at a port.
@@ -331,15 +331,16 @@ impl Endpoints {
                 let message = session.message(OutOfBandKind::Abort, endpoint.port).because(reason);
                 self.hosts.abort(session.peer.host, message);
             }
-            let step = endpoint.state.end(Ended::Here);
-            self.step(index, step);
+            let transition = endpoint.state.end(Ended::Here);
+            self.apply(index, transition);
         }
     }
 
-    /// Takes a step from one state to the next.
-    fn step(&mut self, index: u32, (state, notices): Step) {
+    /// An endpoint goes from one state to the next.
+    fn apply(&mut self, index: u32, transition: Transition) {
+        let Transition { to: state, notices } = transition;
         let Some(endpoint) =
-            assumed(self.table.get_mut(index), "a step is taken by an endpoint that there is")
+            assumed(self.table.get_mut(index), "only an endpoint that exists changes its state")
         else {
             return;
         };
@@ -354,7 +355,7 @@ impl Endpoints {
 }
 
 impl Endpoint {
-    /// Gives a message its number.
+    /// Returns a message its number.
     const fn numbered(&mut self, message: OutOfBand) -> OutOfBand {
         let number = self.number;
         self.number = number.wrapping_add(1);

@@ -21,6 +21,7 @@ use core::hash::{Hash, Hasher};
 
 use arrayvec::ArrayVec;
 use landfall_placement::{Instant, PathId, Peer, Random, Refusal, Unit, assumed};
+use landfall_tables::HashSecret;
 use siphasher::sip::SipHasher24;
 
 use crate::address::HostId;
@@ -32,7 +33,7 @@ use crate::wire::frame::{Frame, FrameKind, HEADER_LEN};
 /// The most answers that wait to be sent to those that no link leads to.
 const MOST_REPLIES: usize = 64;
 
-/// So many counters say how many links have ended.
+/// The number of counters of links that have ended.
 const ENDINGS: usize = 256;
 
 /// Something to be said to one whom no link leads to.
@@ -48,7 +49,7 @@ pub(crate) struct Reply {
 /// Where strangers are answered. Nothing is kept of them.
 #[derive(Debug)]
 pub(crate) struct HandshakeResponder {
-    secret: (u64, u64),
+    secret: HashSecret,
     /// How many links to some of all peers have ended: a tag that was good for
     /// one that ended is good no more.
     endings: Box<[u32]>,
@@ -58,14 +59,14 @@ pub(crate) struct HandshakeResponder {
 impl HandshakeResponder {
     pub(crate) fn new(random: &mut Random) -> Self {
         Self {
-            secret: (random.next_u64(), random.next_u64()),
+            secret: HashSecret::new(random.next_u64(), random.next_u64()),
             endings: vec![0; ENDINGS].into_boxed_slice(),
             replies: VecDeque::new(),
         }
     }
 
     fn hasher(&self, path: PathId, peer: Peer) -> SipHasher24 {
-        let mut hasher = SipHasher24::new_with_keys(self.secret.0, self.secret.1);
+        let mut hasher = SipHasher24::new_with_keys(self.secret.k0(), self.secret.k1());
         (path, peer).hash(&mut hasher);
         hasher
     }
@@ -93,7 +94,7 @@ impl HandshakeResponder {
     }
 
     /// At the bound nothing is said: who asks will ask again.
-    fn say(&mut self, unit: &Unit<'_>, kind: FrameKind, tag: u64, body: &[u8]) {
+    fn queue_reply(&mut self, unit: &Unit<'_>, kind: FrameKind, tag: u64, body: &[u8]) {
         if self.replies.len() < MOST_REPLIES {
             let body = body.iter().copied().collect();
             self.replies.push_back(Reply { path: unit.path, to: unit.from, kind, tag, body });
@@ -120,15 +121,15 @@ impl<N: Copy> Links<N> {
             None => Refusal::UnknownId,
         };
         if tag != 0 {
-            self.say_stranger(unit, tag);
+            self.queue_stranger_reply(unit, tag);
         }
         Err(refusal)
     }
 
     /// Who used this tag hears that nobody here knows it.
-    fn say_stranger(&mut self, unit: &Unit<'_>, tag: u64) {
+    fn queue_stranger_reply(&mut self, unit: &Unit<'_>, tag: u64) {
         let body = Stranger { tag, incarnation: self.common.incarnation }.to_bytes();
-        self.responder.say(unit, FrameKind::Stranger, 0, &body);
+        self.responder.queue_reply(unit, FrameKind::Stranger, 0, &body);
     }
 
     pub(super) fn handle_hello(
@@ -183,11 +184,11 @@ impl<N: Copy> Links<N> {
             None => self.responder.proof(unit.path, unit.from, hello, 0),
         };
         let body = self.common.hello(Stage::Answer, tag).to_bytes();
-        self.responder.say(unit, FrameKind::Hello, hello.tag, &body);
+        self.responder.queue_reply(unit, FrameKind::Hello, hello.tag, &body);
     }
 
     fn refuse(&mut self, unit: &Unit<'_>, hello: &Hello) {
-        self.responder.say(unit, FrameKind::Bye, hello.tag, &bye(Reason::Refused));
+        self.responder.queue_reply(unit, FrameKind::Bye, hello.tag, &bye(Reason::Refused));
     }
 
     fn handle_answer(
@@ -329,7 +330,7 @@ impl<N: Copy> Links<N> {
         self.lose(index, Ended::There(reason));
         // So that it is not said again.
         if theirs.is_some() {
-            self.say_stranger(unit, frame.header().tag);
+            self.queue_stranger_reply(unit, frame.header().tag);
         }
         Ok(FrameAction::Consumed)
     }
@@ -370,7 +371,7 @@ impl<N: Copy> Links<N> {
         if self.table.get(index).is_some_and(|link| link.state == State::Ended) {
             self.unlist(index);
         }
-        self.tell_notes(index);
+        self.report_notes(index);
         self.touch(index);
     }
 
@@ -390,7 +391,7 @@ impl<N: Copy> Links<N> {
         }
         self.unlist_host(index);
         self.unlist(index);
-        self.tell_notes(index);
+        self.report_notes(index);
     }
 
     /// Its peer may have a new link from now on.

@@ -77,7 +77,7 @@ impl Question {
 }
 
 /// How often a goodbye is said.
-const FAREWELLS: u8 = 3;
+const BYE_REPEATS: u8 = 3;
 
 /// One link.
 #[derive(Debug)]
@@ -125,7 +125,7 @@ impl<N: Copy> Link<N> {
         tag: u64,
     ) -> Self {
         Self {
-            id: LinkId::new((0, 0)),
+            id: LinkId::new(0, 0),
             path,
             peer,
             state: State::Asking,
@@ -184,7 +184,7 @@ impl<N: Copy> Link<N> {
         }
     }
 
-    /// Another says to be this host. Says whether this one was found alive
+    /// Another says to be this host. Returns whether this one was found alive
     /// since that was said first.
     pub(crate) fn challenge(&mut self, now: Instant) -> bool {
         match self.challenged {
@@ -415,7 +415,7 @@ impl<N: Copy> Link<N> {
             question.times = question.times.saturating_add(1);
             (question.is_due, question.at) = (true, now);
             let most = match self.state {
-                State::Parting(_) => FAREWELLS,
+                State::Parting(_) => BYE_REPEATS,
                 State::Up => common.give_up_after,
                 // Who claims a name that seems taken waits until its owner is
                 // found to be gone.

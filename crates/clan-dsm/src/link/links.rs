@@ -7,7 +7,7 @@ use landfall_placement::{
     Ecn, Instant, PathId, PathLimits, Peer, Random, Refusal, Serial32, Spans, Timeout, Transmit,
     Unit, assumed,
 };
-use landfall_tables::{HashIndex, IndexedHeap, Table};
+use landfall_tables::{HashIndex, HashSecret, IndexedHeap, Table};
 
 use crate::address::{HostId, LinkId};
 use crate::config::{Config, usual_congestion};
@@ -47,7 +47,7 @@ pub(crate) enum LinkUpdate {
     Gone { link: LinkId },
 }
 
-/// So many frames of one link go before the next has its turn: what the
+/// How many frames of one link go before the next has its turn: what the
 /// drivers send in one call.
 const QUANTUM: u32 = 64;
 
@@ -106,7 +106,7 @@ impl<N: Copy> Links<N> {
         Self {
             common,
             table: Table::new(config.links),
-            by_peer: HashIndex::new((random.next_u64(), random.next_u64())),
+            by_peer: HashIndex::new(HashSecret::new(random.next_u64(), random.next_u64())),
             recent: 0,
             by_host: BTreeMap::new(),
             responder: HandshakeResponder::new(&mut random),
@@ -226,8 +226,9 @@ impl<N: Copy> Links<N> {
             return None;
         }
         let link = Link::new(&self.common, now, path, peer, tag);
-        let (index, generation) = self.table.insert(link)?;
-        self.table.get_mut(index)?.id = LinkId::new((index, generation));
+        let key = self.table.insert(link)?;
+        let index = key.index;
+        self.table.get_mut(index)?.id = LinkId::of(key);
         self.by_peer.insert(&(path, peer), index);
         if !has_ready {
             self.ready.push(Ready { path, links: VecDeque::new(), sent: 0 });
@@ -320,7 +321,7 @@ impl<N: Copy> Links<N> {
             }
             _ => Ok(FrameAction::Consumed),
         };
-        self.tell_notes(index);
+        self.report_notes(index);
         self.make_ready(index);
         arrival
     }
@@ -473,7 +474,7 @@ impl<N: Copy> Links<N> {
     /// What is said to those that no link leads to.
     fn poll_reply(&mut self, path: PathId, head: &mut [u8]) -> Option<(LinkId, Transmit)> {
         let Reply { to, kind, tag, body, .. } = self.responder.poll_reply(path)?;
-        let nobody = LinkId::new((u32::MAX, u32::MAX));
+        let nobody = LinkId::new(u32::MAX, u32::MAX);
         bare(kind, tag, &body, to, head).map(|transmit| (nobody, transmit))
     }
 
@@ -487,14 +488,14 @@ impl<N: Copy> Links<N> {
                 // It was acknowledged while the driver held it: only now another takes its place.
                 self.make_ready(link.index);
             }
-            self.tell_notes(link.index);
+            self.report_notes(link.index);
         }
     }
 
     // News and time.
 
     /// Frames may have come back.
-    pub(super) fn tell_notes(&mut self, index: u32) {
+    pub(super) fn report_notes(&mut self, index: u32) {
         let Some(link) =
             assumed(self.table.get_mut(index), "a link stays while something of it is left")
         else {
@@ -520,7 +521,7 @@ impl<N: Copy> Links<N> {
         note
     }
 
-    pub(crate) fn poll_news(&mut self) -> Option<LinkUpdate> {
+    pub(crate) fn poll_update(&mut self) -> Option<LinkUpdate> {
         self.updates.pop_front()
     }
 

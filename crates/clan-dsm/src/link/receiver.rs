@@ -13,7 +13,7 @@ use crate::wire::frame::{Frame, MAX_BODY};
 /// acknowledgement along.
 const ACK_DELAY: Duration = Duration::from_millis(1);
 
-/// So many frames are acknowledged at once (RFC 9000, 13.2.2, has two, too).
+/// How many frames one acknowledgement covers (RFC 9000, 13.2.2, has two, too).
 const ACK_FRAMES: u32 = 2;
 
 /// How many buffers wait to be used again.
@@ -119,7 +119,7 @@ impl Receiver {
         self.early.pop_front().flatten()
     }
 
-    /// Keeps a frame, whole, until it is its turn. Says whether it was kept now.
+    /// Keeps a frame, whole, until it is its turn. Returns whether it was kept now.
     pub(crate) fn keep(
         &mut self,
         seq: Serial32,
@@ -210,7 +210,7 @@ impl Receiver {
         (self.applied.0, self.sack_word(0))
     }
 
-    /// An acknowledgement leaves. Says whether it waited for long.
+    /// An acknowledgement leaves. Returns whether it waited for long.
     pub(crate) fn note_acked(&mut self) -> bool {
         (self.owed, self.is_urgent) = (0, false);
         core::mem::take(&mut self.is_late)

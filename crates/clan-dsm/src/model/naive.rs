@@ -332,7 +332,7 @@ pub(super) fn change(
     }
 }
 
-/// Takes a name out of both queues. Gives whether there was one.
+/// Takes a name out of both queues. Returns whether there was one.
 pub(super) fn pop(wires: &mut impl Wires, naive: &mut NaiveHost) -> Result<bool, String> {
     let (got, expected) = (wires.pop_name(), naive.pop());
     match got.map(TripwireId::raw) == expected {

@@ -302,7 +302,7 @@ impl Outbound {
         self.stopped = stopped;
     }
 
-    /// Says whether that is more than before.
+    /// Returns whether that is more than before.
     pub(super) fn credit(&mut self, edge: Serial32) -> bool {
         let is_more = self.edge.precedes(edge);
         self.edge = self.edge.later(edge);
@@ -341,8 +341,8 @@ impl Inbound {
     }
 
     /// How much has arrived, and up to where the other end may send.
-    pub(super) const fn window(&self) -> (Serial32, Serial32) {
-        (self.arrived, self.told)
+    pub(super) const fn window(&self) -> ReceiveWindow {
+        ReceiveWindow { arrived: self.arrived, edge: self.told }
     }
 
     pub(super) fn occupied(&mut self, words: u32) {
@@ -365,20 +365,29 @@ impl Inbound {
     }
 
     /// Somebody else has told it that it may send up to there.
-    pub(super) fn told(&mut self, edge: Serial32) {
+    pub(super) fn advertised(&mut self, edge: Serial32) {
         self.told = self.told.later(edge);
     }
 }
 
-/// Up to where the other end shall hear that it may send, of which so much has arrived
-/// and which knows of so much: there are so many words of room, and so many are free.
-/// Nothing where that is not worth a symbol.
+/// How far the other end of a link is, in words with their headers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReceiveWindow {
+    /// How many words have arrived.
+    pub arrived: Serial32,
+    /// It was told that it may send up to here.
+    pub edge: Serial32,
+}
+
+/// The new edge to tell the other end, where `free` words of `room` are free. `None` where
+/// that is not worth a symbol.
 ///
 /// Credit is told in steps of a quarter of the room, so that a link is not full of symbols
 /// and packets are not cut small. But an end that has less than the longest packet that
 /// cannot be split hears of every word: it may be waiting for just that one.
 #[must_use]
-pub fn due(room: u32, free: u32, (arrived, told): (Serial32, Serial32)) -> Option<Serial32> {
+pub fn due(room: u32, free: u32, window: ReceiveWindow) -> Option<Serial32> {
+    let ReceiveWindow { arrived, edge: told } = window;
     let edge = arrived.plus(free);
     let step = edge.offset_from(told);
     let is_due = step >= (room / 4).min(i32::MAX as u32) as i32

@@ -35,7 +35,8 @@ use landfall_placement::{Duration, Instant, Refusal, Serial32, Timeout};
 use crate::address::{Address, HostId, WORD};
 use crate::error::Ended;
 pub use burst::{
-    Admitted, Burst, Fifo, HEADER_WORDS, MOST_INDIVISIBLE, Word, admit, due as credit_due,
+    Admitted, Burst, Fifo, HEADER_WORDS, MOST_INDIVISIBLE, ReceiveWindow, Word, admit,
+    due as credit_due,
 };
 use burst::{Inbound, Outbound};
 pub use state::State;
@@ -170,14 +171,14 @@ impl NativeLink {
         if self.handshake.is_hearing() && self.inbound.arrived(burst.cost()) {
             self.handle_taken(burst);
             if let Some(edge) = told {
-                self.inbound.told(edge);
+                self.inbound.advertised(edge);
             }
         }
     }
 
     /// How many words have come, and up to which one may come, since the link began;
     /// `None` where nothing counts that comes.
-    pub(crate) fn window(&self) -> Option<(Serial32, Serial32)> {
+    pub(crate) fn window(&self) -> Option<ReceiveWindow> {
         self.handshake.is_hearing().then(|| self.inbound.window())
     }
 
@@ -188,12 +189,12 @@ impl NativeLink {
         }
     }
 
-    /// So many words, headers included, of what came are out of the way.
+    /// Frees words, headers included, of what came.
     pub fn handle_freed(&mut self, words: u32) {
         self.inbound.freed(words);
     }
 
-    /// So many words, headers included, of an earlier beginning are still here.
+    /// Words, headers included, of an earlier session still take room.
     /// Due before the next symbol is asked for.
     pub fn handle_occupied(&mut self, words: u32) {
         self.inbound.occupied(words);

@@ -53,7 +53,7 @@ impl Nic {
         // A frame can be the word that the link is up. Who is there is known before what
         // the frame carries is looked at: a command that is taken counts as arrived, and
         // never comes again.
-        self.hear_links(now);
+        self.handle_link_updates(now);
         match arrival {
             FrameAction::Consumed => Ok(Placement::Consumed),
             FrameAction::Next(link) | FrameAction::Early(link) if !self.is_known(link) => {

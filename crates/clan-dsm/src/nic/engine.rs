@@ -148,7 +148,7 @@ impl Engine for Nic {
     fn poll_event(&mut self) -> Option<Event> {
         let event = self.events.pop()?;
         if let Event::Tripwire { tripwire } = event {
-            self.tripwires.told(tripwire);
+            self.tripwires.event_taken(tripwire);
         }
         Some(event)
     }

@@ -27,7 +27,7 @@ pub(super) enum PacketEffect {
 /// [`handle_placed`](landfall_placement::Engine::handle_placed).
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Placed {
-    /// So many packets, the next of those that land.
+    /// A number of packets, the next of those that land.
     Frame { packets: usize },
     Word {
         address: Address,
@@ -135,7 +135,7 @@ impl LinkState {
 
     /// An answer to what the other side asked. It never has more questions under
     /// way than there is room for answers: the answers to one that breaks this
-    /// rule are lost, and only those. Says whether there was room.
+    /// rule are lost, and only those. Returns whether there was room.
     pub(super) fn answer(&mut self, answer: Command) -> bool {
         let is_exception = matches!(answer, Command::Exception { .. });
         let has_room = match is_exception {

@@ -39,6 +39,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use landfall_placement::{ConfigError, PathId, PathLimits, Random, Refusals, Seed};
+use landfall_tables::HashSecret;
 
 use crate::address::{ApertureId, HostId, Key, LinkId, TripwireId};
 use crate::config::Config;
@@ -125,7 +126,7 @@ impl Nic {
         let tripwires = Tripwires::new(&config, &mut random);
         let native = config.native.map(|it| Box::new(Native::new(it, host, random.next_u32())));
         let others = aside.as_mut().unwrap_or(&mut random);
-        let secret = (others.next_u64(), others.next_u64());
+        let secret = HashSecret::new(others.next_u64(), others.next_u64());
         let session = others.next_u64();
         let endpoints = Endpoints::new(config.endpoints, config.messages, secret, session);
         let chains = config.endpoints.saturating_mul(config.dma_requests);
@@ -205,7 +206,7 @@ impl Nic {
         }
         // Nobody will read that event: the next firing is told again.
         while let Some(tripwire) = self.untold.pop() {
-            self.tripwires.told(tripwire);
+            self.tripwires.event_taken(tripwire);
         }
     }
 }

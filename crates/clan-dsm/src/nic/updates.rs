@@ -22,7 +22,7 @@ impl Nic {
         if self.native.is_some() {
             self.settle_native(now);
         }
-        self.hear_links(now);
+        self.handle_link_updates(now);
         while let Some(host) = self.endpoints.poll_host() {
             if let Some(link) = self.links.to_host(host) {
                 self.links.wake(link);
@@ -33,8 +33,8 @@ impl Nic {
 
     /// Takes note of links that came, have something to tell, or went.
     #[inline]
-    pub(super) fn hear_links(&mut self, now: Instant) {
-        while let Some(updates) = self.links.poll_news() {
+    pub(super) fn handle_link_updates(&mut self, now: Instant) {
+        while let Some(updates) = self.links.poll_update() {
             match updates {
                 LinkUpdate::Up { link, host } => self.link_up(now, link, host),
                 LinkUpdate::Contested { link, path, peer } => {
@@ -48,7 +48,7 @@ impl Nic {
     }
 
     pub(super) fn link_up(&mut self, now: Instant, link: LinkId, host: HostId) {
-        if self.lines.get(link).is_none() && !self.new_line(link) {
+        if self.lines.get(link).is_none() && !self.new_link_state(link) {
             // Nobody could be told of its end.
             let _ = self.links.close(now, link, Reason::NoRoom);
             return;
@@ -63,7 +63,7 @@ impl Nic {
     }
 
     /// Begins to keep what belongs to a link.
-    pub(super) fn new_line(&mut self, link: LinkId) -> bool {
+    pub(super) fn new_link_state(&mut self, link: LinkId) -> bool {
         let is_promised = self.events.promise();
         if is_promised {
             let mut line = LinkState::new(link, self.config.write_buffer);
@@ -217,12 +217,12 @@ impl Nic {
         address: &Address,
         parameters: &[u8],
     ) {
-        if let Err(refusal) = self.obey(link, address, parameters) {
+        if let Err(refusal) = self.handle_command(link, address, parameters) {
             self.refusals.count(refusal);
         }
     }
 
-    pub(super) fn obey(
+    pub(super) fn handle_command(
         &mut self,
         link: LinkId,
         address: &Address,

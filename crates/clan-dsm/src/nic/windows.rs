@@ -68,10 +68,16 @@ impl Window {
     }
 }
 
-type Name = (HostId, u16, u64);
+/// What a cookie grants access to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct CookieName {
+    host: HostId,
+    slot: u16,
+    key: u64,
+}
 
-fn name(host: HostId, slot: u16, key: Key) -> Name {
-    (host, slot, key.bits())
+fn name(host: HostId, slot: u16, key: Key) -> CookieName {
+    CookieName { host, slot, key: key.bits() }
 }
 
 /// All windows.
@@ -80,7 +86,7 @@ pub(super) struct Windows {
     table: Table<Window>,
     /// The last one that was opened with each cookie: an exception names only
     /// what was written to.
-    by_cookie: BTreeMap<Name, WindowId>,
+    by_cookie: BTreeMap<CookieName, WindowId>,
 }
 
 impl Windows {
@@ -94,7 +100,7 @@ impl Windows {
         members: Option<Vec<HostId>>,
     ) -> Result<WindowId, Error> {
         let window = Window { cookie, members };
-        let id = self.table.insert(window).map(WindowId::new).ok_or(Error::NoRoom)?;
+        let id = self.table.insert(window).map(WindowId::of).ok_or(Error::NoRoom)?;
         self.by_cookie.insert(name(cookie.host(), cookie.slot(), cookie.key()), id);
         Ok(id)
     }

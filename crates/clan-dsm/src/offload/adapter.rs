@@ -16,7 +16,7 @@ use super::filter::{ListKey, Place};
 use super::map::{Aperture, Apertures, Group, Map};
 use crate::address::Key;
 use crate::cookie::{Access, Rights};
-use crate::native::Burst;
+use crate::native::{Burst, ReceiveWindow};
 
 /// What the host tells its adapter. Each is in force before anything that is sent
 /// behind it.
@@ -55,7 +55,7 @@ pub enum Command {
         number: u32,
     },
     /// How far the host is.
-    Line(Line),
+    HostProgress(HostProgress),
     /// Answer with [`Report::Fence`], and count from zero what is given to the host.
     Fence {
         /// The number of it.
@@ -65,7 +65,7 @@ pub enum Command {
 
 /// How far a host is with what its adapter gave it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Line {
+pub struct HostProgress {
     /// The last fence whose answer it has heard.
     pub fence: u32,
     /// How many units it was given since, and has dealt with.
@@ -74,7 +74,7 @@ pub struct Line {
     pub session: u32,
     /// How many words had come by then, headers included, and up to which one may
     /// come; `None` where nothing counts that comes.
-    pub window: Option<(Serial32, Serial32)>,
+    pub window: Option<ReceiveWindow>,
     /// How many [`Report::Unwatched`] it has heard.
     pub unwatched: u32,
     /// It has to look by itself for some tripwire, and must hear at once of all that is
@@ -101,8 +101,8 @@ pub struct Landed {
     pub is_there: bool,
     /// A word was written that somebody watches.
     pub is_hit: bool,
-    /// The adapter has told the other end that it may send up to there.
-    pub told: Option<Serial32>,
+    /// The adapter advertised this edge of the window to the other end.
+    pub advertised: Option<Serial32>,
 }
 
 /// What the adapter tells its host.
@@ -363,7 +363,7 @@ impl State {
     /// It has fired, and was not cleared.
     pub(super) const FIRED: Self = Self(8);
     /// Its name is in the queue, or its event under way to the user.
-    pub(super) const TOLD: Self = Self(16);
+    pub(super) const REPORTED: Self = Self(16);
 
     #[inline]
     pub(super) const fn has(self, flag: Self) -> bool {

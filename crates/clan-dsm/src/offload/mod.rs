@@ -22,7 +22,7 @@ mod tables;
 mod touch;
 
 pub use adapter::{
-    Action, Command, Ends, Exposed, Firing, Landed, Line, ListNode, Report, Watch, Wire,
+    Action, Command, Ends, Exposed, Firing, HostProgress, Landed, ListNode, Report, Watch, Wire,
 };
 pub use filter::{Filter, Place};
 pub use map::{Aperture, Apertures, Cell, Destination, Group, Map, Secret};

@@ -6,7 +6,7 @@ use super::adapter::{Ends, Handle, HandleTarget, Link, ListNode, State, Watch, W
 use super::filter::{Filter, FilterMut, ListKey, PAGES_PER_LIST, Tiers, WatchedMemory, blocks};
 use super::map::Map;
 use super::touch::Actions;
-use crate::address::WORD;
+use crate::address::{TripwireId, WORD};
 use crate::cookie::Access;
 
 /// What the tables know of themselves.
@@ -94,8 +94,8 @@ impl Watch {
 
 impl<'t> Tables<'t> {
     /// Registers a tripwire, which is not armed yet. `None` where the watch is
-    /// not valid or the tables are full. Gives its index and generation.
-    pub fn add(&mut self, watch: &Watch) -> Option<(u32, u32)> {
+    /// not valid or the tables are full.
+    pub fn add(&mut self, watch: &Watch) -> Option<TripwireId> {
         if !watch.is_valid() || self.free_knots() < watch.needs().knots {
             return None;
         }
@@ -123,7 +123,7 @@ impl<'t> Tables<'t> {
             state,
             ..Wire::default()
         };
-        Some((index, wire.generation))
+        Some(TripwireId { index, generation: wire.generation })
     }
 
     /// Takes a tripwire out; its name means nothing from now on.
@@ -272,19 +272,19 @@ impl<'t> Tables<'t> {
 
     /// The user has read the event of a tripwire, or it found no room: the next
     /// firing is told again.
-    pub fn told(&mut self, index: u32) {
+    pub fn event_taken(&mut self, index: u32) {
         if let Some(wire) = self.wires.get_mut(index as usize) {
-            wire.state.put(State::TOLD, false);
+            wire.state.put(State::REPORTED, false);
         }
     }
 
     /// Takes the oldest name out of the queue, but none of a tripwire that is gone.
-    pub fn pop_name(&mut self) -> Option<(u32, u32)> {
+    pub fn pop_name(&mut self) -> Option<TripwireId> {
         loop {
-            let (index, generation) = self.actions.pop()?;
-            if self.generation(index) == Some(generation) {
-                self.told(index);
-                return Some((index, generation));
+            let name = self.actions.pop()?;
+            if self.generation(name.index) == Some(name.generation) {
+                self.event_taken(name.index);
+                return Some(name);
             }
         }
     }

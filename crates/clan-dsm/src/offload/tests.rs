@@ -6,7 +6,7 @@ use std::vec::Vec;
 use landfall_placement::{Area, Random, Refusal, RegionId};
 
 use super::*;
-use crate::address::{Address, HostId, Key, Kind, WHOLE};
+use crate::address::{Address, HostId, Key, Kind, TripwireId, WHOLE};
 use crate::cookie::{Access, Rights};
 
 /// As many tripwires as the adapter of the paper has.
@@ -21,7 +21,7 @@ struct Sram {
     marks: (Vec<Cell<u64>>, u32),
     trees: (Vec<Cell<u128>>, u32),
     totals: TableTotals,
-    names: Vec<(u32, u32)>,
+    names: Vec<TripwireId>,
     queued: Queued,
     secret: Secret,
 }
@@ -35,7 +35,7 @@ impl Sram {
             marks: (vec![Cell::default(); cells], 0),
             trees: (vec![Cell::default(); cells], 0),
             totals: TableTotals::default(),
-            names: vec![(0, 0); 8],
+            names: vec![TripwireId::new(0, 0); 8],
             queued: Queued::default(),
             secret: Secret::new(&mut Random::from_number(5)),
         }
@@ -86,7 +86,7 @@ fn all_tripwires_of_the_paper_fit_into_fixed_tables() {
     let mut sram = Sram::new(4 * TRIPWIRES);
     let mut tables = sram.tables();
     for n in 0..TRIPWIRES as u64 {
-        let (index, _) = tables.add(&watch(n * 64, 1)).unwrap();
+        let TripwireId { index, .. } = tables.add(&watch(n * 64, 1)).unwrap();
         assert!(tables.arm(index));
     }
     assert!(tables.add(&watch(0, 1)).is_none(), "no place is left");
@@ -116,7 +116,8 @@ fn tables_that_are_full_refuse_and_change_nothing() {
     let mut tables = sram.tables();
     let mut armed = Vec::new();
     loop {
-        let (index, _) = tables.add(&watch(armed.len() as u64 * 1000 + 7, 5)).unwrap();
+        let TripwireId { index, .. } =
+            tables.add(&watch(armed.len() as u64 * 1000 + 7, 5)).unwrap();
         if !tables.arm(index) {
             assert!(!tables.is_armed(index));
             tables.remove(index);
@@ -131,7 +132,7 @@ fn tables_that_are_full_refuse_and_change_nothing() {
     }
     assert!(fired(&mut tables, armed.len() as u64 * 1000, 1000).is_empty());
     tables.remove(armed[0]);
-    let (index, generation) = tables.add(&watch(7, 5)).unwrap();
+    let TripwireId { index, generation } = tables.add(&watch(7, 5)).unwrap();
     assert!(tables.arm(index) && generation > 0);
     assert_eq!(fired(&mut tables, 11, 9), [(index, 11, 1)]);
 }
@@ -146,7 +147,7 @@ fn a_burst_goes_through_the_whole_seam() {
     let secret = sram.secret;
     let apertures = Apertures::new(&slots, &[], secret);
     let mut tables = sram.tables();
-    let (index, _) = tables.add(&watch(3, 2)).unwrap();
+    let TripwireId { index, .. } = tables.add(&watch(3, 2)).unwrap();
     assert!(tables.arm(index));
     let host = HostId::default();
     let header = Address { kind: Kind::Burst, host, slot: 0, word: 2, mask: WHOLE, key };

@@ -17,7 +17,7 @@ use arrayvec::ArrayVec;
 use super::adapter::{Action, Firing, Handle, State};
 use super::filter::{Filter, ListKey, Place, TIER, WatchedMemory};
 use super::tables::Tables;
-use crate::address::WORD;
+use crate::address::{TripwireId, WORD};
 use crate::cookie::Access;
 
 /// Searches that a core of today has under way at a time: the memory that they wait
@@ -270,23 +270,23 @@ impl Tables<'_> {
         let words = if is_once { 1 } else { last - u64::from(word) + 1 };
         wire.count = wire.count.wrapping_add(words);
         let is_first = !wire.state.put(State::FIRED, true);
-        let name = (index, wire.generation);
+        let name = TripwireId { index, generation: wire.generation };
         let mut tells = false;
         match wire.action {
             Action::State => {}
             Action::Identifier => {
-                if !wire.state.has(State::TOLD) && self.actions.push(name) {
-                    wire.state.put(State::TOLD, true);
+                if !wire.state.has(State::REPORTED) && self.actions.push(name) {
+                    wire.state.put(State::REPORTED, true);
                 }
             }
             Action::Bit(number) => self.actions.set_bit(number),
             Action::Count(counter) => self.actions.add(counter, words),
-            Action::Event => tells = !wire.state.put(State::TOLD, true),
+            Action::Event => tells = !wire.state.put(State::REPORTED, true),
         }
         if is_once {
             self.disarm(index);
         }
-        sink(Firing { index, generation: name.1, word, words, is_first, tells });
+        sink(Firing { index, generation: name.generation, word, words, is_first, tells });
     }
 }
 
@@ -311,8 +311,8 @@ pub struct Queued {
 /// Where actions leave what they have to say, in storage that somebody else owns.
 #[derive(Debug)]
 pub struct Actions<'t> {
-    /// Index and generation of tripwires, in the order of their firing.
-    pub names: &'t mut [(u32, u32)],
+    /// The tripwires that fired, in the order of their firing.
+    pub names: &'t mut [TripwireId],
     /// What of the storage for names is in use.
     pub queued: &'t mut Queued,
     /// One bit per number.
@@ -323,7 +323,7 @@ pub struct Actions<'t> {
 
 impl Actions<'_> {
     /// Puts a name at the end of the queue. Returns whether there was room.
-    pub(super) fn push(&mut self, name: (u32, u32)) -> bool {
+    pub(super) fn push(&mut self, name: TripwireId) -> bool {
         let Queued { first, len, lost } = self.queued;
         // Where the storage has no room at all, nothing is divided by its length.
         if *len >= self.names.len() {
@@ -337,7 +337,7 @@ impl Actions<'_> {
     }
 
     /// Takes the oldest name out.
-    pub(super) fn pop(&mut self) -> Option<(u32, u32)> {
+    pub(super) fn pop(&mut self) -> Option<TripwireId> {
         let Queued { first, len, .. } = self.queued;
         if *len == 0 {
             return None;

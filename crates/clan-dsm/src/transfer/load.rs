@@ -206,9 +206,9 @@ pub(crate) struct Barriers {
 #[derive(Clone, Copy, Debug)]
 struct Waiting {
     id: BarrierId,
-    /// So many frames; known once all that was written before it is loaded.
+    /// A number of frames; known once all that was written before it is loaded.
     frames: Option<u64>,
-    /// So many chains had been submitted.
+    /// How many chains had been submitted.
     chains: u64,
 }
 
@@ -293,7 +293,7 @@ impl Writes {
 
     /// One more, of so many bytes.
     pub(crate) fn begin(&mut self, len: u64) -> Option<WriteId> {
-        self.table.insert(Write { left: len, result: Ok(()) }).map(WriteId::new)
+        self.table.insert(Write { left: len, result: Ok(()) }).map(WriteId::of)
     }
 
     /// It never began.
@@ -303,7 +303,7 @@ impl Writes {
         }
     }
 
-    /// So many bytes of it need no more care, since they arrived or since that is
+    /// Bytes of it are settled, since they arrived or since that is
     /// over. With the last of them it is done.
     pub(crate) fn done(
         &mut self,
@@ -393,7 +393,7 @@ mod tests {
         let early = barriers.chain_submitted();
         let other = barriers.chain_submitted();
         barriers.frame_loaded();
-        let first = BarrierId::new((0, 0));
+        let first = BarrierId::new(0, 0);
         barriers.begin(first);
         let late = barriers.chain_submitted();
         assert_eq!(barriers.poll_reached(1), None, "what was written is not all loaded");
@@ -405,13 +405,13 @@ mod tests {
         assert_eq!(barriers.poll_reached(1), None, "a frame is not acknowledged");
         assert_eq!(barriers.poll_reached(2), Some(first), "whatever came after it");
         assert_eq!(barriers.poll_reached(2), None);
-        let second = BarrierId::new((1, 0));
+        let second = BarrierId::new(1, 0);
         barriers.begin(second);
         barriers.loaded_up_to(second, false);
         assert_eq!(barriers.poll_reached(2), None);
         barriers.chain_done(late);
         assert_eq!(barriers.poll_reached(2), Some(second));
-        barriers.begin(BarrierId::new((2, 0)));
+        barriers.begin(BarrierId::new(2, 0));
         assert!(barriers.poll_lost().is_some() && barriers.poll_lost().is_none());
     }
 }

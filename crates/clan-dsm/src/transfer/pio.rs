@@ -293,7 +293,7 @@ impl WriteBuffer {
         true
     }
 
-    /// So many bytes of the write from memory that is first are loaded.
+    /// How many bytes of the first write from memory are loaded.
     fn advance(&mut self, loaded: u32) {
         let Some(Waiting::From { offset, area, .. }) = self.waiting.front_mut() else {
             debug_assert!(false, "what was loaded from memory is first");
@@ -389,7 +389,7 @@ mod tests {
     fn memory_keeps_its_place_and_nothing_of_the_program_joins_it() {
         let mut buffer = WriteBuffer::new(4096);
         let area = Area::new(RegionId::new(4, 0), 100, 50);
-        let write = WriteId::new((0, 0));
+        let write = WriteId::new(0, 0);
         buffer.write(base(), 0, &[1; 8]).unwrap();
         buffer.write_from(write, base(), 8, area).unwrap();
         buffer.write(base(), 64, &[2; 8]).unwrap();
@@ -408,7 +408,7 @@ mod tests {
     #[test]
     fn barriers_and_commands_that_must_be_alone_close_what_is_before_them() {
         let mut buffer = WriteBuffer::new(4096);
-        let barrier = BarrierId::new((0, 0));
+        let barrier = BarrierId::new(0, 0);
         buffer.write(base(), 0, &[1; 8]).unwrap();
         buffer.mark(barrier).unwrap();
         let (address, parameters) = Command::Barrier { number: 1 }.encode(base().host);
@@ -429,7 +429,7 @@ mod tests {
         buffer.write(base(), 0, &[0; 800]).unwrap();
         let used = buffer.used();
         assert_eq!(buffer.write(base(), 1001, &[0; 150]), Err(Error::Busy));
-        assert_eq!(buffer.mark(BarrierId::new((0, 0))), Ok(()));
+        assert_eq!(buffer.mark(BarrierId::new(0, 0)), Ok(()));
         assert_eq!(buffer.used(), used + COST);
         assert_eq!(buffer.room(), 0);
         assert_eq!(buffer.poll_lost(), None);

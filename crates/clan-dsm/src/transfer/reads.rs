@@ -81,7 +81,7 @@ impl Reads {
         nonce: Key,
     ) -> Option<ReadId> {
         let read = Read { link, reader, nonce, into, placed: 0, landed: 0 };
-        self.table.insert(read).map(ReadId::new)
+        self.table.insert(read).map(ReadId::of)
     }
 
     /// It was not asked for after all.
@@ -117,7 +117,7 @@ impl Reads {
             return Err(Refusal::OutOfBounds);
         }
         let slot = u32::from(address.slot);
-        let id = ReadId::new((slot, self.table.generation(slot)));
+        let id = ReadId::of(self.table.key(slot));
         Ok((id, read.into.span(at, len)))
     }
 
@@ -161,7 +161,7 @@ impl Reads {
     }
 
     fn end(&mut self, index: u32, result: Result<(), Ended>) -> Option<FinishedRead> {
-        let id = ReadId::new((index, self.table.generation(index)));
+        let id = ReadId::of(self.table.key(index));
         let read = self.table.remove(index)?;
         Some(FinishedRead { read: id, link: read.link, reader: read.reader, result })
     }
@@ -307,7 +307,7 @@ impl Operations {
 
     /// One more.
     pub(crate) fn begin(&mut self, link: u32, nonce: Key) -> Option<OperationId> {
-        self.table.insert(Operation { link, nonce }).map(OperationId::new)
+        self.table.insert(Operation { link, nonce }).map(OperationId::of)
     }
 
     /// An answer came, good or bad: which operation is over?
@@ -333,7 +333,7 @@ impl Operations {
     }
 
     fn end(&mut self, index: u32) -> OperationId {
-        let id = OperationId::new((index, self.table.generation(index)));
+        let id = OperationId::of(self.table.key(index));
         self.table.remove(index);
         id
     }

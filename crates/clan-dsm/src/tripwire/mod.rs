@@ -87,14 +87,14 @@ impl Tripwires {
         }
         self.storage.make_room_to_arm(&needs);
         let mut tables = self.storage.lend();
-        let (index, generation) = tables.add(watch).ok_or(Error::NoRoom)?;
-        if !tables.arm(index) {
-            tables.remove(index);
+        let id = tables.add(watch).ok_or(Error::NoRoom)?;
+        if !tables.arm(id.index) {
+            tables.remove(id.index);
             return Err(Error::NoRoom);
         }
         let ends = self.places.entry(watch.place.number()).or_default();
-        self.chains.push(Chain::Place, ends, index);
-        Ok(TripwireId { index, generation })
+        self.chains.push(Chain::Place, ends, id.index);
+        Ok(id)
     }
 
     /// Arms a tripwire. Of those that are armed it is now the last, so it fires
@@ -170,7 +170,9 @@ impl Tripwires {
             && let Some(word) = self.storage.filter().first(touched)
         {
             let Self { storage, chains, sets, .. } = self;
-            storage.lend().fire_from(touched, word, &mut |firing| tell(firing, chains, sets, sink));
+            storage
+                .lend()
+                .fire_from(touched, word, &mut |firing| hand_on(firing, chains, sets, sink));
         }
     }
 
@@ -178,7 +180,7 @@ impl Tripwires {
     /// by one where many tripwires are armed.
     pub fn touch_all(&mut self, all: &[Touched], sink: &mut impl FnMut(Firing)) {
         let Self { storage, chains, sets, .. } = self;
-        storage.lend().touch_all(all, &mut |firing| tell(firing, chains, sets, sink));
+        storage.lend().touch_all(all, &mut |firing| hand_on(firing, chains, sets, sink));
     }
 
     /// The aperture and the words of it whose writing fires this tripwire, if any does now.
@@ -226,9 +228,9 @@ impl Tripwires {
 
     /// The user has read the event of this tripwire, or it found no room: the next
     /// firing is told again.
-    pub fn told(&mut self, id: TripwireId) {
+    pub fn event_taken(&mut self, id: TripwireId) {
         if let Ok(mut tables) = self.named(id) {
-            tables.told(id.index);
+            tables.event_taken(id.index);
         }
     }
 
@@ -236,7 +238,7 @@ impl Tripwires {
 
     /// The tripwire that fired longest ago of those whose names are queued.
     pub fn pop_identifier(&mut self) -> Option<TripwireId> {
-        self.storage.lend().pop_name().map(TripwireId::new)
+        self.storage.lend().pop_name()
     }
 
     /// How many names found no room in the queue since this was last asked. The
@@ -339,7 +341,7 @@ impl Tripwires {
 
 /// Hands a firing on, beside what tripsets make of it.
 #[inline]
-fn tell(
+fn hand_on(
     firing: crate::offload::Firing,
     chains: &mut Chains,
     sets: &mut Sets,

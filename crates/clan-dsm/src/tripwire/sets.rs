@@ -40,7 +40,7 @@ impl Sets {
     }
 
     pub(super) fn open(&mut self) -> Result<TripsetId, Error> {
-        self.sets.insert(Set::default()).map(TripsetId::new).ok_or(Error::NoRoom)
+        self.sets.insert(Set::default()).map(TripsetId::of).ok_or(Error::NoRoom)
     }
 
     pub(super) fn close(&mut self, chains: &mut Chains, id: TripsetId) -> Result<(), Error> {

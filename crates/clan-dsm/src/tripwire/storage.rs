@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 
 use landfall_placement::Random;
 
+use crate::address::TripwireId;
 use crate::offload::{
     Actions, Cell, Ends, Filter, ListNode, Map, Needs, Queued, Secret, TableTotals, Tables, Wire,
 };
@@ -21,7 +22,7 @@ pub(super) struct Storage {
     marks: Hashed<u64>,
     trees: Hashed<u128>,
     totals: TableTotals,
-    names: Vec<(u32, u32)>,
+    names: Vec<TripwireId>,
     queued: Queued,
     bits: Vec<u64>,
     counters: Vec<u64>,
@@ -106,7 +107,7 @@ impl Storage {
     /// Makes room for the name of one more tripwire in the queue of names.
     pub(super) fn make_room_for_names(&mut self, len: usize) {
         if self.names.is_empty() {
-            self.names.resize(len, (0, 0));
+            self.names.resize(len, TripwireId::new(0, 0));
         }
     }
 

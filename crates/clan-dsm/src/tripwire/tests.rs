@@ -125,7 +125,7 @@ impl Pair {
                     && wire.watch.action == Action::Event
                 {
                     wire.is_told = false;
-                    tripwires.told(id);
+                    tripwires.event_taken(id);
                 }
             }
             Step::Pop => assert_eq!(tripwires.pop_identifier(), model.pop()),
@@ -401,7 +401,7 @@ fn invariants_5_and_7_a_full_table_is_used_again_under_other_names() {
         for id in &old {
             assert_eq!(tripwires.remove(*id), Err(Error::Unknown));
             assert_eq!(tripwires.enable(*id), Err(Error::Unknown));
-            tripwires.told(*id);
+            tripwires.event_taken(*id);
         }
         assert_eq!(tripwires.pop_identifier(), Some(ids[0]));
         for id in &ids {

@@ -11,7 +11,7 @@ use landfall_seal::HandshakeError;
 #[non_exhaustive]
 pub enum Error {
     /// The process at the other end ended, its host does not answer, or it was
-    /// started anew.
+    /// restarted.
     #[error("the peer is gone: connect to it again")]
     PeerLost,
     /// The peer wrote something into shared memory that no correct peer writes.
@@ -29,7 +29,7 @@ pub enum Error {
     /// It took longer than it was allowed to.
     #[error("the deadline is over")]
     TimedOut,
-    /// The way to the peer is full just now.
+    /// The send buffer to the peer is full: try again later.
     #[error("the way to the peer is full: wait for room, then do it again")]
     Busy,
     /// Bytes outside of the memory were named.
@@ -97,7 +97,7 @@ pub enum Error {
         /// How many there are.
         found: u64,
     },
-    /// The peer takes the elements for something else than this side does.
+    /// The two sides declare different element types.
     #[error(
         "the peer's elements are of another layout: {theirs:#018x} where this side has \
          {ours:#018x}: compile both with the same declaration"
@@ -108,7 +108,7 @@ pub enum Error {
         /// That of the peer's; zero: it has none.
         theirs: u64,
     },
-    /// The configuration makes no sense.
+    /// The configuration is invalid.
     #[error("that cannot be configured: {0}")]
     BadConfig(&'static str),
     /// The node was closed, or its thread is gone.
@@ -129,18 +129,18 @@ pub enum Error {
 }
 
 impl Error {
-    /// Is it gone by itself, so that the call may be repeated later?
+    /// Does it pass by itself, so that the call may be repeated later?
     #[must_use]
     pub const fn is_temporary(&self) -> bool {
         matches!(self, Self::Busy | Self::TimedOut)
     }
 
-    /// Is the peer, or the memory that it lent, not there any more? Then who wants to go on
-    /// connects anew.
+    /// Is the peer, or the memory that it lent, gone? To go on, connect
+    /// again.
     ///
     /// Ask it of what was connected: there [`NoRoute`](Self::NoRoute) says that the way is gone,
-    /// and [`Refused`](Self::Refused) that the memory is. While one connects they may say that
-    /// it never was to be had.
+    /// and [`Refused`](Self::Refused) that the memory is. During a connect they may also mean that
+    /// there never was one.
     ///
     /// ```
     /// use landfall::clan::{Fabric, Remote, Rights, Threads};

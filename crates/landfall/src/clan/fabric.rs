@@ -1,8 +1,9 @@
-//! [`Fabric`]: non-coherent shared memory with tripwires, whatever carries it.
+//! [`Fabric`]: non-coherent shared memory with tripwires, over any carrier.
 //!
 //! The programming layer is written once against these traits. Over memory
 //! that processes of one host share, a remote write is a store; over a network it
-//! becomes a burst in a frame; between threads both sides are in one process. What holds on all of them:
+//! becomes a burst in a frame; between threads both sides are in one process. On all of
+//! them:
 //!
 //! - **Order** (PRAM consistency). What one handle writes takes effect in the
 //!   order of the calls. What was committed by one handle comes before what any
@@ -16,7 +17,7 @@
 //!   over a network. A batch pays for it once.
 //! - **No slices.** Memory that others write is copied or read by words, and
 //!   nothing that is read from it is believed.
-//! - **No hangs.** A peer that is gone is [`Error::PeerLost`], also for whoever
+//! - **No hangs.** A peer that is gone is [`Error::PeerLost`], also for those who
 //!   sleeps.
 //!
 //! # Sleeping without missing a write
@@ -75,18 +76,18 @@ pub trait Fabric: Clone + Debug + Send + Sync + 'static {
     type Tripwire: Tripwire;
 
     /// Makes `len` bytes of memory, all zero, for others to use within `rights`.
-    /// Whoever has the cookie may [`map`](Self::map) it. The memory is there until
-    /// the last clone of the handle is gone; then the cookie is good for nothing.
+    /// Whoever has the cookie may [`map`](Self::map) it. The memory lives until
+    /// the last clone of the handle is gone; then the cookie is invalid.
     ///
     /// # Errors
     /// No memory, or no room for one more aperture.
     fn expose(&self, len: u64, rights: Rights) -> Result<(Self::Local, Cookie), Error>;
 
     /// Makes memory of another node usable here. Over a network this asks nobody:
-    /// a cookie that is good for nothing shows when it is used.
+    /// an invalid cookie fails on first use.
     ///
     /// # Errors
-    /// The cookie is good for nothing, or there is no way to its host.
+    /// The cookie is invalid, or there is no way to its host.
     fn map(&self, cookie: &Cookie) -> Result<Self::Remote, Error>;
 
     /// A tripwire for a range of local memory, not armed yet. Ranges are watched in
@@ -117,8 +118,8 @@ pub trait Fabric: Clone + Debug + Send + Sync + 'static {
         Ok(None)
     }
 
-    /// What the founder of a group publishes comes to lie in this memory from now on, as
-    /// long as it is there.
+    /// From now on, what the founder of a group publishes lands in this memory, as
+    /// long as the memory lives.
     ///
     /// # Errors
     /// The fabric knows no groups, the memory is too short, this node is a member
@@ -128,7 +129,7 @@ pub trait Fabric: Clone + Debug + Send + Sync + 'static {
         Err(Error::BadConfig("nobody founds groups on this fabric"))
     }
 
-    /// Sleeps until one of the tripwires has fired (true) or the deadline is over
+    /// Sleeps until one of the tripwires has fired (true) or the deadline has passed
     /// (false). It may return early, with either answer: the caller looks again at
     /// what it waits for. A tripwire that has fired already ends it at once.
     ///
@@ -137,8 +138,8 @@ pub trait Fabric: Clone + Debug + Send + Sync + 'static {
     fn wait(&self, tripwires: &[&Self::Tripwire], deadline: Option<Instant>)
     -> Result<bool, Error>;
 
-    /// Called in each round by whoever spins. A node without a thread of its own
-    /// lets packets in here; shared memory has nothing to do.
+    /// Call it in each round of a spin loop. A node without a thread of its own
+    /// receives packets here; shared memory has nothing to do.
     #[inline]
     fn relax(&self) {
         std::hint::spin_loop();
@@ -180,7 +181,7 @@ pub trait Local: Clone + Debug + Send + Sync + 'static {
     /// They do not all fit.
     fn copy_in(&self, offset: u64, bytes: &[u8]) -> Result<(), Error>;
 
-    /// A part of this memory as it is, where it can be had: between threads, and between
+    /// A part of this memory itself, where it is mapped: between threads, and between
     /// processes of one host. It begins at a multiple of eight.
     ///
     /// # Errors
@@ -224,20 +225,20 @@ pub trait Remote: Debug + Send + 'static {
     /// Writes the word at a multiple of eight.
     ///
     /// # Errors
-    /// There is none, the way is full, or the peer is gone.
+    /// There is none, the send buffer is full, or the peer is gone.
     fn store(&mut self, offset: u64, word: u64) -> Result<(), Error>;
 
     /// Writes bytes, in one piece: they are copied once, whatever their number.
     ///
     /// # Errors
-    /// They do not all fit, the way is full, or the peer is gone.
+    /// They do not all fit, the send buffer is full, or the peer is gone.
     fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error>;
 
     /// Writes bytes of local memory without copying them first. They must not
     /// change before [`Stage::Sent`]. Offset, start and end are multiples of eight.
     ///
     /// # Errors
-    /// They do not all fit, the way is full, or the peer is gone.
+    /// They do not all fit, the send buffer is full, or the peer is gone.
     fn write_from(
         &mut self,
         offset: u64,
@@ -245,7 +246,7 @@ pub trait Remote: Debug + Send + 'static {
         range: Range<u64>,
     ) -> Result<Dma, Error>;
 
-    /// A part of the peer's memory as it is, to be written, where it can be had: between
+    /// A part of the peer's memory itself, for writing, where it is mapped: between
     /// threads, and between processes of one host. It begins at a multiple of eight. All of
     /// it counts as written by now: its tripwires fire with the next commit.
     ///
@@ -313,7 +314,7 @@ pub trait Group: Debug + Send + 'static {
     fn cookie(&self) -> Cookie;
 
     /// From now on the node that this memory is of gets what is published, behind all
-    /// that was written to it before. It has to have joined. Gives its number in the
+    /// that was written to it before. It has to have joined. Returns its number in the
     /// group, which no other had or will have.
     ///
     /// # Errors
@@ -322,7 +323,7 @@ pub trait Group: Debug + Send + 'static {
 
     /// Writes bytes at these places of each member's memory, in this order, and
     /// publishes them. A member gets all of it or nothing, and none waits for another.
-    /// `tell` hears of each, by its number: [`Error::Busy`], it gets nothing this time;
+    /// `tell` is called for each, by its number: [`Error::Busy`], it gets nothing this time;
     /// any other error, it is no member any more.
     ///
     /// # Errors
@@ -340,11 +341,11 @@ pub trait Group: Debug + Send + 'static {
 /// after [`arm`](Self::arm), and ends the arming: while nobody waits, a writer
 /// finds nothing armed and pays nothing.
 pub trait Tripwire: Debug + Send + Sync + 'static {
-    /// From now on it hears. Each write that a look at the memory behind this call
+    /// Arms it. Each write that a look at the memory after this call
     /// does not see fires it, unless it is disarmed before.
     fn arm(&self);
 
-    /// It hears no more, and has not fired.
+    /// Disarms it; it has not fired.
     fn disarm(&self);
 
     /// Has it fired since it was armed, or is the peer that it was made for lost?

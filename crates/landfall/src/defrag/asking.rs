@@ -104,7 +104,7 @@ impl Sender {
     }
 
     /// Hears and says what admission needs: for a sender that has nothing to send for
-    /// a while but wants to keep its lease. Gives what changed.
+    /// a while but wants to keep its lease. Returns what changed.
     ///
     /// # Errors
     /// [`Error::NoAdmission`], [`Error::Broken`].
@@ -268,7 +268,7 @@ impl Control {
         Interest { writable: false, ..self.socket.interest() }
     }
 
-    /// The frames that came, one after another. Gives how many.
+    /// The frames that came, one after another. Returns how many.
     pub(super) fn receive(&mut self, mut heard: impl FnMut(&[u8])) -> io::Result<usize> {
         // A control frame fits in a head slot; of a longer frame the rest is padding.
         let one = Descriptor { head_len: FRAME_LEN as u16, place: Span::default() };

@@ -77,7 +77,7 @@ impl Pool {
         self.out.get_mut(span.offset as usize / self.pages.buffer_len())
     }
 
-    /// Gives buffers back that users are done with.
+    /// Returns buffers back that users are done with.
     fn fetch(&mut self, engine: &mut Engine) {
         while let Some(span) = self.way.as_mut().and_then(|way| way.poll_returned()) {
             if let Some(id) = self.place(&span).and_then(Option::take) {

@@ -71,4 +71,4 @@ pub use spec_defrag::admission::{
     Answer, Gate, GateConfig, Mode, RequesterConfig, RequesterEvent, TransferId,
 };
 pub use spec_defrag::cut::Df;
-pub use spec_defrag::{Head, Prediction, Shape, Stats, Way, reassembly};
+pub use spec_defrag::{Head, HeadLens, PayloadLens, Prediction, Shape, Stats, Way, reassembly};

@@ -223,7 +223,7 @@ impl Sender {
 
 /// What hands over what was lined up, some with each call.
 pub(super) trait HandOver {
-    /// Hands over some. Gives how many, and whether none is left.
+    /// Hands over some. Returns how many, and whether none is left.
     fn hand_over(&mut self, now: Instant) -> Result<(usize, bool), Error>;
     /// What tells of room for more, and when there is some whatever it tells.
     fn room(&self) -> (Interest, Option<Instant>);

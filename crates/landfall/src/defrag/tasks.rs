@@ -109,7 +109,7 @@ impl Shared {
         locked(&self.line).packets.len() < MOST_WAITING
     }
 
-    /// A packet came. Gives whether there is room for more.
+    /// A packet came. Returns whether there is room for more.
     fn push(&self, packet: Packet) -> bool {
         let mut line = locked(&self.line);
         line.packets.push_back(packet);

@@ -70,7 +70,7 @@ impl Adapter {
     }
 
     /// Makes one turn: carries out what was posted, exchanges frames with the
-    /// links, and completes what is done. Gives whether anything moved.
+    /// links, and completes what is done. Returns whether anything moved.
     ///
     /// For adapters that run inline; an offloaded one does it by itself.
     pub fn turn(&self) -> bool {

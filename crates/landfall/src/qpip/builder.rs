@@ -8,7 +8,7 @@ use landfall_placement::{Duration, PathId, Random, Seed};
 use landfall_transport::channel::{ChannelConfig, channel};
 use landfall_transport::memory::Regions;
 use landfall_transport::{Bell, Clock, Wait};
-use qpip::{Config, Interface};
+use qpip::{Config, Interface, OwnAddress};
 
 use super::adapter::Adapter;
 use super::core::{Core, Handle, Paths};
@@ -75,7 +75,7 @@ impl Builder {
     pub fn address(self, address: impl AsRef<str>) -> Self {
         let text = address.as_ref();
         let parsed = text.split_once('/').and_then(|(address, prefix)| {
-            Some((address.parse::<IpAddr>().ok()?, prefix.parse::<u8>().ok()?))
+            Some(OwnAddress::new(address.parse().ok()?, prefix.parse().ok()?))
         });
         self.change(text, |interface| {
             interface.addresses.push(parsed?);

@@ -70,7 +70,7 @@ impl QueueState {
         true
     }
 
-    /// Gives places back. True: the adapter waits for that.
+    /// Returns places back. True: the adapter waits for that.
     #[inline]
     pub(crate) fn release(&self, places: u64) -> bool {
         let old = self.in_use.fetch_sub(places, Ordering::AcqRel);

@@ -59,7 +59,7 @@ pub(crate) fn push(
     Ok(())
 }
 
-/// Takes the next request out of a ring. Gives whether there was one.
+/// Takes the next request out of a ring. Returns whether there was one.
 #[inline]
 pub(crate) fn pop(ring: &mut Consumer<Entry>, into: &mut Request) -> bool {
     into.buffers.clear();

@@ -19,6 +19,8 @@ use landfall_transport::{Driver, xdp};
 #[cfg(feature = "nic")]
 use nic_firmware_model::driver::{Cable, NicDriver, lanai};
 use qpip::Adapter;
+#[cfg(feature = "nic")]
+use qpip::offload::HashSecret;
 
 #[cfg(feature = "nic")]
 use crate::nic::{Pace, Wire};
@@ -279,7 +281,7 @@ fn behind_card(
 ) -> Box<dyn AnyDriver<Adapter>> {
     // Where a connection is found in the card's index nobody else has to know.
     let mut random = super::builder::random_for(seed, path.0, b"the card");
-    let card = lanai((random.next_u64(), random.next_u64()), frame, pace);
+    let card = lanai(HashSecret::new(random.next_u64(), random.next_u64()), frame, pace);
     Box::new(AdapterDriver(NicDriver::new(path, number(path), card, cable, regions, frame)))
 }
 

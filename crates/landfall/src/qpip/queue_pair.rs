@@ -344,7 +344,7 @@ impl QueuePair {
 
     /// Binds a queue pair for datagrams to a port of one of the adapter's
     /// addresses, or of all of one version of IP. Port 0 takes any that is free.
-    /// Gives what it is bound to.
+    /// Returns what it is bound to.
     ///
     /// # Errors
     /// [`Error::Refused`].

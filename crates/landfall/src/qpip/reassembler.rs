@@ -198,7 +198,7 @@ impl<F: Framing> Reassembler<F> {
         Ok(())
     }
 
-    /// Goes on with the message whose beginning was kept. Gives what is behind
+    /// Goes on with the message whose beginning was kept. Returns what is behind
     /// it, or nothing while it goes on.
     fn finish_kept<'a>(
         &mut self,

@@ -137,7 +137,7 @@ impl AdapterSource {
         Ok(Path::new(driver, kind, local))
     }
 
-    /// Plugs the port of a card in whose address is its engine's. Gives the longest frame.
+    /// Plugs the port of a card in whose address is its engine's. Returns the longest frame.
     #[cfg(feature = "qpip")]
     pub(crate) fn port(&self, station: [u8; 6]) -> io::Result<(Box<dyn Cable>, u32)> {
         match &self.cable {

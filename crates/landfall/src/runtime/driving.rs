@@ -187,7 +187,7 @@ impl<P: Protocol> Runtime<P> {
         }
     }
 
-    /// One turn. Gives whether anything moved.
+    /// One turn. Returns whether anything moved.
     pub(crate) fn turn(&self) -> bool {
         self.turn_and_tell().moved
     }
@@ -228,7 +228,7 @@ impl<P: Protocol> Runtime<P> {
         self.release(state, leftover)
     }
 
-    /// Does what was submitted. Gives whether anything was.
+    /// Does what was submitted. Returns whether anything was.
     fn serve(&self, state: &mut MutexGuard<'_, State<P>>) -> bool {
         let mut served = false;
         while let Some(submission) = self.lock.next(state) {
@@ -252,7 +252,7 @@ impl<P: Protocol> Runtime<P> {
     }
 
     /// Lets go of the lock, once nothing is left that was submitted meanwhile, and does what
-    /// is done without it. Gives whether anything moved.
+    /// is done without it. Returns whether anything moved.
     fn release(&self, state: MutexGuard<'_, State<P>>, leftover: Leftover<P>) -> bool {
         let mut again = self.lock.release(state);
         if again.is_none() {
@@ -278,7 +278,7 @@ impl<P: Protocol> Runtime<P> {
         moved
     }
 
-    /// What is left of a turn, without the lock. Gives whether anything moved.
+    /// What is left of a turn, without the lock. Returns whether anything moved.
     fn finish(&self, leftover: Leftover<P>) -> bool {
         let Leftover { moved, must_wake, is_over, deferred, ended } = leftover;
         deferred.run();
@@ -286,7 +286,7 @@ impl<P: Protocol> Runtime<P> {
             self.poll_slot.ring();
         }
         if is_over {
-            self.shutdown.tell_over();
+            self.shutdown.wake_watchers();
         }
         if let Some(reactor) = &self.reactor {
             if ended.is_some() {
@@ -348,7 +348,7 @@ impl<P: Protocol> Runtime<P> {
     }
 
     /// Sleeps as [`sleep`](Self::sleep) does, or for a moment while another thread leaves the
-    /// place. Gives whether a turn makes sense.
+    /// place. Returns whether a turn makes sense.
     pub(crate) fn rest(
         &self,
         at_most: Duration,

@@ -1,4 +1,4 @@
-//! [`EngineLock`]: the lock around an engine, and a queue for whoever finds it taken.
+//! [`EngineLock`]: the lock around an engine, and a queue for those who finds it taken.
 //!
 //! A thread that has the lock may be in a system call. A thread that wants something of the
 //! engine, and no answer, **submits** it: it leaves it in the queue, looks whether the lock is
@@ -60,7 +60,7 @@ impl<T, S> EngineLock<T, S> {
         self.wanting.load(Ordering::SeqCst) > 0
     }
 
-    /// Leaves something in the queue, for whoever has the lock. If nobody has, the caller has
+    /// Leaves something in the queue, for those who has the lock. If nobody has, the caller has
     /// it now, and serves the queue.
     ///
     /// # Errors
@@ -90,7 +90,7 @@ impl<T, S> EngineLock<T, S> {
         !self.submissions.is_empty()
     }
 
-    /// Lets go. Gives the lock again where something was left meanwhile that nobody else
+    /// Lets go. Returns the lock again where something was left meanwhile that nobody else
     /// serves: the caller does.
     #[must_use = "what was left waits for it"]
     pub(super) fn release<'a>(&'a self, state: MutexGuard<'a, T>) -> Option<MutexGuard<'a, T>> {

@@ -114,7 +114,7 @@ impl<E: Engine> Paths<E> {
         Self { paths, clock }
     }
 
-    /// One turn of each path, and the engine's timers. Gives whether anything moved.
+    /// One turn of each path, and the engine's timers. Returns whether anything moved.
     pub(crate) fn turn(&mut self, engine: &mut E, mut now: Instant) -> bool {
         let mut moved = false;
         for path in &mut self.paths {
@@ -185,7 +185,7 @@ impl<E: Engine> Paths<E> {
         self.iter().filter(|path| path.is_up)
     }
 
-    /// Gives the paths away, to be closed.
+    /// Returns the paths away, to be closed.
     pub(super) fn take(&mut self) -> Vec<Path<E>> {
         std::mem::take(&mut self.paths)
     }

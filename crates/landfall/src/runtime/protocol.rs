@@ -23,7 +23,7 @@ pub(crate) trait Protocol: Send + 'static {
     /// Does what was asked for. A turn follows.
     fn serve(&mut self, now: Instant, submission: Self::Submission);
 
-    /// One turn of every path, and what came of it. Gives whether anything moved.
+    /// One turn of every path, and what came of it. Returns whether anything moved.
     fn turn(&mut self, now: Instant) -> bool;
     fn take_deferred(&mut self) -> Self::Deferred;
 

@@ -81,7 +81,7 @@ impl Shutdown {
     }
 
     /// Everything is over: whoever closes it may go on.
-    pub(super) fn tell_over(&self) {
+    pub(super) fn wake_watchers(&self) {
         let mut watchers = locked(&self.watchers);
         self.is_over.store(true, Ordering::SeqCst);
         let told = std::mem::take(&mut *watchers);

@@ -24,7 +24,7 @@ pub(crate) trait Source {
     /// What it leaves at its end.
     type Output;
 
-    /// Does what is due. Gives whether anything moved, or what it ends with.
+    /// Does what is due. Returns whether anything moved, or what it ends with.
     fn turn(&mut self, now: Instant) -> ControlFlow<Self::Output, bool>;
 
     /// What a thread waits for that sleeps, with the bells that it hears.

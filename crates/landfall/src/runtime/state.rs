@@ -49,7 +49,7 @@ impl<P: Protocol> State<P> {
         Self { protocol, sleeper: None, reactor: None, stage: Stage::Running, must_turn: false }
     }
 
-    /// One turn, and how far it brings the end. Gives whether anything moved, and whether
+    /// One turn, and how far it brings the end. Returns whether anything moved, and whether
     /// all is over that was under way.
     pub(super) fn turn(&mut self, now: Instant, shutdown: &Shutdown) -> (bool, bool) {
         // Events of the engine say in whose turn they are told.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use landfall_placement::{Duration, PathId, Peer};
 use landfall_seal::PeerIdentity;
 use landfall_transport::memory::{Memory, Rights};
-use stp_core::ConnectionId;
+use stp_core::{ConnectionId, ConnectionLink};
 
 use super::core::{Core, Handle, Known, OfferMade, ReadMade, Request, Submission};
 use super::deadline;
@@ -187,7 +187,8 @@ impl Connection {
     pub fn links(&self) -> Vec<Link> {
         self.0.handle.look(|core| {
             let links = core.engine.links_of(self.0.id).unwrap_or_default();
-            let link = |(path, peer, is_up)| {
+            let link = |link: ConnectionLink| {
+                let ConnectionLink { path, peer, is_up } = link;
                 let peer = core.engine.remote(path, peer).unwrap_or(peer);
                 Link { path, peer, is_up }
             };
@@ -236,7 +237,7 @@ impl Connection {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Refused`] where it is over.
+    /// [`Error::Refused`] where it is over, or the weight is not 1 to 1,000.
     pub fn set_weight(&self, weight: u16) -> Result<(), Error> {
         let id = self.0.id;
         Ok(self.0.handle.look(|core| core.engine.set_weight(id, weight))?)

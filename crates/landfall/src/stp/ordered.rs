@@ -55,7 +55,7 @@ impl OrderedSender {
     }
 }
 
-/// Gives what an [`OrderedSender`] sends in the order in which it was sent, whatever the
+/// Returns what an [`OrderedSender`] sends in the order in which it was sent, whatever the
 /// network makes of it.
 #[derive(Debug)]
 pub struct OrderedReceiver {

@@ -138,7 +138,7 @@ impl RegionRequest {
         self.made.map_or(RemoteRights::NONE, |made| made.rights)
     }
 
-    /// Gives it this memory, for what it asked for and is allowed here. The
+    /// Returns it this memory, for what it asked for and is allowed here. The
     /// grant ends with [`Exposed`].
     ///
     /// # Errors
@@ -154,7 +154,7 @@ impl RegionRequest {
         Ok(Exposed { connection: self.connection.clone(), id })
     }
 
-    /// Gives it none, and says why.
+    /// Returns it none, and says why.
     pub fn refuse(mut self, reason: Reason) {
         self.give_up(reason);
     }

@@ -111,7 +111,7 @@ impl Shared {
         }
     }
 
-    /// Opens it for so many engines. Gives the paths of each.
+    /// Opens it for so many engines. Returns the paths of each.
     ///
     /// # Errors
     /// Those of the drivers.

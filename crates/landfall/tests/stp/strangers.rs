@@ -107,7 +107,7 @@ fn memory_comes_back_from_a_peer_that_ends_all_at_once() {
             let (len, name, rights) = (4096, 1, 7);
             raw.say(&Message::RequestMemoryRegion { s_id: 3, serial: 0, len, name, rights });
             let handle = raw.hear(|message| match message {
-                Message::MemoryRegionAvailable { result, .. } => Some(result.unwrap().0),
+                Message::MemoryRegionAvailable { result, .. } => Some(result.unwrap().handle),
                 _ => None,
             });
             // All three in one batch: a driver places each before it tells of any.

@@ -170,7 +170,7 @@ impl<'b> Passing<'b> {
         }
     }
 
-    /// A cycle of the bus. Says whether a word was moved.
+    /// A cycle of the bus. Returns whether a word was moved.
     fn drain(&mut self) -> bool {
         if self.stall > 0 {
             self.stall -= 1;

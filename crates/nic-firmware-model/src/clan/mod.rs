@@ -11,7 +11,7 @@
 //!
 //! What goes to the host may write memory, too, and later than the adapter would. Behind
 //! such a unit everything goes to the host, until it has dealt with all that it was given:
-//! so writes take effect in their order (see [`clan_dsm::offload::Command::Line`]).
+//! so writes take effect in their order (see [`clan_dsm::offload::Command::HostProgress`]).
 //!
 //! | file | what is there |
 //! | --- | --- |
@@ -40,8 +40,8 @@ pub use watch::{Key, Watched, Words};
 pub use switch::SwitchNode;
 
 use clan_dsm::native::wire::{Symbol, Unit};
-use clan_dsm::native::{Admitted, Burst, Fifo, admit, credit_due};
-use clan_dsm::offload::{Command, Destination, Landed as There, Line, Report};
+use clan_dsm::native::{Admitted, Burst, Fifo, ReceiveWindow, admit, credit_due};
+use clan_dsm::offload::{Command, Destination, HostProgress, Landed as There, Report};
 use clan_dsm::{Address, HostId, Kind, WORD};
 use landfall_placement::{Duration, PathId, Serial32, Spans};
 
@@ -152,7 +152,7 @@ impl<'s> Clan<'s> {
     }
 
     /// The host says how far it is.
-    fn line(&mut self, line: &Line) {
+    fn line(&mut self, line: &HostProgress) {
         let standing = &mut self.standing;
         if line.unwatched == standing.unwatched {
             standing.tells_all = line.looks;
@@ -160,7 +160,7 @@ impl<'s> Clan<'s> {
         if line.fence == standing.fence {
             standing.seen = line.seen;
         }
-        let Some((arrived, edge)) = line.window else {
+        let Some(ReceiveWindow { arrived, edge }) = line.window else {
             standing.takes = false;
             return;
         };
@@ -183,7 +183,8 @@ impl<'s> Clan<'s> {
         if session != standing.session || !standing.takes || standing.seen != standing.given {
             return None;
         }
-        let edge = credit_due(config.room, config.room, (arrived, standing.edge))?;
+        let edge =
+            credit_due(config.room, config.room, ReceiveWindow { arrived, edge: standing.edge })?;
         standing.edge = edge;
         standing.owed.credit(edge);
         Some(edge)
@@ -258,7 +259,7 @@ impl Firmware for Clan<'_> {
                 self.tables.watched.forget(number);
                 None
             }
-            Command::Line(line) => {
+            Command::HostProgress(line) => {
                 self.line(&line);
                 None
             }
@@ -322,7 +323,7 @@ impl Firmware for Clan<'_> {
             len: spot.span.len,
             is_there: is_in_place,
             is_hit,
-            told,
+            advertised: told,
         });
         let unheard = self.standing.unheard.saturating_add(burst.cost());
         // With so little left to send, the other end may be waiting for any word more.

@@ -32,6 +32,8 @@ use landfall_transport::driver::Interests;
 use landfall_transport::memory::{Pins, Regions, Rights};
 use landfall_transport::{Capabilities, Counters, Feature, Progress};
 
+use qpip::offload::HashSecret;
+
 use crate::clan::Clan;
 use crate::firmware::{Arrival, Firmware, HostMemory};
 use crate::hamachi::{Hamachi, WhenOut};
@@ -239,7 +241,7 @@ impl<F: Firmware> NicDriver<F> {
         came + heard
     }
 
-    /// Commands go down and reports come up, until nothing changes any more. Gives how
+    /// Commands go down and reports come up, until nothing changes any more. Returns how
     /// many things the host heard of.
     fn hear<E>(&mut self, engine: &mut E, now: Instant) -> u32
     where
@@ -249,7 +251,7 @@ impl<F: Firmware> NicDriver<F> {
         for _ in 0..ROUNDS_PER_TURN {
             let is_busy = self.command(engine);
             self.run(now);
-            self.tell_sent(engine, now);
+            self.report_sent(engine, now);
             let before = heard;
             if self.card.poll_interrupt(now) {
                 heard += self.take_upcalls(engine, now);
@@ -348,7 +350,7 @@ impl<F: Firmware> NicDriver<F> {
             let is_taken = self.push_down(engine, now);
             self.run(now);
             sent += self.depart();
-            self.tell_sent(engine, now);
+            self.report_sent(engine, now);
             if !is_busy && !is_taken {
                 break;
             }
@@ -378,7 +380,7 @@ impl<F: Firmware> NicDriver<F> {
         Transmit { checksum: None, sum_only: 0, ..unit }
     }
 
-    /// What waits goes to the card. Gives whether it is out of the driver's hands.
+    /// What waits goes to the card. Returns whether it is out of the driver's hands.
     fn push_down<E: Engine>(&mut self, engine: &mut E, now: Instant) -> bool {
         let Some(unit) = self.waiting else { return false };
         let from: &[Span] = &self.spans;
@@ -419,7 +421,7 @@ impl<F: Firmware> NicDriver<F> {
         sent
     }
 
-    fn tell_sent<E: Engine>(&mut self, engine: &mut E, now: Instant) {
+    fn report_sent<E: Engine>(&mut self, engine: &mut E, now: Instant) {
         while let Some(ticket) = self.card.poll_sent() {
             engine.handle_sent(now, Ticket::from_raw(ticket));
         }
@@ -504,11 +506,11 @@ pub fn tigon(config: &stp_core::Config, unit: u32, pace: Pace) -> Adapter<'stati
     Adapter::new(firmware, Parts::owned(&sizes(unit)), costs)
 }
 
-/// A LANai 9 for an engine of QPIP, for frames of at most so many bytes. The keys
-/// determine where a connection is found in its index, and are nobody else's to know.
+/// A LANai 9 for an engine of QPIP, for frames of at most so many bytes. The secret
+/// determines where a connection is found in its index: strangers must not know it.
 #[must_use]
-pub fn lanai(keys: (u64, u64), unit: u32, pace: Pace) -> Adapter<'static, Lanai<'static>> {
-    let tables = LanaiTables::owned(LanaiSizes::default(), keys);
+pub fn lanai(secret: HashSecret, unit: u32, pace: Pace) -> Adapter<'static, Lanai<'static>> {
+    let tables = LanaiTables::owned(LanaiSizes::default(), secret);
     let (stages, helps, costs) = match pace {
         Pace::Free => (StageCosts::default(), Helps::default(), Costs::OFF),
         Pace::Period => {

@@ -370,7 +370,7 @@ pub trait Cable: fmt::Debug + Send {
     /// Sends a frame. False: there is no room, and what is waited for says when there is.
     fn send(&mut self, to: Peer, ecn: Ecn, bytes: &[u8]) -> bool;
 
-    /// A turn ends: what was sent leaves. Gives how many frames are here already for the
+    /// A turn ends: what was sent leaves. Returns how many frames are here already for the
     /// next one.
     ///
     /// # Errors

@@ -110,7 +110,7 @@ impl<F: Chip> Station<F> {
     }
 
     /// Cuts a packet into frames for this MTU, and has them sent: each from its header and
-    /// a part of the body. Gives how many; fewer than all where the adapter had no room.
+    /// a part of the body. Returns how many; fewer than all where the adapter had no room.
     ///
     /// # Errors
     /// What is wrong with the packet; nothing was sent.

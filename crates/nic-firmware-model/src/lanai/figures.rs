@@ -9,7 +9,7 @@ use landfall_inet::device::Summed;
 use landfall_inet::{Envelope, Flags, Tcp, protocol};
 use landfall_placement::{Ecn, Instant, PathId, Peer, RegionId, Spans};
 use landfall_simnet::LinkConfig;
-use qpip::offload::{Addresses, Command, Ends, Places, Prediction, Report};
+use qpip::offload::{Addresses, Command, Ends, HashSecret, OwnAddress, Places, Prediction, Report};
 use qpip::{Mapping, Operation, QueuePairId};
 
 use super::model::{Build, Carded, Network, Shape, World, pattern};
@@ -180,8 +180,10 @@ pub fn receive_side(design: &Design) -> Vec<Occupancy> {
 }
 
 fn firmware(design: &Design) -> Lanai<'static> {
-    let tables =
-        LanaiTables::owned(LanaiSizes { entries: 4, pointers: 8, mappings: 4, routes: 2 }, (1, 2));
+    let tables = LanaiTables::owned(
+        LanaiSizes { entries: 4, pointers: 8, mappings: 4, routes: 2 },
+        HashSecret::new(1, 2),
+    );
     Lanai::new(tables, design.stages, design.helps)
 }
 
@@ -191,7 +193,7 @@ const REMOTE: [u8; 4] = [10, 0, 0, 2];
 /// A connection whose next byte is number 1000.
 fn expect(firmware: &mut Lanai<'_>) {
     let (slot, path, station) = (0, PathId(0), [2; 6]);
-    let addresses = Addresses::of(&[(LOCAL.into(), 24)]).unwrap_or_default();
+    let addresses = Addresses::of(&[OwnAddress::new(LOCAL.into(), 24)]).unwrap_or_default();
     firmware.handle_command(&Command::Station { path, station, addresses }, &mut Free);
     let ends = Ends::new((LOCAL, 80).into(), (REMOTE, 1024).into());
     let answer = firmware.handle_command(&Command::Open { slot, mark: 1, ends, path }, &mut Free);

@@ -1,7 +1,7 @@
 //! [`LanaiTables`]: what the card keeps in its SRAM.
 
 use landfall_placement::PathId;
-use qpip::offload::{Addresses, Entry, Pointer, Tables};
+use qpip::offload::{Addresses, Entry, HashSecret, Pointer, Tables};
 
 use super::requests::{Mapped, Mapping};
 use super::routes::{Known, Routes};
@@ -99,7 +99,7 @@ pub struct LanaiTables<'s> {
     pub(super) stations: Stations,
     pub(super) routes: Routes<'s>,
     /// Peers choose what entries are found by.
-    pub(super) secret: (u64, u64),
+    pub(super) secret: HashSecret,
 }
 
 impl<'s> LanaiTables<'s> {
@@ -112,7 +112,7 @@ impl<'s> LanaiTables<'s> {
         watches: impl Into<Store<'s, Watch>>,
         [mappings, mapped]: [Store<'s, Mapping>; 2],
         routes: impl Into<Store<'s, Option<Known>>>,
-        secret: (u64, u64),
+        secret: HashSecret,
     ) -> Self {
         let stations = Stations::default();
         let mut tables = Self {
@@ -132,7 +132,7 @@ impl<'s> LanaiTables<'s> {
     /// In memory of its own.
     #[cfg(feature = "std")]
     #[must_use]
-    pub fn owned(sizes: LanaiSizes, secret: (u64, u64)) -> Self {
+    pub fn owned(sizes: LanaiSizes, secret: HashSecret) -> Self {
         let entries = usize::from(sizes.entries);
         Self::new(
             Store::filled_with(entries, Entry::default),

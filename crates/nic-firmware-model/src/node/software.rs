@@ -63,7 +63,7 @@ pub(crate) fn take_frame<E: Engine>(
     took
 }
 
-/// Writes the next thing that the engine kept to its place. Gives how many bytes it
+/// Writes the next thing that the engine kept to its place. Returns how many bytes it
 /// had, and whether they are there; nothing where nothing is kept.
 pub(crate) fn take_deposit<E: Engine>(
     engine: &mut E,

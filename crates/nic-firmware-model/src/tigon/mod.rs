@@ -20,7 +20,7 @@ pub mod model;
 
 use landfall_placement::{Duration, InternetSum, Spans};
 use stp_core::offload::{
-    Arrival as Came, Block, Blocks, Command, Incoming, Landed as Units, Loss, Report, Seat,
+    Arrival as Came, Block, Blocks, Command, Incoming, Landed as Units, Loss, Report, StuId,
     words_per_block,
 };
 use stp_core::wire::{Flags, HEADER_LEN, Header, Op};
@@ -56,7 +56,7 @@ pub struct Config {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Token {
     /// Which it is.
-    pub seat: Seat,
+    pub stu_id: StuId,
     /// How long it waited at its sender.
     pub hold: u16,
     /// Its checksum is wrong: nothing of it goes anywhere.
@@ -109,7 +109,7 @@ impl<'s> Tigon<'s> {
 
     /// An STU is in its place.
     fn note_landed(&mut self, token: Token, is_complete: bool) -> Landed<Report> {
-        let Seat { block: index, generation, stu } = token.seat;
+        let StuId { block: index, generation, stu } = token.stu_id;
         let mut blocks = self.tables.blocks();
         let Some(block) = blocks.block(index).copied() else { return Landed::Silent };
         // What came last of what is granted, or shows that something is lost.
@@ -205,7 +205,7 @@ impl Firmware for Tigon<'_> {
             // One span always fits: the list comes empty.
             let _ = into.push(hit.span);
         }
-        let token = Token { seat: hit.seat, hold: header.param.get(), is_corrupt };
+        let token = Token { stu_id: hit.stu_id, hold: header.param.get(), is_corrupt };
         Verdict::Place { at: HEADER_LEN as u16, token }
     }
 
@@ -217,14 +217,14 @@ impl Firmware for Tigon<'_> {
     ) -> Landed<Report> {
         meter.spend(Stage::Update, self.config.cycles.update);
         let is_there = is_in_place && !token.is_corrupt;
-        match self.tables.blocks().landed(token.seat, is_there) {
+        match self.tables.blocks().landed(token.stu_id, is_there) {
             Came::Bytes(_) => self.note_landed(token, false),
             Came::Complete(_) => self.note_landed(token, true),
             Came::Lost => {
                 let why = if token.is_corrupt { Loss::Corrupt } else { Loss::MemoryGone };
-                let Token { seat, hold, .. } = token;
-                let marked = self.tables.blocks().take_marked(seat.block);
-                Landed::EventQueue(Report::Lost { seat, why, marked, hold })
+                let Token { stu_id, hold, .. } = token;
+                let marked = self.tables.blocks().take_marked(stu_id.block);
+                Landed::EventQueue(Report::Lost { stu_id, why, marked, hold })
             }
             // Of a Block that was taken back nobody wants to hear.
             Came::Released | Came::Stale => Landed::Silent,

@@ -7,7 +7,7 @@ use landfall_placement::assumed;
 
 use alloc::collections::VecDeque;
 
-use landfall_tables::Table;
+use landfall_tables::{EntryKey, Table};
 
 use super::config::Config;
 use super::error::{Error, Object};
@@ -61,7 +61,7 @@ impl CompletionQueues {
         if capacity == 0 || capacity > self.most {
             return Err(Error::BadDepth);
         }
-        let name = self.table.insert(CompletionQueue {
+        let key = self.table.insert(CompletionQueue {
             completions: VecDeque::new(),
             capacity,
             reserved: 0,
@@ -70,7 +70,7 @@ impl CompletionQueues {
             is_told: false,
             users: 0,
         });
-        let (index, generation) = name.ok_or(Error::Full(Object::CompletionQueue))?;
+        let EntryKey { index, generation } = key.ok_or(Error::Full(Object::CompletionQueue))?;
         Ok(CompletionQueueId::new(index, generation))
     }
 
@@ -125,7 +125,7 @@ impl CompletionQueues {
         }
     }
 
-    /// Gives up a place that was reserved.
+    /// Returns up a place that was reserved.
     pub(super) fn give_up(&mut self, id: CompletionQueueId) {
         if let Some(queue) = self.named_mut(id) {
             queue.reserved = queue.reserved.saturating_sub(1);

@@ -12,7 +12,7 @@ use super::queue_pair::{Connection, QueuePair, Role};
 use super::udp::Datagrams;
 use crate::ip::neighbours::Found;
 use crate::tcp::tcb::CloseReason;
-use crate::tcp::{Claim, Draft, Placed, Segment, TcpConfig};
+use crate::tcp::{Draft, Landed, Placed, Segment, TcpConfig};
 use crate::wire::{ethernet, ipv4, ipv6};
 use crate::work::Status;
 
@@ -33,7 +33,7 @@ impl Connection {
         marks: Marks,
         draft: &Draft,
     ) {
-        let ends = (self.tcb.local, self.tcb.remote);
+        let ends = self.tcb.ends();
         let link = self.link;
         // Where nobody knows the neighbour, the segment is as if it were lost.
         if let Found::Station(station) = links[link].neighbours.lookup(now, self.next_hop) {
@@ -79,14 +79,14 @@ impl QueuePair {
         context: &mut Context,
         links: &mut Links,
         segment: &Segment,
-        landed: (Claim, bool),
+        landed: Landed,
     ) {
         let Some((connection, queues, config)) = self.configured_mut(&context.config.tcp) else {
             debug_assert!(false, "a place was given by a connection, which stays");
             return;
         };
         let verdict = connection.tcb.landed(now, segment, landed, config, queues);
-        context.stats.segments_received += u64::from(landed.1);
+        context.stats.segments_received += u64::from(landed.is_good);
         if let Some(draft) = counted(&mut context.refusals, verdict) {
             let marks = connection.marks(config);
             connection.send(now, context, links, marks, &draft);
@@ -113,7 +113,7 @@ impl QueuePair {
         }
     }
 
-    /// Its timer fired, which may be earlier than it wanted. Says whether it may have
+    /// Its timer fired, which may be earlier than it wanted. Returns whether it may have
     /// something to send.
     pub(super) fn handle_timeout(
         &mut self,

@@ -6,10 +6,9 @@ use core::hash::{Hash, Hasher};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use landfall_placement::Random;
-use landfall_tables::HashIndex;
+use landfall_tables::{HashIndex, HashSecret};
 
-/// The two ends of a connection: ours, and theirs.
-pub(super) type Ends = (SocketAddr, SocketAddr);
+pub(super) use crate::tcp::Ends;
 
 /// Two ends in few words, for the hash.
 struct Key(Ends);
@@ -17,7 +16,7 @@ struct Key(Ends);
 impl Hash for Key {
     #[inline]
     fn hash<H: Hasher>(&self, state: &mut H) {
-        let Self((local, remote)) = self;
+        let Self(Ends { local, remote }) = self;
         match (local.ip(), remote.ip()) {
             (IpAddr::V4(local), IpAddr::V4(remote)) => {
                 state.write_u64(u64::from(local.to_bits()) << 32 | u64::from(remote.to_bits()));
@@ -43,7 +42,7 @@ pub(super) struct ByEnds(HashIndex);
 
 impl ByEnds {
     pub(super) fn new(random: &mut Random) -> Self {
-        Self(HashIndex::new((random.next_u64(), random.next_u64())))
+        Self(HashIndex::new(HashSecret::new(random.next_u64(), random.next_u64())))
     }
 
     /// The entry of these ends; `is_meant` says of one whether it is.
@@ -79,7 +78,7 @@ impl Demux {
 
 /// A bound port has no other end.
 pub(super) const fn bound_ends(local: SocketAddr) -> Ends {
-    (local, SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0))
+    Ends { local, remote: SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0) }
 }
 
 /// Any address of the same version.
@@ -105,7 +104,7 @@ mod tests {
         let ends = |n: u16| -> Ends {
             let text = if n.is_multiple_of(2) { "10.0.0.1" } else { "fe80::1" };
             let address: IpAddr = text.parse().unwrap();
-            (SocketAddr::new(address, 80), SocketAddr::new(address, n))
+            Ends { local: SocketAddr::new(address, 80), remote: SocketAddr::new(address, n) }
         };
         for n in 0..500 {
             index.insert(ends(n), u32::from(n));

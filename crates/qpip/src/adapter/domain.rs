@@ -5,7 +5,7 @@
 //! behind the doorbell ever looks at a key again.
 
 use landfall_placement::{Area, RegionId, Spans};
-use landfall_tables::Table;
+use landfall_tables::{EntryKey, Table};
 
 use super::config::Config;
 use super::error::{Error, Object, PostError};
@@ -67,8 +67,8 @@ impl Domains {
     }
 
     pub(super) fn create(&mut self) -> Result<DomainId, Error> {
-        let name = self.domains.insert(Domain { users: 0 });
-        let (index, generation) = name.ok_or(Error::Full(Object::Domain))?;
+        let key = self.domains.insert(Domain { users: 0 });
+        let EntryKey { index, generation } = key.ok_or(Error::Full(Object::Domain))?;
         Ok(DomainId::new(index, generation))
     }
 
@@ -112,8 +112,8 @@ impl Domains {
         if !memory.is_valid() {
             return Err(Error::BadMemory);
         }
-        let name = self.keys.insert(Registration { domain, memory, access, uses: 0 });
-        let (index, generation) = name.ok_or(Error::Full(Object::MemoryKey))?;
+        let key = self.keys.insert(Registration { domain, memory, access, uses: 0 });
+        let EntryKey { index, generation } = key.ok_or(Error::Full(Object::MemoryKey))?;
         self.join(domain);
         Ok(MemoryKey::new(index, generation))
     }

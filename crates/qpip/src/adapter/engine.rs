@@ -2,11 +2,10 @@
 //! takes what came, and which sends next; the parts do it.
 
 use alloc::vec::Vec;
-use core::net::SocketAddr;
 
 use landfall_placement::{
-    Check, Deposit, Engine, Guess, Instant, Landing, PathId, PathState, Placement, Refusal,
-    Refusals, Spans, Ticket, Timeout, Transmit, Unit, assumed,
+    Deposit, Engine, Guess, Instant, Landing, PathId, PathState, Placement, Refusal, Refusals,
+    Spans, Ticket, Timeout, Transmit, Unit, assumed,
 };
 
 use super::Adapter;
@@ -21,8 +20,9 @@ use super::receive::datagrams::{DatagramStep, PacketDatagram};
 use super::receive::pieces::Ready;
 use super::receive::segments::PacketSegment;
 use super::transmit::{self, Frame, Turn, TurnOutcome};
+use super::udp::ArrivedDatagram;
 use crate::offload::{self, Hit};
-use crate::tcp::{Claim, Placed, Segment};
+use crate::tcp::{Landed, Placed, Segment};
 use crate::wire::{Stop, protocol};
 use crate::work::QueuePairId;
 
@@ -72,7 +72,7 @@ impl Engine for Adapter {
         match placing {
             Placing::Stream { pair, segment, claim, piece } => {
                 self.pieces.release(piece);
-                self.finish_segment(now, pair, &segment, (claim, is_in_place));
+                self.finish_segment(now, pair, &segment, Landed { claim, is_good: is_in_place });
             }
             Placing::Checked { origin, segment } => {
                 if is_in_place {
@@ -81,7 +81,7 @@ impl Engine for Adapter {
             }
             Placing::Datagram { pair, from, len, piece } => {
                 self.pieces.release(piece);
-                self.finish_datagram(pair, is_in_place.then_some((from, len)));
+                self.finish_datagram(pair, is_in_place.then_some(ArrivedDatagram { from, len }));
             }
         }
     }
@@ -154,10 +154,10 @@ impl Engine for Adapter {
     }
 
     fn handle_timeout(&mut self, now: Instant) {
-        while let Some(mated) =
-            self.listeners.next_mated(now, &mut self.context, &self.links, &mut self.pairs)
+        while let Some(assigned) =
+            self.listeners.next_assigned(now, &mut self.context, &self.links, &mut self.pairs)
         {
-            self.handle_known(now, mated.id, &mated.segment);
+            self.handle_known(now, assigned.id, &assigned.segment);
         }
         self.pairs.time_waits.expire(now);
         self.pieces.expire(now);
@@ -238,7 +238,7 @@ impl Adapter {
             Err(Stop::Refused(refusal)) => Err(refusal),
             Err(Stop::Answer(problem)) => {
                 let (context, links) = (&mut self.context, &mut self.links);
-                control::complain(now, context, links, link, unit.head, &problem);
+                control::send_icmp_error(now, context, links, link, unit.head, &problem);
                 Err(Refusal::Unsupported)
             }
         }
@@ -262,7 +262,8 @@ impl Adapter {
                 self.pairs.claim_datagram(&mut self.context, &hit).and_then(|id| {
                     let (from, len) = (hit.from, hit.len);
                     let placing = Placing::Datagram { pair: id, from, len, piece: None };
-                    self.promise(id, placing, (hit.at, hit.check), hit.is_spent)
+                    let ticket = self.promise(id, placing, hit.is_spent)?;
+                    Some(Placement::Into { at: hit.at, check: hit.check, ticket })
                 })
             }
         };
@@ -282,24 +283,18 @@ impl Adapter {
         let (id, claim) = self.pairs.claim_segment(context, links, hit)?;
         let segment = Segment::predicted(hit, coalesced);
         let placing = Placing::Stream { pair: id, segment, claim, piece: None };
-        self.promise(id, placing, (hit.at, hit.check), hit.is_spent)
+        let ticket = self.promise(id, placing, hit.is_spent)?;
+        Some(Placement::Into { at: hit.at, check: hit.check, ticket })
     }
 
     #[inline]
-    fn promise(
-        &mut self,
-        id: QueuePairId,
-        placing: Placing,
-        (at, check): (u16, Check),
-        is_spent: bool,
-    ) -> Option<Placement> {
+    fn promise(&mut self, id: QueuePairId, placing: Placing, is_spent: bool) -> Option<Ticket> {
         if is_spent {
             // Whatever it is, more is to be said.
             self.seam.disarm(id.index);
             self.predict(id);
         }
-        let ticket = self.placements.keep(placing).ok()?;
-        Some(Placement::Into { at, check, ticket })
+        self.placements.keep(placing).ok()
     }
 
     #[inline]
@@ -394,7 +389,7 @@ impl Adapter {
         self.predict(id);
         let Ok(at) = packet.payload_at(skip) else {
             into.clear();
-            self.finish_segment(now, id, &segment, (claim, false));
+            self.finish_segment(now, id, &segment, Landed { claim, is_good: false });
             return Err(Refusal::NoRoom.into());
         };
         let ticket = self.placements.keep(Placing::Stream { pair: id, segment, claim, piece })?;
@@ -442,7 +437,7 @@ impl Adapter {
         now: Instant,
         id: QueuePairId,
         segment: &Segment,
-        landed: (Claim, bool),
+        landed: Landed,
     ) {
         // Its queue pair may have been destroyed meanwhile.
         let Some(pair) = self.pairs.named_mut(id) else { return };
@@ -453,7 +448,7 @@ impl Adapter {
 
     /// The datagram that was taken first landed, or failed its check.
     #[inline]
-    pub(super) fn finish_datagram(&mut self, id: QueuePairId, datagram: Option<(SocketAddr, u32)>) {
+    pub(super) fn finish_datagram(&mut self, id: QueuePairId, datagram: Option<ArrivedDatagram>) {
         let pair = self.pairs.named_mut(id);
         // Its queue pair may have been destroyed meanwhile.
         let Some(datagrams) = pair.and_then(QueuePair::datagrams_mut) else { return };
@@ -477,10 +472,10 @@ impl Adapter {
             return self.handle_known(now, id, &segment.without_payload());
         }
         let came = ArrivedSegment { now, origin, segment };
-        let mated =
+        let assigned =
             self.listeners.handle(&mut self.context, &mut self.links, &mut self.pairs, came);
-        if let Some(mated) = mated {
-            self.handle_known(now, mated.id, &mated.segment);
+        if let Some(assigned) = assigned {
+            self.handle_known(now, assigned.id, &assigned.segment);
         }
     }
 

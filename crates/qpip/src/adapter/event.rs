@@ -41,7 +41,7 @@ impl Events {
 pub enum Event {
     /// A connection that was asked for is open.
     Connected { queue_pair: QueuePairId, local: SocketAddr, remote: SocketAddr },
-    /// A connection came in and was mated with a queue pair that waited.
+    /// A connection came in and was assigned to a queue pair that waited.
     Accepted {
         listener: ListenerId,
         queue_pair: QueuePairId,
@@ -93,7 +93,7 @@ landfall_placement::counters! {
         pub echoes: u64,
         /// Resets that were sent for segments that nobody waited for.
         pub resets_sent: u64,
-        /// Connections that came in and were mated with a queue pair.
+        /// Connections that came in and were assigned to a queue pair.
         pub accepted: u64,
         /// Openings that were not proved, and forgotten to make room for some that were.
         pub half_open_dropped: u64,

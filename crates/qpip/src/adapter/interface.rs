@@ -3,6 +3,7 @@
 use alloc::vec::Vec;
 use core::net::IpAddr;
 
+use crate::offload::OwnAddress;
 use crate::wire::{Mac, ethernet, is_host};
 
 /// A station of its own on the Ethernet of a path. It answers ARP, neighbour
@@ -11,9 +12,8 @@ use crate::wire::{Mac, ethernet, is_host};
 pub struct Interface {
     /// The station's address.
     pub mac: Mac,
-    /// Its IP addresses, each with the length of the prefix that it shares with
-    /// all others on this link.
-    pub addresses: Vec<(IpAddr, u8)>,
+    /// Its IP addresses.
+    pub addresses: Vec<OwnAddress>,
     /// Who forwards to everybody else: the first of each version of IP is used.
     pub gateways: Vec<IpAddr>,
     /// Stations that are known from the start, and are never asked for.
@@ -23,32 +23,31 @@ pub struct Interface {
 impl Interface {
     /// May a station be so?
     pub(super) fn is_valid(&self) -> bool {
-        let prefix_fits = |(address, prefix): &(IpAddr, u8)| *prefix <= bits(*address);
+        let prefix_fits = |own: &OwnAddress| own.prefix_len <= bits(own.ip);
         let is_station = |mac: Mac| !ethernet::is_group(mac) && mac != [0; 6];
         is_station(self.mac)
             && !self.addresses.is_empty()
             && self.addresses.iter().all(prefix_fits)
-            && self.addresses.iter().all(|(address, _)| is_remote(*address))
+            && self.addresses.iter().all(|own| is_remote(own.ip))
             && self.gateways.iter().all(|gateway| is_remote(*gateway))
             && self.neighbours.iter().all(|(ip, mac)| is_remote(*ip) && is_station(*mac))
     }
 
     pub(super) fn has(&self, address: IpAddr) -> bool {
-        self.addresses.iter().any(|(own, _)| *own == address)
+        self.addresses.iter().any(|own| own.ip == address)
     }
 
-    /// The address of ours whose link this one is on, and the length of the
-    /// prefix that says so.
-    pub(super) fn on_link(&self, address: IpAddr) -> Option<(IpAddr, u8)> {
-        let shares = |(own, prefix): &&(IpAddr, u8)| shares_prefix(*own, address, *prefix);
-        self.addresses.iter().filter(shares).max_by_key(|(_, prefix)| *prefix).copied()
+    /// The address of ours whose link this one is on.
+    pub(super) fn on_link(&self, address: IpAddr) -> Option<OwnAddress> {
+        let shares = |own: &&OwnAddress| shares_prefix(own.ip, address, own.prefix_len);
+        self.addresses.iter().filter(shares).max_by_key(|own| own.prefix_len).copied()
     }
 
     /// The address of ours to ask for a neighbour's station with.
     pub(super) fn source_for(&self, neighbour: IpAddr) -> Option<IpAddr> {
-        let near = self.on_link(neighbour).map(|(own, _)| own);
+        let near = self.on_link(neighbour).map(|own| own.ip);
         near.or_else(|| {
-            let mut own = self.addresses.iter().map(|(own, _)| *own);
+            let mut own = self.addresses.iter().map(|own| own.ip);
             own.find(|own| own.is_ipv4() == neighbour.is_ipv4())
         })
     }
@@ -63,10 +62,10 @@ impl Interface {
         let mut usable = self
             .addresses
             .iter()
-            .map(|(own, _)| *own)
+            .map(|own| own.ip)
             .filter(|own| own.is_ipv4() == gateway.is_ipv4() && !is_link_local(*own));
         let first = usable.clone().next();
-        let near = self.on_link(gateway).map(|(own, _)| own);
+        let near = self.on_link(gateway).map(|own| own.ip);
         usable.find(|own| Some(*own) == near).or(first)
     }
 }
@@ -105,11 +104,15 @@ fn shares_prefix(own: IpAddr, other: IpAddr, prefix: u8) -> bool {
 mod tests {
     use super::*;
 
+    fn own(ip: &str, prefix_len: u8) -> OwnAddress {
+        OwnAddress::new(ip.parse().unwrap(), prefix_len)
+    }
+
     #[test]
     fn interfaces_that_cannot_be_are_noticed() {
         let good = Interface {
             mac: [2, 0, 0, 0, 0, 1],
-            addresses: [("10.0.0.1".parse().unwrap(), 8)].to_vec(),
+            addresses: [own("10.0.0.1", 8)].to_vec(),
             ..Interface::default()
         };
         assert!(good.is_valid());
@@ -117,9 +120,9 @@ mod tests {
             Interface { mac: [1, 0, 0, 0, 0, 1], ..good.clone() },
             Interface { mac: [0; 6], ..good.clone() },
             Interface { addresses: Vec::new(), ..good.clone() },
-            Interface { addresses: [("10.0.0.1".parse().unwrap(), 33)].to_vec(), ..good.clone() },
-            Interface { addresses: [("127.0.0.1".parse().unwrap(), 8)].to_vec(), ..good.clone() },
-            Interface { addresses: [("ff02::1".parse().unwrap(), 8)].to_vec(), ..good.clone() },
+            Interface { addresses: [own("10.0.0.1", 33)].to_vec(), ..good.clone() },
+            Interface { addresses: [own("127.0.0.1", 8)].to_vec(), ..good.clone() },
+            Interface { addresses: [own("ff02::1", 8)].to_vec(), ..good.clone() },
             Interface { gateways: [("0.0.0.0".parse().unwrap())].to_vec(), ..good },
         ];
         assert!(bad.iter().all(|interface| !interface.is_valid()));

@@ -22,6 +22,7 @@ use super::interface::{Interface, is_remote};
 use crate::ip::answer::{self, Host, Limiter};
 use crate::ip::neighbours::{self, NeighbourMessage, Neighbours, Question};
 use crate::ip::path_mtu::{self, PathMtus};
+use crate::offload::OwnAddress;
 use crate::tcp::{Draft, Mapping};
 use crate::wire::icmp::{Report, Trouble};
 use crate::wire::{Envelope, Mac, Tcp, checksum, ethernet, ipv4, ipv6, protocol, tcp};
@@ -127,7 +128,7 @@ impl Links {
         Some(self.links.len() - 1)
     }
 
-    /// Puts a station on a path. Gives its link.
+    /// Puts a station on a path. Returns its link.
     pub(super) fn add_interface(
         &mut self,
         path: PathId,
@@ -137,10 +138,10 @@ impl Links {
         if !interface.is_valid() {
             return Err(Error::BadInterface);
         }
-        for (address, _) in &interface.addresses {
-            let has_it = |link: &Link| link.path != path && link.has(*address);
+        for own in &interface.addresses {
+            let has_it = |link: &Link| link.path != path && link.has(own.ip);
             if self.links.iter().any(has_it) {
-                return Err(Error::Taken(SocketAddr::new(*address, 0)));
+                return Err(Error::Taken(SocketAddr::new(own.ip, 0)));
             }
         }
         let full = Error::Full(Object::Interface);
@@ -273,7 +274,7 @@ impl Links {
         debug_assert_eq!(draft.payload, 0, "a payload leaves in the turn of its queue pair");
         // A link that went down sends nothing: the segment is as if it were lost.
         let Some(own) = self.links[to.link].station() else { return };
-        let (local, remote) = to.ends;
+        let Ends { local, remote } = to.ends;
         let mut envelope =
             Envelope::new((own.mac, local.ip()), (to.station, remote.ip()), protocol::TCP);
         envelope.traffic_class = marks.dscp << 2 | Ecn::NotCapable as u8;
@@ -288,7 +289,7 @@ impl Links {
         links.filter_map(|link| link.neighbours.poll_timeout()).min()
     }
 
-    /// Somebody said that an address has this station. Gives those who waited for it.
+    /// Somebody said that an address has this station. Returns those who waited for it.
     pub(super) fn learn(
         &mut self,
         now: Instant,
@@ -303,7 +304,7 @@ impl Links {
         Vec::new()
     }
 
-    /// Asks for the neighbours that are due. Gives those who waited for the ones that
+    /// Asks for the neighbours that are due. Returns those who waited for the ones that
     /// have answered, or never will: they look again.
     pub(super) fn ask_neighbours(
         &mut self,
@@ -442,7 +443,7 @@ fn route(links: &[Link], from: Option<IpAddr>, to: IpAddr) -> Option<Route> {
     }
     let near = interfaces()
         .filter_map(|(link, interface)| {
-            let (source, prefix) = interface.on_link(to)?;
+            let OwnAddress { ip: source, prefix_len: prefix } = interface.on_link(to)?;
             Some((prefix, Route { link, source: from.unwrap_or(source), next_hop: to }))
         })
         .max_by_key(|(prefix, _)| *prefix);
@@ -510,7 +511,10 @@ mod tests {
         let parse = |text: &str| text.parse::<IpAddr>().unwrap();
         link.interface = Some(Interface {
             mac: [2, 0, 0, 0, 0, path as u8],
-            addresses: addresses.iter().map(|(text, prefix)| (parse(text), *prefix)).collect(),
+            addresses: addresses
+                .iter()
+                .map(|(text, prefix)| OwnAddress::new(parse(text), *prefix))
+                .collect(),
             gateways: gateways.iter().map(|text| parse(text)).collect(),
             neighbours: Vec::new(),
         });

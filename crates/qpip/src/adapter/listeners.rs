@@ -1,5 +1,5 @@
 //! [`Listeners`]: ports that are listened on, and connections until they have a
-//! queue pair. They are asked for, answered, proved, and mated with a queue pair
+//! queue pair. They are asked for, answered, proved, and assigned to a queue pair
 //! that waits.
 //!
 //! Each table is bounded, and a flood of strangers fills these and nothing else:
@@ -18,7 +18,7 @@ use super::error::{Error, Object};
 use super::links::{Links, Marks, Origin};
 use super::openings::{Opening, Openings};
 use super::queue_pairs::QueuePairs;
-use crate::tcp::{Cookies, Draft, HalfOpen, HandshakeStep, Mapping, Segment, Tcb};
+use crate::tcp::{Cookies, Draft, HalfOpen, HandshakeStep, Mapping, OwnOffer, Segment, Tcb};
 use crate::wire::tcp::Flags;
 use crate::work::{ListenerId, QueuePairId};
 
@@ -32,12 +32,12 @@ pub(super) struct ArrivedSegment<'a> {
 
 /// A connection found its queue pair, which handles this segment next.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Mated {
+pub(super) struct Assigned {
     pub(super) id: QueuePairId,
     pub(super) segment: Segment,
 }
 
-/// What the queue pair that is mated next does, and the memory that it has posted.
+/// What the queue pair that is assigned next does, and the memory that it has posted.
 #[derive(Clone, Copy, Debug, Default)]
 struct Offer {
     mapping: Mapping,
@@ -51,7 +51,7 @@ pub(super) struct Listeners {
     /// By port and address, in that order.
     by_address: BTreeMap<(u16, IpAddr), ListenerId>,
     openings: Openings,
-    /// Listeners with connections that are proved and queue pairs to mate them with.
+    /// Listeners with connections that are proved and queue pairs to assign them with.
     awaited: Vec<ListenerId>,
     cookies: Cookies,
 }
@@ -83,25 +83,25 @@ impl Listeners {
 
     /// Nobody listens at this end, or is opening a connection between the two.
     pub(super) fn is_free(&self, ends: Ends) -> bool {
-        let (port, address) = (ends.0.port(), ends.0.ip());
+        let (port, address) = (ends.local.port(), ends.local.ip());
         self.openings.find(ends).is_none()
             && !self.by_address.contains_key(&(port, address))
             && !self.by_address.contains_key(&(port, any_of(address)))
     }
 
     pub(super) fn listen(&mut self, local: SocketAddr) -> Result<ListenerId, Error> {
-        let key = (local.port(), local.ip());
-        if self.by_address.contains_key(&key) {
+        let address = (local.port(), local.ip());
+        if self.by_address.contains_key(&address) {
             return Err(Error::Taken(local));
         }
         let listener = Listener { local, offers: VecDeque::new(), proved: VecDeque::new() };
-        let name = self.table.insert(listener).ok_or(Error::Full(Object::Listener))?;
-        let id = ListenerId::new(name.0, name.1);
-        self.by_address.insert(key, id);
+        let key = self.table.insert(listener).ok_or(Error::Full(Object::Listener))?;
+        let id = ListenerId::new(key.index, key.generation);
+        self.by_address.insert(address, id);
         Ok(id)
     }
 
-    /// Ends a listener. Gives the queue pairs that waited there.
+    /// Ends a listener. Returns the queue pairs that waited there.
     pub(super) fn remove(&mut self, id: ListenerId) -> Result<VecDeque<QueuePairId>, Error> {
         let unknown = Error::Unknown(Object::Listener);
         self.table.named(id.index, id.generation).ok_or(unknown)?;
@@ -179,7 +179,7 @@ impl Listeners {
         links: &mut Links,
         pairs: &mut QueuePairs,
         came: ArrivedSegment<'_>,
-    ) -> Option<Mated> {
+    ) -> Option<Assigned> {
         let ArrivedSegment { now, origin, segment } = came;
         if let Some(index) = self.openings.find(origin.ends) {
             return self.handle_proof(context, links, pairs, index, came);
@@ -189,7 +189,7 @@ impl Listeners {
         }
         let is_question =
             segment.has(Flags::SYN) && !segment.flags.intersects(Flags::ACK | Flags::RST);
-        match self.at(origin.ends.0) {
+        match self.at(origin.ends.local) {
             Some(listener) if is_question => {
                 self.handle_question(context, links, pairs, listener, came);
             }
@@ -226,7 +226,7 @@ impl Listeners {
             return;
         }
         let segment = &segment.without_payload();
-        let (local, remote) = origin.ends;
+        let Ends { local, remote } = origin.ends;
         let Some(way) = links.route(Some(local.ip()), remote.ip()) else {
             // Nobody can be answered there: it is from an address that no host has, or
             // beyond a gateway that we do not have.
@@ -238,13 +238,13 @@ impl Listeners {
         let config = &context.config.tcp;
         if !self.openings.has_room() {
             let clock = context.secret.clock_offset(local, remote);
-            let terms = (posted, mss);
-            let answer = self.cookies.answer(now, config, origin.ends, clock, segment, terms);
+            let own = OwnOffer { window: posted, mss };
+            let answer = self.cookies.answer(now, config, origin.ends, clock, segment, own);
             context.stats.cookies_sent += 1;
             return links.queue_segment(context, origin, Marks::default(), &answer);
         }
-        let (secret, terms) = (&context.secret, (posted, mss));
-        let half = HalfOpen::new(now, config, secret, origin.ends, segment, terms);
+        let (secret, own) = (&context.secret, OwnOffer { window: posted, mss });
+        let half = HalfOpen::new(now, config, secret, origin.ends, segment, own);
         let Origin { link, station, .. } = *origin;
         let opening = Opening { half, listener, link, station, proof: None };
         if let Some(index) = self.openings.insert(opening) {
@@ -262,9 +262,9 @@ impl Listeners {
         pairs: &mut QueuePairs,
         listener: ListenerId,
         came: ArrivedSegment<'_>,
-    ) -> Option<Mated> {
+    ) -> Option<Assigned> {
         let ArrivedSegment { now, origin, segment } = came;
-        let (local, remote) = origin.ends;
+        let Ends { local, remote } = origin.ends;
         let clock = context.secret.clock_offset(local, remote);
         let terms = self.cookies.check(now, &context.config.tcp, origin.ends, clock, segment);
         let way = links.route(Some(local.ip()), remote.ip());
@@ -273,7 +273,7 @@ impl Listeners {
             return None;
         };
         let mss = links.largest_segment(&way, self.first_offer(pairs, listener).mapping);
-        let half = HalfOpen::proved(now, origin.ends, terms, (offered, mss));
+        let half = HalfOpen::proved(now, origin.ends, terms, OwnOffer { window: offered, mss });
         let Origin { link, station, .. } = *origin;
         let opening = Opening { half, listener, link, station, proof: None };
         let (index, has_dropped) = self.openings.insert_proved(opening);
@@ -315,7 +315,7 @@ impl Listeners {
         pairs: &mut QueuePairs,
         index: u32,
         came: ArrivedSegment<'_>,
-    ) -> Option<Mated> {
+    ) -> Option<Assigned> {
         let ArrivedSegment { now, origin, segment } = came;
         let Some(opening) = self.openings.get_mut(index) else {
             debug_assert!(false, "an opening was found by its two ends");
@@ -324,8 +324,8 @@ impl Listeners {
         match opening.half.handle(segment) {
             HandshakeStep::Open => {
                 let segment = segment.without_payload();
-                match self.mate(now, context, links, pairs, index) {
-                    Some(id) => return Some(Mated { id, segment }),
+                match self.assign(now, context, links, pairs, index) {
+                    Some(id) => return Some(Assigned { id, segment }),
                     None => self.keep_proof(index, segment, context.config.half_open),
                 }
             }
@@ -340,7 +340,7 @@ impl Listeners {
             }
             HandshakeStep::Foreign => refuse(now, context, links, origin, segment),
             HandshakeStep::Unacceptable => {
-                let draft = opening.half.say_where_we_are(now);
+                let draft = opening.half.challenge_ack(now);
                 context.refusals.count(Refusal::OutOfBounds);
                 if links.may_answer(now) {
                     links.queue_segment(context, origin, Marks::default(), &draft);
@@ -370,15 +370,15 @@ impl Listeners {
         if !is_plain || opening.half.handle(segment) != HandshakeStep::Open {
             return None;
         }
-        self.mate(now, context, links, pairs, index)
+        self.assign(now, context, links, pairs, index)
     }
 
-    /// Nobody waits to be mated with a connection that is proved: it waits until
+    /// Nobody waits to be assigned a connection that is proved: it waits until
     /// somebody is offered.
     fn keep_proof(&mut self, index: u32, proof: Segment, most: usize) {
         let Self { openings, table, .. } = self;
         let Some(opening) = openings.get_mut(index) else {
-            debug_assert!(false, "an opening that is not mated stays");
+            debug_assert!(false, "an opening that is not assigned stays");
             return;
         };
         let listener = opening.listener;
@@ -398,18 +398,18 @@ impl Listeners {
     }
 
     /// Queue pairs were offered: connections that are proved and wait for one
-    /// are mated, in their order. Gives the next.
-    pub(super) fn next_mated(
+    /// are assigned, in their order. Returns the next.
+    pub(super) fn next_assigned(
         &mut self,
         now: Instant,
         context: &mut Context,
         links: &Links,
         pairs: &mut QueuePairs,
-    ) -> Option<Mated> {
+    ) -> Option<Assigned> {
         while let Some(listener) = self.awaited.last().copied() {
             while let Some((index, segment)) = self.next_proved(listener) {
-                if let Some(id) = self.mate(now, context, links, pairs, index) {
-                    return Some(Mated { id, segment });
+                if let Some(id) = self.assign(now, context, links, pairs, index) {
+                    return Some(Assigned { id, segment });
                 }
             }
             self.awaited.pop();
@@ -431,9 +431,9 @@ impl Listeners {
         None
     }
 
-    /// A connection is proved: it is mated with the queue pair that has waited
+    /// A connection is proved: it is assigned to the queue pair that has waited
     /// longest, if there is one.
-    fn mate(
+    fn assign(
         &mut self,
         now: Instant,
         context: &mut Context,

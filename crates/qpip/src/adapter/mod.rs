@@ -69,7 +69,7 @@ pub use queue_pair::{QueuePairSetup, Service};
 use crate::ip::reassembly;
 use crate::offload::{Command, Hit, Miss, Report};
 use crate::tcp::tcb::CloseReason;
-use crate::tcp::{Cookies, Secret, Segment, Tcb, TcpConfig};
+use crate::tcp::{Cookies, Landed, Secret, Segment, Tcb, TcpConfig};
 use crate::work::{
     Completion, CompletionQueueId, DomainId, ListenerId, MemoryKey, QueuePairId, ReceiveWork,
     SendWork,
@@ -87,6 +87,7 @@ use resources::Resources;
 use seam::{ReportStep, Seam};
 use time_wait::TimeWaits;
 use transmit::Transmissions;
+use udp::ArrivedDatagram;
 
 /// Queue pairs over TCP and UDP on any number of Ethernet interfaces.
 ///
@@ -171,7 +172,7 @@ impl Adapter {
     /// The addresses of all interfaces.
     pub fn addresses(&self) -> impl Iterator<Item = IpAddr> + '_ {
         let interfaces = self.links.iter().filter_map(|link| link.interface.as_ref());
-        interfaces.flat_map(|interface| interface.addresses.iter().map(|(address, _)| *address))
+        interfaces.flat_map(|interface| interface.addresses.iter().map(|own| own.ip))
     }
 
     /// Makes a protection domain.
@@ -402,7 +403,7 @@ impl Adapter {
         Ok(())
     }
 
-    /// An idle queue pair waits at a listener, to be mated with a connection.
+    /// An idle queue pair waits at a listener, to be assigned a connection.
     ///
     /// # Errors
     /// [`Error::Unknown`], [`Error::WrongService`], [`Error::NotIdle`],
@@ -415,7 +416,7 @@ impl Adapter {
     }
 
     /// Binds a queue pair for datagrams to a port of one of our addresses, or of
-    /// all of one version of IP. Port 0 takes any that is free. Gives what it is
+    /// all of one version of IP. Port 0 takes any that is free. Returns what it is
     /// bound to.
     ///
     /// # Errors
@@ -547,12 +548,15 @@ impl Adapter {
                 let (context, links) = (&mut self.context, &mut self.links);
                 if let Some((id, claim)) = self.pairs.claim_segment(context, links, &hit) {
                     let segment = Segment::predicted(&hit, None);
-                    self.finish_segment(now, id, &segment, (claim, is_in_place));
+                    self.finish_segment(now, id, &segment, Landed { claim, is_good: is_in_place });
                 }
             }
             ReportStep::Came { hit: Hit::Datagram(hit), is_in_place } => {
                 if let Some(id) = self.pairs.claim_datagram(&mut self.context, &hit) {
-                    self.finish_datagram(id, is_in_place.then_some((hit.from, hit.len)));
+                    self.finish_datagram(
+                        id,
+                        is_in_place.then_some(ArrivedDatagram { from: hit.from, len: hit.len }),
+                    );
                 }
             }
             ReportStep::Answered { slot } => self.settle_slot(slot),

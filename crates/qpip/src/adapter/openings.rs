@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use landfall_placement::{Instant, Random};
-use landfall_tables::{IndexedHeap, Table};
+use landfall_tables::{EntryKey, IndexedHeap, Table};
 
 use super::demux::{ByEnds, Ends};
 use super::links::Origin;
@@ -21,13 +21,13 @@ pub(super) struct Opening {
     /// that table.
     pub(super) link: usize,
     pub(super) station: Mac,
-    /// What proved it, while nobody waits to be mated with it.
+    /// What proved it, while nobody waits to be assigned it.
     pub(super) proof: Option<Segment>,
 }
 
 impl Opening {
     fn ends(&self) -> Ends {
-        (self.half.local, self.half.remote)
+        self.half.ends()
     }
 
     /// Where its answers go.
@@ -86,7 +86,7 @@ impl Openings {
     /// Enters one, where there is room.
     pub(super) fn insert(&mut self, opening: Opening) -> Option<u32> {
         let (ends, deadline) = (opening.ends(), opening.half.deadline());
-        let (index, _) = self.table.insert(opening)?;
+        let EntryKey { index, .. } = self.table.insert(opening)?;
         self.by_ends.insert(ends, index);
         self.timers.set(index, deadline);
         Some(index)

@@ -3,7 +3,7 @@
 use core::net::SocketAddr;
 
 use landfall_placement::{Refusal, Ticket};
-use landfall_tables::Table;
+use landfall_tables::{EntryKey, Table};
 
 use super::links::Origin;
 use crate::ip::reassembly::WholeId;
@@ -38,7 +38,7 @@ impl Placements {
     /// Keeps what a driver is to bring into its place, and names it.
     #[inline]
     pub(super) fn keep(&mut self, placing: Placing) -> Result<Ticket, Refusal> {
-        let (index, generation) = self.0.insert(placing).ok_or(Refusal::NoRoom)?;
+        let EntryKey { index, generation } = self.0.insert(placing).ok_or(Refusal::NoRoom)?;
         Ok(Ticket::new(index, generation))
     }
 

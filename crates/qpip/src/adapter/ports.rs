@@ -35,7 +35,7 @@ pub(super) fn choose_ends(
     }
     let route = links.route(from, remote.ip()).ok_or(Error::NoRoute(remote.ip()))?;
     let is_free = |local: SocketAddr| {
-        let ends = (local, remote);
+        let ends = Ends { local, remote };
         pairs.is_free(ends) && listeners.is_free(ends)
     };
     let local = match local.map_or(0, |local| local.port()) {
@@ -48,7 +48,7 @@ pub(super) fn choose_ends(
             local
         }
     };
-    Ok(((local, remote), route))
+    Ok((Ends { local, remote }, route))
 }
 
 /// The port that a queue pair for datagrams is bound to.

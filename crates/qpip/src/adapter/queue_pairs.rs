@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 use core::net::SocketAddr;
 
 use landfall_placement::Instant;
-use landfall_tables::{IndexedHeap, Table};
+use landfall_tables::{EntryKey, IndexedHeap, Table};
 
 use super::context::Context;
 use super::demux::{Demux, Ends, any_of, bound_ends};
@@ -47,14 +47,19 @@ impl QueuePairs {
 
     /// The name of the next one, if there is room for it.
     pub(super) fn next_id(&self) -> Result<QueuePairId, Error> {
-        let (index, generation) = self.table.next().ok_or(Error::Full(Object::QueuePair))?;
+        let EntryKey { index, generation } =
+            self.table.next().ok_or(Error::Full(Object::QueuePair))?;
         Ok(QueuePairId::new(index, generation))
     }
 
     pub(super) fn insert(&mut self, pair: QueuePair) {
         let id = pair.id;
-        let name = self.table.insert(pair);
-        debug_assert_eq!(name, Some((id.index, id.generation)), "its name was the next");
+        let key = self.table.insert(pair);
+        debug_assert_eq!(
+            key,
+            Some(EntryKey { index: id.index, generation: id.generation }),
+            "its name was the next"
+        );
     }
 
     #[inline]
@@ -130,7 +135,7 @@ impl QueuePairs {
     pub(super) fn find(&self, link: &mut Link, ends: Ends) -> Option<QueuePairId> {
         if let Some(id) = link.last_pair {
             let connection = self.named(id).and_then(QueuePair::connection);
-            let is_it = |tcb: &Tcb| (tcb.local, tcb.remote) == ends && !tcb.is_closed();
+            let is_it = |tcb: &Tcb| tcb.ends() == ends && !tcb.is_closed();
             if connection.is_some_and(|connection| is_it(&connection.tcb)) {
                 return Some(id);
             }
@@ -145,7 +150,7 @@ impl QueuePairs {
     pub(super) fn connection_of(&self, ends: Ends) -> Option<QueuePairId> {
         let index = self.demux.connections.find(ends, |index| {
             let connection = self.table.get(index).and_then(QueuePair::connection);
-            connection.is_some_and(|known| (known.tcb.local, known.tcb.remote) == ends)
+            connection.is_some_and(|known| known.tcb.ends() == ends)
         })?;
         self.table.get(index).map(|pair| pair.id)
     }
@@ -175,7 +180,7 @@ impl QueuePairs {
 // What their user asks of them.
 
 impl QueuePairs {
-    /// Gives an idle queue pair its connection.
+    /// Returns an idle queue pair its connection.
     pub(super) fn open(
         &mut self,
         id: QueuePairId,
@@ -184,7 +189,8 @@ impl QueuePairs {
         listener: Option<ListenerId>,
         secret: &Secret,
     ) {
-        let ends @ (local, remote) = (tcb.local, tcb.remote);
+        let ends = tcb.ends();
+        let Ends { local, remote } = ends;
         // RFC 6437, 3: hard to guess, and different for each connection.
         let label = (secret.hash(local, remote) >> 40) as u32 & 0xf_ffff;
         let Ok(QueuePair { role: Role::Stream(stream), .. }) = self.known_mut(id) else {
@@ -209,7 +215,7 @@ impl QueuePairs {
         }
     }
 
-    /// It is to be mated with a connection. Says whether it still waits for one.
+    /// It is to be assigned a connection. Returns whether it still waits for one.
     pub(super) fn take_offered(&mut self, id: QueuePairId) -> bool {
         let is_offered =
             self.stream(id).is_some_and(|stream| matches!(stream.phase, Phase::Offered(_)));
@@ -254,7 +260,7 @@ impl QueuePairs {
     }
 
     /// Tells those that are bound to this port of other addresses that one more is.
-    /// Gives their slots.
+    /// Returns their slots.
     pub(super) fn note_rivals(&mut self, local: SocketAddr) -> Vec<u32> {
         let mut rivals: Vec<u32> = self.table.indices().collect();
         rivals.retain(|index| {
@@ -270,7 +276,7 @@ impl QueuePairs {
     }
 
     /// Its user has ended it, and its connection is reset: what is posted is flushed.
-    /// Gives the listener where it waited.
+    /// Returns the listener where it waited.
     pub(super) fn destroy(&mut self, id: QueuePairId) -> Option<ListenerId> {
         let pair = self.table.named_mut(id.index, id.generation)?;
         pair.is_destroyed = true;
@@ -291,7 +297,7 @@ impl QueuePairs {
         }
     }
 
-    /// A part of a request was polled: the next part may be reported. Says whether the
+    /// A part of a request was polled: the next part may be reported. Returns whether the
     /// queue pair still exists.
     pub(super) fn handle_polled_part(&mut self, id: QueuePairId) -> bool {
         // It was destroyed meanwhile.
@@ -364,14 +370,14 @@ impl QueuePairs {
         }
         let is_told = !pair.is_destroyed;
         if let Some((connection, _)) = pair.connection_mut() {
-            while let Some(news) = connection.tcb.poll_news() {
+            while let Some(event) = connection.tcb.poll_event() {
                 if is_told {
-                    let event = event_of(id, connection, &news);
+                    let event = event_of(id, connection, &event);
                     landfall_placement::trace!(?event);
                     context.events.push(event);
                 }
-                if let ConnectionEvent::Closed(_, rest) = news {
-                    let ends = (connection.tcb.local, connection.tcb.remote);
+                if let ConnectionEvent::Closed(_, rest) = event {
+                    let ends = connection.tcb.ends();
                     demux.connections.remove(ends, id.index);
                     timers.remove(id.index);
                     if let Some(rest) = rest {
@@ -394,7 +400,7 @@ impl QueuePairs {
         if let Some(connection) = pair.connection()
             && !connection.tcb.is_closed()
         {
-            let ends = (connection.tcb.local, connection.tcb.remote);
+            let ends = connection.tcb.ends();
             self.demux.connections.remove(ends, id.index);
         }
         resources.leave(&pair);
@@ -402,9 +408,9 @@ impl QueuePairs {
 }
 
 /// What the user is told.
-fn event_of(queue_pair: QueuePairId, connection: &Connection, news: &ConnectionEvent) -> Event {
+fn event_of(queue_pair: QueuePairId, connection: &Connection, event: &ConnectionEvent) -> Event {
     let (local, remote) = (connection.tcb.local, connection.tcb.remote);
-    match (news, connection.listener) {
+    match (event, connection.listener) {
         (ConnectionEvent::Connected, None) => Event::Connected { queue_pair, local, remote },
         (ConnectionEvent::Connected, Some(listener)) => {
             Event::Accepted { listener, queue_pair, local, remote }

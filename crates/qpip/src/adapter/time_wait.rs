@@ -2,7 +2,7 @@
 //! segments of them may come.
 
 use landfall_placement::{Instant, Random, assumed};
-use landfall_tables::{IndexedHeap, Table};
+use landfall_tables::{EntryKey, IndexedHeap, Table};
 
 use super::context::Context;
 use super::demux::{ByEnds, Ends};
@@ -25,8 +25,7 @@ impl TimeWaits {
     }
 
     pub(super) fn find(&self, ends: Ends) -> Option<u32> {
-        let is_meant =
-            |index| self.table.get(index).is_some_and(|known| (known.local, known.remote) == ends);
+        let is_meant = |index| self.table.get(index).is_some_and(|known| known.ends() == ends);
         self.by_ends.find(ends, is_meant)
     }
 
@@ -41,8 +40,8 @@ impl TimeWaits {
         {
             self.remove(oldest);
         }
-        let (ends, until) = ((rest.local, rest.remote), rest.until);
-        if let Some((index, _)) = self.table.insert(rest) {
+        let (ends, until) = (rest.ends(), rest.until);
+        if let Some(EntryKey { index, .. }) = self.table.insert(rest) {
             self.by_ends.insert(ends, index);
             self.timers.set(index, until);
         }
@@ -50,7 +49,7 @@ impl TimeWaits {
 
     fn remove(&mut self, index: u32) {
         if let Some(rest) = self.table.remove(index) {
-            self.by_ends.remove((rest.local, rest.remote), index);
+            self.by_ends.remove(rest.ends(), index);
             self.timers.remove(index);
         }
     }
@@ -81,7 +80,7 @@ impl TimeWaits {
         }
     }
 
-    /// A late segment of a connection that is over. Says whether it may be more:
+    /// A late segment of a connection that is over. Returns whether it may be more:
     /// a new connection of the same two ends.
     pub(super) fn handle(
         &mut self,

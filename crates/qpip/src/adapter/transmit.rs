@@ -8,7 +8,7 @@
 use core::net::SocketAddr;
 
 use landfall_placement::{Instant, Segment, SegmentKind, Spans, Ticket, Transmit};
-use landfall_tables::Table;
+use landfall_tables::{EntryKey, Table};
 use zerocopy::IntoBytes;
 
 use super::context::Context;
@@ -29,7 +29,7 @@ use crate::work::{QueuePairId, Status};
 pub(super) struct Sending {
     pub(super) pair: QueuePairId,
     what: Held,
-    /// So many transmissions of it are not over.
+    /// How many transmissions of it are not over.
     left: u32,
 }
 
@@ -74,7 +74,7 @@ impl Transmissions {
 
     #[inline]
     fn begin(&mut self, sending: Sending) -> Option<Ticket> {
-        let (index, generation) = self.0.insert(sending)?;
+        let EntryKey { index, generation } = self.0.insert(sending)?;
         Some(Ticket::new(index, generation))
     }
 
@@ -333,7 +333,7 @@ impl Transmissions {
         }
     }
 
-    /// Writes a datagram or its first piece. Gives in how many units it leaves.
+    /// Writes a datagram or its first piece. Returns in how many units it leaves.
     fn write_datagram(
         &mut self,
         context: &mut Context,

@@ -208,7 +208,7 @@ struct Request {
 }
 
 impl Request {
-    /// A datagram came, and is in place where it fits. Says whether it was too long.
+    /// A datagram came, and is in place where it fits. Returns whether it was too long.
     fn finish(&mut self, from: SocketAddr, len: u32) -> bool {
         let is_too_long = len > self.gather.len();
         let status = if is_too_long { Status::TooLong } else { Status::Success };
@@ -222,11 +222,19 @@ impl Request {
 pub(super) struct Inbound {
     requests: VecDeque<Request>,
     depth: u32,
-    /// So many from the front on are not free.
+    /// How many from the front on are not free.
     used: usize,
     /// Changes whenever another request is the next than was to be expected.
     course: u16,
     is_flushed: bool,
+}
+
+/// A datagram whose payload is in its place.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ArrivedDatagram {
+    pub(super) from: SocketAddr,
+    /// How many bytes of payload.
+    pub(super) len: u32,
 }
 
 impl Inbound {
@@ -255,7 +263,7 @@ impl Inbound {
     }
 
     /// The same of a datagram that is known to be right and writes nothing: its request is
-    /// done, though others in front of it are still being filled. Says whether it was too
+    /// done, though others in front of it are still being filled. Returns whether it was too
     /// long.
     pub(super) fn take_landed(&mut self, from: SocketAddr, len: u32) -> Option<bool> {
         Some(self.take_next()?.finish(from, len))
@@ -311,15 +319,15 @@ impl Inbound {
     }
 
     /// What became of the datagram that was taken first and has not landed yet:
-    /// who sent how many bytes, or nothing, where it failed its check. Says
+    /// nothing, where it failed its check. Says
     /// whether it was too long.
     #[inline]
-    pub(super) fn land(&mut self, datagram: Option<(SocketAddr, u32)>) -> bool {
+    pub(super) fn land(&mut self, datagram: Option<ArrivedDatagram>) -> bool {
         let mut used = self.requests.iter().take(self.used);
         let filling = used.position(|request| request.state == State::Filling);
         // Its queue pair was flushed meanwhile.
         let Some(index) = filling else { return false };
-        let Some((from, len)) = datagram else {
+        let Some(ArrivedDatagram { from, len }) = datagram else {
             // The request waits on, behind those that are being filled already.
             self.used -= 1;
             self.course = self.course.wrapping_add(1);
@@ -379,7 +387,7 @@ mod tests {
         queues.inbound.take(20, &mut into).unwrap();
         assert_eq!((into[0].offset, into[1].offset), (0, 100));
         queues.inbound.land(None);
-        queues.inbound.land(Some((peer(), 20)));
+        queues.inbound.land(Some(ArrivedDatagram { from: peer(), len: 20 }));
         let done = queues.poll_done().unwrap();
         assert_eq!((done.id, done.len, done.status), (1, 20, Status::Success));
         assert!(queues.poll_done().is_none());
@@ -397,7 +405,7 @@ mod tests {
         queues.inbound.take(10, &mut Spans::new()).unwrap();
         assert_eq!(queues.inbound.take_landed(peer(), 0), Some(false));
         assert!(queues.poll_done().is_none(), "the first is not in place");
-        queues.inbound.land(Some((peer(), 10)));
+        queues.inbound.land(Some(ArrivedDatagram { from: peer(), len: 10 }));
         let done = [queues.poll_done().unwrap(), queues.poll_done().unwrap()];
         assert_eq!(done.map(|done| (done.id, done.len)), [(0, 10), (1, 0)]);
     }
@@ -428,7 +436,7 @@ mod tests {
         let done = queues.poll_done().unwrap();
         assert_eq!((done.id, done.status), (3, Status::Flushed));
         assert!(queues.poll_done().is_none() && !queues.is_empty());
-        queues.inbound.land(Some((peer(), 50)));
+        queues.inbound.land(Some(ArrivedDatagram { from: peer(), len: 50 }));
         let done = queues.poll_done().unwrap();
         assert_eq!((done.id, done.status), (1, Status::Success));
         assert_eq!(queues.poll_done().unwrap().status, Status::Flushed);

@@ -75,8 +75,8 @@ impl PathMtus {
     /// A router says that a packet of `sent_len` bytes was too long for a link of
     /// `mtu` bytes; 0: it does not say how many.
     ///
-    /// Gives what the way carries from now on, or `None` if nothing changed: the
-    /// message is older than what is known, or makes no sense.
+    /// Returns what the way carries from now on, or `None` if nothing changed: the
+    /// message is older than what is known, or is invalid.
     pub fn lower(
         &mut self,
         now: Instant,

@@ -7,6 +7,7 @@ use landfall_placement::{Duration, PathLimits};
 use landfall_testkit::model::Choices;
 
 use crate::adapter::{Config, Interface};
+use crate::offload::OwnAddress;
 use crate::tcp::Mapping;
 use crate::tcp::config::{KeepAlive, TcpConfig};
 use crate::tcp::congestion::CongestionControl;
@@ -307,7 +308,7 @@ impl Setup {
         let prefix = if self.has(2) { 64 } else { 24 };
         Interface {
             mac: station(side),
-            addresses: [(self.address(side), prefix)].into(),
+            addresses: [OwnAddress::new(self.address(side), prefix)].into(),
             gateways: [].into(),
             neighbours: if self.knows_neighbours() { [other].into() } else { [].into() },
         }

@@ -31,6 +31,15 @@ pub struct Prediction {
     pub places: Places,
 }
 
+/// Which numbers of ours the other end may acknowledge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SentNumbers {
+    /// From here on,
+    pub acknowledged: u32,
+    /// up to here, the number of the next byte that we send.
+    pub next: u32,
+}
+
 impl Prediction {
     /// How many bytes from the expected one on are inside the window.
     #[inline]
@@ -148,7 +157,7 @@ impl Places {
     }
 
     /// Adds a span behind the others; `ends_request` says whether it is the last
-    /// of its request. Says whether there was room. A span without bytes holds
+    /// of its request. Returns whether there was room. A span without bytes holds
     /// nothing and takes none.
     pub fn push(&mut self, span: Span, ends_request: bool) -> bool {
         // All places are taken.
@@ -176,7 +185,7 @@ impl Places {
         Some(rest)
     }
 
-    /// Adds others behind those that are left. Says whether all found room; where
+    /// Adds others behind those that are left. Returns whether all found room; where
     /// not, none was added.
     pub fn append(&mut self, more: &Self) -> bool {
         let mut all = Self::new();
@@ -188,7 +197,7 @@ impl Places {
     }
 
     /// Takes the next `len` bytes, as they were taken elsewhere: see
-    /// [`Tables::receive`](super::Tables::receive). Says whether so many were left.
+    /// [`Tables::receive`](super::Tables::receive). Returns whether so many were left.
     pub fn pass(&mut self, len: u32, ends_message: bool) -> bool {
         self.take(len, ends_message, &mut Spans::new())
     }

@@ -12,6 +12,7 @@ use zerocopy::FromBytes;
 
 use super::entry::{Known, Prediction};
 use super::tables::{Ends, Tables};
+use super::talk::OwnAddress;
 use crate::wire::checksum::{sum_of_words, with_len};
 use crate::wire::tcp::Flags;
 use crate::wire::{Mac, ethernet, ipv4, ipv6, tcp, udp};
@@ -152,7 +153,7 @@ impl Tables<'_> {
         local: SocketAddr,
         from: SocketAddr,
     ) -> Result<(), Miss> {
-        let has = |address: IpAddr| unit.addresses.iter().any(|(own, _)| *own == address);
+        let has = |address: IpAddr| unit.addresses.iter().any(|own| own.ip == address);
         let is_plain = has(local.ip()) && !has(from.ip()) && is_sender(from.ip());
         if is_plain { Ok(()) } else { Err(Miss::Unknown) }
     }
@@ -200,7 +201,7 @@ impl Tables<'_> {
 
 /// The options have to be a timestamp, laid out as everybody does (RFC 7323,
 /// appendix A), and not older than the latest; or there are none, where the two
-/// sides use none. Gives them and their length.
+/// sides use none. Returns them and their length.
 #[inline]
 fn options(
     words: u8,
@@ -328,7 +329,7 @@ pub struct Incoming<'a> {
     /// Our station on that path.
     pub station: Mac,
     /// Our addresses there; the lengths of their prefixes do not matter here.
-    pub addresses: &'a [(IpAddr, u8)],
+    pub addresses: &'a [OwnAddress],
     /// The connection that it is probably for, by its slot: the last one.
     pub likely: Option<u32>,
     /// Its first bytes.

@@ -30,7 +30,8 @@ mod hit;
 mod tables;
 mod talk;
 
-pub use entry::{Entry, Places, Prediction};
+pub use entry::{Entry, Places, Prediction, SentNumbers};
 pub use hit::{Datagram, Hit, Incoming, Miss, Missed, Segment, Whose};
+pub use landfall_tables::HashSecret;
 pub use tables::{Ends, Pointer, Tables};
-pub use talk::{Addresses, Command, Report};
+pub use talk::{Addresses, Command, OwnAddress, Report};

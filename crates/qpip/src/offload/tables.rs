@@ -5,9 +5,10 @@ use core::hash::Hasher;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use landfall_placement::{Check, PathId, Spans};
+use landfall_tables::HashSecret;
 use siphasher::sip::SipHasher13;
 
-use super::entry::{Entry, Known, Places, Port, Prediction, Stream};
+use super::entry::{Entry, Known, Places, Port, Prediction, SentNumbers, Stream};
 use super::hit::{Hit, Incoming, Miss, Missed, Whose, read, unread};
 use crate::wire::protocol;
 
@@ -17,7 +18,7 @@ pub struct Tables<'a> {
     /// By the slot of the queue pair.
     pub(super) entries: &'a mut [Entry],
     index: Index<'a>,
-    secret: (u64, u64),
+    secret: HashSecret,
 }
 
 impl<'a> Tables<'a> {
@@ -28,7 +29,7 @@ impl<'a> Tables<'a> {
     /// the same as long as the storage is used: strangers must not know it.
     #[must_use]
     #[inline]
-    pub fn new(entries: &'a mut [Entry], pointers: &'a mut [Pointer], secret: (u64, u64)) -> Self {
+    pub fn new(entries: &'a mut [Entry], pointers: &'a mut [Pointer], secret: HashSecret) -> Self {
         Self { entries, index: Index::new(pointers), secret }
     }
 
@@ -42,7 +43,7 @@ impl<'a> Tables<'a> {
     // ---- What the engine does ------------------------------------------------
 
     /// Enters a connection, of which nothing is predicted yet, under the slot of
-    /// its queue pair. Says whether there is room for it; what had the slot before
+    /// its queue pair. Returns whether there is room for it; what had the slot before
     /// is closed.
     pub fn open(&mut self, slot: u32, ends: Ends, path: PathId) -> bool {
         let next = Prediction::default();
@@ -103,7 +104,7 @@ impl<'a> Tables<'a> {
         }
     }
 
-    /// More memory, behind what is known. Says whether something is predicted, and
+    /// More memory, behind what is known. Returns whether something is predicted, and
     /// it found room there.
     pub fn extend(&mut self, slot: u32, more: &Places) -> bool {
         match self.known_mut(slot) {
@@ -116,10 +117,10 @@ impl<'a> Tables<'a> {
     /// What moves all the time on a connection whose segments come as predicted:
     /// what they may acknowledge, the latest timestamp, the edge of the window.
     #[inline]
-    pub fn refresh(&mut self, slot: u32, sent: (u32, u32), recent: Option<u32>, edge: u32) {
+    pub fn refresh(&mut self, slot: u32, sent: SentNumbers, recent: Option<u32>, edge: u32) {
         if let Some(Known::Stream(stream)) = self.known_mut(slot) {
             let next = &mut stream.next;
-            (next.acknowledged, next.sent) = sent;
+            (next.acknowledged, next.sent) = (sent.acknowledged, sent.next);
             (next.recent, next.edge) = (recent, edge);
         }
     }
@@ -388,8 +389,8 @@ impl Ends {
 
     /// Strangers choose most of it, so it is hashed with a secret.
     #[inline]
-    pub(super) fn hash(&self, secret: (u64, u64)) -> u32 {
-        let mut hasher = SipHasher13::new_with_keys(secret.0, secret.1);
+    pub(super) fn hash(&self, secret: HashSecret) -> u32 {
+        let mut hasher = SipHasher13::new_with_keys(secret.k0(), secret.k1());
         if self.is_v6 {
             for word in [self.local[0], self.local[1], self.remote[0], self.remote[1]] {
                 hasher.write_u64(word);

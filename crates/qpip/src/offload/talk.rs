@@ -23,15 +23,32 @@ use core::net::{IpAddr, Ipv4Addr};
 
 use landfall_placement::PathId;
 
-use super::entry::{Places, Prediction};
+use super::entry::{Places, Prediction, SentNumbers};
 use super::hit::{Datagram, Segment};
 use super::tables::Ends;
 use crate::wire::Mac;
 
+/// An IP address of ours on a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct OwnAddress {
+    /// The address.
+    pub ip: IpAddr,
+    /// How many of its first bits all on this link share.
+    pub prefix_len: u8,
+}
+
+impl OwnAddress {
+    /// An address, and how many of its first bits all on this link share.
+    #[must_use]
+    pub const fn new(ip: IpAddr, prefix_len: u8) -> Self {
+        Self { ip, prefix_len }
+    }
+}
+
 /// The addresses of a station, as many as a card keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Addresses {
-    list: [(IpAddr, u8); Self::MOST],
+    list: [OwnAddress; Self::MOST],
     len: u8,
 }
 
@@ -42,12 +59,12 @@ impl Addresses {
     /// None.
     #[must_use]
     pub const fn new() -> Self {
-        Self { list: [(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0); Self::MOST], len: 0 }
+        Self { list: [OwnAddress::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0); Self::MOST], len: 0 }
     }
 
     /// All of these, if there is room for them.
     #[must_use]
-    pub fn of(all: &[(IpAddr, u8)]) -> Option<Self> {
+    pub fn of(all: &[OwnAddress]) -> Option<Self> {
         let mut addresses = Self::new();
         addresses.list.get_mut(..all.len())?.copy_from_slice(all);
         addresses.len = all.len() as u8;
@@ -56,7 +73,7 @@ impl Addresses {
 
     /// The addresses, with the lengths of their prefixes.
     #[must_use]
-    pub fn as_slice(&self) -> &[(IpAddr, u8)] {
+    pub fn as_slice(&self) -> &[OwnAddress] {
         self.list.get(..usize::from(self.len)).unwrap_or_default()
     }
 }
@@ -131,8 +148,8 @@ pub enum Command {
         slot: u32,
         /// The prediction that is meant.
         mark: u16,
-        /// They may acknowledge from here on, up to here.
-        sent: (u32, u32),
+        /// What they may acknowledge.
+        sent: SentNumbers,
         /// The latest of their timestamps.
         recent: Option<u32>,
         /// The right edge of the window.
@@ -181,7 +198,7 @@ pub enum Report {
         slot: u32,
         /// The command that this answers.
         mark: u16,
-        /// So many units have passed entries by.
+        /// How many units have passed entries by.
         heard: u64,
     },
     /// The entry is forgotten, and nothing of it is under way.

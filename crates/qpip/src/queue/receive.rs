@@ -21,7 +21,7 @@ pub(crate) struct ReceiveQueue {
     depth: u32,
     /// The bytes of all requests together.
     bytes: u64,
-    /// So much of the first request was reported, with its last part.
+    /// How much of the first request was reported, with its last part.
     reported: u32,
     /// A part of a request was reported, and nobody has polled it yet.
     is_part_out: bool,

@@ -112,7 +112,7 @@ impl SendQueue {
     }
 
     /// Adds the spans of the bytes `[from, to)`, as many as `into` has room for,
-    /// and holds their requests. Gives how far that is.
+    /// and holds their requests. Returns how far that is.
     #[inline]
     pub(crate) fn gather(&mut self, from: u64, to: u64, into: &mut Spans) -> (u64, Hold) {
         let Some(first) = self.index_of(from) else { return (from, Hold::default()) };
@@ -223,7 +223,7 @@ impl Gather {
     }
 
     /// Adds the spans of the bytes `[at, at + len)`, as many as `into` has room
-    /// for. Gives how many bytes those are.
+    /// for. Returns how many bytes those are.
     #[inline]
     pub(crate) fn slice(&self, at: u32, len: u32, into: &mut Spans) -> u32 {
         let (mut skip, mut wanted) = (at, len);
@@ -245,7 +245,7 @@ impl Gather {
         len - wanted
     }
 
-    /// Adds the memory from byte `at` on to what is predicted. Says whether all
+    /// Adds the memory from byte `at` on to what is predicted. Returns whether all
     /// of it found room.
     pub(crate) fn expect(&self, at: u64, places: &mut Places) -> bool {
         let mut skip = at;

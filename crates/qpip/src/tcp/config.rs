@@ -30,9 +30,9 @@ pub enum Mapping {
 /// Keep-alive (RFC 9293, 3.8.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeepAlive {
-    /// So long without a segment, and the other side is asked.
+    /// How long after the last segment the other side is probed.
     pub idle: Duration,
-    /// So long between one question and the next.
+    /// The time between two probes.
     pub interval: Duration,
     /// After so many without an answer the connection is given up.
     pub probes: u8,
@@ -66,7 +66,7 @@ pub struct TcpConfig {
     /// Nothing acknowledged for so long, and the connection is given up
     /// (RFC 9293, 3.8.3, R2).
     pub give_up_after: Duration,
-    /// So often an opening is repeated before it is given up: after one second, two,
+    /// How often an opening is repeated before it is given up: after one second, two,
     /// four, and so on up to 64. As by default it is given up after three minutes
     /// (RFC 1122, 4.2.3.5). The answer to an opening is repeated five times at most.
     pub opening_retries: u8,
@@ -78,7 +78,7 @@ pub struct TcpConfig {
     pub finish_within: Duration,
     /// How long TIME-WAIT lasts (twice the lifetime of a segment).
     pub time_wait: Duration,
-    /// So many bytes are under way at most: 65,535 to 2^30.
+    /// The most bytes under way: 65,535 to 2^30.
     pub most_under_way: u32,
     /// The code point for differentiated services (RFC 2474) of what is sent, below 64.
     pub dscp: u8,

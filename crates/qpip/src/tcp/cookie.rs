@@ -9,14 +9,15 @@
 //! Who sends no timestamps gets no window scale and no selective acknowledgements.
 
 use core::hash::{Hash, Hasher};
-use core::net::SocketAddr;
 
 use landfall_placement::{Duration, Ecn, Instant, Random};
+use landfall_tables::HashSecret;
 use siphasher::sip::SipHasher13;
 
 use super::config::TcpConfig;
-use super::listen::Terms;
+use super::listen::{FirstStamps, OwnNumbers, Terms};
 use super::segment::{Draft, Segment, timestamp_clock};
+use super::{Ends, OwnOffer};
 use crate::queue::Hold;
 use crate::wire::tcp::Flags;
 use crate::wire::tcp_options::Options;
@@ -36,7 +37,7 @@ const NO_SCALE: u32 = 15;
 /// What answers and proofs share.
 #[derive(Clone)]
 pub(crate) struct Cookies {
-    key: (u64, u64),
+    key: HashSecret,
     /// When one was given out last: long after that no proof counts.
     given_at: Option<Instant>,
 }
@@ -50,7 +51,7 @@ impl core::fmt::Debug for Cookies {
 
 impl Cookies {
     pub(crate) fn new(random: &mut Random) -> Self {
-        Self { key: (random.next_u64(), random.next_u64()), given_at: None }
+        Self { key: HashSecret::new(random.next_u64(), random.next_u64()), given_at: None }
     }
 
     /// May a proof come of what was given out?
@@ -63,8 +64,8 @@ impl Cookies {
     }
 
     /// The number of an answer: 25 bits that nobody else can draw, and what they are for.
-    fn number(&self, ends: (SocketAddr, SocketAddr), first: u32, span: u64, low: u32) -> u32 {
-        let mut hasher = SipHasher13::new_with_keys(self.key.0, self.key.1);
+    fn number(&self, ends: Ends, first: u32, span: u64, low: u32) -> u32 {
+        let mut hasher = SipHasher13::new_with_keys(self.key.k0(), self.key.k1());
         (ends, first, span, low).hash(&mut hasher);
         (hasher.finish() as u32) << LOW_BITS | low
     }
@@ -75,29 +76,33 @@ impl Cookies {
         &mut self,
         now: Instant,
         config: &TcpConfig,
-        (local, remote): (SocketAddr, SocketAddr),
+        ends: Ends,
         clock: u32,
         segment: &Segment,
-        (offered, mss): (u16, u16),
+        own: OwnOffer,
     ) -> Draft {
         self.given_at = Some(now);
-        let wanted = segment.options.mss.unwrap_or_else(|| Terms::usual_mss(remote));
+        let wanted = segment.options.mss.unwrap_or_else(|| Terms::usual_mss(ends.remote));
         let size = SEGMENTS.partition_point(|size| *size <= wanted).saturating_sub(1);
-        let ends = (local, remote);
-        let exponent = offered.checked_ilog2().unwrap_or(0);
+        let exponent = own.window.checked_ilog2().unwrap_or(0);
         let low = size as u32 | exponent << SEGMENT_BITS;
         let seq = self.number(ends, segment.seq, Self::span(now), low);
-        let terms = Terms::agree(config, (seq, clock), remote, segment);
+        let terms = Terms::agree(
+            config,
+            OwnNumbers { first: seq, clock_offset: clock },
+            ends.remote,
+            segment,
+        );
         let scales = config.scale().zip(segment.options.window_scale);
         let options = match terms.stamps {
-            None => Options { mss: Some(mss), ..Options::default() },
-            Some((_, theirs)) => {
+            None => Options { mss: Some(own.mss), ..Options::default() },
+            Some(FirstStamps { theirs, .. }) => {
                 let scale = scales.map_or(NO_SCALE, |(_, theirs)| u32::from(theirs));
                 let bits = scale | u32::from(terms.sack) << 4 | u32::from(terms.ecn) << 5;
                 let value = with_low_bits(timestamp_clock(clock, now), bits);
                 Options {
                     timestamp: Some((value, theirs)),
-                    ..terms.answer(now, mss, scales.is_some())
+                    ..terms.answer(now, own.mss, scales.is_some())
                 }
             }
         };
@@ -123,7 +128,7 @@ impl Cookies {
         &self,
         now: Instant,
         config: &TcpConfig,
-        ends: (SocketAddr, SocketAddr),
+        ends: Ends,
         clock: u32,
         segment: &Segment,
     ) -> Option<(Terms, u16)> {
@@ -150,7 +155,7 @@ impl Cookies {
             remote_scale: scales.map_or(0, |(_, theirs)| theirs.min(14) as u8),
             remote_mss: SEGMENTS[size as usize],
             sack: config.sack && bits >> 4 & 1 == 1,
-            stamps: stamps.map(|(value, _)| (clock, value)),
+            stamps: stamps.map(|(theirs, _)| FirstStamps { clock_offset: clock, theirs }),
             ecn: config.ecn && bits >> 5 & 1 == 1,
         };
         Some((terms, window_of(exponent)))
@@ -174,14 +179,16 @@ const fn with_low_bits(clock: u32, bits: u32) -> u32 {
 mod tests {
     use super::*;
 
-    fn ends() -> (SocketAddr, SocketAddr) {
-        (([10, 0, 0, 1], 80).into(), ([10, 0, 0, 2], 1_234).into())
+    fn ends() -> Ends {
+        Ends { local: ([10, 0, 0, 1], 80).into(), remote: ([10, 0, 0, 2], 1_234).into() }
     }
 
     fn segment(flags: Flags, seq: u32, ack: u32, options: Options) -> Segment {
         let (window, payload, coalesced) = (1_000, 0, None);
         Segment { seq, ack, flags, window, options, payload, coalesced, ecn: Ecn::NotCapable }
     }
+
+    const OWN: OwnOffer = OwnOffer { window: 4_000, mss: 1_460 };
 
     fn opening() -> Segment {
         let options = Options {
@@ -205,14 +212,17 @@ mod tests {
         let mut cookies = Cookies::new(&mut Random::from_number(1));
         let config = TcpConfig::default();
         let now = Instant::from_millis(100_000);
-        let answer = cookies.answer(now, &config, ends(), 5, &opening(), (4_000, 1_460));
+        let answer = cookies.answer(now, &config, ends(), 5, &opening(), OWN);
         let later = now + Duration::from_secs(1);
         let proved = cookies.check(later, &config, ends(), 5, &proof(&answer));
         let (terms, offered) = proved.unwrap();
         assert_eq!((answer.window, offered), (2_048, 2_048), "what was offered is honoured");
         assert_eq!((terms.local_first, terms.remote_first), (answer.seq, 1_000));
         assert_eq!((terms.remote_mss, terms.remote_scale), (1_360, 9));
-        assert_eq!((terms.sack, terms.ecn, terms.stamps), (true, false, Some((5, 78))));
+        assert_eq!(
+            (terms.sack, terms.ecn, terms.stamps),
+            (true, false, Some(FirstStamps { clock_offset: 5, theirs: 78 }))
+        );
         assert_eq!(Some(terms.local_scale), answer.options.window_scale);
     }
 
@@ -223,7 +233,7 @@ mod tests {
         let now = Instant::from_millis(100_000);
         let mut plain = opening();
         plain.options.timestamp = None;
-        let answer = cookies.answer(now, &config, ends(), 5, &plain, (4_000, 1_460));
+        let answer = cookies.answer(now, &config, ends(), 5, &plain, OWN);
         assert_eq!(answer.options, Options { mss: Some(1_460), ..Options::default() });
         let (terms, _) = cookies.check(now, &config, ends(), 5, &proof(&answer)).unwrap();
         assert_eq!((terms.sack, terms.stamps, terms.local_scale), (false, None, 0));
@@ -234,7 +244,7 @@ mod tests {
         let mut cookies = Cookies::new(&mut Random::from_number(1));
         let config = TcpConfig::default();
         let now = Instant::from_millis(100_000);
-        let answer = cookies.answer(now, &config, ends(), 5, &opening(), (4_000, 1_460));
+        let answer = cookies.answer(now, &config, ends(), 5, &opening(), OWN);
         let good = proof(&answer);
         let check = |at, ends, segment: &Segment| cookies.check(at, &config, ends, 5, segment);
         for off in [1, 8, 1 << 31, u32::MAX] {
@@ -243,9 +253,9 @@ mod tests {
             let wrong = Segment { seq: good.seq.wrapping_add(off), ..good };
             assert!(check(now, ends(), &wrong).is_none());
         }
-        let (local, mut remote) = ends();
-        remote.set_port(1_235);
-        assert!(check(now, (local, remote), &good).is_none());
+        let mut others = ends();
+        others.remote.set_port(1_235);
+        assert!(check(now, others, &good).is_none());
         assert!(check(now + SPAN * 2, ends(), &good).is_none());
         assert!(check(now, ends(), &Segment { flags: Flags::SYN | Flags::ACK, ..good }).is_none());
         assert!(check(now, ends(), &good).is_some());

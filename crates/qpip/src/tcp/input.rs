@@ -7,13 +7,13 @@
 use landfall_placement::{Duration, Instant, Refusal, Spans};
 
 use super::config::{Mapping, TcpConfig};
-use super::listen::Terms;
-use super::receiver::Claim;
+use super::listen::{OwnNumbers, Terms};
+use super::receiver::{Claim, Payload};
 use super::recovery::{Ack, CLOCK_STEP};
 use super::segment::{Draft, Segment};
 use super::state::ConnectionState as State;
-use super::tcb::{CloseReason, Placed, Tcb};
-use crate::offload::Prediction;
+use super::tcb::{CloseReason, Landed, Placed, Tcb};
+use crate::offload::{Prediction, SentNumbers};
 use crate::queue::Queues;
 use crate::wire::tcp::Flags;
 
@@ -59,10 +59,11 @@ impl Tcb {
         &mut self,
         now: Instant,
         segment: &Segment,
-        (claim, is_good): (Claim, bool),
+        landed: Landed,
         config: &TcpConfig,
         queues: &mut Queues,
     ) -> SegmentResult {
+        let Landed { claim, is_good } = landed;
         if !is_good {
             self.receiver.give_up(claim);
             return Ok(None);
@@ -237,27 +238,27 @@ impl Tcb {
         // Where messages wait for memory nothing is acknowledged, however long it takes: who
         // answers is there all the same.
         self.sender.heard(now, !matches!(self.mapping, Mapping::Stream));
-        self.take_ecn(segment);
-        let told = self.receiver.told() as i64;
+        self.handle_ecn(segment);
+        let told = self.receiver.reported() as i64;
         if let (Some(stamps), Some((value, _))) = (&mut self.stamps, segment.options.timestamp)
             && at <= told.max(1)
         {
             stamps.learn(now, value);
         }
-        self.take_acknowledgement(now, segment, at, config, queues);
+        self.handle_acknowledgement(now, segment, at, config, queues);
         if self.state == State::Closed {
             return Ok(self.last_words(now, queues));
         }
         if segment.payload > 0 && !self.receiver.is_finished() {
             let is_pushed = segment.has(Flags::PSH);
             let delay = config.acknowledge_after;
-            let what = (at, segment.payload);
-            self.receiver.accept(now, what, is_pushed, claim, &mut queues.receive, delay);
+            let payload = Payload { at, len: segment.payload };
+            self.receiver.accept(now, payload, is_pushed, claim, &mut queues.receive, delay);
             if segment.coalesced.is_some() {
                 self.receiver.owe_now();
             }
         }
-        self.take_fin(now, segment, at, config, queues);
+        self.handle_fin(now, segment, at, config, queues);
         self.limit_half_close(now, config, queues);
         Ok(self.last_words(now, queues))
     }
@@ -266,11 +267,11 @@ impl Tcb {
     /// other side's end.
     fn last_words(&mut self, now: Instant, queues: &Queues) -> Option<Draft> {
         let is_owed = self.state == State::Closed && self.receiver.is_owed_now();
-        is_owed.then(|| self.say_acknowledgement(now, queues))
+        is_owed.then(|| self.ack_segment(now, queues))
     }
 
     /// RFC 3168, 6.1.3: marks are echoed until the other side says that it heard.
-    fn take_ecn(&mut self, segment: &Segment) {
+    fn handle_ecn(&mut self, segment: &Segment) {
         if !self.ecn.is_on {
             return;
         }
@@ -283,7 +284,7 @@ impl Tcb {
         }
     }
 
-    fn take_acknowledgement(
+    fn handle_acknowledgement(
         &mut self,
         now: Instant,
         segment: &Segment,
@@ -323,7 +324,7 @@ impl Tcb {
         (age < 1 << 31).then(|| now - Duration::from_millis(u64::from(age)) + CLOCK_STEP)
     }
 
-    fn take_fin(
+    fn handle_fin(
         &mut self,
         now: Instant,
         segment: &Segment,
@@ -369,8 +370,9 @@ impl Tcb {
         if !segment.has(Flags::SYN) {
             return Err(Refusal::Unexpected);
         }
-        let offset = self.terms.stamps.map_or(0, |(offset, _)| offset);
-        let terms = Terms::agree(config, (self.terms.local_first, offset), self.remote, segment);
+        let clock_offset = self.terms.stamps.map_or(0, |stamps| stamps.clock_offset);
+        let numbers = OwnNumbers { first: self.terms.local_first, clock_offset };
+        let terms = Terms::agree(config, numbers, self.remote, segment);
         let offered = u64::from(super::receiver::Receiver::first_window(&queues.receive));
         self.agree(now, config, terms, offered);
         if acknowledges {
@@ -444,7 +446,7 @@ impl Tcb {
             return None;
         }
         let (expected, course, places) = self.receiver.predict(&queues.receive)?;
-        let (acknowledged, sent) = self.sent_numbers();
+        let SentNumbers { acknowledged, next: sent } = self.sent_numbers();
         let (edge, recent) = (self.receiver.edge_number(), self.recent_stamp());
         let has_messages = !matches!(self.mapping, Mapping::Stream);
         Some(Prediction {
@@ -465,10 +467,13 @@ impl Tcb {
         self.is_synchronized() && self.receiver.is_on_course(next.expected, next.course)
     }
 
-    /// What may be acknowledged: from here, up to here.
+    /// What may be acknowledged.
     #[inline]
-    pub(crate) fn sent_numbers(&self) -> (u32, u32) {
-        (self.sender.number_of(self.sender.acknowledged()), self.sender.next_number())
+    pub(crate) fn sent_numbers(&self) -> SentNumbers {
+        SentNumbers {
+            acknowledged: self.sender.number_of(self.sender.acknowledged()),
+            next: self.sender.next_number(),
+        }
     }
 
     /// The latest timestamp of theirs, where both sides use them.

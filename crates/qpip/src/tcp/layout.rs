@@ -26,7 +26,7 @@ pub(crate) struct Front {
 }
 
 impl Layout {
-    /// So many ends are remembered. What ends a message beyond them has to come again.
+    /// The most ends that are remembered. What ends a message beyond them has to come again.
     const MOST_ENDS: usize = 1024;
 
     pub(crate) const fn new(start: u64) -> Self {
@@ -63,7 +63,7 @@ impl Layout {
     }
 
     /// Adds the spans for the bytes `[from, to)`, as many as there is memory
-    /// and room for. Gives how far that is. `from` is not in front of the first
+    /// and room for. Returns how far that is. `from` is not in front of the first
     /// request.
     #[inline]
     pub(crate) fn place(&self, from: u64, to: u64, queue: &ReceiveQueue, into: &mut Spans) -> u64 {

@@ -5,11 +5,13 @@ use core::hash::{Hash, Hasher};
 use core::net::SocketAddr;
 
 use landfall_placement::{Duration, Ecn, Instant, Random, Serial32};
+use landfall_tables::HashSecret;
 use siphasher::sip::SipHasher13;
 
 use super::config::TcpConfig;
 use super::segment;
 use super::segment::{Draft, Segment};
+use super::{Ends, OwnOffer};
 use crate::queue::Hold;
 use crate::wire::tcp::Flags;
 use crate::wire::tcp_options::Options;
@@ -26,16 +28,41 @@ pub(crate) struct Terms {
     /// The largest segment that they want.
     pub(crate) remote_mss: u16,
     pub(crate) sack: bool,
-    /// Both send timestamps: the start of our clock, and the last of theirs.
-    pub(crate) stamps: Option<(u32, u32)>,
+    /// Both send timestamps.
+    pub(crate) stamps: Option<FirstStamps>,
     pub(crate) ecn: bool,
+}
+
+/// Timestamps at the opening of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FirstStamps {
+    /// Where our clock for this host starts.
+    pub(crate) clock_offset: u32,
+    /// The last of theirs.
+    pub(crate) theirs: u32,
+}
+
+/// The numbers that our side of a connection starts with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OwnNumbers {
+    /// That of our opening.
+    pub(crate) first: u32,
+    /// Where our timestamps for this host start.
+    pub(crate) clock_offset: u32,
+}
+
+impl FirstStamps {
+    /// The option of a segment that is sent now: our timestamp, and the echo of theirs.
+    pub(crate) fn option(self, now: Instant) -> (u32, u32) {
+        (segment::timestamp_clock(self.clock_offset, now), self.theirs)
+    }
 }
 
 impl Terms {
     /// What follows from what we would have and what they say in their opening.
     pub(crate) fn agree(
         config: &TcpConfig,
-        (local_first, clock_offset): (u32, u32),
+        own: OwnNumbers,
         remote: SocketAddr,
         segment: &Segment,
     ) -> Self {
@@ -49,7 +76,7 @@ impl Terms {
             segment.has(Flags::ECE | Flags::CWR)
         };
         Self {
-            local_first,
+            local_first: own.first,
             remote_first: segment.seq,
             local_scale: scales.map_or(0, |(ours, _)| ours),
             remote_scale: scales.map_or(0, |(_, theirs)| theirs),
@@ -60,7 +87,8 @@ impl Terms {
                 .unwrap_or_else(|| Self::usual_mss(remote))
                 .max(64),
             sack: config.sack && options.sack_permitted,
-            stamps: stamps.map(|(value, _)| (clock_offset, value)),
+            stamps: stamps
+                .map(|(theirs, _)| FirstStamps { clock_offset: own.clock_offset, theirs }),
             ecn: config.ecn && asks,
         }
     }
@@ -76,9 +104,7 @@ impl Terms {
             mss: Some(mss),
             window_scale: scaled.then_some(self.local_scale),
             sack_permitted: self.sack,
-            timestamp: self
-                .stamps
-                .map(|(offset, value)| (segment::timestamp_clock(offset, now), value)),
+            timestamp: self.stamps.map(|stamps| stamps.option(now)),
             ..Options::default()
         }
     }
@@ -132,12 +158,15 @@ impl HalfOpen {
         now: Instant,
         config: &TcpConfig,
         secret: &Secret,
-        (local, remote): (SocketAddr, SocketAddr),
+        ends: Ends,
         segment: &Segment,
-        (offered, mss): (u16, u16),
+        own: OwnOffer,
     ) -> Self {
-        let first = secret.first_number(now, local, remote);
-        let numbers = (first, secret.clock_offset(local, remote));
+        let Ends { local, remote } = ends;
+        let numbers = OwnNumbers {
+            first: secret.first_number(now, local, remote),
+            clock_offset: secret.clock_offset(local, remote),
+        };
         let terms = Terms::agree(config, numbers, remote, segment);
         let is_scaled = config.scale().is_some() && segment.options.window_scale.is_some();
         Self {
@@ -145,8 +174,8 @@ impl HalfOpen {
             remote,
             terms,
             is_scaled,
-            offered,
-            mss,
+            offered: own.window,
+            mss: own.mss,
             answered_at: None,
             tries: 0,
             deadline: now + FIRST_TIMEOUT,
@@ -155,24 +184,23 @@ impl HalfOpen {
     }
 
     /// A connection whose opening was answered without keeping anything, and is proved.
-    pub(crate) fn proved(
-        now: Instant,
-        (local, remote): (SocketAddr, SocketAddr),
-        terms: Terms,
-        (offered, mss): (u16, u16),
-    ) -> Self {
+    pub(crate) fn proved(now: Instant, ends: Ends, terms: Terms, own: OwnOffer) -> Self {
         Self {
-            local,
-            remote,
+            local: ends.local,
+            remote: ends.remote,
             terms,
             is_scaled: terms.local_scale > 0 || terms.remote_scale > 0,
-            offered,
-            mss,
+            offered: own.window,
+            mss: own.mss,
             answered_at: None,
             tries: 0,
             deadline: now + FIRST_TIMEOUT,
             is_answer_due: false,
         }
+    }
+
+    pub(crate) const fn ends(&self) -> Ends {
+        Ends { local: self.local, remote: self.remote }
     }
 
     /// The answer, where it is due.
@@ -229,10 +257,8 @@ impl HalfOpen {
     }
 
     /// The answer to what is not acceptable.
-    pub(crate) fn say_where_we_are(&self, now: Instant) -> Draft {
-        let stamps = self.terms.stamps;
-        let timestamp =
-            stamps.map(|(offset, value)| (segment::timestamp_clock(offset, now), value));
+    pub(crate) fn challenge_ack(&self, now: Instant) -> Draft {
+        let timestamp = self.terms.stamps.map(|stamps| stamps.option(now));
         Draft {
             seq: self.terms.local_first.wrapping_add(1),
             ack: self.terms.remote_first.wrapping_add(1),
@@ -278,7 +304,7 @@ impl HalfOpen {
 
 /// A keyed hash over the two ends of a connection. The key comes from the seed.
 #[derive(Clone)]
-pub(crate) struct Secret(u64, u64);
+pub(crate) struct Secret(HashSecret);
 
 impl core::fmt::Debug for Secret {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
@@ -288,13 +314,13 @@ impl core::fmt::Debug for Secret {
 
 impl Secret {
     pub(crate) fn new(random: &mut Random) -> Self {
-        Self(random.next_u64(), random.next_u64())
+        Self(HashSecret::new(random.next_u64(), random.next_u64()))
     }
 
     /// The hash of these two ends.
     #[inline]
     pub(crate) fn hash(&self, local: SocketAddr, remote: SocketAddr) -> u64 {
-        let mut hasher = SipHasher13::new_with_keys(self.0, self.1);
+        let mut hasher = SipHasher13::new_with_keys(self.0.k0(), self.0.k1());
         (local.port(), remote.port()).hash(&mut hasher);
         match (local.ip(), remote.ip()) {
             (core::net::IpAddr::V4(a), core::net::IpAddr::V4(b)) => {

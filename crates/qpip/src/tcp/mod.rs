@@ -35,9 +35,29 @@ pub(crate) mod tcb;
 #[cfg(test)]
 mod tests;
 
+use core::net::SocketAddr;
+
 pub(crate) use config::{Mapping, TcpConfig};
 pub(crate) use cookie::Cookies;
 pub(crate) use listen::{HalfOpen, HandshakeStep, Secret};
 pub(crate) use receiver::Claim;
 pub(crate) use segment::{Draft, Room, Segment};
-pub(crate) use tcb::{ConnectionEvent, Late, Placed, Tcb, TimeWait};
+pub(crate) use tcb::{ConnectionEvent, Landed, Late, Placed, Tcb, TimeWait};
+
+/// The two ends of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Ends {
+    /// Ours.
+    pub(crate) local: SocketAddr,
+    /// Theirs.
+    pub(crate) remote: SocketAddr,
+}
+
+/// What we say of ourselves when a connection opens.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OwnOffer {
+    /// The window that we offer.
+    pub(crate) window: u16,
+    /// The largest segment that we want.
+    pub(crate) mss: u16,
+}

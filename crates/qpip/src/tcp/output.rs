@@ -13,6 +13,15 @@ use crate::queue::{Hold, Queues};
 use crate::wire::tcp::Flags;
 use crate::wire::tcp_options::{Blocks, Options};
 
+/// What of a plan the next segment carries.
+#[derive(Clone, Copy)]
+struct PlannedData {
+    plan: Plan,
+    /// Its data ends here: no further than the memory that is posted.
+    reached: u64,
+    takes_fin: bool,
+}
+
 /// A TCP header without options.
 const HEADER: u32 = 20;
 
@@ -30,24 +39,26 @@ impl Tcb {
     ) -> Option<Draft> {
         match self.state {
             State::Closed => return None,
-            State::SynSent | State::SynReceived => return self.say_opening(now, config, queues),
+            State::SynSent | State::SynReceived => {
+                return self.opening_segment(now, config, queues);
+            }
             _ => {}
         }
         // What came is told first where there is more to it than a number:
         // blocks do not fit beside a full payload.
         let says_more = self.receiver.has_blocks() || self.receiver.asks_again();
         if self.receiver.is_owed_now() && says_more {
-            return Some(self.say_acknowledgement(now, queues));
+            return Some(self.ack_segment(now, queues));
         }
-        if let Some(draft) = self.say_data(now, room, config, queues, from) {
+        if let Some(draft) = self.data_segment(now, room, config, queues, from) {
             return Some(draft);
         }
         if core::mem::take(&mut self.is_probe_due)
             || core::mem::take(&mut self.sender.is_window_probe_due)
         {
-            return Some(self.say_probe(now, queues));
+            return Some(self.probe_segment(now, queues));
         }
-        self.receiver.is_owed_now().then(|| self.say_acknowledgement(now, queues))
+        self.receiver.is_owed_now().then(|| self.ack_segment(now, queues))
     }
 
     /// A draft without payload.
@@ -72,7 +83,12 @@ impl Tcb {
         Draft { options: self.plain_options(now), ..self.bare(flags, seq) }
     }
 
-    fn say_opening(&mut self, now: Instant, config: &TcpConfig, queues: &Queues) -> Option<Draft> {
+    fn opening_segment(
+        &mut self,
+        now: Instant,
+        config: &TcpConfig,
+        queues: &Queues,
+    ) -> Option<Draft> {
         if !core::mem::take(&mut self.opening.is_due) {
             return None;
         }
@@ -94,7 +110,7 @@ impl Tcb {
         // dropped for asking.
         let asks = config.ecn && self.opening.tries <= 2;
         let ecn = if asks { Flags::ECE | Flags::CWR } else { Flags::NONE };
-        let offset = self.terms.stamps.map_or(0, |(offset, _)| offset);
+        let offset = self.terms.stamps.map_or(0, |stamps| stamps.clock_offset);
         let options = Options {
             mss: Some(mss),
             window_scale: config.scale(),
@@ -105,7 +121,7 @@ impl Tcb {
         Some(Draft { window, options, ..self.bare(Flags::SYN | ecn, seq) })
     }
 
-    fn say_data(
+    fn data_segment(
         &mut self,
         now: Instant,
         room: &Room,
@@ -128,19 +144,21 @@ impl Tcb {
         let end = if takes_fin { plan.end } else { reached };
         self.sender.sent(now, plan, end);
         if takes_fin {
-            self.say_fin(data_end);
+            self.note_fin(data_end);
         }
-        Some(self.data_draft(now, (plan, reached, takes_fin), sizes, hold, queues))
+        let data = PlannedData { plan, reached, takes_fin };
+        Some(self.data_draft(now, data, sizes, hold, queues))
     }
 
     fn data_draft(
         &mut self,
         now: Instant,
-        (plan, reached, takes_fin): (Plan, u64, bool),
+        data: PlannedData,
         sizes: Sizes,
         hold: Hold,
         queues: &Queues,
     ) -> Draft {
+        let PlannedData { plan, reached, takes_fin } = data;
         let payload = (reached - plan.start) as u32;
         let mut flags = Flags::ACK;
         if takes_fin {
@@ -179,7 +197,7 @@ impl Tcb {
     }
 
     /// The end of our stream was sent.
-    fn say_fin(&mut self, position: u64) {
+    fn note_fin(&mut self, position: u64) {
         self.sender.sent_fin(position);
         self.state = match self.state {
             State::Established => State::FinWait1,
@@ -193,7 +211,7 @@ impl Tcb {
         Options { timestamp, ..Options::default() }
     }
 
-    pub(super) fn say_acknowledgement(&mut self, now: Instant, queues: &Queues) -> Draft {
+    pub(super) fn ack_segment(&mut self, now: Instant, queues: &Queues) -> Draft {
         let mut options = self.plain_options(now);
         if self.terms.sack {
             options.sack = Blocks::NONE;
@@ -214,8 +232,8 @@ impl Tcb {
 
     /// Asks whether the other side is there, or its window open: by a number
     /// that it has acknowledged already (RFC 9293, 3.8.4 and 3.8.6.1).
-    fn say_probe(&mut self, now: Instant, queues: &Queues) -> Draft {
-        let draft = self.say_acknowledgement(now, queues);
+    fn probe_segment(&mut self, now: Instant, queues: &Queues) -> Draft {
+        let draft = self.ack_segment(now, queues);
         let before = self.sender.number_of(self.sender.acknowledged().wrapping_sub(1));
         Draft { seq: before, ..draft }
     }

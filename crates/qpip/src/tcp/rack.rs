@@ -6,7 +6,7 @@
 //! the RFC: behind segmentation offload and a receiver that merges, the last
 //! segment of a super-segment comes before its others, on every link.
 
-use super::flight::{Delivered, Flight, Sent};
+use super::flight::{Delivered, Flight, Losses, Sent};
 use core::ops::Range;
 use landfall_placement::{Duration, Instant};
 
@@ -141,28 +141,27 @@ impl Rack {
         window.min(path.smoothed).max(Duration::from_micros(u64::from(self.floor_micros)))
     }
 
-    /// So long after it left, data that was overtaken is lost.
+    /// How long after it left data that was overtaken counts as lost.
     fn patience(&self, window: Duration) -> Duration {
         Duration::from_nanos(self.rtt_nanos).saturating_add(window)
     }
 
     /// Step 5: marks what is lost. Called for each acknowledgement and when the
-    /// timer runs out. Gives the bytes lost now and, if something is late but
-    /// not yet lost, when to call it again.
+    /// timer runs out.
     pub(crate) fn detect(
         &self,
         now: Instant,
         flight: &mut Flight,
         path: &Path,
         is_recovering: bool,
-    ) -> (u64, Option<Instant>) {
-        let Some(newest) = self.newest else { return (0, None) };
+    ) -> Losses {
+        let Some(newest) = self.newest else { return Losses::default() };
         let window = self.reordering_window(flight, path, is_recovering);
         flight.lose_older(newest, self.patience(window), now)
     }
 
     /// Section 6.3: the retransmission timer ran out. The first segment is lost,
-    /// and all that left long enough ago, whether overtaken or not. Gives the
+    /// and all that left long enough ago, whether overtaken or not. Returns the
     /// bytes lost now.
     pub(crate) fn on_timeout(&self, now: Instant, flight: &mut Flight, path: &Path) -> u64 {
         let window = self.reordering_window(flight, path, true);
@@ -173,17 +172,17 @@ impl Rack {
         let lost = flight.mark_lost(first);
         // Later than everything: nothing is spared for not being overtaken.
         let newest = Sent { at: Instant::FAR_FUTURE, end: u64::MAX };
-        lost + flight.lose_older(newest, self.patience(window), now).0
+        lost + flight.lose_older(newest, self.patience(window), now).bytes
     }
 }
 
 /// What an acknowledgement means for the loss probe.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ProbeAck {
     /// The acknowledged position.
     pub(crate) acknowledged: u64,
     /// It reports exactly this range as received twice.
-    pub(crate) duplicate: Option<(u64, u64)>,
+    pub(crate) duplicate: Option<Range<u64>>,
     /// It repeats the last acknowledgement and has no blocks.
     pub(crate) is_bare_duplicate: bool,
 }
@@ -237,14 +236,14 @@ impl LossProbe {
         *self = Self { end: flight.next(), is_retransmission };
     }
 
-    /// Section 7.4.2, for each acknowledgement. Gives `true` when the probe
+    /// Section 7.4.2, for each acknowledgement. Returns `true` when the probe
     /// repaired a loss that nothing else told of: the controller must hear of
     /// it as of any loss.
     pub(crate) fn on_ack(&mut self, ack: &ProbeAck) -> bool {
         if !self.is_pending() || ack.acknowledged < self.end {
             return false;
         }
-        let is_repeat = ack.duplicate.is_some_and(|(_, end)| end == self.end);
+        let is_repeat = ack.duplicate.as_ref().is_some_and(|range| range.end == self.end);
         let is_over = ack.acknowledged > self.end;
         let is_answered = !self.is_retransmission || is_repeat || is_over || ack.is_bare_duplicate;
         if !is_answered {
@@ -293,7 +292,7 @@ mod tests {
             Self { flight, rack: Rack::new(FLOOR), is_recovering: false }
         }
 
-        /// An acknowledgement; positions in segments. Gives lost segments and timer.
+        /// An acknowledgement; positions in segments. Returns lost segments and timer.
         fn ack(
             &mut self,
             now: Instant,
@@ -310,8 +309,8 @@ mod tests {
         }
 
         fn detect(&mut self, now: Instant) -> (u64, Option<Instant>) {
-            let (lost, timer) = self.rack.detect(now, &mut self.flight, &PATH, self.is_recovering);
-            (lost / 1_000, timer)
+            let found = self.rack.detect(now, &mut self.flight, &PATH, self.is_recovering);
+            (found.bytes / 1_000, found.recheck_at)
         }
     }
 
@@ -408,7 +407,8 @@ mod tests {
                     flight.sack(block, &mut delivered);
                 }
                 rack.on_delivered(now, &delivered, None, Some(path.least));
-                let (lost, timer) = rack.detect(now, &mut flight, &path, false);
+                let Losses { bytes: lost, recheck_at: timer } =
+                    rack.detect(now, &mut flight, &path, false);
                 assert_eq!(lost, 0);
                 assert!(timer.is_none_or(|timer| timer >= now + Duration::from_micros(900)));
             }
@@ -556,7 +556,7 @@ mod tests {
         assert_eq!(probe(false, &[ack(1_000)]), (false, true));
         assert_eq!(probe(false, &[ack(2_000)]), (false, false), "new data says nothing of loss");
         assert_eq!(probe(true, &[ack(2_000)]), (false, true), "the repeat may be reported yet");
-        let repeat = ProbeAck { duplicate: Some((1_000, 2_000)), ..ack(2_000) };
+        let repeat = ProbeAck { duplicate: Some(1_000..2_000), ..ack(2_000) };
         assert_eq!(probe(true, &[ack(2_000), repeat]), (false, false), "both arrived");
         let bare = ProbeAck { is_bare_duplicate: true, ..ack(2_000) };
         assert_eq!(probe(true, &[ack(2_000), bare]), (false, false), "both, without such reports");

@@ -1,14 +1,15 @@
 //! What acknowledgements, and their absence, do to the [`Sender`].
 
 use alloc::boxed::Box;
+use core::ops::Range;
 
 use landfall_placement::{Duration, Instant};
 
 use super::config::TcpConfig;
 use super::congestion::{Cause, Delivery, Progress, Prr};
-use super::flight::Delivered;
+use super::flight::{Delivered, Losses};
 use super::rack::{Path, ProbeAck};
-use super::sender::{Recovery, Sender, Waits};
+use super::sender::{Recovery, Sender, Waits, WindowUpdate};
 use crate::wire::tcp_options::Blocks;
 
 /// What a segment says of what we sent, in positions.
@@ -40,8 +41,8 @@ impl Sender {
             && ack.upto + ack.window == self.window_end;
         let mut delivered = Delivered::default();
         self.flight.ack(ack.upto, &mut delivered);
-        let duplicate = self.take_blocks(ack, blocks, &mut delivered);
-        self.take_window(ack);
+        let duplicate = self.handle_blocks(ack, blocks, &mut delivered);
+        self.handle_window(ack);
         if delivered.acknowledged > 0 {
             self.progress_at = now;
             self.rtt.end_back_off();
@@ -52,13 +53,14 @@ impl Sender {
         if delivered.bytes > 0 {
             self.rack.on_delivered(now, &delivered, ack.echo, self.rtt.least());
         }
-        let is_repair = self.take_probe_answer(ack, duplicate, is_repeat);
+        let is_repair = self.handle_probe_answer(ack, duplicate, is_repeat);
         self.undo_mistake(ack, &delivered);
-        let (mut lost, late) = self.find_lost(now, is_repeat, &delivered);
+        let Losses { bytes: mut lost, recheck_at: late } =
+            self.find_lost(now, is_repeat, &delivered);
         if (lost > 0 || is_repair) && matches!(self.recovery, Recovery::No) {
             self.enter_recovery(&before);
         }
-        let reduced = self.take_mark(ack, &before);
+        let reduced = self.handle_mark(ack, &before);
         self.grow(now, ack, &delivered, &before, lost);
         if ack.asks_again && ack.upto == self.acknowledged() && !self.flight.is_empty() {
             lost += self.send_again(now);
@@ -73,19 +75,19 @@ impl Sender {
         AckOutcome { acknowledged: delivered.acknowledged, reduced }
     }
 
-    /// Enters what came behind holes. Gives what came twice (RFC 2883): the
+    /// Enters what came behind holes. Returns what came twice (RFC 2883): the
     /// first block, where it is acknowledged already, or within the second.
-    fn take_blocks(
+    fn handle_blocks(
         &mut self,
         ack: &Ack,
         blocks: &Blocks,
         delivered: &mut Delivered,
-    ) -> Option<(u64, u64)> {
+    ) -> Option<Range<u64>> {
         if !self.sack {
             return None;
         }
         let mut duplicate = None;
-        let mut previous: Option<(u64, u64)> = None;
+        let mut previous: Option<Range<u64>> = None;
         for (nth, &(start, end)) in blocks.iter().enumerate() {
             let (start, end) = (self.position_of(start), self.position_of(end));
             let (Ok(start), Ok(end)) = (u64::try_from(start), u64::try_from(end)) else { continue };
@@ -93,25 +95,25 @@ impl Sender {
                 continue;
             }
             if nth == 0 && end <= ack.upto {
-                duplicate = Some((start, end));
+                duplicate = Some(start..end);
                 continue;
             }
             if nth == 1
                 && let Some(first) = previous
-                && start <= first.0
-                && first.1 <= end
+                && start <= first.start
+                && first.end <= end
             {
                 duplicate = Some(first);
             }
-            previous = Some((start, end));
+            previous = Some(start..end);
             self.flight.sack(start..end, delivered);
         }
         duplicate
     }
 
     /// RFC 9293, 3.10.7.4: the window of an older segment does not count.
-    fn take_window(&mut self, ack: &Ack) {
-        let (at, upto) = self.window_said;
+    fn handle_window(&mut self, ack: &Ack) {
+        let WindowUpdate { at, upto } = self.window_update;
         if ack.at > at || (ack.at == at && ack.upto >= upto) {
             let end = ack.upto + ack.window;
             if end > self.window_end && self.timer.is_some_and(|(_, waits)| waits == Waits::Persist)
@@ -119,7 +121,7 @@ impl Sender {
                 self.timer = None;
                 self.persists = 0;
             }
-            self.window_said = (ack.at, ack.upto);
+            self.window_update = WindowUpdate { at: ack.at, upto: ack.upto };
             self.window_end = end;
             self.widest = self.widest.max(ack.window);
         }
@@ -136,16 +138,17 @@ impl Sender {
         self.rtt.sample(now, now.since(oldest), samples.max(1));
     }
 
-    fn take_probe_answer(
+    fn handle_probe_answer(
         &mut self,
         ack: &Ack,
-        duplicate: Option<(u64, u64)>,
+        duplicate: Option<Range<u64>>,
         is_repeat: bool,
     ) -> bool {
+        let is_duplicate_reported = duplicate.is_some();
         let was_pending = self.probe.is_pending();
         let answer = ProbeAck { acknowledged: ack.upto, duplicate, is_bare_duplicate: is_repeat };
         let is_repair = self.probe.on_ack(&answer);
-        if duplicate.is_some() && !was_pending {
+        if is_duplicate_reported && !was_pending {
             self.rack.on_duplicate_report(&self.flight);
         }
         is_repair
@@ -174,12 +177,7 @@ impl Sender {
     }
 
     /// What is lost now, and when what is late will be.
-    fn find_lost(
-        &mut self,
-        now: Instant,
-        is_repeat: bool,
-        delivered: &Delivered,
-    ) -> (u64, Option<Instant>) {
+    fn find_lost(&mut self, now: Instant, is_repeat: bool, delivered: &Delivered) -> Losses {
         if self.sack {
             let is_recovering = !matches!(self.recovery, Recovery::No);
             let path = self.path();
@@ -199,9 +197,9 @@ impl Sender {
             Recovery::Loss { .. } => false,
         };
         let first = self.flight.first().filter(|first| is_partial && !first.is_sacked());
-        let Some(start) = first.map(super::flight::Record::start) else { return (0, None) };
+        let Some(start) = first.map(super::flight::Record::start) else { return Losses::default() };
         let end = start + u64::from(self.mss);
-        (self.flight.mark_lost(start..end), None)
+        Losses { bytes: self.flight.mark_lost(start..end), recheck_at: None }
     }
 
     /// Something new was acknowledged. Of the segments that repetitions told of it
@@ -260,7 +258,7 @@ impl Sender {
     }
 
     /// RFC 3168, 6.1.2: a mark counts as a loss, once for what was under way.
-    fn take_mark(&mut self, ack: &Ack, before: &Before) -> bool {
+    fn handle_mark(&mut self, ack: &Ack, before: &Before) -> bool {
         let counts =
             ack.is_marked && ack.upto >= self.marks_from && matches!(self.recovery, Recovery::No);
         if counts {
@@ -371,7 +369,8 @@ impl Sender {
                 let before = self.before();
                 let is_recovering = !matches!(self.recovery, Recovery::No);
                 let path = self.path();
-                let (lost, late) = self.rack.detect(now, &mut self.flight, &path, is_recovering);
+                let Losses { bytes: lost, recheck_at: late } =
+                    self.rack.detect(now, &mut self.flight, &path, is_recovering);
                 if lost > 0 && !is_recovering {
                     self.enter_recovery(&before);
                     // What was delivered when it was found late has been counted.
@@ -462,7 +461,7 @@ struct Before {
 /// What an acknowledgement did.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AckOutcome {
-    /// So many bytes need no repetition any more.
+    /// Bytes that need no repetition any more.
     pub(super) acknowledged: u64,
     /// The window was reduced for a mark.
     pub(super) reduced: bool,

@@ -94,6 +94,15 @@ pub(super) struct Posted {
     pub(super) is_last: bool,
 }
 
+/// The segment that the offered window was taken from (SND.WL1 and SND.WL2 of RFC 9293).
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct WindowUpdate {
+    /// Its position.
+    pub(super) at: u64,
+    /// What it acknowledged.
+    pub(super) upto: u64,
+}
+
 /// The sender's half.
 #[derive(Debug)]
 pub(crate) struct Sender {
@@ -110,8 +119,8 @@ pub(crate) struct Sender {
     pub(super) first_again: Option<Box<FirstAgain>>,
     /// The right edge of the window that is offered to us.
     pub(super) window_end: u64,
-    /// The segment that said so: its position, and what it acknowledged.
-    pub(super) window_said: (u64, u64),
+    /// The segment that said so.
+    pub(super) window_update: WindowUpdate,
     /// The largest window that was ever offered.
     pub(super) widest: u64,
     pub(super) scale: u8,
@@ -162,7 +171,7 @@ impl Sender {
             recovery: Recovery::No,
             first_again: None,
             window_end: 1,
-            window_said: (0, 0),
+            window_update: WindowUpdate::default(),
             widest: 0,
             scale: terms.remote_scale,
             sack: terms.sack,
@@ -262,7 +271,7 @@ impl Sender {
         u64::from(self.repeats) * u64::from(self.mss)
     }
 
-    /// So many bytes may be under way now.
+    /// How many bytes may be under way now.
     #[inline]
     pub(super) fn allowance(&self) -> u64 {
         match &self.recovery {

@@ -6,12 +6,13 @@ use core::net::SocketAddr;
 use landfall_placement::{Duration, Instant, Serial32, Span, Timeout};
 
 use super::config::{Mapping, TcpConfig};
-use super::listen::{HalfOpen, Secret, Terms};
+use super::listen::{FirstStamps, HalfOpen, Secret, Terms};
 use super::receiver::{Claim, Counts, Receiver};
 use super::segment;
 use super::segment::{Draft, Segment, Timestamps};
 use super::sender::Sender;
 use super::state::ConnectionState as State;
+use super::{Ends, OwnOffer};
 use crate::queue::Queues;
 use crate::wire::tcp::Flags;
 use crate::work::Status;
@@ -72,10 +73,18 @@ pub(crate) enum ConnectionEvent {
 /// Where a segment's payload belongs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Placed {
-    /// So many bytes of it are skipped.
+    /// How many bytes of it are skipped.
     pub(crate) skip: u32,
     /// To be handed back with the landing.
     pub(crate) claim: Claim,
+}
+
+/// What became of a payload whose place was claimed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Landed {
+    pub(crate) claim: Claim,
+    /// It is in its place, and its checksum is right.
+    pub(crate) is_good: bool,
 }
 
 /// What was not told yet, each once.
@@ -133,22 +142,27 @@ pub(crate) struct Tcb {
     /// RFC 5961, 7: since when so many challenges were sent.
     pub(super) challenged: Instant,
     pub(super) challenges: u8,
-    untold: PendingEvents,
+    pending_events: PendingEvents,
 }
 
 const FIRST_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Tcb {
+    pub(crate) const fn ends(&self) -> Ends {
+        Ends { local: self.local, remote: self.remote }
+    }
+
     /// A connection that we ask for.
     pub(crate) fn connect(
         now: Instant,
         config: &TcpConfig,
         secret: &Secret,
-        (local, remote): (SocketAddr, SocketAddr),
+        ends: Ends,
         mapping: Mapping,
         mss: u16,
     ) -> Self {
-        let offset = secret.clock_offset(local, remote);
+        let Ends { local, remote } = ends;
+        let clock_offset = secret.clock_offset(local, remote);
         let terms = Terms {
             local_first: secret.first_number(now, local, remote),
             remote_first: 0,
@@ -156,10 +170,10 @@ impl Tcb {
             remote_scale: 0,
             remote_mss: Terms::usual_mss(remote),
             sack: false,
-            stamps: Some((offset, 0)),
+            stamps: Some(FirstStamps { clock_offset, theirs: 0 }),
             ecn: false,
         };
-        let mut tcb = Self::new(now, config, (local, remote), mapping, terms, (0, mss));
+        let mut tcb = Self::new(now, config, ends, mapping, terms, OwnOffer { window: 0, mss });
         tcb.state = State::SynSent;
         tcb.stamps = None;
         tcb.opening.is_due = true;
@@ -175,41 +189,47 @@ impl Tcb {
         mapping: Mapping,
         mss: u16,
     ) -> Self {
-        let ends = (half.local, half.remote);
-        let offered = u64::from(half.offered);
-        let mut tcb = Self::new(now, config, ends, mapping, half.terms, (offered, mss));
+        let own = OwnOffer { window: half.offered, mss };
+        let mut tcb = Self::new(now, config, half.ends(), mapping, half.terms, own);
         match half.round_trip(now) {
             Some(rtt) => tcb.sender.sample(now, rtt),
             None if half.was_repeated() => tcb.sender.opening_was_lost(),
             None => {}
         }
-        tcb.untold.connected = true;
+        tcb.pending_events.connected = true;
         tcb
     }
 
     fn new(
         now: Instant,
         config: &TcpConfig,
-        (local, remote): (SocketAddr, SocketAddr),
+        ends: Ends,
         mapping: Mapping,
         terms: Terms,
-        (offered, mss): (u64, u16),
+        own: OwnOffer,
     ) -> Self {
         Self {
-            local,
-            remote,
+            local: ends.local,
+            remote: ends.remote,
             state: State::Established,
             mapping,
             terms,
-            stamps: terms.stamps.map(|(offset, value)| Timestamps::new(offset, value, now)),
+            stamps: terms
+                .stamps
+                .map(|stamps| Timestamps::new(stamps.clock_offset, stamps.theirs, now)),
             sender: Sender::new(now, config, &terms),
-            receiver: Receiver::new(terms.remote_first, mapping, offered, terms.local_scale),
+            receiver: Receiver::new(
+                terms.remote_first,
+                mapping,
+                own.window.into(),
+                terms.local_scale,
+            ),
             opening: Opening {
                 is_due: false,
                 tries: 0,
                 sent_at: now,
                 deadline: now + FIRST_TIMEOUT,
-                mss,
+                mss: own.mss,
             },
             ecn: EcnState { is_on: terms.ecn, ..EcnState::default() },
             is_shut: false,
@@ -219,14 +239,15 @@ impl Tcb {
             finish_by: Instant::FAR_FUTURE,
             challenged: now,
             challenges: 0,
-            untold: PendingEvents::default(),
+            pending_events: PendingEvents::default(),
         }
     }
 
     /// The other side answered our opening: from now on the terms are known.
     pub(super) fn agree(&mut self, now: Instant, config: &TcpConfig, terms: Terms, offered: u64) {
         self.terms = terms;
-        self.stamps = terms.stamps.map(|(offset, value)| Timestamps::new(offset, value, now));
+        self.stamps =
+            terms.stamps.map(|stamps| Timestamps::new(stamps.clock_offset, stamps.theirs, now));
         self.ecn.is_on = terms.ecn;
         self.receiver = Receiver::new(terms.remote_first, self.mapping, offered, terms.local_scale);
         self.sender = Sender::new(now, config, &terms);
@@ -240,18 +261,18 @@ impl Tcb {
     pub(super) fn become_open(&mut self, now: Instant) {
         self.state = State::Established;
         self.heard = now;
-        self.untold.connected = true;
+        self.pending_events.connected = true;
     }
 
     /// What happened since it was last asked.
-    pub(crate) fn poll_news(&mut self) -> Option<ConnectionEvent> {
-        if core::mem::take(&mut self.untold.connected) {
+    pub(crate) fn poll_event(&mut self) -> Option<ConnectionEvent> {
+        if core::mem::take(&mut self.pending_events.connected) {
             return Some(ConnectionEvent::Connected);
         }
-        if core::mem::take(&mut self.untold.peer_finished) {
+        if core::mem::take(&mut self.pending_events.peer_finished) {
             return Some(ConnectionEvent::PeerFinished);
         }
-        let (reason, until) = self.untold.closed.take()?;
+        let (reason, until) = self.pending_events.closed.take()?;
         Some(ConnectionEvent::Closed(reason, until.map(|until| self.time_wait(until))))
     }
 
@@ -286,7 +307,7 @@ impl Tcb {
         self.state != State::Closed && !self.receiver.is_finished()
     }
 
-    /// Gives the connection up. The reset has to be sent, where there is
+    /// Returns the connection up. The reset has to be sent, where there is
     /// somebody who would otherwise wait.
     pub(crate) fn abort(
         &mut self,
@@ -311,14 +332,14 @@ impl Tcb {
             return;
         }
         self.state = State::Closed;
-        self.untold.closed = Some((reason, remembered_until));
+        self.pending_events.closed = Some((reason, remembered_until));
         self.sender.stop();
         queues.flush(reason.status());
     }
 
     /// The other side's stream has ended.
     pub(super) fn peer_finished(&mut self, now: Instant, config: &TcpConfig, queues: &mut Queues) {
-        self.untold.peer_finished = true;
+        self.pending_events.peer_finished = true;
         queues.receive.flush(Status::Flushed);
         match self.state {
             State::Established => self.state = State::CloseWait,
@@ -515,6 +536,12 @@ pub(crate) struct TimeWait {
     pub(crate) until: Instant,
     /// When something other than their end was answered last.
     pub(crate) answered_at: Option<Instant>,
+}
+
+impl TimeWait {
+    pub(crate) const fn ends(&self) -> Ends {
+        Ends { local: self.local, remote: self.remote }
+    }
 }
 
 /// Two stacks that answer each other's acknowledgements do so this seldom.

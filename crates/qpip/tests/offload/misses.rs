@@ -6,7 +6,8 @@ use std::net::SocketAddr;
 
 use landfall_placement::{Check, Ecn, PathId, RegionId, Spans};
 use qpip::offload::{
-    Datagram, Ends, Entry, Hit, Miss, Missed, Places, Pointer, Prediction, Segment, Tables, Whose,
+    Datagram, Ends, Entry, HashSecret, Hit, Miss, Missed, Places, Pointer, Prediction, Segment,
+    Tables, Whose,
 };
 
 use super::{Frame, PATH, addresses, incoming, seal};
@@ -68,7 +69,7 @@ fn good(is_v6: bool, is_tcp: bool) -> Frame {
 fn answer(is_v6: bool, is_tcp: bool, change: Option<&Change>) -> Result<(Hit, Spans), Miss> {
     let (local, remote) = ends(is_v6);
     let (mut entries, mut pointers) = ([Entry::default(); 4], [Pointer::default(); 8]);
-    let mut tables = Tables::new(&mut entries, &mut pointers, (1, 2));
+    let mut tables = Tables::new(&mut entries, &mut pointers, HashSecret::new(1, 2));
     assert!(tables.open(STREAM, Ends::new(local, remote), PATH));
     assert!(tables.bind(PORT, Ends::bound(local)));
     let (mut next, mut frame) = (prediction(), good(is_v6, is_tcp));
@@ -94,7 +95,7 @@ fn answer(is_v6: bool, is_tcp: bool, change: Option<&Change>) -> Result<(Hit, Sp
     let unit = incoming(&head, len, &addresses, Some(STREAM));
     let answer = tables.receive(&unit, &mut into);
     let (mut again, mut pointers_again) = (entries, pointers);
-    let mut tables = Tables::new(&mut again, &mut pointers_again, (1, 2));
+    let mut tables = Tables::new(&mut again, &mut pointers_again, HashSecret::new(1, 2));
     match answer {
         Ok(hit) => Ok((hit, into)),
         Err(miss) => {
@@ -291,7 +292,7 @@ fn a_wrong_sum_changes_nothing() {
     for (is_v6, is_tcp) in [(false, false), (false, true), (true, false), (true, true)] {
         let (local, remote) = ends(is_v6);
         let (mut entries, mut pointers) = ([Entry::default(); 4], [Pointer::default(); 8]);
-        let mut tables = Tables::new(&mut entries, &mut pointers, (1, 2));
+        let mut tables = Tables::new(&mut entries, &mut pointers, HashSecret::new(1, 2));
         assert!(tables.open(STREAM, Ends::new(local, remote), PATH));
         assert!(tables.bind(PORT, Ends::bound(local)));
         tables.arm(STREAM, &prediction());

@@ -6,7 +6,7 @@ mod model;
 use std::net::{IpAddr, SocketAddr};
 
 use landfall_placement::{InternetSum, PathId};
-use qpip::offload::Incoming;
+use qpip::offload::{Incoming, OwnAddress};
 
 // Frames, byte by byte: what a peer would send, but for what is wrong.
 
@@ -14,9 +14,13 @@ pub(crate) const STATION: [u8; 6] = [2, 0, 0, 0, 0, 1];
 pub(crate) const PATH: PathId = PathId(3);
 
 /// Our addresses on the path.
-pub(crate) fn addresses() -> [(IpAddr, u8); 3] {
+pub(crate) fn addresses() -> [OwnAddress; 3] {
     let parse = |text: &str| text.parse().unwrap();
-    [(parse("10.0.0.1"), 8), (parse("fd00::1"), 64), (parse("10.0.0.9"), 8)]
+    [
+        OwnAddress::new(parse("10.0.0.1"), 8),
+        OwnAddress::new(parse("fd00::1"), 64),
+        OwnAddress::new(parse("10.0.0.9"), 8),
+    ]
 }
 
 /// A frame as a peer sends it.
@@ -152,7 +156,7 @@ pub(crate) fn seal(frame: &mut [u8]) {
 pub(crate) fn incoming<'a>(
     head: &'a [u8],
     len: u32,
-    addresses: &'a [(IpAddr, u8)],
+    addresses: &'a [OwnAddress],
     likely: Option<u32>,
 ) -> Incoming<'a> {
     Incoming { path: PATH, station: STATION, addresses, likely, head, len }

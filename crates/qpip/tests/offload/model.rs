@@ -5,12 +5,15 @@ use std::net::SocketAddr;
 
 use landfall_placement::{Check, Ecn, PathId, RegionId, Span, Spans};
 use proptest::prelude::*;
-use qpip::offload::{Datagram, Ends, Entry, Hit, Places, Pointer, Prediction, Segment, Tables};
+use qpip::offload::{
+    Datagram, Ends, Entry, HashSecret, Hit, Places, Pointer, Prediction, Segment, SentNumbers,
+    Tables,
+};
 
 use super::{Frame, PATH, addresses, incoming};
 
 const SLOTS: u32 = 4;
-const SECRET: (u64, u64) = (0x1234, 0x5678);
+const SECRET: HashSecret = HashSecret::new(0x1234, 0x5678);
 const MEMORY: RegionId = RegionId::new(7, 3);
 
 /// The memory of an adapter: all that the seam has.
@@ -53,7 +56,7 @@ enum Step {
     Open { slot: u32, whose: u16, path: u16 },
     Bind { slot: u32, whose: u16, on_any: bool },
     Arm { slot: u32, next: Prediction, requests: Vec<Request> },
-    Refresh { slot: u32, sent: (u32, u32), recent: Option<u32>, edge: u32 },
+    Refresh { slot: u32, sent: SentNumbers, recent: Option<u32>, edge: u32 },
     Disarm { slot: u32 },
     DisarmAll,
     Close { slot: u32 },
@@ -215,7 +218,7 @@ impl Both {
             Step::Refresh { slot, sent, recent, edge } => {
                 self.storage.seam().refresh(slot, sent, recent, edge);
                 if let Some(known) = self.known(slot) {
-                    (known.next.acknowledged, known.next.sent) = sent;
+                    (known.next.acknowledged, known.next.sent) = (sent.acknowledged, sent.next);
                     (known.next.recent, known.next.edge) = (recent, edge);
                 }
             }
@@ -388,7 +391,7 @@ fn any_step() -> impl Strategy<Value = Step> {
             .prop_map(|(slot, next, requests)| Step::Arm { slot, next, requests }),
         1 => (slot(), any_prediction()).prop_map(|(slot, next)| Step::Refresh {
             slot,
-            sent: (next.acknowledged, next.sent),
+            sent: SentNumbers { acknowledged: next.acknowledged, next: next.sent },
             recent: next.recent,
             edge: next.edge,
         }),

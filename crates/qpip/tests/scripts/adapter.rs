@@ -11,8 +11,8 @@ use landfall_placement::{
 use qpip::wire::Flags;
 use qpip::{
     Access, Adapter, Buffer, Completion, CompletionQueueId, Config, CongestionControl, Event,
-    Interface, KeepAlive, ListenerId, Mapping, MemoryKey, Operation, QueuePairId, QueuePairSetup,
-    ReceiveWork, SendWork, Service, TcpConfig,
+    Interface, KeepAlive, ListenerId, Mapping, MemoryKey, Operation, OwnAddress, QueuePairId,
+    QueuePairSetup, ReceiveWork, SendWork, Service, TcpConfig,
 };
 
 use super::peer::{Left, MAC, PEER_MAC, Peer, byte_at, same};
@@ -128,7 +128,7 @@ impl Player {
         let mut adapter = Adapter::new(set.config, [9; 32]).unwrap();
         let interface = Interface {
             mac: MAC,
-            addresses: vec![(ends.0.ip(), 24)],
+            addresses: vec![OwnAddress::new(ends.0.ip(), 24)],
             gateways: Vec::new(),
             neighbours: vec![(ends.1.ip(), PEER_MAC)],
         };

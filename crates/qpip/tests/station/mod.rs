@@ -61,7 +61,7 @@ impl<D: Driver> Station<D> {
     pub fn new(config: Config, interface: Interface, driver: D, regions: Regions) -> Self {
         let clock = Clock::start();
         let mut adapter = Adapter::new(config, [7; 32]).unwrap();
-        let addresses = interface.addresses.iter().map(|(address, _)| *address).collect();
+        let addresses = interface.addresses.iter().map(|own| own.ip).collect();
         adapter.add_interface(driver.path(), interface).unwrap();
         adapter.handle_path(clock.now(), driver.path(), PathState::Up(driver.limits()));
         let domain = adapter.create_domain().unwrap();

@@ -14,7 +14,7 @@ use landfall_transport::memory::Regions;
 use landfall_transport::packet::{Filter, Framing, PacketConfig, PacketDriver};
 use landfall_transport::tap::{TapConfig, TapDriver};
 use landfall_transport::wait;
-use qpip::{Config, Interface};
+use qpip::{Config, Interface, OwnAddress};
 
 use super::Station;
 use super::kernel::Kernel;
@@ -120,7 +120,10 @@ pub fn open(
 pub fn interface(end: &VethEnd, mac: [u8; 6]) -> Interface {
     Interface {
         mac,
-        addresses: vec![(ours(end, true), 24), (ours(end, false), 64)],
+        addresses: vec![
+            OwnAddress::new(ours(end, true), 24),
+            OwnAddress::new(ours(end, false), 64),
+        ],
         ..Interface::default()
     }
 }
@@ -157,7 +160,10 @@ impl Tap {
         let ours6 = Ipv6Addr::new(0xfd00, 0x78, 0, 0, 0, 0, 0, u16::from(OURS));
         let interface = Interface {
             mac: Self::MAC,
-            addresses: vec![(Ipv4Addr::new(10, 78, 0, OURS).into(), 24), (ours6.into(), 64)],
+            addresses: vec![
+                OwnAddress::new(Ipv4Addr::new(10, 78, 0, OURS).into(), 24),
+                OwnAddress::new(ours6.into(), 64),
+            ],
             ..Interface::default()
         };
         Station::new(Config::default(), interface, driver.unwrap().unwrap(), regions)

@@ -24,7 +24,7 @@ use landfall_placement::{Area, Duration, PathId, Peer};
 use landfall_simnet::{EngineNode, Error, Handle};
 use qpip::{
     Access, Adapter, Buffer, CompletionQueueId, Config, CongestionControl, DomainId, Event,
-    Interface, KeepAlive, MemoryKey, QueuePairId, QueuePairSetup, ReceiveWork, Service,
+    Interface, KeepAlive, MemoryKey, OwnAddress, QueuePairId, QueuePairSetup, ReceiveWork, Service,
 };
 
 use crate::ctx::{Ctx, Hosts, Part};
@@ -113,7 +113,7 @@ fn interface(plan: &Plan, host: u8) -> Interface {
     let others = (0..plan.hosts).flat_map(|other| [(other, false), (other, true)]);
     Interface {
         mac: datagram::station(host, false),
-        addresses: vec![(datagram::ip(host, false), 16)],
+        addresses: vec![OwnAddress::new(datagram::ip(host, false), 16)],
         gateways: Vec::new(),
         neighbours: others
             .filter(|known| *known != (host, false))

@@ -11,7 +11,7 @@
 //! ([`Doorbell`]).
 //!
 //! **Losing it.** A program may close descriptors that it does not know. Then it looks by
-//! itself, as before it had one ([`crate::far`]), and its carrier hears of it by notes.
+//! itself, as before it had one ([`crate::between_hosts`]), and its carrier hears of it by notes.
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -20,7 +20,7 @@ use landfall_socket_rules::Way;
 use libc::epoll_event;
 
 use crate::kernel::{self, Errno, Outcome, call};
-use crate::{far, registry, sandbox};
+use crate::{between_hosts, registry, sandbox};
 
 /// What an `epoll` set says of the descriptor: no entry of the program's has that number.
 pub(crate) const DATA: u64 = u64::MAX;
@@ -126,7 +126,7 @@ pub(crate) fn announce(way: Way, note: &registry::Note) -> Result<u32, crate::fo
     let bytes = note.to_bytes(identity);
     registry::send_to_carrier(way, &bytes, descriptors.as_ref().map_or(&[], |two| &two[..]))?;
     let Some(pair) = pair else { return Ok(0) };
-    KNOWN_TO.fetch_or(1 << far::number_of(way), Ordering::Release);
+    KNOWN_TO.fetch_or(1 << between_hosts::number_of(way), Ordering::Release);
     Ok(pair.serial)
 }
 
@@ -140,7 +140,7 @@ pub(crate) fn is_rung_for(serial: u32) -> bool {
 
 /// Wakes the carrier of this host.
 pub(crate) fn wake_carrier(way: Way) {
-    let is_known = KNOWN_TO.load(Ordering::Acquire) & 1 << far::number_of(way) != 0;
+    let is_known = KNOWN_TO.load(Ordering::Acquire) & 1 << between_hosts::number_of(way) != 0;
     match pair() {
         Some(pair) if is_known => write(pair.for_carrier),
         _ => {

@@ -8,13 +8,13 @@ use std::ffi::{c_char, c_int};
 
 mod allocator;
 mod bell;
+mod between_hosts;
 #[cfg(not(test))]
 mod calls;
 mod carrier;
 mod connection;
 #[cfg(not(test))]
 mod constructors;
-mod far;
 mod folder;
 mod interest;
 mod kernel;

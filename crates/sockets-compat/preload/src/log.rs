@@ -10,11 +10,11 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use landfall_socket_rules::Way;
 
-use crate::far::Answer;
+use crate::between_hosts::Answer;
 use crate::folder::Fault;
 use crate::kernel::{self, Errno};
 use crate::registry::Name;
-use crate::segment::{Side, Unusable};
+use crate::segment::{Role, Unusable};
 use crate::socket_diag::UnprovenReason;
 
 /// Leaked: programs that show a title write over their environment.
@@ -103,11 +103,11 @@ pub(crate) fn is_on() -> bool {
 }
 
 /// A line about one connection.
-pub(crate) fn tell(side: Side, name: &Name, verdict: Verdict) {
+pub(crate) fn report(role: Role, name: &Name, verdict: Verdict) {
     let (here, there) = (name.connector.socket_address(), name.acceptor.socket_address());
-    match side {
-        Side::Connector => say(format_args!("calls {there} from {here}: {verdict}")),
-        Side::Acceptor => say(format_args!("is called at {there} from {here}: {verdict}")),
+    match role {
+        Role::Connector => say(format_args!("calls {there} from {here}: {verdict}")),
+        Role::Acceptor => say(format_args!("is called at {there} from {here}: {verdict}")),
     }
 }
 

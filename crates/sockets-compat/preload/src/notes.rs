@@ -6,7 +6,7 @@ use std::ptr;
 
 use crate::kernel::{self, Errno, call};
 use crate::registry::Name;
-use crate::segment::Side;
+use crate::segment::Role;
 
 /// The most descriptors that go with a note.
 pub(crate) const DESCRIPTORS: usize = 2;
@@ -16,7 +16,7 @@ pub(crate) const DESCRIPTORS: usize = 2;
 pub(crate) struct Note {
     pub(crate) kind: Kind,
     /// Which end of the connection the program has.
-    pub(crate) side: Side,
+    pub(crate) role: Role,
     pub(crate) name: Name,
 }
 
@@ -36,7 +36,7 @@ impl Note {
     /// With the number of the process's descriptors.
     pub(crate) fn to_bytes(self, identity: u64) -> [u8; Self::LEN] {
         let mut bytes = [0; Self::LEN];
-        (bytes[0], bytes[1]) = (self.kind as u8, self.side as u8);
+        (bytes[0], bytes[1]) = (self.kind as u8, self.role as u8);
         bytes[2..10].copy_from_slice(&identity.to_ne_bytes());
         bytes[10..].copy_from_slice(&self.name.to_bytes());
         bytes
@@ -49,15 +49,15 @@ impl Note {
             2 => Kind::Joins,
             _ => return None,
         };
-        let side = match bytes[1] {
-            0 => Side::Connector,
-            1 => Side::Acceptor,
+        let role = match bytes[1] {
+            0 => Role::Connector,
+            1 => Role::Acceptor,
             _ => return None,
         };
         let (mut identity, mut name) = ([0; 8], [0; Name::LEN]);
         identity.copy_from_slice(&bytes[2..10]);
         name.copy_from_slice(&bytes[10..]);
-        let note = Self { kind, side, name: Name::from_bytes(&name) };
+        let note = Self { kind, role, name: Name::from_bytes(&name) };
         Some((note, u64::from_ne_bytes(identity)))
     }
 }

@@ -28,7 +28,7 @@ pub(crate) fn by_ring(shared: &Shared<'_>, wanted: i16) -> i16 {
     if shared.incoming_by_tcp().is_some() && shared.incoming.available() != Ok(0) {
         ready |= READING;
     }
-    if shared.knows_of_a_far_end() {
+    if shared.knows_of_a_carried_end() {
         ready |= READING;
     }
     if shared.is_sending_switched() && shared.outgoing.has_room_worth_telling() == Ok(true) {
@@ -74,9 +74,9 @@ pub(crate) fn by_kernel(shared: &Shared<'_>, fd: i32, wanted: i16) -> i16 {
     if kernel & POLLRDHUP != 0 {
         shared.has_ended_by_tcp();
     }
-    if kernel & ENDS != 0 && shared.lacks_the_word_of_an_end() {
+    if kernel & ENDS != 0 && shared.lacks_carried_end() {
         // Of an end that has overtaken bytes nothing is told yet.
-        shared.waits_for_the_word(fd);
+        shared.await_carried_end(fd);
         kernel &= !ENDS;
         if kernel::queued(fd, libc::FIONREAD) == Ok(0) {
             kernel &= !READING;
@@ -100,7 +100,7 @@ fn reading(shared: &Shared<'_>, fd: i32, kernel: i16) -> i16 {
         return by_kernel;
     }
     let has_bytes = || shared.incoming.available() != Ok(0);
-    let is_over = || own.has_ended.load(Ordering::Acquire) != 0 || shared.knows_of_a_far_end();
+    let is_over = || own.has_ended.load(Ordering::Acquire) != 0 || shared.knows_of_a_carried_end();
     if has_bytes() || is_over() {
         return READING;
     }
@@ -156,7 +156,7 @@ pub(crate) fn prepare(
     fd: i32,
     wanted: i16,
 ) -> Option<Sleep> {
-    if shared.far.is_some() {
+    if shared.between.is_some() {
         connection.looks_for_the_other(shared, fd);
     }
     let (reads, writes) = (wanted & READING != 0, wanted & WRITING != 0);
@@ -178,8 +178,8 @@ pub(crate) fn prepare(
             sleep.events |= READING;
         }
     }
-    let has_news = || shared.incoming.available() != Ok(0) || shared.knows_of_a_far_end();
-    let is_there = reads && has_news() || waits_for_room && by_kernel(shared, fd, wanted) != 0;
+    let note_change = || shared.incoming.available() != Ok(0) || shared.knows_of_a_carried_end();
+    let is_there = reads && note_change() || waits_for_room && by_kernel(shared, fd, wanted) != 0;
     if is_there {
         shared.stops_watching(fd, watch);
         return None;
@@ -192,7 +192,7 @@ pub(crate) fn prepare(
 /// able to when it sees that somebody waits. And where bytes of the program's lie in TCP's queue
 /// yet, a ring may find no place behind them.
 pub(crate) fn needs_looks_for_room(shared: &Shared<'_>) -> bool {
-    shared.far.map_or(!shared.is_done_with_tcp(), |_| !shared.is_woken_by_carrier())
+    shared.between.map_or(!shared.is_done_with_tcp(), |_| !shared.is_woken_by_carrier())
 }
 
 /// Whether nothing is left in TCP's queue that would wake who waits for room only.

@@ -23,7 +23,7 @@ use crate::kernel;
 use crate::kernel::Errno;
 use crate::notes;
 pub(crate) use crate::notes::Note;
-use crate::segment::Side;
+use crate::segment::Role;
 use crate::socket_diag::{ANY, Known, SocketDiag};
 
 /// Address and port of one end. IPv4 within IPv6 is IPv4: the ends need not agree on that.
@@ -86,12 +86,12 @@ impl Place {
 pub(crate) struct Name {
     pub(crate) connector: Place,
     pub(crate) acceptor: Place,
-    offered_to: To,
+    offered_to: OfferedTo,
 }
 
 /// Who looks for the memory of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum To {
+enum OfferedTo {
     Acceptor,
     Carrier,
 }
@@ -106,12 +106,12 @@ impl Name {
     pub(crate) const LEN: usize = 2 * OF_PLACE;
 
     pub(crate) const fn new(connector: Place, acceptor: Place) -> Self {
-        Self { connector, acceptor, offered_to: To::Acceptor }
+        Self { connector, acceptor, offered_to: OfferedTo::Acceptor }
     }
 
     /// The same connection, whose memory is for the carrier of this host to find.
     pub(crate) const fn for_the_carrier(self) -> Self {
-        Self { offered_to: To::Carrier, ..self }
+        Self { offered_to: OfferedTo::Carrier, ..self }
     }
 
     /// The same connection, seen from its other end.
@@ -120,12 +120,12 @@ impl Name {
     }
 
     /// The name of the connection that `fd` is one end of; `None` if it is no connection.
-    pub(crate) fn of(fd: i32, side: Side) -> Option<Self> {
+    pub(crate) fn of(fd: i32, role: Role) -> Option<Self> {
         let here = Place::of(&kernel::name(fd, false).ok()?)?;
         let there = Place::of(&kernel::name(fd, true).ok()?)?;
-        Some(match side {
-            Side::Connector => Self::new(here, there),
-            Side::Acceptor => Self::new(there, here),
+        Some(match role {
+            Role::Connector => Self::new(here, there),
+            Role::Acceptor => Self::new(there, here),
         })
     }
 
@@ -182,7 +182,7 @@ impl Name {
     /// What its file is called.
     fn file_name(&self) -> Path {
         let mut name = Path::new();
-        if self.offered_to == To::Carrier {
+        if self.offered_to == OfferedTo::Carrier {
             name.push(TO_THE_CARRIER);
         }
         name.push_hex(&self.to_bytes());
@@ -302,11 +302,11 @@ pub(crate) fn sweep() {
 /// Whether the kernel knows of no connection between these two, at either end: of one
 /// between hosts it has only one.
 fn is_gone(diag: &SocketDiag, name: &Name) -> Result<bool, Errno> {
-    let is_known = |side| {
-        let end = diag.end_of(name, side, ANY, 0)?;
+    let is_known = |role| {
+        let end = diag.end_of(name, role, ANY, 0)?;
         Ok::<_, Errno>(end.as_ref().is_some_and(Known::is_connected))
     };
-    Ok(!is_known(Side::Connector)? && !is_known(Side::Acceptor)?)
+    Ok(!is_known(Role::Connector)? && !is_known(Role::Acceptor)?)
 }
 
 #[cfg(test)]
@@ -320,7 +320,7 @@ mod tests {
     use crate::registry::Place;
 
     fn name_of(connector: &TcpStream) -> Name {
-        Name::of(connector.as_raw_fd(), Side::Connector).unwrap()
+        Name::of(connector.as_raw_fd(), Role::Connector).unwrap()
     }
 
     #[test]

@@ -73,8 +73,8 @@ impl End for SleepingEnd<'_> {
 impl Shared<'_> {
     /// Wakes the receiver at the other end if it sleeps.
     pub(crate) fn ring_if_wanted(&self, fd: i32) {
-        if let Some(far) = self.far {
-            return self.tells_of_bytes(far, fd);
+        if let Some(between) = self.between {
+            return self.announce_bytes(between, fd);
         }
         if self.outgoing.takes_the_wish_to_be_rung() {
             let _ = kernel::ring(fd);
@@ -93,13 +93,13 @@ impl Shared<'_> {
     }
 
     /// Wakes a sender at the other end that waits for room, if there is enough now.
-    pub(crate) fn tell_of_room_if_wanted(&self, fd: i32) {
+    pub(crate) fn wake_sender_if_wanted(&self, fd: i32) {
         let how = self.incoming.takes_the_wish_for_room();
         if how & ring::ROOM_BY_MEMORY != 0 {
             kernel::wake(self.incoming.word_of_room(), i32::MAX);
         }
         if how & ring::ROOM_BY_BELL != 0 {
-            self.tells_carrier();
+            self.notify_carrier();
         }
         // To one who has ended a byte would be an offence: the kernel answers with a reset.
         let sends_on = self.receives.sending.has_ended.load(Ordering::Acquire) == 0;
@@ -147,21 +147,21 @@ impl Shared<'_> {
     /// stayed for long enough.
     pub(crate) fn rings_may_go(&self, fd: i32) -> bool {
         // Between hosts all look by themselves after a ring, whoever has taken it.
-        self.far.is_some() || wakes::rings_may_go(&self.sleeping(fd))
+        self.between.is_some() || wakes::rings_may_go(&self.sleeping(fd))
     }
 
     /// Whether a ring in TCP's queue may be for somebody who sleeps, or wakes just now.
     pub(crate) fn somebody_may_need_a_ring(&self, fd: i32) -> bool {
-        self.far.is_none() && wakes::somebody_may_need_a_ring(&self.sleeping(fd))
+        self.between.is_none() && wakes::somebody_may_need_a_ring(&self.sleeping(fd))
     }
 
     /// Takes away what lies in TCP's queue, if it has nothing to tell to anybody any more. The
     /// caller has the lock of the half that receives, and knows that they are nothing but
     /// rings. An error that waits there stays: asking for the length does not take it.
     pub(crate) fn drop_rings(&self, fd: i32) {
-        let Some(far) = self.far else { return wakes::drop_rings(&self.sleeping(fd)) };
+        let Some(between) = self.between else { return wakes::drop_rings(&self.sleeping(fd)) };
         if let Ok(rings @ 1..) = kernel::queued(fd, libc::FIONREAD) {
-            far.has_news();
+            between.note_change();
             kernel::discard(fd, rings as usize);
         }
     }

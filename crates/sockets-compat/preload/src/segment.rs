@@ -23,7 +23,7 @@ pub(crate) const MAGIC: u64 = u64::from_be_bytes(*b"landfal7");
 /// over.
 pub(crate) const CAPACITY: u64 = 256 * 1024;
 /// What it holds where the other end is on another host: as much as may be under way.
-pub(crate) const FAR_CAPACITY: u64 = 2 * 1024 * 1024;
+pub(crate) const CARRIED_CAPACITY: u64 = 2 * 1024 * 1024;
 const HEADER: usize = 4096;
 /// The file begins with a page for each end, which only its own processes map: the
 /// connector's, and the acceptor's. Counters and rings lie behind them.
@@ -40,12 +40,12 @@ const fn mapped_len(capacity: u64) -> usize {
 
 /// Which end of a connection this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Side {
+pub(crate) enum Role {
     Connector,
     Acceptor,
 }
 
-impl Side {
+impl Role {
     pub(crate) const fn other(self) -> Self {
         match self {
             Self::Connector => Self::Acceptor,
@@ -126,11 +126,11 @@ pub(crate) struct Direction {
     pub(crate) receiving: Receiving,
 }
 
-/// What a connection between hosts has beside all that; see [`crate::far`]. One end of
+/// What a connection between hosts has beside all that; see [`crate::between_hosts`]. One end of
 /// its memory is a program, the other the carrier of the same host.
 #[derive(Debug)]
 #[repr(C, align(128))]
-pub(crate) struct Far {
+pub(crate) struct BetweenHosts {
     /// Zero within one host; else what carries the bytes.
     pub(crate) way: AtomicU32,
     /// The process of the carrier; zero until it has come.
@@ -152,7 +152,7 @@ pub(crate) struct Far {
     /// When a ring was sent, in milliseconds of the kernel's steady clock.
     pub(crate) rung_at: AtomicU64,
     /// When something came, or was seen to be on its way.
-    pub(crate) news_at: AtomicU64,
+    pub(crate) changed_at: AtomicU64,
     /// When the program put something in: there may be an answer.
     pub(crate) sent_at: AtomicU64,
     /// When TCP was first seen to have ended before its carrier said so; zero if it was not.
@@ -229,7 +229,7 @@ struct Header {
     magic: AtomicU64,
     ends: [End; 2],
     directions: [Direction; 2],
-    far: Far,
+    between: BetweenHosts,
     identity: Identity,
 }
 
@@ -283,10 +283,10 @@ impl Segment {
         kernel::set_len(file, file_len(capacity) as u64)?;
         // A store for which there is no memory would end the program (SIGBUS). The rings get
         // theirs as they are filled, and the acceptor its page when it comes.
-        let segment = Self::map_pages(file, Side::Connector, capacity, PAGE + HEADER)?;
-        for side in [Side::Connector, Side::Acceptor] {
+        let segment = Self::map_pages(file, Role::Connector, capacity, PAGE + HEADER)?;
+        for role in [Role::Connector, Role::Acceptor] {
             // The first bytes find nobody who looks at the ring, only one at TCP.
-            segment.direction_from(side).receiving.wishes.begin();
+            segment.direction_from(role).receiving.wishes.begin();
         }
         segment.identity().write(&status, name);
         segment.header().magic.store(MAGIC, Ordering::Release);
@@ -294,12 +294,12 @@ impl Segment {
     }
 
     /// Maps the page of one end and what both share, of which so much has memory from here on.
-    fn map_pages(file: i32, side: Side, capacity: u64, populated: usize) -> Result<Self, Errno> {
+    fn map_pages(file: i32, role: Role, capacity: u64, populated: usize) -> Result<Self, Errno> {
         let base = kernel::map(file, PAGE, mapped_len(capacity))?;
-        let mapped = match side {
-            Side::Acceptor => Ok(0),
+        let mapped = match role {
+            Role::Acceptor => Ok(0),
             // SAFETY: the first page of what was mapped just now.
-            Side::Connector => unsafe { kernel::map_over(base, file, 0, PAGE) },
+            Role::Connector => unsafe { kernel::map_over(base, file, 0, PAGE) },
         };
         if let Err(why) = mapped.and_then(|_| kernel::populate(base, populated)) {
             // SAFETY: nobody knows of it yet.
@@ -312,7 +312,7 @@ impl Segment {
     }
 
     /// Maps the memory of a connection that another made, for one of its ends.
-    pub(crate) fn open(file: i32, name: &Name, side: Side) -> Result<Self, Unusable> {
+    pub(crate) fn open(file: i32, name: &Name, role: Role) -> Result<Self, Unusable> {
         let status = kernel::status(file)?;
         if status.st_uid != kernel::user() {
             return Err(Unusable::OfUser(status.st_uid));
@@ -324,7 +324,7 @@ impl Segment {
         if names != 1 {
             return Err(Unusable::Names(names));
         }
-        let segment = Self::map(file, &status, side)?;
+        let segment = Self::map(file, &status, role)?;
         if segment.identity().is(&status, name) {
             return Ok(segment);
         }
@@ -334,11 +334,11 @@ impl Segment {
     }
 
     /// Maps what has the length and the version of such memory, with the page of one end.
-    fn map(file: i32, status: &libc::stat, side: Side) -> Result<Self, Unusable> {
+    fn map(file: i32, status: &libc::stat, role: Role) -> Result<Self, Unusable> {
         let has_length = |capacity: &u64| status.st_size == file_len(*capacity) as i64;
-        let capacity = [CAPACITY, FAR_CAPACITY].into_iter().find(has_length);
+        let capacity = [CAPACITY, CARRIED_CAPACITY].into_iter().find(has_length);
         let capacity = capacity.ok_or(Unusable::Unknown)?;
-        let segment = Self::map_pages(file, side, capacity, PAGE)?;
+        let segment = Self::map_pages(file, role, capacity, PAGE)?;
         if segment.header().magic.load(Ordering::Acquire) == MAGIC {
             return Ok(segment);
         }
@@ -379,13 +379,13 @@ impl Segment {
         unsafe { &*self.base.add(PAGE).cast::<Header>() }
     }
 
-    pub(crate) const fn end<'a>(self, side: Side) -> &'a End {
-        &self.header().ends[side.index()]
+    pub(crate) const fn end<'a>(self, role: Role) -> &'a End {
+        &self.header().ends[role.index()]
     }
 
     /// The direction in which this side sends.
-    pub(crate) const fn direction_from<'a>(self, side: Side) -> &'a Direction {
-        &self.header().directions[side.index()]
+    pub(crate) const fn direction_from<'a>(self, role: Role) -> &'a Direction {
+        &self.header().directions[role.index()]
     }
 
     /// What the processes of this end have for themselves.
@@ -395,8 +395,8 @@ impl Segment {
         unsafe { &*self.base.cast::<Own>() }
     }
 
-    pub(crate) const fn far<'a>(self) -> &'a Far {
-        &self.header().far
+    pub(crate) const fn between<'a>(self) -> &'a BetweenHosts {
+        &self.header().between
     }
 
     pub(crate) const fn identity<'a>(self) -> &'a Identity {
@@ -405,18 +405,18 @@ impl Segment {
 
     /// Both rings, as one piece of memory: where it begins, and how long it is.
     pub(crate) fn both_rings(self) -> (*mut u8, usize) {
-        (self.bytes_from(Side::Connector), 2 * self.capacity() as usize)
+        (self.bytes_from(Role::Connector), 2 * self.capacity() as usize)
     }
 
     /// Where in that piece the bytes of a direction begin.
-    pub(crate) fn place_of_ring_from(self, side: Side) -> u64 {
-        side.index() as u64 * self.capacity()
+    pub(crate) fn place_of_ring_from(self, role: Role) -> u64 {
+        role.index() as u64 * self.capacity()
     }
 
     /// Where the bytes of that direction lie.
-    pub(crate) fn bytes_from(self, side: Side) -> *mut u8 {
+    pub(crate) fn bytes_from(self, role: Role) -> *mut u8 {
         // SAFETY: inside of the mapping.
-        unsafe { self.base.add(PAGE + HEADER + self.place_of_ring_from(side) as usize) }
+        unsafe { self.base.add(PAGE + HEADER + self.place_of_ring_from(role) as usize) }
     }
 }
 
@@ -438,13 +438,13 @@ pub(crate) mod tests {
     pub(crate) fn two_mappings() -> (Segment, Segment) {
         let file = scratch_file();
         let first = Segment::create(file.as_raw_fd(), &name(1), CAPACITY).unwrap();
-        (first, another_mapping(&file, Side::Acceptor))
+        (first, another_mapping(&file, Role::Acceptor))
     }
 
     /// One more, of a file without a name.
-    fn another_mapping(file: &File, side: Side) -> Segment {
+    fn another_mapping(file: &File, role: Role) -> Segment {
         let status = kernel::status(file.as_raw_fd()).unwrap();
-        Segment::map(file.as_raw_fd(), &status, side).unwrap()
+        Segment::map(file.as_raw_fd(), &status, role).unwrap()
     }
 
     fn scratch_file() -> File {
@@ -468,7 +468,7 @@ pub(crate) mod tests {
 
         /// Whether it can be taken up as memory of this connection.
         fn opened(&self, name: &Name) -> Result<(), Unusable> {
-            let segment = Segment::open(self.1.as_raw_fd(), name, Side::Acceptor)?;
+            let segment = Segment::open(self.1.as_raw_fd(), name, Role::Acceptor)?;
             // SAFETY: nobody knows of it.
             unsafe { segment.unmap() };
             Ok(())
@@ -484,16 +484,16 @@ pub(crate) mod tests {
     #[test]
     fn both_see_the_same() {
         let (first, second) = two_mappings();
-        first.direction_from(Side::Acceptor).sending.head.store(7, Ordering::Relaxed);
-        assert_eq!(second.direction_from(Side::Acceptor).sending.head.load(Ordering::Relaxed), 7);
-        assert!(second.direction_from(Side::Connector).receiving.wishes.are_any());
+        first.direction_from(Role::Acceptor).sending.head.store(7, Ordering::Relaxed);
+        assert_eq!(second.direction_from(Role::Acceptor).sending.head.load(Ordering::Relaxed), 7);
+        assert!(second.direction_from(Role::Connector).receiving.wishes.are_any());
     }
 
     #[test]
     fn an_end_has_what_the_other_does_not_see() {
         let file = scratch_file();
         let connector = Segment::create(file.as_raw_fd(), &name(1), CAPACITY).unwrap();
-        let [acceptor, sibling] = [Side::Acceptor; 2].map(|side| another_mapping(&file, side));
+        let [acceptor, sibling] = [Role::Acceptor; 2].map(|role| another_mapping(&file, role));
         acceptor.own().sending.lock.store(7, Ordering::Relaxed);
         assert_eq!(sibling.own().sending.lock.load(Ordering::Relaxed), 7);
         assert_eq!(connector.own().sending.lock.load(Ordering::Relaxed), 0);
@@ -513,18 +513,18 @@ pub(crate) mod tests {
 
     #[test]
     fn rings_are_as_long_as_they_were_made() {
-        for capacity in [CAPACITY, FAR_CAPACITY] {
+        for capacity in [CAPACITY, CARRIED_CAPACITY] {
             let file = Named::new("capacity");
             let made = Segment::create(file.1.as_raw_fd(), &name(1), capacity).unwrap();
-            let opened = Segment::open(file.1.as_raw_fd(), &name(1), Side::Acceptor).unwrap();
+            let opened = Segment::open(file.1.as_raw_fd(), &name(1), Role::Acceptor).unwrap();
             assert_eq!((made.capacity(), opened.capacity()), (capacity, capacity));
-            for side in [Side::Connector, Side::Acceptor] {
+            for role in [Role::Connector, Role::Acceptor] {
                 // The last byte of a ring is the same for both.
                 // SAFETY: mapped so, and nobody else's.
-                unsafe { made.bytes_from(side).add(capacity as usize - 1).write(side as u8 + 7) };
+                unsafe { made.bytes_from(role).add(capacity as usize - 1).write(role as u8 + 7) };
                 // SAFETY: as above.
-                let seen = unsafe { opened.bytes_from(side).add(capacity as usize - 1).read() };
-                assert_eq!(seen, side as u8 + 7);
+                let seen = unsafe { opened.bytes_from(role).add(capacity as usize - 1).read() };
+                assert_eq!(seen, role as u8 + 7);
             }
             // SAFETY: nobody knows of them.
             unsafe { (made.unmap(), opened.unmap()) };

@@ -17,7 +17,7 @@ use std::{fmt, ptr};
 
 use crate::kernel::{Errno, Outcome, call};
 use crate::registry::Name;
-use crate::segment::{End, Side};
+use crate::segment::{End, Role};
 use crate::{kernel, process};
 
 /// Why the other end of a connection is not believed.
@@ -101,13 +101,13 @@ impl SocketDiag {
     pub(crate) fn end_of(
         &self,
         name: &Name,
-        side: Side,
+        role: Role,
         cookie: u64,
         interface: u32,
     ) -> Result<Option<Known>, Errno> {
-        let seen_from = match side {
-            Side::Connector => *name,
-            Side::Acceptor => name.turned(),
+        let seen_from = match role {
+            Role::Connector => *name,
+            Role::Acceptor => name.turned(),
         };
         match self.ask(&question(&seen_from, cookie, interface)) {
             Err(Errno(libc::ESTALE)) => Ok(None),
@@ -116,12 +116,12 @@ impl SocketDiag {
     }
 
     /// Sees to it that an end is what it says in the memory.
-    pub(crate) fn vouches(&self, name: &Name, side: Side, end: &End) -> Result<(), UnprovenReason> {
+    pub(crate) fn vouches(&self, name: &Name, role: Role, end: &End) -> Result<(), UnprovenReason> {
         if !is_beside(end, self.fd) {
             return Err(UnprovenReason::Apart);
         }
         let interface = end.interface.load(Ordering::Relaxed);
-        let known = self.end_of(name, side, ANY, interface).map_err(UnprovenReason::Silent)?;
+        let known = self.end_of(name, role, ANY, interface).map_err(UnprovenReason::Silent)?;
         let Some(known) = known.filter(Known::is_connected) else {
             return Err(UnprovenReason::Gone);
         };
@@ -238,13 +238,13 @@ pub(crate) fn is_beside(end: &End, fd: i32) -> bool {
 
 /// Sees to it that the end at `side`, which has said in the memory who it is, is that end of
 /// this connection, as the kernel knows it; `fd` is the socket of the one who asks.
-pub(crate) fn vouch(fd: i32, name: &Name, side: Side, end: &End) -> Result<(), UnprovenReason> {
+pub(crate) fn vouch(fd: i32, name: &Name, role: Role, end: &End) -> Result<(), UnprovenReason> {
     let diag = SocketDiag::open().map_err(UnprovenReason::Silent)?;
     // It answers for the network of the thread that asks.
     if kernel::network_of(diag.fd) != kernel::network_of(fd) {
         return Err(UnprovenReason::Apart);
     }
-    diag.vouches(name, side, end)
+    diag.vouches(name, role, end)
 }
 
 /// The namespace of processes that this one is in; zero where that is not known. It is asked
@@ -278,9 +278,9 @@ pub(crate) fn received(fd: i32) -> Option<u64> {
 }
 
 /// How many bytes the program sent, as TCP says.
-pub(crate) fn sent(fd: i32, side: Side) -> Option<u64> {
+pub(crate) fn sent(fd: i32, role: Role) -> Option<u64> {
     // Of who called, the SYN was acknowledged, too.
-    let of_handshake = u64::from(side == Side::Connector);
+    let of_handshake = u64::from(role == Role::Connector);
     for _ in 0..4 {
         let before = kernel::counted(fd).ok()?.acknowledged;
         let waiting = kernel::queued(fd, libc::TIOCOUTQ).ok()?;
@@ -313,7 +313,7 @@ mod tests {
             let port = listener.local_addr().unwrap().port();
             let connector = TcpStream::connect((calls, port)).unwrap();
             let (acceptor, _) = listener.accept().unwrap();
-            let name = Name::of(acceptor.as_raw_fd(), Side::Acceptor).unwrap();
+            let name = Name::of(acceptor.as_raw_fd(), Role::Acceptor).unwrap();
             let met = Self { connector, acceptor, name, memory: two_mappings().0 };
             introduce(met.end(), met.connector.as_raw_fd());
             let cookie = kernel::cookie(met.connector.as_raw_fd()).unwrap();
@@ -322,12 +322,12 @@ mod tests {
         }
 
         fn end(&self) -> &'static End {
-            self.memory.end(Side::Connector)
+            self.memory.end(Role::Connector)
         }
 
         /// What the acceptor hears of the connector.
         fn asked(&self) -> Result<(), UnprovenReason> {
-            vouch(self.acceptor.as_raw_fd(), &self.name, Side::Connector, self.end())
+            vouch(self.acceptor.as_raw_fd(), &self.name, Role::Connector, self.end())
         }
     }
 
@@ -372,9 +372,9 @@ mod tests {
         kernel::set_option(connector.as_raw_fd(), libc::SOL_SOCKET, libc::SO_LINGER, &at_once)
             .unwrap();
         drop(connector);
-        let end = memory.end(Side::Connector);
+        let end = memory.end(Role::Connector);
         assert_eq!(
-            vouch(acceptor.as_raw_fd(), &name, Side::Connector, end),
+            vouch(acceptor.as_raw_fd(), &name, Role::Connector, end),
             Err(UnprovenReason::Gone)
         );
     }

@@ -301,7 +301,7 @@ unsafe fn receive_shared(
     parts: &[Part],
     flags: i32,
 ) -> Outcome {
-    let begin = shared.far.map(|_| Instant::now());
+    let begin = shared.between.map(|_| Instant::now());
     connection.waits_for_an_answer(shared, fd);
     let may_wait = || flags & libc::MSG_DONTWAIT == 0 && shared.waits(fd);
     loop {
@@ -315,28 +315,28 @@ unsafe fn receive_shared(
         }
         // SAFETY: as promised.
         match unsafe { receive_now(shared, fd, parts, flags) }? {
-            Now::Bytes(bytes) => return Ok(bytes),
-            Now::End => return Ok(0),
-            Now::Nothing => {}
+            ReceiveOutcome::Bytes(bytes) => return Ok(bytes),
+            ReceiveOutcome::End => return Ok(0),
+            ReceiveOutcome::Nothing => {}
         }
         if !may_wait() {
             return Err(Errno(libc::EAGAIN));
         }
         match begin {
             None => wait_for_bytes(shared, fd)?,
-            Some(begin) => wait_for_far_bytes(shared, fd, begin)?,
+            Some(begin) => wait_for_carried_bytes(shared, fd, begin)?,
         }
     }
 }
 
 /// The same where the kernel does not wake for bytes: time-outs and signals are seen to here.
-fn wait_for_far_bytes(shared: &Shared<'_>, fd: i32, begin: Instant) -> Result<(), Errno> {
+fn wait_for_carried_bytes(shared: &Shared<'_>, fd: i32, begin: Instant) -> Result<(), Errno> {
     let limit = time_limit(fd, libc::SO_RCVTIMEO);
     let left = limit.map(|limit| limit.saturating_sub(begin.elapsed()));
     if left == Some(Duration::ZERO) {
         return Err(Errno(libc::EAGAIN));
     }
-    match shared.sleeps_for_far_bytes(fd, left) {
+    match shared.sleeps_for_carried_bytes(fd, left) {
         // As the kernel does it: a call with a time-out does not go on.
         Err(Errno(libc::EINTR)) if limit.is_none() && crate::signals::all_restart() => Ok(()),
         slept => slept,
@@ -348,7 +348,7 @@ fn looks_empty(shared: &Shared<'_>) -> bool {
     shared.incoming.available() == Ok(0) && shared.is_done_with_tcp() && !shared.knows_of_an_end()
 }
 
-enum Now {
+enum ReceiveOutcome {
     Bytes(usize),
     End,
     Nothing,
@@ -364,7 +364,7 @@ unsafe fn receive_now(
     fd: i32,
     parts: &[Part],
     flags: i32,
-) -> Result<Now, Errno> {
+) -> Result<ReceiveOutcome, Errno> {
     let own = &shared.receives.receiving;
     let may_wait = || flags & libc::MSG_DONTWAIT == 0 && shared.waits(fd);
     let held = hold_for_call(&shared.own.receiving.lock, may_wait)?;
@@ -383,7 +383,7 @@ unsafe fn receive_now(
     let take = || unsafe { shared.incoming.take(parts, how) };
     let mut taken = take()?;
     if total(parts) == 0 && shared.incoming.available()? > 0 {
-        return Ok(Now::Bytes(0));
+        return Ok(ReceiveOutcome::Bytes(0));
     }
     if taken == 0 {
         // How the peer ended is the kernel's to say: in peace, or not.
@@ -392,10 +392,10 @@ unsafe fn receive_now(
         // What was put in before the end was told comes before the end.
         taken = take()?;
         if taken == 0 {
-            return Ok(if is_over { Now::End } else { Now::Nothing });
+            return Ok(if is_over { ReceiveOutcome::End } else { ReceiveOutcome::Nothing });
         }
     }
-    let may_be_rung = own.was_rung.load(Ordering::Relaxed) != 0 || shared.far.is_some();
+    let may_be_rung = own.was_rung.load(Ordering::Relaxed) != 0 || shared.between.is_some();
     if may_be_rung && shared.rings_may_go(fd) {
         // The ring has done its work. Left unread it would look like a byte that this
         // program did not want, should it be killed.
@@ -403,8 +403,8 @@ unsafe fn receive_now(
         shared.drop_rings(fd);
     }
     drop(held);
-    shared.tell_of_room_if_wanted(fd);
-    Ok(Now::Bytes(taken))
+    shared.wake_sender_if_wanted(fd);
+    Ok(ReceiveOutcome::Bytes(taken))
 }
 
 /// The bytes that go by TCP; `None` if all of them have been taken and the ring is next.
@@ -417,7 +417,7 @@ unsafe fn receive_by_tcp(
     fd: i32,
     parts: &[Part],
     flags: i32,
-) -> Result<Option<Now>, Errno> {
+) -> Result<Option<ReceiveOutcome>, Errno> {
     let taken = &shared.receives.receiving.by_tcp;
     let flags = flags | libc::MSG_DONTWAIT;
     // Bytes that were looked at: the kernel does not count those behind urgent data.
@@ -440,27 +440,29 @@ unsafe fn receive_by_tcp(
         let got = match unsafe { kernel::receive_parts(fd, &rest(parts, 0).first(most), flags) } {
             // The sender may have changed its way, sent, and ended, all since we looked.
             Ok(0) if shared.incoming_by_tcp().is_some_and(|sum| sum <= before) => return Ok(None),
-            Ok(0) if shared.lacks_the_word_of_an_end() => {
-                shared.waits_for_the_word(fd);
-                return Ok(Some(Now::Nothing));
+            Ok(0) if shared.lacks_carried_end() => {
+                shared.await_carried_end(fd);
+                return Ok(Some(ReceiveOutcome::Nothing));
             }
             Ok(0) => {
                 shared.has_ended_by_tcp();
-                return Ok(Some(Now::End));
+                return Ok(Some(ReceiveOutcome::End));
             }
             Ok(got) if certain == 0 => {
                 seen = got;
                 continue;
             }
             Ok(got) => got,
-            Err(Errno(libc::EAGAIN)) => return Ok(Some(Now::Nothing)),
-            Err(Errno(libc::ENOTCONN)) if shared.is_broken(fd) => return Ok(Some(Now::End)),
+            Err(Errno(libc::EAGAIN)) => return Ok(Some(ReceiveOutcome::Nothing)),
+            Err(Errno(libc::ENOTCONN)) if shared.is_broken(fd) => {
+                return Ok(Some(ReceiveOutcome::End));
+            }
             Err(why) => return Err(why),
         };
         if flags & libc::MSG_PEEK == 0 {
             taken.store(before + got as u64, Ordering::Relaxed);
         }
-        return Ok(Some(Now::Bytes(got)));
+        return Ok(Some(ReceiveOutcome::Bytes(got)));
     }
 }
 
@@ -477,8 +479,8 @@ pub(crate) fn silence(
     fd: i32,
     held: Option<&LockGuard<'_>>,
 ) -> Result<TcpStatus, Errno> {
-    if shared.far.is_some() {
-        return shared.far_silence(fd);
+    if shared.between.is_some() {
+        return shared.carried_silence(fd);
     }
     let mut has_tried = false;
     loop {

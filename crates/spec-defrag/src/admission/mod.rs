@@ -34,7 +34,7 @@ pub mod model;
 pub mod requester;
 
 pub use frame::{ControlFrame, Lease, Mac, Message, Priority, Ticket, is_control};
-pub use gate::{Ended, Gate, GateConfig, GateEvent};
+pub use gate::{Ended, Gate, GateConfig, GateEvent, Overflows};
 pub use requester::{
     Allowance, Answer, Lost, Mode, Requester, RequesterConfig, RequesterEvent, TransferId,
 };

@@ -20,7 +20,7 @@ use core::hash::Hash;
 
 use landfall_inet::{Fragment, ethernet, fragment, ipv4, ipv6, protocol};
 use landfall_placement::{Random, Refusal, Seed, Span};
-use landfall_tables::HashIndex;
+use landfall_tables::{HashIndex, HashSecret};
 use zerocopy::FromBytes;
 
 use crate::memory::Head;
@@ -243,7 +243,7 @@ struct Ids {
 impl Ids {
     fn new(seed: Seed) -> Self {
         let mut random = Random::new(seed);
-        let secret = (random.next_u64(), random.next_u64());
+        let secret = HashSecret::new(random.next_u64(), random.next_u64());
         Self { next: random.next_u32(), starts: HashIndex::new(secret) }
     }
 

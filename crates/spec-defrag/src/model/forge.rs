@@ -104,7 +104,7 @@ pub(super) fn foreign(kind: u8, content: u64) -> Vec<u8> {
             frame[12..14].copy_from_slice(&[8, 6]);
             frame.truncate(42);
         }
-        // With a tag in front: a piece in it stays one for whoever is above.
+        // With a tag in front: a piece in it stays one for those who is above.
         1 => {
             let shape = Shape { len: 4096, id: content as u32, content, ..Shape::default() };
             frame = cut(&flow.packet(&shape), 1500, 1).swap_remove(0);
@@ -244,7 +244,7 @@ impl Iterator for Frames<'_> {
     }
 }
 
-/// Gives whatever these bytes stand for to a receiver, in bursts, and to the
+/// Returns whatever these bytes stand for to a receiver, in bursts, and to the
 /// cutter, and gives all that is wrong then.
 pub(super) fn withstand(bytes: &[u8]) -> Vec<String> {
     let (choices, bytes) = bytes.split_at(bytes.len().min(CHOICES));

@@ -221,7 +221,7 @@ impl TestMemory {
     }
 
     /// Frames come to lie one behind the other, from `at` on, where nothing of what
-    /// was delivered is. Gives where, and how many found room.
+    /// was delivered is. Returns where, and how many found room.
     pub fn lay(&mut self, mut at: u64, frames: &[Vec<u8>]) -> Vec<Span> {
         let mut spans = Vec::new();
         for frame in frames {

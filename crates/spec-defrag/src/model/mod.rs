@@ -39,7 +39,7 @@ pub fn disagreements(bytes: &[u8]) -> Vec<String> {
     play(bytes).failures().to_vec()
 }
 
-/// Gives whatever frames these bytes stand for to a receiver and to the cutter, and
+/// Returns whatever frames these bytes stand for to a receiver and to the cutter, and
 /// gives all that is wrong then.
 #[must_use]
 pub fn withstand(bytes: &[u8]) -> Vec<String> {

@@ -10,7 +10,7 @@ use crate::memory::Head;
 use crate::predict::Prediction;
 use crate::reassembly;
 use crate::receiver::{Config, Foreign, Lend};
-use crate::shape::Shape;
+use crate::shape::{HeadLens, PayloadLens, Shape};
 
 /// One thing that happens. `which` picks one of the frames under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -283,7 +283,11 @@ impl Setup {
 
     fn prediction(self) -> Prediction {
         // The page of the paper, over UDP and IPv4.
-        let paper = Shape::new(3, (42, 34), (1472, 1480, 1144));
+        let paper = Shape::new(
+            3,
+            HeadLens { first: 42, rest: 34 },
+            PayloadLens { first: 1472, middle: 1480, last: 1144 },
+        );
         match (self.0[3] & 7, paper) {
             (0, _) => Prediction::Off,
             (1, Some(shape)) => Prediction::Single(shape),

@@ -7,9 +7,9 @@ use core::hash::Hash;
 
 use alloc::vec::Vec;
 
-use landfall_tables::HashIndex;
+use landfall_tables::{HashIndex, HashSecret};
 
-use crate::shape::Shape;
+use crate::shape::{HeadLens, PayloadLens, Shape};
 
 /// What a unit of a packet was like, for a flow that is learned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,8 +73,10 @@ impl Partial {
     }
 
     fn shape(&self, index: u16, last: &Observed) -> Option<Shape> {
-        let heads = (self.head_first, self.head_rest);
-        Shape::new(index.checked_add(1)?, heads, (self.first, self.middle, last.payload_len))
+        let heads = HeadLens { first: self.head_first, rest: self.head_rest };
+        let Self { first, middle, .. } = *self;
+        let payloads = PayloadLens { first, middle, last: last.payload_len };
+        Shape::new(index.checked_add(1)?, heads, payloads)
     }
 }
 
@@ -98,7 +100,7 @@ pub(super) enum Found {
 }
 
 impl<K: Copy + Eq + Hash> Flows<K> {
-    pub(super) fn new(most: u16, secret: (u64, u64)) -> Self {
+    pub(super) fn new(most: u16, secret: HashSecret) -> Self {
         let most = usize::from(most.max(1));
         Self {
             flows: Vec::with_capacity(most),
@@ -110,7 +112,7 @@ impl<K: Copy + Eq + Hash> Flows<K> {
         }
     }
 
-    /// Whether this is the flow at that place: the short way for whoever thinks so.
+    /// Whether this is the flow at that place: the short way for those who thinks so.
     #[inline]
     pub(super) fn is(&self, at: u16, key: &K) -> bool {
         self.flows.get(usize::from(at)).is_some_and(|flow| flow.key == *key)
@@ -269,7 +271,7 @@ mod tests {
 
     #[test]
     fn a_shape_is_believed_when_it_was_seen_twice() {
-        let mut flows = Flows::new(4, (1, 2));
+        let mut flows = Flows::new(4, HashSecret::new(1, 2));
         let Found::New { at, .. } = flows.find(&7_u64) else { panic!("nobody was known") };
         page(&mut flows, at, 1144);
         assert_eq!(flows.shape(at), None);
@@ -289,7 +291,7 @@ mod tests {
 
     #[test]
     fn units_out_of_order_teach_nothing_but_where_the_flow_is() {
-        let mut flows = Flows::new(4, (1, 2));
+        let mut flows = Flows::new(4, HashSecret::new(1, 2));
         flows.find(&7_u64);
         for _ in 0..9 {
             for unit in [unit(0, false, 1472), unit(2, true, 1144), unit(1, false, 1480)] {
@@ -301,7 +303,7 @@ mod tests {
 
     #[test]
     fn invariant_5_flows_are_bounded_and_the_heard_stay() {
-        let mut flows = Flows::new(4, (1, 2));
+        let mut flows = Flows::new(4, HashSecret::new(1, 2));
         for stranger in 10..10_000_u64 {
             flows.find(&7);
             let found = flows.find(&stranger);

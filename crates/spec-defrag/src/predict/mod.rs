@@ -12,6 +12,8 @@ pub use flows::Observed;
 
 use core::hash::Hash;
 
+use landfall_tables::HashSecret;
+
 use flows::{Flows, Found};
 use order::{NAMED, NO_UNIT, Order, Recent, STRANGER};
 
@@ -68,7 +70,7 @@ pub(crate) struct Walk<'a, K> {
     recent: Recent,
     /// The next unit of each flow with a name.
     next: [(u16, u16); NAMED],
-    /// So many flows are expected that nobody knows.
+    /// How many unknown flows are expected.
     strangers: u16,
 }
 
@@ -76,7 +78,7 @@ pub(crate) struct Walk<'a, K> {
 const STRANGERS: u16 = 0xc000;
 
 impl<K: Copy + Eq + Hash> Predictor<K> {
-    pub(crate) fn new(prediction: Prediction, secret: (u64, u64)) -> Self {
+    pub(crate) fn new(prediction: Prediction, secret: HashSecret) -> Self {
         let flows = match prediction {
             Prediction::Learned { flows } => flows.min(STRANGERS),
             _ => NAMED as u16,
@@ -151,9 +153,9 @@ impl<K: Copy + Eq + Hash> Predictor<K> {
         self.flows.unit_in_place(flow, next, shape);
     }
 
-    /// A unit of a flow came otherwise. Gives the name of the flow, and which unit it
+    /// A unit of a flow came otherwise. Returns the name of the flow, and which unit it
     /// was taken for.
-    pub(crate) fn unit_astray(&mut self, key: &K, unit: &Observed) -> (u16, u16) {
+    pub(crate) fn unit_misplaced(&mut self, key: &K, unit: &Observed) -> (u16, u16) {
         let flow = self.find(NOBODY, key);
         self.heard(flow);
         let index = if unit.position == 0 { 0 } else { self.flows.next(flow) };
@@ -269,7 +271,7 @@ impl Tally {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
     share: u32,
-    /// So many units ahead are guessed, as long as it pays.
+    /// How many units ahead are guessed, as long as it pays.
     reach: u16,
     most: u16,
 }

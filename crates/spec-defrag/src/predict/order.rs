@@ -15,7 +15,7 @@ pub(super) const STRANGER: u8 = NAMED as u8;
 /// No unit of a packet at all.
 pub(super) const NO_UNIT: u8 = STRANGER + 1;
 
-/// So many turns are remembered, three bits each.
+/// How many turns are remembered, three bits each.
 const LONG: u32 = 8;
 const SHORT: u32 = 2;
 const CELLS: usize = 1024;

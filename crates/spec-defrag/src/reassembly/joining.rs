@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use landfall_inet::reassembly::{Assembly, Congestion, Holes, LONGEST, Piece};
 use landfall_placement::{Ecn, Instant, Refusal, Span};
 
-use super::shelf::{Found, State};
+use super::store::{Found, HashedKey, Opened, State};
 use super::{Adopted, Arrived, Reassembly, SPLIT_MOST};
 use crate::buffers::{BufferId, Buffers, LEAD};
 use crate::memory::{Body, Head, Memory, Packet, Way};
@@ -22,7 +22,7 @@ impl Reassembly {
         if self.holes.len() <= buffer {
             self.holes.resize_with(buffer + 1, Holes::default);
         }
-        if let Some(end) = self.shelf.begin(at, gathering) {
+        if let Some(end) = self.store.begin(at, gathering) {
             self.next_end = self.next_end.min(end);
         }
     }
@@ -36,7 +36,7 @@ impl Reassembly {
         buffers: &mut Buffers,
         memory: &mut M,
     ) -> Result<(), Refusal> {
-        let entry = self.shelf.get_mut(at).ok_or(Refusal::UnknownId)?;
+        let entry = self.store.get_mut(at).ok_or(Refusal::UnknownId)?;
         let State::Gathering(gathering) = &mut entry.state else { return Err(Refusal::Forbidden) };
         let buffer = gathering.buffer;
         let needed = gathering.needs(piece.end);
@@ -44,8 +44,8 @@ impl Reassembly {
             gathering.assembly.check(piece, &mut self.holes[buffer.index as usize])
         {
             match refusal {
-                Refusal::Duplicate => self.shelf.counters.repeated += 1,
-                _ => self.shelf.refuse(at, buffers),
+                Refusal::Duplicate => self.store.counters.repeated += 1,
+                _ => self.store.refuse(at, buffers),
             }
             return Err(refusal);
         }
@@ -63,9 +63,9 @@ impl Reassembly {
         buffers: &mut Buffers,
         memory: &mut M,
     ) -> Result<(), Refusal> {
-        let large = self.shelf.grow(at, needed, buffers)?;
+        let large = self.store.grow(at, needed, buffers)?;
         let Some(State::Gathering(gathering)) =
-            self.shelf.get_mut(at).map(|entry| &mut entry.state)
+            self.store.get_mut(at).map(|entry| &mut entry.state)
         else {
             buffers.give_back(large);
             return Err(Refusal::UnknownId);
@@ -99,7 +99,7 @@ impl Reassembly {
         memory: &mut M,
     ) -> Result<Option<Packet>, Refusal> {
         let Some(State::Gathering(gathering)) =
-            self.shelf.get_mut(at).map(|entry| &mut entry.state)
+            self.store.get_mut(at).map(|entry| &mut entry.state)
         else {
             return Err(Refusal::UnknownId);
         };
@@ -119,7 +119,7 @@ impl Reassembly {
 
     /// The packet is whole: it goes out.
     pub(super) fn finish(&mut self, at: u32, buffers: &mut Buffers) -> Result<Packet, Refusal> {
-        let Some(State::Gathering(gathering)) = self.shelf.get(at).map(|entry| &entry.state) else {
+        let Some(State::Gathering(gathering)) = self.store.get(at).map(|entry| &entry.state) else {
             return Err(Refusal::UnknownId);
         };
         let first = self.firsts.get(at as usize);
@@ -132,10 +132,10 @@ impl Reassembly {
         });
         match packet {
             Ok(_) => {
-                self.shelf.counters.whole += 1;
-                self.shelf.close(at);
+                self.store.counters.whole += 1;
+                self.store.close(at);
             }
-            Err(_) => self.shelf.refuse(at, buffers),
+            Err(_) => self.store.refuse(at, buffers),
         }
         packet
     }
@@ -155,12 +155,12 @@ impl Reassembly {
         let mut head = whole_head(first.headers(), parsed, piece.end, parsed.ecn)?;
         head.push(first.kept());
         let buffer =
-            self.shelf.take_buffer(None, Gathering::room_for(split, piece.end), buffers)?;
+            self.store.take_buffer(None, Gathering::room_for(split, piece.end), buffers)?;
         let mut gathering = Gathering::new(buffer, split);
         let to = gathering.place(buffers, kept, piece.end);
         arrived.frame.part(u32::from(parsed.payload_at) + kept, to.len).copy_to(to, memory);
         gathering.note(piece, kept, Congestion::default(), &mut Holes::default());
-        self.shelf.counters.atomic += 1;
+        self.store.counters.atomic += 1;
         Ok(packet(head, &gathering, buffers, Way::Whole))
     }
 }
@@ -203,7 +203,7 @@ pub(super) fn piece_of(parsed: &Parsed) -> Result<Piece, Refusal> {
 pub(super) struct Gathering {
     pub(super) buffer: BufferId,
     split: u32,
-    /// So many bytes at the start are kept with the first head, not in the buffer.
+    /// How many bytes at the start are kept with the first head, not in the buffer.
     kept: u32,
     pub(super) assembly: Assembly,
 }
@@ -326,7 +326,7 @@ pub struct Expired {
 }
 
 impl Expired {
-    /// So much of the payload goes into an answer at most: the smallest MTU of
+    /// The most payload that goes into an answer: the smallest MTU of
     /// IPv6 without the headers of the answer (RFC 4443, section 3.3).
     const PAYLOAD_MOST: u32 = 1280 - 40 - 8;
 
@@ -352,7 +352,7 @@ impl Expired {
 
 /// What waits to be told, and how much may be: a bucket of tokens.
 #[derive(Debug)]
-pub(super) struct Telling {
+pub(super) struct ExpiryReports {
     waiting: VecDeque<Expired>,
     per_second: u64,
     tokens: u64,
@@ -361,8 +361,8 @@ pub(super) struct Telling {
 
 const SECOND: u64 = 1_000_000_000;
 
-impl Telling {
-    /// So many are told of at once, and wait at most.
+impl ExpiryReports {
+    /// The most that are reported at once, and that wait.
     const BURST: u64 = 16;
 
     pub(super) fn new(per_second: u32) -> Self {
@@ -376,7 +376,7 @@ impl Telling {
     }
 
     /// May one more be told of? If so it counts as told.
-    pub(super) fn may_tell(&mut self, now: Instant) -> bool {
+    pub(super) fn may_report(&mut self, now: Instant) -> bool {
         let passed = now.as_nanos().saturating_sub(self.filled_at.as_nanos());
         let earned = u128::from(passed) * u128::from(self.per_second) / u128::from(SECOND);
         if earned > 0 {
@@ -421,7 +421,7 @@ impl Reassembly {
         if !buffers.is_taken(adopted.buffer) {
             return Err(Refusal::UnknownId);
         }
-        let found = adopted.check(buffers).map(|()| self.shelf.find(&adopted.first.key));
+        let found = adopted.check(buffers).map(|()| self.store.find(&adopted.first.key));
         let result = match found {
             Ok(Found::Nothing { hash }) => {
                 return self.take_over(adopted, hash, buffers).map(|()| None);
@@ -441,10 +441,10 @@ impl Reassembly {
         buffers: &mut Buffers,
     ) -> Result<(), Refusal> {
         let split = u32::from(adopted.split);
-        let name = (adopted.first.key, hash);
+        let name = HashedKey { key: adopted.first.key, hash };
         let room = Gathering::room_for(split, adopted.filled);
-        let opened = self.shelf.open(adopted.started, name, room, Some(adopted.buffer), buffers);
-        let (at, buffer) = match opened {
+        let opened = self.store.open(adopted.started, name, room, Some(adopted.buffer), buffers);
+        let Opened { at, buffer } = match opened {
             Ok(opened) => opened,
             Err(refusal) => {
                 buffers.give_back(adopted.buffer);
@@ -467,7 +467,7 @@ impl Reassembly {
         buffers: &mut Buffers,
         memory: &mut M,
     ) -> Result<Option<Packet>, Refusal> {
-        self.shelf.touch(at);
+        self.store.touch(at);
         for piece in adopted.pieces() {
             match self.accepts(at, piece, buffers, memory) {
                 Ok(()) => {}
@@ -492,7 +492,7 @@ impl Reassembly {
 
     fn note(&mut self, at: u32, piece: Piece, kept: u32, congestion: Congestion) {
         if let Some(State::Gathering(gathering)) =
-            self.shelf.get_mut(at).map(|entry| &mut entry.state)
+            self.store.get_mut(at).map(|entry| &mut entry.state)
         {
             let holes = &mut self.holes[gathering.buffer.index as usize];
             gathering.note(piece, kept, congestion, holes);
@@ -500,7 +500,7 @@ impl Reassembly {
     }
 
     fn gathering(&self, at: u32) -> Option<&Gathering> {
-        match &self.shelf.get(at)?.state {
+        match &self.store.get(at)?.state {
             State::Gathering(gathering) => Some(gathering),
             State::Refused => None,
         }

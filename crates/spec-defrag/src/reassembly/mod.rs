@@ -15,23 +15,24 @@
 //! | file | what lives there |
 //! | --- | --- |
 //! | `joining` | how a piece, and a page with pieces, gets to its place; one packet: its buffer, and what is kept of its first piece |
-//! | `shelf` | all packets: which are kept, and which go |
+//! | `store` | all packets: which are kept, and which go |
 //!
 //! What does not live here: the reading of headers, and of frames that landed where
 //! they belong.
 
 mod joining;
-mod shelf;
+mod store;
 
 pub use joining::Expired;
 pub use landfall_inet::reassembly::Congestion;
 
 use alloc::vec::Vec;
 
-use joining::{First, Gathering, Telling, piece_of};
+use joining::{ExpiryReports, First, Gathering, piece_of};
 use landfall_inet::reassembly::Holes;
 use landfall_placement::{Duration, Instant, Refusal};
-use shelf::{Found, Shelf, State};
+use landfall_tables::HashSecret;
+use store::{Found, HashedKey, Opened, PacketStore, State};
 
 use crate::buffers::{BufferId, Buffers};
 use crate::memory::{Head, Memory, Packet, Pieces};
@@ -64,7 +65,7 @@ pub struct Adopted<'a> {
     pub first: &'a Parsed,
     /// The first bytes of its frame: headers, and `split` bytes of the piece.
     pub head: &'a [u8],
-    /// So many bytes at the start of the payload are in `head`, and not in the page.
+    /// How many bytes at the start of the payload are in `head`, and not in the page.
     pub split: u16,
     /// What the pieces landed in: the rest of the payload, from
     /// [`LEAD`](crate::LEAD) on.
@@ -78,13 +79,13 @@ pub struct Adopted<'a> {
 /// Packets whose pieces are being gathered.
 #[derive(Debug)]
 pub struct Reassembly {
-    shelf: Shelf,
+    store: PacketStore,
     /// What is there of the packet in each buffer, by the index of the buffer.
     holes: Vec<Holes>,
-    /// The first piece of each packet, by its place on the shelf; stale where the
+    /// The first piece of each packet, by its place on the store; stale where the
     /// packet has none.
     firsts: Vec<First>,
-    telling: Telling,
+    telling: ExpiryReports,
     /// Not later than the earliest end of a lifetime.
     next_end: Instant,
 }
@@ -93,12 +94,12 @@ impl Reassembly {
     /// Nothing gathered yet. The secret keeps strangers from choosing addresses
     /// that are slow to find; it comes from the engine's seed.
     #[must_use]
-    pub fn new(config: Config, secret: (u64, u64)) -> Self {
+    pub fn new(config: Config, secret: HashSecret) -> Self {
         Self {
-            shelf: Shelf::new(config, secret),
+            store: PacketStore::new(config, secret),
             holes: Vec::new(),
             firsts: Vec::new(),
-            telling: Telling::new(config.told_per_second),
+            telling: ExpiryReports::new(config.told_per_second),
             next_end: Instant::FAR_FUTURE,
         }
     }
@@ -107,23 +108,23 @@ impl Reassembly {
     #[must_use]
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.shelf.is_empty()
+        self.store.is_empty()
     }
 
     /// Whether pieces of this packet are here, or it was given up not long ago.
     #[must_use]
     #[inline]
     pub fn contains(&self, key: &Key) -> bool {
-        matches!(self.shelf.find(key), Found::Packet(_))
+        matches!(self.store.find(key), Found::Packet(_))
     }
 
     /// What became of pieces so far.
     #[must_use]
     pub const fn counters(&self) -> &Counters {
-        &self.shelf.counters
+        &self.store.counters
     }
 
-    /// Takes a piece: its bytes are copied to their place. Gives the packet if that
+    /// Takes a piece: its bytes are copied to their place. Returns the packet if that
     /// was the last one missing; its buffer is the caller's then.
     ///
     /// # Errors
@@ -158,16 +159,16 @@ impl Reassembly {
             return self.pass(arrived, piece, buffers, memory).map(Some);
         }
         let split = u32::from(arrived.split.min(SPLIT_MOST));
-        let at = match self.shelf.find(&parsed.key) {
+        let at = match self.store.find(&parsed.key) {
             Found::Packet(at) => {
                 self.accepts(at, piece, buffers, memory)?;
-                self.shelf.touch(at);
+                self.store.touch(at);
                 at
             }
             Found::Nothing { hash } => {
                 let room = Gathering::room_for(split, piece.end);
-                let name = (parsed.key, hash);
-                let (at, buffer) = self.shelf.open(now, name, room, None, buffers)?;
+                let name = HashedKey { key: parsed.key, hash };
+                let Opened { at, buffer } = self.store.open(now, name, room, None, buffers)?;
                 self.begin(at, Gathering::new(buffer, split));
                 at
             }
@@ -178,25 +179,25 @@ impl Reassembly {
     /// Forgets what was not whole in time.
     pub fn handle_timeout<M: Memory>(&mut self, now: Instant, buffers: &mut Buffers, memory: &M) {
         while let Some((at, entry)) =
-            self.shelf.ended(now).and_then(|at| Some((at, self.shelf.close(at)?)))
+            self.store.ended(now).and_then(|at| Some((at, self.store.close(at)?)))
         {
             let State::Gathering(gathering) = entry.state else { continue };
-            self.shelf.counters.expired += 1;
+            self.store.counters.expired += 1;
             let first = self.firsts.get(at as usize);
             if let Some(first) = first.filter(|_| gathering.assembly.has_first())
-                && self.telling.may_tell(now)
+                && self.telling.may_report(now)
             {
                 self.telling.push(Expired::new(first, &gathering, buffers, memory));
             }
             buffers.give_back(gathering.buffer);
         }
-        self.next_end = self.shelf.next_end().unwrap_or(Instant::FAR_FUTURE);
+        self.next_end = self.store.next_end().unwrap_or(Instant::FAR_FUTURE);
     }
 
     /// When to call [`Reassembly::handle_timeout`] next.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.shelf.next_end()
+        self.store.next_end()
     }
 
     /// The next packet that was not whole in time, and whose sender may be told.

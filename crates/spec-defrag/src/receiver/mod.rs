@@ -9,13 +9,14 @@
 //! | file | what it does |
 //! | --- | --- |
 //! | `settle` | frames behind posted descriptors; what it is told, what it counts |
-//! | `astray` | a frame that is not in place |
+//! | `misplaced` | a frame that is not in place |
 //! |  | frames that lie somewhere already |
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use landfall_placement::{Duration, Instant, Random, Refusal, Refusals, Seed, Span, Timeout};
+use landfall_tables::HashSecret;
 
 use crate::buffers::{BufferId, Buffers};
 use crate::format::{Begin, Ip};
@@ -23,12 +24,12 @@ use crate::memory::{Descriptor, Memory, Packet, Way};
 use crate::offload::{Guess, Open};
 use crate::reassembly::{self, Expired, Reassembly};
 use crate::speculator::Speculator;
-use crate::wire::{Key, Parsed};
+use crate::wire::Parsed;
 
-mod astray;
+mod misplaced;
 mod settle;
 
-use astray::{Gathered, Lists};
+use misplaced::{Gathered, LastMisplaced, Lists};
 
 pub use settle::{Areas, Config, ConfigError, Foreign, Lend, MOST_BURST, Stats};
 
@@ -44,7 +45,7 @@ pub struct Receiver {
     buffers: Buffers,
     speculator: Speculator<Ip>,
     reassembly: Reassembly,
-    /// So many packets that are not whole may hold pages of the speculator.
+    /// The most packets that are not whole and hold pages of the speculator.
     most_begun: usize,
     packets: VecDeque<Packet>,
     /// Packets whose pieces lie one after another in the frames of this call.
@@ -54,11 +55,10 @@ pub struct Receiver {
     lists: Lists,
     stats: Stats,
     refusals: Refusals,
-    /// The IP headers of the last fragment astray ended here: so much is kept apart
+    /// The IP headers of the last fragment misplaced ended here: so much is kept apart
     /// where nothing is guessed.
     last_head: u16,
-    /// The last fragment astray, and how long the transport header of its packet is.
-    last: Option<(Key, u16)>,
+    last: Option<LastMisplaced>,
 }
 
 impl Receiver {
@@ -76,13 +76,13 @@ impl Receiver {
         let pages = buffers.free_pages();
         config.reassembly.pages = config.reassembly.pages.min(pages as u32 / 2);
         let mut random = Random::new(seed);
-        let mut secret = || (random.next_u64(), random.next_u64());
+        let mut secret = || HashSecret::new(random.next_u64(), random.next_u64());
         Ok(Self {
             speculator: Speculator::new(Ip, config.prediction, config.burst, secret()),
             reassembly: Reassembly::new(config.reassembly, secret()),
             most_begun: pages / 8,
             packets: VecDeque::with_capacity(usize::from(config.burst)),
-            gathered: Vec::with_capacity(astray::MOST_OPEN),
+            gathered: Vec::with_capacity(misplaced::MOST_OPEN),
             spare_list: None,
             lists: Lists::new(config.lists.into()),
             config,

@@ -13,6 +13,15 @@ use crate::reassembly::{self, Adopted, Congestion};
 use crate::speculator::{Outcome, Page};
 use crate::wire::{self, Parsed};
 
+/// A frame of a burst.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Landed {
+    /// The descriptor that it landed behind.
+    pub(super) n: usize,
+    /// How many descriptors of the burst are used.
+    pub(super) arrived: usize,
+}
+
 impl Receiver {
     /// Frames landed behind the first descriptors of the list: `lens` are their whole
     /// lengths, 0 for a descriptor that was passed over. Lengths beyond the list are
@@ -30,8 +39,10 @@ impl Receiver {
             match outcome {
                 Outcome::InPlace => self.stats.in_place += 1,
                 Outcome::Whole => self.joined(),
-                Outcome::Begun(begin) => self.begun(now, &begin, (n, arrived), len, memory),
-                Outcome::Astray => self.astray(now, (n, arrived), len, memory),
+                Outcome::Begun(begin) => {
+                    self.begun(now, &begin, Landed { n, arrived }, len, memory);
+                }
+                Outcome::Misplaced => self.misplaced(now, Landed { n, arrived }, len, memory),
             }
         }
         self.speculator.end_burst(&mut self.buffers);
@@ -54,7 +65,7 @@ impl Receiver {
         &mut self,
         now: Instant,
         begin: &Begin,
-        at: (usize, usize),
+        at: Landed,
         len: u32,
         memory: &mut M,
     ) {
@@ -62,10 +73,10 @@ impl Receiver {
         // Pieces of this packet came before: they and it belong together. Its first piece
         // may have come twice, where an adapter passes descriptors over.
         let is_known = !self.reassembly.is_empty() && self.reassembly.contains(&key)
-            || self.speculator.is_begun_elsewhere(at.0, |other| other.key() == key);
+            || self.speculator.is_begun_elsewhere(at.n, |other| other.key() == key);
         if is_known {
-            self.speculator.refuse(at.0);
-            self.astray(now, at, len, memory);
+            self.speculator.refuse(at.n);
+            self.misplaced(now, at, len, memory);
         } else {
             self.stats.in_place += 1;
         }
@@ -255,7 +266,7 @@ pub enum ConfigError {
     /// Too few pages for the list.
     #[error("there is room for {pages} pages: make the area longer, {needed} or more are needed")]
     Pages {
-        /// So many there are.
+        /// How many there are.
         pages: usize,
         /// Two for each descriptor, and as many for the conventional path.
         needed: usize,
@@ -306,7 +317,7 @@ pub struct Stats {
     /// Frames whose payload had landed where it belongs.
     pub in_place: u64,
     /// Frames for which a place was guessed, and which were not what belongs there.
-    pub astray: u64,
+    pub misplaced: u64,
     /// Packets that were joined without a copy.
     pub speculated: u64,
     /// Packets that were begun in a page, and given to the conventional path.

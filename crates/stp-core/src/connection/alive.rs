@@ -33,6 +33,17 @@ const fn moment(at: Instant) -> u16 {
     (at.as_nanos() >> 26) as u16
 }
 
+/// A link of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectionLink {
+    /// The path that it goes over.
+    pub path: PathId,
+    /// Where the other side is on that path.
+    pub peer: Peer,
+    /// Is it usable?
+    pub is_up: bool,
+}
+
 impl Network {
     /// Adds a link to a connection: Transfers to this side are striped over all of its links, and
     /// control operations go over the first that is up.
@@ -54,13 +65,13 @@ impl Network {
         let known = self.connection_mut(id)?;
         known.unheard |= 1 << known.more_links.len();
         known.challenges = CHALLENGES;
-        self.ask_over(cx, id.index, link);
+        self.probe_alive_over(cx, id.index, link);
         // Answered soon, or asked again.
         self.connections.timers.set(id.index, cx.now + cx.config.retry_after);
         Ok(())
     }
 
-    /// Says whether Data for this side may come over a link.
+    /// Returns whether Data for this side may come over a link.
     pub(crate) fn set_data_link(
         &mut self,
         id: ConnectionId,
@@ -77,13 +88,16 @@ impl Network {
         Ok(())
     }
 
-    /// What a connection is to its other side, for people.
-    pub(crate) fn links_of(&self, id: ConnectionId) -> Result<Vec<(PathId, Peer, bool)>, Error> {
+    /// The links of a connection.
+    pub(crate) fn links_of(&self, id: ConnectionId) -> Result<Vec<ConnectionLink>, Error> {
         let known = self.connection(id)?;
         let links = known.links().filter_map(|link| self.links.get(link));
-        Ok(links
-            .map(|link| (self.paths[usize::from(link.path)].id, link.peer, link.is_up))
-            .collect())
+        let found = links.map(|link| ConnectionLink {
+            path: self.paths[usize::from(link.path)].id,
+            peer: link.peer,
+            is_up: link.is_up,
+        });
+        Ok(found.collect())
     }
 
     /// Can Transfers be begun on it?
@@ -93,7 +107,8 @@ impl Network {
 
     /// Is it open, or on its way there?
     pub(crate) fn is_opening(&self, id: ConnectionId) -> bool {
-        self.connection(id).is_ok_and(|known| matches!(known.state, State::Opening | State::Met))
+        self.connection(id)
+            .is_ok_and(|known| matches!(known.state, State::RequestSent | State::RequestsCrossed))
     }
 
     fn attach_link(
@@ -122,7 +137,7 @@ impl Network {
     /// The other side says, with a proof, that it can be reached here too. It is
     /// believed once it says so with the token that it can have heard only here;
     /// until then it gets one packet for each of its own, as long as that is, and
-    /// nothing is remembered. Gives the link, if it is known now.
+    /// nothing is remembered. Returns the link, if it is known now.
     pub(crate) fn learn_link(
         &mut self,
         cx: &mut Context,
@@ -179,11 +194,11 @@ impl Network {
         let is_told = self.connections.get(index).is_some_and(|known| known.is_told);
         if let Some(known) = self.links.get(link).filter(|_| is_told) {
             let (path, peer) = (self.paths[usize::from(known.path)].id, known.peer);
-            cx.tell(Event::LinkUp { connection: self.id_of(index), path, peer });
+            cx.emit(Event::LinkUp { connection: self.id_of(index), path, peer });
         }
     }
 
-    /// Something came over a link. Says whether it counted as dead.
+    /// Something came over a link. Returns whether it counted as dead.
     pub(crate) fn note_received_over(&mut self, link: u32) -> bool {
         let Some(known) = self.links.assumed_mut(link) else { return false };
         known.size.note_short();
@@ -191,7 +206,7 @@ impl Network {
     }
 
     /// The other side uses one of our links: it knows it, unless it says that it
-    /// does not. Says whether that is new.
+    /// does not. Returns whether that is new.
     pub(crate) fn note_received(
         &mut self,
         cx: &Context,
@@ -230,7 +245,7 @@ impl Network {
         };
         let suspects: Vec<u32> = links.iter().copied().filter(down).collect();
         for link in &suspects {
-            self.ask_over(cx, index, *link);
+            self.probe_alive_over(cx, index, *link);
         }
         let Some(known) = self.connections.get_mut(index) else { return Effect::None };
         known.challenges = CHALLENGES;
@@ -246,7 +261,7 @@ impl Network {
             return Effect::failed(index, Ended::Silent);
         }
         for link in links {
-            self.ask_over(cx, index, link);
+            self.probe_alive_over(cx, index, link);
         }
         if retries > 1 {
             self.suspect_move(cx, index);
@@ -255,7 +270,7 @@ impl Network {
         Effect::None
     }
 
-    pub(crate) fn ask_alive(&mut self, cx: &mut Context, index: u32) {
+    pub(crate) fn probe_alive(&mut self, cx: &mut Context, index: u32) {
         let Some(known) = self.connections.assumed(index) else { return };
         let ids = crate::wire::message::Ids { d_id: known.remote_id, s_id: index as u16 };
         let token = cx.now.as_nanos();
@@ -345,7 +360,7 @@ impl Network {
         Ok(())
     }
 
-    pub(crate) fn ask_over(&mut self, cx: &mut Context, index: u32, link: u32) {
+    pub(crate) fn probe_alive_over(&mut self, cx: &mut Context, index: u32, link: u32) {
         let Some(known) = self.connections.assumed(index) else { return };
         let ids = ids_of(known.remote_id, index);
         let is_link = known.link != link;
@@ -354,7 +369,7 @@ impl Network {
     }
 
     /// Whoever asks is answered over the link that it asked on.
-    pub(crate) fn answer_alive(
+    pub(crate) fn answer_probe(
         &mut self,
         cx: &mut Context,
         unit: &Unit<'_>,
@@ -371,7 +386,13 @@ impl Network {
     }
 
     /// It is alive; and how long the network took there and back.
-    pub(crate) fn take_alive(&mut self, cx: &mut Context, unit: &Unit<'_>, index: u32, token: u64) {
+    pub(crate) fn handle_probe_answer(
+        &mut self,
+        cx: &mut Context,
+        unit: &Unit<'_>,
+        index: u32,
+        token: u64,
+    ) {
         let path = self.path_index(unit.path).unwrap_or_default() as u8;
         let (config, sent) = (cx.config.usual_congestion(), Instant::from_nanos(token));
         let is_plausible = sent <= cx.now && cx.now.since(sent) < MOST_ROUND_TRIP;

@@ -18,8 +18,10 @@ impl Network {
     pub(crate) fn close(&mut self, cx: &mut Context, id: ConnectionId) -> Result<Effect, Error> {
         let known = self.connection_mut(id)?;
         match known.state {
-            State::Opening | State::Met | State::Asked => self.abort(cx, id, Reason::Cancelled),
-            State::Open | State::Answered => {
+            State::RequestSent | State::RequestsCrossed | State::RequestReceived => {
+                self.abort(cx, id, Reason::Cancelled)
+            }
+            State::Open | State::AnswerSent => {
                 known.state = State::Draining;
                 Ok(Effect::Closing { connection: id.index })
             }
@@ -36,7 +38,7 @@ impl Network {
     ) -> Result<Effect, Error> {
         let known = self.connection_mut(id)?;
         let (state, ids) = (known.state, ids_of(known.remote_id, id.index));
-        if !matches!(state, State::Opening | State::Lingering) {
+        if !matches!(state, State::RequestSent | State::Lingering) {
             self.send_message(
                 cx,
                 id.index,
@@ -49,7 +51,7 @@ impl Network {
         let (connection, ended) = (id.index, Ended::Here);
         // Until the other side has heard it.
         let then = match state {
-            State::Opening => Afterwards::Forgotten,
+            State::RequestSent => Afterwards::Forgotten,
             _ => Afterwards::Repeats(reason),
         };
         Ok(Effect::Over(Over { connection, ended, why: Some(ended), then }))
@@ -58,7 +60,7 @@ impl Network {
     /// If all that was under way is over, the end can be asked for or answered.
     pub(crate) fn disconnect_if_idle(&mut self, cx: &mut Context, index: u32) {
         if let Some(known) = self.connections.get(index) {
-            if !matches!(known.state, State::Draining | State::Asking) {
+            if !matches!(known.state, State::Draining | State::PeerClosing) {
                 return;
             }
             let is_idle = known.first_send == NONE
@@ -92,7 +94,7 @@ impl Network {
     }
 
     /// The other side wants the end of a connection.
-    pub(crate) fn take_disconnect_request(
+    pub(crate) fn handle_disconnect_request(
         &mut self,
         cx: &mut Context,
         index: u32,
@@ -111,19 +113,19 @@ impl Network {
             return Ok(Effect::None);
         }
         match state {
-            State::Met | State::Answered | State::Open => {
+            State::RequestsCrossed | State::AnswerSent | State::Open => {
                 match state {
-                    State::Answered => self.finish_accept(cx, index),
-                    State::Met => self.finish_connect(cx, index),
+                    State::AnswerSent => self.finish_accept(cx, index),
+                    State::RequestsCrossed => self.finish_connect(cx, index),
                     _ => {}
                 }
-                self.set_state(index, State::Asking);
-                cx.tell(Event::Closing { connection });
+                self.set_state(index, State::PeerClosing);
+                cx.emit(Event::Closing { connection });
                 Ok(Effect::Closing { connection: index })
             }
             // Both sides want it: what is under way still goes on to its end.
             State::Draining => {
-                self.set_state(index, State::Asking);
+                self.set_state(index, State::PeerClosing);
                 self.disconnect_if_idle(cx, index);
                 Ok(Effect::None)
             }
@@ -140,15 +142,15 @@ impl Network {
                 self.send_message(cx, index, &Message::DisconnectComplete { ids });
                 Err(Refusal::Duplicate)
             }
-            State::Asking => Err(Refusal::Duplicate),
-            State::Opening | State::Asked | State::Gone => Err(Refusal::Unexpected),
+            State::PeerClosing => Err(Refusal::Duplicate),
+            State::RequestSent | State::RequestReceived | State::Gone => Err(Refusal::Unexpected),
         }
     }
 
     /// All that was under way on a connection has ended, and then it does.
     pub(crate) fn finish(&mut self, cx: &mut Context, over: Over) {
         let Over { connection: index, why, then, .. } = over;
-        self.tell_closed(cx, index, why);
+        self.report_closed(cx, index, why);
         match then {
             Afterwards::Forgotten => self.remove_connection(index),
             Afterwards::Lingers => self.linger(cx, index, None),
@@ -157,7 +159,7 @@ impl Network {
     }
 
     /// The other side has nothing under way any more, either.
-    pub(crate) fn take_disconnect_answer(
+    pub(crate) fn handle_disconnect_answer(
         &mut self,
         cx: &mut Context,
         index: u32,
@@ -178,7 +180,7 @@ impl Network {
     }
 
     /// The other side knows that it is over.
-    pub(crate) fn take_disconnect_complete(&self, index: u32) -> Result<Effect, Refusal> {
+    pub(crate) fn handle_disconnect_complete(&self, index: u32) -> Result<Effect, Refusal> {
         let Some(known) = self.connections.get(index) else { return Err(Refusal::UnknownId) };
         match known.state {
             State::Confirming | State::Closing => Ok(Effect::Over(Over::failed(index, None))),
@@ -193,29 +195,30 @@ impl Network {
         let Some(known) = self.connections.get_mut(index) else { return Effect::None };
         let ids = ids_of(known.remote_id, index);
         let (state, abort) = (known.state, known.abort);
-        if matches!(state, State::Open | State::Draining | State::Asking) {
+        if matches!(state, State::Open | State::Draining | State::PeerClosing) {
             return self.check_alive(cx, index);
         }
         known.retries = known.retries.saturating_add(1);
-        let is_late = state == State::Opening && known.heard + cx.config.connect_within <= cx.now;
+        let is_late =
+            state == State::RequestSent && known.heard + cx.config.connect_within <= cx.now;
         // What the other side has under way goes on to its end, however long that takes.
         let is_served = state == State::Closing && known.heard + limit > cx.now;
         if is_late
             || known.retries > cx.config.give_up_after && !is_served
-            || matches!(state, State::Answered | State::Asked)
+            || matches!(state, State::AnswerSent | State::RequestReceived)
             || state == State::Lingering && abort.is_none()
         {
             return give_up(index, state);
         }
         match state {
-            State::Opening | State::Met => {
+            State::RequestSent | State::RequestsCrossed => {
                 self.repeat_request(cx, index);
                 return Effect::None;
             }
             State::Closing => {
                 self.send_message(cx, index, &Message::RequestDisconnect { ids, abort: None });
                 // Who has something under way answers this, and the other not yet.
-                self.ask_alive(cx, index);
+                self.probe_alive(cx, index);
                 self.suspect_move(cx, index);
             }
             State::Confirming => self.send_message(cx, index, &Message::DisconnectAnswer { ids }),
@@ -239,10 +242,10 @@ impl Network {
     }
 
     /// Tells the user, if it ever knew of the connection.
-    fn tell_closed(&mut self, cx: &mut Context, index: u32, why: Option<Ended>) {
+    fn report_closed(&mut self, cx: &mut Context, index: u32, why: Option<Ended>) {
         if self.connections.get(index).is_some_and(|known| known.is_told) {
             let connection = self.id_of(index);
-            cx.tell(Event::Closed { connection, why });
+            cx.emit(Event::Closed { connection, why });
         }
     }
 }

@@ -30,10 +30,11 @@ use crate::seen::Seen;
 use crate::wire::proof::{Secret, Secrets};
 use crate::wire::{Envelope, Reason};
 
+pub use alive::ConnectionLink;
 pub(crate) use effect::{Afterwards, Effect, Over, Refused};
 pub use open::Connect;
 pub(crate) use table::Connections;
-pub(crate) use unsettled::{ReadRequest, Unsettled, is_near};
+pub(crate) use unsettled::{ReadRequest, Unsettled, UnsettledCount, is_near};
 
 /// Nothing, at the ends of lists.
 pub(crate) const NONE: u32 = u32::MAX;
@@ -44,28 +45,29 @@ pub(crate) const MOST_LINKS: usize = 8;
 /// Where a connection stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
-    /// We asked, and wait for an answer.
-    Opening,
-    /// A request of the other side met ours, and was answered. Whoever sent it may have met
-    /// another of ours: nothing begins before a proof or an answer.
-    Met,
-    /// It came in, and the user has not decided.
-    Asked,
-    /// It came in and was answered; the other side has not proved that it heard.
-    Answered,
+    /// This side sent a request, and waits for the answer.
+    RequestSent,
+    /// A request of the other side crossed ours, and was answered. It may belong to another
+    /// request of ours: nothing begins before a proof or an answer.
+    RequestsCrossed,
+    /// A request came in, and the user has not decided.
+    RequestReceived,
+    /// A request came in and was answered; the other side has not proved that it received
+    /// the answer.
+    AnswerSent,
     /// It can be used.
     Open,
     /// The user closes: what is under way goes on to its end.
     Draining,
-    /// We asked for the end.
+    /// This side asked to disconnect, and waits for the answer.
     Closing,
-    /// The other side asked for the end; what is under way goes on to its end.
-    Asking,
-    /// We answered that, and wait for it to be confirmed.
+    /// The other side asked to disconnect; what is under way goes on to its end.
+    PeerClosing,
+    /// This side answered that, and waits for the confirmation.
     Confirming,
     /// It is over; the other side may not know.
     Lingering,
-    /// It is forgotten, but a driver still holds memory of it.
+    /// Its record is only kept because a driver still holds memory of it.
     Gone,
 }
 
@@ -264,12 +266,12 @@ impl Connection {
 
     /// May the user begin something new?
     pub(crate) const fn is_open(&self) -> bool {
-        matches!(self.state, State::Open | State::Answered)
+        matches!(self.state, State::Open | State::AnswerSent)
     }
 
     /// Does what is under way go on?
     pub(crate) const fn is_live(&self) -> bool {
-        matches!(self.state, State::Open | State::Answered | State::Draining | State::Asking)
+        matches!(self.state, State::Open | State::AnswerSent | State::Draining | State::PeerClosing)
     }
 
     /// Is what the other side has under way still served? Who asks for the end has nothing

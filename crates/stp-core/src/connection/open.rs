@@ -78,7 +78,7 @@ impl Network {
             self.leave_link(link);
             return Err(Error::Taken);
         }
-        let id = self.add_connection(cx, State::Opening, link);
+        let id = self.add_connection(cx, State::RequestSent, link);
         self.connections.unanswered.push(id.index);
         let chosen = connect.local_port;
         let port = chosen.unwrap_or_else(|| self.connections.draw_port());
@@ -91,7 +91,7 @@ impl Network {
             known.own_hello = connect.hello;
             known.is_told = true;
         }
-        self.ask_for_connection(cx, id.index);
+        self.send_connection_request(cx, id.index);
         Ok(id)
     }
 
@@ -103,10 +103,10 @@ impl Network {
         hello: u64,
     ) -> Result<(), Error> {
         let known = self.connection_mut(id)?;
-        if known.state != State::Asked {
+        if known.state != State::RequestReceived {
             return Err(Error::NotOpen);
         }
-        known.state = State::Answered;
+        known.state = State::AnswerSent;
         known.own_hello = hello;
         self.answer_connection(cx, id.index);
         self.arm_connection(cx, id.index);
@@ -121,7 +121,7 @@ impl Network {
         reason: Reason,
     ) -> Result<(), Error> {
         let known = self.connection_mut(id)?;
-        if known.state != State::Asked {
+        if known.state != State::RequestReceived {
             return Err(Error::NotOpen);
         }
         let d_id = known.remote_id;
@@ -148,14 +148,14 @@ impl Network {
         }
     }
 
-    fn ask_for_connection(&mut self, cx: &mut Context, index: u32) {
+    fn send_connection_request(&mut self, cx: &mut Context, index: u32) {
         let offer = self.offer(cx, index);
         self.send_message(cx, index, &Message::RequestConnection(offer));
         self.arm_connection(cx, index);
     }
 
     pub(super) fn repeat_request(&mut self, cx: &mut Context, index: u32) {
-        self.ask_for_connection(cx, index);
+        self.send_connection_request(cx, index);
     }
 
     fn answer_connection(&mut self, cx: &mut Context, index: u32) {
@@ -165,8 +165,8 @@ impl Network {
         self.send_message(cx, index, &Message::ConnectionAnswer { d_id, result: Ok(offer) });
     }
 
-    /// Somebody wants a connection. If there is none yet, says how it may [come in](Self::let_in).
-    pub(crate) fn take_connection_request(
+    /// Somebody wants a connection. If there is none yet, says how it may [come in](Self::accept_request).
+    pub(crate) fn handle_connection_request(
         &mut self,
         cx: &mut Context,
         unit: &Unit<'_>,
@@ -183,7 +183,7 @@ impl Network {
             }
             let ports = (link, envelope.d_port, envelope.s_port);
             if let Some(index) = self.connections.opening.get(&ports).copied() {
-                self.meet(cx, index, envelope, offer)?;
+                self.handle_crossed_request(cx, index, envelope, offer)?;
                 return Ok(None);
             }
         }
@@ -209,7 +209,9 @@ impl Network {
         while half_open.len() >= cx.config.half_open || is_full && !half_open.is_empty() {
             let (index, generation) = half_open.pop_front()?;
             let known = self.connections.table.named(index, generation);
-            if known.is_some_and(|known| matches!(known.state, State::Answered | State::Asked)) {
+            if known.is_some_and(|known| {
+                matches!(known.state, State::AnswerSent | State::RequestReceived)
+            }) {
                 cx.stats.half_open_dropped += 1;
                 return Some(index);
             }
@@ -218,7 +220,7 @@ impl Network {
     }
 
     /// Who asked for a connection has one, if there is room.
-    pub(crate) fn let_in(
+    pub(crate) fn accept_request(
         &mut self,
         cx: &mut Context,
         unit: &Unit<'_>,
@@ -234,8 +236,8 @@ impl Network {
             return Err(Refusal::NoRoom);
         };
         let state = match admission {
-            Admission::Open => State::Answered,
-            Admission::Ask => State::Asked,
+            Admission::Open => State::AnswerSent,
+            Admission::Ask => State::RequestReceived,
         };
         let id = self.add_connection(cx, state, link);
         self.connections.half_open.push_back((id.index, id.generation));
@@ -251,7 +253,7 @@ impl Network {
         } else {
             let (port, path, peer) = (envelope.d_port, unit.path, unit.from);
             let hello = offer.hello;
-            cx.tell(Event::Incoming { connection: id, port, path, peer, hello });
+            cx.emit(Event::Incoming { connection: id, port, path, peer, hello });
         }
         self.arm_connection(cx, id.index);
         Ok(())
@@ -261,7 +263,9 @@ impl Network {
     fn repeat_answer(&mut self, cx: &mut Context, index: u32) -> Refusal {
         let Some(known) = self.connections.get(index) else { return Refusal::UnknownId };
         match (known.state, known.abort) {
-            (State::Met | State::Answered | State::Open, _) => self.answer_connection(cx, index),
+            (State::RequestsCrossed | State::AnswerSent | State::Open, _) => {
+                self.answer_connection(cx, index);
+            }
             // Who did not hear the answer has no proof of the abort either.
             (State::Lingering, Some(reason)) => {
                 let d_id = known.remote_id;
@@ -293,7 +297,7 @@ impl Network {
     }
 
     /// A request met ours: both sides asked at once. Each answers the other.
-    fn meet(
+    fn handle_crossed_request(
         &mut self,
         cx: &mut Context,
         index: u32,
@@ -304,18 +308,18 @@ impl Network {
         self.forget_opening(index);
         self.agree(cx, index, envelope, offer);
         if let Some(known) = self.connections.get_mut(index) {
-            known.state = State::Met;
+            known.state = State::RequestsCrossed;
             known.hello = offer.hello;
             known.retries = 1;
         }
         self.answer_connection(cx, index);
-        self.ask_alive(cx, index);
+        self.probe_alive(cx, index);
         self.arm_connection(cx, index);
         Ok(())
     }
 
     /// The other side answers our request for a connection.
-    pub(crate) fn take_connection_answer(
+    pub(crate) fn handle_connection_answer(
         &mut self,
         cx: &mut Context,
         unit: &Unit<'_>,
@@ -332,17 +336,17 @@ impl Network {
         let header = crate::wire::Header::read(unit.head).ok_or(Refusal::Truncated)?;
         let envelope = Envelope { s_port: header.s_port.get(), ..Envelope::default() };
         match (known.state, result) {
-            (State::Opening | State::Met, Ok(offer)) if offer.s_key == 0 => {
+            (State::RequestSent | State::RequestsCrossed, Ok(offer)) if offer.s_key == 0 => {
                 Err(Refusal::Malformed.into())
             }
-            (State::Opening | State::Met, Ok(offer)) => {
+            (State::RequestSent | State::RequestsCrossed, Ok(offer)) => {
                 self.adopt(cx, index, envelope, offer)?;
                 Ok(Effect::None)
             }
-            (State::Opening, Err(reason)) => Ok(Effect::failed(index, Ended::There(reason))),
+            (State::RequestSent, Err(reason)) => Ok(Effect::failed(index, Ended::There(reason))),
             (_, Ok(offer)) if known.is_open() && offer.s_key == known.remote_key => {
                 // The other side does not know that we heard.
-                self.ask_alive(cx, index);
+                self.probe_alive(cx, index);
                 Err(Refusal::Duplicate.into())
             }
             (_, Ok(offer)) if known.is_open() && !known.is_proved && offer.s_key != 0 => {
@@ -354,8 +358,8 @@ impl Network {
                     return Err(Refused { refusal, effect });
                 }
                 let envelope = Envelope { s_port: known.remote_port, ..envelope };
-                self.believe(cx, index, envelope, offer);
-                self.ask_alive(cx, index);
+                self.replace_answer(cx, index, envelope, offer);
+                self.probe_alive(cx, index);
                 Ok(Effect::None)
             }
             _ => Err(Refusal::Duplicate.into()),
@@ -372,7 +376,7 @@ impl Network {
     ) -> Result<(), Refused> {
         check_compatible(index, &offer)?;
         self.forget_opening(index);
-        self.believe(cx, index, envelope, offer);
+        self.replace_answer(cx, index, envelope, offer);
         if let Some(known) = self.connections.get_mut(index) {
             known.hello = offer.hello;
         }
@@ -397,7 +401,7 @@ impl Network {
     }
 
     /// Takes an answer for what it is, in the place of what was taken for one before.
-    fn believe(&mut self, cx: &mut Context, index: u32, envelope: Envelope, offer: Offer) {
+    fn replace_answer(&mut self, cx: &mut Context, index: u32, envelope: Envelope, offer: Offer) {
         let Some(known) = self.connections.assumed(index) else { return };
         let (old, secret) = ((known.link, known.remote_key), known.remote_secret);
         let is_another = old.1 != 0 && offer.secret != secret;
@@ -428,9 +432,9 @@ impl Network {
         known.retries = 1;
         known.heard = cx.now;
         let hello = known.hello;
-        cx.tell(Event::Connected { connection: self.id_of(index), hello });
+        cx.emit(Event::Connected { connection: self.id_of(index), hello });
         // The first packet with its key tells the other side that we hear it.
-        self.ask_alive(cx, index);
+        self.probe_alive(cx, index);
         self.find_size_of(cx, index);
         self.arm_connection(cx, index);
     }
@@ -446,11 +450,11 @@ impl Network {
         self.connections.half_open.retain(|half_open| half_open.0 != index);
         if let Some(link) = self.links.get(link) {
             let (path, peer) = (self.paths[usize::from(link.path)].id, link.peer);
-            cx.tell(Event::Accepted { connection, port, path, peer, hello });
+            cx.emit(Event::Accepted { connection, port, path, peer, hello });
         }
         // How long the network takes is good to know before anything is granted, and how
         // long packets may be.
-        self.ask_alive(cx, index);
+        self.probe_alive(cx, index);
         self.find_size_of(cx, index);
         self.arm_connection(cx, index);
     }
@@ -468,16 +472,16 @@ impl Network {
         known.is_proved |= has_proof;
         match known.state {
             // The key alone may have been guessed: what proves more comes again.
-            State::Answered | State::Met if !has_proof => Err(Refusal::Unexpected),
-            State::Answered => {
+            State::AnswerSent | State::RequestsCrossed if !has_proof => Err(Refusal::Unexpected),
+            State::AnswerSent => {
                 self.finish_accept(cx, connection);
                 Ok(())
             }
-            State::Met => {
+            State::RequestsCrossed => {
                 self.finish_connect(cx, connection);
                 Ok(())
             }
-            State::Opening | State::Asked => Err(Refusal::Unexpected),
+            State::RequestSent | State::RequestReceived => Err(Refusal::Unexpected),
             _ => Ok(()),
         }
     }

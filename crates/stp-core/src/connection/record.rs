@@ -18,11 +18,11 @@ impl Network {
         let key = self.connections.draw_key(&mut cx.random);
         let (secret, mask) = (Secret(cx.random.next_u64()), cx.random.next_u32());
         let known = Connection::new(state, link, key, secret, mask, cx.now);
-        let Some(name) = self.connections.table.insert(known) else {
+        let Some(entry) = self.connections.table.insert(known) else {
             unreachable!("the caller has seen that there is room");
         };
-        self.connections.keys.insert(key, name.0);
-        ConnectionId::new(name)
+        self.connections.keys.insert(key, entry.index);
+        ConnectionId::of(entry)
     }
 
     pub(crate) fn set_state(&mut self, index: u32, state: State) {
@@ -64,7 +64,7 @@ impl Network {
     pub(crate) fn remove_if_gone(&mut self, index: u32) {
         let Some(known) = self.connections.assumed(index) else { return };
         match known.state {
-            State::Draining | State::Asking if !self.connections.ending.contains(&index) => {
+            State::Draining | State::PeerClosing if !self.connections.ending.contains(&index) => {
                 self.connections.ending.push(index);
             }
             State::Gone if !known.is_in_use() => {
@@ -88,13 +88,13 @@ impl Network {
         let after = match known.state {
             State::Gone => return,
             // Nothing was heard yet: that is when it was asked for.
-            State::Opening => {
+            State::RequestSent => {
                 let until = known.heard + cx.config.connect_within;
                 if until > cx.now { again.min(until.since(cx.now)) } else { again }
             }
-            State::Met | State::Closing | State::Confirming => again,
-            State::Asked | State::Answered => self.repetition_limit(cx),
-            State::Open | State::Draining | State::Asking => match cx.config.keep_alive {
+            State::RequestsCrossed | State::Closing | State::Confirming => again,
+            State::RequestReceived | State::AnswerSent => self.repetition_limit(cx),
+            State::Open | State::Draining | State::PeerClosing => match cx.config.keep_alive {
                 // Not proved alive yet: sooner.
                 _ if known.retries > 0 => again,
                 Some(idle) => idle,

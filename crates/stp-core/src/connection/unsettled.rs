@@ -38,6 +38,18 @@ pub(crate) struct Unsettled {
     regions: Vec<Request>,
 }
 
+/// How many requests of one kind are unsettled.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct UnsettledCount {
+    pub(crate) count: usize,
+    /// None of them is too far behind the next.
+    pub(crate) is_near: bool,
+}
+
+impl UnsettledCount {
+    const NONE: Self = Self { count: 0, is_near: true };
+}
+
 impl Network {
     fn unsettled_mut(&mut self, connection: u32) -> Option<&mut Unsettled> {
         self.connections.get_mut(connection)?.unsettled.as_deref_mut()
@@ -61,7 +73,7 @@ impl Network {
         }
     }
 
-    /// The other side knows that a Transfer is over. Says whether it was not known to.
+    /// The other side knows that a Transfer is over. Returns whether it was not known to.
     pub(crate) fn settle_send(&mut self, cx: &mut Context, connection: u32, serial: u32) -> bool {
         let is_settled = self.unsettled_mut(connection).is_some_and(|unsettled| {
             let before = unsettled.sends.len();
@@ -74,7 +86,7 @@ impl Network {
         is_settled
     }
 
-    /// The other side knows that a read is over. Says whether it was not known to.
+    /// The other side knows that a read is over. Returns whether it was not known to.
     pub(crate) fn settle_read(&mut self, cx: &mut Context, connection: u32, serial: u32) -> bool {
         let is_settled = self.unsettled_mut(connection).is_some_and(|unsettled| {
             let before = unsettled.reads.len();
@@ -94,7 +106,7 @@ impl Network {
         }
     }
 
-    /// The other side has answered a request for a region. Says whether that was given up.
+    /// The other side has answered a request for a region. Returns whether that was given up.
     pub(crate) fn settle_region(&mut self, cx: &mut Context, connection: u32, serial: u32) -> bool {
         let is_settled = self.unsettled_mut(connection).is_some_and(|unsettled| {
             let before = unsettled.regions.len();
@@ -107,25 +119,28 @@ impl Network {
         is_settled
     }
 
-    /// How many Transfers are unsettled, and whether none of them is too far behind the next.
-    pub(crate) fn unsettled_sends(&self, connection: u32, next: u32) -> (usize, bool) {
-        let Some(unsettled) = self.unsettled(connection) else { return (0, true) };
+    /// How many Transfers are unsettled.
+    pub(crate) fn unsettled_sends(&self, connection: u32, next: u32) -> UnsettledCount {
+        let Some(unsettled) = self.unsettled(connection) else { return UnsettledCount::NONE };
         let sends = &unsettled.sends;
-        (sends.len(), sends.iter().all(|serial| is_near(*serial, next)))
+        let is_near = sends.iter().all(|serial| is_near(*serial, next));
+        UnsettledCount { count: sends.len(), is_near }
     }
 
     /// The same of reads.
-    pub(crate) fn unsettled_reads(&self, connection: u32, next: u32) -> (usize, bool) {
-        let Some(unsettled) = self.unsettled(connection) else { return (0, true) };
+    pub(crate) fn unsettled_reads(&self, connection: u32, next: u32) -> UnsettledCount {
+        let Some(unsettled) = self.unsettled(connection) else { return UnsettledCount::NONE };
         let reads = &unsettled.reads;
-        (reads.len(), reads.iter().all(|read| is_near(read.serial, next)))
+        let is_near = reads.iter().all(|read| is_near(read.serial, next));
+        UnsettledCount { count: reads.len(), is_near }
     }
 
     /// The same of requests for regions.
-    pub(crate) fn unsettled_regions(&self, connection: u32, next: u32) -> (usize, bool) {
-        let Some(unsettled) = self.unsettled(connection) else { return (0, true) };
+    pub(crate) fn unsettled_regions(&self, connection: u32, next: u32) -> UnsettledCount {
+        let Some(unsettled) = self.unsettled(connection) else { return UnsettledCount::NONE };
         let regions = &unsettled.regions;
-        (regions.len(), regions.iter().all(|request| is_near(request.serial, next)))
+        let is_near = regions.iter().all(|request| is_near(request.serial, next));
+        UnsettledCount { count: regions.len(), is_near }
     }
 
     /// Says the end of the first Transfer that was given up.

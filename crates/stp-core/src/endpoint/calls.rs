@@ -3,7 +3,7 @@
 use landfall_placement::{Area, Instant, PathId, Peer, WordFunction, WordWidth};
 
 use super::Endpoint;
-use crate::connection::{Admission, Connect};
+use crate::connection::{Admission, Connect, ConnectionLink};
 use crate::error::Error;
 use crate::ids::{
     AskId, ConnectionId, ExposedId, OperationId, ReadId, ReceiveId, RemoteRegion, RequestId,
@@ -35,14 +35,11 @@ impl Endpoint {
         self.net.add_link(&mut self.cx, id, path, peer)
     }
 
-    /// What a connection is to its other side, for people.
+    /// The links of a connection.
     ///
     /// # Errors
     /// [`Error::Unknown`].
-    pub fn links_of(
-        &self,
-        id: ConnectionId,
-    ) -> Result<alloc::vec::Vec<(PathId, Peer, bool)>, Error> {
+    pub fn links_of(&self, id: ConnectionId) -> Result<alloc::vec::Vec<ConnectionLink>, Error> {
         self.net.links_of(id)
     }
 
@@ -136,7 +133,7 @@ impl Endpoint {
     /// turn.
     ///
     /// # Errors
-    /// [`Error::Unknown`].
+    /// [`Error::Unknown`], [`Error::OutOfRange`].
     pub fn set_weight(&mut self, id: ConnectionId, weight: u16) -> Result<(), Error> {
         self.net.set_weight(id, weight)
     }
@@ -197,7 +194,7 @@ impl Endpoint {
     }
 
     /// Tells of the progress of one Transfer that is being sent, Block by Block, or does so no
-    /// more: [`Event::SendProgress`](crate::Event::SendProgress). Gives how many bytes, from the
+    /// more: [`Event::SendProgress`](crate::Event::SendProgress). Returns how many bytes, from the
     /// start, are in place at the other side as far as is known.
     /// [`Config::progress`](crate::Config::progress) does it for all.
     ///
@@ -487,7 +484,7 @@ impl Endpoint {
 
     /// Tells of the progress of one Transfer that is being received (of a read or Get, too), Block
     /// by Block, or does so no more: [`Event::ReceiveProgress`](crate::Event::ReceiveProgress).
-    /// Gives how many bytes, from the start, are in place.
+    /// Returns how many bytes, from the start, are in place.
     /// [`Config::progress`](crate::Config::progress) does it for all but Gets.
     ///
     /// # Errors
@@ -519,7 +516,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Says whether Data for this side may come over a link. Control operations
+    /// Returns whether Data for this side may come over a link. Control operations
     /// go over the first link that is up in any case; if no link for Data is
     /// up, Data comes over whatever is.
     ///

@@ -36,7 +36,7 @@ impl Endpoint {
         if header.op == Op::Data as u8 {
             return self.receives.place_data(&mut self.net, &mut self.cx, unit, header, into);
         }
-        self.take_message(unit, header, into)
+        self.handle_message(unit, header, into)
     }
 
     /// A run of Puts: `None`, and nothing changed, where it is not what is expected next.
@@ -47,7 +47,7 @@ impl Endpoint {
     }
 
     /// Anything else: whole, sealed, known, and from where it should be.
-    fn take_message(
+    fn handle_message(
         &mut self,
         unit: &Unit<'_>,
         header: &Header,
@@ -85,13 +85,13 @@ impl Endpoint {
         }
         let (envelope, message) = Message::decode(head)?;
         if let Message::RequestConnection(offer) = message {
-            self.take_connection_request(unit, envelope, offer)?;
+            self.handle_connection_request(unit, envelope, offer)?;
             return Ok(Placement::Consumed);
         }
         let connection = self.net.connection_of(envelope, &message)?;
         let path = self.net.path_index(unit.path).ok_or(Refusal::WrongAddress)? as u8;
         let Some(link) = self.net.link_from(connection, path, unit.from) else {
-            return self.take_from_elsewhere(unit, connection, head, &message);
+            return self.handle_from_elsewhere(unit, connection, head, &message);
         };
         let has_proof = self.net.check_proof(connection, head, &message)?;
         let payload = match message {
@@ -109,7 +109,7 @@ impl Endpoint {
             Message::FetchOp { .. } => regions.place_fetch(net, cx, connection, &message),
             _ => {
                 let message = &message;
-                self.take_control(&Arrival { unit, connection, message, payload, has_proof })?;
+                self.handle_control(&Arrival { unit, connection, message, payload, has_proof })?;
                 Ok(Placement::Consumed)
             }
         }
@@ -117,7 +117,7 @@ impl Endpoint {
 
     /// A packet from where the connection has no link. Only that there is one may
     /// be said from there.
-    fn take_from_elsewhere(
+    fn handle_from_elsewhere(
         &mut self,
         unit: &Unit<'_>,
         connection: u32,
@@ -136,24 +136,24 @@ impl Endpoint {
         self.net.check_proof(connection, head, message)?;
         if self.learn_link(unit, connection, &address)? {
             self.net.prove(&mut self.cx, connection, true)?;
-            self.net.answer_alive(&mut self.cx, unit, connection, address.ids, address.token);
+            self.net.answer_probe(&mut self.cx, unit, connection, address.ids, address.token);
         }
         Ok(Placement::Consumed)
     }
 
     /// Somebody wants a connection.
-    fn take_connection_request(
+    fn handle_connection_request(
         &mut self,
         unit: &Unit<'_>,
         envelope: Envelope,
         offer: Offer,
     ) -> Result<(), Refusal> {
-        let admission = match self.net.take_connection_request(&mut self.cx, unit, envelope, offer)
-        {
-            Ok(Some(admission)) => admission,
-            Ok(None) => return Ok(()),
-            Err(refused) => return self.settle(Err(refused)),
-        };
+        let admission =
+            match self.net.handle_connection_request(&mut self.cx, unit, envelope, offer) {
+                Ok(Some(admission)) => admission,
+                Ok(None) => return Ok(()),
+                Err(refused) => return self.settle(Err(refused)),
+            };
         let is_full = self.net.is_full();
         while let Some(index) = self.net.half_open_to_drop(&mut self.cx, is_full) {
             self.apply(Effect::failed(index, Ended::Silent));
@@ -161,10 +161,10 @@ impl Endpoint {
                 break;
             }
         }
-        self.net.let_in(&mut self.cx, unit, envelope, offer, admission)
+        self.net.accept_request(&mut self.cx, unit, envelope, offer, admission)
     }
 
-    /// The other side can be reached at a further address, it says. Gives whether that is known
+    /// The other side can be reached at a further address, it says. Returns whether that is known
     /// now.
     fn learn_link(
         &mut self,
@@ -200,74 +200,74 @@ impl Endpoint {
 
     /// A control message: what opens and closes a connection ends what is under way on it; all
     /// else must come from its other side.
-    fn take_control(&mut self, arrival: &Arrival<'_>) -> Result<(), Refusal> {
+    fn handle_control(&mut self, arrival: &Arrival<'_>) -> Result<(), Refusal> {
         let Arrival { unit, connection, message, has_proof, .. } = *arrival;
         let (net, cx) = (&mut self.net, &mut self.cx);
         let result = match *message {
             Message::ConnectionAnswer { d_id, result } => {
-                net.take_connection_answer(cx, unit, connection, d_id, result)
+                net.handle_connection_answer(cx, unit, connection, d_id, result)
             }
             Message::RequestDisconnect { abort, .. } => {
-                net.take_disconnect_request(cx, connection, abort).map_err(Refused::from)
+                net.handle_disconnect_request(cx, connection, abort).map_err(Refused::from)
             }
             Message::DisconnectAnswer { .. } => {
-                net.take_disconnect_answer(cx, connection).map_err(Refused::from)
+                net.handle_disconnect_answer(cx, connection).map_err(Refused::from)
             }
             Message::DisconnectComplete { .. } => {
-                net.take_disconnect_complete(connection).map_err(Refused::from)
+                net.handle_disconnect_complete(connection).map_err(Refused::from)
             }
             _ => {
                 net.prove(cx, connection, has_proof)?;
-                return self.take_request(arrival);
+                return self.handle_request(arrival);
             }
         };
         self.settle(result)
     }
 
     /// A message about a Transfer or a region, a question or an answer.
-    fn take_request(&mut self, arrival: &Arrival<'_>) -> Result<(), Refusal> {
+    fn handle_request(&mut self, arrival: &Arrival<'_>) -> Result<(), Refusal> {
         let Arrival { unit, connection, message, .. } = *arrival;
         let Self { net, cx, sends, receives, regions, .. } = self;
         match *message {
-            Message::RequestToSend { .. } => receives.take_request_to_send(net, cx, arrival),
+            Message::RequestToSend { .. } => receives.handle_request_to_send(net, cx, arrival),
             Message::RequestToReceive { s_id, serial, len, opaque } => {
                 let read = ReadRequest { serial, len, opaque };
-                sends.take_request_to_receive(net, cx, connection, s_id, read)
+                sends.handle_request_to_receive(net, cx, connection, s_id, read)
             }
             Message::RequestAnswer { ids, serial, is_read: true, verdict } => {
-                receives.take_read_answer(net, cx, connection, ids, serial, verdict)
+                receives.handle_read_answer(net, cx, connection, ids, serial, verdict)
             }
             Message::RequestAnswer { ids, serial, is_read: false, verdict } => {
-                sends.take_send_answer(net, cx, connection, ids, serial, verdict)
+                sends.handle_send_answer(net, cx, connection, ids, serial, verdict)
             }
-            Message::ClearToSend(ref grant) => sends.take_grant(net, cx, unit, connection, grant),
+            Message::ClearToSend(ref grant) => sends.handle_grant(net, cx, unit, connection, grant),
             Message::End { ending, reason } if ending.by_receiver => {
-                sends.take_end_of_send(net, cx, connection, ending, reason)
+                sends.handle_end_of_send(net, cx, connection, ending, reason)
             }
             Message::End { ending, reason } => {
-                receives.take_end(net, cx, connection, ending, reason)
+                receives.handle_end(net, cx, connection, ending, reason)
             }
             Message::EndAck(ending) if ending.by_receiver => {
-                receives.take_end_ack(net, cx, connection, ending)
+                receives.handle_end_ack(net, cx, connection, ending)
             }
-            Message::EndAck(ending) => sends.take_end_ack_of_send(net, cx, connection, ending),
+            Message::EndAck(ending) => sends.handle_end_ack_of_send(net, cx, connection, ending),
             Message::RequestMemoryRegion { .. } => {
-                regions.take_region_request(net, cx, connection, message)
+                regions.handle_region_request(net, cx, connection, message)
             }
             Message::MemoryRegionAvailable { d_id, serial, result } => {
-                regions.take_region_answer(net, cx, connection, d_id, serial, result)
+                regions.handle_region_answer(net, cx, connection, d_id, serial, result)
             }
-            Message::Get(ref get) => regions.take_get(net, cx, unit, connection, get),
+            Message::Get(ref get) => regions.handle_get(net, cx, unit, connection, get),
             Message::FetchOpComplete { below } => {
-                regions.take_fetch_complete(net, connection, below)
+                regions.handle_fetch_complete(net, connection, below)
             }
-            Message::RequestState(question) => self.take_question(unit, connection, question),
-            Message::RequestStateResponse(ref state) => self.take_state(unit, connection, state),
+            Message::RequestState(question) => self.handle_question(unit, connection, question),
+            Message::RequestStateResponse(ref state) => self.handle_state(unit, connection, state),
             _ => Err(Refusal::Unexpected),
         }
     }
 
-    fn take_question(
+    fn handle_question(
         &mut self,
         unit: &Unit<'_>,
         connection: u32,
@@ -276,7 +276,7 @@ impl Endpoint {
         let (net, cx) = (&mut self.net, &mut self.cx);
         match question {
             Question::Connection { ids, token, .. } | Question::Moved { ids, token } => {
-                net.answer_alive(cx, unit, connection, ids, token);
+                net.answer_probe(cx, unit, connection, ids, token);
                 Ok(())
             }
             Question::Transfer { ids, serial } => {
@@ -292,7 +292,7 @@ impl Endpoint {
         }
     }
 
-    fn take_state(
+    fn handle_state(
         &mut self,
         unit: &Unit<'_>,
         connection: u32,
@@ -304,27 +304,27 @@ impl Endpoint {
                 net.answer_challenge(cx, unit, connection, token)
             }
             State::Connection { token, .. } => {
-                net.take_alive(cx, unit, connection, token);
+                net.handle_probe_answer(cx, unit, connection, token);
                 Ok(())
             }
-            State::Size { size, token, .. } => net.take_size(cx, unit, size, token),
+            State::Size { size, token, .. } => net.handle_size(cx, unit, size, token),
             State::Transfer { ids, serial, acked, len, is_complete } => {
                 let progress = Progress { ids, serial, acked, len, is_complete };
-                sends.take_progress(net, cx, connection, progress)
+                sends.handle_progress(net, cx, connection, progress)
             }
             State::Memory { applied, refused, ref ahead } => {
-                let heard = streams.take_applied(net, cx, connection, applied, refused, ahead)?;
+                let heard = streams.handle_applied(net, cx, connection, applied, refused, ahead)?;
                 self.end_stream_turn(connection, heard);
                 Ok(())
             }
             State::Fetched { serial, old } => {
-                let heard = streams.take_fetched(net, cx, connection, serial, old)?;
+                let heard = streams.handle_fetched(net, cx, connection, serial, old)?;
                 self.end_stream_turn(connection, heard);
                 self.streams.complete_fetches(&mut self.net, &mut self.cx, connection);
                 Ok(())
             }
             State::GetRefused { d_id, serial, reason } => {
-                receives.take_get_refused(net, cx, connection, d_id, serial, reason)
+                receives.handle_get_refused(net, cx, connection, d_id, serial, reason)
             }
         }
     }
@@ -335,14 +335,14 @@ impl Endpoint {
     pub(super) fn land(&mut self, ticket: Ticket, landing: Landing) {
         let is_in_place = matches!(landing, Landing::Verified | Landing::Unchecked);
         match Purpose::unpack(ticket) {
-            Purpose::Stus(seats) => {
+            Purpose::Stus(stus) => {
                 if landing == Landing::Corrupt {
                     self.cx.refusals.count(landfall_placement::Refusal::BadChecksum);
                 }
                 self.receives.land_stus(
                     &mut self.net,
                     &mut self.cx,
-                    seats,
+                    stus,
                     is_in_place,
                     landing == Landing::Failed,
                 );
@@ -387,16 +387,16 @@ impl Endpoint {
     }
 
     #[inline]
-    pub(super) fn let_go(&mut self, ticket: Ticket) {
+    pub(super) fn handle_released(&mut self, ticket: Ticket) {
         match Purpose::unpack(ticket) {
             Purpose::Send { index, generation } => {
-                self.sends.let_go_of_send(&mut self.net, &mut self.cx, index, generation);
+                self.sends.release_transmission(&mut self.net, &mut self.cx, index, generation);
             }
             Purpose::Exposed { index, generation } => {
-                self.regions.let_go_of_exposed(&mut self.cx, index, generation);
+                self.regions.release_exposed(&mut self.cx, index, generation);
             }
             Purpose::Operation(step) => {
-                self.streams.let_go_of_operation(&mut self.net, &mut self.cx, step);
+                self.streams.release_operation(&mut self.net, &mut self.cx, step);
             }
             Purpose::Control
             | Purpose::Stus(_)
@@ -463,7 +463,7 @@ impl Endpoint {
                 if !self.streams.give_up_link(&mut self.net, connection, link) {
                     continue;
                 }
-                self.tell_outgoing_windows(connection, 0);
+                self.update_put_windows(connection, 0);
             }
             self.streams.queue_stream(&mut self.net, &mut self.cx, connection);
         }
@@ -471,14 +471,14 @@ impl Endpoint {
 
     /// Something was heard of a stream.
     fn end_stream_turn(&mut self, connection: u32, turn: Applied) {
-        self.tell_outgoing_windows(connection, turn.marked);
+        self.update_put_windows(connection, turn.marked);
         self.streams.finish_turn(&mut self.net, &mut self.cx, connection, turn.is_progress);
     }
 
     /// Windows learn what became of Puts; a link that was silent for long counts as dead.
-    fn tell_outgoing_windows(&mut self, connection: u32, marked: u16) {
+    fn update_put_windows(&mut self, connection: u32, marked: u16) {
         if let Some(link) =
-            self.streams.tell_outgoing(&mut self.net, &mut self.cx, connection, marked)
+            self.streams.update_put_window(&mut self.net, &mut self.cx, connection, marked)
         {
             self.lose_link(link);
         }
@@ -490,7 +490,7 @@ impl Endpoint {
             TimedOut::Idle => {}
             TimedOut::GivesUp => self.apply(Effect::failed(connection, Ended::Silent)),
             TimedOut::AsksAgain => {
-                self.tell_outgoing_windows(connection, 0);
+                self.update_put_windows(connection, 0);
                 self.streams.ask_what_applied(&mut self.net, &mut self.cx, connection);
             }
         }

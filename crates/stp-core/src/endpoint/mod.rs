@@ -206,7 +206,7 @@ impl Engine for Endpoint {
 
     #[inline]
     fn handle_sent(&mut self, _now: Instant, ticket: Ticket) {
-        self.let_go(ticket);
+        self.handle_released(ticket);
     }
 
     fn handle_timeout(&mut self, now: Instant) {

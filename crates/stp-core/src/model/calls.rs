@@ -10,7 +10,7 @@ use super::ledger::{Connecting, Connection, Reading, Receive, Stage, Transfer, W
 use super::world::{FRESH, PORT, World};
 use crate::connection::Connect;
 use crate::error::Error;
-use crate::preference::Priority;
+use crate::preference::{MOST_WEIGHT, Priority};
 use crate::wire::Reason;
 
 /// Users under test do not begin more than this: a run stays short.
@@ -227,14 +227,20 @@ impl World {
         let send = sends.get(at % sends.len().max(1)).map(|known| known.0);
         let receive = receives.get(at % receives.len().max(1)).map(|known| known.id);
         let engine = &mut end.checked.engine;
+        let weight = u16::from(which) * 8;
+        let in_range = weight.clamp(1, MOST_WEIGHT);
+        let is_refused = engine.set_weight(connection.id, weight).is_err();
         let mut results = vec![
             engine.set_priority(connection.id, priority),
-            engine.set_weight(connection.id, u16::from(which) * 8),
+            engine.set_weight(connection.id, in_range),
         ];
         results.extend(send.map(|send| engine.set_send_priority(send, priority)));
         results.extend(receive.map(|receive| engine.set_receive_priority(receive, priority)));
         for error in results.into_iter().filter_map(Result::err) {
             self.expect_error(side, "prefer", error, &[]);
+        }
+        if is_refused != (weight != in_range) {
+            self.fail(side, &format!("a weight of {weight}: refused is {is_refused}"));
         }
     }
 

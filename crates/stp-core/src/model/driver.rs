@@ -146,7 +146,7 @@ impl World {
     }
 
     /// Offers the packets from this one on that one receive would bring: of one sender and
-    /// length, the last possibly shorter. Says whether the engine took any.
+    /// length, the last possibly shorter. Returns whether the engine took any.
     fn place_run(&mut self, side: usize, at: usize) -> bool {
         let end = &mut self.ends[side];
         let Some(first) = end.under_way.packets_from(at).next() else { return false };

@@ -97,7 +97,7 @@ impl Network {
     }
 
     pub(crate) fn id_of(&self, index: u32) -> ConnectionId {
-        ConnectionId::new((index, self.connections.table.generation(index)))
+        ConnectionId::of(self.connections.table.key(index))
     }
 
     /// The connections that have a link. Rare: a link died or came back.
@@ -145,7 +145,7 @@ impl Network {
     ) -> Result<bool, Refusal> {
         let known = self.connections.get(connection).ok_or(Refusal::UnknownId)?;
         // Who speaks an older version says so, and knows of no proofs.
-        let is_older = known.state == State::Opening
+        let is_older = known.state == State::RequestSent
             && matches!(
                 message,
                 Message::ConnectionAnswer { result: Err(Reason::Incompatible), .. }

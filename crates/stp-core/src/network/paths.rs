@@ -51,7 +51,7 @@ impl Network {
         PathChange::Down { index }
     }
 
-    /// The link's path is up, and something was heard over it, or may be. Says whether it was
+    /// The link's path is up, and something was heard over it, or may be. Returns whether it was
     /// down.
     pub(crate) fn revive_link(&mut self, cx: &mut Context, index: u32) -> bool {
         let Some(link) = self.links.assumed_mut(index) else { return false };
@@ -62,22 +62,22 @@ impl Network {
         if core::mem::replace(&mut link.is_up, true) {
             return false;
         }
-        self.tell_links(cx, index, true);
+        self.report_link(cx, index, true);
         true
     }
 
-    /// Nothing goes over this link. Says whether it was up.
+    /// Nothing goes over this link. Returns whether it was up.
     pub(crate) fn lose_link(&mut self, cx: &mut Context, index: u32) -> bool {
         let Some(link) = self.links.assumed_mut(index) else { return false };
         if !core::mem::replace(&mut link.is_up, false) {
             return false;
         }
-        self.tell_links(cx, index, false);
+        self.report_link(cx, index, false);
         true
     }
 
     /// Tells the users of a link what became of it.
-    pub(crate) fn tell_links(&mut self, cx: &mut Context, link: u32, is_up: bool) {
+    pub(crate) fn report_link(&mut self, cx: &mut Context, link: u32, is_up: bool) {
         let Some(known) = self.links.assumed(link) else { return };
         let (path, peer) = (self.paths[usize::from(known.path)].id, known.peer);
         for index in self.users_of(link) {
@@ -87,7 +87,7 @@ impl Network {
                 continue;
             }
             let connection = self.id_of(index);
-            cx.tell(if is_up {
+            cx.emit(if is_up {
                 Event::LinkUp { connection, path, peer }
             } else {
                 Event::LinkDown { connection, path, peer }

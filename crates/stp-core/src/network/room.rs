@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use landfall_congestion::Config as Congestion;
 use landfall_congestion::Window;
-use landfall_placement::{Duration, Peer};
+use landfall_placement::{ConfigError, Duration, Peer};
 
 use super::Network;
 use crate::config::Policy;
@@ -73,8 +73,9 @@ impl Network {
     /// have, to 1,000.
     pub(crate) fn set_weight(&mut self, id: ConnectionId, weight: u16) -> Result<(), Error> {
         self.connection(id)?;
+        ConfigError::check("weight", weight, 1..=MOST_WEIGHT)?;
         if let Some(known) = self.connections.get_mut(id.index) {
-            known.weight = weight.clamp(1, MOST_WEIGHT);
+            known.weight = weight;
         }
         let links: Vec<u32> = self.connection(id)?.links().collect();
         for link in links {

@@ -3,7 +3,7 @@
 use landfall_placement::{PathId, Peer};
 
 use super::block::Block;
-use super::blocks::Seat;
+use super::blocks::StuId;
 
 /// What the engine tells an adapter. Each names a Block by its place in the
 /// table and by how often that was used before; if it is another, nothing happens.
@@ -102,7 +102,7 @@ pub enum Report {
     /// One came, and did not; it may come again.
     Lost {
         /// Which.
-        seat: Seat,
+        stu_id: StuId,
         /// Why not.
         why: Loss,
         /// How many came with a mark of congestion, of which it was not said.

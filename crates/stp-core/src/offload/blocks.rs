@@ -3,7 +3,7 @@
 use landfall_placement::{Ecn, PathId, Peer, Refusal, RegionId, Span, assumed};
 
 use super::block::{Block, Expected};
-use super::predict::Seats;
+use super::predict::StuRange;
 use crate::wire::header::SHORTEST_FRAME;
 use crate::wire::{Flags, HEADER_LEN, Header};
 
@@ -24,7 +24,7 @@ pub struct Incoming<'a> {
 
 /// Names one STU of one Block while its payload is being placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seat {
+pub struct StuId {
     /// The place of the Block in the table.
     pub block: u16,
     /// How often that place was used before.
@@ -39,7 +39,7 @@ pub struct Hit {
     /// Where its payload belongs.
     pub span: Span,
     /// What to report once it is there.
-    pub seat: Seat,
+    pub stu_id: StuId,
     /// It is the first of its Block.
     pub is_first: bool,
 }
@@ -47,9 +47,9 @@ pub struct Hit {
 /// What the landing of an STU means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival {
-    /// So many bytes more.
+    /// This many bytes more.
     Bytes(u32),
-    /// So many bytes more, and the Block is complete: the one thing to tell
+    /// This many bytes more, and the Block is complete: the one thing to tell
     /// the host of it.
     Complete(u32),
     /// It did not come to lie there; it may come again.
@@ -175,7 +175,7 @@ impl<'a> Blocks<'a> {
 
     /// Lays an open Block out anew, in STUs of this size, which each of the old ones holds
     /// several of: what has landed has landed, and all else is to be asked for with the new
-    /// `bufx`. Gives what the number of the STU `from` has become. None, and nothing changed,
+    /// `bufx`. Returns what the number of the STU `from` has become. None, and nothing changed,
     /// where the Block is closed, its STUs are no multiple of that, they would be too many,
     /// or payloads are under way to it.
     pub fn shorten(&mut self, index: u16, stu: u16, from: u16) -> Option<u16> {
@@ -197,8 +197,8 @@ impl<'a> Blocks<'a> {
             let has_landed = is_set(bits, nth);
             let (stu, count) = (place_of(nth), place_of(nth + 1) - place_of(nth));
             landed += if has_landed { count } else { 0 };
-            let first = Seat { block: index, generation: old.generation, stu };
-            change_bits(bits, 0, Seats { first, count }, has_landed);
+            let first = StuId { block: index, generation: old.generation, stu };
+            change_bits(bits, 0, StuRange { first, count }, has_landed);
         }
         *self.blocks.get_mut(usize::from(index))? = Block {
             stu,
@@ -284,11 +284,11 @@ impl<'a> Blocks<'a> {
     /// The check that refused it.
     #[inline]
     pub fn place(&mut self, data: &Incoming<'_>) -> Result<Hit, Refusal> {
-        let (seat, span) = self.check(data)?;
-        let is_first = self.block(seat.block).is_some_and(|block| block.highest == 0);
-        self.enter_run(seat.into());
-        self.mark(seat.block, u16::from(data.ecn.is_congested()));
-        Ok(Hit { span, seat, is_first })
+        let (stu_id, span) = self.check(data)?;
+        let is_first = self.block(stu_id.block).is_some_and(|block| block.highest == 0);
+        self.enter_run(stu_id.into());
+        self.mark(stu_id.block, u16::from(data.ecn.is_congested()));
+        Ok(Hit { span, stu_id, is_first })
     }
 
     /// Where would this Data belong? Changes nothing.
@@ -296,7 +296,7 @@ impl<'a> Blocks<'a> {
     /// # Errors
     /// The check that would refuse it.
     #[inline]
-    pub fn check(&self, data: &Incoming<'_>) -> Result<(Seat, Span), Refusal> {
+    pub fn check(&self, data: &Incoming<'_>) -> Result<(StuId, Span), Refusal> {
         let header = data.header;
         let bufx = header.bufx.get();
         let (index, generation) = (bufx as u16, (bufx >> 16) as u16);
@@ -331,31 +331,31 @@ impl<'a> Blocks<'a> {
         if word >> (stu % 64) & 1 == 1 {
             return Err(Refusal::Duplicate);
         }
-        Ok((Seat { block: index, generation, stu }, block.span(from, len)))
+        Ok((StuId { block: index, generation, stu }, block.span(from, len)))
     }
 
     /// STUs that were checked get their places.
     #[inline]
-    pub(super) fn enter_run(&mut self, seats: Seats) {
-        let index = usize::from(seats.first.block);
+    pub(super) fn enter_run(&mut self, stus: StuRange) {
+        let index = usize::from(stus.first.block);
         let Some(block) = assumed(
             self.blocks.get_mut(index),
             "STUs that were checked are of a Block that there is",
         ) else {
             return;
         };
-        block.highest = block.highest.max(seats.end());
-        block.under_way += seats.count;
-        change_bits(self.bits, index * self.words, seats, true);
+        block.highest = block.highest.max(stus.end());
+        block.under_way += stus.count;
+        change_bits(self.bits, index * self.words, stus, true);
     }
 
     /// How many STUs from this one on have neither landed nor a place, as far as the word
     /// of its bit and the next one tell.
     #[inline]
-    pub(super) fn missing_from(&self, seat: Seat) -> u16 {
-        let (word, shift) = (usize::from(seat.stu) / 64, u32::from(seat.stu) % 64);
+    pub(super) fn missing_from(&self, stu_id: StuId) -> u16 {
+        let (word, shift) = (usize::from(stu_id.stu) / 64, u32::from(stu_id.stu) % 64);
         // What is not in the table has nothing to wait for.
-        let Some(bits) = self.bits_of(seat.block) else { return 0 };
+        let Some(bits) = self.bits_of(stu_id.block) else { return 0 };
         let here = bits.get(word).map_or(u64::MAX, |bits| bits >> shift);
         if here != 0 {
             return here.trailing_zeros() as u16;
@@ -364,7 +364,7 @@ impl<'a> Blocks<'a> {
         (64 - shift + behind) as u16
     }
 
-    /// So many STUs of a Block came with a mark of congestion.
+    /// Counts STUs of a Block that came with a congestion mark.
     #[inline]
     pub fn mark(&mut self, index: u16, marked: u16) {
         if let Some(block) = self.blocks.get_mut(usize::from(index)) {
@@ -393,15 +393,15 @@ impl<'a> Blocks<'a> {
 
     /// Another table has placed this STU. False, and nothing changed, where it
     /// could not have.
-    pub fn book(&mut self, seat: Seat) -> bool {
+    pub fn book(&mut self, stu_id: StuId) -> bool {
         // The table has no such place.
-        let Some(block) = self.block(seat.block) else { return false };
-        let is_known = block.is_open && block.generation == seat.generation;
-        let has = |bits| is_set(bits, seat.stu);
-        if !is_known || seat.stu >= block.granted || self.bits_of(seat.block).is_none_or(has) {
+        let Some(block) = self.block(stu_id.block) else { return false };
+        let is_known = block.is_open && block.generation == stu_id.generation;
+        let has = |bits| is_set(bits, stu_id.stu);
+        if !is_known || stu_id.stu >= block.granted || self.bits_of(stu_id.block).is_none_or(has) {
             return false;
         }
-        self.enter_run(seat.into());
+        self.enter_run(stu_id.into());
         true
     }
 
@@ -414,25 +414,25 @@ impl<'a> Blocks<'a> {
     /// The payloads of accepted STUs are in place, or are not: all of them, or it counts as
     /// if none were.
     #[inline]
-    pub fn landed(&mut self, seats: impl Into<Seats>, is_in_place: bool) -> Arrival {
-        let seats = seats.into();
-        let (first, words) = (seats.first, self.words);
+    pub fn landed(&mut self, stus: impl Into<StuRange>, is_in_place: bool) -> Arrival {
+        let stus = stus.into();
+        let (first, words) = (stus.first, self.words);
         let Some(block) = self.blocks.get_mut(usize::from(first.block)) else {
             return Arrival::Stale;
         };
-        if block.generation != first.generation || block.under_way < seats.count {
+        if block.generation != first.generation || block.under_way < stus.count {
             return Arrival::Stale;
         }
-        block.under_way -= seats.count;
+        block.under_way -= stus.count;
         if !block.is_open {
             return if block.under_way == 0 { Arrival::Released } else { Arrival::Stale };
         }
         if !is_in_place {
-            change_bits(self.bits, usize::from(first.block) * words, seats, false);
+            change_bits(self.bits, usize::from(first.block) * words, stus, false);
             return Arrival::Lost;
         }
-        block.landed += seats.count;
-        let len = block.bytes_of(first.stu, seats.end());
+        block.landed += stus.count;
+        let len = block.bytes_of(first.stu, stus.end());
         if block.landed == block.stus() {
             block.is_open = false;
             return Arrival::Complete(len);
@@ -491,8 +491,8 @@ pub fn run(blocks: &[Block], bits: &[u64], words: usize, index: u16, from: u16) 
 
 /// Sets or clears the bits of some STUs; those of their Block begin with word `start`.
 #[inline]
-fn change_bits(bits: &mut [u64], start: usize, seats: Seats, is_set: bool) {
-    let (mut stu, end) = (usize::from(seats.first.stu), usize::from(seats.end()));
+fn change_bits(bits: &mut [u64], start: usize, stus: StuRange, is_set: bool) {
+    let (mut stu, end) = (usize::from(stus.first.stu), usize::from(stus.end()));
     while stu < end {
         let (word, shift) = (stu / 64, stu % 64);
         let count = (end - stu).min(64 - shift);

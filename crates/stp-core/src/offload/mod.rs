@@ -24,5 +24,5 @@ mod predict;
 
 pub use adapter::{Command, Landed, Loss, Report};
 pub use block::{Block, Expected};
-pub use blocks::{Arrival, Blocks, Hit, Incoming, Run, Seat, bits_needed, run, words_per_block};
-pub use predict::{RunHit, Seats};
+pub use blocks::{Arrival, Blocks, Hit, Incoming, Run, StuId, bits_needed, run, words_per_block};
+pub use predict::{RunHit, StuRange};

@@ -7,7 +7,7 @@
 
 use landfall_placement::{Span, UnitRun};
 
-use super::blocks::{Blocks, Incoming, Seat};
+use super::blocks::{Blocks, Incoming, StuId};
 use crate::wire::{Flags, HEADER_LEN, Header};
 
 /// The most STUs that a run has: what one receive brings.
@@ -15,14 +15,14 @@ const LONGEST_RUN: u16 = 64;
 
 /// STUs that lie behind one another in one Block, while their payloads are being placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seats {
+pub struct StuRange {
     /// The first of them.
-    pub first: Seat,
+    pub first: StuId,
     /// How many there are, up to 64.
     pub count: u16,
 }
 
-impl Seats {
+impl StuRange {
     /// The number behind that of the last STU.
     #[must_use]
     #[inline]
@@ -31,9 +31,9 @@ impl Seats {
     }
 }
 
-impl From<Seat> for Seats {
+impl From<StuId> for StuRange {
     #[inline]
-    fn from(first: Seat) -> Self {
+    fn from(first: StuId) -> Self {
         Self { first, count: 1 }
     }
 }
@@ -44,7 +44,7 @@ pub struct RunHit {
     /// Where the payloads belong, behind one another.
     pub span: Span,
     /// What to report once all are there.
-    pub seats: Seats,
+    pub stus: StuRange,
     /// How long their sender held them, as the headers say.
     pub hold: u16,
 }
@@ -62,24 +62,24 @@ impl Blocks<'_> {
         let units = run.heads.count().min(usize::from(LONGEST_RUN)) as u16;
         let len = if run.heads.count() == 1 { run.last_len } else { run.unit_len };
         let data = Incoming { header, len, path: run.path, from: run.from, ecn: run.ecn };
-        let (seat, span) = self.check(&data).ok()?;
+        let (stu_id, span) = self.check(&data).ok()?;
         if len != span.len + HEADER_LEN as u32 {
             // It is padded.
             return None;
         }
-        let most = self.expected_from(seat, span.len, units, run);
+        let most = self.expected_from(stu_id, span.len, units, run);
         let behind = run.heads.iter().take(usize::from(most)).skip(1);
         let count = 1 + in_order(first, span.len, behind);
-        let block = self.block(seat.block)?;
-        let len = block.bytes_of(seat.stu, seat.stu + count);
+        let block = self.block(stu_id.block)?;
+        let len = block.bytes_of(stu_id.stu, stu_id.stu + count);
         let hit = RunHit {
             span: Span { len, ..span },
-            seats: Seats { first: seat, count },
+            stus: StuRange { first: stu_id, count },
             hold: header.param.get(),
         };
-        self.enter_run(hit.seats);
+        self.enter_run(hit.stus);
         if run.ecn.is_congested() {
-            self.mark(seat.block, count);
+            self.mark(stu_id.block, count);
         }
         Some(hit)
     }
@@ -87,17 +87,17 @@ impl Blocks<'_> {
     /// How many of `units` STUs from this one on are granted, have not come and are as long
     /// as the units of the run. At least one: the first, of which `len` bytes are known.
     #[inline]
-    fn expected_from(&self, seat: Seat, len: u32, units: u16, run: &UnitRun<'_>) -> u16 {
-        let Some(block) = self.block(seat.block) else { return 1 };
+    fn expected_from(&self, stu_id: StuId, len: u32, units: u16, run: &UnitRun<'_>) -> u16 {
+        let Some(block) = self.block(stu_id.block) else { return 1 };
         if len != u32::from(block.stu()) {
             return 1;
         }
-        let most = units.min(block.granted() - seat.stu).min(self.missing_from(seat));
+        let most = units.min(block.granted() - stu_id.stu).min(self.missing_from(stu_id));
         if most < 2 {
             return 1;
         }
         // All between are whole; the last of a Block may be shorter, and that of a run.
-        let (_, last) = block.stu_at(seat.stu + most - 1);
+        let (_, last) = block.stu_at(stu_id.stu + most - 1);
         let is_end = usize::from(most) == run.heads.count();
         let unit = if is_end { run.last_len } else { run.unit_len };
         if last + HEADER_LEN as u32 == unit { most } else { most - 1 }

@@ -1,4 +1,4 @@
-//! Adapters that take Data off the engine: what they are told, what they tell.
+//! Adapters that take Data off the engine: the commands they get, and the reports they give.
 //!
 //! The engine's table of Blocks stays the one that counts. What an adapter has
 //! done is booked there as if the engine had placed it, without a look at the
@@ -9,12 +9,24 @@ use landfall_placement::Refusal;
 use crate::context::Context;
 use crate::mirror::Owner;
 use crate::network::Network;
-use crate::offload::{Command, Landed, Loss, Report, Seat};
+use crate::offload::{Command, Landed, Loss, Report, StuId};
 use crate::receive::Receives;
 use crate::wire::hold;
 
+/// What is the same for all STUs that one report says landed.
+#[derive(Clone, Copy)]
+struct Landing {
+    adapter: u8,
+    block: u16,
+    generation: u16,
+    /// How many of them carried a congestion mark.
+    marked: u16,
+    /// How long their sender held the grant, as it is on the wire.
+    hold: u16,
+}
+
 impl Receives {
-    /// The next thing that an adapter must be told.
+    /// The next command for an adapter.
     pub(crate) fn poll_command(&mut self, adapter: u8) -> Option<Command> {
         let blocks = &self.granted.blocks;
         self.granted.mirror.next_command(adapter, |index| blocks.get(usize::from(index)))
@@ -33,20 +45,22 @@ impl Receives {
                 let Landed { index, generation, first, bits, marked, hold } = landed;
                 let nths = (0..64u16).filter(|nth| bits >> nth & 1 == 1);
                 let stus = nths.filter_map(|nth| first.checked_add(nth));
-                self.book_landed(net, cx, adapter, (index, generation), stus, (marked, hold));
+                let of = Landing { adapter, block: index, generation, marked, hold };
+                self.book_landed(net, cx, of, stus);
             }
             Report::Through { index, generation, end, marked, hold } => {
-                self.book_landed(net, cx, adapter, (index, generation), 0..end, (marked, hold));
+                let of = Landing { adapter, block: index, generation, marked, hold };
+                self.book_landed(net, cx, of, 0..end);
             }
-            Report::Lost { seat, why, marked, hold } => {
-                if !self.book(net, cx, adapter, seat, hold) {
+            Report::Lost { stu_id, why, marked, hold } => {
+                if !self.book(net, cx, adapter, stu_id, hold) {
                     return;
                 }
-                self.granted.table().mark(seat.block, marked);
+                self.granted.table().mark(stu_id.block, marked);
                 if why == Loss::Corrupt {
                     cx.refusals.count(Refusal::BadChecksum);
                 }
-                self.land_stus(net, cx, seat.into(), false, why == Loss::MemoryGone);
+                self.land_stus(net, cx, stu_id.into(), false, why == Loss::MemoryGone);
             }
             Report::Refused { index, generation } => {
                 if self.is_generation(index, generation) {
@@ -62,7 +76,7 @@ impl Receives {
         }
     }
 
-    /// An adapter has forgotten all that it was told, and will report none of it: its Blocks are
+    /// An adapter has forgotten all of its commands, and will report on none of them: its Blocks are
     /// the engine's.
     pub(crate) fn adapter_lost(&mut self, adapter: u8) {
         self.granted.mirror.lose(adapter);
@@ -79,21 +93,19 @@ impl Receives {
         &mut self,
         net: &mut Network,
         cx: &mut Context,
-        adapter: u8,
-        (index, generation): (u16, u16),
+        of: Landing,
         stus: impl Iterator<Item = u16>,
-        (marked, hold): (u16, u16),
     ) {
-        let mut marked = Some(marked);
+        let mut marked = Some(of.marked);
         for stu in stus {
-            let seat = Seat { block: index, generation, stu };
-            if !self.book(net, cx, adapter, seat, hold) {
+            let stu_id = StuId { block: of.block, generation: of.generation, stu };
+            if !self.book(net, cx, of.adapter, stu_id, of.hold) {
                 continue;
             }
             if let Some(marked) = marked.take() {
-                self.granted.table().mark(index, marked);
+                self.granted.table().mark(of.block, marked);
             }
-            self.land_stus(net, cx, seat.into(), true, false);
+            self.land_stus(net, cx, stu_id.into(), true, false);
         }
     }
 
@@ -104,19 +116,19 @@ impl Receives {
         net: &mut Network,
         cx: &mut Context,
         adapter: u8,
-        seat: Seat,
+        stu_id: StuId,
         hold: u16,
     ) -> bool {
         let mirror = &self.granted.mirror;
         // What it gives back it still had when this came.
-        let has = matches!(mirror.owner(seat.block), Owner::Adapter | Owner::Returning);
-        if !has || !mirror.is_at(adapter, seat.block) {
+        let has = matches!(mirror.owner(stu_id.block), Owner::Adapter | Owner::Returning);
+        if !has || !mirror.is_at(adapter, stu_id.block) {
             return false;
         }
-        if !self.granted.table().book(seat) {
+        if !self.granted.table().book(stu_id) {
             return false;
         }
-        self.note_data(net, cx, seat.into(), hold::decode(hold));
+        self.note_data(net, cx, stu_id.into(), hold::decode(hold));
         true
     }
 }

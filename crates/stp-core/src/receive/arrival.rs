@@ -9,7 +9,7 @@ use crate::event::Event;
 use crate::ids::ReceiveId;
 use crate::mirror::Owner;
 use crate::network::Network;
-use crate::offload::{Arrival, Hit, Incoming, Seats};
+use crate::offload::{Arrival, Hit, Incoming, StuRange};
 use crate::receive::Receives;
 use crate::ticket::Purpose;
 use crate::wire::{Flags, HEADER_LEN, Header, hold};
@@ -33,14 +33,14 @@ impl Receives {
         let hit = self.place_here(&data)?;
         // One span always fits: the list comes empty.
         into.push(hit.span).map_err(|_| Refusal::NoRoom)?;
-        self.note_data(net, cx, hit.seat.into(), hold::decode(header.param.get()));
+        self.note_data(net, cx, hit.stu_id.into(), hold::decode(header.param.get()));
         let check = if header.flags().has(Flags::SUM) {
             let len = HEADER_LEN as u32 + hit.span.len;
             Check::InternetSum { from: 0, len, seed: 0 }
         } else {
             Check::None
         };
-        let ticket = Purpose::Stus(hit.seat.into()).pack();
+        let ticket = Purpose::Stus(hit.stu_id.into()).pack();
         Ok(Placement::Into { at: HEADER_LEN as u16, check, ticket })
     }
 
@@ -57,12 +57,12 @@ impl Receives {
             return None;
         }
         let hit = self.granted.table().place_run(run)?;
-        self.note_data(net, cx, hit.seats, hold::decode(hit.hold));
+        self.note_data(net, cx, hit.stus, hold::decode(hit.hold));
         Some(RunPlacement {
-            units: hit.seats.count,
+            units: hit.stus.count,
             at: HEADER_LEN as u16,
             span: hit.span,
-            ticket: Purpose::Stus(hit.seats).pack(),
+            ticket: Purpose::Stus(hit.stus).pack(),
         })
     }
 
@@ -72,8 +72,8 @@ impl Receives {
     #[inline]
     fn place_here(&mut self, data: &Incoming<'_>) -> Result<Hit, Refusal> {
         if self.granted.mirror.is_on() {
-            let (seat, _) = self.granted.table().check(data)?;
-            if self.granted.mirror.owner(seat.block) != Owner::Engine {
+            let (stu_id, _) = self.granted.table().check(data)?;
+            if self.granted.mirror.owner(stu_id.block) != Owner::Engine {
                 return Err(Refusal::Unexpected);
             }
         }
@@ -86,10 +86,10 @@ impl Receives {
         &mut self,
         net: &mut Network,
         cx: &mut Context,
-        seats: Seats,
+        stus: StuRange,
         hold: Duration,
     ) {
-        let grant = &mut self.granted.grants[usize::from(seats.first.block)];
+        let grant = &mut self.granted.grants[usize::from(stus.first.block)];
         grant.active = cx.now;
         let Some(link) = net.links.assumed_mut(grant.link) else {
             return;
@@ -98,7 +98,7 @@ impl Receives {
         link.strikes = 0;
         // How long the network took is known where it is clear which grant this
         // answers.
-        let issued = link.granted_at(seats);
+        let issued = link.granted_at(stus);
         let update = &mut link.traffic().update;
         update.granted = issued.unwrap_or(grant.at);
         if let Some(at) = issued {
@@ -106,11 +106,11 @@ impl Receives {
         }
         net.paths[usize::from(link.path)].last_link = Some(grant.link);
         let (index, is_in_doubt) = (grant.link, link.size.is_in_doubt());
-        if seats.first.stu < grant.asked_below {
-            self.note_late(net, cx, seats.first.block);
+        if stus.first.stu < grant.asked_below {
+            self.note_late(net, cx, stus.first.block);
         }
         if is_in_doubt {
-            self.note_doubtful(net, index, seats);
+            self.note_doubtful(net, index, stus);
         }
     }
 
@@ -119,20 +119,20 @@ impl Receives {
         &mut self,
         net: &mut Network,
         cx: &mut Context,
-        seats: Seats,
+        stus: StuRange,
         is_in_place: bool,
         is_memory_gone: bool,
     ) {
-        let block = seats.first.block;
-        match self.granted.table().landed(seats, is_in_place) {
+        let block = stus.first.block;
+        match self.granted.table().landed(stus, is_in_place) {
             Arrival::Bytes(len) => {
-                self.note_landed(net, cx, block, seats.count, len);
+                self.note_landed(net, cx, block, stus.count, len);
                 if self.granted.block(block).holes() > 0 {
                     self.note_hole(net, cx, block);
                 }
             }
             Arrival::Complete(len) => {
-                self.note_landed(net, cx, block, seats.count, len);
+                self.note_landed(net, cx, block, stus.count, len);
                 self.complete_block(net, cx, block);
             }
             Arrival::Lost if is_memory_gone => {
@@ -195,7 +195,7 @@ impl Receives {
             if receive.open.is_empty() && receive.next_block == receive.blocks {
                 return self.complete_receive(net, cx, index);
             }
-            self.tell_progress(net, cx, index);
+            self.report_progress(net, cx, index);
             self.make_ready(net, index);
         }
     }
@@ -208,12 +208,12 @@ impl Receives {
         let len = if is_open { self.contiguous(receive) } else { 0 };
         if let Some(receive) = self.table.get_mut(id.index) {
             receive.is_watched = is_watched;
-            receive.told = receive.told.max(len);
+            receive.reported = receive.reported.max(len);
         }
         Ok(len)
     }
 
-    fn tell_progress(&mut self, net: &mut Network, cx: &mut Context, index: u32) {
+    fn report_progress(&mut self, net: &mut Network, cx: &mut Context, index: u32) {
         let Some(receive) = self.assumed(index) else {
             return;
         };
@@ -222,21 +222,21 @@ impl Receives {
             return;
         }
         let len = self.contiguous(receive);
-        if len <= receive.told {
+        if len <= receive.reported {
             return;
         }
         let connection = net.id_of(receive.connection);
         if let Some(receive) = self.table.get_mut(index) {
-            receive.told = len;
+            receive.reported = len;
         }
         let receive = self.receive_id(index);
         let last = cx.last_event();
-        if let Some(Event::ReceiveProgress { receive: same, len: told, .. }) = last
+        if let Some(Event::ReceiveProgress { receive: same, len: reported, .. }) = last
             && *same == receive
         {
-            *told = len;
+            *reported = len;
         } else {
-            cx.tell(Event::ReceiveProgress { receive, connection, len });
+            cx.emit(Event::ReceiveProgress { receive, connection, len });
         }
     }
 }

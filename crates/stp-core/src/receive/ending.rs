@@ -30,7 +30,7 @@ impl Receives {
         let receive = self.table.named(id.index, id.generation).ok_or(Error::Unknown)?;
         match receive.state {
             State::Offered => self.reject_offer(net, cx, id.index, Reason::Refused),
-            State::Asking => self.finish_receive(net, cx, id.index, Err(Ended::Here)),
+            State::RequestSent => self.finish_receive(net, cx, id.index, Err(Ended::Here)),
             State::Open => self.begin_ending_receive(net, cx, id.index, Ended::Here),
             State::Ending(_) => {}
         }
@@ -90,7 +90,7 @@ impl Receives {
         };
         // Where its Blocks were taken back, what had come before that was noted.
         let is_ending = matches!(receive.state, State::Ending(_));
-        let len = if is_ending { receive.told } else { self.contiguous(receive) };
+        let len = if is_ending { receive.reported } else { self.contiguous(receive) };
         let is_ready = receive.turn == Turn::Ready;
         let id = self.receive_id(index);
         self.timers.remove(index);
@@ -107,7 +107,7 @@ impl Receives {
         {
             known.sends_seen.end(receive.serial, result.map_err(|_| reason));
         }
-        if let (State::Asking, Kind::Read(serial)) = (receive.state, receive.kind)
+        if let (State::RequestSent, Kind::Read(serial)) = (receive.state, receive.kind)
             && matches!(result, Err(Ended::Here | Ended::Silent))
         {
             let question = ReadRequest { serial, len: receive.len, opaque: receive.opaque };
@@ -123,14 +123,14 @@ impl Receives {
                 Event::Received { receive: id, connection, memory, len, offered, opaque }
             }
             (Err(why), _, memory) => {
-                let len = if receive.state == State::Asking { 0 } else { len };
+                let len = if receive.state == State::RequestSent { 0 } else { len };
                 Event::ReceiveEnded { receive: id, connection, memory, len, why }
             }
             (Ok(()), _, None) => return,
         };
         // Memory is the user's once nothing is under way to it.
         let after = if result.is_err() { self.granted.mirror.left() } else { 0 };
-        cx.tell_after(event, after);
+        cx.emit_after(event, after);
     }
 
     pub(crate) fn unlist_receive(&mut self, net: &mut Network, index: u32, receive: &Receive) {
@@ -199,7 +199,7 @@ impl Receives {
         receive.state = State::Ending(why);
         receive.is_told = is_get;
         receive.retries = 0;
-        receive.told = 0;
+        receive.reported = 0;
         self.take_back_blocks(net, index);
         if !is_get {
             self.send_end_of_receive(net, cx, index);
@@ -223,7 +223,7 @@ impl Receives {
         net.send_message(cx, receive.connection, &Message::End { ending, reason });
     }
 
-    /// Takes its Blocks back; `told` remembers how much had come from the start.
+    /// Takes its Blocks back; `reported` remembers how much had come from the start.
     fn take_back_blocks(&mut self, net: &mut Network, index: u32) {
         let Some(receive) = self.assumed(index) else {
             return;
@@ -232,7 +232,7 @@ impl Receives {
         let Some(receive) = self.assumed_mut(index) else {
             return;
         };
-        receive.told = contiguous;
+        receive.reported = contiguous;
         receive.rest = 0;
         for block in core::mem::take(&mut receive.open) {
             let Grant { link, granted, .. } = self.granted.grants[usize::from(block)];
@@ -304,7 +304,9 @@ impl Receives {
             return;
         };
         match receive.state {
-            State::Asking | State::Offered => return self.finish_receive(net, cx, index, Err(why)),
+            State::RequestSent | State::Offered => {
+                return self.finish_receive(net, cx, index, Err(why));
+            }
             State::Open => {
                 receive.state = State::Ending(why);
                 self.take_back_blocks(net, index);
@@ -315,7 +317,7 @@ impl Receives {
     }
 
     /// The other side ends a Transfer.
-    pub(crate) fn take_end(
+    pub(crate) fn handle_end(
         &mut self,
         net: &mut Network,
         cx: &mut Context,
@@ -352,7 +354,7 @@ impl Receives {
         Ok(())
     }
 
-    pub(crate) fn take_end_ack(
+    pub(crate) fn handle_end_ack(
         &mut self,
         net: &mut Network,
         cx: &mut Context,

@@ -18,7 +18,7 @@ use crate::wire::message::{ClearToSend, Get, Granted, Ids, Message};
 impl Receives {
     /// Grants as much as there is room for.
     pub(crate) fn grant_more(&mut self, net: &mut Network, cx: &mut Context) {
-        self.tell_windows(net, cx);
+        self.update_windows(net, cx);
         // Those that wait for what others of them hold must not be in their way.
         let mut without_block = Vec::new();
         while let Some(index) = self.ready.take() {
@@ -56,12 +56,12 @@ impl Receives {
     }
 
     /// Tells the windows of links what arrived, and wakes what waited for room.
-    pub(crate) fn tell_windows(&mut self, net: &mut Network, cx: &mut Context) {
+    pub(crate) fn update_windows(&mut self, net: &mut Network, cx: &mut Context) {
         while let Some(index) = self.fresh_links.pop() {
             let config = net.congestion_on(cx, index);
             let Some(link) = net.links.get_mut(index) else { continue };
             link.is_fresh = false;
-            link.tell_window(&config, cx.now);
+            link.update_window(&config, cx.now);
             self.take_unused(net, cx, index);
             if net.links.get(index).is_some_and(Link::has_waiting) {
                 self.wake_waiting(net, index);

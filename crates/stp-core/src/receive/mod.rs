@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | `offered` | Request_To_Send, and what the user says to it |
 //! | `posted` | memory that waits for Transfers |
-//! | `begin` | a Transfer and its memory meet: it begins, or is too long |
+//! | `begin` | a Transfer and its memory come together: it begins, or is too long |
 //! | `answers` | what the sender of a Transfer is told of it |
 //! | `early` | what came with its request waits for its memory |
 //! | `reading` | what this side asks for: Request_To_Receive, and Get |
@@ -102,7 +102,7 @@ impl Receives {
     }
 
     pub(crate) fn receive_id(&self, index: u32) -> ReceiveId {
-        ReceiveId::new((index, self.table.generation(index)))
+        ReceiveId::of(self.table.key(index))
     }
 
     /// The Transfer of the other side with this serial number.
@@ -149,8 +149,8 @@ pub(crate) enum Kind {
 /// Where a Transfer stands at its receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
-    /// We asked for it; its sender has not begun.
-    Asking,
+    /// This side sent a Request_To_Receive; the sender has not begun.
+    RequestSent,
     /// It waits for the user to say where it belongs.
     Offered,
     /// It has memory: Blocks are granted.
@@ -212,8 +212,8 @@ pub(crate) struct Receive {
     /// The End was acknowledged, or need not be.
     pub(crate) is_told: bool,
     pub(crate) retries: u8,
-    /// How many bytes from the start the user was told of.
-    pub(crate) told: u64,
+    /// How many bytes from the start the user knows of.
+    pub(crate) reported: u64,
     /// All of it, where it came with its request and its memory is not known yet.
     pub(crate) early: Option<Box<[u8]>>,
     /// The user wants to know how far it is.
@@ -248,7 +248,7 @@ impl Receive {
             releasing: 0,
             is_told: true,
             retries: 0,
-            told: 0,
+            reported: 0,
             early: None,
             is_watched: false,
             next_in_connection: NONE,
@@ -277,7 +277,8 @@ impl Receive {
 
     /// Is it a Transfer of the other side, with a serial number of its own?
     pub(crate) const fn is_transfer(&self) -> bool {
-        matches!(self.kind, Kind::Write | Kind::Read(_)) && !matches!(self.state, State::Asking)
+        matches!(self.kind, Kind::Write | Kind::Read(_))
+            && !matches!(self.state, State::RequestSent)
     }
 }
 

@@ -5,6 +5,7 @@
 //! long"), or taken in part where the user said so.
 
 use landfall_placement::{Area, PathId, Peer, Refusal};
+use landfall_tables::EntryKey;
 
 use super::{Kind, Receive, State};
 use crate::context::Context;
@@ -103,7 +104,7 @@ impl Receives {
     }
 
     /// The other side has a Transfer.
-    pub(crate) fn take_request_to_send(
+    pub(crate) fn handle_request_to_send(
         &mut self,
         net: &mut Network,
         cx: &mut Context,
@@ -132,8 +133,8 @@ impl Receives {
         if let Some(receive) = self.find_receive(net, connection, serial) {
             return self.repeat_send_answer(net, cx, receive, s_id, len);
         }
-        if let Some((id, read)) = answers {
-            return self.begin_answer(net, cx, connection, id, read, message);
+        if let Some(read) = answers {
+            return self.begin_answer(net, cx, connection, read.id, read.serial, message);
         }
         if !known.is_open() {
             let ids = Ids { d_id: s_id, s_id: 0 };
@@ -156,7 +157,7 @@ impl Receives {
         receive.early = (!payload.is_empty()).then(|| payload.into());
         receive.next_in_connection = first;
         // Without room it is as if it had not come: its sender asks again.
-        let (index, _) = self.table.insert(receive).ok_or(Refusal::NoRoom)?;
+        let EntryKey { index, .. } = self.table.insert(receive).ok_or(Refusal::NoRoom)?;
         if let Some(known) = net.connections.get_mut(connection) {
             known.first_receive = index;
         }
@@ -171,7 +172,7 @@ impl Receives {
                 self.send_pending(net, cx, index);
             }
             let connection = net.id_of(connection);
-            cx.tell(Event::Offered { receive: id, connection, len, opaque });
+            cx.emit(Event::Offered { receive: id, connection, len, opaque });
         }
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! Memory that waits for Transfers.
 
 use landfall_placement::Area;
+use landfall_tables::EntryKey;
 
 use super::{Receives, State};
 use crate::connection::NONE;
@@ -41,7 +42,7 @@ impl Receives {
             return Ok(());
         }
         let posted = Posted { memory, takes_part, next: NONE };
-        let (index, _) = self.posted.insert(posted).ok_or(Error::Busy)?;
+        let EntryKey { index, .. } = self.posted.insert(posted).ok_or(Error::Busy)?;
         let Some(known) = net.connections.assumed_mut(id.index) else { return Ok(()) };
         let last = core::mem::replace(&mut known.last_posted, index);
         if known.first_posted == NONE {
@@ -64,7 +65,7 @@ impl Receives {
         net.connection(id)?;
         if self.unpost(net, id.index, memory) {
             let why = Ended::Here;
-            cx.tell(Event::Unposted { connection: id, memory, why });
+            cx.emit(Event::Unposted { connection: id, memory, why });
             return Ok(());
         }
         let is_there = |index: &u32| {
@@ -129,7 +130,7 @@ impl Receives {
     ) {
         while let Some(posted) = self.unpost_first(net, connection) {
             let connection = net.id_of(connection);
-            cx.tell(Event::Unposted { connection, memory: posted.memory, why });
+            cx.emit(Event::Unposted { connection, memory: posted.memory, why });
         }
     }
 }

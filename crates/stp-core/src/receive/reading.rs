@@ -3,6 +3,7 @@
 use landfall_placement::{Area, Refusal, Serial32};
 
 use super::{Kind, Receive, State};
+use crate::connection::UnsettledCount;
 use crate::context::Context;
 use crate::error::{Ended, Error, check_memory};
 use crate::ids::{ConnectionId, ReceiveId, RemoteRegion, Rights};
@@ -30,10 +31,11 @@ impl Receives {
         check_memory(memory)?;
         let (serial, first, slots) = (known.next_read, known.first_receive, known.slots);
         let priority = known.priority;
-        let (mut asking, mut is_near) = net.unsettled_reads(id.index, serial);
+        let UnsettledCount { count: mut asking, mut is_near } =
+            net.unsettled_reads(id.index, serial);
         for index in self.receives_of(net, id.index) {
             let Some(other) = self.table.get(index) else { continue };
-            if let (Kind::Read(read), State::Asking) = (other.kind, other.state) {
+            if let (Kind::Read(read), State::RequestSent) = (other.kind, other.state) {
                 asking += 1;
                 is_near &= Serial32(serial).since(Serial32(read)) < Seen::SPAN;
             }
@@ -42,20 +44,20 @@ impl Receives {
             net.send_unsettled_read(cx, id.index);
             return Err(Error::Busy);
         }
-        let mut receive = Receive::new(id.index, 0, Kind::Read(serial), State::Asking);
+        let mut receive = Receive::new(id.index, 0, Kind::Read(serial), State::RequestSent);
         receive.memory = Some(memory);
         receive.len = memory.len;
         receive.opaque = opaque;
         receive.priority = priority;
         receive.next_in_connection = first;
-        let name = self.table.insert(receive).ok_or(Error::Busy)?;
+        let key = self.table.insert(receive).ok_or(Error::Busy)?;
         if let Some(known) = net.connections.get_mut(id.index) {
-            known.first_receive = name.0;
+            known.first_receive = key.index;
             known.next_read = serial.wrapping_add(1);
         }
-        self.request_to_receive(net, cx, name.0);
-        self.timers.set(name.0, cx.now + net.patience(cx, id.index, 0));
-        Ok(ReceiveId::new(name))
+        self.request_to_receive(net, cx, key.index);
+        self.timers.set(key.index, cx.now + net.patience(cx, id.index, 0));
+        Ok(ReceiveId::of(key))
     }
 
     pub(super) fn request_to_receive(&mut self, net: &mut Network, cx: &mut Context, index: u32) {
@@ -88,7 +90,7 @@ impl Receives {
         let is_it = self.table.get(index).is_some_and(|receive| {
             receive.connection == connection
                 && receive.kind == Kind::Read(read)
-                && receive.state == State::Asking
+                && receive.state == State::RequestSent
         });
         if !is_it {
             // The read was given up, and whoever answers it must hear that.
@@ -132,7 +134,7 @@ impl Receives {
     }
 
     /// The other side answers what we asked for with something else than a Transfer.
-    pub(crate) fn take_read_answer(
+    pub(crate) fn handle_read_answer(
         &mut self,
         net: &mut Network,
         cx: &mut Context,
@@ -151,7 +153,7 @@ impl Receives {
         if receive.connection != connection || receive.kind != Kind::Read(serial) {
             return Err(Refusal::UnknownId);
         }
-        if receive.state != State::Asking {
+        if receive.state != State::RequestSent {
             // It has begun: what was said before that came late.
             return Err(Refusal::Unexpected);
         }
@@ -198,20 +200,20 @@ impl Receives {
         receive.offered = memory.len;
         receive.len = memory.len;
         receive.next_in_connection = first;
-        let (index, generation) = self.table.insert(receive).ok_or(Error::Busy)?;
+        let key = self.table.insert(receive).ok_or(Error::Busy)?;
         let known = net.connection_mut(id)?;
-        known.first_receive = index;
-        if let Some(receive) = self.table.get_mut(index) {
-            receive.serial = generation;
+        known.first_receive = key.index;
+        if let Some(receive) = self.table.get_mut(key.index) {
+            receive.serial = key.generation;
         }
-        if !self.begin_receive(net, cx, index) {
-            self.finish_receive(net, cx, index, Err(Ended::Here));
+        if !self.begin_receive(net, cx, key.index) {
+            self.finish_receive(net, cx, key.index, Err(Ended::Here));
             return Err(Error::TooLong);
         }
-        Ok(ReceiveId::new((index, generation)))
+        Ok(ReceiveId::of(key))
     }
 
-    pub(crate) fn take_get_refused(
+    pub(crate) fn handle_get_refused(
         &mut self,
         net: &mut Network,
         cx: &mut Context,

@@ -200,7 +200,7 @@ impl Receives {
         grant.asked_below = grant.asked_below.max(from.min(before));
     }
 
-    /// Lays Blocks out in shorter STUs, and asks for them. Says whether nothing is left to be
+    /// Lays Blocks out in shorter STUs, and asks for them. Returns whether nothing is left to be
     /// asked for of this one as it was laid out.
     fn lay_out_anew(
         &mut self,
@@ -245,7 +245,7 @@ impl Receives {
         }
     }
 
-    /// Nothing came over a link for a while, although it is expected. Says whether it counts
+    /// Nothing came over a link for a while, although it is expected. Returns whether it counts
     /// as dead, and others are to be taken.
     pub(crate) fn time_out_link(
         &mut self,
@@ -302,7 +302,7 @@ impl Receives {
     }
 
     /// What was to come over a link from connections of which nothing at all has been heard
-    /// for a while ends: their peer is gone. Says whether there were any.
+    /// for a while ends: their peer is gone. Returns whether there were any.
     fn give_up_silent(
         &mut self,
         net: &mut Network,
@@ -418,10 +418,10 @@ impl Receives {
         let (retries, state, connection) = (receive.retries, receive.state, receive.connection);
         let gives_up = net.gives_up(cx, connection, retries);
         match state {
-            State::Asking if gives_up => {
+            State::RequestSent if gives_up => {
                 return self.finish_receive(net, cx, index, Err(Ended::Silent));
             }
-            State::Asking => self.request_to_receive(net, cx, index),
+            State::RequestSent => self.request_to_receive(net, cx, index),
             State::Ending(_) if gives_up => return self.note_end_told(net, cx, index),
             State::Ending(_) => self.send_end_of_receive(net, cx, index),
             State::Offered | State::Open => return,

@@ -49,7 +49,7 @@ impl Ready {
         self.queues[priority.index()].contains(index)
     }
 
-    /// Says whether it was there.
+    /// Returns whether it was there.
     pub(crate) fn forget(&mut self, index: u32) -> bool {
         let mut was_there = false;
         for queue in &mut self.queues {
@@ -121,7 +121,7 @@ impl Queue {
 
 /// What came of an attempt to grant.
 pub(super) enum Outcome {
-    /// So much was granted.
+    /// How much was granted.
     Granted,
     /// The Transfer has as much granted as it may.
     Enough,

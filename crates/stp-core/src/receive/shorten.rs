@@ -5,15 +5,15 @@ use alloc::vec::Vec;
 use super::Receives;
 use crate::context::Context;
 use crate::network::Network;
-use crate::offload::Seats;
+use crate::offload::StuRange;
 
 impl Receives {
     /// STUs of a Block come over a link of which long ones were lost.
-    pub(super) fn note_doubtful(&mut self, net: &mut Network, link: u32, seats: Seats) {
-        let block = self.granted.block(seats.first.block);
+    pub(super) fn note_doubtful(&mut self, net: &mut Network, link: u32, stus: StuRange) {
+        let block = self.granted.block(stus.first.block);
         // But for the last of a Block, none is longer than the first.
-        let (_, first) = block.stu_at(seats.first.stu);
-        let sure = self.sure_stu_for(net, seats.first.block, link).unwrap_or(u16::MAX);
+        let (_, first) = block.stu_at(stus.first.stu);
+        let sure = self.sure_stu_for(net, stus.first.block, link).unwrap_or(u16::MAX);
         let Some(known) = net.links.assumed_mut(link) else { return };
         if first > sure.into() {
             known.size.note_long();
@@ -23,7 +23,7 @@ impl Receives {
     }
 
     /// Something of a Block did not come. Where its STUs are longer than is sure, that may be
-    /// why. Gives the Blocks of its link, where long packets do not come any more: they are to
+    /// why. Returns the Blocks of its link, where long packets do not come any more: they are to
     /// be [laid out anew](Self::shorten_stus).
     pub(super) fn note_long_lost(
         &mut self,
@@ -49,12 +49,12 @@ impl Receives {
         }
         // Does anything come?
         if let Some(receive) = self.table.get(grant.receive) {
-            net.ask_over(cx, receive.connection, grant.link);
+            net.probe_alive_over(cx, receive.connection, grant.link);
         }
         None
     }
 
-    /// Only what is sure is granted over a link from now on, until more is proven again. Gives
+    /// Only what is sure is granted over a link from now on, until more is proven again. Returns
     /// the Blocks that are granted over it.
     fn fall_back(&mut self, net: &mut Network, cx: &mut Context, link: u32) -> Vec<u16> {
         let (retry_after, floor) = (cx.config.retry_after, cx.config.retry_floor);

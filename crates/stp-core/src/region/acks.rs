@@ -5,7 +5,9 @@
 
 use landfall_congestion::Arrived;
 use landfall_placement::{Duration, Refusal, Serial32, assumed};
+use landfall_tables::EntryKey;
 
+use super::flight::FreedBytes;
 use super::{Streams, Work};
 use crate::context::Context;
 use crate::error::Ended;
@@ -44,7 +46,7 @@ pub(crate) enum TimedOut {
 
 impl Streams {
     /// The other side says which packets took effect, and which are in place beyond.
-    pub(crate) fn take_applied(
+    pub(crate) fn handle_applied(
         &mut self,
         net: &mut Network,
         cx: &mut Context,
@@ -78,7 +80,7 @@ impl Streams {
     }
 
     /// A FetchOp took effect.
-    pub(crate) fn take_fetched(
+    pub(crate) fn handle_fetched(
         &mut self,
         net: &mut Network,
         cx: &mut Context,
@@ -138,8 +140,8 @@ impl Streams {
     }
 
     /// Tells the windows of the links what became of packets, and wakes who waited for room.
-    /// Gives a link that has been silent for so long that it counts as dead, if there is one.
-    pub(crate) fn tell_outgoing(
+    /// Returns a link that has been silent for so long that it counts as dead, if there is one.
+    pub(crate) fn update_put_window(
         &mut self,
         net: &mut Network,
         cx: &mut Context,
@@ -152,7 +154,7 @@ impl Streams {
         for nth in 0.. {
             let known = net.connections.get_mut(connection)?;
             let flight = &mut known.remote_mut().outgoing.flight;
-            let Some((index, _)) = flight.peek_update(nth) else { break };
+            let Some(FreedBytes { link: index, .. }) = flight.peek_update(nth) else { break };
             let config = self.congestion_of_puts(net, cx, index);
             let known = net.connections.get_mut(connection)?;
             let flight = &mut known.remote_mut().outgoing.flight;
@@ -218,7 +220,7 @@ impl Streams {
             let outgoing = &mut remote.outgoing;
             outgoing.acked = outgoing.next;
             let left = outgoing.flight.leave(outgoing.next);
-            for (link, bytes) in left {
+            for FreedBytes { link, bytes } in left {
                 let Some(link) = net.links.get_mut(link) else { continue };
                 for waiting in link.free_puts(bytes) {
                     self.queue_stream(net, cx, waiting);
@@ -289,7 +291,8 @@ impl Streams {
         let mut tracks = 0..;
         while let Some(known) = net.connections.assumed_mut(connection)
             && let Some(nth) = tracks.next()
-            && let Some((index, freed)) = known.remote_mut().outgoing.flight.peek_update(nth)
+            && let Some(FreedBytes { link: index, bytes: freed }) =
+                known.remote_mut().outgoing.flight.peek_update(nth)
         {
             let config = self.congestion_of_puts(net, cx, index);
             if let Some(link) = net.links.get_mut(index)
@@ -357,9 +360,9 @@ impl Streams {
                 return;
             }
             outgoing.operations.pop_front();
-            let id = OperationId::new((connection, operation.first));
+            let id = OperationId::of(EntryKey { index: connection, generation: operation.first });
             let connection = net.id_of(connection);
-            cx.tell(match (operation.ended, operation.old) {
+            cx.emit(match (operation.ended, operation.old) {
                 (Some(why), _) => Event::OperationEnded { operation: id, connection, why },
                 (None, Some(old)) => Event::Fetched { operation: id, connection, old },
                 (None, None) => Event::PutDone { operation: id, connection },

@@ -99,7 +99,7 @@ impl Regions {
         };
         let notice = wants_notice.then(|| Notice {
             serial,
-            exposed: ExposedId::new((exposed, self.exposed.generation(exposed))),
+            exposed: ExposedId::of(self.exposed.key(exposed)),
             at: at - behind,
             len: u64::from(len) + behind,
         });
@@ -394,7 +394,7 @@ impl Regions {
             let Notice { exposed, at, len, .. } = notice;
             if self.exposed.named(exposed.index, exposed.generation).is_some() {
                 let connection = net.id_of(connection);
-                cx.tell(Event::Written { exposed, connection, at, len });
+                cx.emit(Event::Written { exposed, connection, at, len });
             }
         }
     }
@@ -504,7 +504,7 @@ impl Regions {
     }
 
     /// The answers below need not be remembered any longer.
-    pub(crate) fn take_fetch_complete(
+    pub(crate) fn handle_fetch_complete(
         &mut self,
         net: &mut Network,
         connection: u32,

@@ -6,6 +6,7 @@
 //! numbers, and is sent as void ones, so that those behind it go on.
 
 use landfall_placement::{Area, WordFunction, WordWidth};
+use landfall_tables::EntryKey;
 
 use super::{Apart, Operation, Work};
 use crate::context::Context;
@@ -128,11 +129,11 @@ impl Streams {
         outgoing.operations.push_back(operation);
         self.queue_stream(net, cx, id.index);
         self.arm_stream(net, cx, id.index);
-        Ok(OperationId::new((id.index, first)))
+        Ok(OperationId::of(EntryKey { index: id.index, generation: first }))
     }
 
     /// A driver holds the memory of a Put once less.
-    pub(crate) fn let_go_of_operation(&mut self, net: &mut Network, cx: &mut Context, step: Step) {
+    pub(crate) fn release_operation(&mut self, net: &mut Network, cx: &mut Context, step: Step) {
         let connection = step.connection;
         if let Some(known) = net.connections.of_step(step)
             && let Some(remote) = known.remote.as_deref_mut()

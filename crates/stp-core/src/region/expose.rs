@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use landfall_placement::{Area, Refusal, assumed};
 
 use super::{Ask, Exposed, Request};
-use crate::connection::{self, NONE};
+use crate::connection::{self, NONE, UnsettledCount};
 use crate::context::Context;
 use crate::error::{Ended, Error, check_memory};
 use crate::event::Event;
@@ -14,7 +14,7 @@ use crate::network::Network;
 use crate::region::Regions;
 use crate::seen::Serial;
 use crate::wire::Reason;
-use crate::wire::message::Message;
+use crate::wire::message::{AvailableRegion, Message};
 
 impl Regions {
     /// Asks the other side for a region of at least `len` bytes; `name` tells its user which.
@@ -32,7 +32,8 @@ impl Regions {
             return Err(Error::NotOpen);
         }
         let serial = known.remote_mut().next_request;
-        let (mut waiting, mut is_near) = net.unsettled_regions(id.index, serial);
+        let UnsettledCount { count: mut waiting, mut is_near } =
+            net.unsettled_regions(id.index, serial);
         for request in self.requests.indices().filter_map(|index| self.requests.get(index)) {
             if request.connection == id.index {
                 waiting += 1;
@@ -44,11 +45,11 @@ impl Regions {
             return Err(Error::Busy);
         }
         let request = Request { connection: id.index, serial, name, len, rights, retries: 0 };
-        let made = self.requests.insert(request).ok_or(Error::Busy)?;
+        let key = self.requests.insert(request).ok_or(Error::Busy)?;
         net.connection_mut(id)?.remote_mut().next_request = serial.wrapping_add(1);
-        self.send_region_request(net, cx, made.0);
-        self.timers.set(made.0, cx.now + net.retry_after(cx, 0));
-        Ok(RequestId::new(made))
+        self.send_region_request(net, cx, key.index);
+        self.timers.set(key.index, cx.now + net.retry_after(cx, 0));
+        Ok(RequestId::of(key))
     }
 
     /// Makes memory available to who asked for it ([`Event::RegionAsked`]).
@@ -72,10 +73,10 @@ impl Regions {
             sending: 0,
             is_revoked: false,
         };
-        let name = self.exposed.insert(exposed).ok_or(Error::Busy)?;
+        let key = self.exposed.insert(exposed).ok_or(Error::Busy)?;
         self.end_ask(net, id.index, Ok(()));
-        self.send_region(net, cx, name.0);
-        Ok(ExposedId::new(name))
+        self.send_region(net, cx, key.index);
+        Ok(ExposedId::of(key))
     }
 
     /// Makes no memory available, and says why.
@@ -115,9 +116,9 @@ impl Regions {
         if !known.is_revoked || known.writing > 0 || known.sending > 0 {
             return;
         }
-        let id = ExposedId::new((index, self.exposed.generation(index)));
+        let id = ExposedId::of(self.exposed.key(index));
         if let Some(known) = self.exposed.remove(index) {
-            cx.tell(Event::Revoked { exposed: id, memory: known.memory });
+            cx.emit(Event::Revoked { exposed: id, memory: known.memory });
         }
     }
 
@@ -129,7 +130,7 @@ impl Regions {
         self.finish_if_unused(cx, index);
     }
 
-    pub(crate) fn let_go_of_exposed(&mut self, cx: &mut Context, index: u32, generation: u32) {
+    pub(crate) fn release_exposed(&mut self, cx: &mut Context, index: u32, generation: u32) {
         if let Some(exposed) = self.exposed.named_mut(index, generation) {
             exposed.sending = exposed.sending.saturating_sub(1);
             self.finish_if_unused(cx, index);
@@ -186,7 +187,12 @@ impl Regions {
             return;
         };
         let window = cx.config.puts_ahead;
-        let result = Ok((self.handle_of(net, index), known.memory.len, known.rights.0, window));
+        let result = Ok(AvailableRegion {
+            handle: self.handle_of(net, index),
+            len: known.memory.len,
+            rights: known.rights.0,
+            window,
+        });
         let (d_id, serial) = (known.peer_id, known.request);
         net.send_message(
             cx,
@@ -218,7 +224,7 @@ impl Regions {
     }
 
     /// The other side wants a region.
-    pub(crate) fn take_region_request(
+    pub(crate) fn handle_region_request(
         &mut self,
         net: &mut Network,
         cx: &mut Context,
@@ -266,20 +272,20 @@ impl Regions {
         }
         let rights = Rights(rights).common(Rights::ALL);
         let ask = Ask { connection, serial, peer_id: s_id, rights };
-        let made = self.asks.insert(ask).ok_or(Refusal::NoRoom)?;
-        let (ask, connection) = (AskId::new(made), net.id_of(connection));
-        cx.tell(Event::RegionAsked { ask, connection, name, len, rights });
+        let key = self.asks.insert(ask).ok_or(Refusal::NoRoom)?;
+        let (ask, connection) = (AskId::of(key), net.id_of(connection));
+        cx.emit(Event::RegionAsked { ask, connection, name, len, rights });
         Ok(())
     }
 
-    pub(crate) fn take_region_answer(
+    pub(crate) fn handle_region_answer(
         &mut self,
         net: &mut Network,
         cx: &mut Context,
         connection: u32,
         d_id: u16,
         serial: u32,
-        result: Result<(u32, u64, u8, u16), Reason>,
+        result: Result<AvailableRegion, Reason>,
     ) -> Result<(), Refusal> {
         if net.settle_region(cx, connection, serial) {
             return Ok(());
@@ -290,7 +296,7 @@ impl Regions {
             return Err(Refusal::UnknownId);
         }
         match result {
-            Ok((handle, len, rights, window)) => {
+            Ok(AvailableRegion { handle, len, rights, window }) => {
                 if let Some(known) = net.connections.get_mut(connection) {
                     let known = &mut known.remote_mut().outgoing.peer_window;
                     *known = window.max(*known);
@@ -310,13 +316,13 @@ impl Regions {
         index: u32,
         result: Result<RemoteRegion, Ended>,
     ) {
-        let request = RequestId::new((index, self.requests.generation(index)));
+        let request = RequestId::of(self.requests.key(index));
         self.timers.remove(index);
         let Some(known) = assumed(self.requests.remove(index), "a request ends once") else {
             return;
         };
         let connection = net.id_of(known.connection);
-        cx.tell(match result {
+        cx.emit(match result {
             Ok(region) => Event::RegionAvailable { request, connection, region },
             Err(why) => Event::RegionRefused { request, connection, why },
         });

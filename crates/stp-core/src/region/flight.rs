@@ -88,6 +88,19 @@ pub(crate) struct Sent {
     pub(crate) is_fetch: bool,
 }
 
+/// Bytes that are not under way over a link any more.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FreedBytes {
+    pub(crate) link: u32,
+    pub(crate) bytes: u64,
+}
+
+impl Track {
+    const fn freed(&self) -> FreedBytes {
+        FreedBytes { link: self.link, bytes: self.update.freed }
+    }
+}
+
 impl Flight {
     /// One past the last packet that was sent.
     pub(crate) fn end(&self) -> u32 {
@@ -214,7 +227,7 @@ impl Flight {
         }
     }
 
-    /// Finds what later packets have overtaken. Says whether there was any.
+    /// Finds what later packets have overtaken. Returns whether there was any.
     pub(crate) fn find_lost(&mut self, now: Instant) -> bool {
         let mut any = false;
         for nth in 0..self.tracks.len() {
@@ -293,8 +306,8 @@ impl Flight {
         }
     }
 
-    /// Gives up what is under way over a link, if some of it is since before `before`, and
-    /// nothing came since then: the link is silent. Says whether it is.
+    /// Returns up what is under way over a link, if some of it is since before `before`, and
+    /// nothing came since then: the link is silent. Returns whether it is.
     pub(crate) fn find_silent(&mut self, nth: usize, before: Instant) -> bool {
         if self.tracks[nth].heard > before {
             return false;
@@ -312,7 +325,7 @@ impl Flight {
         true
     }
 
-    /// Gives up so many of those that are under way for longest, of each link.
+    /// Returns up so many of those that are under way for longest, of each link.
     pub(crate) fn probe(&mut self, most: usize) {
         for nth in 0..self.tracks.len() {
             for _ in 0..most {
@@ -344,10 +357,9 @@ impl Flight {
         }
     }
 
-    /// The links that it used, one after another, and the bytes that are not under way over
-    /// them any more.
-    pub(crate) fn peek_update(&self, nth: usize) -> Option<(u32, u64)> {
-        self.tracks.get(nth).map(|track| (track.link, track.update.freed))
+    /// The links that it used, one after another, and what is not under way over them any more.
+    pub(crate) fn peek_update(&self, nth: usize) -> Option<FreedBytes> {
+        self.tracks.get(nth).map(Track::freed)
     }
 
     /// What the window of a link does not know yet.
@@ -355,11 +367,11 @@ impl Flight {
         self.tracks.get_mut(nth).map(|track| core::mem::take(&mut track.update)).unwrap_or_default()
     }
 
-    /// Nothing is sent any more, and the next serial number would be this. Gives what was
+    /// Nothing is sent any more, and the next serial number would be this. Returns what was
     /// under way over each link.
-    pub(crate) fn leave(&mut self, next: u32) -> Vec<(u32, u64)> {
+    pub(crate) fn leave(&mut self, next: u32) -> Vec<FreedBytes> {
         self.probe(usize::MAX);
-        let left = self.tracks.iter().map(|track| (track.link, track.update.freed)).collect();
+        let left = self.tracks.iter().map(Track::freed).collect();
         *self = Self { base: next, first_lost: next, ..Self::default() };
         left
     }
@@ -537,7 +549,7 @@ mod tests {
                     }
                 }
                 for nth in 0.. {
-                    let Some((link, _)) = flight.peek_update(nth) else { break };
+                    let Some(FreedBytes { link, .. }) = flight.peek_update(nth) else { break };
                     links[link as usize] -= flight.take_update(nth).freed;
                 }
                 for (link, bytes) in links.iter().enumerate() {

@@ -15,7 +15,7 @@ use crate::wire::{Header, Op, header};
 
 impl Regions {
     /// The other side wants to read a region.
-    pub(crate) fn take_get(
+    pub(crate) fn handle_get(
         &mut self,
         net: &mut Network,
         cx: &mut Context,

@@ -128,10 +128,17 @@ pub(crate) struct OutgoingOperations {
     pub(crate) peer_window: u16,
     /// How many Puts of ours the network marked, as the other side said last.
     pub(crate) marked: u16,
-    /// Packets since the last that wants an answer, and their bytes.
-    pub(crate) unasked: (u32, u64),
+    /// What was sent since the last packet that wants an answer.
+    pub(crate) unasked: Unasked,
     /// What the last operations write, which do not lie in each other's way.
     pub(crate) apart: Apart,
+}
+
+/// What was sent since the last packet that wants an answer.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Unasked {
+    pub(crate) packets: u32,
+    pub(crate) bytes: u64,
 }
 
 /// Puts that follow each other, write to one region, and share no byte.

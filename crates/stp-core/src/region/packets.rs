@@ -2,7 +2,7 @@
 
 use landfall_placement::{Instant, Refusal, Serial32, Span};
 
-use super::{MOST_AHEAD, Operation, OutgoingOperations, STREAM_WINDOW, Work};
+use super::{MOST_AHEAD, Operation, OutgoingOperations, STREAM_WINDOW, Unasked, Work};
 use crate::error::Ended;
 use crate::wire::message::{Ahead, Message};
 use crate::wire::{HEADER_LEN, LONGEST_HEAD};
@@ -78,12 +78,13 @@ impl OutgoingOperations {
         len: u16,
         window: u64,
     ) -> bool {
-        let (packets, bytes) = self.unasked;
-        let unasked = (packets + 1, bytes + u64::from(len));
+        let Unasked { packets, bytes } = self.unasked;
+        let unasked = Unasked { packets: packets + 1, bytes: bytes + u64::from(len) };
         let is_last = serial.wrapping_sub(operation.first) + 1 == operation.count;
-        let wants =
-            is_last || unasked.0 >= ANSWER_EVERY || unasked.1 >= window / ANSWERS_PER_WINDOW;
-        self.unasked = if wants { (0, 0) } else { unasked };
+        let wants = is_last
+            || unasked.packets >= ANSWER_EVERY
+            || unasked.bytes >= window / ANSWERS_PER_WINDOW;
+        self.unasked = if wants { Unasked::default() } else { unasked };
         wants
     }
 

@@ -7,7 +7,7 @@
 
 use landfall_placement::{Refusal, Serial32};
 
-use super::State;
+use super::{State, Tiling};
 use crate::context::Context;
 use crate::error::Ended;
 use crate::event::Event;
@@ -40,7 +40,7 @@ impl Sends {
         Ok(index)
     }
 
-    pub(crate) fn take_send_answer(
+    pub(crate) fn handle_send_answer(
         &mut self,
         net: &mut Network,
         cx: &mut Context,
@@ -71,13 +71,13 @@ impl Sends {
             }
             Verdict::Pending => {}
         }
-        send.hear(ids.s_id);
+        send.accept(ids.s_id);
         self.wait_for_news(net, cx, index);
         Ok(())
     }
 
     /// How far a Transfer of ours is, says its receiver.
-    pub(crate) fn take_progress(
+    pub(crate) fn handle_progress(
         &mut self,
         net: &mut Network,
         cx: &mut Context,
@@ -110,7 +110,7 @@ impl Sends {
         }
         send.len = len;
         send.knows_limit = true;
-        send.hear(ids.s_id);
+        send.accept(ids.s_id);
         self.note_acked(net, cx, index, acked);
         self.wait_for_news(net, cx, index);
         Ok(())
@@ -128,7 +128,7 @@ impl Sends {
         let Some(send) = self.assumed_mut(index) else {
             return;
         };
-        if let Some((block_size, _)) = send.tiling {
+        if let Some(Tiling { block_size, .. }) = send.tiling {
             if !Serial32(send.acked).precedes(Serial32(acked)) {
                 return;
             }
@@ -141,7 +141,7 @@ impl Sends {
             if tells || send.is_watched {
                 let (connection, len) = (send.connection, send.acked_bytes());
                 let connection = net.id_of(connection);
-                let send = SendId::new((index, self.table.generation(index)));
+                let send = SendId::of(self.table.key(index));
                 // One event that tells of progress is enough: the newest.
                 let last = cx.last_event();
                 if let Some(Event::SendProgress { send: same, len: told, .. }) = last
@@ -149,14 +149,14 @@ impl Sends {
                 {
                     *told = len;
                 } else {
-                    cx.tell(Event::SendProgress { send, connection, len });
+                    cx.emit(Event::SendProgress { send, connection, len });
                 }
             }
         }
     }
 
     /// The receiver ended it: a Transfer that we send.
-    pub(crate) fn take_end_of_send(
+    pub(crate) fn handle_end_of_send(
         &mut self,
         net: &mut Network,
         cx: &mut Context,
@@ -176,7 +176,7 @@ impl Sends {
     }
 
     /// The receiver has heard that this side ended it.
-    pub(crate) fn take_end_ack_of_send(
+    pub(crate) fn handle_end_ack_of_send(
         &mut self,
         net: &mut Network,
         cx: &mut Context,
@@ -223,8 +223,8 @@ impl Sends {
             return;
         }
         match state {
-            State::Asking => self.request_to_send(net, cx, index),
-            State::Heard => {
+            State::RequestSent => self.request_to_send(net, cx, index),
+            State::Accepted => {
                 let ids = Ids { d_id: peer_id, s_id: index as u16 };
                 let question = Question::Transfer { ids, serial };
                 net.send_message(cx, connection, &Message::RequestState(question));

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use landfall_placement::{Area, Serial32, assumed};
 
 use super::{Send, State};
-use crate::connection::NONE;
+use crate::connection::{NONE, UnsettledCount};
 use crate::context::Context;
 use crate::error::{Ended, Error, check_memory};
 use crate::event::Event;
@@ -15,7 +15,7 @@ use crate::preference::Priority;
 use crate::seen::Seen;
 use crate::send::Sends;
 use crate::wire::Reason;
-use crate::wire::message::{Ending, Ids, Message};
+use crate::wire::message::{AnsweredRead, Ending, Ids, Message};
 
 impl Sends {
     /// Sends memory as one Transfer, with four bytes for the user at the other side.
@@ -65,7 +65,7 @@ impl Sends {
         connection: u32,
         memory: Area,
         opaque: u32,
-        answers: Option<(u16, u32)>,
+        answers: Option<AnsweredRead>,
     ) -> Result<SendId, Error> {
         check_memory(memory)?;
         let known = net.connections.get(connection).ok_or(Error::Unknown)?;
@@ -79,14 +79,14 @@ impl Sends {
         send.answers = answers;
         send.priority = priority;
         send.next_in_connection = first;
-        let Some(name) = self.table.insert(send) else { return Err(Error::Busy) };
+        let Some(key) = self.table.insert(send) else { return Err(Error::Busy) };
         if let Some(known) = net.connections.get_mut(connection) {
             known.next_send = serial.wrapping_add(1);
-            known.first_send = name.0;
+            known.first_send = key.index;
         }
-        self.request_to_send(net, cx, name.0);
-        self.timers.set(name.0, cx.now + net.patience(cx, connection, 0));
-        Ok(SendId::new(name))
+        self.request_to_send(net, cx, key.index);
+        self.timers.set(key.index, cx.now + net.patience(cx, connection, 0));
+        Ok(SendId::of(key))
     }
 
     /// Are there slots at the other side? What was given up and may not have been heard of
@@ -96,7 +96,8 @@ impl Sends {
             return false;
         };
         let next = Serial32(known.next_send);
-        let (mut count, mut is_near) = net.unsettled_sends(connection, known.next_send);
+        let UnsettledCount { mut count, mut is_near } =
+            net.unsettled_sends(connection, known.next_send);
         let mut index = known.first_send;
         while let Some(send) = self.table.get(index) {
             // What only waits for a driver is over at the other side.
@@ -196,7 +197,7 @@ impl Sends {
 
     /// A driver holds one transmission less.
     #[inline]
-    pub(crate) fn let_go_of_send(
+    pub(crate) fn release_transmission(
         &mut self,
         net: &mut Network,
         cx: &mut Context,
@@ -220,7 +221,7 @@ impl Sends {
             if known.held > 0 {
                 return;
             }
-            let id = SendId::new((index, self.table.generation(index)));
+            let id = SendId::of(self.table.key(index));
             let Some(send) = assumed(self.table.remove(index), "it was looked at just above")
             else {
                 return;
@@ -228,7 +229,7 @@ impl Sends {
             self.unlist_send(net, index, &send);
             let connection = net.id_of(send.connection);
             net.remove_if_gone(send.connection);
-            cx.tell(match result {
+            cx.emit(match result {
                 Ok(()) => Event::Sent { send: id, connection, len: send.len },
                 Err(why) => Event::SendEnded { send: id, connection, len: send.acked_bytes(), why },
             });

@@ -31,13 +31,13 @@ impl Sends {
         else {
             return;
         };
-        let goes_along = self.goes_along(net, cx, index, link);
+        let fits_in_request = self.fits_in_request(net, cx, index, link);
         let Message::RequestToSend { is_eager, .. } = &mut request else {
             debug_assert!(false, "only requests to send leave this way");
             return;
         };
-        *is_eager = goes_along;
-        let behind = match goes_along {
+        *is_eager = fits_in_request;
+        let behind = match fits_in_request {
             true => Behind::Transfer { index, generation: self.table.generation(index) },
             false => Behind::Nothing,
         };
@@ -45,7 +45,7 @@ impl Sends {
     }
 
     /// Can a Transfer leave with its request over this link?
-    fn goes_along(&self, net: &Network, cx: &Context, index: u32, link: u32) -> bool {
+    fn fits_in_request(&self, net: &Network, cx: &Context, index: u32, link: u32) -> bool {
         let Some(send) = self.assumed(index) else {
             return false;
         };

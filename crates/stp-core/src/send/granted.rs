@@ -2,7 +2,7 @@
 
 use landfall_placement::{Refusal, Unit};
 
-use super::{Send, State};
+use super::{Send, State, Tiling};
 use crate::context::Context;
 use crate::network::Network;
 use crate::path::{Order, Source, Wanted};
@@ -20,7 +20,7 @@ struct Layout {
 }
 
 impl Sends {
-    pub(crate) fn take_grant(
+    pub(crate) fn handle_grant(
         &mut self,
         net: &mut Network,
         cx: &mut Context,
@@ -57,12 +57,12 @@ impl Sends {
             if u32::from(behind) > grant.block {
                 return Err(Refusal::Malformed);
             }
-            send.tiling = Some((grant.block_size, lead));
+            send.tiling = Some(Tiling { block_size: grant.block_size, lead });
         }
         if !send.is_new_grant(grant.block, grant.attempt) {
             return Err(Refusal::Duplicate);
         }
-        send.hear(grant.ids.s_id);
+        send.accept(grant.ids.s_id);
         send.asked = 0;
         let priority = send.priority;
         if let Some(known) = net.connections.get_mut(connection) {
@@ -93,7 +93,7 @@ impl Sends {
         Ok(())
     }
 
-    /// The receiver grants what is over here: it did not hear that, or this side gave up
+    /// The receiver grants what is over here: it did not receive that, or this side gave up
     /// when nothing was heard of it. Unless it is told, it keeps room for what never comes.
     fn answer_grant_of_nothing(
         &mut self,
@@ -182,17 +182,17 @@ impl Send {
     fn layout(&self, grant: &ClearToSend) -> Result<Layout, Refusal> {
         let lead = match (grant.granted, self.tiling) {
             (Granted::Next { lead, .. }, None) => lead,
-            (Granted::Next { lead, .. }, Some((size, known))) => {
-                if size != grant.block_size || known != lead {
+            (Granted::Next { lead, .. }, Some(known)) => {
+                if known != (Tiling { block_size: grant.block_size, lead }) {
                     return Err(Refusal::Malformed);
                 }
                 lead
             }
-            (Granted::Again(_), Some((size, lead))) => {
-                if size != grant.block_size {
+            (Granted::Again(_), Some(known)) => {
+                if known.block_size != grant.block_size {
                     return Err(Refusal::Malformed);
                 }
-                lead
+                known.lead
             }
             // The grant that says where Blocks begin has not come yet.
             (Granted::Again(_), None) => return Err(Refusal::Unexpected),

@@ -9,10 +9,10 @@
 //! | `acks` | answers, acknowledgements and endings; what is repeated when nothing was heard |
 
 mod acks;
-mod asked;
 mod begin;
 mod eager;
 mod granted;
+mod reads;
 
 use landfall_placement::{Area, Instant, assumed};
 use landfall_tables::{IndexedHeap, Table};
@@ -21,18 +21,19 @@ use crate::config::Config;
 use crate::connection::NONE;
 use crate::error::Ended;
 use crate::preference::Priority;
+use crate::wire::message::AnsweredRead;
 
 pub(crate) use acks::Progress;
-pub(crate) use asked::Read;
+pub(crate) use reads::Read;
 
 /// Where a Transfer stands at its sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
-    /// The Request_To_Send was not answered.
-    Asking,
-    /// It was: the receiver grants as it likes.
-    Heard,
-    /// This side ends it; the receiver has not heard that.
+    /// The Request_To_Send is not answered yet.
+    RequestSent,
+    /// It is: the receiver grants Blocks as it likes.
+    Accepted,
+    /// This side ends it; the receiver has not acknowledged that.
     Ending(Ended),
     /// It is over; a driver still holds its memory.
     Over(Result<(), Ended>),
@@ -110,13 +111,12 @@ pub(crate) struct Send {
     pub(crate) opaque: u32,
     pub(crate) priority: Priority,
     /// The read that it answers.
-    pub(crate) answers: Option<(u16, u32)>,
+    pub(crate) answers: Option<AnsweredRead>,
     pub(crate) state: State,
     /// What the receiver calls it.
     pub(crate) peer_id: u16,
-    /// The size of a Block, as a power of two, and how far into its first Block
-    /// the Transfer begins: the first grant says.
-    pub(crate) tiling: Option<(u8, u32)>,
+    /// How it is cut into Blocks: the first grant says.
+    pub(crate) tiling: Option<Tiling>,
     /// The receiver said how much it takes.
     pub(crate) knows_limit: bool,
     /// All Blocks below are in place.
@@ -132,6 +132,15 @@ pub(crate) struct Send {
     recent: [Recent; RECENT],
 }
 
+/// How a Transfer is cut into Blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Tiling {
+    /// The size of a Block, as a power of two.
+    pub(crate) block_size: u8,
+    /// How far into its first Block the Transfer begins.
+    pub(crate) lead: u32,
+}
+
 impl Send {
     pub(crate) const fn new(connection: u32, serial: u32, memory: Area, opaque: u32) -> Self {
         const NOTHING: Recent = Recent { block: 0, newest: 0, seen: 0 };
@@ -143,7 +152,7 @@ impl Send {
             opaque,
             priority: Priority::Normal,
             answers: None,
-            state: State::Asking,
+            state: State::RequestSent,
             peer_id: 0,
             tiling: None,
             knows_limit: false,
@@ -160,22 +169,22 @@ impl Send {
     /// May its Data be sent?
     #[inline]
     pub(crate) const fn is_live(&self) -> bool {
-        matches!(self.state, State::Asking | State::Heard)
+        matches!(self.state, State::RequestSent | State::Accepted)
     }
 
     /// The receiver said something, and what it calls this Transfer.
-    const fn hear(&mut self, peer_id: u16) {
-        if matches!(self.state, State::Asking) {
+    const fn accept(&mut self, peer_id: u16) {
+        if matches!(self.state, State::RequestSent) {
             self.asked = 0;
         }
-        self.state = State::Heard;
+        self.state = State::Accepted;
         self.retries = 0;
         self.peer_id = peer_id;
     }
 
     /// How many bytes from the start are in place at the receiver.
     pub(crate) fn acked_bytes(&self) -> u64 {
-        self.tiling.map_or(0, |(block_size, lead)| {
+        self.tiling.map_or(0, |Tiling { block_size, lead }| {
             let end = u64::from(self.acked) << block_size;
             end.saturating_sub(u64::from(lead)).min(self.len)
         })

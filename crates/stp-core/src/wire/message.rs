@@ -53,12 +53,35 @@ pub struct Ids {
     pub s_id: u16,
 }
 
+/// The Request_To_Receive that a Request_To_Send answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AnsweredRead {
+    /// What who asked calls it.
+    pub id: u16,
+    /// Its serial number.
+    pub serial: u32,
+}
+
+/// A region that the other side may use, as Memory_Region_Available describes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AvailableRegion {
+    /// What packets to the region call it.
+    pub handle: u32,
+    /// How many bytes it has.
+    pub len: u64,
+    /// What may be done with it.
+    pub rights: u8,
+    /// How many packets beyond those that took effect are taken in, in any order that they
+    /// allow. 0 says nothing.
+    pub window: u16,
+}
+
 /// What becomes of a request that gets no grant, or not yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// It was heard, and waits for memory.
     Pending,
-    /// So many bytes are taken, and not more.
+    /// Only this many bytes are taken.
     Limited(u64),
     /// It is refused.
     Rejected(Reason),
@@ -284,8 +307,8 @@ pub enum Message {
         len: u64,
         max_block: u8,
         opaque: u32,
-        /// The Request_To_Receive that this answers: its identifier and serial number.
-        answers: Option<(u16, u32)>,
+        /// The Request_To_Receive that this answers.
+        answers: Option<AnsweredRead>,
         /// All of the Transfer is right behind the request.
         is_eager: bool,
     },
@@ -323,9 +346,7 @@ pub enum Message {
     MemoryRegionAvailable {
         d_id: u16,
         serial: u32,
-        /// The handle, the length, the rights; and how many packets beyond those that
-        /// took effect are taken in, in any order that they allow. 0 says nothing.
-        result: Result<(u32, u64, u8, u16), Reason>,
+        result: Result<AvailableRegion, Reason>,
     },
     Put {
         serial: u32,
@@ -337,7 +358,7 @@ pub enum Message {
         wants_notice: bool,
         /// It was refused before: only its number counts.
         is_void: bool,
-        /// So many of the packets before it may come to lie in place after it.
+        /// How many packets before it may land after it.
         overtakes: u16,
         /// Where the user is to be told: how far behind the start of its Put this packet
         /// begins, in units of 8 bytes.

@@ -32,7 +32,7 @@ macro_rules! operations {
 operations! {
     /// Wants a connection.
     RequestConnection = 1, "Request_Connection";
-    /// Gives one, or refuses.
+    /// Returns one, or refuses.
     ConnectionAnswer = 2, "Connection_Answer";
     /// Wants to end a connection.
     RequestDisconnect = 3, "Request_Disconnect";
@@ -52,7 +52,7 @@ operations! {
     Data = 10, "Data";
     /// Wants access to memory.
     RequestMemoryRegion = 11, "Request_Memory_Region";
-    /// Gives it, or refuses.
+    /// Returns it, or refuses.
     MemoryRegionAvailable = 12, "Memory_Region_Available";
     /// Writes to a region.
     Put = 13, "Put";

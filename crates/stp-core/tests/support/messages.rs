@@ -3,8 +3,8 @@
 use landfall_placement::{WordFunction, WordWidth};
 use proptest::prelude::*;
 use stp_core::wire::message::{
-    Ahead, ClearToSend, Ending, Envelope, Get, Granted, Ids, Message, Offer, Question, State,
-    Verdict,
+    Ahead, AnsweredRead, AvailableRegion, ClearToSend, Ending, Envelope, Get, Granted, Ids,
+    Message, Offer, Question, State, Verdict,
 };
 use stp_core::wire::proof::Secret;
 use stp_core::wire::reason::Reason;
@@ -76,14 +76,14 @@ fn request() -> impl Strategy<Value = Message> {
     let numbers = any::<(u16, u32, u32)>();
     prop_oneof![
         (numbers, long(), log_size(), any::<(Option<(u16, u32)>, bool)>()).prop_map(
-            |((s_id, serial, opaque), len, max_block, (answers, is_eager))| {
+            |((s_id, serial, opaque), len, max_block, (read, is_eager))| {
                 Message::RequestToSend {
                     s_id,
                     serial,
                     len,
                     max_block,
                     opaque,
-                    answers,
+                    answers: read.map(|(id, serial)| AnsweredRead { id, serial }),
                     is_eager: is_eager && len <= 1_024,
                 }
             }
@@ -148,6 +148,12 @@ fn data() -> impl Strategy<Value = Message> {
 
 fn region() -> impl Strategy<Value = Message> {
     let given = (any::<u32>(), long(), any::<u8>(), any::<u16>());
+    let given = given.prop_map(|(handle, len, rights, window)| AvailableRegion {
+        handle,
+        len,
+        rights,
+        window,
+    });
     prop_oneof![
         (any::<(u16, u32, u32, u8)>(), long()).prop_map(|((s_id, serial, name, rights), len)| {
             Message::RequestMemoryRegion { s_id, serial, len, name, rights }

@@ -3,8 +3,8 @@
 use landfall_placement::{WordFunction, WordWidth};
 use stp_core::wire::header::seal;
 use stp_core::wire::message::{
-    Ahead, ClearToSend, Ending, Envelope, Get, Granted, Ids, Message, Offer, Question, State,
-    Verdict,
+    Ahead, AnsweredRead, AvailableRegion, ClearToSend, Ending, Envelope, Get, Granted, Ids,
+    Message, Offer, Question, State, Verdict,
 };
 use stp_core::wire::proof::{self, Secret, Secrets};
 use stp_core::wire::{Flags, LONGEST_HEAD, Op, Reason};
@@ -153,7 +153,7 @@ fn transfers() -> Vec<Sample> {
         len: 4096,
         max_block: 16,
         opaque: 0,
-        answers: Some((40, 9)),
+        answers: Some(AnsweredRead { id: 40, serial: 9 }),
         is_eager: false,
     };
     let answer = |verdict| Message::RequestAnswer {
@@ -235,10 +235,12 @@ fn regions() -> Vec<Sample> {
     let name = u32::from_be_bytes(*b"MEM1");
     let request =
         Message::RequestMemoryRegion { s_id: 2, serial: 4, len: 65_536, name, rights: 1 | 4 };
+    const REGION: AvailableRegion =
+        AvailableRegion { handle: HANDLE, len: 32_768, rights: 1, window: 1024 };
     let available = |result| Message::MemoryRegionAvailable { d_id: 2, serial: 4, result };
     vec![
         Sample::new("Request_Memory_Region", request),
-        Sample::new("Memory_Region_Available", available(Ok((HANDLE, 32_768, 1, 1024)))),
+        Sample::new("Memory_Region_Available", available(Ok(REGION))),
         Sample::new("Memory_Region_Available rejected", available(Err(Reason::NoRegion))),
     ]
 }

@@ -13,7 +13,7 @@ pub(crate) struct Loose<'a> {
 }
 
 impl<'a> Loose<'a> {
-    /// Adds bytes at the end. Gives whether there was room for one more part.
+    /// Adds bytes at the end. Returns whether there was room for one more part.
     pub(crate) fn push(&mut self, part: &'a [u8]) -> bool {
         self.parts.try_push(part).is_ok()
     }

@@ -43,7 +43,7 @@ impl Batch {
         self.0.is_empty()
     }
 
-    /// One call that receives, and never waits. Gives how many units came.
+    /// One call that receives, and never waits. Returns how many units came.
     ///
     /// # Safety
     /// Each header names room for an address and for control messages, and a
@@ -62,7 +62,7 @@ impl Batch {
         usize::try_from(came).map_err(|_| io::Error::last_os_error())
     }
 
-    /// One call that sends, and never waits. Gives how many units left; the
+    /// One call that sends, and never waits. Returns how many units left; the
     /// error of the first, if none did.
     ///
     /// # Safety

@@ -132,7 +132,7 @@ impl Inbox {
         }
     }
 
-    /// For those from the nth on, together. Gives for how many the engine has answered.
+    /// For those from the nth on, together. Returns for how many the engine has answered.
     fn ask_opened_run<E: Engine>(
         &mut self,
         turn: &mut Turn<'_, E>,

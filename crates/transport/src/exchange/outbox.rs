@@ -176,7 +176,7 @@ impl Outbox {
         }
     }
 
-    /// Polls the engine for a run. Gives whether there was one.
+    /// Polls the engine for a run. Returns whether there was one.
     fn fill_run<E: Engine>(
         &mut self,
         engine: &mut E,
@@ -200,7 +200,7 @@ impl Outbox {
         true
     }
 
-    /// Polls the engine for a unit. Gives whether there was one.
+    /// Polls the engine for a unit. Returns whether there was one.
     fn fill_unit<E: Engine>(
         &mut self,
         engine: &mut E,
@@ -376,7 +376,7 @@ impl Outbox {
         self.waiting.front()
     }
 
-    /// Copies the next unit. Gives how many bytes of payload were copied.
+    /// Copies the next unit. Returns how many bytes of payload were copied.
     pub(crate) fn copy_front(&mut self, into: &mut Vec<u8>) -> usize {
         into.clear();
         into.resize(self.front().map_or(0, |unit| unit.len), 0);
@@ -384,7 +384,7 @@ impl Outbox {
     }
 
     /// Copies a part of the next unit, from byte `from` on; all that is asked
-    /// for exists. Gives how many bytes of payload were copied.
+    /// for exists. Returns how many bytes of payload were copied.
     pub(crate) fn copy_part(&mut self, from: usize, into: &mut [u8]) -> usize {
         let Some(unit) = self.waiting.front() else { return 0 };
         let head = &self.heads[self.filled - self.waiting.len()][..unit.head_len];
@@ -438,7 +438,7 @@ impl Outbox {
     }
 
     /// Copies the payloads of the next `count` units behind one another into words that
-    /// others may read. Gives whether all of them were there.
+    /// others may read. Returns whether all of them were there.
     pub(crate) fn copy_payloads(&mut self, count: usize, to: &[AtomicU64], mut at: usize) -> bool {
         let mut is_there = true;
         for unit in self.waiting.iter().take(count) {
@@ -457,7 +457,7 @@ impl Outbox {
         Some((pinned, place))
     }
 
-    /// Takes the next `count` units out, which somebody else sees to from now on. Gives what
+    /// Takes the next `count` units out, which somebody else sees to from now on. Returns what
     /// the engine is to hear when they are out of its hands, of which there is one at most in
     /// a [`front_run`](Self::front_run).
     pub(crate) fn hand_over(&mut self, count: usize) -> Option<Ticket> {

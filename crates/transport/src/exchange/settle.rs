@@ -32,7 +32,7 @@ pub(super) struct Piece {
 }
 
 impl Inbox {
-    /// Hands an arrival to the engine. Gives the number of units in it.
+    /// Hands an arrival to the engine. Returns the number of units in it.
     pub(crate) fn settle<E: Engine>(
         &mut self,
         turn: &mut Turn<'_, E>,
@@ -83,7 +83,7 @@ impl Inbox {
     }
 
     /// Hands units to the engine that came each by a list of its own, after
-    /// [`post_each`](Self::post_each). Gives their number.
+    /// [`post_each`](Self::post_each). Returns their number.
     pub(crate) fn settle_each<E: Engine>(&mut self, turn: &mut Turn<'_, E>, came: &[Came]) -> u32 {
         let mut linear = mem::take(&mut self.linear);
         self.start_settling();
@@ -237,7 +237,7 @@ impl Inbox {
     }
 
     /// Asks for the places of the units from number `nth` on, whose first byte is `at`, as
-    /// a run. Gives how many the engine has answered for.
+    /// a run. Returns how many the engine has answered for.
     fn ask_run<E: Engine>(
         &mut self,
         turn: &mut Turn<'_, E>,
@@ -478,7 +478,7 @@ impl Inbox {
     }
 }
 
-/// Writes bytes from byte `from` on into a span. Gives whether all were.
+/// Writes bytes from byte `from` on into a span. Returns whether all were.
 fn write(pins: &mut Pins, span: &Span, bytes: &Loose<'_>, from: usize) -> bool {
     let mut rest = *span;
     bytes.pieces(from, span.len as usize).all(|piece| {

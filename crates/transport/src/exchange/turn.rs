@@ -20,7 +20,7 @@ impl Between {
     }
 
     /// Writes deposits, as many as one turn may, and lets the engine's timers
-    /// fire if it is time. Gives the number of deposits: while there are any,
+    /// fire if it is time. Returns the number of deposits: while there are any,
     /// something moves, and nobody goes to sleep.
     pub(crate) fn run<E: Engine>(
         &mut self,
@@ -39,7 +39,7 @@ impl Between {
         deposits
     }
 
-    /// Writes one deposit to its place. Gives whether there was one.
+    /// Writes one deposit to its place. Returns whether there was one.
     fn deposit<E: Engine>(
         &mut self,
         engine: &mut E,
@@ -63,7 +63,7 @@ impl Between {
     }
 }
 
-/// Writes bytes to spans that have as many. Gives whether all are there.
+/// Writes bytes to spans that have as many. Returns whether all are there.
 fn write(pins: &mut Pins, into: &Spans, bytes: &[u8]) -> bool {
     if into.total_len() != bytes.len() as u64 {
         return false;

@@ -56,7 +56,7 @@ impl<E: Engine> Layer<'_, E> {
     }
 
     /// Flips one bit of a unit, after its checksum was filled in as it should
-    /// be. Gives the scratch slot that holds the payload now, if it was hit.
+    /// be. Returns the scratch slot that holds the payload now, if it was hit.
     fn corrupt(&mut self, unit: &mut Transmit, head: &mut [u8], from: &mut Spans) -> Option<u32> {
         let state = &mut *self.state;
         let head = &mut head[..usize::from(unit.head_len)];

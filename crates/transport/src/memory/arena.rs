@@ -178,7 +178,7 @@ impl Arena {
         Ok(memory)
     }
 
-    /// Gives chunks of which nothing is used back to the kernel.
+    /// Returns chunks of which nothing is used back to the kernel.
     pub fn trim(&self) {
         self.0.lock().trim();
     }

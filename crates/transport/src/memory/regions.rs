@@ -81,7 +81,7 @@ impl Vacancy<'_> {
 }
 
 impl Regions {
-    /// How long [`take_back`](Self::take_back) waits for whoever uses the memory.
+    /// How long [`take_back`](Self::take_back) waits for those who uses the memory.
     pub const TAKE_BACK_LIMIT: Duration = Duration::from_secs(10);
 
     /// A table of at most `max_regions` regions at a time. Room for them is
@@ -345,7 +345,7 @@ impl Regions {
         unsafe { slot.lent() }.map(|lent| lent.window).ok_or(AccessError::Unknown(id))
     }
 
-    /// Gives a pin up.
+    /// Returns a pin up.
     ///
     /// # Safety
     /// The caller made the pin, and gives it up once.

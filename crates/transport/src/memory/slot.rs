@@ -174,7 +174,7 @@ impl Slot {
         before.pins() == 1 && before.phase() == Phase::Revoked
     }
 
-    /// Keeps everybody from pinning the slot, if nobody has it pinned. Gives
+    /// Keeps everybody from pinning the slot, if nobody has it pinned. Returns
     /// whether that is so; whoever asks for a pin meanwhile waits.
     pub(super) fn seize(&self, id: RegionId) -> Result<bool, AccessError> {
         let live = State::new(id.generation, Phase::Live).0;
@@ -219,7 +219,7 @@ impl Slot {
         }
     }
 
-    /// Revoked → Free in the next generation, or Retired. Gives what was lent,
+    /// Revoked → Free in the next generation, or Retired. Returns what was lent,
     /// and whether the slot can be granted again; `None` while pins are held.
     ///
     /// # Safety

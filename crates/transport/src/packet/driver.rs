@@ -108,7 +108,7 @@ impl PacketDriver {
         self.link.interface.mtu
     }
 
-    /// Receives what came, call by call. Gives the number of units.
+    /// Receives what came, call by call. Returns the number of units.
     fn receive<E: Engine>(&mut self, engine: &mut E, now: Instant) -> io::Result<u32> {
         let fd = self.socket.as_raw_fd();
         let (receiver, counters) = (&mut self.receiver, &mut self.state.counters);
@@ -196,7 +196,7 @@ pub(super) fn send<E: Engine>(
 }
 
 /// Notes what became of the next units: so many left, or why the first did not;
-/// none if nobody knows where to. Gives how many are out of our hands.
+/// none if nobody knows where to. Returns how many are out of our hands.
 fn account<E: Engine>(
     driver: &mut PacketDriver,
     engine: &mut E,

@@ -77,7 +77,7 @@ pub(crate) const fn member_of(station: [u8; 6], members: usize) -> usize {
     (mixed.wrapping_mul(SPREAD) >> 16) as usize % members
 }
 
-/// Spreads what comes over these sockets, which are bound alike. Gives them for all who use
+/// Spreads what comes over these sockets, which are bound alike. Returns them for all who use
 /// one of them to hold: where one is closed, what comes is spread anew, and peers of the
 /// others come to other sockets than before.
 pub(crate) fn spread(sockets: &[&Socket], by: By) -> Result<Arc<[Socket]>, OpenError> {
@@ -105,7 +105,7 @@ fn empty(socket: &Socket) {
     }
 }
 
-/// Begins a group with this socket, with a number that no other has. Gives the number.
+/// Begins a group with this socket, with a number that no other has. Returns the number.
 fn found(fd: RawFd, by: By) -> io::Result<u16> {
     join(fd, 0, libc::PACKET_FANOUT_FLAG_UNIQUEID)?;
     let number = number_of(fd)?;

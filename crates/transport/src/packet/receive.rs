@@ -103,7 +103,7 @@ impl Receiver {
     }
 
     /// Hands what came to the engine: it is placed by guesses that know of the calls before.
-    /// Gives the number of units.
+    /// Returns the number of units.
     ///
     /// # Errors
     /// The path is broken.

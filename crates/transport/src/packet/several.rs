@@ -21,7 +21,7 @@ impl Several {
         Self { outgoing, batch: Batch::new() }
     }
 
-    /// One call that receives, by these headers. Gives what it brought, and an error behind
+    /// One call that receives, by these headers. Returns what it brought, and an error behind
     /// it where there was room for more.
     ///
     /// # Safety
@@ -53,7 +53,7 @@ impl Several {
     }
 
     /// One call that sends those of the next units that have somewhere to go,
-    /// in order. Gives how many left; none if the first has nowhere to go.
+    /// in order. Returns how many left; none if the first has nowhere to go.
     pub(super) fn send(
         &mut self,
         link: &Link,

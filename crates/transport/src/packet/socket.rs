@@ -96,7 +96,7 @@ pub(crate) fn grow_buffers(fd: RawFd, size: usize) {
     }
 }
 
-/// Switches the virtio-net header on. Gives whether it is there.
+/// Switches the virtio-net header on. Returns whether it is there.
 fn enable_offload(fd: RawFd, config: &PacketConfig, found: &mut Capabilities) -> bool {
     for feature in [Feature::DirectPlacement, Feature::BatchedSend, Feature::BatchedReceive] {
         found.add(feature);

@@ -99,7 +99,7 @@ impl RawIpDriver {
         }
     }
 
-    /// Receives what came, call by call, and hands it to the engine. Gives the
+    /// Receives what came, call by call, and hands it to the engine. Returns the
     /// number of units.
     fn receive<E: Engine>(&mut self, engine: &mut E, now: Instant) -> io::Result<u32> {
         let fd = self.socket.as_raw_fd();
@@ -182,7 +182,7 @@ pub(super) fn send<E: Engine>(
     Ok(sent)
 }
 
-/// Sends the next units. Gives how many are out of our hands; zero if the
+/// Sends the next units. Returns how many are out of our hands; zero if the
 /// kernel has no room.
 fn send_some<E: Engine>(
     driver: &mut RawIpDriver,

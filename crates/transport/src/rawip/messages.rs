@@ -55,7 +55,7 @@ impl Messages {
 
     /// One `recvmmsg`. The lists are the pieces up to each of `ends`. Whether
     /// the kernel shall say beside each packet who sent it and how it was
-    /// marked is for the caller to know. Gives the number of packets.
+    /// marked is for the caller to know. Returns the number of packets.
     pub(super) fn receive(
         &mut self,
         fd: RawFd,
@@ -102,7 +102,7 @@ impl Messages {
     }
 
     /// Adds one unit: to whom (nobody: the peer that the socket is connected
-    /// to), and how it is marked. Gives whether there was room for it.
+    /// to), and how it is marked. Returns whether there was room for it.
     pub(super) fn add(
         &mut self,
         pieces: &[libc::iovec],
@@ -131,7 +131,7 @@ impl Messages {
         self.batch.is_empty()
     }
 
-    /// One `sendmmsg`. Gives how many units left; the error of the first, if none.
+    /// One `sendmmsg`. Returns how many units left; the error of the first, if none.
     ///
     /// # Safety
     /// The pieces of all units that were added live, and the memory that they
@@ -154,7 +154,7 @@ pub(super) struct Header {
 
 impl Header {
     /// Reads the header of a packet that is `len` bytes long. The kernel has
-    /// checked it; what makes no sense all the same is no packet.
+    /// checked it; what is invalid all the same is no packet.
     pub(super) fn read(header: &Prefix, len: usize) -> Option<Self> {
         let header = ipv4::Header::view(header.first_chunk()?);
         if header.version() != 4 || header.header_len() > len {

@@ -51,7 +51,7 @@ impl Landing {
         Ok(Self { mapping: Mapping::reserved(len)?, page, counters: DeliveryCounters::default() })
     }
 
-    /// Moves the pages of a packet here, in place of what is there. Gives where
+    /// Moves the pages of a packet here, in place of what is there. Returns where
     /// its bytes are. The buffer that they were in can be used again at once.
     ///
     /// Both begin on a page. Behind the last byte, to the end of its page, comes
@@ -97,7 +97,7 @@ impl Landing {
         Ok(at..at + range.len())
     }
 
-    /// Gives the memory of these bytes back to the system, as far as they are
+    /// Returns the memory of these bytes back to the system, as far as they are
     /// whole pages; they are zero from now on. What is not within is left out.
     pub fn forget(&mut self, bytes: Range<usize>) {
         let start = bytes.start.checked_next_multiple_of(self.page);

@@ -236,7 +236,7 @@ pub struct Frames<'a> {
 
 impl<'a> Frames<'a> {
     /// The next frame, and whether all of it is there. None at the end, and
-    /// where a header makes no sense.
+    /// where a header is invalid.
     fn step(&mut self) -> Option<(Frame<'a>, bool)> {
         self.left = self.left.checked_sub(1)?;
         let bytes = self.block.bytes();
@@ -362,7 +362,7 @@ impl<'a> HeardFrames<'a> {
 impl<'a> Iterator for HeardFrames<'a> {
     type Item = Heard<'a>;
 
-    /// The next one; none at the end, and where a header makes no sense.
+    /// The next one; none at the end, and where a header is invalid.
     fn next(&mut self) -> Option<Heard<'a>> {
         let next = self.step();
         if next.is_none() {

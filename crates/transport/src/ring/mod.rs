@@ -102,7 +102,7 @@ impl RingConfig {
         }
     }
 
-    /// The same for whoever records what crosses the interface: at most so many bytes of
+    /// The same for those who records what crosses the interface: at most so many bytes of
     /// each frame, both ways.
     #[must_use]
     pub fn overhearing(self, bytes: u32) -> Self {

@@ -163,7 +163,7 @@ impl FrameQueue {
         if frame.len() <= left { self.written } else { self.written + left }
     }
 
-    /// Begins a frame for which there is room. Gives where its heads go, in bytes from the
+    /// Begins a frame for which there is room. Returns where its heads go, in bytes from the
     /// start of the [`words`](Self::words); the payloads follow at
     /// [`Frame::payload_at`] if they are inline.
     pub(super) fn begin(&self, frame: &Frame) -> usize {

@@ -159,7 +159,7 @@ impl SameHost {
 
     // ---- A turn -----------------------------------------------------------------
 
-    /// Takes what neighbours have told of. Gives the number of units.
+    /// Takes what neighbours have told of. Returns the number of units.
     pub(crate) fn receive<E: Engine>(
         &mut self,
         engine: &mut E,
@@ -188,7 +188,7 @@ impl SameHost {
         self.busy > 0 && !self.has_slept && !self.turns.is_multiple_of(SOCKET_EVERY)
     }
 
-    /// Tells a neighbour of the next units, if they are for one. Gives how many; none where it
+    /// Tells a neighbour of the next units, if they are for one. Returns how many; none where it
     /// has no room. Nothing: they are not for a neighbour.
     pub(crate) fn send<E: Engine>(
         &mut self,
@@ -294,7 +294,7 @@ impl SameHost {
         units
     }
 
-    /// Deals with the next frame of a neighbour. Gives how many units and bytes it had.
+    /// Deals with the next frame of a neighbour. Returns how many units and bytes it had.
     fn receive_frame<E: Engine>(
         &mut self,
         number: usize,

@@ -146,7 +146,7 @@ impl Neighbour {
         control.send(&self.name, &ControlMessage::Hello(hello), Some(self.queue.memory().fd()))
     }
 
-    /// It has shown a queue. Gives whether it has to be shown ours.
+    /// It has shown a queue. Returns whether it has to be shown ours.
     pub(super) fn handle_hello(
         &mut self,
         hello: &Hello,

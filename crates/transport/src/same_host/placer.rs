@@ -31,7 +31,7 @@ pub(super) enum Source<'a> {
 }
 
 impl Source<'_> {
-    /// Copies `span.len` bytes from byte `at` on to their place. Gives whether they are there.
+    /// Copies `span.len` bytes from byte `at` on to their place. Returns whether they are there.
     fn copy(&self, at: usize, pins: &mut Pins, span: &Span) -> bool {
         match *self {
             Self::Mapped(view, start) => {
@@ -51,7 +51,7 @@ impl Source<'_> {
         }
     }
 
-    /// Copies bytes from byte `at` on to memory of the driver. Gives whether all are there.
+    /// Copies bytes from byte `at` on to memory of the driver. Returns whether all are there.
     fn read(&self, at: usize, into: &mut [u8]) -> bool {
         match *self {
             Self::Mapped(view, start) => view.copy_out((start + at) as u64, into).is_ok(),
@@ -145,7 +145,7 @@ impl Placer {
         units as u32
     }
 
-    /// Asks for the places of the units from this one on. Gives how many are settled.
+    /// Asks for the places of the units from this one on. Returns how many are settled.
     fn settle_run<E: Engine>(
         &self,
         turn: &mut Turn<'_, E>,
@@ -247,7 +247,7 @@ impl Placer {
     }
 
     /// Writes what has to be summed. What was summed is what is written: it is copied once
-    /// more. Gives whether it is in place; nothing where the sum is wrong.
+    /// more. Returns whether it is in place; nothing where the sum is wrong.
     fn write_summed<E>(
         &mut self,
         turn: &mut Turn<'_, E>,
@@ -302,7 +302,7 @@ impl Parts<'_> {
         self.source.read(self.source_at, &mut into[from_head..])
     }
 
-    /// Writes its bytes from `at` on to their places. Gives whether all are there.
+    /// Writes its bytes from `at` on to their places. Returns whether all are there.
     fn write(&self, at: usize, spans: &Spans, pins: &mut Pins) -> bool {
         let mut at = at;
         spans.iter().all(|span| {

@@ -173,7 +173,7 @@ impl SlotMemory {
         self.heads.memory.get(from..from + usize::from(filled)).unwrap_or_default()
     }
 
-    /// Gives up what is held of the regions: before a sleep, or nobody could
+    /// Returns up what is held of the regions: before a sleep, or nobody could
     /// take anything back.
     pub(super) fn release(&mut self) {
         self.pins.release();

@@ -126,7 +126,7 @@ impl Posted {
         self.headers.len()
     }
 
-    /// Posts the first descriptors of a list, in place of the one before. Gives
+    /// Posts the first descriptors of a list, in place of the one before. Returns
     /// how many: as many as make sense after what came last time, and no more
     /// than there are slots. Places must not overlap, and hold nothing that is
     /// still needed.
@@ -251,7 +251,7 @@ impl Posted {
         burst
     }
 
-    /// Gives up all memory that is posted, for good: the kernel may still
+    /// Returns up all memory that is posted, for good: the kernel may still
     /// write there. No slot is left.
     #[cfg(feature = "io-uring")]
     pub(crate) fn abandon(&mut self) {

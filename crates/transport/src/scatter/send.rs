@@ -109,7 +109,7 @@ impl Sender {
     }
 
     /// Sends frames until all left or there is no room; those that cannot be
-    /// sent count as lost on the way. Gives how many are gone.
+    /// sent count as lost on the way. Returns how many are gone.
     pub(super) fn send<T: Sendable>(
         &mut self,
         fd: RawFd,
@@ -225,7 +225,7 @@ impl Sender {
         Ok(([NOTHING, head, payload], LinkAddress::interface(interface, ethertype)))
     }
 
-    /// One call with what was listed. Gives how many frames left; the error of
+    /// One call with what was listed. Returns how many frames left; the error of
     /// the first, if none did.
     fn call(&mut self, fd: RawFd, count: usize) -> io::Result<usize> {
         let headers = &mut self.headers[..count];
@@ -337,7 +337,7 @@ impl Cutting {
         Ok(Self { socket, interface, sender, counters: Counters::default() })
     }
 
-    /// Hands packets over in their order, as many as there is room for. Gives
+    /// Hands packets over in their order, as many as there is room for. Returns
     /// how many; fewer than given means that the rest is to be given again,
     /// once the [interest](Self::interest) is ready or the
     /// [time-out](Self::poll_timeout) has come, or at once, to hear what is

@@ -87,7 +87,7 @@ impl Socket {
     }
 
     /// Receives as many frames as wait, one for each posted descriptor at
-    /// most, with one call that never waits. Gives how many came; if any did,
+    /// most, with one call that never waits. Returns how many came; if any did,
     /// the list is used up, else it is still posted.
     ///
     /// # Errors
@@ -125,7 +125,7 @@ impl Socket {
         self.counters.malformed += burst.cut_short;
     }
 
-    /// Sends frames in their order, as many as there is room for. Gives how
+    /// Sends frames in their order, as many as there is room for. Returns how
     /// many are out of the caller's hands: fewer than given means that the
     /// kernel has no more room, and the rest is to be given again later, once
     /// the [interest](Self::interest) is ready or the

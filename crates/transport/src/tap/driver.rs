@@ -82,7 +82,7 @@ impl TapDriver {
         self.device.found.mtu
     }
 
-    /// Receives what came, frame by frame. Gives the number of units.
+    /// Receives what came, frame by frame. Returns the number of units.
     fn receive<E: Engine>(&mut self, engine: &mut E, now: Instant) -> io::Result<u32> {
         let fd = self.device.file.as_raw_fd();
         let mut units = 0;

@@ -38,7 +38,7 @@ pub fn open_frames(
 /// super-packets, whatever the MTU, and sums may not be computed. In front of each frame
 /// [`OFFLOAD_HEADER`] bytes say what is left to be done with it (`struct virtio_net_hdr`
 /// of `linux/virtio_net.h`, in this machine's byte order). Another kernel that is given
-/// both takes it as it is. A header that makes no sense loses its frame.
+/// both takes it as it is. A header that is invalid loses its frame.
 ///
 /// # Errors
 /// Those of [`open_frames`].
@@ -81,7 +81,7 @@ impl FrameReader {
         self.device.found.mtu
     }
 
-    /// Reads a frame: its first bytes to `head`, the rest to `place`. Gives its length;
+    /// Reads a frame: its first bytes to `head`, the rest to `place`. Returns its length;
     /// `None` if none is there. What fits in neither is cut off.
     ///
     /// # Errors

@@ -73,7 +73,7 @@ impl TunnelDriver {
         self.state.peers.add(peer)
     }
 
-    /// Exchanges frames with this peer no more. Gives whether it did.
+    /// Exchanges frames with this peer no more. Returns whether it did.
     pub fn remove_peer(&mut self, peer: SocketAddr) -> bool {
         let peer = canonical(peer);
         self.state.stations.keep(|other| other != peer);

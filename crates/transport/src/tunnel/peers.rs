@@ -62,7 +62,7 @@ impl Peers {
         Ok(())
     }
 
-    /// Gives whether it was there.
+    /// Returns whether it was there.
     pub(super) fn remove(&mut self, address: SocketAddr) -> bool {
         let (before, address) = (self.list.len(), canonical(address));
         self.list.retain(|peer| peer.address != address);

@@ -101,7 +101,7 @@ impl UdpPacketDriver {
         self.exit.by_kernel()
     }
 
-    /// Receives what came, frame by frame. Gives the number of units.
+    /// Receives what came, frame by frame. Returns the number of units.
     fn receive<E: Engine>(&mut self, engine: &mut E, now: Instant) -> io::Result<u32> {
         let Self { receiver, exit, state, .. } = self;
         let (fd, counters) = (exit.packets().as_raw_fd(), &mut state.counters);
@@ -177,7 +177,7 @@ fn send<E: Engine>(driver: &mut UdpPacketDriver, engine: &mut E, now: Instant) -
     Ok(sent)
 }
 
-/// Sends the next run. Gives the number of units that are out of our hands; zero if the
+/// Sends the next run. Returns the number of units that are out of our hands; zero if the
 /// kernel has no room.
 fn send_run<E: Engine>(
     driver: &mut UdpPacketDriver,

@@ -59,7 +59,7 @@ impl FrameReceiver {
         self.receiver.post(engine, peeked)
     }
 
-    /// Hands the datagrams of a frame to the engine. Gives their number.
+    /// Hands the datagrams of a frame to the engine. Returns their number.
     pub(crate) fn settle<E: Engine>(
         &mut self,
         engine: &mut E,

@@ -42,7 +42,7 @@ impl UringBurst {
     }
 
     /// Receives as many frames as wait, one for each posted descriptor at
-    /// most, without waiting. Gives how many descriptors were filled or passed
+    /// most, without waiting. Returns how many descriptors were filled or passed
     /// over; if any were, the list is used up, else it is still posted.
     ///
     /// # Errors

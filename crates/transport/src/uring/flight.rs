@@ -210,7 +210,7 @@ impl<W: Wire> Sender<W> {
     }
 
     /// Pushes all runs that wait to the ring, as far as there is room in it.
-    /// Gives whether there were any.
+    /// Returns whether there were any.
     pub(super) fn queue(&mut self, ring: &mut Ring, counters: &mut Counters) -> bool {
         let mut any = false;
         for &index in &self.busy {

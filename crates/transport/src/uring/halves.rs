@@ -55,7 +55,7 @@ impl<R, H, W: Wire> Halves<R, H, W> {
     }
 
     /// Receives by the headers that `prepare` gives, in order, and sends what waits with the
-    /// same entry into the kernel. Gives the number of bytes or the error of each, the header
+    /// same entry into the kernel. Returns the number of bytes or the error of each, the header
     /// as the kernel left it, and the receiving half to settle it.
     ///
     /// # Errors

@@ -72,7 +72,7 @@ impl UringPacketDriver {
     }
 
     /// Receives what came, several frames with an entry into the kernel, and sends what
-    /// waits with the first. Gives the number of units received.
+    /// waits with the first. Returns the number of units received.
     fn exchange<E: Engine>(
         &mut self,
         engine: &mut E,

@@ -226,7 +226,7 @@ impl Ring {
 
     /// Carries out an operation that is alone, by a plain system call where
     /// there is one: the ring gains nothing with it, and an empty receive takes
-    /// more than twice as long there. Gives whether that was done.
+    /// more than twice as long there. Returns whether that was done.
     fn run_alone(&mut self, report: &mut impl FnMut(Completion)) -> bool {
         let Some(First { operation, fd, token }) = self.first else { return false };
         // Completions that found no room come with an entry into the ring only.
@@ -243,7 +243,7 @@ impl Ring {
         true
     }
 
-    /// Reports what is complete. Gives how much it was.
+    /// Reports what is complete. Returns how much it was.
     fn reap(&mut self, report: &mut impl FnMut(Completion)) -> usize {
         let mut count = 0;
         for entry in self.uring.completion() {
@@ -258,7 +258,7 @@ impl Ring {
     }
 
     /// Cancels what can be cancelled and reports what comes, until nothing is
-    /// under way and `report` says that all is well, but not for ever. Gives
+    /// under way and `report` says that all is well, but not for ever. Returns
     /// whether that was reached. `report` is asked once before anything came.
     pub(super) fn settle(
         &mut self,

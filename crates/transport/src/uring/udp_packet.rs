@@ -65,7 +65,7 @@ impl UringUdpPacketDriver {
         self.halves.sender().wire.exit.by_kernel()
     }
 
-    /// Receives what came, frame by frame, and sends what waits with the first. Gives the
+    /// Receives what came, frame by frame, and sends what waits with the first. Returns the
     /// number of units received.
     fn exchange<E: Engine>(
         &mut self,

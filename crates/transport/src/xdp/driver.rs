@@ -76,7 +76,7 @@ impl XdpDriver {
         self.mtu
     }
 
-    /// Receives what came and hands it to the engine. Gives the number of units.
+    /// Receives what came and hands it to the engine. Returns the number of units.
     fn receive<E: Engine>(&mut self, engine: &mut E, now: Instant) -> io::Result<u32> {
         let came = (&mut self.opened.rings, &self.opened.frames);
         let units = self.receiver.receive(engine, now, &mut self.state.counters, came)?;
@@ -169,7 +169,7 @@ impl Receiver {
         Self { inbox, pins, station, framing }
     }
 
-    /// Hands what came to the engine, up to a batch. Gives the number of units.
+    /// Hands what came to the engine, up to a batch. Returns the number of units.
     pub(super) fn receive<E: Engine>(
         &mut self,
         engine: &mut E,
@@ -326,7 +326,7 @@ pub(super) fn send<E: Engine>(
     Ok(sent)
 }
 
-/// Copies the next unit of the outbox into frames and lists them. Gives whether
+/// Copies the next unit of the outbox into frames and lists them. Returns whether
 /// there was room.
 fn list(driver: &mut XdpDriver, header: &[u8], len: usize) -> bool {
     let whole = header.len() + len;

@@ -62,7 +62,7 @@ impl Shared {
         self.fill.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives frames that nobody reads any more back to the kernel.
+    /// Returns frames that nobody reads any more back to the kernel.
     fn give_back(&self, addresses: impl Iterator<Item = u64>) {
         let mut fill = self.fill();
         let Some(fill) = fill.as_mut() else { return };
@@ -177,7 +177,7 @@ impl Lane {
         Ok(header.is_some_and(|header| self.framing.takes(header, self.station)))
     }
 
-    /// Sends frames in their order, as many as there is room for. Gives how
+    /// Sends frames in their order, as many as there is room for. Returns how
     /// many are out of the caller's hands; the rest is to be given again after
     /// [`poll_timeout`](Self::poll_timeout).
     ///

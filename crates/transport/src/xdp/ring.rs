@@ -222,7 +222,7 @@ impl<T: Entry> Reader<T> {
         self.taken = self.taken.wrapping_add(entries);
     }
 
-    /// Gives the room of what was taken back to the other side.
+    /// Returns the room of what was taken back to the other side.
     pub(super) fn give_back(&self) {
         self.ring.taken().store(self.taken, Ordering::Release);
     }

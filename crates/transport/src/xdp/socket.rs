@@ -188,7 +188,7 @@ fn register(socket: &Socket, frames: &Frames, each_way: u32) -> Result<Rings, Op
     Ok(rings)
 }
 
-/// Attaches the program. Gives what keeps it there, and whether it runs in the
+/// Attaches the program. Returns what keeps it there, and whether it runs in the
 /// device's driver.
 fn attach(config: &XdpConfig, program: &Program, index: u32) -> Result<(OwnedFd, bool), OpenError> {
     let error = |error: io::Error| match error.raw_os_error() {
@@ -214,7 +214,7 @@ fn is_in_use(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EBUSY | libc::EEXIST))
 }
 
-/// Binds the socket to its queue. Gives whether frames may lie in several
+/// Binds the socket to its queue. Returns whether frames may lie in several
 /// chunks, if that is wanted.
 fn bind(
     config: &XdpConfig,

@@ -40,7 +40,8 @@ fn body(n: u32) -> Body {
 
 impl Net {
     fn new(hosts: usize) -> Self {
-        let first = |n: usize| Endpoints::new(LIMIT, MESSAGES, (1, 2), (n as u64) << 32);
+        let first =
+            |n: usize| Endpoints::new(LIMIT, MESSAGES, HashSecret::new(1, 2), (n as u64) << 32);
         Self {
             hosts: (0..hosts).map(first).collect(),
             on_the_way: (0..hosts).map(|_| (0..hosts).map(|_| VecDeque::new()).collect()).collect(),

@@ -39,7 +39,7 @@ struct InFlightFrame {
     whereabouts: FrameState,
     /// How often it was sent.
     times: u8,
-    /// So many transmissions of it hold its memory.
+    /// How many transmissions of it hold its memory.
     held: u8,
 }
 
@@ -51,7 +51,7 @@ struct Batch {
     newest: Option<(Serial32, Instant, bool)>,
 }
 
-/// So many later transmissions have to arrive before one counts as lost
+/// How many later transmissions have to arrive before one counts as lost
 /// (RFC 9002, 6.1.1); more where that was found to be wrong.
 const REORDERING: u32 = 3;
 const MOST_REORDERING: u32 = 64;
@@ -267,7 +267,7 @@ impl<N: Copy> Sender<N> {
         self.has_window(sender_config, flight.stored.frame_len().into()).then_some(seq)
     }
 
-    /// Writes a frame behind the place of its header. Gives what the header has
+    /// Writes a frame behind the place of its header. Returns what the header has
     /// to say of it, and whether the driver holds memory until it says otherwise.
     pub(crate) fn write(
         &mut self,
@@ -315,7 +315,7 @@ impl<N: Copy> Sender<N> {
     }
 
     /// What a header, and the body of an acknowledgement, say of what arrived.
-    /// Says whether anything is new.
+    /// Returns whether anything is new.
     pub(crate) fn handle_ack(
         &mut self,
         sender_config: &SenderConfig,
@@ -355,7 +355,7 @@ impl<N: Copy> Sender<N> {
                 }
             }
         }
-        self.tell_window(sender_config, now, &batch, header.marks, under_way, is_late);
+        self.update_window(sender_config, now, &batch, header.marks, under_way, is_late);
         self.find_lost(sender_config, now);
         self.release();
         let is_new = batch.bytes > 0;
@@ -403,7 +403,7 @@ impl<N: Copy> Sender<N> {
         }
     }
 
-    fn tell_window(
+    fn update_window(
         &mut self,
         sender_config: &SenderConfig,
         now: Instant,

@@ -281,7 +281,7 @@ impl Host {
     }
 
     fn hear_news(&mut self) {
-        while let Some(updates) = self.links.poll_news() {
+        while let Some(updates) = self.links.poll_update() {
             match updates {
                 LinkUpdate::Up { link, host } => self.up.push((link, host)),
                 LinkUpdate::Notes { link } => {

@@ -178,7 +178,7 @@ impl Net {
 
     // ---- What moves ----------------------------------------------------------
 
-    /// One end of a line sends a unit. Says whether it had any.
+    /// One end of a line sends a unit. Returns whether it had any.
     pub(super) fn push(&mut self, line: usize, back: bool, most: u32) -> bool {
         let line = line % self.wires.len();
         let from = self.wires[line].ends[usize::from(back)];
@@ -203,7 +203,7 @@ impl Net {
         had
     }
 
-    /// A unit reaches one end of a line. Says whether there was any.
+    /// A unit reaches one end of a line. Returns whether there was any.
     pub(super) fn pull(&mut self, line: usize, back: bool) -> bool {
         let line = line % self.wires.len();
         let Some(Unit { bytes: unit, .. }) =
@@ -228,7 +228,7 @@ impl Net {
         true
     }
 
-    /// Everything moves by one unit. Says whether anything did.
+    /// Everything moves by one unit. Returns whether anything did.
     pub(super) fn go_on(&mut self) -> bool {
         let mut moved = false;
         for line in 0..self.wires.len() {

@@ -86,7 +86,7 @@ impl Ledger {
         self.expected.iter_mut().for_each(|one| one.may_be_lost = true);
     }
 
-    /// These bytes were put into place: they must be the next. Gives their
+    /// These bytes were put into place: they must be the next. Returns their
     /// aperture; `None` if they are not what was written.
     pub(super) fn land(
         &mut self,
@@ -122,7 +122,7 @@ impl Ledger {
     }
 
     /// This operation on a word is about to take effect: it must be the next.
-    /// Gives its aperture.
+    /// Returns its aperture.
     pub(super) fn land_word(
         &mut self,
         op: &WordOp,

@@ -107,7 +107,7 @@ fn run(bytes: &[u8], with_story: bool) -> Vec<String> {
     pair.into_story()
 }
 
-/// Gives one of the adapters, in the middle of its work, whatever frames these
+/// Returns one of the adapters, in the middle of its work, whatever frames these
 /// bytes stand for, and gives all that is wrong then.
 #[must_use]
 pub fn withstand(bytes: &[u8]) -> Vec<String> {
@@ -271,7 +271,7 @@ impl Pair {
 
     // ---- Time ----------------------------------------------------------------
 
-    /// Until the next timeout. Says whether there was one.
+    /// Until the next timeout. Returns whether there was one.
     fn wait(&mut self) -> bool {
         let next = self.sides.iter().filter_map(|side| side.nic.poll_timeout()).map(|t| t.at).min();
         let Some(next) = next else { return false };

@@ -288,7 +288,7 @@ pub(super) const fn touches(function: WordFunction) -> Access {
 }
 
 impl Pair {
-    /// One unit of a side is put on the wire. Says whether there was one.
+    /// One unit of a side is put on the wire. Returns whether there was one.
     pub(super) fn transmit(&mut self, side: usize) -> bool {
         let now = self.now;
         let limits = PathLimits::plain(UNIT);
@@ -325,7 +325,7 @@ impl Pair {
     }
 
     /// A side receives so many of the units on the wire: all are placed before
-    /// the first is reported. Says whether there were any.
+    /// the first is reported. Returns whether there were any.
     pub(super) fn receive(&mut self, side: usize, most: usize) -> bool {
         let count = most.min(self.wires[side].len());
         let units: Vec<Vec<u8>> = self.wires[side].drain(..count).collect();

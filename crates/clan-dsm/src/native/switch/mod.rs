@@ -36,7 +36,7 @@ use crate::native::wire::{Trailer, words_of, write_packet};
 use crate::native::{Arrival, NativeLink, Settings, State};
 use crate::native::{Fifo, HEADER_WORDS};
 pub use schedule::{Event, Loss};
-use schedule::{Routes, Schedule};
+use schedule::{Lost, Routes, Schedule};
 
 /// One of the ports of a switch: 0, 1, …
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -346,15 +346,15 @@ impl Switch {
         if let Some(why) = ended {
             let words = self.schedule.output(index).clear();
             if was_up {
-                self.tell(Event::Down { port, why });
+                self.emit(Event::Down { port, why });
             }
             if words > 0 {
-                self.tell_lost(words, Loss::Waiting { at: port });
+                self.report_lost(words, Loss::Waiting { at: port });
             }
         }
         if is_up && (!was_up || ended.is_some()) {
             let peer = self.ports[index].link.peer().flatten();
-            self.tell(Event::Up { port, peer });
+            self.emit(Event::Up { port, peer });
         }
         self.forward();
     }
@@ -379,21 +379,21 @@ impl Switch {
         let up = self.ports.iter().rev().fold(0, |up, port| up << 1 | u64::from(is_up(port)));
         while let Some(step) = self.schedule.step(&self.routes, up) {
             self.ports[step.input].link.handle_freed(step.freed);
-            if let Some((words, loss)) = step.lost {
-                self.tell_lost(words, loss);
+            if let Some(Lost { words, why: loss }) = step.lost {
+                self.report_lost(words, loss);
             }
         }
     }
 
     /// What was lost for the same reason as what was lost just before is one event with it.
-    fn tell_lost(&mut self, lost: u64, why: Loss) {
+    fn report_lost(&mut self, lost: u64, why: Loss) {
         match self.events.back_mut() {
             Some(Event::Lost { words, loss }) if *loss == why => *words += lost,
-            _ => self.tell(Event::Lost { words: lost, loss: why }),
+            _ => self.emit(Event::Lost { words: lost, loss: why }),
         }
     }
 
-    fn tell(&mut self, event: Event) {
+    fn emit(&mut self, event: Event) {
         if self.events.len() < self.config.events && self.overflow == 0 {
             self.events.push_back(event);
         } else {

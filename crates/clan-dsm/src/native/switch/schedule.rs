@@ -30,7 +30,7 @@ use crate::native::{Burst, Fifo, HEADER_WORDS, Word};
 struct Turn {
     input: usize,
     left: u32,
-    /// So much may others send before a multicast goes here again.
+    /// How much others may send before a multicast goes here again.
     owed: u32,
 }
 
@@ -70,8 +70,23 @@ pub(super) struct Step {
     pub(super) input: usize,
     /// How much room it left there.
     pub(super) freed: u32,
-    /// How many words did not reach all they were for, and why.
-    pub(super) lost: Option<(u64, Loss)>,
+    pub(super) lost: Option<Lost>,
+}
+
+/// Words that did not reach all they were for.
+#[derive(Debug)]
+pub(super) struct Lost {
+    pub(super) words: u64,
+    pub(super) why: Loss,
+}
+
+/// The inputs whose oldest packet wants one output.
+#[derive(Clone, Copy, Default)]
+struct Contenders {
+    /// For this output alone.
+    singles: Ports,
+    /// For this output and others: multicasts.
+    groups: Ports,
 }
 
 impl Schedule {
@@ -98,7 +113,7 @@ impl Schedule {
 
     /// Moves something, if anything can move. `up`: the ports where packets pass.
     pub(super) fn step(&mut self, routes: &Routes, up: Ports) -> Option<Step> {
-        let mut wants = [(0, 0); 64];
+        let mut wants = [Contenders::default(); 64];
         let wants = &mut wants[..self.outputs.len()];
         for input in 0..self.inputs.len() {
             let Some(head) = self.inputs[input].first() else { continue };
@@ -111,14 +126,14 @@ impl Schedule {
                 Way::Port(at) if up & 1 << at.0 == 0 => {
                     return Some(self.discard(input, Loss::PortDown { from: port, at }));
                 }
-                Way::Port(at) => wants[usize::from(at.0)].0 |= 1 << input,
+                Way::Port(at) => wants[usize::from(at.0)].singles |= 1 << input,
                 Way::Group(members) if members & up == 0 => {
                     let at = PortId(members.trailing_zeros() as u8);
                     return Some(self.discard(input, Loss::PortDown { from: port, at }));
                 }
                 Way::Group(members) => {
                     for output in bits(members & up) {
-                        wants[output].1 |= 1 << input;
+                        wants[output].groups |= 1 << input;
                     }
                 }
             }
@@ -134,12 +149,12 @@ impl Schedule {
         let fifo = &mut self.inputs[input];
         let before = fifo.free();
         let words = fifo.pop(u32::MAX).map_or(0, |(burst, _)| u64::from(burst.words()));
-        Step { input, freed: fifo.free() - before, lost: Some((words, loss)) }
+        Step { input, freed: fifo.free() - before, lost: Some(Lost { words, why: loss }) }
     }
 
-    /// One piece for one output, from the input whose turn it is. `singles` and
-    /// `groups` are the inputs that want it.
-    fn serve(&mut self, output: usize, (singles, groups): (Ports, Ports)) -> Option<Step> {
+    /// One piece for one output, from the input whose turn it is.
+    fn serve(&mut self, output: usize, contenders: Contenders) -> Option<Step> {
+        let Contenders { singles, groups } = contenders;
         let turn = &mut self.turns[output];
         if singles == 0 {
             turn.owed = 0;
@@ -179,12 +194,7 @@ impl Schedule {
 
     /// One piece of one multicast, to all members; or a reservation for the first
     /// that has to wait.
-    fn serve_groups(
-        &mut self,
-        routes: &Routes,
-        up: Ports,
-        wants: &[(Ports, Ports)],
-    ) -> Option<Step> {
+    fn serve_groups(&mut self, routes: &Routes, up: Ports, wants: &[Contenders]) -> Option<Step> {
         let ports = self.inputs.len();
         for input in (0..ports).map(|n| (self.next_group + n) % ports) {
             let Some(group) = self.group(input, routes, up) else { continue };
@@ -225,7 +235,7 @@ impl Schedule {
         input: usize,
         piece: u32,
         group: Group,
-        wants: &[(Ports, Ports)],
+        wants: &[Contenders],
     ) -> Option<Step> {
         let from = &mut self.inputs[input];
         let before = from.free();
@@ -235,7 +245,7 @@ impl Schedule {
         for output in bits(group.members) {
             let moved = self.outputs[output].push(burst, self.copies.iter().copied());
             debug_assert!(moved, "every member has room");
-            let waiting = wants[output].0.count_ones();
+            let waiting = wants[output].singles.count_ones();
             self.turns[output].owed = self.turn.saturating_mul(waiting);
         }
         if self.reservation.is_some_and(|held| held.input == input) {
@@ -244,7 +254,7 @@ impl Schedule {
         self.next_group = input + 1;
         let lost = bits(group.absent).next().map(|at| {
             let (from, at) = (PortId(input as u8), PortId(at as u8));
-            (u64::from(burst.words()), Loss::PortDown { from, at })
+            Lost { words: burst.words().into(), why: Loss::PortDown { from, at } }
         });
         Some(Step { input, freed: self.inputs[input].free() - before, lost })
     }
@@ -353,7 +363,7 @@ pub enum Event {
         /// What had become of them.
         loss: Loss,
     },
-    /// So many events found no room.
+    /// Events that found no room.
     Overflow {
         /// How many.
         lost: u64,

@@ -82,7 +82,7 @@ impl Nic {
     ) -> Result<(), Error> {
         let link = self.link_with_room(to.host)?;
         let message = self.endpoints.connect(endpoint, to, body)?;
-        self.say(link, &message)
+        self.send_out_of_band(link, &message)
     }
 
     /// Takes a connection that was asked for, with this endpoint.
@@ -97,7 +97,7 @@ impl Nic {
     ) -> Result<(), Error> {
         let link = self.link_with_room(request.from.host)?;
         let message = self.endpoints.accept(endpoint, request, body)?;
-        self.say(link, &message)
+        self.send_out_of_band(link, &message)
     }
 
     /// Lets somebody who asked for a connection know that there will be none.
@@ -112,7 +112,7 @@ impl Nic {
     ) -> Result<(), Error> {
         let link = self.link_with_room(request.from.host)?;
         let message = self.endpoints.refuse(request, reason, body);
-        self.say(link, &message)
+        self.send_out_of_band(link, &message)
     }
 
     /// Sends a message on the connection of an endpoint.
@@ -122,7 +122,7 @@ impl Nic {
     pub fn send(&mut self, endpoint: EndpointId, body: Body) -> Result<(), Error> {
         let link = self.link_with_room(self.endpoints.peer(endpoint)?.host)?;
         let message = self.endpoints.send(endpoint, body)?;
-        self.say(link, &message)
+        self.send_out_of_band(link, &message)
     }
 
     /// Sends a message to any endpoint, whatever connections there are.
@@ -137,7 +137,7 @@ impl Nic {
     ) -> Result<(), Error> {
         let link = self.link_with_room(to.host)?;
         let message = self.endpoints.send_to(endpoint, to, body)?;
-        self.say(link, &message)
+        self.send_out_of_band(link, &message)
     }
 
     /// Says that this side will send nothing more on a connection.
@@ -147,7 +147,7 @@ impl Nic {
     pub fn disconnect(&mut self, endpoint: EndpointId, body: Body) -> Result<(), Error> {
         let link = self.link_with_room(self.endpoints.peer(endpoint)?.host)?;
         let message = self.endpoints.disconnect(endpoint, body)?;
-        self.say(link, &message)
+        self.send_out_of_band(link, &message)
     }
 
     /// Breaks a connection off, or gives up asking for one.
@@ -179,7 +179,7 @@ impl Nic {
     }
 
     /// A message goes behind what was written.
-    fn say(&mut self, link: LinkId, outgoing: &Outgoing) -> Result<(), Error> {
+    fn send_out_of_band(&mut self, link: LinkId, outgoing: &Outgoing) -> Result<(), Error> {
         let line = self.lines.get_mut(link).ok_or(Error::NoLink)?;
         let command = Command::OutOfBand(outgoing.message.to_bytes());
         let (address, parameters) = command.encode(outgoing.host);
@@ -203,7 +203,7 @@ impl Nic {
             return Err(Error::Taken);
         }
         let link = self.links.connect(now, path, peer)?;
-        if !self.new_line(link) {
+        if !self.new_link_state(link) {
             let _ = self.links.close(now, link, Reason::NoRoom);
             return Err(Error::Busy);
         }
@@ -300,7 +300,7 @@ impl Nic {
         }
         let number = self.barriers_asked;
         self.barriers_asked += 1;
-        let barrier = BarrierId::new((number as u32, (number >> 32) as u32));
+        let barrier = BarrierId::new(number as u32, (number >> 32) as u32);
         line.barriers.begin(barrier);
         if line.writes.is_empty() {
             line.barriers.loaded_up_to(barrier, false);

@@ -52,7 +52,7 @@ impl GroupWrite<'_> {
 struct Needs {
     entries: usize,
     bytes: usize,
-    /// So many bytes are sent from memory.
+    /// How many bytes are sent from memory.
     from_memory: u64,
 }
 
@@ -149,7 +149,7 @@ impl Nic {
     /// # Errors
     /// [`Error::Unknown`], [`Error::Forbidden`] where the window is no group's,
     /// [`Error::Taken`] where it goes there already, [`Error::NoRoom`].
-    pub fn admit(&mut self, window: WindowId, member: HostId) -> Result<(), Error> {
+    pub fn add_member(&mut self, window: WindowId, member: HostId) -> Result<(), Error> {
         let most = self.config.links;
         let members = self.windows.members_mut(window)?;
         if members.contains(&member) {
@@ -166,7 +166,7 @@ impl Nic {
     ///
     /// # Errors
     /// [`Error::Unknown`], [`Error::Forbidden`] where the window is no group's.
-    pub fn dismiss(&mut self, window: WindowId, member: HostId) -> Result<(), Error> {
+    pub fn remove_member(&mut self, window: WindowId, member: HostId) -> Result<(), Error> {
         self.windows.members_mut(window)?.retain(|known| *known != member);
         Ok(())
     }
@@ -206,14 +206,14 @@ impl Nic {
         let base = group.base();
         for host in members {
             let link = links.to_host(*host);
-            let told = match link.and_then(|link| lines.get_mut(link)) {
+            let outcome = match link.and_then(|link| lines.get_mut(link)) {
                 Some(line) => put(line, base, writes, needs, from_memory, events),
                 None => Err(Error::NoLink),
             };
-            if let (Some(link), Ok(_)) = (link, &told) {
+            if let (Some(link), Ok(_)) = (link, &outcome) {
                 links.wake(link);
             }
-            tell(*host, told);
+            tell(*host, outcome);
         }
         Ok(())
     }

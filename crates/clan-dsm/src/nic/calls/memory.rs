@@ -97,7 +97,7 @@ impl Nic {
         self.links.to_host(host).ok_or(Error::NoLink)
     }
 
-    /// So many bytes [`write`](Self::write) takes now.
+    /// How many bytes [`write`](Self::write) takes now.
     #[must_use]
     pub fn room(&self, window: WindowId) -> usize {
         // A window that is closed takes nothing.

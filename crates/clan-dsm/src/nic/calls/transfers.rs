@@ -176,7 +176,7 @@ impl Nic {
         Ok(operation)
     }
 
-    /// Gives the DMA engine a chain of requests, all of them for one host. They
+    /// Returns the DMA engine a chain of requests, all of them for one host. They
     /// are sent in order, and a word that is written last is there last:
     /// "data, then the flag" is one chain. The endpoints take turns.
     ///
@@ -228,7 +228,7 @@ impl Nic {
         }
     }
 
-    /// Gives up what waits in the DMA queue of an endpoint. Each chain still has
+    /// Returns up what waits in the DMA queue of an endpoint. Each chain still has
     /// its event, once nothing of it is under way.
     ///
     /// # Errors

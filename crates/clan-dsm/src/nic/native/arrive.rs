@@ -203,7 +203,7 @@ impl Nic {
             self.answer(link, Command::ReadRefused { reply, reason: Reason::from(refusal) });
             return Err(refusal);
         }
-        self.obey(link, &address, parameters)
+        self.handle_command(link, &address, parameters)
     }
 
     /// May these bytes be read over a native link: whole words?
@@ -236,18 +236,19 @@ impl Nic {
         self.stats.bursts += u64::from(is_burst);
         // Where the link is down, there is nobody to complain to.
         let link = self.native.as_ref().and_then(|native| native.up);
-        self.land_one(link.unwrap_or(LinkId::new((0, u32::MAX))), lands, is_there);
+        self.land_one(link.unwrap_or(LinkId::new(0, u32::MAX)), lands, is_there);
     }
 
     /// The adapter has put a packet into its place. It was checked there, and is booked
     /// here as if it had been checked here.
     pub(super) fn landed_there(&mut self, landed: &Landed) {
-        let Landed { burst, session, slot, generation, at, len, is_there, is_hit, told } = *landed;
+        let Landed { burst, session, slot, generation, at, len, is_there, is_hit, advertised } =
+            *landed;
         let Some(native) = assumed(self.native.as_mut(), "only native links have adapters") else {
             return;
         };
         if session == native.arriving.session {
-            native.link.handle_landed(&burst, told);
+            native.link.handle_landed(&burst, advertised);
         }
         self.stats.offloaded += u64::from(is_there);
         let is_blind = native.mirror.as_ref().is_some_and(Mirror::is_blind);
@@ -255,7 +256,7 @@ impl Nic {
             self.stats.bursts += 1;
             return;
         }
-        let aperture = ApertureId::new((u32::from(slot), generation));
+        let aperture = ApertureId::new(u32::from(slot), generation);
         let address = burst.address();
         self.land_here(PacketEffect::Aperture { address, aperture, at, len }, is_there);
     }

@@ -9,7 +9,8 @@ use landfall_placement::Serial32;
 use landfall_tables::ChangeQueue;
 
 use crate::memory::Memory;
-use crate::offload::{Command, Line};
+use crate::native::ReceiveWindow;
+use crate::offload::{Command, HostProgress};
 use crate::tripwire::Tripwires;
 
 /// What is noted of a tripwire.
@@ -31,11 +32,11 @@ pub(in crate::nic) struct Mirror {
     wires: Vec<Wire>,
     wires_changed: ChangeQueue,
     wires_refused: u32,
-    line: Line,
+    line: HostProgress,
     is_line_changed: bool,
     /// The last fence that is wanted, that it was told, that it answered.
     wanted: Serial32,
-    told: Serial32,
+    fence_sent: Serial32,
     heard: Serial32,
     /// It watches for all that it was told of once it has answered this one.
     sees_from: Serial32,
@@ -94,10 +95,10 @@ impl Mirror {
     }
 
     /// How the link is now.
-    pub(super) fn line_is(&mut self, session: u32, window: Option<(Serial32, Serial32)>) {
+    pub(super) fn line_is(&mut self, session: u32, window: Option<ReceiveWindow>) {
         // What arrives counts the adapter itself; of the host's count it hears together
         // with what the host has seen.
-        let edge = |window: Option<(Serial32, Serial32)>| window.map(|(_, edge)| edge);
+        let edge = |window: Option<ReceiveWindow>| window.map(|window| window.edge);
         let has_changed = edge(self.line.window) != edge(window) || self.line.session != session;
         self.is_line_changed |= has_changed;
         (self.line.session, self.line.window) = (session, window);
@@ -105,7 +106,7 @@ impl Mirror {
 
     /// The number of the fence behind all that has changed until now.
     pub(super) fn fence(&mut self) -> Serial32 {
-        self.wanted = self.told.plus(1);
+        self.wanted = self.fence_sent.plus(1);
         self.wanted
     }
 
@@ -150,13 +151,13 @@ impl Mirror {
         let looks = self.wires_refused > 0;
         self.is_line_changed |= looks != core::mem::replace(&mut self.line.looks, looks);
         if core::mem::take(&mut self.is_line_changed) {
-            return Some(Command::Line(self.line));
+            return Some(Command::HostProgress(self.line));
         }
-        if self.wanted == self.told {
+        if self.wanted == self.fence_sent {
             return None;
         }
-        self.told = self.wanted;
-        Some(Command::Fence { number: self.told.0 })
+        self.fence_sent = self.wanted;
+        Some(Command::Fence { number: self.fence_sent.0 })
     }
 
     fn next_slot(&mut self, memory: &Memory) -> Option<Command> {
@@ -220,7 +221,7 @@ impl Mirror {
         }
         self.is_line_changed = true;
         // Fences that were under way will not be answered: the next one stands for them.
-        (self.wanted, self.told, self.heard) = (lost.wanted, lost.told, lost.heard);
+        (self.wanted, self.fence_sent, self.heard) = (lost.wanted, lost.fence_sent, lost.heard);
         self.line.fence = lost.line.fence;
         self.fence();
     }

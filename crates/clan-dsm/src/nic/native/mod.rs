@@ -173,7 +173,7 @@ impl Nic {
             State::Up if native.up.is_none() => self.native_up(now),
             State::Up | State::Starting => {}
         }
-        let waits = self.has_cargo();
+        let waits = self.has_payload();
         self.release();
         let Some(native) = assumed(self.native.as_mut(), "there is a native link") else { return };
         native.link.handle_waiting(now, waits);
@@ -184,11 +184,11 @@ impl Nic {
 
     fn native_up(&mut self, now: Instant) {
         let Some(native) = assumed(self.native.as_mut(), "there is a native link") else { return };
-        let link = LinkId::new((0, native.times_up));
+        let link = LinkId::new(0, native.times_up);
         let peer = native.link.peer().flatten();
         match peer {
             Some(host) => self.link_up(now, link, host),
-            None if self.new_line(link) => {
+            None if self.new_link_state(link) => {
                 self.events.push(Event::SwitchUp { link });
             }
             None => {}
@@ -225,7 +225,7 @@ impl Nic {
         }
     }
 
-    /// Gives back memory that nothing writes to any more.
+    /// Returns back memory that nothing writes to any more.
     fn release(&mut self) {
         if let Some(native) = &mut self.native {
             while let Some(releasing) = native.releasing.front() {

@@ -171,7 +171,7 @@ impl FrameFiller<'_> {
 
 impl Nic {
     /// Does anything wait to be sent over the native link?
-    pub(super) fn has_cargo(&mut self) -> bool {
+    pub(super) fn has_payload(&mut self) -> bool {
         // The link is down.
         let Some(link) = self.native.as_ref().and_then(|native| native.up) else { return false };
         let (_, filler) = self.filler();

@@ -21,7 +21,7 @@ use crate::error::{Ended, Error};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use landfall_placement::{Area, Span, assumed};
-use landfall_tables::{AgeLinks, AgeList, Table};
+use landfall_tables::{AgeLinks, AgeList, EntryKey, Table};
 
 /// One request of a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -204,24 +204,24 @@ impl Dma {
             return Err(Error::Busy);
         }
         for (n, request) in chain.iter().enumerate() {
-            let Some((step, _)) = self.steps.insert(*request) else {
+            let Some(EntryKey { index: step, .. }) = self.steps.insert(*request) else {
                 debug_assert_eq!(n, 0, "each endpoint has room for as many as it may have");
                 self.drop_steps(&mut entry.steps);
                 return Err(Error::Busy);
             };
             self.step_links.push(&mut entry.steps, step);
         }
-        let Some(name) = self.chains.insert(entry) else { return Err(Error::Busy) };
-        self.chain_links.push(&mut link_of(&mut self.links, link).chains, name.0);
+        let Some(key) = self.chains.insert(entry) else { return Err(Error::Busy) };
+        self.chain_links.push(&mut link_of(&mut self.links, link).chains, key.index);
         let queue = self.queue(endpoint);
         queue.requests += requests;
         let was_idle = queue.chains.is_empty();
         let place = endpoint.index as usize;
-        self.queue_links.push(&mut self.queues[place].chains, name.0);
+        self.queue_links.push(&mut self.queues[place].chains, key.index);
         if was_idle {
             self.enlist(endpoint.index);
         }
-        Ok(DmaId::new(name))
+        Ok(DmaId::of(key))
     }
 
     /// Would there be a piece for this link?
@@ -250,7 +250,7 @@ impl Dma {
             self.steps.remove(step);
         }
         let is_handed_out = chain.steps.is_empty();
-        let dma = DmaId::new((place, self.chains.generation(place)));
+        let dma = DmaId::of(self.chains.key(place));
         let queue = &mut self.queues[index as usize];
         queue.turn = turn.saturating_sub(len);
         if is_handed_out {
@@ -408,7 +408,7 @@ impl Dma {
     }
 
     fn finish(&mut self, index: u32) {
-        let dma = DmaId::new((index, self.chains.generation(index)));
+        let dma = DmaId::of(self.chains.key(index));
         let Some(chain) = assumed(self.chains.remove(index), "a chain ends once") else { return };
         self.chain_links.remove(&mut link_of(&mut self.links, chain.link).chains, index);
         let queue = &mut self.queues[chain.endpoint.index as usize];

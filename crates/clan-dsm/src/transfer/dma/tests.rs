@@ -10,11 +10,11 @@ const LIMIT: usize = 6;
 const TURN: u32 = 64;
 
 fn endpoint(index: u32, generation: u32) -> EndpointId {
-    EndpointId::new((index, generation))
+    EndpointId::new(index, generation)
 }
 
 fn window() -> WindowId {
-    WindowId::new((1, 0))
+    WindowId::new(1, 0)
 }
 
 fn write(offset: u64, len: u64) -> DmaRequest {

@@ -129,7 +129,7 @@ pub struct FrameHeader {
     pub ack: u32,
     /// And of those behind it: bit `i` is frame `ack + 1 + i`.
     pub sack: u64,
-    /// So many frames from `ack` on may be sent.
+    /// How many frames from `ack` on may be sent.
     pub credit: u16,
     /// How many frames came with a mark of congestion, modulo 256.
     pub marks: u8,
@@ -275,7 +275,7 @@ impl Entry {
 /// Why there is no frame (yet).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Incomplete {
-    /// So many bytes of the unit are needed.
+    /// How many bytes of the unit are needed.
     Need(u16),
     /// It is none.
     Refused(Refusal),

@@ -14,7 +14,7 @@ use landfall_inet::{protocol, tcp, udp};
 use landfall_placement::Instant;
 use serde::Serialize;
 use spec_defrag::wire::{Key, Parsed, parse};
-use spec_defrag::{LARGE, Prediction, Shape};
+use spec_defrag::{HeadLens, LARGE, PayloadLens, Prediction, Shape};
 
 use super::adapter::{Score, Setup, score_recorded};
 use crate::capture_file::{CapturedFrame, frames};
@@ -192,7 +192,9 @@ impl CutPackets {
         let (units, heads, payloads) = *cut;
         let between = u32::from(units.saturating_sub(2)) * u32::from(payloads.1);
         let body = u32::from(payloads.0) + between + u32::from(payloads.2);
-        Some((Shape::new(units, heads, payloads)?, body))
+        let heads = HeadLens { first: heads.0, rest: heads.1 };
+        let (first, middle, last) = payloads;
+        Some((Shape::new(units, heads, PayloadLens { first, middle, last })?, body))
     }
 }
 

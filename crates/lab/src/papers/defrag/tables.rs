@@ -3,7 +3,7 @@
 
 use anyhow::Result;
 use serde::Serialize;
-use spec_defrag::{Prediction, Shape};
+use spec_defrag::{HeadLens, PayloadLens, Prediction, Shape};
 
 use super::adapter::{Score, score};
 use super::paper;
@@ -31,15 +31,15 @@ impl Scale {
 /// A page in fragments of an Ethernet: the lengths that the paper agrees on
 /// beforehand. TCP without options.
 pub(super) fn tcp() -> Prediction {
-    single((54, 34), (1460, 1480, 1156))
+    single(HeadLens { first: 54, rest: 34 }, PayloadLens { first: 1460, middle: 1480, last: 1156 })
 }
 
 /// The same over UDP.
 pub(super) fn udp() -> Prediction {
-    single((42, 34), (1472, 1480, 1144))
+    single(HeadLens { first: 42, rest: 34 }, PayloadLens { first: 1472, middle: 1480, last: 1144 })
 }
 
-fn single(heads: (u16, u16), payloads: (u16, u16, u16)) -> Prediction {
+fn single(heads: HeadLens, payloads: PayloadLens) -> Prediction {
     Shape::new(3, heads, payloads).map_or(Prediction::Off, Prediction::Single)
 }
 

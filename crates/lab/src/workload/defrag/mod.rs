@@ -12,7 +12,7 @@ mod source;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use landfall::defrag::{Delivery, Prediction, Shape, Technique, Wanted};
+use landfall::defrag::{Delivery, HeadLens, PayloadLens, Prediction, Shape, Technique, Wanted};
 use landfall_testbed::cpu::{CpuMeter, TaskUse};
 use landfall_testbed::rivals::{Amount, Plan};
 use landfall_testbed::{CpuSplit, IngressLoss, Lose, Sample, VethPair, ingress};
@@ -79,7 +79,11 @@ impl Join {
 /// The predictor of the paper: one flow at a time, whose packets are pages in UDP
 /// datagrams, on an Ethernet.
 pub(crate) fn papers_predictor() -> Prediction {
-    let shape = Shape::new(3, (42, 34), (1472, 1480, 1144));
+    let shape = Shape::new(
+        3,
+        HeadLens { first: 42, rest: 34 },
+        PayloadLens { first: 1472, middle: 1480, last: 1144 },
+    );
     shape.map_or(Prediction::Off, Prediction::Single)
 }
 

@@ -1,7 +1,7 @@
-//! [`EventQueue`]: the asynchronous event queue, whatever carries the memory.
+//! [`EventQueue`]: the asynchronous event queue of any fabric.
 //!
-//! Whoever has many tripwires does not want to look at each: registered with a
-//! queue, they tell of themselves. The fabric puts in, the program takes out, and
+//! A program with many tripwires registers them with a
+//! queue instead of polling each. The fabric puts events in, the program takes them out, and
 //! neither waits for the other. An event costs the same however many sources are
 //! registered. A source has at most one event in the queue: what comes of it until
 //! that one is taken out is told by that one. So a queue as long as there are
@@ -56,11 +56,11 @@ use std::time::Instant;
 
 use landfall_transport::driver::Interest;
 
-pub(crate) use self::queue::{Call, Kind, Outlet, Queue, Registration};
+pub(crate) use self::queue::{EventSender, Kind, Queue, QueueWaker, Registration};
 use super::{Error, Fabric};
 pub(crate) use queue::{EventSource, Subscription};
 
-/// What is in a queue. The token is what the source was registered with.
+/// An entry of the queue. The token is what the source was registered with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
@@ -72,15 +72,15 @@ pub enum Event {
     Dma(u64),
     /// Messages, or news of connections, wait at an endpoint.
     OutOfBand(u64),
-    /// The queue was too short: here so many events are missing. What is behind
-    /// them is still there to be asked.
+    /// The queue was too short: events are missing here. What they
+    /// reported can still be asked for.
     Overflow {
         /// How many.
         lost: u64,
     },
 }
 
-/// A fabric whose news come out of a queue too.
+/// A fabric that reports its events through a queue, too.
 pub trait Eventful: Fabric {
     /// The queue.
     type Events: EventQueue<Tripwire = Self::Tripwire>;
@@ -126,7 +126,7 @@ pub trait EventQueue: AsFd + AsRawFd + Debug + Send + 'static {
     /// Is nothing in the queue?
     fn is_empty(&self) -> bool;
 
-    /// Call this before you sleep at the queue's descriptor. True: from now on the
+    /// QueueWaker this before you sleep at the queue's descriptor. True: from now on the
     /// descriptor becomes readable as soon as there is an event. False: there is one,
     /// do not sleep. While it is not armed no event costs a system call.
     ///

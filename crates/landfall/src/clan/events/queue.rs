@@ -1,14 +1,14 @@
-//! [`Queue`]: the circular queue itself, and both of its ends; and [`Subscription`]: what a
-//! tripwire has to do with its queue, where writers look for themselves whether somebody
+//! [`Queue`]: the circular queue and both of its ends; and [`Subscription`]: the registration of
+//! a tripwire with its queue, on fabrics whose writers check by themselves whether somebody
 //! listens.
 //!
-//! While no event of a tripwire waits, writers look out for it; from the moment on
-//! when one is in the queue they need not, for that one tells of all that comes. It
-//! is taken out, writers look out again, and only then the program looks at the
+//! While no event of a tripwire is queued, writers check for it; as soon as
+//! one is queued they need not, since it stands for all that follows. When it
+//! is taken out, writers check again, and only then the program looks at the
 //! memory. So a stream of writes costs one firing for each look of the program, and
-//! no news pile up behind a program that is slow.
+//! nothing piles up behind a slow program.
 //!
-//! What does not live here: who sleeps where.
+//! What does not live here: where threads sleep.
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -51,16 +51,16 @@ impl<T> Source<T> {
     }
 }
 
-/// Wakes whoever waits for a queue.
+/// Wakes the threads and the task that wait for a queue.
 #[derive(Debug)]
-pub(crate) struct Call {
+pub(crate) struct QueueWaker {
     bell: Bell,
     waker: Mutex<Option<Waker>>,
     has_waker: AtomicBool,
 }
 
-impl Call {
-    /// Rings, and gives the task that has to be woken.
+impl QueueWaker {
+    /// Rings the bell, and returns the task to wake.
     pub(crate) fn ring(&self) -> Option<Waker> {
         self.bell.ring();
         if !self.has_waker.load(SeqCst) {
@@ -71,12 +71,12 @@ impl Call {
     }
 }
 
-/// What both sides of a queue know.
+/// What both ends of a queue share.
 #[derive(Debug)]
 struct Common {
     /// Events that found no room since the user was told.
     lost: AtomicU64,
-    call: Arc<Call>,
+    call: Arc<QueueWaker>,
     /// Sources that are registered.
     sources: AtomicU32,
 }
@@ -90,27 +90,27 @@ struct Inlet<T> {
 
 /// Where the events of one source go.
 #[derive(Debug)]
-pub(crate) struct Outlet<T = ()> {
+pub(crate) struct EventSender<T = ()> {
     inlet: Arc<Mutex<Inlet<T>>>,
     source: Arc<Source<T>>,
 }
 
-impl<T> Clone for Outlet<T> {
+impl<T> Clone for EventSender<T> {
     fn clone(&self) -> Self {
         Self { inlet: Arc::clone(&self.inlet), source: Arc::clone(&self.source) }
     }
 }
 
-impl<T> Outlet<T> {
-    /// Something happened. Gives whom to wake.
-    pub(crate) fn tell(&self) -> Option<Waker> {
+impl<T> EventSender<T> {
+    /// Enqueues an event, unless one is queued. Returns the task to wake.
+    pub(crate) fn notify(&self) -> Option<Waker> {
         if self.source.is_queued.swap(true, SeqCst) {
             return None;
         }
         let mut inlet = locked(&self.inlet);
         let Inlet { ring, common } = &mut *inlet;
-        // Behind a gap nothing is put in until the user has heard of the gap: so
-        // it is told in its place.
+        // Behind a gap nothing is queued until the user has seen the gap: so
+        // it is reported in its place.
         let is_in = common.lost.load(Acquire) == 0 && ring.push(Arc::clone(&self.source)).is_ok();
         if !is_in {
             self.source.is_queued.store(false, SeqCst);
@@ -120,13 +120,13 @@ impl<T> Outlet<T> {
     }
 
     /// The fabric itself had no room for events.
-    pub(crate) fn tell_lost(&self, lost: u64) {
+    pub(crate) fn record_overflow(&self, lost: u64) {
         let inlet = locked(&self.inlet);
         inlet.common.lost.fetch_add(lost, AcqRel);
         inlet.common.call.bell.ring();
     }
 
-    /// Nobody will take out what is put in.
+    /// The consumer is gone.
     pub(crate) fn is_abandoned(&self) -> bool {
         locked(&self.inlet).ring.is_abandoned()
     }
@@ -164,7 +164,7 @@ impl<T> Queue<T> {
     pub(crate) fn new(capacity: usize) -> Result<Self, Error> {
         let system = |source| Error::System { call: "eventfd", source };
         let (producer, ring) = RingBuffer::new(capacity.max(1));
-        let call = Call {
+        let call = QueueWaker {
             bell: Bell::new().map_err(system)?,
             waker: Mutex::default(),
             has_waker: AtomicBool::new(false),
@@ -179,22 +179,27 @@ impl<T> Queue<T> {
     }
 
     /// One more source, and where its events go.
-    pub(crate) fn register(&self, kind: Kind, token: u64, what: T) -> (Outlet<T>, Registration<T>) {
+    pub(crate) fn register(
+        &self,
+        kind: Kind,
+        token: u64,
+        what: T,
+    ) -> (EventSender<T>, Registration<T>) {
         let (is_queued, is_gone) = (AtomicBool::new(false), AtomicBool::new(false));
         let source = Arc::new(Source { kind, token, is_queued, is_gone, what });
         self.common.sources.fetch_add(1, Relaxed);
         let common = Arc::clone(&self.common);
         let registration = Registration { source: Arc::clone(&source), common };
-        (Outlet { inlet: Arc::clone(&self.inlet), source }, registration)
+        (EventSender { inlet: Arc::clone(&self.inlet), source }, registration)
     }
 
     pub(crate) fn sources(&self) -> u32 {
         self.common.sources.load(Relaxed)
     }
 
-    /// Takes the next event out. `hear` is called with its source, which from here on
+    /// Takes the next event out. `rearm` is called with its source, which from here on
     /// tells anew.
-    pub(crate) fn next(&mut self, mut hear: impl FnMut(&Arc<Source<T>>)) -> Option<Event> {
+    pub(crate) fn next(&mut self, mut rearm: impl FnMut(&Arc<Source<T>>)) -> Option<Event> {
         while let Ok(source) = self.ring.pop() {
             self.disarm();
             // What happens from here on is another event. The fence: whoever put
@@ -205,7 +210,7 @@ impl<T> Queue<T> {
             if source.is_gone.load(SeqCst) {
                 continue;
             }
-            hear(&source);
+            rearm(&source);
             let token = source.token;
             return Some(match source.kind {
                 Kind::Tripwire => Event::Tripwire(token),
@@ -250,7 +255,7 @@ impl<T> Queue<T> {
     }
 
     /// What wakes whoever waits here, for when the node ends.
-    pub(crate) fn call(&self) -> &Arc<Call> {
+    pub(crate) fn call(&self) -> &Arc<QueueWaker> {
         &self.common.call
     }
 
@@ -265,25 +270,25 @@ impl<T> AsFd for Queue<T> {
     }
 }
 
-/// What can be told of when it is touched.
+/// What reports its firings to a queue.
 pub(crate) trait EventSource {
-    /// While it is there, writers look out; dropping it ends that.
+    /// While it lives, writers check; dropping it ends that.
     type ArmedGuard;
 
-    /// From now on writers look out. A touch that a look at the memory behind this
-    /// does not see is told.
+    /// From now on writers check. A touch that a look at the memory after this
+    /// does not see is reported.
     fn listen(&self) -> Self::ArmedGuard;
 }
 
 /// Whether a tripwire is registered, and with what.
 pub(crate) struct Subscription<W: EventSource> {
-    /// A look that costs nothing, for those that are not registered.
+    /// Makes the check free for tripwires that are not registered.
     is_there: AtomicBool,
     place: Mutex<Option<Place<W>>>,
 }
 
 struct Place<W: EventSource> {
-    outlet: Outlet<Weak<W>>,
+    event_sender: EventSender<Weak<W>>,
     _registration: Registration<Weak<W>>,
     guard: Option<W::ArmedGuard>,
 }
@@ -295,22 +300,22 @@ impl<W: EventSource> Default for Subscription<W> {
 }
 
 impl<W: EventSource> Subscription<W> {
-    /// Tells this queue from now on.
+    /// Reports to this queue from now on.
     pub(crate) fn begin(
         &self,
         wire: &W,
-        outlet: Outlet<Weak<W>>,
+        event_sender: EventSender<Weak<W>>,
         registration: Registration<Weak<W>>,
     ) {
         let mut place = locked(&self.place);
         let guard = Some(wire.listen());
-        let before = place.replace(Place { outlet, _registration: registration, guard });
+        let before = place.replace(Place { event_sender, _registration: registration, guard });
         self.is_there.store(true, SeqCst);
         drop(place);
         drop(before);
     }
 
-    /// Tells no queue any more.
+    /// Reports to no queue any more.
     pub(crate) fn end(&self) {
         let mut place = locked(&self.place);
         self.is_there.store(false, SeqCst);
@@ -319,32 +324,32 @@ impl<W: EventSource> Subscription<W> {
         drop(before);
     }
 
-    /// It was touched. Gives whether somebody was told, and the task that has to be
-    /// woken.
-    pub(crate) fn tell(&self) -> (bool, Option<Waker>) {
+    /// It was touched. Returns whether a queue was notified, and the task to
+    /// wake.
+    pub(crate) fn notify(&self) -> (bool, Option<Waker>) {
         if !self.is_there.load(SeqCst) {
             return (false, None);
         }
         let mut slot = locked(&self.place);
         let Some(place) = slot.as_mut() else { return (false, None) };
-        if place.outlet.is_abandoned() {
+        if place.event_sender.is_abandoned() {
             self.is_there.store(false, SeqCst);
             *slot = None;
             return (false, None);
         }
-        let waker = place.outlet.tell();
-        // Where it was taken out meanwhile, `hear` waits for this lock and listens anew.
-        if place.outlet.source().is_queued() {
+        let waker = place.event_sender.notify();
+        // Where it was taken out meanwhile, `rearm` waits for this lock and listens anew.
+        if place.event_sender.source().is_queued() {
             place.guard = None;
         }
         (true, waker)
     }
 
-    /// Its event was taken out: from here on it tells anew.
-    pub(crate) fn hear(&self, wire: &W, source: &Arc<Source<Weak<W>>>) {
+    /// Its event was taken out: the next touch is an event again.
+    pub(crate) fn rearm(&self, wire: &W, source: &Arc<Source<Weak<W>>>) {
         let mut slot = locked(&self.place);
         let Some(place) = slot.as_mut() else { return };
-        if Arc::ptr_eq(place.outlet.source(), source)
+        if Arc::ptr_eq(place.event_sender.source(), source)
             && !source.is_queued()
             && place.guard.is_none()
         {

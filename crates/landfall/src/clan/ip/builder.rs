@@ -150,7 +150,7 @@ impl ClanIpBuilder {
     /// Makes the interface, in the network namespace of the calling thread, and starts.
     ///
     /// # Errors
-    /// What makes no sense, and what the kernel refuses: [`ClanIpError`] says which.
+    /// What is invalid, and what the kernel refuses: [`ClanIpError`] says which.
     pub fn start(self) -> Result<ClanIp, ClanIpError> {
         self.check()?;
         let Self { host, node, name, mtu, buffers, address, neighbours } = self;

@@ -1,4 +1,4 @@
-//! [`Exchange`]: what moves packets between the kernel and all other hosts, turn by turn.
+//! [`Exchange`]: moves packets between the kernel and all other hosts, turn by turn.
 //!
 //! One thread drives it beside the node: it sleeps at the descriptors of both, so that no wake
 //! lies between a packet of the one and the other. Nothing here waits. What cannot go on is
@@ -20,20 +20,20 @@ use landfall_transport::tap::{FrameReader, FrameWriter};
 
 use super::ClanIpError;
 use super::builder::{ClanIpStats, Counts};
+use super::connections::{ConnectDecision, ConnectionTable, Held, OutgoingHandle, Route};
 use super::incoming::Incoming;
 use super::kernel::FromKernel;
 use super::outgoing::{Attempt, in_other_order};
-use super::switchboard::{ConnectDecision, Held, Route, Switchboard, Way};
 use super::terms::{self, Connection, Terms};
 use crate::clan::Error;
 use crate::clan::network::{Aperture, Endpoint, Node};
 use crate::runtime::{Signal, Source, Worker, locked};
 
-/// What found no room is looked at again after so long, whatever the node says.
+/// What found no room is retried after this time at the latest.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
-/// For so long a connection is tried to be made.
-const MEETING: Duration = Duration::from_secs(3);
-/// Packets from a connection between two looks at the others.
+/// How long a connection may take to be made.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+/// The most packets from one connection before the others have their turn.
 const STRIDE: u32 = 64;
 /// Connections that are made or end at the same time, beyond one for each neighbour.
 const SPARE: usize = 16;
@@ -121,11 +121,11 @@ impl Exchange {
         let mut moved = self.from_kernel.take(&mut self.hub, now)?;
         while let Some(notice) = self.listener.try_next() {
             if let Notice::Request(request) = notice {
-                self.hub.let_in(&self.listener, request, now);
+                self.hub.handle_request(&self.listener, request, now);
             }
             moved = true;
         }
-        moved |= self.hub.meet(now);
+        moved |= self.hub.poll_pending(now);
         moved |= self.hub.serve(now)?;
         Ok(moved)
     }
@@ -153,36 +153,36 @@ impl Source for Exchange {
 pub(super) struct Hub {
     pub(super) shared: Arc<Shared>,
     neighbours: BTreeMap<HostId, Peer>,
-    board: Switchboard,
-    meetings: Vec<Meeting>,
-    served: Vec<Served>,
+    connections: ConnectionTable,
+    pending: Vec<PendingConnection>,
+    active: Vec<ActiveConnection>,
     /// When it was last looked at.
     looked: Instant,
 }
 
 /// A connection that is being made.
-struct Meeting {
+struct PendingConnection {
     host: HostId,
     until: Instant,
     /// This side asked.
     asks: bool,
     /// Nothing: the other side asks as well, and has the right of way.
-    making: Option<Making>,
+    future: Option<ConnectFuture>,
 }
 
-type Making = Pin<Box<dyn Future<Output = Result<Connection, Error>> + Send>>;
+type ConnectFuture = Pin<Box<dyn Future<Output = Result<Connection, Error>> + Send>>;
 
-impl std::fmt::Debug for Meeting {
+impl std::fmt::Debug for PendingConnection {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Meeting").field("host", &self.host).finish_non_exhaustive()
+        f.debug_struct("PendingConnection").field("host", &self.host).finish_non_exhaustive()
     }
 }
 
 /// A connection.
 #[derive(Debug)]
-struct Served {
+struct ActiveConnection {
     host: HostId,
-    way: Way,
+    way: OutgoingHandle,
     incoming: Incoming,
     /// What was held until it was there.
     held: VecDeque<Held>,
@@ -194,9 +194,9 @@ struct Served {
 
 impl Hub {
     fn new(shared: &Arc<Shared>, neighbours: BTreeMap<HostId, Peer>) -> Self {
-        let (shared, board) = (Arc::clone(shared), Switchboard::new(shared.node.host()));
-        let (meetings, served, looked) = (Vec::new(), Vec::new(), Instant::ZERO);
-        Self { shared, neighbours, board, meetings, served, looked }
+        let (shared, connections) = (Arc::clone(shared), ConnectionTable::new(shared.node.host()));
+        let (pending, active, looked) = (Vec::new(), Vec::new(), Instant::ZERO);
+        Self { shared, neighbours, connections, pending, active, looked }
     }
 
     fn node(&self) -> &Node {
@@ -215,25 +215,25 @@ impl Hub {
         self.neighbours.contains_key(&host)
     }
 
-    /// Has it to look again, though nothing may come?
+    /// Does it need another turn, though no packet may come?
     fn waits(&self) -> bool {
-        !self.meetings.is_empty() || self.served.iter().any(Served::waits)
+        !self.pending.is_empty() || self.active.iter().any(ActiveConnection::waits)
     }
 
-    /// The way to a host, or the packet is held until there is one.
-    pub(super) fn way_or_hold(
+    /// The connection to a host, or the packet is held until there is one.
+    pub(super) fn route_or_hold(
         &mut self,
         host: HostId,
         now: Instant,
         held: impl FnOnce() -> Held,
-    ) -> Option<Way> {
-        match self.board.route(host) {
+    ) -> Option<OutgoingHandle> {
+        match self.connections.route(host) {
             Route::Open(way) => return Some(way),
-            Route::Asking { begins } => {
-                if !self.board.hold(host, held()) {
+            Route::Connecting { is_first } => {
+                if !self.connections.hold(host, held()) {
                     self.counts().dropped();
                 }
-                if begins && !self.ask(host, now) {
+                if is_first && !self.ask(host, now) {
                     self.give_up(host);
                 }
             }
@@ -242,16 +242,16 @@ impl Hub {
     }
 
     /// A connection does not work any more.
-    pub(super) fn broken(&mut self, host: HostId, way: &Way, error: &Error) {
+    pub(super) fn broken(&mut self, host: HostId, way: &OutgoingHandle, error: &Error) {
         if matches!(error, Error::PeerMisbehaved(_)) {
             self.counts().misbehaved();
         }
         self.counts().dropped();
-        self.board.close(host, way);
+        self.connections.close(host, way);
     }
 
     fn give_up(&mut self, host: HostId) {
-        let held = self.board.give_up(host);
+        let held = self.connections.give_up(host);
         held.iter().for_each(|_| self.counts().dropped());
     }
 
@@ -265,22 +265,23 @@ impl Hub {
         })
     }
 
-    /// Lets somebody in who asks, or says why not.
-    fn let_in(&mut self, listener: &Endpoint, request: ConnectRequest, now: Instant) {
+    /// Accepts a connection request, or refuses it with a reason.
+    fn handle_request(&mut self, listener: &Endpoint, request: ConnectRequest, now: Instant) {
         let host = request.from.host;
         let (node, terms) = (self.node().clone(), self.shared.terms);
-        let reason =
-            if !self.is_neighbour(host) || self.board.visit(host) == ConnectDecision::TheyWait {
-                Reason::Refused
-            } else if self.begin(host, now, false, async move {
-                // Where it fails, who asked finds out by his deadline at the latest.
-                terms::answer(&node, terms, &request).await
-            }) {
-                return;
-            } else {
-                Reason::NoRoom
-            };
-        // Who is not even reached any more needs no answer.
+        let reason = if !self.is_neighbour(host)
+            || self.connections.visit(host) == ConnectDecision::TheyWait
+        {
+            Reason::Refused
+        } else if self.begin(host, now, false, async move {
+            // Where it fails, the requester finds out by its deadline at the latest.
+            terms::answer(&node, terms, &request).await
+        }) {
+            return;
+        } else {
+            Reason::NoRoom
+        };
+        // A requester that is out of reach needs no answer.
         let _ = listener.refuse(&request, reason, [0; 40]);
     }
 
@@ -289,25 +290,25 @@ impl Hub {
         host: HostId,
         now: Instant,
         asks: bool,
-        making: impl Future<Output = Result<Connection, Error>> + Send + 'static,
+        future: impl Future<Output = Result<Connection, Error>> + Send + 'static,
     ) -> bool {
-        let has_room = self.meetings.len() + self.served.len() < self.neighbours.len() + SPARE;
+        let has_room = self.pending.len() + self.active.len() < self.neighbours.len() + SPARE;
         if has_room {
-            let (until, making) = (now + MEETING, Some(Box::pin(making) as Making));
-            self.meetings.push(Meeting { host, until, asks, making });
+            let (until, future) = (now + CONNECT_TIMEOUT, Some(Box::pin(future) as ConnectFuture));
+            self.pending.push(PendingConnection { host, until, asks, future });
         }
         has_room
     }
 
-    /// Goes on with connections that are being made. Gives whether one is there.
-    fn meet(&mut self, now: Instant) -> bool {
+    /// Polls the connections that are being made. Returns whether one is complete.
+    fn poll_pending(&mut self, now: Instant) -> bool {
         self.looked = now;
         let mut moved = false;
-        for mut meeting in std::mem::take(&mut self.meetings) {
-            let Meeting { host, until, asks, making } = &mut meeting;
+        for mut meeting in std::mem::take(&mut self.pending) {
+            let PendingConnection { host, until, asks, future } = &mut meeting;
             // Whatever moves it comes with a turn of the node, after which it is polled.
-            let made = making.as_mut().map_or(Poll::Pending, |making| {
-                making.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+            let made = future.as_mut().map_or(Poll::Pending, |future| {
+                future.as_mut().poll(&mut Context::from_waker(Waker::noop()))
             });
             match made {
                 Poll::Ready(Ok(connection)) => {
@@ -317,8 +318,8 @@ impl Hub {
                 Poll::Ready(Err(Error::Refused(Reason::Refused)))
                     if *asks && *host < self.node().host() =>
                 {
-                    *making = None;
-                    self.meetings.push(meeting);
+                    *future = None;
+                    self.pending.push(meeting);
                 }
                 Poll::Ready(Err(error)) if *asks => {
                     if matches!(error, Error::NoKeys { .. }) {
@@ -327,8 +328,8 @@ impl Hub {
                     self.give_up(*host);
                 }
                 Poll::Ready(Err(_)) => {}
-                Poll::Pending if making.is_none() && !self.board.is_asking(*host) => {}
-                Poll::Pending if now < *until => self.meetings.push(meeting),
+                Poll::Pending if future.is_none() && !self.connections.is_asking(*host) => {}
+                Poll::Pending if now < *until => self.pending.push(meeting),
                 Poll::Pending if *asks => self.give_up(*host),
                 Poll::Pending => {}
             }
@@ -336,22 +337,30 @@ impl Hub {
         moved
     }
 
-    /// A connection is there, and takes the place of the one before.
+    /// A connection is complete, and replaces the one before.
     fn open(&mut self, host: HostId, connection: Connection) {
         let Connection { endpoint, outgoing, incoming, _greeting } = connection;
-        let way: Way = Arc::new(Mutex::new(outgoing));
-        let held = self.board.open(host, &way);
+        let way: OutgoingHandle = Arc::new(Mutex::new(outgoing));
+        let held = self.connections.open(host, &way);
         self.counts().connected();
         let must_publish = !held.is_empty();
-        self.served.push(Served { host, way, incoming, held, must_publish, endpoint, _greeting });
+        self.active.push(ActiveConnection {
+            host,
+            way,
+            incoming,
+            held,
+            must_publish,
+            endpoint,
+            _greeting,
+        });
     }
 
     /// Hands what comes over connections to the kernel, for as long as they are the ones.
     fn serve(&mut self, now: Instant) -> Result<bool, ClanIpError> {
-        let (Self { shared, board, served, .. }, mut moved) = (self, false);
+        let (Self { shared, connections, active, .. }, mut moved) = (self, false);
         let mut gone = Ok(());
-        served.retain_mut(|one| {
-            let result = match board.is_current(one.host, &one.way) {
+        active.retain_mut(|one| {
+            let result = match connections.is_current(one.host, &one.way) {
                 true => one.send_held(shared, now).and_then(|()| one.deliver(shared)),
                 false => Ok(Delivered::Over),
             };
@@ -365,8 +374,8 @@ impl Hub {
                 Err(Error::PeerMisbehaved(_)) => shared.counts.misbehaved(),
                 Err(_) => {}
             }
-            board.close(one.host, &one.way);
-            // The other side hears of it, unless it is gone: then there is nobody to tell.
+            connections.close(one.host, &one.way);
+            // The other side learns of it, unless it is gone.
             let _ = one.endpoint.abort();
             moved = true;
             false
@@ -379,14 +388,14 @@ impl Hub {
 enum Delivered {
     /// Whether anything did.
     Some(bool),
-    /// It is not the connection to its host any more.
+    /// It was replaced by another connection to its host.
     Over,
     KernelGone(ClanIpError),
 }
 
-impl Served {
+impl ActiveConnection {
     fn waits(&self) -> bool {
-        self.must_publish || self.incoming.has_more_to_say()
+        self.must_publish || self.incoming.has_unpublished()
     }
 
     fn send_held(&mut self, shared: &Shared, now: Instant) -> Result<(), Error> {
@@ -400,7 +409,7 @@ impl Served {
             }
             self.held.pop_front();
         }
-        // Where the way is full it is told of some time.
+        // Where the send buffer is full it is told of some time.
         self.must_publish = !outgoing.publish()?;
         Ok(())
     }

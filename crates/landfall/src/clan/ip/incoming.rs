@@ -1,4 +1,4 @@
-//! Towards the kernel: buffers are put there for the other side, and come back filled.
+//! Towards the kernel: offers buffers to the other side, which come back filled.
 
 use std::collections::VecDeque;
 
@@ -10,9 +10,9 @@ use crate::clan::layer::queue::{Receiver, Sender};
 use crate::clan::network::{Aperture, Node};
 use crate::clan::{Error, Local, Misbehaviour};
 
-/// So many buffers are given back before the other side hears of them, unless there is
+/// Buffers given back before that is published to the other side, unless there is
 /// nothing else to do.
-const TOGETHER: u32 = 16;
+const BATCH: u32 = 16;
 /// One direction of a connection.
 #[derive(Debug)]
 pub(super) struct Incoming {
@@ -88,7 +88,7 @@ impl Incoming {
         self.unoffered.push_back((completion.at / BUFFER) as usize);
         self.returned += 1;
         self.offer()?;
-        if self.returned >= TOGETHER { self.publish() } else { Ok(()) }
+        if self.returned >= BATCH { self.publish() } else { Ok(()) }
     }
 
     fn publish(&mut self) -> Result<(), Error> {
@@ -96,7 +96,7 @@ impl Incoming {
             return Ok(());
         }
         match self.cookies.publish() {
-            // The way is full: the next time.
+            // The send buffer is full: the next time.
             Err(Error::Busy) => {}
             published => {
                 published?;
@@ -106,8 +106,8 @@ impl Incoming {
         Ok(())
     }
 
-    /// Is there something to be said that found no room on the way?
-    pub(super) fn has_more_to_say(&self) -> bool {
+    /// Is there something to publish that found no room?
+    pub(super) fn has_unpublished(&self) -> bool {
         self.returned > 0 || !self.unoffered.is_empty()
     }
 
@@ -115,9 +115,10 @@ impl Incoming {
         while let Some(nth) = self.unoffered.front().copied() {
             let offer = Offer { cookie: self.cookie, at: nth as u64 * BUFFER };
             match self.cookies.try_put(&offer.to_bytes()) {
-                // A way that is full has room some time.
+                // A full send buffer has room some time.
                 Err(Error::Busy) => return Ok(()),
-                // There is room for every buffer twice: only a peer that never tells says no.
+                // There is room for every buffer twice: only a peer that never publishes causes
+                // this.
                 Ok(false) => {
                     let most = u64::from(self.terms.buffers);
                     let length = Misbehaviour::Length { len: most + 1, most };

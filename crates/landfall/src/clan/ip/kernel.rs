@@ -10,9 +10,9 @@ use landfall_transport::driver::Interest;
 use landfall_transport::tap::FrameReader;
 
 use super::ClanIpError;
+use super::connections::{Held, OutgoingHandle};
 use super::exchange::{Hub, Shared};
 use super::outgoing::{Attempt, Destination, HEADER, Leaving, ROOM, ethernet, in_other_order};
-use super::switchboard::{Held, Way};
 use super::terms::BUFFER;
 use crate::clan::network::Aperture;
 use crate::clan::{Fabric, Local};
@@ -20,12 +20,12 @@ use crate::runtime::locked;
 
 /// Packets that have not left yet.
 const SLOTS: usize = 128;
-/// Packets that are taken before their receivers hear of them.
-const TOGETHER: usize = 32;
+/// Packets taken before that is published to their receivers.
+const BATCH: usize = 32;
 
-/// A place for a packet, and the last one that was there.
+/// A place for a packet, and the transfer that used it last.
 #[derive(Debug, Default)]
-struct Slot(Option<(Way, Leaving)>);
+struct Slot(Option<(OutgoingHandle, Leaving)>);
 
 /// A packet that was taken and is on its way to a host.
 #[derive(Debug)]
@@ -53,8 +53,8 @@ pub(super) struct FromKernel {
     next: usize,
     /// Of the last packet what has not left, for want of room at its receivers.
     taken: VecDeque<Taken>,
-    /// Who has to hear of packets.
-    told: Vec<(HostId, Way)>,
+    /// Connections with packets that are not published.
+    to_publish: Vec<(HostId, OutgoingHandle)>,
     /// The last look at the kernel found nothing.
     is_empty: bool,
 }
@@ -65,26 +65,26 @@ impl FromKernel {
         // Nobody gets the cookie.
         let (memory, _) = shared.node().expose(len, Rights::Read)?;
         let slots = (0..SLOTS).map(|_| Slot::default()).collect();
-        let (taken, told) = (VecDeque::new(), Vec::new());
-        Ok(Self { reader, memory, slots, next: 0, taken, told, is_empty: false })
+        let (taken, to_publish) = (VecDeque::new(), Vec::new());
+        Ok(Self { reader, memory, slots, next: 0, taken, to_publish, is_empty: false })
     }
 
-    /// What tells of the next packet; nothing while the last one is in its way.
+    /// What to wait for; nothing while the last packet blocks the next one.
     pub(super) fn interest(&self) -> Option<Interest> {
         self.is_empty.then(|| self.reader.interest())
     }
 
     /// Is there something that found no room?
     pub(super) fn waits(&self) -> bool {
-        !self.is_empty || !self.told.is_empty()
+        !self.is_empty || !self.to_publish.is_empty()
     }
 
-    /// Takes the packets that are there, up to a bound, as far as they can leave. Gives
+    /// Takes the packets that are there, up to a bound, as far as they can leave. Returns
     /// whether there were any.
     pub(super) fn take(&mut self, hub: &mut Hub, now: Instant) -> Result<bool, ClanIpError> {
         let mut moved = false;
         self.is_empty = false;
-        for _ in 0..TOGETHER {
+        for _ in 0..BATCH {
             let before = self.taken.len();
             let has_left = self.send_taken(hub, now);
             moved |= self.taken.len() < before;
@@ -100,27 +100,27 @@ impl FromKernel {
                 break;
             };
             moved = true;
-            // Neither is ever seen: a frame without a header, and one that IP has not.
+            // The kernel sends neither: a frame without a header, or one longer than IP allows.
             match len.checked_sub(HEADER) {
-                Some(len) if len < ROOM as usize => self.aim(hub, in_other_order(header), len),
+                Some(len) if len < ROOM as usize => self.route(hub, in_other_order(header), len),
                 _ => hub.counts().dropped(),
             }
         }
         self.send_taken(hub, now);
-        for (host, way) in std::mem::take(&mut self.told) {
+        for (host, way) in std::mem::take(&mut self.to_publish) {
             let published = locked(&way).publish();
             match published {
                 Ok(true) => {}
-                // The way is full: again, after a look at the kernel.
-                Ok(false) => self.told.push((host, way)),
+                // The send buffer is full: again, after a look at the kernel.
+                Ok(false) => self.to_publish.push((host, way)),
                 Err(error) => hub.broken(host, &way, &error),
             }
         }
         Ok(moved)
     }
 
-    /// Who gets the packet in the next slot.
-    fn aim(&mut self, hub: &Hub, header: [u8; HEADER], len: usize) {
+    /// Decides which hosts get the packet in the next slot.
+    fn route(&mut self, hub: &Hub, header: [u8; HEADER], len: usize) {
         match Destination::of(&ethernet(&header)) {
             Destination::Host(host) if hub.is_neighbour(host) => {
                 self.taken.push_back(Taken { host, header, body: Body::Slot(len) });
@@ -153,7 +153,7 @@ impl FromKernel {
             Body::Slot(len) => Held { header, packet: self.copy(*len).unwrap_or_default() },
             Body::Copy(packet) => Held { header, packet: packet.to_vec() },
         };
-        let Some(way) = hub.way_or_hold(host, now, held) else { return true };
+        let Some(way) = hub.route_or_hold(host, now, held) else { return true };
         let (counts, at) = (hub.counts(), self.next as u64 * BUFFER);
         let sent = match body {
             Body::Slot(len) => {
@@ -174,17 +174,17 @@ impl FromKernel {
                     self.slots[self.next] = Slot(Some((Arc::clone(&way), leaving)));
                     self.next = (self.next + 1) % SLOTS;
                 }
-                self.tell(host, way);
+                self.publish_later(host, way);
             }
             Err(error) => hub.broken(host, &way, &error),
         }
         true
     }
 
-    /// Before the next wait it hears of what was sent.
-    fn tell(&mut self, host: HostId, way: Way) {
-        if !self.told.iter().any(|(_, known)| Arc::ptr_eq(known, &way)) {
-            self.told.push((host, way));
+    /// What was sent to it is published before the next wait.
+    fn publish_later(&mut self, host: HostId, way: OutgoingHandle) {
+        if !self.to_publish.iter().any(|(_, known)| Arc::ptr_eq(known, &way)) {
+            self.to_publish.push((host, way));
         }
     }
 

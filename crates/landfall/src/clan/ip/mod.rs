@@ -25,7 +25,7 @@
 //! | `builder` | what can be chosen, and what was done |
 //! | `terms` | what two hosts agree on, and how they do; the elements of both queues |
 //! | `outgoing`, `incoming` | the two directions of a connection; what stands in front of a packet |
-//! | `switchboard` | which connections there are; what waits for one |
+//! | `connections` | which connections there are; what waits for one |
 //! | `kernel` | packets from the kernel |
 //! | `exchange` | the turns: kernel, connections, and those that are being made |
 //!
@@ -35,11 +35,11 @@
 //! What does not live here: shared memory and queues (those are CLAN's), and IP.
 
 mod builder;
+mod connections;
 mod exchange;
 mod incoming;
 mod kernel;
 mod outgoing;
-mod switchboard;
 mod terms;
 
 pub use builder::{BadNeighbour, ClanIp, ClanIpBuilder, ClanIpStats, Neighbour};
@@ -60,7 +60,7 @@ pub const MTU_MIN: u32 = 1280;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClanIpError {
-    /// The configuration makes no sense.
+    /// The configuration is invalid.
     #[error("that cannot be configured: {0}")]
     BadConfig(String),
     /// The interface could not be made.

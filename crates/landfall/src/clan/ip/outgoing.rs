@@ -1,11 +1,11 @@
-//! Away from the kernel: a packet goes into a buffer of the other side, and a message
+//! From the kernel: a packet goes into a buffer of the other side, and a message
 //! says so.
 //!
-//! In front of a packet on its journey stand what the kernel left to be done and the
+//! In front of a packet stand the offload header, with what the kernel left undone, and the
 //! Ethernet header, whose station address names a host. The kernel hands over super-packets
 //! of TCP in one piece, whatever the MTU, and sums that were not computed. Both go on as
-//! they are: the memory of the other side is no wire, and what carries them there checks
-//! every byte by itself.
+//! they are: nothing on the way to the other side's memory needs them smaller, and CLAN checks
+//! every byte.
 
 use clan_dsm::{Cookie, HostId};
 use landfall_placement::{Duration, Instant};
@@ -17,14 +17,14 @@ use crate::clan::layer::queue::{Receiver, Sender};
 use crate::clan::network::{Aperture, Node, Window};
 use crate::clan::{Dma, Error, Fabric, Misbehaviour, Remote, Stage, WORD};
 
-/// For so long a packet waits for a cookie, or for room on the way. Longer, and it is
-/// dropped: IP expects no more.
+/// How long a packet waits for a cookie, or for room in the send buffer. Then it is
+/// dropped, as IP allows.
 const PATIENCE: Duration = Duration::from_millis(20);
 /// The most apertures that a receiver has its buffers in.
 const APERTURES: usize = 8;
-/// With so many bytes the packets that were gathered leave, without waiting for more: a
+/// Gathered packets are published from this many bytes on: a
 /// super-packet is worth a turn of the node, a short packet is not.
-const ENOUGH: usize = 32 * 1024;
+const PUBLISH_AT: usize = 32 * 1024;
 
 /// One direction of a connection.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ pub(super) struct Outgoing {
     /// A cookie whose packet was dropped: the next one takes it.
     spare: Option<(Offer, usize)>,
     /// A completion that found no room on the way: its packet is where it belongs.
-    untold: Option<Completion>,
+    unpublished: Option<Completion>,
     /// Since when a packet waits for room.
     waiting: Option<Instant>,
 }
@@ -85,7 +85,7 @@ impl Outgoing {
             windows: Vec::new(),
             gathered: 0,
             spare: None,
-            untold: None,
+            unpublished: None,
             waiting: None,
         }
     }
@@ -146,7 +146,7 @@ impl Outgoing {
         write: impl FnOnce(&mut Window, u64) -> Result<T, Error>,
     ) -> Result<Option<(usize, T)>, Error> {
         // It would be overtaken.
-        if !self.tell_untold()? {
+        if !self.retry_completion()? {
             return Ok(None);
         }
         let Some((offer, window)) = self.place(counts)? else { return Ok(None) };
@@ -162,16 +162,16 @@ impl Outgoing {
         };
         counts.sent(len);
         self.gathered += len;
-        self.untold = Some(Completion { at: offer.at, len: len as u16, header });
-        if self.tell_untold()? && self.gathered >= ENOUGH {
+        self.unpublished = Some(Completion { at: offer.at, len: len as u16, header });
+        if self.retry_completion()? && self.gathered >= PUBLISH_AT {
             self.publish()?;
         }
         Ok(Some((window, done)))
     }
 
-    /// The other side hears of all that was sent. False: the way is full; to be repeated.
+    /// Publishes all that was sent. False: the send buffer is full; call it again.
     pub(super) fn publish(&mut self) -> Result<bool, Error> {
-        if !self.tell_untold()? {
+        if !self.retry_completion()? {
             return Ok(false);
         }
         match self.completions.publish() {
@@ -183,12 +183,12 @@ impl Outgoing {
     }
 
     /// Puts in the completion that was not, if there is room on the way by now.
-    fn tell_untold(&mut self) -> Result<bool, Error> {
-        let Some(completion) = self.untold else { return Ok(true) };
+    fn retry_completion(&mut self) -> Result<bool, Error> {
+        let Some(completion) = self.unpublished else { return Ok(true) };
         // In the queue there is room for a completion of each buffer that was offered.
         match self.completions.try_put(&completion.to_bytes()) {
             Ok(true) => {
-                self.untold = None;
+                self.unpublished = None;
                 Ok(true)
             }
             Err(Error::Busy) => Ok(false),
@@ -258,7 +258,7 @@ pub(super) fn ethernet(header: &[u8; HEADER]) -> [u8; ETHERNET] {
     ethernet
 }
 
-/// From this machine's byte order to that of the journey, which is little-endian, and
+/// From this machine's byte order to that on the wire, which is little-endian, and
 /// back: the kernel's header has two bytes, then numbers of 16 bits.
 pub(super) fn in_other_order(mut header: [u8; HEADER]) -> [u8; HEADER] {
     for number in header[2..OFFLOAD_HEADER].chunks_exact_mut(2) {
@@ -291,7 +291,7 @@ pub(super) enum Destination {
     Host(HostId),
     /// To every host: broadcast and multicast.
     All,
-    /// To nobody who could be on this network.
+    /// To no host of this network.
     Nobody,
 }
 

@@ -15,7 +15,7 @@ use crate::clan::layer::{Half, queue};
 use crate::clan::network::{Aperture, Endpoint, Node};
 use crate::clan::{Error, Fabric, Local, WORD};
 
-/// The port of every host's doorman.
+/// The port at which every host listens.
 pub(super) const PORT: u32 = 1;
 
 /// Room for a packet. A super-packet is longer than any MTU.
@@ -155,13 +155,13 @@ const GREETING: usize = ENDS * Cookie::LEN;
 struct Ends {
     node: Node,
     terms: Terms,
-    /// Gives cookies away.
+    /// Returns cookies away.
     offers: Half<Node, Sender<Node>>,
     /// Gets cookies of the other side.
     offered: Half<Node, Receiver<Node>>,
     /// Says what was filled there.
     filling: Half<Node, Sender<Node>>,
-    /// Hears what was filled here.
+    /// Receives what was filled here.
     filled: Half<Node, Receiver<Node>>,
     greeting: Aperture,
     cookie: Cookie,
@@ -207,7 +207,7 @@ impl Ends {
     }
 }
 
-/// Asks the doorman of another host for a connection. There is a link to it.
+/// Asks the listener of another host for a connection. There is a link to it.
 pub(super) async fn ask(node: &Node, terms: Terms, host: HostId) -> Result<Connection, Error> {
     let ends = Ends::open(node, terms)?;
     let endpoint = node.endpoint(None)?;
@@ -226,7 +226,7 @@ pub(super) async fn ask(node: &Node, terms: Terms, host: HostId) -> Result<Conne
     }
 }
 
-/// Answers one who asked.
+/// Answers a request.
 pub(super) async fn answer(
     node: &Node,
     terms: Terms,

@@ -32,20 +32,20 @@ use arrayvec::ArrayVec;
 
 use crate::clan::{Error, Fabric, Tripwire};
 
-/// For so long a way that is full is left alone before it is tried again.
-const BREATH: Duration = Duration::from_micros(500);
+/// The pause before a full send buffer is tried again.
+const RETRY_PAUSE: Duration = Duration::from_micros(500);
 
 /// What can be waited for with others.
 pub trait Waitable<F: Fabric> {
     /// The tripwire that fires when there is something to look at.
     fn tripwire(&self) -> &F::Tripwire;
 
-    /// Would the next `try_` call do something? An element is there, there is room, or it has
-    /// ended or failed: that is to be heard, too.
+    /// Would the next `try_` call succeed? An element is there, there is room, or it has
+    /// ended or failed, which the call then reports.
     ///
     /// # Errors
-    /// The way is full, and it is to be asked again soon: [`Error::Busy`]. Everything else is
-    /// told by the next call.
+    /// The send buffer is full; ask again soon: [`Error::Busy`]. Everything else is
+    /// reported by the next call.
     fn is_ready(&mut self) -> Result<bool, Error>;
 }
 
@@ -58,8 +58,8 @@ pub(super) fn readiness<T>(looked: Result<Option<T>, Error>) -> Result<bool, Err
     }
 }
 
-/// Waits until one of these is ready: which. Where several are, it is the first; who shall not
-/// starve the last turns them.
+/// Waits until one of these is ready, and returns which: the first, where several are. To
+/// starve none, rotate the list.
 ///
 /// # Errors
 /// The deadline is over, or the node does not run any more. With nothing to wait for it is
@@ -112,10 +112,10 @@ fn sleep<F: Fabric>(
     is_busy: bool,
     deadline: Option<Instant>,
 ) -> Result<bool, Error> {
-    /// So many need no memory of their own.
+    /// Up to this many need no allocation.
     const FEW: usize = 16;
     let until = if is_busy {
-        let soon = Instant::now() + BREATH;
+        let soon = Instant::now() + RETRY_PAUSE;
         Some(deadline.map_or(soon, |deadline| deadline.min(soon)))
     } else {
         deadline

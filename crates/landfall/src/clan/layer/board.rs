@@ -1,5 +1,5 @@
-//! A blackboard: the last value of each key, for any number of readers. Nobody waits for
-//! anybody, and who reads later than it was written still finds it.
+//! A blackboard: the last value of each key, for any number of readers. Neither side waits for
+//! the other, and a late reader still finds the value.
 //!
 //! The values lie in the memory of each reader, where the board writes them: a look costs a
 //! few loads, and no read goes over a network. Each key has two places, used in turn: a value
@@ -46,15 +46,15 @@ const KEYS: u64 = 0;
 const END: u64 = WORD;
 const CHANGES: u64 = 2 * WORD;
 const SLOTS: u64 = 64;
-/// Of a slot: behind the key, how often this reader was written to, then the two places.
+/// Within a slot: behind the key the turn, which counts writes to this reader, then two places.
 const TURN: u64 = WORD;
 const PLACES: u64 = 2 * WORD;
 /// Of a place: behind the version.
 const LEN: u64 = WORD;
 const BYTES: u64 = 2 * WORD;
-/// Bytes that the board exposes: whoever maps them learns that it is gone.
+/// Bytes that the board exposes: a reader that maps them learns when the board is gone.
 const BOARD_LEN: u64 = WORD;
-/// A value that is overwritten time and again while it is read is read so often.
+/// The most attempts to read a value that is overwritten meanwhile.
 const TRIES: u32 = 1_000;
 
 /// What both sides agree on. How a reader waits is its own.
@@ -103,7 +103,7 @@ impl Config {
 #[derive(Debug)]
 pub struct Board<F: Fabric> {
     fabric: F,
-    /// Nobody writes it: a reader that maps it learns when the board is gone.
+    /// Never written: a reader that maps it learns when the board is gone.
     _presence: F::Local,
     cookie: Cookie,
     config: Config,
@@ -137,7 +137,7 @@ impl<F: Fabric> Board<F> {
     /// Without values and readers yet.
     ///
     /// # Errors
-    /// Those of [`Fabric::expose`], or the configuration makes no sense.
+    /// Those of [`Fabric::expose`], or the configuration is invalid.
     pub fn open(fabric: &F, config: Config) -> Result<Self, Error> {
         config.reader_len()?;
         let (presence, cookie) = fabric.expose(BOARD_LEN, Rights::Write)?;
@@ -162,7 +162,7 @@ impl<F: Fabric> Board<F> {
     /// From now on the owner of this cookie has all values.
     ///
     /// # Errors
-    /// The cookie is good for nothing, its memory is not what the configuration asks for, or
+    /// The cookie is invalid, its memory is not what the configuration asks for, or
     /// the reader is gone.
     pub fn add(&mut self, reader: &Cookie) -> Result<(), Error> {
         let remote = self.fabric.map(reader)?;
@@ -190,7 +190,7 @@ impl<F: Fabric> Board<F> {
     ///
     /// # Errors
     /// It is too long, there is no room for another key, or this node has ended. A reader to
-    /// which the way is full gets it later: with the next value, or a [`flush`](Self::flush).
+    /// which the send buffer is full gets it later: with the next value, or a [`flush`](Self::flush).
     pub fn set(&mut self, key: u64, bytes: &[u8]) -> Result<(), Error> {
         let (len, most) = (bytes.len() as u64, u64::from(self.config.most));
         if len > most {
@@ -279,7 +279,7 @@ impl<F: Fabric> Replica<F> {
 impl<F: Fabric> Drop for Board<F> {
     fn drop(&mut self) {
         for Replica { remote, .. } in &mut self.readers {
-            // Whoever cannot be told finds the board gone.
+            // A reader that this does not reach finds the board gone.
             let _ = remote.store(END, 1).and_then(|()| remote.commit());
         }
     }
@@ -307,9 +307,9 @@ struct Reading<F: Fabric> {
     remote: F::Remote,
     config: Config,
     index: BTreeMap<u64, u32>,
-    /// So many keys are in the index.
+    /// How many keys are in the index.
     known: u32,
-    /// So many changes were seen by who waits for one.
+    /// How many changes the waiting reader has seen.
     seen: u64,
 }
 
@@ -343,7 +343,7 @@ impl<F: Fabric> Reader<F> {
     /// This side's half. Its cookie goes to [`Board::add`].
     ///
     /// # Errors
-    /// Those of [`Fabric::expose`], or the configuration makes no sense.
+    /// Those of [`Fabric::expose`], or the configuration is invalid.
     pub fn open(fabric: &F, config: Config) -> Result<Half<F, Self>, Error> {
         Half::open(fabric, config)
     }
@@ -351,7 +351,7 @@ impl<F: Fabric> Reader<F> {
     /// The last value of a key, if it was set.
     ///
     /// # Errors
-    /// The board is mad, or overwrites the value faster than it can be read
+    /// The board misbehaves, or overwrites the value faster than it can be read
     /// ([`Error::Busy`]).
     pub fn get(&mut self, key: u64) -> Result<Option<Value>, Error> {
         self.side.get(key)
@@ -360,7 +360,7 @@ impl<F: Fabric> Reader<F> {
     /// The keys that were set, in their order.
     ///
     /// # Errors
-    /// The board is mad.
+    /// The board misbehaves.
     pub fn keys(&mut self) -> Result<Vec<u64>, Error> {
         self.side.learn()?;
         Ok(self.side.index.keys().copied().collect())

@@ -55,7 +55,7 @@ impl<F: Fabric> Merge<F> {
         Self { fabric: fabric.clone(), producers, ended, next_id: 0, turn: 0 }
     }
 
-    /// From now on elements of this one come, too. Gives its number, which no other gets.
+    /// From now on elements of this one come, too. Returns its number, which no other gets.
     pub fn add(&mut self, producer: queue::Receiver<F>) -> u64 {
         let id = self.next_id;
         self.next_id += 1;
@@ -75,7 +75,7 @@ impl<F: Fabric> Merge<F> {
         self.producers.is_empty()
     }
 
-    /// Those that have ended since it was asked, after all that they had put in:
+    /// Producers that have ended since the last call, after all of their elements:
     /// [`Error::Closed`] is an end in order.
     pub fn ended(&mut self) -> Vec<(u64, Error)> {
         std::mem::take(&mut self.ended)
@@ -127,8 +127,8 @@ impl<F: Fabric> Merge<F> {
 /// One producer for many consumers: each element goes to one of them, to the one that has the
 /// fewest under way. A work queue.
 ///
-/// **At least once.** What was given to a consumer that is gone, and was not taken out by it
-/// as far as is known, is given to another. A consumer says lazily what it has taken out (in
+/// **At least once.** An element that was given to a consumer that is gone, and was not taken out
+/// as far as is known, is given to another. A consumer publishes lazily what it has taken out (in
 /// quarters of its queue, and whenever it finds nothing more), so what it had taken out just
 /// before its end may be given out twice.
 #[derive(Debug)]
@@ -156,7 +156,7 @@ impl<F: Fabric> Spread<F> {
         Self { fabric: fabric.clone(), consumers, orphans, lost, next_id: 0 }
     }
 
-    /// From now on this one gets elements, too. Gives its number, which no other gets.
+    /// From now on this one gets elements, too. Returns its number, which no other gets.
     pub fn add(&mut self, consumer: queue::Sender<F>) -> u64 {
         let id = self.next_id;
         self.next_id += 1;
@@ -188,12 +188,12 @@ impl<F: Fabric> Spread<F> {
         given + self.orphans.len()
     }
 
-    /// Gives an element to a consumer that has room, if there is one: to whom.
+    /// Returns an element to a consumer that has room, if there is one: to whom.
     ///
     /// # Errors
     /// The element has the wrong length for a consumer, or the node has ended.
     pub fn try_put(&mut self, element: &[u8]) -> Result<Option<u64>, Error> {
-        // Those that were lost with their consumer come first.
+        // Elements of lost consumers come first.
         while let Some(orphan) = self.orphans.pop_front() {
             match self.give(&orphan) {
                 Ok(Some(_)) => {}
@@ -206,7 +206,7 @@ impl<F: Fabric> Spread<F> {
         self.give(element)
     }
 
-    /// Gives an element to a consumer once one has room: to whom.
+    /// Returns an element to a consumer once one has room: to whom.
     ///
     /// # Errors
     /// Those of [`try_put`](Self::try_put), the deadline is over, or there is no consumer
@@ -262,7 +262,7 @@ impl<F: Fabric> Spread<F> {
         }
     }
 
-    /// Sleeps until one of them tells something, or for a moment: a queue with room is ready
+    /// Sleeps until one of them publishes something, or for a moment: a queue with room is ready
     /// always, and what is wanted here is that it is empty.
     fn pause(&self, deadline: Option<Instant>) -> Result<(), Error> {
         let soon = Instant::now() + std::time::Duration::from_micros(500);
@@ -308,7 +308,7 @@ impl<F: Fabric> Spread<F> {
                 Err(error) => gone.push((at, error)),
             }
         }
-        // From behind, so that the places of the others stay.
+        // From the end, so that the indices of the others stay.
         gone.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
         for (at, error) in gone {
             self.lose(at, error);

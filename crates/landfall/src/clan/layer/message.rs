@@ -138,7 +138,7 @@ impl<F: Fabric> Sender<F> {
     /// it is called again with the same message.
     ///
     /// # Errors
-    /// It is too long, the way is full, or the peer is gone or mad.
+    /// It is too long, the send buffer is full, or the peer is gone or misbehaves.
     pub fn try_send(&mut self, message: &[u8]) -> Result<bool, Error> {
         self.side.send(message).map(|sent| sent.is_some())
     }
@@ -149,7 +149,7 @@ impl<F: Fabric> Sender<F> {
     /// Those of [`try_send`](Self::try_send), or the deadline is over.
     pub fn send(&mut self, message: &[u8], deadline: Option<Instant>) -> Result<(), Error> {
         let Self { side, waiting } = self;
-        let again = Again(side);
+        let again = ResetOnDrop(side);
         waiting.until(&mut *again.0, deadline, |side| side.send(message))
     }
 
@@ -157,7 +157,7 @@ impl<F: Fabric> Sender<F> {
     /// [publish](Loan::publish) it.
     ///
     /// # Errors
-    /// The deadline is over, or the peer is gone or mad.
+    /// The deadline is over, or the peer is gone or misbehaves.
     ///
     /// ```
     /// # use landfall::clan::Threads;
@@ -185,7 +185,7 @@ impl<F: Fabric> Sender<F> {
     /// Those of [`try_send`](Self::try_send).
     pub async fn send_async(&mut self, message: &[u8]) -> Result<(), Error> {
         let Self { side, waiting } = self;
-        let again = Again(side);
+        let again = ResetOnDrop(side);
         waiting.reached(&mut *again.0, |side| side.send(message)).await
     }
 }
@@ -205,13 +205,13 @@ impl<F: Fabric> Loan<'_, F> {
     /// Its first `len` bytes are the message.
     ///
     /// # Errors
-    /// They do not fit, the way is full (what was written is lost), or the peer is gone.
+    /// They do not fit, the send buffer is full (what was written is lost), or the peer is gone.
     pub fn publish(self, len: usize) -> Result<(), Error> {
         let most = u64::from(self.0.capacity);
         if len as u64 > most {
             return Err(Error::TooLong { len: len as u64, most });
         }
-        let Again(side) = &mut Again(self.0);
+        let ResetOnDrop(side) = &mut ResetOnDrop(self.0);
         side.progress = Progress::Filled;
         side.finish(len as u64)
     }
@@ -219,9 +219,9 @@ impl<F: Fabric> Loan<'_, F> {
 
 /// A message that was given up is begun again by the next one, unless the receiver has
 /// it already.
-struct Again<'a, F: Fabric>(&'a mut Sending<F>);
+struct ResetOnDrop<'a, F: Fabric>(&'a mut Sending<F>);
 
-impl<F: Fabric> Drop for Again<'_, F> {
+impl<F: Fabric> Drop for ResetOnDrop<'_, F> {
     fn drop(&mut self) {
         if self.0.progress < Progress::Flagged {
             self.0.progress = Progress::None;
@@ -354,7 +354,7 @@ impl<F: Fabric> Receiver<F> {
     /// The message that is there, if one is.
     ///
     /// # Errors
-    /// The peer is gone or mad.
+    /// The peer is gone or misbehaves.
     pub fn try_receive(&mut self) -> Result<Option<Message<'_, F>>, Error> {
         let found = self.side.look()?;
         Ok(found.map(|len| Message { side: &mut self.side, len }))

@@ -6,7 +6,7 @@
 //! | [`message`] | one message at a time: two flags |
 //! | [`queue`] | elements of one size, many under way: lazy counters |
 //! | [`rpc`] | a request and its reply: two buffers, two flags, two tripwires |
-//! | [`stream`] | bytes, for whoever knows `Read` and `Write` |
+//! | [`stream`] | bytes, for those who knows `Read` and `Write` |
 //! | [`multipart`] | messages of several parts with meta-data; the header comes first |
 //! | [`place`] | loans: bytes that are written and read where they lie |
 //! | [`typed`] | queues of values, whose layout both sides compare |

@@ -47,7 +47,7 @@ impl<'a, R: Remote> Place<'a, R> {
     /// Writes bytes, from `at` on. What was there before is what an earlier element left.
     ///
     /// # Errors
-    /// They do not all fit, the way is full, or the peer is gone.
+    /// They do not all fit, the send buffer is full, or the peer is gone.
     #[inline]
     pub fn write(&mut self, at: usize, bytes: &[u8]) -> Result<(), Error> {
         let at = within(self.at, self.len, at, bytes.len())?;

@@ -5,7 +5,7 @@
 //!  memory of the producer         memory of the consumer
 //!    0  read: a copy                0  written: a copy
 //!    8  closed                      8  end: 0, or one more than all there will be
-//!   16  layout, of a typed queue   16  two words for whoever builds on it; of a typed
+//!   16  layout, of a typed queue   16  two words for those who builds on it; of a typed
 //!                                      queue, the first is its layout
 //!                                 128  places: CAPACITY of them, used in turn
 //! ```
@@ -44,11 +44,11 @@ pub(super) struct Producer<F: Fabric> {
     local: F::Local,
     remote: F::Remote,
     capacity: u64,
-    /// So many were put in.
+    /// Elements that were put in.
     written: u64,
-    /// So many the consumer was told of.
-    told: u64,
-    /// So many the consumer has taken out, as far as is known here.
+    /// Of these, published to the consumer.
+    published: u64,
+    /// Elements that the consumer has taken out, as far as is known here.
     read: u64,
     /// Something was written that was not committed.
     is_uncommitted: bool,
@@ -56,8 +56,8 @@ pub(super) struct Producer<F: Fabric> {
     layout: OurLayout,
 }
 
-/// What this side takes elements for; zero: it does not say. It is told the peer once, and
-/// compared until the peer has told.
+/// The fingerprint of this side's elements; zero: there is none. It is published once, and
+/// compared until the peer has published its own.
 #[derive(Clone, Copy, Debug, Default)]
 struct OurLayout {
     to_tell: u64,
@@ -90,27 +90,27 @@ enum End {
 
 impl<F: Fabric> Producer<F> {
     pub(super) fn new(local: F::Local, remote: F::Remote, capacity: u64) -> Self {
-        let (written, told, read) = (0, 0, 0);
+        let (written, published, read) = (0, 0, 0);
         let (is_uncommitted, end) = (false, End::No);
         let layout = OurLayout::default();
-        Self { local, remote, capacity, written, told, read, is_uncommitted, end, layout }
+        Self { local, remote, capacity, written, published, read, is_uncommitted, end, layout }
     }
 
-    /// The peer takes elements for the same as this side, or nothing is put in.
+    /// Sets the fingerprint of this side's elements: none is put in unless the peer's is the same.
     pub(super) const fn set_layout(&mut self, fingerprint: u64) {
         self.layout = OurLayout::new(fingerprint);
     }
 
-    /// So many were put in.
+    /// Elements that were put in.
     #[inline]
     pub(super) const fn written(&self) -> u64 {
         self.written
     }
 
-    /// So many of them the consumer was not told of.
+    /// Elements that are not published to the consumer.
     #[inline]
     pub(super) const fn unpublished(&self) -> u64 {
-        self.written - self.told
+        self.written - self.published
     }
 
     /// Room for so many, as far as is known without a look.
@@ -154,8 +154,8 @@ impl<F: Fabric> Producer<F> {
     /// Takes over the copy of `read`.
     fn look(&mut self, least: u64) -> Result<Option<u64>, Error> {
         let read = self.local.load(READ)?;
-        if !(self.read..=self.told).contains(&read) {
-            let (from, room) = (self.read, self.told - self.read);
+        if !(self.read..=self.published).contains(&read) {
+            let (from, room) = (self.read, self.published - self.read);
             return Err(Error::PeerMisbehaved(Misbehaviour::Counter { from, to: read, room }));
         }
         self.read = read;
@@ -165,7 +165,7 @@ impl<F: Fabric> Producer<F> {
 
     /// How many the consumer has not taken out, as far as it has said.
     pub(super) fn under_way(&mut self) -> u64 {
-        // One that makes no sense is found out by the next call.
+        // One that is invalid is found out by the next call.
         let _ = self.look(0);
         self.written - self.read
     }
@@ -193,7 +193,7 @@ impl<F: Fabric> Producer<F> {
         self.is_uncommitted = true;
     }
 
-    /// Tells the consumer of all that was put in.
+    /// Publishes all that was put in to the consumer.
     ///
     /// On [`Error::Busy`] it is to be repeated; then it goes on where it was.
     pub(super) fn publish(&mut self) -> Result<(), Error> {
@@ -205,13 +205,13 @@ impl<F: Fabric> Producer<F> {
         if self.layout.to_compare | self.layout.to_tell != 0 {
             self.compare_layouts()?;
         }
-        if self.told != self.written {
+        if self.published != self.written {
             self.store(WRITTEN, self.written)?;
-            self.told = self.written;
+            self.published = self.written;
             self.is_uncommitted = true;
         }
         if self.end == End::Wanted {
-            self.tell(END, self.written + 1)?;
+            self.store_notice(END, self.written + 1)?;
             self.end = End::Told;
             self.is_uncommitted = true;
         }
@@ -243,7 +243,7 @@ impl<F: Fabric> Producer<F> {
 
     /// Stores a word that only says something about what was put in. A consumer may take
     /// all, close the ring and go without having heard it: then nothing has failed.
-    fn tell(&mut self, offset: u64, word: u64) -> Result<(), Error> {
+    fn store_notice(&mut self, offset: u64, word: u64) -> Result<(), Error> {
         let Err(error) = self.remote.store(offset, word) else { return Ok(()) };
         let has_closed = self.local.load(CLOSED)? == 1;
         if error.is_gone() && has_closed && self.look(0).is_ok() && self.read == self.written {
@@ -263,21 +263,21 @@ impl<F: Fabric> Producer<F> {
         Ok(())
     }
 
-    /// A consumer may see what it is told of before the commit of that has ended, take all,
+    /// A consumer may see elements before the commit that publishes them has ended, take all,
     /// and go: then nothing has failed.
     #[cold]
     fn forgive(&mut self, error: Error) -> Result<(), Error> {
-        // A way that is full is another matter: the end may still be in it.
+        // A full send buffer is another matter: the end may still be in it.
         match self.look(0) {
             Ok(_) if error.is_gone() && self.read == self.written => Ok(()),
             _ => Err(self.explain(error)),
         }
     }
 
-    /// The same, and touches one of the spare words, for whoever waits for that.
+    /// The same, and touches one of the spare words, for those who waits for that.
     pub(super) fn publish_with(&mut self, word: u64) -> Result<(), Error> {
         self.publish_counters()?;
-        self.tell(word, self.written)?;
+        self.store_notice(word, self.written)?;
         self.is_uncommitted = true;
         self.commit()
     }
@@ -318,28 +318,28 @@ pub(super) struct Consumer<F: Fabric> {
     local: F::Local,
     remote: F::Remote,
     capacity: u64,
-    /// So many were put in, as far as is known here.
+    /// Elements that were put in, as far as is known here.
     written: u64,
-    /// So many were taken out.
+    /// Elements that were taken out.
     read: u64,
-    /// So many the producer was told of.
-    told: u64,
+    /// Of these, published to the producer.
+    published: u64,
     is_uncommitted: bool,
     layout: OurLayout,
 }
 
 impl<F: Fabric> Consumer<F> {
     pub(super) fn new(local: F::Local, remote: F::Remote, capacity: u64) -> Self {
-        let (written, read, told) = (0, 0, 0);
+        let (written, read, published) = (0, 0, 0);
         let (is_uncommitted, layout) = (false, OurLayout::default());
-        Self { local, remote, capacity, written, read, told, is_uncommitted, layout }
+        Self { local, remote, capacity, written, read, published, is_uncommitted, layout }
     }
 
-    /// The peer takes elements for the same as this side, or none is taken out. It is told;
-    /// a way that is full delays that.
+    /// Sets the fingerprint of this side's elements: none is taken out unless the peer's is the
+    /// same. It is published; a full send buffer delays that.
     pub(super) fn set_layout(&mut self, fingerprint: u64) -> Result<(), Error> {
         self.layout = OurLayout::new(fingerprint);
-        self.tell_if_possible()
+        self.publish_if_possible()
     }
 
     /// The memory that the places are in.
@@ -348,13 +348,13 @@ impl<F: Fabric> Consumer<F> {
         &self.local
     }
 
-    /// So many were taken out.
+    /// Elements that were taken out.
     #[inline]
     pub(super) const fn read(&self) -> u64 {
         self.read
     }
 
-    /// So many are there, as far as is known without a look.
+    /// Elements that are there, as far as is known without a look.
     #[inline]
     pub(super) const fn known(&self) -> u64 {
         self.written - self.read
@@ -374,7 +374,7 @@ impl<F: Fabric> Consumer<F> {
         if let Some(enough) = self.look(least)? {
             return Ok(Some(enough));
         }
-        self.tell_before_waiting(least)?;
+        self.publish_before_waiting(least)?;
         // Before the last look: what came until it went away is found by that.
         let state = self.remote.check();
         let has_ended = self.has_ended()?;
@@ -389,7 +389,7 @@ impl<F: Fabric> Consumer<F> {
     #[inline]
     fn look(&mut self, least: u64) -> Result<Option<u64>, Error> {
         let written = self.local.load(WRITTEN)?;
-        let room = self.told + self.capacity - self.written;
+        let room = self.published + self.capacity - self.written;
         if written < self.written || written - self.written > room {
             let (from, to) = (self.written, written);
             return Err(Error::PeerMisbehaved(Misbehaviour::Counter { from, to, room }));
@@ -419,48 +419,48 @@ impl<F: Fabric> Consumer<F> {
     }
 
     /// `count` places are free again; [`filled`](Self::filled) has said that there
-    /// are so many. The producer is told in quarters of the ring.
+    /// are so many. That is published in quarters of the ring.
     #[inline]
     pub(super) fn advance(&mut self, count: u64) -> Result<(), Error> {
         self.read += count;
-        if self.owes() { self.tell_if_possible() } else { Ok(()) }
+        if self.owes() { self.publish_if_possible() } else { Ok(()) }
     }
 
     #[inline]
     const fn owes(&self) -> bool {
-        self.is_uncommitted || (self.read - self.told) * 4 >= self.capacity
+        self.is_uncommitted || (self.read - self.published) * 4 >= self.capacity
     }
 
     /// There is nothing to do: time to bring the copy up to date. The producer may be
     /// waiting for that, to put in what is wanted here or to be sure that all is taken.
-    fn tell_before_waiting(&mut self, least: u64) -> Result<(), Error> {
-        let is_urgent = self.owes() || self.read + least > self.told + self.capacity;
-        match unless_gone(self.tell()) {
+    fn publish_before_waiting(&mut self, least: u64) -> Result<(), Error> {
+        let is_urgent = self.owes() || self.read + least > self.published + self.capacity;
+        match unless_gone(self.publish_read()) {
             Err(Error::Busy) if !is_urgent => Ok(()),
             other => other,
         }
     }
 
-    /// A way that is full is tried again later, and a lost peer needs no telling: it
+    /// A full send buffer is tried again later, and a lost peer is ignored: it
     /// shows when there is nothing left to take out.
-    fn tell_if_possible(&mut self) -> Result<(), Error> {
-        match unless_gone(self.tell()) {
+    fn publish_if_possible(&mut self) -> Result<(), Error> {
+        match unless_gone(self.publish_read()) {
             Err(Error::Busy) => Ok(()),
             other => other,
         }
     }
 
-    /// Tells the producer of all that was taken out.
-    pub(super) fn tell(&mut self) -> Result<(), Error> {
+    /// Publishes all that was taken out to the producer.
+    pub(super) fn publish_read(&mut self) -> Result<(), Error> {
         if self.layout.to_tell != 0 {
             self.remote.store(LAYOUT, self.layout.to_tell)?;
             self.layout.to_tell = 0;
             self.is_uncommitted = true;
         }
-        if self.told != self.read {
+        if self.published != self.read {
             self.is_uncommitted = true;
             self.remote.store(READ, self.read)?;
-            self.told = self.read;
+            self.published = self.read;
         }
         if self.is_uncommitted {
             self.remote.commit()?;
@@ -469,17 +469,17 @@ impl<F: Fabric> Consumer<F> {
         Ok(())
     }
 
-    /// Nobody will take out anything any more.
+    /// Nothing more will be taken out.
     pub(super) fn close(&mut self) -> Result<(), Error> {
-        self.tell()?;
+        self.publish_read()?;
         self.remote.store(CLOSED, 1)?;
         self.remote.commit()
     }
 }
 
-/// A peer that is gone is no reason not to read what it left.
-fn unless_gone(told: Result<(), Error>) -> Result<(), Error> {
-    match told {
+/// Ignores that the peer is gone: what it left can still be read.
+fn unless_gone(published: Result<(), Error>) -> Result<(), Error> {
+    match published {
         Err(error) if error.is_gone() => Ok(()),
         other => other,
     }

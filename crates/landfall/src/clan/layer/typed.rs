@@ -187,8 +187,8 @@ impl<T: Layout, const N: usize> Layout for [T; N] {
     const SHAPE: Shape = Shape::Array(&T::SHAPE, N);
 }
 
-/// Says how a structure lies in memory, for [`typed`](crate::clan::layer::typed) queues: its
-/// name, and all of its fields with their types. What is not so does not compile.
+/// Declares the layout of a structure, for [`typed`](crate::clan::layer::typed) queues: its
+/// name, and all of its fields with their types. A wrong declaration does not compile.
 #[macro_export]
 macro_rules! layout {
     ($type:ident { $($field:ident: $kind:ty),+ $(,)? }) => {
@@ -288,7 +288,7 @@ macro_rules! connect {
             /// This side's half.
             ///
             /// # Errors
-            /// Those of [`Fabric::expose`], or the configuration makes no sense.
+            /// Those of [`Fabric::expose`], or the configuration is invalid.
             pub fn open(fabric: &F, config: Config) -> Result<Half<F, Self>, Error> {
                 Half::open(fabric, config)
             }

@@ -12,16 +12,16 @@ use landfall_transport::Wait;
 
 use crate::clan::{Cookie, Error, Fabric, Local, Remote, Rights, Stage, Tripwire};
 
-/// How often somebody who spins looks before it looks at the clock.
+/// Looks of a spinning thread between two readings of the clock.
 const LOOKS_PER_GLANCE_AT_THE_CLOCK: u32 = 64;
 
-/// How long a handle that goes waits for room on the way.
-const LAST_WORDS: Duration = Duration::from_millis(100);
+/// How long a dropped handle waits for room in the send buffer.
+const CLOSE_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// How often a task looks before it lets others have their turn.
+/// Looks of a task before it yields.
 const MOST_LOOKS_PER_POLL: u32 = 16;
 
-/// What somebody waits with: where, how, and at what.
+/// How a handle waits: on which fabric, with which policy, at which tripwire.
 #[derive(Debug)]
 pub(super) struct Waiting<F: Fabric> {
     fabric: F,
@@ -29,9 +29,9 @@ pub(super) struct Waiting<F: Fabric> {
     wire: F::Tripwire,
 }
 
-/// One side of a connection, as far as waiting goes.
+/// One side of a connection, as waiting needs it.
 pub(super) trait Side<F: Fabric> {
-    /// Its way to the peer.
+    /// Its handle to the peer's memory.
     fn remote(&mut self) -> &mut F::Remote;
 }
 
@@ -132,15 +132,15 @@ impl<F: Fabric> Waiting<F> {
         }
     }
 
-    /// What is to be said before a handle goes. A way that is full is waited for, but
-    /// not for long; for everything else nobody is left to tell.
-    pub(super) fn last_words<S: Side<F>>(
+    /// Publishes what is left when a handle is dropped. It waits for room, but
+    /// not for long; other errors have nobody to go to.
+    pub(super) fn flush_on_drop<S: Side<F>>(
         &self,
         side: &mut S,
         mut say: impl FnMut(&mut S) -> Result<(), Error>,
     ) {
         if matches!(say(side), Err(Error::Busy)) {
-            let deadline = Instant::now().checked_add(LAST_WORDS);
+            let deadline = Instant::now().checked_add(CLOSE_TIMEOUT);
             let _ = self.until(side, deadline, |side| say(side).map(Some));
         }
     }
@@ -202,7 +202,7 @@ fn settled<T>(looked: Result<Option<T>, Error>) -> Result<T, Error> {
     }
 }
 
-/// Nothing came: is that for ever? What came before the peer went away is found
+/// Nothing came: will it ever? What came before the peer went away is found
 /// by another look.
 #[inline]
 pub(super) fn unless_lost<T, R: Remote>(
@@ -270,7 +270,7 @@ impl<F: Fabric, P: Connect<F>> Half<F, P> {
     /// other has connected waits for it.
     ///
     /// # Errors
-    /// The cookie is good for nothing, or its memory is not what this side's
+    /// The cookie is invalid, or its memory is not what this side's
     /// configuration asks for.
     pub fn connect(self, other: &Cookie) -> Result<P, Error> {
         let Self { fabric, local, config, .. } = self;

@@ -113,7 +113,7 @@ impl Aperture {
     /// Fires what is armed for any of these ranges. The writer has made a full
     /// fence after its writes.
     fn touch(&self, ranges: &[Range<u64>], access: Access) {
-        let is_hit = |wire: &Arc<Wire>| ranges.iter().any(|range| wire.hears(range, access));
+        let is_hit = |wire: &Arc<Wire>| ranges.iter().any(|range| wire.matches(range, access));
         // Woken without the lock: who is woken may well want another tripwire.
         let wires = locked(&self.wires);
         let hit: Vec<_> = wires.iter().filter_map(Weak::upgrade).filter(is_hit).collect();
@@ -198,7 +198,7 @@ impl ThreadsRemote {
             return;
         }
         if self.touched.is_full() {
-            self.tell();
+            self.fire_touched();
         }
         self.touched.push(offset..offset + len);
     }
@@ -206,7 +206,7 @@ impl ThreadsRemote {
     /// The fence between what was written and the look whether somebody waits for
     /// it: together with the one in `arm`, one side sees the other.
     #[inline]
-    fn tell(&mut self) {
+    fn fire_touched(&mut self) {
         fence(SeqCst);
         if self.aperture.armed.load(Relaxed) != 0 {
             self.aperture.touch(&self.touched, Access::Write);
@@ -278,7 +278,7 @@ impl Remote for ThreadsRemote {
     fn commit(&mut self) -> Result<(), Error> {
         self.check()?;
         if !self.touched.is_empty() {
-            self.tell();
+            self.fire_touched();
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! [`Threads`]: the fabric between threads of one process.
 //!
-//! It keeps all promises of [`fabric`](super::fabric) and has no way to fail but
-//! that somebody ends a node, so it is what the programming layer is tested over
+//! It keeps all promises of [`fabric`](super::fabric) and only fails when
+//! a node is ended, so it is what the programming layer is tested over
 //! first, and what threads use among themselves. Its tripwires are exact: a writer
 //! looks at one counter while nothing is armed, and compares ranges else.
 //!
@@ -23,7 +23,7 @@ use clan_dsm::{HostId, Key};
 use landfall_transport::memory::SharedMemory;
 
 use super::Error;
-use super::events::{Call, Eventful};
+use super::events::{Eventful, QueueWaker};
 use super::fabric::{Access, Cookie, Fabric, Local, Rights, Tripwire, WORD};
 use crate::runtime::locked;
 use memory::{Aperture, system};
@@ -61,12 +61,12 @@ struct Node {
     /// Where the threads of this node sleep.
     sleep: Mutex<()>,
     wake: Condvar,
-    /// Who wants to hear when this node ends.
-    mourners: Mutex<Vec<Weak<Wire>>>,
+    /// Tripwires to fire when this node ends.
+    loss_watchers: Mutex<Vec<Weak<Wire>>>,
     /// The tripwires of this node: a task that waits for one looks again at the end.
     watchers: Mutex<Vec<Weak<Wire>>>,
     /// The event queues of this node.
-    queues: Mutex<Vec<Weak<Call>>>,
+    queues: Mutex<Vec<Weak<QueueWaker>>>,
     next_slot: Mutex<u16>,
 }
 
@@ -120,7 +120,7 @@ impl Node {
             is_down: AtomicBool::new(false),
             sleep: Mutex::new(()),
             wake: Condvar::new(),
-            mourners: Mutex::default(),
+            loss_watchers: Mutex::default(),
             watchers: Mutex::default(),
             queues: Mutex::default(),
             next_slot: Mutex::new(0),
@@ -131,27 +131,27 @@ impl Node {
         if self.is_down.swap(true, SeqCst) {
             return;
         }
-        let mourners = std::mem::take(&mut *locked(&self.mourners));
-        for wire in mourners.iter().filter_map(Weak::upgrade) {
-            wire.bereave();
+        let loss_watchers = std::mem::take(&mut *locked(&self.loss_watchers));
+        for wire in loss_watchers.iter().filter_map(Weak::upgrade) {
+            wire.mark_peer_lost();
         }
         let watchers = std::mem::take(&mut *locked(&self.watchers));
         for wire in watchers.iter().filter_map(Weak::upgrade) {
-            wire.tell();
+            wire.wake_waiter();
         }
-        self.rouse();
+        self.wake_threads();
         let queues: Vec<_> = locked(&self.queues).iter().filter_map(Weak::upgrade).collect();
         for waker in queues.iter().filter_map(|call| call.ring()) {
             waker.wake();
         }
     }
 
-    /// Whoever waits for this queue hears when the node ends.
-    fn add_queue(&self, call: &Arc<Call>) -> Result<(), Error> {
+    /// Whoever waits for this queue matches when the node ends.
+    fn add_queue(&self, call: &Arc<QueueWaker>) -> Result<(), Error> {
         let mut queues = locked(&self.queues);
         queues.retain(|call| call.strong_count() > 0);
         queues.push(Arc::downgrade(call));
-        // Whoever ends it looks at the queues behind that.
+        // The thread that ends the node looks at the queues after that.
         if self.is_up() { Ok(()) } else { Err(Error::NodeGone) }
     }
 
@@ -181,7 +181,7 @@ impl Node {
     }
 
     /// Wakes all threads of this node; they look for themselves.
-    fn rouse(&self) {
+    fn wake_threads(&self) {
         let _sleepers = locked(&self.sleep);
         self.wake.notify_all();
     }
@@ -249,10 +249,10 @@ impl Fabric for Threads {
         register(&self.0.0.watchers, &wire);
         if let Some(peer) = peer {
             let owner = peer.owner();
-            register(&owner.mourners, &wire);
+            register(&owner.loss_watchers, &wire);
             // It may have ended before it knew of this one.
             if !owner.is_up() {
-                wire.bereave();
+                wire.mark_peer_lost();
             }
         }
         Ok(ThreadsTripwire::new(wire))

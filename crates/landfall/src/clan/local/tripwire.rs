@@ -49,7 +49,7 @@ pub(super) struct Wire {
     access: Access,
     state: AtomicU8,
     /// The peer that it was made for is lost.
-    is_bereft: AtomicBool,
+    is_peer_lost: AtomicBool,
     waker: Mutex<Option<Waker>>,
     /// The event queue that it is registered with.
     subscription: Subscription<Self>,
@@ -63,13 +63,13 @@ impl Wire {
         access: Access,
     ) -> Self {
         let (owner, aperture) = (Arc::clone(owner), Arc::clone(aperture));
-        let (state, is_bereft) = (AtomicU8::new(IDLE), AtomicBool::new(false));
+        let (state, is_peer_lost) = (AtomicU8::new(IDLE), AtomicBool::new(false));
         let (waker, subscription) = (Mutex::new(None), Subscription::default());
-        Self { owner, aperture, words, access, state, is_bereft, waker, subscription }
+        Self { owner, aperture, words, access, state, is_peer_lost, waker, subscription }
     }
 
     /// Is it made for such an access to any of these bytes?
-    pub(super) fn hears(&self, range: &Range<u64>, access: Access) -> bool {
+    pub(super) fn matches(&self, range: &Range<u64>, access: Access) -> bool {
         let words = &self.words;
         self.access.hears(access) && range.start < words.end && words.start < range.end
     }
@@ -84,11 +84,11 @@ impl Wire {
     }
 
     pub(super) fn fire(&self) {
-        let is_told = self.tell_queue();
+        let is_told = self.notify_queue();
         if self.become_unarmed(FIRED) {
-            self.tell();
+            self.wake_waiter();
         } else if is_told {
-            self.owner.rouse();
+            self.owner.wake_threads();
         }
     }
 
@@ -97,16 +97,16 @@ impl Wire {
     }
 
     pub(super) fn has_fired(&self) -> bool {
-        self.state.load(Acquire) == FIRED || self.is_bereft.load(Acquire)
+        self.state.load(Acquire) == FIRED || self.is_peer_lost.load(Acquire)
     }
 
     pub(super) const fn subscription(&self) -> &Subscription<Self> {
         &self.subscription
     }
 
-    /// Tells the queue that it is registered with. Gives whether there is one.
-    pub(super) fn tell_queue(&self) -> bool {
-        let (is_told, waker) = self.subscription.tell();
+    /// Notifies the queue that it is registered with. Returns whether there is one.
+    pub(super) fn notify_queue(&self) -> bool {
+        let (is_told, waker) = self.subscription.notify();
         if let Some(waker) = waker {
             waker.wake();
         }
@@ -114,19 +114,19 @@ impl Wire {
     }
 
     /// The peer that it was made for is lost.
-    pub(super) fn bereave(&self) {
-        self.is_bereft.store(true, SeqCst);
-        self.tell_queue();
-        self.tell();
+    pub(super) fn mark_peer_lost(&self) {
+        self.is_peer_lost.store(true, SeqCst);
+        self.notify_queue();
+        self.wake_waiter();
     }
 
-    /// Whoever waits for it looks again.
-    pub(super) fn tell(&self) {
+    /// Wakes its waiter, which looks again.
+    pub(super) fn wake_waiter(&self) {
         let waker = locked(&self.waker).take();
         if let Some(waker) = waker {
             waker.wake();
         }
-        self.owner.rouse();
+        self.owner.wake_threads();
     }
 }
 
@@ -204,11 +204,11 @@ impl EventQueue for ThreadsEvents {
         if !wire.is_of(&self.node) {
             return Err(Error::BadConfig("an event source belongs to the node of its queue"));
         }
-        let (outlet, registration) =
+        let (event_sender, registration) =
             self.queue.register(Kind::Tripwire, token, Arc::downgrade(wire));
-        wire.subscription().begin(wire, outlet, registration);
+        wire.subscription().begin(wire, event_sender, registration);
         if wire.has_fired() {
-            wire.tell_queue();
+            wire.notify_queue();
         }
         Ok(())
     }
@@ -225,7 +225,7 @@ impl EventQueue for ThreadsEvents {
     fn next(&mut self) -> Option<Event> {
         self.queue.next(|source| {
             if let Some(wire) = source.what.upgrade() {
-                wire.subscription().hear(&wire, source);
+                wire.subscription().rearm(&wire, source);
             }
         })
     }

@@ -1,4 +1,4 @@
-//! What the node tells the handle of a window: how far its writes have come, and
+//! What the node reports to the handle of a window: how far its writes have come, and
 //! when there is room again.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering, fence};
@@ -33,14 +33,14 @@ pub(crate) struct WindowState {
     neighbour: Arc<Neighbour>,
     /// The code of the reason why the other side refused a write; 0: it did not.
     refused: AtomicU8,
-    is_crowded: AtomicBool,
+    waits_for_room: AtomicBool,
     /// DMA requests that are done, in their order.
     done: AtomicU64,
     /// Bytes of the staging memory that are free again, in their order.
     pub(super) unstaged: AtomicU64,
     /// Of the window's changes, so many are in place for certain.
     delivered: AtomicU64,
-    /// The engine was asked when they all are.
+    /// A barrier for them is under way.
     is_asked: AtomicBool,
     waker: Mutex<Option<Waker>>,
 }
@@ -50,7 +50,7 @@ impl WindowState {
         Self {
             neighbour,
             refused: AtomicU8::new(0),
-            is_crowded: AtomicBool::new(false),
+            waits_for_room: AtomicBool::new(false),
             done: AtomicU64::new(0),
             unstaged: AtomicU64::new(0),
             delivered: AtomicU64::new(0),
@@ -73,8 +73,8 @@ impl WindowState {
         }
     }
 
-    pub(crate) fn is_crowded(&self) -> bool {
-        self.is_crowded.load(Ordering::SeqCst)
+    pub(crate) fn waits_for_room(&self) -> bool {
+        self.waits_for_room.load(Ordering::SeqCst)
     }
 
     pub(crate) fn done(&self) -> u64 {
@@ -85,7 +85,7 @@ impl WindowState {
         self.delivered.load(Ordering::SeqCst)
     }
 
-    /// Is it this caller's to ask the engine? One question is under way at a time.
+    /// Should this caller start a barrier? One is under way at a time.
     pub(crate) fn begin_barrier(&self) -> bool {
         !self.is_asked.swap(true, Ordering::SeqCst)
     }
@@ -127,10 +127,10 @@ impl WriteRecord {
 }
 
 impl Core {
-    /// A window found no room; it is told when there is some.
-    pub(crate) fn crowd(&mut self, id: WindowId, state: &Arc<WindowState>, cause: Cause) {
-        if !state.is_crowded.swap(true, Ordering::SeqCst) {
-            self.crowded.push((id, cause));
+    /// A window found no room; it is woken when there is some.
+    pub(crate) fn wait_for_room(&mut self, id: WindowId, state: &Arc<WindowState>, cause: Cause) {
+        if !state.waits_for_room.swap(true, Ordering::SeqCst) {
+            self.waiting_for_room.push((id, cause));
         }
     }
 
@@ -151,7 +151,7 @@ impl Core {
             }
             Err(error) => {
                 if error == clan_dsm::Error::Busy {
-                    self.crowd(id, state, Cause::Writes);
+                    self.wait_for_room(id, state, Cause::Writes);
                 }
                 Err(error)
             }
@@ -194,8 +194,12 @@ impl Core {
             // Asked again by whoever waits, once something has moved.
             Err(_) => {
                 state.is_asked.store(false, Ordering::SeqCst);
-                if !self.asking.iter().any(|asking| Arc::ptr_eq(asking, state)) {
-                    self.asking.push(Arc::clone(state));
+                if !self
+                    .barriers_wanted
+                    .iter()
+                    .any(|barriers_wanted| Arc::ptr_eq(barriers_wanted, state))
+                {
+                    self.barriers_wanted.push(Arc::clone(state));
                 }
                 false
             }
@@ -219,27 +223,27 @@ impl Core {
     pub(super) fn make_room(&mut self) {
         let has_answers = std::mem::take(&mut self.has_answers);
         if has_answers {
-            for state in std::mem::take(&mut self.asking) {
+            for state in std::mem::take(&mut self.barriers_wanted) {
                 self.after.wake.extend(state.take_waker());
             }
         }
-        if self.crowded.is_empty() {
+        if self.waiting_for_room.is_empty() {
             return;
         }
         let enough = self.write_buffer / 4;
-        let mut crowded = std::mem::take(&mut self.crowded);
-        crowded.retain(|(id, cause)| {
+        let mut waiting_for_room = std::mem::take(&mut self.waiting_for_room);
+        waiting_for_room.retain(|(id, cause)| {
             let Some(state) = self.windows.get_mut(*id) else { return false };
             let is_free = match cause {
                 Cause::Buffer => self.engine.room(*id) >= enough || !state.neighbour.is_up(),
                 Cause::Writes | Cause::Staging | Cause::Answers => has_answers,
             };
             if is_free {
-                state.is_crowded.store(false, Ordering::SeqCst);
+                state.waits_for_room.store(false, Ordering::SeqCst);
                 self.after.wake.extend(state.take_waker());
             }
             !is_free
         });
-        self.crowded.append(&mut crowded);
+        self.waiting_for_room.append(&mut waiting_for_room);
     }
 }

@@ -22,7 +22,7 @@ use crate::clan::Error;
 use crate::runtime::{Driving, Paths, Reach, Runtime, RuntimeConfig};
 use crate::security::{Carried, Identity, KnownPeers, Security, Unready};
 
-/// Chooses what a node is like, then opens it.
+/// Configures a node, then opens it.
 ///
 /// ```
 /// use landfall::clan::network::{Config, HostId, Node, Transport, Wait};
@@ -408,7 +408,7 @@ impl From<Unready> for OpenError {
     }
 }
 
-/// What an end means for whoever waited for a success.
+/// What an end means for those who waited for a success.
 pub(crate) const fn ended(why: Ended) -> Error {
     match why {
         Ended::There(reason) => Error::Refused(reason),

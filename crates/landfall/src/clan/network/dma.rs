@@ -21,7 +21,7 @@ use rtrb::{Consumer, Producer, RingBuffer};
 use super::builder::{ended, refused};
 use super::core::{Core, NodeHandle, Submission};
 use super::endpoint::Endpoint;
-use super::events::{Kind, Outlet, Registration, sealed};
+use super::events::{EventSender, Kind, Registration, sealed};
 use super::memory::{Aperture, Lent};
 use super::window::Window;
 use crate::clan::{Error, WORD};
@@ -122,7 +122,7 @@ struct Entry {
     is_last: bool,
 }
 
-/// What both sides of a queue know.
+/// What both ends of a queue share.
 #[derive(Debug)]
 struct State {
     /// The driving side found the ring empty: who puts something in calls it.
@@ -141,7 +141,7 @@ pub(crate) struct QueueRecord {
     memory: Vec<Arc<Lent>>,
     /// The number of the next chain out of the ring.
     next: u64,
-    events: Option<(Outlet, Registration)>,
+    events: Option<(EventSender, Registration)>,
 }
 
 /// A chain that the engine has.
@@ -153,12 +153,12 @@ pub(crate) struct ChainRecord {
 }
 
 impl QueueRecord {
-    pub(super) fn tell(&self) -> Option<Waker> {
+    pub(super) fn notify(&self) -> Option<Waker> {
         fence(Ordering::SeqCst);
         locked(&self.state.waker).take()
     }
 
-    /// Takes the next chain out of the ring, if none waits. Gives whether one waits.
+    /// Takes the next chain out of the ring, if none waits. Returns whether one waits.
     fn take(&mut self) -> bool {
         while self.requests.is_empty() {
             // All of a chain is put into the ring at once.
@@ -180,24 +180,24 @@ impl QueueRecord {
         true
     }
 
-    /// The user hears of a chain. There is room: no more are under way than the
+    /// Reports a chain to the user. There is room: no more are under way than the
     /// ring holds.
     fn finish(&mut self, chain: u64, result: Result<(), Error>) -> [Option<Waker>; 2] {
         let _ = self.done.push(Done { chain, result });
-        let event = self.events.as_ref().and_then(|(outlet, _)| outlet.tell());
-        [event, self.tell()]
+        let event = self.events.as_ref().and_then(|(event_sender, _)| event_sender.notify());
+        [event, self.notify()]
     }
 }
 
 impl Core {
-    /// Somebody put something into a ring that was empty.
-    pub(super) fn call_queue(&mut self, id: EndpointId) {
+    /// The user put a chain into a ring that was empty.
+    pub(super) fn schedule_queue(&mut self, id: EndpointId) {
         if !self.busy.contains(&id) {
             self.busy.push(id);
         }
     }
 
-    /// Moves chains from the rings into the engine, as far as it has room. Gives
+    /// Moves chains from the rings into the engine, as far as it has room. Returns
     /// whether any moved.
     pub(super) fn serve_queues(&mut self, now: landfall_placement::Instant) -> bool {
         if self.busy.is_empty() {
@@ -405,13 +405,13 @@ impl sealed::Source for DmaQueue {
     }
 
     #[allow(private_interfaces, reason = "nobody else can implement it")]
-    fn attach(&self, to: Option<(Outlet, Registration)>) -> Result<(), Error> {
+    fn attach(&self, to: Option<(EventSender, Registration)>) -> Result<(), Error> {
         let before = self.endpoint.handle().look(|core| {
             let record = core.endpoints.get_mut(self.endpoint.id());
             let queue = record.and_then(|record| record.queue.as_mut()).ok_or(Error::NodeGone)?;
             let before = std::mem::replace(&mut queue.events, to);
-            if let (Some((outlet, _)), false) = (&queue.events, self.done.is_empty()) {
-                core.after.wake.extend(outlet.tell());
+            if let (Some((event_sender, _)), false) = (&queue.events, self.done.is_empty()) {
+                core.after.wake.extend(event_sender.notify());
             }
             Ok::<_, Error>(before)
         })?;

@@ -17,7 +17,7 @@ use clan_dsm::{
 use super::builder::refused;
 use super::core::{Core, NodeHandle};
 use super::dma::{DmaQueue, QueueRecord};
-use super::events::{Kind, Outlet, Registration, sealed};
+use super::events::{EventSender, Kind, Registration, sealed};
 use crate::clan::Error;
 use crate::runtime::locked;
 
@@ -25,7 +25,7 @@ use crate::runtime::locked;
 #[derive(Debug)]
 pub(crate) struct Record {
     state: Arc<State>,
-    events: Option<(Outlet, Registration)>,
+    events: Option<(EventSender, Registration)>,
     pub(super) queue: Option<QueueRecord>,
 }
 
@@ -35,11 +35,11 @@ struct State {
 }
 
 impl Record {
-    /// Notices wait, or nothing more will come.
-    pub(super) fn tell(&self) -> impl Iterator<Item = Waker> {
+    /// Notices are queued, or the node has ended.
+    pub(super) fn notify(&self) -> impl Iterator<Item = Waker> {
         fence(Ordering::SeqCst);
-        let event = self.events.as_ref().and_then(|(outlet, _)| outlet.tell());
-        let queue = self.queue.as_ref().and_then(QueueRecord::tell);
+        let event = self.events.as_ref().and_then(|(event_sender, _)| event_sender.notify());
+        let queue = self.queue.as_ref().and_then(QueueRecord::notify);
         [locked(&self.state.waker).take(), event, queue].into_iter().flatten()
     }
 }
@@ -48,7 +48,7 @@ impl Core {
     pub(super) fn notice_at(&mut self, id: EndpointId) {
         let Some(record) = self.endpoints.get_mut(id) else { return };
         fence(Ordering::SeqCst);
-        let event = record.events.as_ref().and_then(|(outlet, _)| outlet.tell());
+        let event = record.events.as_ref().and_then(|(event_sender, _)| event_sender.notify());
         self.after.wake.extend(event);
         self.after.wake.extend(locked(&record.state.waker).take());
     }
@@ -258,7 +258,7 @@ impl sealed::Source for Endpoint {
     }
 
     #[allow(private_interfaces, reason = "nobody else can implement it")]
-    fn attach(&self, to: Option<(Outlet, Registration)>) -> Result<(), Error> {
+    fn attach(&self, to: Option<(EventSender, Registration)>) -> Result<(), Error> {
         let before = self.0.handle.look(|core| {
             let has_notices = to.is_some() && core.engine.has_notices(self.0.id);
             let record = core.endpoints.get_mut(self.0.id).ok_or(Error::NodeGone)?;

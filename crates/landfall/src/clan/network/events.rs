@@ -14,7 +14,7 @@
 
 pub use crate::clan::Event;
 
-pub(crate) use crate::clan::events::{Kind, Outlet, Registration};
+pub(crate) use crate::clan::events::{EventSender, Kind, Registration};
 
 use std::future::poll_fn;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
@@ -47,7 +47,7 @@ impl Source for DmaQueue {}
 impl Source for Endpoint {}
 
 pub(crate) mod sealed {
-    use super::{Error, Kind, NodeHandle, Outlet, Registration};
+    use super::{Error, EventSender, Kind, NodeHandle, Registration};
 
     /// What events come from.
     pub trait Source {
@@ -59,7 +59,7 @@ pub(crate) mod sealed {
         fn handle(&self) -> &NodeHandle;
         #[doc(hidden)]
         #[allow(private_interfaces, reason = "nobody else can implement it")]
-        fn attach(&self, to: Option<(Outlet, Registration)>) -> Result<(), Error>;
+        fn attach(&self, to: Option<(EventSender, Registration)>) -> Result<(), Error>;
     }
 }
 
@@ -110,7 +110,7 @@ impl Events {
         self.queue.is_empty()
     }
 
-    /// Call this before you sleep at the queue's descriptor. True: from now on the
+    /// QueueWaker this before you sleep at the queue's descriptor. True: from now on the
     /// descriptor becomes readable as soon as there is an event. False: there is
     /// one, do not sleep. While it is not armed no event costs a system call.
     ///
@@ -233,11 +233,11 @@ impl EventQueue for Events {
     }
 }
 
-// `Answer`: what somebody waits for, until the engine tells it.
+// `PendingResult`: a result that a handle waits for.
 
 /// Both sides hold it.
 #[derive(Debug)]
-pub(crate) struct Answer<T>(Arc<Mutex<Inner<T>>>);
+pub(crate) struct PendingResult<T>(Arc<Mutex<Inner<T>>>);
 
 #[derive(Debug)]
 struct Inner<T> {
@@ -245,19 +245,19 @@ struct Inner<T> {
     waker: Option<Waker>,
 }
 
-impl<T> Clone for Answer<T> {
+impl<T> Clone for PendingResult<T> {
     fn clone(&self) -> Self {
         Self(Arc::clone(&self.0))
     }
 }
 
-impl<T: Copy> Answer<T> {
+impl<T: Copy> PendingResult<T> {
     pub(crate) fn new() -> Self {
         Self(Arc::new(Mutex::new(Inner { result: None, waker: None })))
     }
 
-    /// It is known now. Gives whom to wake.
-    pub(crate) fn tell(&self, result: Result<T, Ended>) -> Option<Waker> {
+    /// Sets the result. Returns the task to wake.
+    pub(crate) fn complete(&self, result: Result<T, Ended>) -> Option<Waker> {
         let mut inner = locked(&self.0);
         inner.result = Some(result);
         inner.waker.take()

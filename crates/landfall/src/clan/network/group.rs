@@ -180,7 +180,7 @@ impl Group {
         let id = self.id;
         let (neighbour, state) = self.handle.look(|core| {
             let neighbour = core.neighbour(member).ok_or(Error::NoRoute)?;
-            let added = core.engine.admit(id, member);
+            let added = core.engine.add_member(id, member);
             added.map_err(|error| refused(error, "member of the group"))?;
             let state = Arc::new(WindowState::new(Arc::clone(&neighbour)));
             if let Some(states) = core.groups.get_mut(id) {
@@ -227,7 +227,7 @@ impl Group {
         }
         let body = self.take_body(writes)?;
         let pieces = pieces(writes, body.as_ref());
-        self.drop_the_gone(tell);
+        self.remove_lost_members(tell);
         let Self { handle, id, members, .. } = self;
         handle
             .ask(|core, now| {
@@ -332,7 +332,7 @@ impl Group {
     }
 
     /// Members that are gone, or refused something, are none any more.
-    fn drop_the_gone(&mut self, tell: &mut dyn FnMut(&Member, Result<(), Error>)) {
+    fn remove_lost_members(&mut self, tell: &mut dyn FnMut(&Member, Result<(), Error>)) {
         let mut at = 0;
         while let Some(member) = self.members.get(at) {
             match member.check() {
@@ -350,7 +350,7 @@ impl Group {
         let id = self.id;
         self.handle.look(|core| {
             // The window is there as long as the group is.
-            let _ = core.engine.dismiss(id, host);
+            let _ = core.engine.remove_member(id, host);
             if let Some(states) = core.groups.get_mut(id) {
                 states.retain(|(_, known)| !Arc::ptr_eq(known, &state));
             }
@@ -393,9 +393,9 @@ impl Member {
     ) {
         let late = self.sent - self.state.unstaged.load(Ordering::Acquire);
         if self.is_late && late <= LATE / 2 {
-            self.is_late = engine.admit(id, self.host).is_err();
+            self.is_late = engine.add_member(id, self.host).is_err();
         } else if !self.is_late && late >= LATE {
-            self.is_late = engine.dismiss(id, self.host).is_ok();
+            self.is_late = engine.remove_member(id, self.host).is_ok();
         }
         if self.is_late {
             tell(self, Err(Error::Busy));

@@ -140,7 +140,7 @@ impl Lent {
 const PIECE: usize = 1 << 30;
 
 /// Memory of this node that others touch, within what its cookies allow. Clones
-/// are the same memory; when the last is gone the cookies are good for nothing.
+/// are the same memory; when the last is gone the cookies are invalid.
 ///
 /// The methods that read and write it are those of [`Local`].
 #[derive(Clone)]
@@ -173,7 +173,7 @@ impl Aperture {
         made.map_err(|_| Error::StaleCookie)
     }
 
-    /// Makes every cookie of this memory good for nothing, at once. The memory is
+    /// Makes every cookie of this memory invalid, at once. The memory is
     /// still there for this node. Twice is as good as once.
     pub fn revoke(&self) {
         // Revoked before: nothing is left to revoke.
@@ -181,7 +181,7 @@ impl Aperture {
     }
 
     /// Changes a word in one indivisible step, also against what peers do.
-    /// Gives what it held before. Words are little-endian in memory.
+    /// Returns what it held before. Words are little-endian in memory.
     ///
     /// # Errors
     /// There is no word at that offset.

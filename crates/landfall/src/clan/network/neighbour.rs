@@ -1,4 +1,4 @@
-//! The other ends: [`Link`], and what handles know of a host that is reached.
+//! [`Link`], and what handles know of the host at its other end.
 
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -61,16 +61,16 @@ impl Neighbour {
         Some(Error::NoKeys { peer: self.peer, why, advice })
     }
 
-    /// Somebody answers. Gives whom to wake.
-    pub(crate) fn rise(&self, host: HostId) -> Vec<Waker> {
+    /// The link is up. Returns the tasks to wake.
+    pub(crate) fn set_up(&self, host: HostId) -> Vec<Waker> {
         let mut rest = locked(&self.rest);
         rest.host = Some(host);
         self.state.store(UP, Ordering::SeqCst);
         std::mem::take(&mut rest.watchers)
     }
 
-    /// It is over. Gives whom to wake.
-    pub(crate) fn fall(&self, why: Ended) -> Vec<Waker> {
+    /// The link is down. Returns the tasks to wake.
+    pub(crate) fn set_down(&self, why: Ended) -> Vec<Waker> {
         let mut rest = locked(&self.rest);
         rest.why = rest.why.or(Some(why));
         self.state.store(DOWN, Ordering::SeqCst);
@@ -123,7 +123,7 @@ impl Link {
         Self { handle, neighbour }
     }
 
-    /// Who is at the other end, once that was heard.
+    /// The host at the other end, once it has answered.
     #[must_use]
     pub fn host(&self) -> Option<HostId> {
         self.neighbour.host()

@@ -41,7 +41,7 @@ impl Node {
         Self { handle, host }
     }
 
-    /// A node with one path, and otherwise as usual. Hosts that reach each other
+    /// Opens a node with one path and the defaults. Hosts that reach each other
     /// need different numbers.
     ///
     /// # Errors
@@ -50,7 +50,7 @@ impl Node {
         Self::builder(host).path(transport).open()
     }
 
-    /// A node of which more is chosen.
+    /// Returns a builder for a node.
     pub fn builder(host: HostId) -> Builder {
         Builder::new(host)
     }
@@ -174,7 +174,7 @@ impl Node {
             let found = self.handle.look(|core| {
                 let found = core.neighbour(host);
                 if found.is_none() {
-                    let before = Core::watch(&mut core.arrivals, context.waker());
+                    let before = Core::watch(&mut core.link_waiters, context.waker());
                     core.after.wake.extend(before);
                 }
                 found

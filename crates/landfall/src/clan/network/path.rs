@@ -1,4 +1,4 @@
-//! Over what a node is reached: [`Transport`].
+//! [`Transport`]: the paths that a node opens.
 
 use std::fmt;
 use std::io;
@@ -156,7 +156,7 @@ impl Transport {
         Self(self.0.behind(pace))
     }
 
-    /// What configuration says that it shall be.
+    /// The transport, changed as the configuration asks.
     #[cfg(feature = "nic")]
     pub(crate) fn configured(self) -> io::Result<Self> {
         self.0.configured().map(Self)

@@ -16,7 +16,7 @@ use clan_dsm::{Access, Action, TripwireId};
 
 use super::builder::refused;
 use super::core::{Core, NodeHandle};
-use super::events::{Kind, Outlet, Registration, sealed};
+use super::events::{EventSender, Kind, Registration, sealed};
 use super::memory::Aperture;
 use super::neighbour::Neighbour;
 use super::window::Window;
@@ -46,13 +46,13 @@ pub(crate) struct State {
 #[derive(Debug)]
 pub(crate) struct Record {
     pub(crate) state: Arc<State>,
-    pub(crate) events: Option<(Outlet, Registration)>,
+    pub(crate) events: Option<(EventSender, Registration)>,
     /// Firings since the last one that somebody waited for.
     unwanted: u8,
 }
 
 impl State {
-    /// The end of an arming, if it was armed. Gives whether it was.
+    /// Fires it, if it was armed. Returns whether it was.
     fn fire(&self) -> bool {
         fence(Ordering::SeqCst);
         let armed = self.arming.compare_exchange(ARMED, FIRED, Ordering::SeqCst, Ordering::SeqCst);
@@ -77,8 +77,8 @@ impl Core {
     /// The engine says that it fired.
     pub(super) fn tripped(&mut self, id: TripwireId) {
         let Some(record) = self.tripwires.get_mut(id) else { return };
-        if let Some((outlet, _)) = &record.events {
-            self.after.wake.extend(outlet.tell());
+        if let Some((event_sender, _)) = &record.events {
+            self.after.wake.extend(event_sender.notify());
         }
         if record.state.fire() {
             record.unwanted = 0;
@@ -92,7 +92,7 @@ impl Core {
         record.state.is_off.store(true, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         if record.state.arming.load(Ordering::SeqCst) == ARMED {
-            // Whoever armed it may not have seen that it is off.
+            // The thread that armed it may not have seen that it is off.
             record.state.is_off.store(false, Ordering::SeqCst);
         } else {
             // It is there: the engine has just told of it.
@@ -100,7 +100,7 @@ impl Core {
         }
     }
 
-    /// Somebody has armed a tripwire that is switched off.
+    /// The user armed a tripwire that is switched off.
     fn switch_on(&mut self, id: TripwireId) {
         let Some(record) = self.tripwires.get_mut(id) else { return };
         if record.state.is_off.swap(false, Ordering::SeqCst) {
@@ -240,7 +240,7 @@ impl sealed::Source for Tripwire {
     }
 
     #[allow(private_interfaces, reason = "nobody else can implement it")]
-    fn attach(&self, to: Option<(Outlet, Registration)>) -> Result<(), Error> {
+    fn attach(&self, to: Option<(EventSender, Registration)>) -> Result<(), Error> {
         let before = self.handle.look(|core| {
             let is_wanted = to.is_some();
             let record = core.tripwires.get_mut(self.id).ok_or(Error::NodeGone)?;

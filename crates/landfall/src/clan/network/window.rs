@@ -20,7 +20,7 @@ use landfall_transport::memory::Memory;
 use super::back_pressure::{Cause, WindowState};
 use super::builder::{ended, refused};
 use super::core::{NodeHandle, Submission};
-use super::events::Answer;
+use super::events::PendingResult;
 use super::memory::{Aperture, Lent, Pool};
 use super::neighbour::Neighbour;
 use super::tripwire::Tripwire;
@@ -111,7 +111,7 @@ impl Window {
         if len == 0 {
             return self.alive();
         }
-        let answer = Answer::new();
+        let answer = PendingResult::new();
         self.begin(|core, now| {
             let area = into.area(at, len);
             let id = core.engine.read(now, self.id, offset, area)?;
@@ -129,7 +129,7 @@ impl Window {
     /// There is no such word, the cookie does not allow it, or the peer is gone.
     pub async fn change(&self, offset: u64, function: WordFunction) -> Result<u64, Error> {
         self.check_word(offset)?;
-        let answer = Answer::new();
+        let answer = PendingResult::new();
         self.begin(|core, now| {
             let width = WordWidth::Eight;
             let id = core.engine.change(now, self.id, offset, width, function)?;
@@ -167,7 +167,7 @@ impl Window {
             let begun = self.handle.ask(|core, now| {
                 let begun = begin(core, now);
                 if begun == Err(clan_dsm::Error::Busy) {
-                    core.crowd(self.id, &self.state, Cause::Answers);
+                    core.wait_for_room(self.id, &self.state, Cause::Answers);
                 }
                 begun
             });
@@ -180,7 +180,7 @@ impl Window {
         .await
     }
 
-    async fn result_of<T: Copy>(&self, answer: &Answer<T>) -> Result<T, Error> {
+    async fn result_of<T: Copy>(&self, answer: &PendingResult<T>) -> Result<T, Error> {
         let result = poll_fn(|context| match answer.poll(context) {
             Poll::Pending if self.handle.has_ended() => Poll::Ready(None),
             polled => polled.map(Some),
@@ -239,7 +239,7 @@ impl Window {
         let written = self.handle.enter(|core, now| {
             let written = core.engine.write(now, id, offset, bytes);
             if written == Err(clan_dsm::Error::Busy) {
-                core.crowd(id, state, Cause::Buffer);
+                core.wait_for_room(id, state, Cause::Buffer);
             }
             written
         });
@@ -254,7 +254,7 @@ impl Window {
         let (body, last) = rest.split_at(rest.len() - rest.len() % WORD as usize);
         let (id, state) = (self.id, &self.state);
         let Some(staged) = self.staging.put(self.handle.pool(), state, body)? else {
-            self.handle.look(|core| core.crowd(id, state, Cause::Staging));
+            self.handle.look(|core| core.wait_for_room(id, state, Cause::Staging));
             return Err(Error::Busy);
         };
         let at = offset + first.len() as u64;
@@ -263,7 +263,7 @@ impl Window {
             // The ends must fit as well: a write that is refused changes nothing.
             let ends = [(offset, first), (at + body.len() as u64, last)];
             if core.engine.room(id) < ENDS {
-                core.crowd(id, state, Cause::Buffer);
+                core.wait_for_room(id, state, Cause::Buffer);
                 return Err(clan_dsm::Error::Busy);
             }
             core.write_from(now, id, at, staged.clone(), state)?;
@@ -367,7 +367,7 @@ impl Remote for Window {
     fn is_reached(&self, stage: Stage) -> Result<bool, Error> {
         self.alive()?;
         Ok(match stage {
-            Stage::Room => !self.state.is_crowded(),
+            Stage::Room => !self.state.waits_for_room(),
             Stage::Sent(dma) => self.state.done() >= dma.0,
             Stage::Delivered => {
                 let is_reached = self.state.delivered() >= self.changes;
@@ -376,7 +376,7 @@ impl Remote for Window {
                     self.handle.ask(|core, now| {
                         if !core.barrier(now, link, &self.state, changes) {
                             // Asked again when there is room, should no answer come before.
-                            core.crowd(self.id, &self.state, Cause::Buffer);
+                            core.wait_for_room(self.id, &self.state, Cause::Buffer);
                         }
                     });
                 }

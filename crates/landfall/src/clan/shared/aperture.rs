@@ -11,7 +11,7 @@ use landfall_transport::shm::rendezvous::Peer;
 use landfall_transport::shm::watched::{Hit, Touch, Watched};
 
 use super::node::Node;
-use super::remote::{Inlet, PeerProcess};
+use super::remote::{HitInbox, PeerProcess};
 use super::tripwire::Wire;
 use super::tripwire::Wires;
 use super::trouble::{self, locked};
@@ -39,7 +39,7 @@ pub(super) struct Aperture {
     /// Which processes may map it.
     audience: Mutex<Audience>,
     /// Those who map it: nobody else can have touched it.
-    readers: Mutex<Vec<Arc<Inlet>>>,
+    readers: Mutex<Vec<Arc<HitInbox>>>,
 }
 
 impl Aperture {
@@ -68,7 +68,8 @@ impl Aperture {
         locked(&self.audience).barred.contains(&peer.pid)
     }
 
-    /// From now on this process does not get the memory, and if it has it, it is told.
+    /// Takes the memory from this process: it cannot map it any more, and if it has, it is
+    /// notified.
     fn bar(&self, peer: &Peer) {
         let mut audience = locked(&self.audience);
         if !audience.barred.contains(&peer.pid) {
@@ -76,27 +77,30 @@ impl Aperture {
         }
         drop(audience);
         let readers = locked(&self.readers).clone();
-        for inlet in readers.iter().filter(|inlet| inlet.guest.channel.peer().pid == peer.pid) {
-            inlet.guest.bar(self.tag);
+        for hit_inbox in
+            readers.iter().filter(|hit_inbox| hit_inbox.process.channel.peer().pid == peer.pid)
+        {
+            hit_inbox.process.bar(self.tag);
         }
     }
 
     /// Somebody maps this memory from now on.
-    pub(super) fn add_reader(&self, inlet: Arc<Inlet>) {
-        locked(&self.readers).push(inlet);
+    pub(super) fn add_reader(&self, hit_inbox: Arc<HitInbox>) {
+        locked(&self.readers).push(hit_inbox);
     }
 
     /// Not any more.
-    pub(super) fn remove_reader(&self, guest: &PeerProcess) {
-        locked(&self.readers).retain(|inlet| !std::ptr::eq(&raw const *inlet.guest, guest));
+    pub(super) fn remove_reader(&self, process: &PeerProcess) {
+        locked(&self.readers)
+            .retain(|hit_inbox| !std::ptr::eq(&raw const *hit_inbox.process, process));
     }
 
     /// Reads the news of all that map this memory, and fires what they touch. It costs a
     /// look for each of them, however many peers the node has.
     pub(super) fn drain(&self) {
         let mut fired = Vec::new();
-        for inlet in &*locked(&self.readers) {
-            inlet.read(&mut fired);
+        for hit_inbox in &*locked(&self.readers) {
+            hit_inbox.read(&mut fired);
         }
         if !fired.is_empty() {
             self.node.fire(fired);
@@ -107,8 +111,8 @@ impl Aperture {
         self.is_withdrawn.load(Acquire)
     }
 
-    /// From now on its cookie is good for nothing, and what writers tell of it is not
-    /// heard. False if that was so before.
+    /// Makes its cookie invalid, and ignores what writers report of it.
+    /// False if that was so before.
     pub(super) fn withdraw(&self) -> bool {
         !self.is_withdrawn.swap(true, SeqCst)
     }
@@ -160,7 +164,7 @@ impl SharedLocal {
         self.aperture().cookie
     }
 
-    /// Ends the use of this memory by others: the cookie is good for nothing from now
+    /// Ends the use of this memory by others: the cookie is invalid from now
     /// on, whoever maps the memory is told and gets an error at its next use, and no
     /// tripwire fires any more.
     ///
@@ -176,8 +180,8 @@ impl SharedLocal {
     /// called for before): whoever else got hold of it is refused. Who maps the memory
     /// already keeps it; [`revoke_from`](Self::revoke_from) takes it away.
     ///
-    /// A process is known by its number, as the kernel says. Only while it lives that
-    /// is it, so ask for it where the process has just come: [`Visitor::peer`](super::Visitor::peer).
+    /// A process is known by its number, as the kernel says. The kernel reuses numbers, so take
+    /// it from a process that has just come: [`Visitor::peer`](super::Visitor::peer).
     pub fn restrict_to(&self, peer: &Peer) {
         locked(&self.aperture().audience).only.get_or_insert_default().push(peer.pid);
     }

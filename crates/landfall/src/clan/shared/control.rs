@@ -1,4 +1,4 @@
-//! What nodes say to each other at their sockets: who asks for memory, and what of
+//! The control messages of nodes at their sockets: who asks for memory, and what of
 //! it is handed over.
 //!
 //! All numbers are little-endian, for both ends are on one machine. What a peer says
@@ -9,15 +9,15 @@ use clan_dsm::{Cookie, HostId};
 
 use super::directory::MAX_NAME;
 
-/// The version of all this. Processes that speak another one do not talk.
+/// The version of the protocol. Processes with different versions do not connect.
 const VERSION: u16 = 3;
 
 /// A name that is offered.
 pub(super) type Name = ArrayVec<u8, MAX_NAME>;
-/// What those say who find a name, and the answer.
+/// What a process that finds a name sends, and the answer.
 pub(super) type Greeting = ArrayVec<u8, { ControlMessage::MAX_GREETING }>;
 
-/// What is said; descriptors go beside it.
+/// A control message; descriptors go beside it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ControlMessage {
     /// First of all, from who came.

@@ -1,6 +1,6 @@
-//! [`SharedEvents`]: what the tripwires of a node tell, in one queue.
+//! [`SharedEvents`]: the firings of a node's tripwires, in one queue.
 //!
-//! Writers look out for a tripwire while no event of it waits. The news of each writer
+//! Writers check for a tripwire while no event of it is queued. The reports of each writer
 //! come through a ring of its own; whoever looks for events reads them, at the cost of
 //! a load for each process that maps memory of this node, and none for each tripwire.
 //! The thread of the node reads them only while the program sleeps somewhere else, at
@@ -42,7 +42,7 @@ impl SharedEvents {
     fn take(&mut self) -> Option<Event> {
         let event = self.queue.next(|source| {
             if let Some(wire) = source.what.upgrade() {
-                wire.subscription().hear(&wire, source);
+                wire.subscription().rearm(&wire, source);
             }
         })?;
         self.leave();
@@ -79,13 +79,13 @@ impl EventQueue for SharedEvents {
     fn register(&self, tripwire: &SharedTripwire, token: u64) -> Result<(), Error> {
         self.check(tripwire)?;
         let wire = &tripwire.0;
-        let (outlet, registration) =
+        let (event_sender, registration) =
             self.queue.register(Kind::Tripwire, token, Arc::downgrade(wire));
         // What came before is not what it tells of, unless it was armed for it.
         self.node.drain();
-        wire.subscription().begin(wire, outlet, registration);
+        wire.subscription().begin(wire, event_sender, registration);
         if wire.is_fired() {
-            wire.tell_queue();
+            wire.notify_queue();
         }
         Ok(())
     }

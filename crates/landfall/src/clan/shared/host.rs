@@ -30,7 +30,7 @@ pub(super) struct Host {
     /// What is mapped, by the owner's name for it.
     windows: Mutex<BTreeMap<u32, Weak<Window>>>,
     /// Tripwires that fire when it is lost, or withdraws the memory of this name.
-    mourners: Mutex<Vec<(u32, Weak<Wire>)>>,
+    loss_watchers: Mutex<Vec<(u32, Weak<Wire>)>>,
 }
 
 /// What came of a request.
@@ -48,7 +48,7 @@ pub(super) struct Mapped {
     pub(super) filter: OwnedFd,
 }
 
-/// One piece of memory that is mapped here, and what is wrong with it: a look at one
+/// One piece of memory that is mapped here, and why it cannot be used, if so: a look at one
 /// atomic.
 pub(super) struct Window {
     pub(super) tag: u32,
@@ -85,7 +85,7 @@ impl Window {
 }
 
 impl Host {
-    /// Meets the process that is this host.
+    /// Connects to the process that is this host.
     pub(super) fn connect(node: &Node, host: HostId) -> Result<Self, Error> {
         let patience = node.config.patience;
         let path = node.path_of(host);
@@ -112,7 +112,7 @@ impl Host {
             answered: Condvar::new(),
             next_request: AtomicU32::new(0),
             windows: Mutex::default(),
-            mourners: Mutex::default(),
+            loss_watchers: Mutex::default(),
         })
     }
 
@@ -176,7 +176,7 @@ impl Host {
         }
     }
 
-    /// Reads what the host has said; false if it is gone, or makes no sense.
+    /// Handles what the host has sent; false if it is gone, or violates the protocol.
     pub(super) fn listen(&self, node: &Node) -> bool {
         const AT_ONCE: usize = 64;
         // In this order: what it said before it ended has come when it is gone.
@@ -184,7 +184,7 @@ impl Host {
         for _ in 0..AT_ONCE {
             match self.channel.receive(Duration::ZERO) {
                 Ok(Some(message)) => {
-                    if self.hear(node, message).is_none() {
+                    if self.handle_message(node, message).is_none() {
                         return false;
                     }
                 }
@@ -195,7 +195,7 @@ impl Host {
         true
     }
 
-    fn hear(&self, node: &Node, mut message: Message) -> Option<()> {
+    fn handle_message(&self, node: &Node, mut message: Message) -> Option<()> {
         match ControlMessage::decode(message.kind, &message.body)? {
             ControlMessage::Mapped { request, tag } => {
                 let (filter, data) = (message.fds.pop()?, message.fds.pop()?);
@@ -214,24 +214,24 @@ impl Host {
         Some(())
     }
 
-    /// Whoever sleeps until something comes of it is told: nothing will.
+    /// Wakes the threads that sleep until something comes of it: nothing will.
     fn withdrawn(&self, node: &Node, tag: u32) {
         let mut told = Vec::new();
-        locked(&self.mourners).retain(|(of, wire)| {
+        locked(&self.loss_watchers).retain(|(of, wire)| {
             if *of == tag {
                 told.extend(wire.upgrade());
             }
             *of != tag
         });
         // Before the window: who finds the memory withdrawn finds its tripwire fired.
-        told.iter().for_each(|wire| wire.bereave());
+        told.iter().for_each(|wire| wire.mark_peer_lost());
         let window = locked(&self.windows).remove(&tag).and_then(|weak| weak.upgrade());
         if let Some(window) = window {
             window.set(WITHDRAWN);
         }
         for wire in &told {
-            wire.tell_queue();
-            wire.tell_task();
+            wire.notify_queue();
+            wire.wake_task();
         }
         if !told.is_empty() {
             node.sleeper.wake();
@@ -262,7 +262,7 @@ impl Host {
         }
     }
 
-    /// What was mapped under this tag is used no more.
+    /// What was mapped under this tag is no longer used.
     pub(super) fn unmap(&self, tag: u32) {
         let (kind, body) = ControlMessage::Unmap { tag }.encode();
         // A host that does not listen holds its memory a little longer, for its own part.
@@ -270,29 +270,30 @@ impl Host {
     }
 
     /// Fires when this host is lost, or withdraws that memory.
-    pub(super) fn mourn(&self, window: &Window, wire: &Arc<Wire>) {
+    pub(super) fn watch_for_loss(&self, window: &Window, wire: &Arc<Wire>) {
         {
-            let mut mourners = locked(&self.mourners);
-            if mourners.len() == mourners.capacity() {
-                mourners.retain(|(_, wire)| wire.strong_count() > 0);
+            let mut loss_watchers = locked(&self.loss_watchers);
+            if loss_watchers.len() == loss_watchers.capacity() {
+                loss_watchers.retain(|(_, wire)| wire.strong_count() > 0);
             }
-            mourners.push((window.tag, Arc::downgrade(wire)));
+            loss_watchers.push((window.tag, Arc::downgrade(wire)));
         }
         if self.is_gone() || window.check().is_err() {
-            wire.bereave();
-            wire.tell_queue();
-            wire.tell_task();
+            wire.mark_peer_lost();
+            wire.notify_queue();
+            wire.wake_task();
         }
     }
 
-    /// It is lost, or this node ends: all that depends on it is told.
+    /// It is lost, or this node ends: everything that depends on it is notified.
     pub(super) fn lose(&self, node: &Node) {
         self.is_gone.store(true, SeqCst);
-        let mourners = std::mem::take(&mut *locked(&self.mourners));
-        let mourners: Vec<_> = mourners.iter().filter_map(|(_, wire)| wire.upgrade()).collect();
+        let loss_watchers = std::mem::take(&mut *locked(&self.loss_watchers));
+        let loss_watchers: Vec<_> =
+            loss_watchers.iter().filter_map(|(_, wire)| wire.upgrade()).collect();
         // Before the windows: who finds the peer lost there finds its tripwire fired.
-        for wire in &mourners {
-            wire.bereave();
+        for wire in &loss_watchers {
+            wire.mark_peer_lost();
         }
         let trouble = if node.is_down() { ENDED } else { LOST };
         for window in std::mem::take(&mut *locked(&self.windows)).into_values() {
@@ -301,13 +302,13 @@ impl Host {
             }
         }
         {
-            // Who waits for an answer has looked before, or hears this.
+            // A thread that waits for an answer has looked before, or is woken by this.
             let _asked = locked(&self.asked);
             self.answered.notify_all();
         }
-        for wire in &mourners {
-            wire.tell_queue();
-            wire.tell_task();
+        for wire in &loss_watchers {
+            wire.notify_queue();
+            wire.wake_task();
         }
         node.sleeper.wake();
         self.channel.hang_up();

@@ -94,14 +94,14 @@ use super::events::Eventful;
 use super::fabric::{Access, Cookie, Fabric, Local, Rights};
 use crate::runtime::Worker;
 
-/// Where a node meets others, and its bounds.
+/// The folder in which a node connects to others, and its bounds.
 #[derive(Clone, Debug)]
 pub struct SharedConfig {
     /// The folder where nodes meet. Nodes reach each other that have the same.
     pub folder: PathBuf,
     /// The number of this node in the folder, less than 4,096; none: one that is free.
     pub host: Option<u16>,
-    /// Which processes may meet it.
+    /// Which processes may connect to it.
     pub admit: Admit,
     /// The most processes that map memory of this node at a time.
     pub most_peers: usize,
@@ -109,7 +109,7 @@ pub struct SharedConfig {
     pub most_apertures: u16,
     /// The most tripwires at a time.
     pub most_tripwires: usize,
-    /// How long a peer is waited for that is asked for memory.
+    /// How long a request for memory waits for its answer.
     pub patience: Duration,
 }
 
@@ -206,7 +206,7 @@ impl Shared {
         self.0.end();
     }
 
-    /// The host of a cookie, met anew if it was not yet.
+    /// The host of a cookie, connected to if it was not yet.
     ///
     /// No lock is held while a host is met: one that does not answer delays only those who
     /// ask for its memory. Two threads may so meet one host at a time; the first to be
@@ -226,7 +226,7 @@ impl Shared {
             return Ok(Arc::clone(first));
         }
         hosts.insert(number.number(), Arc::clone(&host));
-        locked(&node.arrivals).push(Arc::clone(&host));
+        locked(&node.new_hosts).push(Arc::clone(&host));
         drop(hosts);
         node.signal.ring();
         Ok(host)
@@ -286,7 +286,7 @@ impl Fabric for Shared {
         let wire = Wire::new(aperture, range, access, id);
         let tripwire = SharedTripwire(Arc::clone(&wire));
         if let Some(peer) = peer {
-            peer.host.mourn(&peer.window, &wire);
+            peer.host.watch_for_loss(&peer.window, &wire);
         }
         Ok(tripwire)
     }

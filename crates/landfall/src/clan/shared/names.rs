@@ -1,8 +1,8 @@
 //! [`Offer`] and [`Found`]: nodes of one host find each other by names, and connect.
 //!
 //! A name leads to a node (see [`directory`](super::directory)); what is offered is asked of
-//! that node, over the socket at which nodes meet. Who finds a name says a few bytes, mostly
-//! the cookies of its halves; who offered it gets them with the word of the kernel on who has
+//! that node, over the socket of the node. A process that finds a name sends a few bytes, mostly
+//! the cookies of its halves; the one that offered it gets them with the kernel's word on who has
 //! come, and answers with a few bytes, or refuses. So a cookie goes only to those who are
 //! meant to have it.
 
@@ -49,9 +49,10 @@ struct Waiting {
 }
 
 impl Service {
-    /// Somebody has asked. Whoever is not admitted, or finds no room, is refused.
-    pub(super) fn ask(&self, guest: &Arc<PeerProcess>, request: u32, greeting: Greeting) {
-        let visitor = Visitor { guest: Arc::clone(guest), request, greeting, is_answered: false };
+    /// A process has asked. One that is not admitted, or finds no room, is refused.
+    pub(super) fn ask(&self, process: &Arc<PeerProcess>, request: u32, greeting: Greeting) {
+        let visitor =
+            Visitor { process: Arc::clone(process), request, greeting, is_answered: false };
         if !self.admit.admits(&visitor.peer()) {
             return;
         }
@@ -180,7 +181,7 @@ impl fmt::Debug for Offer {
 
 /// Somebody who has found a name. Dropped without an answer, it is refused.
 pub struct Visitor {
-    guest: Arc<PeerProcess>,
+    process: Arc<PeerProcess>,
     request: u32,
     greeting: Greeting,
     is_answered: bool,
@@ -190,7 +191,7 @@ impl Visitor {
     /// Which process it is, and of which user: the kernel's word.
     #[must_use]
     pub fn peer(&self) -> Peer {
-        self.guest.channel.peer()
+        self.process.channel.peer()
     }
 
     /// What it says.
@@ -206,7 +207,7 @@ impl Visitor {
     pub fn answer(mut self, answer: &[u8]) -> Result<(), Error> {
         let answer = bounded(answer)?;
         self.is_answered = true;
-        self.guest.tell(&ControlMessage::Answered { request: self.request, answer })
+        self.process.send_control(&ControlMessage::Answered { request: self.request, answer })
     }
 
     /// Connects this half to the half that it has sent, which it has by
@@ -252,7 +253,7 @@ impl Drop for Visitor {
     fn drop(&mut self) {
         if !self.is_answered {
             // One that is gone needs no answer.
-            let _ = self.guest.tell(&ControlMessage::Refused { request: self.request });
+            let _ = self.process.send_control(&ControlMessage::Refused { request: self.request });
         }
     }
 }

@@ -1,4 +1,4 @@
-//! [`Node`]: what the threads of one node share, and how news from writers reach its
+//! [`Node`]: what the threads of one node share, and how reports of writers reach its
 //! tripwires.
 
 use std::collections::BTreeMap;
@@ -19,10 +19,10 @@ use super::aperture::Aperture;
 use super::control::Name;
 use super::host::Host;
 use super::names;
-use super::remote::Inlet;
+use super::remote::HitInbox;
 use super::tripwire::Wire;
 use super::trouble::{self, locked};
-use crate::clan::events::Call;
+use crate::clan::events::QueueWaker;
 use crate::clan::{Cookie, Error, Rights};
 use crate::runtime::Signal;
 
@@ -36,18 +36,18 @@ pub(super) struct Node {
     pub(super) signal: Arc<Signal>,
     apertures: Mutex<Apertures>,
     /// News from those that map memory of this node. Never locked for long.
-    pub(super) inbox: Mutex<Vec<Arc<Inlet>>>,
+    pub(super) inbox: Mutex<Vec<Arc<HitInbox>>>,
     /// Those whose memory this node maps.
     pub(super) hosts: Mutex<BTreeMap<u16, Arc<Host>>>,
     /// Of these the thread does not know yet.
-    pub(super) arrivals: Mutex<Vec<Arc<Host>>>,
+    pub(super) new_hosts: Mutex<Vec<Arc<Host>>>,
     /// Tripwires and event queues that a task waits for, or a thread elsewhere.
     tasks: AtomicI64,
     /// The thread of the node hears the doorbells, for them.
     is_followed: AtomicBool,
     tripwires: AtomicUsize,
     /// The event queues of this node.
-    queues: Mutex<Vec<Weak<Call>>>,
+    queues: Mutex<Vec<Weak<QueueWaker>>>,
     next_id: AtomicU64,
     /// What this node offers.
     names: Mutex<BTreeMap<Name, Arc<names::Service>>>,
@@ -72,7 +72,7 @@ impl Node {
             apertures: Mutex::default(),
             inbox: Mutex::default(),
             hosts: Mutex::default(),
-            arrivals: Mutex::default(),
+            new_hosts: Mutex::default(),
             tasks: AtomicI64::new(0),
             is_followed: AtomicBool::new(false),
             tripwires: AtomicUsize::new(0),
@@ -154,8 +154,8 @@ impl Node {
             apertures.by_slot.remove(&slot);
         }
         drop(apertures);
-        for inlet in &*locked(&self.inbox) {
-            inlet.guest.tell_withdrawn(aperture.tag);
+        for hit_inbox in &*locked(&self.inbox) {
+            hit_inbox.process.announce_withdrawal(aperture.tag);
         }
     }
 
@@ -210,12 +210,12 @@ impl Node {
         self.tripwires.fetch_sub(1, Relaxed);
     }
 
-    /// Reads all news there are, and fires what they touch.
+    /// Reads all reports of writers, and fires what they touch.
     #[inline]
     pub(super) fn drain(&self) {
         let mut fired = Vec::new();
-        for inlet in &*locked(&self.inbox) {
-            inlet.read(&mut fired);
+        for hit_inbox in &*locked(&self.inbox) {
+            hit_inbox.read(&mut fired);
         }
         if !fired.is_empty() {
             self.fire(fired);
@@ -226,10 +226,10 @@ impl Node {
     pub(super) fn fire(&self, wires: Vec<Arc<Wire>>) {
         let mut is_news = false;
         for wire in wires {
-            is_news |= wire.tell_queue();
+            is_news |= wire.notify_queue();
             if wire.fire() {
                 is_news = true;
-                wire.tell_task();
+                wire.wake_task();
             }
         }
         if is_news {
@@ -237,8 +237,8 @@ impl Node {
         }
     }
 
-    /// Whoever waits for this queue hears when the node ends.
-    pub(super) fn add_queue(&self, call: &Arc<Call>) {
+    /// Wakes the waiters of this queue when the node ends.
+    pub(super) fn add_queue(&self, call: &Arc<QueueWaker>) {
         let mut queues = locked(&self.queues);
         queues.retain(|call| call.strong_count() > 0);
         queues.push(Arc::downgrade(call));
@@ -284,21 +284,21 @@ impl Node {
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         self.sleeper.sleep(wait, left, ready).map_err(trouble::wake)?;
         if self.has_tasks() {
-            // The ring that woke this thread ended the announcement, for tasks too.
+            // The ring that woke this thread disarmed the doorbell, for tasks too.
             self.listen();
             self.drain();
         }
         Ok(())
     }
 
-    /// From now on writers ring. A look at the news follows.
+    /// Arms the doorbells. A look at the reports follows.
     pub(super) fn listen(&self) {
         self.sleeper.arm();
         fence(SeqCst);
     }
 }
 
-impl Inlet {
+impl HitInbox {
     /// Reads the news of one writer, at most as many as there are at a time.
     pub(super) fn read(&self, fired: &mut Vec<Arc<Wire>>) {
         /// A writer that never ceases must not hold up the others.
@@ -311,17 +311,17 @@ impl Inlet {
             match news.hits.poll() {
                 Ok(None) => return,
                 Ok(Some(News::Hit(hit))) => {
-                    if let Some(aperture) = self.guest.granted(hit.tag) {
+                    if let Some(aperture) = self.process.granted(hit.tag) {
                         aperture.touch(&hit, fired);
                     }
                 }
-                Ok(Some(News::Lost)) => self.guest.touch_all(fired),
+                Ok(Some(News::Lost)) => self.process.touch_all(fired),
                 Err(_) => {
                     // Nothing that comes from there can be believed. What it may have
                     // touched is looked at once more.
                     news.is_corrupt = true;
-                    self.guest.touch_all(fired);
-                    self.guest.hang_up();
+                    self.process.touch_all(fired);
+                    self.process.hang_up();
                     return;
                 }
             }

@@ -184,10 +184,10 @@ impl fmt::Debug for SharedRemote {
 /// A process that maps memory of this node.
 pub(super) struct PeerProcess {
     pub(super) channel: Channel,
-    /// What it maps, and how often: all of which it may tell news.
+    /// What it maps, and how often: only of this it may report writes.
     granted: Mutex<BTreeMap<u32, Grant>>,
-    /// Where its news come, once it has greeted.
-    inlet: OnceLock<Weak<Inlet>>,
+    /// Its reports, once it has sent its hello.
+    hit_inbox: OnceLock<Weak<HitInbox>>,
     has_greeted: AtomicBool,
 }
 
@@ -196,30 +196,30 @@ struct Grant {
     count: u32,
 }
 
-/// The news of one guest.
-pub(super) struct Inlet {
-    pub(super) guest: Arc<PeerProcess>,
+/// The reports of one process.
+pub(super) struct HitInbox {
+    pub(super) process: Arc<PeerProcess>,
     pub(super) news: Mutex<Incoming>,
     doorbell: DoorbellId,
 }
 
-/// What one guest tells.
+/// What one process reports.
 pub(super) struct Incoming {
     pub(super) hits: Hits,
-    /// It wrote what cannot be, and is heard no more.
+    /// It wrote what cannot be, and is ignored from now on.
     pub(super) is_corrupt: bool,
 }
 
-/// A guest that has to go, and why does not matter: it is gone, or makes no sense.
+/// A process to disconnect: it is gone, or violates the protocol.
 pub(super) struct CloseGuard;
 
 impl PeerProcess {
     pub(super) fn new(channel: Channel) -> Self {
-        let (granted, inlet) = (Mutex::default(), OnceLock::new());
-        Self { channel, granted, inlet, has_greeted: AtomicBool::new(false) }
+        let (granted, hit_inbox) = (Mutex::default(), OnceLock::new());
+        Self { channel, granted, hit_inbox, has_greeted: AtomicBool::new(false) }
     }
 
-    /// Answers all that it has said.
+    /// Answers all that it has sent.
     pub(super) fn serve(self: &Arc<Self>, node: &Node) -> Result<(), CloseGuard> {
         /// Others want to be served too.
         const AT_ONCE: usize = 64;
@@ -234,7 +234,7 @@ impl PeerProcess {
             let control = ControlMessage::decode(message.kind, &message.body).ok_or(CloseGuard)?;
             match control {
                 ControlMessage::Hello { .. } if !self.has_greeted.swap(true, SeqCst) => {
-                    self.welcome(node)
+                    self.handle_hello(node)
                 }
                 ControlMessage::Map { request, cookie } if self.has_greeted.load(Acquire) => {
                     self.map(node, request, &cookie)
@@ -247,11 +247,11 @@ impl PeerProcess {
                             service.ask(self, request, greeting);
                             Ok(())
                         }
-                        None => self.say(&ControlMessage::Refused { request }),
+                        None => self.send_or_close(&ControlMessage::Refused { request }),
                     }
                 }
                 ControlMessage::Unmap { tag } => {
-                    // Its last news are read while it still may tell them.
+                    // Its last reports are read before they are refused.
                     node.drain();
                     self.unmap(tag);
                     Ok(())
@@ -262,7 +262,7 @@ impl PeerProcess {
         Ok(())
     }
 
-    fn welcome(self: &Arc<Self>, node: &Node) -> Result<(), CloseGuard> {
+    fn handle_hello(self: &Arc<Self>, node: &Node) -> Result<(), CloseGuard> {
         // Only the thread that calls this adds to them.
         if locked(&node.inbox).len() >= node.config.most_peers {
             return Err(CloseGuard);
@@ -276,23 +276,23 @@ impl PeerProcess {
             return Err(CloseGuard);
         }
         let news = Mutex::new(Incoming { hits, is_corrupt: false });
-        let inlet = Arc::new(Inlet { guest: Arc::clone(self), news, doorbell });
+        let hit_inbox = Arc::new(HitInbox { process: Arc::clone(self), news, doorbell });
         // It greets once: nothing is there yet.
-        let _ = self.inlet.set(Arc::downgrade(&inlet));
-        locked(&node.inbox).push(inlet);
+        let _ = self.hit_inbox.set(Arc::downgrade(&hit_inbox));
+        locked(&node.inbox).push(hit_inbox);
         Ok(())
     }
 
     /// Where its news come, until it is dismissed.
-    fn inlet(&self) -> Option<Arc<Inlet>> {
-        self.inlet.get().and_then(Weak::upgrade)
+    fn hit_inbox(&self) -> Option<Arc<HitInbox>> {
+        self.hit_inbox.get().and_then(Weak::upgrade)
     }
 
     /// Checks key and rights, and only then hands over the memory.
     fn map(&self, node: &Node, request: u32, cookie: &Cookie) -> Result<(), CloseGuard> {
         let may = |aperture: &Arc<Aperture>| aperture.is_for(&self.channel.peer());
         let Some(aperture) = node.find(cookie).filter(may) else {
-            return self.say(&ControlMessage::Refused { request });
+            return self.send_or_close(&ControlMessage::Refused { request });
         };
         let tag = aperture.tag;
         let mut granted = locked(&self.granted);
@@ -304,7 +304,7 @@ impl PeerProcess {
         drop(granted);
         if is_first {
             // Before it can write there: from now on whoever arms looks at its news.
-            aperture.add_reader(self.inlet().ok_or(CloseGuard)?);
+            aperture.add_reader(self.hit_inbox().ok_or(CloseGuard)?);
         }
         let (kind, body) = ControlMessage::Mapped { request, tag }.encode();
         let fds = [aperture.watched.data().fd(), aperture.watched.filter_fd()];
@@ -312,7 +312,7 @@ impl PeerProcess {
         // It may have been withdrawn since it was found, when this guest was not known
         // to have it. That it was restricted to others since then takes nothing away.
         if aperture.is_withdrawn() {
-            self.tell_withdrawn(tag);
+            self.announce_withdrawal(tag);
         } else if aperture.is_barred(&self.channel.peer()) {
             self.bar(tag);
         }
@@ -342,11 +342,11 @@ impl PeerProcess {
         }
     }
 
-    pub(super) fn tell_withdrawn(&self, tag: u32) {
+    pub(super) fn announce_withdrawal(&self, tag: u32) {
         if locked(&self.granted).contains_key(&tag)
-            && self.say(&ControlMessage::Withdrawn { tag }).is_err()
+            && self.send_or_close(&ControlMessage::Withdrawn { tag }).is_err()
         {
-            // It does not listen, and shall know all the same.
+            // It does not read its channel: hang up instead.
             self.hang_up();
         }
     }
@@ -356,12 +356,12 @@ impl PeerProcess {
         self.channel.hang_up();
     }
 
-    fn say(&self, control: &ControlMessage) -> Result<(), CloseGuard> {
-        self.tell(control).map_err(|_| CloseGuard)
+    fn send_or_close(&self, control: &ControlMessage) -> Result<(), CloseGuard> {
+        self.send_control(control).map_err(|_| CloseGuard)
     }
 
     /// The same for threads of the program.
-    pub(super) fn tell(&self, control: &ControlMessage) -> Result<(), Error> {
+    pub(super) fn send_control(&self, control: &ControlMessage) -> Result<(), Error> {
         let (kind, body) = control.encode();
         self.channel.send(kind, &body, &[]).map_err(trouble::rendezvous)
     }
@@ -371,21 +371,23 @@ impl PeerProcess {
         let granted = locked(&self.granted).remove(&tag);
         if let Some(granted) = granted {
             granted.aperture.remove_reader(self);
-            if self.tell(&ControlMessage::Withdrawn { tag }).is_err() {
+            if self.send_control(&ControlMessage::Withdrawn { tag }).is_err() {
                 self.hang_up();
             }
         }
     }
 
-    /// It is gone, or has to: what it told before is heard, then all that was for it
+    /// Disconnects it: its last reports are read, then all that was kept for it
     /// goes.
-    pub(super) fn dismiss(self: &Arc<Self>, node: &Node) {
+    pub(super) fn remove_peer(self: &Arc<Self>, node: &Node) {
         node.drain();
         let mut inbox = locked(&node.inbox);
-        if let Some(index) = inbox.iter().position(|inlet| Arc::ptr_eq(&inlet.guest, self)) {
-            let inlet = inbox.swap_remove(index);
+        if let Some(index) =
+            inbox.iter().position(|hit_inbox| Arc::ptr_eq(&hit_inbox.process, self))
+        {
+            let hit_inbox = inbox.swap_remove(index);
             drop(inbox);
-            node.sleeper.remove(inlet.doorbell);
+            node.sleeper.remove(hit_inbox.doorbell);
         }
         self.hang_up();
         let granted = std::mem::take(&mut *locked(&self.granted));

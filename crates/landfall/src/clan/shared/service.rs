@@ -1,4 +1,4 @@
-//! [`Service`]: the thread of a node, which is asleep but when processes come, ask and
+//! [`Service`]: the thread of a node, which only wakes when processes come, ask and
 //! go. No write passes through it.
 
 use std::collections::BTreeMap;
@@ -22,21 +22,21 @@ const LISTENER: u64 = 0;
 const DOORBELLS: u64 = 1;
 const FIRST: u64 = 2;
 
-/// A bound for the sleep of the thread: it looks around so often in any case.
-const LOOK_AROUND: Duration = Duration::from_secs(1);
+/// The longest sleep of the thread.
+const MAX_SLEEP: Duration = Duration::from_secs(1);
 
-/// For so long it goes on to hear doorbells when nobody asks for that any more: who
+/// How long it keeps waiting for doorbells when nobody asks for that any more: a program that
 /// sleeps again and again at the descriptor of an event queue does not wake it each time.
 const LINGER: Duration = Duration::from_secs(1);
 
 /// A thread that fails to sleep, for want of memory in the kernel say, tries again.
-const BREATH: Duration = Duration::from_millis(10);
+const RETRY_PAUSE: Duration = Duration::from_millis(10);
 
 pub(super) struct Service {
     node: Arc<Node>,
     listener: Listener,
     readiness: Readiness,
-    guests: BTreeMap<u64, Arc<PeerProcess>>,
+    processes: BTreeMap<u64, Arc<PeerProcess>>,
     hosts: BTreeMap<u64, Arc<Host>>,
     next: u64,
     /// When doorbells were waited for last.
@@ -55,7 +55,7 @@ impl Service {
             node: Arc::clone(node),
             listener,
             readiness,
-            guests: BTreeMap::new(),
+            processes: BTreeMap::new(),
             hosts: BTreeMap::new(),
             next: FIRST,
             followed: Instant::now(),
@@ -67,12 +67,12 @@ impl Service {
     fn attend(&mut self, number: u64) {
         match number {
             LISTENER => self.accept(),
-            DOORBELLS => self.hear_doorbells(),
+            DOORBELLS => self.rearm_doorbells(),
             number => {
-                if let Some(guest) = self.guests.get(&number)
-                    && guest.serve(&self.node).is_err()
+                if let Some(process) = self.processes.get(&number)
+                    && process.serve(&self.node).is_err()
                 {
-                    self.dismiss(number);
+                    self.remove_peer(number);
                 } else if let Some(host) = self.hosts.get(&number)
                     && !host.listen(&self.node)
                 {
@@ -83,9 +83,9 @@ impl Service {
     }
 
     /// Hosts that threads of this node have met.
-    fn welcome_arrivals(&mut self) {
-        let arrivals = std::mem::take(&mut *locked(&self.node.arrivals));
-        for host in arrivals {
+    fn add_new_hosts(&mut self) {
+        let new_hosts = std::mem::take(&mut *locked(&self.node.new_hosts));
+        for host in new_hosts {
             let number = self.next;
             self.next += 1;
             let added = self.add(&host.channel, number);
@@ -98,17 +98,17 @@ impl Service {
 
     fn accept(&mut self) {
         const AT_ONCE: usize = 16;
-        /// Those that have not said yet what they want: some only look whether somebody
+        /// Processes that have not said hello yet: some only probe whether a node
         /// listens here.
         const STRANGERS: usize = 64;
         let most = self.node.config.most_peers.saturating_add(STRANGERS);
         for _ in 0..AT_ONCE {
             match self.listener.accept(Duration::ZERO) {
-                Ok(Some(channel)) if self.guests.len() < most => {
+                Ok(Some(channel)) if self.processes.len() < most => {
                     let number = self.next;
                     self.next += 1;
                     if self.add(&channel, number) {
-                        self.guests.insert(number, Arc::new(PeerProcess::new(channel)));
+                        self.processes.insert(number, Arc::new(PeerProcess::new(channel)));
                     }
                 }
                 // It is turned away: the channel goes.
@@ -148,7 +148,7 @@ impl Service {
     /// A ring ends the announcement of all that wait, tasks and threads: for tasks it
     /// is made anew, and then the news are looked at. A thread that sleeps takes the
     /// ring itself, and does the same when it goes (see `Node::sleep`).
-    fn hear_doorbells(&self) {
+    fn rearm_doorbells(&self) {
         let _ = self.node.sleeper.silence();
         if self.node.has_tasks() {
             self.node.listen();
@@ -160,10 +160,10 @@ impl Service {
         channel.interests().all(|interest| self.readiness.add(interest, number).is_ok())
     }
 
-    fn dismiss(&mut self, number: u64) {
-        if let Some(guest) = self.guests.remove(&number) {
-            guest.channel.interests().for_each(|interest| self.readiness.remove(interest));
-            guest.dismiss(&self.node);
+    fn remove_peer(&mut self, number: u64) {
+        if let Some(process) = self.processes.remove(&number) {
+            process.channel.interests().for_each(|interest| self.readiness.remove(interest));
+            process.remove_peer(&self.node);
         }
     }
 
@@ -178,13 +178,13 @@ impl Service {
         host.lose(&self.node);
     }
 
-    /// The node ends: everybody is told.
+    /// The node ends: all processes are notified.
     pub(super) fn close(mut self) {
-        self.welcome_arrivals();
+        self.add_new_hosts();
         let hosts: Vec<_> = self.hosts.keys().copied().collect();
         hosts.into_iter().for_each(|number| self.lose(number));
-        let guests: Vec<_> = self.guests.keys().copied().collect();
-        guests.into_iter().for_each(|number| self.dismiss(number));
+        let processes: Vec<_> = self.processes.keys().copied().collect();
+        processes.into_iter().for_each(|number| self.remove_peer(number));
         self.node.sleeper.wake();
         self.node.call_queues();
         self.node.end_names();
@@ -200,7 +200,7 @@ impl Source for Service {
             Ok(ready) => ready.into_iter().for_each(|number| self.attend(number)),
             Err(_) => self.rests = true,
         }
-        self.welcome_arrivals();
+        self.add_new_hosts();
         self.follow_tasks();
         ControlFlow::Continue(false)
     }
@@ -210,12 +210,12 @@ impl Source for Service {
     }
 
     fn next_wake(&self) -> Option<Moment> {
-        Some(self.looked + if self.rests { BREATH } else { LOOK_AROUND })
+        Some(self.looked + if self.rests { RETRY_PAUSE } else { MAX_SLEEP })
     }
 
     /// What threads of this node left between the turn and the bell.
     fn has_work(&self) -> bool {
         let has_tasks = self.node.has_tasks() && !self.node.is_followed();
-        has_tasks || !locked(&self.node.arrivals).is_empty()
+        has_tasks || !locked(&self.node.new_hosts).is_empty()
     }
 }

@@ -348,10 +348,10 @@ fn bounds_are_kept_and_what_is_dropped_makes_room() {
     assert!(matches!(node.watch(&first, 0..8, Access::Write, None), Err(Error::NoRoom(_))));
     drop(wire);
     let wire = node.watch(&first, 0..8, Access::Write, None).unwrap();
-    let (guest, late) = (node_in(&folder), node_in(&folder));
-    let remote = guest.map(&cookie).unwrap();
+    let (process, late) = (node_in(&folder), node_in(&folder));
+    let remote = process.map(&cookie).unwrap();
     assert!(matches!(late.map(&cookie), Err(Error::PeerLost)), "turned away");
-    drop((remote, guest));
+    drop((remote, process));
     soon("there is room again", || late.map(&cookie).is_ok());
     drop((wire, first));
     node.expose(64, Rights::Write).unwrap();

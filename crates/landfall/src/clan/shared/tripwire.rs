@@ -33,7 +33,7 @@ pub(super) struct Wire {
     id: u64,
     state: AtomicU8,
     /// The peer that it was made for is lost.
-    is_bereft: AtomicBool,
+    is_peer_lost: AtomicBool,
     /// While it is armed.
     armed: Mutex<Option<ArmedGuard>>,
     waker: Mutex<Option<Waker>>,
@@ -68,7 +68,7 @@ impl ArmedGuard {
 }
 
 impl Drop for ArmedGuard {
-    /// Writers need not look out for it any more.
+    /// Writers need not check for it any more.
     fn drop(&mut self) {
         for token in self.tokens.drain(..) {
             self.aperture.watched.disarm(token);
@@ -89,7 +89,7 @@ impl Wire {
             access,
             id,
             state: AtomicU8::new(IDLE),
-            is_bereft: AtomicBool::new(false),
+            is_peer_lost: AtomicBool::new(false),
             armed: Mutex::default(),
             waker: Mutex::default(),
             subscription: Subscription::default(),
@@ -102,7 +102,7 @@ impl Wire {
         words_of(self.range.clone())
     }
 
-    /// Something touched it: it fires if it is armed. True if somebody has to be told.
+    /// Fires it, if it is armed. True if its waiters have to be woken.
     pub(super) fn fire(&self) -> bool {
         let fired = self.state.compare_exchange(ARMED, FIRED, AcqRel, Acquire).is_ok();
         if fired {
@@ -112,9 +112,9 @@ impl Wire {
         fired
     }
 
-    /// Tells the queue that it is registered with. Gives whether there is one.
-    pub(super) fn tell_queue(&self) -> bool {
-        let (is_told, waker) = self.subscription.tell();
+    /// Notifies the queue that it is registered with. Returns whether there is one.
+    pub(super) fn notify_queue(&self) -> bool {
+        let (is_told, waker) = self.subscription.notify();
         if let Some(waker) = waker {
             waker.wake();
         }
@@ -125,13 +125,13 @@ impl Wire {
         &self.subscription
     }
 
-    /// The peer that it was made for is lost. Who waits has to be told.
-    pub(super) fn bereave(&self) {
-        self.is_bereft.store(true, SeqCst);
+    /// The peer that it was made for is lost. The caller wakes its waiter.
+    pub(super) fn mark_peer_lost(&self) {
+        self.is_peer_lost.store(true, SeqCst);
     }
 
     /// Wakes the task that waits for it. No lock of the node is held meanwhile.
-    pub(super) fn tell_task(&self) {
+    pub(super) fn wake_task(&self) {
         let waker = locked(&self.waker).take();
         if let Some(waker) = waker {
             self.aperture.node.count_tasks(-1);
@@ -140,7 +140,7 @@ impl Wire {
     }
 
     pub(super) fn is_fired(&self) -> bool {
-        self.state.load(Acquire) == FIRED || self.is_bereft.load(Acquire)
+        self.state.load(Acquire) == FIRED || self.is_peer_lost.load(Acquire)
     }
 }
 

@@ -34,7 +34,7 @@ impl Queue {
         self.state.tell(is_solicited, wake);
     }
 
-    /// Gives whether it is solicited.
+    /// Returns whether it is solicited.
     #[inline]
     fn put_silently(&mut self, completion: &Completion) -> bool {
         let Some(ring) = &mut self.ring else {
@@ -59,7 +59,7 @@ impl Core {
 
     /// Moves what the engine has completed, as far as there is room.
     pub(super) fn move_completions(&mut self, index: u32) -> bool {
-        self.tell_of_connections();
+        self.deliver_connection_events();
         let (mut moved, mut is_solicited) = (false, false);
         loop {
             let Some(Some(queue)) = self.queues.get_mut(index as usize) else { return moved };
@@ -187,24 +187,24 @@ impl ListenerState {
 }
 
 impl Core {
-    /// Hears what the engine has to tell. Gives whether there was anything.
+    /// Hears what the engine has to tell. Returns whether there was anything.
     pub(crate) fn hear(&mut self) -> bool {
         let mut moved = self.move_stalled();
         loop {
-            moved |= self.tell_of_connections();
+            moved |= self.deliver_connection_events();
             let Some(event) = self.heard.pop_front() else { return moved };
             moved = true;
             self.tell(event);
         }
     }
 
-    /// Tells of connections before anything else, and keeps the rest in its order. Gives
+    /// Tells of connections before anything else, and keeps the rest in its order. Returns
     /// whether there were any.
     ///
     /// So a listener has a queue pair to hand out before the first completion of it can be
     /// polled. In the engine's order a queue that many share would overtake: it is emptied
     /// whole, with what was completed after the news of it was written.
-    pub(super) fn tell_of_connections(&mut self) -> bool {
+    pub(super) fn deliver_connection_events(&mut self) -> bool {
         let mut any = false;
         while let Some(event) = self.engine.poll_event() {
             match event {

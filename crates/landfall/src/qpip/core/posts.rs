@@ -103,7 +103,7 @@ impl Pair {
 }
 
 impl Core {
-    /// Takes everything that was posted. Gives whether there was anything.
+    /// Takes everything that was posted. Returns whether there was anything.
     pub(crate) fn take_posts(&mut self, now: Instant) -> bool {
         let mut rung = std::mem::take(&mut self.rung);
         rung.append(&mut self.again);

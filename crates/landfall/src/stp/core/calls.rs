@@ -7,7 +7,8 @@ use std::task::{Context, Poll};
 use landfall_placement::{Instant, PathId, Peer};
 use stp_core::wire::Reason;
 use stp_core::{
-    Admission, AskId, Connect, ConnectionId, Ended, ExposedId, Priority, ReadId, ReceiveId, Rights,
+    Admission, AskId, Connect, ConnectionId, ConnectionLink, Ended, ExposedId, Priority, ReadId,
+    ReceiveId, Rights,
 };
 
 use super::{Core, Key, Known, Listening, Outcome, Request, Shown, Stage, Status, Ticket};
@@ -106,10 +107,10 @@ impl Core {
         peer: Peer,
     ) -> Result<Peer, Error> {
         let links = self.engine.links_of(id)?;
-        let is_it = |(on, name, _): &(PathId, Peer, bool)| {
-            *on == path && self.engine.remote(path, *name).unwrap_or(*name) == peer
+        let is_it = |link: &ConnectionLink| {
+            link.path == path && self.engine.remote(path, link.peer).unwrap_or(link.peer) == peer
         };
-        Ok(links.into_iter().find(is_it).map_or(peer, |(_, name, _)| name))
+        Ok(links.into_iter().find(is_it).map_or(peer, |link| link.peer))
     }
 
     /// Why there is no connection: because there are no keys, if so.
@@ -246,7 +247,7 @@ impl Core {
         slot.is_watched = is_watched;
         if let Stage::Begun(begun) = slot.stage {
             let len = begun.watch(&mut self.engine, is_watched);
-            ticket.tell_progress(len, &mut self.after.wake);
+            ticket.record_progress(len, &mut self.after.wake);
         }
     }
 

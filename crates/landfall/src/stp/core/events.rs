@@ -12,7 +12,7 @@ use super::{Core, Key};
 const MOST_NOTICES: usize = 1024;
 
 impl Core {
-    /// Takes every event out of the engine. Gives whether there was one.
+    /// Takes every event out of the engine. Returns whether there was one.
     pub(super) fn hear(&mut self, now: Instant) -> bool {
         let mut heard = false;
         self.end_unkeyed(now);
@@ -209,7 +209,7 @@ impl Core {
     }
 
     /// Begins an operation, if there is room. Its end, if it was refused.
-    /// Gives false where it has to wait.
+    /// Returns false where it has to wait.
     pub(super) fn begin(&mut self, now: Instant, key: Key) -> bool {
         let Some(slot) = self.slots.get(key) else { return true };
         let (request, connection) = (slot.request, slot.connection);
@@ -230,7 +230,7 @@ impl Core {
         true
     }
 
-    /// There may be room for what waits. Gives whether anything began.
+    /// There may be room for what waits. Returns whether anything began.
     pub(super) fn begin_waiting(&mut self, now: Instant) -> bool {
         let mut began = false;
         for id in std::mem::take(&mut self.crowded) {
@@ -254,7 +254,7 @@ impl Core {
 
     fn progressed(&mut self, begun: Begun, len: u64) {
         if let Some(slot) = self.slots.begun(begun) {
-            slot.ticket.tell_progress(len, &mut self.after.wake);
+            slot.ticket.record_progress(len, &mut self.after.wake);
         }
     }
 

@@ -230,7 +230,7 @@ impl Ticket {
     }
 
     /// So many bytes are in place. Wakes are left to be done.
-    pub(super) fn tell_progress(&self, len: u64, wake: &mut Vec<Waker>) {
+    pub(super) fn record_progress(&self, len: u64, wake: &mut Vec<Waker>) {
         let progress = &mut locked(&self.0).progress;
         if len > progress.len {
             progress.len = len;
@@ -377,7 +377,7 @@ impl Request {
 }
 
 impl Begun {
-    /// Begins or ends to tell of its progress. Gives how far it is.
+    /// Begins or ends to tell of its progress. Returns how far it is.
     pub(super) fn watch(self, engine: &mut Endpoint, is_watched: bool) -> u64 {
         let progress = match self {
             Self::Send(id) => engine.watch_send(id, is_watched),

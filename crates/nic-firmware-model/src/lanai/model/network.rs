@@ -12,6 +12,7 @@ use landfall_simnet::{
     Encapsulation, EngineConfig, EngineNode, Error, Frame, Handle, LinkConfig, NodeId, PortId,
     Probability, Sim, WayId,
 };
+use qpip::offload::HashSecret;
 use qpip::{Adapter, Event};
 
 use super::faulty::{Fault, Faulty};
@@ -235,7 +236,7 @@ impl Build {
     /// The card.
     #[must_use]
     pub fn card(&self) -> Card {
-        let tables = LanaiTables::owned(self.tables, (0x5eed, 0x0bad));
+        let tables = LanaiTables::owned(self.tables, HashSecret::new(0x5eed, 0x0bad));
         let firmware = Faulty::new(Lanai::new(tables, self.stages, self.helps), self.fault);
         let requests = Requests::owned(self.requests.0, self.requests.1);
         Card::new(firmware, Parts { requests, ..Parts::owned(&self.sizes) }, self.costs)

@@ -7,7 +7,8 @@ use landfall_placement::{Duration, Engine, Instant, PathId, Random, RegionId};
 use landfall_simnet::{Frame, LinkConfig, PortId};
 use qpip::{
     Access, Adapter, Buffer, Completion, CompletionQueueId, Config, DomainId, Event, Interface,
-    Mapping, MemoryKey, Operation, QueuePairId, QueuePairSetup, ReceiveWork, SendWork, Service,
+    Mapping, MemoryKey, Operation, OwnAddress, QueuePairId, QueuePairSetup, ReceiveWork, SendWork,
+    Service,
 };
 
 use super::network::{Build, EventQueue, Host, Network, Wires};
@@ -98,7 +99,7 @@ fn interface(host: usize) -> Interface {
     let other = 1 - host;
     Interface {
         mac: mac(host),
-        addresses: vec![(ip(host, false), 16), (ip(host, true), 64)],
+        addresses: vec![OwnAddress::new(ip(host, false), 16), OwnAddress::new(ip(host, true), 64)],
         gateways: Vec::new(),
         neighbours: [false, true].map(|is_v6| (ip(other, is_v6), mac(other))).to_vec(),
     }
@@ -251,7 +252,7 @@ impl<N: Host> World<N> {
     }
 
     /// Posts a message of these bytes; to a port of the other host for datagrams.
-    /// Says whether it was taken.
+    /// Returns whether it was taken.
     pub fn send(
         &mut self,
         host: usize,
@@ -312,7 +313,7 @@ impl<N: Host> World<N> {
         }
     }
 
-    /// The simulation does its next step, before some time. Says whether there was one.
+    /// The simulation does its next step, before some time. Returns whether there was one.
     pub fn step(&mut self, deadline: Instant) -> bool {
         let goes_on = self.world.step(deadline);
         self.collect();

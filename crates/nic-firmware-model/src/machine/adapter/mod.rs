@@ -112,7 +112,7 @@ impl<'s, F: Firmware> Adapter<'s, F> {
     pub fn arrive(&mut self, now: Instant, frame: &Arrival<'_>) -> Result<(), Full> {
         self.counters.frames += 1;
         if self.has_room_to_tell() && self.parts.inbound.take_in(frame) {
-            self.tell_of_slots();
+            self.report_slots();
             return Ok(());
         }
         self.counters.overruns += 1;
@@ -138,7 +138,7 @@ impl<'s, F: Firmware> Adapter<'s, F> {
 
     // ---- The host ------------------------------------------------------------
 
-    /// Gives a command, behind all earlier commands and frames.
+    /// Returns a command, behind all earlier commands and frames.
     ///
     /// # Errors
     /// [`Full`].
@@ -153,7 +153,7 @@ impl<'s, F: Firmware> Adapter<'s, F> {
         Ok(())
     }
 
-    /// Gives a frame to be sent, behind all earlier commands and frames.
+    /// Returns a frame to be sent, behind all earlier commands and frames.
     ///
     /// # Errors
     /// [`Full`]: it is too long, or there is no room now.
@@ -357,7 +357,7 @@ impl<'s, F: Firmware> Adapter<'s, F> {
     }
 
     /// The firmware hears how full the slots are.
-    fn tell_of_slots(&mut self) {
+    fn report_slots(&mut self) {
         let slots = &self.parts.inbound.slots;
         self.firmware.fill(slots.used() as u32, slots.count() as u32);
     }
@@ -455,7 +455,7 @@ impl<'s, F: Firmware> Adapter<'s, F> {
                 (_, None) => continue,
             };
             self.parts.reports.push(upcall);
-            self.tell_of_slots();
+            self.report_slots();
             if interrupts {
                 self.counters.told += 1;
                 self.interrupt.request(now);

@@ -8,7 +8,9 @@ use std::collections::VecDeque;
 
 use landfall_inet::{Envelope, Tcp, ethernet, ipv4, protocol, tcp};
 use landfall_placement::{Duration, Instant, Span};
-use spec_defrag::{Body, BufferId, Config, Packet, Prediction, Shape, Stats, Way};
+use spec_defrag::{
+    Body, BufferId, Config, HeadLens, Packet, PayloadLens, Prediction, Shape, Stats, Way,
+};
 
 use crate::hamachi::{COSTS, DriverConfig, Ram, Room, Station, Tables, WhenOut};
 use crate::machine::Costs;
@@ -147,7 +149,7 @@ pub(super) fn transfer(
 }
 
 /// Two hosts send pages through a switch, each so often, the second so much later than the
-/// first; a frame waits for the one before it. Gives what came of it at the receiver.
+/// first; a frame waits for the one before it. Returns what came of it at the receiver.
 pub(super) fn crossing(
     machine: Machine,
     processor: Processor,
@@ -192,7 +194,11 @@ impl Hosts {
     }
 
     fn new(costs: Costs, receiving: Receiving, processor: Processor, load: Load) -> Self {
-        let shape = Shape::new(3, (54, 34), (1460, 1480, 1156));
+        let shape = Shape::new(
+            3,
+            HeadLens { first: 54, rest: 34 },
+            PayloadLens { first: 1460, middle: 1480, last: 1156 },
+        );
         let steers = matches!(receiving, Receiving::Pages { steers: true, .. });
         let prediction = match receiving {
             Receiving::Standard => Prediction::Off,

@@ -86,7 +86,7 @@ fn is_for(own: &Interface, ethernet: &ethernet::Header, ip: &Ip) -> bool {
         IpAddr::V6(own) => ndp::solicited_node(*own) == group,
         IpAddr::V4(_) => false,
     };
-    let is_member = group == ALL_NODES || own.addresses.iter().any(|(own, _)| is_in(own));
+    let is_member = group == ALL_NODES || own.addresses.iter().any(|own| is_in(&own.ip));
     is_member && ip.protocol == protocol::ICMP6
 }
 

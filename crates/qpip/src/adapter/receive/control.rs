@@ -12,8 +12,9 @@ use crate::adapter::interface::is_remote;
 use crate::adapter::links::{Links, Said};
 use crate::adapter::queue_pair::QueuePair;
 use crate::adapter::queue_pairs::QueuePairs;
-use crate::ip::answer::{self, Host};
+use crate::ip::answer::{self, Host, Host6};
 use crate::ip::neighbours::NeighbourMessage;
+use crate::tcp::Ends;
 use crate::tcp::tcb::CloseReason;
 use crate::wire::arp::{Arp, Operation};
 use crate::wire::icmp::{Echo, Report, Trouble};
@@ -32,7 +33,7 @@ pub(in crate::adapter) enum IcmpStep {
     Told { id: QueuePairId, sends_again: bool },
 }
 
-/// RFC 826, with what RFC 5227 says of probes. Gives those who waited for what it says.
+/// RFC 826, with what RFC 5227 says of probes. Returns those who waited for what it says.
 pub(in crate::adapter) fn handle_arp(
     now: Instant,
     context: &mut Context,
@@ -53,7 +54,7 @@ pub(in crate::adapter) fn handle_arp(
         let message = match (is_ours, is_asking) {
             (true, true) => NeighbourMessage::Question,
             (true, false) => NeighbourMessage::ARP_REPLY,
-            (false, _) => NeighbourMessage::ARP_GOSSIP,
+            (false, _) => NeighbourMessage::ARP_UNSOLICITED,
         };
         let said = Said { address: sender, station: Some(arp.sender_mac), message };
         woken = links.learn(now, context, link, &said);
@@ -129,7 +130,7 @@ fn answer_echo(
     }
 }
 
-/// RFC 4861, 7.2.3 to 7.2.5. Gives those who waited for what it says.
+/// RFC 4861, 7.2.3 to 7.2.5. Returns those who waited for what it says.
 fn handle_discovery(
     now: Instant,
     context: &mut Context,
@@ -154,7 +155,7 @@ fn handle_discovery(
                 let said = Said { address, station: Some(station), message };
                 woken = links.learn(now, context, link, &said);
             }
-            let them = (station, source);
+            let them = Host6 { mac: station, address: source };
             links.queue_control(context, link, |into| {
                 answer::advertisement(mac, asked.target, them, into)
             });
@@ -188,9 +189,9 @@ fn handle_report(
     let remote = SocketAddr::new(about.destination, theirs);
     let step = match about.protocol {
         protocol::TCP => pairs
-            .connection_of((local, remote))
+            .connection_of(Ends { local, remote })
             .and_then(|id| pairs.named_mut(id))
-            .and_then(|pair| tell_connection(now, context, links, pair, report)),
+            .and_then(|pair| notify_connection(now, context, links, pair, report)),
         protocol::UDP => {
             let is_ours = pairs.receiver_at(local).is_some() && links.has(local.ip());
             let is_true = is_ours && links.lower_mtu(now, report).is_some();
@@ -207,7 +208,7 @@ fn handle_report(
 }
 
 /// Tells a connection of an error. Nothing where it does not believe that.
-fn tell_connection(
+fn notify_connection(
     now: Instant,
     context: &mut Context,
     links: &mut Links,
@@ -273,7 +274,7 @@ pub(in crate::adapter) fn refuse_protocol(
 }
 
 /// A header of IPv6 has something that its sender is to be told of.
-pub(in crate::adapter) fn complain(
+pub(in crate::adapter) fn send_icmp_error(
     now: Instant,
     context: &mut Context,
     links: &mut Links,
@@ -292,7 +293,7 @@ pub(in crate::adapter) fn complain(
         own.source_for(IpAddr::V6(problem.source))
     };
     let mac = own.mac;
-    // Where we have no address of IPv6, there is nobody to complain.
+    // Without an IPv6 address of ours no error can be sent.
     let (Some(address), Some(header)) = (source, head.first_chunk::<{ ethernet::LEN }>()) else {
         return;
     };

@@ -6,7 +6,7 @@ use landfall_placement::{Check, Refusal};
 
 use super::arrival::{Arrival, is_intact, sum_of};
 use crate::adapter::links::Origin;
-use crate::tcp::Segment;
+use crate::tcp::{Ends, Segment};
 use crate::wire::{Layer, Stop};
 
 /// A segment in its packet.
@@ -38,7 +38,7 @@ impl PacketSegment {
             ecn: arrival.ip.ecn,
         };
         let (link, station) = (arrival.link, arrival.station());
-        let origin = Origin { link, station, ends: (local, remote) };
+        let origin = Origin { link, station, ends: Ends { local, remote } };
         let Layer { at, len, payload_at, .. } = layer;
         Ok(Self { origin, segment, at, len, payload_at })
     }

@@ -17,7 +17,9 @@ use crate::adapter::links::Links;
 use crate::adapter::queue_pair::{Connection, QueuePair, Role, Stream};
 use crate::adapter::queue_pairs::QueuePairs;
 use crate::adapter::udp::Datagrams;
-use crate::offload::{Addresses, Command, Datagram, Ends, Hit, Prediction, Report, Segment};
+use crate::offload::{
+    Addresses, Command, Datagram, Ends, Hit, Prediction, Report, Segment, SentNumbers,
+};
 
 /// What a report leaves to be done.
 #[derive(Clone, Copy, Debug)]
@@ -116,7 +118,7 @@ impl Delegation {
         }
     }
 
-    fn lead_astray(&mut self, index: u32) -> ReportStep {
+    fn handle_mismatch(&mut self, index: u32) -> ReportStep {
         self.slot_mut(index).state = State::Astray;
         self.touch(index);
         ReportStep::Nothing
@@ -132,9 +134,11 @@ impl Delegation {
             Report::Datagram { hit, mark, is_in_place } => {
                 self.book_datagram(pairs, &hit, mark, is_in_place)
             }
-            Report::Quiet { slot, mark, heard } => self.hear(slot, mark, State::Quiet { heard }),
-            Report::Closed { slot, mark } => self.hear(slot, mark, State::Free),
-            Report::Refused { slot, mark } => self.hear(slot, mark, State::Refused),
+            Report::Quiet { slot, mark, heard } => {
+                self.handle_answer(slot, mark, State::Quiet { heard })
+            }
+            Report::Closed { slot, mark } => self.handle_answer(slot, mark, State::Free),
+            Report::Refused { slot, mark } => self.handle_answer(slot, mark, State::Refused),
         }
     }
 
@@ -152,7 +156,7 @@ impl Delegation {
         let ends_message = hit.is_pushed && next.has_messages;
         let is_it = hit.seq == next.expected && connection.tcb.is_on_course(next);
         if !is_it || !next.places.pass(hit.len, ends_message) {
-            return self.lead_astray(hit.slot);
+            return self.handle_mismatch(hit.slot);
         }
         next.expected = hit.seq.wrapping_add(hit.len);
         ReportStep::Came { hit: Hit::Segment(*hit), is_in_place }
@@ -171,13 +175,13 @@ impl Delegation {
         };
         let is_it = next.course == datagrams.inbound.course();
         if !is_it || !next.places.pass(hit.len, true) {
-            return self.lead_astray(hit.slot);
+            return self.handle_mismatch(hit.slot);
         }
         ReportStep::Came { hit: Hit::Datagram(*hit), is_in_place }
     }
 
     /// A card answered.
-    fn hear(&mut self, index: u32, mark: u16, answer: State) -> ReportStep {
+    fn handle_answer(&mut self, index: u32, mark: u16, answer: State) -> ReportStep {
         let slot = self.slot(index);
         let is_awaited = match answer {
             State::Quiet { .. } => matches!(slot.state, State::Asked | State::Armed(_)),
@@ -192,7 +196,7 @@ impl Delegation {
         ReportStep::Answered { slot: index }
     }
 
-    /// The card was restarted and has forgotten everything. Gives how many slots it may
+    /// The card was restarted and has forgotten everything. Returns how many slots it may
     /// have known.
     pub(super) fn forget_card(&mut self, links: usize) -> u32 {
         let slots = self.slots.len() as u32;
@@ -230,10 +234,10 @@ impl Delegation {
     /// The next thing to say to the card, if there is any.
     pub(super) fn poll_command(&mut self, pairs: &QueuePairs, links: &Links) -> Option<Command> {
         if let Some(link) = self.stations.pop() {
-            return say_station(links, link as usize);
+            return station_command(links, link as usize);
         }
         while let Some(index) = self.changed.first() {
-            let command = self.say_next(index, pairs.get(index), links);
+            let command = self.next_prediction(index, pairs.get(index), links);
             if command.is_some() {
                 return command;
             }
@@ -243,9 +247,14 @@ impl Delegation {
     }
 
     /// The next command for this slot, until there is none.
-    fn say_next(&mut self, index: u32, pair: Option<&QueuePair>, links: &Links) -> Option<Command> {
+    fn next_prediction(
+        &mut self,
+        index: u32,
+        pair: Option<&QueuePair>,
+        links: &Links,
+    ) -> Option<Command> {
         let known = self.slot(index);
-        let wish = pair.map_or(NextCommand::Nothing, |pair| wish_of(pair, links));
+        let wish = pair.map_or(NextCommand::Nothing, |pair| wanted_prediction(pair, links));
         match (known.state, wish) {
             (State::Free, NextCommand::Expect(_)) => self.enter(index, pair?, links),
             (State::Quiet { .. } | State::Armed(_) | State::Astray, NextCommand::Nothing) => {
@@ -257,7 +266,7 @@ impl Delegation {
                 Some(Command::Arm { slot, mark, heard, next })
             }
             (State::Armed(known), wish) if pair.is_some_and(|pair| is_on_course(pair, &known)) => {
-                self.carry_on(pair?, links, known, &wish)
+                self.update_armed(pair?, links, known, &wish)
             }
             (State::Armed(_) | State::Astray, _) => Some(self.disarm(index)),
             _ => None,
@@ -292,7 +301,7 @@ impl Delegation {
     }
 
     /// All goes as predicted: what is said then is what has moved.
-    fn carry_on(
+    fn update_armed(
         &mut self,
         pair: &QueuePair,
         links: &Links,
@@ -324,11 +333,17 @@ impl Delegation {
         }
         slot.state = State::Armed(next);
         let Prediction { acknowledged, sent, recent, edge, .. } = next;
-        Some(Command::Refresh { slot: index, mark, sent: (acknowledged, sent), recent, edge })
+        Some(Command::Refresh {
+            slot: index,
+            mark,
+            sent: SentNumbers { acknowledged, next: sent },
+            recent,
+            edge,
+        })
     }
 }
 
-fn say_station(links: &Links, link: usize) -> Option<Command> {
+fn station_command(links: &Links, link: usize) -> Option<Command> {
     let link = links.get(link)?;
     let own = link.interface.as_ref()?;
     let addresses = Addresses::of(&own.addresses).unwrap_or_default();
@@ -344,7 +359,7 @@ fn is_on_course(pair: &QueuePair, known: &Prediction) -> bool {
     }
 }
 
-fn wish_of(pair: &QueuePair, links: &Links) -> NextCommand {
+fn wanted_prediction(pair: &QueuePair, links: &Links) -> NextCommand {
     if is_over(pair) {
         return NextCommand::Nothing;
     }

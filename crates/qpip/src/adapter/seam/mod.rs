@@ -122,7 +122,7 @@ impl Seam {
         self.delegation.handle_report(report, pairs)
     }
 
-    /// The card was restarted. Gives how many slots it may have known.
+    /// The card was restarted. Returns how many slots it may have known.
     pub(super) fn forget_card(&mut self, links: usize) -> u32 {
         self.delegation.forget_card(links)
     }

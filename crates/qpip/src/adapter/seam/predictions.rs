@@ -9,7 +9,7 @@ use landfall_placement::{PathId, Random, Spans, Unit};
 use crate::adapter::links::{Link, Links};
 use crate::adapter::queue_pair::{Connection, QueuePair, Role, Stream};
 use crate::adapter::udp::Datagrams;
-use crate::offload::{Ends, Entry, Hit, Incoming, Miss, Pointer, Prediction, Tables};
+use crate::offload::{Ends, Entry, HashSecret, Hit, Incoming, Miss, Pointer, Prediction, Tables};
 
 /// The tables of the offload seam. They grow with the queue pairs that something
 /// has come for.
@@ -17,7 +17,7 @@ pub(super) struct Predictions {
     entries: Vec<Entry>,
     pointers: Vec<Pointer>,
     /// Strangers choose what entries are found by.
-    secret: (u64, u64),
+    secret: HashSecret,
     misses: [u64; Miss::ALL.len()],
 }
 
@@ -30,7 +30,7 @@ impl core::fmt::Debug for Predictions {
 
 impl Predictions {
     pub(super) fn new(random: &mut Random) -> Self {
-        let secret = (random.next_u64(), random.next_u64());
+        let secret = HashSecret::new(random.next_u64(), random.next_u64());
         Self { entries: Vec::new(), pointers: Vec::new(), secret, misses: [0; Miss::ALL.len()] }
     }
 

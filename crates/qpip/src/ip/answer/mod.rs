@@ -31,6 +31,15 @@ pub struct Host {
     pub address: IpAddr,
 }
 
+/// The same where it speaks IPv6.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Host6 {
+    /// The station.
+    pub mac: Mac,
+    /// The address.
+    pub address: Ipv6Addr,
+}
+
 /// A packet that came: what an error is about.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrived<'a> {
@@ -50,7 +59,7 @@ impl Arrived<'_> {
     /// That its destination is no subnet's broadcast address, the caller knows:
     /// it only complains about what was sent to an address of its own.
     #[must_use]
-    pub fn may_be_complained_about(&self) -> bool {
+    pub fn may_cause_error(&self) -> bool {
         let ip = self.ip;
         !self.ethernet.is_to_group()
             && is_host(ip.destination)
@@ -101,7 +110,7 @@ fn error(
     write_v4: impl FnOnce(&[u8], &mut [u8]) -> Option<usize>,
     write_v6: impl FnOnce(&[u8], &mut [u8], u16) -> Option<usize>,
 ) -> Option<usize> {
-    if !about.may_be_complained_about() {
+    if !about.may_cause_error() {
         return None;
     }
     let (protocol, longest) = match about.ip.source {
@@ -213,9 +222,10 @@ pub fn question(us: Host, target: IpAddr, station: Option<Mac>, into: &mut [u8])
         }
         (IpAddr::V6(source), IpAddr::V6(target)) => {
             let group = ndp::solicited_node(target);
-            let (mac, to) = station.map_or((ndp::group_mac(group), group), |mac| (mac, target));
+            let everybody = Host6 { mac: ndp::group_mac(group), address: group };
+            let to = station.map_or(everybody, |mac| Host6 { mac, address: target });
             let asked = Solicitation { target, station: Some(us.mac) };
-            let envelope = discovery((us.mac, source), (mac, to));
+            let envelope = discovery(Host6 { mac: us.mac, address: source }, to);
             seal(&envelope, asked.message_len(), into, |message, pseudo| {
                 asked.write(message, pseudo)
             })
@@ -249,14 +259,13 @@ fn arp_frame(arp: &Arp, to: Mac, into: &mut [u8]) -> Option<usize> {
 
 /// We have `target`, which the sender `them` asked for. Who asks without an
 /// address of its own is told by telling all (RFC 4861, section 7.2.4).
-pub fn advertisement(
-    mac: Mac,
-    target: Ipv6Addr,
-    them: (Mac, Ipv6Addr),
-    into: &mut [u8],
-) -> Option<usize> {
-    let is_solicited = is_host(IpAddr::V6(them.1));
-    let to = if is_solicited { them } else { (ndp::group_mac(ALL_NODES), ALL_NODES) };
+pub fn advertisement(mac: Mac, target: Ipv6Addr, them: Host6, into: &mut [u8]) -> Option<usize> {
+    let is_solicited = is_host(IpAddr::V6(them.address));
+    let to = if is_solicited {
+        them
+    } else {
+        Host6 { mac: ndp::group_mac(ALL_NODES), address: ALL_NODES }
+    };
     let answer = Advertisement {
         target,
         station: Some(mac),
@@ -264,11 +273,11 @@ pub fn advertisement(
         is_solicited,
         is_override: true,
     };
-    let envelope = discovery((mac, target), to);
+    let envelope = discovery(Host6 { mac, address: target }, to);
     seal(&envelope, answer.message_len(), into, |message, pseudo| answer.write(message, pseudo))
 }
 
-/// `address` is ours, for whoever has known it elsewhere: for the start of an
+/// `address` is ours, for those who has known it elsewhere: for the start of an
 /// interface.
 pub fn announcement(us: Host, into: &mut [u8]) -> Option<usize> {
     match us.address {
@@ -284,15 +293,20 @@ pub fn announcement(us: Host, into: &mut [u8]) -> Option<usize> {
             arp_frame(&arp, ethernet::BROADCAST, into)
         }
         IpAddr::V6(address) => {
-            advertisement(us.mac, address, ([0; 6], Ipv6Addr::UNSPECIFIED), into)
+            let nobody = Host6 { mac: [0; 6], address: Ipv6Addr::UNSPECIFIED };
+            advertisement(us.mac, address, nobody, into)
         }
     }
 }
 
-fn discovery(from: (Mac, Ipv6Addr), to: (Mac, Ipv6Addr)) -> Envelope {
+fn discovery(from: Host6, to: Host6) -> Envelope {
     Envelope {
         hop_limit: ndp::HOP_LIMIT,
-        ..Envelope::new((from.0, from.1.into()), (to.0, to.1.into()), protocol::ICMP6)
+        ..Envelope::new(
+            (from.mac, from.address.into()),
+            (to.mac, to.address.into()),
+            protocol::ICMP6,
+        )
     }
 }
 

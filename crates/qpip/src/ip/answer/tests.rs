@@ -217,7 +217,8 @@ fn stations_are_asked_and_answered() {
     for (asker, to, is_solicited) in
         [(OURS6, OURS6, true), (Ipv6Addr::UNSPECIFIED, ALL_NODES, false)]
     {
-        let len = advertisement(THEM, THEIRS6, (US, asker), &mut out).unwrap();
+        let len =
+            advertisement(THEM, THEIRS6, Host6 { mac: US, address: asker }, &mut out).unwrap();
         let (_, ip) = read(&out[..len]);
         assert_eq!(ip.destination, IpAddr::V6(to));
         let Ok(Neighbour::Advertisement(answer)) = ndp::read(&ip, ip.payload(&out[..len]).unwrap())

@@ -74,7 +74,7 @@ impl NeighbourMessage {
     /// An ARP reply to us.
     pub const ARP_REPLY: Self = Self::Answer { is_solicited: true, is_override: true };
     /// An ARP message that is not for us: somebody says where it is now.
-    pub const ARP_GOSSIP: Self = Self::Answer { is_solicited: false, is_override: true };
+    pub const ARP_UNSOLICITED: Self = Self::Answer { is_solicited: false, is_override: true };
 }
 
 /// Whom to ask.

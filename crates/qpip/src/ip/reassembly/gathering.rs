@@ -102,7 +102,7 @@ impl Gathering {
         self.bytes.try_reserve_exact(more).map_err(|_| Refusal::NoRoom)
     }
 
-    /// Gives the memory back, and says how much that was.
+    /// Returns the memory back, and says how much that was.
     pub(super) fn free(&mut self) -> usize {
         core::mem::take(&mut self.bytes).capacity()
     }

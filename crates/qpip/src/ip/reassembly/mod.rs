@@ -141,7 +141,7 @@ impl Reassembly {
         }
     }
 
-    /// Takes a piece: `ip` is its header, `bytes` its whole payload. Gives the
+    /// Takes a piece: `ip` is its header, `bytes` its whole payload. Returns the
     /// packet if that was the last one missing.
     ///
     /// # Errors
@@ -205,7 +205,7 @@ impl Reassembly {
         Ok(at)
     }
 
-    /// Gives up the oldest packet that is not whole, and not the one to be `kept`.
+    /// Returns up the oldest packet that is not whole, and not the one to be `kept`.
     fn evict(&mut self, kept: Option<usize>) -> Result<usize, Refusal> {
         let slots = self.slots.iter().enumerate();
         let (at, _) = slots

@@ -239,7 +239,7 @@ impl HyStart {
         if self.careful_rounds > 0 { SlowStartStep::GrowSlowly } else { SlowStartStep::Grow }
     }
 
-    /// Gives whether slow start goes on in the new round.
+    /// Returns whether slow start goes on in the new round.
     fn start_round(&mut self, end: u64) -> bool {
         self.last_us = self.current_us;
         self.current_us = UNKNOWN;

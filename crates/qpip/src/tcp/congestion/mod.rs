@@ -117,7 +117,7 @@ impl Controller {
         self.window = self.mss;
     }
 
-    /// So many bytes may be under way outside of a recovery.
+    /// How many bytes may be under way outside of a recovery.
     pub(crate) fn window(&self) -> u64 {
         u64::from(self.window)
     }

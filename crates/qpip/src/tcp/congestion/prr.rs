@@ -61,12 +61,12 @@ impl Prr {
         self.window = pipe.saturating_add(may_send);
     }
 
-    /// So many bytes left, new or again.
+    /// Bytes were sent, new or again.
     pub(crate) fn on_sent(&mut self, bytes: u64) {
         self.sent = self.sent.saturating_add(bounded(bytes));
     }
 
-    /// So many bytes may be under way now, in place of the controller's window.
+    /// How many bytes may be under way now, in place of the controller's window.
     pub(crate) fn window(&self) -> u64 {
         u64::from(self.window)
     }
@@ -83,7 +83,7 @@ mod tests {
     const MSS: u64 = 1_000;
 
     /// Plays one recovery: 20 segments under way, the first one lost, the others
-    /// acknowledged one by one. Gives what was sent on each acknowledgement.
+    /// acknowledged one by one. Returns what was sent on each acknowledgement.
     fn sent_per_ack(threshold: u64, safe: bool) -> std::vec::Vec<u64> {
         let mut prr = Prr::new(20 * MSS, threshold, 1_000);
         let mut pipe = 19 * MSS;

@@ -210,7 +210,7 @@ impl Flight {
         self.records.len() < self.most_records as usize
     }
 
-    /// New data of `len` bytes left now. Gives its range.
+    /// New data of `len` bytes left now. Returns its range.
     pub(crate) fn push(&mut self, len: u32, now: Instant) -> Range<u64> {
         let start = self.next;
         if len > 0 {
@@ -319,7 +319,7 @@ impl Flight {
         }
     }
 
-    /// What lies in this range and is under way is lost. Gives the bytes.
+    /// What lies in this range and is under way is lost. Returns the bytes.
     pub(crate) fn mark_lost(&mut self, range: Range<u64>) -> u64 {
         self.split(range.start);
         self.split(range.end);
@@ -395,22 +395,16 @@ impl Flight {
 
     /// Judges what was sent before `newest`, the newest transmission that is
     /// known to have arrived: it is lost if it left more than `patience` ago
-    /// (RFC 8985, section 6.2, step 5). Gives the bytes lost now, and when the
-    /// next of it will be.
-    pub(crate) fn lose_older(
-        &mut self,
-        newest: Sent,
-        patience: Duration,
-        now: Instant,
-    ) -> (u64, Option<Instant>) {
-        let Some(first) = self.records.front() else { return (0, None) };
+    /// (RFC 8985, section 6.2, step 5).
+    pub(crate) fn lose_older(&mut self, newest: Sent, patience: Duration, now: Instant) -> Losses {
+        let Some(first) = self.records.front() else { return Losses::default() };
         if self.again.is_empty()
             && first.is_under_way()
             && !first.was_retransmitted()
             && first.sent() >= newest
         {
             // Everything comes in order: there is nothing older.
-            return (0, None);
+            return Losses::default();
         }
         let before = self.lost_bytes;
         let judge = LossDetector { newest, patience, now };
@@ -420,7 +414,7 @@ impl Flight {
             (Some(one), Some(other)) => Some(one.min(other)),
             (one, other) => one.or(other),
         };
-        (self.lost_bytes - before, next)
+        Losses { bytes: self.lost_bytes - before, recheck_at: next }
     }
 
     /// Data sent once: the order of positions is the order of time, so the first
@@ -470,7 +464,7 @@ impl Flight {
     }
 
     /// The retransmission timer ran out: all that was not selectively
-    /// acknowledged is lost. Gives the bytes that are lost now.
+    /// acknowledged is lost. Returns the bytes that are lost now.
     pub(crate) fn mark_all_lost(&mut self) -> u64 {
         let before = self.lost_bytes;
         for index in 0..self.records.len() {
@@ -549,6 +543,15 @@ impl Flight {
 /// A part of a record, which is not longer than the whole.
 fn len(bytes: u64) -> u32 {
     u32::try_from(bytes).unwrap_or(u32::MAX)
+}
+
+/// What a look at the flight found lost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Losses {
+    /// How many bytes.
+    pub(crate) bytes: u64,
+    /// Something is late, but not lost before this moment.
+    pub(crate) recheck_at: Option<Instant>,
 }
 
 /// The rule of RFC 8985 for one record.

@@ -129,12 +129,7 @@ impl Model {
         }
     }
 
-    fn lose_older(
-        &mut self,
-        newest: Sent,
-        patience: Duration,
-        now: Instant,
-    ) -> (u64, Option<Instant>) {
+    fn lose_older(&mut self, newest: Sent, patience: Duration, now: Instant) -> Losses {
         let (mut lost, mut next) = (0, None);
         for position in self.acknowledged..self.bytes.len() {
             let byte = self.bytes[position];
@@ -149,7 +144,7 @@ impl Model {
                 next = Some(deadline);
             }
         }
-        (lost, next)
+        Losses { bytes: lost, recheck_at: next }
     }
 }
 
@@ -395,8 +390,8 @@ fn data_sent_again_and_again_needs_no_more_memory() {
     }
     // The last repetition is the one that is judged.
     let newest = Sent { at: at(5_000), end: 0 };
-    let (lost, next) = flight.lose_older(newest, Duration::from_nanos(10), at(1_000));
-    assert_eq!((lost, next), (0, Some(at(1_009))));
+    let found = flight.lose_older(newest, Duration::from_nanos(10), at(1_000));
+    assert_eq!(found, Losses { bytes: 0, recheck_at: Some(at(1_009)) });
 }
 
 #[test]

@@ -28,6 +28,14 @@ pub(crate) struct Claim {
     layout: u16,
 }
 
+/// The payload of a segment that came.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Payload {
+    /// Its position in the stream; what repeats the opening begins before it.
+    pub(crate) at: i64,
+    pub(crate) len: u32,
+}
+
 impl Claim {
     /// Is nothing claimed?
     #[inline]
@@ -109,10 +117,10 @@ pub(crate) struct Receiver {
     pub(crate) counts: Counts,
 }
 
-/// So many blocks are told in their order: as many as a header has room for.
+/// The blocks that are reported in their order: as many as a header has room for.
 const RECENT: usize = crate::wire::tcp_options::Blocks::MAX;
 
-/// So many ranges behind holes are kept; what would make one more is dropped.
+/// The most ranges behind holes that are kept; what would make one more is dropped.
 const MOST_RANGES: usize = 64;
 
 impl Receiver {
@@ -281,18 +289,19 @@ impl Receiver {
         self.course = self.course.wrapping_add(1);
     }
 
-    /// The claimed bytes are in place and their check is right. `at` and `len`
-    /// are the segment's, `is_pushed` its flag.
+    /// The claimed bytes are in place and their check is right. `is_pushed` is the flag
+    /// of their segment.
     #[inline]
     pub(crate) fn accept(
         &mut self,
         now: Instant,
-        (at, len): (i64, u32),
+        payload: Payload,
         is_pushed: bool,
         claim: Claim,
         queue: &mut ReceiveQueue,
         delay: Duration,
     ) {
+        let Payload { at, len } = payload;
         self.claims.remove(claim.start, claim.end);
         if claim.layout != self.layout_version && !claim.is_empty() {
             // Its place was looked up before something else was learnt.
@@ -332,7 +341,7 @@ impl Receiver {
         if !self.has_messages() {
             self.report_in_time(now + delay, is_pushed, queue);
         }
-        self.owe(now, (before, claim.end - claim.start), queue, delay);
+        self.owe(now, before + (claim.end - claim.start), queue, delay);
     }
 
     /// A message ends here. If something was placed behind it on the assumption
@@ -413,17 +422,12 @@ impl Receiver {
 
     /// An acknowledgement is owed for what came: at once for every second
     /// segment (RFC 5681, 4.2), and whatever is out of order or fills a hole.
+    /// `in_order` is where the stream goes on if it was neither.
     #[inline]
-    fn owe(
-        &mut self,
-        now: Instant,
-        (before, bytes): (u64, u64),
-        queue: &ReceiveQueue,
-        delay: Duration,
-    ) {
+    fn owe(&mut self, now: Instant, in_order: u64, queue: &ReceiveQueue, delay: Duration) {
         self.unanswered = self.unanswered.saturating_add(1);
-        let in_order = self.next == before + bytes && self.placed.is_empty();
-        if !in_order || self.unanswered >= 2 || self.is_kept_waiting(queue) {
+        let is_in_order = self.next == in_order && self.placed.is_empty();
+        if !is_in_order || self.unanswered >= 2 || self.is_kept_waiting(queue) {
             self.owed = Owed::Now;
         } else if self.owed == Owed::Nothing {
             self.owed = Owed::Until(now + delay);

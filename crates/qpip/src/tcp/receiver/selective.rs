@@ -45,7 +45,7 @@ impl Receiver {
 
     /// What the other side was last told to have come.
     #[inline]
-    pub(crate) const fn told(&self) -> u64 {
+    pub(crate) const fn reported(&self) -> u64 {
         self.acknowledged
     }
 

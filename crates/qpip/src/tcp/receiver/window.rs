@@ -192,6 +192,7 @@ mod tests {
     use super::*;
     use crate::queue::{Gather, Piece};
     use crate::tcp::Mapping;
+    use crate::tcp::receiver::Payload;
     use landfall_placement::{Duration, Instant, RegionId, Spans};
 
     /// The first copy ended no message, its repetition does: what follows belongs
@@ -208,7 +209,8 @@ mod tests {
             let mut into = Spans::new();
             let (_, claim) = receiver.claim(1, 10, is_pushed, &queue, &mut into);
             let (now, delay) = (Instant::from_millis(1), Duration::from_millis(20));
-            receiver.accept(now, (1, 10), is_pushed, claim, &mut queue, delay);
+            let payload = Payload { at: 1, len: 10 };
+            receiver.accept(now, payload, is_pushed, claim, &mut queue, delay);
             receiver.predict(&queue).unwrap()
         };
         let (expected, course, places) = come(&mut receiver, false);

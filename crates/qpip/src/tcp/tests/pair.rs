@@ -11,7 +11,8 @@ use crate::tcp::input::SegmentResult;
 use crate::tcp::listen::{HalfOpen, HandshakeStep, Secret};
 use crate::tcp::receiver::Claim;
 use crate::tcp::segment::{Draft, Room, Segment};
-use crate::tcp::tcb::{ConnectionEvent, Tcb};
+use crate::tcp::tcb::{ConnectionEvent, Landed, Tcb};
+use crate::tcp::{Ends, OwnOffer};
 use crate::wire::tcp::Flags;
 use crate::work::Operation;
 
@@ -130,7 +131,7 @@ impl Side {
             }
             self.done.push(done);
         }
-        while let Some(news) = self.tcb.as_mut().and_then(Tcb::poll_news) {
+        while let Some(news) = self.tcb.as_mut().and_then(Tcb::poll_event) {
             self.news.push(news);
         }
     }
@@ -189,9 +190,10 @@ impl Pair {
         pair
     }
 
-    fn ends(side: usize) -> (core::net::SocketAddr, core::net::SocketAddr) {
+    fn ends(side: usize) -> Ends {
         let end = |n: u8| core::net::SocketAddr::from(([10, 0, 0, n], 1000 + u16::from(n)));
-        if side == 0 { (end(1), end(2)) } else { (end(2), end(1)) }
+        let (local, remote) = if side == 0 { (end(1), end(2)) } else { (end(2), end(1)) };
+        Ends { local, remote }
     }
 
     /// Who takes each message as one segment reassembles fragments.
@@ -310,9 +312,9 @@ impl Pair {
             }
             if segment.has(Flags::SYN) && side.half.is_none() {
                 let offered = u16::try_from(side.queues.receive.bytes()).unwrap_or(u16::MAX);
-                let how = (offered, Self::mss(self.mapping));
+                let own = OwnOffer { window: offered, mss: Self::mss(self.mapping) };
                 let half =
-                    HalfOpen::new(now, &self.config, &self.secret, Self::ends(1), &segment, how);
+                    HalfOpen::new(now, &self.config, &self.secret, Self::ends(1), &segment, own);
                 side.half = Some(half);
                 return;
             }
@@ -342,7 +344,7 @@ impl Pair {
                 side.memory[span.offset as usize..][..bytes.len()].copy_from_slice(bytes);
                 at += bytes.len();
             }
-            let landing = (placed.claim, flying.is_good);
+            let landing = Landed { claim: placed.claim, is_good: flying.is_good };
             tcb.landed(now, &segment, landing, &self.config, &mut side.queues)
         };
         side.collect();
@@ -444,7 +446,13 @@ impl Pair {
     pub(super) fn land(&mut self, to: usize, segment: &Segment, claim: Claim) -> SegmentResult {
         let side = &mut self.sides[to];
         let tcb = side.tcb.as_mut().unwrap();
-        let verdict = tcb.landed(self.now, segment, (claim, true), &self.config, &mut side.queues);
+        let verdict = tcb.landed(
+            self.now,
+            segment,
+            Landed { claim, is_good: true },
+            &self.config,
+            &mut side.queues,
+        );
         side.collect();
         verdict
     }

@@ -185,7 +185,7 @@ fn look(
     };
     if asks && found.len() < most {
         ask_kernel(epoll, set, found, most)?;
-        tell_nested(set, found, most);
+        report_nested(set, found, most);
     }
     Ok(())
 }
@@ -213,12 +213,12 @@ fn sleep(
     };
     set.with(Interest::wakes_up);
     translate(epoll, set, &events[..told?], found);
-    tell_nested(set, found, most);
+    report_nested(set, found, most);
     Ok(())
 }
 
 /// Of sets within the set: which have something to tell.
-fn tell_nested(set: &Set, found: &mut Vec<epoll_event>, most: usize) {
+fn report_nested(set: &Set, found: &mut Vec<epoll_event>, most: usize) {
     for (inner, event) in set.with(|interest| interest.nested()) {
         if found.len() < most && has_something(inner) {
             found.push(event);

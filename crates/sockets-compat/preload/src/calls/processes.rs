@@ -1,4 +1,4 @@
-//! Signals, and which of them end calls; the end of a process without its farewells.
+//! Signals, and which of them end calls; the end of a process that skips its exit handlers.
 
 use std::ffi::{c_int, c_ulong};
 use std::mem::MaybeUninit;

@@ -9,11 +9,11 @@ use libc::{sockaddr, socklen_t};
 use super::fail;
 use crate::connection::Connection;
 use crate::kernel::{self, Errno, Outcome};
-use crate::messages::packets::{given_name, tell_name};
+use crate::messages::packets::{given_name, write_name};
 use crate::messages::{self, Socket};
 use crate::next::next;
 use crate::registry::Name;
-use crate::segment::Side;
+use crate::segment::Role;
 use crate::{log, process, rules, table};
 
 /// Asks a socket of messages, if it is one.
@@ -87,7 +87,7 @@ pub(super) unsafe fn accepted(
     Some(match accepted {
         Ok((fd, from)) => {
             // SAFETY: as promised.
-            unsafe { tell_name(from, address, len) };
+            unsafe { write_name(from, address, len) };
             fd
         }
         Err(Errno(why)) => fail(why) as c_int,
@@ -105,7 +105,7 @@ unsafe fn named(
 ) -> Option<c_int> {
     let name = of_messages(fd, |socket| socket.name(of_peer))?;
     // SAFETY: as promised.
-    Some(done(name.map(|name| unsafe { tell_name(name, address, len) })))
+    Some(done(name.map(|name| unsafe { write_name(name, address, len) })))
 }
 
 #[unsafe(no_mangle)]
@@ -213,7 +213,7 @@ fn is_tcp(fd: c_int) -> bool {
 /// `address` has so many bytes.
 unsafe fn name(fd: c_int, address: *const sockaddr, len: socklen_t) -> Option<Name> {
     // SAFETY: as promised.
-    Name::of(fd, Side::Connector).or_else(|| unsafe { Name::called(fd, address, len) })
+    Name::of(fd, Role::Connector).or_else(|| unsafe { Name::called(fd, address, len) })
 }
 
 #[unsafe(no_mangle)]
@@ -237,7 +237,7 @@ unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, len: socklen_t
         // Who cannot offer memory has a TCP connection, as he asked for.
         let offer = |way| Connection::offer(fd, name, way);
         if let Err(verdict) = rules::allow(&name).and_then(offer) {
-            log::tell(Side::Connector, &name, verdict);
+            log::report(Role::Connector, &name, verdict);
         }
     }
     why.tell();
@@ -249,11 +249,11 @@ fn after_accept(fd: c_int) -> c_int {
     if fd >= 0 && rules::are_on() && process::owns_the_tables() {
         table::remove(fd);
         if is_tcp(fd)
-            && let Some(name) = Name::of(fd, Side::Acceptor)
+            && let Some(name) = Name::of(fd, Role::Acceptor)
         {
             match rules::allow(&name) {
                 Ok(way) => Connection::accepted(fd, name, way),
-                Err(verdict) => log::tell(Side::Acceptor, &name, verdict),
+                Err(verdict) => log::report(Role::Acceptor, &name, verdict),
             }
         }
     }

@@ -12,10 +12,10 @@
 //! A batch has whole frames only. Bytes have a position, so that what travels beside the
 //! batches ([`super::link`]) finds its place among them.
 
+use crate::between_hosts::LEFT;
 use crate::connection::{CLOSED, SHUT};
-use crate::far::LEFT;
 use crate::registry::Name;
-use crate::segment::FAR_CAPACITY;
+use crate::segment::CARRIED_CAPACITY;
 
 /// Bytes of a frame without what follows it.
 pub(super) const HEAD: usize = 16;
@@ -118,7 +118,7 @@ impl Frame {
     }
 }
 
-const _: () = assert!(LONGEST as u64 <= FAR_CAPACITY && LONGEST < 1 << 24);
+const _: () = assert!(LONGEST as u64 <= CARRIED_CAPACITY && LONGEST < 1 << 24);
 
 /// Frames that are about to leave together.
 #[derive(Debug, Default)]

@@ -16,10 +16,10 @@ use super::link::{CONNECTIONS, Link, Receiver};
 use super::mapping::Broken;
 use super::waking::{DueBells, ProgramBell};
 use super::{log_of, words};
-use crate::far::Answer;
+use crate::between_hosts::Answer;
 use crate::log;
 use crate::registry::Name;
-use crate::segment::Side;
+use crate::segment::Role;
 use crate::socket_diag::SocketDiag;
 
 /// Who has nothing to say says so, so that the other knows that all is well.
@@ -88,11 +88,11 @@ impl HostLink {
     /// From here on programs wake the carrier when they do something; whether one has already,
     /// and it can be told.
     pub(super) fn wants_to_be_woken(&self) -> bool {
-        let mut has_news = false;
+        let mut note_change = false;
         for connection in self.connections.values() {
-            has_news |= connection.wants_to_be_woken();
+            note_change |= connection.wants_to_be_woken();
         }
-        has_news && !self.is_full
+        note_change && !self.is_full
     }
 
     /// The carrier is awake.
@@ -132,11 +132,11 @@ impl HostLink {
     }
 
     /// One more process has that end of a connection; whether there is such a one.
-    pub(super) fn join(&mut self, side: Side, name: &Name, bell: &Rc<ProgramBell>) -> bool {
+    pub(super) fn join(&mut self, role: Role, name: &Name, bell: &Rc<ProgramBell>) -> bool {
         let same =
             |known: &Name| (known.connector, known.acceptor) == (name.connector, name.acceptor);
         let mut all = self.connections.values_mut();
-        let found = all.find(|known| known.side == side && same(&known.name));
+        let found = all.find(|known| known.role == role && same(&known.name));
         found.map(|connection| connection.join(Rc::clone(bell))).is_some()
     }
 
@@ -224,7 +224,7 @@ impl HostLink {
         let ids: Vec<u32> = connections
             .range(start..)
             .chain(connections.range(..start))
-            .filter(|(_, connection)| connection.has_news())
+            .filter(|(_, connection)| connection.note_change())
             .map(|(id, _)| *id)
             .collect();
         for id in ids {

@@ -32,7 +32,7 @@ use super::frame::BATCH;
 use super::handshake;
 use super::mapping::Mapping;
 use super::seals::{OVERHEAD, Seals};
-use crate::segment::FAR_CAPACITY;
+use crate::segment::CARRIED_CAPACITY;
 
 /// The port of STP at which carriers hear each other: protocol 118 is STP's own.
 const STP_PORT: u16 = 118;
@@ -273,8 +273,8 @@ const MOST_BESIDE: usize = 16_384;
 /// In the four bytes beside a Transfer: it is no batch. Of a connection there are then its
 /// number and the place in the ring; and without bytes it is the end of all.
 const BESIDE: u32 = 1 << 31;
-const PLACE_BITS: u32 = FAR_CAPACITY.trailing_zeros();
-const _: () = assert!(FAR_CAPACITY.is_power_of_two());
+const PLACE_BITS: u32 = CARRIED_CAPACITY.trailing_zeros();
+const _: () = assert!(CARRIED_CAPACITY.is_power_of_two());
 /// Connections with smaller numbers than this can send so.
 pub(super) const CONNECTIONS: u32 = 1 << (31 - PLACE_BITS);
 /// Shorter memory is the heap's.

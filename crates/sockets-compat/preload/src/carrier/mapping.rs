@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use landfall::stp::MappedMemory;
 
 use crate::registry::Name;
-use crate::segment::{Segment, Side};
+use crate::segment::{Role, Segment};
 use crate::socket_diag::SocketDiag;
 use crate::{kernel, ring};
 
@@ -35,15 +35,15 @@ impl Mapping {
     }
 
     /// Whether no process has the program's end any more.
-    pub(super) fn is_left(&self, diag: &SocketDiag, name: &Name, side: Side, cookie: u64) -> bool {
-        let end = self.end(side);
+    pub(super) fn is_left(&self, diag: &SocketDiag, name: &Name, role: Role, cookie: u64) -> bool {
+        let end = self.end(role);
         let interface = end.interface.load(Ordering::Relaxed);
-        match diag.end_of(name, side, cookie, interface) {
+        match diag.end_of(name, role, cookie, interface) {
             Ok(Some(known)) if known.is_connected() => !known.has_file,
             // Both directions of TCP are over, which says nothing of the program: it may
             // have to read yet what the end by TCP has overtaken.
             Ok(_) => {
-                let process = self.far().process.load(Ordering::Relaxed);
+                let process = self.between().process.load(Ordering::Relaxed);
                 let holders = end.holders.load(Ordering::Acquire);
                 process != 0 && !kernel::is_alive(process) && holders <= 1
             }

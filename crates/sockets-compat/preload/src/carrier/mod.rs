@@ -26,7 +26,7 @@
 //! | `mapping` | its memory |
 //!
 //! Who is killed takes its connections with it: programs see that their carrier is gone,
-//! the other carrier that nothing is heard any more ([`crate::far`]).
+//! the other carrier that nothing is heard any more ([`crate::between_hosts`]).
 
 use std::fmt;
 use std::future::Future;
@@ -42,14 +42,14 @@ use std::time::{Duration, Instant};
 
 use landfall_socket_rules::Way;
 
+use crate::between_hosts::Answer;
 use crate::connection::{ELSEWHERE, Offer, make};
-use crate::far::Answer;
 use crate::log::Verdict;
 use crate::notes::Kind;
 use crate::registry::Name;
-use crate::segment::{FAR_CAPACITY, Side};
+use crate::segment::{CARRIED_CAPACITY, Role};
 use crate::socket_diag::{ANY, Known, SocketDiag, UnprovenReason};
-use crate::{far, kernel, log};
+use crate::{between_hosts, kernel, log};
 
 use carried::CarriedConnection;
 use config::Config;
@@ -254,11 +254,11 @@ impl Carrier {
 
     /// Sleeps until a program, another carrier or a note comes.
     fn sleep(&self) -> io::Result<()> {
-        let mut has_news = self.waker.is_woken();
+        let mut note_change = self.waker.is_woken();
         for host_link in &self.host_links {
-            has_news |= host_link.wants_to_be_woken();
+            note_change |= host_link.wants_to_be_woken();
         }
-        let slept = match has_news {
+        let slept = match note_change {
             true => Ok(()),
             false => self.poller.sleep(match self.host_links.iter().any(HostLink::is_expecting) {
                 true => SHORT_SLEEP,
@@ -278,7 +278,7 @@ impl Carrier {
             let _ = self
                 .host_links
                 .iter_mut()
-                .any(|host_link| host_link.join(note.side, &note.name, &bell));
+                .any(|host_link| host_link.join(note.role, &note.name, &bell));
             return;
         }
         let name = note.name.for_the_carrier();
@@ -286,7 +286,7 @@ impl Carrier {
             Ok(memory) => memory,
             Err(why) => return log_of(&name, format_args!("is not taken: {why}")),
         };
-        let mut connection = CarriedConnection::new(memory, Side::Connector, name, self.now);
+        let mut connection = CarriedConnection::new(memory, Role::Connector, name, self.now);
         if let Some(bell) = bell {
             connection.join(bell);
         }
@@ -310,18 +310,19 @@ impl Carrier {
     /// The memory that a program offers, if it is for this carrier, and of the socket that
     /// the kernel knows at that end of the connection: a note may name any.
     fn take(&self, name: &Name) -> Result<Arc<Mapping>, Verdict> {
-        let offer = Offer::find(name, Side::Acceptor)?;
-        let far = offer.far();
-        if far.way() != Some(self.config.over) || offer.capacity() != FAR_CAPACITY {
+        let offer = Offer::find(name, Role::Acceptor)?;
+        let between = offer.between();
+        if between.way() != Some(self.config.over) || offer.capacity() != CARRIED_CAPACITY {
             return Err(Verdict::NoOffer);
         }
         let diag =
             SocketDiag::open().map_err(|why| Verdict::Unproven(UnprovenReason::Silent(why)))?;
-        let connector = offer.end(Side::Connector);
-        diag.vouches(name, Side::Connector, connector).map_err(Verdict::Unproven)?;
-        let acceptor = offer.end(Side::Acceptor);
+        let connector = offer.end(Role::Connector);
+        diag.vouches(name, Role::Connector, connector).map_err(Verdict::Unproven)?;
+        let acceptor = offer.end(Role::Acceptor);
         let own = kernel::process();
-        far.carrier
+        between
+            .carrier
             .compare_exchange(0, own, Ordering::AcqRel, Ordering::Relaxed)
             .map_err(|_| Verdict::NoOffer)?;
         diag.introduces(acceptor);
@@ -453,7 +454,7 @@ fn offer(
     has_room: bool,
     now: Instant,
 ) -> Option<Result<CarriedConnection, Verdict>> {
-    let known = diag.end_of(name, Side::Acceptor, ANY, 0).ok().flatten();
+    let known = diag.end_of(name, Role::Acceptor, ANY, 0).ok().flatten();
     let end = known.filter(Known::is_connected)?;
     if end.user != kernel::user() {
         return Some(Err(Verdict::Unproven(UnprovenReason::OfUser(end.user))));
@@ -462,7 +463,7 @@ fn offer(
         return Some(Err(Verdict::NotCarried(over, Answer::Full)));
     }
     let made = make_memory(diag, name, over, end.cookie);
-    Some(made.map(|memory| CarriedConnection::new(memory, Side::Acceptor, *name, now)))
+    Some(made.map(|memory| CarriedConnection::new(memory, Role::Acceptor, *name, now)))
 }
 
 /// Memory for the socket with this number, which the kernel knows as that end.
@@ -472,16 +473,16 @@ fn make_memory(
     over: Way,
     addressee: u64,
 ) -> Result<Arc<Mapping>, Verdict> {
-    let memory = Mapping::of(make(name, FAR_CAPACITY)?);
-    let connector = memory.end(Side::Connector);
+    let memory = Mapping::of(make(name, CARRIED_CAPACITY)?);
+    let connector = memory.end(Role::Connector);
     diag.introduces(connector);
     memory.identity().addressee.store(addressee, Ordering::Relaxed);
     connector.cookie.store(ELSEWHERE, Ordering::Relaxed);
-    let far = memory.far();
-    far.carrier.store(kernel::process(), Ordering::Relaxed);
-    far.has_news();
+    let between = memory.between();
+    between.carrier.store(kernel::process(), Ordering::Relaxed);
+    between.note_change();
     // From here on the program takes it.
-    far.way.store(far::number_of(over), Ordering::Release);
+    between.way.store(between_hosts::number_of(over), Ordering::Release);
     Ok(memory)
 }
 

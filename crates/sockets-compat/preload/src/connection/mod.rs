@@ -25,8 +25,8 @@ use crate::messages::{Holder, Socket};
 use crate::patience::Patience;
 use crate::registry::{Name, NameCell};
 use crate::ring::{self, Incoming, Outgoing};
-use crate::segment::{Direction, End, Far, Own, Segment, Side};
-use crate::{far, socket_diag};
+use crate::segment::{BetweenHosts, Direction, End, Own, Role, Segment};
+use crate::{between_hosts, socket_diag};
 
 /// `has_ended` of a half that was shut down: nothing more comes, or is wanted.
 pub(crate) const SHUT: u32 = 1;
@@ -79,8 +79,8 @@ pub(crate) struct Connection {
     is_proven: AtomicBool,
     /// When it was made.
     began_at: AtomicU64,
-    /// What carries it to another host, as [`far::number_of`] has it.
-    far_way: AtomicU32,
+    /// What carries it to another host, as [`between_hosts::number_of`] has it.
+    carrier_way: AtomicU32,
     /// With which descriptors the carrier was told of it; see [`crate::bell`].
     announced: AtomicU32,
     looked_at: AtomicU64,
@@ -109,7 +109,7 @@ pub(crate) enum Sending<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shared<'a> {
     segment: Segment,
-    side: Side,
+    role: Role,
     proof: &'a AtomicBool,
     announced: &'a AtomicU32,
     pub(crate) outgoing: Outgoing<'a>,
@@ -120,7 +120,7 @@ pub(crate) struct Shared<'a> {
     /// What only the processes of this end have.
     pub(crate) own: &'a Own,
     /// Of a connection between hosts.
-    pub(crate) far: Option<&'a Far>,
+    pub(crate) between: Option<&'a BetweenHosts>,
 }
 
 impl Connection {
@@ -138,7 +138,7 @@ impl Connection {
             questions: AtomicU32::new(0),
             joining: AtomicU32::new(0),
             is_proven: AtomicBool::new(false),
-            far_way: AtomicU32::new(0),
+            carrier_way: AtomicU32::new(0),
             announced: AtomicU32::new(0),
             began_at: AtomicU64::new(0),
             looked_at: AtomicU64::new(0),
@@ -153,10 +153,10 @@ impl Connection {
     }
 
     /// Makes a used record new.
-    fn begin(&self, side: Side, stage: Stage, name: Name, way: Way) {
+    fn begin(&self, role: Role, stage: Stage, name: Name, way: Way) {
         // SAFETY: nobody else knows of the record yet.
         unsafe { self.name.set(name) };
-        self.is_acceptor.store(u8::from(side == Side::Acceptor), Ordering::Relaxed);
+        self.is_acceptor.store(u8::from(role == Role::Acceptor), Ordering::Relaxed);
         for counter in [&self.early_sent, &self.early_received] {
             counter.store(0, Ordering::Relaxed);
         }
@@ -165,7 +165,7 @@ impl Connection {
         }
         self.questions.store(0, Ordering::Relaxed);
         self.is_proven.store(false, Ordering::Relaxed);
-        self.far_way.store(far::number_of(way), Ordering::Relaxed);
+        self.carrier_way.store(between_hosts::number_of(way), Ordering::Relaxed);
         self.announced.store(0, Ordering::Relaxed);
         self.began_at.store(kernel::milliseconds(), Ordering::Relaxed);
         self.looked_at.store(0, Ordering::Relaxed);
@@ -202,8 +202,8 @@ impl Connection {
         }
     }
 
-    fn side(&self) -> Side {
-        if self.is_acceptor.load(Ordering::Relaxed) == 0 { Side::Connector } else { Side::Acceptor }
+    fn role(&self) -> Role {
+        if self.is_acceptor.load(Ordering::Relaxed) == 0 { Role::Connector } else { Role::Acceptor }
     }
 
     /// The memory, once there is some.
@@ -213,7 +213,7 @@ impl Connection {
         }
         // SAFETY: stored by `adopt`, out of a segment that lives as long as this record.
         let segment = unsafe { Segment::from_base(self.base.load(Ordering::Acquire)) };
-        Some(Shared::new(segment, self.side(), &self.is_proven, &self.announced))
+        Some(Shared::new(segment, self.role(), &self.is_proven, &self.announced))
     }
 
     fn adopt(&self, segment: Segment, proof: Proof) {
@@ -228,7 +228,7 @@ impl Connection {
             && !self.has_told.swap(true, Ordering::Relaxed)
             && let Some(name) = self.name()
         {
-            log::tell(self.side(), &name, verdict);
+            log::report(self.role(), &name, verdict);
         }
     }
 
@@ -243,26 +243,26 @@ impl Connection {
             crate::table::duplicate(twin, fd);
             return;
         }
-        let Some(as_connector) = Name::of(fd, Side::Connector) else { return };
-        for (side, name) in [
-            (Side::Connector, as_connector),
-            (Side::Connector, as_connector.for_the_carrier()),
-            (Side::Acceptor, as_connector.turned()),
+        let Some(as_connector) = Name::of(fd, Role::Connector) else { return };
+        for (role, name) in [
+            (Role::Connector, as_connector),
+            (Role::Connector, as_connector.for_the_carrier()),
+            (Role::Acceptor, as_connector.turned()),
         ] {
-            let Ok(offer) = Offer::find(&name, side) else { continue };
-            let said = offer.end(side).cookie.load(Ordering::Acquire);
+            let Ok(offer) = Offer::find(&name, role) else { continue };
+            let said = offer.end(role).cookie.load(Ordering::Acquire);
             if kernel::cookie(fd) != Ok(said) {
-                if side == Side::Acceptor && said == 0 {
+                if role == Role::Acceptor && said == 0 {
                     return Self::was_accepted(fd, name, |_| true);
                 }
                 continue;
             }
-            let Some(proof) = proof_of_inherited(fd, side, &name, &offer) else { continue };
-            let (way, segment) = (offer.far().way().unwrap_or(Way::Memory), offer.keep());
+            let Some(proof) = proof_of_inherited(fd, role, &name, &offer) else { continue };
+            let (way, segment) = (offer.between().way().unwrap_or(Way::Memory), offer.keep());
             crate::table::insert(fd, |connection| {
-                connection.begin(side, Stage::Plain, name, way);
+                connection.begin(role, Stage::Plain, name, way);
                 connection.adopt(segment, proof);
-                connection.joins_the_carrier(side, &name);
+                connection.join_carrier(role, &name);
             });
             return;
         }
@@ -276,10 +276,10 @@ impl Connection {
         if let Ok(way) = crate::rules::allow(&name)
             && may_be(way)
             && let (Some(received), Some(sent)) =
-                (socket_diag::received(fd), socket_diag::sent(fd, Side::Acceptor))
+                (socket_diag::received(fd), socket_diag::sent(fd, Role::Acceptor))
         {
             crate::table::insert(fd, |connection| {
-                connection.begin(Side::Acceptor, Stage::Seeking, name, way);
+                connection.begin(Role::Acceptor, Stage::Seeking, name, way);
                 connection.early_received.store(received, Ordering::Relaxed);
                 connection.early_sent.store(sent, Ordering::Relaxed);
             });
@@ -289,23 +289,23 @@ impl Connection {
     /// Whether `fd` is this very socket.
     fn is_of(&self, fd: i32) -> bool {
         let Some(shared) = self.shared() else {
-            return self.stage() == Stage::Seeking && self.name() == Name::of(fd, Side::Acceptor);
+            return self.stage() == Stage::Seeking && self.name() == Name::of(fd, Role::Acceptor);
         };
-        let known = shared.segment.end(shared.side).cookie.load(Ordering::Acquire);
+        let known = shared.segment.end(shared.role).cookie.load(Ordering::Acquire);
         kernel::cookie(fd) == Ok(known)
     }
 
     /// A child will have it, too, or who gets a message. It is said before that.
     pub(crate) fn is_held_once_more(&self) {
         if let Some(shared) = self.shared() {
-            shared.segment.end(shared.side).holders.fetch_add(1, Ordering::AcqRel);
+            shared.segment.end(shared.role).holders.fetch_add(1, Ordering::AcqRel);
         }
     }
 
     /// It did not come to that.
     pub(crate) fn is_held_once_less(&self) {
         if let Some(shared) = self.shared() {
-            shared.segment.end(shared.side).holders.fetch_sub(1, Ordering::AcqRel);
+            shared.segment.end(shared.role).holders.fetch_sub(1, Ordering::AcqRel);
         }
     }
 
@@ -316,8 +316,8 @@ impl Connection {
         if let Some(socket) = self.messages() {
             socket.after_fork();
         }
-        if let Some(far) = self.shared().and_then(|shared| shared.far) {
-            far.is_used();
+        if let Some(between) = self.shared().and_then(|shared| shared.between) {
+            between.note_user();
         }
     }
 
@@ -331,14 +331,14 @@ impl Connection {
             let is_last = shared.own_end().holders.load(Ordering::Acquire) == 1;
             shared.take_rings_away_at_last(fd, is_last);
         }
-        if shared.segment.end(shared.side).holders.fetch_sub(1, Ordering::AcqRel) == 1 {
+        if shared.segment.end(shared.role).holders.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.tells(if shared.are_both_here() { shared.together() } else { Verdict::TooShort });
             shared.close(fd);
             if let Some(name) = self.name() {
                 name.forget();
             }
-        } else if let Some(far) = shared.far {
-            far.is_left_to_others();
+        } else if let Some(between) = shared.between {
+            between.forget_user();
         }
     }
 
@@ -399,19 +399,19 @@ impl Connection {
 }
 
 impl<'a> Shared<'a> {
-    fn new(segment: Segment, side: Side, proof: &'a AtomicBool, announced: &'a AtomicU32) -> Self {
-        let (outgoing, incoming) = ring::ends(segment, side);
+    fn new(segment: Segment, role: Role, proof: &'a AtomicBool, announced: &'a AtomicU32) -> Self {
+        let (outgoing, incoming) = ring::ends(segment, role);
         Self {
             segment,
-            side,
+            role,
             proof,
             announced,
             outgoing,
             incoming,
-            sends: segment.direction_from(side),
-            receives: segment.direction_from(side.other()),
+            sends: segment.direction_from(role),
+            receives: segment.direction_from(role.other()),
             own: segment.own(),
-            far: Some(segment.far()).filter(|far| far.way().is_some()),
+            between: Some(segment.between()).filter(|between| between.way().is_some()),
         }
     }
 
@@ -422,12 +422,12 @@ impl<'a> Shared<'a> {
 
     /// What this end says of itself.
     pub(crate) fn own_end(&self) -> &'a End {
-        self.segment.end(self.side)
+        self.segment.end(self.role)
     }
 
     /// What has become of it, once both are here.
     fn together(&self) -> Verdict {
-        self.far.and_then(Far::way).map_or(Verdict::BothHere, Verdict::Carried)
+        self.between.and_then(BetweenHosts::way).map_or(Verdict::BothHere, Verdict::Carried)
     }
 
     /// Whether the other end of the memory is known to be that of the connection.
@@ -437,7 +437,7 @@ impl<'a> Shared<'a> {
 
     /// Whether somebody has claimed it, whoever that is.
     fn is_claimed(&self) -> bool {
-        self.segment.end(Side::Acceptor).is_here.load(Ordering::Acquire) != 0
+        self.segment.end(Role::Acceptor).is_here.load(Ordering::Acquire) != 0
     }
 
     /// A connector is sure of who has claimed its offer, and answers.
@@ -445,13 +445,13 @@ impl<'a> Shared<'a> {
         self.proof.store(true, Ordering::Relaxed);
         self.own.is_sure.store(1, Ordering::Release);
         self.own_end().is_here.store(1, Ordering::Release);
-        self.tells_carrier();
+        self.notify_carrier();
     }
 
     /// Whether both ends know of each other.
     pub(crate) fn are_both_here(&self) -> bool {
-        let is_here = |side| self.segment.end(side).is_here.load(Ordering::Acquire) != 0;
-        self.is_proven() && is_here(Side::Acceptor) && is_here(Side::Connector)
+        let is_here = |role| self.segment.end(role).is_here.load(Ordering::Acquire) != 0;
+        self.is_proven() && is_here(Role::Acceptor) && is_here(Role::Connector)
     }
 
     /// Bytes that go by TCP before those of the ring; `None` while all do.
@@ -480,7 +480,7 @@ impl<'a> Shared<'a> {
     /// ended it past us: whether he is there at all is found out when something is sent.
     pub(crate) fn has_ended_by_tcp(&self) {
         // To another host the carriers tell of it, and the end by TCP may overtake them.
-        if self.far.is_none() && self.receives.sending.has_ended.load(Ordering::Acquire) == 0 {
+        if self.between.is_none() && self.receives.sending.has_ended.load(Ordering::Acquire) == 0 {
             self.receives.receiving.is_doubtful.store(1, Ordering::Relaxed);
         }
     }
@@ -492,13 +492,13 @@ impl<'a> Shared<'a> {
 
     /// Whether calls on this end wait.
     pub(crate) fn waits(&self, fd: i32) -> bool {
-        let word = &self.segment.end(self.side).waits;
+        let word = &self.segment.end(self.role).waits;
         crate::patience::do_they(word, || !kernel::is_nonblocking(fd))
     }
 
     /// Somebody has said whether calls on this end shall wait.
     pub(crate) fn forget_whether_it_waits(&self) {
-        crate::patience::forget(&self.segment.end(self.side).waits);
+        crate::patience::forget(&self.segment.end(self.role).waits);
     }
 
     /// Whether what we send goes into the ring.
@@ -509,7 +509,7 @@ impl<'a> Shared<'a> {
     /// Lets what we send go into the ring from here on, if that can be.
     pub(crate) fn switch_sending(&self, fd: i32) {
         // Whoever is gone takes nothing out of a ring, and its kernel says so of bytes by TCP.
-        if !self.are_both_here() || (self.far.is_some() && far::is_over_by_tcp(fd)) {
+        if !self.are_both_here() || (self.between.is_some() && between_hosts::is_over_by_tcp(fd)) {
             return;
         }
         let own = &self.sends.sending;
@@ -519,13 +519,13 @@ impl<'a> Shared<'a> {
             return;
         }
         let by_tcp = own.by_tcp.load(Ordering::SeqCst);
-        if socket_diag::sent(fd, self.side) != Some(by_tcp) {
+        if socket_diag::sent(fd, self.role) != Some(by_tcp) {
             own.in_flight.fetch_and(!GATE, Ordering::SeqCst);
             return;
         }
         self.sends_at_once(fd);
         own.switched.store(by_tcp + 1, Ordering::SeqCst);
-        self.tells_carrier();
+        self.notify_carrier();
     }
 
     /// Returns when nobody changes the way of what we send. Whoever does has the lock of that
@@ -562,7 +562,7 @@ impl<'a> Shared<'a> {
         if receiving {
             raise(&self.receives.receiving.has_ended);
         }
-        self.tells_carrier();
+        self.notify_carrier();
     }
 
     /// Nobody has this end open any more.
@@ -577,7 +577,7 @@ impl<'a> Shared<'a> {
         self.sends.sending.has_ended.store(how, Ordering::Release);
         self.receives.receiving.has_ended.store(CLOSED, Ordering::Release);
         kernel::wake(self.incoming.word_of_room(), i32::MAX);
-        self.tells_carrier();
+        self.notify_carrier();
     }
 
     /// Whether the ring still has what came before an end, and the end was no reset on

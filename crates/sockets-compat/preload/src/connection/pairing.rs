@@ -15,13 +15,13 @@ use std::sync::atomic::Ordering;
 use landfall_socket_rules::Way;
 
 use super::{Connection, Proof, Shared, Stage};
-use crate::far::{self, Answer};
+use crate::between_hosts::{self, Answer};
 use crate::folder::Fault;
 use crate::kernel;
 use crate::log::Verdict;
 use crate::notes::{Kind, Note};
 use crate::registry::Name;
-use crate::segment::{CAPACITY, End, FAR_CAPACITY, Far, Segment, Side, Unusable};
+use crate::segment::{BetweenHosts, CAPACITY, CARRIED_CAPACITY, End, Role, Segment, Unusable};
 use crate::socket_diag::{self, UnprovenReason};
 use crate::thread::Section;
 
@@ -48,8 +48,8 @@ impl Connection {
     pub(crate) fn offer(fd: i32, name: Name, way: Way) -> Result<(), Verdict> {
         let name = if way == Way::Memory { name } else { name.for_the_carrier() };
         let cookie = kernel::cookie(fd).map_err(Verdict::NoMemory)?;
-        let segment = make(&name, if way == Way::Memory { CAPACITY } else { FAR_CAPACITY })?;
-        let own = segment.end(Side::Connector);
+        let segment = make(&name, if way == Way::Memory { CAPACITY } else { CARRIED_CAPACITY })?;
+        let own = segment.end(Role::Connector);
         socket_diag::introduce(own, fd);
         own.holders.store(1, Ordering::Relaxed);
         own.cookie.store(cookie, Ordering::Release);
@@ -63,7 +63,7 @@ impl Connection {
             unsafe { segment.unmap() };
         })?;
         crate::table::insert(fd, |connection| {
-            connection.begin(Side::Connector, Stage::Plain, name, way);
+            connection.begin(Role::Connector, Stage::Plain, name, way);
             connection.announced.store(announced, Ordering::Relaxed);
             connection.adopt(segment, Proof::Open);
         });
@@ -73,7 +73,7 @@ impl Connection {
     /// A connection was accepted: its bytes are counted, and an offer looked for.
     pub(crate) fn accepted(fd: i32, name: Name, way: Way) {
         crate::table::insert(fd, |connection| {
-            connection.begin(Side::Acceptor, Stage::Seeking, name, way);
+            connection.begin(Role::Acceptor, Stage::Seeking, name, way);
         });
     }
 
@@ -87,7 +87,7 @@ impl Connection {
     /// behind the first bytes, so an acceptor looks again.
     pub(crate) fn shared_to_send(&self, fd: i32) -> Option<Shared<'_>> {
         if self.stage() == Stage::Seeking
-            && self.far_way.load(Ordering::Relaxed) != 0
+            && self.carrier_way.load(Ordering::Relaxed) != 0
             && self.early_received.load(Ordering::SeqCst) > 0
         {
             self.looks_for_an_offer(fd);
@@ -125,12 +125,12 @@ impl Connection {
     /// What comes from another host is looked for by time, not with each call.
     fn may_look(&self) -> bool {
         let now = kernel::milliseconds();
-        self.far_way.load(Ordering::Relaxed) == 0
+        self.carrier_way.load(Ordering::Relaxed) == 0
             || self.looked_at.swap(now, Ordering::Relaxed) != now
     }
 
     fn has_looked_enough(&self) -> bool {
-        if self.far_way.load(Ordering::Relaxed) == 0 {
+        if self.carrier_way.load(Ordering::Relaxed) == 0 {
             return self.looks.fetch_add(1, Ordering::Relaxed) + 1 >= LOOKS;
         }
         self.age() >= FAR_OFFER_MS
@@ -140,14 +140,14 @@ impl Connection {
     fn claim(&self, fd: i32) -> Result<(), Verdict> {
         self.early_counts(fd).ok_or(Verdict::NoOffer)?;
         let name = self.name().ok_or(Verdict::NoOffer)?;
-        let offer = Offer::find(&name, Side::Acceptor)?;
-        if offer.far().way.load(Ordering::Relaxed) != self.far_way.load(Ordering::Relaxed) {
+        let offer = Offer::find(&name, Role::Acceptor)?;
+        if offer.between().way.load(Ordering::Relaxed) != self.carrier_way.load(Ordering::Relaxed) {
             return Err(Verdict::NoOffer);
         }
         offer.is_for(fd, &name).map_err(Verdict::Unproven)?;
         // Other threads may have gone on while the kernel was asked.
         let (received, sent) = self.early_counts(fd).ok_or(Verdict::NoOffer)?;
-        let own = offer.end(Side::Acceptor);
+        let own = offer.end(Role::Acceptor);
         let is_mine = kernel::cookie(fd).is_ok_and(|cookie| {
             own.cookie.compare_exchange(0, cookie, Ordering::AcqRel, Ordering::Relaxed).is_ok()
         });
@@ -155,17 +155,17 @@ impl Connection {
             return Err(Verdict::NoOffer);
         }
         let segment = offer.keep();
-        let shared = Shared::new(segment, Side::Acceptor, &self.is_proven, &self.announced);
+        let shared = Shared::new(segment, Role::Acceptor, &self.is_proven, &self.announced);
         socket_diag::introduce(own, fd);
         own.holders.store(1, Ordering::Relaxed);
         shared.receives.receiving.by_tcp.store(received, Ordering::Relaxed);
         shared.sends.sending.by_tcp.store(sent, Ordering::Relaxed);
         self.adopt(segment, Proof::Done);
         own.is_here.store(1, Ordering::Release);
-        if let Some(far) = shared.far {
-            far.has_news();
-            self.joins_the_carrier(Side::Acceptor, &name);
-            far.tell_carrier();
+        if let Some(between) = shared.between {
+            between.note_change();
+            self.join_carrier(Role::Acceptor, &name);
+            between.notify_carrier();
         }
         crate::watched::became_shared(fd);
         self.tells(shared.together());
@@ -173,9 +173,9 @@ impl Connection {
     }
 
     /// Lets the carrier wake this process for a connection that goes to another host.
-    pub(super) fn joins_the_carrier(&self, side: Side, name: &Name) {
-        if let Some(way) = self.shared().and_then(|shared| shared.far?.way()) {
-            let note = Note { kind: Kind::Joins, side, name: *name };
+    pub(super) fn join_carrier(&self, role: Role, name: &Name) {
+        if let Some(way) = self.shared().and_then(|shared| shared.between?.way()) {
+            let note = Note { kind: Kind::Joins, role, name: *name };
             let announced = crate::bell::announce(way, &note).unwrap_or(0);
             self.announced.store(announced, Ordering::Relaxed);
         }
@@ -206,13 +206,13 @@ impl Connection {
             }
             return;
         }
-        if shared.side != Side::Connector {
+        if shared.role != Role::Connector {
             return;
         }
-        if let Some(far) = shared.far {
-            return self.waits_for_the_carriers(far);
+        if let Some(between) = shared.between {
+            return self.await_carriers(between);
         }
-        let acceptor = &shared.segment.end(Side::Acceptor).cookie;
+        let acceptor = &shared.segment.end(Role::Acceptor).cookie;
         let has_heard = || shared.receives.receiving.by_tcp.load(Ordering::Relaxed) > 0;
         if self.looks.fetch_add(1, Ordering::Relaxed) >= PATIENCE
             && acceptor.load(Ordering::Relaxed) == 0
@@ -231,9 +231,9 @@ impl Connection {
     /// A connector's offer was claimed: if by the socket that it calls, then both are here.
     fn finds_out_who_has_claimed(&self, shared: &Shared<'_>, fd: i32) {
         let Some(name) = self.name() else { return };
-        let acceptor = shared.segment.end(Side::Acceptor);
-        let doubt = match shared.far {
-            None => socket_diag::vouch(fd, &name, Side::Acceptor, acceptor),
+        let acceptor = shared.segment.end(Role::Acceptor);
+        let doubt = match shared.between {
+            None => socket_diag::vouch(fd, &name, Role::Acceptor, acceptor),
             Some(_) if is_a_carrier_beside(acceptor, fd) => Ok(()),
             Some(_) => Err(UnprovenReason::Apart),
         };
@@ -265,14 +265,14 @@ impl Connection {
     }
 
     /// One more call of a connector whose offer has gone to another host.
-    fn waits_for_the_carriers(&self, far: &Far) {
+    fn await_carriers(&self, between: &BetweenHosts) {
         const LOOKS_AT_THE_CARRIER: u32 = 64;
-        let Some(way) = far.way() else { return };
-        let answer = Answer::of(&far.verdict);
+        let Some(way) = between.way() else { return };
+        let answer = Answer::of(&between.verdict);
         let looks = self.looks.fetch_add(1, Ordering::Relaxed);
         let verdict = if answer.is_no() {
             Verdict::NotCarried(way, answer)
-        } else if looks.is_multiple_of(LOOKS_AT_THE_CARRIER) && far.has_lost_its_carrier() {
+        } else if looks.is_multiple_of(LOOKS_AT_THE_CARRIER) && between.has_lost_carrier() {
             Verdict::LostCarrier(way)
         } else {
             return;
@@ -289,7 +289,7 @@ impl Connection {
     /// be sent with the next bytes.
     pub(crate) fn looks_for_the_other(&self, shared: &Shared<'_>, fd: i32) {
         self.waits_for_an_answer(shared, fd);
-        if shared.far.is_some() && !shared.is_sending_switched() {
+        if shared.between.is_some() && !shared.is_sending_switched() {
             shared.switch_sending(fd);
         }
     }
@@ -297,11 +297,11 @@ impl Connection {
 
 /// Asks this host's carrier to take an offer to the other host.
 fn hand_to_the_carrier(segment: Segment, name: &Name, way: Way) -> Result<u32, Verdict> {
-    let far = segment.far();
-    far.way.store(far::number_of(way), Ordering::Relaxed);
-    far.has_news();
-    far.process.store(crate::process::owner(), Ordering::Relaxed);
-    let note = Note { kind: Kind::Offers, side: Side::Connector, name: *name };
+    let between = segment.between();
+    between.way.store(between_hosts::number_of(way), Ordering::Relaxed);
+    between.note_change();
+    between.process.store(crate::process::owner(), Ordering::Relaxed);
+    let note = Note { kind: Kind::Offers, role: Role::Connector, name: *name };
     crate::bell::announce(way, &note).map_err(|why| match why {
         Fault::Kernel(_) => Verdict::NoCarrier(way),
         why => Verdict::NoFolder(why),
@@ -317,20 +317,20 @@ fn is_a_carrier_beside(end: &End, fd: i32) -> bool {
 /// kernel says that it is another. An end writes its number only once it is sure of the other,
 /// but for a connector that has just made its offer. Who has gone meanwhile may have left
 /// bytes behind.
-pub(super) fn proof_of_inherited(fd: i32, side: Side, name: &Name, offer: &Offer) -> Option<Proof> {
-    if !socket_diag::is_beside(offer.end(side), fd) {
+pub(super) fn proof_of_inherited(fd: i32, role: Role, name: &Name, offer: &Offer) -> Option<Proof> {
+    if !socket_diag::is_beside(offer.end(role), fd) {
         return None;
     }
-    if side == Side::Acceptor {
+    if role == Role::Acceptor {
         return Some(Proof::Done);
     }
     if offer.own().is_sure.load(Ordering::Acquire) == 0 {
         return Some(Proof::Open);
     }
-    if offer.far().way().is_some() {
+    if offer.between().way().is_some() {
         return Some(Proof::Done);
     }
-    match socket_diag::vouch(fd, name, Side::Acceptor, offer.end(Side::Acceptor)) {
+    match socket_diag::vouch(fd, name, Role::Acceptor, offer.end(Role::Acceptor)) {
         Err(UnprovenReason::Another | UnprovenReason::Apart | UnprovenReason::OfUser(_)) => None,
         Ok(()) | Err(UnprovenReason::Gone | UnprovenReason::Silent(_)) => Some(Proof::Done),
     }
@@ -360,9 +360,9 @@ pub(crate) struct Offer {
 impl Offer {
     /// Looks by name, for the end at `side`. What is found is a file of this user's alone which
     /// says that it is of this connection; whether that is true the kernel knows.
-    pub(crate) fn find(name: &Name, side: Side) -> Result<Self, Verdict> {
+    pub(crate) fn find(name: &Name, role: Role) -> Result<Self, Verdict> {
         let file = name.open()?;
-        match Segment::open(file, name, side) {
+        match Segment::open(file, name, role) {
             Ok(segment) => Ok(Self { segment, file }),
             Err(why) => {
                 let _ = kernel::close(file);
@@ -374,9 +374,9 @@ impl Offer {
     /// Whether it is offered to this socket, by the socket that has called it; by a carrier,
     /// which has asked the kernel for the one that is called, if it comes from another host.
     fn is_for(&self, fd: i32, name: &Name) -> Result<(), UnprovenReason> {
-        let connector = self.end(Side::Connector);
-        if self.far().way().is_none() {
-            return socket_diag::vouch(fd, name, Side::Connector, connector);
+        let connector = self.end(Role::Connector);
+        if self.between().way().is_none() {
+            return socket_diag::vouch(fd, name, Role::Connector, connector);
         }
         let addressee = self.identity().addressee.load(Ordering::Relaxed);
         if kernel::cookie(fd) != Ok(addressee) {

@@ -155,7 +155,7 @@ impl Interest {
         entry.serial = found.as_ref().map_or(0, serial_of);
         if found.is_some_and(|guard| guard.shared().is_some()) {
             self.heat(at);
-            self.tell_who_sleeps(at);
+            self.arm_for_sleepers(at);
         }
         if watched::is_known(fd) && !self.nested.contains(&at) {
             self.nested.push(at);
@@ -439,7 +439,7 @@ impl Interest {
         }
         (entry.is_fresh, entry.turn, entry.idle_sleeps) = (false, self.turn, 0);
         entry.seen_position = shared.incoming.position();
-        entry.seen_end = shared.knows_of_a_far_end();
+        entry.seen_end = shared.knows_of_a_carried_end();
         entry.seen_full = guard.was_full.load(Ordering::Acquire);
         entry.is_done = entry.events & ONCE != 0;
         let events = u32::from(ready.cast_unsigned());
@@ -493,7 +493,7 @@ fn is_edge(entry: &Entry, guard: &Guard, shared: &Shared<'_>, ready: i16) -> boo
 /// Whether something is to be read beside bytes, and was not told: that nothing will come. The
 /// kernel has an edge of its own for it, which may have been before the carriers said so.
 fn is_news_of_an_end(entry: &Entry, shared: &Shared<'_>) -> bool {
-    match shared.knows_of_a_far_end() {
+    match shared.knows_of_a_carried_end() {
         true => !entry.seen_end,
         false => shared.incoming.available() == Ok(0),
     }

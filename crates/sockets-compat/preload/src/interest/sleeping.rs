@@ -52,11 +52,11 @@ impl Interest {
     /// kernel's set does not watch it yet.
     pub(crate) fn lacks_the_bell(&mut self) -> Option<Pair> {
         let pair = bell::pair().filter(|pair| pair.serial != self.bell)?;
-        let is_far = |at: &u32| {
+        let is_between_hosts = |at: &u32| {
             let guard = shared_of(self.entries[*at as usize].fd);
-            guard.is_some_and(|guard| guard.shared().is_some_and(|shared| shared.far.is_some()))
+            guard.is_some_and(|guard| guard.shared().is_some_and(|shared| shared.between.is_some()))
         };
-        if !self.hot.iter().any(is_far) {
+        if !self.hot.iter().any(is_between_hosts) {
             return None;
         }
         self.bell = pair.serial;
@@ -120,7 +120,7 @@ impl Interest {
     /// Another thread may sleep in the kernel already. What it waits for there is what was
     /// asked before: so the other end rings from now on, and if something is there already
     /// the kernel is asked for something that it has.
-    pub(super) fn tell_who_sleeps(&mut self, at: u32) {
+    pub(super) fn arm_for_sleepers(&mut self, at: u32) {
         if self.asleep > 0 || self.is_armed_for_another {
             let entry = &mut self.entries[at as usize];
             if matches!(arm_one(entry), Armed::Ready) || entry.needs_looks {
@@ -174,7 +174,7 @@ fn watch_anew(entry: &mut Entry, before: Option<Watch>) -> Armed {
     }
     let Some(guard) = shared_of(entry.fd) else { return QUIET };
     let Some(shared) = guard.shared() else { return QUIET };
-    if shared.far.is_some() {
+    if shared.between.is_some() {
         guard.looks_for_the_other(&shared, entry.fd);
     }
     let waits_for_room = entry.events & WRITE != 0 && shared.is_sending_switched();
@@ -188,6 +188,6 @@ fn watch_anew(entry: &mut Entry, before: Option<Watch>) -> Armed {
     if waits_for_room && readiness::needs_looks_for_room(&shared) {
         sleep_limit = sleep_limit.and(SleepLimit::SHORT);
     }
-    entry.needs_looks = shared.far.is_some() || sleep_limit != SleepLimit::NONE;
+    entry.needs_looks = shared.between.is_some() || sleep_limit != SleepLimit::NONE;
     if is_worth_a_look(entry, &guard, &shared) { Armed::Ready } else { Armed::Quiet(sleep_limit) }
 }

@@ -15,7 +15,7 @@ use tokio::io::AsyncWrite;
 
 use super::exchange::{Mapped, State};
 use super::packets::{self, File, Kind, LONGEST};
-use super::service::{Far, LingerGuard, Order, StpCarrier, is_ending, ready, spawn, within};
+use super::service::{LingerGuard, Order, ServiceEnd, StpCarrier, is_ending, ready, spawn, within};
 use crate::kernel::{Errno, Part};
 
 /// How long the last messages of a socket that was closed may take to arrive.
@@ -76,11 +76,11 @@ fn number(error: &io::Error) -> Errno {
 /// Begins what was ordered.
 pub(super) fn begin(hosts: &mut Hosts, order: Order) {
     match order {
-        Order::Connect { far, page, address, way } => {
+        Order::Connect { service_end, page, address, way } => {
             let host = hosts.get(Role::Client(address.is_ipv6(), way != StpCarrier::Ip));
-            spawn(connect(host, Far::new(far), page, address, way));
+            spawn(connect(host, ServiceEnd::new(service_end), page, address, way));
         }
-        Order::Listen { far, page, address, way, tell } => {
+        Order::Listen { service_end, page, address, way, tell } => {
             let opened = hosts.get(Role::Server(address.ip(), way)).and_then(|host| {
                 let listener = StpListener::from_std(host.listen(address.port())?)?;
                 let port = listener.local_addr()?.port().unwrap_or_default();
@@ -88,10 +88,10 @@ pub(super) fn begin(hosts: &mut Hosts, order: Order) {
             });
             let told = match opened {
                 Ok((host, listener, here)) => {
-                    spawn(let_in(host, listener, Far::new(far), page, here));
+                    spawn(let_in(host, listener, ServiceEnd::new(service_end), page, here));
                     (Ok(here), None)
                 }
-                Err(error) => (Err(number(&error)), Some((far, page))),
+                Err(error) => (Err(number(&error)), Some((service_end, page))),
             };
             let _ = tell.send(told);
         }
@@ -101,7 +101,7 @@ pub(super) fn begin(hosts: &mut Hosts, order: Order) {
 /// Connects, and then carries.
 async fn connect(
     host: io::Result<Rc<StpHost>>,
-    far: Far,
+    service_end: ServiceEnd,
     page: Mapped,
     address: SocketAddr,
     way: StpCarrier,
@@ -116,11 +116,11 @@ async fn connect(
         StpSeqPacket::connect_by(&host, to).await.map(|packets| (host, packets))
     };
     // A program that closes the socket does not want it any more.
-    let gone = async { while ready(far.fd(), 0).await & libc::POLLHUP == 0 {} };
+    let gone = async { while ready(service_end.fd(), 0).await & libc::POLLHUP == 0 {} };
     match either(connecting, gone).await {
         Some(Ok((host, packets))) => {
             page.set_state(State::Connected);
-            carry(host, packets, far, page);
+            carry(host, packets, service_end, page);
         }
         Some(Err(error)) => {
             page.leave_trouble(number(&error));
@@ -144,17 +144,19 @@ async fn either<T>(one: impl Future<Output = T>, other: impl Future<Output = ()>
 async fn let_in(
     host: Rc<StpHost>,
     listener: StpListener,
-    far: Far,
+    service_end: ServiceEnd,
     page: Mapped,
     here: SocketAddr,
 ) {
     loop {
         let over = async {
-            ready(far.fd(), libc::POLLIN).await;
+            ready(service_end.fd(), libc::POLLIN).await;
         };
         let Some(accepted) = either(listener.accept(), over).await else { return };
         let handed = match accepted {
-            Ok((packets, from)) => hand_in(&host, packets, &from, (&far, &page), here).await,
+            Ok((packets, from)) => {
+                hand_in(&host, packets, &from, (&service_end, &page), here).await
+            }
             Err(_) => Err(Errno(libc::EAGAIN)),
         };
         if handed == Err(Errno(libc::EPIPE)) {
@@ -172,14 +174,14 @@ async fn hand_in(
     host: &Rc<StpHost>,
     packets: StpSeqPacket,
     from: &Address,
-    (far, page): (&Far, &Mapped),
+    (service_end, page): (&ServiceEnd, &Mapped),
     here: SocketAddr,
 ) -> Result<(), Errno> {
     let there = match from {
         Address::Stp { host, port, .. } => SocketAddr::new(*host, *port),
         _ => here,
     };
-    let (near, its_far) = packets::pair(libc::SOCK_CLOEXEC)?;
+    let (near, its_service_end) = packets::pair(libc::SOCK_CLOEXEC)?;
     let (its_page, file) = Mapped::create()?;
     if let Some(limit) = page.limit() {
         its_page.set_limit(limit);
@@ -188,13 +190,13 @@ async fn hand_in(
     let names = packets::write(here, there);
     loop {
         let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
-        match packets::send_bytes(far.fd(), &[&names], &[&near, &file], flags) {
-            Err(Errno(libc::EAGAIN)) => ready(far.fd(), libc::POLLOUT).await,
+        match packets::send_bytes(service_end.fd(), &[&names], &[&near, &file], flags) {
+            Err(Errno(libc::EAGAIN)) => ready(service_end.fd(), libc::POLLOUT).await,
             Err(why) => return Err(why),
             Ok(_) => break,
         };
     }
-    carry(Rc::clone(host), packets, Far::new(its_far), its_page);
+    carry(Rc::clone(host), packets, ServiceEnd::new(its_service_end), its_page);
     Ok(())
 }
 
@@ -203,27 +205,27 @@ struct Link {
     #[expect(dead_code, reason = "the endpoint lives as long as its connections")]
     host: Rc<StpHost>,
     packets: StpSeqPacket,
-    far: Far,
+    service_end: ServiceEnd,
     page: Mapped,
 }
 
-fn carry(host: Rc<StpHost>, packets: StpSeqPacket, far: Far, page: Mapped) {
+fn carry(host: Rc<StpHost>, packets: StpSeqPacket, service_end: ServiceEnd, page: Mapped) {
     if let Some(limit) = page.limit() {
         packets.set_message_limit(limit as usize);
     }
-    let link = Rc::new(Link { host, packets, far, page });
+    let link = Rc::new(Link { host, packets, service_end, page });
     spawn(carry_in(Rc::clone(&link)));
     spawn(carry_out(link, LingerGuard::new()));
 }
 
 /// Messages that come, to the program.
 async fn carry_in(link: Rc<Link>) {
-    let far = link.far.fd();
+    let service_end = link.service_end.fd();
     loop {
         match link.packets.recv_message().await {
             Ok(Some(message)) => loop {
-                match packets::deliver(far, &message) {
-                    Err(Errno(libc::EAGAIN)) => ready(far, libc::POLLOUT).await,
+                match packets::deliver(service_end, &message) {
+                    Err(Errno(libc::EAGAIN)) => ready(service_end, libc::POLLOUT).await,
                     Err(Errno(libc::EPIPE | libc::ECONNRESET)) => return,
                     Err(Errno(libc::EMFILE | libc::ENFILE | libc::ENOMEM)) => {
                         let _ = within(BREATH, std::future::pending::<()>()).await;
@@ -233,7 +235,7 @@ async fn carry_in(link: Rc<Link>) {
                     Ok(_) => break,
                 };
             },
-            Ok(None) => return packets::shut(far, libc::SHUT_WR),
+            Ok(None) => return packets::shut(service_end, libc::SHUT_WR),
             Err(error) => return give_up(&link, number(&error)),
         }
     }
@@ -243,25 +245,25 @@ async fn carry_in(link: Rc<Link>) {
 fn give_up(link: &Link, why: Errno) {
     link.page.leave_trouble(why);
     link.page.set_state(State::Over);
-    packets::shut(link.far.fd(), libc::SHUT_RDWR);
+    packets::shut(link.service_end.fd(), libc::SHUT_RDWR);
 }
 
 /// Messages of the program, to the other side, until it ends.
 async fn carry_out(link: Rc<Link>, _alive: LingerGuard) {
-    let far = link.far.fd();
+    let service_end = link.service_end.fd();
     let mut scratch = vec![0; LONGEST];
     loop {
         let part = Part { base: scratch.as_mut_ptr(), len: scratch.len() };
         // SAFETY: memory of this task.
-        match unsafe { packets::receive(far, &[part], libc::MSG_DONTWAIT) } {
+        match unsafe { packets::receive(service_end, &[part], libc::MSG_DONTWAIT) } {
             Err(Errno(libc::EAGAIN)) => {
-                ready(far, libc::POLLIN | libc::POLLRDHUP).await;
+                ready(service_end, libc::POLLIN | libc::POLLRDHUP).await;
             }
             // The program has closed it with messages unread; what it sent is still here.
             Err(Errno(libc::ECONNRESET | libc::EINTR)) => {}
             Err(_) => break,
             Ok(packet) if packet.len == 0 => {
-                if ready(far, libc::POLLIN | libc::POLLRDHUP).await & libc::POLLRDHUP != 0 {
+                if ready(service_end, libc::POLLIN | libc::POLLRDHUP).await & libc::POLLRDHUP != 0 {
                     break;
                 }
             }
@@ -274,7 +276,7 @@ async fn carry_out(link: Rc<Link>, _alive: LingerGuard) {
     // Behind its last message the other side is told of the end.
     let mut packets = link.packets.clone();
     let _ = within(LINGER, poll_fn(|cx| Pin::new(&mut packets).poll_shutdown(cx))).await;
-    while !is_ending() && ready(far, 0).await & (libc::POLLHUP | libc::POLLERR) == 0 {}
+    while !is_ending() && ready(service_end, 0).await & (libc::POLLHUP | libc::POLLERR) == 0 {}
     // Nobody reads any more: whoever waits for a message hears of it.
     if let Ok(packets) = packets.into_std() {
         let _ = packets.shutdown(std::net::Shutdown::Read);

@@ -38,7 +38,7 @@ pub(crate) const STP: c_int = 118;
 pub(crate) struct Socket {
     page: Mapped,
     /// The service's end of the pair, until the service has it, and the page for it.
-    far: Locked<Option<(File, Mapped)>>,
+    service_end: Locked<Option<(File, Mapped)>>,
     pub(crate) is_v6: bool,
     names: Locked<Names>,
 }
@@ -62,12 +62,12 @@ pub(crate) fn is_meant(domain: c_int, kind: c_int, protocol: c_int) -> bool {
 
 /// A new socket.
 pub(crate) fn make(domain: c_int, flags: c_int) -> Result<c_int, Errno> {
-    let (near, far) = packets::pair(flags)?;
+    let (near, service_end) = packets::pair(flags)?;
     let (page, file) = Mapped::create()?;
     let for_service = Mapped::of(&file)?;
     let socket = Socket {
         page,
-        far: Locked::new(Some((far, for_service))),
+        service_end: Locked::new(Some((service_end, for_service))),
         is_v6: domain == libc::AF_INET6,
         names: Locked::new(Names::default()),
     };
@@ -85,13 +85,13 @@ impl Socket {
         if self.is_v6 { ([0_u16; 8], 0).into() } else { ([0; 4], 0).into() }
     }
 
-    fn take_far(&self) -> Result<(File, Mapped), Errno> {
-        self.far.with(Option::take).ok_or(Errno(libc::EINVAL))
+    fn take_service_end(&self) -> Result<(File, Mapped), Errno> {
+        self.service_end.with(Option::take).ok_or(Errno(libc::EINVAL))
     }
 
     /// In a child of a fork: nobody else is here.
     pub(crate) fn after_fork(&self) {
-        self.far.free_after_fork();
+        self.service_end.free_after_fork();
         self.names.free_after_fork();
     }
 
@@ -117,12 +117,12 @@ impl Socket {
         }
         let address = self.names.with(|names| names.here).unwrap_or_else(|| self.any());
         let way = StpCarrier::chosen()?;
-        let (far, page) = self.take_far()?;
+        let (service_end, page) = self.take_service_end()?;
         let (tell, told) = std::sync::mpsc::sync_channel(1);
-        service::order(Order::Listen { far, page, address, way, tell })?;
+        service::order(Order::Listen { service_end, page, address, way, tell })?;
         let (here, back) = told.recv().map_err(|_| Errno(libc::ENOBUFS))?;
         if let Some(back) = back {
-            self.far.with(|far| *far = Some(back));
+            self.service_end.with(|service_end| *service_end = Some(back));
         }
         let here = here?;
         self.names.with(|names| names.here = Some(here));
@@ -145,10 +145,10 @@ impl Socket {
             });
         }
         self.names.with(|names| names.there = Some(address));
-        let (far, page) = self.take_far()?;
+        let (service_end, page) = self.take_service_end()?;
         // There is room to write when it is connected: `poll` is to say so then.
         packets::fill(fd)?;
-        service::order(Order::Connect { far, page, address, way })?;
+        service::order(Order::Connect { service_end, page, address, way })?;
         if kernel::is_nonblocking(fd) {
             return Err(Errno(libc::EINPROGRESS));
         }
@@ -184,7 +184,7 @@ impl Socket {
         let names = Names { here: Some(here), there: Some(there) };
         let socket = Socket {
             page: Mapped::of(&page)?,
-            far: Locked::new(None),
+            service_end: Locked::new(None),
             is_v6: self.is_v6,
             names: Locked::new(names),
         };

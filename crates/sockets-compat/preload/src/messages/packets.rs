@@ -155,13 +155,13 @@ pub(super) fn pair(flags: c_int) -> Result<(File, File), Errno> {
     let mut fds = [0 as c_int; 2];
     let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
     call!(libc::SYS_socketpair, libc::AF_UNIX, kind, 0_usize, fds.as_mut_ptr())?;
-    let (near, far) = (File(fds[0]), File(fds[1]));
-    for end in [&near, &far] {
+    let (near, service_end) = (File(fds[0]), File(fds[1]));
+    for end in [&near, &service_end] {
         kernel::set_option(end.0, libc::SOL_SOCKET, libc::SO_SNDBUF, &BOUND)?;
     }
     set_flags(&near, flags)?;
-    call!(libc::SYS_fcntl, far.0, libc::F_SETFL, libc::O_RDWR | libc::O_NONBLOCK)?;
-    Ok((near, far))
+    call!(libc::SYS_fcntl, service_end.0, libc::F_SETFL, libc::O_RDWR | libc::O_NONBLOCK)?;
+    Ok((near, service_end))
 }
 
 /// Makes of a descriptor what `SOCK_NONBLOCK` and `SOCK_CLOEXEC` ask for.
@@ -361,7 +361,7 @@ const fn c_int_of(family: libc::sa_family_t) -> libc::c_int {
 /// # Safety
 ///
 /// Both are null, or the program's, with room for what `len` says.
-pub(crate) unsafe fn tell_name(name: SocketAddr, address: *mut sockaddr, len: *mut socklen_t) {
+pub(crate) unsafe fn write_name(name: SocketAddr, address: *mut sockaddr, len: *mut socklen_t) {
     if address.is_null() || len.is_null() {
         return;
     }

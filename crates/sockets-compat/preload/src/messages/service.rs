@@ -1,6 +1,6 @@
 //! The service: one thread that carries the messages of all sockets of this process.
 //!
-//! It runs tasks, and sleeps in `poll` on what they wait for: the far ends of the pairs,
+//! It runs tasks, and sleeps in `poll` on what they wait for: the service's ends of the pairs,
 //! and a bell that wakers and orders ring. It begins with the first order. A child of a
 //! fork has no service until it gives an order of its own.
 
@@ -56,19 +56,19 @@ impl StpCarrier {
     }
 }
 
-/// What came of the wish to listen: the name, or why not and the far end back.
+/// What came of the wish to listen: the name, or why not and the service's end back.
 pub(super) type Listened = (Result<SocketAddr, Errno>, Option<(File, Mapped)>);
 
-/// What the service is asked to do with a far end.
+/// What the service is asked to do with a service's end.
 pub(super) enum Order {
     Connect {
-        far: File,
+        service_end: File,
         page: Mapped,
         address: SocketAddr,
         way: StpCarrier,
     },
     Listen {
-        far: File,
+        service_end: File,
         page: Mapped,
         address: SocketAddr,
         way: StpCarrier,
@@ -82,8 +82,8 @@ struct Service {
 }
 
 static SERVICE: Locked<Option<Service>> = Locked::new(None);
-/// Far ends that the service of this process has.
-static FARS: Locked<Vec<c_int>> = Locked::new(Vec::new());
+/// ServiceEnd ends that the service of this process has.
+static SERVICE_ENDS: Locked<Vec<c_int>> = Locked::new(Vec::new());
 /// Connections whose program may still have sent something.
 static LIVE: AtomicU32 = AtomicU32::new(0);
 static IS_ENDING: AtomicBool = AtomicBool::new(false);
@@ -125,11 +125,11 @@ fn begin() -> Result<Service, Errno> {
 /// Before a fork, and after it.
 pub(crate) fn stands_still() {
     SERVICE.stands_still();
-    FARS.stands_still();
+    SERVICE_ENDS.stands_still();
 }
 
 pub(crate) fn goes_on() {
-    FARS.goes_on();
+    SERVICE_ENDS.goes_on();
     SERVICE.goes_on();
 }
 
@@ -137,7 +137,7 @@ pub(crate) fn goes_on() {
 pub(crate) fn after_fork() {
     // What it shares with its thread may be locked for ever: it is left as it lies.
     SERVICE.with(|service| std::mem::forget(service.take()));
-    for fd in FARS.with(std::mem::take) {
+    for fd in SERVICE_ENDS.with(std::mem::take) {
         let _ = kernel::close(fd);
     }
     LIVE.store(0, Ordering::Relaxed);
@@ -150,7 +150,9 @@ pub(crate) fn end() {
         return;
     }
     IS_ENDING.store(true, Ordering::SeqCst);
-    FARS.with(|fars| fars.iter().for_each(|far| packets::shut(*far, libc::SHUT_RD)));
+    SERVICE_ENDS.with(|ends| {
+        ends.iter().for_each(|service_end| packets::shut(*service_end, libc::SHUT_RD))
+    });
     let begin = Instant::now();
     loop {
         let live = LIVE.load(Ordering::Acquire);
@@ -167,11 +169,11 @@ pub(super) fn is_ending() -> bool {
 
 /// The service's end of a pair.
 #[derive(Debug)]
-pub(super) struct Far(File);
+pub(super) struct ServiceEnd(File);
 
-impl Far {
+impl ServiceEnd {
     pub(super) fn new(file: File) -> Self {
-        FARS.with(|fars| fars.push(file.fd()));
+        SERVICE_ENDS.with(|ends| ends.push(file.fd()));
         Self(file)
     }
 
@@ -180,9 +182,9 @@ impl Far {
     }
 }
 
-impl Drop for Far {
+impl Drop for ServiceEnd {
     fn drop(&mut self) {
-        FARS.with(|fars| fars.retain(|fd| *fd != self.0.fd()));
+        SERVICE_ENDS.with(|ends| ends.retain(|fd| *fd != self.0.fd()));
     }
 }
 

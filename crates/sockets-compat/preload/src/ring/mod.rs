@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use landfall_transport::memory::{copy_into_words, copy_out_of_words};
 
 use crate::kernel::{self, Part};
-use crate::segment::{Direction, Receiving, Segment, Sending, Side};
+use crate::segment::{Direction, Receiving, Role, Segment, Sending};
 
 /// The other end wrote counters that cannot be, or there is no memory for the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,13 +68,13 @@ pub(crate) struct Incoming<'a> {
 }
 
 /// The two ends that one side of a connection has.
-pub(crate) fn ends<'a>(segment: Segment, side: Side) -> (Outgoing<'a>, Incoming<'a>) {
+pub(crate) fn ends<'a>(segment: Segment, role: Role) -> (Outgoing<'a>, Incoming<'a>) {
     let capacity = segment.capacity();
-    let Direction { sending, receiving } = segment.direction_from(side);
-    let bytes = segment.bytes_from(side);
+    let Direction { sending, receiving } = segment.direction_from(role);
+    let bytes = segment.bytes_from(role);
     let outgoing = Outgoing { own: sending, other: receiving, bytes, capacity };
-    let Direction { sending, receiving } = segment.direction_from(side.other());
-    let bytes = segment.bytes_from(side.other());
+    let Direction { sending, receiving } = segment.direction_from(role.other());
+    let bytes = segment.bytes_from(role.other());
     let incoming = Incoming { own: receiving, other: sending, bytes, capacity };
     (outgoing, incoming)
 }

@@ -71,8 +71,8 @@ proptest! {
     #[test]
     fn it_is_a_queue_of_bytes_with_a_bound(steps in prop::collection::vec(step(), 0..40)) {
         let (first, second) = two_mappings();
-        let (outgoing, _) = ends(first, Side::Connector);
-        let (_, incoming) = ends(second, Side::Acceptor);
+        let (outgoing, _) = ends(first, Role::Connector);
+        let (_, incoming) = ends(second, Role::Acceptor);
         let (mut model, mut next) = (VecDeque::new(), 0_u8);
         for step in steps {
             match step {
@@ -88,9 +88,9 @@ proptest! {
     #[test]
     fn counters_of_a_liar_lead_nowhere(head: u64, tail: u64, of_both: u64) {
         let (first, second) = two_mappings();
-        let (outgoing, _) = ends(first, Side::Connector);
-        let (_, incoming) = ends(second, Side::Acceptor);
-        let direction = first.direction_from(Side::Connector);
+        let (outgoing, _) = ends(first, Role::Connector);
+        let (_, incoming) = ends(second, Role::Acceptor);
+        let direction = first.direction_from(Role::Connector);
         direction.sending.head.store(of_both.wrapping_add(head), Ordering::Relaxed);
         direction.receiving.tail.store(of_both.wrapping_add(tail), Ordering::Relaxed);
         let mut bytes = vec![0; 2 * CAPACITY as usize];
@@ -110,8 +110,8 @@ proptest! {
 #[test]
 fn a_peer_that_writes_meanwhile_changes_bytes_of_the_ring_alone() {
     let (first, second) = two_mappings();
-    let (outgoing, _) = ends(first, Side::Connector);
-    let (_, incoming) = ends(second, Side::Acceptor);
+    let (outgoing, _) = ends(first, Role::Connector);
+    let (_, incoming) = ends(second, Role::Acceptor);
     let peer = first.base().expose_provenance();
     let is_over = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -120,7 +120,7 @@ fn a_peer_that_writes_meanwhile_changes_bytes_of_the_ring_alone() {
             let segment =
                 unsafe { Segment::from_base(std::ptr::with_exposed_provenance_mut(peer)) };
             // SAFETY: as above.
-            let ring = unsafe { words((segment.bytes_from(Side::Connector), CAPACITY)) };
+            let ring = unsafe { words((segment.bytes_from(Role::Connector), CAPACITY)) };
             for at in (0..ring.len()).cycle() {
                 ring[at].store(u64::MAX, Ordering::Relaxed);
                 if is_over.load(Ordering::Relaxed) {
@@ -147,8 +147,8 @@ fn a_peer_that_writes_meanwhile_changes_bytes_of_the_ring_alone() {
 #[test]
 fn a_wish_is_fulfilled_once() {
     let (first, second) = two_mappings();
-    let (outgoing, _) = ends(first, Side::Connector);
-    let (_, incoming) = ends(second, Side::Acceptor);
+    let (outgoing, _) = ends(first, Role::Connector);
+    let (_, incoming) = ends(second, Role::Acceptor);
     // The first bytes always ring: whoever waits does so on TCP alone.
     assert!(outgoing.takes_the_wish_to_be_rung());
     assert!(!outgoing.takes_the_wish_to_be_rung());
@@ -173,8 +173,8 @@ fn a_wish_is_fulfilled_once() {
 #[test]
 fn a_wish_is_taken_back_unless_it_was_fulfilled() {
     let (first, second) = two_mappings();
-    let (outgoing, _) = ends(first, Side::Connector);
-    let (_, incoming) = ends(second, Side::Acceptor);
+    let (outgoing, _) = ends(first, Role::Connector);
+    let (_, incoming) = ends(second, Role::Acceptor);
     assert!(outgoing.takes_the_wish_to_be_rung());
     let (one, other) = (incoming.own.wishes.make(), incoming.own.wishes.make());
     incoming.own.wishes.take_back(one);
@@ -195,14 +195,14 @@ fn nobody_sleeps_while_there_is_news() {
     const BYTES: u64 = 20_000;
     let (first, second) = two_mappings();
     let (first, second) = (first.base().expose_provenance(), second.base().expose_provenance());
-    let of = |base, side| {
+    let of = |base, role| {
         // SAFETY: the base of one of the two, which stay mapped.
         let segment = unsafe { Segment::from_base(std::ptr::with_exposed_provenance_mut(base)) };
-        ends(segment, side)
+        ends(segment, role)
     };
     let (rings, rung) = (std::sync::Mutex::new(0_u64), std::sync::Condvar::new());
     let watch = || {
-        let (_, incoming) = of(second, Side::Acceptor);
+        let (_, incoming) = of(second, Role::Acceptor);
         let mut seen = 0;
         while seen < BYTES {
             let heard = *rings.lock().unwrap();
@@ -221,8 +221,8 @@ fn nobody_sleeps_while_there_is_news() {
         scope.spawn(watch);
         scope.spawn(watch);
         scope.spawn(|| {
-            let (outgoing, _) = of(first, Side::Connector);
-            let (_, incoming) = of(second, Side::Acceptor);
+            let (outgoing, _) = of(first, Role::Connector);
+            let (_, incoming) = of(second, Role::Acceptor);
             for _ in 0..BYTES {
                 // SAFETY: the byte lives.
                 unsafe { outgoing.put(&[part(&mut [7])]) }.unwrap();

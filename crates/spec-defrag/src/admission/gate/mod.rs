@@ -71,7 +71,16 @@ pub struct Gate {
     events: VecDeque<GateEvent>,
     refusals: Refusals,
     unsent: u64,
-    untold: u64,
+    unreported: u64,
+}
+
+/// What a [`Gate`] dropped because a queue of its was full.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Overflows {
+    /// Frames that were not sent.
+    pub frames: u64,
+    /// Events that were not reported.
+    pub events: u64,
 }
 
 impl Gate {
@@ -94,7 +103,7 @@ impl Gate {
             events: VecDeque::new(),
             refusals: Refusals::new(),
             unsent: 0,
-            untold: 0,
+            unreported: 0,
         })
     }
 
@@ -114,7 +123,7 @@ impl Gate {
     pub fn handle_frame(&mut self, now: Instant, frame: &[u8]) -> Result<(), Refusal> {
         self.handle_timeout(now);
         let accepted = ControlFrame::parse(frame).and_then(|frame| self.accept(now, &frame));
-        self.call_the_next(now);
+        self.invite_next(now);
         accepted.map_err(|refusal| self.refusals.count(refusal))
     }
 
@@ -122,10 +131,10 @@ impl Gate {
     pub fn handle_timeout(&mut self, now: Instant) {
         while let Some(at) = self.grants.iter().position(|grant| grant.until <= now) {
             let grant = self.grants.swap_remove(at);
-            self.tell(GateEvent::Ended { source: grant.source, why: Ended::RanOut });
+            self.report(GateEvent::Ended { source: grant.source, why: Ended::RanOut });
         }
         self.queue.expire(now);
-        self.call_the_next(now);
+        self.invite_next(now);
     }
 
     /// When to call [`Gate::handle_timeout`].
@@ -170,11 +179,10 @@ impl Gate {
         &self.refusals
     }
 
-    /// Frames that were not sent, and events that were forgotten, because nobody had
-    /// taken those before.
+    /// What was dropped because nobody had taken what came before it.
     #[must_use]
-    pub fn overflows(&self) -> (u64, u64) {
-        (self.unsent, self.untold)
+    pub fn overflows(&self) -> Overflows {
+        Overflows { frames: self.unsent, events: self.unreported }
     }
 
     fn accept(&mut self, now: Instant, frame: &ControlFrame) -> Result<(), Refusal> {
@@ -213,7 +221,7 @@ impl Gate {
                 // A series that was left, or a forged one: its place is lost soon.
                 self.refuse(frame, Some(ticket), None, self.config.ask_again);
             } else {
-                self.hear_again(now, frame, ticket, at);
+                self.handle_repeated_request(now, frame, ticket, at);
             }
             return Ok(());
         }
@@ -233,7 +241,13 @@ impl Gate {
     }
 
     /// One that has a place asks again.
-    fn hear_again(&mut self, now: Instant, frame: &ControlFrame, ticket: Ticket, at: usize) {
+    fn handle_repeated_request(
+        &mut self,
+        now: Instant,
+        frame: &ControlFrame,
+        ticket: Ticket,
+        at: usize,
+    ) {
         let open = self.open_streams(now) > 0;
         let until = now + self.config.patience();
         let Some(waiter) = assumed(self.queue.get_mut(at), "its place was found just before")
@@ -278,7 +292,7 @@ impl Gate {
     fn handle_release(&mut self, frame: &ControlFrame, what: NonZeroU64) -> Result<(), Refusal> {
         if let Some(at) = self.find_grant(frame, what) {
             self.grants.swap_remove(at);
-            self.tell(GateEvent::Ended { source: frame.from, why: Ended::Released });
+            self.report(GateEvent::Ended { source: frame.from, why: Ended::Released });
             return Ok(());
         }
         let place = self.queue.find(frame.from).filter(|at| {
@@ -315,7 +329,7 @@ impl Gate {
             proven,
         };
         self.grants.push(grant);
-        self.tell(GateEvent::Granted { source: grant.source, until: grant.until });
+        self.report(GateEvent::Granted { source: grant.source, until: grant.until });
         self.answer(frame, Message::FastAck { lease: grant.lease, time });
     }
 
@@ -344,7 +358,7 @@ impl Gate {
     }
 
     /// Invites as many as there are open streams.
-    fn call_the_next(&mut self, now: Instant) {
+    fn invite_next(&mut self, now: Instant) {
         if now >= self.opens {
             self.opens = Instant::ZERO;
         }
@@ -382,11 +396,11 @@ impl Gate {
         self.frames.push_back(frame.to_bytes());
     }
 
-    fn tell(&mut self, event: GateEvent) {
+    fn report(&mut self, event: GateEvent) {
         landfall_placement::trace!(?event);
         if self.events.len() >= MOST_EVENTS {
             self.events.pop_front();
-            self.untold += 1;
+            self.unreported += 1;
         }
         self.events.push_back(event);
     }

@@ -302,7 +302,7 @@ fn nobody_who_drains_nothing_makes_it_grow() {
         gate.handle_frame(ms(u64::from(serial) * 200), &frame.to_bytes()).unwrap();
     }
     assert!(gate.frames.len() <= MOST_FRAMES && gate.events.len() <= MOST_EVENTS);
-    assert!(gate.overflows().0 > 0 && gate.overflows().1 > 0);
+    assert!(gate.overflows().frames > 0 && gate.overflows().events > 0);
 }
 
 #[test]

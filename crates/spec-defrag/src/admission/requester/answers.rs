@@ -58,7 +58,7 @@ impl Requester {
         match held {
             Some(held) if held.lease == lease => until = until.max(held.until),
             Some(_) => {}
-            None => self.tell(RequesterEvent::Granted { until }),
+            None => self.report(RequesterEvent::Granted { until }),
         }
         self.silent_until = Instant::ZERO;
         self.state = State::Holding(Holding { series, lease, time, until, due: sent + time / 2 });
@@ -75,9 +75,9 @@ impl Requester {
         if holding.series.refuse(serial) != Some(Refused::First) {
             return Err(Refusal::Duplicate);
         }
-        self.say_farewell(holding.series, Message::Release { what: holding.lease.0 });
-        self.tell(RequesterEvent::Lost(Lost::TurnOver));
-        self.ask_anew(now, wait);
+        self.send_release(holding.series, Message::Release { what: holding.lease.0 });
+        self.report(RequesterEvent::Lost(Lost::TurnOver));
+        self.request_again(now, wait);
         Ok(())
     }
 
@@ -117,7 +117,7 @@ impl Requester {
         asking.standing = Standing::Refused { since, position };
         self.state = State::Asking(asking);
         if before != Some(position) {
-            self.tell(RequesterEvent::Refused { position, wait });
+            self.report(RequesterEvent::Refused { position, wait });
         }
         Ok(())
     }
@@ -125,7 +125,7 @@ impl Requester {
 
 // One series of requests: its nonce, and which of them may still be answered.
 
-/// So many requests may be under way; older ones are forgotten.
+/// The most requests under way; older ones are forgotten.
 const UNDER_WAY: usize = 8;
 
 /// A request that was sent.

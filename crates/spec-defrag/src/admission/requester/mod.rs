@@ -8,7 +8,7 @@ mod throttle;
 use alloc::collections::VecDeque;
 
 use landfall_placement::{Duration, Instant, Random, Refusal, Refusals, Seed};
-use landfall_tables::Table;
+use landfall_tables::{EntryKey, Table};
 
 use super::frame::{ControlFrame, FRAME_LEN, Lease, Message};
 use super::{ConfigError, TooMany};
@@ -87,7 +87,7 @@ pub struct Requester {
     transfers: Table<bool>,
     /// How many of them do.
     asking: u32,
-    /// So much was sent of late that it asks.
+    /// Enough was sent of late for it to ask.
     flowing: bool,
     meter: Meter,
     throttle: Throttle,
@@ -145,7 +145,7 @@ impl Requester {
 
     fn admit(&mut self, now: Instant, asks: bool) -> Result<TransferId, TooMany> {
         let most = self.config.transfers;
-        let (index, generation) = self.transfers.insert(asks).ok_or(TooMany { most })?;
+        let EntryKey { index, generation } = self.transfers.insert(asks).ok_or(TooMany { most })?;
         if asks {
             self.asking += 1;
             self.want(now);
@@ -220,7 +220,7 @@ impl Requester {
         }
     }
 
-    /// So many bytes were sent to the receiver, in whatever mode.
+    /// Counts bytes that were sent to the receiver, in either mode.
     pub fn handle_sent(&mut self, now: Instant, bytes: u64) {
         if self.mode(now) == Mode::Slow {
             self.throttle.take(now, bytes);
@@ -312,11 +312,11 @@ impl Requester {
 
     fn want(&mut self, now: Instant) {
         if matches!(self.state, State::Idle) {
-            self.ask_anew(now, Duration::ZERO);
+            self.request_again(now, Duration::ZERO);
         }
     }
 
-    fn ask_anew(&mut self, now: Instant, wait: Duration) {
+    fn request_again(&mut self, now: Instant, wait: Duration) {
         let series = Series::new(&mut self.random);
         let (standing, due) = if now < self.silent_until {
             (Standing::Silent, self.silent_until)
@@ -333,7 +333,7 @@ impl Requester {
         });
     }
 
-    /// Gives back what nobody wants any more.
+    /// Returns back what nobody wants any more.
     fn leave_if_content(&mut self) {
         if self.asking > 0 || self.flowing {
             return;
@@ -342,16 +342,16 @@ impl Requester {
             State::Idle => {}
             State::Asking(Asking { series, .. }) => {
                 if let Some(ticket) = series.ticket {
-                    self.say_farewell(series, Message::Release { what: ticket.0 });
+                    self.send_release(series, Message::Release { what: ticket.0 });
                 }
             }
             State::Holding(Holding { series, lease, .. }) => {
-                self.say_farewell(series, Message::Release { what: lease.0 });
+                self.send_release(series, Message::Release { what: lease.0 });
             }
         }
     }
 
-    fn say_farewell(&mut self, series: Series, message: Message) {
+    fn send_release(&mut self, series: Series, message: Message) {
         self.farewell = Some(self.frame(&series, series.last(), message));
     }
 
@@ -364,8 +364,8 @@ impl Requester {
         }
         match &mut self.state {
             State::Holding(holding) if holding.until <= now => {
-                self.tell(RequesterEvent::Lost(Lost::RanOut));
-                self.ask_anew(now, Duration::ZERO);
+                self.report(RequesterEvent::Lost(Lost::RanOut));
+                self.request_again(now, Duration::ZERO);
             }
             State::Asking(asking)
                 if asking.due <= now
@@ -375,7 +375,7 @@ impl Requester {
                 asking.standing = Standing::Silent;
                 asking.due = now + self.config.silent_retry;
                 self.silent_until = asking.due;
-                self.tell(RequesterEvent::NoGate);
+                self.report(RequesterEvent::NoGate);
             }
             _ => {}
         }
@@ -419,7 +419,7 @@ impl Requester {
         ControlFrame { to, from, priority, nonce: series.nonce, serial, message }.to_bytes()
     }
 
-    fn tell(&mut self, event: RequesterEvent) {
+    fn report(&mut self, event: RequesterEvent) {
         if self.events.len() >= MOST_EVENTS {
             self.events.pop_front();
         }

@@ -7,7 +7,7 @@ use super::super::{ConfigError, SHORTEST, address, number, time};
 
 const SECOND: i128 = 1_000_000_000;
 
-/// Gives bytes at a steady rate, up to a burst.
+/// Returns bytes at a steady rate, up to a burst.
 ///
 /// What is in the bucket says whether something may be sent, not how long it may be: a
 /// packet longer than the burst passes, and its debt is paid before the next one. So
@@ -50,7 +50,7 @@ impl Throttle {
         now + Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 
-    /// So many bytes were sent.
+    /// Counts bytes that were sent.
     pub(super) fn take(&mut self, now: Instant, bytes: u64) {
         self.level = self.level(now).saturating_sub(i128::from(bytes) * SECOND);
         self.at = self.at.max(now);
@@ -84,7 +84,7 @@ impl Meter {
         Self { part, newest: 0, bytes: [0; COUNTERS], last: None }
     }
 
-    /// So many bytes were sent; gives how many within the last window.
+    /// Counts bytes that were sent. Returns how many were within the last window.
     pub(super) fn count(&mut self, now: Instant, bytes: u64) -> u64 {
         let part = now.as_nanos() / self.part.as_nanos().max(1) as u64;
         let steps = part.saturating_sub(self.newest).min(COUNTERS as u64) as usize;
@@ -205,7 +205,7 @@ pub enum Mode {
 pub struct Allowance {
     /// How.
     pub mode: Mode,
-    /// So many bytes. While it is not zero a whole packet may be sent, longer or not;
+    /// Bytes. While it is not zero a whole packet may be sent, longer or not;
     /// in slow mode the next one then waits for longer.
     pub bytes: u64,
     /// If no bytes: when to ask again.

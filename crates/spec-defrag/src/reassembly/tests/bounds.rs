@@ -28,13 +28,13 @@ fn invariant_5_sources_that_never_finish_take_bounded_memory_and_service_goes_on
         if source % 1_000 == 0 {
             assert!(goes_on(&mut host, friend, source), "after {source}");
         }
-        let (packets, sources, held) = host.reassembly.shelf.sizes();
+        let (packets, sources, held) = host.reassembly.store.sizes();
         assert!(packets <= 64 && sources <= 65 && held <= config.bytes, "after {source}");
     }
     assert_eq!(host.reassembly.counters().evicted, 100_000 - 64);
     assert_eq!(host.buffers.free_pages(), 36);
     host.at(NOW + Duration::from_secs(60));
-    assert_eq!(host.reassembly.shelf.sizes(), (0, 1, 0), "the source that was asked for last");
+    assert_eq!(host.reassembly.store.sizes(), (0, 1, 0), "the source that was asked for last");
     assert!(host.is_clean());
 }
 
@@ -49,7 +49,7 @@ fn one_source_loses_its_own_first() {
     let flood = From { host: 99, ..V4 };
     for id in 0..1_000 {
         begins(&mut host, flood, id).unwrap();
-        assert!(host.reassembly.shelf.sizes().2 <= 24 * u64::from(PAGE));
+        assert!(host.reassembly.store.sizes().2 <= 24 * u64::from(PAGE));
     }
     assert_eq!(host.reassembly.counters().evicted, 996);
     for id in 0..1_000 {
@@ -70,7 +70,7 @@ fn refused_packets_are_bounded_for_each_source() {
     for id in 0..1_000 {
         begins(&mut host, flood, id).unwrap();
         assert_eq!(host.piece(flood, (id, 8, true), &bytes(64)), Err(Refusal::Forbidden));
-        let (packets, _, held) = host.reassembly.shelf.sizes();
+        let (packets, _, held) = host.reassembly.store.sizes();
         assert!(packets <= 32 && held <= 16 << 10);
     }
     assert_eq!(host.reassembly.counters().refused, 1_000);
@@ -83,7 +83,7 @@ fn the_number_of_packets_is_bounded() {
     for id in 0..10 {
         begins(&mut host, V4, id).unwrap();
     }
-    assert_eq!(host.reassembly.shelf.sizes().0, 3);
+    assert_eq!(host.reassembly.store.sizes().0, 3);
     assert_eq!(host.reassembly.counters().evicted, 7);
     for id in 7..10 {
         assert!(host.piece(V4, (id, 64, false), &bytes(64)).unwrap().is_some(), "{id}");
@@ -144,7 +144,7 @@ fn what_can_never_fit_pushes_nobody_out() {
     assert_eq!(host.piece(V4, (1, 8000, true), &bytes(64)), Err(Refusal::NoRoom));
     assert_eq!(host.piece(V4, (9, 8000, true), &bytes(64)), Err(Refusal::NoRoom));
     assert_eq!(host.reassembly.counters().evicted, 0);
-    assert_eq!(host.reassembly.shelf.sizes().0, 5);
+    assert_eq!(host.reassembly.store.sizes().0, 5);
 }
 
 /// What lands by a guess needs pages too: not all may wait here.

@@ -3,6 +3,7 @@
 use std::vec::Vec;
 
 use landfall_placement::{Area, Duration, Ecn, Instant, Refusal, RegionId, Span};
+use landfall_tables::HashSecret;
 
 use super::{Arrived, Config, Reassembly};
 use crate::buffers::{Buffers, LARGE};
@@ -118,7 +119,13 @@ impl Host {
         // Bytes that no piece brought.
         let region = |len: u64| std::vec![0xee; len as usize];
         let bytes = Bytes([region(pages_len), region(large_len), region(70_000)]);
-        Self { reassembly: Reassembly::new(config, (1, 2)), buffers, bytes, pages, large }
+        Self {
+            reassembly: Reassembly::new(config, HashSecret::new(1, 2)),
+            buffers,
+            bytes,
+            pages,
+            large,
+        }
     }
 
     fn small() -> Self {

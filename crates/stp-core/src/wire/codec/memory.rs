@@ -4,7 +4,7 @@ use landfall_placement::{Refusal, WordFunction, WordWidth};
 use zerocopy::FromBytes;
 
 use super::super::header::{EXTENSION_LEN, Header, two_words};
-use super::super::message::{Get, Message};
+use super::super::message::{AvailableRegion, Get, Message};
 use super::super::op::{Flags, Op};
 use super::{fill_rejected, fill_serial, is_rejected, reason, serial};
 
@@ -37,7 +37,7 @@ pub(super) fn fill(
             header.d_id = d_id.into();
             fill_serial(header, serial);
             match result {
-                Ok((handle, len, rights, window)) => {
+                Ok(AvailableRegion { handle, len, rights, window }) => {
                     header.bufx = handle.into();
                     header.s_id = window.into();
                     header.t_len = len.into();
@@ -101,8 +101,12 @@ pub(super) fn parse(op: Op, header: &Header, extension: &[u8]) -> Result<Message
             let result = if is_rejected(header) {
                 Err(reason(header))
             } else {
-                let window = header.s_id.get();
-                Ok((header.bufx.get(), header.t_len.get(), param as u8, window))
+                Ok(AvailableRegion {
+                    handle: header.bufx.get(),
+                    len: header.t_len.get(),
+                    rights: param as u8,
+                    window: header.s_id.get(),
+                })
             };
             Message::MemoryRegionAvailable { d_id: header.d_id.get(), serial, result }
         }

@@ -5,7 +5,7 @@ use landfall_placement::Refusal;
 use crate::config::MOST_EAGER;
 
 use super::super::header::{EXTENSION_LEN, Header, two_words};
-use super::super::message::{ClearToSend, Ending, Granted, Ids, Message, Verdict};
+use super::super::message::{AnsweredRead, ClearToSend, Ending, Granted, Ids, Message, Verdict};
 use super::super::op::{Flags, Op};
 use super::{
     LOG_SIZES, fill_ids, fill_rejected, fill_serial, ids, is_rejected, log_size, pack_sizes,
@@ -22,15 +22,15 @@ pub(super) fn fill(
             if max_block >= LOG_SIZES || is_eager && len > MOST_EAGER.into() {
                 return None;
             }
-            fill_ids(header, Ids { d_id: answers.map_or(0, |(id, _)| id), s_id });
+            fill_ids(header, Ids { d_id: answers.map_or(0, |read| read.id), s_id });
             fill_serial(header, serial);
             header.t_len = len.into();
             header.param = u16::from(max_block).into();
             header.offset = opaque.into();
             header.flags |= Flags::NONE.with_if(is_eager, Flags::LAST).0;
-            if let Some((_, serial)) = answers {
+            if let Some(read) = answers {
                 header.flags |= Flags::ANSWER.0;
-                header.bufx = serial.into();
+                header.bufx = read.serial.into();
             }
         }
         Message::RequestAnswer { ids, serial, is_read, verdict } => {
@@ -88,7 +88,7 @@ pub(super) fn parse(op: Op, header: &Header, extension: &[u8]) -> Result<Message
             len: header.t_len.get(),
             max_block: log_size(header)?,
             opaque: header.offset.get(),
-            answers: is_answer.then_some((ids.d_id, header.bufx.get())),
+            answers: is_answer.then_some(AnsweredRead { id: ids.d_id, serial: header.bufx.get() }),
             is_eager: flags.has(Flags::LAST),
         },
         Op::RequestAnswer => {

@@ -164,7 +164,7 @@ impl ByteConsumer {
         Ok(done)
     }
 
-    /// Gives the room of all that was read back now.
+    /// Returns the room of all that was read back now.
     #[inline]
     pub fn give_back(&mut self) {
         if let Some(word) = self.parts.control.words().get(EMPTIED as usize / WORD) {

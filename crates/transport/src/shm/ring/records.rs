@@ -187,7 +187,7 @@ impl Consumer {
         Ok(true)
     }
 
-    /// Gives the room of all that was read back now.
+    /// Returns the room of all that was read back now.
     #[inline]
     pub fn give_back(&mut self) {
         if let Some(word) = self.parts.control.words().get(EMPTIED as usize / WORD) {

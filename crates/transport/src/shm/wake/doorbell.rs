@@ -178,7 +178,7 @@ fn take_one(event: BorrowedFd<'_>) -> io::Result<()> {
 }
 
 /// The sleeper's half: says that it is about to sleep, and where. A full fence follows.
-/// Gives what the word holds now.
+/// Returns what the word holds now.
 #[inline]
 pub(crate) fn announce(word: &impl Word, place: u64) -> u64 {
     word.fetch_or(place, Relaxed) | place

@@ -207,7 +207,7 @@ impl UdpDriver {
         socket::lack_batched_send(&mut self.state.capabilities, error);
     }
 
-    /// Receives one batch and hands it to the engine. Gives the number of units.
+    /// Receives one batch and hands it to the engine. Returns the number of units.
     fn receive<E: Engine>(&mut self, engine: &mut E, now: Instant) -> io::Result<u32> {
         let fd = self.socket.as_raw_fd();
         // Nothing came last time: looking is cheaper than to post many places for nothing,
@@ -314,7 +314,7 @@ pub(super) fn send<E: Engine>(
     Ok(sent)
 }
 
-/// Sends the next run. Gives the number of units that are out of our hands;
+/// Sends the next run. Returns the number of units that are out of our hands;
 /// zero if the kernel has no room.
 fn send_run<E: Engine>(driver: &mut UdpDriver, engine: &mut E, now: Instant) -> io::Result<usize> {
     let count = driver.outbox.next_run(run_limits(driver.batch_send));
@@ -489,7 +489,7 @@ impl Receiver {
         self.inbox.post(engine, &mut self.pins, peeked).as_mut_slice()
     }
 
-    /// Hands what came to the engine. Gives the number of units.
+    /// Hands what came to the engine. Returns the number of units.
     pub(crate) fn settle<E: Engine>(
         &mut self,
         engine: &mut E,

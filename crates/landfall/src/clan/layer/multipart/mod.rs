@@ -156,7 +156,7 @@ struct Sending<F: Fabric> {
     head: Vec<u8>,
     progress: Progress,
     /// How many tripwires have heard of the end.
-    end_told: u8,
+    end_published: u8,
 }
 
 /// How far a message is.
@@ -192,8 +192,8 @@ impl<F: Fabric> Connect<F> for Sender<F> {
         let words = ring::READ..ring::CLOSED + WORD;
         let wire = fabric.watch(&local, words, Access::Write, Some(&remote))?;
         let ring = Producer::new(local, remote, config.capacity);
-        let (head, progress, end_told) = (Vec::new(), Progress::Between, 0);
-        let side = Sending { ring, config, head, progress, end_told };
+        let (head, progress, end_published) = (Vec::new(), Progress::Between, 0);
+        let side = Sending { ring, config, head, progress, end_published };
         Ok(Self { side, waiting: Waiting::new(fabric, config.wait, wire) })
     }
 }
@@ -202,7 +202,7 @@ impl<F: Fabric> Sender<F> {
     /// This side's half.
     ///
     /// # Errors
-    /// Those of [`Fabric::expose`], or the configuration makes no sense.
+    /// Those of [`Fabric::expose`], or the configuration is invalid.
     pub fn open(fabric: &F, config: Config) -> Result<Half<F, Self>, Error> {
         Half::open(fabric, config)
     }
@@ -235,7 +235,7 @@ impl<F: Fabric> Sender<F> {
     pub async fn send_async(&mut self, meta: &[u8], parts: &[&[u8]]) -> Result<(), Error> {
         let Self { side, waiting } = self;
         side.begin(meta, parts)?;
-        let sending = Ending(side);
+        let sending = EndOnDrop(side);
         waiting.reached(&mut *sending.0, |side| side.step(parts)).await
     }
 
@@ -243,7 +243,7 @@ impl<F: Fabric> Sender<F> {
     /// more, or is dropped.
     ///
     /// # Errors
-    /// It was closed before, the deadline is over, or the peer is gone or mad.
+    /// It was closed before, the deadline is over, or the peer is gone or misbehaves.
     pub fn drain(&mut self, deadline: Option<Instant>) -> Result<(), Error> {
         let Self { side, waiting } = self;
         waiting.until(side, deadline, |side| side.ring.is_drained())
@@ -253,16 +253,16 @@ impl<F: Fabric> Sender<F> {
     /// [`Error::Closed`].
     ///
     /// # Errors
-    /// The way is full (then it is repeated), or the peer is gone.
+    /// The send buffer is full (then it is repeated), or the peer is gone.
     pub fn finish(&mut self) -> Result<(), Error> {
         self.side.finish()
     }
 }
 
 /// Ends a message, in whatever state it is, also when its future is dropped.
-struct Ending<'a, F: Fabric>(&'a mut Sending<F>);
+struct EndOnDrop<'a, F: Fabric>(&'a mut Sending<F>);
 
-impl<F: Fabric> Drop for Ending<'_, F> {
+impl<F: Fabric> Drop for EndOnDrop<'_, F> {
     fn drop(&mut self) {
         self.0.end();
     }
@@ -350,9 +350,9 @@ impl<F: Fabric> Sending<F> {
     fn finish(&mut self) -> Result<(), Error> {
         self.ring.finish()?;
         for (told, word) in [(1, HEADERS), (2, BODIES)] {
-            if self.end_told < told {
+            if self.end_published < told {
                 self.ring.publish_with(word)?;
-                self.end_told = told;
+                self.end_published = told;
             }
         }
         Ok(())
@@ -366,6 +366,6 @@ fn is_long(parts: &[&[u8]]) -> bool {
 impl<F: Fabric> Drop for Sender<F> {
     fn drop(&mut self) {
         let Self { side, waiting, .. } = self;
-        waiting.last_words(side, Sending::finish);
+        waiting.flush_on_drop(side, Sending::finish);
     }
 }

@@ -70,7 +70,7 @@ impl<F: Fabric> Receiver<F> {
     /// This side's half.
     ///
     /// # Errors
-    /// Those of [`Fabric::expose`], or the configuration makes no sense.
+    /// Those of [`Fabric::expose`], or the configuration is invalid.
     pub fn open(fabric: &F, config: Config) -> Result<Half<F, Self>, Error> {
         Half::open(fabric, config)
     }
@@ -80,7 +80,7 @@ impl<F: Fabric> Receiver<F> {
     ///
     /// # Errors
     /// The connection has ended ([`Error::Closed`]), in the middle of a message
-    /// ([`Error::Cut`]), or the peer is gone or mad.
+    /// ([`Error::Cut`]), or the peer is gone or misbehaves.
     pub fn try_next(&mut self) -> Result<Option<Message<'_, F>>, Error> {
         let found = self.side.begin()?;
         Ok(found.map(|()| Message { receiver: self }))
@@ -253,7 +253,7 @@ impl<F: Fabric> Message<'_, F> {
     /// there yet, and `Some(0)` at its end.
     ///
     /// # Errors
-    /// The message is cut off, or the peer is gone or mad.
+    /// The message is cut off, or the peer is gone or misbehaves.
     pub fn try_read(&mut self, into: &mut [u8]) -> Result<Option<usize>, Error> {
         self.receiver.side.take(into)
     }
@@ -367,7 +367,7 @@ impl<F: Fabric> Message<'_, F> {
 
 impl<F: Fabric> Drop for Receiver<F> {
     fn drop(&mut self) {
-        // Nobody is left to tell if it fails; the peer finds this side gone.
+        // A failure has nobody to go to; the peer finds this side gone.
         let _ = self.side.ring.close();
     }
 }

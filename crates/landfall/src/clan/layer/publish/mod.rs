@@ -66,7 +66,7 @@ const BYTES: u64 = 2 * WORD;
 /// Bytes that the publisher exposes: nobody writes them, but whoever maps them learns
 /// that the publisher is gone.
 const PUBLISHER_LEN: u64 = WORD;
-/// Bytes that a subscriber says in that it has joined the group.
+/// Bytes in which a subscriber confirms that it has joined the group.
 const REPLY_LEN: u64 = WORD;
 
 /// What both sides agree on. How a subscriber waits is its own.
@@ -118,7 +118,7 @@ const fn incomplete(number: u64) -> u64 {
     2 * number + 1
 }
 
-/// Numbers beyond this have no stamp, and nobody lives to publish them.
+/// Numbers beyond this have no stamp. They are never reached.
 const MOST_NUMBERS: u64 = u64::MAX / 2 - 2;
 
 /// Publishes to all who subscribed. It never waits.
@@ -139,12 +139,12 @@ pub struct Publisher<F: Fabric> {
 #[derive(Debug)]
 struct Reader<F: Fabric> {
     remote: F::Remote,
-    way: Way<F>,
+    way: DeliveryMode<F>,
 }
 
 /// How it gets what is published.
 #[derive(Debug)]
-enum Way<F: Fabric> {
+enum DeliveryMode<F: Fabric> {
     /// By a write of its own.
     Alone,
     /// The same, until it says here that it has joined the group.
@@ -156,16 +156,16 @@ enum Way<F: Fabric> {
 /// What became of a publication.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Delivery {
-    /// So many subscribers have it, or will have it in a moment.
+    /// Subscribers that have it, or will have it in a moment.
     pub sent: usize,
-    /// To so many the way was full: they will find that they missed it.
+    /// Subscribers skipped because their send buffer was full: they find that they missed it.
     pub skipped: usize,
-    /// So many are gone, and no subscribers any more.
+    /// Subscribers that are gone, and were removed.
     pub lost: usize,
 }
 
 impl Delivery {
-    /// Counts what became of one. Gives whether it is still a subscriber.
+    /// Counts what became of one. Returns whether it is still a subscriber.
     fn count(&mut self, result: &Result<(), Error>) -> bool {
         match result {
             Ok(()) => self.sent += 1,
@@ -186,7 +186,7 @@ impl<F: Fabric> Publisher<F> {
     ///
     /// # Errors
     /// Those of [`Fabric::expose`] and [`Fabric::found_group`], or the configuration
-    /// makes no sense.
+    /// is invalid.
     pub fn open(fabric: &F, config: Config) -> Result<Self, Error> {
         let len = config.subscriber_len()?;
         let (presence, cookie) = fabric.expose(PUBLISHER_LEN, Rights::Write)?;
@@ -204,8 +204,8 @@ impl<F: Fabric> Publisher<F> {
     /// From the next publication on, the owner of this cookie gets them.
     ///
     /// # Errors
-    /// The cookie is good for nothing, its memory is not what the configuration asks
-    /// for, the way is full, or the subscriber is gone.
+    /// The cookie is invalid, its memory is not what the configuration asks
+    /// for, the send buffer is full, or the subscriber is gone.
     pub fn add(&mut self, subscriber: &Cookie) -> Result<(), Error> {
         let mut remote = self.fabric.map(subscriber)?;
         let (expected, found) = (self.config.subscriber_len()?, remote.len());
@@ -221,16 +221,16 @@ impl<F: Fabric> Publisher<F> {
     }
 
     /// Tells a subscriber how to join the group, if there is one.
-    fn invite(&self, remote: &mut F::Remote) -> Result<Way<F>, Error> {
-        let Some(group) = &self.group else { return Ok(Way::Alone) };
+    fn invite(&self, remote: &mut F::Remote) -> Result<DeliveryMode<F>, Error> {
+        let Some(group) = &self.group else { return Ok(DeliveryMode::Alone) };
         // Memory of its own for each: what one says nobody else can.
         let Ok((reply, cookie)) = self.fabric.expose(REPLY_LEN, Rights::Write) else {
-            return Ok(Way::Alone);
+            return Ok(DeliveryMode::Alone);
         };
         remote.write(GROUP, &group.cookie().to_bytes())?;
         remote.write(REPLY, &cookie.to_bytes())?;
         remote.store(INVITED, 1)?;
-        Ok(Way::Invited(reply))
+        Ok(DeliveryMode::Invited(reply))
     }
 
     /// How many subscribers there are, with those that are gone since the last
@@ -243,7 +243,7 @@ impl<F: Fabric> Publisher<F> {
     /// How many of them are written to at once, by way of a group.
     #[must_use]
     pub fn members(&self) -> usize {
-        let is_member = |reader: &&Reader<F>| matches!(reader.way, Way::Member(_));
+        let is_member = |reader: &&Reader<F>| matches!(reader.way, DeliveryMode::Member(_));
         self.subscribers.iter().filter(is_member).count()
     }
 
@@ -259,12 +259,12 @@ impl<F: Fabric> Publisher<F> {
         let number = self.published;
         let slot = self.config.slot(number);
         let mut delivery = Delivery::default();
-        self.take_in();
+        self.admit_members();
         let grouped = self.publish_to_group(slot, number, bytes, &mut delivery);
         let mut failed = grouped.as_ref().is_err_and(|error| matches!(error, Error::NodeGone));
         self.subscribers.retain_mut(|Reader { remote, way }| {
             // What the group could not take goes to each by itself, behind what it took.
-            if matches!(way, Way::Member(_)) && (grouped.is_ok() || failed) {
+            if matches!(way, DeliveryMode::Member(_)) && (grouped.is_ok() || failed) {
                 return true;
             }
             let result = put(remote, slot, number, bytes);
@@ -306,13 +306,13 @@ impl<F: Fabric> Publisher<F> {
         if failed { Err(Error::NodeGone) } else { Ok(delivery) }
     }
 
-    /// Those who have joined are members from now on.
-    fn take_in(&mut self) {
+    /// Makes members of those who have joined.
+    fn admit_members(&mut self) {
         let Some(group) = &mut self.group else { return };
         for Reader { remote, way } in &mut self.subscribers {
-            let Way::Invited(reply) = way else { continue };
+            let DeliveryMode::Invited(reply) = way else { continue };
             if reply.load(0).is_ok_and(|word| word == 1) {
-                *way = group.add(remote).map_or(Way::Alone, Way::Member);
+                *way = group.add(remote).map_or(DeliveryMode::Alone, DeliveryMode::Member);
             }
         }
     }
@@ -342,7 +342,7 @@ impl<F: Fabric> Publisher<F> {
             }
         });
         if !gone.is_empty() {
-            let is_gone = |way: &Way<F>| matches!(way, Way::Member(name) if gone.contains(name));
+            let is_gone = |way: &DeliveryMode<F>| matches!(way, DeliveryMode::Member(name) if gone.contains(name));
             self.subscribers.retain(|reader| !is_gone(&reader.way));
         }
         published
@@ -373,7 +373,7 @@ fn put_with<R: Remote>(
 impl<F: Fabric> Drop for Publisher<F> {
     fn drop(&mut self) {
         for Reader { remote, .. } in &mut self.subscribers {
-            // Whoever cannot be told finds the publisher gone.
+            // A subscriber that this does not reach finds the publisher gone.
             let _ = remote.store(END, 1).and_then(|()| remote.commit());
         }
     }

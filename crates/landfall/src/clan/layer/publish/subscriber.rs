@@ -1,4 +1,4 @@
-//! The side that listens to publications.
+//! The receiving side of publications.
 
 use std::time::Instant;
 
@@ -23,7 +23,7 @@ pub struct Subscriber<F: Fabric> {
 pub struct Publication {
     /// Which it is, counted from the publisher's first.
     pub number: u64,
-    /// So many before it were overtaken by later ones, or never sent, since the last
+    /// How many before it were overtaken by later ones, or never sent, since the last
     /// that was got here.
     pub missed: u64,
     /// Its bytes.
@@ -75,7 +75,7 @@ struct Listening<F: Fabric> {
     local: F::Local,
     remote: F::Remote,
     config: Config,
-    /// So many were published, as far as is known here; nothing before it begins.
+    /// How many were published, as far as is known here; nothing before it begins.
     latest: Option<u64>,
     /// The one that is wanted next.
     next: u64,
@@ -115,7 +115,7 @@ impl<F: Fabric> Subscriber<F> {
     /// This side's half. Its cookie goes to [`Publisher::add`](super::Publisher::add).
     ///
     /// # Errors
-    /// Those of [`Fabric::expose`], or the configuration makes no sense.
+    /// Those of [`Fabric::expose`], or the configuration is invalid.
     pub fn open(fabric: &F, config: Config) -> Result<Half<F, Self>, Error> {
         Half::open(fabric, config)
     }
@@ -123,7 +123,7 @@ impl<F: Fabric> Subscriber<F> {
     /// The next publication, if it is there.
     ///
     /// # Errors
-    /// The publisher has ended it ([`Error::Closed`]), or is gone or mad.
+    /// The publisher has ended it ([`Error::Closed`]), or is gone or misbehaves.
     pub fn try_next(&mut self) -> Result<Option<Publication>, Error> {
         self.side.look()
     }
@@ -255,7 +255,7 @@ impl<F: Fabric> Listening<F> {
         reply.commit()
     }
 
-    /// So many were published; nothing before the subscription has begun.
+    /// How many were published; nothing before the subscription has begun.
     fn latest(&mut self) -> Result<Option<u64>, Error> {
         let Some(latest) = self.local.load(LATEST)?.checked_sub(1) else { return Ok(None) };
         let known = match self.latest {

@@ -78,7 +78,7 @@ impl<F: Fabric> Loan<'_, F> {
     /// The element is in, and the receiver hears of it at once.
     ///
     /// # Errors
-    /// The peer is gone. A way that is full delays the publication to the next call.
+    /// The peer is gone. A full send buffer delays the publication to the next call.
     #[inline]
     pub fn publish(self) -> Result<(), Error> {
         self.sender.fill_in_place()?;
@@ -96,7 +96,8 @@ impl<F: Fabric> Sender<F> {
     /// The place of the next element, if there is room.
     ///
     /// # Errors
-    /// The receiver has closed the queue, the way is full, or the peer is gone or mad.
+    /// The receiver has closed the queue, the send buffer is full, or the peer is gone or
+    /// misbehaves.
     #[inline]
     pub fn try_loan(&mut self) -> Result<Option<Loan<'_, F>>, Error> {
         Ok(match self.side.room(1)? {
@@ -214,7 +215,7 @@ impl<F: Fabric> Receiver<F> {
     /// The elements that are there and lie in a row, if one is there.
     ///
     /// # Errors
-    /// The queue has ended ([`Error::Closed`]), or the peer is gone or mad.
+    /// The queue has ended ([`Error::Closed`]), or the peer is gone or misbehaves.
     #[inline]
     pub fn try_elements(&mut self) -> Result<Option<Elements<'_, F>>, Error> {
         let there = self.side.filled(1)?;

@@ -165,7 +165,7 @@ impl<F: Fabric> Receiver<F> {
     /// This side's half.
     ///
     /// # Errors
-    /// Those of [`Fabric::expose`], or the configuration makes no sense.
+    /// Those of [`Fabric::expose`], or the configuration is invalid.
     pub fn open(fabric: &F, config: Config) -> Result<Half<F, Self>, Error> {
         Half::open(fabric, config)
     }
@@ -174,7 +174,7 @@ impl<F: Fabric> Receiver<F> {
     ///
     /// # Errors
     /// `into` has the wrong length, the queue has ended ([`Error::Closed`]), or the
-    /// peer is gone or mad.
+    /// peer is gone or misbehaves.
     #[inline]
     pub fn try_get(&mut self, into: &mut [u8]) -> Result<bool, Error> {
         self.check(into)?;
@@ -284,7 +284,7 @@ impl<F: Fabric> Receiver<F> {
     /// Nothing will be taken out any more; the sender is told.
     ///
     /// # Errors
-    /// The way is full, or the peer is gone.
+    /// The send buffer is full, or the peer is gone.
     pub fn close(&mut self) -> Result<(), Error> {
         self.side.close()
     }
@@ -321,7 +321,7 @@ impl<F: Fabric> Waitable<F> for Receiver<F> {
 
 impl<F: Fabric> Drop for Receiver<F> {
     fn drop(&mut self) {
-        // Nobody is left to tell if it fails; the peer finds this side gone.
+        // A failure has nobody to go to; the peer finds this side gone.
         let _ = self.close();
     }
 }

@@ -68,7 +68,7 @@ impl<F: Fabric> Sender<F> {
     /// This side's half.
     ///
     /// # Errors
-    /// Those of [`Fabric::expose`], or the configuration makes no sense.
+    /// Those of [`Fabric::expose`], or the configuration is invalid.
     pub fn open(fabric: &F, config: Config) -> Result<Half<F, Self>, Error> {
         Half::open(fabric, config)
     }
@@ -76,8 +76,8 @@ impl<F: Fabric> Sender<F> {
     /// Puts an element in if there is room; true if there was.
     ///
     /// # Errors
-    /// It has the wrong length, the receiver has closed the queue, the way is full,
-    /// or the peer is gone or mad.
+    /// It has the wrong length, the receiver has closed the queue, the send buffer is full,
+    /// or the peer is gone or misbehaves.
     #[inline]
     pub fn try_put(&mut self, element: &[u8]) -> Result<bool, Error> {
         self.check(element)?;
@@ -156,7 +156,7 @@ impl<F: Fabric> Sender<F> {
     /// Tells the receiver of all elements that were put in.
     ///
     /// # Errors
-    /// The way is full (then it is repeated), or the peer is gone.
+    /// The send buffer is full (then it is repeated), or the peer is gone.
     pub fn publish(&mut self) -> Result<(), Error> {
         self.side.publish()?;
         self.since = None;
@@ -203,7 +203,7 @@ impl<F: Fabric> Sender<F> {
     /// more, or is dropped.
     ///
     /// # Errors
-    /// It has closed the queue before, the deadline is over, or the peer is gone or mad.
+    /// It has closed the queue before, the deadline is over, or the peer is gone or misbehaves.
     pub fn drain(&mut self, deadline: Option<Instant>) -> Result<(), Error> {
         let Self { side, waiting, .. } = self;
         waiting.until(side, deadline, Producer::is_drained)
@@ -213,7 +213,7 @@ impl<F: Fabric> Sender<F> {
     /// [`Error::Closed`].
     ///
     /// # Errors
-    /// The way is full (then it is repeated), or the peer is gone.
+    /// The send buffer is full (then it is repeated), or the peer is gone.
     pub fn finish(&mut self) -> Result<(), Error> {
         self.since = None;
         self.side.finish()
@@ -262,7 +262,7 @@ impl<F: Fabric> Sender<F> {
         if now - since >= self.within { self.publish_if_possible() } else { Ok(()) }
     }
 
-    /// The element is in: a way that is full delays the publication only.
+    /// The element is in: a full send buffer delays the publication only.
     pub(super) fn publish_if_possible(&mut self) -> Result<(), Error> {
         match self.publish() {
             Err(Error::Busy) => Ok(()),
@@ -293,7 +293,7 @@ impl<F: Fabric> Waitable<F> for Sender<F> {
 impl<F: Fabric> Drop for Sender<F> {
     fn drop(&mut self) {
         let Self { side, waiting, .. } = self;
-        waiting.last_words(side, Producer::finish);
+        waiting.flush_on_drop(side, Producer::finish);
     }
 }
 
@@ -317,7 +317,7 @@ struct Shared<F: Fabric> {
 
 /// How long the thread sleeps at least: less is not what a kernel can do.
 const TICK: Duration = Duration::from_micros(10);
-/// So often it finds nothing before it sleeps until it is woken.
+/// Rounds without work before it sleeps until it is woken.
 const QUIET_TICKS: u32 = 50;
 
 impl<F: Fabric> FlushingSender<F> {

@@ -72,7 +72,7 @@ impl<F: Fabric> Client<F> {
     /// out; its reply will be dropped, and the next call waits for that.
     ///
     /// # Errors
-    /// The request is too long, the deadline is over, or the peer is gone or mad.
+    /// The request is too long, the deadline is over, or the peer is gone or misbehaves.
     pub fn call(&mut self, request: &[u8], deadline: Option<Instant>) -> Result<Vec<u8>, Error> {
         let Self { side, waiting } = self;
         fits(request, side.config.request)?;
@@ -130,7 +130,7 @@ impl<F: Fabric> Client<F> {
     /// [`Request::reply_in_place`](super::Request::reply_in_place) for an example.
     ///
     /// # Errors
-    /// The deadline is over, or the peer is gone or mad.
+    /// The deadline is over, or the peer is gone or misbehaves.
     pub fn loan(&mut self, deadline: Option<Instant>) -> Result<Call<'_, F>, Error> {
         let Self { side, waiting } = self;
         waiting.until(side, deadline, Calling::finish_earlier)?;
@@ -147,7 +147,7 @@ impl<F: Fabric> Calling<F> {
         }
     }
 
-    /// What was written before the way was full is not written again: else it would
+    /// What was written before the send buffer was full is not written again: else it would
     /// never end on a narrow way.
     fn begin(&mut self, request: &[u8], is_filled: &mut bool) -> Result<Option<()>, Error> {
         let len = fits(request, self.config.request)?;

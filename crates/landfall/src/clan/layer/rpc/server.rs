@@ -80,7 +80,7 @@ impl<F: Fabric> Server<F> {
     /// The request that is there, if one is.
     ///
     /// # Errors
-    /// The way of an earlier reply is full, or the peer is gone or mad.
+    /// The way of an earlier reply is full, or the peer is gone or misbehaves.
     pub fn try_next(&mut self) -> Result<Option<Request<'_, F>>, Error> {
         let found = self.side.take()?;
         Ok(found.map(|len| Request { side: &mut self.side, len }))
@@ -331,7 +331,7 @@ impl<F: Fabric> Request<'_, F> {
         get(&self.side.local, Flag { call: 0, len: self.len })
     }
 
-    /// Replies. If the way is full just now, the server's next call sends it.
+    /// Replies. If the send buffer is full just now, the server's next call sends it.
     ///
     /// # Errors
     /// The reply is too long: then the client gets an empty one.

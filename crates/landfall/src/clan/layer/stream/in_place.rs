@@ -31,7 +31,7 @@ impl<F: Fabric> Gap<'_, F> {
         Place::new(self.writer.side_mut().remote(), at, len)
     }
 
-    /// The first `len` bytes of it were written: the reader gets them. When the way is full,
+    /// The first `len` bytes of it were written: the reader gets them. When the send buffer is full,
     /// the next call or a flush tells it.
     ///
     /// # Errors
@@ -59,7 +59,7 @@ impl<F: Fabric> Writer<F> {
     /// Room in the memory of the reader, as much as lies in a row, once there is any.
     ///
     /// # Errors
-    /// The reader is closed, the deadline is over, or the peer is gone or mad.
+    /// The reader is closed, the deadline is over, or the peer is gone or misbehaves.
     ///
     /// ```
     /// use landfall::clan::Threads;

@@ -112,7 +112,7 @@ impl<F: Fabric> Stream<F> {
     /// This side's half.
     ///
     /// # Errors
-    /// Those of [`Fabric::expose`], or the configuration makes no sense.
+    /// Those of [`Fabric::expose`], or the configuration is invalid.
     pub fn open(fabric: &F, config: Config) -> Result<Opening<F>, Error> {
         let reader = Reader::open(fabric, config)?;
         Ok(Opening { reader, writer: Writer::open(fabric, config)? })

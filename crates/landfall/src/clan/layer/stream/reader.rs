@@ -50,7 +50,7 @@ impl<F: Fabric> Reader<F> {
     /// This end's half.
     ///
     /// # Errors
-    /// Those of [`Fabric::expose`], or the configuration makes no sense.
+    /// Those of [`Fabric::expose`], or the configuration is invalid.
     pub fn open(fabric: &F, config: Config) -> Result<Half<F, Self>, Error> {
         Half::open(fabric, config)
     }
@@ -75,7 +75,7 @@ impl<F: Fabric> Reader<F> {
     /// Reads what is there; nothing if nothing is there yet.
     ///
     /// # Errors
-    /// The stream has ended ([`Error::Closed`]), or the peer is gone or mad.
+    /// The stream has ended ([`Error::Closed`]), or the peer is gone or misbehaves.
     pub fn try_read(&mut self, into: &mut [u8]) -> Result<Option<usize>, Error> {
         take(&mut self.side, self.capacity, into)
     }
@@ -191,7 +191,7 @@ impl<F: Fabric> Waitable<F> for Reader<F> {
 
 impl<F: Fabric> Drop for Reader<F> {
     fn drop(&mut self) {
-        // Nobody is left to tell if it fails; the peer finds this side gone.
+        // A failure has nobody to go to; the peer finds this side gone.
         let _ = self.side.close();
     }
 }

@@ -48,7 +48,7 @@ impl<F: Fabric> Writer<F> {
     /// This end's half.
     ///
     /// # Errors
-    /// Those of [`Fabric::expose`], or the configuration makes no sense.
+    /// Those of [`Fabric::expose`], or the configuration is invalid.
     pub fn open(fabric: &F, config: Config) -> Result<Half<F, Self>, Error> {
         Half::open(fabric, config)
     }
@@ -69,7 +69,7 @@ impl<F: Fabric> Writer<F> {
     /// Writes as many of the bytes as there is room for; nothing if there is none.
     ///
     /// # Errors
-    /// The reader is closed, the way is full, or the peer is gone or mad.
+    /// The reader is closed, the send buffer is full, or the peer is gone or misbehaves.
     pub fn try_write(&mut self, bytes: &[u8]) -> Result<Option<usize>, Error> {
         put(&mut self.side, self.capacity, bytes)
     }
@@ -100,7 +100,7 @@ impl<F: Fabric> Writer<F> {
         waiting.poll(context, side, |side| put(side, *capacity, bytes))
     }
 
-    /// Publishes what could not be published at once, because the way was full.
+    /// Publishes what could not be published at once, because the send buffer was full.
     pub(super) fn poll_publish(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Error>> {
         let Self { side, waiting, .. } = self;
         waiting.poll(context, side, |side| side.publish().map(Some))
@@ -143,7 +143,7 @@ impl<F: Fabric> Writer<F> {
     /// more, or is dropped.
     ///
     /// # Errors
-    /// It was closed before, the deadline is over, or the peer is gone or mad.
+    /// It was closed before, the deadline is over, or the peer is gone or misbehaves.
     pub fn drain(&mut self, deadline: Option<Instant>) -> Result<(), Error> {
         let Self { side, waiting, .. } = self;
         waiting.until(side, deadline, Producer::is_drained)
@@ -207,7 +207,7 @@ impl<F: Fabric> io::Write for Writer<F> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let deadline = after(self.timeout);
         let written = self.write_some(bytes, deadline).map_err(broken)?;
-        // Whoever does not flush shall not wait for ever for an answer.
+        // A program that does not flush must not wait for ever for an answer.
         io::Write::flush(self)?;
         Ok(written)
     }
@@ -240,6 +240,6 @@ impl<F: Fabric> Waitable<F> for Writer<F> {
 impl<F: Fabric> Drop for Writer<F> {
     fn drop(&mut self) {
         let Self { side, waiting, .. } = self;
-        waiting.last_words(side, Producer::finish);
+        waiting.flush_on_drop(side, Producer::finish);
     }
 }

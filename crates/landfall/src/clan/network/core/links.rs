@@ -1,4 +1,4 @@
-//! Ways to others: who they are, and what the engine calls them.
+//! Links: who is at the other end, and what the engine calls it.
 //!
 //! Where a way is encrypted the engine calls its other end by the number of an association, not
 //! by its address. People know the address.
@@ -14,7 +14,7 @@ use crate::clan::network::builder::refused;
 use crate::clan::network::neighbour::Neighbour;
 use crate::security::{self, Wanted};
 
-/// What else to do about a peer that has another key than was expected.
+/// Further advice about a peer with another key than expected.
 const PIN: &str = "`Node::link_pinned`. If another had the number of its host before, open this \
                    node anew";
 

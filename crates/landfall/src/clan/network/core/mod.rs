@@ -27,7 +27,7 @@ use landfall_transport::driver::Interest;
 use super::back_pressure::{Cause, WindowState, WriteRecord};
 use super::dma::ChainRecord;
 use super::endpoint::Record as EndpointRecord;
-use super::events::{Answer, Outlet, Registration};
+use super::events::{EventSender, PendingResult, Registration};
 use super::memory::{Lent, Pool};
 use super::neighbour::Neighbour;
 use super::tripwire::Record as TripwireRecord;
@@ -59,7 +59,7 @@ impl Deferred for DeferredWork {
     }
 }
 
-/// What handles ask for without an answer.
+/// Requests of handles that need no answer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Submission {
     /// What was written before leaves.
@@ -82,28 +82,28 @@ pub(crate) struct Core {
     pub(crate) windows: Names<WindowId, Arc<WindowState>>,
     /// Of each window onto a group, its members.
     pub(crate) groups: Names<WindowId, Vec<(HostId, Arc<WindowState>)>>,
-    /// What the next group is told by from the others of this host.
+    /// Distinguishes the next group from the others of this host.
     pub(crate) next_group: u16,
     pub(crate) tripwires: Names<TripwireId, TripwireRecord>,
     pub(crate) endpoints: Names<EndpointId, EndpointRecord>,
     pub(crate) writes: Names<WriteId, WriteRecord>,
-    pub(crate) reads: Names<ReadId, (Answer<()>, Source)>,
-    pub(crate) operations: Names<OperationId, Answer<u64>>,
+    pub(crate) reads: Names<ReadId, (PendingResult<()>, Source)>,
+    pub(crate) operations: Names<OperationId, PendingResult<u64>>,
     pub(crate) barriers: Names<BarrierId, (Arc<WindowState>, u64)>,
     pub(crate) chains: Names<DmaId, ChainRecord>,
     /// Windows that found no room.
-    pub(crate) crowded: Vec<(WindowId, Cause)>,
+    pub(crate) waiting_for_room: Vec<(WindowId, Cause)>,
     /// Windows that could not ask for a barrier.
-    pub(crate) asking: Vec<Arc<WindowState>>,
+    pub(crate) barriers_wanted: Vec<Arc<WindowState>>,
     /// Something that was under way is over: there may be room for more.
     pub(crate) has_answers: bool,
     /// Endpoints with DMA requests in their rings.
     pub(crate) busy: Vec<EndpointId>,
-    /// Who waits for any link to come up.
-    pub(crate) arrivals: Vec<Waker>,
+    /// Tasks that wait for any link to come up.
+    pub(crate) link_waiters: Vec<Waker>,
     pub(crate) after: DeferredWork,
-    /// Of a node that closes: when all that was written has arrived.
-    pub(crate) parting: Vec<BarrierId>,
+    /// While the node closes: barriers behind all that was written.
+    pub(crate) closing_barriers: Vec<BarrierId>,
 }
 
 impl Core {
@@ -130,13 +130,13 @@ impl Core {
             operations: Names::default(),
             barriers: Names::default(),
             chains: Names::default(),
-            crowded: Vec::new(),
-            asking: Vec::new(),
+            waiting_for_room: Vec::new(),
+            barriers_wanted: Vec::new(),
             has_answers: false,
             busy: Vec::new(),
-            arrivals: Vec::new(),
+            link_waiters: Vec::new(),
             after: DeferredWork::default(),
-            parting: Vec::new(),
+            closing_barriers: Vec::new(),
         }
     }
 
@@ -146,7 +146,7 @@ impl Core {
         self.links.get_mut(link).cloned()
     }
 
-    /// Remembers a waker once; those that it finds no room beside are woken.
+    /// Remembers a waker once; at the bound the others are woken.
     pub(crate) fn watch(wakers: &mut Vec<Waker>, waker: &Waker) -> Vec<Waker> {
         /// Handles that are polled by ever new tasks leave wakers behind.
         const MOST: usize = 64;
@@ -163,7 +163,7 @@ impl Protocol for Core {
     type Engine = Engine;
     type Deferred = DeferredWork;
     type Submission = Submission;
-    type Cleanup = Vec<(Outlet, Registration)>;
+    type Cleanup = Vec<(EventSender, Registration)>;
 
     fn engine(&self) -> &Engine {
         &self.engine
@@ -182,7 +182,7 @@ impl Protocol for Core {
             // The turn that follows is all that it takes.
             Submission::Flush => {}
             Submission::ServeQueue(id) => {
-                self.call_queue(id);
+                self.schedule_queue(id);
                 self.serve_queues(now);
             }
             Submission::CloseLink(link) => {
@@ -195,12 +195,12 @@ impl Protocol for Core {
     fn turn(&mut self, now: Instant) -> bool {
         let mut moved = self.serve_queues(now);
         moved |= self.paths.turn(&mut self.engine, now);
-        let heard = self.hear(now);
+        let heard = self.handle_events(now);
         self.make_room();
         if heard && self.serve_queues(now) {
             // Nobody else may come to send it.
             self.paths.turn(&mut self.engine, now);
-            self.hear(now);
+            self.handle_events(now);
         }
         self.pool.after_turn();
         moved | heard
@@ -216,12 +216,12 @@ impl Protocol for Core {
         let links: Vec<LinkId> = self.engine.links().map(|(link, _)| link).collect();
         for link in links {
             // What is not up has nothing to say.
-            self.parting.extend(self.engine.barrier(now, link));
+            self.closing_barriers.extend(self.engine.barrier(now, link));
         }
     }
 
     fn is_closed(&self) -> bool {
-        self.parting.is_empty() || self.paths.up().next().is_none()
+        self.closing_barriers.is_empty() || self.paths.up().next().is_none()
     }
 
     fn abort(&mut self, now: Instant) {
@@ -230,7 +230,7 @@ impl Protocol for Core {
             // It was there just now.
             let _ = self.engine.close_link(now, link);
         }
-        self.hear(now);
+        self.handle_events(now);
     }
 
     fn is_quiet(&self) -> bool {

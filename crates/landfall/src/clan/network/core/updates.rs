@@ -1,16 +1,16 @@
-//! What the engine tells, and whom it concerns.
+//! Events of the engine, and the handles they concern.
 
 use std::sync::Arc;
 
 use clan_dsm::{Ended, Event, HostId, LinkId, WindowId};
 use landfall_placement::{Engine as _, Instant};
 
-use super::{Core, Outlet, Registration};
+use super::{Core, EventSender, Registration};
 use crate::clan::network::back_pressure::WindowState;
 
 impl Core {
-    /// Takes every event out of the engine. Gives whether there was one.
-    pub(super) fn hear(&mut self, now: Instant) -> bool {
+    /// Takes every event out of the engine. Returns whether there was one.
+    pub(super) fn handle_events(&mut self, now: Instant) -> bool {
         let mut heard = false;
         self.end_unkeyed(now);
         while let Some(event) = self.engine.poll_event() {
@@ -31,19 +31,19 @@ impl Core {
             Event::Dma { endpoint, dma, result } => self.chain_done(endpoint, dma, result),
             Event::Read { read, result } => {
                 if let Some((answer, source)) = self.reads.remove(read) {
-                    self.after.wake.extend(answer.tell(result));
+                    self.after.wake.extend(answer.complete(result));
                     self.after.free.push(source);
                     self.has_answers = true;
                 }
             }
             Event::Word { operation, result } => {
                 if let Some(answer) = self.operations.remove(operation) {
-                    self.after.wake.extend(answer.tell(result));
+                    self.after.wake.extend(answer.complete(result));
                     self.has_answers = true;
                 }
             }
             Event::Barrier { barrier, result } => {
-                self.parting.retain(|parting| *parting != barrier);
+                self.closing_barriers.retain(|closing_barriers| *closing_barriers != barrier);
                 if let Some(record) = self.barriers.remove(barrier) {
                     self.barrier_reached(record, result);
                     self.has_answers = true;
@@ -52,8 +52,8 @@ impl Core {
             Event::OutOfBand { endpoint } => self.notice_at(endpoint),
             Event::LinkUp { link, host } => {
                 let neighbour = self.neighbour_of(link);
-                self.after.wake.append(&mut neighbour.rise(host));
-                self.after.wake.append(&mut self.arrivals);
+                self.after.wake.append(&mut neighbour.set_up(host));
+                self.after.wake.append(&mut self.link_waiters);
             }
             Event::LinkDown { link, why } => self.link_down(link, why),
             Event::Contested { link, path, peer } => self.contested(now, link, path, peer),
@@ -84,52 +84,52 @@ impl Core {
         self.windows.iter().chain(self.groups.iter().flatten().map(|(_, state)| state))
     }
 
-    /// All that goes over it is lost; who waits for it, or sleeps, hears of it.
+    /// All that goes over it is lost; its waiters are woken.
     fn link_down(&mut self, link: LinkId, why: Ended) {
         let Some(neighbour) = self.links.remove(link) else { return };
         self.retire(&neighbour);
-        self.after.wake.append(&mut neighbour.fall(why));
+        self.after.wake.append(&mut neighbour.set_down(why));
         let about = self.all_windows().filter(|state| state.is_about(&neighbour));
         let wakers: Vec<_> = about.filter_map(|state| state.take_waker()).collect();
         self.after.wake.extend(wakers);
         for record in self.tripwires.iter().filter(|record| record.state.is_about(&neighbour)) {
-            if let Some((outlet, _)) = &record.events {
-                self.after.wake.extend(outlet.tell());
+            if let Some((event_sender, _)) = &record.events {
+                self.after.wake.extend(event_sender.notify());
             }
             self.after.wake.extend(record.state.take_waker());
         }
         self.has_answers = true;
     }
 
-    /// The engine had no room for events. What is behind them is asked for.
+    /// The engine had no room for events. All sources are looked at.
     fn lost(&mut self, lost: u64) {
         self.trip_all();
         for record in self.tripwires.iter() {
-            if let Some((outlet, _)) = &record.events {
-                outlet.tell_lost(lost);
-                self.after.wake.extend(outlet.tell());
+            if let Some((event_sender, _)) = &record.events {
+                event_sender.record_overflow(lost);
+                self.after.wake.extend(event_sender.notify());
             }
         }
         for record in self.endpoints.iter() {
-            self.after.wake.extend(record.tell());
+            self.after.wake.extend(record.notify());
         }
     }
 
-    /// Nothing moves any more: whoever waits hears of it.
-    pub(super) fn lose_all(&mut self) -> Vec<(Outlet, Registration)> {
+    /// The node has ended: all waiters are woken.
+    pub(super) fn lose_all(&mut self) -> Vec<(EventSender, Registration)> {
         let links = self.links.take_all();
         for neighbour in &links {
-            self.after.wake.append(&mut neighbour.fall(Ended::Here));
+            self.after.wake.append(&mut neighbour.set_down(Ended::Here));
         }
         for record in self.writes.take_all() {
             self.written(record, Err(Ended::Here));
         }
         for (answer, source) in self.reads.take_all() {
-            self.after.wake.extend(answer.tell(Err(Ended::Here)));
+            self.after.wake.extend(answer.complete(Err(Ended::Here)));
             self.after.free.push(source);
         }
         for answer in self.operations.take_all() {
-            self.after.wake.extend(answer.tell(Err(Ended::Here)));
+            self.after.wake.extend(answer.complete(Err(Ended::Here)));
         }
         for record in self.barriers.take_all() {
             self.barrier_reached(record, Err(Ended::Here));
@@ -143,11 +143,11 @@ impl Core {
             events.extend(record.events);
         }
         for record in self.endpoints.iter() {
-            self.after.wake.extend(record.tell());
+            self.after.wake.extend(record.notify());
         }
-        self.after.wake.append(&mut self.arrivals);
-        for (outlet, _) in &events {
-            self.after.wake.extend(outlet.tell());
+        self.after.wake.append(&mut self.link_waiters);
+        for (event_sender, _) in &events {
+            self.after.wake.extend(event_sender.notify());
         }
         events
     }

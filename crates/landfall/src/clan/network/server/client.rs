@@ -1,4 +1,4 @@
-//! [`Client`]: who asks the server, and spins until the reply is there; and [`Shape`]: where
+//! [`Client`]: calls the server, and spins until the reply is there; and [`Shape`]: where
 //! messages and their flags lie in the memory of one direction.
 
 use std::ops::Range;
@@ -71,7 +71,7 @@ impl Client {
     /// Sends a request.
     ///
     /// # Errors
-    /// [`Error::Busy`]: as many wait for a reply as may, or the way is full.
+    /// [`Error::Busy`]: as many wait for a reply as may, or the send buffer is full.
     pub fn send(&mut self, request: &[u8]) -> Result<(), Error> {
         self.post(request)?;
         self.window.commit()
@@ -201,7 +201,7 @@ impl Client {
     /// Says good-bye; dropped without it, the connection breaks off.
     ///
     /// # Errors
-    /// The server is gone, or [`Error::Busy`]: the way is full.
+    /// The server is gone, or [`Error::Busy`]: the send buffer is full.
     pub fn close(&self) -> Result<(), Error> {
         self.endpoint.disconnect([0; 40])
     }

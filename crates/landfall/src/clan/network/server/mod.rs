@@ -254,7 +254,7 @@ impl<F: FnMut(&[u8], &mut Vec<u8>)> Server<F> {
         Ok(())
     }
 
-    /// Somebody wants a connection, or a message came for nobody.
+    /// A connection request came, or a message for no connection.
     fn listen(&mut self) -> Result<(), Error> {
         while let Some(notice) = self.listener.try_next() {
             if let Notice::Request(request) = notice {

@@ -21,12 +21,12 @@ use super::frame::{Batch, Frame, LONGEST};
 use super::link::Link;
 use super::mapping::{Broken, Mapping};
 use super::waking::{DueBells, ProgramBell};
+use crate::between_hosts::{Answer, LEFT};
 use crate::connection::{CLOSED, NOBODY, RESET, SHUT};
-use crate::far::{Answer, LEFT};
 use crate::kernel;
 use crate::registry::Name;
 use crate::ring::{self, Incoming, Outgoing, ROOM_BY_BELL, ROOM_BY_MEMORY, ROOM_BY_TCP};
-use crate::segment::{Direction, FAR_CAPACITY, Side};
+use crate::segment::{CARRIED_CAPACITY, Direction, Role};
 use crate::socket_diag::SocketDiag;
 
 /// How long an offer stays that the program here has not taken.
@@ -36,7 +36,7 @@ const SELDOM: Duration = Duration::from_millis(500);
 /// How many processes of a connection are woken; one more takes the place of the first.
 const MOST_BELLS: usize = 8;
 /// The other carrier is told of so many bytes that were taken, and not of each.
-const WORTH_TELLING: u64 = FAR_CAPACITY / 4;
+const WORTH_TELLING: u64 = CARRIED_CAPACITY / 4;
 
 /// From so many bytes on they leave from the ring itself, beside the batches.
 const WORTH_A_TRANSFER: u64 = 16 * 1024;
@@ -63,7 +63,7 @@ pub(super) struct CarriedConnection {
     /// The same for a link whose Transfers go from ring to ring.
     region: Option<Region>,
     /// The end of the program on this host.
-    pub(super) side: Side,
+    pub(super) role: Role,
     pub(super) name: Name,
     bells: Vec<Rc<ProgramBell>>,
     /// The other carrier has memory for it, too.
@@ -115,15 +115,15 @@ const fn is_last(how: u32) -> bool {
 }
 
 impl CarriedConnection {
-    pub(super) fn new(memory: Arc<Mapping>, side: Side, name: Name, now: Instant) -> Self {
+    pub(super) fn new(memory: Arc<Mapping>, role: Role, name: Name, now: Instant) -> Self {
         Self {
             memory,
             region: None,
-            side,
+            role,
             name,
             bells: Vec::new(),
             // Who is called has memory before it says so.
-            is_open: side == Side::Acceptor,
+            is_open: role == Role::Acceptor,
             seen: None,
             told: Reported::default(),
             sent: 0,
@@ -170,8 +170,8 @@ impl CarriedConnection {
             return false;
         }
         self.is_broken = true;
-        let far = self.memory.far();
-        let _ = far.is_broken.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Relaxed);
+        let between = self.memory.between();
+        let _ = between.is_broken.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Relaxed);
         let how = &self.theirs().sending.has_ended;
         let _ = how.compare_exchange(0, RESET, Ordering::AcqRel, Ordering::Relaxed);
         self.ours().receiving.has_ended.store(CLOSED, Ordering::Release);
@@ -182,7 +182,7 @@ impl CarriedConnection {
     /// It is not carried: the program learns why.
     pub(super) fn refuse(&mut self, answer: Answer, due: &mut DueBells) {
         self.is_off = true;
-        self.memory.far().verdict.store(answer as u32, Ordering::Release);
+        self.memory.between().verdict.store(answer as u32, Ordering::Release);
         self.wake_program(due);
     }
 
@@ -190,7 +190,7 @@ impl CarriedConnection {
     pub(super) fn opened(&mut self) {
         self.is_open = true;
         self.seen = None;
-        self.memory.far().verdict.store(Answer::Offered as u32, Ordering::Release);
+        self.memory.between().verdict.store(Answer::Offered as u32, Ordering::Release);
     }
 
     /// Counts one more link that was lost before there was an answer; whether another one is
@@ -206,17 +206,17 @@ impl CarriedConnection {
 
     /// The direction in which the program here sends.
     fn ours(&self) -> &Direction {
-        self.memory.direction_from(self.side)
+        self.memory.direction_from(self.role)
     }
 
     /// The direction in which the other program sends.
     fn theirs(&self) -> &Direction {
-        self.memory.direction_from(self.side.other())
+        self.memory.direction_from(self.role.other())
     }
 
     /// The ends of the rings that the other program would have.
     fn rings(&self) -> (Outgoing<'_>, Incoming<'_>) {
-        ring::ends(**self.memory, self.side.other())
+        ring::ends(**self.memory, self.role.other())
     }
 
     /// Wakes whoever sleeps at this end, however it does.
@@ -230,20 +230,20 @@ impl CarriedConnection {
     /// From here on the program wakes the carrier when it does something; whether it has
     /// already.
     pub(super) fn wants_to_be_woken(&self) -> bool {
-        let far = self.memory.far();
-        far.carrier_sleeps.store(1, Ordering::SeqCst);
-        self.seen != Some(far.bell.load(Ordering::SeqCst))
+        let between = self.memory.between();
+        between.carrier_sleeps.store(1, Ordering::SeqCst);
+        self.seen != Some(between.bell.load(Ordering::SeqCst))
     }
 
     /// The carrier is awake.
     pub(super) fn is_looked_after(&self) {
-        self.memory.far().carrier_sleeps.store(0, Ordering::Relaxed);
+        self.memory.between().carrier_sleeps.store(0, Ordering::Relaxed);
     }
 
     /// Whether the program has done something since its words were looked at, or something of
     /// its may have arrived.
-    pub(super) fn has_news(&self) -> bool {
-        let has_done = self.seen != Some(self.memory.far().bell.load(Ordering::Acquire));
+    pub(super) fn note_change(&self) -> bool {
+        let has_done = self.seen != Some(self.memory.between().bell.load(Ordering::Acquire));
         has_done || !self.under_way.is_empty()
     }
 
@@ -262,7 +262,7 @@ impl CarriedConnection {
         cx: &mut Context<'_>,
     ) -> Result<bool, Broken> {
         self.release_what_arrived(due, cx)?;
-        let bell = self.memory.far().bell.load(Ordering::SeqCst);
+        let bell = self.memory.between().bell.load(Ordering::SeqCst);
         if !self.is_open || self.is_over() {
             self.seen = Some(bell);
             return Ok(false);
@@ -270,7 +270,7 @@ impl CarriedConnection {
         // Each of them is told once, so there is room.
         let mut is_new = false;
         let own = self.ours();
-        let is_here = self.memory.end(self.side).is_here.load(Ordering::Acquire) != 0;
+        let is_here = self.memory.end(self.role).is_here.load(Ordering::Acquire) != 0;
         // How it ended is looked at before its last bytes are.
         let ended = match own.sending.has_ended.load(Ordering::Acquire) {
             0 | SHUT if self.has_left => LEFT,
@@ -296,7 +296,7 @@ impl CarriedConnection {
             is_new = true;
         }
         self.drops_all |= unwanted == CLOSED || self.has_left;
-        is_new |= self.tell_of_room(id, batch)?;
+        is_new |= self.announce_room(id, batch)?;
         // A change of ways that came since the look above is told before its bytes are.
         let mut is_all = true;
         if self.told.is_switched {
@@ -329,7 +329,7 @@ impl CarriedConnection {
         let begin = self.sent;
         loop {
             let head = self.rings().1.put_in(self.released)?;
-            let allowed = self.taken_there + FAR_CAPACITY - self.sent;
+            let allowed = self.taken_there + CARRIED_CAPACITY - self.sent;
             let most = (head - self.sent).min(allowed);
             let is_room = self.under_way.len() < MOST_UNDER_WAY;
             let sent = match most {
@@ -350,12 +350,12 @@ impl CarriedConnection {
 
     /// Lets bytes leave from the ring, in a Transfer; nothing where that cannot be.
     fn send_from_ring(&mut self, id: u32, link: &Link, most: u64) -> Option<u64> {
-        let place = self.sent % FAR_CAPACITY;
-        let len = most.min(FAR_CAPACITY - place).min(LONGEST_TRANSFER);
+        let place = self.sent % CARRIED_CAPACITY;
+        let len = most.min(CARRIED_CAPACITY - place).min(LONGEST_TRANSFER);
         if len < WORTH_A_TRANSFER {
             return None;
         }
-        let from = self.memory.place_of_ring_from(self.side) + place;
+        let from = self.memory.place_of_ring_from(self.role) + place;
         let part = self.region.as_ref()?.part(from..from + len).ok()?;
         let transfer = Some(link.send_part(part, id, place)?);
         self.under_way.push_back(UnderWay { end: self.sent + len, transfer });
@@ -412,7 +412,7 @@ impl CarriedConnection {
 
     /// Tells the other carrier of bytes that were taken; asks the program to tell of more, if
     /// the other may soon have none left to send.
-    fn tell_of_room(&mut self, id: u32, batch: &mut Batch) -> Result<bool, Broken> {
+    fn announce_room(&mut self, id: u32, batch: &mut Batch) -> Result<bool, Broken> {
         if self.wants_to_know_of_room() {
             // What it says of room is looked at here.
             let _ = self.rings().0.wants_room(ROOM_BY_BELL);
@@ -428,7 +428,7 @@ impl CarriedConnection {
 
     /// Whether so much has come that the other carrier may soon send nothing more.
     const fn wants_to_know_of_room(&self) -> bool {
-        self.received - self.taken_told >= FAR_CAPACITY / 2
+        self.received - self.taken_told >= CARRIED_CAPACITY / 2
     }
 
     /// Does what the other carrier tells.
@@ -438,24 +438,24 @@ impl CarriedConnection {
         tail: &[u8],
         due: &mut DueBells,
     ) -> Result<(), Broken> {
-        let far = self.memory.far();
+        let between = self.memory.between();
         let other = self.theirs();
         match frame {
             Frame::Here => {
-                self.memory.end(self.side.other()).is_here.store(1, Ordering::Release);
-                far.has_news();
+                self.memory.end(self.role.other()).is_here.store(1, Ordering::Release);
+                between.note_change();
                 self.wake_program(due);
             }
             Frame::Switched(number) => {
                 if other.sending.switched.swap(number, Ordering::SeqCst) != 0 {
                     return Err(Broken::ByCarrier);
                 }
-                far.has_news();
+                between.note_change();
                 (self.owes_known, self.seen) = (true, None);
                 self.publish(due);
                 self.wake_program(due);
             }
-            Frame::Known => far.may_ring.store(1, Ordering::Release),
+            Frame::Known => between.may_ring.store(1, Ordering::Release),
             Frame::Bytes { at, .. } => {
                 if other.sending.switched.load(Ordering::Relaxed) == 0 {
                     return Err(Broken::ByCarrier);
@@ -476,7 +476,7 @@ impl CarriedConnection {
             }
             Frame::Ended { how, at } => {
                 let is_later = self.ends.is_some_and(|(before, end)| before >= how || end != at);
-                if is_later || at < self.received || at > self.taken_told + FAR_CAPACITY {
+                if is_later || at < self.received || at > self.taken_told + CARRIED_CAPACITY {
                     return Err(Broken::ByCarrier);
                 }
                 self.ends = Some((how, at));
@@ -486,7 +486,7 @@ impl CarriedConnection {
                 self.ours().receiving.has_ended.fetch_max(how, Ordering::AcqRel);
                 self.wake_program(due);
             }
-            Frame::Nobody if self.side == Side::Connector => self.refuse(Answer::Nobody, due),
+            Frame::Nobody if self.role == Role::Connector => self.refuse(Answer::Nobody, due),
             Frame::Broken => return Err(Broken::There),
             Frame::Nobody | Frame::Alive | Frame::Open | Frame::Opened(_) => {
                 return Err(Broken::ByCarrier);
@@ -498,19 +498,20 @@ impl CarriedConnection {
     /// Where bytes belong that the other carrier sends from ring to ring, and their position.
     pub(super) fn place(&mut self, place: u64, len: u64) -> Option<(u64, Part)> {
         // Less than one round of the ring is under way.
-        let at = self.received + place.wrapping_sub(self.received) % FAR_CAPACITY;
-        let is_within = len > 0 && place + len <= FAR_CAPACITY && self.may_come(at, len).is_ok();
+        let at = self.received + place.wrapping_sub(self.received) % CARRIED_CAPACITY;
+        let is_within =
+            len > 0 && place + len <= CARRIED_CAPACITY && self.may_come(at, len).is_ok();
         if !is_within || self.rings().0.prepares(at, len).is_err() {
             return None;
         }
-        let from = self.memory.place_of_ring_from(self.side.other()) + place;
+        let from = self.memory.place_of_ring_from(self.role.other()) + place;
         Some((at, self.region.as_ref()?.part(from..from + len).ok()?))
     }
 
     /// Whether bytes at this position are within what was allowed, and before the end.
     fn may_come(&self, at: u64, len: u64) -> Result<(), Broken> {
         let end = at.checked_add(len).ok_or(Broken::ByCarrier)?;
-        let most = self.ends.map_or(u64::MAX, |(_, at)| at).min(self.taken_told + FAR_CAPACITY);
+        let most = self.ends.map_or(u64::MAX, |(_, at)| at).min(self.taken_told + CARRIED_CAPACITY);
         if at < self.received || end > most || self.early.len() >= MOST_EARLY {
             return Err(Broken::ByCarrier);
         }
@@ -544,7 +545,7 @@ impl CarriedConnection {
         }
         let (outgoing, _) = self.rings();
         outgoing.publish(self.received);
-        self.memory.far().has_news();
+        self.memory.between().note_change();
         fence(Ordering::SeqCst);
         if other.receiving.waiters.has_sleepers() {
             kernel::wake(outgoing.word_of_bytes(), i32::MAX);
@@ -565,7 +566,7 @@ impl CarriedConnection {
             self.ours().receiving.has_ended.store(CLOSED, Ordering::Release);
             self.is_all_heard = true;
         }
-        self.memory.far().has_news();
+        self.memory.between().note_change();
         self.wake_program(due);
     }
 
@@ -577,7 +578,7 @@ impl CarriedConnection {
         self.asked = now;
         // Should the program's word have been lost.
         self.seen = None;
-        let end = self.memory.end(self.side);
+        let end = self.memory.end(self.role);
         let cookie = end.cookie.load(Ordering::Acquire);
         if cookie == 0 {
             let is_late = now.duration_since(self.began) >= OFFER;
@@ -588,7 +589,7 @@ impl CarriedConnection {
                 self.is_off = true;
                 return Some(Frame::Nobody);
             }
-        } else if self.memory.is_left(diag, &self.name, self.side, cookie) {
+        } else if self.memory.is_left(diag, &self.name, self.role, cookie) {
             self.has_left = true;
         }
         None

@@ -13,9 +13,9 @@ fn carried() -> CarriedConnection {
     let options = options.read(true).write(true).mode(0o600);
     let file = options.custom_flags(libc::O_TMPFILE).open("/dev/shm").unwrap();
     let name = Name::from_bytes(&[7; Name::LEN]);
-    let segment = Segment::create(file.as_raw_fd(), &name, FAR_CAPACITY).unwrap();
+    let segment = Segment::create(file.as_raw_fd(), &name, CARRIED_CAPACITY).unwrap();
     let connection =
-        CarriedConnection::new(Mapping::of(segment), Side::Connector, name, Instant::now());
+        CarriedConnection::new(Mapping::of(segment), Role::Connector, name, Instant::now());
     connection.theirs().sending.switched.store(1, Ordering::SeqCst);
     connection
 }
@@ -55,25 +55,25 @@ proptest! {
             landed[which] = true;
             let first_gap = landed.iter().position(|landed| !landed);
             let has = first_gap.map_or(end, |gap| parts[gap].0);
-            let (_, incoming) = ring::ends(**connection.memory, Side::Connector);
+            let (_, incoming) = ring::ends(**connection.memory, Role::Connector);
             prop_assert_eq!(incoming.available(), Ok(has));
         }
         let mut all = vec![0; end as usize];
-        ring::ends(**connection.memory, Side::Connector).1.copy(0, &mut all);
+        ring::ends(**connection.memory, Role::Connector).1.copy(0, &mut all);
         prop_assert_eq!(all, bytes(0, end));
     }
 
     /// What is not within the room that was given is refused, wherever it is said to be.
     #[test]
     fn nothing_comes_where_there_is_no_room(
-        place in 0..FAR_CAPACITY, len in prop_oneof![Just(0), 1..FAR_CAPACITY * 2],
-        received in 0..FAR_CAPACITY * 3, untaken in 0..FAR_CAPACITY,
+        place in 0..CARRIED_CAPACITY, len in prop_oneof![Just(0), 1..CARRIED_CAPACITY * 2],
+        received in 0..CARRIED_CAPACITY * 3, untaken in 0..CARRIED_CAPACITY,
     ) {
         let mut connection = carried();
         connection.received = received;
         connection.taken_told = received.saturating_sub(untaken);
-        let most = connection.taken_told + FAR_CAPACITY;
-        let at = received + place.wrapping_sub(received) % FAR_CAPACITY;
+        let most = connection.taken_told + CARRIED_CAPACITY;
+        let at = received + place.wrapping_sub(received) % CARRIED_CAPACITY;
         let fits = at + len <= most;
         prop_assert_eq!(connection.may_come(at, len).is_ok(), fits);
         // Without a region there is no place, but what is refused is refused before that.

@@ -29,7 +29,7 @@ use crate::bell::{self, Doorbell};
 use crate::connection::{CLOSED, RESET, SHUT, Shared};
 use crate::kernel::{self, Errno};
 use crate::patience::SleepLimit;
-use crate::segment::Far;
+use crate::segment::BetweenHosts;
 use crate::transfer::TcpStatus;
 
 /// `has_ended` of an end that nobody has any more, as its kernel says; how it ended is for
@@ -98,31 +98,31 @@ pub(crate) const fn way_of(number: u32) -> Option<Way> {
     }
 }
 
-impl Far {
+impl BetweenHosts {
     /// What carries the bytes, if it is between hosts at all.
     pub(crate) fn way(&self) -> Option<Way> {
         way_of(self.way.load(Ordering::Relaxed))
     }
 
     /// Writes down who is at it.
-    pub(crate) fn is_used(&self) {
+    pub(crate) fn note_user(&self) {
         self.process.store(crate::process::owner(), Ordering::Relaxed);
     }
 
     /// This process has it no more, and others have: whoever they are, if none of them was at
     /// it last.
-    pub(crate) fn is_left_to_others(&self) {
+    pub(crate) fn forget_user(&self) {
         let own = crate::process::owner();
         let _ = self.process.compare_exchange(own, 0, Ordering::Relaxed, Ordering::Relaxed);
     }
 
     /// The program has done something that the carrier has to know.
-    pub(crate) fn tell_carrier(&self) {
-        self.is_used();
-        self.ring_the_bell();
+    pub(crate) fn notify_carrier(&self) {
+        self.note_user();
+        self.ring_bell();
     }
 
-    fn ring_the_bell(&self) {
+    fn ring_bell(&self) {
         self.bell.fetch_add(1, Ordering::SeqCst);
         if self.carrier_sleeps.load(Ordering::SeqCst) != 0
             && self.carrier_sleeps.swap(0, Ordering::SeqCst) != 0
@@ -133,20 +133,20 @@ impl Far {
     }
 
     /// Something has come, or is on its way.
-    pub(crate) fn has_news(&self) {
-        self.news_at.store(kernel::milliseconds(), Ordering::Relaxed);
+    pub(crate) fn note_change(&self) {
+        self.changed_at.store(kernel::milliseconds(), Ordering::Relaxed);
     }
 
     /// Whether the carrier has come and is no more.
-    pub(crate) fn has_lost_its_carrier(&self) -> bool {
+    pub(crate) fn has_lost_carrier(&self) -> bool {
         let carrier = self.carrier.load(Ordering::Acquire);
         carrier != 0 && !kernel::is_alive(carrier)
     }
 
     /// A ring, unless there was one just now, or it could be taken for data.
-    fn ring_now_and_then(&self, fd: i32) {
+    fn ring_sometimes(&self, fd: i32) {
         let (now, before) = (kernel::milliseconds(), self.rung_at.load(Ordering::Relaxed));
-        if now.saturating_sub(self.news_at.load(Ordering::Relaxed)) < BUSY_MS {
+        if now.saturating_sub(self.changed_at.load(Ordering::Relaxed)) < BUSY_MS {
             // Who has just spoken is awake.
             self.owes_ring.store(0, Ordering::Relaxed);
         } else if self.may_ring.load(Ordering::Acquire) == 0 {
@@ -167,37 +167,38 @@ impl Shared<'_> {
     /// Bytes were put in: the other program is told now and then, and the carrier. In this
     /// order: a ring that comes behind its bytes lies unread with who needs it no more, and
     /// should he be killed, his kernel makes a reset of it.
-    pub(crate) fn tells_of_bytes(&self, far: &Far, fd: i32) {
-        far.sent_at.store(kernel::milliseconds(), Ordering::Relaxed);
-        far.ring_now_and_then(fd);
-        far.tell_carrier();
+    pub(crate) fn announce_bytes(&self, between: &BetweenHosts, fd: i32) {
+        between.sent_at.store(kernel::milliseconds(), Ordering::Relaxed);
+        between.ring_sometimes(fd);
+        between.notify_carrier();
     }
 
     /// The carrier is told, if there is one.
-    pub(crate) fn tells_carrier(&self) {
-        if let Some(far) = self.far {
-            far.tell_carrier();
+    pub(crate) fn notify_carrier(&self) {
+        if let Some(between) = self.between {
+            between.notify_carrier();
         }
     }
 
     /// How long one may sleep who waits for what the kernel does not tell.
     pub(crate) fn sleep_limit(&self, fd: i32) -> SleepLimit {
-        let Some(far) = self.far else { return SleepLimit::NONE };
-        far.is_used();
-        if far.owes_ring.load(Ordering::Relaxed) != 0 {
-            far.ring_now_and_then(fd);
+        let Some(between) = self.between else { return SleepLimit::NONE };
+        between.note_user();
+        if between.owes_ring.load(Ordering::Relaxed) != 0 {
+            between.ring_sometimes(fd);
         }
-        if self.lacks_the_word_of_an_end() && far.ended_at.load(Ordering::Relaxed) != 0 {
+        if self.lacks_carried_end() && between.ended_at.load(Ordering::Relaxed) != 0 {
             return SleepLimit::BLIND;
         }
         if self.is_woken_by_carrier() {
             // Only of a carrier that is gone nobody tells.
-            return match self.looks_after_its_carrier(far, fd) {
+            return match self.check_carrier(between, fd) {
                 true => SleepLimit::SHORT,
                 false => SleepLimit::of(QUIET),
             };
         }
-        let busy_at = far.news_at.load(Ordering::Relaxed).max(far.sent_at.load(Ordering::Relaxed));
+        let busy_at =
+            between.changed_at.load(Ordering::Relaxed).max(between.sent_at.load(Ordering::Relaxed));
         let age = kernel::milliseconds().saturating_sub(busy_at);
         if age < BRISK_MS {
             SleepLimit::of(BRISK)
@@ -205,7 +206,7 @@ impl Shared<'_> {
             SleepLimit::SHORT
         } else if age < LIVELY_MS {
             SleepLimit::of(LIVELY)
-        } else if self.looks_after_its_carrier(far, fd) {
+        } else if self.check_carrier(between, fd) {
             SleepLimit::SHORT
         } else {
             SleepLimit::of(QUIET)
@@ -213,77 +214,77 @@ impl Shared<'_> {
     }
 
     /// Breaks off if the carrier is gone on which something depends; whether that is so.
-    fn looks_after_its_carrier(&self, far: &Far, fd: i32) -> bool {
-        let is_lost = self.counts_on_its_carrier() && far.has_lost_its_carrier();
+    fn check_carrier(&self, between: &BetweenHosts, fd: i32) -> bool {
+        let is_lost = self.depends_on_carrier() && between.has_lost_carrier();
         if is_lost {
-            self.breaks_off(far, fd);
+            self.break_off(between, fd);
         }
         is_lost
     }
 
     /// Whether the other end may have changed its way: this one has said that it is here.
-    fn counts_on_its_carrier(&self) -> bool {
+    fn depends_on_carrier(&self) -> bool {
         self.own_end().is_here.load(Ordering::Acquire) != 0
     }
 
     /// Whether an end by TCP would say nothing yet.
-    pub(crate) fn lacks_the_word_of_an_end(&self) -> bool {
-        self.far.is_some()
-            && self.counts_on_its_carrier()
+    pub(crate) fn lacks_carried_end(&self) -> bool {
+        self.between.is_some()
+            && self.depends_on_carrier()
             && self.receives.receiving.has_ended.load(Ordering::Acquire) == 0
             && self.receives.sending.has_ended.load(Ordering::Acquire) == 0
     }
 
     /// Whether nothing will come behind what the ring has, as the carriers say.
-    pub(crate) fn knows_of_a_far_end(&self) -> bool {
-        self.far.is_some_and(|far| {
+    pub(crate) fn knows_of_a_carried_end(&self) -> bool {
+        self.between.is_some_and(|between| {
             let how = self.receives.sending.has_ended.load(Ordering::Acquire);
-            far.is_broken.load(Ordering::Relaxed) != 0
+            between.is_broken.load(Ordering::Relaxed) != 0
                 || (matches!(how, SHUT | CLOSED | RESET) && self.is_done_with_tcp())
         })
     }
 
     /// Whether the connection is broken: then TCP is broken off, too, and knows what to say.
     pub(crate) fn is_broken(&self, fd: i32) -> bool {
-        let Some(far) = self.far else { return false };
+        let Some(between) = self.between else { return false };
         let was_reset = || self.receives.sending.has_ended.load(Ordering::Acquire) == RESET;
-        match far.is_broken.load(Ordering::Acquire) {
+        match between.is_broken.load(Ordering::Acquire) {
             0 if !was_reset() => false,
             BROKEN_OFF => true,
             _ => {
-                self.breaks_off(far, fd);
+                self.break_off(between, fd);
                 true
             }
         }
     }
 
-    fn breaks_off(&self, far: &Far, fd: i32) {
-        if far.is_broken.swap(BROKEN_OFF, Ordering::AcqRel) != BROKEN_OFF {
+    fn break_off(&self, between: &BetweenHosts, fd: i32) {
+        if between.is_broken.swap(BROKEN_OFF, Ordering::AcqRel) != BROKEN_OFF {
             self.sends.receiving.has_ended.store(CLOSED, Ordering::Release);
             let how = &self.receives.sending.has_ended;
             let _ = how.compare_exchange(0, RESET, Ordering::AcqRel, Ordering::Relaxed);
             kernel::break_off(fd);
-            far.tell_carrier();
+            between.notify_carrier();
         }
     }
 
     /// TCP has ended, and the carriers have not said so: more may come, but not for ever.
-    pub(crate) fn waits_for_the_word(&self, fd: i32) {
-        let Some(far) = self.far else { return };
+    pub(crate) fn await_carried_end(&self, fd: i32) {
+        let Some(between) = self.between else { return };
         let now = kernel::milliseconds();
-        let since = far.ended_at.load(Ordering::Relaxed);
+        let since = between.ended_at.load(Ordering::Relaxed);
         if since == 0 {
-            far.ended_at.store(now, Ordering::Relaxed);
+            between.ended_at.store(now, Ordering::Relaxed);
             return;
         }
-        let since = since.max(far.news_at.load(Ordering::Relaxed));
-        if now.saturating_sub(since) > PATIENCE_MS || far.has_lost_its_carrier() {
-            self.breaks_off(far, fd);
+        let since = since.max(between.changed_at.load(Ordering::Relaxed));
+        if now.saturating_sub(since) > PATIENCE_MS || between.has_lost_carrier() {
+            self.break_off(between, fd);
         }
     }
 
     /// What there is to say while the ring is empty and all of TCP's bytes are taken.
-    pub(crate) fn far_silence(&self, fd: i32) -> Result<TcpStatus, Errno> {
+    pub(crate) fn carried_silence(&self, fd: i32) -> Result<TcpStatus, Errno> {
         if self.is_broken(fd) {
             return after_a_break(fd);
         }
@@ -293,10 +294,10 @@ impl Shared<'_> {
             LEFT => match kernel::glance(fd, libc::MSG_DONTWAIT) {
                 Ok(0) => return Ok(TcpStatus::End),
                 Ok(_) => {}
-                Err(Errno(libc::EAGAIN)) => self.waits_for_the_word(fd),
+                Err(Errno(libc::EAGAIN)) => self.await_carried_end(fd),
                 Err(why) => return Err(why),
             },
-            _ if is_over_by_tcp(fd) => self.waits_for_the_word(fd),
+            _ if is_over_by_tcp(fd) => self.await_carried_end(fd),
             _ => {}
         }
         if self.is_broken(fd) { after_a_break(fd) } else { Ok(TcpStatus::Open) }
@@ -312,7 +313,7 @@ impl Shared<'_> {
             return kernel::poll_one_for(fd, libc::POLLIN, limit).map(|_| ());
         };
         let watch = self.watches(fd, true, false);
-        let slept = match self.is_done_with_tcp() || self.knows_of_a_far_end() {
+        let slept = match self.is_done_with_tcp() || self.knows_of_a_carried_end() {
             true => Ok(0),
             false => {
                 let tcp = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
@@ -324,7 +325,7 @@ impl Shared<'_> {
     }
 
     /// Sleeps until there may be bytes, or an end; at most for so long.
-    pub(crate) fn sleeps_for_far_bytes(
+    pub(crate) fn sleeps_for_carried_bytes(
         &self,
         fd: i32,
         most: Option<Duration>,
@@ -343,7 +344,7 @@ impl Shared<'_> {
         waiters.adds_sleeper();
         let word = self.incoming.word_of_bytes();
         let seen = self.incoming.bytes_seen();
-        let slept = if self.incoming.available() == Ok(0) && !self.knows_of_a_far_end() {
+        let slept = if self.incoming.available() == Ok(0) && !self.knows_of_a_carried_end() {
             let limit = by_memory.within(most).unwrap_or(QUIET);
             kernel::sleep_on(word, seen, limit.as_millis().max(1) as u32).map(|_| ())
         } else {

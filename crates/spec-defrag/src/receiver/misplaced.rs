@@ -10,6 +10,7 @@ use alloc::vec::Vec;
 
 use landfall_placement::{Instant, Refusal, Span, Spans, assumed};
 
+use super::settle::Landed;
 use super::{Foreign, Lend, Receiver};
 use crate::buffers::LEAD;
 use crate::format::Begin;
@@ -92,22 +93,31 @@ impl First {
     }
 }
 
+/// The last fragment that was not in place.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LastMisplaced {
+    pub(super) key: Key,
+    /// How long the transport header of its packet is.
+    pub(super) split: u16,
+}
+
 /// TCP without options, and with as many as there can be.
 const LEAST_TRANSPORT: usize = 20;
 const MOST_TRANSPORT: usize = 60;
 
 impl Receiver {
-    /// The frame behind descriptor `n` of `arrived` is not in place.
-    pub(super) fn astray<M: Memory>(
+    /// The frame behind this descriptor is not in place.
+    pub(super) fn misplaced<M: Memory>(
         &mut self,
         now: Instant,
-        (n, arrived): (usize, usize),
+        at: Landed,
         len: u32,
         memory: &mut M,
     ) {
+        let Landed { n, arrived } = at;
         let frame = self.pieces(n, len);
         let was_guessed = self.speculator.posted().get(n).is_some_and(|d| d.place.len > 0);
-        self.stats.astray += u64::from(was_guessed);
+        self.stats.misplaced += u64::from(was_guessed);
         let shown = self.speculator.posted().get(n).map_or(0, |d| usize::from(d.head_len));
         let head = memory.head(n as u16);
         let mut first = First::new(&head[..shown.min(len as usize).min(head.len())]);
@@ -170,13 +180,13 @@ impl Receiver {
         let flow = parsed.key.flow();
         let split = match self.last {
             _ if piece.offset == 0 => first.transport(parsed, frame, memory).unwrap_or(0),
-            Some((key, split)) if key == parsed.key => split,
+            Some(last) if last.key == parsed.key => last.split,
             _ => {
                 let shape = self.speculator.last_shape(&flow);
                 shape.map_or(0, |shape| shape.head_len(0).saturating_sub(shape.head_len(1)))
             }
         };
-        self.last = Some((parsed.key, split));
+        self.last = Some(LastMisplaced { key: parsed.key, split });
         if let Some(n) = n {
             let split = if piece.offset == 0 { split } else { 0 };
             let payload_len = parsed.payload_len.saturating_sub(split.into());
@@ -235,7 +245,7 @@ impl Receiver {
 
 const ETHERNET: usize = 14;
 
-/// So many packets are gathered at once; more pieces than a list takes go the
+/// The most packets gathered at once; more pieces than a list takes go the
 /// conventional way.
 pub(super) const MOST_OPEN: usize = 8;
 

@@ -5,7 +5,7 @@
 //! step costs the same for one packet and for as many as there may be.
 
 use landfall_placement::{Instant, Refusal, assumed};
-use landfall_tables::{AgeLinks, AgeList, HashIndex, Table};
+use landfall_tables::{AgeLinks, AgeList, EntryKey, HashIndex, HashSecret, Table};
 
 use super::joining::Gathering;
 use super::{Config, Counters};
@@ -55,7 +55,7 @@ pub(super) enum Found {
 
 /// The packets that are kept.
 #[derive(Debug)]
-pub(super) struct Shelf {
+pub(super) struct PacketStore {
     config: Config,
     entries: Table<Entry>,
     /// All packets but, perhaps, the recent one.
@@ -79,14 +79,30 @@ pub(super) struct Shelf {
     pub(super) counters: Counters,
 }
 
-impl Shelf {
-    pub(super) fn new(config: Config, secret: (u64, u64)) -> Self {
+/// What a packet is found by.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HashedKey {
+    pub(super) key: Key,
+    /// As [`Found::Nothing`] gave it.
+    pub(super) hash: u32,
+}
+
+/// A packet that has begun.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Opened {
+    /// Its entry.
+    pub(super) at: u32,
+    pub(super) buffer: BufferId,
+}
+
+impl PacketStore {
+    pub(super) fn new(config: Config, secret: HashSecret) -> Self {
         Self {
             config,
             entries: Table::new(config.packets as usize),
             index: HashIndex::new(secret),
             recent: None,
-            sources: Sources::new(config.packets, (secret.1, secret.0)),
+            sources: Sources::new(config.packets, HashSecret::new(secret.k1(), secret.k0())),
             bytes: 0,
             all: AgeList::new(),
             all_links: AgeLinks::new(),
@@ -156,11 +172,12 @@ impl Shelf {
     pub(super) fn open(
         &mut self,
         started: Instant,
-        (key, hash): (Key, u32),
+        name: HashedKey,
         room: u32,
         own: Option<BufferId>,
         buffers: &mut Buffers,
-    ) -> Result<(u32, BufferId), Refusal> {
+    ) -> Result<Opened, Refusal> {
+        let HashedKey { key, hash } = name;
         let source = self.sources.enter(address(&key)).ok_or(Refusal::NoRoom)?;
         let is_large = match own {
             Some(buffer) => buffers.capacity(buffer) > buffers.page_len(),
@@ -188,7 +205,7 @@ impl Shelf {
             started,
             state: State::Refused,
         };
-        let Some((at, _)) = self.entries.insert(entry) else {
+        let Some(EntryKey { index: at, .. }) = self.entries.insert(entry) else {
             buffers.give_back(buffer);
             return Err(Refusal::NoRoom);
         };
@@ -200,7 +217,7 @@ impl Shelf {
         self.hold(at, is_large);
         self.list_by_start(at, started);
         self.touch(at);
-        Ok((at, buffer))
+        Ok(Opened { at, buffer })
     }
 
     /// A packet that was opened has its buffer. Says when its time ends.
@@ -241,7 +258,7 @@ impl Shelf {
         more: u64,
         buffers: &mut Buffers,
     ) -> Result<(), Refusal> {
-        let of_source = |shelf: &Self| shelf.sources.get(source).map_or(0, |source| source.bytes);
+        let of_source = |store: &Self| store.sources.get(source).map_or(0, |source| source.bytes);
         let own = kept.and_then(|at| self.entries.get(at)).map_or(0, |entry| entry.bytes);
         if own + more > self.config.bytes.min(self.config.bytes_per_source) {
             return Err(Refusal::NoRoom); // nobody has to go for what cannot be
@@ -272,7 +289,7 @@ impl Shelf {
         buffers.take(room).ok_or(Refusal::NoRoom)
     }
 
-    /// A large buffer in place of the page that a packet has. Gives both.
+    /// A large buffer in place of the page that a packet has. Returns both.
     pub(super) fn grow(
         &mut self,
         at: u32,
@@ -393,13 +410,17 @@ impl Shelf {
 
 // Who sends, and how much of what is kept is theirs.
 
-/// A host that pieces come from: its address, and whether that is one of IPv6.
-pub(super) type Address = (u128, bool);
+/// The address of a host that pieces come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Address {
+    bits: u128,
+    is_v6: bool,
+}
 
 /// The sender of a packet's pieces.
 #[inline]
 pub(super) const fn address(key: &Key) -> Address {
-    (key.source, key.protocol == Key::IPV6)
+    Address { bits: key.source, is_v6: key.protocol == Key::IPV6 }
 }
 
 /// What is kept for one source.
@@ -424,7 +445,7 @@ pub(super) struct Sources {
 }
 
 impl Sources {
-    pub(super) fn new(packets: u32, secret: (u64, u64)) -> Self {
+    pub(super) fn new(packets: u32, secret: HashSecret) -> Self {
         // One more than packets: the recent source needs none.
         let table = Table::new(packets as usize + 1);
         Self { table, index: HashIndex::new(secret), recent: None }
@@ -453,7 +474,7 @@ impl Sources {
             return Some(at);
         }
         let source = Source { address, hash, bytes: 0, packets: AgeList::new() };
-        let (at, _) = self.table.insert(source)?;
+        let EntryKey { index: at, .. } = self.table.insert(source)?;
         self.index.insert_hashed(hash, at);
         self.recent = Some(at);
         Some(at)

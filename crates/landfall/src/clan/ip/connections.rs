@@ -1,4 +1,4 @@
-//! Which connections there are, and what waits for one.
+//! [`ConnectionTable`]: which connections there are, and which packets wait for one.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -7,7 +7,7 @@ use clan_dsm::HostId;
 
 use super::outgoing::{HEADER, Outgoing};
 
-/// So many packets wait for a connection that is being made. IP loses the rest.
+/// The most packets that wait for one connection. The rest is dropped.
 const HELD: usize = 64;
 
 /// A packet that waits for a connection.
@@ -18,56 +18,56 @@ pub(super) struct Held {
 }
 
 /// The way out to one host.
-pub(super) type Way = Arc<Mutex<Outgoing>>;
+pub(super) type OutgoingHandle = Arc<Mutex<Outgoing>>;
 
 #[derive(Debug)]
 enum Place {
     /// A connection is being made.
-    Asking(VecDeque<Held>),
-    Open(Way),
+    Connecting(VecDeque<Held>),
+    Open(OutgoingHandle),
 }
 
 /// What to do with a packet.
 #[derive(Debug)]
 pub(super) enum Route {
     /// Send it there.
-    Open(Way),
-    /// Hold it; the first one asks for a connection.
-    Asking {
+    Open(OutgoingHandle),
+    /// Hold it; the first one starts a connection.
+    Connecting {
         /// This is the first.
-        begins: bool,
+        is_first: bool,
     },
 }
 
-/// What is to be done about somebody who asks for a connection.
+/// What to do with a connection request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ConnectDecision {
-    /// Let him in. What there was before is over.
+    /// Accept it. An earlier connection to that host is over.
     Welcome,
-    /// This side asks already, and has the right of way.
+    /// Refuse it: this side is connecting already, and has precedence.
     TheyWait,
 }
 
 /// Connections by host, and the packets that wait for one.
 #[derive(Debug)]
-pub(super) struct Switchboard {
+pub(super) struct ConnectionTable {
     ours: HostId,
     places: BTreeMap<HostId, Place>,
 }
 
-impl Switchboard {
+impl ConnectionTable {
     pub(super) const fn new(ours: HostId) -> Self {
         Self { ours, places: BTreeMap::new() }
     }
 
-    /// How a host is reached. If nobody has tried, the caller does now.
+    /// How a host is reached. The first caller that finds no connection makes one.
     pub(super) fn route(&mut self, host: HostId) -> Route {
         match self.places.get(&host) {
             Some(Place::Open(way)) => Route::Open(Arc::clone(way)),
-            Some(Place::Asking(_)) => Route::Asking { begins: false },
+            Some(Place::Connecting(_)) => Route::Connecting { is_first: false },
             None => {
-                self.places.insert(host, Place::Asking(VecDeque::new()));
-                Route::Asking { begins: true }
+                self.places.insert(host, Place::Connecting(VecDeque::new()));
+                Route::Connecting { is_first: true }
             }
         }
     }
@@ -75,7 +75,7 @@ impl Switchboard {
     /// Keeps a packet until there is a connection; false: too many wait already.
     pub(super) fn hold(&mut self, host: HostId, held: Held) -> bool {
         match self.places.get_mut(&host) {
-            Some(Place::Asking(waiting)) if waiting.len() < HELD => {
+            Some(Place::Connecting(waiting)) if waiting.len() < HELD => {
                 waiting.push_back(held);
                 true
             }
@@ -87,25 +87,25 @@ impl Switchboard {
     /// host with the lower number.
     pub(super) fn visit(&self, host: HostId) -> ConnectDecision {
         match self.places.get(&host) {
-            Some(Place::Asking(_)) if self.ours < host => ConnectDecision::TheyWait,
+            Some(Place::Connecting(_)) if self.ours < host => ConnectDecision::TheyWait,
             _ => ConnectDecision::Welcome,
         }
     }
 
-    /// A connection is there. Gives what waited for it.
-    pub(super) fn open(&mut self, host: HostId, way: &Way) -> VecDeque<Held> {
+    /// A connection is there. Returns what waited for it.
+    pub(super) fn open(&mut self, host: HostId, way: &OutgoingHandle) -> VecDeque<Held> {
         match self.places.insert(host, Place::Open(Arc::clone(way))) {
-            Some(Place::Asking(waiting)) => waiting,
+            Some(Place::Connecting(waiting)) => waiting,
             _ => VecDeque::new(),
         }
     }
 
-    /// Asking came to nothing. Gives what waited for it, unless a connection has come
+    /// Connecting failed. Returns what waited for it, unless a connection has come
     /// about in another way.
     pub(super) fn give_up(&mut self, host: HostId) -> VecDeque<Held> {
         let places = &mut self.places;
         match places.get_mut(&host) {
-            Some(Place::Asking(waiting)) => {
+            Some(Place::Connecting(waiting)) => {
                 let waiting = std::mem::take(waiting);
                 places.remove(&host);
                 waiting
@@ -115,7 +115,7 @@ impl Switchboard {
     }
 
     /// This connection is over, if it is still the one to that host.
-    pub(super) fn close(&mut self, host: HostId, way: &Way) {
+    pub(super) fn close(&mut self, host: HostId, way: &OutgoingHandle) {
         let places = &mut self.places;
         if matches!(places.get(&host), Some(Place::Open(open)) if Arc::ptr_eq(open, way)) {
             places.remove(&host);
@@ -124,11 +124,11 @@ impl Switchboard {
 
     /// Is a connection being made?
     pub(super) fn is_asking(&self, host: HostId) -> bool {
-        matches!(self.places.get(&host), Some(Place::Asking(_)))
+        matches!(self.places.get(&host), Some(Place::Connecting(_)))
     }
 
     /// Is this still the connection to that host?
-    pub(super) fn is_current(&self, host: HostId, way: &Way) -> bool {
+    pub(super) fn is_current(&self, host: HostId, way: &OutgoingHandle) -> bool {
         let places = &self.places;
         matches!(places.get(&host), Some(Place::Open(open)) if Arc::ptr_eq(open, way))
     }
@@ -148,19 +148,19 @@ mod tests {
 
     #[test]
     fn the_first_packet_asks_and_the_others_wait_within_bounds() {
-        let mut board = Switchboard::new(host(1));
-        assert!(matches!(board.route(host(2)), Route::Asking { begins: true }));
-        assert!(matches!(board.route(host(2)), Route::Asking { begins: false }));
+        let mut board = ConnectionTable::new(host(1));
+        assert!(matches!(board.route(host(2)), Route::Connecting { is_first: true }));
+        assert!(matches!(board.route(host(2)), Route::Connecting { is_first: false }));
         let held = (0..=HELD).filter(|nth| board.hold(host(2), packet(*nth as u8))).count();
         assert_eq!(held, HELD);
         let given_up = board.give_up(host(2));
         assert!(given_up.iter().map(|held| held.packet[0]).eq(0..HELD as u8));
-        assert!(matches!(board.route(host(2)), Route::Asking { begins: true }));
+        assert!(matches!(board.route(host(2)), Route::Connecting { is_first: true }));
     }
 
     #[test]
     fn of_two_that_ask_each_other_the_lower_one_is_answered() {
-        let (mut low, mut high) = (Switchboard::new(host(1)), Switchboard::new(host(2)));
+        let (mut low, mut high) = (ConnectionTable::new(host(1)), ConnectionTable::new(host(2)));
         assert_eq!(low.visit(host(2)), ConnectDecision::Welcome);
         low.route(host(2));
         high.route(host(1));

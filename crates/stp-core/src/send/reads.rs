@@ -11,7 +11,7 @@ use crate::ids::{ReadId, SendId};
 use crate::network::Network;
 use crate::seen::Serial;
 use crate::wire::Reason;
-use crate::wire::message::{Ids, Message, Verdict};
+use crate::wire::message::{AnsweredRead, Ids, Message, Verdict};
 
 /// A read that the other side asked for.
 #[derive(Clone, Copy, Debug)]
@@ -34,7 +34,7 @@ impl Sends {
     ) -> Result<SendId, Error> {
         let read = *self.reads.named(id.index, id.generation).ok_or(Error::Unknown)?;
         let memory = Area { len: memory.len.min(read.len), ..memory };
-        let answers = Some((read.peer_id, read.serial));
+        let answers = Some(AnsweredRead { id: read.peer_id, serial: read.serial });
         let send = self.begin_send(net, cx, read.connection, memory, opaque, answers)?;
         self.end_read(net, id.index, Ok(()));
         Ok(send)
@@ -63,7 +63,7 @@ impl Sends {
     }
 
     /// The other side wants to be sent something.
-    pub(crate) fn take_request_to_receive(
+    pub(crate) fn handle_request_to_receive(
         &mut self,
         net: &mut Network,
         cx: &mut Context,
@@ -103,12 +103,12 @@ impl Sends {
             Serial::Open if !is_open => Reason::Closing,
             Serial::Open => {
                 let read = Read { connection, serial, peer_id: s_id, len };
-                let name = self.reads.insert(read).ok_or(Refusal::NoRoom)?;
+                let key = self.reads.insert(read).ok_or(Refusal::NoRoom)?;
                 if let Some(known) = net.connections.get_mut(connection) {
                     known.reads_waiting += 1;
                 }
-                let (read, connection) = (ReadId::new(name), net.id_of(connection));
-                cx.tell(Event::ReadAsked { read, connection, len, opaque });
+                let (read, connection) = (ReadId::of(key), net.id_of(connection));
+                cx.emit(Event::ReadAsked { read, connection, len, opaque });
                 return Ok(());
             }
         };
@@ -142,7 +142,9 @@ impl Sends {
     fn is_read_answered(&self, net: &Network, connection: u32, serial: u32) -> bool {
         let answers = |index: u32| {
             let send = self.table.get(index);
-            send.is_some_and(|send| send.is_live() && send.answers.is_some_and(|a| a.1 == serial))
+            send.is_some_and(|send| {
+                send.is_live() && send.answers.is_some_and(|read| read.serial == serial)
+            })
         };
         self.sends_of(net, connection).into_iter().any(answers)
     }
