@@ -357,7 +357,10 @@ impl Associations {
     /// Room for one more that somebody else begins: of those that have shown nothing yet the
     /// oldest goes.
     pub(super) fn make_room_for_caller(&mut self, now: Instant) -> Result<(), Refusal> {
-        while self.half_open.len() >= self.config.half_open.max(1) {
+        if self.config.half_open == 0 {
+            return Err(Refusal::Unexpected);
+        }
+        while self.half_open.len() >= self.config.half_open {
             let Some(oldest) = self.half_open.front().copied() else { break };
             self.remove(oldest);
         }
