@@ -10,19 +10,24 @@ local HEADER_LEN = 32
 local ETHERTYPE = 0x88b5
 local NOWHERE = 0xffff
 
-local KIND = { FAST_REQ = 1, FAST_ACK = 2, FAST_NACK = 3, REFRESH = 4, RELEASE = 5 }
+local SEALED_HEADER_LEN = 8
+local SEALED_MOST = 224
+
+local KIND = { FAST_REQ = 1, FAST_ACK = 2, FAST_NACK = 3, REFRESH = 4, RELEASE = 5, SEALED = 6 }
 local kinds = { "Fast_Req", "Fast_Ack", "Fast_NAck", "Refresh", "Release" }
 
 local f = {
     magic = ProtoField.string("lfac.magic", "Magic"),
     version = ProtoField.uint8("lfac.version", "Version"),
-    kind = ProtoField.uint8("lfac.kind", "Kind", base.DEC, kinds),
+    kind = ProtoField.uint8("lfac.kind", "Kind", base.DEC, { "Fast_Req", "Fast_Ack", "Fast_NAck", "Refresh", "Release", "Sealed" }),
     position = ProtoField.uint16("lfac.position", "Position"),
     nonce = ProtoField.uint64("lfac.nonce", "Nonce", base.HEX),
     serial = ProtoField.uint32("lfac.serial", "Serial"),
     time = ProtoField.uint32("lfac.time", "Time, microseconds"),
     lease = ProtoField.uint64("lfac.lease", "Lease", base.HEX),
     ticket = ProtoField.uint64("lfac.ticket", "Ticket", base.HEX),
+    len = ProtoField.uint16("lfac.len", "Length of the unit"),
+    unit = ProtoField.bytes("lfac.unit", "Sealed unit"),
     padding = ProtoField.bytes("lfac.padding", "Padding"),
 }
 lfac.fields = f
@@ -95,6 +100,25 @@ local function add_fields(tree, tvb, kind)
     if tvb:captured_len() > HEADER_LEN then tree:add(f.padding, tvb(HEADER_LEN)) end
 end
 
+-- A frame around a unit that is encrypted. Gives what is wrong with it, if anything.
+local function add_sealed(tree, tvb, pinfo)
+    local len = tvb(6, 2):uint()
+    tree:add(f.magic, tvb(0, 4))
+    tree:add(f.version, tvb(4, 1))
+    tree:add(f.kind, tvb(5, 1))
+    tree:add(f.len, tvb(6, 2))
+    local info = "Sealed, " .. len .. " bytes"
+    pinfo.cols.info = info
+    tree:append_text(", " .. info)
+    if len == 0 or len > SEALED_MOST or has_bad_address() then
+        return "malformed", info .. " [a field holds what it may not]"
+    end
+    local stop = SEALED_HEADER_LEN + len
+    if tvb:captured_len() < stop then return "truncated", info .. " [shorter than that]" end
+    tree:add(f.unit, tvb(SEALED_HEADER_LEN, len))
+    if tvb:captured_len() > stop then tree:add(f.padding, tvb(stop)) end
+end
+
 -- Others experiment with this ethertype too: what is not ours goes to whoever had it before.
 local ethertypes = DissectorTable.get("ethertype")
 local before = ethertypes:get_dissector(ETHERTYPE)
@@ -109,6 +133,11 @@ function lfac.dissector(tvb, pinfo, root)
         tree:add_proto_expert_info(e[kind], words)
         pinfo.cols.info = words
         return tvb:captured_len()
+    end
+    local is_headed = tvb:captured_len() >= SEALED_HEADER_LEN and tvb(4, 1):uint() == 1
+    if is_headed and tvb(5, 1):uint() == KIND.SEALED then
+        local what, words = add_sealed(tree, tvb, pinfo)
+        return what and fault(what, words) or tvb:captured_len()
     end
     if tvb:captured_len() < HEADER_LEN then return fault("truncated", "shorter than its header") end
 

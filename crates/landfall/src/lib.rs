@@ -37,7 +37,7 @@ pub mod metrics;
 pub mod nic;
 #[cfg(feature = "qpip")]
 pub mod qpip;
-#[cfg(any(feature = "clan", feature = "stp"))]
+#[cfg(any(feature = "clan", feature = "defrag", feature = "stp"))]
 mod security;
 #[cfg(feature = "stp")]
 pub mod stp;

@@ -1,7 +1,7 @@
 //! What a handshake hands over, and the record keys that become of it.
 
 use crate::aead::{Aead, Suite};
-use crate::record::{Direction, Opener, RecordConfig, Sealer};
+use crate::record::{Direction, Opener, RecordConfig, ScheduledOpener, ScheduledSealer, Sealer};
 use crate::secret::Secret;
 
 /// Which end of a handshake this is.
@@ -99,6 +99,14 @@ impl Keys {
         let traffic = |sender: Role| (self.traffic_secret(sender), sender.direction(), self.suite);
         let (own, theirs) = (traffic(self.role), traffic(self.role.peer()));
         (Sealer::new(own, config), Opener::new(theirs, config))
+    }
+
+    /// The same for one path, where the number of a record says which keys it has: the next come
+    /// by themselves, and no generation is sent.
+    #[must_use]
+    pub fn scheduled_records<A: Aead>(self) -> (ScheduledSealer<A>, ScheduledOpener<A>) {
+        let (sealer, opener) = self.records(&RecordConfig::default());
+        (ScheduledSealer::new(sealer), ScheduledOpener::new(opener))
     }
 
     /// What the record keys of what this role sends are derived of, the first generation.

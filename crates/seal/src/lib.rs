@@ -33,6 +33,7 @@ pub use layer::{
     Proof, SealConfig, SealStats, Sealed, TrafficKeys, Trust, TrustAnybody,
 };
 pub use record::{
-    BadUnits, OpenError, Opener, Position, RecordConfig, SealError, Sealer, Slot, Units,
+    BadUnits, OpenError, Opener, Position, RecordConfig, ScheduledOpener, ScheduledSealer,
+    SealError, Sealer, Slot, Units,
 };
 pub use secret::{Secret, Seed};

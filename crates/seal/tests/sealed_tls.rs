@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use landfall_placement::{Duration, Peer};
+use landfall_placement::{Duration, Engine as _, Peer, Refusal};
 use landfall_seal::{
     Certificates, Expected, Fingerprint, HandshakeError, PeerIdentity, Proof, PublicKey, Role,
     SealConfig, TlsError, Trust, TrustAnybody,
@@ -570,5 +570,90 @@ fn nothing_of_a_handshake_is_kept() {
     }
     for side in 0..2 {
         assert!(!format!("{:?}", two.end(side)).contains("Talk {"), "end {side}");
+    }
+}
+
+/// What somebody makes of a unit who sees it, and is faster.
+const FORGERIES: [fn(&mut Vec<u8>); 5] = [
+    // Another chunk.
+    |unit| unit.get_mut(40).into_iter().for_each(|byte| *byte ^= 1),
+    // The end of it.
+    |unit| *unit.last_mut().unwrap() ^= 1,
+    // A message of another length.
+    |unit| unit[15] ^= 3,
+    // Of another end.
+    |unit| unit[9] ^= 1,
+    // All of it came.
+    |unit| unit[16..32].fill(0xff),
+];
+
+/// One unit was made up, and came before the true one.
+#[test]
+fn a_made_up_unit_delays_a_handshake_and_does_not_end_it() {
+    for (kind, forge) in FORGERIES.into_iter().enumerate() {
+        let mut most = 0;
+        for forged in 0..60 {
+            // Others each time: a session that is resumed shows no certificates.
+            let mut two = Two::new(long_ends().proofs(), Faults::default(), 3);
+            let mut nth = 0;
+            while nth <= forged {
+                let mut moved = false;
+                for side in 0..2 {
+                    for packet in two.wire.said(side) {
+                        moved = true;
+                        if nth == forged && packet[0] != 0xe0 {
+                            let mut made_up = packet.clone();
+                            forge(&mut made_up);
+                            two.wire.hand_in(1 - side, &[made_up]);
+                            most = forged;
+                        }
+                        two.wire.hand_in(1 - side, &[packet]);
+                        nth += 1;
+                    }
+                }
+                if !moved && !two.wire.pass_time() {
+                    break;
+                }
+            }
+            two.connect();
+            two.transfer(&text(2_000));
+            let peer = two.peer;
+            assert!(two.end(0).failure(peer).is_none(), "kind {kind}, unit {forged}");
+        }
+        assert!(most > 30, "{most}");
+    }
+}
+
+/// The numbers of both ends are random: who does not see them is not heard.
+#[test]
+fn who_does_not_see_a_handshake_by_certificates_changes_nothing() {
+    let ends = Ends::usual();
+    let mut two = Two::new(ends.proofs(), Faults::default(), 5);
+    for _ in 0..200 {
+        let mut moved = false;
+        for side in 0..2 {
+            for packet in two.wire.said(side) {
+                moved = true;
+                // A first message names nobody yet.
+                for number in (1..20_u32).filter(|_| packet[0] != 0xe1) {
+                    let mut made_up = packet.clone();
+                    made_up[4..8].copy_from_slice(&number.to_be_bytes());
+                    *made_up.last_mut().unwrap() ^= 1;
+                    two.wire.hand_in(1 - side, &[made_up]);
+                }
+                two.wire.hand_in(1 - side, &[packet]);
+            }
+        }
+        if !moved && !two.wire.pass_time() {
+            break;
+        }
+    }
+    two.connect();
+    two.transfer(&text(2_000));
+    for side in 0..2 {
+        let stats = two.end(side).seal_stats();
+        assert_eq!((stats.established, stats.failed), (1, 0));
+        let refused = two.end(side).refusals().of(Refusal::UnknownId);
+        assert!(refused > 20, "{refused}");
     }
 }

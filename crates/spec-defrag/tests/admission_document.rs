@@ -11,8 +11,8 @@ use landfall_testkit::root;
 use landfall_testkit::tshark::Dissector;
 use spec_defrag::admission::frame::{FRAME_LEN, Nonce};
 use spec_defrag::admission::{
-    ControlFrame, Gate, GateConfig, Lease, Mac, Message, Priority, Requester, RequesterConfig,
-    Ticket, is_control,
+    ControlFrame, Envelope, Gate, GateConfig, Lease, Mac, Message, Priority, Requester,
+    RequesterConfig, Ticket, envelope, is_control,
 };
 
 const RECEIVER: Mac = [2, 0, 0, 0, 0, 2];
@@ -232,11 +232,26 @@ fn the_dissector_and_the_codec_agree() {
     let mut refused = 0;
     for (frame, dissected) in frames.iter().zip(dissected) {
         assert!(is_control(frame));
-        let refusal = ControlFrame::parse(frame).err();
+        let refusal = if frame.get(18..20) == Some(&[1, envelope::KIND]) {
+            Envelope::parse(frame).err()
+        } else {
+            ControlFrame::parse(frame).err()
+        };
         assert_eq!(dissected.fault(), refusal, "{dissected:?} {frame:02x?}");
         refused += usize::from(refusal.is_some());
     }
     assert!((300..1_300).contains(&refused), "{refused}");
+}
+
+#[test]
+fn a_sealed_frame_is_dissected() {
+    let (to, from, unit) = (RECEIVER, SENDER, &[0xe0; 64][..]);
+    let frame = |priority| Envelope { to, from, priority, unit }.to_bytes().expect("it fits");
+    let frames = [frame(None), frame(Priority::new(5))];
+    let Some(dissected) = LFAC.dissect(&frames, "lfac.len == 64 && lfac.unit", &[]) else { return };
+    let seen: Vec<_> =
+        dissected.iter().map(|one| (one.number_in(0), one.info.as_str(), one.fault())).collect();
+    assert_eq!(seen, [(Some(envelope::KIND), "Sealed, 64 bytes", None); 2]);
 }
 
 #[test]

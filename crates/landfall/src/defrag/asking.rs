@@ -6,15 +6,18 @@ use std::io;
 use std::ops::ControlFlow;
 
 use landfall_placement::{Duration, Instant, Span};
+use landfall_seal::{Fingerprint, SealStats};
 use landfall_transport::Wait;
 use landfall_transport::driver::Interest;
 use landfall_transport::memory::Regions;
 use landfall_transport::packet::{Filter, Interface};
-use landfall_transport::scatter::{Config, Descriptor, Outgoing, Posted, Socket};
-use spec_defrag::admission::frame::{ETHERTYPE, FRAME_LEN};
+use landfall_transport::scatter::{Config, Descriptor, HEAD_SLOT, Outgoing, Posted, Socket};
+use spec_defrag::admission::envelope::ENVELOPE_MAX;
+use spec_defrag::admission::frame::ETHERTYPE;
 use spec_defrag::admission::{Answer, Mode, Requester, RequesterEvent, TransferId};
 
-use super::error::{Error, OpenError};
+use super::channel::Channel;
+use super::error::{Error, NoKeys, OpenError};
 use super::sender::Sender;
 use crate::runtime::{Source, drive_alone};
 
@@ -22,6 +25,7 @@ use crate::runtime::{Source, drive_alone};
 #[derive(Debug)]
 pub(super) struct Asking {
     control: Control,
+    channel: Channel,
     requester: Requester,
     receiver: [u8; 6],
     /// What is sent gives way to others, while it is slow.
@@ -29,8 +33,12 @@ pub(super) struct Asking {
 }
 
 impl Asking {
-    pub(super) const fn new(control: Control, requester: Requester, receiver: [u8; 6]) -> Self {
-        Self { control, requester, receiver, gives_way: false }
+    pub(super) fn new(
+        (control, channel): (Control, Channel),
+        requester: Requester,
+        receiver: [u8; 6],
+    ) -> Self {
+        Self { control, channel, requester, receiver, gives_way: false }
     }
 
     /// Whether a frame is for the receiver that is asked.
@@ -40,18 +48,35 @@ impl Asking {
 
     /// Hears what came, and says what is to be said.
     fn tend(&mut self, now: Instant) -> Result<(), Error> {
-        let Self { control, requester, .. } = self;
-        // What it refuses it counts.
+        let Self { control, channel, requester, .. } = self;
         control.receive(|frame| {
-            let _ = requester.handle_frame(now, frame);
+            channel.handle_frame(now, frame, |frame| {
+                // What it refuses it counts.
+                let _ = requester.handle_frame(now, frame);
+            });
         })?;
         if requester.poll_timeout().is_some_and(|at| at <= now) {
             requester.handle_timeout(now);
         }
-        while let Some(frame) = requester.poll_transmit(now) {
+        channel.handle_timeout(now);
+        let is_due = requester.poll_timeout().is_some_and(|at| at <= now);
+        if !is_due || channel.may_ask(now) {
+            while let Some(frame) = requester.poll_transmit(now) {
+                channel.send(now, frame);
+            }
+        }
+        while let Some(frame) = channel.poll_frame(now) {
             control.send(now, &frame)?;
         }
         Ok(())
+    }
+
+    /// When there is something to say.
+    fn poll_timeout(&self, now: Instant) -> Option<Instant> {
+        // A request that waits for a handshake is said once that is over.
+        let waits = self.channel.is_shaking(now);
+        let requester = self.requester.poll_timeout().filter(|_| !waits);
+        [requester, self.channel.poll_timeout()].into_iter().flatten().min()
     }
 }
 
@@ -101,6 +126,27 @@ impl Sender {
     pub fn mode(&self) -> Option<Mode> {
         let asking = self.parts.asking.as_ref()?;
         Some(asking.requester.mode(self.clock.now()))
+    }
+
+    /// Why there are no keys with the receiver that is asked, so that it grants nothing: it is not
+    /// who it should be. `None` where keys are not missing, nobody is asked or nobody answers.
+    #[must_use]
+    pub fn no_keys(&self) -> Option<NoKeys> {
+        self.parts.asking.as_ref()?.channel.no_keys()
+    }
+
+    /// What the other end knows this one by, for `only_peers` there. `None` in clear, with a
+    /// pre-shared key, and where nobody is asked.
+    #[must_use]
+    pub fn fingerprint(&self) -> Option<Fingerprint> {
+        self.parts.asking.as_ref()?.channel.fingerprint()
+    }
+
+    /// What was sealed and opened of admission control. All zero where that is in clear.
+    #[must_use]
+    pub fn seal_stats(&self) -> SealStats {
+        let asking = self.parts.asking.as_ref();
+        asking.map_or_else(SealStats::default, |asking| asking.channel.stats())
     }
 
     /// Hears and says what admission needs: for a sender that has nothing to send for
@@ -153,7 +199,7 @@ impl Sender {
         const LONGEST: Duration = Duration::from_millis(10);
         let (now, asking) = (self.clock.now(), self.parts.asking.as_ref()?);
         let again = asking.requester.allowance(now).again;
-        let due = [again, asking.requester.poll_timeout()].into_iter().flatten();
+        let due = [again, asking.poll_timeout(now)].into_iter().flatten();
         due.chain([now + LONGEST]).min()
     }
 
@@ -249,6 +295,8 @@ pub(super) struct Control {
 /// So many frames are looked at in a turn.
 const BURST: u16 = 8;
 
+const _: () = assert!(ENVELOPE_MAX <= HEAD_SLOT as usize);
+
 impl Control {
     pub(super) fn open(interface: &Interface, regions: &Regions) -> Result<Self, OpenError> {
         let config = Config {
@@ -271,7 +319,7 @@ impl Control {
     /// The frames that came, one after another. Returns how many.
     pub(super) fn receive(&mut self, mut heard: impl FnMut(&[u8])) -> io::Result<usize> {
         // A control frame fits in a head slot; of a longer frame the rest is padding.
-        let one = Descriptor { head_len: FRAME_LEN as u16, place: Span::default() };
+        let one = Descriptor { head_len: ENVELOPE_MAX as u16, place: Span::default() };
         let list = (0..BURST).map(|_| one);
         self.posted.post(list).map_err(io::Error::other)?;
         let came = self.socket.receive(&mut self.posted)?;

@@ -1,9 +1,11 @@
 //! [`ReceiverBuilder`]: everything that can be chosen about a receiver.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use landfall_inet::ethernet;
 use landfall_placement::{Duration, Seed};
+use landfall_seal::Fingerprint;
 use landfall_transport::memory::Regions;
 use landfall_transport::packet::{Filter, Interface};
 use landfall_transport::remap::Pages;
@@ -17,6 +19,7 @@ use spec_defrag::{
 };
 
 use super::asking::Control;
+use super::channel::Channel;
 use super::delivery::{Deliverer, Returns};
 use super::error::OpenError;
 #[cfg(feature = "nic")]
@@ -24,6 +27,7 @@ use super::receive_path::HamachiPath;
 use super::receive_path::{Blocks, MappedPath, PostedPath, ReceivePath, XdpRings};
 use super::receiver::{Parts, Receiver};
 use super::technique::{Chosen, Delivery, Technique, Wanted};
+use crate::security::{Identity, Security};
 
 /// Chooses what a receiver is like, then opens it.
 ///
@@ -52,6 +56,7 @@ pub struct ReceiverBuilder {
     socket_buffer: usize,
     ring: (u32, u32, Duration),
     gate: Option<Option<GateConfig>>,
+    security: Security,
     answers: bool,
     wait: Wait,
     seed: Option<Seed>,
@@ -78,6 +83,7 @@ impl ReceiverBuilder {
             ring: (ring.block_size, ring.blocks, ring.retire),
             interface,
             gate: None,
+            security: Security::default(),
             answers: true,
             wait: Wait::BALANCED,
             seed: None,
@@ -181,7 +187,8 @@ impl ReceiverBuilder {
     }
 
     /// Lets one sender at a time be fast, as `GateConfig::new` has it. Without this
-    /// nobody is asked.
+    /// nobody is asked. Requests and answers are encrypted, unless
+    /// [`plaintext`](Self::plaintext) says otherwise.
     pub const fn gate(mut self) -> Self {
         self.gate = Some(None);
         self
@@ -190,6 +197,39 @@ impl ReceiverBuilder {
     /// The same with all that can be chosen; the address is the interface's.
     pub const fn gate_with(mut self, config: GateConfig) -> Self {
         self.gate = Some(Some(config));
+        self
+    }
+
+    /// Senders ask in clear: whoever is on the way reads what is asked and answered, and asks and
+    /// gives back in the place of others. Senders must be built so, too.
+    pub const fn plaintext(mut self) -> Self {
+        self.security.is_plain = true;
+        self
+    }
+
+    /// Proves itself to senders that ask with this identity. Without this it is [that of the
+    /// user](Identity::of_user).
+    pub fn identity(mut self, identity: Identity) -> Self {
+        self.security.set_identity(identity);
+        self
+    }
+
+    /// Both ends prove that they have these 32 random bytes, and nothing else.
+    pub fn preshared_key(mut self, key: [u8; 32]) -> Self {
+        self.security.set_preshared_key(key);
+        self
+    }
+
+    /// Only senders with these keys may ask.
+    pub fn only_peers(mut self, peers: impl IntoIterator<Item = Fingerprint>) -> Self {
+        self.security.set_only(peers.into_iter().collect());
+        self
+    }
+
+    /// Writes the keys of admission control to a file: see
+    /// [`SenderBuilder::key_log`](super::SenderBuilder::key_log).
+    pub fn key_log(mut self, file: impl Into<PathBuf>) -> Self {
+        self.security.set_key_log(file.into());
         self
     }
 
@@ -248,7 +288,11 @@ impl ReceiverBuilder {
             (Some(control), Some(config)) => {
                 let address = control.station();
                 let config = config.unwrap_or(GateConfig::new(address));
-                Some(Gate::new(GateConfig { address, ..config }, seed)?)
+                let config = GateConfig { address, ..config };
+                let gate = Gate::new(config, seed)?;
+                let (security, priority) = (self.security, config.priority);
+                let senders = usize::from(config.streams) + usize::from(config.waiting);
+                Some((gate, Channel::of_gate(security, address, senders, priority)?))
             }
             _ => None,
         };

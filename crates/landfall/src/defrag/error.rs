@@ -3,12 +3,28 @@
 use std::io;
 use std::time::Duration;
 
+use landfall_placement::Peer;
+use landfall_seal::HandshakeError;
 use landfall_transport::memory::{AccessError, LendRefusal, TakeBackError};
 use landfall_transport::remap::PagesError;
 use spec_defrag::admission;
 use spec_defrag::cut::CutError;
 
 use super::{Delivery, Technique};
+use crate::security::SecurityError;
+
+/// Why a receiver that is asked has no keys with its sender.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("no encrypted way to ask {}: {advice}", Peer::Ethernet(*.receiver))]
+#[non_exhaustive]
+pub struct NoKeys {
+    /// The receiver.
+    pub receiver: [u8; 6],
+    /// Why.
+    pub why: HandshakeError,
+    /// What to do.
+    pub advice: String,
+}
 
 /// Why a receiver or a sender could not be opened.
 #[derive(Debug, thiserror::Error)]
@@ -28,6 +44,9 @@ pub enum OpenError {
     /// The receiver's configuration cannot work.
     #[error(transparent)]
     Config(#[from] spec_defrag::ConfigError),
+    /// Admission control cannot be encrypted.
+    #[error(transparent)]
+    Security(#[from] SecurityError),
     /// The configuration of admission control cannot work.
     #[error("admission control: {0}")]
     Admission(#[from] admission::ConfigError),

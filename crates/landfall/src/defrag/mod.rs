@@ -27,6 +27,14 @@
 //! [`Hearing::Everything`] they are heard before. [`Technique::Xdp`] takes them away
 //! by itself.
 //!
+//! # Who reads and answers requests
+//!
+//! What a sender asks a receiver, and what that answers, is encrypted and authenticated with the
+//! keys of a handshake: [`SenderBuilder::identity`], [`SenderBuilder::preshared_key`] and the like
+//! say who may. A receiver that is built [in clear](ReceiverBuilder::plaintext) has the answers of
+//! senders that are built so, and of nobody else. The packets themselves are those of whoever
+//! sends them, and as safe as what is in them.
+//!
 //! # Who runs it
 //!
 //! The thread that calls. There is none beside it, unless
@@ -38,6 +46,7 @@
 mod asking;
 pub mod bigmtu;
 mod builder;
+mod channel;
 mod datagram;
 mod delivery;
 mod error;
@@ -53,7 +62,7 @@ mod technique;
 
 pub use builder::ReceiverBuilder;
 pub use datagram::{DATAGRAM_MAX, Datagrams, Station};
-pub use error::{Error, OpenError};
+pub use error::{Error, NoKeys, OpenError};
 pub use packet::Packet;
 pub use page_receiver::{Page, PageReceiver};
 pub use receiver::Receiver;
@@ -63,6 +72,8 @@ pub use sender_builder::SenderBuilder;
 pub use tasks::Packets;
 pub use technique::{Chosen, Delivery, ReceiverStats, SenderStats, Technique, Wanted};
 
+pub use crate::security::{Identity, KnownPeers, SecurityError, read_preshared_key};
+pub use landfall_seal::{Fingerprint, HandshakeError, PeerIdentity, SealStats};
 pub use landfall_transport::Wait;
 pub use landfall_transport::memory::Memory;
 pub use landfall_transport::packet::Filter;

@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use landfall_placement::{Duration, Instant, Refusals};
+use landfall_seal::{Fingerprint, PeerIdentity, SealStats};
 use landfall_transport::driver::Interest;
 use landfall_transport::{Clock, Wait};
 use spec_defrag::admission::Gate;
@@ -12,6 +13,7 @@ use spec_defrag::{ListId, Packet as EnginePacket, Receiver as Engine};
 
 use super::asking::Control;
 use super::builder::ReceiverBuilder;
+use super::channel::Channel;
 use super::delivery::{Deliverer, NotNow, Returns};
 use super::error::Error;
 use super::packet::Packet;
@@ -46,7 +48,8 @@ pub(super) struct Parts {
     pub(super) deliverer: Deliverer,
     pub(super) returns: Arc<Returns>,
     pub(super) control: Option<Control>,
-    pub(super) gate: Option<Gate>,
+    /// Who is admitted, and the way of what is said about that.
+    pub(super) gate: Option<(Gate, Channel)>,
     pub(super) answers: bool,
     pub(super) clock: Clock,
     pub(super) wait: Wait,
@@ -108,10 +111,32 @@ impl Receiver {
         self.parts.deliverer.delivery()
     }
 
-    /// Who may send fast at this moment, if this receiver was opened with a gate.
+    /// Who may send fast at this moment, if this receiver was opened with a gate. To it a source
+    /// is an association with a sender: see [`asker`](Self::asker).
     #[must_use]
-    pub const fn gate(&self) -> Option<&Gate> {
-        self.parts.gate.as_ref()
+    pub fn gate(&self) -> Option<&Gate> {
+        self.parts.gate.as_ref().map(|(gate, _)| gate)
+    }
+
+    /// The station of a source of the gate, and who it has proven to be. In clear it is the
+    /// station itself, and has proven nothing.
+    #[must_use]
+    pub fn asker(&self, source: [u8; 6]) -> Option<([u8; 6], Option<PeerIdentity>)> {
+        self.parts.gate.as_ref()?.1.asker(source)
+    }
+
+    /// What the other end knows this one by, for `only_peers` there. `None` in clear, with a
+    /// pre-shared key, and where nobody may ask.
+    #[must_use]
+    pub fn fingerprint(&self) -> Option<Fingerprint> {
+        self.parts.gate.as_ref()?.1.fingerprint()
+    }
+
+    /// What was sealed and opened of admission control. All zero where that is in clear.
+    #[must_use]
+    pub fn seal_stats(&self) -> SealStats {
+        let gate = self.parts.gate.as_ref();
+        gate.map_or_else(SealStats::default, |(_, channel)| channel.stats())
     }
 
     /// What was done so far.
@@ -231,17 +256,24 @@ impl Receiver {
 
     /// Lets the gate hear and speak.
     fn admit(&mut self, now: Instant) -> Result<(), Error> {
-        let Parts { control: Some(control), gate: Some(gate), .. } = &mut self.parts else {
+        let Parts { control: Some(control), gate: Some((gate, channel)), .. } = &mut self.parts
+        else {
             return Ok(());
         };
-        // What it refuses it counts.
         control.receive(|frame| {
-            let _ = gate.handle_frame(now, frame);
+            channel.handle_frame(now, frame, |frame| {
+                // What it refuses it counts.
+                let _ = gate.handle_frame(now, frame);
+            });
         })?;
         if gate.poll_timeout().is_some_and(|at| at <= now) {
             gate.handle_timeout(now);
         }
+        channel.handle_timeout(now);
         while let Some(frame) = gate.poll_transmit(now) {
+            channel.send(now, frame);
+        }
+        while let Some(frame) = channel.poll_frame(now) {
             control.send(now, &frame)?;
         }
         while gate.poll_event().is_some() {}
@@ -260,7 +292,9 @@ impl Receiver {
     pub(super) fn next_wake(&self) -> Option<Instant> {
         let Parts { engine, receive_path, gate, clock, .. } = &self.parts;
         let engine = engine.poll_timeout().map(|timeout| timeout.at);
-        let gate = gate.as_ref().and_then(Gate::poll_timeout);
+        let gate = gate.as_ref().and_then(|(gate, channel)| {
+            [gate.poll_timeout(), channel.poll_timeout()].into_iter().flatten().min()
+        });
         let look_again = receive_path.look_again().map(|after| clock.now() + after);
         [engine, gate, look_again].into_iter().flatten().min()
     }

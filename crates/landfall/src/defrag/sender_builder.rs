@@ -1,8 +1,10 @@
 //! [`SenderBuilder`]: everything that can be chosen about a sender.
 
 use std::fmt;
+use std::path::PathBuf;
 
 use landfall_placement::{Duration, Seed};
+use landfall_seal::Fingerprint;
 use landfall_transport::memory::Regions;
 use landfall_transport::packet::{Filter, Interface};
 use landfall_transport::scatter::{self, Cutting, Socket};
@@ -11,8 +13,10 @@ use spec_defrag::cut::{Cutter, Df};
 
 use super::asking::{Asking, Control};
 use super::builder::seed_of_the_system;
+use super::channel::Channel;
 use super::error::OpenError;
 use super::sender::{CutBy, Fate, Fates, Hook, Parts, Sender};
+use crate::security::{Identity, KnownPeers, Security};
 
 /// Chooses what a sender is like, then opens it.
 #[must_use = "nothing happens until it is opened"]
@@ -22,6 +26,7 @@ pub struct SenderBuilder {
     df: Df,
     cut_by: CutBy,
     ask: Option<RequesterConfig>,
+    security: Security,
     socket_buffer: usize,
     bypass_queue: bool,
     patience: Duration,
@@ -38,6 +43,7 @@ impl SenderBuilder {
             df: Df::Refuse,
             cut_by: CutBy::default(),
             ask: None,
+            security: Security::default(),
             socket_buffer: usual.socket_buffer,
             bypass_queue: false,
             patience: Duration::from_secs(5),
@@ -67,9 +73,51 @@ impl SenderBuilder {
 
     /// Asks this receiver before sending much to it, and keeps to what it says:
     /// `RequesterConfig::new([0; 6], receiver)`, where the sender's own address is
-    /// filled in.
+    /// filled in. Requests and answers are encrypted, unless [`plaintext`](Self::plaintext)
+    /// says otherwise.
     pub const fn ask(mut self, config: RequesterConfig) -> Self {
         self.ask = Some(config);
+        self
+    }
+
+    /// Asks in clear: whoever is on the way reads what is asked and answered, and answers in the
+    /// receiver's place. The receiver must be built so, too.
+    pub const fn plaintext(mut self) -> Self {
+        self.security.is_plain = true;
+        self
+    }
+
+    /// Proves itself to the receiver that it asks with this identity. Without this it is [that of
+    /// the user](Identity::of_user).
+    pub fn identity(mut self, identity: Identity) -> Self {
+        self.security.set_identity(identity);
+        self
+    }
+
+    /// Both ends prove that they have these 32 random bytes, and nothing else.
+    pub fn preshared_key(mut self, key: [u8; 32]) -> Self {
+        self.security.set_preshared_key(key);
+        self
+    }
+
+    /// Where receivers that it asks are remembered, with the keys that they showed first. Without
+    /// this it is [the file of the user](KnownPeers::of_user).
+    pub fn known_peers(mut self, known: KnownPeers) -> Self {
+        self.security.set_known_peers(known);
+        self
+    }
+
+    /// Only a receiver with one of these keys is believed.
+    pub fn only_peers(mut self, peers: impl IntoIterator<Item = Fingerprint>) -> Self {
+        self.security.set_only(peers.into_iter().collect());
+        self
+    }
+
+    /// Writes the keys of admission control to a file, for captures to be opened with. **Whoever
+    /// reads the file can read all that was recorded, and forge what is still to come.** Without
+    /// this it is the file that `LANDFALL_KEYLOG` names, or none.
+    pub fn key_log(mut self, file: impl Into<PathBuf>) -> Self {
+        self.security.set_key_log(file.into());
         self
     }
 
@@ -133,7 +181,10 @@ impl SenderBuilder {
             Some(config) => {
                 let control = Control::open(&self.interface, &regions)?;
                 let config = RequesterConfig { address: socket.station(), ..config };
-                Some(Asking::new(control, Requester::new(config, seed)?, config.receiver))
+                let RequesterConfig { address, receiver, priority, .. } = config;
+                let requester = Requester::new(config, seed)?;
+                let channel = Channel::of_sender(self.security, address, receiver, priority)?;
+                Some(Asking::new((control, channel), requester, receiver))
             }
             None => None,
         };

@@ -21,22 +21,10 @@ use landfall_transport::uring::{
 };
 use landfall_transport::xdp::{self, XdpConfig, XdpDriver};
 
-use super::{AnyDriver, Impairment, Path, PeerKind};
+use super::{AnyDriver, Impairment, Path, PeerKind, Reach};
 
 type Open<E> =
     dyn FnOnce(PathId, &Regions, &Impairment) -> io::Result<Box<dyn AnyDriver<E>>> + Send;
-
-/// How far what is sent over a path gets.
-#[cfg(any(feature = "clan", feature = "stp"))]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reach {
-    /// Not out of the process.
-    Process,
-    /// Not out of the host.
-    Host,
-    /// Wherever it is sent.
-    Network,
-}
 
 /// Which driver a path has.
 pub(crate) enum DriverSource<E> {

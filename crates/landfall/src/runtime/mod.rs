@@ -49,6 +49,7 @@
 //! | `path_source` | a driver to be opened, or a simulated adapter |
 //! | `impairment` | faults on purpose around a driver, for tests |
 //! | `driver_source` | which driver a path is opened with |
+//! | `reach` | whether what is sent leaves the host |
 //! | `adapter_source` | a path by a simulated adapter (feature `nic`) |
 
 #[cfg(all(feature = "nic", any(feature = "clan", feature = "qpip", feature = "stp")))]
@@ -70,6 +71,8 @@ mod path_source;
 mod path_stats;
 mod poll_slot;
 mod protocol;
+#[cfg(any(feature = "clan", feature = "defrag", feature = "stp"))]
+mod reach;
 mod reactor;
 mod shutdown;
 mod source;
@@ -91,8 +94,6 @@ pub(crate) use driver::AnyDriver;
 pub(crate) use driver_source::DriverSource;
 #[cfg(feature = "stp")]
 pub(crate) use driver_source::Member;
-#[cfg(any(feature = "clan", feature = "stp"))]
-pub(crate) use driver_source::Reach;
 pub(crate) use driving::{Driving, Handle, Runtime, RuntimeConfig};
 pub(crate) use impairment::Impairment;
 pub(crate) use path::{Path, Paths, PeerKind};
@@ -101,6 +102,8 @@ pub(crate) use path_source::PathSource;
 #[cfg(any(feature = "clan", feature = "stp"))]
 pub use path_stats::PathStats;
 pub(crate) use protocol::{Deferred, Protocol};
+#[cfg(any(feature = "clan", feature = "defrag", feature = "stp"))]
+pub(crate) use reach::Reach;
 pub(crate) use reactor::ReactorHandle;
 pub use reactor::Turned;
 #[cfg(feature = "defrag")]

@@ -23,10 +23,10 @@ use nic_firmware_model::machine::Adapter;
 use nic_firmware_model::node::Offloaded;
 
 use super::DriverSource;
+#[cfg(any(feature = "clan", feature = "stp"))]
+use super::Reach;
 #[cfg(feature = "nic")]
 use super::adapter_source::AdapterSource;
-#[cfg(any(feature = "clan", feature = "stp"))]
-use super::driver_source::Reach;
 #[cfg(feature = "nic")]
 use super::path::Path;
 

@@ -21,9 +21,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use landfall_placement::{PathId, Peer};
+#[cfg(any(feature = "clan", feature = "stp"))]
+use landfall_seal::Expected;
 use landfall_seal::{
-    Expected, Fingerprint, HandshakeError, PeerIdentity, Proof, PublicKey, Role, SealConfig,
-    Sealed, Secret, Trust,
+    Fingerprint, HandshakeError, PeerIdentity, Proof, PublicKey, Role, SealConfig, Sealed, Secret,
+    Trust,
 };
 
 #[cfg(feature = "certificates")]
@@ -34,21 +36,51 @@ pub use known_peers::KnownPeers;
 
 use crate::runtime::Reach;
 
-/// What is carried: its name, which both ends must mean, and how many associations an engine
-/// needs at most.
+/// What is carried: its name, which both ends must mean, how many associations an engine needs at
+/// most, and whether peers may begin some.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Carried {
-    pub(crate) context: &'static [u8],
-    pub(crate) most: usize,
+    context: &'static [u8],
+    most: usize,
+    answers: bool,
+}
+
+impl Carried {
+    pub(crate) const fn new(context: &'static [u8], most: usize) -> Self {
+        Self { context, most, answers: true }
+    }
+
+    /// Of an end that nobody calls.
+    #[cfg(feature = "defrag")]
+    pub(crate) const fn calling(context: &'static [u8], most: usize) -> Self {
+        Self { context, most, answers: false }
+    }
 }
 
 /// Why an end cannot be built that encrypts.
-#[derive(Debug)]
-pub(crate) enum Unready {
-    /// Identity or known peers cannot be read or made.
-    Identity(io::Error),
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SecurityError {
+    /// The identity or the known peers cannot be read or made, or the certificates cannot be used.
+    #[error(
+        "cannot encrypt: {0}. Set LANDFALL_STATE to a folder for the identity and known peers, \
+         pass them to the builder (`identity`, `known_peers`), use `preshared_key`, or build \
+         with `plaintext`"
+    )]
+    Identity(#[source] io::Error),
     /// The key log cannot be opened.
-    KeyLog { file: PathBuf, source: io::Error },
+    #[error(
+        "cannot write keys to {}: {source}. Name another file in LANDFALL_KEYLOG or in the \
+         builder's `key_log`, or none",
+        file.display()
+    )]
+    KeyLog {
+        /// Which file.
+        file: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
 }
 
 /// How an endpoint proves itself.
@@ -137,7 +169,7 @@ impl Security {
     ///
     /// # Errors
     /// Which file cannot be opened, and why.
-    fn open_key_log(mut self) -> Result<Self, Unready> {
+    fn open_key_log(mut self) -> Result<Self, SecurityError> {
         let path = match &self.key_log {
             KeyLogging::OfEnvironment => key_log::of_environment(),
             KeyLogging::To(path) => Some(path.clone()),
@@ -145,7 +177,7 @@ impl Security {
         };
         if let Some(path) = path {
             let file = KeyLogFile::open(&path);
-            let file = file.map_err(|source| Unready::KeyLog { file: path, source })?;
+            let file = file.map_err(|source| SecurityError::KeyLog { file: path, source })?;
             self.key_log = KeyLogging::Open(file);
         }
         Ok(self)
@@ -166,8 +198,8 @@ impl Security {
     ///
     /// # Errors
     /// A file cannot be read or made.
-    pub(crate) fn ready(self) -> Result<Self, Unready> {
-        self.resolve().map_err(Unready::Identity)?.open_key_log()
+    pub(crate) fn ready(self) -> Result<Self, SecurityError> {
+        self.resolve().map_err(SecurityError::Identity)?.open_key_log()
     }
 
     /// Says who this is and who is known.
@@ -214,14 +246,14 @@ impl Security {
         engine: E,
         carried: Carried,
         reaches: &[Reach],
-    ) -> Result<(Sealed<E>, Self), Unready> {
+    ) -> Result<(Sealed<E>, Self), SecurityError> {
         if !self.seals(reaches.iter().copied()) {
             return Ok((Sealed::plain(engine), self));
         }
         let security = self.ready()?;
         let stays = |(_, reach): &(u16, &Reach)| **reach == Reach::Process;
         let plain = (0..).zip(reaches).filter(stays).map(|(nth, _)| PathId(nth)).collect();
-        let engine = security.seal(engine, carried, plain).map_err(Unready::Identity)?;
+        let engine = security.seal(engine, carried, plain).map_err(SecurityError::Identity)?;
         Ok((engine, security))
     }
 
@@ -243,7 +275,7 @@ impl Security {
             #[cfg(feature = "certificates")]
             Own::Tls(configs, _) => Proof::Certificates(configs.clone()),
         };
-        let config = SealConfig {
+        let mut config = SealConfig {
             context: carried.context.to_vec(),
             // Some are over, and late copies of their last packets may still come.
             most: carried.most.saturating_mul(2),
@@ -251,6 +283,9 @@ impl Security {
             plain_loopback: !self.seals_loopback,
             ..SealConfig::new(proof)
         };
+        if !carried.answers {
+            config.half_open = 0;
+        }
         let (known, only, names) = (self.known.clone(), self.only.clone(), self.names.clone());
         let trust = Box::new(Trusted { known, only, names });
         let mut seed = [0; 32];
@@ -330,6 +365,7 @@ impl Trust for Trusted {
 }
 
 /// Who the peer of a connection has to be.
+#[cfg(any(feature = "clan", feature = "stp"))]
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Wanted {
     /// It has a key or certificate with this fingerprint.
@@ -338,6 +374,7 @@ pub(crate) struct Wanted {
     pub(crate) name: Option<Box<str>>,
 }
 
+#[cfg(any(feature = "clan", feature = "stp"))]
 impl Wanted {
     /// `is_own`: it is reached at this end's own address.
     pub(crate) fn as_expected(&self, is_own: bool) -> Expected<'_> {

@@ -374,7 +374,7 @@ impl Builder {
 
     /// Seals an engine where something of it leaves the host.
     fn make_engine(&mut self, engine: stp_core::Endpoint) -> Result<(Engine, Security), BindError> {
-        let carried = Carried { context: b"stp", most: engine.config().connections };
+        let carried = Carried::new(b"stp", engine.config().connections);
         let reaches: Vec<Reach> = self.paths.iter().map(Transport::reach).collect();
         Ok(std::mem::take(&mut self.security).around(engine, carried, &reaches)?)
     }

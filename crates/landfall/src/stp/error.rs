@@ -3,14 +3,13 @@
 use std::fmt;
 use std::io;
 use std::ops::Deref;
-use std::path::PathBuf;
 
 use landfall_placement::{PathId, Peer};
 use landfall_seal::HandshakeError;
 use landfall_transport::memory::{AccessError, ArenaError, LendRefusal, Memory, TakeBackError};
 use stp_core::{ConfigError, Ended};
 
-use crate::security::Unready;
+use crate::security::SecurityError;
 
 /// Why an operation was not begun, or did not succeed.
 #[derive(Debug, thiserror::Error)]
@@ -259,26 +258,9 @@ pub enum BindError {
     /// The environment asks for a transport that there is not.
     #[error("{0}")]
     Configuration(#[source] io::Error),
-    /// There is no identity, or what peers were known by cannot be read.
-    #[error(
-        "cannot encrypt: {0}. Set LANDFALL_STATE to a folder for the identity and known peers, \
-         hand them in (`Builder::identity`, `Builder::known_peers`), use \
-         `Builder::preshared_key`, or build with `Builder::plaintext`"
-    )]
-    Identity(#[source] io::Error),
-    /// The file for keys cannot be written.
-    #[error(
-        "cannot write keys to {}: {source}. Name another file in LANDFALL_KEYLOG or \
-         `Builder::key_log`, or none",
-        file.display()
-    )]
-    KeyLog {
-        /// Which one.
-        file: PathBuf,
-        /// Why.
-        #[source]
-        source: io::Error,
-    },
+    /// Nothing can be encrypted.
+    #[error(transparent)]
+    Security(#[from] SecurityError),
     /// The driving thread could not be started.
     #[error("cannot start the driving thread: {0}")]
     Thread(#[source] io::Error),
@@ -288,13 +270,4 @@ pub enum BindError {
     /// The operating system gave no random seed.
     #[error("the operating system gives no random seed: {0}")]
     Seed(String),
-}
-
-impl From<Unready> for BindError {
-    fn from(why: Unready) -> Self {
-        match why {
-            Unready::Identity(source) => Self::Identity(source),
-            Unready::KeyLog { file, source } => Self::KeyLog { file, source },
-        }
-    }
 }

@@ -97,7 +97,7 @@ pub use set::OperationSet;
 pub use crate::runtime::Turned;
 #[cfg(feature = "certificates")]
 pub use crate::security::Certificates;
-pub use crate::security::{Identity, KnownPeers, read_preshared_key};
+pub use crate::security::{Identity, KnownPeers, SecurityError, read_preshared_key};
 pub use landfall_placement::{PathId, Peer, WordFunction, WordWidth};
 #[cfg(feature = "certificates")]
 pub use landfall_seal::TlsError;

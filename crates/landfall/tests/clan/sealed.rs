@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use landfall::clan::network::{
     Builder, ChannelConfig, Config, Ended, Faults, HandshakeError, Identity, KnownPeers,
     NativeConfig, Node, Notice, OpenError, PathId, Peer, PeerIdentity, Port, PortAddress, Reason,
-    Transport, Window, WordFunction,
+    SecurityError, Transport, Window, WordFunction,
 };
 use landfall::clan::{Access, Cookie, Error, Fabric, Local, Remote, Rights, Stage, Tripwire};
 use landfall_testbed::{VethConfig, VethEnd, VethPair, require_namespaces};
@@ -354,7 +354,7 @@ fn keys_of_links_are_written_down_where_it_is_said() {
     assert_eq!(lines.lines().count(), 4, "{lines}");
     let nowhere = builder(3).path(loopback()).preshared_key([1; 32]).encrypt_loopback();
     let error = nowhere.key_log(folder.join("nowhere/keys")).open().unwrap_err();
-    assert!(matches!(error, OpenError::KeyLog { .. }), "{error}");
+    assert!(matches!(error, OpenError::Security(SecurityError::KeyLog { .. })), "{error}");
 }
 
 #[test]

@@ -5,11 +5,14 @@ use std::time::Duration;
 
 use super::*;
 use landfall::defrag::{
-    Answer, CutBy, Delivery, Error, Fate, GateConfig, Memory, Mode, OpenError, Outgoing, Packet,
-    PageReceiver, Receiver, RequesterConfig, Sender, Technique, reassembly,
+    Answer, CutBy, Delivery, Error, Fate, Filter, GateConfig, Memory, Mode, OpenError, Outgoing,
+    Packet, PageReceiver, Receiver, ReceiverBuilder, RequesterConfig, Sender, Technique,
+    TransferId, reassembly,
 };
 use landfall_placement::InternetSum;
-use landfall_testbed::{VethPair, require_namespaces};
+use landfall_testbed::{VethEnd, VethPair, require_namespaces};
+use landfall_transport::memory::Regions;
+use landfall_transport::ring::{Ring, RingConfig};
 
 /// Sends pages with these numbers; gives what they are.
 fn send(cable: &VethPair, sender: &mut Sender, count: u64) -> Vec<Vec<u8>> {
@@ -137,14 +140,45 @@ fn who_lost_a_piece_is_told() {
 fn one_sender_at_a_time_is_fast() {
     require_namespaces!();
     let cable = cable();
-    let gate = GateConfig::new(cable.b.mac.0);
-    let mut receiver =
-        receiver_as(&cable.b, |builder| builder.technique(Technique::Packet).gate_with(gate))
-            .unwrap();
+    let mut receiver = gated(&cable, |builder| builder);
     let ask = RequesterConfig::new([0; 6], cable.b.mac.0);
     let mut sender = sender_as(&cable.a, |builder| builder.cut_by(CutBy::Sender).ask(ask));
+    let joined = while_receiving(&mut receiver, || {
+        assert_eq!(sender.mode(), Some(Mode::Plain));
+        let transfer = granted(&mut sender, |sender| sender.ask().unwrap());
+        assert!(matches!(sender.mode(), Some(Mode::Fast { .. })));
+        for _ in 0..4 {
+            send(&cable, &mut sender, 32);
+        }
+        sender.end(transfer).unwrap();
+        assert_eq!(sender.mode(), Some(Mode::Plain));
+        // A long one asks by itself.
+        let transfer = granted(&mut sender, |sender| sender.begin(1 << 30).unwrap());
+        sender.end(transfer).unwrap();
+    });
+    assert_eq!(joined, 128);
+    // Whose keys are those of the user, as the sender's are.
+    for stats in [receiver.seal_stats(), sender.seal_stats()] {
+        assert!(stats.established == 1 && stats.opened > 1 && stats.sealed > 1, "{stats:?}");
+        assert_eq!((stats.forged, stats.plain), (0, 0));
+    }
+    assert!(sender.no_keys().is_none());
+}
+
+/// A receiver with a gate.
+fn gated(
+    cable: &VethPair,
+    adjust: impl FnOnce(ReceiverBuilder) -> ReceiverBuilder + Send,
+) -> Receiver {
+    let gate = GateConfig::new(cable.b.mac.0);
+    let adjust = |builder: ReceiverBuilder| adjust(builder.technique(Technique::Packet));
+    receiver_as(&cable.b, |builder| adjust(builder).gate_with(gate)).unwrap()
+}
+
+/// Does something while a thread receives. Gives how many packets came.
+fn while_receiving(receiver: &mut Receiver, work: impl FnOnce()) -> u64 {
     let is_over = AtomicBool::new(false);
-    let joined = std::thread::scope(|scope| {
+    std::thread::scope(|scope| {
         let receiving = scope.spawn(|| {
             let mut joined = 0;
             while !is_over.load(Ordering::Relaxed) {
@@ -155,25 +189,93 @@ fn one_sender_at_a_time_is_fast() {
             }
             joined
         });
-        assert_eq!(sender.mode(), Some(Mode::Plain));
-        let transfer = sender.ask().unwrap();
-        let answer = sender.answer(transfer, PATIENCE).unwrap();
-        assert!(matches!(answer, Answer::Granted { .. }), "{answer:?}");
-        assert!(matches!(sender.mode(), Some(Mode::Fast { .. })));
-        for _ in 0..4 {
-            send(&cable, &mut sender, 32);
-        }
-        sender.end(transfer).unwrap();
-        assert_eq!(sender.mode(), Some(Mode::Plain));
-        // A long one asks by itself.
-        let transfer = sender.begin(1 << 30).unwrap();
-        let answer = sender.answer(transfer, PATIENCE).unwrap();
-        assert!(matches!(answer, Answer::Granted { .. }), "{answer:?}");
-        sender.end(transfer).unwrap();
+        let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
         is_over.store(true, Ordering::Relaxed);
-        receiving.join().unwrap()
+        let joined = receiving.join().unwrap();
+        done.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        joined
+    })
+}
+
+/// Asks until it is granted: on a busy machine a handshake may take so long that the receiver
+/// counts as one without a gate, until it is asked again.
+fn granted(sender: &mut Sender, ask: impl FnOnce(&mut Sender) -> TransferId) -> TransferId {
+    let transfer = ask(sender);
+    let started = std::time::Instant::now();
+    loop {
+        match sender.answer(transfer, Duration::from_millis(50)).unwrap() {
+            Answer::Granted { .. } => return transfer,
+            other => assert!(started.elapsed() < PATIENCE, "{other:?}"),
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// By default, and with a pre-shared key: the frames on the cable show that somebody asks, and
+/// nothing else.
+#[test]
+fn who_listens_to_a_cable_reads_no_request() {
+    require_namespaces!();
+    let cable = cable();
+    let regions = Regions::new(8);
+    let config = |end: &VethEnd| RingConfig::new(&*end.name, Filter::ethertypes([0x88b5]));
+    let ring = |end: &VethEnd| {
+        end.namespace.enter(|| Ring::open(&config(end), &regions)).unwrap().unwrap()
+    };
+    let mut rings = [ring(&cable.a), ring(&cable.b)];
+    let mut frames = Vec::new();
+    for is_plain in [false, true] {
+        let mut receiver = gated(&cable, |builder| match is_plain {
+            true => builder.plaintext(),
+            false => builder.preshared_key([7; 32]),
+        });
+        let ask = RequesterConfig::new([0; 6], cable.b.mac.0);
+        let mut sender = sender_as(&cable.a, |builder| match is_plain {
+            true => builder.ask(ask).plaintext(),
+            false => builder.ask(ask).preshared_key([7; 32]),
+        });
+        while_receiving(&mut receiver, || {
+            let transfer = granted(&mut sender, |sender| sender.ask().unwrap());
+            sender.end(transfer).unwrap();
+        });
+        // A block that is not full is handed over after a while.
+        let (mut heard, started) = (Vec::new(), std::time::Instant::now());
+        while heard.len() < if is_plain { 2 } else { 4 } {
+            assert!(started.elapsed() < PATIENCE, "{} frames", heard.len());
+            for ring in &mut rings {
+                while let Some(block) = ring.next_block() {
+                    heard.extend(block.frames().map(|frame| frame.bytes.to_vec()));
+                }
+            }
+        }
+        frames.push((is_plain, heard));
+    }
+    for (is_plain, frame) in
+        frames.iter().flat_map(|(is_plain, heard)| heard.iter().map(move |frame| (is_plain, frame)))
+    {
+        // Behind the magic number and the version is the kind.
+        assert_eq!(frame[14..19], *b"LFAC\x01");
+        assert_eq!(frame[19] == 6, !is_plain, "{frame:02x?}");
+    }
+}
+
+#[test]
+fn over_a_cable_an_end_that_encrypts_nothing_is_never_fast() {
+    require_namespaces!();
+    let cable = cable();
+    let mut receiver = gated(&cable, |builder| builder);
+    let ask = RequesterConfig::new([0; 6], cable.b.mac.0);
+    let mut sender = sender_as(&cable.a, |builder| builder.ask(ask).plaintext());
+    while_receiving(&mut receiver, || {
+        let transfer = sender.ask().unwrap();
+        let started = std::time::Instant::now();
+        while sender.answer(transfer, Duration::from_millis(50)).unwrap() != Answer::NoGate {
+            assert!(started.elapsed() < PATIENCE);
+        }
+        assert_eq!(sender.mode(), Some(Mode::Plain));
     });
-    assert_eq!(joined, 128);
+    let stats = receiver.seal_stats();
+    assert!(stats.plain >= 5 && stats.established == 0, "{stats:?}");
 }
 
 #[test]
@@ -181,14 +283,19 @@ fn without_a_gate_nobody_waits() {
     require_namespaces!();
     let cable = cable();
     let ask = RequesterConfig::new([0; 6], cable.b.mac.0);
-    let mut sender = sender_as(&cable.a, |builder| builder.ask(ask));
-    let transfer = sender.ask().unwrap();
-    let started = std::time::Instant::now();
-    while sender.answer(transfer, Duration::from_millis(50)).unwrap() != Answer::NoGate {
-        assert!(started.elapsed() < PATIENCE);
+    for is_plain in [false, true] {
+        let mut sender = sender_as(&cable.a, |builder| match is_plain {
+            true => builder.ask(ask).plaintext(),
+            false => builder.ask(ask),
+        });
+        let transfer = sender.ask().unwrap();
+        let started = std::time::Instant::now();
+        while sender.answer(transfer, Duration::from_millis(50)).unwrap() != Answer::NoGate {
+            assert!(started.elapsed() < PATIENCE);
+        }
+        assert_eq!(sender.mode(), Some(Mode::Plain));
+        sender.end(transfer).unwrap();
     }
-    assert_eq!(sender.mode(), Some(Mode::Plain));
-    sender.end(transfer).unwrap();
     let mut plain = own_cut(&cable);
     assert!(matches!(plain.ask(), Err(Error::NoAdmission)));
 }

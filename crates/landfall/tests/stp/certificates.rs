@@ -4,7 +4,7 @@ use landfall::stp::rustls::RootCertStore;
 use landfall::stp::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use landfall::stp::{
     BindError, Builder, Certificates, Connection, Endpoint, Error, Faults, HandshakeError, Memory,
-    Peer, PeerIdentity, TlsError, Transport,
+    Peer, PeerIdentity, SecurityError, TlsError, Transport,
 };
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer, DnType,
@@ -304,7 +304,7 @@ fn certificates_that_cannot_be_used_are_refused_at_the_start() {
     let asks = show(issued(&issuer, &["127.0.0.1"])).ask_callers();
     for (certificates, expected) in [(mixed, "key"), (asks, "nobody is trusted")] {
         let error = builder(certificates).bind().unwrap_err();
-        assert!(matches!(error, BindError::Identity(_)), "{error}");
+        assert!(matches!(error, BindError::Security(SecurityError::Identity(_))), "{error}");
         let said = format!("{:#}", anyhow::Error::from(error));
         assert!(said.to_lowercase().contains(expected), "{said}");
     }

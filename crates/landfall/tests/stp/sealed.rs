@@ -7,7 +7,7 @@ use std::process::Command;
 
 use landfall::stp::{
     BindError, Builder, ChannelConfig, Config, Connection, Endpoint, Error, Faults, HandshakeError,
-    Identity, KnownPeers, Memory, Peer, PeerIdentity, Transport, UDP_PORT,
+    Identity, KnownPeers, Memory, Peer, PeerIdentity, SecurityError, Transport, UDP_PORT,
 };
 use landfall_testbed::{VethConfig, VethEnd, VethPair, require_namespaces};
 use landfall_testkit::TemporaryFolder;
@@ -278,7 +278,7 @@ fn a_key_log_that_cannot_be_kept_is_an_error_that_says_what_to_do() {
     let error = bind(&open).unwrap_err();
     assert!(error.to_string().contains("chmod 600"), "{error}");
     let error = bind(&folder.join("nowhere/keys")).unwrap_err();
-    assert!(matches!(error, BindError::KeyLog { .. }), "{error}");
+    assert!(matches!(error, BindError::Security(SecurityError::KeyLog { .. })), "{error}");
 }
 
 /// A process of its own, for all of a process have one environment.

@@ -290,6 +290,27 @@ impl Tls {
         self.alert_message(ACCESS_DENIED)
     }
 
+    /// Was a part opened that only the peer of this handshake can have sealed?
+    pub(crate) const fn has_opened(&self) -> bool {
+        self.next[1] > 0
+    }
+
+    /// Are the parts of this message sealed by the peer of this handshake? Changes nothing. Before
+    /// there are keys nobody knows, and every message may be.
+    pub(crate) fn opens(&self, message: &[u8]) -> bool {
+        let Some(keys) = &self.handshake else { return true };
+        let (mut rest, mut number) = (message, self.next[1]);
+        while !rest.is_empty() {
+            let Ok((level, bytes)) = take_part(&mut rest) else { return false };
+            let mut bytes = bytes.to_vec();
+            if keys.remote.packet.decrypt_in_place(number, &[level], &mut bytes).is_err() {
+                return false;
+            }
+            number += 1;
+        }
+        true
+    }
+
     /// Hands over the keys, once. A client may stay, for the tickets of its peer.
     ///
     /// # Errors

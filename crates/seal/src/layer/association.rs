@@ -149,6 +149,10 @@ impl State {
     }
 }
 
+/// What an association that a peer began goes by: where the peer is, what it calls the association,
+/// and which of its attempts that is.
+pub(super) type Begun = (PathId, Peer, u32, u8);
+
 /// What two ends have with each other.
 #[derive(Debug)]
 pub(super) struct Association {
@@ -171,7 +175,7 @@ pub(super) struct Association {
     pub(super) is_confirmed: bool,
     pub(super) used: Instant,
     /// What it goes by among those that peers began.
-    pub(super) begun: Option<(PathId, Peer, u32)>,
+    pub(super) begun: Option<Begun>,
     /// The peer is this end itself.
     pub(super) is_own: bool,
     /// Its user needs it no more.

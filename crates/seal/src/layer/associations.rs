@@ -10,7 +10,7 @@ use landfall_placement::{Duration, Instant, PathId, Peer, Refusal, Refusals, Tic
 #[cfg(feature = "rustls")]
 use super::association::Proof;
 use super::association::{
-    Answered, Association, FIRST_LEN, MESSAGE_HEAD, Means, MessageHead, State,
+    Answered, Association, Begun, FIRST_LEN, MESSAGE_HEAD, Means, MessageHead, State,
 };
 use super::incoming::Opened;
 use super::key_log::KeyLog;
@@ -45,8 +45,8 @@ pub(super) struct Associations {
     drawn: u64,
     /// Boxed: nodes of the tree have room for more than they hold.
     pub(super) table: BTreeMap<u32, Box<Association>>,
-    /// Those that peers began, by where and what they called them.
-    begun: BTreeMap<(PathId, Peer, u32), u32>,
+    /// Those that peers began.
+    begun: BTreeMap<Begun, u32>,
     /// Of those, the ones that have shown nothing more, the oldest first.
     pub(super) half_open: VecDeque<u32>,
     timers: BTreeSet<(Instant, u32)>,
@@ -305,7 +305,7 @@ impl Associations {
         head: &MessageHead,
         (noise, unit): (&[u8], &[u8]),
     ) -> Result<(), Refusal> {
-        if let Some(known) = self.begun.get(&(path, from, head.from)) {
+        if let Some(known) = self.begun.get(&(path, from, head.from, 0)) {
             // It did not hear the answer: the same again.
             let known = self.table.get(known).filter(|known| !known.is_confirmed);
             if let Some(answer) = known.map(|known| known.to_repeat.clone()) {
@@ -337,7 +337,7 @@ impl Associations {
         if matches!(association.state, State::Open(_)) {
             self.stats.established += 1;
         }
-        association.begun = Some((path, from, head.from));
+        association.begun = Some((path, from, head.from, 0));
         self.add_caller(id, association);
         self.say(path, from, answer);
         Ok(())
@@ -357,7 +357,10 @@ impl Associations {
     /// Room for one more that somebody else begins: of those that have shown nothing yet the
     /// oldest goes.
     pub(super) fn make_room_for_caller(&mut self, now: Instant) -> Result<(), Refusal> {
-        while self.half_open.len() >= self.config.half_open.max(1) {
+        if self.config.half_open == 0 {
+            return Err(Refusal::Unexpected);
+        }
+        while self.half_open.len() >= self.config.half_open {
             let Some(oldest) = self.half_open.front().copied() else { break };
             self.remove(oldest);
         }
@@ -373,8 +376,8 @@ impl Associations {
 
     /// What somebody has begun who calls it so.
     #[cfg(feature = "rustls")]
-    pub(super) fn begun_by(&self, path: PathId, from: Peer, number: u32) -> Option<u32> {
-        self.begun.get(&(path, from, number)).copied()
+    pub(super) fn begun_by(&self, begun: &Begun) -> Option<u32> {
+        self.begun.get(begun).copied()
     }
 
     fn handle_more(

@@ -68,7 +68,8 @@ pub struct SealConfig {
     pub context: Vec<u8>,
     /// The most associations.
     pub most: usize,
-    /// The most that others began and that have shown nothing but that they can begin.
+    /// The most that others began and that have shown nothing but that they can begin. 0: nobody
+    /// else may begin any.
     pub half_open: usize,
     /// Paths that stay as they are, for they leave this host's memory never.
     pub plain_paths: Vec<PathId>,

@@ -11,7 +11,7 @@ use rustls::{ClientConfig, ServerConfig};
 
 use super::association::{Association, MESSAGE_HEAD, MessageHead, Proof, State};
 use super::associations::{Associations, FIRST_WAIT, MOST_DOUBLED, MOST_REPEATS};
-use super::turns::{CHUNK, CHUNK_HEAD, Chunk, Taken, Turns};
+use super::turns::{CHUNK, CHUNK_HEAD, Chunk, MOST_ATTEMPTS, Taken, Turns, begun_attempt};
 use super::unit::{FIRST, SECOND, THIRD};
 use crate::aead::Suite;
 use crate::handshake::{Fingerprint, Handshake as _, HandshakeError, PeerIdentity, Tls, TlsError};
@@ -26,6 +26,10 @@ pub(super) const UNIT: usize = MESSAGE_HEAD + CHUNK_HEAD + CHUNK;
 const AMPLIFICATION: usize = 3;
 /// A first message is so many units, if need be some of them twice: so much more may be answered.
 const FIRST_UNITS: usize = 4;
+/// After so many units of the responder that bring nothing more the handshake is begun anew.
+const MOST_IDLE: u32 = 6;
+/// So often a responder has a message said again of which a chunk was made up.
+const MOST_DISCARDS: u8 = 8;
 /// So long a responder has its last message ready.
 const LINGER: Duration = Duration::from_secs(2);
 
@@ -50,6 +54,12 @@ pub(super) struct Talk {
     tls: Option<Tls>,
     suite: Suite,
     pinned: Option<Fingerprint>,
+    /// The name that the peer's certificate has to have.
+    name: Option<Box<str>>,
+    /// How often a message was thrown away, for a chunk of it was made up.
+    discards: u8,
+    /// Units of the responder, one after another, that brought nothing more.
+    idle: u32,
     /// What a first message shows: that it comes from where it says.
     cookie: u128,
     /// The peer is where it says it is.
@@ -123,20 +133,22 @@ impl Associations {
         let mut known = Association::new((now, path, remote), Role::Initiator, State::Talking);
         match tls {
             Ok(mut tls) => {
-                let turns = Turns::initiator(tls.poll_message().unwrap_or_default());
-                let tls = Some(tls);
-                let (cookie, is_proven, budget) = (0, true, 0);
-                let talk = Talk { turns, tls, suite, pinned, cookie, is_proven, budget };
-                known.talk = Some(Box::new(talk));
+                let turns = Turns::initiator(0, tls.poll_message().unwrap_or_default());
+                let name = name.map(Box::from);
+                known.talk = Some(Box::new(Talk {
+                    turns,
+                    tls: Some(tls),
+                    suite,
+                    pinned,
+                    name,
+                    discards: 0,
+                    idle: 0,
+                    cookie: 0,
+                    is_proven: true,
+                    budget: 0,
+                }));
                 self.table.insert(id, Box::new(known));
-                let mut said = self.say_turns(id);
-                while said > 0 && said < FIRST_UNITS {
-                    if let Some(talk) = self.talk_of(id) {
-                        talk.turns.rewind();
-                    }
-                    said += self.say_turns(id);
-                }
-                self.wait_for_turn(now, id);
+                self.say_first(now, id);
             }
             Err(error) => {
                 self.table.insert(id, Box::new(known));
@@ -144,6 +156,42 @@ impl Associations {
             }
         }
         Some(id)
+    }
+
+    /// Says a first message, in as many units as let the responder answer.
+    fn say_first(&mut self, now: Instant, id: u32) {
+        let mut said = self.say_turns(id);
+        while said > 0 && said < FIRST_UNITS {
+            if let Some(talk) = self.talk_of(id) {
+                talk.turns.rewind();
+            }
+            said += self.say_turns(id);
+        }
+        self.wait_for_turn(now, id);
+    }
+
+    /// Begins the handshake anew, in another attempt: what came cannot be, or nothing more came.
+    /// Somebody may have made up a part of it, and nobody can say which. False: it was begun often
+    /// enough, or is not this end's to begin.
+    fn begin_anew(&mut self, now: Instant, id: u32) -> bool {
+        let Proof::Certificates(own) = &self.config.proof else { return false };
+        let Some(known) = self.table.get_mut(&id) else { return false };
+        let is_caller = known.role == Role::Initiator && matches!(known.state, State::Talking);
+        let Some(talk) = known.talk.as_mut().filter(|_| is_caller) else { return false };
+        let (attempt, suite) = (talk.turns.attempt() + 1, talk.suite);
+        let head = MessageHead { form: FIRST, suite, kind: KIND, to: 0, from: id };
+        let context = head.context(id, &self.config.context);
+        let name = talk.name.as_deref();
+        if attempt >= MOST_ATTEMPTS {
+            return false;
+        }
+        // It could begin before, with the same.
+        let Ok(mut tls) = caller(own, (known.remote, name), &context, suite) else { return false };
+        talk.turns = Turns::initiator(attempt, tls.poll_message().unwrap_or_default());
+        (talk.tls, talk.idle) = (Some(tls), 0);
+        (known.to, known.repeats) = (0, 0);
+        self.say_first(now, id);
+        true
     }
 
     fn talk_of(&mut self, id: u32) -> Option<&mut Talk> {
@@ -183,6 +231,10 @@ impl Associations {
         if is_silent {
             return self.fail(id, HandshakeError::Unfinished);
         }
+        let is_stuck = |talk: &Talk| talk.idle >= MOST_IDLE || talk.turns.is_disputed();
+        if self.talk_of(id).is_some_and(|talk| is_stuck(talk)) && self.begin_anew(now, id) {
+            return;
+        }
         if let Some(talk) = self.talk_of(id) {
             talk.turns.repeat();
         }
@@ -209,7 +261,7 @@ impl Associations {
             chunk.have = 0;
             id
         } else {
-            self.callee_of(head)?
+            self.callee_of(head, &chunk)?
         };
         let Some(known) = self.get_mut(id) else { return Err(Refusal::UnknownId) };
         known.used = now;
@@ -219,8 +271,20 @@ impl Associations {
         } else {
             talk.is_proven = true;
         }
-        match talk.turns.take(&chunk)? {
-            Taken::Nothing => {}
+        let mut taken = talk.turns.take(&chunk);
+        let is_callee = known.role == Role::Responder;
+        if taken == Err(Refusal::Malformed)
+            && is_callee
+            && talk.turns.is_disputed()
+            && talk.discards < MOST_DISCARDS
+        {
+            // One of both is made up: what comes last is the more likely to be said again.
+            talk.discards += 1;
+            talk.turns.discard();
+            taken = talk.turns.take(&chunk);
+        }
+        match taken? {
+            Taken::Nothing => talk.idle = talk.idle.saturating_add(1),
             Taken::Progress => self.note_progress(now, id),
             Taken::Message(message) => {
                 self.note_progress(now, id);
@@ -236,6 +300,9 @@ impl Associations {
     fn note_progress(&mut self, now: Instant, id: u32) {
         if let Some(known) = self.get_mut(id).filter(|known| known.role == Role::Initiator) {
             known.repeats = 0;
+            if let Some(talk) = known.talk.as_mut() {
+                talk.idle = 0;
+            }
             self.wait_for_turn(now, id);
         }
     }
@@ -247,7 +314,9 @@ impl Associations {
         head: &MessageHead,
         (chunk, unit): (&Chunk<'_>, &[u8]),
     ) -> Result<Option<u32>, Refusal> {
-        if let Some(id) = self.begun_by(path, from, head.from) {
+        let attempt = begun_attempt(chunk.turn).ok_or(Refusal::Unexpected)?;
+        let begun = (path, from, head.from, attempt);
+        if let Some(id) = self.begun_by(&begun) {
             return Ok(Some(id));
         }
         let can_answer = |own: &Certificates| own.server.is_some();
@@ -260,18 +329,18 @@ impl Associations {
             self.ask_for_proof(now, (path, from), head);
             return Ok(None);
         }
-        if chunk.turn != 1 {
-            return Err(Refusal::Unexpected);
-        }
         self.make_room_for_caller(now)?;
         let (id, _) = self.draw();
         let mut known = Association::new((now, path, from), Role::Responder, State::Talking);
-        (known.to, known.begun) = (head.from, Some((path, from, head.from)));
+        (known.to, known.begun) = (head.from, Some(begun));
         known.talk = Some(Box::new(Talk {
-            turns: Turns::responder(),
+            turns: Turns::responder(attempt),
             tls: None,
             suite: head.suite,
             pinned: None,
+            name: None,
+            discards: 0,
+            idle: 0,
             cookie: 0,
             is_proven,
             budget: 0,
@@ -281,11 +350,17 @@ impl Associations {
     }
 
     /// The association that a later message is for.
-    fn callee_of(&mut self, head: &MessageHead) -> Result<u32, Refusal> {
+    fn callee_of(&mut self, head: &MessageHead, chunk: &Chunk<'_>) -> Result<u32, Refusal> {
         let known = self.get_mut(head.to).ok_or(Refusal::UnknownId)?;
         let form = if known.role == Role::Initiator { SECOND } else { THIRD };
-        let is_theirs = known.to == 0 || known.to == head.from;
-        if head.form != form || !is_theirs || known.talk.is_none() {
+        let talk = known.talk.as_mut().filter(|_| head.form == form);
+        let talk = talk.ok_or(Refusal::Unexpected)?;
+        if !talk.turns.is_of_attempt(chunk) {
+            return Err(Refusal::Duplicate);
+        }
+        if known.to != 0 && known.to != head.from {
+            // Two have answered: one of them is made up.
+            talk.turns.dispute();
             return Err(Refusal::Unexpected);
         }
         known.to = head.from;
@@ -300,7 +375,14 @@ impl Associations {
             State::Open(_) => true,
             _ => return,
         };
+        if self.discard_forged(id, message) {
+            return;
+        }
         if let Err(error) = self.try_hear(id, message) {
+            let is_disputed = |talk: &mut Talk| talk.turns.is_disputed();
+            if self.talk_of(id).is_some_and(is_disputed) && self.begin_anew(now, id) {
+                return;
+            }
             // An open association has heard tickets that make no sense, or why it was refused:
             // the one changes nothing.
             if !was_open || matches!(error, HandshakeError::Tls(TlsError::Refused(_))) {
@@ -317,6 +399,22 @@ impl Associations {
             self.confirm(id);
             self.set_timer(id, Some(now + LINGER));
         }
+    }
+
+    /// Throws a message away whose parts are not sealed by the peer of this handshake: it is said
+    /// again. Only a responder can, for what it has heard before is still good.
+    fn discard_forged(&mut self, id: u32, message: &[u8]) -> bool {
+        let Some(known) = self.get_mut(id).filter(|known| known.role == Role::Responder) else {
+            return false;
+        };
+        let Some(talk) = known.talk.as_mut() else { return false };
+        let is_forged = talk.tls.as_ref().is_some_and(|tls| !tls.opens(message));
+        if !is_forged || talk.discards >= MOST_DISCARDS {
+            return false;
+        }
+        talk.discards += 1;
+        talk.turns.discard();
+        true
     }
 
     fn try_hear(&mut self, id: u32, message: &[u8]) -> Result<(), HandshakeError> {
@@ -336,6 +434,10 @@ impl Associations {
         let tls = talk.tls.as_mut().ok_or(HandshakeError::OutOfTurn)?;
         let heard = tls.handle_message(message);
         if let Err(error) = heard {
+            // Nothing has come yet that only the peer of this handshake can have said.
+            if !tls.has_opened() {
+                talk.turns.dispute();
+            }
             // It hears why, if it hears it.
             if let Some(alert) = tls.take_alert() {
                 talk.turns.say(alert);

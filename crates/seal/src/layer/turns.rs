@@ -5,6 +5,9 @@
 //! next message knows that its own was heard whole; until then each unit carries which chunks of
 //! the other's message came. Only the initiator has timers: its unit that says [`again`
 //! ](Chunk::again) has the responder say again what is missing there.
+//!
+//! Before there are keys anybody may make chunks up. What came first is kept; what contradicts it
+//! is noted, and the initiator begins another attempt, whose messages have other numbers.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -21,6 +24,10 @@ pub(crate) const CHUNK: usize = 224;
 pub(crate) const WINDOW: u32 = 16;
 /// After so many chunks it is said which came.
 const ANSWERED: u32 = 4;
+/// The numbers of the messages of one attempt: those of the next begin behind them.
+const ATTEMPT: u8 = 64;
+/// So often a handshake is begun, if what came makes no sense.
+pub(crate) const MOST_ATTEMPTS: u8 = 4;
 /// All chunks of any message.
 const ALL: u128 = u128::MAX;
 /// Set in the number of a chunk: the other shall say again what is missing.
@@ -43,6 +50,13 @@ pub(crate) struct Chunk<'a> {
     pub(crate) len: u16,
     /// Which chunks of the receiver's next message came. In a first message: the cookie.
     pub(crate) have: u128,
+}
+
+/// The attempt that a first message begins with this number, if it is one.
+#[cfg_attr(not(feature = "rustls"), allow(dead_code, reason = "nobody answers by TLS"))]
+pub(crate) const fn begun_attempt(turn: u8) -> Option<u8> {
+    let (attempt, nth) = (turn / ATTEMPT, turn % ATTEMPT);
+    if nth == 1 && attempt < MOST_ATTEMPTS { Some(attempt) } else { None }
 }
 
 impl<'a> Chunk<'a> {
@@ -106,22 +120,51 @@ pub(crate) struct Turns {
     owes: bool,
     /// The next unit asks for what is missing.
     again: bool,
+    /// Something came that contradicts what came before: one of both is made up.
+    is_disputed: bool,
 }
 
 impl Turns {
     /// The end that begins, with its first message.
-    pub(crate) fn initiator(message: Vec<u8>) -> Self {
-        Self { turn: 1, message, ..Self::default() }
+    pub(crate) fn initiator(attempt: u8, message: Vec<u8>) -> Self {
+        Self { turn: attempt * ATTEMPT + 1, message, ..Self::default() }
     }
 
     /// The end that answers.
-    pub(crate) fn responder() -> Self {
-        Self::default()
+    pub(crate) fn responder(attempt: u8) -> Self {
+        Self { turn: attempt * ATTEMPT, ..Self::default() }
     }
 
-    /// The number of this end's message.
+    /// The number of the attempt.
+    pub(crate) const fn attempt(&self) -> u8 {
+        self.turn / ATTEMPT
+    }
+
+    /// Is this chunk of the same attempt?
+    pub(crate) const fn is_of_attempt(&self, chunk: &Chunk<'_>) -> bool {
+        chunk.turn / ATTEMPT == self.attempt()
+    }
+
+    /// Notes that something contradicts what came before.
+    pub(crate) const fn dispute(&mut self) {
+        self.is_disputed = true;
+    }
+
+    /// Did something contradict what came before?
+    pub(crate) const fn is_disputed(&self) -> bool {
+        self.is_disputed
+    }
+
+    /// What came of the other's message makes no sense: a chunk of it was made up. All of it has
+    /// to be said again.
+    pub(crate) fn discard(&mut self) {
+        (self.incoming, self.have, self.is_heard) = (Vec::new(), 0, false);
+        (self.owes, self.again, self.is_disputed) = (true, true, false);
+    }
+
+    /// The number of this end's message in its attempt.
     pub(crate) const fn turn(&self) -> u8 {
-        self.turn
+        self.turn % ATTEMPT
     }
 
     /// Says the next message, once the other's was heard.
@@ -166,7 +209,8 @@ impl Turns {
         let known = self.acked;
         self.acked |= chunk.have;
         if chunk.again {
-            self.next = 0;
+            // It may have had to throw away what it had.
+            (self.acked, self.next) = (chunk.have, 0);
         }
         Ok(if self.acked == known { Taken::Nothing } else { Taken::Progress })
     }
@@ -174,6 +218,9 @@ impl Turns {
     fn take_next(&mut self, chunk: &Chunk<'_>) -> Result<Taken, Refusal> {
         self.acked = ALL;
         self.owes |= chunk.again;
+        // What the responder says when it is asked is all that it has: so the initiator finds out
+        // what others made it believe.
+        self.again |= chunk.again && self.turn.is_multiple_of(2);
         let Some((index, bytes)) = chunk.part else { return Ok(Taken::Nothing) };
         if self.is_heard {
             return Ok(Taken::Nothing);
@@ -184,10 +231,12 @@ impl Turns {
             self.incoming = vec![0; len];
         }
         if self.incoming.len() != len || range.len() != bytes.len() {
+            self.is_disputed = true;
             return Err(Refusal::Malformed);
         }
         let bit = 1 << index;
         if self.have & bit != 0 {
+            self.is_disputed |= self.incoming[range] != *bytes;
             return Ok(Taken::Nothing);
         }
         self.incoming[range].copy_from_slice(bytes);

@@ -39,7 +39,7 @@ pub fn take_turns(lens: &[u16], fates: &[Fate]) {
         return;
     }
     let mut talk = Talk {
-        ends: [Turns::initiator(message(lens, 0)), Turns::responder()],
+        ends: [Turns::initiator(0, message(lens, 0)), Turns::responder(0)],
         lens,
         heard: 0,
         fates: fates.iter(),
@@ -127,7 +127,8 @@ fn said(end: &mut Turns) -> Vec<Vec<u8>> {
 
 /// One end, and chunks that a stranger makes up: five bytes of each head, and any contents.
 fn hear_stranger(is_initiator: bool, bytes: &[u8]) {
-    let mut end = if is_initiator { Turns::initiator(vec![1; 3_000]) } else { Turns::responder() };
+    let mut end =
+        if is_initiator { Turns::initiator(0, vec![1; 3_000]) } else { Turns::responder(0) };
     for [turn, number, high, low, have] in bytes.as_chunks::<5>().0 {
         let mut unit = vec![*have; CHUNK_HEAD + CHUNK];
         unit[..4].copy_from_slice(&[*turn, *number, *high, *low]);

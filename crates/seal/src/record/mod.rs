@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | `sealer` | the sending side: owns its counters, so that no nonce repeats |
 //! | `opener` | the receiving side: generations of keys, replay, what was forged |
+//! | `scheduled` | records whose number says which keys they have |
 //! | `inspector` | opens what was recorded: any number, as often as it comes |
 //! | `window` | which packet numbers of a path came |
 //!
@@ -13,6 +14,7 @@
 
 mod inspector;
 mod opener;
+mod scheduled;
 mod sealer;
 mod window;
 
@@ -23,6 +25,7 @@ use crate::secret::Secret;
 
 pub(crate) use inspector::Inspector;
 pub use opener::{OpenError, Opener};
+pub use scheduled::{ScheduledOpener, ScheduledSealer};
 pub use sealer::{SealError, Sealer, Slot};
 
 /// What both sides of records are configured with.

@@ -26,6 +26,9 @@ pub const VERSION: u8 = 1;
 /// check sequence.
 pub const FRAME_LEN: usize = 60;
 
+/// The length of a message: a control frame without addresses, tag, ethertype and padding.
+pub const MESSAGE_LEN: usize = size_of::<Header>();
+
 /// In place of a position: no place in the queue.
 const NOWHERE: u16 = u16::MAX;
 
@@ -180,7 +183,7 @@ pub fn is_control(frame: &[u8]) -> bool {
 }
 
 /// The tag, if any, and what follows the ethertype.
-fn sort(frame: &[u8]) -> Result<(Option<vlan::Header>, &[u8]), Refusal> {
+pub(super) fn sort(frame: &[u8]) -> Result<(Option<vlan::Header>, &[u8]), Refusal> {
     let (link, rest) = ethernet::Header::ref_from_prefix(frame).map_err(|_| Refusal::Truncated)?;
     let (tag, ethertype, rest) = if link.ethertype.get() == ethernet::VLAN {
         let (tag, rest) = vlan::Header::read_from_prefix(rest).map_err(|_| Refusal::Truncated)?;
@@ -207,24 +210,31 @@ impl ControlFrame {
     /// that cannot be, or a field that must not hold what it holds.
     pub fn parse(frame: &[u8]) -> Result<Self, Refusal> {
         let (tag, rest) = sort(frame)?;
-        let (header, _) = Header::ref_from_prefix(rest).map_err(|_| Refusal::Truncated)?;
-        if header.version != VERSION {
-            return Err(Refusal::Unsupported);
-        }
+        let header = Header::read(rest)?;
         // A priority tag names no VLAN (IEEE 802.1Q, 9.6). A VLAN has its own interface.
         let priority = match tag {
             Some(tag) if tag.id() != 0 => return Err(Refusal::Unsupported),
             Some(tag) => Priority::new(tag.priority()),
             None => None,
         };
-        let message = header.message()?;
-        let nonce = NonZeroU64::new(header.nonce.get()).ok_or(Refusal::Malformed)?;
         let mac = |at: usize| core::array::from_fn(|n| frame[at + n]);
-        let (to, from) = (mac(0), mac(6));
-        if !is_station(to) || !is_station(from) {
-            return Err(Refusal::Malformed);
-        }
-        Ok(Self { to, from, priority, nonce: Nonce(nonce), serial: header.serial.get(), message })
+        header.frame(mac(0), mac(6), priority)
+    }
+
+    /// Reads a message that came without a frame, from one station to another.
+    ///
+    /// # Errors
+    /// As [`parse`](Self::parse).
+    pub fn of_message(to: Mac, from: Mac, message: &[u8]) -> Result<Self, Refusal> {
+        Header::read(message)?.frame(to, from, None)
+    }
+
+    /// The message alone.
+    #[must_use]
+    pub fn to_message(&self) -> [u8; MESSAGE_LEN] {
+        let mut message = [0; MESSAGE_LEN];
+        message.copy_from_slice(Header::new(self).as_bytes());
+        message
     }
 
     /// The frame, padded.
@@ -251,6 +261,31 @@ impl ControlFrame {
 }
 
 impl Header {
+    /// The header that these bytes begin with.
+    fn read(bytes: &[u8]) -> Result<&Self, Refusal> {
+        let (header, _) = Self::ref_from_prefix(bytes).map_err(|_| Refusal::Truncated)?;
+        if (header.magic, header.version) != (MAGIC, VERSION) {
+            return Err(Refusal::Unsupported);
+        }
+        Ok(header)
+    }
+
+    /// What it says between two stations.
+    fn frame(
+        &self,
+        to: Mac,
+        from: Mac,
+        priority: Option<Priority>,
+    ) -> Result<ControlFrame, Refusal> {
+        let message = self.message()?;
+        let nonce = NonZeroU64::new(self.nonce.get()).ok_or(Refusal::Malformed)?;
+        if !is_station(to) || !is_station(from) {
+            return Err(Refusal::Malformed);
+        }
+        let (nonce, serial) = (Nonce(nonce), self.serial.get());
+        Ok(ControlFrame { to, from, priority, nonce, serial, message })
+    }
+
     fn new(frame: &ControlFrame) -> Self {
         let (kind, position, time, lease) = match frame.message {
             Message::FastReq { ticket } => (kind::FAST_REQ, 0, 0, ticket.map_or(0, Ticket::number)),
@@ -356,6 +391,8 @@ mod tests {
                 let bytes = frame.to_bytes();
                 assert_eq!(ControlFrame::parse(&bytes), Ok(frame));
                 assert!(is_control(&bytes));
+                let alone = ControlFrame::of_message(TO, FROM, &frame.to_message());
+                assert_eq!(alone, Ok(ControlFrame { priority: None, ..frame }));
                 let longer = [&bytes[..], &[0xff; 9]].concat();
                 assert_eq!(ControlFrame::parse(&longer), Ok(frame), "padding is padding");
             }

@@ -7,6 +7,7 @@
 //! | module | what lives there |
 //! | --- | --- |
 //! | [`frame`] | the control frames: `docs/spec/spec-defrag.md` has their layout |
+//! | [`envelope`] | the frame around a message that is sealed |
 //! | [`gate`] | [`Gate`], the receiver: leases, and who is next |
 //! | [`requester`] | [`Requester`], the sender towards one receiver: asks, refreshes, is throttled |
 //!
@@ -27,12 +28,14 @@
 //!
 //! What does not live here: which bytes go into a fast stream, and how they are cut.
 
+pub mod envelope;
 pub mod frame;
 pub mod gate;
 #[cfg(feature = "model")]
 pub mod model;
 pub mod requester;
 
+pub use envelope::Envelope;
 pub use frame::{ControlFrame, Lease, Mac, Message, Priority, Ticket, is_control};
 pub use gate::{Ended, Gate, GateConfig, GateEvent, Overflows};
 pub use requester::{

@@ -20,7 +20,7 @@ use super::node::Node;
 use super::path::Transport;
 use crate::clan::Error;
 use crate::runtime::{Driving, Paths, Reach, Runtime, RuntimeConfig};
-use crate::security::{Carried, Identity, KnownPeers, Security, Unready};
+use crate::security::{Carried, Identity, KnownPeers, Security, SecurityError};
 
 /// Configures a node, then opens it.
 ///
@@ -280,7 +280,7 @@ impl Builder {
         }
         let seed = self.seed.map_or_else(seed_of_the_system, Ok)?;
         let write_buffer = config.write_buffer;
-        let carried = Carried { context: b"clan", most: config.links };
+        let carried = Carried::new(b"clan", config.links);
         let reaches: Vec<Reach> = self.paths.iter().map(Transport::reach).collect();
         if let Some(path) = config.native.map(|native| native.path)
             && self.security.seals(reaches.get(usize::from(path.0)).copied().into_iter())
@@ -365,26 +365,9 @@ pub enum OpenError {
         /// Which, in the order in which they were added.
         path: u16,
     },
-    /// There is no identity, or what peers were known by cannot be read.
-    #[error(
-        "cannot encrypt: {0}. Set LANDFALL_STATE to a folder for the identity and known peers, \
-         hand them in (`Builder::identity`, `Builder::known_peers`), use \
-         `Builder::preshared_key`, or build with `Builder::plaintext`"
-    )]
-    Identity(#[source] io::Error),
-    /// The file for keys cannot be written.
-    #[error(
-        "cannot write keys to {}: {source}. Name another file in LANDFALL_KEYLOG or \
-         `Builder::key_log`, or none",
-        file.display()
-    )]
-    KeyLog {
-        /// Which one.
-        file: PathBuf,
-        /// Why.
-        #[source]
-        source: io::Error,
-    },
+    /// Nothing can be encrypted.
+    #[error(transparent)]
+    Security(#[from] SecurityError),
     /// The environment asks for a transport that there is not.
     #[error("{0}")]
     Configuration(#[source] io::Error),
@@ -397,15 +380,6 @@ pub enum OpenError {
     /// The operating system gave no random seed.
     #[error("the operating system gives no random seed: {0}")]
     Seed(String),
-}
-
-impl From<Unready> for OpenError {
-    fn from(why: Unready) -> Self {
-        match why {
-            Unready::Identity(source) => Self::Identity(source),
-            Unready::KeyLog { file, source } => Self::KeyLog { file, source },
-        }
-    }
 }
 
 /// What an end means for those who waited for a success.

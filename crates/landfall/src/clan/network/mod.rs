@@ -115,4 +115,4 @@ pub use window::Window;
 pub use crate::runtime::Turned;
 #[cfg(feature = "certificates")]
 pub use crate::security::Certificates;
-pub use crate::security::{Identity, KnownPeers, read_preshared_key};
+pub use crate::security::{Identity, KnownPeers, SecurityError, read_preshared_key};

@@ -13,19 +13,13 @@ use std::error::Error;
 use std::io;
 
 use landfall_seal::provider::Provider;
-use landfall_seal::{Keys, Opener, Position, RecordConfig, Sealer, Suite, TAG_LEN, Tag};
+use landfall_seal::{Keys, ScheduledOpener, ScheduledSealer, Suite, TAG_LEN, Tag};
 
 /// What the greeting agrees on.
 pub(super) const SUITE: Suite = Suite::Aes128Gcm;
 const HEAD: usize = 4;
 /// What a record is longer than its contents.
 pub(super) const OVERHEAD: usize = HEAD + TAG_LEN;
-/// A key seals so many records, as a power of two: fewer blocks than its cipher bears.
-const RECORDS_OF_KEY: u32 = 18;
-
-fn generation_of(number: u64) -> u32 {
-    u32::try_from(number >> RECORDS_OF_KEY).unwrap_or(u32::MAX)
-}
 
 fn broken(why: impl Into<Box<dyn Error + Send + Sync>>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, why)
@@ -33,15 +27,15 @@ fn broken(why: impl Into<Box<dyn Error + Send + Sync>>) -> io::Error {
 
 /// What one end seals with, and opens with.
 pub(super) struct Seals {
-    sealer: Sealer<Provider>,
-    opener: Opener<Provider>,
+    sealer: ScheduledSealer<Provider>,
+    opener: ScheduledOpener<Provider>,
     /// Records that were opened.
     opened: u64,
 }
 
 impl Seals {
     pub(super) fn new(keys: Keys) -> Self {
-        let (sealer, opener) = keys.records(&RecordConfig::default());
+        let (sealer, opener) = keys.scheduled_records();
         Self { sealer, opener, opened: 0 }
     }
 
@@ -49,16 +43,12 @@ impl Seals {
     pub(super) fn seal(&mut self, contents: &[u8], output: &mut Vec<u8>) -> io::Result<()> {
         let len = u32::try_from(contents.len()).map_err(broken)?;
         let head = len.to_be_bytes();
-        let slot = self.sealer.slot(0).map_err(broken)?;
-        let next = slot.position().number + 1;
+        let slot = self.sealer.slot().map_err(broken)?;
         output.extend_from_slice(&head);
         let begin = output.len();
         output.resize(begin + contents.len(), 0);
         let Tag(tag) = slot.seal_copy(&head, contents, &mut output[begin..]).map_err(broken)?;
         output.extend_from_slice(&tag);
-        if generation_of(next) > self.sealer.generation() {
-            self.sealer.update().map_err(broken)?;
-        }
         Ok(())
     }
 
@@ -79,9 +69,7 @@ impl Seals {
         let cut = || broken("a record is cut short");
         let (head, rest) = record.split_first_chunk_mut::<HEAD>().ok_or_else(cut)?;
         let (contents, tag) = rest.split_last_chunk_mut().ok_or_else(cut)?;
-        let number = self.opened;
-        let at = Position { path: 0, generation: generation_of(number), number };
-        self.opener.open(at, head, contents, &Tag(*tag)).map_err(broken)?;
+        self.opener.open(self.opened, head, contents, &Tag(*tag)).map_err(broken)?;
         self.opened += 1;
         Ok(contents)
     }
@@ -140,18 +128,5 @@ mod tests {
             prop_assert!(seals(Role::Initiator).open(&mut records[0].clone()).is_err());
             prop_assert!(Seals::record_len(&[0xff; 4], MOST).is_err());
         }
-    }
-
-    /// Both ends take the next key at the same record.
-    #[test]
-    fn keys_follow_each_other_by_number() {
-        let (mut sender, mut receiver) = (seals(Role::Initiator), seals(Role::Responder));
-        let mut record = Vec::new();
-        for number in 0..(1_u64 << RECORDS_OF_KEY) + 3 {
-            record.clear();
-            sender.seal(&number.to_be_bytes(), &mut record).unwrap();
-            assert_eq!(receiver.open(&mut record).unwrap(), number.to_be_bytes());
-        }
-        assert_eq!(sender.sealer.generation(), 1);
     }
 }
