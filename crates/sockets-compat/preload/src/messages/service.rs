@@ -151,7 +151,7 @@ pub(crate) fn end() {
     }
     IS_ENDING.store(true, Ordering::SeqCst);
     SERVICE_ENDS.with(|ends| {
-        ends.iter().for_each(|service_end| packets::shut(*service_end, libc::SHUT_RD))
+        ends.iter().for_each(|service_end| packets::shut(*service_end, libc::SHUT_RD));
     });
     let begin = Instant::now();
     loop {
