@@ -750,15 +750,16 @@ fn who_finished_its_handshake_makes_room_for_nobody() {
 /// After a pause they are let go of; what comes then is opened all the same.
 #[test]
 fn an_idle_association_keeps_no_expanded_keys() {
-    let awake = |two: &mut Two, side| format!("{:?}", two.end(side)).contains("masks: Some");
+    let expanded = |two: &mut Two, side| format!("{:?}", two.end(side)).contains("masks: Some");
     for proofs in [[psk(1), psk(1)], [pair(1), pair(2)]] {
         let mut two = Two::new(proofs, Faults::default(), 1);
         two.connect();
         for _ in 0..3 {
             two.transfer(&text(5_000));
-            assert!(awake(&mut two, 0) && awake(&mut two, 1));
+            assert!(expanded(&mut two, 0) && expanded(&mut two, 1));
             let start = two.wire.now;
-            while (awake(&mut two, 0) || awake(&mut two, 1)) && (two.turn() || two.wire.pass_time())
+            while (expanded(&mut two, 0) || expanded(&mut two, 1))
+                && (two.turn() || two.wire.pass_time())
             {
                 let waited = two.wire.now.since(start);
                 assert!(waited < Duration::from_secs(4), "{waited:?}");

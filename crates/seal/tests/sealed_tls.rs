@@ -593,6 +593,7 @@ fn a_made_up_unit_delays_a_handshake_and_does_not_end_it() {
     for (kind, forge) in FORGERIES.into_iter().enumerate() {
         let mut most = 0;
         for forged in 0..60 {
+            println!("kind {kind}, unit {forged}");
             // Others each time: a session that is resumed shows no certificates.
             let mut two = Two::new(long_ends().proofs(), Faults::default(), 3);
             let mut nth = 0;

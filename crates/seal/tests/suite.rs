@@ -1,5 +1,6 @@
 //! The tests of `landfall-seal`, in one program.
 
+mod chunks;
 mod handshakes;
 mod memory;
 mod memory_pair;
@@ -11,5 +12,4 @@ mod sealed;
 mod sealed_pair;
 mod sealed_tls;
 mod tls;
-mod turns;
 mod vectors;

@@ -11,6 +11,10 @@ const RAW_IP: [u16; 5] = [101, 12, 14, 228, 229];
 
 const STP: u16 = 0x8181;
 const CLAN: u16 = 0x88b5;
+/// What a sealed frame of admission control has before its unit, its length left out. It has the
+/// ethertype of CLAN.
+const ADMISSION: &[u8] = b"LFAC\x01\x06";
+const ADMISSION_HEAD: usize = 8;
 /// STP directly on IP.
 const PROTOCOL: u8 = 118;
 /// STP and CLAN on UDP, unless they are told others.
@@ -32,6 +36,8 @@ pub(super) enum Content {
 pub(super) struct Place {
     /// Where it begins.
     pub(super) at: usize,
+    /// Where that begins whose place it takes when it is opened: the unit, or what is around it.
+    outer: usize,
     /// Where it ends, in the frame as it was.
     pub(super) end: usize,
     /// Where the header of IP begins, if there is one.
@@ -64,12 +70,20 @@ fn try_look(link_type: u16, frame: &[u8], len: usize) -> Option<Content> {
     };
     match ethertype {
         STP | CLAN => {
-            Some(Content::Unit(Place { at, end: len, ip: None, udp: None, is_ours: true }))
+            let outer = at;
+            let (at, end) = in_envelope(frame, at).unwrap_or((at, len));
+            Some(Content::Unit(Place { at, outer, end, ip: None, udp: None, is_ours: true }))
         }
         ethernet::IPV4 => look_in_ipv4(frame, at, len),
         ethernet::IPV6 => look_in_ipv6(frame, at, len),
         _ => None,
     }
+}
+
+/// Where the unit lies in a sealed frame of admission control.
+fn in_envelope(frame: &[u8], at: usize) -> Option<(usize, usize)> {
+    let len = half(frame, at + ADMISSION.len()).filter(|_| frame[at..].starts_with(ADMISSION))?;
+    Some((at + ADMISSION_HEAD, at + ADMISSION_HEAD + usize::from(len)))
 }
 
 /// The ethertype at this place, behind the tags of VLANs that may be there, and where what it
@@ -117,9 +131,14 @@ fn carried(
 ) -> Option<Content> {
     match protocol {
         PROTOCOL | protocol::UDP if is_fragment => Some(Content::Fragment),
-        PROTOCOL if at <= end => {
-            Some(Content::Unit(Place { at, end, ip: Some(ip), udp: None, is_ours: true }))
-        }
+        PROTOCOL if at <= end => Some(Content::Unit(Place {
+            at,
+            outer: at,
+            end,
+            ip: Some(ip),
+            udp: None,
+            is_ours: true,
+        })),
         protocol::UDP => {
             let header = udp::Header::view(frame.get(at..)?.first_chunk()?);
             let is_one = |port| UDP_PORTS.contains(&u16::from(port));
@@ -130,6 +149,7 @@ fn carried(
             let unit = at + udp::LEN;
             (unit <= end).then_some(Content::Unit(Place {
                 at: unit,
+                outer: unit,
                 end,
                 ip: Some(ip),
                 udp: Some(at),
@@ -148,7 +168,7 @@ impl Place {
 
     /// The frame with these bytes in the place of the unit: lengths and checksums are theirs.
     pub(super) fn replace(&self, frame: &[u8], unit: &[u8]) -> Vec<u8> {
-        let mut new = frame.get(..self.at).unwrap_or_default().to_vec();
+        let mut new = frame.get(..self.outer).unwrap_or_default().to_vec();
         new.extend_from_slice(unit);
         // What was looked at has these headers.
         let finished = self.ip.map(|ip| self.finish_ip(&mut new, ip));

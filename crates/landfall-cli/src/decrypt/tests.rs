@@ -108,6 +108,24 @@ fn a_unit_is_opened_whatever_carries_it() {
     }
 }
 
+/// Of admission control the frame becomes what it would be in clear: what is around the unit goes.
+#[test]
+fn a_unit_of_admission_control_is_opened() {
+    let (unit, plain) = (unit(), plain());
+    let len = (unit.len() as u16).to_be_bytes();
+    let sealed = [b"LFAC\x01\x06", &len[..], &unit, &[0; 9]].concat();
+    for head in [&[][..], &[0xa0, 0, 0x88, 0xb5]] {
+        let frame = |rest: &[u8]| {
+            ethernet(if head.is_empty() { 0x88b5 } else { 0x8100 }, &[head, rest].concat())
+        };
+        let (written, summary) =
+            open(&pcap(ETHERNET, &whole([frame(&sealed), frame(b"LFAC\x01\x06")])), LINE).unwrap();
+        assert_eq!((summary.opened, summary.packets), (1, 2));
+        assert_eq!(written[0].bytes, frame(&plain));
+        assert_eq!(written[1].bytes, frame(b"LFAC\x01\x06"));
+    }
+}
+
 /// A checksum of UDP is made anew: summed up with what it is of it is all ones.
 #[test]
 fn a_datagram_that_was_opened_has_a_good_checksum() {

@@ -10,7 +10,7 @@ use super::key_log::{KeyLog, TrafficKeys};
 use super::retry::COOKIE_LEN;
 use super::session::Session;
 #[cfg(feature = "rustls")]
-use super::talk::{self, Certificates, Talk};
+use super::tls_exchange::{self, Certificates, TlsExchange};
 use super::unit::{FIRST, RETRY, SECOND, THIRD};
 use crate::aead::Suite;
 use crate::handshake::{
@@ -20,7 +20,7 @@ use crate::handshake::{
 use crate::keys::Role;
 use crate::secret::{Secret, Seed};
 
-/// The version of what is said here.
+/// The version of these messages.
 const VERSION: u8 = 1;
 /// What is in front of a message of a handshake.
 pub(super) const MESSAGE_HEAD: usize = 12;
@@ -48,7 +48,7 @@ impl Proof {
             Self::KeyPair(_) => 1,
             Self::PresharedKey(_) => 2,
             #[cfg(feature = "rustls")]
-            Self::Certificates(_) => talk::KIND,
+            Self::Certificates(_) => tls_exchange::KIND,
         }
     }
 
@@ -129,21 +129,21 @@ impl MessageHead {
 /// How far an association is.
 #[derive(Debug)]
 pub(super) enum State {
-    Shaking(Box<Noise>),
+    Noise(Box<Noise>),
     /// A handshake by TLS is under way.
     #[cfg(feature = "rustls")]
-    Talking,
+    Tls,
     Open(Box<Session>),
     Failed(HandshakeError),
 }
 
 impl State {
     /// Is a handshake under way?
-    pub(super) const fn is_shaking(&self) -> bool {
+    pub(super) const fn is_handshaking(&self) -> bool {
         match self {
-            Self::Shaking(_) => true,
+            Self::Noise(_) => true,
             #[cfg(feature = "rustls")]
-            Self::Talking => true,
+            Self::Tls => true,
             Self::Open(_) | Self::Failed(_) => false,
         }
     }
@@ -163,10 +163,10 @@ pub(super) struct Association {
     pub(super) identity: Option<PeerIdentity>,
     /// What the peer calls it.
     pub(super) to: u32,
-    /// What is said again until the peer has answered.
-    pub(super) to_repeat: Vec<u8>,
+    /// The last message, sent again until the peer has answered.
+    pub(super) last_message: Vec<u8>,
     pub(super) repeats: u32,
-    /// How often it was said again at once, for a cookie.
+    /// How often it was sent again at once, for a cookie.
     pub(super) retries: u8,
     pub(super) due: Option<Instant>,
     /// Heads of units that wait for the keys.
@@ -180,17 +180,17 @@ pub(super) struct Association {
     pub(super) is_own: bool,
     /// Its user needs it no more.
     pub(super) is_over: bool,
-    /// A handshake by TLS, until nothing of it is said any more.
+    /// A handshake by TLS, until its last message is acknowledged.
     #[cfg(feature = "rustls")]
-    pub(super) talk: Option<Box<Talk>>,
+    pub(super) exchange: Option<Box<TlsExchange>>,
     /// The application protocol that both ends have chosen.
     pub(super) protocol: Option<Box<[u8]>>,
 }
 
 /// What becomes of a message.
 pub(super) enum Answered {
-    /// This is to be said.
-    Say(Vec<u8>),
+    /// This is to be sent.
+    Send(Vec<u8>),
     /// Nothing is.
     Nothing,
 }
@@ -217,7 +217,7 @@ impl Association {
             state,
             identity: None,
             to: 0,
-            to_repeat: Vec::new(),
+            last_message: Vec::new(),
             repeats: 0,
             retries: 0,
             due: None,
@@ -228,12 +228,12 @@ impl Association {
             is_own: false,
             is_over: false,
             #[cfg(feature = "rustls")]
-            talk: None,
+            exchange: None,
             protocol: None,
         }
     }
 
-    /// Begins a handshake; its first message is to be said.
+    /// Begins a handshake; its first message is to be sent.
     pub(super) fn begin(
         (now, path, remote): (Instant, PathId, Peer),
         means: Means<'_>,
@@ -246,8 +246,8 @@ impl Association {
         let role = Role::Initiator;
         let mut noise = means.proof.noise(role, pinned, (suite, &context), means.seed)?;
         let first = noise.poll_message().unwrap_or_default();
-        let mut association = Self::new((now, path, remote), role, State::Shaking(Box::new(noise)));
-        association.to_repeat = head.with(&first);
+        let mut association = Self::new((now, path, remote), role, State::Noise(Box::new(noise)));
+        association.last_message = head.with(&first);
         Some(association)
     }
 
@@ -268,9 +268,9 @@ impl Association {
         noise.handle_message(noise_message)?;
         let second = noise.poll_message().ok_or(HandshakeError::Unfinished)?;
         let answer = MessageHead { form: SECOND, to: head.from, from: means.id, ..*head };
-        let mut association = Self::new((now, path, remote), role, State::Shaking(Box::new(noise)));
+        let mut association = Self::new((now, path, remote), role, State::Noise(Box::new(noise)));
         association.to = head.from;
-        association.to_repeat = answer.with(&second);
+        association.last_message = answer.with(&second);
         Ok(association)
     }
 
@@ -282,11 +282,11 @@ impl Association {
         is_trusted: impl FnOnce(Role, Peer, PublicKey) -> Result<(), HandshakeError>,
         key_log: Option<&mut (dyn KeyLog + 'static)>,
     ) -> Result<Answered, HandshakeError> {
-        let State::Shaking(noise) = &mut self.state else {
-            // It did not hear the last message, or this is a late copy of its own.
+        let State::Noise(noise) = &mut self.state else {
+            // It missed the last message, or this is a late copy of its own.
             let is_asking = head.form == SECOND && matches!(self.state, State::Open(_));
             return Ok(if is_asking {
-                Answered::Say(self.to_repeat.clone())
+                Answered::Send(self.last_message.clone())
             } else {
                 Answered::Nothing
             });
@@ -295,12 +295,12 @@ impl Association {
         let mut answered = Answered::Nothing;
         if head.form == SECOND {
             self.to = head.from;
-            self.to_repeat.clear();
+            self.last_message.clear();
             if let Some(third) = noise.poll_message() {
                 let form = THIRD;
                 let last = MessageHead { form, to: head.from, from: head.to, ..*head };
-                self.to_repeat = last.with(&third);
-                answered = Answered::Say(self.to_repeat.clone());
+                self.last_message = last.with(&third);
+                answered = Answered::Send(self.last_message.clone());
             }
         }
         self.finish(head.to, is_trusted, key_log)?;
@@ -317,7 +317,7 @@ impl Association {
     ) -> Result<(), HandshakeError> {
         let unfinished = State::Failed(HandshakeError::Unfinished);
         let noise = match core::mem::replace(&mut self.state, unfinished) {
-            State::Shaking(noise) if noise.is_finished() => noise,
+            State::Noise(noise) if noise.is_finished() => noise,
             other => {
                 self.state = other;
                 return Ok(());

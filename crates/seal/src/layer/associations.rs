@@ -12,17 +12,17 @@ use super::association::Proof;
 use super::association::{
     Answered, Association, Begun, FIRST_LEN, MESSAGE_HEAD, Means, MessageHead, State,
 };
+use super::expanded_keys::ExpandedKeys;
 use super::incoming::Opened;
 use super::key_log::KeyLog;
 use super::unit::{FIRST, RETRY, SECOND, THIRD};
-use super::waking::Waking;
 use super::{Expected, SealConfig, SealStats, Trust};
 use crate::handshake::HandshakeError;
 use crate::keys::Role;
 use crate::secret::{Secret, Seed};
 
-/// What waits for an answer is said again after this, then twice and four times as late: the
-/// engine waits, too, and does not know for what.
+/// After this a message without an answer is sent again, then after twice and four times as long:
+/// the engine waits, too, and has its own timers.
 pub(super) const FIRST_WAIT: Duration = Duration::from_millis(100);
 pub(super) const MOST_DOUBLED: u32 = 2;
 /// After so many times the peer counts as silent.
@@ -34,13 +34,13 @@ const UNUSED: Duration = Duration::from_secs(60);
 /// One that is over, and of which only late copies may still come.
 const LATE: Duration = Duration::from_secs(1);
 
-/// All associations, and what they want to say.
+/// All associations, and the messages that they send.
 pub(super) struct Associations {
     pub(super) config: SealConfig,
     pub(super) trust: Box<dyn Trust>,
     /// Hears the keys of each association, if somebody asked for that.
     pub(super) key_log: Option<Box<dyn KeyLog>>,
-    /// What numbers and handshakes are derived of, and how many were.
+    /// What numbers and handshakes are derived from, and how many were.
     pub(super) secret: Secret,
     drawn: u64,
     /// Boxed: nodes of the tree have room for more than they hold.
@@ -50,7 +50,7 @@ pub(super) struct Associations {
     /// Of those, the ones that have shown nothing more, the oldest first.
     pub(super) half_open: VecDeque<u32>,
     timers: BTreeSet<(Instant, u32)>,
-    pub(super) waking: Waking,
+    pub(super) expanded: ExpandedKeys,
     pub(super) messages: VecDeque<(PathId, Peer, Vec<u8>)>,
     /// Those that have keys, and units that waited for them.
     pub(super) ready: VecDeque<u32>,
@@ -85,7 +85,7 @@ impl Associations {
             begun: BTreeMap::new(),
             half_open: VecDeque::new(),
             timers: BTreeSet::new(),
-            waking: Waking::default(),
+            expanded: ExpandedKeys::default(),
             messages: VecDeque::new(),
             ready: VecDeque::new(),
             failed: VecDeque::new(),
@@ -166,7 +166,7 @@ impl Associations {
         let pinned = expected.pinned;
         #[cfg(feature = "rustls")]
         if matches!(self.config.proof, Proof::Certificates(_)) {
-            return self.begin_talk((now, path, remote), pinned, expected.name);
+            return self.begin_tls((now, path, remote), pinned, expected.name);
         }
         self.make_room(now)?;
         let (id, seed) = self.draw();
@@ -217,12 +217,12 @@ impl Associations {
 
     pub(super) fn next_timer(&self) -> Option<Timeout> {
         let handshake = self.timers.first().map(|(at, _)| Timeout { at: *at, timer: "handshake" });
-        let rest = self.waking.rest_at.map(|at| Timeout { at, timer: "rest" });
+        let rest = self.expanded.drop_at.map(|at| Timeout { at, timer: "unused keys" });
         handshake.into_iter().chain(rest).min_by_key(|timeout| timeout.at)
     }
 
     pub(super) fn fire_timers(&mut self, now: Instant) {
-        self.waking.fire(now, &mut self.table);
+        self.expanded.fire(now, &mut self.table);
         while let Some((at, id)) = self.timers.first().copied() {
             if at > now {
                 return;
@@ -231,15 +231,15 @@ impl Associations {
         }
     }
 
-    /// Says what waits for an answer, and again later.
+    /// Sends what waits for an answer, and again later.
     fn repeat(&mut self, now: Instant, id: u32) {
         let Some(known) = self.table.get_mut(&id) else { return };
         #[cfg(feature = "rustls")]
-        if known.talk.is_some() {
-            return self.repeat_talk(now, id);
+        if known.exchange.is_some() {
+            return self.repeat_tls(now, id);
         }
         if known.repeats > MOST_REPEATS {
-            if known.state.is_shaking() {
+            if known.state.is_handshaking() {
                 self.fail(id, HandshakeError::Unfinished);
             } else {
                 self.set_timer(id, None);
@@ -248,12 +248,12 @@ impl Associations {
         }
         let due = now + FIRST_WAIT * (1 << known.repeats.min(MOST_DOUBLED));
         known.repeats += 1;
-        let (path, remote, message) = (known.path, known.remote, known.to_repeat.clone());
-        self.say(path, remote, message);
+        let (path, remote, message) = (known.path, known.remote, known.last_message.clone());
+        self.send(path, remote, message);
         self.set_timer(id, Some(due));
     }
 
-    pub(super) fn say(&mut self, path: PathId, to: Peer, message: Vec<u8>) {
+    pub(super) fn send(&mut self, path: PathId, to: Peer, message: Vec<u8>) {
         if self.messages.len() < MOST_MESSAGES && !message.is_empty() {
             self.messages.push_back((path, to, message));
         }
@@ -267,9 +267,9 @@ impl Associations {
         self.stats.dropped += known.waiting.len() as u64;
         known.waiting.clear();
         if known.role == Role::Responder {
-            // Who was refused by TLS hears why, until others need the room.
+            // A peer that TLS refused is told why, until others need the room.
             #[cfg(feature = "rustls")]
-            if known.talk.is_some() {
+            if known.exchange.is_some() {
                 return;
             }
             self.remove(id);
@@ -286,8 +286,8 @@ impl Associations {
     ) -> Result<(), Refusal> {
         let head = MessageHead::read(unit).ok_or(Refusal::Unsupported)?;
         #[cfg(feature = "rustls")]
-        if head.kind == super::talk::KIND && head.form != RETRY {
-            return self.handle_turn((now, path, from), &head, unit);
+        if head.kind == super::tls_exchange::KIND && head.form != RETRY {
+            return self.handle_chunk((now, path, from), &head, unit);
         }
         let noise = unit.get(MESSAGE_HEAD..MESSAGE_HEAD + head.noise_len());
         let noise = noise.ok_or(Refusal::Truncated)?;
@@ -306,10 +306,10 @@ impl Associations {
         (noise, unit): (&[u8], &[u8]),
     ) -> Result<(), Refusal> {
         if let Some(known) = self.begun.get(&(path, from, head.from, 0)) {
-            // It did not hear the answer: the same again.
+            // It missed the answer: the same again.
             let known = self.table.get(known).filter(|known| !known.is_confirmed);
-            if let Some(answer) = known.map(|known| known.to_repeat.clone()) {
-                self.say(path, from, answer);
+            if let Some(answer) = known.map(|known| known.last_message.clone()) {
+                self.send(path, from, answer);
             }
             return Err(Refusal::Duplicate);
         }
@@ -328,7 +328,7 @@ impl Associations {
             self.stats.failed += 1;
             Refusal::BadProof
         })?;
-        let answer = association.to_repeat.clone();
+        let answer = association.last_message.clone();
         // With a pre-shared key it has the keys already.
         let trust = &mut self.trust;
         let is_trusted = |role, peer, key| trust.check(role, peer, key);
@@ -339,7 +339,7 @@ impl Associations {
         }
         association.begun = Some((path, from, head.from, 0));
         self.add_caller(id, association);
-        self.say(path, from, answer);
+        self.send(path, from, answer);
         Ok(())
     }
 
@@ -348,9 +348,9 @@ impl Associations {
     /// bound to its number, so that no other one leads there.
     fn is_sent_back(&self, number: u32, noise: &[u8]) -> bool {
         self.table.get(&number).is_some_and(|own| {
-            let said = own.to_repeat.get(MESSAGE_HEAD..).unwrap_or_default();
-            let is_first = own.role == Role::Initiator && own.state.is_shaking();
-            is_first && !own.is_own && said.starts_with(noise)
+            let sent = own.last_message.get(MESSAGE_HEAD..).unwrap_or_default();
+            let is_first = own.role == Role::Initiator && own.state.is_handshaking();
+            is_first && !own.is_own && sent.starts_with(noise)
         })
     }
 
@@ -399,13 +399,13 @@ impl Associations {
         let is_trusted = |role, peer, key| trust.check(role, peer, key);
         let handled = known.handle(head, noise, is_trusted, self.key_log.as_deref_mut());
         let (is_open, repeats) =
-            (matches!(known.state, State::Open(_)), !known.to_repeat.is_empty());
+            (matches!(known.state, State::Open(_)), !known.last_message.is_empty());
         match handled {
             Err(error) => {
                 self.fail(id, error);
                 return Err(Refusal::BadProof);
             }
-            Ok(Answered::Say(message)) => self.say(path, remote, message),
+            Ok(Answered::Send(message)) => self.send(path, remote, message),
             Ok(Answered::Nothing) => {}
         }
         if is_open && !was_open {
@@ -414,7 +414,7 @@ impl Associations {
             if let Some(known) = self.table.get_mut(&id) {
                 known.repeats = 0;
             }
-            // Who says the last message has the keys: it makes room for no stranger.
+            // The sender of the last message has the keys: it makes room for no stranger.
             if form == THIRD {
                 self.confirm(id);
             }
@@ -426,7 +426,7 @@ impl Associations {
     }
 
     /// May this peer call itself so, if it does? One that was called, and that is not who it says,
-    /// is no peer any more; one that has called may hear why.
+    /// is no peer any more; one that has called may be told why.
     #[inline]
     pub(super) fn may_be_called(&mut self, peer: Peer, name: Option<u32>) -> bool {
         name.is_none_or(|name| self.check_name(peer, name))
@@ -463,7 +463,7 @@ impl Associations {
             return;
         };
         known.is_confirmed = true;
-        known.to_repeat = Vec::new();
+        known.last_message = Vec::new();
         self.set_timer(id, None);
         self.half_open.retain(|known| *known != id);
     }

@@ -94,12 +94,12 @@ impl Associations {
             return need(OVERHEAD);
         }
         let id = addressee(unit.head).unwrap_or_default();
-        self.waking.latest = now;
+        self.expanded.latest = now;
         let Some(known) = self.table.get_mut(&id) else { return self.refuse(Refusal::UnknownId) };
         let State::Open(session) = &mut known.state else {
             return self.refuse(Refusal::Unexpected);
         };
-        self.waking.note(id, session);
+        self.expanded.note(id, session);
         let heads = match session.uncover(unit.head) {
             Ok(heads) => heads,
             Err(Covered::Needs(more)) if more > unit.head.len() && more <= len => {
@@ -215,8 +215,8 @@ impl Associations {
         let known = self.table.get_mut(&id)?;
         let State::Open(session) = &mut known.state else { return None };
         known.used = now;
-        self.waking.latest = now;
-        self.waking.note(id, session);
+        self.expanded.latest = now;
+        self.expanded.note(id, session);
         let (at, peer) = (OVERHEAD as u16, Peer::Node(id));
         let mut unsealed = Unsealed { opened: 0, refused: 0, at, from: peer };
         let (mut refusal, mut latest) = (None, None);
@@ -263,7 +263,7 @@ impl Associations {
         let id = key as u32;
         let Some(known) = self.table.get_mut(&id) else { return false };
         let State::Open(session) = &mut known.state else { return false };
-        self.waking.note(id, session);
+        self.expanded.note(id, session);
         let Ok(heads) = session.uncover(head) else { return false };
         self.open_with(id, head, &heads, payload)
     }
@@ -277,7 +277,7 @@ impl Associations {
     ) -> bool {
         let Some(known) = self.table.get_mut(&id) else { return false };
         let State::Open(session) = &mut known.state else { return false };
-        self.waking.note(id, session);
+        self.expanded.note(id, session);
         match session.open(unit, heads, payload) {
             Ok(moved) => {
                 self.stats.opened += 1;
@@ -295,8 +295,8 @@ impl Associations {
 /// How long a message of a handshake may be that begins so.
 fn message_len(_head: &[u8]) -> usize {
     #[cfg(feature = "rustls")]
-    if _head.get(3) == Some(&super::talk::KIND) {
-        return super::talk::UNIT;
+    if _head.get(3) == Some(&super::tls_exchange::KIND) {
+        return super::tls_exchange::UNIT;
     }
     FIRST_LEN
 }

@@ -3,12 +3,12 @@
 //! | file | what it is |
 //! | --- | --- |
 //! | `session` | the keys of an association in use |
-//! | `waking` | which associations have expanded keys |
+//! | `expanded` | which associations have expanded keys |
 //! | `unit` | sealed units on the wire: outer head, mask |
 //! | `association` | what two ends have with each other: a handshake, then keys |
 //! | `associations` | all of them, by number; messages of handshakes, timers, bounds |
-//! | `turns` | messages longer than a packet, cut into chunks |
-//! | `talk` | handshakes by TLS, whose messages are (feature `rustls`) |
+//! | `chunks` | messages longer than a packet, cut into chunks |
+//! | `tls_exchange` | handshakes by TLS, whose messages are (feature `rustls`) |
 //! | `retry` | callers that have to prove their addresses first |
 //! | `incoming`, `outgoing` | units that come, units that leave |
 //! | `key_log` | keys handed out, for captures to be opened with |
@@ -21,18 +21,18 @@
 mod association;
 mod associations;
 mod capture;
+#[cfg(any(feature = "rustls", feature = "model"))]
+#[cfg_attr(not(feature = "rustls"), allow(dead_code, reason = "a model uses less"))]
+pub(crate) mod chunks;
+mod expanded_keys;
 mod incoming;
 mod key_log;
 mod outgoing;
 mod retry;
 mod session;
 #[cfg(feature = "rustls")]
-mod talk;
-#[cfg(any(feature = "rustls", feature = "model"))]
-#[cfg_attr(not(feature = "rustls"), allow(dead_code, reason = "a model uses less"))]
-pub(crate) mod turns;
+mod tls_exchange;
 mod unit;
-mod waking;
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -49,7 +49,7 @@ pub use association::Proof;
 pub use capture::{CaptureOpener, NotOpened, OpenedUnit};
 pub use key_log::{BadKeyLine, KeyLog, TrafficKeys};
 #[cfg(feature = "rustls")]
-pub use talk::Certificates;
+pub use tls_exchange::Certificates;
 pub use unit::{MOST_INNER_HEAD, OVERHEAD};
 
 use crate::aead::Suite;

@@ -138,13 +138,13 @@ impl Associations {
 
     /// May a unit for this association leave? One without payload waits for a handshake.
     fn fate_of(&mut self, now: Instant, id: u32, path: PathId, short: Option<&[u8]>) -> Fate {
-        self.waking.latest = now;
+        self.expanded.latest = now;
         if let Some(known) = self.get_mut(id).filter(|known| known.path == path) {
             known.used = now;
             if matches!(known.state, State::Open(_)) {
                 return Fate::Leaves(known.remote);
             }
-            if known.state.is_shaking() && short.is_some_and(|head| known.wait(head)) {
+            if known.state.is_handshaking() && short.is_some_and(|head| known.wait(head)) {
                 return Fate::Waits;
             }
         }
@@ -186,7 +186,7 @@ impl Associations {
     fn session(&mut self, id: u32) -> Option<(u32, &mut Session)> {
         let known = self.table.get_mut(&id)?;
         let State::Open(session) = &mut known.state else { return None };
-        self.waking.note(id, session);
+        self.expanded.note(id, session);
         Some((known.to, session))
     }
 }

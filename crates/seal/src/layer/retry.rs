@@ -23,11 +23,11 @@ pub(super) const COOKIE_LEN: usize = 16;
 const PLACE: Range<usize> = 64..64 + COOKIE_LEN;
 /// In the units of a first message of TLS: where later ones say which chunks came.
 #[cfg(feature = "rustls")]
-const PLACE_IN_TURN: Range<usize> = 16..16 + COOKIE_LEN;
+const PLACE_IN_CHUNK: Range<usize> = 16..16 + COOKIE_LEN;
 /// A cookie is good for one such time at least, and for two at most.
 const TIME: Duration = Duration::from_secs(10);
-/// A first message is said again at once so often; then when its timer says so. Cookies that
-/// somebody makes up so cost no more than they bring.
+/// How often a first message is sent again at once; then its timer decides. So forged cookies cause
+/// no more bytes than they have.
 const MOST_AT_ONCE: u8 = 3;
 
 impl Associations {
@@ -54,7 +54,7 @@ impl Associations {
         unit: &[u8],
     ) -> bool {
         #[cfg(feature = "rustls")]
-        let place = if head.kind == super::talk::KIND { PLACE_IN_TURN } else { PLACE };
+        let place = if head.kind == super::tls_exchange::KIND { PLACE_IN_CHUNK } else { PLACE };
         #[cfg(not(feature = "rustls"))]
         let place = PLACE;
         let Some(shown) = unit.get(place) else { return false };
@@ -67,7 +67,7 @@ impl Associations {
     pub(super) fn ask_for_proof(&mut self, now: Instant, at: (PathId, Peer), head: &MessageHead) {
         let cookie = self.cookie(time_of(now), at, head.from);
         let answer = MessageHead { form: RETRY, to: head.from, from: 0, ..*head };
-        self.say(at.0, at.1, answer.with(&cookie));
+        self.send(at.0, at.1, answer.with(&cookie));
     }
 
     /// An end that was called wants to see a cookie.
@@ -77,27 +77,29 @@ impl Associations {
         cookie: &[u8],
     ) -> Result<(), Refusal> {
         let known = self.get_mut(head.to).ok_or(Refusal::UnknownId)?;
-        let is_waiting = known.role == Role::Initiator && known.to == 0 && known.state.is_shaking();
+        let is_waiting =
+            known.role == Role::Initiator && known.to == 0 && known.state.is_handshaking();
         #[cfg(feature = "rustls")]
-        if is_waiting && known.talk.is_some() {
+        if is_waiting && known.exchange.is_some() {
             let at_once = known.retries < MOST_AT_ONCE;
             self.show_cookie(head.to, cookie)?;
             if at_once && let Some(known) = self.get_mut(head.to) {
                 known.retries += 1;
-                self.say_again(head.to);
+                self.send_first_again(head.to);
             }
             return Ok(());
         }
-        let Association { to_repeat, retries, path, remote, .. } = known;
-        let place = to_repeat.get_mut(PLACE).filter(|_| is_waiting).ok_or(Refusal::Unexpected)?;
+        let Association { last_message, retries, path, remote, .. } = known;
+        let place =
+            last_message.get_mut(PLACE).filter(|_| is_waiting).ok_or(Refusal::Unexpected)?;
         if place == cookie {
             return Err(Refusal::Duplicate);
         }
         place.copy_from_slice(cookie);
         if *retries < MOST_AT_ONCE {
             *retries += 1;
-            let (path, remote, message) = (*path, *remote, to_repeat.clone());
-            self.say(path, remote, message);
+            let (path, remote, message) = (*path, *remote, last_message.clone());
+            self.send(path, remote, message);
         }
         Ok(())
     }

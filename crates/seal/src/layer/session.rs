@@ -18,7 +18,7 @@ struct Masks {
     incoming: Mask,
 }
 
-/// The keys of an association in use. While nothing is said they are as short as may be; expanded,
+/// The keys of an association in use. Unused they are as short as possible; expanded,
 /// they are five times as long.
 #[derive(Debug)]
 pub(super) struct Session {
@@ -45,15 +45,15 @@ impl Session {
 
     /// Are its keys expanded?
     #[inline]
-    pub(super) const fn is_awake(&self) -> bool {
+    pub(super) const fn is_expanded(&self) -> bool {
         self.masks.is_some()
     }
 
     /// Lets go of expanded keys until they are used again.
-    pub(super) fn rest(&mut self) {
+    pub(super) fn drop_expanded(&mut self) {
         self.masks = None;
-        self.sealer.rest();
-        self.opener.rest();
+        self.sealer.drop_expanded();
+        self.opener.drop_expanded();
     }
 
     #[inline]

@@ -12,7 +12,7 @@ pub const OVERHEAD: usize = 32;
 /// The longest head of an engine's unit: what drivers have room for, and the outer head is in it.
 pub const MOST_INNER_HEAD: usize = 256 - OVERHEAD;
 
-/// The first byte of what is said: a sealed unit, or one of the messages of a handshake.
+/// The first byte: a sealed unit, or one of the messages of a handshake.
 pub(super) const SEALED: u8 = 0xe0;
 pub(super) const FIRST: u8 = 0xe1;
 pub(super) const SECOND: u8 = 0xe2;

@@ -4,13 +4,13 @@
 //! An attacker owns the network and takes part in no secret: it drops, repeats, changes,
 //! cuts, swaps and makes up messages. Whatever it does, nothing panics; an end that finishes
 //! has keys, and if both ends finish they have the same; and an end that was handed anything
-//! but what the other has said does not finish.
+//! but what the other has sent does not finish.
 
-mod turns;
+mod chunks;
 
 use alloc::vec::Vec;
 
-pub use turns::{check_turns, take_turns};
+pub use chunks::{check_chunks, exchange_messages};
 
 use crate::{
     Established, Handshake, HandshakeError, MOST_MESSAGE, Noise, NoiseConfig, Pake, Role, Secret,
@@ -37,7 +37,7 @@ pub enum Fate {
 }
 
 impl Fate {
-    /// Does the other end hear something else than what was said? A cut that cuts nothing
+    /// Does something else arrive than what was sent? A cut that cuts nothing
     /// and a replacement by the same are no change, so the message decides.
     fn apply(&self, message: &[u8]) -> Vec<u8> {
         let mut changed = message.to_vec();
@@ -176,18 +176,18 @@ fn carry<H: Handshake>(initiator: H, responder: H, fates: &[Fate]) -> Ends {
     let mut ends = [initiator, responder];
     let mut errors = [None, None];
     let mut fates = fates.iter();
-    // What each has heard that the other has not said.
+    // Which end received what the other has not sent.
     let mut was_lied_to = [false, false];
     for _ in 0..MOST_MESSAGES {
         let next = (0..2).find_map(|from| Some((from, ends[from].poll_message()?)));
         let Some((from, message)) = next else { break };
         assert!(message.len() <= MOST_MESSAGE, "{} bytes", message.len());
         let fate = fates.next().unwrap_or(&Fate::Pass);
-        let heard = fate.apply(&message);
+        let arriving = fate.apply(&message);
         let to = if *fate == Fate::Reflect { from } else { 1 - from };
-        was_lied_to[to] |= heard != message || to == from || *fate == Fate::Repeat;
+        was_lied_to[to] |= arriving != message || to == from || *fate == Fate::Repeat;
         for _ in 0..if *fate == Fate::Repeat { 2 } else { 1 } {
-            if let Err(error) = ends[to].handle_message(&heard) {
+            if let Err(error) = ends[to].handle_message(&arriving) {
                 errors[to].get_or_insert(error);
                 assert!(ends[to].poll_message().is_none(), "an end that failed says nothing");
             }
@@ -198,7 +198,7 @@ fn carry<H: Handshake>(initiator: H, responder: H, fates: &[Fate]) -> Ends {
     let ends = [initiator, responder];
     for ((end, error), was_lied_to) in ends.iter().zip(&errors).zip(was_lied_to) {
         assert!(error.is_none() || end.is_err(), "an error is final: {error:?}");
-        assert!(!was_lied_to || end.is_err(), "it believed what the peer has not said");
+        assert!(!was_lied_to || end.is_err(), "it believed what the peer has not sent");
     }
     if let [Ok(here), Ok(there)] = &ends {
         assert!(was_honest);

@@ -170,7 +170,7 @@ impl<A: Aead> Generation<A> {
     }
 
     /// Lets go of expanded keys until they are used again.
-    fn rest(&mut self) {
+    fn drop_expanded(&mut self) {
         self.cipher = None;
     }
 

@@ -92,10 +92,10 @@ impl<A: Aead> Opener<A> {
     }
 
     /// Lets go of expanded keys until they are used again.
-    pub(crate) fn rest(&mut self) {
-        self.current.rest();
+    pub(crate) fn drop_expanded(&mut self) {
+        self.current.drop_expanded();
         let others = [&mut self.previous, &mut self.next];
-        others.into_iter().flatten().for_each(|keys| keys.rest());
+        others.into_iter().flatten().for_each(|keys| keys.drop_expanded());
     }
 
     /// How many records were forged since that generation began.

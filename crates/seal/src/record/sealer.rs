@@ -115,8 +115,8 @@ impl<A: Aead> Sealer<A> {
     }
 
     /// Lets go of expanded keys until they are used again.
-    pub(crate) fn rest(&mut self) {
-        self.generation.rest();
+    pub(crate) fn drop_expanded(&mut self) {
+        self.generation.drop_expanded();
     }
 
     /// Takes the next packet number of a path.

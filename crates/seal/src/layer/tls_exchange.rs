@@ -1,4 +1,4 @@
-//! Handshakes by TLS: messages in turns, and what becomes of them.
+//! Handshakes by TLS: their messages in chunks, timers, and what follows from each message.
 
 use alloc::borrow::ToOwned as _;
 use alloc::boxed::Box;
@@ -11,30 +11,34 @@ use rustls::{ClientConfig, ServerConfig};
 
 use super::association::{Association, MESSAGE_HEAD, MessageHead, Proof, State};
 use super::associations::{Associations, FIRST_WAIT, MOST_DOUBLED, MOST_REPEATS};
-use super::turns::{CHUNK, CHUNK_HEAD, Chunk, MOST_ATTEMPTS, Taken, Turns, begun_attempt};
+use super::chunks::{
+    CHUNK, CHUNK_HEAD, Chunk, ChunkedMessages, Handled, MOST_ATTEMPTS, begun_attempt,
+};
 use super::unit::{FIRST, SECOND, THIRD};
 use crate::aead::Suite;
 use crate::handshake::{Fingerprint, Handshake as _, HandshakeError, PeerIdentity, Tls, TlsError};
 use crate::keys::Role;
 
-/// What messages of TLS go by in their heads.
+/// The kind of messages of TLS in their heads.
 pub(super) const KIND: u8 = 3;
 /// The longest unit of such a message, and the length of each that begins one.
 pub(super) const UNIT: usize = MESSAGE_HEAD + CHUNK_HEAD + CHUNK;
-/// A caller that has not shown that it is at its address gets so many times what came from
-/// there, as in QUIC (RFC 9000, section 8.1).
+/// The bytes for a caller that has not shown that it is at its address, as a multiple of those that
+/// came from there; as in QUIC (RFC 9000, section 8.1).
 const AMPLIFICATION: usize = 3;
-/// A first message is so many units, if need be some of them twice: so much more may be answered.
+/// The least units of a first message, some of them twice if need be: the answer may be so much
+/// longer.
 const FIRST_UNITS: usize = 4;
-/// After so many units of the responder that bring nothing more the handshake is begun anew.
-const MOST_IDLE: u32 = 6;
-/// So often a responder has a message said again of which a chunk was made up.
+/// The units of a responder, one after another, that may bring nothing more. Then the handshake is
+/// begun anew.
+const MOST_IDLE: u32 = 3;
+/// How often a responder throws a message away of which a chunk was made up.
 const MOST_DISCARDS: u8 = 8;
-/// So long a responder has its last message ready.
+/// How long a responder keeps its last message.
 const LINGER: Duration = Duration::from_secs(2);
 
 /// How an end proves itself by certificates, and whom it trusts: as rustls is configured. TLS 1.3
-/// is all that is spoken.
+/// is the only version.
 ///
 /// Clock, roots, revocation lists, client authentication, application protocols and the resumption
 /// of sessions are rustls's. `max_early_data_size` has no effect.
@@ -48,8 +52,8 @@ pub struct Certificates {
 
 /// A handshake by TLS under way, or what is left of it.
 #[derive(Debug)]
-pub(super) struct Talk {
-    turns: Turns,
+pub(super) struct TlsExchange {
+    messages: ChunkedMessages,
     /// Nothing before the first message is whole, and after the end.
     tls: Option<Tls>,
     suite: Suite,
@@ -60,28 +64,28 @@ pub(super) struct Talk {
     discards: u8,
     /// Units of the responder, one after another, that brought nothing more.
     idle: u32,
-    /// What a first message shows: that it comes from where it says.
+    /// The cookie of a first message: it proves the address.
     cookie: u128,
-    /// The peer is where it says it is.
+    /// The peer has proven its address.
     is_proven: bool,
-    /// What it may be told until then, in bytes.
+    /// The bytes that may be sent to it until then.
     budget: usize,
 }
 
-impl Talk {
-    /// The next unit that may be said.
+impl TlsExchange {
+    /// The next unit that may be sent.
     fn poll(&mut self, (id, to, role): (u32, u32, Role)) -> Option<Vec<u8>> {
         if role == Role::Responder && !self.is_proven && self.budget < UNIT {
             return None;
         }
         let form = match role {
             Role::Responder => SECOND,
-            // Whom it calls has not answered: nothing says yet which association it is.
+            // The responder has not answered: its number of the association is not known.
             Role::Initiator if to == 0 => FIRST,
             Role::Initiator => THIRD,
         };
         let (suite, cookie) = (self.suite, self.cookie);
-        let mut chunk = self.turns.poll()?;
+        let mut chunk = self.messages.poll_chunk()?;
         if form == FIRST {
             chunk.have = cookie;
         }
@@ -97,7 +101,7 @@ impl Talk {
     }
 }
 
-/// The end of TLS that calls.
+/// The client end of TLS.
 fn caller(
     own: &Certificates,
     (remote, name): (Peer, Option<&str>),
@@ -116,8 +120,8 @@ fn caller(
 }
 
 impl Associations {
-    /// Begins an association by TLS. What cannot even begin has failed.
-    pub(super) fn begin_talk(
+    /// Begins an association by TLS. One that cannot begin has failed.
+    pub(super) fn begin_tls(
         &mut self,
         (now, path, remote): (Instant, PathId, Peer),
         pinned: Option<Fingerprint>,
@@ -130,13 +134,14 @@ impl Associations {
         let head = MessageHead { form: FIRST, suite, kind: KIND, to: 0, from: id };
         let context = head.context(id, &self.config.context);
         let tls = caller(own, (remote, name), &context, suite);
-        let mut known = Association::new((now, path, remote), Role::Initiator, State::Talking);
+        let mut known = Association::new((now, path, remote), Role::Initiator, State::Tls);
         match tls {
             Ok(mut tls) => {
-                let turns = Turns::initiator(0, tls.poll_message().unwrap_or_default());
+                let messages =
+                    ChunkedMessages::initiator(0, tls.poll_message().unwrap_or_default());
                 let name = name.map(Box::from);
-                known.talk = Some(Box::new(Talk {
-                    turns,
+                known.exchange = Some(Box::new(TlsExchange {
+                    messages,
                     tls: Some(tls),
                     suite,
                     pinned,
@@ -148,7 +153,7 @@ impl Associations {
                     budget: 0,
                 }));
                 self.table.insert(id, Box::new(known));
-                self.say_first(now, id);
+                self.send_first(now, id);
             }
             Err(error) => {
                 self.table.insert(id, Box::new(known));
@@ -158,92 +163,96 @@ impl Associations {
         Some(id)
     }
 
-    /// Says a first message, in as many units as let the responder answer.
-    fn say_first(&mut self, now: Instant, id: u32) {
-        let mut said = self.say_turns(id);
-        while said > 0 && said < FIRST_UNITS {
-            if let Some(talk) = self.talk_of(id) {
-                talk.turns.rewind();
+    /// Sends a first message, in as many units as let the responder answer.
+    fn send_first(&mut self, now: Instant, id: u32) {
+        let mut sent = self.send_chunks(id);
+        while sent > 0 && sent < FIRST_UNITS {
+            if let Some(exchange) = self.exchange_of(id) {
+                exchange.messages.resend();
             }
-            said += self.say_turns(id);
+            sent += self.send_chunks(id);
         }
-        self.wait_for_turn(now, id);
+        self.set_repeat_timer(now, id);
     }
 
-    /// Begins the handshake anew, in another attempt: what came cannot be, or nothing more came.
-    /// Somebody may have made up a part of it, and nobody can say which. False: it was begun often
-    /// enough, or is not this end's to begin.
+    /// Begins the handshake anew, in another attempt: what came contradicts itself, or nothing more
+    /// came. A part of it may be forged, and it is not known which. False at the bound of attempts,
+    /// and at a responder.
     fn begin_anew(&mut self, now: Instant, id: u32) -> bool {
         let Proof::Certificates(own) = &self.config.proof else { return false };
         let Some(known) = self.table.get_mut(&id) else { return false };
-        let is_caller = known.role == Role::Initiator && matches!(known.state, State::Talking);
-        let Some(talk) = known.talk.as_mut().filter(|_| is_caller) else { return false };
-        let (attempt, suite) = (talk.turns.attempt() + 1, talk.suite);
+        let is_caller = known.role == Role::Initiator && matches!(known.state, State::Tls);
+        let Some(exchange) = known.exchange.as_mut().filter(|_| is_caller) else { return false };
+        let (attempt, suite) = (exchange.messages.attempt() + 1, exchange.suite);
         let head = MessageHead { form: FIRST, suite, kind: KIND, to: 0, from: id };
         let context = head.context(id, &self.config.context);
-        let name = talk.name.as_deref();
+        let name = exchange.name.as_deref();
         if attempt >= MOST_ATTEMPTS {
             return false;
         }
-        // It could begin before, with the same.
+        // It fails only where the first attempt would have.
         let Ok(mut tls) = caller(own, (known.remote, name), &context, suite) else { return false };
-        talk.turns = Turns::initiator(attempt, tls.poll_message().unwrap_or_default());
-        (talk.tls, talk.idle) = (Some(tls), 0);
+        exchange.messages =
+            ChunkedMessages::initiator(attempt, tls.poll_message().unwrap_or_default());
+        (exchange.tls, exchange.idle) = (Some(tls), 0);
         (known.to, known.repeats) = (0, 0);
-        self.say_first(now, id);
+        self.send_first(now, id);
         true
     }
 
-    fn talk_of(&mut self, id: u32) -> Option<&mut Talk> {
-        self.get_mut(id)?.talk.as_deref_mut()
+    fn exchange_of(&mut self, id: u32) -> Option<&mut TlsExchange> {
+        self.get_mut(id)?.exchange.as_deref_mut()
     }
 
-    /// Says what may be said now; gives how many units that were.
-    fn say_turns(&mut self, id: u32) -> usize {
-        let mut said = 0;
+    /// Sends what may be sent now. Gives the number of units.
+    fn send_chunks(&mut self, id: u32) -> usize {
+        let mut sent = 0;
         while let Some(known) = self.table.get_mut(&id)
             && let (path, remote, whose) = (known.path, known.remote, (id, known.to, known.role))
-            && let Some(unit) = known.talk.as_mut().and_then(|talk| talk.poll(whose))
+            && let Some(unit) = known.exchange.as_mut().and_then(|exchange| exchange.poll(whose))
         {
-            self.say(path, remote, unit);
-            said += 1;
+            self.send(path, remote, unit);
+            sent += 1;
         }
-        said
+        sent
     }
 
-    /// The initiator waits for an answer.
-    fn wait_for_turn(&mut self, now: Instant, id: u32) {
+    /// Sets the timer of an initiator that waits for an answer.
+    fn set_repeat_timer(&mut self, now: Instant, id: u32) {
         let Some(known) = self.get_mut(id) else { return };
         let due = now + FIRST_WAIT * (1 << known.repeats.min(MOST_DOUBLED));
         known.repeats += 1;
         self.set_timer(id, Some(due));
     }
 
-    /// Nothing was heard for a time.
-    pub(super) fn repeat_talk(&mut self, now: Instant, id: u32) {
+    /// The timer fired: nothing came for a time.
+    pub(super) fn repeat_tls(&mut self, now: Instant, id: u32) {
         let Some(known) = self.get_mut(id) else { return };
         let is_done = known.role == Role::Responder || known.is_confirmed;
         let is_silent = known.repeats > MOST_REPEATS;
         if is_done || is_silent && matches!(known.state, State::Open(_)) {
-            known.talk = None;
+            known.exchange = None;
             return self.set_timer(id, None);
         }
         if is_silent {
             return self.fail(id, HandshakeError::Unfinished);
         }
-        let is_stuck = |talk: &Talk| talk.idle >= MOST_IDLE || talk.turns.is_disputed();
-        if self.talk_of(id).is_some_and(|talk| is_stuck(talk)) && self.begin_anew(now, id) {
+        let is_stuck =
+            |exchange: &TlsExchange| exchange.idle >= MOST_IDLE || exchange.messages.is_disputed();
+        if self.exchange_of(id).is_some_and(|exchange| is_stuck(exchange))
+            && self.begin_anew(now, id)
+        {
             return;
         }
-        if let Some(talk) = self.talk_of(id) {
-            talk.turns.repeat();
+        if let Some(exchange) = self.exchange_of(id) {
+            exchange.messages.repeat();
         }
-        self.say_turns(id);
-        self.wait_for_turn(now, id);
+        self.send_chunks(id);
+        self.set_repeat_timer(now, id);
     }
 
     /// A part of a message came.
-    pub(super) fn handle_turn(
+    pub(super) fn handle_chunk(
         &mut self,
         (now, path, from): (Instant, PathId, Peer),
         head: &MessageHead,
@@ -261,49 +270,49 @@ impl Associations {
             chunk.have = 0;
             id
         } else {
-            self.callee_of(head, &chunk)?
+            self.addressee_of(head, &chunk)?
         };
         let Some(known) = self.get_mut(id) else { return Err(Refusal::UnknownId) };
         known.used = now;
-        let Some(talk) = known.talk.as_mut() else { return Err(Refusal::Duplicate) };
+        let Some(exchange) = known.exchange.as_mut() else { return Err(Refusal::Duplicate) };
         if head.form == FIRST {
-            talk.budget = talk.budget.saturating_add(AMPLIFICATION * unit.len());
+            exchange.budget = exchange.budget.saturating_add(AMPLIFICATION * unit.len());
         } else {
-            talk.is_proven = true;
+            exchange.is_proven = true;
         }
-        let mut taken = talk.turns.take(&chunk);
+        let mut handled = exchange.messages.handle_chunk(&chunk);
         let is_callee = known.role == Role::Responder;
-        if taken == Err(Refusal::Malformed)
+        if handled == Err(Refusal::Malformed)
             && is_callee
-            && talk.turns.is_disputed()
-            && talk.discards < MOST_DISCARDS
+            && exchange.messages.is_disputed()
+            && exchange.discards < MOST_DISCARDS
         {
-            // One of both is made up: what comes last is the more likely to be said again.
-            talk.discards += 1;
-            talk.turns.discard();
-            taken = talk.turns.take(&chunk);
+            // One of both is forged. The true one will be sent again.
+            exchange.discards += 1;
+            exchange.messages.discard();
+            handled = exchange.messages.handle_chunk(&chunk);
         }
-        match taken? {
-            Taken::Nothing => talk.idle = talk.idle.saturating_add(1),
-            Taken::Progress => self.note_progress(now, id),
-            Taken::Message(message) => {
+        match handled? {
+            Handled::Nothing => exchange.idle = exchange.idle.saturating_add(1),
+            Handled::Progress => self.note_progress(now, id),
+            Handled::Message(message) => {
                 self.note_progress(now, id);
-                self.hear(now, id, &message);
+                self.handle_whole(now, id, &message);
             }
         }
-        self.say_turns(id);
+        self.send_chunks(id);
         self.drop_finished(id);
         Ok(())
     }
 
-    /// What the initiator waits for comes: its time begins anew.
+    /// The initiator received something new: its timer starts anew.
     fn note_progress(&mut self, now: Instant, id: u32) {
         if let Some(known) = self.get_mut(id).filter(|known| known.role == Role::Initiator) {
             known.repeats = 0;
-            if let Some(talk) = known.talk.as_mut() {
-                talk.idle = 0;
+            if let Some(exchange) = known.exchange.as_mut() {
+                exchange.idle = 0;
             }
-            self.wait_for_turn(now, id);
+            self.set_repeat_timer(now, id);
         }
     }
 
@@ -331,10 +340,10 @@ impl Associations {
         }
         self.make_room_for_caller(now)?;
         let (id, _) = self.draw();
-        let mut known = Association::new((now, path, from), Role::Responder, State::Talking);
+        let mut known = Association::new((now, path, from), Role::Responder, State::Tls);
         (known.to, known.begun) = (head.from, Some(begun));
-        known.talk = Some(Box::new(Talk {
-            turns: Turns::responder(attempt),
+        known.exchange = Some(Box::new(TlsExchange {
+            messages: ChunkedMessages::responder(attempt),
             tls: None,
             suite: head.suite,
             pinned: None,
@@ -350,17 +359,17 @@ impl Associations {
     }
 
     /// The association that a later message is for.
-    fn callee_of(&mut self, head: &MessageHead, chunk: &Chunk<'_>) -> Result<u32, Refusal> {
+    fn addressee_of(&mut self, head: &MessageHead, chunk: &Chunk<'_>) -> Result<u32, Refusal> {
         let known = self.get_mut(head.to).ok_or(Refusal::UnknownId)?;
         let form = if known.role == Role::Initiator { SECOND } else { THIRD };
-        let talk = known.talk.as_mut().filter(|_| head.form == form);
-        let talk = talk.ok_or(Refusal::Unexpected)?;
-        if !talk.turns.is_of_attempt(chunk) {
+        let exchange = known.exchange.as_mut().filter(|_| head.form == form);
+        let exchange = exchange.ok_or(Refusal::Unexpected)?;
+        if !exchange.messages.is_of_attempt(chunk) {
             return Err(Refusal::Duplicate);
         }
         if known.to != 0 && known.to != head.from {
-            // Two have answered: one of them is made up.
-            talk.turns.dispute();
+            // Two have answered: one of them is forged.
+            exchange.messages.dispute();
             return Err(Refusal::Unexpected);
         }
         known.to = head.from;
@@ -368,25 +377,25 @@ impl Associations {
     }
 
     /// A message is whole.
-    fn hear(&mut self, now: Instant, id: u32, message: &[u8]) {
+    fn handle_whole(&mut self, now: Instant, id: u32, message: &[u8]) {
         let Some(known) = self.table.get(&id) else { return };
         let was_open = match known.state {
-            State::Talking => false,
+            State::Tls => false,
             State::Open(_) => true,
             _ => return,
         };
         if self.discard_forged(id, message) {
             return;
         }
-        if let Err(error) = self.try_hear(id, message) {
-            let is_disputed = |talk: &mut Talk| talk.turns.is_disputed();
-            if self.talk_of(id).is_some_and(is_disputed) && self.begin_anew(now, id) {
+        if let Err(error) = self.try_handle_whole(id, message) {
+            let is_disputed = |exchange: &mut TlsExchange| exchange.messages.is_disputed();
+            if self.exchange_of(id).is_some_and(is_disputed) && self.begin_anew(now, id) {
                 return;
             }
-            // An open association has heard tickets that make no sense, or why it was refused:
-            // the one changes nothing.
+            // An open association received invalid tickets, which change nothing, or the reason
+            // why it was refused.
             if !was_open || matches!(error, HandshakeError::Tls(TlsError::Refused(_))) {
-                self.say_turns(id);
+                self.send_chunks(id);
                 self.fail(id, error);
             }
             return;
@@ -401,117 +410,120 @@ impl Associations {
         }
     }
 
-    /// Throws a message away whose parts are not sealed by the peer of this handshake: it is said
-    /// again. Only a responder can, for what it has heard before is still good.
+    /// Throws a message away whose parts are not sealed by the peer of this handshake: it is sent
+    /// again. Only a responder can: what it received before stays valid.
     fn discard_forged(&mut self, id: u32, message: &[u8]) -> bool {
         let Some(known) = self.get_mut(id).filter(|known| known.role == Role::Responder) else {
             return false;
         };
-        let Some(talk) = known.talk.as_mut() else { return false };
-        let is_forged = talk.tls.as_ref().is_some_and(|tls| !tls.opens(message));
-        if !is_forged || talk.discards >= MOST_DISCARDS {
+        let Some(exchange) = known.exchange.as_mut() else { return false };
+        let is_forged = exchange.tls.as_ref().is_some_and(|tls| !tls.opens(message));
+        if !is_forged || exchange.discards >= MOST_DISCARDS {
             return false;
         }
-        talk.discards += 1;
-        talk.turns.discard();
+        exchange.discards += 1;
+        exchange.messages.discard();
         true
     }
 
-    fn try_hear(&mut self, id: u32, message: &[u8]) -> Result<(), HandshakeError> {
+    fn try_handle_whole(&mut self, id: u32, message: &[u8]) -> Result<(), HandshakeError> {
         let Proof::Certificates(own) = &self.config.proof else {
             return Err(HandshakeError::OutOfTurn);
         };
         let known = self.table.get_mut(&id).ok_or(HandshakeError::OutOfTurn)?;
-        let talk = known.talk.as_mut().ok_or(HandshakeError::OutOfTurn)?;
-        if talk.tls.is_none() {
+        let exchange = known.exchange.as_mut().ok_or(HandshakeError::OutOfTurn)?;
+        if exchange.tls.is_none() {
             let server = own.server.clone();
             let server = server.ok_or(HandshakeError::Tls(TlsError::NotConfigured))?;
-            let suite = talk.suite;
+            let suite = exchange.suite;
             let head = MessageHead { form: FIRST, suite, kind: KIND, to: 0, from: known.to };
             let context = head.context(known.to, &self.config.context);
-            talk.tls = Some(Tls::server(server, &context, suite)?);
+            exchange.tls = Some(Tls::server(server, &context, suite)?);
         }
-        let tls = talk.tls.as_mut().ok_or(HandshakeError::OutOfTurn)?;
-        let heard = tls.handle_message(message);
-        if let Err(error) = heard {
-            // Nothing has come yet that only the peer of this handshake can have said.
+        let tls = exchange.tls.as_mut().ok_or(HandshakeError::OutOfTurn)?;
+        let read = tls.handle_message(message);
+        if let Err(error) = read {
+            // Nothing came yet that only the peer of this handshake can have sealed.
             if !tls.has_opened() {
-                talk.turns.dispute();
+                exchange.messages.dispute();
             }
-            // It hears why, if it hears it.
+            // The alert is not repeated: the peer may miss it.
             if let Some(alert) = tls.take_alert() {
-                talk.turns.say(alert);
+                exchange.messages.send(alert);
             }
-            talk.tls = None;
+            exchange.tls = None;
             return Err(error);
         }
         let answer = tls.poll_message();
-        if matches!(known.state, State::Talking) && tls.is_finished() {
+        if matches!(known.state, State::Tls) && tls.is_finished() {
             let established = tls.take_keys()?;
             let shown = match established.peer {
                 PeerIdentity::Certificate(shown) => Some(shown),
                 _ => None,
             };
             let mut checked = self.trust.check_certificate(known.role, known.remote, shown);
-            if let (Some(pinned), Some(shown)) = (talk.pinned, shown)
+            if let (Some(pinned), Some(shown)) = (exchange.pinned, shown)
                 && shown != pinned
             {
                 checked = Err(HandshakeError::WrongPeer(shown));
             }
             if let Err(error) = checked {
-                // Behind what it has to say, for parts are numbered.
+                // Behind the answer: parts are numbered.
                 if let Some(refusal) = tls.refuse() {
-                    talk.turns.say([answer.unwrap_or_default(), refusal].concat());
+                    exchange.messages.send([answer.unwrap_or_default(), refusal].concat());
                 }
-                talk.tls = None;
+                exchange.tls = None;
                 return Err(error);
             }
             self.stats.resumed += u64::from(tls.is_resumed());
             known.protocol = tls.application_protocol().map(Box::from);
             if known.role == Role::Responder {
-                talk.tls = None;
+                exchange.tls = None;
             }
             known.open(id, established, self.key_log.as_deref_mut());
         }
-        if let (Some(answer), Some(talk)) = (answer, known.talk.as_mut()) {
-            talk.turns.say(answer);
+        if let (Some(answer), Some(exchange)) = (answer, known.exchange.as_mut()) {
+            exchange.messages.send(answer);
         }
         Ok(())
     }
 
-    /// Lets go of what has nothing more to say or to hear.
+    /// Drops an exchange that has nothing more to send or to receive.
     fn drop_finished(&mut self, id: u32) {
         let Some(known) = self.get_mut(id) else { return };
-        let Some(talk) = &known.talk else { return };
+        let Some(exchange) = &known.exchange else { return };
         let is_open = matches!(known.state, State::Open(_));
         let is_over = match known.role {
-            // Its peer had the last word.
+            // The last message is the responder's.
             Role::Initiator => {
-                is_open && talk.turns.is_heard() || matches!(known.state, State::Failed(_))
+                is_open && exchange.messages.is_received()
+                    || matches!(known.state, State::Failed(_))
             }
-            Role::Responder => is_open && talk.turns.turn() > 2 && talk.turns.is_acked(),
+            Role::Responder => {
+                is_open && exchange.messages.number() > 2 && exchange.messages.is_acked()
+            }
         };
         if is_over {
-            known.talk = None;
+            known.exchange = None;
             self.set_timer(id, None);
         }
     }
 
-    /// Whom it calls wants to see a cookie.
+    /// The responder wants to see a cookie.
     pub(super) fn show_cookie(&mut self, id: u32, cookie: &[u8]) -> Result<(), Refusal> {
         let cookie = cookie.first_chunk().ok_or(Refusal::Truncated)?;
         let cookie = u128::from_be_bytes(*cookie);
-        let talk = self.talk_of(id).ok_or(Refusal::Unexpected)?;
-        if talk.cookie == cookie {
+        let exchange = self.exchange_of(id).ok_or(Refusal::Unexpected)?;
+        if exchange.cookie == cookie {
             return Err(Refusal::Duplicate);
         }
-        talk.cookie = cookie;
-        talk.turns.rewind();
+        exchange.cookie = cookie;
+        exchange.messages.resend();
         Ok(())
     }
 
-    /// Says a first message again with the cookie that it has now.
-    pub(super) fn say_again(&mut self, id: u32) {
-        self.say_turns(id);
+    /// Sends a first message again, with its cookie.
+    pub(super) fn send_first_again(&mut self, id: u32) {
+        self.send_chunks(id);
     }
 }

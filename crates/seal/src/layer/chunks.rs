@@ -1,12 +1,11 @@
-//! Messages that are longer than a packet, and take turns: cut into chunks, of which those that
-//! were lost are said again.
+//! Messages that are longer than a packet, cut into chunks. Lost chunks are sent again.
 //!
-//! The initiator says message 1, the responder answers with 2, and so on. Who hears a chunk of the
-//! next message knows that its own was heard whole; until then each unit carries which chunks of
-//! the other's message came. Only the initiator has timers: its unit that says [`again`
-//! ](Chunk::again) has the responder say again what is missing there.
+//! The two ends send in turns: the initiator message 1, the responder message 2, and so on. A chunk
+//! of the next message acknowledges the whole of the one before; until then each unit carries which
+//! chunks of the other's message came. Only the initiator has timers: its unit with
+//! [`again`](Chunk::again) makes the responder send again what is missing.
 //!
-//! Before there are keys anybody may make chunks up. What came first is kept; what contradicts it
+//! Before there are keys, anybody can forge chunks. The first one is kept. One that contradicts it
 //! is noted, and the initiator begins another attempt, whose messages have other numbers.
 
 use alloc::vec;
@@ -20,29 +19,29 @@ use crate::handshake::MOST_MESSAGE;
 pub(crate) const CHUNK_HEAD: usize = 20;
 /// The bytes of each chunk of a message but its last.
 pub(crate) const CHUNK: usize = 224;
-/// So many chunks may be under way without word of them.
+/// The most chunks that are sent and not acknowledged.
 pub(crate) const WINDOW: u32 = 16;
-/// After so many chunks it is said which came.
+/// The number of chunks that are acknowledged at once.
 const ANSWERED: u32 = 4;
 /// The numbers of the messages of one attempt: those of the next begin behind them.
 const ATTEMPT: u8 = 64;
-/// So often a handshake is begun, if what came makes no sense.
+/// The most attempts of one handshake.
 pub(crate) const MOST_ATTEMPTS: u8 = 4;
 /// All chunks of any message.
 const ALL: u128 = u128::MAX;
-/// Set in the number of a chunk: the other shall say again what is missing.
+/// Set in the number of a chunk: the receiver sends again what is missing.
 const AGAIN: u8 = 0x80;
 /// The number of a chunk where there is none.
 const NO_CHUNK: u8 = 0x7f;
 
 const _: () = assert!(MOST_MESSAGE.div_ceil(CHUNK) < NO_CHUNK as usize);
 
-/// A chunk as it lies in a unit, with what it says of the other direction.
+/// A chunk as it lies in a unit, with the acknowledgement of the other direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Chunk<'a> {
-    /// The number of the sender's message; 0 where it has said none.
+    /// The number of the sender's message; 0 where it has sent none.
     pub(crate) turn: u8,
-    /// The receiver shall say again what is missing here.
+    /// The receiver sends again what is missing here.
     pub(crate) again: bool,
     /// The number of the chunk, and its bytes.
     pub(crate) part: Option<(u8, &'a [u8])>,
@@ -93,7 +92,7 @@ fn chunk_of(len: usize, index: usize) -> Option<core::ops::Range<usize>> {
 
 /// What became of a chunk.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Taken {
+pub(crate) enum Handled {
     /// Nothing more yet.
     Nothing,
     /// There is more of a message, or of what is known to have come.
@@ -102,29 +101,29 @@ pub(crate) enum Taken {
     Message(Vec<u8>),
 }
 
-/// One end's part.
+/// The messages of one end, and those that it receives.
 #[derive(Debug, Default)]
-pub(crate) struct Turns {
+pub(crate) struct ChunkedMessages {
     /// The number of this end's message, the message, and which chunks of it came.
     turn: u8,
     message: Vec<u8>,
     acked: u128,
-    /// The chunk that is to be said next.
+    /// The chunk that is to be sent next.
     next: usize,
     /// The other's message, of which these chunks came, or all that will.
     incoming: Vec<u8>,
     have: u128,
-    is_heard: bool,
+    is_received: bool,
     /// Chunks that came since the last unit of this end, and whether one is owed.
     unanswered: u32,
     owes: bool,
     /// The next unit asks for what is missing.
     again: bool,
-    /// Something came that contradicts what came before: one of both is made up.
+    /// Something came that contradicts what came before: one of both is forged.
     is_disputed: bool,
 }
 
-impl Turns {
+impl ChunkedMessages {
     /// The end that begins, with its first message.
     pub(crate) fn initiator(attempt: u8, message: Vec<u8>) -> Self {
         Self { turn: attempt * ATTEMPT + 1, message, ..Self::default() }
@@ -155,75 +154,77 @@ impl Turns {
         self.is_disputed
     }
 
-    /// What came of the other's message makes no sense: a chunk of it was made up. All of it has
-    /// to be said again.
+    /// Throws away what came of the other's message, for a chunk of it is forged, and asks for all
+    /// of it.
     pub(crate) fn discard(&mut self) {
-        (self.incoming, self.have, self.is_heard) = (Vec::new(), 0, false);
+        (self.incoming, self.have, self.is_received) = (Vec::new(), 0, false);
         (self.owes, self.again, self.is_disputed) = (true, true, false);
     }
 
     /// The number of this end's message in its attempt.
-    pub(crate) const fn turn(&self) -> u8 {
+    pub(crate) const fn number(&self) -> u8 {
         self.turn % ATTEMPT
     }
 
-    /// Says the next message, once the other's was heard.
-    pub(crate) fn say(&mut self, message: Vec<u8>) {
-        debug_assert!(self.is_heard, "it is the other's turn");
+    /// Sends the next message, once the other's was received.
+    pub(crate) fn send(&mut self, message: Vec<u8>) {
+        debug_assert!(self.is_received, "it is the other's turn");
         self.turn = self.turn.saturating_add(2);
         (self.message, self.acked, self.next) = (message, 0, 0);
-        (self.is_heard, self.have) = (false, 0);
+        (self.is_received, self.have) = (false, 0);
     }
 
-    /// Was the other's message heard whole, and not answered yet?
-    pub(crate) const fn is_heard(&self) -> bool {
-        self.is_heard
+    /// Was the other's message received whole, and not answered yet?
+    pub(crate) const fn is_received(&self) -> bool {
+        self.is_received
     }
 
-    /// Was all heard that this end has said?
+    /// Were all chunks of this end's message acknowledged?
     pub(crate) fn is_acked(&self) -> bool {
         let chunks = self.message.len().div_ceil(CHUNK);
         (0..chunks).all(|at| self.acked >> at & 1 == 1)
     }
 
-    /// What was not heard is said again, and what is missing here asked for.
+    /// Sends again what was not acknowledged, and asks for what is missing here.
     pub(crate) fn repeat(&mut self) {
         (self.next, self.again, self.owes) = (0, true, true);
     }
 
-    /// All that was not heard is said once more, without a word about it.
-    pub(crate) const fn rewind(&mut self) {
+    /// Sends again what was not acknowledged.
+    pub(crate) const fn resend(&mut self) {
         self.next = 0;
     }
 
     /// A unit of the other end came.
-    pub(crate) fn take(&mut self, chunk: &Chunk<'_>) -> Result<Taken, Refusal> {
+    pub(crate) fn handle_chunk(&mut self, chunk: &Chunk<'_>) -> Result<Handled, Refusal> {
         let next = self.turn.saturating_add(1);
         if chunk.turn == next {
-            return self.take_next(chunk);
+            return self.handle_next(chunk);
         }
         if chunk.turn.saturating_add(1) != self.turn {
             return Err(Refusal::Duplicate);
         }
-        // The other end has not heard all of this end's message.
+        // The other end has not received all of this end's message.
+        // One that has all of it answers with its next message, unless it has failed over it.
+        self.is_disputed |= chunk.have == ALL && chunk.part.is_none();
         let known = self.acked;
         self.acked |= chunk.have;
         if chunk.again {
             // It may have had to throw away what it had.
             (self.acked, self.next) = (chunk.have, 0);
         }
-        Ok(if self.acked == known { Taken::Nothing } else { Taken::Progress })
+        Ok(if self.acked == known { Handled::Nothing } else { Handled::Progress })
     }
 
-    fn take_next(&mut self, chunk: &Chunk<'_>) -> Result<Taken, Refusal> {
+    fn handle_next(&mut self, chunk: &Chunk<'_>) -> Result<Handled, Refusal> {
         self.acked = ALL;
         self.owes |= chunk.again;
-        // What the responder says when it is asked is all that it has: so the initiator finds out
-        // what others made it believe.
+        // A responder that is asked answers with all that it has, so that the initiator forgets
+        // forged acknowledgements.
         self.again |= chunk.again && self.turn.is_multiple_of(2);
-        let Some((index, bytes)) = chunk.part else { return Ok(Taken::Nothing) };
-        if self.is_heard {
-            return Ok(Taken::Nothing);
+        let Some((index, bytes)) = chunk.part else { return Ok(Handled::Nothing) };
+        if self.is_received {
+            return Ok(Handled::Nothing);
         }
         let len = usize::from(chunk.len);
         let range = chunk_of(len, index.into()).ok_or(Refusal::Malformed)?;
@@ -237,27 +238,27 @@ impl Turns {
         let bit = 1 << index;
         if self.have & bit != 0 {
             self.is_disputed |= self.incoming[range] != *bytes;
-            return Ok(Taken::Nothing);
+            return Ok(Handled::Nothing);
         }
         self.incoming[range].copy_from_slice(bytes);
         self.have |= bit;
         self.unanswered += 1;
         if (self.have.count_ones() as usize) < len.div_ceil(CHUNK) {
             self.owes |= self.unanswered >= ANSWERED;
-            return Ok(Taken::Progress);
+            return Ok(Handled::Progress);
         }
-        (self.is_heard, self.have, self.owes) = (true, ALL, true);
-        Ok(Taken::Message(core::mem::take(&mut self.incoming)))
+        (self.is_received, self.have, self.owes) = (true, ALL, true);
+        Ok(Handled::Message(core::mem::take(&mut self.incoming)))
     }
 
-    /// The next unit to be said: a chunk, or which chunks came.
-    pub(crate) fn poll(&mut self) -> Option<Chunk<'_>> {
+    /// The next unit to be sent: a chunk, or an acknowledgement.
+    pub(crate) fn poll_chunk(&mut self) -> Option<Chunk<'_>> {
         let chunks = self.message.len().div_ceil(CHUNK);
         while self.next < chunks && self.acked >> self.next & 1 == 1 {
             self.next += 1;
         }
-        let said = ALL.checked_shr(ALL.count_ones() - self.next as u32).unwrap_or_default();
-        let under_way = (said & !self.acked).count_ones();
+        let sent = ALL.checked_shr(ALL.count_ones() - self.next as u32).unwrap_or_default();
+        let under_way = (sent & !self.acked).count_ones();
         let len = self.message.len() as u16;
         let index = self.next;
         let part = match chunk_of(self.message.len(), index) {
