@@ -189,13 +189,18 @@ pub(crate) fn check(path: Option<&Path>) -> Result<()> {
     if path.extension().is_none_or(|extension| extension != "svg") {
         bail!("--plot {}: it is written as SVG: give it a name that ends in .svg", path.display());
     }
+    check_place("--plot", path)
+}
+
+/// Whether a file that an option names can be written where it says.
+pub(super) fn check_place(option: &str, path: &Path) -> Result<()> {
+    let shown = path.display();
     if path.is_dir() {
-        bail!("--plot {}: that is a folder: give the name of a file", path.display());
+        bail!("{option} {shown}: that is a folder: give the name of a file");
     }
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    match folder {
+    match path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         Some(folder) if !folder.is_dir() => {
-            bail!("--plot {}: there is no folder {}", path.display(), folder.display())
+            bail!("{option} {shown}: there is no folder {}", folder.display())
         }
         _ => Ok(()),
     }

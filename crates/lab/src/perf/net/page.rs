@@ -2,10 +2,10 @@
 //! with real cards gave, for those who have none.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use serde_json::Value;
 
 use super::client;
@@ -40,7 +40,8 @@ pub struct Args {
 
 /// Measures, prints the result, and writes the page.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    check(&args.page)?;
+    // Nobody measures for minutes to hear that it cannot be written.
+    report::check_place("--page", &args.page)?;
     let options = &args.client.options;
     let mut all = options.chosen();
     if all.is_empty() {
@@ -53,20 +54,6 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let issues = concat!(env!("CARGO_PKG_REPOSITORY"), "/issues");
     eprintln!("{path} is written: read it, and send it in with an issue at {issues}");
     Ok(outcome)
-}
-
-/// Whether the page can be written, before anything is measured.
-fn check(path: &Path) -> Result<()> {
-    let shown = path.display();
-    if path.is_dir() {
-        bail!("--page {shown}: that is a folder: give the name of a file");
-    }
-    match path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-        Some(folder) if !folder.is_dir() => {
-            bail!("--page {shown}: there is no folder {}", folder.display())
-        }
-        _ => Ok(()),
-    }
 }
 
 /// The page.
