@@ -3,12 +3,12 @@
 use std::time::{Duration, Instant};
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use landfall_benches::{Endless, Line, NumberedLine, StreamLine};
+use landfall_benches::{Endless, NumberedLine, Pair, StreamPair};
 
 const BATCH: usize = 61;
 
 /// Times the receiver alone, in batches as a driver has them.
-fn receive<E: Endless>(line: &mut Line<E>, batches: u64) -> Duration {
+fn receive<E: Endless>(line: &mut Pair<E>, batches: u64) -> Duration {
     let mut spent = Duration::ZERO;
     for _ in 0..batches {
         line.next_batch(BATCH);
@@ -28,7 +28,7 @@ fn bookkeeping(criterion: &mut Criterion) {
     group.bench_function("numbered, 61 units", |bencher| {
         bencher.iter_custom(|batches| receive(&mut numbered, batches));
     });
-    let mut stream = StreamLine::new();
+    let mut stream = StreamPair::new();
     group.bench_function("stream, 61 units", |bencher| {
         bencher.iter_custom(|batches| receive(&mut stream, batches));
     });

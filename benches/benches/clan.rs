@@ -6,7 +6,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use landfall_benches::{Bursts, NicLine, TripLine};
+use landfall_benches::{Bursts, NicPair, TripLine};
 
 /// As many as fit in the caches beside the tables.
 const BATCH: u64 = 4096;
@@ -56,8 +56,8 @@ fn bursts(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("clan/bursts of the engine alone");
     group.throughput(Throughput::Elements(1));
     let lengths = [("a word", 1), ("16 words", 16), ("256 words", 256)];
-    for (name, words) in lengths.into_iter().chain([("a super-packet", NicLine::LONGEST)]) {
-        let mut line = NicLine::new(words);
+    for (name, words) in lengths.into_iter().chain([("a super-packet", NicPair::LONGEST)]) {
+        let mut line = NicPair::new(words);
         group.bench_function(BenchmarkId::from_parameter(name), |bencher| {
             bencher.iter_custom(|count| {
                 let start = Instant::now();

@@ -3,7 +3,7 @@
 //! in a loop that does nothing but the copy.
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use landfall_benches::{DefragLine, Join};
+use landfall_benches::{DefragPair, Join};
 
 const JOINS: [(&str, Join); 3] = [
     ("speculative", Join::Speculative),
@@ -16,10 +16,10 @@ fn joins(c: &mut Criterion) {
         let mut group = c.benchmark_group(format!("defrag/page {page}"));
         group.throughput(Throughput::Elements(1));
         for (name, join) in JOINS {
-            let mut line = DefragLine::new(join, page, 1);
+            let mut line = DefragPair::new(join, page, 1);
             group.bench_function(name, |b| b.iter_custom(|frames| time(&mut line, frames)));
         }
-        let mut line = DefragLine::new(Join::Conventional, page, 1);
+        let mut line = DefragPair::new(Join::Conventional, page, 1);
         group.bench_function("copy alone", |b| {
             b.iter_custom(|frames| timed(frames, || line.copy_only(page)));
         });
@@ -33,7 +33,7 @@ fn flows(c: &mut Criterion) {
     group.throughput(Throughput::Elements(1));
     for flows in [1, 10, 100, 1_000, 10_000] {
         for (name, join) in &JOINS[..2] {
-            let mut line = DefragLine::new(*join, 4096, flows);
+            let mut line = DefragPair::new(*join, 4096, flows);
             group.bench_function(BenchmarkId::new(*name, flows), |b| {
                 b.iter_custom(|frames| time(&mut line, frames));
             });
@@ -42,7 +42,7 @@ fn flows(c: &mut Criterion) {
     group.finish();
 }
 
-fn time(line: &mut DefragLine, frames: u64) -> std::time::Duration {
+fn time(line: &mut DefragPair, frames: u64) -> std::time::Duration {
     timed(frames, || line.burst().0)
 }
 

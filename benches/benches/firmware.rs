@@ -8,12 +8,12 @@ use std::hint::black_box;
 
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, Criterion, Throughput, criterion_group, criterion_main};
-use landfall_benches::{AdapterLine, Load};
+use landfall_benches::{AdapterPair, Load};
 use landfall_placement::Duration;
 use nic_firmware_model::{lanai, tigon};
 
 /// One adapter, whose host only listens.
-fn alone<L: Load>(group: &mut BenchmarkGroup<'_, WallTime>, name: &str, mut line: AdapterLine<L>) {
+fn alone<L: Load>(group: &mut BenchmarkGroup<'_, WallTime>, name: &str, mut line: AdapterPair<L>) {
     let placed = line.round();
     group.throughput(Throughput::Elements(placed));
     group.bench_function(name, |bencher| bencher.iter(|| assert_eq!(line.round(), placed)));
@@ -21,10 +21,10 @@ fn alone<L: Load>(group: &mut BenchmarkGroup<'_, WallTime>, name: &str, mut line
 
 fn adapter(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("adapter");
-    alone(&mut group, "Tigon-II", AdapterLine::tigon());
-    alone(&mut group, "LANai 9", AdapterLine::lanai());
-    alone(&mut group, "Hamachi", AdapterLine::hamachi());
-    alone(&mut group, "CLAN", AdapterLine::clan());
+    alone(&mut group, "Tigon-II", AdapterPair::tigon());
+    alone(&mut group, "LANai 9", AdapterPair::lanai());
+    alone(&mut group, "Hamachi", AdapterPair::hamachi());
+    alone(&mut group, "CLAN", AdapterPair::clan());
 }
 
 /// Two hosts with adapters, their engines, and the link between them: frames with payload,

@@ -6,8 +6,8 @@ use std::env;
 use std::process::Command;
 
 use landfall_benches::{
-    BATCH as STP_BATCH, Bursts, Endless, Line, NicLine, NumberedLine, QpipLine, StpLine,
-    StreamLine, TripLine,
+    BATCH as STP_BATCH, Bursts, Endless, NicPair, NumberedLine, Pair, QpipPair, StpPair,
+    StreamPair, TripLine,
 };
 
 const BATCH: usize = 61;
@@ -40,7 +40,7 @@ const ALL: [Counted; 28] = [
         name: "stream",
         what: PLACED,
         function: RECEIVE,
-        run: |batches| endless(&mut StreamLine::new(), batches),
+        run: |batches| endless(&mut StreamPair::new(), batches),
     },
     stp("stp, 1 connection, 1 MiB", |batches| rounds(1, 1 << 20, batches)),
     stp("stp, 1000 connections, 1 MiB", |batches| rounds(1_000, 1 << 20, batches)),
@@ -60,13 +60,13 @@ const ALL: [Counted; 28] = [
     stp_send("stp, 100000 connections, 1 MiB", |batches| rounds(100_000, 1 << 20, batches)),
     stp_send("stp, 1 connection, 64 GiB", |batches| rounds(1, 64 << 30, batches)),
     stp_send("stp, unit by unit, 1 connection, 1 MiB", |batches| unit_by_unit(1, batches)),
-    qpip("qpip, 1 connection", |batches| segments(QpipLine::new(1), batches)),
+    qpip("qpip, 1 connection", |batches| segments(QpipPair::new(1), batches)),
     qpip("qpip, 1 connection, without the seam", |batches| {
-        segments(QpipLine::without_seam(1), batches)
+        segments(QpipPair::without_seam(1), batches)
     }),
-    qpip("qpip, 10000 connections", |batches| segments(QpipLine::new(10_000), batches)),
+    qpip("qpip, 10000 connections", |batches| segments(QpipPair::new(10_000), batches)),
     qpip("qpip, 10000 connections, without the seam", |batches| {
-        segments(QpipLine::without_seam(10_000), batches)
+        segments(QpipPair::without_seam(10_000), batches)
     }),
     clan("clan, a word, 1 tripwire", |batches| bursts(1, Bursts::Beside, batches)),
     clan("clan, a word, 4096 tripwires", |batches| bursts(4096, Bursts::Beside, batches)),
@@ -78,7 +78,7 @@ const ALL: [Counted; 28] = [
     clan_engine("clan, a word", |batches| written(1, batches)),
     clan_engine("clan, 16 words", |batches| written(16, batches)),
     clan_engine("clan, 256 words", |batches| written(256, batches)),
-    clan_engine("clan, a super-packet", |batches| written(NicLine::LONGEST, batches)),
+    clan_engine("clan, a super-packet", |batches| written(NicPair::LONGEST, batches)),
 ];
 
 const fn clan_engine(name: &'static str, run: fn(usize) -> usize) -> Counted {
@@ -122,7 +122,7 @@ fn main() {
     }
 }
 
-fn endless<E: Endless>(line: &mut Line<E>, batches: usize) -> usize {
+fn endless<E: Endless>(line: &mut Pair<E>, batches: usize) -> usize {
     for _ in 0..batches {
         line.next_batch(BATCH);
         assert_eq!(line.receive(), BATCH, "every unit has a place");
@@ -132,14 +132,14 @@ fn endless<E: Endless>(line: &mut Line<E>, batches: usize) -> usize {
 }
 
 fn rounds(connections: usize, transfer: u64, batches: usize) -> usize {
-    stus(StpLine::new(connections, transfer), batches)
+    stus(StpPair::new(connections, transfer), batches)
 }
 
 fn unit_by_unit(connections: usize, batches: usize) -> usize {
-    stus(StpLine::unit_by_unit(connections, 1 << 20), batches)
+    stus(StpPair::unit_by_unit(connections, 1 << 20), batches)
 }
 
-fn stus(mut line: StpLine, batches: usize) -> usize {
+fn stus(mut line: StpPair, batches: usize) -> usize {
     let stus: usize = (0..batches).map(|_| line.round()).sum();
     assert!(stus > batches * STP_BATCH / 4, "only {stus} STUs in {batches} rounds");
     stus
@@ -159,13 +159,13 @@ fn bursts(tripwires: usize, bursts: Bursts, batches: usize) -> usize {
 /// Bursts of so many words from adapter to adapter.
 fn written(words: u32, batches: usize) -> usize {
     let bursts = batches * BATCH;
-    NicLine::new(words).write(bursts as u64);
+    NicPair::new(words).write(bursts as u64);
     bursts
 }
 
 /// Messages of one segment each, from connection to connection, so many that the
 /// first on each count for little.
-fn segments(mut line: QpipLine, batches: usize) -> usize {
+fn segments(mut line: QpipPair, batches: usize) -> usize {
     let batches = batches * line.connections().div_ceil(1_000);
     let segments: usize = (0..batches).map(|_| line.round()).sum();
     assert!(segments >= 8 * batches, "only {segments} segments in {batches} rounds");

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use criterion::{
     BenchmarkGroup, Criterion, Throughput, criterion_group, criterion_main, measurement::WallTime,
 };
-use landfall_benches::{BATCH, QpipLine};
+use landfall_benches::{BATCH, QpipPair};
 
 /// Part of a round: what is timed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,7 +20,7 @@ enum Part {
 }
 
 /// Times a part until so many batches of segments went by.
-fn time(line: &mut QpipLine, part: Part, batches: u64) -> Duration {
+fn time(line: &mut QpipPair, part: Part, batches: u64) -> Duration {
     let (mut spent, mut segments) = (Duration::ZERO, 0);
     while segments < batches * BATCH as u64 {
         let start = Instant::now();
@@ -51,7 +51,7 @@ fn bench(group: &mut BenchmarkGroup<'_, WallTime>, part: Part) {
         let mut line = None;
         group.bench_function(format!("{connections} connections"), |bencher| {
             let line = line.get_or_insert_with(|| {
-                let mut line = QpipLine::new(connections);
+                let mut line = QpipPair::new(connections);
                 line.warm_up();
                 line
             });
@@ -68,7 +68,7 @@ fn qpip_recovery(criterion: &mut Criterion) {
         let mut line = None;
         group.bench_function(format!("{name}, 1 in 100 lost"), |bencher| {
             let line = line.get_or_insert_with(|| {
-                let mut line = QpipLine::new(1);
+                let mut line = QpipPair::new(1);
                 line.warm_up();
                 line.losing_one_in(100)
             });

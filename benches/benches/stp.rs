@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use criterion::{
     BenchmarkGroup, Criterion, Throughput, criterion_group, criterion_main, measurement::WallTime,
 };
-use landfall_benches::{BATCH, StpLine};
+use landfall_benches::{BATCH, StpPair};
 
 /// Part of a round: what is timed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +21,7 @@ enum Part {
 }
 
 /// Times a part until so many batches of STUs went by.
-fn time(line: &mut StpLine, part: Part, batches: u64) -> Duration {
+fn time(line: &mut StpPair, part: Part, batches: u64) -> Duration {
     let (mut spent, mut stus) = (Duration::ZERO, 0);
     while stus < batches * BATCH as u64 {
         line.offer();
@@ -60,7 +60,7 @@ fn bench(group: &mut BenchmarkGroup<'_, WallTime>, part: Part) {
         let mut line = None;
         group.bench_function(name, |bencher| {
             let line = line.get_or_insert_with(|| {
-                let mut line = StpLine::new(connections, transfer);
+                let mut line = StpPair::new(connections, transfer);
                 line.warm_up();
                 line
             });

@@ -14,14 +14,14 @@ use crate::sides::{END, End, Opened, Place, WALK, Waiting, Work};
 /// A message of up to eight words, and its number; each way has one.
 #[repr(align(256))]
 #[derive(Default)]
-struct Way {
+struct Mailbox {
     number: AtomicU64,
     words: [AtomicU64; 8],
 }
 
 struct Words {
-    there: Arc<Way>,
-    back: Arc<Way>,
+    there: Arc<Mailbox>,
+    back: Arc<Mailbox>,
     sent: u64,
     seen: u64,
 }
@@ -31,7 +31,7 @@ pub(crate) fn open(work: &Work, place: &Place) -> Result<Opened> {
     if !is_copied && work.waiting != Waiting::Spin {
         return Ok(None);
     }
-    let there = Arc::new(Way::default());
+    let there = Arc::new(Mailbox::default());
     let back = place.exchange(Arc::clone(&there))?;
     if is_copied {
         return Ok(Some(Box::new(Copies { there, back, memory: vec![2; WALK], at: 0 })));
@@ -41,8 +41,8 @@ pub(crate) fn open(work: &Work, place: &Place) -> Result<Opened> {
 
 /// One thread copies, and the other waits for the end.
 struct Copies {
-    there: Arc<Way>,
-    back: Arc<Way>,
+    there: Arc<Mailbox>,
+    back: Arc<Mailbox>,
     memory: Vec<u8>,
     at: usize,
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use landfall::clan::layer::{queue, stream};
-use landfall::clan::shared::{Shared, SharedConfig, SharedLocal, SharedRemote, SharedTripwire};
+use landfall::clan::shared::{SharedConfig, SharedLocal, SharedNode, SharedRemote, SharedTripwire};
 use landfall::clan::{Access, Cookie, Fabric, Local, Remote, Rights, Tripwire, WORD};
 use landfall_transport::Wait;
 
@@ -55,12 +55,12 @@ fn open_with(work: &Work, place: &Place, batch: u32) -> Result<Opened> {
     // One after the other, so that they take different numbers there.
     let (folder, node) = if place.is_first {
         let folder = Arc::new(Folder::new(place.number)?);
-        let node = Shared::open(SharedConfig::new(&folder.0))?;
+        let node = SharedNode::open(SharedConfig::new(&folder.0))?;
         place.exchange(Some(Arc::clone(&folder)))?;
         (folder, node)
     } else {
         let folder = place.exchange(None::<Arc<Folder>>)?.context("the other end has no folder")?;
-        let node = Shared::open(SharedConfig::new(&folder.0))?;
+        let node = SharedNode::open(SharedConfig::new(&folder.0))?;
         (folder, node)
     };
     let wait = match work.waiting {
@@ -85,7 +85,7 @@ fn deadline() -> Option<Instant> {
 
 /// A message is one word, or lies behind the word that announces it.
 struct Words {
-    node: Shared,
+    node: SharedNode,
     local: SharedLocal,
     remote: SharedRemote,
     wire: SharedTripwire,
@@ -96,7 +96,7 @@ struct Words {
 }
 
 impl Words {
-    fn open(node: Shared, place: &Place, work: &Work, folder: Arc<Folder>) -> Result<Self> {
+    fn open(node: SharedNode, place: &Place, work: &Work, folder: Arc<Folder>) -> Result<Self> {
         let (local, cookie) = node.expose(256, Rights::Write)?;
         let remote = node.map(&place.exchange(cookie)?)?;
         let wire = node.watch(&local, 0..WORD, Access::Write, Some(&remote))?;
@@ -166,15 +166,15 @@ struct Queue {
 
 /// One of them sends, the other receives.
 enum Half {
-    Sends(queue::Sender<Shared>),
-    Receives(queue::Receiver<Shared>),
+    Sends(queue::Sender<SharedNode>),
+    Receives(queue::Receiver<SharedNode>),
     /// It has received all and let go of its side, which is what tells the sender.
     Gone,
 }
 
 impl Queue {
     fn open(
-        node: &Shared,
+        node: &SharedNode,
         place: &Place,
         config: queue::Config,
         folder: Arc<Folder>,
@@ -224,13 +224,13 @@ impl End for Queue {
 
 struct Stream {
     /// Nothing once it has received all: letting go of its side is what tells the sender.
-    sides: Option<(stream::Reader<Shared>, stream::Writer<Shared>)>,
+    sides: Option<(stream::Reader<SharedNode>, stream::Writer<SharedNode>)>,
     _folder: Arc<Folder>,
 }
 
 impl Stream {
     fn open(
-        node: &Shared,
+        node: &SharedNode,
         place: &Place,
         config: stream::Config,
         folder: Arc<Folder>,

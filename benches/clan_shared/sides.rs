@@ -112,7 +112,7 @@ pub(crate) fn run(
         open(work, place)
     };
     thread::scope(|scope| {
-        let asking = scope.spawn(|| -> Result<Option<Asked>> {
+        let asking = scope.spawn(|| -> Result<Option<InitiatorResult>> {
             let place = first;
             let Some(mut end) = settle(&place)? else { return Ok(None) };
             let asked = ask(work, &mut *end, time)?;
@@ -146,13 +146,13 @@ pub(crate) fn run(
 }
 
 /// What the first end saw.
-struct Asked {
+struct InitiatorResult {
     count: u64,
     seconds: f64,
     used_s: f64,
 }
 
-fn ask(work: &Work, end: &mut dyn End, time: Duration) -> Result<Asked> {
+fn ask(work: &Work, end: &mut dyn End, time: Duration) -> Result<InitiatorResult> {
     let size = if work.is_stream { WALK } else { work.bytes };
     let (mut memory, mut back) = (vec![1; size], vec![0; work.bytes]);
     let used = TaskUse::of_this_thread()?;
@@ -175,7 +175,7 @@ fn ask(work: &Work, end: &mut dyn End, time: Duration) -> Result<Asked> {
         seconds = started.elapsed().as_secs_f64();
     }
     let used_s = (TaskUse::of_this_thread()? - used).busy_s();
-    Ok(Asked { count, seconds, used_s })
+    Ok(InitiatorResult { count, seconds, used_s })
 }
 
 /// Gives the processor time that it used.

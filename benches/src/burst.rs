@@ -47,7 +47,7 @@ struct Pair {
 
 /// Two adapters, and a window of one onto an aperture of the other.
 #[derive(Debug)]
-pub struct NicLine {
+pub struct NicPair {
     pair: Pair,
     window: WindowId,
     words: u32,
@@ -57,7 +57,7 @@ pub struct NicLine {
     from_memory: u64,
 }
 
-impl NicLine {
+impl NicPair {
     /// The most words that one burst can have.
     pub const LONGEST: u32 = (SUPER_FRAME - 40 - 3 * 18) / WORD;
 
@@ -230,8 +230,8 @@ mod tests {
 
     #[test]
     fn every_byte_of_every_burst_gets_its_place_once() {
-        for words in [1, 16, 17, 256, NicLine::LONGEST] {
-            let mut line = NicLine::new(words);
+        for words in [1, 16, 17, 256, NicPair::LONGEST] {
+            let mut line = NicPair::new(words);
             for bursts in [100, 1, 77] {
                 let there = line.write(bursts);
                 assert_eq!(there, bursts * u64::from(words * WORD), "{words} words");

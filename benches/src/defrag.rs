@@ -5,7 +5,7 @@
 use landfall_placement::{Area, Instant, RegionId, Span};
 use spec_defrag::cut::{Cutter, Df};
 use spec_defrag::{
-    Areas, Body, Buffers, Config, HEAD_SLOT, Lend, Lying, Memory, Prediction, Receiver,
+    Areas, Body, Buffers, Config, HEAD_SLOT, Lend, MappedFrame, Memory, Prediction, Receiver,
 };
 
 /// So many bytes of the ring are for one frame.
@@ -83,7 +83,7 @@ pub enum Join {
 
 /// A receiver, and frames for it that come again and again.
 #[derive(Debug)]
-pub struct DefragLine {
+pub struct DefragPair {
     arenas: Arenas,
     receiver: Receiver,
     join: Join,
@@ -91,7 +91,7 @@ pub struct DefragLine {
     now: Instant,
 }
 
-impl DefragLine {
+impl DefragPair {
     /// Packets with pages of `page` bytes, of so many flows that take turns.
     #[must_use]
     pub fn new(join: Join, page: u32, flows: usize) -> Self {
@@ -148,9 +148,9 @@ impl DefragLine {
             for (head, slot) in heads.iter_mut().zip(slots) {
                 head.copy_from_slice(&arenas.ring[slot.at..slot.at + HEAD]);
             }
-            let frames: [Lying<'_>; BURST] = core::array::from_fn(|n| {
+            let frames: [MappedFrame<'_>; BURST] = core::array::from_fn(|n| {
                 let Slot { at, len } = slots[n.min(count - 1)];
-                Lying { at: RING.span(at as u64, len), head: &heads[n] }
+                MappedFrame { at: RING.span(at as u64, len), head: &heads[n] }
             });
             receiver.take(*now, &frames[..count], arenas);
             count

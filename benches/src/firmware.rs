@@ -52,7 +52,7 @@ pub trait Load {
 
 /// An adapter, what is loaded into it, and memory.
 #[derive(Debug)]
-pub struct AdapterLine<L: Load> {
+pub struct AdapterPair<L: Load> {
     card: Adapter<'static, L::Firmware>,
     load: L,
     memory: Flat,
@@ -91,7 +91,7 @@ impl HostMemory for Flat {
     }
 }
 
-impl<L: Load> AdapterLine<L> {
+impl<L: Load> AdapterPair<L> {
     fn new(firmware: L::Firmware, costs: Costs, load: L, interval: Duration) -> Self {
         let card = Adapter::new(firmware, Parts::owned(&SIZES), costs);
         let memory = Flat(vec![0; MEMORY]);
@@ -169,7 +169,7 @@ pub struct TigonLoad {
 const STUS: u16 = 256;
 const KEY: u32 = 7;
 
-impl AdapterLine<TigonLoad> {
+impl AdapterPair<TigonLoad> {
     /// A Tigon-II that places STUs of 1024 bytes.
     #[must_use]
     pub fn tigon() -> Self {
@@ -245,7 +245,7 @@ const REMOTE: [u8; 4] = [10, 0, 0, 2];
 const FIRST: u32 = 1_000;
 const SEGMENTS: u32 = 64;
 
-impl AdapterLine<LanaiLoad> {
+impl AdapterPair<LanaiLoad> {
     /// A LANai 9 that places segments of 1024 bytes.
     #[must_use]
     pub fn lanai() -> Self {
@@ -347,7 +347,7 @@ pub struct HamachiLoad {
 
 const DESCRIPTORS: u16 = 96;
 
-impl AdapterLine<HamachiLoad> {
+impl AdapterPair<HamachiLoad> {
     /// A Hamachi that puts frames behind descriptors.
     #[must_use]
     pub fn hamachi() -> Self {
@@ -413,7 +413,7 @@ const BURSTS: u32 = 64;
 /// Words that the host has room for: more than the bursts of a round.
 const ROOM: u32 = 16_384;
 
-impl AdapterLine<ClanLoad> {
+impl AdapterPair<ClanLoad> {
     /// A CLAN adapter that puts bursts of 128 words into an aperture, and says after every
     /// 4,096 how far the other end may send.
     ///

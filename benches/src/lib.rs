@@ -16,12 +16,12 @@ mod firmware;
 mod qpip;
 mod stp;
 
-pub use burst::NicLine;
+pub use burst::NicPair;
 pub use clan::{Bursts, TripLine};
-pub use defrag::{DefragLine, Join};
-pub use firmware::{AdapterLine, ClanLoad, HamachiLoad, LanaiLoad, Load, TigonLoad};
-pub use qpip::{QpipLine, SEGMENT};
-pub use stp::{BATCH, STU, StpLine};
+pub use defrag::{DefragPair, Join};
+pub use firmware::{AdapterPair, ClanLoad, HamachiLoad, LanaiLoad, Load, TigonLoad};
+pub use qpip::{QpipPair, SEGMENT};
+pub use stp::{BATCH, STU, StpPair};
 
 use landfall_placement::{
     Duration, Ecn, Engine, Instant, Landing, PathId, PathLimits, PathState, Peer, Placement,
@@ -57,7 +57,7 @@ impl Head {
 
 /// A sender and a receiver, and what is between them.
 #[derive(Debug)]
-pub struct Line<E> {
+pub struct Pair<E> {
     sender: E,
     receiver: E,
     now: Instant,
@@ -68,9 +68,9 @@ pub struct Line<E> {
 }
 
 /// A line with units of a fixed length.
-pub type NumberedLine = Line<Numbered>;
+pub type NumberedLine = Pair<Numbered>;
 /// A line with a byte stream.
-pub type StreamLine = Line<Stream>;
+pub type StreamPair = Pair<Stream>;
 
 /// What a line needs of an engine beyond the contract.
 pub trait Endless: Engine {
@@ -125,7 +125,7 @@ impl NumberedLine {
     }
 }
 
-impl StreamLine {
+impl StreamPair {
     /// A line whose units carry as much as a frame does.
     #[must_use]
     pub fn new() -> Self {
@@ -140,13 +140,13 @@ impl StreamLine {
     }
 }
 
-impl Default for StreamLine {
+impl Default for StreamPair {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl<E: Endless> Line<E> {
+impl<E: Endless> Pair<E> {
     fn between(mut sender: E, mut receiver: E) -> Self {
         let now = Instant::from_millis(1);
         for engine in [&mut sender, &mut receiver] {

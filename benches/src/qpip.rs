@@ -1,9 +1,9 @@
 //! Queue pairs of two adapters, without memory, sockets or copies: each side's
 //! work is a call of its own, to be timed alone.
 //!
-//! A round is: [`post`](QpipLine::post), [`send`](QpipLine::send),
-//! [`receive`](QpipLine::receive), [`answer`](QpipLine::answer),
-//! [`hear`](QpipLine::hear), [`reap`](QpipLine::reap).
+//! A round is: [`post`](QpipPair::post), [`send`](QpipPair::send),
+//! [`receive`](QpipPair::receive), [`answer`](QpipPair::answer),
+//! [`hear`](QpipPair::hear), [`reap`](QpipPair::reap).
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -34,7 +34,7 @@ const LEAST_POSTED: usize = 4;
 
 /// One side.
 #[derive(Debug)]
-struct Side {
+struct QueuePairEnd {
     adapter: Adapter,
     domain: DomainId,
     sends: CompletionQueueId,
@@ -43,7 +43,7 @@ struct Side {
     ip: IpAddr,
 }
 
-impl Side {
+impl QueuePairEnd {
     fn new(connections: usize, predicts: bool, ours: u8, theirs: u8) -> Self {
         let config = Config {
             queue_pairs: connections,
@@ -105,9 +105,9 @@ impl Side {
 
 /// Two adapters with connections between them, over which messages go in turn.
 #[derive(Debug)]
-pub struct QpipLine {
-    sender: Side,
-    receiver: Side,
+pub struct QpipPair {
+    sender: QueuePairEnd,
+    receiver: QueuePairEnd,
     now: Instant,
     /// Queue pairs of the sender, and how many of its messages are under way.
     pairs: Vec<(QueuePairId, u32)>,
@@ -123,7 +123,7 @@ pub struct QpipLine {
     spans: Spans,
 }
 
-impl QpipLine {
+impl QpipPair {
     /// So many connections, up to 16,000, with memory posted on each.
     ///
     /// # Panics
@@ -160,7 +160,7 @@ impl QpipLine {
     }
 
     fn made(connections: usize, depth: usize, predicts: bool) -> Self {
-        let sides = [(1, 2), (2, 1)].map(|(a, b)| Side::new(connections, predicts, a, b));
+        let sides = [(1, 2), (2, 1)].map(|(a, b)| QueuePairEnd::new(connections, predicts, a, b));
         let [sender, receiver] = sides;
         Self {
             sender,

@@ -1,9 +1,9 @@
 //! The Scheduled Transfer Protocol between two endpoints, without memory,
 //! sockets or copies: each side's work is a call of its own, to be timed alone.
 //!
-//! A round is: [`offer`](StpLine::offer), [`send`](StpLine::send),
-//! [`receive`](StpLine::receive), [`answer`](StpLine::answer),
-//! [`hear`](StpLine::hear).
+//! A round is: [`offer`](StpPair::offer), [`send`](StpPair::send),
+//! [`receive`](StpPair::receive), [`answer`](StpPair::answer),
+//! [`hear`](StpPair::hear).
 
 use landfall_placement::{
     Area, Duration, Ecn, Engine, Heads, Instant, Landing, PathLimits, PathState, Peer, RegionId,
@@ -32,7 +32,7 @@ const LONGEST_RUN: u32 = 65_472;
 
 /// How a driver deals with units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Dealing {
+enum UnitHandling {
     InRuns,
     UnitByUnit,
 }
@@ -47,7 +47,7 @@ enum Leaving {
 
 /// Two endpoints with connections between them, over which Transfers go in turn.
 #[derive(Debug)]
-pub struct StpLine {
+pub struct StpPair {
     sender: Endpoint,
     receiver: Endpoint,
     now: Instant,
@@ -60,7 +60,7 @@ pub struct StpLine {
     wanted: u64,
     /// The next Transfer goes over this connection.
     turn: usize,
-    dealing: Dealing,
+    dealing: UnitHandling,
     batch: Vec<Leaving>,
     /// The heads of the batch's runs.
     heads: Box<[u8]>,
@@ -69,21 +69,21 @@ pub struct StpLine {
     spans: Spans,
 }
 
-impl StpLine {
+impl StpPair {
     /// So many connections; Transfers of `transfer` bytes go over them in turn. Units leave
     /// and come in runs, as drivers deal with them.
     #[must_use]
     pub fn new(connections: usize, transfer: u64) -> Self {
-        Self::dealing(Dealing::InRuns, connections, transfer)
+        Self::dealing(UnitHandling::InRuns, connections, transfer)
     }
 
     /// The same, each unit by itself: what is out of order goes this way.
     #[must_use]
     pub fn unit_by_unit(connections: usize, transfer: u64) -> Self {
-        Self::dealing(Dealing::UnitByUnit, connections, transfer)
+        Self::dealing(UnitHandling::UnitByUnit, connections, transfer)
     }
 
-    fn dealing(dealing: Dealing, connections: usize, transfer: u64) -> Self {
+    fn dealing(dealing: UnitHandling, connections: usize, transfer: u64) -> Self {
         let config = Config {
             max_stu: STU.ilog2() as u8,
             connections,
@@ -196,7 +196,7 @@ impl StpLine {
     /// The next run of the sender, which is sent at once, behind so many heads.
     #[inline]
     fn poll_run(&mut self, behind: usize) -> Option<(TransmitRun, usize)> {
-        if self.dealing == Dealing::UnitByUnit {
+        if self.dealing == UnitHandling::UnitByUnit {
             return None;
         }
         let at = behind * HEAD_ROOM;

@@ -3,7 +3,7 @@
 
 mod counting;
 
-use landfall_benches::QpipLine;
+use landfall_benches::QpipPair;
 
 const MANY: usize = 10_000;
 /// The aim is a kilobyte; this is what holds.
@@ -16,7 +16,7 @@ fn each(held: i64) -> i64 {
 
 #[test]
 fn ten_thousand_idle_connections_take_little_memory() {
-    let (alone, mut line) = counting::count(|| QpipLine::with_depth(MANY, 1));
+    let (alone, mut line) = counting::count(|| QpipPair::with_depth(MANY, 1));
     let (opened, ()) = counting::count(|| {
         while line.connections() < MANY {
             line.open(50);

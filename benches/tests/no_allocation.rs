@@ -3,8 +3,8 @@
 mod counting;
 
 use landfall_benches::{
-    AdapterLine, BATCH, DefragLine, Endless, Join, Line, Load, NumberedLine, STU, StpLine,
-    StreamLine,
+    AdapterPair, BATCH, DefragPair, Endless, Join, Load, NumberedLine, Pair, STU, StpPair,
+    StreamPair,
 };
 use landfall_placement::{Ecn, PathId, Peer, RegionId};
 use stp_core::offload::{Arrival, Block, Blocks, Expected, Incoming, bits_needed};
@@ -16,8 +16,8 @@ fn allocations(work: impl FnOnce()) -> u64 {
 }
 
 /// Whole messages go by: also what happens at their ends is covered.
-fn receives_without_allocating<E: Endless>(mut line: Line<E>) {
-    let turn = |line: &mut Line<E>| {
+fn receives_without_allocating<E: Endless>(mut line: Pair<E>) {
+    let turn = |line: &mut Pair<E>| {
         line.next_batch(61);
         let all = allocations(|| assert_eq!(line.receive(), 61));
         let answering = allocations(|| line.answer());
@@ -43,14 +43,14 @@ fn numbered_units_are_placed_without_allocating() {
 
 #[test]
 fn stream_units_are_placed_without_allocating() {
-    receives_without_allocating(StreamLine::new());
+    receives_without_allocating(StreamPair::new());
 }
 
 /// Of one long Transfer, batch after batch: placing, landing, sending and
 /// letting go. What a Block or a Transfer needs is not counted here.
 #[test]
 fn stus_are_placed_and_sent_without_allocating() {
-    let mut line = StpLine::new(1, 1 << 40);
+    let mut line = StpPair::new(1, 1 << 40);
     line.warm_up();
     let (mut batches, mut stus) = (0, 0);
     while batches < 2_000 {
@@ -73,7 +73,7 @@ fn stus_are_placed_and_sent_without_allocating() {
 fn fragments_are_joined_without_allocating() {
     for join in [Join::Speculative, Join::Conventional, Join::Lists] {
         for flows in [1, 100] {
-            let mut line = DefragLine::new(join, 4096, flows);
+            let mut line = DefragPair::new(join, 4096, flows);
             // Once around the ring: all pages and tables were used.
             (0..300).for_each(|_| _ = line.burst());
             let before = line.joined_in_place();
@@ -91,7 +91,7 @@ fn fragments_are_joined_without_allocating() {
 #[test]
 fn a_transfer_allocates_a_few_times_whatever_its_length() {
     let per_transfer = |len: u64| {
-        let mut line = StpLine::new(50, len);
+        let mut line = StpPair::new(50, len);
         line.warm_up();
         let mut stus = 0;
         let calls = allocations(|| stus = (0..1_000).map(|_| line.round()).sum());
@@ -138,7 +138,7 @@ fn the_offload_seam_allocates_nothing() {
 
 /// The machine, its firmware and their tables, from the wire to the report: the first round
 /// and all that follow.
-fn an_adapter_allocates_nothing<L: Load>(mut line: AdapterLine<L>) {
+fn an_adapter_allocates_nothing<L: Load>(mut line: AdapterPair<L>) {
     for round in 0..50 {
         let mut placed = 0;
         assert_eq!(allocations(|| placed = line.round()), 0, "in round {round}");
@@ -148,7 +148,7 @@ fn an_adapter_allocates_nothing<L: Load>(mut line: AdapterLine<L>) {
 
 #[test]
 fn a_tigon_receives_without_allocating() {
-    let mut line = AdapterLine::tigon();
+    let mut line = AdapterPair::tigon();
     // Its frames are made in the first.
     line.round();
     an_adapter_allocates_nothing(line);
@@ -156,15 +156,15 @@ fn a_tigon_receives_without_allocating() {
 
 #[test]
 fn a_lanai_receives_without_allocating() {
-    an_adapter_allocates_nothing(AdapterLine::lanai());
+    an_adapter_allocates_nothing(AdapterPair::lanai());
 }
 
 #[test]
 fn a_hamachi_receives_without_allocating() {
-    an_adapter_allocates_nothing(AdapterLine::hamachi());
+    an_adapter_allocates_nothing(AdapterPair::hamachi());
 }
 
 #[test]
 fn a_clan_adapter_receives_without_allocating() {
-    an_adapter_allocates_nothing(AdapterLine::clan());
+    an_adapter_allocates_nothing(AdapterPair::clan());
 }

@@ -3,18 +3,18 @@
 use std::ffi::{c_char, c_void};
 
 use landfall::clan::layer::rpc::{self, Config};
-use landfall::clan::shared::Shared;
+use landfall::clan::shared::SharedNode;
 
 use crate::error::{code, number, pointer};
 use crate::{NamedOffer, Node, bytes, close, deadline, find, give, handle, text, visitor};
 
 /// Calls: see `landfall.h`.
 #[derive(Debug)]
-pub struct Client(rpc::Client<Shared>);
+pub struct Client(rpc::Client<SharedNode>);
 
 /// Answers calls: see `landfall.h`.
 #[derive(Debug)]
-pub struct Server(rpc::Server<Shared>);
+pub struct Server(rpc::Server<SharedNode>);
 
 /// See `landfall.h`.
 ///

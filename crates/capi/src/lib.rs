@@ -10,7 +10,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use landfall::clan::Error;
-use landfall::clan::shared::{Found, Offer, Shared, SharedConfig, Visitor};
+use landfall::clan::shared::{Found, NameRequest, Offer, SharedConfig, SharedNode};
 
 use error::{Failure, pointer};
 
@@ -22,7 +22,7 @@ pub extern "C" fn lf_abi() -> u32 {
 
 /// A node: see `landfall.h`.
 #[derive(Debug)]
-pub struct Node(Shared);
+pub struct Node(SharedNode);
 
 /// A name that is offered: see `landfall.h`.
 #[derive(Debug)]
@@ -96,7 +96,7 @@ fn deadline(timeout: i64) -> Option<Instant> {
 }
 
 /// The next who has found a name.
-fn visitor(offer: &NamedOffer, until: Option<Instant>) -> Result<Visitor, Failure> {
+fn visitor(offer: &NamedOffer, until: Option<Instant>) -> Result<NameRequest, Failure> {
     Ok(offer.0.accept(until)?)
 }
 
@@ -114,7 +114,7 @@ pub unsafe extern "C" fn lf_node_open(folder: *const c_char) -> *mut Node {
     pointer(|| {
         // SAFETY: the caller's promise.
         let folder = unsafe { text(folder) }?;
-        Ok(Node(Shared::open(SharedConfig::new(Path::new(folder)))?))
+        Ok(Node(SharedNode::open(SharedConfig::new(Path::new(folder)))?))
     })
 }
 

@@ -3,18 +3,18 @@
 use std::ffi::{c_char, c_void};
 
 use landfall::clan::layer::publish::{self, Config};
-use landfall::clan::shared::Shared;
+use landfall::clan::shared::SharedNode;
 
 use crate::error::{code, number, pointer};
 use crate::{NamedOffer, Node, bytes, close, deadline, find, give, handle, text, visitor};
 
 /// Publishes: see `landfall.h`.
 #[derive(Debug)]
-pub struct Publisher(publish::Publisher<Shared>);
+pub struct Publisher(publish::Publisher<SharedNode>);
 
 /// Gets what is published: see `landfall.h`.
 #[derive(Debug)]
-pub struct Subscriber(publish::Subscriber<Shared>);
+pub struct Subscriber(publish::Subscriber<SharedNode>);
 
 /// See `landfall.h`.
 ///

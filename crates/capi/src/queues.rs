@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_void};
 use std::time::{Duration, Instant};
 
 use landfall::clan::layer::{queue, typed};
-use landfall::clan::shared::Shared;
+use landfall::clan::shared::SharedNode;
 
 use crate::error::{Failure, address, code, pointer};
 use crate::{NamedOffer, Node, bytes, close, deadline, find, give, handle, text, visitor};
@@ -34,20 +34,20 @@ impl Queue {
 /// Puts elements in: see `landfall.h`.
 #[derive(Debug)]
 pub struct Sender {
-    queue: queue::Sender<Shared>,
+    queue: queue::Sender<SharedNode>,
     element: usize,
 }
 
 /// Takes elements out: see `landfall.h`.
 #[derive(Debug)]
 pub struct Receiver {
-    queue: queue::Receiver<Shared>,
+    queue: queue::Receiver<SharedNode>,
     element: Vec<u8>,
     stride: usize,
 }
 
 impl Receiver {
-    fn new(queue: queue::Receiver<Shared>, config: &Queue) -> Self {
+    fn new(queue: queue::Receiver<SharedNode>, config: &Queue) -> Self {
         let element = config.element as usize;
         Self { queue, element: vec![0; element], stride: element.next_multiple_of(8) }
     }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use landfall::clan::Error;
 use landfall::clan::layer::{publish, queue, rpc, typed};
-use landfall::clan::shared::{Shared, SharedConfig};
+use landfall::clan::shared::{SharedConfig, SharedNode};
 use landfall_testkit::TemporaryFolder;
 
 const COUNT: u32 = 1000;
@@ -126,7 +126,7 @@ fn start(language: Language, folder: &Path, what: &str) -> Option<Box<dyn FnOnce
 
 /// What the programs in the other languages do, in Rust.
 fn in_rust(folder: &Path, what: &str) {
-    let node = Shared::open(SharedConfig::new(folder)).unwrap();
+    let node = SharedNode::open(SharedConfig::new(folder)).unwrap();
     match what {
         "send" => send(&node),
         "receive" => receive(&node),
@@ -150,7 +150,7 @@ fn quotes() -> queue::Config {
     queue::Config::new(16, 16).singly().layout(typed::fingerprint_of(QUOTE))
 }
 
-fn send(node: &Shared) {
+fn send(node: &SharedNode) {
     let offer = node.offer("quotes").unwrap();
     let half = queue::Sender::open(node, quotes()).unwrap();
     let mut sender = offer.accept(patience()).unwrap().join(half).unwrap();
@@ -166,7 +166,7 @@ fn send(node: &Shared) {
     sender.drain(patience()).unwrap();
 }
 
-fn receive(node: &Shared) {
+fn receive(node: &SharedNode) {
     let half = queue::Receiver::open(node, quotes()).unwrap();
     let found = node.find("quotes", patience()).unwrap();
     let mut receiver = found.join(half, patience()).unwrap();
@@ -180,7 +180,7 @@ fn receive(node: &Shared) {
     assert!(matches!(receiver.get(&mut [0; 16], patience()), Err(Error::Closed)));
 }
 
-fn publish_news(node: &Shared) {
+fn publish_news(node: &SharedNode) {
     let offer = node.offer("news").unwrap();
     let mut publisher = publish::Publisher::open(node, publish::Config::new(64, 256)).unwrap();
     offer.accept(patience()).unwrap().subscribe(&mut publisher).unwrap();
@@ -196,7 +196,7 @@ fn publish_news(node: &Shared) {
     server.reply_to_kept(&[]).unwrap();
 }
 
-fn subscribe(node: &Shared) {
+fn subscribe(node: &SharedNode) {
     let half = publish::Subscriber::open(node, publish::Config::new(64, 256)).unwrap();
     let found = node.find("news", patience()).unwrap();
     let mut subscriber = found.join(half, patience()).unwrap();
@@ -210,7 +210,7 @@ fn subscribe(node: &Shared) {
     assert!(client.call(&[], patience()).unwrap().is_empty());
 }
 
-fn serve(node: &Shared) {
+fn serve(node: &SharedNode) {
     let offer = node.offer("sums").unwrap();
     let half = rpc::Server::open(node, rpc::Config::new(64, 64)).unwrap();
     let mut server = offer.accept(patience()).unwrap().join(half).unwrap();
@@ -227,7 +227,7 @@ fn serve(node: &Shared) {
     }
 }
 
-fn call(node: &Shared) {
+fn call(node: &SharedNode) {
     let half = rpc::Client::open(node, rpc::Config::new(64, 64)).unwrap();
     let mut client = node.find("sums", patience()).unwrap().join(half, patience()).unwrap();
     for number in 0..100u64 {
@@ -277,7 +277,7 @@ fn another_layout_is_noticed_in_every_language() {
         (Language::Rust, Language::C),
     ] {
         let folder = TemporaryFolder::new("languages");
-        let node = Shared::open(SharedConfig::new(folder.path())).unwrap();
+        let node = SharedNode::open(SharedConfig::new(folder.path())).unwrap();
         let offering = match one {
             // It ends with an error, as it should.
             Language::Rust => {

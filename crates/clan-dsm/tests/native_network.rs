@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use clan_dsm::native::switch::{Config, Event, Line, PortId, Switch};
+use clan_dsm::native::switch::{Attachment, Config, Event, PortId, Switch};
 use clan_dsm::native::wire::{Trailer, words_of, write_packet};
 use clan_dsm::native::{Arrival, NativeLink, Settings, State};
 use clan_dsm::native::{Burst, Word};
@@ -62,8 +62,8 @@ impl Node for SwitchNode {
         out: &mut Outbox<'_>,
     ) {
         let line = match state {
-            LinkState::Up { mtu } => Line::Up { unit: mtu, trailer: TRAILER },
-            LinkState::Down => Line::Down,
+            LinkState::Up { mtu } => Attachment::Up { unit: mtu, trailer: TRAILER },
+            LinkState::Down => Attachment::Down,
         };
         self.switch.handle_line(now, PortId(port.0 as u8), line).unwrap();
         self.drain(now, out);

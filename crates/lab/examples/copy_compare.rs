@@ -61,7 +61,7 @@ struct Bench {
     ssh: Option<Ssh>,
 }
 
-type Way = fn(&Bench) -> Result<Duration>;
+type Method = fn(&Bench) -> Result<Duration>;
 
 impl Bench {
     fn fill(&self) -> Result<()> {
@@ -76,7 +76,7 @@ impl Bench {
     }
 
     fn compare(&self, rounds: usize) -> Result<()> {
-        let mut ways: Vec<(&str, Way)> = vec![("tcp", Self::tcp), ("landfall", Self::landfall)];
+        let mut ways: Vec<(&str, Method)> = vec![("tcp", Self::tcp), ("landfall", Self::landfall)];
         if Command::new("nc").arg("-h").stderr(Stdio::null()).stdout(Stdio::null()).status().is_ok()
         {
             ways.push(("nc", Self::nc));
@@ -85,7 +85,7 @@ impl Bench {
             println!("no `nc` here: its rows are missing");
         }
         if self.ssh.is_some() {
-            ways.extend([("scp", Self::scp as Way), ("rsync", Self::rsync)]);
+            ways.extend([("scp", Self::scp as Method), ("rsync", Self::rsync)]);
         } else {
             println!("no `sshd`, `scp` and `rsync` here: their rows are missing");
         }

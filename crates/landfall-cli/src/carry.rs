@@ -38,7 +38,7 @@ TCP, in clear. More: docs/sockets.md";
 pub(crate) struct Args {
     /// What carries the bytes between hosts
     #[arg(long, value_enum, default_value = "stp")]
-    over: Over,
+    over: CarriedOver,
     /// This host's address and port of UDP, where other carriers reach it
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: SocketAddr,
@@ -60,7 +60,7 @@ pub(crate) struct Args {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Over {
+enum CarriedOver {
     /// The Scheduled Transfer Protocol, by UDP
     Stp,
     /// Queue pairs, by frames within UDP
@@ -88,15 +88,15 @@ pub(crate) fn carry(args: &Args) -> Result<ExitCode> {
 /// What was said, as the library reads it: a word and its value in each line.
 fn words(args: &Args) -> Result<OsString> {
     let over = match args.over {
-        Over::Stp => "stp",
-        Over::Qpip => "qpip",
+        CarriedOver::Stp => "stp",
+        CarriedOver::Qpip => "qpip",
     };
     ensure!(
         !args.listen.ip().is_unspecified(),
         "--listen {}: say the address by which other hosts know this one",
         args.listen
     );
-    if args.over == Over::Qpip && args.peers.is_empty() {
+    if args.over == CarriedOver::Qpip && args.peers.is_empty() {
         bail!("queue pairs have to know the carriers of the other hosts: name each with --peer");
     }
     let mut text = format!("over={over}\nlisten={}\nmost={}\n", args.listen, args.connections);

@@ -148,8 +148,8 @@ fn check((name, cables): (&str, u64), frames: &[Vec<u8>], folder: &TemporaryFold
 #[test]
 fn a_key_log_opens_captures_of_every_default() {
     require_namespaces!();
-    type Way = (&'static str, u8, fn(&VethEnd) -> Transport, fn(&VethEnd) -> Peer);
-    let ways: [Way; 5] = [
+    type Case = (&'static str, u8, fn(&VethEnd) -> Transport, fn(&VethEnd) -> Peer);
+    let ways: [Case; 5] = [
         (
             "UDP",
             1,
@@ -217,8 +217,8 @@ fn overhear_clan(
 #[test]
 fn a_key_log_opens_captures_of_shared_memory() {
     require_namespaces!();
-    type Way = (&'static str, fn(&VethEnd) -> ClanTransport, fn(&VethEnd) -> Peer);
-    let ways: [Way; 2] = [
+    type Case = (&'static str, fn(&VethEnd) -> ClanTransport, fn(&VethEnd) -> Peer);
+    let ways: [Case; 2] = [
         (
             "UDP",
             |end| ClanTransport::udp(SocketAddr::new(end.ipv4.into(), 8182)),

@@ -136,7 +136,7 @@ fn check(report: &Value, is_cable: bool) {
             schema::check(one, "A line has");
             assert!(one["megabytes_per_s"].as_f64() > Some(0.0), "{line:#}");
             assert!(one["ratio_to_tcp"].as_f64() > Some(0.0), "{line:#}");
-            for field in ["cpu_soaker_percent_receive", "cpu_soaker_percent_send"] {
+            for field in ["cpu_core_percent_receive", "cpu_core_percent_send"] {
                 let percent = one[field].as_f64().unwrap_or(f64::NAN);
                 assert!((0.0..=100.0).contains(&percent), "{field} of {line:#}");
             }
@@ -160,7 +160,8 @@ fn the_tables_show_the_paper_beside() {
     let output = landfall(&["paper", "stp", "--quick"]);
     let text = String::from_utf8_lossy(&output.stdout);
     assert_eq!(output.status.code(), Some(0), "{text}{}", String::from_utf8_lossy(&output.stderr));
-    for part in ["Table 1", "Table 2", "TCP sendfile()", "MSG_TRUNC", "4136", "1064", "soaker"] {
+    for part in ["Table 1", "Table 2", "TCP sendfile()", "MSG_TRUNC", "4136", "1064", "idle meter"]
+    {
         assert!(text.contains(part), "{part} in:\n{text}");
     }
     let is_cable = privileges::why_no_namespaces().is_none();

@@ -10,7 +10,7 @@ use crate::common::{json, landfall, schema};
 use crate::xml;
 
 const CPU: [&str; 3] = ["cpu_s_per_gb_send", "cpu_s_per_gb_receive", "cpu_s_per_gb_total"];
-const SOAKER: [&str; 2] = ["cpu_soaker_percent_send", "cpu_soaker_percent_receive"];
+const CORE_BUSY: [&str; 2] = ["cpu_core_percent_send", "cpu_core_percent_receive"];
 const RTT: [&str; 4] = ["rtt_ns_p50", "rtt_ns_p90", "rtt_ns_p99", "rtt_ns_p999"];
 
 fn for_each(fields: &[&str], check: impl Fn(&str)) {
@@ -88,7 +88,7 @@ fn loopback_needs_no_privilege_and_every_row_has_every_field() {
     let report = measure(&[]);
     rows(&report).iter().for_each(check);
     schema::check_settings(&report["machine"]);
-    assert!(rows(&report).iter().all(|row| row[SOAKER[0]].is_null()), "nobody asked for it");
+    assert!(rows(&report).iter().all(|row| row[CORE_BUSY[0]].is_null()), "nobody asked for it");
     assert_eq!(report["machine"]["link"], "loopback");
     for (protocol, transport) in [("tcp", "kernel"), ("udp", "kernel"), ("stp", "udp")] {
         for mode in ["throughput", "latency"] {
@@ -241,8 +241,8 @@ fn each_message_length_has_its_rows_and_the_picture_a_curve() {
 }
 
 #[test]
-fn every_workload_has_its_row_and_the_soaker_says_how_busy_each_core_was() {
-    let report = measure(&["--workload", "all", "--soaker", "--protocol", "stp,unix"]);
+fn every_workload_has_its_row_and_the_idle_meter_says_how_busy_each_core_was() {
+    let report = measure(&["--workload", "all", "--idle-meter", "--protocol", "stp,unix"]);
     rows(&report).iter().for_each(check);
     let workloads = |protocol, transport| -> BTreeSet<String> {
         let rows = find(&report, protocol, transport, "throughput");
@@ -252,7 +252,7 @@ fn every_workload_has_its_row_and_the_soaker_says_how_busy_each_core_was() {
     assert_eq!(workloads("tcp", "kernel"), all.into());
     assert_eq!(workloads("stp", "udp"), ["plain", "touch"].map(str::to_owned).into());
     for row in rows(&report).iter().filter(|row| row["mode"] == "throughput") {
-        for field in SOAKER {
+        for field in CORE_BUSY {
             let percent = row[field].as_f64().unwrap_or(f64::NAN);
             assert!((0.0..=100.0).contains(&percent), "{field} of {row:#}");
         }

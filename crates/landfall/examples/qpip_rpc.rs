@@ -57,7 +57,7 @@ fn main() -> anyhow::Result<()> {
 }
 
 /// One side of a connection: requests and answers each in slots.
-struct Side {
+struct RpcEnd {
     _domain: ProtectionDomain,
     done: CompletionQueue,
     pair: QueuePair,
@@ -65,7 +65,7 @@ struct Side {
     memory: MemoryRegion,
 }
 
-impl Side {
+impl RpcEnd {
     fn new(adapter: &Adapter) -> anyhow::Result<Self> {
         let domain = adapter.domain()?;
         let done = adapter.completion_queue(4 * DEPTH as u32)?;
@@ -104,7 +104,7 @@ impl Side {
 
 /// Answers every request with the sum of its two numbers, once it has said that it listens.
 fn serve(adapter: &Adapter, listens: impl FnOnce()) -> anyhow::Result<()> {
-    let mut side = Side::new(adapter)?;
+    let mut side = RpcEnd::new(adapter)?;
     let listener = adapter.listen(SERVER.parse()?)?;
     listener.offer(side.pair)?;
     println!("serving at {SERVER}");
@@ -140,7 +140,7 @@ fn serve(adapter: &Adapter, listens: impl FnOnce()) -> anyhow::Result<()> {
 
 /// Calls so often, with as many calls under way as there are slots.
 fn call(adapter: &Adapter) -> anyhow::Result<()> {
-    let mut side = Side::new(adapter)?;
+    let mut side = RpcEnd::new(adapter)?;
     side.pair.connect(SERVER.parse()?).wait()?;
     let (mut begun, mut ended) = (0, 0);
     let mut free: Vec<u64> = (0..DEPTH).collect();

@@ -17,7 +17,7 @@ use landfall::qpip::{
     Access, Adapter, AdapterDriver, Link, Mapping, Memory as PairMemory, QueuePairOptions, Status,
 };
 use landfall::stp::{
-    Config, Connection, Ended, Endpoint, EndpointDriver, Error, Memory, Peer, Turned,
+    Config, Connection, Ended, Endpoint, EndpointDriver, Error, Memory, Peer, TurnReport,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -26,23 +26,23 @@ const PATIENCE: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
 const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
 trait Turns: AsFd {
-    fn turn(&self) -> Turned;
+    fn turn(&self) -> TurnReport;
 }
 
 impl Turns for EndpointDriver {
-    fn turn(&self) -> Turned {
+    fn turn(&self) -> TurnReport {
         Self::turn(self)
     }
 }
 
 impl Turns for AdapterDriver {
-    fn turn(&self) -> Turned {
+    fn turn(&self) -> TurnReport {
         Self::turn(self)
     }
 }
 
 impl Turns for NodeDriver {
-    fn turn(&self) -> Turned {
+    fn turn(&self) -> TurnReport {
         Self::turn(self)
     }
 }

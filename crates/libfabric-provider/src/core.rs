@@ -1,4 +1,4 @@
-//! [`Core`]: what all connections of an endpoint share: peers, receives, and where
+//! [`EndpointState`]: what all connections of an endpoint share: peers, receives, and where
 //! completions go.
 
 use std::collections::HashMap;
@@ -62,7 +62,7 @@ pub(crate) struct Envelope {
 }
 
 #[derive(Debug)]
-pub(crate) struct Core {
+pub(crate) struct EndpointState {
     /// Its number in the domain.
     pub(crate) number: usize,
     pub(crate) stp: blocking::Endpoint,
@@ -78,7 +78,7 @@ pub(crate) struct Core {
 /// So many bytes of messages that nobody receives are kept; then rings are not read.
 const MOST_KEPT: usize = 256 << 20;
 
-impl Core {
+impl EndpointState {
     pub(crate) fn new(
         number: usize,
         stp: blocking::Endpoint,

@@ -12,7 +12,7 @@ use landfall::stp::{Listener, Peer, Transport, blocking};
 
 use crate::abi::{FI_EADDRNOTAVAIL, FI_ECANCELED, FI_ECONNRESET, FI_EIO, FI_ENOMSG};
 use crate::completion::Failure;
-use crate::core::{Core, Envelope, Options};
+use crate::core::{EndpointState, Envelope, Options};
 use crate::link::{Access, Link, PORT, Send};
 use crate::matching::{Arrived, Receive};
 use crate::notify::{LinkWaker, Notify, Ready};
@@ -30,7 +30,7 @@ const MOST_POSTED: usize = 1 << 16;
 
 /// An endpoint.
 pub(crate) struct Endpoint {
-    pub(crate) core: Core,
+    pub(crate) core: EndpointState,
     listener: Listener,
     accepting: LinkWaker,
     links: Vec<Option<Box<Link>>>,
@@ -64,7 +64,7 @@ impl Endpoint {
         let listener = listener.map_err(|error| Failure::new(FI_EIO, error.to_string()))?;
         let ready = Ready::new(Arc::clone(notify));
         let accepting = ready.waker(LISTENER);
-        let core = Core::new(number, stp, ready, options);
+        let core = EndpointState::new(number, stp, ready, options);
         // The first look begins to wait.
         accepting.waker().wake_by_ref();
         Ok(Self { core, listener, accepting, links: Vec::new(), woken: Vec::new(), name })
@@ -133,7 +133,7 @@ impl Endpoint {
         &mut self,
         world: &mut World,
         number: usize,
-        what: impl FnOnce(&mut Link, &mut Core, &mut World) -> Result<T, Failure>,
+        what: impl FnOnce(&mut Link, &mut EndpointState, &mut World) -> Result<T, Failure>,
     ) -> Option<T> {
         let mut link = self.links.get_mut(number)?.take()?;
         match what(&mut link, &mut self.core, world) {

@@ -135,7 +135,7 @@ const PROTOCOL: u32 = 1 << 31 | 0x1f;
 
 /// What was asked for, as far as it decides what is offered.
 #[derive(Clone, Copy, Debug, Default)]
-struct Asked {
+struct Hints {
     caps: u64,
     mr_mode: c_int,
     op_flags: u64,
@@ -144,7 +144,7 @@ struct Asked {
     progress: c_int,
 }
 
-impl Asked {
+impl Hints {
     /// # Safety
     /// As for [`accepts`].
     unsafe fn of(hints: Option<&fi_info>) -> Self {
@@ -249,7 +249,7 @@ pub(crate) unsafe fn offers(
         (crate::address::read(hints.src_addr), crate::address::read(hints.dest_addr))
     });
     // SAFETY: the caller's promise.
-    let asked = unsafe { Asked::of(hints) };
+    let asked = unsafe { Hints::of(hints) };
     let format = hints.map_or(FI_FORMAT_UNSPEC, |hints| hints.addr_format);
     let mut first = std::ptr::null_mut();
     let mut last: *mut *mut fi_info = &raw mut first;
@@ -315,7 +315,7 @@ fn allocate_text(text: &str) -> Option<*mut c_char> {
 }
 
 /// Memory that is not there is a reason to give up; what was allocated before is lost then.
-fn offer(route: &Route, asked: Asked, version: u32) -> Option<*mut fi_info> {
+fn offer(route: &Route, asked: Hints, version: u32) -> Option<*mut fi_info> {
     let (from, to) = (&route.from, route.to.as_ref());
     // What costs something is there only where it is asked for.
     let kinds = FI_MSG | FI_TAGGED | FI_RMA;
@@ -388,7 +388,7 @@ const ENDPOINT: fi_ep_attr = fi_ep_attr {
     auth_key: std::ptr::null_mut(),
 };
 
-fn domain(route: &Route, asked: Asked, version: u32) -> Option<fi_domain_attr> {
+fn domain(route: &Route, asked: Hints, version: u32) -> Option<fi_domain_attr> {
     let is_old = version < fi_version(1, 5);
     let progress = match asked.progress {
         FI_PROGRESS_MANUAL => FI_PROGRESS_MANUAL,

@@ -1,6 +1,6 @@
 //! Hosts with CLAN adapters around a worm-hole switch in the simulator.
 
-use clan_dsm::native::switch::{self, PortId as Way, Switch};
+use clan_dsm::native::switch::{self, PortId as Route, Switch};
 use clan_dsm::offload::Secret;
 use clan_dsm::{Access, Action, Config, Cookie, Event, HostId, NativeConfig, Nic, Rights};
 use landfall_placement::{Area, Duration, Random};
@@ -32,10 +32,10 @@ impl Net {
         let config = switch::Config { turn: TURN, ..switch::Config::default() };
         let mut switch = Switch::new(config, Random::from_number(1)).unwrap();
         for host in 0..count {
-            switch.route(number(host), Way(host as u8)).unwrap();
+            switch.route(number(host), Route(host as u8)).unwrap();
             // All but the first.
             if host > 0 {
-                switch.join(number(GROUP.into()), Way(host as u8)).unwrap();
+                switch.join(number(GROUP.into()), Route(host as u8)).unwrap();
             }
         }
         let switch = sim.add("switch", SwitchNode::new(switch)).unwrap();

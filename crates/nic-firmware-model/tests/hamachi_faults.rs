@@ -20,7 +20,7 @@ use nic_firmware_model::machine::{BusCosts, Coalescing, Costs, DmaCosts};
 use proptest::prelude::*;
 use spec_defrag::model::{Flow, Shape, Step, cut};
 use spec_defrag::offload::Guess;
-use spec_defrag::{Body, Config, HeadLens, PayloadLens, Prediction, Shape as Cut, Way};
+use spec_defrag::{Body, Config, HeadLens, PayloadLens, Prediction, ReassemblyPath, Shape as Cut};
 
 use crate::kept;
 use crate::models::Comparison;
@@ -42,7 +42,7 @@ struct Bench {
     station: Station,
     now: Instant,
     /// Packets that came out, and whether by a guess that came true.
-    came: Vec<(Vec<u8>, Way)>,
+    came: Vec<(Vec<u8>, ReassemblyPath)>,
     held: Vec<Body>,
     /// The user keeps what came out.
     keeps: bool,
@@ -130,7 +130,10 @@ impl Bench {
             let came = self.came.pop();
             let Some((frame, way)) = came else { panic!("page {id} does not come") };
             assert!(frame == packet, "page {id} is another one");
-            assert!(way == Way::Speculated || id < 1_002, "page {id} does not come by guess");
+            assert!(
+                way == ReassemblyPath::Speculated || id < 1_002,
+                "page {id} does not come by guess"
+            );
         }
     }
 
@@ -168,7 +171,7 @@ fn a_burst_lands_in_place_with_costs_too() {
     bench.expect_good(&sent);
     let came: Vec<_> = bench.came.iter().map(|(frame, _)| frame.clone()).collect();
     assert!(came == sent, "{} of {} packets", came.len(), sent.len());
-    assert!(bench.came.iter().all(|(_, way)| *way == Way::Speculated));
+    assert!(bench.came.iter().all(|(_, way)| *way == ReassemblyPath::Speculated));
     assert!(bench.station.adapter().interrupts() <= 20, "one interrupt for a burst");
 }
 

@@ -13,7 +13,7 @@ use qpip::CloseReason;
 
 use crate::station::conversation::{Echo, Saying, Script};
 use crate::station::exchange::{OPENINGS, PORT, open};
-use crate::station::kernel::{self, Heard, Kernel};
+use crate::station::kernel::{self, Kernel, Received};
 use crate::station::net::{Cable, Tap};
 use crate::station::{Shape, Station};
 
@@ -119,9 +119,9 @@ fn a_half_that_is_closed_leaves_the_other_half_open() {
             kernel::say(&mut stream, 5, MUCH)?;
             Ok(heard)
         });
-        assert_eq!(later.join(&mut station), Heard::of(0, 0));
+        assert_eq!(later.join(&mut station), Received::of(0, 0));
         let report = station.finish(pair);
-        assert_eq!(report.hash, Heard::of(5, MUCH).hash);
+        assert_eq!(report.hash, Received::of(5, MUCH).hash);
         assert_eq!(report.closed, Some(CloseReason::Finished));
 
         // The kernel ends first.
@@ -207,7 +207,7 @@ fn a_kernel_that_stops_reading_stops_the_station_and_goes_on() {
         let sent = stands_still(&mut station, |station| station.report(pair).sent);
         assert!(sent < TOO_MUCH, "the window was never full");
         let heard = cable.kernel.task(move || kernel::hear(&mut stream)).join(&mut station);
-        assert_eq!(heard, Heard::of(3, TOO_MUCH));
+        assert_eq!(heard, Received::of(3, TOO_MUCH));
         assert_eq!(station.finish(pair).closed, Some(CloseReason::Finished));
     }
 }
@@ -230,7 +230,7 @@ fn a_station_that_posts_no_receives_stops_the_kernel_and_goes_on() {
         station.set_reading(pair, true);
         saying.join(&mut station);
         let report = station.finish(pair);
-        assert_eq!((report.received, report.hash), (TOO_MUCH, Heard::of(4, TOO_MUCH).hash));
+        assert_eq!((report.received, report.hash), (TOO_MUCH, Received::of(4, TOO_MUCH).hash));
     }
 }
 
@@ -265,7 +265,7 @@ fn small_receives_lose_nothing_however_many_are_posted() {
             });
             saying.join(&mut station);
             let report = station.finish(pair);
-            assert_eq!((report.received, report.hash), (bytes, Heard::of(6, bytes).hash));
+            assert_eq!((report.received, report.hash), (bytes, Received::of(6, bytes).hash));
             assert_eq!(report.closed, Some(CloseReason::Finished));
         }
     }

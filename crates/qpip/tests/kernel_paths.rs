@@ -9,7 +9,7 @@ use crate::station::Shape;
 use crate::station::bridge::Bridge;
 use crate::station::conversation::{Echo, Saying, Script, hash_of};
 use crate::station::exchange::{Exchange, OPENINGS, Opener, PORT, open};
-use crate::station::kernel::{self, Heard};
+use crate::station::kernel::{self, Received};
 use crate::station::net::{Cable, Routed, ours, run};
 
 const MEGABYTE: u64 = 1 << 20;
@@ -154,7 +154,7 @@ fn many_transfers_at_once_amid_faults() {
         .collect();
     for (seed, (pair, said, heard)) in (0..).zip(transfers) {
         said.join(&mut station);
-        assert_eq!(heard.join(&mut station), Heard::of(seed, BYTES));
+        assert_eq!(heard.join(&mut station), Received::of(seed, BYTES));
         let report = station.finish(pair);
         assert_eq!((report.hash, report.sent), (hash_of(seed + MANY, BYTES), BYTES));
         assert_eq!(report.closed, Some(CloseReason::Finished));
@@ -301,6 +301,6 @@ fn a_link_that_goes_away_for_a_while_comes_back() {
     station.turn_for(std::time::Duration::from_millis(500));
     cable.pair.b.set_up(true).unwrap();
     said.join(&mut station);
-    assert_eq!(heard.join(&mut station), Heard::of(1, 8 * MEGABYTE));
+    assert_eq!(heard.join(&mut station), Received::of(1, 8 * MEGABYTE));
     assert_eq!(station.finish(pair).hash, hash_of(2, 8 * MEGABYTE));
 }

@@ -48,10 +48,10 @@ struct Wire {
     leave: VecDeque<Vec<u8>>,
 }
 
-struct Came(Vec<u8>);
+struct ReceivedBytes(Vec<u8>);
 struct Leave<'a>(&'a mut VecDeque<Vec<u8>>);
 
-impl phy::RxToken for Came {
+impl phy::RxToken for ReceivedBytes {
     fn consume<R, F: FnOnce(&[u8]) -> R>(self, read: F) -> R {
         read(&self.0)
     }
@@ -67,11 +67,11 @@ impl phy::TxToken for Leave<'_> {
 }
 
 impl phy::Device for Wire {
-    type RxToken<'a> = Came;
+    type RxToken<'a> = ReceivedBytes;
     type TxToken<'a> = Leave<'a>;
 
-    fn receive(&mut self, _: time::Instant) -> Option<(Came, Leave<'_>)> {
-        self.came.pop_front().map(|frame| (Came(frame), Leave(&mut self.leave)))
+    fn receive(&mut self, _: time::Instant) -> Option<(ReceivedBytes, Leave<'_>)> {
+        self.came.pop_front().map(|frame| (ReceivedBytes(frame), Leave(&mut self.leave)))
     }
 
     fn transmit(&mut self, _: time::Instant) -> Option<Leave<'_>> {

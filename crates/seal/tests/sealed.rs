@@ -170,7 +170,7 @@ impl Two {
         self.end(0).request_region(now, ids[0], 5, len as u64, Rights::ALL).unwrap();
         let asked = |log: &[Event]| {
             log.iter().find_map(|event| match event {
-                Event::RegionAsked { ask, .. } => Some(*ask),
+                Event::RegionRequested { ask, .. } => Some(*ask),
                 _ => None,
             })
         };

@@ -52,14 +52,14 @@ fn config(framing: Framing) -> Config {
 }
 
 /// What is known of one host: its node, where it receives, and how far it is.
-struct Side {
+struct HostState {
     host: Handle<Host>,
     region: RegionId,
     sent: Vec<u8>,
     finished: Rc<RefCell<Vec<bool>>>,
 }
 
-fn side(sim: &mut Sim, name: &str, engine: Stream, how: EngineConfig) -> Side {
+fn side(sim: &mut Sim, name: &str, engine: Stream, how: EngineConfig) -> HostState {
     let finished = common::shared();
     let list = finished.clone();
     let mut node = EngineNode::with_config(engine, how).on_event(
@@ -84,7 +84,7 @@ fn side(sim: &mut Sim, name: &str, engine: Stream, how: EngineConfig) -> Side {
         engine.send(Area::new(source, start, len as u64)).unwrap();
     }
     engine.close();
-    Side { host: sim.add(name, node).unwrap(), region, sent, finished }
+    HostState { host: sim.add(name, node).unwrap(), region, sent, finished }
 }
 
 /// Both sides send at once, over whatever connects them.
@@ -93,7 +93,7 @@ fn exchange(
     framing: Framing,
     how: EngineConfig,
     connect: impl FnOnce(&mut Sim, NodeId, NodeId),
-) -> [Side; 2] {
+) -> [HostState; 2] {
     let (ours, theirs) = (config(framing), config(framing.reversed(NodeId(0).peer())));
     let there = side(sim, "there", Stream::connect(ours, [1; 32]), how);
     let back = side(sim, "back", Stream::listen(theirs, [2; 32]), how);

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 use crate::net::at;
 use crate::plan::Plan;
-use crate::story::Line;
+use crate::story::StoryLine;
 use crate::world::run_with;
 
 /// So many lines are drawn, the last before the end.
@@ -40,22 +40,22 @@ pub fn diagram(plan: &Plan) -> String {
 }
 
 /// Frames that left, each with where it arrived first, and notes between them.
-fn rows(lines: Vec<Line>) -> Vec<Row> {
+fn rows(lines: Vec<StoryLine>) -> Vec<Row> {
     // In which order the same bytes arrive: the first departure has the first arrival.
     let mut arrivals: HashMap<u64, Vec<u8>> = HashMap::new();
     for line in lines.iter().rev() {
-        if let Line::Arrived { host, hash, .. } = line {
+        if let StoryLine::Arrived { host, hash, .. } = line {
             arrivals.entry(*hash).or_default().push(*host);
         }
     }
     let rows = lines.into_iter().filter_map(|line| {
         Some(match line {
-            Line::Sent { at: now, host, what, hash } => {
+            StoryLine::Sent { at: now, host, what, hash } => {
                 let to = arrivals.get_mut(&hash).and_then(Vec::pop);
                 Row::Arrow { at: at(now), from: host, to, what }
             }
-            Line::Note { at: now, host, what } => Row::Note { at: at(now), host, what },
-            Line::Arrived { .. } => return None,
+            StoryLine::Note { at: now, host, what } => Row::Note { at: at(now), host, what },
+            StoryLine::Arrived { .. } => return None,
         })
     });
     rows.collect()

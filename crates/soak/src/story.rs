@@ -14,7 +14,7 @@ use crate::world::run_with;
 
 /// A line of a story.
 #[derive(Clone, Debug)]
-pub(crate) enum Line {
+pub(crate) enum StoryLine {
     /// A frame left a host.
     Sent { at: Instant, host: u8, what: String, hash: u64 },
     /// A frame reached an engine of a host.
@@ -28,14 +28,14 @@ const MOST: usize = 4_000;
 
 /// What happened, if it is to be told.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Story(Option<Rc<RefCell<std::collections::VecDeque<Line>>>>);
+pub(crate) struct Story(Option<Rc<RefCell<std::collections::VecDeque<StoryLine>>>>);
 
 impl Story {
     pub(crate) fn new(is_told: bool) -> Self {
         Self(is_told.then(Rc::default))
     }
 
-    fn add(&self, line: impl FnOnce() -> Line) {
+    fn add(&self, line: impl FnOnce() -> StoryLine) {
         let Some(lines) = &self.0 else { return };
         let mut lines = lines.borrow_mut();
         if lines.len() >= MOST {
@@ -45,18 +45,18 @@ impl Story {
     }
 
     pub(crate) fn sent(&self, at: Instant, host: u8, frame: &Frame) {
-        self.add(|| Line::Sent { at, host, what: outline(frame), hash: hash(frame) });
+        self.add(|| StoryLine::Sent { at, host, what: outline(frame), hash: hash(frame) });
     }
 
     pub(crate) fn arrived(&self, host: u8, frame: &Frame) {
-        self.add(|| Line::Arrived { host, hash: hash(frame) });
+        self.add(|| StoryLine::Arrived { host, hash: hash(frame) });
     }
 
     pub(crate) fn note(&self, at: Instant, host: Option<u8>, what: impl FnOnce() -> String) {
-        self.add(|| Line::Note { at, host, what: what() });
+        self.add(|| StoryLine::Note { at, host, what: what() });
     }
 
-    pub(crate) fn lines(&self) -> Vec<Line> {
+    pub(crate) fn lines(&self) -> Vec<StoryLine> {
         self.0.as_ref().map_or_else(Vec::new, |lines| lines.borrow().iter().cloned().collect())
     }
 }
@@ -67,11 +67,11 @@ pub fn told(plan: &Plan) -> String {
     let mut told = String::new();
     for line in run_with(plan, true).lines {
         let (when, who, what) = match line {
-            Line::Sent { at: when, host, what, hash } => {
+            StoryLine::Sent { at: when, host, what, hash } => {
                 (Some(when), Some(host), format!("{what}, {hash:016x}"))
             }
-            Line::Arrived { host, hash } => (None, Some(host), format!("hears {hash:016x}")),
-            Line::Note { at: when, host, what } => (Some(when), host, what),
+            StoryLine::Arrived { host, hash } => (None, Some(host), format!("hears {hash:016x}")),
+            StoryLine::Note { at: when, host, what } => (Some(when), host, what),
         };
         let who = who.map_or_else(|| "all".to_string(), |host| format!("host {host}"));
         let when = when.map_or_else(String::new, at);

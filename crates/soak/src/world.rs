@@ -12,7 +12,7 @@ use crate::ctx::{Ctx, Part};
 use crate::net::{Net, NetStats};
 use crate::plan::{Act, Plan, Plane, Step, Work};
 use crate::qpip::Qpip;
-use crate::story::{Line, Story};
+use crate::story::{Story, StoryLine};
 use crate::stp::Stp;
 
 /// How long what was begun may take to end once faults are over.
@@ -42,7 +42,7 @@ pub struct Report {
     pub digest: u64,
     /// How long it took, in virtual time.
     pub time: Duration,
-    pub(crate) lines: Vec<Line>,
+    pub(crate) lines: Vec<StoryLine>,
 }
 
 /// Runs a plan.

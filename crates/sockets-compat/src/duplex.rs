@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use crate::Address;
 use crate::errors;
-use crate::waiting::{Side, Tend, locked};
+use crate::waiting::{Half, Progress, locked};
 
 /// Where the bytes of a stream come from.
 pub(crate) trait Source: Send {
@@ -24,8 +24,8 @@ pub(crate) trait Source: Send {
         into: &mut [IoSliceMut<'_>],
     ) -> Poll<io::Result<usize>>;
 
-    /// See [`Tend`].
-    fn tend(&mut self, cx: &mut Context<'_>) {
+    /// See [`Progress`].
+    fn make_progress(&mut self, cx: &mut Context<'_>) {
         let _ = cx;
     }
 }
@@ -43,8 +43,8 @@ pub(crate) trait Sink: Send {
     /// Nothing more will be written, and the other side is told.
     fn poll_finish(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
 
-    /// See [`Tend`].
-    fn tend(&mut self, cx: &mut Context<'_>) {
+    /// See [`Progress`].
+    fn make_progress(&mut self, cx: &mut Context<'_>) {
         let _ = self.poll_flush(cx);
     }
 
@@ -62,9 +62,9 @@ struct Reading {
     is_shut: bool,
 }
 
-impl Tend for Reading {
-    fn tend(&mut self, cx: &mut Context<'_>) {
-        self.source.tend(cx);
+impl Progress for Reading {
+    fn make_progress(&mut self, cx: &mut Context<'_>) {
+        self.source.make_progress(cx);
     }
 }
 
@@ -111,9 +111,9 @@ struct Writing {
     is_finished: bool,
 }
 
-impl Tend for Writing {
-    fn tend(&mut self, cx: &mut Context<'_>) {
-        self.sink.tend(cx);
+impl Progress for Writing {
+    fn make_progress(&mut self, cx: &mut Context<'_>) {
+        self.sink.make_progress(cx);
         if self.is_shut {
             let _ = self.poll_finish(cx);
         }
@@ -197,27 +197,27 @@ impl Options {
     }
 
     /// Reads from a side as these options say.
-    pub(crate) fn read<T: Tend + Send + 'static, R>(
+    pub(crate) fn read<T: Progress + Send + 'static, R>(
         &self,
-        side: &Side<T>,
+        side: &Half<T>,
         step: impl FnMut(&mut T, &mut Context<'_>) -> Poll<io::Result<R>>,
     ) -> io::Result<R> {
         self.run(self.read_timeout(), side, step)
     }
 
     /// Writes to a side as these options say.
-    pub(crate) fn write<T: Tend + Send + 'static, R>(
+    pub(crate) fn write<T: Progress + Send + 'static, R>(
         &self,
-        side: &Side<T>,
+        side: &Half<T>,
         step: impl FnMut(&mut T, &mut Context<'_>) -> Poll<io::Result<R>>,
     ) -> io::Result<R> {
         self.run(self.write_timeout(), side, step)
     }
 
-    fn run<T: Tend + Send + 'static, R>(
+    fn run<T: Progress + Send + 'static, R>(
         &self,
         timeout: Option<Duration>,
-        side: &Side<T>,
+        side: &Half<T>,
         step: impl FnMut(&mut T, &mut Context<'_>) -> Poll<io::Result<R>>,
     ) -> io::Result<R> {
         if self.is_nonblocking.load(Ordering::Relaxed) {
@@ -229,8 +229,8 @@ impl Options {
 }
 
 /// One look, whatever the options say.
-pub(crate) fn try_once<T: Tend + Send + 'static, R>(
-    side: &Side<T>,
+pub(crate) fn try_once<T: Progress + Send + 'static, R>(
+    side: &Half<T>,
     step: impl FnOnce(&mut T, &mut Context<'_>) -> Poll<io::Result<R>>,
 ) -> io::Result<R> {
     match side.step(step) {
@@ -251,8 +251,8 @@ fn set_timeout(place: &Mutex<Option<Duration>>, timeout: Option<Duration>) -> io
 
 /// A byte stream in both directions, each behind a lock of its own.
 pub struct Duplex {
-    reading: Arc<Side<Reading>>,
-    writing: Arc<Side<Writing>>,
+    reading: Arc<Half<Reading>>,
+    writing: Arc<Half<Writing>>,
     pub(crate) options: Options,
     pub(crate) local: Address,
     pub(crate) peer: Address,
@@ -267,8 +267,8 @@ impl Duplex {
         let reading = Reading { source, peeked: Vec::new(), is_shut: false };
         let writing = Writing { sink, is_shut: false, is_finished: false };
         Arc::new(Self {
-            reading: Side::new(reading),
-            writing: Side::new(writing),
+            reading: Half::new(reading),
+            writing: Half::new(writing),
             options: Options::default(),
             local,
             peer,

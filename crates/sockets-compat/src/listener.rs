@@ -11,7 +11,7 @@ use crate::Address;
 use crate::duplex::{Duplex, Options};
 use crate::family::{Blocking, Family, Mode, sealed};
 use crate::stream::ByteStream;
-use crate::waiting::{Side, Tend};
+use crate::waiting::{Half, Progress};
 
 /// Where connections come in, whatever carries them: streams ([`Duplex`]) or messages
 /// ([`Packets`](crate::packets::Packets)).
@@ -19,8 +19,8 @@ pub(crate) trait Accept<T>: Send {
     /// The next connection.
     fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Arc<T>>>;
 
-    /// See [`Tend`].
-    fn tend(&mut self, cx: &mut Context<'_>) {
+    /// See [`Progress`].
+    fn make_progress(&mut self, cx: &mut Context<'_>) {
         let _ = cx;
     }
 }
@@ -28,15 +28,15 @@ pub(crate) trait Accept<T>: Send {
 /// The listening side.
 struct Accepting<T>(Box<dyn Accept<T>>);
 
-impl<T> Tend for Accepting<T> {
-    fn tend(&mut self, cx: &mut Context<'_>) {
-        self.0.tend(cx);
+impl<T> Progress for Accepting<T> {
+    fn make_progress(&mut self, cx: &mut Context<'_>) {
+        self.0.make_progress(cx);
     }
 }
 
 /// What all handles of a listener share.
 pub(crate) struct ListenerState<T> {
-    side: Arc<Side<Accepting<T>>>,
+    side: Arc<Half<Accepting<T>>>,
     options: Options,
     local: Address,
 }
@@ -48,20 +48,20 @@ pub trait Accepted: sealed::Sealed + Sized + 'static {
     type Mode: Mode;
     /// What its handles share.
     #[doc(hidden)]
-    type Shared: 'static;
+    type State: 'static;
     /// What a listener for such is called.
     #[doc(hidden)]
     const LISTENER: &'static str;
     /// The first handle, and where the other side is.
     #[doc(hidden)]
-    fn accepted(shared: Arc<Self::Shared>) -> (Self, Address);
+    fn accepted(shared: Arc<Self::State>) -> (Self, Address);
 }
 
 impl<F: Family, M: Mode> sealed::Sealed for ByteStream<F, M> {}
 
 impl<F: Family, M: Mode> Accepted for ByteStream<F, M> {
     type Mode = M;
-    type Shared = Duplex;
+    type State = Duplex;
     const LISTENER: &'static str = F::LISTENER;
 
     fn accepted(duplex: Arc<Duplex>) -> (Self, Address) {
@@ -82,14 +82,14 @@ impl<F: Family, M: Mode> Accepted for ByteStream<F, M> {
 )]
 /// which have their own ways to bind. Dropped, nobody comes in any more.
 pub struct Listener<S: Accepted> {
-    pub(crate) state: Arc<ListenerState<S::Shared>>,
+    pub(crate) state: Arc<ListenerState<S::State>>,
 }
 
 impl<S: Accepted> Listener<S> {
-    pub(crate) fn open(accept: impl Accept<S::Shared> + 'static, local: Address) -> Self {
-        let side = Side::new(Accepting(Box::new(accept) as Box<dyn Accept<S::Shared>>));
+    pub(crate) fn open(accept: impl Accept<S::State> + 'static, local: Address) -> Self {
+        let side = Half::new(Accepting(Box::new(accept) as Box<dyn Accept<S::State>>));
         // From now on news is heard, whoever accepts.
-        side.step(Tend::tend);
+        side.step(Progress::make_progress);
         Self { state: Arc::new(ListenerState { side, options: Options::default(), local }) }
     }
 

@@ -13,10 +13,10 @@ use bytes::Bytes;
 use crate::Address;
 use crate::duplex::{Options, scatter, total, try_once};
 use crate::errors;
-use crate::waiting::{Side, Tend};
+use crate::waiting::{Half, Progress};
 
 /// Where messages come from.
-pub(crate) trait Inflow: Tend + Send {
+pub(crate) trait Inflow: Progress + Send {
     /// The message that is next, where it lies; nothing at the end.
     fn poll_front(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<&[u8]>>>;
 
@@ -38,7 +38,7 @@ pub(crate) trait Inflow: Tend + Send {
 pub(crate) struct Ticket(pub(crate) u64);
 
 /// Where messages go.
-pub(crate) trait Outflow: Tend + Send {
+pub(crate) trait Outflow: Progress + Send {
     /// Puts a message on its way, once there is room for it. Where a write waits until its
     /// message is taken, and this one does, there is a ticket for that.
     fn poll_begin(
@@ -70,9 +70,9 @@ struct Reading {
     is_shut: bool,
 }
 
-impl Tend for Reading {
-    fn tend(&mut self, cx: &mut Context<'_>) {
-        self.inflow.tend(cx);
+impl Progress for Reading {
+    fn make_progress(&mut self, cx: &mut Context<'_>) {
+        self.inflow.make_progress(cx);
     }
 }
 
@@ -115,16 +115,16 @@ impl Reading {
 /// The writing side.
 struct Writing(Box<dyn Outflow>);
 
-impl Tend for Writing {
-    fn tend(&mut self, cx: &mut Context<'_>) {
-        self.0.tend(cx);
+impl Progress for Writing {
+    fn make_progress(&mut self, cx: &mut Context<'_>) {
+        self.0.make_progress(cx);
     }
 }
 
 /// Messages in both directions, each behind a lock of its own.
 pub struct Packets {
-    reading: Arc<Side<Reading>>,
-    writing: Arc<Side<Writing>>,
+    reading: Arc<Half<Reading>>,
+    writing: Arc<Half<Writing>>,
     pub(crate) options: Options,
     pub(crate) local: Address,
     pub(crate) peer: Address,
@@ -139,10 +139,10 @@ impl Packets {
         peer: Address,
         peer_most: Option<usize>,
     ) -> Arc<Self> {
-        let reading = Side::new(Reading { inflow, is_shut: false });
+        let reading = Half::new(Reading { inflow, is_shut: false });
         // From now on messages are taken in, whoever reads.
-        reading.step(Tend::tend);
-        let writing = Side::new(Writing(outflow));
+        reading.step(Progress::make_progress);
+        let writing = Half::new(Writing(outflow));
         let options = Options::default();
         Arc::new(Self { reading, writing, options, local, peer, peer_most })
     }

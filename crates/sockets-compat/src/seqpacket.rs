@@ -242,7 +242,7 @@ impl<F: Messages, M: Mode> sealed::Sealed for SeqPacket<F, M> {}
 
 impl<F: Messages, M: Mode> Accepted for SeqPacket<F, M> {
     type Mode = M;
-    type Shared = Packets;
+    type State = Packets;
     const LISTENER: &'static str = F::SEQPACKET_LISTENER;
 
     fn accepted(packets: Arc<Packets>) -> (Self, Address) {

@@ -1,12 +1,12 @@
 //! How threads and tasks wait for a socket, and how nobody is forgotten.
 //!
-//! Each direction of a socket is a [`Side`]: its state under a lock, and the crowd of
+//! Each direction of a socket is a [`Half`]: its state under a lock, and the crowd of
 //! those that wait for it. What carries the socket knows one waker per side, which
 //! wakes the whole crowd; so several threads and tasks may wait at a time, and one that
 //! goes away takes nobody else's wake-up with it.
 //!
 //! That waker does one thing more: it lets the state do what is due
-//! ([`Tend`]: take in what came, push out what waits), on the thread that brought the
+//! ([`Progress`]: take in what came, push out what waits), on the thread that brought the
 //! news. A message is taken in though nobody reads just now, and no thread is needed
 //! for that.
 
@@ -26,13 +26,13 @@ pub(crate) fn locked<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// What is due whenever there is news, whoever waits.
-pub(crate) trait Tend {
+pub(crate) trait Progress {
     /// Does it. The context's waker comes back here.
-    fn tend(&mut self, cx: &mut Context<'_>);
+    fn make_progress(&mut self, cx: &mut Context<'_>);
 }
 
 /// One direction of a socket: its state, and the threads and tasks that wait for it.
-pub(crate) struct Side<T> {
+pub(crate) struct Half<T> {
     state: Mutex<T>,
     /// There was news while somebody else had the lock.
     is_due: AtomicBool,
@@ -43,14 +43,14 @@ pub(crate) struct Side<T> {
 /// More wait for one side than is sensible: the oldest is woken and has to come again.
 const MOST_WAITING: usize = 64;
 
-impl<T: Tend + Send + 'static> Side<T> {
+impl<T: Progress + Send + 'static> Half<T> {
     pub(crate) fn new(state: T) -> Arc<Self> {
         Arc::new_cyclic(|side| Self {
             state: Mutex::new(state),
             is_due: AtomicBool::new(false),
             crowd: Mutex::default(),
             // Weak: the state holds it, by way of what carries the socket.
-            waker: Waker::from(Arc::new(News(Weak::clone(side)))),
+            waker: Waker::from(Arc::new(HalfWaker(Weak::clone(side)))),
         })
     }
 
@@ -119,7 +119,7 @@ impl<T: Tend + Send + 'static> Side<T> {
                 }
                 continue;
             };
-            state.tend(&mut Context::from_waker(&self.waker));
+            state.make_progress(&mut Context::from_waker(&self.waker));
             drop(state);
             self.rouse();
         }
@@ -134,16 +134,16 @@ impl<T: Tend + Send + 'static> Side<T> {
     }
 }
 
-impl<T> fmt::Debug for Side<T> {
+impl<T> fmt::Debug for Half<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Side").finish_non_exhaustive()
     }
 }
 
 /// The waker of a side.
-struct News<T>(Weak<Side<T>>);
+struct HalfWaker<T>(Weak<Half<T>>);
 
-impl<T: Tend + Send + 'static> Wake for News<T> {
+impl<T: Progress + Send + 'static> Wake for HalfWaker<T> {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }

@@ -46,14 +46,14 @@ fn step() -> impl Strategy<Value = (usize, Step)> {
 }
 
 /// One direction, as it must be.
-struct Way {
+struct Direction {
     messages: VecDeque<Vec<u8>>,
     limit: usize,
     has_ended: bool,
     sent: u8,
 }
 
-impl Way {
+impl Direction {
     fn new() -> Self {
         Self { messages: VecDeque::new(), limit: LIMIT, has_ended: false, sent: 0 }
     }
@@ -114,7 +114,7 @@ impl Way {
 
 fn play<F: Messages>(sockets: &[SeqPacket<F>; 2], limit: Limits<F>, steps: &[(usize, Step)]) {
     // Way 0 goes from socket 0 to socket 1.
-    let mut ways = [Way::new(), Way::new()];
+    let mut ways = [Direction::new(), Direction::new()];
     sockets.iter().for_each(|socket| _ = limit(socket, LIMIT));
     for (at, step) in steps {
         let (socket, comes) = (&sockets[*at], 1 - *at);

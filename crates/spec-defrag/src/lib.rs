@@ -39,7 +39,9 @@ pub mod wire;
 pub use buffers::{BufferId, Buffers, LARGE, LEAD};
 
 pub use landfall_tables::HashSecret;
-pub use memory::{Body, Descriptor, HEAD_SLOT, Head, ListId, Lying, Memory, Packet, Pieces, Way};
+pub use memory::{
+    Body, Descriptor, HEAD_SLOT, Head, ListId, MappedFrame, Memory, Packet, Pieces, ReassemblyPath,
+};
 pub use predict::{Observed, Prediction};
 pub use receiver::{Areas, Config, ConfigError, Foreign, Lend, MOST_BURST, Receiver, Stats};
 pub use shape::{HeadLens, PayloadLens, Shape};

@@ -120,7 +120,7 @@ pub struct Descriptor {
 /// A frame that lies in one piece in memory that has a name: in a ring that is
 /// shared with the kernel, or in the frames of a device.
 #[derive(Clone, Copy, Debug)]
-pub struct Lying<'a> {
+pub struct MappedFrame<'a> {
     /// All of it.
     pub at: Span,
     /// Its first bytes: 192 of them, or all.
@@ -207,7 +207,7 @@ impl fmt::Debug for Head {
 
 /// On which way a packet was joined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Way {
+pub enum ReassemblyPath {
     /// Every fragment had landed where it belongs.
     Speculated,
     /// By the conventional path.
@@ -243,7 +243,7 @@ pub struct Packet {
     /// How many bytes are behind the head.
     pub body_len: u32,
     /// How it was joined.
-    pub way: Way,
+    pub way: ReassemblyPath,
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
 //! Streams of packets that are cut, and what tests ask of those who join them.
-use spec_defrag::Way;
+use spec_defrag::ReassemblyPath;
 use spec_defrag::model::{Flow, Joined, Rig, Setup, Shape, cut, seal};
 
 /// UDP over IPv4, in pages.
@@ -42,7 +42,7 @@ pub fn frames(came: &[Joined]) -> Vec<Vec<u8>> {
 
 /// How many of them were joined without a copy.
 pub fn hits(came: &[Joined]) -> usize {
-    came.iter().filter(|joined| joined.way == Way::Speculated).count()
+    came.iter().filter(|joined| joined.way == ReassemblyPath::Speculated).count()
 }
 
 /// Nothing went wrong, to the end.

@@ -4,8 +4,8 @@ use landfall_placement::{Area, PathId, Peer};
 
 use crate::error::Ended;
 use crate::ids::{
-    AskId, ConnectionId, ExposedId, OperationId, ReadId, ReceiveId, RemoteRegion, RequestId,
-    Rights, SendId,
+    ConnectionId, ExposedId, OperationId, PeerRequestId, ReadId, ReceiveId, RemoteRegion,
+    RequestId, Rights, SendId,
 };
 
 /// What happened. Each thing that was begun ends with exactly one event, and
@@ -67,11 +67,17 @@ pub enum Event {
     /// The other side wants to be sent at most `len` bytes:
     /// [`Endpoint::answer_read`](crate::Endpoint::answer_read) or
     /// [`Endpoint::refuse_read`](crate::Endpoint::refuse_read).
-    ReadAsked { read: ReadId, connection: ConnectionId, len: u64, opaque: u32 },
+    ReadRequested { read: ReadId, connection: ConnectionId, len: u64, opaque: u32 },
 
     /// The other side wants a region: [`Endpoint::expose`](crate::Endpoint::expose)
     /// or [`Endpoint::refuse_region`](crate::Endpoint::refuse_region).
-    RegionAsked { ask: AskId, connection: ConnectionId, name: u32, len: u64, rights: Rights },
+    RegionRequested {
+        ask: PeerRequestId,
+        connection: ConnectionId,
+        name: u32,
+        len: u64,
+        rights: Rights,
+    },
     /// The other side made a region available.
     RegionAvailable { request: RequestId, connection: ConnectionId, region: RemoteRegion },
     /// It did not.

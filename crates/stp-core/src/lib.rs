@@ -57,8 +57,8 @@ pub use endpoint::Endpoint;
 pub use error::{Ended, Error};
 pub use event::Event;
 pub use ids::{
-    AskId, ConnectionId, ExposedId, OperationId, ReadId, ReceiveId, RemoteRegion, RequestId,
-    Rights, SendId,
+    ConnectionId, ExposedId, OperationId, PeerRequestId, ReadId, ReceiveId, RemoteRegion,
+    RequestId, Rights, SendId,
 };
 /// How a window yields to congestion: what [`Config::congestion`] has.
 pub use landfall_congestion::Config as CongestionConfig;

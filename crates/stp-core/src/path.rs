@@ -24,7 +24,7 @@ pub(crate) fn whole_stu(payload: u32) -> u16 {
 
 /// What is behind the head of a control message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Behind {
+pub(crate) enum ControlTail {
     Nothing,
     /// Padding of this many bytes.
     Padding(u32),
@@ -41,7 +41,7 @@ pub(crate) struct Control {
     pub(crate) to: Peer,
     pub(crate) len: u8,
     pub(crate) bytes: [u8; LONGEST_HEAD],
-    pub(crate) behind: Behind,
+    pub(crate) behind: ControlTail,
 }
 
 /// Whose memory the Data of an order comes from.

@@ -20,7 +20,7 @@ use crate::context::Context;
 use crate::error::{Error, check_memory};
 use crate::ids::ConnectionId;
 use crate::network::Network;
-use crate::path::Behind;
+use crate::path::ControlTail;
 use crate::wire::HEADER_LEN;
 use crate::wire::message::{Ids, Message, Question, State};
 
@@ -277,7 +277,7 @@ impl Network {
         let sender = known.as_sender();
         let ids = Ids { d_id: ids.s_id, s_id: connection as u16 };
         let answer = Message::RequestStateResponse(State::Size { ids, size, token });
-        let behind = Behind::Padding(filled);
+        let behind = ControlTail::Padding(filled);
         self.queue_control(cx, path, unit.from, sender, &answer, behind);
         Ok(())
     }

@@ -81,10 +81,10 @@ fn a_refusal_that_is_repeated_has_the_same_reason() {
         for event in two.log[1].clone() {
             match event {
                 Event::Offered { receive, .. } => two.endpoint(1).refuse(receive, reason).unwrap(),
-                Event::ReadAsked { read, .. } => {
+                Event::ReadRequested { read, .. } => {
                     two.endpoint(1).refuse_read(now, read, reason).unwrap();
                 }
-                Event::RegionAsked { ask, .. } => {
+                Event::RegionRequested { ask, .. } => {
                     two.endpoint(1).refuse_region(ask, reason).unwrap();
                 }
                 _ => {}

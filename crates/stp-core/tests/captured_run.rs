@@ -41,10 +41,10 @@ fn transfers(pair: &mut Pair) {
     let (now, id) = (pair.now(), pair.from_a);
     pair.alice().read(now, id, into, 7).unwrap();
     pair.run_until("the question", |_, b| {
-        b.iter().any(|event| matches!(event, Event::ReadAsked { .. }))
+        b.iter().any(|event| matches!(event, Event::ReadRequested { .. }))
     });
     let asked = find(&pair.b_log, |event| match event {
-        Event::ReadAsked { read, .. } => Some(*read),
+        Event::ReadRequested { read, .. } => Some(*read),
         _ => None,
     });
     let from = place(&mut pair.sim, pair.b, 0, &bytes[..20_000]);
@@ -69,10 +69,10 @@ fn memory(pair: &mut Pair) {
     let (now, id) = (pair.now(), pair.from_a);
     pair.alice().request_region(now, id, 99, 4096, Rights::ALL).unwrap();
     pair.run_until("the question", |_, b| {
-        b.iter().any(|event| matches!(event, Event::RegionAsked { .. }))
+        b.iter().any(|event| matches!(event, Event::RegionRequested { .. }))
     });
     let ask = find(&pair.b_log, |event| match event {
-        Event::RegionAsked { ask, .. } => Some(*ask),
+        Event::RegionRequested { ask, .. } => Some(*ask),
         _ => None,
     });
     pair.bob().expose(ask, memory, Rights::ALL).unwrap();

@@ -26,7 +26,7 @@ fn patient() -> Config {
 
 fn read_asked(pair: &Pair) -> Option<stp_core::ReadId> {
     pair.b_log.borrow().iter().rev().find_map(|event| match event {
-        Event::ReadAsked { read, .. } => Some(*read),
+        Event::ReadRequested { read, .. } => Some(*read),
         _ => None,
     })
 }
@@ -40,7 +40,7 @@ fn a_read_is_answered_by_a_transfer_into_the_readers_memory() {
         let (now, id) = (pair.now(), pair.from_a);
         pair.alice().read(now, id, memory, 77).unwrap();
         pair.run_until("the question", |_, b| {
-            b.iter().any(|e| matches!(e, Event::ReadAsked { len: 200_000, opaque: 77, .. }))
+            b.iter().any(|e| matches!(e, Event::ReadRequested { len: 200_000, opaque: 77, .. }))
         });
         let asked = read_asked(&pair).unwrap();
         let bytes = noise(1, 150_000);
@@ -55,7 +55,7 @@ fn a_read_is_answered_by_a_transfer_into_the_readers_memory() {
         assert_eq!((area, len, opaque), (memory, 150_000, 88));
         assert!(read(&pair.sim, pair.a, Area { len, ..area }) == bytes);
         run_for(&mut pair.sim, Duration::from_secs(30));
-        assert_eq!(pair.count_b(|e| matches!(e, Event::ReadAsked { .. })), 1, "asked once");
+        assert_eq!(pair.count_b(|e| matches!(e, Event::ReadRequested { .. })), 1, "asked once");
     });
 }
 
@@ -68,7 +68,7 @@ fn a_read_may_be_refused() {
         let (now, id) = (pair.now(), pair.from_a);
         pair.alice().read(now, id, memory, 0).unwrap();
         pair.run_until("the question", |_, b| {
-            b.iter().any(|e| matches!(e, Event::ReadAsked { .. }))
+            b.iter().any(|e| matches!(e, Event::ReadRequested { .. }))
         });
         let asked = read_asked(&pair).unwrap();
         let now = pair.now();

@@ -92,7 +92,7 @@ pub(crate) enum Kind {
 }
 
 /// A receiver, a switch, and peers of each kind.
-pub(crate) struct Crowd {
+pub(crate) struct ManyPeers {
     pub(crate) sim: Sim,
     pub(crate) receiver: Handle<Host>,
     pub(crate) peers: Vec<(Kind, Handle<Host>, LinkId, ConnectionId)>,
@@ -109,7 +109,7 @@ fn link(rate: u64) -> LinkConfig {
     LinkConfig::ethernet(rate).delay(Duration::from_micros(10)).mtu(1_500).queue_bytes(16 << 20)
 }
 
-impl Crowd {
+impl ManyPeers {
     pub(crate) fn new(config: &Config, kinds: &[Kind]) -> Self {
         let mut sim = Sim::from_number(5);
         let switch = sim.add("switch", Switch::learning()).unwrap();
@@ -252,7 +252,7 @@ fn rate_beside(config: &Config, others: &[(Kind, usize)], time: Duration) -> u64
     for (kind, count) in others {
         kinds.extend(std::iter::repeat_n(*kind, *count));
     }
-    let mut crowd = Crowd::new(config, &kinds);
+    let mut crowd = ManyPeers::new(config, &kinds);
     crowd.begin();
     // A congestion window that has met a hundred others takes a while to grow again.
     let is_shared = config.congestion.is_some();
@@ -331,7 +331,7 @@ fn whatever_silent_slow_and_stopped_peers_do_others_keep_their_rate() {
 #[test]
 fn who_was_silent_gets_all_when_it_is_back() {
     let kinds = [Kind::Live, Kind::Silent, Kind::Stopped(2_000)];
-    let mut crowd = Crowd::new(&Config::default(), &kinds);
+    let mut crowd = ManyPeers::new(&Config::default(), &kinds);
     crowd.begin();
     assert!(crowd.rate(Duration::from_millis(200)) > 0);
     for (kind, _, cable, _) in crowd.peers.clone() {

@@ -460,7 +460,7 @@ fn what_was_asked_by_who_answered_first_is_not_answered_to_another() {
     assert_eq!(two.place(0, &read), Ok(Placement::Consumed));
     two.hear();
     let asked = two.log[0].iter().find_map(|event| match event {
-        Event::ReadAsked { read, connection, .. } if *connection == near => Some(*read),
+        Event::ReadRequested { read, connection, .. } if *connection == near => Some(*read),
         _ => None,
     });
     assert_eq!(answered_by_another(&mut two, own.s_id, &read), Err(Refusal::Duplicate));

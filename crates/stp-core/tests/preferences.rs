@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use crate::independence::{Crowd, Kind, own_network, run_for};
+use crate::independence::{Kind, ManyPeers, own_network, run_for};
 use crate::world::Host;
 use landfall_simnet::Handle;
 use stp_core::{ConnectionId, Endpoint, Error, Priority};
 
 /// What each of four peers sends in a time, where the receiver's user prefers some of them.
 fn sent_with(prefer: impl Fn(&mut Endpoint, usize, ConnectionId)) -> [u64; 4] {
-    let mut crowd = Crowd::new(&own_network(), &[Kind::Live; 4]);
+    let mut crowd = ManyPeers::new(&own_network(), &[Kind::Live; 4]);
     let ids = crowd.at_receiver();
     let engine = crowd.sim.node_mut(crowd.receiver).unwrap().engine_mut();
     for (nth, id) in ids.into_iter().enumerate() {
@@ -24,7 +24,7 @@ fn sent_with(prefer: impl Fn(&mut Endpoint, usize, ConnectionId)) -> [u64; 4] {
     core::array::from_fn(|nth| after[nth] - before[nth])
 }
 
-fn sent(crowd: &Crowd) -> Vec<u64> {
+fn sent(crowd: &ManyPeers) -> Vec<u64> {
     let of = |host: Handle<Host>| crowd.sim.node(host).unwrap().engine().stats().bytes_sent;
     crowd.peers.iter().map(|(_, host, ..)| of(*host)).collect()
 }

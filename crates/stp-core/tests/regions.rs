@@ -29,13 +29,13 @@ pub(crate) fn expose(pair: &mut Pair, memory: Area, rights: Rights) -> (ExposedI
     let (now, id) = (pair.now(), pair.from_a);
     pair.alice().request_region(now, id, 99, memory.len, Rights::ALL).unwrap();
     let before = pair.count_a(|e| matches!(e, Event::RegionAvailable { .. }));
-    let asked = pair.count_b(|e| matches!(e, Event::RegionAsked { .. }));
+    let asked = pair.count_b(|e| matches!(e, Event::RegionRequested { .. }));
     pair.run_until("the question", |_, b| {
-        b.iter().filter(|e| matches!(e, Event::RegionAsked { .. })).count() > asked
+        b.iter().filter(|e| matches!(e, Event::RegionRequested { .. })).count() > asked
     });
     let last =
-        *pair.b_log.borrow().iter().rfind(|e| matches!(e, Event::RegionAsked { .. })).unwrap();
-    let Event::RegionAsked { ask, name, len, .. } = last else { unreachable!() };
+        *pair.b_log.borrow().iter().rfind(|e| matches!(e, Event::RegionRequested { .. })).unwrap();
+    let Event::RegionRequested { ask, name, len, .. } = last else { unreachable!() };
     assert_eq!((name, len), (99, memory.len));
     let exposed = pair.bob().expose(ask, memory, rights).unwrap();
     pair.run_until("the region", |a, _| {

@@ -173,7 +173,7 @@ fn a_read_that_was_lost_and_cancelled_does_not_stop_those_after_it() {
     two.said(0);
     two.endpoint(0).cancel_receive(now, read).unwrap();
     let asked = |event: &Event| match event {
-        Event::ReadAsked { read, opaque, .. } => Some((*read, *opaque)),
+        Event::ReadRequested { read, opaque, .. } => Some((*read, *opaque)),
         _ => None,
     };
     for round in 0..130 {
@@ -212,7 +212,7 @@ fn a_request_for_a_region_that_was_lost_and_given_up_does_not_stop_those_after_i
         two.endpoint(0).request_region(now, near, round, 8, Rights::ALL).unwrap();
         let seen = [two.log[0].len(), two.log[1].len()];
         let asked = |event: &Event| match event {
-            Event::RegionAsked { ask, name, .. } => Some((*ask, *name)),
+            Event::RegionRequested { ask, name, .. } => Some((*ask, *name)),
             _ => None,
         };
         let is_it = |event: &Event| asked(event).is_some_and(|(_, name)| name == round);

@@ -17,24 +17,24 @@ use world::{Pair, is_received, is_sent, noise, read};
 
 /// The lines that were told: the target, the message and the fields.
 #[derive(Clone, Default)]
-struct Told(Arc<Mutex<Vec<String>>>);
+struct RecordedLines(Arc<Mutex<Vec<String>>>);
 
-impl Told {
+impl RecordedLines {
     fn count(&self, words: &[&str]) -> usize {
         let lines = self.0.lock().unwrap();
         lines.iter().filter(|line| words.iter().all(|word| line.contains(word))).count()
     }
 }
 
-struct Line(String);
+struct LogLine(String);
 
-impl Visit for Line {
+impl Visit for LogLine {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
         write!(self.0, " {}={value:?}", field.name()).expect("a string takes all");
     }
 }
 
-impl Subscriber for Told {
+impl Subscriber for RecordedLines {
     fn enabled(&self, _: &Metadata<'_>) -> bool {
         true
     }
@@ -48,7 +48,7 @@ impl Subscriber for Told {
     fn record_follows_from(&self, _: &Id, _: &Id) {}
 
     fn event(&self, event: &Event<'_>) {
-        let mut line = Line(event.metadata().target().to_owned());
+        let mut line = LogLine(event.metadata().target().to_owned());
         event.record(&mut line);
         self.0.lock().unwrap().push(line.0);
     }
@@ -58,7 +58,7 @@ impl Subscriber for Told {
     fn exit(&self, _: &Id) {}
 }
 
-impl fmt::Debug for Told {
+impl fmt::Debug for RecordedLines {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Told")
     }
@@ -68,7 +68,7 @@ impl fmt::Debug for Told {
 /// and asked for again, and what was refused, with the reason.
 #[test]
 fn a_transfer_is_told_from_its_connection_to_its_end() {
-    let told = Told::default();
+    let told = RecordedLines::default();
     tracing::subscriber::with_default(told.clone(), || {
         let link = LinkConfig::ethernet(1_000_000_000)
             .delay(Duration::from_micros(5))

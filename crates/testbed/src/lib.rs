@@ -15,7 +15,7 @@
 //! | [`ingress`] | fragments that are lost where they enter a machine |
 //! | [`loss`] | a cable that loses frames at random |
 //! | [`cpu`] | who used how much processor; pinning |
-//! | [`soaker`] | the same from outside: what is left for a thread of the lowest priority |
+//! | [`idle_meter`] | the same from outside: what is left for a thread of the lowest priority |
 //! | [`rivals`] | kernel TCP, UDP and Unix sockets, measured |
 //! | [`sample`] | what one run gave, in terms that all candidates share |
 //! | [`interleave`](mod@interleave) | candidates in turn, medians, spreads, ratios |
@@ -27,6 +27,7 @@ struct Readme;
 
 pub mod cpu;
 pub mod error;
+pub mod idle_meter;
 pub mod ingress;
 pub mod interleave;
 pub mod loss;
@@ -36,7 +37,6 @@ pub mod offload;
 pub mod privileges;
 pub mod rivals;
 pub mod sample;
-pub mod soaker;
 pub mod socket;
 mod sys;
 pub mod tun;
@@ -47,12 +47,12 @@ pub use landfall_testkit::skip_unless;
 
 pub use cpu::{CpuMeter, CpuUse};
 pub use error::Error;
+pub use idle_meter::IdleMeter;
 pub use ingress::{IngressLoss, Lose};
 pub use interleave::{Candidate, Comparison, Measured, Spread, interleave};
 pub use loss::FrameLoss;
 pub use namespace::Namespace;
 pub use offload::Offload;
-pub use sample::{CpuSplit, Rtt, RttHistogram, Sample, Soaked};
-pub use soaker::Soaker;
+pub use sample::{CoresBusy, CpuSplit, Rtt, RttHistogram, Sample};
 pub use tun::Tun;
 pub use veth::{Mac, VethConfig, VethEnd, VethPair};

@@ -20,8 +20,8 @@ pub struct Sample {
     pub seconds: f64,
     /// CPU time.
     pub cpu: CpuSplit,
-    /// How busy the cores were, seen from outside, where a soaker ran.
-    pub soaked: Option<Soaked>,
+    /// How busy the cores were, seen from outside, where an idle meter ran.
+    pub busy: Option<CoresBusy>,
     /// Round trips, in latency runs.
     pub rtt: Option<Rtt>,
     /// How often a thread of the candidate slept and was woken.
@@ -54,7 +54,7 @@ pub struct CpuSplit {
 /// How much of its core each side left to nobody else, in percent: its own work, the
 /// kernel's on its behalf, and interrupts.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Soaked {
+pub struct CoresBusy {
     /// The sender's core.
     pub send_percent: f64,
     /// The receiver's core.

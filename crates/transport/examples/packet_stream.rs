@@ -155,17 +155,17 @@ impl End {
 
 /// What both ends and the one who measures share.
 #[derive(Default)]
-struct Shared {
+struct Progress {
     stop: AtomicBool,
     delivered: AtomicU64,
 }
 
 /// What an end does, at `a` (true) and at `b`, until it is stopped.
-type Work = fn(&VethPair, bool, &Shared, &mut Sample) -> Result<Counters, Error>;
+type Work = fn(&VethPair, bool, &Progress, &mut Sample) -> Result<Counters, Error>;
 
 /// Both ends on threads and cores of their own, for a while.
 fn run(cable: &VethPair, time: Duration, work: Work) -> Result<Sample, Error> {
-    let shared = Shared::default();
+    let shared = Progress::default();
     let cores = cpu::allowed_cores()?;
     let mut sample = Sample::default();
     std::thread::scope(|scope| {
@@ -206,7 +206,7 @@ fn run(cable: &VethPair, time: Duration, work: Work) -> Result<Sample, Error> {
 fn throughput(
     cable: &VethPair,
     at_a: bool,
-    shared: &Shared,
+    shared: &Progress,
     sample: &mut Sample,
 ) -> Result<Counters, Error> {
     let mut end = End::open(cable, at_a, WINDOW, Wait::BALANCED)?;
@@ -238,7 +238,7 @@ fn throughput(
 fn round_trips(
     cable: &VethPair,
     at_a: bool,
-    shared: &Shared,
+    shared: &Progress,
     sample: &mut Sample,
 ) -> Result<Counters, Error> {
     let mut end = End::open(cable, at_a, SMALL_WINDOW, Wait::Spin)?;

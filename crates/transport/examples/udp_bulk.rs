@@ -27,7 +27,7 @@ type Error = Box<dyn std::error::Error + Send + Sync>;
 
 /// What both ends share.
 #[derive(Default)]
-struct Shared {
+struct Progress {
     stop: AtomicBool,
     delivered: AtomicU64,
 }
@@ -59,7 +59,7 @@ fn bulk(cable: Option<&VethPair>, mtu: u32, payload: u32, time: Duration) -> Res
         Some(cable) => cable.ends().map(|end| IpAddr::from(end.ipv4)),
         None => [IpAddr::from(Ipv4Addr::LOCALHOST); 2],
     };
-    let shared = Arc::new(Shared::default());
+    let shared = Arc::new(Progress::default());
     let receiver = open(cable.map(|cable| &cable.b.namespace), to, mtu)?;
     let address = receiver.0.local_address();
     let sender = open(cable.map(|cable| &cable.a.namespace), from, mtu)?;
@@ -94,7 +94,7 @@ fn open(
 struct End {
     driver: UdpDriver,
     regions: Regions,
-    shared: Arc<Shared>,
+    shared: Arc<Progress>,
     clock: Clock,
     waiter: Waiter,
 }
@@ -102,7 +102,7 @@ struct End {
 fn spawn(
     core: usize,
     (driver, regions): (UdpDriver, Regions),
-    shared: &Arc<Shared>,
+    shared: &Arc<Progress>,
     run: impl FnOnce(&mut End) -> Result<(), Error> + Send + 'static,
 ) -> JoinHandle<Result<Counters, Error>> {
     let shared = Arc::clone(shared);
@@ -166,7 +166,7 @@ impl End {
     fn run(
         &mut self,
         engine: &mut Numbered,
-        mut handle: impl FnMut(&mut Numbered, &Shared, Event) -> Result<(), Error>,
+        mut handle: impl FnMut(&mut Numbered, &Progress, Event) -> Result<(), Error>,
     ) -> Result<(), Error> {
         while !self.shared.stop.load(Ordering::Relaxed) {
             let progress = self.driver.turn(engine, self.clock.now())?;

@@ -15,7 +15,7 @@ use landfall_testbed::{IngressLoss, Lose, VethEnd, VethPair, require_namespaces,
 use landfall_transport::memory::{Regions, Rights};
 use landfall_transport::packet::Filter;
 use landfall_transport::ring::{Block, Ring, RingConfig};
-use landfall_transport::scatter::Hearing;
+use landfall_transport::scatter::CapturePoint;
 use landfall_transport::wait::until_ready;
 use landfall_transport::{OpenError, Privilege};
 
@@ -248,7 +248,7 @@ fn what_is_missing_is_said() {
     let nowhere = |config| RingConfig { interface: "nowhere".into(), ..config };
     let error = open_as(&cable.b, &regions, nowhere).unwrap_err();
     assert!(matches!(error, OpenError::NoInterface(_)), "{error}");
-    let number = |config| RingConfig { hearing: Hearing::Protocol(1500), ..config };
+    let number = |config| RingConfig { hearing: CapturePoint::Protocol(1500), ..config };
     let error = open_as(&cable.b, &regions, number).unwrap_err();
     assert!(matches!(error, OpenError::NotAnEthertype(1500)), "{error}");
     let _ring = small(&cable.b, &regions, 4);
@@ -272,8 +272,8 @@ fn what_is_lost_at_the_ingress_is_heard_before_it_and_not_behind() {
         let filter = Filter::ethertypes([IPV4]).fragments();
         open_as(&cable.b, &regions, |config| RingConfig { filter, hearing, ..config }).unwrap()
     };
-    let mut before = hearing(Hearing::Everything);
-    let mut behind = hearing(Hearing::Protocol(IPV4));
+    let mut before = hearing(CapturePoint::Everything);
+    let mut behind = hearing(CapturePoint::Protocol(IPV4));
     let bind = |end: &VethEnd| end.namespace.enter(|| UdpSocket::bind((end.ipv4, 0)));
     let (from, to) = (bind(&cable.a).unwrap().unwrap(), bind(&cable.b).unwrap().unwrap());
     let fragments = |ring: &mut Ring, count: usize| {

@@ -15,7 +15,7 @@ use landfall_transport::memory::{Piece, SharedMemory, SharedView};
 use landfall_transport::shm::rendezvous::{Admit, Channel, Listener};
 use landfall_transport::shm::ring::{Consumer, Producer, PushError, Records};
 use landfall_transport::shm::wake::{Doorbell, Ringer, Sleeper};
-use landfall_transport::shm::watched::{Hits, News, Reporter, Touch, Watched, Writer};
+use landfall_transport::shm::watched::{Hits, Reporter, Touch, WatchUpdate, Watched, Writer};
 use landfall_transport::wait::until_ready;
 
 /// Where the child connects.
@@ -144,7 +144,7 @@ impl Round {
         }
         memory.store(BACK, done).unwrap();
         while let Some(news) = self.hits.poll().unwrap() {
-            if let News::Hit(hit) = news {
+            if let WatchUpdate::Hit(hit) = news {
                 assert!(self.watched.contains(&hit) && hit.tag == 9, "{hit:?}");
             }
         }

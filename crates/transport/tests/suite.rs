@@ -32,5 +32,5 @@ mod uring_udp;
 #[cfg(feature = "io-uring")]
 mod uring_udp_packet;
 mod xdp_frames;
-mod xdp_lane;
+mod xdp_queue;
 mod xdp_rules;

@@ -62,7 +62,7 @@ enum Step {
     Disable(usize),
     Remove(usize),
     Clear(usize),
-    Told(usize),
+    Reported(usize),
     Pop,
     Forget(Place),
     Join(usize, usize),
@@ -118,7 +118,7 @@ impl Pair {
                 let Some(id) = name(n) else { return };
                 assert_eq!(tripwires.clear(id).ok(), model.clear(id));
             }
-            Step::Told(n) => {
+            Step::Reported(n) => {
                 let Some(id) = name(n) else { return };
                 // Only of those that the user is told of; the queue knows of its own.
                 if let Some(wire) = model.get(id)
@@ -246,7 +246,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => any::<usize>().prop_map(Step::Disable),
         2 => any::<usize>().prop_map(Step::Remove),
         2 => any::<usize>().prop_map(Step::Clear),
-        2 => any::<usize>().prop_map(Step::Told),
+        2 => any::<usize>().prop_map(Step::Reported),
         2 => Just(Step::Pop),
         1 => places().prop_map(Step::Forget),
         3 => (0usize..2, any::<usize>()).prop_map(|(set, n)| Step::Join(set, n)),

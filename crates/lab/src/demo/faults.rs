@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::{Scale, Shown};
 use crate::style::bytes;
 use crate::workload::Shape;
-use crate::workload::stp::{self, Below, Outcome, Setup};
+use crate::workload::stp::{self, LowerLayer, Outcome, Setup};
 
 const SEED: u8 = 42;
 const MESSAGE: usize = 1 << 20;
@@ -57,7 +57,7 @@ pub(super) fn play(scale: Scale) -> Result<Shown> {
         ..Config::shared_network().with_checksum()
     };
     let faults = Some((FAULTS, [SEED; 32]));
-    let setup = Setup { faults, config: Some(config), ..Setup::over(Below::UdpOf(1500)) };
+    let setup = Setup { faults, config: Some(config), ..Setup::over(LowerLayer::UdpOf(1500)) };
     let outcome = stp::stream(&plan, &setup, shape)?;
     let facts = facts(&outcome);
     Shown::new(lines(&facts), &facts)

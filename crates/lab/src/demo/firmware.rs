@@ -25,17 +25,17 @@ const PERIOD: &str = "two Tigon-II, as fast as in their time";
 struct Facts {
     message_bytes: usize,
     tcp_goodput_bytes_per_s: f64,
-    host: Way,
-    adapters: Way,
+    host: GoodputShown,
+    adapters: GoodputShown,
     /// With what the adapters of the paper took for each step.
-    adapters_of_the_period: Way,
+    adapters_of_the_period: GoodputShown,
     hash: String,
     equal: bool,
 }
 
 /// What one way took, at the receiver.
 #[derive(Debug, Serialize)]
-struct Way {
+struct GoodputShown {
     message_bytes: usize,
     goodput_bytes_per_s: f64,
     user_copied_bytes: u64,
@@ -68,14 +68,19 @@ pub(super) fn play(scale: Scale) -> Result<Shown> {
     Shown::new(lines(&facts), &facts)
 }
 
-fn over_adapters(pace: Pace, len: usize) -> Result<(Way, String)> {
+fn over_adapters(pace: Pace, len: usize) -> Result<(GoodputShown, String)> {
     let wire = Wire::new(WireConfig::default());
     let plug = |node| Endpoint::bind(Transport::nic(&wire, Peer::Node(node), pace));
     transfer(&plug(1)?, &plug(2)?, Peer::Node(2), len)
 }
 
 /// Sends one Transfer, whose bytes are compared: what it took, and the hash.
-fn transfer(sender: &Endpoint, receiver: &Endpoint, to: Peer, len: usize) -> Result<(Way, String)> {
+fn transfer(
+    sender: &Endpoint,
+    receiver: &Endpoint,
+    to: Peer,
+    len: usize,
+) -> Result<(GoodputShown, String)> {
     let mut message = Memory::try_zeroed(len).context("no memory for a message")?;
     Pattern(9).fill(&mut message);
     let listener = receiver.listen(PORT)?;
@@ -96,7 +101,7 @@ fn transfer(sender: &Endpoint, receiver: &Endpoint, to: Peer, len: usize) -> Res
     };
     let copied = |counters: &landfall_transport::Counters| counters.bytes_copied;
     let woken = |counters: &landfall_transport::Counters| counters.wakeups;
-    let way = Way {
+    let way = GoodputShown {
         message_bytes: len,
         goodput_bytes_per_s: len as f64 / took.as_secs_f64(),
         user_copied_bytes: sum(&after, copied) - sum(&before, copied),
@@ -108,7 +113,7 @@ fn transfer(sender: &Endpoint, receiver: &Endpoint, to: Peer, len: usize) -> Res
 }
 
 fn lines(facts: &Facts) -> [String; 6] {
-    let line = |name: &str, way: &Way| {
+    let line = |name: &str, way: &GoodputShown| {
         format!(
             "{name:40} {:>10}, {} of {} copied by it, {} notifications for {} units, woken {} times",
             speed(way.goodput_bytes_per_s),

@@ -12,7 +12,7 @@ use landfall_testbed::rivals::{Amount, Endpoints, Plan, TcpThroughput};
 use landfall_testbed::{Sample, VethConfig, VethPair, privileges};
 use serde::Serialize;
 use spec_defrag::cut::{Cutter, Df};
-use spec_defrag::{Body, Prediction, Receiver, Way};
+use spec_defrag::{Body, Prediction, ReassemblyPath, Receiver};
 
 use super::{Scale, Shown, speed};
 use crate::papers::defrag::Ram;
@@ -58,13 +58,13 @@ pub(super) fn play(scale: Scale) -> Result<Shown> {
     let plan = Plan::new(Endpoints::loopback()?, Amount::Time(time));
     let tcp = TcpThroughput::new(plan).run()?;
     let frames = Frames::new()?;
-    let mut line = Line::new(Prediction::default())?;
+    let mut line = Rig::new(Prediction::default())?;
     let before = line.pass(&frames.plain)?;
     let disturbed = line.pass(&frames.disturbed)?;
     let after = line.pass(&frames.plain)?;
     let compared_bytes = line.compared;
     let goodput = line.speed(&frames, time)?;
-    let conventional = Line::new(Prediction::Off)?.speed(&frames, time)?;
+    let conventional = Rig::new(Prediction::Off)?.speed(&frames, time)?;
     let why_not_live = privileges::why_no_namespaces().or_else(defrag::why_not);
     let live = match why_not_live {
         Some(_) => None,
@@ -201,14 +201,14 @@ fn udp_head(id: u16, len: u16, from: u8) -> Vec<u8> {
 }
 
 /// An adapter that writes frames behind descriptors, and the engine's receiver.
-struct Line {
+struct Rig {
     receiver: Receiver,
     ram: Ram,
     lens: Vec<u32>,
     compared: u64,
 }
 
-impl Line {
+impl Rig {
     fn new(prediction: Prediction) -> Result<Self> {
         let (ram, receiver) = Ram::with_receiver(LIST, PAGE, prediction, [5; 32])?;
         Ok(Self { receiver, ram, lens: Vec::new(), compared: 0 })
@@ -231,9 +231,9 @@ impl Line {
             self.receiver.settle(Instant::ZERO, &self.lens, &mut self.ram);
             while let Some(packet) = self.receiver.poll_packet() {
                 let Body::Buffer(buffer, body) = packet.body else { continue };
-                if packet.way != Way::Whole {
+                if packet.way != ReassemblyPath::Whole {
                     packets += 1;
-                    in_place += u64::from(packet.way == Way::Speculated);
+                    in_place += u64::from(packet.way == ReassemblyPath::Speculated);
                     user(self.ram.bytes(body));
                 }
                 self.receiver.release(buffer);
@@ -274,7 +274,7 @@ mod tests {
     #[test]
     fn something_foreign_costs_copies_and_no_byte() {
         let frames = Frames::new().unwrap();
-        let mut line = Line::new(Prediction::default()).unwrap();
+        let mut line = Rig::new(Prediction::default()).unwrap();
         let before = line.pass(&frames.plain).unwrap();
         let disturbed = line.pass(&frames.disturbed).unwrap();
         let after = line.pass(&frames.plain).unwrap();
@@ -282,7 +282,7 @@ mod tests {
         assert!(disturbed < before, "{disturbed} in place");
         assert!(after > PACKETS * 8 / 10, "{after} in place: it guesses again");
         assert_eq!(line.compared, 3 * PACKETS * u64::from(PAGE));
-        let mut copying = Line::new(Prediction::Off).unwrap();
+        let mut copying = Rig::new(Prediction::Off).unwrap();
         assert_eq!(copying.pass(&frames.plain).unwrap(), 0);
     }
 }

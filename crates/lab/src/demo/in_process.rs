@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::{Scale, Shown, speed};
 use crate::style::bytes;
-use crate::workload::stp::{self, Below, Setup};
+use crate::workload::stp::{self, LowerLayer, Setup};
 
 #[derive(Debug, Serialize)]
 struct Facts {
@@ -20,7 +20,7 @@ struct Facts {
 
 pub(super) fn play(scale: Scale) -> Result<Shown> {
     let plan = Plan::new(Endpoints::loopback()?, Amount::Time(scale.time));
-    let outcome = stp::stream(&plan, &Setup::over(Below::Process), stp::SHAPE)?;
+    let outcome = stp::stream(&plan, &Setup::over(LowerLayer::Process), stp::SHAPE)?;
     ensure!(outcome.sample.bytes > 0, "nothing was delivered");
     let facts = Facts {
         goodput_bytes_per_s: outcome.sample.goodput(),

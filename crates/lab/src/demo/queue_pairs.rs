@@ -14,7 +14,7 @@ use super::{Scale, Shown, speed, without_failure};
 use crate::style::bytes;
 use crate::workload::overhead;
 use crate::workload::qpip::socket::{self, Direction};
-use crate::workload::qpip::{self, Below, Setup};
+use crate::workload::qpip::{self, LowerLayer, Setup};
 
 const MTU: u32 = 65_536;
 const MESSAGE: usize = 16 << 10;
@@ -61,7 +61,7 @@ pub(super) fn play(scale: Scale) -> Result<Shown> {
         .ok()
         .context("two candidates were measured")?
         .map(without_failure);
-    let outcome = qpip::stream(&plan, &Setup::over(Below::Tunnel(MTU)), qpip::shape(MESSAGE))?;
+    let outcome = qpip::stream(&plan, &Setup::over(LowerLayer::Tunnel(MTU)), qpip::shape(MESSAGE))?;
     let facts = facts(&tcp?, &ours?, &outcome.sample, outcome.compared);
     let mut facts = facts.context("no run was completed")?;
     facts.why_no_kernel = privileges::why_no_namespaces();

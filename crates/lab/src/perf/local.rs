@@ -11,7 +11,7 @@ use anyhow::{Result, bail};
 use landfall_testbed::interleave::interleave_with;
 use landfall_testbed::rivals::{Amount, Endpoints, Plan, Workload};
 use landfall_testbed::{
-    Candidate, Error, Measured, Sample, Soaker, VethConfig, VethPair, privileges,
+    Candidate, Error, IdleMeter, Measured, Sample, VethConfig, VethPair, privileges,
 };
 
 use super::chosen::{self, Chosen};
@@ -27,7 +27,7 @@ const MTU_RANGE: std::ops::RangeInclusive<i64> = 1280..=65_536;
 
 /// A run that takes so much longer than it should has failed.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long soakers run alone, to learn how far they come.
+/// How long idle meters run alone, to learn how far they come.
 const CALIBRATION: Duration = Duration::from_millis(500);
 
 const EXAMPLES: &str = "\
@@ -38,7 +38,7 @@ Examples:
   landfall perf local --sweep --protocol stp,qpip --plot sweep.svg
   landfall perf local --connections 100 --protocol stp
   landfall perf local --loss 0.01 --protocol stp,qpip
-  landfall perf local --workload all --soaker --protocol stp
+  landfall perf local --workload all --idle-meter --protocol stp
   landfall perf local --json | jq '.rows[] | {protocol, transport, ratio_to_tcp}'
 
 Kernel TCP is always measured, since the others are compared with it.
@@ -81,10 +81,10 @@ impl Args {
 }
 
 /// A thread of the lowest priority on each core that a side has.
-pub(crate) fn soaker(endpoints: &Endpoints) -> Result<Arc<Soaker>> {
+pub(crate) fn idle_meter(endpoints: &Endpoints) -> Result<Arc<IdleMeter>> {
     let cores: Vec<usize> =
         [endpoints.send.core, endpoints.receive.core].into_iter().flatten().collect();
-    Ok(Arc::new(Soaker::start(&cores, CALIBRATION)?))
+    Ok(Arc::new(IdleMeter::start(&cores, CALIBRATION)?))
 }
 
 /// Measures, and prints the result.
@@ -101,7 +101,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     super::report::check(options.plot.as_deref())?;
     let mut results = Results::default();
     let progress = Progress::on_stderr();
-    let soaker = if options.soaker { Some(soaker(&Endpoints::loopback()?)?) } else { None };
+    let idle_meter =
+        if options.idle_meter { Some(idle_meter(&Endpoints::loopback()?)?) } else { None };
     for mtu in args.mtus() {
         let pair = if args.veth {
             Some(VethPair::new(VethConfig { mtu, ..VethConfig::default() })?)
@@ -111,7 +112,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         let endpoints = pair.as_ref().map_or_else(Endpoints::loopback, Endpoints::over)?;
         results.pinned &= endpoints.send.core != endpoints.receive.core;
         let mut plan = Plan::new(endpoints, Amount::Time(options.seconds));
-        (plan.limit, plan.soaker) = (PATIENCE, soaker.clone());
+        (plan.limit, plan.idle_meter) = (PATIENCE, idle_meter.clone());
         let link = Link { plan: &plan, pair: pair.as_ref(), mtu };
         let chosen = options.chosen();
         if chosen.is_empty() {
@@ -121,7 +122,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             chosen_groups(options, link, chosen, &mut results, &progress)?;
         }
     }
-    drop((progress, soaker));
+    drop((progress, idle_meter));
     Report::new(options, results, if args.veth { "veth" } else { "loopback" }).present(options)
 }
 

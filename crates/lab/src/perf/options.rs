@@ -83,7 +83,7 @@ pub(crate) struct Options {
     workload: Vec<Task>,
     /// CPU from outside, too: what a thread of the lowest priority gets of each core
     #[arg(long)]
-    pub(crate) soaker: bool,
+    pub(crate) idle_meter: bool,
     /// A plot of the throughput: over the message length, or a bar for each row
     #[arg(long, value_name = "FILE.svg")]
     pub(crate) plot: Option<PathBuf>,
@@ -180,14 +180,14 @@ mod tests {
     use clap::Parser;
 
     #[derive(Debug, Parser)]
-    struct Line {
+    struct LogLine {
         #[command(flatten)]
         options: Options,
     }
 
     fn chosen(arguments: &[&str]) -> Vec<Chosen> {
         let line = ["perf"].iter().chain(arguments);
-        Line::try_parse_from(line).unwrap().options.chosen()
+        LogLine::try_parse_from(line).unwrap().options.chosen()
     }
 
     #[test]

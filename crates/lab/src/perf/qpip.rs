@@ -9,7 +9,7 @@ use super::row::{Mode, Subject};
 use super::{NEEDS_CABLE, why_no_ring};
 use crate::workload::overhead;
 use crate::workload::qpip::socket::{self, Direction};
-use crate::workload::qpip::{self, Below, Setup};
+use crate::workload::qpip::{self, LowerLayer, Setup};
 
 /// IPv4 and TCP headers, with the timestamp option.
 const HEADERS: u32 = 20 + 20 + 12;
@@ -32,13 +32,16 @@ fn subject(group: &Group<'_>, transport: &'static str, mode: Mode, message: usiz
 }
 
 /// Each way below queue pairs that there is here.
-fn ways<'a>(group: &Group<'a>) -> Vec<(&'static str, Below<'a>)> {
+fn ways<'a>(group: &Group<'a>) -> Vec<(&'static str, LowerLayer<'a>)> {
     let Some(pair) = group.setting.pair else {
-        return vec![("tunnel", Below::Tunnel(group.setting.mtu)), ("channel", Below::Process)];
+        return vec![
+            ("tunnel", LowerLayer::Tunnel(group.setting.mtu)),
+            ("channel", LowerLayer::Process),
+        ];
     };
-    let mut ways = vec![("packet", Below::Packet(pair))];
+    let mut ways = vec![("packet", LowerLayer::Packet(pair))];
     if why_no_ring().is_none() {
-        ways.push(("uring-packet", Below::UringPacket(pair)));
+        ways.push(("uring-packet", LowerLayer::UringPacket(pair)));
     }
     ways
 }
@@ -118,7 +121,11 @@ pub(super) fn add_latency(group: &mut Group<'_>) {
     }
 }
 
-fn add_talk<'a>(group: &mut Group<'a>, (name, below): (&'static str, Below<'a>), message: usize) {
+fn add_talk<'a>(
+    group: &mut Group<'a>,
+    (name, below): (&'static str, LowerLayer<'a>),
+    message: usize,
+) {
     let plan = group.setting.plan.clone().polling(Polling::Spin);
     let named = subject(group, name, Mode::Latency, message);
     group.add(named, move || qpip::talk(&plan, &Setup::over(below), message));

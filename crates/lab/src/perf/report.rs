@@ -11,7 +11,7 @@ use nic_firmware_model::reproduce::Value;
 use super::row::{Mode, Row};
 use super::{MachineAndSettings, Report};
 use crate::plot;
-use crate::plot::panel::{Bars, Curves, Line, Panel};
+use crate::plot::panel::{Bars, Curve, Curves, Panel};
 use crate::style::{Style, bytes};
 use crate::table::Table;
 
@@ -30,8 +30,8 @@ const THROUGHPUT: [&str; 10] = [
 ];
 const OVERHEAD: [&str; 3] = ["ns per message", "spread", "× TCP"];
 /// Behind the CPU column.
-const SOAKER_AT: usize = 3;
-const SOAKER: &str = "soaker s+r %";
+const CORE_AT: usize = 3;
+const CORE_BUSY: &str = "cores s+r %";
 const LATENCY: [&str; 7] = ["p50 µs", "p90 µs", "p99 µs", "p99.9 µs", "spread", "copied", "× TCP"];
 
 pub(super) const KINDS: &str = "\
@@ -42,7 +42,7 @@ pub(super) const COLUMNS: &str = "\
 (of goodput: more is better; of round trips: less is better); × same: to the best of those that\n\
 hand over as many bytes at once. spread: (max - min) / median of the rounds. CPU: seconds of the\n\
 sending and the receiving thread, and of the whole machine with its softirqs. copied: payload bytes\n\
-copied in user space. soaker: how busy both cores were, by what was left for a thread of the lowest\n\
+copied in user space. cores: how busy both were, by what was left for a thread of the lowest\n\
 priority. in place: packets that came in fragments and were joined without a copy.\n\
 again: units sent again. lost: sent, and never came. woken: how often a thread slept and was woken.\n\
 ns per message: what the calling thread spends on handing a message of one byte over and taking it\n\
@@ -87,10 +87,10 @@ fn header(machine: &MachineAndSettings) -> String {
 }
 
 fn table(mode: Mode, rows: &[&Row]) -> Table {
-    let is_soaked = rows.iter().any(|row| row.cpu_soaker_percent_send.is_some());
+    let is_metered = rows.iter().any(|row| row.cpu_core_percent_send.is_some());
     let mut columns: Vec<&str> = THROUGHPUT.into();
-    if is_soaked {
-        columns.insert(SOAKER_AT, SOAKER);
+    if is_metered {
+        columns.insert(CORE_AT, CORE_BUSY);
     }
     let mut table = match mode {
         Mode::Throughput => Table::new(COMMON.into_iter().chain(columns)),
@@ -99,7 +99,7 @@ fn table(mode: Mode, rows: &[&Row]) -> Table {
     };
     for row in rows {
         let figures = match mode {
-            Mode::Throughput => throughput(row, is_soaked),
+            Mode::Throughput => throughput(row, is_metered),
             Mode::Latency => latency(row),
             Mode::Overhead => vec![
                 decimals(row.overhead_ns_per_message, 0),
@@ -137,7 +137,7 @@ fn common(row: &Row) -> Vec<String> {
     ]
 }
 
-fn throughput(row: &Row, is_soaked: bool) -> Vec<String> {
+fn throughput(row: &Row, is_metered: bool) -> Vec<String> {
     let [send, receive, all] =
         [row.cpu_s_per_gb_send, row.cpu_s_per_gb_receive, row.cpu_s_per_gb_total]
             .map(|cpu| decimals(cpu, 2));
@@ -153,10 +153,10 @@ fn throughput(row: &Row, is_soaked: bool) -> Vec<String> {
         decimals(row.ratio_to_tcp_same_message, 2),
         decimals(row.ratio_to_tcp, 2),
     ];
-    if is_soaked {
-        let [send, receive] = [row.cpu_soaker_percent_send, row.cpu_soaker_percent_receive]
+    if is_metered {
+        let [send, receive] = [row.cpu_core_percent_send, row.cpu_core_percent_receive]
             .map(|percent| decimals(percent, 0));
-        cells.insert(SOAKER_AT, format!("{send}+{receive}"));
+        cells.insert(CORE_AT, format!("{send}+{receive}"));
     }
     cells
 }
@@ -236,12 +236,12 @@ fn panel(kind: Kind, rows: &[Row]) -> Panel {
     let of_kind = |row: &&Row| (row.mode, row.mtu, row.offload) == kind;
     let rows: Vec<(&Row, f64)> =
         rows.iter().filter(of_kind).filter_map(|row| Some((row, figure(row)?))).collect();
-    let mut lines: Vec<Line> = Vec::new();
+    let mut lines: Vec<Curve> = Vec::new();
     for (row, value) in &rows {
         let (name, point) = (name(row), (row.message_bytes as f64, Value::alone(*value)));
         match lines.iter_mut().find(|line| line.name == name) {
             Some(line) => line.points.push(point),
-            None => lines.push(Line { name, points: vec![point] }),
+            None => lines.push(Curve { name, points: vec![point] }),
         }
     }
     // What was measured with one length alone is a curve only among others.

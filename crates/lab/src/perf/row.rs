@@ -2,7 +2,7 @@
 //! The fields are documented in `docs/perf-json.md`, and stay.
 
 use landfall_testbed::rivals::Workload;
-use landfall_testbed::{Measured, Rtt, Sample, Soaked};
+use landfall_testbed::{CoresBusy, Measured, Rtt, Sample};
 use serde::Serialize;
 
 /// What is measured.
@@ -97,8 +97,8 @@ pub(crate) struct Row {
     pub(crate) cpu_s_per_gb_send: Option<f64>,
     pub(crate) cpu_s_per_gb_receive: Option<f64>,
     pub(crate) cpu_s_per_gb_total: Option<f64>,
-    pub(crate) cpu_soaker_percent_send: Option<f64>,
-    pub(crate) cpu_soaker_percent_receive: Option<f64>,
+    pub(crate) cpu_core_percent_send: Option<f64>,
+    pub(crate) cpu_core_percent_receive: Option<f64>,
     pub(crate) payload_bytes: Option<u64>,
     pub(crate) variant: Option<&'static str>,
     pub(crate) rtt_ns_p50: Option<f64>,
@@ -157,8 +157,8 @@ impl Row {
             let of = |sample: &Sample| sample.rtt.as_ref().map_or(f64::NAN, |it| value(it) as f64);
             only(Mode::Latency, measured.median(of))
         };
-        let soaked = |value: fn(&Soaked) -> f64| {
-            measured.median(|sample| sample.soaked.as_ref().map_or(f64::NAN, value))
+        let busy = |value: fn(&CoresBusy) -> f64| {
+            measured.median(|sample| sample.busy.as_ref().map_or(f64::NAN, value))
         };
         // Of counts the largest: "none" shall mean none in any round.
         let most = |count: fn(&Sample) -> u64| measured.samples.iter().map(count).max();
@@ -179,8 +179,8 @@ impl Row {
             cpu_s_per_gb_send: throughput(|sample| sample.cpu_per_gb().send_s),
             cpu_s_per_gb_receive: throughput(|sample| sample.cpu_per_gb().receive_s),
             cpu_s_per_gb_total: throughput(|sample| sample.cpu_per_gb().machine_s),
-            cpu_soaker_percent_send: soaked(|it| it.send_percent),
-            cpu_soaker_percent_receive: soaked(|it| it.receive_percent),
+            cpu_core_percent_send: busy(|it| it.send_percent),
+            cpu_core_percent_receive: busy(|it| it.receive_percent),
             payload_bytes: subject.payload_bytes,
             variant: subject.variant,
             rtt_ns_p50: rtt(|rtt| rtt.p50_ns),

@@ -8,7 +8,7 @@ use super::local::Group;
 use super::row::{Mode, Subject};
 use super::{NEEDS_CABLE, why_no_ring};
 use crate::workload::Shape;
-use crate::workload::stp::{self, Below, SHAPE, Setup};
+use crate::workload::stp::{self, LowerLayer, SHAPE, Setup};
 
 /// So many connections share a path.
 const MANY: u32 = 100;
@@ -38,7 +38,7 @@ struct Candidate<'a> {
 }
 
 impl<'a> Candidate<'a> {
-    fn over(name: &'static str, below: Below<'a>) -> Self {
+    fn over(name: &'static str, below: LowerLayer<'a>) -> Self {
         Self { name, variant: None, setup: Setup::over(below), loss: 0.0 }
     }
 
@@ -109,26 +109,26 @@ impl<'a> Candidate<'a> {
 }
 
 /// UDP by itself where a link has an MTU of its own; loopback, for units of another.
-fn udp<'a>(group: &Group<'a>) -> Below<'a> {
+fn udp<'a>(group: &Group<'a>) -> LowerLayer<'a> {
     let mtu = group.setting.mtu;
     let is_told = group.setting.pair.is_none() && mtu != LOOPBACK_MTU;
-    if is_told { Below::UdpOf(mtu) } else { Below::Udp }
+    if is_told { LowerLayer::UdpOf(mtu) } else { LowerLayer::Udp }
 }
 
 /// Each way below STP that there is here.
-fn ways<'a>(group: &Group<'a>) -> Vec<(&'static str, Below<'a>)> {
+fn ways<'a>(group: &Group<'a>) -> Vec<(&'static str, LowerLayer<'a>)> {
     let mut ways = vec![("udp", udp(group))];
     if why_no_ring().is_none() {
-        ways.push(("uring-udp", Below::UringUdp(group.setting.mtu)));
+        ways.push(("uring-udp", LowerLayer::UringUdp(group.setting.mtu)));
     }
     if let Some(pair) = group.setting.pair {
-        ways.push(("udp-packet", Below::UdpPacket));
+        ways.push(("udp-packet", LowerLayer::UdpPacket));
         if why_no_ring().is_none() {
-            ways.push(("uring-udp-packet", Below::UringUdpPacket));
+            ways.push(("uring-udp-packet", LowerLayer::UringUdpPacket));
         }
-        ways.push(("0x8181", Below::Ethernet(pair)));
-        ways.push(("ip-118", Below::Ip(group.setting.mtu)));
-        ways.push(("xdp-0x8181", Below::Xdp(pair)));
+        ways.push(("0x8181", LowerLayer::Ethernet(pair)));
+        ways.push(("ip-118", LowerLayer::Ip(group.setting.mtu)));
+        ways.push(("xdp-0x8181", LowerLayer::Xdp(pair)));
     }
     ways
 }
@@ -139,7 +139,7 @@ pub(super) fn add_throughput(group: &mut Group<'_>) {
         Candidate::over(name, below).add_stream(group, SHAPE);
     }
     if group.setting.pair.is_none() {
-        Candidate::over(NEIGHBOURS, Below::SameHost).add_stream(group, SHAPE);
+        Candidate::over(NEIGHBOURS, LowerLayer::SameHost).add_stream(group, SHAPE);
     }
     let udp = Candidate::over("udp", udp(group));
     udp.clone().encrypted().add_stream(group, SHAPE);
@@ -185,7 +185,8 @@ fn add_lossy<'a>(group: &mut Group<'a>, udp: &Candidate<'a>) {
 
 /// What was asked for, over UDP, and over Ethernet where there is a cable.
 fn chosen_ways<'a>(group: &Group<'a>, chosen: &Chosen) -> Vec<Candidate<'a>> {
-    let ethernet = group.setting.pair.map(|pair| Candidate::over("0x8181", Below::Ethernet(pair)));
+    let ethernet =
+        group.setting.pair.map(|pair| Candidate::over("0x8181", LowerLayer::Ethernet(pair)));
     let ways = [Some(Candidate::over("udp", udp(group))), ethernet];
     let configured = |mut way: Candidate<'a>| {
         (way.setup.stu, way.setup.connections) = (chosen.stu, chosen.connections);
@@ -221,7 +222,7 @@ pub(super) fn add_latency(group: &mut Group<'_>) {
     }
     Candidate::over("udp", udp(group)).encrypted().add_puts(group, WORD);
     if group.setting.pair.is_none() {
-        let neighbours = Candidate::over(NEIGHBOURS, Below::SameHost);
+        let neighbours = Candidate::over(NEIGHBOURS, LowerLayer::SameHost);
         neighbours.clone().add_puts(group, WORD);
         neighbours.add_transfers(group, SHORT);
         Candidate::over("udp", udp(group)).add_transfers(group, SHORT);

@@ -2,7 +2,7 @@
 
 use nic_firmware_model::reproduce::{Standing, Value};
 
-use super::panel::{Curves, Line, Scale};
+use super::panel::{Curve, Curves, Scale};
 use super::svg::{self, Anchor, Drawing};
 use super::{LEADING, Legend, WIDTH, words};
 
@@ -74,7 +74,7 @@ fn is_fitted(value: &Value) -> bool {
     value.standing != Standing::Predicted
 }
 
-fn curve(drawing: &mut Drawing, line: &Line, at: usize, frame: &Frame) {
+fn curve(drawing: &mut Drawing, line: &Curve, at: usize, frame: &Frame) {
     let places: Vec<(f64, f64)> =
         line.points.iter().map(|(over, value)| (frame.x(*over), frame.y(value.model))).collect();
     drawing.path(&format!("line {}", svg::stroke(at)), &places);

@@ -53,12 +53,12 @@ pub struct Curves {
     /// What the horizontal one counts.
     pub over: String,
     /// The lines, each with its name.
-    pub lines: Vec<Line>,
+    pub lines: Vec<Curve>,
 }
 
 /// One of them.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Line {
+pub struct Curve {
     /// What it is called.
     pub name: String,
     /// In growing order.
@@ -194,7 +194,7 @@ fn curves<'a>(axis: &str, cells: &[&'a Cell]) -> (Vec<Curves>, Vec<&'a Cell>) {
             (row, true) => format!("{row}, {series}"),
             (row, false) => row.to_owned(),
         };
-        let line = Line { name, points };
+        let line = Curve { name, points };
         match curves.iter_mut().find(|curves| curves.over == over) {
             Some(curves) => curves.lines.push(line),
             None => curves.push(Curves { axis: axis.into(), over: over.into(), lines: vec![line] }),

@@ -3,14 +3,14 @@
 use std::time::{Duration, Instant};
 
 use landfall_testbed::cpu::{CpuUse, TaskUse};
-use landfall_testbed::{CpuSplit, RttHistogram, Sample, Soaked};
+use landfall_testbed::{CoresBusy, CpuSplit, RttHistogram, Sample};
 
 /// What the sender saw.
 pub(crate) struct Streamed {
     pub(crate) started: Instant,
     pub(crate) cpu: TaskUse,
     pub(crate) machine_s: f64,
-    pub(crate) soaked: Option<Soaked>,
+    pub(crate) busy: Option<CoresBusy>,
     pub(crate) retransmitted: u64,
     pub(crate) copied: u64,
 }
@@ -27,7 +27,7 @@ pub(crate) struct Received {
 }
 
 /// What the side saw that asked.
-pub(crate) struct Asked {
+pub(crate) struct InitiatorResult {
     /// Bytes of a message.
     pub(crate) len: usize,
     pub(crate) rounds: u64,
@@ -55,7 +55,7 @@ pub(crate) fn of_stream(sent: &Streamed, came: &Received) -> Sample {
             receive_s: came.cpu.busy_s(),
             machine_s: sent.machine_s,
         },
-        soaked: sent.soaked,
+        busy: sent.busy,
         wakeups: sent.cpu.sleeps + came.cpu.sleeps,
         retransmitted: sent.retransmitted,
         user_copied_bytes: sent.copied + came.copied,
@@ -64,7 +64,7 @@ pub(crate) fn of_stream(sent: &Streamed, came: &Received) -> Sample {
 }
 
 /// Both sides of a conversation.
-pub(crate) fn of_talk(asked: &Asked, answered: &Answered) -> Sample {
+pub(crate) fn of_talk(asked: &InitiatorResult, answered: &Answered) -> Sample {
     Sample {
         bytes: asked.rounds * asked.len as u64,
         messages: asked.rounds,

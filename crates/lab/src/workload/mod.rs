@@ -31,7 +31,7 @@ pub mod trial;
 use std::thread;
 
 use anyhow::{Context, Result};
-use landfall_testbed::rivals::{Plan, Side};
+use landfall_testbed::rivals::{Plan, WorkerPlace};
 
 use side::{both, joined};
 
@@ -46,7 +46,7 @@ pub enum Role {
 
 impl Role {
     /// Its side of a plan.
-    pub(crate) const fn side(self, plan: &Plan) -> &Side {
+    pub(crate) const fn side(self, plan: &Plan) -> &WorkerPlace {
         match self {
             Self::Send => &plan.endpoints.send,
             Self::Receive => &plan.endpoints.receive,

@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use landfall_placement::Peer;
 use landfall_testbed::cpu;
-use landfall_testbed::rivals::Side;
+use landfall_testbed::rivals::WorkerPlace;
 
 /// Said by a side that ended because the other did.
 #[derive(Debug)]
@@ -51,12 +51,12 @@ impl fmt::Debug for RemoteSide {
 
 /// What both sides see.
 #[derive(Debug, Default)]
-pub(crate) struct Shared {
+pub(crate) struct RunState {
     over: AtomicBool,
     remote: Option<RemoteSide>,
 }
 
-impl Shared {
+impl RunState {
     /// With a side in another process, whose updates come by [`hear`](Self::hear).
     pub(crate) fn with_remote(remote: RemoteSide) -> Self {
         Self { remote: Some(remote), ..Self::default() }
@@ -83,7 +83,7 @@ impl Shared {
 
     /// Tells the other side, however the holder ends.
     pub(crate) fn end_when_dropped(&self) -> impl Drop + '_ {
-        struct End<'a>(&'a Shared);
+        struct End<'a>(&'a RunState);
         impl Drop for End<'_> {
             fn drop(&mut self) {
                 self.0.tell(Update::Over);
@@ -141,7 +141,7 @@ impl Rendezvous {
 }
 
 /// Moves the calling thread to the core and into the namespace of its side.
-pub(crate) fn place_thread(side: &Side) -> Result<()> {
+pub(crate) fn place_thread(side: &WorkerPlace) -> Result<()> {
     if let Some(core) = side.core {
         cpu::pin_this_thread(core)?;
     }

@@ -14,7 +14,7 @@ use landfall_simnet::capture::{self, Direction, Packet};
 use landfall_transport::driver::Interest;
 use landfall_transport::memory::Regions;
 use landfall_transport::packet::Filter;
-use landfall_transport::ring::{Heard, Ring, RingConfig};
+use landfall_transport::ring::{ReceivedFrame, Ring, RingConfig};
 use landfall_transport::wait::until_ready;
 use serde::Serialize;
 
@@ -144,7 +144,7 @@ struct Sheet {
 }
 
 impl Sheet {
-    fn write(&mut self, interface: u32, heard: &Heard<'_>) -> Result<()> {
+    fn write(&mut self, interface: u32, heard: &ReceivedFrame<'_>) -> Result<()> {
         let nanos = u64::try_from(heard.at.as_nanos()).unwrap_or(u64::MAX);
         let packet = Packet {
             interface,

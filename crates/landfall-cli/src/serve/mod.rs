@@ -315,13 +315,13 @@ mod tests {
     use super::*;
 
     #[derive(Debug, Parser)]
-    struct Line {
+    struct LogLine {
         #[command(flatten)]
         args: Args,
     }
 
     fn args(line: &str) -> Args {
-        Line::try_parse_from(line.split(' ')).unwrap().args
+        LogLine::try_parse_from(line.split(' ')).unwrap().args
     }
 
     #[test]

@@ -12,7 +12,7 @@ use landfall_transport::signals::Endings;
 use rustix::termios::{self, LocalModes, OptionalActions, Termios};
 
 use super::code::Code;
-use super::{Came, LOOK};
+use super::{LOOK, Waited};
 
 /// The environment variable that may have the code.
 const VARIABLE: &str = "LANDFALL_CODE";
@@ -42,37 +42,37 @@ impl CodeArgs {
     }
 
     /// The code that was given by an option or in the environment, if there is one.
-    pub(crate) fn find(&self, endings: &Endings) -> Result<Came<Option<Code>>> {
+    pub(crate) fn find(&self, endings: &Endings) -> Result<Waited<Option<Code>>> {
         if let Some(code) = &self.code {
-            return Ok(Came::Done(Some(code.clone())));
+            return Ok(Waited::Done(Some(code.clone())));
         }
         if let Some(path) = &self.code_file {
             let line = line_of_file(path)
                 .with_context(|| format!("cannot read the code from {}", path.display()))?;
-            return Ok(Came::Done(Some(code_of(&line)?)));
+            return Ok(Waited::Done(Some(code_of(&line)?)));
         }
         if self.code_stdin {
             return Ok(match ask(Input::Standard, endings)? {
-                Came::Done(code) => Came::Done(Some(code)),
-                Came::Interrupted => Came::Interrupted,
+                Waited::Done(code) => Waited::Done(Some(code)),
+                Waited::Interrupted => Waited::Interrupted,
             });
         }
         match std::env::var(VARIABLE) {
             Ok(text) => {
                 let code = code_of(&text).with_context(|| format!("the code in {VARIABLE}"))?;
-                Ok(Came::Done(Some(code)))
+                Ok(Waited::Done(Some(code)))
             }
-            Err(std::env::VarError::NotPresent) => Ok(Came::Done(None)),
+            Err(std::env::VarError::NotPresent) => Ok(Waited::Done(None)),
             Err(error) => bail!("{VARIABLE}: {error}"),
         }
     }
 
     /// The same; where there is none, whoever is at the terminal is asked.
-    pub(crate) fn find_or_ask(&self, endings: &Endings) -> Result<Came<Code>> {
+    pub(crate) fn find_or_ask(&self, endings: &Endings) -> Result<Waited<Code>> {
         match self.find(endings)? {
-            Came::Done(Some(code)) => return Ok(Came::Done(code)),
-            Came::Interrupted => return Ok(Came::Interrupted),
-            Came::Done(None) => {}
+            Waited::Done(Some(code)) => return Ok(Waited::Done(code)),
+            Waited::Interrupted => return Ok(Waited::Interrupted),
+            Waited::Done(None) => {}
         }
         let Ok(terminal) = File::options().read(true).write(true).open("/dev/tty") else {
             bail!(
@@ -114,7 +114,7 @@ enum Input {
 }
 
 /// Asks for the code: without echo, where that is a terminal.
-fn ask(input: Input, endings: &Endings) -> Result<Came<Code>> {
+fn ask(input: Input, endings: &Endings) -> Result<Waited<Code>> {
     let quiet = match &input {
         Input::Standard => Quiet::of(&io::stdin())?,
         Input::Terminal(terminal) => Quiet::of(terminal)?,
@@ -141,11 +141,11 @@ fn ask(input: Input, endings: &Endings) -> Result<Came<Code>> {
             Err(RecvTimeoutError::Timeout) => {}
         }
         if endings.wait(Duration::ZERO).context("cannot wait for signals")? {
-            return Ok(Came::Interrupted);
+            return Ok(Waited::Interrupted);
         }
     };
     drop(quiet);
-    Ok(Came::Done(code_of(&line)?))
+    Ok(Waited::Done(code_of(&line)?))
 }
 
 /// A terminal that shows nothing of what is typed, until this is dropped.

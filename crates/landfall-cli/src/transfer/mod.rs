@@ -66,7 +66,7 @@ use meter::{Meter, Tally};
 const LOOK: Duration = Duration::from_millis(100);
 
 /// How a session, or waiting for one, came to its end.
-enum Came<T> {
+enum Waited<T> {
     Done(T),
     /// Somebody wants the program to end.
     Interrupted,
@@ -78,17 +78,17 @@ fn watch<T>(
     endings: &Endings,
     meter: &mut Meter,
     tally: &Tally,
-) -> Result<Came<T>> {
+) -> Result<Waited<T>> {
     loop {
         match result.recv_timeout(LOOK) {
-            Ok(result) => return Ok(Came::Done(result)),
+            Ok(result) => return Ok(Waited::Done(result)),
             Err(RecvTimeoutError::Disconnected) => {
                 anyhow::bail!("a thread of the session ended without a result")
             }
             Err(RecvTimeoutError::Timeout) => {}
         }
         if endings.wait(Duration::ZERO).context("cannot wait for signals")? {
-            return Ok(Came::Interrupted);
+            return Ok(Waited::Interrupted);
         }
         meter.show(tally);
     }

@@ -28,7 +28,7 @@ use super::seals::Seals;
 use super::sink::{Place, Sink};
 use super::ways::{Choice, Local};
 use super::wire::{MOST_PIECE, ToSender};
-use super::{Came, LOOK, Presence, folder, new_tally, options, part, sink, watch, ways};
+use super::{LOOK, Presence, Waited, folder, new_tally, options, part, sink, watch, ways};
 use crate::leaving;
 use crate::printable::printable;
 
@@ -95,9 +95,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     // Says early what cannot be.
     drop(args.place()?);
     let (code, is_made) = match args.code.find(&endings)? {
-        Came::Done(Some(code)) => (code, false),
-        Came::Done(None) => (Code::random()?, true),
-        Came::Interrupted => return Ok(ExitCode::from(leaving::code_of_ending(&endings))),
+        Waited::Done(Some(code)) => (code, false),
+        Waited::Done(None) => (Code::random()?, true),
+        Waited::Interrupted => return Ok(ExitCode::from(leaving::code_of_ending(&endings))),
     };
     let choice = Choice { locals: args.local.clone(), patience: args.common.patience };
     let endpoint = ways::open_receiver(&choice)?;
@@ -205,8 +205,8 @@ fn session(
     let elapsed = meter.elapsed();
     drop(meter);
     let (outcome, failure, ways) = match came {
-        Came::Done(done) => done?,
-        Came::Interrupted => {
+        Waited::Done(done) => done?,
+        Waited::Interrupted => {
             connection.abort();
             // What was open is put away by its thread.
             let _ = result.recv_timeout(Duration::from_secs(5));

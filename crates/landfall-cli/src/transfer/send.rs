@@ -25,7 +25,7 @@ use super::source::Source;
 use super::walk::Roots;
 use super::ways::{Choice, Local};
 use super::wire::{Address, MOST_ANNOUNCED, MOST_ANSWERS, ToSender};
-use super::{Came, Presence, greet, new_tally, options, part, source, watch, ways};
+use super::{Presence, Waited, greet, new_tally, options, part, source, watch, ways};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -81,8 +81,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         );
     }
     let code = match args.code.find_or_ask(&endings)? {
-        Came::Done(code) => code,
-        Came::Interrupted => return Ok(ExitCode::from(leaving::code_of_ending(&endings))),
+        Waited::Done(code) => code,
+        Waited::Interrupted => return Ok(ExitCode::from(leaving::code_of_ending(&endings))),
     };
     let to = ways::resolve_host(&args.host)?;
     let roots = Roots::new(&args.paths, &args.name)?;
@@ -103,8 +103,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     };
     std::thread::Builder::new().name("landfall-send".into()).spawn(session)?;
     let session = match watch(&result, &endings, &mut meter, &tally)? {
-        Came::Done(session) => session?,
-        Came::Interrupted => {
+        Waited::Done(session) => session?,
+        Waited::Interrupted => {
             let elapsed = meter.elapsed();
             drop(meter);
             if let Some(connection) = &*open.lock().unwrap_or_else(PoisonError::into_inner) {

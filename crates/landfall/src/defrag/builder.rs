@@ -10,7 +10,7 @@ use landfall_transport::memory::Regions;
 use landfall_transport::packet::{Filter, Interface};
 use landfall_transport::remap::Pages;
 use landfall_transport::ring::{Ring, RingConfig};
-use landfall_transport::scatter::{self, FRAME_MAX, Hearing, MOST_DESCRIPTORS, Socket};
+use landfall_transport::scatter::{self, CapturePoint, FRAME_MAX, MOST_DESCRIPTORS, Socket};
 use landfall_transport::xdp::{self, XdpConfig};
 use landfall_transport::{Bell, Clock, Wait};
 use spec_defrag::admission::{Gate, GateConfig};
@@ -49,7 +49,7 @@ pub struct ReceiverBuilder {
     delivery: Delivery,
     wanted: Wanted,
     filter: Option<Filter>,
-    hearing: Hearing,
+    hearing: CapturePoint,
     config: Config,
     pages: u32,
     large: u32,
@@ -75,7 +75,7 @@ impl ReceiverBuilder {
             delivery: Delivery::default(),
             wanted: Wanted::default(),
             filter: None,
-            hearing: Hearing::Everything,
+            hearing: CapturePoint::Everything,
             config: Config { burst: BURST, foreign: Foreign::Ignore, ..Config::default() },
             pages: 1024,
             large: 64,
@@ -130,7 +130,7 @@ impl ReceiverBuilder {
     /// Where on its way through the kernel a frame is heard. Without this, before
     /// the hooks of netfilter at ingress: there the kernel can be made to drop the
     /// fragments that it would otherwise join as well.
-    pub const fn hearing(mut self, hearing: Hearing) -> Self {
+    pub const fn hearing(mut self, hearing: CapturePoint) -> Self {
         self.hearing = hearing;
         self
     }
@@ -391,7 +391,8 @@ impl ReceiverBuilder {
         if self.wanted != Wanted::Fragments || self.filter.is_some() {
             return Err(OpenError::OnlyFragments);
         }
-        let receive_path = xdp::Lane::open(&XdpConfig::fragments(self.interface.clone()), regions)?;
+        let receive_path =
+            xdp::XdpQueue::open(&XdpConfig::fragments(self.interface.clone()), regions)?;
         // Nothing is posted here.
         self.config.burst = 1;
         Ok(Box::new(MappedPath::new(XdpRings::new(receive_path), regions)?))

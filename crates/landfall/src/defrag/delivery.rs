@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use landfall_placement::Span;
 use landfall_transport::Bell;
 use landfall_transport::remap::{
-    DeliverError, Delivered, Delivery as Way, FastBuffers, Pages, Remapping,
+    DeliverError, Delivered, Delivery as Deliver, FastBuffers, Pages, Remapping,
 };
 use landfall_transport::scatter::BurstMemory;
 use spec_defrag::{
@@ -39,7 +39,7 @@ pub(super) struct Deliverer {
 struct Pool {
     /// Lent as long as this is here.
     pages: Pages,
-    way: Option<Box<dyn Way>>,
+    way: Option<Box<dyn Deliver>>,
     /// Which buffers users have, by their place in the pool.
     out: Vec<Option<BufferId>>,
     is_out: usize,
@@ -60,7 +60,7 @@ const LEAST_MOVED: u32 = 2048;
 impl Pool {
     fn new(pages: Pages, delivery: Delivery) -> Result<Self, OpenError> {
         let bytes = pages.area().len;
-        let way: Option<Box<dyn Way>> = match delivery {
+        let way: Option<Box<dyn Deliver>> = match delivery {
             Delivery::Copy => None,
             Delivery::FastBuffers | Delivery::List => Some(Box::new(FastBuffers::new(&pages))),
             Delivery::Remap => {

@@ -24,7 +24,7 @@
 //! A receiver hears an interface that the kernel hears as well, which joins the same
 //! fragments again and throws them away. To save that work, let it drop fragments to
 //! the address at netdev ingress (nftables, priority -500): with
-//! [`Hearing::Everything`] they are heard before. [`Technique::Xdp`] takes them away
+//! [`CapturePoint::Everything`] they are heard before. [`Technique::Xdp`] takes them away
 //! by itself.
 //!
 //! # Who reads and answers requests
@@ -77,9 +77,11 @@ pub use landfall_seal::{Fingerprint, HandshakeError, PeerIdentity, SealStats};
 pub use landfall_transport::Wait;
 pub use landfall_transport::memory::Memory;
 pub use landfall_transport::packet::Filter;
-pub use landfall_transport::scatter::Hearing;
+pub use landfall_transport::scatter::CapturePoint;
 pub use spec_defrag::admission::{
     Answer, Gate, GateConfig, Mode, RequesterConfig, RequesterEvent, TransferId,
 };
 pub use spec_defrag::cut::Df;
-pub use spec_defrag::{Head, HeadLens, PayloadLens, Prediction, Shape, Stats, Way, reassembly};
+pub use spec_defrag::{
+    Head, HeadLens, PayloadLens, Prediction, ReassemblyPath, Shape, Stats, reassembly,
+};

@@ -11,7 +11,7 @@ use landfall_transport::driver::Interest;
 use landfall_transport::memory::Pins;
 use landfall_transport::remap::Delivered;
 use landfall_transport::scatter::{CutError, Long, MOST_OUTGOING};
-use spec_defrag::{Head, ListId, Way};
+use spec_defrag::{Head, ListId, ReassemblyPath};
 
 use super::datagram::{Datagrams, piece_of, udp_at};
 use super::delivery::Returns;
@@ -29,7 +29,7 @@ use crate::runtime::drive_alone;
 /// [`part`](Self::part), which joins them.
 pub struct Packet {
     pub(super) head: Head,
-    pub(super) way: Way,
+    pub(super) way: ReassemblyPath,
     pub(super) body_len: u32,
     pub(super) body: Body,
 }
@@ -142,7 +142,7 @@ impl Packet {
 
     /// How it was joined.
     #[must_use]
-    pub const fn way(&self) -> Way {
+    pub const fn way(&self) -> ReassemblyPath {
         self.way
     }
 

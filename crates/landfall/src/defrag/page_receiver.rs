@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use landfall_inet::{checksum, protocol, udp};
 use landfall_placement::{Duration, InternetSum};
-use spec_defrag::Way;
+use spec_defrag::ReassemblyPath;
 
 use super::error::Error;
 use super::packet::Packet;
@@ -148,7 +148,7 @@ impl Page {
         }
         // What a peer on this machine sends in one frame has not been finished: a
         // device would do it, and there is none.
-        if self.packet.way() == Way::Whole && self.sum == pseudo {
+        if self.packet.way() == ReassemblyPath::Whole && self.sum == pseudo {
             return true;
         }
         let mut sum = InternetSum::new();

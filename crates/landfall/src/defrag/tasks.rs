@@ -22,19 +22,19 @@ pub struct Packets(Arc<Handle>);
 /// The thread ends with it.
 #[derive(Debug)]
 struct Handle {
-    shared: Arc<Shared>,
+    shared: Arc<TaskState>,
     _worker: Worker,
 }
 
 #[derive(Debug)]
-struct Shared {
-    line: Mutex<Line>,
+struct TaskState {
+    queue: Mutex<PacketQueue>,
     /// Reaches the thread.
     signal: Arc<Signal>,
 }
 
 #[derive(Debug, Default)]
-struct Line {
+struct PacketQueue {
     packets: VecDeque<Packet>,
     wakers: Vec<Waker>,
     /// Why nothing more comes.
@@ -52,7 +52,7 @@ impl Receiver {
     /// [`OpenError::Thread`].
     pub fn into_tasks(self) -> Result<Packets, OpenError> {
         let signal = Signal::new().map_err(OpenError::Bell)?;
-        let shared = Arc::new(Shared { line: Mutex::default(), signal });
+        let shared = Arc::new(TaskState { queue: Mutex::default(), signal });
         let (signal, pace) = (Arc::clone(&shared.signal), self.pace());
         let (feed, theirs) = (
             Feed { receiver: self, shared: Arc::clone(&shared), was_full: false },
@@ -88,44 +88,44 @@ impl Packets {
     }
 }
 
-impl Shared {
+impl TaskState {
     fn poll(&self, context: &mut Context<'_>) -> Poll<Result<Packet, Error>> {
-        let mut line = locked(&self.line);
-        if let Some(packet) = line.packets.pop_front() {
-            if line.packets.len() + 1 == MOST_WAITING {
+        let mut queue = locked(&self.queue);
+        if let Some(packet) = queue.packets.pop_front() {
+            if queue.packets.len() + 1 == MOST_WAITING {
                 self.signal.ring();
             }
             return Poll::Ready(Ok(packet));
         }
-        if line.has_ended {
-            return Poll::Ready(Err(line.failed.take().unwrap_or(Error::Ended)));
+        if queue.has_ended {
+            return Poll::Ready(Err(queue.failed.take().unwrap_or(Error::Ended)));
         }
-        line.wakers.retain(|waker| !waker.will_wake(context.waker()));
-        line.wakers.push(context.waker().clone());
+        queue.wakers.retain(|waker| !waker.will_wake(context.waker()));
+        queue.wakers.push(context.waker().clone());
         Poll::Pending
     }
 
     fn has_room(&self) -> bool {
-        locked(&self.line).packets.len() < MOST_WAITING
+        locked(&self.queue).packets.len() < MOST_WAITING
     }
 
     /// A packet came. Returns whether there is room for more.
     fn push(&self, packet: Packet) -> bool {
-        let mut line = locked(&self.line);
-        line.packets.push_back(packet);
+        let mut queue = locked(&self.queue);
+        queue.packets.push_back(packet);
         let (wakers, has_room) =
-            (std::mem::take(&mut line.wakers), line.packets.len() < MOST_WAITING);
-        drop(line);
+            (std::mem::take(&mut queue.wakers), queue.packets.len() < MOST_WAITING);
+        drop(queue);
         wakers.into_iter().for_each(Waker::wake);
         has_room
     }
 
     /// Nothing more comes.
     fn end(&self, failed: Option<Error>) {
-        let mut line = locked(&self.line);
-        (line.failed, line.has_ended) = (failed, true);
-        let wakers = std::mem::take(&mut line.wakers);
-        drop(line);
+        let mut queue = locked(&self.queue);
+        (queue.failed, queue.has_ended) = (failed, true);
+        let wakers = std::mem::take(&mut queue.wakers);
+        drop(queue);
         wakers.into_iter().for_each(Waker::wake);
     }
 }
@@ -133,7 +133,7 @@ impl Shared {
 /// What the thread drives.
 struct Feed {
     receiver: Receiver,
-    shared: Arc<Shared>,
+    shared: Arc<TaskState>,
     /// At the last turn there was no room for all that came.
     was_full: bool,
 }

@@ -10,12 +10,12 @@ use qpip::{Access, Stats};
 
 use super::builder::Builder;
 use super::completion_queue::CompletionQueue;
-use super::core::{Handle, Submission};
 use super::error::{Error, Refused};
 use super::link::LinkInfo;
 use super::listener::Listener;
 use super::memory::{DomainName, MemoryRegion};
 use super::queue_pair::{QueuePair, QueuePairOptions};
+use super::state::{Handle, Submission};
 use crate::runtime::Path;
 
 /// A network adapter in software: stations on Ethernets, with TCP, UDP and IP of

@@ -11,10 +11,10 @@ use landfall_transport::{Bell, Clock, Wait};
 use qpip::{Config, Interface, OwnAddress};
 
 use super::adapter::Adapter;
-use super::core::{Core, Handle, Paths};
 use super::driver::AdapterDriver;
 use super::error::OpenError;
 use super::link::Link;
+use super::state::{AdapterState, Handle, Paths};
 use crate::runtime::{Driving, Runtime, RuntimeConfig};
 
 /// What is to be sent when the last handle goes may take so long.
@@ -248,7 +248,7 @@ impl Builder {
         let bell = Bell::new().map_err(OpenError::Bell)?;
         let clock = Clock::start();
         let paths = Paths::new(paths, clock, &mut engine);
-        let core = Core::new(engine, (paths, infos), clock, regions.clone());
+        let core = AdapterState::new(engine, (paths, infos), clock, regions.clone());
         let config =
             RuntimeConfig { driving, wait: self.wait, linger: LINGER, thread: "landfall-qpip" };
         Ok(Parts { core, clock, bell, config, regions })
@@ -257,7 +257,7 @@ impl Builder {
 
 /// What a runtime is made of.
 struct Parts {
-    core: Core,
+    core: AdapterState,
     clock: Clock,
     bell: Bell,
     config: RuntimeConfig,

@@ -18,10 +18,10 @@ use landfall_placement::{Duration, Instant};
 use qpip::{Arm, Completion, CompletionQueueId};
 use rtrb::Consumer;
 
-use super::core::{Handle, Submission};
 use super::error::Error;
 use super::listener::Pending;
-use crate::runtime::{Lookout, locked};
+use super::state::{Handle, Submission};
+use crate::runtime::{Observer, locked};
 
 /// What both sides of a completion queue know.
 #[derive(Debug)]
@@ -300,7 +300,7 @@ impl CompletionQueue {
     }
 }
 
-impl Lookout for CompletionQueue {
+impl Observer for CompletionQueue {
     type Output = Result<Completion, Error>;
 
     fn look(&mut self) -> Option<Self::Output> {

@@ -2,8 +2,8 @@
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
-use super::core::Core;
-use crate::runtime::{ReactorHandle, Turned};
+use super::state::AdapterState;
+use crate::runtime::{ReactorHandle, TurnReport};
 
 /// Makes the turns of an adapter, in a reactor of your own.
 /// [`Builder::open_without_thread`](super::Builder::open_without_thread) gives it, with the
@@ -17,19 +17,19 @@ use crate::runtime::{ReactorHandle, Turned};
 /// came waits in the kernel, as far as it has room, and TCP repeats the rest.
 ///
 /// The driver keeps the adapter from nothing: when the last of the other handles is dropped,
-/// turns let its last frames leave, until [`Turned::is_over`].
+/// turns let its last frames leave, until [`TurnReport::is_over`].
 #[derive(Debug)]
-pub struct AdapterDriver(ReactorHandle<Core>);
+pub struct AdapterDriver(ReactorHandle<AdapterState>);
 
 impl AdapterDriver {
-    pub(crate) const fn new(turns: ReactorHandle<Core>) -> Self {
+    pub(crate) const fn new(turns: ReactorHandle<AdapterState>) -> Self {
         Self(turns)
     }
 
     /// Does what is due now, and never waits: carries out what was posted, exchanges frames
     /// with the links, lets timers fire, and completes what is done. It stops after some turns
     /// though more is to be done; then the descriptor stays readable.
-    pub fn turn(&self) -> Turned {
+    pub fn turn(&self) -> TurnReport {
         self.0.turn()
     }
 }

@@ -12,9 +12,9 @@ use std::task::{Context, Poll};
 use landfall_placement::Duration;
 use qpip::{ListenerId, QueuePairId};
 
-use super::core::{Handle, ListenerState, Submission};
 use super::error::{Error, Refused};
 use super::queue_pair::QueuePair;
+use super::state::{Handle, ListenerState, Submission};
 use crate::runtime::locked;
 
 /// A port where connections come in. Each is mated with an idle queue pair that

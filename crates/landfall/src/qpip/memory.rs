@@ -7,8 +7,8 @@ use landfall_placement::RegionId;
 use landfall_transport::memory::{Memory, Rights};
 use qpip::{Access, Buffer, DomainId, MemoryKey, PostError};
 
-use super::core::{Handle, Submission};
 use super::error::{Error, Refused};
+use super::state::{Handle, Submission};
 
 /// Tells protection domains of this process apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -34,7 +34,6 @@
 mod adapter;
 mod builder;
 mod completion_queue;
-mod core;
 mod doorbell;
 mod driver;
 mod error;
@@ -44,6 +43,7 @@ mod memory;
 mod pair_state;
 mod queue_pair;
 mod reassembler;
+mod state;
 
 pub use adapter::{Adapter, LinkStatus, ProtectionDomain};
 pub use builder::Builder;
@@ -57,7 +57,7 @@ pub use pair_state::Phase;
 pub use queue_pair::{QueuePair, QueuePairOptions, ReceiveQueue, SendQueue};
 pub use reassembler::{Delimiter, Framing, FramingError, LengthPrefix, Reassembler, Scan};
 
-pub use crate::runtime::Turned;
+pub use crate::runtime::TurnReport;
 pub use landfall_transport::Wait;
 pub use landfall_transport::channel::ChannelConfig;
 #[cfg(feature = "faults")]

@@ -12,12 +12,12 @@ use qpip::{
 use rtrb::Producer;
 
 use super::completion_queue::{CompletionQueue, QueueState};
-use super::core::{Handle, Submission};
 use super::doorbell::{Entry, push};
 use super::error::Error;
 use super::listener::Pending;
 use super::memory::{DomainName, Part};
 use super::pair_state::{PairState, Phase};
+use super::state::{Handle, Submission};
 
 /// What a queue pair is like.
 ///

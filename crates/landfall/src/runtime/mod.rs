@@ -105,12 +105,12 @@ pub(crate) use protocol::{Deferred, Protocol};
 #[cfg(any(feature = "clan", feature = "defrag", feature = "stp"))]
 pub(crate) use reach::Reach;
 pub(crate) use reactor::ReactorHandle;
-pub use reactor::Turned;
+pub use reactor::TurnReport;
 #[cfg(feature = "defrag")]
 pub(crate) use source::drive_alone;
 pub(crate) use source::{Signal, Source, Worker};
 #[cfg(feature = "qpip")]
-pub(crate) use waiting::Lookout;
+pub(crate) use waiting::Observer;
 use waker::{SpinBudget, ThreadWaker};
 
 /// A thread that panicked under one of these locks left nothing half done.

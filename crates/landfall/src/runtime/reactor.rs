@@ -23,7 +23,7 @@ const TURNS: u32 = 16;
 /// What came of [`EndpointDriver::turn`](crate::stp::EndpointDriver::turn) and its like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Turned {
+pub struct TurnReport {
     /// Something happened: a packet came or left, or an operation went on. What is waited for
     /// may be done.
     pub moved: bool,
@@ -96,7 +96,7 @@ impl<P: Protocol> ReactorHandle<P> {
     }
 
     /// Does what is due, and never waits.
-    pub(crate) fn turn(&self) -> Turned {
+    pub(crate) fn turn(&self) -> TurnReport {
         let Self { runtime, reactor } = self;
         reactor.bell.silence();
         let (mut moved, mut is_busy) = (false, true);
@@ -120,9 +120,9 @@ impl<P: Protocol> ReactorHandle<P> {
         // Where the kernel has no room for another descriptor, turns look at all of them.
         if !is_over && (has_more || watched.is_err() || timed.is_err()) {
             reactor.bell.ring();
-            return Turned { moved, next: Some(Duration::ZERO), is_over };
+            return TurnReport { moved, next: Some(Duration::ZERO), is_over };
         }
-        Turned { moved, next: next.filter(|_| !is_over), is_over }
+        TurnReport { moved, next: next.filter(|_| !is_over), is_over }
     }
 }
 

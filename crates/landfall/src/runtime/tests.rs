@@ -15,7 +15,7 @@ use stp_core::{Config, Endpoint};
 use super::{Deferred, Driving, Handle, Paths, Protocol, Runtime, RuntimeConfig, Source};
 
 /// An engine without paths, and things that happen when somebody says so.
-struct Happenings {
+struct EventEngine {
     engine: Endpoint,
     paths: Paths<Endpoint>,
     happened: u32,
@@ -39,7 +39,7 @@ impl Deferred for Wakers {
     }
 }
 
-impl Protocol for Happenings {
+impl Protocol for EventEngine {
     type Engine = Endpoint;
     type Deferred = Wakers;
     type Submission = u32;
@@ -104,7 +104,7 @@ impl Protocol for Happenings {
     }
 }
 
-impl Happenings {
+impl EventEngine {
     fn start(driving: Driving, wait: Wait, linger: Duration) -> Handle<Self> {
         let (clock, mut engine) =
             (Clock::start(), Endpoint::new(Config::default(), [0; 32]).unwrap());
@@ -130,7 +130,7 @@ impl Happenings {
 }
 
 /// Waits until so many things have happened, or all is over.
-fn happened(runtime: &Runtime<Happenings>, count: u32) -> u32 {
+fn happened(runtime: &Runtime<EventEngine>, count: u32) -> u32 {
     runtime.wait_for(poll_fn(|context| {
         runtime.look(|protocol| {
             if protocol.happened >= count || protocol.told.contains(&"release") {
@@ -161,7 +161,7 @@ fn within_a_minute(test: impl FnOnce() + Send + 'static) {
 fn what_one_thread_makes_happen_wakes_another_that_sleeps_at_the_descriptors() {
     within_a_minute(|| {
         for driving in [Driving::Shared, Driving::OwnThread, Driving::Callers] {
-            let runtime = Arc::new(Happenings::start(driving, Wait::Block, LONG));
+            let runtime = Arc::new(EventEngine::start(driving, Wait::Block, LONG));
             for round in 1..=50 {
                 let waiting = Arc::clone(&runtime);
                 let waiter = thread::spawn(move || happened(&waiting, round));
@@ -180,7 +180,7 @@ fn what_one_thread_makes_happen_wakes_another_that_sleeps_at_the_descriptors() {
 fn several_threads_wait_and_all_are_woken() {
     within_a_minute(|| {
         for driving in [Driving::Shared, Driving::OwnThread, Driving::Callers] {
-            let runtime = Happenings::start(driving, Wait::BALANCED, LONG);
+            let runtime = EventEngine::start(driving, Wait::BALANCED, LONG);
             thread::scope(|scope| {
                 let waiters: Vec<_> =
                     (0..4).map(|_| scope.spawn(|| happened(&runtime, 1))).collect();
@@ -197,7 +197,7 @@ fn several_threads_wait_and_all_are_woken() {
 #[test]
 fn a_wait_ends_with_its_time() {
     for driving in [Driving::Shared, Driving::OwnThread, Driving::Callers] {
-        let runtime = Happenings::start(driving, Wait::BALANCED, LONG);
+        let runtime = EventEngine::start(driving, Wait::BALANCED, LONG);
         let until = runtime.clock.now() + Duration::from_millis(3);
         assert_eq!(runtime.wait_until(std::future::pending::<()>(), until), None);
         assert!(runtime.clock.now() >= until);
@@ -208,7 +208,7 @@ fn a_wait_ends_with_its_time() {
 fn the_end_waits_for_what_is_under_way_and_comes_once() {
     within_a_minute(|| {
         for driving in [Driving::Shared, Driving::OwnThread] {
-            let handle = Happenings::start(driving, Wait::Block, LONG);
+            let handle = EventEngine::start(driving, Wait::Block, LONG);
             let runtime = Arc::clone(&handle.0);
             drop(handle);
             // Something is under way: nothing is over before it has happened.
@@ -234,7 +234,7 @@ fn the_end_waits_for_what_is_under_way_and_comes_once() {
 #[test]
 fn what_takes_too_long_ends_with_the_time_to_linger() {
     within_a_minute(|| {
-        let handle = Happenings::start(Driving::Shared, Wait::Block, Duration::from_millis(5));
+        let handle = EventEngine::start(Driving::Shared, Wait::Block, Duration::from_millis(5));
         let runtime = Arc::clone(&handle.0);
         drop(handle);
         // It never happens; who waits for it learns of the end.
@@ -245,7 +245,7 @@ fn what_takes_too_long_ends_with_the_time_to_linger() {
 
 #[test]
 fn without_a_thread_the_last_handle_ends_all_at_once() {
-    let handle = Happenings::start(Driving::Callers, Wait::Block, LONG);
+    let handle = EventEngine::start(Driving::Callers, Wait::Block, LONG);
     let runtime = Arc::clone(&handle.0);
     drop(handle);
     assert!(runtime.has_ended());
@@ -255,7 +255,7 @@ fn without_a_thread_the_last_handle_ends_all_at_once() {
 #[test]
 fn a_panic_under_the_lock_leaves_a_runtime_that_ends() {
     within_a_minute(|| {
-        let handle = Happenings::start(Driving::Shared, Wait::Block, Duration::from_millis(1));
+        let handle = EventEngine::start(Driving::Shared, Wait::Block, Duration::from_millis(1));
         let runtime = Arc::clone(&handle.0);
         let panicking = thread::spawn(move || handle.look(|_| panic!("this is no bug")));
         assert!(panicking.join().is_err());
@@ -268,7 +268,7 @@ fn a_panic_under_the_lock_leaves_a_runtime_that_ends() {
 fn a_submission_does_not_wait_for_a_turn_and_several_make_one() {
     within_a_minute(|| {
         for driving in [Driving::Callers, Driving::Shared] {
-            let runtime = Arc::new(Happenings::start(driving, Wait::Block, LONG));
+            let runtime = Arc::new(EventEngine::start(driving, Wait::Block, LONG));
             let ((begun, has_begun), (go_on, told)) = (channel(), channel());
             let other = Arc::clone(&runtime);
             let thread = thread::spawn(move || {
@@ -290,7 +290,7 @@ fn a_submission_does_not_wait_for_a_turn_and_several_make_one() {
 }
 
 /// Calls back what woke it, as the wakers of sockets do.
-struct Looks(Arc<Runtime<Happenings>>);
+struct Looks(Arc<Runtime<EventEngine>>);
 
 impl Wake for Looks {
     fn wake(self: Arc<Self>) {
@@ -302,7 +302,7 @@ impl Wake for Looks {
 fn wakers_may_call_back_however_much_is_submitted_meanwhile() {
     within_a_minute(|| {
         for driving in [Driving::Callers, Driving::Shared] {
-            let handle = Happenings::start(driving, Wait::Block, LONG);
+            let handle = EventEngine::start(driving, Wait::Block, LONG);
             let runtime = &handle.0;
             let (submitting, mut left) = (Arc::clone(runtime), 40);
             runtime.ask(|protocol, _| {
@@ -326,7 +326,7 @@ fn wakers_may_call_back_however_much_is_submitted_meanwhile() {
 fn more_than_the_queue_holds_is_served_in_order_and_wakes_those_who_wait() {
     within_a_minute(|| {
         for driving in [Driving::Shared, Driving::OwnThread, Driving::Callers] {
-            let runtime = Happenings::start(driving, Wait::BALANCED, LONG);
+            let runtime = EventEngine::start(driving, Wait::BALANCED, LONG);
             thread::scope(|scope| {
                 let waiter = scope.spawn(|| happened(&runtime, 4_000));
                 for _ in 0..4 {
@@ -342,7 +342,7 @@ fn more_than_the_queue_holds_is_served_in_order_and_wakes_those_who_wait() {
 fn what_is_submitted_after_the_end_is_served() {
     within_a_minute(|| {
         for driving in [Driving::Shared, Driving::OwnThread, Driving::Callers] {
-            let handle = Happenings::start(driving, Wait::Block, Duration::ZERO);
+            let handle = EventEngine::start(driving, Wait::Block, Duration::ZERO);
             let runtime = Arc::clone(&handle.0);
             drop(handle);
             while !runtime.has_ended() {
@@ -356,7 +356,7 @@ fn what_is_submitted_after_the_end_is_served() {
 
 /// Looks at what happened, beside the runtime that it drives.
 struct Beside {
-    handle: Arc<Runtime<Happenings>>,
+    handle: Arc<Runtime<EventEngine>>,
     enough: u32,
 }
 
@@ -388,7 +388,7 @@ impl Source for Beside {
 fn a_source_beside_a_runtime_misses_nothing_that_the_own_thread_brought() {
     within_a_minute(|| {
         for wait in [Wait::Block, Wait::BALANCED] {
-            let runtime = Happenings::start(Driving::Shared, wait, LONG);
+            let runtime = EventEngine::start(Driving::Shared, wait, LONG);
             for round in 1..=100 {
                 thread::scope(|scope| {
                     let (handle, enough) = (Arc::clone(&runtime.0), round);
@@ -413,7 +413,7 @@ fn a_source_beside_a_runtime_misses_nothing_that_the_own_thread_brought() {
 #[test]
 fn the_own_thread_makes_no_turn_once_another_has_begun_to_drive() {
     within_a_minute(|| {
-        let runtime = Happenings::start(Driving::Shared, Wait::Spin, LONG);
+        let runtime = EventEngine::start(Driving::Shared, Wait::Spin, LONG);
         for _ in 0..100 {
             runtime.hand_over();
             // The own thread spins, and mostly waits for this very lock.

@@ -35,7 +35,7 @@ impl<P: Protocol> Runtime<P> {
     }
 
     /// The same for what a thread sees by itself while it spins: nobody has to wake it then.
-    pub(crate) fn wait_looking<L: Lookout>(
+    pub(crate) fn wait_looking<L: Observer>(
         &self,
         lookout: &mut L,
         until: Instant,
@@ -103,7 +103,7 @@ impl<P: Protocol, F: Future> Drive for Waiting<'_, P, F> {
 }
 
 /// What a thread sees by itself, or is woken for.
-pub(crate) trait Lookout {
+pub(crate) trait Observer {
     type Output;
 
     /// It, if it is there.
@@ -128,7 +128,7 @@ enum Seen<T> {
     Nothing,
 }
 
-impl<P: Protocol, L: Lookout> Drive for Looking<'_, P, L> {
+impl<P: Protocol, L: Observer> Drive for Looking<'_, P, L> {
     type Output = Seen<L::Output>;
 
     fn turn(&mut self) -> ControlFlow<Self::Output, Turn> {

@@ -26,8 +26,8 @@ use landfall_placement::{Duration, PathId, Peer};
 use landfall_seal::Fingerprint;
 use landfall_transport::memory::Memory;
 
-use super::core::Core;
 use super::operation::Output;
+use super::state::EndpointState;
 use super::{
     BindError, Builder, Error, Failed, Link, Message, Offer, Operation, Part, Payload, Priority,
     ReadRequest, Received, Region, RegionRequest, RemoteMemory, RemoteRights, Sent, Stats, ToPeers,
@@ -387,7 +387,7 @@ impl<T: Output> Operation<T> {
 }
 
 fn wait_within<F: Future>(
-    runtime: &Runtime<Core>,
+    runtime: &Runtime<EndpointState>,
     future: F,
     limit: Duration,
 ) -> Option<F::Output> {

@@ -13,13 +13,13 @@ use landfall_transport::memory::ArenaConfig;
 use landfall_transport::{Bell, Clock, Wait};
 use stp_core::Config;
 
-use super::core::{Core, Engine, Handle, Paths};
 use super::driver::EndpointDriver;
 use super::endpoint::Endpoint;
 use super::error::BindError;
 use super::memory::Pool;
 use super::path::Transport;
 use super::shards::Shards;
+use super::state::{EndpointState, Engine, Handle, Paths};
 use crate::runtime::{Driving, Reach, Runtime, RuntimeConfig};
 use crate::security::{Carried, Identity, KnownPeers, Security};
 
@@ -414,7 +414,7 @@ impl Builder {
         let bell = Bell::new().map_err(BindError::Bell)?;
         let clock = Clock::start();
         let paths = Paths::new(opened, clock, &mut engine);
-        let core = Core::new((engine, security), paths, Arc::clone(pool), self.backlog);
+        let core = EndpointState::new((engine, security), paths, Arc::clone(pool), self.backlog);
         let config = RuntimeConfig {
             driving: Driving::Shared,
             wait: self.wait,
@@ -427,7 +427,7 @@ impl Builder {
 
 /// What a runtime is made of.
 struct Parts {
-    core: Core,
+    core: EndpointState,
     clock: Clock,
     bell: Bell,
     config: RuntimeConfig,

@@ -8,13 +8,13 @@ use landfall_seal::PeerIdentity;
 use landfall_transport::memory::{Memory, Rights};
 use stp_core::{ConnectionId, ConnectionLink};
 
-use super::core::{Core, Handle, Known, OfferMade, ReadMade, Request, Submission};
 use super::deadline;
 use super::error::{Error, Failed};
 use super::memory::{Held, Message, Part, Payload};
 use super::operation::{Operation, Received, Sent};
 use super::remote::{RegionRequest, RemoteMemory};
 use super::shards::Shards;
+use super::state::{EndpointState, Handle, Known, OfferMade, ReadMade, Request, Submission};
 use super::{Priority, Reason, RemoteRights};
 
 /// A connection to another endpoint. Clones are the same connection.
@@ -271,21 +271,24 @@ impl Connection {
     /// The other side, on the path that the connection was opened over.
     #[must_use]
     pub fn peer(&self) -> Peer {
-        let peer = |core: &mut Core| core.connections.get(&self.0.id).map(|known| known.peer);
+        let peer =
+            |core: &mut EndpointState| core.connections.get(&self.0.id).map(|known| known.peer);
         self.0.handle.look(peer).unwrap_or_default()
     }
 
     /// The path that the connection was opened over.
     #[must_use]
     pub fn path(&self) -> PathId {
-        let path = |core: &mut Core| core.connections.get(&self.0.id).map(|known| known.path);
+        let path =
+            |core: &mut EndpointState| core.connections.get(&self.0.id).map(|known| known.path);
         self.0.handle.look(path).unwrap_or_default()
     }
 
     /// Eight bytes that the user at the other side sent along when it connected.
     #[must_use]
     pub fn hello(&self) -> u64 {
-        let hello = |core: &mut Core| core.connections.get(&self.0.id).map(|known| known.hello);
+        let hello =
+            |core: &mut EndpointState| core.connections.get(&self.0.id).map(|known| known.hello);
         self.0.handle.look(hello).unwrap_or_default()
     }
 

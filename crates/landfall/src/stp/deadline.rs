@@ -9,8 +9,8 @@ use std::task::{Context, Poll, Waker};
 
 use landfall_placement::{Duration, Instant};
 
-use super::core::Handle;
 use super::error::Error;
+use super::state::Handle;
 
 /// Who is to be woken, and when.
 #[derive(Debug, Default)]

@@ -2,8 +2,8 @@
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
-use super::core::Core;
-use crate::runtime::{ReactorHandle, Turned};
+use super::state::EndpointState;
+use crate::runtime::{ReactorHandle, TurnReport};
 
 /// Makes the turns of an endpoint, in a reactor of your own: `poll`, `epoll`, mio, the loop of
 /// a graphical toolkit. [`Builder::bind_without_thread`](super::Builder::bind_without_thread)
@@ -55,19 +55,19 @@ use crate::runtime::{ReactorHandle, Turned};
 ///
 /// The driver keeps the endpoint from nothing: when the last of the other handles is dropped
 /// the endpoint closes its connections, and turns have to be made until
-/// [`Turned::is_over`]. Where the driver is dropped before, they are ended at once.
+/// [`TurnReport::is_over`]. Where the driver is dropped before, they are ended at once.
 #[derive(Debug)]
-pub struct EndpointDriver(ReactorHandle<Core>);
+pub struct EndpointDriver(ReactorHandle<EndpointState>);
 
 impl EndpointDriver {
-    pub(crate) const fn new(turns: ReactorHandle<Core>) -> Self {
+    pub(crate) const fn new(turns: ReactorHandle<EndpointState>) -> Self {
         Self(turns)
     }
 
     /// Does what is due now, and never waits: takes what came, sends what there is room for,
     /// lets timers fire. It stops after some turns though more is to be done; then the
     /// descriptor stays readable.
-    pub fn turn(&self) -> Turned {
+    pub fn turn(&self) -> TurnReport {
         self.0.turn()
     }
 }

@@ -11,12 +11,12 @@ use stp_core::Connect;
 
 use super::builder::Builder;
 use super::connection::Connection;
-use super::core::{Core, Handle, Status, Submission};
 use super::error::{BindError, Error, Failed};
 use super::memory::Region;
 use super::path::Transport;
 use super::reach::ToPeers;
 use super::shards::{Shards, Spread};
+use super::state::{EndpointState, Handle, Status, Submission};
 use crate::security::Wanted;
 
 pub use crate::runtime::PathStats;
@@ -218,7 +218,7 @@ impl Endpoint {
     /// pre-shared key.
     #[must_use]
     pub fn fingerprint(&self) -> Option<Fingerprint> {
-        let fingerprint = |core: &mut Core| core.security.fingerprint();
+        let fingerprint = |core: &mut EndpointState| core.security.fingerprint();
         self.handle().look(|core| core.engine.is_sealed().then(|| fingerprint(core)).flatten())
     }
 

@@ -64,7 +64,6 @@
 pub mod blocking;
 mod builder;
 mod connection;
-mod core;
 mod deadline;
 mod driver;
 mod endpoint;
@@ -78,10 +77,10 @@ mod reach;
 mod remote;
 mod set;
 mod shards;
+mod state;
 
 pub use builder::Builder;
 pub use connection::{Connection, Link, Offer, ReadRequest};
-pub use core::Notice;
 pub use driver::EndpointDriver;
 pub use endpoint::{Endpoint, Listener, PathStats, Stats};
 pub use error::{BindError, Error, Failed};
@@ -93,8 +92,9 @@ pub use progress::{Progress, Stalled};
 pub use reach::ToPeers;
 pub use remote::{Exposed, RegionRequest, RemoteMemory};
 pub use set::OperationSet;
+pub use state::Notice;
 
-pub use crate::runtime::Turned;
+pub use crate::runtime::TurnReport;
 #[cfg(feature = "certificates")]
 pub use crate::security::Certificates;
 pub use crate::security::{Identity, KnownPeers, SecurityError, read_preshared_key};

@@ -13,11 +13,11 @@ use stp_core::wire::Reason;
 use stp_core::{Ended, Priority};
 
 use super::connection::Inner;
-use super::core::{Handle, Outcome, Request, Submission, Ticket};
 use super::deadline;
 use super::error::{Error, Failed};
 use super::memory::{Held, Message, Returning};
 use super::remote::RemoteMemory;
+use super::state::{Handle, Outcome, Request, Submission, Ticket};
 
 /// Something under way, with its result.
 ///

@@ -25,8 +25,8 @@ use nic_firmware_model::driver::tigon;
 use stp_core::Config;
 use stp_core::wire::carrier::{ETHERTYPE, IP_PROTOCOL};
 
-use super::core::Engine;
-use super::shards::Shared;
+use super::shards::SharedPath;
+use super::state::Engine;
 #[cfg(feature = "nic")]
 use crate::nic::{Pace, Wire};
 #[cfg(feature = "nic")]
@@ -194,14 +194,14 @@ impl Transport {
     }
 
     /// What it is, if several engines can share it.
-    pub(super) fn as_shared(&self) -> Option<Shared> {
+    pub(super) fn as_shared(&self) -> Option<SharedPath> {
         match &self.0 {
-            PathSource::Driver(DriverSource::Udp(config)) => Some(Shared::Udp(*config)),
+            PathSource::Driver(DriverSource::Udp(config)) => Some(SharedPath::Udp(*config)),
             PathSource::Driver(DriverSource::UdpPacket(config)) => {
-                Some(Shared::UdpPacket(config.clone()))
+                Some(SharedPath::UdpPacket(config.clone()))
             }
             PathSource::Driver(DriverSource::Packet(config)) => {
-                Some(Shared::Ethernet(config.clone()))
+                Some(SharedPath::Ethernet(config.clone()))
             }
             _ => None,
         }

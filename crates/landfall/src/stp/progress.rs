@@ -6,8 +6,8 @@ use std::task::{Context, Poll};
 
 use landfall_placement::Duration;
 
-use super::core::{Handle, Submission, Ticket};
 use super::operation::{Operation, Receives, Sent};
+use super::state::{Handle, Submission, Ticket};
 
 /// How far a Transfer is, Block by Block: a stream of numbers of bytes, each greater than the
 /// one before. [`Operation::progress`] gives it.

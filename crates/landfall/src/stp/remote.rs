@@ -8,10 +8,10 @@ use landfall_transport::memory::Memory;
 use stp_core::{ExposedId, RemoteRegion};
 
 use super::connection::{Connection, Inner};
-use super::core::{Notice, RegionMade, Request, Submission};
 use super::error::Error;
 use super::memory::{Message, Part, Payload};
 use super::operation::{Operation, Put, Received};
+use super::state::{Notice, RegionMade, Request, Submission};
 use super::{Reason, RemoteRights};
 
 /// A region of the other side. Clones are the same region.
@@ -190,7 +190,7 @@ impl Exposed {
     /// [`missed`](Self::missed) counts the others.
     pub async fn written(&self) -> Option<Notice> {
         let handle = &self.connection.inner().handle;
-        let next = |shown: &mut super::core::Shown| shown.notices.pop_front();
+        let next = |shown: &mut super::state::Shown| shown.notices.pop_front();
         poll_fn(|cx| handle.look(|core| core.poll_shown(self.id, cx, next))).await
     }
 
@@ -206,7 +206,7 @@ impl Exposed {
     pub async fn revoke(self) {
         let handle = &self.connection.inner().handle;
         handle.submit(Submission::Revoke(self.id, false));
-        let never = |_: &mut super::core::Shown| None::<()>;
+        let never = |_: &mut super::state::Shown| None::<()>;
         poll_fn(|cx| handle.look(|core| core.poll_shown(self.id, cx, never))).await;
     }
 }

@@ -12,9 +12,9 @@ use landfall_transport::packet::{PacketConfig, PacketDriver};
 use landfall_transport::udp::{UdpConfig, UdpDriver};
 use landfall_transport::udp_packet::{UdpPacketConfig, UdpPacketDriver};
 
-use super::core::Handle;
 use super::error::Error;
 use super::path::Transport;
+use super::state::Handle;
 use crate::runtime::Member;
 
 /// The engines of an endpoint: one, or one for each of
@@ -96,13 +96,13 @@ impl Shards {
 }
 
 /// A path that several engines can share.
-pub(super) enum Shared {
+pub(super) enum SharedPath {
     Udp(UdpConfig),
     UdpPacket(UdpPacketConfig),
     Ethernet(PacketConfig),
 }
 
-impl Shared {
+impl SharedPath {
     /// By what peers are spread.
     pub(super) const fn spread(&self) -> Spread {
         match self {

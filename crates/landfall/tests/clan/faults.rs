@@ -119,9 +119,9 @@ fn window_of(node: &Node, body: &[u8; 40]) -> Window {
 }
 
 /// A process that is killed whatever happens.
-struct Doomed(Child);
+struct KillOnDrop(Child);
 
-impl Doomed {
+impl KillOnDrop {
     fn start(address: Peer) -> Self {
         let Peer::Socket(address) = address else { panic!("{address}") };
         let mut child = Command::new(std::env::current_exe().unwrap())
@@ -142,7 +142,7 @@ impl Doomed {
     }
 }
 
-impl Drop for Doomed {
+impl Drop for KillOnDrop {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -235,7 +235,7 @@ fn a_peer_that_is_killed_is_noticed_and_leaves_nothing_behind() {
     listener.listen().unwrap();
     let before = node.stats();
     for kill in 0..8u64 {
-        let mut doomed = Doomed::start(node.local().unwrap());
+        let mut doomed = KillOnDrop::start(node.local().unwrap());
         let (mut survivor, host) = accept(&node, &listener);
         // Some moment in the middle of it.
         survivor.live(&node, Duration::from_micros(kill * kill * 700));

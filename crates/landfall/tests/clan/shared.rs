@@ -8,15 +8,15 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use landfall::clan::layer::queue;
-use landfall::clan::shared::{Shared, SharedConfig, SharedLocal, SharedRemote, SharedTripwire};
+use landfall::clan::shared::{SharedConfig, SharedLocal, SharedNode, SharedRemote, SharedTripwire};
 use landfall::clan::{
     Access, Cookie, Error, Event, EventQueue, Eventful, Fabric, Local, Remote, Rights, Tripwire,
 };
 use landfall_testkit::TemporaryFolder;
 use landfall_transport::wait::until_ready;
 
-fn node_in(folder: &TemporaryFolder) -> Shared {
-    Shared::open(SharedConfig::new(folder.path())).unwrap()
+fn node_in(folder: &TemporaryFolder) -> SharedNode {
+    SharedNode::open(SharedConfig::new(folder.path())).unwrap()
 }
 
 /// Where the other process meets us, and what it has to do there.
@@ -97,7 +97,7 @@ const BODY_LEN: usize = 1000;
 
 /// Sleeps until the first word is more than it was; none if the peer is lost.
 fn next_word(
-    node: &Shared,
+    node: &SharedNode,
     memory: &SharedLocal,
     wire: &SharedTripwire,
     peer: Option<&SharedRemote>,
@@ -119,7 +119,7 @@ fn next_word(
 }
 
 /// Meets the other process: its cookie comes through memory.
-fn meet(node: &Shared, memory: &SharedLocal) -> (Cookie, SharedRemote) {
+fn meet(node: &SharedNode, memory: &SharedLocal) -> (Cookie, SharedRemote) {
     let wire = node.watch(memory, COUNTER..COUNTER + 8, Access::Write, None).unwrap();
     next_word(node, memory, &wire, None, 0).unwrap();
     let mut bytes = [0; Cookie::LEN];
@@ -264,7 +264,7 @@ fn a_name_survives_the_death_of_who_offers_it() {
 #[test]
 fn the_offering_process() {
     let (Some(folder), Ok(name)) = (std::env::var_os(FOLDER), std::env::var(NAME)) else { return };
-    let node = Shared::open(SharedConfig::new(folder.as_ref())).unwrap();
+    let node = SharedNode::open(SharedConfig::new(folder.as_ref())).unwrap();
     let offer = node.offer(&name).unwrap();
     let half = queue::Sender::open(&node, queue::Config::new(64, 8).singly()).unwrap();
     let mut sender = offer.accept(long()).unwrap().join(half).unwrap();
@@ -280,7 +280,7 @@ fn the_other_process() {
     let Some(folder) = std::env::var_os(FOLDER) else { return };
     let Ok(cookie) = std::env::var(COOKIE) else { return };
     let cookie = from_hex(&cookie);
-    let node = Shared::open(SharedConfig::new(folder.as_ref())).unwrap();
+    let node = SharedNode::open(SharedConfig::new(folder.as_ref())).unwrap();
     let mut remote = node.map(&cookie).unwrap();
     let (memory, token) = node.expose(64, Rights::ReadWrite).unwrap();
     let wire = node.watch(&memory, 0..8, Access::Write, Some(&remote)).unwrap();

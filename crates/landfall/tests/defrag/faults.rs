@@ -17,14 +17,14 @@ const FRAMES: usize = 3;
 const BATCH: usize = 32;
 
 /// What becomes of frames, and of which packets one is lost.
-struct Weather {
+struct FaultPlan {
     is_on: Arc<AtomicBool>,
     lost: Arc<Mutex<BTreeMap<usize, bool>>>,
 }
 
 /// A sender whose frames meet faults while they are on.
-fn sender_in_weather(cable: &VethPair, seed: u64) -> (Sender, Weather) {
-    let weather = Weather { is_on: Arc::default(), lost: Arc::default() };
+fn sender_in_weather(cable: &VethPair, seed: u64) -> (Sender, FaultPlan) {
+    let weather = FaultPlan { is_on: Arc::default(), lost: Arc::default() };
     let (is_on, lost) = (Arc::clone(&weather.is_on), Arc::clone(&weather.lost));
     let (mut random, mut frame) = (Random::from_number(seed), 0);
     let sender = sender_as(&cable.a, move |builder| {
@@ -55,7 +55,7 @@ fn sender_in_weather(cable: &VethPair, seed: u64) -> (Sender, Weather) {
 fn through_weather(
     sender: &mut Sender,
     datagrams: &mut Datagrams,
-    weather: &Weather,
+    weather: &FaultPlan,
     pages: &mut PageReceiver,
     first: usize,
 ) -> Vec<usize> {

@@ -5,7 +5,7 @@
 use std::net::UdpSocket;
 
 use super::*;
-use landfall::defrag::{CutBy, Delivery, Memory, PageReceiver, Way};
+use landfall::defrag::{CutBy, Delivery, Memory, PageReceiver, ReassemblyPath};
 use landfall_testbed::require_namespaces;
 
 /// Payloads of a page, two pages, and nearly the longest datagram; and some whose
@@ -98,7 +98,7 @@ fn a_sender_and_a_receiver_speculate() {
                         let page = next(&mut pages);
                         let what = format!("{technique}, {delivery}, {is_ipv4}");
                         assert!(page.bytes() == payload.as_slice(), "{what}");
-                        ways += usize::from(page.packet().way() == Way::Speculated);
+                        ways += usize::from(page.packet().way() == ReassemblyPath::Speculated);
                     }
                 }
                 let stats = pages.receiver().stats().unwrap();

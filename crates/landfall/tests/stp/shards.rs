@@ -402,13 +402,13 @@ fn engines_share_an_interface_by_the_stations_of_peers() {
 }
 
 /// What is between a client and a server, and changes the client's address as a NAT does.
-struct Nat {
+struct AddressTranslator {
     inside: UdpSocket,
     outside: Mutex<Arc<UdpSocket>>,
     is_over: AtomicBool,
 }
 
-impl Nat {
+impl AddressTranslator {
     fn outside() -> Arc<UdpSocket> {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         socket.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
@@ -454,7 +454,7 @@ fn a_peer_whose_address_changes_is_heard_or_falls_silent_and_its_neighbours_go_o
     let builder = || Endpoint::builder().config(config.clone()).path(loopback());
     let server = builder().threads(SHARDS).bind().unwrap();
     let Some(Peer::Socket(to)) = server.local() else { panic!("UDP has an address") };
-    let nats: Vec<_> = (0..6).map(|_| Nat::new()).collect();
+    let nats: Vec<_> = (0..6).map(|_| AddressTranslator::new()).collect();
     thread::scope(|scope| {
         for nat in &nats {
             scope.spawn(move || nat.carry(to));
@@ -491,7 +491,7 @@ fn a_peer_whose_address_changes_is_heard_or_falls_silent_and_its_neighbours_go_o
                         }
                     }
                 }
-                nats.iter().for_each(Nat::forget);
+                nats.iter().for_each(AddressTranslator::forget);
                 let sending = steady.0.send(noise(9, 100_000)).start();
                 let came = within(steady.1.receive(Memory::zeroed(100_000))).await.unwrap();
                 assert!(*came == noise(9, 100_000));
@@ -501,7 +501,7 @@ fn a_peer_whose_address_changes_is_heard_or_falls_silent_and_its_neighbours_go_o
     });
 }
 
-struct EndOnDrop<'a>(&'a [Nat]);
+struct EndOnDrop<'a>(&'a [AddressTranslator]);
 
 impl Drop for EndOnDrop<'_> {
     fn drop(&mut self) {

@@ -354,7 +354,7 @@ impl Slow {
 }
 
 /// A server with room for very many peers, and a connection with one that behaves.
-struct Crowded {
+struct ServerWithManyPeers {
     server: Endpoint,
     at: SocketAddr,
     window: u64,
@@ -364,7 +364,7 @@ struct Crowded {
     there: Connection,
 }
 
-impl Crowded {
+impl ServerWithManyPeers {
     fn new() -> Self {
         let many = 4_096;
         let config = Config {
@@ -395,7 +395,8 @@ impl Crowded {
 fn a_thousand_peers_of_all_kinds_hold_up_nobody() {
     const EACH: usize = 333;
     const MOST_ROUNDS: u64 = 2_000;
-    let Crowded { server, at, window, here, there, client: _client, listener } = Crowded::new();
+    let ServerWithManyPeers { server, at, window, here, there, client: _client, listener } =
+        ServerWithManyPeers::new();
     let bytes = landfall_testkit::trials::noise(5, 2 << 20);
     let exchange = || {
         let sending = here.send(bytes.clone()).start();
@@ -443,7 +444,8 @@ fn peers_that_stop_hold_up_nobody() {
     const ROUNDS: u32 = 8;
     let asked = std::env::var("LANDFALL_STOPPED_PEERS").ok().and_then(|n| n.parse().ok());
     let stopped: usize = asked.unwrap_or(50);
-    let Crowded { server, at, window, here, there, client: _client, listener } = Crowded::new();
+    let ServerWithManyPeers { server, at, window, here, there, client: _client, listener } =
+        ServerWithManyPeers::new();
     let bytes = landfall_testkit::trials::noise(5, 10 << 20);
     let exchange = || {
         let began = std::time::Instant::now();

@@ -13,7 +13,7 @@ use super::{Link, failure, poll};
 use crate::abi::{FI_EACCES, FI_EKEYREJECTED};
 use crate::buffer::Buffer;
 use crate::completion::Failure;
-use crate::core::{Core, Report};
+use crate::core::{EndpointState, Report};
 use crate::world::World;
 
 /// Longer writes are not copied.
@@ -74,7 +74,7 @@ impl Link {
     /// other side to say where the memory is.
     pub(super) fn begin_access(
         &mut self,
-        core: &Core,
+        core: &EndpointState,
         world: &mut World,
         access: Access,
     ) -> Result<Option<Outgoing>, Failure> {
@@ -111,7 +111,7 @@ impl Link {
 
     fn begin_known(
         &mut self,
-        core: &Core,
+        core: &EndpointState,
         world: &mut World,
         access: Access,
         memory: &RemoteMemory,
@@ -161,7 +161,7 @@ impl Link {
     }
 
     /// Takes note of accesses that are over. Were there any?
-    pub(super) fn finish_accesses(&mut self, core: &Core, world: &mut World) -> bool {
+    pub(super) fn finish_accesses(&mut self, core: &EndpointState, world: &mut World) -> bool {
         let waker = self.waker();
         let before = self.under_way.len();
         let mut at = 0;
@@ -195,7 +195,12 @@ impl Link {
     }
 
     /// The other side asks for memory by its key.
-    pub(super) fn show_memory(&mut self, core: &Core, world: &mut World, request: RegionRequest) {
+    pub(super) fn show_memory(
+        &mut self,
+        core: &EndpointState,
+        world: &mut World,
+        request: RegionRequest,
+    ) {
         let key = request.name();
         // Where it fails the peer is told by a refusal, and its program by an error.
         if let Ok(Some(shown)) = grant(core, world, request) {
@@ -204,7 +209,11 @@ impl Link {
     }
 }
 
-fn grant(core: &Core, world: &mut World, request: RegionRequest) -> Result<Option<Exposed>, Error> {
+fn grant(
+    core: &EndpointState,
+    world: &mut World,
+    request: RegionRequest,
+) -> Result<Option<Exposed>, Error> {
     let Some(registered) = world.memory.get_mut(&request.name()) else {
         request.refuse(Reason::Refused);
         return Ok(None);
@@ -214,7 +223,7 @@ fn grant(core: &Core, world: &mut World, request: RegionRequest) -> Result<Optio
 }
 
 fn begin_read(
-    core: &Core,
+    core: &EndpointState,
     memory: &RemoteMemory,
     at: u64,
     buffer: Buffer,

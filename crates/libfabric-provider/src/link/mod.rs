@@ -29,7 +29,7 @@ use self::receive::Reading;
 use self::transmit::Outgoing;
 use crate::abi::{FI_ECONNREFUSED, FI_ECONNRESET, FI_EIO, FI_ENOMEM, FI_ETIMEDOUT};
 use crate::completion::Failure;
-use crate::core::{Core, Report};
+use crate::core::{EndpointState, Report};
 use crate::notify::LinkWaker;
 use crate::ring::{ReceiveRing, SendRing};
 use crate::world::World;
@@ -72,7 +72,11 @@ pub(crate) struct Link {
 
 impl Link {
     /// Looks at all that may have changed.
-    pub(crate) fn serve(&mut self, core: &mut Core, world: &mut World) -> Result<(), Failure> {
+    pub(crate) fn serve(
+        &mut self,
+        core: &mut EndpointState,
+        world: &mut World,
+    ) -> Result<(), Failure> {
         self.waker.begin();
         if !self.open(core)? {
             return Ok(());
@@ -86,7 +90,11 @@ impl Link {
 
     /// What waits is composed, what was composed leaves, and what is under way is looked at: an
     /// operation wakes this connection only when it was looked at since it began.
-    pub(crate) fn flush(&mut self, core: &mut Core, world: &mut World) -> Result<(), Failure> {
+    pub(crate) fn flush(
+        &mut self,
+        core: &mut EndpointState,
+        world: &mut World,
+    ) -> Result<(), Failure> {
         loop {
             self.compose_waiting(core, world)?;
             self.put_composed()?;
@@ -119,7 +127,7 @@ impl Link {
     }
 
     /// It is over: so is all that was under way.
-    pub(crate) fn fail(mut self, core: &Core, world: &mut World, failure: &Failure) {
+    pub(crate) fn fail(mut self, core: &EndpointState, world: &mut World, failure: &Failure) {
         let mut reports: Vec<Report> =
             self.transmitted.drain(..).map(|(_, report)| report).collect();
         reports.extend(self.offered.drain().map(|(_, send)| send.report));

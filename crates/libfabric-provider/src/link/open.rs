@@ -15,7 +15,7 @@ use landfall::stp::{
 use super::{Link, failure, nonsense, poll, poll_once};
 use crate::abi::FI_ECONNREFUSED;
 use crate::completion::Failure;
-use crate::core::Core;
+use crate::core::EndpointState;
 use crate::notify::Ready;
 use crate::ring::{RING, ReceiveRing, SendRing};
 use crate::world::{MOST_KEY, World};
@@ -57,7 +57,7 @@ impl fmt::Debug for Opening {
 }
 
 /// Memory for a ring.
-fn ring(core: &Core) -> Result<landfall::stp::Region, Failure> {
+fn ring(core: &EndpointState) -> Result<landfall::stp::Region, Failure> {
     let memory = core.stp.memory(RING as usize).or_else(|_| {
         Memory::try_zeroed(RING as usize)
             .map_err(|error| Failure::new(crate::abi::FI_ENOMEM, error.to_string()))
@@ -68,7 +68,7 @@ fn ring(core: &Core) -> Result<landfall::stp::Region, Failure> {
 impl Link {
     /// Begins to connect to a peer.
     pub(crate) fn connect(
-        core: &Core,
+        core: &EndpointState,
         number: usize,
         peer: usize,
         address: SocketAddr,
@@ -81,7 +81,7 @@ impl Link {
 
     /// A peer has connected.
     pub(crate) fn accept(
-        core: &Core,
+        core: &EndpointState,
         number: usize,
         peer: usize,
         connection: Connection,
@@ -100,7 +100,12 @@ impl Link {
         Opening::Asking { ring, shown: None }
     }
 
-    fn new(core: &Core, number: usize, peer: usize, opening: Opening) -> Result<Self, Failure> {
+    fn new(
+        core: &EndpointState,
+        number: usize,
+        peer: usize,
+        opening: Opening,
+    ) -> Result<Self, Failure> {
         Ok(Self {
             number,
             peer,
@@ -127,7 +132,7 @@ impl Link {
     }
 
     /// Goes on with the opening. Is there a connection?
-    pub(super) fn open(&mut self, _: &mut Core) -> Result<bool, Failure> {
+    pub(super) fn open(&mut self, _: &mut EndpointState) -> Result<bool, Failure> {
         let waker = self.waker();
         if let Opening::Connecting(connecting) = &mut self.opening {
             let mut context = Context::from_waker(&waker);
@@ -173,7 +178,7 @@ impl Link {
     /// Gives the other side the memory that it asks for, and what it wants to read.
     pub(super) fn answer_requests(
         &mut self,
-        core: &mut Core,
+        core: &mut EndpointState,
         world: &mut World,
     ) -> Result<(), Failure> {
         let Some(connection) = self.connection.clone() else { return Ok(()) };

@@ -6,7 +6,7 @@ use landfall::stp::{Message, Operation, Received};
 
 use super::{Link, failure, nonsense, poll, poll_once};
 use crate::completion::Failure;
-use crate::core::{Core, Envelope};
+use crate::core::{EndpointState, Envelope};
 use crate::matching::{Arrived, Body, Receive};
 use crate::record::{HEADER, Kind, Record};
 use crate::ring::{MOST_PAYLOAD, RING, offset};
@@ -39,7 +39,11 @@ impl Reading {
 
 impl Link {
     /// Reads all records that are whole.
-    pub(super) fn read_ring(&mut self, core: &mut Core, world: &mut World) -> Result<(), Failure> {
+    pub(super) fn read_ring(
+        &mut self,
+        core: &mut EndpointState,
+        world: &mut World,
+    ) -> Result<(), Failure> {
         let waker = self.waker();
         loop {
             if core.must_pause() {
@@ -61,7 +65,12 @@ impl Link {
         }
     }
 
-    fn read_record(&mut self, core: &mut Core, world: &mut World, end: u64) -> Result<(), Failure> {
+    fn read_record(
+        &mut self,
+        core: &mut EndpointState,
+        world: &mut World,
+        end: u64,
+    ) -> Result<(), Failure> {
         let position = self.receive.consumed;
         let mut header = [0; HEADER];
         self.copy_out(position, &mut header)?;
@@ -95,7 +104,7 @@ impl Link {
     /// A message is in the ring.
     fn arrive_here(
         &mut self,
-        core: &mut Core,
+        core: &mut EndpointState,
         world: &mut World,
         record: &Record,
     ) -> Result<(), Failure> {
@@ -130,7 +139,7 @@ impl Link {
     /// A message is offered.
     fn arrive_there(
         &mut self,
-        core: &mut Core,
+        core: &mut EndpointState,
         world: &mut World,
         record: &Record,
     ) -> Result<(), Failure> {
@@ -153,7 +162,7 @@ impl Link {
     /// A message that came before meets its receive.
     pub(crate) fn deliver(
         &mut self,
-        core: &mut Core,
+        core: &mut EndpointState,
         world: &mut World,
         receive: Receive,
         arrived: Arrived,
@@ -181,7 +190,7 @@ impl Link {
     /// Reads a long message into its place, as much of it as there is room for.
     fn read_offered(
         &mut self,
-        core: &mut Core,
+        core: &mut EndpointState,
         world: &mut World,
         receive: Receive,
         envelope: Envelope,
@@ -209,7 +218,7 @@ impl Link {
 
     fn begin_reading(
         &self,
-        core: &Core,
+        core: &EndpointState,
         receive: &Receive,
         len: usize,
         id: u32,
@@ -228,7 +237,7 @@ impl Link {
     }
 
     /// Takes note of long messages that are in their place.
-    pub(super) fn finish_readings(&mut self, core: &mut Core, world: &mut World) {
+    pub(super) fn finish_readings(&mut self, core: &mut EndpointState, world: &mut World) {
         let waker = self.waker();
         let mut at = 0;
         while let Some(reading) = self.readings.get_mut(at) {

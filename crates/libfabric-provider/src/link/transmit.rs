@@ -10,7 +10,7 @@ use super::{Link, failure, poll};
 use crate::abi::FI_EIO;
 use crate::buffer::Buffer;
 use crate::completion::Failure;
-use crate::core::{Core, Report};
+use crate::core::{EndpointState, Report};
 use crate::record::{HEADER, Kind, Record};
 use crate::ring::{MOST_PAYLOAD, offset};
 use crate::world::World;
@@ -79,7 +79,7 @@ impl Link {
     /// Sends a message, at once if nothing waits before it.
     pub(crate) fn send(
         &mut self,
-        core: &mut Core,
+        core: &mut EndpointState,
         world: &mut World,
         send: Send,
     ) -> Result<(), Failure> {
@@ -96,7 +96,7 @@ impl Link {
     /// Reads or writes memory of the other side.
     pub(crate) fn access(
         &mut self,
-        core: &mut Core,
+        core: &mut EndpointState,
         world: &mut World,
         access: Access,
     ) -> Result<(), Failure> {
@@ -106,7 +106,7 @@ impl Link {
 
     pub(super) fn compose_waiting(
         &mut self,
-        core: &mut Core,
+        core: &mut EndpointState,
         world: &mut World,
     ) -> Result<(), Failure> {
         if self.ring().is_none() {
@@ -152,7 +152,7 @@ impl Link {
     /// Writes a message into the ring, or offers it there. Gives it back where there is no room.
     fn compose_message(
         &mut self,
-        core: &Core,
+        core: &EndpointState,
         world: &mut World,
         send: Send,
     ) -> Result<Option<Outgoing>, Failure> {
@@ -245,7 +245,11 @@ impl Link {
     }
 
     /// Takes note of what is in the ring of the other side. Is there more than before?
-    pub(super) fn finish_puts(&mut self, core: &Core, world: &mut World) -> Result<bool, Failure> {
+    pub(super) fn finish_puts(
+        &mut self,
+        core: &EndpointState,
+        world: &mut World,
+    ) -> Result<bool, Failure> {
         let waker = self.waker();
         let mut moved = false;
         while let Some((end, put)) = self.puts.front_mut() {
@@ -267,7 +271,12 @@ impl Link {
     }
 
     /// The other side has a place for a message that was offered.
-    pub(super) fn answer_read(&mut self, core: &Core, world: &mut World, request: ReadRequest) {
+    pub(super) fn answer_read(
+        &mut self,
+        core: &EndpointState,
+        world: &mut World,
+        request: ReadRequest,
+    ) {
         let Some(send) = self.offered.remove(&request.opaque()) else {
             request.refuse(Reason::Refused);
             return;
@@ -286,7 +295,7 @@ impl Link {
         }
     }
 
-    pub(super) fn finish_answers(&mut self, core: &Core, world: &mut World) {
+    pub(super) fn finish_answers(&mut self, core: &EndpointState, world: &mut World) {
         let waker = self.waker();
         let mut at = 0;
         while let Some((answer, _)) = self.answers.get_mut(at) {
@@ -301,7 +310,7 @@ impl Link {
     }
 
     /// A message is in its place at the other side, or as much of it as was wanted.
-    pub(super) fn acknowledged(&mut self, core: &Core, world: &mut World, id: u32) {
+    pub(super) fn acknowledged(&mut self, core: &EndpointState, world: &mut World, id: u32) {
         if let Some(send) = self.offered.remove(&id) {
             core.report(world, &send.report, None);
         }
@@ -309,7 +318,7 @@ impl Link {
 }
 
 /// The first bytes of a message, to be sent without a copy where they lie in one piece.
-pub(super) fn payload(core: &Core, bytes: &Bytes, len: usize) -> Result<Payload, Failure> {
+pub(super) fn payload(core: &EndpointState, bytes: &Bytes, len: usize) -> Result<Payload, Failure> {
     let buffer = match bytes {
         Bytes::Copy(bytes) => return Ok(Payload::from(bytes.get(..len).unwrap_or(bytes).to_vec())),
         Bytes::Buffer(buffer) => buffer,

@@ -6,7 +6,7 @@
 //! of the simulator should queue a unit or two and no more, for who waits must wait in
 //! front of the switch, and be told so by the credit of its link.
 
-use clan_dsm::native::switch::{Line, PortId as Way, Switch};
+use clan_dsm::native::switch::{Attachment, PortId as Route, Switch};
 use clan_dsm::native::wire::Trailer;
 use landfall_placement::Instant;
 use landfall_simnet::{Frame, LinkState, Node, Outbox, PortId};
@@ -58,7 +58,7 @@ impl SwitchNode {
                     continue;
                 }
                 self.unit.clear();
-                if self.switch.poll_unit(now, Way(port as u8), &mut self.unit) {
+                if self.switch.poll_unit(now, Route(port as u8), &mut self.unit) {
                     let longest = &mut self.longest[usize::from(port)];
                     *longest = self.unit.len().max(*longest);
                     out.send(PortId(port), Frame::raw(core::mem::take(&mut self.unit)));
@@ -72,16 +72,16 @@ impl SwitchNode {
 impl Node for SwitchNode {
     fn handle_frame(&mut self, now: Instant, port: PortId, frame: Frame, out: &mut Outbox<'_>) {
         // The switch counts what it refuses, and ends the link.
-        let _ = self.switch.handle_unit(now, Way(port.0 as u8), &frame.bytes);
+        let _ = self.switch.handle_unit(now, Route(port.0 as u8), &frame.bytes);
         self.drain(now, out);
     }
 
     fn handle_link(&mut self, now: Instant, port: PortId, state: LinkState, out: &mut Outbox<'_>) {
         let line = match state {
-            LinkState::Up { mtu } => Line::Up { unit: mtu, trailer: Trailer::None },
-            LinkState::Down => Line::Down,
+            LinkState::Up { mtu } => Attachment::Up { unit: mtu, trailer: Trailer::None },
+            LinkState::Down => Attachment::Down,
         };
-        if self.switch.handle_line(now, Way(port.0 as u8), line).is_err() {
+        if self.switch.handle_line(now, Route(port.0 as u8), line).is_err() {
             out.fail("the switch has no such port, or the link carries no packet");
         }
         self.drain(now, out);

@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 
 use landfall_placement::{Instant, Span};
-use spec_defrag::{Descriptor, Lying, Receiver};
+use spec_defrag::{Descriptor, MappedFrame, Receiver};
 
 use super::station::Chip;
 use crate::firmware::HostMemory;
@@ -425,7 +425,7 @@ impl Loader {
             if !HostMemory::read(ram, first, head) {
                 head.fill(0);
             }
-            receiver.take(now, &[Lying { at, head }], ram);
+            receiver.take(now, &[MappedFrame { at, head }], ram);
             self.free.push_back(buffer);
         }
     }

@@ -4,10 +4,11 @@ use core::net::IpAddr;
 
 use landfall_placement::{Check, Duration, InternetSum, PathId, RegionId, Span, Spans};
 use qpip::offload::{
-    Command, Ends, Entry, Hit, Incoming, Miss, Missed, Places, Prediction, Report, Tables, Whose,
+    Command, Ends, Entry, Hit, Incoming, Miss, Missed, Places, Prediction, Report, Tables,
+    UnitOwner,
 };
 
-use super::requests::{self, Untold};
+use super::requests::{self, Untranslated};
 use super::stages::{Account, Helps, Paper, StageCosts};
 use super::tables::{LanaiTables, Station};
 use crate::firmware::{Arrival, Firmware, Landed, Leaving, Meter, Verdict};
@@ -31,7 +32,7 @@ pub struct Lanai<'s> {
     /// says so once more when it has heard of that.
     late: Option<u32>,
     /// Why the work requests of the next command are not known.
-    untold: Option<Untold>,
+    untold: Option<Untranslated>,
     account: Account,
 }
 
@@ -151,11 +152,11 @@ impl<'s> Lanai<'s> {
     fn arm(&mut self, (slot, mark, heard): (u32, u16, u64), next: &Prediction) -> Option<Report> {
         match self.untold.take() {
             None => {}
-            Some(Untold::Missed) => {
+            Some(Untranslated::Missed) => {
                 self.late = Some(slot);
                 return Some(self.quieten(slot, mark));
             }
-            Some(Untold::Nowhere) => {
+            Some(Untranslated::Nowhere) => {
                 self.tables.seam().close(slot);
                 return Some(Report::Refused { slot, mark });
             }
@@ -196,11 +197,11 @@ impl<'s> Lanai<'s> {
 
     /// A unit goes to the host. Nothing is taken of those that it may be for, until
     /// the host has looked at it.
-    fn pass_by(&mut self, whose: Whose) {
+    fn pass_by(&mut self, whose: UnitOwner) {
         match whose {
-            Whose::Nobody => {}
-            Whose::Slot(slot) => self.stir(slot),
-            Whose::Anybody => {
+            UnitOwner::Nobody => {}
+            UnitOwner::Slot(slot) => self.stir(slot),
+            UnitOwner::Anybody => {
                 self.count += 1;
                 self.unclear = self.count;
                 if core::mem::take(&mut self.may_be_armed) {
@@ -213,7 +214,7 @@ impl<'s> Lanai<'s> {
     fn take(&mut self, frame: &Arrival<'_>, into: &mut Spans) -> Result<Hit, Missed> {
         let LanaiTables { stations, entries, pointers, secret, .. } = &mut self.tables;
         let Some(station) = stations.on(frame.path) else {
-            return Err(Missed { why: Miss::Station, whose: Whose::Anybody });
+            return Err(Missed { why: Miss::Station, whose: UnitOwner::Anybody });
         };
         let unit = Incoming {
             path: frame.path,
@@ -285,7 +286,7 @@ impl Firmware for Lanai<'_> {
     fn fetched(&mut self, command: &mut Command, requests: Option<&[Request]>) {
         let known = match requests {
             Some(requests) => requests::read(&mut self.tables.mappings, requests),
-            None => Err(Untold::Missed),
+            None => Err(Untranslated::Missed),
         };
         match (known, places_of(command)) {
             (Ok(known), Some((_, places))) => *places = known,
@@ -325,7 +326,7 @@ impl Firmware for Lanai<'_> {
             Command::Station { path, station, addresses } => {
                 self.tables.stations.set(Station { path, mac: station, addresses });
                 // What passed by as another's may be for one of ours.
-                self.pass_by(Whose::Anybody);
+                self.pass_by(UnitOwner::Anybody);
                 None
             }
             Command::Open { slot, mark, ends, path } => {

@@ -58,7 +58,7 @@ impl Mapping {
 
 /// What a request says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Said {
+pub(super) enum HostRequest {
     /// Translate like this from now on.
     Map { place: u16, mapping: Mapping },
     /// Bytes that are posted.
@@ -83,7 +83,7 @@ fn request_of(words: [u32; 8]) -> Request {
     request
 }
 
-impl Said {
+impl HostRequest {
     pub(super) fn write(&self) -> Request {
         let low = |long: u64| long as u32;
         let high = |long: u64| (long >> 32) as u32;
@@ -150,7 +150,7 @@ impl<'s> Mapped<'s> {
         for (span, ends_request) in places.iter() {
             let place = self.place_of(span, batch);
             let (key, address, len) = (span.region.index, span.offset, span.len);
-            let said = Said::Bytes { place, key, address, len, ends_request };
+            let said = HostRequest::Bytes { place, key, address, len, ends_request };
             let _ = batch.requests.try_push(said.write());
         }
     }
@@ -179,7 +179,7 @@ impl<'s> Mapped<'s> {
         let Some(known) = self.known.get_mut(usize::from(place)) else { return NOWHERE };
         let mapping = Mapping::of(span);
         *known = mapping;
-        let _ = batch.requests.try_push(Said::Map { place, mapping }.write());
+        let _ = batch.requests.try_push(HostRequest::Map { place, mapping }.write());
         let is_last = usize::from(place) + 1 >= self.known.len();
         self.next = if is_last { 0 } else { place + 1 };
         place
@@ -194,7 +194,7 @@ fn forget(all: &mut [Mapping], RegionId { index, generation }: RegionId) {
 
 /// Why a request is not translated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Untold {
+pub(super) enum Untranslated {
     /// It did not come, or is not mapped now: it may be, when it is posted again.
     Missed,
     /// There is no room for the mapping.
@@ -202,24 +202,24 @@ pub(super) enum Untold {
 }
 
 /// The card's half: reads requests, in their order.
-pub(super) fn read(table: &mut [Mapping], requests: &[Request]) -> Result<Places, Untold> {
+pub(super) fn read(table: &mut [Mapping], requests: &[Request]) -> Result<Places, Untranslated> {
     let mut places = Places::new();
     let mut wrong = None;
     for request in requests {
-        match Said::read(request).ok_or(Untold::Missed)? {
+        match HostRequest::read(request).ok_or(Untranslated::Missed)? {
             // What comes behind a request that is wrong is mapped all the same: the
             // driver counts on it.
-            Said::Map { place, mapping } => {
+            HostRequest::Map { place, mapping } => {
                 if let Some(known) = table.get_mut(usize::from(place)) {
                     *known = mapping;
                 }
             }
-            Said::Bytes { place: NOWHERE, .. } => wrong = Some(Untold::Nowhere),
-            Said::Bytes { place, key, address, len, ends_request } => {
+            HostRequest::Bytes { place: NOWHERE, .. } => wrong = Some(Untranslated::Nowhere),
+            HostRequest::Bytes { place, key, address, len, ends_request } => {
                 let mapping = table.get(usize::from(place));
                 match mapping.and_then(|mapping| mapping.translate(key, address, len)) {
                     Some(span) if places.push(span, ends_request) => {}
-                    _ => wrong = wrong.or(Some(Untold::Missed)),
+                    _ => wrong = wrong.or(Some(Untranslated::Missed)),
                 }
             }
         }
@@ -267,11 +267,11 @@ mod tests {
         unmap(&mut table, RegionId::new(3, 8));
         assert_eq!(read(&mut table, &again.requests), Ok(places(1)), "another memory went");
         unmap(&mut table, RegionId::new(3, 7));
-        assert_eq!(read(&mut table, &again.requests), Err(Untold::Missed));
-        assert_eq!(read(&mut table, &[[9; 32]]), Err(Untold::Missed), "no request");
+        assert_eq!(read(&mut table, &again.requests), Err(Untranslated::Missed));
+        assert_eq!(read(&mut table, &[[9; 32]]), Err(Untranslated::Missed), "no request");
         let mut none = Mapped::new(Store::filled_with(0, Mapping::default));
         let mut batch = Batch::default();
         none.post(&places(1), &mut batch);
-        assert_eq!(read(&mut table, &batch.requests), Err(Untold::Nowhere));
+        assert_eq!(read(&mut table, &batch.requests), Err(Untranslated::Nowhere));
     }
 }

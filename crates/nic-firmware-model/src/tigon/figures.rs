@@ -3,7 +3,7 @@
 //! are the caller's.
 //!
 //! What does not live here: what a host's processors spend. Here it is counted how
-//! often they are called upon ([`Side`]); what that costs them is said beside the
+//! often they are called upon ([`HostFigures`]); what that costs them is said beside the
 //! paper's tables, in `reproduce`.
 //!
 //! Two hosts behind such adapters, and the users who sit there.
@@ -115,7 +115,7 @@ impl Design {
 
 /// How often a host was called upon, and how busy its adapters were.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Side {
+pub struct HostFigures {
     /// Interrupts.
     pub interrupts: u64,
     /// Packets that it got whole: control operations.
@@ -134,7 +134,7 @@ pub struct Side {
     pub transfers: [u64; 2],
 }
 
-impl Side {
+impl HostFigures {
     /// What was counted since then.
     fn since(&self, before: &Self) -> Self {
         Self {
@@ -186,9 +186,9 @@ pub struct Account {
     /// Packets of Data that came to the receiver when nothing could take them.
     pub lost: u64,
     /// Who wrote.
-    pub sender: Side,
+    pub sender: HostFigures,
     /// Who read.
-    pub receiver: Side,
+    pub receiver: HostFigures,
 }
 
 impl Account {
@@ -216,7 +216,7 @@ struct Users {
 #[must_use]
 pub fn transfer(design: &Design, writes: u32, len: u32, touching: Duration) -> Option<Account> {
     let mut pair = Pair::new(design, len)?;
-    let before = [0, 1].map(|side| Side::of(&pair, side, design));
+    let before = [0, 1].map(|side| HostFigures::of(&pair, side, design));
     let blocks = pair.host(1)?.engine().stats().block_notifications;
     let began = pair.sim.now();
     let limit = began + Duration::from_secs(20);
@@ -253,7 +253,8 @@ pub fn transfer(design: &Design, writes: u32, len: u32, touching: Duration) -> O
             }
         }
     }
-    let sides = [0, 1].map(|side| Some(Side::of(&pair, side, design)?.since(&before[side]?)));
+    let sides =
+        [0, 1].map(|side| Some(HostFigures::of(&pair, side, design)?.since(&before[side]?)));
     let adapters = pair.host(1)?.adapters();
     let lost = adapters.iter().map(|adapter| adapter.counters().overruns).sum();
     pair.is_delivered(len).then_some(Account {
@@ -318,7 +319,7 @@ fn ask_for_region(pair: &mut Pair) -> Option<RemoteRegion> {
     let (now, [here, _], area) = (pair.sim.now(), pair.connections, pair.areas[1]);
     pair.engine(0)?.request_region(now, here, 1, area.len, Rights::ALL).ok()?;
     let ask = pair.await_event(1, |event| match event {
-        Event::RegionAsked { ask, .. } => Some(ask),
+        Event::RegionRequested { ask, .. } => Some(ask),
         _ => None,
     })?;
     pair.engine(1)?.expose(ask, area, Rights::ALL).ok()?;

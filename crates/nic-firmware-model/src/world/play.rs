@@ -43,7 +43,7 @@ pub(crate) struct User<T> {
 }
 
 /// A user, as both its node and the world reach it.
-pub(crate) type Shared<T> = Rc<RefCell<User<T>>>;
+pub(crate) type UserHandle<T> = Rc<RefCell<User<T>>>;
 
 /// What the user of an engine has, and what it does when it is told something.
 pub(crate) trait Has<E: Engine>: Default + 'static {
@@ -52,7 +52,7 @@ pub(crate) trait Has<E: Engine>: Default + 'static {
 }
 
 impl<T> User<T> {
-    fn new(side: usize, has: T) -> Shared<T> {
+    fn new(side: usize, has: T) -> UserHandle<T> {
         Rc::new(RefCell::new(Self { side, log: Vec::new(), lent: Vec::new(), has }))
     }
 
@@ -87,7 +87,7 @@ pub(crate) fn junk(seed: u8, len: u8) -> Vec<u8> {
 /// A world with a user at each side.
 pub(crate) struct Used<E: Engine, H, P, T> {
     pub(crate) world: World<E, H, P>,
-    pub(crate) users: [Shared<T>; 2],
+    pub(crate) users: [UserHandle<T>; 2],
 }
 
 /// Memory that is lent for a call: so many bytes, with so many more before and behind them.
@@ -99,7 +99,7 @@ impl<E: Engine + 'static, H: Runs<E>, P: Runs<E>, T: Has<E>> Used<E, H, P, T> {
     /// Two hosts whose users hear of everything at once.
     pub(crate) fn new(seed: u64, host: H, peer: P) -> Self {
         let users = [0, 1].map(|side| User::new(side, T::default()));
-        let hear = |user: &Shared<T>| {
+        let hear = |user: &UserHandle<T>| {
             let user = user.clone();
             move |now, engine: &mut E, memory: &mut Memory, event| {
                 T::hear(&mut user.borrow_mut(), now, engine, memory, event);

@@ -295,7 +295,7 @@ impl Links {
         now: Instant,
         context: &mut Context,
         link: usize,
-        said: &Said,
+        said: &NeighbourClaim,
     ) -> Vec<QueuePairId> {
         let known = &mut self.links[link].neighbours;
         if known.learn(now, said.address, said.station, said.message) {
@@ -337,7 +337,7 @@ impl Links {
 
 /// What was said about the station of an address, and how.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Said {
+pub(super) struct NeighbourClaim {
     pub(super) address: IpAddr,
     pub(super) station: Option<Mac>,
     pub(super) message: NeighbourMessage,

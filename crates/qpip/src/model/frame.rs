@@ -83,7 +83,7 @@ pub(super) fn identification(frame: &[u8]) -> Option<u32> {
 
 /// What a frame says about a connection.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Said {
+pub(super) struct SegmentFacts {
     pub(super) from: u16,
     pub(super) to: u16,
     pub(super) seq: u32,
@@ -96,20 +96,20 @@ pub(super) struct Said {
     pub(super) payload: Option<(usize, usize)>,
 }
 
-impl Said {
+impl SegmentFacts {
     pub(super) const fn has(&self, flag: u8) -> bool {
         self.flags & flag != 0
     }
 }
 
 /// What a frame says, if it is one of TCP, or the first piece of one.
-pub(super) fn read(frame: &[u8]) -> Option<Said> {
+pub(super) fn read(frame: &[u8]) -> Option<SegmentFacts> {
     let Parts { at, protocol, end, piece, .. } = parts(frame)?;
     if protocol != TCP || piece == Some(false) {
         return None;
     }
     let payload = at + usize::from(frame.get(at + 12)? >> 4) * 4;
-    Some(Said {
+    Some(SegmentFacts {
         from: word(frame, at)?,
         to: word(frame, at + 2)?,
         seq: number(frame, at + 4)?,

@@ -8,7 +8,7 @@ use core::net::SocketAddr;
 
 use landfall_placement::Area;
 
-use super::frame::Said;
+use super::frame::SegmentFacts;
 use crate::adapter::Service;
 use crate::tcp::Mapping;
 use crate::tcp::tcb::CloseReason;
@@ -205,7 +205,7 @@ impl Opening {
     /// Who listens says where it is, of an answer that the asker has not heard: whether this
     /// segment is one of those, and then what is wrong with it. It acknowledges the question
     /// alone and offers what that answer did, but for less than a unit of it (RFC 7323, 2.4).
-    pub(super) fn says_of_unheard(&self, said: &Said) -> Option<Option<String>> {
+    pub(super) fn says_of_unheard(&self, said: &SegmentFacts) -> Option<Option<String>> {
         let is_it = |answer: &Flow| answer.first.wrapping_add(1) == said.seq;
         let nth = self.answers.iter().position(is_it).filter(|nth| self.heard != Some(*nth))?;
         let (question, answer) = (self.question?, self.answers[nth]);

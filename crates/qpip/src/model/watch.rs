@@ -7,7 +7,7 @@ use core::net::SocketAddr;
 
 use landfall_placement::{Area, Span};
 
-use super::frame::{ACK, FIN, PSH, RST, SYN, Said, read};
+use super::frame::{ACK, FIN, PSH, RST, SYN, SegmentFacts, read};
 use super::ledger::{Flow, Stage};
 use super::world::World;
 use crate::tcp::tcb::CloseReason;
@@ -17,7 +17,7 @@ const PROBE: u64 = 1;
 
 /// Who speaks on the wire, and of which connection.
 #[derive(Clone, Copy, Debug)]
-struct Speaker {
+struct Origin {
     index: usize,
     /// The queue pair that asked for the connection.
     asker: usize,
@@ -42,7 +42,7 @@ impl World {
         }
     }
 
-    fn watch_opening(&mut self, side: usize, said: &Said) -> Option<String> {
+    fn watch_opening(&mut self, side: usize, said: &SegmentFacts) -> Option<String> {
         let offered = u64::from(said.window);
         let flow = Flow { first: said.seq, shift: said.shift, edge: offered, offered };
         let ends = self.ends_of(side, said);
@@ -66,13 +66,13 @@ impl World {
         None
     }
 
-    fn ends_of(&self, side: usize, said: &Said) -> (SocketAddr, SocketAddr) {
+    fn ends_of(&self, side: usize, said: &SegmentFacts) -> (SocketAddr, SocketAddr) {
         let local = SocketAddr::new(self.setup.address(side), said.from);
         (local, SocketAddr::new(self.setup.address(1 - side), said.to))
     }
 
     /// The queue pair that said so, if it is alive.
-    fn speaker(&self, side: usize, said: &Said) -> Option<Speaker> {
+    fn speaker(&self, side: usize, said: &SegmentFacts) -> Option<Origin> {
         let (local, remote) = self.ends_of(side, said);
         let index = self.ledger.connection(side, local, remote)?;
         let pair = &self.ledger.pairs[index];
@@ -81,10 +81,10 @@ impl World {
             matches!(pair.stage, Stage::Closed(reason) if reason != CloseReason::Finished);
         let is_asker = pair.opening.question.is_some();
         let asker = if is_asker { index } else { pair.peer? };
-        (!is_broken && !pair.is_given_up).then_some(Speaker { index, asker, is_asker })
+        (!is_broken && !pair.is_given_up).then_some(Origin { index, asker, is_asker })
     }
 
-    fn watch_segment(&mut self, side: usize, said: &Said, frame: &[u8]) -> Option<String> {
+    fn watch_segment(&mut self, side: usize, said: &SegmentFacts, frame: &[u8]) -> Option<String> {
         if !said.has(ACK) {
             return Some(String::from("sends a segment without an acknowledgement"));
         }
@@ -109,9 +109,9 @@ impl World {
 
     fn watch_data(
         &self,
-        speaker: Speaker,
+        speaker: Origin,
         (flow, other): (&Flow, &Flow),
-        said: &Said,
+        said: &SegmentFacts,
         frame: &[u8],
     ) -> Option<String> {
         let (from, to) = said.payload.filter(|(from, to)| from < to)?;
@@ -141,9 +141,9 @@ impl World {
 
     fn watch_acknowledgement(
         &mut self,
-        speaker: Speaker,
+        speaker: Origin,
         other: &Flow,
-        said: &Said,
+        said: &SegmentFacts,
     ) -> Option<String> {
         let index = speaker.index;
         let next = said.ack.wrapping_sub(other.first).wrapping_sub(1) as usize;
@@ -172,9 +172,9 @@ impl World {
     /// more than there is, but for the same.
     fn watch_window(
         &mut self,
-        speaker: Speaker,
+        speaker: Origin,
         other: &Flow,
-        said: &Said,
+        said: &SegmentFacts,
         (next, is_over): (u64, bool),
     ) -> Option<String> {
         let flow = self.ledger.pairs[speaker.asker].opening.flow_mut(speaker.is_asker)?;

@@ -229,7 +229,7 @@ const fn is_awaited(ack: u32, next: &Prediction) -> bool {
     ack.wrapping_sub(next.acknowledged) <= next.sent.wrapping_sub(next.acknowledged)
 }
 
-// `Miss`: why a unit goes to the engine; `Whose`: for whom it may matter there.
+// `Miss`: why a unit goes to the engine; `UnitOwner`: for whom it may matter there.
 
 macro_rules! misses {
     ($($(#[$doc:meta])* $name:ident = $words:literal,)+) => {
@@ -303,7 +303,7 @@ pub struct Missed {
     /// Why it does.
     pub why: Miss,
     /// Whose expectations the engine may have to change for it.
-    pub whose: Whose,
+    pub whose: UnitOwner,
 }
 
 /// For which queue pairs a unit may bring something that takes a place. Those
@@ -311,7 +311,7 @@ pub struct Missed {
 /// what the engine does with the unit, and what the tables would do with the
 /// next one, must not meet in the same memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Whose {
+pub enum UnitOwner {
     /// For none: an acknowledgement, ARP, ICMP, or a packet for nobody known.
     Nobody,
     /// For this one.
@@ -368,15 +368,15 @@ pub(super) fn read(unit: &Incoming<'_>) -> Result<Packet, Miss> {
 }
 
 /// Whom a unit may concern whose headers were not read to the end.
-pub(super) fn unread(unit: &Incoming<'_>, why: Miss) -> Whose {
+pub(super) fn unread(unit: &Incoming<'_>, why: Miss) -> UnitOwner {
     let Ok((header, _)) = ethernet::Header::ref_from_prefix(unit.head) else {
-        return Whose::Nobody;
+        return UnitOwner::Nobody;
     };
     let is_ip = matches!(header.ethertype.get(), ethernet::IPV4 | ethernet::IPV6);
     // What goes to a group is none of the packets that take a place; but what goes
     // to another station may go to what is ours from now on.
     let is_to_one = !header.is_to_group() || why != Miss::Station;
-    if is_ip && is_to_one { Whose::Anybody } else { Whose::Nobody }
+    if is_ip && is_to_one { UnitOwner::Anybody } else { UnitOwner::Nobody }
 }
 
 /// `len`: how many bytes follow the header of Ethernet; padding may be among them.

@@ -31,7 +31,7 @@ mod tables;
 mod talk;
 
 pub use entry::{Entry, Places, Prediction, SentNumbers};
-pub use hit::{Datagram, Hit, Incoming, Miss, Missed, Segment, Whose};
+pub use hit::{Datagram, Hit, Incoming, Miss, Missed, Segment, UnitOwner};
 pub use landfall_tables::HashSecret;
 pub use tables::{Ends, Pointer, Tables};
 pub use talk::{Addresses, Command, OwnAddress, Report};

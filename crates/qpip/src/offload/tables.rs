@@ -9,7 +9,7 @@ use landfall_tables::HashSecret;
 use siphasher::sip::SipHasher13;
 
 use super::entry::{Entry, Known, Places, Port, Prediction, SentNumbers, Stream};
-use super::hit::{Hit, Incoming, Miss, Missed, Whose, read, unread};
+use super::hit::{Hit, Incoming, Miss, Missed, UnitOwner, read, unread};
 use crate::wire::protocol;
 
 /// The tables, in storage that somebody else owns.
@@ -172,7 +172,7 @@ impl<'a> Tables<'a> {
         into: &mut Spans,
         is_intact: impl FnOnce(Check) -> bool,
     ) -> Result<Hit, Missed> {
-        let nobody = |why| Missed { why, whose: Whose::Nobody };
+        let nobody = |why| Missed { why, whose: UnitOwner::Nobody };
         let packet = read(unit).map_err(|why| Missed { why, whose: unread(unit, why) })?;
         match packet.protocol {
             protocol::TCP => {
@@ -181,7 +181,7 @@ impl<'a> Tables<'a> {
                 let taken = self.take_segment(slot, unit, &packet, into, is_intact);
                 taken.map(Hit::Segment).map_err(|why| {
                     let is_bare = Self::is_bare(unit, &packet);
-                    let whose = if is_bare { Whose::Nobody } else { Whose::Slot(slot) };
+                    let whose = if is_bare { UnitOwner::Nobody } else { UnitOwner::Slot(slot) };
                     Missed { why, whose }
                 })
             }
@@ -193,13 +193,13 @@ impl<'a> Tables<'a> {
                 let checked = self.check_address(unit, local, from);
                 let taken =
                     checked.and_then(|()| self.take_datagram(slot, unit, &packet, into, is_intact));
-                let whose = Whose::Slot(slot);
+                let whose = UnitOwner::Slot(slot);
                 taken.map(Hit::Datagram).map_err(|why| Missed { why, whose })
             }
             other => {
                 // What follows an extension of version 6 may be anything.
                 let is_known = packet.is_v4() || other == protocol::ICMP6;
-                let whose = if is_known { Whose::Nobody } else { Whose::Anybody };
+                let whose = if is_known { UnitOwner::Nobody } else { UnitOwner::Anybody };
                 Err(Missed { why: Miss::Protocol, whose })
             }
         }

@@ -12,7 +12,7 @@
 //! What a card does not take goes to the host, and until the host has looked at
 //! it, nobody knows what comes next. So a card disarms an entry by itself
 //! whenever a unit passes it by that may take a place there
-//! ([`Whose`](super::Whose)), and counts such units. An answer to a command
+//! ([`UnitOwner`](super::UnitOwner)), and counts such units. An answer to a command
 //! carries the count, and comes behind those units; a prediction
 //! ([`Command::Arm`]) names the last count that the host has heard, and is in
 //! force only if no unit has passed the entry by since. Thus a host never

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use landfall_placement::{Check, Ecn, PathId, RegionId, Spans};
 use qpip::offload::{
     Datagram, Ends, Entry, HashSecret, Hit, Miss, Missed, Places, Pointer, Prediction, Segment,
-    Tables, Whose,
+    Tables, UnitOwner,
 };
 
 use super::{Frame, PATH, addresses, incoming, seal};
@@ -302,7 +302,7 @@ fn a_wrong_sum_changes_nothing() {
         let unit = incoming(&head, frame.unit_len(), &addresses, None);
         let mut into = Spans::new();
         let slot = if is_tcp { STREAM } else { PORT };
-        let missed = Missed { why: Miss::Sum, whose: Whose::Slot(slot) };
+        let missed = Missed { why: Miss::Sum, whose: UnitOwner::Slot(slot) };
         assert_eq!(tables.receive_if(&unit, &mut into, |_| false), Err(missed));
         assert!(into.is_empty());
         let hit = tables.receive_if(&unit, &mut into, |check| check != Check::None).unwrap();

@@ -9,7 +9,7 @@ use landfall_transport::Driver;
 use qpip::{CloseReason, QueuePairId};
 
 use super::conversation::{Program, Say, Saying, hash_of};
-use super::kernel::{Heard, Kernel};
+use super::kernel::{Kernel, Received};
 use super::{Report, Station, kernel};
 
 /// Who asks for the connection.
@@ -69,7 +69,7 @@ impl Exchange {
         said.join(station);
         let heard = heard.join(station);
         let report = station.finish(pair);
-        assert_eq!(heard, Heard::of(ours, self.to_kernel), "{self:?}: at the kernel");
+        assert_eq!(heard, Received::of(ours, self.to_kernel), "{self:?}: at the kernel");
         assert_eq!(report.received, to_station, "{self:?}: at the station");
         assert_eq!(report.hash, hash_of(theirs, to_station), "{self:?}: at the station");
         assert_eq!((report.sent, report.failed_sends), (self.to_kernel, 0), "{self:?}");

@@ -122,12 +122,12 @@ pub fn say_in(stream: &mut TcpStream, seed: u64, len: u64, step: usize) -> io::R
 
 /// What the other side said until its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Heard {
+pub struct Received {
     pub len: u64,
     pub hash: blake3::Hash,
 }
 
-impl Heard {
+impl Received {
     /// So many bytes of a seed.
     pub fn of(seed: u64, len: u64) -> Self {
         Self { len, hash: super::conversation::hash_of(seed, len) }
@@ -135,13 +135,13 @@ impl Heard {
 }
 
 /// Listens until the end.
-pub fn hear(stream: &mut TcpStream) -> io::Result<Heard> {
+pub fn hear(stream: &mut TcpStream) -> io::Result<Received> {
     let mut hasher = blake3::Hasher::new();
     let mut bytes = vec![0; 256 << 10];
     let mut len = 0;
     loop {
         match stream.read(&mut bytes)? {
-            0 => return Ok(Heard { len, hash: hasher.finalize() }),
+            0 => return Ok(Received { len, hash: hasher.finalize() }),
             now => {
                 hasher.update(&bytes[..now]);
                 len += now as u64;

@@ -223,7 +223,7 @@ impl Users {
                     one.is_over = true;
                 }
             }
-            Event::RegionAsked { ask, len, .. } => {
+            Event::RegionRequested { ask, len, .. } => {
                 let exposed = wire.sides[side].memory.lend(vec![0; len as usize]);
                 let area = Area::new(exposed, 0, len);
                 if side != 1 || self.exposed.is_some() {

@@ -14,11 +14,11 @@ use landfall_simnet::{EngineConfig, EngineNode, Handle, LinkConfig, LinkId, Sim}
 
 use crate::common::Inbox;
 
-type Host = EngineNode<Puppet>;
+type Host = EngineNode<ScriptedEngine>;
 
 /// A puppet, with 1,000 bytes of memory in its first region, and an inbox.
 fn stage(
-    puppet: Puppet,
+    puppet: ScriptedEngine,
     how: EngineConfig,
     link: LinkConfig,
 ) -> (Sim, Handle<Host>, Handle<Inbox>, LinkId) {
@@ -37,7 +37,7 @@ fn stage(
 pub(crate) type Answer = (Result<Placement, Refusal>, Vec<Span>);
 
 #[derive(Debug, Default)]
-struct Puppet {
+struct ScriptedEngine {
     /// The run that it guesses first.
     pub(crate) guess: Option<Guess>,
     /// Its answers to [`Engine::place`], one after another; then `Consumed`.
@@ -58,7 +58,7 @@ struct Puppet {
     pub(crate) refusals: Refusals,
 }
 
-impl Puppet {
+impl ScriptedEngine {
     /// Has this unit to send: a head, and a payload from spans.
     pub(crate) fn with_transmit(
         mut self,
@@ -81,7 +81,7 @@ impl Puppet {
     }
 }
 
-impl Engine for Puppet {
+impl Engine for ScriptedEngine {
     type Event = u32;
 
     fn handle_path(&mut self, _: Instant, path: PathId, state: PathState) {

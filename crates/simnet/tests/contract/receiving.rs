@@ -10,7 +10,7 @@ use landfall_simnet::{
 };
 use proptest::prelude::*;
 
-use super::{Answer, Handle, Host, Puppet, stage};
+use super::{Answer, Handle, Host, ScriptedEngine, stage};
 
 const REGION: RegionId = RegionId::new(0, 0);
 
@@ -28,7 +28,7 @@ fn checked(n: u32, at: u16, spans: &[Span], check: Check) -> Answer {
 
 /// Gives frames to a puppet that answers so; the run must end without error.
 fn receive(
-    puppet: Puppet,
+    puppet: ScriptedEngine,
     how: EngineConfig,
     frames: &[&[u8]],
 ) -> (Sim, Handle<Host>, Result<(), Error>) {
@@ -40,7 +40,7 @@ fn receive(
     (sim, host, result)
 }
 
-fn host(sim: &Sim, host: Handle<Host>) -> (&Puppet, Counters, &[u8]) {
+fn host(sim: &Sim, host: Handle<Host>) -> (&ScriptedEngine, Counters, &[u8]) {
     let node = sim.node(host).unwrap();
     (node.engine(), *node.counters(), node.memory().bytes(REGION).unwrap())
 }
@@ -51,7 +51,7 @@ fn guess(head_len: u16, payload_len: u32, span: Span) -> Option<Guess> {
 
 #[test]
 fn a_right_guess_is_not_copied_and_a_wrong_one_is() {
-    let puppet = Puppet {
+    let puppet = ScriptedEngine {
         guess: guess(4, 8, REGION.span(100, 24)),
         answers: [
             into(1, 4, &[REGION.span(100, 8)]),
@@ -59,7 +59,7 @@ fn a_right_guess_is_not_copied_and_a_wrong_one_is() {
             into(3, 4, &[REGION.span(116, 5)]),
         ]
         .into(),
-        ..Puppet::default()
+        ..ScriptedEngine::default()
     };
     let frames: [&[u8]; 3] = [b"headpayload1", b"headpayload2", b"headlast3"];
     let (sim, handle, result) = receive(puppet, EngineConfig::guessing(3), &frames);
@@ -75,10 +75,10 @@ fn a_right_guess_is_not_copied_and_a_wrong_one_is() {
 
 #[test]
 fn payloads_that_landed_in_each_others_places_are_exchanged() {
-    let puppet = Puppet {
+    let puppet = ScriptedEngine {
         guess: guess(4, 8, REGION.span(0, 16)),
         answers: [into(1, 4, &[REGION.span(8, 8)]), into(2, 4, &[REGION.span(0, 8)])].into(),
-        ..Puppet::default()
+        ..ScriptedEngine::default()
     };
     let frames: [&[u8]; 2] = [b"headpayload1", b"headpayload0"];
     let (sim, handle, result) = receive(puppet, EngineConfig::guessing(2), &frames);
@@ -88,7 +88,7 @@ fn payloads_that_landed_in_each_others_places_are_exchanged() {
 
 #[test]
 fn a_longer_head_is_shown_when_asked_for() {
-    let puppet = Puppet {
+    let puppet = ScriptedEngine {
         guess: guess(2, 4, REGION.span(0, 4)),
         answers: [
             (Ok(Placement::NeedHead(5)), vec![REGION.span(0, 1)]),
@@ -98,7 +98,7 @@ fn a_longer_head_is_shown_when_asked_for() {
             (Ok(Placement::NeedHead(2)), vec![]),
         ]
         .into(),
-        ..Puppet::default()
+        ..ScriptedEngine::default()
     };
     let frame: &[u8] = b"head too short";
     let (sim, handle, result) = receive(puppet, EngineConfig::guessing(1), &[&frame[..12]; 3]);
@@ -118,7 +118,7 @@ fn invariant_3_a_corrupt_payload_is_not_written_to_its_place() {
     let check = |seed, len| Check::InternetSum { from: 5, len, seed };
     let right = !checksum::sum_of(&frame[5..]);
     let spans = [REGION.span(40, 7)];
-    let puppet = Puppet {
+    let puppet = ScriptedEngine {
         answers: [
             checked(1, 13, &spans, check(right ^ 1, 15)),
             checked(2, 13, &[REGION.span(50, 7)], check(right, 15)),
@@ -126,7 +126,7 @@ fn invariant_3_a_corrupt_payload_is_not_written_to_its_place() {
             checked(4, 13, &spans, check(right, u32::MAX)),
         ]
         .into(),
-        ..Puppet::default()
+        ..ScriptedEngine::default()
     };
     let (sim, handle, _) = receive(puppet, EngineConfig::default(), &[&frame[..]; 4]);
     let (engine, counters, memory) = host(&sim, handle);
@@ -139,7 +139,7 @@ fn invariant_3_a_corrupt_payload_is_not_written_to_its_place() {
 
 #[test]
 fn memory_that_is_not_there_is_not_written() {
-    let puppet = Puppet {
+    let puppet = ScriptedEngine {
         guess: guess(0, 8, RegionId::new(0, 1).span(0, 8)),
         answers: [
             into(1, 0, &[REGION.span(0, 4), RegionId::new(0, 1).span(0, 4)]),
@@ -149,7 +149,7 @@ fn memory_that_is_not_there_is_not_written() {
             into(5, 8, &[]),
         ]
         .into(),
-        ..Puppet::default()
+        ..ScriptedEngine::default()
     };
     let (sim, handle, result) = receive(puppet, EngineConfig::guessing(1), &[&b"payloads"[..]; 5]);
     assert_eq!(result, Ok(()));
@@ -173,7 +173,7 @@ fn words_are_changed_in_their_order() {
         op(9, WordFunction::Add(2)),
         op(8, WordFunction::Load),
     ];
-    let puppet = Puppet { answers: answers.into(), ..Puppet::default() };
+    let puppet = ScriptedEngine { answers: answers.into(), ..ScriptedEngine::default() };
     let how = EngineConfig { batch: 4, ..EngineConfig::default() };
     let (sim, handle, _) = receive(puppet, how, &[&b"word"[..]; 4]);
     let landings: Vec<_> = host(&sim, handle).0.landings[1..].iter().map(|l| l.1).collect();
@@ -184,7 +184,8 @@ fn words_are_changed_in_their_order() {
 fn placements_under_way_that_overlap_end_the_run() {
     let answers = [into(1, 0, &[REGION.span(10, 8)]), into(2, 0, &[REGION.span(17, 8)])];
     let both = |batch| {
-        let puppet = Puppet { answers: answers.clone().into(), ..Puppet::default() };
+        let puppet =
+            ScriptedEngine { answers: answers.clone().into(), ..ScriptedEngine::default() };
         let how = EngineConfig { batch, ..EngineConfig::default() };
         receive(puppet, how, &[&b"payload "[..]; 2]).2
     };
@@ -198,7 +199,7 @@ fn placements_under_way_that_overlap_end_the_run() {
 #[test]
 fn fewer_frames_than_a_batch_wait_no_longer_than_they_may() {
     let how = EngineConfig { batch: 100, ..EngineConfig::default() };
-    let (sim, handle, _) = receive(Puppet::default(), how, &[b"a", b"b"]);
+    let (sim, handle, _) = receive(ScriptedEngine::default(), how, &[b"a", b"b"]);
     assert_eq!(host(&sim, handle).0.heads.len(), 2);
     assert_eq!(sim.now(), Instant::ZERO + how.hold);
 }
@@ -206,7 +207,7 @@ fn fewer_frames_than_a_batch_wait_no_longer_than_they_may() {
 #[test]
 fn an_engine_is_told_of_its_links() {
     let (mut sim, handle, _, link) =
-        stage(Puppet::default(), EngineConfig::default(), LinkConfig::new().mtu(9_000));
+        stage(ScriptedEngine::default(), EngineConfig::default(), LinkConfig::new().mtu(9_000));
     sim.schedule_link(Instant::from_millis(1), link, false).unwrap();
     sim.schedule_link(Instant::from_millis(2), link, true).unwrap();
     sim.run_until(Instant::from_millis(3)).unwrap();
@@ -226,7 +227,7 @@ fn an_engine_is_told_of_its_links() {
 #[test]
 fn congestion_reaches_the_engine() {
     let (mut sim, handle, inbox, _) =
-        stage(Puppet::default(), EngineConfig::default(), LinkConfig::new());
+        stage(ScriptedEngine::default(), EngineConfig::default(), LinkConfig::new());
     let frame = Frame { ecn: Ecn::CongestionExperienced, ..Frame::raw([1]) };
     sim.send(inbox, PortId(0), frame).unwrap();
     sim.run_until(Instant::FAR_FUTURE).unwrap();
@@ -235,7 +236,7 @@ fn congestion_reaches_the_engine() {
 
 #[test]
 fn invariant_5_events_that_have_no_room_stay_in_the_engine() {
-    let puppet = Puppet { events: (0..10).collect(), ..Puppet::default() };
+    let puppet = ScriptedEngine { events: (0..10).collect(), ..ScriptedEngine::default() };
     let how = EngineConfig { events: 3, ..EngineConfig::default() };
     let (mut sim, handle, _) = receive(puppet, how, &[b"wake up"]);
     assert_eq!(host(&sim, handle).0.events.len(), 7);
@@ -284,7 +285,7 @@ proptest! {
         batch in 0usize..8,
     ) {
         let guess = guess.map(|(span, head_len, payload_len)| Guess { span, head_len, payload_len });
-        let puppet = Puppet { guess, answers: answers.into(), ..Puppet::default() };
+        let puppet = ScriptedEngine { guess, answers: answers.into(), ..ScriptedEngine::default() };
         let frames: Vec<_> = frames.iter().map(Vec::as_slice).collect();
         let (sim, handle, result) = receive(puppet, EngineConfig::guessing(batch), &frames);
         let (engine, counters, _) = host(&sim, handle);
@@ -306,14 +307,14 @@ proptest! {
 /// Sends ten units with this codepoint at once, through a queue in mid-path
 /// that marks from the fourth waiting one on; gives what the other engine sees.
 fn seen(sent: Ecn) -> (Vec<Ecn>, u64) {
-    let mut puppet = Puppet::default();
+    let mut puppet = ScriptedEngine::default();
     for n in 0..10 {
         puppet = puppet.with_transmit(&[n; 100], &[], |transmit| transmit.ecn = sent);
     }
     let mut sim = Sim::from_number(1);
     let from = sim.add("from", EngineNode::new(puppet)).unwrap();
     let middle = sim.add("middle", landfall_simnet::Switch::learning()).unwrap();
-    let to = sim.add("to", EngineNode::new(Puppet::default())).unwrap();
+    let to = sim.add("to", EngineNode::new(ScriptedEngine::default())).unwrap();
     sim.connect(from, middle, LinkConfig::new()).unwrap();
     let bottleneck = sim.connect(middle, to, LinkConfig::new().rate(1_000_000)).unwrap();
     let policy = EcnThreshold::frames(3, TailDrop::frames(20));
@@ -341,13 +342,13 @@ fn who_does_not_understand_marks_loses_units_instead() {
 
 #[test]
 fn red_marks_what_engines_send() {
-    let mut puppet = Puppet::default();
+    let mut puppet = ScriptedEngine::default();
     for _ in 0..1_000 {
         puppet = puppet.with_transmit(&[7; 100], &[], |transmit| transmit.ecn = Ecn::Capable0);
     }
     let mut sim = Sim::from_number(1);
-    let from = sim.add("from", EngineNode::new(Puppet::default())).unwrap();
-    let to = sim.add("to", EngineNode::new(Puppet::default())).unwrap();
+    let from = sim.add("from", EngineNode::new(ScriptedEngine::default())).unwrap();
+    let to = sim.add("to", EngineNode::new(ScriptedEngine::default())).unwrap();
     let link = sim.connect(from, to, LinkConfig::new().rate(1_000_000)).unwrap();
     // The sending host keeps the queue full: between the thresholds.
     let mut red = Red::new(5_000, 1_000_000);

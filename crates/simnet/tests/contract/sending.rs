@@ -7,12 +7,16 @@ use landfall_placement::{
 };
 use landfall_simnet::{EngineConfig, Error, LinkConfig, Outcome};
 
-use super::{Puppet, stage};
+use super::{ScriptedEngine, stage};
 
 const REGION: RegionId = RegionId::new(0, 0);
 
 /// The frames that arrive when a puppet sends what it has, and its name of itself.
-fn send(puppet: Puppet, how: EngineConfig, link: LinkConfig) -> Vec<landfall_simnet::Frame> {
+fn send(
+    puppet: ScriptedEngine,
+    how: EngineConfig,
+    link: LinkConfig,
+) -> Vec<landfall_simnet::Frame> {
     let (mut sim, _, inbox, _) = stage(puppet, how, link);
     assert_eq!(sim.run_until(Instant::FAR_FUTURE), Ok(Outcome::Idle));
     sim.node(inbox).unwrap().frames.iter().map(|(.., frame)| frame.clone()).collect()
@@ -21,7 +25,7 @@ fn send(puppet: Puppet, how: EngineConfig, link: LinkConfig) -> Vec<landfall_sim
 #[test]
 fn a_frame_is_a_head_and_gathered_spans() {
     let spans = [REGION.span(10, 2), REGION.span(200, 3)];
-    let puppet = Puppet::default().with_transmit(b"head", &spans, |transmit| {
+    let puppet = ScriptedEngine::default().with_transmit(b"head", &spans, |transmit| {
         transmit.to = Peer::Node(9);
         transmit.ecn = Ecn::Capable0;
     });
@@ -34,8 +38,9 @@ fn a_frame_is_a_head_and_gathered_spans() {
 #[test]
 fn a_checksum_is_filled_in() {
     let slot = SumSlot { start: 2, offset: 4 };
-    let puppet = Puppet::default()
-        .with_transmit(b"..head\0\0", &[REGION.span(0, 101)], |t| t.checksum = Some(slot));
+    let puppet =
+        ScriptedEngine::default()
+            .with_transmit(b"..head\0\0", &[REGION.span(0, 101)], |t| t.checksum = Some(slot));
     let frames = send(puppet, EngineConfig::default(), LinkConfig::new());
     assert_eq!(checksum::sum_of(&frames[0].bytes[2..]), 0xffff);
     assert_eq!(&frames[0].bytes[..6], b"..head");
@@ -45,7 +50,7 @@ fn a_checksum_is_filled_in() {
 fn what_is_only_summed_is_not_sent() {
     let (slot, whole) = (SumSlot { start: 2, offset: 4 }, REGION.span(0, 101));
     let sum = |only: u32| {
-        let puppet = Puppet::default().with_transmit(b"..head\0\0", &[whole], |t| {
+        let puppet = ScriptedEngine::default().with_transmit(b"..head\0\0", &[whole], |t| {
             (t.checksum, t.sum_only) = (Some(slot), only);
         });
         send(puppet, EngineConfig::default(), LinkConfig::new().mtu(109)).remove(0).bytes
@@ -58,7 +63,7 @@ fn what_is_only_summed_is_not_sent() {
 
 #[test]
 fn a_node_waits_for_room_in_its_queue() {
-    let mut puppet = Puppet::default();
+    let mut puppet = ScriptedEngine::default();
     for n in 0..100 {
         puppet = puppet.with_transmit(&[n; 50], &[], |_| {});
     }
@@ -66,7 +71,8 @@ fn a_node_waits_for_room_in_its_queue() {
     for send_delay in [0, 1, 10_000] {
         let send_delay = Duration::from_micros(send_delay);
         let how = EngineConfig { send_delay, send_ring: 5, ..EngineConfig::default() };
-        let puppet = Puppet { transmits: puppet.transmits.clone(), ..Puppet::default() };
+        let puppet =
+            ScriptedEngine { transmits: puppet.transmits.clone(), ..ScriptedEngine::default() };
         let firsts: Vec<_> = send(puppet, how, slow).iter().map(|f| f.bytes[0]).collect();
         assert!(firsts.into_iter().eq(0..100), "{send_delay:?}");
     }
@@ -74,11 +80,9 @@ fn a_node_waits_for_room_in_its_queue() {
 
 #[test]
 fn invariant_2_memory_is_read_late_and_reported_later() {
-    let puppet = Puppet::default().with_transmit(b"1", &[REGION.span(0, 4)], |_| {}).with_transmit(
-        b"2",
-        &[REGION.span(4, 4)],
-        |_| {},
-    );
+    let puppet = ScriptedEngine::default()
+        .with_transmit(b"1", &[REGION.span(0, 4)], |_| {})
+        .with_transmit(b"2", &[REGION.span(4, 4)], |_| {});
     let delay = Duration::from_micros(70);
     let how = EngineConfig { send_delay: delay, ..EngineConfig::default() };
     let (mut sim, host, inbox, _) = stage(puppet, how, LinkConfig::new());
@@ -98,7 +102,7 @@ fn invariant_2_memory_is_read_late_and_reported_later() {
 fn what_an_engine_may_not_send_ends_the_run() {
     let breach = |head: usize, payload: u32, change: &dyn Fn(&mut Transmit)| {
         let spans = [REGION.span(0, payload)];
-        let puppet = Puppet::default().with_transmit(&vec![0; head], &spans, |t| change(t));
+        let puppet = ScriptedEngine::default().with_transmit(&vec![0; head], &spans, |t| change(t));
         let segmentation = Some((900, 3));
         let how = EngineConfig { segmentation, ..EngineConfig::default() };
         let (mut sim, host, ..) = stage(puppet, how, LinkConfig::new().mtu(300));
@@ -133,7 +137,7 @@ fn what_an_engine_may_not_send_ends_the_run() {
 
 #[test]
 fn headers_that_cannot_be_cut_are_not_sent() {
-    let puppet = Puppet::default().with_transmit(&[0; 54], &[REGION.span(0, 500)], |t| {
+    let puppet = ScriptedEngine::default().with_transmit(&[0; 54], &[REGION.span(0, 500)], |t| {
         t.segment = Some(Segment { kind: SegmentKind::Tcp4, size: 200 });
     });
     let how = EngineConfig { segmentation: Some((900, 3)), ..EngineConfig::default() };
@@ -146,7 +150,10 @@ fn headers_that_cannot_be_cut_are_not_sent() {
 
 #[test]
 fn an_engine_that_never_stops_sending_is_noticed() {
-    let puppet = Puppet { endless: true, ..Puppet::default().with_transmit(b"and", &[], |_| {}) };
+    let puppet = ScriptedEngine {
+        endless: true,
+        ..ScriptedEngine::default().with_transmit(b"and", &[], |_| {})
+    };
     let mut sim = landfall_simnet::Sim::with_limits(
         [0; 32],
         landfall_simnet::Limits { events_per_instant: 1_000, ..Default::default() },

@@ -85,7 +85,7 @@ pub(super) struct Knowledge {
 
 /// A request that was issued and not answered.
 #[derive(Debug)]
-pub(super) struct Asked {
+pub(super) struct IssuedRequest {
     lives: u32,
     what: What,
 }
@@ -136,7 +136,12 @@ impl Knowledge {
     }
 
     /// A write is issued; gives its bytes.
-    pub(super) fn write(&mut self, blocks: &Blocks, is_zero: bool, fua: bool) -> (Asked, Vec<u8>) {
+    pub(super) fn write(
+        &mut self,
+        blocks: &Blocks,
+        is_zero: bool,
+        fua: bool,
+    ) -> (IssuedRequest, Vec<u8>) {
         self.writes += 1;
         let nth = self.writes;
         if is_zero {
@@ -148,27 +153,27 @@ impl Knowledge {
         }
         let bytes = blocks.clone().flat_map(|block| self.content(nth, block)).collect();
         let what = What::Write { blocks: blocks.clone(), nth, is_durable: fua };
-        (Asked { lives: self.lives, what }, bytes)
+        (IssuedRequest { lives: self.lives, what }, bytes)
     }
 
     /// A read is issued.
-    pub(super) fn read(&self, blocks: &Blocks) -> Asked {
+    pub(super) fn read(&self, blocks: &Blocks) -> IssuedRequest {
         let can_find = self.blocks[blocks.clone()].iter().map(|known| known.now.clone()).collect();
         // What no device holds.
         let bytes = vec![0xc5; BLOCK * blocks.len()];
         let what = What::Read { blocks: blocks.clone(), can_find, bytes };
-        Asked { lives: self.lives, what }
+        IssuedRequest { lives: self.lives, what }
     }
 
     /// A flush is issued.
-    pub(super) fn flush(&self) -> Asked {
+    pub(super) fn flush(&self) -> IssuedRequest {
         let oldest = |known: &Known| known.now.iter().copied().min().unwrap_or(0);
         let what = What::Flush(self.blocks.iter().map(oldest).collect());
-        Asked { lives: self.lives, what }
+        IssuedRequest { lives: self.lives, what }
     }
 
     /// A request was answered. What is wrong about that?
-    pub(super) fn answered(&mut self, asked: Asked) -> Option<String> {
+    pub(super) fn answered(&mut self, asked: IssuedRequest) -> Option<String> {
         let lives_on = asked.lives == self.lives;
         match asked.what {
             What::Write { blocks, nth, is_durable } => {
@@ -210,7 +215,7 @@ impl Knowledge {
     }
 }
 
-impl Asked {
+impl IssuedRequest {
     /// Bytes of a read came.
     pub(super) fn land(&mut self, at: usize, came: &[u8]) {
         if let What::Read { bytes, .. } = &mut self.what {

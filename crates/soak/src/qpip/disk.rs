@@ -8,7 +8,7 @@ use landfall_nbd::server::{self, Ticket};
 use landfall_nbd::{Command, Export, Features, Replies};
 use qpip::PostError;
 
-use super::device::{Asked, BLOCKS, Blocks, Disk, SIZE, bytes_of};
+use super::device::{BLOCKS, Blocks, Disk, IssuedRequest, SIZE, bytes_of};
 use super::truth::Connection;
 use super::{LONGEST, Qpip};
 use crate::ctx::Ctx;
@@ -34,7 +34,7 @@ pub(super) struct Talk {
     client: Client,
     server: Server,
     wanted: VecDeque<Work>,
-    asked: BTreeMap<u64, Asked>,
+    asked: BTreeMap<u64, IssuedRequest>,
     /// Bytes that come next are of this read: where they belong, and how many they are.
     landing: Option<(u64, usize, usize)>,
     /// Answers that the server thinks about.
@@ -214,7 +214,12 @@ impl Qpip {
 
 impl Disk {
     /// A request of this kind, and the bytes behind it.
-    fn request(&mut self, kind: u8, blocks: &Blocks, fua: bool) -> (Asked, Command, Vec<u8>) {
+    fn request(
+        &mut self,
+        kind: u8,
+        blocks: &Blocks,
+        fua: bool,
+    ) -> (IssuedRequest, Command, Vec<u8>) {
         let bytes = bytes_of(blocks);
         let (offset, len) = (bytes.start as u64, bytes.len());
         match kind % 8 {
@@ -373,7 +378,7 @@ impl Disk {
 
 /// Bytes of a read came.
 fn land(
-    asked: &mut BTreeMap<u64, Asked>,
+    asked: &mut BTreeMap<u64, IssuedRequest>,
     cookie: u64,
     at: usize,
     bytes: &[u8],

@@ -349,7 +349,7 @@ impl Stp {
                     }
                 }
             }
-            Event::ReadAsked { read, connection, len, opaque } => {
+            Event::ReadRequested { read, connection, len, opaque } => {
                 let asked = opaque as usize;
                 if refuses {
                     self.reads[asked].is_excused = true;
@@ -382,7 +382,7 @@ impl Stp {
                     }
                 }
             }
-            Event::RegionAsked { ask, name, len, .. } => {
+            Event::RegionRequested { ask, name, len, .. } => {
                 let link = name as usize;
                 let Some(area) = ctx.lend(node, &vec![0; len as usize]) else { return };
                 match self.engine(ctx, host).expose(ask, area, Rights::ALL) {

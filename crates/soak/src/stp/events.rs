@@ -54,8 +54,10 @@ impl Stp {
                     self.ask(ctx, host, event);
                 }
             }
-            Event::ReadAsked { len, opaque, .. } => self.take_read(ctx, host, len, opaque, event),
-            Event::RegionAsked { .. } => self.answer(ctx, host, event, true),
+            Event::ReadRequested { len, opaque, .. } => {
+                self.take_read(ctx, host, len, opaque, event)
+            }
+            Event::RegionRequested { .. } => self.answer(ctx, host, event, true),
             Event::RegionAvailable { connection, region, .. } => {
                 if let Some(link) = self.link_of(ctx, host, connection) {
                     self.links[link].region.remote = Some(region);

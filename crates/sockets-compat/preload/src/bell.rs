@@ -16,7 +16,7 @@
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use landfall_socket_rules::Way;
+use landfall_socket_rules::Transport;
 use libc::epoll_event;
 
 use crate::kernel::{self, Errno, Outcome, call};
@@ -119,7 +119,7 @@ pub(crate) fn closed_between(first: c_int, last: c_int) {
 
 /// Tells the carrier of this host of a connection, and how to wake this process. Gives the
 /// serial number of what it was given; zero if that is nothing.
-pub(crate) fn announce(way: Way, note: &registry::Note) -> Result<u32, crate::folder::Fault> {
+pub(crate) fn announce(way: Transport, note: &registry::Note) -> Result<u32, crate::folder::Fault> {
     let pair = pair_or_new();
     let identity = pair.map_or(0, |pair| pair.identity);
     let descriptors = pair.map(|pair| [pair.for_process, pair.for_carrier]);
@@ -139,7 +139,7 @@ pub(crate) fn is_rung_for(serial: u32) -> bool {
 }
 
 /// Wakes the carrier of this host.
-pub(crate) fn wake_carrier(way: Way) {
+pub(crate) fn wake_carrier(way: Transport) {
     let is_known = KNOWN_TO.load(Ordering::Acquire) & 1 << between_hosts::number_of(way) != 0;
     match pair() {
         Some(pair) if is_known => write(pair.for_carrier),

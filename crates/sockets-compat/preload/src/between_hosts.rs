@@ -22,11 +22,11 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use landfall_socket_rules::Way;
+use landfall_socket_rules::Transport;
 use libc::{POLLERR, POLLHUP, POLLRDHUP};
 
 use crate::bell::{self, Doorbell};
-use crate::connection::{CLOSED, RESET, SHUT, Shared};
+use crate::connection::{CLOSED, RESET, SHUT, SegmentView};
 use crate::kernel::{self, Errno};
 use crate::patience::SleepLimit;
 use crate::segment::BetweenHosts;
@@ -82,25 +82,25 @@ impl Answer {
 }
 
 /// How a way stands in memory.
-pub(crate) const fn number_of(way: Way) -> u32 {
+pub(crate) const fn number_of(way: Transport) -> u32 {
     match way {
-        Way::Memory | Way::Tcp => 0,
-        Way::Stp => 1,
-        Way::Qpip => 2,
+        Transport::Memory | Transport::Tcp => 0,
+        Transport::Stp => 1,
+        Transport::Qpip => 2,
     }
 }
 
-pub(crate) const fn way_of(number: u32) -> Option<Way> {
+pub(crate) const fn way_of(number: u32) -> Option<Transport> {
     match number {
-        1 => Some(Way::Stp),
-        2 => Some(Way::Qpip),
+        1 => Some(Transport::Stp),
+        2 => Some(Transport::Qpip),
         _ => None,
     }
 }
 
 impl BetweenHosts {
     /// What carries the bytes, if it is between hosts at all.
-    pub(crate) fn way(&self) -> Option<Way> {
+    pub(crate) fn way(&self) -> Option<Transport> {
         way_of(self.way.load(Ordering::Relaxed))
     }
 
@@ -163,7 +163,7 @@ impl BetweenHosts {
     }
 }
 
-impl Shared<'_> {
+impl SegmentView<'_> {
     /// Bytes were put in: the other program is told now and then, and the carrier. In this
     /// order: a ring that comes behind its bytes lies unread with who needs it no more, and
     /// should he be killed, his kernel makes a reset of it.

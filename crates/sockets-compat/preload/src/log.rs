@@ -8,7 +8,7 @@ use std::ffi::{CStr, c_char};
 use std::fmt::{self, Write};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use landfall_socket_rules::Way;
+use landfall_socket_rules::Transport;
 
 use crate::between_hosts::Answer;
 use crate::folder::Fault;
@@ -26,10 +26,10 @@ pub(crate) enum Verdict {
     /// Memory.
     BothHere,
     /// To another host.
-    Carried(Way),
-    NoCarrier(Way),
-    NotCarried(Way, Answer),
-    LostCarrier(Way),
+    Carried(Transport),
+    NoCarrier(Transport),
+    NotCarried(Transport, Answer),
+    LostCarrier(Transport),
     Rule(usize),
     OtherHost,
     ItselfAtBothEnds,

@@ -7,7 +7,7 @@
 use libc::{POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLPRI, POLLRDHUP};
 use std::sync::atomic::Ordering;
 
-use crate::connection::{CLOSED, Connection, Shared};
+use crate::connection::{CLOSED, Connection, SegmentView};
 use crate::kernel;
 use crate::lock::hold_at_once;
 use crate::patience::SleepLimit;
@@ -23,7 +23,7 @@ pub(crate) const WRITING: i16 = POLLOUT | POLLWRNORM;
 
 /// What of the wanted the ring alone says this is ready for: a look at memory, without a
 /// call.
-pub(crate) fn by_ring(shared: &Shared<'_>, wanted: i16) -> i16 {
+pub(crate) fn by_ring(shared: &SegmentView<'_>, wanted: i16) -> i16 {
     let mut ready = 0;
     if shared.incoming_by_tcp().is_some() && shared.incoming.available() != Ok(0) {
         ready |= READING;
@@ -44,7 +44,7 @@ const ANSWERS_BY_MEMORY: u32 = 64;
 /// All that it is ready for now, of what is wanted and of what is always told. Memory alone
 /// answers where there is something to tell and it knows of no end: of one that it does not
 /// know is told once there is nothing else, or a little later.
-pub(crate) fn now(connection: &Connection, shared: &Shared<'_>, fd: i32, wanted: i16) -> i16 {
+pub(crate) fn now(connection: &Connection, shared: &SegmentView<'_>, fd: i32, wanted: i16) -> i16 {
     let ready = by_ring(shared, wanted);
     let answers = connection.answers_by_memory.load(Ordering::Relaxed);
     let is_known = (wanted & READING == 0 || shared.is_done_with_tcp())
@@ -63,7 +63,7 @@ pub(crate) fn now(connection: &Connection, shared: &Shared<'_>, fd: i32, wanted:
 }
 
 /// The same, and the kernel is asked.
-pub(crate) fn by_kernel(shared: &Shared<'_>, fd: i32, wanted: i16) -> i16 {
+pub(crate) fn by_kernel(shared: &SegmentView<'_>, fd: i32, wanted: i16) -> i16 {
     let asked = wanted | READING | WRITING | POLLRDHUP;
     let is_broken = shared.is_broken(fd);
     let Ok(mut kernel) = kernel::poll_one(fd, asked, 0) else { return POLLNVAL };
@@ -92,7 +92,7 @@ pub(crate) fn by_kernel(shared: &Shared<'_>, fd: i32, wanted: i16) -> i16 {
     ready & (wanted | POLLERR | POLLHUP | POLLNVAL)
 }
 
-fn reading(shared: &Shared<'_>, fd: i32, kernel: i16) -> i16 {
+fn reading(shared: &SegmentView<'_>, fd: i32, kernel: i16) -> i16 {
     let by_kernel = kernel & READING;
     let own = &shared.receives.receiving;
     let Some(by_tcp) = shared.incoming_by_tcp() else { return by_kernel };
@@ -117,7 +117,7 @@ fn reading(shared: &Shared<'_>, fd: i32, kernel: i16) -> i16 {
     }
 }
 
-fn writing(shared: &Shared<'_>, fd: i32, kernel: i16) -> i16 {
+fn writing(shared: &SegmentView<'_>, fd: i32, kernel: i16) -> i16 {
     let direction = shared.sends;
     if !shared.is_sending_switched()
         || kernel & (POLLERR | POLLHUP) != 0
@@ -152,7 +152,7 @@ pub(crate) struct Sleep {
 /// stops watching.
 pub(crate) fn prepare(
     connection: &Connection,
-    shared: &Shared<'_>,
+    shared: &SegmentView<'_>,
     fd: i32,
     wanted: i16,
 ) -> Option<Sleep> {
@@ -191,12 +191,12 @@ pub(crate) fn prepare(
 /// cannot ring, and neither can a carrier that has not been told how. The former makes itself
 /// able to when it sees that somebody waits. And where bytes of the program's lie in TCP's queue
 /// yet, a ring may find no place behind them.
-pub(crate) fn needs_looks_for_room(shared: &Shared<'_>) -> bool {
+pub(crate) fn needs_looks_for_room(shared: &SegmentView<'_>) -> bool {
     shared.between.map_or(!shared.is_done_with_tcp(), |_| !shared.is_woken_by_carrier())
 }
 
 /// Whether nothing is left in TCP's queue that would wake who waits for room only.
-fn takes_rings_away(shared: &Shared<'_>, fd: i32) -> bool {
+fn takes_rings_away(shared: &SegmentView<'_>, fd: i32) -> bool {
     let Some(held) = hold_at_once(&shared.own.receiving.lock) else { return false };
     shared.is_done_with_tcp()
         && !shared.somebody_may_need_a_ring(fd)

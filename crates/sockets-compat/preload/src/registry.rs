@@ -16,7 +16,7 @@ use std::cell::UnsafeCell;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-use landfall_socket_rules::Way;
+use landfall_socket_rules::Transport;
 
 use crate::folder::{Fault, Folder, Path};
 use crate::kernel;
@@ -256,7 +256,7 @@ impl NameCell {
 }
 
 /// Where in the folder the carrier of this host hears of connections.
-pub(crate) fn carrier(way: Way) -> Path {
+pub(crate) fn carrier(way: Transport) -> Path {
     let mut name = Path::new();
     name.push(b"carrier-");
     name.push(way.word().as_bytes());
@@ -264,7 +264,11 @@ pub(crate) fn carrier(way: Way) -> Path {
 }
 
 /// Sends a note to the carrier of this host, with descriptors. An empty one only wakes it.
-pub(crate) fn send_to_carrier(way: Way, note: &[u8], descriptors: &[i32]) -> Result<(), Fault> {
+pub(crate) fn send_to_carrier(
+    way: Transport,
+    note: &[u8],
+    descriptors: &[i32],
+) -> Result<(), Fault> {
     let folder = Folder::open()?;
     let path = folder.path_of(carrier(way).as_c_str().to_bytes());
     Ok(notes::send(path.as_c_str(), note, descriptors)?)

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use landfall_socket_wakes::{self as wakes, End, RoomWatchers, Waiters, Wishes};
 
-use crate::connection::Shared;
+use crate::connection::SegmentView;
 use crate::lock::{hold_at_once, hold_for_call, is_held};
 use crate::patience::SleepLimit;
 use crate::ring::ROOM_BY_TCP;
@@ -23,7 +23,7 @@ pub(crate) struct Watch {
 
 /// An end as the rules of sleeping and waking see it.
 struct SleepingEnd<'a> {
-    shared: &'a Shared<'a>,
+    shared: &'a SegmentView<'a>,
     /// Its TCP socket.
     fd: i32,
 }
@@ -70,7 +70,7 @@ impl End for SleepingEnd<'_> {
     }
 }
 
-impl Shared<'_> {
+impl SegmentView<'_> {
     /// Wakes the receiver at the other end if it sleeps.
     pub(crate) fn ring_if_wanted(&self, fd: i32) {
         if let Some(between) = self.between {
@@ -166,7 +166,7 @@ impl Shared<'_> {
         }
     }
 
-    /// Somebody will sleep who watches this end, until [`Shared::stops_watching`]. Who
+    /// Somebody will sleep who watches this end, until [`SegmentView::stops_watching`]. Who
     /// calls this looks at the rings of bytes once more.
     pub(crate) fn watches(&self, fd: i32, for_bytes: bool, for_room: bool) -> Watch {
         let watch = wakes::watches(&self.sleeping(fd), for_bytes, for_room);
@@ -221,7 +221,7 @@ fn bit(level: i32, name: i32) -> Option<u32> {
     Some(1 << at)
 }
 
-impl Shared<'_> {
+impl SegmentView<'_> {
     /// Remembers what the program has set, and lets TCP send each byte at once.
     pub(crate) fn sends_at_once(&self, fd: i32) {
         for name in OPTIONS {

@@ -11,7 +11,7 @@ use std::ffi::{CStr, OsStr};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
-use landfall_socket_rules::{Rules, Way};
+use landfall_socket_rules::{Rules, Transport};
 
 use crate::log::{self, Verdict};
 use crate::registry::Name;
@@ -67,7 +67,7 @@ fn are_good() -> bool {
         }
     };
     if let Some(decision) = rules.decide_for_all(program())
-        && decision.way == Way::Tcp
+        && decision.way == Transport::Tcp
     {
         log::say(format_args!("all by TCP: rule in line {}", decision.line.unwrap_or(0)));
         return false;
@@ -106,21 +106,21 @@ pub(crate) fn switch_off() {
 }
 
 /// How this connection may go: by memory, or to another host; else why by TCP.
-pub(crate) fn allow(name: &Name) -> Result<Way, Verdict> {
+pub(crate) fn allow(name: &Name) -> Result<Transport, Verdict> {
     let rules = RULES.load(Ordering::Acquire);
-    let mut way = Way::Memory;
+    let mut way = Transport::Memory;
     if !rules.is_null() {
         // SAFETY: it was leaked.
         let decision = unsafe { &*rules }.decide(program(), name.acceptor.socket_address());
         way = decision.way;
-        if way == Way::Tcp {
+        if way == Transport::Tcp {
             return Err(Verdict::Rule(decision.line.unwrap_or(0)));
         }
     }
     match name.is_within_this_host() {
         true if name.connector == name.acceptor => Err(Verdict::ItselfAtBothEnds),
-        true => Ok(Way::Memory),
-        false if way == Way::Memory => Err(Verdict::OtherHost),
+        true => Ok(Transport::Memory),
+        false if way == Transport::Memory => Err(Verdict::OtherHost),
         false => Ok(way),
     }
 }

@@ -115,7 +115,7 @@ pub(crate) struct Receiving {
     /// Who sleeps at the receiver's end.
     pub(crate) waiters: Waiters,
     /// TCP has told of the sender's end, and the sender has not; see
-    /// [`crate::connection::Shared::has_ended_by_tcp`].
+    /// [`crate::connection::SegmentView::has_ended_by_tcp`].
     pub(crate) is_doubtful: AtomicU32,
 }
 

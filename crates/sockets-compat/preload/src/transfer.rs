@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use landfall_socket_wakes::certain_by_tcp;
 
-use crate::connection::{CLOSED, Connection, Sending, Shared};
+use crate::connection::{CLOSED, Connection, SegmentView, Sending};
 use crate::kernel::{self, Errno, Outcome, Part};
 use crate::lock::{LockGuard, hold_for_call};
 use crate::messages;
@@ -58,7 +58,7 @@ pub(crate) unsafe fn send(connection: &Connection, fd: i32, parts: &[Part], flag
 /// `parts` may be read.
 unsafe fn send_by_ring(
     connection: &Connection,
-    shared: &Shared<'_>,
+    shared: &SegmentView<'_>,
     fd: i32,
     parts: &[Part],
     flags: i32,
@@ -108,7 +108,7 @@ unsafe fn send_by_ring(
 /// # Safety
 ///
 /// `parts` may be read.
-unsafe fn put(shared: &Shared<'_>, fd: i32, parts: &[Part], flags: i32) -> Outcome {
+unsafe fn put(shared: &SegmentView<'_>, fd: i32, parts: &[Part], flags: i32) -> Outcome {
     let may_wait = || flags & libc::MSG_DONTWAIT == 0 && shared.waits(fd);
     let _held = hold_for_call(&shared.own.sending.lock, may_wait)?;
     // SAFETY: as promised.
@@ -116,7 +116,7 @@ unsafe fn put(shared: &Shared<'_>, fd: i32, parts: &[Part], flags: i32) -> Outco
 }
 
 /// What a call gives where nothing can be sent any more; `None` where it can.
-fn refused(shared: &Shared<'_>, fd: i32, parts: &[Part], flags: i32) -> Option<Outcome> {
+fn refused(shared: &SegmentView<'_>, fd: i32, parts: &[Part], flags: i32) -> Option<Outcome> {
     let _ = shared.is_broken(fd);
     let (own, other) = (&shared.sends.sending.has_ended, &shared.sends.receiving.has_ended);
     if own.load(Ordering::Acquire) == 0 && other.load(Ordering::Acquire) != CLOSED {
@@ -137,7 +137,7 @@ fn send_a_byte(fd: i32, flags: i32) -> Outcome {
 }
 
 /// Sleeps until the other end has taken something, or nothing can be sent any more.
-fn wait_for_room(connection: &Connection, shared: &Shared<'_>, fd: i32) -> Result<(), Errno> {
+fn wait_for_room(connection: &Connection, shared: &SegmentView<'_>, fd: i32) -> Result<(), Errno> {
     let begin = Instant::now();
     if connection.for_room.look_for(None, || shared.outgoing.room() != Ok(0)) {
         return shared.outgoing.room().map(|_| ()).map_err(Errno::from);
@@ -167,7 +167,7 @@ fn wait_for_room(connection: &Connection, shared: &Shared<'_>, fd: i32) -> Resul
 
 /// Whether nobody is there who would take what the ring is full of. A killed end is marked,
 /// so that sending ends.
-fn is_gone(shared: &Shared<'_>, fd: i32) -> Result<bool, Errno> {
+fn is_gone(shared: &SegmentView<'_>, fd: i32) -> Result<bool, Errno> {
     let events = kernel::poll_one(fd, libc::POLLRDHUP, 0)?;
     if events & libc::POLLRDHUP != 0 {
         shared.has_ended_by_tcp();
@@ -296,7 +296,7 @@ unsafe fn receive_early(connection: &Connection, fd: i32, parts: &[Part], flags:
 /// `parts` may be written.
 unsafe fn receive_shared(
     connection: &Connection,
-    shared: &Shared<'_>,
+    shared: &SegmentView<'_>,
     fd: i32,
     parts: &[Part],
     flags: i32,
@@ -330,7 +330,7 @@ unsafe fn receive_shared(
 }
 
 /// The same where the kernel does not wake for bytes: time-outs and signals are seen to here.
-fn wait_for_carried_bytes(shared: &Shared<'_>, fd: i32, begin: Instant) -> Result<(), Errno> {
+fn wait_for_carried_bytes(shared: &SegmentView<'_>, fd: i32, begin: Instant) -> Result<(), Errno> {
     let limit = time_limit(fd, libc::SO_RCVTIMEO);
     let left = limit.map(|limit| limit.saturating_sub(begin.elapsed()));
     if left == Some(Duration::ZERO) {
@@ -344,7 +344,7 @@ fn wait_for_carried_bytes(shared: &Shared<'_>, fd: i32, begin: Instant) -> Resul
 }
 
 /// Whether all comes by memory, and neither bytes nor an end are there.
-fn looks_empty(shared: &Shared<'_>) -> bool {
+fn looks_empty(shared: &SegmentView<'_>) -> bool {
     shared.incoming.available() == Ok(0) && shared.is_done_with_tcp() && !shared.knows_of_an_end()
 }
 
@@ -360,7 +360,7 @@ enum ReceiveOutcome {
 ///
 /// `parts` may be written.
 unsafe fn receive_now(
-    shared: &Shared<'_>,
+    shared: &SegmentView<'_>,
     fd: i32,
     parts: &[Part],
     flags: i32,
@@ -413,7 +413,7 @@ unsafe fn receive_now(
 ///
 /// `parts` may be written, and the caller has the lock of this half.
 unsafe fn receive_by_tcp(
-    shared: &Shared<'_>,
+    shared: &SegmentView<'_>,
     fd: i32,
     parts: &[Part],
     flags: i32,
@@ -475,7 +475,7 @@ pub(crate) enum TcpStatus {
 /// Takes rings away that nobody needs any more, if this thread has the lock of the half that
 /// receives, and sees whether the connection has ended.
 pub(crate) fn silence(
-    shared: &Shared<'_>,
+    shared: &SegmentView<'_>,
     fd: i32,
     held: Option<&LockGuard<'_>>,
 ) -> Result<TcpStatus, Errno> {
@@ -511,7 +511,7 @@ pub(crate) fn silence(
 }
 
 /// Returns when there may be bytes, or an end, or with what ended the waiting.
-fn wait_for_bytes(shared: &Shared<'_>, fd: i32) -> Result<(), Errno> {
+fn wait_for_bytes(shared: &SegmentView<'_>, fd: i32) -> Result<(), Errno> {
     let (woken, was_last) = shared.sleeps_for_bytes(fd, |sleep_limit| {
         let woken = match sleep_limit.within(None) {
             None => return kernel::glance(fd, libc::MSG_PEEK).map(|_| ()),

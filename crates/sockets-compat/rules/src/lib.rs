@@ -10,7 +10,7 @@ pub use parse::Error;
 
 /// How the bytes of a connection go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum Transport {
     /// Through memory that both ends have, where both can.
     Memory,
     /// As the program asked for: by the kernel's TCP.
@@ -22,7 +22,7 @@ pub enum Way {
     Qpip,
 }
 
-impl Way {
+impl Transport {
     /// All that there are.
     pub const ALL: [Self; 4] = [Self::Memory, Self::Tcp, Self::Stp, Self::Qpip];
 
@@ -38,31 +38,31 @@ impl Way {
     }
 }
 
-impl std::str::FromStr for Way {
-    type Err = UnknownWay;
+impl std::str::FromStr for Transport {
+    type Err = UnknownTransport;
 
-    fn from_str(word: &str) -> Result<Self, UnknownWay> {
-        Self::ALL.into_iter().find(|way| way.word() == word).ok_or(UnknownWay)
+    fn from_str(word: &str) -> Result<Self, UnknownTransport> {
+        Self::ALL.into_iter().find(|way| way.word() == word).ok_or(UnknownTransport)
     }
 }
 
 /// A word that means none of the ways.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct UnknownWay;
+pub struct UnknownTransport;
 
-impl std::fmt::Display for UnknownWay {
+impl std::fmt::Display for UnknownTransport {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("neither `memory`, `tcp`, `stp` nor `qpip`")
     }
 }
 
-impl std::error::Error for UnknownWay {}
+impl std::error::Error for UnknownTransport {}
 
 /// What was decided, and by which line of the file; none where no rule fits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
     /// The way that the connection may take.
-    pub way: Way,
+    pub way: Transport,
     /// The line of the rule, counted from one.
     pub line: Option<usize>,
 }
@@ -73,7 +73,7 @@ pub struct Rules(Vec<Rule>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Rule {
-    way: Way,
+    way: Transport,
     line: usize,
     program: Option<String>,
     ports: Option<RangeInclusive<u16>>,
@@ -116,14 +116,14 @@ impl Rules {
         let reachable = &own[..to_the_last.map_or(own.len(), |at| at + 1)];
         let decision = match to_the_last {
             Some(at) => own[at].decision(),
-            None => Decision { way: Way::Memory, line: None },
+            None => Decision { way: Transport::Memory, line: None },
         };
         reachable.iter().all(|rule| rule.way == decision.way).then_some(decision)
     }
 
     fn first(&self, fits: impl Fn(&Rule) -> bool) -> Decision {
         let found = self.0.iter().find(|rule| fits(rule));
-        found.map_or(Decision { way: Way::Memory, line: None }, Rule::decision)
+        found.map_or(Decision { way: Transport::Memory, line: None }, Rule::decision)
     }
 }
 
@@ -209,17 +209,17 @@ mod tests {
     #[test]
     fn without_rules_all_may_be_memory() {
         let decided = Rules::default().decide("p", place("[::1]:1"));
-        assert_eq!(decided, Decision { way: Way::Memory, line: None });
+        assert_eq!(decided, Decision { way: Transport::Memory, line: None });
     }
 
     #[test]
     fn each_way_has_a_word_of_its_own() {
-        for way in Way::ALL {
+        for way in Transport::ALL {
             assert_eq!(way.word().parse(), Ok(way));
             let decided = rules(way.word()).decide("p", place("10.0.0.1:1"));
             assert_eq!(decided, Decision { way, line: Some(1) });
         }
-        assert_eq!("STP".parse::<Way>(), Err(UnknownWay));
+        assert_eq!("STP".parse::<Transport>(), Err(UnknownTransport));
     }
 
     #[test]
@@ -237,7 +237,7 @@ mod tests {
             ("::/0", "[fec0::1]:1", true),
         ] {
             let decided = rules(&format!("tcp address={network}")).decide("p", place(address));
-            assert_eq!(decided.way == Way::Tcp, has, "{network} {address}");
+            assert_eq!(decided.way == Transport::Tcp, has, "{network} {address}");
         }
     }
 
@@ -261,15 +261,15 @@ mod tests {
     #[test]
     fn who_is_never_meant_is_known_before_the_first_connection() {
         let decided = |text: &str| rules(text).decide_for_all("p").map(|decision| decision.way);
-        assert_eq!(decided(""), Some(Way::Memory));
-        assert_eq!(decided("tcp program=p"), Some(Way::Tcp));
-        assert_eq!(decided("tcp program=q"), Some(Way::Memory));
+        assert_eq!(decided(""), Some(Transport::Memory));
+        assert_eq!(decided("tcp program=p"), Some(Transport::Tcp));
+        assert_eq!(decided("tcp program=q"), Some(Transport::Memory));
         assert_eq!(decided("tcp port=1"), None);
-        assert_eq!(decided("tcp port=1\ntcp"), Some(Way::Tcp));
+        assert_eq!(decided("tcp port=1\ntcp"), Some(Transport::Tcp));
         assert_eq!(decided("memory port=1\ntcp"), None);
         assert_eq!(decided("stp address=10.0.0.0/8"), None);
-        assert_eq!(decided("stp program=q\nqpip program=p"), Some(Way::Qpip));
+        assert_eq!(decided("stp program=q\nqpip program=p"), Some(Transport::Qpip));
         assert_eq!(decided("tcp port=1\nstp port=2\ntcp"), None);
-        assert_eq!(decided("memory program=q port=1\ntcp\nmemory port=2"), Some(Way::Tcp));
+        assert_eq!(decided("memory program=q port=1\ntcp\nmemory port=2"), Some(Transport::Tcp));
     }
 }

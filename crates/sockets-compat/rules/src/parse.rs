@@ -5,19 +5,19 @@ use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-use crate::{Network, Rule, Rules, Way};
+use crate::{Network, Rule, Rules, Transport};
 
 /// A line that is not understood.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
     /// Counted from one.
     pub line: usize,
-    why: Why,
+    why: Problem,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Why {
-    Way(String),
+enum Problem {
+    Transport(String),
     Condition(String),
     Twice(&'static str),
     Empty(&'static str),
@@ -30,19 +30,21 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "line {}: ", self.line)?;
         match &self.why {
-            Why::Way(word) => {
+            Problem::Transport(word) => {
                 write!(f, "a rule begins with `memory`, `tcp`, `stp` or `qpip`, not with `{word}`")
             }
-            Why::Condition(word) => {
+            Problem::Condition(word) => {
                 write!(f, "`{word}` is no condition: `program=`, `port=` and `address=` are")
             }
-            Why::Twice(name) => write!(f, "`{name}=` stands there twice: write two rules"),
-            Why::Empty(name) => write!(f, "`{name}=` says nothing"),
-            Why::Port(text) => {
+            Problem::Twice(name) => write!(f, "`{name}=` stands there twice: write two rules"),
+            Problem::Empty(name) => write!(f, "`{name}=` says nothing"),
+            Problem::Port(text) => {
                 write!(f, "`{text}` is no port (0 to 65535, or two such with a `-` between)")
             }
-            Why::Address(text) => write!(f, "`{text}` is no address (names are not looked up)"),
-            Why::Bits(text) => write!(f, "`{text}` has more bits than the address, or no number"),
+            Problem::Address(text) => write!(f, "`{text}` is no address (names are not looked up)"),
+            Problem::Bits(text) => {
+                write!(f, "`{text}` has more bits than the address, or no number")
+            }
         }
     }
 }
@@ -66,10 +68,10 @@ impl FromStr for Rules {
 }
 
 /// `None` where the line says nothing.
-fn rule(said: &str, line: usize) -> Result<Option<Rule>, Why> {
+fn rule(said: &str, line: usize) -> Result<Option<Rule>, Problem> {
     let mut words = said.split_whitespace();
     let Some(first) = words.next() else { return Ok(None) };
-    let way: Way = first.parse().map_err(|_| Why::Way(first.to_owned()))?;
+    let way: Transport = first.parse().map_err(|_| Problem::Transport(first.to_owned()))?;
     let mut rule = Rule { way, line, program: None, ports: None, network: None };
     for word in words {
         match word.split_once('=') {
@@ -78,7 +80,7 @@ fn rule(said: &str, line: usize) -> Result<Option<Rule>, Why> {
             }
             Some(("port", ports)) => once(&mut rule.ports, "port", ports, range)?,
             Some(("address", text)) => once(&mut rule.network, "address", text, network)?,
-            _ => return Err(Why::Condition(word.to_owned())),
+            _ => return Err(Problem::Condition(word.to_owned())),
         }
     }
     Ok(Some(rule))
@@ -88,33 +90,33 @@ fn once<T>(
     place: &mut Option<T>,
     name: &'static str,
     text: &str,
-    read: impl FnOnce(&str) -> Result<T, Why>,
-) -> Result<(), Why> {
+    read: impl FnOnce(&str) -> Result<T, Problem>,
+) -> Result<(), Problem> {
     if text.is_empty() {
-        return Err(Why::Empty(name));
+        return Err(Problem::Empty(name));
     }
     match place.replace(read(text)?) {
         None => Ok(()),
-        Some(_) => Err(Why::Twice(name)),
+        Some(_) => Err(Problem::Twice(name)),
     }
 }
 
-fn range(text: &str) -> Result<RangeInclusive<u16>, Why> {
-    let port = |part: &str| part.parse::<u16>().map_err(|_| Why::Port(text.to_owned()));
+fn range(text: &str) -> Result<RangeInclusive<u16>, Problem> {
+    let port = |part: &str| part.parse::<u16>().map_err(|_| Problem::Port(text.to_owned()));
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     let (first, last) = (port(first)?, port(last)?);
-    if first > last { Err(Why::Port(text.to_owned())) } else { Ok(first..=last) }
+    if first > last { Err(Problem::Port(text.to_owned())) } else { Ok(first..=last) }
 }
 
-fn network(text: &str) -> Result<Network, Why> {
+fn network(text: &str) -> Result<Network, Problem> {
     let (address, bits) = text.split_once('/').map_or((text, None), |(a, b)| (a, Some(b)));
-    let address: IpAddr = address.parse().map_err(|_| Why::Address(text.to_owned()))?;
+    let address: IpAddr = address.parse().map_err(|_| Problem::Address(text.to_owned()))?;
     let most = if address.is_ipv4() { 32 } else { 128 };
     let bits = match bits {
         None => most,
         Some(bits) => match bits.parse() {
             Ok(bits) if bits <= most => bits,
-            _ => return Err(Why::Bits(text.to_owned())),
+            _ => return Err(Problem::Bits(text.to_owned())),
         },
     };
     Ok(Network { address, bits })

@@ -22,7 +22,7 @@ use crate::linger::see_off;
 use crate::listener::{Accept, Listener};
 use crate::packets::{Inflow, Outflow, Packets, Ticket};
 use crate::seqpacket::SeqPacket;
-use crate::waiting::Tend;
+use crate::waiting::Progress;
 
 /// Bytes that tell a length.
 const HEAD: usize = 4;
@@ -40,9 +40,9 @@ pub(super) struct Incoming {
     has_ended: bool,
 }
 
-impl Tend for Incoming {
-    fn tend(&mut self, cx: &mut Context<'_>) {
-        self.source.tend(cx);
+impl Progress for Incoming {
+    fn make_progress(&mut self, cx: &mut Context<'_>) {
+        self.source.make_progress(cx);
     }
 }
 
@@ -107,9 +107,9 @@ impl Inflow for Incoming {
 }
 
 /// The writing side.
-pub(super) struct Outgoing(Option<Way>);
+pub(super) struct Outgoing(Option<WriterState>);
 
-struct Way {
+struct WriterState {
     sink: Box<dyn Sink>,
     /// The longest message that the other side takes.
     most: u64,
@@ -125,7 +125,7 @@ struct Way {
     linger: Duration,
 }
 
-impl Way {
+impl WriterState {
     fn poll_begin(&mut self, cx: &mut Context<'_>, from: &[IoSlice<'_>]) -> Poll<io::Result<()>> {
         if self.has_ended {
             return Poll::Ready(Err(errors::broken_pipe()));
@@ -146,7 +146,7 @@ impl Way {
             self.left.extend_from_slice(&part[gone..]);
         }
         // News of room for the rest come here.
-        self.tend(cx);
+        self.make_progress(cx);
         Poll::Ready(Ok(()))
     }
 
@@ -181,7 +181,7 @@ impl Way {
         error
     }
 
-    fn tend(&mut self, cx: &mut Context<'_>) {
+    fn make_progress(&mut self, cx: &mut Context<'_>) {
         if self.untold.is_none()
             && self.broken.is_none()
             && let Poll::Ready(Err(error)) = self.poll_push(cx)
@@ -194,7 +194,7 @@ impl Way {
 impl Outgoing {
     /// Sends messages of up to `most` bytes.
     pub(super) fn new(sink: Box<dyn Sink>, most: u64, linger: Duration) -> Self {
-        Self(Some(Way {
+        Self(Some(WriterState {
             sink,
             most: most.min(u32::MAX.into()),
             left: Vec::new(),
@@ -207,7 +207,7 @@ impl Outgoing {
         }))
     }
 
-    fn way(&mut self) -> io::Result<&mut Way> {
+    fn way(&mut self) -> io::Result<&mut WriterState> {
         self.0.as_mut().ok_or_else(errors::broken_pipe)
     }
 }
@@ -236,7 +236,7 @@ impl Outflow for Outgoing {
     fn end(&mut self, cx: &mut Context<'_>) {
         if let Some(way) = &mut self.0 {
             way.has_ended = true;
-            way.tend(cx);
+            way.make_progress(cx);
         }
     }
 
@@ -245,10 +245,10 @@ impl Outflow for Outgoing {
     }
 }
 
-impl Tend for Outgoing {
-    fn tend(&mut self, cx: &mut Context<'_>) {
+impl Progress for Outgoing {
+    fn make_progress(&mut self, cx: &mut Context<'_>) {
         if let Some(way) = &mut self.0 {
-            way.tend(cx);
+            way.make_progress(cx);
         }
     }
 }

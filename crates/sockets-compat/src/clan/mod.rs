@@ -22,7 +22,7 @@ use std::{fmt, io};
 use landfall::clan::Error;
 use landfall::clan::layer::stream::{Config, Stream};
 pub use landfall::clan::shared::Admit;
-use landfall::clan::shared::{Shared, SharedConfig};
+use landfall::clan::shared::{SharedConfig, SharedNode};
 use landfall_transport::shm::rendezvous::RendezvousError;
 
 use crate::address::{Address, Name, ToAddress};
@@ -120,7 +120,7 @@ impl ClanOptions {
 pub struct ClanHost(Arc<Inner>);
 
 struct Inner {
-    node: Shared,
+    node: SharedNode,
     folder: PathBuf,
     options: ClanOptions,
 }
@@ -145,7 +145,7 @@ impl ClanHost {
         let mut config = SharedConfig::new(&folder);
         config.admit = options.admit.clone();
         config.patience = options.patience;
-        let node = Shared::open(config)?;
+        let node = SharedNode::open(config)?;
         Ok(Self(Arc::new(Inner { node, folder, options })))
     }
 
@@ -232,11 +232,11 @@ impl Inner {
         self.folder.join(format!("{name}.{kind}"))
     }
 
-    fn opening(&self) -> Result<landfall::clan::layer::stream::Opening<Shared>, Error> {
+    fn opening(&self) -> Result<landfall::clan::layer::stream::Opening<SharedNode>, Error> {
         Stream::open(&self.node, self.options.stream())
     }
 
-    fn joined(self: &Arc<Self>, stream: Stream<Shared>, most: u64) -> Joined<Shared> {
+    fn joined(self: &Arc<Self>, stream: Stream<SharedNode>, most: u64) -> Joined<SharedNode> {
         let keep = Arc::<Self>::clone(self);
         Joined { stream, keep, most, linger: self.options.linger, is_distant: false }
     }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use landfall::clan::Cookie;
-use landfall::clan::shared::Shared;
+use landfall::clan::shared::SharedNode;
 use landfall_transport::Bell;
 use landfall_transport::shm::rendezvous::{Channel, Listener, Message};
 use landfall_transport::wait::until_ready;
@@ -59,7 +59,7 @@ fn limit_and_cookies_of(bytes: &[u8]) -> Option<(u64, Cookies)> {
 }
 
 /// Connects to what listens at that path.
-pub(super) fn connect(host: &Arc<Inner>, path: &Path) -> io::Result<Joined<Shared>> {
+pub(super) fn connect(host: &Arc<Inner>, path: &Path) -> io::Result<Joined<SharedNode>> {
     let channel = Channel::connect(path, &host.options.admit).map_err(met)?;
     let opening = host.opening()?;
     let mut hello = vec![VERSION];

@@ -17,7 +17,7 @@ use super::{QpHost, failed};
 use crate::address::{Address, ToAddress};
 use crate::duplex::{Options, total, try_once};
 use crate::errors;
-use crate::waiting::{Side, Tend, locked, poll_once};
+use crate::waiting::{Half, Progress, locked, poll_once};
 
 /// Room for the longest datagram there is.
 const SLOT: u64 = 64 << 10;
@@ -44,8 +44,8 @@ struct Datagram {
     from: SocketAddr,
 }
 
-impl Tend for Arriving {
-    fn tend(&mut self, _: &mut Context<'_>) {}
+impl Progress for Arriving {
+    fn make_progress(&mut self, _: &mut Context<'_>) {}
 }
 
 impl Arriving {
@@ -117,8 +117,8 @@ struct Going {
     peer: Option<SocketAddr>,
 }
 
-impl Tend for Going {
-    fn tend(&mut self, _: &mut Context<'_>) {}
+impl Progress for Going {
+    fn make_progress(&mut self, _: &mut Context<'_>) {}
 }
 
 impl Going {
@@ -161,8 +161,8 @@ impl Going {
 pub struct QpDatagram(Arc<Socket>);
 
 struct Socket {
-    arriving: Arc<Side<Arriving>>,
-    going: Arc<Side<Going>>,
+    arriving: Arc<Half<Arriving>>,
+    going: Arc<Half<Going>>,
     options: Options,
     local: SocketAddr,
 }
@@ -183,7 +183,7 @@ impl QpDatagram {
         let arriving = Arriving { memory, done, pair: Arc::clone(&pair), ready, peer };
         (0..u64::from(SLOTS)).try_for_each(|slot| arriving.post(slot))?;
         let going = Going { ring, pair, peer };
-        let (arriving, going) = (Side::new(arriving), Side::new(going));
+        let (arriving, going) = (Half::new(arriving), Half::new(going));
         Ok(Self(Arc::new(Socket { arriving, going, options: Options::default(), local })))
     }
 

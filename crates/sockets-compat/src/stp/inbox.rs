@@ -25,7 +25,7 @@ use landfall::stp::{Connection, Error, Memory, Message, Offer, Operation, Reason
 
 use super::{CloseGuard, Limits, failed};
 use crate::errors;
-use crate::waiting::{Tend, poll_once};
+use crate::waiting::{Progress, poll_once};
 
 /// Transfers that arrive, given out in the order of their writes.
 pub(super) struct Inbox {
@@ -139,7 +139,7 @@ impl Inbox {
 
     /// The message that is due, where it landed; nothing at the end.
     pub(super) fn poll_front(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<&[u8]>>> {
-        self.tend(cx);
+        self.make_progress(cx);
         loop {
             if self.has_ended {
                 return Poll::Ready(Ok(None));
@@ -186,7 +186,7 @@ impl Inbox {
         let popped = std::mem::replace(&mut self.arrivals[index].stage, Stage::Skipped);
         self.forget(index);
         // There is room for another one.
-        self.tend(cx);
+        self.make_progress(cx);
         match popped {
             Stage::Here(message) => Some(message),
             _ => None,
@@ -203,9 +203,9 @@ impl Inbox {
     }
 }
 
-impl Tend for Inbox {
+impl Progress for Inbox {
     /// Takes in what there is.
-    fn tend(&mut self, cx: &mut Context<'_>) {
+    fn make_progress(&mut self, cx: &mut Context<'_>) {
         while self.over.is_none() {
             // Dropped, this future loses nothing: an offer leaves its queue when it is ready.
             match poll_once(cx, self.connection.offer()) {

@@ -18,7 +18,7 @@ use super::{CloseGuard, Limits, failed};
 use crate::duplex::total;
 use crate::errors;
 use crate::packets::{Outflow, Ticket};
-use crate::waiting::Tend;
+use crate::waiting::Progress;
 
 /// Transfers under way to the other side, in the order of their writes.
 pub(super) struct Outbox {
@@ -92,7 +92,7 @@ impl Outbox {
         cx: &mut Context<'_>,
         from: &[IoSlice<'_>],
     ) -> Poll<io::Result<Ticket>> {
-        self.tend(cx);
+        self.make_progress(cx);
         if let Some(error) = self.untold.take() {
             return Poll::Ready(Err(error));
         }
@@ -123,7 +123,7 @@ impl Outbox {
         self.bytes += len;
         self.under_way.push_back(Leaving { ticket, len, operation });
         // From now on news of it come here.
-        self.tend(cx);
+        self.make_progress(cx);
         ticket
     }
 
@@ -151,7 +151,7 @@ impl Outflow for Outbox {
     }
 
     fn poll_ticket(&mut self, cx: &mut Context<'_>, ticket: Ticket) -> Poll<io::Result<()>> {
-        self.tend(cx);
+        self.make_progress(cx);
         match self.settled.get_mut(&ticket).map(Option::take) {
             Some(None) => Poll::Pending,
             Some(Some(result)) => {
@@ -170,7 +170,7 @@ impl Outflow for Outbox {
 
     /// All that is under way was taken by the other side.
     fn poll_taken(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.tend(cx);
+        self.make_progress(cx);
         match self.untold.take() {
             Some(error) => Poll::Ready(Err(error)),
             None if self.under_way.is_empty() => Poll::Ready(Ok(())),
@@ -191,9 +191,9 @@ impl Outflow for Outbox {
     }
 }
 
-impl Tend for Outbox {
+impl Progress for Outbox {
     /// Hears what became of those under way.
-    fn tend(&mut self, cx: &mut Context<'_>) {
+    fn make_progress(&mut self, cx: &mut Context<'_>) {
         let mut index = 0;
         while let Some(leaving) = self.under_way.get_mut(index) {
             match Pin::new(&mut leaving.operation).poll(cx) {

@@ -16,7 +16,7 @@ use crate::family::{Mode, Stp};
 use crate::listener::{Accept, Listener};
 use crate::packets::{Inflow, Outflow, Packets};
 use crate::seqpacket::SeqPacket;
-use crate::waiting::Tend;
+use crate::waiting::Progress;
 
 /// The longest piece: Transfers of that length are carried well.
 const PIECE: usize = 128 << 10;
@@ -75,8 +75,8 @@ impl Source for Pieces {
         }
     }
 
-    fn tend(&mut self, cx: &mut Context<'_>) {
-        self.inbox.tend(cx);
+    fn make_progress(&mut self, cx: &mut Context<'_>) {
+        self.inbox.make_progress(cx);
     }
 }
 
@@ -103,7 +103,7 @@ impl Sink for Outbox {
     /// Each piece is on its way with the write. Whether it was taken a flush does not
     /// wait for: two sides that both write before they read would wait for each other.
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Tend::tend(self, cx);
+        Progress::make_progress(self, cx);
         Poll::Ready(self.take_untold().map_or(Ok(()), Err))
     }
 
@@ -112,8 +112,8 @@ impl Sink for Outbox {
         Poll::Ready(Ok(()))
     }
 
-    fn tend(&mut self, cx: &mut Context<'_>) {
-        Tend::tend(self, cx);
+    fn make_progress(&mut self, cx: &mut Context<'_>) {
+        Progress::make_progress(self, cx);
     }
 
     fn take_error(&mut self) -> Option<io::Error> {
@@ -202,9 +202,9 @@ struct Incoming {
     host: StpHost,
 }
 
-impl Tend for Incoming {
-    fn tend(&mut self, cx: &mut Context<'_>) {
-        self.inbox.tend(cx);
+impl Progress for Incoming {
+    fn make_progress(&mut self, cx: &mut Context<'_>) {
+        self.inbox.make_progress(cx);
     }
 }
 

@@ -32,7 +32,7 @@ fn step() -> impl Strategy<Value = (usize, Step)> {
 
 /// One direction, as it must be.
 #[derive(Default)]
-struct Way {
+struct Direction {
     bytes: VecDeque<u8>,
     has_ended: bool,
     /// What the next byte is.
@@ -61,7 +61,7 @@ fn play<S: Socket>((one, two): (S, S), steps: &[(usize, Step)]) {
     let sockets = [one, two];
     sockets.iter().for_each(|socket| socket.set_nonblocking(true).unwrap());
     // Way 0 goes from socket 0 to socket 1.
-    let mut ways = [Way::default(), Way::default()];
+    let mut ways = [Direction::default(), Direction::default()];
     for (at, step) in steps {
         let socket = &sockets[*at];
         match step {
@@ -97,7 +97,7 @@ fn finish<S: Socket>(socket: &S) {
     }
 }
 
-fn write<S: Socket>(socket: &S, way: &mut Way, lens: &[usize]) {
+fn write<S: Socket>(socket: &S, way: &mut Direction, lens: &[usize]) {
     let total: usize = lens.iter().sum();
     let bytes: Vec<u8> = (0..total).map(|at| way.next.wrapping_add(at as u8)).collect();
     let mut rest = &bytes[..];
@@ -121,7 +121,7 @@ fn write<S: Socket>(socket: &S, way: &mut Way, lens: &[usize]) {
     }
 }
 
-fn read<S: Socket>(socket: &S, way: &mut Way, lens: &[usize]) {
+fn read<S: Socket>(socket: &S, way: &mut Direction, lens: &[usize]) {
     let mut buffers: Vec<Vec<u8>> = lens.iter().map(|len| vec![0; *len]).collect();
     let total: usize = lens.iter().sum();
     if total == 0 {
@@ -151,7 +151,7 @@ fn read<S: Socket>(socket: &S, way: &mut Way, lens: &[usize]) {
     assert!(buffers.concat()[..len] == wanted[..], "other bytes than were written");
 }
 
-fn peek<S: Socket>(socket: &S, way: &Way, len: usize) {
+fn peek<S: Socket>(socket: &S, way: &Direction, len: usize) {
     let mut bytes = vec![0; len];
     match socket.peek(&mut bytes) {
         Ok(len) => assert!(way.bytes.iter().take(len).eq(&bytes[..len]), "other bytes"),

@@ -14,7 +14,7 @@ use super::memory::TestMemory;
 use super::naive::{Expired, Naive, Name, Piece, Reading, head_for, read};
 use super::operations::Setup;
 use super::traffic::Step;
-use crate::memory::{Body, Descriptor, Lying, Packet, Way};
+use crate::memory::{Body, Descriptor, MappedFrame, Packet, ReassemblyPath};
 use crate::receiver::{Areas, Receiver};
 
 /// A packet that came out, as one frame.
@@ -23,7 +23,7 @@ pub struct Joined {
     /// Head and body.
     pub frame: Vec<u8>,
     /// How it was joined.
-    pub way: Way,
+    pub way: ReassemblyPath,
 }
 
 /// A packet that the user did not release yet.
@@ -192,10 +192,10 @@ impl Rig {
             spans = self.memory.lay(0, &frames[..most]);
         }
         self.ring = spans.last().and_then(Span::end).unwrap_or(0);
-        let lying: Vec<Lying<'_>> = spans
+        let lying: Vec<MappedFrame<'_>> = spans
             .iter()
             .zip(frames)
-            .map(|(at, frame)| Lying { at: *at, head: &frame[..frame.len().min(SHOWN)] })
+            .map(|(at, frame)| MappedFrame { at: *at, head: &frame[..frame.len().min(SHOWN)] })
             .collect();
         self.findings.tell(|| format!("{} frames lie there", lying.len()));
         self.receiver.take(self.now, &lying, &mut self.memory);

@@ -11,7 +11,7 @@ use landfall_placement::{Ecn, Instant, Refusal, Span};
 use super::store::{Found, HashedKey, Opened, State};
 use super::{Adopted, Arrived, Reassembly, SPLIT_MOST};
 use crate::buffers::{BufferId, Buffers, LEAD};
-use crate::memory::{Body, Head, Memory, Packet, Way};
+use crate::memory::{Body, Head, Memory, Packet, ReassemblyPath};
 use crate::wire::{Key, Parsed, whole_head};
 
 impl Reassembly {
@@ -128,7 +128,7 @@ impl Reassembly {
             let mut head =
                 whole_head(first.headers(), &first.parsed, gathering.assembly.total(), ecn)?;
             head.push(first.kept());
-            Ok(packet(head, gathering, buffers, Way::Conventional))
+            Ok(packet(head, gathering, buffers, ReassemblyPath::Conventional))
         });
         match packet {
             Ok(_) => {
@@ -161,7 +161,7 @@ impl Reassembly {
         arrived.frame.part(u32::from(parsed.payload_at) + kept, to.len).copy_to(to, memory);
         gathering.note(piece, kept, Congestion::default(), &mut Holes::default());
         self.store.counters.atomic += 1;
-        Ok(packet(head, &gathering, buffers, Way::Whole))
+        Ok(packet(head, &gathering, buffers, ReassemblyPath::Whole))
     }
 }
 
@@ -182,7 +182,7 @@ pub(super) fn keep(
 }
 
 #[inline]
-fn packet(head: Head, gathering: &Gathering, buffers: &Buffers, way: Way) -> Packet {
+fn packet(head: Head, gathering: &Gathering, buffers: &Buffers, way: ReassemblyPath) -> Packet {
     let span = gathering.place(buffers, gathering.kept(), gathering.assembly.total());
     let body = Body::Buffer(gathering.buffer, span);
     Packet { head, body, body_len: span.len, way }

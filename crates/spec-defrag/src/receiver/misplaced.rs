@@ -14,7 +14,7 @@ use super::settle::Landed;
 use super::{Foreign, Lend, Receiver};
 use crate::buffers::LEAD;
 use crate::format::Begin;
-use crate::memory::{Body, Head, ListId, Lying, Memory, Packet, Pieces, Way};
+use crate::memory::{Body, Head, ListId, MappedFrame, Memory, Packet, Pieces, ReassemblyPath};
 use crate::predict::Observed;
 use crate::reassembly::Arrived;
 use crate::speculator::Page;
@@ -239,7 +239,12 @@ impl Receiver {
         frame.part(head.len() as u32, body_len).copy_to(span, memory);
         self.stats.bytes_copied += u64::from(body_len);
         let head = Head::from_slice(head).unwrap_or_default();
-        self.deliver(Packet { head, body: Body::Buffer(buffer, span), body_len, way: Way::Whole });
+        self.deliver(Packet {
+            head,
+            body: Body::Buffer(buffer, span),
+            body_len,
+            way: ReassemblyPath::Whole,
+        });
     }
 }
 
@@ -329,7 +334,7 @@ impl Receiver {
     /// the memory of the others is the driver's again.
     ///
     /// Only between bursts, as for `handle_timeout`.
-    pub fn take<M: Memory>(&mut self, now: Instant, frames: &[Lying<'_>], memory: &mut M) {
+    pub fn take<M: Memory>(&mut self, now: Instant, frames: &[MappedFrame<'_>], memory: &mut M) {
         self.stats.frames += frames.len() as u64;
         for frame in frames {
             self.take_one(now, frame, memory);
@@ -351,7 +356,7 @@ impl Receiver {
         self.lists.give_back(list)
     }
 
-    fn take_one<M: Memory>(&mut self, now: Instant, lying: &Lying<'_>, memory: &mut M) {
+    fn take_one<M: Memory>(&mut self, now: Instant, lying: &MappedFrame<'_>, memory: &mut M) {
         let frame = Pieces::one(lying.at);
         let mut first = First::new(lying.head);
         let parsed = match first.parse(&frame, lying.at.len, memory) {
@@ -377,7 +382,7 @@ impl Receiver {
     fn gather<M: Memory>(
         &mut self,
         now: Instant,
-        lying: &Lying<'_>,
+        lying: &MappedFrame<'_>,
         first: &mut First,
         parsed: &Parsed,
         memory: &mut M,
@@ -441,7 +446,7 @@ impl Receiver {
             head,
             body: Body::Lent(list),
             body_len: gathered.filled - skip,
-            way: Way::Speculated,
+            way: ReassemblyPath::Speculated,
         });
         self.spare_list = Some(gathered.frames);
     }

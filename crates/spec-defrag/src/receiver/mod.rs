@@ -20,7 +20,7 @@ use landfall_tables::HashSecret;
 
 use crate::buffers::{BufferId, Buffers};
 use crate::format::{Begin, Ip};
-use crate::memory::{Descriptor, Memory, Packet, Way};
+use crate::memory::{Descriptor, Memory, Packet, ReassemblyPath};
 use crate::offload::{Guess, Open};
 use crate::reassembly::{self, Expired, Reassembly};
 use crate::speculator::Speculator;
@@ -200,9 +200,9 @@ impl Receiver {
 
     fn deliver(&mut self, packet: Packet) {
         match packet.way {
-            Way::Speculated => self.stats.speculated += 1,
-            Way::Conventional => self.stats.conventional += 1,
-            Way::Whole => self.stats.whole += 1,
+            ReassemblyPath::Speculated => self.stats.speculated += 1,
+            ReassemblyPath::Conventional => self.stats.conventional += 1,
+            ReassemblyPath::Whole => self.stats.whole += 1,
         }
         self.packets.push_back(packet);
     }

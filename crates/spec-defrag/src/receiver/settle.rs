@@ -7,7 +7,7 @@ use thiserror::Error;
 use super::Receiver;
 use crate::buffers::{BufferId, Buffers, LARGE, LEAD};
 use crate::format::Begin;
-use crate::memory::{Body, HEAD_SLOT, Memory, Packet, Pieces, Way};
+use crate::memory::{Body, HEAD_SLOT, Memory, Packet, Pieces, ReassemblyPath};
 use crate::predict::Prediction;
 use crate::reassembly::{self, Adopted, Congestion};
 use crate::speculator::{Outcome, Page};
@@ -98,7 +98,7 @@ impl Receiver {
             return;
         };
         let body = Body::Buffer(page.page, self.buffers.span(page.page, LEAD, body_len));
-        self.deliver(Packet { head, body, body_len, way: Way::Speculated });
+        self.deliver(Packet { head, body, body_len, way: ReassemblyPath::Speculated });
     }
 
     /// Where the bytes of a frame behind a descriptor lie.

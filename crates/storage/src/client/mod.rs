@@ -70,14 +70,14 @@ impl From<Error> for io::Error {
 /// Clones are the same connection, which ends with the last one and all that is pending.
 #[derive(Clone)]
 pub struct Client {
-    shared: Arc<Shared>,
-    _goodbye: Arc<Goodbye>,
+    shared: Arc<ClientState>,
+    _goodbye: Arc<DisconnectOnDrop>,
 }
 
 /// Says goodbye when the last client is gone.
-struct Goodbye(Arc<Shared>);
+struct DisconnectOnDrop(Arc<ClientState>);
 
-struct Shared {
+struct ClientState {
     stream: Arc<dyn Stream>,
     state: Mutex<State>,
     /// Operations are over, or nobody receives.
@@ -117,14 +117,14 @@ impl Client {
             input: Some(input),
             gone: None,
         };
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ClientState {
             stream,
             state: Mutex::new(state),
             changed: Condvar::new(),
             sending: Mutex::new(()),
             has_thread: AtomicBool::new(false),
         });
-        Self { _goodbye: Arc::new(Goodbye(Arc::clone(&shared))), shared }
+        Self { _goodbye: Arc::new(DisconnectOnDrop(Arc::clone(&shared))), shared }
     }
 
     /// What the server has said of the export, with the size that it has now.
@@ -257,7 +257,7 @@ const fn too_long() -> Error {
     Error::NotIssued(IssueError::TooLong(u32::MAX as u64))
 }
 
-impl Shared {
+impl ClientState {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -440,7 +440,7 @@ impl State {
     }
 }
 
-impl Drop for Goodbye {
+impl Drop for DisconnectOnDrop {
     fn drop(&mut self) {
         let mut state = self.0.state();
         if state.gone.is_none() {

@@ -99,7 +99,7 @@ pub(crate) fn serve(stream: Arc<dyn Stream>, common: &Arc<Common>) -> Result<(),
     };
     stream.set_read_timeout(None)?;
     let Some(offered) = common.exports.get(&session.export().name) else { return Ok(()) };
-    let shared = Shared {
+    let shared = ConnectionState {
         stream,
         session,
         offered,
@@ -167,7 +167,7 @@ struct Jobs {
 }
 
 /// What the thread of a connection and its jobs share.
-struct Shared {
+struct ConnectionState {
     stream: Arc<dyn Stream>,
     session: Session,
     offered: Arc<Offered>,
@@ -177,7 +177,7 @@ struct Shared {
     fewer: Condvar,
 }
 
-impl Shared {
+impl ConnectionState {
     fn send(&self, head: &[u8], payload: &[u8]) -> io::Result<()> {
         let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         self.stream.write(head, payload)
@@ -254,7 +254,7 @@ fn errno(error: &io::Error) -> Errno {
 
 /// A job under way; it counts as one however it ends.
 struct Job {
-    shared: Arc<Shared>,
+    shared: Arc<ConnectionState>,
     bytes: usize,
 }
 
@@ -275,7 +275,7 @@ struct Output {
 }
 
 struct Connection {
-    shared: Arc<Shared>,
+    shared: Arc<ConnectionState>,
     common: Arc<Common>,
     input: Input,
     output: Output,

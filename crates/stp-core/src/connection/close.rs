@@ -4,7 +4,7 @@
 use landfall_placement::Refusal;
 
 use super::{NONE, State};
-use crate::connection::{Afterwards, Effect, Over};
+use crate::connection::{ConnectionOver, Effect, RecordFate};
 use crate::context::Context;
 use crate::error::{Ended, Error};
 use crate::event::Event;
@@ -51,10 +51,10 @@ impl Network {
         let (connection, ended) = (id.index, Ended::Here);
         // Until the other side has heard it.
         let then = match state {
-            State::RequestSent => Afterwards::Forgotten,
-            _ => Afterwards::Repeats(reason),
+            State::RequestSent => RecordFate::Forgotten,
+            _ => RecordFate::Repeats(reason),
         };
-        Ok(Effect::Over(Over { connection, ended, why: Some(ended), then }))
+        Ok(Effect::ConnectionOver(ConnectionOver { connection, ended, why: Some(ended), then }))
     }
 
     /// If all that was under way is over, the end can be asked for or answered.
@@ -107,8 +107,13 @@ impl Network {
             self.send_message(cx, index, &Message::DisconnectComplete { ids });
             if state != State::Lingering {
                 let ended = Ended::There(reason);
-                let (why, then) = (Some(ended), Afterwards::Lingers);
-                return Ok(Effect::Over(Over { connection: index, ended, why, then }));
+                let (why, then) = (Some(ended), RecordFate::Lingers);
+                return Ok(Effect::ConnectionOver(ConnectionOver {
+                    connection: index,
+                    ended,
+                    why,
+                    then,
+                }));
             }
             return Ok(Effect::None);
         }
@@ -148,13 +153,13 @@ impl Network {
     }
 
     /// All that was under way on a connection has ended, and then it does.
-    pub(crate) fn finish(&mut self, cx: &mut Context, over: Over) {
-        let Over { connection: index, why, then, .. } = over;
+    pub(crate) fn finish(&mut self, cx: &mut Context, over: ConnectionOver) {
+        let ConnectionOver { connection: index, why, then, .. } = over;
         self.report_closed(cx, index, why);
         match then {
-            Afterwards::Forgotten => self.remove_connection(index),
-            Afterwards::Lingers => self.linger(cx, index, None),
-            Afterwards::Repeats(reason) => self.linger(cx, index, Some(reason)),
+            RecordFate::Forgotten => self.remove_connection(index),
+            RecordFate::Lingers => self.linger(cx, index, None),
+            RecordFate::Repeats(reason) => self.linger(cx, index, Some(reason)),
         }
     }
 
@@ -169,7 +174,10 @@ impl Network {
         match known.state {
             State::Closing | State::Confirming => {
                 self.send_message(cx, index, &Message::DisconnectComplete { ids });
-                Ok(Effect::Over(Over { then: Afterwards::Lingers, ..Over::failed(index, None) }))
+                Ok(Effect::ConnectionOver(ConnectionOver {
+                    then: RecordFate::Lingers,
+                    ..ConnectionOver::failed(index, None)
+                }))
             }
             State::Lingering => {
                 self.send_message(cx, index, &Message::DisconnectComplete { ids });
@@ -183,7 +191,9 @@ impl Network {
     pub(crate) fn handle_disconnect_complete(&self, index: u32) -> Result<Effect, Refusal> {
         let Some(known) = self.connections.get(index) else { return Err(Refusal::UnknownId) };
         match known.state {
-            State::Confirming | State::Closing => Ok(Effect::Over(Over::failed(index, None))),
+            State::Confirming | State::Closing => {
+                Ok(Effect::ConnectionOver(ConnectionOver::failed(index, None)))
+            }
             State::Lingering => Ok(Effect::Forgotten { connection: index }),
             _ => Err(Refusal::Unexpected),
         }
@@ -256,7 +266,7 @@ const fn give_up(connection: u32, state: State) -> Effect {
         // The user was told.
         State::Lingering => Effect::Forgotten { connection },
         // All is over on both sides; only the last word was lost.
-        State::Confirming => Effect::Over(Over::failed(connection, None)),
+        State::Confirming => Effect::ConnectionOver(ConnectionOver::failed(connection, None)),
         _ => Effect::failed(connection, Ended::Silent),
     }
 }

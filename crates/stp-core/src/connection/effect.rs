@@ -17,25 +17,25 @@ pub(crate) enum Effect {
     /// more, and once all is over so is the connection.
     Closing { connection: u32 },
     /// All of it ends, and then the connection.
-    Over(Over),
+    ConnectionOver(ConnectionOver),
     /// The connection was over, and nobody needs to remember it.
     Forgotten { connection: u32 },
 }
 
 /// The end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Over {
+pub(crate) struct ConnectionOver {
     pub(crate) connection: u32,
     /// Why what is under way ends.
     pub(crate) ended: Ended,
     /// What the user is told, if it ever knew of the connection.
     pub(crate) why: Option<Ended>,
-    pub(crate) then: Afterwards,
+    pub(crate) then: RecordFate,
 }
 
 /// What becomes of the record of a connection that is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Afterwards {
+pub(crate) enum RecordFate {
     /// Nothing finds it any more.
     Forgotten,
     /// For a while, the other side may ask again.
@@ -44,16 +44,16 @@ pub(crate) enum Afterwards {
     Repeats(Reason),
 }
 
-impl Over {
+impl ConnectionOver {
     /// The connection has failed: it ends without a word.
     pub(crate) const fn failed(connection: u32, why: Option<Ended>) -> Self {
-        Self { connection, ended: Ended::ConnectionGone, why, then: Afterwards::Forgotten }
+        Self { connection, ended: Ended::ConnectionGone, why, then: RecordFate::Forgotten }
     }
 }
 
 impl Effect {
     pub(crate) const fn failed(connection: u32, why: Ended) -> Self {
-        Self::Over(Over::failed(connection, Some(why)))
+        Self::ConnectionOver(ConnectionOver::failed(connection, Some(why)))
     }
 }
 

@@ -31,7 +31,7 @@ use crate::wire::proof::{Secret, Secrets};
 use crate::wire::{Envelope, Reason};
 
 pub use alive::ConnectionLink;
-pub(crate) use effect::{Afterwards, Effect, Over, Refused};
+pub(crate) use effect::{ConnectionOver, Effect, RecordFate, Refused};
 pub use open::Connect;
 pub(crate) use table::Connections;
 pub(crate) use unsettled::{ReadRequest, Unsettled, UnsettledCount, is_near};

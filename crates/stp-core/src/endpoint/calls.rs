@@ -6,8 +6,8 @@ use super::Endpoint;
 use crate::connection::{Admission, Connect, ConnectionLink};
 use crate::error::Error;
 use crate::ids::{
-    AskId, ConnectionId, ExposedId, OperationId, ReadId, ReceiveId, RemoteRegion, RequestId,
-    Rights, SendId,
+    ConnectionId, ExposedId, OperationId, PeerRequestId, ReadId, ReceiveId, RemoteRegion,
+    RequestId, Rights, SendId,
 };
 use crate::offload::{Command, Report};
 use crate::preference::Priority;
@@ -212,7 +212,7 @@ impl Endpoint {
         self.sends.can_send(&self.net, id)
     }
 
-    /// Sends memory to a reader ([`Event::ReadAsked`](crate::Event::ReadAsked)), at most as much as
+    /// Sends memory to a reader ([`Event::ReadRequested`](crate::Event::ReadRequested)), at most as much as
     /// it wants.
     ///
     /// # Errors
@@ -256,12 +256,17 @@ impl Endpoint {
     }
 
     /// Makes memory available to who asked for it
-    /// ([`Event::RegionAsked`](crate::Event::RegionAsked)). What may be done with it is what was
+    /// ([`Event::RegionRequested`](crate::Event::RegionRequested)). What may be done with it is what was
     /// asked for and what is given here.
     ///
     /// # Errors
     /// [`Error::Unknown`], [`Error::BadMemory`], [`Error::Busy`] at the bound.
-    pub fn expose(&mut self, id: AskId, memory: Area, rights: Rights) -> Result<ExposedId, Error> {
+    pub fn expose(
+        &mut self,
+        id: PeerRequestId,
+        memory: Area,
+        rights: Rights,
+    ) -> Result<ExposedId, Error> {
         self.regions.expose(&mut self.net, &mut self.cx, id, memory, rights)
     }
 
@@ -269,7 +274,7 @@ impl Endpoint {
     ///
     /// # Errors
     /// [`Error::Unknown`].
-    pub fn refuse_region(&mut self, id: AskId, reason: Reason) -> Result<(), Error> {
+    pub fn refuse_region(&mut self, id: PeerRequestId, reason: Reason) -> Result<(), Error> {
         self.regions.refuse_region(&mut self.net, &mut self.cx, id, reason)
     }
 

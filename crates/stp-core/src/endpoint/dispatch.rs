@@ -7,7 +7,7 @@ use landfall_placement::{
 
 use super::Endpoint;
 use crate::config::MOST_EAGER;
-use crate::connection::{Afterwards, Effect, ReadRequest, Refused};
+use crate::connection::{Effect, ReadRequest, RecordFate, Refused};
 use crate::error::Ended;
 use crate::network::{Arrival, NewAddress, PathChange};
 use crate::region::{Applied, OrderBroken, TimedOut};
@@ -417,10 +417,10 @@ impl Endpoint {
                 self.receives.end_offers(&mut self.net, &mut self.cx, connection);
                 self.net.disconnect_if_idle(&mut self.cx, connection);
             }
-            Effect::Over(over) => {
+            Effect::ConnectionOver(over) => {
                 self.end_all(over.connection, over.ended);
                 self.net.finish(&mut self.cx, over);
-                if over.then == Afterwards::Forgotten {
+                if over.then == RecordFate::Forgotten {
                     self.streams.timers.remove(over.connection);
                 }
             }

@@ -35,7 +35,7 @@ use crate::error::Ended;
 use crate::event::Event;
 use crate::link::Links;
 use crate::network::Network;
-use crate::path::{Behind, DataRun, Source};
+use crate::path::{ControlTail, DataRun, Source};
 use crate::receive::{Granted, Receives};
 use crate::region::{Regions, Streams};
 use crate::send::Sends;
@@ -263,11 +263,11 @@ impl Endpoint {
             let len = usize::from(control.len);
             head[..len].copy_from_slice(&control.bytes[..len]);
             let (ticket, span, checksum) = match control.behind {
-                Behind::Nothing => (Purpose::Control, None, None),
-                Behind::Padding(len) => {
+                ControlTail::Nothing => (Purpose::Control, None, None),
+                ControlTail::Padding(len) => {
                     (Purpose::Control, self.net.padding.map(|padding| padding.span(0, len)), None)
                 }
-                Behind::Transfer { index, generation } => {
+                ControlTail::Transfer { index, generation } => {
                     // It may have ended since.
                     let Some(span) = self.sends.begin_eager(&mut self.cx, index, generation) else {
                         continue;

@@ -54,7 +54,7 @@ impl World {
             }
             Event::Unposted { memory, .. } => self.take_unposted(side, memory),
             Event::ReceiveProgress { .. } => {}
-            Event::ReadAsked { read, connection, len, opaque } => {
+            Event::ReadRequested { read, connection, len, opaque } => {
                 let Some(known) = self.known(side, connection, "a read") else { return };
                 let name = opaque as usize;
                 let found = self.truth.reads.get(name).is_some_and(|read| {

@@ -9,8 +9,8 @@ use alloc::vec::Vec;
 use landfall_placement::{Area, RegionId};
 
 use crate::ids::{
-    AskId, ConnectionId, ExposedId, OperationId, ReadId, ReceiveId, RemoteRegion, RequestId,
-    Rights, SendId,
+    ConnectionId, ExposedId, OperationId, PeerRequestId, ReadId, ReceiveId, RemoteRegion,
+    RequestId, Rights, SendId,
 };
 
 /// What is true of all ends together. Things are named by their place in these
@@ -170,7 +170,7 @@ pub(super) struct User {
     pub(super) receives: Vec<Receive>,
     pub(super) posts: Vec<(ConnectionId, Area)>,
     pub(super) reads_asked: Vec<(ReadId, ConnectionId, usize)>,
-    pub(super) asks: Vec<(AskId, ConnectionId, usize, u64)>,
+    pub(super) asks: Vec<(PeerRequestId, ConnectionId, usize, u64)>,
     pub(super) requests: Vec<(RequestId, ConnectionId, usize)>,
     pub(super) remotes: Vec<Remote>,
     pub(super) exposed: Vec<(ExposedId, usize)>,

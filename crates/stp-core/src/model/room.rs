@@ -6,7 +6,7 @@ use alloc::string::String;
 
 use crate::endpoint::Endpoint;
 use crate::link::NO_BLOCK;
-use crate::receive::{State, Turn};
+use crate::receive::{ScheduleState, State};
 use crate::usage::Share;
 
 /// What is wrong with the room that is granted; nothing where it is the sum of what open
@@ -111,13 +111,13 @@ fn wrong_turn(endpoint: &Endpoint, index: u32) -> Option<String> {
         return None;
     }
     let is_known = match receive.turn {
-        Turn::Ready => endpoint.receives.ready.contains(index, receive.priority),
-        Turn::Waiting => {
+        ScheduleState::Ready => endpoint.receives.ready.contains(index, receive.priority),
+        ScheduleState::Waiting => {
             let mut links = endpoint.net.connections.get(receive.connection)?.links();
             links.any(|link| leads_to(endpoint, link, index))
         }
         // A Block that is complete makes it ready again.
-        Turn::None => receive.open.last().is_some_and(|last| {
+        ScheduleState::None => receive.open.last().is_some_and(|last| {
             let block = endpoint.receives.granted.block(*last);
             block.granted() == block.stus()
                 && receive.open.len() >= usize::from(endpoint.cx.config.blocks_ahead)

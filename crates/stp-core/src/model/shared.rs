@@ -239,7 +239,7 @@ impl World {
     /// What users are told of persistent memory.
     pub(super) fn take_shared(&mut self, side: usize, event: Event) {
         match event {
-            Event::RegionAsked { ask, connection, name, len, rights } => {
+            Event::RegionRequested { ask, connection, name, len, rights } => {
                 if self.known(side, connection, "RegionAsked").is_none() {
                     return;
                 }

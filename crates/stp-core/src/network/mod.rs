@@ -22,7 +22,7 @@ use crate::context::Context;
 use crate::error::Error;
 use crate::ids::ConnectionId;
 use crate::link::Links;
-use crate::path::{Behind, Control, Path};
+use crate::path::{Control, ControlTail, Path};
 use crate::wire::message::Ids;
 use crate::wire::proof::{self, Secret, Secrets};
 use crate::wire::{Envelope, LONGEST_HEAD, Message, Reason};
@@ -182,7 +182,7 @@ impl Network {
         connection: u32,
         message: &Message,
     ) {
-        self.send_message_with(cx, link, connection, message, Behind::Nothing);
+        self.send_message_with(cx, link, connection, message, ControlTail::Nothing);
     }
 
     /// Queues a message on one link, with something behind it.
@@ -192,7 +192,7 @@ impl Network {
         link: u32,
         connection: u32,
         message: &Message,
-        behind: Behind,
+        behind: ControlTail,
     ) {
         let Some(known) = self.connections.assumed(connection) else { return };
         // The other side has forgotten it: only a driver is still at something.
@@ -214,7 +214,7 @@ impl Network {
         sender: Sender,
         message: &Message,
     ) {
-        self.queue_control(cx, path, to, sender, message, Behind::Nothing);
+        self.queue_control(cx, path, to, sender, message, ControlTail::Nothing);
     }
 
     /// The same with something behind it.
@@ -225,7 +225,7 @@ impl Network {
         to: Peer,
         sender: Sender,
         message: &Message,
-        behind: Behind,
+        behind: ControlTail,
     ) {
         let Some(path) =
             assumed(self.paths.get_mut(path), "what is sent goes over a path that is known")

@@ -6,7 +6,7 @@
 
 use landfall_placement::{Refusal, assumed};
 
-use super::{Grant, Kind, Receive, State, Turn};
+use super::{Grant, Kind, Receive, ScheduleState, State};
 use crate::connection::{NONE, ReadRequest};
 use crate::context::Context;
 use crate::error::{Ended, Error};
@@ -91,7 +91,7 @@ impl Receives {
         // Where its Blocks were taken back, what had come before that was noted.
         let is_ending = matches!(receive.state, State::Ending(_));
         let len = if is_ending { receive.reported } else { self.contiguous(receive) };
-        let is_ready = receive.turn == Turn::Ready;
+        let is_ready = receive.turn == ScheduleState::Ready;
         let id = self.receive_id(index);
         self.timers.remove(index);
         if is_ready {

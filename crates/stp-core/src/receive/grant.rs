@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use landfall_placement::Span;
 
 use super::schedule::Outcome;
-use super::{Grant, Kind, Receive, State, Turn};
+use super::{Grant, Kind, Receive, ScheduleState, State};
 use crate::context::Context;
 use crate::link::{Issued, Link};
 use crate::network::Network;
@@ -24,7 +24,7 @@ impl Receives {
         while let Some(index) = self.ready.take() {
             let Some(receive) = self.table.get_mut(index) else { continue };
             if receive.state != State::Open {
-                receive.turn = Turn::None;
+                receive.turn = ScheduleState::None;
                 continue;
             }
             let outcome = self.grant_next(net, cx, index);
@@ -41,7 +41,7 @@ impl Receives {
                     self.ready.put_back(index, rest, priority);
                 }
                 Outcome::Granted if rest > 0 => self.end_turn(net, index),
-                Outcome::Granted | Outcome::Enough => receive.turn = Turn::None,
+                Outcome::Granted | Outcome::Enough => receive.turn = ScheduleState::None,
                 Outcome::NoRoomOnLinks => self.wait_for_links(net, cx, index),
                 Outcome::NoBlock => without_block.push((index, rest, priority)),
                 Outcome::NoRoom => {

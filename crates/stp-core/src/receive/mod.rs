@@ -161,7 +161,7 @@ pub(crate) enum State {
 
 /// What the schedule knows of a Transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Turn {
+pub(crate) enum ScheduleState {
     /// There is nothing to grant, or as many Blocks are granted as may be.
     None,
     /// It is among those that may get the next grant.
@@ -201,7 +201,7 @@ pub(crate) struct Receive {
     pub(crate) open: Vec<u16>,
     /// Bytes that were not granted.
     pub(crate) rest: u64,
-    pub(crate) turn: Turn,
+    pub(crate) turn: ScheduleState,
     pub(crate) priority: Priority,
     /// The link that its Data shall come over while that is up; or any.
     pub(crate) link: u32,
@@ -241,7 +241,7 @@ impl Receive {
             next_block: 0,
             open: Vec::new(),
             rest: 0,
-            turn: Turn::None,
+            turn: ScheduleState::None,
             priority: Priority::Normal,
             link: NONE,
             more_in_turn: 0,

@@ -10,7 +10,7 @@ use alloc::collections::VecDeque;
 
 use landfall_tables::IndexedHeap;
 
-use super::{State, Turn};
+use super::{ScheduleState, State};
 use crate::config::Policy;
 use crate::context::Context;
 use crate::error::Error;
@@ -140,10 +140,11 @@ impl Receives {
         let Some(receive) = self.assumed_mut(index) else {
             return;
         };
-        if receive.state != State::Open || receive.turn != Turn::None || receive.rest == 0 {
+        if receive.state != State::Open || receive.turn != ScheduleState::None || receive.rest == 0
+        {
             return;
         }
-        receive.turn = Turn::Ready;
+        receive.turn = ScheduleState::Ready;
         self.end_turn(net, index);
         self.grants_due = true;
     }
@@ -165,7 +166,7 @@ impl Receives {
         let Some(receive) = self.assumed_mut(index) else {
             return;
         };
-        receive.turn = Turn::Waiting;
+        receive.turn = ScheduleState::Waiting;
         let Some(known) = net.connections.assumed(receive.connection) else {
             return;
         };
@@ -192,9 +193,9 @@ impl Receives {
     /// It may have found room.
     fn wake(&mut self, net: &mut Network, index: u32) {
         if let Some(receive) = self.table.get_mut(index)
-            && receive.turn == Turn::Waiting
+            && receive.turn == ScheduleState::Waiting
         {
-            receive.turn = Turn::None;
+            receive.turn = ScheduleState::None;
             self.make_ready(net, index);
         }
     }

@@ -8,7 +8,7 @@
 use landfall_placement::{Area, WordFunction, WordWidth};
 use landfall_tables::EntryKey;
 
-use super::{Apart, Operation, Work};
+use super::{DisjointPuts, Operation, Work};
 use crate::context::Context;
 use crate::error::{Ended, Error, check_memory};
 use crate::ids::{ConnectionId, OperationId, RemoteRegion, Rights};
@@ -120,7 +120,7 @@ impl Streams {
         let overtakes = if let Work::Put { memory, .. } = work {
             outgoing.apart.add(handle, at, memory.len, first)
         } else {
-            outgoing.apart = Apart::default();
+            outgoing.apart = DisjointPuts::default();
             first
         };
         let (held, old, ended) = (0, None, None);

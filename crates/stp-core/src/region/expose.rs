@@ -9,7 +9,7 @@ use crate::connection::{self, NONE, UnsettledCount};
 use crate::context::Context;
 use crate::error::{Ended, Error, check_memory};
 use crate::event::Event;
-use crate::ids::{AskId, ConnectionId, ExposedId, RemoteRegion, RequestId, Rights};
+use crate::ids::{ConnectionId, ExposedId, PeerRequestId, RemoteRegion, RequestId, Rights};
 use crate::network::Network;
 use crate::region::Regions;
 use crate::seen::Serial;
@@ -52,12 +52,12 @@ impl Regions {
         Ok(RequestId::of(key))
     }
 
-    /// Makes memory available to who asked for it ([`Event::RegionAsked`]).
+    /// Makes memory available to who asked for it ([`Event::RegionRequested`]).
     pub(crate) fn expose(
         &mut self,
         net: &mut Network,
         cx: &mut Context,
-        id: AskId,
+        id: PeerRequestId,
         memory: Area,
         rights: Rights,
     ) -> Result<ExposedId, Error> {
@@ -84,7 +84,7 @@ impl Regions {
         &mut self,
         net: &mut Network,
         cx: &mut Context,
-        id: AskId,
+        id: PeerRequestId,
         reason: Reason,
     ) -> Result<(), Error> {
         let ask = *self.asks.named(id.index, id.generation).ok_or(Error::Unknown)?;
@@ -273,8 +273,8 @@ impl Regions {
         let rights = Rights(rights).common(Rights::ALL);
         let ask = Ask { connection, serial, peer_id: s_id, rights };
         let key = self.asks.insert(ask).ok_or(Refusal::NoRoom)?;
-        let (ask, connection) = (AskId::of(key), net.id_of(connection));
-        cx.emit(Event::RegionAsked { ask, connection, name, len, rights });
+        let (ask, connection) = (PeerRequestId::of(key), net.id_of(connection));
+        cx.emit(Event::RegionRequested { ask, connection, name, len, rights });
         Ok(())
     }
 

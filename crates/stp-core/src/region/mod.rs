@@ -131,7 +131,7 @@ pub(crate) struct OutgoingOperations {
     /// What was sent since the last packet that wants an answer.
     pub(crate) unasked: Unasked,
     /// What the last operations write, which do not lie in each other's way.
-    pub(crate) apart: Apart,
+    pub(crate) apart: DisjointPuts,
 }
 
 /// What was sent since the last packet that wants an answer.
@@ -143,7 +143,7 @@ pub(crate) struct Unasked {
 
 /// Puts that follow each other, write to one region, and share no byte.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Apart {
+pub(crate) struct DisjointPuts {
     handle: u32,
     /// They lie between these places.
     from: u64,
@@ -153,7 +153,7 @@ pub(crate) struct Apart {
     is_put: bool,
 }
 
-impl Apart {
+impl DisjointPuts {
     /// Adds a Put; gives the first of those that it may overtake.
     fn add(&mut self, handle: u32, at: u64, len: u64, serial: u32) -> u32 {
         let end = at + len;

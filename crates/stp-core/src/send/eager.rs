@@ -9,7 +9,7 @@ use landfall_placement::{Span, assumed};
 
 use crate::context::Context;
 use crate::network::Network;
-use crate::path::Behind;
+use crate::path::ControlTail;
 use crate::send::Sends;
 use crate::wire::HEADER_LEN;
 use crate::wire::message::Message;
@@ -38,8 +38,8 @@ impl Sends {
         };
         *is_eager = fits_in_request;
         let behind = match fits_in_request {
-            true => Behind::Transfer { index, generation: self.table.generation(index) },
-            false => Behind::Nothing,
+            true => ControlTail::Transfer { index, generation: self.table.generation(index) },
+            false => ControlTail::Nothing,
         };
         net.send_message_with(cx, link, connection, &request, behind);
     }

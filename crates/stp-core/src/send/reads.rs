@@ -23,7 +23,7 @@ pub(crate) struct Read {
 }
 
 impl Sends {
-    /// Sends memory to a reader ([`Event::ReadAsked`]), at most as much as it wants.
+    /// Sends memory to a reader ([`Event::ReadRequested`]), at most as much as it wants.
     pub(crate) fn answer_read(
         &mut self,
         net: &mut Network,
@@ -108,7 +108,7 @@ impl Sends {
                     known.reads_waiting += 1;
                 }
                 let (read, connection) = (ReadId::of(key), net.id_of(connection));
-                cx.emit(Event::ReadAsked { read, connection, len, opaque });
+                cx.emit(Event::ReadRequested { read, connection, len, opaque });
                 return Ok(());
             }
         };

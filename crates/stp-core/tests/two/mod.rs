@@ -185,10 +185,12 @@ impl Two {
         self.endpoint(user).request_region(now, ids[user], 5, len as u64, Rights::ALL).unwrap();
         let seen = [self.log[0].len(), self.log[1].len()];
         self.run_until("the question", |log| {
-            log[owner][seen[owner]..].iter().any(|event| matches!(event, Event::RegionAsked { .. }))
+            log[owner][seen[owner]..]
+                .iter()
+                .any(|event| matches!(event, Event::RegionRequested { .. }))
         });
         let asked = self.log[owner][seen[owner]..].iter().find_map(|event| match event {
-            Event::RegionAsked { ask, .. } => Some(*ask),
+            Event::RegionRequested { ask, .. } => Some(*ask),
             _ => None,
         });
         let area = self.lend(owner, 8, &vec![0; len]);

@@ -18,7 +18,7 @@ use super::tcp::{set_receive_buffer, set_send_buffer, tcp_socket};
 use super::udp_bulk::{
     BUFFER_PER_WINDOW, LARGEST_PAYLOAD, QUIET, ROOM, UDP_GRO, UDP_SEGMENT, batch_of,
 };
-use super::{Plan, Side, TcpOptions, many, retransmitted_segments};
+use super::{Plan, TcpOptions, WorkerPlace, many, retransmitted_segments};
 use crate::cpu::{self, CpuMeter, TaskUse};
 use crate::error::{Error, Tried};
 use crate::sample::Rtt;
@@ -51,7 +51,7 @@ pub struct Half {
 /// Pins the thread, works, and says what that took.
 fn work<T>(
     plan: &Plan,
-    side: &Side,
+    side: &WorkerPlace,
     what: impl FnOnce(&Patience) -> Result<T, Error>,
 ) -> Result<(T, Half), Error> {
     if let Some(core) = side.core {

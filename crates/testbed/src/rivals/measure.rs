@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use socket2::Socket;
 
-use super::{Amount, Plan, Polling, Side};
+use super::{Amount, Plan, Polling, WorkerPlace};
 use crate::cpu::{self, CpuMeter, TaskUse};
 use crate::error::{Error, Tried};
-use crate::sample::{CpuSplit, Soaked};
+use crate::sample::{CoresBusy, CpuSplit};
 
 /// A spinning thread looks at the clock once in so many tries.
 const TRIES_PER_LOOK: u32 = 256;
@@ -22,7 +22,7 @@ pub(super) struct Measured<S, R> {
     pub(super) sent: S,
     pub(super) received: R,
     pub(super) cpu: CpuSplit,
-    pub(super) soaked: Option<Soaked>,
+    pub(super) busy: Option<CoresBusy>,
     pub(super) wakeups: u64,
 }
 
@@ -41,17 +41,17 @@ pub(super) fn measure<S: Send, R: Send>(
         let receiver =
             start(scope, "landfall-receive", &plan.endpoints.receive, &barrier, patience, receive);
         let meter = CpuMeter::start();
-        let soaking = plan.soaker_reading();
+        let reading = plan.idle_reading();
         barrier.wait();
         let sent = join("the sender", sender);
         let received = join("the receiver", receiver);
-        let soaked = plan.soaked_since(soaking.as_ref());
+        let busy = plan.busy_since(reading.as_ref());
         let machine_s = meter?.stop()?.machine_s;
         let ((sent, send_use), (received, receive_use)) = both(sent, received)?;
         let cpu =
             CpuSplit { send_s: send_use.busy_s(), receive_s: receive_use.busy_s(), machine_s };
         let wakeups = send_use.sleeps + receive_use.sleeps;
-        Ok(Measured { sent, received, cpu, soaked, wakeups })
+        Ok(Measured { sent, received, cpu, busy, wakeups })
     })
 }
 
@@ -60,7 +60,7 @@ type Outcome<T> = Result<(T, TaskUse), Error>;
 fn start<'scope, T: Send + 'scope>(
     scope: &'scope thread::Scope<'scope, '_>,
     name: &str,
-    side: &Side,
+    side: &WorkerPlace,
     barrier: &'scope Barrier,
     patience: Patience,
     work: impl FnOnce(&Patience) -> Result<T, Error> + Send + 'scope,

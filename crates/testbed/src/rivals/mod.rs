@@ -31,14 +31,14 @@ pub use udp_bulk::{Scatter, UdpLatency, UdpThroughput};
 
 use crate::cpu;
 use crate::error::Error;
+use crate::idle_meter::{IdleMeter, Reading};
 use crate::namespace::Namespace;
-use crate::sample::Soaked;
-use crate::soaker::{Reading, Soaker};
+use crate::sample::CoresBusy;
 use crate::veth::{VethEnd, VethPair};
 
 /// Where one thread of a rival works.
 #[derive(Clone, Debug)]
-pub struct Side {
+pub struct WorkerPlace {
     /// The namespace of its socket; `None`: that of the caller.
     pub namespace: Option<Namespace>,
     /// The address of its socket.
@@ -51,15 +51,16 @@ pub struct Side {
 #[derive(Clone, Debug)]
 pub struct Endpoints {
     /// The sender, or who asks.
-    pub send: Side,
+    pub send: WorkerPlace,
     /// The receiver, or who answers.
-    pub receive: Side,
+    pub receive: WorkerPlace,
 }
 
 impl Endpoints {
     /// Over loopback, on the first two cores that may be used.
     pub fn loopback() -> Result<Self, Error> {
-        let side = |core| Side { namespace: None, address: Ipv4Addr::LOCALHOST.into(), core };
+        let side =
+            |core| WorkerPlace { namespace: None, address: Ipv4Addr::LOCALHOST.into(), core };
         let [send, receive] = two_cores()?;
         Ok(Self { send: side(send), receive: side(receive) })
     }
@@ -84,7 +85,7 @@ impl Endpoints {
     }
 
     fn by_address(pair: &VethPair, address: impl Fn(&VethEnd) -> IpAddr) -> Result<Self, Error> {
-        let side = |end: &VethEnd, core| Side {
+        let side = |end: &VethEnd, core| WorkerPlace {
             namespace: Some(end.namespace.clone()),
             address: address(end),
             core,
@@ -99,7 +100,7 @@ impl Endpoints {
     }
 }
 
-impl Side {
+impl WorkerPlace {
     /// Runs `work` where the side's sockets are made.
     fn enter<T: Send>(&self, work: impl FnOnce() -> Result<T, Error> + Send) -> Result<T, Error> {
         match &self.namespace {
@@ -209,7 +210,7 @@ pub struct Plan {
     /// How long the run may take, beyond the time of [`Amount::Time`].
     pub limit: Duration,
     /// Measures the processors from outside meanwhile.
-    pub soaker: Option<Arc<Soaker>>,
+    pub idle_meter: Option<Arc<IdleMeter>>,
 }
 
 impl Plan {
@@ -217,7 +218,7 @@ impl Plan {
     #[must_use]
     pub fn new(endpoints: Endpoints, amount: Amount) -> Self {
         let limit = Duration::from_secs(30);
-        Self { endpoints, amount, polling: Polling::Block, limit, soaker: None }
+        Self { endpoints, amount, polling: Polling::Block, limit, idle_meter: None }
     }
 
     /// The same plan with another way of waiting.
@@ -226,20 +227,20 @@ impl Plan {
         Self { polling, ..self }
     }
 
-    /// What the soaker has had so far, for [`soaked_since`](Self::soaked_since).
+    /// What the idle meter has had so far, for [`busy_since`](Self::busy_since).
     #[must_use]
-    pub fn soaker_reading(&self) -> Option<Reading> {
-        self.soaker.as_ref().map(|soaker| soaker.read())
+    pub fn idle_reading(&self) -> Option<Reading> {
+        self.idle_meter.as_ref().map(|idle_meter| idle_meter.read())
     }
 
     /// How busy the cores of both sides were since then, in percent. Nothing without a
-    /// soaker, or where a side has no core of its own.
+    /// idle meter, or where a side has no core of its own.
     #[must_use]
-    pub fn soaked_since(&self, start: Option<&Reading>) -> Option<Soaked> {
-        let (soaker, start) = (self.soaker.as_ref()?, start?);
-        let now = soaker.read();
-        let percent = |side: &Side| soaker.busy_percent(side.core?, start, &now);
+    pub fn busy_since(&self, start: Option<&Reading>) -> Option<CoresBusy> {
+        let (idle_meter, start) = (self.idle_meter.as_ref()?, start?);
+        let now = idle_meter.read();
+        let percent = |side: &WorkerPlace| idle_meter.busy_percent(side.core?, start, &now);
         let Endpoints { send, receive } = &self.endpoints;
-        Some(Soaked { send_percent: percent(send)?, receive_percent: percent(receive)? })
+        Some(CoresBusy { send_percent: percent(send)?, receive_percent: percent(receive)? })
     }
 }

@@ -31,7 +31,7 @@ pub(super) struct PingPong<'a> {
 }
 
 /// What the asker saw, without the warm-up.
-pub(super) struct Asked {
+pub(super) struct InitiatorResult {
     pub(super) rounds: u64,
     pub(super) time: Duration,
     pub(super) round_trips: RttHistogram,
@@ -71,7 +71,7 @@ impl PingPong<'_> {
         &self,
         socket: &Socket,
         patience: &Patience,
-    ) -> Result<Asked, Error> {
+    ) -> Result<InitiatorResult, Error> {
         self.check()?;
         let end = End { socket, kind: self.kind };
         let asked = self.ask(socket, patience);
@@ -90,7 +90,7 @@ impl PingPong<'_> {
         Ok(())
     }
 
-    fn ask(&self, socket: &Socket, patience: &Patience) -> Result<Asked, Error> {
+    fn ask(&self, socket: &Socket, patience: &Patience) -> Result<InitiatorResult, Error> {
         let goal = Goal::new(self.plan.amount, self.message);
         let (mut question, mut answer) = (vec![0; self.message], vec![0; self.message]);
         let mut round_trips = RttHistogram::new();
@@ -108,7 +108,7 @@ impl PingPong<'_> {
                 let bytes = rounds.saturating_mul(self.message as u64);
                 let time = asked - started;
                 if goal.left(bytes, time) == 0 {
-                    return Ok(Asked { rounds, time, round_trips });
+                    return Ok(InitiatorResult { rounds, time, round_trips });
                 }
             }
             send_all(socket, &question, patience)?;

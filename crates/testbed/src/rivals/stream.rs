@@ -99,7 +99,7 @@ pub(super) fn sample_of(
     workload: Workload,
     measured: &Measured<Sent, Received>,
 ) -> Result<Sample, Error> {
-    let Measured { sent, received, cpu, soaked, wakeups } = measured;
+    let Measured { sent, received, cpu, busy, wakeups } = measured;
     if sent.bytes != received.bytes {
         let (sent, received) = (sent.bytes, received.bytes);
         return Err(Error::WrongData(format!("{sent} bytes were sent, {received} arrived")));
@@ -112,7 +112,7 @@ pub(super) fn sample_of(
         messages: received.calls,
         seconds: received.ended.duration_since(sent.started).as_secs_f64(),
         cpu: *cpu,
-        soaked: *soaked,
+        busy: *busy,
         wakeups: *wakeups,
         ..Sample::default()
     })

@@ -105,7 +105,7 @@ impl UdpThroughput {
     }
 
     fn sample(&self, measured: &Measured<Sent, Received>) -> Result<Sample, Error> {
-        let Measured { sent, received, cpu, soaked, wakeups } = measured;
+        let Measured { sent, received, cpu, busy, wakeups } = measured;
         let Some(lost_bytes) = sent.bytes.checked_sub(received.bytes) else {
             return Err(Error::WrongData("more bytes arrived than were sent".into()));
         };
@@ -117,7 +117,7 @@ impl UdpThroughput {
             messages: received.calls,
             seconds: received.ended.duration_since(sent.started).as_secs_f64(),
             cpu: *cpu,
-            soaked: *soaked,
+            busy: *busy,
             wakeups: *wakeups,
             lost_bytes,
             ..Sample::default()

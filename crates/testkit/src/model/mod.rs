@@ -14,7 +14,7 @@ pub use memory::Memory;
 pub use packet::{Packet, cut, gather, put};
 pub use subjects::{Findings, placement_bookkeeping};
 pub use under_way::{Bounds, UnderWay, pass_time, scatter};
-pub use wire::{Faults, NaiveWire, Side};
+pub use wire::{End, Faults, NaiveWire};
 
 // Decisions, decoded from any bytes: the same for property tests and fuzzing.
 

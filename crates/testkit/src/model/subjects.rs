@@ -10,7 +10,7 @@ use landfall_placement::{
     Area, Duration, Instant, Offloads, PathId, PathLimits, Peer, WordFunction, WordWidth,
 };
 
-use super::world::{Operations, Subject, Told, World};
+use super::world::{ModelEvent, Operations, Subject, World};
 use crate::engines::numbered::{self, Numbered};
 use crate::engines::stream::{self, Framing, Station, Stream};
 
@@ -74,14 +74,14 @@ impl Subject for Numbered {
         debug_assert!(served.is_ok());
     }
 
-    fn told(event: numbered::Event) -> Told {
+    fn told(event: numbered::Event) -> ModelEvent {
         use numbered::Event;
         match event {
-            Event::Delivered { posted, len, .. } => Told::Received { posted, len },
-            Event::ReceiveFailed { posted, .. } => Told::Returned { posted },
-            Event::Sent { message } => Told::Sent { key: Some(message.0) },
-            Event::SendFailed { message } => Told::Failed { key: Some(message.0) },
-            Event::Fetched { .. } | Event::FetchFailed { .. } => Told::Other,
+            Event::Delivered { posted, len, .. } => ModelEvent::Received { posted, len },
+            Event::ReceiveFailed { posted, .. } => ModelEvent::Returned { posted },
+            Event::Sent { message } => ModelEvent::Sent { key: Some(message.0) },
+            Event::SendFailed { message } => ModelEvent::Failed { key: Some(message.0) },
+            Event::Fetched { .. } | Event::FetchFailed { .. } => ModelEvent::Other,
         }
     }
 }
@@ -141,14 +141,14 @@ impl Subject for Stream {
 
     fn serve(&mut self, _area: Area) {}
 
-    fn told(event: stream::Event) -> Told {
+    fn told(event: stream::Event) -> ModelEvent {
         use stream::Event;
         match event {
-            Event::Received { posted, len } => Told::Received { posted, len },
-            Event::Sent { .. } => Told::Sent { key: None },
-            Event::SendFailed { .. } => Told::Failed { key: None },
-            Event::Failed => Told::Broken,
-            Event::Connected | Event::Finished | Event::Closed => Told::Other,
+            Event::Received { posted, len } => ModelEvent::Received { posted, len },
+            Event::Sent { .. } => ModelEvent::Sent { key: None },
+            Event::SendFailed { .. } => ModelEvent::Failed { key: None },
+            Event::Failed => ModelEvent::Broken,
+            Event::Connected | Event::Finished | Event::Closed => ModelEvent::Other,
         }
     }
 }

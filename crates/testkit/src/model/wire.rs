@@ -32,7 +32,7 @@ pub struct Faults {
 
 /// One end: an engine, its memory, and what is under way to it.
 #[derive(Debug)]
-pub struct Side<E> {
+pub struct End<E> {
     /// The engine.
     pub engine: E,
     /// Its memory.
@@ -50,7 +50,7 @@ pub struct Side<E> {
 #[derive(Debug)]
 pub struct NaiveWire<E> {
     /// The two ends.
-    pub sides: [Side<E>; 2],
+    pub sides: [End<E>; 2],
     /// The time.
     pub now: Instant,
     /// What goes wrong.
@@ -75,7 +75,7 @@ impl<E: Engine> NaiveWire<E> {
 
     /// Joins two engines; the seed decides the faults.
     pub fn new(engines: [E; 2], limits: PathLimits, faults: Faults, seed: u64) -> Self {
-        let sides = engines.map(|engine| Side { engine, memory: Memory::new(), inbox: Vec::new() });
+        let sides = engines.map(|engine| End { engine, memory: Memory::new(), inbox: Vec::new() });
         let random = Random::from_number(seed);
         let mut wire = Self {
             sides,
@@ -126,7 +126,7 @@ impl<E: Engine> NaiveWire<E> {
     }
 
     /// Turns and lets time pass until `is_over`, within `most` steps. True if it was reached.
-    pub fn run(&mut self, most: usize, mut is_over: impl FnMut(&mut [Side<E>; 2]) -> bool) -> bool {
+    pub fn run(&mut self, most: usize, mut is_over: impl FnMut(&mut [End<E>; 2]) -> bool) -> bool {
         for _ in 0..most {
             if is_over(&mut self.sides) {
                 return true;
@@ -190,7 +190,7 @@ impl<E: Engine> NaiveWire<E> {
         let mut moved = false;
         for _ in 0..Self::QUEUE {
             from.clear();
-            let Side { engine, memory, .. } = &mut self.sides[side];
+            let End { engine, memory, .. } = &mut self.sides[side];
             let transmit = engine.poll_transmit(self.now, Self::PATH, &mut head, &mut from);
             let Some(transmit) = transmit else { break };
             moved = true;
@@ -258,7 +258,7 @@ impl<E: Engine> NaiveWire<E> {
         let now = self.now;
         let count = self.sides[side].inbox.len().min(self.batch.max(1));
         let mut batch: Vec<Packet> = self.sides[side].inbox.drain(..count).collect();
-        let Side { engine, memory, .. } = &mut self.sides[side];
+        let End { engine, memory, .. } = &mut self.sides[side];
         scatter(engine, memory, &batch);
         let mut landings = Vec::new();
         let mut land = |packet: &Packet, placement: &Placement, into: &Spans| {
@@ -291,7 +291,7 @@ impl<E: Engine> NaiveWire<E> {
     /// Writes what the engine of `side` kept to its place, at most a queue full.
     /// True if there was anything.
     pub fn deposit(&mut self, side: usize) -> bool {
-        let Side { engine, memory, .. } = &mut self.sides[side];
+        let End { engine, memory, .. } = &mut self.sides[side];
         let mut into = Spans::new();
         for nth in 0..Self::QUEUE {
             into.clear();
@@ -309,7 +309,7 @@ impl<E: Engine> NaiveWire<E> {
     }
 }
 
-impl<E> Side<E> {
+impl<E> End<E> {
     /// The bytes of memory.
     ///
     /// # Panics

@@ -35,14 +35,14 @@ pub(super) trait Subject: Engine + Sized {
     /// Memory on which the other side does word operations.
     fn serve(&mut self, area: Area);
     /// What an event says.
-    fn told(event: Self::Event) -> Told;
+    fn told(event: Self::Event) -> ModelEvent;
     /// Do messages stay apart, or do they run together into one stream?
     const IS_STREAM: bool;
 }
 
 /// What an event says, whatever the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Told {
+pub(super) enum ModelEvent {
     /// The first `len` bytes of posted memory hold what was sent.
     Received { posted: Area, len: u64 },
     /// Posted memory comes back, and what it holds means nothing.
@@ -362,15 +362,15 @@ impl<E: Subject> World<E> {
         for side in 0..2 {
             while let Some(event) = self.ends[side].checked.poll_event() {
                 match E::told(event) {
-                    Told::Received { posted, len } => self.take_received(side, posted, len),
-                    Told::Returned { posted } => self.take_back(side, posted),
-                    Told::Sent { key } => self.take_sent(side, key, true),
-                    Told::Failed { key } => {
+                    ModelEvent::Received { posted, len } => self.take_received(side, posted, len),
+                    ModelEvent::Returned { posted } => self.take_back(side, posted),
+                    ModelEvent::Sent { key } => self.take_sent(side, key, true),
+                    ModelEvent::Failed { key } => {
                         self.ends[side].user.has_failed = true;
                         self.take_sent(side, key, false);
                     }
-                    Told::Broken => self.ends[side].user.has_failed = true,
-                    Told::Other => {}
+                    ModelEvent::Broken => self.ends[side].user.has_failed = true,
+                    ModelEvent::Other => {}
                 }
             }
         }

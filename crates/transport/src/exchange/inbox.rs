@@ -31,7 +31,7 @@ pub(crate) struct Arrival {
 
 /// A unit that came by a list of its own.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Came {
+pub(crate) struct ScatteredUnit {
     /// The number of the list.
     pub(crate) nth: usize,
     /// So many bytes behind the prefix are no part of the unit.
@@ -147,7 +147,7 @@ pub(crate) struct Inbox {
     /// Where each list ends, if each unit has one of its own.
     ends: Vec<usize>,
     /// Whether guesses are right more often than not, if each unit has a list.
-    pub(super) guesses: Doubt,
+    pub(super) guesses: GuessHistory,
     /// So many slots belong to the first run of guesses.
     pub(super) first_run: usize,
     /// How far the runs behind it tell the truth.
@@ -188,7 +188,7 @@ impl Inbox {
             prefix_len: prefix_len.min(PREFIX_ROOM),
             iovecs: IoVecs::with_capacity(4 * MAX_UNITS + 2),
             ends: Vec::with_capacity(MAX_UNITS),
-            guesses: Doubt::default(),
+            guesses: GuessHistory::default(),
             first_run: 0,
             later_runs: Reach::of(MAX_UNITS),
             lengths_vary: false,
@@ -446,7 +446,7 @@ impl Inbox {
 
 /// Counts misses, and says when to do without guesses for a while.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Doubt {
+pub(crate) struct GuessHistory {
     /// Misses in a row.
     misses: u32,
     /// So many times it will still be done without.
@@ -458,7 +458,7 @@ const MISSES: u32 = 2;
 /// Then it is done without so many times, before guesses get another chance.
 const TIMES: u32 = 64;
 
-impl Doubt {
+impl GuessHistory {
     /// Shall it be done without this time?
     pub(crate) fn is_due(&mut self) -> bool {
         let due = self.left > 0;
@@ -515,7 +515,7 @@ mod tests {
 
     #[test]
     fn misses_in_a_row_are_believed_for_a_while() {
-        let mut doubt = Doubt::default();
+        let mut doubt = GuessHistory::default();
         for missed in [true, false, true] {
             doubt.learn(missed);
             assert!(!doubt.is_due());

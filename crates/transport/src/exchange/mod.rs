@@ -10,7 +10,7 @@ mod sealed;
 mod settle;
 mod turn;
 
-pub(crate) use inbox::{Arrival, Came, Doubt, Inbox, Peeked};
+pub(crate) use inbox::{Arrival, GuessHistory, Inbox, Peeked, ScatteredUnit};
 pub(crate) use loose::Loose;
 pub(crate) use message::{
     Batch, DONT_WAIT, IoVecs, MessageHeader, control_len, set_control, set_name, set_pieces,

@@ -11,7 +11,7 @@ use landfall_placement::{
     Check, Ecn, Engine, Heads, Landing, Peer, Placement, SealedRun, Spans, Unit, UnitRun,
 };
 
-use super::inbox::{Arrival, Came, Inbox, Step};
+use super::inbox::{Arrival, Inbox, ScatteredUnit, Step};
 use super::loose::Loose;
 use super::settle::Source;
 use super::{HEAD_ROOM, MAX_UNITS, Turn};
@@ -92,7 +92,7 @@ impl Inbox {
     pub(super) fn open_each<E: Engine>(
         &mut self,
         turn: &mut Turn<'_, E>,
-        came: &[Came],
+        came: &[ScatteredUnit],
         sources: &[Source],
         linear: &mut [u8],
     ) -> ArrayVec<Option<Opened>, MAX_UNITS> {

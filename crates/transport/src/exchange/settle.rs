@@ -9,7 +9,7 @@ use landfall_placement::{
     Spans, Unit, UnitRun,
 };
 
-use super::inbox::{Arrival, Came, Displaced, Inbox, Peeked, Slot, Step};
+use super::inbox::{Arrival, Displaced, Inbox, Peeked, ScatteredUnit, Slot, Step};
 use super::loose::Loose;
 use super::{HEAD_ROOM, LONGEST, MAX_UNITS, Turn};
 use crate::memory::Pins;
@@ -84,7 +84,11 @@ impl Inbox {
 
     /// Hands units to the engine that came each by a list of its own, after
     /// [`post_each`](Self::post_each). Returns their number.
-    pub(crate) fn settle_each<E: Engine>(&mut self, turn: &mut Turn<'_, E>, came: &[Came]) -> u32 {
+    pub(crate) fn settle_each<E: Engine>(
+        &mut self,
+        turn: &mut Turn<'_, E>,
+        came: &[ScatteredUnit],
+    ) -> u32 {
         let mut linear = mem::take(&mut self.linear);
         self.start_settling();
         let (right, wrong) = (turn.counters.guessed_right, turn.counters.guessed_wrong);
@@ -155,7 +159,12 @@ impl Inbox {
 
     /// Where the unit lies that came by the list of this number. What does not
     /// lie as its slot has it is made one piece again in its overflow buffer.
-    fn source_of<E>(&mut self, turn: &mut Turn<'_, E>, came: &Came, linear: &mut [u8]) -> Source {
+    fn source_of<E>(
+        &mut self,
+        turn: &mut Turn<'_, E>,
+        came: &ScatteredUnit,
+        linear: &mut [u8],
+    ) -> Source {
         let start = came.nth * LONGEST;
         let from = start + came.skip;
         let Some(slot) = self.slots.get(came.nth) else {

@@ -64,13 +64,13 @@ enum Kind {
 }
 
 /// A slot that can be granted, while the table is locked.
-struct Vacancy<'a> {
+struct FreeSlot<'a> {
     slot: &'a Slot,
     index: u32,
     admin: MutexGuard<'a, Admin>,
 }
 
-impl Vacancy<'_> {
+impl FreeSlot<'_> {
     fn grant(mut self, window: Window, backing: Backing) -> RegionId {
         self.admin.held += 1;
         // SAFETY: the lock is held; slots that were not used, and those that
@@ -217,7 +217,7 @@ impl Regions {
     }
 
     /// Locks the table and takes a slot that can be granted.
-    fn vacant(&self, rights: Rights) -> Result<Vacancy<'_>, LendRefusal> {
+    fn vacant(&self, rights: Rights) -> Result<FreeSlot<'_>, LendRefusal> {
         if rights.is_empty() {
             return Err(LendRefusal::NoRights);
         }
@@ -230,7 +230,7 @@ impl Regions {
             }
             None => return Err(LendRefusal::TableFull { max: self.0.max }),
         };
-        Ok(Vacancy { slot: self.0.slots.get_or_make(index), index, admin })
+        Ok(FreeSlot { slot: self.0.slots.get_or_make(index), index, admin })
     }
 
     /// Ends the grant at once: from now on each new use of the id is refused.

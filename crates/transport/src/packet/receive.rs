@@ -9,7 +9,7 @@ use landfall_placement::{Engine, Instant, PathId};
 use super::link::{Frame, Link};
 use super::message::ReceiveHeader;
 use crate::driver::Counters;
-use crate::exchange::{Came, Inbox, MAX_LISTS, Turn};
+use crate::exchange::{Inbox, MAX_LISTS, ScatteredUnit, Turn};
 use crate::memory::{Pins, Regions};
 
 /// While frames keep coming, so many are taken in one turn.
@@ -114,7 +114,7 @@ impl Receiver {
         counters: &mut Counters,
         outcomes: Outcomes,
     ) -> io::Result<u32> {
-        let mut came: ArrayVec<Came, MAX_LISTS> = ArrayVec::new();
+        let mut came: ArrayVec<ScatteredUnit, MAX_LISTS> = ArrayVec::new();
         let (mut frames, mut bytes, mut is_empty) = (0, 0, false);
         for (nth, outcome) in outcomes.into_iter().enumerate() {
             let len = match outcome.map_or_else(Received::without_frame, |len| {
@@ -122,7 +122,7 @@ impl Receiver {
             })? {
                 Received::Frame(frame) => {
                     match self.link.arrival(&frame, self.inbox.prefix(nth)) {
-                        Some(arrival) => came.push(Came { nth, skip: 0, arrival }),
+                        Some(arrival) => came.push(ScatteredUnit { nth, skip: 0, arrival }),
                         None => counters.malformed += 1,
                     }
                     frame.len

@@ -14,8 +14,8 @@ use landfall_placement::{Ecn, Engine, Instant, PathId, Peer};
 
 use crate::driver::Counters;
 use crate::exchange::{
-    Arrival, Batch, Came, Inbox, MAX_LISTS, MAX_UNITS, MessageHeader, Prefix, Turn, control_len,
-    set_control, set_name, set_pieces,
+    Arrival, Batch, Inbox, MAX_LISTS, MAX_UNITS, MessageHeader, Prefix, ScatteredUnit, Turn,
+    control_len, set_control, set_name, set_pieces,
 };
 use crate::inet::{Control, RawAddress, nothing_came};
 use crate::memory::{Pins, Regions};
@@ -36,7 +36,7 @@ pub(super) struct Messages {
 
 /// What the kernel told about one packet.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Told {
+pub(super) struct PacketInfo {
     /// All that was received of it, with what is in front of the unit.
     pub(super) len: usize,
     /// Some of it found no room.
@@ -84,10 +84,10 @@ impl Messages {
     }
 
     /// What the kernel told about a packet of the last receive.
-    pub(super) fn told(&self, nth: usize) -> Told {
+    pub(super) fn told(&self, nth: usize) -> PacketInfo {
         let ((header, len), named) = (self.batch.told(nth), &self.named[nth]);
         let from = named.address.to_socket().map_or(Peer::Unaddressed, |at| Peer::Ip(at.ip()));
-        Told {
+        PacketInfo {
             len,
             truncated: header.0.msg_flags & libc::MSG_TRUNC != 0,
             from,
@@ -249,7 +249,7 @@ impl Receiver {
         counters: &mut Counters,
         count: usize,
     ) -> u32 {
-        let came: ArrayVec<Came, MAX_LISTS> =
+        let came: ArrayVec<ScatteredUnit, MAX_LISTS> =
             (0..count.min(MAX_LISTS)).filter_map(|nth| self.came(nth)).collect();
         counters.malformed += (count - came.len()) as u64;
         let mut turn = Turn { engine, now, pins: &mut self.pins, counters };
@@ -257,7 +257,7 @@ impl Receiver {
     }
 
     /// The packet of this number, if it is one.
-    fn came(&self, nth: usize) -> Option<Came> {
+    fn came(&self, nth: usize) -> Option<ScatteredUnit> {
         let told = self.messages.told(nth);
         if told.truncated {
             return None;
@@ -271,7 +271,7 @@ impl Receiver {
         }
         let unit_len = len.max(1);
         let arrival = Arrival { len, unit_len, from, ecn, coalesced: None, verified: false };
-        Some(Came { nth, skip, arrival })
+        Some(ScatteredUnit { nth, skip, arrival })
     }
 }
 

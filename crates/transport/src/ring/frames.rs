@@ -18,7 +18,7 @@ const FRAME_COUNT: usize = 12;
 const FIRST_FRAME: usize = 16;
 
 /// The memory of a ring, which it and its blocks have in common.
-pub(super) struct Shared {
+pub(super) struct RingMemory {
     socket: Socket,
     mapping: Arc<Mapping>,
     block_size: usize,
@@ -30,7 +30,7 @@ pub(super) struct Shared {
     cut: AtomicU64,
 }
 
-impl Shared {
+impl RingMemory {
     /// Lends the memory of a ring that is divided into blocks of this size, a
     /// number of whole pages.
     pub(super) fn new(
@@ -90,7 +90,7 @@ impl Shared {
     }
 }
 
-impl Drop for Shared {
+impl Drop for RingMemory {
     fn drop(&mut self) {
         // Who still has the region pinned keeps the memory mapped, which is all
         // that it needs; the grant ends in any case.
@@ -98,7 +98,7 @@ impl Drop for Shared {
     }
 }
 
-impl fmt::Debug for Shared {
+impl fmt::Debug for RingMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Shared")
             .field("region", &self.region)
@@ -112,7 +112,7 @@ impl fmt::Debug for Shared {
 /// A block of frames. It goes back to the kernel when it is dropped, and blocks
 /// may go back in any order.
 pub struct Block {
-    shared: Arc<Shared>,
+    shared: Arc<RingMemory>,
     index: usize,
     frames: u32,
     first: u32,
@@ -120,7 +120,7 @@ pub struct Block {
 
 impl Block {
     /// Takes a block, if the kernel has handed it over and nobody holds it.
-    pub(super) fn take(shared: &Arc<Shared>, index: usize) -> Option<Self> {
+    pub(super) fn take(shared: &Arc<RingMemory>, index: usize) -> Option<Self> {
         // In this order: who drops a block gives it to the kernel first.
         if shared.is_held(index) {
             return None;
@@ -316,7 +316,7 @@ const PACKET_TYPE: usize = 48 + 10;
 
 /// A frame as it was heard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Heard<'a> {
+pub struct ReceivedFrame<'a> {
     /// Its first bytes, or all.
     pub bytes: &'a [u8],
     /// How long it was.
@@ -340,7 +340,7 @@ impl<'a> HeardFrames<'a> {
         Self { block, left: frames, at: first }
     }
 
-    fn step(&mut self) -> Option<Heard<'a>> {
+    fn step(&mut self) -> Option<ReceivedFrame<'a>> {
         self.left = self.left.checked_sub(1)?;
         let here = self.block.get(self.at..)?;
         let header = Header::read(here)?;
@@ -350,7 +350,7 @@ impl<'a> HeardFrames<'a> {
         // The last frame of a block has none behind it.
         self.left = if header.to_next == 0 { 0 } else { self.left };
         self.at += header.to_next as usize;
-        Some(Heard {
+        Some(ReceivedFrame {
             bytes,
             len: header.len,
             at: Duration::new(header.seconds.into(), header.nanoseconds.min(999_999_999)),
@@ -360,10 +360,10 @@ impl<'a> HeardFrames<'a> {
 }
 
 impl<'a> Iterator for HeardFrames<'a> {
-    type Item = Heard<'a>;
+    type Item = ReceivedFrame<'a>;
 
     /// The next one; none at the end, and where a header is invalid.
-    fn next(&mut self) -> Option<Heard<'a>> {
+    fn next(&mut self) -> Option<ReceivedFrame<'a>> {
         let next = self.step();
         if next.is_none() {
             self.left = 0;
@@ -384,24 +384,24 @@ mod tests {
     const SIZE: usize = 4096;
     const FIRST: usize = 48;
 
-    fn ring_of_two() -> (Arc<Shared>, Regions) {
+    fn ring_of_two() -> (Arc<RingMemory>, Regions) {
         let file = crate::memory::SharedMemory::create("ring", 2 * SIZE as u64).unwrap();
         let fd: OwnedFd = file.fd().try_clone_to_owned().unwrap();
         let mapping = Arc::new(Mapping::shared_at(fd.as_fd(), 0, 2 * SIZE).unwrap());
         let regions = Regions::new(4);
         // Any socket: nobody asks it for anything.
         let socket = Socket::new(Domain::UNIX, Type::DGRAM, None).unwrap();
-        (Arc::new(Shared::new(socket, mapping, SIZE, [2; 6], &regions).unwrap()), regions)
+        (Arc::new(RingMemory::new(socket, mapping, SIZE, [2; 6], &regions).unwrap()), regions)
     }
 
     /// Writes a word of a block, as the kernel does.
-    fn write(shared: &Shared, block: usize, at: usize, word: u32) {
+    fn write(shared: &RingMemory, block: usize, at: usize, word: u32) {
         assert!(at.is_multiple_of(4) && at < SIZE);
         shared.header(block, at).store(word, Ordering::Relaxed);
     }
 
     /// Puts frames of these lengths into a block and hands it over.
-    fn fill(shared: &Shared, block: usize, lens: &[u32]) {
+    fn fill(shared: &RingMemory, block: usize, lens: &[u32]) {
         let mut at = FIRST;
         for len in lens {
             let next = 96 + len.next_multiple_of(16);

@@ -47,8 +47,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use std::{io, mem};
 
-use frames::Shared;
-pub use frames::{Block, Frame, Frames, Heard, HeardFrames};
+use frames::RingMemory;
+pub use frames::{Block, Frame, Frames, HeardFrames, ReceivedFrame};
 use landfall_placement::RegionId;
 use socket2::{Domain, Socket, Type};
 
@@ -59,7 +59,7 @@ use crate::packet::{
     ALL_PROTOCOLS, Filter, Interface, LEAST_ETHERTYPE, LinkAddress, attach_filter, bind,
     find_interface, join_interface, set_option, why_no_socket,
 };
-use crate::scatter::Hearing;
+use crate::scatter::CapturePoint;
 
 mod frames;
 
@@ -72,7 +72,7 @@ pub struct RingConfig {
     /// to others but those of a station that it names.
     pub filter: Filter,
     /// Where they are heard.
-    pub hearing: Hearing,
+    pub hearing: CapturePoint,
     /// How long a block is: a power of two, at least a page, at most 4 MiB.
     pub block_size: u32,
     /// How many blocks there are: at least 2; all together 1 GiB at most.
@@ -94,7 +94,7 @@ impl RingConfig {
         Self {
             interface: interface.into(),
             filter,
-            hearing: Hearing::Everything,
+            hearing: CapturePoint::Everything,
             block_size: 128 << 10,
             blocks: 256,
             retire: Duration::from_millis(1),
@@ -126,7 +126,7 @@ pub struct Statistics {
 /// A receive ring on an interface.
 #[derive(Debug)]
 pub struct Ring {
-    shared: Arc<Shared>,
+    shared: Arc<RingMemory>,
     /// The block that the kernel hands over next.
     next: usize,
     counted: Statistics,
@@ -230,11 +230,11 @@ impl Ring {
     pub fn open(config: &RingConfig, regions: &Regions) -> Result<Self, OpenError> {
         let request = geometry(config)?;
         let protocol = match config.hearing {
-            Hearing::Everything => ALL_PROTOCOLS,
-            Hearing::Protocol(number) if number < LEAST_ETHERTYPE => {
+            CapturePoint::Everything => ALL_PROTOCOLS,
+            CapturePoint::Protocol(number) if number < LEAST_ETHERTYPE => {
                 return Err(OpenError::NotAnEthertype(number));
             }
-            Hearing::Protocol(number) => number,
+            CapturePoint::Protocol(number) => number,
         };
         // With no protocol it hears nothing until it is bound.
         let socket = Socket::new(Domain::PACKET, Type::RAW, None).map_err(why_no_socket)?;
@@ -254,7 +254,7 @@ impl Ring {
             .map_err(OpenError::system("map the ring"))?;
         hear_more(fd, config, interface.index, interface.station)?;
         let size = request.tp_block_size as usize;
-        let shared = Shared::new(socket, Arc::new(mapping), size, interface.station, regions)?;
+        let shared = RingMemory::new(socket, Arc::new(mapping), size, interface.station, regions)?;
         bind(fd, &LinkAddress::interface(interface.index, protocol))
             .map_err(OpenError::system("bind to the interface"))?;
         Ok(Self { shared: Arc::new(shared), next: 0, counted: Statistics::default() })

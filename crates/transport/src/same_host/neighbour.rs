@@ -40,7 +40,7 @@ struct PendingFrame {
 
 /// The other side, once it has shown its queue.
 #[derive(Debug)]
-struct Theirs {
+struct NeighbourQueue {
     nonce: u64,
     queue: FrameQueueView,
     /// It knows ours.
@@ -60,7 +60,7 @@ pub(super) struct Neighbour {
     pid: i32,
     nonce: Box<u64>,
     queue: FrameQueue,
-    theirs: Option<Theirs>,
+    theirs: Option<NeighbourQueue>,
     pending: VecDeque<PendingFrame>,
     /// When it last read something, or had nothing to read.
     read_at: Instant,
@@ -168,7 +168,7 @@ impl Neighbour {
             self.queue.set_reads_addresses();
         }
         (self.process, self.pid) = (Some(process), pid);
-        self.theirs = Some(Theirs { nonce: hello.nonce, queue, has_ours });
+        self.theirs = Some(NeighbourQueue { nonce: hello.nonce, queue, has_ours });
         Ok(true)
     }
 

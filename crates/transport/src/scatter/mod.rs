@@ -21,7 +21,7 @@
 //!
 //! - a socket that hears every protocol gets frames before the hooks of
 //!   netfilter at the ingress of the interface do, one that hears a single
-//!   protocol gets those that the hooks let through: see [`Hearing`];
+//!   protocol gets those that the hooks let through: see [`CapturePoint`];
 //! - the filter sees what the kernel keeps beside a frame. Frames of a VLAN,
 //!   of other stations, and those that leave here are turned away by it, so
 //!   neither addresses nor control messages are asked for;
@@ -52,7 +52,7 @@ pub use socket::{Socket, Statistics};
 
 /// Where on its way through the kernel a frame is heard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Hearing {
+pub enum CapturePoint {
     /// Before the hooks of netfilter at the ingress of the interface
     /// (`ETH_P_ALL`): the kernel can be made to drop what is heard here.
     Everything,
@@ -71,7 +71,7 @@ pub struct Config {
     /// stations and those that leave here are never heard.
     pub filter: Filter,
     /// Where they are heard.
-    pub hearing: Hearing,
+    pub hearing: CapturePoint,
     /// Pass the queueing discipline of the interface by when sending.
     pub bypass_queue: bool,
     /// How large the kernel's socket buffers shall be.
@@ -85,7 +85,7 @@ impl Config {
         Self {
             interface: interface.into(),
             filter,
-            hearing: Hearing::Everything,
+            hearing: CapturePoint::Everything,
             bypass_queue: false,
             socket_buffer: 64 << 20,
         }
@@ -94,6 +94,6 @@ impl Config {
     /// The same, heard behind the hooks of netfilter, one ethertype alone.
     #[must_use]
     pub fn behind_hooks(self, ethertype: u16) -> Self {
-        Self { hearing: Hearing::Protocol(ethertype), ..self }
+        Self { hearing: CapturePoint::Protocol(ethertype), ..self }
     }
 }

@@ -52,13 +52,13 @@ pub(super) enum Step {
     /// So many left.
     Left(usize),
     /// The first one can never be sent.
-    Lost(Why),
+    Lost(Unsendable),
     /// The kernel takes none for now.
     NoRoom,
 }
 
 /// Why a frame can never be sent.
-pub(super) enum Why {
+pub(super) enum Unsendable {
     /// It has no Ethernet header.
     NoHeader,
     /// Its payload cannot be read.
@@ -171,7 +171,7 @@ impl Sender {
             Failure::QueueFull => self.room = self.room.after_full_queue(now),
             Failure::Lost => {
                 counters.send_failed += 1;
-                return Ok(Step::Lost(Why::Refused(error)));
+                return Ok(Step::Lost(Unsendable::Refused(error)));
             }
             Failure::Broken => return Err(error),
         }
@@ -181,7 +181,7 @@ impl Sender {
 
     /// Lists frames up to one that cannot be sent; gives how many those are, or
     /// why it is the first.
-    fn list<T: Sendable>(&mut self, interface: u32, frames: &[T]) -> Result<usize, Why> {
+    fn list<T: Sendable>(&mut self, interface: u32, frames: &[T]) -> Result<usize, Unsendable> {
         let mut count = 0;
         for frame in frames.iter().take(MOST_OUTGOING) {
             match self.pieces_of(interface, &frame.outgoing()) {
@@ -211,12 +211,14 @@ impl Sender {
         &mut self,
         interface: u32,
         frame: &Outgoing<'_>,
-    ) -> Result<([libc::iovec; PIECES], LinkAddress), Why> {
-        let header: &[u8; ETHERNET_HEADER] = frame.head.first_chunk().ok_or(Why::NoHeader)?;
+    ) -> Result<([libc::iovec; PIECES], LinkAddress), Unsendable> {
+        let header: &[u8; ETHERNET_HEADER] =
+            frame.head.first_chunk().ok_or(Unsendable::NoHeader)?;
         let ethertype = u16::from_be_bytes([header[12], header[13]]);
         let mut payload = NOTHING;
         if frame.payload.len > 0 {
-            let raw = self.pins.resolve(&frame.payload, Rights::READ).map_err(Why::Payload)?;
+            let raw =
+                self.pins.resolve(&frame.payload, Rights::READ).map_err(Unsendable::Payload)?;
             payload = libc::iovec { iov_base: raw.ptr.as_ptr().cast(), iov_len: raw.len };
         }
         // The kernel only reads what it sends.
@@ -432,13 +434,13 @@ impl Sendable for Long<'_> {
     }
 }
 
-impl From<Why> for CutError {
-    fn from(why: Why) -> Self {
+impl From<Unsendable> for CutError {
+    fn from(why: Unsendable) -> Self {
         match why {
             // A head with a UDP header behind that of Ethernet has that one.
-            Why::NoHeader => Self::Head { head: 0, udp_at: 0 },
-            Why::Payload(why) => Self::Payload(why),
-            Why::Refused(error) => Self::Refused(error),
+            Unsendable::NoHeader => Self::Head { head: 0, udp_at: 0 },
+            Unsendable::Payload(why) => Self::Payload(why),
+            Unsendable::Refused(error) => Self::Refused(error),
         }
     }
 }

@@ -7,7 +7,7 @@ use landfall_placement::Instant;
 use socket2::{Domain, Socket as PlainSocket, Type};
 
 use super::send::Sender;
-use super::{Config, Hearing, Outgoing, Posted};
+use super::{CapturePoint, Config, Outgoing, Posted};
 use crate::OpenError;
 use crate::driver::{Counters, Interest};
 use crate::exchange::DONT_WAIT;
@@ -41,11 +41,11 @@ impl Socket {
     /// [`OpenError`] says what is missing and what would help.
     pub fn open(config: &Config, regions: &Regions) -> Result<Self, OpenError> {
         let protocol = match config.hearing {
-            Hearing::Everything => packet::ALL_PROTOCOLS,
-            Hearing::Protocol(number) if number < packet::LEAST_ETHERTYPE => {
+            CapturePoint::Everything => packet::ALL_PROTOCOLS,
+            CapturePoint::Protocol(number) if number < packet::LEAST_ETHERTYPE => {
                 return Err(OpenError::NotAnEthertype(number));
             }
-            Hearing::Protocol(number) => number,
+            CapturePoint::Protocol(number) => number,
         };
         let (socket, interface) = open_deaf(config)?;
         let fd = socket.as_raw_fd();

@@ -125,7 +125,7 @@ pub(super) fn canonical(address: SocketAddr) -> SocketAddr {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Heard {
+struct StationEntry {
     peer: SocketAddr,
     at: Instant,
 }
@@ -133,7 +133,7 @@ struct Heard {
 /// The table of a learning switch.
 #[derive(Debug)]
 pub(super) struct Stations {
-    known: HashMap<[u8; 6], Heard>,
+    known: HashMap<[u8; 6], StationEntry>,
     most: usize,
     next_sweep: Instant,
 }
@@ -149,7 +149,7 @@ impl Stations {
             return;
         }
         if let Some(heard) = self.known.get_mut(&station) {
-            *heard = Heard { peer, at: now };
+            *heard = StationEntry { peer, at: now };
             return;
         }
         if self.known.len() >= self.most && now >= self.next_sweep {
@@ -157,7 +157,7 @@ impl Stations {
             self.known.retain(|_, heard| now.since(heard.at) < FORGOTTEN_AFTER);
         }
         if self.known.len() < self.most {
-            self.known.insert(station, Heard { peer, at: now });
+            self.known.insert(station, StationEntry { peer, at: now });
         }
     }
 

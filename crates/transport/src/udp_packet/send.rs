@@ -29,7 +29,7 @@ pub(crate) struct Leaving<'a> {
 
 /// By which socket units leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum SendSocket {
     Packets,
     /// The kernel's, which resolves or confirms the peer's station with them.
     Kernel,
@@ -83,10 +83,10 @@ impl Exit {
         self.by_kernel
     }
 
-    pub(crate) fn socket(&self, way: Way) -> RawFd {
+    pub(crate) fn socket(&self, way: SendSocket) -> RawFd {
         match way {
-            Way::Packets => self.packets.as_raw_fd(),
-            Way::Kernel => self.kernel.as_raw_fd(),
+            SendSocket::Packets => self.packets.as_raw_fd(),
+            SendSocket::Kernel => self.kernel.as_raw_fd(),
         }
     }
 
@@ -98,7 +98,7 @@ impl Exit {
         header: &mut ExitHeader,
         units: Leaving<'_>,
         now: Instant,
-    ) -> Option<(Way, *const libc::msghdr)> {
+    ) -> Option<(SendSocket, *const libc::msghdr)> {
         let Peer::Socket(to) = units.to else { return None };
         if !is_reachable(self.framing.local, to) {
             return None;
@@ -107,21 +107,21 @@ impl Exit {
             self.by_kernel += 1;
             let Leaving { ecn, unit_len, pieces, .. } = units;
             let sending = Sending { to: Some(to), unit_len, ecn, ipv6: to.is_ipv6() };
-            return Some((Way::Kernel, header.kernel.prepare(pieces, &sending)));
+            return Some((SendSocket::Kernel, header.kernel.prepare(pieces, &sending)));
         };
-        header.frame(&self.framing, (station, to), &units).map(|frame| (Way::Packets, frame))
+        header.frame(&self.framing, (station, to), &units).map(|frame| (SendSocket::Packets, frame))
     }
 
     /// What an error means of units that were to leave this way.
-    pub(crate) fn fault(&self, error: io::Error, way: Way, units: usize) -> NotSent {
+    pub(crate) fn fault(&self, error: io::Error, way: SendSocket, units: usize) -> NotSent {
         match way {
-            Way::Packets => match Failure::of(&error) {
+            SendSocket::Packets => match Failure::of(&error) {
                 Failure::SocketFull => NotSent::SocketFull,
                 Failure::QueueFull => NotSent::QueueFull,
                 Failure::Lost => NotSent::Lost,
                 Failure::Broken => NotSent::Broken(error),
             },
-            Way::Kernel => match SendFault::of(&error, units) {
+            SendSocket::Kernel => match SendFault::of(&error, units) {
                 Some(SendFault::NoRoom) => NotSent::QueueFull,
                 Some(SendFault::CannotSegment | SendFault::Lost) => {
                     // There may be no route because there is no interface any more.

@@ -18,7 +18,8 @@ use crate::memory::Regions;
 use crate::packet::{ReceiveHeader, Received, Room};
 use crate::udp::run_limits;
 use crate::udp_packet::{
-    Exit, ExitHeader, FrameReceiver, Leaving, NotSent, Opened, UdpPacketConfig, Way, open_sockets,
+    Exit, ExitHeader, FrameReceiver, Leaving, NotSent, Opened, SendSocket, UdpPacketConfig,
+    open_sockets,
 };
 
 /// Runs any engine over UDP, by a packet socket on one interface, entering the kernel once
@@ -194,8 +195,8 @@ unsafe impl Wire for ExitWire {
     }
 
     fn fault(&mut self, error: io::Error, units: usize, by: RawFd) -> io::Result<SendFault> {
-        let is_kernel = by == self.exit.socket(Way::Kernel);
-        let way = if is_kernel { Way::Kernel } else { Way::Packets };
+        let is_kernel = by == self.exit.socket(SendSocket::Kernel);
+        let way = if is_kernel { SendSocket::Kernel } else { SendSocket::Packets };
         match self.exit.fault(error, way, units) {
             NotSent::SocketFull => Ok(SendFault::NoRoom),
             NotSent::QueueFull => {

@@ -7,7 +7,7 @@
 //! | [`Framing::Frames`] | whole frames, written and read by the engine | [`Peer::Unaddressed`](landfall_placement::Peer::Unaddressed) |
 //! | [`Framing::Fragments`] | likewise, those with fragments of IP packets | likewise |
 //!
-//! [`XdpDriver`] runs an engine over them, with a place for each unit. [`Lane`]
+//! [`XdpDriver`] runs an engine over them, with a place for each unit. [`XdpQueue`]
 //! gives frames as they lie in the rings' memory, to be read or copied there.
 //!
 //! The first two understand those of the same name in
@@ -68,13 +68,13 @@
 
 mod driver;
 mod frames;
-mod lane;
 mod program;
+mod queue;
 mod ring;
 mod socket;
 
 pub use driver::XdpDriver;
-pub use lane::{Burst, Lane};
+pub use queue::{Burst, XdpQueue};
 
 use std::io;
 

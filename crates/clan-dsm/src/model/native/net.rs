@@ -11,7 +11,7 @@ use landfall_testkit::model::Choices;
 use super::{Host, packet};
 use crate::address::{Address, HostId, Kind, WORD};
 use crate::cookie::Cookie;
-use crate::native::switch::{Config, Event, Line, Loss, PortId, Switch};
+use crate::native::switch::{Attachment, Config, Event, Loss, PortId, Switch};
 use crate::native::wire::Trailer;
 use crate::native::{Fifo, HEADER_WORDS, Word};
 
@@ -110,7 +110,7 @@ impl Net {
 
     /// Host `n` is at port `n`, of one switch or the other; port 4 is between them.
     fn connect(&mut self) {
-        let line = Line::Up { unit: self.unit, trailer: self.trailer };
+        let line = Attachment::Up { unit: self.unit, trailer: self.trailer };
         for n in 0..self.hosts.len() {
             let port = PortId(n as u8);
             let own = n % self.switches.len();
@@ -295,7 +295,7 @@ impl Net {
         let line = line % self.wires.len();
         self.is_damaged = true;
         self.wires[line].towards.iter_mut().for_each(VecDeque::clear);
-        let plugged = Line::Up { unit: self.unit, trailer: self.trailer };
+        let plugged = Attachment::Up { unit: self.unit, trailer: self.trailer };
         for end in self.wires[line].ends {
             match end {
                 End::Host(n) => self.hosts[n].start(self.now),

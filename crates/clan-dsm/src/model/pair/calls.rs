@@ -15,7 +15,7 @@ use landfall_testkit::model::Choices;
 
 use super::Pair;
 use super::ledger::{Expected, What};
-use super::side::{ExposedAperture, SHARED, SOURCE, SOURCE_LEN, Side};
+use super::node::{ExposedAperture, NodeState, SHARED, SOURCE, SOURCE_LEN};
 use crate::address::Key;
 use crate::cookie::{Cookie, Rights};
 use crate::error::{Ended, Error};
@@ -287,7 +287,7 @@ impl Pair {
     }
 }
 
-impl Side {
+impl NodeState {
     fn source(&self, from: Area) -> Vec<u8> {
         self.memory.area(&from).unwrap_or_default().to_vec()
     }
@@ -341,7 +341,7 @@ impl Pair {
     }
 }
 
-impl Side {
+impl NodeState {
     fn hear(&mut self, there: &Self, event: Event) {
         match event {
             Event::LinkUp { link, .. } => self.link = Some(link),

@@ -4,7 +4,7 @@
 
 mod calls;
 mod ledger;
-mod side;
+mod node;
 
 use alloc::collections::VecDeque;
 use alloc::format;
@@ -17,7 +17,7 @@ use landfall_testkit::model::{Choices, Findings};
 use crate::config::Config;
 use crate::nic::arrive::is_sum_right;
 use crate::wire::frame::Frame;
-use side::Side;
+use node::NodeState;
 
 /// What crosses at once.
 const UNIT: u32 = 1_500;
@@ -63,7 +63,7 @@ const STEPS: [&str; 32] = [
 
 struct Pair {
     now: Instant,
-    sides: [Side; 2],
+    sides: [NodeState; 2],
     /// What is on its way to each side.
     wires: [VecDeque<Vec<u8>>; 2],
     /// Frames that were delivered: they may come again.
@@ -142,7 +142,7 @@ impl Pair {
         let limits = PathLimits::plain(UNIT);
         // The last two are for the DMA queues.
         let lens = [8 * 50, 1021, 8 * 256, 4_000];
-        let sides = [0, 1].map(|number| Side::new(number, config.clone(), limits, &lens));
+        let sides = [0, 1].map(|number| NodeState::new(number, config.clone(), limits, &lens));
         let mut pair = Self {
             now: Instant::ZERO,
             sides,

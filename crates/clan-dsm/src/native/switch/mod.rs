@@ -92,7 +92,7 @@ impl Config {
 
 /// What is plugged into a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Line {
+pub enum Attachment {
     /// A native link.
     Up {
         /// The longest unit that it carries, with its trailer.
@@ -106,7 +106,7 @@ pub enum Line {
 
 #[derive(Debug)]
 struct Port {
-    line: Line,
+    attachment: Attachment,
     link: NativeLink,
     was_up: bool,
     refusals: Refusals,
@@ -137,7 +137,7 @@ impl Switch {
         config.validate()?;
         let settings = Settings { host: None, room: config.input, patience: config.patience };
         let port = || Port {
-            line: Line::Down,
+            attachment: Attachment::Down,
             link: NativeLink::new(settings),
             was_up: false,
             refusals: Refusals::new(),
@@ -190,19 +190,24 @@ impl Switch {
     /// # Errors
     /// There is no such port, or the link does not carry the longest packet
     /// that cannot be split.
-    pub fn handle_line(&mut self, now: Instant, port: PortId, line: Line) -> Result<(), Error> {
+    pub fn handle_line(
+        &mut self,
+        now: Instant,
+        port: PortId,
+        attachment: Attachment,
+    ) -> Result<(), Error> {
         self.known(port)?;
-        if let Line::Up { unit, trailer } = line
+        if let Attachment::Up { unit, trailer } = attachment
             && (unit as usize) < Fifo::LEAST as usize * 8 + trailer.len()
         {
             return Err(Error::PathDown);
         }
         let index = usize::from(port.0);
-        self.ports[index].line = Line::Down;
+        self.ports[index].attachment = Attachment::Down;
         self.ports[index].link.handle_down();
         self.settle(now, port);
-        self.ports[index].line = line;
-        if line != Line::Down {
+        self.ports[index].attachment = attachment;
+        if attachment != Attachment::Down {
             self.begin(now, index);
         }
         Ok(())
@@ -218,7 +223,7 @@ impl Switch {
         let Some(entry) = self.ports.get_mut(usize::from(port.0)) else {
             return Err(Refusal::Unexpected);
         };
-        let Line::Up { trailer, .. } = entry.line else {
+        let Attachment::Up { trailer, .. } = entry.attachment else {
             return Err(entry.refusals.count(Refusal::Unexpected));
         };
         let result = match trailer.open(unit) {
@@ -239,7 +244,7 @@ impl Switch {
         // There is no such port.
         let Some(entry) = self.ports.get_mut(index) else { return false };
         // Nothing leaves a port that is down.
-        let Line::Up { unit: most, trailer } = entry.line else { return false };
+        let Attachment::Up { unit: most, trailer } = entry.attachment else { return false };
         if let Some(symbol) = entry.link.poll_symbol(now) {
             unit.extend_from_slice(&symbol.to_bytes());
             trailer.seal(unit);
@@ -334,7 +339,7 @@ impl Switch {
         let mut ended = entry.link.take_restarted().then_some(Ended::Restarted);
         if let State::Down(why) = entry.link.state() {
             ended = Some(why);
-            if entry.line != Line::Down {
+            if entry.attachment != Attachment::Down {
                 self.begin(now, index);
             }
         } else if ended.is_some() {

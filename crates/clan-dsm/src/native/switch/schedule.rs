@@ -118,20 +118,20 @@ impl Schedule {
         for input in 0..self.inputs.len() {
             let Some(head) = self.inputs[input].first() else { continue };
             let port = PortId(input as u8);
-            match routes.way(input, &head.address()) {
-                Way::Nowhere => {
+            match routes.route(input, &head.address()) {
+                Route::Nowhere => {
                     let loss = Loss::NoRoute { from: port, host: head.address().host };
                     return Some(self.discard(input, loss));
                 }
-                Way::Port(at) if up & 1 << at.0 == 0 => {
+                Route::Port(at) if up & 1 << at.0 == 0 => {
                     return Some(self.discard(input, Loss::PortDown { from: port, at }));
                 }
-                Way::Port(at) => wants[usize::from(at.0)].singles |= 1 << input,
-                Way::Group(members) if members & up == 0 => {
+                Route::Port(at) => wants[usize::from(at.0)].singles |= 1 << input,
+                Route::Group(members) if members & up == 0 => {
                     let at = PortId(members.trailing_zeros() as u8);
                     return Some(self.discard(input, Loss::PortDown { from: port, at }));
                 }
-                Way::Group(members) => {
+                Route::Group(members) => {
                     for output in bits(members & up) {
                         wants[output].groups |= 1 << input;
                     }
@@ -222,8 +222,8 @@ impl Schedule {
     /// The multicast that an input waits with, and where it goes.
     fn group(&self, input: usize, routes: &Routes, up: Ports) -> Option<Group> {
         let head = self.inputs[input].first()?;
-        match routes.way(input, &head.address()) {
-            Way::Group(all) if all & up != 0 => {
+        match routes.route(input, &head.address()) {
+            Route::Group(all) if all & up != 0 => {
                 Some(Group { head, members: all & up, absent: all & !up })
             }
             _ => None,
@@ -296,7 +296,7 @@ pub(super) struct Routes {
 
 /// Where a packet is to go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum Route {
     Port(PortId),
     /// To all of these.
     Group(Ports),
@@ -324,15 +324,15 @@ impl Routes {
 
     /// The way of a packet that came in at port `from`: a multicast does not go
     /// back to where it came from.
-    pub(super) fn way(&self, from: usize, address: &Address) -> Way {
+    pub(super) fn route(&self, from: usize, address: &Address) -> Route {
         let host = usize::from(address.host.number());
         if address.kind == Kind::Multicast {
             let members = self.groups[host] & !(1 << from);
-            return if members == 0 { Way::Nowhere } else { Way::Group(members) };
+            return if members == 0 { Route::Nowhere } else { Route::Group(members) };
         }
         match self.hosts[host] {
-            NONE => Way::Nowhere,
-            port => Way::Port(PortId(port)),
+            NONE => Route::Nowhere,
+            port => Route::Port(PortId(port)),
         }
     }
 }

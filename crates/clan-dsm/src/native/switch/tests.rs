@@ -66,7 +66,9 @@ impl Net {
         let mut net = Self { now: Instant::ZERO, switch, hosts, trailer };
         for n in 0..config.ports {
             net.switch.route(self::host(n.into()), PortId(n)).unwrap();
-            net.switch.handle_line(net.now, PortId(n), Line::Up { unit: UNIT, trailer }).unwrap();
+            net.switch
+                .handle_line(net.now, PortId(n), Attachment::Up { unit: UNIT, trailer })
+                .unwrap();
             net.hosts[usize::from(n)].link.handle_up(net.now, 1000 + u32::from(n));
         }
         net.settle();
@@ -367,7 +369,7 @@ fn what_goes_nowhere_is_counted_and_told() {
         assert_eq!(net.switch.poll_event(), Some(Event::Lost { words, loss }));
     }
     assert_eq!(net.words_from(1, 0), 1);
-    net.switch.handle_line(net.now, PortId(1), Line::Down).unwrap();
+    net.switch.handle_line(net.now, PortId(1), Attachment::Down).unwrap();
     let down = Event::Down { port: PortId(1), why: Ended::LinkGone };
     assert_eq!(net.switch.poll_event(), Some(down));
     (0..200).for_each(|n| net.write(0, address(Kind::Burst, 1, n * 5), 2));
@@ -417,9 +419,9 @@ fn a_damaged_unit_is_an_exception_for_both_ends_and_the_link_begins_anew() {
 fn ports_and_lines_that_make_no_sense_are_errors() {
     let mut switch = Switch::new(SMALL, Random::from_number(1)).unwrap();
     let now = Instant::ZERO;
-    let line = Line::Up { unit: UNIT, trailer: Trailer::None };
+    let line = Attachment::Up { unit: UNIT, trailer: Trailer::None };
     assert_eq!(switch.handle_line(now, PortId(4), line), Err(Error::Unknown));
-    let short = Line::Up { unit: 60, trailer: Trailer::None };
+    let short = Attachment::Up { unit: 60, trailer: Trailer::None };
     assert_eq!(switch.handle_line(now, PortId(0), short), Err(Error::PathDown));
     assert_eq!(switch.route(host(1), PortId(4)), Err(Error::Unknown));
     assert_eq!(switch.join(host(1), PortId(64)), Err(Error::Unknown));

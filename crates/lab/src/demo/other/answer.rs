@@ -29,7 +29,7 @@ pub fn answer() -> Result<()> {
     let doors = Addresses { stp: doors_of(&endpoint)?, tcp: tcp.local_addr()? };
     let mut meet = ByPipe::new(stdin(), stdout());
     meet.say(&serde_json::to_string(&doors)?)?;
-    let mut side = Side { meet, endpoint, stp, tcp, memory: None, buffer: Vec::new() };
+    let mut side = AnsweringProgram { meet, endpoint, stp, tcp, memory: None, buffer: Vec::new() };
     let mut connection = None;
     while let Ok(asked) = side.meet.hear() {
         side.do_as_asked(serde_json::from_str(&asked)?, &mut connection)?;
@@ -47,7 +47,7 @@ fn doors_of(endpoint: &Endpoint) -> Result<[SocketAddr; 2]> {
     doors.and_then(|doors| doors.try_into().ok()).context("two paths with addresses")
 }
 
-struct Side {
+struct AnsweringProgram {
     meet: ByPipe<Stdin, Stdout>,
     endpoint: Endpoint,
     stp: Listener,
@@ -58,7 +58,7 @@ struct Side {
     buffer: Vec<u8>,
 }
 
-impl Side {
+impl AnsweringProgram {
     fn do_as_asked(&mut self, asked: Ask, connection: &mut Option<Connection>) -> Result<()> {
         match asked {
             Ask::Transfer { len } => {

@@ -27,7 +27,7 @@ const KILOBYTE: usize = 1024;
 
 /// A line of Table 1.
 #[derive(Debug, Serialize)]
-pub(super) struct Line {
+pub(super) struct TableRow {
     pub(super) name: &'static str,
     /// What the kernel offers, for comparison.
     pub(super) peer: bool,
@@ -99,7 +99,7 @@ struct Road {
 }
 
 /// Measures both, in turns.
-pub(super) fn measure(scale: Scale, progress: &Progress) -> Result<Vec<Line>> {
+pub(super) fn measure(scale: Scale, progress: &Progress) -> Result<Vec<TableRow>> {
     let cable = VethPair::new(VethConfig::default())?;
     let _hosts = [start(1, &cable, scale.limit)?, start(2, &cable, scale.limit)?];
     let below = Endpoints::over(&cable)?;
@@ -164,9 +164,9 @@ fn stream(plan: &Plan) -> Result<Sample, Error> {
     TcpThroughput { plan: plan.clone(), shape, options, connections: 1 }.run()
 }
 
-fn line(road: &Road, measured: &[Measured]) -> Option<Line> {
+fn line(road: &Road, measured: &[Measured]) -> Option<TableRow> {
     let [byte, kilobyte, stream] = measured else { return None };
-    Some(Line {
+    Some(TableRow {
         name: road.name,
         peer: road.peer,
         round_trip_us: byte.median(Sample::rtt_p50_ns)? / 1e3,

@@ -54,7 +54,7 @@ pub struct Args {
 
 /// Ours beside the paper's.
 #[derive(Debug, Serialize)]
-struct Beside<P, O> {
+struct Comparison<P, O> {
     paper: P,
     ours: Vec<O>,
 }
@@ -65,16 +65,16 @@ struct Report {
     machine: Machine,
     rounds: usize,
     quick: bool,
-    word: Beside<paper::Word, RoundTrip>,
-    figure_7: Beside<paper::Bandwidth, Curve>,
-    figure_10: Beside<paper::Bandwidth, Curve>,
+    word: Comparison<paper::Word, RoundTrip>,
+    figure_7: Comparison<paper::Bandwidth, Curve>,
+    figure_10: Comparison<paper::Bandwidth, Curve>,
     /// Figures 8 and 9.
-    server: Beside<paper::Server, server::Server>,
+    server: Comparison<paper::Server, server::Server>,
     /// Servers that were not measured with so many endpoints, and why. What was tried and
     /// went wrong makes the exit code 1.
     server_absent: Vec<server::Absent>,
     /// Without ours where it could not be measured.
-    table_1: Beside<[paper::Ip; 3], ip::Line>,
+    table_1: Comparison<[paper::Ip; 3], ip::TableRow>,
     why_not_table_1: Option<String>,
 }
 
@@ -98,12 +98,12 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         machine: Machine::read(),
         rounds: scale.rounds,
         quick: args.quick,
-        word: Beside { paper: paper::WORD, ours: words },
-        figure_7: Beside { paper: paper::FIGURE_7, ours: figure_7 },
-        figure_10: Beside { paper: paper::FIGURE_10, ours: figure_10 },
-        server: Beside { paper: paper::SERVER, ours: servers },
+        word: Comparison { paper: paper::WORD, ours: words },
+        figure_7: Comparison { paper: paper::FIGURE_7, ours: figure_7 },
+        figure_10: Comparison { paper: paper::FIGURE_10, ours: figure_10 },
+        server: Comparison { paper: paper::SERVER, ours: servers },
         server_absent,
-        table_1: Beside { paper: paper::TABLE_1, ours: lines },
+        table_1: Comparison { paper: paper::TABLE_1, ours: lines },
         why_not_table_1,
     };
     if args.json {

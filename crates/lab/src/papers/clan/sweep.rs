@@ -26,7 +26,7 @@ const MTU: u32 = 65_536;
 
 /// How bytes get from one side to the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum Method {
     /// Memory of another process.
     Shm,
     /// Memory of another node, over UDP.
@@ -41,7 +41,7 @@ enum Way {
     Tcp,
 }
 
-impl Way {
+impl Method {
     const fn is_peer(self) -> bool {
         matches!(self, Self::Unix | Self::Tcp)
     }
@@ -58,7 +58,7 @@ pub(super) struct RoundTrip {
 /// Something that takes its turn: a name, and what is done.
 struct Subject {
     name: &'static str,
-    way: Way,
+    way: Method,
     bytes: u32,
 }
 
@@ -70,30 +70,30 @@ pub(super) struct Sweep<'a> {
 }
 
 /// A way, and how it is called.
-type Named = (Way, &'static str);
+type Named = (Method, &'static str);
 
 const WORDS: [Named; 4] = [
-    (Way::Shm, "clan/shm"),
-    (Way::Udp, "clan/udp"),
-    (Way::Unix, "unix/kernel"),
-    (Way::Tcp, "tcp/kernel"),
+    (Method::Shm, "clan/shm"),
+    (Method::Udp, "clan/udp"),
+    (Method::Unix, "unix/kernel"),
+    (Method::Tcp, "tcp/kernel"),
 ];
 
 const FIGURE_7: [Named; 5] = [
-    (Way::Shm, "clan/shm"),
-    (Way::Udp, "clan/udp"),
-    (Way::UdpDma, "clan/udp, DMA"),
-    (Way::Unix, "unix/kernel"),
-    (Way::Tcp, "tcp/kernel"),
+    (Method::Shm, "clan/shm"),
+    (Method::Udp, "clan/udp"),
+    (Method::UdpDma, "clan/udp, DMA"),
+    (Method::Unix, "unix/kernel"),
+    (Method::Tcp, "tcp/kernel"),
 ];
 
 const FIGURE_10: [Named; 6] = [
-    (Way::ShmStopAndGo, "clan/shm (a)"),
-    (Way::Shm, "clan/shm (b)"),
-    (Way::UdpStopAndGo, "clan/udp (a)"),
-    (Way::Udp, "clan/udp (b)"),
-    (Way::Unix, "unix/kernel (b)"),
-    (Way::Tcp, "tcp/kernel (b)"),
+    (Method::ShmStopAndGo, "clan/shm (a)"),
+    (Method::Shm, "clan/shm (b)"),
+    (Method::UdpStopAndGo, "clan/udp (a)"),
+    (Method::Udp, "clan/udp (b)"),
+    (Method::Unix, "unix/kernel (b)"),
+    (Method::Tcp, "tcp/kernel (b)"),
 ];
 
 impl Sweep<'_> {
@@ -152,7 +152,7 @@ impl Sweep<'_> {
         figure: &str,
         ways: &[Named],
         run: impl Fn(&Subject) -> Result<Sample>,
-        time: impl Fn(Way, u32, &Measured, &Measured) -> Option<f64>,
+        time: impl Fn(Method, u32, &Measured, &Measured) -> Option<f64>,
     ) -> Result<Vec<Curve>> {
         let sizes = self.scale.sizes;
         let all =
@@ -201,18 +201,18 @@ impl Sweep<'_> {
 
     fn there_and_back(&self, subject: &Subject) -> Result<Sample> {
         let Subject { way, bytes, .. } = *subject;
-        let is_short = way == Way::Shm && bytes <= SHORT;
+        let is_short = way == Method::Shm && bytes <= SHORT;
         let together = if is_short { TOGETHER } else { 1 };
-        let work = Work::Message { bytes, dma: way == Way::UdpDma, together };
+        let work = Work::Message { bytes, dma: way == Method::UdpDma, together };
         // The sides spin; the threads of their own that nodes have do not.
         let job = self.job(work, Waiting::Balanced);
         let (plan, message) = (self.plan().polling(Polling::Spin), bytes as usize);
         let warm_up = self.scale.warm_up;
         match way {
-            Way::Shm | Way::ShmStopAndGo => process::run(self.endpoints, &job),
-            Way::Unix => Ok(UnixLatency { warm_up, ..UnixLatency::new(plan, message) }.run()?),
-            Way::Tcp => Ok(TcpLatency { warm_up, ..TcpLatency::new(plan, message) }.run()?),
-            Way::Udp | Way::UdpDma | Way::UdpStopAndGo => {
+            Method::Shm | Method::ShmStopAndGo => process::run(self.endpoints, &job),
+            Method::Unix => Ok(UnixLatency { warm_up, ..UnixLatency::new(plan, message) }.run()?),
+            Method::Tcp => Ok(TcpLatency { warm_up, ..TcpLatency::new(plan, message) }.run()?),
+            Method::Udp | Method::UdpDma | Method::UdpStopAndGo => {
                 network::run(self.endpoints, &job, (Carrier::Udp { mtu: MTU }, Crossing::Plain))
             }
         }
@@ -220,16 +220,16 @@ impl Sweep<'_> {
 
     fn in_one_direction(&self, subject: &Subject) -> Result<Sample> {
         let Subject { way, bytes, .. } = *subject;
-        let acknowledged = matches!(way, Way::ShmStopAndGo | Way::UdpStopAndGo);
+        let acknowledged = matches!(way, Method::ShmStopAndGo | Method::UdpStopAndGo);
         // They sleep when it takes longer than a wake: that is how programs use it.
         let job = self.job(Work::Bytes { message: bytes, acknowledged }, Waiting::Balanced);
         let (send_size, usual) = (bytes as usize, StreamShape::default());
         let shape = StreamShape { send_size, memory: usual.memory.max(send_size), ..usual };
         match way {
-            Way::Shm | Way::ShmStopAndGo => process::run(self.endpoints, &job),
-            Way::Unix => Ok(UnixThroughput { shape, ..UnixThroughput::new(self.plan()) }.run()?),
-            Way::Tcp => Ok(TcpThroughput { shape, ..TcpThroughput::new(self.plan()) }.run()?),
-            Way::Udp | Way::UdpDma | Way::UdpStopAndGo => {
+            Method::Shm | Method::ShmStopAndGo => process::run(self.endpoints, &job),
+            Method::Unix => Ok(UnixThroughput { shape, ..UnixThroughput::new(self.plan()) }.run()?),
+            Method::Tcp => Ok(TcpThroughput { shape, ..TcpThroughput::new(self.plan()) }.run()?),
+            Method::Udp | Method::UdpDma | Method::UdpStopAndGo => {
                 network::run(self.endpoints, &job, (Carrier::Udp { mtu: MTU }, Crossing::Plain))
             }
         }

@@ -61,9 +61,9 @@ fn table_1(lines: &[Disturbed]) -> Table {
 }
 
 /// What a line of Table 2 shows of a column: the paper's, ours.
-type Line = (&'static str, fn(&Station) -> [String; 2]);
+type TableRow = (&'static str, fn(&Station) -> [String; 2]);
 
-const LINES: [Line; 10] = [
+const LINES: [TableRow; 10] = [
     ("frames", |s| [s.paper.total.to_string(), s.frames.total.to_string()]),
     ("large (data)", |s| [s.paper.large.to_string(), s.frames.large.to_string()]),
     ("small (control)", |s| [s.paper.small.to_string(), s.frames.small.to_string()]),

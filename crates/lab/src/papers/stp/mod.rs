@@ -22,7 +22,7 @@ use crate::perf::local::{Group, Setting};
 use crate::perf::row::{Absent, Row};
 use crate::perf::{local, stp};
 use crate::style::{self, Progress, Style};
-use report::{Line, Stated, TABLE_1, TABLE_2};
+use report::{ReportRow, Stated, TABLE_1, TABLE_2};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -79,15 +79,15 @@ pub(crate) struct Report {
     pub(crate) link: &'static str,
     pub(crate) rounds: usize,
     pub(crate) seconds: f64,
-    pub(crate) table_1: Vec<Beside>,
-    pub(crate) table_2: Vec<Beside>,
+    pub(crate) table_1: Vec<Comparison>,
+    pub(crate) table_2: Vec<Comparison>,
     /// What could not be measured, and why.
     pub(crate) absent: Vec<Absent>,
 }
 
 /// A line of the paper with ours.
 #[derive(Debug, Serialize)]
-pub(crate) struct Beside {
+pub(crate) struct Comparison {
     pub(crate) test: &'static str,
     pub(crate) packet_bytes: u32,
     pub(crate) paper: Stated,
@@ -104,8 +104,8 @@ pub(crate) struct Ours {
     pub(crate) megabytes_per_s: f64,
     /// To TCP by `write()` (Table 2: to TCP) of the same MTU.
     pub(crate) ratio_to_tcp: Option<f64>,
-    pub(crate) cpu_soaker_percent_receive: Option<f64>,
-    pub(crate) cpu_soaker_percent_send: Option<f64>,
+    pub(crate) cpu_core_percent_receive: Option<f64>,
+    pub(crate) cpu_core_percent_send: Option<f64>,
     pub(crate) cpu_s_per_gb_receive: Option<f64>,
     pub(crate) cpu_s_per_gb_send: Option<f64>,
     pub(crate) spread: f64,
@@ -129,7 +129,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 /// Both tables: on a cable where one can be made, otherwise over loopback.
 pub(crate) fn measure(scale: Scale, loopback: bool, progress: &Progress) -> Result<Report> {
     let has_cable = !loopback && privileges::why_no_namespaces().is_none();
-    let soaker = local::soaker(&Endpoints::loopback()?)?;
+    let idle_meter = local::idle_meter(&Endpoints::loopback()?)?;
     let (mut rows, mut absent) = (Vec::new(), Vec::new());
     for mtu in MTUS {
         let pair = if has_cable {
@@ -139,7 +139,7 @@ pub(crate) fn measure(scale: Scale, loopback: bool, progress: &Progress) -> Resu
         };
         let endpoints = pair.as_ref().map_or_else(Endpoints::loopback, Endpoints::over)?;
         let mut plan = Plan::new(endpoints, Amount::Time(scale.time));
-        (plan.limit, plan.soaker) = (PATIENCE, Some(soaker.clone()));
+        (plan.limit, plan.idle_meter) = (PATIENCE, Some(idle_meter.clone()));
         let setting = |offload| Setting { plan: &plan, pair: pair.as_ref(), mtu, offload };
         let mut group = |offload| {
             let measured = lines(setting(offload)).measure(scale.rounds, progress);
@@ -153,7 +153,7 @@ pub(crate) fn measure(scale: Scale, loopback: bool, progress: &Progress) -> Resu
         }
         group(true);
     }
-    let beside = |lines: &[Line]| lines.iter().map(|line| beside(line, &rows)).collect();
+    let beside = |lines: &[ReportRow]| lines.iter().map(|line| beside(line, &rows)).collect();
     Ok(Report {
         machine: Machine::read(),
         link: if has_cable { "veth" } else { "loopback" },
@@ -186,7 +186,7 @@ fn lines(setting: Setting<'_>) -> Group<'_> {
 
 /// The rows that do what a line of the paper did. TCP with the congestion control that
 /// does not pace; see there.
-fn beside(line: &Line, rows: &[Row]) -> Beside {
+fn beside(line: &ReportRow, rows: &[Row]) -> Comparison {
     let is_it = |row: &&Row| {
         row.protocol == line.protocol
             && row.mtu == line.mtu
@@ -199,13 +199,13 @@ fn beside(line: &Line, rows: &[Row]) -> Beside {
             offload: row.offload,
             megabytes_per_s: row.goodput_bytes_per_s? / MEGABYTE,
             ratio_to_tcp: row.ratio_to_tcp,
-            cpu_soaker_percent_receive: row.cpu_soaker_percent_receive,
-            cpu_soaker_percent_send: row.cpu_soaker_percent_send,
+            cpu_core_percent_receive: row.cpu_core_percent_receive,
+            cpu_core_percent_send: row.cpu_core_percent_send,
             cpu_s_per_gb_receive: row.cpu_s_per_gb_receive,
             cpu_s_per_gb_send: row.cpu_s_per_gb_send,
             spread: row.spread,
         })
     });
-    let Line { test, packet_bytes, stated: paper, .. } = *line;
-    Beside { test, packet_bytes, paper, ours: ours.collect() }
+    let ReportRow { test, packet_bytes, stated: paper, .. } = *line;
+    Comparison { test, packet_bytes, paper, ours: ours.collect() }
 }

@@ -6,7 +6,7 @@
 use landfall_testbed::rivals::Workload;
 use serde::Serialize;
 
-use super::{Beside, Ours, Report};
+use super::{Comparison, Ours, Report};
 use crate::perf::row::lines_of_absent;
 use crate::style::Style;
 use crate::table::Table;
@@ -40,7 +40,7 @@ not say.";
 /// The tables, and what they show.
 pub(super) fn describe(report: &Report, style: Style) -> String {
     let mut text = format!(
-        "{}\n{}; medians of {} rounds of {} s in turn, beside a soaker on each core\n",
+        "{}\n{}; medians of {} rounds of {} s in turn, beside an idle meter on each core\n",
         style.strong(report.machine.describe()),
         link(report),
         report.rounds,
@@ -78,7 +78,7 @@ fn link(report: &Report) -> &'static str {
     }
 }
 
-fn table(lines: &[Beside], offload: bool) -> Table {
+fn table(lines: &[Comparison], offload: bool) -> Table {
     let mut table = Table::new(COLUMNS);
     for line in lines {
         for ours in line.ours.iter().filter(|ours| ours.offload == offload) {
@@ -89,13 +89,13 @@ fn table(lines: &[Beside], offload: bool) -> Table {
 }
 
 /// What the paper has for TCP by `write()` beside a line: the last such line before it.
-fn tcp_of(lines: &[Beside], line: &Beside) -> Option<Stated> {
+fn tcp_of(lines: &[Comparison], line: &Comparison) -> Option<Stated> {
     let at = lines.iter().position(|one| std::ptr::eq(one, line))?;
     let before = lines[..=at].iter().rev();
     before.filter(|one| matches!(one.test, "TCP write()" | "TCP")).map(|one| one.paper).next()
 }
 
-fn row(line: &Beside, ours: &Ours, tcp: Option<Stated>) -> [String; 10] {
+fn row(line: &Comparison, ours: &Ours, tcp: Option<Stated>) -> [String; 10] {
     let paper = line.paper;
     let test = match ours.transport {
         "kernel" | "udp" => line.test.to_owned(),
@@ -112,9 +112,9 @@ fn row(line: &Beside, ours: &Ours, tcp: Option<Stated>) -> [String; 10] {
         ratios(ratio),
         ratios(ours.ratio_to_tcp),
         whole(Some(paper.cpu_percent_receive)),
-        whole(ours.cpu_soaker_percent_receive),
+        whole(ours.cpu_core_percent_receive),
         whole(Some(paper.cpu_percent_send)),
-        whole(ours.cpu_soaker_percent_send),
+        whole(ours.cpu_core_percent_send),
     ]
 }
 
@@ -128,7 +128,7 @@ pub(crate) struct Stated {
 
 /// A line, with what it takes to do the same.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Line {
+pub(crate) struct ReportRow {
     pub(crate) test: &'static str,
     /// What the paper calls the size of a packet: of STP the STU with its header.
     pub(crate) packet_bytes: u32,
@@ -139,13 +139,13 @@ pub(crate) struct Line {
     pub(crate) stated: Stated,
 }
 
-const fn tcp(test: &'static str, mtu: u32, workload: Workload, stated: [u8; 3]) -> Line {
-    Line { test, packet_bytes: mtu, protocol: "tcp", mtu, workload, stated: of(stated) }
+const fn tcp(test: &'static str, mtu: u32, workload: Workload, stated: [u8; 3]) -> ReportRow {
+    ReportRow { test, packet_bytes: mtu, protocol: "tcp", mtu, workload, stated: of(stated) }
 }
 
-const fn stp(test: &'static str, mtu: u32, workload: Workload, stated: [u8; 3]) -> Line {
+const fn stp(test: &'static str, mtu: u32, workload: Workload, stated: [u8; 3]) -> ReportRow {
     let packet_bytes = stu(mtu) + 40;
-    Line { test, packet_bytes, protocol: "stp", mtu, workload, stated: of(stated) }
+    ReportRow { test, packet_bytes, protocol: "stp", mtu, workload, stated: of(stated) }
 }
 
 const fn of([rate, receive, send]: [u8; 3]) -> Stated {
@@ -163,7 +163,7 @@ pub(super) const fn stu(mtu: u32) -> u32 {
 
 /// "TCP and STP performance". The paper prints the lines of `sendfile()` with `MSG_TRUNC`
 /// as "MSG_TRUNC", too.
-pub(crate) const TABLE_1: [Line; 10] = [
+pub(crate) const TABLE_1: [ReportRow; 10] = [
     tcp("TCP write()", 9000, Workload::Plain, [75, 55, 48]),
     tcp("MSG_TRUNC", 9000, Workload::Trunc, [99, 35, 55]),
     tcp("TCP sendfile()", 9000, Workload::Sendfile, [74, 55, 12]),
@@ -177,7 +177,7 @@ pub(crate) const TABLE_1: [Line; 10] = [
 ];
 
 /// "Results when receiver touches the data".
-pub(crate) const TABLE_2: [Line; 4] = [
+pub(crate) const TABLE_2: [ReportRow; 4] = [
     tcp("TCP", 9000, Workload::Touch, [49, 62, 22]),
     stp("STP", 9000, Workload::Touch, [53, 23, 9]),
     tcp("TCP", 1500, Workload::Touch, [14, 53, 11]),

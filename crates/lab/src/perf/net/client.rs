@@ -71,8 +71,8 @@ pub(super) fn measure(args: &Args, all: &[Chosen]) -> Result<Report> {
     let options = &args.options;
     report::check(options.plot.as_deref())?;
     ensure!(
-        !options.soaker,
-        "--soaker: it watches the cores of both sides, and is there for `perf local` only"
+        !options.idle_meter,
+        "--idle-meter: it watches the cores of both sides, and is there for `perf local` only"
     );
     let session = Session::begin(&args.host, args.port)?;
     let is_loopback = session.control.remote().ip().is_loopback();

@@ -22,7 +22,7 @@ use socket2::{SockRef, TcpKeepalive};
 use super::half::{self, Half, Open, PATIENCE, Test, TestSide};
 use crate::machine::{self, Interface};
 use crate::workload::Role;
-use crate::workload::side::{OtherSideEnded, RemoteSide, Rendezvous, Shared, Update};
+use crate::workload::side::{OtherSideEnded, RemoteSide, Rendezvous, RunState, Update};
 
 /// What both must speak.
 pub(super) const PROTOCOL: u32 = 3;
@@ -91,7 +91,7 @@ impl ControlMessage {
 
 /// What happens while one waits.
 #[derive(Debug)]
-pub(super) enum Happening {
+pub(super) enum ControlEvent {
     /// The other program said something.
     Said(ControlMessage),
     /// It says nothing any more.
@@ -107,8 +107,8 @@ pub(super) enum Happening {
 pub(super) struct Control {
     stream: TcpStream,
     writer: Mutex<()>,
-    happen: SyncSender<Happening>,
-    happening: Receiver<Happening>,
+    happen: SyncSender<ControlEvent>,
+    happening: Receiver<ControlEvent>,
     local: IpAddr,
     remote: SocketAddr,
 }
@@ -153,26 +153,28 @@ impl Control {
     }
 
     /// The next that happens within a time; nothing if nothing does.
-    pub(super) fn next(&self, within: Duration) -> Option<Happening> {
+    pub(super) fn next(&self, within: Duration) -> Option<ControlEvent> {
         match self.happening.recv_timeout(within) {
             Ok(happening) => Some(happening),
             Err(RecvTimeoutError::Timeout) => None,
-            Err(RecvTimeoutError::Disconnected) => Some(Happening::Gone("nobody listens".into())),
+            Err(RecvTimeoutError::Disconnected) => {
+                Some(ControlEvent::Gone("nobody listens".into()))
+            }
         }
     }
 
     /// The next word, where nothing else can happen.
     pub(super) fn hear(&self, within: Duration) -> Result<ControlMessage> {
         match self.next(within) {
-            Some(Happening::Said(word)) => Ok(word),
-            Some(Happening::Gone(why)) => Err(anyhow!("{}: {why}", self.remote)),
+            Some(ControlEvent::Said(word)) => Ok(word),
+            Some(ControlEvent::Gone(why)) => Err(anyhow!("{}: {why}", self.remote)),
             Some(other) => bail!("{}: out of step: {other:?}", self.remote),
             None => bail!("{} said nothing for {within:?}", self.remote),
         }
     }
 
     /// Takes part in what happens, from another thread.
-    pub(super) fn happen(&self) -> SyncSender<Happening> {
+    pub(super) fn happen(&self) -> SyncSender<ControlEvent> {
         self.happen.clone()
     }
 
@@ -181,7 +183,7 @@ impl Control {
         let happen = self.happen.clone();
         RemoteSide::new(move |news| {
             // Nobody listens any more: then nobody needs to know.
-            let _ = happen.send(Happening::Update(news));
+            let _ = happen.send(ControlEvent::Update(news));
         })
     }
 
@@ -191,8 +193,8 @@ impl Control {
     }
 
     /// Ends it from another thread, whatever goes on.
-    pub(super) fn ender(&self) -> Result<Ender> {
-        Ok(Ender(Arc::new(self.stream.try_clone()?)))
+    pub(super) fn ender(&self) -> Result<CloseHandle> {
+        Ok(CloseHandle(Arc::new(self.stream.try_clone()?)))
     }
 }
 
@@ -205,9 +207,9 @@ impl Drop for Control {
 
 /// Ends a connection.
 #[derive(Clone, Debug)]
-pub(super) struct Ender(Arc<TcpStream>);
+pub(super) struct CloseHandle(Arc<TcpStream>);
 
-impl Ender {
+impl CloseHandle {
     pub(super) fn end(&self) {
         // It may have ended before.
         let _ = self.0.shutdown(Shutdown::Both);
@@ -215,14 +217,14 @@ impl Ender {
 }
 
 /// Reads line after line until the connection ends, or nobody takes them.
-fn listen(stream: TcpStream, tell: &SyncSender<Happening>) {
+fn listen(stream: TcpStream, tell: &SyncSender<ControlEvent>) {
     let mut reader = BufReader::new(stream);
     loop {
         let happening = match read_word(&mut reader) {
-            Ok(word) => Happening::Said(word),
-            Err(error) => Happening::Gone(format!("{error:#}")),
+            Ok(word) => ControlEvent::Said(word),
+            Err(error) => ControlEvent::Gone(format!("{error:#}")),
         };
-        let is_over = matches!(happening, Happening::Gone(_));
+        let is_over = matches!(happening, ControlEvent::Gone(_));
         if tell.send(happening).is_err() || is_over {
             return;
         }
@@ -253,7 +255,7 @@ pub(super) enum Failure {
 /// Does our half, and gives both.
 pub(super) fn conduct(control: &Control, test: &Test, role: Role) -> Result<(Half, Half), Failure> {
     let plan = half::plan(test, role, control).map_err(Failure::Test)?;
-    let (open, shared) = (Open::default(), Shared::with_remote(control.remote_side()));
+    let (open, shared) = (Open::default(), RunState::with_remote(control.remote_side()));
     let (mut meeting, met) = Rendezvous::with_remote(control.remote_side(), PATIENCE);
     let happen = control.happen();
     let (hears, leaves) = (&shared, &open);
@@ -265,7 +267,7 @@ pub(super) fn conduct(control: &Control, test: &Test, role: Role) -> Result<(Hal
                 half::run(&mut TestSide { test, role, plan, meeting, shared, open })
             };
             // Nobody listens any more: then nobody needs to know.
-            let _ = happen.send(Happening::Ended);
+            let _ = happen.send(ControlEvent::Ended);
             half
         };
         let ours = thread::Builder::new().name("landfall-half".into()).spawn_scoped(scope, work);
@@ -285,7 +287,7 @@ pub(super) fn conduct(control: &Control, test: &Test, role: Role) -> Result<(Hal
 /// Carries news between the sides until both are done.
 struct Carrier<'a> {
     control: &'a Control,
-    shared: &'a Shared,
+    shared: &'a RunState,
     open: &'a Open,
     /// Where names go that the other side says.
     met: Option<Sender<Option<Peer>>>,
@@ -302,20 +304,22 @@ impl Carrier<'_> {
         while ended.is_none() || (theirs.is_none() && gone.is_none()) {
             let left = self.until.saturating_duration_since(Instant::now());
             match self.control.next(left.max(Duration::from_millis(1))) {
-                Some(Happening::Ended) => {
+                Some(ControlEvent::Ended) => {
                     let half = ours.take().map(ScopedJoinHandle::join);
                     let half = half.unwrap_or_else(|| Ok(Err(anyhow!("it ended twice"))));
                     let half = half.unwrap_or_else(|_| Err(anyhow!("a thread panicked")));
                     gone = gone.or(self.tell(&half).err());
                     ended = Some(half);
                 }
-                Some(Happening::Update(news)) => gone = gone.or(self.control.pass_on(news).err()),
-                Some(Happening::Said(word)) => match self.hear(word) {
+                Some(ControlEvent::Update(news)) => {
+                    gone = gone.or(self.control.pass_on(news).err())
+                }
+                Some(ControlEvent::Said(word)) => match self.hear(word) {
                     Ok(None) => {}
                     Ok(Some(half)) => theirs = Some(half),
                     Err(error) => gone = Some(error),
                 },
-                Some(Happening::Gone(why)) => {
+                Some(ControlEvent::Gone(why)) => {
                     gone = Some(anyhow!("{}: {why}", self.control.remote()));
                 }
                 None if Instant::now() >= self.until => {

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 use landfall_placement::Peer;
 use landfall_testbed::rivals::far::{self, Conversation};
 use landfall_testbed::rivals::{
-    Amount, Congestion, Endpoints, Plan, Polling, Side, StreamShape, TcpOptions, Workload,
+    Amount, Congestion, Endpoints, Plan, Polling, StreamShape, TcpOptions, WorkerPlace, Workload,
 };
 use landfall_testbed::{CpuSplit, Rtt, Sample, cpu};
 use serde::{Deserialize, Serialize};
@@ -17,8 +17,8 @@ use socket2::Socket;
 
 use super::control::Control;
 use crate::perf::chosen::faults_of;
-use crate::workload::halves::{Answered, Asked, Received, Streamed};
-use crate::workload::side::{Rendezvous, Shared};
+use crate::workload::halves::{Answered, InitiatorResult, Received, Streamed};
+use crate::workload::side::{Rendezvous, RunState};
 use crate::workload::{Role, TwoSided, qpip, stp};
 
 /// A run that takes so much longer than it should has failed.
@@ -94,8 +94,8 @@ impl From<Answered> for Half {
     }
 }
 
-impl From<Asked> for Half {
-    fn from(asked: Asked) -> Self {
+impl From<InitiatorResult> for Half {
+    fn from(asked: InitiatorResult) -> Self {
         Self {
             bytes: asked.rounds * asked.len as u64,
             messages: asked.rounds,
@@ -181,7 +181,7 @@ pub(super) struct TestSide<'a> {
     pub(super) role: Role,
     pub(super) plan: Plan,
     pub(super) meeting: &'a mut Rendezvous,
-    pub(super) shared: &'a Shared,
+    pub(super) shared: &'a RunState,
     pub(super) open: &'a Open,
 }
 
@@ -190,7 +190,7 @@ pub(super) struct TestSide<'a> {
 pub(super) fn plan(test: &Test, role: Role, control: &Control) -> Result<Plan> {
     let cores = cpu::allowed_cores()?;
     let core = if role == Role::Send { cores.first() } else { cores.last() };
-    let side = |address, core| Side { namespace: None, address, core };
+    let side = |address, core| WorkerPlace { namespace: None, address, core };
     let (own, other) = (side(control.local(), core.copied()), side(control.remote().ip(), None));
     let (send, receive) = if role == Role::Send { (own, other) } else { (other, own) };
     let mut plan = Plan::new(Endpoints { send, receive }, Amount::Time(test.time()));
@@ -212,7 +212,8 @@ pub(super) fn run(seat: &mut TestSide<'_>) -> Result<Half> {
 /// Transfers or Puts of ours.
 fn transfers(seat: &mut TestSide<'_>) -> Result<Half> {
     let TestSide { test, role, plan, meeting, .. } = seat;
-    let below = if test.is_mtu_chosen { stp::Below::UdpOf(test.mtu) } else { stp::Below::Udp };
+    let below =
+        if test.is_mtu_chosen { stp::LowerLayer::UdpOf(test.mtu) } else { stp::LowerLayer::Udp };
     let setup = stp::Setup {
         stu: test.stu,
         connections: test.connections,
@@ -231,7 +232,8 @@ fn transfers(seat: &mut TestSide<'_>) -> Result<Half> {
 /// Messages of ours, in frames inside of UDP.
 fn queue_pairs(seat: &mut TestSide<'_>) -> Result<Half> {
     let TestSide { test, role, plan, meeting, .. } = seat;
-    let setup = qpip::Setup { below: qpip::Below::Tunnel(test.mtu), faults: faults_of(test.loss) };
+    let setup =
+        qpip::Setup { below: qpip::LowerLayer::Tunnel(test.mtu), faults: faults_of(test.loss) };
     let (run, shape) = (&qpip::Run::new(plan, &setup)?, qpip::shape(test.message));
     match test.latency {
         true => side_of(&qpip::Talk { run, len: test.message }, *role, meeting),

@@ -16,7 +16,7 @@ use anyhow::{Context, Result, bail, ensure};
 use landfall_transport::signals::Endings;
 
 use super::control::{
-    Control, ControlMessage, Ender, Failure, PORT, PROTOCOL, boot, conduct, plain,
+    CloseHandle, Control, ControlMessage, Failure, PORT, PROTOCOL, boot, conduct, plain,
 };
 use super::half::{Kind, Test};
 use crate::machine::{Interface, Machine};
@@ -65,7 +65,7 @@ fn parse_kind(text: &str) -> Result<Kind, String> {
 #[derive(Debug, Default)]
 struct CurrentTest {
     is_busy: AtomicBool,
-    ender: Mutex<Option<Ender>>,
+    ender: Mutex<Option<CloseHandle>>,
 }
 
 /// Serves until it is told to end.

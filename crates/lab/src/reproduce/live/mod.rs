@@ -131,8 +131,8 @@ fn stp(quick: bool, progress: &Progress) -> Measured {
                 let by = format!("{}, {}, {frames}", ours.transport, report.link);
                 let columns = [
                     ("MB/s (2^20)", Some(ours.megabytes_per_s)),
-                    ("receiver, %", ours.cpu_soaker_percent_receive),
-                    ("sender, %", ours.cpu_soaker_percent_send),
+                    ("receiver, %", ours.cpu_core_percent_receive),
+                    ("sender, %", ours.cpu_core_percent_send),
                 ];
                 for (column, value) in columns {
                     let Some(value) = value else { continue };

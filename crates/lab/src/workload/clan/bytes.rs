@@ -9,7 +9,7 @@ use landfall::clan::{Error, Fabric};
 use landfall_testbed::RttHistogram;
 use landfall_testbed::cpu::{CpuMeter, TaskUse};
 
-use super::job::{Answered, Asked, Job, Meet};
+use super::job::{Answered, InitiatorResult, Job, Meet};
 use crate::workload::Pattern;
 
 /// Both sides walk through as much memory as the kernel's rivals do in their widest
@@ -42,7 +42,7 @@ pub(super) fn write<F: Fabric>(
     meet: &mut dyn Meet,
     job: &Job,
     (message, acknowledged): Shape,
-) -> Result<Asked> {
+) -> Result<InitiatorResult> {
     let message = message as usize;
     let mut memory = vec![0; WALK.max(message)];
     Pattern(0).fill(&mut memory);
@@ -69,7 +69,7 @@ pub(super) fn write<F: Fabric>(
     let seconds = started.elapsed().as_secs_f64();
     let (bytes, cpu) = (messages * message as u64, meter.stop()?);
     meet.part()?;
-    Ok(Asked { bytes, messages, seconds, round_trips, cpu })
+    Ok(InitiatorResult { bytes, messages, seconds, round_trips, cpu })
 }
 
 pub(super) fn read<F: Fabric>(

@@ -12,7 +12,7 @@ use landfall_testbed::RttHistogram;
 use landfall_testbed::cpu::{CpuMeter, TaskUse};
 
 use super::bytes::WALK;
-use super::job::{Answered, Asked, Job, Meet};
+use super::job::{Answered, InitiatorResult, Job, Meet};
 use crate::workload::Pattern;
 
 /// Bytes of an element.
@@ -35,7 +35,7 @@ pub(super) fn put<F: Fabric>(
     meet: &mut dyn Meet,
     job: &Job,
     batch: u32,
-) -> Result<Asked> {
+) -> Result<InitiatorResult> {
     let half = Sender::open(fabric, config(job, batch))?;
     let others = meet.exchange(&[half.cookie()])?;
     let mut queue = half.connect(others.first().context("the other side gave no cookie")?)?;
@@ -57,7 +57,7 @@ pub(super) fn put<F: Fabric>(
     let round_trips = RttHistogram::new();
     let (bytes, cpu) = (count * ELEMENT as u64, meter.stop()?);
     meet.part()?;
-    Ok(Asked { bytes, messages: count, seconds, round_trips, cpu })
+    Ok(InitiatorResult { bytes, messages: count, seconds, round_trips, cpu })
 }
 
 pub(super) fn get<F: Fabric>(fabric: &F, meet: &mut dyn Meet, job: &Job) -> Result<Answered> {
@@ -108,7 +108,7 @@ pub(super) fn write<F: Fabric>(
     meet: &mut dyn Meet,
     job: &Job,
     request: u32,
-) -> Result<Asked> {
+) -> Result<InitiatorResult> {
     let request = u64::from(request);
     let (memory, _) = fabric.expose(WALK as u64, Rights::Read)?;
     let mut bytes = vec![0; WALK];
@@ -147,7 +147,7 @@ pub(super) fn write<F: Fabric>(
     remote.wait_for(Stage::Delivered, deadline)?;
     meet.part()?;
     let (bytes, round_trips) = (requests * request, RttHistogram::new());
-    Ok(Asked { bytes, messages: requests, seconds, round_trips, cpu })
+    Ok(InitiatorResult { bytes, messages: requests, seconds, round_trips, cpu })
 }
 
 pub(super) fn receive<F: Fabric>(

@@ -95,7 +95,7 @@ impl Job {
 
 /// What the side saw that began.
 #[derive(Debug)]
-pub(crate) struct Asked {
+pub(crate) struct InitiatorResult {
     pub(crate) bytes: u64,
     pub(crate) messages: u64,
     pub(crate) seconds: f64,
@@ -117,8 +117,8 @@ impl From<TaskUse> for Answered {
 }
 
 /// Both, as any other run gives it.
-pub(crate) fn sample(job: &Job, asked: &Asked, answered: Answered) -> Sample {
-    let Asked { bytes, messages, seconds, cpu, .. } = *asked;
+pub(crate) fn sample(job: &Job, asked: &InitiatorResult, answered: Answered) -> Sample {
+    let InitiatorResult { bytes, messages, seconds, cpu, .. } = *asked;
     Sample {
         bytes,
         messages,

@@ -8,7 +8,7 @@ use landfall::clan::{Error, Fabric, Local, Remote, Rights, Stage, WORD};
 use landfall_testbed::RttHistogram;
 use landfall_testbed::cpu::{CpuMeter, TaskUse};
 
-use super::job::{Answered, Asked, Job, Meet, Work};
+use super::job::{Answered, InitiatorResult, Job, Meet, Work};
 
 /// So many round trips at the start are not recorded, or as many as fit into the time.
 const WARM_UP: u64 = 100;
@@ -119,7 +119,11 @@ fn shape(job: &Job) -> Result<(u64, bool, u32)> {
     Ok((bytes.into(), dma, together.max(1)))
 }
 
-pub(super) fn ask<F: Fabric>(fabric: &F, meet: &mut dyn Meet, job: &Job) -> Result<Asked> {
+pub(super) fn ask<F: Fabric>(
+    fabric: &F,
+    meet: &mut dyn Meet,
+    job: &Job,
+) -> Result<InitiatorResult> {
     let (len, dma, together) = shape(job)?;
     let mut ends = Ends::open(fabric, meet, job, WORD)?;
     let mut body = match dma {
@@ -154,7 +158,7 @@ pub(super) fn ask<F: Fabric>(fabric: &F, meet: &mut dyn Meet, job: &Job) -> Resu
     meet.part()?;
     let messages = words - warm;
     let seconds = (now - started).as_secs_f64().max(f64::MIN_POSITIVE);
-    Ok(Asked { bytes: messages * len, messages, seconds, round_trips, cpu })
+    Ok(InitiatorResult { bytes: messages * len, messages, seconds, round_trips, cpu })
 }
 
 pub(super) fn answer<F: Fabric>(fabric: &F, meet: &mut dyn Meet, job: &Job) -> Result<Answered> {

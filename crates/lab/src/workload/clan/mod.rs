@@ -25,10 +25,10 @@ mod word;
 use anyhow::Result;
 use landfall::clan::Fabric;
 
-use job::{Answered, Asked, Job, Meet, Work};
+use job::{Answered, InitiatorResult, Job, Meet, Work};
 
 /// The side that begins, and that counts.
-fn ask<F: Fabric>(fabric: &F, meet: &mut dyn Meet, job: &Job) -> Result<Asked> {
+fn ask<F: Fabric>(fabric: &F, meet: &mut dyn Meet, job: &Job) -> Result<InitiatorResult> {
     match job.work {
         Work::Word { .. } => word::ask(fabric, meet, job),
         Work::Message { .. } => message::ask(fabric, meet, job),

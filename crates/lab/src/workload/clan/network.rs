@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, anyhow};
 use landfall::clan::network::{HostId, Node, Peer, Transport};
-use landfall_testbed::rivals::{Endpoints, Side};
+use landfall_testbed::rivals::{Endpoints, WorkerPlace};
 use landfall_testbed::{Sample, VethPair};
 use landfall_transport::udp::UdpConfig;
 
@@ -26,7 +26,7 @@ pub(crate) enum Carrier<'a> {
 }
 
 impl Carrier<'_> {
-    fn transport(self, role: usize, side: &Side) -> Transport {
+    fn transport(self, role: usize, side: &WorkerPlace) -> Transport {
         match self {
             Self::Udp { mtu } => Transport::udp_with(UdpConfig::new((side.address, 0).into(), mtu)),
             Self::Ethernet(pair) => Transport::ethernet(pair.ends()[role].name.as_str()),
@@ -60,7 +60,7 @@ pub(crate) fn run(
     let (tell, hear): (Mutex<Sender<Peer>>, Mutex<Receiver<Peer>>) = (tell.into(), hear.into());
     let nodes = Mutex::new(Vec::new());
     let locked = |_| anyhow!("a thread panicked");
-    let open = |role: usize, side: &Side| -> Result<Node> {
+    let open = |role: usize, side: &WorkerPlace| -> Result<Node> {
         let host = HostId::new(role as u16).context("a host of a small number")?;
         let transport = over.transport(role, side);
         let builder = Node::builder(host).path(transport).wait(job.wait());
@@ -72,13 +72,13 @@ pub(crate) fn run(
         nodes.lock().map_err(|_| locked(()))?.push(node.clone());
         Ok(node)
     };
-    let asking = |side: &Side| {
+    let asking = |side: &WorkerPlace| {
         let node = open(0, side)?;
         let peer = hear.lock().map_err(|_| locked(()))?.recv_timeout(job.limit)?;
         node.link(peer)?.wait_up(Some(Instant::now() + job.limit))?;
         Ok(node)
     };
-    let answering = |side: &Side| {
+    let answering = |side: &WorkerPlace| {
         let node = open(1, side)?;
         tell.lock().map_err(|_| locked(()))?.send(over.address(1, &node)?)?;
         let first = HostId::new(0).context("a host of a small number")?;

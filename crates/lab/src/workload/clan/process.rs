@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use landfall::clan::shared::{Shared, SharedConfig};
+use landfall::clan::shared::{SharedConfig, SharedNode};
 use landfall_testbed::rivals::Endpoints;
 use landfall_testbed::{Sample, cpu};
 
@@ -85,7 +85,7 @@ fn ask<R: std::io::Read, W: std::io::Write>(
     job: &Job,
 ) -> Result<Sample> {
     place_thread(&endpoints.send)?;
-    let node = Shared::open(SharedConfig::new(folder))?;
+    let node = SharedNode::open(SharedConfig::new(folder))?;
     let asked = super::ask(&node, meet, job)?;
     let answered: Answered =
         serde_json::from_str(&meet.hear()?).context("the other process reports nonsense")?;
@@ -111,7 +111,7 @@ pub fn answer(args: &Args) -> Result<()> {
         cpu::pin_this_thread(core)?;
     }
     let mut meet = ByPipe::new(stdin(), stdout());
-    let node = Shared::open(SharedConfig::new(&args.folder))?;
+    let node = SharedNode::open(SharedConfig::new(&args.folder))?;
     let answered = super::answer(&node, &mut meet, &job)?;
     meet.say(&serde_json::to_string(&answered)?)
 }

@@ -5,14 +5,14 @@ use std::sync::mpsc::channel;
 use anyhow::Result;
 use landfall::clan::Fabric;
 use landfall_testbed::Sample;
-use landfall_testbed::rivals::{Endpoints, Side};
+use landfall_testbed::rivals::{Endpoints, WorkerPlace};
 
-use super::job::{Answered, Asked, ByChannel, Job, sample};
+use super::job::{Answered, ByChannel, InitiatorResult, Job, sample};
 use crate::workload::TwoSided;
 use crate::workload::side::place_thread;
 
 /// Makes the node of a side, on its thread.
-pub(super) type Open<'a, F> = &'a (dyn Fn(&Side) -> Result<F> + Sync);
+pub(super) type Open<'a, F> = &'a (dyn Fn(&WorkerPlace) -> Result<F> + Sync);
 
 /// Runs the job. `open` makes the node of a side, on its thread: the first for who
 /// asks, the second for who answers.
@@ -36,11 +36,11 @@ struct Threads<'a, F> {
 
 impl<F: Fabric> TwoSided for Threads<'_, F> {
     type Meeting = ByChannel;
-    type Begun = Asked;
+    type Begun = InitiatorResult;
     type Served = Answered;
     type Outcome = Sample;
 
-    fn begin(&self, meeting: &mut ByChannel) -> Result<Asked> {
+    fn begin(&self, meeting: &mut ByChannel) -> Result<InitiatorResult> {
         let side = &self.endpoints.send;
         place_thread(side)?;
         super::ask(&(self.open[0])(side)?, meeting, self.job)
@@ -52,7 +52,7 @@ impl<F: Fabric> TwoSided for Threads<'_, F> {
         super::answer(&(self.open[1])(side)?, meeting, self.job)
     }
 
-    fn outcome(&self, asked: Asked, answered: Answered) -> Result<Sample> {
+    fn outcome(&self, asked: InitiatorResult, answered: Answered) -> Result<Sample> {
         Ok(sample(self.job, &asked, answered))
     }
 }

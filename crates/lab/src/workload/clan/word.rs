@@ -8,7 +8,7 @@ use landfall::clan::{Access, Error, Fabric, Local, Remote, Rights, Stage, Tripwi
 use landfall_testbed::RttHistogram;
 use landfall_testbed::cpu::{CpuMeter, TaskUse};
 
-use super::job::{Answered, Asked, Job, Meet, Waiting, Work};
+use super::job::{Answered, InitiatorResult, Job, Meet, Waiting, Work};
 
 /// Round trips at the start that are not recorded, as with the kernel's rivals.
 const WARM_UP: u64 = 1000;
@@ -99,7 +99,11 @@ impl<F: Fabric> Words<F> {
     }
 }
 
-pub(super) fn ask<F: Fabric>(fabric: &F, meet: &mut dyn Meet, job: &Job) -> Result<Asked> {
+pub(super) fn ask<F: Fabric>(
+    fabric: &F,
+    meet: &mut dyn Meet,
+    job: &Job,
+) -> Result<InitiatorResult> {
     let Work::Word { together } = job.work else { bail!("that is no work with words") };
     let mut words = Words::open(fabric, meet, job)?;
     let mut round_trips = RttHistogram::new();
@@ -122,7 +126,7 @@ pub(super) fn ask<F: Fabric>(fabric: &F, meet: &mut dyn Meet, job: &Job) -> Resu
     meet.part()?;
     let messages = word - warm;
     let seconds = (now - started).max(Duration::from_nanos(1)).as_secs_f64();
-    Ok(Asked { bytes: messages * WORD, messages, seconds, round_trips, cpu })
+    Ok(InitiatorResult { bytes: messages * WORD, messages, seconds, round_trips, cpu })
 }
 
 #[inline]

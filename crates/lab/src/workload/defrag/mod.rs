@@ -17,9 +17,9 @@ use landfall_testbed::cpu::{CpuMeter, TaskUse};
 use landfall_testbed::rivals::{Amount, Plan};
 use landfall_testbed::{CpuSplit, IngressLoss, Lose, Sample, VethPair, ingress};
 
-use super::side::{Rendezvous, Shared, place_thread};
+use super::side::{Rendezvous, RunState, place_thread};
 use super::{Pattern, TwoSided};
-use sink::{Came, Flow, Phase, Sink, SinkCounts, Window};
+use sink::{Arrival, Flow, Phase, Sink, SinkCounts, Window};
 use source::Source;
 
 /// Where pages go.
@@ -143,7 +143,7 @@ pub(crate) fn run(plan: &Plan, pair: &VethPair, work: Work) -> Result<Outcome> {
     // What a receiver of ours hears the kernel would join as well.
     let to = pair.b.ipv4.into();
     let _lost = work.join.map(|_| IngressLoss::new(&pair.b, Lose::All { to })).transpose()?;
-    let (shared, flow) = (Shared::default(), Flow::default());
+    let (shared, flow) = (RunState::default(), Flow::default());
     let run = Run { plan, time, pages, pair, work, shared, flow };
     run.run(Rendezvous::between_two(plan.limit))
 }
@@ -193,7 +193,7 @@ struct Run<'a> {
     pages: u64,
     pair: &'a VethPair,
     work: Work,
-    shared: Shared,
+    shared: RunState,
     flow: Flow,
 }
 
@@ -314,9 +314,9 @@ impl Run<'_> {
     ) -> Result<()> {
         for _ in 0..1024 {
             match sink.next(LOOK_EVERY)? {
-                Came::Page => *pages += 1,
-                Came::Other => continue,
-                Came::Nothing => return Ok(()),
+                Arrival::Page => *pages += 1,
+                Arrival::Other => continue,
+                Arrival::Nothing => return Ok(()),
             }
             if phase == Phase::Timed
                 && (pages.is_multiple_of(PAGES_PER_LOOK) || self.flow.has_all(*pages))

@@ -18,13 +18,13 @@ use landfall_testbed::VethPair;
 use landfall_testbed::rivals::set_receive_buffer;
 use socket2::Socket;
 
-use super::super::side::{OtherSideEnded, Shared};
+use super::super::side::{OtherSideEnded, RunState};
 use super::source::{HEADERS, address};
 use super::{Join, Work};
 
 /// What came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Came {
+pub(super) enum Arrival {
     Page,
     /// Not a page of this transfer.
     Other,
@@ -107,26 +107,30 @@ impl Sink {
 
     /// Waits for the next packet.
     #[inline]
-    pub(super) fn next(&mut self, look_every: Duration) -> Result<Came> {
+    pub(super) fn next(&mut self, look_every: Duration) -> Result<Arrival> {
         match self {
             Self::Ours(ours) => {
                 let Ours { receiver, last, len } = &mut **ours;
                 // Read, and given back.
                 *last = None;
-                let Some(packet) = receiver.receive(look_every)? else { return Ok(Came::Nothing) };
+                let Some(packet) = receiver.receive(look_every)? else {
+                    return Ok(Arrival::Nothing);
+                };
                 if packet.len() != *len {
-                    return Ok(Came::Other);
+                    return Ok(Arrival::Other);
                 }
                 *last = Some(packet);
-                Ok(Came::Page)
+                Ok(Arrival::Page)
             }
             Self::Socket { socket, memory, page, at } => {
                 *at = (*at + *page) % memory.len();
                 match socket.recv(&mut memory[*at..*at + *page]) {
-                    Ok(got) if got == *page => Ok(Came::Page),
-                    Ok(_) => Ok(Came::Other),
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Came::Nothing),
-                    Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(Came::Nothing),
+                    Ok(got) if got == *page => Ok(Arrival::Page),
+                    Ok(_) => Ok(Arrival::Other),
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Arrival::Nothing),
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {
+                        Ok(Arrival::Nothing)
+                    }
                     Err(error) => Err(error.into()),
                 }
             }
@@ -235,7 +239,7 @@ impl Flow {
 #[derive(Debug)]
 pub(super) struct Window<'a> {
     flow: &'a Flow,
-    shared: &'a Shared,
+    shared: &'a RunState,
     /// The most pages under way.
     most: u64,
     sent: u64,
@@ -245,7 +249,7 @@ pub(super) struct Window<'a> {
 
 impl<'a> Window<'a> {
     /// The window of the calling thread, which gives up when `limit` is over.
-    pub(super) fn new(flow: &'a Flow, shared: &'a Shared, most: u64, limit: Duration) -> Self {
+    pub(super) fn new(flow: &'a Flow, shared: &'a RunState, most: u64, limit: Duration) -> Self {
         // Only this thread sets it, once.
         let _ = flow.sender.set(thread::current());
         Self { flow, shared, most, sent: 0, lost: 0, until: Instant::now() + limit }
@@ -339,7 +343,7 @@ mod tests {
 
     #[test]
     fn what_never_comes_is_lost_and_the_window_opens_again() {
-        let (flow, shared) = (Flow::default(), Shared::default());
+        let (flow, shared) = (Flow::default(), RunState::default());
         let mut window = Window::new(&flow, &shared, 4, LIMIT);
         window.take(4).unwrap();
         flow.note_arrived(1, 4);
@@ -352,7 +356,7 @@ mod tests {
 
     #[test]
     fn what_is_compared_late_is_waited_for() {
-        let (flow, shared) = (Flow::default(), Shared::default());
+        let (flow, shared) = (Flow::default(), RunState::default());
         let mut window = Window::new(&flow, &shared, 4, LIMIT);
         window.take(4).unwrap();
         window.drain().unwrap();
@@ -364,14 +368,14 @@ mod tests {
             });
             window.until_compared().unwrap();
         });
-        let (flow, shared) = (Flow::default(), Shared::default());
+        let (flow, shared) = (Flow::default(), RunState::default());
         let window = Window::new(&flow, &shared, 4, Duration::ZERO);
         assert!(window.until_compared().is_err(), "not for ever");
     }
 
     #[test]
     fn a_receiver_that_ended_is_not_waited_for() {
-        let (flow, shared) = (Flow::default(), Shared::default());
+        let (flow, shared) = (Flow::default(), RunState::default());
         let mut window = Window::new(&flow, &shared, 4, LIMIT);
         drop(shared.end_when_dropped());
         window.take(4).unwrap();

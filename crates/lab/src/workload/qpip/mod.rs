@@ -24,10 +24,10 @@ use landfall_testbed::cpu::{CpuMeter, TaskUse};
 use landfall_testbed::rivals::{Amount, Plan, Polling};
 use landfall_testbed::{RttHistogram, Sample, VethEnd, VethPair};
 
-use super::halves::{self, Answered, Asked, Received, Streamed};
+use super::halves::{self, Answered, InitiatorResult, Received, Streamed};
 use super::side::{Rendezvous, place_thread};
 use super::{Pattern, Role, Shape, TwoSided};
-use side::{Side, stream_from};
+use side::{QueuePairEnd, stream_from};
 
 /// Both sides use this port.
 const PORT: u16 = 7000;
@@ -69,7 +69,7 @@ impl Station {
 
 /// What carries the frames of queue pairs.
 #[derive(Clone, Copy, Debug)]
-pub enum Below<'a> {
+pub enum LowerLayer<'a> {
     /// A cable, by AF_PACKET.
     Packet(&'a VethPair),
     /// The same by io_uring.
@@ -80,7 +80,7 @@ pub enum Below<'a> {
     Process,
 }
 
-impl Below<'_> {
+impl LowerLayer<'_> {
     /// The station of a side.
     pub(crate) fn station(self, role: Role) -> Station {
         match self {
@@ -98,14 +98,14 @@ fn end(pair: &VethPair, role: Role) -> &VethEnd {
 #[derive(Clone, Copy, Debug)]
 pub struct Setup<'a> {
     /// What is below.
-    pub below: Below<'a>,
+    pub below: LowerLayer<'a>,
     /// What goes wrong on the path, in both directions.
     pub faults: Option<(Faults, Seed)>,
 }
 
 impl<'a> Setup<'a> {
     /// As a user gets it who chooses nothing but the link.
-    pub const fn over(below: Below<'a>) -> Self {
+    pub const fn over(below: LowerLayer<'a>) -> Self {
         Self { below, faults: None }
     }
 }
@@ -183,11 +183,11 @@ pub(crate) struct Talk<'a> {
 
 impl TwoSided for Talk<'_> {
     type Meeting = Rendezvous;
-    type Begun = Asked;
+    type Begun = InitiatorResult;
     type Served = Answered;
     type Outcome = Sample;
 
-    fn begin(&self, meeting: &mut Rendezvous) -> Result<Asked> {
+    fn begin(&self, meeting: &mut Rendezvous) -> Result<InitiatorResult> {
         self.run.ask(self.run.open(Role::Send, meeting)?, self.len, meeting)
     }
 
@@ -195,7 +195,7 @@ impl TwoSided for Talk<'_> {
         self.run.answer(self.run.open(Role::Receive, meeting)?, self.len, meeting)
     }
 
-    fn outcome(&self, asked: Asked, answered: Answered) -> Result<Sample> {
+    fn outcome(&self, asked: InitiatorResult, answered: Answered) -> Result<Sample> {
         Ok(halves::of_talk(&asked, &answered))
     }
 }
@@ -203,7 +203,7 @@ impl TwoSided for Talk<'_> {
 impl<'a> Run<'a> {
     pub(crate) fn new(plan: &'a Plan, setup: &'a Setup<'a>) -> Result<Self> {
         let mut run = Self { plan, setup, joined: Mutex::default() };
-        if let Below::Process = setup.below {
+        if let LowerLayer::Process = setup.below {
             let (one, two) = run.builder().pair(run.builder(), ChannelConfig::default())?;
             run.joined = Mutex::new([Some(one), Some(two)]);
         }
@@ -225,7 +225,7 @@ impl<'a> Run<'a> {
             self.joined.lock().unwrap_or_else(PoisonError::into_inner)[role as usize].take();
         let adapter = match (joined, self.setup.below) {
             (Some(builder), _) => self.addressed(builder, role)?,
-            (None, Below::Tunnel(mtu)) => return self.open_tunnel(role, (here, mtu), meeting),
+            (None, LowerLayer::Tunnel(mtu)) => return self.open_tunnel(role, (here, mtu), meeting),
             (None, _) => self.plugged(role)?,
         };
         meeting.exchange(here.into())?;
@@ -235,9 +235,9 @@ impl<'a> Run<'a> {
     /// The adapter at an end of a cable.
     pub(crate) fn plugged(&self, role: Role) -> Result<Adapter> {
         let link = match self.setup.below {
-            Below::Packet(pair) => Link::packet(end(pair, role).name.as_str()),
-            Below::UringPacket(pair) => Link::packet_uring(end(pair, role).name.as_str()),
-            Below::Tunnel(_) | Below::Process => bail!("there is no cable"),
+            LowerLayer::Packet(pair) => Link::packet(end(pair, role).name.as_str()),
+            LowerLayer::UringPacket(pair) => Link::packet_uring(end(pair, role).name.as_str()),
+            LowerLayer::Tunnel(_) | LowerLayer::Process => bail!("there is no cable"),
         };
         self.addressed(self.linked(link, role), role)
     }
@@ -282,8 +282,8 @@ impl<'a> Run<'a> {
         builder.open_inline().context("cannot open an adapter")
     }
 
-    fn side(&self, adapter: Adapter, (message, slots): (usize, usize)) -> Result<Side> {
-        Side::new(adapter, Mapping::Message, (message, slots), limit_of(self.plan))
+    fn side(&self, adapter: Adapter, (message, slots): (usize, usize)) -> Result<QueuePairEnd> {
+        QueuePairEnd::new(adapter, Mapping::Message, (message, slots), limit_of(self.plan))
     }
 
     /// Sends for as long, or as many messages, as the plan says.
@@ -342,7 +342,7 @@ impl<'a> Run<'a> {
     }
 
     /// Asks until the plan's time is over.
-    fn ask(&self, adapter: Adapter, len: usize, meeting: &Rendezvous) -> Result<Asked> {
+    fn ask(&self, adapter: Adapter, len: usize, meeting: &Rendezvous) -> Result<InitiatorResult> {
         let Amount::Time(time) = self.plan.amount else {
             bail!("round trips are measured for a time")
         };
@@ -370,7 +370,7 @@ impl<'a> Run<'a> {
         let (seconds, used) = (started.elapsed().as_secs_f64(), meter.stop()?);
         let copied = talk.copied();
         talk.finish()?;
-        Ok(Asked { len, rounds: round - WARM_UP, seconds, round_trips, used, copied })
+        Ok(InitiatorResult { len, rounds: round - WARM_UP, seconds, round_trips, used, copied })
     }
 
     /// Answers until the other side has finished.
@@ -392,7 +392,7 @@ impl<'a> Run<'a> {
     }
 
     /// Even slots are for what goes out, odd ones for what comes in.
-    fn talker(&self, adapter: Adapter, len: usize) -> Result<Side> {
+    fn talker(&self, adapter: Adapter, len: usize) -> Result<QueuePairEnd> {
         let mut talk = self.side(adapter, (len, 4 * TALK_DEPTH as usize))?;
         for round in 0..TALK_DEPTH {
             talk.post_receive(2 * round + 1)?;
@@ -402,7 +402,7 @@ impl<'a> Run<'a> {
 }
 
 /// Waits for the message of a round, and posts its place again. False: there is no more.
-fn hear(talk: &mut Side, round: u64) -> Result<bool> {
+fn hear(talk: &mut QueuePairEnd, round: u64) -> Result<bool> {
     loop {
         let done = talk.next()?;
         match (done.operation, done.status) {
@@ -438,7 +438,7 @@ mod tests {
 
     #[test]
     fn messages_cross_and_are_compared() {
-        for below in [Below::Tunnel(1500), Below::Process] {
+        for below in [LowerLayer::Tunnel(1500), LowerLayer::Process] {
             let plan = plan(Amount::Messages(40));
             let outcome = stream(&plan, &Setup::over(below), shape(16 << 10)).unwrap();
             let bytes = 40 * (16 << 10);
@@ -449,7 +449,7 @@ mod tests {
     #[test]
     fn loss_is_mended() {
         let faults = Some((Faults { loss_at_place: 20_000, ..Faults::default() }, [3; 32]));
-        let setup = Setup { faults, ..Setup::over(Below::Tunnel(1500)) };
+        let setup = Setup { faults, ..Setup::over(LowerLayer::Tunnel(1500)) };
         let outcome = stream(&plan(Amount::Messages(60)), &setup, shape(16 << 10)).unwrap();
         assert_eq!(outcome.compared, 60 * (16 << 10));
         assert!(outcome.sample.retransmitted > 0);
@@ -458,7 +458,7 @@ mod tests {
     #[test]
     fn a_conversation_is_timed() {
         let plan = plan(Amount::Time(Duration::from_millis(20))).polling(Polling::Spin);
-        let sample = talk(&plan, &Setup::over(Below::Tunnel(1500)), 100).unwrap();
+        let sample = talk(&plan, &Setup::over(LowerLayer::Tunnel(1500)), 100).unwrap();
         assert!(sample.messages > 0 && sample.rtt.is_some());
     }
 }

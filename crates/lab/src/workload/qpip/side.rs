@@ -15,7 +15,7 @@ use super::super::halves::Streamed;
 use super::super::{JUNK, Pattern};
 
 /// An adapter with one queue pair, and memory for so many messages.
-pub(crate) struct Side {
+pub(crate) struct QueuePairEnd {
     pub(crate) adapter: Adapter,
     pub(crate) pair: Option<QueuePair>,
     pub(crate) done: CompletionQueue,
@@ -25,7 +25,7 @@ pub(crate) struct Side {
     limit: Duration,
 }
 
-impl Side {
+impl QueuePairEnd {
     /// With a queue pair of this mapping, and slots for so many messages.
     pub(crate) fn new(
         adapter: Adapter,
@@ -122,9 +122,9 @@ impl Side {
 }
 
 /// Sends slot after slot for as long, or as many messages, as the plan says.
-pub(crate) fn stream_from(side: &mut Side, plan: &Plan) -> Result<Streamed> {
+pub(crate) fn stream_from(side: &mut QueuePairEnd, plan: &Plan) -> Result<Streamed> {
     let meter = CpuMeter::start()?;
-    let soaking = plan.soaker_reading();
+    let reading = plan.idle_reading();
     let started = Instant::now();
     let (mut posted, mut done) = (0, 0);
     loop {
@@ -152,13 +152,13 @@ pub(crate) fn stream_from(side: &mut Side, plan: &Plan) -> Result<Streamed> {
             next = side.done.poll();
         }
     }
-    let soaked = plan.soaked_since(soaking.as_ref());
+    let busy = plan.busy_since(reading.as_ref());
     let used = meter.stop()?;
     Ok(Streamed {
         started,
         cpu: used.thread,
         machine_s: used.machine_s,
-        soaked,
+        busy,
         retransmitted: side.retransmitted(),
         copied: side.copied(),
     })

@@ -17,10 +17,10 @@ use landfall_testbed::{Sample, VethPair};
 use socket2::{Domain, Socket, Type};
 
 use super::super::halves::{self, Received, Streamed};
-use super::super::side::{Rendezvous, Shared, place_thread};
+use super::super::side::{Rendezvous, RunState, place_thread};
 use super::super::{Pattern, Role, Shape, TwoSided};
-use super::side::{Side, stream_from};
-use super::{Below, Run, Setup};
+use super::side::{QueuePairEnd, stream_from};
+use super::{LowerLayer, Run, Setup};
 
 /// What one `send` or `recv` of the socket is given, and each request to send:
 /// the loop that kernel TCP runs beside it.
@@ -45,14 +45,14 @@ pub(crate) enum Direction {
 /// receiver's memory at the end.
 pub(crate) fn run(plan: &Plan, pair: &VethPair, direction: Direction) -> Result<Sample> {
     let Amount::Time(time) = plan.amount else { bail!("a stream to a socket takes its time") };
-    let setup = Setup::over(Below::Packet(pair));
+    let setup = Setup::over(LowerLayer::Packet(pair));
     let run = Between {
         plan,
         time,
         setup: &setup,
         direction,
         is_draining: AtomicBool::new(false),
-        shared: Shared::default(),
+        shared: RunState::default(),
     };
     run.run(Rendezvous::between_two(plan.limit))
 }
@@ -65,7 +65,7 @@ struct Between<'a> {
     direction: Direction,
     /// The socket's time is over: what comes from now on is compared, and does not count.
     is_draining: AtomicBool,
-    shared: Shared,
+    shared: RunState,
 }
 
 impl TwoSided for Between<'_> {
@@ -104,14 +104,19 @@ impl Between<'_> {
 
     /// The queue pair's end, with memory for requests of this length. Whose turn it is, the
     /// other end has to find its station.
-    fn side(&self, role: Role, request: usize, meeting: &Rendezvous) -> Result<(Side, Peer)> {
+    fn side(
+        &self,
+        role: Role,
+        request: usize,
+        meeting: &Rendezvous,
+    ) -> Result<(QueuePairEnd, Peer)> {
         let run = Run::new(self.plan, self.setup)?;
         place_thread(role.side(self.plan))?;
         let adapter = run.plugged(role)?;
         let own = self.setup.below.station(role).address();
         let other = meeting.exchange(own.into())?;
         let slots = super::shape(request).send_slots;
-        Ok((Side::new(adapter, Mapping::Stream, (request, slots), self.limit())?, other))
+        Ok((QueuePairEnd::new(adapter, Mapping::Stream, (request, slots), self.limit())?, other))
     }
 
     fn queue_pair_sends(&self, meeting: &Rendezvous) -> Result<Streamed> {
@@ -218,7 +223,7 @@ impl Between<'_> {
             started,
             cpu: used.thread,
             machine_s: used.machine_s,
-            soaked: None,
+            busy: None,
             retransmitted,
             copied: 0, // in user space
         })

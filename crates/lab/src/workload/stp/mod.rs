@@ -19,11 +19,11 @@ use landfall_testbed::cpu::{CpuMeter, TaskUse};
 use landfall_testbed::rivals::{Amount, Plan};
 use landfall_testbed::{FrameLoss, RttHistogram, Sample};
 
-use super::halves::{self, Answered, Asked, Received, Streamed};
+use super::halves::{self, Answered, InitiatorResult, Received, Streamed};
 use super::side::Rendezvous;
 use super::{JUNK, Pattern, Role, Shape, TwoSided};
 use setup::SHORT;
-pub use setup::{Below, Setup};
+pub use setup::{LowerLayer, Setup};
 pub(crate) use talk::transfers;
 pub use writing::put_stream;
 
@@ -154,11 +154,11 @@ pub(crate) struct Puts<'a> {
 
 impl TwoSided for Puts<'_> {
     type Meeting = Rendezvous;
-    type Begun = Asked;
+    type Begun = InitiatorResult;
     type Served = Answered;
     type Outcome = Sample;
 
-    fn begin(&self, meeting: &mut Rendezvous) -> Result<Asked> {
+    fn begin(&self, meeting: &mut Rendezvous) -> Result<InitiatorResult> {
         self.run.call(meeting, |endpoint, to| self.run.ask(self.len, endpoint, to))
     }
 
@@ -167,7 +167,7 @@ impl TwoSided for Puts<'_> {
         run.be_called(meeting, |endpoint, listener| run.answer(len, endpoint, listener))
     }
 
-    fn outcome(&self, asked: Asked, answered: Answered) -> Result<Sample> {
+    fn outcome(&self, asked: InitiatorResult, answered: Answered) -> Result<Sample> {
         Ok(halves::of_talk(&asked, &answered))
     }
 }
@@ -176,7 +176,7 @@ impl<'a> Run<'a> {
     pub(crate) fn new(plan: &'a Plan, setup: &'a Setup<'a>) -> Result<Self> {
         let lossy = |(cable, share)| FrameLoss::new(cable, share);
         let joined = match setup.below {
-            Below::Process => setup.bind_pair(plan)?.map(Some),
+            LowerLayer::Process => setup.bind_pair(plan)?.map(Some),
             _ => [None, None],
         };
         let _lossy = setup.cable.map(lossy).transpose()?;
@@ -245,7 +245,7 @@ impl<'a> Run<'a> {
         let most = self.setup.under_way(shape);
         meeting.ready()?;
         let meter = CpuMeter::start()?;
-        let soaking = plan.soaker_reading();
+        let reading = plan.idle_reading();
         let started = Instant::now();
         let mut under_way: VecDeque<(u32, Operation<Sent>)> = VecDeque::new();
         let mut turn = connections.iter().cycle();
@@ -267,7 +267,7 @@ impl<'a> Run<'a> {
                 (None, None) => break,
             }
         }
-        let soaked = plan.soaked_since(soaking.as_ref());
+        let busy = plan.busy_since(reading.as_ref());
         let used = meter.stop()?;
         let stats = endpoint.stats();
         connections.into_iter().try_for_each(Connection::close)?;
@@ -277,7 +277,7 @@ impl<'a> Run<'a> {
             started,
             cpu: used.thread,
             machine_s: used.machine_s,
-            soaked,
+            busy,
             retransmitted: (again * sent.0).div_ceil(sent.1),
             copied: copied(&stats),
         };
@@ -359,7 +359,7 @@ impl<'a> Run<'a> {
     }
 
     /// Writes to the other side, a Put at a time.
-    fn ask(&self, len: usize, endpoint: &Endpoint, to: Peer) -> Result<Asked> {
+    fn ask(&self, len: usize, endpoint: &Endpoint, to: Peer) -> Result<InitiatorResult> {
         let Amount::Time(time) = self.plan.amount else {
             bail!("round trips are measured for a time")
         };
@@ -385,7 +385,7 @@ impl<'a> Run<'a> {
         let (seconds, used) = (started.elapsed().as_secs_f64(), meter.stop()?);
         let copied = copied(&endpoint.stats());
         connection.close()?;
-        Ok(Asked { len, rounds: round - WARM_UP, seconds, round_trips, used, copied })
+        Ok(InitiatorResult { len, rounds: round - WARM_UP, seconds, round_trips, used, copied })
     }
 
     /// Lets the other side write until it has gone; drives meanwhile.
@@ -414,7 +414,9 @@ mod tests {
 
     #[test]
     fn transfers_cross_and_are_compared() {
-        for below in [Below::Udp, Below::SameHost, Below::UdpOf(1500), Below::Process] {
+        for below in
+            [LowerLayer::Udp, LowerLayer::SameHost, LowerLayer::UdpOf(1500), LowerLayer::Process]
+        {
             let setup = Setup { connections: 3, touches: true, ..Setup::over(below) };
             let outcome = stream(&plan(7), &setup, shape(100_000)).unwrap();
             assert_eq!((outcome.sample.bytes, outcome.compared), (700_000, 700_000), "{below:?}");
@@ -424,7 +426,9 @@ mod tests {
     #[test]
     fn puts_cross_and_are_compared() {
         let written = Shape { message: 100_000, send_slots: 5, receive_slots: 5 };
-        for below in [Below::Udp, Below::SameHost, Below::UdpOf(1500), Below::Process] {
+        for below in
+            [LowerLayer::Udp, LowerLayer::SameHost, LowerLayer::UdpOf(1500), LowerLayer::Process]
+        {
             let outcome = put_stream(&plan(13), &Setup::over(below), written).unwrap();
             let seen = (outcome.sample.bytes, outcome.sample.messages, outcome.compared);
             assert_eq!(seen, (1_300_000, 13, 500_000), "{below:?}");
@@ -433,7 +437,7 @@ mod tests {
 
     #[test]
     fn encrypted_transfers_cross_and_nothing_of_them_is_plain() {
-        let setup = Setup { encrypts: true, ..Setup::over(Below::UdpOf(1500)) };
+        let setup = Setup { encrypts: true, ..Setup::over(LowerLayer::UdpOf(1500)) };
         let outcome = stream(&plan(4), &setup, shape(300_000)).unwrap();
         assert_eq!(outcome.compared, 1_200_000);
         let (sent, came) = (outcome.sender.seal, outcome.receiver.seal);
@@ -443,7 +447,7 @@ mod tests {
 
     #[test]
     fn more_connections_than_places_take_their_turns() {
-        let setup = Setup { connections: 9, ..Setup::over(Below::Process) };
+        let setup = Setup { connections: 9, ..Setup::over(LowerLayer::Process) };
         let shape = Shape { message: 10_000, send_slots: 5, receive_slots: 6 };
         let outcome = stream(&plan(50), &setup, shape).unwrap();
         assert_eq!(outcome.sample.messages, 50);
@@ -452,7 +456,7 @@ mod tests {
     #[test]
     fn loss_is_mended_and_counted() {
         let faults = Some((Faults { loss_at_place: 50_000, ..Faults::default() }, [3; 32]));
-        let setup = Setup { faults, ..Setup::over(Below::UdpOf(1500)) };
+        let setup = Setup { faults, ..Setup::over(LowerLayer::UdpOf(1500)) };
         let outcome = stream(&plan(4), &setup, shape(200_000)).unwrap();
         assert_eq!(outcome.compared, 800_000);
         let lost: u64 = outcome
@@ -467,10 +471,10 @@ mod tests {
 
     #[test]
     fn an_stu_that_was_chosen_is_the_longest() {
-        let setup = Setup::over(Below::Udp).with_stu(Some(1024));
+        let setup = Setup::over(LowerLayer::Udp).with_stu(Some(1024));
         assert_eq!(setup.configured().unwrap().max_stu, 10);
         assert!(setup.configured().unwrap().congestion.is_some());
-        let usual = Setup::over(Below::Udp);
+        let usual = Setup::over(LowerLayer::Udp);
         assert!(usual.configured().is_none());
         assert_eq!(usual.under_way(shape(64)), SHORT_UNDER_WAY);
         assert_eq!(usual.under_way(SHAPE), UNDER_WAY);

@@ -8,7 +8,7 @@ use landfall::stp::blocking::Endpoint;
 use landfall::stp::{Builder, ChannelConfig, Config, Faults, Peer, Transport, Wait};
 use landfall_placement::Seed;
 use landfall_testbed::VethPair;
-use landfall_testbed::rivals::{Plan, Polling, Side};
+use landfall_testbed::rivals::{Plan, Polling, WorkerPlace};
 use landfall_transport::packet::Interface;
 use landfall_transport::rawip::RawIpConfig;
 use landfall_transport::udp::UdpConfig;
@@ -30,7 +30,7 @@ pub(super) const SHORT_UNDER_WAY: usize = 64;
 
 /// What is below STP.
 #[derive(Clone, Copy, Debug)]
-pub enum Below<'a> {
+pub enum LowerLayer<'a> {
     /// UDP, which finds its MTU by itself, by the socket.
     Udp,
     /// The same as it is by default: what both ends are on one host for goes without the
@@ -54,8 +54,8 @@ pub enum Below<'a> {
     Process,
 }
 
-impl Below<'_> {
-    fn transport(self, role: Role, side: &Side) -> Transport {
+impl LowerLayer<'_> {
+    fn transport(self, role: Role, side: &WorkerPlace) -> Transport {
         let at = SocketAddr::new(side.address, 0);
         let interface = |pair: &VethPair| {
             let end = if role == Role::Send { &pair.a } else { &pair.b };
@@ -89,7 +89,7 @@ impl Below<'_> {
 #[derive(Clone, Debug)]
 pub struct Setup<'a> {
     /// What is below.
-    pub below: Below<'a>,
+    pub below: LowerLayer<'a>,
     /// No longer STU than this; without it, what fills a packet.
     pub stu: Option<u32>,
     /// The connections that Transfers go over, in turn.
@@ -108,7 +108,7 @@ pub struct Setup<'a> {
 
 impl<'a> Setup<'a> {
     /// As a user gets it who chooses nothing but the transport.
-    pub const fn over(below: Below<'a>) -> Self {
+    pub const fn over(below: LowerLayer<'a>) -> Self {
         Self {
             below,
             stu: None,

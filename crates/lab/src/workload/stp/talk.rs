@@ -10,7 +10,7 @@ use landfall_testbed::rivals::{Amount, Plan};
 use landfall_testbed::{RttHistogram, Sample};
 
 use super::super::TwoSided;
-use super::super::halves::{self, Answered, Asked};
+use super::super::halves::{self, Answered, InitiatorResult};
 use super::super::side::Rendezvous;
 use super::{Run, Setup, WARM_UP, connect, copied};
 
@@ -27,11 +27,11 @@ struct Talk<'a> {
 
 impl TwoSided for Talk<'_> {
     type Meeting = Rendezvous;
-    type Begun = Asked;
+    type Begun = InitiatorResult;
     type Served = Answered;
     type Outcome = Sample;
 
-    fn begin(&self, meeting: &mut Rendezvous) -> Result<Asked> {
+    fn begin(&self, meeting: &mut Rendezvous) -> Result<InitiatorResult> {
         self.run.call(meeting, |endpoint, to| ask(self.run, self.len, endpoint, to))
     }
 
@@ -40,12 +40,12 @@ impl TwoSided for Talk<'_> {
         run.be_called(meeting, |endpoint, listener| answer(run, len, endpoint, listener))
     }
 
-    fn outcome(&self, asked: Asked, answered: Answered) -> Result<Sample> {
+    fn outcome(&self, asked: InitiatorResult, answered: Answered) -> Result<Sample> {
         Ok(halves::of_talk(&asked, &answered))
     }
 }
 
-fn ask(run: &Run<'_>, len: usize, endpoint: &Endpoint, to: Peer) -> Result<Asked> {
+fn ask(run: &Run<'_>, len: usize, endpoint: &Endpoint, to: Peer) -> Result<InitiatorResult> {
     let Amount::Time(time) = run.plan.amount else { bail!("round trips are measured for a time") };
     let connection = connect(endpoint, to, run.plan.limit)?;
     let (mut out, mut back) = (Memory::zeroed(len), Memory::zeroed(len));
@@ -71,7 +71,7 @@ fn ask(run: &Run<'_>, len: usize, endpoint: &Endpoint, to: Peer) -> Result<Asked
     let (seconds, used) = (started.elapsed().as_secs_f64(), meter.stop()?);
     let copied = copied(&endpoint.stats());
     connection.close()?;
-    Ok(Asked { len, rounds: round - WARM_UP, seconds, round_trips, used, copied })
+    Ok(InitiatorResult { len, rounds: round - WARM_UP, seconds, round_trips, used, copied })
 }
 
 /// Answers until the other side has gone. The next place is there before the answer leaves.
@@ -105,14 +105,14 @@ mod tests {
 
     use landfall_testbed::rivals::Endpoints;
 
-    use super::super::Below;
+    use super::super::LowerLayer;
     use super::*;
 
     #[test]
     fn transfers_go_there_and_back() {
         let time = Amount::Time(Duration::from_millis(20));
         let plan = Plan::new(Endpoints::loopback().unwrap(), time);
-        for below in [Below::SameHost, Below::Udp] {
+        for below in [LowerLayer::SameHost, LowerLayer::Udp] {
             let sample = transfers(&plan, &Setup::over(below), 64).unwrap();
             assert!(sample.messages > 0 && sample.rtt.is_some());
         }

@@ -93,7 +93,7 @@ fn write(
     let most = setup.under_way(shape);
     meeting.ready()?;
     let meter = CpuMeter::start()?;
-    let soaking = plan.soaker_reading();
+    let reading = plan.idle_reading();
     let started = Instant::now();
     let mut under_way: VecDeque<Operation<Put>> = VecDeque::new();
     let mut begun = 0;
@@ -110,7 +110,7 @@ fn write(
         }
     }
     let ended = Instant::now();
-    let soaked = plan.soaked_since(soaking.as_ref());
+    let busy = plan.busy_since(reading.as_ref());
     let used = meter.stop()?;
     let stats = endpoint.stats();
     connection.close()?;
@@ -118,7 +118,7 @@ fn write(
         started,
         cpu: used.thread,
         machine_s: used.machine_s,
-        soaked,
+        busy,
         retransmitted: stats.engine.operations_repeated,
         copied: copied(&stats),
     };

@@ -25,13 +25,13 @@ const USUAL: Case = Case {
 };
 
 /// What came of it.
-struct Heard {
+struct SessionRecord {
     answers: Vec<(u64, Answer)>,
     outcome: Outcome,
     failure: Option<Failure>,
 }
 
-impl Heard {
+impl SessionRecord {
     fn answer(&self, wanted: u64) -> &Answer {
         &self.answers.iter().find(|(index, _)| *index == wanted).expect("it is answered").1
     }
@@ -58,7 +58,7 @@ impl Heard {
 }
 
 /// Says these things, each after the one before was dealt with, and hears all answers.
-fn hear(yard: &Yard, case: &Case, what: Vec<Put>) -> Heard {
+fn hear(yard: &PrivateFolder, case: &Case, what: Vec<Put>) -> SessionRecord {
     let folder = Folder::open(&yard.inside(), case.may_replace, false).unwrap();
     let mut answers = Vec::new();
     let heard = &mut answers;
@@ -85,7 +85,7 @@ fn hear(yard: &Yard, case: &Case, what: Vec<Put>) -> Heard {
                 }
             }
         });
-    Heard { answers, outcome, failure }
+    SessionRecord { answers, outcome, failure }
 }
 
 fn small(index: u64, bytes: &[u8]) -> ToReceiver<'_> {
@@ -97,14 +97,14 @@ const ENOUGH: fn() -> ToReceiver<'static> = || ToReceiver::Abort { why: "enough"
 const BEGIN: ToReceiver<'static> = ToReceiver::Begin { index: 0, from: 0 };
 
 /// All that lies in the folder takes so much of the disk.
-fn taken(yard: &Yard) -> u64 {
+fn taken(yard: &PrivateFolder) -> u64 {
     let entries = fs::read_dir(yard.inside()).unwrap();
     entries.map(|entry| entry.unwrap().metadata().unwrap().blocks() * 512).sum()
 }
 
 #[test]
 fn what_is_only_announced_reserves_nothing() {
-    let yard = Yard::new("reserves");
+    let yard = PrivateFolder::new("reserves");
     let what =
         vec![bundle(&[file(0, "x", 300 << 20), BEGIN]), Put::Piece(b"four"), bundle(&[ENOUGH()])];
     let heard = hear(&yard, &USUAL, what);
@@ -115,7 +115,7 @@ fn what_is_only_announced_reserves_nothing() {
 
 #[test]
 fn a_file_without_room_is_refused_before_it_comes() {
-    let yard = Yard::new("room");
+    let yard = PrivateFolder::new("room");
     const LARGE: u64 = 1 << 61;
     let heard = hear(&yard, &USUAL, vec![bundle(&[file(0, "x", LARGE), BEGIN])]);
     heard.is_ours("the receiver's disk is full: ");
@@ -133,7 +133,7 @@ fn a_file_without_room_is_refused_before_it_comes() {
 
 #[test]
 fn a_name_that_is_announced_again_is_refused_and_told() {
-    let yard = Yard::new("again");
+    let yard = PrivateFolder::new("again");
     let what = vec![bundle(&[
         entry(0, "d", Kind::Folder),
         entry(1, "d", Kind::Folder),
@@ -157,7 +157,7 @@ fn a_name_that_is_announced_again_is_refused_and_told() {
 /// Folders are answered at once, and their names would be kept until the end.
 #[test]
 fn no_more_folders_wait_than_entries_may_be_under_way() {
-    let yard = Yard::new("folders");
+    let yard = PrivateFolder::new("folders");
     let mut entries = vec![file(0, "first", 1)];
     let folder = |nth| entry(nth, &format!("{nth:08}"), Kind::Folder);
     entries.extend((1..MOST_ANNOUNCED as u64).map(folder));
@@ -165,14 +165,14 @@ fn no_more_folders_wait_than_entries_may_be_under_way() {
     within.extend([small(0, b"x"), ToReceiver::Finish]);
     let heard = hear(&yard, &USUAL, vec![bundle(&within)]);
     assert_eq!((heard.failure, heard.outcome.folders), (None, MOST_ANNOUNCED as u64 - 1));
-    let yard = Yard::new("more-folders");
+    let yard = PrivateFolder::new("more-folders");
     entries.push(folder(MOST_ANNOUNCED as u64));
     hear(&yard, &USUAL, vec![bundle(&entries)]).is_nonsense();
 }
 
 #[test]
 fn a_folder_is_finished_as_soon_as_all_that_is_in_it_is_there() {
-    let yard = Yard::new("finished");
+    let yard = PrivateFolder::new("finished");
     let seconds = 1_000_000_000;
     let modified = FileTime { seconds, nanos: 0 };
     let folder = |index, path: &str| {
@@ -195,7 +195,7 @@ fn a_folder_is_finished_as_soon_as_all_that_is_in_it_is_there() {
 
 #[test]
 fn of_what_is_there_nothing_is_told_but_whether_it_is_the_same() {
-    let yard = Yard::new("told");
+    let yard = PrivateFolder::new("told");
     for (name, mode) in [("a", 0o600), ("b", 0o644), ("c", 0o400)] {
         let path = yard.inside().join(name);
         fs::write(&path, b"secret").unwrap();
@@ -232,7 +232,7 @@ fn of_what_is_there_nothing_is_told_but_whether_it_is_the_same() {
 #[test]
 fn files_of_others_that_not_everybody_may_read_are_not_compared() {
     skip_unless!((!privileges::is_root()).then(|| "needs root".to_owned()));
-    let yard = Yard::new("others");
+    let yard = PrivateFolder::new("others");
     let path = yard.inside().join("x");
     fs::write(&path, b"secret").unwrap();
     chown(&path, Some(65_534), Some(65_534)).unwrap();
@@ -252,7 +252,7 @@ fn files_of_others_that_not_everybody_may_read_are_not_compared() {
 
 #[test]
 fn a_taken_name_is_compared_before_anything_is_sent() {
-    let yard = Yard::new("compared");
+    let yard = PrivateFolder::new("compared");
     fs::write(yard.inside().join("x"), b"there").unwrap();
     let wrong = ToReceiver::Compare { index: 0, hash: NONE };
     let there = || file(0, "x", 5);
@@ -273,7 +273,7 @@ fn a_taken_name_is_compared_before_anything_is_sent() {
 
 #[test]
 fn hashing_ends_with_the_session() {
-    let yard = Yard::new("hashing");
+    let yard = PrivateFolder::new("hashing");
     let path = yard.inside().join("x");
     fs::write(&path, vec![7; 3 << 20]).unwrap();
     let file = File::open(&path).unwrap();
@@ -290,7 +290,7 @@ fn hashing_ends_with_the_session() {
 
 #[test]
 fn holes_that_do_not_fit_what_was_announced_end_the_session() {
-    let yard = Yard::new("holes");
+    let yard = PrivateFolder::new("holes");
     let hole = |index, len| ToReceiver::Hole { index, len };
     let cases = [
         vec![file(0, "x", 100_000), hole(0, 5)],
@@ -313,7 +313,7 @@ fn holes_that_do_not_fit_what_was_announced_end_the_session() {
 /// Written or hashed byte by byte it would take hours.
 #[test]
 fn a_hole_of_a_terabyte_costs_nothing() {
-    let yard = Yard::new("terabyte");
+    let yard = PrivateFolder::new("terabyte");
     let size = 1 << 40;
     let mut hasher = ContentHasher::new();
     hasher.zeros(size);
@@ -345,14 +345,14 @@ fn a_hole_of_a_terabyte_costs_nothing() {
 
 #[test]
 fn what_comes_behind_the_end_ends_the_session() {
-    let yard = Yard::new("behind");
+    let yard = PrivateFolder::new("behind");
     let said = [ToReceiver::Finish, file(0, "x", 0)];
     hear(&yard, &USUAL, vec![bundle(&said)]).is_nonsense();
 }
 
 #[test]
 fn times_that_no_calendar_has_do_not_keep_files_from_arriving() {
-    let yard = Yard::new("times");
+    let yard = PrivateFolder::new("times");
     let mut said = Vec::new();
     for (nth, seconds) in (0..).zip([i64::MIN, -1, i64::MAX, 1 << 40]) {
         let modified = FileTime { seconds, nanos: 999_999_999 };
@@ -371,7 +371,7 @@ fn times_that_no_calendar_has_do_not_keep_files_from_arriving() {
 /// A pipe where the partial file or its journal belongs is not opened, and not in the way.
 #[test]
 fn pipes_in_the_way_of_partial_files_do_no_harm() {
-    let yard = Yard::new("pipes");
+    let yard = PrivateFolder::new("pipes");
     let stem = format!(".landfall-{}", &blake3::hash(b"x").to_hex()[..24]);
     for end in ["part", "journal"] {
         let path = yard.inside().join(format!("{stem}.{end}"));
@@ -394,7 +394,7 @@ fn pipes_in_the_way_of_partial_files_do_no_harm() {
 /// The partial file may be one that another name leads to as well: nothing is written there.
 #[test]
 fn a_partial_file_with_another_name_is_not_resumed() {
-    let yard = Yard::new("hard");
+    let yard = PrivateFolder::new("hard");
     assert_eq!(offered(&yard), 0);
     assert_eq!(offered(&yard), 5);
     let part = yard.names().into_iter().find(|name| name.ends_with(".part")).unwrap();
@@ -410,7 +410,7 @@ fn a_partial_file_with_another_name_is_not_resumed() {
 }
 
 /// Announces a file, sends the start of it, and says of how much of it the receiver had.
-fn offered(yard: &Yard) -> u64 {
+fn offered(yard: &PrivateFolder) -> u64 {
     let mut offered = None;
     against(yard, |endpoint, connection, seals| {
         let (sealer, opening) = seals.split();
@@ -437,7 +437,7 @@ fn offered(yard: &Yard) -> u64 {
 
 #[test]
 fn more_entries_and_bytes_than_allowed_are_told() {
-    let yard = Yard::new("limits");
+    let yard = PrivateFolder::new("limits");
     let case = Case { limits: Limits { bytes: 10, entries: 3 }, ..USUAL };
     let said = [file(0, "a", 8), file(1, "b", 3), file(2, "c", 2), file(3, "d", 0)];
     let heard = hear(&yard, &case, vec![bundle(&said)]);
@@ -457,7 +457,7 @@ fn more_entries_and_bytes_than_allowed_are_told() {
 
 /// A sender of one file against a receiver that does as it likes.
 fn sending(hostile: impl FnOnce(&mut Outlet) + Send) -> (Outcome, Option<Failure>) {
-    let yard = Yard::new("sending");
+    let yard = PrivateFolder::new("sending");
     let path = yard.inside().join("x");
     let file = File::create(&path).unwrap();
     file.write_all_at(b"contents", 0).unwrap();

@@ -37,9 +37,9 @@ mod greeting;
 const IDLE: Duration = Duration::from_secs(240);
 
 /// A folder within one that nobody may touch.
-struct Yard(TemporaryFolder);
+struct PrivateFolder(TemporaryFolder);
 
-impl Yard {
+impl PrivateFolder {
     fn new(name: &str) -> Self {
         let folder = TemporaryFolder::new(name);
         fs::create_dir(folder.join("in")).unwrap();
@@ -84,7 +84,7 @@ fn greeted(endpoint: &Endpoint, connection: &Connection) -> anyhow::Result<Seals
 
 /// Runs a receiver of this folder against a sender that does as it likes.
 fn against(
-    yard: &Yard,
+    yard: &PrivateFolder,
     hostile: impl FnOnce(&Endpoint, &Connection, Seals) + Send,
 ) -> (Outcome, Option<Failure>) {
     patiently_against(yard, IDLE, hostile)
@@ -92,7 +92,7 @@ fn against(
 
 /// The same, where the sender may be idle for so long.
 fn patiently_against(
-    yard: &Yard,
+    yard: &PrivateFolder,
     idle: Duration,
     hostile: impl FnOnce(&Endpoint, &Connection, Seals) + Send,
 ) -> (Outcome, Option<Failure>) {
@@ -134,7 +134,7 @@ enum Put {
 }
 
 /// Says these things, and hears the answers.
-fn say(yard: &Yard, what: Vec<Put>) -> (Outcome, Option<Failure>) {
+fn say(yard: &PrivateFolder, what: Vec<Put>) -> (Outcome, Option<Failure>) {
     against(yard, |endpoint, connection, seals| {
         // Who does not say that it has finished is not answered that all is in place.
         let finishes = matches!(what.last(), Some(Put::Bundle(last)) if last.0.ends_with(&[8]));
@@ -198,7 +198,7 @@ const NONE: [u8; 32] = [0; 32];
 
 #[test]
 fn names_that_leave_the_folder_are_refused_each_alone() {
-    let yard = Yard::new("names");
+    let yard = PrivateFolder::new("names");
     let bad = ["../x", "/landfall-x", "a/../../x", "..", ".", "a//x", "a/.landfall-x.part"];
     let mut what: Vec<Put> = (0..).zip(bad).map(|(index, path)| named(index, path)).collect();
     let index = bad.len() as u64;
@@ -215,7 +215,7 @@ fn names_that_leave_the_folder_are_refused_each_alone() {
 
 #[test]
 fn links_lead_nowhere_outside_and_are_not_followed() {
-    let yard = Yard::new("links");
+    let yard = PrivateFolder::new("links");
     // There before: whoever made it, it is not followed.
     symlink("..", yard.inside().join("up")).unwrap();
     let hash = blake3::hash(b"x").into();
@@ -244,7 +244,7 @@ fn links_lead_nowhere_outside_and_are_not_followed() {
 
 #[test]
 fn lengths_that_lie_end_the_session() {
-    let yard = Yard::new("lengths");
+    let yard = PrivateFolder::new("lengths");
     let small = |bytes| ToReceiver::Small { index: 0, hash: blake3::hash(bytes).into(), bytes };
     is_nonsense(say(&yard, vec![bundle(&[file(0, "x", 5), small(b"four")])]));
     let begin = ToReceiver::Begin { index: 0, from: 0 };
@@ -270,7 +270,7 @@ fn lengths_that_lie_end_the_session() {
 
 #[test]
 fn hashes_that_lie_leave_nothing() {
-    let yard = Yard::new("hashes");
+    let yard = PrivateFolder::new("hashes");
     let end = ToReceiver::End { index: 1, len: 4, hash: NONE };
     let (outcome, failure) = say(
         &yard,
@@ -291,7 +291,7 @@ fn hashes_that_lie_leave_nothing() {
 
 #[test]
 fn what_is_out_of_turn_ends_the_session() {
-    let yard = Yard::new("turns");
+    let yard = PrivateFolder::new("turns");
     let begin = ToReceiver::Begin { index: 0, from: 0 };
     let cases: Vec<Vec<Put>> = vec![
         vec![Put::Piece(b"of nothing")],
@@ -315,7 +315,7 @@ fn what_is_out_of_turn_ends_the_session() {
 
 #[test]
 fn what_is_not_sealed_with_the_code_ends_the_session() {
-    let yard = Yard::new("seals");
+    let yard = PrivateFolder::new("seals");
     let ended = against(&yard, |_, connection, _| {
         let others = Keys::new(Secret::new(NONE), Role::Initiator, SUITE);
         let mut outlet = Outlet::new(connection, Seals::new(others).split().0, IDLE);
@@ -333,7 +333,7 @@ fn a_sender_that_does_not_go_on_holds_nobody_for_ever() {
     let begin = ToReceiver::Begin { index: 0, from: 0 };
     let said = [bundle(&[file(0, "x", 8), begin]), bundle(&[])];
     for (nth, said) in said.into_iter().enumerate() {
-        let yard = Yard::new(&format!("stalls-{nth}"));
+        let yard = PrivateFolder::new(&format!("stalls-{nth}"));
         let Put::Bundle(said) = said else { unreachable!() };
         let (outcome, failure) = patiently_against(&yard, SHORT, |endpoint, connection, seals| {
             let mut outlet = Outlet::new(connection, seals.split().0, IDLE);
@@ -359,7 +359,7 @@ fn a_sender_that_does_not_go_on_holds_nobody_for_ever() {
 #[test]
 fn a_sender_that_takes_no_answers_holds_nobody_for_ever() {
     const SHORT: Duration = Duration::from_secs(1);
-    let yard = Yard::new("deaf");
+    let yard = PrivateFolder::new("deaf");
     let (_, failure) = patiently_against(&yard, SHORT, |_, connection, seals| {
         let mut outlet = Outlet::new(connection, seals.split().0, IDLE);
         // One answer each, and more of them than may be under way.
@@ -379,7 +379,7 @@ fn a_sender_that_takes_no_answers_holds_nobody_for_ever() {
 /// It knows the code, and what it says commands a terminal.
 #[test]
 fn what_a_receiver_says_is_safe_to_print() {
-    let yard = Yard::new("terminal");
+    let yard = PrivateFolder::new("terminal");
     let paths = ["early", "late"].map(|name| yard.inside().join(name));
     paths.iter().for_each(|path| fs::write(path, b"contents").unwrap());
     let why = "\x1b]0;owned\x07\u{9b}2J\u{202e}no".to_owned();

@@ -11,7 +11,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::clan::network::{HostId, Node, Transport};
-use crate::clan::shared::{Shared, SharedConfig};
+use crate::clan::shared::{SharedConfig, SharedNode};
 use crate::clan::{Access, Local, Remote, Rights, Threads, Tripwire};
 
 /// More than any of this takes.
@@ -19,9 +19,9 @@ fn soon() -> Option<Instant> {
     Some(Instant::now() + Duration::from_secs(60))
 }
 
-fn processes() -> (TemporaryFolder, Shared, Shared) {
+fn processes() -> (TemporaryFolder, SharedNode, SharedNode) {
     let folder = TemporaryFolder::new("events");
-    let open = || Shared::open(SharedConfig::new(folder.path())).unwrap();
+    let open = || SharedNode::open(SharedConfig::new(folder.path())).unwrap();
     let (here, there) = (open(), open());
     (folder, here, there)
 }

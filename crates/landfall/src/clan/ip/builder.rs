@@ -13,7 +13,7 @@ use landfall_seal::Fingerprint;
 use landfall_transport::Wait;
 use landfall_transport::tap::{TapConfig, open_super_frames};
 
-use super::exchange::Shared;
+use super::exchange::ExchangeState;
 use super::outgoing::station_of;
 use super::terms::{PORT, Terms};
 use super::{ClanIpError, MTU_MAX, MTU_MIN};
@@ -167,7 +167,7 @@ impl ClanIpBuilder {
         let neighbours: BTreeMap<_, _> =
             neighbours.into_iter().map(|Neighbour { host, peer }| (host, peer)).collect();
         let (name, terms) = (reader.name().to_owned(), Terms { mtu, buffers });
-        let shared = Arc::new(Shared::new(node, terms, writer)?);
+        let shared = Arc::new(ExchangeState::new(node, terms, writer)?);
         // From here on the thread ends when this is dropped.
         let clan = ClanIp { shared, name };
         clan.shared.start(reader, listener, neighbours)?;
@@ -206,7 +206,7 @@ impl ClanIpBuilder {
 /// ```
 #[derive(Debug)]
 pub struct ClanIp {
-    shared: Arc<Shared>,
+    shared: Arc<ExchangeState>,
     name: String,
 }
 

@@ -40,7 +40,7 @@ const SPARE: usize = 16;
 
 /// What the thread shares with the owner.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct ExchangeState {
     node: Node,
     terms: Terms,
     tap: FrameWriter,
@@ -50,7 +50,7 @@ pub(super) struct Shared {
     worker: Mutex<Option<Worker>>,
 }
 
-impl Shared {
+impl ExchangeState {
     /// # Errors
     /// The process has no descriptor left.
     pub(super) fn new(node: Node, terms: Terms, tap: FrameWriter) -> Result<Self, ClanIpError> {
@@ -151,7 +151,7 @@ impl Source for Exchange {
 /// All other hosts: connections, and those that are being made.
 #[derive(Debug)]
 pub(super) struct Hub {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<ExchangeState>,
     neighbours: BTreeMap<HostId, Peer>,
     connections: ConnectionTable,
     pending: Vec<PendingConnection>,
@@ -193,7 +193,7 @@ struct ActiveConnection {
 }
 
 impl Hub {
-    fn new(shared: &Arc<Shared>, neighbours: BTreeMap<HostId, Peer>) -> Self {
+    fn new(shared: &Arc<ExchangeState>, neighbours: BTreeMap<HostId, Peer>) -> Self {
         let (shared, connections) = (Arc::clone(shared), ConnectionTable::new(shared.node.host()));
         let (pending, active, looked) = (Vec::new(), Vec::new(), Instant::ZERO);
         Self { shared, neighbours, connections, pending, active, looked }
@@ -398,7 +398,7 @@ impl ActiveConnection {
         self.must_publish || self.incoming.has_unpublished()
     }
 
-    fn send_held(&mut self, shared: &Shared, now: Instant) -> Result<(), Error> {
+    fn send_held(&mut self, shared: &ExchangeState, now: Instant) -> Result<(), Error> {
         if !self.must_publish {
             return Ok(());
         }
@@ -415,7 +415,7 @@ impl ActiveConnection {
     }
 
     /// Some packets, if there are any.
-    fn deliver(&mut self, shared: &Shared) -> Result<Delivered, Error> {
+    fn deliver(&mut self, shared: &ExchangeState) -> Result<Delivered, Error> {
         for nth in 0..STRIDE {
             let Some(completion) = self.incoming.next()? else {
                 return Ok(Delivered::Some(nth > 0));

@@ -11,7 +11,7 @@ use landfall_transport::tap::FrameReader;
 
 use super::ClanIpError;
 use super::connections::{Held, OutgoingHandle};
-use super::exchange::{Hub, Shared};
+use super::exchange::{ExchangeState, Hub};
 use super::outgoing::{Attempt, Destination, HEADER, Leaving, ROOM, ethernet, in_other_order};
 use super::terms::BUFFER;
 use crate::clan::network::Aperture;
@@ -60,7 +60,7 @@ pub(super) struct FromKernel {
 }
 
 impl FromKernel {
-    pub(super) fn new(shared: &Shared, reader: FrameReader) -> Result<Self, ClanIpError> {
+    pub(super) fn new(shared: &ExchangeState, reader: FrameReader) -> Result<Self, ClanIpError> {
         let len = BUFFER * SLOTS as u64;
         // Nobody gets the cookie.
         let (memory, _) = shared.node().expose(len, Rights::Read)?;

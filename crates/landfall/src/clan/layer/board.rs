@@ -39,7 +39,7 @@ use std::time::Instant;
 use landfall_transport::Wait;
 
 use super::any::{Waitable, readiness};
-use super::waiting::{Connect, Half, Joint, Side, Waiting};
+use super::waiting::{Connect, ConnectionEnd, Half, Joint, Waiting};
 use crate::clan::{Access, Cookie, Error, Fabric, Local, Misbehaviour, Remote, Rights, WORD};
 
 const KEYS: u64 = 0;
@@ -313,7 +313,7 @@ struct Reading<F: Fabric> {
     seen: u64,
 }
 
-impl<F: Fabric> Side<F> for Reading<F> {
+impl<F: Fabric> ConnectionEnd<F> for Reading<F> {
     fn remote(&mut self) -> &mut F::Remote {
         &mut self.remote
     }

@@ -32,7 +32,7 @@ use landfall_transport::Wait;
 
 use super::any::{Waitable, readiness};
 use super::place::{Place, View};
-use super::waiting::{Connect, Half, Joint, Side, Waiting, unless_lost};
+use super::waiting::{Connect, ConnectionEnd, Half, Joint, Waiting, unless_lost};
 use crate::clan::{Access, Error, Fabric, Local, Misbehaviour, Remote, WORD};
 
 /// The sender's flag, in the sender's memory.
@@ -99,7 +99,7 @@ enum Progress {
     Flagged,
 }
 
-impl<F: Fabric> Side<F> for Sending<F> {
+impl<F: Fabric> ConnectionEnd<F> for Sending<F> {
     fn remote(&mut self) -> &mut F::Remote {
         &mut self.remote
     }
@@ -316,7 +316,7 @@ struct Receiving<F: Fabric> {
     owes: bool,
 }
 
-impl<F: Fabric> Side<F> for Receiving<F> {
+impl<F: Fabric> ConnectionEnd<F> for Receiving<F> {
     fn remote(&mut self) -> &mut F::Remote {
         &mut self.remote
     }

@@ -16,7 +16,7 @@
 //!
 //! What does not live here: the places, and what is in them.
 
-use super::waiting::Side;
+use super::waiting::ConnectionEnd;
 use crate::clan::{Error, Fabric, Local, Misbehaviour, Remote, WORD};
 
 /// Where the copy of `written` lies, in the memory of the consumer.
@@ -305,7 +305,7 @@ impl<F: Fabric> Producer<F> {
     }
 }
 
-impl<F: Fabric> Side<F> for Producer<F> {
+impl<F: Fabric> ConnectionEnd<F> for Producer<F> {
     #[inline]
     fn remote(&mut self) -> &mut F::Remote {
         &mut self.remote
@@ -485,7 +485,7 @@ fn unless_gone(published: Result<(), Error>) -> Result<(), Error> {
     }
 }
 
-impl<F: Fabric> Side<F> for Consumer<F> {
+impl<F: Fabric> ConnectionEnd<F> for Consumer<F> {
     #[inline]
     fn remote(&mut self) -> &mut F::Remote {
         &mut self.remote

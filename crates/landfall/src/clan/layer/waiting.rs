@@ -30,7 +30,7 @@ pub(super) struct Waiting<F: Fabric> {
 }
 
 /// One side of a connection, as waiting needs it.
-pub(super) trait Side<F: Fabric> {
+pub(super) trait ConnectionEnd<F: Fabric> {
     /// Its handle to the peer's memory.
     fn remote(&mut self) -> &mut F::Remote;
 }
@@ -51,7 +51,7 @@ impl<F: Fabric> Waiting<F> {
 
     /// For threads.
     #[inline]
-    pub(super) fn until<S: Side<F>, T>(
+    pub(super) fn until<S: ConnectionEnd<F>, T>(
         &self,
         side: &mut S,
         deadline: Option<Instant>,
@@ -66,7 +66,7 @@ impl<F: Fabric> Waiting<F> {
     }
 
     #[cold]
-    fn until_later<S: Side<F>, T>(
+    fn until_later<S: ConnectionEnd<F>, T>(
         &self,
         side: &mut S,
         deadline: Option<Instant>,
@@ -134,7 +134,7 @@ impl<F: Fabric> Waiting<F> {
 
     /// Publishes what is left when a handle is dropped. It waits for room, but
     /// not for long; other errors have nobody to go to.
-    pub(super) fn flush_on_drop<S: Side<F>>(
+    pub(super) fn flush_on_drop<S: ConnectionEnd<F>>(
         &self,
         side: &mut S,
         mut say: impl FnMut(&mut S) -> Result<(), Error>,
@@ -146,7 +146,7 @@ impl<F: Fabric> Waiting<F> {
     }
 
     /// For tasks.
-    pub(super) fn poll<S: Side<F>, T>(
+    pub(super) fn poll<S: ConnectionEnd<F>, T>(
         &self,
         context: &mut Context<'_>,
         side: &mut S,
@@ -184,7 +184,7 @@ impl<F: Fabric> Waiting<F> {
     }
 
     /// The same as a future.
-    pub(super) async fn reached<S: Side<F>, T>(
+    pub(super) async fn reached<S: ConnectionEnd<F>, T>(
         &self,
         side: &mut S,
         mut look: impl FnMut(&mut S) -> Result<Option<T>, Error>,

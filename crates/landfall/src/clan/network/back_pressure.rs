@@ -8,8 +8,8 @@ use std::task::{Context, Waker};
 use clan_dsm::{Ended, LinkId, Reason, WindowId};
 use landfall_placement::Instant;
 
-use super::core::Core;
 use super::neighbour::Neighbour;
+use super::state::NodeState;
 use super::window::Source;
 use crate::clan::Error;
 use crate::runtime::locked;
@@ -126,7 +126,7 @@ impl WriteRecord {
     }
 }
 
-impl Core {
+impl NodeState {
     /// A window found no room; it is woken when there is some.
     pub(crate) fn wait_for_room(&mut self, id: WindowId, state: &Arc<WindowState>, cause: Cause) {
         if !state.waits_for_room.swap(true, Ordering::SeqCst) {

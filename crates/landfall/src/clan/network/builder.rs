@@ -13,11 +13,11 @@ use landfall_seal::Fingerprint;
 use landfall_transport::channel::{ChannelConfig, channel};
 use landfall_transport::{Bell, Clock, Wait};
 
-use super::core::{Core, NodeHandle};
 use super::driver::NodeDriver;
 use super::memory::Pool;
 use super::node::Node;
 use super::path::Transport;
+use super::state::{NodeHandle, NodeState};
 use crate::clan::Error;
 use crate::runtime::{Driving, Paths, Reach, Runtime, RuntimeConfig};
 use crate::security::{Carried, Identity, KnownPeers, Security, SecurityError};
@@ -300,7 +300,7 @@ impl Builder {
         let bell = Bell::new().map_err(OpenError::Bell)?;
         let clock = Clock::start();
         let paths = Paths::new(opened, clock, &mut engine);
-        let core = Core::new((engine, security), paths, Arc::clone(pool), write_buffer);
+        let core = NodeState::new((engine, security), paths, Arc::clone(pool), write_buffer);
         let config = RuntimeConfig {
             driving: Driving::Shared,
             wait: self.wait,
@@ -313,7 +313,7 @@ impl Builder {
 
 /// What a runtime is made of.
 struct Parts {
-    core: Core,
+    core: NodeState,
     clock: Clock,
     bell: Bell,
     config: RuntimeConfig,

@@ -19,10 +19,10 @@ use clan_dsm::{DmaId, DmaRequest, Ended, EndpointId};
 use rtrb::{Consumer, Producer, RingBuffer};
 
 use super::builder::{ended, refused};
-use super::core::{Core, NodeHandle, Submission};
 use super::endpoint::Endpoint;
 use super::events::{EventSender, Kind, Registration, sealed};
 use super::memory::{Aperture, Lent};
+use super::state::{NodeHandle, NodeState, Submission};
 use super::window::Window;
 use crate::clan::{Error, WORD};
 use crate::runtime::locked;
@@ -189,7 +189,7 @@ impl QueueRecord {
     }
 }
 
-impl Core {
+impl NodeState {
     /// The user put a chain into a ring that was empty.
     pub(super) fn schedule_queue(&mut self, id: EndpointId) {
         if !self.busy.contains(&id) {

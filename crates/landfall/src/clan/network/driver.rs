@@ -2,8 +2,8 @@
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
-use super::core::Core;
-use crate::runtime::{ReactorHandle, Turned};
+use super::state::NodeState;
+use crate::runtime::{ReactorHandle, TurnReport};
 
 /// Makes the turns of a node, in a reactor of your own: `poll`, `epoll`, mio, the loop of a
 /// graphical toolkit. [`Builder::open_without_thread`](super::Builder::open_without_thread)
@@ -56,19 +56,19 @@ use crate::runtime::{ReactorHandle, Turned};
 ///
 /// When the last of the other handles is dropped the node sends what was written, within
 /// [`Builder::linger`](super::Builder::linger), and turns have to be made until
-/// [`Turned::is_over`]. Where the driver is dropped before, the node ends at once.
+/// [`TurnReport::is_over`]. Where the driver is dropped before, the node ends at once.
 #[derive(Debug)]
-pub struct NodeDriver(ReactorHandle<Core>);
+pub struct NodeDriver(ReactorHandle<NodeState>);
 
 impl NodeDriver {
-    pub(crate) const fn new(turns: ReactorHandle<Core>) -> Self {
+    pub(crate) const fn new(turns: ReactorHandle<NodeState>) -> Self {
         Self(turns)
     }
 
     /// Does what is due now, and never waits: takes what came, sends what there is room for,
     /// lets timers fire. It stops after some turns though more is to be done; then the
     /// descriptor stays readable.
-    pub fn turn(&self) -> Turned {
+    pub fn turn(&self) -> TurnReport {
         self.0.turn()
     }
 }

@@ -15,9 +15,9 @@ use clan_dsm::{
 };
 
 use super::builder::refused;
-use super::core::{Core, NodeHandle};
 use super::dma::{DmaQueue, QueueRecord};
 use super::events::{EventSender, Kind, Registration, sealed};
+use super::state::{NodeHandle, NodeState};
 use crate::clan::Error;
 use crate::runtime::locked;
 
@@ -44,7 +44,7 @@ impl Record {
     }
 }
 
-impl Core {
+impl NodeState {
     pub(super) fn notice_at(&mut self, id: EndpointId) {
         let Some(record) = self.endpoints.get_mut(id) else { return };
         fence(Ordering::SeqCst);
@@ -226,7 +226,7 @@ impl Endpoint {
 
     fn look<T>(
         &self,
-        look: impl FnOnce(&mut Core, EndpointId) -> Result<T, clan_dsm::Error>,
+        look: impl FnOnce(&mut NodeState, EndpointId) -> Result<T, clan_dsm::Error>,
     ) -> Result<T, Error> {
         let result = self.0.handle.look(|core| look(core, self.0.id));
         result.map_err(|error| refused(error, "message"))
@@ -235,7 +235,7 @@ impl Endpoint {
     fn ask<T>(
         &self,
         ask: impl FnOnce(
-            &mut Core,
+            &mut NodeState,
             landfall_placement::Instant,
             EndpointId,
         ) -> Result<T, clan_dsm::Error>,

@@ -25,9 +25,9 @@ use std::time::Instant;
 use clan_dsm::Ended;
 use landfall_transport::driver::Interest;
 
-use super::core::NodeHandle;
 use super::dma::DmaQueue;
 use super::endpoint::Endpoint;
+use super::state::NodeHandle;
 use super::tripwire::Tripwire;
 use crate::clan::Error;
 use crate::clan::events::{EventQueue, Queue};

@@ -20,10 +20,10 @@ use landfall_transport::memory::Memory;
 
 use super::back_pressure::{WindowState, WriteRecord};
 use super::builder::refused;
-use super::core::{Core, NodeHandle};
 use super::memory::{Aperture, Lent};
 use super::neighbour::Neighbour;
 use super::node::Node;
+use super::state::{NodeHandle, NodeState};
 use super::window::{Source, Window};
 use crate::clan::{Error, WORD, fabric};
 
@@ -231,7 +231,7 @@ impl Group {
         let Self { handle, id, members, .. } = self;
         handle
             .ask(|core, now| {
-                let Core { engine, writes, .. } = core;
+                let NodeState { engine, writes, .. } = core;
                 for member in members.iter_mut() {
                     member.keep_up(engine, *id, tell);
                 }

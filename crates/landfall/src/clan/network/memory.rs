@@ -15,7 +15,7 @@ use landfall_transport::memory::{
 };
 
 use super::builder::refused;
-use super::core::NodeHandle;
+use super::state::NodeHandle;
 use crate::clan::{Error, Local, WORD};
 use crate::runtime::locked;
 

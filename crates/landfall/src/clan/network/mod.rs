@@ -75,7 +75,6 @@
 
 mod back_pressure;
 mod builder;
-mod core;
 mod dma;
 mod driver;
 mod endpoint;
@@ -86,6 +85,7 @@ mod neighbour;
 mod node;
 mod path;
 pub mod server;
+mod state;
 mod tripwire;
 mod window;
 
@@ -112,7 +112,7 @@ pub use path::{ETHERTYPE, Transport};
 pub use tripwire::{Tripset, Tripwire};
 pub use window::Window;
 
-pub use crate::runtime::Turned;
+pub use crate::runtime::TurnReport;
 #[cfg(feature = "certificates")]
 pub use crate::security::Certificates;
 pub use crate::security::{Identity, KnownPeers, SecurityError, read_preshared_key};

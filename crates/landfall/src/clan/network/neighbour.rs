@@ -11,7 +11,7 @@ use landfall_placement::Peer;
 use landfall_seal::{HandshakeError, PeerIdentity};
 
 use super::builder::ended;
-use super::core::{Core, NodeHandle, Submission};
+use super::state::{NodeHandle, NodeState, Submission};
 use crate::clan::Error;
 use crate::runtime::locked;
 
@@ -103,7 +103,7 @@ impl Neighbour {
         if is_so(self.state.load(Ordering::SeqCst)) {
             return Poll::Ready(());
         }
-        let before = Core::watch(&mut rest.watchers, context.waker());
+        let before = NodeState::watch(&mut rest.watchers, context.waker());
         drop(rest);
         before.into_iter().for_each(Waker::wake);
         Poll::Pending

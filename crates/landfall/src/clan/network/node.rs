@@ -13,12 +13,12 @@ use landfall_seal::{Fingerprint, SealStats};
 use landfall_transport::memory::Regions;
 
 use super::builder::{Builder, OpenError};
-use super::core::{Core, NodeHandle};
 use super::endpoint::Endpoint;
 use super::events::Events;
 use super::memory::Aperture;
 use super::neighbour::Link;
 use super::path::Transport;
+use super::state::{NodeHandle, NodeState};
 use super::tripwire::{Tripwire, wait_any};
 use super::window::Window;
 use crate::clan::{Error, Eventful, Fabric, Group};
@@ -174,7 +174,7 @@ impl Node {
             let found = self.handle.look(|core| {
                 let found = core.neighbour(host);
                 if found.is_none() {
-                    let before = Core::watch(&mut core.link_waiters, context.waker());
+                    let before = NodeState::watch(&mut core.link_waiters, context.waker());
                     core.after.wake.extend(before);
                 }
                 found

@@ -22,7 +22,7 @@ use landfall_transport::xdp::XdpConfig;
 #[cfg(feature = "nic")]
 use nic_firmware_model::driver::clan as card;
 
-use super::core::Engine;
+use super::state::Engine;
 #[cfg(feature = "nic")]
 use crate::nic::{Pace, Wire};
 #[cfg(feature = "nic")]

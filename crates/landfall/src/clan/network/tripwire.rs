@@ -15,10 +15,10 @@ use std::time::Instant;
 use clan_dsm::{Access, Action, TripwireId};
 
 use super::builder::refused;
-use super::core::{Core, NodeHandle};
 use super::events::{EventSender, Kind, Registration, sealed};
 use super::memory::Aperture;
 use super::neighbour::Neighbour;
+use super::state::{NodeHandle, NodeState};
 use super::window::Window;
 use crate::clan::{self, Error};
 use crate::runtime::locked;
@@ -73,7 +73,7 @@ impl State {
     }
 }
 
-impl Core {
+impl NodeState {
     /// The engine says that it fired.
     pub(super) fn tripped(&mut self, id: TripwireId) {
         let Some(record) = self.tripwires.get_mut(id) else { return };
@@ -164,7 +164,7 @@ impl Tripwire {
     fn make(
         handle: &NodeHandle,
         peer: Option<Arc<Neighbour>>,
-        watch: impl FnOnce(&mut Core) -> Result<TripwireId, clan_dsm::Error>,
+        watch: impl FnOnce(&mut NodeState) -> Result<TripwireId, clan_dsm::Error>,
     ) -> Result<Self, Error> {
         let state = Arc::new(State {
             arming: AtomicU8::new(IDLE),

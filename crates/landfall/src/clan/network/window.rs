@@ -19,10 +19,10 @@ use landfall_transport::memory::Memory;
 
 use super::back_pressure::{Cause, WindowState};
 use super::builder::{ended, refused};
-use super::core::{NodeHandle, Submission};
 use super::events::PendingResult;
 use super::memory::{Aperture, Lent, Pool};
 use super::neighbour::Neighbour;
+use super::state::{NodeHandle, Submission};
 use super::tripwire::Tripwire;
 use crate::clan::{Dma, Error, Remote, Stage, WORD};
 
@@ -157,7 +157,7 @@ impl Window {
     async fn begin(
         &self,
         mut begin: impl FnMut(
-            &mut super::core::Core,
+            &mut super::state::NodeState,
             landfall_placement::Instant,
         ) -> Result<(), clan_dsm::Error>,
     ) -> Result<(), Error> {

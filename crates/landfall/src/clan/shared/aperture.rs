@@ -20,7 +20,7 @@ use crate::clan::{Access, Cookie, Error};
 
 /// Which processes may map an aperture, by their numbers as the kernel knows them.
 #[derive(Default)]
-struct Audience {
+struct AllowedProcesses {
     /// None: all.
     only: Option<Vec<i32>>,
     barred: Vec<i32>,
@@ -37,7 +37,7 @@ pub(super) struct Aperture {
     is_withdrawn: AtomicBool,
     pub(super) wires: Mutex<Wires<Weak<Wire>>>,
     /// Which processes may map it.
-    audience: Mutex<Audience>,
+    audience: Mutex<AllowedProcesses>,
     /// Those who map it: nobody else can have touched it.
     readers: Mutex<Vec<Arc<HitInbox>>>,
 }
@@ -143,7 +143,7 @@ pub(super) const fn words_of(bytes: Range<u64>) -> Range<u64> {
     bytes.start / WORD..bytes.end.div_ceil(WORD)
 }
 
-/// Memory of a [`Shared`](super::Shared) node, mapped by other processes. Clones are
+/// Memory of a [`SharedNode`](super::SharedNode) node, mapped by other processes. Clones are
 /// the same memory; with the last one it is withdrawn.
 #[derive(Clone)]
 pub struct SharedLocal(pub(super) Arc<WithdrawOnDrop>);
@@ -181,7 +181,7 @@ impl SharedLocal {
     /// already keeps it; [`revoke_from`](Self::revoke_from) takes it away.
     ///
     /// A process is known by its number, as the kernel says. The kernel reuses numbers, so take
-    /// it from a process that has just come: [`Visitor::peer`](super::Visitor::peer).
+    /// it from a process that has just come: [`NameRequest::peer`](super::NameRequest::peer).
     pub fn restrict_to(&self, peer: &Peer) {
         locked(&self.aperture().audience).only.get_or_insert_default().push(peer.pid);
     }

@@ -1,4 +1,4 @@
-//! [`Shared`]: the fabric between processes of one host. A remote write is a store.
+//! [`SharedNode`]: the fabric between processes of one host. A remote write is a store.
 //!
 //! Nodes meet in a folder: each listens at a Unix socket there that is named for its
 //! number. Whoever has a cookie asks its node for the memory, which checks the cookie
@@ -25,8 +25,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! **Names.** Processes find each other by names in the folder: [`Shared::offer`] and
-//! [`Shared::find`], with which halves of the [`layer`](super::layer) connect. A name goes with
+//! **Names.** Processes find each other by names in the folder: [`SharedNode::offer`] and
+//! [`SharedNode::find`], with which halves of the [`layer`](super::layer) connect. A name goes with
 //! the process that offers it, however it ends. Who has come is the kernel's word.
 //!
 //! **Rights.** Memory that is exposed to be read is sealed: no other process can map
@@ -79,7 +79,7 @@ pub use events::SharedEvents;
 pub use landfall_transport::shm::rendezvous::{Admit, Peer};
 use landfall_transport::shm::rendezvous::{Listener, RendezvousError};
 use landfall_transport::{Clock, Wait};
-pub use names::{Found, Offer, Visitor};
+pub use names::{Found, NameRequest, Offer};
 pub use remote::SharedRemote;
 pub use tripwire::SharedTripwire;
 
@@ -164,7 +164,7 @@ fn start_of_search() -> u32 {
 /// A node of this process, which shares memory with other processes of its host.
 /// Clones are the same node; it ends with the last.
 #[derive(Clone)]
-pub struct Shared(Arc<Handle>);
+pub struct SharedNode(Arc<Handle>);
 
 /// The last one ends the node.
 struct Handle {
@@ -172,7 +172,7 @@ struct Handle {
     worker: Mutex<Option<Worker>>,
 }
 
-impl Shared {
+impl SharedNode {
     /// Opens a node.
     ///
     /// # Errors
@@ -248,7 +248,7 @@ impl Drop for Handle {
     }
 }
 
-impl Fabric for Shared {
+impl Fabric for SharedNode {
     type Local = SharedLocal;
     type Remote = SharedRemote;
     type Tripwire = SharedTripwire;
@@ -315,7 +315,7 @@ impl Fabric for Shared {
     }
 }
 
-impl Eventful for Shared {
+impl Eventful for SharedNode {
     type Events = SharedEvents;
 
     fn events(&self, capacity: usize) -> Result<SharedEvents, Error> {
@@ -323,7 +323,7 @@ impl Eventful for Shared {
     }
 }
 
-impl fmt::Debug for Shared {
+impl fmt::Debug for SharedNode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Shared({} in {})", self.0.node.host, self.0.node.config.folder.display())
     }

@@ -17,7 +17,7 @@ use arrayvec::ArrayVec;
 use clan_dsm::Reason;
 use landfall_transport::shm::rendezvous::{Admit, Peer};
 
-use super::Shared;
+use super::SharedNode;
 use super::control::{ControlMessage, Greeting, Name};
 use super::directory::{self, NameFile};
 use super::host::{Answer, Host};
@@ -43,7 +43,7 @@ pub(super) struct Service {
 
 #[derive(Default)]
 struct Waiting {
-    visitors: VecDeque<Visitor>,
+    visitors: VecDeque<NameRequest>,
     waker: Option<Waker>,
     is_over: bool,
 }
@@ -52,7 +52,7 @@ impl Service {
     /// A process has asked. One that is not admitted, or finds no room, is refused.
     pub(super) fn ask(&self, process: &Arc<PeerProcess>, request: u32, greeting: Greeting) {
         let visitor =
-            Visitor { process: Arc::clone(process), request, greeting, is_answered: false };
+            NameRequest { process: Arc::clone(process), request, greeting, is_answered: false };
         if !self.admit.admits(&visitor.peer()) {
             return;
         }
@@ -108,7 +108,7 @@ impl Offer {
     ///
     /// # Errors
     /// The node has ended.
-    pub fn try_accept(&self) -> Result<Option<Visitor>, Error> {
+    pub fn try_accept(&self) -> Result<Option<NameRequest>, Error> {
         let mut state = locked(&self.service.state);
         match state.visitors.pop_front() {
             None if state.is_over => Err(Error::NodeGone),
@@ -120,7 +120,7 @@ impl Offer {
     ///
     /// # Errors
     /// The node has ended, or the deadline is over.
-    pub fn accept(&self, deadline: Option<Instant>) -> Result<Visitor, Error> {
+    pub fn accept(&self, deadline: Option<Instant>) -> Result<NameRequest, Error> {
         let mut state = locked(&self.service.state);
         loop {
             match state.visitors.pop_front() {
@@ -146,7 +146,7 @@ impl Offer {
     ///
     /// # Errors
     /// The node has ended.
-    pub fn poll_accept(&self, context: &mut Context<'_>) -> Poll<Result<Visitor, Error>> {
+    pub fn poll_accept(&self, context: &mut Context<'_>) -> Poll<Result<NameRequest, Error>> {
         let mut state = locked(&self.service.state);
         match state.visitors.pop_front() {
             Some(visitor) => return Poll::Ready(Ok(visitor)),
@@ -161,7 +161,7 @@ impl Offer {
     ///
     /// # Errors
     /// The node has ended.
-    pub async fn accept_async(&self) -> Result<Visitor, Error> {
+    pub async fn accept_async(&self) -> Result<NameRequest, Error> {
         poll_fn(|context| self.poll_accept(context)).await
     }
 }
@@ -180,14 +180,14 @@ impl fmt::Debug for Offer {
 }
 
 /// Somebody who has found a name. Dropped without an answer, it is refused.
-pub struct Visitor {
+pub struct NameRequest {
     process: Arc<PeerProcess>,
     request: u32,
     greeting: Greeting,
     is_answered: bool,
 }
 
-impl Visitor {
+impl NameRequest {
     /// Which process it is, and of which user: the kernel's word.
     #[must_use]
     pub fn peer(&self) -> Peer {
@@ -215,7 +215,7 @@ impl Visitor {
     ///
     /// # Errors
     /// What it says is no cookie, those of [`Half::connect`] and of [`answer`](Self::answer).
-    pub fn join<P: Connect<Shared>>(self, half: Half<Shared, P>) -> Result<P, Error> {
+    pub fn join<P: Connect<SharedNode>>(self, half: Half<SharedNode, P>) -> Result<P, Error> {
         let [theirs] = cookies(&self.greeting)?;
         let ours = half.cookie();
         let joined = half.connect(&theirs)?;
@@ -229,8 +229,8 @@ impl Visitor {
     /// Those of [`join`](Self::join).
     pub fn join_stream(
         self,
-        opening: stream::Opening<Shared>,
-    ) -> Result<stream::Stream<Shared>, Error> {
+        opening: stream::Opening<SharedNode>,
+    ) -> Result<stream::Stream<SharedNode>, Error> {
         let theirs = cookies(&self.greeting)?;
         let ours = opening.cookies();
         let joined = opening.connect(&theirs)?;
@@ -242,14 +242,14 @@ impl Visitor {
     ///
     /// # Errors
     /// Those of [`publish::Publisher::add`] and of [`answer`](Self::answer).
-    pub fn subscribe(self, publisher: &mut publish::Publisher<Shared>) -> Result<(), Error> {
+    pub fn subscribe(self, publisher: &mut publish::Publisher<SharedNode>) -> Result<(), Error> {
         let [subscriber] = cookies(&self.greeting)?;
         publisher.add(&subscriber)?;
         self.answer(&publisher.cookie().to_bytes())
     }
 }
 
-impl Drop for Visitor {
+impl Drop for NameRequest {
     fn drop(&mut self) {
         if !self.is_answered {
             // One that is gone needs no answer.
@@ -258,7 +258,7 @@ impl Drop for Visitor {
     }
 }
 
-impl fmt::Debug for Visitor {
+impl fmt::Debug for NameRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // What it says may be a cookie, which belongs into no log.
         f.debug_struct("Visitor").field("peer", &self.peer()).finish_non_exhaustive()
@@ -289,13 +289,13 @@ impl Found {
     }
 
     /// Connects this half to the half of who offers the name, who does
-    /// [`Visitor::join`] (or, for subscribers, [`Visitor::subscribe`]).
+    /// [`NameRequest::join`] (or, for subscribers, [`NameRequest::subscribe`]).
     ///
     /// # Errors
     /// Those of [`ask`](Self::ask) and of [`Half::connect`].
-    pub fn join<P: Connect<Shared>>(
+    pub fn join<P: Connect<SharedNode>>(
         &self,
-        half: Half<Shared, P>,
+        half: Half<SharedNode, P>,
         deadline: Option<Instant>,
     ) -> Result<P, Error> {
         let answer = self.ask(&half.cookie().to_bytes(), deadline)?;
@@ -303,15 +303,15 @@ impl Found {
         half.connect(&theirs)
     }
 
-    /// Connects both directions of a stream, with [`Visitor::join_stream`].
+    /// Connects both directions of a stream, with [`NameRequest::join_stream`].
     ///
     /// # Errors
     /// Those of [`join`](Self::join).
     pub fn join_stream(
         &self,
-        opening: stream::Opening<Shared>,
+        opening: stream::Opening<SharedNode>,
         deadline: Option<Instant>,
-    ) -> Result<stream::Stream<Shared>, Error> {
+    ) -> Result<stream::Stream<SharedNode>, Error> {
         let answer = self.ask(&opening.cookies().map(Cookie::to_bytes).concat(), deadline)?;
         opening.connect(&cookies(&answer)?)
     }
@@ -341,7 +341,7 @@ fn cookies<const N: usize>(said: &[u8]) -> Result<[Cookie; N], Error> {
     cookies.into_inner().map_err(|_| none())
 }
 
-impl Shared {
+impl SharedNode {
     /// Offers a name in the folder of this node, to whoever it admits: 1 to 64 bytes of text.
     /// The name is this node's until the offer is dropped or the process ends, however it
     /// does.

@@ -12,7 +12,7 @@ use std::time::Instant;
 use clan_dsm::{HostId, Key};
 use landfall_transport::Wait;
 use landfall_transport::shm::wake::Sleeper;
-use landfall_transport::shm::watched::{News, Watched};
+use landfall_transport::shm::watched::{WatchUpdate, Watched};
 
 use super::SharedConfig;
 use super::aperture::Aperture;
@@ -310,12 +310,12 @@ impl HitInbox {
         for _ in 0..AT_ONCE {
             match news.hits.poll() {
                 Ok(None) => return,
-                Ok(Some(News::Hit(hit))) => {
+                Ok(Some(WatchUpdate::Hit(hit))) => {
                     if let Some(aperture) = self.process.granted(hit.tag) {
                         aperture.touch(&hit, fired);
                     }
                 }
-                Ok(Some(News::Lost)) => self.process.touch_all(fired),
+                Ok(Some(WatchUpdate::Lost)) => self.process.touch_all(fired),
                 Err(_) => {
                     // Nothing that comes from there can be believed. What it may have
                     // touched is looked at once more.

@@ -11,8 +11,8 @@ use landfall_testkit::TemporaryFolder;
 use super::*;
 use crate::clan::{Dma, Local, Remote, Stage, Tripwire};
 
-fn node_in(folder: &TemporaryFolder) -> Shared {
-    Shared::open(SharedConfig::new(folder.path())).unwrap()
+fn node_in(folder: &TemporaryFolder) -> SharedNode {
+    SharedNode::open(SharedConfig::new(folder.path())).unwrap()
 }
 
 /// More than any of this takes.
@@ -262,7 +262,7 @@ fn a_peer_that_ends_is_lost_for_all_that_depend_on_it() {
     // A new node under the same number is another one.
     let mut config = SharedConfig::new(folder.path());
     config.host = Some(cookie.host().number());
-    let again = Shared::open(config).unwrap();
+    let again = SharedNode::open(config).unwrap();
     assert!(matches!(one.map(&cookie), Err(Error::StaleCookie)));
     let (_theirs, cookie) = again.expose(64, Rights::Write).unwrap();
     one.map(&cookie).unwrap().store(0, 1).unwrap();
@@ -340,7 +340,7 @@ fn bounds_are_kept_and_what_is_dropped_makes_room() {
     let folder = TemporaryFolder::new("shared");
     let mut config = SharedConfig::new(folder.path());
     (config.most_apertures, config.most_tripwires, config.most_peers) = (2, 1, 1);
-    let node = Shared::open(config).unwrap();
+    let node = SharedNode::open(config).unwrap();
     let (first, cookie) = node.expose(64, Rights::Write).unwrap();
     let _second = node.expose(64, Rights::Write).unwrap();
     assert!(matches!(node.expose(64, Rights::Write), Err(Error::NoRoom(_))));
@@ -384,7 +384,7 @@ fn a_mute_peer_delays_only_who_asks_it() {
     let folder = TemporaryFolder::new("shared");
     let patient =
         SharedConfig { patience: Duration::from_secs(300), ..SharedConfig::new(folder.path()) };
-    let (node, other) = (Shared::open(patient).unwrap(), node_in(&folder));
+    let (node, other) = (SharedNode::open(patient).unwrap(), node_in(&folder));
     let taken = [node.host(), other.host()];
     let free = (0..).find(|number| !taken.contains(number)).and_then(HostId::new).unwrap();
     let path = node.0.node.path_of(free);
@@ -519,7 +519,7 @@ fn a_name_is_for_those_who_are_admitted() {
         admit: Admit::Users(vec![u32::MAX - 7]),
         ..SharedConfig::new(folder.path())
     };
-    let strict = Shared::open(strict).unwrap();
+    let strict = SharedNode::open(strict).unwrap();
     assert!(matches!(strict.try_find("prices"), Err(Error::Forbidden)));
     assert!(strict.names().unwrap().is_empty());
 }

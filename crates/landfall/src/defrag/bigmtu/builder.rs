@@ -16,7 +16,7 @@ use super::super::technique::{Delivery, Technique, Wanted};
 use super::down::Down;
 use super::lower::{InterfaceGuard, in_use};
 use super::up::{Done, Up};
-use super::{BigMtu, BigMtuError, MTU_MAX, MTU_MIN, ReportTimer, Shared};
+use super::{BigMtu, BigMtuError, InterfaceState, MTU_MAX, MTU_MIN, ReportTimer};
 use crate::runtime::{Signal, Worker};
 
 /// Chooses what an interface is like, then starts it.
@@ -133,7 +133,7 @@ impl BigMtuBuilder {
         };
         let (from_kernel, tap) = open_frames(&config, &sender.parts.regions)?;
         let (name, mtu) = (from_kernel.name().to_owned(), from_kernel.mtu());
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(InterfaceState::default());
         let pace = receiver.pace();
         let down = Down::new(from_kernel, sender, &shared)?;
         let (done, told) = (Done::default(), ReportTimer::default());

@@ -12,7 +12,7 @@ use landfall_transport::tap::FrameReader;
 use super::super::error::Error;
 use super::super::registered::Registered;
 use super::super::sender::{Outgoing, Sender};
-use super::{Amount, ReportTimer, Shared, turn_of};
+use super::{Amount, InterfaceState, ReportTimer, turn_of};
 use crate::runtime::Source;
 
 /// So many packets are read before they are sent.
@@ -40,7 +40,7 @@ pub(super) struct Down {
     longest: usize,
     done: Done,
     told: ReportTimer,
-    shared: Arc<Shared>,
+    shared: Arc<InterfaceState>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -54,7 +54,7 @@ impl Down {
     pub(super) fn new(
         tap: FrameReader,
         sender: Sender,
-        shared: &Arc<Shared>,
+        shared: &Arc<InterfaceState>,
     ) -> Result<Self, Error> {
         /// Also frames of a VLAN above this interface.
         const LINK_HEADER: usize = ethernet::LEN + vlan::LEN;

@@ -91,7 +91,7 @@ pub struct BigMtu {
     lower_mtu: u16,
     station: [u8; 6],
     chosen: Chosen,
-    shared: Arc<Shared>,
+    shared: Arc<InterfaceState>,
     workers: Vec<Worker>,
 }
 
@@ -278,13 +278,13 @@ fn turn_of(
 
 /// What the threads of an interface share with its handle.
 #[derive(Debug, Default)]
-struct Shared {
+struct InterfaceState {
     over: AtomicBool,
     stats: Mutex<BigMtuStats>,
     error: Mutex<Option<Error>>,
 }
 
-impl Shared {
+impl InterfaceState {
     fn is_over(&self) -> bool {
         self.over.load(Ordering::Relaxed)
     }

@@ -16,13 +16,13 @@ use landfall_inet::{checksum, ethernet, ipv4, ipv6, protocol, tcp, udp};
 use landfall_placement::Instant;
 use landfall_transport::driver::Interest;
 use landfall_transport::tap::FrameWriter;
-use spec_defrag::Way;
+use spec_defrag::ReassemblyPath;
 
 use super::super::error::Error;
 use super::super::packet::Packet;
 use super::super::receiver::Receiver;
 use super::lower::{InterfaceGuard, is_there};
-use super::{Amount, ReportTimer, Shared, turn_of};
+use super::{Amount, InterfaceState, ReportTimer, turn_of};
 use crate::runtime::Source;
 
 /// Dropped on its own thread, which is in the namespace of the interface. The order of
@@ -35,7 +35,7 @@ pub(super) struct Up {
     pub(super) _shield: InterfaceGuard,
     pub(super) done: Done,
     pub(super) told: ReportTimer,
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<InterfaceState>,
 }
 
 /// So many packets are handed to the kernel between two looks at the link.
@@ -77,7 +77,7 @@ impl Up {
     /// One call for a packet: its pieces are where they were joined.
     fn hand_over(&mut self, packet: &Packet) -> Result<(), Error> {
         let unfinished = match packet.way() {
-            Way::Whole => Unfinished::of(packet),
+            ReassemblyPath::Whole => Unfinished::of(packet),
             // Pieces have sums: nothing fills them in for a packet in several.
             _ => None,
         };

@@ -43,18 +43,18 @@ const RENEWAL: Duration = Duration::from_millis(500);
 #[derive(Debug)]
 pub(super) struct Channel {
     station: Mac,
-    way: Way,
+    way: Protection,
 }
 
 #[derive(Debug)]
-enum Way {
+enum Protection {
     /// In clear: frames that wait to leave.
     Plain(VecDeque<[u8; FRAME_LEN]>),
-    Sealed(Box<SealedWay>),
+    Sealed(Box<SealedLayer>),
 }
 
 #[derive(Debug)]
-struct SealedWay {
+struct SealedLayer {
     layer: Sealed<Mailbox>,
     security: Security,
     priority: Option<Priority>,
@@ -107,9 +107,15 @@ impl Channel {
         let (layer, security) = security.around(Mailbox::default(), carried, &[Reach::Network])?;
         let way = if layer.is_sealed() {
             let refusals = Refusals::new();
-            Way::Sealed(Box::new(SealedWay { layer, security, priority, callee, refusals }))
+            Protection::Sealed(Box::new(SealedLayer {
+                layer,
+                security,
+                priority,
+                callee,
+                refusals,
+            }))
         } else {
-            Way::Plain(VecDeque::new())
+            Protection::Plain(VecDeque::new())
         };
         Ok(Self { station, way })
     }
@@ -117,8 +123,8 @@ impl Channel {
     /// A control frame came. What it says is handed on as a plain frame, if it is genuine.
     pub(super) fn handle_frame(&mut self, now: Instant, frame: &[u8], heard: impl FnOnce(&[u8])) {
         match &mut self.way {
-            Way::Plain(_) => heard(frame),
-            Way::Sealed(way) => {
+            Protection::Plain(_) => heard(frame),
+            Protection::Sealed(way) => {
                 // What it refuses it counts.
                 if let Ok(Some(frame)) = way.handle_frame(now, self.station, frame) {
                     heard(&frame.to_bytes());
@@ -130,29 +136,29 @@ impl Channel {
     /// A frame of the requester or the gate is to leave.
     pub(super) fn send(&mut self, now: Instant, frame: [u8; FRAME_LEN]) {
         match &mut self.way {
-            Way::Plain(frames) => frames.push_back(frame),
-            Way::Sealed(way) => way.send(now, &frame),
+            Protection::Plain(frames) => frames.push_back(frame),
+            Protection::Sealed(way) => way.send(now, &frame),
         }
     }
 
     /// The next frame for the interface.
     pub(super) fn poll_frame(&mut self, now: Instant) -> Option<Vec<u8>> {
         match &mut self.way {
-            Way::Plain(frames) => frames.pop_front().map(Vec::from),
-            Way::Sealed(way) => way.poll_frame(now, self.station),
+            Protection::Plain(frames) => frames.pop_front().map(Vec::from),
+            Protection::Sealed(way) => way.poll_frame(now, self.station),
         }
     }
 
     pub(super) fn handle_timeout(&mut self, now: Instant) {
-        if let Way::Sealed(way) = &mut self.way {
+        if let Protection::Sealed(way) = &mut self.way {
             way.layer.handle_timeout(now);
         }
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         match &self.way {
-            Way::Plain(_) => None,
-            Way::Sealed(way) => way.layer.poll_timeout().map(|timeout| timeout.at),
+            Protection::Plain(_) => None,
+            Protection::Sealed(way) => way.layer.poll_timeout().map(|timeout| timeout.at),
         }
     }
 
@@ -160,8 +166,8 @@ impl Channel {
     /// way it is better to wait, for a while.
     pub(super) fn may_ask(&mut self, now: Instant) -> bool {
         match &mut self.way {
-            Way::Plain(_) => true,
-            Way::Sealed(way) => {
+            Protection::Plain(_) => true,
+            Protection::Sealed(way) => {
                 way.associate(now);
                 !way.is_shaking(now)
             }
@@ -170,12 +176,12 @@ impl Channel {
 
     /// Does a request wait for a handshake?
     pub(super) fn is_shaking(&self, now: Instant) -> bool {
-        matches!(&self.way, Way::Sealed(way) if way.is_shaking(now))
+        matches!(&self.way, Protection::Sealed(way) if way.is_shaking(now))
     }
 
     /// Why there are no keys with the receiver that is asked.
     pub(super) fn no_keys(&self) -> Option<NoKeys> {
-        let Way::Sealed(way) = &self.way else { return None };
+        let Protection::Sealed(way) = &self.way else { return None };
         let callee = way.callee.as_ref()?;
         let why = callee.failure?;
         let place = way.security.place();
@@ -187,14 +193,14 @@ impl Channel {
     /// What others know this end by. `None` in clear and with a pre-shared key.
     pub(super) fn fingerprint(&self) -> Option<Fingerprint> {
         match &self.way {
-            Way::Plain(_) => None,
-            Way::Sealed(way) => way.security.fingerprint(),
+            Protection::Plain(_) => None,
+            Protection::Sealed(way) => way.security.fingerprint(),
         }
     }
 
     /// Which station a source of the gate is, and who it has proven to be.
     pub(super) fn asker(&self, source: Mac) -> Option<(Mac, Option<PeerIdentity>)> {
-        let Way::Sealed(way) = &self.way else { return Some((source, None)) };
+        let Protection::Sealed(way) = &self.way else { return Some((source, None)) };
         let peer = peer_of(source);
         match way.layer.remote(PATH, peer)? {
             Peer::Ethernet(station) => Some((station, way.layer.identity(peer))),
@@ -205,8 +211,8 @@ impl Channel {
     /// What was sealed and opened. All zero where nothing is.
     pub(super) fn stats(&self) -> SealStats {
         match &self.way {
-            Way::Plain(_) => SealStats::default(),
-            Way::Sealed(way) => way.layer.seal_stats(),
+            Protection::Plain(_) => SealStats::default(),
+            Protection::Sealed(way) => way.layer.seal_stats(),
         }
     }
 
@@ -214,13 +220,13 @@ impl Channel {
     #[cfg(test)]
     fn refused(&self, why: Refusal) -> u64 {
         match &self.way {
-            Way::Plain(_) => 0,
-            Way::Sealed(way) => way.refusals.of(why) + way.layer.refusals().of(why),
+            Protection::Plain(_) => 0,
+            Protection::Sealed(way) => way.refusals.of(why) + way.layer.refusals().of(why),
         }
     }
 }
 
-impl SealedWay {
+impl SealedLayer {
     fn handle_frame(
         &mut self,
         now: Instant,

@@ -10,7 +10,7 @@ use landfall_transport::memory::{LendRefusal, Regions};
 use landfall_transport::ring::{Block, Frame, Ring};
 use landfall_transport::scatter::Posted;
 use landfall_transport::xdp;
-use spec_defrag::{Head, Lying, Receiver as Engine};
+use spec_defrag::{Head, MappedFrame, Receiver as Engine};
 
 use super::super::delivery::MemoryView;
 use super::super::packet::Holder;
@@ -85,7 +85,7 @@ impl<S: Source> ReceivePath for MappedPath<S> {
             .frames()
             .skip(self.taken)
             .take(room)
-            .map(|frame| Lying { at: frame.span, head: &frame.bytes[..head(frame.bytes)] })
+            .map(|frame| MappedFrame { at: frame.span, head: &frame.bytes[..head(frame.bytes)] })
             .collect();
         engine.take(now, &frames, &mut MemoryView(self.posted.memory()));
         self.posted.release();
@@ -176,12 +176,12 @@ impl Holder for Block {
 /// The rings of AF_XDP.
 #[derive(Debug)]
 pub(in super::super) struct XdpRings {
-    receive_path: xdp::Lane,
+    receive_path: xdp::XdpQueue,
     heard: KernelCounts,
 }
 
 impl XdpRings {
-    pub(in super::super) fn new(receive_path: xdp::Lane) -> Self {
+    pub(in super::super) fn new(receive_path: xdp::XdpQueue) -> Self {
         Self { receive_path, heard: KernelCounts::default() }
     }
 }

@@ -51,22 +51,22 @@ mod network {
 
 /// The programming layer over memory that processes share; here both nodes are in one.
 mod shared {
-    use landfall::clan::shared::{Shared, SharedConfig};
+    use landfall::clan::shared::{SharedConfig, SharedNode};
     use landfall_testkit::TemporaryFolder;
 
     use super::suite;
 
     /// Two nodes that meet in a folder of their own, which goes with them.
     struct Meeting {
-        one: Shared,
-        two: Shared,
+        one: SharedNode,
+        two: SharedNode,
         _folder: TemporaryFolder,
     }
 
     impl Meeting {
         fn new() -> Self {
             let folder = TemporaryFolder::new("layer");
-            let node = || Shared::open(SharedConfig::new(folder.path())).unwrap();
+            let node = || SharedNode::open(SharedConfig::new(folder.path())).unwrap();
             let (one, two) = (node(), node());
             Self { one, two, _folder: folder }
         }

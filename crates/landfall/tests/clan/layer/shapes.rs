@@ -9,7 +9,7 @@ use landfall::clan::layer::any::{Waitable, wait_any};
 use landfall::clan::layer::board::{self, Board};
 use landfall::clan::layer::merge::{Merge, Spread};
 use landfall::clan::layer::{message, publish, queue, rpc, stream};
-use landfall::clan::shared::{Shared, SharedConfig};
+use landfall::clan::shared::{SharedConfig, SharedNode};
 use landfall::clan::{Error, Fabric, Threads};
 use landfall_testkit::TemporaryFolder;
 use proptest::prelude::*;
@@ -36,9 +36,9 @@ macro_rules! over_both {
             $(#[test]
             fn $test() {
                 let folder = TemporaryFolder::new("shapes");
-                let open = |_| Shared::open(SharedConfig::new(folder.path())).unwrap();
+                let open = |_| SharedNode::open(SharedConfig::new(folder.path())).unwrap();
                 let nodes: Vec<_> = (0..$count).map(open).collect();
-                super::$test(&nodes, Shared::close);
+                super::$test(&nodes, SharedNode::close);
             })+
         }
     };

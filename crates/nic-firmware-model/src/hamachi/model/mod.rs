@@ -6,7 +6,7 @@
 //! | `pair` | both, under the same traffic and calls |
 //! | `faulty` | an adapter whose firmware has a fault |
 //!
-//! [`Side`]: what may happen to a host, and what it shows; and the two that are compared.
+//! [`ReceivingHost`]: what may happen to a host, and what it shows; and the two that are compared.
 //! [`NaiveSide`] is the host's software path: a driver that writes each frame where the list
 //! says, at once, without adapter, commands or reports. [`OffloadedSide`] is the host with an
 //! adapter, costs off.
@@ -16,7 +16,7 @@ use landfall_placement::{Instant, Span};
 use pair::SILENCE;
 pub use pair::{Choices, Pair};
 use spec_defrag::model::Steps;
-use spec_defrag::{BufferId, Descriptor, Lying, Packet, Receiver};
+use spec_defrag::{BufferId, Descriptor, MappedFrame, Packet, Receiver};
 
 use crate::firmware::HostMemory;
 use crate::hamachi::{HostRam as _, Ram, Station, WhenOut};
@@ -46,7 +46,7 @@ pub fn disagreements_with(fault: Option<Fault>, bytes: &[u8]) -> Vec<String> {
 }
 
 /// A host that receives, with an adapter or without.
-pub trait Side {
+pub trait ReceivingHost {
     /// A frame came off the wire.
     fn frame(&mut self, now: Instant, bytes: &[u8]);
 
@@ -144,7 +144,7 @@ impl NaiveSide {
         self.untold = 0;
         for at in self.whole.drain(..) {
             let head = self.ram.bytes(at.split_at(192).0).to_vec();
-            self.receiver.take(now, &[Lying { at, head: &head }], &mut self.ram);
+            self.receiver.take(now, &[MappedFrame { at, head: &head }], &mut self.ram);
         }
         if is_due {
             self.receiver.handle_timeout(now, &mut self.ram);
@@ -153,7 +153,7 @@ impl NaiveSide {
     }
 }
 
-impl Side for NaiveSide {
+impl ReceivingHost for NaiveSide {
     fn frame(&mut self, now: Instant, bytes: &[u8]) {
         self.ram.set_now(now);
         if let Some(descriptor) = self.list.get(self.lens.len()) {
@@ -243,7 +243,7 @@ impl OffloadedSide {
     }
 }
 
-impl Side for OffloadedSide {
+impl ReceivingHost for OffloadedSide {
     fn frame(&mut self, now: Instant, bytes: &[u8]) {
         self.station.arrive(now, bytes);
     }

@@ -5,10 +5,10 @@ use std::collections::VecDeque;
 
 use landfall_placement::{Duration, Instant, Refusal, Seed};
 use spec_defrag::model::{LONGEST_FRAME, Naive, Reading, Setup, Step, read};
-use spec_defrag::{Body, Config, Lend, Packet, Way};
+use spec_defrag::{Body, Config, Lend, Packet, ReassemblyPath};
 
 use super::faulty::Fault;
-use super::{NaiveSide, OffloadedSide, Side};
+use super::{NaiveSide, OffloadedSide, ReceivingHost};
 use crate::hamachi::{DriverConfig, Ram, Room, Tables, WhenOut};
 
 /// How a run is set up.
@@ -95,7 +95,7 @@ impl Choices {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Joined {
     frame: Vec<u8>,
-    way: Way,
+    way: ReassemblyPath,
 }
 
 /// A host with what its user holds.
@@ -106,7 +106,7 @@ struct Host<S> {
     out: Vec<Joined>,
 }
 
-impl<S: Side> Host<S> {
+impl<S: ReceivingHost> Host<S> {
     fn new(side: S) -> Self {
         Self { side, held: VecDeque::new(), out: Vec::new() }
     }

@@ -7,7 +7,7 @@ use super::today::{self, CLOCK, INTERRUPT, LINKS, ON_THE_CABLE, SETUP, WAKE};
 use super::{BREAKS_AT, NAMES, Outcome, columns, rows, up_to};
 use crate::machine::Sram;
 use crate::tigon::Tables;
-use crate::tigon::figures::{Account, Design, Message, Side, one_way, transfer};
+use crate::tigon::figures::{Account, Design, HostFigures, Message, one_way, transfer};
 
 /// What one call writes.
 const WRITE: u32 = 2 << 20;
@@ -26,7 +26,7 @@ fn design(link: u64, stu: u8) -> Design {
 }
 
 /// For which share of the time a side's link, bus, DMA engine and processor are busy.
-fn busy(design: &Design, account: &Account, side: &Side, way: usize) -> [f64; 4] {
+fn busy(design: &Design, account: &Account, side: &HostFigures, way: usize) -> [f64; 4] {
     let packets = account.receiver.stus_placed as f64;
     let on_the_cable = packets * f64::from(design.frame() + design.overhead) * 8.0;
     let dma = side.transfers[way] as f64 * SETUP / 1e9 + side.bus;

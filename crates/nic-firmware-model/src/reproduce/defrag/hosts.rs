@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use landfall_inet::{Envelope, Tcp, ethernet, ipv4, protocol, tcp};
 use landfall_placement::{Duration, Instant, Span};
 use spec_defrag::{
-    Body, BufferId, Config, HeadLens, Packet, PayloadLens, Prediction, Shape, Stats, Way,
+    Body, BufferId, Config, HeadLens, Packet, PayloadLens, Prediction, ReassemblyPath, Shape, Stats,
 };
 
 use crate::hamachi::{COSTS, DriverConfig, Ram, Room, Station, Tables, WhenOut};
@@ -286,7 +286,9 @@ impl Hosts {
         let handled = byte * len.max(f64::from(SEGMENT));
         let (driver, user) = match self.receiving {
             Receiving::Standard => (0.0, len * copied),
-            Receiving::Pages { is_handed_over: true, .. } if packet.way == Way::Speculated => {
+            Receiving::Pages { is_handed_over: true, .. }
+                if packet.way == ReassemblyPath::Speculated =>
+            {
                 (moved * copied, page)
             }
             Receiving::Pages { .. } => (moved * copied, len * copied),

@@ -117,7 +117,7 @@ pub(super) struct Costs {
 }
 
 /// Processor time for a packet, from a share in per cent of both processors.
-fn spent(line: &Line, per_cent: f64) -> (f64, Seconds) {
+fn spent(line: &TableRow, per_cent: f64) -> (f64, Seconds) {
     (line.payload(), per_cent / 100.0 * PROCESSORS / line.packets_per_second())
 }
 
@@ -156,7 +156,7 @@ impl Costs {
     }
 
     /// A line of STP, frame by frame over so many adapters at each end.
-    pub(super) fn measure(&self, line: &Line, links: u8, touches: bool) -> Option<Account> {
+    pub(super) fn measure(&self, line: &TableRow, links: u8, touches: bool) -> Option<Account> {
         let design = self.adapter.with_stu(line.stu()).striped(links);
         let touching = if touches { self.touch_uncached * f64::from(WRITE) } else { 0.0 };
         transfer(&design, WRITES, WRITE, Duration::from_secs_f64(touching))
@@ -185,7 +185,7 @@ impl Costs {
     }
 
     /// What the model says to a line of STP: megabytes per second, receiver, sender.
-    pub(super) fn stp(&self, line: &Line, links: u8, touches: bool) -> (f64, f64, f64) {
+    pub(super) fn stp(&self, line: &TableRow, links: u8, touches: bool) -> (f64, f64, f64) {
         let Some(account) = self.measure(line, links, touches) else {
             return (f64::NAN, f64::NAN, f64::NAN);
         };
@@ -198,7 +198,7 @@ impl Costs {
     }
 
     /// Processor time of TCP's receiver for a packet, but for the touching.
-    fn receiving(&self, line: &Line) -> Seconds {
+    fn receiving(&self, line: &TableRow) -> Seconds {
         let payload = line.payload();
         let copy = if line.is_truncated { self.copy * payload } else { 0.0 };
         self.receive.of(payload) - copy
@@ -207,15 +207,15 @@ impl Costs {
     /// Processor time of TCP's sender for a packet. What is sent without a copy costs
     /// TCP's work on a packet, and its share of pages that are handed to the adapter,
     /// as those of STP are.
-    fn sending(&self, line: &Line) -> Seconds {
+    fn sending(&self, line: &TableRow) -> Seconds {
         match line.way {
-            Way::TcpSendfile => self.send.packet + self.page_out * line.payload() / PAGE,
+            SendMethod::TcpSendfile => self.send.packet + self.page_out * line.payload() / PAGE,
             _ => self.send.of(line.payload()),
         }
     }
 
     /// What the model says to a line of TCP: megabytes per second, receiver, sender.
-    pub(super) fn tcp(&self, line: &Line, touches: bool) -> (f64, f64, f64) {
+    pub(super) fn tcp(&self, line: &TableRow, touches: bool) -> (f64, f64, f64) {
         const PACKETS: usize = 20_000;
         let payload = line.payload();
         let touching = if touches { self.touch_of_tcp * payload } else { 0.0 };
@@ -237,9 +237,9 @@ impl Costs {
     }
 
     /// What the model says to a line.
-    pub(super) fn model(&self, line: &Line, touches: bool) -> (f64, f64, f64) {
+    pub(super) fn model(&self, line: &TableRow, touches: bool) -> (f64, f64, f64) {
         match line.way {
-            Way::Stp => self.stp(line, 1, touches),
+            SendMethod::Stp => self.stp(line, 1, touches),
             _ => self.tcp(line, touches),
         }
     }
@@ -256,7 +256,7 @@ pub(super) const PAGE: f64 = 4096.0;
 
 /// How the sender hands its data over, and the receiver takes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum SendMethod {
     TcpWrite,
     TcpSendfile,
     Stp,
@@ -265,9 +265,9 @@ pub(super) enum Way {
 /// A line of the paper's tables: megabytes per second, and the shares of the two
 /// machines' processors.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Line {
+pub(super) struct TableRow {
     pub(super) label: &'static str,
-    pub(super) way: Way,
+    pub(super) way: SendMethod,
     pub(super) packet: f64,
     /// The copy to the user is left out.
     pub(super) is_truncated: bool,
@@ -278,40 +278,40 @@ pub(super) struct Line {
 
 const fn line(
     label: &'static str,
-    way: Way,
+    way: SendMethod,
     packet: f64,
     is_truncated: bool,
     measured: (f64, f64, f64),
-) -> Line {
+) -> TableRow {
     let (rate, receiver, sender) = measured;
-    Line { label, way, packet, is_truncated, rate, receiver, sender }
+    TableRow { label, way, packet, is_truncated, rate, receiver, sender }
 }
 
 /// The paper's Table 1.
-pub(super) const TABLE_1: [Line; 10] = [
-    line("TCP write()", Way::TcpWrite, 9000.0, false, (75.0, 55.0, 48.0)),
-    line("MSG_TRUNC", Way::TcpWrite, 9000.0, true, (99.0, 35.0, 55.0)),
-    line("TCP sendfile()", Way::TcpSendfile, 9000.0, false, (74.0, 55.0, 12.0)),
-    line("MSG_TRUNC, sendfile()", Way::TcpSendfile, 9000.0, true, (99.0, 31.0, 19.0)),
-    line("STP write()", Way::Stp, 4136.0, false, (98.0, 8.0, 17.0)),
-    line("TCP write()", Way::TcpWrite, 1500.0, false, (52.0, 55.0, 50.0)),
-    line("MSG_TRUNC", Way::TcpWrite, 1500.0, true, (70.0, 52.0, 70.0)),
-    line("TCP sendfile()", Way::TcpSendfile, 1500.0, false, (45.0, 50.0, 12.0)),
-    line("MSG_TRUNC, sendfile()", Way::TcpSendfile, 1500.0, true, (70.0, 52.0, 39.0)),
-    line("STP write()", Way::Stp, 1064.0, false, (53.0, 8.0, 17.0)),
+pub(super) const TABLE_1: [TableRow; 10] = [
+    line("TCP write()", SendMethod::TcpWrite, 9000.0, false, (75.0, 55.0, 48.0)),
+    line("MSG_TRUNC", SendMethod::TcpWrite, 9000.0, true, (99.0, 35.0, 55.0)),
+    line("TCP sendfile()", SendMethod::TcpSendfile, 9000.0, false, (74.0, 55.0, 12.0)),
+    line("MSG_TRUNC, sendfile()", SendMethod::TcpSendfile, 9000.0, true, (99.0, 31.0, 19.0)),
+    line("STP write()", SendMethod::Stp, 4136.0, false, (98.0, 8.0, 17.0)),
+    line("TCP write()", SendMethod::TcpWrite, 1500.0, false, (52.0, 55.0, 50.0)),
+    line("MSG_TRUNC", SendMethod::TcpWrite, 1500.0, true, (70.0, 52.0, 70.0)),
+    line("TCP sendfile()", SendMethod::TcpSendfile, 1500.0, false, (45.0, 50.0, 12.0)),
+    line("MSG_TRUNC, sendfile()", SendMethod::TcpSendfile, 1500.0, true, (70.0, 52.0, 39.0)),
+    line("STP write()", SendMethod::Stp, 1064.0, false, (53.0, 8.0, 17.0)),
 ];
 
 /// The paper's Table 2: the receiver touches the data.
-pub(super) const TABLE_2: [Line; 4] = [
-    line("TCP", Way::TcpWrite, 9000.0, false, (49.0, 62.0, 22.0)),
-    line("STP", Way::Stp, 4136.0, false, (53.0, 23.0, 9.0)),
-    line("TCP", Way::TcpWrite, 1500.0, false, (14.0, 53.0, 11.0)),
-    line("STP", Way::Stp, 1064.0, false, (34.0, 16.0, 11.0)),
+pub(super) const TABLE_2: [TableRow; 4] = [
+    line("TCP", SendMethod::TcpWrite, 9000.0, false, (49.0, 62.0, 22.0)),
+    line("STP", SendMethod::Stp, 4136.0, false, (53.0, 23.0, 9.0)),
+    line("TCP", SendMethod::TcpWrite, 1500.0, false, (14.0, 53.0, 11.0)),
+    line("STP", SendMethod::Stp, 1064.0, false, (34.0, 16.0, 11.0)),
 ];
 
-impl Line {
+impl TableRow {
     pub(super) const fn payload(&self) -> f64 {
-        self.packet - if matches!(self.way, Way::Stp) { STP_HEADER } else { TCP_HEADERS }
+        self.packet - if matches!(self.way, SendMethod::Stp) { STP_HEADER } else { TCP_HEADERS }
     }
 
     pub(super) fn packets_per_second(&self) -> f64 {

@@ -12,7 +12,7 @@ mod hosts;
 
 use core::time::Duration;
 
-use hosts::{Assumed, Costs, Line, TABLE_1, TABLE_2, Way};
+use hosts::{Assumed, Costs, SendMethod, TABLE_1, TABLE_2, TableRow};
 
 use super::exhibit::{Design as Paper, Exhibit, Row, Value};
 use super::sensitivity::{self, Effect};
@@ -76,7 +76,7 @@ const CELLS_2: [[Cell; 3]; 4] = [
     [Free, Free, Free],
 ];
 
-fn row(costs: &Costs, line: &Line, touches: bool, cells: [Cell; 3]) -> Row {
+fn row(costs: &Costs, line: &TableRow, touches: bool, cells: [Cell; 3]) -> Row {
     let (rate, receiver, sender) = costs.model(line, touches);
     let stated = [line.rate, line.receiver, line.sender];
     let values = stated.into_iter().zip([rate, receiver, sender]).zip(cells);
@@ -85,9 +85,9 @@ fn row(costs: &Costs, line: &Line, touches: bool, cells: [Cell; 3]) -> Row {
 }
 
 /// What the model lacks where a line of Table 1 is off.
-const fn why_in_table_1(line: &Line) -> Option<&'static str> {
+const fn why_in_table_1(line: &TableRow) -> Option<&'static str> {
     match (line.way, line.is_truncated, line.packet as u32) {
-        (Way::Stp, _, 1064) => Some(
+        (SendMethod::Stp, _, 1064) => Some(
             "The rate is the limit of 50,000 packets a second, of which the paper says \"about\": \
              its line has 54,000. Its receiver spends 6.4 µs on a packet of a page and 2.9 on \
              one of a quarter. Pages, and an interrupt and a grant for each Block, are all \
@@ -95,18 +95,18 @@ const fn why_in_table_1(line: &Line) -> Option<&'static str> {
              each packet, which one calibrated line cannot tell from pages. The sender is \
              short by what the rate is, and as much again.",
         ),
-        (Way::TcpSendfile, false, _) => Some(
+        (SendMethod::TcpSendfile, false, _) => Some(
             "The paper's sender with sendfile() spends 28 µs on a packet of 9000 bytes and 7 on one \
              of 1500 while its receiver is the limit, but 33 and 15 when it is not; the model's \
              spends the same in both. That sendfile() at 1500 is slower than write(), \
              although the receiver is the limit of both, the paper does not explain.",
         ),
-        (Way::TcpSendfile, true, _) => Some(
+        (SendMethod::TcpSendfile, true, _) => Some(
             "With MSG_TRUNC the paper's receiver is busy for 31 % behind sendfile() and for 35 % \
              behind write(), with the same packets at the same rate. The model's does not know \
              how they were sent.",
         ),
-        (Way::TcpWrite, true, _) => Some(
+        (SendMethod::TcpWrite, true, _) => Some(
             "What the sender spends on a byte in the lines that were calibrated includes \
              waiting for the receiver to open its window.",
         ),
@@ -146,7 +146,7 @@ fn table_2(costs: &Costs) -> Exhibit {
         .map(|(at, line)| {
             let row = row(costs, line, true, CELLS_2[at]);
             match (line.way, at) {
-            (Way::Stp, _) => row,
+            (SendMethod::Stp, _) => row,
             (_, 0) => row.off_because(
                 "The paper does not say with which call its sender sent; the model's copies. Per \
                  packet the paper's sender spends 77 µs here, 109 with write() in Table 1, and \
@@ -163,7 +163,7 @@ fn table_2(costs: &Costs) -> Exhibit {
         })
         .collect();
     let read_only = Costs { touch_uncached: costs.touch_uncached / 2.0, ..costs.clone() };
-    for line in TABLE_2.iter().filter(|line| line.way == Way::Stp) {
+    for line in TABLE_2.iter().filter(|line| line.way == SendMethod::Stp) {
         let (rate, receiver, sender) = read_only.stp(line, 1, true);
         let values = [rate, receiver, sender].map(Value::alone).to_vec();
         rows.push(Row::new(

@@ -57,7 +57,7 @@ impl Has<Endpoint> for Known {
                     None => engine.refuse(receive, Reason::Refused),
                 }
             }
-            Event::ReadAsked { read, len, .. } => {
+            Event::ReadRequested { read, len, .. } => {
                 match user.lend(memory, len.min(1 << 16) as u32, around(8)).filter(|_| wants) {
                     Some(area) => engine.answer_read(now, read, area, 5).map(|send| {
                         user.has.sends.push(send);
@@ -65,7 +65,7 @@ impl Has<Endpoint> for Known {
                     None => engine.refuse_read(now, read, Reason::Refused),
                 }
             }
-            Event::RegionAsked { ask, len, .. } => {
+            Event::RegionRequested { ask, len, .. } => {
                 match user.lend(memory, len.min(1 << 16) as u32, around(0)).filter(|_| wants) {
                     Some(area) => engine.expose(ask, area, Rights::ALL).map(drop),
                     None => engine.refuse_region(ask, Reason::Refused),

@@ -9,7 +9,7 @@ use landfall_placement::{Instant, Refusal};
 use super::arrival::Arrival;
 use crate::adapter::context::Context;
 use crate::adapter::interface::is_remote;
-use crate::adapter::links::{Links, Said};
+use crate::adapter::links::{Links, NeighbourClaim};
 use crate::adapter::queue_pair::QueuePair;
 use crate::adapter::queue_pairs::QueuePairs;
 use crate::ip::answer::{self, Host, Host6};
@@ -56,7 +56,7 @@ pub(in crate::adapter) fn handle_arp(
             (true, false) => NeighbourMessage::ARP_REPLY,
             (false, _) => NeighbourMessage::ARP_UNSOLICITED,
         };
-        let said = Said { address: sender, station: Some(arp.sender_mac), message };
+        let said = NeighbourClaim { address: sender, station: Some(arp.sender_mac), message };
         woken = links.learn(now, context, link, &said);
     }
     if is_ours && is_asking {
@@ -152,7 +152,7 @@ fn handle_discovery(
             let mut woken = Vec::new();
             if is_remote(arrival.ip.source) {
                 let (address, message) = (arrival.ip.source, NeighbourMessage::Question);
-                let said = Said { address, station: Some(station), message };
+                let said = NeighbourClaim { address, station: Some(station), message };
                 woken = links.learn(now, context, link, &said);
             }
             let them = Host6 { mac: station, address: source };
@@ -168,7 +168,7 @@ fn handle_discovery(
             }
             let (is_solicited, is_override) = (told.is_solicited, told.is_override);
             let message = NeighbourMessage::Answer { is_solicited, is_override };
-            let said = Said { address, station: told.station, message };
+            let said = NeighbourClaim { address, station: told.station, message };
             Ok(links.learn(now, context, link, &said))
         }
     }

@@ -117,7 +117,7 @@ impl Delivered {
 
 /// A retransmission, for the order of time.
 #[derive(Clone, Copy, Debug)]
-struct Again {
+struct Retransmission {
     start: u64,
     end: u64,
     at: Instant,
@@ -130,7 +130,7 @@ pub(crate) struct Flight {
     sacked: Ranges,
     /// Retransmissions, oldest first. An entry whose records have been
     /// acknowledged, lost or sent again since then says nothing.
-    again: VecDeque<Again>,
+    again: VecDeque<Retransmission>,
     /// The first position not acknowledged, and the one after the last sent.
     unacknowledged: u64,
     next: u64,
@@ -385,7 +385,7 @@ impl Flight {
             let (start, end) = (record.start, record.end());
             match self.again.back_mut() {
                 Some(last) if last.end == start && last.at == now => last.end = end,
-                _ => self.again.push_back(Again { start, end, at: now }),
+                _ => self.again.push_back(Retransmission { start, end, at: now }),
             }
         }
         if self.again.len() > 2 * self.records.len() + 8 {
@@ -443,7 +443,7 @@ impl Flight {
 
     /// Data sent again, oldest first. Entries that say nothing any more go away.
     fn lose_retransmissions(&mut self, judge: &LossDetector) -> Option<Instant> {
-        while let Some(&Again { start, end, at }) = self.again.front() {
+        while let Some(&Retransmission { start, end, at }) = self.again.front() {
             for index in self.index_of(start)..self.records.len() {
                 let record = self.records[index];
                 if record.start >= end {
@@ -507,7 +507,11 @@ impl Flight {
             .iter()
             .filter(|record| record.was_retransmitted() && record.is_under_way());
         self.again = again
-            .map(|record| Again { start: record.start, end: record.end(), at: record.sent_at })
+            .map(|record| Retransmission {
+                start: record.start,
+                end: record.end(),
+                at: record.sent_at,
+            })
             .collect();
         // Stable, so that equal times stay in the order of positions.
         self.again.make_contiguous().sort_by_key(|entry| entry.at);

@@ -50,7 +50,7 @@ struct Flying {
     is_good: bool,
 }
 
-pub(super) struct Side {
+pub(super) struct End {
     pub(super) tcb: Option<Tcb>,
     half: Option<HalfOpen>,
     pub(super) queues: Queues,
@@ -65,7 +65,7 @@ pub(super) struct Side {
     pub(super) segments_sent: u64,
 }
 
-impl Side {
+impl End {
     fn new() -> Self {
         Self {
             tcb: None,
@@ -139,7 +139,7 @@ impl Side {
 
 pub(super) struct Pair {
     pub(super) now: Instant,
-    pub(super) sides: [Side; 2],
+    pub(super) sides: [End; 2],
     config: TcpConfig,
     wire: Wire,
     pub(super) room: Room,
@@ -163,7 +163,7 @@ impl Pair {
         let secret = Secret::new(&mut random);
         let mut pair = Self {
             now: Instant::from_millis(10),
-            sides: [Side::new(), Side::new()],
+            sides: [End::new(), End::new()],
             config: config.validate().map(|()| config).unwrap(),
             wire,
             room: Room { packet: 1480, super_packet: 65_515, pieces: 64 },

@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::{Figure, Ground, Kind, Row};
+use crate::{Figure, Kind, Row, Workspace};
 
 pub(crate) const ROWS: &[Row] = &[
     ("64 bytes there and back, read and write", |ground, kind| pair(ground, kind, "block")),
@@ -19,7 +19,7 @@ const PIECE: usize = 64 * 1024;
 const TIME: Duration = Duration::from_millis(700);
 
 /// Runs both ends; the caller says what it saw.
-fn pair(ground: &Ground, kind: Kind, how: &str) -> Option<Figure> {
+fn pair(ground: &Workspace, kind: Kind, how: &str) -> Option<Figure> {
     let own = std::env::current_exe().ok()?;
     let mut server = ground.command(&own, 0, kind);
     server.args(["--end", "serve", how]).stdout(Stdio::piped());

@@ -38,11 +38,11 @@ pub(crate) enum Kind {
 
 /// How programs are started here.
 #[derive(Clone, Debug)]
-pub(crate) struct Ground {
+pub(crate) struct Workspace {
     library: PathBuf,
 }
 
-impl Ground {
+impl Workspace {
     /// A program on a core, with the library or without.
     pub(crate) fn command(&self, program: impl AsRef<Path>, core: usize, kind: Kind) -> Command {
         let mut command = Command::new("taskset");
@@ -58,7 +58,7 @@ impl Ground {
 }
 
 /// Something that is measured; `None` where its program is missing.
-pub(crate) type Row = (&'static str, fn(&Ground, Kind) -> Option<Figure>);
+pub(crate) type Row = (&'static str, fn(&Workspace, Kind) -> Option<Figure>);
 
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
@@ -83,7 +83,7 @@ fn main() {
         }
     }
     assert!(library.exists(), "{} is missing", library.display());
-    let ground = Ground { library };
+    let ground = Workspace { library };
     println!(
         "| | kernel /s | ours /s | × | off × | kernel p50, p99 µs | ours p50, p99 µs | kernel CPU | ours CPU |"
     );
@@ -95,7 +95,12 @@ fn main() {
     }
 }
 
-fn measure(ground: &Ground, name: &str, row: fn(&Ground, Kind) -> Option<Figure>, rounds: usize) {
+fn measure(
+    ground: &Workspace,
+    name: &str,
+    row: fn(&Workspace, Kind) -> Option<Figure>,
+    rounds: usize,
+) {
     let mut seen: Vec<[Figure; 3]> = Vec::new();
     for _ in 0..rounds {
         let figures = [Kind::Kernel, Kind::Ours, Kind::Off].map(|kind| row(ground, kind));

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::ends::end_of;
-use crate::{Figure, Ground, Kind, Row};
+use crate::{Figure, Kind, Row, Workspace};
 
 pub(crate) const ROWS: &[Row] = &[
     ("redis GET, one client", |ground, kind| redis(ground, kind, "get", 1, 1, 60_000)),
@@ -66,7 +66,7 @@ fn run(command: &mut Command) -> Option<(String, f64)> {
 }
 
 fn redis(
-    ground: &Ground,
+    ground: &Workspace,
     kind: Kind,
     what: &str,
     clients: usize,
@@ -94,7 +94,7 @@ fn redis(
     })
 }
 
-fn iperf(ground: &Ground, kind: Kind) -> Option<Figure> {
+fn iperf(ground: &Workspace, kind: Kind) -> Option<Figure> {
     let port = free_port()?;
     let mut server = ground.command("iperf3", 0, kind);
     let server = Server::start(server.args(["-s", "-p", &port.to_string()]), port)?;
@@ -119,7 +119,7 @@ struct Cluster {
 }
 
 impl Cluster {
-    fn command(&self, ground: &Ground, name: &str, core: usize, kind: Kind) -> Command {
+    fn command(&self, ground: &Workspace, name: &str, core: usize, kind: Kind) -> Command {
         let mut command = ground.command(self.programs.join(name), core, kind);
         if let Some((user, group)) = self.user {
             command.uid(user).gid(group);
@@ -127,7 +127,7 @@ impl Cluster {
         command
     }
 
-    fn make(ground: &Ground) -> Option<Self> {
+    fn make(ground: &Workspace) -> Option<Self> {
         let versions = std::fs::read_dir("/usr/lib/postgresql").ok()?.flatten();
         let programs = versions.map(|version| version.path().join("bin")).max()?;
         // SAFETY: a name that ends with zero; the answer is read at once.
@@ -148,7 +148,7 @@ impl Cluster {
         self.folder.join("data")
     }
 
-    fn serve(&self, ground: &Ground, kind: Kind) -> Option<Server> {
+    fn serve(&self, ground: &Workspace, kind: Kind) -> Option<Server> {
         let port = free_port()?;
         let mut server = self.command(ground, "postgres", 0, kind);
         server.arg("-D").arg(self.data()).arg("-k").arg(&self.folder);
@@ -162,7 +162,7 @@ impl Drop for Cluster {
     }
 }
 
-fn postgres(ground: &Ground, kind: Kind, clients: usize) -> Option<Figure> {
+fn postgres(ground: &Workspace, kind: Kind, clients: usize) -> Option<Figure> {
     if !Path::new("/usr/lib/postgresql").exists() {
         return None;
     }

@@ -151,7 +151,7 @@ unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -
 }
 
 /// How many bytes wait here, or there; `None` where the kernel knows.
-fn queued(shared: &crate::connection::Shared<'_>, request: c_ulong) -> Option<c_int> {
+fn queued(shared: &crate::connection::SegmentView<'_>, request: c_ulong) -> Option<c_int> {
     let bytes = if request == libc::FIONREAD {
         let by_tcp = shared.incoming_by_tcp()?;
         let taken = &shared.receives.receiving.by_tcp;

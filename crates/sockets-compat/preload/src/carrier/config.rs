@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::str::FromStr;
 
-use landfall_socket_rules::Way;
+use landfall_socket_rules::Transport;
 
 /// So long a file may be that holds a key.
 const LONGEST_KEY: u64 = 64 * 1024;
@@ -17,7 +17,7 @@ const SHORTEST_KEY: usize = 16;
 
 /// What a carrier is like.
 pub(super) struct Config {
-    pub(super) over: Way,
+    pub(super) over: Transport,
     /// Where other carriers reach it, by UDP.
     pub(super) listen: SocketAddr,
     /// The port of UDP at which others are reached.
@@ -49,7 +49,7 @@ impl FromStr for Config {
                 _ => return Err(format!("`{word}` is not known to this version of the library")),
             }
         }
-        let over = over.filter(|way| matches!(way, Way::Stp | Way::Qpip));
+        let over = over.filter(|way| matches!(way, Transport::Stp | Transport::Qpip));
         let listen = listen.ok_or("it is not said where to listen")?;
         Ok(Self {
             over: over.ok_or("it is not said over what")?,
@@ -96,7 +96,7 @@ mod tests {
         let key = key_file("good", b"a key of some length\n", 0o600);
         let text = format!("over=qpip\nlisten=10.0.0.1:7\npeer=10.0.0.2:8\nmost=3\nkey={key}");
         let config: Config = text.parse().unwrap();
-        assert_eq!((config.over, config.most, config.port), (Way::Qpip, 3, 7));
+        assert_eq!((config.over, config.most, config.port), (Transport::Qpip, 3, 7));
         assert_eq!(config.peers, ["10.0.0.2:8".parse().unwrap()]);
         std::fs::write(&key, b"a key of some length").unwrap();
         assert_eq!(text.parse::<Config>().unwrap().key, config.key);

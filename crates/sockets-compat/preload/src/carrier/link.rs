@@ -22,7 +22,6 @@ use landfall::stp::{
     self, Config as StpConfig, Connection, Endpoint, EndpointDriver, Memory, Message, Operation,
     Part, Peer, Reason, Received, Region, Sent, Transport, Wait,
 };
-use landfall_socket_rules::Way;
 use sockets_compat::tokio::{QpListener, QpStream};
 use sockets_compat::{QpHost, QpOptions};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -52,7 +51,7 @@ pub(super) enum Network {
 impl Network {
     pub(super) fn open(config: &Config) -> io::Result<Self> {
         let listen = SocketAddr::new(config.listen.ip().to_canonical(), config.listen.port());
-        if config.over == Way::Qpip {
+        if config.over == landfall_socket_rules::Transport::Qpip {
             let host = queue_pairs(listen, config)?;
             let listener = host.listen(SocketAddr::new(listen.ip(), QP_PORT))?;
             let listener = QpListener::from_std(listener)?;

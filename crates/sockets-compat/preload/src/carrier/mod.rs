@@ -40,7 +40,7 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use landfall_socket_rules::Way;
+use landfall_socket_rules::Transport;
 
 use crate::between_hosts::Answer;
 use crate::connection::{ELSEWHERE, Offer, make};
@@ -450,7 +450,7 @@ fn poll_within(
 fn offer(
     diag: &SocketDiag,
     name: &Name,
-    over: Way,
+    over: Transport,
     has_room: bool,
     now: Instant,
 ) -> Option<Result<CarriedConnection, Verdict>> {
@@ -470,7 +470,7 @@ fn offer(
 fn make_memory(
     diag: &SocketDiag,
     name: &Name,
-    over: Way,
+    over: Transport,
     addressee: u64,
 ) -> Result<Arc<Mapping>, Verdict> {
     let memory = Mapping::of(make(name, CARRIED_CAPACITY)?);

@@ -12,7 +12,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 
-use landfall_socket_rules::Way;
+use landfall_socket_rules::Transport;
 
 use crate::folder::Folder;
 use crate::notes::{Control, DESCRIPTORS, Note};
@@ -36,7 +36,7 @@ pub(super) struct Received {
 }
 
 impl NoteSocket {
-    pub(super) fn open(way: Way) -> io::Result<Self> {
+    pub(super) fn open(way: Transport) -> io::Result<Self> {
         let folder = Folder::open_or_make().map_err(|why| io::Error::other(why.to_string()))?;
         let path = folder.path_of(registry::carrier(way).as_c_str().to_bytes());
         let path = PathBuf::from(OsStr::from_bytes(path.as_c_str().to_bytes()));

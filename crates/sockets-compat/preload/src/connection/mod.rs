@@ -14,7 +14,7 @@ mod pairing;
 
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-use landfall_socket_rules::Way;
+use landfall_socket_rules::Transport;
 use pairing::proof_of_inherited;
 pub(crate) use pairing::{ELSEWHERE, NOBODY, Offer, make};
 
@@ -48,7 +48,7 @@ enum Stage {
     /// An acceptor that has not seen an offer yet.
     Seeking,
     /// There is memory; whether both are here is written there.
-    Shared,
+    SegmentView,
 }
 
 /// Whether it is known that the two ends of some memory are those of one connection.
@@ -102,12 +102,12 @@ pub(crate) struct Connection {
 /// Which way the bytes of a call have gone, or go.
 pub(crate) enum Sending<'a> {
     ByTcp(Outcome),
-    ByMemory(Shared<'a>),
+    ByMemory(SegmentView<'a>),
 }
 
 /// The memory of a connection, seen from one side.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Shared<'a> {
+pub(crate) struct SegmentView<'a> {
     segment: Segment,
     role: Role,
     proof: &'a AtomicBool,
@@ -153,7 +153,7 @@ impl Connection {
     }
 
     /// Makes a used record new.
-    fn begin(&self, role: Role, stage: Stage, name: Name, way: Way) {
+    fn begin(&self, role: Role, stage: Stage, name: Name, way: Transport) {
         // SAFETY: nobody else knows of the record yet.
         unsafe { self.name.set(name) };
         self.is_acceptor.store(u8::from(role == Role::Acceptor), Ordering::Relaxed);
@@ -197,7 +197,7 @@ impl Connection {
     fn stage(&self) -> Stage {
         match self.stage.load(Ordering::Acquire) {
             stage if stage == Stage::Seeking as u8 => Stage::Seeking,
-            stage if stage == Stage::Shared as u8 => Stage::Shared,
+            stage if stage == Stage::SegmentView as u8 => Stage::SegmentView,
             _ => Stage::Plain,
         }
     }
@@ -207,19 +207,19 @@ impl Connection {
     }
 
     /// The memory, once there is some.
-    pub(crate) fn shared(&self) -> Option<Shared<'_>> {
-        if self.stage() != Stage::Shared {
+    pub(crate) fn shared(&self) -> Option<SegmentView<'_>> {
+        if self.stage() != Stage::SegmentView {
             return None;
         }
         // SAFETY: stored by `adopt`, out of a segment that lives as long as this record.
         let segment = unsafe { Segment::from_base(self.base.load(Ordering::Acquire)) };
-        Some(Shared::new(segment, self.role(), &self.is_proven, &self.announced))
+        Some(SegmentView::new(segment, self.role(), &self.is_proven, &self.announced))
     }
 
     fn adopt(&self, segment: Segment, proof: Proof) {
         self.is_proven.store(proof == Proof::Done, Ordering::Relaxed);
         self.base.store(segment.base(), Ordering::Release);
-        self.stage.store(Stage::Shared as u8, Ordering::Release);
+        self.stage.store(Stage::SegmentView as u8, Ordering::Release);
     }
 
     /// Says once, to whom it may concern, what has become of it.
@@ -258,7 +258,7 @@ impl Connection {
                 continue;
             }
             let Some(proof) = proof_of_inherited(fd, role, &name, &offer) else { continue };
-            let (way, segment) = (offer.between().way().unwrap_or(Way::Memory), offer.keep());
+            let (way, segment) = (offer.between().way().unwrap_or(Transport::Memory), offer.keep());
             crate::table::insert(fd, |connection| {
                 connection.begin(role, Stage::Plain, name, way);
                 connection.adopt(segment, proof);
@@ -267,12 +267,12 @@ impl Connection {
             return;
         }
         // What another host offers may be on its way.
-        Self::was_accepted(fd, as_connector.turned(), |way| way != Way::Memory);
+        Self::was_accepted(fd, as_connector.turned(), |way| way != Transport::Memory);
     }
 
     /// Another program accepted it, and this one has it now. Whatever went until now went
     /// by TCP, which has counted it.
-    fn was_accepted(fd: i32, name: Name, may_be: fn(Way) -> bool) {
+    fn was_accepted(fd: i32, name: Name, may_be: fn(Transport) -> bool) {
         if let Ok(way) = crate::rules::allow(&name)
             && may_be(way)
             && let (Some(received), Some(sent)) =
@@ -398,7 +398,7 @@ impl Connection {
     }
 }
 
-impl<'a> Shared<'a> {
+impl<'a> SegmentView<'a> {
     fn new(segment: Segment, role: Role, proof: &'a AtomicBool, announced: &'a AtomicU32) -> Self {
         let (outgoing, incoming) = ring::ends(segment, role);
         Self {

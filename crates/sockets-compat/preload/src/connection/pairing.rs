@@ -12,9 +12,9 @@
 use std::ops::Deref;
 use std::sync::atomic::Ordering;
 
-use landfall_socket_rules::Way;
+use landfall_socket_rules::Transport;
 
-use super::{Connection, Proof, Shared, Stage};
+use super::{Connection, Proof, SegmentView, Stage};
 use crate::between_hosts::{self, Answer};
 use crate::folder::Fault;
 use crate::kernel;
@@ -45,16 +45,17 @@ const FAR_OFFER_MS: u64 = 10_000;
 impl Connection {
     /// Offers memory to whoever accepts the connection that `fd` has just begun: on this
     /// host, or on another by way of the carriers.
-    pub(crate) fn offer(fd: i32, name: Name, way: Way) -> Result<(), Verdict> {
-        let name = if way == Way::Memory { name } else { name.for_the_carrier() };
+    pub(crate) fn offer(fd: i32, name: Name, way: Transport) -> Result<(), Verdict> {
+        let name = if way == Transport::Memory { name } else { name.for_the_carrier() };
         let cookie = kernel::cookie(fd).map_err(Verdict::NoMemory)?;
-        let segment = make(&name, if way == Way::Memory { CAPACITY } else { CARRIED_CAPACITY })?;
+        let segment =
+            make(&name, if way == Transport::Memory { CAPACITY } else { CARRIED_CAPACITY })?;
         let own = segment.end(Role::Connector);
         socket_diag::introduce(own, fd);
         own.holders.store(1, Ordering::Relaxed);
         own.cookie.store(cookie, Ordering::Release);
         let announced = match way {
-            Way::Memory => Ok(0),
+            Transport::Memory => Ok(0),
             _ => hand_to_the_carrier(segment, &name, way),
         };
         let announced = announced.inspect_err(|_| {
@@ -71,7 +72,7 @@ impl Connection {
     }
 
     /// A connection was accepted: its bytes are counted, and an offer looked for.
-    pub(crate) fn accepted(fd: i32, name: Name, way: Way) {
+    pub(crate) fn accepted(fd: i32, name: Name, way: Transport) {
         crate::table::insert(fd, |connection| {
             connection.begin(Role::Acceptor, Stage::Seeking, name, way);
         });
@@ -85,7 +86,7 @@ impl Connection {
 
     /// The memory of one who is about to send: an offer of another host may have come
     /// behind the first bytes, so an acceptor looks again.
-    pub(crate) fn shared_to_send(&self, fd: i32) -> Option<Shared<'_>> {
+    pub(crate) fn shared_to_send(&self, fd: i32) -> Option<SegmentView<'_>> {
         if self.stage() == Stage::Seeking
             && self.carrier_way.load(Ordering::Relaxed) != 0
             && self.early_received.load(Ordering::SeqCst) > 0
@@ -155,7 +156,7 @@ impl Connection {
             return Err(Verdict::NoOffer);
         }
         let segment = offer.keep();
-        let shared = Shared::new(segment, Role::Acceptor, &self.is_proven, &self.announced);
+        let shared = SegmentView::new(segment, Role::Acceptor, &self.is_proven, &self.announced);
         socket_diag::introduce(own, fd);
         own.holders.store(1, Ordering::Relaxed);
         shared.receives.receiving.by_tcp.store(received, Ordering::Relaxed);
@@ -192,10 +193,10 @@ impl Connection {
     }
 
     /// One more call of a connector whose offer nobody has taken yet.
-    pub(crate) fn waits_for_an_answer(&self, shared: &Shared<'_>, fd: i32) {
+    pub(crate) fn waits_for_an_answer(&self, shared: &SegmentView<'_>, fd: i32) {
         if shared.is_claimed() && !shared.is_proven() {
             self.alone(|| {
-                if self.stage() == Stage::Shared && !shared.is_proven() {
+                if self.stage() == Stage::SegmentView && !shared.is_proven() {
                     self.finds_out_who_has_claimed(shared, fd);
                 }
             });
@@ -229,7 +230,7 @@ impl Connection {
     }
 
     /// A connector's offer was claimed: if by the socket that it calls, then both are here.
-    fn finds_out_who_has_claimed(&self, shared: &Shared<'_>, fd: i32) {
+    fn finds_out_who_has_claimed(&self, shared: &SegmentView<'_>, fd: i32) {
         let Some(name) = self.name() else { return };
         let acceptor = shared.segment.end(Role::Acceptor);
         let doubt = match shared.between {
@@ -287,7 +288,7 @@ impl Connection {
     /// What a call learns of the other end before it waits: that it is here, or will not
     /// come. To another host one's own way is changed as soon as may be, so that rings can
     /// be sent with the next bytes.
-    pub(crate) fn looks_for_the_other(&self, shared: &Shared<'_>, fd: i32) {
+    pub(crate) fn looks_for_the_other(&self, shared: &SegmentView<'_>, fd: i32) {
         self.waits_for_an_answer(shared, fd);
         if shared.between.is_some() && !shared.is_sending_switched() {
             shared.switch_sending(fd);
@@ -296,7 +297,7 @@ impl Connection {
 }
 
 /// Asks this host's carrier to take an offer to the other host.
-fn hand_to_the_carrier(segment: Segment, name: &Name, way: Way) -> Result<u32, Verdict> {
+fn hand_to_the_carrier(segment: Segment, name: &Name, way: Transport) -> Result<u32, Verdict> {
     let between = segment.between();
     between.way.store(between_hosts::number_of(way), Ordering::Relaxed);
     between.note_change();

@@ -22,7 +22,7 @@ use std::sync::atomic::Ordering;
 
 use libc::{EPOLLET, EPOLLIN, EPOLLONESHOT, EPOLLOUT, EPOLLWRNORM, epoll_event};
 
-use crate::connection::Shared;
+use crate::connection::SegmentView;
 use crate::kernel::Outcome;
 use crate::rings::Watch;
 use crate::table::Guard;
@@ -416,7 +416,7 @@ impl Interest {
         &mut self,
         at: u32,
         guard: &Guard,
-        shared: &Shared<'_>,
+        shared: &SegmentView<'_>,
         by_kernel: Option<u32>,
     ) -> Option<epoll_event> {
         let entry = &self.entries[at as usize];
@@ -474,13 +474,13 @@ fn asked(fd: i32, events: u32) -> u32 {
 }
 
 /// Whether memory alone says that there may be something to tell.
-fn is_worth_a_look(entry: &Entry, guard: &Guard, shared: &Shared<'_>) -> bool {
+fn is_worth_a_look(entry: &Entry, guard: &Guard, shared: &SegmentView<'_>) -> bool {
     let ready = if entry.is_done { 0 } else { readiness::by_ring(shared, wanted(entry.events)) };
     ready != 0 && (!has_edges(entry) || is_edge(entry, guard, shared, ready))
 }
 
 /// Whether something has changed since the program was told.
-fn is_edge(entry: &Entry, guard: &Guard, shared: &Shared<'_>, ready: i16) -> bool {
+fn is_edge(entry: &Entry, guard: &Guard, shared: &SegmentView<'_>, ready: i16) -> bool {
     let full = guard.was_full.load(Ordering::Acquire);
     let has_ends = ready & !(readiness::READING | readiness::WRITING) != 0;
     entry.is_fresh
@@ -492,7 +492,7 @@ fn is_edge(entry: &Entry, guard: &Guard, shared: &Shared<'_>, ready: i16) -> boo
 
 /// Whether something is to be read beside bytes, and was not told: that nothing will come. The
 /// kernel has an edge of its own for it, which may have been before the carriers said so.
-fn is_news_of_an_end(entry: &Entry, shared: &Shared<'_>) -> bool {
+fn is_news_of_an_end(entry: &Entry, shared: &SegmentView<'_>) -> bool {
     match shared.knows_of_a_carried_end() {
         true => !entry.seen_end,
         false => shared.incoming.available() == Ok(0),

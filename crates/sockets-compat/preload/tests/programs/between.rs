@@ -7,10 +7,10 @@ use landfall_testbed::{VethConfig, VethPair, require_namespaces, skip_unless};
 use sockets_compat::StpStream;
 
 use crate::common::example;
-use crate::ground::{Ground, Running, missing};
 use crate::hosts::{
-    CARRIERS, Host, Hosts, Liar, PORT, SECRET, carriers_orders, frame, sockets_of_carriers,
+    CARRIERS, FalsePeer, Host, Hosts, PORT, SECRET, carriers_orders, frame, sockets_of_carriers,
 };
+use crate::test_folder::{Running, TestFolder, missing};
 
 const SCRIPT: &str = include_str!("between.py");
 const WAYS: [&str; 2] = ["stp", "qpip"];
@@ -390,7 +390,7 @@ fn a_carrier_that_talks_nonsense_resets_its_connection() {
     let _carrier = hosts.carry(Host::Here, "key");
     let there = hosts.address(Host::There);
     let two = Two::new(&hosts);
-    let liar = hosts.on(Host::There, || Liar::new(there, SECRET));
+    let liar = hosts.on(Host::There, || FalsePeer::new(there, SECRET));
     let server = two.called("echo_many");
     let here = |id| frame(3, id, 0, 0);
     let switched = |id| frame(4, id, 0, 1);
@@ -443,7 +443,7 @@ fn sockets_are_the_same_between_hosts() {
         VethConfig { cable: 1, ..VethConfig::default() },
     )
     .expect("another cable");
-    let ground = Ground::new();
+    let ground = TestFolder::new();
     ground.follow("stp");
     let key = ground.write("key", b"a key of some length");
     let only_ours = std::os::unix::fs::PermissionsExt::from_mode(0o600);

@@ -18,7 +18,7 @@ use landfall_transport::packet::Filter;
 use landfall_transport::ring::{Ring, RingConfig};
 use sockets_compat::{StpHost, StpOptions, StpStream, StpStreamListener};
 
-use crate::ground::{Ground, Running};
+use crate::test_folder::{Running, TestFolder};
 
 /// The port of UDP of all carriers.
 pub(crate) const CARRIERS: u16 = 8183;
@@ -33,7 +33,7 @@ pub(crate) enum Host {
 }
 
 pub(crate) struct Hosts {
-    pub(crate) ground: Ground,
+    pub(crate) ground: TestFolder,
     pub(crate) way: &'static str,
     pair: VethPair,
     /// Of the one here, and of the one there.
@@ -47,7 +47,7 @@ impl Hosts {
     }
 
     fn with_addresses(way: &'static str, address: fn(&VethEnd) -> IpAddr) -> Self {
-        let ground = Ground::new();
+        let ground = TestFolder::new();
         ground.follow(way);
         for key in ["key", "another-key"] {
             let path = ground.write(key, format!("{key} of some length").as_bytes());
@@ -252,7 +252,7 @@ pub(crate) fn sockets_of_carriers(at: SocketAddr, secret: &[u8]) -> StpHost {
     StpHost::new(endpoint, StpOptions::default())
 }
 
-pub(crate) struct Liar {
+pub(crate) struct FalsePeer {
     _host: StpHost,
     listener: StpStreamListener,
     key: [u8; 32],
@@ -260,7 +260,7 @@ pub(crate) struct Liar {
     link: Mutex<Option<StpStream>>,
 }
 
-impl Liar {
+impl FalsePeer {
     /// To be called on its host.
     pub(crate) fn new(address: IpAddr, secret: &[u8]) -> Self {
         let host = sockets_of_carriers(SocketAddr::new(address, CARRIERS), secret);

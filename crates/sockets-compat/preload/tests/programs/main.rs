@@ -3,31 +3,38 @@
 mod between;
 #[path = "../common/mod.rs"]
 mod common;
-mod ground;
 mod hosts;
 mod servers;
+mod test_folder;
 
-use ground::{Ground, Where, each, missing};
 use landfall_testbed::skip_unless;
+use test_folder::{TestFolder, Where, each, missing};
 
 const LEN: usize = 3 << 20;
 
 #[test]
 fn curl_fetches_from_python() {
     skip_unless!(missing(&["python3", "curl"]));
-    let ground = Ground::new();
-    let port = ground.port();
-    let file = ground.file("page", LEN);
+    let test_folder = TestFolder::new();
+    let port = test_folder.port();
+    let file = test_folder.file("page", LEN);
     each(|place| {
-        let arguments =
-            ["-m", "http.server", &port.to_string(), "--bind", "127.0.0.1", "-d", ground.folder()];
-        let _server = ground.serve(place, port, "python3", &arguments);
+        let arguments = [
+            "-m",
+            "http.server",
+            &port.to_string(),
+            "--bind",
+            "127.0.0.1",
+            "-d",
+            test_folder.folder(),
+        ];
+        let _server = test_folder.serve(place, port, "python3", &arguments);
         let url = format!("http://127.0.0.1:{port}/page");
         // Twice over one connection, and once more.
-        let got = ground.run(place, "curl", &["-sSf", &url, &url]);
+        let got = test_folder.run(place, "curl", &["-sSf", &url, &url]);
         assert_eq!(got.len(), 2 * LEN);
         assert!(got[..LEN] == file[..] && got[LEN..] == file[..], "{place:?}");
-        assert!(ground.run(place, "curl", &["-sSf", &url]) == file);
+        assert!(test_folder.run(place, "curl", &["-sSf", &url]) == file);
     });
 }
 
@@ -45,18 +52,22 @@ http {
 #[test]
 fn curl_and_wrk_ask_nginx() {
     skip_unless!(missing(&["nginx", "curl", "wrk"]));
-    let ground = Ground::new();
-    let port = ground.port();
-    let file = ground.file("page", LEN);
-    ground.file("small", 100);
-    let configuration = NGINX.replace("FOLDER", ground.folder()).replace("PORT", &port.to_string());
-    let path = ground.write("nginx.conf", configuration.as_bytes());
+    let test_folder = TestFolder::new();
+    let port = test_folder.port();
+    let file = test_folder.file("page", LEN);
+    test_folder.file("small", 100);
+    let configuration =
+        NGINX.replace("FOLDER", test_folder.folder()).replace("PORT", &port.to_string());
+    let path = test_folder.write("nginx.conf", configuration.as_bytes());
     each(|place| {
-        let _server = ground.serve(place, port, "nginx", &["-c", &path, "-e", "stderr"]);
+        let _server = test_folder.serve(place, port, "nginx", &["-c", &path, "-e", "stderr"]);
         let url = format!("http://127.0.0.1:{port}");
-        assert!(ground.run(place, "curl", &["-sSf", &format!("{url}/page")]) == file, "{place:?}");
+        assert!(
+            test_folder.run(place, "curl", &["-sSf", &format!("{url}/page")]) == file,
+            "{place:?}"
+        );
         let small = format!("{url}/small");
-        let said = ground.run_text(place, "wrk", &["-d", "1s", "-c", "20", "-t", "2", &small]);
+        let said = test_folder.run_text(place, "wrk", &["-d", "1s", "-c", "20", "-t", "2", &small]);
         assert!(said.contains("requests in") && !said.contains("Socket errors"), "{said}");
         assert!(!said.contains("Non-2xx"), "{said}");
     });
@@ -65,21 +76,21 @@ fn curl_and_wrk_ask_nginx() {
 #[test]
 fn redis_is_asked_and_measured() {
     skip_unless!(missing(&["redis-server", "redis-cli", "redis-benchmark"]));
-    let ground = Ground::new();
-    let port = ground.port();
+    let test_folder = TestFolder::new();
+    let port = test_folder.port();
     let number = port.to_string();
     each(|place| {
-        let arguments = ["--port", &number, "--save", "", "--dir", ground.folder()];
-        let _server = ground.serve(place, port, "redis-server", &arguments);
+        let arguments = ["--port", &number, "--save", "", "--dir", test_folder.folder()];
+        let _server = test_folder.serve(place, port, "redis-server", &arguments);
         let ask = |words: &[&str]| {
-            ground.run_text(place, "redis-cli", &[&["-p", number.as_str()], words].concat())
+            test_folder.run_text(place, "redis-cli", &[&["-p", number.as_str()], words].concat())
         };
         assert_eq!(ask(&["set", "key", "value"]).trim(), "OK");
         assert_eq!(ask(&["get", "key"]).trim(), "value");
         for depth in ["1", "16"] {
             let arguments =
                 ["-p", &number, "-t", "set,get,lrange_100", "-n", "5000", "-q", "-P", depth];
-            let said = ground.run_text(place, "redis-benchmark", &arguments);
+            let said = test_folder.run_text(place, "redis-benchmark", &arguments);
             assert!(said.contains("GET") && !said.contains("rror"), "{said}");
         }
     });
@@ -88,16 +99,16 @@ fn redis_is_asked_and_measured() {
 #[test]
 fn iperf3_measures() {
     skip_unless!(missing(&["iperf3"]));
-    let ground = Ground::new();
+    let test_folder = TestFolder::new();
     each(|place| {
         for way in [&[][..], &["-R"], &["-P", "4"], &["--bidir"]] {
             // One server for each, since one that is not done yet refuses the next.
-            let port = ground.port();
+            let port = test_folder.port();
             let number = port.to_string();
-            let _server = ground.start(place.server(), "iperf3", &["-s", "-1", "-p", &number]);
-            ground.wait_for_listener(port);
+            let _server = test_folder.start(place.server(), "iperf3", &["-s", "-1", "-p", &number]);
+            test_folder.wait_for_listener(port);
             let arguments = [&["-c", "127.0.0.1", "-p", &number, "-t", "1"], way].concat();
-            let said = ground.run_text(place, "iperf3", &arguments);
+            let said = test_folder.run_text(place, "iperf3", &arguments);
             assert!(said.contains("receiver") && !said.contains("error"), "{place:?}: {said}");
         }
     });
@@ -106,16 +117,17 @@ fn iperf3_measures() {
 #[test]
 fn netcat_carries_a_file() {
     skip_unless!(missing(&["nc"]));
-    let ground = Ground::new();
-    let file = ground.file("page", LEN);
+    let test_folder = TestFolder::new();
+    let file = test_folder.file("page", LEN);
     each(|place| {
-        let port = ground.port();
+        let port = test_folder.port();
         let number = port.to_string();
-        let mut server = ground.start(place.server(), "nc", &["-d", "-l", "127.0.0.1", &number]);
+        let mut server =
+            test_folder.start(place.server(), "nc", &["-d", "-l", "127.0.0.1", &number]);
         // It takes one connection only: so nobody may ask whether it listens already.
-        ground.wait_for_listener(port);
+        test_folder.wait_for_listener(port);
         let received = std::thread::spawn(move || server.output());
-        ground.run_with_input(place, "nc", &["-N", "127.0.0.1", &number], &file);
+        test_folder.run_with_input(place, "nc", &["-N", "127.0.0.1", &number], &file);
         assert!(received.join().expect("it ends well") == file, "{place:?}");
     });
 }
@@ -123,15 +135,15 @@ fn netcat_carries_a_file() {
 #[test]
 fn nbdcopy_copies_from_nbdkit() {
     skip_unless!(missing(&["nbdkit", "nbdcopy"]));
-    let ground = Ground::new();
-    let port = ground.port();
+    let test_folder = TestFolder::new();
+    let port = test_folder.port();
     let number = port.to_string();
     each(|place| {
         let arguments = ["-f", "-p", &number, "-i", "127.0.0.1", "pattern", "size=8M"];
-        let _server = ground.serve(place, port, "nbdkit", &arguments);
-        let copy = format!("{}/copy", ground.folder());
+        let _server = test_folder.serve(place, port, "nbdkit", &arguments);
+        let copy = format!("{}/copy", test_folder.folder());
         let from = format!("nbd://127.0.0.1:{port}");
-        ground.run(place, "nbdcopy", &[&from, &copy]);
+        test_folder.run(place, "nbdcopy", &[&from, &copy]);
         let copied = std::fs::read(&copy).expect("there is a copy");
         let mut words = copied.chunks_exact(8).enumerate();
         assert_eq!(copied.len(), 8 << 20);
@@ -142,25 +154,28 @@ fn nbdcopy_copies_from_nbdkit() {
 #[test]
 fn rsync_fetches_a_folder() {
     skip_unless!(missing(&["rsync"]));
-    let ground = Ground::new();
-    let port = ground.port();
-    std::fs::create_dir_all(format!("{}/from", ground.folder())).expect("a folder");
+    let test_folder = TestFolder::new();
+    let port = test_folder.port();
+    std::fs::create_dir_all(format!("{}/from", test_folder.folder())).expect("a folder");
     for at in 0..50 {
-        ground.file(&format!("from/{at}"), at * 997);
+        test_folder.file(&format!("from/{at}"), at * 997);
     }
-    let configuration = format!("use chroot = no\n[from]\npath = {}/from\n", ground.folder());
-    let path = ground.write("rsyncd.conf", configuration.as_bytes());
+    let configuration = format!("use chroot = no\n[from]\npath = {}/from\n", test_folder.folder());
+    let path = test_folder.write("rsyncd.conf", configuration.as_bytes());
     each(|place| {
         let number = port.to_string();
         let config = format!("--config={path}");
         let arguments =
             ["--daemon", "--no-detach", "--address=127.0.0.1", "--port", &number, &config];
-        let _server = ground.serve(place, port, "rsync", &arguments);
-        let to = format!("{}/to-{place:?}", ground.folder());
-        ground.run(place, "rsync", &["-a", &format!("rsync://127.0.0.1:{port}/from/"), &to]);
+        let _server = test_folder.serve(place, port, "rsync", &arguments);
+        let to = format!("{}/to-{place:?}", test_folder.folder());
+        test_folder.run(place, "rsync", &["-a", &format!("rsync://127.0.0.1:{port}/from/"), &to]);
         for at in 0..50 {
             let read = |folder: &str| std::fs::read(format!("{folder}/{at}")).expect("a file");
-            assert!(read(&to) == read(&format!("{}/from", ground.folder())), "{place:?}: {at}");
+            assert!(
+                read(&to) == read(&format!("{}/from", test_folder.folder())),
+                "{place:?}: {at}"
+            );
         }
     });
 }
@@ -192,13 +207,13 @@ asyncio.run(main(sys.argv[1], int(sys.argv[2])))
 #[test]
 fn asyncio_echoes() {
     skip_unless!(missing(&["python3"]));
-    let ground = Ground::new();
-    let port = ground.port();
+    let test_folder = TestFolder::new();
+    let port = test_folder.port();
     let number = port.to_string();
-    let script = ground.write("echo.py", ASYNCIO.as_bytes());
+    let script = test_folder.write("echo.py", ASYNCIO.as_bytes());
     each(|place: Where| {
-        let _server = ground.serve(place, port, "python3", &[&script, "serve", &number]);
-        let said = ground.run_text(place, "python3", &[&script, "ask", &number]);
+        let _server = test_folder.serve(place, port, "python3", &[&script, "serve", &number]);
+        let said = test_folder.run_text(place, "python3", &[&script, "ask", &number]);
         assert_eq!(said.trim(), "all came back", "{place:?}");
     });
 }

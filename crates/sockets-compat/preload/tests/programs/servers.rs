@@ -5,7 +5,7 @@ use std::process::Command;
 
 use landfall_testbed::skip_unless;
 
-use crate::ground::{Ground, each, missing};
+use crate::test_folder::{TestFolder, each, missing};
 
 /// Debian keeps the server's own programs out of the path.
 fn found(name: &str) -> Option<PathBuf> {
@@ -37,7 +37,7 @@ fn why_not() -> Option<String> {
 #[test]
 fn pgbench_asks_postgresql() {
     skip_unless!(why_not());
-    let ground = Ground::new();
+    let ground = TestFolder::new();
     let port = ground.port().to_string();
     let data = format!("{}/data", ground.open_folder("postgres"));
     let initdb = ["-D", &data, "-A", "trust", "-U", "tester", "--no-sync", "--locale=C"];
@@ -90,7 +90,7 @@ fn pgbench_asks_postgresql() {
 mod nfs {
     use landfall_testbed::skip_unless;
 
-    use crate::ground::{Ground, each, missing};
+    use crate::test_folder::{TestFolder, each, missing};
 
     fn why_not() -> Option<String> {
         missing(&["ganesha.nfsd", "nfs-ls", "nfs-cp", "nfs-cat", "unshare", "sh"])
@@ -112,7 +112,7 @@ mod nfs {
     #[test]
     fn nfs_files_are_read_and_written() {
         skip_unless!(why_not());
-        let ground = Ground::new();
+        let ground = TestFolder::new();
         std::fs::create_dir_all(ground.path("tree")).expect("a folder");
         let lengths = [1, 4095, 4097, 65_536, 1 << 20, 3_145_729];
         for len in lengths {
@@ -162,7 +162,7 @@ mod ssh {
 
     use landfall_testbed::skip_unless;
 
-    use crate::ground::{Ground, each, missing};
+    use crate::test_folder::{TestFolder, each, missing};
 
     fn why_not() -> Option<String> {
         let rights = landfall_testbed::privileges::why_no_namespaces();
@@ -185,7 +185,7 @@ mod ssh {
     #[test]
     fn ssh_runs_commands_and_carries_a_file() {
         skip_unless!(why_not());
-        let ground = Ground::new();
+        let ground = TestFolder::new();
         let port = ground.port();
         let [host, user] = ["host", "user"].map(|name| ground.path(name));
         make_key(&host);

@@ -142,18 +142,18 @@ pub(super) fn connect(
         let heard = match asked {
             Ok(()) => hear(inner, &endpoint, &cookies[1], host, deadline)?,
             // It was up a moment ago.
-            Err(Error::NoRoute) => Heard::Again,
+            Err(Error::NoRoute) => GreetingReply::Again,
             Err(error) => return Err(unconnected(error)),
         };
         match heard {
-            Heard::Welcome(theirs, most) => {
+            GreetingReply::Welcome(theirs, most) => {
                 let stream = opening.connect(&theirs).map_err(unconnected)?;
                 return Ok(inner.joined(stream, endpoint, most));
             }
-            Heard::Again if deadline.is_none_or(|deadline| Instant::now() < deadline) => {
+            GreetingReply::Again if deadline.is_none_or(|deadline| Instant::now() < deadline) => {
                 thread::sleep(BREATH);
             }
-            Heard::Again => return Err(errors::timed_out()),
+            GreetingReply::Again => return Err(errors::timed_out()),
         }
     }
 }
@@ -181,7 +181,7 @@ fn reach(node: &Node, there: SocketAddr, deadline: Option<Instant>) -> io::Resul
 }
 
 /// What was answered.
-enum Heard {
+enum GreetingReply {
     Welcome([Cookie; 2], u64),
     /// There was no room for the question, or the process there was started anew.
     Again,
@@ -193,7 +193,7 @@ fn hear(
     ours: &Cookie,
     host: HostId,
     deadline: Option<Instant>,
-) -> io::Result<Heard> {
+) -> io::Result<GreetingReply> {
     let mut theirs = None;
     loop {
         let notice = endpoint.wait_next(deadline).map_err(unconnected)?;
@@ -208,12 +208,14 @@ fn hear(
                 let (Some(first), Some((most, second))) = (theirs, second_from(&body, host)) else {
                     return Err(refused(OTHER_VERSION));
                 };
-                return Ok(Heard::Welcome([first, second], most));
+                return Ok(GreetingReply::Welcome([first, second], most));
             }
-            Notice::Ended { why: Ended::There(Reason::NoRoom), .. } => return Ok(Heard::Again),
+            Notice::Ended { why: Ended::There(Reason::NoRoom), .. } => {
+                return Ok(GreetingReply::Again);
+            }
             Notice::Ended { why: Ended::There(_), body } => return Err(refused(body[0])),
             Notice::Undelivered { reason: Reason::NoEndpoint, .. } => return Err(refused(0)),
-            Notice::Ended { .. } | Notice::Undelivered { .. } => return Ok(Heard::Again),
+            Notice::Ended { .. } | Notice::Undelivered { .. } => return Ok(GreetingReply::Again),
             _ => {}
         }
     }

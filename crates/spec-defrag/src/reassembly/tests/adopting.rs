@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::buffers::LEAD;
-use crate::memory::Way;
+use crate::memory::ReassemblyPath;
 use crate::reassembly::{Adopted, Congestion};
 
 /// What landed in a page: `filled` bytes of a packet in pieces of `unit`, the
@@ -73,7 +73,10 @@ fn the_rest_of_the_pieces_joins_the_page_without_moving_it() {
             assert_eq!(host.receive(NOW, &again, 0), Err(Refusal::Duplicate));
             let piece = frame(from, Some((7, 2000, true)), &sent[2000..3000]);
             let packet = host.receive(NOW, &piece, 0).unwrap().unwrap();
-            assert_eq!((packet.way, packet.body_len), (Way::Conventional, 4000 - u32::from(split)));
+            assert_eq!(
+                (packet.way, packet.body_len),
+                (ReassemblyPath::Conventional, 4000 - u32::from(split))
+            );
             assert_eq!(host.take(&packet), whole(from, &sent));
             assert!(host.is_clean());
         }

@@ -23,7 +23,7 @@ struct Expected {
 
 /// A request of the client's.
 #[derive(Debug)]
-struct Asked {
+struct ModelRequest {
     command: Command,
     /// What has come of it.
     data: Vec<u8>,
@@ -37,7 +37,7 @@ struct Pair<'a> {
     to_client: VecDeque<u8>,
     to_server: VecDeque<u8>,
     device: Vec<u8>,
-    asked: BTreeMap<u64, Asked>,
+    asked: BTreeMap<u64, ModelRequest>,
     /// What the server has understood and not answered.
     waiting: Vec<(Ticket, Command, Vec<u8>)>,
 }
@@ -192,7 +192,7 @@ impl Pair<'_> {
         if command.payload() > 0 {
             self.to_server.extend(&data);
         }
-        let asked = Asked { command, data, extents: Vec::new(), expected: None };
+        let asked = ModelRequest { command, data, extents: Vec::new(), expected: None };
         if self.asked.insert(cookie, asked).is_some() {
             self.fail(format!("{cookie} was given twice"));
         }

@@ -80,7 +80,7 @@ struct Path {
 
 /// A word operation that this side asked for.
 #[derive(Debug)]
-struct Asked {
+struct PendingOperation {
     id: FetchId,
     connection: usize,
     number: u32,
@@ -114,7 +114,7 @@ pub struct Numbered {
     connections: Box<[Connection]>,
     incoming: Box<[Incoming]>,
     outgoing: Box<[Outgoing]>,
-    asked: Box<[Option<Asked>]>,
+    asked: Box<[Option<PendingOperation>]>,
     posted: VecDeque<Area>,
     words: Option<Area>,
     events: VecDeque<Event>,
@@ -311,7 +311,7 @@ impl Numbered {
         self.connections[connection].next_fetch = number.wrapping_add(1);
         self.connections[connection].hello_due |= !has_key;
         self.connections[connection].is_greeting |= !has_key;
-        self.asked[free] = Some(Asked {
+        self.asked[free] = Some(PendingOperation {
             id,
             connection,
             number,

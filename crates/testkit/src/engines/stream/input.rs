@@ -7,7 +7,7 @@ use landfall_placement::{
 use zerocopy::FromBytes;
 
 use super::frame::Found;
-use super::receiver::{Pending, Said};
+use super::receiver::{Pending, SegmentControl};
 use super::{Event, State, Stream};
 
 /// How far from what is expected a segment without payload may be.
@@ -98,7 +98,7 @@ impl Stream {
         let payload = found.len - tcp_len as u32;
         let start = self.offset_of(tcp.seq.get());
         let end = start + i64::from(payload);
-        let said = Said {
+        let said = SegmentControl {
             acknowledged,
             window_end: self.window_end(acknowledged, tcp.window.get()),
             timestamp: timestamp_of(options)?,

@@ -8,7 +8,7 @@ use super::intervals::{Areas, Interval, Intervals, Slots};
 
 /// What a segment with payload said besides; it counts once the payload is in place.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Said {
+pub(super) struct SegmentControl {
     pub(super) acknowledged: u64,
     pub(super) window_end: u64,
     pub(super) timestamp: Option<u32>,
@@ -20,7 +20,7 @@ pub(super) struct Said {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pending {
     pub(super) bytes: Interval,
-    pub(super) said: Said,
+    pub(super) said: SegmentControl,
 }
 
 /// Blocks of a selective acknowledgement, beside a timestamp.
@@ -98,7 +98,7 @@ impl Receiver {
         &mut self,
         start: i64,
         len: u32,
-        said: Said,
+        said: SegmentControl,
         into: &mut Spans,
     ) -> Result<(u32, Ticket), Refusal> {
         let acceptable = self.acceptable_end();
@@ -121,7 +121,7 @@ impl Receiver {
             return Err(Refusal::NoRoom);
         }
         let is_whole = to as i64 == end;
-        let said = Said { end: said.end.filter(|_| is_whole), ..said };
+        let said = SegmentControl { end: said.end.filter(|_| is_whole), ..said };
         let pending = Pending { bytes: Interval { start: from, end: to }, said };
         let ticket = self.pending.insert(pending).ok_or(Refusal::NoRoom)?;
         self.claimed_end = self.claimed_end.max(to);

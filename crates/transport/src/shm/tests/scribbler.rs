@@ -7,7 +7,7 @@
 
 use crate::memory::{Piece, SharedView};
 use crate::shm::ring::{ByteConsumer, ByteProducer, Bytes, Consumer, Producer, PushError, Records};
-use crate::shm::watched::{Hits, News, Reporter, Touch, Watched, Writer};
+use crate::shm::watched::{Hits, Reporter, Touch, WatchUpdate, Watched, Writer};
 
 const CAPACITY: u64 = 8;
 const STREAM: u64 = 64;
@@ -147,7 +147,7 @@ fn news(input: &mut Input<'_>) {
                 confused.commit();
             }
             1 => {
-                if let Ok(Some(News::Hit(hit))) = hostile.poll() {
+                if let Ok(Some(WatchUpdate::Hit(hit))) = hostile.poll() {
                     let _ = watched.contains(&hit) && armed.is_touched_by(&hit);
                 }
             }
@@ -160,7 +160,7 @@ fn news(input: &mut Input<'_>) {
     fine.store(64, 2).expect("within it");
     fine.commit();
     let heard = honest.poll().expect("an honest peer");
-    let Some(News::Hit(hit)) = heard else { panic!("it was not heard: {heard:?}") };
+    let Some(WatchUpdate::Hit(hit)) = heard else { panic!("it was not heard: {heard:?}") };
     assert!(armed.is_touched_by(&hit));
     watched.disarm(armed);
 }

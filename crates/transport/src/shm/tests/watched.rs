@@ -10,7 +10,7 @@ use proptest::prelude::*;
 
 use crate::memory::{Piece, SharedMemory, SharedMemoryError, SharedView};
 use crate::shm::watched::{
-    Armed, Hit, Hits, News, ReadOnly, Reporter, Touch, Watched, WatchedError, Writer,
+    Armed, Hit, Hits, ReadOnly, Reporter, Touch, WatchUpdate, Watched, WatchedError, Writer,
 };
 
 const LEN: u64 = 64 << 10;
@@ -32,8 +32,8 @@ fn writer(watched: &Watched, tag: u32, reporter: &Arc<Reporter>) -> Writer {
 fn drain(hits: &mut Hits) -> Vec<Hit> {
     std::iter::from_fn(|| hits.poll().unwrap())
         .map(|news| match news {
-            News::Hit(hit) => hit,
-            News::Lost => panic!("nothing was lost"),
+            WatchUpdate::Hit(hit) => hit,
+            WatchUpdate::Lost => panic!("nothing was lost"),
         })
         .collect()
 }
@@ -127,7 +127,7 @@ fn an_overflow_is_told_and_the_memory_is_right_all_the_same() {
         writer.commit();
     }
     let news: Vec<_> = std::iter::from_fn(|| hits.poll().unwrap()).collect();
-    assert!(news.contains(&News::Lost), "{} pieces of news", news.len());
+    assert!(news.contains(&WatchUpdate::Lost), "{} pieces of news", news.len());
     assert_eq!(watched.memory().load(0).unwrap(), 5_000);
     // Afterwards everything is told again.
     writer.store(0, 1).unwrap();
@@ -138,9 +138,9 @@ fn an_overflow_is_told_and_the_memory_is_right_all_the_same() {
 
 /// Whether one side of a test has ended, however it did.
 #[derive(Default)]
-struct Over(AtomicBool);
+struct EndedFlag(AtomicBool);
 
-impl Over {
+impl EndedFlag {
     fn is_over(&self) -> bool {
         self.0.load(Relaxed)
     }
@@ -165,7 +165,7 @@ fn a_store_races_with_an_arming_and_one_of_them_sees_the_other() {
     let watched = Watched::create("race", LEN, 4).unwrap();
     let mut hits = Hits::create().unwrap();
     let mut writer = writer(&watched, 1, &reporter(&hits));
-    let (over, begin) = (Over::default(), Instant::now());
+    let (over, begin) = (EndedFlag::default(), Instant::now());
     thread::scope(|scope| {
         let memory = watched.memory();
         scope.spawn(|| {
@@ -320,7 +320,7 @@ proptest! {
             let value = if small { value % 2_000 } else { value };
             words.words()[at].store(value, Relaxed);
             for _ in 0..3 {
-                if let Ok(Some(News::Hit(hit))) = hostile.poll() {
+                if let Ok(Some(WatchUpdate::Hit(hit))) = hostile.poll() {
                     // Believed only within the memory.
                     let _ = watched.contains(&hit) && armed.is_touched_by(&hit);
                 }

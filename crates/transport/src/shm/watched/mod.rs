@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | [`Watched`] | the owner's end: memory, and which ranges of it are armed |
 //! | [`Writer`] | the other end: stores, and tells when something armed was touched |
-//! | [`Hits`], [`Reporter`] | what one process tells another: [`News`] |
+//! | [`Hits`], [`Reporter`] | what one process tells another: [`WatchUpdate`] |
 //!
 //! A remote write is a store into shared memory. After it the writer looks at a
 //! filter, one bit for each word, which says whether a tripwire is armed there: the
@@ -65,5 +65,5 @@ pub(crate) mod report;
 mod writer;
 
 pub use owner::{Armed, Watched, WatchedError};
-pub use report::{Hit, Hits, News, ReportError, Reporter, Touch};
+pub use report::{Hit, Hits, ReportError, Reporter, Touch, WatchUpdate};
 pub use writer::{ReadOnly, Writer};

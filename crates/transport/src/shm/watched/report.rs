@@ -2,7 +2,7 @@
 //!
 //! The memory of it belongs to one owner and one writer: a writer that scribbles
 //! over it spoils its own news. A ring that is full loses no news silently: the
-//! writer counts what found no room, and the owner reads [`News::Lost`].
+//! writer counts what found no room, and the owner reads [`WatchUpdate::Lost`].
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -40,7 +40,7 @@ pub struct Hit {
 
 /// What came out of a writer's ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum News {
+pub enum WatchUpdate {
     /// Memory was touched.
     Hit(Hit),
     /// More hits than there was room for: all that this writer may touch may have
@@ -117,7 +117,7 @@ impl Hits {
     /// # Errors
     /// What the writer wrote cannot be: there is nothing more to be heard from it.
     #[inline]
-    pub fn poll(&mut self) -> Result<Option<News>, Corrupt> {
+    pub fn poll(&mut self) -> Result<Option<WatchUpdate>, Corrupt> {
         let Self { words, emptied, lost, .. } = self;
         next(words.words(), emptied, lost)
     }
@@ -129,7 +129,7 @@ pub(crate) fn next<W: Word>(
     words: &[W],
     emptied: &mut Emptied,
     lost: &mut u64,
-) -> Result<Option<News>, Corrupt> {
+) -> Result<Option<WatchUpdate>, Corrupt> {
     let (Some(filled), Some(lost_now), Some(mine)) =
         (words.get(FILLED), words.get(LOST), words.get(EMPTIED))
     else {
@@ -140,7 +140,7 @@ pub(crate) fn next<W: Word>(
         // Asked in each round, so that a stream of hits cannot hide that some were lost.
         let now = lost_now.load(Acquire);
         if std::mem::replace(lost, now) != now {
-            return Ok(Some(News::Lost));
+            return Ok(Some(WatchUpdate::Lost));
         }
         if there == 0 {
             emptied.publish(mine);
@@ -157,7 +157,7 @@ pub(crate) fn next<W: Word>(
     if emptied.pending() >= CAPACITY / 4 {
         emptied.publish(mine);
     }
-    Ok(hit.map(News::Hit))
+    Ok(hit.map(WatchUpdate::Hit))
 }
 
 /// The writer's end. Threads of a process may share one: a lock is taken when

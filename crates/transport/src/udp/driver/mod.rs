@@ -20,8 +20,8 @@ use crate::driver::{
     Counters, Descriptors, Driver, DriverState, Interest, Interests, Progress, take_turn,
 };
 use crate::exchange::{
-    Arrival, Doubt, HEAD_ROOM, Inbox, LONGEST_BATCH, MAX_UNITS, Outbox, Peeked, Prefix, RunLimits,
-    Turn,
+    Arrival, GuessHistory, HEAD_ROOM, Inbox, LONGEST_BATCH, MAX_UNITS, Outbox, Peeked, Prefix,
+    RunLimits, Turn,
 };
 use crate::inet::{SendFault, nothing_came};
 use crate::memory::{Pins, Regions};
@@ -397,7 +397,7 @@ pub(crate) struct Receiver {
     pins: Pins,
     /// Looking first is allowed; whether it is worth a call of its own.
     may_peek: bool,
-    doubt: Doubt,
+    doubt: GuessHistory,
     /// The last receive found nothing.
     idle: bool,
 }
@@ -420,7 +420,7 @@ impl Receiver {
             inbox: Inbox::new(path, if batches { MAX_UNITS } else { 1 }, prefix_len),
             pins: Pins::new(regions),
             may_peek: peek && batches,
-            doubt: Doubt::default(),
+            doubt: GuessHistory::default(),
             idle: false,
         }
     }

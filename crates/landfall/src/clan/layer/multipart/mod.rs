@@ -40,7 +40,7 @@ pub use receiver::{Message, Receiver};
 
 use super::ring;
 use super::ring::Producer;
-use crate::clan::layer::waiting::{Connect, Half, Joint, Side, Waiting};
+use crate::clan::layer::waiting::{Connect, ConnectionEnd, Half, Joint, Waiting};
 use crate::clan::{Access, Error, Fabric, Misbehaviour, WORD};
 
 mod receiver;
@@ -170,7 +170,7 @@ enum Progress {
     Cut,
 }
 
-impl<F: Fabric> Side<F> for Sending<F> {
+impl<F: Fabric> ConnectionEnd<F> for Sending<F> {
     fn remote(&mut self) -> &mut F::Remote {
         self.ring.remote()
     }

@@ -6,7 +6,7 @@ use super::{BODIES, Config, HEADERS, Head, filled_up};
 use crate::clan::layer::ring::{self, Consumer};
 use crate::clan::layer::stream::copy_ring;
 use crate::clan::layer::waiting::{Connect, Half, Joint};
-use crate::clan::layer::waiting::{Side, Waiting};
+use crate::clan::layer::waiting::{ConnectionEnd, Waiting};
 use crate::clan::{Access, Error, Fabric, Misbehaviour, WORD};
 
 /// Receives messages, in their order. Dropping it closes the connection: the sender
@@ -34,7 +34,7 @@ struct Receiving<F: Fabric> {
     offset: u64,
 }
 
-impl<F: Fabric> Side<F> for Receiving<F> {
+impl<F: Fabric> ConnectionEnd<F> for Receiving<F> {
     fn remote(&mut self) -> &mut F::Remote {
         self.ring.remote()
     }

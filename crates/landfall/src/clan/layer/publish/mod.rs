@@ -50,7 +50,7 @@ use landfall_transport::Wait;
 use crate::clan::layer::place::Place;
 use crate::clan::{Cookie, Error, Fabric, Group, Local, Remote, Rights, WORD};
 
-pub use subscriber::{Publication, Sight, Subscriber};
+pub use subscriber::{Publication, PublicationView, Subscriber};
 
 const LATEST: u64 = 0;
 const BASE: u64 = WORD;

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::clan::layer::any::{Waitable, readiness};
 use crate::clan::layer::place::View;
-use crate::clan::layer::waiting::{Connect, Half, Joint, Side, Waiting};
+use crate::clan::layer::waiting::{Connect, ConnectionEnd, Half, Joint, Waiting};
 use crate::clan::{Access, Cookie, Error, Fabric, Local, Misbehaviour, Remote, WORD};
 
 /// Gets publications, in their order, except those that it was too late for.
@@ -32,14 +32,14 @@ pub struct Publication {
 
 /// A publication where it lies. It is read, and then asked whether it was whole until then.
 #[derive(Debug)]
-pub struct Sight<'a, F: Fabric> {
+pub struct PublicationView<'a, F: Fabric> {
     side: &'a Listening<F>,
     number: u64,
     missed: u64,
     len: u64,
 }
 
-impl<F: Fabric> Sight<'_, F> {
+impl<F: Fabric> PublicationView<'_, F> {
     /// Which it is, counted from the publisher's first.
     #[must_use]
     pub const fn number(&self) -> u64 {
@@ -84,7 +84,7 @@ struct Listening<F: Fabric> {
     is_invited: bool,
 }
 
-impl<F: Fabric> Side<F> for Listening<F> {
+impl<F: Fabric> ConnectionEnd<F> for Listening<F> {
     fn remote(&mut self) -> &mut F::Remote {
         &mut self.remote
     }
@@ -148,7 +148,7 @@ impl<F: Fabric> Subscriber<F> {
 
     /// The next publication where it lies, once it is there: nothing is copied but what is
     /// read. The publisher does not wait: whether it has overtaken what was read is asked
-    /// with [`Sight::is_whole`], after the reading.
+    /// with [`PublicationView::is_whole`], after the reading.
     ///
     /// # Errors
     /// Those of [`next`](Self::next).
@@ -168,10 +168,10 @@ impl<F: Fabric> Subscriber<F> {
     /// assert!(sight.is_whole()? && value == 42);
     /// # Ok::<(), landfall::clan::Error>(())
     /// ```
-    pub fn sight(&mut self, deadline: Option<Instant>) -> Result<Sight<'_, F>, Error> {
+    pub fn sight(&mut self, deadline: Option<Instant>) -> Result<PublicationView<'_, F>, Error> {
         let Self { side, waiting } = self;
         let (number, missed, len) = waiting.until(side, deadline, Listening::look_in_place)?;
-        Ok(Sight { side, number, missed, len })
+        Ok(PublicationView { side, number, missed, len })
     }
 
     /// Wants nothing that is older than the latest publication: for those to whom

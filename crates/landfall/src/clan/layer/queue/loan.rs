@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use super::{Receiver, Sender};
 use crate::clan::layer::place::{Place, View};
-use crate::clan::layer::waiting::Side;
+use crate::clan::layer::waiting::ConnectionEnd;
 use crate::clan::{Error, Fabric};
 
 /// A place in the memory of the receiver, for the next element: write into it, then

@@ -15,7 +15,7 @@ use super::{Config, Place};
 use crate::clan::layer::any::{Waitable, readiness};
 use crate::clan::layer::ring;
 use crate::clan::layer::ring::Producer;
-use crate::clan::layer::waiting::{Connect, Half, Joint, Side, Waiting};
+use crate::clan::layer::waiting::{Connect, ConnectionEnd, Half, Joint, Waiting};
 use crate::clan::{Access, Error, Fabric, Remote, Stage, WORD};
 use crate::runtime::{Signal, Source, Worker, locked};
 
@@ -302,12 +302,12 @@ impl<F: Fabric> Drop for Sender<F> {
 /// [`Config::batch`](super::Config::batch). While nothing is put in, the thread sleeps.
 #[derive(Debug)]
 pub struct FlushingSender<F: Fabric> {
-    shared: Arc<Shared<F>>,
+    shared: Arc<SenderState<F>>,
     worker: Option<Worker>,
 }
 
 #[derive(Debug)]
-struct Shared<F: Fabric> {
+struct SenderState<F: Fabric> {
     sender: Mutex<Sender<F>>,
     /// Reaches the thread.
     signal: Arc<Signal>,
@@ -326,7 +326,7 @@ impl<F: Fabric> FlushingSender<F> {
         let tick = sender.within().max(TICK);
         let signal = Signal::new().map_err(system("eventfd"))?;
         let (sender, is_idle) = (Mutex::new(sender), AtomicBool::new(false));
-        let shared = Arc::new(Shared { sender, signal, is_idle });
+        let shared = Arc::new(SenderState { sender, signal, is_idle });
         let (clock, quiet) = (Clock::start(), 0);
         let publisher = Publisher { shared: Arc::clone(&shared), tick, quiet, looked: clock.now() };
         let pace = (clock, Wait::Block);
@@ -365,7 +365,7 @@ impl<F: Fabric> FlushingSender<F> {
 
 /// What the thread does.
 struct Publisher<F: Fabric> {
-    shared: Arc<Shared<F>>,
+    shared: Arc<SenderState<F>>,
     tick: Duration,
     /// How often it found nothing.
     quiet: u32,

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::{BUFFER, Config, FLAG, Flag, buffer_len, fits, get};
 use crate::clan::layer::place::{Place, View};
-use crate::clan::layer::waiting::{Connect, Half, Joint, Side, Waiting, unless_lost};
+use crate::clan::layer::waiting::{Connect, ConnectionEnd, Half, Joint, Waiting, unless_lost};
 use crate::clan::{Access, Error, Fabric, Local, Misbehaviour, Remote, WORD};
 
 /// Calls, one at a time.
@@ -34,7 +34,7 @@ enum State {
     Called,
 }
 
-impl<F: Fabric> Side<F> for Calling<F> {
+impl<F: Fabric> ConnectionEnd<F> for Calling<F> {
     fn remote(&mut self) -> &mut F::Remote {
         &mut self.remote
     }

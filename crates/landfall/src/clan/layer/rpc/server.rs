@@ -5,7 +5,7 @@ use std::time::Instant;
 use super::{BUFFER, Config, FLAG, Flag, buffer_len, fits, get};
 use crate::clan::layer::any::{Waitable, readiness};
 use crate::clan::layer::place::{Place, View};
-use crate::clan::layer::waiting::{Connect, Half, Joint, Side, Waiting, unless_lost};
+use crate::clan::layer::waiting::{Connect, ConnectionEnd, Half, Joint, Waiting, unless_lost};
 use crate::clan::{Access, Error, Fabric, Local, Misbehaviour, Remote, WORD};
 
 /// Answers calls of one client. Who serves many has one of these for each.
@@ -42,7 +42,7 @@ enum State {
     Written,
 }
 
-impl<F: Fabric> Side<F> for Serving<F> {
+impl<F: Fabric> ConnectionEnd<F> for Serving<F> {
     fn remote(&mut self) -> &mut F::Remote {
         &mut self.remote
     }

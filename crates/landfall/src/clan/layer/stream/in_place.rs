@@ -1,4 +1,4 @@
-//! Bytes of a stream that are written and read where they lie: [`Gap`] and [`Chunk`].
+//! Bytes of a stream that are written and read where they lie: [`Loan`] and [`Chunk`].
 
 use std::fmt;
 use std::time::Instant;
@@ -6,18 +6,18 @@ use std::time::Instant;
 use super::{Reader, Writer};
 use crate::clan::layer::place::{Place, View};
 use crate::clan::layer::ring;
-use crate::clan::layer::waiting::Side;
+use crate::clan::layer::waiting::ConnectionEnd;
 use crate::clan::{Error, Fabric};
 
 /// Room in the memory of the reader: write into it, then [publish](Self::publish) as much as
 /// was written. Dropped before that, nothing was.
-pub struct Gap<'a, F: Fabric> {
+pub struct Loan<'a, F: Fabric> {
     writer: &'a mut Writer<F>,
     at: u64,
     len: u64,
 }
 
-impl<F: Fabric> Gap<'_, F> {
+impl<F: Fabric> Loan<'_, F> {
     /// How many bytes there is room for in a row; at least one.
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "it is never empty")]
@@ -49,7 +49,7 @@ impl<F: Fabric> Gap<'_, F> {
     }
 }
 
-impl<F: Fabric> fmt::Debug for Gap<'_, F> {
+impl<F: Fabric> fmt::Debug for Loan<'_, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Gap").field("len", &self.len).finish_non_exhaustive()
     }
@@ -78,11 +78,11 @@ impl<F: Fabric> Writer<F> {
     /// assert_eq!(chunk.view().to_vec()?, b"written where it is read");
     /// # Ok::<(), landfall::clan::Error>(())
     /// ```
-    pub fn gap(&mut self, deadline: Option<Instant>) -> Result<Gap<'_, F>, Error> {
+    pub fn gap(&mut self, deadline: Option<Instant>) -> Result<Loan<'_, F>, Error> {
         let (side, waiting, capacity) = self.parts();
         let room = waiting.until(side, deadline, |side| side.room(1))?;
         let at = side.written() % capacity;
-        Ok(Gap { at: ring::PLACES + at, len: room.min(capacity - at), writer: self })
+        Ok(Loan { at: ring::PLACES + at, len: room.min(capacity - at), writer: self })
     }
 }
 

@@ -39,7 +39,7 @@ use super::ring;
 use crate::clan::layer::Half;
 use crate::clan::{Cookie, Error, Fabric, WORD};
 
-pub use in_place::{Chunk, Gap};
+pub use in_place::{Chunk, Loan};
 pub use reader::Reader;
 pub(super) use reader::copy_ring;
 pub use writer::Writer;

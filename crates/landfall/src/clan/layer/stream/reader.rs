@@ -9,7 +9,7 @@ use super::writer::after;
 use crate::clan::layer::any::{Waitable, readiness};
 use crate::clan::layer::ring::{self, Consumer};
 use crate::clan::layer::waiting::{Connect, Half, Joint};
-use crate::clan::layer::waiting::{Side, Waiting};
+use crate::clan::layer::waiting::{ConnectionEnd, Waiting};
 use crate::clan::{Access, Error, Fabric, Local, Remote, Stage, WORD};
 
 /// Reads bytes. Dropping it closes the stream: the writer finds it so when it has no

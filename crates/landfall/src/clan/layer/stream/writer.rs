@@ -8,7 +8,7 @@ use super::Config;
 use crate::clan::layer::any::{Waitable, readiness};
 use crate::clan::layer::ring::{self, Producer};
 use crate::clan::layer::waiting::{Connect, Half, Joint};
-use crate::clan::layer::waiting::{Side, Waiting};
+use crate::clan::layer::waiting::{ConnectionEnd, Waiting};
 use crate::clan::{Access, Error, Fabric, Remote, Stage, WORD};
 
 /// Writes bytes. Dropping it ends the stream, after the last of them.

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use clan_dsm::{Ended, Event, HostId, LinkId, WindowId};
 use landfall_placement::{Engine as _, Instant};
 
-use super::{Core, EventSender, Registration};
+use super::{EventSender, NodeState, Registration};
 use crate::clan::network::back_pressure::WindowState;
 
-impl Core {
+impl NodeState {
     /// Takes every event out of the engine. Returns whether there was one.
     pub(super) fn handle_events(&mut self, now: Instant) -> bool {
         let mut heard = false;

@@ -44,7 +44,7 @@ const SHORT_SLEEP: Duration = Duration::from_millis(1);
 
 /// What the adapter's lock guards: engine, paths, and queue pairs.
 #[derive(Debug)]
-pub(crate) struct Core {
+pub(crate) struct AdapterState {
     pub(crate) engine: Adapter,
     pub(crate) paths: Paths,
     /// What else is known of each path.
@@ -78,7 +78,7 @@ pub(crate) struct Core {
     last_turns: Option<u32>,
 }
 
-impl Core {
+impl AdapterState {
     pub(crate) fn new(
         engine: Adapter,
         (paths, links): (Paths, Vec<LinkInfo>),
@@ -138,7 +138,7 @@ impl Core {
     }
 }
 
-impl Protocol for Core {
+impl Protocol for AdapterState {
     type Engine = Adapter;
     type Deferred = Wakers;
     type Submission = Submission;
@@ -231,7 +231,7 @@ fn enter<T>(table: &mut Vec<Option<T>>, index: u32, item: T) {
 /// [`doorbell`](crate::qpip::doorbell) and [`completion_queue`](crate::qpip::completion_queue).
 #[derive(Debug)]
 pub(crate) struct Handle {
-    handle: runtime::Handle<Core>,
+    handle: runtime::Handle<AdapterState>,
     pub(crate) doorbells: Arc<Doorbells>,
     pub(crate) regions: Regions,
     /// Tells handles of this adapter from those of others.
@@ -239,17 +239,17 @@ pub(crate) struct Handle {
 }
 
 impl std::ops::Deref for Handle {
-    type Target = Runtime<Core>;
+    type Target = Runtime<AdapterState>;
 
     #[inline]
-    fn deref(&self) -> &Runtime<Core> {
+    fn deref(&self) -> &Runtime<AdapterState> {
         &self.handle
     }
 }
 
 impl Handle {
     pub(crate) fn new(
-        runtime: Arc<Runtime<Core>>,
+        runtime: Arc<Runtime<AdapterState>>,
         doorbells: Arc<Doorbells>,
         regions: Regions,
     ) -> Self {
@@ -260,7 +260,7 @@ impl Handle {
 
     /// Carries out a command of the management. What was posted before, by any
     /// thread that this one has heard from, comes first.
-    pub(crate) fn command<T>(&self, command: impl FnOnce(&mut Core, Instant) -> T) -> T {
+    pub(crate) fn command<T>(&self, command: impl FnOnce(&mut AdapterState, Instant) -> T) -> T {
         self.ask(|core, now| {
             core.take_posts(now);
             let result = command(core, now);
@@ -285,7 +285,7 @@ pub(crate) enum Submission {
     StopListening(ListenerId),
 }
 
-impl Core {
+impl AdapterState {
     /// What was posted before, by any thread that the submitting one has heard from, comes
     /// first.
     fn submitted(&mut self, now: Instant, submission: Submission) {

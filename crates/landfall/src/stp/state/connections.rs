@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::task::Waker;
 
 use landfall_placement::{PathId, Peer};
-use stp_core::{AskId, ConnectionId, Ended, ReadId, ReceiveId, Rights};
+use stp_core::{ConnectionId, Ended, PeerRequestId, ReadId, ReceiveId, Rights};
 
 use super::slots::Key;
 
@@ -37,7 +37,7 @@ pub(crate) struct ReadMade {
 /// A region that the other side wants.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RegionMade {
-    pub(crate) ask: AskId,
+    pub(crate) ask: PeerRequestId,
     pub(crate) name: u32,
     pub(crate) len: u64,
     pub(crate) rights: Rights,

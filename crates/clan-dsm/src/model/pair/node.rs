@@ -80,7 +80,7 @@ impl Pending {
     }
 }
 
-pub(super) struct Side {
+pub(super) struct NodeState {
     pub(super) number: usize,
     pub(super) nic: Nic,
     pub(super) memory: Memory,
@@ -102,7 +102,7 @@ pub(super) struct Side {
     pub(super) failures: Vec<String>,
 }
 
-impl Side {
+impl NodeState {
     pub(super) fn new(number: usize, config: Config, limits: PathLimits, lens: &[usize]) -> Self {
         let host = HostId::new(number as u16 + 1).unwrap_or_default();
         let mut random = Random::from_number(number as u64 + 77);
@@ -476,7 +476,7 @@ impl Pair {
     }
 }
 
-impl Side {
+impl NodeState {
     /// Bytes come to lie where a span says, which has as many.
     fn write(&mut self, span: Span, bytes: &[u8]) {
         match self.memory.get_mut(&span) {

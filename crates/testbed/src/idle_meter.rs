@@ -27,13 +27,13 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A thread of the lowest priority on each of some cores. It ends when dropped.
 #[derive(Debug)]
-pub struct Soaker {
-    threads: Vec<Soaking>,
+pub struct IdleMeter {
+    threads: Vec<MeterThread>,
     stop: Arc<AtomicBool>,
 }
 
 #[derive(Debug)]
-struct Soaking {
+struct MeterThread {
     core: usize,
     turns: Arc<AtomicU64>,
     /// What it gets in a second when nobody else wants the core.
@@ -48,33 +48,33 @@ pub struct Reading {
     turns: Vec<u64>,
 }
 
-impl Soaker {
+impl IdleMeter {
     /// Starts a thread on each of these cores, and lets all of them run for this long to
     /// learn how far they come when there is nothing else to do. All at once, as later: two
     /// cores may share what is inside of one.
     pub fn start(cores: &[usize], calibration: Duration) -> Result<Self, Error> {
-        let mut soaker = Self { threads: Vec::new(), stop: Arc::default() };
+        let mut meter = Self { threads: Vec::new(), stop: Arc::default() };
         let mut cores = cores.to_vec();
         cores.sort_unstable();
         cores.dedup();
         for core in cores {
-            let soaking = soaker.spawn(core)?;
-            soaker.threads.push(soaking);
+            let thread = meter.spawn(core)?;
+            meter.threads.push(thread);
         }
-        soaker.calibrate(calibration)?;
-        Ok(soaker)
+        meter.calibrate(calibration)?;
+        Ok(meter)
     }
 
-    fn spawn(&self, core: usize) -> Result<Soaking, Error> {
+    fn spawn(&self, core: usize) -> Result<MeterThread, Error> {
         let turns = Arc::new(AtomicU64::new(0));
         let (count, stop) = (Arc::clone(&turns), Arc::clone(&self.stop));
         let (tell, hear) = channel();
         let thread = thread::Builder::new()
-            .name("landfall-soaker".into())
-            .spawn(move || soak(core, &count, &stop, &tell))
-            .tried("start a soaker")?;
-        hear.recv().unwrap_or_else(|_| Err(Error::Panicked("a soaker".into())))?;
-        Ok(Soaking { core, turns, unloaded_per_s: 0.0, thread: Some(thread) })
+            .name("landfall-idle-meter".into())
+            .spawn(move || count_turns(core, &count, &stop, &tell))
+            .tried("start an idle meter")?;
+        hear.recv().unwrap_or_else(|_| Err(Error::Panicked("an idle meter".into())))?;
+        Ok(MeterThread { core, turns, unloaded_per_s: 0.0, thread: Some(thread) })
     }
 
     fn calibrate(&mut self, time: Duration) -> Result<(), Error> {
@@ -86,8 +86,8 @@ impl Soaker {
             looks += 1;
             thread::sleep(time / LOOKS);
             let now = self.read();
-            for (nth, soaking) in self.threads.iter_mut().enumerate() {
-                soaking.unloaded_per_s = soaking.unloaded_per_s.max(rate(nth, &before, &now));
+            for (nth, thread) in self.threads.iter_mut().enumerate() {
+                thread.unloaded_per_s = thread.unloaded_per_s.max(rate(nth, &before, &now));
             }
             before = now;
         }
@@ -99,10 +99,10 @@ impl Soaker {
     }
 
     fn check(&self) -> Result<(), Error> {
-        match self.threads.iter().find(|soaking| soaking.unloaded_per_s <= 0.0) {
-            Some(soaking) => Err(Error::Unsupported(format!(
-                "measuring CPU by a soaker: core {} has no time to spare; end what keeps it busy",
-                soaking.core
+        match self.threads.iter().find(|thread| thread.unloaded_per_s <= 0.0) {
+            Some(thread) => Err(Error::Unsupported(format!(
+                "measuring CPU by an idle meter: core {} has no time to spare; end what keeps it busy",
+                thread.core
             ))),
             None => Ok(()),
         }
@@ -111,24 +111,24 @@ impl Soaker {
     /// How far the threads are.
     #[must_use]
     pub fn read(&self) -> Reading {
-        let turns = self.threads.iter().map(|soaking| soaking.turns.load(Ordering::Relaxed));
+        let turns = self.threads.iter().map(|thread| thread.turns.load(Ordering::Relaxed));
         Reading { turns: turns.collect(), at: Instant::now() }
     }
 
-    /// How busy a core was between two readings, in percent; nothing for a core without a
-    /// soaker.
+    /// How busy a core was between two readings, in percent; nothing for a core without an
+    /// idle meter.
     #[must_use]
     pub fn busy_percent(&self, core: usize, start: &Reading, end: &Reading) -> Option<f64> {
-        let nth = self.threads.iter().position(|soaking| soaking.core == core)?;
+        let nth = self.threads.iter().position(|thread| thread.core == core)?;
         let left = rate(nth, start, end) / self.threads[nth].unloaded_per_s;
         Some(((1.0 - left) * 100.0).clamp(0.0, 100.0))
     }
 }
 
-impl Drop for Soaker {
+impl Drop for IdleMeter {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        for thread in self.threads.iter_mut().filter_map(|soaking| soaking.thread.take()) {
+        for thread in self.threads.iter_mut().filter_map(|thread| thread.thread.take()) {
             // It cannot have panicked: it counts.
             let _ = thread.join();
         }
@@ -143,7 +143,12 @@ fn rate(nth: usize, start: &Reading, end: &Reading) -> f64 {
 }
 
 /// Counts until told to end.
-fn soak(core: usize, turns: &AtomicU64, stop: &AtomicBool, tell: &Sender<Result<(), Error>>) {
+fn count_turns(
+    core: usize,
+    turns: &AtomicU64,
+    stop: &AtomicBool,
+    tell: &Sender<Result<(), Error>>,
+) {
     let ready = cpu::pin_this_thread(core)
         .and_then(|()| sys::run_when_idle().tried("take the lowest priority"));
     let is_ready = ready.is_ok();
@@ -167,21 +172,21 @@ mod tests {
     #[test]
     fn a_core_that_somebody_keeps_busy_is_busy() {
         let core = *allowed_cores().unwrap().last().unwrap();
-        let Ok(soaker) = Soaker::start(&[core], Duration::from_millis(200)) else {
+        let Ok(idle_meter) = IdleMeter::start(&[core], Duration::from_millis(200)) else {
             return; // Somebody else needs all of this core: nothing to be seen here.
         };
         let (start, end) = thread::spawn(move || {
             pin_this_thread(core).unwrap();
-            let start = soaker.read();
+            let start = idle_meter.read();
             let before = TaskUse::of_this_thread().unwrap();
             while (TaskUse::of_this_thread().unwrap() - before).busy_s() < 0.2 {
                 black_box(());
             }
-            let end = soaker.read();
-            let busy = soaker.busy_percent(core, &start, &end).unwrap();
+            let end = idle_meter.read();
+            let busy = idle_meter.busy_percent(core, &start, &end).unwrap();
             // Nearly all of it, however many others want it too.
             assert!(busy > 50.0, "{busy} %");
-            assert_eq!(soaker.busy_percent(usize::MAX, &start, &end), None);
+            assert_eq!(idle_meter.busy_percent(usize::MAX, &start, &end), None);
             (start, end)
         })
         .join()
@@ -191,7 +196,7 @@ mod tests {
 
     #[test]
     fn a_core_that_is_not_there_is_told() {
-        let error = Soaker::start(&[usize::MAX], Duration::from_millis(10)).unwrap_err();
+        let error = IdleMeter::start(&[usize::MAX], Duration::from_millis(10)).unwrap_err();
         assert!(error.to_string().contains("pin"), "{error}");
     }
 }

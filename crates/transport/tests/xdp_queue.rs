@@ -13,27 +13,27 @@ use landfall_testbed::VethEnd;
 use landfall_transport::memory::{Regions, Rights};
 use landfall_transport::scatter::Outgoing;
 use landfall_transport::wait::until_ready;
-use landfall_transport::xdp::{Attach, Burst, Lane, XdpConfig};
+use landfall_transport::xdp::{Attach, Burst, XdpConfig, XdpQueue};
 use landfall_transport::{Feature, OpenError};
 
-fn try_open(end: &VethEnd, regions: &Regions, config: &XdpConfig) -> Result<Lane, OpenError> {
-    end.namespace.enter(|| Lane::open(config, regions)).unwrap()
+fn try_open(end: &VethEnd, regions: &Regions, config: &XdpConfig) -> Result<XdpQueue, OpenError> {
+    end.namespace.enter(|| XdpQueue::open(config, regions)).unwrap()
 }
 
-fn open(end: &VethEnd, regions: &Regions, attach: Attach) -> Lane {
+fn open(end: &VethEnd, regions: &Regions, attach: Attach) -> XdpQueue {
     let config = XdpConfig { attach, frames: 64, ..XdpConfig::new(&*end.name, EXPERIMENTAL) };
     try_open(end, regions, &config).unwrap()
 }
 
 /// The next burst, which has to come.
-fn next(lane: &mut Lane) -> Burst {
+fn next(queue: &mut XdpQueue) -> Burst {
     let started = StdInstant::now();
     loop {
-        if let Some(burst) = lane.receive().unwrap() {
+        if let Some(burst) = queue.receive().unwrap() {
             return burst;
         }
-        assert!(started.elapsed() < PATIENCE, "nothing came: {lane:?}");
-        until_ready(&[lane.interest()], Span::from_millis(100)).unwrap();
+        assert!(started.elapsed() < PATIENCE, "nothing came: {queue:?}");
+        until_ready(&[queue.interest()], Span::from_millis(100)).unwrap();
     }
 }
 
@@ -42,10 +42,10 @@ fn number(frame: &[u8]) -> u32 {
 }
 
 /// Bursts until so many frames have come.
-fn gather(lane: &mut Lane, count: usize) -> Vec<Burst> {
+fn gather(queue: &mut XdpQueue, count: usize) -> Vec<Burst> {
     let mut bursts = Vec::new();
     while bursts.iter().map(|burst: &Burst| burst.frames().len()).sum::<usize>() < count {
-        bursts.push(next(lane));
+        bursts.push(next(queue));
     }
     bursts
 }
@@ -60,19 +60,19 @@ fn frames_are_named_by_where_they_lie() {
     let cable = cable();
     for attach in MODES {
         let regions = Regions::new(4);
-        let mut lane = open(&cable.b, &regions, attach);
-        assert_eq!((lane.station(), lane.mtu()), (cable.b.mac.0, 1500));
-        assert!(lane.capabilities().has(Feature::BatchedReceive));
-        assert!(lane.receive().unwrap().is_none());
+        let mut queue = open(&cable.b, &regions, attach);
+        assert_eq!((queue.station(), queue.mtu()), (cable.b.mac.0, 1500));
+        assert!(queue.capabilities().has(Feature::BatchedReceive));
+        assert!(queue.receive().unwrap().is_none());
         let (mut driver, mut engine) = open_sender(&cable.a);
         let frames = (0..40).map(|n| numbered_frame(&cable.b, EXPERIMENTAL, n));
         send_frames(&mut driver, &mut engine, frames);
-        let bursts = gather(&mut lane, 40);
+        let bursts = gather(&mut queue, 40);
         assert_eq!(numbers(&bursts), (0..40).collect::<Vec<_>>());
         for frame in bursts.iter().flat_map(Burst::frames) {
             let mut bytes = vec![0; frame.span.len as usize];
             regions.read(&frame.span, &mut bytes).unwrap();
-            assert_eq!((frame.span.region, &bytes[..]), (lane.region(), frame.bytes));
+            assert_eq!((frame.span.region, &bytes[..]), (queue.region(), frame.bytes));
             assert!(regions.write(&frame.span, &bytes).is_err());
             let (_, end) = frame.span.split_at(8);
             let held = bursts.iter().find_map(|burst| burst.bytes_of(&end));
@@ -80,8 +80,8 @@ fn frames_are_named_by_where_they_lie() {
             let beyond = landfall_placement::Span { len: frame.span.len + 1, ..frame.span };
             assert!(bursts.iter().all(|burst| burst.bytes_of(&beyond).is_none()));
         }
-        assert_eq!(lane.counters().units_received, 40);
-        drop(lane);
+        assert_eq!(queue.counters().units_received, 40);
+        drop(queue);
         assert_eq!(regions.held(), 1, "the bursts keep it");
         assert_eq!(numbers(&bursts), (0..40).collect::<Vec<_>>());
         thread::spawn(move || drop(bursts)).join().unwrap();
@@ -95,7 +95,7 @@ fn what_is_held_stays_and_goes_back_in_any_order() {
     let cable = cable();
     for attach in MODES {
         let regions = Regions::new(4);
-        let mut lane = open(&cable.b, &regions, attach);
+        let mut queue = open(&cable.b, &regions, attach);
         let (mut driver, mut engine) = open_sender(&cable.a);
         let mut send = |numbers: std::ops::Range<u32>| {
             let frames = numbers.map(|n| numbered_frame(&cable.b, EXPERIMENTAL, n));
@@ -104,26 +104,26 @@ fn what_is_held_stays_and_goes_back_in_any_order() {
         let mut held = Vec::new();
         for start in (0..64).step_by(16) {
             send(start..start + 16);
-            held.extend(gather(&mut lane, 16));
+            held.extend(gather(&mut queue, 16));
         }
         // All memory for frames is held: these are lost.
         send(100..110);
-        assert!(lane.receive().unwrap().is_none());
+        assert!(queue.receive().unwrap().is_none());
         assert_eq!(numbers(&held), (0..64).collect::<Vec<_>>());
         // The second half of what is held comes back first.
         let first: Vec<Burst> = held.drain(..held.len() / 2).collect();
         let kept = numbers(&first);
         held.reverse();
         drop(held);
-        assert!(lane.receive().unwrap().is_none());
+        assert!(queue.receive().unwrap().is_none());
         send(200..210);
-        assert_eq!(numbers(&gather(&mut lane, 10)), (200..210).collect::<Vec<_>>());
+        assert_eq!(numbers(&gather(&mut queue, 10)), (200..210).collect::<Vec<_>>());
         assert_eq!(numbers(&first), kept);
         drop(first);
         for round in 0..20 {
             let start = 1000 + 30 * round;
             send(start..start + 30);
-            let came = numbers(&gather(&mut lane, 30));
+            let came = numbers(&gather(&mut queue, 30));
             assert_eq!(came, (start..start + 30).collect::<Vec<_>>());
         }
     }
@@ -140,8 +140,8 @@ fn fragments_come_and_the_kernel_gets_everything_else() {
     for attach in MODES {
         let regions = Regions::new(4);
         let config = XdpConfig { attach, ..XdpConfig::fragments(&*cable.b.name) };
-        let mut lane = try_open(&cable.b, &regions, &config).unwrap();
-        assert!(lane.capabilities().has(Feature::RawFrames));
+        let mut queue = try_open(&cable.b, &regions, &config).unwrap();
+        assert!(queue.capabilities().has(Feature::RawFrames));
         for (from, to, lens) in addresses {
             let bind = |end: &VethEnd, address| {
                 end.namespace.enter(|| UdpSocket::bind((address, 0))).unwrap().unwrap()
@@ -153,12 +153,12 @@ fn fragments_come_and_the_kernel_gets_everything_else() {
             from.send(b"short").unwrap();
             let mut bytes = [0; 5000];
             assert_eq!(to.recv(&mut bytes).unwrap(), 5, "the long one was taken away");
-            let bursts = gather(&mut lane, 3);
+            let bursts = gather(&mut queue, 3);
             let came: Vec<_> =
                 bursts.iter().flat_map(Burst::frames).map(|frame| frame.bytes.len()).collect();
             assert_eq!(came, lens);
         }
-        drop(lane);
+        drop(queue);
     }
 }
 
@@ -207,7 +207,7 @@ fn what_cannot_be_sent_is_lost_and_counted() {
     require_xdp!();
     let cable = cable();
     let (regions, source) = lent(&[0; 5000], Rights::READ);
-    let mut lane = open(&cable.a, &regions, Attach::Auto);
+    let mut queue = open(&cable.a, &regions, Attach::Auto);
     let head = numbered_frame(&cable.b, EXPERIMENTAL, 1);
     let gone = landfall_placement::RegionId::new(99, 1);
     let outgoing = [
@@ -218,9 +218,9 @@ fn what_cannot_be_sent_is_lost_and_counted() {
     ];
     // More often than there is memory: it has to come back.
     for nth in 1..=50 {
-        assert_eq!(lane.send(Instant::ZERO, &outgoing).unwrap(), 4);
-        assert_eq!(lane.counters().send_failed, 4 * nth);
+        assert_eq!(queue.send(Instant::ZERO, &outgoing).unwrap(), 4);
+        assert_eq!(queue.counters().send_failed, 4 * nth);
     }
-    assert_eq!(lane.counters().units_sent, 0);
+    assert_eq!(queue.counters().units_sent, 0);
     assert!(try_open(&cable.a, &regions, &XdpConfig::fragments("nowhere")).is_err());
 }

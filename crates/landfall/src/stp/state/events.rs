@@ -6,12 +6,12 @@ use stp_core::{ConnectionId, Ended, Event};
 
 use super::connections::{Known, Notice, OfferMade, ReadMade, RegionMade, Status};
 use super::slots::{Begun, Outcome, Request};
-use super::{Core, Key};
+use super::{EndpointState, Key};
 
 /// So many notices of one region wait for its user; the oldest are forgotten.
 const MOST_NOTICES: usize = 1024;
 
-impl Core {
+impl EndpointState {
     /// Takes every event out of the engine. Returns whether there was one.
     pub(super) fn hear(&mut self, now: Instant) -> bool {
         let mut heard = false;
@@ -65,7 +65,7 @@ impl Core {
             Event::ReceiveProgress { receive, len, .. } => {
                 self.progressed(Begun::Receive(receive), len);
             }
-            Event::ReadAsked { read, connection, len, opaque } => {
+            Event::ReadRequested { read, connection, len, opaque } => {
                 if let Some(known) = self.connections.get_mut(&connection) {
                     known.reads.push_back(ReadMade { read, len, opaque });
                 }
@@ -86,7 +86,7 @@ impl Core {
 
     fn take_region_event(&mut self, event: Event) {
         match event {
-            Event::RegionAsked { ask, connection, name, len, rights } => {
+            Event::RegionRequested { ask, connection, name, len, rights } => {
                 if let Some(known) = self.connections.get_mut(&connection) {
                     known.regions.push_back(RegionMade { ask, name, len, rights });
                 }

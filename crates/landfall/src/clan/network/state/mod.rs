@@ -71,7 +71,7 @@ pub(crate) enum Submission {
 
 /// What the node's lock guards: engine, paths, memory, and who waits for what.
 #[derive(Debug)]
-pub(crate) struct Core {
+pub(crate) struct NodeState {
     pub(crate) engine: Engine,
     pub(crate) security: Security,
     pub(crate) paths: Paths,
@@ -106,7 +106,7 @@ pub(crate) struct Core {
     pub(crate) closing_barriers: Vec<BarrierId>,
 }
 
-impl Core {
+impl NodeState {
     pub(crate) fn new(
         (engine, security): (Engine, Security),
         paths: Paths,
@@ -159,7 +159,7 @@ impl Core {
     }
 }
 
-impl Protocol for Core {
+impl Protocol for NodeState {
     type Engine = Engine;
     type Deferred = DeferredWork;
     type Submission = Submission;
@@ -314,21 +314,21 @@ pub(crate) struct NodeHandle(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    handle: Handle<Core>,
+    handle: Handle<NodeState>,
     pool: Arc<Pool>,
 }
 
 impl std::ops::Deref for NodeHandle {
-    type Target = Runtime<Core>;
+    type Target = Runtime<NodeState>;
 
     #[inline]
-    fn deref(&self) -> &Runtime<Core> {
+    fn deref(&self) -> &Runtime<NodeState> {
         &self.0.handle
     }
 }
 
 impl NodeHandle {
-    pub(crate) fn new(runtime: Arc<Runtime<Core>>, pool: Arc<Pool>) -> Self {
+    pub(crate) fn new(runtime: Arc<Runtime<NodeState>>, pool: Arc<Pool>) -> Self {
         Self(Arc::new(Inner { handle: Handle(runtime), pool }))
     }
 
@@ -348,7 +348,7 @@ impl NodeHandle {
 
     /// Puts something into the engine that need not leave at once.
     #[inline]
-    pub(crate) fn enter<T>(&self, enter: impl FnOnce(&mut Core, Instant) -> T) -> T {
+    pub(crate) fn enter<T>(&self, enter: impl FnOnce(&mut NodeState, Instant) -> T) -> T {
         self.look(|core| enter(core, self.clock.now()))
     }
 

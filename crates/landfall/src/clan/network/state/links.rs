@@ -8,7 +8,7 @@ use std::sync::Arc;
 use clan_dsm::LinkId;
 use landfall_placement::{Instant, PathId, Peer};
 
-use super::Core;
+use super::NodeState;
 use crate::clan::Error;
 use crate::clan::network::builder::refused;
 use crate::clan::network::neighbour::Neighbour;
@@ -18,7 +18,7 @@ use crate::security::{self, Wanted};
 const PIN: &str = "`Node::link_pinned`. If another had the number of its host before, open this \
                    node anew";
 
-impl Core {
+impl NodeState {
     /// The link with a peer, if there is one.
     pub(crate) fn link_with(&mut self, peer: Peer) -> Option<Arc<Neighbour>> {
         let path = self.paths.to(peer)?;

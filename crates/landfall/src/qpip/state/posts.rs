@@ -16,7 +16,7 @@ use qpip::{
 use rtrb::{Consumer, Producer, RingBuffer};
 
 use super::completions::{ListenerState, Listening, Queue};
-use super::{Core, enter};
+use super::{AdapterState, enter};
 use crate::qpip::completion_queue::QueueState;
 use crate::qpip::doorbell::{Entry, Request, pop, ring};
 use crate::qpip::error::Error;
@@ -29,13 +29,13 @@ pub(super) struct Pair {
     pub(super) state: Arc<PairState>,
     /// It keeps a place where its receives complete.
     pub(super) keeps_place: bool,
-    pub(super) sends: Side,
-    pub(super) receives: Side,
+    pub(super) sends: WorkQueue,
+    pub(super) receives: WorkQueue,
 }
 
 /// One of its queues.
 #[derive(Debug)]
-pub(super) struct Side {
+pub(super) struct WorkQueue {
     ring: Consumer<Entry>,
     /// Where its requests complete.
     queue: u32,
@@ -63,7 +63,7 @@ enum Next {
     Waits,
 }
 
-impl Side {
+impl WorkQueue {
     pub(super) const fn new(ring: Consumer<Entry>, queue: u32) -> Self {
         Self { ring, queue, under_way: 0, held: None }
     }
@@ -85,7 +85,7 @@ impl Side {
 }
 
 impl Pair {
-    pub(super) const fn side(&mut self, operation: Operation) -> &mut Side {
+    pub(super) const fn side(&mut self, operation: Operation) -> &mut WorkQueue {
         match operation {
             Operation::Send => &mut self.sends,
             Operation::Receive => &mut self.receives,
@@ -102,7 +102,7 @@ impl Pair {
     }
 }
 
-impl Core {
+impl AdapterState {
     /// Takes everything that was posted. Returns whether there was anything.
     pub(crate) fn take_posts(&mut self, now: Instant) -> bool {
         let mut rung = std::mem::take(&mut self.rung);
@@ -253,7 +253,7 @@ pub(crate) struct NewPair {
     pub(crate) receives: Producer<Entry>,
 }
 
-impl Core {
+impl AdapterState {
     pub(crate) fn create_queue(
         &mut self,
         capacity: u32,
@@ -288,8 +288,8 @@ impl Core {
             id,
             state: Arc::clone(&state),
             keeps_place,
-            sends: Side::new(send_ring, setup.send_completions.index),
-            receives: Side::new(receive_ring, setup.receive_completions.index),
+            sends: WorkQueue::new(send_ring, setup.send_completions.index),
+            receives: WorkQueue::new(receive_ring, setup.receive_completions.index),
         };
         enter(&mut self.pairs, id.index, pair);
         Ok(NewPair { id, state, sends, receives })

@@ -20,7 +20,7 @@ use std::task::Waker;
 
 use landfall_placement::Instant;
 use stp_core::wire::Reason;
-use stp_core::{AskId, ConnectionId, ExposedId, Priority, ReadId, ReceiveId};
+use stp_core::{ConnectionId, ExposedId, PeerRequestId, Priority, ReadId, ReceiveId};
 
 use super::deadline::Alarms;
 use super::memory::{Held, Pool};
@@ -80,7 +80,7 @@ impl Drop for Cleanup {
 
 /// What the endpoint's lock guards: engine, paths, memory and operations.
 #[derive(Debug)]
-pub(crate) struct Core {
+pub(crate) struct EndpointState {
     pub(crate) engine: Engine,
     pub(crate) security: Security,
     pub(crate) paths: Paths,
@@ -100,7 +100,7 @@ pub(crate) struct Core {
     after: DeferredWork,
 }
 
-impl Core {
+impl EndpointState {
     pub(crate) fn new(
         (engine, security): (Engine, Security),
         paths: Paths,
@@ -141,7 +141,7 @@ impl Core {
     }
 }
 
-impl Protocol for Core {
+impl Protocol for EndpointState {
     type Engine = Engine;
     type Deferred = DeferredWork;
     type Submission = Submission;
@@ -216,26 +216,26 @@ impl Protocol for Core {
 /// When the last is gone, the endpoint ends.
 #[derive(Debug)]
 pub(crate) struct Handle {
-    handle: runtime::Handle<Core>,
+    handle: runtime::Handle<EndpointState>,
     pool: Arc<Pool>,
 }
 
 impl std::ops::Deref for Handle {
-    type Target = Runtime<Core>;
+    type Target = Runtime<EndpointState>;
 
     #[inline]
-    fn deref(&self) -> &Runtime<Core> {
+    fn deref(&self) -> &Runtime<EndpointState> {
         &self.handle
     }
 }
 
 impl Handle {
-    pub(crate) fn new(runtime: Arc<Runtime<Core>>, pool: Arc<Pool>) -> Self {
+    pub(crate) fn new(runtime: Arc<Runtime<EndpointState>>, pool: Arc<Pool>) -> Self {
         Self { handle: runtime::Handle(runtime), pool }
     }
 
     /// The runtime alone: it outlives the handle.
-    pub(crate) fn runtime(&self) -> Arc<Runtime<Core>> {
+    pub(crate) fn runtime(&self) -> Arc<Runtime<EndpointState>> {
         Arc::clone(&self.handle.0)
     }
 
@@ -264,7 +264,7 @@ pub(crate) enum Submission {
     /// What the other side offered or asked for is not taken after all.
     RefuseOffer(ReceiveId, Reason),
     RefuseRead(ReadId, Reason),
-    RefuseRegion(AskId, Reason),
+    RefuseRegion(PeerRequestId, Reason),
     /// End the use of a region by the other side; its handle is gone, or not.
     Revoke(ExposedId, bool),
     Close(ConnectionId),
@@ -274,7 +274,7 @@ pub(crate) enum Submission {
     StopListening(u16),
 }
 
-impl Core {
+impl EndpointState {
     fn submitted(&mut self, now: Instant, submission: Submission) {
         match submission {
             Submission::Start { connection, request, held, ticket, priority } => {

@@ -8,7 +8,7 @@ use landfall_placement::Engine as _;
 use qpip::{Arm, Completion, CompletionQueueId, Event, ListenerId, QueuePairId, Status};
 use rtrb::Producer;
 
-use super::Core;
+use super::AdapterState;
 use crate::qpip::completion_queue::QueueState;
 use crate::qpip::error::Error;
 use crate::qpip::pair_state::{PairState, Phase, watch};
@@ -52,7 +52,7 @@ impl Queue {
     }
 }
 
-impl Core {
+impl AdapterState {
     pub(super) fn queue(&self, id: CompletionQueueId) -> Option<&Queue> {
         self.queues.get(id.index as usize)?.as_ref().filter(|queue| queue.id == id)
     }
@@ -147,10 +147,10 @@ pub(super) struct Listening {
 
 /// What both sides of a listener know.
 #[derive(Debug, Default)]
-pub(crate) struct ListenerState(Mutex<Mated>);
+pub(crate) struct ListenerState(Mutex<AcceptedPairs>);
 
 #[derive(Debug, Default)]
-struct Mated {
+struct AcceptedPairs {
     /// Queue pairs that got a connection and were not handed out yet.
     ready: VecDeque<QueuePairId>,
     is_gone: bool,
@@ -186,7 +186,7 @@ impl ListenerState {
     }
 }
 
-impl Core {
+impl AdapterState {
     /// Hears what the engine has to tell. Returns whether there was anything.
     pub(crate) fn hear(&mut self) -> bool {
         let mut moved = self.move_stalled();

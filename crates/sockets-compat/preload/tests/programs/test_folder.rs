@@ -57,11 +57,11 @@ const BY_MEMORY: &str = ": memory: both ends have the library";
 
 /// A folder of a test's own.
 #[derive(Debug)]
-pub(crate) struct Ground {
+pub(crate) struct TestFolder {
     folder: String,
 }
 
-impl Ground {
+impl TestFolder {
     pub(crate) fn new() -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let name = format!(
@@ -242,7 +242,7 @@ impl Ground {
     }
 }
 
-impl Drop for Ground {
+impl Drop for TestFolder {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let log = self.log();

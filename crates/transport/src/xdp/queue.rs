@@ -1,4 +1,4 @@
-//! [`Lane`]: frames as they lie in the memory of the rings.
+//! [`XdpQueue`]: frames as they lie in the memory of the rings.
 
 use std::os::fd::AsRawFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,11 +27,11 @@ use crate::scatter::Outgoing;
 ///
 /// The memory for frames that come is lent as a region that may only be read. A
 /// [`Burst`] of them is this process's until it is dropped.
-pub struct Lane {
+pub struct XdpQueue {
     /// It ends before all others.
     _redirection: Redirection,
     socket: Socket,
-    shared: Arc<Shared>,
+    shared: Arc<FrameMemory>,
     receive: Reader<libc::xdp_desc>,
     send: Writer<libc::xdp_desc>,
     completion: Reader<u64>,
@@ -45,18 +45,18 @@ pub struct Lane {
     room: Room,
 }
 
-/// What a lane and its bursts have in common.
-struct Shared {
+/// What a queue and its bursts have in common.
+struct FrameMemory {
     mapping: Arc<Mapping>,
     regions: Regions,
     region: RegionId,
     chunk: u32,
-    /// Through which frames go back to the kernel. It ends with the lane, since
+    /// Through which frames go back to the kernel. It ends with the queue, since
     /// it keeps the socket open.
     fill: Mutex<Option<Writer<u64>>>,
 }
 
-impl Shared {
+impl FrameMemory {
     /// A thread that panicked under the lock left nothing half done.
     fn fill(&self) -> MutexGuard<'_, Option<Writer<u64>>> {
         self.fill.lock().unwrap_or_else(PoisonError::into_inner)
@@ -76,7 +76,7 @@ impl Shared {
     }
 }
 
-impl Drop for Shared {
+impl Drop for FrameMemory {
     fn drop(&mut self) {
         // Who still has the region pinned keeps the memory mapped, which is all
         // that it needs; the grant ends in any case.
@@ -84,7 +84,7 @@ impl Drop for Shared {
     }
 }
 
-impl Lane {
+impl XdpQueue {
     /// Opens a socket on an interface of the network namespace that the
     /// calling thread is in, where it stays, and lets a program redirect frames
     /// to it, with their Ethernet headers whatever the framing. What it sends it
@@ -112,7 +112,7 @@ impl Lane {
             _redirection: redirection,
             socket,
             pins: Pins::new(&regions),
-            shared: Arc::new(Shared { mapping, regions, region, chunk, fill }),
+            shared: Arc::new(FrameMemory { mapping, regions, region, chunk, fill }),
             receive,
             send,
             completion,
@@ -165,7 +165,7 @@ impl Lane {
         Ok(Some(Burst { shared: Arc::clone(&self.shared), list }))
     }
 
-    /// Is this frame, which was handed over, one for the lane?
+    /// Is this frame, which was handed over, one for the queue?
     fn is_ours(&self, address: u64, len: u32) -> io::Result<bool> {
         let within = address < self.frames.received_len() as u64;
         // SAFETY: the kernel has handed it over, and gets it back later.
@@ -255,7 +255,7 @@ impl Lane {
     }
 
     /// The region that frames that came lie in. It may be read only, and ends
-    /// with the lane and the last of its bursts.
+    /// with the queue and the last of its bursts.
     #[must_use]
     pub fn region(&self) -> RegionId {
         self.shared.region
@@ -267,7 +267,7 @@ impl Lane {
         self.station
     }
 
-    /// The MTU of the interface when the lane was opened. A frame that does not
+    /// The MTU of the interface when the queue was opened. A frame that does not
     /// fit a chunk of 4096 bytes, with 256 of them kept free, does not come.
     #[must_use]
     pub const fn mtu(&self) -> u32 {
@@ -280,20 +280,20 @@ impl Lane {
         &self.capabilities
     }
 
-    /// What the lane did.
+    /// What the queue did.
     #[must_use]
     pub const fn counters(&self) -> &Counters {
         &self.counters
     }
 }
 
-impl Drop for Lane {
+impl Drop for XdpQueue {
     fn drop(&mut self) {
         *self.shared.fill() = None;
     }
 }
 
-impl fmt::Debug for Lane {
+impl fmt::Debug for XdpQueue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lane")
             .field("region", &self.region())
@@ -303,10 +303,10 @@ impl fmt::Debug for Lane {
     }
 }
 
-/// Frames that came together. Their memory goes back to the lane when this is
+/// Frames that came together. Their memory goes back to the queue when this is
 /// dropped, in any order and on any thread.
 pub struct Burst {
-    shared: Arc<Shared>,
+    shared: Arc<FrameMemory>,
     /// Where each lies in the memory of the frames, and its length.
     list: Vec<(u64, u32)>,
 }
@@ -322,7 +322,7 @@ impl Burst {
         })
     }
 
-    /// The bytes that a span of the lane's region names; `None` if they are not all
+    /// The bytes that a span of the queue's region names; `None` if they are not all
     /// of one of these frames.
     #[must_use]
     pub fn bytes_of(&self, span: &Span) -> Option<&[u8]> {
@@ -337,7 +337,7 @@ impl Burst {
 
     /// The bytes of a frame of the list.
     fn bytes(&self, (address, len): &(u64, u32)) -> &[u8] {
-        // SAFETY: the lane has checked that the frame is within the mapping,
+        // SAFETY: the queue has checked that the frame is within the mapping,
         // which is initialised. The kernel has handed it over, and gets it
         // back after this was dropped; nobody else may write there.
         unsafe {

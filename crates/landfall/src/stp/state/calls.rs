@@ -7,16 +7,16 @@ use std::task::{Context, Poll};
 use landfall_placement::{Instant, PathId, Peer};
 use stp_core::wire::Reason;
 use stp_core::{
-    Admission, AskId, Connect, ConnectionId, ConnectionLink, Ended, ExposedId, Priority, ReadId,
-    ReceiveId, Rights,
+    Admission, Connect, ConnectionId, ConnectionLink, Ended, ExposedId, PeerRequestId, Priority,
+    ReadId, ReceiveId, Rights,
 };
 
-use super::{Core, Key, Known, Listening, Outcome, Request, Shown, Stage, Status, Ticket};
+use super::{EndpointState, Key, Known, Listening, Outcome, Request, Shown, Stage, Status, Ticket};
 use crate::security::{self, Wanted};
 use crate::stp::error::Error;
 use crate::stp::memory::Held;
 
-impl Core {
+impl EndpointState {
     pub(crate) fn listen(&mut self, port: u16) -> Result<(), Error> {
         self.check_open()?;
         self.engine.listen(port, Admission::Open)?;
@@ -335,7 +335,7 @@ impl Core {
     pub(crate) fn expose(
         &mut self,
         now: Instant,
-        ask: AskId,
+        ask: PeerRequestId,
         held: Held,
         rights: Rights,
     ) -> Result<ExposedId, Error> {
