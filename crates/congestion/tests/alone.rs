@@ -72,9 +72,9 @@ fn it_follows_a_bottleneck_that_becomes_ten_times_slower_and_faster_again() {
     net.run(5 * SECOND);
 
     let slow = Path::new(10, Duration::from_millis(10));
-    let way = net.bottleneck.there();
+    let direction = net.bottleneck.there();
     net.config = net.config.rate(slow.rate);
-    net.sim.configure(way, net.config).unwrap();
+    net.sim.configure(direction, net.config).unwrap();
     let change = net.run(SECOND);
     let figures = net.run(10 * SECOND);
     // What was under way at the change could not be taken back.
@@ -84,7 +84,7 @@ fn it_follows_a_bottleneck_that_becomes_ten_times_slower_and_faster_again() {
     assert!(window < 3 * slow.bdp(), "a window of {window} on {slow:?}: {figures}");
 
     net.config = net.config.rate(path.rate);
-    net.sim.configure(way, net.config).unwrap();
+    net.sim.configure(direction, net.config).unwrap();
     net.run(5 * SECOND);
     let figures = net.run(5 * SECOND);
     assert!(figures.utilisation > 0.9 && figures.loss < 0.01, "faster again: {figures}");

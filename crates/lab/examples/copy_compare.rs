@@ -91,9 +91,9 @@ impl Bench {
         }
         let mut seconds: Vec<Vec<f64>> = vec![Vec::new(); ways.len()];
         for round in 0..rounds {
-            for ((name, way), seconds) in ways.iter().zip(&mut seconds) {
+            for ((name, method), seconds) in ways.iter().zip(&mut seconds) {
                 let _ = fs::remove_file(&self.to);
-                let took = way(self).with_context(|| format!("round {round}, {name}"))?;
+                let took = method(self).with_context(|| format!("round {round}, {name}"))?;
                 ensure!(self.is_equal()?, "{name} made another file");
                 seconds.push(took.as_secs_f64());
                 let rate = (self.megabytes << 20) as f64 / took.as_secs_f64() / 1e9;

@@ -95,7 +95,7 @@ impl Bench {
         while let Some(packet) = self.station.poll_packet() {
             let Body::Buffer(buffer, span) = packet.body else { panic!("nothing is lent") };
             let frame = [&packet.head[..], self.station.ram().bytes(span)].concat();
-            self.came.push((frame, packet.way));
+            self.came.push((frame, packet.path));
             if self.keeps {
                 self.station.ram_mut().freeze(span);
                 self.held.push(packet.body);
@@ -128,10 +128,10 @@ impl Bench {
             pieces.iter().for_each(|piece| self.receive(piece));
             self.pass(Duration::from_millis(1));
             let came = self.came.pop();
-            let Some((frame, way)) = came else { panic!("page {id} does not come") };
+            let Some((frame, path)) = came else { panic!("page {id} does not come") };
             assert!(frame == packet, "page {id} is another one");
             assert!(
-                way == ReassemblyPath::Speculated || id < 1_002,
+                path == ReassemblyPath::Speculated || id < 1_002,
                 "page {id} does not come by guess"
             );
         }
@@ -141,8 +141,8 @@ impl Bench {
     fn expect_good(&self, sent: &[Vec<u8>]) {
         assert_eq!(self.station.ram().violation(), None);
         assert_eq!(self.station.ram().wrong(), None);
-        for (frame, way) in &self.came {
-            assert!(sent.contains(frame), "{way:?}: {} bytes that nobody sent", frame.len());
+        for (frame, path) in &self.came {
+            assert!(sent.contains(frame), "{path:?}: {} bytes that nobody sent", frame.len());
         }
     }
 }
@@ -171,7 +171,7 @@ fn a_burst_lands_in_place_with_costs_too() {
     bench.expect_good(&sent);
     let came: Vec<_> = bench.came.iter().map(|(frame, _)| frame.clone()).collect();
     assert!(came == sent, "{} of {} packets", came.len(), sent.len());
-    assert!(bench.came.iter().all(|(_, way)| *way == ReassemblyPath::Speculated));
+    assert!(bench.came.iter().all(|(_, path)| *path == ReassemblyPath::Speculated));
     assert!(bench.station.adapter().interrupts() <= 20, "one interrupt for a burst");
 }
 
@@ -538,7 +538,7 @@ fn run() -> (Vec<u8>, String) {
         while let Some(packet) = station.poll_packet() {
             let Body::Buffer(buffer, span) = packet.body else { panic!("nothing is lent") };
             let sum = kept::digest(station.ram().bytes(span));
-            writeln!(lines, "{now}: {:?}, {} bytes, {sum:016x}", packet.way, packet.body_len)
+            writeln!(lines, "{now}: {:?}, {} bytes, {sum:016x}", packet.path, packet.body_len)
                 .expect("a string takes all");
             assert!(station.release(now, buffer));
         }

@@ -321,8 +321,8 @@ fn sixteen_flows_share_a_bottleneck_fairly() {
             let slow = LinkConfig::ethernet(100_000_000)
                 .delay(Duration::from_millis(10))
                 .queue_bytes(250_000);
-            let way = world.hosts[FLOWS].link.back();
-            world.sim.configure(way, slow).unwrap();
+            let direction = world.hosts[FLOWS].link.back();
+            world.sim.configure(direction, slow).unwrap();
             let bytes = share(&mut world, Duration::from_secs(60), Mapping::Stream);
             let fairness = fairness(&bytes);
             let total: u64 = bytes.iter().sum();

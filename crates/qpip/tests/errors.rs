@@ -15,12 +15,12 @@ use qpip::{CloseReason, Config, Event, Mapping, QueuePairId, Status};
 fn watch(world: &mut World<'_>, host: usize) -> Rc<RefCell<Vec<Frame>>> {
     let seen = Rc::new(RefCell::new(Vec::new()));
     let keep = seen.clone();
-    let way = world.hosts[host].link.there();
+    let direction = world.hosts[host].link.there();
     let look = move |_, frame: &mut Frame| {
         keep.borrow_mut().push(frame.clone());
         landfall_simnet::sim::Fate::Pass
     };
-    world.sim.intercept(way, look).unwrap();
+    world.sim.intercept(direction, look).unwrap();
     seen
 }
 
@@ -262,12 +262,12 @@ fn a_link_that_goes_down_and_comes_up_smaller_loses_no_byte() {
         let from = world.store(0, &bytes);
         world.post_send(0, here, 1, from, None).unwrap();
         world.run_for(Duration::from_micros(500));
-        let (link, way) = (world.hosts[0].link, world.hosts[0].link.there());
+        let (link, direction) = (world.hosts[0].link, world.hosts[0].link.there());
         world.sim.set_link(link, false).unwrap();
         world.run_for(Duration::from_secs(2));
         let smaller = Shape::default().link.mtu(900 + 14);
-        world.sim.configure(way, smaller).unwrap();
-        world.sim.configure(way.reverse(), smaller).unwrap();
+        world.sim.configure(direction, smaller).unwrap();
+        world.sim.configure(direction.reverse(), smaller).unwrap();
         world.sim.set_link(link, true).unwrap();
         assert_eq!(world.await_completions(0, 1)[0].status, Status::Success);
         assert_eq!(world.await_completions(1, 1)[0].len, 300_000);

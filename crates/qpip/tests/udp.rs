@@ -213,9 +213,9 @@ fn invariant_3_damaged_datagrams_are_refused_and_their_request_waits_on() {
         let shape = Shape { depth: 256, engine, ..Shape::default() };
         let mut world = World::new(sim, &shape);
         // One flip a frame: two may cancel each other out in the sum.
-        let way = world.hosts[0].link.there();
+        let direction = world.hosts[0].link.there();
         let bad = shape.link.corruption(Probability::percent(20));
-        world.sim.configure(way, bad).unwrap();
+        world.sim.configure(direction, bad).unwrap();
         let (here, there) = (world.udp(0, Version::V6, 1), world.udp(1, Version::V6, 2));
         let at = world.post_receives(1, there, 0, 200, 600);
         let all: Vec<Vec<u8>> = (0..100).map(|n| pattern(n, 300 + n as usize)).collect();

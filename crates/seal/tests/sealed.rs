@@ -170,14 +170,14 @@ impl Two {
         self.end(0).request_region(now, ids[0], 5, len as u64, Rights::ALL).unwrap();
         let asked = |log: &[Event]| {
             log.iter().find_map(|event| match event {
-                Event::RegionRequested { ask, .. } => Some(*ask),
+                Event::RegionRequested { request, .. } => Some(*request),
                 _ => None,
             })
         };
         self.run_until("the question", |log| asked(&log[1]).is_some());
         let area = self.lend(1, &vec![0; len]);
-        let ask = asked(&self.log[1]).unwrap();
-        self.end(1).expose(ask, area, Rights::ALL).unwrap();
+        let request = asked(&self.log[1]).unwrap();
+        self.end(1).expose(request, area, Rights::ALL).unwrap();
         let available = |log: &[Event]| {
             log.iter().find_map(|event| match event {
                 Event::RegionAvailable { region, .. } => Some(*region),

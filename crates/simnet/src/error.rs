@@ -5,7 +5,7 @@ use core::fmt;
 
 use landfall_placement::Instant;
 
-use crate::link::WayId;
+use crate::link::DirectionId;
 use crate::node::NodeId;
 
 /// The bounds of a simulation. At each there is an [`Error`], never growth.
@@ -68,7 +68,7 @@ pub enum Error {
     /// There is no such node, or it is of another type.
     NoSuchNode(NodeId),
     /// There is no such link.
-    NoSuchLink(WayId),
+    NoSuchLink(DirectionId),
     /// A node ended the run: it found something that must not be.
     Broken {
         /// Which node.
@@ -89,7 +89,7 @@ impl fmt::Display for Error {
             Self::TooManyScheduled { limit } => write!(f, "more than {limit} events scheduled"),
             Self::Stuck { at } => write!(f, "time stands still at {at}: nodes act in no time"),
             Self::NoSuchNode(node) => write!(f, "there is no {node}, or it is of another type"),
-            Self::NoSuchLink(way) => write!(f, "there is no link with {way}"),
+            Self::NoSuchLink(direction) => write!(f, "there is no link with {direction}"),
             Self::Broken { node, at, what } => write!(f, "{node} at {at}: {what}"),
         }
     }

@@ -10,7 +10,7 @@ use core::cmp::Reverse;
 use landfall_placement::Instant;
 
 use crate::frame::FrameId;
-use crate::link::WayId;
+use crate::link::DirectionId;
 use crate::node::{NodeId, PortId};
 
 /// What happens at a moment.
@@ -20,15 +20,15 @@ use crate::node::{NodeId, PortId};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Event {
     /// A frame reaches the far end of a way.
-    Arrive { way: WayId, epoch: u32, frame: FrameId },
+    Arrive { direction: DirectionId, epoch: u32, frame: FrameId },
     /// The last bit of a frame has left: the way is free for the next.
-    Departed { way: WayId, epoch: u32 },
+    Departed { direction: DirectionId, epoch: u32 },
     /// A pause of the transmitter is over.
-    Resume { way: WayId, epoch: u32 },
+    Resume { direction: DirectionId, epoch: u32 },
     /// A node sends a frame that it held back.
     Send { node: NodeId, port: PortId, frame: FrameId },
-    /// The link that `way` belongs to goes up or down.
-    Change { way: WayId, up: bool },
+    /// The link that `direction` belongs to goes up or down.
+    Change { direction: DirectionId, up: bool },
     /// The timer of a node is due.
     Timer { node: NodeId },
 }
@@ -127,7 +127,7 @@ mod tests {
     const NODE: NodeId = NodeId(3);
 
     fn change(n: u32) -> Event {
-        Event::Change { way: WayId(n), up: true }
+        Event::Change { direction: DirectionId(n), up: true }
     }
 
     #[test]

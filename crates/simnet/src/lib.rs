@@ -56,7 +56,7 @@ pub use check::check;
 pub use engine_node::{EngineConfig, EngineNode, Receive};
 pub use error::{Error, Limits};
 pub use frame::Frame;
-pub use link::{LinkConfig, LinkId, Loss, Probability, WayId};
+pub use link::{DirectionId, LinkConfig, LinkId, Loss, Probability};
 pub use memory::Memory;
 pub use node::{Handle, LinkState, Node, NodeId, Outbox, PortId};
 pub use queue::{EcnThreshold, QueuePolicy, Red, TailDrop};

@@ -11,22 +11,22 @@ pub struct LinkId(pub(crate) u32);
 impl LinkId {
     /// The way from the node that was named first to the other.
     #[must_use]
-    pub const fn there(self) -> WayId {
-        WayId(self.0 * 2)
+    pub const fn there(self) -> DirectionId {
+        DirectionId(self.0 * 2)
     }
 
     /// The way from the node that was named second to the other.
     #[must_use]
-    pub const fn back(self) -> WayId {
-        WayId(self.0 * 2 + 1)
+    pub const fn back(self) -> DirectionId {
+        DirectionId(self.0 * 2 + 1)
     }
 }
 
 /// Names one direction of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct WayId(pub(crate) u32);
+pub struct DirectionId(pub(crate) u32);
 
-impl WayId {
+impl DirectionId {
     /// The link that it is a direction of.
     #[must_use]
     pub const fn link(self) -> LinkId {
@@ -44,7 +44,7 @@ impl WayId {
     }
 }
 
-impl core::fmt::Display for WayId {
+impl core::fmt::Display for DirectionId {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         let direction = if self.0.is_multiple_of(2) { "there" } else { "back" };
         write!(f, "link {} {direction}", self.0 / 2)

@@ -12,7 +12,7 @@ use crate::capture::Capture;
 use crate::error::{Error, Limits};
 use crate::event::{Event, EventQueue};
 use crate::frame::{Frame, FrameId, Pool};
-use crate::link::{LinkConfig, LinkId, WayId};
+use crate::link::{DirectionId, LinkConfig, LinkId};
 use crate::link_direction::{Fate, LinkDirection, Sending, Waiting};
 use crate::node::{NodeId, PortId};
 use crate::queue::{Backlog, Verdict};
@@ -33,7 +33,7 @@ pub(crate) struct Net {
     /// Two for each link, one after the other.
     pub(crate) ways: Vec<LinkDirection>,
     /// The way that leaves from each port of each node.
-    ports: Vec<Vec<WayId>>,
+    ports: Vec<Vec<DirectionId>>,
     random: Random,
     pub(crate) limits: Limits,
     /// Delayed frames and link changes that are scheduled.
@@ -84,9 +84,9 @@ impl Net {
             }
         }
         let link = LinkId((self.ways.len() / 2) as u32);
-        let mut port = |node: NodeId, way| {
+        let mut port = |node: NodeId, direction| {
             let ports = &mut self.ports[node.0 as usize];
-            ports.push(way);
+            ports.push(direction);
             (node, PortId((ports.len() - 1) as u16))
         };
         let (from, to) = (port(a, link.there()), port(b, link.back()));
@@ -100,7 +100,7 @@ impl Net {
         self.ports.get(node.0 as usize).map_or(0, |ports| ports.len() as u16)
     }
 
-    fn way_of(&self, node: NodeId, port: PortId) -> Option<WayId> {
+    fn way_of(&self, node: NodeId, port: PortId) -> Option<DirectionId> {
         self.ports.get(node.0 as usize)?.get(usize::from(port.0)).copied()
     }
 
@@ -139,30 +139,30 @@ impl Net {
             self.misdirected += 1;
             return;
         };
-        let way = &mut self.ways[id.index()];
-        way.stats.sent += 1;
-        way.stats.sent_bytes += frame.len() as u64;
-        way.stats.under_way += 1;
-        if !way.up {
+        let direction = &mut self.ways[id.index()];
+        direction.stats.sent += 1;
+        direction.stats.sent_bytes += frame.len() as u64;
+        direction.stats.under_way += 1;
+        if !direction.up {
             return self.lose(id, &frame, DropReason::Down);
         }
-        if frame.len() > way.config.mtu as usize {
+        if frame.len() > direction.config.mtu as usize {
             return self.lose(id, &frame, DropReason::TooLong);
         }
-        if let Some(intercept) = &mut way.interceptor
+        if let Some(intercept) = &mut direction.interceptor
             && intercept(self.now, &mut frame) == Fate::Drop
         {
             return self.lose(id, &frame, DropReason::Intercepted);
         }
-        let verdict = way.admit(self.now, &mut frame);
-        if !way.obey(verdict, &mut frame) {
+        let verdict = direction.admit(self.now, &mut frame);
+        if !direction.obey(verdict, &mut frame) {
             return self.lose(id, &frame, DropReason::Queue);
         }
         let len = frame.len() as u32;
         match self.frames.insert(frame) {
             Ok(frame) => {
-                let way = &mut self.ways[id.index()];
-                way.enqueue(Waiting { frame, len, since: self.now });
+                let direction = &mut self.ways[id.index()];
+                direction.enqueue(Waiting { frame, len, since: self.now });
                 self.send_next(id);
             }
             Err(frame) => self.out_of_frames(id, &frame),
@@ -183,64 +183,66 @@ impl Net {
     }
 
     pub(crate) fn backlog(&self, node: NodeId, port: PortId) -> Backlog {
-        let way = self.way_of(node, port).map(|way| &self.ways[way.index()]);
-        way.map_or_else(Backlog::default, |way| way.backlog(self.now))
+        let direction = self.way_of(node, port).map(|direction| &self.ways[direction.index()]);
+        direction.map_or_else(Backlog::default, |direction| direction.backlog(self.now))
     }
 
     pub(crate) fn has_room(&self, node: NodeId, port: PortId) -> bool {
-        self.way_of(node, port).is_none_or(|way| self.ways[way.index()].has_room(self.now))
+        self.way_of(node, port)
+            .is_none_or(|direction| self.ways[direction.index()].has_room(self.now))
     }
 
     pub(crate) fn call_when_room(&mut self, node: NodeId, port: PortId) {
-        if let Some(way) = self.way_of(node, port) {
-            self.ways[way.index()].wants_room = true;
+        if let Some(direction) = self.way_of(node, port) {
+            self.ways[direction.index()].wants_room = true;
         }
     }
 
     /// Returns the transmitter its next frame. On a way that sends in no time
     /// that is all frames.
-    fn send_next(&mut self, id: WayId) {
+    fn send_next(&mut self, id: DirectionId) {
         while let Some(Waiting { frame, since, .. }) = self.ways[id.index()].next(self.now) {
-            let way = &mut self.ways[id.index()];
+            let direction = &mut self.ways[id.index()];
             let Some(content) = self.frames.get_mut(frame) else { continue };
-            let verdict = way.release(self.now, content, since);
-            if !way.obey(verdict, content) {
+            let verdict = direction.release(self.now, content, since);
+            if !direction.obey(verdict, content) {
                 self.lose_pooled(id, frame, DropReason::Queue);
                 continue;
             }
-            let time = way.config.sending_time(content.len());
+            let time = direction.config.sending_time(content.len());
             if time.is_zero() {
                 self.launch(id, frame);
                 continue;
             }
-            let (goes_ahead, epoch) = (way.config.heads_first, way.epoch);
-            way.sending = Some(if goes_ahead { Sending::Rest } else { Sending::Frame(frame) });
+            let (goes_ahead, epoch) = (direction.config.heads_first, direction.epoch);
+            direction.sending =
+                Some(if goes_ahead { Sending::Rest } else { Sending::Frame(frame) });
             if goes_ahead {
                 self.launch(id, frame);
             }
-            return self.later(self.now + time, Event::Departed { way: id, epoch });
+            return self.later(self.now + time, Event::Departed { direction: id, epoch });
         }
     }
 
     /// The last bit has left. Returns whether the sending node waits for room.
-    pub(crate) fn departed(&mut self, id: WayId, epoch: u32) -> Option<(NodeId, PortId)> {
-        let way = &mut self.ways[id.index()];
-        if way.epoch != epoch {
+    pub(crate) fn departed(&mut self, id: DirectionId, epoch: u32) -> Option<(NodeId, PortId)> {
+        let direction = &mut self.ways[id.index()];
+        if direction.epoch != epoch {
             return None;
         }
-        if let Some(Sending::Frame(frame)) = way.sending.take() {
+        if let Some(Sending::Frame(frame)) = direction.sending.take() {
             self.launch(id, frame);
         }
         self.go_on(id)
     }
 
     /// Goes on with the queue. Returns whether the sending node waits for room.
-    fn go_on(&mut self, id: WayId) -> Option<(NodeId, PortId)> {
+    fn go_on(&mut self, id: DirectionId) -> Option<(NodeId, PortId)> {
         self.send_next(id);
-        let way = &mut self.ways[id.index()];
-        (way.wants_room && way.has_room(self.now)).then(|| {
-            way.wants_room = false;
-            way.from
+        let direction = &mut self.ways[id.index()];
+        (direction.wants_room && direction.has_room(self.now)).then(|| {
+            direction.wants_room = false;
+            direction.from
         })
     }
 
@@ -248,54 +250,58 @@ impl Net {
     pub(crate) fn pause(&mut self, node: NodeId, port: PortId, time: Duration) {
         let Some(id) = self.way_of(node, port) else { return };
         let until = self.now + time;
-        let way = &mut self.ways[id.index()];
-        way.paused_until = until;
-        let event = Event::Resume { way: id, epoch: way.epoch };
+        let direction = &mut self.ways[id.index()];
+        direction.paused_until = until;
+        let event = Event::Resume { direction: id, epoch: direction.epoch };
         self.later(until, event);
     }
 
     /// The far end of a port starts no further frame until it may.
     pub(crate) fn hold_peer(&mut self, node: NodeId, port: PortId) {
-        if let Some(way) = self.way_of(node, port) {
-            self.ways[way.reverse().index()].is_held = true;
+        if let Some(direction) = self.way_of(node, port) {
+            self.ways[direction.reverse().index()].is_held = true;
         }
     }
 
     /// The far end of a port may go on.
     pub(crate) fn let_peer_go(&mut self, node: NodeId, port: PortId) {
-        let Some(id) = self.way_of(node, port).map(WayId::reverse) else { return };
-        let way = &mut self.ways[id.index()];
-        if core::mem::take(&mut way.is_held) {
-            let event = Event::Resume { way: id, epoch: way.epoch };
+        let Some(id) = self.way_of(node, port).map(DirectionId::reverse) else { return };
+        let direction = &mut self.ways[id.index()];
+        if core::mem::take(&mut direction.is_held) {
+            let event = Event::Resume { direction: id, epoch: direction.epoch };
             self.later(self.now, event);
         }
     }
 
     /// A pause is over, unless a longer one was asked for meanwhile.
-    pub(crate) fn resumed(&mut self, id: WayId, epoch: u32) -> Option<(NodeId, PortId)> {
-        let way = &self.ways[id.index()];
-        if way.epoch == epoch && way.paused_until <= self.now { self.go_on(id) } else { None }
+    pub(crate) fn resumed(&mut self, id: DirectionId, epoch: u32) -> Option<(NodeId, PortId)> {
+        let direction = &self.ways[id.index()];
+        if direction.epoch == epoch && direction.paused_until <= self.now {
+            self.go_on(id)
+        } else {
+            None
+        }
     }
 
     /// The frame is on the wire: whatever happens to it there is decided now.
-    fn launch(&mut self, id: WayId, frame: FrameId) {
-        let way = &mut self.ways[id.index()];
+    fn launch(&mut self, id: DirectionId, frame: FrameId) {
+        let direction = &mut self.ways[id.index()];
         let Some(content) = self.frames.get_mut(frame) else { return };
-        if way.dice.loses(&way.config) {
+        if direction.dice.loses(&direction.config) {
             return self.lose_pooled(id, frame, DropReason::Lost);
         }
-        if let (Some(tap), Some(capture)) = (way.tap, &mut self.capture) {
+        if let (Some(tap), Some(capture)) = (direction.tap, &mut self.capture) {
             capture.left(tap, self.now, content);
         }
-        if way.dice.damages(&way.config, content) {
-            way.stats.corrupted += 1;
+        if direction.dice.damages(&direction.config, content) {
+            direction.stats.corrupted += 1;
         }
-        if way.dice.duplicates(&way.config) {
+        if direction.dice.duplicates(&direction.config) {
             let copy = content.clone();
             match self.frames.insert(copy) {
                 Ok(copy) => {
-                    way.stats.duplicated += 1;
-                    way.stats.under_way += 1;
+                    direction.stats.duplicated += 1;
+                    direction.stats.under_way += 1;
                     self.fly(id, frame);
                     self.fly(id, copy);
                     return;
@@ -306,19 +312,24 @@ impl Net {
         self.fly(id, frame);
     }
 
-    fn fly(&mut self, id: WayId, frame: FrameId) {
-        let way = &mut self.ways[id.index()];
-        let mut at = self.now + way.config.delay;
-        if let Some(extra) = way.dice.holds_back(&way.config) {
-            way.stats.reordered += 1;
+    fn fly(&mut self, id: DirectionId, frame: FrameId) {
+        let direction = &mut self.ways[id.index()];
+        let mut at = self.now + direction.config.delay;
+        if let Some(extra) = direction.dice.holds_back(&direction.config) {
+            direction.stats.reordered += 1;
             at += extra;
         }
-        let event = Event::Arrive { way: id, epoch: way.epoch, frame };
+        let event = Event::Arrive { direction: id, epoch: direction.epoch, frame };
         self.later(at, event);
     }
 
     /// The frame is at the far end, unless the link went down meanwhile.
-    pub(crate) fn arrived(&mut self, id: WayId, epoch: u32, frame: FrameId) -> Option<Arrival> {
+    pub(crate) fn arrived(
+        &mut self,
+        id: DirectionId,
+        epoch: u32,
+        frame: FrameId,
+    ) -> Option<Arrival> {
         if self.ways[id.index()].epoch != epoch {
             self.lose_pooled(id, frame, DropReason::Down);
             return None;
@@ -328,27 +339,27 @@ impl Net {
         if let (Some(tap), Some(capture)) = (tap, &mut self.capture) {
             capture.arrived(tap, self.now, &frame);
         }
-        let way = &mut self.ways[id.index()];
-        way.stats.delivered += 1;
-        way.stats.delivered_bytes += frame.len() as u64;
-        way.stats.under_way -= 1;
+        let direction = &mut self.ways[id.index()];
+        direction.stats.delivered += 1;
+        direction.stats.delivered_bytes += frame.len() as u64;
+        direction.stats.under_way -= 1;
         self.digest.add(self.now, id, &frame.bytes);
-        let (node, port) = way.to;
+        let (node, port) = direction.to;
         Some(Arrival { node, port, frame })
     }
 
     /// One direction goes up or down; says whether that is news.
-    pub(crate) fn change(&mut self, id: WayId, up: bool) -> bool {
-        let way = &mut self.ways[id.index()];
-        if way.up == up {
+    pub(crate) fn change(&mut self, id: DirectionId, up: bool) -> bool {
+        let direction = &mut self.ways[id.index()];
+        if direction.up == up {
             return false;
         }
-        way.up = up;
-        way.epoch = way.epoch.wrapping_add(1);
-        way.wants_room = false;
-        way.paused_until = self.now;
-        way.is_held = false;
-        if let Some(Sending::Frame(frame)) = way.sending.take() {
+        direction.up = up;
+        direction.epoch = direction.epoch.wrapping_add(1);
+        direction.wants_room = false;
+        direction.paused_until = self.now;
+        direction.is_held = false;
+        if let Some(Sending::Frame(frame)) = direction.sending.take() {
             self.lose_pooled(id, frame, DropReason::Down);
         }
         while let Some(waiting) = self.ways[id.index()].dequeue() {
@@ -357,21 +368,21 @@ impl Net {
         true
     }
 
-    fn lose_pooled(&mut self, id: WayId, frame: FrameId, reason: DropReason) {
+    fn lose_pooled(&mut self, id: DirectionId, frame: FrameId, reason: DropReason) {
         if let Some(frame) = self.frames.remove(frame) {
             self.lose(id, &frame, reason);
         }
     }
 
-    fn lose(&mut self, id: WayId, frame: &Frame, reason: DropReason) {
-        let way = &mut self.ways[id.index()];
-        way.stats.drop_one(reason);
-        if let (Some(tap), Some(capture)) = (way.tap, &mut self.capture) {
+    fn lose(&mut self, id: DirectionId, frame: &Frame, reason: DropReason) {
+        let direction = &mut self.ways[id.index()];
+        direction.stats.drop_one(reason);
+        if let (Some(tap), Some(capture)) = (direction.tap, &mut self.capture) {
             capture.lost(tap, self.now, frame, reason);
         }
     }
 
-    fn out_of_frames(&mut self, id: WayId, frame: &Frame) {
+    fn out_of_frames(&mut self, id: DirectionId, frame: &Frame) {
         self.lose(id, frame, DropReason::NoRoom);
         self.fail(Error::TooManyFrames { limit: self.limits.frames });
     }
@@ -400,9 +411,9 @@ impl LinkDirection {
 pub(crate) struct Digest(pub(crate) u64);
 
 impl Digest {
-    fn add(&mut self, now: Instant, way: WayId, bytes: &[u8]) {
+    fn add(&mut self, now: Instant, direction: DirectionId, bytes: &[u8]) {
         self.word(now.as_nanos());
-        self.word(u64::from(way.0) << 32 | bytes.len() as u64);
+        self.word(u64::from(direction.0) << 32 | bytes.len() as u64);
         let (words, rest) = bytes.as_chunks::<8>();
         for word in words {
             self.word(u64::from_le_bytes(*word));

@@ -13,7 +13,7 @@ use crate::capture::{Capture, Encapsulation, Sink};
 use crate::error::{Error, Limits};
 use crate::event::Event;
 use crate::frame::Frame;
-use crate::link::{LinkConfig, LinkId, WayId};
+use crate::link::{DirectionId, LinkConfig, LinkId};
 pub use crate::link_direction::Fate;
 use crate::net::Net;
 use crate::node::{Handle, LinkState, Node, NodeId, Outbox, PortId};
@@ -126,8 +126,8 @@ impl Sim {
         back: LinkConfig,
     ) -> Result<LinkId, Error> {
         let link = self.net.add_link([a.into(), b.into()], [there, back])?;
-        for way in [link.there(), link.back()] {
-            self.notify_link(way);
+        for direction in [link.there(), link.back()] {
+            self.notify_link(direction);
         }
         Ok(link)
     }
@@ -138,11 +138,11 @@ impl Sim {
     /// [`Error::NoSuchLink`].
     pub fn set_queue_policy(
         &mut self,
-        way: WayId,
+        direction: DirectionId,
         policy: impl QueuePolicy + 'static,
     ) -> Result<(), Error> {
-        self.check(way)?;
-        self.net.ways[way.index()].policy = Some(Box::new(policy));
+        self.check(direction)?;
+        self.net.ways[direction.index()].policy = Some(Box::new(policy));
         Ok(())
     }
 
@@ -153,16 +153,16 @@ impl Sim {
     /// [`Error::NoSuchLink`].
     pub fn intercept(
         &mut self,
-        way: WayId,
+        direction: DirectionId,
         interceptor: impl FnMut(Instant, &mut Frame) -> Fate + 'static,
     ) -> Result<(), Error> {
-        self.check(way)?;
-        self.net.ways[way.index()].interceptor = Some(Box::new(interceptor));
+        self.check(direction)?;
+        self.net.ways[direction.index()].interceptor = Some(Box::new(interceptor));
         Ok(())
     }
 
-    fn check(&self, way: WayId) -> Result<(), Error> {
-        self.net.ways.get(way.index()).map(|_| ()).ok_or(Error::NoSuchLink(way))
+    fn check(&self, direction: DirectionId) -> Result<(), Error> {
+        self.net.ways.get(direction.index()).map(|_| ()).ok_or(Error::NoSuchLink(direction))
     }
 }
 
@@ -172,11 +172,11 @@ impl Sim {
     ///
     /// # Errors
     /// [`Error::NoSuchLink`].
-    pub fn configure(&mut self, way: WayId, config: LinkConfig) -> Result<(), Error> {
-        self.check(way)?;
-        let old = core::mem::replace(&mut self.net.ways[way.index()].config, config);
+    pub fn configure(&mut self, direction: DirectionId, config: LinkConfig) -> Result<(), Error> {
+        self.check(direction)?;
+        let old = core::mem::replace(&mut self.net.ways[direction.index()].config, config);
         if old.mtu != config.mtu {
-            self.notify_link(way);
+            self.notify_link(direction);
         }
         Ok(())
     }
@@ -197,7 +197,7 @@ impl Sim {
     /// [`Error::NoSuchLink`], [`Error::TooManyScheduled`].
     pub fn schedule_link(&mut self, at: Instant, link: LinkId, up: bool) -> Result<(), Error> {
         self.check(link.there())?;
-        self.net.schedule(at, Event::Change { way: link.there(), up })
+        self.net.schedule(at, Event::Change { direction: link.there(), up })
     }
 
     /// Sends a frame as if a node did.
@@ -254,14 +254,17 @@ impl Sim {
 
     /// What became of the frames of a way; all zero where there is no such way.
     #[must_use]
-    pub fn stats(&self, way: WayId) -> LinkStats {
-        self.net.ways.get(way.index()).map_or_else(LinkStats::default, |way| way.stats)
+    pub fn stats(&self, direction: DirectionId) -> LinkStats {
+        self.net
+            .ways
+            .get(direction.index())
+            .map_or_else(LinkStats::default, |direction| direction.stats)
     }
 
     /// How a way is configured.
     #[must_use]
-    pub fn link_config(&self, way: WayId) -> Option<&LinkConfig> {
-        self.net.ways.get(way.index()).map(|way| &way.config)
+    pub fn link_config(&self, direction: DirectionId) -> Option<&LinkConfig> {
+        self.net.ways.get(direction.index()).map(|direction| &direction.config)
     }
 
     /// Frames that nodes sent to ports that they do not have.
@@ -298,22 +301,26 @@ impl Sim {
     /// Begins a capture; an earlier one is forgotten. [`tap`](Sim::tap) says
     /// what is captured.
     pub fn capture_to(&mut self, sink: Sink) {
-        self.net.ways.iter_mut().for_each(|way| way.tap = None);
+        self.net.ways.iter_mut().for_each(|direction| direction.tap = None);
         self.net.capture = Some(Capture::new(sink));
     }
 
-    /// Captures, from now on, the end of a link from which `way` leaves: what
+    /// Captures, from now on, the end of a link from which `direction` leaves: what
     /// leaves there, and what arrives there over the reverse way. Without a
     /// capture under way one is begun in memory.
     ///
     /// # Errors
     /// [`Error::NoSuchLink`].
-    pub fn tap(&mut self, way: WayId, encapsulation: Encapsulation) -> Result<(), Error> {
-        self.check(way)?;
+    pub fn tap(
+        &mut self,
+        direction: DirectionId,
+        encapsulation: Encapsulation,
+    ) -> Result<(), Error> {
+        self.check(direction)?;
         if self.net.capture.is_none() {
             self.capture_to(Sink::Memory { limit: Self::CAPTURE_BYTES });
         }
-        let tapped = &mut self.net.ways[way.index()];
+        let tapped = &mut self.net.ways[direction.index()];
         let ((here, PortId(port)), (there, _)) = (tapped.from, tapped.to);
         let name = alloc::format!("{}:{port}", self.nodes[here.0 as usize].name);
         if let Some(capture) = &mut self.net.capture {
@@ -325,9 +332,9 @@ impl Sim {
     /// Captures both ends of every link that there is, in memory.
     pub fn capture_all(&mut self, encapsulation: Encapsulation) {
         self.capture_to(Sink::Memory { limit: Self::CAPTURE_BYTES });
-        for way in 0..self.net.ways.len() as u32 {
+        for direction in 0..self.net.ways.len() as u32 {
             // The way exists, so there is no error.
-            let _ = self.tap(WayId(way), encapsulation);
+            let _ = self.tap(DirectionId(direction), encapsulation);
         }
     }
 
@@ -419,19 +426,19 @@ impl Sim {
     fn happen(&mut self, event: Event) {
         let now = self.net.now;
         match event {
-            Event::Arrive { way, epoch, frame } => {
-                if let Some(arrival) = self.net.arrived(way, epoch, frame) {
+            Event::Arrive { direction, epoch, frame } => {
+                if let Some(arrival) = self.net.arrived(direction, epoch, frame) {
                     self.call(arrival.node, |node, out| {
                         node.handle_frame(now, arrival.port, arrival.frame, out);
                     });
                 }
             }
-            Event::Departed { way, epoch } => {
-                let waits = self.net.departed(way, epoch);
+            Event::Departed { direction, epoch } => {
+                let waits = self.net.departed(direction, epoch);
                 self.notify_room(waits);
             }
-            Event::Resume { way, epoch } => {
-                let waits = self.net.resumed(way, epoch);
+            Event::Resume { direction, epoch } => {
+                let waits = self.net.resumed(direction, epoch);
                 self.notify_room(waits);
             }
             Event::Send { node, port, frame } => {
@@ -440,9 +447,9 @@ impl Sim {
                     self.net.send(node, port, frame);
                 }
             }
-            Event::Change { way, up } => {
+            Event::Change { direction, up } => {
                 self.net.scheduled -= 1;
-                self.change_link(way.link(), up);
+                self.change_link(direction.link(), up);
             }
             Event::Timer { node } => {
                 self.call(node, |node, out| node.handle_timeout(now, out));
@@ -479,17 +486,17 @@ impl Sim {
     }
 
     fn change_link(&mut self, link: LinkId, up: bool) {
-        for way in [link.there(), link.back()] {
-            if self.net.change(way, up) {
-                self.notify_link(way);
+        for direction in [link.there(), link.back()] {
+            if self.net.change(direction, up) {
+                self.notify_link(direction);
             }
         }
     }
 
     /// Tells the node from which a way leaves what it can expect of it.
-    fn notify_link(&mut self, way: WayId) {
+    fn notify_link(&mut self, direction: DirectionId) {
         let now = self.net.now;
-        let told = &self.net.ways[way.index()];
+        let told = &self.net.ways[direction.index()];
         let ((node, port), mtu) = (told.from, told.config.mtu);
         let state = if told.up { LinkState::Up { mtu } } else { LinkState::Down };
         self.call(node, |node, out| node.handle_link(now, port, state, out));

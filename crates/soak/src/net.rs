@@ -9,7 +9,7 @@ use landfall_placement::{Instant, Peer, Random};
 use landfall_simnet::sim::Fate;
 use landfall_simnet::switch::{Decision, Forwarding};
 use landfall_simnet::{
-    Error, Frame, Handle, LinkConfig, LinkId, NodeId, PortId, Sim, Switch, WayId,
+    DirectionId, Error, Frame, Handle, LinkConfig, LinkId, NodeId, PortId, Sim, Switch,
 };
 
 use crate::plan::{Plan, Plane};
@@ -227,8 +227,8 @@ impl Net {
                 ..link
             };
             bridge.calm.set(true);
-            for way in [bridge.uplink.there(), bridge.uplink.back()] {
-                sim.configure(way, calm)?;
+            for direction in [bridge.uplink.there(), bridge.uplink.back()] {
+                sim.configure(direction, calm)?;
             }
             for link in bridge.engines.iter().chain([&bridge.uplink]) {
                 sim.set_link(*link, true)?;
@@ -240,13 +240,13 @@ impl Net {
     /// Frames that reached engines, and what became of all that were sent between hosts.
     pub(crate) fn stats(&self, sim: &Sim) -> NetStats {
         let mut stats = NetStats::default();
-        let of = |way: WayId| sim.stats(way);
+        let of = |direction: DirectionId| sim.stats(direction);
         for bridge in &self.bridges {
             for link in &bridge.engines {
                 stats.frames += of(link.there()).delivered;
             }
-            for way in [bridge.uplink.there(), bridge.uplink.back()] {
-                let one = of(way);
+            for direction in [bridge.uplink.there(), bridge.uplink.back()] {
+                let one = of(direction);
                 stats.lost += one.dropped_total();
                 stats.doubled += one.duplicated;
                 stats.reordered += one.reordered;

@@ -243,7 +243,7 @@ pub struct Packet {
     /// How many bytes are behind the head.
     pub body_len: u32,
     /// How it was joined.
-    pub way: ReassemblyPath,
+    pub path: ReassemblyPath,
 }
 
 #[cfg(test)]

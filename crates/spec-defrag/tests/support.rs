@@ -42,7 +42,7 @@ pub fn frames(came: &[Joined]) -> Vec<Vec<u8>> {
 
 /// How many of them were joined without a copy.
 pub fn hits(came: &[Joined]) -> usize {
-    came.iter().filter(|joined| joined.way == ReassemblyPath::Speculated).count()
+    came.iter().filter(|joined| joined.path == ReassemblyPath::Speculated).count()
 }
 
 /// Nothing went wrong, to the end.

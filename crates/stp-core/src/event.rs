@@ -72,7 +72,7 @@ pub enum Event {
     /// The other side wants a region: [`Endpoint::expose`](crate::Endpoint::expose)
     /// or [`Endpoint::refuse_region`](crate::Endpoint::refuse_region).
     RegionRequested {
-        ask: PeerRequestId,
+        request: PeerRequestId,
         connection: ConnectionId,
         name: u32,
         len: u64,

@@ -45,7 +45,7 @@ ids! {
     /// What the other side wants to read.
     ReadId, "read";
     /// A region that the other side asked for.
-    PeerRequestId, "ask";
+    PeerRequestId, "request of the peer";
     /// A region of this side that the other side may use.
     ExposedId, "exposed region";
     /// A Put or FetchOp of this side.

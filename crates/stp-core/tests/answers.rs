@@ -84,8 +84,8 @@ fn a_refusal_that_is_repeated_has_the_same_reason() {
                 Event::ReadRequested { read, .. } => {
                     two.endpoint(1).refuse_read(now, read, reason).unwrap();
                 }
-                Event::RegionRequested { ask, .. } => {
-                    two.endpoint(1).refuse_region(ask, reason).unwrap();
+                Event::RegionRequested { request, .. } => {
+                    two.endpoint(1).refuse_region(request, reason).unwrap();
                 }
                 _ => {}
             }

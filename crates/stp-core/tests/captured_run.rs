@@ -71,11 +71,11 @@ fn memory(pair: &mut Pair) {
     pair.run_until("the question", |_, b| {
         b.iter().any(|event| matches!(event, Event::RegionRequested { .. }))
     });
-    let ask = find(&pair.b_log, |event| match event {
-        Event::RegionRequested { ask, .. } => Some(*ask),
+    let request = find(&pair.b_log, |event| match event {
+        Event::RegionRequested { request, .. } => Some(*request),
         _ => None,
     });
-    pair.bob().expose(ask, memory, Rights::ALL).unwrap();
+    pair.bob().expose(request, memory, Rights::ALL).unwrap();
     pair.run_until("the region", |a, _| {
         a.iter().any(|event| matches!(event, Event::RegionAvailable { .. }))
     });

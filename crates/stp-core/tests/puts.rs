@@ -509,7 +509,7 @@ fn forget_window(two: &mut Two) -> RemoteRegion {
     two.endpoint(0).request_region(now, id, 5, 8_192, Rights::ALL).unwrap();
     two.exchange(0);
     let asked = two.log[1].iter().find_map(|event| match event {
-        Event::RegionRequested { ask, .. } => Some(*ask),
+        Event::RegionRequested { request, .. } => Some(*request),
         _ => None,
     });
     let area = two.lend(1, 8, &[0; 8_192]);

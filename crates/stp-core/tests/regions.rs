@@ -35,9 +35,9 @@ pub(crate) fn expose(pair: &mut Pair, memory: Area, rights: Rights) -> (ExposedI
     });
     let last =
         *pair.b_log.borrow().iter().rfind(|e| matches!(e, Event::RegionRequested { .. })).unwrap();
-    let Event::RegionRequested { ask, name, len, .. } = last else { unreachable!() };
+    let Event::RegionRequested { request, name, len, .. } = last else { unreachable!() };
     assert_eq!((name, len), (99, memory.len));
-    let exposed = pair.bob().expose(ask, memory, rights).unwrap();
+    let exposed = pair.bob().expose(request, memory, rights).unwrap();
     pair.run_until("the region", |a, _| {
         a.iter().filter(|e| matches!(e, Event::RegionAvailable { .. })).count() > before
     });

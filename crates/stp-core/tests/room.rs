@@ -212,14 +212,14 @@ fn a_request_for_a_region_that_was_lost_and_given_up_does_not_stop_those_after_i
         two.endpoint(0).request_region(now, near, round, 8, Rights::ALL).unwrap();
         let seen = [two.log[0].len(), two.log[1].len()];
         let asked = |event: &Event| match event {
-            Event::RegionRequested { ask, name, .. } => Some((*ask, *name)),
+            Event::RegionRequested { request, name, .. } => Some((*request, *name)),
             _ => None,
         };
         let is_it = |event: &Event| asked(event).is_some_and(|(_, name)| name == round);
         two.run_until("the question", |log| log[1][seen[1]..].iter().any(is_it));
         let asks: Vec<_> = two.log[1][seen[1]..].iter().filter_map(asked).collect();
-        for (ask, _) in asks {
-            two.endpoint(1).refuse_region(ask, Reason::Refused).unwrap();
+        for (request, _) in asks {
+            two.endpoint(1).refuse_region(request, Reason::Refused).unwrap();
         }
         let is_refused = |event: &Event| matches!(event, Event::RegionRefused { .. });
         two.run_until("the answer", |log| log[0][seen[0]..].iter().any(is_refused));

@@ -8,7 +8,7 @@ use crate::world::{Pair, add_host, is_received, is_sent, noise, read, run_for};
 use landfall_placement::{Engine as _, PathId, Peer, Refusal};
 
 use landfall_simnet::sim::Fate;
-use landfall_simnet::{EngineConfig, LinkConfig, Loss, Probability, Sim, WayId, check};
+use landfall_simnet::{DirectionId, EngineConfig, LinkConfig, Loss, Probability, Sim, check};
 use stp_core::wire::{Header, Op};
 use stp_core::{Config, Event};
 
@@ -43,7 +43,7 @@ struct Narrow {
 }
 
 impl Narrow {
-    fn of(sim: &mut Sim, way: WayId, carries: u32) -> Self {
+    fn of(sim: &mut Sim, direction: DirectionId, carries: u32) -> Self {
         let narrow = Self::default();
         narrow.carries.set(carries);
         let seen = narrow.clone();
@@ -65,7 +65,7 @@ impl Narrow {
             }
             Fate::Pass
         };
-        sim.intercept(way, move |_, frame| {
+        sim.intercept(direction, move |_, frame| {
             let op = Header::read(&frame.bytes).and_then(|header| Op::from_number(header.op));
             look(op, frame.bytes.len() as u32)
         })
@@ -337,10 +337,10 @@ fn a_tail_stays_free_in_every_packet() {
             &[jumbo().mtu(unit)],
         );
         let longest = Rc::new(Cell::new(0));
-        for way in [pair.links[0].there(), pair.links[0].back()] {
+        for direction in [pair.links[0].there(), pair.links[0].back()] {
             let longest = longest.clone();
             pair.sim
-                .intercept(way, move |_, frame| {
+                .intercept(direction, move |_, frame| {
                     longest.set(longest.get().max(frame.bytes.len() as u32));
                     Fate::Pass
                 })

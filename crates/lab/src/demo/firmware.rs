@@ -101,7 +101,7 @@ fn transfer(
     };
     let copied = |counters: &landfall_transport::Counters| counters.bytes_copied;
     let woken = |counters: &landfall_transport::Counters| counters.wakeups;
-    let way = GoodputShown {
+    let goodput = GoodputShown {
         message_bytes: len,
         goodput_bytes_per_s: len as f64 / took.as_secs_f64(),
         user_copied_bytes: sum(&after, copied) - sum(&before, copied),
@@ -109,19 +109,19 @@ fn transfer(
         notifications: count(|stats| stats.engine.block_notifications),
         wakeups: sum(&after, woken) - sum(&before, woken),
     };
-    Ok((way, blake3::hash(&landed).to_string()))
+    Ok((goodput, blake3::hash(&landed).to_string()))
 }
 
 fn lines(facts: &Facts) -> [String; 6] {
-    let line = |name: &str, way: &GoodputShown| {
+    let line = |name: &str, goodput: &GoodputShown| {
         format!(
             "{name:40} {:>10}, {} of {} copied by it, {} notifications for {} units, woken {} times",
-            speed(way.goodput_bytes_per_s),
-            bytes(way.user_copied_bytes),
-            bytes(way.message_bytes as u64),
-            way.notifications,
-            way.units,
-            way.wakeups,
+            speed(goodput.goodput_bytes_per_s),
+            bytes(goodput.user_copied_bytes),
+            bytes(goodput.message_bytes as u64),
+            goodput.notifications,
+            goodput.units,
+            goodput.wakeups,
         )
     };
     [

@@ -231,9 +231,9 @@ impl Rig {
             self.receiver.settle(Instant::ZERO, &self.lens, &mut self.ram);
             while let Some(packet) = self.receiver.poll_packet() {
                 let Body::Buffer(buffer, body) = packet.body else { continue };
-                if packet.way != ReassemblyPath::Whole {
+                if packet.path != ReassemblyPath::Whole {
                     packets += 1;
-                    in_place += u64::from(packet.way == ReassemblyPath::Speculated);
+                    in_place += u64::from(packet.path == ReassemblyPath::Speculated);
                     user(self.ram.bytes(body));
                 }
                 self.receiver.release(buffer);

@@ -159,8 +159,8 @@ impl Deliverer {
         mut hand_out: impl FnMut(Packet),
     ) -> Result<(), NotNow> {
         let mut finish = |packet: &EnginePacket, body| {
-            let EnginePacket { head, way, body_len, .. } = *packet;
-            hand_out(Packet { head, way, body_len, body });
+            let EnginePacket { head, path, body_len, .. } = *packet;
+            hand_out(Packet { head, path, body_len, body });
         };
         match run.first().map(|packet| packet.body) {
             None => {}

@@ -29,7 +29,7 @@ use crate::runtime::drive_alone;
 /// [`part`](Self::part), which joins them.
 pub struct Packet {
     pub(super) head: Head,
-    pub(super) way: ReassemblyPath,
+    pub(super) path: ReassemblyPath,
     pub(super) body_len: u32,
     pub(super) body: Body,
 }
@@ -142,8 +142,8 @@ impl Packet {
 
     /// How it was joined.
     #[must_use]
-    pub const fn way(&self) -> ReassemblyPath {
-        self.way
+    pub const fn path(&self) -> ReassemblyPath {
+        self.path
     }
 
     /// Whether it was lent as a list of its fragments.
@@ -195,7 +195,7 @@ impl fmt::Debug for Packet {
         f.debug_struct("Packet")
             .field("head", &self.head)
             .field("body_len", &self.body_len)
-            .field("way", &self.way)
+            .field("way", &self.path)
             .field("is_list", &self.is_list())
             .finish_non_exhaustive()
     }

@@ -148,7 +148,7 @@ impl Page {
         }
         // What a peer on this machine sends in one frame has not been finished: a
         // device would do it, and there is none.
-        if self.packet.way() == ReassemblyPath::Whole && self.sum == pseudo {
+        if self.packet.path() == ReassemblyPath::Whole && self.sum == pseudo {
             return true;
         }
         let mut sum = InternetSum::new();

@@ -150,7 +150,7 @@ impl RegionRequest {
             return Err(Error::Refused(stp_core::Error::Unknown));
         };
         let inner = self.connection.inner();
-        let id = inner.handle.ask(|core, now| core.expose(now, made.ask, held, rights))?;
+        let id = inner.handle.ask(|core, now| core.expose(now, made.request, held, rights))?;
         Ok(Exposed { connection: self.connection.clone(), id })
     }
 
@@ -163,7 +163,7 @@ impl RegionRequest {
         if let Some(made) = self.made.take() {
             let handle = &self.connection.inner().handle;
             // Over already: nobody waits for the answer.
-            handle.submit(Submission::RefuseRegion(made.ask, reason));
+            handle.submit(Submission::RefuseRegion(made.request, reason));
         }
     }
 }

@@ -98,7 +98,7 @@ fn a_sender_and_a_receiver_speculate() {
                         let page = next(&mut pages);
                         let what = format!("{technique}, {delivery}, {is_ipv4}");
                         assert!(page.bytes() == payload.as_slice(), "{what}");
-                        ways += usize::from(page.packet().way() == ReassemblyPath::Speculated);
+                        ways += usize::from(page.packet().path() == ReassemblyPath::Speculated);
                     }
                 }
                 let stats = pages.receiver().stats().unwrap();

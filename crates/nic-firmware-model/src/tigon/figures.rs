@@ -318,11 +318,11 @@ pub fn one_way(design: &Design, message: Message, len: u32) -> Option<f64> {
 fn ask_for_region(pair: &mut Pair) -> Option<RemoteRegion> {
     let (now, [here, _], area) = (pair.sim.now(), pair.connections, pair.areas[1]);
     pair.engine(0)?.request_region(now, here, 1, area.len, Rights::ALL).ok()?;
-    let ask = pair.await_event(1, |event| match event {
-        Event::RegionRequested { ask, .. } => Some(ask),
+    let request = pair.await_event(1, |event| match event {
+        Event::RegionRequested { request, .. } => Some(request),
         _ => None,
     })?;
-    pair.engine(1)?.expose(ask, area, Rights::ALL).ok()?;
+    pair.engine(1)?.expose(request, area, Rights::ALL).ok()?;
     pair.await_event(0, |event| match event {
         Event::RegionAvailable { region, .. } => Some(region),
         _ => None,

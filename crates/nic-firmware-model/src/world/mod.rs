@@ -24,7 +24,7 @@ use landfall_placement::{Area, Duration, Engine, Instant};
 use landfall_simnet::engine_node::EngineHost;
 use landfall_simnet::sim::Fate;
 use landfall_simnet::{
-    Frame, Handle, LinkConfig, LinkId, Memory, Node, NodeId, PortId, Sim, WayId,
+    DirectionId, Frame, Handle, LinkConfig, LinkId, Memory, Node, NodeId, PortId, Sim,
 };
 
 pub use record::Record;
@@ -96,8 +96,8 @@ impl<E: Engine, H: Runs<E>, P: Runs<E>> World<E, H, P> {
     }
 
     /// Remembers the last frames that were sent over these ways, by the port that they left.
-    pub fn remember(&mut self, ways: impl IntoIterator<Item = (WayId, PortId)>) {
-        for (way, port) in ways {
+    pub fn remember(&mut self, ways: impl IntoIterator<Item = (DirectionId, PortId)>) {
+        for (direction, port) in ways {
             let past = self.past.clone();
             let remember = move |_: Instant, frame: &mut Frame| {
                 let mut past = past.borrow_mut();
@@ -105,7 +105,7 @@ impl<E: Engine, H: Runs<E>, P: Runs<E>> World<E, H, P> {
                 past.push_front((port, frame.clone()));
                 Fate::Pass
             };
-            let remembered = self.sim.intercept(way, remember);
+            let remembered = self.sim.intercept(direction, remember);
             self.note(remembered);
         }
     }

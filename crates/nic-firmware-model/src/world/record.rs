@@ -42,7 +42,7 @@ impl<E: Engine, H: Runs<E>, P: Runs<E>> World<E, H, P> {
         if missed > 0 {
             wrong.push(format!("{missed} frames were not captured"));
         }
-        let sent = |way| self.sim().stats(way).sent;
+        let sent = |direction| self.sim().stats(direction).sent;
         Record {
             frames: self.sim().captured().to_vec(),
             memory,

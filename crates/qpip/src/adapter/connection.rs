@@ -190,8 +190,8 @@ fn fail_unreachable(now: Instant, links: &mut Links, datagrams: &mut Datagrams) 
     outbound.retry();
     let own = local.map(|local| local.ip()).filter(|ip| !ip.is_unspecified());
     while let Some(next) = outbound.next() {
-        let Some(way) = links.route(own, next.to.ip()) else { break };
-        if links[way.link].neighbours.lookup(now, way.next_hop) != Found::Unreachable {
+        let Some(route) = links.route(own, next.to.ip()) else { break };
+        if links[route.link].neighbours.lookup(now, route.next_hop) != Found::Unreachable {
             break;
         }
         outbound.fail(Status::Unreachable);

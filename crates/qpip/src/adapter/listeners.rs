@@ -227,14 +227,14 @@ impl Listeners {
         }
         let segment = &segment.without_payload();
         let Ends { local, remote } = origin.ends;
-        let Some(way) = links.route(Some(local.ip()), remote.ip()) else {
+        let Some(route) = links.route(Some(local.ip()), remote.ip()) else {
             // Nobody can be answered there: it is from an address that no host has, or
             // beyond a gateway that we do not have.
             context.refusals.count(Refusal::WrongAddress);
             return;
         };
         let Offer { mapping, posted } = self.first_offer(pairs, listener);
-        let mss = links.largest_segment(&way, mapping);
+        let mss = links.largest_segment(&route, mapping);
         let config = &context.config.tcp;
         if !self.openings.has_room() {
             let clock = context.secret.clock_offset(local, remote);
@@ -267,12 +267,12 @@ impl Listeners {
         let Ends { local, remote } = origin.ends;
         let clock = context.secret.clock_offset(local, remote);
         let terms = self.cookies.check(now, &context.config.tcp, origin.ends, clock, segment);
-        let way = links.route(Some(local.ip()), remote.ip());
-        let (Some((terms, offered)), Some(way)) = (terms, way) else {
+        let route = links.route(Some(local.ip()), remote.ip());
+        let (Some((terms, offered)), Some(route)) = (terms, route) else {
             context.refusals.count(Refusal::WrongKey);
             return None;
         };
-        let mss = links.largest_segment(&way, self.first_offer(pairs, listener).mapping);
+        let mss = links.largest_segment(&route, self.first_offer(pairs, listener).mapping);
         let half = HalfOpen::proved(now, origin.ends, terms, OwnOffer { window: offered, mss });
         let Origin { link, station, .. } = *origin;
         let opening = Opening { half, listener, link, station, proof: None };
@@ -445,7 +445,7 @@ impl Listeners {
         let listener = opening.listener;
         let (local, remote) = (opening.half.local, opening.half.remote);
         // Where no way leads there any more, it waits for one until its time is up.
-        let way = links.route(Some(local.ip()), remote.ip())?;
+        let route = links.route(Some(local.ip()), remote.ip())?;
         let Some(id) = self.take_offer(pairs, listener) else {
             context.stats.unmated += 1;
             return None;
@@ -453,10 +453,10 @@ impl Listeners {
         let half = self.openings.remove(index)?.half;
         let stream = pairs.stream(id)?;
         let mapping = stream.mapping;
-        let mss = links.largest_segment(&way, mapping);
+        let mss = links.largest_segment(&route, mapping);
         let config = stream.config.as_deref().unwrap_or(&context.config.tcp);
         let tcb = Tcb::accept(now, config, &half, mapping, mss);
-        pairs.open(id, tcb, &way, Some(listener), &context.secret);
+        pairs.open(id, tcb, &route, Some(listener), &context.secret);
         if let Some((connection, queues)) = pairs.connection_mut(id) {
             connection.tcb.handle_posted_receive(queues);
         }

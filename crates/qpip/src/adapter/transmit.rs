@@ -298,14 +298,14 @@ impl Transmissions {
             return TurnOutcome::Nothing;
         };
         let own = Some(local.ip()).filter(|ip| !ip.is_unspecified());
-        let Some(way) = links.route(own, next.to.ip()) else {
+        let Some(route) = links.route(own, next.to.ip()) else {
             datagrams.outbound.fail(Status::Unreachable);
             return TurnOutcome::Again;
         };
-        if way.link != link {
+        if route.link != link {
             return TurnOutcome::Elsewhere;
         }
-        let station = match links[link].neighbours.lookup(now, way.next_hop) {
+        let station = match links[link].neighbours.lookup(now, route.next_hop) {
             Found::Station(station) => station,
             Found::Waiting => {
                 datagrams.outbound.wait();
@@ -318,7 +318,7 @@ impl Transmissions {
         };
         let (number, len) = (next.number, next.gather.len());
         next.gather.slice(0, len, frame.from);
-        let source = SocketAddr::new(way.source, local.port());
+        let source = SocketAddr::new(route.source, local.port());
         let datagram = Datagram { source, to: next.to, station, number, len };
         match self.write_datagram(context, links, turn, &datagram, frame) {
             Some((unit, units)) => {

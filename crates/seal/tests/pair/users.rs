@@ -223,13 +223,13 @@ impl Users {
                     one.is_over = true;
                 }
             }
-            Event::RegionRequested { ask, len, .. } => {
+            Event::RegionRequested { request, len, .. } => {
                 let exposed = wire.sides[side].memory.lend(vec![0; len as usize]);
                 let area = Area::new(exposed, 0, len);
                 if side != 1 || self.exposed.is_some() {
                     self.fail("a region was asked for twice");
                 }
-                if wire.sides[side].engine.engine.expose(ask, area, Rights::ALL).is_ok() {
+                if wire.sides[side].engine.engine.expose(request, area, Rights::ALL).is_ok() {
                     self.exposed = Some(area);
                     self.shown.push(exposed);
                 }

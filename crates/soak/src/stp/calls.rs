@@ -382,10 +382,10 @@ impl Stp {
                     }
                 }
             }
-            Event::RegionRequested { ask, name, len, .. } => {
+            Event::RegionRequested { request, name, len, .. } => {
                 let link = name as usize;
                 let Some(area) = ctx.lend(node, &vec![0; len as usize]) else { return };
-                match self.engine(ctx, host).expose(ask, area, Rights::ALL) {
+                match self.engine(ctx, host).expose(request, area, Rights::ALL) {
                     Ok(_) => {
                         let region = &mut self.links[link].region;
                         region.area = Some(area);

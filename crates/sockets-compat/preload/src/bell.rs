@@ -119,14 +119,17 @@ pub(crate) fn closed_between(first: c_int, last: c_int) {
 
 /// Tells the carrier of this host of a connection, and how to wake this process. Gives the
 /// serial number of what it was given; zero if that is nothing.
-pub(crate) fn announce(way: Transport, note: &registry::Note) -> Result<u32, crate::folder::Fault> {
+pub(crate) fn announce(
+    transport: Transport,
+    note: &registry::Note,
+) -> Result<u32, crate::folder::Fault> {
     let pair = pair_or_new();
     let identity = pair.map_or(0, |pair| pair.identity);
     let descriptors = pair.map(|pair| [pair.for_process, pair.for_carrier]);
     let bytes = note.to_bytes(identity);
-    registry::send_to_carrier(way, &bytes, descriptors.as_ref().map_or(&[], |two| &two[..]))?;
+    registry::send_to_carrier(transport, &bytes, descriptors.as_ref().map_or(&[], |two| &two[..]))?;
     let Some(pair) = pair else { return Ok(0) };
-    KNOWN_TO.fetch_or(1 << between_hosts::number_of(way), Ordering::Release);
+    KNOWN_TO.fetch_or(1 << between_hosts::number_of(transport), Ordering::Release);
     Ok(pair.serial)
 }
 
@@ -139,12 +142,12 @@ pub(crate) fn is_rung_for(serial: u32) -> bool {
 }
 
 /// Wakes the carrier of this host.
-pub(crate) fn wake_carrier(way: Transport) {
-    let is_known = KNOWN_TO.load(Ordering::Acquire) & 1 << between_hosts::number_of(way) != 0;
+pub(crate) fn wake_carrier(transport: Transport) {
+    let is_known = KNOWN_TO.load(Ordering::Acquire) & 1 << between_hosts::number_of(transport) != 0;
     match pair() {
         Some(pair) if is_known => write(pair.for_carrier),
         _ => {
-            let _ = registry::send_to_carrier(way, &[], &[]);
+            let _ = registry::send_to_carrier(transport, &[], &[]);
         }
     }
 }

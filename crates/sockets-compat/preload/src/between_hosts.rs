@@ -82,8 +82,8 @@ impl Answer {
 }
 
 /// How a way stands in memory.
-pub(crate) const fn number_of(way: Transport) -> u32 {
-    match way {
+pub(crate) const fn number_of(transport: Transport) -> u32 {
+    match transport {
         Transport::Memory | Transport::Tcp => 0,
         Transport::Stp => 1,
         Transport::Qpip => 2,
@@ -100,8 +100,8 @@ pub(crate) const fn way_of(number: u32) -> Option<Transport> {
 
 impl BetweenHosts {
     /// What carries the bytes, if it is between hosts at all.
-    pub(crate) fn way(&self) -> Option<Transport> {
-        way_of(self.way.load(Ordering::Relaxed))
+    pub(crate) fn transport(&self) -> Option<Transport> {
+        way_of(self.transport.load(Ordering::Relaxed))
     }
 
     /// Writes down who is at it.
@@ -126,9 +126,9 @@ impl BetweenHosts {
         self.bell.fetch_add(1, Ordering::SeqCst);
         if self.carrier_sleeps.load(Ordering::SeqCst) != 0
             && self.carrier_sleeps.swap(0, Ordering::SeqCst) != 0
-            && let Some(way) = self.way()
+            && let Some(transport) = self.transport()
         {
-            bell::wake_carrier(way);
+            bell::wake_carrier(transport);
         }
     }
 

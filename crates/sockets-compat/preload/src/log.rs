@@ -60,21 +60,27 @@ impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::BothHere => f.write_str("memory: both ends have the library"),
-            Self::Carried(way) => {
-                write!(f, "{}: both hosts have a carrier, both ends the library", way.word())
+            Self::Carried(transport) => {
+                write!(f, "{}: both hosts have a carrier, both ends the library", transport.word())
             }
-            Self::NoCarrier(way) => {
-                write!(f, "tcp: no carrier on this host (landfall carry --over {})", way.word())
+            Self::NoCarrier(transport) => {
+                write!(
+                    f,
+                    "tcp: no carrier on this host (landfall carry --over {})",
+                    transport.word()
+                )
             }
-            Self::LostCarrier(way) => write!(f, "tcp: the carrier for {} has ended", way.word()),
-            Self::NotCarried(way, answer) => {
+            Self::LostCarrier(transport) => {
+                write!(f, "tcp: the carrier for {} has ended", transport.word())
+            }
+            Self::NotCarried(transport, answer) => {
                 let why = match answer {
                     Answer::Full => "this host's carrier has no place left",
                     Answer::Unreached => "no carrier is heard from there",
                     Answer::Refused => "the carrier there does not take it",
                     _ => "the program there has not taken it",
                 };
-                write!(f, "tcp: not by {}: {why}", way.word())
+                write!(f, "tcp: not by {}: {why}", transport.word())
             }
             Self::Rule(line) => write!(f, "tcp: rule in line {line}"),
             Self::OtherHost => f.write_str("tcp: the other end is on another host"),

@@ -256,21 +256,21 @@ impl NameCell {
 }
 
 /// Where in the folder the carrier of this host hears of connections.
-pub(crate) fn carrier(way: Transport) -> Path {
+pub(crate) fn carrier(transport: Transport) -> Path {
     let mut name = Path::new();
     name.push(b"carrier-");
-    name.push(way.word().as_bytes());
+    name.push(transport.word().as_bytes());
     name
 }
 
 /// Sends a note to the carrier of this host, with descriptors. An empty one only wakes it.
 pub(crate) fn send_to_carrier(
-    way: Transport,
+    transport: Transport,
     note: &[u8],
     descriptors: &[i32],
 ) -> Result<(), Fault> {
     let folder = Folder::open()?;
-    let path = folder.path_of(carrier(way).as_c_str().to_bytes());
+    let path = folder.path_of(carrier(transport).as_c_str().to_bytes());
     Ok(notes::send(path.as_c_str(), note, descriptors)?)
 }
 

@@ -67,7 +67,7 @@ fn are_good() -> bool {
         }
     };
     if let Some(decision) = rules.decide_for_all(program())
-        && decision.way == Transport::Tcp
+        && decision.transport == Transport::Tcp
     {
         log::say(format_args!("all by TCP: rule in line {}", decision.line.unwrap_or(0)));
         return false;
@@ -108,19 +108,19 @@ pub(crate) fn switch_off() {
 /// How this connection may go: by memory, or to another host; else why by TCP.
 pub(crate) fn allow(name: &Name) -> Result<Transport, Verdict> {
     let rules = RULES.load(Ordering::Acquire);
-    let mut way = Transport::Memory;
+    let mut transport = Transport::Memory;
     if !rules.is_null() {
         // SAFETY: it was leaked.
         let decision = unsafe { &*rules }.decide(program(), name.acceptor.socket_address());
-        way = decision.way;
-        if way == Transport::Tcp {
+        transport = decision.transport;
+        if transport == Transport::Tcp {
             return Err(Verdict::Rule(decision.line.unwrap_or(0)));
         }
     }
     match name.is_within_this_host() {
         true if name.connector == name.acceptor => Err(Verdict::ItselfAtBothEnds),
         true => Ok(Transport::Memory),
-        false if way == Transport::Memory => Err(Verdict::OtherHost),
-        false => Ok(way),
+        false if transport == Transport::Memory => Err(Verdict::OtherHost),
+        false => Ok(transport),
     }
 }

@@ -132,7 +132,7 @@ pub(crate) struct Direction {
 #[repr(C, align(128))]
 pub(crate) struct BetweenHosts {
     /// Zero within one host; else what carries the bytes.
-    pub(crate) way: AtomicU32,
+    pub(crate) transport: AtomicU32,
     /// The process of the carrier; zero until it has come.
     pub(crate) carrier: AtomicU32,
     /// The process of the program that used it last; zero if that is not known.

@@ -42,7 +42,7 @@ impl std::str::FromStr for Transport {
     type Err = UnknownTransport;
 
     fn from_str(word: &str) -> Result<Self, UnknownTransport> {
-        Self::ALL.into_iter().find(|way| way.word() == word).ok_or(UnknownTransport)
+        Self::ALL.into_iter().find(|transport| transport.word() == word).ok_or(UnknownTransport)
     }
 }
 
@@ -62,7 +62,7 @@ impl std::error::Error for UnknownTransport {}
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
     /// The way that the connection may take.
-    pub way: Transport,
+    pub transport: Transport,
     /// The line of the rule, counted from one.
     pub line: Option<usize>,
 }
@@ -73,7 +73,7 @@ pub struct Rules(Vec<Rule>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Rule {
-    way: Transport,
+    transport: Transport,
     line: usize,
     program: Option<String>,
     ports: Option<RangeInclusive<u16>>,
@@ -116,20 +116,20 @@ impl Rules {
         let reachable = &own[..to_the_last.map_or(own.len(), |at| at + 1)];
         let decision = match to_the_last {
             Some(at) => own[at].decision(),
-            None => Decision { way: Transport::Memory, line: None },
+            None => Decision { transport: Transport::Memory, line: None },
         };
-        reachable.iter().all(|rule| rule.way == decision.way).then_some(decision)
+        reachable.iter().all(|rule| rule.transport == decision.transport).then_some(decision)
     }
 
     fn first(&self, fits: impl Fn(&Rule) -> bool) -> Decision {
         let found = self.0.iter().find(|rule| fits(rule));
-        found.map_or(Decision { way: Transport::Memory, line: None }, Rule::decision)
+        found.map_or(Decision { transport: Transport::Memory, line: None }, Rule::decision)
     }
 }
 
 impl Rule {
     const fn decision(&self) -> Decision {
-        Decision { way: self.way, line: Some(self.line) }
+        Decision { transport: self.transport, line: Some(self.line) }
     }
 
     fn is_for(&self, program: &str) -> bool {
@@ -209,15 +209,15 @@ mod tests {
     #[test]
     fn without_rules_all_may_be_memory() {
         let decided = Rules::default().decide("p", place("[::1]:1"));
-        assert_eq!(decided, Decision { way: Transport::Memory, line: None });
+        assert_eq!(decided, Decision { transport: Transport::Memory, line: None });
     }
 
     #[test]
     fn each_way_has_a_word_of_its_own() {
-        for way in Transport::ALL {
-            assert_eq!(way.word().parse(), Ok(way));
-            let decided = rules(way.word()).decide("p", place("10.0.0.1:1"));
-            assert_eq!(decided, Decision { way, line: Some(1) });
+        for transport in Transport::ALL {
+            assert_eq!(transport.word().parse(), Ok(transport));
+            let decided = rules(transport.word()).decide("p", place("10.0.0.1:1"));
+            assert_eq!(decided, Decision { transport, line: Some(1) });
         }
         assert_eq!("STP".parse::<Transport>(), Err(UnknownTransport));
     }
@@ -237,7 +237,7 @@ mod tests {
             ("::/0", "[fec0::1]:1", true),
         ] {
             let decided = rules(&format!("tcp address={network}")).decide("p", place(address));
-            assert_eq!(decided.way == Transport::Tcp, has, "{network} {address}");
+            assert_eq!(decided.transport == Transport::Tcp, has, "{network} {address}");
         }
     }
 
@@ -260,7 +260,8 @@ mod tests {
 
     #[test]
     fn who_is_never_meant_is_known_before_the_first_connection() {
-        let decided = |text: &str| rules(text).decide_for_all("p").map(|decision| decision.way);
+        let decided =
+            |text: &str| rules(text).decide_for_all("p").map(|decision| decision.transport);
         assert_eq!(decided(""), Some(Transport::Memory));
         assert_eq!(decided("tcp program=p"), Some(Transport::Tcp));
         assert_eq!(decided("tcp program=q"), Some(Transport::Memory));

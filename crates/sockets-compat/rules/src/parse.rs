@@ -71,8 +71,8 @@ impl FromStr for Rules {
 fn rule(said: &str, line: usize) -> Result<Option<Rule>, Problem> {
     let mut words = said.split_whitespace();
     let Some(first) = words.next() else { return Ok(None) };
-    let way: Transport = first.parse().map_err(|_| Problem::Transport(first.to_owned()))?;
-    let mut rule = Rule { way, line, program: None, ports: None, network: None };
+    let transport: Transport = first.parse().map_err(|_| Problem::Transport(first.to_owned()))?;
+    let mut rule = Rule { transport, line, program: None, ports: None, network: None };
     for word in words {
         match word.split_once('=') {
             Some(("program", name)) => {

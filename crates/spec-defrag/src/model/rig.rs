@@ -23,7 +23,7 @@ pub struct Joined {
     /// Head and body.
     pub frame: Vec<u8>,
     /// How it was joined.
-    pub way: ReassemblyPath,
+    pub path: ReassemblyPath,
 }
 
 /// A packet that the user did not release yet.
@@ -321,26 +321,26 @@ impl Rig {
         }
         self.held.push_back(Held { body: packet.body, spans });
         self.findings.add(&frame);
-        let way = packet.way;
-        self.findings.tell(|| format!("{way:?}: {}", outline(&frame)));
-        Joined { frame, way }
+        let path = packet.path;
+        self.findings.tell(|| format!("{path:?}: {}", outline(&frame)));
+        Joined { frame, path }
     }
 
     fn judge(&mut self, joined: &Joined, expected: Option<Vec<u8>>, came: &[Vec<u8>]) {
-        let Joined { frame, way } = joined;
+        let Joined { frame, path } = joined;
         if self.is_exact {
             match expected {
                 None => self.fail(&format!("a packet too many: {}", outline(frame))),
                 Some(expected) if expected != *frame => {
                     let at = expected.iter().zip(frame).position(|(a, b)| a != b);
                     let (is, should) = (outline(frame), outline(&expected));
-                    self.fail(&format!("{way:?}: {is}, expected {should}; from {at:?} on"));
+                    self.fail(&format!("{path:?}: {is}, expected {should}; from {at:?} on"));
                 }
                 Some(_) => {}
             }
         } else if !came.contains(frame) && !is_made_of(frame, &self.seen) && !self.setup.is_roomy()
         {
-            self.fail(&format!("{way:?}: nobody sent {}", outline(frame)));
+            self.fail(&format!("{path:?}: nobody sent {}", outline(frame)));
         }
     }
 

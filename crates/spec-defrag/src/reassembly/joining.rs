@@ -182,10 +182,10 @@ pub(super) fn keep(
 }
 
 #[inline]
-fn packet(head: Head, gathering: &Gathering, buffers: &Buffers, way: ReassemblyPath) -> Packet {
+fn packet(head: Head, gathering: &Gathering, buffers: &Buffers, path: ReassemblyPath) -> Packet {
     let span = gathering.place(buffers, gathering.kept(), gathering.assembly.total());
     let body = Body::Buffer(gathering.buffer, span);
-    Packet { head, body, body_len: span.len, way }
+    Packet { head, body, body_len: span.len, path }
 }
 
 /// The piece that a frame carries, checked alone.

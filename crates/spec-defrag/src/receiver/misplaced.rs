@@ -243,7 +243,7 @@ impl Receiver {
             head,
             body: Body::Buffer(buffer, span),
             body_len,
-            way: ReassemblyPath::Whole,
+            path: ReassemblyPath::Whole,
         });
     }
 }
@@ -446,7 +446,7 @@ impl Receiver {
             head,
             body: Body::Lent(list),
             body_len: gathered.filled - skip,
-            way: ReassemblyPath::Speculated,
+            path: ReassemblyPath::Speculated,
         });
         self.spare_list = Some(gathered.frames);
     }

@@ -199,7 +199,7 @@ impl Receiver {
     }
 
     fn deliver(&mut self, packet: Packet) {
-        match packet.way {
+        match packet.path {
             ReassemblyPath::Speculated => self.stats.speculated += 1,
             ReassemblyPath::Conventional => self.stats.conventional += 1,
             ReassemblyPath::Whole => self.stats.whole += 1,

@@ -98,7 +98,7 @@ impl Receiver {
             return;
         };
         let body = Body::Buffer(page.page, self.buffers.span(page.page, LEAD, body_len));
-        self.deliver(Packet { head, body, body_len, way: ReassemblyPath::Speculated });
+        self.deliver(Packet { head, body, body_len, path: ReassemblyPath::Speculated });
     }
 
     /// Where the bytes of a frame behind a descriptor lie.

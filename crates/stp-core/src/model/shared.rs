@@ -239,7 +239,7 @@ impl World {
     /// What users are told of persistent memory.
     pub(super) fn take_shared(&mut self, side: usize, event: Event) {
         match event {
-            Event::RegionRequested { ask, connection, name, len, rights } => {
+            Event::RegionRequested { request, connection, name, len, rights } => {
                 if self.known(side, connection, "RegionAsked").is_none() {
                     return;
                 }
@@ -251,7 +251,7 @@ impl World {
                             && region.asked_rights == rights =>
                     {
                         region.is_asked = true;
-                        self.ends[side].user.asks.push((ask, connection, name, len));
+                        self.ends[side].user.asks.push((request, connection, name, len));
                     }
                     _ => self.fail(side, "a region is asked for by nobody, or twice"),
                 }

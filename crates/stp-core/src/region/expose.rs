@@ -273,8 +273,8 @@ impl Regions {
         let rights = Rights(rights).common(Rights::ALL);
         let ask = Ask { connection, serial, peer_id: s_id, rights };
         let key = self.asks.insert(ask).ok_or(Refusal::NoRoom)?;
-        let (ask, connection) = (PeerRequestId::of(key), net.id_of(connection));
-        cx.emit(Event::RegionRequested { ask, connection, name, len, rights });
+        let (request, connection) = (PeerRequestId::of(key), net.id_of(connection));
+        cx.emit(Event::RegionRequested { request, connection, name, len, rights });
         Ok(())
     }
 

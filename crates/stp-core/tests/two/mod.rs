@@ -190,7 +190,7 @@ impl Two {
                 .any(|event| matches!(event, Event::RegionRequested { .. }))
         });
         let asked = self.log[owner][seen[owner]..].iter().find_map(|event| match event {
-            Event::RegionRequested { ask, .. } => Some(*ask),
+            Event::RegionRequested { request, .. } => Some(*request),
             _ => None,
         });
         let area = self.lend(owner, 8, &vec![0; len]);

@@ -193,11 +193,11 @@ fn send_run<E: Engine>(
     let units = Leaving { to, ecn, unit_len, pieces: outbox.pieces(count) };
     let failure = match exit.prepare(header, units, now) {
         None => Some(NotSent::Lost),
-        Some((way, message)) => {
+        Some((socket, message)) => {
             // SAFETY: the message names the header, which stays where it is, heads of the
             // outbox and lent memory that it has pinned.
-            let sent = unsafe { libc::sendmsg(exit.socket(way), message, libc::MSG_DONTWAIT) };
-            (sent < 0).then(|| exit.fault(io::Error::last_os_error(), way, count))
+            let sent = unsafe { libc::sendmsg(exit.socket(socket), message, libc::MSG_DONTWAIT) };
+            (sent < 0).then(|| exit.fault(io::Error::last_os_error(), socket, count))
         }
     };
     match failure {

@@ -83,8 +83,8 @@ impl Exit {
         self.by_kernel
     }
 
-    pub(crate) fn socket(&self, way: SendSocket) -> RawFd {
-        match way {
+    pub(crate) fn socket(&self, socket: SendSocket) -> RawFd {
+        match socket {
             SendSocket::Packets => self.packets.as_raw_fd(),
             SendSocket::Kernel => self.kernel.as_raw_fd(),
         }
@@ -113,8 +113,8 @@ impl Exit {
     }
 
     /// What an error means of units that were to leave this way.
-    pub(crate) fn fault(&self, error: io::Error, way: SendSocket, units: usize) -> NotSent {
-        match way {
+    pub(crate) fn fault(&self, error: io::Error, socket: SendSocket, units: usize) -> NotSent {
+        match socket {
             SendSocket::Packets => match Failure::of(&error) {
                 Failure::SocketFull => NotSent::SocketFull,
                 Failure::QueueFull => NotSent::QueueFull,

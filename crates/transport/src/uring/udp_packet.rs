@@ -190,14 +190,14 @@ unsafe impl Wire for ExitWire {
         let Gathered { first, count, pieces, .. } = units;
         let unit_len = u16::try_from(first.len).ok().filter(|_| count > 1);
         let leaving = Leaving { to: first.to, ecn: first.ecn, unit_len, pieces };
-        let (way, message) = self.exit.prepare(header, leaving, self.now)?;
-        Some(Ready { by: self.exit.socket(way), message })
+        let (socket, message) = self.exit.prepare(header, leaving, self.now)?;
+        Some(Ready { by: self.exit.socket(socket), message })
     }
 
     fn fault(&mut self, error: io::Error, units: usize, by: RawFd) -> io::Result<SendFault> {
         let is_kernel = by == self.exit.socket(SendSocket::Kernel);
-        let way = if is_kernel { SendSocket::Kernel } else { SendSocket::Packets };
-        match self.exit.fault(error, way, units) {
+        let socket = if is_kernel { SendSocket::Kernel } else { SendSocket::Packets };
+        match self.exit.fault(error, socket, units) {
             NotSent::SocketFull => Ok(SendFault::NoRoom),
             NotSent::QueueFull => {
                 self.queue_full = true;

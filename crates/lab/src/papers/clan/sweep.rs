@@ -58,7 +58,7 @@ pub(super) struct RoundTrip {
 /// Something that takes its turn: a name, and what is done.
 struct Subject {
     name: &'static str,
-    way: Method,
+    method: Method,
     bytes: u32,
 }
 
@@ -108,14 +108,14 @@ impl Sweep<'_> {
 
     /// A word there and back, spinning; last what two cores give without anything.
     pub(super) fn words(&self) -> Result<Vec<RoundTrip>> {
-        let subject = |&(way, name): &Named| Subject { name, way, bytes: 8 };
+        let subject = |&(method, name): &Named| Subject { name, method, bytes: 8 };
         let subjects: Vec<Subject> = WORDS.iter().map(subject).collect();
         let measured =
             self.take_turns("word", &subjects, |subject| self.there_and_back(subject))?;
         let mut trips = Vec::new();
         for (subject, measured) in subjects.iter().zip(&measured) {
             let us = measured.median(Sample::rtt_p50_ns).context("no round was completed")? / 1e3;
-            trips.push(RoundTrip { name: subject.name, peer: subject.way.is_peer(), us });
+            trips.push(RoundTrip { name: subject.name, peer: subject.method.is_peer(), us });
         }
         let time = (self.scale.time, self.scale.limit);
         let us = bare::ping_pong(self.endpoints, time, TOGETHER)?.rtt_p50_ns() / 1e3;
@@ -128,10 +128,10 @@ impl Sweep<'_> {
     /// the message, it is half of that.
     pub(super) fn figure_7(&self) -> Result<Vec<Curve>> {
         let run = |subject: &Subject| self.there_and_back(subject);
-        self.curves("Figure 7", &FIGURE_7, run, |way, _, measured, shortest| {
+        self.curves("Figure 7", &FIGURE_7, run, |method, _, measured, shortest| {
             let trip = |measured: &Measured| measured.median(Sample::rtt_p50_ns);
             let there_and_back = trip(measured)?;
-            let of_word = if way.is_peer() { there_and_back } else { trip(shortest)? };
+            let of_word = if method.is_peer() { there_and_back } else { trip(shortest)? };
             // A word takes no longer than a message, whatever the machine did meanwhile.
             Some(there_and_back - of_word.min(there_and_back) / 2.0)
         })
@@ -155,16 +155,17 @@ impl Sweep<'_> {
         time: impl Fn(Method, u32, &Measured, &Measured) -> Option<f64>,
     ) -> Result<Vec<Curve>> {
         let sizes = self.scale.sizes;
-        let all =
-            |&(way, name): &Named| sizes.iter().map(move |&bytes| Subject { name, way, bytes });
+        let all = |&(method, name): &Named| {
+            sizes.iter().map(move |&bytes| Subject { name, method, bytes })
+        };
         let subjects: Vec<Subject> = ways.iter().flat_map(all).collect();
         let measured = self.take_turns(figure, &subjects, run)?;
-        let curve = |(&(way, name), measured): (&Named, &[Measured])| {
+        let curve = |(&(method, name), measured): (&Named, &[Measured])| {
             let point = |(&bytes, of_it): (&u32, &Measured)| {
-                Some(Point::new(bytes.into(), time(way, bytes, of_it, measured.first()?)?))
+                Some(Point::new(bytes.into(), time(method, bytes, of_it, measured.first()?)?))
             };
             let points = sizes.iter().zip(measured).map(point).collect::<Option<_>>()?;
-            Curve::new(name, way.is_peer(), points)
+            Curve::new(name, method.is_peer(), points)
         };
         let curves = ways.iter().zip(measured.chunks(sizes.len())).map(curve);
         curves.collect::<Option<_>>().context("no round was completed")
@@ -200,15 +201,15 @@ impl Sweep<'_> {
     }
 
     fn there_and_back(&self, subject: &Subject) -> Result<Sample> {
-        let Subject { way, bytes, .. } = *subject;
-        let is_short = way == Method::Shm && bytes <= SHORT;
+        let Subject { method, bytes, .. } = *subject;
+        let is_short = method == Method::Shm && bytes <= SHORT;
         let together = if is_short { TOGETHER } else { 1 };
-        let work = Work::Message { bytes, dma: way == Method::UdpDma, together };
+        let work = Work::Message { bytes, dma: method == Method::UdpDma, together };
         // The sides spin; the threads of their own that nodes have do not.
         let job = self.job(work, Waiting::Balanced);
         let (plan, message) = (self.plan().polling(Polling::Spin), bytes as usize);
         let warm_up = self.scale.warm_up;
-        match way {
+        match method {
             Method::Shm | Method::ShmStopAndGo => process::run(self.endpoints, &job),
             Method::Unix => Ok(UnixLatency { warm_up, ..UnixLatency::new(plan, message) }.run()?),
             Method::Tcp => Ok(TcpLatency { warm_up, ..TcpLatency::new(plan, message) }.run()?),
@@ -219,13 +220,13 @@ impl Sweep<'_> {
     }
 
     fn in_one_direction(&self, subject: &Subject) -> Result<Sample> {
-        let Subject { way, bytes, .. } = *subject;
-        let acknowledged = matches!(way, Method::ShmStopAndGo | Method::UdpStopAndGo);
+        let Subject { method, bytes, .. } = *subject;
+        let acknowledged = matches!(method, Method::ShmStopAndGo | Method::UdpStopAndGo);
         // They sleep when it takes longer than a wake: that is how programs use it.
         let job = self.job(Work::Bytes { message: bytes, acknowledged }, Waiting::Balanced);
         let (send_size, usual) = (bytes as usize, StreamShape::default());
         let shape = StreamShape { send_size, memory: usual.memory.max(send_size), ..usual };
-        match way {
+        match method {
             Method::Shm | Method::ShmStopAndGo => process::run(self.endpoints, &job),
             Method::Unix => Ok(UnixThroughput { shape, ..UnixThroughput::new(self.plan()) }.run()?),
             Method::Tcp => Ok(TcpThroughput { shape, ..TcpThroughput::new(self.plan()) }.run()?),

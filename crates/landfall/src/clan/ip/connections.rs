@@ -63,7 +63,7 @@ impl ConnectionTable {
     /// How a host is reached. The first caller that finds no connection makes one.
     pub(super) fn route(&mut self, host: HostId) -> Route {
         match self.places.get(&host) {
-            Some(Place::Open(way)) => Route::Open(Arc::clone(way)),
+            Some(Place::Open(outgoing)) => Route::Open(Arc::clone(outgoing)),
             Some(Place::Connecting(_)) => Route::Connecting { is_first: false },
             None => {
                 self.places.insert(host, Place::Connecting(VecDeque::new()));
@@ -93,8 +93,8 @@ impl ConnectionTable {
     }
 
     /// A connection is there. Returns what waited for it.
-    pub(super) fn open(&mut self, host: HostId, way: &OutgoingHandle) -> VecDeque<Held> {
-        match self.places.insert(host, Place::Open(Arc::clone(way))) {
+    pub(super) fn open(&mut self, host: HostId, outgoing: &OutgoingHandle) -> VecDeque<Held> {
+        match self.places.insert(host, Place::Open(Arc::clone(outgoing))) {
             Some(Place::Connecting(waiting)) => waiting,
             _ => VecDeque::new(),
         }
@@ -115,9 +115,9 @@ impl ConnectionTable {
     }
 
     /// This connection is over, if it is still the one to that host.
-    pub(super) fn close(&mut self, host: HostId, way: &OutgoingHandle) {
+    pub(super) fn close(&mut self, host: HostId, outgoing: &OutgoingHandle) {
         let places = &mut self.places;
-        if matches!(places.get(&host), Some(Place::Open(open)) if Arc::ptr_eq(open, way)) {
+        if matches!(places.get(&host), Some(Place::Open(open)) if Arc::ptr_eq(open, outgoing)) {
             places.remove(&host);
         }
     }
@@ -128,9 +128,9 @@ impl ConnectionTable {
     }
 
     /// Is this still the connection to that host?
-    pub(super) fn is_current(&self, host: HostId, way: &OutgoingHandle) -> bool {
+    pub(super) fn is_current(&self, host: HostId, outgoing: &OutgoingHandle) -> bool {
         let places = &self.places;
-        matches!(places.get(&host), Some(Place::Open(open)) if Arc::ptr_eq(open, way))
+        matches!(places.get(&host), Some(Place::Open(open)) if Arc::ptr_eq(open, outgoing))
     }
 }
 

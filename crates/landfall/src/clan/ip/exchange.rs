@@ -182,7 +182,7 @@ impl std::fmt::Debug for PendingConnection {
 #[derive(Debug)]
 struct ActiveConnection {
     host: HostId,
-    way: OutgoingHandle,
+    route: OutgoingHandle,
     incoming: Incoming,
     /// What was held until it was there.
     held: VecDeque<Held>,
@@ -228,7 +228,7 @@ impl Hub {
         held: impl FnOnce() -> Held,
     ) -> Option<OutgoingHandle> {
         match self.connections.route(host) {
-            Route::Open(way) => return Some(way),
+            Route::Open(route) => return Some(route),
             Route::Connecting { is_first } => {
                 if !self.connections.hold(host, held()) {
                     self.counts().dropped();
@@ -242,12 +242,12 @@ impl Hub {
     }
 
     /// A connection does not work any more.
-    pub(super) fn broken(&mut self, host: HostId, way: &OutgoingHandle, error: &Error) {
+    pub(super) fn broken(&mut self, host: HostId, route: &OutgoingHandle, error: &Error) {
         if matches!(error, Error::PeerMisbehaved(_)) {
             self.counts().misbehaved();
         }
         self.counts().dropped();
-        self.connections.close(host, way);
+        self.connections.close(host, route);
     }
 
     fn give_up(&mut self, host: HostId) {
@@ -340,13 +340,13 @@ impl Hub {
     /// A connection is complete, and replaces the one before.
     fn open(&mut self, host: HostId, connection: Connection) {
         let Connection { endpoint, outgoing, incoming, _greeting } = connection;
-        let way: OutgoingHandle = Arc::new(Mutex::new(outgoing));
-        let held = self.connections.open(host, &way);
+        let route: OutgoingHandle = Arc::new(Mutex::new(outgoing));
+        let held = self.connections.open(host, &route);
         self.counts().connected();
         let must_publish = !held.is_empty();
         self.active.push(ActiveConnection {
             host,
-            way,
+            route,
             incoming,
             held,
             must_publish,
@@ -360,7 +360,7 @@ impl Hub {
         let (Self { shared, connections, active, .. }, mut moved) = (self, false);
         let mut gone = Ok(());
         active.retain_mut(|one| {
-            let result = match connections.is_current(one.host, &one.way) {
+            let result = match connections.is_current(one.host, &one.route) {
                 true => one.send_held(shared, now).and_then(|()| one.deliver(shared)),
                 false => Ok(Delivered::Over),
             };
@@ -374,7 +374,7 @@ impl Hub {
                 Err(Error::PeerMisbehaved(_)) => shared.counts.misbehaved(),
                 Err(_) => {}
             }
-            connections.close(one.host, &one.way);
+            connections.close(one.host, &one.route);
             // The other side learns of it, unless it is gone.
             let _ = one.endpoint.abort();
             moved = true;
@@ -402,7 +402,7 @@ impl ActiveConnection {
         if !self.must_publish {
             return Ok(());
         }
-        let mut outgoing = locked(&self.way);
+        let mut outgoing = locked(&self.route);
         while let Some(Held { header, packet }) = self.held.front() {
             if matches!(outgoing.send(*header, packet, &shared.counts, now)?, Attempt::Later) {
                 return Ok(());

@@ -107,13 +107,13 @@ impl FromKernel {
             }
         }
         self.send_taken(hub, now);
-        for (host, way) in std::mem::take(&mut self.to_publish) {
-            let published = locked(&way).publish();
+        for (host, outgoing) in std::mem::take(&mut self.to_publish) {
+            let published = locked(&outgoing).publish();
             match published {
                 Ok(true) => {}
                 // The send buffer is full: again, after a look at the kernel.
-                Ok(false) => self.to_publish.push((host, way)),
-                Err(error) => hub.broken(host, &way, &error),
+                Ok(false) => self.to_publish.push((host, outgoing)),
+                Err(error) => hub.broken(host, &outgoing, &error),
             }
         }
         Ok(moved)
@@ -153,16 +153,16 @@ impl FromKernel {
             Body::Slot(len) => Held { header, packet: self.copy(*len).unwrap_or_default() },
             Body::Copy(packet) => Held { header, packet: packet.to_vec() },
         };
-        let Some(way) = hub.route_or_hold(host, now, held) else { return true };
+        let Some(outgoing) = hub.route_or_hold(host, now, held) else { return true };
         let (counts, at) = (hub.counts(), self.next as u64 * BUFFER);
         let sent = match body {
             Body::Slot(len) => {
                 let from = (&self.memory, at, *len);
-                let sent = locked(&way).send_from(header, from, counts, now);
+                let sent = locked(&outgoing).send_from(header, from, counts, now);
                 sent.map(|attempt| attempt.map(Some))
             }
             Body::Copy(packet) => {
-                let sent = locked(&way).send(header, packet, counts, now);
+                let sent = locked(&outgoing).send(header, packet, counts, now);
                 sent.map(|attempt| attempt.map(|()| None))
             }
         };
@@ -171,20 +171,20 @@ impl FromKernel {
             Ok(Attempt::Dropped) => {}
             Ok(Attempt::Sent(leaving)) => {
                 if let Some(leaving) = leaving {
-                    self.slots[self.next] = Slot(Some((Arc::clone(&way), leaving)));
+                    self.slots[self.next] = Slot(Some((Arc::clone(&outgoing), leaving)));
                     self.next = (self.next + 1) % SLOTS;
                 }
-                self.publish_later(host, way);
+                self.publish_later(host, outgoing);
             }
-            Err(error) => hub.broken(host, &way, &error),
+            Err(error) => hub.broken(host, &outgoing, &error),
         }
         true
     }
 
     /// What was sent to it is published before the next wait.
-    fn publish_later(&mut self, host: HostId, way: OutgoingHandle) {
-        if !self.to_publish.iter().any(|(_, known)| Arc::ptr_eq(known, &way)) {
-            self.to_publish.push((host, way));
+    fn publish_later(&mut self, host: HostId, outgoing: OutgoingHandle) {
+        if !self.to_publish.iter().any(|(_, known)| Arc::ptr_eq(known, &outgoing)) {
+            self.to_publish.push((host, outgoing));
         }
     }
 
@@ -198,8 +198,8 @@ impl FromKernel {
     /// Has the packet left that was in the next slot?
     fn is_next_free(&mut self) -> bool {
         let slot = &mut self.slots[self.next];
-        if let Some((way, leaving)) = &slot.0 {
-            if !locked(way).has_left(*leaving) {
+        if let Some((outgoing, leaving)) = &slot.0 {
+            if !locked(outgoing).has_left(*leaving) {
                 return false;
             }
             *slot = Slot::default();

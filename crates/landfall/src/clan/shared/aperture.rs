@@ -143,7 +143,7 @@ pub(super) const fn words_of(bytes: Range<u64>) -> Range<u64> {
     bytes.start / WORD..bytes.end.div_ceil(WORD)
 }
 
-/// Memory of a [`SharedNode`](super::SharedNode) node, mapped by other processes. Clones are
+/// Memory of a [`SharedNode`](super::SharedNode), mapped by other processes. Clones are
 /// the same memory; with the last one it is withdrawn.
 #[derive(Clone)]
 pub struct SharedLocal(pub(super) Arc<WithdrawOnDrop>);

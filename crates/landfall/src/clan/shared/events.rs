@@ -19,7 +19,7 @@ use super::tripwire::{SharedTripwire, Wire};
 use crate::clan::events::{EventQueue, Kind, Queue};
 use crate::clan::{Error, Event};
 
-/// The event queue of a [`SharedNode`](super::SharedNode) node: see
+/// The event queue of a [`SharedNode`](super::SharedNode): see
 /// [`EventQueue`](crate::clan::EventQueue).
 pub struct SharedEvents {
     node: Arc<Node>,

@@ -26,7 +26,7 @@ use super::trouble::locked;
 use crate::clan::fabric::{Dma, Remote, Stage, WORD};
 use crate::clan::{Cookie, Error, Rights};
 
-/// Memory of another process that [`SharedNode`](super::SharedNode) nodes map. A write is a
+/// Memory of another process that [`SharedNode`](super::SharedNode)s map. A write is a
 /// store into it; who waits at a tripwire is told with the next commit.
 pub struct SharedRemote {
     pub(super) host: Arc<Host>,

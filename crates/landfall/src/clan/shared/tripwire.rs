@@ -22,7 +22,7 @@ const IDLE: u8 = 0;
 const ARMED: u8 = 1;
 const FIRED: u8 = 2;
 
-/// A tripwire of a [`SharedNode`](super::SharedNode) node.
+/// A tripwire of a [`SharedNode`](super::SharedNode).
 pub struct SharedTripwire(pub(super) Arc<Wire>);
 
 /// What the node knows of it.

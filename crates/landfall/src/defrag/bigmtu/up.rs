@@ -76,7 +76,7 @@ impl Up {
 
     /// One call for a packet: its pieces are where they were joined.
     fn hand_over(&mut self, packet: &Packet) -> Result<(), Error> {
-        let unfinished = match packet.way() {
+        let unfinished = match packet.path() {
             ReassemblyPath::Whole => Unfinished::of(packet),
             // Pieces have sums: nothing fills them in for a packet in several.
             _ => None,

@@ -43,7 +43,7 @@ const RENEWAL: Duration = Duration::from_millis(500);
 #[derive(Debug)]
 pub(super) struct Channel {
     station: Mac,
-    way: Protection,
+    protection: Protection,
 }
 
 #[derive(Debug)]
@@ -105,7 +105,7 @@ impl Channel {
         carried: Carried,
     ) -> Result<Self, SecurityError> {
         let (layer, security) = security.around(Mailbox::default(), carried, &[Reach::Network])?;
-        let way = if layer.is_sealed() {
+        let protection = if layer.is_sealed() {
             let refusals = Refusals::new();
             Protection::Sealed(Box::new(SealedLayer {
                 layer,
@@ -117,16 +117,16 @@ impl Channel {
         } else {
             Protection::Plain(VecDeque::new())
         };
-        Ok(Self { station, way })
+        Ok(Self { station, protection })
     }
 
     /// A control frame came. What it says is handed on as a plain frame, if it is genuine.
     pub(super) fn handle_frame(&mut self, now: Instant, frame: &[u8], heard: impl FnOnce(&[u8])) {
-        match &mut self.way {
+        match &mut self.protection {
             Protection::Plain(_) => heard(frame),
-            Protection::Sealed(way) => {
+            Protection::Sealed(protection) => {
                 // What it refuses it counts.
-                if let Ok(Some(frame)) = way.handle_frame(now, self.station, frame) {
+                if let Ok(Some(frame)) = protection.handle_frame(now, self.station, frame) {
                     heard(&frame.to_bytes());
                 }
             }
@@ -135,56 +135,58 @@ impl Channel {
 
     /// A frame of the requester or the gate is to leave.
     pub(super) fn send(&mut self, now: Instant, frame: [u8; FRAME_LEN]) {
-        match &mut self.way {
+        match &mut self.protection {
             Protection::Plain(frames) => frames.push_back(frame),
-            Protection::Sealed(way) => way.send(now, &frame),
+            Protection::Sealed(protection) => protection.send(now, &frame),
         }
     }
 
     /// The next frame for the interface.
     pub(super) fn poll_frame(&mut self, now: Instant) -> Option<Vec<u8>> {
-        match &mut self.way {
+        match &mut self.protection {
             Protection::Plain(frames) => frames.pop_front().map(Vec::from),
-            Protection::Sealed(way) => way.poll_frame(now, self.station),
+            Protection::Sealed(protection) => protection.poll_frame(now, self.station),
         }
     }
 
     pub(super) fn handle_timeout(&mut self, now: Instant) {
-        if let Protection::Sealed(way) = &mut self.way {
-            way.layer.handle_timeout(now);
+        if let Protection::Sealed(protection) = &mut self.protection {
+            protection.layer.handle_timeout(now);
         }
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        match &self.way {
+        match &self.protection {
             Protection::Plain(_) => None,
-            Protection::Sealed(way) => way.layer.poll_timeout().map(|timeout| timeout.at),
+            Protection::Sealed(protection) => {
+                protection.layer.poll_timeout().map(|timeout| timeout.at)
+            }
         }
     }
 
     /// May the receiver be asked now? Begins a handshake if there are no keys; while that is under
     /// way it is better to wait, for a while.
     pub(super) fn may_ask(&mut self, now: Instant) -> bool {
-        match &mut self.way {
+        match &mut self.protection {
             Protection::Plain(_) => true,
-            Protection::Sealed(way) => {
-                way.associate(now);
-                !way.is_shaking(now)
+            Protection::Sealed(protection) => {
+                protection.associate(now);
+                !protection.is_shaking(now)
             }
         }
     }
 
     /// Does a request wait for a handshake?
     pub(super) fn is_shaking(&self, now: Instant) -> bool {
-        matches!(&self.way, Protection::Sealed(way) if way.is_shaking(now))
+        matches!(&self.protection, Protection::Sealed(protection) if protection.is_shaking(now))
     }
 
     /// Why there are no keys with the receiver that is asked.
     pub(super) fn no_keys(&self) -> Option<NoKeys> {
-        let Protection::Sealed(way) = &self.way else { return None };
-        let callee = way.callee.as_ref()?;
+        let Protection::Sealed(protection) = &self.protection else { return None };
+        let callee = protection.callee.as_ref()?;
         let why = callee.failure?;
-        let place = way.security.place();
+        let place = protection.security.place();
         let pin = "`SenderBuilder::only_peers`";
         let advice = security::advice(why, place.as_deref(), pin);
         Some(NoKeys { receiver: callee.station, why, advice })
@@ -192,36 +194,38 @@ impl Channel {
 
     /// What others know this end by. `None` in clear and with a pre-shared key.
     pub(super) fn fingerprint(&self) -> Option<Fingerprint> {
-        match &self.way {
+        match &self.protection {
             Protection::Plain(_) => None,
-            Protection::Sealed(way) => way.security.fingerprint(),
+            Protection::Sealed(protection) => protection.security.fingerprint(),
         }
     }
 
     /// Which station a source of the gate is, and who it has proven to be.
     pub(super) fn asker(&self, source: Mac) -> Option<(Mac, Option<PeerIdentity>)> {
-        let Protection::Sealed(way) = &self.way else { return Some((source, None)) };
+        let Protection::Sealed(protection) = &self.protection else { return Some((source, None)) };
         let peer = peer_of(source);
-        match way.layer.remote(PATH, peer)? {
-            Peer::Ethernet(station) => Some((station, way.layer.identity(peer))),
+        match protection.layer.remote(PATH, peer)? {
+            Peer::Ethernet(station) => Some((station, protection.layer.identity(peer))),
             _ => None,
         }
     }
 
     /// What was sealed and opened. All zero where nothing is.
     pub(super) fn stats(&self) -> SealStats {
-        match &self.way {
+        match &self.protection {
             Protection::Plain(_) => SealStats::default(),
-            Protection::Sealed(way) => way.layer.seal_stats(),
+            Protection::Sealed(protection) => protection.layer.seal_stats(),
         }
     }
 
     /// What was not accepted, by reason.
     #[cfg(test)]
     fn refused(&self, why: Refusal) -> u64 {
-        match &self.way {
+        match &self.protection {
             Protection::Plain(_) => 0,
-            Protection::Sealed(way) => way.refusals.of(why) + way.layer.refusals().of(why),
+            Protection::Sealed(protection) => {
+                protection.refusals.of(why) + protection.layer.refusals().of(why)
+            }
         }
     }
 }

@@ -335,11 +335,11 @@ impl EndpointState {
     pub(crate) fn expose(
         &mut self,
         now: Instant,
-        ask: PeerRequestId,
+        request: PeerRequestId,
         held: Held,
         rights: Rights,
     ) -> Result<ExposedId, Error> {
-        let id = self.engine.expose(ask, held.area(), rights)?;
+        let id = self.engine.expose(request, held.area(), rights)?;
         let shown = Shown {
             held: Some(held),
             notices: VecDeque::new(),

@@ -37,7 +37,7 @@ pub(crate) struct ReadMade {
 /// A region that the other side wants.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RegionMade {
-    pub(crate) ask: PeerRequestId,
+    pub(crate) request: PeerRequestId,
     pub(crate) name: u32,
     pub(crate) len: u64,
     pub(crate) rights: Rights,

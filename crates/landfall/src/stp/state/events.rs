@@ -86,9 +86,9 @@ impl EndpointState {
 
     fn take_region_event(&mut self, event: Event) {
         match event {
-            Event::RegionRequested { ask, connection, name, len, rights } => {
+            Event::RegionRequested { request, connection, name, len, rights } => {
                 if let Some(known) = self.connections.get_mut(&connection) {
-                    known.regions.push_back(RegionMade { ask, name, len, rights });
+                    known.regions.push_back(RegionMade { request, name, len, rights });
                 }
                 self.wake_watchers(connection);
             }

@@ -287,9 +287,9 @@ impl EndpointState {
             Submission::Forget(ticket) => self.forget(now, &ticket),
             Submission::RefuseOffer(offer, reason) => self.refuse_offer(now, offer, reason),
             Submission::RefuseRead(read, reason) => self.refuse_read(now, read, reason),
-            Submission::RefuseRegion(ask, reason) => {
+            Submission::RefuseRegion(request, reason) => {
                 // Over already: nobody waits for an answer.
-                let _ = self.engine.refuse_region(ask, reason);
+                let _ = self.engine.refuse_region(request, reason);
             }
             Submission::Revoke(exposed, is_orphan) => self.revoke(now, exposed, is_orphan),
             Submission::Close(connection) => self.close_connection(now, connection),

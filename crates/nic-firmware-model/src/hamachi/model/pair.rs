@@ -95,7 +95,7 @@ impl Choices {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Joined {
     frame: Vec<u8>,
-    way: ReassemblyPath,
+    path: ReassemblyPath,
 }
 
 /// A host with what its user holds.
@@ -113,12 +113,12 @@ impl<S: ReceivingHost> Host<S> {
 
     /// The user reads what came out, and keeps it.
     fn hear(&mut self) {
-        while let Some(Packet { head, body, way, .. }) = self.side.poll_packet() {
+        while let Some(Packet { head, body, path, .. }) = self.side.poll_packet() {
             let Body::Buffer(_, span) = body else { continue };
             let frame = [&head[..], self.side.ram().bytes(span)].concat();
             self.side.ram_mut().freeze(span);
             self.held.push_back(body);
-            self.out.push(Joined { frame, way });
+            self.out.push(Joined { frame, path });
         }
     }
 
@@ -186,7 +186,7 @@ impl Pair {
         }
     }
 
-    /// The traffic will be what honest senders send, whatever becomes of it on its way: so
+    /// The traffic will be what honest senders send, whatever becomes of it on its path: so
     /// a steering adapter must give the same packets as the reassembler.
     #[must_use]
     pub const fn with_honest_traffic(mut self) -> Self {

@@ -9,8 +9,8 @@ use landfall_placement::{Duration, Instant};
 use landfall_simnet::link::Corruption;
 use landfall_simnet::sim::Fate;
 use landfall_simnet::{
-    Encapsulation, EngineConfig, EngineNode, Error, Frame, Handle, LinkConfig, NodeId, PortId,
-    Probability, Sim, WayId,
+    DirectionId, Encapsulation, EngineConfig, EngineNode, Error, Frame, Handle, LinkConfig, NodeId,
+    PortId, Probability, Sim,
 };
 use qpip::offload::HashSecret;
 use qpip::{Adapter, Event};
@@ -56,9 +56,9 @@ impl Network {
 pub(super) struct Wires {
     network: Network,
     /// The last of the ways to each host, and who sends on it.
-    into: [(WayId, NodeId, PortId); 2],
+    into: [(DirectionId, NodeId, PortId); 2],
     /// The ways into switches.
-    inner: Vec<WayId>,
+    inner: Vec<DirectionId>,
     switches: Vec<Handle<SwitchNode>>,
 }
 
@@ -106,7 +106,7 @@ impl Wires {
     }
 
     /// The ways on which frames come to a host as they are.
-    pub(super) fn last_ways(&self) -> [WayId; 2] {
+    pub(super) fn last_ways(&self) -> [DirectionId; 2] {
         self.into.map(|(way, ..)| way)
     }
 

@@ -287,7 +287,7 @@ impl Hosts {
         let (driver, user) = match self.receiving {
             Receiving::Standard => (0.0, len * copied),
             Receiving::Pages { is_handed_over: true, .. }
-                if packet.way == ReassemblyPath::Speculated =>
+                if packet.path == ReassemblyPath::Speculated =>
             {
                 (moved * copied, page)
             }

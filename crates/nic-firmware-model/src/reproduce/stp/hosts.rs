@@ -208,7 +208,7 @@ impl Costs {
     /// TCP's work on a packet, and its share of pages that are handed to the adapter,
     /// as those of STP are.
     fn sending(&self, line: &TableRow) -> Seconds {
-        match line.way {
+        match line.method {
             SendMethod::TcpSendfile => self.send.packet + self.page_out * line.payload() / PAGE,
             _ => self.send.of(line.payload()),
         }
@@ -238,7 +238,7 @@ impl Costs {
 
     /// What the model says to a line.
     pub(super) fn model(&self, line: &TableRow, touches: bool) -> (f64, f64, f64) {
-        match line.way {
+        match line.method {
             SendMethod::Stp => self.stp(line, 1, touches),
             _ => self.tcp(line, touches),
         }
@@ -267,7 +267,7 @@ pub(super) enum SendMethod {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TableRow {
     pub(super) label: &'static str,
-    pub(super) way: SendMethod,
+    pub(super) method: SendMethod,
     pub(super) packet: f64,
     /// The copy to the user is left out.
     pub(super) is_truncated: bool,
@@ -278,13 +278,13 @@ pub(super) struct TableRow {
 
 const fn line(
     label: &'static str,
-    way: SendMethod,
+    method: SendMethod,
     packet: f64,
     is_truncated: bool,
     measured: (f64, f64, f64),
 ) -> TableRow {
     let (rate, receiver, sender) = measured;
-    TableRow { label, way, packet, is_truncated, rate, receiver, sender }
+    TableRow { label, method, packet, is_truncated, rate, receiver, sender }
 }
 
 /// The paper's Table 1.
@@ -311,7 +311,7 @@ pub(super) const TABLE_2: [TableRow; 4] = [
 
 impl TableRow {
     pub(super) const fn payload(&self) -> f64 {
-        self.packet - if matches!(self.way, SendMethod::Stp) { STP_HEADER } else { TCP_HEADERS }
+        self.packet - if matches!(self.method, SendMethod::Stp) { STP_HEADER } else { TCP_HEADERS }
     }
 
     pub(super) fn packets_per_second(&self) -> f64 {

@@ -86,7 +86,7 @@ fn row(costs: &Costs, line: &TableRow, touches: bool, cells: [Cell; 3]) -> Row {
 
 /// What the model lacks where a line of Table 1 is off.
 const fn why_in_table_1(line: &TableRow) -> Option<&'static str> {
-    match (line.way, line.is_truncated, line.packet as u32) {
+    match (line.method, line.is_truncated, line.packet as u32) {
         (SendMethod::Stp, _, 1064) => Some(
             "The rate is the limit of 50,000 packets a second, of which the paper says \"about\": \
              its line has 54,000. Its receiver spends 6.4 µs on a packet of a page and 2.9 on \
@@ -145,7 +145,7 @@ fn table_2(costs: &Costs) -> Exhibit {
         .enumerate()
         .map(|(at, line)| {
             let row = row(costs, line, true, CELLS_2[at]);
-            match (line.way, at) {
+            match (line.method, at) {
             (SendMethod::Stp, _) => row,
             (_, 0) => row.off_because(
                 "The paper does not say with which call its sender sent; the model's copies. Per \
@@ -163,7 +163,7 @@ fn table_2(costs: &Costs) -> Exhibit {
         })
         .collect();
     let read_only = Costs { touch_uncached: costs.touch_uncached / 2.0, ..costs.clone() };
-    for line in TABLE_2.iter().filter(|line| line.way == SendMethod::Stp) {
+    for line in TABLE_2.iter().filter(|line| line.method == SendMethod::Stp) {
         let (rate, receiver, sender) = read_only.stp(line, 1, true);
         let values = [rate, receiver, sender].map(Value::alone).to_vec();
         rows.push(Row::new(

@@ -65,10 +65,10 @@ impl Has<Endpoint> for Known {
                     None => engine.refuse_read(now, read, Reason::Refused),
                 }
             }
-            Event::RegionRequested { ask, len, .. } => {
+            Event::RegionRequested { request, len, .. } => {
                 match user.lend(memory, len.min(1 << 16) as u32, around(0)).filter(|_| wants) {
-                    Some(area) => engine.expose(ask, area, Rights::ALL).map(drop),
-                    None => engine.refuse_region(ask, Reason::Refused),
+                    Some(area) => engine.expose(request, area, Rights::ALL).map(drop),
+                    None => engine.refuse_region(request, Reason::Refused),
                 }
             }
             Event::RegionAvailable { connection, region, .. } => {

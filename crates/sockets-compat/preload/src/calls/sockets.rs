@@ -235,7 +235,7 @@ unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, len: socklen_t
         && let Some(name) = unsafe { name(fd, address, len) }
     {
         // Who cannot offer memory has a TCP connection, as he asked for.
-        let offer = |way| Connection::offer(fd, name, way);
+        let offer = |transport| Connection::offer(fd, name, transport);
         if let Err(verdict) = rules::allow(&name).and_then(offer) {
             log::report(Role::Connector, &name, verdict);
         }
@@ -252,7 +252,7 @@ fn after_accept(fd: c_int) -> c_int {
             && let Some(name) = Name::of(fd, Role::Acceptor)
         {
             match rules::allow(&name) {
-                Ok(way) => Connection::accepted(fd, name, way),
+                Ok(transport) => Connection::accepted(fd, name, transport),
                 Err(verdict) => log::report(Role::Acceptor, &name, verdict),
             }
         }

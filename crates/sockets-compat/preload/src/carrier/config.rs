@@ -49,7 +49,7 @@ impl FromStr for Config {
                 _ => return Err(format!("`{word}` is not known to this version of the library")),
             }
         }
-        let over = over.filter(|way| matches!(way, Transport::Stp | Transport::Qpip));
+        let over = over.filter(|transport| matches!(transport, Transport::Stp | Transport::Qpip));
         let listen = listen.ok_or("it is not said where to listen")?;
         Ok(Self {
             over: over.ok_or("it is not said over what")?,

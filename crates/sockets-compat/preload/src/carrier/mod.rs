@@ -157,8 +157,8 @@ impl Carrier {
             poller.watch(driver)?;
         }
         let waker = poller.waker()?;
-        let (way, at, most) = (config.over.word(), config.listen, config.most);
-        println!("carries by {way} at {at}, at most {most} connections");
+        let (transport, at, most) = (config.over.word(), config.listen, config.most);
+        println!("carries by {transport} at {at}, at most {most} connections");
         Ok(Self {
             config,
             network,
@@ -312,7 +312,7 @@ impl Carrier {
     fn take(&self, name: &Name) -> Result<Arc<Mapping>, Verdict> {
         let offer = Offer::find(name, Role::Acceptor)?;
         let between = offer.between();
-        if between.way() != Some(self.config.over) || offer.capacity() != CARRIED_CAPACITY {
+        if between.transport() != Some(self.config.over) || offer.capacity() != CARRIED_CAPACITY {
             return Err(Verdict::NoOffer);
         }
         let diag =
@@ -482,7 +482,7 @@ fn make_memory(
     between.carrier.store(kernel::process(), Ordering::Relaxed);
     between.note_change();
     // From here on the program takes it.
-    between.way.store(between_hosts::number_of(over), Ordering::Release);
+    between.transport.store(between_hosts::number_of(over), Ordering::Release);
     Ok(memory)
 }
 

@@ -36,12 +36,12 @@ pub(super) struct Received {
 }
 
 impl NoteSocket {
-    pub(super) fn open(way: Transport) -> io::Result<Self> {
+    pub(super) fn open(transport: Transport) -> io::Result<Self> {
         let folder = Folder::open_or_make().map_err(|why| io::Error::other(why.to_string()))?;
-        let path = folder.path_of(registry::carrier(way).as_c_str().to_bytes());
+        let path = folder.path_of(registry::carrier(transport).as_c_str().to_bytes());
         let path = PathBuf::from(OsStr::from_bytes(path.as_c_str().to_bytes()));
         if UnixDatagram::unbound()?.connect(&path).is_ok() {
-            let text = format!("another carrier for {} is at work here", way.word());
+            let text = format!("another carrier for {} is at work here", transport.word());
             return Err(io::Error::new(io::ErrorKind::AddrInUse, text));
         }
         // Of one that was killed.

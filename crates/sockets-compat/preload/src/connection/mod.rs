@@ -153,7 +153,7 @@ impl Connection {
     }
 
     /// Makes a used record new.
-    fn begin(&self, role: Role, stage: Stage, name: Name, way: Transport) {
+    fn begin(&self, role: Role, stage: Stage, name: Name, transport: Transport) {
         // SAFETY: nobody else knows of the record yet.
         unsafe { self.name.set(name) };
         self.is_acceptor.store(u8::from(role == Role::Acceptor), Ordering::Relaxed);
@@ -165,7 +165,7 @@ impl Connection {
         }
         self.questions.store(0, Ordering::Relaxed);
         self.is_proven.store(false, Ordering::Relaxed);
-        self.carrier_way.store(between_hosts::number_of(way), Ordering::Relaxed);
+        self.carrier_way.store(between_hosts::number_of(transport), Ordering::Relaxed);
         self.announced.store(0, Ordering::Relaxed);
         self.began_at.store(kernel::milliseconds(), Ordering::Relaxed);
         self.looked_at.store(0, Ordering::Relaxed);
@@ -258,28 +258,29 @@ impl Connection {
                 continue;
             }
             let Some(proof) = proof_of_inherited(fd, role, &name, &offer) else { continue };
-            let (way, segment) = (offer.between().way().unwrap_or(Transport::Memory), offer.keep());
+            let (transport, segment) =
+                (offer.between().transport().unwrap_or(Transport::Memory), offer.keep());
             crate::table::insert(fd, |connection| {
-                connection.begin(role, Stage::Plain, name, way);
+                connection.begin(role, Stage::Plain, name, transport);
                 connection.adopt(segment, proof);
                 connection.join_carrier(role, &name);
             });
             return;
         }
         // What another host offers may be on its way.
-        Self::was_accepted(fd, as_connector.turned(), |way| way != Transport::Memory);
+        Self::was_accepted(fd, as_connector.turned(), |transport| transport != Transport::Memory);
     }
 
     /// Another program accepted it, and this one has it now. Whatever went until now went
     /// by TCP, which has counted it.
     fn was_accepted(fd: i32, name: Name, may_be: fn(Transport) -> bool) {
-        if let Ok(way) = crate::rules::allow(&name)
-            && may_be(way)
+        if let Ok(transport) = crate::rules::allow(&name)
+            && may_be(transport)
             && let (Some(received), Some(sent)) =
                 (socket_diag::received(fd), socket_diag::sent(fd, Role::Acceptor))
         {
             crate::table::insert(fd, |connection| {
-                connection.begin(Role::Acceptor, Stage::Seeking, name, way);
+                connection.begin(Role::Acceptor, Stage::Seeking, name, transport);
                 connection.early_received.store(received, Ordering::Relaxed);
                 connection.early_sent.store(sent, Ordering::Relaxed);
             });
@@ -411,7 +412,7 @@ impl<'a> SegmentView<'a> {
             sends: segment.direction_from(role),
             receives: segment.direction_from(role.other()),
             own: segment.own(),
-            between: Some(segment.between()).filter(|between| between.way().is_some()),
+            between: Some(segment.between()).filter(|between| between.transport().is_some()),
         }
     }
 
@@ -427,7 +428,7 @@ impl<'a> SegmentView<'a> {
 
     /// What has become of it, once both are here.
     fn together(&self) -> Verdict {
-        self.between.and_then(BetweenHosts::way).map_or(Verdict::BothHere, Verdict::Carried)
+        self.between.and_then(BetweenHosts::transport).map_or(Verdict::BothHere, Verdict::Carried)
     }
 
     /// Whether the other end of the memory is known to be that of the connection.

@@ -45,18 +45,18 @@ const FAR_OFFER_MS: u64 = 10_000;
 impl Connection {
     /// Offers memory to whoever accepts the connection that `fd` has just begun: on this
     /// host, or on another by way of the carriers.
-    pub(crate) fn offer(fd: i32, name: Name, way: Transport) -> Result<(), Verdict> {
-        let name = if way == Transport::Memory { name } else { name.for_the_carrier() };
+    pub(crate) fn offer(fd: i32, name: Name, transport: Transport) -> Result<(), Verdict> {
+        let name = if transport == Transport::Memory { name } else { name.for_the_carrier() };
         let cookie = kernel::cookie(fd).map_err(Verdict::NoMemory)?;
         let segment =
-            make(&name, if way == Transport::Memory { CAPACITY } else { CARRIED_CAPACITY })?;
+            make(&name, if transport == Transport::Memory { CAPACITY } else { CARRIED_CAPACITY })?;
         let own = segment.end(Role::Connector);
         socket_diag::introduce(own, fd);
         own.holders.store(1, Ordering::Relaxed);
         own.cookie.store(cookie, Ordering::Release);
-        let announced = match way {
+        let announced = match transport {
             Transport::Memory => Ok(0),
-            _ => hand_to_the_carrier(segment, &name, way),
+            _ => hand_to_the_carrier(segment, &name, transport),
         };
         let announced = announced.inspect_err(|_| {
             name.forget();
@@ -64,7 +64,7 @@ impl Connection {
             unsafe { segment.unmap() };
         })?;
         crate::table::insert(fd, |connection| {
-            connection.begin(Role::Connector, Stage::Plain, name, way);
+            connection.begin(Role::Connector, Stage::Plain, name, transport);
             connection.announced.store(announced, Ordering::Relaxed);
             connection.adopt(segment, Proof::Open);
         });
@@ -72,9 +72,9 @@ impl Connection {
     }
 
     /// A connection was accepted: its bytes are counted, and an offer looked for.
-    pub(crate) fn accepted(fd: i32, name: Name, way: Transport) {
+    pub(crate) fn accepted(fd: i32, name: Name, transport: Transport) {
         crate::table::insert(fd, |connection| {
-            connection.begin(Role::Acceptor, Stage::Seeking, name, way);
+            connection.begin(Role::Acceptor, Stage::Seeking, name, transport);
         });
     }
 
@@ -142,7 +142,9 @@ impl Connection {
         self.early_counts(fd).ok_or(Verdict::NoOffer)?;
         let name = self.name().ok_or(Verdict::NoOffer)?;
         let offer = Offer::find(&name, Role::Acceptor)?;
-        if offer.between().way.load(Ordering::Relaxed) != self.carrier_way.load(Ordering::Relaxed) {
+        if offer.between().transport.load(Ordering::Relaxed)
+            != self.carrier_way.load(Ordering::Relaxed)
+        {
             return Err(Verdict::NoOffer);
         }
         offer.is_for(fd, &name).map_err(Verdict::Unproven)?;
@@ -175,9 +177,9 @@ impl Connection {
 
     /// Lets the carrier wake this process for a connection that goes to another host.
     pub(super) fn join_carrier(&self, role: Role, name: &Name) {
-        if let Some(way) = self.shared().and_then(|shared| shared.between?.way()) {
+        if let Some(transport) = self.shared().and_then(|shared| shared.between?.transport()) {
             let note = Note { kind: Kind::Joins, role, name: *name };
-            let announced = crate::bell::announce(way, &note).unwrap_or(0);
+            let announced = crate::bell::announce(transport, &note).unwrap_or(0);
             self.announced.store(announced, Ordering::Relaxed);
         }
     }
@@ -268,13 +270,13 @@ impl Connection {
     /// One more call of a connector whose offer has gone to another host.
     fn await_carriers(&self, between: &BetweenHosts) {
         const LOOKS_AT_THE_CARRIER: u32 = 64;
-        let Some(way) = between.way() else { return };
+        let Some(transport) = between.transport() else { return };
         let answer = Answer::of(&between.verdict);
         let looks = self.looks.fetch_add(1, Ordering::Relaxed);
         let verdict = if answer.is_no() {
-            Verdict::NotCarried(way, answer)
+            Verdict::NotCarried(transport, answer)
         } else if looks.is_multiple_of(LOOKS_AT_THE_CARRIER) && between.has_lost_carrier() {
-            Verdict::LostCarrier(way)
+            Verdict::LostCarrier(transport)
         } else {
             return;
         };
@@ -297,14 +299,18 @@ impl Connection {
 }
 
 /// Asks this host's carrier to take an offer to the other host.
-fn hand_to_the_carrier(segment: Segment, name: &Name, way: Transport) -> Result<u32, Verdict> {
+fn hand_to_the_carrier(
+    segment: Segment,
+    name: &Name,
+    transport: Transport,
+) -> Result<u32, Verdict> {
     let between = segment.between();
-    between.way.store(between_hosts::number_of(way), Ordering::Relaxed);
+    between.transport.store(between_hosts::number_of(transport), Ordering::Relaxed);
     between.note_change();
     between.process.store(crate::process::owner(), Ordering::Relaxed);
     let note = Note { kind: Kind::Offers, role: Role::Connector, name: *name };
-    crate::bell::announce(way, &note).map_err(|why| match why {
-        Fault::Kernel(_) => Verdict::NoCarrier(way),
+    crate::bell::announce(transport, &note).map_err(|why| match why {
+        Fault::Kernel(_) => Verdict::NoCarrier(transport),
         why => Verdict::NoFolder(why),
     })
 }
@@ -328,7 +334,7 @@ pub(super) fn proof_of_inherited(fd: i32, role: Role, name: &Name, offer: &Offer
     if offer.own().is_sure.load(Ordering::Acquire) == 0 {
         return Some(Proof::Open);
     }
-    if offer.between().way().is_some() {
+    if offer.between().transport().is_some() {
         return Some(Proof::Done);
     }
     match socket_diag::vouch(fd, name, Role::Acceptor, offer.end(Role::Acceptor)) {
@@ -376,7 +382,7 @@ impl Offer {
     /// which has asked the kernel for the one that is called, if it comes from another host.
     fn is_for(&self, fd: i32, name: &Name) -> Result<(), UnprovenReason> {
         let connector = self.end(Role::Connector);
-        if self.between().way().is_none() {
+        if self.between().transport().is_none() {
             return socket_diag::vouch(fd, name, Role::Connector, connector);
         }
         let addressee = self.identity().addressee.load(Ordering::Relaxed);

@@ -76,12 +76,12 @@ fn number(error: &io::Error) -> Errno {
 /// Begins what was ordered.
 pub(super) fn begin(hosts: &mut Hosts, order: Order) {
     match order {
-        Order::Connect { service_end, page, address, way } => {
-            let host = hosts.get(Role::Client(address.is_ipv6(), way != StpCarrier::Ip));
-            spawn(connect(host, ServiceEnd::new(service_end), page, address, way));
+        Order::Connect { service_end, page, address, transport } => {
+            let host = hosts.get(Role::Client(address.is_ipv6(), transport != StpCarrier::Ip));
+            spawn(connect(host, ServiceEnd::new(service_end), page, address, transport));
         }
-        Order::Listen { service_end, page, address, way, tell } => {
-            let opened = hosts.get(Role::Server(address.ip(), way)).and_then(|host| {
+        Order::Listen { service_end, page, address, transport, tell } => {
+            let opened = hosts.get(Role::Server(address.ip(), transport)).and_then(|host| {
                 let listener = StpListener::from_std(host.listen(address.port())?)?;
                 let port = listener.local_addr()?.port().unwrap_or_default();
                 Ok((host, listener, SocketAddr::new(address.ip(), port)))
@@ -104,9 +104,9 @@ async fn connect(
     service_end: ServiceEnd,
     page: Mapped,
     address: SocketAddr,
-    way: StpCarrier,
+    transport: StpCarrier,
 ) {
-    let carrier = match way {
+    let carrier = match transport {
         StpCarrier::Udp(port) => Carrier::Udp(port),
         StpCarrier::Ip => Carrier::Ip,
     };

@@ -116,10 +116,10 @@ impl Socket {
             _ => return Err(Errno(libc::EINVAL)),
         }
         let address = self.names.with(|names| names.here).unwrap_or_else(|| self.any());
-        let way = StpCarrier::chosen()?;
+        let transport = StpCarrier::chosen()?;
         let (service_end, page) = self.take_service_end()?;
         let (tell, told) = std::sync::mpsc::sync_channel(1);
-        service::order(Order::Listen { service_end, page, address, way, tell })?;
+        service::order(Order::Listen { service_end, page, address, transport, tell })?;
         let (here, back) = told.recv().map_err(|_| Errno(libc::ENOBUFS))?;
         if let Some(back) = back {
             self.service_end.with(|service_end| *service_end = Some(back));
@@ -135,7 +135,7 @@ impl Socket {
         if address.is_ipv6() != self.is_v6 {
             return Err(Errno(libc::EAFNOSUPPORT));
         }
-        let way = StpCarrier::chosen()?;
+        let transport = StpCarrier::chosen()?;
         if !self.page.change(State::New, State::Connecting) {
             return Err(match self.page.state() {
                 State::Connecting => Errno(libc::EALREADY),
@@ -148,7 +148,7 @@ impl Socket {
         let (service_end, page) = self.take_service_end()?;
         // There is room to write when it is connected: `poll` is to say so then.
         packets::fill(fd)?;
-        service::order(Order::Connect { service_end, page, address, way })?;
+        service::order(Order::Connect { service_end, page, address, transport })?;
         if kernel::is_nonblocking(fd) {
             return Err(Errno(libc::EINPROGRESS));
         }

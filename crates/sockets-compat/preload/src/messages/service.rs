@@ -65,13 +65,13 @@ pub(super) enum Order {
         service_end: File,
         page: Mapped,
         address: SocketAddr,
-        way: StpCarrier,
+        transport: StpCarrier,
     },
     Listen {
         service_end: File,
         page: Mapped,
         address: SocketAddr,
-        way: StpCarrier,
+        transport: StpCarrier,
         tell: SyncSender<Listened>,
     },
 }

@@ -74,7 +74,7 @@ fn the_rest_of_the_pieces_joins_the_page_without_moving_it() {
             let piece = frame(from, Some((7, 2000, true)), &sent[2000..3000]);
             let packet = host.receive(NOW, &piece, 0).unwrap().unwrap();
             assert_eq!(
-                (packet.way, packet.body_len),
+                (packet.path, packet.body_len),
                 (ReassemblyPath::Conventional, 4000 - u32::from(split))
             );
             assert_eq!(host.take(&packet), whole(from, &sent));

@@ -21,7 +21,7 @@ fn pieces_in_any_order_become_the_packet() {
                 let packet = host.piece(from, (7, at as u32 * 1000, at < 2), part).unwrap();
                 assert_eq!(packet.is_some(), n == 2);
                 let Some(packet) = packet else { continue };
-                assert_eq!(packet.way, ReassemblyPath::Conventional);
+                assert_eq!(packet.path, ReassemblyPath::Conventional);
                 assert_eq!(packet.body_len, 2992, "what is behind the split starts the page");
                 let id = if from.is_v6 { 0 } else { 7 };
                 let whole = if from.is_v6 { None } else { Some((id, 0, false)) };
@@ -256,7 +256,7 @@ fn an_atomic_piece_passes_alone() {
     for split in [0, 8, 100] {
         let alone = frame(V6, Some((1, 0, false)), &[7; 50]);
         let packet = host.receive(NOW, &alone, split).unwrap().unwrap();
-        assert_eq!(packet.way, ReassemblyPath::Whole);
+        assert_eq!(packet.path, ReassemblyPath::Whole);
         assert_eq!(host.take(&packet), frame(V6, None, &[7; 50]));
     }
     let whole = host.piece(V6, (1, 24, false), &sent[24..]).unwrap().unwrap();

@@ -52,8 +52,8 @@ fn builder(host: u16, endpoints: usize, is_shared: bool) -> Result<Builder> {
 }
 
 /// The server's node, the client's, and how the client reaches the server.
-fn nodes(way: Carrier, at: &Endpoints, endpoints: usize) -> Result<(Node, Node, Peer)> {
-    match way {
+fn nodes(carrier: Carrier, at: &Endpoints, endpoints: usize) -> Result<(Node, Node, Peer)> {
+    match carrier {
         Carrier::Channel => {
             let open = |host| builder(host, endpoints, false);
             let (here, there) = open(1)?.open_pair(open(2)?, ChannelConfig::default())?;
@@ -72,8 +72,13 @@ fn nodes(way: Carrier, at: &Endpoints, endpoints: usize) -> Result<(Node, Node, 
 }
 
 /// Serves so many endpoints, and lets them ask.
-pub(super) fn run(way: Carrier, at: &Endpoints, scale: Scale, endpoints: usize) -> Result<Seen> {
-    let (here, there, peer) = nodes(way, at, endpoints)?;
+pub(super) fn run(
+    carrier: Carrier,
+    at: &Endpoints,
+    scale: Scale,
+    endpoints: usize,
+) -> Result<Seen> {
+    let (here, there, peer) = nodes(carrier, at, endpoints)?;
     let done = AtomicBool::new(false);
     let (tell, hear) = channel();
     let (seen, ()) = thread::scope(|scope| {

@@ -139,7 +139,7 @@ pub struct Publisher<F: Fabric> {
 #[derive(Debug)]
 struct Reader<F: Fabric> {
     remote: F::Remote,
-    way: DeliveryMode<F>,
+    mode: DeliveryMode<F>,
 }
 
 /// How it gets what is published.
@@ -212,11 +212,11 @@ impl<F: Fabric> Publisher<F> {
         if found != expected {
             return Err(Error::Mismatch { expected, found });
         }
-        let way = self.invite(&mut remote)?;
+        let mode = self.invite(&mut remote)?;
         remote.store(BASE, self.published)?;
         remote.store(LATEST, self.published + 1)?;
         remote.commit()?;
-        self.subscribers.push(Reader { remote, way });
+        self.subscribers.push(Reader { remote, mode });
         Ok(())
     }
 
@@ -243,7 +243,7 @@ impl<F: Fabric> Publisher<F> {
     /// How many of them are written to at once, by way of a group.
     #[must_use]
     pub fn members(&self) -> usize {
-        let is_member = |reader: &&Reader<F>| matches!(reader.way, DeliveryMode::Member(_));
+        let is_member = |reader: &&Reader<F>| matches!(reader.mode, DeliveryMode::Member(_));
         self.subscribers.iter().filter(is_member).count()
     }
 
@@ -262,9 +262,9 @@ impl<F: Fabric> Publisher<F> {
         self.admit_members();
         let grouped = self.publish_to_group(slot, number, bytes, &mut delivery);
         let mut failed = grouped.as_ref().is_err_and(|error| matches!(error, Error::NodeGone));
-        self.subscribers.retain_mut(|Reader { remote, way }| {
+        self.subscribers.retain_mut(|Reader { remote, mode }| {
             // What the group could not take goes to each by itself, behind what it took.
-            if matches!(way, DeliveryMode::Member(_)) && (grouped.is_ok() || failed) {
+            if matches!(mode, DeliveryMode::Member(_)) && (grouped.is_ok() || failed) {
                 return true;
             }
             let result = put(remote, slot, number, bytes);
@@ -309,10 +309,10 @@ impl<F: Fabric> Publisher<F> {
     /// Makes members of those who have joined.
     fn admit_members(&mut self) {
         let Some(group) = &mut self.group else { return };
-        for Reader { remote, way } in &mut self.subscribers {
-            let DeliveryMode::Invited(reply) = way else { continue };
+        for Reader { remote, mode } in &mut self.subscribers {
+            let DeliveryMode::Invited(reply) = mode else { continue };
             if reply.load(0).is_ok_and(|word| word == 1) {
-                *way = group.add(remote).map_or(DeliveryMode::Alone, DeliveryMode::Member);
+                *mode = group.add(remote).map_or(DeliveryMode::Alone, DeliveryMode::Member);
             }
         }
     }
@@ -342,8 +342,8 @@ impl<F: Fabric> Publisher<F> {
             }
         });
         if !gone.is_empty() {
-            let is_gone = |way: &DeliveryMode<F>| matches!(way, DeliveryMode::Member(name) if gone.contains(name));
-            self.subscribers.retain(|reader| !is_gone(&reader.way));
+            let is_gone = |mode: &DeliveryMode<F>| matches!(mode, DeliveryMode::Member(name) if gone.contains(name));
+            self.subscribers.retain(|reader| !is_gone(&reader.mode));
         }
         published
     }
