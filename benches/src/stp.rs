@@ -39,7 +39,7 @@ enum UnitHandling {
 
 /// What leaves together.
 #[derive(Clone, Copy, Debug)]
-enum Leaving {
+enum OutgoingUnits {
     Unit(Head),
     /// Its heads begin at this byte of the room.
     Run(TransmitRun, usize),
@@ -61,7 +61,7 @@ pub struct StpPair {
     /// The next Transfer goes over this connection.
     turn: usize,
     dealing: UnitHandling,
-    batch: Vec<Leaving>,
+    batch: Vec<OutgoingUnits>,
     /// The heads of the batch's runs.
     heads: Box<[u8]>,
     answers: Vec<Head>,
@@ -183,12 +183,12 @@ impl StpPair {
             if let Some((run, at)) = self.poll_run(in_runs) {
                 sent += usize::from(run.units);
                 in_runs += usize::from(run.units);
-                self.batch.push(Leaving::Run(run, at));
+                self.batch.push(OutgoingUnits::Run(run, at));
                 continue;
             }
             let Some(head) = poll(&mut self.sender, self.now, true, &mut self.spans) else { break };
             sent += usize::from(head.has_payload());
-            self.batch.push(Leaving::Unit(head));
+            self.batch.push(OutgoingUnits::Unit(head));
         }
         sent
     }
@@ -220,12 +220,12 @@ impl StpPair {
         let mut placed = 0;
         for leaving in &self.batch {
             match leaving {
-                Leaving::Unit(head) => {
+                OutgoingUnits::Unit(head) => {
                     let ticket = place(&mut self.receiver, self.now, head, &mut self.spans);
                     placed += usize::from(ticket.is_some());
                     self.tickets.extend(ticket);
                 }
-                Leaving::Run(run, at) => {
+                OutgoingUnits::Run(run, at) => {
                     let heads = &self.heads[*at..];
                     placed += place_run(&mut self.receiver, self.now, run, heads, |ticket| {
                         self.tickets.push(ticket);

@@ -41,7 +41,7 @@ pub(crate) struct Args {
     address: Option<(IpAddr, u8)>,
     /// How frames come in
     #[arg(long, value_enum, default_value = "packet")]
-    technique: By,
+    technique: ReceiveDriver,
     /// Guess nothing: join by copying, for comparison
     #[arg(long)]
     conventional: bool,
@@ -54,7 +54,7 @@ pub(crate) struct Args {
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum By {
+enum ReceiveDriver {
     /// One call takes a burst, each frame into its place
     Packet,
     /// The same by way of io_uring
@@ -65,13 +65,13 @@ enum By {
     Xdp,
 }
 
-impl From<By> for Technique {
-    fn from(by: By) -> Self {
+impl From<ReceiveDriver> for Technique {
+    fn from(by: ReceiveDriver) -> Self {
         match by {
-            By::Packet => Self::Packet,
-            By::PacketUring => Self::PacketUring,
-            By::PacketRing => Self::PacketRing,
-            By::Xdp => Self::Xdp,
+            ReceiveDriver::Packet => Self::Packet,
+            ReceiveDriver::PacketUring => Self::PacketUring,
+            ReceiveDriver::PacketRing => Self::PacketRing,
+            ReceiveDriver::Xdp => Self::Xdp,
         }
     }
 }

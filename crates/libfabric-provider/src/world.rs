@@ -60,14 +60,14 @@ impl<T> Numbered<T> {
 
 /// An address vector.
 #[derive(Debug, Default)]
-pub(crate) struct Book {
+pub(crate) struct AddressVector {
     addresses: Vec<Option<SocketAddr>>,
     numbers: HashMap<SocketAddr, u64>,
     /// Endpoints that use it.
     pub(crate) users: usize,
 }
 
-impl Book {
+impl AddressVector {
     /// The number of an address: the one that it has already, if so.
     pub(crate) fn insert(&mut self, address: SocketAddr) -> u64 {
         if let Some(number) = self.numbers.get(&address) {
@@ -162,7 +162,7 @@ pub(crate) const MOST_KEY: u64 = 0xffff_ff00;
 pub(crate) struct World {
     pub(crate) queues: Numbered<Queue>,
     pub(crate) counters: Numbered<Counter>,
-    pub(crate) books: Numbered<Book>,
+    pub(crate) books: Numbered<AddressVector>,
     pub(crate) memory: HashMap<u32, Registered>,
     next_key: u32,
     pub(crate) notify: Arc<Notify>,

@@ -34,7 +34,7 @@ pub struct Arrival<'f> {
 
 /// A frame that is to leave: what is known before its payload is fetched.
 #[derive(Clone, Copy, Debug)]
-pub struct Leaving<'f> {
+pub struct OutgoingFrame<'f> {
     /// Its headers, as the host built them.
     pub head: &'f [u8],
     /// All of its bytes.
@@ -202,7 +202,7 @@ pub trait Firmware {
 
     /// A frame of the host is about to be fetched and sent: which way? Nothing where none
     /// is known: it is not sent.
-    fn send(&mut self, frame: &Leaving<'_>, meter: &mut impl Meter) -> Option<Route> {
+    fn send(&mut self, frame: &OutgoingFrame<'_>, meter: &mut impl Meter) -> Option<Route> {
         let _ = (frame, meter);
         Some(Route::DIRECT)
     }

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use nic_firmware_model::reproduce::exhibit::MET;
 use nic_firmware_model::reproduce::report::{Chapter, chapters, page};
-use nic_firmware_model::reproduce::{Exhibit, Standing};
+use nic_firmware_model::reproduce::{Exhibit, Provenance};
 
 /// Simulated once for all tests.
 static CHAPTERS: LazyLock<Vec<Chapter>> = LazyLock::new(chapters);
@@ -19,7 +19,7 @@ fn all() -> impl Iterator<Item = &'static Exhibit> {
 fn fitted_values_are_met() {
     for exhibit in all() {
         for (row, column, value) in exhibit.stated() {
-            if matches!(value.standing, Standing::Fitted | Standing::Given) {
+            if matches!(value.standing, Provenance::Fitted | Provenance::Given) {
                 let error = value.error().unwrap();
                 assert!(
                     error.abs() <= 0.03,
@@ -40,7 +40,7 @@ fn each_prediction_is_within_its_bound() {
         for row in &exhibit.rows {
             for value in &row.values {
                 let Some(error) = value.error().map(f64::abs) else { continue };
-                if !matches!(value.standing, Standing::Predicted | Standing::Restated) {
+                if !matches!(value.standing, Provenance::Predicted | Provenance::Restated) {
                     continue;
                 }
                 let (name, label, bound) = (exhibit.name, &row.label, value.bound);
@@ -107,7 +107,7 @@ fn every_constant_is_on_the_page() {
 fn assumed_constants_are_varied() {
     for chapter in CHAPTERS.iter().filter(|chapter| chapter.design.is_some()) {
         let names: Vec<_> = chapter.effects.iter().map(|effect| effect.name).collect();
-        let assumed = chapter.constants.iter().filter(|it| it.standing == Standing::Assumed);
+        let assumed = chapter.constants.iter().filter(|it| it.standing == Provenance::Assumed);
         let apart = [
             "length of the cable, with what is at its ends",
             "window of a connection",

@@ -1,6 +1,6 @@
 //! Handshakes, honest ones and under an attacker who owns the network.
 
-use landfall_seal::model::{Belief, Fate, Kind, check, run};
+use landfall_seal::model::{Fate, Kind, SharedKnowledge, check, run};
 use landfall_seal::{
     Handshake, HandshakeError, Noise, NoiseConfig, Pake, PeerIdentity, Role, Secret, Seed,
     StaticKey, Suite,
@@ -29,7 +29,7 @@ fn kinds() -> impl Strategy<Value = Kind> {
 #[test]
 fn ends_that_believe_the_same_finish_with_the_same_keys() {
     for kind in Kind::ALL {
-        let [here, there] = run(kind, [Belief::default(); 2], &[]).map(Result::unwrap);
+        let [here, there] = run(kind, [SharedKnowledge::default(); 2], &[]).map(Result::unwrap);
         assert_eq!((here.keys.role(), there.keys.role()), (Role::Initiator, Role::Responder));
         let expected = match kind {
             Kind::Code => PeerIdentity::Code,
@@ -44,12 +44,12 @@ fn ends_that_believe_the_same_finish_with_the_same_keys() {
 /// two ends agree that mean different ones.
 #[test]
 fn a_downgrade_is_refused() {
-    let honest = Belief::default();
+    let honest = SharedKnowledge::default();
     for kind in Kind::ALL {
         for other in [
-            Belief { secret: 2, ..honest },
-            Belief { context: 2, ..honest },
-            Belief { suite: Suite::ChaCha20Poly1305, ..honest },
+            SharedKnowledge { secret: 2, ..honest },
+            SharedKnowledge { context: 2, ..honest },
+            SharedKnowledge { suite: Suite::ChaCha20Poly1305, ..honest },
         ] {
             for beliefs in [[honest, other], [other, honest]] {
                 let ends = run(kind, beliefs, &[]);
@@ -70,7 +70,7 @@ fn a_flipped_bit_in_a_handshake_is_refused() {
                     let mut fates = vec![Fate::Pass; nth];
                     fates.push(Fate::Flip(at, bit));
                     // What has to hold is asserted there.
-                    let ends = run(kind, [Belief::default(); 2], &fates);
+                    let ends = run(kind, [SharedKnowledge::default(); 2], &fates);
                     let has_fewer = kind == Kind::PresharedKey && nth == 2;
                     assert_eq!(ends.iter().all(Result::is_ok), has_fewer, "{kind:?} {nth} {at}");
                 }
@@ -86,7 +86,7 @@ fn a_truncated_handshake_is_refused() {
             for len in 0..32 {
                 let mut fates = vec![Fate::Pass; nth];
                 fates.push(Fate::Cut(len));
-                let ends = run(kind, [Belief::default(); 2], &fates);
+                let ends = run(kind, [SharedKnowledge::default(); 2], &fates);
                 assert!(ends.iter().any(Result::is_err), "{kind:?} {nth} {len}");
             }
         }
@@ -96,7 +96,7 @@ fn a_truncated_handshake_is_refused() {
 proptest! {
     #[test]
     fn no_attacker_makes_an_end_believe_what_was_not_said(kind in kinds(), fates in fates()) {
-        drop(run(kind, [Belief::default(); 2], &fates));
+        drop(run(kind, [SharedKnowledge::default(); 2], &fates));
     }
 
     #[test]

@@ -16,7 +16,7 @@ mod totals;
 mod world;
 
 pub use diagram::diagram;
-pub use plan::{Act, How, Plan, Plane, Step, Work};
+pub use plan::{Act, EngineSetup, Plan, Plane, Step, Work};
 pub use planted::Fault;
 pub use shrink::{Shrunk, shrink};
 pub use story::told;

@@ -18,7 +18,7 @@ pub struct Plan {
     /// The networks beside each other: each host has a link to each.
     pub planes: Vec<Plane>,
     /// How engines are configured and run.
-    pub how: How,
+    pub how: EngineSetup,
     /// What happens, by time.
     pub steps: Vec<Step>,
     /// A fault in the engines, planted to be found.
@@ -54,7 +54,7 @@ const WORST_MILD: u32 = 30_000;
 
 /// How engines are configured and run.
 #[derive(Clone, Copy, Debug)]
-pub struct How {
+pub struct EngineSetup {
     /// How drivers receive and send.
     pub engine: EngineConfig,
     /// STP is sealed.
@@ -81,7 +81,7 @@ pub struct How {
     pub is_crowded: bool,
 }
 
-impl How {
+impl EngineSetup {
     /// Messages of up to so many bytes leave a host with their request, and are taken so.
     #[must_use]
     pub const fn eager_of(&self, host: u8) -> u16 {
@@ -402,7 +402,7 @@ fn plane(draw: &mut Draw, is_mild: bool) -> Plane {
     Plane { link, damage }
 }
 
-fn how(draw: &mut Draw) -> How {
+fn how(draw: &mut Draw) -> EngineSetup {
     let batch = draw.pick(&[1, 1, 2, 8, 32]);
     let receive = draw.pick(&[Receive::Copied, Receive::Guessed]);
     let engine = EngineConfig {
@@ -412,7 +412,7 @@ fn how(draw: &mut Draw) -> How {
         send_delay: if draw.chance(30) { draw.millis(1) } else { Duration::ZERO },
         ..EngineConfig::default()
     };
-    How {
+    EngineSetup {
         engine,
         is_sealed: draw.chance(35),
         is_shared: draw.chance(50),

@@ -59,7 +59,7 @@ static LINGERING: Mutex<LingerQueue> =
     Mutex::new(LingerQueue { arrived: Vec::new(), count: 0, thread: None });
 
 /// One that the thread sees off.
-struct Leaving {
+struct LingeringSocket {
     deadline: Instant,
     last: Last,
     call: Arc<Call>,
@@ -79,10 +79,10 @@ impl Wake for Call {
 }
 
 fn work() {
-    let mut leaving: Vec<Leaving> = Vec::new();
+    let mut leaving: Vec<LingeringSocket> = Vec::new();
     loop {
         let gone = leaving.len();
-        leaving.retain_mut(Leaving::stays);
+        leaving.retain_mut(LingeringSocket::stays);
         let gone = gone - leaving.len();
         let mut parlour = locked(&LINGERING);
         parlour.count = parlour.count.saturating_sub(gone);
@@ -103,12 +103,12 @@ fn work() {
         }
         leaving.extend(arrived.into_iter().map(|(deadline, last)| {
             let call = Call { is_due: AtomicBool::new(true), thread: thread::current() };
-            Leaving { deadline, last, call: Arc::new(call) }
+            LingeringSocket { deadline, last, call: Arc::new(call) }
         }));
     }
 }
 
-impl Leaving {
+impl LingeringSocket {
     /// Is it still there after a look?
     fn stays(&mut self) -> bool {
         if self.call.is_due.swap(false, Ordering::SeqCst) {

@@ -13,7 +13,7 @@ use landfall_tables::{EntryKey, HashIndex, HashSecret, IndexedHeap, Table};
 use crate::context::Context;
 use crate::offload::{StuId, StuRange};
 use crate::size::LinkSize;
-use crate::usage::{Measure, Share, Standing, Usage};
+use crate::usage::{Measure, SenderUsage, Share, Usage};
 
 /// No Block, at the ends of lists.
 pub(crate) const NO_BLOCK: u16 = u16::MAX;
@@ -537,7 +537,7 @@ impl Links {
         let (measure, granted, strikes) = (link.measure(cx), link.granted, link.strikes);
         let usage = &mut link.traffic().usage;
         // Of who sent before it may have been this machine that paused: it is asked once.
-        if usage.standing != Standing::New && strikes <= 1 {
+        if usage.standing != SenderUsage::New && strikes <= 1 {
             return 0;
         }
         let more = usage.handle_silence(cx.now, granted, &measure);

@@ -32,12 +32,12 @@ pub(crate) struct Seen {
     /// Half of all numbers were used, so all that lies behind was begun once.
     has_gone_round: bool,
     /// From when something ended early or out of its order.
-    past: Option<Box<Past>>,
+    past: Option<Box<Exceptions>>,
 }
 
 /// What is not as it usually is below `next`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Past {
+struct Exceptions {
     /// What is not over.
     open: Vec<u32>,
     /// What ended early, the oldest first.
@@ -114,7 +114,7 @@ impl Seen {
     }
 }
 
-impl Past {
+impl Exceptions {
     fn fail(&mut self, serial: u32, reason: Reason) {
         if self.failed.len() >= Seen::MOST_FAILED {
             let (oldest, _) = self.failed.remove(0);

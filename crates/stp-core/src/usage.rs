@@ -37,7 +37,7 @@ const PARTS_FREE: u64 = 4;
 
 /// What is known of a sender.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Standing {
+pub(crate) enum SenderUsage {
     /// Nothing came from it lately.
     #[default]
     New,
@@ -93,21 +93,21 @@ impl Share {
     }
 
     /// How much more may be granted to one of this standing, whatever it has itself.
-    pub(crate) fn room(&self, window: u64, standing: Standing) -> u64 {
+    pub(crate) fn room(&self, window: u64, standing: SenderUsage) -> u64 {
         let all = window.saturating_sub(self.bytes);
         match standing {
-            Standing::New => all.min((window / 2).saturating_sub(self.new)),
-            Standing::Slow => all.min((window / 4).saturating_sub(self.slow)),
-            Standing::InUse => all,
+            SenderUsage::New => all.min((window / 2).saturating_sub(self.new)),
+            SenderUsage::Slow => all.min((window / 4).saturating_sub(self.slow)),
+            SenderUsage::InUse => all,
         }
     }
 
     /// Have others of the same standing what is meant for them?
-    pub(crate) const fn is_used_up_by_alike(&self, standing: Standing) -> bool {
+    pub(crate) const fn is_used_up_by_alike(&self, standing: SenderUsage) -> bool {
         match standing {
-            Standing::New => self.new > 0,
-            Standing::Slow => self.slow > 0,
-            Standing::InUse => false,
+            SenderUsage::New => self.new > 0,
+            SenderUsage::Slow => self.slow > 0,
+            SenderUsage::InUse => false,
         }
     }
 }
@@ -128,7 +128,7 @@ pub(crate) struct Measure {
 /// How much of what was granted over a link is used.
 #[derive(Debug, Default)]
 pub(crate) struct Usage {
-    pub(crate) standing: Standing,
+    pub(crate) standing: SenderUsage,
     /// What it may have outstanding where others need the window, too.
     allowance: u64,
     /// When it was looked at last: what was outstanding then, what had arrived over all links.
@@ -153,10 +153,10 @@ impl Usage {
         let bytes = granted.saturating_sub(self.unused);
         let mut share = Share { bytes, ..Share::default() };
         match self.standing {
-            Standing::New => share.new = bytes,
-            Standing::Slow => share.slow = bytes,
-            Standing::InUse if bytes > 0 => share.claim = self.claim(weight),
-            Standing::InUse => {}
+            SenderUsage::New => share.new = bytes,
+            SenderUsage::Slow => share.slow = bytes,
+            SenderUsage::InUse if bytes > 0 => share.claim = self.claim(weight),
+            SenderUsage::InUse => {}
         }
         share
     }
@@ -172,12 +172,12 @@ impl Usage {
         let is_busy = others > window / PARTS_FREE;
         match self.standing {
             _ if !is_busy => window,
-            Standing::New => {
+            SenderUsage::New => {
                 let least = (window / PARTS_FIRST_LEAST).min(STUS_FIRST * stu);
                 least.max(window / PARTS_FIRST).max(stu)
             }
-            Standing::Slow => self.allowance.max(stu),
-            Standing::InUse => {
+            SenderUsage::Slow => self.allowance.max(stu),
+            SenderUsage::InUse => {
                 let (own, of_others) = (self.claim(weight), all.claim - self.share.claim);
                 let part = match rank {
                     Rank::First => window,
@@ -214,7 +214,7 @@ impl Usage {
     }
 
     fn begin_anew(&mut self) {
-        (self.standing, self.allowance) = (Standing::New, 0);
+        (self.standing, self.allowance) = (SenderUsage::New, 0);
     }
 
     fn start(&mut self, now: Instant, outstanding: u64, measure: &Measure) {
@@ -226,13 +226,13 @@ impl Usage {
     #[inline]
     pub(crate) fn note_arrived(&mut self, bytes: u64, window: u64) {
         self.arrived += bytes;
-        if self.standing == Standing::New {
-            self.standing = Standing::InUse;
+        if self.standing == SenderUsage::New {
+            self.standing = SenderUsage::InUse;
             self.allowance = bytes.max(window / PARTS_FIRST);
         }
         self.allowance = self.allowance.saturating_add(bytes).min(window);
-        if self.standing == Standing::Slow && self.allowance >= window / PARTS_SHARED {
-            self.standing = Standing::InUse;
+        if self.standing == SenderUsage::Slow && self.allowance >= window / PARTS_SHARED {
+            self.standing = SenderUsage::InUse;
         }
     }
 
@@ -269,10 +269,10 @@ impl Usage {
         let slow = expected.saturating_sub(self.arrived.saturating_mul(2)).min(granted);
         let more = slow.saturating_sub(self.unused);
         self.unused += more;
-        if slow > 0 && self.standing == Standing::InUse || self.standing == Standing::Slow {
+        if slow > 0 && self.standing == SenderUsage::InUse || self.standing == SenderUsage::Slow {
             self.allowance = self.allowance.min(self.arrived.saturating_mul(2));
             if self.allowance < measure.window / PARTS_SHARED {
-                self.standing = Standing::Slow;
+                self.standing = SenderUsage::Slow;
             }
         }
         self.start(now, granted, measure);
@@ -414,7 +414,7 @@ mod tests {
         }
         assert_eq!(told, 0, "it is told once");
         assert_eq!(link.usage.unused(), granted - 4 * STU);
-        assert_eq!((link.usage.standing, link.limit()), (Standing::Slow, 2 * STU));
+        assert_eq!((link.usage.standing, link.limit()), (SenderUsage::Slow, 2 * STU));
     }
 
     #[test]
@@ -422,10 +422,10 @@ mod tests {
         let mut link = Link::beside(WINDOW / 2);
         let first = link.grant();
         link.arrive(first, 0);
-        assert_eq!(link.usage.standing, Standing::InUse);
+        assert_eq!(link.usage.standing, SenderUsage::InUse);
         let idle_since = link.now;
         link.now += ROUND * ROUNDS_UNTIL_JUDGED + Duration::from_millis(1);
         link.usage.note_granted(link.now, 0, STU, idle_since, &measure(link.all));
-        assert_eq!(link.usage.standing, Standing::New);
+        assert_eq!(link.usage.standing, SenderUsage::New);
     }
 }

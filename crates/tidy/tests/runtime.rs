@@ -26,7 +26,7 @@ const DRIVING: [&str; 11] = [
 const EXCEPTIONS: [(&str, &str, &str); 12] = [
     ("clan/fabric.rs", "spin_loop(", "what `relax` is where nothing has to be driven"),
     ("clan/layer/waiting.rs", ".relax()", "spins at a word in memory; each round is a turn"),
-    ("clan/network/core/mod.rs", ".turn()", "`select` is one turn and one sleep of the runtime"),
+    ("clan/network/state/mod.rs", ".turn()", "`select` is one turn and one sleep of the runtime"),
     ("clan/network/driver.rs", ".turn()", "turns for a reactor of the user's own"),
     ("clan/network/node.rs", ".relax()", "turns for a user who spins"),
     ("clan/network/server/client.rs", ".turn()", "spins at a reply, as the paper's client"),

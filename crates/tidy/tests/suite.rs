@@ -6,6 +6,7 @@ mod documents;
 mod engine;
 mod graph;
 mod headers;
+mod names;
 mod packages;
 mod runtime;
 mod source;

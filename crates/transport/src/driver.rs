@@ -8,7 +8,7 @@ use arrayvec::ArrayVec;
 use landfall_placement::{Duration, Engine, Instant, PathId, PathLimits};
 
 use crate::capability::Capabilities;
-use crate::exchange::{Between, HEAD_ROOM};
+use crate::exchange::{HEAD_ROOM, TurnScratch};
 use crate::fault::FaultCounts;
 use crate::memory::Regions;
 
@@ -73,7 +73,7 @@ pub struct DriverState {
     pub capabilities: Capabilities,
     /// What was done so far.
     pub counters: Counters,
-    between: Between,
+    between: TurnScratch,
 }
 
 impl DriverState {
@@ -85,7 +85,7 @@ impl DriverState {
         capabilities: Capabilities,
         regions: &Regions,
     ) -> Self {
-        let (counters, between) = (Counters::default(), Between::new(regions));
+        let (counters, between) = (Counters::default(), TurnScratch::new(regions));
         Self { path, limits, capabilities, counters, between }
     }
 

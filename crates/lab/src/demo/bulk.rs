@@ -10,7 +10,7 @@ use landfall::stp::blocking::Connection;
 use landfall::stp::{Memory, Region};
 use serde::Serialize;
 
-use super::other::{self, Ask, Other, Report, within_limit};
+use super::other::{self, Ask, OtherProcess, Report, within_limit};
 use super::{Scale, Shown, median, speed};
 use crate::style::bytes;
 use crate::workload::Pattern;
@@ -41,10 +41,10 @@ pub(super) fn play(scale: Scale) -> Result<Shown> {
     let copy = message.to_vec();
     let endpoint = other::endpoint()?;
     let message = endpoint.register(message)?;
-    let mut other = Other::start()?;
+    let mut other = OtherProcess::start()?;
     let connection = other::connect(&endpoint, &other.doors, 1)?;
     // The first one brings pages and windows into their shape.
-    let transfer = |other: &mut Other| send(&connection, other, &message, len);
+    let transfer = |other: &mut OtherProcess| send(&connection, other, &message, len);
     transfer(&mut other)?;
     stream(&mut other, &copy)?;
     let (mut ours, mut tcp, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
@@ -80,7 +80,7 @@ pub(super) fn play(scale: Scale) -> Result<Shown> {
 /// A Transfer to the other process: bytes per second, and what it tells.
 fn send(
     connection: &Connection,
-    other: &mut Other,
+    other: &mut OtherProcess,
     message: &Region,
     len: usize,
 ) -> Result<(f64, Report)> {
@@ -92,7 +92,7 @@ fn send(
 }
 
 /// The same by TCP: until the other process says that it has all.
-fn stream(other: &mut Other, message: &[u8]) -> Result<(f64, Report)> {
+fn stream(other: &mut OtherProcess, message: &[u8]) -> Result<(f64, Report)> {
     other.ask(Ask::Stream { len: message.len() })?;
     let mut stream = TcpStream::connect(other.doors.tcp)?;
     stream.read_exact(&mut [0])?;

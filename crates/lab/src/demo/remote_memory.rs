@@ -10,7 +10,7 @@ use landfall::stp::blocking::Connection;
 use landfall::stp::{Memory, RemoteMemory, RemoteRights};
 use serde::Serialize;
 
-use super::other::{self, Ask, EXPOSED, LIMIT, NAME, Other, read_word, within_limit};
+use super::other::{self, Ask, EXPOSED, LIMIT, NAME, OtherProcess, read_word, within_limit};
 use super::{Scale, Shown, median};
 use crate::style::hex;
 
@@ -40,7 +40,7 @@ struct Facts {
 
 pub(super) fn play(scale: Scale) -> Result<Shown> {
     let endpoint = other::endpoint()?;
-    let mut other = Other::start()?;
+    let mut other = OtherProcess::start()?;
     let connection = other::connect(&endpoint, &other.doors, 1)?;
     let time = scale.time / 2;
     let tcp = round_trips(&mut other, time, true)?;
@@ -81,7 +81,7 @@ fn repeat(time: Duration, mut call: impl FnMut(u64) -> Result<()>) -> Result<(u6
     Ok((took.len() as u64, median(took)))
 }
 
-fn round_trips(other: &mut Other, time: Duration, spins: bool) -> Result<f64> {
+fn round_trips(other: &mut OtherProcess, time: Duration, spins: bool) -> Result<f64> {
     other.ask(Ask::Words { spins })?;
     let mut stream = TcpStream::connect(other.doors.tcp)?;
     stream.set_nodelay(true)?;

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use landfall::stp::Memory;
 use serde::Serialize;
 
-use super::other::{self, Ask, Other, Report, within_limit};
+use super::other::{self, Ask, OtherProcess, Report, within_limit};
 use super::{Scale, Shown, speed};
 use crate::style::bytes;
 use crate::workload::Pattern;
@@ -32,7 +32,7 @@ pub(super) fn play(scale: Scale) -> Result<Shown> {
     Pattern(8).fill(&mut message);
     let hash = blake3::hash(&message).to_string();
     let endpoint = other::endpoint()?;
-    let mut other = Other::start()?;
+    let mut other = OtherProcess::start()?;
     let connection = other::connect(&endpoint, &other.doors, 2)?;
     other.ask(Ask::TransferLosingAPath { len })?;
     let started = Instant::now();

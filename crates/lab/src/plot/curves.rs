@@ -1,6 +1,6 @@
 //! Lines over a number.
 
-use nic_firmware_model::reproduce::{Standing, Value};
+use nic_firmware_model::reproduce::{Provenance, Value};
 
 use super::panel::{Curve, Curves, Scale};
 use super::svg::{self, Anchor, Drawing};
@@ -71,7 +71,7 @@ pub(crate) fn draw(drawing: &mut Drawing, panel: &Curves, top: f64) -> f64 {
 }
 
 fn is_fitted(value: &Value) -> bool {
-    value.standing != Standing::Predicted
+    value.standing != Provenance::Predicted
 }
 
 fn curve(drawing: &mut Drawing, line: &Curve, at: usize, frame: &Frame) {

@@ -12,7 +12,7 @@ pub mod panel;
 pub(crate) mod svg;
 
 use nic_firmware_model::reproduce::report::number;
-use nic_firmware_model::reproduce::{Exhibit, Standing, Value};
+use nic_firmware_model::reproduce::{Exhibit, Provenance, Value};
 
 use panel::Panel;
 use svg::{Anchor, Drawing};
@@ -123,14 +123,14 @@ pub(crate) fn words(value: &Value) -> String {
     let model = number(value.model);
     let Some(paper) = value.paper.map(number) else { return model };
     match (value.standing, value.error().filter(|error| error.is_finite())) {
-        (Standing::Predicted, Some(error)) => {
+        (Provenance::Predicted, Some(error)) => {
             let error = error * 100.0;
             // No minus before what rounds to nothing.
             let error = if error.abs() < 0.05 { 0.0 } else { error };
             format!("{model}, paper {paper} ({error:+.1} %)")
         }
         // Nothing is a share of 0.
-        (Standing::Predicted, None) => format!("{model}, paper {paper}"),
+        (Provenance::Predicted, None) => format!("{model}, paper {paper}"),
         (standing, _) => format!("{model}, paper {paper} ({standing})"),
     }
 }

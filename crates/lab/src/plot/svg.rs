@@ -6,7 +6,7 @@
 
 use std::fmt::{Display, Write as _};
 
-use nic_firmware_model::reproduce::{Standing, Value};
+use nic_firmware_model::reproduce::{Provenance, Value};
 
 use super::panel::{Bars, Scale};
 use super::{LEADING, Legend, WIDTH, words};
@@ -250,7 +250,7 @@ pub(crate) fn draw(drawing: &mut Drawing, panel: &Bars, top: f64) -> f64 {
 }
 
 fn is_fitted(value: &Value) -> bool {
-    value.standing != Standing::Predicted
+    value.standing != Provenance::Predicted
 }
 
 /// Of a group: what its label or its bars need.

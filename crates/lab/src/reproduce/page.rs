@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 
 use nic_firmware_model::reproduce::exhibit::MET;
 use nic_firmware_model::reproduce::report::{Chapter, Summary, number, share};
-use nic_firmware_model::reproduce::{Design, Exhibit, Note, Standing, Value};
+use nic_firmware_model::reproduce::{Design, Exhibit, Note, Provenance, Value};
 
 use super::live::{self, Live};
 use crate::plot::svg::{self, escape};
@@ -165,7 +165,7 @@ fn cell(value: &Value) -> String {
     let (Some(paper), Some(error)) = (value.paper, value.error()) else { return model };
     let paper = number(paper);
     match value.standing {
-        Standing::Predicted => {
+        Provenance::Predicted => {
             let class = if error.abs() > MET { "error off" } else { "error" };
             let error = error * 100.0;
             let error = if error.abs() < 0.05 { 0.0 } else { error };
@@ -173,7 +173,7 @@ fn cell(value: &Value) -> String {
                 "{paper} → <strong>{model}</strong> <span class=\"{class}\">({error:+.1} %)</span>"
             )
         }
-        Standing::Restated if error.abs() > MET => format!(
+        Provenance::Restated if error.abs() > MET => format!(
             "{paper} → {model} <span class=\"error off\">(restated, {:+.1} %)</span>",
             error * 100.0
         ),

@@ -97,13 +97,13 @@ impl RunState {
 /// ends before hangs up, so nobody waits for it.
 #[derive(Debug)]
 pub(crate) struct Rendezvous {
-    tell: Tell,
+    tell: AddressReport,
     hear: Receiver<Option<Peer>>,
     limit: Duration,
 }
 
 #[derive(Debug)]
-enum Tell {
+enum AddressReport {
     Here(Sender<Option<Peer>>),
     RemoteSide(RemoteSide),
 }
@@ -111,14 +111,14 @@ enum Tell {
 impl Rendezvous {
     pub(super) fn between_two(limit: Duration) -> (Self, Self) {
         let ((tell_b, hear_a), (tell_a, hear_b)) = (channel(), channel());
-        let side = |tell, hear| Self { tell: Tell::Here(tell), hear, limit };
+        let side = |tell, hear| Self { tell: AddressReport::Here(tell), hear, limit };
         (side(tell_a, hear_a), side(tell_b, hear_b))
     }
 
     /// With a side that is remote: what it says is put into the channel.
     pub(crate) fn with_remote(remote: RemoteSide, limit: Duration) -> (Self, Sender<Option<Peer>>) {
         let (put, hear) = channel();
-        (Self { tell: Tell::RemoteSide(remote), hear, limit }, put)
+        (Self { tell: AddressReport::RemoteSide(remote), hear, limit }, put)
     }
 
     /// Tells the own name, and waits for the other's.
@@ -133,8 +133,8 @@ impl Rendezvous {
 
     fn meet(&self, word: Option<Peer>) -> Result<Option<Peer>> {
         match &self.tell {
-            Tell::Here(other) => other.send(word).map_err(|_| OtherSideEnded)?,
-            Tell::RemoteSide(RemoteSide(tell)) => tell(Update::Met(word)),
+            AddressReport::Here(other) => other.send(word).map_err(|_| OtherSideEnded)?,
+            AddressReport::RemoteSide(RemoteSide(tell)) => tell(Update::Met(word)),
         }
         Ok(self.hear.recv_timeout(self.limit).map_err(|_| OtherSideEnded)?)
     }

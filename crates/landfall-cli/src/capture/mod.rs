@@ -21,7 +21,7 @@ use landfall_transport::signals::Endings;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::style;
-use ours::Ours;
+use ours::CaptureFilter;
 use recorder::{Recorder, Summary};
 
 const EXAMPLES: &str = "\
@@ -92,9 +92,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     );
     let place = if is_its_own { own_network()? } else { Namespace::of_this_thread()? };
     let (interfaces, ours) = match is_its_own {
-        true => (vec!["lo".to_owned()], Ours::everything()),
-        false if args.all => (args.interface.clone(), Ours::everything()),
-        false => (args.interface.clone(), Ours::with_ports(&args.port)),
+        true => (vec!["lo".to_owned()], CaptureFilter::everything()),
+        false if args.all => (args.interface.clone(), CaptureFilter::everything()),
+        false => (args.interface.clone(), CaptureFilter::with_ports(&args.port)),
     };
     let most = args.most << 20;
     let start = || Recorder::start(&args.out, &interfaces, args.snap, most, ours);

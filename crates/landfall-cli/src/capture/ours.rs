@@ -11,13 +11,13 @@ const UDP_PORTS: [u16; 2] = [8181, 8182];
 
 /// What is recorded.
 #[derive(Clone, Debug)]
-pub(super) struct Ours {
+pub(super) struct CaptureFilter {
     everything: bool,
     /// Of TCP and UDP.
     ports: Vec<u16>,
 }
 
-impl Ours {
+impl CaptureFilter {
     pub(super) const fn everything() -> Self {
         Self { everything: true, ports: Vec::new() }
     }
@@ -81,8 +81,8 @@ mod tests {
 
     #[test]
     fn what_is_ours_is_known_by_its_form() {
-        let plain = Ours::with_ports(&[]);
-        let with_port = Ours::with_ports(&[7]);
+        let plain = CaptureFilter::with_ports(&[]);
+        let with_port = CaptureFilter::with_ports(&[7]);
         for (mine, frame) in [
             (true, frame(0x8181, &[])),
             (true, frame(0x88b5, &[1])),
@@ -96,7 +96,7 @@ mod tests {
             (false, frame(0x0800, &[])),
         ] {
             assert_eq!(plain.is_ours(&frame), mine, "{frame:x?}");
-            assert!(Ours::everything().is_ours(&frame));
+            assert!(CaptureFilter::everything().is_ours(&frame));
         }
         assert!(with_port.is_ours(&ipv4(6, [7, 40_000])) && with_port.is_ours(&ipv4(17, [1, 7])));
         assert!(!plain.is_ours(&ipv4(6, [7, 40_000])));
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn no_bytes_panic() {
-        let ours = Ours::with_ports(&[7]);
+        let ours = CaptureFilter::with_ports(&[7]);
         for frame in [ipv4(17, [1, 8181]), frame(0x86dd, &[0; 44]), frame(0x0800, &[0x4f; 20])] {
             for len in 0..=frame.len() {
                 ours.is_ours(&frame[..len]);

@@ -18,7 +18,7 @@ use landfall_transport::ring::{ReceivedFrame, Ring, RingConfig};
 use landfall_transport::wait::until_ready;
 use serde::Serialize;
 
-use super::ours::Ours;
+use super::ours::CaptureFilter;
 
 /// How long it waits before it looks whether it shall end.
 const TICK: Duration = Duration::from_millis(10);
@@ -52,7 +52,7 @@ impl Recorder {
         interfaces: &[String],
         snap: u32,
         most: u64,
-        ours: Ours,
+        ours: CaptureFilter,
     ) -> Result<Self> {
         let regions = Regions::new(interfaces.len() as u32);
         let open = |name: &String| {
@@ -103,7 +103,7 @@ struct RecordedInterface {
 fn record(
     mut ears: Vec<RecordedInterface>,
     mut sheet: Sheet,
-    ours: &Ours,
+    ours: &CaptureFilter,
     over: &AtomicBool,
 ) -> Result<Summary> {
     let interests: Vec<Interest> = ears.iter().map(|ear| ear.ring.interest()).collect();

@@ -121,14 +121,14 @@ fn clock(seconds: f64) -> String {
 
 /// Shows a tally on stderr.
 pub(crate) struct Meter {
-    how: How,
+    how: ProgressStyle,
     started: Instant,
     shown: Option<Instant>,
     line: style::Progress,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum How {
+enum ProgressStyle {
     Nothing,
     Lines,
     Bar,
@@ -142,9 +142,9 @@ const COLUMNS: usize = 99;
 impl Meter {
     pub(crate) fn new(is_quiet: bool) -> Self {
         let how = match (is_quiet, io::stderr().is_terminal()) {
-            (true, _) => How::Nothing,
-            (false, true) => How::Bar,
-            (false, false) => How::Lines,
+            (true, _) => ProgressStyle::Nothing,
+            (false, true) => ProgressStyle::Bar,
+            (false, false) => ProgressStyle::Lines,
         };
         let line = style::Progress::on_stderr();
         Self { how, started: Instant::now(), shown: None, line }
@@ -153,9 +153,9 @@ impl Meter {
     /// Shows how far it is, if it is time to.
     pub(crate) fn show(&mut self, tally: &Tally) {
         let every = match self.how {
-            How::Nothing => return,
-            How::Lines => LINE_EVERY,
-            How::Bar => Duration::ZERO,
+            ProgressStyle::Nothing => return,
+            ProgressStyle::Lines => LINE_EVERY,
+            ProgressStyle::Bar => Duration::ZERO,
         };
         if self.shown.unwrap_or(self.started).elapsed() < every {
             return;
@@ -163,7 +163,7 @@ impl Meter {
         self.shown = Some(Instant::now());
         let seen = tally.seen(self.started.elapsed());
         match self.how {
-            How::Bar => self.line.say(&seen.bar(COLUMNS)),
+            ProgressStyle::Bar => self.line.say(&seen.bar(COLUMNS)),
             _ => eprintln!("{}", seen.figures()),
         }
     }

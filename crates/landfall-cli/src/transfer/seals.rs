@@ -127,7 +127,7 @@ mod tests {
         ) {
             let mut sealed = [&bundle[..], &[0; SEAL]].concat();
             let (mut sealer, mut opener) = (sender(5), receiver(5));
-            let label = sealer.seal(FrameKind::Bundle, &mut sealed).unwrap();
+            let label = sealer.seal(FrameKind::Messages, &mut sealed).unwrap();
             prop_assert!(bundle.len() < 8 || !sealed.windows(8).any(|part| part == &bundle[..8]));
             let refused = |opener: &mut Opener, label, sealed: &[u8]| {
                 opener.open(label, &mut sealed.to_vec()).is_err()

@@ -261,7 +261,7 @@ pub(super) fn converse(
 
 /// The receiver's first word: the ways to it.
 fn ready(inlet: &mut Inlet) -> Result<Vec<Address>, Failure> {
-    let Frame::Bundle(bundle) = inlet.next()? else {
+    let Frame::Messages(bundle) = inlet.next()? else {
         return Err(Failure::nonsense("a receiver sends no contents"));
     };
     match ToSender::all(&bundle).next() {

@@ -21,7 +21,7 @@ use blake3::Hash;
 use super::Presence;
 use super::admission::{Folders, Limits, Order, Unfinished};
 use super::contents::{Chain, ContentHasher};
-use super::folder::{Denied, Folder, Partial, Standing, TAKEN};
+use super::folder::{Denied, ExistingFile, Folder, Partial, TAKEN};
 use super::journal::Journal;
 use super::meter::Tally;
 use super::outcome::{Failure, Outcome};
@@ -29,8 +29,8 @@ use super::path::{RelPath, check_target};
 use super::pipe::{Broken, Frame, Inlet, Outlet, Piece};
 use super::receive::{flush_output, print, print_zeros};
 use super::wire::{
-    Answer, Bundle, Entry, FULL_ANSWERS, FileTime, Kind, MOST_ANNOUNCED, SMALL, ToReceiver,
-    ToSender,
+    Answer, Entry, FULL_ANSWERS, FileTime, Kind, MOST_ANNOUNCED, SMALL, ToReceiver, ToSender,
+    TransferMessages,
 };
 
 /// Takes what is sealed in its order until nobody wants it, or the connection ends.
@@ -94,7 +94,7 @@ pub(crate) struct Sink {
     place: Place,
     outlet: Outlet,
     tally: Arc<Tally>,
-    answers: Bundle,
+    answers: TransferMessages,
     presence: Presence,
     limits: Limits,
     /// Bytes that were announced or came, and count.
@@ -114,7 +114,7 @@ impl Sink {
         tally: &Arc<Tally>,
         ready: &ToSender,
     ) -> Self {
-        let mut answers = Bundle::default();
+        let mut answers = TransferMessages::default();
         answers.push_to_sender(ready);
         Self {
             place,
@@ -159,7 +159,7 @@ impl Sink {
             };
             match frame {
                 Frame::Piece(piece) => self.piece(&piece)?,
-                Frame::Bundle(bundle) => {
+                Frame::Messages(bundle) => {
                     let mut messages = ToReceiver::all(&bundle);
                     while let Some(message) = messages.next() {
                         let message = message?;
@@ -304,12 +304,12 @@ impl Sink {
                     self.tally.say(format!("checking what is there of {path}"));
                 }
                 match folder.look(path, (size, modified), &self.presence)? {
-                    Standing::Nothing => nothing,
-                    Standing::Taken => {
+                    ExistingFile::Nothing => nothing,
+                    ExistingFile::Taken => {
                         announced.next = Next::Compare;
                         Answer::There
                     }
-                    Standing::Start { have, hash } => {
+                    ExistingFile::Start { have, hash } => {
                         announced.start = Some((have, hash));
                         Answer::Want { have, hash: hash.into() }
                     }

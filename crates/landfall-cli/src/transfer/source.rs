@@ -31,12 +31,12 @@ use super::outcome::{Failure, Outcome};
 use super::pipe::{Frame, Inlet, MOST_CONTENTS, Outlet, Unsealed};
 use super::walk::{Found, Roots, Walk, modified};
 use super::wire::{
-    Answer, Bundle, Entry, FULL_BUNDLE, Kind, MOST_ANNOUNCED, SMALL, ToReceiver, ToSender,
+    Answer, Entry, FULL_BUNDLE, Kind, MOST_ANNOUNCED, SMALL, ToReceiver, ToSender, TransferMessages,
 };
 
 /// What the source hands on.
 pub(crate) enum ToSend {
-    Bundle(Bundle),
+    Messages(TransferMessages),
     Piece(Unsealed),
 }
 
@@ -44,7 +44,7 @@ pub(crate) enum ToSend {
 pub(crate) fn pump(mut outlet: Outlet, from: &Receiver<ToSend>) -> Result<(), Failure> {
     while let Ok(next) = from.recv() {
         match next {
-            ToSend::Bundle(bundle) => outlet.bundle(bundle)?,
+            ToSend::Messages(bundle) => outlet.bundle(bundle)?,
             ToSend::Piece(piece) => outlet.piece(piece)?,
         }
     }
@@ -54,7 +54,7 @@ pub(crate) fn pump(mut outlet: Outlet, from: &Receiver<ToSend>) -> Result<(), Fa
 /// Takes what the receiver says, until it says the last word.
 pub(crate) fn hear(mut inlet: Inlet, to: &SyncSender<ToSender>) -> Result<(), Failure> {
     loop {
-        let Frame::Bundle(bundle) = inlet.next()? else {
+        let Frame::Messages(bundle) = inlet.next()? else {
             return Err(Failure::nonsense("a receiver sends no contents"));
         };
         for message in ToSender::all(&bundle) {
@@ -81,7 +81,7 @@ pub(crate) struct Source {
     /// An answer is waited for so long at most, and nothing is read for who is gone.
     idle: Duration,
     presence: Presence,
-    bundle: Bundle,
+    bundle: TransferMessages,
     walk: Option<Walk>,
     announced: VecDeque<(u64, Found)>,
     next: u64,
@@ -118,7 +118,7 @@ impl Source {
             pace,
             idle,
             presence,
-            bundle: Bundle::default(),
+            bundle: TransferMessages::default(),
             walk: None,
             announced: VecDeque::new(),
             next: 0,
@@ -194,7 +194,7 @@ impl Source {
 
     fn flush(&mut self) -> Result<(), Failure> {
         let bundle = std::mem::take(&mut self.bundle);
-        if bundle.is_empty() { Ok(()) } else { self.hand_on(ToSend::Bundle(bundle)) }
+        if bundle.is_empty() { Ok(()) } else { self.hand_on(ToSend::Messages(bundle)) }
     }
 
     fn hand_on(&self, what: ToSend) -> Result<(), Failure> {

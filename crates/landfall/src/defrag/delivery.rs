@@ -242,13 +242,13 @@ impl Deliverer {
 pub(super) struct Returns {
     /// Something is there: looked at without the lock.
     is_there: AtomicBool,
-    back: Mutex<Back>,
+    back: Mutex<Returned>,
     pub(super) bell: Bell,
 }
 
 /// What came back.
 #[derive(Debug, Default)]
-pub(super) struct Back {
+pub(super) struct Returned {
     pub(super) lists: Vec<ListId>,
     /// Memory of copies, to be used again: a few.
     pub(super) copies: Vec<Vec<u8>>,
@@ -261,7 +261,7 @@ impl Returns {
     pub(super) const fn new(bell: Bell) -> Self {
         Self {
             is_there: AtomicBool::new(false),
-            back: Mutex::new(Back { lists: Vec::new(), copies: Vec::new() }),
+            back: Mutex::new(Returned { lists: Vec::new(), copies: Vec::new() }),
             bell,
         }
     }

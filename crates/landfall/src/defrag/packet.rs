@@ -17,7 +17,7 @@ use super::datagram::{Datagrams, piece_of, udp_at};
 use super::delivery::Returns;
 use super::error::Error;
 use super::registered::Part;
-use super::sender::{CutBy, HandOver, Leaving, Outgoing, Sender};
+use super::sender::{CutBy, HandOver, Handover, Outgoing, Sender};
 use crate::runtime::drive_alone;
 
 /// An IP packet in an Ethernet frame, whole, as if the wire had room for it. Its
@@ -221,7 +221,7 @@ impl Sender {
         let whole = std::mem::take(&mut self.whole);
         let (clock, patience) = (self.clock, self.parts.patience);
         let leaving = WholeLeaving { sender: self, rest: &whole };
-        drive_alone(&mut Leaving::new(leaving, patience), clock, Wait::Block)?;
+        drive_alone(&mut Handover::new(leaving, patience), clock, Wait::Block)?;
         // The memory of the list is used again.
         self.whole = whole;
         self.whole.clear();

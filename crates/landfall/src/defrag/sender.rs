@@ -214,7 +214,7 @@ impl Sender {
 
     pub(super) fn flush_line(&mut self) -> Result<(), Error> {
         let (line, socket) = (&self.line[..], &mut self.parts.socket);
-        let mut leaving = Leaving::new(FramesLeaving { line, socket }, self.parts.patience);
+        let mut leaving = Handover::new(FramesLeaving { line, socket }, self.parts.patience);
         let result = drive_alone(&mut leaving, self.clock, Wait::Block);
         self.line.clear();
         result
@@ -231,7 +231,7 @@ pub(super) trait HandOver {
 
 /// Hands over, and waits for room in between: on the calling thread, until nothing is left or
 /// nothing moved for too long.
-pub(super) struct Leaving<H> {
+pub(super) struct Handover<H> {
     handing: H,
     patience: Duration,
     /// Since when nothing moved.
@@ -240,13 +240,13 @@ pub(super) struct Leaving<H> {
     looked: Instant,
 }
 
-impl<H> Leaving<H> {
+impl<H> Handover<H> {
     pub(super) const fn new(handing: H, patience: Duration) -> Self {
         Self { handing, patience, since: None, looked: Instant::ZERO }
     }
 }
 
-impl<H: HandOver> Source for Leaving<H> {
+impl<H: HandOver> Source for Handover<H> {
     type Output = Result<(), Error>;
 
     fn turn(&mut self, now: Instant) -> ControlFlow<Self::Output, bool> {

@@ -13,7 +13,7 @@ impl<P: Protocol> Runtime<P> {
         self.user_drivers.enter_own();
         // Whatever happens here, nobody waits for it in vain.
         let _end = EndOnDrop(self);
-        drive(&mut Own { runtime: self, is_ending: false }, self.wait);
+        drive(&mut ThreadDriver { runtime: self, is_ending: false }, self.wait);
     }
 
     fn sleep_as_own(&self, is_ending: bool) {
@@ -33,12 +33,12 @@ impl<P: Protocol> Runtime<P> {
 }
 
 /// The own thread.
-struct Own<'a, P: Protocol> {
+struct ThreadDriver<'a, P: Protocol> {
     runtime: &'a Runtime<P>,
     is_ending: bool,
 }
 
-impl<P: Protocol> Drive for Own<'_, P> {
+impl<P: Protocol> Drive for ThreadDriver<'_, P> {
     type Output = ();
 
     fn turn(&mut self) -> ControlFlow<(), Turn> {
@@ -73,7 +73,7 @@ impl<P: Protocol> Drop for EndOnDrop<'_, P> {
     }
 }
 
-impl<P: Protocol> Own<'_, P> {
+impl<P: Protocol> ThreadDriver<'_, P> {
     /// A turn, unless others began to drive before this thread had the lock: they look at what
     /// their own turns brought, and may be about to sleep.
     fn turn_alone(&self) -> Turn {

@@ -47,16 +47,16 @@ pub(crate) trait Source {
 
 /// Drives a source on this thread, until it is over.
 pub(crate) fn drive_alone<S: Source>(source: &mut S, clock: Clock, wait: Wait) -> S::Output {
-    drive(&mut Alone { source, clock, interests: Vec::new() }, wait)
+    drive(&mut SoleSource { source, clock, interests: Vec::new() }, wait)
 }
 
-struct Alone<'a, S> {
+struct SoleSource<'a, S> {
     source: &'a mut S,
     clock: Clock,
     interests: Vec<Interest>,
 }
 
-impl<S: Source> Drive for Alone<'_, S> {
+impl<S: Source> Drive for SoleSource<'_, S> {
     type Output = S::Output;
 
     fn turn(&mut self) -> ControlFlow<S::Output, Turn> {
@@ -99,20 +99,20 @@ impl<P: Protocol> Runtime<P> {
     pub(crate) fn drive_beside<S: Source>(&self, source: &mut S) -> S::Output {
         let driver = self.begin_driving();
         drive(
-            &mut Beside { runtime: self, source, interests: Vec::new(), _driver: driver },
+            &mut DrivenSource { runtime: self, source, interests: Vec::new(), _driver: driver },
             self.wait,
         )
     }
 }
 
-struct Beside<'a, P: Protocol, S> {
+struct DrivenSource<'a, P: Protocol, S> {
     runtime: &'a Runtime<P>,
     source: &'a mut S,
     interests: Vec<Interest>,
     _driver: DriverGuard<'a>,
 }
 
-impl<P: Protocol, S: Source> Drive for Beside<'_, P, S> {
+impl<P: Protocol, S: Source> Drive for DrivenSource<'_, P, S> {
     type Output = S::Output;
 
     fn turn(&mut self) -> ControlFlow<S::Output, Turn> {

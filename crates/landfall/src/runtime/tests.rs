@@ -355,12 +355,12 @@ fn what_is_submitted_after_the_end_is_served() {
 }
 
 /// Looks at what happened, beside the runtime that it drives.
-struct Beside {
+struct RuntimeProbe {
     handle: Arc<Runtime<EventEngine>>,
     enough: u32,
 }
 
-impl Source for Beside {
+impl Source for RuntimeProbe {
     type Output = u32;
 
     fn turn(&mut self, _: Instant) -> ControlFlow<u32, bool> {
@@ -393,7 +393,7 @@ fn a_source_beside_a_runtime_misses_nothing_that_the_own_thread_brought() {
                 thread::scope(|scope| {
                     let (handle, enough) = (Arc::clone(&runtime.0), round);
                     let driving = scope.spawn(move || {
-                        let mut beside = Beside { handle: Arc::clone(&handle), enough };
+                        let mut beside = RuntimeProbe { handle: Arc::clone(&handle), enough };
                         handle.drive_beside(&mut beside)
                     });
                     if round % 3 == 0 {

@@ -53,7 +53,7 @@ use rustls::{
 #[derive(Default)]
 #[must_use = "nothing is shown or trusted until an endpoint is built with it"]
 pub struct Certificates {
-    own: Option<Own>,
+    own: Option<Credential>,
     trusted: Option<Trusted>,
     asks_callers: bool,
     revoked: Vec<CertificateRevocationListDer<'static>>,
@@ -61,7 +61,7 @@ pub struct Certificates {
 }
 
 /// What an end shows.
-enum Own {
+enum Credential {
     Chain(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>),
     Key(PrivateKeyDer<'static>),
 }
@@ -95,14 +95,14 @@ impl Certificates {
         chain: Vec<CertificateDer<'static>>,
         key: PrivateKeyDer<'static>,
     ) -> Self {
-        self.own = Some(Own::Chain(chain, key));
+        self.own = Some(Credential::Chain(chain, key));
         self
     }
 
     /// Shows a raw public key in place of a certificate. The other end has to
     /// [trust that key](Self::trust_keys).
     pub fn show_key(mut self, key: PrivateKeyDer<'static>) -> Self {
-        self.own = Some(Own::Key(key));
+        self.own = Some(Credential::Key(key));
         self
     }
 
@@ -147,8 +147,8 @@ impl Certificates {
     #[must_use]
     pub fn fingerprint(&self) -> Option<Fingerprint> {
         let der = match self.own.as_ref()? {
-            Own::Chain(chain, _) => chain.first()?.to_vec(),
-            Own::Key(key) => public_key(key).ok()?.to_vec(),
+            Credential::Chain(chain, _) => chain.first()?.to_vec(),
+            Credential::Key(key) => public_key(key).ok()?.to_vec(),
         };
         Some(Fingerprint::of_certificate(&der))
     }
@@ -178,10 +178,10 @@ impl Certificates {
         };
         let mut config = match &self.own {
             None => builder.with_no_client_auth(),
-            Some(Own::Chain(chain, key)) => {
+            Some(Credential::Chain(chain, key)) => {
                 builder.with_client_auth_cert(chain.clone(), key.clone_key())?
             }
-            Some(Own::Key(key)) => {
+            Some(Credential::Key(key)) => {
                 let resolver = AlwaysResolvesClientRawPublicKeys::new(certified(key)?);
                 builder.with_client_cert_resolver(Arc::new(resolver))
             }
@@ -215,8 +215,10 @@ impl Certificates {
             }
         };
         let mut config = match own {
-            Own::Chain(chain, key) => builder.with_single_cert(chain.clone(), key.clone_key())?,
-            Own::Key(key) => {
+            Credential::Chain(chain, key) => {
+                builder.with_single_cert(chain.clone(), key.clone_key())?
+            }
+            Credential::Key(key) => {
                 let resolver = AlwaysResolvesServerRawPublicKeys::new(certified(key)?);
                 builder.with_cert_resolver(Arc::new(resolver))
             }

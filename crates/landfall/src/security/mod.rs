@@ -85,7 +85,7 @@ pub enum SecurityError {
 
 /// How an endpoint proves itself.
 #[derive(Clone, Debug)]
-enum Own {
+enum Credential {
     /// By the identity of the user, made at first use.
     OfUser,
     Identity(Identity),
@@ -102,7 +102,7 @@ enum Own {
 pub(crate) struct Security {
     pub(crate) is_plain: bool,
     pub(crate) seals_loopback: bool,
-    own: Own,
+    own: Credential,
     known: Option<KnownPeers>,
     only: Option<Vec<Fingerprint>>,
     names: Names,
@@ -124,7 +124,7 @@ impl Default for Security {
         Self {
             is_plain: false,
             seals_loopback: false,
-            own: Own::OfUser,
+            own: Credential::OfUser,
             known: None,
             only: None,
             names: Names::new(),
@@ -135,16 +135,16 @@ impl Default for Security {
 
 impl Security {
     pub(crate) fn set_identity(&mut self, identity: Identity) {
-        self.own = Own::Identity(identity);
+        self.own = Credential::Identity(identity);
     }
 
     pub(crate) fn set_preshared_key(&mut self, key: [u8; 32]) {
-        self.own = Own::PresharedKey(Arc::new(key));
+        self.own = Credential::PresharedKey(Arc::new(key));
     }
 
     #[cfg(feature = "certificates")]
     pub(crate) fn set_certificates(&mut self, certificates: Certificates) {
-        self.own = Own::Certificates(Arc::new(certificates));
+        self.own = Credential::Certificates(Arc::new(certificates));
     }
 
     pub(crate) fn set_known_peers(&mut self, known: KnownPeers) {
@@ -204,15 +204,15 @@ impl Security {
 
     /// Says who this is and who is known.
     fn resolve(mut self) -> io::Result<Self> {
-        if matches!(self.own, Own::OfUser) {
-            self.own = Own::Identity(Identity::of_user()?);
+        if matches!(self.own, Credential::OfUser) {
+            self.own = Credential::Identity(Identity::of_user()?);
         }
         #[cfg(feature = "certificates")]
-        if let Own::Certificates(certificates) = &self.own {
+        if let Credential::Certificates(certificates) = &self.own {
             let configs = certificates.configure().map_err(io::Error::other)?;
-            self.own = Own::Tls(configs, certificates.fingerprint());
+            self.own = Credential::Tls(configs, certificates.fingerprint());
         }
-        let has_keys = matches!(self.own, Own::Identity(_));
+        let has_keys = matches!(self.own, Credential::Identity(_));
         if has_keys && self.known.is_none() && self.only.is_none() {
             self.known = Some(KnownPeers::of_user()?);
         }
@@ -222,12 +222,12 @@ impl Security {
     /// What the endpoint is known by, if that is decided and not a pre-shared key.
     pub(crate) fn fingerprint(&self) -> Option<Fingerprint> {
         match &self.own {
-            Own::Identity(identity) => Some(identity.fingerprint()),
-            Own::OfUser | Own::PresharedKey(_) => None,
+            Credential::Identity(identity) => Some(identity.fingerprint()),
+            Credential::OfUser | Credential::PresharedKey(_) => None,
             #[cfg(feature = "certificates")]
-            Own::Certificates(certificates) => certificates.fingerprint(),
+            Credential::Certificates(certificates) => certificates.fingerprint(),
             #[cfg(feature = "certificates")]
-            Own::Tls(_, fingerprint) => *fingerprint,
+            Credential::Tls(_, fingerprint) => *fingerprint,
         }
     }
 
@@ -265,15 +265,15 @@ impl Security {
         plain_paths: Vec<PathId>,
     ) -> io::Result<Sealed<E>> {
         let proof = match &self.own {
-            Own::OfUser => Proof::KeyPair(Identity::of_user()?.key()),
-            Own::Identity(identity) => Proof::KeyPair(identity.key()),
-            Own::PresharedKey(key) => Proof::PresharedKey(Secret::new(**key)),
+            Credential::OfUser => Proof::KeyPair(Identity::of_user()?.key()),
+            Credential::Identity(identity) => Proof::KeyPair(identity.key()),
+            Credential::PresharedKey(key) => Proof::PresharedKey(Secret::new(**key)),
             #[cfg(feature = "certificates")]
-            Own::Certificates(certificates) => {
+            Credential::Certificates(certificates) => {
                 Proof::Certificates(certificates.configure().map_err(io::Error::other)?)
             }
             #[cfg(feature = "certificates")]
-            Own::Tls(configs, _) => Proof::Certificates(configs.clone()),
+            Credential::Tls(configs, _) => Proof::Certificates(configs.clone()),
         };
         let mut config = SealConfig {
             context: carried.context.to_vec(),

@@ -10,7 +10,7 @@ use super::{NOT_OFFERED, closes, give, known, of, take, text, write_text};
 use crate::abi::*;
 use crate::address;
 use crate::domain::Domain;
-use crate::world::Book;
+use crate::world::AddressVector;
 
 #[repr(C)]
 pub(super) struct BookHandle {
@@ -43,7 +43,7 @@ pub(super) unsafe extern "C" fn open(
     if attr.is_some_and(|attr| attr.flags != 0 || !attr.name.is_null() || attr.rx_ctx_bits != 0) {
         return -FI_ENOSYS;
     }
-    let number = domain.lock().world.books.add(Book::default());
+    let number = domain.lock().world.books.add(AddressVector::default());
     let handle = BookHandle {
         fid: fid_av { fid: known(FI_CLASS_AV, context, &FID_OPS), ops: &raw const OPS },
         domain: Arc::clone(domain),

@@ -11,7 +11,7 @@ use crate::abi::*;
 use crate::buffer::Buffer;
 use crate::core::Report;
 use crate::info::{MOST_INJECTED, MOST_MESSAGE};
-use crate::link::{Access, Bytes, What};
+use crate::link::{Access, Bytes, RmaKind};
 use crate::world::MOST_KEY;
 
 pub(super) static OPS: fi_ops_rma = fi_ops_rma {
@@ -59,9 +59,9 @@ unsafe fn access_any(
         let mut state = handle.domain.lock();
         let peer = peer_with_room(&mut state, enabled, outbound.to)?;
         let what = match injects {
-            _ if target.reads => What::Read(buffer),
-            true => What::Write(Bytes::Copy(buffer.to_vec(buffer.len())), outbound.data),
-            false => What::Write(Bytes::Buffer(buffer), outbound.data),
+            _ if target.reads => RmaKind::Read(buffer),
+            true => RmaKind::Write(Bytes::Copy(buffer.to_vec(buffer.len())), outbound.data),
+            false => RmaKind::Write(Bytes::Buffer(buffer), outbound.data),
         };
         let tells =
             !outbound.is_silent && (!options.selective_transmit || flags & FI_COMPLETION != 0);

@@ -24,7 +24,7 @@ const MOST_UNDER_WAY: usize = 128;
 /// A read or write of the other side's memory.
 #[derive(Debug)]
 pub(crate) struct Access {
-    pub(crate) what: What,
+    pub(crate) what: RmaKind,
     pub(crate) key: u32,
     /// From the start of the memory on.
     pub(crate) at: u64,
@@ -32,7 +32,7 @@ pub(crate) struct Access {
 }
 
 #[derive(Debug)]
-pub(crate) enum What {
+pub(crate) enum RmaKind {
     Read(Buffer),
     /// With data for a completion of the other side.
     Write(Bytes, Option<u64>),
@@ -118,8 +118,8 @@ impl Link {
     ) -> Option<Outgoing> {
         let Access { what, key, at, report } = access;
         let (len, right) = match &what {
-            What::Read(buffer) => (buffer.len(), RemoteRights::GET),
-            What::Write(bytes, _) => (bytes.len(), RemoteRights::PUT),
+            RmaKind::Read(buffer) => (buffer.len(), RemoteRights::GET),
+            RmaKind::Write(bytes, _) => (bytes.len(), RemoteRights::PUT),
         };
         let is_within = at.checked_add(len as u64).is_some_and(|end| end <= memory.len());
         if !is_within || !memory.rights().has(right) {
@@ -131,15 +131,15 @@ impl Link {
             // Nothing moves; an empty write may still be told of.
             core.report(world, &report, None);
             return match what {
-                What::Write(_, Some(data)) => Some(Outgoing::Written(0, data)),
+                RmaKind::Write(_, Some(data)) => Some(Outgoing::Written(0, data)),
                 _ => None,
             };
         }
         let begun = match what {
-            What::Read(buffer) => {
+            RmaKind::Read(buffer) => {
                 begin_read(core, memory, at, buffer).map(|step| (step, None, None))
             }
-            What::Write(bytes, data) => {
+            RmaKind::Write(bytes, data) => {
                 let copy = match bytes {
                     Bytes::Buffer(buffer) if len <= MOST_COPIED => Bytes::Copy(buffer.to_vec(len)),
                     other => other,

@@ -20,12 +20,12 @@ const MOST_READINGS: usize = 32;
 pub(super) struct Reading {
     receive: Receive,
     envelope: Envelope,
-    operation: Into,
+    operation: MessagePlace,
 }
 
 /// Where it goes.
 #[derive(Debug)]
-enum Into {
+enum MessagePlace {
     Place(Operation<Received>),
     /// Where the place is in several pieces.
     Memory(Operation<Message>),
@@ -222,7 +222,7 @@ impl Link {
         receive: &Receive,
         len: usize,
         id: u32,
-    ) -> Result<Into, Failure> {
+    ) -> Result<MessagePlace, Failure> {
         let Some(connection) = &self.connection else {
             return Err(nonsense("it offers before it is connected"));
         };
@@ -230,10 +230,10 @@ impl Link {
             let registered = core.stp.as_async().register_mapped(&memory);
             let part = registered.and_then(|region| region.part(at));
             let part = part.map_err(|error| failure(&error))?;
-            return Ok(Into::Place(connection.read_into(&part, id).start()));
+            return Ok(MessagePlace::Place(connection.read_into(&part, id).start()));
         }
         let memory = core.stp.memory(len).map_err(|error| failure(&error))?;
-        Ok(Into::Memory(connection.read(memory, id).start()))
+        Ok(MessagePlace::Memory(connection.read(memory, id).start()))
     }
 
     /// Takes note of long messages that are in their place.
@@ -242,8 +242,8 @@ impl Link {
         let mut at = 0;
         while let Some(reading) = self.readings.get_mut(at) {
             let result = match &mut reading.operation {
-                Into::Place(operation) => poll(operation, &waker).map_ok(|_| None),
-                Into::Memory(operation) => poll(operation, &waker).map_ok(Some),
+                MessagePlace::Place(operation) => poll(operation, &waker).map_ok(|_| None),
+                MessagePlace::Memory(operation) => poll(operation, &waker).map_ok(Some),
             };
             let Poll::Ready(result) = result else {
                 at += 1;

@@ -45,7 +45,7 @@ use clan_dsm::offload::{Command, Destination, HostProgress, Landed as There, Rep
 use clan_dsm::{Address, HostId, Kind, WORD};
 use landfall_placement::{Duration, PathId, Serial32, Spans};
 
-use crate::firmware::{Arrival, Firmware, Landed, Leaving, Meter, Stage, Verdict, Word};
+use crate::firmware::{Arrival, Firmware, Landed, Meter, OutgoingFrame, Stage, Verdict, Word};
 use crate::machine::{BusCosts, Coalescing, Costs, DmaCosts, Engines, Route};
 
 /// The habits of the firmware.
@@ -101,7 +101,7 @@ pub struct Token {
 
 /// How the link stands, as the adapter sees it.
 #[derive(Clone, Copy, Debug, Default)]
-struct Standing {
+struct LinkProgress {
     /// How many units were given to the host since the last fence, and how many of them
     /// it has dealt with.
     given: u32,
@@ -127,14 +127,14 @@ struct Standing {
 pub struct Clan<'s> {
     tables: Tables<'s>,
     config: Config,
-    standing: Standing,
+    standing: LinkProgress,
 }
 
 impl<'s> Clan<'s> {
     /// The firmware with these tables, all empty.
     #[must_use]
     pub fn new(tables: Tables<'s>, config: Config) -> Self {
-        let mut clan = Self { tables, config, standing: Standing::default() };
+        let mut clan = Self { tables, config, standing: LinkProgress::default() };
         clan.restart();
         clan
     }
@@ -226,7 +226,7 @@ impl<'s> Clan<'s> {
         let generation = exposed.generation(spot.slot);
         meter.spend(Stage::Dma, self.config.cycles.dma);
         let at = Address::LEN as u16 + address.enabled().0 as u16;
-        let Standing { session, arrived, .. } = self.standing;
+        let LinkProgress { session, arrived, .. } = self.standing;
         Verdict::Place { at, token: Token { burst, spot, generation, session, arrived } }
     }
 }
@@ -349,7 +349,7 @@ impl Firmware for Clan<'_> {
         Some(Word { path: self.config.path, bytes })
     }
 
-    fn send(&mut self, frame: &Leaving<'_>, meter: &mut impl Meter) -> Option<Route> {
+    fn send(&mut self, frame: &OutgoingFrame<'_>, meter: &mut impl Meter) -> Option<Route> {
         meter.spend(Stage::Send, self.config.cycles.send);
         if self.config.native {
             self.standing.owed.host_says(frame.head);
@@ -359,7 +359,7 @@ impl Firmware for Clan<'_> {
 
     fn restart(&mut self) {
         self.tables.clear();
-        self.standing = Standing::default();
+        self.standing = LinkProgress::default();
     }
 }
 

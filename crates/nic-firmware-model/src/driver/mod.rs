@@ -40,7 +40,7 @@ use crate::hamachi::{Hamachi, WhenOut};
 use crate::lanai::{Helps, Lanai, LanaiSizes, LanaiTables, StageCosts};
 use crate::machine::{Adapter, BusCosts, Coalescing, Costs, Parts, Send, Sizes, Upcall};
 use crate::node::Offloaded;
-use crate::node::software::{ProcessorMemory, Took, take_deposit, take_frame};
+use crate::node::software::{CopyOutcome, ProcessorMemory, take_deposit, take_frame};
 use crate::tigon::{Cycles, Reports, Tables, Tigon};
 use crate::{clan, hamachi, tigon};
 
@@ -302,14 +302,16 @@ impl<F: Firmware> NicDriver<F> {
             let Some(frame) = self.card.frame(buffer) else { continue };
             let mut memory = Lent::new(&mut self.pins);
             match take_frame(engine, &mut memory, now, &frame, &mut self.refusals) {
-                Took::Copied(bytes) => {
+                CopyOutcome::Copied(bytes) => {
                     self.counters.payload_bytes += bytes;
                     self.counters.bytes_copied += bytes;
                 }
-                Took::Corrupt => self.counters.corrupt += 1,
-                Took::Failed | Took::Word { is_done: false } => self.counters.misplaced += 1,
-                Took::Refused => self.counters.refused += 1,
-                Took::Consumed | Took::Word { is_done: true } => {}
+                CopyOutcome::Corrupt => self.counters.corrupt += 1,
+                CopyOutcome::Failed | CopyOutcome::Word { is_done: false } => {
+                    self.counters.misplaced += 1
+                }
+                CopyOutcome::Refused => self.counters.refused += 1,
+                CopyOutcome::Consumed | CopyOutcome::Word { is_done: true } => {}
             }
             self.card.give_back(buffer);
         }

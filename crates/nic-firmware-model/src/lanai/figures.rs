@@ -16,7 +16,7 @@ use super::model::{Build, Carded, Network, Shape, World, pattern};
 use super::stages::{Account, Helps, Paper, StageCosts};
 use super::switch::SwitchDesign;
 use super::{Lanai, LanaiSizes, LanaiTables};
-use crate::firmware::{Arrival, Firmware, Leaving, Meter, Stage};
+use crate::firmware::{Arrival, Firmware, Meter, OutgoingFrame, Stage};
 use crate::machine::{BusCosts, Coalescing, Costs, Sizes};
 
 /// The constants of a run.
@@ -131,7 +131,7 @@ fn rows(clock: u64, stages: &[Paper], [data, ack]: [Account; 2]) -> Vec<Occupanc
 pub fn transmit_side(design: &Design) -> Vec<Occupancy> {
     let spent = |len| {
         let mut firmware = firmware(design);
-        let _ = firmware.send(&Leaving { head: &[], len }, &mut Free);
+        let _ = firmware.send(&OutgoingFrame { head: &[], len }, &mut Free);
         *firmware.account()
     };
     let stages = [

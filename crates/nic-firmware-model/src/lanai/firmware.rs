@@ -11,7 +11,7 @@ use qpip::offload::{
 use super::requests::{self, Untranslated};
 use super::stages::{Account, Helps, Paper, StageCosts};
 use super::tables::{LanaiTables, Station};
-use crate::firmware::{Arrival, Firmware, Landed, Leaving, Meter, Verdict};
+use crate::firmware::{Arrival, Firmware, Landed, Meter, OutgoingFrame, Verdict};
 use crate::machine::{Batch, Request, Route};
 
 /// The firmware of a LANai 9 that places segments and datagrams for `qpip`.
@@ -400,7 +400,7 @@ impl Firmware for Lanai<'_> {
         Landed::EventQueue(report)
     }
 
-    fn send(&mut self, frame: &Leaving<'_>, meter: &mut impl Meter) -> Option<Route> {
+    fn send(&mut self, frame: &OutgoingFrame<'_>, meter: &mut impl Meter) -> Option<Route> {
         self.spend_on_sending(frame.len, meter);
         self.tables.routes.of(frame.head)
     }

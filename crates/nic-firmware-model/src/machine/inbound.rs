@@ -12,7 +12,7 @@ use crate::firmware::Arrival;
 
 /// What is known of a frame beside its bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct About {
+pub struct FrameInfo {
     /// The link it came over.
     pub path: PathId,
     /// From whom.
@@ -46,7 +46,7 @@ pub enum HostWrite<T, R> {
 
 /// How far it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stand {
+pub enum FrameProgress {
     /// A DMA engine may take it from then on.
     Waiting(Instant),
     /// It is there at that moment.
@@ -66,7 +66,7 @@ pub struct Pending<T, R> {
     /// What.
     pub cargo: HostWrite<T, R>,
     /// How far.
-    pub stand: Stand,
+    pub stand: FrameProgress,
     /// What the host is told of it.
     pub report: Option<R>,
     /// Whether it is interrupted for that.
@@ -80,7 +80,7 @@ impl<T, R> Pending<T, R> {
     pub(super) const fn new(cargo: HostWrite<T, R>, from: Instant) -> Self {
         Self {
             cargo,
-            stand: Stand::Waiting(from),
+            stand: FrameProgress::Waiting(from),
             report: None,
             interrupts: false,
             is_urgent: false,
@@ -92,7 +92,7 @@ impl<T, R> Pending<T, R> {
 #[derive(Debug)]
 pub struct Inbound<'s, T, R> {
     /// Frames in SRAM, from the wire until they are the host's.
-    pub slots: Slots<'s, About>,
+    pub slots: Slots<'s, FrameInfo>,
     /// For each slot, where its payload belongs.
     pub spans: Store<'s, Spans>,
     /// Slots that the firmware did not look at yet.
@@ -109,7 +109,7 @@ impl<'s, T: Copy, R: Copy> Inbound<'s, T, R> {
     /// Empty, in this storage.
     #[must_use]
     pub fn new(
-        slots: Slots<'s, About>,
+        slots: Slots<'s, FrameInfo>,
         spans: impl Into<Store<'s, Spans>>,
         arrivals: Ring<'s, u16>,
         queue: Ring<'s, Pending<T, R>>,
@@ -120,7 +120,7 @@ impl<'s, T: Copy, R: Copy> Inbound<'s, T, R> {
     /// Takes a frame from the wire, where there is room.
     #[inline]
     pub(super) fn take_in(&mut self, frame: &Arrival<'_>) -> bool {
-        let about = About { path: frame.path, from: frame.from, ecn: frame.ecn };
+        let about = FrameInfo { path: frame.path, from: frame.from, ecn: frame.ecn };
         if self.arrivals.room() == 0 {
             return false;
         }
@@ -141,7 +141,7 @@ impl<'s, T: Copy, R: Copy> Inbound<'s, T, R> {
     #[inline]
     pub(super) fn next_to_move(&self) -> Option<Instant> {
         match self.queue.get(self.begun)?.stand {
-            Stand::Waiting(from) => Some(from),
+            FrameProgress::Waiting(from) => Some(from),
             _ => None,
         }
     }
@@ -150,7 +150,7 @@ impl<'s, T: Copy, R: Copy> Inbound<'s, T, R> {
     #[inline]
     pub(super) fn next_to_land(&self) -> Option<Instant> {
         (self.landed..self.begun).find_map(|nth| match self.queue.get(nth)?.stand {
-            Stand::Moving(until) => Some(until),
+            FrameProgress::Moving(until) => Some(until),
             _ => None,
         })
     }
@@ -160,14 +160,14 @@ impl<'s, T: Copy, R: Copy> Inbound<'s, T, R> {
     pub(super) fn has_landed(&self) -> bool {
         let first = self.queue.get(self.landed);
         self.landed < self.begun
-            && first.is_some_and(|first| matches!(first.stand, Stand::Moved { .. }))
+            && first.is_some_and(|first| matches!(first.stand, FrameProgress::Moved { .. }))
     }
 
     /// When the host is told of the first.
     #[inline]
     pub(super) fn next_to_tell(&self) -> Option<Instant> {
         match self.queue.front()?.stand {
-            Stand::Telling(at) => Some(at),
+            FrameProgress::Telling(at) => Some(at),
             _ => None,
         }
     }

@@ -28,9 +28,9 @@ mod tests;
 
 pub use adapter::{Adapter, Counters, Full, HostOrder, Upcall};
 pub use dma::{Bus, BusCosts, Dma};
-pub use inbound::{About, Coalescing, HostWrite, Inbound, Interrupt, Pending, Stand};
+pub use inbound::{Coalescing, FrameInfo, FrameProgress, HostWrite, Inbound, Interrupt, Pending};
 pub use outbound::{Departure, Leg, Order, Outbound, Route, Send};
 pub use parts::{Costs, DmaCosts, Engines, Parts, Processor, Sizes, time_of};
 pub use requests::{Batch, Bell, Doorbells, Posted, Request, Requests};
 pub use ring::{Cam, Ring, Store};
-pub use slots::{Exhausted, Reservation, Slots, Sram, Taken};
+pub use slots::{Exhausted, QueuedFrame, Reservation, Slots, Sram};

@@ -6,7 +6,7 @@ use landfall_placement::{Ecn, Instant, InternetSum, PathId, Peer, Span, Spans, S
 use super::ring::Ring;
 use super::ring::Store;
 use super::slots::Slots;
-use crate::firmware::{HostMemory, Leaving, Word};
+use crate::firmware::{HostMemory, OutgoingFrame, Word};
 
 /// A frame to be sent: its head, and where the rest lies in the host's memory.
 #[derive(Clone, Copy, Debug)]
@@ -148,13 +148,13 @@ impl<'s> Outbound<'s> {
     }
 
     /// A frame as the firmware sees it, before its payload is fetched.
-    pub(super) fn leaving(&self, slot: u16) -> Leaving<'_> {
+    pub(super) fn leaving(&self, slot: u16) -> OutgoingFrame<'_> {
         let bytes = self.slots.bytes(slot);
         let order = self.slots.about(slot);
         // What is only summed is not sent.
         let (head, rest) = order.map_or((0, 0), |order| (usize::from(order.head), order.sum_only));
         let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX).saturating_sub(rest);
-        Leaving { head: bytes.get(..head).unwrap_or(&[]), len }
+        OutgoingFrame { head: bytes.get(..head).unwrap_or(&[]), len }
     }
 
     /// The processor has seen a frame, which leaves this way from then on.

@@ -5,7 +5,7 @@ use landfall_placement::{Duration, Instant};
 
 use super::adapter::{HostOrder, Upcall};
 use super::dma::BusCosts;
-use super::inbound::{About, Coalescing, Inbound};
+use super::inbound::{Coalescing, FrameInfo, Inbound};
 use super::outbound::Outbound;
 use super::requests::Requests;
 use super::ring::Ring;
@@ -66,7 +66,7 @@ pub struct Parts<'s, F: Firmware> {
     /// What the host was told and has not read.
     pub reports: Ring<'s, Upcall<F::Report>>,
     /// The host's buffers for whole frames.
-    pub buffers: Slots<'s, About>,
+    pub buffers: Slots<'s, FrameInfo>,
 }
 
 #[cfg(feature = "std")]

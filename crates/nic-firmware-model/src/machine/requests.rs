@@ -44,7 +44,7 @@ pub struct Bell {
 
 /// How far the requests of the command are that comes next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stand {
+enum FetchState {
     /// Nobody asked for them.
     Waiting,
     /// They are in SRAM at that moment.
@@ -66,7 +66,7 @@ pub struct Requests<'s> {
     /// So many were put into the ring, and are not needed there any more.
     put: u64,
     done: u64,
-    stand: Stand,
+    stand: FetchState,
 }
 
 impl<'s> Requests<'s> {
@@ -82,7 +82,7 @@ impl<'s> Requests<'s> {
             bells: Doorbells::new(bells),
             put: 0,
             done: 0,
-            stand: Stand::Waiting,
+            stand: FetchState::Waiting,
         }
     }
 
@@ -147,36 +147,36 @@ impl<'s> Requests<'s> {
                 return Some(bell);
             }
         }
-        self.stand = Stand::Lost;
+        self.stand = FetchState::Lost;
         None
     }
 
     /// Did nobody ask for the next ones yet?
     pub(super) fn is_waiting(&self) -> bool {
-        self.stand == Stand::Waiting
+        self.stand == FetchState::Waiting
     }
 
     /// Are they here, or will never be?
     pub(super) fn is_ready(&self) -> bool {
-        matches!(self.stand, Stand::Here(_) | Stand::Lost)
+        matches!(self.stand, FetchState::Here(_) | FetchState::Lost)
     }
 
     /// A DMA engine moves these, until then.
     pub(super) fn begin(&mut self, bell: Bell, until: Instant) {
-        self.stand = Stand::Moving(until, bell);
+        self.stand = FetchState::Moving(until, bell);
     }
 
     /// When those that are moved are here.
     pub(super) fn next_to_land(&self) -> Option<Instant> {
         match self.stand {
-            Stand::Moving(until, _) => Some(until),
+            FetchState::Moving(until, _) => Some(until),
             _ => None,
         }
     }
 
     /// They are here.
     pub(super) fn land(&mut self) {
-        let Stand::Moving(_, bell) = self.stand else { return };
+        let FetchState::Moving(_, bell) = self.stand else { return };
         self.fetched.clear();
         for nth in 0..u64::from(bell.count) {
             let place = place_of(bell.first + nth, self.ring.len());
@@ -185,13 +185,13 @@ impl<'s> Requests<'s> {
                 break;
             }
         }
-        self.stand = Stand::Here(bell.count);
+        self.stand = FetchState::Here(bell.count);
     }
 
     /// What was fetched; nothing where the doorbell was lost.
     pub(super) fn fetched(&self) -> Option<&[Request]> {
         match self.stand {
-            Stand::Here(count) => self.fetched.get(..usize::from(count)),
+            FetchState::Here(count) => self.fetched.get(..usize::from(count)),
             _ => None,
         }
     }
@@ -199,14 +199,14 @@ impl<'s> Requests<'s> {
     /// The order whose batch this is was obeyed.
     pub(super) fn finish(&mut self, posted: Posted) {
         self.done = self.done.max(posted.end.min(self.put));
-        self.stand = Stand::Waiting;
+        self.stand = FetchState::Waiting;
     }
 
     /// All is forgotten.
     pub(super) fn clear(&mut self) {
         self.bells.clear();
         self.done = self.put;
-        self.stand = Stand::Waiting;
+        self.stand = FetchState::Waiting;
     }
 }
 

@@ -8,7 +8,7 @@ use super::ring::Store;
 
 /// A frame in a slot: how long it is, and what is known about it.
 #[derive(Clone, Copy, Debug)]
-pub struct Taken<M> {
+pub struct QueuedFrame<M> {
     len: u32,
     about: M,
 }
@@ -17,7 +17,7 @@ pub struct Taken<M> {
 #[derive(Debug)]
 pub struct Slots<'s, M> {
     bytes: Store<'s, u8>,
-    taken: Store<'s, Option<Taken<M>>>,
+    taken: Store<'s, Option<QueuedFrame<M>>>,
     size: usize,
     used: usize,
     /// Where to look for the next free one.
@@ -29,7 +29,7 @@ impl<'s, M: Copy> Slots<'s, M> {
     #[must_use]
     pub fn new(
         bytes: impl Into<Store<'s, u8>>,
-        taken: impl Into<Store<'s, Option<Taken<M>>>>,
+        taken: impl Into<Store<'s, Option<QueuedFrame<M>>>>,
         size: usize,
     ) -> Self {
         Self { bytes: bytes.into(), taken: taken.into(), size, used: 0, next: 0 }
@@ -81,7 +81,7 @@ impl<'s, M: Copy> Slots<'s, M> {
             if let Some(place) = self.taken.get_mut(at)
                 && place.is_none()
             {
-                *place = Some(Taken { len: len as u32, about });
+                *place = Some(QueuedFrame { len: len as u32, about });
                 self.used += 1;
                 self.next = next;
                 return u16::try_from(at).ok();

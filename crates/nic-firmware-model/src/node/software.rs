@@ -19,7 +19,7 @@ pub(crate) trait ProcessorMemory: HostMemory {
 
 /// What became of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Took {
+pub(crate) enum CopyOutcome {
     /// So many bytes of it lie in their place.
     Copied(u64),
     /// Its check failed.
@@ -44,7 +44,7 @@ pub(crate) fn take_frame<E: Engine>(
     now: Instant,
     frame: &Arrival<'_>,
     refusals: &mut Refusals,
-) -> Took {
+) -> CopyOutcome {
     let mut into = Spans::new();
     let (landing, ticket, took) = match place(engine, refusals, now, frame, &mut into) {
         Ok(Placement::Into { at, check, ticket }) => {
@@ -54,10 +54,10 @@ pub(crate) fn take_frame<E: Engine>(
         Ok(Placement::Word(op, ticket)) => {
             let old = memory.word(op);
             let landing = old.map_or(Landing::Failed, Landing::Old);
-            (landing, ticket, Took::Word { is_done: old.is_some() })
+            (landing, ticket, CopyOutcome::Word { is_done: old.is_some() })
         }
-        Ok(Placement::Consumed | Placement::NeedHead(_)) => return Took::Consumed,
-        Err(_) => return Took::Refused,
+        Ok(Placement::Consumed | Placement::NeedHead(_)) => return CopyOutcome::Consumed,
+        Err(_) => return CopyOutcome::Refused,
     };
     engine.handle_placed(now, ticket, landing);
     took
@@ -109,8 +109,8 @@ fn land(
     at: usize,
     check: Check,
     into: &Spans,
-) -> (Landing, Took) {
-    const FAILED: (Landing, Took) = (Landing::Failed, Took::Failed);
+) -> (Landing, CopyOutcome) {
+    const FAILED: (Landing, CopyOutcome) = (Landing::Failed, CopyOutcome::Failed);
     if !into.iter().all(|span| memory.is_writable(*span)) {
         return FAILED;
     }
@@ -125,13 +125,13 @@ fn land(
         }
         // An adapter has no keys: engines behind one do not seal.
         Check::InternetSum { .. } | Check::Sealed { .. } => {
-            return (Landing::Corrupt, Took::Corrupt);
+            return (Landing::Corrupt, CopyOutcome::Corrupt);
         }
     };
     if !copy(memory, into, payload) {
         return FAILED;
     }
-    (landing, Took::Copied(into.total_len()))
+    (landing, CopyOutcome::Copied(into.total_len()))
 }
 
 fn is_sum_right(bytes: &[u8], from: u16, len: u32, seed: u16) -> bool {
@@ -189,12 +189,12 @@ where
         let counters = &mut self.host.counted;
         counters.units += 1;
         match took {
-            Took::Copied(bytes) => counters.copied_bytes += bytes,
-            Took::Corrupt => counters.corrupt += 1,
-            Took::Failed => counters.failed += 1,
-            Took::Word { .. } => counters.words += 1,
+            CopyOutcome::Copied(bytes) => counters.copied_bytes += bytes,
+            CopyOutcome::Corrupt => counters.corrupt += 1,
+            CopyOutcome::Failed => counters.failed += 1,
+            CopyOutcome::Word { .. } => counters.words += 1,
             // The engine counted its own refusals.
-            Took::Consumed | Took::Refused => {}
+            CopyOutcome::Consumed | CopyOutcome::Refused => {}
         }
     }
 

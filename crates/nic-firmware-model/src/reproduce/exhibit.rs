@@ -29,7 +29,7 @@ impl fmt::Display for Design {
 
 /// Where the model's value comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Standing {
+pub enum Provenance {
     /// The model was fed it.
     Given,
     /// Constants of the model were fitted to it.
@@ -43,7 +43,7 @@ pub enum Standing {
     Predicted,
 }
 
-impl fmt::Display for Standing {
+impl fmt::Display for Provenance {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Given => "given",
@@ -66,45 +66,45 @@ pub struct Value {
     /// What the model says.
     pub model: f64,
     /// Where that comes from.
-    pub standing: Standing,
+    pub standing: Provenance,
     /// How far off the model may be, as a share of the paper's value. A test fails beyond
     /// it, and where the model is much closer than that.
     pub bound: f64,
 }
 
 impl Value {
-    const fn new(paper: Option<f64>, model: f64, standing: Standing) -> Self {
+    const fn new(paper: Option<f64>, model: f64, standing: Provenance) -> Self {
         Self { paper, model, standing, bound: MET }
     }
 
     /// Something that the paper states and the model predicts.
     #[must_use]
     pub const fn predicted(paper: f64, model: f64) -> Self {
-        Self::new(Some(paper), model, Standing::Predicted)
+        Self::new(Some(paper), model, Provenance::Predicted)
     }
 
     /// Something that the paper states and constants were fitted to.
     #[must_use]
     pub const fn fitted(paper: f64, model: f64) -> Self {
-        Self::new(Some(paper), model, Standing::Fitted)
+        Self::new(Some(paper), model, Provenance::Fitted)
     }
 
     /// Something that the paper states and the model was fed.
     #[must_use]
     pub const fn given(paper: f64, model: f64) -> Self {
-        Self::new(Some(paper), model, Standing::Given)
+        Self::new(Some(paper), model, Provenance::Given)
     }
 
     /// Something that the paper states and that follows from an input, or from another row.
     #[must_use]
     pub const fn restated(paper: f64, model: f64) -> Self {
-        Self::new(Some(paper), model, Standing::Restated)
+        Self::new(Some(paper), model, Provenance::Restated)
     }
 
     /// Something that the paper does not state in words.
     #[must_use]
     pub const fn alone(model: f64) -> Self {
-        Self::new(None, model, Standing::Predicted)
+        Self::new(None, model, Provenance::Predicted)
     }
 
     /// The same with a bound of its own.
@@ -124,8 +124,8 @@ impl Value {
     pub fn scored(&self) -> Option<f64> {
         let error = self.error()?.abs();
         match self.standing {
-            Standing::Predicted => Some(error),
-            Standing::Restated if error > MET => Some(error),
+            Provenance::Predicted => Some(error),
+            Provenance::Restated if error > MET => Some(error),
             _ => None,
         }
     }
@@ -222,7 +222,7 @@ pub struct Constant {
     /// The words of the paper that it comes from, or what it was fitted to.
     pub source: &'static str,
     /// Given by a paper, fitted, or assumed.
-    pub standing: Standing,
+    pub standing: Provenance,
 }
 
 impl Constant {
@@ -234,7 +234,7 @@ impl Constant {
         unit: &'static str,
         source: &'static str,
     ) -> Self {
-        Self { name, value, unit, source, standing: Standing::Given }
+        Self { name, value, unit, source, standing: Provenance::Given }
     }
 
     /// One that no source states; `source` says why this much, and in which range it may lie.
@@ -245,7 +245,7 @@ impl Constant {
         unit: &'static str,
         source: &'static str,
     ) -> Self {
-        Self { name, value, unit, source, standing: Standing::Assumed }
+        Self { name, value, unit, source, standing: Provenance::Assumed }
     }
 
     /// One that was fitted.
@@ -256,6 +256,6 @@ impl Constant {
         unit: &'static str,
         source: &'static str,
     ) -> Self {
-        Self { name, value, unit, source, standing: Standing::Fitted }
+        Self { name, value, unit, source, standing: Provenance::Fitted }
     }
 }

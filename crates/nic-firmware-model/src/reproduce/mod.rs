@@ -31,4 +31,4 @@ pub mod report;
 pub mod sensitivity;
 pub mod stp;
 
-pub use exhibit::{Constant, Design, Exhibit, Note, Row, Standing, Value};
+pub use exhibit::{Constant, Design, Exhibit, Note, Provenance, Row, Value};

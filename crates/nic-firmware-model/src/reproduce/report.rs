@@ -2,7 +2,7 @@
 
 use core::fmt::Write as _;
 
-use super::exhibit::{Constant, Design, Exhibit, MET, Note, Row, Standing, Value};
+use super::exhibit::{Constant, Design, Exhibit, MET, Note, Provenance, Row, Value};
 use super::sensitivity::{Change, Effect};
 use super::{beyond, clan, defrag, qpip, stp};
 
@@ -48,14 +48,14 @@ impl Chapter {
         let count = |standing| stated().filter(|value| value.standing == standing).count();
         let mut errors: Vec<f64> = stated().filter_map(Value::scored).collect();
         errors.sort_by(f64::total_cmp);
-        let free = |it: &&Constant| matches!(it.standing, Standing::Fitted | Standing::Assumed);
+        let free = |it: &&Constant| matches!(it.standing, Provenance::Fitted | Provenance::Assumed);
         let shows_the_paper = |it: &&Exhibit| it.stated().next().is_some();
         Summary {
             figures: self.exhibits.iter().filter(shows_the_paper).count(),
-            given: count(Standing::Given),
-            fitted: count(Standing::Fitted),
-            restated: count(Standing::Restated),
-            predicted: count(Standing::Predicted),
+            given: count(Provenance::Given),
+            fitted: count(Provenance::Fitted),
+            restated: count(Provenance::Restated),
+            predicted: count(Provenance::Predicted),
             free_constants: self.constants.iter().filter(free).count(),
             met: errors.iter().filter(|error| **error <= MET).count(),
             missed: errors.iter().filter(|error| **error > MET).count(),
@@ -331,8 +331,8 @@ fn cell(value: &Value) -> String {
             // No minus before what rounds to nothing.
             let error = if error.abs() < 0.05 { 0.0 } else { error };
             match value.standing {
-                Standing::Predicted => format!("{paper} → **{model}** ({error:+.1} %)"),
-                Standing::Restated if error.abs() > MET * 100.0 => {
+                Provenance::Predicted => format!("{paper} → **{model}** ({error:+.1} %)"),
+                Provenance::Restated if error.abs() > MET * 100.0 => {
                     format!("{paper} → {model} (restated, {error:+.1} %)")
                 }
                 standing => format!("{paper} → {model} ({standing})"),

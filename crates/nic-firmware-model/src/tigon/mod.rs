@@ -25,7 +25,7 @@ use stp_core::offload::{
 };
 use stp_core::wire::{Flags, HEADER_LEN, Header, Op};
 
-use crate::firmware::{Arrival, Firmware, Landed, Leaving, Meter, Stage, Verdict};
+use crate::firmware::{Arrival, Firmware, Landed, Meter, OutgoingFrame, Stage, Verdict};
 use crate::machine::{
     BusCosts, Coalescing, Costs, DmaCosts, Engines, Exhausted, Route, Sram, Store,
 };
@@ -231,7 +231,7 @@ impl Firmware for Tigon<'_> {
         }
     }
 
-    fn send(&mut self, _frame: &Leaving<'_>, meter: &mut impl Meter) -> Option<Route> {
+    fn send(&mut self, _frame: &OutgoingFrame<'_>, meter: &mut impl Meter) -> Option<Route> {
         meter.spend(Stage::Send, self.config.cycles.send);
         Some(Route::DIRECT)
     }

@@ -48,7 +48,7 @@ pub trait Runs<E: Engine>: Node + Sized + DerefMut<Target = EngineHost<E>> {
 impl<E: Engine, N: Node + DerefMut<Target = EngineHost<E>>> Runs<E> for N {}
 
 /// Frames that were sent, the newest first, and by which port of their sender.
-type Past = Rc<RefCell<VecDeque<(PortId, Frame)>>>;
+type SentFrames = Rc<RefCell<VecDeque<(PortId, Frame)>>>;
 
 /// Two hosts in a simulated network: side 0 is the host, which may be behind an adapter, side
 /// 1 its peer.
@@ -60,7 +60,7 @@ pub struct World<E, H, P = H> {
     host: Handle<H>,
     peer: Handle<P>,
     links: Vec<LinkId>,
-    past: Past,
+    past: SentFrames,
     wrong: Vec<String>,
     engine: PhantomData<fn() -> E>,
 }
@@ -85,7 +85,7 @@ impl<E: Engine, H: Runs<E>, P: Runs<E>> World<E, H, P> {
         let host = sim.add(host_name, host).expect("a network has room for two");
         let peer = sim.add(peer_name, peer).expect("a network has room for two");
         let (links, wrong) = (Vec::new(), Vec::new());
-        Self { sim, host, peer, links, past: Past::default(), wrong, engine: PhantomData }
+        Self { sim, host, peer, links, past: SentFrames::default(), wrong, engine: PhantomData }
     }
 
     /// One more link between the two. Where there is no room for it there is none.

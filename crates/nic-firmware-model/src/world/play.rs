@@ -46,7 +46,7 @@ pub(crate) struct User<T> {
 pub(crate) type UserHandle<T> = Rc<RefCell<User<T>>>;
 
 /// What the user of an engine has, and what it does when it is told something.
-pub(crate) trait Has<E: Engine>: Default + 'static {
+pub(crate) trait UserState<E: Engine>: Default + 'static {
     /// Is told something, and answers.
     fn hear(user: &mut User<Self>, now: Instant, engine: &mut E, memory: &mut Memory, e: E::Event);
 }
@@ -95,7 +95,7 @@ pub(crate) type Lends = (u32, (u32, u32));
 /// None is.
 pub(crate) const NONE: Lends = (0, (0, 0));
 
-impl<E: Engine + 'static, H: Runs<E>, P: Runs<E>, T: Has<E>> Used<E, H, P, T> {
+impl<E: Engine + 'static, H: Runs<E>, P: Runs<E>, T: UserState<E>> Used<E, H, P, T> {
     /// Two hosts whose users hear of everything at once.
     pub(crate) fn new(seed: u64, host: H, peer: P) -> Self {
         let users = [0, 1].map(|side| User::new(side, T::default()));

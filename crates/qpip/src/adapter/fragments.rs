@@ -1,4 +1,4 @@
-//! [`Leaving`]: a packet that is longer than its link carries, on its way out in
+//! [`RemainingFragments`]: a packet that is longer than its link carries, on its way out in
 //! pieces.
 //!
 //! Its one checksum, in the first piece, is over the bytes of all: the driver
@@ -29,7 +29,7 @@ pub(super) struct Outgoing<'a> {
 
 /// What is left of a packet of which the first piece has been sent.
 #[derive(Debug)]
-pub(super) struct Leaving {
+pub(super) struct RemainingFragments {
     envelope: Envelope,
     payload: Box<Spans>,
     /// The length of the header above IP, which was in the first piece.
@@ -69,7 +69,7 @@ impl Outgoing<'_> {
         id: u32,
         head: &mut [u8],
         from: &Spans,
-    ) -> Option<(Transmit, Option<Leaving>)> {
+    ) -> Option<(Transmit, Option<RemainingFragments>)> {
         let header = self.header.len() as u32;
         let total = header + self.payload;
         let is_whole = self.units(mtu)? == 1;
@@ -87,7 +87,7 @@ impl Outgoing<'_> {
             ecn: landfall_placement::Ecn::NotCapable,
             ticket: self.ticket,
         };
-        let leaving = (!is_whole).then(|| Leaving {
+        let leaving = (!is_whole).then(|| RemainingFragments {
             envelope,
             payload: Box::new(from.clone()),
             header,
@@ -100,7 +100,7 @@ impl Outgoing<'_> {
     }
 }
 
-impl Leaving {
+impl RemainingFragments {
     /// Writes the next piece. They have one length, whatever the link has become.
     pub(super) fn next(&mut self, head: &mut [u8], from: &mut Spans) -> Option<Transmit> {
         let len = self.piece.min(self.total - self.sent);

@@ -17,7 +17,7 @@ use super::config::Config;
 use super::context::Context;
 use super::demux::Ends;
 use super::error::{Error, Object};
-use super::fragments::Leaving;
+use super::fragments::RemainingFragments;
 use super::interface::{Interface, is_remote};
 use crate::ip::answer::{self, Host, Limiter};
 use crate::ip::neighbours::{self, NeighbourMessage, Neighbours, Question};
@@ -63,7 +63,7 @@ pub(super) struct Marks {
 pub(super) struct LinkChange {
     pub(super) link: usize,
     /// What had begun to leave in pieces for another size does not go on.
-    pub(super) abandoned: Option<Leaving>,
+    pub(super) abandoned: Option<RemainingFragments>,
 }
 
 impl Index<usize> for Links {
@@ -384,7 +384,7 @@ pub(super) struct Link {
     /// Queue pairs that wait until a neighbour has answered.
     pub(super) parked: Vec<QueuePairId>,
     /// The packet of which some fragments have left.
-    pub(super) leaving: Option<Leaving>,
+    pub(super) leaving: Option<RemainingFragments>,
     /// The queue pair that something came for last: likely the next one, too.
     pub(super) last_pair: Option<QueuePairId>,
 }

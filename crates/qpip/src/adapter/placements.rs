@@ -6,7 +6,7 @@ use landfall_placement::{Refusal, Ticket};
 use landfall_tables::{EntryKey, Table};
 
 use super::links::Origin;
-use crate::ip::reassembly::WholeId;
+use crate::ip::reassembly::ReassembledId;
 use crate::tcp::{Claim, Segment};
 use crate::work::QueuePairId;
 
@@ -14,11 +14,11 @@ use crate::work::QueuePairId;
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Placing {
     /// Of a segment of a connection.
-    Stream { pair: QueuePairId, segment: Segment, claim: Claim, piece: Option<WholeId> },
+    Stream { pair: QueuePairId, segment: Segment, claim: Claim, piece: Option<ReassembledId> },
     /// Of a segment that only had to be checked.
     Checked { origin: Origin, segment: Segment },
     /// Of a datagram, with as many bytes as it had.
-    Datagram { pair: QueuePairId, from: SocketAddr, len: u32, piece: Option<WholeId> },
+    Datagram { pair: QueuePairId, from: SocketAddr, len: u32, piece: Option<ReassembledId> },
 }
 
 /// All of them, by the ticket that the driver gives back.

@@ -7,7 +7,7 @@ use landfall_tables::{EntryKey, IndexedHeap, Table};
 use super::context::Context;
 use super::demux::{ByEnds, Ends};
 use super::links::{Links, Marks, Origin};
-use crate::tcp::{Draft, Late, Segment, TimeWait};
+use crate::tcp::{Draft, LateAction, Segment, TimeWait};
 use crate::wire::Options;
 use crate::wire::tcp::Flags;
 
@@ -96,16 +96,16 @@ impl TimeWaits {
             return true;
         };
         match rest.handle(now, segment) {
-            Late::Ignore => false,
-            Late::Reopen => {
+            LateAction::Ignore => false,
+            LateAction::Reopen => {
                 self.remove(index);
                 true
             }
-            late @ (Late::Acknowledge | Late::Restart) => {
+            late @ (LateAction::Acknowledge | LateAction::Restart) => {
                 let options = Options { timestamp: rest.timestamp(now), ..Options::default() };
                 let draft =
                     Draft { options, ..Draft::bare(Flags::ACK, rest.send_next, rest.receive_next) };
-                if late == Late::Restart {
+                if late == LateAction::Restart {
                     self.restart(index, now + context.config.tcp.time_wait);
                 } else {
                     self.note_answer(index, now);

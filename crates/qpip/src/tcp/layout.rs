@@ -20,7 +20,7 @@ pub(crate) struct Layout {
 
 /// The first request covers the stream from its start up to here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Front {
+pub(crate) struct FirstRequest {
     pub(crate) end: u64,
     pub(crate) ends_message: bool,
 }
@@ -45,17 +45,17 @@ impl Layout {
 
     /// How far the first request reaches, as far as is known.
     #[inline]
-    pub(crate) fn front_end(&self, queue: &ReceiveQueue) -> Option<Front> {
+    pub(crate) fn front_end(&self, queue: &ReceiveQueue) -> Option<FirstRequest> {
         let full = self.front + u64::from(queue.front()?.gather.len());
         Some(match self.ends.first() {
-            Some(end) if *end <= full => Front { end: *end, ends_message: true },
-            _ => Front { end: full, ends_message: false },
+            Some(end) if *end <= full => FirstRequest { end: *end, ends_message: true },
+            _ => FirstRequest { end: full, ends_message: false },
         })
     }
 
     /// The first request ended there: the next one is first.
     #[inline]
-    pub(crate) fn advance(&mut self, front: Front) {
+    pub(crate) fn advance(&mut self, front: FirstRequest) {
         self.front = front.end;
         if front.ends_message {
             self.ends.remove(0);

@@ -42,7 +42,7 @@ pub(crate) use cookie::Cookies;
 pub(crate) use listen::{HalfOpen, HandshakeStep, Secret};
 pub(crate) use receiver::Claim;
 pub(crate) use segment::{Draft, Room, Segment};
-pub(crate) use tcb::{ConnectionEvent, Landed, Late, Placed, Tcb, TimeWait};
+pub(crate) use tcb::{ConnectionEvent, Landed, LateAction, Placed, Tcb, TimeWait};
 
 /// The two ends of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

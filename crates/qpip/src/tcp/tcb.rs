@@ -549,7 +549,7 @@ const ANSWER_PAUSE: Duration = Duration::from_millis(500);
 
 /// What a segment to such a connection leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Late {
+pub(crate) enum LateAction {
     /// Nothing.
     Ignore,
     /// They did not hear our last acknowledgement: it is sent again, and the
@@ -564,10 +564,10 @@ pub(crate) enum Late {
 }
 
 impl TimeWait {
-    pub(crate) fn handle(&self, now: Instant, segment: &Segment) -> Late {
+    pub(crate) fn handle(&self, now: Instant, segment: &Segment) -> LateAction {
         if segment.has(Flags::RST) {
             // RFC 1337: a late reset must not cut the time short.
-            return Late::Ignore;
+            return LateAction::Ignore;
         }
         let is_later = match (&self.stamps, segment.options.timestamp) {
             (Some(stamps), Some((value, _))) if value != stamps.recent() => {
@@ -576,11 +576,15 @@ impl TimeWait {
             _ => Serial32(self.receive_next).precedes(Serial32(segment.seq)),
         };
         match (segment.has(Flags::SYN), segment.has(Flags::ACK)) {
-            (true, false) if is_later => Late::Reopen,
-            (false, _) if segment.len() == 0 && segment.seq == self.receive_next => Late::Ignore,
-            (false, _) if segment.has(Flags::FIN) => Late::Restart,
-            _ if self.answered_at.is_some_and(|at| now.since(at) < ANSWER_PAUSE) => Late::Ignore,
-            _ => Late::Acknowledge,
+            (true, false) if is_later => LateAction::Reopen,
+            (false, _) if segment.len() == 0 && segment.seq == self.receive_next => {
+                LateAction::Ignore
+            }
+            (false, _) if segment.has(Flags::FIN) => LateAction::Restart,
+            _ if self.answered_at.is_some_and(|at| now.since(at) < ANSWER_PAUSE) => {
+                LateAction::Ignore
+            }
+            _ => LateAction::Acknowledge,
         }
     }
 

@@ -16,7 +16,7 @@ use qpip::{
 };
 
 use super::peer::{Left, MAC, PEER_MAC, Peer, byte_at, same};
-use super::text::{Packet, SYN_ACK, Script, Step, Subject, What, number, seconds};
+use super::text::{Packet, SYN_ACK, Script, ScriptEvent, Step, Subject, number, seconds};
 
 const PATH: PathId = PathId(0);
 const MEMORY: usize = 4 << 20;
@@ -189,24 +189,24 @@ impl Player {
 
     fn step(&mut self, step: &Step) -> Result<(), String> {
         let due = self.now + step.after;
-        if let What::Leaves(packet) = &step.what {
+        if let ScriptEvent::Leaves(packet) = &step.what {
             return self.expect(due, step.slack, packet);
         }
         self.pass_until(due);
-        if let What::Event(text) = &step.what {
+        if let ScriptEvent::Event(text) = &step.what {
             let event = self.events.pop_front().unwrap_or_else(|| "nothing".into());
             return same("the user hears", text, &event);
         }
         match &step.what {
-            What::Received(bytes) => return same("bytes received", bytes, &self.received),
-            What::Sent(bytes) => return same("bytes sent", bytes, &self.sent),
-            What::State(name) => {
+            ScriptEvent::Received(bytes) => return same("bytes received", bytes, &self.received),
+            ScriptEvent::Sent(bytes) => return same("bytes sent", bytes, &self.sent),
+            ScriptEvent::State(name) => {
                 let state = self.adapter.connection_stats(self.pair).map(|stats| stats.state);
                 let state = state.map_or("closed".into(), |state| format!("{state:?}"));
                 let is = state.to_lowercase();
                 return same("the state", &name.replace('-', ""), &is);
             }
-            What::Window(bytes) => {
+            ScriptEvent::Window(bytes) => {
                 let window = self.adapter.connection_stats(self.pair);
                 let window = window.map_or(0, |stats| stats.congestion_window);
                 return same("the congestion window", bytes, &window);
@@ -217,41 +217,41 @@ impl Player {
             return Err(format!("this was not expected: {}", self.peer.describe(left)));
         }
         match &step.what {
-            What::Comes(packet) => self.come(packet),
-            What::Icmp { kind, about } => {
+            ScriptEvent::Comes(packet) => self.come(packet),
+            ScriptEvent::Icmp { kind, about } => {
                 let frame = self.peer.icmp(*kind, *about)?;
                 self.hand_in(&frame, false);
             }
-            What::Opens { is_active, peer, rtt } => self.open(*is_active, peer, *rtt)?,
-            What::Listen => {
+            ScriptEvent::Opens { is_active, peer, rtt } => self.open(*is_active, peer, *rtt)?,
+            ScriptEvent::Listen => {
                 self.listener = Some(self.adapter.listen(self.peer.ends.0).unwrap());
             }
-            What::Offer => {
+            ScriptEvent::Offer => {
                 let listener = self.listener.unwrap();
                 self.adapter.offer(listener, self.pair).unwrap();
             }
-            What::Connect => {
+            ScriptEvent::Connect => {
                 let (local, remote) = self.peer.ends;
                 self.adapter.connect(self.now, self.pair, Some(local), remote).unwrap();
             }
-            What::Send(len) => {
+            ScriptEvent::Send(len) => {
                 let from = [Buffer::new(self.key, self.send_at, *len)];
                 self.send_at += u64::from(*len);
                 let work = SendWork { id: u64::from(*len), from: &from, to: None };
                 self.adapter.post_send(self.now, self.pair, &work).unwrap();
             }
-            What::Receive { len, count } => {
+            ScriptEvent::Receive { len, count } => {
                 for _ in 0..*count {
                     self.receive(*len);
                 }
             }
-            What::Set { key, value } => {
+            ScriptEvent::Set { key, value } => {
                 let mut config = *self.adapter.tcp(self.pair).unwrap();
                 assert!(choose(&mut config, key, value), "no such setting: {key}");
                 self.adapter.set_tcp(self.pair, config).unwrap();
             }
-            What::Shutdown => self.adapter.shutdown(self.now, self.pair).unwrap(),
-            What::Abort => self.adapter.abort(self.now, self.pair).unwrap(),
+            ScriptEvent::Shutdown => self.adapter.shutdown(self.now, self.pair).unwrap(),
+            ScriptEvent::Abort => self.adapter.abort(self.now, self.pair).unwrap(),
             _ => {}
         }
         self.flush();

@@ -19,7 +19,7 @@ use qpip::wire::Flags;
 use socket2::{Domain, Socket, TcpKeepalive, Type};
 
 use super::peer::{Left, Peer, byte_at, same};
-use super::text::{Packet, SYN_ACK, Script, Step, Subject, What, number, seconds};
+use super::text::{Packet, SYN_ACK, Script, ScriptEvent, Step, Subject, number, seconds};
 
 /// Scripts that are played at a time: they sleep nearly always.
 const AT_A_TIME: usize = 32;
@@ -226,27 +226,27 @@ impl<'a> Player<'a> {
 
     fn step(&mut self, step: &Step) -> Result<(), String> {
         let due = self.at + step.after;
-        if let What::Leaves(packet) = &step.what {
+        if let ScriptEvent::Leaves(packet) = &step.what {
             let own_line = step.only.is_some();
             return self.expect(due + step.slack, packet, own_line);
         }
         self.pass_until(due)?;
         let done = match &step.what {
-            What::Event(text) => self.hear(text),
-            What::Received(bytes) => {
+            ScriptEvent::Event(text) => self.hear(text),
+            ScriptEvent::Received(bytes) => {
                 self.read()?;
                 same("bytes received", bytes, &self.received)
             }
-            What::Sent(bytes) => {
+            ScriptEvent::Sent(bytes) => {
                 let rest = self.view()?.map_or(0, |view| u64::from(view.unacknowledged));
                 same("bytes sent", bytes, &(self.posted - rest.min(self.posted)))
             }
-            What::Window(bytes) => {
+            ScriptEvent::Window(bytes) => {
                 let view = self.view()?.ok_or("there is no connection")?;
                 let window = u64::from(view.congestion_window) * u64::from(view.segment);
                 same("the congestion window", bytes, &window)
             }
-            What::State(name) => {
+            ScriptEvent::State(name) => {
                 let state = self.view()?.map(|view| view.state).ok_or("there is no connection")?;
                 same("the state", name.as_str(), state_name(state))
             }
@@ -259,37 +259,37 @@ impl<'a> Player<'a> {
         done
     }
 
-    fn act(&mut self, what: &What) -> Result<(), String> {
+    fn act(&mut self, what: &ScriptEvent) -> Result<(), String> {
         let said = |error: io::Error| format!("the kernel says: {error}");
         match what {
-            What::Comes(packet) => self.come(packet)?,
-            What::Icmp { kind, about } => {
+            ScriptEvent::Comes(packet) => self.come(packet)?,
+            ScriptEvent::Icmp { kind, about } => {
                 let frame = self.peer.icmp(*kind, *about)?;
                 self.tun().send(&frame[ETHERNET..]).map_err(said)?;
             }
-            What::Opens { is_active, peer, rtt } => self.open(*is_active, peer, *rtt)?,
-            What::Listen => self.listen().map_err(said)?,
-            What::Connect => self.connect().map_err(said)?,
-            What::Send(len) => {
+            ScriptEvent::Opens { is_active, peer, rtt } => self.open(*is_active, peer, *rtt)?,
+            ScriptEvent::Listen => self.listen().map_err(said)?,
+            ScriptEvent::Connect => self.connect().map_err(said)?,
+            ScriptEvent::Send(len) => {
                 let positions = self.posted + 1..=self.posted + u64::from(*len);
                 let bytes: Vec<u8> = positions.map(byte_at).collect();
                 self.posted += u64::from(*len);
                 let mut socket = self.socket.as_ref().ok_or("there is no connection")?;
                 socket.write_all(&bytes).map_err(said)?;
             }
-            What::Receive { len, count } => {
+            ScriptEvent::Receive { len, count } => {
                 self.credit += u64::from(*len) * u64::from(*count);
                 self.read()?;
             }
-            What::Set { key, value } => {
+            ScriptEvent::Set { key, value } => {
                 let socket = self.socket.as_ref().ok_or("there is no connection")?;
                 choose(socket, self.set.is_v4, key, value).map_err(said)?;
             }
-            What::Shutdown => {
+            ScriptEvent::Shutdown => {
                 let socket = self.socket.as_ref().ok_or("there is no connection")?;
                 socket.shutdown(Shutdown::Write).map_err(said)?;
             }
-            What::Abort => {
+            ScriptEvent::Abort => {
                 let socket = self.socket.take().ok_or("there is no connection")?;
                 socket.set_linger(Some(Duration::ZERO)).map_err(said)?;
                 self.was_aborted = true;

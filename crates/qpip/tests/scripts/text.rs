@@ -79,12 +79,12 @@ pub struct Step {
     pub after: Duration,
     /// It may happen so much earlier or later.
     pub slack: Duration,
-    pub what: What,
+    pub what: ScriptEvent,
 }
 
 /// What happens, or has to.
 #[derive(Clone, Debug)]
-pub enum What {
+pub enum ScriptEvent {
     /// A segment comes.
     Comes(Packet),
     /// A segment leaves.
@@ -284,12 +284,12 @@ fn read_line(line: &str, number: usize, script: &mut Script) -> Option<()> {
     Some(())
 }
 
-fn read_what(words: &[&str]) -> Option<What> {
+fn read_what(words: &[&str]) -> Option<ScriptEvent> {
     let number = |nth: usize| words.get(nth)?.parse::<u64>().ok();
     Some(match *words.first()? {
         "<" if words.get(1) == Some(&"icmp") => read_icmp(&words[2..])?,
-        "<" => What::Comes(read_packet(&words[1..])?),
-        ">" => What::Leaves(read_packet(&words[1..])?),
+        "<" => ScriptEvent::Comes(read_packet(&words[1..])?),
+        ">" => ScriptEvent::Leaves(read_packet(&words[1..])?),
         kind @ ("accept" | "connected") => {
             let mut rest = words[1..].to_vec();
             let mut rtt = Duration::from_millis(100);
@@ -298,33 +298,33 @@ fn read_what(words: &[&str]) -> Option<What> {
                 rest.drain(at..at + 2);
             }
             let peer = read_details(Packet::default(), &rest)?;
-            What::Opens { is_active: kind == "connected", peer, rtt }
+            ScriptEvent::Opens { is_active: kind == "connected", peer, rtt }
         }
         "set" => {
             let (key, value) = words.get(1)?.split_once('=')?;
-            What::Set { key: key.to_owned(), value: value.to_owned() }
+            ScriptEvent::Set { key: key.to_owned(), value: value.to_owned() }
         }
-        "listen" => What::Listen,
-        "offer" => What::Offer,
-        "connect" => What::Connect,
-        "send" => What::Send(number(1)? as u32),
+        "listen" => ScriptEvent::Listen,
+        "offer" => ScriptEvent::Offer,
+        "connect" => ScriptEvent::Connect,
+        "send" => ScriptEvent::Send(number(1)? as u32),
         "receive" => {
             let count = words.get(2).map_or(Some(1), |word| word.strip_prefix('x')?.parse().ok());
-            What::Receive { len: number(1)? as u32, count: count? }
+            ScriptEvent::Receive { len: number(1)? as u32, count: count? }
         }
-        "shutdown" => What::Shutdown,
-        "abort" => What::Abort,
-        "event" => What::Event(words[1..].join(" ")),
-        "received" => What::Received(number(1)?),
-        "sent" => What::Sent(number(1)?),
-        "cwnd" => What::Window(number(1)?),
-        "state" => What::State((*words.get(1)?).to_owned()),
-        "quiet" => What::Quiet,
+        "shutdown" => ScriptEvent::Shutdown,
+        "abort" => ScriptEvent::Abort,
+        "event" => ScriptEvent::Event(words[1..].join(" ")),
+        "received" => ScriptEvent::Received(number(1)?),
+        "sent" => ScriptEvent::Sent(number(1)?),
+        "cwnd" => ScriptEvent::Window(number(1)?),
+        "state" => ScriptEvent::State((*words.get(1)?).to_owned()),
+        "quiet" => ScriptEvent::Quiet,
         _ => return None,
     })
 }
 
-fn read_icmp(words: &[&str]) -> Option<What> {
+fn read_icmp(words: &[&str]) -> Option<ScriptEvent> {
     let (kind, rest) = match *words.first()? {
         "host" => (Icmp::Host, &words[1..]),
         "port" => (Icmp::Port, &words[1..]),
@@ -337,7 +337,7 @@ fn read_icmp(words: &[&str]) -> Option<What> {
         ["about", number] => Some(number.parse().ok()?),
         _ => return None,
     };
-    Some(What::Icmp { kind, about })
+    Some(ScriptEvent::Icmp { kind, about })
 }
 
 fn read_packet(words: &[&str]) -> Option<Packet> {

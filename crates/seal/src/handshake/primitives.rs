@@ -22,7 +22,7 @@ pub(super) struct Primitives {
 
 impl CryptoResolver for Primitives {
     fn resolve_rng(&self) -> Option<Box<dyn Random>> {
-        Some(Box::new(Once(Some(self.random.clone()))))
+        Some(Box::new(SingleUse(Some(self.random.clone()))))
     }
 
     fn resolve_dh(&self, choice: &DHChoice) -> Option<Box<dyn Dh>> {
@@ -48,9 +48,9 @@ impl CryptoResolver for Primitives {
 }
 
 /// Random bytes for one key: a second one would be the same, and is refused.
-struct Once(Option<Zeroizing<[u8; 32]>>);
+struct SingleUse(Option<Zeroizing<[u8; 32]>>);
 
-impl Random for Once {
+impl Random for SingleUse {
     fn try_fill_bytes(&mut self, dest: &mut [u8]) -> Result<(), Error> {
         let random = self.0.take().filter(|random| random.len() == dest.len()).ok_or(Error::Rng)?;
         dest.copy_from_slice(&*random);

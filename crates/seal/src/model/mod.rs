@@ -103,7 +103,7 @@ impl Kind {
 
 /// What the two ends know; equal at both where they are honest with each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Belief {
+pub struct SharedKnowledge {
     /// Stands for the code, the pre-shared key, or the responder's key pair.
     pub secret: u8,
     /// Stands for version, ports and names.
@@ -112,7 +112,7 @@ pub struct Belief {
     pub suite: Suite,
 }
 
-impl Default for Belief {
+impl Default for SharedKnowledge {
     fn default() -> Self {
         Self { secret: 1, context: 1, suite: Suite::Aes128Gcm }
     }
@@ -127,11 +127,11 @@ pub type Ends = [Result<Established, HandshakeError>; 2];
 /// # Panics
 ///
 /// If what the module promises does not hold.
-pub fn run(kind: Kind, beliefs: [Belief; 2], fates: &[Fate]) -> Ends {
+pub fn run(kind: Kind, beliefs: [SharedKnowledge; 2], fates: &[Fate]) -> Ends {
     let [here, there] = beliefs;
     match kind {
         Kind::Code => {
-            let end = |role, belief: Belief| {
+            let end = |role, belief: SharedKnowledge| {
                 let (code, context) = ([belief.secret; 9], [belief.context]);
                 match role {
                     Role::Initiator => {
@@ -161,9 +161,9 @@ pub fn run(kind: Kind, beliefs: [Belief; 2], fates: &[Fate]) -> Ends {
     }
 }
 
-fn noise(configs: [&NoiseConfig<'_>; 2], beliefs: [Belief; 2], fates: &[Fate]) -> Ends {
+fn noise(configs: [&NoiseConfig<'_>; 2], beliefs: [SharedKnowledge; 2], fates: &[Fate]) -> Ends {
     let end = |nth: usize, role, seed| {
-        let Belief { context, suite, .. } = beliefs[nth];
+        let SharedKnowledge { context, suite, .. } = beliefs[nth];
         Noise::new(configs[nth], role, &[context], suite, Seed::new([seed; 32]))
     };
     carry(end(0, Role::Initiator, 5), end(1, Role::Responder, 6), fates)
@@ -217,6 +217,6 @@ fn carry<H: Handshake>(initiator: H, responder: H, fates: &[Fate]) -> Ends {
 pub fn check(bytes: &[u8]) {
     let Some((which, bytes)) = bytes.split_first() else { return };
     let kind = Kind::ALL[usize::from(*which) % Kind::ALL.len()];
-    let ends = run(kind, [Belief::default(); 2], &Fate::from_bytes(bytes));
+    let ends = run(kind, [SharedKnowledge::default(); 2], &Fate::from_bytes(bytes));
     drop(ends);
 }

@@ -26,10 +26,10 @@ struct Landed {
 /// A unit between `place` and `handle_placed`.
 struct UnderWay {
     ticket: Ticket,
-    what: What,
+    what: LandingKind,
 }
 
-enum What {
+enum LandingKind {
     Payload { landed: usize, at: usize, check: Check, spans: Vec<Span> },
     Word(WordOp),
 }
@@ -74,10 +74,10 @@ impl<E: Engine + 'static> EngineNode<E> {
             Plan::Announce(landing) => landing,
             Plan::Write(landing) => self.write(now, &unit.what, &landed, landing),
             Plan::WriteOpened(payload) => match &unit.what {
-                What::Payload { spans, .. } => {
+                LandingKind::Payload { spans, .. } => {
                     self.write_spans(now, spans, &payload, Landing::Verified)
                 }
-                What::Word(_) => Landing::Failed,
+                LandingKind::Word(_) => Landing::Failed,
             },
         };
         let landings: Vec<_> = under_way.iter().zip(plans).map(write).collect();
@@ -119,11 +119,11 @@ impl<E: Engine + 'static> EngineNode<E> {
             match self.place_one(now, one, &mut into) {
                 Ok(Placement::Into { at, check, ticket }) => {
                     let (at, spans) = (usize::from(at), into.to_vec());
-                    let what = What::Payload { landed: index, at, check, spans };
+                    let what = LandingKind::Payload { landed: index, at, check, spans };
                     under_way.push(UnderWay { ticket, what });
                 }
                 Ok(Placement::Word(op, ticket)) => {
-                    under_way.push(UnderWay { ticket, what: What::Word(op) });
+                    under_way.push(UnderWay { ticket, what: LandingKind::Word(op) });
                 }
                 // The engine counted its own refusals.
                 Ok(Placement::Consumed | Placement::NeedHead(_)) | Err(_) => {}
@@ -162,8 +162,8 @@ impl<E: Engine + 'static> EngineNode<E> {
     }
 
     /// Step 3, without touching memory: what has to be done?
-    fn plan(&mut self, what: &What, all: &[Landed]) -> Plan {
-        let What::Payload { landed, at, check, spans } = what else {
+    fn plan(&mut self, what: &LandingKind, all: &[Landed]) -> Plan {
+        let LandingKind::Payload { landed, at, check, spans } = what else {
             return Plan::Write(Landing::Unchecked);
         };
         let landed = &all[*landed];
@@ -231,13 +231,19 @@ impl<E: Engine + 'static> EngineNode<E> {
     }
 
     /// Step 3: puts a payload where it belongs.
-    fn write(&mut self, now: Instant, what: &What, all: &[Landed], landing: Landing) -> Landing {
+    fn write(
+        &mut self,
+        now: Instant,
+        what: &LandingKind,
+        all: &[Landed],
+        landing: Landing,
+    ) -> Landing {
         match what {
-            What::Word(op) => {
+            LandingKind::Word(op) => {
                 self.host.counted.words += 1;
                 self.host.memory.word(now, *op).map_or(Landing::Failed, Landing::Old)
             }
-            What::Payload { landed, at, spans, .. } => {
+            LandingKind::Payload { landed, at, spans, .. } => {
                 self.write_spans(now, spans, &all[*landed].frame.bytes[*at..], landing)
             }
         }
@@ -297,8 +303,8 @@ fn overlap(under_way: &[UnderWay]) -> Option<(Span, Span)> {
     let mut spans: Vec<Span> = under_way
         .iter()
         .filter_map(|unit| match &unit.what {
-            What::Payload { spans, .. } => Some(spans),
-            What::Word(_) => None,
+            LandingKind::Payload { spans, .. } => Some(spans),
+            LandingKind::Word(_) => None,
         })
         .flatten()
         .copied()

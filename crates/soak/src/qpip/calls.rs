@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use qpip::{Access, PostError, SendWork, Service};
 
-use super::disk::{DISK, Talk};
+use super::disk::{Conversation, DISK};
 use super::truth::{Connection, Datagram, mapping};
 use super::{POSTED, Qpip, setup};
 use crate::ctx::{Ctx, pattern};
@@ -84,7 +84,7 @@ impl Qpip {
         self.known_mut(from).pairs.insert(here, name);
         self.known_mut(to).pairs.insert(there, name);
         let mut connection = Connection::new(from, to, kind, [here, there], listener);
-        connection.talk = (kind == DISK).then(|| Box::new(Talk::new(name)));
+        connection.talk = (kind == DISK).then(|| Box::new(Conversation::new(name)));
         self.connections.push(connection);
         self.feed(ctx, from, here, POSTED);
         self.feed(ctx, to, there, POSTED);

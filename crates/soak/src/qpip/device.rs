@@ -87,11 +87,11 @@ pub(super) struct Knowledge {
 #[derive(Debug)]
 pub(super) struct IssuedRequest {
     lives: u32,
-    what: What,
+    what: DeviceRequest,
 }
 
 #[derive(Debug)]
-enum What {
+enum DeviceRequest {
     Write {
         blocks: Blocks,
         nth: u32,
@@ -152,7 +152,7 @@ impl Knowledge {
             known.now = vec![nth];
         }
         let bytes = blocks.clone().flat_map(|block| self.content(nth, block)).collect();
-        let what = What::Write { blocks: blocks.clone(), nth, is_durable: fua };
+        let what = DeviceRequest::Write { blocks: blocks.clone(), nth, is_durable: fua };
         (IssuedRequest { lives: self.lives, what }, bytes)
     }
 
@@ -161,14 +161,14 @@ impl Knowledge {
         let can_find = self.blocks[blocks.clone()].iter().map(|known| known.now.clone()).collect();
         // What no device holds.
         let bytes = vec![0xc5; BLOCK * blocks.len()];
-        let what = What::Read { blocks: blocks.clone(), can_find, bytes };
+        let what = DeviceRequest::Read { blocks: blocks.clone(), can_find, bytes };
         IssuedRequest { lives: self.lives, what }
     }
 
     /// A flush is issued.
     pub(super) fn flush(&self) -> IssuedRequest {
         let oldest = |known: &Known| known.now.iter().copied().min().unwrap_or(0);
-        let what = What::Flush(self.blocks.iter().map(oldest).collect());
+        let what = DeviceRequest::Flush(self.blocks.iter().map(oldest).collect());
         IssuedRequest { lives: self.lives, what }
     }
 
@@ -176,7 +176,7 @@ impl Knowledge {
     pub(super) fn answered(&mut self, asked: IssuedRequest) -> Option<String> {
         let lives_on = asked.lives == self.lives;
         match asked.what {
-            What::Write { blocks, nth, is_durable } => {
+            DeviceRequest::Write { blocks, nth, is_durable } => {
                 for known in &mut self.blocks[blocks] {
                     if is_durable {
                         known.ever.retain(|known| *known >= nth);
@@ -185,13 +185,13 @@ impl Knowledge {
                 }
                 None
             }
-            What::Flush(oldest) => {
+            DeviceRequest::Flush(oldest) => {
                 for (known, oldest) in self.blocks.iter_mut().zip(oldest) {
                     known.ever.retain(|known| *known >= oldest);
                 }
                 None
             }
-            What::Read { blocks, can_find, bytes } => {
+            DeviceRequest::Read { blocks, can_find, bytes } => {
                 let found = blocks.clone().zip(can_find).zip(bytes.chunks(BLOCK));
                 let mut wrong = None;
                 for ((block, can_find), have) in found {
@@ -218,7 +218,7 @@ impl Knowledge {
 impl IssuedRequest {
     /// Bytes of a read came.
     pub(super) fn land(&mut self, at: usize, came: &[u8]) {
-        if let What::Read { bytes, .. } = &mut self.what {
+        if let DeviceRequest::Read { bytes, .. } = &mut self.what {
             bytes[at..at + came.len()].copy_from_slice(came);
         }
     }

@@ -24,7 +24,7 @@ const SERVER: usize = 1;
 
 /// What the two ends of such a connection know.
 #[derive(Debug)]
-pub(super) struct Talk {
+pub(super) struct Conversation {
     /// All that was posted, by the side that sends it.
     pub(super) said: [Vec<u8>; 2],
     /// What is to be posted, by the side that sends it.
@@ -53,7 +53,7 @@ enum Server {
     Serving(server::Session),
 }
 
-impl Talk {
+impl Conversation {
     pub(super) fn new(name: usize) -> Self {
         let replies = [Replies::Simple, Replies::Structured, Replies::Extended][name % 3];
         let config = server::Config { replies, ..server::Config::default() };
@@ -242,7 +242,7 @@ impl Disk {
     }
 }
 
-impl Talk {
+impl Conversation {
     /// What a server said.
     fn hear_server(&mut self, disk: &mut Disk, ctx: &mut Ctx) -> Result<(), String> {
         loop {

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use qpip::{ListenerId, Mapping, QueuePairId};
 
 use super::calls::stream;
-use super::disk::Talk;
+use super::disk::Conversation;
 
 /// A datagram. Its first bytes are its number.
 #[derive(Clone, Copy, Debug)]
@@ -52,7 +52,7 @@ pub(super) struct Connection {
     /// From the side that asked, and to it.
     pub(super) directions: [Direction; 2],
     /// What is said of a disk over it.
-    pub(super) talk: Option<Box<Talk>>,
+    pub(super) talk: Option<Box<Conversation>>,
 }
 
 /// The mapping that a kind of connection has.

@@ -13,11 +13,11 @@ use crate::ctx::Ctx;
 pub(super) struct Deadline {
     at: Instant,
     by: u8,
-    what: Late,
+    what: EarlyEnd,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Late {
+enum EarlyEnd {
     /// The Transfer with this number.
     Send(usize),
     /// The read with this number.
@@ -33,7 +33,7 @@ impl Stp {
         let name = self.transfers.len();
         self.send(ctx, link, by, id, len);
         if self.transfers.len() > name {
-            self.limit(ctx, by, millis, Late::Send(name));
+            self.limit(ctx, by, millis, EarlyEnd::Send(name));
         }
     }
 
@@ -42,11 +42,11 @@ impl Stp {
         let name = self.reads.len();
         self.read(ctx, link, by, id, len);
         if self.reads.len() > name {
-            self.limit(ctx, by, millis, Late::Read(name));
+            self.limit(ctx, by, millis, EarlyEnd::Read(name));
         }
     }
 
-    fn limit(&mut self, ctx: &Ctx, by: u8, millis: u16, what: Late) {
+    fn limit(&mut self, ctx: &Ctx, by: u8, millis: u16, what: EarlyEnd) {
         let at = ctx.now() + Duration::from_millis(millis.into());
         self.deadlines.push(Deadline { at, by, what });
     }
@@ -62,8 +62,8 @@ impl Stp {
         self.deadlines = rest;
         for Deadline { by, what, .. } in late {
             match what {
-                Late::Send(name) => self.end_late_send(ctx, by, name),
-                Late::Read(name) => self.end_late_read(ctx, by, name),
+                EarlyEnd::Send(name) => self.end_late_send(ctx, by, name),
+                EarlyEnd::Read(name) => self.end_late_read(ctx, by, name),
             }
         }
     }

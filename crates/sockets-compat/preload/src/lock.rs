@@ -13,7 +13,7 @@
 //! now. Where a thread has no such list, and within a process, the number is asked for.
 //!
 //! Nobody else can write the word: it lies in memory that only the processes of this end
-//! have ([`crate::segment::Own`]), not the peer. Who waits for a stopped one waits as its
+//! have ([`crate::segment::EndState`]), not the peer. Who waits for a stopped one waits as its
 //! call does: a signal ends that as it ends others, and a call that must not wait gives up after
 //! [`A_WHILE`].
 //!

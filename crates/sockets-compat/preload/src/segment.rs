@@ -163,10 +163,10 @@ pub(crate) struct BetweenHosts {
 /// keep a lock of ours, or say what we are sure of.
 #[derive(Debug)]
 #[repr(C, align(128))]
-pub(crate) struct Own {
+pub(crate) struct EndState {
     /// Of who sends, and of who receives.
-    pub(crate) sending: OwnHalf,
-    pub(crate) receiving: OwnHalf,
+    pub(crate) sending: EndHalf,
+    pub(crate) receiving: EndHalf,
     /// Those of the watchers that wait for room: a ring that another takes away was for
     /// them, too.
     pub(crate) room_watchers: RoomWatchers,
@@ -178,11 +178,11 @@ pub(crate) struct Own {
 
 #[derive(Debug)]
 #[repr(C, align(128))]
-pub(crate) struct OwnHalf {
+pub(crate) struct EndHalf {
     pub(crate) lock: AtomicU32,
 }
 
-const _: () = assert!(size_of::<Own>() <= PAGE);
+const _: () = assert!(size_of::<EndState>() <= PAGE);
 
 /// Of which file and which connection this memory is.
 #[derive(Debug)]
@@ -389,10 +389,10 @@ impl Segment {
     }
 
     /// What the processes of this end have for themselves.
-    pub(crate) const fn own<'a>(self) -> &'a Own {
+    pub(crate) const fn own<'a>(self) -> &'a EndState {
         // SAFETY: the mapping begins with a page of that, and it is of atomics alone. Who
         // unmaps it promises that no reference is left.
-        unsafe { &*self.base.cast::<Own>() }
+        unsafe { &*self.base.cast::<EndState>() }
     }
 
     pub(crate) const fn between<'a>(self) -> &'a BetweenHosts {

@@ -47,8 +47,8 @@ impl Ends {
         let Joined { stream, keep, most, linger, is_distant } = joined;
         let (reader, writer) = stream.into_split();
         let last = is_distant.then_some(linger);
-        let source = ClanSource(Some(Leaving { end: reader, _keep: Arc::clone(&keep) }), last);
-        let sink = ClanSink(Some(Leaving { end: writer, _keep: keep }), last);
+        let source = ClanSource(Some(KeptEnd { end: reader, _keep: Arc::clone(&keep) }), last);
+        let sink = ClanSink(Some(KeptEnd { end: writer, _keep: keep }), last);
         Self { source: Box::new(source), sink: Box::new(sink), local, peer, most, linger }
     }
 
@@ -72,19 +72,19 @@ impl<A: Arrivals> Accept<Duplex> for Streams<A> {
 }
 
 /// One direction. What it needs goes behind it.
-struct Leaving<E> {
+struct KeptEnd<E> {
     end: E,
     _keep: Arc<dyn Send + Sync>,
 }
 
 /// What comes; and how long its last word may take, where that takes time.
-struct ClanSource<F>(Option<Leaving<Reader<F>>>, Option<Duration>)
+struct ClanSource<F>(Option<KeptEnd<Reader<F>>>, Option<Duration>)
 where
     F: Fabric + Send,
     Reader<F>: Send;
 
 /// What goes; likewise.
-struct ClanSink<F>(Option<Leaving<Writer<F>>>, Option<Duration>)
+struct ClanSink<F>(Option<KeptEnd<Writer<F>>>, Option<Duration>)
 where
     F: Fabric + Send,
     Writer<F>: Send;

@@ -111,17 +111,17 @@ impl Arriving {
 }
 
 /// Datagrams that go.
-struct Going {
+struct OutgoingDatagrams {
     ring: Ring,
     pair: Pair,
     peer: Option<SocketAddr>,
 }
 
-impl Progress for Going {
+impl Progress for OutgoingDatagrams {
     fn make_progress(&mut self, _: &mut Context<'_>) {}
 }
 
-impl Going {
+impl OutgoingDatagrams {
     fn poll_send(
         &mut self,
         cx: &mut Context<'_>,
@@ -162,7 +162,7 @@ pub struct QpDatagram(Arc<Socket>);
 
 struct Socket {
     arriving: Arc<Half<Arriving>>,
-    going: Arc<Half<Going>>,
+    going: Arc<Half<OutgoingDatagrams>>,
     options: Options,
     local: SocketAddr,
 }
@@ -182,7 +182,7 @@ impl QpDatagram {
         let (ready, peer) = (VecDeque::new(), None);
         let arriving = Arriving { memory, done, pair: Arc::clone(&pair), ready, peer };
         (0..u64::from(SLOTS)).try_for_each(|slot| arriving.post(slot))?;
-        let going = Going { ring, pair, peer };
+        let going = OutgoingDatagrams { ring, pair, peer };
         let (arriving, going) = (Half::new(arriving), Half::new(going));
         Ok(Self(Arc::new(Socket { arriving, going, options: Options::default(), local })))
     }

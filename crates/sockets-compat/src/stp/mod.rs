@@ -84,7 +84,7 @@ struct Inner {
 
 /// Which endpoint serves sockets that ask for nothing special.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Usual {
+enum DefaultEndpoint {
     /// For those that connect, by version of IP and carrier.
     Client {
         is_v4: bool,
@@ -95,7 +95,7 @@ enum Usual {
     ServerIp(IpAddr),
 }
 
-static USUAL: Mutex<BTreeMap<Usual, Weak<Inner>>> = Mutex::new(BTreeMap::new());
+static USUAL: Mutex<BTreeMap<DefaultEndpoint, Weak<Inner>>> = Mutex::new(BTreeMap::new());
 
 impl StpHost {
     /// Sockets over an endpoint that was bound with all that can be chosen there.
@@ -133,7 +133,7 @@ impl StpHost {
         Ok(Self::new(endpoint.map_err(io::Error::other)?, options))
     }
 
-    fn usual(usual: Usual) -> io::Result<Self> {
+    fn usual(usual: DefaultEndpoint) -> io::Result<Self> {
         let mut hosts = locked(&USUAL);
         if let Some(host) = hosts.get(&usual).and_then(Weak::upgrade) {
             return Ok(Self(host));
@@ -143,16 +143,16 @@ impl StpHost {
         };
         let options = StpOptions::default();
         let host = match usual {
-            Usual::Client { is_v4, is_udp: true } => {
+            DefaultEndpoint::Client { is_v4, is_udp: true } => {
                 Self::bind_udp(SocketAddr::new(any(is_v4), 0), options)
             }
-            Usual::Client { is_v4, is_udp: false } => Self::bind_ip(any(is_v4), options),
-            Usual::ServerUdp(address) => Self::bind_udp(address, options),
-            Usual::ServerIp(address) => Self::bind_ip(address, options),
+            DefaultEndpoint::Client { is_v4, is_udp: false } => Self::bind_ip(any(is_v4), options),
+            DefaultEndpoint::ServerUdp(address) => Self::bind_udp(address, options),
+            DefaultEndpoint::ServerIp(address) => Self::bind_ip(address, options),
         }?;
         hosts.retain(|_, host| host.strong_count() > 0);
         // Port 0 is another one each time.
-        if !matches!(usual, Usual::ServerUdp(address) if address.port() == 0) {
+        if !matches!(usual, DefaultEndpoint::ServerUdp(address) if address.port() == 0) {
             hosts.insert(usual, Arc::downgrade(&host.0));
         }
         Ok(host)
@@ -160,7 +160,7 @@ impl StpHost {
 
     fn client(address: &Address) -> io::Result<Self> {
         match address {
-            Address::Stp { host, carrier, .. } => Self::usual(Usual::Client {
+            Address::Stp { host, carrier, .. } => Self::usual(DefaultEndpoint::Client {
                 is_v4: host.is_ipv4(),
                 is_udp: matches!(carrier, Carrier::Udp(_)),
             }),
@@ -171,9 +171,11 @@ impl StpHost {
     fn server(address: &Address) -> io::Result<Self> {
         match address {
             Address::Stp { host, carrier: Carrier::Udp(port), .. } => {
-                Self::usual(Usual::ServerUdp(SocketAddr::new(*host, *port)))
+                Self::usual(DefaultEndpoint::ServerUdp(SocketAddr::new(*host, *port)))
             }
-            Address::Stp { host, carrier: Carrier::Ip, .. } => Self::usual(Usual::ServerIp(*host)),
+            Address::Stp { host, carrier: Carrier::Ip, .. } => {
+                Self::usual(DefaultEndpoint::ServerIp(*host))
+            }
             other => Err(wrong(other)),
         }
     }

@@ -26,7 +26,7 @@ pub(super) struct Outbox {
     limits: Limits,
     next: Number,
     tickets: u64,
-    under_way: VecDeque<Leaving>,
+    under_way: VecDeque<PendingSend>,
     bytes: usize,
     /// What became of messages that somebody waits for.
     settled: BTreeMap<Ticket, Option<io::Result<()>>>,
@@ -38,7 +38,7 @@ pub(super) struct Outbox {
     close_guard: Arc<CloseGuard>,
 }
 
-struct Leaving {
+struct PendingSend {
     ticket: Ticket,
     len: usize,
     operation: Operation<Sent>,
@@ -68,7 +68,7 @@ impl Outbox {
         }
     }
 
-    fn settle(&mut self, leaving: &Leaving, result: Result<(), Error>) {
+    fn settle(&mut self, leaving: &PendingSend, result: Result<(), Error>) {
         self.bytes -= leaving.len;
         let result = result.map_err(|error| match error {
             // The one thing that concerns this message alone.
@@ -121,7 +121,7 @@ impl Outbox {
         let ticket = Ticket(self.tickets);
         let operation = self.connection.send(payload).opaque(mark.to_opaque()).start();
         self.bytes += len;
-        self.under_way.push_back(Leaving { ticket, len, operation });
+        self.under_way.push_back(PendingSend { ticket, len, operation });
         // From now on news of it come here.
         self.make_progress(cx);
         ticket

@@ -29,7 +29,7 @@ struct Tcp {
 
 /// Rules that are left out, to see that the models miss them.
 #[derive(Clone, Copy, Default)]
-struct Without {
+struct LeftOut {
     /// Sleepers do not look whether the lock is held.
     the_lock: bool,
     /// A ring goes without a new wish for room.
@@ -55,7 +55,7 @@ struct Model {
     by_tcp: AtomicU64,
     tcp: Mutex<Tcp>,
     arrival: Condvar,
-    without: Without,
+    without: LeftOut,
 }
 
 impl End for Model {
@@ -505,7 +505,7 @@ fn two_threads_on_one_set_by_level_both_wake() {
 
 /// The peer goes over to memory behind one byte by TCP, and rings for room at once; a reader
 /// takes that byte while a writer waits.
-fn goes_over(without: Without) {
+fn goes_over(without: LeftOut) {
     let build = move || Model {
         sent: AtomicU64::new(1),
         tcp: Mutex::new(Tcp { queued: 1, real: 1, edge: true }),
@@ -557,18 +557,18 @@ impl Model {
 
 #[test]
 fn a_ring_behind_the_last_bytes_by_tcp_is_left_for_others() {
-    goes_over(Without::default());
+    goes_over(LeftOut::default());
 }
 
 /// Rules, each with a model that runs without it.
 const LEFT_OUT: &[(&str, fn())] = &[
-    ("TCP's queue is measured", || goes_over(Without { measuring: true, ..Without::default() })),
+    ("TCP's queue is measured", || goes_over(LeftOut { measuring: true, ..LeftOut::default() })),
     ("the lock is looked at", || {
-        let without = Without { the_lock: true, ..Without::default() };
+        let without = LeftOut { the_lock: true, ..LeftOut::default() };
         reader_and_writer(move || Model { without, ..full() }, Model::polls_and_takes);
     }),
     ("a new wish for room is made", || {
-        let without = Without { the_wish_for_room: true, ..Without::default() };
+        let without = LeftOut { the_wish_for_room: true, ..LeftOut::default() };
         reader_and_writer(move || Model { without, ..full() }, Model::polls_and_takes);
     }),
     ("the last look is the last", || {

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use landfall_placement::{PathId, Peer};
 
-use super::ledger::{Connecting, Connection, Reading, Receive, Stage, Transfer, What};
+use super::ledger::{Connecting, Connection, Reading, Receive, ReceivePurpose, Stage, Transfer};
 use super::world::{FRESH, PORT, World};
 use crate::connection::Connect;
 use crate::error::Error;
@@ -149,7 +149,7 @@ impl World {
         match end.checked.engine.read(now, connection.id, area, name as u32) {
             Ok(id) => {
                 let connect = connection.connect;
-                let (memory, what) = (Some(area), What::Read { read: name });
+                let (memory, what) = (Some(area), ReceivePurpose::Read { read: name });
                 end.user.receives.push(Receive { id, connect, memory, what });
                 let to = self.truth.other(connect, side);
                 let (len, is_asked, is_excused) = (u64::from(len), false, false);
@@ -181,17 +181,17 @@ impl World {
     /// A user ends what is received.
     fn excuse_receive(&mut self, known: Receive) {
         match known.what {
-            What::Offer { transfer } => self.truth.transfers[transfer].is_excused = true,
-            What::Read { read } => {
+            ReceivePurpose::Offer { transfer } => self.truth.transfers[transfer].is_excused = true,
+            ReceivePurpose::Read { read } => {
                 self.truth.reads[read].is_excused = true;
                 for transfer in &mut self.truth.transfers {
                     transfer.is_excused |= transfer.answers == Some(read);
                 }
             }
-            What::Get { .. } => {
+            ReceivePurpose::Get { .. } => {
                 for end in &mut self.ends {
                     for other in end.user.receives.iter_mut().filter(|other| other.id == known.id) {
-                        if let What::Get { may_fail, .. } = &mut other.what {
+                        if let ReceivePurpose::Get { may_fail, .. } = &mut other.what {
                             *may_fail = true;
                         }
                     }

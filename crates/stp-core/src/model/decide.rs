@@ -4,7 +4,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use super::calls::ADMITTED;
-use super::ledger::{Connection, Receive, Stage, What};
+use super::ledger::{Connection, Receive, ReceivePurpose, Stage};
 use super::world::{FRESH, World};
 use crate::error::Error;
 use crate::ids::{ConnectionId, ReadId};
@@ -28,7 +28,9 @@ impl World {
         found.extend(user.connections.iter().filter(asked).map(|c| Question::Incoming(*c)));
         found.extend(user.receives.iter().filter_map(|receive| {
             match (receive.what, receive.memory) {
-                (What::Offer { transfer }, None) => Some(Question::Offer(*receive, transfer)),
+                (ReceivePurpose::Offer { transfer }, None) => {
+                    Some(Question::Offer(*receive, transfer))
+                }
                 _ => None,
             }
         }));

@@ -105,7 +105,7 @@ impl World {
         }
         for side in 0..self.sides() {
             let end = &self.ends[side];
-            let left = Left(&end.user);
+            let left = Unfinished(&end.user);
             let connections = end.checked.engine.connections();
             if !end.user.is_empty() || connections > 0 {
                 let what = format!("{what} did not end: {left:?}, {connections} connections");
@@ -165,9 +165,9 @@ impl World {
 }
 
 /// What is left of a user's doings, in short.
-struct Left<'a>(&'a User);
+struct Unfinished<'a>(&'a User);
 
-impl core::fmt::Debug for Left<'_> {
+impl core::fmt::Debug for Unfinished<'_> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         let user = self.0;
         f.debug_struct("Left")

@@ -5,7 +5,7 @@ use alloc::format;
 use landfall_placement::{Area, Engine, Peer};
 
 use super::calls::ADMITTED;
-use super::ledger::{Connection, Receive, Stage, What};
+use super::ledger::{Connection, Receive, ReceivePurpose, Stage};
 use super::setup::PATIENCE;
 use super::world::{FRESH, World};
 use crate::error::Ended;
@@ -255,7 +255,7 @@ impl World {
             return self.fail(side, &format!("{id} was offered that was not sent, or twice"));
         }
         self.truth.transfers[name].is_offered = true;
-        let (memory, what) = (None, What::Offer { transfer: name });
+        let (memory, what) = (None, ReceivePurpose::Offer { transfer: name });
         self.ends[side].user.receives.push(Receive { id, connect, memory, what });
     }
 
@@ -301,7 +301,7 @@ impl World {
         if let Some(transfer) = self.truth.transfers.get_mut(opaque as usize) {
             let wanted = (transfer.bytes.len() as u64).min(memory.len);
             let answers = known.and_then(|known| match known.what {
-                What::Read { read } => Some(read),
+                ReceivePurpose::Read { read } => Some(read),
                 _ => None,
             });
             if transfer.to != side || answers != transfer.answers {
@@ -342,9 +342,13 @@ impl World {
         }
         let is_excused = match known.map(|known| known.what) {
             _ if why == Ended::DoesNotFit => true,
-            Some(What::Offer { transfer }) => self.truth.transfers[transfer].is_excused,
-            Some(What::Read { read }) => self.truth.reads[read].is_excused || self.is_ended(read),
-            Some(What::Get { region, may_fail, .. }) => may_fail || self.is_revoked(region),
+            Some(ReceivePurpose::Offer { transfer }) => self.truth.transfers[transfer].is_excused,
+            Some(ReceivePurpose::Read { read }) => {
+                self.truth.reads[read].is_excused || self.is_ended(read)
+            }
+            Some(ReceivePurpose::Get { region, may_fail, .. }) => {
+                may_fail || self.is_revoked(region)
+            }
             None => self.truth.transfers.iter().any(|t| t.is_excused && t.to == side),
         };
         if !is_excused && !self.may_end(connect) {
@@ -353,7 +357,7 @@ impl World {
         let Some(memory) = memory else { return };
         let have = self.ends[side].bytes(&memory);
         let starts = |bytes: &[u8]| have.get(..len as usize) == bytes.get(..len as usize);
-        let is_get = known.is_some_and(|known| matches!(known.what, What::Get { .. }));
+        let is_get = known.is_some_and(|known| matches!(known.what, ReceivePurpose::Get { .. }));
         if !is_get && len > 0 && !self.truth.transfers.iter().any(|t| starts(&t.bytes)) {
             self.fail(side, &format!("{id}: its first {len} bytes are not what was sent"));
         }

@@ -126,12 +126,12 @@ pub(super) struct Receive {
     pub(super) id: ReceiveId,
     pub(super) connect: usize,
     pub(super) memory: Option<Area>,
-    pub(super) what: What,
+    pub(super) what: ReceivePurpose,
 }
 
 /// What a receive is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum What {
+pub(super) enum ReceivePurpose {
     /// A Transfer that was offered, by its name.
     Offer { transfer: usize },
     /// What this side asked for.

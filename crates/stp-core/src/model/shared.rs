@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 
 use landfall_placement::{Area, WordFunction, WordWidth};
 
-use super::ledger::{Begun, Exposure, Receive, Region, Remote, What};
+use super::ledger::{Begun, Exposure, Receive, ReceivePurpose, Region, Remote};
 use super::world::{FRESH, World};
 use crate::error::{Ended, Error};
 use crate::event::Event;
@@ -226,7 +226,7 @@ impl World {
         let area = end.lend(usize::from(which) % 140, &vec![FRESH; len as usize]);
         match end.checked.engine.get(now, remote.connection, &remote.remote, at, area) {
             Ok(id) => {
-                let what = What::Get { region, at, after, may_fail: is_wrong };
+                let what = ReceivePurpose::Get { region, at, after, may_fail: is_wrong };
                 let (connect, memory) = (remote.connect, Some(area));
                 end.user.receives.push(Receive { id, connect, memory, what });
             }
@@ -381,7 +381,7 @@ impl World {
         let Some(known) = at.map(|at| receives.swap_remove(at)) else {
             return self.fail(side, &format!("{id} ended that was not begun, or twice"));
         };
-        let What::Get { region, at, after, may_fail: false } = known.what else {
+        let ReceivePurpose::Get { region, at, after, may_fail: false } = known.what else {
             return self.give_back(side, &memory);
         };
         let have = self.ends[side].bytes(&memory);

@@ -48,7 +48,7 @@ struct Half {
 }
 
 #[derive(Debug)]
-struct Whole {
+struct WholeMessage {
     number: u16,
     into: Span,
     bytes: Vec<u8>,
@@ -64,9 +64,9 @@ pub struct Halves {
     next_number: u16,
     posted: VecDeque<Span>,
     kept: VecDeque<Half>,
-    whole: VecDeque<Whole>,
+    whole: VecDeque<WholeMessage>,
     /// What the driver is writing.
-    deposited: Option<Whole>,
+    deposited: Option<WholeMessage>,
     events: VecDeque<Event>,
     refusals: Refusals,
 }
@@ -147,7 +147,7 @@ impl Halves {
         let place = self.posted.front().filter(|place| place.len >= first.total);
         let into = place.ok_or(Refusal::NoRoom)?.split_at(first.total).0;
         self.posted.pop_front();
-        self.whole.push_back(Whole { number: first.number, into, bytes });
+        self.whole.push_back(WholeMessage { number: first.number, into, bytes });
         Ok(())
     }
 }
@@ -187,7 +187,7 @@ impl Engine for Halves {
     }
 
     fn handle_placed(&mut self, _: Instant, _: Ticket, landing: Landing) {
-        let Some(Whole { number, into, .. }) = self.deposited.take() else { return };
+        let Some(WholeMessage { number, into, .. }) = self.deposited.take() else { return };
         self.events.push_back(match landing {
             Landing::Verified => Event::Received(number, into),
             _ => Event::Lost(number),

@@ -40,7 +40,7 @@ pub(super) type AllOpened = ArrayVec<Opened, MAX_UNITS>;
 
 /// Where units that were opened lie among the loose bytes.
 #[derive(Clone, Copy, Debug)]
-struct Lying {
+struct UnitSpans {
     /// The first byte of the first unit.
     at: usize,
     /// From one unit to the next.
@@ -50,7 +50,7 @@ struct Lying {
     ecn: Ecn,
 }
 
-impl Lying {
+impl UnitSpans {
     /// Where the nth unit lies, without its first `skip` bytes.
     fn unit(&self, nth: usize, skip: usize) -> (usize, usize) {
         let start = self.at + nth * self.stride;
@@ -119,13 +119,13 @@ impl Inbox {
     ) {
         let (at, stride) = (lies.start, arrival.unit_len);
         let end = lies.end.min(at + opened.units * stride);
-        let lying = Lying { at, stride, end, ecn: arrival.ecn };
+        let spans_of = UnitSpans { at, stride, end, ecn: arrival.ecn };
         let mut nth = 0;
         while nth < opened.units {
-            nth += match self.ask_opened_run(turn, opened, (&lying, nth), loose) {
+            nth += match self.ask_opened_run(turn, opened, (&spans_of, nth), loose) {
                 Some(units) => units,
                 None => {
-                    self.ask_opened_unit(turn, opened, (&lying, nth), loose, spans);
+                    self.ask_opened_unit(turn, opened, (&spans_of, nth), loose, spans);
                     1
                 }
             };
@@ -137,7 +137,7 @@ impl Inbox {
         &mut self,
         turn: &mut Turn<'_, E>,
         opened: &Opened,
-        (lying, nth): (&Lying, usize),
+        (spans_of, nth): (&UnitSpans, usize),
         loose: &Loose<'_>,
     ) -> Option<usize> {
         let count = opened.units - nth;
@@ -145,16 +145,16 @@ impl Inbox {
             return None;
         }
         let ((first, unit_len), (_, last_len)) =
-            (lying.unit(nth, opened.skip), lying.unit(opened.units - 1, opened.skip));
-        let heads = loose.head(first, lying.end.checked_sub(first)?);
-        let heads = Heads::new(heads, lying.stride, HEAD_ROOM.min(last_len), count)?;
+            (spans_of.unit(nth, opened.skip), spans_of.unit(opened.units - 1, opened.skip));
+        let heads = loose.head(first, spans_of.end.checked_sub(first)?);
+        let heads = Heads::new(heads, spans_of.stride, HEAD_ROOM.min(last_len), count)?;
         let run = UnitRun {
             path: self.path,
             from: opened.from,
             heads,
             unit_len: unit_len as u32,
             last_len: last_len as u32,
-            ecn: lying.ecn,
+            ecn: spans_of.ecn,
         };
         let placed = turn.engine.place_opened_run(turn.now, &run)?;
         let (units, at) = (usize::from(placed.units), usize::from(placed.at));
@@ -162,7 +162,7 @@ impl Inbox {
         let landing = if is_right {
             let mut rest = placed.span;
             for unit in nth..nth + units {
-                let (start, len) = lying.unit(unit, opened.skip);
+                let (start, len) = spans_of.unit(unit, opened.skip);
                 let (span, behind) = rest.split_at((len - at) as u32);
                 rest = behind;
                 let source = Source::Loose { from: start, moved: 0 };
@@ -183,12 +183,12 @@ impl Inbox {
         &mut self,
         turn: &mut Turn<'_, E>,
         opened: &Opened,
-        (lying, nth): (&Lying, usize),
+        (spans_of, nth): (&UnitSpans, usize),
         loose: &Loose<'_>,
         spans: &mut Spans,
     ) {
         spans.clear();
-        let (start, len) = lying.unit(nth, opened.skip);
+        let (start, len) = spans_of.unit(nth, opened.skip);
         let unit = Unit {
             path: self.path,
             from: opened.from,
@@ -196,7 +196,7 @@ impl Inbox {
             head: loose.head(start, len),
             len: len as u32,
             segment: None,
-            ecn: lying.ecn,
+            ecn: spans_of.ecn,
         };
         match turn.engine.place_opened(turn.now, &unit, spans) {
             Ok(Placement::Into { at, check, ticket }) => {

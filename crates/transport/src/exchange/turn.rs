@@ -9,12 +9,12 @@ use crate::memory::{Pins, Regions};
 
 /// What every driver does once the landings of a turn were announced.
 #[derive(Debug)]
-pub(crate) struct Between {
+pub(crate) struct TurnScratch {
     pins: Pins,
     into: Spans,
 }
 
-impl Between {
+impl TurnScratch {
     pub(crate) fn new(regions: &Regions) -> Self {
         Self { pins: Pins::new(regions), into: Spans::new() }
     }

@@ -8,7 +8,7 @@ use std::{fmt, io};
 use landfall_placement::{Engine, Instant, PathId};
 use socket2::Socket;
 
-use super::fanout::{self, By};
+use super::fanout::{self, SpreadBy};
 use super::link::Link;
 use super::receive::Receiver;
 use super::several::Several;
@@ -82,7 +82,7 @@ impl PacketDriver {
             (0..count).map(|_| Self::open(path, config, regions)).collect();
         let mut drivers = drivers?;
         let sockets: Vec<&Socket> = drivers.iter().map(|driver| &driver.socket).collect();
-        let group = fanout::spread(&sockets, By::Station)?;
+        let group = fanout::spread(&sockets, SpreadBy::Station)?;
         for driver in &mut drivers {
             driver._group = Some(Arc::clone(&group));
         }

@@ -15,7 +15,7 @@ use crate::OpenError;
 
 /// By what frames are spread over the sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum By {
+pub(crate) enum SpreadBy {
     /// The station that sent them.
     Station,
     /// The address and port of UDP that sent them, over IPv4.
@@ -24,7 +24,7 @@ pub(crate) enum By {
     SocketOfSix,
 }
 
-impl By {
+impl SpreadBy {
     /// By the sender's socket, of the IP version of this address.
     pub(crate) const fn socket(local: IpAddr) -> Self {
         match local {
@@ -80,7 +80,7 @@ pub(crate) const fn member_of(station: [u8; 6], members: usize) -> usize {
 /// Spreads what comes over these sockets, which are bound alike. Returns them for all who use
 /// one of them to hold: where one is closed, what comes is spread anew, and peers of the
 /// others come to other sockets than before.
-pub(crate) fn spread(sockets: &[&Socket], by: By) -> Result<Arc<[Socket]>, OpenError> {
+pub(crate) fn spread(sockets: &[&Socket], by: SpreadBy) -> Result<Arc<[Socket]>, OpenError> {
     let mut group = None;
     for socket in sockets {
         let fd = socket.as_raw_fd();
@@ -106,7 +106,7 @@ fn empty(socket: &Socket) {
 }
 
 /// Begins a group with this socket, with a number that no other has. Returns the number.
-fn found(fd: RawFd, by: By) -> io::Result<u16> {
+fn found(fd: RawFd, by: SpreadBy) -> io::Result<u16> {
     join(fd, 0, libc::PACKET_FANOUT_FLAG_UNIQUEID)?;
     let number = number_of(fd)?;
     let program = by.program();

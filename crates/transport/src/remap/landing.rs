@@ -11,7 +11,7 @@ use landfall_placement::{Area, Span};
 
 use super::pages::Backing;
 use super::remapping::move_or_copy;
-use super::{DeliverError, Delivered, Delivery, DeliveryCounters, Home, Pages};
+use super::{BytesOwner, DeliverError, Delivered, Delivery, DeliveryCounters, Pages};
 use crate::memory::{Mapping, page_size};
 
 /// Memory of the application in which packets appear where it wants them: the
@@ -213,23 +213,23 @@ impl Strip {
     }
 
     /// The pages of a buffer have moved as chosen.
-    pub(super) fn moved(self: &Arc<Self>, buffer: usize, choice: Choice) -> Taken {
+    pub(super) fn moved(self: &Arc<Self>, buffer: usize, choice: Choice) -> HeldPlace {
         if let Some(bank) = choice.back_from {
             self.places[self.place(bank, buffer)].store(EMPTY, Ordering::Relaxed);
         }
         let place = self.place(choice.to, buffer);
         self.places[place].store(TAKEN, Ordering::Relaxed);
-        Taken { strip: Arc::clone(self), place }
+        HeldPlace { strip: Arc::clone(self), place }
     }
 }
 
 /// A place whose pages the application reads.
-pub(super) struct Taken {
+pub(super) struct HeldPlace {
     strip: Arc<Strip>,
     place: usize,
 }
 
-impl Drop for Taken {
+impl Drop for HeldPlace {
     fn drop(&mut self) {
         // All that was read of it was read before.
         self.strip.places[self.place].store(READ, Ordering::Release);
@@ -310,7 +310,7 @@ impl FastBuffers {
         let loan = Loan { memory, returned: Arc::clone(&self.returned), buffer, body: *body };
         // SAFETY: the loan keeps the mapping. The buffer went on loan while
         // nobody had the region pinned, so nobody writes there until it ends.
-        Ok(unsafe { Delivered::new(bytes, range.len(), Home::Buffer { _loan: loan }) })
+        Ok(unsafe { Delivered::new(bytes, range.len(), BytesOwner::Buffer { _loan: loan }) })
     }
 }
 

@@ -160,12 +160,12 @@ pub struct Delivered {
     bytes: NonNull<u8>,
     len: usize,
     /// Gets the memory back when this is dropped.
-    _home: Home,
+    _home: BytesOwner,
 }
 
 /// Where delivered bytes are at home.
-enum Home {
-    Strip { _place: landing::Taken },
+enum BytesOwner {
+    Strip { _place: landing::HeldPlace },
     Buffer { _loan: landing::Loan },
 }
 
@@ -178,7 +178,7 @@ unsafe impl Sync for Delivered {}
 impl Delivered {
     /// # Safety
     /// As long as the home lives, these bytes stay mapped and nobody writes them.
-    unsafe fn new(bytes: NonNull<u8>, len: usize, home: Home) -> Self {
+    unsafe fn new(bytes: NonNull<u8>, len: usize, home: BytesOwner) -> Self {
         Self { bytes, len, _home: home }
     }
 }
@@ -202,8 +202,8 @@ impl AsRef<[u8]> for Delivered {
 impl fmt::Debug for Delivered {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let was_moved = match self._home {
-            Home::Strip { .. } => true,
-            Home::Buffer { .. } => false,
+            BytesOwner::Strip { .. } => true,
+            BytesOwner::Buffer { .. } => false,
         };
         f.debug_struct("Delivered")
             .field("len", &self.len)

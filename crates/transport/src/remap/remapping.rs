@@ -7,7 +7,7 @@ use std::{io, ptr};
 use landfall_placement::{Area, Span};
 
 use super::landing::{Choice, Strip};
-use super::{DeliverError, Delivered, Delivery, DeliveryCounters, Home, Pages};
+use super::{BytesOwner, DeliverError, Delivered, Delivery, DeliveryCounters, Pages};
 use crate::memory::Mapping;
 
 /// Delivery by moving pages: what the kernel or an engine wrote into a buffer is
@@ -180,7 +180,7 @@ impl Delivery for Remapping {
             // moved there or away before the place is given back.
             into.push(unsafe {
                 let bytes = self.strip.mapping.base().add(place + range.start);
-                Delivered::new(bytes, range.len(), Home::Strip { _place: taken })
+                Delivered::new(bytes, range.len(), BytesOwner::Strip { _place: taken })
             });
         }
         self.returned.extend(bodies);

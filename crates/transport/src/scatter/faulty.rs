@@ -38,14 +38,14 @@ pub struct Faulty {
     pins: Pins,
     /// To leave now.
     ready: VecDeque<Vec<u8>>,
-    late: Vec<Late>,
+    late: Vec<DelayedFrame>,
     /// Frames that were made ready, to measure how late others are.
     passed: u64,
     counts: FaultCounts,
 }
 
 /// A frame that leaves later.
-struct Late {
+struct DelayedFrame {
     frame: Vec<u8>,
     after: u64,
     due: Instant,
@@ -166,7 +166,7 @@ impl Faulty {
             Fate::Late(steps) => {
                 self.counts.reordered += 1;
                 let after = self.passed + u64::from(steps);
-                self.late.push(Late { frame, after, due: now + PATIENCE });
+                self.late.push(DelayedFrame { frame, after, due: now + PATIENCE });
                 return;
             }
             Fate::Flipped(bit) => {

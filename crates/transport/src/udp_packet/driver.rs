@@ -8,7 +8,7 @@ use landfall_placement::{Engine, Instant, PathId};
 
 use super::UdpPacketConfig;
 use super::receive::FrameReceiver;
-use super::send::{Exit, ExitHeader, Leaving, NotSent};
+use super::send::{Exit, ExitHeader, NotSent, UnitGroup};
 use super::socket::{self, Opened};
 use crate::OpenError;
 use crate::driver::{Descriptors, Driver, DriverState, Progress, take_turn};
@@ -190,7 +190,7 @@ fn send_run<E: Engine>(
     let Some(first) = outbox.front() else { return Ok(0) };
     let (to, ecn) = (first.to, first.ecn);
     let unit_len = u16::try_from(first.len).ok().filter(|_| count > 1);
-    let units = Leaving { to, ecn, unit_len, pieces: outbox.pieces(count) };
+    let units = UnitGroup { to, ecn, unit_len, pieces: outbox.pieces(count) };
     let failure = match exit.prepare(header, units, now) {
         None => Some(NotSent::Lost),
         Some((socket, message)) => {

@@ -45,7 +45,7 @@ pub use driver::UdpPacketDriver;
 #[cfg(feature = "io-uring")]
 pub(crate) use receive::FrameReceiver;
 #[cfg(feature = "io-uring")]
-pub(crate) use send::{Exit, ExitHeader, Leaving, NotSent, SendSocket};
+pub(crate) use send::{Exit, ExitHeader, NotSent, SendSocket, UnitGroup};
 #[cfg(feature = "io-uring")]
 pub(crate) use socket::{Opened, open as open_sockets};
 

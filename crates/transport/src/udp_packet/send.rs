@@ -19,7 +19,7 @@ use crate::packet::{self, Failure, LinkAddress, interface_exists};
 use crate::udp::{self, Sending};
 
 /// Units of one length that leave with one call.
-pub(crate) struct Leaving<'a> {
+pub(crate) struct UnitGroup<'a> {
     pub(crate) to: Peer,
     pub(crate) ecn: Ecn,
     /// The length of each, if they are several.
@@ -96,7 +96,7 @@ impl Exit {
     pub(crate) fn prepare(
         &mut self,
         header: &mut ExitHeader,
-        units: Leaving<'_>,
+        units: UnitGroup<'_>,
         now: Instant,
     ) -> Option<(SendSocket, *const libc::msghdr)> {
         let Peer::Socket(to) = units.to else { return None };
@@ -105,7 +105,7 @@ impl Exit {
         }
         let Some(station) = self.neighbours.station_of(to.ip(), now) else {
             self.by_kernel += 1;
-            let Leaving { ecn, unit_len, pieces, .. } = units;
+            let UnitGroup { ecn, unit_len, pieces, .. } = units;
             let sending = Sending { to: Some(to), unit_len, ecn, ipv6: to.is_ipv6() };
             return Some((SendSocket::Kernel, header.kernel.prepare(pieces, &sending)));
         };
@@ -167,7 +167,7 @@ impl ExitHeader {
         &mut self,
         framing: &Framing,
         to: (Mac, SocketAddr),
-        units: &Leaving<'_>,
+        units: &UnitGroup<'_>,
     ) -> Option<*const libc::msghdr> {
         let len = units.pieces.iter().map(|piece| piece.iov_len).sum();
         let written = framing.write(&mut self.prefix, to, (len, units.unit_len), units.ecn)?;

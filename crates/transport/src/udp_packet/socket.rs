@@ -106,7 +106,7 @@ pub(super) fn open_group(
         all.push(joining);
     }
     let sockets: Vec<&Socket> = all.iter().map(|opened| &opened.packets).collect();
-    let group = packet::spread(&sockets, packet::By::socket(local.ip()))?;
+    let group = packet::spread(&sockets, packet::SpreadBy::socket(local.ip()))?;
     for opened in &mut all {
         opened.group = Some(Arc::clone(&group));
     }

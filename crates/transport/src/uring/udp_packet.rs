@@ -18,7 +18,7 @@ use crate::memory::Regions;
 use crate::packet::{ReceiveHeader, Received, Room};
 use crate::udp::run_limits;
 use crate::udp_packet::{
-    Exit, ExitHeader, FrameReceiver, Leaving, NotSent, Opened, SendSocket, UdpPacketConfig,
+    Exit, ExitHeader, FrameReceiver, NotSent, Opened, SendSocket, UdpPacketConfig, UnitGroup,
     open_sockets,
 };
 
@@ -189,7 +189,7 @@ unsafe impl Wire for ExitWire {
     fn prepare(&mut self, header: &mut ExitHeader, units: Gathered<'_>) -> Option<Ready> {
         let Gathered { first, count, pieces, .. } = units;
         let unit_len = u16::try_from(first.len).ok().filter(|_| count > 1);
-        let leaving = Leaving { to: first.to, ecn: first.ecn, unit_len, pieces };
+        let leaving = UnitGroup { to: first.to, ecn: first.ecn, unit_len, pieces };
         let (socket, message) = self.exit.prepare(header, leaving, self.now)?;
         Some(Ready { by: self.exit.socket(socket), message })
     }

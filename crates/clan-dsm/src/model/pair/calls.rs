@@ -14,7 +14,7 @@ use landfall_placement::{Area, Engine, InternetSum, WordFunction, WordOp, WordWi
 use landfall_testkit::model::Choices;
 
 use super::Pair;
-use super::ledger::{Expected, What};
+use super::ledger::{EffectKind, Expected};
 use super::node::{ExposedAperture, NodeState, SHARED, SOURCE, SOURCE_LEN};
 use crate::address::Key;
 use crate::cookie::{Cookie, Rights};
@@ -65,7 +65,7 @@ impl Pair {
         let here = &mut self.sides[side];
         let serial = here.serial();
         let at = goal.shown.area.offset + goal.offset as u64;
-        let what = What::Bytes(bytes.to_vec());
+        let what = EffectKind::Bytes(bytes.to_vec());
         let (aperture, may_be_lost) = (goal.aperture, false);
         here.lanes[lane].push(Expected { serial, aperture, at, what, may_be_lost });
         here.onto[goal.aperture].shadow.write(serial, goal.offset, bytes);
@@ -159,7 +159,7 @@ impl Pair {
                 shadow.write(serial, goal.offset, new);
                 let at = goal.shown.area.offset + offset;
                 let op = WordOp { region: SHARED, offset: at, width, function };
-                let (aperture, what) = (goal.aperture, What::Word(op));
+                let (aperture, what) = (goal.aperture, EffectKind::Word(op));
                 let may_be_lost = false;
                 here.lanes[0].push(Expected { serial, aperture, at, what, may_be_lost });
             }

@@ -23,14 +23,14 @@ pub(super) struct Expected {
     pub(super) aperture: usize,
     /// From which byte of the region on.
     pub(super) at: u64,
-    pub(super) what: What,
+    pub(super) what: EffectKind,
     /// The link is gone that it was to cross.
     pub(super) may_be_lost: bool,
 }
 
 /// What takes effect.
 #[derive(Clone, Debug)]
-pub(super) enum What {
+pub(super) enum EffectKind {
     Bytes(Vec<u8>),
     Word(WordOp),
 }
@@ -108,7 +108,7 @@ impl Ledger {
             if entry.may_be_lost || is_gone(entry.aperture) {
                 open.insert((done, Reached::entry(next + 1)));
             }
-            let What::Bytes(expected) = &entry.what else { continue };
+            let EffectKind::Bytes(expected) = &entry.what else { continue };
             let len = (bytes.len() - done).min(expected.len() - have);
             let is_there = entry.at + have as u64 == at + done as u64;
             if is_there && expected[have..have + len] == bytes[done..done + len] {
@@ -136,7 +136,7 @@ impl Ledger {
             if entry.may_be_lost || is_gone(entry.aperture) {
                 open.insert(Reached::entry(next + 1));
             }
-            if bytes == 0 && matches!(entry.what, What::Word(expected) if expected == *op) {
+            if bytes == 0 && matches!(entry.what, EffectKind::Word(expected) if expected == *op) {
                 aperture = Some(entry.aperture);
                 explained.push(Reached::entry(next + 1));
             }
@@ -216,7 +216,7 @@ mod tests {
     use super::*;
 
     fn written(serial: u64, at: u64, bytes: &[u8]) -> Expected {
-        let what = What::Bytes(bytes.to_vec());
+        let what = EffectKind::Bytes(bytes.to_vec());
         Expected { serial, aperture: at as usize / 100, at, what, may_be_lost: false }
     }
 

@@ -70,13 +70,13 @@ pub(super) struct Report {
 }
 
 /// The other process; killed if it is still there when nobody asks any more.
-pub(super) struct Other {
+pub(super) struct OtherProcess {
     child: Child,
     meet: ByPipe<ChildStdout, ChildStdin>,
     pub(super) doors: Addresses,
 }
 
-impl Other {
+impl OtherProcess {
     pub(super) fn start() -> Result<Self> {
         let program = std::env::current_exe().context("where is this program?")?;
         let mut command = Command::new(program);
@@ -112,7 +112,7 @@ impl Other {
 /// What it says before it begins.
 const READY: &str = "ready";
 
-impl Drop for Other {
+impl Drop for OtherProcess {
     fn drop(&mut self) {
         // Gone already is just as well.
         let _ = self.child.kill();

@@ -92,7 +92,7 @@ fn start(host: usize, cable: &VethPair, limit: Duration) -> Result<Host> {
 }
 
 /// What TCP runs over, and how it is called.
-struct Road {
+struct IpRoute {
     name: &'static str,
     peer: bool,
     endpoints: Endpoints,
@@ -106,8 +106,8 @@ pub(super) fn measure(scale: Scale, progress: &Progress) -> Result<Vec<TableRow>
     let mut above = below.clone();
     (above.send.address, above.receive.address) = (address(1), address(2));
     let roads = [
-        Road { name: "clan-ip, over UDP on a cable", peer: false, endpoints: above },
-        Road { name: "kernel, on the same cable", peer: true, endpoints: below },
+        IpRoute { name: "clan-ip, over UDP on a cable", peer: false, endpoints: above },
+        IpRoute { name: "kernel, on the same cable", peer: true, endpoints: below },
     ];
     meet(&roads[0].endpoints, scale.limit)?;
     // Longer than elsewhere: a connection has to find its speed.
@@ -138,7 +138,7 @@ pub(super) fn measure(scale: Scale, progress: &Progress) -> Result<Vec<TableRow>
 }
 
 fn candidate<'a>(
-    road: &Road,
+    road: &IpRoute,
     what: &str,
     run: impl FnMut() -> Result<Sample, Error> + 'a,
 ) -> Candidate<'a> {
@@ -164,7 +164,7 @@ fn stream(plan: &Plan) -> Result<Sample, Error> {
     TcpThroughput { plan: plan.clone(), shape, options, connections: 1 }.run()
 }
 
-fn line(road: &Road, measured: &[Measured]) -> Option<TableRow> {
+fn line(road: &IpRoute, measured: &[Measured]) -> Option<TableRow> {
     let [byte, kilobyte, stream] = measured else { return None };
     Some(TableRow {
         name: road.name,

@@ -92,12 +92,12 @@ pub(crate) struct Comparison {
     pub(crate) packet_bytes: u32,
     pub(crate) paper: Stated,
     /// One for each transport, with super-packets and without.
-    pub(crate) ours: Vec<Ours>,
+    pub(crate) ours: Vec<MeasuredRow>,
 }
 
 /// What was measured for a line.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Ours {
+pub(crate) struct MeasuredRow {
     pub(crate) transport: &'static str,
     /// Super-packets may cross the link whole; otherwise each frame of the MTU does.
     pub(crate) offload: bool,
@@ -194,7 +194,7 @@ fn beside(line: &ReportRow, rows: &[Row]) -> Comparison {
             && row.variant.is_none_or(|variant| variant == chosen::UNPACED)
     };
     let ours = rows.iter().filter(is_it).filter_map(|row| {
-        Some(Ours {
+        Some(MeasuredRow {
             transport: row.transport,
             offload: row.offload,
             megabytes_per_s: row.goodput_bytes_per_s? / MEGABYTE,

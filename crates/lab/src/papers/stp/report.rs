@@ -6,7 +6,7 @@
 use landfall_testbed::rivals::Workload;
 use serde::Serialize;
 
-use super::{Comparison, Ours, Report};
+use super::{Comparison, MeasuredRow, Report};
 use crate::perf::row::lines_of_absent;
 use crate::style::Style;
 use crate::table::Table;
@@ -95,7 +95,7 @@ fn tcp_of(lines: &[Comparison], line: &Comparison) -> Option<Stated> {
     before.filter(|one| matches!(one.test, "TCP write()" | "TCP")).map(|one| one.paper).next()
 }
 
-fn row(line: &Comparison, ours: &Ours, tcp: Option<Stated>) -> [String; 10] {
+fn row(line: &Comparison, ours: &MeasuredRow, tcp: Option<Stated>) -> [String; 10] {
     let paper = line.paper;
     let test = match ours.transport {
         "kernel" | "udp" => line.test.to_owned(),

@@ -236,7 +236,7 @@ fn queue_pairs(seat: &mut TestSide<'_>) -> Result<Half> {
         qpip::Setup { below: qpip::LowerLayer::Tunnel(test.mtu), faults: faults_of(test.loss) };
     let (run, shape) = (&qpip::Run::new(plan, &setup)?, qpip::shape(test.message));
     match test.latency {
-        true => side_of(&qpip::Talk { run, len: test.message }, *role, meeting),
+        true => side_of(&qpip::RoundTrips { run, len: test.message }, *role, meeting),
         false => side_of(&qpip::Stream { run, shape }, *role, meeting),
     }
 }

@@ -26,9 +26,9 @@ pub struct Args {
 }
 
 /// The other process; killed if it is still there when nobody asks any more.
-struct Other(Child);
+struct OtherProcess(Child);
 
-impl Drop for Other {
+impl Drop for OtherProcess {
     fn drop(&mut self) {
         // Gone already is just as well.
         let _ = self.0.kill();
@@ -70,12 +70,12 @@ pub(crate) fn run(endpoints: &Endpoints, job: &Job) -> Result<Sample> {
     result
 }
 
-fn start(folder: &Path, job: &Job) -> Result<Other> {
+fn start(folder: &Path, job: &Job) -> Result<OtherProcess> {
     let program = std::env::current_exe().context("where is this program?")?;
     let mut command = Command::new(program);
     command.arg("peer").arg(folder).arg(serde_json::to_string(job)?);
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
-    Ok(Other(command.spawn().context("cannot start another process")?))
+    Ok(OtherProcess(command.spawn().context("cannot start another process")?))
 }
 
 fn ask<R: std::io::Read, W: std::io::Write>(

@@ -56,12 +56,12 @@ impl Sub for SinkCounts {
 
 /// Takes pages out.
 pub(super) enum Sink {
-    Ours(Box<Ours>),
+    LandfallSink(Box<LandfallSink>),
     Socket { socket: UdpSocket, memory: Vec<u8>, page: usize, at: usize },
 }
 
 /// A receiver, and the packet that its user reads.
-pub(super) struct Ours {
+pub(super) struct LandfallSink {
     receiver: Receiver,
     last: Option<Packet>,
     /// How long a packet with a page is.
@@ -102,15 +102,15 @@ impl Sink {
             return Ok(Self::Socket { socket: socket.into(), memory, page, at: 0 });
         };
         let receiver = builder(work, join, pair).open()?;
-        Ok(Self::Ours(Box::new(Ours { receiver, last: None, len: HEADERS + page })))
+        Ok(Self::LandfallSink(Box::new(LandfallSink { receiver, last: None, len: HEADERS + page })))
     }
 
     /// Waits for the next packet.
     #[inline]
     pub(super) fn next(&mut self, look_every: Duration) -> Result<Arrival> {
         match self {
-            Self::Ours(ours) => {
-                let Ours { receiver, last, len } = &mut **ours;
+            Self::LandfallSink(ours) => {
+                let LandfallSink { receiver, last, len } = &mut **ours;
                 // Read, and given back.
                 *last = None;
                 let Some(packet) = receiver.receive(look_every)? else {
@@ -140,7 +140,7 @@ impl Sink {
     /// A copy of the page that came last.
     pub(super) fn last(&self) -> Vec<u8> {
         match self {
-            Self::Ours(ours) => ours
+            Self::LandfallSink(ours) => ours
                 .last
                 .as_ref()
                 .map_or_else(Vec::new, |packet| packet.to_vec().split_off(HEADERS)),
@@ -149,7 +149,7 @@ impl Sink {
     }
 
     pub(super) fn told(&mut self) -> Result<SinkCounts> {
-        let Self::Ours(ours) = self else { return Ok(SinkCounts::default()) };
+        let Self::LandfallSink(ours) = self else { return Ok(SinkCounts::default()) };
         let stats = ours.receiver.stats()?;
         Ok(SinkCounts {
             in_place: stats.joined.speculated + stats.joined.lent,

@@ -147,7 +147,7 @@ pub fn stream(plan: &Plan, setup: &Setup<'_>, shape: Shape) -> Result<Outcome> {
 /// Messages of `len` bytes there and back, timed one by one.
 pub(crate) fn talk(plan: &Plan, setup: &Setup<'_>, len: usize) -> Result<Sample> {
     let run = &Run::new(plan, setup)?;
-    Talk { run, len }.run(Rendezvous::between_two(plan.limit))
+    RoundTrips { run, len }.run(Rendezvous::between_two(plan.limit))
 }
 
 /// One stream of messages.
@@ -176,12 +176,12 @@ impl TwoSided for Stream<'_> {
 }
 
 /// Messages there and back.
-pub(crate) struct Talk<'a> {
+pub(crate) struct RoundTrips<'a> {
     pub(crate) run: &'a Run<'a>,
     pub(crate) len: usize,
 }
 
-impl TwoSided for Talk<'_> {
+impl TwoSided for RoundTrips<'_> {
     type Meeting = Rendezvous;
     type Begun = InitiatorResult;
     type Served = Answered;

@@ -46,7 +46,7 @@ pub(crate) enum Direction {
 pub(crate) fn run(plan: &Plan, pair: &VethPair, direction: Direction) -> Result<Sample> {
     let Amount::Time(time) = plan.amount else { bail!("a stream to a socket takes its time") };
     let setup = Setup::over(LowerLayer::Packet(pair));
-    let run = Between {
+    let run = TwoEnds {
         plan,
         time,
         setup: &setup,
@@ -58,7 +58,7 @@ pub(crate) fn run(plan: &Plan, pair: &VethPair, direction: Direction) -> Result<
 }
 
 /// What both ends know.
-struct Between<'a> {
+struct TwoEnds<'a> {
     plan: &'a Plan,
     time: Duration,
     setup: &'a Setup<'a>,
@@ -68,7 +68,7 @@ struct Between<'a> {
     shared: RunState,
 }
 
-impl TwoSided for Between<'_> {
+impl TwoSided for TwoEnds<'_> {
     type Meeting = Rendezvous;
     type Begun = Streamed;
     type Served = Received;
@@ -95,7 +95,7 @@ impl TwoSided for Between<'_> {
     }
 }
 
-impl Between<'_> {
+impl TwoEnds<'_> {
     const SHAPE: Shape = super::shape(PIECE);
 
     fn limit(&self) -> Duration {
@@ -274,7 +274,7 @@ fn check(memory: &[u8], bytes: u64) -> Result<u64> {
     ensure!(bytes > 0 && bytes.is_multiple_of(PIECE as u64), "{bytes} bytes are no whole pieces");
     for piece in pieces.saturating_sub(SOCKET_PIECES as u64)..pieces {
         let at = (piece % SOCKET_PIECES as u64) as usize * PIECE;
-        let sent = Pattern(piece % Between::SHAPE.send_slots as u64);
+        let sent = Pattern(piece % TwoEnds::SHAPE.send_slots as u64);
         if let Some(wrong) = sent.first_difference(&memory[at..at + PIECE]) {
             bail!("piece {piece} is wrong from its byte {wrong} on");
         }

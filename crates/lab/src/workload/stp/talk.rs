@@ -17,15 +17,15 @@ use super::{Run, Setup, WARM_UP, connect, copied};
 /// Transfers of this length, each of which the other side answers with another.
 pub(crate) fn transfers(plan: &Plan, setup: &Setup<'_>, len: usize) -> Result<Sample> {
     let run = &Run::new(plan, setup)?;
-    Talk { run, len }.run(Rendezvous::between_two(plan.limit))
+    RoundTrips { run, len }.run(Rendezvous::between_two(plan.limit))
 }
 
-struct Talk<'a> {
+struct RoundTrips<'a> {
     run: &'a Run<'a>,
     len: usize,
 }
 
-impl TwoSided for Talk<'_> {
+impl TwoSided for RoundTrips<'_> {
     type Meeting = Rendezvous;
     type Begun = InitiatorResult;
     type Served = Answered;

@@ -28,7 +28,7 @@ struct PutStream<'a> {
 
 impl TwoSided for PutStream<'_> {
     type Meeting = Rendezvous;
-    type Begun = (Wrote, Stats);
+    type Begun = (WriterResult, Stats);
     type Served = (Shown, Stats);
     type Outcome = Outcome;
 
@@ -60,7 +60,7 @@ impl TwoSided for PutStream<'_> {
 }
 
 /// What the side saw that wrote.
-struct Wrote {
+struct WriterResult {
     sent: Streamed,
     /// When the last Put was acknowledged.
     ended: Instant,
@@ -80,7 +80,7 @@ fn write(
     endpoint: &Endpoint,
     to: Peer,
     meeting: &Rendezvous,
-) -> Result<(Wrote, Stats)> {
+) -> Result<(WriterResult, Stats)> {
     let Run { plan, setup, .. } = run;
     let (message, places) = (shape.message as u64, shape.receive_slots as u64);
     let connection = connect(endpoint, to, plan.limit)?;
@@ -122,7 +122,7 @@ fn write(
         retransmitted: stats.engine.operations_repeated,
         copied: copied(&stats),
     };
-    Ok((Wrote { sent, ended, puts: begun }, stats))
+    Ok((WriterResult { sent, ended, puts: begun }, stats))
 }
 
 /// Shows a region, and compares what is in it when the other side has gone.

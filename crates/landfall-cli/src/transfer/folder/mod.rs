@@ -85,7 +85,7 @@ impl Denied {
 }
 
 /// What is there for a file that is announced.
-pub(crate) enum Standing {
+pub(crate) enum ExistingFile {
     Nothing,
     /// The start of it, from an earlier time, and its hash.
     Start {
@@ -253,18 +253,18 @@ impl Folder {
         path: &RelPath,
         (size, modified): (u64, FileTime),
         presence: &Presence,
-    ) -> Result<Standing, Denied> {
+    ) -> Result<ExistingFile, Denied> {
         let (parent, name) = self.parent(path)?;
         match stat_at(&parent, &name)? {
             None => {}
-            Some(stat) if is_comparable(&stat) => return Ok(Standing::Taken),
+            Some(stat) if is_comparable(&stat) => return Ok(ExistingFile::Taken),
             Some(stat) => self.check_replaceable(&stat)?,
         }
         if size <= SMALL {
-            return Ok(Standing::Nothing);
+            return Ok(ExistingFile::Nothing);
         }
         let wanted = Journal { path: path.clone(), size, modified };
-        Ok(start_of(&parent, &name, &wanted, presence).unwrap_or(Standing::Nothing))
+        Ok(start_of(&parent, &name, &wanted, presence).unwrap_or(ExistingFile::Nothing))
     }
 
     /// Has the file that is there this length and hash? What cannot be read has not.
@@ -356,7 +356,7 @@ fn start_of(
     name: &OsStr,
     wanted: &Journal,
     presence: &Presence,
-) -> Option<Standing> {
+) -> Option<ExistingFile> {
     let names = Names::of(name);
     let mut text = String::new();
     let journal = open_ours(parent, &names.journal, OFlags::empty())?;
@@ -371,7 +371,7 @@ fn start_of(
     }
     let mut hasher = ContentHasher::new();
     hash_prefix(&partial, have, &mut hasher, presence).ok()?;
-    Some(Standing::Start { have, hash: hasher.finalize() })
+    Some(ExistingFile::Start { have, hash: hasher.finalize() })
 }
 
 /// Within the years 1 to 9999, which every program can show.

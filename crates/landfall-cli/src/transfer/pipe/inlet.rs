@@ -232,7 +232,7 @@ impl Inlet {
     fn open_frame(&mut self, label: Label, message: Message) -> Option<Frame> {
         let open = || Opened::new(&mut self.seals.transfers, label, message);
         match label.kind {
-            FrameKind::Bundle => open().map(Frame::Bundle),
+            FrameKind::Messages => open().map(Frame::Messages),
             FrameKind::Piece => {
                 let opened = open()?;
                 let digest = blake3::hash(&opened);

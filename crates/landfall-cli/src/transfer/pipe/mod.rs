@@ -97,7 +97,7 @@ impl Unsealed {
 /// What came, in its order.
 pub(crate) enum Frame {
     Piece(Piece),
-    Bundle(Opened),
+    Messages(Opened),
 }
 
 /// A transfer that was opened where it landed; it derefs to its contents.

@@ -10,7 +10,7 @@ use landfall::stp::{Error, Memory, Operation, Sent};
 use super::{Broken, UNDER_WAY, Unsealed};
 use crate::transfer::Presence;
 use crate::transfer::seals::{SEAL, Sealer};
-use crate::transfer::wire::{Bundle, FrameKind, Label, State};
+use crate::transfer::wire::{FrameKind, Label, State, TransferMessages};
 
 /// So much may have been sent of which nobody knows yet whether it came.
 const MOST_KEPT: u64 = 20;
@@ -65,10 +65,10 @@ impl Outlet {
     }
 
     /// Begins to send messages; waits only where too much is under way.
-    pub(crate) fn bundle(&mut self, bundle: Bundle) -> Result<(), Broken> {
+    pub(crate) fn bundle(&mut self, bundle: TransferMessages) -> Result<(), Broken> {
         let mut bytes = bundle.0;
         bytes.extend_from_slice(&[0; SEAL]);
-        self.start(Memory::from_bytes(&bytes), FrameKind::Bundle)
+        self.start(Memory::from_bytes(&bytes), FrameKind::Messages)
     }
 
     /// Begins to send a piece of the file that is open.

@@ -70,12 +70,12 @@ fn hear(yard: &PrivateFolder, case: &Case, what: Vec<Put>) -> SessionRecord {
             for put in what {
                 // It may be cut off at any time.
                 let _ = match put {
-                    Put::Bundle(bundle) => outlet.bundle(bundle),
+                    Put::Messages(bundle) => outlet.bundle(bundle),
                     Put::Piece(bytes) => outlet.piece(Unsealed::of(bytes)),
                 };
             }
             let _ = outlet.drain();
-            while let Ok(Frame::Bundle(bundle)) = inlet.next() {
+            while let Ok(Frame::Messages(bundle)) = inlet.next() {
                 for message in ToSender::all(&bundle) {
                     match message.unwrap() {
                         ToSender::Answer { index, answer } => heard.push((index, answer)),
@@ -416,20 +416,20 @@ fn offered(yard: &PrivateFolder) -> u64 {
         let (sealer, opening) = seals.split();
         let mut inlet = Inlet::open(endpoint, connection, opening, MOST_ANSWERS).unwrap();
         let mut outlet = Outlet::new(connection, sealer, IDLE);
-        let Put::Bundle(announced) = bundle(&[file(0, "x", 70_000)]) else { unreachable!() };
+        let Put::Messages(announced) = bundle(&[file(0, "x", 70_000)]) else { unreachable!() };
         outlet.bundle(announced).unwrap();
         while offered.is_none() {
-            let Frame::Bundle(answers) = inlet.next().unwrap() else { panic!("contents") };
+            let Frame::Messages(answers) = inlet.next().unwrap() else { panic!("contents") };
             for message in ToSender::all(&answers) {
                 if let Ok(ToSender::Answer { answer: Answer::Want { have, .. }, .. }) = message {
                     offered = Some(have);
                 }
             }
         }
-        let Put::Bundle(begin) = bundle(&[BEGIN]) else { unreachable!() };
+        let Put::Messages(begin) = bundle(&[BEGIN]) else { unreachable!() };
         outlet.bundle(begin).unwrap();
         outlet.piece(Unsealed::of(b"start")).unwrap();
-        let Put::Bundle(enough) = bundle(&[ENOUGH()]) else { unreachable!() };
+        let Put::Messages(enough) = bundle(&[ENOUGH()]) else { unreachable!() };
         let _ = outlet.bundle(enough).and_then(|()| outlet.drain());
     });
     offered.unwrap()
@@ -491,7 +491,7 @@ fn sending(hostile: impl FnOnce(&mut Outlet) + Send) -> (Outcome, Option<Failure
 #[test]
 fn a_receiver_that_answers_what_nobody_asked_ends_the_session() {
     let answers = |answers: &[Answer]| {
-        let (mut ready, mut bundle) = (Bundle::default(), Bundle::default());
+        let (mut ready, mut bundle) = (TransferMessages::default(), TransferMessages::default());
         ready.push_to_sender(&ToSender::Ready { ways: Vec::new() });
         for answer in answers {
             bundle.push_to_sender(&ToSender::Answer { index: 0, answer: answer.clone() });

@@ -26,8 +26,8 @@ use super::sink::Place;
 use super::walk::Roots;
 use super::ways::{self, Choice, Local};
 use super::wire::{
-    Answer, Bundle, Entry, FileTime, Greeting, Kind, MOST_ANNOUNCED, MOST_ANSWERS, MOST_PIECE,
-    Refusal, SERVICE, ToReceiver, ToSender, VERSION,
+    Answer, Entry, FileTime, Greeting, Kind, MOST_ANNOUNCED, MOST_ANSWERS, MOST_PIECE, Refusal,
+    SERVICE, ToReceiver, ToSender, TransferMessages, VERSION,
 };
 
 mod bounds;
@@ -129,7 +129,7 @@ fn set_up_against(
 
 /// Something to put in the outlet.
 enum Put {
-    Bundle(Bundle),
+    Messages(TransferMessages),
     Piece(&'static [u8]),
 }
 
@@ -137,19 +137,19 @@ enum Put {
 fn say(yard: &PrivateFolder, what: Vec<Put>) -> (Outcome, Option<Failure>) {
     against(yard, |endpoint, connection, seals| {
         // Who does not say that it has finished is not answered that all is in place.
-        let finishes = matches!(what.last(), Some(Put::Bundle(last)) if last.0.ends_with(&[8]));
+        let finishes = matches!(what.last(), Some(Put::Messages(last)) if last.0.ends_with(&[8]));
         let (sealer, opening) = seals.split();
         let mut inlet = Inlet::open(endpoint, connection, opening, MOST_ANSWERS).unwrap();
         let mut outlet = Outlet::new(connection, sealer, IDLE);
         for put in what {
             // It may be cut off at any time.
             let _ = match put {
-                Put::Bundle(bundle) => outlet.bundle(bundle),
+                Put::Messages(bundle) => outlet.bundle(bundle),
                 Put::Piece(bytes) => outlet.piece(Unsealed::of(bytes)),
             };
         }
         let _ = outlet.drain();
-        while finishes && let Ok(Frame::Bundle(answers)) = inlet.next() {
+        while finishes && let Ok(Frame::Messages(answers)) = inlet.next() {
             if ToSender::all(&answers).any(|answer| matches!(answer, Ok(ToSender::Finished { .. })))
             {
                 break;
@@ -159,9 +159,9 @@ fn say(yard: &PrivateFolder, what: Vec<Put>) -> (Outcome, Option<Failure>) {
 }
 
 fn bundle(messages: &[ToReceiver<'_>]) -> Put {
-    let mut bundle = Bundle::default();
+    let mut bundle = TransferMessages::default();
     messages.iter().for_each(|message| bundle.push_to_receiver(message));
-    Put::Bundle(bundle)
+    Put::Messages(bundle)
 }
 
 fn entry(index: u64, path: &str, kind: Kind) -> ToReceiver<'static> {
@@ -182,10 +182,10 @@ fn link(index: u64, path: &str, target: &str) -> ToReceiver<'static> {
 /// A name that this program itself would not send.
 fn named(index: u64, path: &str) -> Put {
     let honest = "x".repeat(path.len());
-    let Put::Bundle(mut bundle) = bundle(&[file(index, &honest, 0)]) else { unreachable!() };
+    let Put::Messages(mut bundle) = bundle(&[file(index, &honest, 0)]) else { unreachable!() };
     let at = bundle.0.windows(path.len()).position(|part| part == honest.as_bytes()).unwrap();
     bundle.0[at..at + path.len()].copy_from_slice(path.as_bytes());
-    Put::Bundle(bundle)
+    Put::Messages(bundle)
 }
 
 #[track_caller]
@@ -302,7 +302,7 @@ fn what_is_out_of_turn_ends_the_session() {
         vec![bundle(&[file(0, "x", 9), begin, ToReceiver::Finish])],
         vec![bundle(&[file(0, "x", 9), ToReceiver::Finish])],
         vec![bundle(&[ToReceiver::Compare { index: 7, hash: NONE }])],
-        vec![Put::Bundle(Bundle(vec![0xee; 100]))],
+        vec![Put::Messages(TransferMessages(vec![0xee; 100]))],
         vec![bundle(
             &(0..=MOST_ANNOUNCED as u64).map(|n| file(n, &n.to_string(), 1)).collect::<Vec<_>>(),
         )],
@@ -319,7 +319,7 @@ fn what_is_not_sealed_with_the_code_ends_the_session() {
     let ended = against(&yard, |_, connection, _| {
         let others = Keys::new(Secret::new(NONE), Role::Initiator, SUITE);
         let mut outlet = Outlet::new(connection, Seals::new(others).split().0, IDLE);
-        let Put::Bundle(bundle) = bundle(&[ToReceiver::Finish]) else { unreachable!() };
+        let Put::Messages(bundle) = bundle(&[ToReceiver::Finish]) else { unreachable!() };
         let _ = outlet.bundle(bundle).and_then(|()| outlet.drain());
     });
     is_nonsense(ended);
@@ -334,7 +334,7 @@ fn a_sender_that_does_not_go_on_holds_nobody_for_ever() {
     let said = [bundle(&[file(0, "x", 8), begin]), bundle(&[])];
     for (nth, said) in said.into_iter().enumerate() {
         let yard = PrivateFolder::new(&format!("stalls-{nth}"));
-        let Put::Bundle(said) = said else { unreachable!() };
+        let Put::Messages(said) = said else { unreachable!() };
         let (outcome, failure) = patiently_against(&yard, SHORT, |endpoint, connection, seals| {
             let mut outlet = Outlet::new(connection, seals.split().0, IDLE);
             let _ = outlet.bundle(said).and_then(|()| outlet.drain());
@@ -364,7 +364,7 @@ fn a_sender_that_takes_no_answers_holds_nobody_for_ever() {
         let mut outlet = Outlet::new(connection, seals.split().0, IDLE);
         // One answer each, and more of them than may be under way.
         for index in 0..MOST_ANNOUNCED as u64 {
-            let Put::Bundle(more) = bundle(&[file(index, &index.to_string(), 1)]) else {
+            let Put::Messages(more) = bundle(&[file(index, &index.to_string(), 1)]) else {
                 unreachable!()
             };
             if outlet.bundle(more).and_then(|()| outlet.drain()).is_err() {
@@ -399,7 +399,7 @@ fn what_a_receiver_says_is_safe_to_print() {
         let mut inlet = Inlet::open(&endpoint, &connection, opening, MOST_PIECE).unwrap();
         let mut outlet = Outlet::new(&connection, sealer, IDLE);
         let mut say = |messages: &[ToSender]| {
-            let mut bundle = Bundle::default();
+            let mut bundle = TransferMessages::default();
             messages.iter().for_each(|message| bundle.push_to_sender(message));
             outlet.bundle(bundle).unwrap();
         };

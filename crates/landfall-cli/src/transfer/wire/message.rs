@@ -154,9 +154,9 @@ const MOST_WAYS: usize = 8;
 
 /// Messages for one transfer.
 #[derive(Debug, Default)]
-pub(crate) struct Bundle(pub(crate) Vec<u8>);
+pub(crate) struct TransferMessages(pub(crate) Vec<u8>);
 
-impl Bundle {
+impl TransferMessages {
     pub(crate) fn push_to_receiver(&mut self, message: &ToReceiver<'_>) {
         let out = &mut self.0;
         match message {
@@ -475,7 +475,7 @@ mod tests {
             to_receiver in prop::collection::vec(to_receiver(b"contents"), 0..8),
             to_sender in prop::collection::vec(to_sender(), 0..8),
         ) {
-            let (mut there, mut back) = (Bundle::default(), Bundle::default());
+            let (mut there, mut back) = (TransferMessages::default(), TransferMessages::default());
             to_receiver.iter().for_each(|message| there.push_to_receiver(message));
             to_sender.iter().for_each(|message| back.push_to_sender(message));
             let heard: Result<Vec<_>, _> = ToReceiver::all(&there.0).collect();
@@ -502,7 +502,7 @@ mod tests {
             at in any::<prop::sample::Index>(),
             flip in 1u8..,
         ) {
-            let mut bundle = Bundle::default();
+            let mut bundle = TransferMessages::default();
             bundle.push_to_receiver(&message);
             let at = at.index(bundle.len());
             bundle.0[at] ^= flip;
@@ -516,7 +516,7 @@ mod tests {
     /// Bytes that are no text are replaced by something longer: the bound holds for that, too.
     #[test]
     fn a_text_is_no_longer_than_a_text_may_be() {
-        let mut bundle = Bundle::default();
+        let mut bundle = TransferMessages::default();
         bundle.push_to_receiver(&ToReceiver::Abort { why: "x".repeat(MOST_TEXT) });
         bundle.0[3..].fill(0xff);
         let Some(Ok(ToReceiver::Abort { why })) = ToReceiver::all(&bundle.0).next() else {
@@ -527,7 +527,7 @@ mod tests {
 
     #[test]
     fn lengths_that_lie_are_refused() {
-        let mut bundle = Bundle::default();
+        let mut bundle = TransferMessages::default();
         bundle.push_to_receiver(&ToReceiver::Small { index: 1, hash: [0; 32], bytes: b"abc" });
         // One more than there is, as many as a u32 has, and more than is small.
         for len in [4, u32::MAX, SMALL as u32 + 1] {
@@ -542,7 +542,7 @@ mod tests {
             modified: FileTime::default(),
             path: RelPath::parse(b"../x"),
         };
-        let mut bundle = Bundle::default();
+        let mut bundle = TransferMessages::default();
         bundle.push_to_receiver(&ToReceiver::Entry(entry));
         // Rights of others are not kept; a bad name is the entry's fault, not the bundle's.
         let Some(Ok(ToReceiver::Entry(heard))) = ToReceiver::all(&bundle.0).next() else {
@@ -553,7 +553,7 @@ mod tests {
 
     #[test]
     fn texts_that_command_a_terminal_come_out_as_escapes() {
-        let mut bundle = Bundle::default();
+        let mut bundle = TransferMessages::default();
         let why = "\x1b[2J\u{9b}31m\u{202e}\n".to_owned();
         bundle.push_to_receiver(&ToReceiver::Abort { why });
         let Some(Ok(ToReceiver::Abort { why })) = ToReceiver::all(&bundle.0).next() else {

@@ -26,7 +26,9 @@ use std::fmt;
 use crate::printable::printable_bytes;
 
 pub(crate) use greeting::{First, Greeting, MOST_GREETING, Refusal, Share};
-pub(crate) use message::{Address, Answer, Bundle, Entry, FileTime, Kind, ToReceiver, ToSender};
+pub(crate) use message::{
+    Address, Answer, Entry, FileTime, Kind, ToReceiver, ToSender, TransferMessages,
+};
 pub(crate) use state::{Ask, State};
 
 /// The version of what is said here.
@@ -50,7 +52,7 @@ pub(crate) const MOST_ANNOUNCED: usize = 4096;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FrameKind {
     /// Messages.
-    Bundle,
+    Messages,
     /// What came and what is asked for again; numbered apart from the others.
     State,
     /// A part of a file.
@@ -83,7 +85,7 @@ impl Label {
 
     pub(crate) const fn kind_of(bits: u32) -> FrameKind {
         match bits >> NUMBER.count_ones() {
-            0 => FrameKind::Bundle,
+            0 => FrameKind::Messages,
             1 => FrameKind::State,
             2 => FrameKind::Piece,
             _ => FrameKind::Unknown,
@@ -203,8 +205,8 @@ mod tests {
 
         #[test]
         fn labels_survive_the_wire(next in 0u64..1 << 40, ahead in 0u64..64, kind in 0usize..4) {
-            use FrameKind::{Bundle, Piece, State, Unknown};
-            let kind = [Bundle, State, Piece, Unknown][kind];
+            use FrameKind::{Messages, Piece, State, Unknown};
+            let kind = [Messages, State, Piece, Unknown][kind];
             let label = Label { number: next + ahead, kind };
             prop_assert_eq!(Label::from_wire(label.to_wire(), next), label);
         }

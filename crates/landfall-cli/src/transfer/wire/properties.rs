@@ -1,7 +1,9 @@
 //! What holds for any bytes that come: checked by the fuzz target `transfer_wire`, over its
 //! corpus by `cargo test`, and by nothing else.
 
-use super::{Bundle, Greeting, Kind, Label, MOST_GREETING, ToReceiver, ToSender, VERSION};
+use super::{
+    Greeting, Kind, Label, MOST_GREETING, ToReceiver, ToSender, TransferMessages, VERSION,
+};
 use crate::printable::printable;
 use crate::transfer::path::{MOST_PATH, check_target};
 
@@ -35,7 +37,7 @@ fn greeting(bytes: &[u8]) {
 fn to_receiver(bytes: &[u8]) {
     let heard: Vec<_> = ToReceiver::all(bytes).collect();
     assert!(heard.len() <= bytes.len());
-    let mut said = Bundle::default();
+    let mut said = TransferMessages::default();
     let mut understood = Vec::new();
     for message in heard.into_iter().flatten() {
         if let ToReceiver::Entry(entry) = &message {
@@ -57,7 +59,7 @@ fn to_receiver(bytes: &[u8]) {
 fn to_sender(bytes: &[u8]) {
     let heard: Vec<_> = ToSender::all(bytes).collect();
     assert!(heard.len() <= bytes.len());
-    let mut said = Bundle::default();
+    let mut said = TransferMessages::default();
     let understood: Vec<_> = heard.into_iter().filter(Result::is_ok).collect();
     understood.iter().flatten().for_each(|message| said.push_to_sender(message));
     assert_eq!(ToSender::all(&said.0).collect::<Vec<_>>(), understood);

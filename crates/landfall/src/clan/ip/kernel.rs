@@ -12,7 +12,9 @@ use landfall_transport::tap::FrameReader;
 use super::ClanIpError;
 use super::connections::{Held, OutgoingHandle};
 use super::exchange::{ExchangeState, Hub};
-use super::outgoing::{Attempt, Destination, HEADER, Leaving, ROOM, ethernet, in_other_order};
+use super::outgoing::{
+    Attempt, Destination, HEADER, PacketInFlight, ROOM, ethernet, in_other_order,
+};
 use super::terms::BUFFER;
 use crate::clan::network::Aperture;
 use crate::clan::{Fabric, Local};
@@ -25,11 +27,11 @@ const BATCH: usize = 32;
 
 /// A place for a packet, and the transfer that used it last.
 #[derive(Debug, Default)]
-struct Slot(Option<(OutgoingHandle, Leaving)>);
+struct Slot(Option<(OutgoingHandle, PacketInFlight)>);
 
 /// A packet that was taken and is on its way to a host.
 #[derive(Debug)]
-struct Taken {
+struct PacketToSend {
     host: HostId,
     header: [u8; HEADER],
     body: Body,
@@ -52,7 +54,7 @@ pub(super) struct FromKernel {
     slots: Vec<Slot>,
     next: usize,
     /// Of the last packet what has not left, for want of room at its receivers.
-    taken: VecDeque<Taken>,
+    taken: VecDeque<PacketToSend>,
     /// Connections with packets that are not published.
     to_publish: Vec<(HostId, OutgoingHandle)>,
     /// The last look at the kernel found nothing.
@@ -123,12 +125,13 @@ impl FromKernel {
     fn route(&mut self, hub: &Hub, header: [u8; HEADER], len: usize) {
         match Destination::of(&ethernet(&header)) {
             Destination::Host(host) if hub.is_neighbour(host) => {
-                self.taken.push_back(Taken { host, header, body: Body::Slot(len) });
+                self.taken.push_back(PacketToSend { host, header, body: Body::Slot(len) });
             }
             Destination::All => {
                 let Ok(packet) = self.copy(len) else { return };
                 let packet: Arc<[u8]> = packet.into();
-                let to = |host| Taken { host, header, body: Body::Copy(Arc::clone(&packet)) };
+                let to =
+                    |host| PacketToSend { host, header, body: Body::Copy(Arc::clone(&packet)) };
                 self.taken.extend(hub.neighbours().map(to));
             }
             Destination::Host(_) | Destination::Nobody => hub.counts().dropped(),
@@ -147,8 +150,8 @@ impl FromKernel {
     }
 
     /// False: there is no room for it.
-    fn send(&mut self, hub: &mut Hub, taken: &Taken, now: Instant) -> bool {
-        let Taken { host, header, ref body } = *taken;
+    fn send(&mut self, hub: &mut Hub, taken: &PacketToSend, now: Instant) -> bool {
+        let PacketToSend { host, header, ref body } = *taken;
         let held = || match body {
             Body::Slot(len) => Held { header, packet: self.copy(*len).unwrap_or_default() },
             Body::Copy(packet) => Held { header, packet: packet.to_vec() },

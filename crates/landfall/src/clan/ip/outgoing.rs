@@ -67,7 +67,7 @@ impl<T> Attempt<T> {
 
 /// A packet on its way: until it has left, its memory must not change.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Leaving {
+pub(super) struct PacketInFlight {
     window: usize,
     dma: Dma,
 }
@@ -97,11 +97,11 @@ impl Outgoing {
         (memory, at, len): (&Aperture, u64, usize),
         counts: &Counts,
         now: Instant,
-    ) -> Result<Attempt<Leaving>, Error> {
+    ) -> Result<Attempt<PacketInFlight>, Error> {
         let range = at..at + (len as u64).next_multiple_of(WORD);
         let write = |to: &mut Window, at| to.write_from(at, memory, range.clone());
         let sent = self.carry(header, len, counts, now, write)?;
-        Ok(sent.map(|(window, dma)| Leaving { window, dma }))
+        Ok(sent.map(|(window, dma)| PacketInFlight { window, dma }))
     }
 
     /// Sends a packet that goes to others as well.
@@ -197,7 +197,7 @@ impl Outgoing {
     }
 
     /// May the memory of this packet be used again?
-    pub(super) fn has_left(&self, leaving: Leaving) -> bool {
+    pub(super) fn has_left(&self, leaving: PacketInFlight) -> bool {
         // Where the link is gone nobody sends from it any more.
         let (_, window) = &self.windows[leaving.window];
         window.is_reached(Stage::Sent(leaving.dma)).unwrap_or(true)

@@ -6,7 +6,7 @@ use clan_dsm::{Address, Kind, Rights, WHOLE, WORD};
 use landfall_placement::{Area, Spans};
 
 use super::super::{Clan, Token};
-use crate::firmware::{Arrival, Firmware, Landed, Leaving, Meter, Verdict, Word};
+use crate::firmware::{Arrival, Firmware, Landed, Meter, OutgoingFrame, Verdict, Word};
 use crate::machine::Route;
 
 /// Something that is wrong with the firmware.
@@ -211,7 +211,7 @@ impl Firmware for Faulty {
         Some(word)
     }
 
-    fn send(&mut self, frame: &Leaving<'_>, meter: &mut impl Meter) -> Option<Route> {
+    fn send(&mut self, frame: &OutgoingFrame<'_>, meter: &mut impl Meter) -> Option<Route> {
         self.inner.send(frame, meter)
     }
 

@@ -18,7 +18,7 @@ use landfall_testkit::model::Choices;
 use super::super::{Clan, Config, Entries, Tables};
 use super::Plain;
 use crate::machine::Sizes;
-use crate::world::play::{Has, Lends, NONE, Play, Used, User, junk, pick};
+use crate::world::play::{Lends, NONE, Play, Used, User, UserState, junk, pick};
 use crate::world::{Record, Runs};
 
 /// An aperture of a user.
@@ -39,7 +39,7 @@ pub(super) struct Known {
     endpoint: Option<EndpointId>,
 }
 
-impl Has<Nic> for Known {
+impl UserState<Nic> for Known {
     fn hear(user: &mut User<Self>, now: Instant, engine: &mut Nic, _: &mut Memory, event: Event) {
         let mut line = format!("{now} side {}: {event:?}", user.side);
         if let Event::Tripwire { tripwire } = event {

@@ -3,7 +3,7 @@
 use landfall_placement::{Duration, Span, Spans};
 use qpip::offload::{Command, Places, Prediction, Report, Segment};
 
-use crate::firmware::{Arrival, Firmware, Landed, Leaving, Meter, Verdict};
+use crate::firmware::{Arrival, Firmware, Landed, Meter, OutgoingFrame, Verdict};
 use crate::machine::{Batch, Request, Route};
 
 /// What is wrong with a firmware.
@@ -212,7 +212,7 @@ impl<F: Firmware<Command = Command, Report = Report>> Firmware for Faulty<F> {
         }
     }
 
-    fn send(&mut self, frame: &Leaving<'_>, meter: &mut impl Meter) -> Option<Route> {
+    fn send(&mut self, frame: &OutgoingFrame<'_>, meter: &mut impl Meter) -> Option<Route> {
         self.firmware.send(frame, meter)
     }
 

@@ -7,7 +7,7 @@ use landfall_placement::Instant;
 
 use crate::firmware::{Arrival, Firmware, HostMemory, Landed, Stage, Verdict};
 use crate::machine::dma::{Bus, Dma};
-use crate::machine::inbound::{About, HostWrite, Interrupt, Pending, Stand};
+use crate::machine::inbound::{FrameInfo, FrameProgress, HostWrite, Interrupt, Pending};
 use crate::machine::outbound::{Departure, Send};
 use crate::machine::parts::{Costs, Engines, Parts, Processor};
 use crate::machine::requests::{Batch, Posted, Requests};
@@ -196,7 +196,7 @@ impl<'s, F: Firmware> Adapter<'s, F> {
     /// A frame in a buffer of the host.
     #[must_use]
     pub fn frame(&self, buffer: u16) -> Option<Arrival<'_>> {
-        let About { path, from, ecn } = self.parts.buffers.about(buffer)?;
+        let FrameInfo { path, from, ecn } = self.parts.buffers.about(buffer)?;
         Some(Arrival { bytes: self.parts.buffers.bytes(buffer), path, from, ecn })
     }
 
@@ -386,7 +386,7 @@ impl<'s, F: Firmware> Adapter<'s, F> {
     fn look_at_arrival(&mut self, now: Instant) {
         let inbound = &mut self.parts.inbound;
         let Some(slot) = inbound.arrivals.pop() else { return };
-        let Some(About { path, from, ecn }) = inbound.slots.about(slot) else { return };
+        let Some(FrameInfo { path, from, ecn }) = inbound.slots.about(slot) else { return };
         let Some(spans) = inbound.spans.get_mut(usize::from(slot)) else { return };
         spans.clear();
         let frame = Arrival { bytes: inbound.slots.bytes(slot), path, from, ecn };
@@ -395,7 +395,7 @@ impl<'s, F: Firmware> Adapter<'s, F> {
         let cargo = match verdict {
             Verdict::Place { at, token } => HostWrite::Payload { slot, at, token },
             Verdict::Host => {
-                let about = About { path, from, ecn };
+                let about = FrameInfo { path, from, ecn };
                 match self.parts.buffers.take(frame.bytes.len(), about) {
                     Some(buffer) => HostWrite::Frame { slot, buffer },
                     None => {
@@ -417,7 +417,7 @@ impl<'s, F: Firmware> Adapter<'s, F> {
     fn hear_of_landing(&mut self, now: Instant) {
         let nth = self.parts.inbound.landed;
         let Some(pending) = self.parts.inbound.queue.get_mut(nth) else { return };
-        let Stand::Moved { is_in_place } = pending.stand else { return };
+        let FrameProgress::Moved { is_in_place } = pending.stand else { return };
         let done = if let HostWrite::Payload { slot, token, .. } = pending.cargo {
             self.counters.placed += u64::from(is_in_place);
             self.counters.failed += u64::from(!is_in_place);
@@ -439,7 +439,7 @@ impl<'s, F: Firmware> Adapter<'s, F> {
         } else {
             self.dma[0].begin(done, u64::from(self.costs.report), 1, &mut self.bus)
         };
-        pending.stand = Stand::Telling(until);
+        pending.stand = FrameProgress::Telling(until);
         self.parts.inbound.landed += 1;
     }
 
@@ -519,7 +519,7 @@ impl<'s, F: Firmware> Adapter<'s, F> {
         };
         let until =
             if pieces == 0 { now } else { self.dma[0].begin(now, bytes, pieces, &mut self.bus) };
-        pending.stand = Stand::Moving(until);
+        pending.stand = FrameProgress::Moving(until);
         inbound.begun += 1;
     }
 
@@ -529,13 +529,13 @@ impl<'s, F: Firmware> Adapter<'s, F> {
         for nth in self.parts.inbound.landed..self.parts.inbound.begun {
             let Some(pending) = self.parts.inbound.queue.get(nth).copied() else { break };
             match pending.stand {
-                Stand::Moving(until) if until <= now => {}
-                Stand::Moving(_) => break,
+                FrameProgress::Moving(until) if until <= now => {}
+                FrameProgress::Moving(_) => break,
                 _ => continue,
             }
             let is_in_place = self.put(&pending.cargo, memory);
             if let Some(pending) = self.parts.inbound.queue.get_mut(nth) {
-                pending.stand = Stand::Moved { is_in_place };
+                pending.stand = FrameProgress::Moved { is_in_place };
             }
             is_busy = true;
         }

@@ -16,7 +16,7 @@ const LINE: f64 = 64.0;
 
 /// How the bytes of a message come to the adapter.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum From {
+enum CopyMethod {
     /// A processor stores them, 64 at a time.
     Stores,
     /// The one DMA engine fetches them; each message is set up by the host, and ends with
@@ -29,26 +29,26 @@ enum From {
 #[derive(Clone, Copy, Debug)]
 struct Message {
     bytes: f64,
-    from: From,
+    method: CopyMethod,
     /// Bytes that are compared at once.
     compared: f64,
 }
 
 fn outcome(link: u64, message: &Message) -> Outcome {
-    let Message { bytes, from, compared } = *message;
-    let burst = f64::min(bytes, if from == From::Stores { LINE } else { BURST });
+    let Message { bytes, method, compared } = *message;
+    let burst = f64::min(bytes, if method == CopyMethod::Stores { LINE } else { BURST });
     let bursts = (bytes / burst).ceil();
     // Once for a message, and for each of its bursts.
-    let (once, each, bus, read, name) = match from {
-        From::Stores => {
+    let (once, each, bus, read, name) = match method {
+        CopyMethod::Stores => {
             let bus = today::stored_over_the_bus(burst, LINE);
             (0.0, STORE, bus, WRITE, "the processor that stores")
         }
-        From::Dma => {
+        CopyMethod::Dma => {
             let bus = today::on_the_bus(burst);
             (INTERRUPT + CALL + SETUP, bus, bus, READ, "setting up the DMA engine")
         }
-        From::Chain => {
+        CopyMethod::Chain => {
             let bus = today::on_the_bus(burst);
             (SETUP, bus, bus, READ, "the DMA engine")
         }
@@ -64,7 +64,7 @@ fn outcome(link: u64, message: &Message) -> Outcome {
     let mut outcome = Outcome::of_stages(&stages, 0.0, bytes);
     // Of a message the bursts follow each other, at the pace of the slowest stage. The
     // interrupt after it delays the next message, not this one.
-    let begin = if from == From::Dma { once - INTERRUPT } else { once };
+    let begin = if method == CopyMethod::Dma { once - INTERRUPT } else { once };
     let slowest = each.max(on_the_link).max(comparing).max(bus);
     let first = each + on_the_link + comparing + bus;
     let nanos = begin + first + (bursts - 1.0) * slowest + read + WAY + WRITE;
@@ -75,17 +75,17 @@ fn outcome(link: u64, message: &Message) -> Outcome {
 }
 
 fn asked() -> Vec<(Message, String)> {
-    let one = |bytes, from, compared, label: &str| {
-        (Message { bytes, from, compared }, format!("{label} {bytes} bytes"))
+    let one = |bytes, method, compared, label: &str| {
+        (Message { bytes, method, compared }, format!("{label} {bytes} bytes"))
     };
     vec![
-        one(WORD, From::Stores, WORD, "stores,"),
-        one(1024.0, From::Stores, WORD, "stores,"),
-        one(1024.0, From::Dma, WORD, "DMA,"),
-        one(65_536.0, From::Dma, WORD, "DMA,"),
-        one(1024.0, From::Chain, WORD, "chains,"),
-        one(1024.0, From::Chain, LINE, "chains, lines compared,"),
-        one(65_536.0, From::Chain, LINE, "chains, lines compared,"),
+        one(WORD, CopyMethod::Stores, WORD, "stores,"),
+        one(1024.0, CopyMethod::Stores, WORD, "stores,"),
+        one(1024.0, CopyMethod::Dma, WORD, "DMA,"),
+        one(65_536.0, CopyMethod::Dma, WORD, "DMA,"),
+        one(1024.0, CopyMethod::Chain, WORD, "chains,"),
+        one(1024.0, CopyMethod::Chain, LINE, "chains, lines compared,"),
+        one(65_536.0, CopyMethod::Chain, LINE, "chains, lines compared,"),
     ]
 }
 

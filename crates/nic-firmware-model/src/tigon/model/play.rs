@@ -18,7 +18,7 @@ use stp_core::{
 use super::super::{Config as Firmware, Cycles, Reports, Tables, Tigon};
 use super::Plain;
 use crate::machine::Sizes;
-use crate::world::play::{Has, Lends, NONE, Play, Used, User, junk, pick};
+use crate::world::play::{Lends, NONE, Play, Used, User, UserState, junk, pick};
 use crate::world::{Record, Runs};
 
 /// The port that both listen at.
@@ -33,7 +33,7 @@ pub(super) struct Known {
     regions: Vec<(ConnectionId, RemoteRegion)>,
 }
 
-impl Has<Endpoint> for Known {
+impl UserState<Endpoint> for Known {
     fn hear(
         user: &mut User<Self>,
         now: Instant,

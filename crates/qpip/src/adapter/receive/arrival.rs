@@ -7,7 +7,7 @@ use landfall_placement::{Check, InternetSum, Placement, Refusal, Unit};
 use crate::adapter::interface::Interface;
 use crate::adapter::links::Link;
 use crate::ip::answer::Arrived;
-use crate::ip::reassembly::WholeId;
+use crate::ip::reassembly::ReassembledId;
 use crate::wire::arp::Arp;
 use crate::wire::{Content, Ip, Mac, Packet, Stop, ethernet, ndp, parse, protocol};
 
@@ -26,7 +26,7 @@ pub(in crate::adapter) struct Arrival<'a> {
     /// Where it was joined from several: the payload of each but the last.
     pub(in crate::adapter) coalesced: Option<u16>,
     /// The packet that it is, if it came in fragments.
-    pub(in crate::adapter) piece: Option<WholeId>,
+    pub(in crate::adapter) piece: Option<ReassembledId>,
 }
 
 impl Arrival<'_> {

@@ -11,7 +11,7 @@ use landfall_placement::{Instant, Placement, Refusal};
 use super::arrival::{Arrival, Outcome, is_intact};
 use crate::adapter::config::Config;
 use crate::adapter::context::Context;
-use crate::ip::reassembly::{self, Reassembly, Whole, WholeId};
+use crate::ip::reassembly::{self, ReassembledId, ReassembledPacket, Reassembly};
 use crate::wire::{Ip, Stop, ethernet, protocol};
 
 /// The most fragments of one packet: of the longest one on a link of 576 bytes.
@@ -20,7 +20,7 @@ const PIECES: usize = 128;
 /// A packet that became whole.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::adapter) struct Ready {
-    pub(in crate::adapter) whole: Whole,
+    pub(in crate::adapter) whole: ReassembledPacket,
     link: usize,
     ethernet: ethernet::Header,
 }
@@ -83,13 +83,18 @@ impl Pieces {
     }
 
     /// A part of what a packet was put together from.
-    pub(in crate::adapter) fn bytes(&self, id: WholeId, at: usize, len: usize) -> Option<&[u8]> {
+    pub(in crate::adapter) fn bytes(
+        &self,
+        id: ReassembledId,
+        at: usize,
+        len: usize,
+    ) -> Option<&[u8]> {
         self.reassembly.payload(id)?.get(at..at + len)
     }
 
     /// What a packet was put together from is needed no longer.
     #[inline]
-    pub(in crate::adapter) fn release(&mut self, piece: Option<WholeId>) {
+    pub(in crate::adapter) fn release(&mut self, piece: Option<ReassembledId>) {
         if let Some(id) = piece {
             self.reassembly.release(id);
         }
@@ -114,7 +119,7 @@ impl Lent {
     /// A packet that became whole, as if it had come so. Its checksum is looked at
     /// here, as all of it is at hand.
     pub(in crate::adapter) fn arrival(&self, ready: &Ready) -> Result<Arrival<'_>, Stop> {
-        let Ready { whole: Whole { id, ip }, link, ethernet } = *ready;
+        let Ready { whole: ReassembledPacket { id, ip }, link, ethernet } = *ready;
         let head = self.0.payload(id).ok_or(Refusal::UnknownId)?;
         let piece = Some(id);
         let arrival = Arrival { link, ethernet, ip, head, coalesced: None, piece };

@@ -45,19 +45,19 @@ impl Default for Config {
 
 /// Names a packet that became whole, until it is released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WholeId {
+pub struct ReassembledId {
     slot: u32,
     generation: u32,
 }
 
-impl WholeId {
+impl ReassembledId {
     /// The number inside, for a ticket.
     #[must_use]
     pub const fn raw(self) -> u64 {
         (self.generation as u64) << 32 | self.slot as u64
     }
 
-    /// The id that [`WholeId::raw`] gave the number of.
+    /// The id that [`ReassembledId::raw`] gave the number of.
     #[must_use]
     pub const fn from_raw(raw: u64) -> Self {
         Self { slot: raw as u32, generation: (raw >> 32) as u32 }
@@ -66,9 +66,9 @@ impl WholeId {
 
 /// A packet that became whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Whole {
+pub struct ReassembledPacket {
     /// Its name: for [`Reassembly::payload`] and [`Reassembly::release`].
-    pub id: WholeId,
+    pub id: ReassembledId,
     /// Its header, as if it had come in one piece that starts with the payload:
     /// `payload_at` counts in [`Reassembly::payload`].
     pub ip: Ip,
@@ -155,7 +155,7 @@ impl Reassembly {
         now: Instant,
         ip: &Ip,
         bytes: &[u8],
-    ) -> Result<Option<Whole>, Refusal> {
+    ) -> Result<Option<ReassembledPacket>, Refusal> {
         self.expire(now);
         let fragment = ip.fragment.ok_or(Refusal::Unexpected)?;
         let piece = check(ip, fragment, bytes)?;
@@ -255,7 +255,7 @@ impl Reassembly {
         Ok(())
     }
 
-    fn finish(&mut self, at: usize, key: Key) -> Result<Whole, Refusal> {
+    fn finish(&mut self, at: usize, key: Key) -> Result<ReassembledPacket, Refusal> {
         let slot = &mut self.slots[at];
         let whole = slot.packet.finish();
         match whole {
@@ -263,8 +263,8 @@ impl Reassembly {
                 self.counters.whole += 1;
                 slot.state = State::Whole;
                 slot.generation = slot.generation.wrapping_add(1);
-                let id = WholeId { slot: at as u32, generation: slot.generation };
-                Ok(Whole { id, ip })
+                let id = ReassembledId { slot: at as u32, generation: slot.generation };
+                Ok(ReassembledPacket { id, ip })
             }
             Err(refusal) => {
                 self.refuse(at, key);
@@ -288,13 +288,13 @@ impl Reassembly {
     /// The payload of a whole packet, behind its IP headers: all that the pieces
     /// carried. `None` if it was released.
     #[must_use]
-    pub fn payload(&self, id: WholeId) -> Option<&[u8]> {
+    pub fn payload(&self, id: ReassembledId) -> Option<&[u8]> {
         let slot = self.slots.get(id.slot as usize)?;
         slot.is(id).then(|| slot.packet.payload())
     }
 
     /// The packet is needed no longer. Doing it twice is harmless.
-    pub fn release(&mut self, id: WholeId) {
+    pub fn release(&mut self, id: ReassembledId) {
         if self.slots.get(id.slot as usize).is_some_and(|slot| slot.is(id)) {
             self.clear(id.slot as usize);
         }
@@ -343,7 +343,7 @@ impl Slot {
         matches!(self.state, State::Empty | State::Refused(_)) && self.packet.capacity() > 0
     }
 
-    fn is(&self, id: WholeId) -> bool {
+    fn is(&self, id: ReassembledId) -> bool {
         matches!(self.state, State::Whole) && self.generation == id.generation
     }
 }

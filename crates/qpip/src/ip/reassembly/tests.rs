@@ -5,7 +5,7 @@ use std::vec::Vec;
 use landfall_placement::{Duration, Ecn, Instant, Refusal};
 use proptest::prelude::*;
 
-use super::{Config, Counters, Reassembly, Whole};
+use super::{Config, Counters, ReassembledPacket, Reassembly};
 use crate::wire::{Content, Envelope, Fragment, Ip, parse, protocol};
 
 const NOW: Instant = Instant::from_millis(1);
@@ -35,7 +35,7 @@ fn insert(
     reassembly: &mut Reassembly,
     (id, offset, more): (u32, u32, bool),
     bytes: &[u8],
-) -> Result<Option<Whole>, Refusal> {
+) -> Result<Option<ReassembledPacket>, Refusal> {
     let ip = piece(V6, protocol::UDP, Fragment { id, offset, more }, bytes, Ecn::NotCapable);
     reassembly.insert(NOW, &ip, bytes)
 }
@@ -56,7 +56,7 @@ fn pieces_in_any_order_become_the_packet() {
                 let ip = piece(hosts, protocol::UDP, fragment, part, Ecn::NotCapable);
                 let whole = reassembly.insert(NOW, &ip, part).unwrap();
                 assert_eq!(whole.is_some(), n == 2);
-                let Some(Whole { id, ip }) = whole else { continue };
+                let Some(ReassembledPacket { id, ip }) = whole else { continue };
                 assert_eq!(reassembly.payload(id), Some(&sent[..]));
                 assert_eq!((ip.protocol, ip.payload_at, ip.payload_len), (17, 0, 3000));
                 assert_eq!(ip.fragment, None);
@@ -415,7 +415,7 @@ proptest! {
             let expected = model.insert(from, more, &part);
             let result = insert(&mut reassembly, (id, from, more), &part);
             prop_assert_eq!(result.map(|whole| whole.is_some()), expected);
-            if let Ok(Some(Whole { id, ip })) = result {
+            if let Ok(Some(ReassembledPacket { id, ip })) = result {
                 let all: Vec<_> = model.bytes.values().copied().collect();
                 prop_assert_eq!(reassembly.payload(id), Some(&all[..]));
                 prop_assert_eq!(ip.payload_len as usize, all.len());

@@ -81,7 +81,7 @@ struct Saved {
 /// Before the first congestion there is nothing to restore, after it there is
 /// no first slow start: one place serves both.
 #[derive(Clone, Copy, Debug)]
-enum Past {
+enum PastPhase {
     FirstSlowStart(HyStart),
     Reduced(Saved),
     Nothing,
@@ -95,7 +95,7 @@ pub(crate) struct Controller {
     threshold: u32,
     initial: u32,
     algorithm: Algorithm,
-    past: Past,
+    past: PastPhase,
 }
 
 impl Controller {
@@ -108,7 +108,7 @@ impl Controller {
             CongestionControl::NewReno => Algorithm::NewReno(NewReno::default()),
             CongestionControl::Cubic => Algorithm::Cubic(Cubic::default()),
         };
-        let past = Past::FirstSlowStart(HyStart::default());
+        let past = PastPhase::FirstSlowStart(HyStart::default());
         Self { mss, window: initial, threshold: u32::MAX, initial, algorithm, past }
     }
 
@@ -157,7 +157,7 @@ impl Controller {
     /// that are left for congestion avoidance.
     fn slow_start(&mut self, ack: &Progress, bytes: u32, may_grow: bool) -> u32 {
         let verdict = match &mut self.past {
-            Past::FirstSlowStart(hystart) => hystart.on_ack(ack),
+            PastPhase::FirstSlowStart(hystart) => hystart.on_ack(ack),
             _ => SlowStartStep::Grow,
         };
         let step = match verdict {
@@ -166,7 +166,7 @@ impl Controller {
             SlowStartStep::GrowSlowly => bytes / cubic::SLOWER_BY,
             SlowStartStep::Leave => {
                 self.threshold = self.window;
-                self.past = Past::Nothing;
+                self.past = PastPhase::Nothing;
                 return bytes;
             }
         };
@@ -185,7 +185,7 @@ impl Controller {
         self.window = self.threshold;
         if cause == Cause::Ecn {
             // A mark is never spurious: there is nothing to take back.
-            self.past = Past::Nothing;
+            self.past = PastPhase::Nothing;
         }
     }
 
@@ -216,8 +216,8 @@ impl Controller {
     /// The last reduction was a mistake: what seemed lost was late (RFC 4015 for
     /// the window, RFC 9438, section 4.9, for the function). Once per reduction.
     pub(crate) fn undo(&mut self) {
-        if let Past::Reduced(saved) = self.past {
-            self.past = Past::Nothing;
+        if let PastPhase::Reduced(saved) = self.past {
+            self.past = PastPhase::Nothing;
             self.window = self.window.max(saved.window);
             self.threshold = saved.threshold;
             if let Algorithm::Cubic(cubic) = &mut self.algorithm {
@@ -246,7 +246,7 @@ impl Controller {
             Algorithm::Cubic(cubic) => cubic.epoch(),
         };
         let saved = Saved { window: self.window, threshold: self.threshold, epoch };
-        self.past = Past::Reduced(saved);
+        self.past = PastPhase::Reduced(saved);
     }
 
     /// The slow start threshold after congestion.

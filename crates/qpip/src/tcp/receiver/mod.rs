@@ -9,7 +9,7 @@ mod window;
 
 use landfall_placement::{Duration, Instant, Serial32, Spans};
 
-use super::layout::{Front, Layout};
+use super::layout::{FirstRequest, Layout};
 use super::ranges::Ranges;
 use crate::queue::ReceiveQueue;
 use crate::tcp::Mapping;
@@ -374,7 +374,7 @@ impl Receiver {
         }
     }
 
-    fn finish_front(&mut self, front: Front, queue: &mut ReceiveQueue) {
+    fn finish_front(&mut self, front: FirstRequest, queue: &mut ReceiveQueue) {
         let len = (front.end - self.layout.front()) as u32;
         queue.finish(len, front.ends_message);
         self.layout.advance(front);
@@ -388,7 +388,7 @@ impl Receiver {
     fn finish_stream(&mut self, queue: &mut ReceiveQueue) {
         let end = self.next - 1;
         if end > self.layout.front() {
-            self.finish_front(Front { end, ends_message: false }, queue);
+            self.finish_front(FirstRequest { end, ends_message: false }, queue);
         }
     }
 

@@ -22,19 +22,19 @@ const SHORT: Duration = Duration::from_millis(1);
 /// A descriptor of the list that the kernel does not know all about.
 struct Emulated {
     at: usize,
-    what: What,
+    what: WaitKind,
 }
 
-enum What {
+enum WaitKind {
     Memory(Guard),
     /// A set of epoll, which may watch such.
     Set,
 }
 
-fn what(fd: c_int) -> Option<What> {
+fn what(fd: c_int) -> Option<WaitKind> {
     match table::find(fd) {
-        Some(guard) => guard.shared().is_some().then_some(What::Memory(guard)),
-        None => watched::is_known(fd).then_some(What::Set),
+        Some(guard) => guard.shared().is_some().then_some(WaitKind::Memory(guard)),
+        None => watched::is_known(fd).then_some(WaitKind::Set),
     }
 }
 
@@ -94,8 +94,10 @@ fn wait(
 /// Whether a carrier wakes this process for one of them.
 fn is_rung_for_one(ours: &[Emulated]) -> bool {
     ours.iter().any(|Emulated { what, .. }| match what {
-        What::Memory(guard) => guard.shared().is_some_and(|shared| shared.is_woken_by_carrier()),
-        What::Set => false,
+        WaitKind::Memory(guard) => {
+            guard.shared().is_some_and(|shared| shared.is_woken_by_carrier())
+        }
+        WaitKind::Set => false,
     })
 }
 
@@ -104,12 +106,12 @@ fn fill(entries: &mut [pollfd], ours: &[Emulated]) -> usize {
     for Emulated { at, what } in ours {
         let entry = &mut entries[*at];
         entry.revents = match what {
-            What::Memory(guard) => {
+            WaitKind::Memory(guard) => {
                 let now = |shared| readiness::now(guard, &shared, entry.fd, entry.events);
                 guard.shared().map_or(0, now)
             }
-            What::Set if epoll::has_something(entry.fd) => readiness::READING & entry.events,
-            What::Set => 0,
+            WaitKind::Set if epoll::has_something(entry.fd) => readiness::READING & entry.events,
+            WaitKind::Set => 0,
         };
     }
     entries.iter().filter(|entry| entry.revents != 0).count()
@@ -135,10 +137,10 @@ fn with_the_others(entries: &mut [pollfd], ours: &[Emulated]) -> Outcome {
 /// Looks at memory for a while; whether something came.
 fn look(entries: &[pollfd], ours: &[Emulated], limit: Option<Duration>) -> bool {
     let is_ready = |Emulated { at, what }: &Emulated| match what {
-        What::Memory(guard) => guard
+        WaitKind::Memory(guard) => guard
             .shared()
             .is_some_and(|shared| readiness::by_ring(&shared, entries[*at].events) != 0),
-        What::Set => false,
+        WaitKind::Set => false,
     };
     PATIENCE.look_for(limit, || ours.iter().any(is_ready))
 }
@@ -154,7 +156,7 @@ fn prepare(
     let mut sleep_limit = SleepLimit::NONE;
     for (which, Emulated { at, what }) in ours.iter().enumerate() {
         let (entry, asked) = (&entries[*at], &mut asked[*at]);
-        let What::Memory(guard) = what else {
+        let WaitKind::Memory(guard) = what else {
             let of_set = epoll::arm_before_sleep(entry.fd)?;
             ignore_if_blind(asked, of_set);
             sleep_limit = sleep_limit.and(of_set);
@@ -180,7 +182,7 @@ const fn ignore_if_blind(asked: &mut pollfd, sleep_limit: SleepLimit) {
 /// Nobody sleeps any more who watched those of ours.
 fn stop_watching(watches: &[(usize, c_int, Watch)], ours: &[Emulated]) {
     for &(which, fd, watch) in watches {
-        if let What::Memory(guard) = &ours[which].what
+        if let WaitKind::Memory(guard) = &ours[which].what
             && let Some(shared) = guard.shared()
         {
             shared.stops_watching(fd, watch);

@@ -25,7 +25,7 @@ use crate::messages::{Holder, Socket};
 use crate::patience::Patience;
 use crate::registry::{Name, NameCell};
 use crate::ring::{self, Incoming, Outgoing};
-use crate::segment::{BetweenHosts, Direction, End, Own, Role, Segment};
+use crate::segment::{BetweenHosts, Direction, End, EndState, Role, Segment};
 use crate::{between_hosts, socket_diag};
 
 /// `has_ended` of a half that was shut down: nothing more comes, or is wanted.
@@ -48,7 +48,7 @@ enum Stage {
     /// An acceptor that has not seen an offer yet.
     Seeking,
     /// There is memory; whether both are here is written there.
-    SegmentView,
+    Shared,
 }
 
 /// Whether it is known that the two ends of some memory are those of one connection.
@@ -118,7 +118,7 @@ pub(crate) struct SegmentView<'a> {
     pub(crate) sends: &'a Direction,
     pub(crate) receives: &'a Direction,
     /// What only the processes of this end have.
-    pub(crate) own: &'a Own,
+    pub(crate) own: &'a EndState,
     /// Of a connection between hosts.
     pub(crate) between: Option<&'a BetweenHosts>,
 }
@@ -197,7 +197,7 @@ impl Connection {
     fn stage(&self) -> Stage {
         match self.stage.load(Ordering::Acquire) {
             stage if stage == Stage::Seeking as u8 => Stage::Seeking,
-            stage if stage == Stage::SegmentView as u8 => Stage::SegmentView,
+            stage if stage == Stage::Shared as u8 => Stage::Shared,
             _ => Stage::Plain,
         }
     }
@@ -208,7 +208,7 @@ impl Connection {
 
     /// The memory, once there is some.
     pub(crate) fn shared(&self) -> Option<SegmentView<'_>> {
-        if self.stage() != Stage::SegmentView {
+        if self.stage() != Stage::Shared {
             return None;
         }
         // SAFETY: stored by `adopt`, out of a segment that lives as long as this record.
@@ -219,7 +219,7 @@ impl Connection {
     fn adopt(&self, segment: Segment, proof: Proof) {
         self.is_proven.store(proof == Proof::Done, Ordering::Relaxed);
         self.base.store(segment.base(), Ordering::Release);
-        self.stage.store(Stage::SegmentView as u8, Ordering::Release);
+        self.stage.store(Stage::Shared as u8, Ordering::Release);
     }
 
     /// Says once, to whom it may concern, what has become of it.

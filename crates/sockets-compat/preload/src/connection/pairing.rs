@@ -198,7 +198,7 @@ impl Connection {
     pub(crate) fn waits_for_an_answer(&self, shared: &SegmentView<'_>, fd: i32) {
         if shared.is_claimed() && !shared.is_proven() {
             self.alone(|| {
-                if self.stage() == Stage::SegmentView && !shared.is_proven() {
+                if self.stage() == Stage::Shared && !shared.is_proven() {
                     self.finds_out_who_has_claimed(shared, fd);
                 }
             });

@@ -67,12 +67,12 @@ struct Inner {
 
 /// Which of them serves sockets that ask for nothing special.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Usual {
+enum DefaultEndpoint {
     Client { is_v4: bool },
     Server(SocketAddr),
 }
 
-static USUAL: Mutex<BTreeMap<Usual, Weak<Inner>>> = Mutex::new(BTreeMap::new());
+static USUAL: Mutex<BTreeMap<DefaultEndpoint, Weak<Inner>>> = Mutex::new(BTreeMap::new());
 
 /// How often another number is drawn.
 const MOST_DRAWN: usize = 16;
@@ -162,7 +162,7 @@ impl ClanNetwork {
     /// A connection by the place that this process has anyway, and the longest message that
     /// it takes.
     pub(super) fn usual_ends(address: &Address, kind: Kind) -> io::Result<(Ends, u64)> {
-        let usual = Usual::Client { is_v4: address.ip().is_some_and(|ip| ip.is_ipv4()) };
+        let usual = DefaultEndpoint::Client { is_v4: address.ip().is_some_and(|ip| ip.is_ipv4()) };
         let mut drawn = 0;
         loop {
             let network = Self::usual(usual)?;
@@ -185,26 +185,30 @@ impl ClanNetwork {
     pub(super) fn usual_server(address: &Address) -> io::Result<Self> {
         match address {
             Address::ClanPort { host, udp, .. } => {
-                Self::usual(Usual::Server(SocketAddr::new(*host, *udp)))
+                Self::usual(DefaultEndpoint::Server(SocketAddr::new(*host, *udp)))
             }
             other => Err(errors::wrong_kind("clan://HOST:PORT", other)),
         }
     }
 
-    fn usual(usual: Usual) -> io::Result<Self> {
+    fn usual(usual: DefaultEndpoint) -> io::Result<Self> {
         let mut hosts = locked(&USUAL);
         if let Some(host) = hosts.get(&usual).and_then(Weak::upgrade) {
             return Ok(Self(host));
         }
         let address = match usual {
-            Usual::Client { is_v4: true } => (IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0).into(),
-            Usual::Client { is_v4: false } => (IpAddr::V6(Ipv6Addr::UNSPECIFIED), 0).into(),
-            Usual::Server(address) => address,
+            DefaultEndpoint::Client { is_v4: true } => {
+                (IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0).into()
+            }
+            DefaultEndpoint::Client { is_v4: false } => {
+                (IpAddr::V6(Ipv6Addr::UNSPECIFIED), 0).into()
+            }
+            DefaultEndpoint::Server(address) => address,
         };
         let host = Self::bind_udp(address, ClanOptions::default())?;
         hosts.retain(|_, host| host.strong_count() > 0);
         // Port 0 is another one each time.
-        if !matches!(usual, Usual::Server(address) if address.port() == 0) {
+        if !matches!(usual, DefaultEndpoint::Server(address) if address.port() == 0) {
             hosts.insert(usual, Arc::downgrade(&host.0));
         }
         Ok(host)

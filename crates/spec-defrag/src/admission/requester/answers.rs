@@ -3,7 +3,7 @@
 use landfall_placement::{Duration, Instant, Random, Refusal};
 
 use super::super::frame::{ControlFrame, Lease, Message, Nonce, Ticket};
-use super::{Asking, GAP, Holding, Lost, Requester, RequesterEvent, Standing, State};
+use super::{Asking, GAP, Holding, Lost, RequestState, Requester, RequesterEvent, State};
 
 /// Nobody has to wait longer before it may ask again, whatever the receiver says.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
@@ -111,10 +111,10 @@ impl Requester {
         asking.unanswered = 0;
         self.silent_until = Instant::ZERO;
         let (since, before) = match asking.standing {
-            Standing::Refused { since, position } => (since, Some(position)),
-            Standing::Asked | Standing::Silent => (now, None),
+            RequestState::Refused { since, position } => (since, Some(position)),
+            RequestState::Asked | RequestState::Silent => (now, None),
         };
-        asking.standing = Standing::Refused { since, position };
+        asking.standing = RequestState::Refused { since, position };
         self.state = State::Asking(asking);
         if before != Some(position) {
             self.report(RequesterEvent::Refused { position, wait });

@@ -51,11 +51,11 @@ struct Asking {
     unanswered: u16,
     /// Answers one after another that wanted to be asked again at once.
     hurried: u16,
-    standing: Standing,
+    standing: RequestState,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Standing {
+enum RequestState {
     /// No answer yet.
     Asked,
     /// Since then the answer is no.
@@ -184,9 +184,11 @@ impl Requester {
             State::Holding(Holding { until, .. }) if now < until => Answer::Granted { until },
             State::Holding(_) => Answer::Pending,
             State::Asking(Asking { standing, due, .. }) => match standing {
-                Standing::Asked => Answer::Pending,
-                Standing::Refused { position, .. } => Answer::Refused { position, ask_again: due },
-                Standing::Silent => Answer::NoGate,
+                RequestState::Asked => Answer::Pending,
+                RequestState::Refused { position, .. } => {
+                    Answer::Refused { position, ask_again: due }
+                }
+                RequestState::Silent => Answer::NoGate,
             },
         }
     }
@@ -196,7 +198,7 @@ impl Requester {
     pub fn mode(&self, now: Instant) -> Mode {
         match self.state {
             State::Idle => Mode::Plain,
-            State::Asking(Asking { standing: Standing::Silent, .. }) => Mode::Plain,
+            State::Asking(Asking { standing: RequestState::Silent, .. }) => Mode::Plain,
             // It must not depend on how soon anybody looks at the timer.
             State::Holding(Holding { until, .. }) if now < until => Mode::Fast { until },
             State::Asking(_) | State::Holding(_) => Mode::Slow,
@@ -292,7 +294,7 @@ impl Requester {
     /// Up to when a refused transfer is delayed.
     fn held_until(&self) -> Instant {
         match self.state {
-            State::Asking(Asking { standing: Standing::Refused { since, .. }, .. }) => {
+            State::Asking(Asking { standing: RequestState::Refused { since, .. }, .. }) => {
                 since + self.config.delay
             }
             _ => Instant::ZERO,
@@ -319,9 +321,9 @@ impl Requester {
     fn request_again(&mut self, now: Instant, wait: Duration) {
         let series = Series::new(&mut self.random);
         let (standing, due) = if now < self.silent_until {
-            (Standing::Silent, self.silent_until)
+            (RequestState::Silent, self.silent_until)
         } else {
-            (Standing::Asked, now + wait)
+            (RequestState::Asked, now + wait)
         };
         self.state = State::Asking(Asking {
             series,
@@ -370,9 +372,9 @@ impl Requester {
             State::Asking(asking)
                 if asking.due <= now
                     && asking.unanswered >= self.config.attempts
-                    && asking.standing != Standing::Silent =>
+                    && asking.standing != RequestState::Silent =>
             {
-                asking.standing = Standing::Silent;
+                asking.standing = RequestState::Silent;
                 asking.due = now + self.config.silent_retry;
                 self.silent_until = asking.due;
                 self.report(RequesterEvent::NoGate);
@@ -389,14 +391,14 @@ impl Requester {
         asking.sent = now;
         asking.unanswered = asking.unanswered.saturating_add(1);
         let pause = match asking.standing {
-            Standing::Silent => self.config.silent_retry,
-            Standing::Asked | Standing::Refused { .. } => {
+            RequestState::Silent => self.config.silent_retry,
+            RequestState::Asked | RequestState::Refused { .. } => {
                 let doubled = u32::from(asking.unanswered - 1).min(16);
                 self.config.retry.saturating_mul(1 << doubled).min(self.config.silent_retry)
             }
         };
         asking.due = now + pause;
-        if asking.standing == Standing::Silent {
+        if asking.standing == RequestState::Silent {
             self.silent_until = asking.due;
         }
         self.state = State::Asking(asking);

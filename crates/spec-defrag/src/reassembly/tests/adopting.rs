@@ -9,7 +9,7 @@ use crate::reassembly::{Adopted, Congestion};
 /// first `split` of them apart.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Landed {
-    pub(super) from: From,
+    pub(super) from: FragmentSource,
     pub(super) id: u32,
     pub(super) unit: u32,
     pub(super) split: u16,
@@ -53,7 +53,7 @@ impl Host {
     }
 }
 
-fn whole(from: From, sent: &[u8]) -> Vec<u8> {
+fn whole(from: FragmentSource, sent: &[u8]) -> Vec<u8> {
     frame(from, if from.is_v6 { None } else { Some((7, 0, false)) }, sent)
 }
 
@@ -98,7 +98,7 @@ fn a_page_is_cut_where_its_pieces_were() {
 #[test]
 fn what_came_before_and_the_page_become_one() {
     let sent = bytes(3000);
-    let piece = |host: &mut Host, from: From, split: u16, start: usize| {
+    let piece = |host: &mut Host, from: FragmentSource, split: u16, start: usize| {
         let end = (start + 1000).min(3000);
         host.receive(
             NOW,

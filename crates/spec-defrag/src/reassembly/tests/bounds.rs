@@ -4,11 +4,11 @@ use super::*;
 use crate::reassembly::Expired;
 
 /// A piece that is not the only one of its packet.
-fn begins(host: &mut Host, from: From, id: u32) -> Result<Option<Packet>, Refusal> {
+fn begins(host: &mut Host, from: FragmentSource, id: u32) -> Result<Option<Packet>, Refusal> {
     host.piece(from, (id, 0, true), &bytes(64))
 }
 
-fn goes_on(host: &mut Host, from: From, id: u32) -> bool {
+fn goes_on(host: &mut Host, from: FragmentSource, id: u32) -> bool {
     let sent = bytes(128);
     let packet =
         begins(host, from, id).and_then(|_| host.piece(from, (id, 64, false), &sent[64..]));
@@ -22,9 +22,9 @@ fn goes_on(host: &mut Host, from: From, id: u32) -> bool {
 fn invariant_5_sources_that_never_finish_take_bounded_memory_and_service_goes_on() {
     let config = Config { packets: 2_000, bytes: 64 * u64::from(PAGE), ..Config::default() };
     let mut host = Host::new(config, 100, 2);
-    let friend = From { host: 0x00ff_0001, ..V4 };
+    let friend = FragmentSource { host: 0x00ff_0001, ..V4 };
     for source in 0..100_000 {
-        begins(&mut host, From { host: source, ..V4 }, 1).unwrap();
+        begins(&mut host, FragmentSource { host: source, ..V4 }, 1).unwrap();
         if source % 1_000 == 0 {
             assert!(goes_on(&mut host, friend, source), "after {source}");
         }
@@ -42,11 +42,11 @@ fn invariant_5_sources_that_never_finish_take_bounded_memory_and_service_goes_on
 fn one_source_loses_its_own_first() {
     let config = Config { bytes_per_source: 4 * u64::from(PAGE), ..Config::default() };
     let mut host = Host::new(config, 50, 2);
-    let friends: Vec<_> = (0..20).map(|host| From { host, ..V4 }).collect();
+    let friends: Vec<_> = (0..20).map(|host| FragmentSource { host, ..V4 }).collect();
     for friend in &friends {
         begins(&mut host, *friend, 1).unwrap();
     }
-    let flood = From { host: 99, ..V4 };
+    let flood = FragmentSource { host: 99, ..V4 };
     for id in 0..1_000 {
         begins(&mut host, flood, id).unwrap();
         assert!(host.reassembly.store.sizes().2 <= 24 * u64::from(PAGE));
@@ -66,7 +66,7 @@ fn one_source_loses_its_own_first() {
 fn refused_packets_are_bounded_for_each_source() {
     let config = Config { bytes_per_source: 16 << 10, ..Config::default() };
     let mut host = Host::new(config, 50, 2);
-    let flood = From { host: 99, ..V4 };
+    let flood = FragmentSource { host: 99, ..V4 };
     for id in 0..1_000 {
         begins(&mut host, flood, id).unwrap();
         assert_eq!(host.piece(flood, (id, 8, true), &bytes(64)), Err(Refusal::Forbidden));

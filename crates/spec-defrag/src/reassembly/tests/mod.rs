@@ -52,7 +52,7 @@ impl Memory for Bytes {
 
 /// Addresses and headers of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct From {
+struct FragmentSource {
     is_v6: bool,
     host: u32,
     protocol: u8,
@@ -61,11 +61,12 @@ struct From {
     options: usize,
 }
 
-const V4: From = From { is_v6: false, host: 1, protocol: 17, ecn: Ecn::NotCapable, options: 0 };
-const V6: From = From { is_v6: true, ..V4 };
+const V4: FragmentSource =
+    FragmentSource { is_v6: false, host: 1, protocol: 17, ecn: Ecn::NotCapable, options: 0 };
+const V6: FragmentSource = FragmentSource { is_v6: true, ..V4 };
 
 /// A frame with a piece, or (without one) with the whole packet.
-fn frame(from: From, piece: Option<(u32, u32, bool)>, bytes: &[u8]) -> Vec<u8> {
+fn frame(from: FragmentSource, piece: Option<(u32, u32, bool)>, bytes: &[u8]) -> Vec<u8> {
     let mut frame = Vec::from([2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1]);
     let (id, offset, more) = piece.unwrap_or((0, 0, false));
     let place = (offset as u16) | u16::from(more);
@@ -150,7 +151,7 @@ impl Host {
     /// for the transport header.
     fn piece(
         &mut self,
-        from: From,
+        from: FragmentSource,
         piece: (u32, u32, bool),
         bytes: &[u8],
     ) -> Result<Option<Packet>, Refusal> {
@@ -183,7 +184,7 @@ fn bytes(len: usize) -> Vec<u8> {
 }
 
 /// What is read of a frame with a piece.
-fn read(from: From, piece: (u32, u32, bool), bytes: &[u8]) -> (Parsed, Vec<u8>) {
+fn read(from: FragmentSource, piece: (u32, u32, bool), bytes: &[u8]) -> (Parsed, Vec<u8>) {
     let frame = frame(from, Some(piece), bytes);
     (parse(&frame, frame.len() as u32).unwrap(), frame)
 }

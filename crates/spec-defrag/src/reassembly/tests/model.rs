@@ -281,8 +281,8 @@ impl Model {
     }
 }
 
-pub(super) fn from(name: Name, ecn: Ecn) -> From {
-    From { is_v6: name.1, host: name.0, ecn, ..V4 }
+pub(super) fn from(name: Name, ecn: Ecn) -> FragmentSource {
+    FragmentSource { is_v6: name.1, host: name.0, ecn, ..V4 }
 }
 
 fn whole(name: Name, ecn: Ecn, payload: &[u8]) -> Vec<u8> {

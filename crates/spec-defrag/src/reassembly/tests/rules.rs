@@ -13,7 +13,7 @@ use crate::memory::ReassemblyPath;
 #[test]
 fn pieces_in_any_order_become_the_packet() {
     let sent = bytes(3000);
-    for from in [V4, V6, From { options: 8, ..V4 }] {
+    for from in [V4, V6, FragmentSource { options: 8, ..V4 }] {
         for order in [[0, 1, 2], [2, 1, 0], [1, 2, 0], [2, 0, 1]] {
             let mut host = Host::small();
             for (n, at) in order.into_iter().enumerate() {
@@ -90,7 +90,7 @@ fn an_exact_repetition_is_passed_over_and_the_first_stays() {
     let mut host = Host::small();
     host.piece(V4, (1, 0, true), &sent[..16]).unwrap();
     assert_eq!(host.piece(V4, (1, 0, true), &[9; 16]), Err(Refusal::Duplicate));
-    let marked = From { ecn: Ecn::CongestionExperienced, ..V4 };
+    let marked = FragmentSource { ecn: Ecn::CongestionExperienced, ..V4 };
     assert_eq!(host.piece(marked, (1, 0, true), &sent[..16]), Err(Refusal::Duplicate));
     let whole = host.piece(V4, (1, 16, false), &sent[16..]).unwrap().unwrap();
     assert_eq!(host.take(&whole), frame(V4, Some((1, 0, false)), &sent));
@@ -165,7 +165,7 @@ fn a_packet_longer_than_its_length_field_is_refused() {
             let piece = (1, start as u32, end < total);
             assert_eq!(host.piece(V4, piece, &sent[start..end]), Ok(None));
         }
-        let first = host.piece(From { options, ..V4 }, (1, 0, true), &sent[..8]);
+        let first = host.piece(FragmentSource { options, ..V4 }, (1, 0, true), &sent[..8]);
         if fits {
             let whole = host.take(&first.unwrap().unwrap());
             assert_eq!(whole.len(), 14 + 20 + options + total);
@@ -209,7 +209,7 @@ fn the_protocol_of_an_ipv6_packet_is_that_of_its_first_piece() {
     let sent = bytes(24);
     for (from, is_whole) in [(V6, true), (V4, false)] {
         let mut host = Host::small();
-        host.piece(From { protocol: 99, ..from }, (1, 16, false), &sent[16..]).unwrap();
+        host.piece(FragmentSource { protocol: 99, ..from }, (1, 16, false), &sent[16..]).unwrap();
         let whole = host.piece(from, (1, 0, true), &sent[..16]).unwrap();
         assert_eq!(whole.is_some(), is_whole);
         if let Some(packet) = whole {
@@ -235,10 +235,11 @@ fn congestion_on_a_piece_is_congestion_of_the_packet() {
     ] {
         for from in [V4, V6] {
             let mut host = Host::small();
-            host.piece(From { ecn: first, ..from }, (1, 0, true), &sent[..16]).unwrap();
-            let whole = host.piece(From { ecn: last, ..from }, (1, 16, false), &sent[16..]);
+            host.piece(FragmentSource { ecn: first, ..from }, (1, 0, true), &sent[..16]).unwrap();
+            let whole =
+                host.piece(FragmentSource { ecn: last, ..from }, (1, 16, false), &sent[16..]);
             let id = if from.is_v6 { None } else { Some((1, 0, false)) };
-            let expected = expected.map(|ecn| frame(From { ecn, ..from }, id, &sent));
+            let expected = expected.map(|ecn| frame(FragmentSource { ecn, ..from }, id, &sent));
             let whole = whole.map(|packet| host.take(&packet.unwrap()));
             assert_eq!(whole, expected, "{first:?}, {last:?}");
             assert!(host.is_clean());

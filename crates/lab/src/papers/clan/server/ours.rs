@@ -90,7 +90,8 @@ pub(super) fn run(
             let hear = hear;
             place_thread(&at.send)?;
             let server = hear.recv_timeout(scale.limit).map_err(|_| anyhow!("no server"))?;
-            let clients = Ours::connect(&there, here.host(), peer, endpoints, scale.limit)?;
+            let clients =
+                LandfallServer::connect(&there, here.host(), peer, endpoints, scale.limit)?;
             clients::ask(clients, endpoints, scale, &server)
         });
         let asked = joined(asking.join());
@@ -116,13 +117,13 @@ fn serve(
     Ok(())
 }
 
-struct Ours {
+struct LandfallServer {
     node: Node,
     clients: Vec<Client>,
     reply: Vec<u8>,
 }
 
-impl Ours {
+impl LandfallServer {
     fn connect(
         node: &Node,
         server: HostId,
@@ -139,7 +140,7 @@ impl Ours {
     }
 }
 
-impl Clients for Ours {
+impl Clients for LandfallServer {
     fn send(&mut self, endpoint: usize, request: &[u8; MESSAGE]) -> Result<bool> {
         match self.clients[endpoint].post(request) {
             Ok(()) => Ok(true),

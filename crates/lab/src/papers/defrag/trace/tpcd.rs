@@ -98,19 +98,19 @@ fn about(mean: u32, random: &mut Random) -> u32 {
 struct Master {
     workload: Workload,
     queries: u32,
-    left: [Left; 2],
+    left: [OpenQuestions; 2],
     /// Hosts that have no more to be asked; then, whose results are not all there.
     outstanding: u32,
 }
 
 /// What the query under way has still to ask a host.
 #[derive(Clone, Copy, Debug, Default)]
-struct Left {
+struct OpenQuestions {
     lookups: u32,
     fetches: u32,
 }
 
-impl Left {
+impl OpenQuestions {
     fn all(self) -> u32 {
         self.lookups + self.fetches
     }
@@ -119,7 +119,7 @@ impl Left {
 impl Master {
     fn new(workload: &Workload) -> Self {
         let workload = workload.clone();
-        Self { workload, queries: 0, left: [Left::default(); 2], outstanding: 0 }
+        Self { workload, queries: 0, left: [OpenQuestions::default(); 2], outstanding: 0 }
     }
 
     fn query(&mut self, turn: &mut Turn<'_>) {
