@@ -5,7 +5,9 @@
 use core::alloc::{GlobalAlloc, Layout};
 
 use landfall_placement::Spans;
-use nic_firmware_model::firmware::{Arrival, Firmware, Landed, Leaving, Meter, Stage, Verdict};
+use nic_firmware_model::firmware::{
+    Arrival, Firmware, Landed, Meter, OutgoingFrame, Stage, Verdict,
+};
 use nic_firmware_model::machine::Batch;
 
 /// Nobody counts.
@@ -31,13 +33,11 @@ pub fn work<F: Firmware>(
     firmware.fetched(&mut command, Some(&requests));
     firmware.fetched_send(Some(&requests), into);
     into.clear();
-    let leaving = Leaving { head: frame.bytes, len: frame.bytes.len() as u32 };
+    let leaving = OutgoingFrame { head: frame.bytes, len: frame.bytes.len() as u32 };
     core::hint::black_box(firmware.send(&leaving, &mut Uncounted));
     let answer = firmware.handle_command(&command, &mut Uncounted);
     let landed = match firmware.receive(frame, into, &mut Uncounted) {
-        Verdict::Place { token, .. } => {
-            Some(firmware.landed(token, is_in_place, &mut Uncounted))
-        }
+        Verdict::Place { token, .. } => Some(firmware.landed(token, is_in_place, &mut Uncounted)),
         Verdict::Host | Verdict::Drop => None,
     };
     (answer, landed)

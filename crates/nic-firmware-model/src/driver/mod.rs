@@ -308,7 +308,7 @@ impl<F: Firmware> NicDriver<F> {
                 }
                 CopyOutcome::Corrupt => self.counters.corrupt += 1,
                 CopyOutcome::Failed | CopyOutcome::Word { is_done: false } => {
-                    self.counters.misplaced += 1
+                    self.counters.misplaced += 1;
                 }
                 CopyOutcome::Refused => self.counters.refused += 1,
                 CopyOutcome::Consumed | CopyOutcome::Word { is_done: true } => {}

@@ -55,7 +55,7 @@ impl Stp {
                 }
             }
             Event::ReadRequested { len, opaque, .. } => {
-                self.take_read(ctx, host, len, opaque, event)
+                self.take_read(ctx, host, len, opaque, event);
             }
             Event::RegionRequested { .. } => self.answer(ctx, host, event, true),
             Event::RegionAvailable { connection, region, .. } => {

@@ -312,7 +312,7 @@ impl Carrier<'_> {
                     ended = Some(half);
                 }
                 Some(ControlEvent::Update(news)) => {
-                    gone = gone.or(self.control.pass_on(news).err())
+                    gone = gone.or(self.control.pass_on(news).err());
                 }
                 Some(ControlEvent::Said(word)) => match self.hear(word) {
                     Ok(None) => {}
