@@ -35,7 +35,7 @@ fn matches(criterion: &mut Criterion) {
     }
 }
 
-/// The time that so many bursts take which were drawn before.
+/// The time that this many bursts take which were drawn before.
 fn time(line: &mut TripLine, bursts: Bursts, count: u64) -> Duration {
     let mut spent = Duration::ZERO;
     let mut left = count;
@@ -51,7 +51,7 @@ fn time(line: &mut TripLine, bursts: Bursts, count: u64) -> Duration {
 }
 
 /// The engine alone, from the program's call to what it hears of the end: bursts per
-/// second, of so many words.
+/// second, of this many words.
 fn bursts(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("clan/bursts of the engine alone");
     group.throughput(Throughput::Elements(1));

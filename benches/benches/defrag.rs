@@ -46,7 +46,7 @@ fn time(line: &mut DefragPair, frames: u64) -> std::time::Duration {
     timed(frames, || line.burst().0)
 }
 
-/// The time of so many frames, which come by bursts.
+/// The time of this many frames, which come by bursts.
 fn timed(frames: u64, mut burst: impl FnMut() -> usize) -> std::time::Duration {
     let start = std::time::Instant::now();
     let mut done = 0;

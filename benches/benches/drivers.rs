@@ -71,7 +71,7 @@ impl End {
     }
 }
 
-/// Sends so many messages from one thread to another; gives how long it took.
+/// Sends this many messages from one thread to another; gives how long it took.
 fn over_udp(messages: u64) -> Duration {
     let (mut from, mut to) = (End::open(1), End::open(2));
     let peer = Peer::Socket(to.driver.local_address());

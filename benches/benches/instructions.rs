@@ -22,7 +22,7 @@ struct Counted {
     what: &'static str,
     /// The function, as callgrind looks for it.
     function: &'static str,
-    /// Runs so many batches, and gives the number of units.
+    /// Runs this many batches, and gives the number of units.
     run: fn(usize) -> usize,
 }
 
@@ -145,7 +145,7 @@ fn stus(mut line: StpPair, batches: usize) -> usize {
     stus
 }
 
-/// Bursts of writes to an aperture with so many tripwires.
+/// Bursts of writes to an aperture with this many tripwires.
 fn bursts(tripwires: usize, bursts: Bursts, batches: usize) -> usize {
     let mut line = TripLine::new(tripwires, 1);
     for _ in 0..batches {
@@ -156,14 +156,14 @@ fn bursts(tripwires: usize, bursts: Bursts, batches: usize) -> usize {
     batches * BATCH
 }
 
-/// Bursts of so many words from adapter to adapter.
+/// Bursts of this many words from adapter to adapter.
 fn written(words: u32, batches: usize) -> usize {
     let bursts = batches * BATCH;
     NicPair::new(words).write(bursts as u64);
     bursts
 }
 
-/// Messages of one segment each, from connection to connection, so many that the
+/// Messages of one segment each, from connection to connection, this many that the
 /// first on each count for little.
 fn segments(mut line: QpipPair, batches: usize) -> usize {
     let batches = batches * line.connections().div_ceil(1_000);

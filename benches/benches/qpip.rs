@@ -19,7 +19,7 @@ enum Part {
     Message,
 }
 
-/// Times a part until so many batches of segments went by.
+/// Times a part until this many batches of segments went by.
 fn time(line: &mut QpipPair, part: Part, batches: u64) -> Duration {
     let (mut spent, mut segments) = (Duration::ZERO, 0);
     while segments < batches * BATCH as u64 {

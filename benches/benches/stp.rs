@@ -20,7 +20,7 @@ enum Part {
     ReceiveAndAnswer,
 }
 
-/// Times a part until so many batches of STUs went by.
+/// Times a part until this many batches of STUs went by.
 fn time(line: &mut StpPair, part: Part, batches: u64) -> Duration {
     let (mut spent, mut stus) = (Duration::ZERO, 0);
     while stus < batches * BATCH as u64 {

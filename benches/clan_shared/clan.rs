@@ -35,7 +35,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // What cannot be removed is left to whoever cleans up temporary files.
+        // What cannot be removed is left to anyone who cleans up temporary files.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
@@ -108,7 +108,7 @@ impl Words {
 
     /// Waits for a word other than the last.
     fn hear(&mut self) -> Result<u64> {
-        /// So many looks pass between two at the clock.
+        /// This many looks pass between two at the clock.
         const LOOKS: u32 = 1 << 16;
         let deadline_at = Instant::now() + PATIENCE;
         for look in 1_u32.. {

@@ -91,7 +91,7 @@ impl End for Ports {
     }
 
     fn receive(&mut self, into: &mut [u8]) -> Result<()> {
-        /// So many looks pass between two at the clock.
+        /// This many looks pass between two at the clock.
         const LOOKS: u32 = 1 << 16;
         let deadline = Instant::now() + PATIENCE;
         for look in 1_u32.. {

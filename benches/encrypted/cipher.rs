@@ -24,7 +24,7 @@ fn nonce(number: u64) -> aead::Nonce {
     aead::Nonce::assume_unique_for_key(nonce)
 }
 
-/// Seals records of this length until so many bytes are sealed.
+/// Seals records of this length until this many bytes are sealed.
 pub(crate) fn seal(algorithm: &'static aead::Algorithm, len: usize, bytes: u64) -> Result<u64> {
     let (key, mut record) = (key(algorithm)?, vec![1; len]);
     let count = bytes.div_ceil(len as u64);

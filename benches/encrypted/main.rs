@@ -34,7 +34,7 @@ const BRIEF: u64 = 8 << 20;
 /// Each is run so often; the run that took the least CPU time counts.
 const ROUNDS: usize = 3;
 
-/// Moves, or seals and opens, so many bytes; says how many it were.
+/// Moves, or seals and opens, this many bytes; says how many it were.
 type Run = fn(u64) -> Result<u64>;
 
 /// The payload of an STP unit in frames of 1,500 bytes, and a common longer one.

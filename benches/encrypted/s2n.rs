@@ -16,7 +16,7 @@ const CHUNK: usize = 1 << 20;
 /// Far beyond what is under way on loopback.
 const WINDOW: u64 = 64 << 20;
 
-/// Sends so many bytes over one stream.
+/// Sends this many bytes over one stream.
 pub(crate) fn run(mtu: u16, bytes: u64) -> Result<u64> {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;

@@ -14,7 +14,7 @@ const MESSAGE: usize = 1 << 20;
 /// Transfers under way at a time.
 const UNDER_WAY: usize = 16;
 
-/// Sends so many bytes from one endpoint to another.
+/// Sends this many bytes from one endpoint to another.
 pub(crate) fn run(encrypts: bool, mtu: u32, bytes: u64) -> Result<u64> {
     let count = bytes.div_ceil(MESSAGE as u64);
     let (receiver, sender) = (bind(encrypts, mtu)?, bind(encrypts, mtu)?);

@@ -14,12 +14,12 @@ use crate::certificate::configs;
 /// What is written and read in a call.
 const CHUNK: usize = 256 << 10;
 
-/// Sends so many bytes without TLS.
+/// Sends this many bytes without TLS.
 pub(crate) fn plain(bytes: u64) -> Result<u64> {
     carry(bytes, Ok, Ok)
 }
 
-/// Sends so many bytes with TLS by rustls. It reads no further ahead than a record or so, and has a
+/// Sends this many bytes with TLS by rustls. It reads no further ahead than a record or so, and has a
 /// bound of what is written in a call: no more than a chunk.
 pub(crate) fn rustls(bytes: u64) -> Result<u64> {
     let (server, client) = configs()?;
@@ -35,7 +35,7 @@ pub(crate) fn rustls(bytes: u64) -> Result<u64> {
     )
 }
 
-/// Sends so many bytes with TLS by OpenSSL, the one of the system, which reads ahead.
+/// Sends this many bytes with TLS by OpenSSL, the one of the system, which reads ahead.
 #[cfg(feature = "openssl")]
 pub(crate) fn openssl(bytes: u64) -> Result<u64> {
     use openssl::pkey::PKey;
@@ -66,7 +66,7 @@ pub(crate) fn openssl(bytes: u64) -> Result<u64> {
     )
 }
 
-/// Sends so many bytes over a socket, through what the two ends make of theirs.
+/// Sends this many bytes over a socket, through what the two ends make of theirs.
 fn carry<S: Write, R: Read>(
     bytes: u64,
     sender: impl FnOnce(TcpStream) -> Result<S>,

@@ -9,7 +9,7 @@ use landfall_placement::{
 
 use crate::PATH;
 
-/// The head of a frame has at most so many bytes.
+/// The head of a frame has at most this many bytes.
 const ROOM: usize = 256;
 /// Up to here the program copies a burst into the engine; longer ones lie in memory.
 const PROGRAMMED: u32 = 16;
@@ -61,7 +61,7 @@ impl NicPair {
     /// The most words that one burst can have.
     pub const LONGEST: u32 = (SUPER_FRAME - 40 - 3 * 18) / WORD;
 
-    /// Two that write bursts of so many words, [`LONGEST`](Self::LONGEST) at most.
+    /// Two that write bursts of this many words, [`LONGEST`](Self::LONGEST) at most.
     ///
     /// # Panics
     /// The adapters do not come together.
@@ -76,7 +76,7 @@ impl NicPair {
         Self { pair, window, words, begun: 0, from_memory: 0 }
     }
 
-    /// Writes so many bursts, and gives how many bytes of them got a place. Never
+    /// Writes this many bursts, and gives how many bytes of them got a place. Never
     /// inlined, so that its instructions can be counted.
     ///
     /// # Panics

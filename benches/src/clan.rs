@@ -17,9 +17,9 @@ pub enum Bursts {
     Beside,
     /// The same in ascending order.
     BesideInOrder,
-    /// So many words each, here and there.
+    /// This many words each, here and there.
     Anywhere(u64),
-    /// So many words each, one burst behind the other.
+    /// This many words each, one burst behind the other.
     InOrder(u64),
 }
 
@@ -32,7 +32,7 @@ pub struct TripLine {
 }
 
 impl TripLine {
-    /// Arms so many tripwires, each at an even word and up to `longest` words long.
+    /// Arms this many tripwires, each at an even word and up to `longest` words long.
     #[must_use]
     pub fn new(tripwires: usize, longest: u64) -> Self {
         let mut random = Random::from_number(1);

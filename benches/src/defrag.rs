@@ -8,15 +8,15 @@ use spec_defrag::{
     Areas, Body, Buffers, Config, HEAD_SLOT, Lend, MappedFrame, Memory, Prediction, Receiver,
 };
 
-/// So many bytes of the ring are for one frame.
+/// This many bytes of the ring are for one frame.
 const SLOT: usize = 2048;
-/// So many packets lie in the ring.
+/// This many packets lie in the ring.
 const PACKETS: usize = 8192;
 const PAGES: u32 = 12_288;
 const RING: RegionId = RegionId::new(0, 1);
 const POOL: RegionId = RegionId::new(1, 1);
 const SCRATCH: RegionId = RegionId::new(2, 1);
-/// So many bytes of a frame are shown.
+/// This many bytes of a frame are shown.
 const HEAD: usize = 64;
 /// As few a list may have as the ring of frames is a multiple of.
 const BURST: usize = 96;
@@ -92,7 +92,7 @@ pub struct DefragPair {
 }
 
 impl DefragPair {
-    /// Packets with pages of `page` bytes, of so many flows that take turns.
+    /// Packets with pages of `page` bytes, of this many flows that take turns.
     #[must_use]
     pub fn new(join: Join, page: u32, flows: usize) -> Self {
         let (ring, slots) = frames(page, flows);
@@ -168,7 +168,7 @@ impl DefragPair {
     }
 
     /// The bare loop: the payloads of one burst are copied to where they belong, by
-    /// whoever knows it already.
+    /// anyone who knows it already.
     pub fn copy_only(&mut self, page: u32) -> usize {
         let count = (self.arenas.slots.len() - self.arenas.first).min(BURST);
         let pages = self.arenas.pool.len() / 8192 - 64;
@@ -192,7 +192,7 @@ impl DefragPair {
     }
 }
 
-/// A ring with the fragments of UDP packets from so many senders, in turns.
+/// A ring with the fragments of UDP packets from this many senders, in turns.
 fn frames(page: u32, flows: usize) -> (Vec<u8>, Vec<Slot>) {
     let per_packet = (page as usize + 8).div_ceil(1480);
     let packets = (PACKETS * 3 / per_packet).next_multiple_of(flows);

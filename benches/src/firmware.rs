@@ -31,7 +31,7 @@ const PAYLOAD: u32 = 1024;
 const SIZES: Sizes =
     Sizes { arrivals: 32, departures: 4, frame: 1_514, orders: 128, reports: 256, buffers: 32 };
 
-/// What is loaded into a firmware before so many frames come, again and again.
+/// What is loaded into a firmware before this many frames come, again and again.
 pub trait Load {
     /// It.
     type Firmware: Firmware;
@@ -484,7 +484,7 @@ impl Load for ClanLoad {
     }
 }
 
-/// How long a frame of so many bytes takes at so many gigabits in a second, with what is
+/// How long a frame of this many bytes takes at this many gigabits in a second, with what is
 /// around it on an Ethernet.
 fn on_wire(gigabits: u64, bytes: u32) -> Duration {
     Duration::from_nanos(u64::from(bytes + 24) * 8 / gigabits)

@@ -112,7 +112,7 @@ impl Endless for Stream {
 }
 
 impl NumberedLine {
-    /// A line with so many payload bytes in each unit.
+    /// A line with this many payload bytes in each unit.
     #[must_use]
     pub fn new(payload: u32) -> Self {
         let config = numbered::Config::with_unit(payload);

@@ -114,7 +114,7 @@ pub struct QpipPair {
     /// As many may be, on each.
     depth: usize,
     turn: usize,
-    /// Of so many segments with payload one does not arrive.
+    /// Of this many segments with payload one does not arrive.
     loses_one_in: Option<usize>,
     since_loss: usize,
     batch: Vec<Head>,
@@ -124,7 +124,7 @@ pub struct QpipPair {
 }
 
 impl QpipPair {
-    /// So many connections, up to 16,000, with memory posted on each.
+    /// This many connections, up to 16,000, with memory posted on each.
     ///
     /// # Panics
     /// A connection does not open.
@@ -153,7 +153,7 @@ impl QpipPair {
         line
     }
 
-    /// No connections yet, but room for so many.
+    /// No connections yet, but room for this many.
     #[must_use]
     pub fn with_depth(connections: usize, depth: usize) -> Self {
         Self::made(connections, depth, true)
@@ -178,7 +178,7 @@ impl QpipPair {
         }
     }
 
-    /// The same on a line that loses one in so many segments with payload.
+    /// The same on a line that loses one in this many segments with payload.
     #[must_use]
     pub const fn losing_one_in(mut self, segments: usize) -> Self {
         self.loses_one_in = Some(segments);
@@ -191,7 +191,7 @@ impl QpipPair {
         self.pairs.len()
     }
 
-    /// Opens so many connections, with nothing lost on the way.
+    /// Opens this many connections, with nothing lost on the way.
     ///
     /// # Panics
     /// One of them does not open.

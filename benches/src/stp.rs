@@ -20,14 +20,14 @@ pub const STU: u64 = 1024;
 
 const PORT: u16 = 1;
 const REGION: RegionId = RegionId::new(0, 1);
-/// Transfers under way cover at least so many batches.
+/// Transfers under way cover at least this many batches.
 const BATCHES_AHEAD: u64 = 4;
 /// Connections that are opened at a time.
 const OPENED_AT_ONCE: usize = 64;
 
 /// Room for a head of a run, as drivers have it.
 const HEAD_ROOM: usize = 128;
-/// So many bytes leave with one call to the kernel.
+/// This many bytes leave with one call to the kernel.
 const LONGEST_RUN: u32 = 65_472;
 
 /// How a driver deals with units.
@@ -70,7 +70,7 @@ pub struct StpPair {
 }
 
 impl StpPair {
-    /// So many connections; Transfers of `transfer` bytes go over them in turn. Units leave
+    /// This many connections; Transfers of `transfer` bytes go over them in turn. Units leave
     /// and come in runs, as drivers deal with them.
     #[must_use]
     pub fn new(connections: usize, transfer: u64) -> Self {
@@ -120,7 +120,7 @@ impl StpPair {
         line
     }
 
-    /// Opens so many connections, with nothing lost on the way.
+    /// Opens this many connections, with nothing lost on the way.
     fn open(&mut self, more: usize) {
         let connect = |n| Connect { port: PORT, hello: n as u64, ..Connect::default() };
         let ours: Vec<_> = (0..more)
@@ -193,7 +193,7 @@ impl StpPair {
         sent
     }
 
-    /// The next run of the sender, which is sent at once, behind so many heads.
+    /// The next run of the sender, which is sent at once, behind this many heads.
     #[inline]
     fn poll_run(&mut self, behind: usize) -> Option<(TransmitRun, usize)> {
         if self.dealing == UnitHandling::UnitByUnit {

@@ -137,7 +137,7 @@ fn a_million_idle_connections_take_at_most_512_bytes_each() {
     let each = counted.held / MANY as i64;
     eprintln!("{} bytes for the engine alone; {each} for each connection", alone.held);
     assert!(each <= MOST_BYTES, "{each} bytes for each idle connection");
-    // Whoever of them speaks is known, and at the bound the next is turned away.
+    // Anyone who of them speaks is known, and at the bound the next is turned away.
     for client in clients {
         server.ask_alive(client);
     }

@@ -50,7 +50,7 @@ unsafe fn text<'a>(pointer: *const c_char) -> Result<&'a str, Failure> {
 }
 
 /// # Safety
-/// It is null with no bytes, or points to so many that do not change meanwhile.
+/// It is null with no bytes, or points to this many that do not change meanwhile.
 unsafe fn bytes<'a>(pointer: *const u8, len: usize) -> Result<&'a [u8], Failure> {
     match (pointer.is_null(), len) {
         (_, 0) => Ok(&[]),
@@ -63,7 +63,7 @@ unsafe fn bytes<'a>(pointer: *const u8, len: usize) -> Result<&'a [u8], Failure>
 /// Copies to where a C program said, if it fits.
 ///
 /// # Safety
-/// It is null with no room, or points to so many bytes that nobody else uses meanwhile.
+/// It is null with no room, or points to this many bytes that nobody else uses meanwhile.
 unsafe fn give(found: &[u8], into: *mut u8, room: usize) -> Result<i64, Failure> {
     if found.len() > room {
         return Err(Failure::Clan(Error::TooLong { len: found.len() as u64, most: room as u64 }));

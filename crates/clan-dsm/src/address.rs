@@ -126,7 +126,7 @@ impl Address {
     /// Bytes on the wire.
     pub const LEN: usize = 16;
 
-    /// The address so many words further on, if there is one.
+    /// The address this many words further on, if there is one.
     #[must_use]
     pub const fn advanced(self, words: u32) -> Option<Self> {
         match self.word.checked_add(words) {

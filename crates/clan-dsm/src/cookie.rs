@@ -3,9 +3,9 @@
 
 use crate::address::{Address, HostId, Key, Kind, WHOLE, WORD};
 
-/// Describes an aperture of some host to whoever shall use it (section 3.2 of
+/// Describes an aperture of some host to anyone who shall use it (section 3.2 of
 /// the paper). It is 32 bytes that can be passed on like any others, in memory,
-/// in a message, on paper: whoever has them may map the aperture.
+/// in a message, on paper: anyone who has them may map the aperture.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Cookie {
     pub(crate) host: HostId,

@@ -76,7 +76,7 @@ impl Memory {
         Ok(self.name(slot))
     }
 
-    /// A cookie for the aperture: whoever has it may do what the rights say. Each
+    /// A cookie for the aperture: anyone who has it may do what the rights say. Each
     /// call with the same rights gives the same one.
     pub(crate) fn cookie(&mut self, id: ApertureId, rights: Rights) -> Result<Cookie, Error> {
         let slot = self.slot_of(id)?;
@@ -142,7 +142,7 @@ impl Memory {
     // ---- Groups --------------------------------------------------------------
 
     /// A cookie for memory that all members of a group will have. It is made once,
-    /// by whoever founds the group, and passed on to members and to publishers.
+    /// by anyone who founds the group, and passed on to members and to publishers.
     pub(crate) fn group_cookie(
         &mut self,
         group: HostId,
@@ -253,7 +253,7 @@ impl Memory {
 }
 
 /// Makes keys. They follow from a secret, so none is ever stored twice or drawn
-/// anew for the same cookie; whoever has some can make no others.
+/// anew for the same cookie; anyone who has some can make no others.
 pub(super) struct Keys {
     secret: [u64; 2],
     /// Groups were founded so often.

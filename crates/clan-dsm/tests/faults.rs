@@ -218,7 +218,7 @@ impl Star {
         node.memory().read(area.span(at, len)).unwrap()
     }
 
-    /// Until the founder was told of at least so many such events.
+    /// Until the founder was told of at least this many such events.
     fn wait_for(&mut self, what: &str, count: usize, is_one: impl Fn(&Event) -> bool) {
         let log = self.hosts[0].1.clone();
         let is_done = || log.borrow().iter().filter(|event| is_one(event)).count() >= count;

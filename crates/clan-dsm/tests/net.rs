@@ -83,7 +83,7 @@ pub struct Net {
 }
 
 impl Net {
-    /// So many hosts, without links between them.
+    /// This many hosts, without links between them.
     pub fn new(sim: Sim, hosts: usize, config: &Config, wire: LinkConfig) -> Self {
         Self::with(sim, &vec![config.clone(); hosts], EngineConfig::default(), wire)
     }
@@ -130,7 +130,7 @@ impl Net {
         net
     }
 
-    /// So many hosts, each with a link to each.
+    /// This many hosts, each with a link to each.
     pub fn linked(sim: Sim, hosts: usize, config: &Config, wire: LinkConfig) -> Self {
         let mut net = Self::new(sim, hosts, config, wire);
         net.link_all();

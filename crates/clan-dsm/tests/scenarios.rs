@@ -37,7 +37,7 @@ fn a_cookie_is_passed_on_and_mapped_by_a_third_host() {
             (*event == Event::Tripwire { tripwire }).then_some(())
         });
         assert_eq!(net.bytes(0, memory.area)[7..907], text);
-        // Whoever gave it out takes it back, and everybody's copy is worth nothing.
+        // Anyone who gave it out takes it back, and everybody's copy is worth nothing.
         net.nic(0).revoke(memory.aperture).unwrap();
         let now = net.now();
         net.nic(2).write(now, window, 7, &[0; 900]).unwrap();
@@ -244,7 +244,7 @@ fn a_second_link_hides_no_loss_of_the_first() {
     assert!(is_there || matches!(told, Some(Notice::Ended { .. })), "{came:?} {told:?}");
 }
 
-/// Nothing crosses any more: whoever waits hears of it within the bound.
+/// Nothing crosses any more: anyone who waits hears of it within the bound.
 #[test]
 fn a_host_that_falls_silent_is_given_up() {
     let mut net = Net::linked(sim(1), 2, &config(), ethernet());
@@ -363,7 +363,7 @@ fn two_hosts_full_of_work_for_each_other_do_not_lock_up() {
     }
 }
 
-/// A thousand endpoints, a message to each: one event each, whoever was
+/// A thousand endpoints, a message to each: one event each, no matter who was
 /// unregistered is silent, and what came meanwhile is there to be asked for.
 #[test]
 fn events_of_a_thousand_endpoints_come_once_each() {

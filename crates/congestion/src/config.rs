@@ -38,7 +38,7 @@ pub struct Config {
     pub min_timeout: Duration,
     /// The time-out is never longer, however often it was backed off.
     pub max_timeout: Duration,
-    /// So many time-outs in a row only have something sent that shows what became of the
+    /// This many time-outs in a row only have something sent that shows what became of the
     /// rest (RFC 8985, 7): silence for one is as often a host that was busy as a network that
     /// lost everything. With one, the default, a time-out counts after three times as long,
     /// since each is twice as long as the one before (RFC 9002, 7.6.1).
@@ -55,7 +55,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// The usual choices for units of so many bytes.
+    /// The usual choices for units of this many bytes.
     #[must_use]
     pub const fn new(unit: u32) -> Self {
         Self {

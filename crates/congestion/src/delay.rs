@@ -33,7 +33,7 @@ enum State {
     /// The window was made smaller from `window`, at a round trip of `rtt`;
     /// in the second round from then on its effect shows.
     Trial { window: u64, rtt: Ticks, rounds: u8 },
-    /// For so many rounds nothing, unless round trips get longer than `until`.
+    /// For this many rounds nothing, unless round trips get longer than `until`.
     Deaf { rounds: u8, until: Ticks },
 }
 
@@ -225,7 +225,7 @@ mod tests {
     const BASE: Ticks = Ticks(156_250);
     const WINDOW: u64 = 1_000_000;
 
-    /// A round trip of the base and so many tenths of it.
+    /// A round trip of the base and this many tenths of it.
     fn longer(tenths: u32) -> Ticks {
         Ticks(BASE.0 / 10 * (10 + tenths))
     }

@@ -43,7 +43,7 @@ pub enum Phase {
 
 /// How many bytes may be under way on one path to one peer.
 ///
-/// Whoever decides what is sent next holds it: a sender, or a receiver that
+/// Anyone who decides what is sent next holds it: a sender, or a receiver that
 /// grants. It is told what arrived and what was lost, and when that had been
 /// sent. It takes at most 112 bytes, allocates nothing and calls nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,7 +92,7 @@ const ON_MARK: Share = (7, 10);
 /// many for large windows. Flows that grow by one unit shall not be overtaken
 /// while they regain what a mark took from them.
 const PATIENCE: u64 = 32;
-/// On long paths that would be minutes: there it is a second, as in H-TCP, and so many rounds
+/// On long paths that would be minutes: there it is a second, as in H-TCP, and this many rounds
 /// at least.
 const LONG_PATIENCE: (Duration, u64) = (Duration::from_secs(1), 8);
 /// What accelerates growth does so the more, the more such parts a window has: a path that
@@ -125,7 +125,7 @@ impl Window {
         self.bytes
     }
 
-    /// How many bytes may leave now, where so many are under way. With nothing
+    /// How many bytes may leave now, where this many are under way. With nothing
     /// under way one unit always may, or a small window would stand still.
     #[must_use]
     pub fn room(&self, config: &Config, under_way: u64) -> u64 {
@@ -281,7 +281,7 @@ impl Window {
     /// ([`Config::probes`]), which leaves the window as it is. Returns whether it was one: then
     /// what is under way is not lost yet, and the oldest of it is sent again to find out.
     ///
-    /// Whoever calls this keeps the time of the next time-out, twice as long as this one.
+    /// Anyone who calls this keeps the time of the next time-out, twice as long as this one.
     ///
     /// ```
     /// use landfall_congestion::{Config, Window};
@@ -366,7 +366,7 @@ impl Window {
         self.peak as u64 * 64 * 2 >= self.bytes
     }
 
-    /// The rounds without a queue after which a window of so many units grows faster.
+    /// The rounds without a queue after which a window of this many units grows faster.
     fn patience(&self, units: u64) -> u64 {
         let (time, least) = LONG_PATIENCE;
         let round = self.rtt.smoothed_ticks().0.max(1);
@@ -411,7 +411,7 @@ pub(crate) struct Ledger {
     lost: u32,
 }
 
-/// So many units are remembered, before both sides are halved.
+/// This many units are remembered, before both sides are halved.
 const HORIZON: u64 = 4_096;
 
 impl Ledger {

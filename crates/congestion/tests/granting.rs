@@ -251,7 +251,7 @@ impl Network {
         ours.chain(self.renos.iter().map(|reno| (sink.bytes_from(*reno), 0))).collect()
     }
 
-    /// Runs for so many round trips: how much of the link was used, the share
+    /// Runs for this many round trips: how much of the link was used, the share
     /// of each, and the loss of ours.
     fn run(&mut self, rounds: u32) -> (f64, Vec<f64>, f64) {
         let before = self.count();

@@ -111,7 +111,7 @@ impl Summed {
         frame[slot..slot + 2].copy_from_slice(&field.to_be_bytes());
     }
 
-    /// Cuts a segment of TCP that was joined into the frames that it was before, of so many
+    /// Cuts a segment of TCP that was joined into the frames that it was before, of this many
     /// bytes of payload each; the last may be shorter.
     ///
     /// `None` for a datagram, which is not cut so, and for a frame that is not the one that was
@@ -237,7 +237,7 @@ mod tests {
 
     const SYN_LIKE: [u8; 2] = [0x50, 0x99];
 
-    /// A frame of TCP over IPv4 or IPv6 with so many bytes of payload, and no checksums.
+    /// A frame of TCP over IPv4 or IPv6 with this many bytes of payload, and no checksums.
     fn tcp(is_v4: bool, payload: usize) -> Vec<u8> {
         let mut frame = vec![2; 12];
         let len = 20 + payload;

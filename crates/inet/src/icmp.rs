@@ -123,7 +123,7 @@ pub enum Trouble {
 pub struct Report<'a> {
     /// What went wrong.
     pub trouble: Trouble,
-    /// With which packet. Anybody can write such a message: whoever believes it
+    /// With which packet. Anybody can write such a message: anyone who believes it
     /// checks first that the packet is one that was sent (RFC 5927).
     pub about: Quoted<'a>,
 }

@@ -13,7 +13,7 @@ use crate::{checksum, ethernet, ipv4, ipv6, protocol};
 /// Why reading ended before its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// So many bytes from the start of what was read are needed; it has them,
+    /// This many bytes from the start of what was read are needed; it has them,
     /// but they are not at hand.
     NeedHead(u16),
     /// It is not accepted.

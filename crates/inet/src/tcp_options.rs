@@ -183,7 +183,7 @@ impl Options {
             }
     }
 
-    /// How many blocks find room in so many bytes.
+    /// How many blocks find room in this many bytes.
     fn blocks_within(&self, room: usize) -> usize {
         self.sack.len().min(room.saturating_sub(4) / 8)
     }

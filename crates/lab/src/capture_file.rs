@@ -73,7 +73,7 @@ impl<'a> Input<'a> {
         })
     }
 
-    /// A frame of which so many bytes are here.
+    /// A frame of which this many bytes are here.
     fn frame(&mut self, at: Duration, kept: u32, len: u32) -> Result<CapturedFrame> {
         let is_good = kept as usize <= MOST_FRAME && len as usize <= MOST_FRAME && kept <= len;
         ensure!(is_good, "a frame of {len} bytes, of which {kept} are kept: the file is damaged");
@@ -101,7 +101,7 @@ fn pcap(file: &[u8], order: Order, nanoseconds: u32) -> Result<Vec<CapturedFrame
 #[derive(Clone, Copy, Debug)]
 struct Interface {
     link: u16,
-    /// So many units of its clock are a second.
+    /// This many units of its clock are a second.
     per_second: u64,
 }
 

@@ -39,7 +39,7 @@ impl TemporaryFolder {
     /// Everybody may make folders there, and guess the names of ours: what is there already
     /// is somebody's, and ours is for nobody else.
     fn within(parent: &Path) -> Result<Self> {
-        /// Others have made so many of our names before us that there is no point in more.
+        /// Others have made this many of our names before us that there is no point in more.
         const NAMES: u32 = 10_000;
         let mut folders = folders();
         for nth in 0..NAMES {
@@ -70,7 +70,7 @@ impl TemporaryFolder {
 impl Drop for TemporaryFolder {
     fn drop(&mut self) {
         folders().remove(&self.0);
-        // What cannot be removed is left to whoever cleans up temporary files.
+        // What cannot be removed is left to anyone who cleans up temporary files.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
@@ -109,7 +109,7 @@ pub fn code_of_ending(endings: &Endings) -> u8 {
 /// A process that was started as a part of another ends with it, and does not hear what is
 /// meant for both.
 pub fn end_with_parent() -> Result<()> {
-    // Whoever was quicker closed the pipes, and that is noticed as well.
+    // Anyone who was quicker closed the pipes, and that is noticed as well.
     set_parent_process_death_signal(Some(Signal::KILL)).context("cannot follow the other process")
 }
 

@@ -70,10 +70,10 @@ pub(crate) struct Args {
     /// A file of 32 random bytes that all hosts have, readable by its owner alone
     #[arg(long, value_name = "FILE")]
     key_file: Option<PathBuf>,
-    /// A line of statistics every so many seconds; 0: only at the end
+    /// A line of statistics every this many seconds; 0: only at the end
     #[arg(long, value_name = "SECONDS", default_value_t = 1)]
     stats: u64,
-    /// End by itself after so many seconds
+    /// End by itself after this many seconds
     #[arg(long)]
     seconds: Option<u64>,
 }

@@ -62,7 +62,7 @@ enum Command {
     Decrypt(decrypt::Args),
     /// Send files and folders to a machine where `landfall receive` runs
     Send(send::Args),
-    /// Receive files and folders from whoever knows the code
+    /// Receive files and folders from anyone who knows the code
     Receive(receive::Args),
     /// Run a program as it is: its TCP connections within this host become shared memory
     Run(run::Args),

@@ -174,7 +174,7 @@ fn a_cable_gives_both_kinds_of_rows() {
     }
 }
 
-/// Whoever joins, nothing is lost in silence, and what is counted as in place was not
+/// No matter who joins, nothing is lost in silence, and what is counted as in place was not
 /// copied.
 #[test]
 fn pages_in_fragments_are_joined_by_us_and_by_the_kernel() {

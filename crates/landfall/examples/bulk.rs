@@ -13,7 +13,7 @@ use landfall::stp::{Connection, Endpoint, Listener, Transport};
 
 /// The port of STP, which has nothing to do with UDP's.
 const PORT: u16 = 7;
-/// So many Transfers are under way at a time.
+/// This many Transfers are under way at a time.
 const AHEAD: usize = 4;
 
 #[tokio::main]

@@ -118,7 +118,7 @@ fn run_queue<F: Fabric>(
         }
     }
     let took = start.elapsed();
-    // Whoever looks for no more says so: the sender waits until all was taken.
+    // Anyone who looks for no more says so: the sender waits until all was taken.
     drop(receiver);
     sending.join().expect("the sender does not panic")?;
     Ok(took)

@@ -31,7 +31,7 @@ const PORT: u16 = 7;
 /// Each connection has so much memory, in two halves: while one is sent back the
 /// other is filled.
 const HALF: u64 = 32 << 10;
-/// So many connections wait to be accepted at most.
+/// This many connections wait to be accepted at most.
 const IDLE: usize = 16;
 
 fn open() -> anyhow::Result<(Adapter, String)> {

@@ -26,7 +26,7 @@ use landfall::qpip::{
 
 /// So much of the answer is under way at a time.
 const WINDOW: u64 = 1 << 20;
-/// In so many requests.
+/// In this many requests.
 const PIECES: u64 = 4;
 /// How long the server may take to appear.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -21,7 +21,7 @@ use landfall::qpip::{
 
 const SERVER: &str = "10.0.0.2:7000";
 const CALLS: u64 = 10_000;
-/// So many calls are under way at a time.
+/// This many calls are under way at a time.
 const DEPTH: u64 = 32;
 /// A request is two numbers, an answer one; each has a slot of its own.
 const SLOT: u64 = 64;

@@ -3,7 +3,7 @@
 //!
 //! Chosen in code, or by configuration: with `LANDFALL_TRANSPORT=nic` in the environment
 //! every path, link and receiver that a program opens has such a card in front of it.
-//! Whoever is at the other end stays who it was: the kernel behind a TAP, a station of the
+//! Anyone who is at the other end stays who it was: the kernel behind a TAP, a station of the
 //! Ethernet, another process behind UDP, with a card of its own or without.
 //!
 //! ```sh

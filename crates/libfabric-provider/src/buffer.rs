@@ -8,7 +8,7 @@ use std::sync::Arc;
 use landfall_transport::memory::MappedMemory;
 use libc::iovec;
 
-/// So many pieces an operation takes: `iov_limit`.
+/// This many pieces an operation takes: `iov_limit`.
 pub(crate) const MOST_PIECES: usize = 4;
 
 /// Some bytes of the program.
@@ -57,7 +57,7 @@ impl Buffer {
             return None;
         }
         for (at, piece) in buffer.pieces.iter_mut().take(count).enumerate() {
-            // SAFETY: the caller says that there are so many.
+            // SAFETY: the caller says that there are that many.
             let from = unsafe { *pieces.add(at) };
             *piece = Piece { base: from.iov_base.cast(), len: from.iov_len };
         }

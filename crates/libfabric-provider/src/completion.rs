@@ -58,7 +58,7 @@ struct Entry {
 pub(crate) struct Queue {
     entries: VecDeque<Entry>,
     format: c_int,
-    /// While so many wait, no operation begins.
+    /// While this many wait, no operation begins.
     size: usize,
     pub(crate) event: Option<Arc<Event>>,
     /// Texts of errors that were read, by the number that their entries have.
@@ -68,7 +68,7 @@ pub(crate) struct Queue {
     pub(crate) is_signalled: bool,
 }
 
-/// So many texts of errors are kept.
+/// This many texts of errors are kept.
 const TEXTS: usize = 64;
 
 impl Queue {

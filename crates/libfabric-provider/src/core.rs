@@ -75,7 +75,7 @@ pub(crate) struct EndpointState {
     pub(crate) paused: Vec<usize>,
 }
 
-/// So many bytes of messages that nobody receives are kept; then rings are not read.
+/// This many bytes of messages that nobody receives are kept; then rings are not read.
 const MOST_KEPT: usize = 256 << 20;
 
 impl EndpointState {

@@ -25,7 +25,7 @@ const LISTENER: usize = usize::MAX;
 const ROUNDS: usize = 8;
 /// What was sent has so long to arrive when an endpoint is closed.
 const LINGER: Duration = Duration::from_secs(2);
-/// So many receives may be posted.
+/// This many receives may be posted.
 const MOST_POSTED: usize = 1 << 16;
 
 /// An endpoint.

@@ -127,7 +127,7 @@ pub(crate) const fn fi_version(major: u32, minor: u32) -> u32 {
     major << 16 | minor
 }
 
-/// So many sends and receives a program may count on.
+/// This many sends and receives a program may count on.
 const SIZE: usize = 1024;
 const KEY_SIZE: usize = 4;
 /// No other provider speaks this: `FI_PROV_SPECIFIC` and a number.

@@ -13,7 +13,7 @@
 //! | `record`, `ring` | what one side writes into the memory of the other, and where |
 //! | `matching` | which receive takes which message |
 //! | `buffer` | memory of the program |
-//! | `notify` | what wakes whoever waits |
+//! | `notify` | what wakes anyone who waits |
 
 pub mod abi;
 mod address;

@@ -53,7 +53,7 @@ impl Event {
     }
 }
 
-/// Wakes whoever waits for completions of a domain.
+/// Wakes anyone who waits for completions of a domain.
 #[derive(Debug, Default)]
 pub(crate) struct Notify {
     rings: Mutex<u64>,

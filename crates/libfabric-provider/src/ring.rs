@@ -15,9 +15,9 @@ pub(crate) const RING: u64 = 256 << 10;
 pub(crate) const MOST_PAYLOAD: usize = 16 << 10;
 /// Left free by messages, for what makes room again.
 const RESERVE: u64 = 4 << 10;
-/// So many writes may be unread at the other side, which keeps 1024 notices.
+/// This many writes may be unread at the other side, which keeps 1024 notices.
 const MOST_UNREAD: usize = 512;
-/// So many writes are under way at a time: what is composed meanwhile leaves as one.
+/// This many writes are under way at a time: what is composed meanwhile leaves as one.
 const MOST_UNDER_WAY: usize = 32;
 
 /// How far the other side says that it has read is impossible.
@@ -122,7 +122,7 @@ pub(crate) struct ReceiveRing {
     pub(crate) consumed: u64,
     /// The other side knows that this much was read.
     told: u64,
-    /// So many writes were read of which it does not know.
+    /// This many writes were read of which it does not know.
     untold: usize,
 }
 

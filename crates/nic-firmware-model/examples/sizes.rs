@@ -10,7 +10,7 @@ use nic_firmware_model::lanai::LanaiSizes;
 use nic_firmware_model::machine::{Exhausted, Sizes, Sram};
 use nic_firmware_model::tigon::Tables;
 
-/// Slots for so many frames of this length, beside which the tables have to fit.
+/// Slots for this many frames of this length, beside which the tables have to fit.
 const fn slots(arrivals: u16, departures: u16, frame: u32) -> Sizes {
     Sizes { arrivals, departures, frame, orders: 256, reports: 512, buffers: 256 }
 }

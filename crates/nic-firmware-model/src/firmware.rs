@@ -95,7 +95,7 @@ pub trait HostMemory {
 
 /// Cycles are spent here, each under the name of a stage.
 pub trait Meter {
-    /// So many more in this stage.
+    /// This many more in this stage.
     fn spend(&mut self, stage: Stage, cycles: u32);
 }
 
@@ -189,7 +189,7 @@ pub trait Firmware {
         meter: &mut impl Meter,
     ) -> Landed<Self::Report>;
 
-    /// Of so many slots for frames that come, so many are taken.
+    /// Of this many slots for frames that come, this many are taken.
     fn fill(&mut self, taken: u32, slots: u32) {
         let _ = (taken, slots);
     }

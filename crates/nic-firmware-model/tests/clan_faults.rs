@@ -44,7 +44,7 @@ struct Two {
 fn keep(log: &Log) -> impl FnMut(Instant, &mut Nic, &mut Memory, Event) + 'static {
     let log = log.clone();
     move |_, _, memory, event| {
-        // Whoever writes there after it was given back ends the run (invariant 1).
+        // Anyone who writes there after it was given back ends the run (invariant 1).
         if let Event::Released { aperture } = event {
             // Memory is lent in the order of the apertures, and released in it.
             let released = |event: &&Event| matches!(event, Event::Released { .. });

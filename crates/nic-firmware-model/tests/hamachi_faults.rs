@@ -77,7 +77,7 @@ impl Bench {
         Self::new(Tables { entries: 12, opens: 0 }, WhenOut::Lose, 0)
     }
 
-    /// Time passes, and whoever waits for it is called.
+    /// Time passes, and anyone who waits for it is called.
     fn pass(&mut self, time: Duration) {
         let end = self.now + time;
         for _ in 0..10_000 {

@@ -33,7 +33,7 @@ fn bad_link(shape: Shape) -> Shape {
 
 /// Messages of many lengths cross a connection each way; at certain moments
 /// something is done to the second host. All arrive, in order, with their bytes.
-/// What was delivered is frozen: whoever writes there ends the run.
+/// What was delivered is frozen: anyone who writes there ends the run.
 fn deliver(name: &str, seed: u64, shape: &Shape, meddle: impl Fn(u64, &mut World<Carded>)) -> u64 {
     let mut world = World::<Carded>::new(seed, shape);
     let pairs = world.pair_up(seed & 1 > 0, 80, Mapping::Message);

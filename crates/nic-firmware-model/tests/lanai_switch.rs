@@ -34,7 +34,7 @@ fn station(sim: &mut Sim) -> (NodeId, Inbox) {
     (sim.add("station", node).unwrap().id(), inbox)
 }
 
-/// A switch with so many stations, in the order of its ports.
+/// A switch with this many stations, in the order of its ports.
 fn star(sim: &mut Sim, count: u8) -> (Handle<SwitchNode>, Vec<(NodeId, Inbox)>) {
     let switch = sim.add("switch", SwitchNode::new(design())).unwrap();
     let stations: Vec<_> = (0..count).map(|_| station(sim)).collect();
@@ -182,7 +182,7 @@ fn what_waits_for_too_long_is_dropped() {
     assert!(came[0].0 >= Instant::ZERO + design().patience);
 }
 
-/// A shape with switches, and cards with room for so many routes.
+/// A shape with switches, and cards with room for this many routes.
 fn behind_switches(count: u8, routes: u16) -> Shape {
     let usual = Build::default();
     let tables = LanaiSizes { routes, ..usual.tables };

@@ -58,7 +58,7 @@ impl<F: Copy + Debug> Comparison<F> {
     }
 }
 
-/// The run that is kept under this name, in which so many frames are the least.
+/// The run that is kept under this name, in which this many frames are the least.
 fn expect_kept(name: &str, record: &Record, least: usize) {
     assert!(kept::blocks(&record.frames).len() > least, "hardly anything happens");
     let (frames, lines) = (format!("{name}.pcapng"), format!("{name}.txt"));

@@ -56,7 +56,7 @@ fn adapter(blocks: usize, sizes: Sizes, costs: Costs) -> Adapter<'static, Tigon<
     Adapter::new(firmware, Parts::owned(&sizes), costs)
 }
 
-/// Keeps what it is told, and freezes memory that is its own again: whoever
+/// Keeps what it is told, and freezes memory that is its own again: anyone who
 /// writes there later ends the run (invariant 1).
 fn keep(log: Log) -> impl FnMut(Instant, &mut Endpoint, &mut Memory, Event) {
     move |_, _, memory, event| {
@@ -144,7 +144,7 @@ impl Two {
         self.told.borrow().iter().filter(|event| matches!(event, Event::Received { .. })).count()
     }
 
-    /// Until so many Transfers were received; at most ten seconds.
+    /// Until this many Transfers were received; at most ten seconds.
     fn wait_for(&mut self, transfers: usize) {
         for _ in 0..1_000 {
             if self.received() >= transfers {

@@ -1,6 +1,6 @@
 //! Values of a configuration that are out of their range.
 //!
-//! An engine moves no value to one that it likes better: whoever asked for it would not know.
+//! An engine moves no value to one that it likes better: anyone who asked for it would not know.
 //! Its constructor says which value cannot be, and what can.
 
 use core::fmt;

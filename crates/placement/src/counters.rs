@@ -13,7 +13,7 @@ pub struct Counter {
 
 /// Declares a struct of `u64` counters that only grow, with `AddAssign` (those of several
 /// engines added up) and `counters`, which gives each with its name and its documentation: so
-/// that whoever shows or exports them forgets none.
+/// that anyone who shows or exports them forgets none.
 ///
 /// ```
 /// use landfall_placement::{Counter, counters};

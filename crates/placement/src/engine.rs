@@ -1,4 +1,4 @@
-//! The [`Engine`] trait: the whole contract between a protocol and whoever does its I/O.
+//! The [`Engine`] trait: the whole contract between a protocol and anyone who does its I/O.
 //!
 //! # A turn of a driver
 //!

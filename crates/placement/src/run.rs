@@ -129,9 +129,9 @@ pub struct SealedRun<'a> {
 /// What the first units of a [`SealedRun`] turned out to be. It is about at least one of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unsealed {
-    /// So many are genuine, and open where they lie.
+    /// This many are genuine, and open where they lie.
     pub opened: u16,
-    /// So many behind those are not. They are dealt with, and hold nothing of use.
+    /// This many behind those are not. They are dealt with, and hold nothing of use.
     pub refused: u16,
     /// Where in each that is open the engine's unit begins.
     pub at: u16,

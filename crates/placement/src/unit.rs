@@ -318,7 +318,7 @@ pub struct Transmit {
     pub segment: Option<Segment>,
     /// A checksum to be filled in.
     pub checksum: Option<SumSlot>,
-    /// So many bytes at the end of the spans take part in the checksum and are
+    /// This many bytes at the end of the spans take part in the checksum and are
     /// no part of the unit; never together with `segment`.
     ///
     /// A segment of TCP or a datagram of UDP that crosses in several fragments

@@ -1,5 +1,5 @@
 //! What peers that mean harm can try, and users who name what is not theirs: it
-//! leaves counters, and whoever is honest is served as before.
+//! leaves counters, and anyone who is honest is served as before.
 //!
 //! Errors of ICMP and damaged frames of every kind are in `errors`, datagrams in
 //! overlapping fragments in `udp`, rights in `memory`.

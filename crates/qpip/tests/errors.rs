@@ -193,7 +193,7 @@ fn invariant_5_a_flood_of_openings_fills_one_table_and_hosts_still_connect() {
         assert!(matches!(connected, Event::Connected { queue_pair, .. } if queue_pair == here));
         let accepted = world.await_event(1);
         assert!(matches!(accepted, Event::Accepted { queue_pair, .. } if queue_pair == there));
-        // To a port that nobody listens on, only so many answers are drawn.
+        // To a port that nobody listens on, only this many answers are drawn.
         let before = world.engine(1).stats().resets_sent;
         for n in 0..500 {
             let closed = address(1, Version::V4, 81);

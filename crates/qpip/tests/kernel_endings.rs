@@ -40,7 +40,7 @@ fn hundreds_of_connections_over_a_tap_interface_open_and_close() {
     ask(&mut station, &tap.kernel, MANY / 5);
 }
 
-/// So many connections from the kernel, a question and an answer on each.
+/// This many connections from the kernel, a question and an answer on each.
 fn be_asked<D: Driver>(station: &mut Station<D>, kernel: &Kernel, many: usize) {
     station.shape = Shape::SMALL;
     for is_ipv4 in [true, false] {
@@ -75,7 +75,7 @@ fn thousands_of_connections_to_the_kernel_open_and_close() {
     ask(&mut cable.station(), &cable.kernel, MANY);
 }
 
-/// So many connections to the kernel, a question and an answer on each.
+/// This many connections to the kernel, a question and an answer on each.
 fn ask<D: Driver>(station: &mut Station<D>, kernel: &Kernel, many: usize) {
     station.shape = Shape::SMALL;
     for is_ipv4 in [true, false] {

@@ -23,7 +23,7 @@ const THEIRS: [u8; 6] = [2, 0, 0, 0, 0, 2];
 const PORT: u16 = 7000;
 /// How much each side says.
 const BYTES: usize = 1 << 20;
-/// In requests of so many.
+/// In requests of this many.
 const REQUEST: usize = 64 << 10;
 /// No transfer takes longer in simulated time.
 const AT_MOST: Duration = Duration::from_secs(1_200);

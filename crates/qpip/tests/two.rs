@@ -210,7 +210,7 @@ impl Two {
         self.hear();
     }
 
-    /// Time passes, for so many timeouts.
+    /// Time passes, for this many timeouts.
     pub fn pass(&mut self, timeouts: usize) {
         for _ in 0..timeouts {
             self.wire.pass_time();

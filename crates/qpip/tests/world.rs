@@ -3,7 +3,7 @@
 //! Each host has an adapter with addresses of both versions of IP, a region of
 //! memory registered in one protection domain, and one completion queue. Bytes
 //! that were reported as received are final until they are posted again: the
-//! simulation notices whoever writes into them (the first invariant).
+//! simulation notices anyone who writes into them (the first invariant).
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
@@ -52,7 +52,7 @@ impl Default for Shape {
 }
 
 impl Shape {
-    /// Packets of up to so many bytes of IP.
+    /// Packets of up to this many bytes of IP.
     pub fn mtu(mut self, mtu: u32) -> Self {
         self.link.mtu = mtu + 14;
         self
@@ -200,7 +200,7 @@ impl<'a> World<'a> {
         self.sim.now()
     }
 
-    /// So many bytes of a host's memory that nobody else was given.
+    /// This many bytes of a host's memory that nobody else was given.
     pub fn allocate(&mut self, host: usize, len: u32) -> u64 {
         let at = self.hosts[host].free;
         self.hosts[host].free += u64::from(len);
@@ -276,7 +276,7 @@ impl<'a> World<'a> {
         Ok(())
     }
 
-    /// Posts so many receives of `len` bytes each, named from `first` on. Gives
+    /// Posts this many receives of `len` bytes each, named from `first` on. Gives
     /// where the first lies; the others follow.
     pub fn post_receives(
         &mut self,
@@ -348,7 +348,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// The next so many completions of a host.
+    /// The next this many completions of a host.
     pub fn await_completions(&mut self, host: usize, count: usize) -> Vec<Completion> {
         let what = format!("{count} completions at host {host}");
         self.run_until(&what, |world| world.hosts[host].done.len() >= count);

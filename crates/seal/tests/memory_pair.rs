@@ -36,7 +36,7 @@ fn the_corpus_of_sealed_memory_breaks_no_rule() {
     replay("seal_memory", 6, check);
 }
 
-/// Whoever has this key is nobody.
+/// Anyone who has this key is nobody.
 struct NotThis(PublicKey);
 
 impl Trust for NotThis {

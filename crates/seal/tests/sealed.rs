@@ -229,7 +229,7 @@ fn transfers_arrive_and_nothing_of_them_is_seen() {
     }
 }
 
-/// Whoever asks for checksums as well has them within what is sealed: a short unit's the
+/// Anyone who asks for checksums as well has them within what is sealed: a short unit's the
 /// engine looks at by itself.
 #[test]
 fn engines_that_want_checksums_have_them_within_the_seal() {

@@ -32,7 +32,7 @@ impl Ends {
     }
 }
 
-/// A certificate with so many other names that it is several KB long.
+/// A certificate with this many other names that it is several KB long.
 fn long(issuer: &Issuer, name: &str) -> Identity {
     let others = (0..150).map(|nth| format!("another-name-{nth}.of-the-same.example"));
     let names: Vec<String> = [name.to_owned()].into_iter().chain(others).collect();
@@ -458,7 +458,7 @@ impl Trust for TrustNobody {
     }
 }
 
-/// Whoever it is, and whatever its issuer: it hears that it was refused, and that alone.
+/// Anyone who it is, and whatever its issuer: it hears that it was refused, and that alone.
 #[test]
 fn who_is_not_let_in_hears_so() {
     let ends = Ends::usual();

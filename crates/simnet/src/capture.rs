@@ -22,7 +22,7 @@ use crate::frame::Frame;
 use crate::node::NodeId;
 use crate::stats::DropReason;
 
-/// What the captured bytes look like to whoever opens the capture.
+/// What the captured bytes look like to anyone who opens the capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Encapsulation {
     /// The frames are Ethernet frames.
@@ -274,7 +274,7 @@ pub fn section_header(out: &mut Vec<u8>, application: &str) {
     });
 }
 
-/// Describes an interface, of whose packets at most so many bytes are kept; the first is
+/// Describes an interface, of whose packets at most this many bytes are kept; the first is
 /// number 0. Frames of Ethernet are of link type 1.
 pub fn interface(out: &mut Vec<u8>, link_type: u16, snap_len: u32, name: &str) {
     const NAME: u16 = 2;

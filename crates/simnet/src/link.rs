@@ -61,13 +61,13 @@ impl Probability {
     /// Each time.
     pub const ALWAYS: Self = Self(1_000_000);
 
-    /// So many times in a hundred.
+    /// This many times in a hundred.
     #[must_use]
     pub const fn percent(percent: u32) -> Self {
         Self::per_million(percent.saturating_mul(10_000))
     }
 
-    /// So many times in a million; more than a million means always.
+    /// This many times in a million; more than a million means always.
     #[must_use]
     pub const fn per_million(parts: u32) -> Self {
         Self(if parts > 1_000_000 { 1_000_000 } else { parts })
@@ -211,7 +211,7 @@ impl LinkConfig {
         }
     }
 
-    /// Sends so many bits per second.
+    /// Sends this many bits per second.
     #[must_use]
     pub fn rate(self, bits_per_second: u64) -> Self {
         Self { rate: Some(bits_per_second), ..self }
@@ -223,19 +223,19 @@ impl LinkConfig {
         Self { delay, ..self }
     }
 
-    /// Carries frames of up to so many bytes.
+    /// Carries frames of up to this many bytes.
     #[must_use]
     pub fn mtu(self, mtu: u32) -> Self {
         Self { mtu, ..self }
     }
 
-    /// Has a queue of so many frames.
+    /// Has a queue of this many frames.
     #[must_use]
     pub fn queue_frames(self, frames: u32) -> Self {
         Self { queue: TailDrop { frames, ..self.queue }, ..self }
     }
 
-    /// Has a queue of so many bytes.
+    /// Has a queue of this many bytes.
     #[must_use]
     pub fn queue_bytes(self, bytes: u64) -> Self {
         Self { queue: TailDrop { bytes, ..self.queue }, ..self }

@@ -2,7 +2,7 @@
 //!
 //! It plays the part of a real driver's region table: a [`RegionId`] with its
 //! generation is the grant, and each use is checked. Beyond that it can say
-//! who wrote where ([`Memory::journal`]), and it notices whoever writes into
+//! who wrote where ([`Memory::journal`]), and it notices anyone who writes into
 //! bytes that were delivered ([`Memory::freeze`]): invariant 1 of the family.
 
 use alloc::collections::{BTreeMap, VecDeque};
@@ -111,7 +111,7 @@ impl Default for Memory {
 }
 
 impl Memory {
-    /// Memory of at most so many regions at a time.
+    /// Memory of at most this many regions at a time.
     #[must_use]
     pub fn new(most_regions: usize) -> Self {
         Self {

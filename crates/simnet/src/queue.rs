@@ -79,13 +79,13 @@ pub struct TailDrop {
 }
 
 impl TailDrop {
-    /// A queue of so many frames, of any size.
+    /// A queue of this many frames, of any size.
     #[must_use]
     pub const fn frames(frames: u32) -> Self {
         Self { frames, bytes: u64::MAX }
     }
 
-    /// A queue of so many bytes, in any number of frames.
+    /// A queue of this many bytes, in any number of frames.
     #[must_use]
     pub const fn bytes(bytes: u64) -> Self {
         Self { frames: u32::MAX, bytes }
@@ -139,13 +139,13 @@ pub struct EcnThreshold {
 }
 
 impl EcnThreshold {
-    /// Marks where more than so many bytes would wait.
+    /// Marks where more than this many bytes would wait.
     #[must_use]
     pub const fn bytes(mark: u64, limit: TailDrop) -> Self {
         Self { mark: TailDrop::bytes(mark), limit }
     }
 
-    /// Marks where so many frames wait already.
+    /// Marks where this many frames wait already.
     #[must_use]
     pub const fn frames(mark: u32, limit: TailDrop) -> Self {
         Self { mark: TailDrop::frames(mark), limit }
@@ -208,7 +208,7 @@ pub struct Red {
     /// The queue itself.
     pub limit: TailDrop,
     /// What a typical frame takes to leave: the average of an idle queue sinks
-    /// as if so many small ones had come.
+    /// as if this many small ones had come.
     pub frame_time: Duration,
     average: Average,
 }
@@ -403,7 +403,7 @@ mod tests {
         Red { weight: 0, ..Red::new(80_000, 8_000_000) }
     }
 
-    /// What becomes of so many frames that all find a queue of this length.
+    /// What becomes of this many frames that all find a queue of this length.
     fn fates(policy: &mut Red, bytes: u64, frames: u32) -> [u32; 3] {
         let mut random = Random::from_number(7);
         let mut fates = [0; 3];

@@ -52,7 +52,7 @@ pub enum Addresses {
 }
 
 impl Learning {
-    /// A table of at most so many stations.
+    /// A table of at most this many stations.
     #[must_use]
     pub fn new(addresses: Addresses, most: usize) -> Self {
         Self { addresses, ports: BTreeMap::new(), order: VecDeque::new(), most: most.max(1) }

@@ -420,7 +420,7 @@ pub struct NewReno {
 }
 
 impl NewReno {
-    /// For segments of so many bytes, ten of which may leave at once (RFC 6928).
+    /// For segments of this many bytes, ten of which may leave at once (RFC 6928).
     #[must_use]
     pub fn new(segment: u32) -> Self {
         let segment = u64::from(segment).max(1);

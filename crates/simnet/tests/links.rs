@@ -385,7 +385,7 @@ fn who_cuts_through_has_a_frame_when_its_first_bit_arrives() {
 
 #[test]
 fn who_is_held_starts_no_frame_until_it_may() {
-    // Holds whoever sent a 1, and lets the other port go on.
+    // Holds anyone who sent a 1, and lets the other port go on.
     let keeper = |_: Instant, _, frame: Frame, out: &mut Outbox<'_>| match number(&frame) {
         1 => out.hold_peer(PortId(0)),
         2 => out.let_peer_go(PortId(0)),

@@ -33,7 +33,7 @@ fn host(sim: &mut Sim, name: &str, how: EngineConfig) -> Handle<Host> {
     sim.add(name, EngineNode::with_config(Numbered::new(config(), seed), how)).unwrap()
 }
 
-/// A host that freezes what was delivered to it: whoever writes there again
+/// A host that freezes what was delivered to it: anyone who writes there again
 /// ends the run (invariant 1).
 fn receiver(sim: &mut Sim, how: EngineConfig) -> (Handle<Host>, Rc<RefCell<Vec<Area>>>) {
     let delivered = common::shared();
@@ -53,7 +53,7 @@ fn lend(sim: &mut Sim, host: Handle<Host>, bytes: Vec<u8>) -> RegionId {
     sim.node_mut(host).unwrap().memory_mut().lend(bytes).unwrap()
 }
 
-/// Posts so many places behind each other, in one region.
+/// Posts this many places behind each other, in one region.
 fn post(sim: &mut Sim, host: Handle<Host>, places: usize) -> RegionId {
     let region = lend(sim, host, vec![0; places * MESSAGE]);
     let engine = sim.node_mut(host).unwrap().engine_mut();
@@ -70,7 +70,7 @@ fn send(sim: &mut Sim, from: Handle<Host>, port: u16, to: Peer, bytes: Vec<u8>) 
     engine.send(now, PathId(port), to, Area::new(region, 0, len)).unwrap();
 }
 
-/// Runs until so many messages are delivered, and then until nothing is under way.
+/// Runs until this many messages are delivered, and then until nothing is under way.
 fn run_until_delivered(sim: &mut Sim, delivered: &RefCell<Vec<Area>>, messages: usize) {
     sim.run_until_with(LONG_ENOUGH, |_| match delivered.borrow().len() < messages {
         true => ControlFlow::Continue(()),

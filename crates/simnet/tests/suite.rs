@@ -1,4 +1,4 @@
-//! All tests of this crate's public face, as one program: so many of their own take longer
+//! All tests of this crate's public face, as one program: this many of their own take longer
 //! to link than to run. Each file says what it tests.
 
 #![allow(unreachable_pub, reason = "what the files share is theirs")]

@@ -9,7 +9,7 @@ use landfall_simnet::{DropReason, Frame, Handle, LinkConfig, PortId, Sim, Switch
 
 const PORT: PortId = PortId(0);
 
-/// So many hosts around a switch.
+/// This many hosts around a switch.
 fn star(switch: Switch, hosts: usize) -> (Sim, Handle<Switch>, Vec<Handle<Inbox>>) {
     let mut sim = Sim::from_number(1);
     let switch = sim.add("switch", switch).unwrap();

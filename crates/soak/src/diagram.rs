@@ -9,7 +9,7 @@ use crate::plan::Plan;
 use crate::story::StoryLine;
 use crate::world::run_with;
 
-/// So many lines are drawn, the last before the end.
+/// This many lines are drawn, the last before the end.
 const MOST: usize = 160;
 /// Between hosts, between lines, and around all.
 const COLUMN: usize = 260;

@@ -18,13 +18,13 @@ struct Options {
     /// The first seed.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// For so many minutes.
+    /// For this many minutes.
     #[arg(long, default_value_t = 1.0)]
     minutes: f64,
-    /// So many seeds, whatever time that takes.
+    /// This many seeds, whatever time that takes.
     #[arg(long)]
     count: Option<u64>,
-    /// So many runs at a time.
+    /// This many runs at a time.
     #[arg(long, default_value_t = 1)]
     threads: u32,
     /// Only these steps of the seed's plan, as a failing run names them.
@@ -36,7 +36,7 @@ struct Options {
     /// Go on after a seed that fails.
     #[arg(long)]
     keep_going: bool,
-    /// So many runs to make a failing one smaller.
+    /// This many runs to make a failing one smaller.
     #[arg(long, default_value_t = 400)]
     shrink: u32,
     /// Where the diagrams of failing runs go.

@@ -17,7 +17,7 @@ use crate::story::Story;
 
 /// How many frames of a host are kept to come again.
 const KEPT: usize = 64;
-/// Of so many datagrams in fragments it is known that one fragment was damaged.
+/// Of this many datagrams in fragments it is known that one fragment was damaged.
 const DAMAGED: usize = 256;
 
 type Ports = Rc<RefCell<BTreeMap<Peer, PortId>>>;

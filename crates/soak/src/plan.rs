@@ -30,7 +30,7 @@ pub struct Plan {
 pub struct Plane {
     /// The link of each host, both ways.
     pub link: LinkConfig,
-    /// So many frames of a million have a bit flipped.
+    /// This many frames of a million have a bit flipped.
     pub damage: u32,
 }
 
@@ -49,7 +49,7 @@ impl Plane {
     }
 }
 
-/// Of a million frames so many are lost, and so many damaged, where connections must not end.
+/// Of a million frames this many are lost, and this many damaged, where connections must not end.
 const WORST_MILD: u32 = 30_000;
 
 /// How engines are configured and run.
@@ -67,7 +67,7 @@ pub struct EngineSetup {
     pub asks: bool,
     /// Frames that came long ago come again.
     pub replays: bool,
-    /// STP's messages of up to so many bytes leave with their request.
+    /// STP's messages of up to this many bytes leave with their request.
     pub eager: u16,
     /// Every other host takes none so.
     pub is_eager_apart: bool,
@@ -82,7 +82,7 @@ pub struct EngineSetup {
 }
 
 impl EngineSetup {
-    /// Messages of up to so many bytes leave a host with their request, and are taken so.
+    /// Messages of up to this many bytes leave a host with their request, and are taken so.
     #[must_use]
     pub const fn eager_of(&self, host: u8) -> u16 {
         if self.is_eager_apart && host % 2 == 1 { 0 } else { self.eager }
@@ -114,7 +114,7 @@ pub enum Act {
     LinkDown { host: u8, plane: u8, time: Duration },
     /// The hosts below this one hear nothing of the others, nor they of them, for so long.
     Partition { below: u8, time: Duration },
-    /// So many frames that left a host before are sent again.
+    /// This many frames that left a host before are sent again.
     Replay { host: u8, count: u8 },
 }
 
@@ -148,7 +148,7 @@ pub enum Work {
     Withdraw,
     /// STP: who goes first on the connection, and how much it has beside others.
     Prefer { priority: u8, weight: u16 },
-    /// STP, sealed: so many handshakes are begun, and nothing follows.
+    /// STP, sealed: this many handshakes are begun, and nothing follows.
     Knock { count: u8 },
     /// QPIP: a message, on a connection of this kind.
     Message { kind: u8, len: u32 },

@@ -71,7 +71,7 @@ impl<E> DerefMut for Planted<E> {
     }
 }
 
-/// Moves where a payload goes by so many bytes.
+/// Moves where a payload goes by this many bytes.
 fn shift(into: &mut Spans, by: u64) {
     let moved: Vec<_> = into.iter().copied().collect();
     into.clear();

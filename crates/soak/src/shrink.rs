@@ -18,7 +18,7 @@ pub struct Shrunk {
 }
 
 /// Leaves steps, hosts and faults of the network out of a plan that fails, for as long as it
-/// fails and so many runs are left. What fails may be another check than before: each is one.
+/// fails and this many runs are left. What fails may be another check than before: each is one.
 #[must_use]
 pub fn shrink(plan: &Plan, report: Report, most_runs: u32) -> Shrunk {
     let steps = (0..plan.steps.len()).collect();

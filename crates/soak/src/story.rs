@@ -23,7 +23,7 @@ pub(crate) enum StoryLine {
     Note { at: Instant, host: Option<u8>, what: String },
 }
 
-/// So many lines are kept, the newest.
+/// This many lines are kept, the newest.
 const MOST: usize = 4_000;
 
 /// What happened, if it is to be told.

@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(150);
 /// After severe faults so much time passes before new work is tried: who was cut off hears of
 /// it by then.
 const QUARANTINE: Duration = Duration::from_secs(40);
-/// So many events are far more than any plan needs: two that answer each other without end.
+/// This many events are far more than any plan needs: two that answer each other without end.
 const MOST_EVENTS: u64 = 6_000_000;
 /// So often users may wait for who does nothing.
 const MOST_IDLE: u32 = 3;

@@ -1,4 +1,4 @@
-//! So many runs of everything, and the proof that a fault is found: replayed, made smaller and
+//! This many runs of everything, and the proof that a fault is found: replayed, made smaller and
 //! drawn. Longer: `cargo run --release -p landfall-soak -- --seed 1 --minutes 60`.
 
 use landfall_soak::{Fault, Plan, Report, Totals, diagram, run, shrink};

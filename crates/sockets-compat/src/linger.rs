@@ -45,7 +45,7 @@ pub(crate) fn see_off(limit: Duration, last: impl Future<Output = ()> + Send + '
     }
 }
 
-/// So many at a time.
+/// This many at a time.
 const MOST: usize = 1 << 16;
 
 struct LingerQueue {

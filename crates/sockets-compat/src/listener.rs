@@ -88,7 +88,7 @@ pub struct Listener<S: Accepted> {
 impl<S: Accepted> Listener<S> {
     pub(crate) fn open(accept: impl Accept<S::State> + 'static, local: Address) -> Self {
         let side = Half::new(Accepting(Box::new(accept) as Box<dyn Accept<S::State>>));
-        // From now on news is heard, whoever accepts.
+        // From now on news is heard, no matter who accepts.
         side.step(Progress::make_progress);
         Self { state: Arc::new(ListenerState { side, options: Options::default(), local }) }
     }

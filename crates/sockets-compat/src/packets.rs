@@ -140,7 +140,7 @@ impl Packets {
         peer_most: Option<usize>,
     ) -> Arc<Self> {
         let reading = Half::new(Reading { inflow, is_shut: false });
-        // From now on messages are taken in, whoever reads.
+        // From now on messages are taken in, no matter who reads.
         reading.step(Progress::make_progress);
         let writing = Half::new(Writing(outflow));
         let options = Options::default();

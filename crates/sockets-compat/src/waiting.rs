@@ -25,7 +25,7 @@ pub(crate) fn locked<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What is due whenever there is news, whoever waits.
+/// What is due whenever there is news, no matter who waits.
 pub(crate) trait Progress {
     /// Does it. The context's waker comes back here.
     fn make_progress(&mut self, cx: &mut Context<'_>);
@@ -105,8 +105,8 @@ impl<T: Progress + Send + 'static> Half<T> {
         crowd.into_iter().for_each(Waker::wake);
     }
 
-    /// Does what became due while the lock was held. Whoever brings news marks it before
-    /// it tries the lock, whoever had the lock looks at the mark behind it: one of the
+    /// Does what became due while the lock was held. Anyone who brings news marks it before
+    /// it tries the lock, anyone who had the lock looks at the mark behind it: one of the
     /// two does it.
     fn catch_up(&self) {
         while self.is_due.swap(false, Ordering::SeqCst) {

@@ -104,7 +104,7 @@ impl Buffers {
         true
     }
 
-    /// Whether this buffer is taken, and by whoever has this name.
+    /// Whether this buffer is taken, and by anyone who has this name.
     #[must_use]
     pub fn is_taken(&self, id: BufferId) -> bool {
         id.generation & 1 == 1

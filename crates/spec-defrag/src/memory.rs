@@ -8,7 +8,7 @@ use landfall_placement::Span;
 
 use crate::buffers::BufferId;
 
-/// What the engine asks of whoever owns the memory.
+/// What the engine asks of anyone who owns the memory.
 ///
 /// The engine says which bytes belong where; a payload goes there by the guess of
 /// a descriptor, or by one [`Memory::copy`].
@@ -32,7 +32,7 @@ pub struct Pieces {
 }
 
 impl Pieces {
-    /// A descriptor has so many parts.
+    /// A descriptor has this many parts.
     pub const MOST: usize = 3;
 
     /// A frame that lies in one piece.

@@ -223,7 +223,7 @@ impl<F: Format> Speculator<F> {
     #[inline]
     fn begun(&mut self, now: Instant, at: usize) -> Outcome<F::Begin> {
         let Some(begin) = self.opens[at].begin else { return Outcome::Misplaced };
-        // Whoever begins a packet in a page gets it.
+        // Anyone who begins a packet in a page gets it.
         let flow = self.predictor.find(self.owners[at].flow, &self.format.flow(&begin));
         self.owners[at] = Owner { flow, since: now };
         if self.opens[at].shape.units() > 1 {

@@ -37,7 +37,7 @@ fn teardrop_is_refused_with_all_that_follows() {
 }
 
 /// Eight bytes each: no piece has a whole transport header. They are joined like
-/// others; what is in them is checked by whoever is above.
+/// others; what is in them is checked by anyone who is above.
 #[test]
 fn tiny_fragments_are_joined_in_any_order() {
     for flow in BOTH {

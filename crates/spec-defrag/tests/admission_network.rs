@@ -246,7 +246,7 @@ impl Network {
 
 const ENDLESS: u64 = 1 << 40;
 
-/// Pages of a fast stream within a second, beside whoever comes later.
+/// Pages of a fast stream within a second, beside anyone who comes later.
 fn fast_beside(others: Vec<Sender>) -> (u64, Network) {
     let mut senders = vec![Sender::new(0, ms(0), ENDLESS, true)];
     senders.extend(others);

@@ -73,7 +73,7 @@ pub fn moved(piece: &[u8], units: u16, more: bool) -> Vec<u8> {
     moved
 }
 
-/// The same piece with another length: so many bytes behind the headers.
+/// The same piece with another length: this many bytes behind the headers.
 pub fn resized(piece: &[u8], len: usize) -> Vec<u8> {
     let at = if piece[12] == 8 { 34 } else { 62 };
     let mut resized = piece.to_vec();

@@ -32,7 +32,7 @@ impl Folder {
         self.0.join(name)
     }
 
-    /// A file of so many bytes, all zero.
+    /// A file of this many bytes, all zero.
     pub(crate) fn disk(&self, name: &str, size: u64) -> PathBuf {
         let path = self.file(name);
         File::create(&path).and_then(|file| file.set_len(size)).unwrap();

@@ -49,7 +49,7 @@ pub struct Config {
     /// The size of a receive buffer, as a power of two (from `max_stu` to 31): no STU
     /// crosses a multiple of it in a region.
     pub buffer: u8,
-    /// Messages of up to so many bytes (at most 1024) leave with their request, to who has said
+    /// Messages of up to this many bytes (at most 1024) leave with their request, to who has said
     /// that it takes them so, and are taken so: one packet instead of three, and no round trip
     /// for the grant. They wait in the engine until their memory is known. 0: none are.
     pub eager: u16,
@@ -199,7 +199,7 @@ impl Config {
         self.adapters > 0
     }
 
-    /// Messages of up to so many bytes are taken with their request: none where payloads go by
+    /// Messages of up to this many bytes are taken with their request: none where payloads go by
     /// an adapter.
     pub(crate) const fn takes_eagerly(&self) -> u16 {
         if self.has_adapters() { 0 } else { self.eager }

@@ -29,7 +29,7 @@ pub(crate) struct Context {
 #[derive(Debug)]
 pub(crate) struct PendingEvent {
     pub(crate) event: Event,
-    /// Not before so many Blocks that were taken back are free.
+    /// Not before this many Blocks that were taken back are free.
     after: u64,
 }
 
@@ -50,7 +50,7 @@ impl Context {
         self.emit_after(event, 0);
     }
 
-    /// The same, once so many Blocks have become free: an event that gives memory back waits
+    /// The same, once this many Blocks have become free: an event that gives memory back waits
     /// until nothing is under way to it.
     pub(crate) fn emit_after(&mut self, event: Event, after: u64) {
         // Who listens asks for the endpoint's events, wherever they are kept.
@@ -63,7 +63,7 @@ impl Context {
         self.events.back_mut().map(|pending| &mut pending.event)
     }
 
-    /// The next event of the user, where so many Blocks have become free.
+    /// The next event of the user, where this many Blocks have become free.
     #[inline]
     pub(crate) fn take_event(&mut self, freed: u64) -> Option<Event> {
         if self.events.front()?.after > freed {

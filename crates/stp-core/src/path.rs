@@ -13,7 +13,7 @@ use crate::wire::{Flags, HEADER_LEN, Header, LONGEST_HEAD, hold};
 /// The largest STU: what a number of 16 bits says, and a multiple of 64.
 pub(crate) const LARGEST_STU: u16 = u16::MAX / 64 * 64;
 
-/// The longest STU of so many bytes: a multiple of 8, so that words of memory are whole in
+/// The longest STU of this many bytes: a multiple of 8, so that words of memory are whole in
 /// one packet, and of a power of two that parts it into pieces of 1024 bytes at most, so that
 /// narrower links carry equal parts of it.
 pub(crate) fn whole_stu(payload: u32) -> u16 {
@@ -230,12 +230,12 @@ impl Path {
         }
     }
 
-    /// The largest STU that a packet to every peer holds, with so many bytes left free.
+    /// The largest STU that a packet to every peer holds, with this many bytes left free.
     pub(crate) fn sure_stu(&self, tail: u8) -> Option<u16> {
         self.stu_of(self.limits.as_ref()?.sure, tail)
     }
 
-    /// The largest STU that packets of so many bytes hold, where they may leave here, with so
+    /// The largest STU that packets of this many bytes hold, where they may leave here, with so
     /// many bytes left free.
     pub(crate) fn stu_of(&self, unit: u32, tail: u8) -> Option<u16> {
         let limits = self.limits.as_ref()?;
@@ -247,7 +247,7 @@ impl Path {
         Some(whole_stu(payload)).filter(|stu| *stu > 0)
     }
 
-    /// Does a packet with such an STU, and so many bytes left free, fit what leaves here?
+    /// Does a packet with such an STU, and this many bytes left free, fit what leaves here?
     pub(crate) fn carries(&self, stu: u16, tail: u8) -> bool {
         let len = u32::from(stu) + HEADER_LEN as u32 + u32::from(tail);
         self.limits.as_ref().is_some_and(|limits| len <= limits.unit)

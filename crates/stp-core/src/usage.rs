@@ -11,7 +11,7 @@
 //! - *slowness*: less than half of what was outstanding came while the whole window was used
 //!   twice, or within four time-outs. It may have twice of what it sent in that time.
 //!
-//! So what slow senders hold is in proportion to their rate, and whoever stops holds its share
+//! So what slow senders hold is in proportion to their rate, and anyone who stops holds its share
 //! until the silence is noticed. Those that sent nothing lately, and those that are slow, have
 //! a bounded part of the window together, however many there are.
 //!

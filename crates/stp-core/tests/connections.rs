@@ -79,7 +79,7 @@ fn an_unreachable_peer_ends_attempts_and_no_connection() {
     pair.alice().handle_unreachable(now, path, Peer::Node(78));
     run_for(&mut pair.sim, Duration::from_millis(1));
     assert!(pair.alice().is_open(unanswered), "it was answered");
-    // Connections to that peer, whoever began them.
+    // Connections to that peer, no matter who began them.
     pair.alice().handle_unreachable(now, path, there);
     let here = Peer::Node(pair.a.id().0);
     pair.bob().handle_unreachable(now, path, here);

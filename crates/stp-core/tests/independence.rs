@@ -85,9 +85,9 @@ pub(crate) enum Kind {
     Live,
     /// It never sends any.
     Silent,
-    /// It begins, and stops in the middle, so many microseconds later.
+    /// It begins, and stops in the middle, this many microseconds later.
     Stopped(u64),
-    /// It sends it over a link of so many bits a second.
+    /// It sends it over a link of this many bits a second.
     Slow(u64),
 }
 

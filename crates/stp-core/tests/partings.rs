@@ -186,7 +186,7 @@ fn invariant_7_a_ticket_of_an_earlier_connection_lands_nothing() {
 /// go of the second still reads the memory of the first (invariant 2).
 #[test]
 fn invariant_2_puts_whose_numbers_look_alike_are_told_apart() {
-    /// The numbers of so many packets later look the same in 16 bits.
+    /// The numbers of this many packets later look the same in 16 bits.
     const PACKETS: u32 = 1 << 16;
     let mut two = Two::new(small());
     let (region, _, _) = two.region(two.ids, 8);

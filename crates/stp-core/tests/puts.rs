@@ -26,7 +26,7 @@ fn is_done(event: &Event) -> bool {
     matches!(event, Event::PutDone { .. })
 }
 
-/// Puts these bytes in parts of so many, one behind the other; gives how long that took.
+/// Puts these bytes in parts of this many, one behind the other; gives how long that took.
 fn put_all(pair: &mut Pair, region: &RemoteRegion, bytes: &[u8], part: usize) -> Duration {
     let id = pair.from_a;
     let source = place(&mut pair.sim, pair.a, 0, bytes);

@@ -109,7 +109,7 @@ fn who_has_nothing_new_to_say_is_asked_less_and_less_often() {
     two.check_contract();
 }
 
-/// A sender that has given up a Transfer says so to whoever grants it: the room is free at
+/// A sender that has given up a Transfer says so to anyone who grants it: the room is free at
 /// once, and not when the receiver loses its patience.
 #[test]
 fn a_grant_for_what_its_sender_gave_up_is_answered() {

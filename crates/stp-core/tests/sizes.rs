@@ -142,7 +142,7 @@ fn where_all_is_sure_nothing_is_asked() {
     assert_eq!(narrow.longest.get(), FULL, "at once");
 }
 
-/// The first question goes out with the first packet: whoever has a round trip's time has
+/// The first question goes out with the first packet: anyone who has a round trip's time has
 /// the size.
 #[test]
 fn a_size_is_known_a_round_trip_after_the_connection() {

@@ -103,7 +103,7 @@ impl KeyIndex {
     }
 }
 
-/// The key of a keyed hash (SipHash's `k0` and `k1`): whoever knows it can make keys collide.
+/// The key of a keyed hash (SipHash's `k0` and `k1`): anyone who knows it can make keys collide.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct HashSecret {
     k0: u64,
@@ -139,7 +139,7 @@ impl HashSecret {
 
 /// The same for keys that strangers choose, such as addresses and ports: they
 /// are hashed with a secret, so that nobody can make them collide. The index keeps
-/// only the hashes; whoever asks says which of the entries found is meant.
+/// only the hashes; anyone who asks says which of the entries found is meant.
 #[derive(Clone)]
 pub struct HashIndex {
     secret: HashSecret,

@@ -27,7 +27,7 @@ struct Slot<T> {
 }
 
 impl<T> Table<T> {
-    /// An empty table for at most so many entries; memory is taken as it fills.
+    /// An empty table for at most this many entries; memory is taken as it fills.
     #[must_use]
     pub const fn new(limit: usize) -> Self {
         Self { slots: Vec::new(), free: Vec::new(), limit }

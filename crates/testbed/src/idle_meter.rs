@@ -4,7 +4,7 @@
 //! How far it comes in a second, compared with how far it came while the machine had
 //! nothing else to do, says how busy its core was: with the work of threads, with what the
 //! kernel did for them, and with interrupts, which `getrusage` charges to nobody or to
-//! whoever was there.
+//! anyone who was there.
 
 use std::hint::black_box;
 use std::sync::Arc;

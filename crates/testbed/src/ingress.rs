@@ -34,7 +34,7 @@ pub enum Lose {
         /// Only of packets with this identification.
         identification: Option<u32>,
     },
-    /// One of so many, counted one after another over all packets: the same
+    /// One of this many, counted one after another over all packets: the same
     /// ones in each run.
     OneOf {
         /// How many.
@@ -42,7 +42,7 @@ pub enum Lose {
         /// Which of them, from 0 on.
         nth: u32,
     },
-    /// So many in a hundred, at random.
+    /// This many in a hundred, at random.
     Percent(u8),
 }
 

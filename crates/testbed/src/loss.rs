@@ -29,7 +29,7 @@ const PATIENCE: u32 = 100;
 const PAUSE: std::time::Duration = std::time::Duration::from_millis(50);
 
 impl FrameLoss {
-    /// Loses so many frames in a million, in each direction.
+    /// Loses this many frames in a million, in each direction.
     ///
     /// # Errors
     /// More than all shall be lost; the kernel lacks XDP, or does not allow it.

@@ -67,7 +67,7 @@ impl Namespace {
         })?
     }
 
-    /// Takes an interface away, under whoever uses it.
+    /// Takes an interface away, under anyone who uses it.
     pub fn remove_interface(&self, name: &str) -> Result<(), Error> {
         self.enter(|| {
             let netlink = Netlink::open()?;

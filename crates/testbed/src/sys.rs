@@ -148,9 +148,9 @@ pub(crate) fn ethtool(
 /// What can be asked about the features of an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Features {
-    /// The names of all, of which there are so many.
+    /// The names of all, of which there are that many.
     Names(u32),
-    /// The states of so many blocks of 32.
+    /// The states of this many blocks of 32.
     Get(u32),
     /// The same, to be changed.
     Set(u32),
@@ -282,7 +282,7 @@ pub(crate) struct Epoll {
 }
 
 impl Epoll {
-    /// Tells of at most so many sockets at a time.
+    /// Tells of at most this many sockets at a time.
     pub(crate) fn new(most: usize) -> io::Result<Self> {
         // SAFETY: takes no pointers.
         let fd = check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
@@ -320,7 +320,7 @@ impl Epoll {
         .map(drop)
     }
 
-    /// The names of those that are ready, after a wait of at most so many milliseconds.
+    /// The names of those that are ready, after a wait of at most this many milliseconds.
     pub(crate) fn wait(&mut self, most_ms: u16) -> io::Result<impl Iterator<Item = u64> + '_> {
         // SAFETY: the kernel writes at most as many events as the buffer has, and it
         // outlives the call.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use landfall_testbed::{FrameLoss, Namespace, VethConfig, VethPair, require_namespaces};
 
-/// How many of so many datagrams, one a frame, arrive.
+/// How many of this many datagrams, one a frame, arrive.
 fn arrivals(pair: &VethPair, sent: u32) -> u32 {
     let bind =
         |namespace: &Namespace, at| namespace.enter(|| UdpSocket::bind((at, 0))).unwrap().unwrap();

@@ -60,7 +60,7 @@ impl TemporaryFolder {
 
 impl Drop for TemporaryFolder {
     fn drop(&mut self) {
-        // A test may have removed it; what cannot be removed is left to whoever cleans up.
+        // A test may have removed it; what cannot be removed is left to anyone who cleans up.
         let _ = fs::remove_dir_all(&self.0);
     }
 }

@@ -324,7 +324,7 @@ fn invariant_5_events_that_nobody_takes_stop_what_is_asked() {
         wire.pass_time();
     }
     assert_eq!(stopped, [true; 2]);
-    // Whoever takes them can go on.
+    // Anyone who takes them can go on.
     for side in &mut wire.sides {
         while side.engine.poll_event().is_some() {}
     }

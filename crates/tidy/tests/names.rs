@@ -1,4 +1,5 @@
-//! A type is called what it is, in the words of the field: some words say nothing to a reader.
+//! A type is called what it is, in the words of the field, and a sentence says what it means: some words
+//! say nothing to a reader.
 
 use landfall_tidy::{File, Repository, expect_none};
 
@@ -82,4 +83,51 @@ fn defined(line: &str) -> Option<&str> {
     }
     let name = words.next()?;
     Some(name.split(|it: char| !it.is_alphanumeric() && it != '_').next().unwrap_or(name))
+}
+
+/// Words that make a sentence a riddle, and plain ones.
+const RIDDLES: [(&str, &str); 8] = [
+    ("whoever", "anyone who, no matter who, or the one that is meant"),
+    ("Whoever", "Anyone who, or the one that is meant"),
+    ("so many", "this many, that many, or a number by its name"),
+    ("So many", "This many, or a number by its name"),
+    ("to be had", "available"),
+    ("good for nothing", "invalid"),
+    ("of which more is chosen", "Returns a builder for"),
+    ("See the module", "the rule itself"),
+];
+
+#[test]
+fn no_comment_and_no_page_is_a_riddle() {
+    let repository = Repository::here();
+    let code = repository.files("rs");
+    let comments = code
+        .iter()
+        .filter(|file| file.path != THIS_FILE)
+        .flat_map(|file| riddles(file, |line| line.trim_start().starts_with("//")));
+    let mut pages = repository.files("md");
+    // What was written of versions before stays as it was.
+    pages.retain(|file| file.path != "CHANGELOG.md");
+    let problems: Vec<String> =
+        comments.chain(pages.iter().flat_map(|file| riddles(file, |_| true))).collect();
+    expect_none("say it in a short sentence, subject first", &problems);
+}
+
+#[test]
+fn riddles_are_found_in_prose_alone() {
+    let text = "/// After so many times.\nlet text = \"so many\";\n// `whoever_waits` and more.\n";
+    let file = File { path: "a.rs".to_owned(), text: text.to_owned() };
+    let found: Vec<String> = riddles(&file, |line| line.starts_with("//")).collect();
+    assert_eq!(found.len(), 1, "{found:?}");
+}
+
+/// The lines of prose with such words, where those are no name.
+fn riddles(file: &File, is_prose: impl Fn(&str) -> bool) -> impl Iterator<Item = String> {
+    file.text.lines().enumerate().filter(move |(_, line)| is_prose(line)).filter_map(
+        |(at, line)| {
+            let prose: String = line.split('`').step_by(2).collect();
+            let (riddle, plain) = RIDDLES.iter().find(|(riddle, _)| prose.contains(riddle))?;
+            Some(format!("{}:{}: \"{riddle}\": {plain}", file.path, at + 1))
+        },
+    )
 }

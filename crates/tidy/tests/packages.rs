@@ -295,7 +295,7 @@ fn every_corpus_is_that_of_a_fuzz_target() {
     expect_none("these belong to no fuzz target", &strangers);
 }
 
-/// Whoever adds an input by the program changes no other line.
+/// Anyone who adds an input by the program changes no other line.
 #[test]
 fn every_corpus_is_as_it_is_written() {
     let different: Vec<_> = targets()

@@ -24,7 +24,7 @@ use landfall_transport::{Clock, Counters, Driver, Wait, Waiter};
 
 const PATH: PathId = PathId(0);
 const PORT: u16 = 7000;
-/// So many areas are posted at each end, each of so many units.
+/// This many areas are posted at each end, each of this many units.
 const AREAS: u64 = 16;
 const UNITS: u64 = 8;
 const WINDOW: u32 = 16 << 20;

@@ -94,7 +94,7 @@ pub fn channel(
 }
 
 impl ChannelDriver {
-    /// So many units move in one turn at most, each way.
+    /// This many units move in one turn at most, each way.
     const UNITS_PER_TURN: u32 = 64;
 
     fn receive<E: Engine>(&mut self, engine: &mut E, now: Instant) -> u32 {

@@ -48,7 +48,7 @@ impl Endings {
     /// # Errors
     /// Those of `ppoll`.
     pub fn wait(&self, at_most: Duration) -> io::Result<bool> {
-        // It is left in the descriptor: whoever asks next hears it too.
+        // It is left in the descriptor: anyone who asks next hears it too.
         let interest = Interest { fd: self.fd.as_raw_fd(), readable: true, writable: false };
         until_ready(&[interest], at_most)
     }

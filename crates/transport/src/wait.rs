@@ -1,5 +1,5 @@
 //! Waiting until a turn makes sense again: spin, block, or spin and then block; and
-//! [`Bell`], which wakes whoever sleeps, and costs nothing while nobody does.
+//! [`Bell`], which wakes anyone who sleeps, and costs nothing while nobody does.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};

@@ -70,7 +70,7 @@ fn stream_end(
     End { engine, driver, regions, region }
 }
 
-/// Streams a message of so many full units, and gives both ends.
+/// Streams a message of this many full units, and gives both ends.
 fn carry_stream(
     cable: &VethPair,
     units: u64,

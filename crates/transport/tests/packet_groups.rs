@@ -22,7 +22,7 @@ fn listeners() -> Vec<Scripted> {
     (0..MEMBERS).map(|_| Scripted::new(|_, _| Ok(Placement::Consumed))).collect()
 }
 
-/// Turns all until so many units were seen by all together, and then once more each.
+/// Turns all until this many units were seen by all together, and then once more each.
 fn hear<D: Driver>(drivers: &mut [D], engines: &mut [Scripted], count: usize) {
     let started = std::time::Instant::now();
     loop {
@@ -60,7 +60,7 @@ fn group_at(end: &VethEnd) -> Vec<PacketDriver> {
     end.namespace.enter(open).unwrap().unwrap()
 }
 
-/// Three frames from each of so many stations.
+/// Three frames from each of this many stations.
 fn frames_of(end: &VethEnd, stations: u8) -> Vec<Vec<u8>> {
     let from = |station: u8| {
         let mut frame = numbered_frame(end, EXPERIMENTAL, station.into());

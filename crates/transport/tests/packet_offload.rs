@@ -45,7 +45,7 @@ impl Receiver {
         Self { driver, engine, regions, target, segments }
     }
 
-    /// Turns until so many bytes are in place.
+    /// Turns until this many bytes are in place.
     fn receive(&mut self, bytes: u64) {
         turn_until(&mut self.driver, &mut self.engine, |_, driver| {
             driver.counters().payload_bytes == bytes
@@ -71,7 +71,7 @@ fn send_super(cable: &VethPair, message: &[u8]) -> PacketDriver {
     driver
 }
 
-/// Sends so many messages as a super-packet each. Gives how many calls that took.
+/// Sends this many messages as a super-packet each. Gives how many calls that took.
 fn send_supers(cable: &VethPair, message: &[u8], count: u32) -> u64 {
     let (regions, source) = lent(message, Rights::READ);
     let mut driver = open(&cable.a, Filter::ethertypes([0xffff]), &regions);

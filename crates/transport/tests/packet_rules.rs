@@ -25,7 +25,7 @@ fn listener() -> Scripted {
     Scripted::new(|_, _| Ok(Placement::Consumed))
 }
 
-/// Turns until so many units were seen.
+/// Turns until this many units were seen.
 fn hear(driver: &mut PacketDriver, engine: &mut Scripted, count: usize) {
     turn_until(driver, engine, |engine, _| numbers_seen(engine).len() >= count);
 }
@@ -278,7 +278,7 @@ fn payloads_go_to_stations_and_come_from_them() {
     turn_until(&mut sender, &mut from, |from, _| from.sent.len() == 1);
     turn_until(&mut receiver, &mut to, |to, _| to.landings.len() == 1);
     assert_eq!(to.seen[0].0, Peer::Ethernet(cable.a.mac.0));
-    // And back: whoever sent can be answered.
+    // And back: anyone who sent can be answered.
     to.send(to.seen[0].0, vec![9; 50], &[]);
     turn_until(&mut receiver, &mut to, |to, _| to.sent.len() == 1);
     turn_until(&mut sender, &mut from, |from, _| from.seen.len() == 1);

@@ -141,7 +141,7 @@ fn a_process_of_another_user_is_no_neighbour() {
         assert!(clock.now() < deadline, "stuck");
         a.driver.turn(&mut a.engine, clock.now()).unwrap();
         a.events();
-        // Whoever writes letters is who the thread is that writes them.
+        // A thread that is another user: the kernel judges by who makes the call.
         std::thread::scope(|scope| {
             let turn = scope.spawn(|| {
                 become_nobody();

@@ -76,7 +76,7 @@ fn in_a_conversation_nobody_looks_before_receiving() {
     let (regions, target) = lent(&[0; 1000], Rights::WRITE | Rights::READ);
     let (mut one, mut two) = (open(&regions), open(&regions));
     let (mut here, mut there) = (Scripted::labelled(target), Scripted::labelled(target));
-    // After a long silence many places are posted, and it takes so many rounds until few are.
+    // After a long silence many places are posted, and it takes this many rounds until few are.
     const WARM: usize = 80;
     let mut looks = 0;
     for round in 0..WARM + 20 {
@@ -222,7 +222,7 @@ fn senders_that_alternate_are_looked_at_first() {
     let mut senders = [open(&send_regions), open(&send_regions)];
     let mut engines = [Scripted::sender(), Scripted::sender()];
     let mut to = Scripted::labelled(target);
-    // A guess that is wrong whoever sends.
+    // A guess that is wrong anyone who sends.
     to.guesses = vec![Guess {
         span: target.span((1 << 20) - 8192, 8192),
         head_len: LABEL as u16,

@@ -41,7 +41,7 @@ fn number(frame: &[u8]) -> u32 {
     u32::from_be_bytes(frame[14..18].try_into().unwrap())
 }
 
-/// Bursts until so many frames have come.
+/// Bursts until this many frames have come.
 fn gather(queue: &mut XdpQueue, count: usize) -> Vec<Burst> {
     let mut bursts = Vec::new();
     while bursts.iter().map(|burst: &Burst| burst.frames().len()).sum::<usize>() < count {

@@ -202,7 +202,7 @@ fn packet_sockets_at_the_other_end_are_understood() {
     turn_until(&mut packet, &mut at_packet, |engine, _| engine.sent.len() == 1);
     turn_until(&mut xdp, &mut at_xdp, |engine, _| engine.landings.len() == 1);
     assert_eq!(at_xdp.seen[0].0, Peer::Ethernet(packet.station()));
-    // And back: whoever sent can be answered.
+    // And back: anyone who sent can be answered.
     at_xdp.send(at_xdp.seen[0].0, vec![9; 50], &[]);
     send_all(&mut xdp, &mut at_xdp, 1);
     turn_until(&mut packet, &mut at_packet, |engine, _| engine.seen.len() == 1);

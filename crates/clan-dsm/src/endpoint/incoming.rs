@@ -62,7 +62,7 @@ impl Endpoints {
         }
     }
 
-    /// The other side could not answer all that it was asked: whoever waits for
+    /// The other side could not answer all that it was asked: anyone who waits for
     /// an answer of it waits in vain.
     fn cancel_requests(&mut self, host: HostId, tell: &mut dyn FnMut(EndpointId)) {
         let mut next = self.hosts.of(host).members.oldest();

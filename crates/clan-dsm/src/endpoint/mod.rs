@@ -44,7 +44,7 @@ use landfall_tables::{AgeLinks, HashIndex, HashSecret, Table};
 const FIRST_FREE_PORT: u32 = 0x8000_0000;
 
 /// The fewest answers that may wait for one host: as many connections may be
-/// asked for in one go, wherever none is to be had.
+/// asked for in one go, wherever none is available.
 const ANSWERS: usize = 512;
 
 /// A message for the link to a host.

@@ -36,7 +36,7 @@ pub(crate) struct FramePayload<N: Copy = Note> {
     pub(crate) spans: ArrayVec<Span, MAX_SPANS>,
     /// What the owner wants to hear of once the frame has arrived.
     pub(crate) notes: ArrayVec<N, MAX_ENTRIES>,
-    /// Nothing waits behind it: whoever waits for it to arrive waits for this frame.
+    /// Nothing waits behind it: anyone who waits for it to arrive waits for this frame.
     pub(crate) is_last: bool,
 }
 
@@ -90,7 +90,7 @@ pub(crate) struct FrameRoom {
 pub(crate) const MOST_PARTS: usize = 3;
 
 impl FrameRoom {
-    /// The room of a frame whose head, and which as a whole, has at most so many bytes.
+    /// The room of a frame whose head, and which as a whole, has at most this many bytes.
     ///
     /// Frames full of words from one piece of memory are as long as any: then those of a long
     /// write are alike, but for where it begins and ends, and leave with one call.
@@ -103,7 +103,7 @@ impl FrameRoom {
         Self { head: head.saturating_sub(HEADER_LEN), unit, answers_only }
     }
 
-    /// The room of a packet of a native link with at most so many words, which are copied.
+    /// The room of a packet of a native link with at most this many words, which are copied.
     pub(crate) const fn copied(words: u32) -> Self {
         let unit = Entry::LEN + words as usize * WORD as usize;
         Self { head: unit, unit, answers_only: false }

@@ -182,7 +182,7 @@ impl NaiveHost {
         true
     }
 
-    /// Bytes come to lie in an aperture, whoever wrote them.
+    /// Bytes come to lie in an aperture, no matter who wrote them.
     ///
     /// # Panics
     /// They lie outside of it.

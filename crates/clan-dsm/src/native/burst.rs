@@ -111,7 +111,7 @@ impl Burst {
     }
 }
 
-/// How many words so many bytes of parameters take.
+/// How many words this many bytes of parameters take.
 /// A packet has a word, even if nothing needs to be said.
 const fn command_words(bytes: u32) -> u32 {
     if bytes == 0 { 1 } else { bytes.div_ceil(WORD) }
@@ -181,7 +181,7 @@ impl Fifo {
     /// The least room that makes sense: for a packet that cannot be split.
     pub const LEAST: u32 = HEADER_WORDS + MOST_INDIVISIBLE;
 
-    /// A FIFO with room for so many words, headers included; no less than [`Self::LEAST`].
+    /// A FIFO with room for this many words, headers included; no less than [`Self::LEAST`].
     #[must_use]
     pub fn new(room: u32) -> Self {
         let room = room.max(Self::LEAST);

@@ -212,7 +212,7 @@ fn patience_ends_and_the_link_with_it() {
     assert_eq!(pair.ends[0].state(), State::Up, "too early");
     pair.ends[0].handle_timeout(due);
     assert_eq!(pair.ends[0].state(), State::Down(Ended::Silent));
-    // But whoever goes on, however slowly, is waited for.
+    // But anyone who goes on, however slowly, is waited for.
     let mut pair = Pair::up(64);
     assert!(pair.send(0, burst(0, 62)));
     pair.ends[0].handle_waiting(pair.now, true);

@@ -173,7 +173,7 @@ impl Nic {
         Some(packets)
     }
 
-    /// Where a packet belongs that comes after so many others of its frame.
+    /// Where a packet belongs that comes after this many others of its frame.
     pub(super) fn check(
         &self,
         link: LinkId,

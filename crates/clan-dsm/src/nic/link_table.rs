@@ -123,7 +123,7 @@ impl LinkState {
         Some(placed)
     }
 
-    /// How many bytes for a read are among the last so many packets.
+    /// How many bytes for a read are among the last this many packets.
     pub(super) fn ahead(&self, packets: usize, slot: u16) -> u64 {
         let last = self.lands.iter().rev().take(packets);
         let of_it = last.map(|lands| match lands {

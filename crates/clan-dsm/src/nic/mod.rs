@@ -62,12 +62,12 @@ use windows::Windows;
 pub use calls::{DmaRequest, GroupWrite, Stats};
 pub(crate) use native::MOST_COPIED;
 
-/// At most so many reads, and so many operations on words, are under way on one
+/// At most this many reads, and this many operations on words, are under way on one
 /// link. The other side has room for the answers to all of them, whatever else
 /// it sends, so that questions in both directions cannot wait for each other.
 pub(crate) const MOST_ASKED: usize = 256;
 
-/// At most so many exceptions wait to be sent over one link. Further ones are
+/// At most this many exceptions wait to be sent over one link. Further ones are
 /// counted: who writes where it may not need not be told more often than it
 /// listens.
 pub(crate) const MOST_EXCEPTIONS: usize = 16;
@@ -111,7 +111,7 @@ pub struct Nic {
 }
 
 impl Nic {
-    /// The adapter of a host. The seed makes its keys: whoever knows it can touch
+    /// The adapter of a host. The seed makes its keys: anyone who knows it can touch
     /// all memory.
     ///
     /// # Errors

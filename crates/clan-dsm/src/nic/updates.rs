@@ -200,7 +200,7 @@ pub(crate) enum Note {
     From(WriteId, HostId, Bytes),
     /// A piece of a chain of DMA requests wrote these.
     Dma(DmaId, HostId, Bytes),
-    /// The other side read bytes of ours, so many from this one on. Its tripwires hear of it only
+    /// The other side read bytes of ours, this many from this one on. Its tripwires hear of it only
     /// now: until the answer has arrived it may be repeated, and is fetched
     /// again.
     Served(ApertureId, u64, u32),

@@ -6,7 +6,7 @@
 //! and is reported; all else is given to the host whole. What it gives may write
 //! memory, too, and later than the adapter would: from then on it *passes*
 //! everything to the host, until the host has dealt with all that it was given.
-//! So each link's writes take effect in their order, whoever does them.
+//! So each link's writes take effect in their order, no matter who does them.
 //!
 //! One tripwire, as an adapter knows it.
 

@@ -1,7 +1,7 @@
 //! From keys to values at constant cost, in storage that somebody else owns.
 //!
 //! Open addressing with linear probing. Where a key lives depends on a secret:
-//! whoever chooses keys (the other side chooses which words it writes) cannot
+//! anyone who chooses keys (the other side chooses which words it writes) cannot
 //! choose them so that they crowd together. Eight keys that differ in the last
 //! three bits alone are neighbours, so a burst of words finds what it needs in
 //! one line of the cache.
@@ -59,7 +59,7 @@ impl<V> Cell<V> {
     }
 }
 
-/// The largest power of two of so many cells.
+/// The largest power of two of this many cells.
 #[inline]
 const fn usable(cells: usize) -> usize {
     // Almost always they are one: nobody wants cells that stay unused.
@@ -136,7 +136,7 @@ impl<'t, V: Copy + Default> Map<'t, V> {
         *self.used as usize
     }
 
-    /// Would so many keys more leave room to search quickly?
+    /// Would this many keys more leave room to search quickly?
     #[inline]
     pub(super) fn has_room_for(&self, more: usize) -> bool {
         (self.used() + more) * 8 <= self.cells.len() * 7
@@ -273,7 +273,7 @@ impl<'t> Apertures<'t> {
         Self { slots, groups }
     }
 
-    /// Where do so many words behind this header belong, if the sender may
+    /// Where do this many words behind this header belong, if the sender may
     /// `needed`? Of a word that is meant in part, that part is the spot.
     ///
     /// # Errors

@@ -11,7 +11,7 @@ use crate::cookie::{Access, Rights};
 
 /// As many tripwires as the adapter of the paper has.
 const TRIPWIRES: usize = 4096;
-/// For each, so many more that watch more than one word would need.
+/// For each, this many more that watch more than one word would need.
 const KNOTS: usize = 2 * TRIPWIRES;
 
 struct Sram {

@@ -260,7 +260,7 @@ impl Barriers {
         }
     }
 
-    /// The next barrier that is reached when so many frames are acknowledged.
+    /// The next barrier that is reached when this many frames are acknowledged.
     pub(crate) fn poll_reached(&mut self, acknowledged: u64) -> Option<BarrierId> {
         let first = self.waiting.front()?;
         let is_reached = first.frames.is_some_and(|frames| frames <= acknowledged)
@@ -291,7 +291,7 @@ impl Writes {
         Self { table: Table::new(most) }
     }
 
-    /// One more, of so many bytes.
+    /// One more, of this many bytes.
     pub(crate) fn begin(&mut self, len: u64) -> Option<WriteId> {
         self.table.insert(Write { left: len, result: Ok(()) }).map(WriteId::of)
     }

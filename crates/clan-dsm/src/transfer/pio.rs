@@ -24,7 +24,7 @@ pub(crate) struct WriteBuffer {
     /// The bytes of all that waits, one behind the other.
     bytes: VecDeque<u8>,
     limit: usize,
-    /// Writes leave as packets of at most so many words, and not as frames.
+    /// Writes leave as packets of at most this many words, and not as frames.
     packet: Option<u32>,
 }
 
@@ -56,7 +56,7 @@ impl WriteBuffer {
         Self { waiting: VecDeque::new(), bytes: VecDeque::new(), limit, packet: None }
     }
 
-    /// The link is a native one: writes leave as packets of at most so many words.
+    /// The link is a native one: writes leave as packets of at most this many words.
     pub(crate) const fn send_packets(&mut self, most: u32) {
         self.packet = Some(most);
     }
@@ -79,12 +79,12 @@ impl WriteBuffer {
         self.bytes.len() + self.waiting.len() * COST
     }
 
-    /// Is there room for so many more, with so many bytes altogether?
+    /// Is there room for this many more, with this many bytes altogether?
     pub(crate) fn has_room(&self, more: usize, bytes: usize) -> bool {
         self.used().saturating_add(more * COST).saturating_add(bytes) <= self.limit
     }
 
-    /// Could an empty one of this limit take so many at once?
+    /// Could an empty one of this limit take this many at once?
     pub(crate) const fn could_hold(limit: usize, more: usize, bytes: usize) -> bool {
         more.saturating_mul(COST).saturating_add(bytes) <= limit
     }
@@ -110,7 +110,7 @@ impl WriteBuffer {
         Ok(())
     }
 
-    /// The same in packets of at most so many bytes. Each leaves by itself, so none joins the
+    /// The same in packets of at most this many bytes. Each leaves by itself, so none joins the
     /// one before it.
     #[inline(never)]
     fn write_packets(

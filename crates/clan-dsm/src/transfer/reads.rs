@@ -191,7 +191,7 @@ impl PeerRead {
         Some((address, (byte % u64::from(WORD)) as u32))
     }
 
-    /// Where so many bytes lie, if the reader may read them.
+    /// Where this many bytes lie, if the reader may read them.
     fn check(&self, memory: &Memory, at: u64, len: u32) -> Result<Destination, Refusal> {
         let (address, from) = self.byte(at).ok_or(Refusal::OutOfBounds)?;
         memory.check_bytes(&address, from, len, Rights::Read)

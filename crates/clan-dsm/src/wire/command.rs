@@ -31,7 +31,7 @@ pub struct ReplyTo {
 /// What an adapter asks or answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Send so many bytes from there; they come as packets of [`Kind::Reply`].
+    /// Send this many bytes from there; they come as packets of [`Kind::Reply`].
     Read {
         /// The first word; its first enabled byte is the first byte that is read.
         from: Address,

@@ -108,7 +108,7 @@ impl Path {
 }
 
 impl Dumbbell {
-    /// With a plain queue of so many bytes.
+    /// With a plain queue of this many bytes.
     pub fn new(path: Path, queue: u64, ecn: bool, flows: &[Flow]) -> Self {
         let mut sim = Sim::from_number(1);
         let switch = |sim: &mut Sim, name| sim.add(name, Switch::learning()).unwrap();

@@ -31,7 +31,7 @@
 //!
 //! # One set of rules, two stores
 //!
-//! Whoever joins fragments asks this module. Where their bytes lie, which packet is
+//! Anyone who joins fragments asks this module. Where their bytes lie, which packet is
 //! found for a [`Key`], and which one has to go when others need the room, differs with
 //! the memory, and stays with its owner:
 //!

@@ -1,5 +1,5 @@
 //! Memory is lent, filled by a driver, taken back, and read where the bytes
-//! landed; whoever kept its old name is refused.
+//! landed; anyone who kept its old name is refused.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What was asked for, where it is not all that there is: messages of one length, so many
+//! What was asked for, where it is not all that there is: messages of one length, this many
 //! connections, so much loss, what happens to the bytes. A row for each transport that can
 //! do it beside kernel TCP, and a reason for each that cannot.
 

@@ -1,5 +1,5 @@
 //! Pages over a wire that carries less: joined by each technique that there is, where
-//! they land or by copies, beside a socket whose kernel joins them. Whoever joins,
+//! they land or by copies, beside a socket whose kernel joins them. Anyone who joins,
 //! the same sender sends.
 
 use landfall::defrag::{Technique, Wanted};

@@ -71,7 +71,7 @@ pub(crate) struct Options {
     /// Messages of 64 bytes to 1 MiB
     #[arg(long, conflicts_with = "message")]
     sweep: bool,
-    /// So many connections at a time, one thread at each end serving all
+    /// This many connections at a time, one thread at each end serving all
     #[arg(long, value_name = "NUMBER", default_value_t = 1,
           value_parser = clap::value_parser!(u32).range(1..=1000))]
     connections: u32,

@@ -10,11 +10,11 @@ use super::{NEEDS_CABLE, why_no_ring};
 use crate::workload::Shape;
 use crate::workload::stp::{self, LowerLayer, SHAPE, Setup};
 
-/// So many connections share a path.
+/// This many connections share a path.
 const MANY: u32 = 100;
 /// This share of units is lost on purpose.
 const LOSS: f64 = 0.01;
-/// Of a million units so many may be lost without being taken for congestion, as long as no
+/// Of a million units this many may be lost without being taken for congestion, as long as no
 /// queue stands: twice the loss.
 const TOLERATED: u32 = 20_000;
 /// The STU that the paper measured.

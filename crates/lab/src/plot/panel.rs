@@ -22,7 +22,7 @@ const UNITS: [&str; 12] = [
     "%",
 ];
 
-/// So many rows in a sequence are a curve.
+/// This many rows in a sequence are a curve.
 const CURVE: usize = 4;
 
 /// Values that share an axis.

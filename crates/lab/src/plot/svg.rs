@@ -190,7 +190,7 @@ pub(crate) fn width(words: &str) -> f64 {
     6.4 * words.chars().count() as f64
 }
 
-/// Words on lines of at most so many letters; a longer word has a line for itself.
+/// Words on lines of at most this many letters; a longer word has a line for itself.
 pub(crate) fn wrap(words: &str, letters: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in words.split_whitespace() {

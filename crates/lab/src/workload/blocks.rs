@@ -1,4 +1,4 @@
-//! Reads and writes of a block device that is served over the network, so many under way at a
+//! Reads and writes of a block device that is served over the network, this many under way at a
 //! time.
 
 use std::collections::VecDeque;

@@ -57,15 +57,15 @@ pub(crate) struct Args {
     /// Record whatever goes over the interface
     #[arg(long, requires = "interface", conflicts_with = "port")]
     all: bool,
-    /// Keep at most so many bytes of each frame
+    /// Keep at most this many bytes of each frame
     #[arg(long, value_name = "BYTES", default_value_t = 512,
           value_parser = clap::value_parser!(u32).range(64..=65_536))]
     snap: u32,
-    /// Write at most so many MiB; what comes then is counted
+    /// Write at most this many MiB; what comes then is counted
     #[arg(long, value_name = "MIB", default_value_t = 1024,
           value_parser = clap::value_parser!(u64).range(1..=1_048_576))]
     most: u64,
-    /// End by itself after so many seconds
+    /// End by itself after this many seconds
     #[arg(long)]
     seconds: Option<u64>,
     /// One JSON object about the capture at the end, on stderr

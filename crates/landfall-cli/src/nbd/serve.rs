@@ -50,7 +50,7 @@ pub(crate) struct Args {
     /// Let clients of this host come in at this path
     #[arg(long, value_name = "PATH")]
     unix: Vec<PathBuf>,
-    /// Serve so many clients at a time
+    /// Serve this many clients at a time
     #[arg(long, default_value_t = 1024)]
     clients: usize,
     #[command(flatten)]
@@ -58,7 +58,7 @@ pub(crate) struct Args {
     /// Tell Prometheus what is counted: HTTP at this address, /metrics
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics: Option<SocketAddr>,
-    /// End by itself after so many seconds
+    /// End by itself after this many seconds
     #[arg(long)]
     seconds: Option<u64>,
     /// A line for each client
@@ -73,7 +73,7 @@ pub(crate) struct Args {
 /// TLS of a server.
 #[derive(Clone, Debug, clap::Args)]
 struct Tls {
-    /// TLS for whoever wants it: a PEM file of the server's certificate, and of those that
+    /// TLS for anyone who wants it: a PEM file of the server's certificate, and of those that
     /// lead to its root
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_certificate: Option<PathBuf>,
@@ -230,7 +230,7 @@ fn announce(args: &Args, ready: &Ready, exporter: Option<&Exporter>) -> Result<(
         eprintln!("{}", exporter.describe());
     }
     if args.json {
-        // In one line: whoever waits for it reads lines.
+        // In one line: anyone who waits for it reads lines.
         return Ok(style::print(&format!("{}\n", serde_json::to_string(ready)?))?);
     }
     let mut text = String::new();

@@ -51,7 +51,7 @@ impl Ledger {
         Self { exporter, ..self }
     }
 
-    /// The serving loop comes by: whoever waits for metrics gets them, with those that this
+    /// The serving loop comes by: anyone who waits for metrics gets them, with those that this
     /// adds.
     pub(super) fn answer_scrape(&self, gather: impl FnOnce(&mut Metrics)) {
         let Some(exporter) = &self.exporter else { return };

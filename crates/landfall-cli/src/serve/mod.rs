@@ -95,14 +95,14 @@ pub(crate) struct Args {
     /// The number of this host, over CLAN
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(0..4096))]
     host: u16,
-    /// Serve so many clients at a time; over QPIP others wait for a place: whoever is silent
+    /// Serve this many clients at a time; over QPIP others wait for a place: anyone who is silent
     /// for ten seconds, or of a host that has more than three quarters of them, makes room
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=1024))]
     clients: u16,
     /// End when the first client has gone
     #[arg(long)]
     once: bool,
-    /// End by itself after so many seconds
+    /// End by itself after this many seconds
     #[arg(long)]
     seconds: Option<u64>,
     /// Tell Prometheus what is counted: HTTP at this address, /metrics
@@ -295,7 +295,7 @@ const LINE: usize = 72;
 /// The printable characters of ASCII, from the space on.
 const PRINTABLE: usize = 95;
 
-/// After so many bytes the characters begin again.
+/// After this many bytes the characters begin again.
 const PERIOD: usize = PRINTABLE * (LINE + 2);
 
 /// The characters of RFC 864: lines of 72 of them, each beginning one further.

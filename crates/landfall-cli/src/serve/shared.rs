@@ -105,7 +105,7 @@ impl Client<'_> {
             Service::Source => self.send_characters()?,
         }
         match self.stream.shutdown(Shutdown::Write) {
-            // Whoever has gone needs not be told, and nobody waits for one who does not read.
+            // Anyone who has gone needs not be told, and nobody waits for one who does not read.
             Err(error) if has_gone(&error) || is_no_news(&error) => Ok(()),
             other => other,
         }
@@ -160,7 +160,7 @@ impl Client<'_> {
             let outcome = loop {
                 match self.say(&letters) {
                     Ok(true) => {}
-                    // Whoever has seen enough goes, and that is how this service ends.
+                    // Anyone who has seen enough goes, and that is how this service ends.
                     Err(error) if has_gone(&error) => break Ok(()),
                     other => break other.map(drop),
                 }

@@ -22,7 +22,7 @@ use super::{Args, PERIOD, Service, TICK, characters};
 const LONGEST: u64 = 16 << 20;
 /// A Transfer of characters: whole periods.
 const LETTERS: usize = 16 * PERIOD;
-/// Of them so many are on their way to each client.
+/// Of them this many are on their way to each client.
 const AHEAD: usize = 4;
 
 pub(super) fn serve(args: &Args, ledger: &Arc<Ledger>) -> Result<()> {
@@ -37,7 +37,7 @@ async fn run(args: &Args, ledger: &Arc<Ledger>) -> Result<()> {
     };
     let max_bytes = usize::from(args.clients) * LONGEST as usize;
     let arena = ArenaConfig { max_bytes, ..ArenaConfig::default() };
-    // For measuring by whoever calls: `perf` is plain, too.
+    // For measuring by anyone who calls: `perf` is plain, too.
     let endpoint = Endpoint::builder().path(transport).arena(arena).plaintext().bind()?;
     let listener = endpoint.listen(args.port())?;
     let letters = Arc::new(endpoint.register(Memory::from_bytes(&characters(LETTERS)))?);

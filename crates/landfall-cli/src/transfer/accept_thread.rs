@@ -11,7 +11,7 @@
 //! | fill the screen | [`Notices`] |
 //!
 //! Who has proven the code is never sent away for a stranger. One session runs at a time:
-//! [`Admitted`] holds the place until it is dropped, and whoever else knows the code waits
+//! [`Admitted`] holds the place until it is dropped, and anyone who else knows the code waits
 //! for it for a while.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -38,7 +38,7 @@ use super::wire::{Refusal, SERVICE};
 const GREETING: Duration = Duration::from_secs(10);
 /// So long waits who knows the code for a session to end. Senders wait longer for an answer.
 const WAITING: Duration = Duration::from_secs(8);
-/// So many who have not proven the code are greeted at a time.
+/// This many who have not proven the code are greeted at a time.
 pub(crate) const MOST_STRANGERS: usize = 64;
 /// How long the last word to somebody may take.
 const PARTING: Duration = Duration::from_secs(2);
@@ -49,7 +49,7 @@ const LOOK: Duration = Duration::from_millis(100);
 pub(crate) struct Admitted {
     pub(crate) connection: Connection,
     pub(crate) seals: Seals,
-    /// Whoever holds it is the one that is served.
+    /// Anyone who holds it is the one that is served.
     pub(crate) place: Place,
 }
 

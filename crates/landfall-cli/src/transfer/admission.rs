@@ -41,7 +41,7 @@ impl Limits {
         ))
     }
 
-    /// How many bytes are admitted after so many more; or why these are not.
+    /// How many bytes are admitted after this many more; or why these are not.
     pub(crate) fn admit(&self, before: u64, more: u64) -> Result<u64, String> {
         let left = self.bytes.saturating_sub(before);
         if more <= left {
@@ -65,7 +65,7 @@ pub(crate) enum NotAdmitted {
     TooManyRoots,
 }
 
-/// So many paths a sender may name on its command line.
+/// This many paths a sender may name on its command line.
 const MOST_ROOTS: usize = 1 << 18;
 
 /// The names so far.

@@ -1,4 +1,4 @@
-//! How often something may happen: so many times at once, and then at a rate.
+//! How often something may happen: this many times at once, and then at a rate.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -45,7 +45,7 @@ impl Allowance {
 }
 
 /// Who guesses: an address of IPv4, or the network of 64 bits that one of IPv6 lies in, since
-/// whoever has one address of that has all of them.
+/// anyone who has one address of that has all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Source(Option<IpAddr>);
 
@@ -63,7 +63,7 @@ impl Source {
 const BURST: u32 = 32;
 /// Wrong codes of one source, after that.
 pub(crate) const GUESSES_PER_SECOND: u32 = 8;
-/// So many sources are remembered.
+/// This many sources are remembered.
 const MOST_SOURCES: usize = 4096;
 
 /// The wrong codes of late, by source.

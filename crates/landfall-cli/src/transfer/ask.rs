@@ -67,7 +67,7 @@ impl CodeArgs {
         }
     }
 
-    /// The same; where there is none, whoever is at the terminal is asked.
+    /// The same; where there is none, anyone who is at the terminal is asked.
     pub(crate) fn find_or_ask(&self, endings: &Endings) -> Result<Waited<Code>> {
         match self.find(endings)? {
             Waited::Done(Some(code)) => return Ok(Waited::Done(code)),

@@ -24,7 +24,7 @@ pub(crate) struct ContentHasher {
     /// The run that may go on.
     run: Option<(u64, u64)>,
     len: u64,
-    /// The block under way began with so many zeros, and has nothing else yet.
+    /// The block under way began with this many zeros, and has nothing else yet.
     undecided: usize,
 }
 
@@ -71,7 +71,7 @@ impl ContentHasher {
         self.part_of_block(tail);
     }
 
-    /// So many zeros come next.
+    /// This many zeros come next.
     pub(crate) fn zeros(&mut self, len: u64) {
         let under_way = self.within();
         let to_next = if under_way == 0 { 0 } else { (BLOCK - under_way) as u64 };

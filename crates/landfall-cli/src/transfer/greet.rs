@@ -17,7 +17,7 @@ use super::wire::{First, Greeting, MOST_GREETING, Refusal, SERVICE, Share, VERSI
 
 /// How long a receiver may take for its next word.
 const LIMIT: Duration = Duration::from_secs(15);
-/// A sender shows so many proofs at most before it gives up: whoever answers in the place of
+/// A sender shows this many proofs at most before it gives up: anyone who answers in the place of
 /// its receiver can try a code with each of them.
 pub(crate) const MOST_PROOFS: u32 = 8;
 

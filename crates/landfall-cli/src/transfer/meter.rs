@@ -17,7 +17,7 @@ pub(crate) struct Tally {
     /// Dealt with: moved, or found to be there.
     pub(crate) bytes: AtomicU64,
     pub(crate) files: AtomicU64,
-    /// Of these so many crossed the network.
+    /// Of these this many crossed the network.
     pub(crate) moved: AtomicU64,
     /// What is being done now.
     now: Mutex<String>,
@@ -95,7 +95,7 @@ impl Seen {
         text
     }
 
-    /// One line of at most so many columns.
+    /// One line of at most this many columns.
     fn bar(&self, columns: usize) -> String {
         const CELLS: usize = 24;
         let filled = (self.portion().unwrap_or(0.0) * CELLS as f64) as usize;

@@ -72,7 +72,7 @@ impl Pace {
         Self { rate, started: Instant::now(), bytes: 0 }
     }
 
-    /// So many bytes are about to go: waits until it is their turn.
+    /// This many bytes are about to go: waits until it is their turn.
     pub(crate) fn keep(&mut self, bytes: u64) {
         self.bytes = self.bytes.saturating_add(bytes);
         if let Some(due) = self.rate.map(|rate| due(self.bytes, rate)) {
@@ -81,7 +81,7 @@ impl Pace {
     }
 }
 
-/// How long so many bytes take.
+/// How long this many bytes take.
 fn due(bytes: u64, rate: u64) -> Duration {
     Duration::from_secs_f64((bytes as f64 / rate as f64).min(1e9))
 }

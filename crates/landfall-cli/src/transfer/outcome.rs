@@ -10,7 +10,7 @@ use super::pipe::Broken;
 use super::wire::Malformed;
 use crate::printable::printable;
 
-/// So many refusals are kept to be shown; all are counted.
+/// This many refusals are kept to be shown; all are counted.
 const MOST_SHOWN: usize = 1000;
 
 /// What a side did.
@@ -40,13 +40,13 @@ pub(crate) struct Refused {
 }
 
 impl Outcome {
-    /// A file crossed the network, so many bytes of it.
+    /// A file crossed the network, this many bytes of it.
     pub(crate) const fn sent(&mut self, bytes: u64) {
         self.files += 1;
         self.bytes_moved += bytes;
     }
 
-    /// Both are safe to print afterwards, whoever they are from.
+    /// Both are safe to print afterwards, no matter who they are from.
     pub(crate) fn refuse(&mut self, path: &str, why: &str) {
         self.refusals += 1;
         if self.refused.len() < MOST_SHOWN {

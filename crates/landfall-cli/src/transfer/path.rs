@@ -16,7 +16,7 @@ use crate::printable::printable_bytes;
 const MOST_NAME: usize = 255;
 /// The longest path, as the kernel has it.
 pub(crate) const MOST_PATH: usize = 4096;
-/// So many folders lie within each other at most.
+/// This many folders lie within each other at most.
 const MOST_DEPTH: usize = 128;
 /// What this program calls its own files starts so, and ends in one of these ways.
 const OWN_PREFIX: &[u8] = b".landfall-";

@@ -151,7 +151,7 @@ fn invite(args: &Args, made: Option<&Code>, addresses: &[SocketAddr]) {
     eprintln!("listening on {}", shown.join(" and "));
     match made {
         Some(code) => eprintln!("code: {code}"),
-        // Whoever gave it knows it, and others may look at this screen.
+        // Anyone who gave it knows it, and others may look at this screen.
         None => eprintln!("code: the one that was given"),
     }
     if !args.common.quiet {
@@ -267,7 +267,7 @@ pub(super) fn converse(
     (place, limits, idle): (Place, Limits, Duration),
     tally: &Arc<Tally>,
 ) -> Result<(Outcome, Option<Failure>, Ways)> {
-    /// So many transfers wait to be written, beside those that are under way.
+    /// This many transfers wait to be written, beside those that are under way.
     const WRITE_BEHIND: usize = 4;
     let (sealer, opening) = seals.split();
     let outlet = Outlet::new(connection, sealer, idle);

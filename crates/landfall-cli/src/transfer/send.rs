@@ -63,7 +63,7 @@ pub(crate) struct Args {
     /// What standard input is called at the other side
     #[arg(long, default_value = "stdin")]
     name: String,
-    /// No faster than so many bytes a second: 500K, 20M, 1G
+    /// No faster than this many bytes a second: 500K, 20M, 1G
     #[arg(long, value_name = "RATE", value_parser = options::parse_rate)]
     limit: Option<u64>,
     #[command(flatten)]
@@ -198,7 +198,7 @@ fn connect_and_greet(
                 if Instant::now() < until && proofs < MOST_PROOFS =>
             {
                 connection.abort();
-                // Not in step with whoever else waits.
+                // Not in step with anyone who else waits.
                 let [more] = greet::random()?;
                 std::thread::sleep(Duration::from_millis(200 + u64::from(more)));
             }
@@ -215,7 +215,7 @@ pub(super) fn converse(
     (roots, plan, (rate, idle)): (Roots, (u64, u64), Limits),
     tally: &Arc<Tally>,
 ) -> Result<Session> {
-    /// So many pieces wait to be sent, beside those that are under way.
+    /// This many pieces wait to be sent, beside those that are under way.
     const READ_AHEAD: usize = 4;
     let (sealer, opening) = seals.split();
     let outlet = Outlet::new(&connection, sealer, idle);

@@ -115,7 +115,7 @@ pub(crate) fn open_receiver(choice: &Choice) -> Result<Endpoint> {
 /// A queued datagram takes more kernel memory than it has bytes.
 const BUFFER_PER_WINDOW: u32 = 3;
 
-/// So many connections may wait to be greeted, and so many may not have proven yet that they
+/// This many connections may wait to be greeted, and this many may not have proven yet that they
 /// hear this side. The oldest of those makes room.
 const BACKLOG: usize = 128;
 /// Far more than all that wait, are greeted and are served: one that was sent away and does

@@ -1,4 +1,4 @@
-//! Whoever is killed, at whatever moment: the next run sends the rest, and only that.
+//! Anyone who is killed, at whatever moment: the next run sends the rest, and only that.
 
 use std::fs;
 use std::path::{Path, PathBuf};

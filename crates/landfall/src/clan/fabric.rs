@@ -10,7 +10,7 @@
 //!   handle of the same node writes to the same peer later.
 //! - **Words.** A word is eight bytes at a multiple of eight, written and read as
 //!   one. In memory it is little-endian on every machine, so that hosts of both
-//!   kinds understand each other. Whoever sees a word sees all that its writer
+//!   kinds understand each other. Anyone who sees a word sees all that its writer
 //!   wrote before it.
 //! - **Publication.** What was written may be seen at once, and is seen for
 //!   certain after [`Remote::commit`]: one fence over shared memory, one frame
@@ -76,7 +76,7 @@ pub trait Fabric: Clone + Debug + Send + Sync + 'static {
     type Tripwire: Tripwire;
 
     /// Makes `len` bytes of memory, all zero, for others to use within `rights`.
-    /// Whoever has the cookie may [`map`](Self::map) it. The memory lives until
+    /// Anyone who has the cookie may [`map`](Self::map) it. The memory lives until
     /// the last clone of the handle is gone; then the cookie is invalid.
     ///
     /// # Errors

@@ -83,7 +83,7 @@ impl Asking {
 /// Admission: `begin` or `ask`, send, `end`. A sender that does neither asks by itself
 /// when it has sent much of late.
 impl Sender {
-    /// A transfer of so many bytes begins: if it is long enough, the receiver is asked.
+    /// A transfer of this many bytes begins: if it is long enough, the receiver is asked.
     ///
     /// # Errors
     /// [`Error::NoAdmission`], [`Error::TooMany`].
@@ -172,7 +172,7 @@ impl Sender {
         Ok(result)
     }
 
-    /// Waits until a packet of so many bytes may be sent to whom the head names.
+    /// Waits until a packet of this many bytes may be sent to whom the head names.
     pub(super) fn admit(&mut self, head: &[u8], len: u64) -> Result<(), Error> {
         if self.parts.asking.as_ref().is_none_or(|asking| !asking.concerns(head)) {
             return Ok(());
@@ -243,7 +243,7 @@ impl Source for Answering<'_> {
     }
 }
 
-/// A thread waits until a packet of so many bytes may be sent.
+/// A thread waits until a packet of this many bytes may be sent.
 struct Admitting<'a> {
     sender: &'a mut Sender,
     len: u64,
@@ -292,7 +292,7 @@ pub(super) struct Control {
     posted: Posted,
 }
 
-/// So many frames are looked at in a turn.
+/// This many frames are looked at in a turn.
 const BURST: u16 = 8;
 
 const _: () = assert!(ENVELOPE_MAX <= HEAD_SLOT as usize);

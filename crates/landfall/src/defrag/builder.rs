@@ -200,7 +200,7 @@ impl ReceiverBuilder {
         self
     }
 
-    /// Senders ask in clear: whoever is on the way reads what is asked and answered, and asks and
+    /// Senders ask in clear: anyone who is on the way reads what is asked and answered, and asks and
     /// gives back in the place of others. Senders must be built so, too.
     pub const fn plaintext(mut self) -> Self {
         self.security.is_plain = true;
@@ -413,7 +413,7 @@ impl ReceiverBuilder {
         Ok(Box::new(MappedPath::new(Blocks::new(ring, retire), regions)?))
     }
 
-    /// The pages, and whoever hands them out.
+    /// The pages, and anyone who hands them out.
     fn pool(
         &self,
         regions: &Regions,

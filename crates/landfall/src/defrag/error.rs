@@ -72,10 +72,10 @@ pub enum OpenError {
     /// The memory of a receiver or sender could not be lent.
     #[error("no room in the region table: {0}")]
     NotLent(#[from] LendRefusal),
-    /// There is no memory for so many pages, or of that length.
+    /// There is no memory for this many pages, or of that length.
     #[error(transparent)]
     Pages(#[from] PagesError),
-    /// There is no address space for so many pages.
+    /// There is no address space for this many pages.
     #[error("no address space for {bytes} bytes of pages: ask for fewer ({source})")]
     NoMemory {
         /// How much was wanted.

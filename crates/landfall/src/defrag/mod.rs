@@ -32,7 +32,7 @@
 //! What a sender asks a receiver, and what that answers, is encrypted and authenticated with the
 //! keys of a handshake: [`SenderBuilder::identity`], [`SenderBuilder::preshared_key`] and the like
 //! say who may. A receiver that is built [in clear](ReceiverBuilder::plaintext) has the answers of
-//! senders that are built so, and of nobody else. The packets themselves are those of whoever
+//! senders that are built so, and of nobody else. The packets themselves are those of anyone who
 //! sends them, and as safe as what is in them.
 //!
 //! # Who runs it

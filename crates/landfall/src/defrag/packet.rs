@@ -46,7 +46,7 @@ pub(super) enum Body {
 
 /// A page that is the user's, until it is dropped.
 pub(super) struct Loaned {
-    /// Dropped first: whoever is told finds it returned.
+    /// Dropped first: anyone who is told finds it returned.
     delivered: Delivered,
     _told: NotifyOnDrop,
 }

@@ -76,7 +76,7 @@ impl Receiver {
 
     /// The next packet, if one comes within that time.
     ///
-    /// While users hold so many packets that no page is free, frames wait in the
+    /// While users hold this many packets that no page is free, frames wait in the
     /// kernel, which drops them when its buffer is full; nothing comes until packets
     /// are dropped.
     ///

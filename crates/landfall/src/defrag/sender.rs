@@ -270,7 +270,7 @@ impl<H: HandOver> Source for Handover<H> {
     }
 
     fn next_wake(&self) -> Option<Instant> {
-        /// Whoever makes room does not always say so.
+        /// Anyone who makes room does not always say so.
         const LOOK_AGAIN: Duration = Duration::from_millis(1);
         let (_, again) = self.handing.room();
         again.into_iter().chain([self.looked + LOOK_AGAIN]).min()
@@ -312,7 +312,7 @@ pub enum Fate {
     Lost,
     /// It leaves twice.
     Twice,
-    /// It leaves after so many others.
+    /// It leaves after this many others.
     Later(u16),
 }
 

@@ -80,7 +80,7 @@ impl SenderBuilder {
         self
     }
 
-    /// Asks in clear: whoever is on the way reads what is asked and answered, and answers in the
+    /// Asks in clear: anyone who is on the way reads what is asked and answered, and answers in the
     /// receiver's place. The receiver must be built so, too.
     pub const fn plaintext(mut self) -> Self {
         self.security.is_plain = true;
@@ -113,7 +113,7 @@ impl SenderBuilder {
         self
     }
 
-    /// Writes the keys of admission control to a file, for captures to be opened with. **Whoever
+    /// Writes the keys of admission control to a file, for captures to be opened with. **Anyone who
     /// reads the file can read all that was recorded, and forge what is still to come.** Without
     /// this it is the file that `LANDFALL_KEYLOG` names, or none.
     pub fn key_log(mut self, file: impl Into<PathBuf>) -> Self {

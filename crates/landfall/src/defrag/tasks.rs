@@ -42,7 +42,7 @@ struct PacketQueue {
     has_ended: bool,
 }
 
-/// So many packets wait for tasks; then the thread waits, and frames do in the kernel.
+/// This many packets wait for tasks; then the thread waits, and frames do in the kernel.
 const MOST_WAITING: usize = 256;
 
 impl Receiver {

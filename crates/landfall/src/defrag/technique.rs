@@ -68,7 +68,7 @@ pub enum Delivery {
     Copy,
     /// Where its fragments lie, as a list, if they came together and in order; else
     /// as with [`FastBuffers`](Self::FastBuffers). For techniques that share memory
-    /// with the kernel, which gets it back with the packets: whoever keeps them
+    /// with the kernel, which gets it back with the packets: anyone who keeps them
     /// for long makes it drop frames.
     List,
 }

@@ -47,12 +47,12 @@ impl Adapter {
         Ok(ProtectionDomain(Arc::new(Domain { handle: Arc::clone(&self.0), name })))
     }
 
-    /// Makes a completion queue with room for so many completions: as many as
+    /// Makes a completion queue with room for this many completions: as many as
     /// requests can be under way that complete there. Queue pairs for byte
     /// streams need one place more each, where their receives complete.
     ///
     /// # Errors
-    /// No room for so many, or as many queues exist as may.
+    /// No room for this many, or as many queues exist as may.
     pub fn completion_queue(&self, capacity: u32) -> Result<CompletionQueue, Error> {
         self.0.check()?;
         let (id, state, ring) = self.0.command(|core, _| core.create_queue(capacity))?;

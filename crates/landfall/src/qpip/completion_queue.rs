@@ -4,7 +4,7 @@
 //! It is a ring between two threads. Its places are counted in one word,
 //! [`QueueState::in_use`]: who posts takes one, who polls gives it back, so that
 //! the ring never overflows. Parts of byte streams need more places than that;
-//! where the ring is full the adapter sets a bit in that word, and whoever polls
+//! where the ring is full the adapter sets a bit in that word, and anyone who polls
 //! next finds it and rings. Both change the same word, so none overlooks the
 //! other.
 
@@ -112,7 +112,7 @@ impl QueueState {
         wake.extend(locked(&self.waker).take());
     }
 
-    /// Whoever is woken later is this one.
+    /// Anyone who is woken later is this one.
     fn arm(&self, arm: Arm, waker: &Waker) {
         // The old one goes without the lock: with it a whole task may go.
         let old = locked(&self.waker).replace(waker.clone());
@@ -194,7 +194,7 @@ impl CompletionQueue {
         Some(completion)
     }
 
-    /// Takes at most so many completions, and gives how many: cheaper for each
+    /// Takes at most this many completions, and gives how many: cheaper for each
     /// than to poll one by one.
     pub fn poll_into(&mut self, into: &mut Vec<Completion>, at_most: usize) -> usize {
         let count = self.ring.slots().min(at_most);

@@ -16,7 +16,7 @@ use rtrb::{Consumer, Producer, RingBuffer};
 /// once, its other buffers and its destination.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Entry {
-    /// A request with its first buffer. So many entries follow that belong to it.
+    /// A request with its first buffer. This many entries follow that belong to it.
     Work {
         id: u64,
         buffer: Buffer,

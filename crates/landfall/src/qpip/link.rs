@@ -35,7 +35,7 @@ use crate::runtime::{AnyDriver, Impairment, Path, PeerKind};
 /// | link | who is at the other end | privileges |
 /// | --- | --- | --- |
 /// | [`tap`](Self::tap) | the kernel of this machine, and whatever it forwards to | `CAP_NET_ADMIN`, or an interface that root made for you |
-/// | [`packet`](Self::packet), [`packet_uring`](Self::packet_uring) | whoever is on that interface's network; not this machine's kernel | `CAP_NET_RAW` |
+/// | [`packet`](Self::packet), [`packet_uring`](Self::packet_uring) | anyone who is on that interface's network; not this machine's kernel | `CAP_NET_RAW` |
 /// | [`tunnel`](Self::tunnel) | other tunnels: frames inside of UDP | none |
 /// | [`Builder::pair`](super::Builder::pair) | another adapter of this process | none |
 /// | [`xdp`](Self::xdp) | as with `packet` | `CAP_NET_RAW`, `CAP_NET_ADMIN`, `CAP_BPF` |
@@ -129,7 +129,7 @@ impl Link {
     }
 
     /// Whole frames inside of UDP, from a local address (port 0: any) to these
-    /// peers, over interfaces with an MTU of 1500. Without peers, whoever sends
+    /// peers, over interfaces with an MTU of 1500. Without peers, anyone who sends
     /// becomes one. For networks that are trusted: nothing is encrypted.
     #[must_use]
     pub fn tunnel(local: SocketAddr, peers: impl IntoIterator<Item = SocketAddr>) -> Self {

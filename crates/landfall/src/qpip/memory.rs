@@ -72,7 +72,7 @@ impl Part {
         self.buffer.offset
     }
 
-    /// The first bytes of it, at most so many.
+    /// The first bytes of it, at most this many.
     #[must_use]
     pub fn first(&self, len: u32) -> Self {
         let buffer = Buffer { len: self.buffer.len.min(len), ..self.buffer };

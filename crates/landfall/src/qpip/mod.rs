@@ -22,7 +22,7 @@
 //!
 //! *Offloaded*, the adapter is a thread, as the card of the paper: posting is a
 //! few stores and polling a load, without a lock or a system call; only where
-//! the adapter sleeps its bell is rung. *Inline*, whoever holds the handles makes
+//! the adapter sleeps its bell is rung. *Inline*, anyone who holds the handles makes
 //! its turns, and threads that wait do so by themselves. *Without a thread*
 //! ([`Builder::open_without_thread`]) a reactor of your own makes them, when a descriptor
 //! is readable. All handles are the same in all of these.

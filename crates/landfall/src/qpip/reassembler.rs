@@ -8,7 +8,7 @@
 /// What a [`Framing`] found at the front of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scan {
-    /// The first message does not end here. It is known to have at least so many
+    /// The first message does not end here. It is known to have at least this many
     /// bytes, with its framing; more than there are.
     Incomplete {
         /// That many.
@@ -32,9 +32,9 @@ pub enum FramingError {
     /// A message is longer than was agreed.
     #[error("a message has at least {len} bytes, and {most} are the most: close the connection")]
     TooLong {
-        /// So many it has at least.
+        /// This many it has at least.
         len: usize,
-        /// So many it may have.
+        /// This many it may have.
         most: usize,
     },
     /// The bytes are no message.
@@ -65,7 +65,7 @@ impl<F: FnMut(&[u8], usize) -> Result<Scan, FramingError>> Framing for F {
 pub struct LengthPrefix(usize);
 
 impl LengthPrefix {
-    /// A length in so many bytes, 1 to 8, of which the most significant is first.
+    /// A length in this many bytes, 1 to 8, of which the most significant is first.
     #[must_use]
     pub const fn new(width: usize) -> Self {
         Self(if width == 0 {
@@ -144,14 +144,14 @@ pub struct Reassembler<F> {
     most: usize,
     /// The beginning of a message whose end has not come. All of it was seen.
     kept: Vec<u8>,
-    /// No end before the message has so many bytes.
+    /// No end before the message has this many bytes.
     at_least: usize,
     /// What ended this stream.
     broken: Option<FramingError>,
 }
 
 impl<F: Framing> Reassembler<F> {
-    /// For messages of at most so many bytes, with their framing.
+    /// For messages of at most this many bytes, with their framing.
     pub const fn new(framing: F, most: usize) -> Self {
         Self { framing, most, kept: Vec::new(), at_least: 0, broken: None }
     }
@@ -173,7 +173,7 @@ impl<F: Framing> Reassembler<F> {
         result
     }
 
-    /// So many bytes of a message have come whose end has not. Where the stream
+    /// This many bytes of a message have come whose end has not. Where the stream
     /// ends now, they are lost.
     #[must_use]
     pub fn pending(&self) -> usize {
@@ -205,7 +205,7 @@ impl<F: Framing> Reassembler<F> {
         bytes: &'a [u8],
         each: &mut impl FnMut(&[u8]),
     ) -> Result<Option<&'a [u8]>, FramingError> {
-        /// So many bytes are copied at least at a time, where the framing knows
+        /// This many bytes are copied at least at a time, where the framing knows
         /// of no end: few looks, and few bytes too many.
         const STEP: usize = 256;
         if self.kept.is_empty() {

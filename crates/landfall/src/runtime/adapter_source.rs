@@ -39,14 +39,14 @@ enum CableEnd {
     Driver(DriverSource<Relay>),
 }
 
-/// So many bytes of IP are in a frame, unless something else was said.
+/// This many bytes of IP are in a frame, unless something else was said.
 const MTU: u32 = 1_500;
 /// The header of Ethernet, where an engine writes it itself.
 #[cfg(feature = "qpip")]
 const ETHERNET: u32 = 14;
 
 impl AdapterSource {
-    /// A card on a wire of this process, for units of at most so many bytes.
+    /// A card on a wire of this process, for units of at most this many bytes.
     pub(crate) const fn on(wire: Wire, address: Peer, unit: u32, pace: Pace) -> Self {
         Self { cable: CableEnd::Wire { wire, address, unit }, pace }
     }

@@ -1,4 +1,4 @@
-//! [`drive`]: the one loop. Whoever makes turns makes them here: threads that wait, the own
+//! [`drive`]: the one loop. Anyone who makes turns makes them here: threads that wait, the own
 //! thread of a runtime, and the threads of [sources](super::Source).
 
 use std::ops::ControlFlow;

@@ -24,11 +24,11 @@ use super::{Deferred, Protocol};
 /// Who makes the turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Driving {
-    /// Whoever calls or waits; a thread of its own whenever nobody does.
+    /// Anyone who calls or waits; a thread of its own whenever nobody does.
     Shared,
-    /// A thread of its own, and nobody else: whoever calls goes on meanwhile.
+    /// A thread of its own, and nobody else: anyone who calls goes on meanwhile.
     OwnThread,
-    /// Whoever calls or waits, and nobody else.
+    /// Anyone who calls or waits, and nobody else.
     Callers,
 }
 
@@ -62,11 +62,11 @@ const LOOKS: u32 = 1000;
 /// How long a thread sleeps that leaves the descriptors to another: that one may finish and
 /// go. About what a wake costs.
 pub(super) const ASIDE: Duration = Duration::from_micros(100);
-/// So many things may wait for the lock's holder. Whoever finds no place waits for the lock.
+/// This many things may wait for the lock's holder. Anyone who finds no place waits for the lock.
 const SUBMISSIONS: usize = 128;
-/// So many turns for others are made before those are woken that wait for what they brought.
+/// This many turns for others are made before those are woken that wait for what they brought.
 const ROUNDS: usize = 8;
-/// So many turns let the last words leave where nobody waits for an answer.
+/// This many turns let the last words leave where nobody waits for an answer.
 const LAST_TURNS: u32 = 256;
 
 impl<P: Protocol> Runtime<P> {
@@ -88,7 +88,7 @@ impl<P: Protocol> Runtime<P> {
         Ok(runtime)
     }
 
-    /// Starts it without a thread of its own: whoever calls or waits makes the turns, and
+    /// Starts it without a thread of its own: anyone who calls or waits makes the turns, and
     /// for what comes while nobody does, a reactor of the user's own.
     ///
     /// # Errors

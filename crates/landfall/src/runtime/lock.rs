@@ -2,7 +2,7 @@
 //!
 //! A thread that has the lock may be in a system call. A thread that wants something of the
 //! engine, and no answer, **submits** it: it leaves it in the queue, looks whether the lock is
-//! free, and goes on if it is not. Whoever has the lock serves the queue when it gets it, and
+//! free, and goes on if it is not. Anyone who has the lock serves the queue when it gets it, and
 //! **looks once more when it has let go**. So one of the two finds what was left: the thread
 //! that left it saw the lock taken, thus it was let go later, and what was left is seen then.
 //!
@@ -23,7 +23,7 @@ pub(super) struct EngineLock<T, S> {
 }
 
 impl<T, S> EngineLock<T, S> {
-    /// With a queue of so many places; a power of two.
+    /// With a queue of this many places; a power of two.
     pub(super) fn new(state: T, places: usize) -> Self {
         Self {
             state: Mutex::new(state),
@@ -98,8 +98,8 @@ impl<T, S> EngineLock<T, S> {
         self.take_for_others()
     }
 
-    /// The lock for what was left while it was taken, by whoever has let go of it. Nothing:
-    /// nothing was left, or whoever has the lock now looks after us.
+    /// The lock for what was left while it was taken, by anyone who has let go of it. Nothing:
+    /// nothing was left, or anyone who has the lock now looks after us.
     pub(super) fn take_for_others(&self) -> Option<MutexGuard<'_, T>> {
         fence(Ordering::SeqCst);
         if self.submissions.is_empty() { None } else { self.try_lock() }

@@ -4,9 +4,9 @@
 //! One lock holds the engine, its paths and who waits for what. Three kinds of threads take
 //! it, each for a turn at most:
 //!
-//! - **Whoever asks, also sends.** A handle calls the engine and makes a turn at once: the
+//! - **Anyone who asks, also sends.** A handle calls the engine and makes a turn at once: the
 //!   packet leaves on the calling thread, without a hand-over.
-//! - **Whoever waits, drives.** A thread that blocks or spins makes turns until what it waits
+//! - **Anyone who waits, drives.** A thread that blocks or spins makes turns until what it waits
 //!   for has happened: no wake-up lies between the packet and its user.
 //! - **A thread of its own** drives whenever nobody else does. Tasks of an async runtime are
 //!   woken by it, and connections are kept alive while nobody calls. It stays aside while

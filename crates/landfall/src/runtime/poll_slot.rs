@@ -7,7 +7,7 @@ use landfall_placement::Instant;
 use landfall_transport::Bell;
 use landfall_transport::driver::Interest;
 
-/// The place, and the bell that wakes whoever has it.
+/// The place, and the bell that wakes anyone who has it.
 #[derive(Debug)]
 pub(super) struct PollSlot {
     bell: Arc<Bell>,
@@ -38,7 +38,7 @@ impl PollSlot {
         self.is_taken.load(Ordering::SeqCst)
     }
 
-    /// Wakes whoever sleeps there. Where nobody does it costs a look at one atomic.
+    /// Wakes anyone who sleeps there. Where nobody does it costs a look at one atomic.
     #[inline]
     pub(super) fn ring(&self) {
         self.bell.ring();

@@ -45,7 +45,7 @@ pub(crate) trait Protocol: Send + 'static {
     fn abort(&mut self, now: Instant);
     /// Need the other sides nothing more of this one?
     fn is_quiet(&self) -> bool;
-    /// The last of all: nothing moves any more, and whoever waits is told.
+    /// The last of all: nothing moves any more, and anyone who waits is told.
     fn release(&mut self) -> Self::Cleanup;
 }
 

@@ -17,7 +17,7 @@ use landfall_transport::{Bell, ReadySet};
 
 use super::{Protocol, Runtime};
 
-/// So many turns are made in one go: the reactor has others to serve.
+/// This many turns are made in one go: the reactor has others to serve.
 const TURNS: u32 = 16;
 
 /// What came of [`EndpointDriver::turn`](crate::stp::EndpointDriver::turn) and its like.

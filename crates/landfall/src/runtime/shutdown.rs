@@ -9,7 +9,7 @@ use landfall_placement::{Duration, Instant};
 
 use super::locked;
 
-/// How far the end is. It moves on with the turns, whoever makes them.
+/// How far the end is. It moves on with the turns, no matter who makes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     Running,
@@ -80,7 +80,7 @@ impl Shutdown {
         is_over
     }
 
-    /// Everything is over: whoever closes it may go on.
+    /// Everything is over: anyone who closes it may go on.
     pub(super) fn wake_watchers(&self) {
         let mut watchers = locked(&self.watchers);
         self.is_over.store(true, Ordering::SeqCst);

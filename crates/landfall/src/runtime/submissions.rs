@@ -1,6 +1,6 @@
 //! [`Submissions`]: a bounded queue of what was asked for while another thread had the lock.
 //!
-//! Any thread puts in; whoever has the lock takes out. Each place has a word that says whose
+//! Any thread puts in; anyone who has the lock takes out. Each place has a word that says whose
 //! turn it is (D. Vyukov's bounded queue): a thread that has claimed a place fills it, and
 //! says so. So nobody ever waits for a place's mutex; it is there because this crate has no
 //! `unsafe` code.
@@ -25,7 +25,7 @@ struct Place<S> {
 }
 
 impl<S> Submissions<S> {
-    /// With so many places: a power of two, and at least two, for of a single place nobody
+    /// With this many places: a power of two, and at least two, for of a single place nobody
     /// could tell whether it is full or free.
     pub(super) fn new(places: usize) -> Self {
         assert!(places.is_power_of_two() && places >= 2, "{places} places will not do");

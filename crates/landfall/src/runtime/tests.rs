@@ -129,7 +129,7 @@ impl EventEngine {
     }
 }
 
-/// Waits until so many things have happened, or all is over.
+/// Waits until this many things have happened, or all is over.
 fn happened(runtime: &Runtime<EventEngine>, count: u32) -> u32 {
     runtime.wait_for(poll_fn(|context| {
         runtime.look(|protocol| {
@@ -409,7 +409,7 @@ fn a_source_beside_a_runtime_misses_nothing_that_the_own_thread_brought() {
     });
 }
 
-/// Whoever begins to drive looks, and may sleep next: what a late turn brings it would miss.
+/// Anyone who begins to drive looks, and may sleep next: what a late turn brings it would miss.
 #[test]
 fn the_own_thread_makes_no_turn_once_another_has_begun_to_drive() {
     within_a_minute(|| {

@@ -11,9 +11,9 @@ use landfall_transport::Clock;
 /// likely it does so again.
 const ASIDE: Duration = Duration::from_millis(1);
 /// So often it doubles that time while it finds others driving whenever it looks: to look
-/// interrupts whoever spins on the same processor, for some tens of microseconds.
+/// interrupts anyone who spins on the same processor, for some tens of microseconds.
 const MOST_DOUBLINGS: u32 = 2;
-/// Whoever spins may only have been interrupted, and perhaps shares a processor with the own
+/// Anyone who spins may only have been interrupted, and perhaps shares a processor with the own
 /// thread: for so long that one does not spin in its place.
 const LATELY: Duration = Duration::from_secs(1);
 
@@ -94,7 +94,7 @@ impl UserDrivers {
         self.is_own_aside.store(true, Ordering::SeqCst);
         // Only this thread counts them.
         let doublings = self.doublings.load(Ordering::Relaxed);
-        // Whoever hands over looks at whether it is aside after it said so.
+        // Anyone who hands over looks at whether it is aside after it said so.
         if is_there() {
             thread::park_timeout(ASIDE * (1 << doublings));
         }

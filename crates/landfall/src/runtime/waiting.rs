@@ -108,7 +108,7 @@ pub(crate) trait Observer {
 
     /// It, if it is there.
     fn look(&mut self) -> Option<Self::Output>;
-    /// The same, and where it is not, whoever polls is woken for it.
+    /// The same, and where it is not, anyone who polls is woken for it.
     fn poll_next(&mut self, context: &Context<'_>) -> Poll<Self::Output>;
 }
 

@@ -88,7 +88,7 @@ impl Certificates {
         Self::default()
     }
 
-    /// Shows this certificate, with those of its issuers behind it, to whoever connects, and to
+    /// Shows this certificate, with those of its issuers behind it, to anyone who connects, and to
     /// those it connects to if they ask. It has to be for the name by which others connect.
     pub fn show(
         mut self,

@@ -20,7 +20,7 @@ impl KeyLogFile {
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
         let about = file.metadata()?;
-        // A pipe or a terminal is whoever's reads it.
+        // A pipe or a terminal is anyone who's reads it.
         if about.is_file() && about.permissions().mode() & 0o077 != 0 {
             let what = "others may read or write it: make it yours alone (chmod 600)";
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
@@ -39,7 +39,7 @@ impl KeyLog for KeyLogFile {
     }
 }
 
-/// The file that the environment names. A program that has more rights than whoever has started it
+/// The file that the environment names. A program that has more rights than anyone who has started it
 /// (setuid, capabilities of its file) writes nothing where that one says.
 pub(crate) fn of_environment() -> Option<PathBuf> {
     let path = std::env::var_os(VARIABLE).filter(|path| !path.is_empty())?;

@@ -49,7 +49,7 @@ impl Endpoint {
         super::Endpoint::bind(transport).map(Self)
     }
 
-    /// An endpoint of which more is chosen; `Endpoint::from` makes what the
+    /// Returns a builder for an endpoint; `Endpoint::from` makes what the
     /// builder gives a blocking one.
     pub fn builder() -> Builder {
         Builder::default()
@@ -70,7 +70,7 @@ impl Endpoint {
     /// Registers memory: it is lent until [`take_back`](Self::take_back).
     ///
     /// # Errors
-    /// As many regions are registered as may be; the memory is given back.
+    /// The region limit is reached; the memory is given back.
     pub fn register(&self, memory: Memory) -> Result<Region, Failed> {
         self.0.register(memory)
     }
@@ -344,7 +344,7 @@ impl Connection {
         handle.wait_for(self.0.close())
     }
 
-    /// Waits until the connection is over, whoever ends it.
+    /// Waits until the connection is over, no matter who ends it.
     ///
     /// # Errors
     /// [`Error::Closed`] with why, where the end was not graceful.

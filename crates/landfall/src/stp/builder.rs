@@ -157,7 +157,7 @@ impl Builder {
         self
     }
 
-    /// Encrypts nothing: whoever is on the way can read and change all of it. The other side
+    /// Encrypts nothing: anyone who is on the way can read and change all of it. The other side
     /// must be built so, too. What stays on the host is plain anyway.
     pub const fn plaintext(mut self) -> Self {
         self.security.is_plain = true;
@@ -230,7 +230,7 @@ impl Builder {
     /// is made for its owner alone; one that others can read is refused. Without this it is the
     /// file that `LANDFALL_KEYLOG` names, or none.
     ///
-    /// **Whoever reads the file can read all that was recorded of these connections, and forge
+    /// **Anyone who reads the file can read all that was recorded of these connections, and forge
     /// what is still to come.** It is for looking into connections of your own: name no file that
     /// is backed up or shared, and remove it when you are done. [The
     /// format](https://github.com/landfall-rs/landfall/blob/main/docs/spec/seal.md#key-logs) is like

@@ -329,7 +329,7 @@ impl Connection {
         self.closed().await
     }
 
-    /// Waits until the connection is over, whoever ends it.
+    /// Waits until the connection is over, no matter who ends it.
     ///
     /// # Errors
     /// [`Error::Closed`] with why, where the end was not graceful.
@@ -414,8 +414,8 @@ impl Offer {
         })
     }
 
-    /// Takes at most so many bytes of it, before there is memory for them: the other side hears
-    /// that at once. It must then be accepted into memory that holds so many.
+    /// Takes at most this many bytes of it, before there is memory for them: the other side hears
+    /// that at once. It must then be accepted into memory that holds this many.
     ///
     /// ```
     /// use landfall::stp::{Memory, Transport, blocking::Endpoint};

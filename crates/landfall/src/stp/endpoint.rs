@@ -59,7 +59,7 @@ impl Endpoint {
         Self::builder().path(transport).bind()
     }
 
-    /// An endpoint of which more is chosen.
+    /// Returns a builder for an endpoint.
     pub fn builder() -> Builder {
         Builder::default()
     }
@@ -81,7 +81,7 @@ impl Endpoint {
     /// Registers memory: it is lent until [`Region::take_back`].
     ///
     /// # Errors
-    /// As many regions are registered as may be; the memory is given back.
+    /// The region limit is reached; the memory is given back.
     pub fn register(&self, memory: Memory) -> Result<Region, Failed> {
         self.handle().pool().lend(memory, Rights::READ | Rights::WRITE | Rights::WORDS)
     }

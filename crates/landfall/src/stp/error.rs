@@ -21,7 +21,7 @@ pub enum Error {
     /// It was begun and ended early.
     #[error("ended early, after {len} bytes: {why}")]
     Ended {
-        /// So many bytes, from the start, are in place at the receiver.
+        /// This many bytes, from the start, are in place at the receiver.
         len: u64,
         /// Why.
         why: Ended,

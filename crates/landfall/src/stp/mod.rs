@@ -56,7 +56,7 @@
 //!
 //! To look into captures of your own connections, have their keys written down
 //! ([`Builder::key_log`], or the variable `LANDFALL_KEYLOG`) and open the capture with `landfall
-//! decrypt`. Whoever reads such a file reads all.
+//! decrypt`. Anyone who reads such a file reads all.
 //!
 //! What does not live here: the protocol (`stp-core`), records and handshakes
 //! (`landfall-seal`), drivers (`landfall-transport`), discovery of peers.

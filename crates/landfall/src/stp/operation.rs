@@ -340,7 +340,7 @@ impl<T> fmt::Debug for Operation<T> {
 /// All of a Transfer is in place at the other side.
 #[derive(Debug)]
 pub struct Sent {
-    /// So many bytes: fewer than were sent where the other side took a part.
+    /// This many bytes: fewer than were sent where the other side took a part.
     pub len: u64,
     /// The memory, where it was lent for this operation.
     pub memory: Option<Memory>,
@@ -349,9 +349,9 @@ pub struct Sent {
 /// A Transfer is in the memory that was chosen for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Received {
-    /// So many bytes are in place.
+    /// This many bytes are in place.
     pub len: u64,
-    /// So many the sender had.
+    /// This many the sender had.
     pub offered: u64,
     /// Four bytes of the sender's user.
     pub opaque: u32,

@@ -194,7 +194,7 @@ impl Exposed {
         poll_fn(|cx| handle.look(|core| core.poll_shown(self.id, cx, next))).await
     }
 
-    /// So many writes were forgotten, for nobody took them.
+    /// This many writes were forgotten, for nobody took them.
     #[must_use]
     pub fn missed(&self) -> u64 {
         let handle = &self.connection.inner().handle;

@@ -35,7 +35,7 @@ pub(super) enum Spread {
     /// The port and address that they send from, to a port that all engines share. Answers
     /// to it might come to any of them, so each engine connects from a port of its own.
     Sockets,
-    /// Their station: all connections with it are one engine's, whoever opens them.
+    /// Their station: all connections with it are one engine's, no matter who opens them.
     Stations,
 }
 
@@ -111,7 +111,7 @@ impl SharedPath {
         }
     }
 
-    /// Opens it for so many engines. Returns the paths of each.
+    /// Opens it for this many engines. Returns the paths of each.
     ///
     /// # Errors
     /// Those of the drivers.

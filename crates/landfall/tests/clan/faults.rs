@@ -69,7 +69,7 @@ fn bad_networks_lose_and_change_nothing() {
     }
 }
 
-/// Whoever does not answer for a third of a second is gone.
+/// Anyone who does not answer for a third of a second is gone.
 fn hasty() -> Config {
     let milliseconds = Duration::from_millis;
     Config {

@@ -113,7 +113,7 @@ fn a_member_that_dies_or_leaves_stops_nobody() {
     group.wait_delivered(soon()).unwrap();
 }
 
-/// Closes a node, whoever has handles of it.
+/// Closes a node, no matter who has handles of it.
 fn close(node: Node) {
     let driving = node.clone();
     assert!(driving.wait_for(node.close(), soon()).is_ok_and(|done| done.is_some()));

@@ -49,7 +49,7 @@ fn what_one_handle_writes_takes_effect_in_the_order_of_the_calls() {
         let mut window = there.map(&cookie).unwrap();
         let tripwire = here.watch(&memory, 0..8, Access::Write, None).unwrap();
         for round in 1..=50u64 {
-            // Long from memory, then the flag: whoever sees the flag sees all.
+            // Long from memory, then the flag: anyone who sees the flag sees all.
             source.copy_in(0, &noise(round, 1 << 19)).unwrap();
             tripwire.arm();
             let dma = window.write_from(4096, &source, 0..1 << 19).unwrap();

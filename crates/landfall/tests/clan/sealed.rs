@@ -180,7 +180,7 @@ fn a_node_at_a_known_address_with_another_key_gets_no_link() {
 fn a_host_that_says_to_be_another_ones_is_refused() {
     let (here, there) = sealed_pair();
     close(there);
-    // Whoever calls, and whoever is called.
+    // Anyone who calls, and anyone who is called.
     let other = sealed(2).open().unwrap();
     let refused = other.link(here.local().unwrap()).unwrap().wait_up(soon());
     assert!(matches!(refused, Err(Error::Refused(Reason::Refused))), "{refused:?}");

@@ -146,7 +146,7 @@ fn two_processes_wake_each_other_and_a_cookie_is_passed_on() {
         memory.copy_out(BODY, &mut body).unwrap();
         assert_eq!(body, [word as u8; BODY_LEN]);
     }
-    // Whoever gets the cookie maps the memory: here a third node, that never met it.
+    // Anyone who gets the cookie maps the memory: here a third node, that never met it.
     let stranger = node_in(&folder);
     let mut third = stranger.map(&theirs).unwrap();
     let mut found = [0; 8];
@@ -260,7 +260,7 @@ fn a_name_survives_the_death_of_who_offers_it() {
     }
 }
 
-/// Not a test but a process: it offers a name, and sends numbers to whoever comes.
+/// Not a test but a process: it offers a name, and sends numbers to anyone who comes.
 #[test]
 fn the_offering_process() {
     let (Some(folder), Ok(name)) = (std::env::var_os(FOLDER), std::env::var(NAME)) else { return };

@@ -13,7 +13,7 @@ use landfall_testbed::{VethPair, require_namespaces};
 /// A page, in three frames.
 const LEN: usize = 4096;
 const FRAMES: usize = 3;
-/// So many packets meet faults together.
+/// This many packets meet faults together.
 const BATCH: usize = 32;
 
 /// What becomes of frames, and of which packets one is lost.

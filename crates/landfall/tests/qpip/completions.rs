@@ -247,7 +247,7 @@ fn a_stream_into_a_tiny_queue_neither_overflows_nor_stops() {
 }
 
 /// A server that shares one queue among its connections has to find out whose a completion
-/// is. It polls, then empties `accept` without waiting: whoever is in a completion is there.
+/// is. It polls, then empties `accept` without waiting: anyone who is in a completion is there.
 /// All connect at once, so that the queue is emptied while others are being mated; debug
 /// builds look at each completion on its way.
 #[test]

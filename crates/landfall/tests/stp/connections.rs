@@ -204,7 +204,7 @@ fn a_backlog_that_is_full_refuses() {
         for _ in 0..2 {
             open.push(within(a.connect(b.local().unwrap(), PORT)).await.unwrap());
         }
-        // The third is refused, or ended once it is open: whoever is first to notice.
+        // The third is refused, or ended once it is open: anyone who is first to notice.
         match within(a.connect(b.local().unwrap(), PORT)).await {
             Ok(third) => {
                 let error = within(third.closed()).await.unwrap_err();

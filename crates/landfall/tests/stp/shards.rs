@@ -22,7 +22,7 @@ fn endpoint(threads: usize) -> Endpoint {
     Endpoint::builder().path(loopback()).threads(threads).bind().expect("loopback")
 }
 
-/// So many connections between two endpoints, in the order of their `hello`, which is counted
+/// This many connections between two endpoints, in the order of their `hello`, which is counted
 /// from 0 on.
 async fn connections(
     from: &Endpoint,

@@ -264,7 +264,7 @@ impl Raw {
         self.say(&offer);
     }
 
-    /// Sends an STU of a grant, counted from where that begins, of so many bytes.
+    /// Sends an STU of a grant, counted from where that begins, of this many bytes.
     fn data(&self, granted: &ClearToSend, stu: u32, len: usize) {
         let header = Header {
             op: Op::Data as u8,

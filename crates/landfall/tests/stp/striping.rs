@@ -89,8 +89,8 @@ struct Queue {
     carried: u64,
 }
 
-/// Two links between a client and a server. In every round the first carries so many packets
-/// to the server and the second so many. A round waits a while for a link that has fewer, so
+/// Two links between a client and a server. In every round the first carries this many packets
+/// to the server and the second this many. A round waits a while for a link that has fewer, so
 /// that rounds, and no clock, are what rates are measured by: threads that the machine keeps
 /// waiting cost nobody a round.
 struct Links {

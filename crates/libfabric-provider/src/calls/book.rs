@@ -83,7 +83,7 @@ unsafe extern "C" fn insert(
     let Some(book) = state.world.books.get_mut(handle.number) else { return -FI_EINVAL };
     let mut inserted = 0;
     for at in 0..count {
-        // SAFETY: one of so many.
+        // SAFETY: one of this many.
         let address = unsafe { address::read(addresses.byte_add(at * stride)) };
         let number = address.map(|address| book.insert(address));
         inserted += c_int::from(number.is_some());
@@ -139,7 +139,7 @@ unsafe extern "C" fn remove(
     let Some(book) = state.world.books.get_mut(handle.number) else { return -FI_EINVAL };
     let mut result = 0;
     for at in 0..count {
-        // SAFETY: the program gives so many.
+        // SAFETY: the program gives this many.
         if !book.remove(unsafe { *numbers.add(at) }) {
             result = -FI_EINVAL;
         }

@@ -214,7 +214,7 @@ impl EndpointHandle {
         })?;
         let name = endpoint.name();
         state.endpoints.add(endpoint);
-        // Whoever enables it twice at a time breaks libfabric's rules.
+        // Anyone who enables it twice at a time breaks libfabric's rules.
         let _ = self.enabled.set(Enabled { number, options, name });
         Ok(())
     }

@@ -36,9 +36,9 @@ static OPS: fi_ops_cq = fi_ops_cq {
 
 /// How many completions a queue holds that says nothing else.
 const SIZE: usize = 1024;
-/// Whoever waits looks again after so long, whatever happens.
+/// Anyone who waits looks again after so long, whatever happens.
 pub(super) const LONGEST_WAIT: Duration = Duration::from_millis(50);
-/// Whoever waits looks so long before it sleeps: about what a wake costs.
+/// Anyone who waits looks so long before it sleeps: about what a wake costs.
 const SPIN: Duration = Duration::from_micros(50);
 
 pub(super) unsafe extern "C" fn open(
@@ -194,7 +194,7 @@ unsafe fn take_entries(
 }
 
 unsafe extern "C" fn read(queue: *mut fid_cq, into: *mut c_void, count: size_t) -> ssize_t {
-    // SAFETY: an open queue, and room for so many entries.
+    // SAFETY: an open queue, and room for this many entries.
     unsafe { of::<QueueHandle, _>(queue).read(into, count, std::ptr::null_mut()) }
 }
 
@@ -204,7 +204,7 @@ unsafe extern "C" fn readfrom(
     count: size_t,
     sources: *mut fi_addr_t,
 ) -> ssize_t {
-    // SAFETY: an open queue, and room for so many entries and numbers.
+    // SAFETY: an open queue, and room for this many entries and numbers.
     unsafe { of::<QueueHandle, _>(queue).read(into, count, sources) }
 }
 
@@ -215,7 +215,7 @@ unsafe extern "C" fn sread(
     _: *const c_void,
     timeout: c_int,
 ) -> ssize_t {
-    // SAFETY: an open queue, and room for so many entries.
+    // SAFETY: an open queue, and room for this many entries.
     unsafe { of::<QueueHandle, _>(queue).wait(into, count, std::ptr::null_mut(), timeout) }
 }
 
@@ -227,7 +227,7 @@ unsafe extern "C" fn sreadfrom(
     _: *const c_void,
     timeout: c_int,
 ) -> ssize_t {
-    // SAFETY: an open queue, and room for so many entries and numbers.
+    // SAFETY: an open queue, and room for this many entries and numbers.
     unsafe { of::<QueueHandle, _>(queue).wait(into, count, sources, timeout) }
 }
 
@@ -288,7 +288,7 @@ pub(super) unsafe extern "C" fn trywait(
     count: c_int,
 ) -> c_int {
     for at in 0..usize::try_from(count).unwrap_or(0) {
-        // SAFETY: the program gives so many handles.
+        // SAFETY: the program gives this many handles.
         let fid = unsafe { *fids.add(at) };
         // SAFETY: each begins with its class.
         match unsafe { (*fid).fclass } {

@@ -18,7 +18,7 @@ use crate::world::World;
 
 /// Longer writes are not copied.
 const MOST_COPIED: usize = 1024;
-/// So many reads and writes of one connection are under way at a time.
+/// This many reads and writes of one connection are under way at a time.
 const MOST_UNDER_WAY: usize = 128;
 
 /// A read or write of the other side's memory.

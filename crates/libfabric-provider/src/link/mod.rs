@@ -34,7 +34,7 @@ use crate::notify::LinkWaker;
 use crate::ring::{ReceiveRing, SendRing};
 use crate::world::World;
 
-/// So many operations wait for a connection; then none begins.
+/// This many operations wait for a connection; then none begins.
 const MOST_WAITING: usize = 1024;
 
 /// A connection to a peer.

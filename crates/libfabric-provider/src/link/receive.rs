@@ -12,7 +12,7 @@ use crate::record::{HEADER, Kind, Record};
 use crate::ring::{MOST_PAYLOAD, RING, offset};
 use crate::world::World;
 
-/// So many long messages are read at a time from one peer.
+/// This many long messages are read at a time from one peer.
 const MOST_READINGS: usize = 32;
 
 /// A long message on its way to its place.

@@ -26,10 +26,10 @@ pub struct Bridge {
     pub feed: u32,
     /// A full FIFO locks it.
     pub locks: bool,
-    /// For so many cycles the adapter feeds it nothing once it has locked; 0: the adapter
+    /// For this many cycles the adapter feeds it nothing once it has locked; 0: the adapter
     /// does not notice.
     pub back_off: u32,
-    /// It recovers when it was fed nothing for so many cycles.
+    /// It recovers when it was fed nothing for this many cycles.
     pub recovers: u32,
     /// The adapter joins bursts before it feeds them, as the paper's next one.
     pub joins: bool,
@@ -66,7 +66,7 @@ impl Bridge {
         Self { joins: true, ..self }
     }
 
-    /// Passes a message of so many words on.
+    /// Passes a message of this many words on.
     #[must_use]
     pub fn pass(&self, words: u32) -> Passage {
         Passing::new(self, words).run()
@@ -87,7 +87,7 @@ pub struct Passage {
 }
 
 impl Passage {
-    /// Words in a second of a bus with so many cycles in it.
+    /// Words in a second of a bus with this many cycles in it.
     #[must_use]
     pub fn rate(&self, words: u32, clock: u64) -> u64 {
         let gaps = u64::from(words.saturating_sub(1));

@@ -58,10 +58,10 @@ pub struct Config {
     /// What comes over it are the bursts and words of a native link. Frames of a network
     /// that loses are the host's, all of them, and the adapter says nothing there itself.
     pub native: bool,
-    /// The host hears at once after so many words, headers included, even if no
+    /// The host hears at once after this many words, headers included, even if no
     /// tripwire was touched: what it gives the other end leave to send depends on it.
     pub tell_after: u32,
-    /// So many words, headers included, the host has room for before the first of them is
+    /// This many words, headers included, the host has room for before the first of them is
     /// in its place: the credit of the link is told by it.
     pub room: u32,
     /// What its stages cost.
@@ -423,7 +423,7 @@ impl Owed {
         self.credit = Some(edge);
     }
 
-    /// Of so many places of the FIFO so many are taken. The other end waits from three
+    /// Of this many places of the FIFO this many are taken. The other end waits from three
     /// quarters on, and goes on at one: in between what is on its way finds room.
     const fn fill(&mut self, taken: u32, places: u32) {
         if taken.saturating_mul(4) >= places.saturating_mul(3) {

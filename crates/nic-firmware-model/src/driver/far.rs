@@ -50,7 +50,7 @@ impl<D: Driver + Send> FarEnd for D {
     }
 }
 
-/// So many frames may wait for the card while the driver is asked for more.
+/// This many frames may wait for the card while the driver is asked for more.
 const MOST_WAITING: usize = 256;
 
 /// A card's cable with a real driver at its other end.

@@ -44,7 +44,7 @@ use crate::node::software::{CopyOutcome, ProcessorMemory, take_deposit, take_fra
 use crate::tigon::{Cycles, Reports, Tables, Tigon};
 use crate::{clan, hamachi, tigon};
 
-/// So many units move in one turn at most, each way.
+/// This many units move in one turn at most, each way.
 const UNITS_PER_TURN: u32 = 64;
 /// So much can be given to and taken from a card in one turn.
 const ROUNDS_PER_TURN: u32 = 256;
@@ -74,7 +74,7 @@ pub struct NicDriver<F: Firmware> {
 
 impl<F: Firmware> NicDriver<F> {
     /// A driver of this card, which is the engine's adapter with this number, for
-    /// units of at most so many bytes.
+    /// units of at most this many bytes.
     #[must_use]
     pub fn new(
         path: PathId,
@@ -152,7 +152,7 @@ impl<F: Firmware> NicDriver<F> {
         self.cable.as_ref()
     }
 
-    /// The descriptors that wake whoever waits for frames, or for room on the cable.
+    /// The descriptors that wake anyone who waits for frames, or for room on the cable.
     #[must_use]
     pub fn interests(&self) -> Interests {
         self.cable.interests(self.card.departure().is_some())
@@ -488,13 +488,13 @@ pub enum Pace {
     Period,
 }
 
-/// Slots and rings for frames of at most so many bytes.
+/// Slots and rings for frames of at most this many bytes.
 const fn sizes(unit: u32) -> Sizes {
     Sizes { arrivals: 64, departures: 32, frame: unit, orders: 256, reports: 512, buffers: 256 }
 }
 
-/// A Tigon-II for an engine of STP: for so many Blocks of at most so many STUs, and
-/// for units of at most so many bytes.
+/// A Tigon-II for an engine of STP: for this many Blocks of at most this many STUs, and
+/// for units of at most this many bytes.
 #[must_use]
 pub fn tigon(config: &stp_core::Config, unit: u32, pace: Pace) -> Adapter<'static, Tigon<'static>> {
     let (cycles, costs) = match pace {
@@ -508,7 +508,7 @@ pub fn tigon(config: &stp_core::Config, unit: u32, pace: Pace) -> Adapter<'stati
     Adapter::new(firmware, Parts::owned(&sizes(unit)), costs)
 }
 
-/// A LANai 9 for an engine of QPIP, for frames of at most so many bytes. The secret
+/// A LANai 9 for an engine of QPIP, for frames of at most this many bytes. The secret
 /// determines where a connection is found in its index: strangers must not know it.
 #[must_use]
 pub fn lanai(secret: HashSecret, unit: u32, pace: Pace) -> Adapter<'static, Lanai<'static>> {
@@ -539,7 +539,7 @@ pub fn clan(host: HostId, unit: u32, pace: Pace) -> Adapter<'static, Clan<'stati
     Adapter::new(firmware, Parts::owned(&sizes(unit)), costs)
 }
 
-/// A Hamachi whose lists have so many descriptors, for frames of at most so many bytes. It
+/// A Hamachi whose lists have this many descriptors, for frames of at most this many bytes. It
 /// loses what finds no descriptor, as the chip of the paper does.
 #[must_use]
 pub fn hamachi(entries: u16, frame: u32, pace: Pace) -> Adapter<'static, Hamachi<'static>> {

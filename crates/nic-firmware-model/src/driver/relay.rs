@@ -18,9 +18,9 @@ use landfall_transport::memory::{Memory, Regions, Rights};
 
 use super::wire::Frame;
 
-/// So many frames wait for the card at most.
+/// This many frames wait for the card at most.
 const MOST_INCOMING: usize = 1_024;
-/// So many frames of the card are under way at most.
+/// This many frames of the card are under way at most.
 const MOST_OUTGOING: u16 = 128;
 
 /// A frame that came.

@@ -1,4 +1,4 @@
-//! [`Cable`]: what a card is plugged into, whoever is at its other end; and [`Wire`]: what cards
+//! [`Cable`]: what a card is plugged into, no matter who is at its other end; and [`Wire`]: what cards
 //! of one process are plugged into.
 //!
 //! It is a switch that loses nothing: a frame goes to the port with its address, and
@@ -120,7 +120,7 @@ impl Switch {
         if self.ports.contains_key(&to) {
             return Some(to);
         }
-        // Whoever is bound to all addresses is found by any of them.
+        // Anyone who is bound to all addresses is found by any of them.
         let Peer::Socket(to) = to else { return None };
         let is_meant = |port: &&Peer| {
             let Peer::Socket(port) = port else { return false };
@@ -377,7 +377,7 @@ pub trait Cable: fmt::Debug + Send {
     /// The cable is broken for good.
     fn end_turn(&mut self, now: Instant) -> io::Result<u32>;
 
-    /// What wakes whoever waits for frames; or for room, if a frame found none.
+    /// What wakes anyone who waits for frames; or for room, if a frame found none.
     fn interests(&self, wants_room: bool) -> Interests;
 
     /// When it wants a turn, whatever the descriptors say.

@@ -20,7 +20,7 @@ pub trait HostRam: HostMemory + spec_defrag::Memory {
     /// The buffers of descriptor `n` of a list.
     fn buffers(&self, n: u16, descriptor: &Descriptor) -> [Span; 3];
 
-    /// So many bytes of the head slot are a frame's.
+    /// This many bytes of the head slot are a frame's.
     fn set_head(&mut self, slot: u16, len: u16);
 
     /// Buffer `nth` for whole frames.
@@ -30,7 +30,7 @@ pub trait HostRam: HostMemory + spec_defrag::Memory {
 /// How the driver uses its adapter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DriverConfig {
-    /// An interrupt after so many frames at the latest; there is one at the end of each
+    /// An interrupt after this many frames at the latest; there is one at the end of each
     /// list as well.
     pub interrupt_after: u16,
     /// The adapter reads headers: it is told what is guessed.
@@ -69,7 +69,7 @@ pub struct DriverCounters {
 enum State {
     /// The adapter has none.
     Idle,
-    /// So many commands of it were given.
+    /// This many commands of it were given.
     Loading(usize),
     /// All of it was given: does the adapter take it?
     Given,
@@ -89,7 +89,7 @@ pub struct Loader {
     config: DriverConfig,
     state: State,
     list: u32,
-    /// So many descriptors the adapter has room for.
+    /// This many descriptors the adapter has room for.
     room: usize,
     /// What was reported of each descriptor; 0 is a frame that was lost.
     lens: Vec<Option<u32>>,

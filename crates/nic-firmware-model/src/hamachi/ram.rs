@@ -1,5 +1,5 @@
 //! The memory of a host: pages, head slots, spill slots, buffers for whole frames. It
-//! notices whoever writes to what was delivered.
+//! notices anyone who writes to what was delivered.
 
 use landfall_placement::{Area, Instant, RegionId, Span};
 use landfall_simnet::memory::{Memory, MemoryError, Violation, Writer};
@@ -110,7 +110,7 @@ impl Ram {
         self.note(done, "release", span);
     }
 
-    /// Whoever wrote to delivered bytes first.
+    /// Anyone who wrote to delivered bytes first.
     #[must_use]
     pub fn violation(&self) -> Option<Violation> {
         self.memory.violation()

@@ -295,13 +295,13 @@ impl Firmware for Hamachi<'_> {
 /// What the driver writes.
 #[derive(Clone, Copy, Debug)]
 pub enum Command {
-    /// A list of so many descriptors follows. Refused while the one before is not over.
+    /// A list of this many descriptors follows. Refused while the one before is not over.
     Begin {
         /// Its number; 0 is no list's.
         list: u32,
-        /// So many descriptors.
+        /// This many descriptors.
         len: u16,
-        /// An interrupt after so many frames, and at the end of the list.
+        /// An interrupt after this many frames, and at the end of the list.
         interrupt_after: u16,
     },
     /// The next descriptor of the list.
@@ -366,7 +366,7 @@ pub enum Report {
     Refused {
         /// The list.
         list: u32,
-        /// So many descriptors have room.
+        /// This many descriptors have room.
         room: u16,
     },
 }

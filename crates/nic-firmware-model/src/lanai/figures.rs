@@ -247,7 +247,7 @@ pub enum Protocol {
     Udp,
 }
 
-/// So many messages there and back are timed.
+/// This many messages there and back are timed.
 const ROUNDS: u64 = 20;
 
 /// How long a message of one byte takes from one program to another and back, in
@@ -285,7 +285,7 @@ pub fn round_trip(design: &Design, protocol: Protocol) -> Option<f64> {
     Some(world.now().since(started).as_nanos() as f64 / 1e3 / ROUNDS as f64)
 }
 
-/// Runs until a host has received so many messages.
+/// Runs until a host has received this many messages.
 fn await_receives(world: &mut World<Carded>, host: usize, count: u64) -> Option<()> {
     let deadline = world.now() + Duration::from_secs(10);
     let received = |world: &World<Carded>| {
@@ -304,7 +304,7 @@ fn await_receives(world: &mut World<Carded>, host: usize, count: u64) -> Option<
 
 /// The chunks of the benchmark.
 pub const CHUNK: u32 = 16 << 10;
-/// So many of them are the 10 MB of the benchmark.
+/// This many of them are the 10 MB of the benchmark.
 pub const CHUNKS: u64 = 640;
 
 /// What came of sending a file.
@@ -379,9 +379,9 @@ pub struct Traffic {
     pub access: Access,
     /// Bytes of a block.
     pub block: u32,
-    /// So many requests are on their way at a time.
+    /// This many requests are on their way at a time.
     pub ahead: u64,
-    /// So many are made.
+    /// This many are made.
     pub count: u64,
 }
 
@@ -432,7 +432,7 @@ pub fn block_throughput(design: &Design, mtu: u32, traffic: &Traffic) -> Option<
     }
 }
 
-/// So many whole messages have come.
+/// This many whole messages have come.
 fn received(world: &World<Carded>, host: usize, pair: QueuePairId) -> u64 {
     let is_whole = |done: &&qpip::Completion| {
         done.queue_pair == pair && done.operation == Operation::Receive && done.ends_request

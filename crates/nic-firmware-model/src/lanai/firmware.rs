@@ -20,7 +20,7 @@ pub struct Lanai<'s> {
     tables: LanaiTables<'s>,
     helps: Helps,
     costs: StageCosts,
-    /// So many units have passed entries by, and so many entries were disarmed.
+    /// This many units have passed entries by, and this many entries were disarmed.
     count: u64,
     /// The count when a unit passed that may have been for any entry.
     unclear: u64,

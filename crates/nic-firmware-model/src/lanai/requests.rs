@@ -24,7 +24,7 @@ pub struct Mapping {
     key: u32,
     /// From here on, as the host counts,
     from: u64,
-    /// so many pages; none: nothing is mapped.
+    /// this many pages; none: nothing is mapped.
     pages: u32,
     /// Where they lie.
     region: (u32, u32),
@@ -41,7 +41,7 @@ impl Mapping {
         Self { key: index, from, pages, region: (index, generation), at: from }
     }
 
-    /// Where so many bytes of a virtual address lie.
+    /// Where this many bytes of a virtual address lie.
     fn translate(&self, key: u32, address: u64, len: u32) -> Option<Span> {
         let inside = address.checked_sub(self.from).filter(|_| key == self.key)?;
         let end = inside.checked_add(u64::from(len))?;

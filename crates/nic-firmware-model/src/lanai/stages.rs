@@ -105,7 +105,7 @@ pub struct StageCosts {
     pub lookup: u32,
     /// "Put Data".
     pub put_data: u32,
-    /// The processor waits while a payload moves: so many bytes in 1024 cycles; 0: it does not.
+    /// The processor waits while a payload moves: this many bytes in 1024 cycles; 0: it does not.
     pub bytes_in_1024_cycles: u32,
     /// "Update", of data.
     pub update_data: u32,
@@ -123,7 +123,7 @@ impl StageCosts {
     /// The processor of the card: cycles in a second.
     pub const CLOCK: u64 = 133_000_000;
 
-    /// So many tenths of a microsecond, in cycles.
+    /// This many tenths of a microsecond, in cycles.
     const fn tenths(tenths: u32) -> u32 {
         (tenths as u64 * Self::CLOCK / 10_000_000) as u32
     }
@@ -169,7 +169,7 @@ impl StageCosts {
         (len as u64 * self.sum_of_1024 as u64 / 1024) as u32
     }
 
-    /// Cycles that the processor waits while so many bytes move.
+    /// Cycles that the processor waits while this many bytes move.
     pub(super) const fn wait(&self, len: u32) -> u32 {
         match (len as u64 * 1024).checked_div(self.bytes_in_1024_cycles as u64) {
             Some(cycles) => cycles as u32,

@@ -25,7 +25,7 @@ use super::routes::port_of;
 pub struct SwitchDesign {
     /// From the first bit that comes to the first that leaves, where nothing is in its way.
     pub latency: Duration,
-    /// So many frames of a link are kept that came before its sender was held.
+    /// This many frames of a link are kept that came before its sender was held.
     pub slack: usize,
     /// Who waits longer is dropped, so that frames that wait for each other do not for ever.
     pub patience: Duration,

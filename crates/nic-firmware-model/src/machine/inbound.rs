@@ -200,7 +200,7 @@ pub enum Coalescing {
     #[default]
     Watched,
     /// Some time after the first report that the host must hear of, or once there
-    /// are so many of them.
+    /// are this many of them.
     After {
         /// How long the first waits.
         time: Duration,

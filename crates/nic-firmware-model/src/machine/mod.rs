@@ -9,7 +9,7 @@
 //! | `requests` | [`Requests`]: work requests in a ring of the host, and their [`Doorbells`], fetched before their command is obeyed |
 //! | `dma` | who takes that time: DMA engines and their bus, the processor, the host's interrupts |
 //!
-//! Time: whoever runs an adapter calls [`Adapter::run`] when
+//! Time: anyone who runs an adapter calls [`Adapter::run`] when
 //! [`Adapter::poll_timeout`] says so. Handlers of the firmware take effect when
 //! they begin, and what follows from them when their cycles are spent.
 //!

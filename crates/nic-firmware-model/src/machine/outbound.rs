@@ -23,7 +23,7 @@ pub struct Send<'a> {
     pub from: &'a [Span],
     /// A checksum that the adapter fills in.
     pub checksum: Option<SumSlot>,
-    /// So many bytes at the end are only summed, and not sent.
+    /// This many bytes at the end are only summed, and not sent.
     pub sum_only: u32,
     /// What the host is told once its memory is not needed any more.
     pub ticket: u64,

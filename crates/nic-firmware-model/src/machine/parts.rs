@@ -180,7 +180,7 @@ pub struct Processor {
 }
 
 impl Processor {
-    /// A processor of so many cycles in a second; 0: they take no time.
+    /// A processor of this many cycles in a second; 0: they take no time.
     #[must_use]
     pub const fn new(clock: u64) -> Self {
         Self {

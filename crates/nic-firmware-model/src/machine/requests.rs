@@ -31,14 +31,14 @@ pub struct Posted {
     end: u64,
 }
 
-/// The host has put so many requests into the ring.
+/// The host has put this many requests into the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bell {
     /// The queue pair.
     pub pair: u32,
     /// How many requests.
     pub count: u16,
-    /// So many had been put there before.
+    /// This many had been put there before.
     pub(super) first: u64,
 }
 
@@ -49,7 +49,7 @@ enum FetchState {
     Waiting,
     /// They are in SRAM at that moment.
     Moving(Instant, Bell),
-    /// So many are in SRAM.
+    /// This many are in SRAM.
     Here(u16),
     /// Their doorbell was lost.
     Lost,
@@ -63,7 +63,7 @@ pub struct Requests<'s> {
     /// In SRAM.
     fetched: ArrayVec<Request, { Batch::MOST }>,
     bells: Doorbells<'s, Bell>,
-    /// So many were put into the ring, and are not needed there any more.
+    /// This many were put into the ring, and are not needed there any more.
     put: u64,
     done: u64,
     stand: FetchState,
@@ -86,7 +86,7 @@ impl<'s> Requests<'s> {
         }
     }
 
-    /// So many requests and doorbells, in memory of its own.
+    /// This many requests and doorbells, in memory of its own.
     #[cfg(feature = "std")]
     #[must_use]
     pub fn owned(requests: usize, bells: usize) -> Self {
@@ -229,7 +229,7 @@ impl<'s, T: Copy> Doorbells<'s, T> {
         Self { fifo: Ring::new(places), lost: 0 }
     }
 
-    /// An empty FIFO for so many, in memory of its own.
+    /// An empty FIFO for this many, in memory of its own.
     #[cfg(feature = "std")]
     #[must_use]
     pub fn owned(capacity: usize) -> Self {

@@ -20,7 +20,7 @@ impl<'s, T: Copy> Ring<'s, T> {
         Self { places: places.into(), head: 0, len: 0 }
     }
 
-    /// An empty ring for so many, in memory of its own.
+    /// An empty ring for this many, in memory of its own.
     #[cfg(feature = "std")]
     #[must_use]
     pub fn owned(capacity: usize) -> Self {
@@ -136,7 +136,7 @@ pub enum Store<'s, T> {
 
 #[cfg(feature = "std")]
 impl<T> Store<'_, T> {
-    /// So many, each made by `make`.
+    /// This many, each made by `make`.
     #[must_use]
     pub fn filled_with(count: usize, make: impl FnMut() -> T) -> Self {
         Self::Owned(std::iter::repeat_with(make).take(count).collect())
@@ -192,7 +192,7 @@ impl<'s, K: Copy + Ord, V: Copy> Cam<'s, K, V> {
         Self { entries: entries.into(), len: 0 }
     }
 
-    /// An empty one for so many entries, in memory of its own.
+    /// An empty one for this many entries, in memory of its own.
     #[cfg(feature = "std")]
     #[must_use]
     pub fn owned(capacity: usize) -> Self {

@@ -35,7 +35,7 @@ impl<'s, M: Copy> Slots<'s, M> {
         Self { bytes: bytes.into(), taken: taken.into(), size, used: 0, next: 0 }
     }
 
-    /// So many slots of so many bytes, in memory of their own.
+    /// This many slots of this many bytes, in memory of their own.
     #[cfg(feature = "std")]
     #[must_use]
     pub fn owned(count: usize, size: usize) -> Self {
@@ -182,7 +182,7 @@ impl fmt::Display for Exhausted {
 
 impl core::error::Error for Exhausted {}
 
-/// So many bytes, of which each table reserves its own.
+/// This many bytes, of which each table reserves its own.
 #[derive(Clone, Debug)]
 pub struct Sram {
     bytes: u32,
@@ -196,7 +196,7 @@ impl Sram {
     /// What a LANai 9 has.
     pub const LANAI: u32 = 2 << 20;
 
-    /// So many bytes, of which none is used.
+    /// This many bytes, of which none is used.
     #[must_use]
     pub const fn new(bytes: u32) -> Self {
         Self { bytes, used: 0, reserved: ArrayVec::new_const() }

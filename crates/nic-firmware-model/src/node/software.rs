@@ -20,7 +20,7 @@ pub(crate) trait ProcessorMemory: HostMemory {
 /// What became of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CopyOutcome {
-    /// So many bytes of it lie in their place.
+    /// This many bytes of it lie in their place.
     Copied(u64),
     /// Its check failed.
     Corrupt,

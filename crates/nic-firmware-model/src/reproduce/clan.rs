@@ -69,7 +69,7 @@ const fn one_way() -> Micros {
     2.0 * ADAPTER + BUSES
 }
 
-/// Megabits per second with which the bridge of the receiver passes so many bytes on,
+/// Megabits per second with which the bridge of the receiver passes this many bytes on,
 /// cycle by cycle.
 fn through(bridge: &Bridge, bytes: u32) -> f64 {
     let words = bytes / 4;
@@ -86,12 +86,12 @@ const fn busy_server() -> Micros {
     one_way() + INTERRUPT + one_way()
 }
 
-/// Requests per second when so many are under way.
+/// Requests per second when this many are under way.
 fn requests(under_way: f64) -> f64 {
     f64::min(under_way * 1e6 / busy_server(), 1e6 / INTERRUPT)
 }
 
-/// Megabits per second with messages of so many bytes, each with its set-up.
+/// Megabits per second with messages of this many bytes, each with its set-up.
 fn streaming(bytes: f64, rate: f64, setup: Micros) -> f64 {
     let bits = 8.0 * bytes;
     bits / (bits / rate + setup)

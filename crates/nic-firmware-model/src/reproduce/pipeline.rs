@@ -45,7 +45,7 @@ impl Run {
     }
 }
 
-/// Sends so many units, all ready at the beginning, through the stages. At most
+/// Sends this many units, all ready at the beginning, through the stages. At most
 /// `window` of them are between the first stage and the end at a time.
 #[must_use]
 pub fn run(stages: &[Stage], units: usize, window: usize) -> Run {

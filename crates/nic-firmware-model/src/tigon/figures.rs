@@ -40,7 +40,7 @@ pub struct Design {
     pub stu: u8,
     /// Packets of a Block, as a power of two.
     pub block: u8,
-    /// So many links, each with an adapter of its own at both ends.
+    /// This many links, each with an adapter of its own at both ends.
     pub links: u8,
     /// From the moment at which a host is interrupted until it looks.
     pub interrupt: Duration,
@@ -72,13 +72,13 @@ impl Design {
         wake: Duration::from_nanos(8_750),
     };
 
-    /// The same with packets of so many bytes, as a power of two.
+    /// The same with packets of this many bytes, as a power of two.
     #[must_use]
     pub const fn with_stu(self, stu: u8) -> Self {
         Self { stu, ..self }
     }
 
-    /// The same over so many links.
+    /// The same over this many links.
     #[must_use]
     pub const fn striped(self, links: u8) -> Self {
         Self { links, ..self }
@@ -208,7 +208,7 @@ struct Users {
     done_at: Instant,
 }
 
-/// One side calls `write()` so many times with so many bytes, the other `read()`; each
+/// One side calls `write()` this many times with this many bytes, the other `read()`; each
 /// waits until the call is over. The reader is busy with the data for `touching`
 /// before it reads again.
 ///
@@ -277,7 +277,7 @@ pub enum Message {
     Put,
 }
 
-/// How long it takes until the receiver's host has been told of a message of so many
+/// How long it takes until the receiver's host has been told of a message of this many
 /// bytes, from the call of its sender on, in seconds. A receiver that sleeps is woken
 /// later, by [`Design::wake`].
 ///
@@ -337,7 +337,7 @@ type EventQueue = Rc<RefCell<VecDeque<Event>>>;
 
 /// The port of the receiver.
 const PORT: u16 = 7;
-/// So many Blocks have a place at most.
+/// This many Blocks have a place at most.
 const BLOCKS: usize = 256;
 
 /// A sender and a receiver, connected, with memory of the same length.

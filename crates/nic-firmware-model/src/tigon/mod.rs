@@ -273,7 +273,7 @@ impl Cycles {
     pub const TIGON: Self =
         Self { command: 120, header: 60, lookup: 120, dma: 80, update: 60, send: 150, sum_16: 12 };
 
-    /// Summing so many bytes.
+    /// Summing this many bytes.
     #[must_use]
     pub const fn sum(&self, bytes: usize) -> u32 {
         self.sum_16.saturating_mul((bytes / 16) as u32 + 1)
@@ -304,13 +304,13 @@ pub struct Tables<'s> {
     stus: u16,
 }
 
-/// How many bytes of SRAM a Block of at most so many STUs takes.
+/// How many bytes of SRAM a Block of at most this many STUs takes.
 const fn bytes_per_block(stus: u16) -> usize {
     size_of::<Block>() + 2 * size_of::<u64>() * words_per_block(stus)
 }
 
 impl<'s> Tables<'s> {
-    /// Tables in this storage, for Blocks of at most so many STUs; both
+    /// Tables in this storage, for Blocks of at most this many STUs; both
     /// lists of bits have [`words_per_block`] words for each Block.
     #[must_use]
     pub fn new(
@@ -328,7 +328,7 @@ impl<'s> Tables<'s> {
         sram.room_for(bytes_per_block(stus)).min(1 << 16)
     }
 
-    /// Reserves the SRAM for so many Blocks.
+    /// Reserves the SRAM for this many Blocks.
     ///
     /// # Errors
     /// [`Exhausted`].
@@ -336,7 +336,7 @@ impl<'s> Tables<'s> {
         sram.reserve("blocks", blocks, bytes_per_block(stus))
     }
 
-    /// Tables of so many Blocks in memory of their own.
+    /// Tables of this many Blocks in memory of their own.
     #[cfg(feature = "std")]
     #[must_use]
     pub fn owned(blocks: usize, stus: u16) -> Self {

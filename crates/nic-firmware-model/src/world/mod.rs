@@ -29,7 +29,7 @@ use landfall_simnet::{
 
 pub use record::Record;
 
-/// So many of the last frames are remembered, to be forged.
+/// This many of the last frames are remembered, to be forged.
 const REMEMBERED: usize = 64;
 
 /// A node that runs this engine, behind adapters or without.

@@ -56,7 +56,7 @@ impl<T> User<T> {
         Rc::new(RefCell::new(Self { side, log: Vec::new(), lent: Vec::new(), has }))
     }
 
-    /// Memory with bytes of its own, with so many more before and behind it.
+    /// Memory with bytes of its own, with this many more before and behind it.
     pub(crate) fn lend(
         &mut self,
         memory: &mut Memory,
@@ -90,7 +90,7 @@ pub(crate) struct Used<E: Engine, H, P, T> {
     pub(crate) users: [UserHandle<T>; 2],
 }
 
-/// Memory that is lent for a call: so many bytes, with so many more before and behind them.
+/// Memory that is lent for a call: this many bytes, with this many more before and behind them.
 pub(crate) type Lends = (u32, (u32, u32));
 /// None is.
 pub(crate) const NONE: Lends = (0, (0, 0));

@@ -63,7 +63,7 @@ pub struct Config {
     pub transmissions: usize,
     /// The most payloads that drivers are putting into their place at a time.
     pub placements: usize,
-    /// The most events that wait for the user. While so many wait no queue pair
+    /// The most events that wait for the user. While this many wait no queue pair
     /// is created and no connection is taken in.
     pub events: usize,
     /// The most resets and ICMP messages that strangers can draw in a second.

@@ -22,7 +22,7 @@ pub(super) struct Outgoing<'a> {
     pub(super) sum_offset: u16,
     /// The length of the payload.
     pub(super) payload: u32,
-    /// The device cuts it into segments of so many bytes.
+    /// The device cuts it into segments of this many bytes.
     pub(super) cut: Option<landfall_placement::Segment>,
     pub(super) ticket: Ticket,
 }

@@ -244,7 +244,7 @@ impl Links {
     }
 
     /// Queues a packet that belongs to no queue pair. What finds no room is as
-    /// if it were lost: whoever needs an answer asks again.
+    /// if it were lost: anyone who needs an answer asks again.
     pub(super) fn queue_control(
         &mut self,
         context: &mut Context,

@@ -214,7 +214,7 @@ impl Adapter {
         self.resources.domains.deregister(key)
     }
 
-    /// Makes a completion queue with room for so many completions: as many as
+    /// Makes a completion queue with room for this many completions: as many as
     /// requests can be under way that complete there.
     ///
     /// # Errors

@@ -113,7 +113,7 @@ impl Outbound {
         (!self.is_flushed).then_some(Next { number, to: *to, gather })
     }
 
-    /// The next datagram leaves: drivers read its memory, so many times.
+    /// The next datagram leaves: drivers read its memory, this many times.
     #[inline]
     pub(super) fn begin(&mut self, holds: u32) {
         if let Some(request) = self.requests.get_mut(self.next) {

@@ -95,7 +95,7 @@ impl World {
         bytes
     }
 
-    /// Memory of so many bytes in several places, registered.
+    /// Memory of this many bytes in several places, registered.
     fn lend(
         &mut self,
         side: usize,

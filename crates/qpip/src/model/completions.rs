@@ -237,7 +237,7 @@ impl World {
             if !self.ends[side].is_guarded(area) {
                 self.fail_badly(side, &format!("something was written around the memory of {id}"));
             }
-            // Whoever still reads it sends what is wrong.
+            // Anyone who still reads it sends what is wrong.
             let end = &mut self.ends[side];
             if operation == Operation::Send
                 && let Some(bytes) = end.memory.get_mut(&area.span(0, area.len as u32))

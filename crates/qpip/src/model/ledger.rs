@@ -23,7 +23,7 @@ pub(super) struct Request {
     pub(super) len: usize,
     /// Of a send: where it ends in the stream.
     pub(super) end: usize,
-    /// Of a receive: so many bytes were reported as parts.
+    /// Of a receive: this many bytes were reported as parts.
     pub(super) reported: usize,
 }
 

@@ -23,9 +23,9 @@ pub(super) enum Operation<'a> {
     Offer { side: usize },
     /// The user makes a queue pair for datagrams.
     Bind { side: usize },
-    /// The user sends so many bytes, from several places where `pieces` says so.
+    /// The user sends this many bytes, from several places where `pieces` says so.
     Send { side: usize, which: u8, len: u32, pieces: u8 },
-    /// The user posts memory for so many bytes.
+    /// The user posts memory for this many bytes.
     Receive { side: usize, which: u8, len: u32, pieces: u8 },
     /// The user says that a queue pair sends no more.
     Shutdown { side: usize, which: u8 },
@@ -39,11 +39,11 @@ pub(super) enum Operation<'a> {
     Arm { side: usize, solicited: bool },
     /// The user does what it must not.
     Blunder { side: usize, which: u8, how: u8 },
-    /// The driver sends up to so many units; it may hold them for a while.
+    /// The driver sends up to this many units; it may hold them for a while.
     Transmit { side: usize, count: u8, holds: bool },
     /// The driver is done with what it held, the oldest or the newest first.
     Release { side: usize, newest_first: bool },
-    /// A turn: the driver receives so many of the units under way; the placing
+    /// A turn: the driver receives this many of the units under way; the placing
     /// of one of them may fail.
     Turn { side: usize, count: u8, stride: u8, fails: bool },
     /// A unit under way is lost.
@@ -60,7 +60,7 @@ pub(super) enum Operation<'a> {
     Inject { side: usize, bytes: &'a [u8] },
     /// Junk falls wherever the engine guesses.
     Scatter { side: usize },
-    /// Time passes, up to the next timeout or by so many units of 64 µs.
+    /// Time passes, up to the next timeout or by this many units of 64 µs.
     Wait { some: Option<u8> },
     /// The path goes down, or comes up again.
     Path { side: usize, is_up: bool },

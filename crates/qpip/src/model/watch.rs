@@ -12,7 +12,7 @@ use super::ledger::{Flow, Stage};
 use super::world::World;
 use crate::tcp::tcb::CloseReason;
 
-/// A window that is closed is asked with so many bytes.
+/// A window that is closed is asked with this many bytes.
 const PROBE: u64 = 1;
 
 /// Who speaks on the wire, and of which connection.

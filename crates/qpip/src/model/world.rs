@@ -146,7 +146,7 @@ impl World {
         }
     }
 
-    /// What must never be, whoever lies.
+    /// What must never be, no matter who lies.
     pub(super) fn fail_badly(&mut self, side: usize, what: &str) {
         self.write_down(|| format!("side {side} FAILS: {what}"));
         self.findings.fail(format!("side {side} at {}: {what}", self.now));
@@ -231,7 +231,7 @@ pub(super) const BOUNDS: Bounds =
     Bounds { inbox: 512, past: 64, landings: 0, held: 12, old: 16, reuses_tickets: true };
 
 impl World {
-    /// Sends up to so many units; says how many there were.
+    /// Sends up to this many units; says how many there were.
     pub(super) fn transmit(&mut self, side: usize, count: usize, holds: bool) -> usize {
         let mut head = [0; 256];
         let mut from = Spans::new();
@@ -392,7 +392,7 @@ impl World {
         }
     }
 
-    /// Time passes: by so many units of 64 µs, or up to the next timeout.
+    /// Time passes: by this many units of 64 µs, or up to the next timeout.
     pub(super) fn wait(&mut self, some: Option<u8>) {
         let time = some.map(|some| Duration::from_micros(u64::from(some) * 64));
         pass_time(&mut self.now, time, self.ends.iter_mut().map(|end| &mut end.checked));

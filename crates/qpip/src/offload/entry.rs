@@ -197,7 +197,7 @@ impl Places {
     }
 
     /// Takes the next `len` bytes, as they were taken elsewhere: see
-    /// [`Tables::receive`](super::Tables::receive). Returns whether so many were left.
+    /// [`Tables::receive`](super::Tables::receive). Returns whether this many were left.
     pub fn pass(&mut self, len: u32, ends_message: bool) -> bool {
         self.take(len, ends_message, &mut Spans::new())
     }
@@ -226,7 +226,7 @@ impl Places {
         all.skip(usize::from(self.at)).map(|(nth, span)| (*span, self.ends_at(nth)))
     }
 
-    /// Are so many bytes left?
+    /// Are this many bytes left?
     #[inline]
     pub(super) fn have(&self, len: u32) -> bool {
         let mut missing = len;
@@ -255,7 +255,7 @@ impl Places {
 
     /// Takes the next `len` bytes, which must not be zero, and fills in where
     /// they belong. If a message ends with them, what is left of its request is
-    /// given up. Nothing is taken, where so many are not left.
+    /// given up. Nothing is taken, where this many are not left.
     #[inline]
     pub(super) fn take(&mut self, len: u32, ends_message: bool, into: &mut Spans) -> bool {
         let mut wanted = len;

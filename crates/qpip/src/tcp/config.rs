@@ -34,7 +34,7 @@ pub struct KeepAlive {
     pub idle: Duration,
     /// The time between two probes.
     pub interval: Duration,
-    /// After so many without an answer the connection is given up.
+    /// After this many without an answer the connection is given up.
     pub probes: u8,
 }
 

@@ -1,6 +1,6 @@
 //! [`Cookies`]: openings that are answered without keeping anything (RFC 4987, 3.6).
 //!
-//! Where the table of half-open connections is full, strangers fill it. Whoever asks
+//! Where the table of half-open connections is full, strangers fill it. Anyone who asks
 //! then is answered all the same, with a number of which only this adapter can know
 //! that it drew it: so a flood keeps nobody out while it lasts, and pushes nobody out
 //! who was there before. All that has to be remembered of the opening comes back with

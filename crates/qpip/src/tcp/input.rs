@@ -17,7 +17,7 @@ use crate::offload::{Prediction, SentNumbers};
 use crate::queue::Queues;
 use crate::wire::tcp::Flags;
 
-/// RFC 5961, 7: so many challenges within the time are enough for anybody.
+/// RFC 5961, 7: this many challenges within the time are enough for anybody.
 const MOST_CHALLENGES: u8 = 10;
 const CHALLENGE_SPAN: Duration = Duration::from_secs(5);
 
@@ -135,7 +135,7 @@ impl Tcb {
             return self.handle_reset(now, at, queues);
         }
         if segment.has(Flags::SYN) {
-            // RFC 5961, 4.2: whoever really opened anew will reset.
+            // RFC 5961, 4.2: anyone who really opened anew will reset.
             self.challenge(now);
             return Err(Refusal::Unexpected);
         }
@@ -205,7 +205,7 @@ impl Tcb {
         Err(Refusal::Unexpected)
     }
 
-    /// Says where we are, to whoever is on the other side, but not too often.
+    /// Says where we are, to anyone who is on the other side, but not too often.
     fn challenge(&mut self, now: Instant) {
         if now.since(self.challenged) >= CHALLENGE_SPAN {
             (self.challenged, self.challenges) = (now, 0);

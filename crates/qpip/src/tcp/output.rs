@@ -221,7 +221,7 @@ impl Tcb {
             }
         }
         let echo = if self.ecn.echoes { Flags::ECE } else { Flags::NONE };
-        // Nobody else sets PSH where there is no payload, and whoever gets it sees
+        // Nobody else sets PSH where there is no payload, and anyone who gets it sees
         // nothing in it but an acknowledgement; a queue pair sends again.
         let again = if self.receiver.asks_again() { Flags::PSH } else { Flags::NONE };
         let window = self.receiver.window(&queues.receive);

@@ -10,10 +10,10 @@ use super::flight::{Delivered, Flight, Losses, Sent};
 use core::ops::Range;
 use landfall_placement::{Duration, Instant};
 
-/// `DupThresh`: so many selectively acknowledged segments count as loss as long
+/// `DupThresh`: this many selectively acknowledged segments count as loss as long
 /// as the path never reordered anything.
 const DUPLICATES: u64 = 3;
-/// Section 6.2, step 4: a wider window lasts for so many recoveries.
+/// Section 6.2, step 4: a wider window lasts for this many recoveries.
 const PERSISTENCE: u8 = 16;
 /// `TLP.max_ack_delay`: a receiver may keep the acknowledgement of a single
 /// segment back for so long (section 7.2).
@@ -283,7 +283,7 @@ mod tests {
     }
 
     impl Play {
-        /// So many segments were sent, one each millisecond from the start of time.
+        /// This many segments were sent, one each millisecond from the start of time.
         fn new(segments: u64) -> Self {
             let mut flight = Flight::new(0, 1_000);
             for segment in 0..segments {

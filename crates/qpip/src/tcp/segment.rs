@@ -74,7 +74,7 @@ pub(crate) struct Draft {
     pub(crate) options: Options,
     /// How many bytes of payload its spans have.
     pub(crate) payload: u32,
-    /// The device cuts it into pieces of so many bytes.
+    /// The device cuts it into pieces of this many bytes.
     pub(crate) cut: Option<u16>,
     /// It is one message and stays one segment: where it is longer than the
     /// link carries, it leaves in IP fragments.

@@ -139,7 +139,7 @@ pub(crate) struct Tcb {
     pub(super) is_probe_due: bool,
     /// When the other side has to have closed, once we have.
     pub(super) finish_by: Instant,
-    /// RFC 5961, 7: since when so many challenges were sent.
+    /// RFC 5961, 7: since when this many challenges were sent.
     pub(super) challenged: Instant,
     pub(super) challenges: u8,
     pending_events: PendingEvents,

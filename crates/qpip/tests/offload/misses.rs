@@ -16,9 +16,9 @@ use super::{Frame, PATH, addresses, incoming, seal};
 enum Change {
     Frame(fn(&mut Frame)),
     Bytes(fn(&mut Vec<u8>)),
-    /// Only so many bytes are at hand.
+    /// Only this many bytes are at hand.
     Head(usize),
-    /// The unit ends so many bytes early.
+    /// The unit ends this many bytes early.
     Cut(u32),
     Prediction(fn(&mut Prediction)),
     Tables(fn(&mut Tables<'_>, Ends)),

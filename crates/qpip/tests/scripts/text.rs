@@ -117,7 +117,7 @@ pub enum ScriptEvent {
     Abort,
     /// The user hears this next.
     Event(String),
-    /// So many bytes have been received, or sends of so many are done.
+    /// This many bytes have been received, or sends of this many are done.
     Received(u64),
     Sent(u64),
     /// The congestion window.
@@ -206,7 +206,7 @@ pub enum Stamp {
     Unsaid,
     None,
     Some,
-    /// This value; of one that comes, echoing so many milliseconds before our latest.
+    /// This value; of one that comes, echoing this many milliseconds before our latest.
     Value {
         value: u32,
         back: u32,

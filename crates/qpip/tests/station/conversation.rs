@@ -159,7 +159,7 @@ pub fn hash_of(seed: u64, len: u64) -> blake3::Hash {
 /// What a program wants to say next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Say {
-    /// So many bytes, which it has written.
+    /// This many bytes, which it has written.
     Bytes(usize),
     /// Nothing for now.
     Nothing,
@@ -177,7 +177,7 @@ pub trait Program {
     fn hear_end(&mut self) {}
 }
 
-/// Says so many bytes of a seed, then nothing any more. What it hears is in the
+/// Says this many bytes of a seed, then nothing any more. What it hears is in the
 /// report that every conversation has.
 pub struct Saying {
     pattern: Pattern,

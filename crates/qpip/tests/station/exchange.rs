@@ -139,7 +139,7 @@ pub fn content_length(header: &str) -> Option<usize> {
     })
 }
 
-/// Serves one document to whoever asks, and keeps what is stored.
+/// Serves one document to anyone who asks, and keeps what is stored.
 pub struct Server {
     document: Rc<Vec<u8>>,
     pub stored: Rc<RefCell<Vec<u8>>>,

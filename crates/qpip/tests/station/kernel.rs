@@ -100,13 +100,13 @@ pub fn accept(listener: &TcpListener) -> io::Result<TcpStream> {
     bounded(listener.accept()?.0)
 }
 
-/// Says so many bytes of a seed, and then that there are no more.
+/// Says this many bytes of a seed, and then that there are no more.
 pub fn say(stream: &mut TcpStream, seed: u64, len: u64) -> io::Result<()> {
     say_in(stream, seed, len, 256 << 10)?;
     stream.shutdown(Shutdown::Write)
 }
 
-/// Says so many bytes of a seed, so many at a time.
+/// Says this many bytes of a seed, this many at a time.
 pub fn say_in(stream: &mut TcpStream, seed: u64, len: u64, step: usize) -> io::Result<()> {
     let mut pattern = Pattern::new(seed);
     let mut bytes = vec![0; step];
@@ -128,7 +128,7 @@ pub struct Received {
 }
 
 impl Received {
-    /// So many bytes of a seed.
+    /// This many bytes of a seed.
     pub fn of(seed: u64, len: u64) -> Self {
         Self { len, hash: super::conversation::hash_of(seed, len) }
     }
@@ -239,7 +239,7 @@ impl Connection {
         Self { test, is_control, heard: Vec::new(), to_say: Vec::new(), is_known: false }
     }
 
-    /// So many bytes, once they are there.
+    /// This many bytes, once they are there.
     fn take(&mut self, len: usize) -> Option<Vec<u8>> {
         (self.heard.len() >= len).then(|| self.heard.drain(..len).collect())
     }

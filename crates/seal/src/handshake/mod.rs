@@ -6,7 +6,7 @@
 //! | `pake`, `cpace` | a code that people read out, by CPace |
 //! | `tls` | certificates and raw public keys, by rustls (feature `rustls`) |
 //!
-//! Whoever carries the messages (a datagram, a stream, an operation of a protocol) keeps
+//! Anyone who carries the messages (a datagram, a stream, an operation of a protocol) keeps
 //! their borders and their order; a lost message is the carrier's to repeat. A handshake
 //! needs no clock and no source of randomness: a [`Seed`](crate::Seed) goes into its
 //! constructor. Only TLS takes both from the configuration of rustls.

@@ -25,7 +25,7 @@ use crate::secret::{Secret, Seed};
 /// the engine waits, too, and has its own timers.
 pub(super) const FIRST_WAIT: Duration = Duration::from_millis(100);
 pub(super) const MOST_DOUBLED: u32 = 2;
-/// After so many times the peer counts as silent.
+/// After this many times the peer counts as silent.
 pub(super) const MOST_REPEATS: u32 = 15;
 /// Messages of handshakes that wait to leave; more count as lost.
 const MOST_MESSAGES: usize = 256;

@@ -15,7 +15,7 @@
 //! | `capture` | sealed units of a capture, opened with such keys |
 //!
 //! The engine sees peers that are numbers: each [association](Sealed::associate) is a peer of
-//! its own. So nothing that is meant for one peer ever leaves for another, whoever takes over
+//! its own. So nothing that is meant for one peer ever leaves for another, no matter who takes over
 //! an address. `docs/spec/seal.md` has the bytes and the rules.
 
 mod association;
@@ -399,7 +399,7 @@ impl<E: Engine> Engine for Sealed<E> {
         self.engine.awaits_first_answer(path)
     }
 
-    /// Whoever is at that address: of the engine's peers, each that was.
+    /// Anyone who is at that address: of the engine's peers, each that was.
     fn handle_unreachable(&mut self, now: Instant, path: PathId, peer: Peer) {
         let Some(layer) = self.layer.as_ref().filter(|layer| !layer.is_plain(path, peer)) else {
             return self.engine.handle_unreachable(now, path, peer);

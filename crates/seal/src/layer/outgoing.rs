@@ -16,7 +16,7 @@ use super::unit::{OVERHEAD, SEALED};
 pub(super) const OWN: Ticket = Ticket::from_raw(u64::MAX);
 /// The longest head of an engine's unit that leaves in a run.
 const MOST_RUN_HEAD: usize = 64;
-/// So many units that cannot leave are dropped in one call.
+/// This many units that cannot leave are dropped in one call.
 const MOST_DROPPED: usize = 64;
 /// Until a unit is sealed, where its number goes there is the association.
 const NUMBER: core::ops::Range<usize> = 8..12;

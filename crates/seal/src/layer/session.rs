@@ -141,7 +141,7 @@ impl Session {
 
 /// Why the heads of a unit cannot be read.
 pub(super) enum Covered {
-    /// So many bytes of it are needed.
+    /// This many bytes of it are needed.
     Needs(usize),
     /// It came before.
     Replayed,

@@ -24,7 +24,7 @@ pub enum Fate {
     Pass,
     /// One of its bits is flipped: of this byte, counted round its length.
     Flip(u16, u8),
-    /// Only so many of its bytes arrive.
+    /// Only this many of its bytes arrive.
     Cut(u16),
     /// A byte is appended.
     Extend(u8),

@@ -4,7 +4,7 @@
 use super::{OpenError, Opener, Position, SealError, Sealer, Slot};
 use crate::aead::{Aead, Tag};
 
-/// A key seals so many records, as a power of two. With records of 1 MiB that is 256 GiB, half of
+/// A key seals this many records, as a power of two. With records of 1 MiB that is 256 GiB, half of
 /// what AES-GCM bears.
 const RECORDS_OF_KEY: u32 = 18;
 

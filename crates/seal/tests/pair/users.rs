@@ -93,7 +93,7 @@ impl Users {
         (self.ended[0] || self.ids[0].is_none()) && (self.ended[1] || self.ids[1].is_none())
     }
 
-    /// Everything that was begun has arrived, and whoever began it knows.
+    /// Everything that was begun has arrived, and anyone who began it knows.
     pub(super) fn is_done(&self) -> bool {
         self.is_open()
             && self.transfers.iter().all(|one| one.is_over || (one.at.is_some() && one.is_sent))

@@ -15,7 +15,7 @@ use crate::node::{LinkState, Outbox, PortId};
 /// memory at once.
 type Handler<E> = Box<dyn FnMut(Instant, &mut E, &mut Memory, <E as Engine>::Event)>;
 
-/// An engine, its memory and whoever takes its events: what nodes that run an engine have
+/// An engine, its memory and anyone who takes its events: what nodes that run an engine have
 /// in common, however frames reach it. A node derefs to it.
 pub struct EngineHost<E: Engine> {
     /// The engine.

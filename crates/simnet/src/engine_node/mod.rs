@@ -226,13 +226,13 @@ impl Default for EngineConfig {
 }
 
 impl EngineConfig {
-    /// Receives straight to where the engine guesses, so many frames together.
+    /// Receives straight to where the engine guesses, this many frames together.
     #[must_use]
     pub fn guessing(batch: usize) -> Self {
         Self { receive: Receive::Guessed, batch, ..Self::default() }
     }
 
-    /// What an engine is told of a link that carries units of so many bytes.
+    /// What an engine is told of a link that carries units of this many bytes.
     fn limits(&self, mtu: u32) -> PathLimits {
         let unit = mtu.min(self.most_unit);
         let sure = unit.min(self.sure);

@@ -10,7 +10,7 @@ use super::{POSTED, Qpip, setup};
 use crate::ctx::{Ctx, pattern};
 use crate::datagram;
 
-/// So many connections are begun at most.
+/// This many connections are begun at most.
 const MOST: usize = 64;
 /// The port that the first connection is listened for at.
 const FIRST_PORT: u16 = 2_000;

@@ -106,7 +106,7 @@ impl Qpip {
         }
         ctx.count("qpip receives");
         if let Ok(node) = ctx.sim.node_mut(node) {
-            // Whoever writes there again ends the run (invariant 1).
+            // Anyone who writes there again ends the run (invariant 1).
             let _ = node.memory_mut().freeze(span);
         }
         if done.ends_request {

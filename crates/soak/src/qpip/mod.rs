@@ -232,7 +232,7 @@ impl Qpip {
         }
     }
 
-    /// Posts requests to receive until so many wait.
+    /// Posts requests to receive until this many wait.
     fn feed(&mut self, ctx: &mut Ctx, host: u8, pair: QueuePairId, count: usize) {
         let now = ctx.now();
         for _ in 0..count {

@@ -62,7 +62,7 @@ pub(crate) struct Stp {
     deadlines: Vec<Deadline>,
 }
 
-/// So many sealed handshakes may wait for their ends where it is crowded: with half as many,
+/// This many sealed handshakes may wait for their ends where it is crowded: with half as many,
 /// callers have to prove their addresses.
 const CROWDED: usize = 40;
 
@@ -136,7 +136,7 @@ impl Stp {
         let node = EngineNode::with_config(engine(plan, host, 0), how).on_event(
             move |_, _: &mut Engine, memory: &mut Memory, event| {
                 if let Event::Received { memory: area, len, .. } = event {
-                    // Whoever writes there again ends the run (invariant 1).
+                    // Anyone who writes there again ends the run (invariant 1).
                     let _ = memory.freeze(area.span(0, len as u32));
                 }
                 events.borrow_mut().push_back(event);

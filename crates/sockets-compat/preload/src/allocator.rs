@@ -159,7 +159,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(32))]
 
-        /// Whoever has a piece has it alone, as long and as aligned as asked for.
+        /// Anyone who has a piece has it alone, as long and as aligned as asked for.
         #[test]
         fn pieces_are_what_was_asked_for(steps in prop::collection::vec((layout(), any::<bool>(), 1..90_000_usize), 1..60)) {
             let mut kept: Vec<(*mut u8, Layout, u8)> = Vec::new();

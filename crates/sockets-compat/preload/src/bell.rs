@@ -1,6 +1,6 @@
 //! How a carrier wakes this process, and this process a carrier: two event descriptors.
 //!
-//! Within one host whoever puts bytes into a ring wakes the other by a byte of TCP. A carrier
+//! Within one host anyone who puts bytes into a ring wakes the other by a byte of TCP. A carrier
 //! has no part in the TCP connection. So a process whose connections go to other hosts makes
 //! two event descriptors and hands both to the carrier, with the note that tells of the first
 //! of its connections. One of them the carrier writes to, the other the process.
@@ -101,7 +101,7 @@ fn event_descriptor() -> Result<c_int, Errno> {
 pub(crate) fn closed(fd: c_int) {
     let both = PAIR.load(Ordering::Relaxed);
     if both != 0 && [(both >> 32) as c_int, both as u32 as c_int].contains(&fd) {
-        // The other of the two stays open, for whoever sleeps on it now.
+        // The other of the two stays open, for anyone who sleeps on it now.
         PAIR.store(0, Ordering::Release);
     }
 }

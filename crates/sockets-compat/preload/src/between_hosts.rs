@@ -8,7 +8,7 @@
 //!
 //! **Waking.** A carrier has no part in the TCP connection, so it cannot ring. It wakes who
 //! waits in `recv` by memory. The sending *program* rings by TCP, now and then: a hint that
-//! bytes are on their way by another road. Whoever waits in `poll` or `epoll` looks by
+//! bytes are on their way by another road. Anyone who waits in `poll` or `epoll` looks by
 //! itself for a while after each news, and then sleeps until the next ring. A ring must not
 //! be taken for data, so none is sent before the other host has said that it knows of the
 //! change of ways.
@@ -109,7 +109,7 @@ impl BetweenHosts {
         self.process.store(crate::process::owner(), Ordering::Relaxed);
     }
 
-    /// This process has it no more, and others have: whoever they are, if none of them was at
+    /// This process has it no more, and others have: anyone who they are, if none of them was at
     /// it last.
     pub(crate) fn forget_user(&self) {
         let own = crate::process::owner();

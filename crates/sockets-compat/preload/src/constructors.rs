@@ -43,7 +43,7 @@ unsafe extern "C" fn look(info: *mut libc::dl_phdr_info, _: usize, data: *mut c_
     let (info, place) = unsafe { (&*info, &mut *data.cast::<Place>()) };
     let base = info.dlpi_addr as usize;
     for nth in 0..usize::from(info.dlpi_phnum) {
-        // SAFETY: there are so many program headers.
+        // SAFETY: there are that many program headers.
         let header = unsafe { &*info.dlpi_phdr.add(nth) };
         if header.p_type != libc::PT_DYNAMIC {
             continue;

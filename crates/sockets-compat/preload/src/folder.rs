@@ -119,7 +119,7 @@ impl Folder {
         match Self::open_at(path.as_c_str()) {
             Err(Fault::Kernel(Errno(libc::ENOENT))) => {
                 match kernel::make_folder(path.as_c_str(), 0o700) {
-                    // Whoever was faster is looked at as if he had been there before.
+                    // One who was faster is looked at as if he had been there before.
                     Ok(_) | Err(Errno(libc::EEXIST)) => Self::open_at(path.as_c_str()),
                     Err(why) => Err(why.into()),
                 }
@@ -140,7 +140,7 @@ impl Folder {
         if status.st_uid != user {
             return Err(Fault::OfUser(status.st_uid));
         }
-        // Whoever of others could enter it once may have left something there.
+        // Anyone who of others could enter it once may have left something there.
         if status.st_mode & 0o077 != 0 {
             return Err(Fault::OpenToOthers(status.st_mode & 0o7777));
         }
@@ -208,7 +208,7 @@ fn path() -> Result<Path, Errno> {
     Ok(path)
 }
 
-/// What the name ends with, whoever the user is.
+/// What the name ends with, no matter who the user is.
 fn end_of_path() -> Result<&'static Path, Errno> {
     static FOUND: AtomicPtr<Path> = AtomicPtr::new(std::ptr::null_mut());
     let found = FOUND.load(Ordering::Acquire);

@@ -89,7 +89,7 @@ pub(crate) fn glance(fd: c_int, flags: c_int) -> Outcome {
     unsafe { receive(fd, part, flags) }
 }
 
-/// Takes so many bytes that have come, without a use for them.
+/// Takes this many bytes that have come, without a use for them.
 pub(crate) fn discard(fd: c_int, mut bytes: usize) {
     let mut scratch = [0_u8; GLANCE];
     while bytes > 0 {
@@ -277,7 +277,7 @@ pub(crate) fn map(fd: c_int, from: usize, len: usize) -> Result<*mut u8, Errno> 
 ///
 /// # Safety
 ///
-/// `place` is the first of so many bytes that `map` has mapped, and nobody uses them.
+/// `place` is the first of this many bytes that `map` has mapped, and nobody uses them.
 pub(crate) unsafe fn map_over(place: *mut u8, fd: c_int, from: usize, len: usize) -> Outcome {
     let rights = libc::PROT_READ | libc::PROT_WRITE;
     call!(libc::SYS_mmap, place, len, rights, libc::MAP_SHARED | libc::MAP_FIXED, fd, from)

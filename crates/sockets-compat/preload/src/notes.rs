@@ -81,7 +81,7 @@ impl Control {
     }
 }
 
-/// Sends a message to whoever has this socket of the file system. It waits a little if more
+/// Sends a message to anyone who has this socket of the file system. It waits a little if more
 /// have done so than fit.
 pub(crate) fn send(path: &CStr, note: &[u8], descriptors: &[c_int]) -> Result<(), Errno> {
     // SAFETY: an address of zeros is a valid one.

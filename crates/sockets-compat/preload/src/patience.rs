@@ -10,7 +10,7 @@
 //! for each that finds nothing.
 //!
 //! The flag belongs to the open file, which all processes that have this end share; so the
-//! memory of it lies beside the ring. Who changes the flag makes it forgotten, and whoever
+//! memory of it lies beside the ring. Who changes the flag makes it forgotten, and anyone who
 //! asked the kernel before that remembers nothing: the upper bits count the changes.
 
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -20,9 +20,9 @@ use std::time::{Duration, Instant};
 const MOST_NS: u32 = 50_000;
 const FIRST_NS: u32 = 20_000;
 const LEAST_NS: u32 = 2_000;
-/// After so many waits without a look one is tried again.
+/// After this many waits without a look one is tried again.
 const TRY_AGAIN: u32 = 64;
-/// The clock is asked after so many looks: each costs little beside the clock, as a rule.
+/// The clock is asked after this many looks: each costs little beside the clock, as a rule.
 const LOOKS_AT_ONCE: u32 = 16;
 
 /// The time that was worth it so far.

@@ -53,7 +53,7 @@ static STILL: FrozenSets = FrozenSets(UnsafeCell::new(Vec::new()));
 pub(crate) fn begins() {
     messages::stands_still();
     let sets = watched::stands_still();
-    // SAFETY: whoever forks has the locks now, and nobody else forks.
+    // SAFETY: anyone who forks has the locks now, and nobody else forks.
     unsafe { *STILL.0.get() = sets };
     #[cfg(not(test))]
     streams::stands_still();

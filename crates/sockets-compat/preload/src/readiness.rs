@@ -37,7 +37,7 @@ pub(crate) fn by_ring(shared: &SegmentView<'_>, wanted: i16) -> i16 {
     ready & wanted
 }
 
-/// After so many answers of memory in a row the kernel is asked, which knows of a peer that
+/// After this many answers of memory in a row the kernel is asked, which knows of a peer that
 /// was killed.
 const ANSWERS_BY_MEMORY: u32 = 64;
 

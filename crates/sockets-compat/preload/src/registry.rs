@@ -133,7 +133,7 @@ impl Name {
     ///
     /// # Safety
     ///
-    /// `address` has so many bytes.
+    /// `address` has this many bytes.
     pub(crate) unsafe fn called(
         fd: i32,
         address: *const libc::sockaddr,
@@ -280,7 +280,7 @@ pub(crate) fn send_to_carrier(
 // starts looks at a few names and asks the kernel (`sock_diag`) whether there is such a
 // connection. A name is made after its connection, so one without is nobody's.
 
-/// A program shall not wait for the sins of many others.
+/// Bounds the clean-up at start.
 const MOST: usize = 32;
 
 /// Takes some of the names away whose connections are no more.

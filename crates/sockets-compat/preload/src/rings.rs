@@ -146,7 +146,7 @@ impl SegmentView<'_> {
     /// Whether rings are worth a try to take them away: nobody may need them, or they have
     /// stayed for long enough.
     pub(crate) fn rings_may_go(&self, fd: i32) -> bool {
-        // Between hosts all look by themselves after a ring, whoever has taken it.
+        // Between hosts all look by themselves after a ring, no matter who has taken it.
         self.between.is_some() || wakes::rings_may_go(&self.sleeping(fd))
     }
 
@@ -201,7 +201,7 @@ impl SegmentView<'_> {
     }
 }
 
-/// How long one may sleep who has just said that it does: whoever is at the rings now
+/// How long one may sleep who has just said that it does: anyone who is at the rings now
 /// may not know of it.
 const fn limit_of(is_sure: bool) -> SleepLimit {
     if is_sure { SleepLimit::NONE } else { SleepLimit::SHORT }

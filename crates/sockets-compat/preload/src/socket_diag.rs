@@ -1,6 +1,6 @@
 //! The kernel as the diag of who is at the other end of a connection.
 //!
-//! Memory and names in a folder can be exchanged by whoever may write there; what the
+//! Memory and names in a folder can be exchanged by anyone who may write there; what the
 //! kernel knows of its sockets cannot. Each socket has a number that no other has
 //! (`SO_COOKIE`), and `sock_diag` tells, to everybody, the number, the user and the state of
 //! the socket that has the two addresses of a connection the other way round. So each end

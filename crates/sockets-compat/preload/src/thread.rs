@@ -148,7 +148,7 @@ impl Thread {
     /// Where the kernel looks for locks when the thread ends; `None` if it looks nowhere.
     pub(crate) fn robust(&self) -> Option<&Robust> {
         self.learn();
-        // SAFETY: what the kernel has been told of, by whoever made the thread, for as long
+        // SAFETY: what the kernel has been told of, by anyone who made the thread, for as long
         // as the thread lives.
         unsafe { self.robust.load(Ordering::Relaxed).as_ref() }
     }

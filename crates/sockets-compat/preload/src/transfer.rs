@@ -192,7 +192,7 @@ pub(crate) fn time_limit(fd: i32, name: i32) -> Option<Duration> {
     (limit != Duration::ZERO).then_some(limit)
 }
 
-/// What is left of the parts after so many bytes. More than sixteen are taken in turns.
+/// What is left of the parts after this many bytes. More than sixteen are taken in turns.
 fn rest(parts: &[Part], mut done: usize) -> PartList {
     let mut few = PartList { parts: [Part { base: std::ptr::null_mut(), len: 0 }; 16], len: 0 };
     for part in parts {
@@ -218,7 +218,7 @@ struct PartList {
 }
 
 impl PartList {
-    /// Cuts them to so many bytes.
+    /// Cuts them to this many bytes.
     fn first(mut self, most: usize) -> Self {
         let mut left = most;
         for part in &mut self.parts[..self.len] {

@@ -1,4 +1,4 @@
-//! Whoever is not the other end of a connection does not get into its memory: neither another
+//! Anyone who is not the other end of a connection does not get into its memory: neither another
 //! user nor one of the same who moves files about. All bytes arrive right, by TCP, and the log
 //! says why. Nor does another user end programs by leaving them no memory.
 

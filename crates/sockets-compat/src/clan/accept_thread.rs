@@ -14,7 +14,7 @@ use std::{io, thread};
 use super::stream::{Arrivals, Ends};
 use crate::waiting::locked;
 
-/// So many connections are made at a time.
+/// This many connections are made at a time.
 const MOST_AT_ONCE: usize = 64;
 
 /// Connections that wait to be accepted, filled by the thread that accepts them.

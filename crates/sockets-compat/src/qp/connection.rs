@@ -154,7 +154,7 @@ impl Idle {
         self.listener.local_address()
     }
 
-    /// So many wait as may.
+    /// This many wait as may.
     fn fill(&mut self) -> io::Result<()> {
         while self.waiting.len() < self.host.options.backlog.max(1) {
             let (ends, pair) = Ends::new(&self.host)?;
@@ -192,7 +192,7 @@ impl Accept<Duplex> for Idle {
     }
 }
 
-/// So many sends are under way at a time.
+/// This many sends are under way at a time.
 pub(super) const DEPTH: u32 = 64;
 
 /// The ring: what is posted lies in it one after another, and is done in that order.
@@ -232,7 +232,7 @@ impl Ring {
         result
     }
 
-    /// Room for so many bytes; a waker is told when there may be.
+    /// Room for this many bytes; a waker is told when there may be.
     pub(super) fn poll_room(
         &mut self,
         cx: &mut Context<'_>,
@@ -362,7 +362,7 @@ pub(super) struct Slots {
 }
 
 impl Slots {
-    /// So many, that some are posted while others are read.
+    /// This many, that some are posted while others are read.
     pub(super) const COUNT: u32 = 8;
 
     pub(super) fn new(host: &QpHost) -> io::Result<Self> {

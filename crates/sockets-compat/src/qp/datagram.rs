@@ -21,7 +21,7 @@ use crate::waiting::{Half, Progress, locked, poll_once};
 
 /// Room for the longest datagram there is.
 const SLOT: u64 = 64 << 10;
-/// So many datagrams are kept for the reader; more are dropped, as of a kernel's socket.
+/// This many datagrams are kept for the reader; more are dropped, as of a kernel's socket.
 const SLOTS: u32 = 16;
 /// The longest datagram: what IP carries, without its header and UDP's.
 const LONGEST: usize = 65_507;

@@ -95,7 +95,7 @@ impl QpHost {
         &self.adapter
     }
 
-    /// Connects to whoever listens there.
+    /// Connects to anyone who listens there.
     ///
     /// # Errors
     /// [`io::ErrorKind::ConnectionRefused`] where nobody does, `TimedOut` where nobody

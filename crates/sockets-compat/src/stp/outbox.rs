@@ -1,7 +1,7 @@
 //! [`Outbox`]: Transfers that go, in the order in which they are written.
 //!
 //! A write copies the message and starts a Transfer; the message is then on its way,
-//! whatever becomes of the call. Whoever waits for its ticket hears whether the other
+//! whatever becomes of the call. Anyone who waits for its ticket hears whether the other
 //! side took it; of a message that nobody waited for, the next call tells.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -44,7 +44,7 @@ struct PendingSend {
     operation: Operation<Sent>,
 }
 
-/// So many messages are under way at a time.
+/// This many messages are under way at a time.
 const MOST_UNDER_WAY: usize = 64;
 
 impl Outbox {

@@ -173,7 +173,7 @@ impl StpStreamListener {
 
 #[cfg(feature = "qpip")]
 impl QpStream {
-    /// Connects to whoever listens there: `qp://10.0.0.1:7000`. Cancelled, it gives up.
+    /// Connects to anyone who listens there: `qp://10.0.0.1:7000`. Cancelled, it gives up.
     ///
     /// # Errors
     /// Those of [`QpHost::connect`](crate::QpHost::connect).

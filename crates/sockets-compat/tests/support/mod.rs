@@ -56,7 +56,7 @@ impl Folder {
     }
 }
 
-/// Whoever panicked under the lock has left nothing half done.
+/// Anyone who panicked under the lock has left nothing half done.
 pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

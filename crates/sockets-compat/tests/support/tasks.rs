@@ -137,7 +137,7 @@ async fn several_tasks_wait_for_one_stream<F: Family>(
             tokio::spawn(async move {
                 let mut byte = [0];
                 loop {
-                    // A peek waits, a try takes: whoever is late waits again.
+                    // A peek waits, a try takes: anyone who is late waits again.
                     if one.peek(&mut byte).await.unwrap() == 0 {
                         return None;
                     }

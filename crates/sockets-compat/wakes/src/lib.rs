@@ -8,7 +8,7 @@ mod words;
 
 pub use words::{RoomWatchers, RoomWish, Waiters, Wish, Wishes};
 
-/// Rings that somebody may need stay for so many looks: who seems to sleep may have been killed,
+/// Rings that somebody may need stay for this many looks: who seems to sleep may have been killed,
 /// and a ring that stays keeps others from sleep.
 const LONG_ENOUGH: u32 = if cfg!(all(test, loom)) { 1 } else { 64 };
 
@@ -32,7 +32,7 @@ pub trait End {
     fn is_being_received(&self) -> bool;
     /// How many bytes lie in TCP's queue.
     fn queued(&self) -> usize;
-    /// Takes so many of them away.
+    /// Takes this many of them away.
     fn discard(&self, bytes: usize);
 }
 

@@ -35,7 +35,7 @@ impl Wishes {
         Wish { rings_before: before & !WISHES }
     }
 
-    /// Whoever made the wish does not sleep any more. If a ring has fulfilled it, it is
+    /// Anyone who made the wish does not sleep any more. If a ring has fulfilled it, it is
     /// none of those that stand there now.
     pub fn take_back(&self, wish: Wish) {
         let mut seen = self.0.load(Ordering::Relaxed);

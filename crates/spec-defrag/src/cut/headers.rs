@@ -22,7 +22,7 @@ pub(super) struct Headers<'a> {
 #[derive(Clone, Copy, Debug)]
 enum Version {
     Ipv4 {
-        /// The options that every piece repeats take so many bytes.
+        /// The options that every piece repeats take this many bytes.
         repeated_len: usize,
     },
     Ipv6 {

@@ -30,9 +30,9 @@ use pieces::Rest;
 
 pub use pieces::{Cut, Piece};
 
-/// Every link carries an IPv4 packet of so many bytes (RFC 791, section 3.2).
+/// Every link carries an IPv4 packet of this many bytes (RFC 791, section 3.2).
 pub const MTU_MIN_IPV4: u16 = 68;
-/// Every link carries an IPv6 packet of so many bytes (RFC 8200, section 5).
+/// Every link carries an IPv6 packet of this many bytes (RFC 8200, section 5).
 pub const MTU_MIN_IPV6: u16 = ipv6::MTU_MIN as u16;
 
 /// What becomes of packets that only their source may cut: those of IPv4 with the
@@ -43,7 +43,7 @@ pub enum Df {
     Refuse,
     /// They are cut all the same: by a link below IP, which promises its user an MTU
     /// that the wire does not have, and joins again at its other end. The flag
-    /// stays, so that no router cuts further and whoever joins the pieces knows.
+    /// stays, so that no router cuts further and anyone who joins the pieces knows.
     Override,
 }
 

@@ -75,7 +75,7 @@ fn set_length(frame: &mut [u8]) {
     seal(frame);
 }
 
-/// A shorter piece: so many units of eight bytes, if it has more.
+/// A shorter piece: this many units of eight bytes, if it has more.
 pub(super) fn shorten(frame: &mut Vec<u8>, units: usize) {
     let Some(at) = place_of_bytes(frame) else { return };
     if at + units * 8 < frame.len() {
@@ -202,7 +202,7 @@ fn whole_range(flow: Flow, content: u64) -> Vec<Vec<u8>> {
     pieces
 }
 
-/// So many bytes behind the headers of a flow, as a piece.
+/// This many bytes behind the headers of a flow, as a piece.
 pub(super) fn injected(flow: u8, bytes: &[u8]) -> Vec<u8> {
     if flow & 0x80 != 0 {
         return bytes.to_vec();

@@ -319,7 +319,7 @@ impl Memory for TestMemory {
 // Memory of which only what was written takes room: a run touches little of it, and
 // there are many runs.
 
-/// So many bytes are made at once.
+/// This many bytes are made at once.
 pub(super) const CHUNK: usize = 1 << 10;
 
 /// Bytes that all are `fresh` until they are written.

@@ -214,7 +214,7 @@ impl Piece {
 /// What a frame is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reading {
-    /// No piece of anything: whoever is above sees it as it came.
+    /// No piece of anything: anyone who is above sees it as it came.
     Whole,
     /// A piece of a packet.
     Piece(Piece),

@@ -17,7 +17,7 @@ use crate::shape::{HeadLens, PayloadLens, Shape};
 pub(super) enum Operation<'a> {
     /// Packets of a flow are cut and sent.
     Send(Sending),
-    /// The driver receives so many of the frames under way.
+    /// The driver receives this many of the frames under way.
     Receive { count: u8, lies: bool },
     /// A frame is lost.
     Lose { which: u8 },
@@ -45,7 +45,7 @@ pub(super) enum Operation<'a> {
     Replay { which: u8 },
     /// These bytes come, behind the headers of a flow or alone.
     Inject { flow: u8, bytes: &'a [u8] },
-    /// Time passes: up to the next timeout, or by so many quarters of a second.
+    /// Time passes: up to the next timeout, or by this many quarters of a second.
     Wait { quarters: Option<u8> },
     /// The user is done with some of its packets.
     Release { count: u8, newest_first: bool },
@@ -57,7 +57,7 @@ pub(super) enum Operation<'a> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sending {
     pub(super) flow: u8,
-    /// So many packets.
+    /// This many packets.
     pub(super) count: u8,
     /// How long they are, and what is special about them.
     pub(super) shape: u8,

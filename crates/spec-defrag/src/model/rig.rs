@@ -35,7 +35,7 @@ struct Held {
 
 /// Between two bursts.
 const A_MOMENT: Duration = Duration::from_micros(10);
-/// The user keeps at most so many packets where there is room for all.
+/// The user keeps at most this many packets where there is room for all.
 const KEPT: usize = 40;
 /// So much of a frame that lies somewhere is shown.
 const SHOWN: usize = 192;
@@ -211,7 +211,7 @@ impl Rig {
         holds
     }
 
-    /// The user releases so many packets.
+    /// The user releases this many packets.
     pub fn release(&mut self, count: usize, newest_first: bool) {
         for _ in 0..count {
             let held = if newest_first { self.held.pop_back() } else { self.held.pop_front() };

@@ -22,7 +22,7 @@ pub struct Shape {
     pub len: usize,
     /// The identification; IPv4 takes the lower half.
     pub id: u32,
-    /// With options in the IP header, or extension headers: so many times eight bytes.
+    /// With options in the IP header, or extension headers: this many times eight bytes.
     pub options: u8,
     /// With more options in the TCP header.
     pub long_transport: bool,
@@ -189,7 +189,7 @@ pub fn cut(packet: &[u8], mtu: usize, id: u32) -> Vec<Vec<u8>> {
     pieces.unwrap_or_else(|| vec![packet.to_vec()])
 }
 
-/// So many of the bytes that are left go into the next piece: all, if they fit, else a
+/// This many of the bytes that are left go into the next piece: all, if they fit, else a
 /// multiple of eight.
 fn room(mtu: usize, header: usize, left: usize) -> Option<usize> {
     let room = mtu.checked_sub(header)?;
@@ -276,7 +276,7 @@ pub enum Step {
     },
     /// So much time passes; `None`: up to the next timeout.
     Wait(Option<Duration>),
-    /// The user is done with so many of the packets that it holds.
+    /// The user is done with this many of the packets that it holds.
     Release {
         /// How many.
         count: usize,
@@ -289,10 +289,10 @@ pub enum Step {
 const REMEMBERED: usize = 64;
 /// More frames are never under way.
 const UNDER_WAY: usize = 4_000;
-/// Once so many bytes were sent, a run brings few packets and short ones: many short runs
+/// Once this many bytes were sent, a run brings few packets and short ones: many short runs
 /// find more than few long ones. It is more than a small receiver has room for.
 const LONG_RUN: usize = 100_000;
-/// So many packets then are sent at once.
+/// This many packets then are sent at once.
 const FEW: u8 = 2;
 /// The flows that there are: few, so that they meet.
 const FLOWS: u8 = 0x77;

@@ -26,7 +26,7 @@ pub enum Prediction {
     Off,
     /// As in the paper: one flow at a time, with packets of a shape that was agreed on.
     Single(Shape),
-    /// Shapes and the order of flows are learned from arrivals, for so many flows.
+    /// Shapes and the order of flows are learned from arrivals, for this many flows.
     Learned {
         /// The most flows that are remembered.
         flows: u16,
@@ -237,7 +237,7 @@ const ONE: u32 = 1 << 16;
 const PAYS: u32 = ONE / 2;
 /// A burst changes the mean by this share.
 const SHIFT: u32 = 2;
-/// The shortest list: some packets of a page. The share is that of so many units at the
+/// The shortest list: some packets of a page. The share is that of this many units at the
 /// start of a burst: one thing that nobody expected displaces all that follow it, and
 /// that says more about how long the list was than about the guesses.
 const SHORTEST: u16 = 12;

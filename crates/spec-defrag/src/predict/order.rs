@@ -1,7 +1,7 @@
 //! Whose unit comes next: learned from who came after whom before.
 //!
 //! Flows are named by how recently they were heard, so that a pattern is the same
-//! whoever takes part in it: *the same again*, *the one before*, … What follows is
+//! anyone who takes part in it: *the same again*, *the one before*, … What follows is
 //! looked up under the last turns, and under which flows stand at the start of a
 //! packet. A short memory answers where the long one has seen nothing yet; where
 //! both have not, the same flow is expected again, as the paper does.

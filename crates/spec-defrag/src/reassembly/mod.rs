@@ -38,7 +38,7 @@ use crate::buffers::{BufferId, Buffers};
 use crate::memory::{Head, Memory, Packet, Pieces};
 use crate::wire::{Key, Parsed};
 
-/// The longest split: longer transport headers there are not.
+/// The longest split: the longest transport header.
 pub const SPLIT_MOST: u16 = 128;
 
 /// A frame with a piece of a packet.

@@ -41,7 +41,7 @@ impl First {
         &self.bytes[..self.len]
     }
 
-    /// Sees to it that so many bytes are shown, if the frame has them.
+    /// Sees to it that this many bytes are shown, if the frame has them.
     pub(super) fn reach<M: Memory>(&mut self, wanted: usize, frame: &Pieces, memory: &M) {
         let wanted = wanted.min(MOST_HEAD);
         if wanted > self.len {

@@ -70,8 +70,8 @@ impl Receiver {
         let buffers = Buffers::new(areas.pages, config.page_len.max(1), areas.large);
         config.check(&areas, &buffers)?;
         let mut config = config;
-        // Whoever sends pieces that never become whole gets half of the pages at most,
-        // and whoever begins packets an eighth: so the list is never empty for long
+        // Anyone who sends pieces that never become whole gets half of the pages at most,
+        // and anyone who begins packets an eighth: so the list is never empty for long
         // because of them.
         let pages = buffers.free_pages();
         config.reassembly.pages = config.reassembly.pages.min(pages as u32 / 2);

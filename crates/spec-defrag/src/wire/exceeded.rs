@@ -8,7 +8,7 @@ use zerocopy::FromBytes;
 
 use super::{Key, Parsed};
 
-/// A packet with a message has at most so many bytes: RFC 1812, section 4.3.2.3.
+/// A packet with a message has at most this many bytes: RFC 1812, section 4.3.2.3.
 const IPV4_MAX: usize = 576;
 /// The same: RFC 4443, section 2.4 (c).
 const IPV6_MAX: usize = ipv6::MTU_MIN as usize;

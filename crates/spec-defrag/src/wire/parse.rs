@@ -237,7 +237,7 @@ pub struct Parsed {
 /// Why there is nothing to know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// The headers go on: show at least so many bytes.
+    /// The headers go on: show at least this many bytes.
     NeedHead(u16),
     /// Not IP, or IP in a form that nothing here looks into: pass it up as it is.
     Foreign,
@@ -276,7 +276,7 @@ impl Walk {
     ///
     /// Only where the packet has reached the end of its route it may be joined
     /// (RFC 8200, section 4.5): `Foreign` before. The same for headers that are
-    /// longer than what fits in a [`Head`]: whoever is above joins them.
+    /// longer than what fits in a [`Head`]: anyone who is above joins them.
     pub(super) fn run(&mut self, head: &[u8], frame_len: u32) -> Result<(), Stop> {
         while matches!(
             self.next,

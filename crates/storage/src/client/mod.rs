@@ -22,7 +22,7 @@ const INPUT: usize = 256 << 10;
 /// Data of writes up to this length is copied behind its request; longer data is sent from
 /// where it lies.
 const COPIED: usize = 16 << 10;
-/// Requests that nobody waits for yet are sent when there are so many bytes of them.
+/// Requests that nobody waits for yet are sent when there are that many bytes of them.
 const QUEUED: usize = 64 << 10;
 /// More bytes than that are sent only where somebody reads: a server that answers does not
 /// read meanwhile.
@@ -61,7 +61,7 @@ impl From<Error> for io::Error {
 ///
 /// Each operation gives a [`Pending`]: a future for any executor, and something to
 /// [wait](Pending::wait) for. What was asked for leaves when somebody waits or polls, or when
-/// there is much of it: so many small requests leave with one call. Buffers are given away
+/// there is much of it: this many small requests leave with one call. Buffers are given away
 /// and come back; what is read lands in its buffer straight from the connection.
 ///
 /// Threads that wait receive by themselves. A future needs a thread that receives: it is
@@ -82,7 +82,7 @@ struct ClientState {
     state: Mutex<State>,
     /// Operations are over, or nobody receives.
     changed: Condvar,
-    /// Whoever sends holds it.
+    /// Anyone who sends holds it.
     sending: Mutex<()>,
     has_thread: AtomicBool,
 }

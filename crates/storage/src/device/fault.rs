@@ -56,7 +56,7 @@ struct State {
 }
 
 impl Volatile {
-    /// A device of so many bytes, all zero, on the medium.
+    /// A device of this many bytes, all zero, on the medium.
     #[must_use]
     pub fn new(size: usize) -> Self {
         let (medium, cache) = (vec![0; size], BTreeMap::new());

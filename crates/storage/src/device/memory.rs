@@ -50,7 +50,7 @@ impl Chunks {
 }
 
 impl MemoryDevice {
-    /// A device of so many bytes, all zero.
+    /// A device of this many bytes, all zero.
     #[must_use]
     pub fn new(size: u64) -> Self {
         let mut all = Vec::new();

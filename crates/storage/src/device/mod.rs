@@ -72,7 +72,7 @@ pub trait BlockDevice: Send + Sync {
         fast_only: bool,
     ) -> io::Result<()>;
 
-    /// What is allocated from `offset` on, at most so many extents, which together are no
+    /// What is allocated from `offset` on, at most this many extents, which together are no
     /// longer than `length`. At least one.
     ///
     /// # Errors

@@ -20,11 +20,11 @@ use crate::stream::Stream;
 
 /// What was received and not used yet has so much room.
 const INPUT: usize = 1 << 20;
-/// Replies are collected up to so many bytes.
+/// Replies are collected up to this many bytes.
 const OUTPUT: usize = 1 << 20;
 /// A longer read is left to a worker.
 const INLINE_READ: u32 = 512 << 10;
-/// So many jobs of one client may be under way, and so many bytes of their data.
+/// This many jobs of one client may be under way, and this many bytes of their data.
 const MOST_JOBS: usize = 128;
 const MOST_BYTES: usize = 64 << 20;
 /// How long a client may think about what it wants.
@@ -171,7 +171,7 @@ struct ConnectionState {
     stream: Arc<dyn Stream>,
     session: Session,
     offered: Arc<Offered>,
-    /// Whoever writes a reply holds it.
+    /// Anyone who writes a reply holds it.
     writing: Mutex<()>,
     jobs: Mutex<Jobs>,
     fewer: Condvar,
@@ -235,7 +235,7 @@ impl ConnectionState {
             }
         }
         if self.send(&head, &data).is_err() {
-            // Whoever reads hears of it.
+            // Anyone who reads hears of it.
             self.stream.shut_down();
         }
         succeeded

@@ -132,7 +132,7 @@ impl ExportTable {
         is_free
     }
 
-    /// Takes one away; whoever uses it is told so at the next request. False: there is none.
+    /// Takes one away; anyone who uses it is told so at the next request. False: there is none.
     pub(crate) fn remove(&self, name: &str) -> bool {
         let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
         let Some(at) = all.iter().position(|offered| offered.name == name) else { return false };

@@ -101,13 +101,13 @@ impl Builder {
         self
     }
 
-    /// So many clients at a time; others are turned away.
+    /// This many clients at a time; others are turned away.
     pub const fn clients(mut self, most: usize) -> Self {
         self.most_clients = most;
         self
     }
 
-    /// TLS for whoever wants it, or for all.
+    /// TLS for anyone who wants it, or for all.
     #[cfg(feature = "tls")]
     pub fn tls(mut self, config: Arc<rustls::ServerConfig>, required: bool) -> Self {
         self.config.tls = if required { Tls::Required } else { Tls::Optional };
@@ -239,7 +239,7 @@ impl Server {
         self.state.common.exports.add(offer)
     }
 
-    /// Withdraws an export. Whoever uses it is told at the next request. False: there is
+    /// Withdraws an export. Anyone who uses it is told at the next request. False: there is
     /// none of this name.
     pub fn withdraw(&self, name: &str) -> bool {
         self.state.common.exports.remove(name)

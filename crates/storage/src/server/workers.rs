@@ -55,7 +55,7 @@ impl Workers {
         Self { queue, most }
     }
 
-    /// Has the job done, by and by. Where no thread can be started, by whoever asks.
+    /// Has the job done, by and by. Where no thread can be started, by anyone who asks.
     pub(crate) fn run(&self, job: impl FnOnce() + Send + 'static) {
         let mut state = self.queue.state();
         state.jobs.push_back(Box::new(job));

@@ -25,7 +25,7 @@ pub trait Stream: Send + Sync {
     /// Those of the connection.
     fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()>;
 
-    /// Nothing more is sent and nothing more is received: whoever reads or writes returns.
+    /// Nothing more is sent and nothing more is received: anyone who reads or writes returns.
     fn shut_down(&self);
 }
 

@@ -131,7 +131,7 @@ impl Stream for TlsStream {
     }
 
     fn shut_down(&self) {
-        // Whoever writes at the moment may wait for ever: it has no goodbye then.
+        // Anyone who writes at the moment may wait for ever: it has no goodbye then.
         if let Ok(mut connection) = self.connection.try_lock() {
             connection.send_close_notify();
             // The other side may be gone.

@@ -368,7 +368,7 @@ impl Network {
         self.send_message_over(cx, link, index, &Message::RequestState(question));
     }
 
-    /// Whoever asks is answered over the link that it asked on.
+    /// Anyone who asks is answered over the link that it asked on.
     pub(crate) fn answer_probe(
         &mut self,
         cx: &mut Context,

@@ -101,7 +101,7 @@ pub(crate) struct Connection {
     /// What the user wants of its Transfers, beside those of others.
     pub(crate) priority: Priority,
     pub(crate) weight: u16,
-    /// The other side takes messages of up to so many bytes with their request.
+    /// The other side takes messages of up to this many bytes with their request.
     pub(crate) eager: u16,
     /// How many requests the other side lets us have unanswered.
     pub(crate) slots: u8,

@@ -423,7 +423,7 @@ impl Endpoint {
         self.receives.refuse(&mut self.net, &mut self.cx, id, reason)
     }
 
-    /// Takes at most so many bytes of a Transfer that was offered, before there is memory for it:
+    /// Takes at most this many bytes of a Transfer that was offered, before there is memory for it:
     /// its sender hears that at once, and needs the rest no more. Memory for it must then hold
     /// that much.
     ///

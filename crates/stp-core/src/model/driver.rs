@@ -21,7 +21,7 @@ pub(super) const BOUNDS: Bounds =
 const RUN: usize = 16;
 
 impl World {
-    /// Sends up to so many units, in runs where the engine has any; says how many there were.
+    /// Sends up to this many units, in runs where the engine has any; says how many there were.
     pub(super) fn transmit(
         &mut self,
         side: usize,
@@ -49,7 +49,7 @@ impl World {
         n
     }
 
-    /// Sends a run of at most so many units; says how many it has.
+    /// Sends a run of at most this many units; says how many it has.
     fn transmit_run(&mut self, side: usize, path: PathId, most: usize) -> usize {
         let mut heads = [[0; HEADER_LEN]; RUN];
         let units = most.min(RUN);
@@ -236,7 +236,7 @@ impl World {
         }
     }
 
-    /// Time passes: by so many units of 8 µs, or up to the next timeout.
+    /// Time passes: by this many units of 8 µs, or up to the next timeout.
     pub(super) fn wait(&mut self, some: Option<u8>) {
         let time = some.map(|some| Duration::from_micros(u64::from(some) * 8));
         pass_time(&mut self.now, time, self.ends.iter_mut().map(|end| &mut end.checked));

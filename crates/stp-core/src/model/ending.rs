@@ -16,7 +16,7 @@ use super::world::{End, PATHS, World};
 /// a second where round trips were measured over waits of half a second. Others may take very
 /// many turns meanwhile.
 const MOST_ROUNDS: usize = 400_000;
-/// Who is refused for want of room tries again after so many turns in which it was told
+/// Who is refused for want of room tries again after this many turns in which it was told
 /// of nothing.
 const TRIED_AGAIN: u32 = 16;
 const LONGEST: Duration = Duration::from_secs(2000);

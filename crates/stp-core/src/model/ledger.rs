@@ -136,7 +136,7 @@ pub(super) enum ReceivePurpose {
     Offer { transfer: usize },
     /// What this side asked for.
     Read { read: usize },
-    /// Bytes of a region, as of so many operations begun.
+    /// Bytes of a region, as of this many operations begun.
     Get { region: usize, at: u64, after: u32, may_fail: bool },
 }
 

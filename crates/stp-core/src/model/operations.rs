@@ -12,9 +12,9 @@ pub(super) enum Operation<'a> {
     Connect { side: usize, to: u8, meets: bool },
     /// The user answers one of the questions that it was asked.
     Decide { side: usize, which: u8, how: u8 },
-    /// The user sends so many bytes.
+    /// The user sends this many bytes.
     Send { side: usize, which: u8, len: u32 },
-    /// The user posts memory for so many bytes.
+    /// The user posts memory for this many bytes.
     Post { side: usize, which: u8, len: u32, takes_part: bool },
     /// The user asks for a Transfer.
     Read { side: usize, which: u8, len: u32 },
@@ -36,13 +36,13 @@ pub(super) enum Operation<'a> {
     Close { side: usize, which: u8, at_once: bool },
     /// The user adds the other path to a connection.
     AddLink { side: usize, which: u8 },
-    /// The driver sends up to so many units on a path; it may hold them for a while.
+    /// The driver sends up to this many units on a path; it may hold them for a while.
     Transmit { side: usize, path: u16, count: u8, holds: bool },
     /// The driver is done with what it held, the oldest or the newest first.
     Release { side: usize, newest_first: bool },
     /// The driver receives one of the units under way, and asks for its place.
     Place { side: usize, which: u8 },
-    /// The driver tells of so many landings, the first of them failed or not.
+    /// The driver tells of this many landings, the first of them failed or not.
     Land { side: usize, count: u8, fails: bool },
     /// A unit under way is lost.
     Lose { side: usize, which: u8 },
@@ -56,7 +56,7 @@ pub(super) enum Operation<'a> {
     Inject { side: usize, bytes: &'a [u8] },
     /// Junk falls wherever the engine guesses.
     Scatter { side: usize, path: u16 },
-    /// Time passes, up to the next timeout or by so many units of 8 µs.
+    /// Time passes, up to the next timeout or by this many units of 8 µs.
     Wait { some: Option<u8> },
     /// A path goes down, or comes up again.
     Path { side: usize, path: u16, is_up: bool },
@@ -74,7 +74,7 @@ pub(super) struct Operations<'a> {
 }
 
 impl<'a> Operations<'a> {
-    /// The operations at so many ends that these bytes stand for.
+    /// The operations at this many ends that these bytes stand for.
     pub(super) const fn new(bytes: &'a [u8], sides: usize) -> Self {
         Self { choices: Choices::new(bytes), sides }
     }

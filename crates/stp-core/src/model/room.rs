@@ -10,7 +10,7 @@ use crate::receive::{ScheduleState, State};
 use crate::usage::Share;
 
 /// What is wrong with the room that is granted; nothing where it is the sum of what open
-/// Blocks have, each of them is in one list, and whoever could go on may be woken.
+/// Blocks have, each of them is in one list, and anyone who could go on may be woken.
 pub(super) fn wrong_room(endpoint: &Endpoint) -> Option<String> {
     let mut listed = 0;
     let mut held = Share::default();

@@ -6,7 +6,7 @@ use landfall_placement::{Duration, PathLimits};
 use crate::config::{Config, Policy};
 use crate::connection::Admission;
 
-/// After so many repetitions somebody is given up. Of one request there are not more than
+/// After this many repetitions somebody is given up. Of one request there are not more than
 /// timeouts that ran.
 pub(super) const PATIENCE: u8 = 40;
 

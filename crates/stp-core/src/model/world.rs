@@ -228,7 +228,7 @@ impl World {
         }
     }
 
-    /// The same for memory that was sent from, which is spoiled then: whoever
+    /// The same for memory that was sent from, which is spoiled then: anyone who
     /// reads it still sends what is wrong.
     pub(super) fn take_back_sent(&mut self, side: usize, area: &Area) {
         if let Some(bytes) = self.ends[side].memory.get_mut(&area.span(0, area.len as u32)) {

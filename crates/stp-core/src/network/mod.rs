@@ -160,7 +160,7 @@ impl Network {
 
     /// Queues a message on the first link of the connection that is up. If
     /// there is none, or no room to wait, it is as if it were lost on the way:
-    /// whoever needs an answer asks again.
+    /// anyone who needs an answer asks again.
     pub(crate) fn send_message(&mut self, cx: &mut Context, connection: u32, message: &Message) {
         if let Some(link) = self.link_for_control(connection) {
             self.send_message_over(cx, link, connection, message);

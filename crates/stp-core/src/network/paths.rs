@@ -81,7 +81,7 @@ impl Network {
         let Some(known) = self.links.assumed(link) else { return };
         let (path, peer) = (self.paths[usize::from(known.path)].id, known.peer);
         for index in self.users_of(link) {
-            // Whoever has not heard of a connection need not hear of its links.
+            // Anyone who has not heard of a connection need not hear of its links.
             let known = self.connections.get(index);
             if !known.is_some_and(|known| known.is_live() && known.is_told) {
                 continue;

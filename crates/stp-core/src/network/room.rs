@@ -16,16 +16,16 @@ use crate::link::Link;
 use crate::preference::{MOST_WEIGHT, Priority};
 use crate::usage::{Claim, Rank, Usage};
 
-/// A window is granted in at least so many parts, so that it flows.
+/// A window is granted in at least this many parts, so that it flows.
 pub(crate) const PARTS: u64 = 8;
 
-/// And so many where others share the network: bursts are what queues drop.
+/// And this many where others share the network: bursts are what queues drop.
 const PARTS_ON_SHARED: u64 = 64;
 /// But what a host sends in a few calls, and its link carries in a moment, is no burst: to
 /// grant less costs a tenth of the speed within a machine, in small batches and many grants.
 const FEW_CALLS: u64 = 256 << 10;
 const MOMENT: Duration = Duration::from_millis(1);
-/// Of a window that losses keep small an eighth is granted at once, up to so many packets (RFC
+/// Of a window that losses keep small an eighth is granted at once, up to this many packets (RFC
 /// 6928: a path of which nothing is known takes them), where the link carries that in a moment:
 /// packet by packet, each would cost both hosts a call. Larger parts leave as much of the window
 /// empty while one packet is missing: with halves a link of 100 µs kept 0.6 of it.

@@ -71,8 +71,8 @@ pub struct Run {
     pub end: u16,
 }
 
-/// How many words of 64 bits the table needs beside so many Blocks of at most
-/// so many STUs.
+/// How many words of 64 bits the table needs beside this many Blocks of at most
+/// this many STUs.
 #[must_use]
 pub const fn bits_needed(blocks: usize, stus: u16) -> usize {
     blocks * words_per_block(stus)
@@ -89,7 +89,7 @@ pub struct Blocks<'a> {
     words: usize,
 }
 
-/// How many words of bits each Block has that has at most so many STUs.
+/// How many words of bits each Block has that has at most this many STUs.
 #[must_use]
 #[inline]
 pub const fn words_per_block(stus: u16) -> usize {

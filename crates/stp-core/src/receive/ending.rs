@@ -76,7 +76,7 @@ impl Receives {
         self.finish_receive_as(net, cx, index, result, reason);
     }
 
-    /// The same; whoever asks again is told this reason, where it ended early.
+    /// The same; anyone who asks again is told this reason, where it ended early.
     pub(crate) fn finish_receive_as(
         &mut self,
         net: &mut Network,

@@ -56,7 +56,7 @@ impl Receives {
         Ok(())
     }
 
-    /// Takes at most so many bytes of a Transfer that was offered, before there is memory for it.
+    /// Takes at most this many bytes of a Transfer that was offered, before there is memory for it.
     pub(crate) fn limit(
         &mut self,
         net: &mut Network,

@@ -93,7 +93,7 @@ impl Receives {
                 && receive.state == State::RequestSent
         });
         if !is_it {
-            // The read was given up, and whoever answers it must hear that.
+            // The read was given up, and anyone who answers it must hear that.
             self.refuse_answer(net, cx, connection, s_id, serial);
             return Err(Refusal::UnknownId);
         }

@@ -84,7 +84,7 @@ impl Receives {
         let grant = self.granted.grant(block);
         grant.from = from;
         grant.passed = 0;
-        // All of it is asked for anew, by whoever lays it out.
+        // All of it is asked for anew, by anyone who lays it out.
         grant.asked_below = 0;
         true
     }

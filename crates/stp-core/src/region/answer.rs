@@ -194,7 +194,7 @@ impl Regions {
         Ok(Placement::Word(word, ticket))
     }
 
-    /// May this packet be placed now? It may come to lie in place before so many of those
+    /// May this packet be placed now? It may come to lie in place before this many of those
     /// before it, and no others.
     fn expect(
         &mut self,

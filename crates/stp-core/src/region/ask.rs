@@ -27,7 +27,7 @@ pub(crate) struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// May that be done with so many bytes there?
+    /// May that be done with this many bytes there?
     fn check(self, rights: Rights, len: u64) -> Result<(), Error> {
         if !self.region.rights.has(rights) {
             return Err(Error::Forbidden);

@@ -325,7 +325,7 @@ impl Flight {
         true
     }
 
-    /// Returns up so many of those that are under way for longest, of each link.
+    /// Returns up this many of those that are under way for longest, of each link.
     pub(crate) fn probe(&mut self, most: usize) {
         for nth in 0..self.tracks.len() {
             for _ in 0..most {

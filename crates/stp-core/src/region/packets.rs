@@ -38,7 +38,7 @@ impl OutgoingOperations {
         if !self.has_new(puts_ahead) {
             return None;
         }
-        // Only so many answers are remembered at the other side.
+        // Only this many answers are remembered at the other side.
         let operation = self.operations.get(self.operation_at(serial)?)?;
         let is_fetch = matches!(operation.work, Work::Fetch { .. });
         (!is_fetch || self.fetches_before(serial) < STREAM_WINDOW as usize).then_some(serial)

@@ -96,7 +96,7 @@ pub enum Granted {
         lead: u32,
         /// How many STUs.
         count: u16,
-        /// All Blocks are acknowledged but the last so many before this one.
+        /// All Blocks are acknowledged but the last this many before this one.
         behind: u16,
     },
     /// Those that did not come: bit `n` is the STU `n` behind the offset.
@@ -122,7 +122,7 @@ pub struct ClearToSend {
     pub stu: u16,
     /// The size of a Block, as a power of two.
     pub block_size: u8,
-    /// Who grants takes messages of up to so many bytes right behind their Request_To_Send.
+    /// Who grants takes messages of up to this many bytes right behind their Request_To_Send.
     pub eager: u16,
     /// The receiver takes less than was offered: the Request_Answer says how much.
     pub is_limited: bool,

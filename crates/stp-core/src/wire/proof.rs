@@ -3,7 +3,7 @@
 //! A key of 32 bits says which connection a packet belongs to, and keeps strays
 //! away. What ends or answers something carries more: a hash over its head, keyed
 //! with the secrets that both sides drew and told each other in the set-up.
-//! Whoever did not hear those can end nothing, whatever address it writes on its
+//! Anyone who did not hear those can end nothing, whatever address it writes on its
 //! packets, and a proof of another connection proves nothing here.
 
 use core::ops::Range;

@@ -16,7 +16,7 @@ pub(crate) type Log = Rc<RefCell<Vec<Event>>>;
 pub(crate) const PORT: u16 = 7;
 
 /// A host whose events are kept, and whose received memory is frozen at once:
-/// whoever writes there again ends the run (invariant 1).
+/// anyone who writes there again ends the run (invariant 1).
 pub(crate) fn add_host(
     sim: &mut Sim,
     name: &str,

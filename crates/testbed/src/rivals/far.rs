@@ -63,7 +63,7 @@ fn work<T>(
     Ok((done, Half { cpu: used.thread, machine_s: used.machine_s, ..Half::default() }))
 }
 
-/// A socket that waits for so many connections at most.
+/// A socket that waits for this many connections at most.
 pub fn listen(
     address: IpAddr,
     options: &TcpOptions,
@@ -214,7 +214,7 @@ struct Sender<'a> {
     window: u64,
     sent: u64,
     arrived: u64,
-    /// So many bytes must be taken for lost.
+    /// This many bytes must be taken for lost.
     lost: u64,
 }
 
@@ -223,7 +223,7 @@ impl Sender<'_> {
         self.sent.saturating_sub(self.arrived).saturating_sub(self.lost)
     }
 
-    /// Hears what has arrived; waits until so many bytes more may be under way.
+    /// Hears what has arrived; waits until this many bytes more may be under way.
     fn wait_for_room(&mut self, next: u64, patience: &Patience) -> Result<(), Error> {
         while self.hear(libc::MSG_DONTWAIT)? {}
         while self.flying() + next > self.window {

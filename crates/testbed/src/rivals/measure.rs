@@ -14,7 +14,7 @@ use crate::cpu::{self, CpuMeter, TaskUse};
 use crate::error::{Error, Tried};
 use crate::sample::{CoresBusy, CpuSplit};
 
-/// A spinning thread looks at the clock once in so many tries.
+/// A spinning thread looks at the clock once in this many tries.
 const TRIES_PER_LOOK: u32 = 256;
 
 /// What both threads gave, and what it cost.

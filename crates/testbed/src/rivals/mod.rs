@@ -129,7 +129,7 @@ pub enum Amount {
 }
 
 impl Amount {
-    /// Is it enough, with so many messages of this length begun since then?
+    /// Is it enough, with this many messages of this length begun since then?
     #[must_use]
     pub fn is_reached(self, started: Instant, begun: u64, message: u64) -> bool {
         match self {

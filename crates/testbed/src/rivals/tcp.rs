@@ -22,7 +22,7 @@ pub struct TcpThroughput {
     pub shape: StreamShape,
     /// Socket options.
     pub options: TcpOptions,
-    /// Over so many connections at a time, all served by the same two threads.
+    /// Over this many connections at a time, all served by the same two threads.
     pub connections: u32,
 }
 
@@ -128,7 +128,7 @@ pub struct TcpOptions {
     pub congestion: Option<Congestion>,
     /// `SO_RCVLOWAT`: the receiver is not woken for less.
     pub low_water: Option<usize>,
-    /// `TCP_MAXSEG`: segments of at most so many bytes, timestamps included, whatever the
+    /// `TCP_MAXSEG`: segments of at most this many bytes, timestamps included, whatever the
     /// link would carry. What a link of another MTU would have, on one that cannot have it.
     pub segment: Option<u16>,
 }
@@ -187,7 +187,7 @@ pub(super) fn set_send_buffer(socket: &Socket, size: usize) -> Result<(), Error>
         .tried("set the send buffer")
 }
 
-/// Gives a socket a receive buffer of so many bytes, beyond the machine's limit where
+/// Gives a socket a receive buffer of this many bytes, beyond the machine's limit where
 /// that is allowed.
 ///
 /// # Errors
@@ -273,7 +273,7 @@ pub struct UnixThroughput {
     pub shape: StreamShape,
     /// Buffer of each socket in bytes; `None` leaves it to the kernel.
     pub buffer: Option<usize>,
-    /// Over so many connections at a time, all served by the same two threads.
+    /// Over this many connections at a time, all served by the same two threads.
     pub connections: u32,
 }
 

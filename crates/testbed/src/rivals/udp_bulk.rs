@@ -135,7 +135,7 @@ impl UdpThroughput {
         self.payload + self.scatter.map_or(0, |scatter| scatter.head)
     }
 
-    /// What one side has, where so many payload bytes are sent or taken at once.
+    /// What one side has, where this many payload bytes are sent or taken at once.
     fn side(&self, batch: usize, filled: impl Fn(usize) -> Vec<u8>) -> Buffers {
         let Scatter { head, memory } = self.scatter.unwrap_or(Scatter { head: 0, memory: batch });
         let (heads, memory) = (filled(head * MOST_SEGMENTS), filled(memory.max(batch)));
@@ -193,7 +193,7 @@ impl Buffers {
         }
     }
 
-    /// Sends so many payload bytes, at most a batch.
+    /// Sends this many payload bytes, at most a batch.
     fn send(&self, socket: &Socket, len: usize) -> io::Result<usize> {
         let payloads = &self.memory[self.at..self.at + len];
         if self.head == 0 {

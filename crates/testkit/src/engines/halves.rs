@@ -72,7 +72,7 @@ pub struct Halves {
 }
 
 impl Halves {
-    /// So many halves, messages and spans are kept at most, of each.
+    /// This many halves, messages and spans are kept at most, of each.
     pub const BOUND: usize = 8;
 
     /// Talks to this peer.
@@ -92,7 +92,7 @@ impl Halves {
         }
     }
 
-    /// Sends a message, of which so many bytes are in the first half. Gives its
+    /// Sends a message, of which this many bytes are in the first half. Gives its
     /// number, unless too many messages or events wait.
     pub fn send(&mut self, message: Span, first: u32) -> Option<u16> {
         if self.outgoing.len() == Self::BOUND || self.has_much_to_say() {

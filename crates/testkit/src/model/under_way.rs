@@ -11,7 +11,7 @@ use super::checked::Checked;
 use super::memory::Memory;
 use super::packet::Packet;
 
-/// How much may be under way. What is beyond it on the wire is lost; whoever drives an end
+/// How much may be under way. What is beyond it on the wire is lost; anyone who drives an end
 /// sees to the rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
@@ -29,7 +29,7 @@ pub struct Bounds {
     pub reuses_tickets: bool,
 }
 
-/// The packets and the tickets of one end, for whoever drives its engine by hand.
+/// The packets and the tickets of one end, for anyone who drives its engine by hand.
 #[derive(Clone, Debug)]
 pub struct UnderWay {
     bounds: Bounds,
@@ -131,11 +131,11 @@ impl UnderWay {
         Some((packet, placement, into))
     }
 
-    /// Takes so many packets off the wire, from this one on.
+    /// Takes this many packets off the wire, from this one on.
     ///
     /// # Panics
     ///
-    /// If there are not so many.
+    /// If there are not this many.
     pub fn receive_run(&mut self, at: usize, count: usize) -> Vec<Packet> {
         let packets: Vec<_> = self.inbox.drain(at..at + count).collect();
         packets.iter().for_each(|packet| self.remember(packet));

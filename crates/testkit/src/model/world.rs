@@ -441,17 +441,17 @@ impl<E> core::fmt::Debug for World<E> {
 /// One thing that happens. `side` is the end that it happens to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Operation<'a> {
-    /// The user sends so many bytes.
+    /// The user sends this many bytes.
     Send { side: usize, len: u32 },
-    /// The user posts memory for so many bytes.
+    /// The user posts memory for this many bytes.
     Post { side: usize, len: u32 },
-    /// The driver sends up to so many units; it may hold them for a while.
+    /// The driver sends up to this many units; it may hold them for a while.
     Transmit { side: usize, count: u8, holds: bool },
     /// The driver is done with what it held.
     Release { side: usize },
     /// The driver receives one of the units under way, and asks for its place.
     Place { side: usize, which: u8 },
-    /// The driver tells of so many landings, the first of them failed or not.
+    /// The driver tells of this many landings, the first of them failed or not.
     Land { side: usize, count: u8, fails: bool },
     /// A unit under way is lost.
     Lose { side: usize, which: u8 },
@@ -463,7 +463,7 @@ pub(super) enum Operation<'a> {
     Inject { side: usize, bytes: &'a [u8] },
     /// Junk falls wherever the engine guesses.
     Scatter { side: usize },
-    /// Time passes, up to the next timeout or by so many microseconds.
+    /// Time passes, up to the next timeout or by this many microseconds.
     Wait { micros: Option<u8> },
     /// The path goes down, or comes up again.
     Path { side: usize, is_up: bool },

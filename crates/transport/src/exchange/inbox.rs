@@ -34,7 +34,7 @@ pub(crate) struct Arrival {
 pub(crate) struct ScatteredUnit {
     /// The number of the list.
     pub(crate) nth: usize,
-    /// So many bytes behind the prefix are no part of the unit.
+    /// This many bytes behind the prefix are no part of the unit.
     pub(crate) skip: usize,
     pub(crate) arrival: Arrival,
 }
@@ -134,7 +134,7 @@ pub(crate) struct Inbox {
     posted: usize,
     /// Position n of what came lies at byte n here, if it lies in no slot.
     pub(super) linear: Box<[u8]>,
-    /// So many of those were moved there from slots.
+    /// This many of those were moved there from slots.
     pub(super) linearized: usize,
     pub(super) aside: Vec<u8>,
     pub(super) longer_head: Vec<u8>,
@@ -148,7 +148,7 @@ pub(crate) struct Inbox {
     ends: Vec<usize>,
     /// Whether guesses are right more often than not, if each unit has a list.
     pub(super) guesses: GuessHistory,
-    /// So many slots belong to the first run of guesses.
+    /// This many slots belong to the first run of guesses.
     pub(super) first_run: usize,
     /// How far the runs behind it tell the truth.
     pub(super) later_runs: Reach,
@@ -201,7 +201,7 @@ impl Inbox {
         Self { lengths_vary: true, later_runs, ..Self::of_lists(path, max_units, prefix_len) }
     }
 
-    /// Are so many units likely to come that posting for them takes longer than a call that
+    /// Are this many units likely to come that posting for them takes longer than a call that
     /// asks whether anything came?
     pub(crate) const fn posts_many(&self) -> bool {
         const FEW: usize = 4;
@@ -449,13 +449,13 @@ impl Inbox {
 pub(crate) struct GuessHistory {
     /// Misses in a row.
     misses: u32,
-    /// So many times it will still be done without.
+    /// This many times it will still be done without.
     left: u32,
 }
 
-/// So many misses in a row are no accident.
+/// This many misses in a row are no accident.
 const MISSES: u32 = 2;
-/// Then it is done without so many times, before guesses get another chance.
+/// Then it is done without this many times, before guesses get another chance.
 const TIMES: u32 = 64;
 
 impl GuessHistory {
@@ -481,17 +481,17 @@ impl GuessHistory {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reach {
     runs: usize,
-    /// So many times it will still be one.
+    /// This many times it will still be one.
     left: u32,
 }
 
 impl Reach {
-    /// Begins with so many.
+    /// Begins with this many.
     const fn of(runs: usize) -> Self {
         Self { runs, left: 0 }
     }
 
-    /// So many are posted this time.
+    /// This many are posted this time.
     fn runs(&mut self) -> usize {
         if self.left > 0 {
             self.left -= 1;

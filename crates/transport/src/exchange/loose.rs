@@ -2,7 +2,7 @@
 
 use arrayvec::ArrayVec;
 
-/// So many parts the kernel makes of one packet at most (`MAX_SKB_FRAGS`, and
+/// This many parts the kernel makes of one packet at most (`MAX_SKB_FRAGS`, and
 /// the part in front of them).
 pub(crate) const MOST_PARTS: usize = 18;
 
@@ -22,7 +22,7 @@ impl<'a> Loose<'a> {
         self.parts.iter().map(|part| part.len()).sum()
     }
 
-    /// Takes so many bytes off the front, if they lie in the first part.
+    /// Takes this many bytes off the front, if they lie in the first part.
     pub(crate) fn strip(&mut self, len: usize) -> Option<&'a [u8]> {
         let first = self.parts.first_mut()?;
         let (front, rest) = first.split_at_checked(len)?;

@@ -16,7 +16,7 @@ type Flags = libc::c_int;
 
 /// The headers of one call, copied from those of its units.
 ///
-/// They are listed anew for each call. What they name belongs to whoever lists
+/// They are listed anew for each call. What they name belongs to anyone who lists
 /// them, and stays where it is until the call is over.
 pub(crate) struct Batch(Vec<libc::mmsghdr>);
 

@@ -82,7 +82,7 @@ pub(crate) struct Outbox {
     /// What a driver wants in front of each unit: a virtio-net header.
     pub(super) prefixes: Box<[Prefix; MAX_UNITS]>,
     pub(super) prefix_len: usize,
-    /// So many bytes are polled at once.
+    /// This many bytes are polled at once.
     pub(super) batch_bytes: usize,
     /// How many units were polled since the outbox was last empty.
     pub(super) filled: usize,
@@ -530,7 +530,7 @@ pub(crate) struct Originals<T> {
 }
 
 impl<T> Originals<T> {
-    /// The wrapper's ticket for a unit of which so many copies will leave.
+    /// The wrapper's ticket for a unit of which this many copies will leave.
     pub(crate) fn insert(&mut self, ticket: Ticket, copies: u32, note: T) -> Ticket {
         let index = self.free.pop().unwrap_or_else(|| {
             self.slots.push((0, None));

@@ -78,9 +78,9 @@ fn write(pins: &mut Pins, into: &Spans, bytes: &[u8]) -> bool {
 
 // How much one turn receives, where each call brings one frame.
 
-/// While frames keep coming, so many are taken in one turn.
+/// While frames keep coming, this many are taken in one turn.
 const FRAMES_PER_TURN: usize = 16;
-/// And no more than so many bytes, so that acknowledgements leave.
+/// And no more than this many bytes, so that acknowledgements leave.
 const BYTES_PER_TURN: usize = 256 << 10;
 
 /// What one turn may still receive.

@@ -13,7 +13,7 @@ use crate::exchange::HEAD_ROOM;
 pub(super) struct Held {
     /// At this moment at the latest,
     pub(super) due: Instant,
-    /// or once so many units have passed.
+    /// or once this many units have passed.
     after: u64,
     path: PathId,
     head: [u8; HEAD_ROOM],
@@ -23,9 +23,9 @@ pub(super) struct Held {
 
 /// How long a reordered unit waits for successors that may never come.
 const PATIENCE: landfall_placement::Duration = landfall_placement::Duration::from_millis(2);
-/// A reordered unit lets so many successors pass, at most.
+/// A reordered unit lets this many successors pass, at most.
 const STEPS_BACK: u64 = 16;
-/// So many units are lost in one call at most, then the driver gets a breath.
+/// This many units are lost in one call at most, then the driver gets a breath.
 const LOSSES_PER_CALL: usize = 1024;
 
 /// An engine behind faults.

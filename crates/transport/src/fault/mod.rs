@@ -71,9 +71,9 @@ pub struct FaultCounts {
     pub lost_at_place: u64,
 }
 
-/// So many units are held back at most; at the bound they leave at once.
+/// This many units are held back at most; at the bound they leave at once.
 const MAX_HELD: usize = 4096;
-/// So many corrupted payloads are under way at most; at the bound heads are corrupted instead.
+/// This many corrupted payloads are under way at most; at the bound heads are corrupted instead.
 const SCRATCH_SLOTS: usize = 16;
 
 /// What the wrapper remembers from turn to turn.

@@ -6,7 +6,7 @@
 //! So its bytes are the application's alone as those of any other memory are, and may be a
 //! slice.
 //!
-//! Whoever wants to hand bytes to a neighbour has their address. This table says of which file
+//! Anyone who wants to hand bytes to a neighbour has their address. This table says of which file
 //! they are.
 
 use std::collections::BTreeMap;
@@ -48,7 +48,7 @@ static FILES: RwLock<BTreeMap<usize, ExportedFile>> = RwLock::new(BTreeMap::new(
 /// How often the table has changed: what was looked up before is as good as then.
 static CHANGES: AtomicU64 = AtomicU64::new(0);
 
-/// The file of which these bytes are. They exist: whoever asks has pinned them.
+/// The file of which these bytes are. They exist: anyone who asks has pinned them.
 pub(crate) fn file_at(ptr: NonNull<u8>, len: usize) -> Option<ExportedFile> {
     let files = FILES.read().unwrap_or_else(PoisonError::into_inner);
     let (_, file) = files.range(..=ptr.as_ptr() as usize).next_back()?;

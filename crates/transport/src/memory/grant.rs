@@ -14,7 +14,7 @@ use thiserror::Error;
 use super::words::WORD;
 use super::{Memory, RawSpan};
 
-/// What whoever uses a lent region may do with it.
+/// What anyone who uses a lent region may do with it.
 ///
 /// ```
 /// use landfall_transport::memory::Rights;
@@ -93,7 +93,7 @@ impl fmt::Display for Rights {
     }
 }
 
-/// Bytes with the rights to them. Whether they are still there, whoever holds
+/// Bytes with the rights to them. Whether they are still there, no matter who holds
 /// the window has to know: by a pin, or by owning the memory.
 #[derive(Clone, Copy)]
 pub(super) struct Window {
@@ -208,7 +208,7 @@ pub(crate) struct Loans {
 }
 
 impl Loans {
-    /// So many parts of this length, none on loan.
+    /// This many parts of this length, none on loan.
     pub(crate) fn new(parts: usize, part: usize) -> Self {
         let bits = (0..parts.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
         Self { part: part.max(1), bits }

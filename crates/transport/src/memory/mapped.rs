@@ -9,7 +9,7 @@ use std::sync::Arc;
 /// slice of it ever exists. It stays mapped until the last clone and the last region that was
 /// lent of it are gone.
 ///
-/// Unlike `SharedMemory` it may be of a file that cannot be sealed. Whoever cuts such a file
+/// Unlike `SharedMemory` it may be of a file that cannot be sealed. Anyone who cuts such a file
 /// off takes pages away: then a store of user space ends the process (SIGBUS), and a system
 /// call fails with `EFAULT`.
 ///

@@ -110,7 +110,7 @@ impl Mapping {
             return Ok(());
         }
         let error = io::Error::last_os_error();
-        // SAFETY: both places are ours, have so many bytes, and nobody uses them.
+        // SAFETY: both places are ours, have this many bytes, and nobody uses them.
         unsafe {
             ptr::copy_nonoverlapping(between.base.as_ptr(), from, len);
             keep_mapped(to, len);

@@ -146,7 +146,7 @@ impl Piece {
         Ok(())
     }
 
-    /// Copies bytes in. Whoever sees an aligned word of them sees all that was
+    /// Copies bytes in. Anyone who sees an aligned word of them sees all that was
     /// written before it.
     ///
     /// # Errors

@@ -76,7 +76,7 @@ impl Pins {
     }
 
     /// Copies bytes into a span. An aligned word is written in one step, and
-    /// whoever reads it sees all that was written before it.
+    /// anyone who reads it sees all that was written before it.
     ///
     /// # Errors
     /// The span may not be written, or is not as long as the bytes.

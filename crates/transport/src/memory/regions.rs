@@ -18,7 +18,7 @@ use super::{
 
 /// The table of lent memory. Clones are the same table.
 ///
-/// The id that [`lend`](Self::lend) gives is the grant: whoever has it may use
+/// The id that [`lend`](Self::lend) gives is the grant: anyone who has it may use
 /// the memory within the rights until [`revoke`](Self::revoke) or
 /// [`take_back`](Self::take_back). Each use checks id, generation, bounds and
 /// right. The first generation of a slot is 1, so that a default id is never
@@ -165,7 +165,7 @@ impl Regions {
         memory: &MappedMemory,
         rights: Rights,
     ) -> Result<RegionId, LendRefusal> {
-        // SAFETY: what whoever made it has promised; the slot keeps it mapped.
+        // SAFETY: what anyone who made it has promised; the slot keeps it mapped.
         unsafe { self.lend_mapped(memory.base(), memory.len(), rights, memory.owner()) }
     }
 
@@ -359,7 +359,7 @@ impl Regions {
 
     /// Wakes who waits for memory that somebody used until now.
     fn wake_waiting(&self) {
-        // Whoever waits checks under the lock: with it, no wake-up is lost.
+        // Anyone who waits checks under the lock: with it, no wake-up is lost.
         drop(self.lock());
         self.0.unpinned.notify_all();
     }

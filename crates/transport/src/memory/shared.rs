@@ -148,7 +148,7 @@ impl SharedMemory {
         self.0.mapping.len() as u64
     }
 
-    /// Copies bytes in. Whoever sees an aligned word of them sees all that
+    /// Copies bytes in. Anyone who sees an aligned word of them sees all that
     /// was written before it.
     ///
     /// # Errors

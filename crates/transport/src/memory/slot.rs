@@ -175,7 +175,7 @@ impl Slot {
     }
 
     /// Keeps everybody from pinning the slot, if nobody has it pinned. Returns
-    /// whether that is so; whoever asks for a pin meanwhile waits.
+    /// whether that is so; anyone who asks for a pin meanwhile waits.
     pub(super) fn seize(&self, id: RegionId) -> Result<bool, AccessError> {
         let live = State::new(id.generation, Phase::Live).0;
         let seized = live | State::SEIZED;

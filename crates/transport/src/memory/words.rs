@@ -1,6 +1,6 @@
 //! Lent memory as 64-bit words: copies and word operations without data races.
 //!
-//! Whoever reads or writes lent memory in user space does it in whole aligned
+//! Anyone who reads or writes lent memory in user space does it in whole aligned
 //! 64-bit words, atomically, or in several of them at a time (`wide`). Two drivers that race on one region, or a peer in
 //! another process, may then see bytes in any mixture, but never undefined
 //! behaviour; and since no access has another size, a word operation is
@@ -122,7 +122,7 @@ pub fn copy_out(memory: &[AtomicU64], offset: usize, into: &mut [u8]) {
 /// Copies bytes of one memory into another, or into a part of the same that
 /// has none of them. Where the two do not begin at the same byte of a word,
 /// words that change meanwhile may be cut. The last word is written last, as by
-/// [`copy_in`]: whoever sees it sees all before it.
+/// [`copy_in`]: anyone who sees it sees all before it.
 pub(super) fn copy(from: &[AtomicU64], at: usize, to: &[AtomicU64], offset: usize, len: usize) {
     fence(Release);
     // To where a word of the target begins.
@@ -232,7 +232,7 @@ const _: () = assert!(BLOCK.is_multiple_of(WORD), "what is copied here ends with
 #[inline]
 pub(super) fn store(to: &[AtomicU64], bytes: &[u8]) -> usize {
     let blocks = size_of_val(to).min(bytes.len()) / BLOCK;
-    // SAFETY: both sides have so many blocks. `to` may be written and raced
+    // SAFETY: both sides have this many blocks. `to` may be written and raced
     // on, as atomics may.
     unsafe { copy_blocks(bytes.as_ptr(), to.as_ptr().cast::<u8>().cast_mut(), blocks) }
 }
@@ -242,7 +242,7 @@ pub(super) fn store(to: &[AtomicU64], bytes: &[u8]) -> usize {
 #[inline]
 pub(super) fn load(from: &[AtomicU64], into: &mut [u8]) -> usize {
     let blocks = size_of_val(from).min(into.len()) / BLOCK;
-    // SAFETY: both sides have so many blocks. `from` may be raced on, as
+    // SAFETY: both sides have this many blocks. `from` may be raced on, as
     // atomics may.
     unsafe { copy_blocks(from.as_ptr().cast(), into.as_mut_ptr(), blocks) }
 }
@@ -256,7 +256,7 @@ pub(super) fn transfer(from: &[AtomicU64], at: usize, to: &[AtomicU64], len: usi
     let blocks = there.min(size_of_val(to)).min(len) / BLOCK;
     // SAFETY: within `from`, or right behind it; `min` keeps it so.
     let start = unsafe { from.as_ptr().cast::<u8>().add(at.min(size_of_val(from))) };
-    // SAFETY: both sides have so many blocks. Both may be raced on, and `to`
+    // SAFETY: both sides have this many blocks. Both may be raced on, and `to`
     // written, as atomics may.
     unsafe { copy_blocks(start, to.as_ptr().cast::<u8>().cast_mut(), blocks) }
 }
@@ -264,7 +264,7 @@ pub(super) fn transfer(from: &[AtomicU64], at: usize, to: &[AtomicU64], len: usi
 /// Copies blocks; gives how many bytes. The two sides may overlap, and then mix.
 ///
 /// # Safety
-/// From both addresses on there are so many blocks, the first to be read, the
+/// From both addresses on there are that many blocks, the first to be read, the
 /// second to be written. What of it is shared is an array of words.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline]

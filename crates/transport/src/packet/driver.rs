@@ -89,7 +89,7 @@ impl PacketDriver {
         Ok(drivers)
     }
 
-    /// Which of a [group](Self::open_group) of so many gets what this station sends. None of
+    /// Which of a [group](Self::open_group) of this many gets what this station sends. None of
     /// none.
     #[must_use]
     pub fn member_of(station: [u8; 6], count: usize) -> Option<usize> {
@@ -161,7 +161,7 @@ impl fmt::Debug for PacketDriver {
     }
 }
 
-/// So many units leave at once at most, so that receiving gets its turn too.
+/// This many units leave at once at most, so that receiving gets its turn too.
 const MOST_UNITS: u32 = 64;
 /// Likewise, for super-packets.
 pub(super) const MOST_BYTES: usize = 512 << 10;
@@ -195,7 +195,7 @@ pub(super) fn send<E: Engine>(
     Ok(sent)
 }
 
-/// Notes what became of the next units: so many left, or why the first did not;
+/// Notes what became of the next units: this many left, or why the first did not;
 /// none if nobody knows where to. Returns how many are out of our hands.
 fn account<E: Engine>(
     driver: &mut PacketDriver,

@@ -70,7 +70,7 @@ const RETURN_A: u32 = 0x10;
 /// A network that sends more while sockets are opened has lost more.
 const MOST_LOST: usize = 1 << 16;
 
-/// Which of so many members gets what this station sends: what the kernel is told to compute.
+/// Which of this many members gets what this station sends: what the kernel is told to compute.
 pub(crate) const fn member_of(station: [u8; 6], members: usize) -> usize {
     let [a, b, c, d, e, f] = station;
     let mixed = u32::from_be_bytes([c, d, e, f]) ^ u32::from_be_bytes([0, 0, a, b]);

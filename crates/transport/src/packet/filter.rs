@@ -153,7 +153,7 @@ impl Filter {
         program
     }
 
-    /// The program, which lets so many bytes of a frame through.
+    /// The program, which lets this many bytes of a frame through.
     pub(crate) fn program_for(&self, bytes: u32) -> Vec<libc::sock_filter> {
         let mut program = self.program();
         let accept = instruction(libc::BPF_RET | libc::BPF_K, bytes);
@@ -303,7 +303,7 @@ mod tests {
         frame
     }
 
-    /// An IPv4 packet to [`HOST`] with so many words of options, to port 7000.
+    /// An IPv4 packet to [`HOST`] with this many words of options, to port 7000.
     fn ipv4(protocol: u8, option_words: u8) -> Vec<u8> {
         let mut frame = frame(0x0800);
         frame[14] = 0x45 + option_words;

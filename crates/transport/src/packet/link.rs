@@ -12,7 +12,7 @@ use crate::exchange::{Arrival, LONGEST, Prefix};
 
 /// The longest IPv4 packet.
 const LONGEST_PACKET: u32 = 65_535;
-/// GRO coalesces so many segments at most.
+/// GRO coalesces this many segments at most.
 const MOST_SEGMENTS: u16 = 64;
 
 /// The link of a path, as its socket has it.

@@ -12,9 +12,9 @@ use crate::driver::Counters;
 use crate::exchange::{Inbox, MAX_LISTS, ScatteredUnit, Turn};
 use crate::memory::{Pins, Regions};
 
-/// While frames keep coming, so many are taken in one turn.
+/// While frames keep coming, this many are taken in one turn.
 const FRAMES_PER_TURN: usize = 4 * MAX_LISTS;
-/// And no call follows on so many bytes, so that acknowledgements leave.
+/// And no call follows on this many bytes, so that acknowledgements leave.
 const BYTES_PER_TURN: usize = 256 << 10;
 
 /// What one receive brought.

@@ -14,7 +14,7 @@ pub(super) struct Step {
 #[derive(Clone, Copy)]
 pub(super) enum Target {
     Next,
-    /// Over so many steps.
+    /// Over this many steps.
     Skip(usize),
     Accept,
     Reject,

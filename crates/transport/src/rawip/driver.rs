@@ -154,9 +154,9 @@ impl fmt::Debug for RawIpDriver {
     }
 }
 
-/// So many units leave in one turn at most, so that receiving gets its turn too.
+/// This many units leave in one turn at most, so that receiving gets its turn too.
 const UNITS_PER_TURN: u32 = 4 * MAX_UNITS as u32;
-/// So many bytes are listed for one call.
+/// This many bytes are listed for one call.
 pub(super) const BATCH_BYTES: usize = 512 << 10;
 
 /// Sends what the engine has, until it has nothing, the kernel has no room, or

@@ -146,7 +146,7 @@ impl Messages {
 /// What a receiver wants to know of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
-    /// So many bytes of options follow on the first twenty bytes.
+    /// This many bytes of options follow on the first twenty bytes.
     pub(super) options: usize,
     pub(super) from: Ipv4Addr,
     pub(super) ecn: Ecn,
@@ -171,7 +171,7 @@ impl Header {
 // Receiving: many packets a call, each into the guessed span where the engine
 // has a guess.
 
-/// While packets keep coming, so many calls receive in one turn.
+/// While packets keep coming, this many calls receive in one turn.
 const CALLS_PER_TURN: u32 = 4;
 
 /// What one call brought.
@@ -207,7 +207,7 @@ impl Receiver {
         }
     }
 
-    /// So many calls are worth making in this turn, each for so many packets.
+    /// This many calls are worth making in this turn, each for this many packets.
     /// The first packet after a silence is taken alone, since looking for
     /// another one would only delay the answer to it.
     pub(super) const fn plan(&self) -> (u32, usize) {

@@ -41,7 +41,7 @@ pub struct Landing {
 }
 
 impl Landing {
-    /// Reserves addresses for so many bytes, rounded up to whole pages.
+    /// Reserves addresses for this many bytes, rounded up to whole pages.
     ///
     /// # Errors
     /// There are none, or the process has no address space for them.
@@ -148,7 +148,7 @@ impl fmt::Debug for Landing {
 //
 // A buffer always goes to its own place in one of the banks, and the pages that
 // were read come back to the buffer that they are from. Neighbours stay
-// neighbours, so many of them move at once; and the kernel, which keeps
+// neighbours, this many of them move at once; and the kernel, which keeps
 // book of what lies where, finds each bank in one piece however often it moved.
 
 /// What is in a place: nothing, so that pages can be moved there at once.
@@ -266,7 +266,7 @@ pub(super) struct Loan {
 
 impl Drop for Loan {
     fn drop(&mut self) {
-        // Whoever is told that the buffer is back may write it.
+        // Anyone who is told that the buffer is back may write it.
         self.memory.loans.end(self.buffer);
         self.returned.lock().push_back(self.body);
     }

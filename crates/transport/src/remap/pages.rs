@@ -63,7 +63,7 @@ pub(super) struct Backing {
 }
 
 impl Pages {
-    /// So many buffers of this length, a number of whole pages.
+    /// This many buffers of this length, a number of whole pages.
     ///
     /// # Errors
     /// The lengths do not fit, or there is no memory, or no room in the table.

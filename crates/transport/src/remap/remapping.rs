@@ -32,11 +32,11 @@ struct Run {
 }
 
 impl Remapping {
-    /// So many packets from the same buffer can be kept while a next one comes,
+    /// This many packets from the same buffer can be kept while a next one comes,
     /// and the pages of one more go back to it.
     pub const BANKS: usize = 4;
 
-    /// Moves the buffers of these pages. The application may keep so many
+    /// Moves the buffers of these pages. The application may keep this many
     /// packets of each buffer; two is the least that lets pages go round.
     ///
     /// # Errors

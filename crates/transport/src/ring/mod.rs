@@ -3,7 +3,7 @@
 //!
 //! The frames lie there already when the process hears of them, many with one
 //! look and none with a system call. [`Ring`] lends the memory of the ring as a
-//! region, so that whoever reads a frame by its [`Span`](landfall_placement::Span)
+//! region, so that anyone who reads a frame by its [`Span`](landfall_placement::Span)
 //! does not need to know where it came from. A [`Block`] is this process's until
 //! it is dropped: copy its frames to where they belong, or hold it as long as
 //! somebody reads them in place.
@@ -81,7 +81,7 @@ pub struct RingConfig {
     /// counted in milliseconds, at least one.
     pub retire: Duration,
     /// For recording: what leaves the interface, is for others or of a VLAN comes too,
-    /// and of each frame at most so many bytes: see [`Block::heard`]. None: frames that
+    /// and of each frame at most this many bytes: see [`Block::heard`]. None: frames that
     /// the interface received, whole.
     pub overhear: Option<u32>,
 }
@@ -102,7 +102,7 @@ impl RingConfig {
         }
     }
 
-    /// The same for those who records what crosses the interface: at most so many bytes of
+    /// The same for those who records what crosses the interface: at most this many bytes of
     /// each frame, both ways.
     #[must_use]
     pub fn overhearing(self, bytes: u32) -> Self {
@@ -171,7 +171,7 @@ impl Ring {
     /// Whether the descriptor says when there is something new.
     ///
     /// To the kernel it is readable until the newest block is given back. While
-    /// that one is held whoever waits for the descriptor would spin: then look
+    /// that one is held anyone who waits for the descriptor would spin: then look
     /// again after [`RingConfig::retire`], or when a block was dropped.
     #[must_use]
     pub fn is_readiness_telling(&self) -> bool {

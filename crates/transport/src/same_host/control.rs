@@ -31,7 +31,7 @@ pub(super) struct Name {
 }
 
 impl Name {
-    /// That of whoever is at this UDP address.
+    /// That of anyone who is at this UDP address.
     pub(super) fn of(at: SocketAddr) -> Self {
         let text = format!("\0landfall-udp-{}", SocketAddr::new(at.ip(), at.port()));
         // SAFETY: an address of zeros is one.
@@ -96,7 +96,7 @@ pub(super) struct Hello {
     pub(super) nonce: u64,
     /// The number of the other's queue, once it is known.
     pub(super) yours: u64,
-    /// Where in the sender's memory its number is: whoever finds it there can read that
+    /// Where in the sender's memory its number is: anyone who finds it there can read that
     /// memory.
     pub(super) probe: u64,
     /// The sender does not know whether the receiver has its queue.
@@ -371,7 +371,7 @@ fn credentials(header: &libc::msghdr) -> Option<libc::ucred> {
             == (libc::SOL_SOCKET, libc::SCM_CREDENTIALS)
             && len >= whole;
         if is_it {
-            // SAFETY: so many bytes are there, by its length; they need not be aligned.
+            // SAFETY: this many bytes are there, by its length; they need not be aligned.
             return Some(unsafe {
                 ptr::read_unaligned(libc::CMSG_DATA(control).cast::<libc::ucred>())
             });

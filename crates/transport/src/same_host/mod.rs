@@ -60,9 +60,9 @@ use crate::memory::{PieceView, Pins, Regions};
 use crate::shm::close_aside;
 use crate::shm::rendezvous::Readiness;
 
-/// So many neighbours a driver has at most; others are reached by UDP.
+/// This many neighbours a driver has at most; others are reached by UDP.
 const MOST_NEIGHBOURS: usize = 64;
-/// So many addresses it remembers at which nobody is.
+/// This many addresses it remembers at which nobody is.
 const MOST_ABSENT: usize = 1024;
 /// Letters that are read in one turn.
 const LETTERS_PER_TURN: usize = 64;
@@ -70,11 +70,11 @@ const LETTERS_PER_TURN: usize = 64;
 /// leave.
 const FRAMES_PER_TURN: usize = 64;
 const BYTES_PER_TURN: usize = 256 << 10;
-/// A thread that spins looks for messages each so many turns: that is a system call.
+/// A thread that spins looks for messages each this many turns: that is a system call.
 const LOOK_EVERY: u32 = 32;
 /// And at the socket, while neighbours are busy.
 const SOCKET_EVERY: u32 = 16;
-/// For so many turns after something moved they are likely to go on.
+/// For this many turns after something moved they are likely to go on.
 const BUSY_TURNS: u32 = 4096;
 /// How often it is looked whether a neighbour that owes something still reads.
 const TICK: Duration = Duration::from_millis(20);
@@ -115,7 +115,7 @@ pub(crate) struct SameHost {
     armed: AtomicBool,
     epoch: AtomicU64,
     turns: u32,
-    /// So many turns more neighbours are likely to go on.
+    /// This many turns more neighbours are likely to go on.
     busy: u32,
     /// A message is awaited.
     is_meeting: bool,
@@ -216,7 +216,7 @@ impl SameHost {
         }
     }
 
-    /// The end of a turn: rings whoever sleeps, and sees whether all still read.
+    /// The end of a turn: rings anyone who sleeps, and sees whether all still read.
     pub(crate) fn finish<E: Engine>(&mut self, engine: &mut E, now: Instant) {
         let is_tick = now >= self.tick_at;
         if is_tick {
@@ -491,7 +491,7 @@ impl SameHost {
         None
     }
 
-    /// Asks whoever may be at this address to hello.
+    /// Asks anyone who may be at this address to hello.
     fn seek(&mut self, to: SocketAddr, now: Instant) {
         let Some(here) = self.source_for(to) else { return self.note_absent(to, now) };
         // There is no queue for it before somebody is there.

@@ -99,7 +99,7 @@ pub(super) enum Sent {
 impl Neighbour {
     pub(super) fn new(at: SocketAddr, here: SocketAddr, name: Name, now: Instant) -> Option<Self> {
         let mut nonce = [0; 8];
-        // SAFETY: room for so many bytes.
+        // SAFETY: room for this many bytes.
         let got = unsafe { libc::getrandom(nonce.as_mut_ptr().cast(), nonce.len(), 0) };
         let nonce = u64::from_ne_bytes(nonce);
         if got != 8 || nonce == 0 {
@@ -393,7 +393,7 @@ impl Neighbour {
         if !wrote && !was_read {
             return Ok(());
         }
-        // What was written is seen by whoever looks once more before it sleeps, or it is
+        // What was written is seen by anyone who looks once more before it sleeps, or it is
         // seen here that it sleeps.
         fence(Ordering::SeqCst);
         let asleep = theirs.queue.asleep();

@@ -197,7 +197,7 @@ impl Placer {
                 let is_there = match check {
                     _ if !fits => Some(false),
                     Check::None => Some(unit.write(at, &self.spans, turn.pins)),
-                    // Whoever seals sends nothing this way.
+                    // Anyone who seals sends nothing this way.
                     Check::Sealed { .. } => None,
                     Check::InternetSum { from, len, seed } => {
                         self.write_summed(turn, &unit, at, (from.into(), len as usize, seed))
@@ -293,7 +293,7 @@ impl Parts<'_> {
         self.head.len() + self.payload
     }
 
-    /// Reads its first bytes, of which there are so many.
+    /// Reads its first bytes, of which there are that many.
     fn read(&self, len: usize, into: &mut Vec<u8>) -> bool {
         into.clear();
         into.extend_from_slice(&self.head[..self.head.len().min(len)]);

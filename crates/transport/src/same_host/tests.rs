@@ -173,7 +173,7 @@ impl Hostile {
         hostile
     }
 
-    /// Says that there is a unit of so many bytes.
+    /// Says that there is a unit of this many bytes.
     fn say(&mut self, place: Place, payload: usize) {
         let (ecn, units, head_len) = (Ecn::NotCapable, 1, 1);
         let frame = Frame { place, ecn, units, head_len, each: payload, payload };

@@ -18,7 +18,7 @@ pub enum Fate {
     Lost,
     /// It leaves twice.
     Twice,
-    /// It leaves once so many others have, or a few milliseconds have passed.
+    /// It leaves once this many others have, or a few milliseconds have passed.
     Late(u32),
     /// It leaves with this bit flipped, counted from its first byte on; beyond
     /// its end, counted on from the first again.
@@ -31,7 +31,7 @@ type Decide = Box<dyn FnMut(u64, &[u8]) -> Fate + Send>;
 /// Sends frames through a [`Socket`], to each its fate: for tests of what
 /// receives them.
 ///
-/// Frames are copied whole, so this is not for measuring. Bounded: at so many
+/// Frames are copied whole, so this is not for measuring. Bounded: at this many
 /// frames held back it takes no more.
 pub struct Faulty {
     decide: Decide,
@@ -51,11 +51,11 @@ struct DelayedFrame {
     due: Instant,
 }
 
-/// So many frames are held back at most.
+/// This many frames are held back at most.
 const MOST_HELD: usize = 4096;
 /// How long a late frame waits for successors that may never come.
 const PATIENCE: Duration = Duration::from_millis(2);
-/// By chance a late frame lets so many others pass, at most.
+/// By chance a late frame lets this many others pass, at most.
 const STEPS_BACK: u64 = 16;
 
 impl Faulty {

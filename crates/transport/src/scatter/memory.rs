@@ -134,7 +134,7 @@ pub(super) struct SlotMemory {
 }
 
 impl SlotMemory {
-    /// So many slots for heads and spilled bytes.
+    /// This many slots for heads and spilled bytes.
     ///
     /// # Errors
     /// The table has no room for the names.
@@ -195,7 +195,7 @@ impl SlotMemory {
         self.spill.slot(slot)
     }
 
-    /// So many bytes are in this head slot.
+    /// This many bytes are in this head slot.
     #[inline]
     pub(super) fn fill(&mut self, slot: usize, bytes: u16) {
         if let Some(filled) = self.filled.get_mut(slot) {

@@ -11,7 +11,7 @@
 //! | [`Faulty`] | loses, doubles, delays and damages frames on their way out, for tests |
 //! | [`Config`] | which interface, which frames, heard where |
 //!
-//! Whoever guesses knows the lengths of headers and payloads before they come;
+//! Anyone who guesses knows the lengths of headers and payloads before they come;
 //! the kernel takes frames apart as it copies them, and no copy is left to make.
 //! Frame `n` of a burst goes to descriptor `n`: its first bytes to head slot
 //! `n`, the next ones to the descriptor's place, all that remain to spill slot

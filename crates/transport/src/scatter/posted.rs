@@ -18,7 +18,7 @@ pub const FRAME_MAX: u32 = 65_536 + 64;
 /// The most descriptors in a list.
 pub const MOST_DESCRIPTORS: usize = 128;
 
-/// After a silence so many descriptors are posted: what is posted and not used
+/// After a silence this many descriptors are posted: what is posted and not used
 /// costs time as well.
 const AFTER_SILENCE: usize = 16;
 
@@ -29,7 +29,7 @@ const PIECES: usize = 3;
 /// descriptor, the next ones to a place, all that remain to the spill slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Descriptor {
-    /// So many bytes go to the head slot; at most [`HEAD_SLOT`].
+    /// This many bytes go to the head slot; at most [`HEAD_SLOT`].
     pub head_len: u16,
     /// The bytes behind them go here. Empty if nothing is guessed.
     pub place: Span,
@@ -70,9 +70,9 @@ pub struct Posted {
     /// Three for each descriptor; those of the slots never change their place.
     pieces: Box<[libc::iovec]>,
     headers: Box<[libc::mmsghdr]>,
-    /// So many descriptors are posted.
+    /// This many descriptors are posted.
     posted: usize,
-    /// So many make sense next time.
+    /// This many make sense next time.
     worth: usize,
     /// How long each frame of the last burst is.
     lens: Vec<u32>,
@@ -85,7 +85,7 @@ unsafe impl Send for Posted {}
 unsafe impl Sync for Posted {}
 
 impl Posted {
-    /// Room for so many descriptors, at most [`MOST_DESCRIPTORS`].
+    /// Room for this many descriptors, at most [`MOST_DESCRIPTORS`].
     ///
     /// # Errors
     /// The table has no room for the names of the slots.
@@ -224,7 +224,7 @@ impl Posted {
         headers
     }
 
-    /// The first descriptors were filled, so many of them. Their headers say
+    /// The first descriptors were filled, this many of them. Their headers say
     /// what became of each.
     pub(super) fn came(&mut self, count: usize) -> Burst {
         let mut burst = Burst::default();

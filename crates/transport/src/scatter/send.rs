@@ -49,7 +49,7 @@ impl Sendable for Outgoing<'_> {
 
 /// What became of the next frames.
 pub(super) enum Step {
-    /// So many left.
+    /// This many left.
     Left(usize),
     /// The first one can never be sent.
     Lost(Unsendable),
@@ -410,7 +410,7 @@ impl Long<'_> {
         }
         let added = if self.head[12..14] == IPV6 { FRAGMENT_HEADER } else { 0 };
         let network = (headers - packet::ETHERNET_HEADER) as u32 + added;
-        // Whoever carries fragments that are too long drops them without a word.
+        // Anyone who carries fragments that are too long drops them without a word.
         match mtu.saturating_sub(network) {
             most if u32::from(piece) > most => Err(CutError::PieceTooLong { piece, most }),
             _ => Ok(()),

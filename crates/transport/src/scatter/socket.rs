@@ -113,7 +113,7 @@ impl Socket {
         Ok(came)
     }
 
-    /// So many calls filled the first `came` descriptors.
+    /// This many calls filled the first `came` descriptors.
     pub(crate) fn note_burst(&mut self, posted: &mut Posted, came: usize, calls: u64) {
         if came == 0 {
             self.counters.empty_calls += calls;

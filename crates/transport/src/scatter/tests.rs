@@ -24,11 +24,11 @@ fn arrive(posted: &mut Posted, frames: &[&[u8]]) {
     for (header, frame) in headers.iter_mut().zip(frames) {
         let mut rest = *frame;
         for nth in 0..header.msg_hdr.msg_iovlen {
-            // SAFETY: a posted header names so many pieces.
+            // SAFETY: a posted header names this many pieces.
             let piece = unsafe { *header.msg_hdr.msg_iov.add(nth) };
             let (bytes, behind) = rest.split_at(rest.len().min(piece.iov_len));
             if !bytes.is_empty() {
-                // SAFETY: a posted piece has room for so many bytes, and
+                // SAFETY: a posted piece has room for this many bytes, and
                 // nobody has a reference to them.
                 unsafe { piece.iov_base.cast::<u8>().copy_from(bytes.as_ptr(), bytes.len()) };
             }

@@ -14,7 +14,7 @@ use crate::exchange::{Arrival, Inbox, Outbox, Pace, Turn};
 use crate::memory::{Pins, Regions};
 use crate::packet::{Failure, VNET_HEADER, read_vnet, whole_frames, write_vnet};
 
-/// So many units leave at once at most, so that receiving gets its turn too.
+/// This many units leave at once at most, so that receiving gets its turn too.
 const MOST_UNITS: u32 = 64;
 /// Likewise, for super-packets.
 const MOST_BYTES: usize = 512 << 10;
@@ -116,7 +116,7 @@ impl TapDriver {
         Ok(units)
     }
 
-    /// Hands a frame of so many bytes, with what is in front of it, to the engine.
+    /// Hands a frame of this many bytes, with what is in front of it, to the engine.
     fn hand_over<E: Engine>(&mut self, engine: &mut E, now: Instant, len: usize) -> u32 {
         self.state.counters.receive_calls += 1;
         let prefix_len = if self.offload { VNET_HEADER } else { 0 };
@@ -189,7 +189,7 @@ fn capabilities(offload: bool) -> Capabilities {
 /// The pieces may be written until the call is over.
 unsafe fn read(fd: RawFd, pieces: &mut [libc::iovec]) -> io::Result<usize> {
     let count = libc::c_int::try_from(pieces.len()).unwrap_or(libc::c_int::MAX);
-    // SAFETY: the list has so many pieces; the caller vouches for what it names.
+    // SAFETY: the list has this many pieces; the caller vouches for what it names.
     let len = unsafe { libc::readv(fd, pieces.as_ptr(), count) };
     usize::try_from(len).map_err(|_| io::Error::last_os_error())
 }
@@ -200,7 +200,7 @@ unsafe fn read(fd: RawFd, pieces: &mut [libc::iovec]) -> io::Result<usize> {
 /// The pieces may be read until the call is over.
 unsafe fn write(fd: RawFd, pieces: &mut [libc::iovec]) -> io::Result<()> {
     let count = libc::c_int::try_from(pieces.len()).unwrap_or(libc::c_int::MAX);
-    // SAFETY: the list has so many pieces; the caller vouches for what it names.
+    // SAFETY: the list has this many pieces; the caller vouches for what it names.
     let written = unsafe { libc::writev(fd, pieces.as_ptr(), count) };
     if written < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

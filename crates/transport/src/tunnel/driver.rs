@@ -114,7 +114,7 @@ impl Driver for TunnelDriver {
     }
 }
 
-/// So many frames that go nowhere are taken in one call at most, then the
+/// This many frames that go nowhere are taken in one call at most, then the
 /// driver gets a breath.
 const NOWHERE_PER_CALL: usize = 1024;
 

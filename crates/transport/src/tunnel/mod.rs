@@ -56,11 +56,11 @@ pub struct TunnelConfig {
     pub frame: u32,
     /// Whom frames are exchanged with.
     pub peers: Vec<SocketAddr>,
-    /// Whoever sends is a peer, as long as there is room for one.
+    /// Anyone who sends is a peer, as long as there is room for one.
     pub learn_peers: bool,
-    /// So many peers there are at most: a frame to all is sent as often.
+    /// This many peers there are at most: a frame to all is sent as often.
     pub most_peers: usize,
-    /// So many stations are remembered at most. Frames to others go to all peers.
+    /// This many stations are remembered at most. Frames to others go to all peers.
     pub most_stations: usize,
     /// Send and receive many frames with one call, where the kernel can.
     pub batch: bool,

@@ -44,7 +44,7 @@ impl Framing {
         VNET_HEADER + self.headers()
     }
 
-    /// Writes what is in front of so many bytes of payload, which are several datagrams if
+    /// Writes what is in front of this many bytes of payload, which are several datagrams if
     /// there is a `unit_len`. None if they cannot go to this address.
     pub(super) fn write(
         &self,

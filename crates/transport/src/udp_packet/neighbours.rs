@@ -12,7 +12,7 @@ use super::netlink::{Neighbour, Netlink};
 const FRESH: Duration = Duration::from_secs(5);
 /// Where it knew nothing it is asked again after so long; it resolves meanwhile.
 const RETRY: Duration = Duration::from_millis(10);
-/// So many peers are remembered. With more, all are asked for anew.
+/// This many peers are remembered. With more, all are asked for anew.
 const MOST: usize = 4096;
 
 /// The peers of a path, on one interface.

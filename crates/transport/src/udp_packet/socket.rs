@@ -90,7 +90,7 @@ pub(crate) fn open(config: &UdpPacketConfig, driver: &'static str) -> Result<Ope
     Ok(Opened { packets: socket, kernel, framing, neighbours, limits, capabilities, group: None })
 }
 
-/// Opens so many packet sockets at one port, over which peers are spread by their address and
+/// Opens this many packet sockets at one port, over which peers are spread by their address and
 /// port.
 pub(super) fn open_group(
     config: &UdpPacketConfig,

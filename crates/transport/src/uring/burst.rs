@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::ring::{Operation, Ring};
 use crate::scatter::{MOST_DESCRIPTORS, Posted, Socket, nothing_came};
 
-/// So many descriptors are tried first, if the last burst was no longer.
+/// This many descriptors are tried first, if the last burst was no longer.
 const FIRST: usize = 8;
 /// How long a broken ring may take to let go of the memory.
 const FAREWELL: Duration = Duration::from_secs(1);

@@ -21,7 +21,7 @@ use crate::inet::SendFault;
 use crate::memory::{Pins, Regions};
 use crate::udp::UNITS_PER_TURN;
 
-/// So many bytes are gathered in one turn at most: a batch is a single
+/// This many bytes are gathered in one turn at most: a batch is a single
 /// super-packet where the device segments.
 const BYTES_PER_TURN: usize = 1 << 20;
 /// Batches where every send copies, and is over with its turn.

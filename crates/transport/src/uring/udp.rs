@@ -263,9 +263,9 @@ pub struct ZeroCopyUse {
 
 /// The most pieces of memory in one packet of the kernel (`MAX_SKB_FRAGS`).
 const MAX_PIECES: usize = 17;
-/// So many disappointments in a row are no accident.
+/// This many disappointments in a row are no accident.
 const DISAPPOINTMENTS: u32 = 8;
-/// Then copy so many sends before the next attempt: routes change.
+/// Then copy this many sends before the next attempt: routes change.
 const REST: u32 = 1 << 16;
 
 /// Learns from what the kernel reports.
@@ -300,7 +300,7 @@ impl Policy {
         self.seen
     }
 
-    /// Shall a send of so many bytes in so many pieces go without a copy?
+    /// Shall a send of this many bytes in this many pieces go without a copy?
     pub(super) fn wants(&mut self, bytes: usize, pieces: usize) -> bool {
         let able = pieces <= MAX_PIECES;
         match self.mode {

@@ -268,9 +268,9 @@ pub(super) fn parts_of_next(ring: &mut Reader<libc::xdp_desc>) -> Option<u32> {
     }
 }
 
-/// So many units leave at once at most, so that receiving gets its turn too.
+/// This many units leave at once at most, so that receiving gets its turn too.
 const UNITS_PER_TURN: u32 = 2 * MAX_UNITS as u32;
-/// So many bytes are polled at once.
+/// This many bytes are polled at once.
 pub(super) const BATCH_BYTES: usize = 512 << 10;
 
 /// Sends what the engine has, until it has nothing, there is no room, or it

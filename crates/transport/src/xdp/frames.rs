@@ -17,12 +17,12 @@ pub(super) struct Frames {
     chunk: u32,
     /// Chunks whose frames may be written, to be sent.
     free: Vec<u64>,
-    /// So many of those there are.
+    /// This many of those there are.
     most: usize,
 }
 
 impl Frames {
-    /// Memory for so many frames each way, in chunks of this length. The first
+    /// Memory for this many frames each way, in chunks of this length. The first
     /// half is for what comes, the rest for what leaves.
     pub(super) fn new(each_way: u32, chunk: u32) -> io::Result<Self> {
         let half = u64::from(each_way) * u64::from(chunk);
@@ -72,7 +72,7 @@ impl Frames {
         address - address % u64::from(self.chunk)
     }
 
-    /// Are there so many chunks to be written?
+    /// Are there this many chunks to be written?
     pub(super) fn has(&self, chunks: usize) -> bool {
         self.free.len() >= chunks
     }

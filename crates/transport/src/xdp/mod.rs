@@ -138,7 +138,7 @@ pub struct XdpConfig {
     pub framing: Framing,
     /// Where the program looks at frames.
     pub attach: Attach,
-    /// So many frames may wait each way, a power of two: 2048 or 4096 bytes of
+    /// This many frames may wait each way, a power of two: 2048 or 4096 bytes of
     /// locked memory for each.
     pub frames: u32,
 }

@@ -231,7 +231,7 @@ impl Program {
             expected_attach_type: ATTACH_TYPE_XDP,
         };
         // SAFETY: the structure is the beginning of what the command reads. It
-        // names so many instructions and a string, which live through the call.
+        // names this many instructions and a string, which live through the call.
         let loaded = unsafe { open(PROG_LOAD, &load) };
         if !matches!(&loaded, Err(error) if error.raw_os_error() == Some(libc::EINVAL)) {
             return loaded.map(Self);

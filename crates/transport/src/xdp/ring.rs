@@ -137,7 +137,7 @@ impl<T: Entry> Writer<T> {
         Ok(Self { ring: Ring::map(socket, kind, at, size)?, written: 0, taken: 0 })
     }
 
-    /// Is there room for so many entries?
+    /// Is there room for this many entries?
     pub(super) fn has_room(&mut self, entries: u32) -> bool {
         let room = |writer: &Self| writer.ring.size - writer.written.wrapping_sub(writer.taken);
         if room(self) < entries {
@@ -199,7 +199,7 @@ impl<T: Entry> Reader<T> {
         Ok(Self { ring: Ring::map(socket, kind, at, size)?, taken: 0, written: 0 })
     }
 
-    /// The entry behind so many that were not taken yet, if it was written.
+    /// The entry behind this many that were not taken yet, if it was written.
     pub(super) fn peek(&mut self, behind: u32) -> Option<T> {
         let known = |reader: &Self| reader.written.wrapping_sub(reader.taken);
         if known(self) <= behind {
@@ -217,7 +217,7 @@ impl<T: Entry> Reader<T> {
         Some(unsafe { entry.read() })
     }
 
-    /// Takes so many entries that were seen.
+    /// Takes this many entries that were seen.
     pub(super) fn take(&mut self, entries: u32) {
         self.taken = self.taken.wrapping_add(entries);
     }

@@ -28,7 +28,7 @@ pub struct Sending {
     pub payload: Vec<Span>,
     pub segment: Option<Segment>,
     pub checksum: Option<SumSlot>,
-    /// So many bytes at the end of the payload are only summed.
+    /// This many bytes at the end of the payload are only summed.
     pub sum_only: u32,
     pub ecn: Ecn,
 }

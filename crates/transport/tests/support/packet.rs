@@ -149,7 +149,7 @@ pub fn tcp_head(to: &VethEnd, offset: u32, payload: usize) -> Vec<u8> {
     head
 }
 
-/// The sum of the pseudo-header of so many bytes of TCP.
+/// The sum of the pseudo-header of this many bytes of TCP.
 pub fn pseudo_header(tcp_len: u16) -> u16 {
     let mut sum = InternetSum::new();
     sum.add(&SOURCE.octets());

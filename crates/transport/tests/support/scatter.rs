@@ -29,7 +29,7 @@ pub fn socket(end: &VethEnd, filter: Filter, regions: &Regions) -> Socket {
 
 /// Slots of a list.
 const SLOTS: usize = 128;
-/// Each slot has a page of so many bytes.
+/// Each slot has a page of this many bytes.
 pub const PAGE: u64 = 4096;
 
 /// A socket with a list and pages.
@@ -119,7 +119,7 @@ impl Receiver {
             .collect()
     }
 
-    /// Receives until so many frames came, in as many bursts as it takes.
+    /// Receives until this many frames came, in as many bursts as it takes.
     pub fn receive(
         &mut self,
         count: usize,

@@ -52,7 +52,7 @@ impl<D: Driver> StreamEnd<D> {
     }
 }
 
-/// Streams a message of so many bytes between two drivers, each with its
+/// Streams a message of this many bytes between two drivers, each with its
 /// regions, and gives both ends.
 pub fn carry_stream<A: Driver, B: Driver>(
     from: (A, Regions),

@@ -176,7 +176,7 @@ impl<N: Copy> Sender<N> {
         !self.is_full && self.paced_until(sender_config, now).is_none()
     }
 
-    /// Have so many more bytes room, at the other side and in the network?
+    /// Have this many more bytes room, at the other side and in the network?
     pub(crate) fn has_room(&self, sender_config: &SenderConfig, bytes: u64) -> bool {
         self.flights.len() < sender_config.frames
             && !self.has_no_credit()

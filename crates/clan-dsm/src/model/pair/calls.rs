@@ -333,7 +333,7 @@ impl Pair {
                 let known = here.failures.len();
                 here.hear(there, event);
                 if is_lawless {
-                    // Whoever believes a liar cannot help it.
+                    // Anyone who believes a liar cannot help it.
                     here.failures.truncate(known);
                 }
             }

@@ -36,7 +36,7 @@ pub(super) enum EffectKind {
 }
 
 /// How far what landed reaches: all before the entry `next` took effect or may be
-/// missing, and so many bytes of it took effect.
+/// missing, and this many bytes of it took effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Reached {
     next: usize,
@@ -175,7 +175,7 @@ struct Written {
 }
 
 impl Shadow {
-    /// An aperture of so many zeros.
+    /// An aperture of this many zeros.
     pub(super) fn new(len: usize) -> Self {
         Self { writes: Vec::new(), last: vec![0; len], is_unknown: false }
     }

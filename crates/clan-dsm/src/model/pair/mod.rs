@@ -293,7 +293,7 @@ impl Pair {
         }
     }
 
-    /// Everything that was sent arrives, so many times.
+    /// Everything that was sent arrives, this many times.
     fn settle(&mut self, rounds: usize) {
         for _ in 0..rounds {
             let mut moved = false;

@@ -324,7 +324,7 @@ impl Pair {
         }
     }
 
-    /// A side receives so many of the units on the wire: all are placed before
+    /// A side receives this many of the units on the wire: all are placed before
     /// the first is reported. Returns whether there were any.
     pub(super) fn receive(&mut self, side: usize, most: usize) -> bool {
         let count = most.min(self.wires[side].len());
@@ -424,7 +424,7 @@ impl Pair {
         };
         let is_live = |shown: &&ExposedAperture| is_inside(shown.area) && !shown.is_gone;
         if self.is_lawless {
-            // Whoever has a cookie may write what and when it likes; but nowhere else.
+            // Anyone who has a cookie may write what and when it likes; but nowhere else.
             let Some(ExposedAperture { id, area, .. }) = here.shown.iter().find(is_live).cloned()
             else {
                 return here.fail(format!("{span} is no aperture"));

@@ -3,7 +3,7 @@
 //!
 //! **Fair.** Each output takes its inputs in turn. As long as one alone wants
 //! it, it goes on without being cut; when others do too, it is cut after a turn
-//! of so many words, headers included.
+//! of this many words, headers included.
 //!
 //! **Multicasts without deadlock.** A piece of a multicast moves to all members
 //! in one step or not at all, and owns no output while it waits. Hence no two
@@ -12,9 +12,9 @@
 //! **Multicasts without starvation.** Members seldom have room at the same
 //! moment while others keep filling them. So one waiting multicast at a time
 //! *reserves* room for a piece at each of its members: others take what is left
-//! beside that. An output has room for two pieces, so whoever waits waits for an
+//! beside that. An output has room for two pieces, so anyone who waits waits for an
 //! output with something in it, which leaves: never for the reservation, whose
-//! holder may wait for a switch that waits for this one. Whoever was kept waiting
+//! holder may wait for a switch that waits for this one. Anyone who was kept waiting
 //! is *owed* a turn before a multicast goes there again.
 
 use alloc::vec;

@@ -190,7 +190,7 @@ impl Nic {
 }
 
 impl Nic {
-    /// Opens the way to whoever is there. [`Event::LinkUp`](crate::Event::LinkUp)
+    /// Opens the way to anyone who is there. [`Event::LinkUp`](crate::Event::LinkUp)
     /// tells who it is. Links that others open come without a call.
     ///
     /// # Errors

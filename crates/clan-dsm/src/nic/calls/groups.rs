@@ -89,7 +89,7 @@ impl Nic {
     }
 
     /// What is sent to the group comes to lie in this aperture from now on,
-    /// whoever has the cookie and sends it.
+    /// anyone who has the cookie and sends it.
     ///
     /// # Errors
     /// [`Error::Unknown`], [`Error::Forbidden`] where that is no group's cookie,

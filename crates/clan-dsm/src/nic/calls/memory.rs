@@ -20,7 +20,7 @@ impl Nic {
         Ok(aperture)
     }
 
-    /// A cookie for an aperture: whoever has it may do what the rights say.
+    /// A cookie for an aperture: anyone who has it may do what the rights say.
     ///
     /// # Errors
     /// [`Error::Unknown`].

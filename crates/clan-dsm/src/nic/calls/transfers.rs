@@ -274,7 +274,7 @@ impl Nic {
     }
 }
 
-/// Is there room for one more question, of which so many are under way?
+/// Is there room for one more question, of which this many are under way?
 fn may_ask(line: &LinkState, under_way: usize) -> bool {
     under_way < MOST_ASKED && line.writes.has_room(1, crate::wire::frame::MAX_PARAMETERS)
 }

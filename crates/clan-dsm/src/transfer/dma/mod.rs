@@ -3,7 +3,7 @@
 //!
 //! Each endpoint has a queue of chains of requests, which can be added to while
 //! the engine is busy. Queues that are not empty stand in a circle; each sends
-//! so many bytes and then the next has its turn. A link that takes nothing keeps
+//! this many bytes and then the next has its turn. A link that takes nothing keeps
 //! only those waiting that want to send on it: each link has a circle.
 //!
 //! A chain goes over one link. Its requests are carried out in order, and it is
@@ -86,7 +86,7 @@ struct Chain {
     steps: AgeList,
     /// How much of the first of them is.
     at: u64,
-    /// How many requests it had: so many count against the bound of its endpoint.
+    /// How many requests it had: this many count against the bound of its endpoint.
     requests: usize,
     /// Pieces that have not come back.
     pieces: u32,
@@ -152,7 +152,7 @@ pub(crate) struct Dma {
 }
 
 impl Dma {
-    /// No requests. `limit` of them may wait at each of so many endpoints; each
+    /// No requests. `limit` of them may wait at each of this many endpoints; each
     /// sends `turn` bytes before it is the next one's turn.
     pub(crate) fn new(endpoints: usize, limit: usize, turn: u32) -> Self {
         let limit = limit.max(1);

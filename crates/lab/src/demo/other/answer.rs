@@ -207,7 +207,7 @@ pub(in crate::demo) fn read_word(stream: &mut TcpStream, word: &mut [u8]) -> io:
         match stream.read(&mut word[at..]) {
             Ok(0) => return Ok(false),
             Ok(len) => at += len,
-            // Where the stream does not block, whoever reads spins.
+            // Where the stream does not block, anyone who reads spins.
             Err(error) if error.kind() == ErrorKind::WouldBlock => std::hint::spin_loop(),
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => return Err(error),

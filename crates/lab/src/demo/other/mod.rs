@@ -41,11 +41,11 @@ pub(super) struct Addresses {
 /// What it is asked to do next.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) enum Ask {
-    /// Take a Transfer of so many bytes.
+    /// Take a Transfer of this many bytes.
     Transfer { len: usize },
     /// The same, and give the second path up when half of them have come.
     TransferLosingAPath { len: usize },
-    /// Take so many bytes by TCP, and say when they are there.
+    /// Take this many bytes by TCP, and say when they are there.
     Stream { len: usize },
     /// Send words back by TCP until the connection ends, spinning or sleeping.
     Words { spins: bool },

@@ -70,7 +70,7 @@ struct Report {
     figure_10: Comparison<paper::Bandwidth, Curve>,
     /// Figures 8 and 9.
     server: Comparison<paper::Server, server::Server>,
-    /// Servers that were not measured with so many endpoints, and why. What was tried and
+    /// Servers that were not measured with this many endpoints, and why. What was tried and
     /// went wrong makes the exit code 1.
     server_absent: Vec<server::Absent>,
     /// Without ours where it could not be measured.
@@ -127,7 +127,7 @@ struct Scale {
     endpoints: &'static [usize],
     /// Round trips of the kernel's sockets at the start that are not recorded.
     warm_up: u64,
-    /// So many requests find the server asleep.
+    /// This many requests find the server asleep.
     idle: u32,
     /// Longer than anything takes that goes right.
     limit: Duration,

@@ -183,7 +183,7 @@ pub(crate) struct Ram {
     frame_max: u32,
 }
 
-/// At least so many pages, and more for long lists.
+/// At least this many pages, and more for long lists.
 const PAGES: u32 = 256;
 const LARGE_BUFFERS: u32 = 4;
 const HEADS: usize = 0;
@@ -205,7 +205,7 @@ impl Ram {
         Self { regions: [heads, spill, pages, large], filled: vec![0; slots], frame_max }
     }
 
-    /// A receiver, and its memory: for lists of so many descriptors, and pages of that
+    /// A receiver, and its memory: for lists of this many descriptors, and pages of that
     /// length.
     pub(crate) fn with_receiver(
         list: u16,

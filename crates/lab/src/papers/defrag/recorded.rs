@@ -267,7 +267,7 @@ mod tests {
     use super::super::trace::{Arrival, sor, ttcp};
     use super::*;
 
-    /// A capture of what arrived, of which so many bytes of each frame are kept.
+    /// A capture of what arrived, of which this many bytes of each frame are kept.
     fn capture(arrivals: &[Arrival], kept: usize) -> Vec<u8> {
         let mut file = [0xa1b2_3c4d_u32, 0, 0, 0, kept as u32, 1].map(u32::to_le_bytes).concat();
         for arrival in arrivals {

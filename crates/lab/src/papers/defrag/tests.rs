@@ -217,7 +217,7 @@ struct Ring {
     page: Option<(Host, u16)>,
     /// Since the ring was loaded, something landed where it does not belong.
     is_displaced: bool,
-    /// So many frames will be looked at together.
+    /// This many frames will be looked at together.
     left: u16,
     successful: u64,
 }

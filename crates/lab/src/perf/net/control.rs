@@ -30,7 +30,7 @@ pub(super) const PROTOCOL: u32 = 3;
 pub(super) const PORT: u16 = 7337;
 /// Longer lines are none of ours.
 const LONGEST_LINE: u64 = 64 << 10;
-/// So many words may wait to be dealt with.
+/// This many words may wait to be dealt with.
 const WAITING: usize = 256;
 /// A word that nobody takes for so long is lost, and so is the connection.
 const TO_SAY: Duration = Duration::from_secs(5);
@@ -147,7 +147,7 @@ impl Control {
     pub(super) fn say(&self, word: &ControlMessage) -> Result<()> {
         let mut line = serde_json::to_vec(word)?;
         line.push(b'\n');
-        // Whole lines, whoever speaks.
+        // Whole lines, no matter who speaks.
         let _turn = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         (&self.stream).write_all(&line).with_context(|| format!("{} is gone", self.remote))
     }

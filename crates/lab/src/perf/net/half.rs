@@ -301,9 +301,9 @@ fn tcp(seat: &mut TestSide<'_>) -> Result<Half> {
     Ok(half.into())
 }
 
-/// So many connections of the client's; others that come are none of ours.
+/// This many connections of the client's; others that come are none of ours.
 fn accept_from(listener: &Socket, peer: SocketAddr, connections: u32) -> Result<Vec<Socket>> {
-    /// So many strangers are put up with.
+    /// This many strangers are put up with.
     const STRANGERS: u32 = 16;
     let mut sockets = Vec::new();
     for _ in 0..connections + STRANGERS {

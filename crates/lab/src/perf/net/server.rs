@@ -1,6 +1,6 @@
 //! `landfall perf server`: the other end of `landfall perf client`.
 //!
-//! One client is served at a time, since two would measure each other; whoever comes
+//! One client is served at a time, since two would measure each other; anyone who comes
 //! meanwhile is told so. A client that goes away, however it goes, ends its own session and
 //! nothing else.
 

@@ -89,7 +89,7 @@ fn hear(word: &Word, last: u64, deadline: Instant) -> Result<u64> {
     }
 }
 
-/// Copies of so many bytes, from and to as much memory as a stream walks through.
+/// Copies of this many bytes, from and to as much memory as a stream walks through.
 pub(crate) fn copies(endpoints: &Endpoints, piece: usize, time: Duration) -> Result<Sample> {
     let copy = || -> Result<Sample> {
         place_thread(&endpoints.send)?;

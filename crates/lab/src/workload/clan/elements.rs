@@ -91,7 +91,7 @@ fn words(element: &[u8; ELEMENT]) -> [u64; ELEMENT / 8] {
     })
 }
 
-/// So many requests are under way.
+/// This many requests are under way.
 const UNDER_WAY: usize = 8;
 /// Where it says how many requests there were, and one more.
 const COUNT: u64 = WALK as u64;

@@ -20,7 +20,7 @@ use crate::workload::side::OtherSideEnded;
 pub(crate) enum Work {
     /// A word there and back, again and again.
     Word {
-        /// So many round trips are timed as one: a clock costs as much as one of
+        /// This many round trips are timed as one: a clock costs as much as one of
         /// them within a machine.
         together: u32,
     },
@@ -31,22 +31,22 @@ pub(crate) enum Work {
         bytes: u32,
         /// The adapter fetches it; otherwise the processor copies it.
         dma: bool,
-        /// So many round trips are timed as one.
+        /// This many round trips are timed as one.
         together: u32,
     },
     /// Elements of 32 bytes through a queue.
     Elements {
-        /// So many are published together.
+        /// This many are published together.
         batch: u32,
     },
     /// Memory into the other side's memory, request after request, and nothing else.
     Dma {
-        /// So many bytes a request has.
+        /// This many bytes a request has.
         request: u32,
     },
     /// Bytes through a stream.
     Bytes {
-        /// So many are written and published at once.
+        /// This many are written and published at once.
         message: u32,
         /// The next message waits until the one before has been received.
         acknowledged: bool,

@@ -10,7 +10,7 @@ use landfall_testbed::cpu::{CpuMeter, TaskUse};
 
 use super::job::{Answered, InitiatorResult, Job, Meet, Work};
 
-/// So many round trips at the start are not recorded, or as many as fit into the time.
+/// This many round trips at the start are not recorded, or as many as fit into the time.
 const WARM_UP: u64 = 100;
 /// Who asks has had enough.
 const END: u64 = u64::MAX;

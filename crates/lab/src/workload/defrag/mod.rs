@@ -31,7 +31,7 @@ const WINDOW: u64 = 2 << 20;
 const CLOSING: u64 = 64;
 /// How often a side that sleeps looks what the other is up to.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
-/// The clock is read once in so many pages.
+/// The clock is read once in this many pages.
 const PAGES_PER_LOOK: u64 = 16;
 
 /// Who cuts.
@@ -87,7 +87,7 @@ pub(crate) fn papers_predictor() -> Prediction {
     shape.map_or(Prediction::Off, Prediction::Single)
 }
 
-/// Foreign packets, at moments of chance: one in each run of so many pages. Where it is
+/// Foreign packets, at moments of chance: one in each run of this many pages. Where it is
 /// one, each page has one between its fragments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Foreign {
@@ -133,7 +133,7 @@ impl Join {
     }
 }
 
-/// Sends pages as the plan says: for some time, or so many.
+/// Sends pages as the plan says: for some time, or this many.
 pub(crate) fn run(plan: &Plan, pair: &VethPair, work: Work) -> Result<Outcome> {
     let (time, pages) = match plan.amount {
         Amount::Time(time) => (time, u64::MAX),
@@ -337,7 +337,7 @@ impl Run<'_> {
 
 /// Pages that came when the clock had stopped.
 struct Closing {
-    /// So many slots were sent before.
+    /// This many slots were sent before.
     walk: u64,
     /// Which came already.
     came: [bool; CLOSING as usize],

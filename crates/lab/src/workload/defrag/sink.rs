@@ -188,7 +188,7 @@ pub(super) struct Flow {
 }
 
 impl Flow {
-    /// The receiver has so many pages in all. Wakes a sender that waits, once half of
+    /// The receiver has this many pages in all. Wakes a sender that waits, once half of
     /// the window is free.
     #[inline]
     pub(super) fn note_arrived(&self, pages: u64, window: u64) {
@@ -265,7 +265,7 @@ impl<'a> Window<'a> {
         self.lost
     }
 
-    /// Waits until so many more pages fit, and counts them as sent.
+    /// Waits until this many more pages fit, and counts them as sent.
     pub(super) fn take(&mut self, pages: u64) -> Result<()> {
         self.wait(self.most.saturating_sub(pages))?;
         self.sent += pages;

@@ -19,7 +19,7 @@ use super::{CLOSING, Cut, Foreign, PORT, Work};
 const MEMORY: usize = 16 << 20;
 /// As many frames leave with one call.
 const FRAMES: u32 = 128;
-/// A socket takes pages one by one; so many before the clock is looked at.
+/// A socket takes pages one by one; this many before the clock is looked at.
 const SOCKET_BATCH: u64 = 32;
 /// Ethernet, IPv4 and UDP headers.
 pub(super) const HEADERS: usize = 14 + 20 + 8;

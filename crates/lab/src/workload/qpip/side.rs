@@ -14,7 +14,7 @@ use landfall_testbed::rivals::{Amount, Plan};
 use super::super::halves::Streamed;
 use super::super::{JUNK, Pattern};
 
-/// An adapter with one queue pair, and memory for so many messages.
+/// An adapter with one queue pair, and memory for this many messages.
 pub(crate) struct QueuePairEnd {
     pub(crate) adapter: Adapter,
     pub(crate) pair: Option<QueuePair>,
@@ -26,7 +26,7 @@ pub(crate) struct QueuePairEnd {
 }
 
 impl QueuePairEnd {
-    /// With a queue pair of this mapping, and slots for so many messages.
+    /// With a queue pair of this mapping, and slots for this many messages.
     pub(crate) fn new(
         adapter: Adapter,
         mapping: Mapping,

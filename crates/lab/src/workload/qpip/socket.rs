@@ -267,7 +267,7 @@ fn fill(memory: &mut [u8]) {
     }
 }
 
-/// The last pieces of a stream of so many bytes, round and round, are those that
+/// The last pieces of a stream of this many bytes, round and round, are those that
 /// a queue pair sent.
 fn check(memory: &[u8], bytes: u64) -> Result<u64> {
     let pieces = bytes / PIECE as u64;

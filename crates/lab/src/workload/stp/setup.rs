@@ -25,7 +25,7 @@ pub(super) const UNDER_WAY: usize = 16;
 pub(super) const SHORT: usize = 64 << 10;
 /// What both ends have where they encrypt. What is measured is no secret.
 const KEY: [u8; 32] = [7; 32];
-/// So many of them.
+/// This many of them.
 pub(super) const SHORT_UNDER_WAY: usize = 64;
 
 /// What is below STP.
@@ -96,7 +96,7 @@ pub struct Setup<'a> {
     pub connections: u32,
     /// What goes wrong on the path, in both directions.
     pub faults: Option<(Faults, Seed)>,
-    /// A cable that loses so many of a million frames while the run lasts.
+    /// A cable that loses this many of a million frames while the run lasts.
     pub cable: Option<(&'a VethPair, u32)>,
     /// In place of what is usual there.
     pub config: Option<Config>,
@@ -173,7 +173,7 @@ impl<'a> Setup<'a> {
         Ok([(one.into(), Peer::Node(0)), (two.into(), Peer::Node(1))])
     }
 
-    /// So many Transfers of this length are under way at a time.
+    /// This many Transfers of this length are under way at a time.
     pub(super) fn under_way(&self, shape: Shape) -> usize {
         let most = if shape.message <= SHORT { SHORT_UNDER_WAY } else { UNDER_WAY };
         most.max(self.connections as usize)

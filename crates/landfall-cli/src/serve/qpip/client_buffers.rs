@@ -21,7 +21,7 @@ pub(super) struct ClientBuffers {
 
 #[derive(Clone, Copy, Default)]
 struct Piece {
-    /// So many bytes have come, and so many of them were handed to sends.
+    /// This many bytes have come, and this many of them were handed to sends.
     came: u64,
     handed: u64,
     /// Sends that are under way.

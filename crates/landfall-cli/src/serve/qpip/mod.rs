@@ -29,7 +29,7 @@ use session::{Datagrams, Idle, Session};
 /// Where it serves, if nothing else is said.
 const USUAL_ADDRESS: &str = "10.9.0.2/24";
 const USUAL_TAP: &str = "landfall0";
-/// So many queue pairs wait to be connected at most.
+/// This many queue pairs wait to be connected at most.
 const IDLE: usize = 16;
 /// Bytes of characters: whole periods, so that one ends where the next begins.
 const LETTERS: usize = 16 * PERIOD;
@@ -227,7 +227,7 @@ impl<'a> ServerState<'a> {
     }
 
     /// Where somebody waits and all places are taken, one makes room: of the source that
-    /// has most of them, whoever is silent longest. A source that has more than its share
+    /// has most of them, anyone who is silent longest. A source that has more than its share
     /// gives one away, silent or not.
     fn make_room(&mut self, adapter: &Adapter) -> Result<()> {
         let unmated = adapter.stats().unmated;
@@ -302,7 +302,7 @@ struct Place<N> {
     silent: Duration,
 }
 
-/// So many of all places are one source's, where others wait.
+/// This many of all places are one source's, where others wait.
 const fn share(most: usize) -> usize {
     if most < 4 { most } else { most / 4 * 3 }
 }

@@ -16,9 +16,9 @@ use super::{BIN, Common, LETTERS};
 use crate::serve::ledger::{Ledger, parting};
 use crate::serve::{Service, answers_anything};
 
-/// So many sends of one client are under way at most: what comes meanwhile goes together.
+/// This many sends of one client are under way at most: what comes meanwhile goes together.
 const SENDS: u32 = 32;
-/// Of characters, which never end, so many.
+/// Of characters, which never end, this many.
 const AHEAD: u32 = 4;
 /// Places in the completion queue for one client; a byte stream takes one more.
 pub(super) const COMPLETIONS: u32 = SENDS + PIECES as u32 + 1;
@@ -228,12 +228,12 @@ impl Session {
     }
 }
 
-/// So many datagrams are being answered at a time; what comes beside them is lost, as
+/// This many datagrams are being answered at a time; what comes beside them is lost, as
 /// datagrams may be.
 const PLACES: u32 = 32;
 /// Longer than any.
 const PLACE: u64 = 64 << 10;
-/// Answers with characters have at most so many.
+/// Answers with characters have at most this many.
 const ANSWER: u64 = 512;
 pub(super) const DATAGRAM_COMPLETIONS: u32 = 2 * PLACES + 1;
 

@@ -300,7 +300,7 @@ fn lock(parent: &OwnedFd, name: &str, file: &File) -> Result<(), Denied> {
         Err(Errno::WOULDBLOCK) => return Err(Denied::entry(ANOTHER)),
         Err(error) => return Err(Denied::of("cannot be written", error)),
     }
-    // Whoever had the lock before may have given it its name since.
+    // Anyone who had the lock before may have given it its name since.
     if is_named(parent, name, file) { Ok(()) } else { Err(Denied::entry(ANOTHER)) }
 }
 
@@ -321,7 +321,7 @@ fn errno(error: &io::Error) -> Errno {
 /// From here on it is asked: what is shorter comes before anybody would have been told.
 const ASKED: u64 = 64 << 20;
 
-/// A file of this length, of which so many bytes will be written.
+/// A file of this length, of which this many bytes will be written.
 pub(super) fn check(folder: &OwnedFd, size: u64, contents: u64) -> Result<(), Denied> {
     if size < ASKED {
         return Ok(());

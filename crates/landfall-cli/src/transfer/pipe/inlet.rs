@@ -13,15 +13,15 @@ use super::{Broken, Frame, Opened, Outlet, Piece, UNDER_WAY, WhenFull};
 use crate::transfer::seals::{InletSeals, SEAL};
 use crate::transfer::wire::{Ask, FrameKind, Label, MOST_PIECE, State};
 
-/// An honest side has sent so many at most behind one that is missing.
+/// An honest side has sent this many at most behind one that is missing.
 const MOST_EARLY: u64 = 64;
 /// The other side hears so often what came.
 const CONFIRM_EVERY: u64 = 4;
-/// So many in a row that the code did not seal end the session.
+/// This many in a row that the code did not seal end the session.
 const MOST_FORGED: u32 = 16;
 /// After so long without anything, what is missing is asked for.
 const TICK: Duration = Duration::from_secs(1);
-/// So many words about transfers may be under way; the next says all of it again.
+/// This many words about transfers may be under way; the next says all of it again.
 const MOST_STATES: usize = 8;
 
 /// Transfers as they come, in memory that waits for them.
@@ -92,7 +92,7 @@ pub(crate) struct Inlet {
     /// What this side sent, of which the other says what came.
     outbox: Option<Arc<Outbox>>,
     states: States,
-    /// So many in a row were not sealed with the code.
+    /// This many in a row were not sealed with the code.
     forged: u32,
     /// Something came that may have been something else.
     is_suspicious: bool,
@@ -147,7 +147,7 @@ impl Inlet {
 
     /// Leaves taking to another thread, so that this one has time to hash.
     pub(crate) fn split(mut self) -> (Option<Taking>, Self) {
-        /// So many transfers wait to be checked, beside those that are under way.
+        /// This many transfers wait to be checked, beside those that are under way.
         const WAITING: usize = 2;
         let (to, handed) = sync_channel(WAITING);
         let taking = match std::mem::replace(&mut self.source, Source::Handed(handed)) {

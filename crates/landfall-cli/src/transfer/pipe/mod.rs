@@ -8,10 +8,10 @@
 //! Several transfers are under way at a time, each to memory of its own, and may overtake
 //! each other; [`Inlet`] puts them in order by their labels. All of them are encrypted, and
 //! decrypted in the memory where they landed. **Nothing comes out of an inlet that the other
-//! side has not sealed**, bundle or piece. The engines place bytes as they come, so whoever
+//! side has not sealed**, bundle or piece. The engines place bytes as they come, so anyone who
 //! is on the way can spoil a transfer; it is asked for again, and only where that happens
-//! over and over does the session end. How much waits is bounded at both ends: so many
-//! posted receives there are, so many sends are begun, so many are kept.
+//! over and over does the session end. How much waits is bounded at both ends: this many
+//! posted receives there are, this many sends are begun, this many are kept.
 
 mod inlet;
 mod outlet;
@@ -30,7 +30,7 @@ use super::wire::{Label, MOST_PIECE, Malformed};
 pub(crate) use inlet::Inlet;
 pub(crate) use outlet::{Outlet, WhenFull};
 
-/// So many transfers are under way at a time, one way. Together they are more than the
+/// This many transfers are under way at a time, one way. Together they are more than the
 /// window of a connection, so that there is always something to grant.
 pub(crate) const UNDER_WAY: usize = 8;
 /// No piece has more contents: it shares its transfer with its seal.
@@ -73,7 +73,7 @@ pub(crate) struct Unsealed {
 }
 
 impl Unsealed {
-    /// Memory for so many bytes and the seal behind them.
+    /// Memory for this many bytes and the seal behind them.
     pub(crate) fn memory(endpoint: &Endpoint, len: usize) -> Result<Memory, Error> {
         endpoint.memory(len + SEAL)
     }

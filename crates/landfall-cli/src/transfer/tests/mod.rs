@@ -216,7 +216,7 @@ fn names_that_leave_the_folder_are_refused_each_alone() {
 #[test]
 fn links_lead_nowhere_outside_and_are_not_followed() {
     let yard = PrivateFolder::new("links");
-    // There before: whoever made it, it is not followed.
+    // There before: anyone who made it, it is not followed.
     symlink("..", yard.inside().join("up")).unwrap();
     let hash = blake3::hash(b"x").into();
     let (outcome, failure) = say(

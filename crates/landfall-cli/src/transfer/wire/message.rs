@@ -93,12 +93,12 @@ pub(crate) enum ToReceiver<'a> {
         index: u64,
         from: u64,
     },
-    /// The file that begins next has holes, and about so many bytes beside them.
+    /// The file that begins next has holes, and about this many bytes beside them.
     Sparse {
         index: u64,
         bytes: u64,
     },
-    /// Instead of pieces: so many zeros that need no room.
+    /// Instead of pieces: this many zeros that need no room.
     Hole {
         index: u64,
         len: u64,
@@ -149,7 +149,7 @@ pub(crate) enum ToSender {
     },
 }
 
-/// So many ways at most.
+/// This many ways at most.
 const MOST_WAYS: usize = 8;
 
 /// Messages for one transfer.

@@ -45,7 +45,7 @@ pub(crate) const FULL_BUNDLE: usize = 256 << 10;
 pub(crate) const FULL_ANSWERS: usize = 48 << 10;
 /// No bundle of answers is longer.
 pub(crate) const MOST_ANSWERS: usize = 64 << 10;
-/// So many entries may be announced and not dealt with.
+/// This many entries may be announced and not dealt with.
 pub(crate) const MOST_ANNOUNCED: usize = 4096;
 
 /// What a transfer is.

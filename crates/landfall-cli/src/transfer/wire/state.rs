@@ -1,6 +1,6 @@
 //! What a side has of the other's bundles and pieces, and what it asks for again.
 //!
-//! Bytes that come may be another's: whoever is on the way can put them in the place of the
+//! Bytes that come may be another's: anyone who is on the way can put them in the place of the
 //! right ones. Their seal tells, and the transfer is asked for again. So the other side keeps
 //! what it sent until it hears that all before a number came as it was sealed.
 

@@ -85,7 +85,7 @@ pub trait Eventful: Fabric {
     /// The queue.
     type Events: EventQueue<Tripwire = Self::Tripwire>;
 
-    /// An asynchronous event queue of so many places, at least one.
+    /// An asynchronous event queue of this many places, at least one.
     ///
     /// # Errors
     /// The process has no descriptor left, or the node does not run any more.

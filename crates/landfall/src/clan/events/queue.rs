@@ -202,7 +202,7 @@ impl<T> Queue<T> {
     pub(crate) fn next(&mut self, mut rearm: impl FnMut(&Arc<Source<T>>)) -> Option<Event> {
         while let Ok(source) = self.ring.pop() {
             self.disarm();
-            // What happens from here on is another event. The fence: whoever put
+            // What happens from here on is another event. The fence: anyone who put
             // this one in did so after what it tells of, and the user looks at
             // that after this.
             source.is_queued.store(false, SeqCst);
@@ -254,7 +254,7 @@ impl<T> Queue<T> {
         fence(SeqCst);
     }
 
-    /// What wakes whoever waits here, for when the node ends.
+    /// What wakes anyone who waits here, for when the node ends.
     pub(crate) fn call(&self) -> &Arc<QueueWaker> {
         &self.common.call
     }

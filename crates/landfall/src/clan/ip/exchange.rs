@@ -107,7 +107,7 @@ impl ExchangeState {
     }
 }
 
-/// The kernel, whoever asks for a connection, and the connections.
+/// The kernel, anyone who asks for a connection, and the connections.
 #[derive(Debug)]
 struct Exchange {
     from_kernel: FromKernel,

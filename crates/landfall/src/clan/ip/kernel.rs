@@ -40,7 +40,7 @@ struct PacketToSend {
 /// Where its bytes are.
 #[derive(Debug)]
 enum Body {
-    /// In the next slot: so many.
+    /// In the next slot: this many.
     Slot(usize),
     /// It goes to others as well.
     Copy(Arc<[u8]>),

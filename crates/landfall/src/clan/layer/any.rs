@@ -1,6 +1,6 @@
 //! [`wait_any`]: waits for several things at once; and [`Waitable`], what can be waited for.
 //!
-//! Each of them sleeps at a tripwire of its own, and whoever waits for several sleeps at all of
+//! Each of them sleeps at a tripwire of its own, and anyone who waits for several sleeps at all of
 //! these. The same tripwires can be registered with the event queue of the node
 //! ([`Waitable::tripwire`], [`EventQueue`](crate::clan::EventQueue)), which has a descriptor for
 //! `epoll`.

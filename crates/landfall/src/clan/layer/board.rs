@@ -66,7 +66,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// So many keys, with values of up to `most` bytes.
+    /// This many keys, with values of up to `most` bytes.
     #[must_use]
     pub const fn new(keys: u32, most: u32) -> Self {
         Self { keys, most, wait: Wait::BALANCED }

@@ -43,7 +43,7 @@ const RX_READY: u64 = 0;
 const BUFFER: u64 = 64;
 /// Messages from this length on announce themselves.
 const LONG: usize = 8192;
-/// By so many bytes.
+/// By this many bytes.
 const FIRST: usize = 64;
 
 /// What both sides agree on.
@@ -54,7 +54,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// Messages of up to so many bytes.
+    /// Messages of up to this many bytes.
     #[must_use]
     pub const fn new(capacity: u32) -> Self {
         Self { capacity, wait: Wait::BALANCED }

@@ -113,7 +113,7 @@ impl<F: Fabric> Producer<F> {
         self.written - self.published
     }
 
-    /// Room for so many, as far as is known without a look.
+    /// Room for this many, as far as is known without a look.
     #[inline]
     pub(super) const fn known_room(&self) -> u64 {
         self.capacity - (self.written - self.read)
@@ -186,7 +186,7 @@ impl<F: Fabric> Producer<F> {
         }
     }
 
-    /// `count` places were filled; [`room`](Self::room) has said that there are so many.
+    /// `count` places were filled; [`room`](Self::room) has said that there are that many.
     #[inline]
     pub(super) const fn advance(&mut self, count: u64) {
         self.written += count;
@@ -419,7 +419,7 @@ impl<F: Fabric> Consumer<F> {
     }
 
     /// `count` places are free again; [`filled`](Self::filled) has said that there
-    /// are so many. That is published in quarters of the ring.
+    /// are this many. That is published in quarters of the ring.
     #[inline]
     pub(super) fn advance(&mut self, count: u64) -> Result<(), Error> {
         self.read += count;

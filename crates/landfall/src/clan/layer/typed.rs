@@ -61,7 +61,7 @@ use crate::clan::{Error, Fabric};
 pub enum Shape {
     /// A number.
     Number(&'static str),
-    /// So many of one kind.
+    /// This many of one kind.
     Array(&'static Self, usize),
     /// Fields.
     Record {
@@ -225,7 +225,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// So many elements under way; each is published by itself.
+    /// This many elements under way; each is published by itself.
     #[must_use]
     pub const fn new(capacity: u32) -> Self {
         Self { capacity, batch: 1, within: Duration::ZERO, wait: Wait::BALANCED }

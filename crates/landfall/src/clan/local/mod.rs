@@ -146,7 +146,7 @@ impl Node {
         }
     }
 
-    /// Whoever waits for this queue matches when the node ends.
+    /// Anyone who waits for this queue matches when the node ends.
     fn add_queue(&self, call: &Arc<QueueWaker>) -> Result<(), Error> {
         let mut queues = locked(&self.queues);
         queues.retain(|call| call.strong_count() > 0);

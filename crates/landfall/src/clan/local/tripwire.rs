@@ -1,5 +1,5 @@
 //! Tripwires of a [`Threads`](super::Threads) node, and [`ThreadsEvents`]: what they tell,
-//! in one queue. Whoever writes puts the event in.
+//! in one queue. Anyone who writes puts the event in.
 
 use std::fmt;
 use std::ops::Range;
@@ -142,7 +142,7 @@ impl EventSource for Wire {
 
 impl Tripwire for ThreadsTripwire {
     fn arm(&self) {
-        // Counted first, so that whoever fires it finds it counted.
+        // Counted first, so that anyone who fires it finds it counted.
         self.0.aperture.armed().fetch_add(1, SeqCst);
         if self.0.state.swap(ARMED, SeqCst) == ARMED {
             self.0.aperture.armed().fetch_sub(1, SeqCst);
@@ -161,7 +161,7 @@ impl Tripwire for ThreadsTripwire {
     }
 
     fn poll_fired(&self, context: &mut Context<'_>) -> Poll<()> {
-        // In this order: whoever fires it after the look finds the waker.
+        // In this order: anyone who fires it after the look finds the waker.
         *locked(&self.0.waker) = Some(context.waker().clone());
         fence(SeqCst);
         if self.has_fired() { Poll::Ready(()) } else { Poll::Pending }

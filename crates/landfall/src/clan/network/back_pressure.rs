@@ -19,11 +19,11 @@ use crate::runtime::locked;
 pub(crate) enum Cause {
     /// The write buffer of the link is full.
     Buffer,
-    /// As many writes from memory are under way as may be.
+    /// The limit of writes from memory that are under way is reached.
     Writes,
     /// The window's own memory for long writes is full.
     Staging,
-    /// As many reads or word operations are under way as may be.
+    /// The limit of reads and word operations that are under way is reached.
     Answers,
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct WindowState {
     done: AtomicU64,
     /// Bytes of the staging memory that are free again, in their order.
     pub(super) unstaged: AtomicU64,
-    /// Of the window's changes, so many are in place for certain.
+    /// Of the window's changes, this many are in place for certain.
     delivered: AtomicU64,
     /// A barrier for them is under way.
     is_asked: AtomicBool,
@@ -191,7 +191,7 @@ impl NodeState {
                 self.barriers.insert(id, (Arc::clone(state), changes));
                 true
             }
-            // Asked again by whoever waits, once something has moved.
+            // Asked again by anyone who waits, once something has moved.
             Err(_) => {
                 state.is_asked.store(false, Ordering::SeqCst);
                 if !self

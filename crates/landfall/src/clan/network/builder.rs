@@ -97,14 +97,14 @@ impl Builder {
         self
     }
 
-    /// What determines every key that the node gives out: for tests. Whoever knows
+    /// What determines every key that the node gives out: for tests. Anyone who knows
     /// it can touch all memory. Without this the operating system chooses.
     pub const fn seed(mut self, seed: Seed) -> Self {
         self.seed = Some(seed);
         self
     }
 
-    /// Encrypts nothing: whoever is on the way can read and change all of it, and who reads a
+    /// Encrypts nothing: anyone who is on the way can read and change all of it, and who reads a
     /// cookie writes the memory. The other side must be built so, too. What stays on the host is
     /// plain anyway.
     pub const fn plaintext(mut self) -> Self {
@@ -195,7 +195,7 @@ impl Builder {
 
     /// Writes the keys of its links to a file, for captures to be opened with: see [the builder
     /// of STP](https://docs.rs/landfall/latest/landfall/stp/struct.Builder.html#method.key_log).
-    /// **Whoever reads the file can read all that was recorded of these links, and forge what is
+    /// **Anyone who reads the file can read all that was recorded of these links, and forge what is
     /// still to come.** Without this it is the file that `LANDFALL_KEYLOG` names, or none.
     pub fn key_log(mut self, file: impl Into<PathBuf>) -> Self {
         self.security.set_key_log(file.into());

@@ -1,7 +1,7 @@
 //! [`DmaQueue`]: requests to the DMA engine, filled without a lock and without a
 //! call while the engine is busy with it (section 3.4 of the paper).
 //!
-//! The queue is a ring between the application and whoever drives the node. The
+//! The queue is a ring between the application and anyone who drives the node. The
 //! application puts a chain in; only if the driving side had found the ring empty
 //! does it have to be called. After that it takes chains out by itself, as the
 //! engine gets done with those before, until the ring is empty again. What is done

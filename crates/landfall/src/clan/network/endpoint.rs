@@ -208,7 +208,7 @@ impl Endpoint {
         self.0.handle.block_on(self.next(), deadline)?.transpose()
     }
 
-    /// Its queue at the DMA engine, for so many requests. There is one at a time.
+    /// Its queue at the DMA engine, for this many requests. There is one at a time.
     ///
     /// # Errors
     /// There is one already.

@@ -122,7 +122,7 @@ impl Events {
             self.queue.disarm();
             return false;
         }
-        // Whoever sleeps there does not drive.
+        // Anyone who sleeps there does not drive.
         self.handle.hand_over();
         true
     }

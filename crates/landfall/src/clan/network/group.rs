@@ -1,7 +1,7 @@
 //! [`Group`]: memory that many nodes have, each its own, and that one call writes
 //! in all of them.
 //!
-//! Whoever founds a group writes it; who has its cookie may join with memory of its
+//! Anyone who founds a group writes it; who has its cookie may join with memory of its
 //! own. On links that multicast by themselves one packet would go to all; the links
 //! of a node repeat what each of them lost, so the adapter sends each member its
 //! copy. What is long is copied once, whatever the number of members, and they all
@@ -29,10 +29,10 @@ use crate::clan::{Error, WORD, fabric};
 
 /// Up to here bytes are copied into the write buffers of the members.
 const SMALL: usize = 128;
-/// A member that is so many bytes of long writes late gets nothing more until it
+/// A member that is this many bytes of long writes late gets nothing more until it
 /// has half of them.
 const LATE: u64 = 1 << 20;
-/// So many memories of long writes are looked at for one that is free.
+/// This many memories of long writes are looked at for one that is free.
 const TRIES: usize = 4;
 
 /// Memory that many nodes have, to be written by the one that
@@ -103,7 +103,7 @@ pub struct MemberDelivery {
 }
 
 impl Node {
-    /// Founds a group with so many bytes of memory, without members yet. Only this
+    /// Founds a group with this many bytes of memory, without members yet. Only this
     /// node writes it.
     ///
     /// # Errors

@@ -164,7 +164,7 @@ impl Aperture {
         Ok(Self(Arc::new(Exposed { handle: handle.clone(), id, lent })))
     }
 
-    /// A cookie for it: whoever has it may use the memory within these rights.
+    /// A cookie for it: anyone who has it may use the memory within these rights.
     ///
     /// # Errors
     /// The memory was revoked.

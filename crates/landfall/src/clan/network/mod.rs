@@ -44,8 +44,8 @@
 //! | [`server`] | the event-driven server of the paper, over all of this |
 //!
 //! Each handle has a way for threads (`wait_…`, and `try_…` for those who spin) and
-//! one for tasks, on any executor. Whoever waits on a thread drives the node
-//! meanwhile: no wake-up lies between a packet and its user. Whoever spins calls
+//! one for tasks, on any executor. Anyone who waits on a thread drives the node
+//! meanwhile: no wake-up lies between a packet and its user. Anyone who spins calls
 //! [`Node::turn`].
 //!
 //! # Encryption
@@ -67,7 +67,7 @@
 //! write in the founder's name, and who is none reads nothing.
 //!
 //! To look into captures of your own links, have their keys written down ([`Builder::key_log`],
-//! or the variable `LANDFALL_KEYLOG`). Whoever reads such a file reads all.
+//! or the variable `LANDFALL_KEYLOG`). Anyone who reads such a file reads all.
 //!
 //! What does not live here: the protocol (`clan-dsm`), records and handshakes (`landfall-seal`),
 //! sockets and memory mappings

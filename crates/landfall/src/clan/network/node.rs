@@ -149,7 +149,7 @@ impl Node {
             .look(|core| core.engine.is_sealed().then(|| core.security.fingerprint()).flatten())
     }
 
-    /// The link with a peer, whoever opened it, if there is one; over the first path that
+    /// The link with a peer, no matter who opened it, if there is one; over the first path that
     /// leads to such peers.
     #[must_use]
     pub fn link_with(&self, peer: impl Into<Peer>) -> Option<Link> {
@@ -165,7 +165,7 @@ impl Node {
         Some(Link::new(self.handle.clone(), neighbour))
     }
 
-    /// Waits until a link to that host is up, whoever opens it.
+    /// Waits until a link to that host is up, no matter who opens it.
     ///
     /// # Errors
     /// The node does not run any more.
@@ -205,7 +205,7 @@ impl Node {
         Endpoint::open(&self.handle, port)
     }
 
-    /// An asynchronous event queue of so many places.
+    /// An asynchronous event queue of this many places.
     ///
     /// # Errors
     /// The process has no descriptor left.

@@ -3,7 +3,7 @@
 //! The tripwire in the engine stays where it is; arming it for one firing is a
 //! word in this process, so that the usual *look, arm, look again, wait* costs
 //! no lock. While firings are wanted by nobody, the engine's is switched off, and
-//! whoever arms next switches it on again: that costs a lock, once.
+//! anyone who arms next switches it on again: that costs a lock, once.
 
 use std::future::poll_fn;
 use std::ops::Range;
@@ -27,7 +27,7 @@ const IDLE: u8 = 0;
 const ARMED: u8 = 1;
 const FIRED: u8 = 2;
 
-/// So many firings that nobody waited for switch the engine's tripwire off.
+/// This many firings that nobody waited for switch the engine's tripwire off.
 const UNWANTED: u8 = 4;
 
 /// What the handle and the node know of a tripwire.

@@ -165,7 +165,7 @@ impl SharedLocal {
     }
 
     /// Ends the use of this memory by others: the cookie is invalid from now
-    /// on, whoever maps the memory is told and gets an error at its next use, and no
+    /// on, anyone who maps the memory is told and gets an error at its next use, and no
     /// tripwire fires any more.
     ///
     /// A mapping cannot be taken from a process: one that ignores what it is told can
@@ -177,7 +177,7 @@ impl SharedLocal {
     }
 
     /// From now on the cookie is good for this process only (and for those that this was
-    /// called for before): whoever else got hold of it is refused. Who maps the memory
+    /// called for before): anyone who else got hold of it is refused. Who maps the memory
     /// already keeps it; [`revoke_from`](Self::revoke_from) takes it away.
     ///
     /// A process is known by its number, as the kernel says. The kernel reuses numbers, so take

@@ -2,7 +2,7 @@
 //! node; its lock says that the node lives.
 //!
 //! The kernel takes the lock away when the process ends, however it does: so a name of a
-//! process that was killed is found to be stale by whoever looks, and the next who wants the
+//! process that was killed is found to be stale by anyone who looks, and the next who wants the
 //! name takes it over. Nothing is shared but the file: a process that dies in the middle
 //! leaves a file that nobody holds, and no state that has to be mended.
 //!
@@ -98,7 +98,7 @@ impl NameFile {
                 }
                 Err(TryLockError::Error(error)) => return Err(system("flock")(error)),
             }
-            // Whoever had it before may have removed it after it was opened here.
+            // Anyone who had it before may have removed it after it was opened here.
             if !is_at(&file, &path) {
                 continue;
             }

@@ -1,7 +1,7 @@
 //! [`SharedEvents`]: the firings of a node's tripwires, in one queue.
 //!
 //! Writers check for a tripwire while no event of it is queued. The reports of each writer
-//! come through a ring of its own; whoever looks for events reads them, at the cost of
+//! come through a ring of its own; anyone who looks for events reads them, at the cost of
 //! a load for each process that maps memory of this node, and none for each tripwire.
 //! The thread of the node reads them only while the program sleeps somewhere else, at
 //! the descriptor of the queue or as a task.

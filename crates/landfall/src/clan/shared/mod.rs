@@ -1,7 +1,7 @@
 //! [`SharedNode`]: the fabric between processes of one host. A remote write is a store.
 //!
 //! Nodes meet in a folder: each listens at a Unix socket there that is named for its
-//! number. Whoever has a cookie asks its node for the memory, which checks the cookie
+//! number. Anyone who has a cookie asks its node for the memory, which checks the cookie
 //! in every bit before it hands over a descriptor; from then on the two share the
 //! memory, and nothing passes through the kernel but waking somebody who sleeps.
 //!
@@ -44,7 +44,7 @@
 //!
 //! **A peer that ends**, by `kill -9` too, is noticed by the hang-up of its socket and
 //! by the kernel's word on its process. Writes to its memory are refused from then on,
-//! tripwires that were made with it fire, whoever sleeps wakes. What it had committed
+//! tripwires that were made with it fire, anyone who sleeps wakes. What it had committed
 //! is there; what it was in the middle of is what it had stored, and a layer above
 //! that publishes last (as all of [`layer`](super::layer) do) never sees it.
 //!

@@ -329,7 +329,7 @@ fn bounded(bytes: &[u8]) -> Result<Greeting, Error> {
     Greeting::try_from(bytes).map_err(|_| Error::TooLong { len, most })
 }
 
-/// Cookies that were said, so many and nothing else.
+/// Cookies that were said, this many and nothing else.
 fn cookies<const N: usize>(said: &[u8]) -> Result<[Cookie; N], Error> {
     let none = || Error::NoCookie(clan_dsm::NoCookie);
     let (parts, []) = said.as_chunks::<{ Cookie::LEN }>() else { return Err(none()) };
@@ -342,7 +342,7 @@ fn cookies<const N: usize>(said: &[u8]) -> Result<[Cookie; N], Error> {
 }
 
 impl SharedNode {
-    /// Offers a name in the folder of this node, to whoever it admits: 1 to 64 bytes of text.
+    /// Offers a name in the folder of this node, to anyone who it admits: 1 to 64 bytes of text.
     /// The name is this node's until the offer is dropped or the process ends, however it
     /// does.
     ///

@@ -222,7 +222,7 @@ impl Node {
         }
     }
 
-    /// Fires these, and wakes whoever waits for one of them.
+    /// Fires these, and wakes anyone who waits for one of them.
     pub(super) fn fire(&self, wires: Vec<Arc<Wire>>) {
         let mut is_news = false;
         for wire in wires {

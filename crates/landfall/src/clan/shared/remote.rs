@@ -303,7 +303,7 @@ impl PeerProcess {
         let is_first = grant.count == 1;
         drop(granted);
         if is_first {
-            // Before it can write there: from now on whoever arms looks at its news.
+            // Before it can write there: from now on anyone who arms looks at its news.
             aperture.add_reader(self.hit_inbox().ok_or(CloseGuard)?);
         }
         let (kind, body) = ControlMessage::Mapped { request, tag }.encode();

@@ -116,7 +116,7 @@ impl Service {
                 Err(RendezvousError::NotAdmitted(_)) => {}
                 Ok(None) => return,
                 Err(_) => {
-                    // No descriptor is left, say. Whoever waits there waits a little more,
+                    // No descriptor is left, say. Anyone who waits there waits a little more,
                     // and this thread does not run in circles.
                     self.rests = true;
                     return;

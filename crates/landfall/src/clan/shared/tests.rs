@@ -29,7 +29,7 @@ fn soon(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Numbers are taken again at once: whoever knew the one before meets the new one, also
+/// Numbers are taken again at once: anyone who knew the one before meets the new one, also
 /// where its own thread has not noticed yet that the one before has gone.
 #[test]
 fn a_node_with_the_number_of_one_that_has_gone_is_met_anew() {

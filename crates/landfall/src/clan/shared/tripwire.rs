@@ -177,7 +177,7 @@ impl Tripwire for SharedTripwire {
 
     fn poll_fired(&self, context: &mut Context<'_>) -> Poll<()> {
         let node = &self.0.aperture.node;
-        // In this order: whoever fires it after the look finds the waker, and whoever
+        // In this order: anyone who fires it after the look finds the waker, and anyone who
         // touches it after the look rings.
         let before = locked(&self.0.waker).replace(context.waker().clone());
         if before.is_none() {

@@ -15,9 +15,9 @@ use super::super::sender::{Outgoing, Sender};
 use super::{Amount, InterfaceState, ReportTimer, turn_of};
 use crate::runtime::Source;
 
-/// So many packets are read before they are sent.
+/// This many packets are read before they are sent.
 const MOST_PACKETS: usize = 64;
-/// So many bytes, if that is more than one packet: they shall still be in the cache
+/// This many bytes, if that is more than one packet: they shall still be in the cache
 /// when the kernel reads them.
 const MOST_BYTES: usize = 256 << 10;
 /// The first bytes of a packet, which hold the headers that every piece repeats: as

@@ -38,7 +38,7 @@ pub(super) struct Up {
     pub(super) shared: Arc<InterfaceState>,
 }
 
-/// So many packets are handed to the kernel between two looks at the link.
+/// This many packets are handed to the kernel between two looks at the link.
 const MOST_PACKETS: usize = 64;
 
 #[derive(Clone, Copy, Debug, Default)]

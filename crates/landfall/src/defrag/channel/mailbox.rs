@@ -44,7 +44,7 @@ impl Engine for Mailbox {
     }
 
     fn place(&mut self, _: Instant, unit: &Unit<'_>, _: &mut Spans) -> Result<Placement, Refusal> {
-        // Nothing else is sealed by whoever has the keys.
+        // Nothing else is sealed by anyone who has the keys.
         let message = unit.head.try_into().map_err(|_| self.refusals.count(Refusal::Malformed))?;
         self.incoming = Some((unit.from, message));
         Ok(Placement::Consumed)

@@ -88,7 +88,7 @@ impl Channel {
         Self::new(security, (station, priority), Some(callee), Carried::calling(b"admission", 4))
     }
 
-    /// The channel of a gate that has so many senders at most.
+    /// The channel of a gate that has this many senders at most.
     pub(super) fn of_gate(
         security: Security,
         station: Mac,

@@ -28,14 +28,14 @@ pub(in super::super) struct HamachiPath {
     card: Adapter<'static, Hamachi<'static>>,
     loader: Loader,
     ram: Ram,
-    /// Of this list so many descriptors were used, told of or not.
+    /// Of this list this many descriptors were used, told of or not.
     used: (u32, usize),
     /// What time it was.
     now: Instant,
 }
 
 impl HamachiPath {
-    /// A card between this socket and an engine whose lists have so many descriptors.
+    /// A card between this socket and an engine whose lists have this many descriptors.
     pub(in super::super) fn new(
         socket: Socket,
         regions: &Regions,
@@ -60,7 +60,7 @@ impl HamachiPath {
         self.ram.pins.release();
     }
 
-    /// So many frames find a descriptor, and a slot before that.
+    /// This many frames find a descriptor, and a slot before that.
     fn room(&mut self) -> usize {
         let Some((list, len)) = self.loader.list() else { return 0 };
         if self.used.0 != list {

@@ -41,7 +41,7 @@ pub(in super::super) struct MappedPath<S: Source> {
     /// The frames of the last turn, as long as packets that lie there may be
     /// handed out.
     bunch: Option<Arc<S::Bunch>>,
-    /// So many of them the engine has had.
+    /// This many of them the engine has had.
     taken: usize,
     /// There were more of them than pages.
     has_more: bool,

@@ -35,7 +35,7 @@ pub(crate) use completions::ListenerState;
 /// The paths of an adapter.
 pub(crate) type Paths = runtime::Paths<Adapter>;
 
-/// So many turns let the last words leave.
+/// This many turns let the last words leave.
 const LAST_TURNS: u32 = 256;
 
 /// How long the adapter sleeps at most while something waits for a moment that

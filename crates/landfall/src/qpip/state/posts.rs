@@ -268,7 +268,7 @@ impl AdapterState {
         Ok((id, state, consumer))
     }
 
-    /// Makes a queue pair whose requests have at most so many buffers.
+    /// Makes a queue pair whose requests have at most this many buffers.
     pub(crate) fn create_pair(
         &mut self,
         setup: &QueuePairSetup,

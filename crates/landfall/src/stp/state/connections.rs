@@ -62,7 +62,7 @@ pub(crate) struct Known {
     pub(crate) offers: VecDeque<OfferMade>,
     pub(crate) reads: VecDeque<ReadMade>,
     pub(crate) regions: VecDeque<RegionMade>,
-    /// Whoever watches any of these.
+    /// Anyone who watches any of these.
     pub(crate) watchers: Vec<Waker>,
 }
 
@@ -123,7 +123,7 @@ pub struct Notice {
 pub(crate) struct Shown {
     pub(crate) held: Option<crate::stp::memory::Held>,
     pub(crate) notices: VecDeque<Notice>,
-    /// So many were forgotten, for nobody took them.
+    /// This many were forgotten, for nobody took them.
     pub(crate) missed: u64,
     /// The engine gave it back.
     pub(crate) is_over: bool,

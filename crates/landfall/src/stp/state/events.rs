@@ -8,7 +8,7 @@ use super::connections::{Known, Notice, OfferMade, ReadMade, RegionMade, Status}
 use super::slots::{Begun, Outcome, Request};
 use super::{EndpointState, Key};
 
-/// So many notices of one region wait for its user; the oldest are forgotten.
+/// This many notices of one region wait for its user; the oldest are forgotten.
 const MOST_NOTICES: usize = 1024;
 
 impl EndpointState {

@@ -24,7 +24,7 @@ pub(crate) type Key = usize;
 /// How an operation went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// All of it was done; so many bytes.
+    /// All of it was done; this many bytes.
     Done {
         len: u64,
     },
@@ -229,7 +229,7 @@ impl Ticket {
         wake.extend(state.waker.take());
     }
 
-    /// So many bytes are in place. Wakes are left to be done.
+    /// This many bytes are in place. Wakes are left to be done.
     pub(super) fn record_progress(&self, len: u64, wake: &mut Vec<Waker>) {
         let progress = &mut locked(&self.0).progress;
         if len > progress.len {
@@ -238,7 +238,7 @@ impl Ticket {
         }
     }
 
-    /// So many bytes are in place, as far as is known.
+    /// This many bytes are in place, as far as is known.
     pub(crate) fn progress(&self) -> u64 {
         locked(&self.0).progress.len
     }

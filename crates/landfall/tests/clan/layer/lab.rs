@@ -3,7 +3,7 @@
 //! What is written lies in flight, word by word, until the test lets it arrive; so a
 //! test sees the layer in every state that a network can bring it into: with half a
 //! message here, with a counter that is late, with a way that is full, and with a peer
-//! that died in between. It is deterministic. Whoever waits lets words arrive, as time
+//! that died in between. It is deterministic. Anyone who waits lets words arrive, as time
 //! would.
 
 use std::collections::VecDeque;
@@ -29,7 +29,7 @@ struct World {
     most: usize,
     random: u64,
     at_commit: Option<Interruption>,
-    /// So many commits are refused, and why.
+    /// This many commits are refused, and why.
     refused_commits: Option<(u32, fn() -> Error)>,
 }
 
@@ -78,7 +78,7 @@ pub(crate) struct Lab {
 }
 
 impl Lab {
-    /// Two nodes with a way for so many words in flight between them.
+    /// Two nodes with a way for this many words in flight between them.
     pub(crate) fn pair(most: usize) -> (Self, Self) {
         let world = Arc::new(Mutex::new(World { most, random: 1, ..World::default() }));
         (Self { world: Arc::clone(&world), node: 0 }, Self { world, node: 1 })
@@ -88,7 +88,7 @@ impl Lab {
         self.world.lock().unwrap()
     }
 
-    /// So many words that this node wrote arrive.
+    /// This many words that this node wrote arrive.
     pub(crate) fn deliver(&self, words: usize) {
         let wakers = self.world().deliver(self.node, words);
         wakers.into_iter().for_each(Waker::wake);
@@ -112,7 +112,7 @@ impl Lab {
         self.world().at_commit = Some(Interruption(Box::new(what)));
     }
 
-    /// The next commits are refused, so many of them.
+    /// The next commits are refused, this many of them.
     pub(crate) fn refuses_commits(&self, commits: u32, why: fn() -> Error) {
         self.world().refused_commits = Some((commits, why));
     }
@@ -148,7 +148,7 @@ impl World {
                 }
             }
         }
-        // Whoever waits for room looks for itself whether it is enough.
+        // Anyone who waits for room looks for itself whether it is enough.
         wakers.extend(self.room_wakers[from].take());
         wakers
     }

@@ -493,7 +493,7 @@ pub(crate) fn a_deadline_ends_every_wait<F: Fabric>(one: &F, two: &F) {
     }
 }
 
-/// Whoever sleeps when the other node ends is woken and told.
+/// Anyone who sleeps when the other node ends is woken and told.
 pub(crate) fn the_end_of_a_node_is_told<F: Fabric>(one: &F, two: &F, end: impl FnOnce() + Send) {
     let (_sender, mut elements) = support::queue(two, one, queue::Config::new(8, 4));
     let (mut full, _receiver) = support::queue(one, two, queue::Config::new(8, 1));

@@ -23,7 +23,7 @@ where
     (one.connect(&to_two).unwrap(), two.connect(&to_one).unwrap())
 }
 
-/// A peer that does not keep to anything: whoever has a cookie may write any word.
+/// A peer that does not keep to anything: anyone who has a cookie may write any word.
 pub(crate) fn scribble<F: Fabric>(fabric: &F, cookie: &Cookie, offset: u64, word: u64) {
     let mut remote = fabric.map(cookie).unwrap();
     remote.store(offset, word).unwrap();
@@ -42,7 +42,7 @@ pub(crate) fn bytes(seed: u64, len: usize) -> Vec<u8> {
         .collect()
 }
 
-/// So many cases, and no file for those that failed: they become tests of their own.
+/// This many cases, and no file for those that failed: they become tests of their own.
 pub(crate) fn cases(cases: u32) -> ProptestConfig {
     ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(cases) }
 }
@@ -140,7 +140,7 @@ pub(crate) fn run(lab: [&Lab; 2], seed: u64, tasks: Vec<Running<'_>>) {
     run_until(lab, seed, u64::MAX, tasks);
 }
 
-/// The same, and after so many steps the second node is killed.
+/// The same, and after this many steps the second node is killed.
 pub(crate) fn run_until(lab: [&Lab; 2], seed: u64, kill_after: u64, tasks: Vec<Running<'_>>) {
     let mut random = seed | 1;
     let mut next = move |below: u64| {

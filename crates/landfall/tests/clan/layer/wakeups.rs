@@ -170,7 +170,7 @@ async fn call(scene: &Scene, mut client: rpc::Client<Lab>, lens: &[usize]) {
         expected.push(1);
         assert_eq!(reply, expected);
     }
-    // Whoever serves waits for more until its peer is gone.
+    // Anyone who serves waits for more until its peer is gone.
     scene.sender().kill();
 }
 

@@ -49,7 +49,7 @@ impl UserState<Nic> for Known {
     }
 }
 
-/// So many bytes, and nothing around them.
+/// This many bytes, and nothing around them.
 fn exactly(len: u16) -> Lends {
     (len.into(), (0, 0))
 }
@@ -271,7 +271,7 @@ fn watch(
 /// test, 1 its peer. `which` picks one of those that there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// The user exposes memory of so many bytes.
+    /// The user exposes memory of this many bytes.
     Expose { side: usize, len: u16 },
     /// The user ends the rights to an aperture.
     Revoke { side: usize, which: u8 },
@@ -295,7 +295,7 @@ pub(super) enum Step {
     Forge { which: u8, how: u8, by: u8 },
     /// These bytes come to the host.
     Junk { seed: u8, len: u8 },
-    /// Time passes: so many microseconds.
+    /// Time passes: this many microseconds.
     Wait { micros: u8 },
     /// Much time passes.
     Settle,

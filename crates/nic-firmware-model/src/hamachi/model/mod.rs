@@ -50,7 +50,7 @@ pub trait ReceivingHost {
     /// A frame came off the wire.
     fn frame(&mut self, now: Instant, bytes: &[u8]);
 
-    /// No frame came for longer than a burst has gaps: whoever waits for more looks now.
+    /// No frame came for longer than a burst has gaps: anyone who waits for more looks now.
     fn silence(&mut self, now: Instant);
 
     /// The engine's timer is due.

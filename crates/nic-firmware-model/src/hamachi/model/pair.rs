@@ -49,7 +49,7 @@ impl Choices {
         DriverConfig { interrupt_after: self.interrupt_after(), steers: self.steers() }
     }
 
-    /// An interrupt after so many frames.
+    /// An interrupt after this many frames.
     #[must_use]
     pub fn interrupt_after(self) -> u16 {
         match self.adapter[0] >> 3 & 3 {
@@ -147,7 +147,7 @@ impl<S: ReceivingHost> Host<S> {
 pub(super) const SILENCE: Duration = Duration::from_micros(20);
 /// Between two bursts.
 const A_MOMENT: Duration = Duration::from_micros(10);
-/// The user keeps at most so many packets.
+/// The user keeps at most this many packets.
 const KEPT: usize = 40;
 
 /// Both hosts, and what should come out.

@@ -30,7 +30,7 @@ pub enum Network {
     /// A link.
     #[default]
     Link,
-    /// So many switches in a row: one to eight.
+    /// This many switches in a row: one to eight.
     Switches(u8, SwitchDesign),
 }
 

@@ -188,7 +188,7 @@ impl<N: Host> World<N> {
 
     // ---- What users do -------------------------------------------------------
 
-    /// So many bytes of memory that nobody else was given, as long as there are.
+    /// This many bytes of memory that nobody else was given, as long as there are.
     pub fn allocate(&mut self, host: usize, len: u32) -> Option<u64> {
         let user = &mut self.users[host];
         let at = user.free;
@@ -234,7 +234,7 @@ impl<N: Host> World<N> {
         pair
     }
 
-    /// Posts room of so many bytes, in pieces; what is refused is refused.
+    /// Posts room of this many bytes, in pieces; what is refused is refused.
     pub fn post_receive(&mut self, host: usize, pair: QueuePairId, id: u64, pieces: &[u32]) {
         let all = pieces.iter().sum();
         let Some(start) = self.allocate(host, all) else { return };

@@ -349,7 +349,7 @@ impl<'s, F: Firmware> Adapter<'s, F> {
         true
     }
 
-    /// So many frames that come find a slot now.
+    /// This many frames that come find a slot now.
     #[must_use]
     pub fn slots_free(&self) -> usize {
         let slots = &self.parts.inbound.slots;

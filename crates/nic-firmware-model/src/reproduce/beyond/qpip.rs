@@ -76,7 +76,7 @@ fn half_a_round_trip(design: &Design) -> f64 {
     round_trip(design, Protocol::Tcp).map_or(f64::NAN, |micros| micros / 2e6)
 }
 
-/// So many segments of so many bytes in a second: what that keeps busy.
+/// This many segments of this many bytes in a second: what that keeps busy.
 fn busy(link: u64, payload: f64, packets: f64, processor: f64) -> [f64; 4] {
     let on_the_bus = today::on_the_bus(payload + f64::from(HEADERS + ETHERNET)) / 1e9;
     let framed = payload + f64::from(HEADERS + ON_THE_CABLE);

@@ -67,7 +67,7 @@ pub(super) fn on_the_bus(bytes: f64) -> Nanos {
     bytes * 1e9 / BUS as f64
 }
 
-/// How long bytes are that a processor stores, so many at a time.
+/// How long bytes are that a processor stores, this many at a time.
 pub(super) fn stored_over_the_bus(bytes: f64, each: f64) -> Nanos {
     (bytes + (bytes / each).ceil() * AROUND) * 1e9 / LANES as f64
 }

@@ -79,7 +79,7 @@ pub(super) struct Load {
     pub(super) len: u32,
     /// Streams that take turns, frame by frame.
     pub(super) streams: usize,
-    /// A short foreign frame after each so many packets, between two of a packet's
+    /// A short foreign frame after each this many packets, between two of a packet's
     /// frames; 0: none.
     pub(super) foreign_every: usize,
 }

@@ -21,7 +21,7 @@ const ETHERNET_HEADER: f64 = 14.0;
 /// What the application writes with one call: "It is therefore necessary to use large
 /// writes (128-512k on GigE)".
 pub(super) const WRITE: u32 = 512 << 10;
-/// So many times.
+/// This many times.
 const WRITES: u32 = 16;
 
 /// What no line of the tables states, and so was chosen.
@@ -54,7 +54,7 @@ impl Assumed {
     ];
 }
 
-/// So many times the cycles, for each step.
+/// This many times the cycles, for each step.
 fn more(cycles: Cycles, by: f64) -> Cycles {
     let of = |cycles: u32| (f64::from(cycles) * by).round() as u32;
     let Cycles { command, header, lookup, dma, update, send, sum_16 } = cycles;
@@ -155,7 +155,7 @@ impl Costs {
         costs
     }
 
-    /// A line of STP, frame by frame over so many adapters at each end.
+    /// A line of STP, frame by frame over this many adapters at each end.
     pub(super) fn measure(&self, line: &TableRow, links: u8, touches: bool) -> Option<Account> {
         let design = self.adapter.with_stu(line.stu()).striped(links);
         let touching = if touches { self.touch_uncached * f64::from(WRITE) } else { 0.0 };
@@ -341,7 +341,7 @@ fn nano(seconds: Seconds) -> f64 {
 #[must_use]
 pub fn constants() -> Vec<Constant> {
     let costs = Costs::fitted(&Assumed::default());
-    // All of both, by name: whoever adds a field is made to say where it comes from.
+    // All of both, by name: anyone who adds a field is made to say where it comes from.
     let Costs {
         adapter,
         copy,

@@ -75,7 +75,7 @@ impl UserState<Endpoint> for Known {
                 user.has.regions.push((connection, region));
                 Ok(())
             }
-            // Whoever writes there again ends the run (invariant 1).
+            // Anyone who writes there again ends the run (invariant 1).
             Event::Received { receive, memory: area, len, .. } => {
                 user.has.receives.push(receive);
                 let _ = memory.freeze(area.span(0, len as u32));
@@ -262,7 +262,7 @@ impl<N: Runs<Endpoint>> Play for Players<N> {
 pub(super) enum Step {
     /// The user asks for a connection.
     Connect { side: usize },
-    /// The user sends so many bytes.
+    /// The user sends this many bytes.
     Send { side: usize, which: u8, len: u32 },
     /// The user posts memory, that begins so far into its region.
     Post { side: usize, which: u8, len: u32, lead: u8 },
@@ -285,7 +285,7 @@ pub(super) enum Step {
     Forge { which: u8, how: u8, by: u8 },
     /// These bytes come to the host.
     Junk { seed: u8, len: u8 },
-    /// Time passes: so many units of 50 µs.
+    /// Time passes: this many units of 50 µs.
     Wait { units: u8 },
     /// Much time passes.
     Settle,

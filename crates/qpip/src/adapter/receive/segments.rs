@@ -62,7 +62,7 @@ impl PacketSegment {
         sum_of(&arrival.ip, self.at, self.len)
     }
 
-    /// Where in its packet its payload is, behind so many bytes of it. A place that no
+    /// Where in its packet its payload is, behind this many bytes of it. A place that no
     /// unit can name is nowhere near the start of one.
     #[inline]
     pub(in crate::adapter) fn payload_at(&self, skip: u32) -> Result<u16, Refusal> {

@@ -310,7 +310,7 @@ fn discovery(from: Host6, to: Host6) -> Envelope {
     }
 }
 
-/// How often something may be done: so many a second, so many at once. For
+/// How often something may be done: this many a second, this many at once. For
 /// errors (RFC 4443, section 2.4 (f)) and for whatever else strangers can cause.
 #[derive(Clone, Copy, Debug)]
 pub struct Limiter {

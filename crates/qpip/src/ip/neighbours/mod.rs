@@ -90,7 +90,7 @@ pub struct Question {
 enum State {
     /// Configured: neither learnt nor forgotten.
     Static(Mac),
-    /// Asked for; so many questions are left, the next one is due at `due`.
+    /// Asked for; this many questions are left, the next one is due at `due`.
     Incomplete { left: u8 },
     /// Nobody answered. Forgotten at `due`.
     Failed,
@@ -98,7 +98,7 @@ enum State {
     Reachable(Mac),
     /// Not confirmed for long; used all the same.
     Stale(Mac),
-    /// In use since it was stale: asked at `due`, so many questions are left.
+    /// In use since it was stale: asked at `due`, this many questions are left.
     Probing { station: Mac, left: u8 },
 }
 
@@ -204,7 +204,7 @@ impl Neighbours {
     /// Somebody told where an address is; `station` may be missing in an answer
     /// to a question that went to the station itself.
     ///
-    /// True if [`Neighbours::lookup`] has another answer than before: whoever
+    /// True if [`Neighbours::lookup`] has another answer than before: anyone who
     /// waits can go on.
     pub fn learn(
         &mut self,

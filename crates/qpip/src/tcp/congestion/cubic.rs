@@ -175,9 +175,9 @@ fn cube_root(value: u64) -> u32 {
 const THRESHOLD_US: (u32, u32) = (4_000, 16_000);
 /// `MIN_RTT_DIVISOR`.
 const THRESHOLD_PART: u32 = 8;
-/// `N_RTT_SAMPLE`: so many samples make a round's least one credible.
+/// `N_RTT_SAMPLE`: this many samples make a round's least one credible.
 const SAMPLES: u8 = 8;
-/// `CSS_ROUNDS`: so many rounds of careful growth confirm the end.
+/// `CSS_ROUNDS`: this many rounds of careful growth confirm the end.
 const CAREFUL_ROUNDS: u8 = 5;
 /// `CSS_GROWTH_DIVISOR`.
 pub(super) const SLOWER_BY: u32 = 4;

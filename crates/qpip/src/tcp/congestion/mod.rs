@@ -226,7 +226,7 @@ impl Controller {
         }
     }
 
-    /// Segments hold so many bytes from now on. Where they became smaller the
+    /// Segments hold this many bytes from now on. Where they became smaller the
     /// window shrinks as they do, so that no more packets than before leave at
     /// once (RFC 5681, section 3.1).
     pub(crate) fn set_mss(&mut self, mss: u32) {

@@ -103,7 +103,7 @@ pub(crate) struct Receiver {
     /// What came twice (RFC 2883), from here on; nothing where it has no length.
     duplicate: u64,
     duplicate_len: u32,
-    /// Something inside of the window was dropped, for there was no memory. Whoever
+    /// Something inside of the window was dropped, for there was no memory. Anyone who
     /// posts some has the other side hear of it.
     lacked_memory: bool,
     /// The next bare acknowledgement says that what was dropped may come again.

@@ -375,7 +375,7 @@ fn what_fits_into_what_is_posted_comes_without_asking() {
     }
 }
 
-/// How long it takes until so many messages have come into memory that just holds them.
+/// How long it takes until this many messages have come into memory that just holds them.
 fn time_of_messages(config: TcpConfig, mapping: Mapping, len: u32, count: u64) -> Duration {
     let mut pair = Pair::new(3, config, mapping, Wire::CLEAN);
     pair.run_until("open", |pair| pair.sides[1].tcb.is_some());

@@ -243,7 +243,7 @@ pub(crate) fn without_memory() {
     println!("it came to an end");
 }
 
-/// Not one of the cases: so many connections, one after the other; what is left of them.
+/// Not one of the cases: this many connections, one after the other; what is left of them.
 pub(crate) fn many(count: usize) {
     let entries = |folder: &str| std::fs::read_dir(folder).map_or(0, Iterator::count);
     let mappings = || std::fs::read_to_string("/proc/self/maps").map_or(0, |it| it.lines().count());

@@ -73,7 +73,7 @@ impl Drop for Timer {
     }
 }
 
-/// Interrupts the calling thread at least so many times while it works, which asks whether
+/// Interrupts the calling thread at least this many times while it works, which asks whether
 /// that is enough. What takes long happens seldom: the work has to go on, too.
 fn interrupted<R>(
     (times, microseconds): (u64, i64),
@@ -267,7 +267,7 @@ extern "C" fn makes_calls(_: c_int) {
 /// With as many entries as fit into no memory of a few bytes.
 fn poll_many(fd: c_int) {
     let mut entries = [libc::pollfd { fd, events: libc::POLLIN, revents: 0 }; 600];
-    // SAFETY: so many entries.
+    // SAFETY: this many entries.
     unsafe { libc::poll(entries.as_mut_ptr(), 600, 0) };
 }
 

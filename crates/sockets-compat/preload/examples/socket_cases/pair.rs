@@ -308,7 +308,7 @@ pub(crate) fn drain(fd: c_int) -> usize {
     }
 }
 
-/// Until so many bytes have come: TCP takes a moment, even within one machine.
+/// Until this many bytes have come: TCP takes a moment, even within one machine.
 pub(crate) fn wait_for(fd: c_int, bytes: c_int) {
     let mut here = 0;
     while here < bytes {

@@ -106,7 +106,7 @@ fn a_called_one_dies(seen: &mut Seen) {
     }
 }
 
-/// Whoever only writes, and waits for room in each of the ways, hears of it, too.
+/// Anyone who only writes, and waits for room in each of the ways, hears of it, too.
 fn a_reader_is_killed(seen: &mut Seen) {
     for how in ["waiting", "polling", "not waiting"] {
         let (listening, address) = listener();

@@ -258,7 +258,7 @@ impl Watch {
         milliseconds: i32,
     ) -> Vec<(Option<usize>, String)> {
         let mut events = vec![libc::epoll_event { events: 0, u64: 0 }; most];
-        // SAFETY: room for so many.
+        // SAFETY: room for this many.
         let count =
             unsafe { libc::epoll_wait(self.0, events.as_mut_ptr(), most as i32, milliseconds) };
         if count < 0 {

@@ -31,7 +31,7 @@ fn one(base: *const c_void, len: usize) -> [Part; 1] {
 ///
 /// # Safety
 ///
-/// There are so many.
+/// There are this many.
 pub(super) unsafe fn parts<'a>(vectors: *const iovec, count: usize) -> &'a [Part] {
     if count == 0 || vectors.is_null() {
         return &[];
@@ -44,7 +44,7 @@ pub(super) unsafe fn parts<'a>(vectors: *const iovec, count: usize) -> &'a [Part
 ///
 /// # Safety
 ///
-/// There are so many, if that is possible at all.
+/// There are this many, if that is possible at all.
 unsafe fn vectors<'a>(vectors: *const iovec, count: c_int) -> Result<&'a [Part], Errno> {
     match usize::try_from(count) {
         // SAFETY: as promised.

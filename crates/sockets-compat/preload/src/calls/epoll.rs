@@ -16,7 +16,7 @@ use crate::{bell, interest, kernel, process, rules, watched};
 
 /// How long is looked at memory before one sleeps.
 static PATIENCE: Patience = Patience::new();
-/// So many events are fetched at once, however many the program has room for.
+/// This many events are fetched at once, however many the program has room for.
 const MOST: usize = 256;
 const NOTHING: epoll_event = epoll_event { events: 0, u64: 0 };
 
@@ -303,7 +303,7 @@ fn spin(set: &Set, limit: Option<Duration>) -> bool {
 ///
 /// # Safety
 ///
-/// There is room for so many.
+/// There is room for this many.
 unsafe fn room<'a>(events: *mut epoll_event, most: c_int) -> Option<&'a mut [epoll_event]> {
     let most = usize::try_from(most).ok().filter(|&most| most > 0)?;
     // SAFETY: as promised.

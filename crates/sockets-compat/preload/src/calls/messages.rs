@@ -155,7 +155,7 @@ unsafe extern "C" fn recvmmsg(
     };
     let mut flags = flags;
     told_int(several(count, |at| {
-        // SAFETY: so many headers.
+        // SAFETY: this many headers.
         let header = unsafe { &mut *headers.add(at) };
         // SAFETY: a header of the program.
         let received =
@@ -184,7 +184,7 @@ unsafe extern "C" fn sendmmsg(
         };
     };
     told_int(several(count, |at| {
-        // SAFETY: so many headers.
+        // SAFETY: this many headers.
         let header = unsafe { &mut *headers.add(at) };
         // SAFETY: a header of the program.
         let sent = unsafe { send(&guard, fd, &header.msg_hdr, flags) }?;

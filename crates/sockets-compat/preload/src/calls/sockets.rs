@@ -170,7 +170,7 @@ unsafe extern "C" fn setsockopt(
     let is_number = !value.is_null() && len as usize >= size_of::<c_int>();
     let is_limit = matches!(name, libc::SO_RCVBUF | libc::SO_RCVBUFFORCE);
     if level == libc::SOL_SOCKET && is_number && is_limit {
-        // SAFETY: there are so many bytes.
+        // SAFETY: there are that many bytes.
         let number = unsafe { value.cast::<c_int>().read_unaligned() };
         if let Some(set) = of_messages(fd, |socket| socket.set_limit(fd, number)) {
             return done(set);
@@ -180,7 +180,7 @@ unsafe extern "C" fn setsockopt(
         && is_number
         && let Some(guard) = crate::table::find(fd)
         && let Some(shared) = guard.shared()
-        // SAFETY: there are so many bytes.
+        // SAFETY: there are that many bytes.
         && shared.set_manner(level, name, unsafe { value.cast::<c_int>().read_unaligned() })
     {
         return 0;
@@ -210,7 +210,7 @@ fn is_tcp(fd: c_int) -> bool {
 ///
 /// # Safety
 ///
-/// `address` has so many bytes.
+/// `address` has this many bytes.
 unsafe fn name(fd: c_int, address: *const sockaddr, len: socklen_t) -> Option<Name> {
     // SAFETY: as promised.
     Name::of(fd, Role::Connector).or_else(|| unsafe { Name::called(fd, address, len) })

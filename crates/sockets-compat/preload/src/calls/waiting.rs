@@ -192,7 +192,7 @@ fn stop_watching(watches: &[(usize, c_int, Watch)], ours: &[Emulated]) {
 
 /// # Safety
 ///
-/// So many entries of the program.
+/// This many entries of the program.
 unsafe fn list<'a>(entries: *mut pollfd, count: nfds_t) -> &'a mut [pollfd] {
     if count == 0 || entries.is_null() {
         return &mut [];
@@ -291,7 +291,7 @@ impl Sets {
     ///
     /// # Safety
     ///
-    /// The sets are null or the program's, with room for so many.
+    /// The sets are null or the program's, with room for this many.
     unsafe fn entries(&self, count: c_int) -> Vec<pollfd> {
         let mut entries = Vec::new();
         for fd in 0..count {

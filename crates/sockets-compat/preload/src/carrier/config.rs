@@ -24,7 +24,7 @@ pub(super) struct Config {
     pub(super) port: u16,
     /// For queue pairs: all other carriers.
     pub(super) peers: Vec<SocketAddr>,
-    /// So many connections at a time.
+    /// This many connections at a time.
     pub(super) most: usize,
     pub(super) key: [u8; 32],
 }

@@ -6,7 +6,7 @@
 //! | --- | --- |
 //! | 0 | which frame it is |
 //! | 1 to 3 | a small number: a length, or how something ended |
-//! | 4 to 7 | the connection, as whoever called the other carrier numbers it |
+//! | 4 to 7 | the connection, as anyone who called the other carrier numbers it |
 //! | 8 to 15 | a large number: a position in the stream, or what memory says |
 //!
 //! A batch has whole frames only. Bytes have a position, so that what travels beside the
@@ -19,7 +19,7 @@ use crate::segment::CARRIED_CAPACITY;
 
 /// Bytes of a frame without what follows it.
 pub(super) const HEAD: usize = 16;
-/// So many bytes of a program at most are in one frame.
+/// This many bytes of a program at most are in one frame.
 pub(super) const LONGEST: usize = 64 * 1024;
 /// A batch has no more bytes than this.
 pub(super) const BATCH: usize = 2 * LONGEST;
@@ -39,9 +39,9 @@ pub(super) enum Frame {
     Switched(u64),
     /// The program there can know of that now: a byte by TCP is a ring.
     Known,
-    /// So many bytes follow, which belong at this position.
+    /// This many bytes follow, which belong at this position.
     Bytes { len: usize, at: u64 },
-    /// The program has taken so many bytes, from the beginning on.
+    /// The program has taken this many bytes, from the beginning on.
     Taken(u64),
     /// Nothing comes from the program behind this position, and how it ended; see `has_ended`.
     Ended { how: u32, at: u64 },
@@ -147,7 +147,7 @@ impl Batch {
         self.0.extend_from_slice(tail);
     }
 
-    /// Adds so many bytes of a program, which `fill` writes.
+    /// Adds this many bytes of a program, which `fill` writes.
     pub(super) fn push_bytes(
         &mut self,
         connection: u32,

@@ -28,7 +28,7 @@ const SILENCE: Duration = Duration::from_secs(2);
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How long the kernel may take to know a connection that the other host knows.
 const UNKNOWN: Duration = Duration::from_secs(3);
-/// So many batches are taken before others have their turn.
+/// This many batches are taken before others have their turn.
 const AT_ONCE: usize = 16;
 
 /// The link to one other host, and the connections that it carries.

@@ -135,7 +135,7 @@ fn station_of(listen: SocketAddr) -> [u8; 6] {
 pub(super) trait Receiver {
     /// Takes a batch of frames.
     fn batch(&mut self, bytes: &[u8]) -> io::Result<()>;
-    /// Where so many bytes of a connection belong that lie at this place of a ring, and their
+    /// Where this many bytes of a connection belong that lie at this place of a ring, and their
     /// position in its stream.
     fn place(&mut self, connection: u32, place: u64, len: u64) -> Option<(u64, Part)>;
     /// They are there.
@@ -228,7 +228,7 @@ impl Link {
             Err(why) => Poll::Ready(Err(why)),
         })
         .await?;
-        // Whoever ends the link after that does not take it back.
+        // Anyone who ends the link after that does not take it back.
         poll_fn(|cx| match self.has_room(cx) {
             Ok(_) if self.has_sent_all() => Poll::Ready(Ok(())),
             Ok(_) => Poll::Pending,
@@ -263,11 +263,11 @@ impl Link {
     }
 }
 
-/// So many batches are under way at a time: while they are, the next one fills.
+/// This many batches are under way at a time: while they are, the next one fills.
 const MOST_UNDER_WAY: usize = 8;
-/// So many may arrive before the one that is due.
+/// This many may arrive before the one that is due.
 const MOST_ARRIVALS: usize = 64;
-/// So many Transfers from ring to ring may be on their way here.
+/// This many Transfers from ring to ring may be on their way here.
 const MOST_BESIDE: usize = 16_384;
 /// In the four bytes beside a Transfer: it is no batch. Of a connection there are then its
 /// number and the place in the ring; and without bytes it is the end of all.
@@ -430,9 +430,9 @@ impl Receiver for NoReceiver {
     fn landed(&mut self, _: u32, _: u64, _: u64) {}
 }
 
-/// So many bytes may wait to be written.
+/// This many bytes may wait to be written.
 const MOST_WAITING: usize = 2 * BATCH;
-/// So many are read at once.
+/// This many are read at once.
 const INPUT: usize = 2 * (LONGEST_BATCH + OVERHEAD);
 
 /// A byte stream of a queue pair.
@@ -478,7 +478,7 @@ impl QpLink {
         self.has_room(cx).map(drop)
     }
 
-    /// The contents of the next record, which are no longer than `most`; so many bytes as they
+    /// The contents of the next record, which are no longer than `most`; this many bytes as they
     /// are until there are seals. Nothing at the end.
     fn poll_record(
         &mut self,

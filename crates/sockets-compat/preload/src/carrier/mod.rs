@@ -74,7 +74,7 @@ mod waking;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Where nobody answered, nobody is asked for so long.
 const SILENT: Duration = Duration::from_secs(5);
-/// So many others may be in the middle of a greeting.
+/// This many others may be in the middle of a greeting.
 const MOST_STRANGERS: usize = 64;
 /// The thread sleeps no longer than this, and less while the kernel has to be asked again.
 const LONGEST_SLEEP: Duration = Duration::from_millis(500);
@@ -82,7 +82,7 @@ const SHORT_SLEEP: Duration = Duration::from_millis(20);
 /// How often is looked at what nobody tells, while nothing is waited for: it costs several calls,
 /// and what is looked at there has waited for longer.
 const SELDOM: Duration = Duration::from_millis(100);
-/// Who is at work looks at notes, at others that call and at the clock once in so many turns.
+/// Who is at work looks at notes, at others that call and at the clock once in this many turns.
 const TURNS: u32 = 16;
 
 /// What the operator has said, if this process shall be a carrier.

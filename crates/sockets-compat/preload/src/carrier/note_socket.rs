@@ -2,7 +2,7 @@
 //!
 //! A socket beside the memory that they offer. A note is the name of a connection; all else is
 //! in its memory. Who may leave one may enter the folder, which is proven to belong to this
-//! user alone ([`crate::folder`]); and as whoever may do so can name any connection, the
+//! user alone ([`crate::folder`]); and as anyone who may do so can name any connection, the
 //! carrier asks the kernel before it takes one.
 
 use std::ffi::OsStr;

@@ -436,7 +436,7 @@ impl<'a> SegmentView<'a> {
         self.proof.load(Ordering::Relaxed)
     }
 
-    /// Whether somebody has claimed it, whoever that is.
+    /// Whether somebody has claimed it, no matter who that is.
     fn is_claimed(&self) -> bool {
         self.segment.end(Role::Acceptor).is_here.load(Ordering::Acquire) != 0
     }
@@ -509,7 +509,7 @@ impl<'a> SegmentView<'a> {
 
     /// Lets what we send go into the ring from here on, if that can be.
     pub(crate) fn switch_sending(&self, fd: i32) {
-        // Whoever is gone takes nothing out of a ring, and its kernel says so of bytes by TCP.
+        // Anyone who is gone takes nothing out of a ring, and its kernel says so of bytes by TCP.
         if !self.are_both_here() || (self.between.is_some() && between_hosts::is_over_by_tcp(fd)) {
             return;
         }
@@ -529,7 +529,7 @@ impl<'a> SegmentView<'a> {
         self.notify_carrier();
     }
 
-    /// Returns when nobody changes the way of what we send. Whoever does has the lock of that
+    /// Returns when nobody changes the way of what we send. Anyone who does has the lock of that
     /// half; one who has died meanwhile has left the gate closed.
     fn waits_for_the_gate(&self) {
         if let Ok(_held) = hold_for_call(&self.own.sending.lock, || true)

@@ -32,7 +32,7 @@ const LOOKS: u32 = 4;
 pub(crate) const NOBODY: u64 = u64::MAX;
 /// Stands for the cookie of an end that is on another host.
 pub(crate) const ELSEWHERE: u64 = u64::MAX - 1;
-/// After so many calls without an answer a connector takes its offer back,
+/// After this many calls without an answer a connector takes its offer back,
 const PATIENCE: u32 = 64;
 /// but not before the other has said something, or for so long: it may read late, however much
 /// is sent meanwhile.
@@ -43,7 +43,7 @@ const QUESTIONS: u32 = 8;
 const FAR_OFFER_MS: u64 = 10_000;
 
 impl Connection {
-    /// Offers memory to whoever accepts the connection that `fd` has just begun: on this
+    /// Offers memory to anyone who accepts the connection that `fd` has just begun: on this
     /// host, or on another by way of the carriers.
     pub(crate) fn offer(fd: i32, name: Name, transport: Transport) -> Result<(), Verdict> {
         let name = if transport == Transport::Memory { name } else { name.for_the_carrier() };
@@ -222,7 +222,7 @@ impl Connection {
             && (has_heard() || self.age() >= SILENT_MS)
             && let Some(name) = self.name()
         {
-            // Whoever accepted it would have looked by now. Nobody can come any more.
+            // Anyone who accepted it would have looked by now. Nobody can come any more.
             name.forget();
             if acceptor.compare_exchange(0, NOBODY, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
                 self.stage.store(Stage::Plain as u8, Ordering::Release);

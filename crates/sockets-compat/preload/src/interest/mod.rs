@@ -34,9 +34,9 @@ const ONCE: u32 = EPOLLONESHOT as u32;
 const EXCLUSIVE: u32 = libc::EPOLLEXCLUSIVE as u32;
 /// What the kernel alone may know of.
 const ENDS: u32 = (libc::EPOLLERR | libc::EPOLLHUP | libc::EPOLLRDHUP) as u32;
-/// An entry of which nothing was told for so many sleeps waits for its ring.
+/// An entry of which nothing was told for this many sleeps waits for its ring.
 const IDLE_SLEEPS: u8 = 8;
-/// After so many looks at memory alone the kernel is asked anyway.
+/// After this many looks at memory alone the kernel is asked anyway.
 const LOOKS_BY_MEMORY: u32 = 32;
 
 /// One descriptor that is watched.
@@ -55,7 +55,7 @@ struct Entry {
     /// Of the connection that it was added for; zero if that is none of ours.
     serial: u64,
     is_hot: bool,
-    /// Whoever sleeps has to look for it now and then, since no ring is sure to come.
+    /// Anyone who sleeps has to look for it now and then, since no ring is sure to come.
     needs_looks: bool,
     /// Its end was told of, as the carriers say it.
     seen_end: bool,
@@ -297,7 +297,7 @@ impl Interest {
         let shared = guard.shared()?;
         changes.extend(self.became_shared(fd));
         if !guard.is_watched_twice.load(Ordering::Relaxed) {
-            // Whoever they were for looks at memory from now on.
+            // Anyone who they were for looks at memory from now on.
             shared.take_rings_away(fd);
         }
         let told = self.tell(at, &guard, &shared, Some(event.events));

@@ -1,6 +1,6 @@
 //! Before a thread sleeps on a set, and after it.
 //!
-//! While one sleeps, whatever becomes of interest to it has to be rung for, whoever else
+//! While one sleeps, whatever becomes of interest to it has to be rung for, no matter who else
 //! works with the set meanwhile.
 
 use super::{Change, Entry, IDLE_SLEEPS, Interest, WRITE, is_worth_a_look, shared_of};

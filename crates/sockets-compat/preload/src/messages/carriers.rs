@@ -163,7 +163,7 @@ async fn let_in(
             return;
         }
         if handed.is_err() {
-            // For want of descriptors, say: whoever came is gone, and others may come.
+            // For want of descriptors, say: anyone who came is gone, and others may come.
             let _ = within(BREATH, std::future::pending::<()>()).await;
         }
     }
@@ -277,7 +277,7 @@ async fn carry_out(link: Rc<Link>, _alive: LingerGuard) {
     let mut packets = link.packets.clone();
     let _ = within(LINGER, poll_fn(|cx| Pin::new(&mut packets).poll_shutdown(cx))).await;
     while !is_ending() && ready(service_end, 0).await & (libc::POLLHUP | libc::POLLERR) == 0 {}
-    // Nobody reads any more: whoever waits for a message hears of it.
+    // Nobody reads any more: anyone who waits for a message hears of it.
     if let Ok(packets) = packets.into_std() {
         let _ = packets.shutdown(std::net::Shutdown::Read);
     }

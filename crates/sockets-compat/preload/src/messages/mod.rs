@@ -154,7 +154,7 @@ impl Socket {
         }
         while self.page.state() == State::Connecting {
             let found = kernel::poll_one(fd, libc::POLLOUT, -1)?;
-            // Whoever carried it would have said before how it went.
+            // Its carrier would have said before how it went.
             if found & libc::POLLHUP != 0 && self.page.state() == State::Connecting {
                 return Err(Errno(libc::ECONNABORTED));
             }

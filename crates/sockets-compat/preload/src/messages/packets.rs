@@ -2,7 +2,7 @@
 //!
 //! Each packet is one message, or a word about the socket. A short message is a packet
 //! as it stands; a long one lies in a file in memory, and the packet carries the file. So
-//! the kernel keeps messages apart and in their order, whoever writes and reads, in
+//! the kernel keeps messages apart and in their order, no matter who writes and reads, in
 //! whichever process.
 //!
 //! ```text
@@ -203,7 +203,7 @@ pub(super) unsafe fn send(fd: c_int, parts: &[Part], files: &[&File], flags: c_i
     if !files.is_empty() {
         let len = size_of_val(&files[0].0) * files.len();
         header.msg_control = control.0.as_mut_ptr().cast();
-        // SAFETY: there is room for so many; the macros of C find their way in it.
+        // SAFETY: there is room for this many; the macros of C find their way in it.
         unsafe {
             header.msg_controllen = libc::CMSG_SPACE(len as u32) as usize;
             let first = libc::CMSG_FIRSTHDR(&raw const header);
@@ -230,7 +230,7 @@ pub(super) fn send_bytes(fd: c_int, bytes: &[&[u8]], files: &[&File], flags: c_i
     unsafe { send(fd, &parts[..bytes.len()], files, flags) }
 }
 
-/// Bytes that give a packet its weight, behind so many others.
+/// Bytes that give a packet its weight, behind this many others.
 pub(super) fn padding(before: usize) -> &'static [u8] {
     &PADDING[..WEIGHT - before]
 }
@@ -313,14 +313,14 @@ pub(super) fn is_short(parts: &[Part]) -> bool {
     (1..=SHORT).contains(&total(parts)) && parts.len() < SHORT_PARTS
 }
 
-/// So many parts are sent as they stand; more are rare, and go by a file.
+/// This many parts are sent as they stand; more are rare, and go by a file.
 pub(super) const SHORT_PARTS: usize = 16;
 
 /// The name that a program gave.
 ///
 /// # Safety
 ///
-/// `address` is null, or has so many bytes.
+/// `address` is null, or has this many bytes.
 pub(crate) unsafe fn given_name(
     address: *const sockaddr,
     len: socklen_t,

@@ -241,7 +241,7 @@ impl Incoming<'_> {
         Ok(at.wrapping_sub(tail) as usize)
     }
 
-    /// How many bytes ever came, for who has taken so many of them.
+    /// How many bytes ever came, for who has taken this many of them.
     pub(crate) fn put_in(&self, taken: u64) -> Result<u64, Malformed> {
         let head = self.other.head.load(Ordering::Acquire);
         let inside = head.checked_sub(taken).ok_or(Malformed)?;

@@ -149,7 +149,7 @@ fn a_wish_is_fulfilled_once() {
     let (first, second) = two_mappings();
     let (outgoing, _) = ends(first, Role::Connector);
     let (_, incoming) = ends(second, Role::Acceptor);
-    // The first bytes always ring: whoever waits does so on TCP alone.
+    // The first bytes always ring: anyone who waits does so on TCP alone.
     assert!(outgoing.takes_the_wish_to_be_rung());
     assert!(!outgoing.takes_the_wish_to_be_rung());
     incoming.own.wishes.make();

@@ -30,7 +30,7 @@ fn program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/messages/program.c");
-        // Whoever built this may be another user than the one who runs it.
+        // Anyone who built this may be another user than the one who runs it.
         let user = std::fs::metadata("/proc/self").expect("there is /proc").uid();
         let binary = std::env::temp_dir().join(format!("landfall-messages-in-c-{user}"));
         // Another run may be at it, too: each puts a whole one in the place.

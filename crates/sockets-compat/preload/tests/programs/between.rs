@@ -115,7 +115,7 @@ fn redis_answers() {
     }
 }
 
-/// Whoever is called sends all and is gone: the end by TCP overtakes the last bytes.
+/// Anyone who is called sends all and is gone: the end by TCP overtakes the last bytes.
 #[test]
 fn an_end_comes_behind_all_bytes() {
     require_namespaces!();
@@ -430,7 +430,7 @@ fn a_carrier_that_talks_nonsense_resets_its_connection() {
 }
 
 /// The cases that compare sockets with the kernel's, by way of a carrier that calls itself:
-/// two addresses of one host are two hosts for whoever follows the rule.
+/// two addresses of one host are two hosts for anyone who follows the rule.
 #[test]
 fn sockets_are_the_same_between_hosts() {
     const LONGEST: &str = "150";

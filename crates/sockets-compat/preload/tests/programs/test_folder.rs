@@ -74,7 +74,7 @@ impl TestFolder {
         // nginx changes to another user for its workers.
         let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         std::fs::set_permissions(&folder, open).expect("its mode can be set");
-        // Where whoever a program becomes can read it, and write what it says.
+        // Where anyone who a program becomes can read it, and write what it says.
         std::fs::copy(example("libpreload_for_tests.so"), folder.join(LIBRARY))
             .expect("the library can be copied");
         let ground = Self { folder: folder.to_string_lossy().into_owned() };

@@ -158,7 +158,7 @@ pub(super) fn connect(
     }
 }
 
-/// A link to whoever is there.
+/// A link to anyone who is there.
 fn reach(node: &Node, there: SocketAddr, deadline: Option<Instant>) -> io::Result<HostId> {
     loop {
         let known = node.link_with(there).filter(|link| link.why().is_none());
@@ -341,7 +341,7 @@ impl NetworkListener {
         }
     }
 
-    /// As many are made at a time as may be: others wait in the queue of the endpoint.
+    /// The limit of connections that are made at a time is reached: others wait in the queue of the endpoint.
     fn wait_for_hands(&self) {
         while self.queue.is_busy() && !self.queue.is_over() {
             thread::sleep(Duration::from_millis(1));

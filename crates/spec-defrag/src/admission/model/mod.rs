@@ -122,7 +122,7 @@ fn deliver(bytes: &[u8], parsed: Result<ControlFrame, Refusal>, failures: &mut V
     }
 }
 
-/// So many sendings are looked back at.
+/// This many sendings are looked back at.
 const LOOK_BACK: usize = 128;
 
 /// The longest packet that a world sends.

@@ -145,7 +145,7 @@ impl World {
         });
     }
 
-    /// Sends as much as it may, up to so many packets.
+    /// Sends as much as it may, up to this many packets.
     pub(super) fn send(&mut self, who: usize, packets: usize, len: u64) {
         let Sender { config, requester: Some(requester), .. } = &mut self.senders[who] else {
             return;

@@ -125,7 +125,7 @@ impl Requester {
 
 /// What its user does.
 impl Requester {
-    /// A transfer of so many bytes begins. If it is a large one, it asks by itself.
+    /// A transfer of this many bytes begins. If it is a large one, it asks by itself.
     ///
     /// # Errors
     /// [`TooMany`] transfers; it may be sent all the same.

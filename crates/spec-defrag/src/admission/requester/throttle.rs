@@ -59,7 +59,7 @@ impl Throttle {
 
 // How many bytes were sent of late.
 
-/// A window is counted in so many parts.
+/// A window is counted in this many parts.
 const PARTS: usize = 8;
 
 /// One more than the parts: a window may begin within one.
@@ -116,7 +116,7 @@ pub struct RequesterConfig {
     pub address: Mac,
     /// The address of the receiver.
     pub receiver: Mac,
-    /// A transfer of so many bytes asks by itself, and so does sending as many within
+    /// A transfer of this many bytes asks by itself, and so does sending as many within
     /// [`window`](Self::window). `None`: only [`Requester::ask`](super::Requester::ask) asks.
     pub implicit: Option<u64>,
     /// See [`implicit`](Self::implicit).
@@ -133,7 +133,7 @@ pub struct RequesterConfig {
     pub delay: Duration,
     /// How soon a request is repeated that nobody answers; doubled each time.
     pub retry: Duration,
-    /// After so many requests without any answer the receiver is taken for one that
+    /// After this many requests without any answer the receiver is taken for one that
     /// has no gate: then nothing is throttled.
     pub attempts: u16,
     /// How often such a receiver is asked again.

@@ -313,7 +313,7 @@ fn a_head_at_hand_that_ends_early_is_enough() {
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// A piece from here on, of so many times 8 bytes; the last one is shorter.
+    /// A piece from here on, of this many times 8 bytes; the last one is shorter.
     Piece {
         name: Name,
         start: u32,
@@ -323,7 +323,7 @@ enum Step {
         split: u16,
         changed: bool,
     },
-    /// Pieces of so many times 8 bytes landed in a page, so many milliseconds ago.
+    /// Pieces of this many times 8 bytes landed in a page, this many milliseconds ago.
     Page {
         name: Name,
         unit: u32,
@@ -332,7 +332,7 @@ enum Step {
         split: u16,
         ago: u32,
     },
-    /// A packet in order, in pieces of so many times 8 bytes.
+    /// A packet in order, in pieces of this many times 8 bytes.
     InOrder {
         name: Name,
         unit: u32,

@@ -406,7 +406,7 @@ impl Negotiation {
             (option::STARTTLS, _) => return Err(Failure::NoTls(words())),
             (_, reply::TLS_REQUIRED) => return Err(Failure::TlsRequired),
             (_, reply::SHUTDOWN) => return Err(Failure::Refused(words())),
-            // What is not to be had is done without.
+            // What is not available is done without.
             (option::EXTENDED_HEADERS, _) => self.ask(option::STRUCTURED_REPLY, &[]),
             (option::STRUCTURED_REPLY, _) => self.ask_for_export(),
             (option::SET_META_CONTEXT, _) => {

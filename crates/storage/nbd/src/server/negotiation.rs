@@ -14,12 +14,12 @@ use crate::wire::{
 
 /// Longer data of an option is skipped rather than kept.
 const LONGEST_OPTION: usize = 4 * LONGEST_STRING;
-/// Whoever announces more is not worth skipping it.
+/// A peer that announces more is given up: skipping it is not worth the time.
 const LONGEST_SKIP: u32 = 16 << 20;
 
 /// What there is to choose from.
 pub trait Exports {
-    /// The names and descriptions of all, for whoever asks. `secure` is a client with TLS.
+    /// The names and descriptions of all, for anyone who asks. `secure` is a client with TLS.
     fn list(&self, secure: bool) -> Vec<(String, String)>;
 
     /// The export of this name.
@@ -43,7 +43,7 @@ pub enum Tls {
     /// It has none (NOTLS).
     #[default]
     None,
-    /// Whoever wants it, and whoever wants an export that is for TLS only (SELECTIVETLS).
+    /// Anyone who wants it, and anyone who wants an export that is for TLS only (SELECTIVETLS).
     Optional,
     /// Nothing else is possible before (FORCEDTLS).
     Required,
@@ -86,7 +86,7 @@ pub enum Step {
 enum State {
     ClientFlags,
     Options,
-    /// So many bytes of an option that is too long are still to come.
+    /// This many bytes of an option that is too long are still to come.
     Skipping(u32),
     Securing,
     Over,
@@ -325,7 +325,7 @@ impl Negotiation {
             self.refuse(wanted, reply::TLS_REQUIRED, "this export is for clients with TLS");
             return None;
         }
-        // Whoever does not ask for sizes of blocks may send any request.
+        // Anyone who does not ask for sizes of blocks may send any request.
         if export.blocks.minimum > 1 && !asked.contains(&info::BLOCK_SIZE) {
             let why = "this export has blocks: ask for NBD_INFO_BLOCK_SIZE, and keep to it";
             self.refuse(wanted, reply::BLOCK_SIZE_REQUIRED, why);

@@ -24,7 +24,7 @@ pub struct Ticket {
 pub struct Incoming {
     /// What a reply needs.
     pub ticket: Ticket,
-    /// So many bytes follow the head, whatever is done with the command. Where it is
+    /// This many bytes follow the head, whatever is done with the command. Where it is
     /// refused they are to be skipped.
     pub payload: u64,
     /// What is to be done, or why it is not.
@@ -48,7 +48,7 @@ const fn refusal(errno: Errno, why: &'static str) -> Refusal {
 /// A client that has chosen its export.
 ///
 /// It has no state but what was agreed on: a request is understood by
-/// [`request`](Self::request), and whoever carries it out writes the reply, in any order and
+/// [`request`](Self::request), and anyone who carries it out writes the reply, in any order and
 /// from any thread. Data of a write follows its request on the wire, and data of a read
 /// follows its reply's head: a session sees neither.
 #[derive(Clone, Debug)]
@@ -256,7 +256,7 @@ impl Session {
         out.extend_from_slice(&offset.to_be_bytes());
     }
 
-    /// Appends the head of data; so many bytes of it have to follow on the wire. With
+    /// Appends the head of data; this many bytes of it have to follow on the wire. With
     /// chunks there may be several, of which the last is `last`; else there is one for the
     /// whole read.
     ///

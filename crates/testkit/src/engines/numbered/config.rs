@@ -66,7 +66,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// The usual bounds, with so many payload bytes in a unit.
+    /// The usual bounds, with this many payload bytes in a unit.
     #[must_use]
     pub fn with_unit(unit: u32) -> Self {
         Self { unit, ..Self::default() }

@@ -16,7 +16,7 @@
 //!     │◀──────────────────────────────────────────────────┤
 //! ```
 //!
-//! - The receiver acknowledges every so many units, and tells of each gap once
+//! - The receiver acknowledges every this many units, and tells of each gap once
 //!   when it appears; the sender sends what is missing again. What is still not
 //!   acknowledged after a timeout is sent again in order.
 //! - A message that fits one unit goes without asking, once the keys are known:

@@ -77,7 +77,7 @@ pub struct Config {
     pub window: u32,
     /// The most payload bytes in one unit that the device cuts, up to 62 KiB.
     pub super_payload: u32,
-    /// Every so many segments with payload, one goes without the timestamp
+    /// Every this many segments with payload, one goes without the timestamp
     /// option, so that heads vary in length; 0: none does.
     pub short_head_every: u32,
     /// With [`Framing::Bare`]: put a checksum over payloads and check it.

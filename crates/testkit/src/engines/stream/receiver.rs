@@ -26,7 +26,7 @@ pub(super) struct Pending {
 /// Blocks of a selective acknowledgement, beside a timestamp.
 const MAX_BLOCKS: usize = 3;
 
-/// After so many units in sequence that are shorter than usual, they are the usual.
+/// After this many units in sequence that are shorter than usual, they are the usual.
 const SHORTER: u8 = 8;
 
 #[derive(Debug)]

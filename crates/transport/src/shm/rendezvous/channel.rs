@@ -22,7 +22,7 @@ pub struct Channel {
 }
 
 impl Channel {
-    /// To whoever listens at this path.
+    /// To anyone who listens at this path.
     ///
     /// # Errors
     /// Nobody listens there, or somebody who may not.

@@ -113,7 +113,7 @@ impl Listener {
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Between `bind` and `listen` a socket looks as if it had been left behind. So of all
-/// that share the folder one at a time is there: whoever holds the folder's lock.
+/// that share the folder one at a time is there: anyone who holds the folder's lock.
 /// Where folders cannot be locked nobody waits.
 fn alone_beside(path: &Path) -> Result<Option<fs::File>, RendezvousError> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());

@@ -116,7 +116,7 @@ pub struct ByteConsumer {
     parts: Parts,
     emptied: Emptied,
     mask: u64,
-    /// After so many bytes their room is given back.
+    /// After this many bytes their room is given back.
     give_back: u64,
 }
 

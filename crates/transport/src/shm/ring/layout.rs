@@ -195,7 +195,7 @@ impl Filled {
         Ok(self.known_room())
     }
 
-    /// So many more were written; no more than there is room.
+    /// This many more were written; no more than there is room.
     #[inline]
     pub(crate) const fn add(&mut self, count: u64) {
         self.count += count;
@@ -259,7 +259,7 @@ impl Emptied {
         Ok(self.known())
     }
 
-    /// So many more were read; no more than there are.
+    /// This many more were read; no more than there are.
     #[inline]
     pub(crate) const fn add(&mut self, count: u64) {
         self.count += count;

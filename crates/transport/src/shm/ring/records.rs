@@ -140,7 +140,7 @@ pub struct Consumer {
     emptied: Emptied,
     mask: u64,
     words: usize,
-    /// After so many records their room is given back.
+    /// After this many records their room is given back.
     give_back: u64,
 }
 

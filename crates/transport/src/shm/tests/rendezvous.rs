@@ -183,7 +183,7 @@ fn who_is_not_admitted_is_turned_away_by_either_side() {
 }
 
 /// A socket with something to send that nobody takes, which says that who closes it waits
-/// for that: the last one to close it is whoever gets the message.
+/// for that: the last one to close it is anyone who gets the message.
 #[test]
 fn a_descriptor_of_another_kind_is_refused_and_holds_nobody_up() {
     const HOURS: Duration = Duration::from_secs(36_000);
@@ -208,7 +208,7 @@ fn a_descriptor_of_another_kind_is_refused_and_holds_nobody_up() {
     drop(never_read);
 }
 
-/// Whoever may change the folder could put a link in the socket's place before its mode is
+/// Anyone who may change the folder could put a link in the socket's place before its mode is
 /// set by its name.
 #[test]
 fn a_socket_is_for_its_user_only_from_the_beginning() {

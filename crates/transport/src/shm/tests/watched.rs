@@ -177,7 +177,7 @@ fn a_store_races_with_an_arming_and_one_of_them_sees_the_other() {
                 }
             }
         });
-        // Whoever fails here is not waited for by the other.
+        // Anyone who fails here is not waited for by the other.
         let _end = over.when_dropped();
         for round in 1..=ROUNDS {
             // On a machine that is busy with other things a round takes long.

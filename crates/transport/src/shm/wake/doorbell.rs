@@ -3,9 +3,9 @@
 //!
 //! # A ring that never waits
 //!
-//! Whoever rings does it at a descriptor of another process. Whether a *write* to an eventfd
+//! Anyone who rings does it at a descriptor of another process. Whether a *write* to an eventfd
 //! waits is said by a flag of the open file, and by a counter, which both processes share:
-//! a peer that clears the one and fills the other holds whoever writes for ever. Looking
+//! a peer that clears the one and fills the other holds anyone who writes for ever. Looking
 //! first helps nothing, for the peer can change both in between. A *read* can say with the
 //! call that it does not wait (`RWF_NOWAIT`, Linux 5.8); a write to an eventfd cannot. So a
 //! doorbell has a counter that is as good as full from the beginning, a ring takes one away
@@ -129,7 +129,7 @@ impl Ringer {
         }
     }
 
-    /// Wakes whoever sleeps at the doorbell, so that it sees all that was published
+    /// Wakes anyone who sleeps at the doorbell, so that it sees all that was published
     /// before. While nobody sleeps that is a fence and a load. It never waits, whatever
     /// the peer does to its descriptor.
     #[inline]

@@ -19,7 +19,7 @@
 //! # At the word, or at the eventfd
 //!
 //! A thread sleeps at the word of the doorbell itself (futex) where there is only one, as
-//! between two processes, and else at an `epoll` of all the eventfds; tasks, and whoever
+//! between two processes, and else at an `epoll` of all the eventfds; tasks, and anyone who
 //! waits among sockets and timers, always at the latter. The word says which it is, so a
 //! ring is one system call, and so is a sleep. What a round trip costs with both ends
 //! asleep on one core (processor time, median of five, while the machine was busy

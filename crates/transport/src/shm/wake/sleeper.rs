@@ -207,7 +207,7 @@ impl Sleeper {
         let bells = lock(&self.bells);
         let mut there = bells.iter().flatten();
         let (Some(only), None) = (there.next(), there.next()) else { return None };
-        // Both before the lock is gone: whoever wakes from this process, or adds a doorbell
+        // Both before the lock is gone: anyone who wakes from this process, or adds a doorbell
         // before that, finds the one and then looks for the other.
         announce(self.own_word.words().first()?, AT_WORD);
         let held = announce(only.word.words().first()?, AT_WORD);
@@ -348,7 +348,7 @@ impl Sleeper {
     }
 }
 
-/// Wakes a thread that sleeps at the word of a doorbell. Whoever else waits for it is to
+/// Wakes a thread that sleeps at the word of a doorbell. Anyone who else waits for it is to
 /// be woken by its peer, still.
 fn rouse(word: &Piece) {
     if let Some(word) = word.words().first() {

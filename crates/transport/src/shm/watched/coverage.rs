@@ -9,7 +9,7 @@ use std::ops::Range;
 /// How many ranges cover each word.
 #[derive(Debug, Default)]
 pub(super) struct Coverage {
-    /// From this word on so many ranges cover each, up to the next entry. Before the
+    /// From this word on this many ranges cover each, up to the next entry. Before the
     /// first and behind the last, which is zero, there are none.
     steps: BTreeMap<u64, u32>,
 }

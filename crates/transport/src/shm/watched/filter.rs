@@ -16,7 +16,7 @@ use crate::shm::Word;
 /// Bits of a word of the filter.
 const BITS: u64 = 64;
 
-/// How many words a filter takes for memory of so many: bits, then summary.
+/// How many words a filter takes for memory of this many: bits, then summary.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
     pub(super) bits: u64,

@@ -22,7 +22,7 @@ pub enum WatchedError {
     /// The range has no bytes.
     #[error("a range without bytes cannot be armed")]
     Empty,
-    /// As many ranges are armed as may be.
+    /// The limit of armed ranges is reached.
     #[error("{0} ranges are armed, and that is the bound: disarm one, or make it larger")]
     Full(u32),
 }

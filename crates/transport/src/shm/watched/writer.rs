@@ -232,7 +232,7 @@ impl Writer {
 }
 
 impl Drop for Writer {
-    /// What was stored is there: whoever waits for it hears of it.
+    /// What was stored is there: anyone who waits for it hears of it.
     fn drop(&mut self) {
         self.commit();
     }

@@ -275,7 +275,7 @@ impl Driver for UdpDriver {
     }
 }
 
-/// So many units leave in one turn at most, so that receiving gets its turn too.
+/// This many units leave in one turn at most, so that receiving gets its turn too.
 pub(crate) const UNITS_PER_TURN: u32 = 4 * MAX_UNITS as u32;
 
 /// What one call may send at once.
@@ -408,7 +408,7 @@ impl Receiver {
         Self::behind(0, path, regions, batches, peek)
     }
 
-    /// The same for a driver that wants so many bytes in front of what it receives.
+    /// The same for a driver that wants this many bytes in front of what it receives.
     pub(crate) fn behind(
         prefix_len: usize,
         path: PathId,

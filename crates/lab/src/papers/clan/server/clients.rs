@@ -29,11 +29,11 @@ use crate::workload::side::{both, joined, place_thread};
 
 /// Bytes of a request and of its reply: its number, and its endpoint's.
 pub(super) const MESSAGE: usize = 16;
-/// So many requests at the start are not measured, or as many as fit into the time.
+/// This many requests at the start are not measured, or as many as fit into the time.
 const WARM_UP: u64 = 100;
 /// Longer than the server polls, as in the paper.
 const PAUSE: Duration = Duration::from_micros(200);
-/// Of requests that are due at once so many are sent before replies are looked for.
+/// Of requests that are due at once this many are sent before replies are looked for.
 const BURST: u64 = 32;
 /// Looks for a reply, for each at the clock.
 const LOOKS: u32 = 1024;
@@ -68,7 +68,7 @@ impl ServerThread {
     }
 }
 
-/// A client of so many endpoints, and what it still waits for.
+/// A client of this many endpoints, and what it still waits for.
 struct Asking<C> {
     clients: C,
     /// What was asked last on each endpoint.
@@ -312,7 +312,7 @@ fn tcp(listener: &TcpListener) -> Result<(OwnedFd, Served)> {
     Ok((client.into(), Served::Tcp(served)))
 }
 
-/// Serves so many connections, and lets them ask.
+/// Serves this many connections, and lets them ask.
 pub(super) fn run(kind: Kind, at: &Endpoints, scale: Scale, endpoints: usize) -> Result<Seen> {
     let (sockets, served) = connect(kind, at, endpoints)?;
     let (tell, hear) = channel();

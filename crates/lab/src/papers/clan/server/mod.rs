@@ -39,9 +39,9 @@ const SERVERS: [(Carrier, &str); 4] = [
     (Carrier::Tcp, "tcp/kernel, epoll"),
 ];
 
-/// So many times what it can do is asked of it.
+/// This many times what it can do is asked of it.
 const OFFERED: [f64; 4] = [0.5, 1.0, 2.0, 4.0];
-/// On so many endpoints, where there are as many.
+/// On this many endpoints, where there are as many.
 const OVERLOADED: usize = 1000;
 
 /// What clients saw in one round.
@@ -56,7 +56,7 @@ struct Seen {
     overload: Vec<[f64; 3]>,
 }
 
-/// With so many endpoints.
+/// With this many endpoints.
 #[derive(Debug, Serialize)]
 pub(super) struct Point {
     pub(super) endpoints: usize,

@@ -71,7 +71,7 @@ fn nodes(carrier: Carrier, at: &Endpoints, endpoints: usize) -> Result<(Node, No
     }
 }
 
-/// Serves so many endpoints, and lets them ask.
+/// Serves this many endpoints, and lets them ask.
 pub(super) fn run(
     carrier: Carrier,
     at: &Endpoints,

@@ -21,7 +21,7 @@ pub(crate) struct Costs {
     pub(crate) send: Duration,
     /// For each KiB of it.
     pub(crate) send_kib: Duration,
-    /// Up to so many percent more, by chance.
+    /// Up to this many percent more, by chance.
     pub(crate) jitter: u32,
 }
 
@@ -366,7 +366,7 @@ impl Default for Connection {
 }
 
 impl Connection {
-    /// The application writes so many bytes.
+    /// The application writes this many bytes.
     pub(crate) fn write(&mut self, len: u32, message: Message) {
         self.writes.push_back(Write { left: len, message });
     }

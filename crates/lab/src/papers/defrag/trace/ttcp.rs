@@ -130,7 +130,7 @@ impl Admission {
         }
     }
 
-    /// The application writes so many bytes.
+    /// The application writes this many bytes.
     pub(super) fn begin(&mut self, now: Instant, to: Host, bytes: u32) {
         if let Some(sender) = self.sender(to) {
             let transfer = sender.requester.begin(now, bytes.into()).ok();

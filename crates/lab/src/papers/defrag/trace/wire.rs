@@ -34,7 +34,7 @@ const MTU: usize = 1500;
 pub(crate) const MSS: u32 = 1460;
 /// Frames are padded to this; their checksum is not counted.
 const LEAST_FRAME: usize = 60;
-/// So many bytes of a frame are kept; those behind are zeros.
+/// This many bytes of a frame are kept; those behind are zeros.
 pub(crate) const KEPT: usize = 64;
 /// Ethernet and IPv4 headers.
 const HEADERS: usize = ethernet::LEN + ipv4::LEN;

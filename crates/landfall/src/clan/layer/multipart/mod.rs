@@ -69,7 +69,7 @@ impl Config {
     pub const DEFAULT: Self =
         Self { capacity: 512 << 10, parts: 64, meta: 4096, body: 64 << 20, wait: Wait::BALANCED };
 
-    /// A ring of so many bytes at the receiver; a multiple of eight in which a header
+    /// A ring of this many bytes at the receiver; a multiple of eight in which a header
     /// has room. Longer messages pass through it.
     #[must_use]
     pub const fn ring(self, capacity: u64) -> Self {
@@ -314,7 +314,7 @@ impl<F: Fabric> Sending<F> {
                 self.progress = Progress::Between;
                 break;
             }
-            // Whoever waits for headers is woken: at the latest with the body, earlier
+            // Anyone who waits for headers is woken: at the latest with the body, earlier
             // if that is long, and before this side waits for what it takes out.
             let is_before_body = piece == 1 && offset == 0;
             let is_full = piece > 0 && !is_complete && self.ring.room(1)?.is_none();

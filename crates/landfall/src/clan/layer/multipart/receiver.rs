@@ -155,7 +155,7 @@ impl<F: Fabric> Receiving<F> {
         self.config.check(parts, meta, body).map_err(length)
     }
 
-    /// So many bytes of a header: the end is no end in the middle of one.
+    /// This many bytes of a header: the end is no end in the middle of one.
     fn at_least(&mut self, len: u64) -> Result<Option<u64>, Error> {
         match self.ring.filled(len) {
             Err(Error::Closed) if self.ring.known() > 0 => Err(Error::Cut),

@@ -63,7 +63,7 @@ const _: () = assert!(REPLY + Cookie::LEN as u64 <= SLOTS);
 /// Of a slot: behind the stamp.
 const LEN: u64 = WORD;
 const BYTES: u64 = 2 * WORD;
-/// Bytes that the publisher exposes: nobody writes them, but whoever maps them learns
+/// Bytes that the publisher exposes: nobody writes them, but anyone who maps them learns
 /// that the publisher is gone.
 const PUBLISHER_LEN: u64 = WORD;
 /// Bytes in which a subscriber confirms that it has joined the group.

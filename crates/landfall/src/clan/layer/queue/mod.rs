@@ -40,14 +40,14 @@ pub struct Config {
 }
 
 impl Config {
-    /// Elements of so many bytes; so many of them under way.
+    /// Elements of this many bytes; this many of them under way.
     #[must_use]
     pub const fn new(element: u32, capacity: u32) -> Self {
         let (batch, within) = (64, Duration::from_micros(20));
         Self { element, capacity, batch, within, wait: Wait::BALANCED, layout: 0 }
     }
 
-    /// The sender publishes after so many elements, or after this time.
+    /// The sender publishes after this many elements, or after this time.
     #[must_use]
     pub const fn batch(self, most: u32, within: Duration) -> Self {
         Self { batch: most, within, ..self }
@@ -106,7 +106,7 @@ impl Place {
         Self { at: ring::PLACES, stride: config.stride(), end }
     }
 
-    /// So many places lie one after another from here on.
+    /// This many places lie one after another from here on.
     #[inline]
     const fn in_a_row(&self) -> u64 {
         (self.end - self.at) / self.stride

@@ -184,7 +184,7 @@ impl<F: Fabric> Sender<F> {
         self.within
     }
 
-    /// A sender that publishes in time by itself, whoever calls or does not call. It
+    /// A sender that publishes in time by itself, no matter who calls or does not call. It
     /// has a thread for that, and can be used by several.
     ///
     /// # Errors

@@ -48,7 +48,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// Requests and replies of up to so many bytes.
+    /// Requests and replies of up to this many bytes.
     #[must_use]
     pub const fn new(request: u32, reply: u32) -> Self {
         Self { request, reply, wait: Wait::BALANCED }

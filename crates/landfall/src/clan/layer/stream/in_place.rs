@@ -35,7 +35,7 @@ impl<F: Fabric> Loan<'_, F> {
     /// the next call or a flush tells it.
     ///
     /// # Errors
-    /// So many do not fit, or the peer is gone.
+    /// This many do not fit, or the peer is gone.
     pub fn publish(self, len: usize) -> Result<(), Error> {
         if len as u64 > self.len {
             return Err(Error::TooLong { len: len as u64, most: self.len });

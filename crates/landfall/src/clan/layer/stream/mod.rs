@@ -56,7 +56,7 @@ impl Config {
     /// cache.
     pub const DEFAULT: Self = Self::new(512 << 10);
 
-    /// A ring of so many bytes, at each reader; a multiple of eight.
+    /// A ring of this many bytes, at each reader; a multiple of eight.
     #[must_use]
     pub const fn new(capacity: u64) -> Self {
         Self { capacity, wait: Wait::BALANCED }

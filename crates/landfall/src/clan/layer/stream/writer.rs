@@ -165,7 +165,7 @@ pub(super) fn after(timeout: Option<Duration>) -> Option<Instant> {
     timeout.and_then(|timeout| Instant::now().checked_add(timeout))
 }
 
-/// The reader is told of so many bytes at a time: it takes the first out while others
+/// The reader is told of this many bytes at a time: it takes the first out while others
 /// are on their way, and none of them needs memory of its own until it has arrived.
 const PIECE: u64 = 64 << 10;
 

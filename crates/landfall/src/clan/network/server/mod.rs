@@ -96,7 +96,7 @@ pub struct Server<F> {
 /// How long the paper's server polls before it sleeps.
 pub const POLL: Duration = Duration::from_micros(15);
 
-/// After so many events what was written is sent, even if there are more.
+/// After this many events what was written is sent, even if there are more.
 const BATCH: usize = 32;
 
 /// The token of the listener; connection `n` has the two behind `2 n`.
@@ -107,7 +107,7 @@ const fn tokens_of(connection: usize) -> (u64, u64) {
 }
 
 impl<F: FnMut(&[u8], &mut Vec<u8>)> Server<F> {
-    /// A server at a port of this node, for so many connections at a time.
+    /// A server at a port of this node, for this many connections at a time.
     ///
     /// # Errors
     /// The port is taken, or the shape cannot be.

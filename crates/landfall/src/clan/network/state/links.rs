@@ -71,7 +71,7 @@ impl NodeState {
         Ok(neighbour)
     }
 
-    /// What handles know of a link, whoever opened it.
+    /// What handles know of a link, no matter who opened it.
     pub(super) fn neighbour_of(&mut self, link: LinkId) -> Arc<Neighbour> {
         if let Some(known) = self.links.get_mut(link) {
             return Arc::clone(known);

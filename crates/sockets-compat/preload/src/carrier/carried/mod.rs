@@ -3,7 +3,7 @@
 //!
 //! What is told is in order: bytes come before the end of them, and a change of ways before
 //! what goes the new way. No more bytes are under way than the ring of the other program has
-//! room for, so whoever reads slowly keeps no other connection of the two hosts waiting.
+//! room for, so anyone who reads slowly keeps no other connection of the two hosts waiting.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -35,19 +35,19 @@ const OFFER: Duration = Duration::from_secs(10);
 const SELDOM: Duration = Duration::from_millis(500);
 /// How many processes of a connection are woken; one more takes the place of the first.
 const MOST_BELLS: usize = 8;
-/// The other carrier is told of so many bytes that were taken, and not of each.
+/// The other carrier is told of this many bytes that were taken, and not of each.
 const WORTH_TELLING: u64 = CARRIED_CAPACITY / 4;
 
-/// From so many bytes on they leave from the ring itself, beside the batches.
+/// From this many bytes on they leave from the ring itself, beside the batches.
 const WORTH_A_TRANSFER: u64 = 16 * 1024;
-/// So many leave at once.
+/// This many leave at once.
 const LONGEST_TRANSFER: u64 = 256 * 1024;
-/// So many parts of a stream are under way at a time.
+/// This many parts of a stream are under way at a time.
 const MOST_UNDER_WAY: usize = 32;
-/// So many parts may have come before one that comes first.
+/// This many parts may have come before one that comes first.
 const MOST_EARLY: usize = 64;
 
-/// After so many links that were lost it is left to TCP.
+/// After this many links that were lost it is left to TCP.
 const MOST_LOST_LINKS: u32 = 3;
 
 /// A part of the stream that has left the ring, or is about to.
@@ -219,7 +219,7 @@ impl CarriedConnection {
         ring::ends(**self.memory, self.role.other())
     }
 
-    /// Wakes whoever sleeps at this end, however it does.
+    /// Wakes anyone who sleeps at this end, however it does.
     fn wake_program(&self, due: &mut DueBells) {
         let (outgoing, incoming) = self.rings();
         kernel::wake(outgoing.word_of_bytes(), i32::MAX);
