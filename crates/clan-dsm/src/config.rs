@@ -41,6 +41,8 @@ pub struct Config {
     pub links: usize,
     /// The most apertures, up to 65,535.
     pub apertures: usize,
+    /// The most keys for one peer alone ([`Nic::cookie_for`](crate::Nic::cookie_for)).
+    pub grants: usize,
     /// The most windows onto apertures of others.
     pub windows: usize,
     /// The most groups that multicasts are received for, up to 65,536.
@@ -137,6 +139,7 @@ impl Default for Config {
             paths: 8,
             links: 1024,
             apertures: 4096,
+            grants: 4096,
             windows: 16_384,
             groups: 256,
             tripwires: 4096,

@@ -15,6 +15,7 @@ mod endpoint;
 mod error;
 mod event;
 mod events;
+mod grants;
 mod link;
 mod memory;
 #[cfg(any(test, feature = "model"))]

@@ -15,6 +15,7 @@ use crate::address::{Address, ApertureId, HostId, Key, WORD};
 use crate::config::Config;
 use crate::cookie::{Cookie, Rights};
 use crate::error::Error;
+use crate::grants::Grants;
 use crate::offload::{Aperture, Apertures, Cell, Destination, Group, Map, Secret, group_key};
 
 /// The longest aperture: words are counted by 32 bits.
@@ -30,6 +31,8 @@ pub(crate) struct Memory {
     generations: Vec<u32>,
     free: Vec<u16>,
     most: usize,
+    /// Keys for one peer alone.
+    grants: Grants,
     groups: Vec<Cell<Group>>,
     groups_used: u32,
     most_groups: usize,
@@ -47,6 +50,7 @@ impl Memory {
             generations: Vec::new(),
             free: Vec::new(),
             most: config.apertures,
+            grants: Grants::new(config.grants),
             groups: vec![Cell::default(); (most_groups * 2).next_power_of_two()],
             groups_used: 0,
             most_groups,
@@ -91,12 +95,36 @@ impl Memory {
         Ok(Cookie::new(self.host, slot, rights, key, aperture.memory.len))
     }
 
+    /// A cookie for the aperture that is good over the links of this host alone: over any other it
+    /// is a key to nothing. Each call with the same rights gives the same one, until the host's
+    /// are revoked; then another.
+    pub(crate) fn cookie_for(
+        &mut self,
+        id: ApertureId,
+        rights: Rights,
+        host: HostId,
+    ) -> Result<Cookie, Error> {
+        let slot = self.slot_of(id)?;
+        let Self { grants, keys, .. } = self;
+        let key = grants.key((slot, host), rights, || keys.of_peer())?;
+        let len = self.slots[usize::from(slot)].memory.len;
+        Ok(Cookie::new(self.host, slot, rights, key, len))
+    }
+
+    /// Ends the rights that this host alone was given. Those of others stay.
+    pub(crate) fn revoke_from(&mut self, id: ApertureId, host: HostId) -> Result<(), Error> {
+        let slot = self.slot_of(id)?;
+        self.grants.revoke_from(slot, host);
+        Ok(())
+    }
+
     /// Ends all rights to the aperture: from now on its cookies, copies of them
     /// and headers under way are keys to nothing. Returns back the memory.
     pub(crate) fn revoke(&mut self, id: ApertureId) -> Result<Area, Error> {
         let slot = self.slot_of(id)?;
         let aperture = core::mem::take(&mut self.slots[usize::from(slot)]);
         self.leave_all(slot);
+        self.grants.revoke(slot);
         let generation = &mut self.generations[usize::from(slot)];
         *generation = generation.wrapping_add(1);
         // Where generations would come again, so would keys: such a slot has
@@ -220,6 +248,12 @@ impl Memory {
         Map::new(&mut self.groups, &mut self.groups_used, self.secret)
     }
 
+    /// Is there no key for one peer alone?
+    #[cfg(test)]
+    pub(crate) fn grants_are_none(&self) -> bool {
+        self.grants.is_empty()
+    }
+
     // ---- Headers -------------------------------------------------------------
 
     /// The tables, for the seam.
@@ -228,27 +262,22 @@ impl Memory {
         Apertures::new(&self.slots, &self.groups, self.secret)
     }
 
-    /// [`Apertures::check`].
+    /// The same for what came over a link of this host, with the keys that it alone has.
+    #[inline]
+    pub(crate) fn apertures_for(&self, host: Option<HostId>) -> Apertures<'_> {
+        self.apertures().with_granted(self.grants.of(host))
+    }
+
+    /// [`Apertures::check`] of what came over a link of this host.
     #[inline]
     pub(crate) fn check(
         &self,
+        host: Option<HostId>,
         address: &Address,
         words: u32,
         needed: Rights,
     ) -> Result<Destination, Refusal> {
-        self.apertures().check(address, words, needed)
-    }
-
-    /// [`Apertures::check_bytes`].
-    #[inline]
-    pub(crate) fn check_bytes(
-        &self,
-        address: &Address,
-        from: u32,
-        len: u32,
-        needed: Rights,
-    ) -> Result<Destination, Refusal> {
-        self.apertures().check_bytes(address, from, len, needed)
+        self.apertures_for(host).check(address, words, needed)
     }
 }
 
@@ -258,11 +287,14 @@ pub(super) struct Keys {
     secret: [u64; 2],
     /// Groups were founded so often.
     founded: u64,
+    /// This many keys were made for one peer alone.
+    granted: u64,
 }
 
 impl Keys {
     pub(super) fn new(random: &mut Random) -> Self {
-        Self { secret: [random.next_u64(), random.next_u64()], founded: 0 }
+        let secret = [random.next_u64(), random.next_u64()];
+        Self { secret, founded: 0, granted: 0 }
     }
 
     /// The key of one life of one aperture for one kind of right: another life or
@@ -276,6 +308,12 @@ impl Keys {
     pub(super) fn of_group(&mut self) -> Key {
         self.founded += 1;
         self.of(1, self.founded)
+    }
+
+    /// A key that no peer had before.
+    pub(super) fn of_peer(&mut self) -> Key {
+        self.granted += 1;
+        self.of(2, self.granted)
     }
 
     fn of(&self, purpose: u64, what: u64) -> Key {
@@ -326,7 +364,7 @@ mod tests {
             let cookie = memory.cookie(id, given).unwrap();
             assert_eq!((cookie.host().number(), cookie.len()), (5, 100));
             for needed in Rights::ALL {
-                let checked = memory.check(&cookie.address(2), 3, needed);
+                let checked = memory.check(None, &cookie.address(2), 3, needed);
                 if given.allow(needed) {
                     let spot = checked.unwrap();
                     assert_eq!((spot.slot, spot.at), (cookie.slot(), 16));
@@ -336,7 +374,7 @@ mod tests {
                 }
             }
             let bare = Address { key: Key::default(), ..cookie.address(2) };
-            assert_eq!(memory.check(&bare, 1, Rights::Read), Err(Refusal::WrongKey));
+            assert_eq!(memory.check(None, &bare, 1, Rights::Read), Err(Refusal::WrongKey));
         }
     }
 
@@ -347,9 +385,12 @@ mod tests {
         let same = other.expose(area(64)).unwrap();
         // The other adapter has the same secret: this is what would be the key.
         let would_be = other.cookie(same, Rights::Write).unwrap();
-        assert_eq!(memory.check(&would_be.address(0), 1, Rights::Write), Err(Refusal::WrongKey));
+        assert_eq!(
+            memory.check(None, &would_be.address(0), 1, Rights::Write),
+            Err(Refusal::WrongKey)
+        );
         assert_eq!(memory.cookie(id, Rights::Write), Ok(would_be));
-        assert!(memory.check(&would_be.address(0), 1, Rights::Write).is_ok());
+        assert!(memory.check(None, &would_be.address(0), 1, Rights::Write).is_ok());
     }
 
     /// Each bit of a key counts, and a slot without an aperture looks like any wrong key.
@@ -361,11 +402,15 @@ mod tests {
         for bit in 0..56 {
             let key = Key::from_bits(cookie.key().bits() ^ 1 << bit);
             let forged = Address { key, ..cookie.address(0) };
-            assert_eq!(memory.check(&forged, 1, Rights::Read), Err(Refusal::WrongKey), "bit {bit}");
+            assert_eq!(
+                memory.check(None, &forged, 1, Rights::Read),
+                Err(Refusal::WrongKey),
+                "bit {bit}"
+            );
         }
         for slot in (0..=u16::MAX).filter(|slot| *slot != cookie.slot()) {
             let elsewhere = Address { slot, ..cookie.address(0) };
-            assert_eq!(memory.check(&elsewhere, 1, Rights::Read), Err(Refusal::WrongKey));
+            assert_eq!(memory.check(None, &elsewhere, 1, Rights::Read), Err(Refusal::WrongKey));
         }
     }
 
@@ -380,7 +425,7 @@ mod tests {
                 for words in [0, 1, 2, 3, last, u32::MAX / 8, u32::MAX / 8 + 1, u32::MAX] {
                     let end = (u64::from(word) + u64::from(words)) * 8;
                     let fits = words > 0 && end <= len && words <= u32::MAX / 8;
-                    let checked = memory.check(&cookie.address(word), words, Rights::Write);
+                    let checked = memory.check(None, &cookie.address(word), words, Rights::Write);
                     assert_eq!(checked.is_ok(), fits, "{words} words at {word} of {len} bytes");
                 }
                 for (from, count) in (0..8).flat_map(|from| (1..=8 - from).map(move |n| (from, n)))
@@ -388,13 +433,13 @@ mod tests {
                     let mask = Address::mask_of(from, count).unwrap();
                     let address = Address { mask, ..cookie.address(word) };
                     let end = u64::from(word) * 8 + u64::from(from + count);
-                    let checked = memory.check(&address, 1, Rights::Write);
+                    let checked = memory.check(None, &address, 1, Rights::Write);
                     assert_eq!(checked.is_ok(), end <= len);
                     if let Ok(spot) = checked {
                         assert_eq!(spot.at + u64::from(spot.span.len), end);
                         assert_eq!(spot.span.len, count);
                     }
-                    let two = memory.check(&address, 2, Rights::Write);
+                    let two = memory.check(None, &address, 2, Rights::Write);
                     assert!(mask == WHOLE || two == Err(Refusal::Malformed));
                 }
             }
@@ -423,22 +468,25 @@ mod tests {
         let published = |word| Address { kind: Kind::Multicast, ..cookie.address(word) };
 
         let (small, large) = (member.expose(area(63)).unwrap(), member.expose(area(640)).unwrap());
-        assert_eq!(member.check(&published(0), 1, Rights::Write), Err(Refusal::UnknownId));
+        assert_eq!(member.check(None, &published(0), 1, Rights::Write), Err(Refusal::UnknownId));
         assert_eq!(member.join(&cookie, small, None), Err(Error::OutOfBounds));
         member.join(&cookie, large, None).unwrap();
         assert_eq!(member.join(&cookie, large, None), Err(Error::Taken));
-        let spot = member.check(&published(7), 1, Rights::Write).unwrap();
+        let spot = member.check(None, &published(7), 1, Rights::Write).unwrap();
         assert_eq!((spot.slot, spot.at), (1, 56));
         assert_eq!(
-            member.check(&published(7), 2, Rights::Write),
+            member.check(None, &published(7), 2, Rights::Write),
             Err(Refusal::OutOfBounds),
             "the group's"
         );
-        assert_eq!(member.check(&published(0), 1, Rights::Read), Err(Refusal::Forbidden));
+        assert_eq!(member.check(None, &published(0), 1, Rights::Read), Err(Refusal::Forbidden));
         let forged = Address { key: Key::from_bits(1), ..published(0) };
-        assert_eq!(member.check(&forged, 1, Rights::Write), Err(Refusal::WrongKey));
+        assert_eq!(member.check(None, &forged, 1, Rights::Write), Err(Refusal::WrongKey));
         // A group's cookie is not a key to the aperture itself.
-        assert_eq!(member.check(&cookie.address(0), 1, Rights::Write), Err(Refusal::WrongKey));
+        assert_eq!(
+            member.check(None, &cookie.address(0), 1, Rights::Write),
+            Err(Refusal::WrongKey)
+        );
 
         let second = founder.group_cookie(group, 4, 8).unwrap();
         let third = founder.group_cookie(group, 5, 8).unwrap();
@@ -448,7 +496,7 @@ mod tests {
         member.join(&third, large, None).unwrap();
         member.leave(&cookie).unwrap();
         assert_eq!(member.leave(&cookie), Err(Error::Unknown));
-        assert_eq!(member.check(&published(7), 1, Rights::Write), Err(Refusal::UnknownId));
+        assert_eq!(member.check(None, &published(7), 1, Rights::Write), Err(Refusal::UnknownId));
     }
 
     #[derive(Clone, Debug)]
@@ -499,7 +547,7 @@ mod tests {
                 }
                 for (cookie, life) in &cookies {
                     let is_alive = alive.iter().any(|(_, other)| other == life);
-                    let checked = memory.check_bytes(&cookie.address(0), 0, 1, cookie.rights());
+                    let checked = memory.apertures().check_bytes(&cookie.address(0), 0, 1, cookie.rights());
                     prop_assert_eq!(checked.is_ok(), is_alive);
                     prop_assert!(is_alive || checked == Err(Refusal::WrongKey));
                 }

@@ -7,6 +7,7 @@ mod by_hand;
 mod dissector;
 mod endings;
 mod faults;
+mod grants;
 mod invariants;
 mod invariants_of_bounds;
 mod native_link;

@@ -20,7 +20,18 @@ pub struct NaiveAperture {
     /// What is in it.
     pub bytes: Vec<u8>,
     /// The cookies that were given out.
-    pub keys: Vec<(Key, Rights)>,
+    pub keys: Vec<NaiveKey>,
+}
+
+/// A key that was given out.
+#[derive(Clone, Copy, Debug)]
+pub struct NaiveKey {
+    /// The key.
+    pub key: Key,
+    /// What it allows.
+    pub rights: Rights,
+    /// The only host that it allows that to, if it is for one.
+    pub only: Option<HostId>,
 }
 
 /// Memory of a group, as one of its members has it.
@@ -97,7 +108,21 @@ impl NaiveHost {
     /// A cookie for the slot was given out.
     pub fn give(&mut self, slot: u16, key: Key, rights: Rights) {
         if let Some(aperture) = self.aperture_mut(slot) {
-            aperture.keys.push((key, rights));
+            aperture.keys.push(NaiveKey { key, rights, only: None });
+        }
+    }
+
+    /// The same for one host alone.
+    pub fn give_to(&mut self, host: HostId, slot: u16, key: Key, rights: Rights) {
+        if let Some(aperture) = self.aperture_mut(slot) {
+            aperture.keys.push(NaiveKey { key, rights, only: Some(host) });
+        }
+    }
+
+    /// The cookies for the slot that this host alone was given mean nothing any more.
+    pub fn revoke_from(&mut self, host: HostId, slot: u16) {
+        if let Some(aperture) = self.aperture_mut(slot) {
+            aperture.keys.retain(|key| key.only != Some(host));
         }
     }
 
@@ -168,10 +193,10 @@ impl NaiveHost {
         None
     }
 
-    /// Somebody writes one word, or the bytes of it that the address means.
-    /// `false`: may not be.
-    pub fn write(&mut self, at: &Address, word: Word) -> bool {
-        let Some((slot, limit)) = self.find(at, Rights::Write) else { return false };
+    /// A host writes one word, or the bytes of it that the address means; who is not known has the
+    /// keys that everybody has. `false`: may not be.
+    pub fn write(&mut self, host: Option<HostId>, at: &Address, word: Word) -> bool {
+        let Some((slot, limit)) = self.find(host, at, Rights::Write) else { return false };
         let (first, len) = at.enabled();
         let (first, len) = (first as usize, len as usize);
         let from = at.word as usize * WORD as usize + first;
@@ -193,9 +218,9 @@ impl NaiveHost {
         self.touch(slot, at, at + bytes.len() as u64, how);
     }
 
-    /// Somebody reads bytes. `None`: may not be.
-    pub fn read(&mut self, at: &Address, len: usize) -> Option<Vec<u8>> {
-        let (slot, limit) = self.find(at, Rights::Read)?;
+    /// A host reads bytes. `None`: may not be.
+    pub fn read(&mut self, host: Option<HostId>, at: &Address, len: usize) -> Option<Vec<u8>> {
+        let (slot, limit) = self.find(host, at, Rights::Read)?;
         let from = at.word as usize * WORD as usize + at.enabled().0 as usize;
         let aperture = self.aperture_mut(slot)?;
         let end = from.checked_add(len)?;
@@ -228,11 +253,14 @@ impl NaiveHost {
     }
 
     /// The slot that an address means, and how much of it, if its holder may do that.
-    fn find(&mut self, at: &Address, needed: Rights) -> Option<(u16, usize)> {
+    fn find(&mut self, host: Option<HostId>, at: &Address, needed: Rights) -> Option<(u16, usize)> {
         match at.kind {
             Kind::Burst => {
                 let aperture = self.aperture_mut(at.slot)?;
-                let may = |(key, rights): &(Key, Rights)| *key == at.key && rights.allow(needed);
+                let may = |known: &NaiveKey| {
+                    let is_theirs = known.only.is_none() || known.only == host;
+                    is_theirs && known.key == at.key && known.rights.allow(needed)
+                };
                 aperture.keys.iter().any(may).then_some((at.slot, usize::MAX))
             }
             Kind::Multicast if needed == Rights::Write => {

@@ -65,6 +65,11 @@ impl Nic {
         }
     }
 
+    /// Who is at the other side of this link, if that is known.
+    pub(super) fn known_host(&self, link: LinkId) -> Option<HostId> {
+        self.lines.get(link)?.host
+    }
+
     /// Is it known who is at the other side of this link, and is there room for what
     /// belongs to it?
     fn is_known(&self, link: LinkId) -> bool {
@@ -190,13 +195,11 @@ impl Nic {
         if address.kind == Kind::Burst && address.host != self.host {
             return Err(Refusal::WrongAddress);
         }
+        let from = self.known_host(link);
         let Destination { slot, at, span } =
-            self.memory.check(&address, u32::from(words), Rights::Write)?;
-        if address.kind == Kind::Multicast {
-            let from = self.lines.get(link).and_then(|line| line.host);
-            if !self.memory.takes_from(&address, from) {
-                return Err(Refusal::Forbidden);
-            }
+            self.memory.check(from, &address, u32::from(words), Rights::Write)?;
+        if address.kind == Kind::Multicast && !self.memory.takes_from(&address, from) {
+            return Err(Refusal::Forbidden);
         }
         let aperture = self.memory.id_of(slot).ok_or(Refusal::UnknownId)?;
         let lands = PacketEffect::Aperture { address, aperture, at, len: span.len };
@@ -236,7 +239,7 @@ impl Nic {
         let (entry, None) = (entries.next()?, entries.next()) else { return None };
         let command = Command::parse(&entry.address, frame.payload()).ok()?;
         let Command::WordOp { at: address, function, reply } = command else { return None };
-        let (operation, aperture, at) = self.check_word(&address, function).ok()?;
+        let (operation, aperture, at) = self.check_word(link, &address, function).ok()?;
         let how = access_of(function);
         let len = operation.width.bytes();
         let placed = Placed::Word { address, aperture, at, len, how, reply };
@@ -249,6 +252,7 @@ impl Nic {
     /// May this word be changed, and where is it?
     pub(super) fn check_word(
         &self,
+        link: LinkId,
         address: &Address,
         function: WordFunction,
     ) -> Result<(WordOp, crate::address::ApertureId, u64), Refusal> {
@@ -256,7 +260,9 @@ impl Nic {
         if address.kind != Kind::Burst || address.host != self.host {
             return Err(Refusal::WrongAddress);
         }
-        let Destination { slot, at, span } = self.memory.check(address, 1, Rights::ReadWrite)?;
+        let from = self.known_host(link);
+        let Destination { slot, at, span } =
+            self.memory.check(from, address, 1, Rights::ReadWrite)?;
         let aperture = self.memory.id_of(slot).ok_or(Refusal::UnknownId)?;
         let operation = WordOp { region: span.region, offset: span.offset, width, function };
         Ok((operation, aperture, at))

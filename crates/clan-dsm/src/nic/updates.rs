@@ -231,12 +231,11 @@ impl Nic {
         if address.host != self.host {
             return Err(Refusal::WrongAddress);
         }
-        let host = self.lines.get(link).and_then(|line| line.host);
-        let host = host.ok_or(Refusal::Unexpected)?;
+        let host = self.known_host(link).ok_or(Refusal::Unexpected)?;
         match Command::parse(address, parameters)? {
             Command::Read { from, len, reply } => {
                 let ReplyTo { slot, nonce } = reply;
-                let asked = PeerRead { address: from, len: u64::from(len), slot, nonce };
+                let asked = PeerRead { host, address: from, len: u64::from(len), slot, nonce };
                 self.asked(link, asked);
             }
             Command::ReadRefused { reply: ReplyTo { slot, nonce }, reason } => {
@@ -245,7 +244,7 @@ impl Nic {
             }
             // Were it allowed, it would have been done on its way.
             Command::WordOp { at, function, reply } => {
-                let reason = match self.check_word(&at, function) {
+                let reason = match self.check_word(link, &at, function) {
                     Err(refusal) => Reason::from(self.refusals.count(refusal)),
                     Ok(_) => Reason::NoRoom,
                 };

@@ -12,6 +12,7 @@ use landfall_placement::{Area, Random, Refusal, Span};
 
 use crate::address::{Address, HostId, Key, Kind, WHOLE, WORD};
 use crate::cookie::Rights;
+use crate::grants::Granted;
 
 /// What the places of keys depend on, drawn from the engine's seed.
 #[derive(Clone, Copy)]
@@ -258,6 +259,8 @@ pub struct Destination {
 pub struct Apertures<'t> {
     slots: &'t [Aperture],
     groups: TableView<'t, Group>,
+    /// Keys of the peer that is asked about, and of nobody else. An adapter has none.
+    granted: Granted<'t>,
 }
 
 impl<'t> Apertures<'t> {
@@ -265,12 +268,18 @@ impl<'t> Apertures<'t> {
     #[must_use]
     #[inline]
     pub fn new(slots: &'t [Aperture], groups: &'t [Cell<Group>], secret: Secret) -> Self {
-        Self { slots, groups: TableView::new(groups, secret) }
+        Self::among(slots, TableView::new(groups, secret))
     }
 
     /// The same where the groups are a table already.
     pub(super) const fn among(slots: &'t [Aperture], groups: TableView<'t, Group>) -> Self {
-        Self { slots, groups }
+        Self { slots, groups, granted: Granted::NONE }
+    }
+
+    /// The same for what came from a peer that has keys of its own.
+    #[inline]
+    pub(crate) const fn with_granted(self, granted: Granted<'t>) -> Self {
+        Self { granted, ..self }
     }
 
     /// Where do this many words behind this header belong, if the sender may
@@ -331,7 +340,8 @@ impl<'t> Apertures<'t> {
             let is_issued = aperture.issued >> rights as u8 & 1;
             granted |= rights as u8 * (is_issued & same(key, address.key));
         }
-        match Rights::from_bits(granted) {
+        let granted = Rights::from_bits(granted);
+        match granted.or_else(|| self.granted.rights(address.slot, address.key)) {
             None => Err(Refusal::WrongKey),
             Some(granted) if !granted.allow(needed) => Err(Refusal::Forbidden),
             Some(_) => Ok(address.slot),
@@ -365,7 +375,7 @@ pub(crate) const fn group_key(group: u16, slot: u16) -> u64 {
 
 /// One if the two are the same. How long it takes does not tell where they differ.
 #[inline]
-fn same(a: Key, b: Key) -> u8 {
+pub(crate) fn same(a: Key, b: Key) -> u8 {
     let difference = core::hint::black_box(a.bits() ^ b.bits());
     1 ^ ((difference | difference.wrapping_neg()) >> 63) as u8
 }

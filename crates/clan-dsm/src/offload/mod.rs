@@ -29,7 +29,7 @@ pub use map::{Aperture, Apertures, Cell, Destination, Group, Map, Secret};
 pub use tables::{Needs, TableTotals, Tables};
 pub use touch::{Actions, Queued, Touched};
 
-pub(crate) use map::group_key;
+pub(crate) use map::{group_key, same};
 
 #[cfg(test)]
 mod tests;

@@ -170,6 +170,8 @@ impl Reads {
 /// What the other side of a link reads here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PeerRead {
+    /// Who reads.
+    pub(crate) host: HostId,
     /// Whose memory, and the proof; the mask says at which byte it begins.
     pub(crate) address: Address,
     /// How many bytes.
@@ -194,7 +196,7 @@ impl PeerRead {
     /// Where this many bytes lie, if the reader may read them.
     fn check(&self, memory: &Memory, at: u64, len: u32) -> Result<Destination, Refusal> {
         let (address, from) = self.byte(at).ok_or(Refusal::OutOfBounds)?;
-        memory.check_bytes(&address, from, len, Rights::Read)
+        memory.apertures_for(Some(self.host)).check_bytes(&address, from, len, Rights::Read)
     }
 
     /// The same, with the packets of the answer.

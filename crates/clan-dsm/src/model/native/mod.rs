@@ -132,6 +132,9 @@ fn target(net: &Net, choices: &mut Choices<'_>) -> Option<(Address, u64)> {
         _ => both,
     };
     let mut at = cookie.address(0);
+    if how >= 0xf0 && how & 15 > 8 {
+        at = aperture.friends.address(0);
+    }
     if how == 0xff {
         at.key = crate::address::Key::from_bits(at.key.bits() ^ 1);
     }
@@ -167,6 +170,18 @@ fn packet(at: Address, words: u32) -> Option<Burst> {
 /// would not find room in the queue.
 const MOST_WIRES: usize = 200;
 
+/// Who has keys that nobody else has.
+const FRIEND: HostId = match HostId::new(1) {
+    Some(host) => host,
+    None => unreachable!(),
+};
+
+/// Who is at the other end of the link. A switch does not say: the packet decides here, so that
+/// every check is met with all answers.
+fn sender_of(burst: &Burst) -> Option<HostId> {
+    [None, Some(FRIEND), HostId::new(2)][burst.address().word as usize % 3]
+}
+
 /// An aperture of a host.
 #[derive(Clone, Debug)]
 struct Exposed {
@@ -174,6 +189,8 @@ struct Exposed {
     memory: Area,
     /// One for each of [`Rights::ALL`].
     cookies: [Cookie; 3],
+    /// One for [`FRIEND`] alone.
+    friends: Cookie,
 }
 
 /// Something that a host wants to send.
@@ -257,7 +274,11 @@ impl Host {
         for cookie in [a, b, c] {
             self.naive.give(slot, cookie.key(), cookie.rights());
         }
-        self.apertures.push(Exposed { id, memory, cookies: [a, b, c] });
+        let Ok(friends) = self.memory.cookie_for(id, Rights::ReadWrite, FRIEND) else {
+            return self.fail("no cookie for one alone");
+        };
+        self.naive.give_to(FRIEND, slot, friends.key(), friends.rights());
+        self.apertures.push(Exposed { id, memory, cookies: [a, b, c], friends });
     }
 
     /// Ends the rights to an aperture, and makes a new one that is as long.
@@ -405,14 +426,15 @@ impl Host {
 
     fn handle_packet(&mut self, burst: Burst, words: &[Word]) {
         self.untaken.push(burst);
-        let admitted = admit(&self.memory.apertures(), burst);
+        let from = sender_of(&burst);
+        let admitted = admit(&self.memory.apertures_for(from), burst);
         let accepted = admitted.taken.map_or(0, |(taken, _)| taken.words() as usize);
         // The naive model sees words, not packets.
         let before = self.naive.fired.len();
         for (n, word) in words.iter().enumerate() {
             let Some(at) = burst.address().advanced(n as u32) else { continue };
             self.came.push((at, *word));
-            if self.naive.write(&at, *word) != (n < accepted) {
+            if self.naive.write(from, &at, *word) != (n < accepted) {
                 self.fail(format!("{at:?}: {accepted} of {burst:?} are accepted"));
             }
         }

@@ -16,7 +16,7 @@ use landfall_testkit::model::Choices;
 use super::Pair;
 use super::ledger::{EffectKind, Expected};
 use super::node::{ExposedAperture, NodeState, SHARED, SOURCE, SOURCE_LEN};
-use crate::address::Key;
+use crate::address::{HostId, Key};
 use crate::cookie::{Cookie, Rights};
 use crate::error::{Ended, Error};
 use crate::event::Event;
@@ -222,18 +222,19 @@ impl Pair {
         here.watch(which, from as u64, to as u64, choices.flag(), action);
     }
 
-    /// An aperture is revoked, another takes its place, and the other side hears of it.
+    /// An aperture is revoked, from the other side or from everybody, another takes its place, and the other side hears of it.
     pub(super) fn replace(&mut self, side: usize, choices: &mut Choices<'_>) {
         let here = &mut self.sides[side];
         let which = here.shown.len() - 1 - choices.below(here.shown.len().min(5));
-        if !here.shown[which].is_gone {
+        if !here.shown[which].is_over() {
             here.replace(which);
             self.sides[1 - side].forget(which);
             self.map();
         }
     }
 
-    /// A write with a cookie that was never given out: nothing of it may land.
+    /// A write with a cookie that was never given out, or that was given to a third host alone:
+    /// nothing of it may land.
     pub(super) fn forge(&mut self, side: usize, choices: &mut Choices<'_>) {
         let Some(goal) = self.goal(side, 0, 100, choices) else { return };
         let real = goal.shown.cookie;
@@ -242,7 +243,18 @@ impl Pair {
             true => (real.slot(), real.len() + 4_096),
             false => (real.slot() ^ 1, real.len()),
         };
-        let key = if choices.byte() < 64 { real.key() } else { key };
+        let third = HostId::new(9).unwrap_or_default();
+        let (key, slot) = match choices.byte() {
+            0..64 => (real.key(), slot),
+            // What is gone has none.
+            64..128 => {
+                match self.sides[1 - side].nic.cookie_for(goal.shown.id, Rights::ReadWrite, third) {
+                    Ok(others) => (others.key(), others.slot()),
+                    Err(_) => (key, slot),
+                }
+            }
+            _ => (key, slot),
+        };
         let forged = Cookie::new(real.host(), slot, Rights::ReadWrite, key, len);
         let here = &mut self.sides[side];
         let Ok(window) = here.nic.map(&forged) else { return };
@@ -424,7 +436,7 @@ impl NodeState {
         if result.is_err() {
             return;
         }
-        let is_gone = |n: usize| there.shown.get(n).is_none_or(|shown| shown.is_gone);
+        let is_gone = |n: usize| there.shown.get(n).is_none_or(ExposedAperture::is_over);
         let mut missing = self.lanes.iter().flat_map(|lane| lane.missing(is_gone));
         let is_missing = missing.any(|one| (first..=last).contains(&one.serial));
         drop(missing);

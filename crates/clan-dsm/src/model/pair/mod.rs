@@ -17,7 +17,7 @@ use landfall_testkit::model::{Choices, Findings};
 use crate::config::Config;
 use crate::nic::arrive::is_sum_right;
 use crate::wire::frame::Frame;
-use node::NodeState;
+use node::{ExposedAperture, NodeState};
 
 /// What crosses at once.
 const UNIT: u32 = 1_500;
@@ -335,7 +335,7 @@ impl Pair {
         for number in [0, 1] {
             let [ref mut first, ref mut second] = self.sides;
             let (here, there) = if number == 0 { (first, second) } else { (second, first) };
-            let is_gone = |n: usize| there.shown.get(n).is_none_or(|shown| shown.is_gone);
+            let is_gone = |n: usize| there.shown.get(n).is_none_or(ExposedAperture::is_over);
             let missing = here.lanes.iter().flat_map(|lane| lane.missing(is_gone)).count();
             if missing > 0 || !here.pending.is_empty() {
                 let what = format!("{missing} writes did not arrive; {:?}", here.pending);
@@ -348,7 +348,7 @@ impl Pair {
     fn is_done(&self) -> bool {
         let [first, second] = &self.sides;
         [(first, second), (second, first)].iter().all(|(here, there)| {
-            let is_gone = |n: usize| there.shown.get(n).is_none_or(|shown| shown.is_gone);
+            let is_gone = |n: usize| there.shown.get(n).is_none_or(ExposedAperture::is_over);
             let mut missing = here.lanes.iter().flat_map(|lane| lane.missing(is_gone));
             missing.next().is_none() && here.pending.is_empty()
         })

@@ -49,7 +49,18 @@ pub(super) struct ExposedAperture {
     pub(super) area: Area,
     pub(super) cookie: Cookie,
     pub(super) is_gone: bool,
+    /// The cookie is good over links of the other side alone.
+    is_for_peer: bool,
+    /// It was taken from the other side. The memory is an aperture still.
+    is_withdrawn: bool,
     pub(super) lane: usize,
+}
+
+impl ExposedAperture {
+    /// The other side has no key to it any more.
+    pub(super) const fn is_over(&self) -> bool {
+        self.is_gone || self.is_withdrawn
+    }
 }
 
 /// A window onto an aperture of the other side, of the same number.
@@ -104,7 +115,7 @@ pub(super) struct NodeState {
 
 impl NodeState {
     pub(super) fn new(number: usize, config: Config, limits: PathLimits, lens: &[usize]) -> Self {
-        let host = HostId::new(number as u16 + 1).unwrap_or_default();
+        let host = host(number);
         let mut random = Random::from_number(number as u64 + 77);
         let source = (0..SOURCE_LEN).map(|at| source_byte(number, at)).collect();
         let mut memory = Memory::new();
@@ -166,9 +177,18 @@ impl NodeState {
             Err(error) => return self.fail(format!("no aperture: {error}")),
         };
         self.naive.expose(id.index() as u16, len);
-        match self.nic.cookie(id, Rights::ReadWrite) {
+        // Every other one is for the other side alone.
+        let is_for_peer = self.shown.len() % 2 == 1;
+        let cookie = match is_for_peer {
+            true => self.nic.cookie_for(id, Rights::ReadWrite, host(1 - self.number)),
+            false => self.nic.cookie(id, Rights::ReadWrite),
+        };
+        match cookie {
             Ok(cookie) => {
-                self.shown.push(ExposedAperture { id, area, cookie, is_gone: false, lane });
+                let (is_gone, is_withdrawn) = (false, false);
+                let shown =
+                    ExposedAperture { id, area, cookie, is_gone, is_for_peer, is_withdrawn, lane };
+                self.shown.push(shown);
             }
             Err(error) => self.fail(format!("no cookie: {error}")),
         }
@@ -180,6 +200,13 @@ impl NodeState {
             return;
         }
         let old = self.shown[which].clone();
+        if old.is_for_peer && self.shown.len().is_multiple_of(2) {
+            if let Err(error) = self.nic.revoke_from(old.id, host(1 - self.number)) {
+                return self.fail(format!("cannot revoke from the other side: {error}"));
+            }
+            self.shown[which].is_withdrawn = true;
+            return self.show(old.area.len as usize, old.lane);
+        }
         if let Err(error) = self.nic.revoke(old.id) {
             return self.fail(format!("cannot revoke: {error}"));
         }
@@ -216,7 +243,7 @@ impl NodeState {
 
     pub(super) fn watch(&mut self, which: usize, from: u64, to: u64, once: bool, action: Action) {
         let id = self.shown[which].id;
-        if self.wires.len() >= MOST_WIRES || self.shown[which].is_gone {
+        if self.wires.len() >= MOST_WIRES || self.shown[which].is_over() {
             return;
         }
         match self.nic.watch(id, from..to, Access::Write, action, once) {
@@ -270,6 +297,10 @@ impl NodeState {
         }
         while self.pop() {}
     }
+}
+
+fn host(number: usize) -> HostId {
+    HostId::new(number as u16 + 1).unwrap_or_default()
 }
 
 /// What is sent from: neighbours differ, and both sides do.
@@ -422,7 +453,7 @@ impl Pair {
             area.offset <= span.offset
                 && span.end().is_some_and(|end| end <= area.offset + area.len)
         };
-        let is_live = |shown: &&ExposedAperture| is_inside(shown.area) && !shown.is_gone;
+        let is_live = |shown: &&ExposedAperture| is_inside(shown.area) && !shown.is_over();
         if self.is_lawless {
             // Anyone who has a cookie may write what and when it likes; but nowhere else.
             let Some(ExposedAperture { id, area, .. }) = here.shown.iter().find(is_live).cloned()
@@ -435,12 +466,13 @@ impl Pair {
         let Some(lane) = lane.filter(|lane| span.region == SHARED && *lane < LANES) else {
             return here.fail(format!("{span} is no aperture"));
         };
-        let is_gone = |aperture: usize| here.shown.get(aperture).is_none_or(|shown| shown.is_gone);
+        let is_gone =
+            |aperture: usize| here.shown.get(aperture).is_none_or(ExposedAperture::is_over);
         let Some(aperture) = there.lanes[lane].land(span.offset, bytes, is_gone) else {
             return here.fail(format!("{span}: not what was written next: {bytes:?}"));
         };
-        let ExposedAperture { id, area, is_gone, .. } = here.shown[aperture];
-        if is_gone {
+        let ExposedAperture { id, area, .. } = here.shown[aperture];
+        if here.shown[aperture].is_over() {
             return here.fail(format!("it writes to {id}, which is gone"));
         }
         here.put(span, id, area, bytes);
@@ -449,12 +481,13 @@ impl Pair {
     fn land_word(&mut self, side: usize, op: &WordOp) -> Landing {
         let [ref mut first, ref mut second] = self.sides;
         let (here, there) = if side == 0 { (first, second) } else { (second, first) };
-        let is_gone = |aperture: usize| here.shown.get(aperture).is_none_or(|shown| shown.is_gone);
+        let is_gone =
+            |aperture: usize| here.shown.get(aperture).is_none_or(ExposedAperture::is_over);
         let aperture = if self.is_lawless {
             let is_inside = |shown: &ExposedAperture| {
                 let area = shown.area;
                 let end = op.offset + u64::from(op.width.bytes());
-                !shown.is_gone && area.offset <= op.offset && end <= area.offset + area.len
+                !shown.is_over() && area.offset <= op.offset && end <= area.offset + area.len
             };
             here.shown.iter().position(is_inside)
         } else {

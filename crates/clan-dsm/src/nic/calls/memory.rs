@@ -2,7 +2,7 @@
 
 use landfall_placement::Area;
 
-use crate::address::{ApertureId, LinkId, WindowId};
+use crate::address::{ApertureId, HostId, LinkId, WindowId};
 use crate::cookie::{Cookie, Rights};
 use crate::error::Error;
 use crate::nic::Nic;
@@ -28,6 +28,38 @@ impl Nic {
         let cookie = self.memory.cookie(aperture, rights)?;
         self.slot_changed(aperture);
         Ok(cookie)
+    }
+
+    /// A cookie for an aperture that is good over links of this host alone: what comes with its
+    /// key over any other is refused as one with a key that was never given out. Each call
+    /// with the same rights gives the same one, until
+    /// [`revoke_from`](Self::revoke_from).
+    ///
+    /// It is worth as much as what is known of who is at the other end of a link: over a plain one
+    /// a host is who it says, under a layer that encrypts who it has proven to be. No adapter
+    /// knows these keys: what comes with one the engine puts into its place. A switch of native
+    /// links says of nobody who it is; there such a cookie opens nothing.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`], [`Error::NoRoom`].
+    pub fn cookie_for(
+        &mut self,
+        aperture: ApertureId,
+        rights: Rights,
+        host: HostId,
+    ) -> Result<Cookie, Error> {
+        self.memory.cookie_for(aperture, rights, host)
+    }
+
+    /// Ends the cookies of an aperture that this host alone was given: they are keys to nothing
+    /// from now on, also for what is under way. Others keep theirs, and a cookie for anyone who has
+    /// it stays one for this host too. What a driver was told to write or to send before it
+    /// may still do.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`].
+    pub fn revoke_from(&mut self, aperture: ApertureId, host: HostId) -> Result<(), Error> {
+        self.memory.revoke_from(aperture, host)
     }
 
     /// Ends an aperture. Its cookies, and headers that are under way, are keys to

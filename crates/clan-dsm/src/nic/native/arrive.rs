@@ -155,7 +155,7 @@ impl Nic {
             self.complain(link, address, Reason::from(Refusal::Forbidden));
             return Err(Refusal::Forbidden);
         }
-        let Admitted { taken, refused } = admit(&self.memory.apertures(), *burst);
+        let Admitted { taken, refused } = admit(&self.memory.apertures_for(from), *burst);
         if let Some((rest, refusal)) = refused {
             self.complain(link, rest.address(), Reason::from(refusal));
             if taken.is_none() {
@@ -198,7 +198,7 @@ impl Nic {
         if let Command::Read { from, len, reply } = Command::parse(&address, parameters)?
             && address.host == self.host
             && self.links.host_of(link).is_some()
-            && let Err(refusal) = self.may_serve(&from, len)
+            && let Err(refusal) = self.may_serve(link, &from, len)
         {
             self.answer(link, Command::ReadRefused { reply, reason: Reason::from(refusal) });
             return Err(refusal);
@@ -207,14 +207,15 @@ impl Nic {
     }
 
     /// May these bytes be read over a native link: whole words?
-    fn may_serve(&self, from: &Address, len: u32) -> Result<(), Refusal> {
+    fn may_serve(&self, link: LinkId, from: &Address, len: u32) -> Result<(), Refusal> {
         if from.kind != Kind::Burst || from.host != self.host {
             return Err(Refusal::WrongAddress);
         }
         if from.mask != WHOLE || !len.is_multiple_of(WORD) {
             return Err(Refusal::Malformed);
         }
-        self.memory.check_bytes(from, 0, len, Rights::Read).map(drop)
+        let reader = self.links.host_of(link);
+        self.memory.apertures_for(reader).check_bytes(from, 0, len, Rights::Read).map(drop)
     }
 
     /// A payload is in its place, or could not be put there.
