@@ -1,7 +1,8 @@
 //! Keys for one peer alone: they open an aperture over the links of that host and over no other.
 //!
 //! Who is at the other end of a link only the engine knows, so these keys are in no table of
-//! an adapter. An adapter hands on what it has no key for, and the engine looks here.
+//! an adapter. It is told that there are some: then it hands on what it has no key for, and all
+//! behind that, until the host has dealt with it.
 
 use alloc::vec::Vec;
 
@@ -64,6 +65,12 @@ impl Grants {
     /// This host has no key to this aperture any more.
     pub(crate) fn revoke_from(&mut self, slot: u16, host: HostId) {
         self.all.retain(|grant| (grant.slot, grant.host) != (slot, host));
+    }
+
+    /// Are there keys to this aperture?
+    pub(crate) fn has_any(&self, slot: u16) -> bool {
+        let at = self.all.partition_point(|grant| grant.slot < slot);
+        self.all.get(at).is_some_and(|grant| grant.slot == slot)
     }
 
     #[cfg(test)]
@@ -167,7 +174,7 @@ mod tests {
         assert_eq!(check(&memory, Some(one), Rights::Write), Err(Refusal::WrongKey));
     }
 
-    /// An adapter is told of no such key: what it has no key for it hands on.
+    /// An adapter is told of no such key, but that there are some.
     #[test]
     fn an_adapter_is_told_of_no_key_for_one_host() {
         let mut memory = memory();
@@ -175,6 +182,14 @@ mod tests {
         let cookie = memory.cookie_for(id, Rights::ReadWrite, host(1)).unwrap();
         let (_, told) = memory.entry(cookie.slot());
         assert!(Rights::ALL.iter().all(|rights| told.key(*rights).is_none()), "{told:?}");
+        assert!(told.has_host_keys());
+        memory.revoke_from(id, host(1)).unwrap();
+        let (_, told) = memory.entry(cookie.slot());
+        assert!(!told.has_host_keys());
+        // The host's own table has no such mark: it could be taken for rights.
+        memory.cookie_for(id, Rights::Write, host(1)).unwrap();
+        let bare = Address { key: crate::Key::default(), ..cookie.address(0) };
+        assert_eq!(memory.check(None, &bare, 1, Rights::Read), Err(Refusal::WrongKey));
     }
 
     #[test]

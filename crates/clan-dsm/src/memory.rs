@@ -135,11 +135,15 @@ impl Memory {
         Ok(aperture.memory)
     }
 
-    /// What is in a slot now, and how often that was revoked before.
+    /// What is in a slot now, as an adapter is told, and how often that was revoked before.
     pub(crate) fn entry(&self, slot: u16) -> (u32, Aperture) {
         let at = usize::from(slot);
         let generation = self.generations.get(at).copied().unwrap_or(0);
-        (generation, self.slots.get(at).copied().unwrap_or_default())
+        let aperture = self.slots.get(at).copied().unwrap_or_default();
+        match self.grants.has_any(slot) {
+            true => (generation, aperture.with_host_keys()),
+            false => (generation, aperture),
+        }
     }
 
     /// The memory of an aperture.

@@ -6,8 +6,10 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use clan_dsm::offload::{Action, Secret};
-use clan_dsm::{Access, ApertureId, Config, Cookie, Event, HostId, NativeConfig, Nic, Rights};
-use landfall_placement::{Area, Duration, Instant, Random, RegionId};
+use clan_dsm::{
+    Access, ApertureId, Config, Cookie, Event, HostId, NativeConfig, Nic, Reason, Rights,
+};
+use landfall_placement::{Area, Duration, Engine as _, Instant, Random, Refusal, RegionId};
 use landfall_simnet::{EngineConfig, EngineNode, LinkConfig, Memory};
 use nic_firmware_model::clan::{self, Clan, Entries, Tables};
 use nic_firmware_model::machine::{
@@ -259,4 +261,43 @@ fn service_goes_on_when_the_firmware_is_loaded_anew() {
     assert_eq!(two.fired(), fired + 1);
     let after = *two.node().adapters()[0].counters();
     assert!(after.placed >= before.placed + 32, "it takes bursts again: {after:?}");
+}
+
+/// The adapter knows no peers: what comes with a key for one of them is the host's to write, and
+/// what comes behind it waits for that.
+#[test]
+fn what_comes_with_a_key_for_one_peer_goes_by_the_host_in_its_order() {
+    let mut two = Two::new(Entries::default(), Sizes::default(), SLUGGISH);
+    let (area, id, known) = two.expose(4_096);
+    let engine = two.node().engine_mut();
+    let own = engine.cookie_for(id, Rights::ReadWrite, number(2)).unwrap();
+    let others = engine.cookie_for(id, Rights::ReadWrite, number(3)).unwrap();
+    let tripwire = engine.watch(id, 64..72, Access::Write, Action::Event, false).unwrap();
+    two.wait(Duration::from_millis(1));
+    // Each word is written by way of the host and by the adapter, in turns.
+    for round in 0..40u8 {
+        let (first, second) = if round % 2 == 0 { (&own, &known) } else { (&known, &own) };
+        assert!(two.write(first, 0, &[!round; 96]) && two.write(second, 0, &[round; 96]));
+        assert!(two.write(&others, 0, &[0xaa; 96]), "what is refused there leaves here");
+        two.wait(Duration::from_micros(u64::from(round % 7) * 5));
+    }
+    two.wait(Duration::from_millis(20));
+    assert_eq!(two.bytes(area)[..97], [[39; 96].as_slice(), &[0xee]].concat());
+    let engine = two.node().engine_mut();
+    assert_eq!(engine.firings(tripwire), Ok(80), "of no other key");
+    assert!(engine.refusals().of(Refusal::WrongKey) >= 40, "{}", engine.refusals());
+    let counters = *two.node().adapters()[0].counters();
+    assert!(counters.to_host > 80, "{counters:?}");
+    // Taken from the peer it opens nothing, and the adapter has all of the slot again.
+    two.node().engine_mut().revoke_from(id, number(2)).unwrap();
+    two.node().engine_mut().revoke_from(id, number(3)).unwrap();
+    two.wait(Duration::from_millis(5));
+    let before = two.node().adapters()[0].counters().placed;
+    assert!(two.write(&own, 0, &[1; 96]) && two.write(&known, 96, &[2; 96]));
+    two.wait(Duration::from_millis(5));
+    assert_eq!(two.bytes(area)[..192], [[39; 96], [2; 96]].concat());
+    assert!(two.node().adapters()[0].counters().placed > before);
+    let told = two.at_peer.borrow();
+    let is_told = |event: &Event| matches!(event, Event::Exception { reason: Reason::BadKey, .. });
+    assert!(told.iter().any(is_told), "{told:?}");
 }

@@ -3,7 +3,7 @@
 use clan_dsm::native::switch::{self, PortId as Route, Switch};
 use clan_dsm::offload::Secret;
 use clan_dsm::{Access, Action, Config, Cookie, Event, HostId, NativeConfig, Nic, Rights};
-use landfall_placement::{Area, Duration, Random};
+use landfall_placement::{Area, Duration, Engine as _, Random, Refusal};
 use landfall_simnet::{Handle, LinkConfig, LinkId, PortId, Sim, TailDrop};
 use nic_firmware_model::clan::{self, Clan, Entries, SwitchNode, Tables};
 use nic_firmware_model::machine::{Adapter, Costs, Parts, Sizes};
@@ -196,4 +196,20 @@ fn who_is_told_to_wait_waits_and_loses_nothing() {
     net.hold(0, false);
     net.wait(Duration::from_millis(3));
     assert!(net.bytes(0, area).iter().all(|byte| *byte == 0x5a));
+}
+
+/// A switch says of nobody who it is.
+#[test]
+fn behind_a_switch_a_key_for_one_peer_opens_nothing() {
+    let mut net = Net::new(3);
+    let area = net.lend(0, vec![0; 4_096]);
+    let engine = net.node(0).engine_mut();
+    let id = engine.expose(area).unwrap();
+    let cookies = [1, 2].map(|host| engine.cookie_for(id, Rights::Write, number(host)).unwrap());
+    for (host, cookie) in [1, 2].into_iter().zip(&cookies) {
+        net.send(host, cookie, 0xbb);
+    }
+    net.wait(Duration::from_millis(4));
+    assert_eq!(net.bytes(0, area), [0; 4_096]);
+    assert!(net.node(0).engine().refusals().of(Refusal::WrongKey) > 0);
 }

@@ -1,17 +1,18 @@
 //! Two hosts of CLAN under an active attacker ([`memory`](crate::memory) has what must hold), and
 //! names that belong to keys.
 
-use clan_dsm::{Ended, Event, Reason};
+use clan_dsm::{Config, Ended, Event, Nic, Reason};
 use landfall_placement::{Engine, PathLimits, Peer, Refusal};
 use landfall_seal::{
-    HandshakeError, PeerIdentity, PublicKey, Role, Secret, StaticKey, Trust, TrustAnybody,
+    HandshakeError, PeerIdentity, PublicKey, Role, SealConfig, Sealed, Secret, StaticKey, Trust,
+    TrustAnybody,
 };
 use landfall_testkit::corpus::replay;
-use landfall_testkit::model::Faults;
+use landfall_testkit::model::{Checked, Faults};
 use landfall_testkit::trials;
 use proptest::prelude::*;
 
-use crate::memory::{Wire, disagreements, end, key};
+use crate::memory::{Wire, disagreements, end, host, key};
 
 fn check(bytes: &[u8]) {
     let wrong = disagreements(bytes);
@@ -104,5 +105,49 @@ fn a_peer_has_one_name_and_no_other_peers() {
             assert_eq!(nic.failure(peer), failure);
             assert_eq!(nic.poll_failed(), failure.map(|_| peer));
         }
+    }
+}
+
+/// Nobody in clear is who has proven to be somebody.
+struct ProvenOnly;
+
+impl Trust for ProvenOnly {
+    fn check(&mut self, _: Role, _: Peer, _: PublicKey) -> Result<(), HandshakeError> {
+        Ok(())
+    }
+
+    fn check_name(&mut self, identity: Option<PeerIdentity>, _: u32) -> Result<(), HandshakeError> {
+        identity.map(drop).ok_or(HandshakeError::NotProven)
+    }
+}
+
+#[test]
+fn a_peer_in_clear_does_not_get_the_name_of_who_has_proven_it() {
+    for trusting in [true, false] {
+        let ends = [0, 1].map(|side| {
+            let trust: Box<dyn Trust> =
+                if trusting { Box::new(TrustAnybody) } else { Box::new(ProvenOnly) };
+            let plain_paths = vec![Wire::PATH];
+            let config = SealConfig { plain_paths, ..SealConfig::new(key(side as u8 + 1)) };
+            let seed = [side as u8 + 1; 32];
+            let nic = Nic::new(Config::default(), host(side), seed).unwrap();
+            Checked::new(Sealed::new(nic, config, trust, seed))
+        });
+        let mut wire = Wire::new(ends, PathLimits::plain(1_400), Faults::default(), 1);
+        let now = wire.now;
+        wire.sides[0].engine.engine.open_link(now, Wire::PATH, Peer::Node(1)).unwrap();
+        let mut told = Vec::new();
+        for _ in 0..200 {
+            for side in &mut wire.sides {
+                told.extend(std::iter::from_fn(|| side.engine.poll_event()));
+            }
+            if !told.is_empty() || !wire.turn() && !wire.pass_time() {
+                break;
+            }
+        }
+        let is_up = told.iter().any(|event| matches!(event, Event::LinkUp { .. }));
+        assert_eq!(is_up, trusting, "{told:?}");
+        let refused = wire.sides[1].engine.refusals().of(Refusal::BadProof);
+        assert_eq!(refused > 0, !trusting);
     }
 }

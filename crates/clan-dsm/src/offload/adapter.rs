@@ -192,10 +192,11 @@ impl Exposed<'_> {
         self.generations.get(usize::from(slot)).copied().unwrap_or(0)
     }
 
-    /// Is this one of the slots that there are here?
+    /// Is this one of the slots that there are here, and has the host no further keys to it? Then
+    /// nobody writes there what is refused here.
     #[must_use]
-    pub const fn has_slot(&self, slot: u16) -> bool {
-        (slot as usize) < self.apertures.len()
+    pub fn knows_keys_of(&self, slot: u16) -> bool {
+        self.apertures.get(usize::from(slot)).is_some_and(|aperture| !aperture.has_host_keys())
     }
 
     /// The tables, to be asked.

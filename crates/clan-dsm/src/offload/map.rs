@@ -223,10 +223,29 @@ impl<'t, V: Copy + Default> Map<'t, V> {
 pub struct Aperture {
     /// The memory; empty where the slot is free.
     pub(crate) memory: Area,
-    /// Bit `rights` is set where a cookie of these rights was given out.
+    /// Bit `rights` is set where a cookie of these rights was given out, and [`HOST_KEYS`] where
+    /// there are keys that only the host knows.
     pub(crate) issued: u8,
     /// The key of each of [`Rights::ALL`].
     pub(crate) keys: [Key; 3],
+}
+
+/// No rights have this bit.
+const HOST_KEYS: u8 = 1;
+
+impl Aperture {
+    /// What an adapter is told: there are keys for one peer alone, with which the host writes.
+    pub(crate) const fn with_host_keys(mut self) -> Self {
+        self.issued |= HOST_KEYS;
+        self
+    }
+
+    /// Are there keys to it that only the host knows? What comes with a key that is not known here
+    /// may be written by the host, and later than what comes behind it.
+    #[must_use]
+    pub const fn has_host_keys(&self) -> bool {
+        self.issued & HOST_KEYS != 0
+    }
 }
 
 /// Memory that many hosts have, each its own, and that one burst writes in all.

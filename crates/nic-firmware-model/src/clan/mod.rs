@@ -214,8 +214,8 @@ impl<'s> Clan<'s> {
         let Admitted { taken, refused } = admit(&exposed.look(), burst);
         let (spot, is_whole) = match taken {
             Some((_, spot)) => (spot, refused.is_none()),
-            // Of its own slots it knows as much as the host: nobody will write there.
-            None if address.kind == Kind::Burst && exposed.has_slot(address.slot) => {
+            // Where it knows all keys it knows as much as the host: nobody will write there.
+            None if address.kind == Kind::Burst && exposed.knows_keys_of(address.slot) => {
                 return self.give();
             }
             None => return self.pass(),

@@ -432,6 +432,12 @@ impl Associations {
         name.is_none_or(|name| self.check_name(peer, name))
     }
 
+    /// May a peer that has proven nothing call itself so, if it does?
+    #[inline]
+    pub(super) fn may_be_called_in_clear(&mut self, name: Option<u32>) -> bool {
+        name.is_none_or(|name| self.trust.check_name(None, name).is_ok())
+    }
+
     fn check_name(&mut self, peer: Peer, name: u32) -> bool {
         let Peer::Node(id) = peer else { return false };
         let Some(known) = self.table.get(&id) else { return false };

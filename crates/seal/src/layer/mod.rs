@@ -104,7 +104,7 @@ pub trait Trust: Send {
     /// [`HandshakeError::WrongPeer`], or why else not.
     fn check(&mut self, role: Role, remote: Peer, key: PublicKey) -> Result<(), HandshakeError>;
 
-    /// May a peer with this identity call itself so? What the names of an engine are, the engine
+    /// May a peer with this identity call itself so? One in clear has none. What the names of an engine are, the engine
     /// says ([`Engine::name_in`]).
     ///
     /// # Errors
@@ -423,10 +423,12 @@ impl<E: Engine> Engine for Sealed<E> {
         into: &mut Spans,
     ) -> Result<Placement, Refusal> {
         let Some(layer) = &mut self.layer else { return self.engine.place(now, unit, into) };
-        let placed = if layer.is_plain(unit.path, unit.from) {
+        let placed = if !layer.is_plain(unit.path, unit.from) {
+            layer.place(&mut self.engine, now, unit, into)
+        } else if layer.may_be_called_in_clear(self.engine.name_in(unit.head)) {
             self.engine.place(now, unit, into)
         } else {
-            layer.place(&mut self.engine, now, unit, into)
+            self.refuse_name(now, unit)
         };
         if placed.is_err() {
             self.count();

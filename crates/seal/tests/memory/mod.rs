@@ -27,7 +27,7 @@ const MOST_RECORDED: usize = 300;
 const MOST_UNDER_WAY: usize = 400;
 const MOST_STEPS: usize = 6_000;
 
-fn host(side: usize) -> HostId {
+pub(crate) fn host(side: usize) -> HostId {
     HostId::new(side as u16 + 1).unwrap()
 }
 
@@ -91,7 +91,14 @@ impl World {
             let region = side.memory.lend(vec![0; WORDS * 8]);
             let area = Area::new(region, 0, (WORDS * 8) as u64);
             let aperture = side.engine.engine.expose(area).unwrap();
-            cookies.push(side.engine.engine.cookie(aperture, Rights::ReadWrite).unwrap());
+            // Good for everybody, or for the other side alone.
+            let cookie = if setup & 8 == 0 {
+                side.engine.engine.cookie(aperture, Rights::ReadWrite)
+            } else {
+                let peer = host(1 - areas.len());
+                side.engine.engine.cookie_for(aperture, Rights::ReadWrite, peer)
+            };
+            cookies.push(cookie.unwrap());
             areas.push(area);
         }
         let user = |side: usize| User {

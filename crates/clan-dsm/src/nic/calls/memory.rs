@@ -48,7 +48,9 @@ impl Nic {
         rights: Rights,
         host: HostId,
     ) -> Result<Cookie, Error> {
-        self.memory.cookie_for(aperture, rights, host)
+        let cookie = self.memory.cookie_for(aperture, rights, host)?;
+        self.slot_changed(aperture);
+        Ok(cookie)
     }
 
     /// Ends the cookies of an aperture that this host alone was given: they are keys to nothing
@@ -59,7 +61,9 @@ impl Nic {
     /// # Errors
     /// [`Error::Unknown`].
     pub fn revoke_from(&mut self, aperture: ApertureId, host: HostId) -> Result<(), Error> {
-        self.memory.revoke_from(aperture, host)
+        self.memory.revoke_from(aperture, host)?;
+        self.slot_changed(aperture);
+        Ok(())
     }
 
     /// Ends an aperture. Its cookies, and headers that are under way, are keys to

@@ -86,8 +86,14 @@ impl<N: Runs<Nic>> Players<N> {
         match step {
             Step::Expose { side, len } => {
                 self.used.call(side, exactly(len), |_, user, engine, area| {
+                    // Some are for the other side alone: the adapter has no key to them.
+                    let peer = Setup::host(1 - side);
+                    let is_for_peer = len % 8 == 1;
                     Some(engine.expose(area).and_then(|id| {
-                        let cookie = engine.cookie(id, Rights::ReadWrite)?;
+                        let cookie = match is_for_peer {
+                            true => engine.cookie_for(id, Rights::ReadWrite, peer)?,
+                            false => engine.cookie(id, Rights::ReadWrite)?,
+                        };
                         user.has.apertures.push(Exposed { id, len: area.len, cookie });
                         Ok(())
                     }))
