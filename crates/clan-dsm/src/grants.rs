@@ -41,7 +41,8 @@ impl Grants {
     /// The key of this aperture for a host and these rights. `make` makes one where there is none.
     pub(crate) fn key(
         &mut self,
-        (slot, host): (u16, HostId),
+        slot: u16,
+        host: HostId,
         rights: Rights,
         make: impl FnOnce() -> Key,
     ) -> Result<Key, Error> {

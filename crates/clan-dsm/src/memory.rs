@@ -106,7 +106,7 @@ impl Memory {
     ) -> Result<Cookie, Error> {
         let slot = self.slot_of(id)?;
         let Self { grants, keys, .. } = self;
-        let key = grants.key((slot, host), rights, || keys.of_peer())?;
+        let key = grants.key(slot, host, rights, || keys.of_peer())?;
         let len = self.slots[usize::from(slot)].memory.len;
         Ok(Cookie::new(self.host, slot, rights, key, len))
     }

@@ -76,6 +76,16 @@ pub enum Error {
         /// For whom.
         peer: Peer,
     },
+    /// Something is to be for one peer alone, and this one has not proven who it is.
+    #[error(
+        "nothing can be for {peer} alone, which has not proven who it is: encrypt the link with it \
+         by key pairs or certificates that both show (with `encrypt_loopback()` for a loopback \
+         address), or give it a cookie that is for whoever has it"
+    )]
+    NotProven {
+        /// Which.
+        peer: Peer,
+    },
     /// A configured bound is reached.
     #[error("no room for another {0}: drop one, or raise the bound")]
     NoRoom(&'static str),
@@ -201,7 +211,9 @@ impl From<Error> for io::Error {
             Error::Busy => io::ErrorKind::WouldBlock,
             Error::StaleCookie | Error::NoRoute => io::ErrorKind::NotConnected,
             Error::NodeGone => io::ErrorKind::BrokenPipe,
-            Error::Forbidden | Error::NoKeys { .. } => io::ErrorKind::PermissionDenied,
+            Error::Forbidden | Error::NoKeys { .. } | Error::NotProven { .. } => {
+                io::ErrorKind::PermissionDenied
+            }
             Error::System { source, .. } => source.kind(),
             _ => io::ErrorKind::InvalidInput,
         };

@@ -90,6 +90,48 @@ pub trait Fabric: Clone + Debug + Send + Sync + 'static {
     /// The cookie is invalid, or there is no way to its host.
     fn map(&self, cookie: &Cookie) -> Result<Self::Remote, Error>;
 
+    /// A cookie for memory of this node that one peer alone can use: the node whose memory `peer`
+    /// is, and no other, no matter who it passes the cookie on to. It allows what
+    /// [`expose`](Self::expose) was told. Each call gives the same one, until
+    /// [`revoke_from`](Self::revoke_from). The cookie that `expose` gave stays one for anyone who has
+    /// it: keep it to yourself.
+    ///
+    /// Between processes a peer is a process, as the kernel says. Over networks it is a host, which
+    /// has to have proven who it is, on an encrypted link.
+    ///
+    /// ```
+    /// use landfall::clan::{Cookie, Error, Fabric, Rights};
+    ///
+    /// /// Memory that nobody but this peer can write, and its cookie.
+    /// fn mailbox_of<F: Fabric>(
+    ///     fabric: &F,
+    ///     peer: &F::Remote,
+    /// ) -> Result<(F::Local, Cookie), Error> {
+    ///     let (memory, _) = fabric.expose(4096, Rights::Write)?;
+    ///     let cookie = fabric.cookie_for(&memory, peer)?;
+    ///     Ok((memory, cookie))
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// The peer is gone, or has not proven who it is ([`Error::NotProven`]); there is no room for
+    /// one more; or the fabric does not tell peers apart, as threads of one process.
+    fn cookie_for(&self, local: &Self::Local, peer: &Self::Remote) -> Result<Cookie, Error> {
+        let _ = (local, peer);
+        Err(Error::BadConfig("nobody is told apart on this fabric"))
+    }
+
+    /// Ends the use of this memory by one peer, as far as it was
+    /// [for it alone](Self::cookie_for): the cookie is invalid from now on, and who uses it gets
+    /// [`Error::Refused`] at its next use. Others go on. Twice is as good as once.
+    ///
+    /// # Errors
+    /// As for [`cookie_for`](Self::cookie_for) where peers are not told apart.
+    fn revoke_from(&self, local: &Self::Local, peer: &Self::Remote) -> Result<(), Error> {
+        let _ = (local, peer);
+        Err(Error::BadConfig("nobody is told apart on this fabric"))
+    }
+
     /// A tripwire for a range of local memory, not armed yet. Ranges are watched in
     /// whole words. With a `peer`, it also fires when that peer is lost, so that
     /// nobody sleeps for ever.

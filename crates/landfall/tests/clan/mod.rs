@@ -3,6 +3,7 @@
 mod carriers;
 mod events;
 mod faults;
+mod grants;
 mod groups;
 mod layer;
 mod network;

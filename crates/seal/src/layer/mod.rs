@@ -517,7 +517,12 @@ impl<E: Engine> Engine for Sealed<E> {
 
     #[inline]
     fn poll_event(&mut self) -> Option<E::Event> {
-        self.engine.poll_event()
+        let event = self.engine.poll_event();
+        if event.is_none() {
+            // An engine refuses in other calls than those for units, too.
+            self.count();
+        }
+        event
     }
 
     fn refusals(&self) -> &Refusals {

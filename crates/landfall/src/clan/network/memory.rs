@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use clan_dsm::{ApertureId, Cookie, Rights};
+use clan_dsm::{ApertureId, Cookie, HostId, Rights};
 use landfall_placement::{Area, RegionId, Span, WordFunction, WordOp, WordWidth};
 use landfall_transport::memory::{
     AccessError, Memory, Pinned, Regions, Rights as Grants, TakeBackError,
@@ -149,11 +149,13 @@ pub struct Aperture(Arc<Exposed>);
 struct Exposed {
     handle: NodeHandle,
     id: ApertureId,
+    /// What others may do with it that were told nothing else.
+    rights: Rights,
     lent: Arc<Lent>,
 }
 
 impl Aperture {
-    pub(crate) fn expose(handle: &NodeHandle, len: u64) -> Result<Self, Error> {
+    pub(crate) fn expose(handle: &NodeHandle, len: u64, rights: Rights) -> Result<Self, Error> {
         let len = usize::try_from(len).ok().filter(|len| *len > 0);
         let len = len.ok_or(Error::BadConfig("an aperture has at least one byte"))?;
         let memory = Memory::try_zeroed(len).map_err(|_| Error::NoRoom("byte of memory"))?;
@@ -161,7 +163,7 @@ impl Aperture {
         let area = lent.area(0, lent.len());
         let exposed = handle.look(|core| core.engine.expose(area));
         let id = exposed.map_err(|error| refused(error, "aperture"))?;
-        Ok(Self(Arc::new(Exposed { handle: handle.clone(), id, lent })))
+        Ok(Self(Arc::new(Exposed { handle: handle.clone(), id, rights, lent })))
     }
 
     /// A cookie for it: anyone who has it may use the memory within these rights.
@@ -171,6 +173,60 @@ impl Aperture {
     pub fn cookie(&self, rights: Rights) -> Result<Cookie, Error> {
         let made = self.0.handle.look(|core| core.engine.cookie(self.0.id, rights));
         made.map_err(|_| Error::StaleCookie)
+    }
+
+    /// A cookie for it that one host alone can use, within these rights: over a link of any other
+    /// host it is refused as one that was never given out. Each call with the same rights gives the
+    /// same one, until [`revoke_from`](Self::revoke_from).
+    ///
+    /// The host has to have proven who it is, by a key or a certificate: from then on its number is
+    /// its key's for as long as this node lives. In clear anybody can say to be any host, and so
+    /// can anyone who has a pre-shared key.
+    ///
+    /// ```
+    /// use landfall::clan::network::{HostId, Node, Transport};
+    /// use landfall::clan::{Error, Fabric, Remote, Rights};
+    ///
+    /// # let open = |host| {
+    /// #     let path = Transport::udp("127.0.0.1:0".parse().unwrap());
+    /// #     Node::builder(HostId::new(host).unwrap()).path(path).encrypt_loopback().open()
+    /// # };
+    /// let (here, friend) = (open(1)?, open(2)?);
+    /// let host = here.link(friend.local().unwrap())?.wait_up(None)?;
+    /// friend.wait_reached(here.host(), None)?;
+    /// let (memory, _) = here.expose(4096, Rights::ReadWrite)?;
+    /// let cookie = memory.cookie_for(Rights::Read, host)?;
+    /// let mut window = friend.map(&cookie)?;
+    /// window.read(0, &mut [0; 8], None)?;
+    /// memory.revoke_from(host);
+    /// assert!(matches!(window.read(0, &mut [0; 8], None), Err(Error::Refused(_))));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::NoRoute`]: there is no link to the host. [`Error::NotProven`],
+    /// [`Error::NoRoom`]. The memory was revoked.
+    pub fn cookie_for(&self, rights: Rights, host: HostId) -> Result<Cookie, Error> {
+        self.0.handle.look(|core| {
+            core.check_proven(host)?;
+            let made = core.engine.cookie_for(self.0.id, rights, host);
+            made.map_err(|error| match error {
+                clan_dsm::Error::Unknown => Error::StaleCookie,
+                other => refused(other, "cookie for one host"),
+            })
+        })
+    }
+
+    /// Makes the cookies of this memory invalid that this host alone was given, at once. Others
+    /// keep theirs, and a cookie for anyone who has it stays valid. An answer that is on its way to
+    /// the host already still arrives.
+    pub fn revoke_from(&self, host: HostId) {
+        // The memory was revoked before: nothing is left to revoke.
+        let _ = self.0.handle.look(|core| core.engine.revoke_from(self.0.id, host));
+    }
+
+    pub(crate) fn rights(&self) -> Rights {
+        self.0.rights
     }
 
     /// Makes every cookie of this memory invalid, at once. The memory is

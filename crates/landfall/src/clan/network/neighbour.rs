@@ -46,6 +46,11 @@ impl Neighbour {
         Arc::new(Self { link, peer, name, state, rest })
     }
 
+    /// Where it was when the link came to be.
+    pub(crate) const fn peer(&self) -> Peer {
+        self.peer
+    }
+
     /// Is the way to it encrypted?
     pub(crate) fn is_sealed(&self) -> bool {
         self.name != self.peer

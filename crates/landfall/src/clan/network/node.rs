@@ -264,7 +264,7 @@ impl Fabric for Node {
 
     fn expose(&self, len: u64, rights: Rights) -> Result<(Aperture, Cookie), Error> {
         self.handle.check()?;
-        let aperture = Aperture::expose(&self.handle, len)?;
+        let aperture = Aperture::expose(&self.handle, len, rights)?;
         let cookie = aperture.cookie(rights)?;
         Ok((aperture, cookie))
     }
@@ -272,6 +272,17 @@ impl Fabric for Node {
     fn map(&self, cookie: &Cookie) -> Result<Window, Error> {
         self.handle.check()?;
         Window::map(&self.handle, cookie)
+    }
+
+    fn cookie_for(&self, local: &Aperture, peer: &Window) -> Result<Cookie, Error> {
+        self.handle.check()?;
+        local.cookie_for(local.rights(), peer.host().ok_or(Error::PeerLost)?)
+    }
+
+    fn revoke_from(&self, local: &Aperture, peer: &Window) -> Result<(), Error> {
+        // Who was never there was given nothing.
+        peer.host().into_iter().for_each(|host| local.revoke_from(host));
+        Ok(())
     }
 
     fn watch(

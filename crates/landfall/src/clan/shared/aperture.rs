@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, SeqCst};
 use std::sync::{Arc, Mutex, Weak};
 
+use clan_dsm::Key;
 use landfall_transport::memory::Piece;
 use landfall_transport::shm::rendezvous::Peer;
 use landfall_transport::shm::watched::{Hit, Touch, Watched};
@@ -24,6 +25,8 @@ struct AllowedProcesses {
     /// None: all.
     only: Option<Vec<i32>>,
     barred: Vec<i32>,
+    /// Cookies for one process alone.
+    own: Vec<(i32, Cookie)>,
 }
 
 /// Memory of this node, as others know it.
@@ -56,16 +59,53 @@ impl Aperture {
         }
     }
 
-    /// May this process map it, with the cookie?
-    pub(super) fn is_for(&self, peer: &Peer) -> bool {
+    /// May this process map it, with the cookie: that of all, or its own, in every bit?
+    pub(super) fn is_for(&self, peer: &Peer, cookie: &Cookie) -> bool {
         let audience = locked(&self.audience);
+        if *cookie != self.cookie {
+            return audience.own.contains(&(peer.pid, *cookie));
+        }
         audience.only.as_ref().is_none_or(|only| only.contains(&peer.pid))
             && !audience.barred.contains(&peer.pid)
     }
 
     /// Was it taken from this process?
-    pub(super) fn is_barred(&self, peer: &Peer) -> bool {
-        locked(&self.audience).barred.contains(&peer.pid)
+    pub(super) fn is_barred(&self, peer: &Peer, cookie: &Cookie) -> bool {
+        let audience = locked(&self.audience);
+        match *cookie == self.cookie {
+            true => audience.barred.contains(&peer.pid),
+            false => !audience.own.contains(&(peer.pid, *cookie)),
+        }
+    }
+
+    /// The cookie for this process alone.
+    fn cookie_for(&self, peer: &Peer) -> Result<Cookie, Error> {
+        let mut audience = locked(&self.audience);
+        if let Some((_, known)) = audience.own.iter().find(|(pid, _)| *pid == peer.pid) {
+            return Ok(*known);
+        }
+        if self.is_withdrawn() {
+            return Err(Error::StaleCookie);
+        }
+        if audience.own.len() >= self.node.config.most_peers {
+            return Err(Error::NoRoom("cookie for one process"));
+        }
+        let (host, slot, rights) = (self.cookie.host(), self.cookie.slot(), self.cookie.rights());
+        let cookie = Cookie::new(host, slot, rights, new_key()?, self.cookie.len());
+        audience.own.push((peer.pid, cookie));
+        Ok(cookie)
+    }
+
+    /// Takes back what this process alone was given. What it maps is taken from it.
+    fn revoke_from(&self, peer: &Peer) {
+        let mut audience = locked(&self.audience);
+        let before = audience.own.len();
+        audience.own.retain(|(pid, _)| *pid != peer.pid);
+        let was_given = audience.own.len() < before;
+        drop(audience);
+        if was_given {
+            self.take_from(peer);
+        }
     }
 
     /// Takes the memory from this process: it cannot map it any more, and if it has, it is
@@ -75,7 +115,12 @@ impl Aperture {
         if !audience.barred.contains(&peer.pid) {
             audience.barred.push(peer.pid);
         }
+        audience.own.retain(|(pid, _)| *pid != peer.pid);
         drop(audience);
+        self.take_from(peer);
+    }
+
+    fn take_from(&self, peer: &Peer) {
         let readers = locked(&self.readers).clone();
         for hit_inbox in
             readers.iter().filter(|hit_inbox| hit_inbox.process.channel.peer().pid == peer.pid)
@@ -138,6 +183,16 @@ impl Aperture {
     }
 }
 
+/// A key that nobody can guess.
+pub(super) fn new_key() -> Result<Key, Error> {
+    let mut key = [0; 8];
+    getrandom::fill(&mut key).map_err(|error| Error::System {
+        call: "getrandom",
+        source: std::io::Error::other(error.to_string()),
+    })?;
+    Ok(Key::from_bits(u64::from_ne_bytes(key)))
+}
+
 /// The words that these bytes lie in.
 pub(super) const fn words_of(bytes: Range<u64>) -> Range<u64> {
     bytes.start / WORD..bytes.end.div_ceil(WORD)
@@ -193,6 +248,16 @@ impl SharedLocal {
     /// What [`revoke`](Self::revoke) says of a process that ignores it holds here too.
     pub fn revoke_from(&self, peer: &Peer) {
         self.aperture().bar(peer);
+    }
+
+    /// A cookie for this process alone.
+    pub(super) fn cookie_for(&self, peer: &Peer) -> Result<Cookie, Error> {
+        self.aperture().cookie_for(peer)
+    }
+
+    /// Takes back what this process alone was given.
+    pub(super) fn take_back_from(&self, peer: &Peer) {
+        self.aperture().revoke_from(peer);
     }
 
     pub(super) fn aperture(&self) -> &Arc<Aperture> {

@@ -269,6 +269,16 @@ impl Fabric for SharedNode {
         SharedRemote::new(host, *cookie, mapped)
     }
 
+    fn cookie_for(&self, local: &SharedLocal, peer: &SharedRemote) -> Result<Cookie, Error> {
+        peer.window.check()?;
+        local.cookie_for(&peer.host.channel.peer())
+    }
+
+    fn revoke_from(&self, local: &SharedLocal, peer: &SharedRemote) -> Result<(), Error> {
+        local.take_back_from(&peer.host.channel.peer());
+        Ok(())
+    }
+
     fn watch(
         &self,
         local: &SharedLocal,

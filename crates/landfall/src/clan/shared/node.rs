@@ -9,13 +9,14 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, fence};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Instant;
 
-use clan_dsm::{HostId, Key};
+use clan_dsm::HostId;
 use landfall_transport::Wait;
+use landfall_transport::shm::rendezvous::Peer;
 use landfall_transport::shm::wake::Sleeper;
 use landfall_transport::shm::watched::{WatchUpdate, Watched};
 
 use super::SharedConfig;
-use super::aperture::Aperture;
+use super::aperture::{Aperture, new_key};
 use super::control::Name;
 use super::host::Host;
 use super::names;
@@ -112,12 +113,7 @@ impl Node {
             Rights::Write | Rights::ReadWrite => Watched::create,
         };
         let watched = create("landfall-clan", len, u32::MAX).map_err(trouble::watched)?;
-        let mut key = [0; 8];
-        getrandom::fill(&mut key).map_err(|error| Error::System {
-            call: "getrandom",
-            source: std::io::Error::other(error.to_string()),
-        })?;
-        let key = Key::from_bits(u64::from_ne_bytes(key));
+        let key = new_key()?;
         let mut apertures = locked(&self.apertures);
         if apertures.by_slot.len() >= usize::from(self.config.most_apertures) {
             return Err(Error::NoRoom("aperture"));
@@ -136,11 +132,11 @@ impl Node {
         Ok(aperture)
     }
 
-    /// The memory of a cookie, if the cookie is its own in every bit.
-    pub(super) fn find(&self, cookie: &Cookie) -> Option<Arc<Aperture>> {
+    /// The memory of a cookie that this process shows, if it may map it with that.
+    pub(super) fn find(&self, cookie: &Cookie, peer: &Peer) -> Option<Arc<Aperture>> {
         let apertures = locked(&self.apertures);
         let found = apertures.by_slot.get(&cookie.slot())?;
-        (found.cookie == *cookie && !found.is_withdrawn()).then(|| Arc::clone(found))
+        (found.is_for(peer, cookie) && !found.is_withdrawn()).then(|| Arc::clone(found))
     }
 
     /// From now on nobody gets this memory, and those that have it are told.

@@ -194,6 +194,8 @@ pub(super) struct PeerProcess {
 struct Grant {
     aperture: Arc<Aperture>,
     count: u32,
+    /// It was taken from it, which has yet to unmap it.
+    is_taken: bool,
 }
 
 /// The reports of one process.
@@ -290,19 +292,20 @@ impl PeerProcess {
 
     /// Checks key and rights, and only then hands over the memory.
     fn map(&self, node: &Node, request: u32, cookie: &Cookie) -> Result<(), CloseGuard> {
-        let may = |aperture: &Arc<Aperture>| aperture.is_for(&self.channel.peer());
-        let Some(aperture) = node.find(cookie).filter(may) else {
+        let Some(aperture) = node.find(cookie, &self.channel.peer()) else {
             return self.send_or_close(&ControlMessage::Refused { request });
         };
         let tag = aperture.tag;
         let mut granted = locked(&self.granted);
-        let grant = granted
-            .entry(tag)
-            .or_insert_with(|| Grant { aperture: Arc::clone(&aperture), count: 0 });
+        let grant = granted.entry(tag).or_insert_with(|| Grant {
+            aperture: Arc::clone(&aperture),
+            count: 0,
+            is_taken: true,
+        });
         grant.count = grant.count.checked_add(1).ok_or(CloseGuard)?;
-        let is_first = grant.count == 1;
+        let was_taken = std::mem::take(&mut grant.is_taken);
         drop(granted);
-        if is_first {
+        if was_taken {
             // Before it can write there: from now on anyone who arms looks at its news.
             aperture.add_reader(self.hit_inbox().ok_or(CloseGuard)?);
         }
@@ -313,8 +316,10 @@ impl PeerProcess {
         // to have it. That it was restricted to others since then takes nothing away.
         if aperture.is_withdrawn() {
             self.announce_withdrawal(tag);
-        } else if aperture.is_barred(&self.channel.peer()) {
+        } else if aperture.is_barred(&self.channel.peer(), cookie) {
             self.bar(tag);
+            // Who was told before it had the memory is told again.
+            self.tell_withdrawn(tag);
         }
         Ok(())
     }
@@ -325,29 +330,27 @@ impl PeerProcess {
         grant.count -= 1;
         let last = if grant.count == 0 { granted.remove(&tag) } else { None };
         drop(granted);
-        if let Some(last) = last {
+        if let Some(last) = last.filter(|last| !last.is_taken) {
             last.aperture.remove_reader(self);
         }
     }
 
     /// The memory that it calls so, if it maps it.
     pub(super) fn granted(&self, tag: u32) -> Option<Arc<Aperture>> {
-        locked(&self.granted).get(&tag).map(|grant| Arc::clone(&grant.aperture))
+        let granted = locked(&self.granted);
+        granted.get(&tag).filter(|grant| !grant.is_taken).map(|grant| Arc::clone(&grant.aperture))
     }
 
     /// Everything that it may have touched.
     pub(super) fn touch_all(&self, fired: &mut Vec<Arc<Wire>>) {
-        for grant in locked(&self.granted).values() {
+        for grant in locked(&self.granted).values().filter(|grant| !grant.is_taken) {
             grant.aperture.touch_all(fired);
         }
     }
 
     pub(super) fn announce_withdrawal(&self, tag: u32) {
-        if locked(&self.granted).contains_key(&tag)
-            && self.send_or_close(&ControlMessage::Withdrawn { tag }).is_err()
-        {
-            // It does not read its channel: hang up instead.
-            self.hang_up();
+        if locked(&self.granted).contains_key(&tag) {
+            self.tell_withdrawn(tag);
         }
     }
 
@@ -368,12 +371,22 @@ impl PeerProcess {
 
     /// This memory is withdrawn from it, and from nobody else.
     pub(super) fn bar(&self, tag: u32) {
-        let granted = locked(&self.granted).remove(&tag);
-        if let Some(granted) = granted {
-            granted.aperture.remove_reader(self);
-            if self.send_control(&ControlMessage::Withdrawn { tag }).is_err() {
-                self.hang_up();
-            }
+        let mut granted = locked(&self.granted);
+        let taken = granted.get_mut(&tag).filter(|grant| !grant.is_taken).map(|grant| {
+            grant.is_taken = true;
+            Arc::clone(&grant.aperture)
+        });
+        drop(granted);
+        if let Some(aperture) = taken {
+            aperture.remove_reader(self);
+            self.tell_withdrawn(tag);
+        }
+    }
+
+    /// Who does not read its channel is hung up on instead.
+    fn tell_withdrawn(&self, tag: u32) {
+        if self.send_or_close(&ControlMessage::Withdrawn { tag }).is_err() {
+            self.hang_up();
         }
     }
 

@@ -5,8 +5,9 @@
 
 use std::sync::Arc;
 
-use clan_dsm::LinkId;
+use clan_dsm::{HostId, LinkId};
 use landfall_placement::{Instant, PathId, Peer};
+use landfall_seal::PeerIdentity;
 
 use super::NodeState;
 use crate::clan::Error;
@@ -81,6 +82,18 @@ impl NodeState {
         let new = Neighbour::opening(link, remote, name);
         self.links.insert(link, Arc::clone(&new));
         new
+    }
+
+    /// Has this host proven who it is? Then its number is its key's.
+    pub(crate) fn check_proven(&mut self, host: HostId) -> Result<(), Error> {
+        let neighbour = self.neighbour(host).ok_or(Error::NoRoute)?;
+        let identity = neighbour.is_sealed().then(|| self.engine.identity(neighbour.name));
+        match identity.flatten() {
+            Some(PeerIdentity::PublicKey(_)) => Ok(()),
+            #[cfg(feature = "certificates")]
+            Some(PeerIdentity::Certificate(_)) => Ok(()),
+            _ => Err(Error::NotProven { peer: neighbour.peer() }),
+        }
     }
 
     /// Where the other end of a link is now.
