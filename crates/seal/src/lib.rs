@@ -29,8 +29,8 @@ pub use keys::{Keys, Role};
 #[cfg(feature = "rustls")]
 pub use layer::Certificates;
 pub use layer::{
-    BadKeyLine, CaptureOpener, Expected, KeyLog, MOST_INNER_HEAD, NotOpened, OVERHEAD, OpenedUnit,
-    Proof, SealConfig, SealStats, Sealed, TrafficKeys, Trust, TrustAnybody,
+    BadKeyLine, CaptureOpener, Expected, HandshakeUnits, KeyLog, MOST_INNER_HEAD, NotOpened,
+    OVERHEAD, OpenedUnit, Proof, SealConfig, SealStats, Sealed, TrafficKeys, Trust, TrustAnybody,
 };
 pub use record::{
     BadUnits, OpenError, Opener, Position, RecordConfig, ScheduledOpener, ScheduledSealer,

@@ -1,7 +1,7 @@
 //! Messages that are longer than a packet, over a network that loses, repeats and makes up chunks.
 
-use landfall_seal::MOST_MESSAGE;
 use landfall_seal::model::{Fate, check_chunks, exchange_messages};
+use landfall_seal::{HandshakeUnits, MOST_MESSAGE};
 use landfall_testkit::corpus::replay;
 use proptest::prelude::*;
 
@@ -20,7 +20,9 @@ proptest! {
         lens in prop::collection::vec(any::<u16>(), 1..6),
         fates in prop::collection::vec(fate(), 0..600),
     ) {
-        exchange_messages(&lens, &fates);
+        for units in HandshakeUnits::ALL {
+            exchange_messages(units, &lens, &fates);
+        }
     }
 }
 
@@ -34,7 +36,9 @@ fn the_corpus_of_messages_in_chunks_breaks_no_rule() {
 #[test]
 fn messages_at_the_borders_of_chunks_arrive() {
     let longest = (MOST_MESSAGE - 1) as u16;
-    for len in [0, 1, 222, 223, 224, 447, 448, longest - 1, longest] {
-        exchange_messages(&[len, len, 3, len], &[]);
+    for len in [0, 1, 190, 191, 192, 222, 223, 224, 383, 384, 447, 448, longest - 1, longest] {
+        for units in HandshakeUnits::ALL {
+            exchange_messages(units, &[len, len, 3, len], &[]);
+        }
     }
 }

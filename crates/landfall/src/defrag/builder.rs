@@ -220,6 +220,15 @@ impl ReceiverBuilder {
         self
     }
 
+    /// Proves itself by certificates or raw public keys, in TLS 1.3. Senders that have none may ask
+    /// all the same, unless [`Certificates::ask_callers`](super::Certificates::ask_callers) says
+    /// otherwise. Senders must be built so, too.
+    #[cfg(feature = "certificates")]
+    pub fn certificates(mut self, certificates: super::Certificates) -> Self {
+        self.security.set_certificates(certificates);
+        self
+    }
+
     /// Only senders with these keys may ask.
     pub fn only_peers(mut self, peers: impl IntoIterator<Item = Fingerprint>) -> Self {
         self.security.set_only(peers.into_iter().collect());

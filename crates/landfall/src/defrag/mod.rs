@@ -30,8 +30,8 @@
 //! # Who reads and answers requests
 //!
 //! What a sender asks a receiver, and what that answers, is encrypted and authenticated with the
-//! keys of a handshake: [`SenderBuilder::identity`], [`SenderBuilder::preshared_key`] and the like
-//! say who may. A receiver that is built [in clear](ReceiverBuilder::plaintext) has the answers of
+//! keys of a handshake: [`SenderBuilder::identity`], [`SenderBuilder::preshared_key`],
+//! `certificates` and the like say who may. A receiver that is built [in clear](ReceiverBuilder::plaintext) has the answers of
 //! senders that are built so, and of nobody else. The packets themselves are those of anyone who
 //! sends them, and as safe as what is in them.
 //!
@@ -72,6 +72,8 @@ pub use sender_builder::SenderBuilder;
 pub use tasks::Packets;
 pub use technique::{Chosen, Delivery, ReceiverStats, SenderStats, Technique, Wanted};
 
+#[cfg(feature = "certificates")]
+pub use crate::security::Certificates;
 pub use crate::security::{Identity, KnownPeers, SecurityError, read_preshared_key};
 pub use landfall_seal::{Fingerprint, HandshakeError, PeerIdentity, SealStats};
 pub use landfall_transport::Wait;

@@ -13,7 +13,7 @@ use spec_defrag::cut::{Cutter, Df};
 
 use super::asking::{Asking, Control};
 use super::builder::seed_of_the_system;
-use super::channel::Channel;
+use super::channel::{Channel, ReceiverAddress};
 use super::error::OpenError;
 use super::sender::{CutBy, Fate, Fates, Hook, Parts, Sender};
 use crate::security::{Identity, KnownPeers, Security};
@@ -27,6 +27,8 @@ pub struct SenderBuilder {
     cut_by: CutBy,
     ask: Option<RequesterConfig>,
     security: Security,
+    /// The name that the receiver's certificate has to have.
+    receiver_name: Option<Box<str>>,
     socket_buffer: usize,
     bypass_queue: bool,
     patience: Duration,
@@ -44,6 +46,7 @@ impl SenderBuilder {
             cut_by: CutBy::default(),
             ask: None,
             security: Security::default(),
+            receiver_name: None,
             socket_buffer: usual.socket_buffer,
             bypass_queue: false,
             patience: Duration::from_secs(5),
@@ -97,6 +100,19 @@ impl SenderBuilder {
     /// Both ends prove that they have these 32 random bytes, and nothing else.
     pub fn preshared_key(mut self, key: [u8; 32]) -> Self {
         self.security.set_preshared_key(key);
+        self
+    }
+
+    /// Proves itself by certificates or raw public keys, in TLS 1.3, and believes a receiver whose
+    /// certificate is for this name and whom these trust. The receiver must be built so, too.
+    #[cfg(feature = "certificates")]
+    pub fn certificates(
+        mut self,
+        certificates: crate::security::Certificates,
+        receiver: &str,
+    ) -> Self {
+        self.security.set_certificates(certificates);
+        self.receiver_name = Some(receiver.into());
         self
     }
 
@@ -183,7 +199,8 @@ impl SenderBuilder {
                 let config = RequesterConfig { address: socket.station(), ..config };
                 let RequesterConfig { address, receiver, priority, .. } = config;
                 let requester = Requester::new(config, seed)?;
-                let channel = Channel::of_sender(self.security, address, receiver, priority)?;
+                let callee = ReceiverAddress { station: receiver, name: self.receiver_name };
+                let channel = Channel::of_sender(self.security, address, callee, priority)?;
                 Some(Asking::new((control, channel), requester, receiver))
             }
             None => None,

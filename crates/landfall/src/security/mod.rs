@@ -24,8 +24,8 @@ use landfall_placement::{PathId, Peer};
 #[cfg(any(feature = "clan", feature = "stp"))]
 use landfall_seal::Expected;
 use landfall_seal::{
-    Fingerprint, HandshakeError, PeerIdentity, Proof, PublicKey, Role, SealConfig, Sealed, Secret,
-    Trust,
+    Fingerprint, HandshakeError, HandshakeUnits, PeerIdentity, Proof, PublicKey, Role, SealConfig,
+    Sealed, Secret, Trust,
 };
 
 #[cfg(feature = "certificates")]
@@ -43,17 +43,24 @@ pub(crate) struct Carried {
     context: &'static [u8],
     most: usize,
     answers: bool,
+    units: HandshakeUnits,
 }
 
 impl Carried {
     pub(crate) const fn new(context: &'static [u8], most: usize) -> Self {
-        Self { context, most, answers: true }
+        Self { context, most, answers: true, units: HandshakeUnits::Usual }
     }
 
     /// Of an end that nobody calls.
     #[cfg(feature = "defrag")]
     pub(crate) const fn calling(context: &'static [u8], most: usize) -> Self {
-        Self { context, most, answers: false }
+        Self { answers: false, ..Self::new(context, most) }
+    }
+
+    /// By frames that are short.
+    #[cfg(feature = "defrag")]
+    pub(crate) const fn in_short_frames(self) -> Self {
+        Self { units: HandshakeUnits::Short, ..self }
     }
 }
 
@@ -281,6 +288,7 @@ impl Security {
             most: carried.most.saturating_mul(2),
             plain_paths,
             plain_loopback: !self.seals_loopback,
+            handshake_units: carried.units,
             ..SealConfig::new(proof)
         };
         if !carried.answers {

@@ -259,6 +259,44 @@ fn who_listens_to_a_cable_reads_no_request() {
     }
 }
 
+/// The receiver has a certificate, and the sender trusts its issuer and knows its name.
+#[cfg(feature = "certificates")]
+#[test]
+fn over_a_cable_a_receiver_is_known_by_its_certificate() {
+    use landfall::defrag::Certificates;
+    use rustls::pki_types::PrivateKeyDer;
+
+    require_namespaces!();
+    let cable = cable();
+    let made = rcgen::generate_simple_self_signed(["receiver.example".to_owned()]).unwrap();
+    let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+    let shown = Certificates::new().show(vec![made.cert.der().clone()], key);
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(made.cert.der().clone()).unwrap();
+    let mut receiver = gated(&cable, |builder| builder.certificates(shown));
+    let ask = RequesterConfig::new([0; 6], cable.b.mac.0);
+    for (name, is_known) in [("another.example", false), ("receiver.example", true)] {
+        let trusting = Certificates::new().trust(roots.clone());
+        let mut sender =
+            sender_as(&cable.a, |builder| builder.ask(ask).certificates(trusting, name));
+        while_receiving(&mut receiver, || {
+            if is_known {
+                let transfer = granted(&mut sender, |sender| sender.ask().unwrap());
+                assert!(matches!(sender.mode(), Some(Mode::Fast { .. })));
+                sender.end(transfer).unwrap();
+            } else {
+                let transfer = sender.ask().unwrap();
+                let started = std::time::Instant::now();
+                while sender.no_keys().is_none() {
+                    assert!(started.elapsed() < PATIENCE, "nobody says so");
+                    sender.answer(transfer, Duration::from_millis(20)).unwrap();
+                }
+                assert!(!matches!(sender.mode(), Some(Mode::Fast { .. })));
+            }
+        });
+    }
+}
+
 #[test]
 fn over_a_cable_an_end_that_encrypts_nothing_is_never_fast() {
     require_namespaces!();

@@ -13,12 +13,11 @@ use alloc::vec::Vec;
 
 use landfall_placement::Refusal;
 
+use super::HandshakeUnits;
 use crate::handshake::MOST_MESSAGE;
 
 /// What is in front of a chunk, behind the head that all messages of handshakes have.
 pub(crate) const CHUNK_HEAD: usize = 20;
-/// The bytes of each chunk of a message but its last.
-pub(crate) const CHUNK: usize = 224;
 /// The most chunks that are sent and not acknowledged.
 pub(crate) const WINDOW: u32 = 16;
 /// The number of chunks that are acknowledged at once.
@@ -34,7 +33,7 @@ const AGAIN: u8 = 0x80;
 /// The number of a chunk where there is none.
 const NO_CHUNK: u8 = 0x7f;
 
-const _: () = assert!(MOST_MESSAGE.div_ceil(CHUNK) < NO_CHUNK as usize);
+const _: () = assert!(MOST_MESSAGE.div_ceil(HandshakeUnits::Short.chunk()) < NO_CHUNK as usize);
 
 /// A chunk as it lies in a unit, with the acknowledgement of the other direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +59,7 @@ pub(crate) const fn begun_attempt(turn: u8) -> Option<u8> {
 
 impl<'a> Chunk<'a> {
     /// Reads what is behind the head of a message.
-    pub(crate) fn read(bytes: &'a [u8]) -> Option<Self> {
+    pub(crate) fn read(bytes: &'a [u8], units: HandshakeUnits) -> Option<Self> {
         let (head, rest) = bytes.split_first_chunk::<CHUNK_HEAD>()?;
         let [turn, number, high, low, have @ ..] = *head;
         let (len, have) = (u16::from_be_bytes([high, low]), u128::from_be_bytes(have));
@@ -68,7 +67,7 @@ impl<'a> Chunk<'a> {
         let part = if index == NO_CHUNK {
             None
         } else {
-            let part = chunk_of(usize::from(len), usize::from(index))?;
+            let part = chunk_of(units, usize::from(len), usize::from(index))?;
             Some((index, rest.get(..part.len())?))
         };
         Some(Self { turn, again: number & AGAIN != 0, part, len, have })
@@ -85,9 +84,9 @@ impl<'a> Chunk<'a> {
 }
 
 /// Where a chunk lies in a message of this length, if the message may be that long.
-fn chunk_of(len: usize, index: usize) -> Option<core::ops::Range<usize>> {
-    let start = index * CHUNK;
-    (start < len && len <= MOST_MESSAGE).then(|| start..len.min(start + CHUNK))
+fn chunk_of(units: HandshakeUnits, len: usize, index: usize) -> Option<core::ops::Range<usize>> {
+    let start = index * units.chunk();
+    (start < len && len <= MOST_MESSAGE).then(|| start..len.min(start + units.chunk()))
 }
 
 /// What became of a chunk.
@@ -104,6 +103,7 @@ pub(crate) enum Handled {
 /// The messages of one end, and those that it receives.
 #[derive(Debug, Default)]
 pub(crate) struct ChunkedMessages {
+    units: HandshakeUnits,
     /// The number of this end's message, the message, and which chunks of it came.
     turn: u8,
     message: Vec<u8>,
@@ -125,13 +125,13 @@ pub(crate) struct ChunkedMessages {
 
 impl ChunkedMessages {
     /// The end that begins, with its first message.
-    pub(crate) fn initiator(attempt: u8, message: Vec<u8>) -> Self {
-        Self { turn: attempt * ATTEMPT + 1, message, ..Self::default() }
+    pub(crate) fn initiator(units: HandshakeUnits, attempt: u8, message: Vec<u8>) -> Self {
+        Self { units, turn: attempt * ATTEMPT + 1, message, ..Self::default() }
     }
 
     /// The end that answers.
-    pub(crate) fn responder(attempt: u8) -> Self {
-        Self { turn: attempt * ATTEMPT, ..Self::default() }
+    pub(crate) fn responder(units: HandshakeUnits, attempt: u8) -> Self {
+        Self { units, turn: attempt * ATTEMPT, ..Self::default() }
     }
 
     /// The number of the attempt.
@@ -181,7 +181,7 @@ impl ChunkedMessages {
 
     /// Were all chunks of this end's message acknowledged?
     pub(crate) fn is_acked(&self) -> bool {
-        let chunks = self.message.len().div_ceil(CHUNK);
+        let chunks = self.message.len().div_ceil(self.units.chunk());
         (0..chunks).all(|at| self.acked >> at & 1 == 1)
     }
 
@@ -227,7 +227,7 @@ impl ChunkedMessages {
             return Ok(Handled::Nothing);
         }
         let len = usize::from(chunk.len);
-        let range = chunk_of(len, index.into()).ok_or(Refusal::Malformed)?;
+        let range = chunk_of(self.units, len, index.into()).ok_or(Refusal::Malformed)?;
         if self.incoming.is_empty() {
             self.incoming = vec![0; len];
         }
@@ -243,7 +243,7 @@ impl ChunkedMessages {
         self.incoming[range].copy_from_slice(bytes);
         self.have |= bit;
         self.unanswered += 1;
-        if (self.have.count_ones() as usize) < len.div_ceil(CHUNK) {
+        if (self.have.count_ones() as usize) < len.div_ceil(self.units.chunk()) {
             self.owes |= self.unanswered >= ANSWERED;
             return Ok(Handled::Progress);
         }
@@ -253,7 +253,7 @@ impl ChunkedMessages {
 
     /// The next unit to be sent: a chunk, or an acknowledgement.
     pub(crate) fn poll_chunk(&mut self) -> Option<Chunk<'_>> {
-        let chunks = self.message.len().div_ceil(CHUNK);
+        let chunks = self.message.len().div_ceil(self.units.chunk());
         while self.next < chunks && self.acked >> self.next & 1 == 1 {
             self.next += 1;
         }
@@ -261,7 +261,7 @@ impl ChunkedMessages {
         let under_way = (sent & !self.acked).count_ones();
         let len = self.message.len() as u16;
         let index = self.next;
-        let part = match chunk_of(self.message.len(), index) {
+        let part = match chunk_of(self.units, self.message.len(), index) {
             Some(range) if under_way < WINDOW => {
                 self.next += 1;
                 Some((index as u8, &self.message[range]))

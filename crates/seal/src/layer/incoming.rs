@@ -45,7 +45,7 @@ impl Associations {
         match form {
             SEALED => self.place_sealed(engine, now, unit, into),
             FIRST..=RETRY => {
-                let wanted = message_len(unit.head).min(len);
+                let wanted = self.message_len(unit.head).min(len);
                 let Some(message) = unit.head.get(..wanted) else { return need(wanted) };
                 match self.handle_message((now, unit.path, unit.from), message) {
                     Ok(()) => Ok(Placement::Consumed),
@@ -292,13 +292,16 @@ impl Associations {
     }
 }
 
-/// How long a message of a handshake may be that begins so.
-fn message_len(_head: &[u8]) -> usize {
-    #[cfg(feature = "rustls")]
-    if _head.get(3) == Some(&super::tls_exchange::KIND) {
-        return super::tls_exchange::UNIT;
+impl Associations {
+    /// How long a message of a handshake may be that begins so.
+    #[cfg_attr(not(feature = "rustls"), expect(clippy::unused_self, reason = "all are alike"))]
+    fn message_len(&self, _head: &[u8]) -> usize {
+        #[cfg(feature = "rustls")]
+        if _head.get(3) == Some(&super::tls_exchange::KIND) {
+            return super::tls_exchange::longest(self.config.handshake_units);
+        }
+        FIRST_LEN
     }
-    FIRST_LEN
 }
 
 fn need(len: usize) -> Result<Placement, Refusal> {

@@ -7,6 +7,7 @@
 //! | `unit` | sealed units on the wire: outer head, mask |
 //! | `association` | what two ends have with each other: a handshake, then keys |
 //! | `associations` | all of them, by number; messages of handshakes, timers, bounds |
+//! | `config` | how units are sealed, and bounds |
 //! | `chunks` | messages longer than a packet, cut into chunks |
 //! | `tls_exchange` | handshakes by TLS, whose messages are (feature `rustls`) |
 //! | `retry` | callers that have to prove their addresses first |
@@ -24,6 +25,7 @@ mod capture;
 #[cfg(any(feature = "rustls", feature = "model"))]
 #[cfg_attr(not(feature = "rustls"), allow(dead_code, reason = "a model uses less"))]
 pub(crate) mod chunks;
+mod config;
 mod expanded_keys;
 mod incoming;
 mod key_log;
@@ -35,7 +37,6 @@ mod tls_exchange;
 mod unit;
 
 use alloc::boxed::Box;
-use alloc::vec::Vec;
 use core::fmt;
 use core::ops::{Deref, DerefMut};
 
@@ -47,52 +48,15 @@ use landfall_placement::{
 
 pub use association::Proof;
 pub use capture::{CaptureOpener, NotOpened, OpenedUnit};
+pub use config::{HandshakeUnits, SealConfig};
 pub use key_log::{BadKeyLine, KeyLog, TrafficKeys};
 #[cfg(feature = "rustls")]
 pub use tls_exchange::Certificates;
 pub use unit::{MOST_INNER_HEAD, OVERHEAD};
 
-use crate::aead::Suite;
 use crate::handshake::{Fingerprint, HandshakeError, PeerIdentity, PublicKey};
 use crate::keys::Role;
 use associations::Associations;
-
-/// How units are sealed, and how many peers there may be.
-#[derive(Debug)]
-pub struct SealConfig {
-    /// How this end proves itself, and what it wants of its peers.
-    pub proof: Proof,
-    /// The suite of associations that begin here. One that a peer begins has the peer's.
-    pub suite: Suite,
-    /// What both ends must agree on: the name of what runs on top.
-    pub context: Vec<u8>,
-    /// The most associations.
-    pub most: usize,
-    /// The most that others began and that have shown nothing but that they can begin. 0: nobody
-    /// else may begin any.
-    pub half_open: usize,
-    /// Paths that stay as they are, for they leave this host's memory never.
-    pub plain_paths: Vec<PathId>,
-    /// Units from and to loopback addresses stay as they are: they do not leave the host.
-    pub plain_loopback: bool,
-}
-
-impl SealConfig {
-    /// The usual bounds, and everything sealed.
-    #[must_use]
-    pub const fn new(proof: Proof) -> Self {
-        let suite = Suite::Aes128Gcm;
-        Self {
-            proof,
-            suite,
-            context: Vec::new(),
-            most: 4096,
-            half_open: 256,
-            plain_paths: Vec::new(),
-            plain_loopback: false,
-        }
-    }
-}
 
 /// Says who may be a peer. A peer that was [pinned](Sealed::associate) is asked about too.
 pub trait Trust: Send {
@@ -104,8 +68,8 @@ pub trait Trust: Send {
     /// [`HandshakeError::WrongPeer`], or why else not.
     fn check(&mut self, role: Role, remote: Peer, key: PublicKey) -> Result<(), HandshakeError>;
 
-    /// May a peer with this identity call itself so? One in clear has none. What the names of an engine are, the engine
-    /// says ([`Engine::name_in`]).
+    /// May a peer with this identity call itself so? One in clear has none. What the names of an
+    /// engine are, the engine says ([`Engine::name_in`]).
     ///
     /// # Errors
     ///

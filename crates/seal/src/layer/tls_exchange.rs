@@ -9,11 +9,10 @@ use landfall_placement::{Duration, Instant, PathId, Peer, Refusal};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ServerConfig};
 
+use super::HandshakeUnits;
 use super::association::{Association, MESSAGE_HEAD, MessageHead, Proof, State};
 use super::associations::{Associations, FIRST_WAIT, MOST_DOUBLED, MOST_REPEATS};
-use super::chunks::{
-    CHUNK, CHUNK_HEAD, Chunk, ChunkedMessages, Handled, MOST_ATTEMPTS, begun_attempt,
-};
+use super::chunks::{CHUNK_HEAD, Chunk, ChunkedMessages, Handled, MOST_ATTEMPTS, begun_attempt};
 use super::unit::{FIRST, SECOND, THIRD};
 use crate::aead::Suite;
 use crate::handshake::{Fingerprint, Handshake as _, HandshakeError, PeerIdentity, Tls, TlsError};
@@ -22,7 +21,10 @@ use crate::keys::Role;
 /// The kind of messages of TLS in their heads.
 pub(super) const KIND: u8 = 3;
 /// The longest unit of such a message, and the length of each that begins one.
-pub(super) const UNIT: usize = MESSAGE_HEAD + CHUNK_HEAD + CHUNK;
+pub(super) const fn longest(units: HandshakeUnits) -> usize {
+    MESSAGE_HEAD + CHUNK_HEAD + units.chunk()
+}
+
 /// The bytes for a caller that has not shown that it is at its address, as a multiple of those that
 /// came from there; as in QUIC (RFC 9000, section 8.1).
 const AMPLIFICATION: usize = 3;
@@ -74,8 +76,8 @@ pub(super) struct TlsExchange {
 
 impl TlsExchange {
     /// The next unit that may be sent.
-    fn poll(&mut self, (id, to, role): (u32, u32, Role)) -> Option<Vec<u8>> {
-        if role == Role::Responder && !self.is_proven && self.budget < UNIT {
+    fn poll(&mut self, (id, to, role): (u32, u32, Role), longest: usize) -> Option<Vec<u8>> {
+        if role == Role::Responder && !self.is_proven && self.budget < longest {
             return None;
         }
         let form = match role {
@@ -90,11 +92,11 @@ impl TlsExchange {
             chunk.have = cookie;
         }
         let head = MessageHead { form, suite, kind: KIND, to, from: id };
-        let mut unit = Vec::with_capacity(UNIT);
+        let mut unit = Vec::with_capacity(longest);
         head.write(&mut unit);
         chunk.write(&mut unit);
         if form == FIRST {
-            unit.resize(UNIT, 0);
+            unit.resize(longest, 0);
         }
         self.budget = self.budget.saturating_sub(unit.len());
         Some(unit)
@@ -137,8 +139,9 @@ impl Associations {
         let mut known = Association::new((now, path, remote), Role::Initiator, State::Tls);
         match tls {
             Ok(mut tls) => {
+                let units = self.config.handshake_units;
                 let messages =
-                    ChunkedMessages::initiator(0, tls.poll_message().unwrap_or_default());
+                    ChunkedMessages::initiator(units, 0, tls.poll_message().unwrap_or_default());
                 let name = name.map(Box::from);
                 known.exchange = Some(Box::new(TlsExchange {
                     messages,
@@ -192,8 +195,9 @@ impl Associations {
         }
         // It fails only where the first attempt would have.
         let Ok(mut tls) = caller(own, (known.remote, name), &context, suite) else { return false };
+        let units = self.config.handshake_units;
         exchange.messages =
-            ChunkedMessages::initiator(attempt, tls.poll_message().unwrap_or_default());
+            ChunkedMessages::initiator(units, attempt, tls.poll_message().unwrap_or_default());
         (exchange.tls, exchange.idle) = (Some(tls), 0);
         (known.to, known.repeats) = (0, 0);
         self.send_first(now, id);
@@ -206,10 +210,11 @@ impl Associations {
 
     /// Sends what may be sent now. Gives the number of units.
     fn send_chunks(&mut self, id: u32) -> usize {
-        let mut sent = 0;
+        let (mut sent, longest) = (0, longest(self.config.handshake_units));
         while let Some(known) = self.table.get_mut(&id)
             && let (path, remote, whose) = (known.path, known.remote, (id, known.to, known.role))
-            && let Some(unit) = known.exchange.as_mut().and_then(|exchange| exchange.poll(whose))
+            && let Some(unit) =
+                known.exchange.as_mut().and_then(|exchange| exchange.poll(whose, longest))
         {
             self.send(path, remote, unit);
             sent += 1;
@@ -258,10 +263,11 @@ impl Associations {
         head: &MessageHead,
         unit: &[u8],
     ) -> Result<(), Refusal> {
-        let chunk = Chunk::read(unit.get(MESSAGE_HEAD..).unwrap_or_default());
+        let units = self.config.handshake_units;
+        let chunk = Chunk::read(unit.get(MESSAGE_HEAD..).unwrap_or_default(), units);
         let mut chunk = chunk.ok_or(Refusal::Malformed)?;
         let id = if head.form == FIRST {
-            if unit.len() < UNIT {
+            if unit.len() < longest(units) {
                 return Err(Refusal::Truncated);
             }
             let Some(id) = self.caller_of((now, path, from), head, (&chunk, unit))? else {
@@ -343,7 +349,7 @@ impl Associations {
         let mut known = Association::new((now, path, from), Role::Responder, State::Tls);
         (known.to, known.begun) = (head.from, Some(begun));
         known.exchange = Some(Box::new(TlsExchange {
-            messages: ChunkedMessages::responder(attempt),
+            messages: ChunkedMessages::responder(self.config.handshake_units, attempt),
             tls: None,
             suite: head.suite,
             pinned: None,

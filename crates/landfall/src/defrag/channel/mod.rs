@@ -64,10 +64,20 @@ struct SealedLayer {
     refusals: Refusals,
 }
 
+/// The receiver that a sender is to ask.
+#[derive(Clone, Debug)]
+pub(super) struct ReceiverAddress {
+    pub(super) station: Mac,
+    /// The name that its certificate has to have, if it shows one.
+    pub(super) name: Option<Box<str>>,
+}
+
 /// The receiver that a sender asks.
 #[derive(Debug)]
 struct Callee {
     station: Mac,
+    /// The name that its certificate has to have.
+    name: Option<Box<str>>,
     /// The association with it, and since when there is one.
     peer: Option<(Peer, Instant)>,
     /// The first message that it has not answered.
@@ -80,12 +90,14 @@ impl Channel {
     pub(super) fn of_sender(
         security: Security,
         station: Mac,
-        receiver: Mac,
+        receiver: ReceiverAddress,
         priority: Option<Priority>,
     ) -> Result<Self, SecurityError> {
-        let callee = Callee { station: receiver, peer: None, unanswered: None, failure: None };
+        let ReceiverAddress { station: callee, name } = receiver;
+        let callee = Callee { station: callee, name, peer: None, unanswered: None, failure: None };
         // A few, for late copies of what a former one has said. Nobody calls a sender.
-        Self::new(security, (station, priority), Some(callee), Carried::calling(b"admission", 4))
+        let carried = Carried::calling(b"admission", 4);
+        Self::new(security, (station, priority), Some(callee), carried)
     }
 
     /// The channel of a gate that has this many senders at most.
@@ -104,6 +116,7 @@ impl Channel {
         callee: Option<Callee>,
         carried: Carried,
     ) -> Result<Self, SecurityError> {
+        let carried = carried.in_short_frames();
         let (layer, security) = security.around(Mailbox::default(), carried, &[Reach::Network])?;
         let protection = if layer.is_sealed() {
             let refusals = Refusals::new();
@@ -298,7 +311,8 @@ impl SealedLayer {
             self.layer.forget(silent);
         }
         if callee.peer.is_none() {
-            let (remote, expected) = (Peer::Ethernet(callee.station), Expected::default());
+            let expected = Expected { name: callee.name.as_deref(), ..Expected::default() };
+            let remote = Peer::Ethernet(callee.station);
             let begun = self.layer.associate_with(now, PATH, remote, expected);
             callee.peer = begun.map(|peer| (peer, now));
             callee.unanswered = None;

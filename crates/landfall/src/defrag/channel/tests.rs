@@ -1,17 +1,23 @@
 //! A gate, senders, and somebody who owns the wire between them, in virtual time.
 
 use landfall_placement::{Duration, Instant, Refusal};
-use spec_defrag::admission::envelope::KIND;
+use spec_defrag::admission::envelope::{ENVELOPE_MAX, KIND};
 use spec_defrag::admission::{
     ControlFrame, Envelope, Gate, GateConfig, Mac, Mode, Requester, RequesterConfig, TransferId,
 };
 
-use super::Channel;
+use super::{Channel, ReceiverAddress};
 use crate::security::{Identity, KnownPeers, Security};
 
 const RECEIVER: Mac = [2, 0, 0, 0, 0, 2];
 const SENDER: Mac = [2, 0, 0, 0, 0, 1];
+const NAME: &str = "gate.example";
 const STEP: Duration = Duration::from_micros(100);
+
+/// A receiver that is asked, by the name of its certificate if it has one.
+fn to(station: Mac) -> ReceiverAddress {
+    ReceiverAddress { station, name: Some(NAME.into()) }
+}
 
 /// Proves itself with a new key; remembers receivers as long as it lives.
 fn keyed() -> Security {
@@ -31,6 +37,169 @@ fn plain() -> Security {
     let mut security = Security::default();
     security.is_plain = true;
     security
+}
+
+#[cfg(feature = "certificates")]
+mod certificates {
+    //! Ends that prove themselves by certificates.
+
+    use landfall_seal::{HandshakeError, PeerIdentity};
+    use rcgen::{
+        BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, date_time_ymd,
+    };
+    use rustls::RootCertStore;
+    use rustls::pki_types::PrivateKeyDer;
+
+    use super::*;
+    use crate::security::Certificates;
+
+    type Issuer = CertifiedIssuer<'static, KeyPair>;
+
+    fn issuer(name: &str) -> Issuer {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
+    }
+
+    /// Shows a certificate for this name until that year.
+    fn shown(issuer: &Issuer, name: &str, year: i32) -> Certificates {
+        let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+        let (from, to) = (date_time_ymd(1980, 1, 1), date_time_ymd(year, 1, 1));
+        (params.not_before, params.not_after) = (from, to);
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, issuer).unwrap();
+        let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
+        Certificates::new().show(vec![certificate.into()], key)
+    }
+
+    fn roots(issuer: &Issuer) -> RootCertStore {
+        let mut roots = RootCertStore::empty();
+        roots.add(issuer.der().clone()).unwrap();
+        roots
+    }
+
+    fn by(certificates: Certificates) -> Security {
+        let mut security = Security::default();
+        security.set_certificates(certificates);
+        security
+    }
+
+    fn gate(issuer: &Issuer) -> Security {
+        by(shown(issuer, NAME, 2400))
+    }
+
+    fn sender(issuer: &Issuer) -> Security {
+        by(Certificates::new().trust(roots(issuer)))
+    }
+
+    fn is_handshake(frame: &[u8]) -> bool {
+        Envelope::parse(frame).is_ok_and(|envelope| matches!(envelope.unit[0], 0xe1..=0xe3))
+    }
+
+    #[test]
+    fn admission_by_certificates_is_granted_and_read_by_nobody() {
+        let issuer = issuer("trusted");
+        let mut world = World::new(gate(&issuer), [(sender(&issuer), SENDER)]);
+        world.run_in_peace(millis(200));
+        assert!(world.senders[0].is_fast(world.now) && world.receiver.fast(world.now) == 1);
+        assert!(world.senders[0].channel.no_keys().is_none());
+        let count = world.passed.iter().filter(|frame| is_handshake(frame)).count();
+        assert!(count > 6, "{count} frames of a handshake: it is in parts");
+        for frame in &world.passed {
+            assert!(frame.len() <= ENVELOPE_MAX);
+            assert!(!frame[19..].windows(4).any(|part| part == b"LFAC"), "a message is in clear");
+            assert!(
+                !frame.windows(NAME.len()).any(|part| part == NAME.as_bytes()) || frame[22] == 0xe1
+            );
+        }
+        let [(source, _)] = world.receiver.gate.fast(world.now).collect::<Vec<_>>()[..] else {
+            panic!("one is fast");
+        };
+        let asker = world.receiver.channel.asker(source);
+        assert_eq!(asker, Some((SENDER, Some(PeerIdentity::Anonymous))));
+    }
+
+    #[test]
+    fn a_gate_that_asks_for_certificates_lets_in_those_who_show_one() {
+        let (trusted, other) = (issuer("trusted"), issuer("another"));
+        let gate = || by(shown(&trusted, NAME, 2400).trust(roots(&trusted)).ask_callers());
+        let asks = |issuer: &Issuer, year| {
+            by(shown(issuer, "sender.example", year).trust(roots(&trusted)))
+        };
+        let mut world = World::new(gate(), [(asks(&trusted, 2400), SENDER)]);
+        world.run_in_peace(millis(200));
+        assert!(world.senders[0].is_fast(world.now) && world.receiver.fast(world.now) == 1);
+        for wrong in [asks(&other, 2400), asks(&trusted, 1990), sender(&trusted)] {
+            let mut world = World::new(gate(), [(wrong, SENDER)]);
+            world.run_in_peace(Duration::from_secs(2));
+            assert!(!world.senders[0].is_fast(world.now) && world.receiver.fast(world.now) == 0);
+            let why = world.senders[0].channel.no_keys().expect("it hears so");
+            assert!(matches!(why.why, HandshakeError::Tls(_)), "{why}");
+        }
+    }
+
+    #[test]
+    fn a_gate_whose_certificate_is_no_good_grants_nothing_and_the_error_says_what_to_do() {
+        let (trusted, other) = (issuer("trusted"), issuer("another"));
+        for (shown, words) in [
+            (shown(&trusted, NAME, 1990), "expired"),
+            (shown(&other, NAME, 2400), "issuer"),
+            (shown(&trusted, "other.example", 2400), "name"),
+        ] {
+            let mut world = World::new(by(shown), [(sender(&trusted), SENDER)]);
+            world.run_in_peace(Duration::from_secs(2));
+            assert!(!world.senders[0].is_fast(world.now) && world.receiver.fast(world.now) == 0);
+            let why = world.senders[0].channel.no_keys().expect("it says so").to_string();
+            assert!(why.contains("02:00:00:00:00:02") && why.contains(words), "{why}");
+        }
+        // And one that proves itself in another way gets no answer that counts.
+        let mut world = World::new(keyed(), [(sender(&trusted), SENDER)]);
+        world.run_in_peace(Duration::from_secs(2));
+        assert!(!world.senders[0].is_fast(world.now) && world.receiver.fast(world.now) == 0);
+    }
+
+    /// Anyone who sees the parts of a handshake makes up others, which come before the true ones or
+    /// behind them.
+    #[test]
+    fn made_up_parts_of_a_handshake_neither_end_nor_stall_admission() {
+        let issuer = issuer("trusted");
+        for is_first in [true, false] {
+            for nth in 0..24 {
+                let mut world = World::new(gate(&issuer), [(sender(&issuer), SENDER)]);
+                let mut seen = 0;
+                world.run(Duration::from_secs(3), |world, frame| {
+                    if !is_handshake(frame) {
+                        return true;
+                    }
+                    seen += 1;
+                    if seen != nth + 1 {
+                        return true;
+                    }
+                    let mut made_up = frame.to_vec();
+                    // A byte of the part itself, behind its head.
+                    if let Some(byte) = made_up.get_mut(22 + 32 + nth) {
+                        *byte ^= 0x20;
+                    }
+                    let now = world.now;
+                    if !is_first {
+                        world.receiver.hear(now, frame);
+                        world.hear_all(frame);
+                    }
+                    world.receiver.hear(now, &made_up);
+                    world.hear_all(&made_up);
+                    is_first
+                });
+                let sender = &world.senders[0];
+                assert!(
+                    sender.is_fast(world.now),
+                    "{nth} {is_first}: {:?}",
+                    sender.channel.no_keys()
+                );
+                assert_eq!(world.receiver.fast(world.now), 1);
+            }
+        }
+    }
 }
 
 /// A gate and its way.
@@ -80,7 +249,7 @@ impl Sender {
     fn new(security: Security, station: Mac, now: Instant) -> Self {
         let config = RequesterConfig::new(station, RECEIVER);
         let mut requester = Requester::new(config, [station[5]; 32]).unwrap();
-        let channel = Channel::of_sender(security, station, RECEIVER, None).unwrap();
+        let channel = Channel::of_sender(security, station, to(RECEIVER), None).unwrap();
         let transfer = requester.ask(now).unwrap();
         Self { station, requester, channel, transfer }
     }
@@ -410,7 +579,7 @@ fn a_sender_answers_nobody_who_calls_it() {
     let now = Instant::from_millis(1);
     let mut sender = Sender::new(keyed(), SENDER, now);
     sender.say(now);
-    let mut caller = Channel::of_sender(keyed(), RECEIVER, SENDER, None).unwrap();
+    let mut caller = Channel::of_sender(keyed(), RECEIVER, to(SENDER), None).unwrap();
     assert!(!caller.may_ask(now), "it waits for an answer");
     let first = caller.poll_frame(now).expect("it calls");
     sender.hear(now, &first);
