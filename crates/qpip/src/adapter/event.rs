@@ -125,6 +125,9 @@ pub struct ConnectionStats {
     pub segments_again: u64,
     /// How often nothing was acknowledged in time.
     pub timeouts: u64,
+    /// How often the window was reduced, and then was what it had been: nothing had been
+    /// lost, it was late.
+    pub reductions_undone: u64,
     /// Bytes inside the offered window for which no memory was left: a message
     /// that ended early gave it back. Their sender repeats them.
     pub bytes_without_memory: u64,

@@ -464,6 +464,7 @@ impl Adapter {
             congestion_window: tcb.sender().congestion_window(),
             segments_again,
             timeouts,
+            reductions_undone: tcb.sender().undone(),
             bytes_without_memory: counts.no_memory,
             bytes_forgotten: counts.forgotten,
         })

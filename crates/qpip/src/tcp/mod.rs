@@ -13,6 +13,7 @@
 //! | `input`, `output` | what a segment does to it, and what the network says; what is said next |
 //! | `receiver` (`layout`, `ranges`) | what has come, and where it lies |
 //! | `sender` (`flight`, `rack`, `rtt`, `congestion`) | what was sent, what of it is lost, how much more may go |
+//! | `spurious` | the window before it was reduced, and whether it had to be |
 //! | `listen`, `cookie` | connections before and after they have a queue pair |
 
 pub(crate) mod config;
@@ -30,6 +31,7 @@ mod recovery;
 pub(crate) mod rtt;
 pub(crate) mod segment;
 mod sender;
+mod spurious;
 pub(crate) mod state;
 pub(crate) mod tcb;
 #[cfg(test)]

@@ -6,10 +6,11 @@ use core::ops::Range;
 use landfall_placement::{Duration, Instant};
 
 use super::config::TcpConfig;
-use super::congestion::{Cause, Delivery, Progress, Prr};
+use super::congestion::{Delivery, Progress, Prr};
 use super::flight::{Delivered, Losses};
 use super::rack::{Path, ProbeAck};
 use super::sender::{Recovery, Sender, Waits, WindowUpdate};
+use super::spurious::{Evidence, Reduction, Verdict};
 use crate::wire::tcp_options::Blocks;
 
 /// What a segment says of what we sent, in positions.
@@ -53,8 +54,14 @@ impl Sender {
         if delivered.bytes > 0 {
             self.rack.on_delivered(now, &delivered, ack.echo, self.rtt.least());
         }
+        self.judge_reduction(&Evidence {
+            upto: ack.upto,
+            echo: ack.echo,
+            delivered: &delivered,
+            duplicate: duplicate.as_ref(),
+            is_repeat,
+        });
         let is_repair = self.handle_probe_answer(ack, duplicate, is_repeat);
-        self.undo_mistake(ack, &delivered);
         let Losses { bytes: mut lost, recheck_at: late } =
             self.find_lost(now, is_repeat, &delivered);
         if (lost > 0 || is_repair) && matches!(self.recovery, Recovery::No) {
@@ -154,23 +161,27 @@ impl Sender {
         is_repair
     }
 
-    /// The Eifel detection (RFC 3522): what was taken for lost was only late if
-    /// the first acknowledgement after its repetition echoes something older.
-    fn undo_mistake(&mut self, ack: &Ack, delivered: &Delivered) {
-        if delivered.acknowledged == 0 || matches!(self.recovery, Recovery::No) {
-            return;
+    /// Was the last reduction a mistake? Then it is undone.
+    fn judge_reduction(&mut self, ack: &Evidence<'_>) {
+        // Nothing was reduced, or nobody can find fault with it any more.
+        let Some(reduction) = &mut self.reduction else { return };
+        match reduction.judge(ack) {
+            Verdict::Stands if reduction.is_open(ack.upto) => {}
+            Verdict::Stands => self.reduction = None,
+            Verdict::Genuine => self.controller.limit(3 * self.mss),
+            Verdict::Spurious => {
+                self.undone = self.undone.wrapping_add(1);
+                self.undo_reduction();
+            }
         }
-        // Nothing was sent again.
-        let Some(again) = &mut self.first_again else { return };
-        // Only what acknowledges the repeated data says something about it, and
-        // only the first such acknowledgement does: later ones echo segments
-        // that left before other repetitions.
-        if again.is_judged || ack.upto <= again.start {
-            return;
+    }
+
+    /// The window is what it was before it was reduced, and what was lost was late.
+    fn undo_reduction(&mut self) {
+        if let Some(reduction) = self.reduction.take() {
+            self.controller.restore(reduction.saved());
         }
-        again.is_judged = true;
-        if ack.echo.is_some_and(|echo| echo < again.at) {
-            self.controller.undo();
+        if !matches!(self.recovery, Recovery::No) {
             self.flight.forget_losses();
             self.recovery = Recovery::No;
         }
@@ -221,9 +232,7 @@ impl Sender {
         self.progress_at = now;
         self.rtt.end_back_off();
         if matches!(self.recovery, Recovery::Loss { .. }) {
-            self.controller.undo();
-            self.recovery = Recovery::No;
-            self.first_again = None;
+            self.undo_reduction();
         }
         self.probe.forget();
         self.is_probe_due = false;
@@ -249,12 +258,12 @@ impl Sender {
     }
 
     fn enter_recovery(&mut self, before: &Before) {
-        self.controller.on_congestion(Cause::Loss, before.outstanding);
+        self.reduction = Some(Box::new(Reduction::new(self.controller.save())));
+        self.controller.on_congestion(before.outstanding);
         let flight = before.outstanding.saturating_sub(before.sacked);
         let prr = Prr::new(flight, self.controller.slow_start_threshold(), self.mss);
         let prr = Box::new(prr);
         self.recovery = Recovery::Fast { end: self.flight.next(), prr };
-        self.first_again = None;
     }
 
     /// RFC 3168, 6.1.2: a mark counts as a loss, once for what was under way.
@@ -262,7 +271,9 @@ impl Sender {
         let counts =
             ack.is_marked && ack.upto >= self.marks_from && matches!(self.recovery, Recovery::No);
         if counts {
-            self.controller.on_congestion(Cause::Ecn, before.outstanding);
+            // A mark is never a mistake: there is nothing to undo.
+            self.reduction = None;
+            self.controller.on_congestion(before.outstanding);
             self.marks_from = self.flight.next() + 1;
         }
         counts
@@ -278,7 +289,10 @@ impl Sender {
         if end.is_some_and(|end| self.acknowledged() >= end) {
             self.recovery = Recovery::No;
             self.rack.on_recovery_end();
-            self.first_again = None;
+            let sent = self.flight.next();
+            if let Some(reduction) = &mut self.reduction {
+                reduction.recovery_ended(sent);
+            }
         }
         // What repetitions told of is not delivered once more when it is acknowledged.
         let told = before.repeated.saturating_sub(self.repeated_bytes());
@@ -428,9 +442,17 @@ impl Sender {
             self.flight.mark_all_lost();
         }
         let is_repeated = matches!(self.recovery, Recovery::Loss { .. });
+        let sent = self.flight.next();
+        match &mut self.reduction {
+            Some(reduction) if is_repeated => reduction.timed_out_again(),
+            _ => {
+                let saved = self.controller.save();
+                let reduction = Reduction::timed_out(saved, sent, self.has_timestamps);
+                self.reduction = Some(Box::new(reduction));
+            }
+        }
         self.controller.on_timeout(outstanding, is_repeated);
-        self.recovery = Recovery::Loss { end: self.flight.next() };
-        self.first_again = None;
+        self.recovery = Recovery::Loss { end: sent };
         self.repeats = 0;
         self.probe.forget();
         self.is_probe_due = false;

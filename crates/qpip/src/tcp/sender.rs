@@ -13,6 +13,7 @@ use super::flight::Flight;
 use super::listen::Terms;
 use super::rack::{LossProbe, Rack};
 use super::rtt::{RoundTrip, TimeoutLimits};
+use super::spurious::{ForwardPlan, Reduction};
 
 /// Whether something that was lost is being repaired.
 #[derive(Clone, Debug)]
@@ -52,16 +53,6 @@ impl Waits {
             Self::Persist => "TCP window probe",
         }
     }
-}
-
-/// The first repetition of a recovery: its acknowledgement shows whether it was a mistake.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct FirstAgain {
-    pub(super) at: Instant,
-    /// Where what was sent again starts.
-    pub(super) start: u64,
-    /// It was acknowledged, and that told whether it had to be.
-    pub(super) is_judged: bool,
 }
 
 /// A range of the stream that leaves now.
@@ -116,7 +107,10 @@ pub(crate) struct Sender {
     least_timeout: u32,
     pub(super) controller: Controller,
     pub(super) recovery: Recovery,
-    pub(super) first_again: Option<Box<FirstAgain>>,
+    /// The last reduction of the window, as long as it may turn out to have been a mistake.
+    pub(super) reduction: Option<Box<Reduction>>,
+    /// Both sides send timestamps.
+    pub(super) has_timestamps: bool,
     /// The right edge of the window that is offered to us.
     pub(super) window_end: u64,
     /// The segment that said so.
@@ -153,6 +147,8 @@ pub(crate) struct Sender {
     pub(super) fin: Option<u64>,
     pub(super) retransmitted: u32,
     pub(super) timeouts: u32,
+    /// Reductions of the window that were undone.
+    pub(super) undone: u32,
 }
 
 impl Sender {
@@ -169,7 +165,8 @@ impl Sender {
             least_timeout: config.least_timeout.as_millis() as u32,
             controller: Controller::new(config.congestion, mss),
             recovery: Recovery::No,
-            first_again: None,
+            reduction: None,
+            has_timestamps: terms.stamps.is_some(),
             window_end: 1,
             window_update: WindowUpdate::default(),
             widest: 0,
@@ -190,6 +187,7 @@ impl Sender {
             fin: None,
             retransmitted: 0,
             timeouts: 0,
+            undone: 0,
         }
     }
 
@@ -256,6 +254,11 @@ impl Sender {
         (self.retransmitted as u64, self.timeouts as u64)
     }
 
+    /// Reductions of the window that turned out to be mistakes.
+    pub(crate) const fn undone(&self) -> u64 {
+        self.undone as u64
+    }
+
     /// Bytes believed to be in the network (RFC 6675: `pipe`). Without blocks each
     /// repeated acknowledgement stands for a segment that has left it: so a segment more
     /// may leave for each of the first two (RFC 3042), and a recovery counts as with
@@ -300,11 +303,39 @@ impl Sender {
         message_end: impl Fn(u64) -> Option<u64>,
     ) -> Option<Plan> {
         self.set_mss(sizes.mss);
-        let again = self.plan_again(sizes, &message_end);
-        if again.is_some() {
-            return again;
+        if self.flight.lost_bytes() > 0 {
+            let (forward, new) = self.plan_forward(now, posted, sizes, &message_end);
+            match forward {
+                ForwardPlan::New => return new,
+                ForwardPlan::Wait => return None,
+                ForwardPlan::Lost => {}
+            }
+            let again = self.plan_again(sizes, &message_end);
+            if again.is_some() {
+                return again;
+            }
         }
         self.plan_new(now, posted, sizes, &message_end).or_else(|| self.plan_probe(sizes))
+    }
+
+    /// Whether new data leaves in place of what is lost (RFC 5682), and which.
+    fn plan_forward(
+        &mut self,
+        now: Instant,
+        posted: Posted,
+        sizes: Sizes,
+        message_end: &impl Fn(u64) -> Option<u64>,
+    ) -> (ForwardPlan, Option<Plan>) {
+        let sent = self.flight.next();
+        let forward = self.reduction.as_ref().map(|reduction| reduction.plan(sent, sizes.mss));
+        if forward != Some(ForwardPlan::New) {
+            return (forward.unwrap_or(ForwardPlan::Lost), None);
+        }
+        let new = self.plan_new(now, posted, sizes, message_end);
+        match &mut self.reduction {
+            Some(reduction) if new.is_none() => (reduction.has_no_new(sent), None),
+            _ => (ForwardPlan::New, new),
+        }
     }
 
     /// What is lost, lowest first.
@@ -313,9 +344,6 @@ impl Sender {
         sizes: Sizes,
         message_end: &impl Fn(u64) -> Option<u64>,
     ) -> Option<Plan> {
-        if self.flight.lost_bytes() == 0 {
-            return None;
-        }
         let pipe = self.pipe();
         let room = self.allowance().saturating_sub(pipe);
         // After a time-out the first segment leaves whatever else may still be
@@ -427,8 +455,11 @@ impl Sender {
 
     /// RFC 5681, 4.1: after a pause the old window says nothing.
     fn restart_after_idle(&mut self, now: Instant) {
-        let idle = now.since(self.sent_at);
-        self.controller.on_idle(now, idle, self.timeout());
+        let (idle, timeout) = (now.since(self.sent_at), self.timeout());
+        self.controller.on_idle(now, idle, timeout);
+        if idle > timeout && self.flight.is_empty() {
+            self.reduction = None;
+        }
     }
 
     /// Nothing is under way, and nothing may be: somebody has to ask.
@@ -461,9 +492,10 @@ impl Sender {
             landfall_placement::trace!(from = plan.start, to = end, "retransmitted");
             self.flight.retransmitted(plan.start..end, now);
             self.retransmitted = self.retransmitted.wrapping_add(1);
-            if self.first_again.is_none() && !matches!(self.recovery, Recovery::No) {
-                let (at, start) = (now, plan.start);
-                self.first_again = Some(Box::new(FirstAgain { at, start, is_judged: false }));
+            if let Some(reduction) = &mut self.reduction
+                && !matches!(self.recovery, Recovery::No)
+            {
+                reduction.sent_again(now, plan.start..end);
             }
         } else {
             if self.flight.is_empty() {

@@ -21,7 +21,7 @@ use text::{Script, Subject};
 const LONGEST: f64 = 12.0;
 
 /// The files with scripts.
-const FILES: [&str; 17] = [
+const FILES: [&str; 19] = [
     "rfc9293.txt",
     "states.txt",
     "malformed.txt",
@@ -31,7 +31,9 @@ const FILES: [&str; 17] = [
     "rfc1122.txt",
     "rfc2018.txt",
     "rfc3168.txt",
+    "rfc3708.txt",
     "rfc5681.txt",
+    "rfc5682.txt",
     "rfc5961.txt",
     "rfc6298.txt",
     "rfc6928.txt",
@@ -145,6 +147,11 @@ fn scripts_of_rfc_2018_and_2883() {
 #[test]
 fn scripts_of_rfc_5681_3042_and_6582() {
     play(&["rfc5681.txt", "rfc6928.txt"]);
+}
+
+#[test]
+fn scripts_of_rfc_5682_3708_and_3522() {
+    play(&["rfc5682.txt", "rfc3708.txt"]);
 }
 
 #[test]

@@ -35,15 +35,6 @@ pub enum CongestionControl {
     Cubic,
 }
 
-/// What told of congestion.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Cause {
-    /// Data was lost.
-    Loss,
-    /// A router marked a packet instead of dropping it (RFC 3168).
-    Ecn,
-}
-
 /// What one acknowledgement tells the controller.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Progress {
@@ -70,21 +61,12 @@ enum Algorithm {
     Cubic(Cubic),
 }
 
-/// What was before the last reduction.
+/// The window at one moment, to be restored where a reduction was a mistake.
 #[derive(Clone, Copy, Debug)]
-struct Saved {
+pub(crate) struct SavedWindow {
     window: u32,
     threshold: u32,
     epoch: Epoch,
-}
-
-/// Before the first congestion there is nothing to restore, after it there is
-/// no first slow start: one place serves both.
-#[derive(Clone, Copy, Debug)]
-enum PastPhase {
-    FirstSlowStart(HyStart),
-    Reduced(Saved),
-    Nothing,
 }
 
 /// The congestion window of one connection.
@@ -95,7 +77,8 @@ pub(crate) struct Controller {
     threshold: u32,
     initial: u32,
     algorithm: Algorithm,
-    past: PastPhase,
+    /// Nothing was congested so far.
+    first_slow_start: Option<HyStart>,
 }
 
 impl Controller {
@@ -108,8 +91,8 @@ impl Controller {
             CongestionControl::NewReno => Algorithm::NewReno(NewReno::default()),
             CongestionControl::Cubic => Algorithm::Cubic(Cubic::default()),
         };
-        let past = PastPhase::FirstSlowStart(HyStart::default());
-        Self { mss, window: initial, threshold: u32::MAX, initial, algorithm, past }
+        let first_slow_start = Some(HyStart::default());
+        Self { mss, window: initial, threshold: u32::MAX, initial, algorithm, first_slow_start }
     }
 
     /// The opening had to be repeated: one segment leaves at first (RFC 5681, 3.1).
@@ -156,9 +139,9 @@ impl Controller {
     /// Grows up to the threshold (RFC 5681, section 3.1) and gives the bytes
     /// that are left for congestion avoidance.
     fn slow_start(&mut self, ack: &Progress, bytes: u32, may_grow: bool) -> u32 {
-        let verdict = match &mut self.past {
-            PastPhase::FirstSlowStart(hystart) => hystart.on_ack(ack),
-            _ => SlowStartStep::Grow,
+        let verdict = match &mut self.first_slow_start {
+            Some(hystart) => hystart.on_ack(ack),
+            None => SlowStartStep::Grow,
         };
         let step = match verdict {
             _ if !may_grow => 0,
@@ -166,7 +149,7 @@ impl Controller {
             SlowStartStep::GrowSlowly => bytes / cubic::SLOWER_BY,
             SlowStartStep::Leave => {
                 self.threshold = self.window;
-                self.past = PastPhase::Nothing;
+                self.first_slow_start = None;
                 return bytes;
             }
         };
@@ -179,21 +162,17 @@ impl Controller {
     /// everything that was under way now has been acknowledged. The window is
     /// the new threshold at once, also for what follows the recovery; in it,
     /// [`Prr`] leads there gently.
-    pub(crate) fn on_congestion(&mut self, cause: Cause, in_flight: u64) {
-        self.save();
+    pub(crate) fn on_congestion(&mut self, in_flight: u64) {
+        self.first_slow_start = None;
         self.threshold = self.reduced(in_flight);
         self.window = self.threshold;
-        if cause == Cause::Ecn {
-            // A mark is never spurious: there is nothing to take back.
-            self.past = PastPhase::Nothing;
-        }
     }
 
     /// The retransmission timer ran out (RFC 5681, section 3.1). A repeated
     /// time-out of the same data does not lower the threshold again.
     pub(crate) fn on_timeout(&mut self, in_flight: u64, is_repeated: bool) {
         if !is_repeated {
-            self.save();
+            self.first_slow_start = None;
             self.threshold = self.reduced(in_flight);
             if let Algorithm::Cubic(cubic) = &mut self.algorithm {
                 cubic.on_timeout();
@@ -213,17 +192,28 @@ impl Controller {
         }
     }
 
-    /// The last reduction was a mistake: what seemed lost was late (RFC 4015 for
-    /// the window, RFC 9438, section 4.9, for the function). Once per reduction.
-    pub(crate) fn undo(&mut self) {
-        if let PastPhase::Reduced(saved) = self.past {
-            self.past = PastPhase::Nothing;
-            self.window = self.window.max(saved.window);
-            self.threshold = saved.threshold;
-            if let Algorithm::Cubic(cubic) = &mut self.algorithm {
-                cubic.restore(saved.epoch);
-            }
+    /// The window as it is now, before it is reduced.
+    pub(crate) fn save(&self) -> SavedWindow {
+        let epoch = match &self.algorithm {
+            Algorithm::NewReno(_) => Epoch::default(),
+            Algorithm::Cubic(cubic) => cubic.epoch(),
+        };
+        SavedWindow { window: self.window, threshold: self.threshold, epoch }
+    }
+
+    /// The reduction since then was a mistake: what seemed lost was late (RFC 4015 for
+    /// the window, RFC 9438, section 4.9, for the function).
+    pub(crate) fn restore(&mut self, saved: &SavedWindow) {
+        self.window = self.window.max(saved.window);
+        self.threshold = saved.threshold;
+        if let Algorithm::Cubic(cubic) = &mut self.algorithm {
+            cubic.restore(saved.epoch);
         }
+    }
+
+    /// No more than this many bytes are under way from now on.
+    pub(crate) fn limit(&mut self, bytes: u32) {
+        self.window = self.window.min(bytes).max(self.mss);
     }
 
     /// Segments hold this many bytes from now on. Where they became smaller the
@@ -238,15 +228,6 @@ impl Controller {
         self.mss = mss;
         self.initial = (10 * mss).min((2 * mss).max(14_600));
         self.window = self.window.max(mss);
-    }
-
-    fn save(&mut self) {
-        let epoch = match &self.algorithm {
-            Algorithm::NewReno(_) => Epoch::default(),
-            Algorithm::Cubic(cubic) => cubic.epoch(),
-        };
-        let saved = Saved { window: self.window, threshold: self.threshold, epoch };
-        self.past = PastPhase::Reduced(saved);
     }
 
     /// The slow start threshold after congestion.

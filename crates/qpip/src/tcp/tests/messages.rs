@@ -111,6 +111,26 @@ fn nothing_is_lost_or_changed_on_a_bad_wire() {
     }
 }
 
+/// RFC 5682, 3522: a path that stands still for longer than the time-out loses nothing, so
+/// nothing but the first segment leaves again, and the window is what it was.
+#[test]
+fn a_path_that_stands_still_costs_a_segment_and_no_window() {
+    for (seed, sack, timestamps) in [(1, true, false), (2, false, false), (3, true, true)] {
+        let config = TcpConfig { sack, timestamps, ..TcpConfig::default() };
+        let wire = Wire {
+            delay: Duration::from_millis(20),
+            stall: Duration::from_millis(700),
+            ..Wire::CLEAN
+        };
+        let traffic = Traffic::new(seed, 450, 60_000, 64 << 10);
+        let pair = transfer(seed, config, Mapping::Stream, wire, &traffic);
+        let sender = pair.sides[0].tcb.as_ref().unwrap().sender();
+        let (again, timeouts) = sender.repetitions();
+        assert_eq!(sender.undone(), 2, "{timeouts} time-outs");
+        assert!(again <= 2 * timeouts, "{again} segments again in {timeouts} time-outs");
+    }
+}
+
 #[test]
 fn each_message_is_one_segment_where_the_paper_wants_it() {
     for seed in 0..30 {

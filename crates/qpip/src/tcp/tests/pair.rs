@@ -30,6 +30,8 @@ pub(super) struct Wire {
     /// Of a cut super-segment the last piece comes first.
     pub(super) last_first: bool,
     pub(super) delay: Duration,
+    /// At the end of each second nothing arrives for so long, and then all at once.
+    pub(super) stall: Duration,
 }
 
 impl Wire {
@@ -41,6 +43,7 @@ impl Wire {
         cuts: true,
         last_first: false,
         delay: Duration::from_micros(50),
+        stall: Duration::ZERO,
     };
 }
 
@@ -255,6 +258,8 @@ impl Pair {
                 if self.random.chance(self.wire.reordering) {
                     at += Duration::from_nanos(self.random.below(400_000));
                 }
+                let rest = Duration::from_nanos(1_000_000_000 - at.as_nanos() % 1_000_000_000);
+                at += if rest <= self.wire.stall { rest } else { Duration::ZERO };
                 self.serial += 1;
                 let is_good = !self.random.chance(self.wire.corruption);
                 let flying = Flying { segment, payload: payload.clone(), is_good };
