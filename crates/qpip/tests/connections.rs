@@ -257,13 +257,16 @@ fn names_that_are_taken_or_not_ours_are_refused() {
 const FLOWS: usize = 16;
 const MESSAGE: u32 = 64 << 10;
 
-/// Lets every flow send for so long; gives how many bytes each brought across.
-fn share(world: &mut World<'_>, time: Duration, mapping: Mapping) -> Vec<u64> {
-    let server = FLOWS;
-    let pairs: Vec<_> = (0..FLOWS)
+/// Each flow's queue pair that sends, and how many bytes it brought across.
+type Shares = Vec<(QueuePairId, u64)>;
+
+/// Lets every host but the last send to the last for so long.
+fn share(world: &mut World<'_>, time: Duration, mapping: Mapping) -> Shares {
+    let server = world.hosts.len() - 1;
+    let pairs: Vec<_> = (0..server)
         .map(|n| world.pair_up((n, server), Version::V4, 7_000 + n as u16, mapping))
         .collect();
-    let sources: Vec<_> = (0..FLOWS).map(|n| world.store(n, &vec![n as u8; 65_536])).collect();
+    let sources: Vec<_> = (0..server).map(|n| world.store(n, &vec![n as u8; 65_536])).collect();
     let mut places = BTreeMap::new();
     for (n, (here, there)) in pairs.iter().enumerate() {
         for id in 0..8 {
@@ -274,10 +277,10 @@ fn share(world: &mut World<'_>, time: Duration, mapping: Mapping) -> Vec<u64> {
         }
     }
     let end = world.now() + time;
-    let mut bytes = vec![0; FLOWS];
+    let mut shares: Shares = pairs.iter().map(|(here, _)| (*here, 0)).collect();
     while world.now() < end {
         world.run_for(Duration::from_millis(2));
-        for n in 0..FLOWS {
+        for n in 0..server {
             while let Some(done) = world.hosts[n].done.pop_front() {
                 world.post_send(n, pairs[n].0, done.id, sources[n], None).unwrap();
             }
@@ -285,14 +288,14 @@ fn share(world: &mut World<'_>, time: Duration, mapping: Mapping) -> Vec<u64> {
         while let Some(done) = world.hosts[server].done.pop_front() {
             assert_eq!(done.operation, Operation::Receive);
             let n = pairs.iter().position(|(_, there)| *there == done.queue_pair).unwrap();
-            bytes[n] += u64::from(done.len);
+            shares[n].1 += u64::from(done.len);
             if done.ends_request {
                 let place = places[&(done.queue_pair, done.id)];
                 world.post_receive(server, done.queue_pair, done.id, place).unwrap();
             }
         }
     }
-    bytes
+    shares
 }
 
 /// R. Jain's index: one where all have the same.
@@ -323,7 +326,8 @@ fn sixteen_flows_share_a_bottleneck_fairly() {
                 .queue_bytes(250_000);
             let direction = world.hosts[FLOWS].link.back();
             world.sim.configure(direction, slow).unwrap();
-            let bytes = share(&mut world, Duration::from_secs(60), Mapping::Stream);
+            let shares = share(&mut world, Duration::from_secs(60), Mapping::Stream);
+            let bytes: Vec<u64> = shares.iter().map(|share| share.1).collect();
             let fairness = fairness(&bytes);
             let total: u64 = bytes.iter().sum();
             let rate = total as f64 / 60.0 / 12.5e6;
@@ -331,4 +335,29 @@ fn sixteen_flows_share_a_bottleneck_fairly() {
             assert!(rate >= 0.85, "{congestion:?}: {rate} of the link is used");
         });
     }
+}
+
+/// What part of a path one flow uses in its first second: 100 Mbit/s, 20 ms there and back,
+/// and a queue of an eighth of what is under way.
+fn first_second(pacing: bool) -> f64 {
+    let mut used = 0.0;
+    check(1..=1, |sim| {
+        let config =
+            Config { tcp: TcpConfig { pacing, ..TcpConfig::default() }, ..Config::default() };
+        let mut world =
+            World::new(sim, &Shape { hosts: 2, config, memory: 16 << 20, ..Shape::default() });
+        let slow =
+            LinkConfig::ethernet(100_000_000).delay(Duration::from_millis(10)).queue_bytes(30_000);
+        let direction = world.hosts[1].link.back();
+        world.sim.configure(direction, slow).unwrap();
+        let shares = share(&mut world, Duration::from_secs(1), Mapping::Stream);
+        used = shares[0].1 as f64 / 12.5e6;
+    });
+    used
+}
+
+#[test]
+fn a_short_queue_is_filled_sooner_without_bursts() {
+    let (paced, bursts) = (first_second(true), first_second(false));
+    assert!(paced > bursts + 0.05, "{paced} of the path paced, {bursts} in bursts");
 }

@@ -125,7 +125,7 @@ impl QueuePair {
             debug_assert!(false, "a connection has the timer");
             return false;
         };
-        let is_due = connection.tcb.poll_timeout(config).is_some_and(|due| due.at <= now);
+        let is_due = connection.tcb.poll_timeout(config).is_some_and(|due| due <= now);
         if is_due && let Some(reset) = connection.tcb.handle_timeout(now, config, queues) {
             let marks = connection.marks(config);
             connection.send(now, context, links, marks, &reset);

@@ -427,9 +427,9 @@ fn set_timer(timers: &mut IndexedHeap<Instant>, usual: &TcpConfig, pair: &QueueP
     if let Some(connection) = pair.connection()
         && let Some(wanted) = connection.tcb.poll_timeout(pair.tcp_config(usual))
     {
-        let is_early = timers.key_of(pair.id.index).is_some_and(|at| at <= wanted.at);
+        let is_early = timers.key_of(pair.id.index).is_some_and(|at| at <= wanted);
         if !is_early {
-            timers.set(pair.id.index, wanted.at);
+            timers.set(pair.id.index, wanted);
         }
     }
 }

@@ -297,6 +297,7 @@ impl Setup {
                     interval: Duration::from_secs(40),
                     probes: 9,
                 }),
+                pacing: self.has(18),
                 ..TcpConfig::default()
             },
             ..Config::default()

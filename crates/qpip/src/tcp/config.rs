@@ -88,6 +88,10 @@ pub struct TcpConfig {
     /// A short segment waits while an earlier one is not acknowledged (Nagle's algorithm,
     /// RFC 9293, 3.7.4). Off: a message that was posted leaves.
     pub corks: bool,
+    /// New data leaves at the rate of the congestion control, as much as that carries in a
+    /// millisecond at once, and not in bursts of a window. For paths with a queue that is
+    /// shorter than a window; it costs a timer for each burst.
+    pub pacing: bool,
 }
 
 impl Default for TcpConfig {
@@ -109,6 +113,7 @@ impl Default for TcpConfig {
             dscp: 0,
             flow_label: true,
             corks: false,
+            pacing: false,
         }
     }
 }

@@ -13,6 +13,7 @@
 //! | `input`, `output` | what a segment does to it, and what the network says; what is said next |
 //! | `receiver` (`layout`, `ranges`) | what has come, and where it lies |
 //! | `sender` (`flight`, `rack`, `rtt`, `congestion`) | what was sent, what of it is lost, how much more may go |
+//! | `pacing` | when new data may leave, where it leaves at a rate |
 //! | `spurious` | the window before it was reduced, and whether it had to be |
 //! | `listen`, `cookie` | connections before and after they have a queue pair |
 
@@ -24,6 +25,7 @@ mod input;
 mod layout;
 pub(crate) mod listen;
 mod output;
+mod pacing;
 pub(crate) mod rack;
 mod ranges;
 mod receiver;

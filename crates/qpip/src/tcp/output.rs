@@ -129,7 +129,7 @@ impl Tcb {
         queues: &mut Queues,
         from: &mut Spans,
     ) -> Option<Draft> {
-        let sizes = self.sizes(room, config.corks);
+        let sizes = self.sizes(room, config);
         let posted = Posted { end: queues.send.end(), is_last: self.is_shut };
         let is_stream = matches!(self.mapping, Mapping::Stream);
         let plan = self.sender.plan(now, posted, sizes, |position| {
@@ -143,6 +143,9 @@ impl Tcb {
         let takes_fin = plan.end > data_end && reached == data_end;
         let end = if takes_fin { plan.end } else { reached };
         self.sender.sent(now, plan, end);
+        if config.pacing {
+            self.sender.sent_paced(now, end - plan.start);
+        }
         if takes_fin {
             self.note_fin(data_end);
         }
@@ -239,7 +242,7 @@ impl Tcb {
     }
 
     /// How much a segment may hold now.
-    fn sizes(&self, room: &Room, corks: bool) -> Sizes {
+    fn sizes(&self, room: &Room, config: &TcpConfig) -> Sizes {
         let options = self.header_len() - HEADER;
         let wanted = u32::from(self.terms.remote_mss);
         let mss = room.packet.saturating_sub(HEADER).min(wanted).saturating_sub(options).max(1);
@@ -248,6 +251,6 @@ impl Tcb {
         let pieces = u64::from(room.pieces.max(1));
         let most = u64::from(most).min(u64::from(mss) * pieces).max(u64::from(mss)) as u32;
         let most = if most > mss { most / mss * mss } else { mss };
-        Sizes { mss, most, whole_messages, corks }
+        Sizes { mss, most, whole_messages, corks: config.corks, paces: config.pacing }
     }
 }

@@ -54,13 +54,15 @@ impl Sender {
         if delivered.bytes > 0 {
             self.rack.on_delivered(now, &delivered, ack.echo, self.rtt.least());
         }
-        self.judge_reduction(&Evidence {
-            upto: ack.upto,
-            echo: ack.echo,
-            delivered: &delivered,
-            duplicate: duplicate.as_ref(),
-            is_repeat,
-        });
+        if self.reduction.is_some() {
+            self.judge_reduction(&Evidence {
+                upto: ack.upto,
+                echo: ack.echo,
+                delivered: &delivered,
+                duplicate: duplicate.as_ref(),
+                is_repeat,
+            });
+        }
         let is_repair = self.handle_probe_answer(ack, duplicate, is_repeat);
         let Losses { bytes: mut lost, recheck_at: late } =
             self.find_lost(now, is_repeat, &delivered);
@@ -375,6 +377,9 @@ impl Sender {
 
     /// Time passed. True: nobody answers any more.
     pub(super) fn handle_timeout(&mut self, now: Instant, config: &TcpConfig) -> bool {
+        if let Some(pacer) = &mut self.pacer {
+            pacer.handle_timeout(now);
+        }
         // It is early: nothing is due.
         let Some((_, waits)) = self.timer.filter(|(at, _)| *at <= now) else { return false };
         self.timer = None;

@@ -5,12 +5,13 @@
 
 use alloc::boxed::Box;
 
-use landfall_placement::{Duration, Instant, Serial32, Timeout};
+use landfall_placement::{Duration, Instant, Serial32};
 
 use super::config::TcpConfig;
 use super::congestion::{Controller, Prr};
 use super::flight::Flight;
 use super::listen::Terms;
+use super::pacing::Pacer;
 use super::rack::{LossProbe, Rack};
 use super::rtt::{RoundTrip, TimeoutLimits};
 use super::spurious::{ForwardPlan, Reduction};
@@ -44,17 +45,6 @@ pub(super) enum Waits {
     Persist,
 }
 
-impl Waits {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Reorder => "TCP reordering",
-            Self::Probe => "TCP loss probe",
-            Self::Retransmit => "TCP retransmission",
-            Self::Persist => "TCP window probe",
-        }
-    }
-}
-
 /// A range of the stream that leaves now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Plan {
@@ -74,6 +64,8 @@ pub(super) struct Sizes {
     pub(super) whole_messages: bool,
     /// What is shorter than a segment waits for what is under way.
     pub(super) corks: bool,
+    /// New data leaves at a rate.
+    pub(super) paces: bool,
 }
 
 /// What there is to send, as the queue has it.
@@ -121,6 +113,8 @@ pub(crate) struct Sender {
     pub(super) sack: bool,
     pub(super) mss: u32,
     pub(super) timer: Option<(Instant, Waits)>,
+    /// There is one where new data leaves at a rate, and something has left.
+    pub(super) pacer: Option<Box<Pacer>>,
     /// When the retransmission time-out ends. New data does not put it off (RFC 6298,
     /// 5.1), while it does put off the probe.
     pub(super) retransmit_at: Instant,
@@ -174,6 +168,7 @@ impl Sender {
             sack: terms.sack,
             mss,
             timer: None,
+            pacer: None,
             retransmit_at: Instant::FAR_FUTURE,
             persists: 0,
             progress_at: now,
@@ -303,6 +298,7 @@ impl Sender {
         message_end: impl Fn(u64) -> Option<u64>,
     ) -> Option<Plan> {
         self.set_mss(sizes.mss);
+        let sizes = if sizes.paces { self.paced(sizes) } else { sizes };
         if self.flight.lost_bytes() > 0 {
             let (forward, new) = self.plan_forward(now, posted, sizes, &message_end);
             match forward {
@@ -396,7 +392,7 @@ impl Sender {
         is_end: bool,
         sizes: Sizes,
     ) -> Option<u64> {
-        if !self.flight.has_room() {
+        if !self.flight.has_room() || (sizes.paces && self.is_held_back(now, start)) {
             return None;
         }
         let pipe = self.pipe();
@@ -534,11 +530,15 @@ impl Sender {
     /// Nothing of it matters any more.
     pub(super) fn stop(&mut self) {
         self.timer = None;
+        self.pacer = None;
         self.is_probe_due = false;
         self.is_window_probe_due = false;
     }
 
-    pub(super) fn poll_timeout(&self) -> Option<Timeout> {
-        self.timer.map(|(at, waits)| Timeout { at, timer: waits.name() })
+    /// When it wants [`handle_timeout`](Self::handle_timeout).
+    #[inline]
+    pub(super) fn deadline(&self) -> Instant {
+        let timer = self.timer.map_or(Instant::FAR_FUTURE, |(at, _)| at);
+        self.pacer.as_ref().map_or(timer, |pacer| timer.min(pacer.deadline()))
     }
 }

@@ -3,7 +3,7 @@
 use core::fmt;
 use core::net::SocketAddr;
 
-use landfall_placement::{Duration, Instant, Serial32, Span, Timeout};
+use landfall_placement::{Duration, Instant, Serial32, Span};
 
 use super::config::{Mapping, TcpConfig};
 use super::listen::{FirstStamps, HalfOpen, Secret, Terms};
@@ -444,25 +444,18 @@ impl Tcb {
     }
 
     /// When it wants [`handle_timeout`](Self::handle_timeout).
-    pub(crate) fn poll_timeout(&self, config: &TcpConfig) -> Option<Timeout> {
-        let at = |at, timer| Some(Timeout { at, timer }).filter(|t| t.at != Instant::FAR_FUTURE);
-        if matches!(self.state, State::SynSent | State::SynReceived) {
-            return at(self.opening.deadline, "TCP opening");
-        }
-        if self.state == State::Closed {
-            return None;
-        }
-        let acknowledge = self.receiver.deadline().unwrap_or(Instant::FAR_FUTURE);
-        let alive = self.alive_deadline(config).unwrap_or(Instant::FAR_FUTURE);
-        [
-            self.sender.poll_timeout(),
-            at(acknowledge, "TCP acknowledgement"),
-            at(alive, "TCP keep-alive"),
-            at(self.finish_by, "TCP end"),
-        ]
-        .into_iter()
-        .flatten()
-        .min_by_key(|timeout| timeout.at)
+    #[inline]
+    pub(crate) fn poll_timeout(&self, config: &TcpConfig) -> Option<Instant> {
+        let at = match self.state {
+            State::Closed => return None,
+            State::SynSent | State::SynReceived => self.opening.deadline,
+            _ => {
+                let alive = self.alive_deadline(config).unwrap_or(Instant::FAR_FUTURE);
+                let ours = self.sender.deadline().min(self.receiver.deadline());
+                ours.min(alive).min(self.finish_by)
+            }
+        };
+        (at != Instant::FAR_FUTURE).then_some(at)
     }
 
     /// When the other side is asked whether it is there.

@@ -101,6 +101,7 @@ fn choose(tcp: &mut TcpConfig, key: &str, value: &str) -> bool {
         "dscp" => tcp.dscp = number(value) as u8,
         "label" => tcp.flow_label = is_on,
         "corks" => tcp.corks = is_on,
+        "pacing" => tcp.pacing = is_on,
         "keep-alive" => {
             let parts: Vec<&str> = value.split('/').collect();
             tcp.keep_alive = Some(KeepAlive {

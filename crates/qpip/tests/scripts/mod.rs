@@ -21,7 +21,7 @@ use text::{Script, Subject};
 const LONGEST: f64 = 12.0;
 
 /// The files with scripts.
-const FILES: [&str; 19] = [
+const FILES: [&str; 20] = [
     "rfc9293.txt",
     "states.txt",
     "malformed.txt",
@@ -40,6 +40,7 @@ const FILES: [&str; 19] = [
     "rfc7323.txt",
     "rfc8985.txt",
     "options.txt",
+    "pacing.txt",
     "window.txt",
 ];
 
@@ -181,5 +182,5 @@ fn scripts_of_the_window_that_is_memory() {
 
 #[test]
 fn scripts_of_what_is_chosen_for_a_connection() {
-    play(&["options.txt"]);
+    play(&["options.txt", "pacing.txt"]);
 }

@@ -55,6 +55,27 @@ pub(crate) struct Progress {
     pub(crate) is_window_limited: bool,
 }
 
+/// How fast new data may leave: a window in a part of the round trip.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PacingRate {
+    window: u32,
+    nanos: u64,
+}
+
+impl PacingRate {
+    /// How long this many bytes take. (Both factors are below 2^32 and 2^40 at most.)
+    pub(crate) fn time(self, bytes: u64) -> Duration {
+        let nanos = u128::from(bytes) * u128::from(self.nanos) / u128::from(self.window);
+        Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    }
+
+    /// How many bytes leave in a time.
+    pub(crate) fn bytes(self, time: Duration) -> u64 {
+        let bytes = time.as_nanos() * u128::from(self.window) / u128::from(self.nanos);
+        u64::try_from(bytes).unwrap_or(u64::MAX)
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 enum Algorithm {
     NewReno(NewReno),
@@ -103,6 +124,20 @@ impl Controller {
     /// How many bytes may be under way outside of a recovery.
     pub(crate) fn window(&self) -> u64 {
         u64::from(self.window)
+    }
+
+    /// How fast new data leaves where it is paced, as in Linux: two windows in a round trip
+    /// while slow start may double the window, six in five round trips later. So the window
+    /// is filled, and acknowledgements stay the clock.
+    pub(crate) fn pacing_rate(&self, smoothed: Duration) -> PacingRate {
+        let nanos = u64::try_from(smoothed.as_nanos()).unwrap_or(u64::MAX);
+        let nanos = if self.window < self.threshold / 2 { nanos / 2 } else { nanos / 6 * 5 };
+        PacingRate { window: self.window.max(1), nanos: nanos.max(1) }
+    }
+
+    /// The window that a connection begins with.
+    pub(crate) fn initial_window(&self) -> u64 {
+        u64::from(self.initial)
     }
 
     /// Below it the window grows by slow start.

@@ -209,6 +209,20 @@ fn a_window_that_grew_meanwhile_is_not_restored_to_less() {
 }
 
 #[test]
+fn a_rate_is_two_windows_in_a_round_trip_or_six_in_five() {
+    let mut controller = Controller::new(CongestionControl::NewReno, MSS);
+    let rate = controller.pacing_rate(RTT);
+    assert_eq!(rate.time(10_000), RTT / 2);
+    assert_eq!(rate.bytes(RTT), 20_000);
+    controller.on_congestion(10_000);
+    assert_eq!(controller.pacing_rate(RTT).bytes(RTT), 6_000);
+    // Neither nothing nor all there is divides by nothing.
+    let rate = controller.pacing_rate(Duration::ZERO);
+    assert_eq!(rate.time(0), Duration::ZERO);
+    assert!(rate.bytes(Duration::MAX) > 0);
+}
+
+#[test]
 fn after_a_pause_it_begins_again_with_the_initial_window() {
     // RFC 5681, section 4.1.
     let timeout = Duration::from_millis(300);

@@ -446,13 +446,12 @@ impl Receiver {
 
     /// When an acknowledgement that was put off has to leave.
     #[inline]
-    pub(crate) fn deadline(&self) -> Option<Instant> {
+    pub(crate) fn deadline(&self) -> Instant {
         let owed = match self.owed {
-            Owed::Until(at) => Some(at),
-            Owed::Nothing | Owed::Now => None,
+            Owed::Until(at) => at,
+            Owed::Nothing | Owed::Now => Instant::FAR_FUTURE,
         };
-        let by = owed.unwrap_or(Instant::FAR_FUTURE).min(self.report_by);
-        (by != Instant::FAR_FUTURE).then_some(by)
+        owed.min(self.report_by)
     }
 
     /// It is time for what was put off.

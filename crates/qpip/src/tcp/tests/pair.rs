@@ -371,7 +371,7 @@ impl Pair {
         let timeouts = self.sides.iter().flat_map(|side| {
             let tcb = side.tcb.as_ref().and_then(|tcb| tcb.poll_timeout(&self.config));
             let half = side.half.as_ref().map(HalfOpen::deadline);
-            tcb.map(|timeout| timeout.at).into_iter().chain(half)
+            tcb.into_iter().chain(half)
         });
         let timeout = timeouts.min();
         let Some(at) = flying.into_iter().chain(timeout).min() else { return false };

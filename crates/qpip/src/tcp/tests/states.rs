@@ -120,7 +120,7 @@ fn a_lost_end_is_sent_again_though_the_other_side_asks_for_a_window() {
         pair.drop_next(0, 9);
         pair.sides[0].tcb.as_mut().unwrap().shutdown();
         pair.run_until("it was lost nine times", |pair| pair.sides[0].segments_sent == 11);
-        let due = pair.sides[0].tcb.as_ref().unwrap().sender().poll_timeout().unwrap().at;
+        let due = pair.sides[0].tcb.as_ref().unwrap().sender().deadline();
         assert!(due > pair.now + Duration::from_secs(50));
         pair.sides[1].post_send(0, &[1; 50]);
         pair.run_until("the end is heard", |pair| {
