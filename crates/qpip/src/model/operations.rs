@@ -281,10 +281,10 @@ impl Setup {
             reassemblies: few(2, 16),
             events: few(16, 64),
             tcp: TcpConfig {
-                congestion: if self.has(11) {
-                    CongestionControl::NewReno
-                } else {
-                    CongestionControl::Cubic
+                congestion: match (self.has(11), self.has(19) && self.has(10)) {
+                    (_, true) => CongestionControl::Dctcp,
+                    (true, false) => CongestionControl::NewReno,
+                    (false, false) => CongestionControl::Cubic,
                 },
                 ecn: self.has(10),
                 timestamps: !self.has(8),

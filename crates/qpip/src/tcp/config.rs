@@ -129,6 +129,9 @@ impl TcpConfig {
         ConfigError::check("acknowledge_after", self.acknowledge_after, millis(0)..=millis(500))?;
         ConfigError::check("least_timeout", self.least_timeout, millis(1)..=millis(60_000))?;
         ConfigError::check("most_under_way", self.most_under_way, 65_535..=1 << 30)?;
+        // DCTCP is about marks, and there are none without.
+        let least = u8::from(matches!(self.congestion, CongestionControl::Dctcp));
+        ConfigError::check("ecn", u8::from(self.ecn), least..=1)?;
         ConfigError::check("dscp", self.dscp, 0..=63)
     }
 
@@ -150,7 +153,7 @@ mod tests {
 
     #[test]
     fn each_value_out_of_range_is_refused_by_name() {
-        let wrong: [Wrong; 7] = [
+        let wrong: [Wrong; 8] = [
             ("most_window", |config| config.most_window = (1 << 30) + 1),
             ("acknowledge_after", |config| config.acknowledge_after = Duration::from_millis(501)),
             ("least_timeout", |config| config.least_timeout = Duration::ZERO),
@@ -158,6 +161,7 @@ mod tests {
             ("most_under_way", |config| config.most_under_way = 65_534),
             ("most_under_way", |config| config.most_under_way = u32::MAX),
             ("dscp", |config| config.dscp = 64),
+            ("ecn", |config| config.congestion = CongestionControl::Dctcp),
         ];
         assert_eq!(TcpConfig::default().validate(), Ok(()));
         for (field, set) in wrong {

@@ -238,7 +238,7 @@ impl Tcb {
         // Where messages wait for memory nothing is acknowledged, however long it takes: who
         // answers is there all the same.
         self.sender.heard(now, !matches!(self.mapping, Mapping::Stream));
-        self.handle_ecn(segment);
+        let told_before = self.handle_ecn(now, segment, queues);
         let told = self.receiver.reported() as i64;
         if let (Some(stamps), Some((value, _))) = (&mut self.stamps, segment.options.timestamp)
             && at <= told.max(1)
@@ -247,7 +247,7 @@ impl Tcb {
         }
         self.handle_acknowledgement(now, segment, at, config, queues);
         if self.state == State::Closed {
-            return Ok(self.last_words(now, queues));
+            return Ok(self.last_words(now, queues).or(told_before));
         }
         if segment.payload > 0 && !self.receiver.is_finished() {
             let is_pushed = segment.has(Flags::PSH);
@@ -260,7 +260,7 @@ impl Tcb {
         }
         self.handle_fin(now, segment, at, config, queues);
         self.limit_half_close(now, config, queues);
-        Ok(self.last_words(now, queues))
+        Ok(self.last_words(now, queues).or(told_before))
     }
 
     /// Who enters TIME-WAIT is polled no more, and still has to acknowledge the
@@ -270,10 +270,15 @@ impl Tcb {
         is_owed.then(|| self.ack_segment(now, queues))
     }
 
-    /// RFC 3168, 6.1.3: marks are echoed until the other side says that it heard.
-    fn handle_ecn(&mut self, segment: &Segment) {
+    /// RFC 3168, 6.1.3: marks are echoed until the other side says that it heard. Returns
+    /// what is to be told first, where each mark is.
+    #[inline]
+    fn handle_ecn(&mut self, now: Instant, segment: &Segment, queues: &Queues) -> Option<Draft> {
         if !self.ecn.is_on {
-            return;
+            return None;
+        }
+        if self.ecn.echoes_each {
+            return self.echo_each_mark(now, segment, queues);
         }
         if segment.has(Flags::CWR) {
             self.ecn.echoes = false;
@@ -282,6 +287,25 @@ impl Tcb {
             self.ecn.echoes = true;
             self.receiver.owe_now();
         }
+        None
+    }
+
+    /// RFC 8257, 3.2: an acknowledgement says whether what it covers was marked. Where that
+    /// changes, what came before is acknowledged by itself.
+    fn echo_each_mark(
+        &mut self,
+        now: Instant,
+        segment: &Segment,
+        queues: &Queues,
+    ) -> Option<Draft> {
+        let is_marked = segment.ecn == landfall_placement::Ecn::CongestionExperienced;
+        if segment.payload == 0 || is_marked == self.ecn.echoes {
+            return None;
+        }
+        let is_owed = self.receiver.next() > self.receiver.reported().max(1);
+        let before = is_owed.then(|| self.ack_segment(now, queues));
+        self.ecn.echoes = is_marked;
+        before
     }
 
     fn handle_acknowledgement(

@@ -69,7 +69,7 @@ impl Sender {
         if (lost > 0 || is_repair) && matches!(self.recovery, Recovery::No) {
             self.enter_recovery(&before);
         }
-        let reduced = self.handle_mark(ack, &before);
+        let reduced = self.handle_mark(ack, &delivered, &before);
         self.grow(now, ack, &delivered, &before, lost);
         if ack.asks_again && ack.upto == self.acknowledged() && !self.flight.is_empty() {
             lost += self.send_again(now);
@@ -269,13 +269,15 @@ impl Sender {
     }
 
     /// RFC 3168, 6.1.2: a mark counts as a loss, once for what was under way.
-    fn handle_mark(&mut self, ack: &Ack, before: &Before) -> bool {
+    fn handle_mark(&mut self, ack: &Ack, delivered: &Delivered, before: &Before) -> bool {
+        let (bytes, sent) = (delivered.acknowledged, self.flight.next());
+        self.controller.count_marks(bytes, ack.is_marked, ack.upto, sent);
         let counts =
             ack.is_marked && ack.upto >= self.marks_from && matches!(self.recovery, Recovery::No);
         if counts {
             // A mark is never a mistake: there is nothing to undo.
             self.reduction = None;
-            self.controller.on_congestion(before.outstanding);
+            self.controller.on_mark(before.outstanding);
             self.marks_from = self.flight.next() + 1;
         }
         counts

@@ -111,6 +111,8 @@ pub(super) struct Opening {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct EcnState {
     pub(super) is_on: bool,
+    /// Each mark is echoed (RFC 8257, 3.2).
+    pub(super) echoes_each: bool,
     /// A mark came, and the other side has not said yet that it heard so.
     pub(super) echoes: bool,
     /// We have reduced the window: the next new data says so.
@@ -231,7 +233,11 @@ impl Tcb {
                 deadline: now + FIRST_TIMEOUT,
                 mss: own.mss,
             },
-            ecn: EcnState { is_on: terms.ecn, ..EcnState::default() },
+            ecn: EcnState {
+                is_on: terms.ecn,
+                echoes_each: config.congestion.echoes_each_mark(),
+                ..EcnState::default()
+            },
             is_shut: false,
             heard: now,
             alive_probes: 0,

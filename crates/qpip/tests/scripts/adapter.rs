@@ -92,6 +92,7 @@ fn choose(tcp: &mut TcpConfig, key: &str, value: &str) -> bool {
         "window" => tcp.most_window = number(value) as u32,
         "delay" => tcp.acknowledge_after = seconds(value),
         "congestion" if value == "cubic" => tcp.congestion = CongestionControl::Cubic,
+        "congestion" if value == "dctcp" => tcp.congestion = CongestionControl::Dctcp,
         "congestion" if value == "reno" => {}
         "give-up" => tcp.give_up_after = seconds(value),
         "retries" => tcp.opening_retries = number(value) as u8,

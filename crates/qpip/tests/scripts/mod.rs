@@ -21,7 +21,7 @@ use text::{Script, Subject};
 const LONGEST: f64 = 12.0;
 
 /// The files with scripts.
-const FILES: [&str; 20] = [
+const FILES: [&str; 21] = [
     "rfc9293.txt",
     "states.txt",
     "malformed.txt",
@@ -38,6 +38,7 @@ const FILES: [&str; 20] = [
     "rfc6298.txt",
     "rfc6928.txt",
     "rfc7323.txt",
+    "rfc8257.txt",
     "rfc8985.txt",
     "options.txt",
     "pacing.txt",
@@ -173,6 +174,11 @@ fn scripts_of_rfc_6298() {
 #[test]
 fn scripts_of_rfc_3168() {
     play(&["rfc3168.txt"]);
+}
+
+#[test]
+fn scripts_of_rfc_8257() {
+    play(&["rfc8257.txt"]);
 }
 
 #[test]

@@ -11,6 +11,7 @@
 //! segments would make slow start slower the better the receiver merges.
 
 mod cubic;
+mod dctcp;
 mod prr;
 #[cfg(test)]
 mod tests;
@@ -18,6 +19,7 @@ mod tests;
 use landfall_placement::{Duration, Instant};
 
 use cubic::{Cubic, Epoch, HyStart, SlowStartStep};
+use dctcp::Dctcp;
 
 pub(crate) use prr::{Delivery, Prr};
 
@@ -33,6 +35,19 @@ pub enum CongestionControl {
     /// paths with long delay, and is fair to NewReno on others.
     #[default]
     Cubic,
+    /// As NewReno, but reduced by as much of a window as was marked (RFC 8257), and marks
+    /// are echoed so that the other side can do the same. For networks of one's own whose
+    /// switches mark early: both ends have to have chosen it, which nobody negotiates, and
+    /// [`ecn`](crate::TcpConfig::ecn).
+    Dctcp,
+}
+
+impl CongestionControl {
+    /// A receiver echoes the mark of each segment, in place of echoing the first until the
+    /// sender has heard of it (RFC 3168).
+    pub(crate) const fn echoes_each_mark(self) -> bool {
+        matches!(self, Self::Dctcp)
+    }
 }
 
 /// What one acknowledgement tells the controller.
@@ -80,6 +95,7 @@ impl PacingRate {
 enum Algorithm {
     NewReno(NewReno),
     Cubic(Cubic),
+    Dctcp(Dctcp),
 }
 
 /// The window at one moment, to be restored where a reduction was a mistake.
@@ -111,6 +127,7 @@ impl Controller {
         let algorithm = match algorithm {
             CongestionControl::NewReno => Algorithm::NewReno(NewReno::default()),
             CongestionControl::Cubic => Algorithm::Cubic(Cubic::default()),
+            CongestionControl::Dctcp => Algorithm::Dctcp(Dctcp::default()),
         };
         let first_slow_start = Some(HyStart::default());
         Self { mss, window: initial, threshold: u32::MAX, initial, algorithm, first_slow_start }
@@ -163,7 +180,9 @@ impl Controller {
         match &mut self.algorithm {
             Algorithm::Cubic(cubic) if !may_grow => cubic.pause(ack.now),
             _ if !may_grow || bytes == 0 => {}
-            Algorithm::NewReno(reno) => self.window += reno.growth(self.window, self.mss, bytes),
+            Algorithm::NewReno(reno) | Algorithm::Dctcp(Dctcp { reno, .. }) => {
+                self.window += reno.growth(self.window, self.mss, bytes);
+            }
             Algorithm::Cubic(cubic) => {
                 self.window = cubic.grow(self.window, self.mss, bytes, ack.now, ack.smoothed);
             }
@@ -203,6 +222,27 @@ impl Controller {
         self.window = self.threshold;
     }
 
+    /// Something of what is under way was marked. Called as
+    /// [`on_congestion`](Self::on_congestion) is, once for what is under way: a mark counts as
+    /// a loss (RFC 3168, 6.1.2), unless more is known.
+    pub(crate) fn on_mark(&mut self, in_flight: u64) {
+        let used = self.used(in_flight);
+        let Algorithm::Dctcp(dctcp) = &mut self.algorithm else {
+            return self.on_congestion(in_flight); // Others know nothing more.
+        };
+        self.first_slow_start = None;
+        self.threshold = dctcp.on_mark(used).max(2 * self.mss);
+        self.window = self.threshold;
+    }
+
+    /// How much of what is acknowledged was marked, in a recovery or not.
+    #[inline]
+    pub(crate) fn count_marks(&mut self, bytes: u64, is_marked: bool, upto: u64, next: u64) {
+        if let Algorithm::Dctcp(dctcp) = &mut self.algorithm {
+            dctcp.count(bytes, is_marked, upto, next);
+        }
+    }
+
     /// The retransmission timer ran out (RFC 5681, section 3.1). A repeated
     /// time-out of the same data does not lower the threshold again.
     pub(crate) fn on_timeout(&mut self, in_flight: u64, is_repeated: bool) {
@@ -230,7 +270,7 @@ impl Controller {
     /// The window as it is now, before it is reduced.
     pub(crate) fn save(&self) -> SavedWindow {
         let epoch = match &self.algorithm {
-            Algorithm::NewReno(_) => Epoch::default(),
+            Algorithm::NewReno(_) | Algorithm::Dctcp(_) => Epoch::default(),
             Algorithm::Cubic(cubic) => cubic.epoch(),
         };
         SavedWindow { window: self.window, threshold: self.threshold, epoch }
@@ -265,18 +305,24 @@ impl Controller {
         self.window = self.window.max(mss);
     }
 
-    /// The slow start threshold after congestion.
+    /// What of the window was used.
     ///
     /// RFC 5681, equation 4, reduces what is under way and not the window, so
     /// that a window that was not used does not hide the congestion. A sender
     /// of whole super-segments is always a little below its window, so here the
     /// window counts as used when half of it is.
-    fn reduced(&mut self, in_flight: u64) -> u32 {
+    fn used(&self, in_flight: u64) -> u32 {
         let in_flight = u32::try_from(in_flight).unwrap_or(u32::MAX);
-        let is_used = in_flight >= self.window / 2;
-        let used = if is_used { self.window } else { in_flight };
+        if in_flight >= self.window / 2 { self.window } else { in_flight }
+    }
+
+    /// The slow start threshold after congestion.
+    fn reduced(&mut self, in_flight: u64) -> u32 {
+        let used = self.used(in_flight);
         let threshold = match &mut self.algorithm {
-            Algorithm::NewReno(reno) => reno.on_congestion(used),
+            Algorithm::NewReno(reno) | Algorithm::Dctcp(Dctcp { reno, .. }) => {
+                reno.on_congestion(used)
+            }
             Algorithm::Cubic(cubic) => cubic.on_congestion(used),
         };
         threshold.max(2 * self.mss)

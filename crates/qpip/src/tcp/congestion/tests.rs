@@ -223,6 +223,40 @@ fn a_rate_is_two_windows_in_a_round_trip_or_six_in_five() {
 }
 
 #[test]
+fn dctcp_keeps_more_the_fewer_are_marked() {
+    // RFC 8257, section 3.3: of each window a tenth is marked.
+    let mut play = Play::new(CongestionControl::Dctcp);
+    for _ in 0..3 {
+        play.round(1_000);
+    }
+    let (mut controller, mut upto) = (play.controller, 0);
+    for _ in 0..100 {
+        let next = upto + 20_000;
+        for nth in 0..10 {
+            upto += 2_000;
+            controller.count_marks(2_000, nth == 0, upto, next);
+        }
+    }
+    let before = controller.window();
+    controller.on_mark(before);
+    let kept = controller.window() as f64 / before as f64;
+    assert!((0.94..0.96).contains(&kept), "{kept}");
+    assert_eq!(controller.slow_start_threshold(), controller.window());
+    // A loss is a loss.
+    let before = controller.window();
+    controller.on_congestion(before);
+    assert_eq!(controller.window(), (before / 2).max(2_000));
+    // Others know marks as losses.
+    for (algorithm, window) in
+        [(CongestionControl::NewReno, 5_000), (CongestionControl::Cubic, 7_000)]
+    {
+        let mut controller = Controller::new(algorithm, MSS);
+        controller.on_mark(10_000);
+        assert_eq!(controller.window(), window);
+    }
+}
+
+#[test]
 fn after_a_pause_it_begins_again_with_the_initial_window() {
     // RFC 5681, section 4.1.
     let timeout = Duration::from_millis(300);
@@ -374,11 +408,12 @@ proptest! {
     /// Invariant 8: no sequence of calls panics; the window keeps its bounds.
     #[test]
     fn any_sequence_keeps_the_window_in_its_bounds(
-        is_cubic: bool, mss in 0_u32..100_000,
-        steps in prop::collection::vec((0_u8..8, any::<u64>(), any::<u64>(), any::<bool>()), 0..200),
+        algorithm in 0_usize..3, mss in 0_u32..100_000,
+        steps in prop::collection::vec((0_u8..10, any::<u64>(), any::<u64>(), any::<bool>()), 0..200),
     ) {
-        let algorithm =
-            if is_cubic { CongestionControl::Cubic } else { CongestionControl::NewReno };
+        let algorithm = [
+            CongestionControl::Cubic, CongestionControl::NewReno, CongestionControl::Dctcp,
+        ][algorithm];
         let mut controller = Controller::new(algorithm, mss);
         let mut now = Instant::ZERO;
         let mut saved = controller.save();
@@ -390,6 +425,8 @@ proptest! {
                 1 => controller.limit(u32::try_from(one >> 34).unwrap()),
                 2 => controller.on_timeout(one >> 34, flag),
                 3 => controller.restore(&saved),
+                8 => controller.on_mark(one >> 34),
+                9 => controller.count_marks(other >> 36, flag, one, one.saturating_add(other)),
                 4 => controller.on_idle(now, Duration::from_nanos(one), Duration::from_millis(1)),
                 5 => controller.set_mss(u32::try_from(other >> 47).unwrap()),
                 _ => controller.on_ack(&Progress {

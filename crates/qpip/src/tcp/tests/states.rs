@@ -4,6 +4,7 @@ use landfall_placement::{Duration, Ecn, Refusal};
 
 use super::pair::{Pair, Wire};
 use crate::tcp::config::{KeepAlive, Mapping, TcpConfig};
+use crate::tcp::congestion::CongestionControl;
 use crate::tcp::segment::Segment;
 use crate::tcp::tcb::{CloseReason, ConnectionEvent};
 use crate::wire::tcp::Flags;
@@ -275,9 +276,14 @@ fn keep_alive_finds_out_who_is_gone_and_lets_who_is_there_be() {
 
 #[test]
 fn marks_slow_the_sender_down_and_lose_nothing() {
-    // RFC 3168.
-    let config = TcpConfig { ecn: true, ..TcpConfig::default() };
-    let mut pair = open_with(config, Wire::CLEAN);
+    // RFC 3168 and 8257.
+    for congestion in [CongestionControl::Cubic, CongestionControl::Dctcp] {
+        let config = TcpConfig { ecn: true, congestion, ..TcpConfig::default() };
+        check_marks(open_with(config, Wire::CLEAN));
+    }
+}
+
+fn check_marks(mut pair: Pair) {
     let send = |pair: &mut Pair, count: usize| {
         let (mut posted, mut received) = (0, 0);
         let before = pair.sides[0].done.len();
