@@ -292,7 +292,7 @@ pub unsafe extern "C" fn lf_release(receiver: *mut Receiver, count: usize) -> i3
         let mut left = count;
         while left > 0 {
             let elements = queue.try_elements()?;
-            let elements = elements.ok_or(Failure::Invalid("so many elements are not there"))?;
+            let elements = elements.ok_or(Failure::Invalid("not that many elements are there"))?;
             let now = left.min(elements.count());
             elements.take_only(now);
             left -= now;

@@ -100,7 +100,7 @@ impl Bench {
                 println!("round {round}: {name:10} {:.3} s  {rate:.2} GB/s", took.as_secs_f64());
             }
         }
-        println!("\n{:10} {:>6}  landfall is so many times as fast", "", "GB/s");
+        println!("\n{:10} {:>6}  landfall is this many times as fast", "", "GB/s");
         for ((name, _), theirs) in ways.iter().zip(&seconds) {
             let rates = theirs.iter().map(|taken| (self.megabytes << 20) as f64 / taken / 1e9);
             let ratios = theirs.iter().zip(&seconds[1]).map(|(theirs, ours)| theirs / ours);

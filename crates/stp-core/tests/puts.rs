@@ -675,7 +675,7 @@ fn what_comes_from_far_ahead_is_refused() {
         assert!(stats <= 64, "{serial}");
         accepted = stats;
     }
-    assert_eq!(accepted, 64, "so many notices wait at most");
+    assert_eq!(accepted, 64, "that many notices wait at most");
     assert_eq!(written(&two), []);
     take_in(&mut two, &packets[0]);
     assert_eq!(written(&two).len(), 65);

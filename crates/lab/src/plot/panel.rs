@@ -129,7 +129,7 @@ fn full_unit(exhibit: &Exhibit, unit: &str) -> String {
 
 /// What words say beside their unit, and that.
 fn without_unit(words: &str) -> (String, Option<&'static str>) {
-    if words.ends_with("so many bytes") {
+    if words.ends_with("this many bytes") {
         return (words.to_owned(), Some("bytes"));
     }
     let mut parts: Vec<&str> = words.split(", ").collect();
@@ -321,7 +321,7 @@ mod tests {
     fn rows_that_differ_in_a_number_are_a_curve() {
         let rows = [1, 2, 5, 9].map(|n| format!("(b) streaming, {n} bytes, Mbit/s"));
         let mut labels: Vec<&str> = rows.iter().map(String::as_str).collect();
-        labels.push("half, at messages of so many bytes");
+        labels.push("half, at messages of this many bytes");
         let panels = panels(&exhibit("Bandwidth", &["now", "next"], &labels));
         let [Panel::Curves(curves), Panel::Bars(bars)] = panels.as_slice() else {
             panic!("{panels:?}")

@@ -38,7 +38,7 @@ Each sealed unit of STP (ethertype 0x8181, IP protocol 118, UDP) and of CLAN (et
 0x88b5, UDP; docs/wireshark/clan.lua) whose keys are in the file is replaced by what was sealed; all else stays as it is. Units that a device was to cut become
 packets of their own. Record whole packets: one that was cut short cannot be opened.
 
-Whoever has the key log, or the opened capture, can read all of it: both are made for you
+Anyone who has the key log, or the opened capture, can read all of it: both are made for you
 alone (0600). What `send` and `receive` seal within their transfers has keys of its own, which
 are not logged.";
 

@@ -107,7 +107,7 @@ pub(crate) fn as_sender(
     match hear(connection)? {
         Some(Greeting::Welcome(proof)) if pake.handle_message(&proof).is_ok() => Ok(finish(pake)?),
         Some(Greeting::Welcome(_)) => Err(anyhow!(
-            "whoever answers at that address does not know the code either: it is not your \
+            "the program that answers at that address does not know the code either: it is not your \
              receiver"
         )
         .into()),

@@ -87,7 +87,7 @@ fn a_hundred_wrong_proofs_end_no_receiver() {
             let refused = [b"LFft\x05\x03\x00".as_slice(), &[why]].concat();
             answers.iter().flatten().filter(|answer| **answer == refused).count()
         };
-        assert!(count(1) >= 32, "so many are heard at once: {answers:?}");
+        assert!(count(1) >= 32, "that many are heard at once: {answers:?}");
         assert!(count(2) > 0, "and then guessing has a rate: {answers:?}");
         assert_eq!(count(1) + count(2), 100, "{answers:?}");
         assert!(!receiver.running.is_over());

@@ -80,7 +80,7 @@ pub enum Error {
     #[error(
         "nothing can be for {peer} alone, which has not proven who it is: encrypt the link with it \
          by key pairs or certificates that both show (with `encrypt_loopback()` for a loopback \
-         address), or give it a cookie that is for whoever has it"
+         address), or give it a cookie that is for anyone who has it"
     )]
     NotProven {
         /// Which.

@@ -296,6 +296,6 @@ fn a_cookie_for_one_process_is_no_cookie_for_another() {
         command.stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap().success()
     };
     assert!(show(&own), "it was let in with the cookie of another");
-    assert!(!show(&bearer), "one for whoever has it lets it in");
+    assert!(!show(&bearer), "one for anyone who has it lets it in");
     drop(two.map(&own).unwrap());
 }

@@ -178,7 +178,7 @@ fn the_next_adapter(bridge: Bridge) -> Exhibit {
         columns: vec![
             "round trip, server asleep, µs",
             "round trip, server awake, µs",
-            "half of the bandwidth at so many bytes",
+            "half of the bandwidth at this many bytes",
             "programmed I/O, Mbit/s",
         ],
         rows: vec![
@@ -250,7 +250,7 @@ fn figure_8() -> Exhibit {
         rows: rows.to_vec(),
         remarks: vec![
             "\"The response time is independent of the number of connections\": an event costs the \
-             same whoever it is for.",
+             same for each.",
         ],
     }
 }
@@ -273,7 +273,7 @@ fn figure_9() -> Exhibit {
 fn figure_10() -> Exhibit {
     let half = STREAM * SETUP / 8.0;
     let mut rows = vec![Row::new(
-        "(b) half of the bandwidth, at messages of so many bytes",
+        "(b) half of the bandwidth, at messages of this many bytes",
         vec![Value::restated(750.0, half), Value::alone(half / SETUP * (SETUP - INTERRUPT))],
     )];
     rows.extend([256.0, 1024.0, 4096.0, 16_384.0, 65_536.0].map(|bytes| {

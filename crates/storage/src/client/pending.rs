@@ -80,7 +80,7 @@ outcome!(Vec<Extent>, |data| std::mem::take(&mut data.extents));
 
 /// An operation that was asked for: a future, and something to wait for. Dropped, it is
 /// carried out all the same, and nobody hears how it went.
-#[must_use = "how it goes is told to whoever waits"]
+#[must_use = "how it goes is told to those who wait"]
 pub struct Pending<T> {
     /// Keeps the connection.
     client: Client,

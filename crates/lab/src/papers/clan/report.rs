@@ -36,7 +36,7 @@ the middle one. channel: the adapters of both nodes hand frames to each other in
 sockets, served by one thread of tokio.";
 
 const ABOUT_OVERLOAD: &str = "\
-Requests that come at a rate, whether or not those before were answered: so many times what the row\n\
+Requests that come at a rate, whether or not those before were answered: this many times what the row\n\
 above serves. What finds its endpoint waiting is turned away by the client.";
 
 const ABOUT_1: &str = "\
@@ -259,7 +259,7 @@ fn add_curve(
         found.push(Found::new(exhibit, row, column, point.mbit_per_s, curve.name));
     }
     if let (Some(half), "(b) streaming, ") = (curve.half_of_peak_bytes, way) {
-        let row = "(b) half of the bandwidth, at messages of so many bytes";
+        let row = "(b) half of the bandwidth, at messages of this many bytes";
         found.push(Found::new(exhibit, row, column, half, curve.name));
     }
 }

@@ -30,7 +30,7 @@ Examples:
   landfall perf client 192.0.2.7                on another
   landfall perf server --listen 127.0.0.1 --port 0
 
-Whoever reaches the port may measure: open it to nobody else. A test takes some ports of UDP
+Anyone who reaches the port may measure: open it to nobody else. A test takes some ports of UDP
 and TCP beside, which the kernel chooses. Ctrl-C ends it.";
 
 /// A client that says nothing for so long is not waited for.

@@ -341,7 +341,7 @@ mod tests {
     #[test]
     fn a_source_with_more_than_its_share_gives_one_away() {
         let flood = (0..64).map(|name| place(name, 1, u64::from(name) / 10));
-        assert_eq!(who_goes(flood, share(64)), Some(63), "whoever was silent longest of it");
+        assert_eq!(who_goes(flood, share(64)), Some(63), "the one that was silent longest of it");
         // Others who are silent stay, as long as one source has most of the places.
         let mixed = (0..60).map(|name| place(name, 1, 0)).chain([place(60, 2, 500)]);
         assert!(who_goes(mixed, share(64)).is_some_and(|name| name < 60));
