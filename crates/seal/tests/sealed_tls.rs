@@ -25,7 +25,7 @@ use crate::tls::{ALWAYS, Ends, Identity, Issuer, ends, issued, issuer, roots};
 const UNIT: usize = 256;
 
 impl Ends {
-    fn proofs(&self) -> [Proof; 2] {
+    pub(crate) fn proofs(&self) -> [Proof; 2] {
         let client = Certificates { client: Some(Arc::clone(&self.client)), server: None };
         let server = Certificates { client: None, server: Some(Arc::clone(&self.server)) };
         [client, server].map(Proof::Certificates)

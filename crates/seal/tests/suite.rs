@@ -1,5 +1,6 @@
 //! The tests of `landfall-seal`, in one program.
 
+mod abuse;
 mod chunks;
 mod handshakes;
 mod memory;
