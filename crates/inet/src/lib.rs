@@ -90,4 +90,4 @@ pub use ethernet::Mac;
 pub use fragment::Fragment;
 pub use packet::{Content, Ip, Layer, Packet, Problem, ProblemCode, Stop, is_host, parse};
 pub use tcp::{Flags, Tcp};
-pub use tcp_options::{Blocks, Options};
+pub use tcp_options::{Blocks, FastOpenCookie, Options};

@@ -1,5 +1,5 @@
 //! The TCP options that are spoken here: RFC 9293 (MSS), RFC 7323 (window scale,
-//! timestamps), RFC 2018 and 2883 (selective acknowledgement).
+//! timestamps), RFC 2018 and 2883 (selective acknowledgement), RFC 7413 (Fast Open).
 
 use core::fmt;
 use core::ops::Deref;
@@ -18,6 +18,7 @@ const WINDOW_SCALE: u8 = 3;
 const SACK_PERMITTED: u8 = 4;
 const SACK: u8 = 5;
 const TIMESTAMP: u8 = 8;
+const FAST_OPEN: u8 = 34;
 
 /// What a header says beside its fixed fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,6 +33,47 @@ pub struct Options {
     pub timestamp: Option<(u32, u32)>,
     /// What it has behind holes.
     pub sack: Blocks,
+    /// It wants to be known when it opens again, or is known (RFC 7413).
+    pub fast_open: Option<FastOpenCookie>,
+}
+
+/// By what a server knows a client again that it has talked to (RFC 7413, section 4.1.1); an
+/// empty one asks for one. Reads like a slice.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub struct FastOpenCookie {
+    bytes: [u8; Self::MAX],
+    len: u8,
+}
+
+impl FastOpenCookie {
+    /// The longest.
+    pub const MAX: usize = 16;
+    /// Asks for one.
+    pub const REQUEST: Self = Self { bytes: [0; Self::MAX], len: 0 };
+
+    /// A cookie of these bytes: none, or 4 to 16 of them, an even number.
+    #[must_use]
+    pub fn new(bytes: &[u8]) -> Option<Self> {
+        let is_cookie = matches!(bytes.len(), 0 | 4..=Self::MAX) && bytes.len().is_multiple_of(2);
+        let mut cookie = Self::REQUEST;
+        cookie.bytes.get_mut(..bytes.len()).filter(|_| is_cookie)?.copy_from_slice(bytes);
+        cookie.len = bytes.len() as u8;
+        Some(cookie)
+    }
+}
+
+impl Deref for FastOpenCookie {
+    type Target = [u8];
+
+    fn deref(&self) -> &Self::Target {
+        &self.bytes[..usize::from(self.len).min(Self::MAX)]
+    }
+}
+
+impl fmt::Debug for FastOpenCookie {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
 }
 
 /// The blocks of a selective acknowledgement: first number, and the one behind
@@ -149,6 +191,8 @@ impl Options {
                     })
                     .collect();
             }
+            // RFC 7413, 4.1.1: of another length it is as if it were not there.
+            (FAST_OPEN, _) => self.fast_open = FastOpenCookie::new(body).or(self.fast_open),
             (MSS | WINDOW_SCALE | SACK_PERMITTED | SACK, _) => return Err(Refusal::Malformed),
             _ => {}
         }
@@ -175,7 +219,9 @@ impl Options {
     fn fixed_len(&self) -> usize {
         let mss = if self.mss.is_some() { 4 } else { 0 };
         let scale = if self.window_scale.is_some() { 4 } else { 0 };
+        let cookie = self.fast_open.map_or(0, |cookie| (2 + cookie.len()).next_multiple_of(4));
         mss + scale
+            + cookie
             + match (self.timestamp, self.sack_permitted) {
                 (Some(_), _) => 12,
                 (None, true) => 4,
@@ -215,6 +261,14 @@ impl Options {
         }
         if let Some(scale) = self.window_scale {
             out.put(&[NO_OPERATION, WINDOW_SCALE, 3, scale]);
+        }
+        if let Some(cookie) = self.fast_open {
+            let len = 2 + cookie.len();
+            let mut option = [NO_OPERATION; 2 + FastOpenCookie::MAX + 2];
+            let start = len.next_multiple_of(4) - len;
+            option[start..start + 2].copy_from_slice(&[FAST_OPEN, len as u8]);
+            option[start + 2..start + len].copy_from_slice(&cookie);
+            out.put(&option[..start + len]);
         }
         let blocks = self.blocks_within(room - out.len);
         if blocks > 0 {
@@ -315,6 +369,21 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_cookie_of_no_good_length_is_as_if_it_were_not_there() {
+        // RFC 7413, section 4.1.1.
+        for len in 0..=18_u8 {
+            let mut bytes = std::vec![34, 2 + len];
+            bytes.extend((0..len).map(|n| n + 1));
+            let read = Options::read(&bytes).unwrap().fast_open;
+            let is_good = matches!(len, 0 | 4 | 6 | 8 | 10 | 12 | 14 | 16);
+            assert_eq!(read.map(|cookie| cookie.len()), is_good.then_some(usize::from(len)));
+            if let Some(cookie) = read {
+                assert_eq!(cookie[..], bytes[2..]);
+            }
+        }
+    }
+
     prop_compose! {
         fn options()(
             mss: Option<u16>,
@@ -322,9 +391,13 @@ mod tests {
             sack_permitted: bool,
             timestamp: Option<(u32, u32)>,
             blocks in prop::collection::vec(any::<(u32, u32)>(), 0..=4),
+            cookie in prop::option::of((any::<[u8; 16]>(), 0..=8_usize)),
         ) -> Options {
             let sack = blocks.into_iter().collect();
-            Options { mss, window_scale, sack_permitted, timestamp, sack }
+            // Two are too few.
+            let cookie = cookie.filter(|(_, pairs)| *pairs != 1);
+            let fast_open = cookie.and_then(|(bytes, pairs)| FastOpenCookie::new(&bytes[..2 * pairs]));
+            Options { mss, window_scale, sack_permitted, timestamp, sack, fast_open }
         }
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use landfall_simnet::{EngineConfig, LinkConfig, Loss, Probability, check};
 use qpip::{
     CloseReason, Config, CongestionControl, Error, Event, Mapping, Object, Operation, PostError,
-    QueuePairId, Status, TcpConfig,
+    QueuePairId, Service, Status, TcpConfig,
 };
 
 use crate::world::{BOTH, Shape, Version, World, address, pattern};
@@ -249,6 +249,48 @@ fn names_that_are_taken_or_not_ours_are_refused() {
             world.adapter(1).destroy_queue_pair(now, again),
             Err(Error::Unknown(Object::QueuePair))
         );
+    });
+}
+
+/// RFC 7413: each opening brings its data or does not, and is lost, doubled, late or damaged;
+/// what the server gets is what was sent, once for each connection.
+#[test]
+fn openings_with_data_survive_a_bad_line() {
+    check(1..=3, |sim| {
+        let link = LinkConfig::ethernet(1_000_000_000)
+            .delay(Duration::from_micros(20))
+            .loss(Loss::Uniform(Probability::percent(10)))
+            .duplication(Probability::percent(10))
+            .corruption(Probability::percent(5))
+            .reordering(Probability::percent(10), Duration::from_micros(200));
+        let mut config = Config::default();
+        config.tcp.fast_open = true;
+        let mut world =
+            World::new(sim, &Shape { config, link, memory: 8 << 20, ..Shape::default() });
+        let at = address(1, Version::V4, 80);
+        let listener = world.adapter(1).listen(at).unwrap();
+        for n in 0..40 {
+            let bytes = pattern(n, 600);
+            let (here, there) =
+                [0, 1].map(|host| world.queue_pair(host, Service::Tcp(Mapping::Message))).into();
+            let place = (world.allocate(1, 600), 600);
+            world.post_receive(1, there, n, place).unwrap();
+            world.adapter(1).offer(listener, there).unwrap();
+            let from = world.store(0, &bytes);
+            world.post_send(0, here, n, from, None).unwrap();
+            let now = world.now();
+            world.adapter(0).connect(now, here, None, at).unwrap();
+            let got = world.await_completions(1, 1)[0];
+            assert_eq!((got.queue_pair, got.id, got.len), (there, n, 600));
+            assert!(world.read(1, place.0, 600) == bytes, "message {n}");
+            assert_eq!(world.await_completions(0, 1)[0].status, Status::Success);
+            assert!(matches!(world.await_event(0), Event::Connected { .. }));
+            assert!(matches!(world.await_event(1), Event::Accepted { .. }));
+            close(&mut world, [(0, here), (1, there)]);
+        }
+        let stats = *world.engine(1).stats();
+        assert!(stats.accepted >= 40);
+        assert!(stats.fast_opened > 10, "{} of 40", stats.fast_opened);
     });
 }
 

@@ -11,6 +11,7 @@ mod invariants;
 mod kernel_bulk;
 mod kernel_captures;
 mod kernel_endings;
+mod kernel_fast_open;
 mod kernel_paths;
 mod kernel_programs;
 mod memory;

@@ -62,7 +62,7 @@ prop_compose! {
         blocks in prop::collection::vec(any::<(u32, u32)>(), 0..=2),
     ) -> Tcp {
         let sack = blocks.into_iter().collect();
-        let options = Options { mss, window_scale, sack_permitted, timestamp, sack };
+        let options = Options { mss, window_scale, sack_permitted, timestamp, sack, ..Options::default() };
         Tcp { source, destination, seq, ack, flags: Flags(flags), window, urgent: 0, options }
     }
 }

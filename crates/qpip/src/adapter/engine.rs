@@ -335,15 +335,14 @@ impl Adapter {
 
     #[inline]
     fn place_segment(&mut self, now: Instant, arrival: &Arrival<'_>, into: &mut Spans) -> Outcome {
-        let packet = PacketSegment::read(arrival)?;
-        let (origin, segment) = (&packet.origin, &packet.segment);
-        if segment.payload == 0 {
+        let mut packet = PacketSegment::read(arrival)?;
+        if packet.segment.payload == 0 {
             // All of it is at hand, and is checked at once.
             if packet.is_intact(arrival) {
-                self.handle_segment(now, origin, segment);
+                self.handle_segment(now, &packet.origin, &packet.segment);
                 return Ok(Placement::Consumed);
             }
-        } else if let Some(id) = self.connection_for(now, origin, segment) {
+        } else if let Some(id) = self.connection_for(now, &mut packet) {
             return self.place_payload(now, arrival, &packet, id, into);
         }
         // Nothing of the payload is kept, but what the segment says counts, if its
@@ -357,16 +356,17 @@ impl Adapter {
 
     /// The connection that a payload is for, which is opened early where it proves it.
     #[inline]
-    fn connection_for(
-        &mut self,
-        now: Instant,
-        origin: &Origin,
-        segment: &Segment,
-    ) -> Option<QueuePairId> {
-        self.pairs.find(&mut self.links[origin.link], origin.ends).or_else(|| {
-            let came = ArrivedSegment { now, origin, segment };
-            self.listeners.open_early(&mut self.context, &self.links, &mut self.pairs, came)
-        })
+    fn connection_for(&mut self, now: Instant, packet: &mut PacketSegment) -> Option<QueuePairId> {
+        let (origin, segment) = (&packet.origin, &packet.segment);
+        let known = self.pairs.find(&mut self.links[origin.link], origin.ends);
+        if known.is_some() {
+            return known;
+        }
+        let came = ArrivedSegment { now, origin, segment };
+        let context = &mut self.context;
+        let opened = self.listeners.open_early(context, &self.links, &mut self.pairs, came)?;
+        packet.segment = opened.segment;
+        Some(opened.id)
     }
 
     #[inline]
@@ -442,6 +442,9 @@ impl Adapter {
         // Its queue pair may have been destroyed meanwhile.
         let Some(pair) = self.pairs.named_mut(id) else { return };
         pair.handle_placed(now, &mut self.context, &mut self.links, segment, landed);
+        if !landed.is_good {
+            self.listeners.take_back(&mut self.pairs, id);
+        }
         self.mark_ready(id);
         self.settle(id);
     }

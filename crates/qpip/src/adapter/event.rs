@@ -95,6 +95,9 @@ landfall_placement::counters! {
         pub resets_sent: u64,
         /// Connections that came in and were assigned to a queue pair.
         pub accepted: u64,
+        /// Those of them whose opening brought data and a cookie (TCP Fast Open), also where
+        /// that was damaged and the queue pair waits again.
+        pub fast_opened: u64,
         /// Openings that were not proved, and forgotten to make room for some that were.
         pub half_open_dropped: u64,
         /// Openings that were answered without keeping anything, for as many as may were kept

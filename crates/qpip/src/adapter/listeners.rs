@@ -42,7 +42,12 @@ pub(super) struct Assigned {
 struct Offer {
     mapping: Mapping,
     posted: u16,
+    fast_open: bool,
 }
+
+/// This many connections that were opened fast may be unproved at a time (RFC 7413, 5.1): who
+/// has a cookie may have it from another address that it can use no more.
+const MOST_UNPROVED: usize = 16;
 
 /// All listeners, and the connections that came to them.
 #[derive(Debug)]
@@ -54,6 +59,8 @@ pub(super) struct Listeners {
     /// Listeners with connections that are proved and queue pairs to assign them with.
     awaited: Vec<ListenerId>,
     cookies: Cookies,
+    /// Connections that were opened fast; some may be proved by now, or gone.
+    fast_opened: Vec<QueuePairId>,
 }
 
 /// A port that is listened on, and the idle queue pairs that wait there.
@@ -74,6 +81,7 @@ impl Listeners {
             openings,
             awaited: Vec::new(),
             cookies,
+            fast_opened: Vec::new(),
         }
     }
 
@@ -233,7 +241,7 @@ impl Listeners {
             context.refusals.count(Refusal::WrongAddress);
             return;
         };
-        let Offer { mapping, posted } = self.first_offer(pairs, listener);
+        let Offer { mapping, posted, fast_open } = self.first_offer(context, pairs, listener);
         let mss = links.largest_segment(&route, mapping);
         let config = &context.config.tcp;
         if !self.openings.has_room() {
@@ -244,7 +252,9 @@ impl Listeners {
             return links.queue_segment(context, origin, Marks::default(), &answer);
         }
         let (secret, own) = (&context.secret, OwnOffer { window: posted, mss });
-        let half = HalfOpen::new(now, config, secret, origin.ends, segment, own);
+        let mut half = HalfOpen::new(now, config, secret, origin.ends, segment, own);
+        let asks = segment.options.fast_open.filter(|_| fast_open);
+        half.fast_open = asks.map(|_| secret.fast_open_cookie(now, origin.ends));
         let Origin { link, station, .. } = *origin;
         let opening = Opening { half, listener, link, station, proof: None };
         if let Some(index) = self.openings.insert(opening) {
@@ -272,7 +282,7 @@ impl Listeners {
             context.refusals.count(Refusal::WrongKey);
             return None;
         };
-        let mss = links.largest_segment(&route, self.first_offer(pairs, listener).mapping);
+        let mss = links.largest_segment(&route, self.first_offer(context, pairs, listener).mapping);
         let half = HalfOpen::proved(now, origin.ends, terms, OwnOffer { window: offered, mss });
         let Origin { link, station, .. } = *origin;
         let opening = Opening { half, listener, link, station, proof: None };
@@ -286,12 +296,13 @@ impl Listeners {
         self.handle_proof(context, links, pairs, index, came)
     }
 
-    fn first_offer(&self, pairs: &QueuePairs, listener: ListenerId) -> Offer {
+    fn first_offer(&self, context: &Context, pairs: &QueuePairs, listener: ListenerId) -> Offer {
         let known = self.table.named(listener.index, listener.generation);
         let first = known.and_then(|known| known.offers.front());
         first.and_then(|id| pairs.stream(*id)).map_or_else(Offer::default, |stream| Offer {
             mapping: stream.mapping,
             posted: u16::try_from(stream.queues.receive.bytes()).unwrap_or(u16::MAX),
+            fast_open: stream.config.as_deref().unwrap_or(&context.config.tcp).fast_open,
         })
     }
 
@@ -362,15 +373,69 @@ impl Listeners {
         links: &Links,
         pairs: &mut QueuePairs,
         came: ArrivedSegment<'_>,
-    ) -> Option<QueuePairId> {
+    ) -> Option<Assigned> {
         let ArrivedSegment { now, origin, segment } = came;
-        let index = self.openings.find(origin.ends)?;
+        let Some(index) = self.openings.find(origin.ends) else {
+            let is_known = segment.options.fast_open.is_some_and(|cookie| {
+                segment.has(Flags::SYN) && context.secret.knows(now, origin.ends, &cookie)
+            });
+            return if is_known { self.open_fast(context, links, pairs, came) } else { None };
+        };
         let is_plain = !segment.flags.intersects(Flags::SYN | Flags::RST);
         let opening = self.openings.get_mut(index)?;
         if !is_plain || opening.half.handle(segment) != HandshakeStep::Open {
             return None;
         }
-        self.assign(now, context, links, pairs, index)
+        let id = self.assign(now, context, links, pairs, index)?;
+        Some(Assigned { id, segment: *segment })
+    }
+
+    /// A client that is known by its cookie opens with data (RFC 7413, 4.2.2). Nothing is said
+    /// of that before its checksum was found right ([`take_back`](Self::take_back)). Where
+    /// something speaks against it, nothing is returned, and the client is asked to prove
+    /// itself like any.
+    fn open_fast(
+        &mut self,
+        context: &mut Context,
+        links: &Links,
+        pairs: &mut QueuePairs,
+        came: ArrivedSegment<'_>,
+    ) -> Option<Assigned> {
+        let ArrivedSegment { now, origin, segment } = came;
+        let (ends, local, remote) = (origin.ends, origin.ends.local, origin.ends.remote);
+        let is_question = !segment.flags.intersects(Flags::ACK | Flags::RST);
+        let listener = self.at(local).filter(|_| is_question)?;
+        let Offer { mapping, posted, fast_open } = self.first_offer(context, pairs, listener);
+        self.fast_opened.retain(|id| {
+            pairs.connection_mut(*id).is_some_and(|(known, _)| known.tcb.is_fast_server())
+        });
+        let is_full = context.events.is_full() || self.fast_opened.len() >= MOST_UNPROVED;
+        if !fast_open || is_full || pairs.time_waits.find(ends).is_some() {
+            return None;
+        }
+        let route = links.route(Some(local.ip()), remote.ip())?;
+        let id = self.take_offer(pairs, listener)?;
+        let config = pairs.stream(id)?.config.as_deref().unwrap_or(&context.config.tcp);
+        let own = OwnOffer { window: posted, mss: links.largest_segment(&route, mapping) };
+        let secret = &context.secret;
+        let tcb = Tcb::accept_fast(now, config, secret, ends, segment, mapping, own);
+        let segment = tcb.data_of_opening(segment);
+        pairs.open(id, tcb, &route, Some(listener), secret);
+        self.fast_opened.push(id);
+        context.stats.accepted += 1;
+        context.stats.fast_opened += 1;
+        Some(Assigned { id, segment })
+    }
+
+    /// The payload of a segment failed its check. If a connection was opened fast for it, it
+    /// was not, and its queue pair waits again.
+    pub(super) fn take_back(&mut self, pairs: &mut QueuePairs, id: QueuePairId) {
+        // It is of a connection that exists, as most are.
+        let Some(listener) = pairs.close_untold(id) else { return };
+        let is_gone = self.named_mut(listener).map(|known| known.offers.push_front(id)).is_none();
+        if is_gone {
+            pairs.set_offered(id, None);
+        }
     }
 
     /// Nobody waits to be assigned a connection that is proved: it waits until

@@ -320,7 +320,10 @@ impl Adapter {
         let (ends, route) = ports::choose_ends(random, links, pairs, listeners, local, remote)?;
         let mss = links.largest_segment(&route, mapping);
         let config = pairs.known(id)?.tcp_config(&context.config.tcp);
-        let tcb = Tcb::connect(now, config, &context.secret, ends, mapping, mss);
+        let mut tcb = Tcb::connect(now, config, &context.secret, ends, mapping, mss);
+        if config.fast_open {
+            tcb.open_fast(pairs.known_servers.find(ends.remote.ip()));
+        }
         pairs.open(id, tcb, &route, None, &context.secret);
         self.mark_ready(id);
         self.settle(id);

@@ -23,7 +23,7 @@ use super::resources::Resources;
 use super::time_wait::TimeWaits;
 use crate::offload;
 use crate::queue::Queues;
-use crate::tcp::{Claim, ConnectionEvent, Secret, Tcb, TcpConfig};
+use crate::tcp::{Claim, ConnectionEvent, KnownServers, Secret, Tcb, TcpConfig};
 use crate::wire::{checksum, protocol};
 use crate::work::{ListenerId, QueuePairId, Status};
 
@@ -36,13 +36,21 @@ pub(super) struct QueuePairs {
     demux: Demux,
     /// Connections that are over, while late segments of them may come.
     pub(super) time_waits: TimeWaits,
+    /// Servers to which an opening may carry data.
+    pub(super) known_servers: KnownServers,
 }
 
 // By which names they are found.
 
 impl QueuePairs {
     pub(super) const fn new(most: usize, demux: Demux, time_waits: TimeWaits) -> Self {
-        Self { table: Table::new(most), timers: IndexedHeap::new(), demux, time_waits }
+        Self {
+            table: Table::new(most),
+            timers: IndexedHeap::new(),
+            demux,
+            time_waits,
+            known_servers: KnownServers::new(),
+        }
     }
 
     /// The name of the next one, if there is room for it.
@@ -215,6 +223,19 @@ impl QueuePairs {
         }
     }
 
+    /// Ends a connection of which nobody has heard, neither its user nor the other side: the
+    /// opening that brought its first data was damaged. Returns the listener where the queue
+    /// pair waits again.
+    pub(super) fn close_untold(&mut self, id: QueuePairId) -> Option<ListenerId> {
+        let (connection, _) = self.connection_mut(id)?;
+        let listener = connection.listener.filter(|_| connection.tcb.is_untold())?;
+        let ends = connection.tcb.ends();
+        self.demux.connections.remove(ends, id.index);
+        self.timers.remove(id.index);
+        self.set_offered(id, Some(listener));
+        Some(listener)
+    }
+
     /// It is to be assigned a connection. Returns whether it still waits for one.
     pub(super) fn take_offered(&mut self, id: QueuePairId) -> bool {
         let is_offered =
@@ -363,7 +384,7 @@ impl QueuePairs {
         resources: &mut Resources,
         id: QueuePairId,
     ) -> Option<&QueuePair> {
-        let Self { table, timers, demux, time_waits } = self;
+        let Self { table, timers, demux, time_waits, known_servers } = self;
         let pair = table.named_mut(id.index, id.generation)?;
         while let Some(done) = pair.poll_done() {
             resources.complete(context, pair, &done);
@@ -375,6 +396,11 @@ impl QueuePairs {
                     let event = event_of(id, connection, &event);
                     landfall_placement::trace!(?event);
                     context.events.push(event);
+                }
+                if let ConnectionEvent::Connected = event
+                    && let Some(learned) = connection.tcb.take_known_server()
+                {
+                    known_servers.note(connection.tcb.remote.ip(), learned);
                 }
                 if let ConnectionEvent::Closed(_, rest) = event {
                     let ends = connection.tcb.ends();

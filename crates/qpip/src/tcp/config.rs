@@ -92,6 +92,12 @@ pub struct TcpConfig {
     /// millisecond at once, and not in bursts of a window. For paths with a queue that is
     /// shorter than a window; it costs a timer for each burst.
     pub pacing: bool,
+    /// TCP Fast Open (RFC 7413). Who asks for a connection sends what is posted with the
+    /// opening, as much as one segment holds, to a server that it has talked to; a listener
+    /// whose next queue pair has chosen it takes such data before the handshake is over, and
+    /// answers. **An opening that is doubled on its way brings its data twice**, to two
+    /// connections: for requests that may be carried out twice.
+    pub fast_open: bool,
 }
 
 impl Default for TcpConfig {
@@ -114,6 +120,7 @@ impl Default for TcpConfig {
             flow_label: true,
             corks: false,
             pacing: false,
+            fast_open: false,
         }
     }
 }

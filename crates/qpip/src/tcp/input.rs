@@ -39,8 +39,7 @@ impl Tcb {
         let is_plain =
             !segment.flags.intersects(Flags::SYN | Flags::RST) && segment.has(Flags::ACK);
         // Who acknowledges the answer of a simultaneous opening may send with it.
-        let is_proved =
-            self.state == State::SynReceived && self.sender.position_of(segment.ack) == 1;
+        let is_proved = self.state == State::SynReceived && self.belongs_to_opening(segment);
         let is_open = self.state.is_synchronized() || is_proved;
         let is_refused = !is_plain || is_old || !is_open;
         if is_refused || self.receiver.is_finished() || !self.is_acknowledgement_possible(segment) {
@@ -166,9 +165,14 @@ impl Tcb {
             return Err(Refusal::OutOfBounds);
         }
         // The answer of a simultaneous opening repeats the opening.
-        let is_answer = self.state == State::SynReceived && at == 0;
-        if is_answer && segment.has(Flags::SYN | Flags::ACK) {
+        let is_answer = self.state == State::SynReceived && at == 0 && segment.has(Flags::SYN);
+        if is_answer && segment.has(Flags::ACK) {
             return Ok(());
+        }
+        if is_answer && self.is_fast_server() {
+            // They did not hear our answer.
+            self.opening.is_due = true;
+            return Err(Refusal::Duplicate);
         }
         self.answer_unacceptable(now, segment);
         let is_before = at + i64::from(segment.len()) <= self.receiver.next() as i64;
@@ -227,11 +231,17 @@ impl Tcb {
     ) -> SegmentResult {
         let at = self.receiver.position_of(segment.seq);
         if self.state == State::SynReceived {
-            if self.sender.position_of(segment.ack) != 1 {
+            if !self.belongs_to_opening(segment) {
                 let reset = self.reset(now, Flags::RST, segment.ack);
                 return Ok(Some(reset));
             }
-            self.become_open(now);
+            if self.sender.position_of(segment.ack) > 0 {
+                self.become_open(now);
+                // More may be posted than an opening can offer.
+                self.handle_posted_receive(queues);
+            } else {
+                self.tell_early();
+            }
         }
         self.heard = now;
         self.alive_probes = 0;
@@ -380,7 +390,8 @@ impl Tcb {
     ) -> SegmentResult {
         let expected = self.terms.local_first.wrapping_add(1);
         let acknowledges = segment.has(Flags::ACK);
-        if acknowledges && segment.ack != expected {
+        let (sent, taken) = (self.first_data_sent(), segment.ack.wrapping_sub(expected));
+        if acknowledges && taken > sent {
             let reset =
                 (!segment.has(Flags::RST)).then(|| self.reset(now, Flags::RST, segment.ack));
             return if reset.is_some() { Ok(reset) } else { Err(Refusal::WrongKey) };
@@ -399,11 +410,13 @@ impl Tcb {
         let terms = Terms::agree(config, numbers, self.remote, segment);
         let offered = u64::from(super::receiver::Receiver::first_window(&queues.receive));
         self.agree(now, config, terms, offered);
+        self.first_data_answered(segment);
+        self.sender.sent_first(self.opening.sent_at, sent);
         if acknowledges {
             self.become_open(now);
             self.receiver.owe_now();
             let ack = Ack {
-                upto: 1,
+                upto: 1 + u64::from(taken),
                 at: 0,
                 window: u64::from(segment.window),
                 is_bare: false,
@@ -412,11 +425,14 @@ impl Tcb {
                 asks_again: false,
             };
             self.sender.handle_ack(now, &ack, &segment.options.sack);
+            queues.send.finish(self.sender.acknowledged());
         } else {
             self.state = State::SynReceived;
             self.opening.is_due = true;
             self.opening.tries = 0;
         }
+        // What they did not take leaves again, as if it had never left.
+        self.sender.send_again_from(now, self.sender.acknowledged());
         Ok(None)
     }
 }

@@ -13,6 +13,7 @@ use super::segment;
 use super::segment::{Draft, Segment};
 use super::{Ends, OwnOffer};
 use crate::queue::Hold;
+use crate::wire::FastOpenCookie;
 use crate::wire::tcp::Flags;
 use crate::wire::tcp_options::Options;
 
@@ -126,6 +127,8 @@ pub(crate) struct HalfOpen {
     tries: u8,
     deadline: Instant,
     is_answer_due: bool,
+    /// They asked for a cookie (RFC 7413).
+    pub(crate) fast_open: Option<FastOpenCookie>,
 }
 
 /// What a segment to a half-open connection leads to.
@@ -180,6 +183,7 @@ impl HalfOpen {
             tries: 0,
             deadline: now + FIRST_TIMEOUT,
             is_answer_due: true,
+            fast_open: None,
         }
     }
 
@@ -196,6 +200,7 @@ impl HalfOpen {
             tries: 0,
             deadline: now + FIRST_TIMEOUT,
             is_answer_due: false,
+            fast_open: None,
         }
     }
 
@@ -217,7 +222,10 @@ impl HalfOpen {
             ack: self.terms.remote_first.wrapping_add(1),
             flags: Flags::SYN | Flags::ACK | ecn,
             window: self.offered,
-            options: self.terms.answer(now, self.mss, self.is_scaled),
+            options: Options {
+                fast_open: self.fast_open,
+                ..self.terms.answer(now, self.mss, self.is_scaled)
+            },
             payload: 0,
             cut: None,
             is_message: false,
@@ -315,6 +323,13 @@ impl core::fmt::Debug for Secret {
 impl Secret {
     pub(crate) fn new(random: &mut Random) -> Self {
         Self(HashSecret::new(random.next_u64(), random.next_u64()))
+    }
+
+    /// A hash for something else, that no other of them tells anything of.
+    pub(super) fn hasher(&self, what: &str) -> SipHasher13 {
+        let mut hasher = SipHasher13::new_with_keys(self.0.k0(), self.0.k1());
+        what.hash(&mut hasher);
+        hasher
     }
 
     /// The hash of these two ends.

@@ -16,10 +16,12 @@
 //! | `pacing` | when new data may leave, where it leaves at a rate |
 //! | `spurious` | the window before it was reduced, and whether it had to be |
 //! | `listen`, `cookie` | connections before and after they have a queue pair |
+//! | `fast_open` | openings that carry data, and the servers that take it |
 
 pub(crate) mod config;
 pub(crate) mod congestion;
 mod cookie;
+mod fast_open;
 pub(crate) mod flight;
 mod input;
 mod layout;
@@ -43,6 +45,7 @@ use core::net::SocketAddr;
 
 pub(crate) use config::{Mapping, TcpConfig};
 pub(crate) use cookie::Cookies;
+pub(crate) use fast_open::KnownServers;
 pub(crate) use listen::{HalfOpen, HandshakeStep, Secret};
 pub(crate) use receiver::Claim;
 pub(crate) use segment::{Draft, Room, Segment};

@@ -40,7 +40,10 @@ impl Tcb {
         match self.state {
             State::Closed => return None,
             State::SynSent | State::SynReceived => {
-                return self.opening_segment(now, config, queues);
+                let draft = self.opening_segment(now, room, config, queues, from);
+                if draft.is_some() || !self.is_fast_server() {
+                    return draft;
+                }
             }
             _ => {}
         }
@@ -86,8 +89,10 @@ impl Tcb {
     fn opening_segment(
         &mut self,
         now: Instant,
+        room: &Room,
         config: &TcpConfig,
-        queues: &Queues,
+        queues: &mut Queues,
+        from: &mut Spans,
     ) -> Option<Draft> {
         if !core::mem::take(&mut self.opening.is_due) {
             return None;
@@ -104,6 +109,10 @@ impl Tcb {
             let is_scaled = self.terms.local_scale > 0 || self.terms.remote_scale > 0;
             let options = self.terms.answer(now, mss, is_scaled);
             let draft = self.bare(Flags::SYN | Flags::ACK | ecn, seq);
+            // What came with their opening is acknowledged, and takes its part of the window.
+            let used = self.receiver.next_number().wrapping_sub(self.terms.remote_first) - 1;
+            let window = window.saturating_sub(u16::try_from(used).unwrap_or(u16::MAX));
+            self.receiver.acknowledged();
             return Some(Draft { window, options, ..draft });
         }
         // RFC 3168, 6.1.1.1: an opening that went unanswered may have been
@@ -118,7 +127,16 @@ impl Tcb {
             timestamp: config.timestamps.then(|| (segment::timestamp_clock(offset, now), 0)),
             ..Options::default()
         };
-        Some(Draft { window, options, ..self.bare(Flags::SYN | ecn, seq) })
+        let first = self.first_data(room, options.len(), queues, from);
+        let options = Options { fast_open: first.cookie, ..options };
+        let (payload, hold) = (first.payload, first.hold);
+        Some(Draft {
+            window,
+            options,
+            payload,
+            hold,
+            ..self.bare(Flags::SYN | ecn | first.flags, seq)
+        })
     }
 
     fn data_segment(
@@ -130,7 +148,8 @@ impl Tcb {
         from: &mut Spans,
     ) -> Option<Draft> {
         let sizes = self.sizes(room, config);
-        let posted = Posted { end: queues.send.end(), is_last: self.is_shut };
+        let posted =
+            Posted { end: queues.send.end(), is_last: self.is_shut && self.is_synchronized() };
         let is_stream = matches!(self.mapping, Mapping::Stream);
         let plan = self.sender.plan(now, posted, sizes, |position| {
             if is_stream { None } else { queues.send.message_end(position) }

@@ -517,6 +517,11 @@ impl Sender {
         }
     }
 
+    /// So much left with our opening.
+    pub(super) fn sent_first(&mut self, at: Instant, bytes: u32) {
+        self.flight.push(bytes, at);
+    }
+
     /// The end of the stream was sent.
     pub(super) fn sent_fin(&mut self, position: u64) {
         self.fin = Some(position);

@@ -6,7 +6,8 @@
 pub enum ConnectionState {
     /// We asked.
     SynSent,
-    /// Both asked at once, and we answered.
+    /// Both asked at once, and we answered; or a client that we know asked with data (TCP
+    /// Fast Open), and has not proved yet that it hears us.
     SynReceived,
     /// Both ways are open.
     Established,

@@ -1,11 +1,13 @@
 //! [`Tcb`]: one connection, with the states of RFC 9293, 3.3.2.
 
+use alloc::boxed::Box;
 use core::fmt;
 use core::net::SocketAddr;
 
 use landfall_placement::{Duration, Instant, Serial32, Span};
 
 use super::config::{Mapping, TcpConfig};
+use super::fast_open::FastOpen;
 use super::listen::{FirstStamps, HalfOpen, Secret, Terms};
 use super::receiver::{Claim, Counts, Receiver};
 use super::segment;
@@ -131,6 +133,7 @@ pub(crate) struct Tcb {
     pub(super) sender: Sender,
     pub(super) receiver: Receiver,
     pub(super) opening: Opening,
+    pub(super) fast_open: Option<Box<FastOpen>>,
     pub(super) ecn: EcnState,
     /// The user said that nothing more will be sent.
     pub(super) is_shut: bool,
@@ -202,7 +205,7 @@ impl Tcb {
         tcb
     }
 
-    fn new(
+    pub(super) fn new(
         now: Instant,
         config: &TcpConfig,
         ends: Ends,
@@ -233,6 +236,7 @@ impl Tcb {
                 deadline: now + FIRST_TIMEOUT,
                 mss: own.mss,
             },
+            fast_open: None,
             ecn: EcnState {
                 is_on: terms.ecn,
                 echoes_each: config.congestion.echoes_each_mark(),
@@ -267,7 +271,12 @@ impl Tcb {
     pub(super) fn become_open(&mut self, now: Instant) {
         self.state = State::Established;
         self.heard = now;
-        self.pending_events.connected = true;
+        self.pending_events.connected |= self.finish_fast_server(now);
+    }
+
+    /// The user hears of the connection before the handshake is over.
+    pub(super) fn tell_early(&mut self) {
+        self.pending_events.connected |= self.note_first_data();
     }
 
     /// What happened since it was last asked.
@@ -454,11 +463,13 @@ impl Tcb {
     pub(crate) fn poll_timeout(&self, config: &TcpConfig) -> Option<Instant> {
         let at = match self.state {
             State::Closed => return None,
-            State::SynSent | State::SynReceived => self.opening.deadline,
-            _ => {
+            State::SynSent | State::SynReceived if !self.is_fast_server() => self.opening.deadline,
+            state => {
+                let opening = state == State::SynReceived;
+                let opening = if opening { self.opening.deadline } else { Instant::FAR_FUTURE };
                 let alive = self.alive_deadline(config).unwrap_or(Instant::FAR_FUTURE);
                 let ours = self.sender.deadline().min(self.receiver.deadline());
-                ours.min(alive).min(self.finish_by)
+                ours.min(alive).min(self.finish_by).min(opening)
             }
         };
         (at != Instant::FAR_FUTURE).then_some(at)
@@ -481,7 +492,11 @@ impl Tcb {
         match self.state {
             State::Closed => return None,
             State::SynSent | State::SynReceived => {
-                return self.opening_timed_out(now, config, queues);
+                let is_fast = self.is_fast_server();
+                self.opening_timed_out(now, config, queues);
+                if !is_fast || self.state == State::Closed {
+                    return None;
+                }
             }
             _ => {}
         }
@@ -500,22 +515,15 @@ impl Tcb {
         None
     }
 
-    fn opening_timed_out(
-        &mut self,
-        now: Instant,
-        config: &TcpConfig,
-        queues: &mut Queues,
-    ) -> Option<Draft> {
+    fn opening_timed_out(&mut self, now: Instant, config: &TcpConfig, queues: &mut Queues) {
         if self.opening.deadline > now {
-            return None;
+            return;
         }
         if self.opening.tries > config.opening_retries {
-            self.close(CloseReason::TimedOut, None, queues);
-            return None;
+            return self.close(CloseReason::TimedOut, None, queues);
         }
         self.opening.is_due = true;
         self.opening.deadline = now + FIRST_TIMEOUT * (1 << self.opening.tries.min(6));
-        None
     }
 }
 

@@ -30,6 +30,7 @@ pub struct Player {
     peer: Peer,
     listener: Option<ListenerId>,
     pair: QueuePairId,
+    setup: QueuePairSetup,
     key: MemoryKey,
     queue: CompletionQueueId,
     left: VecDeque<Left>,
@@ -103,6 +104,7 @@ fn choose(tcp: &mut TcpConfig, key: &str, value: &str) -> bool {
         "label" => tcp.flow_label = is_on,
         "corks" => tcp.corks = is_on,
         "pacing" => tcp.pacing = is_on,
+        "fast-open" => tcp.fast_open = is_on,
         "keep-alive" => {
             let parts: Vec<&str> = value.split('/').collect();
             tcp.keep_alive = Some(KeepAlive {
@@ -167,6 +169,7 @@ impl Player {
             peer: Peer::new(ends, stamps),
             listener: None,
             pair,
+            setup,
             key,
             queue,
             left: VecDeque::new(),
@@ -253,11 +256,17 @@ impl Player {
                 self.adapter.set_tcp(self.pair, config).unwrap();
             }
             ScriptEvent::Shutdown => self.adapter.shutdown(self.now, self.pair).unwrap(),
+            ScriptEvent::Again => self.begin_again(),
             ScriptEvent::Abort => self.adapter.abort(self.now, self.pair).unwrap(),
             _ => {}
         }
         self.flush();
         Ok(())
+    }
+
+    fn begin_again(&mut self) {
+        self.pair = self.adapter.create_queue_pair(&self.setup).unwrap();
+        (self.send_at, self.received, self.sent) = (1, 0, 0);
     }
 
     fn receive(&mut self, len: u32) {

@@ -21,7 +21,7 @@ use text::{Script, Subject};
 const LONGEST: f64 = 12.0;
 
 /// The files with scripts.
-const FILES: [&str; 21] = [
+const FILES: [&str; 22] = [
     "rfc9293.txt",
     "states.txt",
     "malformed.txt",
@@ -38,6 +38,7 @@ const FILES: [&str; 21] = [
     "rfc6298.txt",
     "rfc6928.txt",
     "rfc7323.txt",
+    "rfc7413.txt",
     "rfc8257.txt",
     "rfc8985.txt",
     "options.txt",
@@ -174,6 +175,11 @@ fn scripts_of_rfc_6298() {
 #[test]
 fn scripts_of_rfc_3168() {
     play(&["rfc3168.txt"]);
+}
+
+#[test]
+fn scripts_of_rfc_7413() {
+    play(&["rfc7413.txt"]);
 }
 
 #[test]

@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 
 use landfall_placement::{Ecn, Instant};
 use qpip::model::seal;
-use qpip::wire::{Content, Envelope, Flags, Options, Tcp, parse, protocol};
+use qpip::wire::{Content, Envelope, FastOpenCookie, Flags, Options, Tcp, parse, protocol};
 
-use super::text::{Icmp, Packet, Stamp};
+use super::text::{FastOpen, Icmp, Packet, Stamp};
 
 pub const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 pub const PEER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
@@ -41,6 +41,8 @@ pub struct Peer {
     local_first: Option<u32>,
     /// The last timestamp of the tested end.
     stamp: Option<u32>,
+    /// The last cookie that the tested end gave out.
+    cookie: Option<FastOpenCookie>,
     /// Timestamps are sent where the script says nothing of them.
     stamps: bool,
     /// What left last, as expected.
@@ -51,7 +53,15 @@ pub struct Peer {
 
 impl Peer {
     pub fn new(ends: (SocketAddr, SocketAddr), stamps: bool) -> Self {
-        Self { ends, local_first: None, stamp: None, stamps, last: None, is_true: true }
+        Self {
+            ends,
+            local_first: None,
+            stamp: None,
+            cookie: None,
+            stamps,
+            last: None,
+            is_true: true,
+        }
     }
 
     /// A frame left. Whatever is no segment is passed over.
@@ -71,7 +81,12 @@ impl Peer {
         if let Some((value, _)) = tcp.options.timestamp {
             self.stamp = Some(value);
         }
-        let first = self.local_first.unwrap_or(0);
+        if let Some(cookie) = tcp.options.fast_open.filter(|cookie| !cookie.is_empty()) {
+            self.cookie = Some(cookie);
+        }
+        // Data of an opening is behind that.
+        let opening = u32::from(tcp.flags.contains(Flags::SYN));
+        let first = self.local_first.unwrap_or(0).wrapping_sub(opening);
         for (n, byte) in payload.iter().enumerate() {
             let position = tcp.seq.wrapping_sub(first).wrapping_add(n as u32);
             // A question whether somebody is there may carry a byte of the past, that is
@@ -127,6 +142,15 @@ impl Peer {
             same("sackok", &permitted, &tcp.options.sack_permitted)?;
         }
         same("sack", &wanted.sack, &blocks(left))?;
+        if let Some(wanted) = wanted.fast_open {
+            let is = match tcp.options.fast_open {
+                None => FastOpen::None,
+                Some(FastOpenCookie::REQUEST) => FastOpen::Request,
+                Some(cookie) if matches!(wanted, FastOpen::Byte(_)) => FastOpen::Byte(cookie[0]),
+                Some(_) => FastOpen::Cookie,
+            };
+            same("fast open", &wanted, &is)?;
+        }
         match wanted.stamp {
             Stamp::Unsaid => {}
             Stamp::None => same("timestamp", &None, &tcp.options.timestamp)?,
@@ -192,6 +216,12 @@ impl Peer {
                 .iter()
                 .map(|(a, b)| (first.wrapping_add(*a), first.wrapping_add(*b)))
                 .collect(),
+            fast_open: match packet.fast_open {
+                None | Some(FastOpen::None) => None,
+                Some(FastOpen::Request) => Some(FastOpenCookie::REQUEST),
+                Some(FastOpen::Cookie) => self.cookie,
+                Some(FastOpen::Byte(byte)) => FastOpenCookie::new(&[byte; 8]),
+            },
         };
         let is_absolute = packet.is_absolute;
         let tcp = Tcp {
@@ -205,7 +235,9 @@ impl Peer {
             options: if packet.options.is_empty() { options } else { Options::default() },
         };
         let len = packet.end.wrapping_sub(packet.start);
-        let positions = (0..len).map(|n| u64::from(packet.start.wrapping_add(n)));
+        // Data of an opening is behind that.
+        let from = packet.start.wrapping_add(u32::from(packet.flags.contains(Flags::SYN)));
+        let positions = (0..len).map(|n| u64::from(from.wrapping_add(n)));
         let payload: Vec<u8> =
             positions.map(|at| packet.fill.unwrap_or_else(|| byte_at(at))).collect();
         self.is_true &= packet.fill.is_none();

@@ -126,6 +126,21 @@ pub enum ScriptEvent {
     State(String),
     /// Nothing has left.
     Quiet,
+    /// Another queue pair takes the place of the one that was used.
+    Again,
+}
+
+/// The option of Fast Open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FastOpen {
+    /// There is none.
+    None,
+    /// It asks for a cookie.
+    Request,
+    /// There is a cookie: of one that comes, the last that was given.
+    Cookie,
+    /// This one, eight times.
+    Byte(u8),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -165,6 +180,7 @@ pub struct Packet {
     /// Where the sequence number is not counted from the opening.
     pub is_absolute: bool,
     pub dscp: Option<u8>,
+    pub fast_open: Option<FastOpen>,
     /// A label of its flow, in IPv6.
     pub label: Option<bool>,
 }
@@ -320,6 +336,7 @@ fn read_what(words: &[&str]) -> Option<ScriptEvent> {
         "cwnd" => ScriptEvent::Window(number(1)?),
         "state" => ScriptEvent::State((*words.get(1)?).to_owned()),
         "quiet" => ScriptEvent::Quiet,
+        "again" => ScriptEvent::Again,
         _ => return None,
     })
 }
@@ -386,6 +403,14 @@ fn read_details(mut packet: Packet, words: &[&str]) -> Option<Packet> {
             "win" => packet.window = Some(next()?.parse().ok()?),
             "mss" => packet.mss = Some(next()?.parse().ok()?),
             "scale" => packet.scale = Some(next()?.parse().ok()?),
+            "nofo" => packet.fast_open = Some(FastOpen::None),
+            "fo" => {
+                packet.fast_open = Some(match next()? {
+                    "request" => FastOpen::Request,
+                    "cookie" => FastOpen::Cookie,
+                    byte => FastOpen::Byte(byte.parse().ok()?),
+                });
+            }
             "sackok" => packet.sack_permitted = Some(true),
             "nosackok" => packet.sack_permitted = Some(false),
             "nots" => packet.stamp = Stamp::None,

@@ -94,6 +94,18 @@ impl<D: Driver> Station<D> {
         pair
     }
 
+    /// The same, with what the program has to say posted first.
+    pub fn connect_saying(
+        &mut self,
+        to: SocketAddr,
+        program: impl Program + 'static,
+    ) -> QueuePairId {
+        let pair = self.idle(program);
+        while self.say_once(pair) {}
+        self.adapter.connect(self.clock.now(), pair, None, to).unwrap();
+        pair
+    }
+
     pub fn listen(&mut self, at: SocketAddr) -> ListenerId {
         self.adapter.listen(at).unwrap()
     }
@@ -310,11 +322,16 @@ impl<D: Driver> Station<D> {
 
     /// Did it say something?
     fn speak_once(&mut self, pair: QueuePairId) -> bool {
-        let Some(conversation) = self.conversations.get_mut(&pair) else { return false };
+        let Some(conversation) = self.conversations.get(&pair) else { return false };
         let report = &conversation.report;
         if conversation.has_ended || report.ends.is_none() || report.closed.is_some() {
             return false;
         }
+        self.say_once(pair)
+    }
+
+    fn say_once(&mut self, pair: QueuePairId) -> bool {
+        let Some(conversation) = self.conversations.get_mut(&pair) else { return false };
         let Some(request) = conversation.free_sends.pop() else { return false };
         let now = self.clock.now();
         match conversation.say(&self.regions, request) {
