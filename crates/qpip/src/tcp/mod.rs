@@ -40,6 +40,7 @@ pub(crate) mod state;
 pub(crate) mod tcb;
 #[cfg(test)]
 mod tests;
+mod time_wait;
 
 use core::net::SocketAddr;
 
@@ -49,7 +50,8 @@ pub(crate) use fast_open::KnownServers;
 pub(crate) use listen::{HalfOpen, HandshakeStep, Secret};
 pub(crate) use receiver::Claim;
 pub(crate) use segment::{Draft, Room, Segment};
-pub(crate) use tcb::{ConnectionEvent, Landed, LateAction, Placed, Tcb, TimeWait};
+pub(crate) use tcb::{ConnectionEvent, Landed, Placed, Tcb};
+pub(crate) use time_wait::{LateAction, TimeWait};
 
 /// The two ends of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
