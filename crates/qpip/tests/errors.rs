@@ -274,3 +274,57 @@ fn a_link_that_goes_down_and_comes_up_smaller_loses_no_byte() {
         assert!(world.read(1, at, 300_000) == bytes);
     });
 }
+
+/// From now on what is longer than this, from its IP header on, gets lost on its way from host 0,
+/// and nobody says so.
+fn swallow_longer_than(world: &mut World<'_>, mtu: usize) {
+    let direction = world.hosts[0].link.there();
+    let swallow = move |_, frame: &mut Frame| match frame.bytes.len() > mtu + 14 {
+        true => landfall_simnet::sim::Fate::Drop,
+        false => landfall_simnet::sim::Fate::Pass,
+    };
+    world.sim.intercept(direction, swallow).unwrap();
+}
+
+#[test]
+fn a_hole_that_swallows_long_packets_is_passed_by_shorter_ones() {
+    check(1..=2, |sim| {
+        let mut world = World::new(sim, &Shape { memory: 4 << 20, ..Shape::default() });
+        for (n, version) in BOTH.into_iter().enumerate() {
+            let port = 80 + n as u16;
+            let (here, there) = world.pair_up((0, 1), version, port, Mapping::Message);
+            let bytes = pattern(n as u64, 300_000);
+            let at = world.post_receives(1, there, 0, 1, 300_000);
+            let from = world.store(0, &bytes);
+            swallow_longer_than(&mut world, 1_280);
+            world.post_send(0, here, 1, from, None).unwrap();
+            assert_eq!(world.await_completions(0, 1)[0].status, Status::Success);
+            assert_eq!(world.await_completions(1, 1)[0].len, 300_000);
+            assert!(world.read(1, at, 300_000) == bytes);
+            assert_eq!(world.engine(0).stats().black_holes, n as u64 + 1);
+        }
+    });
+}
+
+#[test]
+fn a_peer_that_was_silent_gets_long_packets_again() {
+    check(1..=2, |sim| {
+        let mut world = World::new(sim, &Shape { memory: 4 << 20, ..Shape::default() });
+        let (here, there) = world.pair_up((0, 1), Version::V4, 80, Mapping::Message);
+        world.post_receives(1, there, 0, 2, 100_000);
+        let from = world.store(0, &pattern(7, 100_000));
+        swallow_longer_than(&mut world, 0);
+        world.post_send(0, here, 1, from, None).unwrap();
+        // The third time-out blames long packets; the sixth says that it was not that.
+        for _ in 0..60 {
+            if world.engine(0).connection_stats(here).unwrap().timeouts < 6 {
+                world.run_for(Duration::from_secs(1));
+            }
+        }
+        assert_eq!(world.engine(0).stats().black_holes, 1);
+        let seen = watch(&mut world, 0);
+        assert_eq!(world.await_completions(0, 1)[0].status, Status::Success);
+        let longest = seen.borrow().iter().map(Frame::len).max();
+        assert_eq!(longest, Some(1_500 + 14));
+    });
+}

@@ -126,11 +126,19 @@ impl QueuePair {
             return false;
         };
         let is_due = connection.tcb.poll_timeout(config).is_some_and(|due| due <= now);
-        if is_due && let Some(reset) = connection.tcb.handle_timeout(now, config, queues) {
+        if !is_due {
+            return false;
+        }
+        let before = connection.tcb.time_outs();
+        if let Some(reset) = connection.tcb.handle_timeout(now, config, queues) {
             let marks = connection.marks(config);
             connection.send(now, context, links, marks, &reset);
         }
-        is_due
+        if connection.tcb.time_outs() != before && connection.tcb.suspects_black_hole() {
+            let (from, to) = (connection.tcb.local.ip(), connection.tcb.remote.ip());
+            context.stats.black_holes += u64::from(links.suspect_black_hole(now, from, to));
+        }
+        true
     }
 
     /// Resets the connection, if there is one that is alive.

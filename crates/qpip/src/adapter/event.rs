@@ -107,6 +107,9 @@ landfall_placement::counters! {
         pub cookies_accepted: u64,
         /// Connections that were ready, and for which no queue pair was offered.
         pub unmated: u64,
+        /// Times that shorter packets were sent to a peer, for long ones got lost again and again
+        /// and no router said why.
+        pub black_holes: u64,
         /// Errors of ICMP that were believed.
         pub icmp_believed: u64,
         /// Errors of ICMP that named nothing of ours.

@@ -221,6 +221,13 @@ impl Links {
         self.path_mtus.lower(now, to, link, report.about.total_len, mtu)
     }
 
+    /// Long packets from one of our addresses get lost again and again, and nobody says why.
+    /// Returns whether shorter ones are sent from now on.
+    pub(super) fn suspect_black_hole(&mut self, now: Instant, from: IpAddr, to: IpAddr) -> bool {
+        let link = self.links.iter().find(|link| link.has(from));
+        link.is_some_and(|link| self.path_mtus.suspect_black_hole(now, to, link.mtu()))
+    }
+
     /// The name of a packet that leaves in fragments, where this one does.
     #[inline]
     pub(super) const fn fragment_id(&mut self, is_cut: bool) -> u32 {

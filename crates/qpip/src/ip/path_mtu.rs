@@ -35,6 +35,9 @@ impl Default for Config {
 /// The least that IPv4 allows a link to carry.
 const IPV4_MTU_MIN: u32 = 68;
 
+/// Each way of IPv6 carries this much, and nearly each of IPv4 (RFC 8899, 5.1.2: `BASE_PLPMTU`).
+const BASE_MTU: u32 = ipv6::MTU_MIN;
+
 /// RFC 1191, table 7-1: what links usually carry. For routers that do not say.
 const PLATEAUS: [u32; 10] = [32_000, 17_914, 8166, 4352, 2002, 1492, 1006, 508, 296, 68];
 
@@ -102,6 +105,25 @@ impl PathMtus {
         }
         self.insert(now, Entry { destination, mtu, until: now + self.config.lifetime })?;
         Some(mtu)
+    }
+
+    /// Long packets to `destination` get lost again and again, and no router says why: one on the
+    /// way may be kept from telling (RFC 1122, 4.2.3.5; RFC 4821, 7.7). From now on, and for as
+    /// long as a router is believed, the way is taken to carry what nearly each way does. Where
+    /// that was so already it did not help, and is taken back.
+    ///
+    /// Returns whether shorter packets are to be sent from now on.
+    pub fn suspect_black_hole(&mut self, now: Instant, destination: IpAddr, link: u32) -> bool {
+        if self.get(now, destination, link) > BASE_MTU {
+            let until = now + self.config.lifetime;
+            return self.insert(now, Entry { destination, mtu: BASE_MTU, until }).is_some();
+        }
+        if let Ok(at) = self.position(destination)
+            && self.entries[at].mtu == BASE_MTU
+        {
+            self.entries.remove(at);
+        }
+        false
     }
 
     fn insert(&mut self, now: Instant, entry: Entry) -> Option<()> {
@@ -218,6 +240,23 @@ mod tests {
             assert_eq!(mtus.lower(NOW, v4(1), 9000, sent, 0), Some(expected), "{sent}");
         }
         assert_eq!(mtus.lower(NOW, v4(1), 9000, 1006, 0), Some(552), "the floor");
+    }
+
+    #[test]
+    fn a_black_hole_is_passed_by_what_nearly_each_way_carries() {
+        let mut mtus = PathMtus::new(Config::default());
+        for destination in [v4(1), v6(1)] {
+            assert!(mtus.suspect_black_hole(NOW, destination, 9000));
+            assert_eq!(mtus.get(NOW, destination, 9000), BASE_MTU);
+            let end = NOW + Duration::from_secs(600);
+            assert_eq!(mtus.get(end, destination, 9000), 9000, "tried again");
+            assert!(!mtus.suspect_black_hole(NOW, destination, 9000), "it did not help");
+            assert_eq!(mtus.get(NOW, destination, 9000), 9000);
+        }
+        assert!(!mtus.suspect_black_hole(NOW, v4(2), BASE_MTU), "the link carries no more");
+        assert_eq!(mtus.lower(NOW, v4(3), LINK, 1500, 1000), Some(1000));
+        assert!(!mtus.suspect_black_hole(NOW, v4(3), LINK));
+        assert_eq!(mtus.get(NOW, v4(3), LINK), 1000, "what a router said stays");
     }
 
     #[test]

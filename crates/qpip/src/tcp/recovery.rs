@@ -13,6 +13,9 @@ use super::sender::{Recovery, Sender, Waits, WindowUpdate};
 use super::spurious::{Evidence, Reduction, Verdict};
 use crate::wire::tcp_options::Blocks;
 
+/// RFC 1122, 4.2.3.5: after this many time-outs in a row the path itself is looked at.
+const R1: u8 = 3;
+
 /// What a segment says of what we sent, in positions.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ack {
@@ -429,6 +432,15 @@ impl Sender {
     }
 
     /// RFC 6298, 5.4 to 5.6, and RFC 8985, 6.3.
+    /// Was a segment as long as may be sent in vain so often that it may be its length? Asked
+    /// whenever the time-out ran out.
+    pub(super) fn suspects_black_hole(&self) -> bool {
+        let in_vain = self.rtt.time_outs();
+        let is_often = in_vain > 0 && in_vain.is_multiple_of(R1);
+        let first = self.flight.first().map_or(0, |first| first.end() - first.start());
+        is_often && first >= u64::from(self.mss)
+    }
+
     fn time_out(&mut self, now: Instant, config: &TcpConfig) -> bool {
         if self.flight.is_empty() {
             return false;

@@ -120,6 +120,11 @@ impl RoundTrip {
         self.doubled = self.doubled.saturating_add(1);
     }
 
+    /// How often it ran out since the path worked.
+    pub(crate) const fn time_outs(&self) -> u8 {
+        self.doubled
+    }
+
     /// New data was acknowledged: the path works. (A sample says so by itself.)
     pub(crate) fn end_back_off(&mut self) {
         self.doubled = 0;

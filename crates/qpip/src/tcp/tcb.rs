@@ -483,6 +483,16 @@ impl Tcb {
     }
 
     /// Time passed. A reset has to be sent where the connection is given up.
+    /// How often nothing was acknowledged in time.
+    pub(crate) fn time_outs(&self) -> u64 {
+        self.sender.repetitions().1
+    }
+
+    /// May nothing come through because it is too long?
+    pub(crate) fn suspects_black_hole(&self) -> bool {
+        self.state.is_synchronized() && self.sender.suspects_black_hole()
+    }
+
     pub(crate) fn handle_timeout(
         &mut self,
         now: Instant,
