@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use landfall_benches::{Endless, NumberedLine, Pair, StreamPair};
+use landfall_benches::{Endless, NumberedPair, Pair, StreamPair};
 
 const BATCH: usize = 61;
 
@@ -24,7 +24,7 @@ fn receive<E: Endless>(line: &mut Pair<E>, batches: u64) -> Duration {
 fn bookkeeping(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("bookkeeping");
     group.throughput(Throughput::Elements(BATCH as u64));
-    let mut numbered = NumberedLine::new(1024);
+    let mut numbered = NumberedPair::new(1024);
     group.bench_function("numbered, 61 units", |bencher| {
         bencher.iter_custom(|batches| receive(&mut numbered, batches));
     });

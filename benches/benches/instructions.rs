@@ -6,7 +6,7 @@ use std::env;
 use std::process::Command;
 
 use landfall_benches::{
-    BATCH as STP_BATCH, Bursts, Endless, NicPair, NumberedLine, Pair, QpipPair, StpPair,
+    BATCH as STP_BATCH, Bursts, Endless, NicPair, NumberedPair, Pair, QpipPair, StpPair,
     StreamPair, TripLine,
 };
 
@@ -27,14 +27,14 @@ struct Counted {
 }
 
 const PLACED: &str = "guess, place and placed";
-const RECEIVE: &str = "*Line*receive*";
+const RECEIVE: &str = "*landfall_benches*Pair*receive*";
 
 const ALL: [Counted; 28] = [
     Counted {
         name: "numbered",
         what: PLACED,
         function: RECEIVE,
-        run: |batches| endless(&mut NumberedLine::new(1024), batches),
+        run: |batches| endless(&mut NumberedPair::new(1024), batches),
     },
     Counted {
         name: "stream",
@@ -53,7 +53,7 @@ const ALL: [Counted; 28] = [
     Counted {
         name: "stp, 1 connection, 1 MiB",
         what: "requests, grants, acknowledgements and events of the receiver",
-        function: "*StpLine*answer*",
+        function: "*StpPair*answer*",
         run: |batches| rounds(1, 1 << 20, batches),
     },
     stp_send("stp, 1 connection, 1 MiB", |batches| rounds(1, 1 << 20, batches)),
@@ -82,7 +82,7 @@ const ALL: [Counted; 28] = [
 ];
 
 const fn clan_engine(name: &'static str, run: fn(usize) -> usize) -> Counted {
-    Counted { name, what: "all of both engines", function: "*NicLine*write*", run }
+    Counted { name, what: "all of both engines", function: "*NicPair*write*", run }
 }
 
 const fn clan(name: &'static str, run: fn(usize) -> usize) -> Counted {
@@ -98,7 +98,7 @@ const fn stp(name: &'static str, run: fn(usize) -> usize) -> Counted {
 }
 
 const fn stp_send(name: &'static str, run: fn(usize) -> usize) -> Counted {
-    Counted { name, what: "poll_transmit and sent", function: "*StpLine*send*", run }
+    Counted { name, what: "poll_transmit and sent", function: "*StpPair*send*", run }
 }
 
 fn main() {

@@ -68,7 +68,7 @@ pub struct Pair<E> {
 }
 
 /// A line with units of a fixed length.
-pub type NumberedLine = Pair<Numbered>;
+pub type NumberedPair = Pair<Numbered>;
 /// A line with a byte stream.
 pub type StreamPair = Pair<Stream>;
 
@@ -111,7 +111,7 @@ impl Endless for Stream {
     }
 }
 
-impl NumberedLine {
+impl NumberedPair {
     /// A line with this many payload bytes in each unit.
     #[must_use]
     pub fn new(payload: u32) -> Self {

@@ -3,7 +3,7 @@
 mod counting;
 
 use landfall_benches::{
-    AdapterPair, BATCH, DefragPair, Endless, Join, Load, NumberedLine, Pair, STU, StpPair,
+    AdapterPair, BATCH, DefragPair, Endless, Join, Load, NumberedPair, Pair, STU, StpPair,
     StreamPair,
 };
 use landfall_placement::{Ecn, PathId, Peer, RegionId};
@@ -38,7 +38,7 @@ fn the_counter_counts() {
 
 #[test]
 fn numbered_units_are_placed_without_allocating() {
-    receives_without_allocating(NumberedLine::new(1024));
+    receives_without_allocating(NumberedPair::new(1024));
 }
 
 #[test]

@@ -136,7 +136,7 @@ impl<T: Progress + Send + 'static> Half<T> {
 
 impl<T> fmt::Debug for Half<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Side").finish_non_exhaustive()
+        f.debug_struct("Half").finish_non_exhaustive()
     }
 }
 

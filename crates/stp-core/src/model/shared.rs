@@ -240,7 +240,7 @@ impl World {
     pub(super) fn take_shared(&mut self, side: usize, event: Event) {
         match event {
             Event::RegionRequested { request, connection, name, len, rights } => {
-                if self.known(side, connection, "RegionAsked").is_none() {
+                if self.known(side, connection, "RegionRequested").is_none() {
                     return;
                 }
                 let name = name as usize;

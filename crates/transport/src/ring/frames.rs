@@ -100,7 +100,7 @@ impl Drop for RingMemory {
 
 impl fmt::Debug for RingMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shared")
+        f.debug_struct("RingMemory")
             .field("region", &self.region)
             .field("blocks", &self.blocks())
             .field("block_size", &self.block_size)

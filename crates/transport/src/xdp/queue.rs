@@ -295,7 +295,7 @@ impl Drop for XdpQueue {
 
 impl fmt::Debug for XdpQueue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lane")
+        f.debug_struct("XdpQueue")
             .field("region", &self.region())
             .field("framing", &self.framing)
             .field("counters", &self.counters)

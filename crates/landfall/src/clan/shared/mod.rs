@@ -6,16 +6,16 @@
 //! memory, and nothing passes through the kernel but waking somebody who sleeps.
 //!
 //! ```
-//! use landfall::clan::shared::{Shared, SharedConfig};
+//! use landfall::clan::shared::{SharedConfig, SharedNode};
 //! use landfall::clan::{Cookie, Fabric, Local, Remote, Rights};
 //!
 //! # let folder = std::env::temp_dir().join(format!("landfall-shared-{}", std::process::id()));
 //! # std::fs::create_dir_all(&folder)?;
-//! let one = Shared::open(SharedConfig::new(&folder))?;
+//! let one = SharedNode::open(SharedConfig::new(&folder))?;
 //! let (memory, cookie) = one.expose(4096, Rights::Write)?;
 //! let bytes = cookie.to_bytes(); // to another process, by any means
 //!
-//! let other = Shared::open(SharedConfig::new(&folder))?;
+//! let other = SharedNode::open(SharedConfig::new(&folder))?;
 //! let mut window = other.map(&Cookie::from_bytes(&bytes)?)?;
 //! window.store(8, 42)?;
 //! window.commit()?;

@@ -261,7 +261,7 @@ impl Drop for NameRequest {
 impl fmt::Debug for NameRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // What it says may be a cookie, which belongs into no log.
-        f.debug_struct("Visitor").field("peer", &self.peer()).finish_non_exhaustive()
+        f.debug_struct("NameRequest").field("peer", &self.peer()).finish_non_exhaustive()
     }
 }
 
@@ -348,19 +348,19 @@ impl SharedNode {
     ///
     /// ```
     /// use landfall::clan::layer::queue::{Config, Receiver, Sender};
-    /// use landfall::clan::shared::{Shared, SharedConfig};
+    /// use landfall::clan::shared::{SharedConfig, SharedNode};
     ///
     /// # let folder = std::env::temp_dir().join(format!("landfall-names-{}", std::process::id()));
     /// # std::fs::create_dir_all(&folder)?;
     /// # let config = SharedConfig::new(&folder);
     /// # let other = config.clone();
     /// // One process:
-    /// let node = Shared::open(config)?;
+    /// let node = SharedNode::open(config)?;
     /// let offer = node.offer("prices")?;
     /// # let reading = std::thread::spawn(move || {
     /// // Another one:
     /// # let config = other;
-    /// let node = Shared::open(config)?;
+    /// let node = SharedNode::open(config)?;
     /// let receiver = Receiver::open(&node, Config::new(8, 64))?;
     /// let mut receiver = node.find("prices", None)?.join(receiver, None)?;
     /// let mut price = [0; 8];

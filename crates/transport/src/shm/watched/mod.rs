@@ -15,7 +15,7 @@
 //!
 //! ```
 //! use landfall_transport::memory::{SharedMemory, SharedView};
-//! use landfall_transport::shm::watched::{Hits, News, Reporter, Touch, Watched, Writer};
+//! use landfall_transport::shm::watched::{Hits, Reporter, Touch, WatchUpdate, Watched, Writer};
 //!
 //! let watched = Watched::create("example", 4096, 16)?;
 //! let mut hits = Hits::create()?;
@@ -30,7 +30,7 @@
 //! writer.store(0, 1)?; // nobody listens there
 //! writer.store(64, 2)?;
 //! writer.commit();
-//! let Some(News::Hit(hit)) = hits.poll()? else { panic!("it was armed") };
+//! let Some(WatchUpdate::Hit(hit)) = hits.poll()? else { panic!("it was armed") };
 //! assert_eq!((hit.tag, hit.offset, hit.len), (7, 64, 8));
 //! assert_eq!(watched.memory().load(64)?, 2);
 //! watched.disarm(armed);

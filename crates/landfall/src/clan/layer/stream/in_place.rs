@@ -51,7 +51,7 @@ impl<F: Fabric> Loan<'_, F> {
 
 impl<F: Fabric> fmt::Debug for Loan<'_, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Gap").field("len", &self.len).finish_non_exhaustive()
+        f.debug_struct("Loan").field("len", &self.len).finish_non_exhaustive()
     }
 }
 
