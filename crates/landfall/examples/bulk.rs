@@ -4,7 +4,7 @@
 //! machines: `bulk receive 0.0.0.0:8181` there, and `bulk send THERE:8181
 //! [MEGABYTES [TRANSFER_KB]]` here.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::time::Instant;
 
@@ -15,6 +15,8 @@ use landfall::stp::{Connection, Endpoint, Listener, Transport};
 const PORT: u16 = 7;
 /// This many Transfers are under way at a time.
 const AHEAD: usize = 4;
+/// Instead of a number: the hash of all others.
+const LAST: u32 = u32::MAX;
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
@@ -50,7 +52,8 @@ async fn main() -> anyhow::Result<()> {
     }
 }
 
-/// Sends Transfers out of lent memory, which comes back to be filled again.
+/// Sends Transfers out of lent memory, which comes back to be filled again. Where a packet gets
+/// lost one Transfer may overtake another: each has a number.
 async fn send(endpoint: Endpoint, to: SocketAddr, bytes: u64, each: u64) -> anyhow::Result<()> {
     let connection = endpoint.connect(to, PORT).await?;
     let (start, mut hasher) = (Instant::now(), blake3::Hasher::new());
@@ -59,16 +62,17 @@ async fn send(endpoint: Endpoint, to: SocketAddr, bytes: u64, each: u64) -> anyh
         if begun < bytes && under_way.len() < AHEAD {
             let mut memory = endpoint.memory(each.min(bytes - begun) as usize)?;
             fill(&mut memory, begun);
-            hasher.update(&memory);
+            hasher.update(blake3::hash(&memory).as_bytes());
+            let number = u32::try_from(begun / each).context("fewer Transfers")?;
             begun += memory.len() as u64;
-            under_way.push_back(connection.send(memory).start());
+            under_way.push_back(connection.send(memory).opaque(number).start());
         } else if let Some(oldest) = under_way.pop_front() {
             oldest.await?;
         }
     }
-    // The last Transfer is the hash of all others.
+    // The last Transfer is the hash of the hashes of all others.
     let hash = hasher.finalize();
-    connection.send(hash.as_bytes().to_vec()).opaque(1).await?;
+    connection.send(hash.as_bytes().to_vec()).opaque(LAST).await?;
     connection.close().await?;
     let seconds = start.elapsed().as_secs_f64();
     println!("sent      {begun} bytes in {seconds:.2} s, {:.2} GB/s", begun as f64 / seconds / 1e9);
@@ -87,20 +91,22 @@ fn fill(memory: &mut [u8], from: u64) {
 async fn receive(endpoint: Endpoint, listener: Listener) -> anyhow::Result<()> {
     println!("listening {}", endpoint.local().context("an address")?);
     let connection: Connection = listener.accept().await?;
-    let (start, mut hasher, mut received) = (Instant::now(), blake3::Hasher::new(), 0);
+    let (start, mut hashes, mut received) = (Instant::now(), BTreeMap::new(), 0);
     let theirs = loop {
         // Its length is known before its memory is chosen.
         let offer = connection.offer().await?;
         let memory = endpoint.memory(offer.len() as usize)?;
         let message = offer.accept(memory).await?;
-        if message.opaque() == 1 {
+        if message.opaque() == LAST {
             break message.to_vec();
         }
         // Read where the kernel put it.
-        hasher.update(&message);
+        hashes.insert(message.opaque(), blake3::hash(&message));
         received += message.len() as u64;
     };
     let seconds = start.elapsed().as_secs_f64();
+    let mut hasher = blake3::Hasher::new();
+    hashes.values().for_each(|hash| _ = hasher.update(hash.as_bytes()));
     let hash = hasher.finalize();
     let rate = received as f64 / seconds / 1e9;
     println!("received  {received} bytes in {seconds:.2} s, {rate:.2} GB/s");

@@ -101,6 +101,10 @@ impl Connection {
     /// The next Transfer that the other side has, to choose its memory once its
     /// length is known. Memory that waits in a receive comes first.
     ///
+    /// Transfers come in the order in which they were begun only where nothing gets lost: the
+    /// other side can number them ([`Operation::opaque`](super::Operation::opaque)), or use
+    /// [`OrderedSender`](super::OrderedSender).
+    ///
     /// # Errors
     /// [`Error::Closed`] where none will come.
     pub async fn offer(&self) -> Result<Offer, Error> {
