@@ -34,7 +34,7 @@ const LEAST_POSTED: usize = 4;
 
 /// One side.
 #[derive(Debug)]
-struct QueuePairEnd {
+struct AdapterEnd {
     adapter: Adapter,
     domain: DomainId,
     sends: CompletionQueueId,
@@ -43,7 +43,7 @@ struct QueuePairEnd {
     ip: IpAddr,
 }
 
-impl QueuePairEnd {
+impl AdapterEnd {
     fn new(connections: usize, predicts: bool, ours: u8, theirs: u8) -> Self {
         let config = Config {
             queue_pairs: connections,
@@ -106,8 +106,8 @@ impl QueuePairEnd {
 /// Two adapters with connections between them, over which messages go in turn.
 #[derive(Debug)]
 pub struct QpipPair {
-    sender: QueuePairEnd,
-    receiver: QueuePairEnd,
+    sender: AdapterEnd,
+    receiver: AdapterEnd,
     now: Instant,
     /// Queue pairs of the sender, and how many of its messages are under way.
     pairs: Vec<(QueuePairId, u32)>,
@@ -160,7 +160,7 @@ impl QpipPair {
     }
 
     fn made(connections: usize, depth: usize, predicts: bool) -> Self {
-        let sides = [(1, 2), (2, 1)].map(|(a, b)| QueuePairEnd::new(connections, predicts, a, b));
+        let sides = [(1, 2), (2, 1)].map(|(a, b)| AdapterEnd::new(connections, predicts, a, b));
         let [sender, receiver] = sides;
         Self {
             sender,
