@@ -88,6 +88,7 @@ impl AdapterEnd {
             service: Service::Tcp(Mapping::Message),
             send_depth: depth as u32,
             receive_depth: depth as u32,
+            shared_receives: None,
         };
         self.adapter.create_queue_pair(&setup).expect("as many as were asked for")
     }
@@ -237,7 +238,12 @@ impl QpipPair {
             if under_way as usize >= self.depth {
                 continue;
             }
-            let work = SendWork { id: at as u64, from: &self.sender.buffer(), to: None };
+            let work = SendWork {
+                id: at as u64,
+                from: &self.sender.buffer(),
+                to: None,
+                is_signaled: true,
+            };
             let posted = self.sender.adapter.post_send(self.now, pair, &work);
             assert_eq!(posted, Ok(()), "there is room for it");
             self.pairs[at].1 += 1;

@@ -32,7 +32,7 @@ pub use landfall_inet as wire;
 
 pub use adapter::{
     Access, Adapter, Arm, Config, ConnectionStats, Error, Event, Interface, Object, PostError,
-    QueuePairSetup, Service, Stats,
+    QueuePairSetup, Service, SharedReceiveQueueSetup, Stats,
 };
 pub use landfall_placement::ConfigError;
 pub use offload::OwnAddress;
@@ -42,5 +42,5 @@ pub use tcp::state::ConnectionState;
 pub use tcp::tcb::CloseReason;
 pub use work::{
     Buffer, Completion, CompletionQueueId, DomainId, ListenerId, MemoryKey, Operation, QueuePairId,
-    ReceiveWork, SendWork, Status,
+    ReceiveWork, SendWork, SharedReceiveQueueId, Status,
 };

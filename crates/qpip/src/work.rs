@@ -31,6 +31,11 @@ pub struct SendWork<'a> {
     pub from: &'a [Buffer],
     /// To whom, of a queue pair that is not connected.
     pub to: Option<SocketAddr>,
+    /// Does it complete when it is done? One that does not completes only where it fails, or
+    /// when the queue pair is destroyed; that it is done shows by the next one that
+    /// completes, and by
+    /// [`Event::UnsignaledDone`](crate::Event::UnsignaledDone).
+    pub is_signaled: bool,
 }
 
 /// Room for a message to come.
@@ -167,6 +172,8 @@ ids! {
     CompletionQueueId = "completion queue",
     /// A queue pair.
     QueuePairId = "queue pair",
+    /// Room that queue pairs share for what comes.
+    SharedReceiveQueueId = "shared receive queue",
     /// A port that is listened on.
     ListenerId = "listener",
 }

@@ -18,6 +18,7 @@ fn setup(world: &mut World<'_>, capacity: u32, service: Service) -> QueuePairSet
         service,
         send_depth: 8,
         receive_depth: 8,
+        shared_receives: None,
     }
 }
 

@@ -239,6 +239,7 @@ fn invariant_5_at_each_bound_there_is_an_error() {
         service: Service::Udp,
         send_depth: 4,
         receive_depth: 4,
+        shared_receives: None,
     };
     let adapter = two.adapter(0);
     adapter.create_domain().unwrap();
@@ -257,7 +258,7 @@ fn invariant_5_at_each_bound_there_is_an_error() {
     }
     let (_, buffer) = two.lend(0, vec![1; 10]);
     let (now, pair) = (two.wire.now, two.pairs[0]);
-    let work = qpip::SendWork { id: 9, from: &[buffer], to: None };
+    let work = qpip::SendWork { id: 9, from: &[buffer], to: None, is_signaled: true };
     assert_eq!(two.adapter(0).post_send(now, pair, &work), Err(PostError::QueueFull));
     two.check_contract();
 }

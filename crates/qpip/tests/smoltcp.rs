@@ -210,6 +210,7 @@ impl World {
             service: Service::Tcp(Mapping::Stream),
             send_depth: depth,
             receive_depth: depth,
+            shared_receives: None,
         };
         let pair = adapter.create_queue_pair(&setup).unwrap();
         let station = sim.add("station", EngineNode::new(adapter)).unwrap();
@@ -224,7 +225,7 @@ impl World {
         let key = adapter.register(domain, memory, Access::ReadWrite).unwrap();
         for at in (0..BYTES).step_by(REQUEST) {
             let part = [Buffer::new(key, at as u64, REQUEST as u32)];
-            let work = SendWork { id: at as u64, from: &part, to: None };
+            let work = SendWork { id: at as u64, from: &part, to: None, is_signaled: true };
             adapter.post_send(Instant::ZERO, pair, &work).unwrap();
             let part = [Buffer::new(key, (BYTES + at) as u64, REQUEST as u32)];
             let work = ReceiveWork { id: at as u64, into: &part };

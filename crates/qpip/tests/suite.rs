@@ -18,6 +18,7 @@ mod memory;
 mod offload;
 mod predicted;
 mod scripts;
+mod shared;
 mod smoltcp;
 mod station;
 mod two;

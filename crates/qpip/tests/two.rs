@@ -102,6 +102,7 @@ impl Two {
             service,
             send_depth: 64,
             receive_depth: 64,
+            shared_receives: None,
         };
         self.adapter(side).create_queue_pair(&setup).unwrap()
     }
@@ -149,7 +150,7 @@ impl Two {
         let (_, buffer) = self.lend(side, bytes.to_vec());
         self.next += 1;
         let (id, pair, now) = (self.next, self.pairs[side], self.wire.now);
-        let work = SendWork { id, from: &[buffer], to: None };
+        let work = SendWork { id, from: &[buffer], to: None, is_signaled: true };
         self.adapter(side).post_send(now, pair, &work).unwrap();
         id
     }

@@ -236,6 +236,7 @@ impl<'a> World<'a> {
             service,
             send_depth: self.depth,
             receive_depth: self.depth,
+            shared_receives: None,
         };
         self.adapter(host).create_queue_pair(&setup).unwrap()
     }
@@ -257,7 +258,11 @@ impl<'a> World<'a> {
     ) -> Result<(), PostError> {
         let from = [self.buffer(host, at, len)];
         let now = self.now();
-        self.adapter(host).post_send(now, pair, &SendWork { id, from: &from, to })
+        self.adapter(host).post_send(
+            now,
+            pair,
+            &SendWork { id, from: &from, to, is_signaled: true },
+        )
     }
 
     pub fn post_receive(

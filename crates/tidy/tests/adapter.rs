@@ -1,4 +1,4 @@
-//! The parts of `qpip`'s adapter own their state: the object itself is in two files, and
+//! The parts of `qpip`'s adapter own their state: the object itself is in three files, and
 //! the files of the engine use each other in one direction.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,14 +7,14 @@ use landfall_tidy::{File, Repository, expect_none};
 
 const FOLDER: &str = "crates/qpip/src/adapter/";
 
-/// What its user calls, and what its driver calls.
-const OF_THE_ADAPTER: [&str; 2] = ["mod", "engine"];
+/// What its user calls, what its driver calls, and what the driver of a card calls.
+const OF_THE_ADAPTER: [&str; 3] = ["mod", "engine", "card"];
 
 /// Each file, by the path of its module, with the modules that it uses.
 type Uses = BTreeMap<String, BTreeSet<String>>;
 
 #[test]
-fn only_two_files_implement_the_adapter() {
+fn only_three_files_implement_the_adapter() {
     let others: Vec<_> = sources()
         .iter()
         .filter(|(module, _)| !OF_THE_ADAPTER.contains(&module.as_str()))

@@ -228,6 +228,7 @@ impl QueuePair {
             service: options.service,
             send_depth: options.send_depth,
             receive_depth: options.receive_depth,
+            shared_receives: None,
         };
         let new = handle.command(|core, _| {
             let most = core.engine.config().buffers.min(usize::from(options.buffers)).max(1);

@@ -9,6 +9,7 @@ use landfall_placement::{Guess, Instant, Refusal, Refusals, Spans};
 use super::context::Context;
 use super::links::{Link, Links, Marks, Origin};
 use super::queue_pair::{Connection, QueuePair, Role};
+use super::resources::Resources;
 use super::udp::Datagrams;
 use crate::ip::neighbours::Found;
 use crate::tcp::tcb::CloseReason;
@@ -65,9 +66,18 @@ impl QueuePair {
         &mut self,
         now: Instant,
         segment: &Segment,
+        resources: &mut Resources,
         into: &mut Spans,
     ) -> Option<Placed> {
+        let shared = self.shared_receives();
         let (connection, queues) = self.connection_mut()?;
+        if let Some(shared) = shared {
+            while connection.tcb.lacks_memory(now, segment, queues)
+                && let Some(request) = resources.shared_receives.take(shared)
+            {
+                queues.receive.push(request.id, request.gather);
+            }
+        }
         Some(connection.tcb.place(now, segment, queues, into))
     }
 

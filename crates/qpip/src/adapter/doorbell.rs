@@ -30,7 +30,7 @@ pub(super) fn post_send(
     pair: &mut QueuePair,
     work: &SendWork<'_>,
 ) -> Result<(), PostError> {
-    let Resources { domains, completion_queues } = resources;
+    let Resources { domains, completion_queues, .. } = resources;
     let (domain, completions) = (pair.domain, pair.send_completions);
     let longest = match &pair.role {
         Role::Stream(stream) => stream_takes(stream, work.to)?,
@@ -52,9 +52,11 @@ pub(super) fn post_send(
     }
     completion_queues.reserve(completions);
     match (&mut pair.role, work.to) {
-        (Role::Stream(stream), _) => stream.queues.send.push(work.id, gather),
+        (Role::Stream(stream), _) => {
+            stream.queues.send.push(work.id, gather, work.is_signaled);
+        }
         (Role::Datagrams(datagrams), Some(to)) => {
-            datagrams.outbound.push(work.id, gather, plain(to));
+            datagrams.outbound.push(work.id, gather, plain(to), work.is_signaled);
         }
         (Role::Datagrams(_), None) => {
             debug_assert!(false, "a datagram without an address has no limit");
@@ -70,7 +72,10 @@ pub(super) fn post_receive(
     pair: &mut QueuePair,
     work: &ReceiveWork<'_>,
 ) -> Result<(), PostError> {
-    let Resources { domains, completion_queues } = resources;
+    if pair.shared_receives().is_some() {
+        return Err(PostError::SharedReceives);
+    }
+    let Resources { domains, completion_queues, .. } = resources;
     let (domain, completions) = (pair.domain, pair.receive_completions);
     let has_room = match &pair.role {
         Role::Stream(stream) => {

@@ -384,7 +384,8 @@ impl Adapter {
         let (segment, piece) = (packet.segment, arrival.piece);
         let check = packet.check(arrival)?;
         let pair = self.pairs.named_mut(id).ok_or(Refusal::UnknownId)?;
-        let placed = pair.place(now, &segment, into).ok_or(Refusal::UnknownId)?;
+        let placed =
+            pair.place(now, &segment, &mut self.resources, into).ok_or(Refusal::UnknownId)?;
         let Placed { skip, claim } = placed;
         self.predict(id);
         let Ok(at) = packet.payload_at(skip) else {
@@ -407,8 +408,8 @@ impl Adapter {
         if !self.placements.has_room() {
             return Err(Refusal::NoRoom.into());
         }
-        let pair = self.pairs.named_mut(id);
-        let datagrams = pair.and_then(QueuePair::datagrams_mut).ok_or(Refusal::UnknownId)?;
+        let pair = self.pairs.named_mut(id).ok_or(Refusal::UnknownId)?;
+        let datagrams = self.resources.with_room(pair).ok_or(Refusal::UnknownId)?;
         let Some(step) = packet.place(datagrams, check, into) else {
             self.context.stats.datagrams_unexpected += 1;
             return Err(Refusal::NoRoom.into());

@@ -16,6 +16,8 @@ pub enum Object {
     MemoryKey,
     /// A completion queue, or a place in one.
     CompletionQueue,
+    /// A shared receive queue.
+    SharedReceiveQueue,
     /// A queue pair.
     QueuePair,
     /// A port that is listened on.
@@ -31,6 +33,7 @@ impl fmt::Display for Object {
             Self::Domain => "protection domain",
             Self::MemoryKey => "memory key",
             Self::CompletionQueue => "completion queue",
+            Self::SharedReceiveQueue => "shared receive queue",
             Self::QueuePair => "queue pair",
             Self::Listener => "listener",
             Self::Event => "event",
@@ -58,6 +61,12 @@ pub enum Error {
     /// A number that cannot be.
     #[error("a queue has a depth of at least one and at most what the configuration allows")]
     BadDepth,
+    /// A shared receive queue of another domain, or that completes elsewhere.
+    #[error(
+        "a shared receive queue is for queue pairs of its own protection domain whose receives \
+         complete where its own do"
+    )]
+    ForeignQueue,
     /// The queue pair does something else.
     #[error("the queue pair was created for the other service: create one for this one")]
     WrongService,
@@ -116,6 +125,12 @@ pub enum PostError {
     /// More buffers than the configuration allows.
     #[error("the request has more buffers than the configuration allows: join some")]
     TooManyBuffers,
+    /// Its room is that of a shared queue.
+    #[error("this queue pair takes its room from a shared receive queue: post it there")]
+    SharedReceives,
+    /// The shared receive queue does not exist (any more).
+    #[error("this shared receive queue does not exist any more")]
+    UnknownSharedQueue,
     /// Datagrams are addressed one by one.
     #[error("a datagram needs a destination: one host, and a port that is not 0")]
     NoDestination,

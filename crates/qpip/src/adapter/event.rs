@@ -12,11 +12,13 @@ use crate::work::{CompletionQueueId, ListenerId, QueuePairId};
 pub(super) struct Events {
     queue: VecDeque<Event>,
     most: usize,
+    /// The number of the first one: each has one, and they wrap.
+    taken: u32,
 }
 
 impl Events {
     pub(super) const fn new(most: usize) -> Self {
-        Self { queue: VecDeque::new(), most }
+        Self { queue: VecDeque::new(), most, taken: 0 }
     }
 
     /// The limit is reached: no queue pair is created and no connection is taken in.
@@ -29,8 +31,23 @@ impl Events {
         self.queue.push_back(event);
     }
 
+    /// A send of this queue pair that was not signaled is done. `told` is the number of the
+    /// event that said so last: as long as it waits, it says so of this one, too.
+    pub(super) fn count_unsignaled(&mut self, id: QueuePairId, told: &mut u32) {
+        let place = told.wrapping_sub(self.taken) as usize;
+        match self.queue.get_mut(place) {
+            Some(Event::UnsignaledDone { queue_pair, count }) if *queue_pair == id => *count += 1,
+            _ => {
+                *told = self.taken.wrapping_add(self.queue.len() as u32);
+                self.push(Event::UnsignaledDone { queue_pair: id, count: 1 });
+            }
+        }
+    }
+
     pub(super) fn pop(&mut self) -> Option<Event> {
-        self.queue.pop_front()
+        let event = self.queue.pop_front()?;
+        self.taken = self.taken.wrapping_add(1);
+        Some(event)
     }
 }
 
@@ -52,6 +69,9 @@ pub enum Event {
     PeerFinished { queue_pair: QueuePairId },
     /// The connection is over; what was posted and is not done was flushed.
     Closed { queue_pair: QueuePairId, reason: CloseReason },
+    /// This many sends that were not signaled are done, and there is as much room in the
+    /// queue. One such event of a queue pair waits at a time.
+    UnsignaledDone { queue_pair: QueuePairId, count: u32 },
     /// A queue that was armed has something to be polled. It has to be armed
     /// again to be told of more.
     CompletionsReady { queue: CompletionQueueId },

@@ -1,9 +1,9 @@
 //! [`Adapter`]: queue pairs over TCP and UDP, as the network interface of the
 //! paper would run them.
 //!
-//! This file is what its user calls, and `engine` what its driver calls. Both only say
-//! which part does what, and in which order: a part owns its state, is handed what it
-//! needs of others, and returns what happened.
+//! This file is what its user calls, `engine` what its driver calls, and `card` what the
+//! driver of a card calls. All three only say which part does what, and in which order: a
+//! part owns its state, is handed what it needs of others, and returns what happened.
 //!
 //! | state machine of the paper | file | what happens there |
 //! | --- | --- | --- |
@@ -18,7 +18,7 @@
 //! | `QueuePairs` | `queue_pairs`, `demux`, `time_wait` | all of them, by every name; timers; connections that are over |
 //! | `QueuePair` | `queue_pair`, `udp`, `connection` | its queues, and what happens to its connection |
 //! | `Listeners` | `listeners`, `openings` | who listens, who is offered, and connections that are asked for |
-//! | `Resources` | `resources`, `domain`, `completion_queue` | registered memory, and what is done |
+//! | `Resources` | `resources`, `domain`, `completion_queue`, `shared_receives` | registered memory, what is done, and room that queue pairs share |
 //! | `Pieces` | `receive/pieces` | fragments that came |
 //! | `Placements`, `Transmissions` | `placements`, `transmit` | what drivers have in hand |
 //! | `Seam` | `seam` | what is expected, and where that is said |
@@ -27,6 +27,7 @@
 //! What does not live here: TCP itself ([`tcp`](crate::tcp)), headers
 //! ([`wire`](crate::wire)), what a host on IP remembers ([`ip`](crate::ip)).
 
+mod card;
 mod completion_queue;
 mod config;
 mod connection;
@@ -49,6 +50,7 @@ mod queue_pairs;
 mod receive;
 mod resources;
 mod seam;
+mod shared_receives;
 mod time_wait;
 mod transmit;
 mod udp;
@@ -65,14 +67,14 @@ pub use error::{Error, Object, PostError};
 pub use event::{ConnectionStats, Event, Stats};
 pub use interface::Interface;
 pub use queue_pair::{QueuePairSetup, Service};
+pub use shared_receives::SharedReceiveQueueSetup;
 
 use crate::ip::reassembly;
-use crate::offload::{Command, Hit, Miss, Report};
 use crate::tcp::tcb::CloseReason;
-use crate::tcp::{Cookies, Landed, Secret, Segment, Tcb, TcpConfig};
+use crate::tcp::{Cookies, Secret, Tcb, TcpConfig};
 use crate::work::{
     Completion, CompletionQueueId, DomainId, ListenerId, MemoryKey, QueuePairId, ReceiveWork,
-    SendWork,
+    SendWork, SharedReceiveQueueId,
 };
 use context::Context;
 use demux::{Demux, plain};
@@ -84,10 +86,9 @@ use queue_pair::{QueuePair, Role};
 use queue_pairs::QueuePairs;
 use receive::pieces::Pieces;
 use resources::Resources;
-use seam::{ReportStep, Seam};
+use seam::Seam;
 use time_wait::TimeWaits;
 use transmit::Transmissions;
-use udp::ArrivedDatagram;
 
 /// Queue pairs over TCP and UDP on any number of Ethernet interfaces.
 ///
@@ -262,9 +263,29 @@ impl Adapter {
     }
 }
 
-// Management: queue pairs.
+// Management: queue pairs, and the room that they share.
 
 impl Adapter {
+    /// Makes a queue of room for what comes, that any number of queue pairs take from
+    /// ([`QueuePairSetup::shared_receives`]).
+    ///
+    /// # Errors
+    /// [`Error::Unknown`], [`Error::BadDepth`], [`Error::Full`].
+    pub fn create_shared_receive_queue(
+        &mut self,
+        setup: &SharedReceiveQueueSetup,
+    ) -> Result<SharedReceiveQueueId, Error> {
+        self.resources.create_shared_receives(setup, &self.context.config)
+    }
+
+    /// Ends such a queue. What nobody has taken is the user's again, without a completion.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`]; [`Error::Busy`] while a queue pair takes from it.
+    pub fn destroy_shared_receive_queue(&mut self, id: SharedReceiveQueueId) -> Result<(), Error> {
+        self.resources.destroy_shared_receives(id)
+    }
+
     /// Makes a queue pair. It is idle: receives can be posted, and it can be
     /// connected, offered to a listener, or, for datagrams, bound.
     ///
@@ -278,8 +299,8 @@ impl Adapter {
             return Err(Error::Full(Object::Event));
         }
         let id = self.pairs.next_id()?;
-        let pair = QueuePair::new(id, setup);
-        self.resources.join(&pair)?;
+        let mut pair = QueuePair::new(id, setup);
+        self.resources.join(&mut pair, setup.shared_receives)?;
         self.pairs.insert(pair);
         Ok(id)
     }
@@ -516,68 +537,22 @@ impl Adapter {
         self.predict(id);
         Ok(())
     }
-}
 
-// The offload seam.
-
-impl Adapter {
-    /// How often the [`offload`](crate::offload) seam left a unit to the engine for
-    /// this reason.
-    #[must_use]
-    pub const fn misses(&self, reason: Miss) -> u64 {
-        self.seam.misses(reason)
-    }
-
-    /// The next thing to say to the card that places what comes as expected. Where
-    /// there is none ([`Config::delegates`](super::Config::delegates)), there is
-    /// nothing to say.
+    /// Posts room for what comes to any queue pair that takes from this queue.
     ///
-    /// A driver asks after everything that it does with the engine, and gives what
-    /// it gets to the card before anything that the engine sends later.
-    pub fn poll_command(&mut self) -> Option<Command> {
-        // A packet that was put together from fragments and waits for its place is
-        // one that the engine has not looked at, though the card has seen it.
-        if self.pieces.has_ready() {
-            return None;
+    /// # Errors
+    /// See [`PostError`]; nothing is posted then.
+    pub fn post_shared_receive(
+        &mut self,
+        _now: Instant,
+        id: SharedReceiveQueueId,
+        work: &ReceiveWork<'_>,
+    ) -> Result<(), PostError> {
+        self.resources.post_shared_receive(id, work)?;
+        // More memory opens the windows of those who were kept short.
+        for pair in self.pairs.offer_shared(&mut self.resources, id) {
+            self.mark_ready(pair);
         }
-        self.seam.poll_command(&self.pairs, &self.links)
-    }
-
-    /// A card reported something. Reports that are late, of an earlier command or
-    /// of a card that was restarted, do nothing.
-    pub fn handle_report(&mut self, now: Instant, report: &Report) {
-        match self.seam.handle_report(report, &self.pairs) {
-            ReportStep::Nothing => {}
-            ReportStep::Came { hit: Hit::Segment(hit), is_in_place } => {
-                let (context, links) = (&mut self.context, &mut self.links);
-                if let Some((id, claim)) = self.pairs.claim_segment(context, links, &hit) {
-                    let segment = Segment::predicted(&hit, None);
-                    self.finish_segment(now, id, &segment, Landed { claim, is_good: is_in_place });
-                }
-            }
-            ReportStep::Came { hit: Hit::Datagram(hit), is_in_place } => {
-                if let Some(id) = self.pairs.claim_datagram(&mut self.context, &hit) {
-                    self.finish_datagram(
-                        id,
-                        is_in_place.then_some(ArrivedDatagram { from: hit.from, len: hit.len }),
-                    );
-                }
-            }
-            ReportStep::Answered { slot } => self.settle_slot(slot),
-        }
-    }
-
-    /// The card was restarted and has forgotten everything, what was under way to
-    /// memory too. What it had not reported has not arrived.
-    pub fn handle_card_lost(&mut self) {
-        for slot in 0..self.seam.forget_card(self.links.len()) {
-            self.settle_slot(slot);
-        }
-    }
-
-    fn settle_slot(&mut self, slot: u32) {
-        if let Some(id) = self.pairs.get(slot).map(|pair| pair.id) {
-            self.settle(id);
-        }
+        Ok(())
     }
 }

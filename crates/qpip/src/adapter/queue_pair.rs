@@ -7,7 +7,9 @@ use landfall_placement::InternetSum;
 use super::udp::Datagrams;
 use crate::queue::{Done, Queues};
 use crate::tcp::{Mapping, Tcb, TcpConfig};
-use crate::work::{CompletionQueueId, DomainId, ListenerId, Operation, QueuePairId};
+use crate::work::{
+    CompletionQueueId, DomainId, ListenerId, Operation, QueuePairId, SharedReceiveQueueId,
+};
 
 /// What a queue pair speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -33,6 +35,9 @@ pub struct QueuePairSetup {
     pub send_depth: u32,
     /// How many receives.
     pub receive_depth: u32,
+    /// Room for what comes is taken from this queue, and none is posted to the queue
+    /// pair's own. What it takes completes where that queue says.
+    pub shared_receives: Option<SharedReceiveQueueId>,
 }
 
 /// A queue pair.
@@ -43,6 +48,8 @@ pub(super) struct QueuePair {
     pub(super) send_completions: CompletionQueueId,
     pub(super) receive_completions: CompletionQueueId,
     pub(super) role: Role,
+    /// The event that told last of sends that are done without a completion.
+    pub(super) unsignaled_told: u32,
     /// It is in the ready list of its link.
     pub(super) is_ready: bool,
     /// It waits for a neighbour of its link.
@@ -107,7 +114,7 @@ impl QueuePair {
                 phase: Phase::Idle,
                 config: None,
             }),
-            Service::Udp => Role::Datagrams(Datagrams::new(send, receive)),
+            Service::Udp => Role::Datagrams(Datagrams::new(send, receive, setup.shared_receives)),
         };
         Self {
             id,
@@ -115,10 +122,20 @@ impl QueuePair {
             send_completions: setup.send_completions,
             receive_completions: setup.receive_completions,
             role,
+            unsignaled_told: 0,
             is_ready: false,
             is_parked: false,
             is_destroyed: false,
             is_part_out: false,
+        }
+    }
+
+    /// Where it takes room for what comes from, if not from its own queue.
+    #[inline]
+    pub(super) fn shared_receives(&self) -> Option<SharedReceiveQueueId> {
+        match &self.role {
+            Role::Stream(stream) => stream.queues.receive.shared(),
+            Role::Datagrams(datagrams) => datagrams.inbound.shared,
         }
     }
 
@@ -215,6 +232,6 @@ mod tests {
         let slot = size_of::<QueuePair>() + 8;
         let tables = size_of::<(landfall_placement::Instant, u32)>() + 4 + 2 * 16;
         let all = slot + size_of::<Connection>() + tables;
-        assert!(all <= 1_320, "{slot} + {} + {tables} = {all}", size_of::<Connection>());
+        assert!(all <= 1_328, "{slot} + {} + {tables} = {all}", size_of::<Connection>());
     }
 }

@@ -25,7 +25,7 @@ use crate::offload;
 use crate::queue::Queues;
 use crate::tcp::{Claim, ConnectionEvent, KnownServers, Secret, Tcb, TcpConfig};
 use crate::wire::{checksum, protocol};
-use crate::work::{ListenerId, QueuePairId, Status};
+use crate::work::{ListenerId, QueuePairId, SharedReceiveQueueId, Status};
 
 /// All queue pairs, and the connections that were theirs.
 #[derive(Debug)]
@@ -413,7 +413,39 @@ impl QueuePairs {
             }
         }
         set_timer(timers, &context.config.tcp, pair);
+        if let Some((connection, queues)) = pair.connection_mut()
+            && let Some(shared) = queues.receive.shared()
+            && !queues.receive.is_waiting
+            && connection.tcb.is_short_of_memory()
+            && let Ok(shared) = resources.shared_receives.get_mut(shared)
+        {
+            queues.receive.is_waiting = true;
+            shared.wait(id);
+        }
         Some(pair)
+    }
+
+    /// Room was posted to a queue that is shared: those who were kept short may offer more
+    /// than they did. Returns who they are.
+    pub(super) fn offer_shared(
+        &mut self,
+        resources: &mut Resources,
+        shared: SharedReceiveQueueId,
+    ) -> Vec<QueuePairId> {
+        let Ok(shared) = resources.shared_receives.get_mut(shared) else { return Vec::new() };
+        let mut short = shared.take_short();
+        short.retain(|id| {
+            let Some(pair) = self.table.named_mut(id.index, id.generation) else { return false };
+            let Some((connection, queues)) = pair.connection_mut() else { return false };
+            connection.tcb.handle_posted_receive(queues);
+            // What is still too little waits for more.
+            queues.receive.is_waiting = connection.tcb.is_short_of_memory();
+            if queues.receive.is_waiting {
+                shared.wait(*id);
+            }
+            true
+        });
+        short
     }
 
     /// Nothing of a queue pair is left.

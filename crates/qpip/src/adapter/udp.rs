@@ -10,7 +10,7 @@ use landfall_placement::Spans;
 
 use crate::offload::Places;
 use crate::queue::{Done, Gather};
-use crate::work::{Operation, Status};
+use crate::work::{Operation, SharedReceiveQueueId, Status};
 
 /// The queues of a queue pair for datagrams.
 #[derive(Debug)]
@@ -24,7 +24,11 @@ pub(super) struct Datagrams {
 }
 
 impl Datagrams {
-    pub(super) const fn new(send_depth: u32, receive_depth: u32) -> Self {
+    pub(super) const fn new(
+        send_depth: u32,
+        receive_depth: u32,
+        shared: Option<SharedReceiveQueueId>,
+    ) -> Self {
         Self {
             local: None,
             has_rival: false,
@@ -40,6 +44,7 @@ impl Datagrams {
                 depth: receive_depth,
                 used: 0,
                 course: 0,
+                shared,
                 is_flushed: false,
             },
         }
@@ -70,6 +75,7 @@ struct Outgoing {
     to: SocketAddr,
     /// Drivers that read its memory.
     holds: u32,
+    is_signaled: bool,
     /// What became of it, once it left (or could not).
     status: Option<Status>,
 }
@@ -101,8 +107,9 @@ impl Outbound {
     }
 
     /// Adds a datagram; there must be room.
-    pub(super) fn push(&mut self, id: u64, gather: Gather, to: SocketAddr) {
-        self.requests.push_back(Outgoing { id, gather, to, holds: 0, status: None });
+    pub(super) fn push(&mut self, id: u64, gather: Gather, to: SocketAddr, is_signaled: bool) {
+        let request = Outgoing { id, gather, to, holds: 0, is_signaled, status: None };
+        self.requests.push_back(request);
     }
 
     /// The datagram that is sent next.
@@ -172,7 +179,7 @@ impl Outbound {
         if front.holds > 0 {
             return None;
         }
-        let Outgoing { id, gather, .. } = self.requests.pop_front()?;
+        let Outgoing { id, gather, is_signaled, .. } = self.requests.pop_front()?;
         self.first = self.first.wrapping_add(1);
         self.next = self.next.saturating_sub(1);
         let len = if status.is_success() { gather.len() } else { 0 };
@@ -185,6 +192,7 @@ impl Outbound {
             ends_message: true,
             gather: Some(gather),
             from: None,
+            is_signaled,
         })
     }
 }
@@ -226,6 +234,8 @@ pub(super) struct Inbound {
     used: usize,
     /// Changes whenever another request is the next than was to be expected.
     course: u16,
+    /// Where more room is taken from.
+    pub(super) shared: Option<SharedReceiveQueueId>,
     is_flushed: bool,
 }
 
@@ -267,6 +277,11 @@ impl Inbound {
     /// long.
     pub(super) fn take_landed(&mut self, from: SocketAddr, len: u32) -> Option<bool> {
         Some(self.take_next()?.finish(from, len))
+    }
+
+    /// Is no request free, though more could come?
+    pub(super) fn is_used_up(&self) -> bool {
+        !self.is_flushed && self.used >= self.requests.len()
     }
 
     /// Is the next request too short for a datagram of `len` bytes?
@@ -358,6 +373,7 @@ impl Inbound {
             ends_message: true,
             gather: Some(gather),
             from,
+            is_signaled: true,
         })
     }
 }
@@ -378,7 +394,7 @@ mod tests {
 
     #[test]
     fn a_request_whose_datagram_failed_waits_behind_those_being_filled() {
-        let mut queues = Datagrams::new(4, 4);
+        let mut queues = Datagrams::new(4, 4, None);
         for id in 0..3 {
             queues.inbound.push(id, gather(id * 100, 100));
         }
@@ -399,7 +415,7 @@ mod tests {
     /// One that writes nothing is known at once, and the one in front of it is not.
     #[test]
     fn a_datagram_without_bytes_is_not_taken_for_one_that_is_being_filled() {
-        let mut queues = Datagrams::new(4, 4);
+        let mut queues = Datagrams::new(4, 4, None);
         queues.inbound.push(0, gather(0, 100));
         queues.inbound.push(1, gather(100, 100));
         queues.inbound.take(10, &mut Spans::new()).unwrap();
@@ -412,8 +428,8 @@ mod tests {
 
     #[test]
     fn what_is_held_is_not_done() {
-        let mut queues = Datagrams::new(4, 4);
-        queues.outbound.push(7, gather(0, 50), peer());
+        let mut queues = Datagrams::new(4, 4, None);
+        queues.outbound.push(7, gather(0, 50), peer(), true);
         let number = queues.outbound.next().unwrap().number;
         queues.outbound.begin(2);
         assert!(queues.outbound.next().is_none());
@@ -426,10 +442,10 @@ mod tests {
 
     #[test]
     fn a_flush_leaves_what_is_under_way() {
-        let mut queues = Datagrams::new(4, 4);
+        let mut queues = Datagrams::new(4, 4, None);
         queues.inbound.push(1, gather(0, 50));
         queues.inbound.push(2, gather(50, 50));
-        queues.outbound.push(3, gather(0, 50), peer());
+        queues.outbound.push(3, gather(0, 50), peer(), true);
         queues.inbound.take(50, &mut Spans::new()).unwrap();
         queues.flush();
         assert!(queues.outbound.next().is_none());

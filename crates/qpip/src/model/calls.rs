@@ -34,6 +34,7 @@ impl World {
             service,
             send_depth: self.setup.depth(),
             receive_depth: self.setup.depth(),
+            shared_receives: None,
         };
         match end.checked.engine.create_queue_pair(&setup) {
             Ok(id) => {
@@ -126,7 +127,9 @@ impl World {
         let from: Vec<Buffer> = places.iter().map(buffer).collect();
         let to = self.destination(index, pieces);
         let (now, id, name) = (self.now, self.ledger.pairs[index].id, self.name());
-        let work = SendWork { id: name, from: &from, to };
+        // Some are silent.
+        let is_signaled = len % 5 != 4;
+        let work = SendWork { id: name, from: &from, to, is_signaled };
         let result = self.ends[side].checked.engine.post_send(now, id, &work);
         if let Err(error) = result {
             self.judge_refusal(index, Operation::Send, bytes.len(), error);
@@ -141,7 +144,8 @@ impl World {
             }
         }
         let (end, len) = (pair.stream.len(), len as usize);
-        pair.sends.push_back(Request { id: name, places, len, end, reported: 0 });
+        let request = Request { id: name, places, len, end, reported: 0, is_signaled };
+        pair.sends.push_back(request);
         if len == 0 || (pair.is_tcp() && (pair.is_shut || pair.is_closed())) {
             self.fail(side, &format!("{id} took a send of {len} bytes that it cannot send"));
         }
@@ -179,7 +183,8 @@ impl World {
         }
         let pair = &mut self.ledger.pairs[index];
         let len = len as usize;
-        pair.receives.push_back(Request { id: name, places, len, end: 0, reported: 0 });
+        let request = Request { id: name, places, len, end: 0, reported: 0, is_signaled: true };
+        pair.receives.push_back(request);
         if len == 0 || pair.is_closed() || pair.has_peer_finished {
             self.fail(side, &format!("{id} took a receive of {len} bytes that nothing fills"));
         }
@@ -325,7 +330,8 @@ impl World {
             buffers.resize(adapter.config().buffers + 1, buffers[0]);
         }
         let to = (how == 2).then(|| SocketAddr::new(self.setup.address(1 - side), 0));
-        let sends = adapter.post_send(now, id, &SendWork { id: 0, from: &buffers, to });
+        let sends =
+            adapter.post_send(now, id, &SendWork { id: 0, from: &buffers, to, is_signaled: true });
         let receives = adapter.post_receive(now, id, &ReceiveWork { id: 0, into: &buffers });
         self.release_places(side, &[(key, area)]);
         sends.is_ok() || receives.is_ok()

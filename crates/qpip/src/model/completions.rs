@@ -20,6 +20,8 @@ impl World {
             let Some(completion) = end.checked.engine.poll(end.queue) else { return };
             self.write_down(|| format!("  side {side}: {completion:?}"));
             self.digest_completion(&completion);
+            // What was done in silence before this is told before this.
+            self.hear_events();
             if completion.is_solicited() && self.ends[side].armed == Some(Arm::Solicited) {
                 self.fail(side, "sleeps though a solicited completion waits");
             }
@@ -52,15 +54,19 @@ impl World {
         let Some(index) = self.ledger.find(side, queue_pair) else {
             return self.fail_badly(side, &format!("{queue_pair} never was, and completes"));
         };
-        let pair = &mut self.ledger.pairs[index];
-        let queue = pair.queue_mut(operation);
-        let at = queue.iter().position(|request| request.id == id);
-        let Some(at) = at else {
+        let pair = &self.ledger.pairs[index];
+        let queue = pair.queue(operation);
+        let Some(at) = queue.iter().position(|request| request.id == id) else {
             return self
                 .fail_badly(side, &format!("request {id} was not posted, or completes twice"));
         };
         // Of datagrams one may fail its check while the next one is right.
         let may_overtake = !pair.is_tcp() && operation == Operation::Receive;
+        let is_good = completion.status.is_success();
+        let is_silent = is_good && !queue[at].is_signaled && !pair.is_destroyed;
+        if is_silent {
+            self.fail(side, &format!("request {id} completes, and was not to"));
+        }
         if at > 0 && !may_overtake {
             self.fail(side, &format!("request {id} completes before an earlier one"));
         }
@@ -325,11 +331,40 @@ impl World {
                 }
             }
             Event::Closed { queue_pair, reason } => self.hear_closed(side, queue_pair, reason),
+            Event::UnsignaledDone { queue_pair, count } => {
+                self.hear_unsignaled(side, queue_pair, count);
+            }
             Event::CompletionsReady { queue } => {
                 let end = &mut self.ends[side];
                 if queue != end.queue || end.armed.take().is_none() {
                     self.fail(side, "is woken without having armed");
                 }
+            }
+        }
+    }
+
+    /// The first of the silent sends are done, as if they had completed.
+    fn hear_unsignaled(&mut self, side: usize, id: QueuePairId, count: u32) {
+        let Some(index) = self.known(side, id) else { return };
+        for _ in 0..count {
+            let sends = &mut self.ledger.pairs[index].sends;
+            let Some(at) = sends.iter().position(|request| !request.is_signaled) else {
+                return self.fail_badly(side, &format!("{id} has done more than was posted"));
+            };
+            let completion = Completion {
+                id: sends[at].id,
+                queue_pair: id,
+                operation: Operation::Send,
+                status: Status::Success,
+                len: sends[at].len as u32,
+                offset: 0,
+                ends_message: true,
+                ends_request: true,
+                from: None,
+            };
+            self.hear_sent(index, at, &completion);
+            if let Some(request) = self.ledger.pairs[index].sends.remove(at) {
+                self.give_back(side, &request, Operation::Send);
             }
         }
     }

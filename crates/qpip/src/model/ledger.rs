@@ -25,6 +25,8 @@ pub(super) struct Request {
     pub(super) end: usize,
     /// Of a receive: this many bytes were reported as parts.
     pub(super) reported: usize,
+    /// Does it complete where it is done well?
+    pub(super) is_signaled: bool,
 }
 
 /// How far a queue pair is.

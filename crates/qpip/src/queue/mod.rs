@@ -5,12 +5,14 @@
 
 mod receive;
 mod send;
+mod shared;
 
 use alloc::collections::VecDeque;
 use core::net::SocketAddr;
 
-pub(crate) use receive::ReceiveQueue;
+pub(crate) use receive::{ReceiveQueue, Request};
 pub(crate) use send::{Gather, Hold, Piece, SendQueue};
+pub(crate) use shared::{Credit, SharedReceiveQueue};
 
 use crate::work::{Operation, Status};
 
@@ -45,6 +47,8 @@ pub(crate) struct Done {
     /// The memory, where the request ended.
     pub(crate) gather: Option<Gather>,
     pub(crate) from: Option<SocketAddr>,
+    /// Is it to be told where it is done well, too?
+    pub(crate) is_signaled: bool,
 }
 
 impl Queues {

@@ -1,10 +1,11 @@
 //! [`ReceiveQueue`]: memory that waits for what comes.
 
 use alloc::collections::VecDeque;
+use alloc::sync::Arc;
 use core::net::SocketAddr;
 
-use super::{Done, Gather, append};
-use crate::work::{Operation, Status};
+use super::{Credit, Done, Gather, append};
+use crate::work::{Operation, SharedReceiveQueueId, Status};
 
 /// Room for a message.
 #[derive(Debug)]
@@ -26,6 +27,10 @@ pub(crate) struct ReceiveQueue {
     /// A part of a request was reported, and nobody has polled it yet.
     is_part_out: bool,
     flushed: Option<Status>,
+    /// More is taken from a queue that others take from, too.
+    shared: Option<Arc<Credit>>,
+    /// Its owner waits there until there is more.
+    pub(crate) is_waiting: bool,
 }
 
 impl ReceiveQueue {
@@ -38,7 +43,14 @@ impl ReceiveQueue {
             reported: 0,
             is_part_out: false,
             flushed: None,
+            shared: None,
+            is_waiting: false,
         }
+    }
+
+    /// More is taken from a queue that has this.
+    pub(crate) fn share(&mut self, credit: Arc<Credit>) {
+        self.shared = Some(credit);
     }
 
     pub(crate) fn has_room(&self) -> bool {
@@ -49,10 +61,31 @@ impl ReceiveQueue {
         self.requests.len()
     }
 
-    /// The bytes of all requests together.
+    /// How many requests there are, with those that can be taken from a shared queue.
     #[inline]
-    pub(crate) const fn bytes(&self) -> u64 {
-        self.bytes
+    pub(crate) fn prospects(&self) -> u64 {
+        let shared = self.shared.as_ref().map_or(0, |shared| shared.requests());
+        self.requests.len() as u64 + u64::from(shared)
+    }
+
+    /// Where more is taken from than is posted here.
+    #[inline]
+    pub(crate) fn shared(&self) -> Option<SharedReceiveQueueId> {
+        self.shared.as_ref().map(|shared| shared.of)
+    }
+
+    /// The bytes of all requests together, with those that a shared queue promises.
+    #[inline]
+    pub(crate) fn bytes(&self) -> u64 {
+        let shared = self.shared.as_ref().map_or(0, |shared| shared.bytes());
+        self.bytes + u64::from(shared)
+    }
+
+    /// The bytes of the first request, be it one that is taken from a shared queue.
+    #[inline]
+    pub(crate) fn first_len(&self) -> Option<u32> {
+        let own = self.requests.front().map(|front| front.gather.len());
+        own.or_else(|| Some(self.shared.as_ref()?.first()).filter(|len| *len > 0))
     }
 
     /// Adds a request; there must be room.
@@ -100,6 +133,7 @@ impl ReceiveQueue {
             ends_message,
             gather: Some(gather),
             from,
+            is_signaled: true,
         };
         append(&mut self.done, done);
     }
@@ -123,6 +157,7 @@ impl ReceiveQueue {
                 ends_message,
                 gather: None,
                 from: None,
+                is_signaled: true,
             };
             append(&mut self.done, done);
         }

@@ -18,6 +18,7 @@ struct Request {
     start: u64,
     /// Transmissions under way that read its memory.
     holds: u32,
+    is_signaled: bool,
 }
 
 impl Request {
@@ -81,10 +82,10 @@ impl SendQueue {
     }
 
     /// Adds a message; there must be room.
-    pub(crate) fn push(&mut self, id: u64, gather: Gather) {
+    pub(crate) fn push(&mut self, id: u64, gather: Gather, is_signaled: bool) {
         let start = self.end;
         self.end = start.saturating_add(u64::from(gather.len()));
-        append(&mut self.requests, Request { id, gather, start, holds: 0 });
+        append(&mut self.requests, Request { id, gather, start, holds: 0, is_signaled });
     }
 
     /// Which request the byte at this position belongs to.
@@ -162,7 +163,7 @@ impl SendQueue {
         if front.holds > 0 {
             return None;
         }
-        let Request { id, gather, .. } = self.requests.pop_front()?;
+        let Request { id, gather, is_signaled, .. } = self.requests.pop_front()?;
         self.first = self.first.wrapping_add(1);
         Some(Done {
             id,
@@ -173,6 +174,7 @@ impl SendQueue {
             ends_message: true,
             gather: Some(gather),
             from: None,
+            is_signaled,
         })
     }
 }

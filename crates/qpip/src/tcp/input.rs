@@ -25,6 +25,26 @@ const CHALLENGE_SPAN: Duration = Duration::from_secs(5);
 pub(crate) type SegmentResult = Result<Option<Draft>, Refusal>;
 
 impl Tcb {
+    /// Does what a segment says beside its payload allow it to have one?
+    #[inline]
+    fn takes_payload(&self, now: Instant, segment: &Segment) -> bool {
+        let is_old = self.is_from_the_past(now, segment);
+        let is_plain =
+            !segment.flags.intersects(Flags::SYN | Flags::RST) && segment.has(Flags::ACK);
+        // Who acknowledges the answer of a simultaneous opening may send with it.
+        let is_proved = self.state == State::SynReceived && self.belongs_to_opening(segment);
+        let is_open = self.state.is_synchronized() || is_proved;
+        let is_refused = !is_plain || is_old || !is_open;
+        !is_refused && !self.receiver.is_finished() && self.is_acknowledgement_possible(segment)
+    }
+
+    /// Has the payload of a segment a place in the window, and not in memory?
+    pub(crate) fn lacks_memory(&self, now: Instant, segment: &Segment, queues: &Queues) -> bool {
+        let at = self.receiver.position_of(segment.seq);
+        self.receiver.lacks_memory(at, segment.payload, &queues.receive)
+            && self.takes_payload(now, segment)
+    }
+
     /// Where the payload of a segment belongs. Its checksum was not looked at, but all
     /// else that [`check`](Self::check) asks: what has a place here is not asked again.
     #[inline]
@@ -35,14 +55,7 @@ impl Tcb {
         queues: &Queues,
         into: &mut Spans,
     ) -> Placed {
-        let is_old = self.is_from_the_past(now, segment);
-        let is_plain =
-            !segment.flags.intersects(Flags::SYN | Flags::RST) && segment.has(Flags::ACK);
-        // Who acknowledges the answer of a simultaneous opening may send with it.
-        let is_proved = self.state == State::SynReceived && self.belongs_to_opening(segment);
-        let is_open = self.state.is_synchronized() || is_proved;
-        let is_refused = !is_plain || is_old || !is_open;
-        if is_refused || self.receiver.is_finished() || !self.is_acknowledgement_possible(segment) {
+        if !self.takes_payload(now, segment) {
             return Placed { skip: 0, claim: Claim::default() };
         }
         let at = self.receiver.position_of(segment.seq);

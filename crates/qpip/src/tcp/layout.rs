@@ -114,6 +114,20 @@ impl Layout {
         (!places.is_empty()).then_some(places)
     }
 
+    /// Where the memory of the requests ends.
+    pub(crate) fn end(&self, queue: &ReceiveQueue) -> u64 {
+        let mut start = self.front;
+        let mut ends = self.ends.iter().copied().peekable();
+        for request in queue.range(0) {
+            let full = start + u64::from(request.gather.len());
+            while ends.peek().is_some_and(|end| *end <= start) {
+                ends.next();
+            }
+            start = ends.peek().map_or(full, |end| full.min(*end));
+        }
+        start
+    }
+
     /// Is it known that a message ends here?
     #[inline]
     pub(crate) fn is_end(&self, position: u64) -> bool {

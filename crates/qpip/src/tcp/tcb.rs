@@ -387,7 +387,7 @@ impl Tcb {
     /// have to come, for nothing else would end the connection.
     pub(super) fn limit_half_close(&mut self, now: Instant, config: &TcpConfig, queues: &Queues) {
         if self.state == State::FinWait2 {
-            let is_receiving = queues.receive.len() > 0;
+            let is_receiving = queues.receive.len() > 0 || queues.receive.shared().is_some();
             let limit = now + config.finish_within;
             self.finish_by = if is_receiving { Instant::FAR_FUTURE } else { limit };
         }
@@ -421,6 +421,11 @@ impl Tcb {
         if self.state == State::FinWait2 {
             self.finish_by = Instant::FAR_FUTURE;
         }
+    }
+
+    /// Does it wait for room in memory?
+    pub(crate) fn is_short_of_memory(&self) -> bool {
+        self.state.is_synchronized() && self.receiver.is_short()
     }
 
     /// Where the next payloads will lie.

@@ -156,6 +156,7 @@ impl Player {
             service: Service::Tcp(set.mapping),
             send_depth: 1_000,
             receive_depth: 1_000,
+            shared_receives: None,
         };
         let pair = adapter.create_queue_pair(&setup).unwrap();
         // What is sent is where its position says: position 1 at offset 1.
@@ -242,7 +243,8 @@ impl Player {
             ScriptEvent::Send(len) => {
                 let from = [Buffer::new(self.key, self.send_at, *len)];
                 self.send_at += u64::from(*len);
-                let work = SendWork { id: u64::from(*len), from: &from, to: None };
+                let work =
+                    SendWork { id: u64::from(*len), from: &from, to: None, is_signaled: true };
                 self.adapter.post_send(self.now, self.pair, &work).unwrap();
             }
             ScriptEvent::Receive { len, count } => {

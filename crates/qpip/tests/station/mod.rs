@@ -134,6 +134,7 @@ impl<D: Driver> Station<D> {
                 service: Service::Tcp(Mapping::Stream),
                 send_depth: shape.sends,
                 receive_depth: shape.receives,
+                shared_receives: None,
             })
             .unwrap();
         let conversation = Conversation::new(Box::new(program), region, key, shape);
@@ -337,7 +338,8 @@ impl<D: Driver> Station<D> {
         match conversation.say(&self.regions, request) {
             Say::Bytes(len) => {
                 let from = [conversation.buffer(request, len as u32)];
-                let work = SendWork { id: u64::from(request), from: &from, to: None };
+                let work =
+                    SendWork { id: u64::from(request), from: &from, to: None, is_signaled: true };
                 if self.adapter.post_send(now, pair, &work).is_ok() {
                     conversation.under_way += 1;
                 } else {

@@ -145,6 +145,7 @@ const fn setup(domain: DomainId, queue: CompletionQueueId, service: Service) -> 
         service,
         send_depth: DEPTH,
         receive_depth: DEPTH,
+        shared_receives: None,
     }
 }
 

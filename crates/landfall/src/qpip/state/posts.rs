@@ -143,7 +143,12 @@ impl AdapterState {
         let result = match (failed, operation) {
             (Some(status), _) => Err(Some(status)),
             (None, Operation::Send) => {
-                let work = SendWork { id: request.id, from: &request.buffers, to: request.to };
+                let work = SendWork {
+                    id: request.id,
+                    from: &request.buffers,
+                    to: request.to,
+                    is_signaled: true,
+                };
                 self.engine.post_send(now, id, &work).map_err(status_of)
             }
             (None, Operation::Receive) => {

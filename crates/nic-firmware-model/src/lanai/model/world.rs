@@ -208,6 +208,7 @@ impl<N: Host> World<N> {
             service,
             send_depth: self.depth,
             receive_depth: self.depth,
+            shared_receives: None,
         };
         self.engine(host).create_queue_pair(&setup).expect("a queue pair")
     }
@@ -268,7 +269,7 @@ impl<N: Host> World<N> {
         let memory = self.world.memory_mut(host);
         let written = memory.write(now, landfall_simnet::memory::Writer::User, span, bytes);
         let to = to.map(|(is_v6, port)| SocketAddr::new(ip(1 - host, is_v6), port));
-        let work = SendWork { id, from: &[Buffer::new(key, at, len)], to };
+        let work = SendWork { id, from: &[Buffer::new(key, at, len)], to, is_signaled: true };
         written.is_ok() && self.engine(host).post_send(now, pair, &work).is_ok()
     }
 

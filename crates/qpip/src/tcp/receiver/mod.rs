@@ -197,6 +197,13 @@ impl Receiver {
         at <= edge && (end > next || (len == 0 && at >= next))
     }
 
+    /// Is less memory at hand than this payload needs, which belongs into the window?
+    pub(crate) fn lacks_memory(&self, at: i64, len: u32, queue: &ReceiveQueue) -> bool {
+        let (end, limit) = (at + i64::from(len), self.honoured().min(self.fin.unwrap_or(u64::MAX)));
+        let end = (end.max(0) as u64).min(limit);
+        at < limit as i64 && end > self.next && self.layout.end(queue) < end
+    }
+
     /// Claims the place of a segment's payload: fills in its spans and says how
     /// many bytes in front of it are skipped. What has come before, or is
     /// outside of the window, is not claimed.

@@ -23,10 +23,10 @@ impl Receiver {
     #[inline]
     fn offer(&self, queue: &ReceiveQueue) -> u64 {
         let all = queue.bytes();
-        let offered = match queue.front() {
-            Some(front) if self.has_messages() => {
-                let first = u64::from(front.gather.len());
-                let usual = u64::from(self.usual_message) * (queue.len() as u64 - 1);
+        let offered = match queue.first_len() {
+            Some(first) if self.has_messages() => {
+                let first = u64::from(first).min(all);
+                let usual = u64::from(self.usual_message) * (queue.prospects() - 1);
                 first + usual.min(all - first)
             }
             _ => all,
@@ -104,6 +104,13 @@ impl Receiver {
         open < u64::from(self.segment) && self.offer(queue) > said.max(self.next)
     }
 
+    /// Is less open than another segment may need, or was something dropped for want of
+    /// memory?
+    pub(crate) fn is_short(&self) -> bool {
+        let open = self.edge.saturating_sub(self.next);
+        !self.is_finished() && (self.lacked_memory || open < u64::from(self.segment))
+    }
+
     /// Has so much memory been posted that the other side should hear of it?
     #[inline]
     pub(crate) fn is_update_due(&self, queue: &ReceiveQueue) -> bool {
@@ -116,7 +123,7 @@ impl Receiver {
         let room = offer.saturating_sub(self.next);
         // The next message may be as long as its request, and may have to fit; so may
         // the next segment.
-        let next = queue.front().map_or(0, |front| u64::from(front.gather.len()));
+        let next = queue.first_len().map_or(0, u64::from);
         let is_short = match self.mapping {
             Mapping::Segment => open < next,
             Mapping::Message | Mapping::Stream => {

@@ -101,7 +101,7 @@ impl End {
         }
         let (at, gather) = self.area(bytes.len() as u32);
         self.memory[at as usize..][..bytes.len()].copy_from_slice(bytes);
-        self.queues.send.push(id, gather);
+        self.queues.send.push(id, gather, true);
         true
     }
 
