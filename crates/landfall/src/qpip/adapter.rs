@@ -13,8 +13,9 @@ use super::completion_queue::CompletionQueue;
 use super::error::{Error, Refused};
 use super::link::LinkInfo;
 use super::listener::Listener;
-use super::memory::{DomainName, MemoryRegion};
+use super::memory::{DomainName, MemoryParts, MemoryRegion};
 use super::queue_pair::{QueuePair, QueuePairOptions};
+use super::shared_receives::{SharedReceiveOptions, SharedReceiveQueue};
 use super::state::{Handle, Submission};
 use crate::runtime::Path;
 
@@ -52,11 +53,9 @@ impl Adapter {
     /// streams need one place more each, where their receives complete.
     ///
     /// # Errors
-    /// No room for this many, or as many queues exist as may.
+    /// No room for this many, or as many queues exist as may; [`Error::NoDescriptor`].
     pub fn completion_queue(&self, capacity: u32) -> Result<CompletionQueue, Error> {
-        self.0.check()?;
-        let (id, state, ring) = self.0.command(|core, _| core.create_queue(capacity))?;
-        Ok(CompletionQueue::new(Arc::clone(&self.0), id, state, ring))
+        CompletionQueue::create(&self.0, capacity)
     }
 
     /// Lets connections come in at a port of one of the adapter's addresses, or
@@ -176,6 +175,20 @@ impl ProtectionDomain {
         MemoryRegion::register(&self.0.handle, self.0.name, memory, access)
     }
 
+    /// Registers memory in parts of `part` bytes (a multiple of 64), each of which can be
+    /// read where messages landed in it while the others stay posted.
+    ///
+    /// # Errors
+    /// [`Error::NotLent`], and [`Error::Refused`] where as much is registered as may.
+    pub fn register_parts(
+        &self,
+        memory: Memory,
+        access: Access,
+        part: u32,
+    ) -> Result<MemoryParts, Error> {
+        MemoryParts::register(&self.0.handle, self.0.name, memory, (access, part))
+    }
+
     /// Makes a queue pair whose sends and receives complete in these queues,
     /// which may be one and serve others as well.
     ///
@@ -188,7 +201,37 @@ impl ProtectionDomain {
         sends: &CompletionQueue,
         receives: &CompletionQueue,
     ) -> Result<QueuePair, Error> {
-        QueuePair::create(&self.0.handle, self.0.name, options, (sends, receives))
+        QueuePair::create(&self.0.handle, self.0.name, options, (sends, receives), None)
+    }
+
+    /// Makes a queue of room that queue pairs of this domain can share. What they take
+    /// completes in this queue.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] at a bound, [`Error::ForeignHandle`] where the queue is of another
+    /// adapter.
+    pub fn shared_receive_queue(
+        &self,
+        options: &SharedReceiveOptions,
+        completions: &CompletionQueue,
+    ) -> Result<SharedReceiveQueue, Error> {
+        SharedReceiveQueue::create(&self.0.handle, self.0.name, options, completions)
+    }
+
+    /// Makes a queue pair that takes room for what comes from a shared queue. Its receives
+    /// complete where those of the shared queue do.
+    ///
+    /// # Errors
+    /// As [`queue_pair`](Self::queue_pair); [`Error::Refused`] where the shared queue is of
+    /// another domain, or completes elsewhere.
+    pub fn queue_pair_sharing(
+        &self,
+        options: &QueuePairOptions,
+        (sends, receives): (&CompletionQueue, &CompletionQueue),
+        shared: &SharedReceiveQueue,
+    ) -> Result<QueuePair, Error> {
+        let queues = (sends, receives);
+        QueuePair::create(&self.0.handle, self.0.name, options, queues, Some(shared))
     }
 }
 

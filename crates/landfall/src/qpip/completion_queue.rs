@@ -8,18 +8,22 @@
 //! next finds it and rings. Both change the same word, so none overlooks the
 //! other.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::future::{Future, poll_fn};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 
 use landfall_placement::{Duration, Instant};
-use qpip::{Arm, Completion, CompletionQueueId};
+use landfall_transport::Bell;
+use qpip::{Arm, Completion, CompletionQueueId, QueuePairId};
 use rtrb::Consumer;
 
 use super::error::Error;
 use super::listener::Pending;
+use super::pair_state::Phase;
 use super::state::{Handle, Submission};
 use crate::runtime::{Observer, locked};
 
@@ -35,6 +39,19 @@ pub(crate) struct QueueState {
     solicited: AtomicU32,
     waker: Mutex<Option<Waker>>,
     is_gone: AtomicBool,
+    /// What happened to connections whose queue pairs tell it here: at most three changes of
+    /// each.
+    changes: Mutex<VecDeque<PhaseChange>>,
+    changes_waiting: AtomicU32,
+}
+
+/// The connection of a queue pair is somewhere else now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PhaseChange {
+    /// Whose.
+    pub queue_pair: QueuePairId,
+    /// Where it is: connected; the other side has finished; or it is over, and why.
+    pub phase: Phase,
 }
 
 /// The adapter found no room in the ring and wants to hear when there is some.
@@ -56,6 +73,8 @@ impl QueueState {
             solicited: AtomicU32::new(0),
             waker: Mutex::default(),
             is_gone: AtomicBool::new(false),
+            changes: Mutex::default(),
+            changes_waiting: AtomicU32::new(0),
         }
     }
 
@@ -106,6 +125,15 @@ impl QueueState {
         }
     }
 
+    /// Something happened to a connection: who sleeps for anything is woken.
+    pub(crate) fn tell_change(&self, change: PhaseChange, wake: &mut Vec<Waker>) {
+        let mut changes = locked(&self.changes);
+        changes.push_back(change);
+        self.changes_waiting.store(changes.len() as u32, Ordering::Release);
+        drop(changes);
+        self.tell(true, wake);
+    }
+
     /// The adapter does not run any more.
     pub(crate) fn lose(&self, wake: &mut Vec<Waker>) {
         self.is_gone.store(true, Ordering::SeqCst);
@@ -140,16 +168,28 @@ pub struct CompletionQueue {
     state: Arc<QueueState>,
     ring: Consumer<Completion>,
     solicited_seen: u32,
+    bell: Arc<QueueBell>,
+    /// The descriptor may be readable: it has to be read.
+    is_armed: bool,
+}
+
+/// Makes the descriptor of a queue readable.
+#[derive(Debug)]
+struct QueueBell(Bell);
+
+impl Wake for QueueBell {
+    fn wake(self: Arc<Self>) {
+        self.0.ring();
+    }
 }
 
 impl CompletionQueue {
-    pub(crate) const fn new(
-        handle: Arc<Handle>,
-        id: CompletionQueueId,
-        state: Arc<QueueState>,
-        ring: Consumer<Completion>,
-    ) -> Self {
-        Self { handle, id, state, ring, solicited_seen: 0 }
+    pub(crate) fn create(handle: &Arc<Handle>, capacity: u32) -> Result<Self, Error> {
+        handle.check()?;
+        let bell = Arc::new(QueueBell(Bell::new().map_err(Error::NoDescriptor)?));
+        let (id, state, ring) = handle.command(|core, _| core.create_queue(capacity))?;
+        let handle = Arc::clone(handle);
+        Ok(Self { handle, id, state, ring, solicited_seen: 0, bell, is_armed: false })
     }
 
     pub(crate) const fn id(&self) -> CompletionQueueId {
@@ -186,6 +226,7 @@ impl CompletionQueue {
     #[inline]
     pub fn poll(&mut self) -> Option<Completion> {
         let completion = self.ring.pop().ok()?;
+        self.silence();
         self.solicited_seen =
             self.solicited_seen.wrapping_add(u32::from(completion.is_solicited()));
         if self.state.release(u64::from(completion.ends_request)) {
@@ -198,6 +239,9 @@ impl CompletionQueue {
     /// than to poll one by one.
     pub fn poll_into(&mut self, into: &mut Vec<Completion>, at_most: usize) -> usize {
         let count = self.ring.slots().min(at_most);
+        if count > 0 {
+            self.silence();
+        }
         let Ok(chunk) = self.ring.read_chunk(count) else { return 0 };
         let before = into.len();
         into.extend(chunk);
@@ -211,6 +255,51 @@ impl CompletionQueue {
             }
         }
         new.len()
+    }
+
+    /// Takes the next thing that happened to the connection of a queue pair that tells it
+    /// here: see [`QueuePairOptions::tells`](super::QueuePairOptions::tells).
+    pub fn poll_change(&mut self) -> Option<PhaseChange> {
+        if self.state.changes_waiting.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        self.silence();
+        let mut changes = locked(&self.state.changes);
+        let change = changes.pop_front();
+        self.state.changes_waiting.store(changes.len() as u32, Ordering::Release);
+        change
+    }
+
+    /// Call this before you sleep at the queue's descriptor ([`AsFd`]: for `epoll`, for
+    /// io_uring, or in tokio's `AsyncFd`). True: from now on it becomes readable as soon as
+    /// there is what you ask for. False: it is there already, do not sleep. While it is not
+    /// armed no completion costs a system call.
+    ///
+    /// The next thing that is taken out ends it. Of an adapter that is run by who waits
+    /// ([`Builder::open_inline`](super::Builder::open_inline)) somebody has to make the turns
+    /// meanwhile.
+    #[must_use = "false: there is something, and the descriptor need not become readable"]
+    pub fn arm(&mut self, arm: Arm) -> bool {
+        self.is_armed = true;
+        self.bell.0.arm();
+        self.state.arm(arm, &Waker::from(Arc::clone(&self.bell)));
+        if self.has(arm) || self.state.is_gone.load(Ordering::SeqCst) {
+            self.silence();
+            return false;
+        }
+        // Anyone who sleeps there does not drive.
+        self.handle.hand_over();
+        true
+    }
+
+    /// The descriptor is not to be looked at any more.
+    #[inline]
+    fn silence(&mut self) {
+        if self.is_armed {
+            self.is_armed = false;
+            self.bell.0.silence();
+            self.state.disarm();
+        }
     }
 
     /// Waits for the next completion and takes it.
@@ -248,7 +337,8 @@ impl CompletionQueue {
         self.pending(Arm::Solicited)
     }
 
-    /// Waits until there is anything to poll.
+    /// Waits until there is anything to poll, be it a completion or a
+    /// [change](Self::poll_change).
     pub fn ready(&mut self) -> Pending<impl Future<Output = Result<(), Error>> + Unpin + '_> {
         self.pending(Arm::Next)
     }
@@ -262,10 +352,19 @@ impl CompletionQueue {
     }
 
     fn poll_next(&mut self, cx: &Context<'_>) -> Poll<Result<Completion, Error>> {
-        match (self.poll_ready(cx, Arm::Next), self.poll()) {
-            (_, Some(completion)) => Poll::Ready(Ok(completion)),
-            (Poll::Ready(Err(error)), None) => Poll::Ready(Err(error)),
-            _ => Poll::Pending,
+        if let Some(completion) = self.poll() {
+            return Poll::Ready(Ok(completion));
+        }
+        self.state.arm(Arm::Next, cx.waker());
+        match self.poll() {
+            Some(completion) => {
+                self.state.disarm();
+                Poll::Ready(Ok(completion))
+            }
+            None if self.state.is_gone.load(Ordering::SeqCst) => {
+                Poll::Ready(Err(Error::AdapterGone))
+            }
+            None => Poll::Pending,
         }
     }
 
@@ -287,6 +386,9 @@ impl CompletionQueue {
     }
 
     fn has(&self, arm: Arm) -> bool {
+        if self.state.changes_waiting.load(Ordering::Acquire) > 0 {
+            return true;
+        }
         match arm {
             Arm::Next => !self.ring.is_empty(),
             Arm::Solicited => self.state.solicited.load(Ordering::Acquire) != self.solicited_seen,
@@ -297,6 +399,18 @@ impl CompletionQueue {
     fn wait_until(&mut self, until: Instant) -> Result<Option<Completion>, Error> {
         let handle = Arc::clone(&self.handle);
         handle.wait_looking(self, until).transpose()
+    }
+}
+
+impl AsFd for CompletionQueue {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.bell.0.as_fd()
+    }
+}
+
+impl AsRawFd for CompletionQueue {
+    fn as_raw_fd(&self) -> RawFd {
+        self.as_fd().as_raw_fd()
     }
 }
 

@@ -1,16 +1,21 @@
 //! Doorbells: how work requests get from the thread that posts them to the one
 //! that runs the adapter, without a lock and without a system call.
 //!
-//! Each queue of a queue pair is a ring of [`Entry`]s between two threads. What
+//! Each queue of a queue pair, and each queue of room that is shared, is a ring of
+//! [`Entry`]s between two threads ([`WorkRing`] is its user's end). What
 //! was posted is visible in the ring before the bit of its queue pair is set in
 //! [`Doorbells`]; the adapter takes the bits and then empties those rings. So no
 //! request is overlooked, and none costs a look at idle queue pairs.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use qpip::{Buffer, PostError};
+use qpip::{Access, Buffer, PostError};
 use rtrb::{Consumer, Producer, RingBuffer};
+
+use super::completion_queue::QueueState;
+use super::memory::{DomainName, Part};
 
 /// Something in a ring. A work request is its [`Entry::Work`], and behind it, at
 /// once, its other buffers and its destination.
@@ -21,6 +26,7 @@ pub(crate) enum Entry {
         id: u64,
         buffer: Buffer,
         more: u16,
+        is_signaled: bool,
     },
     Buffer(Buffer),
     To(SocketAddr),
@@ -32,6 +38,7 @@ pub(crate) struct Request {
     pub(crate) id: u64,
     pub(crate) buffers: Vec<Buffer>,
     pub(crate) to: Option<SocketAddr>,
+    pub(crate) is_signaled: bool,
 }
 
 /// A ring for `depth` requests of at most `entries` entries each.
@@ -45,17 +52,19 @@ pub(crate) fn push(
     ring: &mut Producer<Entry>,
     id: u64,
     mut buffers: impl ExactSizeIterator<Item = Buffer>,
-    to: Option<SocketAddr>,
+    (to, is_signaled): (Option<SocketAddr>, bool),
 ) -> Result<(), PostError> {
     let Some(buffer) = buffers.next() else { return Err(PostError::Empty) };
     let more = buffers.len() + usize::from(to.is_some());
     if more == 0 {
-        return ring.push(Entry::Work { id, buffer, more: 0 }).map_err(|_| PostError::QueueFull);
+        let entry = Entry::Work { id, buffer, more: 0, is_signaled };
+        return ring.push(entry).map_err(|_| PostError::QueueFull);
     }
     let more = u16::try_from(more).map_err(|_| PostError::TooManyBuffers)?;
     let chunk = ring.write_chunk_uninit(1 + usize::from(more)).map_err(|_| PostError::QueueFull)?;
     let rest = buffers.map(Entry::Buffer).chain(to.map(Entry::To));
-    chunk.fill_from_iter(std::iter::once(Entry::Work { id, buffer, more }).chain(rest));
+    let first = Entry::Work { id, buffer, more, is_signaled };
+    chunk.fill_from_iter(std::iter::once(first).chain(rest));
     Ok(())
 }
 
@@ -64,8 +73,8 @@ pub(crate) fn push(
 pub(crate) fn pop(ring: &mut Consumer<Entry>, into: &mut Request) -> bool {
     into.buffers.clear();
     into.to = None;
-    let Ok(Entry::Work { id, buffer, more }) = ring.pop() else { return false };
-    into.id = id;
+    let Ok(Entry::Work { id, buffer, more, is_signaled }) = ring.pop() else { return false };
+    (into.id, into.is_signaled) = (id, is_signaled);
     into.buffers.push(buffer);
     for _ in 0..more {
         // All of a request is put into the ring at once.
@@ -78,7 +87,96 @@ pub(crate) fn pop(ring: &mut Consumer<Entry>, into: &mut Request) -> bool {
     true
 }
 
-/// Which queue pairs have something in their rings: a bit for each, and above
+/// The user's end of a queue of work requests.
+pub(crate) struct WorkRing {
+    /// Never locked, for only its owner posts: it lets others look at the queue
+    /// meanwhile.
+    ring: Mutex<Producer<Entry>>,
+    depth: u32,
+    /// Requests posted, ever, and those of them that are known to be done.
+    posted: u32,
+    done: u32,
+    completions: Arc<QueueState>,
+}
+
+/// A work request, as its user posts it.
+#[derive(Clone, Copy)]
+pub(crate) struct Posting<'a> {
+    pub(crate) id: u64,
+    pub(crate) parts: &'a [Part],
+    pub(crate) to: Option<SocketAddr>,
+    pub(crate) is_signaled: bool,
+}
+
+/// What memory its requests may name.
+#[derive(Clone, Copy)]
+pub(crate) struct Reach {
+    pub(crate) domain: DomainName,
+    pub(crate) wanted: Access,
+    pub(crate) buffers: u16,
+}
+
+impl WorkRing {
+    pub(crate) fn new(ring: Producer<Entry>, depth: u32, completions: Arc<QueueState>) -> Self {
+        Self { ring: Mutex::new(ring), depth, posted: 0, done: 0, completions }
+    }
+
+    pub(crate) const fn depth(&self) -> u32 {
+        self.depth
+    }
+
+    /// Is there room for one more? Looks at what the adapter says only when what
+    /// is known does not suffice.
+    #[inline]
+    pub(crate) fn has_room(&mut self, done: impl FnOnce() -> u32) -> bool {
+        if self.posted.wrapping_sub(self.done) < self.depth {
+            return true;
+        }
+        self.done = done();
+        self.posted.wrapping_sub(self.done) < self.depth
+    }
+
+    /// Puts a request into the ring: the adapter's bell is to be rung then. `done` says how
+    /// many the adapter has done.
+    #[inline]
+    pub(crate) fn put(
+        &mut self,
+        reach: Reach,
+        request: Posting<'_>,
+        done: impl FnOnce() -> u32,
+    ) -> Result<(), PostError> {
+        let Posting { id, parts, to, is_signaled } = request;
+        if parts.len() > usize::from(reach.buffers) {
+            return Err(PostError::TooManyBuffers);
+        }
+        let mut len = 0u64;
+        for part in parts {
+            part.check(reach.domain, reach.wanted)?;
+            len += u64::from(part.len());
+        }
+        match u32::try_from(len) {
+            Ok(0) => return Err(PostError::Empty),
+            Ok(_) => {}
+            Err(_) => return Err(PostError::TooLong),
+        }
+        if !self.has_room(done) {
+            return Err(PostError::QueueFull);
+        }
+        if !self.completions.reserve() {
+            return Err(PostError::CompletionQueueFull);
+        }
+        let ring = self.ring.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let buffers = parts.iter().map(|part| part.buffer);
+        if let Err(error) = push(ring, id, buffers, (to, is_signaled)) {
+            self.completions.release(1);
+            return Err(error);
+        }
+        self.posted = self.posted.wrapping_add(1);
+        Ok(())
+    }
+}
+
+/// Which queue pairs, and which queues of shared room, have something in their rings: a bit for each, and above
 /// them a bit for each 64.
 #[derive(Debug)]
 pub(crate) struct Doorbells {
@@ -89,10 +187,10 @@ pub(crate) struct Doorbells {
 const BITS: usize = u64::BITS as usize;
 
 impl Doorbells {
-    /// For queue pairs with numbers below this.
-    pub(crate) fn new(queue_pairs: usize) -> Self {
+    /// For queues with numbers below this.
+    pub(crate) fn new(queues: usize) -> Self {
         let zeroed = |count: usize| (0..count).map(|_| AtomicU64::new(0)).collect();
-        let words = queue_pairs.div_ceil(BITS).max(1);
+        let words = queues.div_ceil(BITS).max(1);
         Self { summary: zeroed(words.div_ceil(BITS)), words: zeroed(words) }
     }
 
@@ -164,16 +262,19 @@ mod tests {
     fn a_request_goes_through_a_ring_whole_or_not_at_all() {
         let (mut producer, mut consumer) = ring(2, 3);
         let to = Some(([10, 0, 0, 1], 7).into());
-        push(&mut producer, 1, [buffer(0), buffer(1)].into_iter(), to).unwrap();
-        push(&mut producer, 2, [buffer(2)].into_iter(), None).unwrap();
-        let full = push(&mut producer, 3, [buffer(3), buffer(4), buffer(5)].into_iter(), None);
+        push(&mut producer, 1, [buffer(0), buffer(1)].into_iter(), (to, true)).unwrap();
+        push(&mut producer, 2, [buffer(2)].into_iter(), (None, false)).unwrap();
+        let full =
+            push(&mut producer, 3, [buffer(3), buffer(4), buffer(5)].into_iter(), (None, true));
         assert_eq!(full, Err(PostError::QueueFull));
-        assert_eq!(push(&mut producer, 4, [].into_iter(), None), Err(PostError::Empty));
+        assert_eq!(push(&mut producer, 4, [].into_iter(), (None, true)), Err(PostError::Empty));
         let mut request = Request::default();
         assert!(pop(&mut consumer, &mut request));
         assert_eq!((request.id, request.buffers.len(), request.to), (1, 2, to));
+        assert!(request.is_signaled);
         assert!(pop(&mut consumer, &mut request));
         assert_eq!((request.id, &request.buffers[..], request.to), (2, &[buffer(2)][..], None));
+        assert!(!request.is_signaled);
         assert!(!pop(&mut consumer, &mut request));
     }
 
@@ -187,7 +288,7 @@ mod tests {
                 let doorbells = &doorbells;
                 scope.spawn(move || {
                     for id in 0..EACH {
-                        push(&mut sender, id, [buffer(id)].into_iter(), None).unwrap();
+                        push(&mut sender, id, [buffer(id)].into_iter(), (None, true)).unwrap();
                         doorbells.ring(index);
                     }
                 });

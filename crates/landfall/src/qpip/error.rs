@@ -38,6 +38,9 @@ pub enum Error {
     /// The queue pair belongs to another adapter than the other handle.
     #[error("the two belong to different adapters: create both with the same one")]
     ForeignHandle,
+    /// A completion queue has a descriptor, and the system gave none.
+    #[error("a completion queue needs a descriptor (raise the limit of open files): {0}")]
+    NoDescriptor(#[source] io::Error),
     /// The memory could not be lent to the adapter.
     #[error("the memory cannot be registered: {0}")]
     NotLent(LendRefusal),

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use landfall_placement::RegionId;
-use landfall_transport::memory::{Memory, Rights};
+use landfall_transport::memory::{LentParts, Memory, PartGuard, Rights};
 use qpip::{Access, Buffer, DomainId, MemoryKey, PostError};
 
 use super::error::{Error, Refused};
@@ -230,6 +230,101 @@ fn lend(
             Err(Refused { error, item: memory.unwrap_or_else(|_| Memory::zeroed(0)) })
         }
     })
+}
+
+/// Registered memory in parts of one length, in which messages land and are read where they
+/// landed: [`read`](Self::read) borrows one part while the others stay posted.
+///
+/// Dropped, the memory is freed once no work request uses it and nobody reads it.
+///
+/// ```no_run
+/// use landfall::qpip::{Access, Adapter, Memory};
+///
+/// # fn example(adapter: &Adapter) -> Result<(), Box<dyn std::error::Error>> {
+/// let domain = adapter.domain()?;
+/// let memory = domain.register_parts(Memory::zeroed(64 * 2048), Access::Write, 2048)?;
+/// # let (mut pair, mut done): (landfall::qpip::QueuePair, landfall::qpip::CompletionQueue) = todo!();
+/// for part in 0..memory.parts() {
+///     pair.post_receive(part as u64, &[memory.part(part)?])?;
+/// }
+/// let came = done.wait()?;
+/// let message = memory.read(came.id as usize)?;
+/// println!("{}", String::from_utf8_lossy(&message[..came.len as usize]));
+/// drop(message);
+/// pair.post_receive(came.id, &[memory.part(came.id as usize)?])?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct MemoryParts {
+    handle: Arc<Handle>,
+    domain: DomainName,
+    access: Access,
+    key: MemoryKey,
+    /// Nothing once this is dropped.
+    lent: Option<LentParts>,
+    len: u64,
+    part: u32,
+}
+
+impl MemoryParts {
+    pub(super) fn register(
+        handle: &Arc<Handle>,
+        domain: DomainName,
+        memory: Memory,
+        (access, part): (Access, u32),
+    ) -> Result<Self, Error> {
+        let len = memory.len() as u64;
+        let rights = Rights::READ | Rights::WRITE;
+        let lent = LentParts::lend(&handle.regions, memory, part as usize, rights);
+        let lent = lent.map_err(Error::NotLent)?;
+        let region = lent.region();
+        let key = handle.command(|core, _| core.register(domain.id, region, (len, access)))?;
+        let (handle, lent) = (Arc::clone(handle), Some(lent));
+        Ok(Self { handle, domain, access, key, lent, len, part })
+    }
+
+    /// How many parts there are.
+    #[must_use]
+    pub fn parts(&self) -> usize {
+        self.len.div_ceil(u64::from(self.part)) as usize
+    }
+
+    /// A part, as work requests name it.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`].
+    pub fn part(&self, part: usize) -> Result<Part, Error> {
+        let start = (part as u64).saturating_mul(u64::from(self.part));
+        let len = self.len.saturating_sub(start).min(u64::from(self.part)) as u32;
+        if len == 0 {
+            let end = start.saturating_add(u64::from(self.part));
+            return Err(Error::OutOfBounds { start, end, len: self.len });
+        }
+        let (domain, access) = (self.domain, self.access);
+        Ok(Part { buffer: Buffer::new(self.key, start, len), domain, access })
+    }
+
+    /// Borrows a part to be read where it lies: when its completion has come, and before it
+    /// is posted again. What comes for it while it is borrowed is as if it were lost.
+    ///
+    /// # Errors
+    /// [`Error::TakeBack`]: it is borrowed already, there is no such part, or a driver has
+    /// had the memory for long.
+    pub fn read(&self, part: usize) -> Result<PartGuard, Error> {
+        let lent = self.lent.as_ref().ok_or(Error::AdapterGone)?;
+        Ok(lent.read(part)?)
+    }
+}
+
+impl Drop for MemoryParts {
+    fn drop(&mut self) {
+        if let Some(lent) = self.lent.take() {
+            let region = lent.region();
+            lent.leave();
+            self.handle.submit(Submission::DropMemory(self.key, region));
+        }
+    }
 }
 
 /// The longest piece that is copied at once.

@@ -6,6 +6,8 @@
 //! | run by a thread of its own, or by you | [`Builder::open`], [`Builder::open_inline`] |
 //! | memory that messages land in and are sent from | [`Adapter::domain`], [`ProtectionDomain::register`], [`MemoryRegion`], [`Part`] |
 //! | queue pairs | [`ProtectionDomain::queue_pair`], [`QueuePair`], [`Mapping`] |
+//! | room that many of them share | [`ProtectionDomain::shared_receive_queue`], [`SharedReceiveQueue`] |
+//! | messages that are read where they landed | [`ProtectionDomain::register_parts`], [`MemoryParts`] |
 //! | what is done | [`CompletionQueue`], [`Completion`] |
 //! | connections from outside | [`Adapter::listen`], [`Listener`] |
 //! | messages in a byte stream | [`Reassembler`] |
@@ -43,32 +45,37 @@ mod memory;
 mod pair_state;
 mod queue_pair;
 mod reassembler;
+mod shared_receives;
 mod state;
+mod work_queues;
 
 pub use adapter::{Adapter, LinkStatus, ProtectionDomain};
 pub use builder::Builder;
-pub use completion_queue::CompletionQueue;
+pub use completion_queue::{CompletionQueue, PhaseChange};
 pub use driver::AdapterDriver;
 pub use error::{Error, OpenError, Refused};
 pub use link::Link;
 pub use listener::{Listener, Pending};
-pub use memory::{MemoryRegion, Part};
+pub use memory::{MemoryParts, MemoryRegion, Part};
 pub use pair_state::Phase;
-pub use queue_pair::{QueuePair, QueuePairOptions, ReceiveQueue, SendQueue};
+pub use queue_pair::{QueuePair, QueuePairOptions};
 pub use reassembler::{Delimiter, Framing, FramingError, LengthPrefix, Reassembler, Scan};
+
+pub use shared_receives::{SharedReceiveOptions, SharedReceiveQueue};
+pub use work_queues::{PartlyPosted, ReceiveQueue, ReceiveRequest, SendQueue, SendRequest};
 
 pub use crate::runtime::TurnReport;
 pub use landfall_transport::Wait;
 pub use landfall_transport::channel::ChannelConfig;
 #[cfg(feature = "faults")]
 pub use landfall_transport::fault::{FaultCounts, Faults};
-pub use landfall_transport::memory::{Arena, ArenaConfig, Memory};
+pub use landfall_transport::memory::{Arena, ArenaConfig, Memory, PartGuard};
 pub use landfall_transport::packet::PacketConfig;
 pub use landfall_transport::tap::TapConfig;
 pub use landfall_transport::tunnel::TunnelConfig;
 pub use landfall_transport::xdp::XdpConfig;
 pub use qpip::{
-    Access, CloseReason, Completion, Config, ConfigError, CongestionControl, ConnectionState,
+    Access, Arm, CloseReason, Completion, Config, ConfigError, CongestionControl, ConnectionState,
     ConnectionStats, Error as CommandError, KeepAlive, Mapping, Operation, PostError, QueuePairId,
     Service, Stats, Status, TcpConfig,
 };

@@ -3,21 +3,22 @@
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use qpip::{
-    Access, CloseReason, ConnectionStats, Mapping, Operation, PostError, QueuePairId,
-    QueuePairSetup, Service,
+    CloseReason, ConnectionStats, Mapping, Operation, PostError, QueuePairId, QueuePairSetup,
+    Service,
 };
-use rtrb::Producer;
 
-use super::completion_queue::{CompletionQueue, QueueState};
-use super::doorbell::{Entry, push};
+use super::completion_queue::CompletionQueue;
+use super::doorbell::WorkRing;
 use super::error::Error;
 use super::listener::Pending;
 use super::memory::{DomainName, Part};
-use super::pair_state::{PairState, Phase};
-use super::state::{Handle, Submission};
+use super::pair_state::Phase;
+use super::shared_receives::SharedReceiveQueue;
+use super::state::Handle;
+use super::work_queues::{Common, InlineMemory, Queue, ReceiveQueue, SendQueue, SendRules};
 
 /// What a queue pair is like.
 ///
@@ -38,153 +39,27 @@ pub struct QueuePairOptions {
     /// How many buffers one request has at most. The adapter's
     /// [`Config::buffers`](super::Config) is a bound, too.
     pub buffers: u16,
+    /// How many bytes a send has at most that is posted with them
+    /// ([`SendQueue::post_inline`]): as many times the depth are kept for that.
+    pub inline: u32,
+    /// What happens to its connection is told in the completion queue of its receives, too
+    /// ([`CompletionQueue::poll_change`]).
+    pub tells: bool,
 }
 
 impl QueuePairOptions {
     /// For a TCP connection, 64 requests deep each way.
     #[must_use]
     pub const fn tcp(mapping: Mapping) -> Self {
-        Self { service: Service::Tcp(mapping), send_depth: 64, receive_depth: 64, buffers: 4 }
+        let service = Service::Tcp(mapping);
+        let (inline, tells) = (0, false);
+        Self { service, send_depth: 64, receive_depth: 64, buffers: 4, inline, tells }
     }
 
     /// For UDP datagrams, 64 requests deep each way.
     #[must_use]
     pub const fn udp() -> Self {
         Self { service: Service::Udp, ..Self::tcp(Mapping::Stream) }
-    }
-}
-
-/// What both queues of a pair share.
-#[derive(Debug)]
-struct Common {
-    handle: Arc<Handle>,
-    id: QueuePairId,
-    domain: DomainName,
-    state: Arc<PairState>,
-    buffers: u16,
-}
-
-/// One of the two queues: the user's end.
-struct Queue {
-    common: Arc<Common>,
-    operation: Operation,
-    /// Never locked, for only its owner posts: it lets others look at the queue
-    /// pair meanwhile.
-    ring: Mutex<Producer<Entry>>,
-    depth: u32,
-    /// Requests posted, ever, and those of them that are known to be done.
-    posted: u32,
-    done: u32,
-    completions: Arc<QueueState>,
-}
-
-impl Queue {
-    /// Is there room for one more? Looks at what the adapter says only when what
-    /// is known does not suffice.
-    #[inline]
-    fn has_room(&mut self) -> bool {
-        if self.posted.wrapping_sub(self.done) < self.depth {
-            return true;
-        }
-        self.done = self.common.state.done(self.operation);
-        self.posted.wrapping_sub(self.done) < self.depth
-    }
-
-    #[inline]
-    fn post(&mut self, id: u64, parts: &[Part], to: Option<SocketAddr>) -> Result<(), PostError> {
-        if self.common.state.is_closed() {
-            return Err(PostError::Ended);
-        }
-        if parts.len() > usize::from(self.common.buffers) {
-            return Err(PostError::TooManyBuffers);
-        }
-        let wanted = match self.operation {
-            Operation::Send => Access::Read,
-            Operation::Receive => Access::Write,
-        };
-        let mut len = 0u64;
-        for part in parts {
-            part.check(self.common.domain, wanted)?;
-            len += u64::from(part.len());
-        }
-        match u32::try_from(len) {
-            Ok(0) => return Err(PostError::Empty),
-            Ok(_) => {}
-            Err(_) => return Err(PostError::TooLong),
-        }
-        if !self.has_room() {
-            return Err(PostError::QueueFull);
-        }
-        if !self.completions.reserve() {
-            return Err(PostError::CompletionQueueFull);
-        }
-        let ring = self.ring.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if let Err(error) = push(ring, id, parts.iter().map(|part| part.buffer), to) {
-            self.completions.release(1);
-            return Err(error);
-        }
-        self.posted = self.posted.wrapping_add(1);
-        self.common.handle.doorbells.ring(self.common.id.index);
-        self.common.handle.ring();
-        Ok(())
-    }
-}
-
-/// The queue of messages to send of a [`QueuePair`].
-pub struct SendQueue {
-    queue: Queue,
-    is_shut_down: bool,
-    /// Bound, where datagrams are sent; connected ones are addressed by their
-    /// connection.
-    is_udp: bool,
-    is_bound: bool,
-}
-
-impl SendQueue {
-    fn check(&self, to: Option<SocketAddr>) -> Result<(), PostError> {
-        match (self.is_udp, to) {
-            _ if self.is_shut_down => Err(PostError::Ended),
-            (true, _) if !self.is_bound => Err(PostError::NotBound),
-            (true, None) => Err(PostError::NoDestination),
-            (false, Some(_)) => Err(PostError::NotADatagram),
-            _ => Ok(()),
-        }
-    }
-
-    /// Posts a message: see [`QueuePair::post_send`].
-    ///
-    /// # Errors
-    /// See [`PostError`]; nothing is posted then.
-    #[inline]
-    pub fn post(&mut self, id: u64, from: &[Part]) -> Result<(), PostError> {
-        self.check(None)?;
-        self.queue.post(id, from, None)
-    }
-
-    /// Posts a datagram: see [`QueuePair::post_send_to`].
-    ///
-    /// # Errors
-    /// See [`PostError`]; nothing is posted then.
-    #[inline]
-    pub fn post_to(&mut self, id: u64, from: &[Part], to: SocketAddr) -> Result<(), PostError> {
-        self.check(Some(to))?;
-        self.queue.post(id, from, Some(to))
-    }
-}
-
-/// The queue of room for what comes of a [`QueuePair`].
-pub struct ReceiveQueue {
-    queue: Queue,
-}
-
-impl ReceiveQueue {
-    /// Posts room: see [`QueuePair::post_receive`].
-    ///
-    /// # Errors
-    /// See [`PostError`]; nothing is posted then.
-    #[inline]
-    pub fn post(&mut self, id: u64, into: &[Part]) -> Result<(), PostError> {
-        self.queue.post(id, into, None)
     }
 }
 
@@ -214,7 +89,11 @@ impl QueuePair {
         domain: DomainName,
         options: &QueuePairOptions,
         (sends, receives): (&CompletionQueue, &CompletionQueue),
+        shared: Option<&SharedReceiveQueue>,
     ) -> Result<Self, Error> {
+        if shared.is_some_and(|shared| !Arc::ptr_eq(shared.handle(), handle)) {
+            return Err(Error::ForeignHandle);
+        }
         for queue in [sends, receives] {
             if !Arc::ptr_eq(queue.handle(), handle) {
                 return Err(Error::ForeignHandle);
@@ -228,11 +107,11 @@ impl QueuePair {
             service: options.service,
             send_depth: options.send_depth,
             receive_depth: options.receive_depth,
-            shared_receives: None,
+            shared_receives: shared.map(SharedReceiveQueue::id),
         };
         let new = handle.command(|core, _| {
             let most = core.engine.config().buffers.min(usize::from(options.buffers)).max(1);
-            core.create_pair(&setup, most as u16).map(|new| (new, most as u16))
+            core.create_pair(&setup, most as u16, options.tells).map(|new| (new, most as u16))
         });
         let (new, buffers) = new?;
         let (id, state) = (new.id, new.state);
@@ -240,20 +119,19 @@ impl QueuePair {
         let queue = |operation, ring, depth, completions: &CompletionQueue| Queue {
             common: Arc::clone(&common),
             operation,
-            ring: Mutex::new(ring),
-            depth,
-            posted: 0,
-            done: 0,
-            completions: Arc::clone(completions.state()),
+            ring: WorkRing::new(ring, depth, Arc::clone(completions.state())),
         };
+        let is_udp = options.service == Service::Udp;
+        let places = (options.send_depth, options.inline);
+        let inline = (options.inline > 0).then(|| InlineMemory::new(handle, domain, places));
         let send = SendQueue {
             queue: queue(Operation::Send, new.sends, options.send_depth, sends),
-            is_shut_down: false,
-            is_udp: options.service == Service::Udp,
-            is_bound: false,
+            rules: SendRules { is_shut_down: false, is_udp, is_bound: false },
+            inline: inline.transpose()?,
         };
         let receive = ReceiveQueue {
             queue: queue(Operation::Receive, new.receives, options.receive_depth, receives),
+            is_shared: shared.is_some(),
         };
         Ok(Self { send, receive, common })
     }
@@ -353,7 +231,7 @@ impl QueuePair {
         let id = self.common.id;
         let bound = self.handle().command(|core, _| core.engine.bind(id, local))?;
         self.common.state.bind(bound);
-        self.send.is_bound = true;
+        self.send.rules.is_bound = true;
         Ok(bound)
     }
 
@@ -365,7 +243,7 @@ impl QueuePair {
     pub fn shutdown(&mut self) -> Result<(), Error> {
         let id = self.common.id;
         self.handle().command(|core, now| core.engine.shutdown(now, id))?;
-        self.send.is_shut_down = true;
+        self.send.rules.is_shut_down = true;
         Ok(())
     }
 
@@ -482,34 +360,6 @@ const fn how_it_ended(phase: Phase) -> Option<Result<(), Error>> {
         Phase::Closed(CloseReason::Finished) => Some(Ok(())),
         Phase::Closed(reason) => Some(Err(Error::Ended(reason))),
         _ => None,
-    }
-}
-
-impl Drop for Common {
-    fn drop(&mut self) {
-        let id = self.id;
-        self.handle.submit(Submission::DestroyPair(id));
-    }
-}
-
-impl fmt::Debug for Queue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Queue")
-            .field("queue_pair", &self.common.id)
-            .field("depth", &self.depth)
-            .finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for SendQueue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("SendQueue").field(&self.queue).finish()
-    }
-}
-
-impl fmt::Debug for ReceiveQueue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("ReceiveQueue").field(&self.queue).finish()
     }
 }
 

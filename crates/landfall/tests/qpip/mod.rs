@@ -5,6 +5,7 @@ mod completions;
 mod endings;
 mod kernel;
 mod messages;
+mod verbs;
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -142,6 +143,13 @@ impl End {
             }
             self.aside.push_back(next);
         }
+    }
+
+    /// The next one, which must be well.
+    pub(crate) fn expect_any(&mut self, operation: Operation) -> Completion {
+        let completion = self.next(operation);
+        assert_eq!(completion.status, Status::Success, "{completion:?}");
+        completion
     }
 
     /// The next one, which must be this, and well.

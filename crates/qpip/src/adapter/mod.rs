@@ -278,6 +278,12 @@ impl Adapter {
         self.resources.create_shared_receives(setup, &self.context.config)
     }
 
+    /// How many requests wait there to be taken.
+    #[must_use]
+    pub fn shared_receives(&self, id: SharedReceiveQueueId) -> usize {
+        self.resources.shared_receives.get(id).map_or(0, |shared| shared.queue.len())
+    }
+
     /// Ends such a queue. What nobody has taken is the user's again, without a completion.
     ///
     /// # Errors
@@ -548,9 +554,9 @@ impl Adapter {
         id: SharedReceiveQueueId,
         work: &ReceiveWork<'_>,
     ) -> Result<(), PostError> {
-        self.resources.post_shared_receive(id, work)?;
+        let shared = self.resources.post_shared_receive(id, work)?;
         // More memory opens the windows of those who were kept short.
-        for pair in self.pairs.offer_shared(&mut self.resources, id) {
+        for pair in self.pairs.offer_shared(shared) {
             self.mark_ready(pair);
         }
         Ok(())

@@ -20,12 +20,13 @@ use super::event::Event;
 use super::links::{Link, Links, Route};
 use super::queue_pair::{Connection, Phase, QueuePair, Role, Stream};
 use super::resources::Resources;
+use super::shared_receives::SharedReceives;
 use super::time_wait::TimeWaits;
 use crate::offload;
 use crate::queue::Queues;
 use crate::tcp::{Claim, ConnectionEvent, KnownServers, Secret, Tcb, TcpConfig};
 use crate::wire::{checksum, protocol};
-use crate::work::{ListenerId, QueuePairId, SharedReceiveQueueId, Status};
+use crate::work::{ListenerId, QueuePairId, Status};
 
 /// All queue pairs, and the connections that were theirs.
 #[derive(Debug)]
@@ -427,23 +428,23 @@ impl QueuePairs {
 
     /// Room was posted to a queue that is shared: those who were kept short may offer more
     /// than they did. Returns who they are.
-    pub(super) fn offer_shared(
-        &mut self,
-        resources: &mut Resources,
-        shared: SharedReceiveQueueId,
-    ) -> Vec<QueuePairId> {
-        let Ok(shared) = resources.shared_receives.get_mut(shared) else { return Vec::new() };
+    pub(super) fn offer_shared(&mut self, shared: &mut SharedReceives) -> Vec<QueuePairId> {
         let mut short = shared.take_short();
         short.retain(|id| {
-            let Some(pair) = self.table.named_mut(id.index, id.generation) else { return false };
-            let Some((connection, queues)) = pair.connection_mut() else { return false };
-            connection.tcb.handle_posted_receive(queues);
-            // What is still too little waits for more.
-            queues.receive.is_waiting = connection.tcb.is_short_of_memory();
-            if queues.receive.is_waiting {
-                shared.wait(*id);
+            let pair = self.table.named_mut(id.index, id.generation);
+            match pair.and_then(QueuePair::connection_mut) {
+                Some((connection, queues)) => {
+                    connection.tcb.handle_posted_receive(queues);
+                    // What is still too little waits for more.
+                    queues.receive.is_waiting = connection.tcb.is_short_of_memory();
+                    if queues.receive.is_waiting {
+                        shared.wait(*id);
+                    }
+                    true
+                }
+                // It is gone.
+                None => false,
             }
-            true
         });
         short
     }

@@ -10,7 +10,7 @@ use super::error::PostError;
 use super::error::{Error, Object};
 use super::event::Event;
 use super::queue_pair::{QueuePair, QueuePairSetup, Role};
-use super::shared_receives::{SharedReceiveQueueSetup, SharedReceiveQueues};
+use super::shared_receives::{SharedReceiveQueueSetup, SharedReceiveQueues, SharedReceives};
 use super::udp::Datagrams;
 use crate::queue::Done;
 use crate::work::{Completion, QueuePairId, ReceiveWork, SharedReceiveQueueId};
@@ -157,12 +157,12 @@ impl Resources {
         Some(datagrams)
     }
 
-    /// Posts room to be shared. It is checked here and never again.
+    /// Posts room to be shared, and returns the queue. It is checked here and never again.
     pub(super) fn post_shared_receive(
         &mut self,
         id: SharedReceiveQueueId,
         work: &ReceiveWork<'_>,
-    ) -> Result<(), PostError> {
+    ) -> Result<&mut SharedReceives, PostError> {
         let shared = self.shared_receives.get_mut(id);
         let shared = shared.map_err(|_| PostError::UnknownSharedQueue)?;
         if !shared.queue.has_room() {
@@ -174,7 +174,7 @@ impl Resources {
         let gather = self.domains.claim(shared.domain, work.into, Access::Write)?;
         self.completion_queues.reserve(shared.completions);
         shared.queue.push(work.id, gather);
-        Ok(())
+        Ok(shared)
     }
 }
 

@@ -1,8 +1,7 @@
 //! [`SharedReceives`]: room for what comes that many queue pairs take from.
 //!
 //! A connection promises its peer what the queue has, and takes a request when bytes come
-//! that need one. So many connections that are idle need the memory of the few that are
-//! not. All promise the same memory: where others were sooner, what comes is dropped as
+//! that need one: a thousand connections need the memory of those that are busy. All promise the same memory: where others were sooner, what comes is dropped as
 //! without memory, and asked for again as soon as room is posted.
 
 use alloc::vec::Vec;

@@ -69,6 +69,10 @@ impl SharedReceiveQueue {
         self.requests.len() < self.depth as usize
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.requests.len()
+    }
+
     /// Adds a request; there must be room.
     pub(crate) fn push(&mut self, id: u64, gather: Gather) {
         self.bytes += u64::from(gather.len());

@@ -306,6 +306,9 @@ pub enum LendRefusal {
     /// A grant that allows nothing is of no use.
     #[error("the grant allows nothing: lend with READ, WRITE or WORDS")]
     NoRights,
+    /// Parts of such a length would share words.
+    #[error("memory is lent in parts of a multiple of 64 bytes, not of {0}")]
+    BadPart(usize),
     /// The range of shared memory does not start at a multiple of eight.
     #[error("shared memory can be lent from a multiple of 8 on, not from {0}")]
     Misaligned(u64),

@@ -15,6 +15,7 @@
 //! | [`MappedMemory`] | such bytes that the caller has mapped by itself |
 //! | [`copy_into_words`], [`copy_out_of_words`] | the same for who has mapped it by itself |
 //! | [`Piece`] | a part of them, as words that are checked once |
+//! | [`LentParts`] | memory that is lent in parts, each of which can be read where it lies |
 //! | [`Regions`] | the table of what is lent, to whom it may concern |
 //! | [`Rights`] | what a grant allows |
 //! | [`Pins`] | what a driver holds during a turn |
@@ -41,6 +42,7 @@ mod grant;
 mod mapped;
 mod mapping;
 mod owned;
+mod parts;
 mod piece;
 mod pinned;
 mod pins;
@@ -56,6 +58,7 @@ pub use grant::{AccessError, LendError, LendRefusal, Rights, TakeBackError};
 pub use mapped::MappedMemory;
 pub(crate) use mapping::{HUGE_PAGE, Mapping, page_size};
 pub use owned::{Memory, OutOfMemory, SplitError};
+pub use parts::{LentParts, PartGuard};
 pub use piece::{Piece, PieceView};
 pub use pinned::{Pinned, RawSpan};
 pub use pins::Pins;

@@ -1,6 +1,7 @@
 //! What is done goes from the engine into the rings that its users poll.
 
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
@@ -11,7 +12,7 @@ use rtrb::Producer;
 use super::AdapterState;
 use crate::qpip::completion_queue::QueueState;
 use crate::qpip::error::Error;
-use crate::qpip::pair_state::{PairState, Phase, watch};
+use crate::qpip::pair_state::{Phase, watch};
 use crate::runtime::locked;
 
 /// The adapter's end of a completion queue.
@@ -192,10 +193,12 @@ impl AdapterState {
         let mut moved = self.move_stalled();
         loop {
             moved |= self.deliver_connection_events();
-            let Some(event) = self.heard.pop_front() else { return moved };
+            let Some(event) = self.heard.pop_front() else { break };
             moved = true;
             self.tell(event);
         }
+        self.count_taken();
+        moved
     }
 
     /// Tells of connections before anything else, and keeps the rest in its order. Returns
@@ -209,14 +212,10 @@ impl AdapterState {
         while let Some(event) = self.engine.poll_event() {
             match event {
                 Event::Connected { queue_pair, local, remote } => {
-                    if let Some(state) = self.state_of(queue_pair) {
-                        state.connect(&mut self.wake, local, remote);
-                    }
+                    self.connect_pair(queue_pair, local, remote);
                 }
                 Event::Accepted { listener, queue_pair, local, remote } => {
-                    if let Some(state) = self.state_of(queue_pair) {
-                        state.connect(&mut self.wake, local, remote);
-                    }
+                    self.connect_pair(queue_pair, local, remote);
                     if let Some(Some(known)) = self.listeners.get(listener.index as usize)
                         && known.id == listener
                     {
@@ -238,6 +237,7 @@ impl AdapterState {
             Event::CompletionsReady { queue } => {
                 self.move_completions(queue.index);
             }
+            Event::UnsignaledDone { queue_pair, count } => self.count_unsignaled(queue_pair, count),
             Event::PeerFinished { queue_pair } => self.enter_phase(queue_pair, Phase::PeerFinished),
             Event::Closed { queue_pair, reason } => {
                 self.enter_phase(queue_pair, Phase::Closed(reason));
@@ -247,15 +247,25 @@ impl AdapterState {
         }
     }
 
-    pub(super) fn enter_phase(&mut self, id: QueuePairId, phase: Phase) {
-        if let Some(state) = self.state_of(id) {
-            state.enter(&mut self.wake, phase);
+    /// The connection of a queue pair is open.
+    fn connect_pair(&mut self, id: QueuePairId, local: SocketAddr, remote: SocketAddr) {
+        if let Some(Some(pair)) = self.pairs.get(id.index as usize)
+            && pair.id == id
+        {
+            pair.state.connect(&mut self.wake, local, remote);
+            pair.tell_change(&mut self.wake);
         }
     }
 
-    fn state_of(&self, id: QueuePairId) -> Option<Arc<PairState>> {
-        let pair = self.pairs.get(id.index as usize)?.as_ref()?;
-        (pair.id == id).then(|| Arc::clone(&pair.state))
+    pub(super) fn enter_phase(&mut self, id: QueuePairId, phase: Phase) {
+        if let Some(Some(pair)) = self.pairs.get(id.index as usize)
+            && pair.id == id
+        {
+            pair.state.enter(&mut self.wake, phase);
+            if phase != Phase::Opening {
+                pair.tell_change(&mut self.wake);
+            }
+        }
     }
 
     /// Nothing moves any more: who waits would wait in vain.

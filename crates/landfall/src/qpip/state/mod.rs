@@ -5,12 +5,12 @@
 //! | file | what happens there |
 //! | --- | --- |
 //! | `posts` | work requests come out of their rings |
-//! | `completions` | what is done goes into completion queues |
-//! | `news` | what else the engine tells, and whom it concerns |
-//! | `commands` | what handles ask of the management |
+//! | `completions` | what is done goes into completion queues, and what else is told to those whom it concerns |
+//! | `shared_receives` | room that queue pairs share |
 
 mod completions;
 mod posts;
+mod shared_receives;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -20,7 +20,10 @@ use std::task::Waker;
 use landfall_placement::{Duration, Instant, RegionId};
 use landfall_transport::Clock;
 use landfall_transport::memory::{Regions, TakeBackError};
-use qpip::{Adapter, CompletionQueueId, DomainId, Event, ListenerId, MemoryKey, QueuePairId};
+use qpip::{
+    Adapter, CompletionQueueId, DomainId, Event, ListenerId, MemoryKey, QueuePairId,
+    SharedReceiveQueueId,
+};
 
 use super::doorbell::{Doorbells, Request};
 use super::link::LinkInfo;
@@ -29,6 +32,7 @@ use crate::runtime;
 use crate::runtime::{Deferred, Protocol, Runtime};
 use completions::{Listening, Queue};
 use posts::Pair;
+use shared_receives::SharedReceives;
 
 pub(crate) use completions::ListenerState;
 
@@ -62,6 +66,9 @@ pub(crate) struct AdapterState {
     stalled: Vec<u32>,
     /// Completion queues that have no user any more.
     forgotten: Vec<CompletionQueueId>,
+    shared_receives: Vec<Option<SharedReceives>>,
+    /// Queues of shared room that have no user any more.
+    left_shared: Vec<SharedReceiveQueueId>,
     /// Protection domains that have no user any more.
     left: Vec<DomainId>,
     /// Registered memory that has no user any more.
@@ -85,7 +92,9 @@ impl AdapterState {
         clock: Clock,
         regions: Regions,
     ) -> Self {
-        let doorbells = Arc::new(Doorbells::new(engine.config().queue_pairs));
+        // As many queues of shared room as completion queues.
+        let queues = engine.config().queue_pairs + engine.config().completion_queues;
+        let doorbells = Arc::new(Doorbells::new(queues));
         Self {
             engine,
             paths,
@@ -99,6 +108,8 @@ impl AdapterState {
             again: Vec::new(),
             stalled: Vec::new(),
             forgotten: Vec::new(),
+            shared_receives: Vec::new(),
+            left_shared: Vec::new(),
             left: Vec::new(),
             dropped: Vec::new(),
             orphans: Vec::new(),
@@ -119,6 +130,12 @@ impl AdapterState {
                 self.drop_memory(key, region);
             }
         }
+        if !self.left_shared.is_empty() {
+            let left = std::mem::take(&mut self.left_shared);
+            for id in left {
+                self.drop_shared_receives(id);
+            }
+        }
         if !self.forgotten.is_empty() {
             let forgotten = std::mem::take(&mut self.forgotten);
             for id in forgotten {
@@ -132,9 +149,7 @@ impl AdapterState {
             }
         }
         let regions = &self.regions;
-        self.orphans.retain(|region| {
-            matches!(regions.try_take_back(*region), Err(TakeBackError::StillInUse { .. }))
-        });
+        self.orphans.retain(|region| !has_ended(regions, *region));
     }
 }
 
@@ -204,6 +219,18 @@ impl Protocol for AdapterState {
     fn release(&mut self) {
         self.lose_all();
     }
+}
+
+/// Ends a grant; false where somebody still uses the memory.
+fn has_ended(regions: &Regions, region: RegionId) -> bool {
+    let ended = match regions.try_take_back(region) {
+        // Lent in parts.
+        Err(TakeBackError::Shared(_)) => {
+            regions.take_back_shared(region, std::time::Duration::ZERO)
+        }
+        other => other.map(drop),
+    };
+    !matches!(ended, Err(TakeBackError::StillInUse { .. }))
 }
 
 /// Who is to be woken.
@@ -282,6 +309,7 @@ pub(crate) enum Submission {
     ForgetQueue(CompletionQueueId),
     DropMemory(MemoryKey, RegionId),
     DropDomain(DomainId),
+    DropSharedReceives(SharedReceiveQueueId),
     StopListening(ListenerId),
 }
 
@@ -295,6 +323,7 @@ impl AdapterState {
             Submission::ForgetQueue(id) => self.forget_queue(id),
             Submission::DropMemory(key, region) => self.drop_memory(key, region),
             Submission::DropDomain(id) => self.drop_domain(id),
+            Submission::DropSharedReceives(id) => self.drop_shared_receives(id),
             Submission::StopListening(id) => self.stop_listening(id),
         }
         self.hear();

@@ -6,9 +6,10 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::task::Waker;
 
 use landfall_placement::{Area, Instant, RegionId};
-use landfall_transport::memory::{Memory, TakeBackError};
+use landfall_transport::memory::Memory;
 use qpip::{
     Completion, CompletionQueueId, DomainId, ListenerId, Mapping, MemoryKey, Operation, PostError,
     QueuePairId, QueuePairSetup, ReceiveWork, SendWork, Service, Status,
@@ -16,8 +17,8 @@ use qpip::{
 use rtrb::{Consumer, Producer, RingBuffer};
 
 use super::completions::{ListenerState, Listening, Queue};
-use super::{AdapterState, enter};
-use crate::qpip::completion_queue::QueueState;
+use super::{AdapterState, enter, has_ended};
+use crate::qpip::completion_queue::{PhaseChange, QueueState};
 use crate::qpip::doorbell::{Entry, Request, pop, ring};
 use crate::qpip::error::Error;
 use crate::qpip::pair_state::{PairState, Phase};
@@ -27,8 +28,12 @@ use crate::qpip::pair_state::{PairState, Phase};
 pub(super) struct Pair {
     pub(super) id: QueuePairId,
     pub(super) state: Arc<PairState>,
+    /// Where it is told what happens to its connection, beside its state.
+    changes: Option<Arc<QueueState>>,
     /// It keeps a place where its receives complete.
     pub(super) keeps_place: bool,
+    /// It takes its room from elsewhere: nothing is in the ring of its receives.
+    pub(super) is_sharing: bool,
     pub(super) sends: WorkQueue,
     pub(super) receives: WorkQueue,
 }
@@ -38,15 +43,15 @@ pub(super) struct Pair {
 pub(super) struct WorkQueue {
     ring: Consumer<Entry>,
     /// Where its requests complete.
-    queue: u32,
+    pub(super) queue: u32,
     /// Requests that the engine has.
     under_way: u32,
     /// The next one, which came out of the ring and could not go on yet.
-    held: Option<Held>,
+    pub(super) held: Option<Held>,
 }
 
 #[derive(Debug)]
-enum Held {
+pub(super) enum Held {
     /// It completes so, once all before it have completed.
     Failed(u64, Status),
     /// The engine had no room for it.
@@ -69,7 +74,7 @@ impl WorkQueue {
     }
 
     /// Takes the next request, or the one that waits.
-    fn take(&mut self, into: &mut Request) -> Option<Option<Status>> {
+    pub(super) fn take(&mut self, into: &mut Request) -> Option<Option<Status>> {
         match self.held.take() {
             Some(Held::Failed(id, status)) => {
                 into.id = id;
@@ -85,6 +90,14 @@ impl WorkQueue {
 }
 
 impl Pair {
+    /// Its connection is somewhere else now, which its state says already.
+    pub(super) fn tell_change(&self, wake: &mut Vec<Waker>) {
+        if let Some(changes) = &self.changes {
+            let change = PhaseChange { queue_pair: self.id, phase: self.state.phase() };
+            changes.tell_change(change, wake);
+        }
+    }
+
     pub(super) const fn side(&mut self, operation: Operation) -> &mut WorkQueue {
         match operation {
             Operation::Send => &mut self.sends,
@@ -95,6 +108,9 @@ impl Pair {
     /// A request that the engine had is done. True: the next one waited for that.
     #[inline]
     pub(super) fn count_done(&mut self, operation: Operation) -> bool {
+        if self.is_sharing && operation == Operation::Receive {
+            return false;
+        }
         self.state.count_done(operation);
         let side = self.side(operation);
         side.under_way = side.under_way.saturating_sub(1);
@@ -120,6 +136,9 @@ impl AdapterState {
     /// Posts what is in the rings of one queue pair.
     pub(super) fn empty_rings(&mut self, now: Instant, index: u32) -> bool {
         let mut moved = false;
+        if let Some(nth) = self.shared_receives_of(index) {
+            return self.empty_shared_ring(now, nth, index);
+        }
         for operation in [Operation::Receive, Operation::Send] {
             loop {
                 match self.post_next(now, index, operation) {
@@ -147,7 +166,7 @@ impl AdapterState {
                     id: request.id,
                     from: &request.buffers,
                     to: request.to,
-                    is_signaled: true,
+                    is_signaled: request.is_signaled,
                 };
                 self.engine.post_send(now, id, &work).map_err(status_of)
             }
@@ -179,7 +198,7 @@ impl AdapterState {
             // Behind everything that the engine has completed there.
             self.move_completions(queue);
             let Some(Some(pair)) = self.pairs.get_mut(index as usize) else { return Next::Nothing };
-            let completion = failed(pair.id, name, operation, status);
+            let completion = failed_request(pair.id, name, operation, status);
             if let Some(Some(queue)) = self.queues.get_mut(queue as usize)
                 && queue.has_room()
             {
@@ -200,7 +219,7 @@ impl AdapterState {
         for operation in [Operation::Receive, Operation::Send] {
             let side = pair.side(operation);
             while side.take(&mut self.request).is_some() {
-                let completion = failed(id, self.request.id, operation, Status::Flushed);
+                let completion = failed_request(id, self.request.id, operation, Status::Flushed);
                 let Some(Some(queue)) = self.queues.get_mut(side.queue as usize) else { break };
                 if queue.has_room() {
                     queue.put(&completion, &mut self.wake);
@@ -217,7 +236,12 @@ impl AdapterState {
     }
 }
 
-fn failed(queue_pair: QueuePairId, id: u64, operation: Operation, status: Status) -> Completion {
+pub(super) fn failed_request(
+    queue_pair: QueuePairId,
+    id: u64,
+    operation: Operation,
+    status: Status,
+) -> Completion {
     Completion {
         id,
         queue_pair,
@@ -232,7 +256,7 @@ fn failed(queue_pair: QueuePairId, id: u64, operation: Operation, status: Status
 }
 
 /// How a request completes that the engine refused; or it has to wait.
-const fn status_of(error: PostError) -> Option<Status> {
+pub(super) const fn status_of(error: PostError) -> Option<Status> {
     match error {
         PostError::QueueFull | PostError::CompletionQueueFull => None,
         PostError::TooLong => Some(Status::TooLong),
@@ -278,6 +302,7 @@ impl AdapterState {
         &mut self,
         setup: &QueuePairSetup,
         buffers: u16,
+        tells: bool,
     ) -> Result<NewPair, Error> {
         let id = self.engine.create_queue_pair(setup)?;
         // A datagram's destination is an entry of its own.
@@ -289,10 +314,14 @@ impl AdapterState {
         let is_stream = setup.service == Service::Tcp(Mapping::Stream);
         let queue = self.queue(setup.receive_completions).filter(|_| is_stream);
         let keeps_place = queue.is_some_and(|queue| queue.state.reserve());
+        let queue = self.queue(setup.receive_completions).filter(|_| tells);
+        let changes = queue.map(|queue| Arc::clone(&queue.state));
         let pair = Pair {
             id,
+            changes,
             state: Arc::clone(&state),
             keeps_place,
+            is_sharing: setup.shared_receives.is_some(),
             sends: WorkQueue::new(send_ring, setup.send_completions.index),
             receives: WorkQueue::new(receive_ring, setup.receive_completions.index),
         };
@@ -371,7 +400,9 @@ impl AdapterState {
     /// Nobody wants this memory any more: it is freed once nothing uses it.
     pub(crate) fn drop_memory(&mut self, key: MemoryKey, region: RegionId) {
         match self.deregister(key, region) {
-            Err(Error::TakeBack(TakeBackError::StillInUse { .. })) => self.orphans.push(region),
+            Err(Error::TakeBack(_)) if !has_ended(&self.regions, region) => {
+                self.orphans.push(region);
+            }
             Err(error) if error.is_busy() => self.dropped.push((key, region)),
             _ => {}
         }

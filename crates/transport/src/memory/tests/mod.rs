@@ -8,6 +8,7 @@ mod arena;
 mod copies;
 mod grants;
 mod model;
+mod parts;
 mod properties;
 mod seized;
 #[cfg(not(miri))]

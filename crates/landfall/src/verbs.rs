@@ -1,0 +1,183 @@
+//! Verbs: what a program asks of queue pairs and completion queues, whatever carries them.
+//!
+//! The words are those of the Virtual Interface Architecture, from which both papers' queue
+//! pairs come: work requests are *posted* to a queue pair and *complete* in a completion
+//! queue. A program that is written to [`QueuePair`] and [`CompletionQueue`] runs over each
+//! carrier that implements them; today that is [`qpip`](crate::qpip).
+//!
+//! | verb | where |
+//! | --- | --- |
+//! | send, silent send, list of sends | [`QueuePair::post_send`], [`QueuePair::post_sends`] |
+//! | send with its bytes | [`QueuePair::post_inline`] |
+//! | receive, list of receives | [`QueuePair::post_receive`], [`QueuePair::post_receives`] |
+//! | poll, arm, sleep at a descriptor | [`CompletionQueue`] |
+//! | what happens to connections | [`CompletionQueue::poll_change`] |
+//!
+//! Making them, connecting them and registering memory is each carrier's own: there they
+//! differ. So are shared receive queues ([`SharedReceiveQueue`](crate::qpip::SharedReceiveQueue)),
+//! of which a queue pair is made, and which it does not name again.
+//!
+//! ```
+//! use std::time::Duration;
+//! use landfall::verbs::{CompletionQueue, QueuePair, ReceiveRequest, SendRequest};
+//!
+//! /// Sends a message and waits for the answer; gives how long it is.
+//! fn ask<Q: QueuePair>(
+//!     pair: &mut Q,
+//!     done: &mut impl CompletionQueue,
+//!     (question, answer): (Q::Part, Q::Part),
+//! ) -> Result<u32, Box<dyn std::error::Error>> {
+//!     pair.post_receive(&ReceiveRequest { id: 1, into: &[answer] })?;
+//!     let from = [question];
+//!     pair.post_send(&SendRequest { is_signaled: false, ..SendRequest::new(2, &from) })?;
+//!     let came = done.wait_for(Duration::from_secs(1))?.ok_or("no answer")?;
+//!     Ok(came.len)
+//! }
+//! ```
+
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use crate::qpip;
+pub use crate::qpip::{
+    Arm, Completion, Operation, PartlyPosted, Phase, PhaseChange, PostError, QueuePairId,
+    ReceiveRequest, SendRequest, Status,
+};
+
+/// Two queues of work requests.
+pub trait QueuePair: Send {
+    /// Some registered memory, as requests name it.
+    type Part: Copy;
+
+    /// What completions call it.
+    fn id(&self) -> QueuePairId;
+
+    /// Posts a message to be sent.
+    ///
+    /// # Errors
+    /// See [`PostError`]; nothing is posted then.
+    fn post_send(&mut self, request: &SendRequest<'_, Self::Part>) -> Result<(), PostError>;
+
+    /// Posts a list of them, and rings once.
+    ///
+    /// # Errors
+    /// [`PartlyPosted`]: how many are posted, and why the next is not.
+    fn post_sends(&mut self, list: &[SendRequest<'_, Self::Part>]) -> Result<(), PartlyPosted>;
+
+    /// Posts a message whose bytes are copied at once.
+    ///
+    /// # Errors
+    /// See [`PostError`]; nothing is posted then.
+    fn post_inline(
+        &mut self,
+        id: u64,
+        bytes: &[u8],
+        to: Option<SocketAddr>,
+    ) -> Result<(), PostError>;
+
+    /// Posts room for what comes.
+    ///
+    /// # Errors
+    /// See [`PostError`]; nothing is posted then.
+    fn post_receive(&mut self, request: &ReceiveRequest<'_, Self::Part>) -> Result<(), PostError>;
+
+    /// Posts a list of rooms, and rings once.
+    ///
+    /// # Errors
+    /// [`PartlyPosted`]: how many are posted, and why the next is not.
+    fn post_receives(
+        &mut self,
+        list: &[ReceiveRequest<'_, Self::Part>],
+    ) -> Result<(), PartlyPosted>;
+
+    /// Where its connection stands.
+    fn phase(&self) -> Phase;
+}
+
+/// What became of work requests. Its descriptor is for `epoll`, io_uring, or tokio's
+/// `AsyncFd`: see [`arm`](Self::arm).
+pub trait CompletionQueue: AsFd + Send {
+    /// Why nothing completes any more.
+    type Error: std::error::Error + Send + Sync + 'static;
+
+    /// Takes the next completion, if there is one.
+    fn poll(&mut self) -> Option<Completion>;
+
+    /// Takes at most this many, and gives how many.
+    fn poll_into(&mut self, into: &mut Vec<Completion>, at_most: usize) -> usize;
+
+    /// Takes the next thing that happened to a connection.
+    fn poll_change(&mut self) -> Option<PhaseChange>;
+
+    /// Before sleeping at the descriptor. False: there is something, do not sleep.
+    #[must_use = "false: there is something, and the descriptor need not become readable"]
+    fn arm(&mut self, arm: Arm) -> bool;
+
+    /// Waits for the next completion on this thread; nothing if none came in time.
+    ///
+    /// # Errors
+    /// Nothing completes any more.
+    fn wait_for(&mut self, limit: Duration) -> Result<Option<Completion>, Self::Error>;
+}
+
+impl QueuePair for qpip::QueuePair {
+    type Part = qpip::Part;
+
+    fn id(&self) -> QueuePairId {
+        Self::id(self)
+    }
+
+    fn post_send(&mut self, request: &SendRequest<'_>) -> Result<(), PostError> {
+        self.split().0.post_request(*request)
+    }
+
+    fn post_sends(&mut self, list: &[SendRequest<'_>]) -> Result<(), PartlyPosted> {
+        self.split().0.post_all(list)
+    }
+
+    fn post_inline(
+        &mut self,
+        id: u64,
+        bytes: &[u8],
+        to: Option<SocketAddr>,
+    ) -> Result<(), PostError> {
+        self.split().0.post_inline(id, bytes, to)
+    }
+
+    fn post_receive(&mut self, request: &ReceiveRequest<'_>) -> Result<(), PostError> {
+        Self::post_receive(self, request.id, request.into)
+    }
+
+    fn post_receives(&mut self, list: &[ReceiveRequest<'_>]) -> Result<(), PartlyPosted> {
+        self.split().1.post_all(list)
+    }
+
+    fn phase(&self) -> Phase {
+        Self::phase(self)
+    }
+}
+
+impl CompletionQueue for qpip::CompletionQueue {
+    type Error = qpip::Error;
+
+    fn poll(&mut self) -> Option<Completion> {
+        Self::poll(self)
+    }
+
+    fn poll_into(&mut self, into: &mut Vec<Completion>, at_most: usize) -> usize {
+        Self::poll_into(self, into, at_most)
+    }
+
+    fn poll_change(&mut self) -> Option<PhaseChange> {
+        Self::poll_change(self)
+    }
+
+    fn arm(&mut self, arm: Arm) -> bool {
+        Self::arm(self, arm)
+    }
+
+    fn wait_for(&mut self, limit: Duration) -> Result<Option<Completion>, qpip::Error> {
+        Self::wait_for(self, limit)
+    }
+}

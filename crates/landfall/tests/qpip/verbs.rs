@@ -1,0 +1,354 @@
+//! What programs for verbs expect: shared room, silent and inline sends, lists, descriptors,
+//! events in the completion queue, and messages that are read where they landed.
+
+use std::os::fd::{AsFd, AsRawFd};
+use std::time::Duration;
+
+use super::{End, PATIENCE, SERVER, at, channel_pair, connected, noise, pairs, tunnel_pair};
+use landfall::qpip::{
+    Access, Adapter, Arm, CloseReason, Completion, CompletionQueue, Mapping, Memory, MemoryParts,
+    Operation, Phase, PhaseChange, PostError, QueuePair, QueuePairOptions, ReceiveRequest,
+    SendRequest, SharedReceiveOptions, Status,
+};
+use landfall::verbs;
+use landfall_transport::driver::Interest;
+use landfall_transport::wait::until_ready;
+
+fn next(done: &mut CompletionQueue) -> Completion {
+    done.wait_for(PATIENCE).expect("the adapter runs").expect("it takes far too long")
+}
+
+/// Connects a queue pair to one that waits at the server.
+fn connect(two: &Adapter, waits: QueuePair, asks: &QueuePair) -> QueuePair {
+    let listener = two.listen(at(SERVER)).expect("a free port");
+    listener.offer(waits).expect("it is idle");
+    asks.connect(at(SERVER)).wait_for(PATIENCE).expect("in time").expect("connected");
+    listener.accept().wait_for(PATIENCE).expect("in time").expect("accepted")
+}
+
+#[test]
+fn many_connections_share_the_room_of_a_few_messages() {
+    const CONNECTIONS: usize = 12;
+    const ROOM: usize = 4;
+    const ROUNDS: usize = 6;
+    for (what, (one, two)) in pairs() {
+        for mapping in [Mapping::Message, Mapping::Stream] {
+            let domain = two.domain().unwrap();
+            let mut done = two.completion_queue(256).unwrap();
+            let memory =
+                domain.register_parts(Memory::zeroed(ROOM * 2048), Access::Write, 2048).unwrap();
+            let options = SharedReceiveOptions::default();
+            let mut shared = domain.shared_receive_queue(&options, &done).unwrap();
+            for part in 0..ROOM {
+                shared.post(part as u64, &[memory.part(part).unwrap()]).unwrap();
+            }
+            let options = QueuePairOptions::tcp(mapping);
+            let mut clients = Vec::new();
+            let mut servers = Vec::new();
+            for _ in 0..CONNECTIONS {
+                let sharing = domain.queue_pair_sharing(&options, (&done, &done), &shared).unwrap();
+                let client = End::tcp(&one, mapping);
+                servers.push(connect(&two, sharing, &client.pair));
+                clients.push(client);
+            }
+            for round in 0..ROUNDS {
+                for (nth, client) in clients.iter_mut().enumerate() {
+                    client.post(round as u64, 0, &noise((nth * 100 + round) as u64, 1_000));
+                    // One after another: what a connection has begun stays with it.
+                    let mut came: Vec<u8> = Vec::new();
+                    while came.len() < 1_000 {
+                        let completion = next(&mut done);
+                        assert_eq!(completion.status, Status::Success, "{what}: {completion:?}");
+                        assert_eq!(completion.queue_pair, servers[nth].id(), "{what}");
+                        let part = completion.id as usize;
+                        let (from, len) = (completion.offset as usize, completion.len as usize);
+                        came.extend(&memory.read(part).unwrap()[from..from + len]);
+                        if completion.ends_request {
+                            shared.post(completion.id, &[memory.part(part).unwrap()]).unwrap();
+                        }
+                    }
+                    assert!(came == noise((nth * 100 + round) as u64, 1_000), "{what} {mapping:?}");
+                    client.expect(Operation::Send, round as u64);
+                    if mapping == Mapping::Stream {
+                        // Streams keep the request that they have begun: here each a fresh one.
+                        break;
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn shared_room_goes_in_any_order() {
+    let (one, two) = channel_pair();
+    let domain = two.domain().unwrap();
+    let done = two.completion_queue(64).unwrap();
+    let memory = domain.register(Memory::zeroed(4096), Access::Write).unwrap();
+    let mut shared = domain.shared_receive_queue(&SharedReceiveOptions::default(), &done).unwrap();
+    let options = QueuePairOptions::tcp(Mapping::Message);
+    let mut pair = domain.queue_pair_sharing(&options, (&done, &done), &shared).unwrap();
+    let part = memory.whole().unwrap();
+    assert_eq!(pair.post_receive(1, &[part]), Err(PostError::SharedReceives));
+    for id in 0..8 {
+        shared.post(id, &[part]).unwrap();
+    }
+    let other = one.completion_queue(8).unwrap();
+    assert!(domain.queue_pair_sharing(&options, (&other, &other), &shared).is_err());
+    drop((shared, memory, done));
+    drop(domain);
+    drop(pair);
+    let began = std::time::Instant::now();
+    while two.registered() > 0 {
+        assert!(began.elapsed() < PATIENCE, "its memory is never free");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// As many silent sends as the queue is deep many times over, with few places to complete in.
+#[test]
+fn silent_sends_take_no_place_where_nobody_polls() {
+    const COUNT: u64 = 2_000;
+    for (what, two) in pairs() {
+        let (mut here, mut there) = connected(&two, Mapping::Stream);
+        let part = here.fill(0, &noise(1, 64));
+        let mut posted = 0;
+        let mut received = 0;
+        let mut rooms = 1;
+        while posted < COUNT {
+            let is_signaled = posted + 1 == COUNT;
+            let from = [part];
+            let request = SendRequest { is_signaled, ..SendRequest::new(posted, &from) };
+            let (sends, _) = here.pair.split();
+            match sends.post_request(request) {
+                Ok(()) => posted += 1,
+                Err(PostError::QueueFull) => std::thread::yield_now(),
+                Err(error) => panic!("{what}: {error}"),
+            }
+            while let Some(came) = there.done.poll() {
+                received += u64::from(came.len);
+                if came.ends_request {
+                    there.post_room(rooms, 0, 1 << 16);
+                    rooms += 1;
+                }
+            }
+        }
+        here.expect(Operation::Send, COUNT - 1);
+        assert!(here.done.is_empty(), "{what}: a silent send completed");
+        while received < COUNT * 64 {
+            let came = next(&mut there.done);
+            received += u64::from(came.len);
+            if came.ends_request {
+                there.post_room(rooms, 0, 1 << 16);
+                rooms += 1;
+            }
+        }
+    }
+}
+
+#[test]
+fn inline_bytes_are_yours_again_at_once() {
+    const COUNT: u64 = 300;
+    let (one, two) = tunnel_pair();
+    let options =
+        QueuePairOptions { inline: 32, send_depth: 8, ..QueuePairOptions::tcp(Mapping::Message) };
+    let (mut here, mut there) = (End::new(&one, &options), End::tcp(&two, Mapping::Message));
+    for id in 0..32 {
+        there.post_room(id, id * 64, 64);
+    }
+    there.pair = connect(&two, there.pair, &here.pair);
+    let (mut posted, mut received) = (0u64, 0u64);
+    while received < COUNT {
+        if posted < COUNT {
+            let mut bytes = [0; 32];
+            bytes[..8].copy_from_slice(&posted.to_le_bytes());
+            let (sends, _) = here.pair.split();
+            match sends.post_inline(posted, &bytes[..8 + posted as usize % 24], None) {
+                Ok(()) => posted += 1,
+                Err(PostError::QueueFull) => drop(here.expect_any(Operation::Send)),
+                Err(error) => panic!("{error}"),
+            }
+            bytes.fill(0xff);
+        }
+        while let Some(came) = there.done.poll() {
+            let bytes = there.received(came.id * 64, came.len as usize);
+            assert_eq!(u64::from(came.len), 8 + received % 24);
+            assert_eq!(bytes[..8], received.to_le_bytes());
+            there.post_room(came.id, came.id * 64, 64);
+            received += 1;
+        }
+    }
+    let (sends, _) = here.pair.split();
+    assert_eq!(sends.post_inline(0, &[0; 33], None), Err(PostError::TooLong));
+    let (sends, _) = there.pair.split();
+    assert_eq!(sends.post_inline(0, &[0], None), Err(PostError::TooLong), "none was asked for");
+}
+
+#[test]
+fn a_list_is_posted_whole_or_says_how_far() {
+    let (one, two) = channel_pair();
+    let options = QueuePairOptions { send_depth: 4, ..QueuePairOptions::tcp(Mapping::Message) };
+    let (mut here, mut there) = (End::new(&one, &options), End::tcp(&two, Mapping::Message));
+    let rooms: Vec<_> =
+        (0..6u64).map(|n| [there.room.part(n * 64..n * 64 + 64).unwrap()]).collect();
+    let list: Vec<_> = (0..).zip(&rooms).map(|(id, into)| ReceiveRequest { id, into }).collect();
+    let (_, receives) = there.pair.split();
+    receives.post_all(&list).unwrap();
+    // Nothing leaves before there is a connection: the queue is as deep as it is.
+    let parts: Vec<_> = (0..6u64).map(|n| [here.fill(n * 64, &noise(n, 64))]).collect();
+    let list: Vec<_> = (0..).zip(&parts).map(|(id, from)| SendRequest::new(id, from)).collect();
+    let (sends, _) = here.pair.split();
+    let partly = sends.post_all(&list).unwrap_err();
+    assert_eq!((partly.posted, partly.error), (4, PostError::QueueFull));
+    assert!(partly.to_string().contains("the first 4"), "{partly}");
+    there.pair = connect(&two, there.pair, &here.pair);
+    for id in 0..4 {
+        here.expect(Operation::Send, id);
+        there.expect(Operation::Receive, id);
+        assert!(there.received(id * 64, 64) == noise(id, 64));
+    }
+    let (sends, _) = here.pair.split();
+    sends.post_all(&list[4..]).unwrap();
+    for id in 4..6 {
+        here.expect(Operation::Send, id);
+        there.expect(Operation::Receive, id);
+    }
+}
+
+/// Sleeps at the descriptor of a queue, as `epoll` would.
+fn sleep_at(done: &CompletionQueue, limit: Duration) -> bool {
+    let fd = done.as_fd().as_raw_fd();
+    until_ready(&[Interest { fd, readable: true, writable: false }], limit).expect("ppoll")
+}
+
+#[test]
+fn a_descriptor_becomes_readable_when_something_completes() {
+    for (what, two) in pairs() {
+        let (mut here, mut there) = connected(&two, Mapping::Message);
+        for round in 0..20 {
+            assert!(there.done.arm(Arm::Next), "{what}: nothing is there");
+            assert!(!sleep_at(&there.done, Duration::ZERO), "{what}: nothing is there");
+            here.post(round, 0, &noise(round, 100));
+            assert!(sleep_at(&there.done, PATIENCE), "{what}: it was not woken");
+            let came = there.done.poll().expect("there is something");
+            assert_eq!(came.len, 100);
+            assert!(!sleep_at(&there.done, Duration::ZERO), "{what}: the descriptor is silent");
+            there.post_room(round + 1, 0, 1 << 16);
+        }
+        here.post(100, 0, &noise(1, 100));
+        let came = next(&mut there.done);
+        there.post_room(200, 0, 1 << 16);
+        assert_eq!(came.status, Status::Success);
+        // What is there already is not waited for.
+        here.post(101, 0, &noise(1, 100));
+        let began = std::time::Instant::now();
+        while there.done.is_empty() {
+            assert!(began.elapsed() < PATIENCE);
+            std::thread::yield_now();
+        }
+        assert!(!there.done.arm(Arm::Next), "{what}");
+    }
+}
+
+#[test]
+fn connections_are_told_of_in_the_completion_queue() {
+    for (what, (one, two)) in pairs() {
+        let options = QueuePairOptions { tells: true, ..QueuePairOptions::tcp(Mapping::Stream) };
+        let (mut here, mut there) = (End::new(&one, &options), End::new(&two, &options));
+        there.post_room(0, 0, 4096);
+        here.post_room(0, 0, 4096);
+        let ids = [here.pair.id(), there.pair.id()];
+        there.pair = connect(&two, there.pair, &here.pair);
+        let change = |done: &mut CompletionQueue| loop {
+            if let Some(change) = done.poll_change() {
+                break change;
+            }
+            if done.arm(Arm::Next) {
+                assert!(sleep_at(done, PATIENCE), "{what}: nothing is told");
+            } else if done.poll_change().is_none() && done.poll().is_none() {
+                std::thread::yield_now();
+            }
+        };
+        for (done, queue_pair) in [(&mut here.done, ids[0]), (&mut there.done, ids[1])] {
+            let phase = Phase::Connected;
+            assert_eq!(change(done), PhaseChange { queue_pair, phase }, "{what}");
+        }
+        here.pair.shutdown().unwrap();
+        let finished = PhaseChange { queue_pair: ids[1], phase: Phase::PeerFinished };
+        assert_eq!(change(&mut there.done), finished, "{what}");
+        there.pair.abort().unwrap();
+        let closed = |queue_pair, why| PhaseChange { queue_pair, phase: Phase::Closed(why) };
+        assert_eq!(change(&mut there.done), closed(ids[1], CloseReason::Aborted), "{what}");
+        assert_eq!(change(&mut here.done), closed(ids[0], CloseReason::Reset), "{what}");
+    }
+}
+
+#[test]
+fn a_message_is_read_where_it_landed_while_others_land() {
+    for (what, two) in pairs() {
+        let (mut here, mut there) = connected(&two, Mapping::Message);
+        // The room of `connected` takes the first message.
+        here.post(0, 0, &noise(0, 10));
+        there.expect(Operation::Receive, 0);
+        let memory: MemoryParts =
+            there.domain.register_parts(Memory::zeroed(4 * 1024), Access::Write, 1024).unwrap();
+        for part in 0..4 {
+            there.pair.post_receive(part as u64, &[memory.part(part).unwrap()]).unwrap();
+        }
+        let mut guards = Vec::new();
+        for id in 0..4u64 {
+            here.post(id + 1, id * 1024, &noise(id, 900));
+            let came = there.expect(Operation::Receive, id);
+            guards.push((id, came.len as usize, memory.read(id as usize).unwrap()));
+        }
+        for (id, len, guard) in &guards {
+            assert!(guard[..*len] == noise(*id, 900), "{what}: message {id}");
+        }
+        assert!(memory.read(1).is_err(), "it is borrowed");
+        assert!(memory.part(4).is_err() && memory.read(4).is_err());
+        guards.remove(1);
+        assert!(memory.read(1).is_ok());
+    }
+}
+
+/// One program text for each carrier of verbs: it answers what it gets, backwards.
+fn answer<Q, C>(pair: &mut Q, done: &mut C, room: Q::Part, copy: impl Fn(u32) -> Vec<u8>)
+where
+    Q: verbs::QueuePair,
+    C: verbs::CompletionQueue,
+{
+    pair.post_receives(&[ReceiveRequest { id: 7, into: &[room] }]).expect("room in the queue");
+    let came = done.wait_for(PATIENCE).expect("it runs").expect("in time");
+    assert_eq!((came.id, came.operation, came.queue_pair), (7, Operation::Receive, pair.id()));
+    let mut bytes = copy(came.len);
+    bytes.reverse();
+    pair.post_inline(8, &bytes, None).expect("it is short enough");
+    let mut list = Vec::new();
+    while list.is_empty() {
+        if done.arm(Arm::Next) {
+            let fd = done.as_fd().as_raw_fd();
+            let interest = Interest { fd, readable: true, writable: false };
+            assert!(until_ready(&[interest], PATIENCE).expect("ppoll"), "it was not woken");
+        }
+        done.poll_into(&mut list, 8);
+    }
+    assert_eq!((list[0].id, list[0].status, pair.phase()), (8, Status::Success, Phase::Connected));
+}
+
+#[test]
+fn a_program_for_verbs_runs_over_queue_pairs() {
+    let (one, two) = channel_pair();
+    let options = QueuePairOptions { inline: 64, ..QueuePairOptions::tcp(Mapping::Message) };
+    let (mut here, mut there) = (End::tcp(&one, Mapping::Message), End::new(&two, &options));
+    here.post_room(0, 0, 64);
+    there.pair = connect(&two, there.pair, &here.pair);
+    here.post(1, 0, b"verbs");
+    let End { pair, done, room, .. } = &mut there;
+    answer(pair, done, room.part(0..64).unwrap(), |len| {
+        let mut bytes = vec![0; len as usize];
+        room.copy_out(0, &mut bytes).unwrap();
+        bytes
+    });
+    let came = here.expect(Operation::Receive, 0);
+    assert_eq!(here.received(0, came.len as usize), b"sbrev");
+}
