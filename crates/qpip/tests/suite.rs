@@ -22,4 +22,5 @@ mod smoltcp;
 mod station;
 mod two;
 mod udp;
+mod vlan;
 mod world;

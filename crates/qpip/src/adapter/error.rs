@@ -71,6 +71,11 @@ pub enum Error {
     /// address that no host can have.
     #[error("an interface has a station address that is no group's, and addresses of one host")]
     BadInterface,
+    /// An interface with a tag, where a card places what comes.
+    #[error(
+        "a card that places payloads reads frames without a tag: leave the VLAN out, or the card"
+    )]
+    VlanOnCard,
     /// Nobody can be connected to there.
     #[error("{0} is not the address and port of one host")]
     BadAddress(SocketAddr),

@@ -80,6 +80,8 @@ landfall_placement::counters! {
         pub datagrams_unexpected: u64,
         /// Datagrams that were longer than their request.
         pub datagrams_too_long: u64,
+        /// Frames that an interface of a VLAN did not accept, for they had not its tag.
+        pub frames_of_other_vlans: u64,
         /// Packets that were put together from fragments.
         pub reassembled: u64,
         /// Packets that left in fragments.

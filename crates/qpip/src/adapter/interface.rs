@@ -3,6 +3,7 @@
 use alloc::vec::Vec;
 use core::net::IpAddr;
 
+use super::vlan;
 use crate::offload::OwnAddress;
 use crate::wire::{Mac, ethernet, is_host};
 
@@ -18,6 +19,10 @@ pub struct Interface {
     pub gateways: Vec<IpAddr>,
     /// Stations that are known from the start, and are never asked for.
     pub neighbours: Vec<(IpAddr, Mac)>,
+    /// The VLAN that it is in (IEEE 802.1Q), 1 to 4094: every frame leaves with its tag, which
+    /// takes four bytes of what the path carries, and frames without it are not accepted.
+    /// No device cuts segments then.
+    pub vlan: Option<u16>,
 }
 
 impl Interface {
@@ -26,6 +31,7 @@ impl Interface {
         let prefix_fits = |own: &OwnAddress| own.prefix_len <= bits(own.ip);
         let is_station = |mac: Mac| !ethernet::is_group(mac) && mac != [0; 6];
         is_station(self.mac)
+            && self.vlan.is_none_or(vlan::is_valid)
             && !self.addresses.is_empty()
             && self.addresses.iter().all(prefix_fits)
             && self.addresses.iter().all(|own| is_remote(own.ip))
@@ -123,6 +129,8 @@ mod tests {
             Interface { addresses: [own("10.0.0.1", 33)].to_vec(), ..good.clone() },
             Interface { addresses: [own("127.0.0.1", 8)].to_vec(), ..good.clone() },
             Interface { addresses: [own("ff02::1", 8)].to_vec(), ..good.clone() },
+            Interface { vlan: Some(0), ..good.clone() },
+            Interface { vlan: Some(4_095), ..good.clone() },
             Interface { gateways: [("0.0.0.0".parse().unwrap())].to_vec(), ..good },
         ];
         assert!(bad.iter().all(|interface| !interface.is_valid()));

@@ -19,6 +19,7 @@ use super::demux::Ends;
 use super::error::{Error, Object};
 use super::fragments::RemainingFragments;
 use super::interface::{Interface, is_remote};
+use super::vlan;
 use crate::ip::answer::{self, Host, Limiter};
 use crate::ip::neighbours::{self, NeighbourMessage, Neighbours, Question};
 use crate::ip::path_mtu::{self, PathMtus};
@@ -138,6 +139,9 @@ impl Links {
         if !interface.is_valid() {
             return Err(Error::BadInterface);
         }
+        if interface.vlan.is_some() && config.delegates {
+            return Err(Error::VlanOnCard);
+        }
         for own in &interface.addresses {
             let has_it = |link: &Link| link.path != path && link.has(own.ip);
             if self.links.iter().any(has_it) {
@@ -157,7 +161,9 @@ impl Links {
         }
         let link = &mut self.links[index];
         link.neighbours = known;
+        link.vlan = interface.vlan;
         link.interface = Some(interface);
+        link.set_limits(link.path_limits);
         Ok(index)
     }
 
@@ -170,16 +176,10 @@ impl Links {
     ) -> Option<LinkChange> {
         let index = self.of_or_new(path, most)?;
         let link = &mut self.links[index];
-        link.limits = match state {
+        link.set_limits(match state {
             PathState::Up(limits) => Some(limits),
             PathState::Down => None,
-        };
-        if link.mtu() < LEAST_MTU {
-            link.limits = None;
-        }
-        if link.limits.is_none() {
-            link.control.clear();
-        }
+        });
         Some(LinkChange { link: index, abandoned: link.leaving.take() })
     }
 
@@ -377,8 +377,12 @@ pub(super) struct Route {
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) path: PathId,
-    /// Nothing while the path is down.
+    /// Nothing while the path is down. With a tag, what is left of them.
     pub(super) limits: Option<PathLimits>,
+    /// The same, of the path.
+    path_limits: Option<PathLimits>,
+    /// The VLAN whose tag all frames here have.
+    pub(super) vlan: Option<u16>,
     pub(super) interface: Option<Interface>,
     /// Who has which address on this link.
     pub(super) neighbours: Neighbours,
@@ -401,6 +405,8 @@ impl Link {
         Self {
             path,
             limits: None,
+            path_limits: None,
+            vlan: None,
             interface: None,
             neighbours: Neighbours::new(neighbours::Config {
                 capacity: 0,
@@ -412,6 +418,18 @@ impl Link {
             parked: Vec::new(),
             leaving: None,
             last_pair: None,
+        }
+    }
+
+    fn set_limits(&mut self, limits: Option<PathLimits>) {
+        self.path_limits = limits;
+        let is_tagged = self.vlan.is_some();
+        self.limits = limits.map(|limits| if is_tagged { vlan::limits(limits) } else { limits });
+        if self.mtu() < LEAST_MTU {
+            self.limits = None;
+        }
+        if self.limits.is_none() {
+            self.control.clear();
         }
     }
 
@@ -523,7 +541,7 @@ mod tests {
                 .map(|(text, prefix)| OwnAddress::new(parse(text), *prefix))
                 .collect(),
             gateways: gateways.iter().map(|text| parse(text)).collect(),
-            neighbours: Vec::new(),
+            ..Interface::default()
         });
         link
     }

@@ -10,7 +10,7 @@
 //! | management | `ports`, `listeners`, `openings` | the ends of a connection; connections until they have a queue pair |
 //! | doorbell | `doorbell` | work requests are checked and posted |
 //! | transmit | `transmit`, `fragments` | whose turn it is; headers; packets that leave in pieces |
-//! | receive | `receive` | what came, and whose it is |
+//! | receive | `placing`, `receive` | what came, and whose it is |
 //!
 //! | owner | file | what it owns |
 //! | --- | --- | --- |
@@ -43,6 +43,7 @@ mod links;
 mod listeners;
 mod openings;
 mod placements;
+mod placing;
 mod ports;
 mod queue_pair;
 mod queue_pairs;
@@ -52,6 +53,7 @@ mod seam;
 mod time_wait;
 mod transmit;
 mod udp;
+mod vlan;
 
 use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};

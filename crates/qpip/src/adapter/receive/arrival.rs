@@ -46,15 +46,18 @@ pub(in crate::adapter) enum Received<'a> {
     Packet(Arrival<'a>),
 }
 
-/// Reads a frame that came on a link, up to IP.
+/// Reads a frame that came on a link, up to IP. `stations` are its stations where a tag stood
+/// behind them.
 #[inline]
 pub(in crate::adapter) fn read<'a>(
     known: &Link,
     link: usize,
     unit: &Unit<'a>,
+    stations: Option<ethernet::Header>,
 ) -> Result<Received<'a>, Stop> {
     let own = known.station().ok_or(Refusal::WrongAddress)?;
     let Packet { ethernet, content } = parse(unit.head, unit.len)?;
+    let ethernet = stations.unwrap_or(ethernet);
     if !ethernet.is_to_group() && ethernet.destination != own.mac {
         return Err(Refusal::WrongAddress.into());
     }

@@ -273,15 +273,24 @@ pub(in crate::adapter) fn refuse_protocol(
     Refusal::Unsupported
 }
 
+/// A frame with a header of IPv6 that has something wrong.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::adapter) struct Problematic<'a> {
+    pub(in crate::adapter) head: &'a [u8],
+    /// Its stations, where a tag stood behind them.
+    pub(in crate::adapter) stations: Option<ethernet::Header>,
+    pub(in crate::adapter) problem: &'a Problem,
+}
+
 /// A header of IPv6 has something that its sender is to be told of.
 pub(in crate::adapter) fn send_icmp_error(
     now: Instant,
     context: &mut Context,
     links: &mut Links,
     link: usize,
-    head: &[u8],
-    problem: &Problem,
+    about: &Problematic<'_>,
 ) {
+    let Problematic { head, stations, problem } = *about;
     let Some(own) = links[link].station() else {
         debug_assert!(false, "a frame is read only where there is a station");
         return;
@@ -297,7 +306,7 @@ pub(in crate::adapter) fn send_icmp_error(
     let (Some(address), Some(header)) = (source, head.first_chunk::<{ ethernet::LEN }>()) else {
         return;
     };
-    let header: ethernet::Header = zerocopy::transmute!(*header);
+    let header: ethernet::Header = stations.unwrap_or(zerocopy::transmute!(*header));
     let is_ours = header.destination == mac || header.is_to_group();
     if is_ours && links.may_answer(now) {
         let us = Host { mac, address };
