@@ -14,6 +14,7 @@ use super::transmit::{self, Frame, Turn, TurnOutcome};
 use super::udp::ArrivedDatagram;
 use super::{Adapter, vlan};
 use crate::tcp::Landed;
+use crate::tcp::tcb::CloseReason;
 use crate::work::QueuePairId;
 
 /// How many timers fire in one call; the rest in the next, which is due at once.
@@ -23,9 +24,9 @@ impl Engine for Adapter {
     type Event = Event;
 
     fn handle_path(&mut self, now: Instant, path: PathId, state: PathState) {
-        let most = self.context.config.interfaces;
         // Beyond the limit of interfaces, a path is nobody's.
-        let Some(change) = self.links.change_path(path, state, most) else { return };
+        let change = self.links.change_path(path, state, &self.context.config);
+        let Some(change) = change else { return };
         if let Some(leaving) = change.abandoned {
             for _ in 0..leaving.units_left() {
                 self.handle_sent(now, leaving.ticket);
@@ -67,6 +68,11 @@ impl Engine for Adapter {
             Placing::Checked { origin, segment } => {
                 if is_in_place {
                     self.handle_segment(now, &origin, &segment);
+                }
+            }
+            Placing::Lease { link, reply } => {
+                if is_in_place {
+                    self.links.handle_lease(now, &mut self.context, link, &reply);
                 }
             }
             Placing::Datagram { pair, from, len, piece } => {
@@ -140,6 +146,7 @@ impl Engine for Adapter {
         for link in 0..self.links.len() {
             if self.links[link].station().is_some() {
                 self.ask_neighbours(now, link);
+                self.run_host(now, link);
             }
         }
         for _ in 0..BUDGET {
@@ -258,6 +265,19 @@ impl Adapter {
     fn ask_neighbours(&mut self, now: Instant, link: usize) {
         let woken = self.links.ask_neighbours(now, &mut self.context, link);
         self.wake(now, woken);
+    }
+
+    /// Lets a link's host do what is due. Connections from addresses that are gone are over.
+    fn run_host(&mut self, now: Instant, link: usize) {
+        self.links.run_host(now, &mut self.context, link);
+        if core::mem::take(&mut self.links[link].host.has_changed) {
+            self.seam.forget_station(link);
+            for id in self.pairs.without_address(&self.links) {
+                let Some(pair) = self.pairs.named_mut(id) else { continue };
+                pair.abort(now, &mut self.context, &mut self.links, CloseReason::Unreachable);
+                self.settle(id);
+            }
+        }
     }
 
     /// Those who waited for a neighbour look again.

@@ -22,6 +22,8 @@ pub enum Object {
     Listener,
     /// An event that nobody has taken yet.
     Event,
+    /// A group that is listened to.
+    Group,
 }
 
 impl fmt::Display for Object {
@@ -34,6 +36,7 @@ impl fmt::Display for Object {
             Self::QueuePair => "queue pair",
             Self::Listener => "listener",
             Self::Event => "event",
+            Self::Group => "group",
         })
     }
 }
@@ -79,6 +82,9 @@ pub enum Error {
     /// Nobody can be connected to there.
     #[error("{0} is not the address and port of one host")]
     BadAddress(SocketAddr),
+    /// That is no group, or none that the queue pair listens to.
+    #[error("{0} is no group that the queue pair can listen to or leave")]
+    NoGroup(IpAddr),
     /// No interface has that address.
     #[error("no interface has the address {0}: add it to an interface first")]
     NotOurs(IpAddr),

@@ -2,9 +2,13 @@
 //! [`Stats`]: what is counted.
 
 use alloc::collections::VecDeque;
-use core::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr};
+
+use landfall_placement::PathId;
 
 use crate::tcp::tcb::CloseReason;
+use crate::wire::Mac;
+use crate::wire::icmp::Trouble;
 use crate::work::{CompletionQueueId, ListenerId, QueuePairId};
 
 /// Events that wait for the user.
@@ -52,6 +56,17 @@ pub enum Event {
     PeerFinished { queue_pair: QueuePairId },
     /// The connection is over; what was posted and is not done was flushed.
     Closed { queue_pair: QueuePairId, reason: CloseReason },
+    /// The network says that a datagram did not arrive, which has left and is done: nobody
+    /// listens there, or no way leads there. It is said once for what a queue pair has sent to one
+    /// destination, until it sends there again. Anybody can forge that who knows or guesses both ends.
+    Undelivered { queue_pair: QueuePairId, remote: SocketAddr, trouble: Trouble },
+    /// An interface has an address from now on: it was given, or nobody else had it.
+    AddressReady { path: PathId, address: IpAddr },
+    /// An interface has an address no longer: its time is over, or somebody else has it.
+    /// Connections from it are closed.
+    AddressLost { path: PathId, address: IpAddr },
+    /// Another station says that it has an address of ours, or one that we asked for.
+    AddressConflict { path: PathId, address: IpAddr, station: Mac },
     /// A queue that was armed has something to be polled. It has to be armed
     /// again to be told of more.
     CompletionsReady { queue: CompletionQueueId },

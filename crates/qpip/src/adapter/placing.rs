@@ -1,7 +1,7 @@
 //! What came: whose it is, and where its payload belongs. The parts below `receive` read it,
 //! and the part that it is for takes it.
 
-use landfall_placement::{Instant, Placement, Refusal, Spans, Ticket, Unit};
+use landfall_placement::{Check, Instant, Placement, Refusal, Spans, Ticket, Unit};
 
 use super::links::Origin;
 use super::listeners::ArrivedSegment;
@@ -16,7 +16,7 @@ use super::udp::ArrivedDatagram;
 use super::{Adapter, vlan};
 use crate::offload::{self, Hit};
 use crate::tcp::{Landed, Placed, Segment};
-use crate::wire::{Stop, ethernet, protocol};
+use crate::wire::{Stop, dhcp, ethernet, protocol};
 use crate::work::QueuePairId;
 
 impl Adapter {
@@ -158,6 +158,9 @@ impl Adapter {
             protocol::ICMP4 if arrival.ip.source.is_ipv4() => {
                 control::handle_icmp4(now, context, links, pairs, arrival)?
             }
+            protocol::IGMP if arrival.ip.source.is_ipv4() => {
+                control::handle_igmp(now, context, links, arrival)?
+            }
             protocol::ICMP6 if arrival.ip.source.is_ipv6() => {
                 control::handle_icmp6(now, context, links, pairs, arrival)?
             }
@@ -251,6 +254,16 @@ impl Adapter {
     #[inline]
     fn place_datagram(&mut self, now: Instant, arrival: &Arrival<'_>, into: &mut Spans) -> Outcome {
         let packet = PacketDatagram::read(arrival)?;
+        if packet.is_of_dhcp() && self.links[arrival.link].host.dhcp.is_some() {
+            return self.place_lease(now, arrival, &packet);
+        }
+        if !self.links[arrival.link].has(packet.local.ip()) && !packet.local.ip().is_multicast() {
+            return Err(Refusal::WrongAddress.into());
+        }
+        if packet.local.ip().is_multicast() && !self.pairs.listens(arrival.link, packet.local) {
+            // To a group nobody complains.
+            return Err(Refusal::WrongAddress.into());
+        }
         let Some(id) = self.pairs.receiver_at(packet.local) else {
             let (context, links) = (&mut self.context, &mut self.links);
             return Err(control::refuse_port(now, context, links, arrival).into());
@@ -278,6 +291,23 @@ impl Adapter {
                 Ok(Placement::Into { at, check, ticket })
             }
         }
+    }
+
+    /// What a server of DHCP says counts once its checksum is right.
+    fn place_lease(
+        &mut self,
+        now: Instant,
+        arrival: &Arrival<'_>,
+        packet: &PacketDatagram,
+    ) -> Outcome {
+        let reply = dhcp::Reply::read(packet.payload(arrival)?)?;
+        let (link, check) = (arrival.link, packet.check(arrival)?);
+        if check == Check::None || packet.is_intact(arrival) {
+            self.links.handle_lease(now, &mut self.context, link, &reply);
+            return Ok(Placement::Consumed);
+        }
+        let ticket = self.placements.keep(Placing::Lease { link, reply })?;
+        Ok(Placement::Into { at: packet.payload_at(), check, ticket })
     }
 
     // What came is in its place, or only had to be looked at.

@@ -57,7 +57,7 @@ pub(super) struct QueuePair {
 #[derive(Debug)]
 pub(super) enum Role {
     Stream(Stream),
-    Datagrams(Datagrams),
+    Datagrams(alloc::boxed::Box<Datagrams>),
 }
 
 /// A queue pair for TCP.
@@ -107,7 +107,7 @@ impl QueuePair {
                 phase: Phase::Idle,
                 config: None,
             }),
-            Service::Udp => Role::Datagrams(Datagrams::new(send, receive)),
+            Service::Udp => Role::Datagrams(alloc::boxed::Box::new(Datagrams::new(send, receive))),
         };
         Self {
             id,

@@ -325,6 +325,11 @@ impl World {
                 }
             }
             Event::Closed { queue_pair, reason } => self.hear_closed(side, queue_pair, reason),
+            // Whose queue pair is gone says so: nothing of the ledger changes.
+            Event::Undelivered { .. }
+            | Event::AddressReady { .. }
+            | Event::AddressLost { .. }
+            | Event::AddressConflict { .. } => {}
             Event::CompletionsReady { queue } => {
                 let end = &mut self.ends[side];
                 if queue != end.queue || end.armed.take().is_none() {
