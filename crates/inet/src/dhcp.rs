@@ -184,7 +184,7 @@ impl Request<'_> {
 
 /// What options say, as far as it was read.
 #[derive(Default)]
-struct Said {
+struct OptionValues {
     kind: Option<Kind>,
     server: Option<Ipv4Addr>,
     mask: Option<u32>,
@@ -196,7 +196,7 @@ struct Said {
     overload: u8,
 }
 
-impl Said {
+impl OptionValues {
     /// Reads a field of options. One of a length that it cannot have is refused with the message.
     fn read(&mut self, mut field: &[u8]) -> Result<(), Refusal> {
         while let [kind, rest @ ..] = field {
@@ -257,7 +257,7 @@ impl Reply {
         if (operation, hardware, hardware_len) != (REPLY, 1, 6) || !fixed.ends_with(&COOKIE) {
             return Err(Refusal::Unsupported);
         }
-        let mut said = Said::default();
+        let mut said = OptionValues::default();
         said.read(options)?;
         // RFC 2132, section 9.3: what had no room lies in the fields of files and names.
         let overload = said.overload;

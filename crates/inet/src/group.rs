@@ -1,6 +1,6 @@
 //! Who listens to which group: IGMP (RFC 2236, 3376) for IPv4, MLD (RFC 2710, 3810) for IPv6.
 //!
-//! A host says which groups it listens to, whoever sends to them, and hears what others ask
+//! A host says which groups it listens to, no matter who sends to them, and hears what others ask
 //! and say. Lists of senders are read past.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -75,7 +75,7 @@ pub enum Message {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum RecordKind {
-    /// It is listened to, whoever sends: the answer to a query.
+    /// It is listened to, no matter who sends: the answer to a query.
     Listens = 2,
     /// It is listened to no longer.
     Leaves = 3,

@@ -72,7 +72,7 @@ proptest! {
             Request { kind, xid, seconds, station, has, wants, server, host_name: &host_name };
         let mut bytes = [0; 400];
         let len = request.write(&mut bytes).unwrap();
-        prop_assert!(len >= dhcp::LEN_MIN && len <= 338, "{} bytes, for one head", len);
+        prop_assert!((dhcp::LEN_MIN..=338).contains(&len), "{} bytes, for one head", len);
         prop_assert_eq!(request.write(&mut bytes[..len - 1]), None, "no room");
         let packet = theirs::DhcpPacket::new_checked(&bytes[..len]).unwrap();
         let read = theirs::DhcpRepr::parse(&packet).unwrap();

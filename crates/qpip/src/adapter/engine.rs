@@ -24,8 +24,8 @@ impl Engine for Adapter {
     type Event = Event;
 
     fn handle_path(&mut self, now: Instant, path: PathId, state: PathState) {
-        // Beyond the limit of interfaces, a path is nobody's.
         let change = self.links.change_path(path, state, &self.context.config);
+        // Beyond the limit of interfaces, a path is nobody's.
         let Some(change) = change else { return };
         if let Some(leaving) = change.abandoned {
             for _ in 0..leaving.units_left() {

@@ -18,16 +18,15 @@ use super::context::Context;
 use super::demux::Ends;
 use super::error::{Error, Object};
 use super::fragments::RemainingFragments;
-use super::host::LinkHost;
+use super::host::{LEAST_MTU, LinkHost};
 use super::interface::Interface;
-use super::routes::Route;
 use super::vlan;
 use crate::ip::answer::{self, Host, Limiter};
 use crate::ip::neighbours::{self, NeighbourMessage, Neighbours, Question};
 use crate::ip::path_mtu::{self, PathMtus};
-use crate::tcp::{Draft, Mapping};
+use crate::tcp::Draft;
 use crate::wire::icmp::{Report, Trouble};
-use crate::wire::{self, Envelope, Mac, Tcp, checksum, ethernet, ipv4, ipv6, protocol, tcp};
+use crate::wire::{self, Envelope, Mac, Tcp, checksum, ethernet, protocol, tcp};
 use crate::work::QueuePairId;
 
 /// All links, and what is known of the ways through them.
@@ -190,19 +189,6 @@ impl Links {
     /// Is this address ours, on any link?
     pub(super) fn has(&self, address: IpAddr) -> bool {
         self.links.iter().any(|link| link.has(address))
-    }
-
-    /// The largest segment that we want from there: what the link carries, or,
-    /// where each message is one segment, what IP carries at all.
-    pub(super) fn largest_segment(&self, route: &Route, mapping: Mapping) -> u16 {
-        let ip = if route.source.is_ipv4() { ipv4::LEN } else { ipv6::LEN } as u32;
-        let headers = ip + tcp::LEN as u32;
-        let mtu = match mapping {
-            Mapping::Segment => 65_535,
-            Mapping::Message | Mapping::Stream => self.links[route.link].mtu(),
-        };
-        // RFC 9293, 3.7.1: options are not subtracted.
-        u16::try_from(mtu.saturating_sub(headers)).unwrap_or(u16::MAX).max(536)
     }
 
     /// How many bytes of IP a packet to this address may have through this link.
@@ -453,10 +439,6 @@ impl Link {
         self.interface.as_ref().is_some_and(|interface| interface.has(address))
     }
 }
-
-/// What IPv6 needs, and less than which IPv4 has on no Ethernet.
-pub(super) const LEAST_MTU: u32 = 576;
-const _: () = assert!(LEAST_MTU < ipv6::MTU_MIN);
 
 // `Control`: whole packets without memory of any user: ARP, neighbour
 // discovery, ICMP, resets and what else belongs to no queue pair.

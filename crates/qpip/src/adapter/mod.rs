@@ -14,7 +14,7 @@
 //!
 //! | owner | file | what it owns |
 //! | --- | --- | --- |
-//! | `Links` | `links`, `host`, `interface`, `routes`, `vlan` | stations, neighbours and routes; what leaves without a queue pair |
+//! | `Links` | `links`, `host`, `hosting`, `interface`, `routes`, `vlan` | stations, neighbours and routes; what leaves without a queue pair |
 //! | `QueuePairs` | `queue_pairs`, `demux`, `time_wait` | all of them, by every name; timers; connections that are over |
 //! | `QueuePair` | `queue_pair`, `udp`, `connection` | its queues, and what happens to its connection |
 //! | `Listeners` | `listeners`, `openings` | who listens, who is offered, and connections that are asked for |
@@ -39,6 +39,7 @@ mod error;
 mod event;
 mod fragments;
 mod host;
+mod hosting;
 mod interface;
 mod links;
 mod listeners;

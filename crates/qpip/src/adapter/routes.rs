@@ -5,6 +5,8 @@ use core::net::IpAddr;
 use super::interface::is_remote;
 use super::links::{Link, Links};
 use crate::offload::OwnAddress;
+use crate::tcp::Mapping;
+use crate::wire::{ipv4, ipv6, tcp};
 
 /// The way to an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +23,19 @@ impl Links {
     /// The way to an address, from any of ours or from the one that is given.
     pub(super) fn route(&self, from: Option<IpAddr>, to: IpAddr) -> Option<Route> {
         route(&self.links, from, to)
+    }
+
+    /// The largest segment that we want from there: what the link carries, or,
+    /// where each message is one segment, what IP carries at all.
+    pub(super) fn largest_segment(&self, route: &Route, mapping: Mapping) -> u16 {
+        let ip = if route.source.is_ipv4() { ipv4::LEN } else { ipv6::LEN } as u32;
+        let headers = ip + tcp::LEN as u32;
+        let mtu = match mapping {
+            Mapping::Segment => 65_535,
+            Mapping::Message | Mapping::Stream => self[route.link].mtu(),
+        };
+        // RFC 9293, 3.7.1: options are not subtracted.
+        u16::try_from(mtu.saturating_sub(headers)).unwrap_or(u16::MAX).max(536)
     }
 
     /// The way to a group: on the link that is given, on that of an address of ours, or on the

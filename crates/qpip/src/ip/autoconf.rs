@@ -43,7 +43,7 @@ pub enum AutoconfStep {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Own {
+struct PrefixAddress {
     prefix: Ipv6Addr,
     is_on_link: bool,
     address: Ipv6Addr,
@@ -59,7 +59,7 @@ struct Own {
 pub struct Autoconf {
     station: Mac,
     secret: (u64, u64),
-    own: Vec<Own>,
+    own: Vec<PrefixAddress>,
     routers: Vec<(Ipv6Addr, Instant)>,
     mtu: Option<u32>,
     left: u8,
@@ -107,13 +107,21 @@ impl Autoconf {
         (self.mtu, self.left, self.due) = (None, 0, None);
         self.steps.push_back(AutoconfStep::Changed);
         let forever = Instant::FAR_FUTURE;
-        self.add(LINK_LOCAL, true, (forever, forever));
+        self.add(LINK_LOCAL, true, forever, forever);
     }
 
-    fn add(&mut self, prefix: Ipv6Addr, is_on_link: bool, (preferred, valid): (Instant, Instant)) {
+    fn add(&mut self, prefix: Ipv6Addr, is_on_link: bool, preferred: Instant, valid: Instant) {
         let address = self.address_of(prefix, 0);
         let (tried, is_ours) = (0, false);
-        self.own.push(Own { prefix, is_on_link, address, tried, is_ours, preferred, valid });
+        self.own.push(PrefixAddress {
+            prefix,
+            is_on_link,
+            address,
+            tried,
+            is_ours,
+            preferred,
+            valid,
+        });
         self.steps.push_back(AutoconfStep::Claim(address));
     }
 
@@ -174,7 +182,7 @@ impl Autoconf {
                 own.valid = now + two_hours;
             }
         } else if said.valid > 0 && self.own.len() < MOST {
-            self.add(prefix, said.is_on_link, times);
+            self.add(prefix, said.is_on_link, times.0, times.1);
         }
     }
 
@@ -186,6 +194,7 @@ impl Autoconf {
         address: Ipv6Addr,
         is_free: bool,
     ) -> bool {
+        // It was no address of a prefix.
         let Some(at) = self.own.iter().position(|own| own.address == address) else { return false };
         let own = &mut self.own[at];
         if is_free {
@@ -292,7 +301,7 @@ mod tests {
         now: Instant,
         solicited: usize,
         dropped: Vec<Ipv6Addr>,
-        /// Somebody has so many of the addresses that are claimed.
+        /// How many of the addresses that are claimed somebody has.
         taken: usize,
     }
 

@@ -1,7 +1,7 @@
 //! Which groups an interface listens to, and what is to be said of that: the host's side of
 //! IGMP (RFC 2236, 3376) and MLD (RFC 2710, 3810).
 //!
-//! Members listen to whoever sends. A question about some senders is answered by saying so of
+//! Members listen to all senders. A question about some senders is answered by saying so of
 //! the group. Where a router asks that knows no lists, what it understands is said until it has
 //! not asked for long.
 
@@ -317,7 +317,7 @@ mod tests {
         host.query(None, 1_000, Generation::First);
         host.query(None, 1_000, Generation::Second);
         assert_eq!(host.said(1_000)[0].1, "Listens 239.1.2.3 First");
-        host.now = host.now + OLDER_FOR;
+        host.now += OLDER_FOR;
         host.query(None, 1_000, Generation::Third);
         host.groups.handle_report(host.now, group(GROUP));
         assert_eq!(host.said(1_000)[0].1, "Listens 239.1.2.3 Third", "nobody is answered for");

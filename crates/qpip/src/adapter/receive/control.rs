@@ -274,7 +274,7 @@ fn handle_report(
             .and_then(|pair| notify_connection(now, context, links, pair, report)),
         protocol::UDP => {
             let sender = pairs.receiver_at(local).filter(|_| links.has(local.ip()));
-            sender.and_then(|id| notify_datagrams(now, context, links, (pairs, id), remote, report))
+            sender.and_then(|id| notify_datagrams(now, context, links, pairs, id, remote, report))
         }
         _ => None,
     };
@@ -291,7 +291,8 @@ fn notify_datagrams(
     now: Instant,
     context: &mut Context,
     links: &mut Links,
-    (pairs, id): (&mut QueuePairs, QueuePairId),
+    pairs: &mut QueuePairs,
+    id: QueuePairId,
     remote: SocketAddr,
     report: &Report<'_>,
 ) -> Option<IcmpStep> {

@@ -8,7 +8,7 @@ use zerocopy::IntoBytes;
 use super::{Host, Host6, arp_frame, discovery, seal};
 use crate::wire::arp::{self, Arp};
 use crate::wire::ndp::{self, Solicitation};
-use crate::wire::{Envelope, Mac, checksum, ethernet, protocol, router, udp};
+use crate::wire::{Envelope, Mac, checksum, ethernet, router, udp};
 
 /// Has somebody `address`, which is to be ours? Nobody shall learn from it that we have
 /// (RFC 5227, section 2.1.1; RFC 4862, section 5.4.2).
@@ -44,22 +44,19 @@ pub fn router_solicitation(us: Host, into: &mut [u8]) -> Option<usize> {
     })
 }
 
-/// A datagram whose payload `write` writes.
+/// A datagram in this envelope, whose payload `write` writes.
 pub fn datagram(
-    (mac, source): (Mac, Ipv4Addr),
-    (station, destination): (Mac, Ipv4Addr),
-    ports: (u16, u16),
+    envelope: &Envelope,
+    ports: [u16; 2],
     into: &mut [u8],
     write: impl FnOnce(&mut [u8]) -> Option<usize>,
 ) -> Option<usize> {
-    let (source, destination) = (IpAddr::V4(source), IpAddr::V4(destination));
-    let envelope = Envelope::new((mac, source), (station, destination), protocol::UDP);
     let at = envelope.header_len();
     let len = udp::LEN + write(into.get_mut(at + udp::LEN..)?)?;
     envelope.write(into, len as u32)?;
     let mut header = udp::Header {
-        source: ports.0.into(),
-        destination: ports.1.into(),
+        source: ports[0].into(),
+        destination: ports[1].into(),
         len: (len as u16).into(),
         sum: envelope.pseudo(len as u32).into(),
     };

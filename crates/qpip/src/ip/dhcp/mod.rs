@@ -46,7 +46,7 @@ pub struct Lease {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DhcpStep {
     /// Say this: to this server, or to all.
-    Send(Said, Option<Ipv4Addr>),
+    Send(Question, Option<Ipv4Addr>),
     /// Find out whether somebody else has this address.
     Check(Ipv4Addr),
     /// This holds from now on.
@@ -57,7 +57,7 @@ pub enum DhcpStep {
 
 /// What is said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Said {
+pub struct Question {
     /// What it is.
     pub kind: Kind,
     /// Which question it is.
@@ -148,8 +148,8 @@ impl Dhcp {
 
     /// The message as it is written.
     #[must_use]
-    pub fn message(&self, said: &Said) -> Request<'_> {
-        let Said { kind, xid, seconds, has, wants, server } = *said;
+    pub fn message(&self, said: &Question) -> Request<'_> {
+        let Question { kind, xid, seconds, has, wants, server } = *said;
         let (station, host_name) = (self.station, self.host_name.as_str());
         Request { kind, xid, seconds, station, has, wants, server, host_name }
     }
@@ -260,7 +260,7 @@ impl Dhcp {
     fn decline(&mut self, now: Instant, lease: &Lease) {
         let (wants, server) = (Some(lease.address), Some(lease.server));
         let (kind, xid) = (Kind::Decline, self.xid);
-        let said = Said { kind, xid, seconds: 0, has: None, wants, server };
+        let said = Question { kind, xid, seconds: 0, has: None, wants, server };
         self.next.push_back(DhcpStep::Send(said, None));
         self.begin(now + HOLD_OFF);
     }
@@ -293,7 +293,7 @@ impl Dhcp {
             State::Requesting { address, server } => (Kind::Request, Some(address), Some(server)),
             _ => (Kind::Discover, None, None),
         };
-        let said = Said { kind, xid: self.xid, seconds, has: None, wants, server };
+        let said = Question { kind, xid: self.xid, seconds, has: None, wants, server };
         self.next.push_back(DhcpStep::Send(said, None));
         self.asked = now;
         let pause = (FIRST_PAUSE << self.tries.min(4)).min(LONGEST_PAUSE);
@@ -320,7 +320,7 @@ impl Dhcp {
         self.state = if is_for_all { State::Rebinding } else { State::Renewing };
         let seconds = u16::try_from(now.since(self.since).as_secs()).unwrap_or(u16::MAX);
         let (kind, has) = (Kind::Request, Some(lease.address));
-        let said = Said { kind, xid: self.xid, seconds, has, wants: None, server: None };
+        let said = Question { kind, xid: self.xid, seconds, has, wants: None, server: None };
         let to = (!is_for_all).then_some(lease.server);
         self.next.push_back(DhcpStep::Send(said, to));
         self.asked = now;

@@ -15,7 +15,7 @@ struct Net {
     /// All steps so far that were not sending.
     done: Vec<DhcpStep>,
     /// What was said, when, and to whom.
-    said: Vec<(u64, Said, Option<Ipv4Addr>)>,
+    said: Vec<(u64, Question, Option<Ipv4Addr>)>,
     lease: u32,
 }
 
@@ -48,7 +48,7 @@ impl Net {
     }
 
     /// Steps up to this moment; what is said is answered as the server likes.
-    fn run(&mut self, seconds: u64, mut answer: impl FnMut(&mut Self, &Said)) {
+    fn run(&mut self, seconds: u64, mut answer: impl FnMut(&mut Self, &Question)) {
         let end = self.now + Duration::from_secs(seconds);
         loop {
             while let Some(step) = self.client.poll_step(self.now, &mut self.random) {
@@ -68,7 +68,7 @@ impl Net {
         self.now = end;
     }
 
-    fn serve(&mut self, said: &Said) {
+    fn serve(&mut self, said: &Question) {
         match said.kind {
             Kind::Discover => self.hear(&self.reply(Kind::Offer)),
             Kind::Request => self.hear(&self.reply(Kind::Ack)),
