@@ -56,8 +56,8 @@ impl AdapterEnd {
         let interface = Interface {
             mac: mac(ours),
             addresses: vec![OwnAddress::new(ip(ours), PREFIX)],
-            gateways: Vec::new(),
             neighbours: vec![(ip(theirs), mac(theirs))],
+            ..Interface::default()
         };
         let mut adapter = Adapter::new(config, [ours; 32]).unwrap();
         let limits = PathLimits::plain(FRAME);

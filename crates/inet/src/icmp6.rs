@@ -1,13 +1,14 @@
-//! `ICMPv6` (RFC 4443): echoes, and errors about what was sent. Neighbour
-//! discovery is told apart here and read in [`ndp`].
+//! `ICMPv6` (RFC 4443): echoes, and errors about what was sent. Discovery of neighbours and
+//! routers, and what is said of groups, is told apart here and read in [`ndp`], [`router`] and
+//! [`group`].
 
 use landfall_placement::Refusal;
 use zerocopy::FromBytes;
 
 use crate::checksum::InternetSum;
 use crate::icmp::{self, Echo, Header, Quoted, Report, Trouble};
-use crate::ndp;
 use crate::packet::Problem;
+use crate::{group, ndp, router};
 
 const UNREACHABLE: u8 = 1;
 const TOO_BIG: u8 = 2;
@@ -37,6 +38,10 @@ pub enum Message<'a> {
     Report(Report<'a>),
     /// Something about neighbours: [`ndp::read`] reads it.
     Discovery,
+    /// What a router says: [`router::Advertisement::read`] reads it.
+    Router,
+    /// Something about groups: [`group::read_mld`] reads it.
+    Group,
 }
 
 /// Reads a whole message; `pseudo` is the folded sum over its pseudo-header.
@@ -59,6 +64,10 @@ pub fn read(message: &[u8], pseudo: u16) -> Result<Message<'_>, Refusal> {
         }
         ECHO_REPLY if code == 0 => return Ok(Message::EchoReply(Echo::read(header.rest, body))),
         ndp::SOLICITATION | ndp::ADVERTISEMENT => return Ok(Message::Discovery),
+        router::ADVERTISEMENT => return Ok(Message::Router),
+        group::MLD_QUERY | group::MLD_REPORT | group::MLD_DONE | group::MLD_REPORT_2 => {
+            return Ok(Message::Group);
+        }
         UNREACHABLE => match code {
             CODE_PORT => Trouble::PortUnreachable,
             // Forbidden; source address not allowed; route rejected.
@@ -69,8 +78,7 @@ pub fn read(message: &[u8], pseudo: u16) -> Result<Message<'_>, Refusal> {
         TIME_EXCEEDED => Trouble::TimeExceeded { code },
         PARAMETER_PROBLEM if code == CODE_UNKNOWN_HEADER => Trouble::ProtocolUnreachable,
         PARAMETER_PROBLEM => Trouble::ParameterProblem { code, pointer: number },
-        // Router solicitations and advertisements among them: addresses and
-        // routes are configured, and not learnt.
+        // Solicitations of routers among them: nobody here is one.
         _ => return Err(Refusal::Unsupported),
     };
     Ok(Message::Report(Report { trouble, about: Quoted::read_ipv6(body)? }))

@@ -10,7 +10,8 @@
 //! | [`reassembly`] | which fragments make a packet, and which contradict each other |
 //! | [`checksum`] | the Internet checksum of headers and pseudo-headers |
 //! | [`tcp`], [`tcp_options`], [`udp`] | segments and datagrams |
-//! | [`icmp`], [`icmp4`], [`icmp6`], [`ndp`] | echoes, errors, neighbours |
+//! | [`icmp`], [`icmp4`], [`icmp6`], [`ndp`], [`router`] | echoes, errors, neighbours, routers |
+//! | [`group`], [`dhcp`] | who listens to which group; addresses that are given out |
 //! | [`device`] | what a device does for its driver: it completes sums, and cuts long segments |
 //!
 //! Reading is total: any bytes are read or refused, none cause a panic, and the work
@@ -64,10 +65,12 @@ struct Readme;
 pub mod arp;
 pub mod checksum;
 pub mod device;
+pub mod dhcp;
 pub mod envelope;
 pub mod ethernet;
 pub mod extension;
 pub mod fragment;
+pub mod group;
 pub mod icmp;
 pub mod icmp4;
 pub mod icmp6;
@@ -77,6 +80,7 @@ pub mod ndp;
 pub mod packet;
 pub mod protocol;
 pub mod reassembly;
+pub mod router;
 pub mod tcp;
 pub mod tcp_options;
 pub mod udp;

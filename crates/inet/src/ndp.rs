@@ -1,7 +1,7 @@
 //! Neighbour discovery (RFC 4861): who has an address on this link.
 //!
-//! Solicitations and advertisements of neighbours only. Addresses and routers
-//! are configured: what routers advertise is not listened to.
+//! Solicitations and advertisements of neighbours only: what routers say is read in
+//! [`router`](crate::router).
 
 use core::net::{IpAddr, Ipv6Addr};
 

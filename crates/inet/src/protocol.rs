@@ -3,6 +3,8 @@
 
 /// Control messages of IPv4.
 pub const ICMP4: u8 = 1;
+/// Who listens to which group of IPv4.
+pub const IGMP: u8 = 2;
 /// TCP.
 pub const TCP: u8 = 6;
 /// UDP.

@@ -126,8 +126,8 @@ impl Play<'_, '_> {
                 OwnAddress::new(ip(host, Version::V4), 16),
                 OwnAddress::new(ip(host, Version::V6), 64),
             ],
-            gateways: Vec::new(),
             neighbours: BOTH.map(|version| (ip(1 - host, version), mac(1 - host))).to_vec(),
+            ..Interface::default()
         };
         self.world.adapter(host).add_interface(PathId(0), interface).unwrap();
     }

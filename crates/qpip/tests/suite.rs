@@ -4,9 +4,11 @@
 #![allow(unreachable_pub, reason = "what the files share is theirs")]
 
 mod abuse;
+mod addresses;
 mod completion;
 mod connections;
 mod errors;
+mod groups;
 mod invariants;
 mod kernel_bulk;
 mod kernel_captures;
@@ -23,4 +25,5 @@ mod smoltcp;
 mod station;
 mod two;
 mod udp;
+mod vlan;
 mod world;

@@ -54,8 +54,8 @@ fn adapter(config: &Config, side: usize) -> Adapter {
     let interface = Interface {
         mac: station(side),
         addresses: vec![OwnAddress::new(address(side, 0).ip(), 24)],
-        gateways: Vec::new(),
         neighbours: vec![(address(1 - side, 0).ip(), station(1 - side))],
+        ..Interface::default()
     };
     adapter.add_interface(PathId(0), interface).unwrap();
     adapter.listen(address(side, PORT)).unwrap();

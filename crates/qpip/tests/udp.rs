@@ -140,7 +140,7 @@ fn a_message_to_a_closed_port_harms_nobody_and_is_answered() {
             world.run_for(Duration::from_millis(1));
         }
         assert_eq!(world.adapter(1).stats().control_queued, 2, "port unreachable, twice");
-        assert_eq!(world.adapter(0).stats().icmp_ignored, 2, "nobody has to be told");
+        assert_eq!(world.adapter(0).stats().icmp_believed, 2, "who sent it is told");
     });
 }
 

@@ -31,6 +31,8 @@ pub struct Shape {
     pub config: Config,
     /// Hosts know each other's stations from the start.
     pub knows_neighbours: bool,
+    /// The VLAN of each host.
+    pub vlan: Option<u16>,
     /// Bytes of memory of each host.
     pub memory: usize,
     /// How many sends and receives each queue pair takes.
@@ -45,6 +47,7 @@ impl Default for Shape {
             engine: EngineConfig::default(),
             config: Config::default(),
             knows_neighbours: true,
+            vlan: None,
             memory: 1 << 20,
             depth: 64,
         }
@@ -134,10 +137,11 @@ fn interface(host: usize, shape: &Shape) -> Interface {
             OwnAddress::new(ip(host, Version::V4), 16),
             OwnAddress::new(ip(host, Version::V6), 64),
         ],
-        gateways: Vec::new(),
         neighbours: others
             .flat_map(|other| [Version::V4, Version::V6].map(|v| (ip(other, v), mac(other))))
             .collect(),
+        vlan: shape.vlan,
+        ..Interface::default()
     }
 }
 

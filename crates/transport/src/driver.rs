@@ -8,7 +8,7 @@ use arrayvec::ArrayVec;
 use landfall_placement::{Duration, Engine, Instant, PathId, PathLimits};
 
 use crate::capability::Capabilities;
-use crate::exchange::{HEAD_ROOM, TurnScratch};
+use crate::exchange::{SEND_HEAD_ROOM, TurnScratch};
 use crate::fault::FaultCounts;
 use crate::memory::Regions;
 
@@ -191,7 +191,7 @@ pub trait Driver {
 /// What a path carries whose units have this length, with as much head as drivers have room
 /// for, and of which the device does nothing.
 pub(crate) const fn plain_limits(unit: u32) -> PathLimits {
-    PathLimits { head: HEAD_ROOM as u16, ..PathLimits::plain(unit) }
+    PathLimits { head: SEND_HEAD_ROOM as u16, ..PathLimits::plain(unit) }
 }
 
 /// A turn of a driver with a system call for each direction. What the user asked for since

@@ -2,5 +2,6 @@
 //! against arbitrary bytes.
 
 mod foreign;
+mod hosts;
 mod second;
 mod vectors;

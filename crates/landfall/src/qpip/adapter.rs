@@ -14,6 +14,7 @@ use super::error::{Error, Refused};
 use super::link::LinkInfo;
 use super::listener::Listener;
 use super::memory::{DomainName, MemoryParts, MemoryRegion};
+use super::notice::Notice;
 use super::queue_pair::{QueuePair, QueuePairOptions};
 use super::shared_receives::{SharedReceiveOptions, SharedReceiveQueue};
 use super::state::{Handle, Submission};
@@ -86,6 +87,14 @@ impl Adapter {
     #[must_use]
     pub fn addresses(&self) -> Vec<IpAddr> {
         self.0.look(|core| core.engine.addresses().collect())
+    }
+
+    /// The next thing that happened to the adapter beside completions and connections: an
+    /// address that came or went, a datagram that did not arrive. It does not wait; of those that
+    /// nobody takes the oldest are forgotten.
+    #[must_use]
+    pub fn next_notice(&self) -> Option<Notice> {
+        self.0.ask(|core, _| core.notices.take())
     }
 
     /// Its links, and how they fare.

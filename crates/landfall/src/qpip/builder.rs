@@ -101,6 +101,53 @@ impl Builder {
         })
     }
 
+    /// Puts the link into a VLAN (IEEE 802.1Q), 1 to 4094: every frame leaves with its tag, and
+    /// frames without it are not accepted. It takes four bytes of each packet, and no device cuts
+    /// segments. A link over an interface of the kernel shows no tags, and is refused: use the
+    /// VLAN's own interface there.
+    pub fn vlan(self, id: u16) -> Self {
+        self.change("a VLAN", |interface| {
+            interface.vlan = Some(id);
+            Some(())
+        })
+    }
+
+    /// A server gives the link an address of IPv4, a gateway and an MTU (DHCP). What becomes of
+    /// it [`Adapter::next_notice`] tells, and [`Adapter::addresses`] what there is.
+    pub fn dhcp(self) -> Self {
+        self.change("DHCP", |interface| {
+            interface.dhcp = true;
+            Some(())
+        })
+    }
+
+    /// How the link calls itself to servers of DHCP: the first 24 bytes are said.
+    pub fn host_name(self, name: impl Into<String>) -> Self {
+        self.change("a host's name", |interface| {
+            interface.host_name = name.into();
+            Some(())
+        })
+    }
+
+    /// The link finds out a link-local address of IPv6, routers, and an address of each prefix
+    /// that they tell of (RFC 4861, 4862, 7217).
+    pub fn discover_routers(self) -> Self {
+        self.change("discovery of routers", |interface| {
+            interface.discovers_routers = true;
+            Some(())
+        })
+    }
+
+    /// The link asks whether somebody else has its addresses before it uses them, which takes
+    /// some seconds, and gives one up where another station insists on it (RFC 5227, 4862).
+    /// Those that are found out are always asked for.
+    pub fn detect_conflicts(self) -> Self {
+        self.change("detection of conflicts", |interface| {
+            interface.detects_conflicts = true;
+            Some(())
+        })
+    }
+
     /// Tells from the start who has an address on this link: it is never asked for.
     pub fn neighbour(self, address: IpAddr, mac: [u8; 6]) -> Self {
         self.change("a neighbour", |interface| {
@@ -236,6 +283,9 @@ impl Builder {
                 interface.mac = station_of(&seed, index);
             }
             let (name, station) = (link.to_string(), interface.mac);
+            if interface.vlan.is_some() && !link.carries_tags() {
+                return Err(OpenError::NoTags(name));
+            }
             engine
                 .add_interface(path, interface)
                 .map_err(|source| OpenError::Interface { link: name.clone(), source })?;

@@ -155,7 +155,8 @@ impl WorkRing {
             len += u64::from(part.len());
         }
         match u32::try_from(len) {
-            Ok(0) => return Err(PostError::Empty),
+            // A datagram may be empty, as long as it says so with a part of no bytes.
+            Ok(0) if to.is_none() || parts.is_empty() => return Err(PostError::Empty),
             Ok(_) => {}
             Err(_) => return Err(PostError::TooLong),
         }

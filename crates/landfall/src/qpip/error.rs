@@ -147,6 +147,11 @@ pub enum OpenError {
         #[source]
         source: qpip::Error,
     },
+    /// A link that never shows tags was to carry those of a VLAN.
+    #[error(
+        "{0} shows no tag of a VLAN: the kernel takes it off what comes. Make the VLAN's own interface (`ip link add link IFACE name IFACE.5 type vlan id 5`) and use that without `Builder::vlan`"
+    )]
+    NoTags(String),
     /// A link could not be opened.
     #[error("cannot open {link}: {source}")]
     Link {

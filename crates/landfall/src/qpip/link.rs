@@ -218,6 +218,21 @@ impl Link {
         }
     }
 
+    /// Do frames have their tags of VLANs there? The kernel takes them off what comes over an
+    /// interface of its own.
+    pub(super) const fn carries_tags(&self) -> bool {
+        match &self.0 {
+            FrameSource::Ethernet(ethernet) => ethernet.carries_tags(),
+            #[cfg(feature = "nic")]
+            FrameSource::Behind(ethernet, _) => ethernet.carries_tags(),
+            #[cfg(feature = "faults")]
+            FrameSource::Impaired(ethernet, _) => ethernet.carries_tags(),
+            #[cfg(feature = "nic")]
+            FrameSource::Adapter(_) => true,
+            FrameSource::HandedIn(..) => true,
+        }
+    }
+
     pub(super) fn named<D: Driver + Send + 'static>(
         what: &'static str,
         open: impl FnOnce(PathId, &Regions) -> io::Result<D> + Send + 'static,
@@ -320,6 +335,10 @@ pub(super) enum Ethernet {
 type Found<E> = (Box<dyn AnyDriver<E>>, Option<SocketAddr>);
 
 impl Ethernet {
+    const fn carries_tags(&self) -> bool {
+        matches!(self, Self::Tap(_) | Self::Tunnel(_))
+    }
+
     /// Opens it for a station with this address.
     pub(super) fn open<E: Engine + 'static>(
         self,

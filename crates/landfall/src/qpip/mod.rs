@@ -11,6 +11,7 @@
 //! | what is done | [`CompletionQueue`], [`Completion`] |
 //! | connections from outside | [`Adapter::listen`], [`Listener`] |
 //! | messages in a byte stream | [`Reassembler`] |
+//! | addresses that come and go, datagrams that did not arrive | [`Adapter::next_notice`], [`Notice`] |
 //!
 //! # Which mapping
 //!
@@ -42,6 +43,7 @@ mod error;
 mod link;
 mod listener;
 mod memory;
+mod notice;
 mod pair_state;
 mod queue_pair;
 mod reassembler;
@@ -57,6 +59,7 @@ pub use error::{Error, OpenError, Refused};
 pub use link::Link;
 pub use listener::{Listener, Pending};
 pub use memory::{MemoryParts, MemoryRegion, Part};
+pub use notice::Notice;
 pub use pair_state::Phase;
 pub use queue_pair::{QueuePair, QueuePairOptions};
 pub use reassembler::{Delimiter, Framing, FramingError, LengthPrefix, Reassembler, Scan};

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::future::{Future, poll_fn};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use qpip::{
@@ -233,6 +233,34 @@ impl QueuePair {
         self.common.state.bind(bound);
         self.send.rules.is_bound = true;
         Ok(bound)
+    }
+
+    /// Listens to a group: what comes for the port that it is bound to, of all addresses of that
+    /// version of IP or of the group. Routers and switches are told (IGMP, MLD).
+    ///
+    /// # Errors
+    /// [`Error::Refused`].
+    pub fn join(&self, group: IpAddr) -> Result<(), Error> {
+        let id = self.common.id;
+        Ok(self.handle().command(|core, now| core.engine.join(now, id, group, None))?)
+    }
+
+    /// Listens to a group no longer.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] where it did not listen.
+    pub fn leave(&self, group: IpAddr) -> Result<(), Error> {
+        let id = self.common.id;
+        Ok(self.handle().command(|core, now| core.engine.leave(now, id, group))?)
+    }
+
+    /// How many routers may forward what it sends to groups: 1, none, unless chosen.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] where it is not for datagrams.
+    pub fn set_group_hops(&self, hops: u8) -> Result<(), Error> {
+        let id = self.common.id;
+        Ok(self.handle().command(|core, _| core.engine.set_group_sending(id, hops, None))?)
     }
 
     /// Says behind what is posted that nothing more will be sent. What the other

@@ -300,6 +300,11 @@ fn what_cannot_be_opened_says_why() {
     assert!(matches!(none, OpenError::Interface { .. }), "{none}");
     let group = tunnel().address("10.0.0.1/24").mac([1; 6]).open_inline().unwrap_err();
     assert!(matches!(group, OpenError::Interface { .. }), "{group}");
+    let no_vlan = tunnel().address("10.0.0.1/24").vlan(4_095).open().unwrap_err();
+    assert!(matches!(no_vlan, OpenError::Interface { .. }), "{no_vlan}");
+    let shared = Adapter::builder().link(Link::packet("lo")).address("10.0.0.1/24").vlan(5);
+    let no_tags = shared.open().unwrap_err();
+    assert!(matches!(no_tags, OpenError::NoTags(_)), "{no_tags}");
     let nowhere = Adapter::builder().link(Link::packet("no-such-iface")).address("10.0.0.1/24");
     let error = nowhere.open().unwrap_err();
     let text = error.to_string();

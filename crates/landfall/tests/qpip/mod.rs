@@ -3,6 +3,7 @@
 
 mod completions;
 mod endings;
+mod interfaces;
 mod kernel;
 mod messages;
 mod verbs;

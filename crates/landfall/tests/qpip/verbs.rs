@@ -352,3 +352,20 @@ fn a_program_for_verbs_runs_over_queue_pairs() {
     let came = here.expect(Operation::Receive, 0);
     assert_eq!(here.received(0, came.len as usize), b"sbrev");
 }
+
+#[test]
+fn a_datagram_may_be_empty() {
+    for (what, (one, two)) in pairs() {
+        let (mut here, mut there) =
+            (End::new(&one, &QueuePairOptions::udp()), End::new(&two, &QueuePairOptions::udp()));
+        here.pair.bind(at("10.0.0.1:7001")).unwrap();
+        there.pair.bind(at(SERVER)).unwrap();
+        there.post_room(1, 0, 64);
+        let nothing = here.out.part(0..0).unwrap();
+        assert_eq!(here.pair.post_send_to(1, &[], at(SERVER)), Err(PostError::Empty));
+        here.pair.post_send_to(1, &[nothing], at(SERVER)).unwrap();
+        here.expect(Operation::Send, 1);
+        let came = there.expect(Operation::Receive, 1);
+        assert_eq!((came.len, came.from), (0, Some(at("10.0.0.1:7001"))), "{what}");
+    }
+}

@@ -54,6 +54,8 @@ pub struct Config {
     pub reassembly_for: Duration,
     /// The most neighbours (addresses and their stations) over all interfaces.
     pub neighbours: usize,
+    /// The most groups that an interface, and a queue pair, listens to.
+    pub groups: usize,
     /// The most destinations whose path carries less than the interface.
     pub path_mtus: usize,
     /// The most packets without a queue pair (ARP, neighbour discovery, ICMP,
@@ -99,6 +101,7 @@ impl Default for Config {
             reassembly_bytes: 4 << 20,
             reassembly_for: Duration::from_secs(30),
             neighbours: 1_024,
+            groups: 64,
             path_mtus: 1_024,
             control_queue: 256,
             transmissions: 4_096,
@@ -139,6 +142,7 @@ impl Config {
         let (least, most) = (Duration::from_millis(1), Duration::from_secs(60));
         ConfigError::check("reassembly_for", self.reassembly_for, least..=most)?;
         check("neighbours", self.neighbours, 8..=TABLE)?;
+        check("groups", self.groups, 4..=4_096)?;
         check("path_mtus", self.path_mtus, 8..=TABLE)?;
         check("control_queue", self.control_queue, 8..=1 << 16)?;
         check("transmissions", self.transmissions, 16..=1 << 20)?;
@@ -157,7 +161,7 @@ mod tests {
     type Wrong = (&'static str, fn(&mut Config));
 
     /// Every field that has a range.
-    const WRONG: [Wrong; 45] = [
+    const WRONG: [Wrong; 47] = [
         ("interfaces", |config| config.interfaces = 0),
         ("interfaces", |config| config.interfaces = 257),
         ("domains", |config| config.domains = 0),
@@ -190,6 +194,8 @@ mod tests {
         ("reassembly_for", |config| config.reassembly_for = Duration::MAX),
         ("neighbours", |config| config.neighbours = 7),
         ("neighbours", |config| config.neighbours = usize::MAX),
+        ("groups", |config| config.groups = 3),
+        ("groups", |config| config.groups = usize::MAX),
         ("path_mtus", |config| config.path_mtus = 7),
         ("path_mtus", |config| config.path_mtus = usize::MAX),
         ("control_queue", |config| config.control_queue = 7),

@@ -138,8 +138,10 @@ impl Domains {
         domain: DomainId,
         buffers: &[Buffer],
         wanted: Access,
+        may_be_empty: bool,
     ) -> Result<Gather, PostError> {
         let gather = match buffers {
+            [] if may_be_empty => Gather::new(&[]),
             [] => return Err(PostError::Empty),
             [one] => Gather::new(&[self.resolve(domain, one, wanted)?]),
             many if many.len() > self.buffers => return Err(PostError::TooManyBuffers),
@@ -152,7 +154,7 @@ impl Domains {
             }
         };
         let gather = gather.ok_or(PostError::TooLong)?;
-        if gather.len() == 0 {
+        if gather.len() == 0 && !may_be_empty {
             return Err(PostError::Empty);
         }
         for piece in gather.pieces() {

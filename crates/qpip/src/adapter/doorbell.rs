@@ -12,6 +12,7 @@ use super::interface::is_remote;
 use super::links::Links;
 use super::queue_pair::{Phase, QueuePair, Role, Stream};
 use super::resources::Resources;
+use super::udp::Datagrams;
 use crate::work::{ReceiveWork, SendWork};
 
 /// The headers of IPv4 and UDP.
@@ -35,17 +36,21 @@ pub(super) fn post_send(
     let longest = match &pair.role {
         Role::Stream(stream) => stream_takes(stream, work.to)?,
         Role::Datagrams(datagrams) => {
-            let local = datagrams.local.ok_or(PostError::NotBound)?;
+            if datagrams.local.is_none() {
+                return Err(PostError::NotBound);
+            }
             if !datagrams.outbound.has_room() {
                 return Err(PostError::QueueFull);
             }
-            datagram_limit(links, local, work.to)?
+            datagram_limit(links, datagrams, work.to)?
         }
     };
     if !completion_queues.has_room(completions) {
         return Err(PostError::CompletionQueueFull);
     }
-    let gather = domains.claim(domain, work.from, Access::Read)?;
+    // A datagram may be empty; a message without bytes cannot be told on TCP.
+    let may_be_empty = matches!(pair.role, Role::Datagrams(_));
+    let gather = domains.claim(domain, work.from, Access::Read, may_be_empty)?;
     if gather.len() > longest {
         domains.release(&gather);
         return Err(PostError::TooLong);
@@ -92,7 +97,7 @@ pub(super) fn post_receive(
     if !completion_queues.has_room(completions) {
         return Err(PostError::CompletionQueueFull);
     }
-    let gather = domains.claim(domain, work.into, Access::Write)?;
+    let gather = domains.claim(domain, work.into, Access::Write, false)?;
     completion_queues.reserve(completions);
     match &mut pair.role {
         Role::Stream(stream) => stream.queues.receive.push(work.id, gather),
@@ -108,15 +113,15 @@ pub(super) fn post_receive(
 /// The longest datagram from here to there.
 fn datagram_limit(
     links: &Links,
-    local: SocketAddr,
+    datagrams: &Datagrams,
     to: Option<SocketAddr>,
 ) -> Result<u32, PostError> {
     let to = to.filter(|to| to.port() != 0).ok_or(PostError::NoDestination)?;
-    let from = Some(local.ip()).filter(|ip| !ip.is_unspecified());
-    if to.is_ipv4() != local.is_ipv4() || !is_remote(to.ip()) {
+    let is_same_version = datagrams.local.is_some_and(|local| local.is_ipv4() == to.is_ipv4());
+    if !is_same_version || !is_remote(to.ip()) && !to.ip().is_multicast() {
         return Err(PostError::NoDestination);
     }
-    links.route(from, to.ip()).ok_or(PostError::NoRoute)?;
+    datagrams.route(links, to.ip()).ok_or(PostError::NoRoute)?;
     Ok(65_535 - if to.is_ipv4() { HEADERS_V4 } else { HEADERS_V6 })
 }
 

@@ -24,6 +24,8 @@ pub enum Object {
     Listener,
     /// An event that nobody has taken yet.
     Event,
+    /// A group that is listened to.
+    Group,
 }
 
 impl fmt::Display for Object {
@@ -37,6 +39,7 @@ impl fmt::Display for Object {
             Self::QueuePair => "queue pair",
             Self::Listener => "listener",
             Self::Event => "event",
+            Self::Group => "group",
         })
     }
 }
@@ -80,9 +83,17 @@ pub enum Error {
     /// address that no host can have.
     #[error("an interface has a station address that is no group's, and addresses of one host")]
     BadInterface,
+    /// An interface with a tag, where a card places what comes.
+    #[error(
+        "a card that places payloads reads frames without a tag: leave the VLAN out, or the card"
+    )]
+    VlanOnCard,
     /// Nobody can be connected to there.
     #[error("{0} is not the address and port of one host")]
     BadAddress(SocketAddr),
+    /// That is no group, or none that the queue pair listens to.
+    #[error("{0} is no group that the queue pair can listen to or leave")]
+    NoGroup(IpAddr),
     /// No interface has that address.
     #[error("no interface has the address {0}: add it to an interface first")]
     NotOurs(IpAddr),

@@ -2,9 +2,13 @@
 //! [`Stats`]: what is counted.
 
 use alloc::collections::VecDeque;
-use core::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr};
+
+use landfall_placement::PathId;
 
 use crate::tcp::tcb::CloseReason;
+use crate::wire::Mac;
+use crate::wire::icmp::Trouble;
 use crate::work::{CompletionQueueId, ListenerId, QueuePairId};
 
 /// Events that wait for the user.
@@ -72,6 +76,17 @@ pub enum Event {
     /// This many sends that were not signaled are done, and there is as much room in the
     /// queue. One such event of a queue pair waits at a time.
     UnsignaledDone { queue_pair: QueuePairId, count: u32 },
+    /// The network says that a datagram did not arrive, which has left and is done: nobody
+    /// listens there, or no way leads there. It is said once for what a queue pair has sent to one
+    /// destination, until it sends there again. Anybody can forge that who knows or guesses both ends.
+    Undelivered { queue_pair: QueuePairId, remote: SocketAddr, trouble: Trouble },
+    /// An interface has an address from now on: it was given, or nobody else had it.
+    AddressReady { path: PathId, address: IpAddr },
+    /// An interface has an address no longer: its time is over, or somebody else has it.
+    /// Connections from it are closed.
+    AddressLost { path: PathId, address: IpAddr },
+    /// Another station says that it has an address of ours, or one that we asked for.
+    AddressConflict { path: PathId, address: IpAddr, station: Mac },
     /// A queue that was armed has something to be polled. It has to be armed
     /// again to be told of more.
     CompletionsReady { queue: CompletionQueueId },
@@ -100,6 +115,8 @@ landfall_placement::counters! {
         pub datagrams_unexpected: u64,
         /// Datagrams that were longer than their request.
         pub datagrams_too_long: u64,
+        /// Frames that an interface of a VLAN did not accept, for they had not its tag.
+        pub frames_of_other_vlans: u64,
         /// Packets that were put together from fragments.
         pub reassembled: u64,
         /// Packets that left in fragments.

@@ -18,20 +18,21 @@ use super::context::Context;
 use super::demux::Ends;
 use super::error::{Error, Object};
 use super::fragments::RemainingFragments;
-use super::interface::{Interface, is_remote};
+use super::host::{LEAST_MTU, LinkHost};
+use super::interface::Interface;
+use super::vlan;
 use crate::ip::answer::{self, Host, Limiter};
 use crate::ip::neighbours::{self, NeighbourMessage, Neighbours, Question};
 use crate::ip::path_mtu::{self, PathMtus};
-use crate::offload::OwnAddress;
-use crate::tcp::{Draft, Mapping};
+use crate::tcp::Draft;
 use crate::wire::icmp::{Report, Trouble};
-use crate::wire::{Envelope, Mac, Tcp, checksum, ethernet, ipv4, ipv6, protocol, tcp};
+use crate::wire::{self, Envelope, Mac, Tcp, checksum, ethernet, protocol, tcp};
 use crate::work::QueuePairId;
 
 /// All links, and what is known of the ways through them.
 #[derive(Debug)]
 pub(super) struct Links {
-    links: Vec<Link>,
+    pub(super) links: Vec<Link>,
     path_mtus: PathMtus,
     /// Counts packets that leave in fragments.
     fragment_id: u32,
@@ -117,14 +118,14 @@ impl Links {
         self.links.iter().position(|link| link.path == path)
     }
 
-    fn of_or_new(&mut self, path: PathId, most: usize) -> Option<usize> {
+    fn of_or_new(&mut self, path: PathId, config: &Config) -> Option<usize> {
         if let Some(index) = self.of(path) {
             return Some(index);
         }
-        if self.links.len() >= most {
+        if self.links.len() >= config.interfaces {
             return None;
         }
-        self.links.push(Link::new(path));
+        self.links.push(Link::new(path, config));
         Some(self.links.len() - 1)
     }
 
@@ -132,11 +133,15 @@ impl Links {
     pub(super) fn add_interface(
         &mut self,
         path: PathId,
-        interface: Interface,
-        config: &Config,
+        mut interface: Interface,
+        context: &mut Context,
     ) -> Result<usize, Error> {
+        let config = &context.config;
         if !interface.is_valid() {
             return Err(Error::BadInterface);
+        }
+        if interface.vlan.is_some() && config.delegates {
+            return Err(Error::VlanOnCard);
         }
         for own in &interface.addresses {
             let has_it = |link: &Link| link.path != path && link.has(own.ip);
@@ -145,7 +150,7 @@ impl Links {
             }
         }
         let full = Error::Full(Object::Interface);
-        let index = self.of_or_new(path, config.interfaces).ok_or(full)?;
+        let index = self.of_or_new(path, config).ok_or(full)?;
         let mut known = Neighbours::new(neighbours::Config {
             capacity: config.neighbours,
             ..neighbours::Config::default()
@@ -157,7 +162,10 @@ impl Links {
         }
         let link = &mut self.links[index];
         link.neighbours = known;
+        link.vlan = interface.vlan;
+        link.host.set_interface(&mut interface, &mut context.random);
         link.interface = Some(interface);
+        link.refresh_limits();
         Ok(index)
     }
 
@@ -166,44 +174,21 @@ impl Links {
         &mut self,
         path: PathId,
         state: PathState,
-        most: usize,
+        config: &Config,
     ) -> Option<LinkChange> {
-        let index = self.of_or_new(path, most)?;
+        let index = self.of_or_new(path, config)?;
         let link = &mut self.links[index];
-        link.limits = match state {
+        link.set_limits(match state {
             PathState::Up(limits) => Some(limits),
             PathState::Down => None,
-        };
-        if link.mtu() < LEAST_MTU {
-            link.limits = None;
-        }
-        if link.limits.is_none() {
-            link.control.clear();
-        }
+        });
+        link.host.handle_link();
         Some(LinkChange { link: index, abandoned: link.leaving.take() })
     }
 
     /// Is this address ours, on any link?
     pub(super) fn has(&self, address: IpAddr) -> bool {
         self.links.iter().any(|link| link.has(address))
-    }
-
-    /// The way to an address, from any of ours or from the one that is given.
-    pub(super) fn route(&self, from: Option<IpAddr>, to: IpAddr) -> Option<Route> {
-        route(&self.links, from, to)
-    }
-
-    /// The largest segment that we want from there: what the link carries, or,
-    /// where each message is one segment, what IP carries at all.
-    pub(super) fn largest_segment(&self, route: &Route, mapping: Mapping) -> u16 {
-        let ip = if route.source.is_ipv4() { ipv4::LEN } else { ipv6::LEN } as u32;
-        let headers = ip + tcp::LEN as u32;
-        let mtu = match mapping {
-            Mapping::Segment => 65_535,
-            Mapping::Message | Mapping::Stream => self.links[route.link].mtu(),
-        };
-        // RFC 9293, 3.7.1: options are not subtracted.
-        u16::try_from(mtu.saturating_sub(headers)).unwrap_or(u16::MAX).max(536)
     }
 
     /// How many bytes of IP a packet to this address may have through this link.
@@ -260,7 +245,8 @@ impl Links {
     ) -> bool {
         let known = &mut self.links[link];
         let has_room = known.control.len() < context.config.control_queue;
-        let control = if has_room { Control::new(write) } else { None };
+        let head = known.limits.map_or(0, |limits| usize::from(limits.head));
+        let control = if has_room { Control::new(head, write) } else { None };
         let Some(control) = control else {
             context.stats.control_dropped += 1;
             return false;
@@ -290,10 +276,11 @@ impl Links {
         self.queue_control(context, to.link, |into| write_sealed(&envelope, &header, into));
     }
 
-    /// When the next neighbour is to be asked again, or is forgotten.
+    /// When the next neighbour is to be asked again, or is forgotten, or something is to be said.
     pub(super) fn next_timer(&self) -> Option<Instant> {
         let links = self.links.iter().filter(|link| link.station().is_some());
-        links.filter_map(|link| link.neighbours.poll_timeout()).min()
+        let timers = |link: &Link| [link.neighbours.poll_timeout(), link.host.next_timer()];
+        links.flat_map(timers).flatten().min()
     }
 
     /// Somebody said that an address has this station. Returns those who waited for it.
@@ -362,26 +349,21 @@ fn write_sealed(envelope: &Envelope, header: &Tcp, into: &mut [u8]) -> Option<us
     Some(at + len)
 }
 
-/// The way to an address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Route {
-    /// The link, by its place among all.
-    pub(super) link: usize,
-    /// The address of ours to send from.
-    pub(super) source: IpAddr,
-    /// The neighbour to send to.
-    pub(super) next_hop: IpAddr,
-}
-
 /// A path, the interface on it, and what waits there.
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) path: PathId,
-    /// Nothing while the path is down.
+    /// Nothing while the path is down. With a tag, what is left of them.
     pub(super) limits: Option<PathLimits>,
+    /// The same, of the path.
+    path_limits: Option<PathLimits>,
+    /// The VLAN whose tag all frames here have.
+    pub(super) vlan: Option<u16>,
     pub(super) interface: Option<Interface>,
     /// Who has which address on this link.
     pub(super) neighbours: Neighbours,
+    /// What it says by itself.
+    pub(super) host: LinkHost,
     /// What they had changed when those who wait were woken last.
     pub(super) changes_seen: u64,
     /// Whole packets that wait to be sent.
@@ -397,10 +379,13 @@ pub(super) struct Link {
 }
 
 impl Link {
-    pub(super) fn new(path: PathId) -> Self {
+    pub(super) fn new(path: PathId, config: &Config) -> Self {
         Self {
             path,
+            host: LinkHost::new(config),
             limits: None,
+            path_limits: None,
+            vlan: None,
             interface: None,
             neighbours: Neighbours::new(neighbours::Config {
                 capacity: 0,
@@ -412,6 +397,28 @@ impl Link {
             parked: Vec::new(),
             leaving: None,
             last_pair: None,
+        }
+    }
+
+    /// Somebody says how much a packet may have here.
+    pub(super) fn refresh_limits(&mut self) {
+        self.set_limits(self.path_limits);
+    }
+
+    fn set_limits(&mut self, mut limits: Option<PathLimits>) {
+        self.path_limits = limits;
+        if let (Some(limits), Some(mtu)) = (&mut limits, self.host.mtu) {
+            let tag = if self.vlan.is_some() { wire::vlan::LEN } else { 0 };
+            let unit = mtu.saturating_add((ethernet::LEN + tag) as u32);
+            limits.unit = limits.unit.min(unit);
+        }
+        let is_tagged = self.vlan.is_some();
+        self.limits = limits.map(|limits| if is_tagged { vlan::limits(limits) } else { limits });
+        if self.mtu() < LEAST_MTU {
+            self.limits = None;
+        }
+        if self.limits.is_none() {
+            self.control.clear();
         }
     }
 
@@ -433,42 +440,11 @@ impl Link {
     }
 }
 
-/// What IPv6 needs, and less than which IPv4 has on no Ethernet.
-pub(super) const LEAST_MTU: u32 = 576;
-const _: () = assert!(LEAST_MTU < ipv6::MTU_MIN);
-
-/// The way to an address, from any of ours or from the one that is given.
-fn route(links: &[Link], from: Option<IpAddr>, to: IpAddr) -> Option<Route> {
-    let interfaces = || {
-        let known = links.iter().enumerate();
-        known
-            .filter_map(|(index, link)| Some((index, link.interface.as_ref()?)))
-            .filter(|(_, interface)| from.is_none_or(|from| interface.has(from)))
-    };
-    if !is_remote(to) || links.iter().any(|link| link.has(to)) {
-        return None;
-    }
-    let near = interfaces()
-        .filter_map(|(link, interface)| {
-            let OwnAddress { ip: source, prefix_len: prefix } = interface.on_link(to)?;
-            Some((prefix, Route { link, source: from.unwrap_or(source), next_hop: to }))
-        })
-        .max_by_key(|(prefix, _)| *prefix);
-    if let Some((_, route)) = near {
-        return Some(route);
-    }
-    interfaces().find_map(|(link, interface)| {
-        let next_hop = interface.gateway(to)?;
-        let source = from.or_else(|| interface.source_through(next_hop))?;
-        Some(Route { link, source, next_hop })
-    })
-}
-
 // `Control`: whole packets without memory of any user: ARP, neighbour
 // discovery, ICMP, resets and what else belongs to no queue pair.
 
-/// The longest such packet: what every driver has room for as a head.
-const CONTROL_MAX: usize = 256;
+/// The longest such packet, where the driver has room for it as a head: one of DHCP.
+const CONTROL_MAX: usize = 380;
 
 /// The ticket of whatever holds no memory.
 pub(super) const NO_TICKET: Ticket = Ticket::from_raw(u64::MAX);
@@ -482,14 +458,14 @@ pub(super) struct Control {
 
 impl Control {
     /// What `write` writes, if it found room; it gives the length.
-    pub(super) fn new(write: impl FnOnce(&mut [u8]) -> Option<usize>) -> Option<Self> {
+    fn new(room: usize, write: impl FnOnce(&mut [u8]) -> Option<usize>) -> Option<Self> {
         let mut bytes = [0; CONTROL_MAX];
-        let len = write(&mut bytes)?;
+        let len = write(&mut bytes[..room.min(CONTROL_MAX)])?;
         Some(Self { len: len.min(CONTROL_MAX) as u16, bytes })
     }
 
     /// The packet as a unit, if `head` has room for it.
-    pub(super) fn transmit(&self, head: &mut [u8]) -> Option<Transmit> {
+    fn transmit(&self, head: &mut [u8]) -> Option<Transmit> {
         let len = usize::from(self.len);
         head.get_mut(..len)?.copy_from_slice(&self.bytes[..len]);
         Some(bare(self.len))
@@ -513,54 +489,9 @@ const fn bare(head_len: u16) -> Transmit {
 mod tests {
     use super::*;
 
-    fn link(path: u16, addresses: &[(&str, u8)], gateways: &[&str]) -> Link {
-        let mut link = Link::new(PathId(path));
-        let parse = |text: &str| text.parse::<IpAddr>().unwrap();
-        link.interface = Some(Interface {
-            mac: [2, 0, 0, 0, 0, path as u8],
-            addresses: addresses
-                .iter()
-                .map(|(text, prefix)| OwnAddress::new(parse(text), *prefix))
-                .collect(),
-            gateways: gateways.iter().map(|text| parse(text)).collect(),
-            neighbours: Vec::new(),
-        });
-        link
-    }
-
-    #[test]
-    fn the_longest_prefix_leads_there_and_a_gateway_to_all_else() {
-        let links = [
-            link(0, &[("10.0.0.1", 8), ("fe80::1", 64), ("2001:db8::1", 64)], &["10.9.9.9"]),
-            link(1, &[("10.1.0.1", 16)], &["10.1.0.254", "2001:db8::ff"]),
-        ];
-        let to = |text: &str| {
-            let found = route(&links, None, text.parse().unwrap())?;
-            Some((found.link, std::format!("{} via {}", found.source, found.next_hop)))
-        };
-        assert_eq!(to("10.1.2.3"), Some((1, "10.1.0.1 via 10.1.2.3".into())));
-        assert_eq!(to("10.2.2.3"), Some((0, "10.0.0.1 via 10.2.2.3".into())));
-        assert_eq!(to("192.0.2.1"), Some((0, "10.0.0.1 via 10.9.9.9".into())));
-        assert_eq!(to("fe80::7"), Some((0, "fe80::1 via fe80::7".into())));
-        assert_eq!(to("2001:db8::7"), Some((0, "2001:db8::1 via 2001:db8::7".into())));
-        assert_eq!(to("10.0.0.1"), None, "that is us");
-        assert_eq!(to("224.0.0.1"), None, "that is no host");
-        let from = Some("10.1.0.1".parse().unwrap());
-        let found = route(&links, from, "192.0.2.1".parse().unwrap()).unwrap();
-        assert_eq!((found.link, found.next_hop), (1, "10.1.0.254".parse().unwrap()));
-    }
-
-    #[test]
-    fn a_prefix_of_no_bits_has_everybody_on_the_link() {
-        let links = [link(0, &[("10.0.0.1", 0)], &[])];
-        let found = route(&links, None, "192.0.2.1".parse().unwrap()).unwrap();
-        assert_eq!(found.next_hop, "192.0.2.1".parse::<IpAddr>().unwrap());
-        assert!(route(&links, None, "2001:db8::1".parse().unwrap()).is_none());
-    }
-
     #[test]
     fn what_has_no_room_is_not_sent() {
-        let control = Control::new(|bytes| {
+        let control = Control::new(256, |bytes| {
             bytes[..3].copy_from_slice(b"abc");
             Some(3)
         });
@@ -569,6 +500,6 @@ mod tests {
         let mut head = [0; 8];
         assert_eq!(control.transmit(&mut head).unwrap().head_len, 3);
         assert_eq!(&head[..4], b"abc\0");
-        assert!(Control::new(|_| None).is_none());
+        assert!(Control::new(256, |_| None).is_none());
     }
 }

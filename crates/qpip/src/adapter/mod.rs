@@ -8,13 +8,13 @@
 //! | state machine of the paper | file | what happens there |
 //! | --- | --- | --- |
 //! | management | `ports`, `listeners`, `openings` | the ends of a connection; connections until they have a queue pair |
-//! | doorbell | `doorbell` | work requests are checked and posted |
+//! | doorbell | `doorbell`, `membership` | work requests are checked and posted; groups are joined |
 //! | transmit | `transmit`, `fragments` | whose turn it is; headers; packets that leave in pieces |
-//! | receive | `receive` | what came, and whose it is |
+//! | receive | `placing`, `receive` | what came, and whose it is |
 //!
 //! | owner | file | what it owns |
 //! | --- | --- | --- |
-//! | `Links` | `links`, `interface` | stations, neighbours and routes; what leaves without a queue pair |
+//! | `Links` | `links`, `host`, `hosting`, `interface`, `routes`, `vlan` | stations, neighbours and routes; what leaves without a queue pair |
 //! | `QueuePairs` | `queue_pairs`, `demux`, `time_wait` | all of them, by every name; timers; connections that are over |
 //! | `QueuePair` | `queue_pair`, `udp`, `connection` | its queues, and what happens to its connection |
 //! | `Listeners` | `listeners`, `openings` | who listens, who is offered, and connections that are asked for |
@@ -39,21 +39,27 @@ mod engine;
 mod error;
 mod event;
 mod fragments;
+mod host;
+mod hosting;
 mod interface;
 mod links;
 mod listeners;
+mod membership;
 mod openings;
 mod placements;
+mod placing;
 mod ports;
 mod queue_pair;
 mod queue_pairs;
 mod receive;
 mod resources;
+mod routes;
 mod seam;
 mod shared_receives;
 mod time_wait;
 mod transmit;
 mod udp;
+mod vlan;
 
 use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
@@ -165,7 +171,7 @@ impl Adapter {
     /// [`Error::BadInterface`]; [`Error::Taken`] where another interface has one
     /// of the addresses; [`Error::Full`].
     pub fn add_interface(&mut self, path: PathId, interface: Interface) -> Result<(), Error> {
-        let link = self.links.add_interface(path, interface, &self.context.config)?;
+        let link = self.links.add_interface(path, interface, &mut self.context)?;
         self.seam.forget_station(link);
         Ok(())
     }
@@ -319,6 +325,7 @@ impl Adapter {
     pub fn destroy_queue_pair(&mut self, now: Instant, id: QueuePairId) -> Result<(), Error> {
         let pair = self.pairs.known_mut(id)?;
         pair.abort(now, &mut self.context, &mut self.links, CloseReason::Aborted);
+        self.leave_groups(now, id, |_| true);
         if let Some(listener) = self.pairs.destroy(id) {
             self.listeners.withdraw(listener, id);
         }
@@ -414,7 +421,7 @@ impl Adapter {
     /// [`Error::Full`].
     pub fn listen(&mut self, local: SocketAddr) -> Result<ListenerId, Error> {
         let local = plain(local);
-        if local.port() == 0 {
+        if local.port() == 0 || local.ip().is_multicast() {
             return Err(Error::BadAddress(local));
         }
         ports::check_local(&self.links, local)?;

@@ -8,6 +8,7 @@ use landfall_tables::{EntryKey, Table};
 use super::links::Origin;
 use crate::ip::reassembly::ReassembledId;
 use crate::tcp::{Claim, Segment};
+use crate::wire::dhcp::Reply;
 use crate::work::QueuePairId;
 
 /// A payload that a driver is putting into its place.
@@ -17,6 +18,8 @@ pub(super) enum Placing {
     Stream { pair: QueuePairId, segment: Segment, claim: Claim, piece: Option<ReassembledId> },
     /// Of a segment that only had to be checked.
     Checked { origin: Origin, segment: Segment },
+    /// Of what a server of DHCP says on a link, which only had to be checked.
+    Lease { link: usize, reply: Reply },
     /// Of a datagram, with as many bytes as it had.
     Datagram { pair: QueuePairId, from: SocketAddr, len: u32, piece: Option<ReassembledId> },
 }

@@ -8,9 +8,10 @@ use landfall_placement::Random;
 use super::demux::{Ends, plain};
 use super::error::Error;
 use super::interface::is_remote;
-use super::links::{Links, Route};
+use super::links::Links;
 use super::listeners::Listeners;
 use super::queue_pairs::QueuePairs;
+use super::routes::Route;
 
 /// Ports for those who do not care which (RFC 6335).
 const FIRST_EPHEMERAL: u16 = 49_152;
@@ -58,6 +59,9 @@ pub(super) fn choose_port(
     pairs: &QueuePairs,
     local: SocketAddr,
 ) -> Result<SocketAddr, Error> {
+    if local.ip().is_multicast() && local.port() == 0 {
+        return Err(Error::BadAddress(local));
+    }
     check_local(links, local)?;
     let is_free = |local: SocketAddr| pairs.bound_at(local).is_none();
     if local.port() == 0 {
@@ -72,7 +76,9 @@ pub(super) fn choose_port(
 
 /// Is it one of our addresses, or all of them?
 pub(super) fn check_local(links: &Links, local: SocketAddr) -> Result<(), Error> {
-    if !local.ip().is_unspecified() && !links.has(local.ip()) {
+    // What is sent to a group may be all that is received.
+    let is_any = local.ip().is_unspecified() || local.ip().is_multicast();
+    if !is_any && !links.has(local.ip()) {
         return Err(Error::NotOurs(local.ip()));
     }
     Ok(())

@@ -64,7 +64,7 @@ pub(super) struct QueuePair {
 #[derive(Debug)]
 pub(super) enum Role {
     Stream(Stream),
-    Datagrams(Datagrams),
+    Datagrams(alloc::boxed::Box<Datagrams>),
 }
 
 /// A queue pair for TCP.
@@ -114,7 +114,10 @@ impl QueuePair {
                 phase: Phase::Idle,
                 config: None,
             }),
-            Service::Udp => Role::Datagrams(Datagrams::new(send, receive, setup.shared_receives)),
+            Service::Udp => {
+                let datagrams = Datagrams::new(send, receive, setup.shared_receives);
+                Role::Datagrams(alloc::boxed::Box::new(datagrams))
+            }
         };
         Self {
             id,

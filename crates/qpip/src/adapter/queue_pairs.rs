@@ -17,9 +17,10 @@ use super::context::Context;
 use super::demux::{Demux, Ends, any_of, bound_ends};
 use super::error::{Error, Object};
 use super::event::Event;
-use super::links::{Link, Links, Route};
+use super::links::{Link, Links};
 use super::queue_pair::{Connection, Phase, QueuePair, Role, Stream};
 use super::resources::Resources;
+use super::routes::Route;
 use super::shared_receives::SharedReceives;
 use super::time_wait::TimeWaits;
 use crate::offload;
@@ -183,6 +184,29 @@ impl QueuePairs {
     pub(super) fn receiver_at(&self, local: SocketAddr) -> Option<QueuePairId> {
         let any = SocketAddr::new(any_of(local.ip()), local.port());
         self.bound_at(local).or_else(|| self.bound_at(any))
+    }
+}
+
+impl QueuePairs {
+    /// Does the queue pair that is bound there listen to this group, on this link?
+    pub(super) fn listens(&self, link: usize, local: SocketAddr) -> bool {
+        let pair = self.receiver_at(local).and_then(|id| self.named(id));
+        pair.is_some_and(|pair| match &pair.role {
+            Role::Datagrams(known) => known.groups.joined.contains(&(link, local.ip())),
+            Role::Stream(_) => false,
+        })
+    }
+}
+
+impl QueuePairs {
+    /// Those whose connection is from an address that is not ours any more.
+    pub(super) fn without_address(&self, links: &Links) -> Vec<QueuePairId> {
+        let all = self.table.indices().filter_map(|index| self.table.get(index));
+        let is_lost = |pair: &&QueuePair| {
+            let connection = pair.connection().filter(|known| !known.tcb.is_closed());
+            connection.is_some_and(|known| !links.has(known.tcb.local.ip()))
+        };
+        all.filter(is_lost).map(|pair| pair.id).collect()
     }
 }
 

@@ -171,7 +171,7 @@ impl Resources {
         if !self.completion_queues.has_room(shared.completions) {
             return Err(PostError::CompletionQueueFull);
         }
-        let gather = self.domains.claim(shared.domain, work.into, Access::Write)?;
+        let gather = self.domains.claim(shared.domain, work.into, Access::Write, false)?;
         self.completion_queues.reserve(shared.completions);
         shared.queue.push(work.id, gather);
         Ok(shared)

@@ -21,7 +21,7 @@ use crate::ip::neighbours::Found;
 use crate::queue::Hold;
 use crate::tcp::tcb::CloseReason;
 use crate::tcp::{Draft, Room, TcpConfig};
-use crate::wire::{Envelope, Mac, checksum, ipv4, ipv6, protocol, tcp, udp};
+use crate::wire::{Envelope, Mac, checksum, group, ipv4, ipv6, protocol, tcp, udp};
 use crate::work::{QueuePairId, Status};
 
 /// Memory that drivers read.
@@ -127,6 +127,8 @@ struct Datagram {
     to: SocketAddr,
     /// The station of the neighbour that leads there.
     station: Mac,
+    /// How many routers may forward it, where that is chosen.
+    hops: Option<u8>,
     /// Which one of its queue pair it is.
     number: u32,
     len: u32,
@@ -165,11 +167,9 @@ pub(super) fn mark_ready(
     let link = match &pair.role {
         Role::Stream(_) => pair.connection().map(|connection| connection.link),
         Role::Datagrams(datagrams) => {
-            let from = datagrams.local.map(|local| local.ip());
-            let from = from.filter(|ip| !ip.is_unspecified());
             let to = datagrams.outbound.next().map(|next| next.to.ip());
             // Where no way leads there any more, any link finds that out.
-            to.map(|to| links.route(from, to).map_or(0, |route| route.link))
+            to.map(|to| datagrams.route(links, to).map_or(0, |route| route.link))
         }
     };
     if let Some(link) = link.and_then(|link| links.get_mut(link)) {
@@ -297,15 +297,21 @@ impl Transmissions {
         let (Some(local), Some(next)) = (datagrams.local, datagrams.outbound.next()) else {
             return TurnOutcome::Nothing;
         };
-        let own = Some(local.ip()).filter(|ip| !ip.is_unspecified());
-        let Some(route) = links.route(own, next.to.ip()) else {
+        let to = next.to.ip();
+        let Some(route) = datagrams.route(links, to) else {
             datagrams.outbound.fail(Status::Unreachable);
             return TurnOutcome::Again;
         };
         if route.link != link {
             return TurnOutcome::Elsewhere;
         }
-        let station = match links[link].neighbours.lookup(now, route.next_hop) {
+        // Nobody is asked which stations listen to a group.
+        let found = if to.is_multicast() {
+            Found::Station(group::stations(to))
+        } else {
+            links[link].neighbours.lookup(now, route.next_hop)
+        };
+        let station = match found {
             Found::Station(station) => station,
             Found::Waiting => {
                 datagrams.outbound.wait();
@@ -319,7 +325,8 @@ impl Transmissions {
         let (number, len) = (next.number, next.gather.len());
         next.gather.slice(0, len, frame.from);
         let source = SocketAddr::new(route.source, local.port());
-        let datagram = Datagram { source, to: next.to, station, number, len };
+        let hops = to.is_multicast().then_some(datagrams.groups.hops);
+        let datagram = Datagram { source, to: next.to, station, hops, number, len };
         match self.write_datagram(context, links, turn, &datagram, frame) {
             Some((unit, units)) => {
                 datagrams.outbound.begin(units);
@@ -342,9 +349,10 @@ impl Transmissions {
         datagram: &Datagram,
         frame: &mut Frame<'_>,
     ) -> Option<(Transmit, u32)> {
-        let Datagram { source, to, station, number, len } = *datagram;
+        let Datagram { source, to, station, hops, number, len } = *datagram;
         let own = links[turn.link].station()?.mac;
         let mut envelope = Envelope::new((own, source.ip()), (station, to.ip()), protocol::UDP);
+        envelope.hop_limit = hops.unwrap_or(envelope.hop_limit);
         let total = len + udp::LEN as u32;
         let header = udp::Header {
             source: source.port().into(),

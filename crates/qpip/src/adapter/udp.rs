@@ -4,7 +4,8 @@
 //! datagram, and is done when that one left, or came.
 
 use alloc::collections::VecDeque;
-use core::net::SocketAddr;
+use alloc::vec::Vec;
+use core::net::{IpAddr, SocketAddr};
 
 use landfall_placement::Spans;
 
@@ -19,9 +20,23 @@ pub(super) struct Datagrams {
     pub(super) local: Option<SocketAddr>,
     /// Another is, or was, bound to the same port of another address.
     pub(super) has_rival: bool,
+    /// What it has to do with groups.
+    pub(super) groups: GroupUse,
     pub(super) outbound: Outbound,
     pub(super) inbound: Inbound,
 }
+
+/// Groups that a queue pair listens to, and how it sends to any.
+#[derive(Debug)]
+pub(super) struct GroupUse {
+    /// On which link, by its place among all, and which group.
+    pub(super) joined: Vec<(usize, IpAddr)>,
+    pub(super) hops: u8,
+    pub(super) link: Option<usize>,
+}
+
+/// As many destinations are remembered, so that an error about one is believed.
+const REMEMBERED: usize = 16;
 
 impl Datagrams {
     pub(super) const fn new(
@@ -32,11 +47,13 @@ impl Datagrams {
         Self {
             local: None,
             has_rival: false,
+            groups: GroupUse { joined: Vec::new(), hops: 1, link: None },
             outbound: Outbound {
                 requests: VecDeque::new(),
                 depth: send_depth,
                 next: 0,
                 first: 0,
+                sent_to: VecDeque::new(),
                 is_flushed: false,
             },
             inbound: Inbound {
@@ -89,6 +106,8 @@ pub(super) struct Outbound {
     next: usize,
     /// The number of the first one.
     first: u32,
+    /// To whom something was sent of late, and no error was told of.
+    sent_to: VecDeque<SocketAddr>,
     is_flushed: bool,
 }
 
@@ -126,8 +145,19 @@ impl Outbound {
         if let Some(request) = self.requests.get_mut(self.next) {
             request.holds = holds;
             request.status = Some(Status::Success);
+            if !self.sent_to.contains(&request.to) {
+                self.sent_to.truncate(REMEMBERED - 1);
+                self.sent_to.push_front(request.to);
+            }
         }
         self.go_on();
+    }
+
+    /// An error says that what was sent there did not arrive. Returns whether something was, and
+    /// no error was told of since: who forges one has to know to whom.
+    pub(super) fn take_sent_to(&mut self, to: SocketAddr) -> bool {
+        let at = self.sent_to.iter().position(|known| *known == to);
+        at.and_then(|at| self.sent_to.remove(at)).is_some()
     }
 
     /// The next datagram waits for a neighbour, and those behind it do not: no order is

@@ -146,7 +146,7 @@ impl World {
         let (end, len) = (pair.stream.len(), len as usize);
         let request = Request { id: name, places, len, end, reported: 0, is_signaled };
         pair.sends.push_back(request);
-        if len == 0 || (pair.is_tcp() && (pair.is_shut || pair.is_closed())) {
+        if pair.is_tcp() && (len == 0 || pair.is_shut || pair.is_closed()) {
             self.fail(side, &format!("{id} took a send of {len} bytes that it cannot send"));
         }
     }

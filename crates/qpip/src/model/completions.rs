@@ -334,6 +334,11 @@ impl World {
             Event::UnsignaledDone { queue_pair, count } => {
                 self.hear_unsignaled(side, queue_pair, count);
             }
+            // Whose queue pair is gone says so: nothing of the ledger changes.
+            Event::Undelivered { .. }
+            | Event::AddressReady { .. }
+            | Event::AddressLost { .. }
+            | Event::AddressConflict { .. } => {}
             Event::CompletionsReady { queue } => {
                 let end = &mut self.ends[side];
                 if queue != end.queue || end.armed.take().is_none() {

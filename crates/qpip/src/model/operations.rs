@@ -310,8 +310,8 @@ impl Setup {
         Interface {
             mac: station(side),
             addresses: [OwnAddress::new(self.address(side), prefix)].into(),
-            gateways: [].into(),
             neighbours: if self.knows_neighbours() { [other].into() } else { [].into() },
+            ..Interface::default()
         }
     }
 

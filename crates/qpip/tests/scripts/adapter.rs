@@ -133,8 +133,8 @@ impl Player {
         let interface = Interface {
             mac: MAC,
             addresses: vec![OwnAddress::new(ends.0.ip(), 24)],
-            gateways: Vec::new(),
             neighbours: vec![(ends.1.ip(), PEER_MAC)],
+            ..Interface::default()
         };
         adapter.add_interface(PATH, interface).unwrap();
         let mut limits = PathLimits::plain(set.mtu + 14);

@@ -114,11 +114,11 @@ fn interface(plan: &Plan, host: u8) -> Interface {
     Interface {
         mac: datagram::station(host, false),
         addresses: vec![OwnAddress::new(datagram::ip(host, false), 16)],
-        gateways: Vec::new(),
         neighbours: others
             .filter(|known| *known != (host, false))
             .map(|(other, kind)| (datagram::ip(other, kind), datagram::station(other, kind)))
             .collect(),
+        ..Interface::default()
     }
 }
 

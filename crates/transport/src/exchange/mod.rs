@@ -34,8 +34,11 @@ pub(crate) struct Turn<'a, E> {
     pub(crate) counters: &'a mut Counters,
 }
 
-/// The longest head that a driver gives room for.
+/// The longest head of what comes that a driver looks at unasked.
 pub(crate) const HEAD_ROOM: usize = 256;
+/// The longest head that a driver gives room for to what leaves: a message of DHCP, which is
+/// 300 bytes long at least, is all head.
+pub(crate) const SEND_HEAD_ROOM: usize = 384;
 /// The longest header that a driver wants in front of a unit: a virtio-net header, Ethernet,
 /// IPv6 and UDP.
 pub(crate) const PREFIX_ROOM: usize = 10 + 14 + 40 + 8;

@@ -13,7 +13,7 @@ use landfall_placement::{
 };
 
 use super::sealed::SealedBytes;
-use super::{HEAD_ROOM, IoVecs, MAX_UNITS, PREFIX_ROOM, Prefix};
+use super::{IoVecs, MAX_UNITS, PREFIX_ROOM, Prefix, SEND_HEAD_ROOM};
 use crate::driver::Counters;
 use crate::memory::{Pinned, Pins, RawSpan, Rights};
 
@@ -78,7 +78,7 @@ const MAX_PIECES: usize = 1023;
 pub(crate) struct Outbox {
     pub(super) path: PathId,
     pub(super) limits: PathLimits,
-    pub(super) heads: Box<[[u8; HEAD_ROOM]; MAX_UNITS]>,
+    pub(super) heads: Box<[[u8; SEND_HEAD_ROOM]; MAX_UNITS]>,
     /// What a driver wants in front of each unit: a virtio-net header.
     pub(super) prefixes: Box<[Prefix; MAX_UNITS]>,
     pub(super) prefix_len: usize,
@@ -104,7 +104,7 @@ impl Outbox {
         Self {
             path,
             limits,
-            heads: Box::new([[0; HEAD_ROOM]; MAX_UNITS]),
+            heads: Box::new([[0; SEND_HEAD_ROOM]; MAX_UNITS]),
             prefixes: Box::new([[0; PREFIX_ROOM]; MAX_UNITS]),
             prefix_len,
             batch_bytes: LONGEST_BATCH,
@@ -186,7 +186,7 @@ impl Outbox {
     ) -> bool {
         let most_bytes = self.batch_bytes.saturating_sub(self.filled_bytes) as u32;
         let heads = self.heads[self.filled..].as_flattened_mut();
-        let mut room = RunRoom::new(heads, HEAD_ROOM, most_bytes);
+        let mut room = RunRoom::new(heads, SEND_HEAD_ROOM, most_bytes);
         let Some(run) = engine.poll_transmit_run(now, self.path, &mut room) else { return false };
         let is_gathered = if engine.seals() {
             self.seal_run(engine, &run, counters, write_prefix)
@@ -210,7 +210,7 @@ impl Outbox {
     ) -> bool {
         let head = &mut self.heads[self.filled];
         self.gathered.clear();
-        let room = &mut head[..usize::from(self.limits.head).min(HEAD_ROOM)];
+        let room = &mut head[..usize::from(self.limits.head).min(SEND_HEAD_ROOM)];
         let Some(unit) = engine.poll_transmit(now, self.path, room, &mut self.gathered) else {
             return false;
         };
@@ -257,7 +257,7 @@ impl Outbox {
             return None;
         }
         let device_sums = self.device_sums(unit);
-        let head_len = usize::from(unit.head_len).min(HEAD_ROOM);
+        let head_len = usize::from(unit.head_len).min(SEND_HEAD_ROOM);
         let head = &mut self.heads[self.filled][..head_len];
         if let Some(slot) = unit.checksum.filter(|_| !device_sums) {
             let payload = self.pins.sum(&self.gathered).ok()?;
@@ -302,7 +302,7 @@ impl Outbox {
         write_prefix: impl Fn(&Transmit, &mut Prefix),
     ) -> bool {
         let (units, head_len) = (usize::from(run.units), usize::from(run.head_len));
-        let fits = units <= MAX_UNITS - self.filled && head_len <= HEAD_ROOM;
+        let fits = units <= MAX_UNITS - self.filled && head_len <= SEND_HEAD_ROOM;
         if !fits || !run.is_consistent() {
             return false;
         }

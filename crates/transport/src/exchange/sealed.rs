@@ -13,7 +13,7 @@ use super::inbox::{Displaced, Inbox, Step};
 use super::loose::Loose;
 use super::outbox::{Outbox, Outgoing};
 use super::settle::{Piece, Source};
-use super::{HEAD_ROOM, LONGEST, MAX_UNITS, Prefix, Turn};
+use super::{LONGEST, MAX_UNITS, Prefix, SEND_HEAD_ROOM, Turn};
 use crate::driver::Counters;
 use crate::memory::Rights;
 
@@ -87,7 +87,7 @@ impl Outbox {
         write_prefix: impl Fn(&Transmit, &mut Prefix),
     ) -> bool {
         let (units, head_len) = (usize::from(run.units), usize::from(run.head_len));
-        let fits = units <= MAX_UNITS - self.filled && head_len <= HEAD_ROOM;
+        let fits = units <= MAX_UNITS - self.filled && head_len <= SEND_HEAD_ROOM;
         if !fits || !run.is_consistent() || self.pins.resolve(&run.span, Rights::READ).is_err() {
             return false;
         }
@@ -179,7 +179,7 @@ impl Outbox {
             rest = behind;
         }
         counters.bytes_copied += len as u64;
-        let head = &mut self.heads[self.filled][..head_len.min(HEAD_ROOM)];
+        let head = &mut self.heads[self.filled][..head_len.min(SEND_HEAD_ROOM)];
         if let Some(slot) = sent.checksum {
             let mut sum = InternetSum::new();
             sum.add(payload);

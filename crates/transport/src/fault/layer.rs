@@ -6,7 +6,7 @@ use landfall_placement::{
 };
 
 use super::{MAX_HELD, State};
-use crate::exchange::HEAD_ROOM;
+use crate::exchange::SEND_HEAD_ROOM;
 
 /// A unit that leaves later.
 #[derive(Debug)]
@@ -16,7 +16,7 @@ pub(super) struct Held {
     /// or once this many units have passed.
     after: u64,
     path: PathId,
-    head: [u8; HEAD_ROOM],
+    head: [u8; SEND_HEAD_ROOM],
     spans: Vec<Span>,
     transmit: Transmit,
 }
@@ -112,7 +112,7 @@ impl<E: Engine> Layer<'_, E> {
         from: &Spans,
         path: PathId,
     ) {
-        let mut copy = [0; HEAD_ROOM];
+        let mut copy = [0; SEND_HEAD_ROOM];
         let head_len = usize::from(unit.head_len);
         copy[..head_len].copy_from_slice(&head[..head_len]);
         let spans = from.to_vec();

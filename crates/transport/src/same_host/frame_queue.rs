@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU64, fence};
 
 use landfall_placement::Ecn;
 
-use crate::exchange::{HEAD_ROOM, MAX_UNITS};
+use crate::exchange::{MAX_UNITS, SEND_HEAD_ROOM};
 use crate::memory::{
     PieceView, SharedMemory, SharedMemoryError, SharedView, copy_into_words, copy_out_of_words,
 };
@@ -116,7 +116,7 @@ impl Frame {
         let last = frame.payload.checked_sub(before_last)?;
         let is_good = frame.units <= MAX_UNITS
             && (frame.units == 1 || last > 0)
-            && frame.head_len <= HEAD_ROOM
+            && frame.head_len <= SEND_HEAD_ROOM
             && last <= frame.each
             && frame.payload <= MOST_PAYLOAD
             && frame.each + frame.head_len <= usize::from(u16::MAX);

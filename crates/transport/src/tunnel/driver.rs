@@ -15,7 +15,7 @@ use super::peers::{Peers, Stations, TooManyPeers, canonical};
 use super::{ETHERNET_HEADER, TunnelConfig, TunnelCounts, is_group};
 use crate::capability::Feature;
 use crate::driver::{Descriptors, Driver, DriverState, Progress};
-use crate::exchange::{HEAD_ROOM, Originals};
+use crate::exchange::{Originals, SEND_HEAD_ROOM};
 use crate::memory::Regions;
 use crate::udp::{UdpConfig, UdpDriver};
 
@@ -132,15 +132,19 @@ pub(super) struct State {
 #[derive(Debug)]
 struct Copies {
     left: Vec<std::net::SocketAddr>,
-    head: [u8; HEAD_ROOM],
+    head: [u8; SEND_HEAD_ROOM],
     spans: Vec<Span>,
     transmit: Option<Transmit>,
 }
 
 impl State {
     pub(super) fn new(peers: Peers, stations: Stations) -> Self {
-        let copies =
-            Copies { left: Vec::new(), head: [0; HEAD_ROOM], spans: Vec::new(), transmit: None };
+        let copies = Copies {
+            left: Vec::new(),
+            head: [0; SEND_HEAD_ROOM],
+            spans: Vec::new(),
+            transmit: None,
+        };
         let counts = TunnelCounts::default();
         Self { peers, stations, counts, originals: Originals::default(), copies }
     }

@@ -242,8 +242,8 @@ impl AdapterState {
             Event::Closed { queue_pair, reason } => {
                 self.enter_phase(queue_pair, Phase::Closed(reason));
             }
-            // Told at once, or nothing that concerns a handle.
-            _ => {}
+            // Told at once, or nothing that concerns one handle alone.
+            other => self.notices.note(&other),
         }
     }
 

@@ -27,6 +27,7 @@ use qpip::{
 
 use super::doorbell::{Doorbells, Request};
 use super::link::LinkInfo;
+use super::notice::Notices;
 use crate::qpip::error::Error;
 use crate::runtime;
 use crate::runtime::{Deferred, Protocol, Runtime};
@@ -78,6 +79,8 @@ pub(crate) struct AdapterState {
     wake: Vec<Waker>,
     /// What the engine told, and nobody was told of yet.
     heard: VecDeque<Event>,
+    /// What happened, and nobody was told of yet.
+    pub(crate) notices: Notices,
     /// Used again and again.
     rung: Vec<u32>,
     request: Request,
@@ -115,6 +118,7 @@ impl AdapterState {
             orphans: Vec::new(),
             wake: Vec::new(),
             heard: VecDeque::new(),
+            notices: Notices::default(),
             rung: Vec::new(),
             request: Request::default(),
             last_turns: None,

@@ -100,8 +100,8 @@ fn interface(host: usize) -> Interface {
     Interface {
         mac: mac(host),
         addresses: vec![OwnAddress::new(ip(host, false), 16), OwnAddress::new(ip(host, true), 64)],
-        gateways: Vec::new(),
         neighbours: [false, true].map(|is_v6| (ip(other, is_v6), mac(other))).to_vec(),
+        ..Interface::default()
     }
 }
 

@@ -1,18 +1,22 @@
 //! [`Arrival`]: a packet for us, and what every protocol above IP asks of one.
 
-use core::net::{IpAddr, Ipv6Addr};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use landfall_placement::{Check, InternetSum, Placement, Refusal, Unit};
 
 use crate::adapter::interface::Interface;
 use crate::adapter::links::Link;
 use crate::ip::answer::Arrived;
+use crate::ip::groups::Groups;
 use crate::ip::reassembly::ReassembledId;
 use crate::wire::arp::Arp;
 use crate::wire::{Content, Ip, Mac, Packet, Stop, ethernet, ndp, parse, protocol};
 
 /// All nodes of a link (RFC 4291, 2.7.1).
 const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
+
+/// The same of IPv4 (RFC 1112, 4).
+const ALL_STATIONS: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 1);
 
 /// A packet for us, or what its fragments became.
 #[derive(Clone, Copy, Debug)]
@@ -46,15 +50,18 @@ pub(in crate::adapter) enum Received<'a> {
     Packet(Arrival<'a>),
 }
 
-/// Reads a frame that came on a link, up to IP.
+/// Reads a frame that came on a link, up to IP. `stations` are its stations where a tag stood
+/// behind them.
 #[inline]
 pub(in crate::adapter) fn read<'a>(
     known: &Link,
     link: usize,
     unit: &Unit<'a>,
+    stations: Option<ethernet::Header>,
 ) -> Result<Received<'a>, Stop> {
     let own = known.station().ok_or(Refusal::WrongAddress)?;
     let Packet { ethernet, content } = parse(unit.head, unit.len)?;
+    let ethernet = stations.unwrap_or(ethernet);
     if !ethernet.is_to_group() && ethernet.destination != own.mac {
         return Err(Refusal::WrongAddress.into());
     }
@@ -62,7 +69,11 @@ pub(in crate::adapter) fn read<'a>(
         Content::Arp(arp) => return Ok(Received::Arp(arp)),
         Content::Ip(ip) => ip,
     };
-    if !is_for(own, &ethernet, &ip) || own.has(ip.source) {
+    // A server answers before there is an address.
+    let is_of_dhcp = ip.protocol == protocol::UDP
+        && known.host.dhcp.is_some()
+        && (ip.destination == IpAddr::V4(Ipv4Addr::BROADCAST) || !ethernet.is_to_group());
+    if !(is_for(own, &known.host.groups, &ethernet, &ip) || is_of_dhcp) || own.has(ip.source) {
         return Err(Refusal::WrongAddress.into());
     }
     let (head, coalesced) = (unit.head, unit.segment);
@@ -72,16 +83,21 @@ pub(in crate::adapter) fn read<'a>(
 /// What is to be done with a packet, or why it is not accepted.
 pub(in crate::adapter) type Outcome = Result<Placement, Stop>;
 
-/// Is a packet for this station? One host's, to its own station; or neighbour
-/// discovery, to the groups that every station is in.
+/// Is a packet for this station? One host's, to its own station; that of a group that is
+/// listened to; or discovery, to the groups that every station is in.
 #[inline]
-fn is_for(own: &Interface, ethernet: &ethernet::Header, ip: &Ip) -> bool {
+fn is_for(own: &Interface, groups: &Groups, ethernet: &ethernet::Header, ip: &Ip) -> bool {
     if own.has(ip.destination) {
         // RFC 1122, 3.3.6: what is for one host does not come to all stations.
         return !ethernet.is_to_group();
     }
-    // Of IPv4, nothing comes to groups.
-    let IpAddr::V6(group) = ip.destination else { return false };
+    if groups.has(ip.destination) {
+        return ethernet.is_to_group();
+    }
+    // Routers ask all stations which groups they listen to.
+    let IpAddr::V6(group) = ip.destination else {
+        return ip.destination == IpAddr::V4(ALL_STATIONS) && ip.protocol == protocol::IGMP;
+    };
     let is_in = |address: &IpAddr| match address {
         IpAddr::V6(own) => ndp::solicited_node(*own) == group,
         IpAddr::V4(_) => false,

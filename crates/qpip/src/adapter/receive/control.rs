@@ -8,6 +8,7 @@ use landfall_placement::{Instant, Refusal};
 
 use super::arrival::Arrival;
 use crate::adapter::context::Context;
+use crate::adapter::event::Event;
 use crate::adapter::interface::is_remote;
 use crate::adapter::links::{Links, NeighbourClaim};
 use crate::adapter::queue_pair::QueuePair;
@@ -19,7 +20,7 @@ use crate::tcp::tcb::CloseReason;
 use crate::wire::arp::{Arp, Operation};
 use crate::wire::icmp::{Echo, Report, Trouble};
 use crate::wire::ndp::Neighbour;
-use crate::wire::{Problem, Stop, ethernet, icmp4, icmp6, ndp, protocol};
+use crate::wire::{Problem, Stop, ethernet, group, icmp4, icmp6, ndp, protocol, router};
 use crate::work::QueuePairId;
 
 /// What a message of ICMP leaves to be done.
@@ -47,10 +48,15 @@ pub(in crate::adapter) fn handle_arp(
         return woken;
     };
     let (mac, target, sender) = (own.mac, IpAddr::V4(arp.target), IpAddr::V4(arp.sender));
-    let is_ours = own.has(target);
+    let (is_ours, is_senders) = (own.has(target), own.has(sender));
     let is_asking = arp.operation == Operation::Request;
+    if arp.sender_mac != mac {
+        let is_probe = arp.sender.is_unspecified();
+        let wanted = if is_probe { target } else { sender };
+        links[link].host.claims.handle_claim(now, wanted, arp.sender_mac, is_probe);
+    }
     // Who says that our address is its own is not believed.
-    if is_remote(sender) && !own.has(sender) {
+    if is_remote(sender) && !is_senders {
         let message = match (is_ours, is_asking) {
             (true, true) => NeighbourMessage::Question,
             (true, false) => NeighbourMessage::ARP_REPLY,
@@ -98,6 +104,17 @@ pub(in crate::adapter) fn handle_icmp6(
         icmp6::Message::Report(report) => {
             return Ok(handle_report(now, context, links, pairs, &report));
         }
+        icmp6::Message::Group => {
+            // What routers say stays on the link, and has a hop limit of 1 (RFC 3810, 5).
+            if arrival.ip.hop_limit != 1 {
+                return Err(Refusal::Forbidden.into());
+            }
+            handle_groups(now, context, links, arrival, group::read_mld(message)?);
+        }
+        icmp6::Message::Router => {
+            let woken = handle_router(now, context, links, arrival, message)?;
+            return Ok(IcmpStep::Wake(woken));
+        }
         icmp6::Message::Discovery => {
             let neighbour = ndp::read(&arrival.ip, message)?;
             let woken = handle_discovery(now, context, links, arrival, neighbour)?;
@@ -105,6 +122,36 @@ pub(in crate::adapter) fn handle_icmp6(
         }
     }
     Ok(IcmpStep::Done)
+}
+
+pub(in crate::adapter) fn handle_igmp(
+    now: Instant,
+    context: &mut Context,
+    links: &mut Links,
+    arrival: &Arrival<'_>,
+) -> Result<IcmpStep, Stop> {
+    let message = group::read_igmp(arrival.ip.payload(arrival.head)?)?;
+    handle_groups(now, context, links, arrival, message);
+    Ok(IcmpStep::Done)
+}
+
+/// A router asks who listens to what, or another host says that it does.
+fn handle_groups(
+    now: Instant,
+    context: &mut Context,
+    links: &mut Links,
+    arrival: &Arrival<'_>,
+    message: group::Message,
+) {
+    let groups = &mut links[arrival.link].host.groups;
+    match message {
+        group::Message::Query(query) => {
+            let is_v4 = arrival.ip.source.is_ipv4();
+            groups.handle_query(now, &mut context.random, is_v4, &query);
+        }
+        group::Message::Report(other) => groups.handle_report(now, other),
+        group::Message::Other => {}
+    }
 }
 
 fn answer_echo(
@@ -130,6 +177,27 @@ fn answer_echo(
     }
 }
 
+/// RFC 4861, 6.3.4. Returns those who waited for the router.
+fn handle_router(
+    now: Instant,
+    context: &mut Context,
+    links: &mut Links,
+    arrival: &Arrival<'_>,
+    message: &[u8],
+) -> Result<Vec<QueuePairId>, Refusal> {
+    let said = router::Advertisement::read(&arrival.ip, message)?;
+    // Without this, addresses and routers are configured.
+    let autoconf = &mut links[arrival.link].host.autoconf;
+    let (Some(autoconf), IpAddr::V6(source)) = (autoconf, arrival.ip.source) else {
+        return Err(Refusal::Unsupported);
+    };
+    autoconf.handle_advertisement(now, source, &said);
+    let Some(station) = said.station else { return Ok(Vec::new()) };
+    let (address, message) = (arrival.ip.source, NeighbourMessage::Question);
+    let claim = NeighbourClaim { address, station: Some(station), message };
+    Ok(links.learn(now, context, arrival.link, &claim))
+}
+
 /// RFC 4861, 7.2.3 to 7.2.5. Returns those who waited for what it says.
 fn handle_discovery(
     now: Instant,
@@ -139,6 +207,18 @@ fn handle_discovery(
     neighbour: Neighbour,
 ) -> Result<Vec<QueuePairId>, Refusal> {
     let link = arrival.link;
+    let own = links[link].station().ok_or(Refusal::WrongAddress)?;
+    if arrival.station() != own.mac {
+        let (target, is_probe) = match neighbour {
+            Neighbour::Solicitation(asked) => (asked.target, true),
+            Neighbour::Advertisement(told) => (told.target, false),
+        };
+        // Who asks from an address wants to talk to who has the other (RFC 4862, 5.4.3).
+        if !is_probe || arrival.ip.source.is_unspecified() {
+            let claims = &mut links[link].host.claims;
+            claims.handle_claim(now, target.into(), arrival.station(), is_probe);
+        }
+    }
     let own = links[link].station().ok_or(Refusal::WrongAddress)?;
     match neighbour {
         Neighbour::Solicitation(asked) => {
@@ -193,9 +273,8 @@ fn handle_report(
             .and_then(|id| pairs.named_mut(id))
             .and_then(|pair| notify_connection(now, context, links, pair, report)),
         protocol::UDP => {
-            let is_ours = pairs.receiver_at(local).is_some() && links.has(local.ip());
-            let is_true = is_ours && links.lower_mtu(now, report).is_some();
-            is_true.then_some(IcmpStep::Done)
+            let sender = pairs.receiver_at(local).filter(|_| links.has(local.ip()));
+            sender.and_then(|id| notify_datagrams(now, context, links, pairs, id, remote, report))
         }
         _ => None,
     };
@@ -205,6 +284,28 @@ fn handle_report(
         context.stats.icmp_ignored += 1;
     }
     step.unwrap_or(IcmpStep::Done)
+}
+
+/// Tells a queue pair that a datagram did not arrive. Nothing where it has sent none there.
+fn notify_datagrams(
+    now: Instant,
+    context: &mut Context,
+    links: &mut Links,
+    pairs: &mut QueuePairs,
+    id: QueuePairId,
+    remote: SocketAddr,
+    report: &Report<'_>,
+) -> Option<IcmpStep> {
+    if let Trouble::TooBig { .. } = report.trouble {
+        return links.lower_mtu(now, report).map(|_| IcmpStep::Done);
+    }
+    let datagrams = pairs.named_mut(id).and_then(QueuePair::datagrams_mut)?;
+    if context.events.is_full() || !datagrams.outbound.take_sent_to(remote) {
+        return None;
+    }
+    let trouble = report.trouble;
+    context.events.push(Event::Undelivered { queue_pair: id, remote, trouble });
+    Some(IcmpStep::Done)
 }
 
 /// Tells a connection of an error. Nothing where it does not believe that.
@@ -273,15 +374,24 @@ pub(in crate::adapter) fn refuse_protocol(
     Refusal::Unsupported
 }
 
+/// A frame with a header of IPv6 that has something wrong.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::adapter) struct Problematic<'a> {
+    pub(in crate::adapter) head: &'a [u8],
+    /// Its stations, where a tag stood behind them.
+    pub(in crate::adapter) stations: Option<ethernet::Header>,
+    pub(in crate::adapter) problem: &'a Problem,
+}
+
 /// A header of IPv6 has something that its sender is to be told of.
 pub(in crate::adapter) fn send_icmp_error(
     now: Instant,
     context: &mut Context,
     links: &mut Links,
     link: usize,
-    head: &[u8],
-    problem: &Problem,
+    about: &Problematic<'_>,
 ) {
+    let Problematic { head, stations, problem } = *about;
     let Some(own) = links[link].station() else {
         debug_assert!(false, "a frame is read only where there is a station");
         return;
@@ -297,7 +407,7 @@ pub(in crate::adapter) fn send_icmp_error(
     let (Some(address), Some(header)) = (source, head.first_chunk::<{ ethernet::LEN }>()) else {
         return;
     };
-    let header: ethernet::Header = zerocopy::transmute!(*header);
+    let header: ethernet::Header = stations.unwrap_or(zerocopy::transmute!(*header));
     let is_ours = header.destination == mac || header.is_to_group();
     if is_ours && links.may_answer(now) {
         let us = Host { mac, address };

@@ -17,6 +17,10 @@ use crate::wire::{
     Envelope, Ip, Mac, Problem, ethernet, extension, icmp, icmp4, icmp6, ipv6, is_host, protocol,
 };
 
+mod asks;
+
+pub use asks::{datagram, probe, router_solicitation};
+
 /// All nodes on the link (RFC 4291, section 2.7.1).
 const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 /// An error with what it quotes is no longer than this (RFC 1812, section 4.3.2.3).
