@@ -9,7 +9,9 @@
 //! | `bigmtu` | an interface with a large MTU above a link with an ordinary one |
 //! | `clan_ip` | an interface whose packets travel by DMA |
 //! | `nbd` | network block devices, served and used |
-//! | `serve` | echo, discard and source, for whatever wants to talk to our protocols |
+//! | `serve` | echo, discard, source and files by HTTP, for whatever wants to talk to our protocols |
+//! | `proxy` | connections of a kernel's TCP passed on to queue pairs, and back |
+//! | `adapter` | the adapter and the link that such services have of their own |
 //! | `capture` | frames of an interface, or of a command's own network, as pcapng |
 //! | `decrypt` | captures of encrypted connections, opened with a key log |
 //! | `metrics` | what servers count, for Prometheus |
@@ -22,6 +24,7 @@
 
 #![forbid(unsafe_code)]
 
+mod adapter;
 mod bigmtu;
 mod capture;
 mod carry;
@@ -32,6 +35,7 @@ mod doctor;
 mod install;
 mod metrics;
 mod nbd;
+mod proxy;
 mod run;
 mod serve;
 #[cfg(test)]

@@ -1,0 +1,1 @@
+//! The servers, over a kernel's TCP and over queue pairs.
