@@ -59,7 +59,7 @@ enum Command {
     /// See it work: no privileges, under half a minute
     Demo(demo::Args),
     /// Echo, discard, source or files by HTTP, for any socket program or others of this family
-    Serve(serve::Serve),
+    Serve(Box<serve::Serve>),
     /// Pass connections on: from this machine's TCP to queue pairs, or back
     Proxy(proxy::Args),
     /// Record what goes over an interface, or what a command sends and receives, as pcapng

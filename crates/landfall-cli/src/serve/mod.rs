@@ -72,7 +72,7 @@ pub(crate) struct Serve {
 #[derive(Debug, Subcommand)]
 enum Files {
     /// The files of a directory by HTTP/1.1 or HTTPS, over queue pairs
-    Http(http::Args),
+    Http(Box<http::Args>),
 }
 
 impl Serve {
