@@ -33,10 +33,9 @@ async fn until_end(stream: &mut (impl tokio::io::AsyncRead + Unpin)) -> io::Resu
 #[tokio::test(flavor = "multi_thread")]
 async fn files_go_over_queue_pairs() {
     let (one, two) = Adapter::builder().pair(Adapter::builder(), ChannelConfig::default()).unwrap();
-    let host = |builder: landfall::qpip::AdapterBuilder, address: &str| {
-        QpHost::new(builder.address(address).open().unwrap(), QpOptions::default()).unwrap()
-    };
-    let (client, server) = (host(one, "10.0.0.1/24"), host(two, "10.0.0.2/24"));
+    let host = |adapter| QpHost::new(adapter, QpOptions::default()).unwrap();
+    let client = host(one.address("10.0.0.1/24").open().unwrap());
+    let server = host(two.address("10.0.0.2/24").open().unwrap());
     let listener = QpListener::from_std(server.listen("qp://10.0.0.2:80").unwrap()).unwrap();
     let ((stopper, stop), stats) = (stopper(), Arc::new(Stats::default()));
     let counted = Arc::clone(&stats);
