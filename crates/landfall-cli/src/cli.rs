@@ -4,12 +4,10 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use landfall_lab::workload::clan::process;
-use landfall_lab::{demo, papers, perf, reproduce};
+use landfall_lab::{demo, doctor, papers, perf, reproduce};
 
 use crate::transfer::{receive, send};
-use crate::{
-    bigmtu, capture, carry, clan_ip, decrypt, doctor, install, leaving, nbd, proxy, run, serve,
-};
+use crate::{bigmtu, capture, carry, clan_ip, decrypt, install, leaving, nbd, proxy, run, serve};
 
 const EXAMPLES: &str = "\
 Examples:

@@ -3,7 +3,6 @@
 //! | module | what it is |
 //! | --- | --- |
 //! | `cli` | the commands and their options |
-//! | `doctor` | what this machine can do, and what to do about the rest |
 //! | `run` | a program as it is, over shared memory |
 //! | `carry` | what such programs say to other hosts, by STP or by queue pairs |
 //! | `bigmtu` | an interface with a large MTU above a link with an ordinary one |
@@ -18,7 +17,7 @@
 //! | `install` | completions for shells, and pages for `man` |
 //! | `transfer` | files and folders, sent and received |
 //!
-//! What measures and reproduces is the laboratory, `landfall-lab`: `demo`, `perf`, `paper` and
+//! What measures and reproduces is the laboratory, `landfall-lab`: `doctor`, `demo`, `perf`, `paper` and
 //! `reproduce` are commands of it. So is what both print by: `style`, `machine`, `printable`,
 //! and `leaving`, what is taken away however the program ends.
 
@@ -31,7 +30,6 @@ mod carry;
 mod clan_ip;
 mod cli;
 mod decrypt;
-mod doctor;
 mod install;
 mod metrics;
 mod nbd;
@@ -45,7 +43,7 @@ mod transfer;
 use std::process::ExitCode;
 
 use clap::Parser;
-use landfall_lab::{leaving, machine, printable, style};
+use landfall_lab::{leaving, printable, style};
 
 fn main() -> ExitCode {
     let cli = cli::Cli::parse();

@@ -17,7 +17,7 @@ pub(super) enum Wanted {
 pub(super) fn wanted(field: &str, len: u64) -> Wanted {
     let Some((first, last)) = positions(field) else { return Wanted::Whole };
     match (first, last) {
-        // The last so many.
+        // As many as this, from the end.
         (None, Some(suffix)) if suffix > 0 && len > 0 => {
             Wanted::Part(len.saturating_sub(suffix)..len)
         }
