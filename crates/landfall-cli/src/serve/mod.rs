@@ -66,7 +66,7 @@ pub(crate) struct Serve {
     #[command(subcommand)]
     files: Option<Files>,
     #[command(flatten)]
-    args: Option<Args>,
+    args: Args,
 }
 
 #[derive(Debug, Subcommand)]
@@ -78,9 +78,9 @@ enum Files {
 impl Serve {
     /// Serves until it is told to end.
     pub(crate) fn run(&self) -> Result<ExitCode> {
-        match (&self.files, &self.args) {
+        match (&self.files, self.args.named) {
             (Some(Files::Http(args)), _) => http::run(args),
-            (None, Some(args)) => run(args),
+            (None, Some(service)) => run(&Args { service, ..self.args.clone() }),
             (None, None) => bail!("say what to serve: echo, discard, source or http"),
         }
     }
@@ -90,7 +90,10 @@ impl Serve {
 #[derive(Clone, Debug, clap::Args)]
 struct Args {
     /// What is done with whatever comes
-    #[arg(value_enum)]
+    #[arg(value_enum, value_name = "SERVICE", required = true)]
+    named: Option<Service>,
+    /// The same, once it is known that it is none of the subcommands.
+    #[arg(skip = Service::Echo)]
     service: Service,
     /// What carries it
     #[arg(long, value_enum, default_value = "qpip")]
@@ -351,7 +354,8 @@ mod tests {
     }
 
     fn args(line: &str) -> Args {
-        LogLine::try_parse_from(line.split(' ')).unwrap().args
+        let args = LogLine::try_parse_from(line.split(' ')).unwrap().args;
+        Args { service: args.named.unwrap(), ..args }
     }
 
     #[test]
