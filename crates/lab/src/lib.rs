@@ -3,6 +3,7 @@
 
 mod capture_file;
 pub mod demo;
+pub mod doctor;
 pub mod leaving;
 pub mod machine;
 pub mod papers;

@@ -4,10 +4,10 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use landfall_lab::workload::clan::process;
-use landfall_lab::{demo, papers, perf, reproduce};
+use landfall_lab::{demo, doctor, papers, perf, reproduce};
 
 use crate::transfer::{receive, send};
-use crate::{bigmtu, capture, carry, clan_ip, decrypt, doctor, install, leaving, nbd, run, serve};
+use crate::{bigmtu, capture, carry, clan_ip, decrypt, install, leaving, nbd, proxy, run, serve};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -20,6 +20,8 @@ Examples:
   landfall perf server                on one machine, and `landfall perf client HOST` on another
   landfall decrypt --help             captures of encrypted connections, with a key log
   sudo landfall serve echo            a service for `nc` and other socket programs
+  sudo landfall serve http --dir .    files, for curl and browsers
+  landfall proxy --help               connections of this machine's TCP over queue pairs, and back
   landfall run -- redis-server        a program as it is, over shared memory
   landfall carry --help               the same between hosts, by STP or by queue pairs
   landfall nbd serve --help           block devices for nbdcopy, qemu, fio and the kernel
@@ -54,8 +56,10 @@ enum Command {
     Perf(Perf),
     /// See it work: no privileges, under half a minute
     Demo(demo::Args),
-    /// Echo, discard or source, for any socket program or others of this family
-    Serve(serve::Args),
+    /// Echo, discard, source or files by HTTP, for any socket program or others of this family
+    Serve(Box<serve::Serve>),
+    /// Pass connections on: from this machine's TCP to queue pairs, or back
+    Proxy(proxy::Args),
     /// Record what goes over an interface, or what a command sends and receives, as pcapng
     Capture(capture::Args),
     /// Open a capture of encrypted connections with a key log
@@ -103,6 +107,7 @@ impl Command {
             self,
             Self::Perf(Perf::Server(_))
                 | Self::Serve(_)
+                | Self::Proxy(_)
                 | Self::Capture(_)
                 | Self::Send(_)
                 | Self::Receive(_)
@@ -151,7 +156,8 @@ impl Cli {
             Command::Perf(Perf::Report(args)) => perf::net::page::run(&args),
             Command::Perf(Perf::Local(args)) => perf::local::run(&args),
             Command::Demo(args) => demo::run(&args),
-            Command::Serve(args) => serve::run(&args),
+            Command::Serve(serve) => serve.run(),
+            Command::Proxy(args) => proxy::run(&args),
             Command::Capture(args) => capture::run(&args),
             Command::Decrypt(args) => decrypt::run(&args),
             Command::Send(args) => send::run(&args),

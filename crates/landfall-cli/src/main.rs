@@ -3,35 +3,37 @@
 //! | module | what it is |
 //! | --- | --- |
 //! | `cli` | the commands and their options |
-//! | `doctor` | what this machine can do, and what to do about the rest |
 //! | `run` | a program as it is, over shared memory |
 //! | `carry` | what such programs say to other hosts, by STP or by queue pairs |
 //! | `bigmtu` | an interface with a large MTU above a link with an ordinary one |
 //! | `clan_ip` | an interface whose packets travel by DMA |
 //! | `nbd` | network block devices, served and used |
-//! | `serve` | echo, discard and source, for whatever wants to talk to our protocols |
+//! | `serve` | echo, discard, source and files by HTTP, for whatever wants to talk to our protocols |
+//! | `proxy` | connections of a kernel's TCP passed on to queue pairs, and back |
+//! | `adapter` | the adapter and the link that such services have of their own |
 //! | `capture` | frames of an interface, or of a command's own network, as pcapng |
 //! | `decrypt` | captures of encrypted connections, opened with a key log |
 //! | `metrics` | what servers count, for Prometheus |
 //! | `install` | completions for shells, and pages for `man` |
 //! | `transfer` | files and folders, sent and received |
 //!
-//! What measures and reproduces is the laboratory, `landfall-lab`: `demo`, `perf`, `paper` and
+//! What measures and reproduces is the laboratory, `landfall-lab`: `doctor`, `demo`, `perf`, `paper` and
 //! `reproduce` are commands of it. So is what both print by: `style`, `machine`, `printable`,
 //! and `leaving`, what is taken away however the program ends.
 
 #![forbid(unsafe_code)]
 
+mod adapter;
 mod bigmtu;
 mod capture;
 mod carry;
 mod clan_ip;
 mod cli;
 mod decrypt;
-mod doctor;
 mod install;
 mod metrics;
 mod nbd;
+mod proxy;
 mod run;
 mod serve;
 #[cfg(test)]
@@ -41,7 +43,7 @@ mod transfer;
 use std::process::ExitCode;
 
 use clap::Parser;
-use landfall_lab::{leaving, machine, printable, style};
+use landfall_lab::{leaving, printable, style};
 
 fn main() -> ExitCode {
     let cli = cli::Cli::parse();

@@ -13,6 +13,7 @@ mod perf_network;
 mod reproduce;
 mod run;
 mod serve;
+mod services;
 mod transfer;
 #[path = "../../lab/src/xml.rs"]
 mod xml;

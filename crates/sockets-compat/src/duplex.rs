@@ -43,6 +43,9 @@ pub(crate) trait Sink: Send {
     /// Nothing more will be written, and the other side is told.
     fn poll_finish(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
 
+    /// The other side hears a reset, and no end, when the stream is dropped.
+    fn reset_on_drop(&mut self) {}
+
     /// See [`Progress`].
     fn make_progress(&mut self, cx: &mut Context<'_>) {
         let _ = self.poll_flush(cx);
@@ -305,6 +308,11 @@ impl Duplex {
             }
         }
         Ok(())
+    }
+
+    #[cfg(feature = "qpip")]
+    pub(crate) fn reset_on_drop(&self) {
+        self.writing.step(|writing, _| writing.sink.reset_on_drop());
     }
 
     pub(crate) fn take_error(&self) -> Option<io::Error> {

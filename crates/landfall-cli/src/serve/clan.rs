@@ -21,13 +21,14 @@ const OWN: usize = 16;
 
 pub(super) fn serve(args: &Args, ledger: &Arc<Ledger>) -> Result<()> {
     let host = HostId::new(args.host).context("--host: 0 to 4095 are hosts")?;
-    let transport = match &args.interface {
+    let transport = match &args.link.interface {
         Some(interface) => Transport::ethernet(interface.as_str()),
         None => Transport::udp(args.socket(UDP_PORT)?),
     };
     let most = usize::from(args.clients);
     let room = most + OWN;
-    let usual = if args.interface.is_some() { Config::default() } else { Config::shared_network() };
+    let usual =
+        if args.link.interface.is_some() { Config::default() } else { Config::shared_network() };
     let config = Config {
         endpoints: room.max(usual.endpoints),
         apertures: room.max(usual.apertures),

@@ -12,7 +12,9 @@ use crate::style;
 
 /// What a server counts, and hears when it shall end.
 #[derive(Debug, Default)]
-pub(super) struct Ledger {
+pub(crate) struct Ledger {
+    /// What its metrics begin with, behind `landfall_`.
+    prefix: &'static str,
     is_verbose: bool,
     /// stdout is for the summary alone.
     is_json: bool,
@@ -31,34 +33,41 @@ pub(super) struct Ledger {
 
 /// What was counted.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub(super) struct Counts {
-    pub(super) clients: u64,
-    pub(super) most_at_once: u64,
-    pub(super) turned_away: u64,
-    pub(super) received_bytes: u64,
-    pub(super) sent_bytes: u64,
-    pub(super) datagrams_received: u64,
-    pub(super) datagrams_sent: u64,
+pub(crate) struct Counts {
+    pub(crate) clients: u64,
+    pub(crate) most_at_once: u64,
+    pub(crate) turned_away: u64,
+    pub(crate) received_bytes: u64,
+    pub(crate) sent_bytes: u64,
+    pub(crate) datagrams_received: u64,
+    pub(crate) datagrams_sent: u64,
 }
 
 impl Ledger {
-    pub(super) fn new(is_verbose: bool, is_json: bool, once: bool) -> Self {
-        Self { is_verbose, is_json, once, ..Self::default() }
+    pub(crate) fn new(is_verbose: bool, is_json: bool, once: bool) -> Self {
+        Self { prefix: "serve", is_verbose, is_json, once, ..Self::default() }
+    }
+
+    /// The same, whose metrics begin with this.
+    pub(crate) fn named(self, prefix: &'static str) -> Self {
+        Self { prefix, ..self }
     }
 
     /// The same, which tells others what is counted.
-    pub(super) fn exporting(self, exporter: Option<Exporter>) -> Self {
+    pub(crate) fn exporting(self, exporter: Option<Exporter>) -> Self {
         Self { exporter, ..self }
     }
 
     /// The serving loop comes by: anyone who waits for metrics gets them, with those that this
     /// adds.
-    pub(super) fn answer_scrape(&self, gather: impl FnOnce(&mut Metrics)) {
+    pub(crate) fn answer_scrape(&self, gather: impl FnOnce(&mut Metrics)) {
         let Some(exporter) = &self.exporter else { return };
         exporter.answer(|metrics| {
             let counts = self.counts();
             let there = counts.clients - self.gone.load(Ordering::Relaxed).min(counts.clients);
-            metrics.gauge("landfall_serve_clients", "Clients that are here", &[], there);
+            let prefix = self.prefix;
+            let name = format!("landfall_{prefix}_clients");
+            metrics.gauge(&name, "Clients that are here", &[], there);
             let counters = [
                 ("clients", "Clients that came", counts.clients),
                 ("clients_turned_away", "Clients that found no place", counts.turned_away),
@@ -68,30 +77,30 @@ impl Ledger {
                 ("datagrams_sent", "Datagrams that went", counts.datagrams_sent),
             ];
             for (name, help, value) in counters {
-                metrics.counter(&format!("landfall_serve_{name}"), help, &[], value);
+                metrics.counter(&format!("landfall_{prefix}_{name}"), help, &[], value);
             }
             gather(metrics);
         });
     }
 
     /// The server shall end.
-    pub(super) fn end(&self) {
+    pub(crate) fn end(&self) {
         self.over.store(true, Ordering::Relaxed);
     }
 
     /// Shall it end: was it told so, or has the only client gone?
-    pub(super) fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         let first_has_gone = self.once && self.gone.load(Ordering::Relaxed) > 0;
         first_has_gone || self.over.load(Ordering::Relaxed)
     }
 
     /// Says that clients may come now, and where.
-    pub(super) fn ready(&self, text: impl Display) -> Result<()> {
+    pub(crate) fn ready(&self, text: impl Display) -> Result<()> {
         let metrics = self.exporter.as_ref().map(|exporter| format!("; {}", exporter.describe()));
         self.say(&format!("{text}{}\n", metrics.unwrap_or_default()))
     }
 
-    fn say(&self, line: &str) -> Result<()> {
+    pub(crate) fn say(&self, line: &str) -> Result<()> {
         if self.is_json {
             eprint!("{line}");
             return Ok(());
@@ -99,44 +108,44 @@ impl Ledger {
         Ok(style::print(line)?)
     }
 
-    pub(super) fn client_came(&self, who: impl Display) -> Result<()> {
+    pub(crate) fn client_came(&self, who: impl Display) -> Result<()> {
         let came = self.came.fetch_add(1, Ordering::Relaxed) + 1;
         let there = came - self.gone.load(Ordering::Relaxed);
         self.most_at_once.fetch_max(there, Ordering::Relaxed);
         if self.is_verbose { self.say(&format!("{who}: connected\n")) } else { Ok(()) }
     }
 
-    pub(super) fn client_gone(&self, who: impl Display, how: impl Display) -> Result<()> {
+    pub(crate) fn client_gone(&self, who: impl Display, how: impl Display) -> Result<()> {
         self.gone.fetch_add(1, Ordering::Relaxed);
         if self.is_verbose { self.say(&format!("{who}: {how}\n")) } else { Ok(()) }
     }
 
-    pub(super) fn client_turned_away(&self, who: impl Display) -> Result<()> {
+    pub(crate) fn client_turned_away(&self, who: impl Display) -> Result<()> {
         self.turned_away.fetch_add(1, Ordering::Relaxed);
         if self.is_verbose { self.say(&format!("{who}: turned away\n")) } else { Ok(()) }
     }
 
     /// Where that is counted below.
-    pub(super) fn turned_away_in_all(&self, count: u64) {
+    pub(crate) fn turned_away_in_all(&self, count: u64) {
         self.turned_away.store(count, Ordering::Relaxed);
     }
 
-    pub(super) fn moved(&self, received: u64, sent: u64) {
+    pub(crate) fn moved(&self, received: u64, sent: u64) {
         self.received.fetch_add(received, Ordering::Relaxed);
         self.sent.fetch_add(sent, Ordering::Relaxed);
     }
 
-    pub(super) fn datagram_came(&self, bytes: u64) {
+    pub(crate) fn datagram_came(&self, bytes: u64) {
         self.datagrams_received.fetch_add(1, Ordering::Relaxed);
         self.moved(bytes, 0);
     }
 
-    pub(super) fn datagram_went(&self, bytes: u64) {
+    pub(crate) fn datagram_went(&self, bytes: u64) {
         self.datagrams_sent.fetch_add(1, Ordering::Relaxed);
         self.moved(0, bytes);
     }
 
-    pub(super) fn counts(&self) -> Counts {
+    pub(crate) fn counts(&self) -> Counts {
         let count = |of: &AtomicU64| of.load(Ordering::Relaxed);
         Counts {
             clients: count(&self.came),
@@ -151,7 +160,7 @@ impl Ledger {
 }
 
 /// What a client moved, as its last line says.
-pub(super) fn parting(received: u64, sent: u64, why: impl Display) -> String {
+pub(crate) fn parting(received: u64, sent: u64, why: impl Display) -> String {
     format!("{} came, {} went, {why}", style::bytes(received), style::bytes(sent))
 }
 

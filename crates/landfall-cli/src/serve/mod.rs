@@ -5,16 +5,20 @@
 //! | --- | --- |
 //! | this | the options, what the three services do, and the run until somebody ends it |
 //! | `ledger` | who came, what was moved, and what is said about it |
+//! | `http` | files by HTTP, over queue pairs |
+//! | `tasks` | what servers have in common that are made of tasks, `http` and `landfall proxy` |
 //! | `qpip` | over queue pairs: TCP and UDP, for any socket program |
 //! | `stp` | over the Scheduled Transfer Protocol |
 //! | `clan` | over shared memory with tripwires, as calls between hosts |
 //! | `shared` | the same within this host, as byte streams |
 
 mod clan;
-mod ledger;
+mod http;
+pub(crate) mod ledger;
 mod qpip;
 mod shared;
 mod stp;
+pub(crate) mod tasks;
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -24,10 +28,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use clap::ValueEnum;
+use clap::{Subcommand, ValueEnum};
 use landfall_transport::signals::Endings;
 use serde::Serialize;
 
+use crate::adapter::LinkArgs;
 use crate::metrics::Exporter;
 use crate::style;
 use ledger::Ledger;
@@ -35,6 +40,7 @@ use ledger::Ledger;
 const EXAMPLES: &str = "\
 Examples:
   sudo landfall serve echo -v                     a cable to this machine's kernel; then: nc 10.9.0.2 7
+  sudo landfall serve http --dir public           files; then: curl http://10.9.0.2/
   sudo landfall serve source --interface eth0 --address 192.168.1.77/24
                                                   a station of its own, for others on that network
   landfall serve echo --tunnel 127.0.0.1:8118     without privileges: frames inside of UDP
@@ -52,38 +58,53 @@ two of them would answer each other for ever.
 It runs until SIGINT or SIGTERM (or for as long as --seconds says), and leaves nothing
 behind.";
 
-/// Options of `landfall serve`.
+/// What `landfall serve` serves.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES, args_conflicts_with_subcommands = true)]
+#[command(subcommand_negates_reqs = true)]
+pub(crate) struct Serve {
+    #[command(subcommand)]
+    files: Option<Files>,
+    #[command(flatten)]
+    args: Args,
+}
+
+#[derive(Debug, Subcommand)]
+enum Files {
+    /// The files of a directory by HTTP/1.1 or HTTPS, over queue pairs
+    Http(Box<http::Args>),
+}
+
+impl Serve {
+    /// Serves until it is told to end.
+    pub(crate) fn run(&self) -> Result<ExitCode> {
+        match (&self.files, self.args.named) {
+            (Some(Files::Http(args)), _) => http::run(args),
+            (None, Some(service)) => run(&Args { service, ..self.args.clone() }),
+            (None, None) => bail!("say what to serve: echo, discard, source or http"),
+        }
+    }
+}
+
+/// Options of a service that is known at a port of its own.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = EXAMPLES)]
-pub(crate) struct Args {
+struct Args {
     /// What is done with whatever comes
-    #[arg(value_enum)]
+    #[arg(value_enum, value_name = "SERVICE", required = true)]
+    named: Option<Service>,
+    /// The same, once it is known that it is none of the subcommands.
+    #[arg(skip = Service::Echo)]
     service: Service,
     /// What carries it
     #[arg(long, value_enum, default_value = "qpip")]
     over: Protocol,
-    /// Serve on this Ethernet interface, as a station of its own
-    #[arg(long, value_name = "INTERFACE", conflicts_with_all = ["tap", "tunnel"])]
-    interface: Option<String>,
-    /// Serve on a new TAP interface of this name: a cable to this machine's kernel (what
-    /// QPIP does if nothing else is said, as landfall0)
-    #[arg(long, value_name = "NAME", conflicts_with = "tunnel")]
-    tap: Option<String>,
-    /// Serve inside of UDP at this address, for other queue pairs: needs no privileges
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    tunnel: Option<SocketAddr>,
+    #[command(flatten)]
+    link: LinkArgs,
     /// The address that clients talk to: over QPIP with the length of its prefix
     /// [default: 10.9.0.2/24 on a TAP interface or in a tunnel]; over STP and CLAN the UDP
     /// address of this host [default: 0.0.0.0, port 8181 or 8182]
     #[arg(long, value_name = "ADDRESS[/PREFIX|:PORT]")]
     address: Option<String>,
-    /// The address of this machine's kernel on the TAP interface [default: the first of the
-    /// subnet that is free]
-    #[arg(long, value_name = "ADDRESS/PREFIX", value_parser = crate::bigmtu::address)]
-    kernel: Option<(IpAddr, u8)>,
-    /// Who forwards to other networks, over QPIP
-    #[arg(long, value_name = "ADDRESS")]
-    gateway: Option<IpAddr>,
     /// The port of TCP and UDP, of STP or of CLAN [default: 7, 9 or 19]
     #[arg(long)]
     port: Option<u16>,
@@ -153,11 +174,14 @@ impl Args {
             return Ok(());
         }
         let given = [
-            ("--tap", self.tap.is_some()),
-            ("--tunnel", self.tunnel.is_some()),
-            ("--kernel", self.kernel.is_some()),
-            ("--gateway", self.gateway.is_some()),
-            ("--interface beside --address", self.interface.is_some() && self.address.is_some()),
+            ("--tap", self.link.tap.is_some()),
+            ("--tunnel", self.link.tunnel.is_some()),
+            ("--kernel", self.link.kernel.is_some()),
+            ("--gateway", self.link.gateway.is_some()),
+            (
+                "--interface beside --address",
+                self.link.interface.is_some() && self.address.is_some(),
+            ),
         ];
         match given.iter().find(|(_, is_given)| *is_given) {
             Some((name, _)) => bail!("{name} means nothing here: leave it out, or use --over qpip"),
@@ -169,8 +193,7 @@ impl Args {
 /// How often a server looks whether it shall end, while nothing comes.
 const TICK: Duration = Duration::from_millis(20);
 
-/// Serves until it is told to end.
-pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+fn run(args: &Args) -> Result<ExitCode> {
     // Before any thread is started.
     let endings = Endings::catch().context("cannot wait for signals")?;
     args.check()?;
@@ -187,25 +210,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             (Protocol::Clan, Some(_)) => shared::serve,
         },
     );
-    let server = thread::Builder::new().name("landfall-serve".into());
-    let server = server.spawn(move || body(&options, &serving))?;
-    let until = args.seconds.map(|seconds| started + Duration::from_secs(seconds));
-    let mut ended = "the first client has gone";
-    while !server.is_finished() {
-        if endings.wait(TICK)? {
-            ended = "a signal";
-            break;
-        }
-        if until.is_some_and(|until| Instant::now() >= until) {
-            ended = "the time is over";
-            break;
-        }
-    }
-    ledger.end();
-    match server.join() {
-        Ok(outcome) => outcome?,
-        Err(_) => bail!("the serving thread panicked"),
-    }
+    let serve = move || body(&options, &serving);
+    let ended = supervise(&endings, &ledger, args.seconds, serve)?;
     let summary = Summary {
         service: args.service,
         over: args.over,
@@ -220,6 +226,33 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         style::print(&summary.describe())?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Runs a server in a thread of its own until it ends or somebody ends it; says why it did.
+pub(crate) fn supervise(
+    endings: &Endings,
+    ledger: &Ledger,
+    seconds: Option<u64>,
+    body: impl FnOnce() -> Result<()> + Send + 'static,
+) -> Result<&'static str> {
+    let until = seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
+    let server = thread::Builder::new().name("landfall-serve".into()).spawn(body)?;
+    let mut ended = "the first client has gone";
+    while !server.is_finished() {
+        if endings.wait(TICK)? {
+            ended = "a signal";
+            break;
+        }
+        if until.is_some_and(|until| Instant::now() >= until) {
+            ended = "the time is over";
+            break;
+        }
+    }
+    ledger.end();
+    match server.join() {
+        Ok(outcome) => outcome.map(|()| ended),
+        Err(_) => bail!("the serving thread panicked"),
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -321,7 +354,8 @@ mod tests {
     }
 
     fn args(line: &str) -> Args {
-        LogLine::try_parse_from(line.split(' ')).unwrap().args
+        let args = LogLine::try_parse_from(line.split(' ')).unwrap().args;
+        Args { service: args.named.unwrap(), ..args }
     }
 
     #[test]

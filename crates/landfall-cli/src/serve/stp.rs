@@ -31,7 +31,7 @@ pub(super) fn serve(args: &Args, ledger: &Arc<Ledger>) -> Result<()> {
 }
 
 async fn run(args: &Args, ledger: &Arc<Ledger>) -> Result<()> {
-    let transport = match &args.interface {
+    let transport = match &args.link.interface {
         Some(interface) => Transport::ethernet(interface.as_str()),
         None => Transport::udp(args.socket(UDP_PORT)?),
     };

@@ -35,18 +35,29 @@ pub(crate) struct Serving {
 
 fn start(words: &str) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_landfall"));
-    command.arg("serve").args(words.split(' ')).args(["--json", "--seconds", "240"]);
+    command.args(words.split(' ')).args(["--json", "--seconds", "240"]);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command.spawn().expect("the program starts")
 }
 
 impl Serving {
     pub(crate) fn start(words: &str) -> Self {
-        Self::of(start(words))
+        Self::of(start(&format!("serve {words}")))
     }
 
     pub(crate) fn start_in(namespace: &Namespace, words: &str) -> Self {
-        Self::of(namespace.enter(|| start(words)).expect("a namespace"))
+        let words = format!("serve {words}");
+        Self::of(namespace.enter(|| start(&words)).expect("a namespace"))
+    }
+
+    /// Another command that serves.
+    pub(crate) fn command(words: &str) -> Self {
+        Self::of(start(words))
+    }
+
+    /// Ends it at once, without a word to anybody.
+    pub(crate) fn kill(mut self) {
+        self.child.kill().expect("it runs");
     }
 
     fn of(mut child: Child) -> Self {

@@ -60,7 +60,7 @@ impl Ends {
         let (Some(local), Some(peer)) = ends else { return Err(errors::reset()) };
         let wire = Arc::new(Wire {
             live: Mutex::new(Some(Live { pair, received: self.received })),
-            is_unread: AtomicBool::new(false),
+            is_reset: AtomicBool::new(false),
             linger: host.options.linger,
         });
         let source = Box::new(Receives::new(self.slots, Arc::clone(&wire), host.adapter.clone()));
@@ -75,7 +75,8 @@ impl Ends {
 pub(super) struct Wire {
     /// There until the end.
     live: Mutex<Option<Live>>,
-    is_unread: AtomicBool,
+    /// Dropped, it resets its connection: something was not read, or somebody wants it so.
+    is_reset: AtomicBool,
     linger: Duration,
 }
 
@@ -92,9 +93,9 @@ impl Wire {
         locked(&self.live).as_mut().map(work)
     }
 
-    /// Something was not read, and never will be.
-    pub(super) fn leave_unread(&self) {
-        self.is_unread.store(true, Ordering::Relaxed);
+    /// Something was not read and never will be, or the other side shall hear a reset.
+    pub(super) fn reset_on_drop(&self) {
+        self.is_reset.store(true, Ordering::Relaxed);
     }
 }
 
@@ -102,7 +103,7 @@ impl Drop for Wire {
     fn drop(&mut self) {
         let live = locked(&self.live).take();
         // Dropped, a queue pair resets its connection.
-        if let Some(live) = live.filter(|_| !*self.is_unread.get_mut()) {
+        if let Some(live) = live.filter(|_| !*self.is_reset.get_mut()) {
             see_off(self.linger, live.last_words());
         }
     }
@@ -343,6 +344,10 @@ impl Sink for Sends {
         Poll::Ready(Ok(()))
     }
 
+    fn reset_on_drop(&mut self) {
+        self.wire.reset_on_drop();
+    }
+
     fn poll_finish(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.is_finished {
             return Poll::Ready(Ok(()));
@@ -521,7 +526,7 @@ impl Drop for Receives {
     fn drop(&mut self) {
         self.hear_all();
         if self.ready.iter().any(|filled| filled.len > 0) {
-            self.wire.leave_unread();
+            self.wire.reset_on_drop();
         }
     }
 }

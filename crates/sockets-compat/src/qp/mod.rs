@@ -13,7 +13,7 @@ use landfall::qpip::{Adapter, CloseReason, CommandError, Error, ProtectionDomain
 
 use crate::address::{Address, ToAddress};
 use crate::errors;
-use crate::family::Qp;
+use crate::family::{Mode, Qp};
 use crate::listener::Listener;
 use crate::stream::ByteStream;
 use crate::waiting::block_on;
@@ -22,6 +22,14 @@ pub use datagram::QpDatagram;
 
 /// A byte stream over a queue pair, to any socket that speaks TCP.
 pub type QpStream = ByteStream<Qp>;
+
+impl<M: Mode> ByteStream<Qp, M> {
+    /// From now on the connection is reset when its last handle is dropped: what was written and
+    /// has not arrived is lost, and the other side hears no orderly end. As `SO_LINGER` of zero.
+    pub fn set_zero_linger(&self) {
+        self.duplex.reset_on_drop();
+    }
+}
 
 /// Where [`QpStream`]s come in.
 pub type QpListener = Listener<QpStream>;

@@ -10,25 +10,21 @@ mod client_buffers;
 mod session;
 
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use landfall::qpip::{
-    Access, Adapter, Completion, CompletionQueue, Config, KeepAlive, Link, Listener, Memory,
-    MemoryRegion, ProtectionDomain, QueuePairId, TapConfig, TcpConfig,
+    Access, Adapter, Completion, CompletionQueue, Listener, Memory, MemoryRegion, ProtectionDomain,
+    QueuePairId,
 };
 
 use super::ledger::Ledger;
 use super::{Args, PERIOD, Service, TICK, characters};
-use crate::bigmtu;
 use session::{Datagrams, Idle, Session};
 
-/// Where it serves, if nothing else is said.
-const USUAL_ADDRESS: &str = "10.9.0.2/24";
-const USUAL_TAP: &str = "landfall0";
 /// This many queue pairs wait to be connected at most.
 const IDLE: usize = 16;
 /// Bytes of characters: whole periods, so that one ends where the next begins.
@@ -43,7 +39,8 @@ const WAIT: Duration = Duration::from_secs(60);
 const PARTING: Duration = Duration::from_millis(20);
 
 pub(super) fn serve(args: &Args, ledger: &Arc<Ledger>) -> Result<()> {
-    let (adapter, local) = open(args)?;
+    let (adapter, address) = args.link.open(args.address.as_deref())?;
+    let local = SocketAddr::new(address, args.port());
     let mut hall = ServerState::open(&adapter, local, args, ledger)?;
     let link = adapter.links().into_iter().next().context("an adapter has a link")?;
     let (name, ip, port) = (args.service.name(), local.ip(), local.port());
@@ -69,83 +66,6 @@ pub(super) fn serve(args: &Args, ledger: &Arc<Ledger>) -> Result<()> {
     // Those who are still there hear that it is over.
     thread::sleep(PARTING);
     Ok(())
-}
-
-/// The adapter, and the address that clients talk to.
-fn open(args: &Args) -> Result<(Adapter, SocketAddr)> {
-    let text = match (&args.address, &args.interface) {
-        (Some(address), _) => address.as_str(),
-        (None, None) => USUAL_ADDRESS,
-        (None, Some(interface)) => bail!(
-            "on {interface} an address of its own is needed, which no other host has: such as \
-             --address 192.168.1.77/24"
-        ),
-    };
-    let (address, prefix) =
-        bigmtu::address(text).map_err(anyhow::Error::msg).context("--address")?;
-    let link = match (&args.interface, args.tunnel) {
-        (Some(interface), _) => Link::packet(interface.as_str()),
-        (None, Some(here)) => Link::tunnel(here, []),
-        (None, None) => {
-            let name = args.tap.as_deref().unwrap_or(USUAL_TAP);
-            let kernel = args.kernel.or_else(|| Some((first_free(address, prefix)?, prefix)));
-            let kernel_address = Some(kernel.with_context(|| {
-                format!("{text} has no room for this machine's kernel: give it one with --kernel")
-            })?);
-            Link::tap_with(TapConfig { kernel_address, ..TapConfig::new(name) })
-        }
-    };
-    // Clients that went without a word leave their places to others.
-    let keep_alive =
-        KeepAlive { idle: Duration::from_secs(60), interval: Duration::from_secs(10), probes: 6 };
-    let tcp = TcpConfig { keep_alive: Some(keep_alive), ..TcpConfig::default() };
-    let builder = Adapter::builder().link(link).address(text).mac(station(address));
-    let builder = builder.config(Config { tcp, ..Config::default() });
-    let builder = match args.gateway {
-        Some(gateway) => builder.gateway(gateway.to_string()),
-        None => builder,
-    };
-    let adapter = builder.open().context(
-        "without privileges --tunnel works; else run as root, or with CAP_NET_ADMIN (TAP) or \
-         CAP_NET_RAW (an interface)",
-    )?;
-    Ok((adapter, SocketAddr::new(address, args.port())))
-}
-
-/// A station address for an IP address: the same whenever it is served, for others
-/// remember where they found it; locally administered, and nobody else's on a network
-/// where nobody else has the IP address.
-fn station(address: IpAddr) -> [u8; 6] {
-    let bits = match address {
-        IpAddr::V4(address) => address.to_bits(),
-        IpAddr::V6(address) => address
-            .octets()
-            .as_chunks::<4>()
-            .0
-            .iter()
-            .fold(0u32, |bits, word| bits.rotate_left(8) ^ u32::from_be_bytes(*word)),
-    };
-    let [a, b, c, d] = bits.to_be_bytes();
-    [0x02, b'L', a, b, c, d]
-}
-
-/// The first address of a subnet that is not this one.
-fn first_free(address: IpAddr, prefix: u8) -> Option<IpAddr> {
-    let (bits, width) = match address {
-        IpAddr::V4(address) => (u128::from(address.to_bits()), 32),
-        IpAddr::V6(address) => (address.to_bits(), 128),
-    };
-    // The first is the network's name, the last is for all.
-    let host_bits = u32::from(width - prefix.min(width));
-    if host_bits < 2 {
-        return None;
-    }
-    let mask = u128::MAX.checked_shl(host_bits).unwrap_or(0);
-    let free = (1..=2).map(|nth| bits & mask | nth).find(|free| *free != bits)?;
-    Some(match address {
-        IpAddr::V4(_) => Ipv4Addr::from_bits(free as u32).into(),
-        IpAddr::V6(_) => Ipv6Addr::from_bits(free).into(),
-    })
 }
 
 /// What all clients share.
@@ -347,29 +267,5 @@ mod tests {
         assert!(who_goes(mixed, share(64)).is_some_and(|name| name < 60));
         let shared = (0..64).map(|name| place(name, name as u8 % 32, 1));
         assert_eq!(who_goes(shared, share(64)), None);
-    }
-
-    #[test]
-    fn a_station_keeps_its_address_and_shares_it_with_nobody() {
-        let of = |text: &str| station(text.parse().unwrap());
-        assert_eq!(of("10.9.0.2"), [2, b'L', 10, 9, 0, 2]);
-        let all = ["10.9.0.2", "10.9.0.3", "fd00::2", "fd00::3", "fd00:1::2"].map(of);
-        for (nth, one) in all.iter().enumerate() {
-            assert!(one[0] & 3 == 2 && !all[nth + 1..].contains(one), "{one:x?}");
-        }
-    }
-
-    #[test]
-    fn the_kernel_gets_an_address_that_is_free() {
-        let first = |address: &str, prefix| {
-            first_free(address.parse().unwrap(), prefix).map(|free| free.to_string())
-        };
-        assert_eq!(first("10.9.0.2", 24).as_deref(), Some("10.9.0.1"));
-        assert_eq!(first("10.9.0.1", 24).as_deref(), Some("10.9.0.2"));
-        assert_eq!(first("10.9.7.2", 16).as_deref(), Some("10.9.0.1"));
-        assert_eq!(first("fd00::1", 64).as_deref(), Some("fd00::2"));
-        assert_eq!(first("10.9.0.2", 31), None);
-        assert_eq!(first("10.9.0.2", 32), None);
-        assert_eq!(first("0.0.0.9", 0).as_deref(), Some("0.0.0.1"));
     }
 }

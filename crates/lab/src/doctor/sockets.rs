@@ -6,9 +6,9 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
+use crate::workload::trial::{Trial, over_udp};
 use io_uring::{IoUring, Probe, opcode};
 use landfall::stp::PathStats;
-use landfall_lab::workload::trial::{Trial, over_udp};
 use landfall_placement::PathId;
 use landfall_testbed::Namespace;
 use landfall_testbed::ingress::why_no_ingress;

@@ -27,7 +27,7 @@ Examples:
 /// Options of `landfall doctor`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
-pub(crate) struct Args {
+pub struct Args {
     /// One JSON object instead of text
     #[arg(long)]
     json: bool,
@@ -43,7 +43,7 @@ struct Report {
 }
 
 /// Looks at everything, and says it.
-pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let report = Report { machine: Machine::read(), findings: examine() };
     if args.json {
         style::print_json(&report)?;
