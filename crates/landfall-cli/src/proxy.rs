@@ -23,10 +23,9 @@ const EXAMPLES: &str = "\
 Examples:
   sudo landfall proxy --listen qp://10.9.0.2:80 --to 127.0.0.1:8000
                                            others reach a server of this machine by queue pairs
-  sudo landfall proxy --listen 127.0.0.1:8080 --to qp://192.168.1.9:80 --interface eth0 \\
-    --address 192.168.1.77/24              programs of this machine reach others by queue pairs
-  landfall proxy --listen 127.0.0.1:8080 --to qp://10.9.0.2:80 --address 10.9.0.3/24 \\
-    --tunnel 127.0.0.1:0 --peer 127.0.0.1:8118
+  sudo landfall proxy --listen 127.0.0.1:8080 --to qp://192.168.1.9:80 --interface eth0 --address 192.168.1.77/24
+                                           programs of this machine reach others by queue pairs
+  landfall proxy --listen 127.0.0.1:8080 --to qp://10.9.0.2:80 --address 10.9.0.3/24 --tunnel 127.0.0.1:0 --peer 127.0.0.1:8118
                                            without privileges: frames inside of UDP
 
 The end of a direction is passed on as such while the other goes on, a reset as a reset. Where a

@@ -151,10 +151,10 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         }
     });
     let mut builder = http1::Builder::new();
-    // Hyper insists on 8 KiB at least.
     // A client that has sent all still hears the answer: `nc` says so before it listens.
     builder.half_close(true);
     builder.timer(TokioTimer::new()).header_read_timeout(limits.head);
+    // Hyper insists on 8 KiB at least.
     builder.max_headers(limits.head_fields).max_buf_size(limits.head_bytes.max(8 << 10));
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
     let ended = tokio::select! {
