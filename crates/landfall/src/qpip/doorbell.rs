@@ -200,8 +200,12 @@ impl Doorbells {
     pub(crate) fn ring(&self, index: u32) {
         let (word, bit) = (index as usize / BITS, index as usize % BITS);
         let Some(known) = self.words.get(word) else { return };
-        if known.fetch_or(1 << bit, Ordering::SeqCst) == 0 {
-            self.summary[word / BITS].fetch_or(1 << (word % BITS), Ordering::SeqCst);
+        known.fetch_or(1 << bit, Ordering::SeqCst);
+        // Somebody else may have rung in this word and not said so yet: who returns from here
+        // relies on being heard from now on. A bit that is seen here is taken before the word.
+        let (summary, bit) = (&self.summary[word / BITS], 1 << (word % BITS));
+        if summary.load(Ordering::SeqCst) & bit == 0 {
+            summary.fetch_or(bit, Ordering::SeqCst);
         }
     }
 
@@ -257,6 +261,20 @@ mod tests {
         assert_eq!(taken, [0, 63, 64, 4095, 4096, 9_999]);
         assert!(!doorbells.any());
         doorbells.take(|index| panic!("{index} was taken before"));
+    }
+
+    /// Seen: an answer was posted and the connection shut down behind it, and the end went
+    /// first, while another thread stood still between the two steps of its own ring.
+    #[test]
+    fn who_has_rung_is_heard_though_another_is_in_the_middle_of_it() {
+        let doorbells = Doorbells::new(256);
+        // The first step of a ring for 65, by a thread that goes on later.
+        doorbells.words[1].fetch_or(1 << 1, Ordering::SeqCst);
+        doorbells.ring(66);
+        assert!(doorbells.any());
+        let mut taken = Vec::new();
+        doorbells.take(|index| taken.push(index));
+        assert_eq!(taken, [65, 66]);
     }
 
     #[test]
