@@ -3,7 +3,7 @@
 //! The words are those of the Virtual Interface Architecture, from which both papers' queue
 //! pairs come: work requests are *posted* to a queue pair and *complete* in a completion
 //! queue. A program that is written to [`QueuePair`] and [`CompletionQueue`] runs over each
-//! carrier that implements them; today that is [`qpip`](crate::qpip).
+//! carrier that implements them; today that is [`qpip`].
 //!
 //! | verb | where |
 //! | --- | --- |

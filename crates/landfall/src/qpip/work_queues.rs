@@ -137,7 +137,7 @@ pub struct PartlyPosted {
     pub error: PostError,
 }
 
-/// The queue of messages to send of a [`QueuePair`].
+/// The queue of messages to send of a [`QueuePair`](super::QueuePair).
 pub struct SendQueue {
     pub(super) queue: Queue,
     pub(super) rules: SendRules,
@@ -209,7 +209,7 @@ impl InlineMemory {
 }
 
 impl SendQueue {
-    /// Posts a message: see [`QueuePair::post_send`].
+    /// Posts a message: see [`QueuePair::post_send`](super::QueuePair::post_send).
     ///
     /// # Errors
     /// See [`PostError`]; nothing is posted then.
@@ -239,7 +239,7 @@ impl SendQueue {
     }
 
     /// Posts a message whose bytes are copied now: they are yours again at once. It has at
-    /// most [`QueuePairOptions::inline`] bytes, and needs no registered memory of yours.
+    /// most [`QueuePairOptions::inline`](super::QueuePairOptions::inline) bytes, and needs no registered memory of yours.
     ///
     /// # Errors
     /// [`PostError::TooLong`]; see [`PostError`]. Nothing is posted then.
@@ -260,7 +260,7 @@ impl SendQueue {
         Ok(())
     }
 
-    /// Posts a datagram: see [`QueuePair::post_send_to`].
+    /// Posts a datagram: see [`QueuePair::post_send_to`](super::QueuePair::post_send_to).
     ///
     /// # Errors
     /// See [`PostError`]; nothing is posted then.
@@ -270,15 +270,15 @@ impl SendQueue {
     }
 }
 
-/// The queue of room for what comes of a [`QueuePair`].
+/// The queue of room for what comes of a [`QueuePair`](super::QueuePair).
 pub struct ReceiveQueue {
     pub(super) queue: Queue,
-    /// It takes its room from a [`SharedReceiveQueue`].
+    /// It takes its room from a [`SharedReceiveQueue`](super::SharedReceiveQueue).
     pub(super) is_shared: bool,
 }
 
 impl ReceiveQueue {
-    /// Posts room: see [`QueuePair::post_receive`].
+    /// Posts room: see [`QueuePair::post_receive`](super::QueuePair::post_receive).
     ///
     /// # Errors
     /// See [`PostError`]; nothing is posted then.
