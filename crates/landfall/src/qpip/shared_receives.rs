@@ -44,6 +44,8 @@ impl Default for SharedReceiveOptions {
 ///
 /// What a queue pair takes completes with that queue pair's name. A request of a byte
 /// stream that it has begun to fill stays with it until it is full, or the connection ends.
+/// What is found to be wrong only later (its memory is gone) completes with a name that no
+/// queue pair has.
 ///
 /// Dropped, what nobody has taken is forgotten once its queue pairs are gone.
 pub struct SharedReceiveQueue {
