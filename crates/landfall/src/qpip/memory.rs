@@ -238,12 +238,15 @@ fn lend(
 /// Dropped, the memory is freed once no work request uses it and nobody reads it.
 ///
 /// ```no_run
-/// use landfall::qpip::{Access, Adapter, Memory};
+/// use landfall::qpip::{Access, Adapter, CompletionQueue, Memory, QueuePair};
 ///
-/// # fn example(adapter: &Adapter) -> Result<(), Box<dyn std::error::Error>> {
+/// # fn example(
+/// #     adapter: &Adapter,
+/// #     mut pair: QueuePair,
+/// #     mut done: CompletionQueue,
+/// # ) -> Result<(), Box<dyn std::error::Error>> {
 /// let domain = adapter.domain()?;
 /// let memory = domain.register_parts(Memory::zeroed(64 * 2048), Access::Write, 2048)?;
-/// # let (mut pair, mut done): (landfall::qpip::QueuePair, landfall::qpip::CompletionQueue) = todo!();
 /// for part in 0..memory.parts() {
 ///     pair.post_receive(part as u64, &[memory.part(part)?])?;
 /// }

@@ -116,16 +116,7 @@ impl Layout {
 
     /// Where the memory of the requests ends.
     pub(crate) fn end(&self, queue: &ReceiveQueue) -> u64 {
-        let mut start = self.front;
-        let mut ends = self.ends.iter().copied().peekable();
-        for request in queue.range(0) {
-            let full = start + u64::from(request.gather.len());
-            while ends.peek().is_some_and(|end| *end <= start) {
-                ends.next();
-            }
-            start = ends.peek().map_or(full, |end| full.min(*end));
-        }
-        start
+        self.boundary_from(u64::MAX, queue)
     }
 
     /// Is it known that a message ends here?
@@ -137,6 +128,12 @@ impl Layout {
     /// Is this where a request begins or ends anyway, whether a message ends
     /// here or not?
     pub(crate) fn is_boundary(&self, position: u64, queue: &ReceiveQueue) -> bool {
+        self.boundary_from(position, queue) == position
+    }
+
+    /// The first place from this position on where a request begins or ends; where there is
+    /// none, the last in front of it.
+    fn boundary_from(&self, position: u64, queue: &ReceiveQueue) -> u64 {
         let mut start = self.front;
         let mut ends = self.ends.iter().copied().peekable();
         for request in queue.range(0) {
@@ -149,7 +146,7 @@ impl Layout {
             }
             start = ends.peek().map_or(full, |end| full.min(*end));
         }
-        start == position
+        start
     }
 
     /// A message ends here.
