@@ -44,6 +44,7 @@ pub(crate) trait Sink: Send {
     fn poll_finish(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
 
     /// The other side hears a reset, and no end, when the stream is dropped.
+    #[cfg(feature = "qpip")]
     fn reset_on_drop(&mut self) {}
 
     /// See [`Progress`].
