@@ -30,6 +30,7 @@ pub mod assume;
 pub mod checksum;
 pub mod config;
 pub mod counters;
+mod delegate;
 pub mod engine;
 pub mod path;
 pub mod random;

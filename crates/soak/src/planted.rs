@@ -4,8 +4,7 @@
 use std::ops::{Deref, DerefMut};
 
 use landfall_placement::{
-    Deposit, Engine, Guess, Instant, Landing, PathId, PathState, Peer, Placement, Refusal,
-    Refusals, Spans, Ticket, Timeout, Transmit, Unit,
+    Engine, Instant, Landing, Placement, Refusal, Spans, Ticket, Unit, delegate_engine,
 };
 
 /// A fault that no engine has, to be found.
@@ -85,22 +84,6 @@ fn shift(into: &mut Spans, by: u64) {
 impl<E: Engine> Engine for Planted<E> {
     type Event = E::Event;
 
-    fn handle_path(&mut self, now: Instant, path: PathId, state: PathState) {
-        self.engine.handle_path(now, path, state);
-    }
-
-    fn awaits_first_answer(&self, path: PathId) -> bool {
-        self.engine.awaits_first_answer(path)
-    }
-
-    fn handle_unreachable(&mut self, now: Instant, path: PathId, peer: Peer) {
-        self.engine.handle_unreachable(now, path, peer);
-    }
-
-    fn guess(&self, path: PathId, nth: usize) -> Option<Guess> {
-        self.engine.guess(path, nth)
-    }
-
     fn place(
         &mut self,
         now: Instant,
@@ -126,32 +109,6 @@ impl<E: Engine> Engine for Planted<E> {
         self.engine.handle_placed(now, ticket, landing);
     }
 
-    fn poll_deposit(&mut self, now: Instant, into: &mut Spans) -> Option<Deposit<'_>> {
-        self.engine.poll_deposit(now, into)
-    }
-
-    fn poll_transmit(
-        &mut self,
-        now: Instant,
-        path: PathId,
-        head: &mut [u8],
-        from: &mut Spans,
-    ) -> Option<Transmit> {
-        self.engine.poll_transmit(now, path, head, from)
-    }
-
-    fn handle_sent(&mut self, now: Instant, ticket: Ticket) {
-        self.engine.handle_sent(now, ticket);
-    }
-
-    fn handle_timeout(&mut self, now: Instant) {
-        self.engine.handle_timeout(now);
-    }
-
-    fn poll_timeout(&self) -> Option<Timeout> {
-        self.engine.poll_timeout()
-    }
-
     fn poll_event(&mut self) -> Option<Self::Event> {
         let event = self.engine.poll_event()?;
         if self.strikes(Fault::ForgetsToComplete, 12) {
@@ -161,31 +118,9 @@ impl<E: Engine> Engine for Planted<E> {
         }
     }
 
-    fn refusals(&self) -> &Refusals {
-        self.engine.refusals()
-    }
-
-    fn seals(&self) -> bool {
-        self.engine.seals()
-    }
-
-    fn seal(&mut self, head: &mut [u8], payload: &mut [u8]) -> bool {
-        self.engine.seal(head, payload)
-    }
-
-    fn open(&mut self, key: u64, head: &[u8], payload: &mut [u8]) -> bool {
-        self.engine.open(key, head, payload)
-    }
-
-    fn places_unverified(&self, head: &[u8]) -> bool {
-        self.engine.places_unverified(head)
-    }
-
-    fn name_in(&self, head: &[u8]) -> Option<u32> {
-        self.engine.name_in(head)
-    }
-
-    fn handle_false_name(&mut self, now: Instant, unit: &Unit<'_>) -> Refusal {
-        self.engine.handle_false_name(now, unit)
+    delegate_engine! { |this| this.engine =>
+        handle_path, awaits_first_answer, handle_unreachable, guess, poll_deposit,
+        poll_transmit, handle_sent, handle_timeout, poll_timeout, refusals, seals, seal, open,
+        places_unverified, name_in, handle_false_name,
     }
 }

@@ -36,6 +36,7 @@ use crate::adapter::LinkArgs;
 use crate::metrics::Exporter;
 use crate::style;
 use ledger::Ledger;
+use tasks::RunArgs;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -123,18 +124,8 @@ struct Args {
     /// End when the first client has gone
     #[arg(long)]
     once: bool,
-    /// End by itself after this many seconds
-    #[arg(long)]
-    seconds: Option<u64>,
-    /// Tell Prometheus what is counted: HTTP at this address, /metrics
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    metrics: Option<SocketAddr>,
-    /// A line for each client
-    #[arg(short, long)]
-    verbose: bool,
-    /// One JSON object at the end; what is said meanwhile goes to stderr
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    run: RunArgs,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
@@ -197,8 +188,8 @@ fn run(args: &Args) -> Result<ExitCode> {
     // Before any thread is started.
     let endings = Endings::catch().context("cannot wait for signals")?;
     args.check()?;
-    let exporter = args.metrics.map(Exporter::listen).transpose()?;
-    let ledger = Ledger::new(args.verbose, args.json, args.once).exporting(exporter);
+    let exporter = args.run.metrics.map(Exporter::listen).transpose()?;
+    let ledger = Ledger::new(args.run.verbose, args.run.json, args.once).exporting(exporter);
     let ledger = Arc::new(ledger);
     let (started, serving) = (Instant::now(), Arc::clone(&ledger));
     let (options, body) = (
@@ -211,7 +202,7 @@ fn run(args: &Args) -> Result<ExitCode> {
         },
     );
     let serve = move || body(&options, &serving);
-    let ended = supervise(&endings, &ledger, args.seconds, serve)?;
+    let ended = supervise(&endings, &ledger, args.run.seconds, serve)?;
     let summary = Summary {
         service: args.service,
         over: args.over,
@@ -220,7 +211,7 @@ fn run(args: &Args) -> Result<ExitCode> {
         ended,
         counts: ledger.counts(),
     };
-    if args.json {
+    if args.run.json {
         style::print_json(&summary)?;
     } else {
         style::print(&summary.describe())?;

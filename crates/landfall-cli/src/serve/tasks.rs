@@ -62,16 +62,16 @@ impl LimitArgs {
 pub(crate) struct RunArgs {
     /// End by itself after this many seconds
     #[arg(long)]
-    seconds: Option<u64>,
+    pub(super) seconds: Option<u64>,
     /// Tell Prometheus what is counted: HTTP at this address, /metrics
     #[arg(long, value_name = "ADDRESS:PORT")]
-    metrics: Option<SocketAddr>,
+    pub(super) metrics: Option<SocketAddr>,
     /// A line for each connection
     #[arg(short, long)]
-    verbose: bool,
+    pub(super) verbose: bool,
     /// One JSON object at the end; what is said meanwhile goes to stderr
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
 }
 
 #[derive(Debug, Serialize)]

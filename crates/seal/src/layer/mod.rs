@@ -41,9 +41,9 @@ use core::fmt;
 use core::ops::{Deref, DerefMut};
 
 use landfall_placement::{
-    Check, Deposit, Engine, Guess, Instant, Landing, PathId, PathLimits, PathState, Peer,
-    Placement, Refusal, Refusals, RunPlacement, RunRoom, SealedRun, Spans, Ticket, Timeout,
-    Transmit, TransmitRun, Unit, UnitRun, Unsealed,
+    Check, Engine, Guess, Instant, Landing, PathId, PathLimits, PathState, Peer, Placement,
+    Refusal, Refusals, RunPlacement, RunRoom, SealedRun, Spans, Ticket, Timeout, Transmit,
+    TransmitRun, Unit, UnitRun, Unsealed, delegate_engine,
 };
 
 pub use association::Proof;
@@ -359,10 +359,6 @@ impl<E: Engine> Engine for Sealed<E> {
         self.engine.handle_path(now, path, state);
     }
 
-    fn awaits_first_answer(&self, path: PathId) -> bool {
-        self.engine.awaits_first_answer(path)
-    }
-
     /// Anyone who is at that address: of the engine's peers, each that was.
     fn handle_unreachable(&mut self, now: Instant, path: PathId, peer: Peer) {
         let Some(layer) = self.layer.as_ref().filter(|layer| !layer.is_plain(path, peer)) else {
@@ -419,10 +415,6 @@ impl<E: Engine> Engine for Sealed<E> {
         if landing == Landing::Corrupt {
             self.count();
         }
-    }
-
-    fn poll_deposit(&mut self, now: Instant, into: &mut Spans) -> Option<Deposit<'_>> {
-        self.engine.poll_deposit(now, into)
     }
 
     #[inline]
@@ -556,7 +548,7 @@ impl<E: Engine> Engine for Sealed<E> {
         self.layer.as_mut().is_some_and(|layer| layer.open(key, head, payload))
     }
 
-    fn places_unverified(&self, head: &[u8]) -> bool {
-        self.engine.places_unverified(head)
+    delegate_engine! { |this| this.engine =>
+        awaits_first_answer, poll_deposit, places_unverified,
     }
 }

@@ -7,9 +7,9 @@ use core::cell::RefCell;
 use core::fmt;
 
 use landfall_placement::{
-    Area, Check, Deposit, Engine, Guess, Instant, Landing, PathId, PathState, Peer, Placement,
-    Refusal, Refusals, RunPlacement, RunRoom, SealedRun, Span, Spans, Ticket, Timeout, Transmit,
-    TransmitRun, Unit, UnitRun, Unsealed,
+    Area, Check, Deposit, Engine, Guess, Instant, Landing, PathId, Placement, Refusal, Refusals,
+    RunPlacement, RunRoom, SealedRun, Span, Spans, Ticket, Transmit, TransmitRun, Unit, UnitRun,
+    Unsealed, delegate_engine,
 };
 
 /// How the contract was broken.
@@ -202,18 +202,6 @@ impl<E: Engine> Checked<E> {
 impl<E: Engine> Engine for Checked<E> {
     type Event = E::Event;
 
-    fn handle_path(&mut self, now: Instant, path: PathId, state: PathState) {
-        self.engine.handle_path(now, path, state);
-    }
-
-    fn awaits_first_answer(&self, path: PathId) -> bool {
-        self.engine.awaits_first_answer(path)
-    }
-
-    fn handle_unreachable(&mut self, now: Instant, path: PathId, peer: Peer) {
-        self.engine.handle_unreachable(now, path, peer);
-    }
-
     fn guess(&self, path: PathId, nth: usize) -> Option<Guess> {
         let guess = self.engine.guess(path, nth)?;
         let span = guess.span;
@@ -357,48 +345,10 @@ impl<E: Engine> Engine for Checked<E> {
         self.engine.handle_sent(now, ticket);
     }
 
-    fn handle_timeout(&mut self, now: Instant) {
-        self.engine.handle_timeout(now);
-    }
-
-    fn poll_timeout(&self) -> Option<Timeout> {
-        self.engine.poll_timeout()
-    }
-
-    fn poll_event(&mut self) -> Option<E::Event> {
-        self.engine.poll_event()
-    }
-
-    fn refusals(&self) -> &Refusals {
-        self.engine.refusals()
-    }
-
-    fn seals(&self) -> bool {
-        self.engine.seals()
-    }
-
-    fn seal(&mut self, head: &mut [u8], payload: &mut [u8]) -> bool {
-        self.engine.seal(head, payload)
-    }
-
-    fn seal_run(&mut self, units: &mut [u8], unit_len: usize, head_len: usize) -> usize {
-        self.engine.seal_run(units, unit_len, head_len)
-    }
-
-    fn open(&mut self, key: u64, head: &[u8], payload: &mut [u8]) -> bool {
-        self.engine.open(key, head, payload)
-    }
-
-    fn places_unverified(&self, head: &[u8]) -> bool {
-        self.engine.places_unverified(head)
-    }
-
-    fn name_in(&self, head: &[u8]) -> Option<u32> {
-        self.engine.name_in(head)
-    }
-
-    fn handle_false_name(&mut self, now: Instant, unit: &Unit<'_>) -> Refusal {
-        self.engine.handle_false_name(now, unit)
+    delegate_engine! { |this| this.engine =>
+        handle_path, awaits_first_answer, handle_unreachable, handle_timeout, poll_timeout,
+        poll_event, refusals, seals, seal, seal_run, open, places_unverified, name_in,
+        handle_false_name,
     }
 }
 

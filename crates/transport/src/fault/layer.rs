@@ -1,8 +1,8 @@
 //! The engine as the driver inside sees it: its units meet their fate in `poll_transmit`.
 
 use landfall_placement::{
-    Deposit, Engine, Guess, Instant, Landing, PathId, PathState, Peer, Placement, Refusal,
-    Refusals, SealedRun, Span, Spans, Ticket, Timeout, Transmit, Unit, Unsealed,
+    Engine, Instant, PathId, Placement, Refusal, Span, Spans, Ticket, Transmit, Unit,
+    delegate_engine,
 };
 
 use super::{MAX_HELD, State};
@@ -170,22 +170,6 @@ impl<E: Engine> Layer<'_, E> {
 impl<E: Engine> Engine for Layer<'_, E> {
     type Event = E::Event;
 
-    fn handle_path(&mut self, now: Instant, path: PathId, state: PathState) {
-        self.engine.handle_path(now, path, state);
-    }
-
-    fn awaits_first_answer(&self, path: PathId) -> bool {
-        self.engine.awaits_first_answer(path)
-    }
-
-    fn handle_unreachable(&mut self, now: Instant, path: PathId, peer: Peer) {
-        self.engine.handle_unreachable(now, path, peer);
-    }
-
-    fn guess(&self, path: PathId, nth: usize) -> Option<Guess> {
-        self.engine.guess(path, nth)
-    }
-
     fn place(
         &mut self,
         now: Instant,
@@ -199,10 +183,6 @@ impl<E: Engine> Engine for Layer<'_, E> {
         self.engine.place(now, unit, into)
     }
 
-    fn open_run(&mut self, now: Instant, run: &mut SealedRun<'_>) -> Option<Unsealed> {
-        self.engine.open_run(now, run)
-    }
-
     fn place_opened(
         &mut self,
         now: Instant,
@@ -214,14 +194,6 @@ impl<E: Engine> Engine for Layer<'_, E> {
             return Err(Refusal::Injected);
         }
         self.engine.place_opened(now, unit, into)
-    }
-
-    fn handle_placed(&mut self, now: Instant, ticket: Ticket, landing: Landing) {
-        self.engine.handle_placed(now, ticket, landing);
-    }
-
-    fn poll_deposit(&mut self, now: Instant, into: &mut Spans) -> Option<Deposit<'_>> {
-        self.engine.poll_deposit(now, into)
     }
 
     fn poll_transmit(
@@ -251,26 +223,6 @@ impl<E: Engine> Engine for Layer<'_, E> {
         }
     }
 
-    fn handle_timeout(&mut self, now: Instant) {
-        self.engine.handle_timeout(now);
-    }
-
-    fn poll_timeout(&self) -> Option<Timeout> {
-        self.engine.poll_timeout()
-    }
-
-    fn poll_event(&mut self) -> Option<Self::Event> {
-        self.engine.poll_event()
-    }
-
-    fn refusals(&self) -> &Refusals {
-        self.engine.refusals()
-    }
-
-    fn seals(&self) -> bool {
-        self.engine.seals()
-    }
-
     fn seal(&mut self, head: &mut [u8], payload: &mut [u8]) -> bool {
         let is_sealed = self.engine.seal(head, payload);
         let state = &mut *self.state;
@@ -285,19 +237,9 @@ impl<E: Engine> Engine for Layer<'_, E> {
         is_sealed
     }
 
-    fn open(&mut self, key: u64, head: &[u8], payload: &mut [u8]) -> bool {
-        self.engine.open(key, head, payload)
-    }
-
-    fn places_unverified(&self, head: &[u8]) -> bool {
-        self.engine.places_unverified(head)
-    }
-
-    fn name_in(&self, head: &[u8]) -> Option<u32> {
-        self.engine.name_in(head)
-    }
-
-    fn handle_false_name(&mut self, now: Instant, unit: &Unit<'_>) -> Refusal {
-        self.engine.handle_false_name(now, unit)
+    delegate_engine! { |this| this.engine =>
+        handle_path, awaits_first_answer, handle_unreachable, guess, open_run, handle_placed,
+        poll_deposit, handle_timeout, poll_timeout, poll_event, refusals, seals, open,
+        places_unverified, name_in, handle_false_name,
     }
 }

@@ -7,8 +7,8 @@ use std::io;
 use std::net::SocketAddr;
 
 use landfall_placement::{
-    Deposit, Engine, Guess, Instant, Landing, PathId, PathState, Peer, Placement, Refusal,
-    Refusals, Span, Spans, Ticket, Timeout, Transmit, Unit,
+    Engine, Instant, PathId, Peer, Placement, Refusal, Span, Spans, Ticket, Transmit, Unit,
+    delegate_engine,
 };
 
 use super::peers::{Peers, Stations, TooManyPeers, canonical};
@@ -216,14 +216,6 @@ pub(super) struct Layer<'a, E> {
 impl<E: Engine> Engine for Layer<'_, E> {
     type Event = E::Event;
 
-    fn handle_path(&mut self, now: Instant, path: PathId, state: PathState) {
-        self.engine.handle_path(now, path, state);
-    }
-
-    fn guess(&self, path: PathId, nth: usize) -> Option<Guess> {
-        self.engine.guess(path, nth)
-    }
-
     fn place(
         &mut self,
         now: Instant,
@@ -239,14 +231,6 @@ impl<E: Engine> Engine for Layer<'_, E> {
             return Err(Refusal::Truncated);
         }
         self.engine.place(now, &Unit { from: Peer::Unaddressed, ..*unit }, into)
-    }
-
-    fn handle_placed(&mut self, now: Instant, ticket: Ticket, landing: Landing) {
-        self.engine.handle_placed(now, ticket, landing);
-    }
-
-    fn poll_deposit(&mut self, now: Instant, into: &mut Spans) -> Option<Deposit<'_>> {
-        self.engine.poll_deposit(now, into)
     }
 
     fn poll_transmit(
@@ -277,43 +261,8 @@ impl<E: Engine> Engine for Layer<'_, E> {
         }
     }
 
-    fn handle_timeout(&mut self, now: Instant) {
-        self.engine.handle_timeout(now);
-    }
-
-    fn poll_timeout(&self) -> Option<Timeout> {
-        self.engine.poll_timeout()
-    }
-
-    fn poll_event(&mut self) -> Option<Self::Event> {
-        self.engine.poll_event()
-    }
-
-    fn refusals(&self) -> &Refusals {
-        self.engine.refusals()
-    }
-
-    fn seals(&self) -> bool {
-        self.engine.seals()
-    }
-
-    fn seal(&mut self, head: &mut [u8], payload: &mut [u8]) -> bool {
-        self.engine.seal(head, payload)
-    }
-
-    fn open(&mut self, key: u64, head: &[u8], payload: &mut [u8]) -> bool {
-        self.engine.open(key, head, payload)
-    }
-
-    fn places_unverified(&self, head: &[u8]) -> bool {
-        self.engine.places_unverified(head)
-    }
-
-    fn name_in(&self, head: &[u8]) -> Option<u32> {
-        self.engine.name_in(head)
-    }
-
-    fn handle_false_name(&mut self, now: Instant, unit: &Unit<'_>) -> Refusal {
-        self.engine.handle_false_name(now, unit)
+    delegate_engine! { |this| this.engine =>
+        handle_path, guess, handle_placed, poll_deposit, handle_timeout, poll_timeout,
+        poll_event, refusals, seals, seal, open, places_unverified, name_in, handle_false_name,
     }
 }
