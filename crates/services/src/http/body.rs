@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::future::Future;
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::os::unix::fs::FileExt;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -10,7 +10,10 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
+use rustix::io::{ReadWriteFlags, preadv2};
 use tokio::task::{JoinHandle, spawn_blocking};
+
+use super::site::Lookup;
 
 /// This much of a file is in memory at a time, for each response.
 pub(super) const PIECE: usize = 128 << 10;
@@ -27,12 +30,13 @@ pub(super) struct Body {
 #[derive(Debug)]
 enum Next {
     Ready(Bytes, Option<Rest>),
+    Unread(Rest),
     /// A task that may block reads.
     Reading(JoinHandle<io::Result<Bytes>>, Rest),
     End,
 }
 
-/// What of a file is to be read behind what comes next.
+/// What of a file is to be read.
 #[derive(Debug)]
 struct Rest {
     file: Arc<File>,
@@ -49,34 +53,61 @@ impl Body {
         Self { left: text.len() as u64, next: Next::Ready(text, None) }
     }
 
-    /// This many bytes of a file from here on; reads the first piece, and blocks for that.
-    pub(super) fn file(file: File, at: u64, len: u64) -> io::Result<Self> {
+    /// This many bytes of a file from here on; reads the first piece, and blocks for that if it
+    /// may.
+    pub(super) fn file(file: File, at: u64, len: u64, lookup: Lookup) -> io::Result<Self> {
         if len == 0 {
             return Ok(Self::empty());
         }
-        let first = read(&file, at, len)?;
+        let first = match lookup {
+            Lookup::Cached => read_cached(&file, at, len)?,
+            Lookup::Blocking => read(&file, at, len)?,
+        };
         let rest = Rest { at: at + first.len() as u64, file: Arc::new(file) };
         Ok(Self { next: Next::Ready(first, Some(rest)), left: len })
     }
 
-    /// The bytes that are here go out; a task reads those behind them meanwhile.
+    /// These bytes go out, and then what is behind them.
     fn emit(&mut self, bytes: Bytes, rest: Option<Rest>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
         self.left = self.left.saturating_sub(bytes.len() as u64);
-        if let Some(Rest { file, at }) = rest.filter(|_| self.left > 0) {
-            let (left, next) = (self.left, at + (PIECE as u64).min(self.left));
-            let reading = Arc::clone(&file);
-            let task = spawn_blocking(move || read(&reading, at, left));
-            self.next = Next::Reading(task, Rest { file, at: next });
-        }
+        self.next = rest.filter(|_| self.left > 0).map_or(Next::End, Next::Unread);
         Poll::Ready(Some(Ok(Frame::data(bytes))))
     }
 }
 
+impl Rest {
+    /// What is behind these bytes.
+    fn behind(self, bytes: &Bytes) -> Option<Self> {
+        Some(Self { at: self.at + bytes.len() as u64, ..self })
+    }
+
+    /// Reads the next piece of what is left, in a task of its own.
+    fn start_reading(self, left: u64) -> Next {
+        let (file, at) = (Arc::clone(&self.file), self.at);
+        Next::Reading(spawn_blocking(move || read(&file, at, left)), self)
+    }
+}
+
+/// One piece, zeroed.
+fn piece(left: u64) -> Vec<u8> {
+    vec![0; (PIECE as u64).min(left) as usize]
+}
+
 /// One piece. A file that has become shorter is an error: the head has told its length.
 fn read(file: &File, at: u64, left: u64) -> io::Result<Bytes> {
-    let mut piece = vec![0; (PIECE as u64).min(left) as usize];
+    let mut piece = piece(left);
     file.read_exact_at(&mut piece, at)?;
     Ok(piece.into())
+}
+
+/// The same where all of it is in the page cache, an error where it is not.
+fn read_cached(file: &File, at: u64, left: u64) -> io::Result<Bytes> {
+    let mut piece = piece(left);
+    let into = &mut [IoSliceMut::new(&mut piece)];
+    match preadv2(file, into, at, ReadWriteFlags::NOWAIT)? {
+        len if len == piece.len() => Ok(piece.into()),
+        _ => Err(io::ErrorKind::WouldBlock.into()),
+    }
 }
 
 impl HttpBody for Body {
@@ -89,13 +120,26 @@ impl HttpBody for Body {
     ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
         match std::mem::replace(&mut self.next, Next::End) {
             Next::Ready(bytes, rest) => self.emit(bytes, rest),
+            Next::Unread(rest) => match read_cached(&rest.file, rest.at, self.left) {
+                Ok(bytes) => {
+                    let rest = rest.behind(&bytes);
+                    self.emit(bytes, rest)
+                }
+                Err(_) => {
+                    self.next = rest.start_reading(self.left);
+                    self.poll_frame(cx)
+                }
+            },
             Next::Reading(mut task, rest) => match Pin::new(&mut task).poll(cx) {
                 Poll::Pending => {
                     self.next = Next::Reading(task, rest);
                     Poll::Pending
                 }
                 Poll::Ready(read) => match read.map_err(io::Error::other).and_then(|read| read) {
-                    Ok(bytes) => self.emit(bytes, Some(rest)),
+                    Ok(bytes) => {
+                        let rest = rest.behind(&bytes);
+                        self.emit(bytes, rest)
+                    }
                     Err(why) => Poll::Ready(Some(Err(why))),
                 },
             },

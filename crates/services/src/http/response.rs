@@ -11,11 +11,12 @@ use tokio::task::spawn_blocking;
 
 use super::body::Body;
 use super::range::{Wanted, wanted};
-use super::site::{Found, OpenFile, Site};
+use super::site::{Found, Lookup, OpenFile, Site};
 use super::target::{Refused, Target};
 use super::{listing, media_type};
 
-/// Answers a request. The file system is asked on a thread that may block.
+/// Answers a request: here where the kernel has in memory what is asked for, else on a thread
+/// that may block.
 pub(super) async fn answer(
     site: Arc<Site>,
     request: Request<hyper::body::Incoming>,
@@ -34,37 +35,57 @@ pub(super) async fn answer(
         Err(Refused::Escapes) => return failure(StatusCode::FORBIDDEN, sends_body),
     };
     let query = head.uri.query().map(str::to_owned);
-    let work = move || found(&site, &target, query.as_deref(), &head.headers, sends_body);
-    spawn_blocking(work)
-        .await
-        .unwrap_or_else(|_| failure(StatusCode::INTERNAL_SERVER_ERROR, sends_body))
+    let asked = Asked { target, query, fields: head.headers, sends_body };
+    if let Ok(response) = asked.answer(&site, Lookup::Cached) {
+        return response;
+    }
+    let work = move || asked.answer(&site, Lookup::Blocking);
+    let answered = spawn_blocking(work).await.map_err(io::Error::other).flatten();
+    answered.unwrap_or_else(|_| failure(StatusCode::INTERNAL_SERVER_ERROR, sends_body))
 }
 
-fn found(
-    site: &Site,
-    target: &Target,
-    query: Option<&str>,
-    fields: &HeaderMap,
+/// What a request asks for.
+struct Asked {
+    target: Target,
+    query: Option<String>,
+    fields: HeaderMap,
     sends_body: bool,
-) -> Response<Body> {
-    match site.find(target) {
-        Ok(Found::File(file)) => file_response(file, fields, sends_body)
-            .unwrap_or_else(|_| failure(StatusCode::INTERNAL_SERVER_ERROR, sends_body)),
-        Ok(Found::FolderWithoutSlash) => {
-            let query = query.map(|query| format!("?{query}")).unwrap_or_default();
-            let mut response = failure(StatusCode::MOVED_PERMANENTLY, sends_body);
-            set(&mut response, header::LOCATION, &(target.folder_path() + &query));
-            response
-        }
-        Ok(Found::Folder(_)) if !site.lists() => failure(StatusCode::FORBIDDEN, sends_body),
-        Ok(Found::Folder(folder)) => match listing::page(folder, target) {
-            Ok(page) => {
-                let kind = "text/html; charset=utf-8";
-                text_response(StatusCode::OK, page, kind, sends_body)
+}
+
+impl Asked {
+    /// The answer. With [`Lookup::Cached`] an error where that does not do.
+    fn answer(&self, site: &Site, lookup: Lookup) -> io::Result<Response<Body>> {
+        let Self { target, sends_body, .. } = self;
+        let found = match site.find(target, lookup) {
+            // The reason may be that something is not in memory.
+            Err(why) if lookup == Lookup::Cached => return Err(why.into()),
+            found => found,
+        };
+        Ok(match found {
+            Ok(Found::File(file)) => {
+                return file_response(file, &self.fields, *sends_body, lookup);
             }
-            Err(why) => failure(status_of(why), sends_body),
-        },
-        Err(why) => failure(status_of(why), sends_body),
+            Ok(Found::FolderWithoutSlash) => {
+                let query = self.query.as_ref().map(|query| format!("?{query}"));
+                let location = target.folder_path() + &query.unwrap_or_default();
+                let mut response = failure(StatusCode::MOVED_PERMANENTLY, *sends_body);
+                set(&mut response, header::LOCATION, &location);
+                response
+            }
+            Ok(Found::Folder(_)) if !site.lists() => failure(StatusCode::FORBIDDEN, *sends_body),
+            // To read a folder may block.
+            Ok(Found::Folder(_)) if lookup == Lookup::Cached => {
+                return Err(Errno::AGAIN.into());
+            }
+            Ok(Found::Folder(folder)) => match listing::page(folder, target) {
+                Ok(page) => {
+                    let kind = "text/html; charset=utf-8";
+                    text_response(StatusCode::OK, page, kind, *sends_body)
+                }
+                Err(why) => failure(status_of(why), *sends_body),
+            },
+            Err(why) => failure(status_of(why), *sends_body),
+        })
     }
 }
 
@@ -86,6 +107,7 @@ fn file_response(
     file: OpenFile,
     fields: &HeaderMap,
     sends_body: bool,
+    lookup: Lookup,
 ) -> io::Result<Response<Body>> {
     if is_refused(&file, fields) {
         return Ok(failure(StatusCode::PRECONDITION_FAILED, sends_body));
@@ -114,7 +136,7 @@ fn file_response(
     set(&mut response, header::CONTENT_TYPE, media_type::of(&file.name));
     set(&mut response, header::CONTENT_LENGTH, &(part.end - part.start).to_string());
     if sends_body {
-        *response.body_mut() = Body::file(file.file, part.start, part.end - part.start)?;
+        *response.body_mut() = Body::file(file.file, part.start, part.end - part.start, lookup)?;
     }
     Ok(response)
 }

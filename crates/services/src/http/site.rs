@@ -21,6 +21,16 @@ pub struct Site {
     lists: bool,
 }
 
+/// How far the file system is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lookup {
+    /// No further than what the kernel has in memory, so that a task may do it: an error may mean
+    /// no more than that it is not there.
+    Cached,
+    /// Until it answers: that may block.
+    Blocking,
+}
+
 /// What a target names.
 pub(super) enum Found {
     File(OpenFile),
@@ -61,23 +71,22 @@ impl Site {
         self.lists
     }
 
-    /// Blocks: the file system may be slow.
-    pub(super) fn find(&self, target: &Target) -> Result<Found, Errno> {
+    pub(super) fn find(&self, target: &Target, lookup: Lookup) -> Result<Found, Errno> {
         let path = if target.names.is_empty() { ".".to_owned() } else { target.names.join("/") };
-        let opened = self.open_below(&path)?;
+        let opened = self.open_below(&path, lookup)?;
         let stat = fstat(&opened)?;
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile if target.is_folder => Err(Errno::NOENT),
             FileType::RegularFile => Ok(Found::File(OpenFile::new(opened, &stat, &path))),
             FileType::Directory if !target.is_folder => Ok(Found::FolderWithoutSlash),
-            FileType::Directory => self.index(&path, opened),
+            FileType::Directory => self.index(&path, opened, lookup),
             // Reading a device or a pipe may do something, or never end.
             _ => Err(Errno::ACCESS),
         }
     }
 
-    fn index(&self, path: &str, folder: OwnedFd) -> Result<Found, Errno> {
-        let index = match self.open_below(&format!("{path}/{INDEX}")) {
+    fn index(&self, path: &str, folder: OwnedFd, lookup: Lookup) -> Result<Found, Errno> {
+        let index = match self.open_below(&format!("{path}/{INDEX}"), lookup) {
             Ok(index) => index,
             Err(Errno::NOENT) => return Ok(Found::Folder(folder)),
             Err(why) => return Err(why),
@@ -91,11 +100,15 @@ impl Site {
 
     /// The kernel itself sees to it that no link on the way leads out, also one that is made
     /// meanwhile.
-    fn open_below(&self, path: &str) -> Result<OwnedFd, Errno> {
+    fn open_below(&self, path: &str, lookup: Lookup) -> Result<OwnedFd, Errno> {
         /// The kernel gives up where something is renamed meanwhile.
         const ATTEMPTS: usize = 4;
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let below = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+        if lookup == Lookup::Cached {
+            let cached = below | ResolveFlags::CACHED;
+            return openat2(&self.root, path, flags, Mode::empty(), cached);
+        }
         let mut opened = Err(Errno::AGAIN);
         for _ in 0..ATTEMPTS {
             opened = openat2(&self.root, path, flags, Mode::empty(), below);

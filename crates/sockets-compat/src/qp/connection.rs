@@ -15,14 +15,13 @@ use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use landfall::qpip::{
     Access, Adapter, CloseReason, Completion, CompletionQueue, Error, Listener, Mapping, Memory,
     MemoryRegion, Part, Phase, PostError, QueuePair, QueuePairId, QueuePairOptions, Status,
 };
 
-use super::{QpHost, broken, ended, failed};
+use super::{QpHost, QpOptions, broken, ended, failed};
 use crate::address::Address;
 use crate::duplex::{Duplex, Sink, Source};
 use crate::errors;
@@ -30,17 +29,52 @@ use crate::linger::see_off;
 use crate::listener::Accept;
 use crate::waiting::{locked, poll_once};
 
+/// The registered memory of a connection, both ways. It is dear to come by: the next
+/// connection takes that of one that is over.
+#[derive(Clone)]
+struct Buffers {
+    slots: Arc<Slots>,
+    ring: Arc<MemoryRegion>,
+}
+
+impl Buffers {
+    fn new(host: &QpHost) -> io::Result<Self> {
+        let ring = Ring::register(host, host.options.send_buffer.max(4096))?;
+        Ok(Self { slots: Arc::new(Slots::new(host)?), ring })
+    }
+}
+
+/// [`Buffers`] that no connection of a listener has, while that or one of those is there.
+#[derive(Default)]
+pub(super) struct SpareBuffers(Mutex<Vec<Buffers>>);
+
+impl SpareBuffers {
+    fn take(&self) -> Option<Buffers> {
+        locked(&self.0).pop()
+    }
+
+    /// Keeps these where fewer than so many are there.
+    fn keep(&self, buffers: Buffers, most: usize) {
+        let mut spare = locked(&self.0);
+        if spare.len() < most {
+            spare.push(buffers);
+        }
+    }
+}
+
 /// Memory and queues of a connection to be.
 pub(super) struct Ends {
-    slots: Slots,
+    slots: Arc<Slots>,
     received: CompletionQueue,
     ring: Ring,
+    spare: Arc<SpareBuffers>,
 }
 
 impl Ends {
     /// An idle queue pair, with room for what comes.
-    pub(super) fn new(host: &QpHost) -> io::Result<(Self, QueuePair)> {
-        let (slots, ring) = (Slots::new(host)?, Ring::new(host)?);
+    pub(super) fn new(host: &QpHost, spare: &Arc<SpareBuffers>) -> io::Result<(Self, QueuePair)> {
+        let Buffers { slots, ring } = spare.take().map_or_else(|| Buffers::new(host), Ok)?;
+        let ring = Ring::over(host, ring)?;
         // A byte stream needs one place more.
         let received = host.adapter.completion_queue(Slots::COUNT + 1).map_err(failed)?;
         let options = QueuePairOptions {
@@ -51,17 +85,20 @@ impl Ends {
         let pair = host.domain.queue_pair(&options, &ring.done, &received);
         let mut pair = pair.map_err(failed)?;
         slots.post_all(&mut pair)?;
-        Ok((Self { slots, received, ring }, pair))
+        Ok((Self { slots, received, ring, spare: Arc::clone(spare) }, pair))
     }
 
     /// The socket, once the queue pair is connected.
     pub(super) fn duplex(self, pair: QueuePair, host: &QpHost) -> io::Result<Arc<Duplex>> {
         let ends = (pair.local_address(), pair.remote_address());
         let (Some(local), Some(peer)) = ends else { return Err(errors::reset()) };
+        let buffers =
+            Buffers { slots: Arc::clone(&self.slots), ring: Arc::clone(&self.ring.memory) };
+        let live = Live { pair, received: self.received, buffers, spare: self.spare };
         let wire = Arc::new(Wire {
-            live: Mutex::new(Some(Live { pair, received: self.received })),
+            live: Mutex::new(Some(live)),
             is_reset: AtomicBool::new(false),
-            linger: host.options.linger,
+            options: Arc::clone(&host.options),
         });
         let source = Box::new(Receives::new(self.slots, Arc::clone(&wire), host.adapter.clone()));
         let sink = Box::new(Sends::new(self.ring, wire));
@@ -77,7 +114,7 @@ pub(super) struct Wire {
     live: Mutex<Option<Live>>,
     /// Dropped, it resets its connection: something was not read, or somebody wants it so.
     is_reset: AtomicBool,
-    linger: Duration,
+    options: Arc<QpOptions>,
 }
 
 /// What both directions use.
@@ -85,6 +122,8 @@ pub(super) struct Live {
     pub(super) pair: QueuePair,
     /// Where its receives complete.
     pub(super) received: CompletionQueue,
+    buffers: Buffers,
+    spare: Arc<SpareBuffers>,
 }
 
 impl Wire {
@@ -104,20 +143,29 @@ impl Drop for Wire {
         let live = locked(&self.live).take();
         // Dropped, a queue pair resets its connection.
         if let Some(live) = live.filter(|_| !*self.is_reset.get_mut()) {
-            see_off(self.linger, live.last_words());
+            see_off(self.options.linger, live.last_words(self.options.backlog.max(1)));
         }
     }
 }
 
 impl Live {
     /// Closes a connection. Where bytes come that nobody will read, it is given up.
-    async fn last_words(mut self) {
-        let mut closing = pin!(self.pair.close());
-        poll_fn(|cx| match comes(&mut self.received, cx) {
-            true => Poll::Ready(()),
-            false => closing.as_mut().poll(cx).map(drop),
-        })
-        .await;
+    /// Of its memory this much is kept.
+    async fn last_words(self, most_spare: usize) {
+        let Self { pair, mut received, buffers, spare } = self;
+        let is_closed = {
+            let mut closing = pin!(pair.close());
+            poll_fn(|cx| match comes(&mut received, cx) {
+                true => Poll::Ready(false),
+                false => closing.as_mut().poll(cx).map(|closed| closed.is_ok()),
+            })
+            .await
+        };
+        // All of it is acknowledged, nothing more comes, and the queue pair is gone: nobody
+        // else reads or writes this memory.
+        if is_closed {
+            spare.keep(buffers, most_spare);
+        }
     }
 }
 
@@ -141,12 +189,14 @@ pub(super) struct Idle {
     listener: Listener,
     host: QpHost,
     waiting: HashMap<QueuePairId, Ends>,
+    spare: Arc<SpareBuffers>,
 }
 
 impl Idle {
     pub(super) fn open(host: &QpHost, local: SocketAddr) -> io::Result<Self> {
         let listener = host.adapter.listen(local).map_err(failed)?;
-        let mut idle = Self { listener, host: host.clone(), waiting: HashMap::new() };
+        let (waiting, spare) = (HashMap::new(), Arc::default());
+        let mut idle = Self { listener, host: host.clone(), waiting, spare };
         idle.fill()?;
         Ok(idle)
     }
@@ -158,7 +208,7 @@ impl Idle {
     /// This many wait as may.
     fn fill(&mut self) -> io::Result<()> {
         while self.waiting.len() < self.host.options.backlog.max(1) {
-            let (ends, pair) = Ends::new(&self.host)?;
+            let (ends, pair) = Ends::new(&self.host, &self.spare)?;
             self.waiting.insert(pair.id(), ends);
             let id = pair.id();
             if let Err(refused) = self.listener.offer(pair) {
@@ -198,7 +248,7 @@ pub(super) const DEPTH: u32 = 64;
 
 /// The ring: what is posted lies in it one after another, and is done in that order.
 pub(super) struct Ring {
-    memory: MemoryRegion,
+    memory: Arc<MemoryRegion>,
     len: usize,
     /// Where the next byte goes.
     at: usize,
@@ -208,14 +258,20 @@ pub(super) struct Ring {
 }
 
 impl Ring {
-    pub(super) fn new(host: &QpHost) -> io::Result<Self> {
-        Self::of(host, host.options.send_buffer.max(4096))
+    pub(super) fn of(host: &QpHost, len: usize) -> io::Result<Self> {
+        Self::over(host, Self::register(host, len)?)
     }
 
-    pub(super) fn of(host: &QpHost, len: usize) -> io::Result<Self> {
+    /// Memory for a ring.
+    fn register(host: &QpHost, len: usize) -> io::Result<Arc<MemoryRegion>> {
         let memory = host.domain.register(Memory::zeroed(len), Access::Read);
-        let memory = memory.map_err(|error| failed(error.into()))?;
-        let done = host.adapter.completion_queue(DEPTH).map_err(failed)?;
+        memory.map(Arc::new).map_err(|error| failed(error.into()))
+    }
+
+    /// A ring in memory that nobody else uses.
+    fn over(host: &QpHost, memory: Arc<MemoryRegion>) -> io::Result<Self> {
+        let (done, len) =
+            (host.adapter.completion_queue(DEPTH).map_err(failed)?, memory.len() as usize);
         Ok(Self { memory, len, at: 0, free: len, under_way: VecDeque::new(), done })
     }
 
@@ -390,7 +446,7 @@ impl Slots {
 
 /// The reading direction of a connection.
 pub(super) struct Receives {
-    slots: Slots,
+    slots: Arc<Slots>,
     wire: Arc<Wire>,
     adapter: Adapter,
     ready: VecDeque<Filled>,
@@ -408,7 +464,7 @@ struct Filled {
 }
 
 impl Receives {
-    pub(super) const fn new(slots: Slots, wire: Arc<Wire>, adapter: Adapter) -> Self {
+    const fn new(slots: Arc<Slots>, wire: Arc<Wire>, adapter: Adapter) -> Self {
         Self { slots, wire, adapter, ready: VecDeque::new(), over: None }
     }
 

@@ -119,7 +119,7 @@ impl QpHost {
         address: impl ToAddress,
     ) -> io::Result<Arc<crate::duplex::Duplex>> {
         let remote = socket_of(&address)?;
-        let (ends, pair) = Ends::new(self)?;
+        let (ends, pair) = Ends::new(self, &Arc::default())?;
         pair.connect(remote).await.map_err(failed)?;
         ends.duplex(pair, self)
     }
