@@ -270,7 +270,8 @@ impl Adapter {
     /// Lets a link's host do what is due. Connections from addresses that are gone are over.
     fn run_host(&mut self, now: Instant, link: usize) {
         self.links.run_host(now, &mut self.context, link);
-        if core::mem::take(&mut self.links[link].host.has_changed) {
+        if self.links[link].host.has_changed {
+            self.links[link].host.change().has_changed = false;
             self.seam.forget_station(link);
             for id in self.pairs.without_address(&self.links) {
                 let Some(pair) = self.pairs.named_mut(id) else { continue };

@@ -163,7 +163,7 @@ impl Links {
         let link = &mut self.links[index];
         link.neighbours = known;
         link.vlan = interface.vlan;
-        link.host.set_interface(&mut interface, &mut context.random);
+        link.host.change().set_interface(&mut interface, &mut context.random);
         link.interface = Some(interface);
         link.refresh_limits();
         Ok(index)
@@ -182,7 +182,7 @@ impl Links {
             PathState::Up(limits) => Some(limits),
             PathState::Down => None,
         });
-        link.host.handle_link();
+        link.host.change().handle_link();
         Some(LinkChange { link: index, abandoned: link.leaving.take() })
     }
 

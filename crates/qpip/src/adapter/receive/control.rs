@@ -53,7 +53,8 @@ pub(in crate::adapter) fn handle_arp(
     if arp.sender_mac != mac {
         let is_probe = arp.sender.is_unspecified();
         let wanted = if is_probe { target } else { sender };
-        links[link].host.claims.handle_claim(now, wanted, arp.sender_mac, is_probe);
+        let mut host = links[link].host.change();
+        host.claims.handle_claim(now, wanted, arp.sender_mac, is_probe);
     }
     // Who says that our address is its own is not believed.
     if is_remote(sender) && !is_senders {
@@ -143,7 +144,8 @@ fn handle_groups(
     arrival: &Arrival<'_>,
     message: group::Message,
 ) {
-    let groups = &mut links[arrival.link].host.groups;
+    let mut host = links[arrival.link].host.change();
+    let groups = &mut host.groups;
     match message {
         group::Message::Query(query) => {
             let is_v4 = arrival.ip.source.is_ipv4();
@@ -187,11 +189,12 @@ fn handle_router(
 ) -> Result<Vec<QueuePairId>, Refusal> {
     let said = router::Advertisement::read(&arrival.ip, message)?;
     // Without this, addresses and routers are configured.
-    let autoconf = &mut links[arrival.link].host.autoconf;
-    let (Some(autoconf), IpAddr::V6(source)) = (autoconf, arrival.ip.source) else {
+    let mut host = links[arrival.link].host.change();
+    let (Some(autoconf), IpAddr::V6(source)) = (&mut host.autoconf, arrival.ip.source) else {
         return Err(Refusal::Unsupported);
     };
     autoconf.handle_advertisement(now, source, &said);
+    drop(host);
     let Some(station) = said.station else { return Ok(Vec::new()) };
     let (address, message) = (arrival.ip.source, NeighbourMessage::Question);
     let claim = NeighbourClaim { address, station: Some(station), message };
@@ -215,8 +218,8 @@ fn handle_discovery(
         };
         // Who asks from an address wants to talk to who has the other (RFC 4862, 5.4.3).
         if !is_probe || arrival.ip.source.is_unspecified() {
-            let claims = &mut links[link].host.claims;
-            claims.handle_claim(now, target.into(), arrival.station(), is_probe);
+            let mut host = links[link].host.change();
+            host.claims.handle_claim(now, target.into(), arrival.station(), is_probe);
         }
     }
     let own = links[link].station().ok_or(Refusal::WrongAddress)?;
