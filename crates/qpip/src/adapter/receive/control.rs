@@ -328,6 +328,8 @@ fn notify_connection(
     }
     let mut sends_again = false;
     match report.trouble {
+        // A packet that probed the path is found lost as any other is.
+        Trouble::TooBig { .. } if links.limit_search(now, report) => {}
         Trouble::TooBig { .. } => {
             links.lower_mtu(now, report)?;
             connection.tcb.handle_shorter_path(now, number);
