@@ -10,6 +10,7 @@ use landfall_placement::{
 
 use super::event::Event;
 use super::placements::Placing;
+use super::receive::control;
 use super::transmit::{self, Frame, Turn, TurnOutcome};
 use super::udp::ArrivedDatagram;
 use super::{Adapter, vlan};
@@ -143,6 +144,9 @@ impl Engine for Adapter {
         }
         self.pairs.time_waits.expire(now);
         self.pieces.expire(now);
+        while let Some(missing) = self.pieces.poll_missing() {
+            control::tell_missing(now, &mut self.context, &mut self.links, &missing);
+        }
         for link in 0..self.links.len() {
             if self.links[link].station().is_some() {
                 self.ask_neighbours(now, link);

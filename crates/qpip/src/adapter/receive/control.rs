@@ -13,8 +13,9 @@ use crate::adapter::interface::is_remote;
 use crate::adapter::links::{Links, NeighbourClaim};
 use crate::adapter::queue_pair::QueuePair;
 use crate::adapter::queue_pairs::QueuePairs;
-use crate::ip::answer::{self, Host, Host6};
+use crate::ip::answer::{self, Arrived, Host, Host6};
 use crate::ip::neighbours::NeighbourMessage;
+use crate::ip::reassembly::MissingPieces;
 use crate::tcp::Ends;
 use crate::tcp::tcb::CloseReason;
 use crate::wire::arp::{Arp, Operation};
@@ -361,6 +362,22 @@ pub(in crate::adapter) fn refuse_port(
         links.queue_control(context, arrival.link, |into| answer::port_unreachable(&about, into));
     }
     Refusal::WrongAddress
+}
+
+/// Not all pieces of a packet came in time, though its first did: its sender is told, if that is
+/// allowed (RFC 1122, 3.3.2; RFC 8200, 4.5).
+pub(in crate::adapter) fn tell_missing(
+    now: Instant,
+    context: &mut Context,
+    links: &mut Links,
+    missing: &MissingPieces,
+) {
+    let MissingPieces { ip, first } = missing;
+    // An address that is not ours any more says nothing.
+    if links[first.link].has(ip.destination) && links.may_answer(now) {
+        let about = Arrived { ethernet: &first.ethernet, ip, head: &first.head };
+        links.queue_control(context, first.link, |into| answer::fragments_missing(&about, into));
+    }
 }
 
 /// Nobody speaks the protocol of a packet: its sender is told, if that is allowed.
