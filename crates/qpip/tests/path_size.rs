@@ -65,7 +65,7 @@ impl Talk {
         Self { here, there, from, into, sent }
     }
 
-    /// A message about each quarter of a second, for so many seconds.
+    /// A message about each quarter of a second, for this time.
     fn go_on(&self, world: &mut World<'_>, seconds: u64) {
         let end = world.now() + Duration::from_secs(seconds);
         while world.now() < end {

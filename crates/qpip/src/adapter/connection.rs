@@ -30,6 +30,14 @@ impl Connection {
     /// What became of a packet that probed the path's size, if one did.
     #[inline]
     fn tell_mtu_outcome(&mut self, now: Instant, stats: &mut Stats, links: &mut Links) {
+        if self.tcb.mtu_probe_packet().is_some() {
+            self.take_mtu_outcome(now, stats, links);
+        }
+    }
+
+    #[cold]
+    fn take_mtu_outcome(&mut self, now: Instant, stats: &mut Stats, links: &mut Links) {
+        // Nobody knows yet.
         let Some((packet, outcome)) = self.tcb.take_mtu_outcome() else { return };
         let ip = if self.tcb.remote.is_ipv4() { ipv4::LEN } else { ipv6::LEN };
         let (to, size) = (self.tcb.remote.ip(), packet + ip as u32);

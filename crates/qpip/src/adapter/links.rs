@@ -210,7 +210,7 @@ impl Links {
         self.path_mtus.use_size(now, to, self.links[link].mtu(), most)
     }
 
-    /// A packet that probes the path leaves, with so many bytes of IP.
+    /// A packet that probes the path leaves, `size` bytes long with its IP header.
     pub(super) fn handle_mtu_probe(&mut self, now: Instant, to: IpAddr, size: u32) {
         self.path_mtus.handle_probe_sent(now, to, size);
     }
@@ -233,6 +233,7 @@ impl Links {
 
     /// Is a report about a packet that probed the path? Then it says where to search.
     pub(super) fn limit_search(&mut self, now: Instant, report: &Report<'_>) -> bool {
+        // Only these say how long packets may be.
         let Trouble::TooBig { mtu } = report.trouble else { return false };
         let (from, to) = (report.about.source, report.about.destination);
         let link = self.links.iter().find(|link| link.has(from));

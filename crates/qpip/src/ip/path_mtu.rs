@@ -138,8 +138,9 @@ impl PathMtus {
         outcome: ProbeOutcome,
     ) {
         let carries = self.get(now, destination, link);
-        // A router has said something since, or the entry made room for others.
+        // The entry made room for others.
         let Ok(at) = self.position(destination) else { return };
+        // A router has said its size since, and nothing is searched for.
         let Some(search) = &mut self.entries[at].search else { return };
         let carries = search.conclude(now, carries, size, outcome, link);
         self.entries[at].mtu = carries;
@@ -162,6 +163,7 @@ impl PathMtus {
         if sent_len <= carries || mtu < carries || mtu >= sent_len {
             return false;
         }
+        // Nothing is known of it but its link.
         let Ok(at) = self.position(destination) else { return false };
         let search = self.entries[at].search.as_mut();
         search.map(|search| search.limit(now, carries, mtu, link)).is_some()

@@ -10,8 +10,8 @@ use alloc::boxed::Box;
 use super::sender::{Recovery, Sender, Sizes};
 use crate::ip::size_search::ProbeOutcome;
 
-/// So many segments follow a probe at least: what tells of them tells that it was lost (RFC 4821,
-/// 7.4). One more than `DupThresh`.
+/// The least number of segments that follow a probe: what tells of them tells that it was lost
+/// (RFC 4821, 7.4). One more than `DupThresh`.
 const FOLLOWERS: u64 = 4;
 
 /// A probe that is under way, or whose outcome nobody has taken yet.
@@ -55,13 +55,16 @@ impl Sender {
     }
 
     /// The bytes that IP carries of the probe that is under way.
+    #[inline]
     pub(crate) fn mtu_probe_packet(&self) -> Option<u32> {
         self.mtu_probe.as_ref().map(|probe| probe.packet)
     }
 
     /// Looks what became of the probe. Returns whether it alone is lost: then the window stays
     /// (RFC 4821, 7.6.2).
+    #[cold]
     pub(super) fn judge_mtu_probe(&mut self) -> bool {
+        // There is none, or it was judged before.
         let Some(probe) = self.mtu_probe.as_deref_mut().filter(|probe| probe.outcome.is_none())
         else {
             return false;
@@ -100,7 +103,6 @@ impl Sender {
     }
 
     /// What became of a probe, with the bytes that IP carried of it; once.
-    #[inline]
     pub(crate) fn take_mtu_outcome(&mut self) -> Option<(u32, ProbeOutcome)> {
         let probe = self.mtu_probe.as_ref()?;
         let outcome = (probe.packet, probe.outcome?);

@@ -501,12 +501,12 @@ impl Tcb {
     }
 
     /// The bytes that IP carries of the probe of the path's size that is under way.
+    #[inline]
     pub(crate) fn mtu_probe_packet(&self) -> Option<u32> {
         self.sender.mtu_probe_packet()
     }
 
     /// What became of such a probe, once.
-    #[inline]
     pub(crate) fn take_mtu_outcome(&mut self) -> Option<(u32, ProbeOutcome)> {
         self.sender.take_mtu_outcome()
     }
