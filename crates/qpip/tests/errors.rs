@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::world::{BOTH, Shape, Version, World, address, ip, mac, pattern};
 use landfall_placement::Engine;
 use landfall_simnet::{Frame, PortId, check};
+use qpip::wire::icmp::Trouble;
 use qpip::wire::{Envelope, Flags, Options, Tcp, icmp4, icmp6, protocol, tcp};
 use qpip::{CloseReason, Config, Event, Mapping, QueuePairId, Status};
 
@@ -327,4 +328,57 @@ fn a_peer_that_was_silent_gets_long_packets_again() {
         let longest = seen.borrow().iter().map(Frame::len).max();
         assert_eq!(longest, Some(1_500 + 14));
     });
+}
+
+/// Where a frame's payload lies in its packet, if it is a fragment.
+fn fragment_offset(frame: &Frame) -> Option<usize> {
+    let ip = &frame.bytes[14..];
+    if ip[0] >> 4 == 4 {
+        let field = u16::from_be_bytes([ip[6], ip[7]]);
+        return (field & 0x3fff != 0).then_some(usize::from(field & 0x1fff) * 8);
+    }
+    (ip[6] == 44).then(|| usize::from(u16::from_be_bytes([ip[42], ip[43]]) & 0xfff8))
+}
+
+/// What is said about packets of which some fragments are missing, after a while.
+fn said_of_missing(world: &mut World<'_>, version: Version, is_missing: fn(usize) -> bool) -> u64 {
+    let (here, there) = (world.udp(0, version, 1_000), world.udp(1, version, 2_000));
+    world.post_receives(1, there, 50, 2, 4_096);
+    let swallow = move |_, frame: &mut Frame| match fragment_offset(frame).is_some_and(is_missing) {
+        true => landfall_simnet::sim::Fate::Drop,
+        false => landfall_simnet::sim::Fate::Pass,
+    };
+    world.sim.intercept(world.hosts[0].link.there(), swallow).unwrap();
+    let (from, remote) = (world.store(0, &pattern(1, 4_000)), address(1, version, 2_000));
+    world.post_send(0, here, 7, from, Some(remote)).unwrap();
+    let before = world.engine(1).stats().control_queued;
+    world.run_for(Duration::from_secs(29));
+    assert_eq!(world.engine(1).stats().control_queued, before, "they may come yet");
+    world.run_for(Duration::from_secs(4));
+    world.hosts[1].done.clear();
+    let said = world.engine(1).stats().control_queued - before;
+    if said > 0 {
+        let trouble = Trouble::TimeExceeded { code: 1 };
+        let told = Event::Undelivered { queue_pair: here, remote, trouble };
+        assert_eq!(world.await_event(0), told, "the sender knows which datagram it was");
+    }
+    said
+}
+
+#[test]
+fn who_sent_fragments_of_which_some_are_missing_is_told_if_the_first_came() {
+    for version in BOTH {
+        check(1..=2, |sim| {
+            let mut world = World::new(sim, &Shape::default());
+            assert_eq!(said_of_missing(&mut world, version, |offset| offset > 0), 1);
+        });
+        check(1..=2, |sim| {
+            let mut world = World::new(sim, &Shape::default());
+            assert_eq!(said_of_missing(&mut world, version, |offset| offset == 0), 0);
+        });
+        check(1..=2, |sim| {
+            let mut world = World::new(sim, &Shape::default());
+            assert_eq!(said_of_missing(&mut world, version, |_| false), 0, "nothing is missing");
+        });
+    }
 }

@@ -18,6 +18,7 @@ mod kernel_paths;
 mod kernel_programs;
 mod memory;
 mod offload;
+mod path_size;
 mod predicted;
 mod scripts;
 mod shared;

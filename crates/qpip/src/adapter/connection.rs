@@ -7,11 +7,13 @@
 use landfall_placement::{Guess, Instant, Refusal, Refusals, Spans};
 
 use super::context::Context;
+use super::event::Stats;
 use super::links::{Link, Links, Marks, Origin};
 use super::queue_pair::{Connection, QueuePair, Role};
 use super::resources::Resources;
 use super::udp::Datagrams;
 use crate::ip::neighbours::Found;
+use crate::ip::size_search::ProbeOutcome;
 use crate::tcp::tcb::CloseReason;
 use crate::tcp::{Draft, Landed, Placed, Segment, TcpConfig};
 use crate::wire::{ethernet, ipv4, ipv6};
@@ -23,6 +25,24 @@ impl Connection {
     fn marks(&self, config: &TcpConfig) -> Marks {
         let flow_label = if config.flow_label { self.label } else { 0 };
         Marks { dscp: config.dscp, flow_label }
+    }
+
+    /// What became of a packet that probed the path's size, if one did.
+    #[inline]
+    fn tell_mtu_outcome(&mut self, now: Instant, stats: &mut Stats, links: &mut Links) {
+        if self.tcb.mtu_probe_packet().is_some() {
+            self.take_mtu_outcome(now, stats, links);
+        }
+    }
+
+    #[cold]
+    fn take_mtu_outcome(&mut self, now: Instant, stats: &mut Stats, links: &mut Links) {
+        // Nobody knows yet.
+        let Some((packet, outcome)) = self.tcb.take_mtu_outcome() else { return };
+        let ip = if self.tcb.remote.is_ipv4() { ipv4::LEN } else { ipv6::LEN };
+        let (to, size) = (self.tcb.remote.ip(), packet + ip as u32);
+        stats.mtu_probes_lost += u64::from(outcome == ProbeOutcome::Lost);
+        links.handle_mtu_outcome(now, to, self.link, size, outcome);
     }
 
     /// Sends a segment beside its turn: a reset, for which no turn may come any more.
@@ -96,6 +116,7 @@ impl QueuePair {
             return;
         };
         let verdict = connection.tcb.landed(now, segment, landed, config, queues);
+        connection.tell_mtu_outcome(now, &mut context.stats, links);
         context.stats.segments_received += u64::from(landed.is_good);
         if let Some(draft) = counted(&mut context.refusals, verdict) {
             let marks = connection.marks(config);
@@ -116,6 +137,7 @@ impl QueuePair {
             return;
         };
         let verdict = connection.tcb.handle(now, segment, config, queues);
+        connection.tell_mtu_outcome(now, &mut context.stats, links);
         context.stats.segments_received += 1;
         if let Some(draft) = counted(&mut context.refusals, verdict) {
             let marks = connection.marks(config);
@@ -144,6 +166,7 @@ impl QueuePair {
             let marks = connection.marks(config);
             connection.send(now, context, links, marks, &reset);
         }
+        connection.tell_mtu_outcome(now, &mut context.stats, links);
         if connection.tcb.time_outs() != before && connection.tcb.suspects_black_hole() {
             let (from, to) = (connection.tcb.local.ip(), connection.tcb.remote.ip());
             context.stats.black_holes += u64::from(links.suspect_black_hole(now, from, to));

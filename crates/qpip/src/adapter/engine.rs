@@ -10,6 +10,7 @@ use landfall_placement::{
 
 use super::event::Event;
 use super::placements::Placing;
+use super::receive::control;
 use super::transmit::{self, Frame, Turn, TurnOutcome};
 use super::udp::ArrivedDatagram;
 use super::{Adapter, vlan};
@@ -143,6 +144,9 @@ impl Engine for Adapter {
         }
         self.pairs.time_waits.expire(now);
         self.pieces.expire(now);
+        while let Some(missing) = self.pieces.poll_missing() {
+            control::tell_missing(now, &mut self.context, &mut self.links, &missing);
+        }
         for link in 0..self.links.len() {
             if self.links[link].station().is_some() {
                 self.ask_neighbours(now, link);
@@ -270,7 +274,8 @@ impl Adapter {
     /// Lets a link's host do what is due. Connections from addresses that are gone are over.
     fn run_host(&mut self, now: Instant, link: usize) {
         self.links.run_host(now, &mut self.context, link);
-        if core::mem::take(&mut self.links[link].host.has_changed) {
+        if self.links[link].host.has_changed {
+            self.links[link].host.change().has_changed = false;
             self.seam.forget_station(link);
             for id in self.pairs.without_address(&self.links) {
                 let Some(pair) = self.pairs.named_mut(id) else { continue };

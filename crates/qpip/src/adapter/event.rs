@@ -147,6 +147,11 @@ landfall_placement::counters! {
         /// Times that shorter packets were sent to a peer, for long ones got lost again and again
         /// and no router said why.
         pub black_holes: u64,
+        /// Segments that were longer than their path was known to carry, to find out whether
+        /// longer ones arrive.
+        pub mtu_probes: u64,
+        /// Those of them that were lost alone.
+        pub mtu_probes_lost: u64,
         /// Errors of ICMP that were believed.
         pub icmp_believed: u64,
         /// Errors of ICMP that named nothing of ours.

@@ -2,19 +2,22 @@
 //! routers, defends what it has, and says which groups it listens to.
 //!
 //! Its parts are in [`ip`](crate::ip), and know neither links nor queue pairs. What they say
-//! becomes frames in `hosting`.
+//! becomes frames in `hosting`. They are read by anyone and changed through
+//! [`LinkHost::change`], which asks all of them anew when the next is due: a driver asks for
+//! that time with each batch, and they change with hardly any.
 
 use alloc::vec::Vec;
 use core::net::IpAddr;
+use core::ops::{Deref, DerefMut};
 
 use landfall_placement::{Instant, Random};
 
 use super::config::Config;
 use super::interface::Interface;
-use crate::ip::autoconf::Autoconf;
-use crate::ip::conflicts::Claims;
-use crate::ip::dhcp::Dhcp;
-use crate::ip::groups::Groups;
+use crate::ip::autoconf::{Autoconf, AutoconfStep};
+use crate::ip::conflicts::{ClaimStep, Claims};
+use crate::ip::dhcp::{Dhcp, DhcpStep};
+use crate::ip::groups::{Groups, Report};
 use crate::offload::OwnAddress;
 use crate::wire::{ipv6, ndp};
 
@@ -22,9 +25,71 @@ use crate::wire::{ipv6, ndp};
 pub(super) const LEAST_MTU: u32 = 576;
 const _: () = assert!(LEAST_MTU < ipv6::MTU_MIN);
 
-/// What a host does on a link by itself.
+/// What a host does on a link by itself, and when it has to do something next.
 #[derive(Debug)]
 pub(super) struct LinkHost {
+    parts: HostParts,
+    due: Option<Instant>,
+}
+
+impl LinkHost {
+    pub(super) const fn new(config: &Config) -> Self {
+        Self { parts: HostParts::new(config), due: None }
+    }
+
+    /// Lets its parts be changed: where this goes, it is found out when the next is due.
+    pub(super) const fn change(&mut self) -> ChangedHost<'_> {
+        ChangedHost(self)
+    }
+
+    /// When the next part has something to do.
+    pub(super) const fn next_timer(&self) -> Option<Instant> {
+        self.due
+    }
+}
+
+impl Deref for LinkHost {
+    type Target = HostParts;
+
+    fn deref(&self) -> &HostParts {
+        &self.parts
+    }
+}
+
+/// A host whose parts may be changed.
+pub(super) struct ChangedHost<'a>(&'a mut LinkHost);
+
+impl Deref for ChangedHost<'_> {
+    type Target = HostParts;
+
+    fn deref(&self) -> &HostParts {
+        &self.0.parts
+    }
+}
+
+impl DerefMut for ChangedHost<'_> {
+    fn deref_mut(&mut self) -> &mut HostParts {
+        &mut self.0.parts
+    }
+}
+
+impl Drop for ChangedHost<'_> {
+    fn drop(&mut self) {
+        self.0.due = self.0.parts.next_timer();
+    }
+}
+
+/// What a host has to do.
+pub(super) enum HostStep {
+    Claim(ClaimStep),
+    Dhcp(DhcpStep),
+    Autoconf(AutoconfStep),
+    Report(Report),
+}
+
+/// The parts of a link's host.
+#[derive(Debug)]
+pub(super) struct HostParts {
     pub(super) groups: Groups,
     pub(super) claims: Claims,
     pub(super) dhcp: Option<Dhcp>,
@@ -43,8 +108,8 @@ pub(super) struct LinkHost {
     pub(super) has_changed: bool,
 }
 
-impl LinkHost {
-    pub(super) const fn new(config: &Config) -> Self {
+impl HostParts {
+    const fn new(config: &Config) -> Self {
         Self {
             groups: Groups::new(config.groups),
             claims: Claims::new(),
@@ -87,7 +152,7 @@ impl LinkHost {
         !finds_out && !self.detects_conflicts && self.groups.is_empty()
     }
 
-    pub(super) fn next_timer(&self) -> Option<Instant> {
+    fn next_timer(&self) -> Option<Instant> {
         if self.is_new && !self.is_idle() {
             return Some(Instant::ZERO);
         }
@@ -95,6 +160,20 @@ impl LinkHost {
         let autoconf = self.autoconf.as_ref().and_then(Autoconf::poll_timeout);
         let timers = [self.groups.poll_timeout(), self.claims.poll_timeout(), dhcp, autoconf];
         timers.into_iter().flatten().min()
+    }
+
+    /// The next thing that is to be done by now.
+    pub(super) fn poll_step(&mut self, now: Instant, random: &mut Random) -> Option<HostStep> {
+        if let Some(step) = self.claims.poll_step(now, random) {
+            return Some(HostStep::Claim(step));
+        }
+        if let Some(step) = self.dhcp.as_mut().and_then(|dhcp| dhcp.poll_step(now, random)) {
+            return Some(HostStep::Dhcp(step));
+        }
+        if let Some(step) = self.autoconf.as_mut().and_then(|autoconf| autoconf.poll_step(now)) {
+            return Some(HostStep::Autoconf(step));
+        }
+        self.groups.poll_report(now, random).map(HostStep::Report)
     }
 
     pub(super) fn start(&mut self, now: Instant, random: &mut Random) {

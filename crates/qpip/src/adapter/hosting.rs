@@ -7,6 +7,7 @@ use landfall_placement::{Duration, Instant};
 
 use super::context::Context;
 use super::event::Event;
+use super::host::HostStep;
 use super::interface::Interface;
 use super::links::Links;
 use crate::ip::answer::{self, Host};
@@ -24,27 +25,21 @@ const STATION_WAIT: Duration = Duration::from_secs(1);
 impl Links {
     /// Does what a link's host has to do by now.
     pub(super) fn run_host(&mut self, now: Instant, context: &mut Context, link: usize) {
-        let host = &mut self[link].host;
-        if core::mem::take(&mut host.is_new) {
+        if self[link].host.is_new {
+            let mut host = self[link].host.change();
+            host.is_new = false;
             host.start(now, &mut context.random);
+            drop(host);
             self.use_found(now, context, link);
         }
         loop {
-            let (host, random) = (&mut self[link].host, &mut context.random);
-            if let Some(step) = host.claims.poll_step(now, random) {
-                self.step_claim(now, context, link, step);
-            } else if let Some(step) =
-                host.dhcp.as_mut().and_then(|dhcp| dhcp.poll_step(now, random))
-            {
-                self.step_dhcp(now, context, link, &step);
-            } else if let Some(step) =
-                host.autoconf.as_mut().and_then(|autoconf| autoconf.poll_step(now))
-            {
-                self.step_autoconf(now, context, link, step);
-            } else if let Some(report) = host.groups.poll_report(now, random) {
-                self.report_groups(context, link, &report);
-            } else {
-                break;
+            let step = self[link].host.change().poll_step(now, &mut context.random);
+            let Some(step) = step else { break };
+            match step {
+                HostStep::Claim(step) => self.step_claim(now, context, link, step),
+                HostStep::Dhcp(step) => self.step_dhcp(now, context, link, &step),
+                HostStep::Autoconf(step) => self.step_autoconf(now, context, link, step),
+                HostStep::Report(report) => self.report_groups(context, link, &report),
             }
         }
     }
@@ -57,7 +52,7 @@ impl Links {
         link: usize,
         reply: &dhcp::Reply,
     ) {
-        if let Some(client) = &mut self[link].host.dhcp {
+        if let Some(client) = &mut self[link].host.change().dhcp {
             client.handle_reply(now, &mut context.random, reply);
         }
     }
@@ -75,7 +70,7 @@ impl Links {
                 self.queue_control(context, link, |into| answer::announcement(us, into));
             }
             ClaimStep::Claimed(address) => {
-                self[link].host.judge(now, &mut context.random, address, true);
+                self[link].host.change().judge(now, &mut context.random, address, true);
                 self.use_found(now, context, link);
             }
             ClaimStep::Contested(address, station) => {
@@ -83,7 +78,7 @@ impl Links {
             }
             ClaimStep::Lost(address, station) => {
                 context.events.push(Event::AddressConflict { path, address, station });
-                self[link].host.judge(now, &mut context.random, address, false);
+                self[link].host.change().judge(now, &mut context.random, address, false);
                 self.use_found(now, context, link);
             }
         }
@@ -93,11 +88,11 @@ impl Links {
         match *step {
             DhcpStep::Send(said, to) => self.send_dhcp(now, context, link, &said, to),
             DhcpStep::Check(address) => {
-                self[link].host.claim(now, &mut context.random, address.into());
+                self[link].host.change().claim(now, &mut context.random, address.into());
             }
             DhcpStep::Use(_) => self.use_found(now, context, link),
             DhcpStep::Drop(address) => {
-                self[link].host.forget(now, address.into());
+                self[link].host.change().forget(now, address.into());
                 self.use_found(now, context, link);
             }
         }
@@ -121,7 +116,7 @@ impl Links {
             match self[link].neighbours.lookup(now, next_hop) {
                 Found::Station(station) => to = (station, server),
                 Found::Waiting => {
-                    if let Some(dhcp) = &mut self[link].host.dhcp {
+                    if let Some(dhcp) = &mut self[link].host.change().dhcp {
                         dhcp.retry_at(now + STATION_WAIT);
                     }
                     return;
@@ -133,13 +128,13 @@ impl Links {
         let from = (mac, IpAddr::V4(said.has.unwrap_or(Ipv4Addr::UNSPECIFIED)));
         let envelope = Envelope::new(from, (to.0, IpAddr::V4(to.1)), protocol::UDP);
         // Its interface has no client any more.
-        let Some(client) = self[link].host.dhcp.take() else { return };
+        let Some(client) = self[link].host.change().dhcp.take() else { return };
         let message = client.message(said);
         self.queue_control(context, link, |into| {
             let ports = [dhcp::CLIENT_PORT, dhcp::SERVER_PORT];
             answer::datagram(&envelope, ports, into, |into| message.write(into))
         });
-        self[link].host.dhcp = Some(client);
+        self[link].host.change().dhcp = Some(client);
     }
 
     fn step_autoconf(
@@ -157,11 +152,11 @@ impl Links {
                 self.queue_control(context, link, |into| answer::router_solicitation(us, into));
             }
             AutoconfStep::Claim(address) => {
-                self[link].host.claim(now, &mut context.random, address.into());
+                self[link].host.change().claim(now, &mut context.random, address.into());
             }
             AutoconfStep::Changed => self.use_found(now, context, link),
             AutoconfStep::Drop(address) => {
-                self[link].host.forget(now, address.into());
+                self[link].host.change().forget(now, address.into());
                 self.use_found(now, context, link);
             }
         }
@@ -172,7 +167,7 @@ impl Links {
         let path = self[link].path;
         let (addresses, gateways, deprecated) = self[link].host.found(now);
         let mtu = self[link].host.found_mtu();
-        if core::mem::replace(&mut self[link].host.mtu, mtu) != mtu {
+        if core::mem::replace(&mut self[link].host.change().mtu, mtu) != mtu {
             self[link].refresh_limits();
         }
         // What has no interface has no addresses.
@@ -186,7 +181,7 @@ impl Links {
         for own in after.iter().filter(|own| !before.contains(own)) {
             context.events.push(Event::AddressReady { path, address: own.ip });
         }
-        self[link].host.has_changed |= before != after;
+        self[link].host.change().has_changed |= before != after;
     }
 
     fn report_groups(&mut self, context: &mut Context, link: usize, report: &Report) {

@@ -23,7 +23,8 @@ use super::interface::Interface;
 use super::vlan;
 use crate::ip::answer::{self, Host, Limiter};
 use crate::ip::neighbours::{self, NeighbourMessage, Neighbours, Question};
-use crate::ip::path_mtu::{self, PathMtus};
+use crate::ip::path_mtu::{self, PathMtus, PathSize};
+use crate::ip::size_search::ProbeOutcome;
 use crate::tcp::Draft;
 use crate::wire::icmp::{Report, Trouble};
 use crate::wire::{self, Envelope, Mac, Tcp, checksum, ethernet, protocol, tcp};
@@ -163,7 +164,7 @@ impl Links {
         let link = &mut self.links[index];
         link.neighbours = known;
         link.vlan = interface.vlan;
-        link.host.set_interface(&mut interface, &mut context.random);
+        link.host.change().set_interface(&mut interface, &mut context.random);
         link.interface = Some(interface);
         link.refresh_limits();
         Ok(index)
@@ -182,7 +183,7 @@ impl Links {
             PathState::Up(limits) => Some(limits),
             PathState::Down => None,
         });
-        link.host.handle_link();
+        link.host.change().handle_link();
         Some(LinkChange { link: index, abandoned: link.leaving.take() })
     }
 
@@ -195,6 +196,51 @@ impl Links {
     #[inline]
     pub(super) fn path_mtu(&self, now: Instant, to: IpAddr, link: usize) -> u32 {
         self.path_mtus.get(now, to, self.links[link].mtu())
+    }
+
+    /// The same for a connection whose packets have at most `most` bytes, and which probes.
+    #[inline]
+    pub(super) fn use_path(
+        &mut self,
+        now: Instant,
+        to: IpAddr,
+        link: usize,
+        most: u32,
+    ) -> PathSize {
+        self.path_mtus.use_size(now, to, self.links[link].mtu(), most)
+    }
+
+    /// A packet that probes the path leaves, `size` bytes long with its IP header.
+    pub(super) fn handle_mtu_probe(&mut self, now: Instant, to: IpAddr, size: u32) {
+        self.path_mtus.handle_probe_sent(now, to, size);
+    }
+
+    /// What became of it.
+    pub(super) fn handle_mtu_outcome(
+        &mut self,
+        now: Instant,
+        to: IpAddr,
+        link: usize,
+        size: u32,
+        outcome: ProbeOutcome,
+    ) {
+        let mtu = self.links[link].mtu();
+        // While the link is down nothing is said about its size.
+        if mtu > 0 {
+            self.path_mtus.handle_probe_outcome(now, to, mtu, size, outcome);
+        }
+    }
+
+    /// Is a report about a packet that probed the path? Then it says where to search.
+    pub(super) fn limit_search(&mut self, now: Instant, report: &Report<'_>) -> bool {
+        // Only these say how long packets may be.
+        let Trouble::TooBig { mtu } = report.trouble else { return false };
+        let (from, to) = (report.about.source, report.about.destination);
+        let link = self.links.iter().find(|link| link.has(from));
+        link.is_some_and(|link| {
+            let sent_len = report.about.total_len;
+            self.path_mtus.limit_search(now, to, link.mtu(), sent_len, mtu)
+        })
     }
 
     /// The path of a packet that we sent carries less than we thought. Nothing where

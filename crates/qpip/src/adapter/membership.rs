@@ -44,7 +44,7 @@ impl Adapter {
         if !has_room || datagrams.groups.joined.contains(&joined) {
             return Err(Error::Full(Object::Group));
         }
-        if !links[link].host.groups.join(now, group) {
+        if !links[link].host.change().groups.join(now, group) {
             return Err(Error::Full(Object::Group));
         }
         datagrams.groups.joined.push(joined);
@@ -96,7 +96,7 @@ impl Adapter {
         let Ok(datagrams) = datagrams_of(pairs, id) else { return };
         datagrams.groups.joined.retain(|(link, group)| {
             if is_meant(*group) {
-                links[*link].host.groups.leave(now, *group);
+                links[*link].host.change().groups.leave(now, *group);
             }
             !is_meant(*group)
         });

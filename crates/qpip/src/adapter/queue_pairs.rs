@@ -415,7 +415,7 @@ impl QueuePairs {
             resources.complete(context, pair, &done);
         }
         let is_told = !pair.is_destroyed;
-        if let Some((connection, _)) = pair.connection_mut() {
+        if let Some((connection, queues, config)) = pair.configured_mut(&context.config.tcp) {
             while let Some(event) = connection.tcb.poll_event() {
                 if is_told {
                     let event = event_of(id, connection, &event);
@@ -436,16 +436,15 @@ impl QueuePairs {
                     }
                 }
             }
-        }
-        set_timer(timers, &context.config.tcp, pair);
-        if let Some((connection, queues)) = pair.connection_mut()
-            && let Some(shared) = queues.receive.shared()
-            && !queues.receive.is_waiting
-            && connection.tcb.is_short_of_memory()
-            && let Ok(shared) = resources.shared_receives.get_mut(shared)
-        {
-            queues.receive.is_waiting = true;
-            shared.wait(id);
+            set_timer(timers, id.index, &connection.tcb, config);
+            if let Some(shared) = queues.receive.shared()
+                && !queues.receive.is_waiting
+                && connection.tcb.is_short_of_memory()
+                && let Ok(shared) = resources.shared_receives.get_mut(shared)
+            {
+                queues.receive.is_waiting = true;
+                shared.wait(id);
+            }
         }
         Some(pair)
     }
@@ -506,13 +505,11 @@ fn event_of(queue_pair: QueuePairId, connection: &Connection, event: &Connection
 /// Sees to it that the timer of a queue pair is not later than it wants. It
 /// may be earlier: then nothing is found to do, once.
 #[inline]
-fn set_timer(timers: &mut IndexedHeap<Instant>, usual: &TcpConfig, pair: &QueuePair) {
-    if let Some(connection) = pair.connection()
-        && let Some(wanted) = connection.tcb.poll_timeout(pair.tcp_config(usual))
-    {
-        let is_early = timers.key_of(pair.id.index).is_some_and(|at| at <= wanted);
+fn set_timer(timers: &mut IndexedHeap<Instant>, slot: u32, tcb: &Tcb, config: &TcpConfig) {
+    if let Some(wanted) = tcb.poll_timeout(config) {
+        let is_early = timers.key_of(slot).is_some_and(|at| at <= wanted);
         if !is_early {
-            timers.set(pair.id.index, wanted);
+            timers.set(slot, wanted);
         }
     }
 }

@@ -18,9 +18,10 @@ use super::queue_pair::{Connection, QueuePair, Role};
 use super::queue_pairs::QueuePairs;
 use super::udp::Datagrams;
 use crate::ip::neighbours::Found;
+use crate::ip::path_mtu::PathSize;
 use crate::queue::Hold;
 use crate::tcp::tcb::CloseReason;
-use crate::tcp::{Draft, Room, TcpConfig};
+use crate::tcp::{Draft, Room, Tcb, TcpConfig};
 use crate::wire::{Envelope, Mac, checksum, group, ipv4, ipv6, protocol, tcp, udp};
 use crate::work::{QueuePairId, Status};
 
@@ -262,19 +263,29 @@ impl Transmissions {
             // (RFC 1122, 4.2.3.9), and its own timers decide.
             Found::Unreachable => None,
         };
-        let path_mtu = links.path_mtu(now, connection.tcb.remote.ip(), link);
-        let room = room(&links[link], path_mtu, connection);
+        let to = connection.tcb.remote.ip();
+        let most = connection.tcb.most_packet() + ip_len(&connection.tcb);
+        let size = links.use_path(now, to, link, most);
+        let room = room(&links[link], size, connection);
         let tcp = &mut connection.tcb;
         let Some(draft) = tcp.poll_transmit(now, &room, config, queues, frame.from) else {
             return TurnOutcome::Idle;
         };
         context.stats.segments_sent += 1;
+        let mut packet_len = room.packet;
+        if draft.probes_path
+            && let Some(packet) = connection.tcb.mtu_probe_packet()
+        {
+            packet_len = packet;
+            context.stats.mtu_probes += 1;
+            links.handle_mtu_probe(now, to, packet + ip_len(&connection.tcb));
+        }
         let mut header = [0; tcp::LEN_MAX];
         let packet = station.and_then(|station| {
             packet_of(&links[link], connection, config, station, &draft, &mut header)
         });
         let unit = packet.and_then(|outgoing| {
-            let mtu = room.packet + outgoing.envelope.ip_len() as u32;
+            let mtu = packet_len + outgoing.envelope.ip_len() as u32;
             let held = (draft.payload > 0).then_some(Held::Requests(draft.hold));
             self.write(context, links, turn, Packet { outgoing, mtu, held }, frame)
         });
@@ -439,20 +450,29 @@ fn packet_of<'a>(
     })
 }
 
+/// The header of IP in front of what a connection sends.
+#[inline]
+fn ip_len(tcb: &Tcb) -> u32 {
+    if tcb.remote.is_ipv4() { ipv4::LEN as u32 } else { ipv6::LEN as u32 }
+}
+
 /// How large a segment of this connection may be now.
 #[inline]
-fn room(link: &Link, path_mtu: u32, connection: &Connection) -> Room {
+fn room(link: &Link, size: PathSize, connection: &Connection) -> Room {
     let is_v4 = connection.tcb.remote.is_ipv4();
-    let ip = if is_v4 { ipv4::LEN } else { ipv6::LEN } as u32;
-    let packet = path_mtu.saturating_sub(ip);
-    let Some(limits) = link.limits else { return Room { packet, super_packet: packet, pieces: 1 } };
+    let ip = ip_len(&connection.tcb);
+    let packet = size.mtu.saturating_sub(ip);
+    let probe = size.probe.map_or(0, |probe| probe.saturating_sub(ip));
+    let bare = Room { packet, super_packet: packet, pieces: 1, probe };
+    let Some(limits) = link.limits else { return bare };
     let offloads = limits.offloads;
     let cuts = if is_v4 { offloads.segment_tcp4 } else { offloads.segment_tcp6 };
     if !cuts {
-        return Room { packet, super_packet: packet, pieces: 1 };
+        return bare;
     }
     // The length fields of IP have 16 bits; that of IPv6 does not count its header.
     let longest = if is_v4 { 65_535 - ip } else { 65_535 };
     let unit = limits.super_unit.saturating_sub(crate::wire::ethernet::LEN as u32 + ip);
-    Room { packet, super_packet: unit.min(longest).max(packet), pieces: limits.segments }
+    let super_packet = unit.min(longest).max(packet);
+    Room { packet, super_packet, pieces: limits.segments, probe }
 }

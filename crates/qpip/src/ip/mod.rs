@@ -8,6 +8,7 @@
 //! | [`groups`] | which groups are listened to, and what is to be said of that |
 //! | [`reassembly`] | the pieces of packets, until they are whole |
 //! | [`path_mtu`] | how much a way carries in one piece |
+//! | [`size_search`] | how that is found where nobody says |
 //! | [`answer`] | the frames that are answers: echoes, errors, "I have it" |
 //!
 //! Plain state that the adapter owns: all of it bounded by configuration, all of
@@ -22,3 +23,4 @@ pub mod groups;
 pub mod neighbours;
 pub mod path_mtu;
 pub mod reassembly;
+pub mod size_search;

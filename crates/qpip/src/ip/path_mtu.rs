@@ -5,12 +5,17 @@
 //! after a while, which is how a larger way is found again. Whether a message of
 //! a router is to be believed, that is, whether it is about a packet that was
 //! sent, the transport decides before (RFC 5927).
+//!
+//! Where no router says anything and long packets get lost, a size between is
+//! [searched](super::size_search) for by probes of the transport.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::net::IpAddr;
 
 use landfall_placement::{Duration, Instant};
 
+use super::size_search::{ProbeOutcome, SizeSearch};
 use crate::wire::ipv6;
 
 /// How the cache behaves.
@@ -36,16 +41,27 @@ impl Default for Config {
 const IPV4_MTU_MIN: u32 = 68;
 
 /// Each way of IPv6 carries this much, and nearly each of IPv4 (RFC 8899, 5.1.2: `BASE_PLPMTU`).
-const BASE_MTU: u32 = ipv6::MTU_MIN;
+pub(crate) const BASE_MTU: u32 = ipv6::MTU_MIN;
 
 /// RFC 1191, table 7-1: what links usually carry. For routers that do not say.
 const PLATEAUS: [u32; 10] = [32_000, 17_914, 8166, 4352, 2002, 1492, 1006, 508, 296, 68];
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Entry {
     destination: IpAddr,
     mtu: u32,
     until: Instant,
+    /// Where nobody said that size, and a longer one is looked for.
+    search: Option<Box<SizeSearch>>,
+}
+
+/// How long packets to a destination may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PathSize {
+    /// All of them.
+    pub mtu: u32,
+    /// The next one, to find out whether it arrives; it is longer.
+    pub probe: Option<u32>,
 }
 
 /// The cache.
@@ -73,6 +89,84 @@ impl PathMtus {
             Ok(at) if now < self.entries[at].until => self.entries[at].mtu.min(link),
             _ => link,
         }
+    }
+
+    /// The same for a transport that probes, with packets of at most `most` bytes. What it uses
+    /// is not forgotten meanwhile.
+    #[inline]
+    pub fn use_size(
+        &mut self,
+        now: Instant,
+        destination: IpAddr,
+        link: u32,
+        most: u32,
+    ) -> PathSize {
+        if self.entries.is_empty() {
+            return PathSize { mtu: link, probe: None };
+        }
+        self.used_size(now, destination, link, most)
+    }
+
+    fn used_size(&mut self, now: Instant, destination: IpAddr, link: u32, most: u32) -> PathSize {
+        let mtu = self.get(now, destination, link);
+        let Ok(at) = self.position(destination) else { return PathSize { mtu, probe: None } };
+        let Entry { until, search, .. } = &mut self.entries[at];
+        let search = search.as_ref().filter(|_| now < *until);
+        let probe = search.and_then(|search| search.next(now, mtu, most.min(link)));
+        if search.is_some() {
+            *until = now + self.config.lifetime;
+        }
+        PathSize { mtu, probe }
+    }
+
+    /// A probe of this size leaves.
+    pub fn handle_probe_sent(&mut self, now: Instant, destination: IpAddr, size: u32) {
+        if let Ok(at) = self.position(destination)
+            && let Some(search) = &mut self.entries[at].search
+        {
+            search.handle_sent(now, size);
+        }
+    }
+
+    /// This became of a probe of this size, which left through a link that carries `link` bytes.
+    pub fn handle_probe_outcome(
+        &mut self,
+        now: Instant,
+        destination: IpAddr,
+        link: u32,
+        size: u32,
+        outcome: ProbeOutcome,
+    ) {
+        let carries = self.get(now, destination, link);
+        // The entry made room for others.
+        let Ok(at) = self.position(destination) else { return };
+        // A router has said its size since, and nothing is searched for.
+        let Some(search) = &mut self.entries[at].search else { return };
+        let carries = search.conclude(now, carries, size, outcome, link);
+        self.entries[at].mtu = carries;
+        if carries >= link {
+            self.entries.remove(at);
+        }
+    }
+
+    /// A router says that a packet of `sent_len` bytes was too long for a link of `mtu` bytes.
+    /// Returns whether that was a probe: then it says where to search, and nothing else.
+    pub fn limit_search(
+        &mut self,
+        now: Instant,
+        destination: IpAddr,
+        link: u32,
+        sent_len: u32,
+        mtu: u32,
+    ) -> bool {
+        let carries = self.get(now, destination, link);
+        if sent_len <= carries || mtu < carries || mtu >= sent_len {
+            return false;
+        }
+        // Nothing is known of it but its link.
+        let Ok(at) = self.position(destination) else { return false };
+        let search = self.entries[at].search.as_mut();
+        search.map(|search| search.limit(now, carries, mtu, link)).is_some()
     }
 
     /// A router says that a packet of `sent_len` bytes was too long for a link of
@@ -103,20 +197,29 @@ impl PathMtus {
         if mtu >= current || mtu >= sent_len {
             return None;
         }
-        self.insert(now, Entry { destination, mtu, until: now + self.config.lifetime })?;
+        let known = self.position(destination).ok();
+        let mut search = known.and_then(|at| self.entries[at].search.take());
+        if let Some(search) = &mut search {
+            search.rest(now, link);
+        }
+        let until = now + self.config.lifetime;
+        self.insert(now, Entry { destination, mtu, until, search })?;
         Some(mtu)
     }
 
     /// Long packets to `destination` get lost again and again, and no router says why: one on the
-    /// way may be kept from telling (RFC 1122, 4.2.3.5; RFC 4821, 7.7). From now on, and for as
-    /// long as a router is believed, the way is taken to carry what nearly each way does. Where
-    /// that was so already it did not help, and is taken back.
+    /// way may be kept from telling (RFC 1122, 4.2.3.5; RFC 4821, 7.7). From now on the way is
+    /// taken to carry what nearly each way does, until a probe of a longer packet arrives, or
+    /// nobody has used it for as long as a router is believed. Where that was so already it did
+    /// not help, and is taken back.
     ///
     /// Returns whether shorter packets are to be sent from now on.
     pub fn suspect_black_hole(&mut self, now: Instant, destination: IpAddr, link: u32) -> bool {
         if self.get(now, destination, link) > BASE_MTU {
             let until = now + self.config.lifetime;
-            return self.insert(now, Entry { destination, mtu: BASE_MTU, until }).is_some();
+            let search = Some(Box::new(SizeSearch::new(now, link)));
+            let entry = Entry { destination, mtu: BASE_MTU, until, search };
+            return self.insert(now, entry).is_some();
         }
         if let Ok(at) = self.position(destination)
             && self.entries[at].mtu == BASE_MTU
@@ -257,6 +360,35 @@ mod tests {
         assert_eq!(mtus.lower(NOW, v4(3), LINK, 1500, 1000), Some(1000));
         assert!(!mtus.suspect_black_hole(NOW, v4(3), LINK));
         assert_eq!(mtus.get(NOW, v4(3), LINK), 1000, "what a router said stays");
+    }
+
+    #[test]
+    fn what_was_found_is_kept_while_it_is_used() {
+        let (lifetime, arrived) = (Config::default().lifetime, ProbeOutcome::Arrived);
+        let mut mtus = PathMtus::new(Config::default());
+        assert!(mtus.suspect_black_hole(NOW, v6(1), LINK));
+        assert_eq!(mtus.use_size(NOW, v6(1), LINK, 1_400).probe, Some(1_400), "their MSS");
+        mtus.handle_probe_sent(NOW, v6(1), 1_400);
+        assert_eq!(mtus.use_size(NOW, v6(1), LINK, 9_000).probe, None, "one at a time");
+        assert!(!mtus.limit_search(NOW, v6(1), LINK, 1_280, 1_280), "that was no probe");
+        assert!(mtus.limit_search(NOW, v6(1), LINK, 1_400, 1_360));
+        assert_eq!(mtus.get(NOW, v6(1), LINK), BASE_MTU, "routers raise nothing");
+        mtus.handle_probe_outcome(NOW, v6(1), LINK, 1_360, arrived);
+        let mut now = NOW;
+        for _ in 0..5 {
+            now += lifetime - Duration::from_nanos(1);
+            assert_eq!(mtus.use_size(now, v6(1), LINK, 1_360).mtu, 1_360);
+        }
+        assert_eq!(mtus.use_size(now, v6(1), LINK, LINK).probe, Some(LINK));
+        // A router is believed, and nothing is searched for meanwhile.
+        assert_eq!(mtus.lower(now, v6(1), LINK, 1_360, 1_300), Some(1_300));
+        let size = mtus.use_size(now, v6(1), LINK, LINK);
+        assert_eq!(size, PathSize { mtu: 1_300, probe: None });
+        assert_eq!(mtus.get(now + lifetime, v6(1), LINK), LINK, "nobody used it");
+        // What the link carries needs no entry.
+        assert!(mtus.suspect_black_hole(now, v6(1), LINK));
+        mtus.handle_probe_outcome(now, v6(1), LINK, LINK, arrived);
+        assert!(mtus.is_empty());
     }
 
     #[test]

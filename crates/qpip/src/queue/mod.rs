@@ -57,6 +57,7 @@ impl Queues {
     }
 
     /// The next completion, in the order of each queue.
+    #[inline]
     pub(crate) fn poll_done(&mut self) -> Option<Done> {
         self.receive.poll_done().or_else(|| self.send.poll_done())
     }

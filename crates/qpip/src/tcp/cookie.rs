@@ -117,6 +117,7 @@ impl Cookies {
             payload: 0,
             cut: None,
             is_message: false,
+            probes_path: false,
             hold: Hold::default(),
             ecn: Ecn::NotCapable,
         }

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use landfall_placement::Spans;
 
 use crate::offload::Places;
-use crate::queue::ReceiveQueue;
+use crate::queue::{Gather, ReceiveQueue};
 
 /// A request begins where the one before it ended: where that was full, or
 /// where a message ended in it. The ends of messages beyond what has come
@@ -23,6 +23,14 @@ pub(crate) struct Layout {
 pub(crate) struct FirstRequest {
     pub(crate) end: u64,
     pub(crate) ends_message: bool,
+}
+
+/// What a request covers of the stream.
+#[derive(Clone, Copy, Debug)]
+struct Extent<'a> {
+    start: u64,
+    end: u64,
+    gather: &'a Gather,
 }
 
 impl Layout {
@@ -67,24 +75,16 @@ impl Layout {
     /// request.
     #[inline]
     pub(crate) fn place(&self, from: u64, to: u64, queue: &ReceiveQueue, into: &mut Spans) -> u64 {
-        let mut start = self.front;
         let mut at = from;
-        let mut ends = self.ends.iter().copied().peekable();
-        for request in queue.range(0) {
-            let full = start + u64::from(request.gather.len());
-            while ends.peek().is_some_and(|end| *end <= start) {
-                ends.next();
-            }
-            let end = ends.peek().map_or(full, |end| full.min(*end));
+        for Extent { start, end, gather } in self.extents(queue) {
             if at < end {
                 let wanted = (to.min(end) - at) as u32;
-                let got = request.gather.slice((at - start) as u32, wanted, into);
+                let got = gather.slice((at - start) as u32, wanted, into);
                 at += u64::from(got);
                 if got < wanted || at >= to {
                     break;
                 }
             }
-            start = end;
         }
         at
     }
@@ -98,18 +98,10 @@ impl Layout {
             return None;
         }
         let mut places = Places::new();
-        let mut start = self.front;
-        let mut ends = self.ends.iter().copied().peekable();
-        for request in queue.range(0) {
-            let full = start + u64::from(request.gather.len());
-            while ends.peek().is_some_and(|end| *end <= start) {
-                ends.next();
-            }
-            let end = ends.peek().map_or(full, |end| full.min(*end));
-            if at < end && !request.gather.expect(at.max(start) - start, &mut places) {
+        for Extent { start, end, gather } in self.extents(queue) {
+            if at < end && !gather.expect(at.max(start) - start, &mut places) {
                 break;
             }
-            start = end;
         }
         (!places.is_empty()).then_some(places)
     }
@@ -119,10 +111,10 @@ impl Layout {
         self.boundary_from(u64::MAX, queue)
     }
 
-    /// Is it known that a message ends here?
+    /// Is it known that a message ends here? Mostly it is the first that does.
     #[inline]
     pub(crate) fn is_end(&self, position: u64) -> bool {
-        self.ends.binary_search(&position).is_ok()
+        self.ends.first() == Some(&position) || self.ends.binary_search(&position).is_ok()
     }
 
     /// Is this where a request begins or ends anyway, whether a message ends
@@ -134,24 +126,33 @@ impl Layout {
     /// The first place from this position on where a request begins or ends; where there is
     /// none, the last in front of it.
     fn boundary_from(&self, position: u64, queue: &ReceiveQueue) -> u64 {
-        let mut start = self.front;
-        let mut ends = self.ends.iter().copied().peekable();
-        for request in queue.range(0) {
-            if start >= position {
-                break;
-            }
-            let full = start + u64::from(request.gather.len());
-            while ends.peek().is_some_and(|end| *end <= start) {
-                ends.next();
-            }
-            start = ends.peek().map_or(full, |end| full.min(*end));
-        }
-        start
+        let extents = self.extents(queue);
+        let in_front = extents.take_while(|extent| extent.start < position);
+        in_front.last().map_or(self.front, |extent| extent.end)
     }
 
-    /// A message ends here.
+    /// What each request covers of the stream, as far as is known.
+    #[inline]
+    fn extents<'a>(&self, queue: &'a ReceiveQueue) -> impl Iterator<Item = Extent<'a>> {
+        let mut ends = self.ends.iter().copied();
+        let (mut next, mut message_end) = (self.front, ends.next().unwrap_or(u64::MAX));
+        queue.range(0).map(move |request| {
+            while message_end <= next {
+                message_end = ends.next().unwrap_or(u64::MAX);
+            }
+            let end = message_end.min(next + u64::from(request.gather.len()));
+            let start = core::mem::replace(&mut next, end);
+            Extent { start, end, gather: &request.gather }
+        })
+    }
+
+    /// A message ends here: mostly behind all others.
     pub(crate) fn add_end(&mut self, position: u64) {
         if position <= self.front {
+            return;
+        }
+        if self.ends.last().is_none_or(|last| *last < position) {
+            self.ends.push(position);
             return;
         }
         if let Err(index) = self.ends.binary_search(&position) {

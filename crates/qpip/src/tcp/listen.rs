@@ -229,6 +229,7 @@ impl HalfOpen {
             payload: 0,
             cut: None,
             is_message: false,
+            probes_path: false,
             hold: Hold::default(),
             ecn: Ecn::NotCapable,
         })
@@ -276,6 +277,7 @@ impl HalfOpen {
             payload: 0,
             cut: None,
             is_message: false,
+            probes_path: false,
             hold: Hold::default(),
             ecn: Ecn::NotCapable,
         }

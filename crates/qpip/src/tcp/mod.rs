@@ -26,6 +26,7 @@ pub(crate) mod flight;
 mod input;
 mod layout;
 pub(crate) mod listen;
+mod mtu_probe;
 mod output;
 mod pacing;
 pub(crate) mod rack;

@@ -76,6 +76,7 @@ impl Tcb {
             payload: 0,
             cut: None,
             is_message: false,
+            probes_path: false,
             hold: Hold::default(),
             ecn: Ecn::NotCapable,
         }
@@ -168,6 +169,13 @@ impl Tcb {
         if takes_fin {
             self.note_fin(data_end);
         }
+        // Where memory is in many pieces it may have become a segment like any other.
+        let probes_path = plan.probes_path && reached - plan.start > u64::from(sizes.mss);
+        if probes_path {
+            let packet = self.header_len() + (reached - plan.start) as u32;
+            self.sender.sent_mtu_probe(plan.start, reached, packet);
+        }
+        let plan = Plan { probes_path, ..plan };
         let data = PlannedData { plan, reached, takes_fin };
         Some(self.data_draft(now, data, sizes, hold, queues))
     }
@@ -202,7 +210,7 @@ impl Tcb {
         if is_new && core::mem::take(&mut self.ecn.says_reduced) {
             flags = flags | Flags::CWR;
         }
-        let is_cut = payload > sizes.mss && !sizes.whole_messages;
+        let is_cut = payload > sizes.mss && !sizes.whole_messages && !plan.probes_path;
         let window = self.receiver.window(&queues.receive);
         let draft = Draft {
             window,
@@ -210,6 +218,7 @@ impl Tcb {
             payload,
             cut: is_cut.then_some(sizes.mss as u16),
             is_message: sizes.whole_messages,
+            probes_path: plan.probes_path,
             hold,
             ecn,
             ..self.bare(flags, self.sender.number_of(plan.start))
@@ -264,12 +273,15 @@ impl Tcb {
     fn sizes(&self, room: &Room, config: &TcpConfig) -> Sizes {
         let options = self.header_len() - HEADER;
         let wanted = u32::from(self.terms.remote_mss);
-        let mss = room.packet.saturating_sub(HEADER).min(wanted).saturating_sub(options).max(1);
+        let payload =
+            |packet: u32| packet.saturating_sub(HEADER).min(wanted).saturating_sub(options);
+        let mss = payload(room.packet).max(1);
         let whole_messages = matches!(self.mapping, Mapping::Segment);
         let most = room.super_packet.saturating_sub(HEADER + options);
         let pieces = u64::from(room.pieces.max(1));
         let most = u64::from(most).min(u64::from(mss) * pieces).max(u64::from(mss)) as u32;
         let most = if most > mss { most / mss * mss } else { mss };
-        Sizes { mss, most, whole_messages, corks: config.corks, paces: config.pacing }
+        let probe = if whole_messages { 0 } else { payload(room.probe) };
+        Sizes { mss, most, probe, whole_messages, corks: config.corks, paces: config.pacing }
     }
 }

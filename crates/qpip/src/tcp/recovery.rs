@@ -69,7 +69,9 @@ impl Sender {
         let is_repair = self.handle_probe_answer(ack, duplicate, is_repeat);
         let Losses { bytes: mut lost, recheck_at: late } =
             self.find_lost(now, is_repeat, &delivered);
-        if (lost > 0 || is_repair) && matches!(self.recovery, Recovery::No) {
+        let is_excused = self.mtu_probe.is_some() && self.judge_mtu_probe();
+        let is_reason = (lost > 0 && !is_excused) || is_repair;
+        if is_reason && matches!(self.recovery, Recovery::No) {
             self.enter_recovery(&before);
         }
         let reduced = self.handle_mark(ack, &delivered, &before);
@@ -214,7 +216,7 @@ impl Sender {
         };
         let first = self.flight.first().filter(|first| is_partial && !first.is_sacked());
         let Some(start) = first.map(super::flight::Record::start) else { return Losses::default() };
-        let end = start + u64::from(self.mss);
+        let end = self.lost_end(start, start + u64::from(self.mss));
         Losses { bytes: self.flight.mark_lost(start..end), recheck_at: None }
     }
 
@@ -234,6 +236,7 @@ impl Sender {
     /// The other side had no memory for what came, and has some now. Nothing was
     /// congested and nothing got lost; what left long enough ago leaves again at once.
     fn send_again(&mut self, now: Instant) -> u64 {
+        self.give_up_mtu_probe();
         self.progress_at = now;
         self.rtt.end_back_off();
         if matches!(self.recovery, Recovery::Loss { .. }) {
@@ -247,6 +250,7 @@ impl Sender {
 
     /// What is under way from here on did not arrive, and nothing was congested.
     pub(super) fn send_again_from(&mut self, now: Instant, position: u64) {
+        self.give_up_mtu_probe();
         if self.flight.mark_lost(position..self.flight.next()) > 0 {
             self.probe.forget();
             self.is_probe_due = false;
@@ -395,7 +399,8 @@ impl Sender {
                 let path = self.path();
                 let Losses { bytes: lost, recheck_at: late } =
                     self.rack.detect(now, &mut self.flight, &path, is_recovering);
-                if lost > 0 && !is_recovering {
+                let is_excused = self.mtu_probe.is_some() && self.judge_mtu_probe();
+                if lost > 0 && !is_excused && !is_recovering {
                     self.enter_recovery(&before);
                     // What was delivered when it was found late has been counted.
                     if let Recovery::Fast { prr, .. } = &mut self.recovery {
@@ -449,6 +454,7 @@ impl Sender {
             return true;
         }
         self.timeouts = self.timeouts.wrapping_add(1);
+        self.give_up_mtu_probe();
         let outstanding = self.flight.outstanding();
         // RFC 2018, 8: they may have dropped what they had said to have.
         if self.flight.first().is_some_and(super::flight::Record::is_sacked) {

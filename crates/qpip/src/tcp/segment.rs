@@ -79,6 +79,8 @@ pub(crate) struct Draft {
     /// It is one message and stays one segment: where it is longer than the
     /// link carries, it leaves in IP fragments.
     pub(crate) is_message: bool,
+    /// It is longer than the path is known to carry, to find out whether it arrives.
+    pub(crate) probes_path: bool,
     /// The requests whose memory it reads: to be handed to
     /// [`SendQueue::release`](crate::queue::SendQueue::release) when it was sent.
     pub(crate) hold: Hold,
@@ -97,6 +99,7 @@ impl Draft {
             payload: 0,
             cut: None,
             is_message: false,
+            probes_path: false,
             hold: Hold::default(),
             ecn: Ecn::NotCapable,
         }
@@ -129,6 +132,8 @@ pub(crate) struct Room {
     pub(crate) super_packet: u32,
     /// Into how many pieces it cuts at most.
     pub(crate) pieces: u16,
+    /// What a packet has that probes the path; no more than `packet` where none is to.
+    pub(crate) probe: u32,
 }
 
 // `Timestamps`: the option of RFC 7323, and what it protects against.

@@ -4,6 +4,7 @@
 //! What acknowledgements and time do to it is in `recovery`.
 
 use alloc::boxed::Box;
+use core::num::NonZeroU64;
 
 use landfall_placement::{Duration, Instant, Serial32};
 
@@ -11,6 +12,7 @@ use super::config::TcpConfig;
 use super::congestion::{Controller, Prr};
 use super::flight::Flight;
 use super::listen::Terms;
+use super::mtu_probe::MtuProbe;
 use super::pacing::Pacer;
 use super::rack::{LossProbe, Rack};
 use super::rtt::{RoundTrip, TimeoutLimits};
@@ -51,6 +53,8 @@ pub(super) struct Plan {
     pub(super) start: u64,
     pub(super) end: u64,
     pub(super) is_again: bool,
+    /// It is longer than the path is known to carry.
+    pub(super) probes_path: bool,
 }
 
 /// How much one segment may hold.
@@ -60,6 +64,8 @@ pub(super) struct Sizes {
     pub(super) mss: u32,
     /// The payload of what a device cuts into several; at least `mss`.
     pub(super) most: u32,
+    /// The payload of a segment that probes the path; no more than `mss` where none is to.
+    pub(super) probe: u32,
     /// A message is one segment, however long.
     pub(super) whole_messages: bool,
     /// What is shorter than a segment waits for what is under way.
@@ -113,6 +119,8 @@ pub(crate) struct Sender {
     pub(super) sack: bool,
     pub(super) mss: u32,
     pub(super) timer: Option<(Instant, Waits)>,
+    /// A segment that is longer than the path is known to carry.
+    pub(super) mtu_probe: Option<Box<MtuProbe>>,
     /// There is one where new data leaves at a rate, and something has left.
     pub(super) pacer: Option<Box<Pacer>>,
     /// When the retransmission time-out ends. New data does not put it off (RFC 6298,
@@ -137,8 +145,8 @@ pub(crate) struct Sender {
     pub(super) repeats: u32,
     /// Marks count again from this position on.
     pub(super) marks_from: u64,
-    /// The position of the FIN, once it was sent.
-    pub(super) fin: Option<u64>,
+    /// The position of the FIN, once it was sent: the opening is in front of it.
+    pub(super) fin: Option<NonZeroU64>,
     pub(super) retransmitted: u32,
     pub(super) timeouts: u32,
     /// Reductions of the window that were undone.
@@ -168,6 +176,7 @@ impl Sender {
             sack: terms.sack,
             mss,
             timer: None,
+            mtu_probe: None,
             pacer: None,
             retransmit_at: Instant::FAR_FUTURE,
             persists: 0,
@@ -354,12 +363,12 @@ impl Sender {
         let range = self.flight.next_lost(most)?;
         let cut = message_end(range.start).unwrap_or(range.end);
         // The FIN is behind the last message and goes with it.
-        let takes_fin = self.fin == Some(cut) && range.end > cut;
+        let takes_fin = self.fin == NonZeroU64::new(cut) && range.end > cut;
         // A message that is one segment is lost, and sent again, as one: without
         // SACK only a segment's worth of it may have been marked.
         let end = if sizes.whole_messages { cut } else { range.end.min(cut) };
         let end = end + u64::from(takes_fin);
-        Some(Plan { start: range.start, end, is_again: true })
+        Some(Plan { start: range.start, end, is_again: true, probes_path: false })
     }
 
     /// What was never sent.
@@ -373,13 +382,18 @@ impl Sender {
         let start = self.flight.next();
         if start >= posted.end {
             let is_end = start == posted.end && posted.is_last && self.fin.is_none();
-            return is_end.then_some(Plan { start, end: start + 1, is_again: false });
+            let end = start + 1;
+            return is_end.then_some(Plan { start, end, is_again: false, probes_path: false });
         }
         let cut = message_end(start).unwrap_or(posted.end);
         let is_end = cut == posted.end && posted.is_last;
         let end = self.reach(now, start, cut, is_end, sizes)?;
+        if let Some(end) = self.mtu_probe_end(start, cut, posted.end, sizes) {
+            return Some(Plan { start, end, is_again: false, probes_path: true });
+        }
         let takes_fin = end == posted.end && posted.is_last;
-        Some(Plan { start, end: end + u64::from(takes_fin), is_again: false })
+        let end = end + u64::from(takes_fin);
+        Some(Plan { start, end, is_again: false, probes_path: false })
     }
 
     /// How far a segment of new data may reach that would like to reach `cut`, where the
@@ -478,7 +492,7 @@ impl Sender {
             self.is_probe_due = false;
             return None;
         };
-        Some(Plan { start: tail.start, end: tail.end, is_again: true })
+        Some(Plan { start: tail.start, end: tail.end, is_again: true, probes_path: false })
     }
 
     /// The plan was carried out, as far as `end`.
@@ -524,18 +538,19 @@ impl Sender {
 
     /// The end of the stream was sent.
     pub(super) fn sent_fin(&mut self, position: u64) {
-        self.fin = Some(position);
+        self.fin = NonZeroU64::new(position);
     }
 
     /// Has the other side heard the end?
     pub(super) fn is_end_acknowledged(&self) -> bool {
-        self.fin.is_some_and(|fin| self.acknowledged() > fin)
+        self.fin.is_some_and(|fin| self.acknowledged() > fin.get())
     }
 
     /// Nothing of it matters any more.
     pub(super) fn stop(&mut self) {
         self.timer = None;
         self.pacer = None;
+        self.mtu_probe = None;
         self.is_probe_due = false;
         self.is_window_probe_due = false;
     }

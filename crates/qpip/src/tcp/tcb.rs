@@ -15,6 +15,7 @@ use super::sender::Sender;
 use super::state::ConnectionState as State;
 use super::time_wait::TimeWait;
 use super::{Ends, OwnOffer};
+use crate::ip::size_search::ProbeOutcome;
 use crate::queue::Queues;
 use crate::wire::tcp::Flags;
 use crate::work::Status;
@@ -491,6 +492,23 @@ impl Tcb {
     /// How often nothing was acknowledged in time.
     pub(crate) fn time_outs(&self) -> u64 {
         self.sender.repetitions().1
+    }
+
+    /// The most that IP may carry of a segment, as the other side wants it.
+    #[inline]
+    pub(crate) fn most_packet(&self) -> u32 {
+        u32::from(self.terms.remote_mss) + 20
+    }
+
+    /// The bytes that IP carries of the probe of the path's size that is under way.
+    #[inline]
+    pub(crate) fn mtu_probe_packet(&self) -> Option<u32> {
+        self.sender.mtu_probe_packet()
+    }
+
+    /// What became of such a probe, once.
+    pub(crate) fn take_mtu_outcome(&mut self) -> Option<(u32, ProbeOutcome)> {
+        self.sender.take_mtu_outcome()
     }
 
     /// May nothing come through because it is too long?

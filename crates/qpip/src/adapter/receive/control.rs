@@ -13,8 +13,9 @@ use crate::adapter::interface::is_remote;
 use crate::adapter::links::{Links, NeighbourClaim};
 use crate::adapter::queue_pair::QueuePair;
 use crate::adapter::queue_pairs::QueuePairs;
-use crate::ip::answer::{self, Host, Host6};
+use crate::ip::answer::{self, Arrived, Host, Host6};
 use crate::ip::neighbours::NeighbourMessage;
+use crate::ip::reassembly::MissingPieces;
 use crate::tcp::Ends;
 use crate::tcp::tcb::CloseReason;
 use crate::wire::arp::{Arp, Operation};
@@ -53,7 +54,8 @@ pub(in crate::adapter) fn handle_arp(
     if arp.sender_mac != mac {
         let is_probe = arp.sender.is_unspecified();
         let wanted = if is_probe { target } else { sender };
-        links[link].host.claims.handle_claim(now, wanted, arp.sender_mac, is_probe);
+        let mut host = links[link].host.change();
+        host.claims.handle_claim(now, wanted, arp.sender_mac, is_probe);
     }
     // Who says that our address is its own is not believed.
     if is_remote(sender) && !is_senders {
@@ -143,7 +145,8 @@ fn handle_groups(
     arrival: &Arrival<'_>,
     message: group::Message,
 ) {
-    let groups = &mut links[arrival.link].host.groups;
+    let mut host = links[arrival.link].host.change();
+    let groups = &mut host.groups;
     match message {
         group::Message::Query(query) => {
             let is_v4 = arrival.ip.source.is_ipv4();
@@ -187,11 +190,12 @@ fn handle_router(
 ) -> Result<Vec<QueuePairId>, Refusal> {
     let said = router::Advertisement::read(&arrival.ip, message)?;
     // Without this, addresses and routers are configured.
-    let autoconf = &mut links[arrival.link].host.autoconf;
-    let (Some(autoconf), IpAddr::V6(source)) = (autoconf, arrival.ip.source) else {
+    let mut host = links[arrival.link].host.change();
+    let (Some(autoconf), IpAddr::V6(source)) = (&mut host.autoconf, arrival.ip.source) else {
         return Err(Refusal::Unsupported);
     };
     autoconf.handle_advertisement(now, source, &said);
+    drop(host);
     let Some(station) = said.station else { return Ok(Vec::new()) };
     let (address, message) = (arrival.ip.source, NeighbourMessage::Question);
     let claim = NeighbourClaim { address, station: Some(station), message };
@@ -215,8 +219,8 @@ fn handle_discovery(
         };
         // Who asks from an address wants to talk to who has the other (RFC 4862, 5.4.3).
         if !is_probe || arrival.ip.source.is_unspecified() {
-            let claims = &mut links[link].host.claims;
-            claims.handle_claim(now, target.into(), arrival.station(), is_probe);
+            let mut host = links[link].host.change();
+            host.claims.handle_claim(now, target.into(), arrival.station(), is_probe);
         }
     }
     let own = links[link].station().ok_or(Refusal::WrongAddress)?;
@@ -325,6 +329,8 @@ fn notify_connection(
     }
     let mut sends_again = false;
     match report.trouble {
+        // A packet that probed the path is found lost as any other is.
+        Trouble::TooBig { .. } if links.limit_search(now, report) => {}
         Trouble::TooBig { .. } => {
             links.lower_mtu(now, report)?;
             connection.tcb.handle_shorter_path(now, number);
@@ -356,6 +362,22 @@ pub(in crate::adapter) fn refuse_port(
         links.queue_control(context, arrival.link, |into| answer::port_unreachable(&about, into));
     }
     Refusal::WrongAddress
+}
+
+/// Not all pieces of a packet came in time, though its first did: its sender is told, if that is
+/// allowed (RFC 1122, 3.3.2; RFC 8200, 4.5).
+pub(in crate::adapter) fn tell_missing(
+    now: Instant,
+    context: &mut Context,
+    links: &mut Links,
+    missing: &MissingPieces,
+) {
+    let MissingPieces { ip, first } = missing;
+    // An address that is not ours any more says nothing.
+    if links[first.link].has(ip.destination) && links.may_answer(now) {
+        let about = Arrived { ethernet: &first.ethernet, ip, head: &first.head };
+        links.queue_control(context, first.link, |into| answer::fragments_missing(&about, into));
+    }
 }
 
 /// Nobody speaks the protocol of a packet: its sender is told, if that is allowed.

@@ -11,11 +11,17 @@ use landfall_placement::{Instant, Placement, Refusal};
 use super::arrival::{Arrival, Outcome, is_intact};
 use crate::adapter::config::Config;
 use crate::adapter::context::Context;
-use crate::ip::reassembly::{self, ReassembledId, ReassembledPacket, Reassembly};
+use crate::ip::reassembly::{
+    self, FirstPiece, MissingPieces, ReassembledId, ReassembledPacket, Reassembly,
+};
 use crate::wire::{Ip, Stop, ethernet, protocol};
 
 /// The most fragments of one packet: of the longest one on a link of 576 bytes.
 const PIECES: usize = 128;
+
+/// So much of the frame of a first piece is kept, for an error about its packet: all headers
+/// and what names the ports.
+const QUOTED: usize = 160;
 
 /// A packet that became whole.
 #[derive(Clone, Copy, Debug)]
@@ -57,6 +63,11 @@ impl Pieces {
         self.reassembly.expire(now);
     }
 
+    /// The next packet that did not become whole in time, though its beginning came.
+    pub(in crate::adapter) fn poll_missing(&mut self) -> Option<MissingPieces> {
+        self.reassembly.poll_missing()
+    }
+
     pub(in crate::adapter) const fn counters(&self) -> &reassembly::Counters {
         self.reassembly.counters()
     }
@@ -69,10 +80,13 @@ impl Pieces {
         arrival: &Arrival<'_>,
     ) -> Outcome {
         let bytes = arrival.ip.payload(arrival.head)?;
+        let Arrival { link, ethernet, .. } = *arrival;
         if let Some(whole) = self.reassembly.insert(now, &arrival.ip, bytes)? {
-            let Arrival { link, ethernet, .. } = *arrival;
             self.ready.push_back(Ready { whole, link, ethernet });
             context.stats.reassembled += 1;
+        } else if arrival.ip.fragment.is_some_and(|piece| piece.offset == 0) {
+            let head = arrival.head[..arrival.head.len().min(QUOTED)].to_vec();
+            self.reassembly.note_first(&arrival.ip, FirstPiece { link, ethernet, head });
         }
         Ok(Placement::Consumed)
     }

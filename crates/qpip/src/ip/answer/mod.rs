@@ -100,6 +100,11 @@ pub fn port_unreachable(about: &Arrived<'_>, into: &mut [u8]) -> Option<usize> {
     error(about, into, icmp4::write_port_unreachable, icmp6::write_port_unreachable)
 }
 
+/// This is the first piece of a packet, and not all others came in time.
+pub fn fragments_missing(about: &Arrived<'_>, into: &mut [u8]) -> Option<usize> {
+    error(about, into, icmp4::write_fragments_missing, icmp6::write_fragments_missing)
+}
+
 /// This protocol is not spoken here.
 pub fn protocol_unreachable(about: &Arrived<'_>, into: &mut [u8]) -> Option<usize> {
     let problem = about.ip.unknown_protocol();

@@ -71,6 +71,11 @@ impl Gathering {
         }
     }
 
+    /// The header of the first piece, where that has come.
+    pub(super) const fn first_header(&self) -> Option<Ip> {
+        self.ip
+    }
+
     /// Nothing is missing.
     pub(super) const fn is_whole(&self) -> bool {
         self.assembly.is_whole()

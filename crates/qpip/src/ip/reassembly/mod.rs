@@ -12,13 +12,14 @@
 //! sends pieces that never become whole loses them first. A packet that is whole
 //! and not yet taken stays.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::net::IpAddr;
 
 use landfall_placement::{Duration, Instant, Refusal};
 
 use crate::wire::reassembly::{Key, LONGEST, Piece};
-use crate::wire::{Fragment, Ip, Stop, fragment, icmp, ipv4, ipv6, protocol, tcp, udp};
+use crate::wire::{Fragment, Ip, Stop, ethernet, fragment, icmp, ipv4, ipv6, protocol, tcp, udp};
 
 mod gathering;
 use gathering::Gathering;
@@ -74,6 +75,26 @@ pub struct ReassembledPacket {
     pub ip: Ip,
 }
 
+/// The first piece of a packet as it came, for an error about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FirstPiece {
+    /// Which link it came through, by its place among all.
+    pub link: usize,
+    /// The stations.
+    pub ethernet: ethernet::Header,
+    /// The beginning of its frame.
+    pub head: Vec<u8>,
+}
+
+/// A packet whose other pieces did not come in time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MissingPieces {
+    /// The header of its first piece.
+    pub ip: Ip,
+    /// That piece.
+    pub first: Box<FirstPiece>,
+}
+
 /// What became of pieces.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
@@ -108,6 +129,8 @@ struct Slot {
     generation: u32,
     started: Instant,
     packet: Gathering,
+    /// Where somebody noted it.
+    first: Option<Box<FirstPiece>>,
 }
 
 /// Packets whose pieces are being gathered, and those that are whole.
@@ -119,6 +142,8 @@ pub struct Reassembly {
     bytes: usize,
     /// Not later than the earliest end of a lifetime.
     next_expiry: Instant,
+    /// What was given up of late, at most one for each slot.
+    missing: Vec<MissingPieces>,
     counters: Counters,
 }
 
@@ -131,12 +156,14 @@ impl Reassembly {
             generation: 0,
             started: Instant::ZERO,
             packet: Gathering::new(config.pieces),
+            first: None,
         });
         Self {
             config,
             slots: slots.collect(),
             bytes: 0,
             next_expiry: Instant::FAR_FUTURE,
+            missing: Vec::new(),
             counters: Counters::default(),
         }
     }
@@ -182,6 +209,23 @@ impl Reassembly {
         }
         self.slots[at].packet.put(ip, piece, bytes);
         if self.slots[at].packet.is_whole() { self.finish(at, key).map(Some) } else { Ok(None) }
+    }
+
+    /// Notes the first piece of a packet whose others are still missing, for an error about it.
+    pub fn note_first(&mut self, ip: &Ip, first: FirstPiece) {
+        // What is not cut misses nothing.
+        let Some(fragment) = ip.fragment else { return };
+        let key = Key::new(ip.source, ip.destination, fragment.id, ip.protocol);
+        let is_it =
+            |slot: &&mut Slot| matches!(slot.state, State::Gathering(known) if known == key);
+        if let Some(slot) = self.slots.iter_mut().find(is_it) {
+            slot.first = Some(Box::new(first));
+        }
+    }
+
+    /// The next packet that was given up, and whose first piece was noted.
+    pub fn poll_missing(&mut self) -> Option<MissingPieces> {
+        self.missing.pop()
     }
 
     /// The slot of a packet: the one it has, or a free one, or that of the oldest.
@@ -262,6 +306,7 @@ impl Reassembly {
             Ok(ip) => {
                 self.counters.whole += 1;
                 slot.state = State::Whole;
+                slot.first = None;
                 slot.generation = slot.generation.wrapping_add(1);
                 let id = ReassembledId { slot: at as u32, generation: slot.generation };
                 Ok(ReassembledPacket { id, ip })
@@ -278,11 +323,13 @@ impl Reassembly {
         let slot = &mut self.slots[at];
         slot.state = State::Refused(key);
         slot.packet.clear();
+        slot.first = None;
     }
 
     fn clear(&mut self, at: usize) {
         self.slots[at].state = State::Empty;
         self.slots[at].packet.clear();
+        self.slots[at].first = None;
     }
 
     /// The payload of a whole packet, behind its IP headers: all that the pieces
@@ -307,10 +354,15 @@ impl Reassembly {
         }
         self.next_expiry = Instant::FAR_FUTURE;
         for at in 0..self.slots.len() {
-            let slot = &self.slots[at];
+            let slot = &mut self.slots[at];
             let (State::Gathering(_) | State::Refused(_)) = slot.state else { continue };
             let end = slot.started + self.config.lifetime;
             if end <= now {
+                let first = slot.first.take().filter(|_| self.missing.len() < self.config.packets);
+                if let (Some(ip), Some(first)) = (slot.packet.first_header(), first) {
+                    self.missing.push(MissingPieces { ip, first });
+                }
+                let slot = &self.slots[at];
                 self.counters.expired += u64::from(matches!(slot.state, State::Gathering(_)));
                 self.clear(at);
             } else {
@@ -319,9 +371,12 @@ impl Reassembly {
         }
     }
 
-    /// When to call [`Reassembly::expire`] next.
+    /// When to call [`Reassembly::expire`] next, and [`Reassembly::poll_missing`] after it.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
+        if !self.missing.is_empty() {
+            return Some(Instant::ZERO);
+        }
         (self.next_expiry < Instant::FAR_FUTURE).then_some(self.next_expiry)
     }
 

@@ -204,6 +204,18 @@ impl Flight {
         self.records.back()
     }
 
+    /// The record that this position is in.
+    pub(crate) fn at(&self, position: u64) -> Option<&Record> {
+        self.records.get(self.index_of(position)).filter(|record| record.start <= position)
+    }
+
+    /// The bytes within this range that are lost and have not been sent again since.
+    pub(crate) fn lost_within(&self, range: Range<u64>) -> u64 {
+        let records = self.records.range(self.index_of(range.start)..);
+        let within = records.take_while(|record| record.start < range.end);
+        within.filter(|record| record.is_lost).map(|record| u64::from(record.len)).sum()
+    }
+
     /// One more record may begin. Where not, the sender waits for an
     /// acknowledgement.
     pub(crate) fn has_room(&self) -> bool {

@@ -169,7 +169,7 @@ impl Pair {
             sides: [End::new(), End::new()],
             config: config.validate().map(|()| config).unwrap(),
             wire,
-            room: Room { packet: 1480, super_packet: 65_515, pieces: 64 },
+            room: Room { packet: 1480, super_packet: 65_515, pieces: 64, probe: 0 },
             random,
             flying: BTreeMap::new(),
             serial: 0,
