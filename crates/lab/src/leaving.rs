@@ -1,5 +1,6 @@
 //! What is taken away however the program ends: temporary folders, when their work is
-//! over, and when somebody ends the program in the middle of it.
+//! over, and when somebody ends the program in the middle of it; and connections that no kernel
+//! ends.
 //!
 //! Namespaces, virtual cables and TAP interfaces need nothing of this: they have no names
 //! or no life of their own, and the kernel takes them back. Commands that run until they
@@ -11,6 +12,7 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -21,6 +23,24 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 
 /// Folders that are there now.
 static FOLDERS: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+
+/// What is done for others first: connections are ended, say.
+static CLOSING: Mutex<Vec<Box<dyn Fn() + Send>>> = Mutex::new(Vec::new());
+
+/// A signal has come, and the program ends by it.
+static IS_ENDING: AtomicBool = AtomicBool::new(false);
+
+/// Does not return once a signal ends the program: what failed because of that is no failure.
+pub fn leave_the_end_to_signals() {
+    while IS_ENDING.load(Ordering::Acquire) {
+        thread::park();
+    }
+}
+
+/// When a signal ends the program, this is done before. It has to return soon.
+pub fn before_signals_end_it(action: impl Fn() + Send + 'static) {
+    CLOSING.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(action));
+}
 
 fn folders() -> MutexGuard<'static, BTreeSet<PathBuf>> {
     FOLDERS.lock().unwrap_or_else(PoisonError::into_inner)
@@ -85,6 +105,12 @@ pub fn clean_up_at_signals() -> Result<()> {
         match endings.wait(LONG) {
             Ok(false) => {}
             Ok(true) => {
+                IS_ENDING.store(true, Ordering::Release);
+                let closing = CLOSING.lock().unwrap_or_else(PoisonError::into_inner);
+                // What was opened last may need what was opened before.
+                for action in closing.iter().rev() {
+                    action();
+                }
                 // Nobody makes another one meanwhile: the lock is never given back.
                 let folders = folders();
                 for folder in folders.iter() {

@@ -1,7 +1,8 @@
 //! The adapter that a service has of its own, and the link that it is on.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use landfall::qpip::{Adapter, Config, KeepAlive, Link, TapConfig, TcpConfig};
@@ -38,6 +39,18 @@ pub(crate) struct LinkArgs {
 }
 
 impl LinkArgs {
+    /// One of the options that somebody gave.
+    pub(crate) fn first_given(&self) -> Option<&'static str> {
+        let given = [
+            ("--tap", self.tap.is_some()),
+            ("--tunnel", self.tunnel.is_some()),
+            ("--kernel", self.kernel.is_some()),
+            ("--gateway", self.gateway.is_some()),
+            ("--interface", self.interface.is_some()),
+        ];
+        given.into_iter().find_map(|(name, is_given)| is_given.then_some(name))
+    }
+
     /// The adapter, and its address: this one, with the length of its prefix.
     pub(crate) fn open(&self, address: Option<&str>) -> Result<(Adapter, IpAddr)> {
         let text = match (address, &self.interface) {
@@ -82,6 +95,32 @@ impl LinkArgs {
              CAP_NET_RAW (an interface)",
         )?;
         Ok((adapter, address))
+    }
+}
+
+/// The address of the adapter of a server that listens there, with the length of a prefix.
+pub(crate) fn listening_at(at: SocketAddr) -> String {
+    format!("{}/{}", at.ip(), if at.is_ipv4() { 24 } else { 64 })
+}
+
+/// Why the link carries nothing any more, if it does not.
+pub(crate) fn broken(adapter: &Adapter) -> Option<String> {
+    adapter.links().into_iter().find_map(|link| link.broken)
+}
+
+/// Gives the last bytes of connections time to be sent and acknowledged: the adapter sends for as
+/// long as something is to be sent again or came meanwhile.
+pub(crate) fn see_off(adapter: &Adapter) {
+    const QUIET: Duration = Duration::from_millis(100);
+    const LONGEST: Duration = Duration::from_secs(2);
+    let until = Instant::now() + LONGEST;
+    let mut before = None;
+    while Instant::now() < until {
+        let now = adapter.stats().segments_sent;
+        if before.replace(now) == Some(now) {
+            return;
+        }
+        thread::sleep(QUIET);
     }
 }
 

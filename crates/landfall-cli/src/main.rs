@@ -11,6 +11,7 @@
 //! | `serve` | echo, discard, source and files by HTTP, for whatever wants to talk to our protocols |
 //! | `proxy` | connections of a kernel's TCP passed on to queue pairs, and back |
 //! | `adapter` | the adapter and the link that such services have of their own |
+//! | `endpoint` | the endpoint of STP likewise, and how it is encrypted |
 //! | `capture` | frames of an interface, or of a command's own network, as pcapng |
 //! | `decrypt` | captures of encrypted connections, opened with a key log |
 //! | `metrics` | what servers count, for Prometheus |
@@ -30,6 +31,7 @@ mod carry;
 mod clan_ip;
 mod cli;
 mod decrypt;
+mod endpoint;
 mod install;
 mod metrics;
 mod nbd;
@@ -47,7 +49,9 @@ use landfall_lab::{leaving, printable, style};
 
 fn main() -> ExitCode {
     let cli = cli::Cli::parse();
-    match cli.run() {
+    let ended = cli.run();
+    leaving::leave_the_end_to_signals();
+    match ended {
         Ok(code) => code,
         Err(error) => {
             eprintln!("landfall: {}", printable::printable_lines(&style::causes(&error)));

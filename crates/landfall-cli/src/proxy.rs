@@ -15,7 +15,7 @@ use sockets_compat::{Address, QpHost, QpOptions};
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 
-use crate::adapter::LinkArgs;
+use crate::adapter::{self, LinkArgs};
 use crate::serve::ledger::Ledger;
 use crate::serve::tasks::{self, LimitArgs, RunArgs};
 
@@ -59,7 +59,7 @@ pub(crate) struct Args {
 
 /// One of the two ends: of the kernel, or of the adapter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
+pub(crate) enum End {
     Kernel(SocketAddr),
     QueuePair(SocketAddr),
 }
@@ -82,9 +82,7 @@ impl FromStr for End {
 impl Args {
     fn address(&self) -> Option<String> {
         let derived = match self.listen {
-            End::QueuePair(at) => {
-                Some(format!("{}/{}", at.ip(), if at.is_ipv4() { 24 } else { 64 }))
-            }
+            End::QueuePair(at) => Some(adapter::listening_at(at)),
             End::Kernel(_) => None,
         };
         self.address.clone().or(derived)

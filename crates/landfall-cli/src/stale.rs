@@ -88,6 +88,7 @@ fn every_command_that_the_documentation_tells_is_understood() {
         "docs/reproduction.md",
         "docs/send-receive.md",
         "docs/sockets.md",
+        "docs/storage.md",
         "crates/sockets-compat/preload/README.md",
         "docs/wireshark/README.md",
         "CONTRIBUTING.md",

@@ -7,7 +7,7 @@
 //! | [`proxy`] | passes connections on, from a kernel's TCP to queue pairs and back |
 //! | [`server`] | accepts connections within bounds, and drains when it is told to stop |
 //! | [`listener`] | what both accept from and connect with |
-//! | [`tls`] | certificates for HTTPS |
+//! | [`tls`] | certificates for servers, and those that clients trust |
 //!
 //! Every bound is in [`server::Limits`]: connections, time without progress, the size of a
 //! request. A peer that reaches one loses its own connection and disturbs no other.

@@ -1,4 +1,4 @@
-//! Certificates for HTTPS.
+//! Certificates for HTTPS and for whatever else has TLS: for servers, and those that clients trust.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use tokio_rustls::rustls::{self, ServerConfig};
+use tokio_rustls::rustls::{self, ClientConfig, RootCertStore, ServerConfig};
 
-/// No certificate to serve with.
+/// No certificate to serve with or to trust.
 #[derive(Debug)]
 pub enum Error {
     /// A file that cannot be read, or is no PEM.
@@ -17,6 +17,8 @@ pub enum Error {
     NoCertificate(PathBuf),
     /// Certificate and key do not fit together.
     Refused(rustls::Error),
+    /// A certificate that cannot be trusted, since it is not well formed.
+    NoAuthority(rustls::Error),
     /// A certificate could not be made.
     NotMade(rcgen::Error),
 }
@@ -35,6 +37,7 @@ impl fmt::Display for Error {
                 "certificate and key cannot be used ({why}): give the key that the certificate \
                  was made with"
             ),
+            Self::NoAuthority(why) => write!(f, "a certificate cannot be trusted: {why}"),
             Self::NotMade(why) => write!(f, "cannot make a certificate: {why}"),
         }
     }
@@ -47,16 +50,34 @@ impl std::error::Error for Error {}
 /// # Errors
 /// A file cannot be read, or the two do not fit together.
 pub fn from_files(certificate: &Path, key: &Path) -> Result<Arc<ServerConfig>, Error> {
-    let wrong = |path: &Path| {
-        let path = path.to_owned();
-        move |why| Error::File(path, why)
-    };
-    let chain = CertificateDer::pem_file_iter(certificate).map_err(wrong(certificate))?;
-    let chain: Vec<_> = chain.collect::<Result<_, _>>().map_err(wrong(certificate))?;
-    if chain.is_empty() {
-        return Err(Error::NoCertificate(certificate.to_owned()));
-    }
+    let chain = certificates(certificate)?;
     configure(chain, PrivateKeyDer::from_pem_file(key).map_err(wrong(key))?)
+}
+
+/// TLS of a client that trusts the certificates of a PEM file, and those that they vouch for.
+///
+/// # Errors
+/// The file cannot be read, or one of them is no authority.
+pub fn trusting(authorities: &Path) -> Result<Arc<ClientConfig>, Error> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(authorities)? {
+        roots.add(certificate).map_err(Error::NoAuthority)?;
+    }
+    let config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+    Ok(Arc::new(config))
+}
+
+fn wrong(path: &Path) -> impl FnOnce(pem::Error) -> Error + Copy + '_ {
+    move |why| Error::File(path.to_owned(), why)
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
+    let chain = CertificateDer::pem_file_iter(path).map_err(wrong(path))?;
+    let chain: Vec<_> = chain.collect::<Result<_, _>>().map_err(wrong(path))?;
+    if chain.is_empty() {
+        return Err(Error::NoCertificate(path.to_owned()));
+    }
+    Ok(chain)
 }
 
 /// TLS with a certificate that is made now, for these names and addresses, and signed by itself:
@@ -76,7 +97,5 @@ fn configure(
     key: PrivateKeyDer<'static>,
 ) -> Result<Arc<ServerConfig>, Error> {
     let config = ServerConfig::builder().with_no_client_auth().with_single_cert(chain, key);
-    let mut config = config.map_err(Error::Refused)?;
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(Arc::new(config))
+    Ok(Arc::new(config.map_err(Error::Refused)?))
 }

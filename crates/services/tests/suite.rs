@@ -91,6 +91,8 @@ fn certificates_that_cannot_be_used_are_refused_with_advice() {
     std::fs::write(&none, "no certificate").unwrap();
     let why = tls::from_files(&none, &none).unwrap_err().to_string();
     assert!(why.contains("BEGIN CERTIFICATE"), "{why}");
+    let why = tls::trusting(&none).unwrap_err().to_string();
+    assert!(why.contains("BEGIN CERTIFICATE"), "{why}");
     let missing = folder.join("missing.pem");
     let why = tls::from_files(&missing, &none).unwrap_err().to_string();
     assert!(why.contains("missing.pem"), "{why}");

@@ -2,9 +2,11 @@
 #![forbid(unsafe_code)]
 
 pub mod client;
+pub mod copy;
 pub mod device;
 pub mod server;
 pub mod stream;
+pub mod uri;
 
 pub use landfall_nbd::{BlockSizes, Command, Errno, Export, Extent, Features, Replies};
 #[cfg(feature = "tls")]

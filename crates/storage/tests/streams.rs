@@ -9,8 +9,7 @@ use landfall_storage::device::MemoryDevice;
 use landfall_storage::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use landfall_storage::rustls::{ClientConfig, RootCertStore, ServerConfig};
 use landfall_storage::server::{Offer, Server};
-use landfall_storage::sockets_compat::{QpHost, QpOptions, StpStream, StpStreamListener};
-use landfall_storage::stream::Stream;
+use landfall_storage::sockets_compat::{QpHost, QpOptions, StpHost, StpOptions, StpStream};
 
 use crate::support::{Folder, has, pattern, succeed};
 
@@ -48,13 +47,7 @@ fn over_queue_pairs() {
     let open = |adapter| QpHost::new(adapter, QpOptions::default()).unwrap();
     let near = open(one.address("10.0.0.1/24").open().unwrap());
     let far = open(two.address("10.0.0.2/24").open().unwrap());
-    let listener = far.listen("qp://10.0.0.2:10809").unwrap();
-    listener.set_accept_timeout(Some(std::time::Duration::from_millis(50))).unwrap();
-    let accept = move || {
-        let (stream, from) = listener.accept()?;
-        Ok((Arc::new(stream) as Arc<dyn Stream>, from.to_string()))
-    };
-    server.accept(accept, || {}).unwrap();
+    server.listen_qp(&far, "qp://10.0.0.2:10809").unwrap();
     let stream = Arc::new(near.connect("qp://10.0.0.2:10809").unwrap());
     exercise(&Client::connect(stream, &Options::export("disk")).unwrap());
 }
@@ -62,14 +55,8 @@ fn over_queue_pairs() {
 #[test]
 fn over_stp() {
     let server = server();
-    let listener = StpStreamListener::bind("stp://127.0.0.1:7/udp/0").unwrap();
-    let address = listener.local_addr().unwrap();
-    listener.set_accept_timeout(Some(std::time::Duration::from_millis(50))).unwrap();
-    let accept = move || {
-        let (stream, from) = listener.accept()?;
-        Ok((Arc::new(stream) as Arc<dyn Stream>, from.to_string()))
-    };
-    server.accept(accept, || {}).unwrap();
+    let host = StpHost::bind_udp("127.0.0.1:0".parse().unwrap(), StpOptions::default()).unwrap();
+    let address = server.listen_stp(&host, 0).unwrap();
     let stream = Arc::new(StpStream::connect(address).unwrap());
     exercise(&Client::connect(stream, &Options::export("disk")).unwrap());
 }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use landfall_lab::workload::blocks::{self, Setup};
 
-use super::target::{ConnectArgs, Target};
+use super::connect::{ConnectArgs, Connector, Target};
 use crate::style;
 use crate::transfer::options::parse_size;
 
@@ -13,14 +13,16 @@ const EXAMPLES: &str = "\
 Examples:
   landfall nbd bench nbd://host/disk                           random reads of 4 KiB
   landfall nbd bench nbd://host/disk --work write --depth 1   one write after another
-  landfall nbd bench nbd://host/disk --order sequential --block 256K --json";
+  landfall nbd bench nbd://host/disk --order sequential --block 256K --json
+  landfall nbd bench nbd+stp://host/disk                      by the Scheduled Transfer Protocol";
 
 /// Options of `landfall nbd bench`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The export: nbd://HOST:PORT/NAME, nbds://HOST/NAME, nbd+unix:///NAME?socket=PATH. What
-    /// is in it is overwritten by --work write and mixed
+    /// The export: nbd://HOST:PORT/NAME, nbd+unix:///NAME?socket=PATH, nbd+qp://HOST:PORT/NAME or
+    /// nbd+stp://HOST:PORT/NAME?udp=PORT, and nbds for TLS. What is in it is overwritten by
+    /// --work write and mixed
     #[arg(value_parser = Target::parse)]
     server: Target,
     /// Bytes of a request
@@ -37,7 +39,8 @@ pub(crate) struct Args {
 
 /// Measures, and prints.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
-    let client = args.server.connect(&args.connect)?;
+    let mut connector = Connector::new(&args.connect);
+    let client = connector.connect(args.server.export()?)?;
     let summary = blocks::run(&client, args.block, &args.setup)?;
     if args.json {
         style::print_json(&summary)?;

@@ -7,20 +7,21 @@ use landfall_storage::client::{export_of, exports_of};
 use landfall_storage::{Features, Replies};
 use serde::Serialize;
 
-use super::target::{ConnectArgs, Target};
+use super::connect::{ConnectArgs, Connector, Target};
 use crate::{printable, style};
 
 const EXAMPLES: &str = "\
 Examples:
   landfall nbd info nbd://host/disk            one export: its size, and what it can do
-  landfall nbd info --list --json nbd://host   all exports of a server, for programs";
+  landfall nbd info --list --json nbd://host   all exports of a server, for programs
+  landfall nbd info nbd+qp://10.9.0.2/disk --address 10.9.0.3/24 --tunnel 127.0.0.1:0 --peer 127.0.0.1:8118";
 
 /// Options of `landfall nbd info`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// A server, and the name of an export: nbd://HOST:PORT/NAME, nbds://HOST/NAME,
-    /// nbd+unix:///NAME?socket=PATH
+    /// A server, and the name of an export: nbd://HOST:PORT/NAME, nbd+unix:///NAME?socket=PATH,
+    /// nbd+qp://HOST:PORT/NAME or nbd+stp://HOST:PORT/NAME?udp=PORT, and nbds for TLS
     #[arg(value_parser = Target::parse)]
     server: Target,
     /// All exports that the server lists
@@ -62,15 +63,16 @@ const FEATURES: [(Features, &str); 11] = [
 
 /// Asks, and prints.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    let (server, mut connector) = (args.server.export()?, Connector::new(&args.connect));
     let names = if args.list {
-        let (stream, options) = args.server.open(&args.connect)?;
+        let (stream, options) = connector.open(server)?;
         exports_of(stream, &options)?.into_iter().map(|listed| listed.name).collect()
     } else {
-        vec![args.server.name().to_owned()]
+        vec![server.name.clone()]
     };
     let mut all = Vec::new();
     for name in names {
-        let (stream, options) = args.server.open(&args.connect)?;
+        let (stream, options) = connector.open(server)?;
         let session = export_of(stream, &landfall_storage::client::Options { name, ..options })?;
         let export = session.export();
         let has = |(feature, name)| export.features.has(feature).then_some(name);

@@ -4,16 +4,16 @@
 //! | --- | --- |
 //! | this | the commands |
 //! | `serve` | devices for any client of NBD |
-//! | `target` | what is at the other end of an address: an export, or a file |
+//! | `connect` | how a client gets to an export, by whatever carries bytes |
 //! | `copy` | everything of one to another |
 //! | `info` | what a server says of its exports |
 //! | `bench` | how fast it is |
 
 mod bench;
+mod connect;
 mod copy;
 mod info;
 mod serve;
-mod target;
 
 use std::process::ExitCode;
 

@@ -8,13 +8,12 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use landfall::metrics::Metrics;
 use landfall_services::http::{self, Site, Stats};
-use landfall_services::tls;
 use sockets_compat::tokio::QpListener;
 use sockets_compat::{Address, QpHost, QpOptions};
 use tokio::runtime::Builder;
 
 use super::ledger::Ledger;
-use super::tasks::{self, LimitArgs, RunArgs};
+use super::tasks::{self, LimitArgs, RunArgs, TlsArgs};
 use crate::adapter::LinkArgs;
 
 const EXAMPLES: &str = "\
@@ -43,15 +42,8 @@ pub(super) struct Args {
     /// List directories that have no index.html
     #[arg(long)]
     listing: bool,
-    /// HTTPS: a PEM file of the certificate, and of those that lead to its root
-    #[arg(long, value_name = "FILE", requires = "tls_key")]
-    tls_cert: Option<PathBuf>,
-    /// Its private key, as PEM
-    #[arg(long, value_name = "FILE", requires = "tls_cert")]
-    tls_key: Option<PathBuf>,
-    /// HTTPS with a certificate that is made at start and that nobody vouches for
-    #[arg(long, conflicts_with = "tls_cert")]
-    tls_self_signed: bool,
+    #[command(flatten)]
+    tls: TlsArgs,
     /// The address that clients talk to, with the length of its prefix [default: 10.9.0.2/24 on a
     /// TAP interface or in a tunnel]
     #[arg(long, value_name = "ADDRESS/PREFIX")]
@@ -85,11 +77,7 @@ fn serve(args: &Args, ledger: &Arc<Ledger>) -> Result<()> {
     let site = opened.with_context(|| format!("cannot serve {}", args.dir.display()))?;
     let site = site.listing(args.listing);
     let (adapter, ip) = args.link.open(args.address.as_deref())?;
-    let tls = match (&args.tls_cert, &args.tls_key) {
-        (Some(certificate), Some(key)) => Some(tls::from_files(certificate, key)?),
-        _ if args.tls_self_signed => Some(tls::self_signed([ip.to_string()])?),
-        _ => None,
-    };
+    let tls = args.tls.config([ip.to_string()])?;
     let (scheme, usual_port) = if tls.is_some() { ("https", 443) } else { ("http", 80) };
     let local = SocketAddr::new(ip, args.port.unwrap_or(usual_port));
     let host = QpHost::new(adapter.clone(), socket_options())?;

@@ -164,18 +164,13 @@ impl Args {
         if self.over == Protocol::Qpip {
             return Ok(());
         }
-        let given = [
-            ("--tap", self.link.tap.is_some()),
-            ("--tunnel", self.link.tunnel.is_some()),
-            ("--kernel", self.link.kernel.is_some()),
-            ("--gateway", self.link.gateway.is_some()),
-            (
-                "--interface beside --address",
-                self.link.interface.is_some() && self.address.is_some(),
-            ),
-        ];
-        match given.iter().find(|(_, is_given)| *is_given) {
-            Some((name, _)) => bail!("{name} means nothing here: leave it out, or use --over qpip"),
+        match self.link.first_given() {
+            // STP and CLAN go by an interface, too, which has an address already.
+            Some("--interface") if self.address.is_none() => Ok(()),
+            Some(name) => {
+                let beside = if name == "--interface" { " beside --address" } else { "" };
+                bail!("{name}{beside} means nothing here: leave it out, or use --over qpip")
+            }
             None => Ok(()),
         }
     }

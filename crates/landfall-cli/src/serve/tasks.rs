@@ -2,6 +2,7 @@
 //! after them.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread;
@@ -11,13 +12,15 @@ use anyhow::{Context, Result, bail};
 use landfall::metrics::Metrics;
 use landfall::qpip::Adapter;
 use landfall_services::server::{Limits, Observer, Stop, stopper};
+use landfall_services::tls;
+use landfall_storage::rustls::ServerConfig;
 use landfall_transport::signals::Endings;
 use serde::Serialize;
 
 use super::ledger::{Counts, Ledger};
 use super::{TICK, supervise};
 use crate::metrics::Exporter;
-use crate::style;
+use crate::{adapter, style};
 
 /// The bounds of a server.
 #[derive(Clone, Debug, clap::Args)]
@@ -54,6 +57,34 @@ impl LimitArgs {
             drain: seconds(self.drain),
             ..Limits::default()
         }
+    }
+}
+
+/// TLS of a server.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct TlsArgs {
+    /// TLS: a PEM file of the certificate, and of those that lead to its root
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// Its private key, as PEM
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// TLS with a certificate that is made at start and that nobody vouches for
+    #[arg(long, conflicts_with = "tls_cert")]
+    tls_self_signed: bool,
+}
+
+impl TlsArgs {
+    /// What a server of these names and addresses needs for TLS, if it shall have it.
+    pub(crate) fn config(
+        &self,
+        names: impl IntoIterator<Item = String>,
+    ) -> Result<Option<Arc<ServerConfig>>> {
+        Ok(match (&self.tls_cert, &self.tls_key) {
+            (Some(certificate), Some(key)) => Some(tls::from_files(certificate, key)?),
+            _ if self.tls_self_signed => Some(tls::self_signed(names)?),
+            _ => None,
+        })
     }
 }
 
@@ -153,7 +184,7 @@ where
             metrics.add(&[], &adapter.stats());
             metrics.add(&[], &adapter.refusals());
         });
-        if let Some(why) = adapter.links().into_iter().find_map(|link| link.broken) {
+        if let Some(why) = adapter::broken(adapter) {
             bail!("the link broke: {why}");
         }
         thread::sleep(TICK);
@@ -162,22 +193,6 @@ where
     if !runtime.block_on(serving)? {
         ledger.say("the time to drain is over: some connections were cut off\n")?;
     }
-    see_off(adapter);
+    adapter::see_off(adapter);
     Ok(())
-}
-
-/// Gives the last bytes of connections time to be sent and acknowledged: the adapter sends for as
-/// long as something is to be sent again or came meanwhile.
-fn see_off(adapter: &Adapter) {
-    const QUIET: Duration = Duration::from_millis(100);
-    const LONGEST: Duration = Duration::from_secs(2);
-    let until = Instant::now() + LONGEST;
-    let mut before = None;
-    while Instant::now() < until {
-        let now = adapter.stats().segments_sent;
-        if before.replace(now) == Some(now) {
-            return;
-        }
-        thread::sleep(QUIET);
-    }
 }

@@ -61,7 +61,7 @@ impl Drop for Directory {
 }
 
 /// Why a test cannot run: one of these programs is missing.
-fn why_missing(programs: &[&str]) -> Option<String> {
+pub(crate) fn why_missing(programs: &[&str]) -> Option<String> {
     let paths = std::env::var_os("PATH").unwrap_or_default();
     let has = |name: &str| std::env::split_paths(&paths).any(|path| is_file(&path.join(name)));
     let missing = programs.iter().find(|name| !has(name))?;
@@ -77,7 +77,7 @@ fn client(words: &[&str]) -> Output {
     Command::new("timeout").arg("60").args(words).output().expect("timeout is there")
 }
 
-fn client_in(namespace: &Namespace, words: &[&str]) -> Output {
+pub(crate) fn client_in(namespace: &Namespace, words: &[&str]) -> Output {
     namespace.enter(|| client(words)).expect("a namespace")
 }
 
@@ -91,6 +91,6 @@ fn printed(output: Output) -> Vec<u8> {
 
 /// The same as text.
 #[track_caller]
-fn text(output: Output) -> String {
+pub(crate) fn text(output: Output) -> String {
     String::from_utf8_lossy(&printed(output)).into_owned()
 }

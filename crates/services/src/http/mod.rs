@@ -108,7 +108,11 @@ pub async fn run<L: Listener>(
     stats: Arc<Stats>,
     stop: Stop,
 ) -> bool {
-    let acceptor = tls.map(TlsAcceptor::from);
+    let acceptor = tls.map(|config| {
+        let mut config = ServerConfig::clone(&config);
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        TlsAcceptor::from(Arc::new(config))
+    });
     let (site, bounds, moved) = (Arc::new(site), limits.clone(), Arc::clone(&observer));
     let handler = move |stream: L::Connection, stop: Stop| {
         let stream = Progressing::new(stream, bounds.idle, Arc::clone(&moved));

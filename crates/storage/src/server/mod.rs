@@ -2,6 +2,8 @@
 
 mod connection;
 mod exports;
+#[cfg(feature = "family")]
+mod family;
 mod tally;
 mod workers;
 

@@ -1,4 +1,13 @@
 //! `landfall nbd`: serving, looking, copying and measuring, as people do it.
+//!
+//! | file | what it shows |
+//! | --- | --- |
+//! | this | the server under test, and clients over the kernel's sockets |
+//! | `family` | our clients over queue pairs and STP, encrypted and not |
+//! | `kernel` | unmodified clients at an adapter of queue pairs (root) |
+
+mod family;
+mod kernel;
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -9,32 +18,39 @@ use serde_json::Value;
 
 use crate::common::{json, landfall};
 
-/// A server in a process of its own, and where it is.
+/// A server in a process of its own, and what it said first.
 struct Server {
     child: Child,
-    address: String,
+    ready: Value,
 }
 
 impl Server {
     fn start(arguments: &[&str]) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_landfall"))
-            .args(["nbd", "serve", "--json", "--seconds", "300"])
-            .args(arguments)
+        let mut command = Command::new(env!("CARGO_BIN_EXE_landfall"));
+        Self::of(command.args(["nbd", "serve"]).args(arguments))
+    }
+
+    fn of(command: &mut Command) -> Self {
+        let mut child = command
+            .args(["--json", "--seconds", "300"])
             .stdout(Stdio::piped())
             .spawn()
             .expect("the program starts");
         let mut line = String::new();
         let mut out = BufReader::new(child.stdout.take().expect("it is piped"));
         out.read_line(&mut line).expect("it says where it is");
-        let ready: Value = serde_json::from_str(&line).expect("in a line of JSON");
-        let address = ready["listening"][0].as_str().expect("it listens").to_owned();
+        let ready = serde_json::from_str(&line).expect("in a line of JSON");
         // What it says at its end has room.
         child.stdout = Some(out.into_inner());
-        Self { child, address }
+        Self { child, ready }
     }
 
+    /// The address of an export where clients come in first.
     fn uri(&self, name: &str) -> String {
-        format!("{}/{name}", self.address)
+        let address = self.ready["listening"][0].as_str().expect("it listens");
+        let (at, query) = address.split_once('?').unwrap_or((address, ""));
+        let mark = if query.is_empty() { "" } else { "?" };
+        format!("{at}{name}{mark}{query}")
     }
 
     fn end(mut self) -> bool {
@@ -52,6 +68,7 @@ impl Drop for Server {
     }
 }
 
+/// Goes with the test.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -79,39 +96,51 @@ fn succeeded(arguments: &[&str]) -> Value {
     json(&output)
 }
 
-#[test]
-fn a_device_is_served_looked_at_copied_and_measured() {
-    let folder = Folder::new("copy");
-    let (source, disk, back) = (folder.path("a"), folder.path("b"), folder.path("c"));
+/// What [`exercise`] needs of a server.
+fn exports(folder: &Folder) -> Vec<String> {
+    let disk = folder.path("disk");
+    std::fs::File::create(&disk).unwrap().set_len(4 << 20).unwrap();
+    ["--export", &format!("disk=file:{disk}"), "--export", "memory=mem:64M"]
+        .map(str::to_owned)
+        .to_vec()
+}
+
+/// Looks, copies there, across and back, compares, and measures; with these options of a client.
+fn exercise(folder: &Folder, server: &Server, how: &[&str]) {
+    let (source, back) = (folder.path("source"), folder.path("back"));
     let bytes: Vec<u8> = (0..3_000_001u32).map(|at| (at / 5) as u8).collect();
     std::fs::write(&source, &bytes).unwrap();
-    std::fs::File::create(&disk).unwrap().set_len(4 << 20).unwrap();
-    let disk_export = format!("disk=file:{disk}");
-    let listen = ["--listen", "127.0.0.1:0"];
-    let exports = ["--export", &disk_export, "--export", "memory=mem:64M"];
-    let server = Server::start(&[&listen[..], &exports].concat());
+    let does = |words: &[&str]| succeeded(&[&["nbd"], words, how, &["--json"]].concat());
 
-    let info = succeeded(&["nbd", "info", "--list", "--json", &server.uri("")]);
+    let info = does(&["info", "--list", &server.uri("")]);
     let names: Vec<_> = info["exports"].as_array().unwrap().iter().map(|e| &e["name"]).collect();
     assert_eq!(names, ["disk", "memory"]);
     assert_eq!(info["exports"][0]["size"], 4 << 20);
     assert_eq!(info["exports"][0]["replies"], "extended");
 
-    let copied = succeeded(&["nbd", "copy", "--json", &source, &server.uri("disk")]);
+    let copied = does(&["copy", &source, &server.uri("disk")]);
     assert_eq!(copied["bytes"], 3_000_001);
-    succeeded(&["nbd", "copy", "--json", &server.uri("disk"), &server.uri("memory")]);
-    succeeded(&["nbd", "copy", "--json", &server.uri("memory"), &back]);
+    does(&["copy", &server.uri("disk"), &server.uri("memory")]);
+    does(&["copy", &server.uri("memory"), &back]);
     let back = std::fs::read(&back).unwrap();
     assert_eq!(back.len(), 64 << 20);
     assert!(back[..bytes.len()] == bytes[..] && back[bytes.len()..].iter().all(|b| *b == 0));
 
     for (work, order) in [("read", "random"), ("write", "sequential"), ("mixed", "random")] {
-        let how = ["--work", work, "--order", order, "--seconds", "0.1", "--depth", "8"];
-        let uri = server.uri("memory");
-        let bench = succeeded(&[&["nbd", "bench", "--json", &uri][..], &how].concat());
+        let load = ["--work", work, "--order", order, "--seconds", "0.1", "--depth", "8"];
+        let bench = does(&[&["bench", &server.uri("memory")][..], &load].concat());
         assert!(bench["requests"].as_u64().unwrap() > 0, "{bench}");
         assert!(bench["latency_us"]["p99"].as_f64() >= bench["latency_us"]["p50"].as_f64());
     }
+}
+
+#[test]
+fn a_device_is_served_looked_at_copied_and_measured() {
+    let folder = Folder::new("copy");
+    let exports = exports(&folder);
+    let exports: Vec<&str> = exports.iter().map(String::as_str).collect();
+    let server = Server::start(&[&["--listen", "127.0.0.1:0"][..], &exports].concat());
+    exercise(&folder, &server, &[]);
     assert!(server.end(), "a signal ends it in order");
 }
 
@@ -142,6 +171,13 @@ fn what_is_wrong_is_said() {
     assert!(said(&twice).contains("one name"));
     assert!(said(&["info", "http://host/"]).contains("nbd://"));
     assert!(said(&["info", "disk.img"]).contains("is a file"));
+    let tunnel = ["serve", "--export", "x=mem:1M", "--tunnel", "127.0.0.1:0"];
+    assert!(said(&tunnel).contains("--tunnel means nothing here"));
+    let no_tls = ["serve", "--export", "x=mem:1M", "--tls-required"];
+    assert!(said(&no_tls).contains("--tls-cert"));
+    let itself = ["info", "nbd+qp://10.9.0.2/x", "--tunnel", "127.0.0.1:0"];
+    assert!(said(&itself).contains("--address"));
+    assert!(said(&["info", "nbds+qp://10.9.0.2/x"]).contains("--tls-ca"));
     let server = Server::start(&["--export", "disk=mem:1M", "--listen", "127.0.0.1:0"]);
     assert!(said(&["info", &server.uri("none")]).contains("no export `none`"));
 }
