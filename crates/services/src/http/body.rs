@@ -155,3 +155,52 @@ impl HttpBody for Body {
         SizeHint::with_exact(self.left)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt;
+
+    use super::*;
+
+    async fn all_of(body: Body) -> Vec<u8> {
+        body.collect().await.expect("it can be read").to_bytes().to_vec()
+    }
+
+    #[tokio::test]
+    async fn what_is_in_memory_is_read_at_once_and_what_is_not_by_a_task() {
+        let mut bytes: Vec<u8> = (0..3 * PIECE + 7).map(|at| (at / 251) as u8).collect();
+        let path = std::env::temp_dir().join(format!("landfall-body-{}", std::process::id()));
+        std::fs::write(&path, &bytes).unwrap();
+        let file = File::open(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let len = bytes.len() as u64;
+        let rest = Rest { file: Arc::new(file.try_clone().unwrap()), at: 5 };
+        for lookup in [Lookup::Cached, Lookup::Blocking] {
+            let body = Body::file(file.try_clone().unwrap(), 0, len, lookup).unwrap();
+            assert!(all_of(body).await == bytes, "{lookup:?}");
+        }
+        bytes.drain(..5);
+        let body = Body { next: rest.start_reading(len - 5), left: len - 5 };
+        assert!(all_of(body).await == bytes);
+    }
+
+    #[tokio::test]
+    async fn a_file_system_that_always_blocks_is_read_by_a_task() {
+        // The kernel makes these bytes up when they are read, and offers no other way.
+        let open = || File::open("/proc/version").unwrap();
+        let bytes = std::fs::read("/proc/version").unwrap();
+        let len = bytes.len() as u64;
+        assert!(Body::file(open(), 0, len, Lookup::Cached).is_err());
+        assert_eq!(all_of(Body::file(open(), 0, len, Lookup::Blocking).unwrap()).await, bytes);
+        let rest = Rest { file: Arc::new(open()), at: 4 };
+        let body = Body { next: Next::Unread(rest), left: len - 4 };
+        assert_eq!(all_of(body).await, bytes[4..]);
+    }
+
+    #[tokio::test]
+    async fn a_file_that_has_become_shorter_is_an_error() {
+        let rest = Rest { file: Arc::new(File::open("/proc/version").unwrap()), at: 1 << 20 };
+        let body = Body { next: Next::Unread(rest), left: 1 };
+        assert!(body.collect().await.is_err());
+    }
+}
