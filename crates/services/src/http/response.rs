@@ -35,24 +35,24 @@ pub(super) async fn answer(
         Err(Refused::Escapes) => return failure(StatusCode::FORBIDDEN, sends_body),
     };
     let query = head.uri.query().map(str::to_owned);
-    let asked = Asked { target, query, fields: head.headers, sends_body };
-    if let Ok(response) = asked.answer(&site, Lookup::Cached) {
+    let file_request = FileRequest { target, query, fields: head.headers, sends_body };
+    if let Ok(response) = file_request.answer(&site, Lookup::Cached) {
         return response;
     }
-    let work = move || asked.answer(&site, Lookup::Blocking);
+    let work = move || file_request.answer(&site, Lookup::Blocking);
     let answered = spawn_blocking(work).await.map_err(io::Error::other).flatten();
     answered.unwrap_or_else(|_| failure(StatusCode::INTERNAL_SERVER_ERROR, sends_body))
 }
 
 /// What a request asks for.
-struct Asked {
+struct FileRequest {
     target: Target,
     query: Option<String>,
     fields: HeaderMap,
     sends_body: bool,
 }
 
-impl Asked {
+impl FileRequest {
     /// The answer. With [`Lookup::Cached`] an error where that does not do.
     fn answer(&self, site: &Site, lookup: Lookup) -> io::Result<Response<Body>> {
         let Self { target, sends_body, .. } = self;

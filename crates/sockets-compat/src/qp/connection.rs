@@ -53,7 +53,7 @@ impl SpareBuffers {
         locked(&self.0).pop()
     }
 
-    /// Keeps these where fewer than so many are there.
+    /// Keeps these, unless `most` are kept already.
     fn keep(&self, buffers: Buffers, most: usize) {
         let mut spare = locked(&self.0);
         if spare.len() < most {
