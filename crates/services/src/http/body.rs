@@ -29,6 +29,7 @@ pub(super) struct Body {
 
 #[derive(Debug)]
 enum Next {
+    /// Bytes that are here, and where they begin if they are of a file.
     Ready(Bytes, Option<Rest>),
     Unread(Rest),
     /// A task that may block reads.
@@ -63,24 +64,23 @@ impl Body {
             Lookup::Cached => read_cached(&file, at, len)?,
             Lookup::Blocking => read(&file, at, len)?,
         };
-        let rest = Rest { at: at + first.len() as u64, file: Arc::new(file) };
+        let rest = Rest { at, file: Arc::new(file) };
         Ok(Self { next: Next::Ready(first, Some(rest)), left: len })
     }
 
-    /// These bytes go out, and then what is behind them.
+    /// These bytes go out, and then what is behind them where they begin in a file.
     fn emit(&mut self, bytes: Bytes, rest: Option<Rest>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
-        self.left = self.left.saturating_sub(bytes.len() as u64);
-        self.next = rest.filter(|_| self.left > 0).map_or(Next::End, Next::Unread);
+        let len = bytes.len() as u64;
+        self.left = self.left.saturating_sub(len);
+        self.next = match rest {
+            Some(Rest { file, at }) if self.left > 0 => Next::Unread(Rest { file, at: at + len }),
+            _ => Next::End,
+        };
         Poll::Ready(Some(Ok(Frame::data(bytes))))
     }
 }
 
 impl Rest {
-    /// What is behind these bytes.
-    fn behind(self, bytes: &Bytes) -> Option<Self> {
-        Some(Self { at: self.at + bytes.len() as u64, ..self })
-    }
-
     /// Reads the next piece of what is left, in a task of its own.
     fn start_reading(self, left: u64) -> Next {
         let (file, at) = (Arc::clone(&self.file), self.at);
@@ -121,10 +121,7 @@ impl HttpBody for Body {
         match std::mem::replace(&mut self.next, Next::End) {
             Next::Ready(bytes, rest) => self.emit(bytes, rest),
             Next::Unread(rest) => match read_cached(&rest.file, rest.at, self.left) {
-                Ok(bytes) => {
-                    let rest = rest.behind(&bytes);
-                    self.emit(bytes, rest)
-                }
+                Ok(bytes) => self.emit(bytes, Some(rest)),
                 Err(_) => {
                     self.next = rest.start_reading(self.left);
                     self.poll_frame(cx)
@@ -136,10 +133,7 @@ impl HttpBody for Body {
                     Poll::Pending
                 }
                 Poll::Ready(read) => match read.map_err(io::Error::other).and_then(|read| read) {
-                    Ok(bytes) => {
-                        let rest = rest.behind(&bytes);
-                        self.emit(bytes, rest)
-                    }
+                    Ok(bytes) => self.emit(bytes, Some(rest)),
                     Err(why) => Poll::Ready(Some(Err(why))),
                 },
             },
