@@ -1,7 +1,7 @@
 //! What is said again is said in the same words, of what is not known nothing is said, and
 //! what the page says of single fields.
 
-use crate::two::{Two, decode, encode, noise, op, small};
+use crate::two::{Two, decode, encode, is_sent, noise, op, small};
 use landfall_placement::{Placement, Refusal};
 use stp_core::wire::message::{ClearToSend, Get, Granted, Ids, Question, State, Verdict};
 use stp_core::wire::{Envelope, Message, Op, Reason};
@@ -237,4 +237,22 @@ fn a_get_may_end_at_two_to_the_32() {
     assert_eq!(data.iter().map(|packet| packet.len() - 40).sum::<usize>(), 300);
     let too_far = encode(envelope, &Message::Get(get(0u32.wrapping_sub(299))));
     assert_eq!(two.place(1, &too_far), Err(Refusal::Malformed));
+}
+
+/// What its receiver said last of a Transfer is lost, and a later one is over: the first is asked
+/// about after a round trip, and not after several in which nothing is heard.
+#[test]
+fn a_transfer_whose_completion_was_lost_is_asked_about_when_a_later_one_is_complete() {
+    let mut two = Two::new(small());
+    let (_, packets) = two.granted(300);
+    two.wire.hand_in(1, &packets);
+    let lost = two.said(1);
+    assert!(lost.iter().any(|packet| op(packet) == Op::RequestStateResponse), "{lost:x?}");
+    two.transfer(two.ids, &noise(2, 300));
+    two.run_until("the second", |log| log[0].iter().any(is_sent));
+    let (second, floor) = (two.wire.now, small().retry_floor);
+    two.run_until("the first", |log| log[0].iter().filter(|event| is_sent(event)).count() == 2);
+    let waited = two.wire.now.since(second);
+    assert!(waited <= floor, "{waited:?}, and a time-out is at least {floor:?}");
+    two.check_contract();
 }

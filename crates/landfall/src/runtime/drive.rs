@@ -48,7 +48,7 @@ pub(super) fn drive<D: Drive>(driven: &mut D, wait: Wait) -> D::Output {
         if turn.moved {
             budget.renew();
         } else if driven.may_spin() && !budget.is_spent(turn.at) {
-            std::hint::spin_loop();
+            budget.pause(turn.at);
         } else {
             driven.sleep(turn.at);
         }

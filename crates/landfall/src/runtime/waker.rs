@@ -37,6 +37,18 @@ impl SpinBudget {
             Wait::SpinThenBlock(budget) => now.since(*self.idle_since.get_or_insert(now)) >= budget,
         }
     }
+
+    /// What a thread does between two looks. One that will block soon gives its core, after
+    /// the time in which an answer of another core comes, to anyone who wants it: the
+    /// answer may be the work of a thread that waits for this very core.
+    pub(crate) fn pause(&self, now: Instant) {
+        match (self.wait, self.idle_since) {
+            (Wait::SpinThenBlock(budget), Some(start)) if now.since(start) >= budget / 10 => {
+                thread::yield_now();
+            }
+            _ => std::hint::spin_loop(),
+        }
+    }
 }
 
 /// Wakes a thread that waits for a future, be it parked or at the descriptors.

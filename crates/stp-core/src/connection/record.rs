@@ -118,6 +118,13 @@ impl Network {
         base.saturating_mul(1 << retries.min(6)).min(self.retry_after(cx, 4))
     }
 
+    /// How long a word and its answer take on a connection, usually.
+    pub(crate) fn round_trip(&self, cx: &Context, connection: u32) -> Duration {
+        let link = self.connections.get(connection).and_then(|known| self.links.get(known.link));
+        let measured = link.and_then(|link| link.window.rtt().smoothed());
+        measured.unwrap_or(cx.config.retry_floor)
+    }
+
     /// Is it time to give up what was repeated so often? If the other side is
     /// heard, and only does not answer this, it gets much longer.
     pub(crate) fn gives_up(&self, cx: &Context, connection: u32, retries: u8) -> bool {

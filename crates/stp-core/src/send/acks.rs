@@ -207,6 +207,28 @@ impl Sends {
         self.timers.set(index, cx.now + patience);
     }
 
+    /// A Transfer is complete at its receiver. Of those that were begun before it, and have no
+    /// more to be granted, the last word may be lost: they are asked about after a round trip,
+    /// and not after several in which nothing is heard. Those follow each other from `older`.
+    pub(super) fn ask_about_overtaken(
+        &mut self,
+        net: &mut Network,
+        cx: &mut Context,
+        connection: u32,
+        older: u32,
+    ) {
+        let round = net.round_trip(cx, connection);
+        let mut index = older;
+        while let Some(send) = self.table.get(index) {
+            // It is asked for once: what is silent then is no matter of a lost word.
+            if send.state == State::Accepted && send.is_end_granted && send.asked == 0 {
+                let due = self.timers.key_of(index);
+                self.timers.set(index, due.map_or(cx.now + round, |due| due.min(cx.now + round)));
+            }
+            index = send.next_in_connection;
+        }
+    }
+
     pub(crate) fn time_out_send(&mut self, net: &mut Network, cx: &mut Context, index: u32) {
         let Some(send) = self.assumed_mut(index) else {
             return;

@@ -64,6 +64,7 @@ impl Sends {
         }
         send.accept(grant.ids.s_id);
         send.asked = 0;
+        send.is_end_granted |= layout.position + u64::from(end) >= send.len;
         let priority = send.priority;
         if let Some(known) = net.connections.get_mut(connection) {
             known.eager = grant.eager;

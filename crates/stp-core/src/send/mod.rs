@@ -121,6 +121,8 @@ pub(crate) struct Send {
     pub(crate) knows_limit: bool,
     /// All Blocks below are in place.
     pub(crate) acked: u32,
+    /// Its end was granted.
+    pub(crate) is_end_granted: bool,
     /// The user wants to know how far it is.
     pub(crate) is_watched: bool,
     /// Transmissions whose memory a driver holds.
@@ -157,6 +159,7 @@ impl Send {
             tiling: None,
             knows_limit: false,
             acked: 0,
+            is_end_granted: false,
             is_watched: false,
             held: 0,
             retries: 0,
