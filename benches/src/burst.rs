@@ -217,6 +217,7 @@ fn place(
         len: frame.len,
         segment: None,
         ecn: Ecn::NotCapable,
+        verified: false,
     };
     match nic.place(now, &unit, into) {
         Ok(Placement::Into { ticket, .. }) => Some(ticket),

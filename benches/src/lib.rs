@@ -257,6 +257,7 @@ fn place<E: Engine>(engine: &mut E, now: Instant, head: &Head, into: &mut Spans)
         len: head.unit_len,
         segment: None,
         ecn: Ecn::NotCapable,
+        verified: false,
     };
     match engine.place(now, &unit, into) {
         Ok(Placement::Into { ticket, .. }) => Some(ticket),

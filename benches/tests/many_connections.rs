@@ -64,6 +64,7 @@ impl Server {
             len: len as u32,
             segment: None,
             ecn: Ecn::NotCapable,
+            verified: false,
         };
         let placed = self.engine.place(NOW, &unit, &mut self.spans);
         assert_eq!(placed, Ok(Placement::Consumed), "{message:?}");

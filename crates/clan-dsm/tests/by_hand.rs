@@ -30,7 +30,15 @@ fn frame(nic: &mut Nic) -> Option<Vec<u8>> {
 
 fn place(nic: &mut Nic, from: u32, bytes: &[u8]) -> Result<Placement, Refusal> {
     let (from, len) = (Peer::Node(from), bytes.len() as u32);
-    let unit = Unit { path: PATH, from, head: bytes, len, segment: None, ecn: Ecn::NotCapable };
+    let unit = Unit {
+        path: PATH,
+        from,
+        head: bytes,
+        len,
+        segment: None,
+        ecn: Ecn::NotCapable,
+        verified: false,
+    };
     nic.place(NOW, &unit, &mut Spans::new())
 }
 

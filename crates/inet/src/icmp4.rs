@@ -10,7 +10,8 @@ const ECHO_REPLY: u8 = 0;
 const UNREACHABLE: u8 = 3;
 const SOURCE_QUENCH: u8 = 4;
 const REDIRECT: u8 = 5;
-const ECHO_REQUEST: u8 = 8;
+/// The message that asks for an echo.
+pub const ECHO_REQUEST: u8 = 8;
 const TIME_EXCEEDED: u8 = 11;
 const PARAMETER_PROBLEM: u8 = 12;
 

@@ -14,7 +14,8 @@ const UNREACHABLE: u8 = 1;
 const TOO_BIG: u8 = 2;
 const TIME_EXCEEDED: u8 = 3;
 const PARAMETER_PROBLEM: u8 = 4;
-const ECHO_REQUEST: u8 = 128;
+/// The message that asks for an echo.
+pub const ECHO_REQUEST: u8 = 128;
 const ECHO_REPLY: u8 = 129;
 /// The kind of a redirect: no error, and not answered by errors either (RFC 4443, section
 /// 2.4 (e)).

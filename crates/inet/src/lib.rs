@@ -12,6 +12,7 @@
 //! | [`tcp`], [`tcp_options`], [`udp`] | segments and datagrams |
 //! | [`icmp`], [`icmp4`], [`icmp6`], [`ndp`], [`router`] | echoes, errors, neighbours, routers |
 //! | [`group`], [`dhcp`] | who listens to which group; addresses that are given out |
+//! | [`flow`] | which of several engines behind one station gets a frame |
 //! | [`device`] | what a device does for its driver: it completes sums, and cuts long segments |
 //!
 //! Reading is total: any bytes are read or refused, none cause a panic, and the work
@@ -69,6 +70,7 @@ pub mod dhcp;
 pub mod envelope;
 pub mod ethernet;
 pub mod extension;
+pub mod flow;
 pub mod fragment;
 pub mod group;
 pub mod icmp;

@@ -80,6 +80,10 @@ pub struct Unit<'a> {
     pub segment: Option<u16>,
     /// Whether the network signalled congestion.
     pub ecn: Ecn,
+    /// The checksum over the payload was verified beneath the driver, or is not filled in
+    /// because nothing can have damaged the unit. Anyone who keeps a unit to hand it in again has to
+    /// remember this.
+    pub verified: bool,
 }
 
 /// A pass over the unit that the driver makes when the engine asks, before it

@@ -29,6 +29,7 @@ mod tcp;
 mod work;
 
 pub use landfall_inet as wire;
+pub use landfall_inet::flow::Share;
 
 pub use adapter::{
     Access, Adapter, Arm, Config, ConnectionStats, Error, Event, Interface, Object, PostError,

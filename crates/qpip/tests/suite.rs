@@ -22,6 +22,7 @@ mod path_size;
 mod predicted;
 mod scripts;
 mod shared;
+mod shares;
 mod smoltcp;
 mod station;
 mod two;

@@ -15,7 +15,7 @@ use landfall_simnet::{
 use qpip::{
     Access, Adapter, Buffer, Completion, CompletionQueueId, Config, DomainId, Event, Interface,
     ListenerId, Mapping, MemoryKey, Operation, OwnAddress, PostError, QueuePairId, QueuePairSetup,
-    ReceiveWork, SendWork, Service,
+    ReceiveWork, SendWork, Service, Share,
 };
 
 pub type Node = EngineNode<Adapter>;
@@ -29,6 +29,8 @@ pub struct Shape {
     /// How each host's driver works: batches, guesses, segmentation offload.
     pub engine: EngineConfig,
     pub config: Config,
+    /// The share of each host in the flows of its station; all of it, if not said.
+    pub shares: Vec<Share>,
     /// Hosts know each other's stations from the start.
     pub knows_neighbours: bool,
     /// The VLAN of each host.
@@ -46,6 +48,7 @@ impl Default for Shape {
             link: LinkConfig::ethernet(1_000_000_000).delay(Duration::from_micros(20)),
             engine: EngineConfig::default(),
             config: Config::default(),
+            shares: Vec::new(),
             knows_neighbours: true,
             vlan: None,
             memory: 1 << 20,
@@ -156,7 +159,9 @@ impl<'a> World<'a> {
             .map(|n| {
                 let mut seed = [7; 32];
                 seed[..8].copy_from_slice(&(n as u64).to_le_bytes());
-                let mut adapter = Adapter::new(shape.config.clone(), seed).unwrap();
+                let share = shape.shares.get(n).copied().unwrap_or_default();
+                let config = Config { share, ..shape.config.clone() };
+                let mut adapter = Adapter::new(config, seed).unwrap();
                 adapter.add_interface(PathId(0), interface(n, shape)).unwrap();
                 let domain = adapter.create_domain().unwrap();
                 let queue = adapter.create_completion_queue(4_096).unwrap();

@@ -13,7 +13,7 @@ use std::time::Duration;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::error::{Error, Tried};
-use crate::veth::Mac;
+use crate::veth::{Mac, VethConfig};
 
 /// The kernel answers at once; this only bounds what cannot happen.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
@@ -145,14 +145,16 @@ impl Netlink {
         near: NewVeth<'_>,
         peer: NewVeth<'_>,
         far: BorrowedFd<'_>,
-        mtu: u32,
+        config: VethConfig,
     ) -> Result<(), Error> {
         let far = far.as_raw_fd().to_ne_bytes();
         let request = Message::new(libc::RTM_NEWLINK, libc::NLM_F_CREATE | libc::NLM_F_EXCL)
             .link(0, 0, 0)
             .text(libc::IFLA_IFNAME, near.name)
             .attribute(libc::IFLA_ADDRESS, &near.mac.0)
-            .attribute(libc::IFLA_MTU, &mtu.to_ne_bytes())
+            .attribute(libc::IFLA_MTU, &config.mtu.to_ne_bytes())
+            .attribute(libc::IFLA_NUM_TX_QUEUES, &config.queues.to_ne_bytes())
+            .attribute(libc::IFLA_NUM_RX_QUEUES, &config.queues.to_ne_bytes())
             .nested(libc::IFLA_LINKINFO, |message| {
                 message.text(libc::IFLA_INFO_KIND, "veth").nested(libc::IFLA_INFO_DATA, |message| {
                     message.nested(VETH_INFO_PEER, |message| {
@@ -160,7 +162,9 @@ impl Netlink {
                             .link(0, 0, 0)
                             .text(libc::IFLA_IFNAME, peer.name)
                             .attribute(libc::IFLA_ADDRESS, &peer.mac.0)
-                            .attribute(libc::IFLA_MTU, &mtu.to_ne_bytes())
+                            .attribute(libc::IFLA_MTU, &config.mtu.to_ne_bytes())
+                            .attribute(libc::IFLA_NUM_TX_QUEUES, &config.queues.to_ne_bytes())
+                            .attribute(libc::IFLA_NUM_RX_QUEUES, &config.queues.to_ne_bytes())
                             .attribute(libc::IFLA_NET_NS_FD, &far)
                     })
                 })

@@ -36,11 +36,13 @@ pub struct VethConfig {
     /// Whether each side knows the other's hardware address from the start,
     /// so that no ARP or neighbour discovery crosses the link.
     pub static_neighbours: bool,
+    /// How many queues each end has, each way.
+    pub queues: u32,
 }
 
 impl Default for VethConfig {
     fn default() -> Self {
-        Self { mtu: 1500, cable: 0, static_neighbours: true }
+        Self { mtu: 1500, cable: 0, static_neighbours: true, queues: 1 }
     }
 }
 
@@ -88,7 +90,7 @@ impl VethPair {
         let (near, far) = (end(1, a), end(2, b));
         let a_index = a.enter(|| {
             let netlink = Netlink::open()?;
-            netlink.add_veth(near.new_veth(), far.new_veth(), b.as_fd(), config.mtu)?;
+            netlink.add_veth(near.new_veth(), far.new_veth(), b.as_fd(), config)?;
             netlink.index_of(&near.name)
         })??;
         // From here on dropping the pair removes what was made, on error too.

@@ -102,6 +102,7 @@ fn place<E: Engine>(engine: &mut E, bytes: &[u8]) -> Result<Placement, Refusal> 
         len: bytes.len() as u32,
         segment: None,
         ecn: Ecn::NotCapable,
+        verified: false,
     };
     engine.place(Instant::ZERO, &unit, &mut Spans::new())
 }
@@ -297,8 +298,15 @@ fn invariant_5_numbered_is_bounded() {
         let mut head = [0; 40];
         request.write_alone(&mut head).unwrap();
         let from = Peer::Node(10 + stranger);
-        let unit =
-            Unit { path: PATH, from, head: &head, len: 40, segment: None, ecn: Ecn::NotCapable };
+        let unit = Unit {
+            path: PATH,
+            from,
+            head: &head,
+            len: 40,
+            segment: None,
+            ecn: Ecn::NotCapable,
+            verified: false,
+        };
         let _ = engine.place(Instant::ZERO, &unit, &mut Spans::new());
     }
     assert!(engine.refusals().of(Refusal::NoRoom) > 9_000);

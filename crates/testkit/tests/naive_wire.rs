@@ -95,6 +95,7 @@ fn invariant_8_no_panic_on_junk() {
             len: len as u32,
             segment: None,
             ecn: Default::default(),
+            verified: false,
         };
         let answer = engine.place(Instant::ZERO, &unit, &mut Spans::new());
         assert!(matches!(answer, Ok(Placement::Consumed) | Err(_)));

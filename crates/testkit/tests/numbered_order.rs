@@ -54,6 +54,7 @@ fn deliver(engine: &mut Numbered, from: u32, flying: &Flying) {
         len,
         segment: None,
         ecn: Ecn::NotCapable,
+        verified: false,
     };
     let placed = engine.place(NOW, &unit, &mut Spans::new());
     if let Ok(Placement::Into { ticket, .. }) = placed {

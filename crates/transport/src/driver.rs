@@ -258,6 +258,12 @@ landfall_placement::counters! {
         pub send_blocked: u64,
         /// Times that a waiting thread was woken.
         pub wakeups: u64,
+        /// Frames that came here and are another [member](crate::member)'s, or all members'.
+        pub handed_over: u64,
+        /// Frames that came to another member and are this one's, or all members'.
+        pub taken_in: u64,
+        /// Frames that a member had no room for.
+        pub not_handed_over: u64,
     }
 }
 

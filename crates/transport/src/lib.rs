@@ -18,6 +18,7 @@
 //! | [`tap`] | a virtual cable to the kernel of this machine, in whole frames |
 //! | [`tunnel`] | whole frames inside of UDP, for users without privileges |
 //! | [`channel`] | two engines in one process |
+//! | [`member`] | several drivers of one station, each for an engine of its own |
 //! | [`fault`] | loss, duplication, reordering, corruption and delay around any driver |
 //! | `uring` | UDP and AF_PACKET by way of `io_uring` (feature `io-uring`) |
 //! | [`interfaces`] | the addresses of network interfaces |
@@ -35,6 +36,7 @@
 
 #[cfg(feature = "tokio")]
 mod asynchronous;
+mod bpf;
 pub mod capability;
 pub mod channel;
 pub mod driver;
@@ -42,6 +44,7 @@ mod exchange;
 pub mod fault;
 mod inet;
 pub mod interfaces;
+pub mod member;
 pub mod memory;
 mod open_error;
 pub mod packet;

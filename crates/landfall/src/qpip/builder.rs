@@ -8,14 +8,14 @@ use landfall_placement::{Duration, PathId, Random, Seed};
 use landfall_transport::channel::{ChannelConfig, channel};
 use landfall_transport::memory::Regions;
 use landfall_transport::{Bell, Clock, Wait};
-use qpip::{Config, Interface, OwnAddress};
+use qpip::{Config, Interface, OwnAddress, Share};
 
 use super::adapter::Adapter;
 use super::driver::AdapterDriver;
 use super::error::OpenError;
-use super::link::Link;
+use super::link::{Link, LinkInfo};
 use super::state::{AdapterState, Handle, Paths};
-use crate::runtime::{Driving, Runtime, RuntimeConfig};
+use crate::runtime::{Driving, Path, Runtime, RuntimeConfig};
 
 /// What is to be sent when the last handle goes may take so long.
 const LINGER: Duration = Duration::from_secs(1);
@@ -238,13 +238,60 @@ impl Builder {
         self.open_driven(Driving::Callers)
     }
 
+    /// Opens this many adapters, at least one, of the same stations and addresses, each with a thread of its own,
+    /// and with no lock between them: what comes is spread over them by its flow, so that each
+    /// connection is one adapter's. One that is made by
+    /// [`connect`](super::QueuePair::connect) or [`bind`](super::QueuePair::bind) gets a port
+    /// whose answers come to its adapter; a server
+    /// listens at each of them, at the same port, and gets its part of the connections. Registered
+    /// memory, queues and domains are each adapter's own.
+    ///
+    /// | link | who spreads what comes |
+    /// | --- | --- |
+    /// | [`Link::packet`] | the kernel, by a program of ours (`PACKET_FANOUT`) |
+    /// | [`Link::tap`] | the kernel, by the same program, over queues of the interface |
+    /// | [`Link::xdp`] | the device, over its queues by a key of its own, from the configured one on: adapters hand frames to each other |
+    ///
+    /// ```no_run
+    /// use landfall::qpip::{Adapter, Link};
+    ///
+    /// let adapters = Adapter::builder()
+    ///     .link(Link::packet("eth0"))
+    ///     .address("10.0.0.9/24")
+    ///     .open_members(2)?;
+    /// for adapter in adapters {
+    ///     std::thread::spawn(move || serve(&adapter));
+    /// }
+    /// # fn serve(adapter: &Adapter) {}
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`open`](Self::open); other links have one adapter
+    /// ([`OpenError::NotShared`]), and members know their addresses
+    /// ([`OpenError::NeedsAddresses`]).
+    pub fn open_members(self, count: u16) -> Result<Vec<Adapter>, OpenError> {
+        let members = self.build(Driving::OwnThread, count)?;
+        members.into_iter().map(Parts::start).collect()
+    }
+
+    /// The same without threads, as with [`open_inline`](Self::open_inline): each adapter moves
+    /// while a thread waits for something of it.
+    ///
+    /// # Errors
+    /// Those of [`open_members`](Self::open_members).
+    pub fn open_members_inline(self, count: u16) -> Result<Vec<Adapter>, OpenError> {
+        let members = self.build(Driving::Callers, count)?;
+        members.into_iter().map(Parts::start).collect()
+    }
+
     /// Opens the adapter without a thread, for a reactor of your own: you make its turns
     /// whenever the descriptor of the [`AdapterDriver`] is readable.
     ///
     /// # Errors
     /// Those of [`open`](Self::open).
     pub fn open_without_thread(self) -> Result<(Adapter, AdapterDriver), OpenError> {
-        let Parts { core, clock, bell, config, regions } = self.build(Driving::Callers)?;
+        let Parts { core, clock, bell, config, regions } = self.build_one(Driving::Callers)?;
         let doorbells = Arc::clone(&core.doorbells);
         let started = Runtime::start_for_reactor(core, clock, bell, config);
         let (runtime, turns) = started.map_err(OpenError::Bell)?;
@@ -253,14 +300,15 @@ impl Builder {
     }
 
     fn open_driven(self, driving: Driving) -> Result<Adapter, OpenError> {
-        let Parts { core, clock, bell, config, regions } = self.build(driving)?;
-        let doorbells = Arc::clone(&core.doorbells);
-        let runtime = Runtime::start(core, clock, bell, config).map_err(OpenError::Thread)?;
-        Ok(Adapter::new(Arc::new(Handle::new(runtime, doorbells, regions))))
+        self.build_one(driving)?.start()
     }
 
-    /// Opens the links, and makes the engine.
-    fn build(mut self, driving: Driving) -> Result<Parts, OpenError> {
+    fn build_one(self, driving: Driving) -> Result<Parts, OpenError> {
+        self.build(driving, 1)?.pop().ok_or(OpenError::NoLink)
+    }
+
+    /// Opens the links, and makes the engines.
+    fn build(mut self, driving: Driving, count: u16) -> Result<Vec<Parts>, OpenError> {
         if let Some(mistake) = self.mistake {
             return Err(mistake);
         }
@@ -275,34 +323,76 @@ impl Builder {
         self.links = links.map_err(OpenError::Configuration)?;
         // The first link's card is the one that the engine tells what to place.
         self.config.delegates |= self.links.first().is_some_and(|(link, _)| link.is_adapter());
-        let mut engine = qpip::Adapter::new(self.config, seed)?;
-        let (mut paths, mut infos) = (Vec::new(), Vec::new());
-        for (index, (link, mut interface)) in (0..).zip(self.links) {
-            let path = PathId(index);
-            if interface.mac == [0; 6] {
-                interface.mac = station_of(&seed, index);
-            }
-            let (name, station) = (link.to_string(), interface.mac);
-            if interface.vlan.is_some() && !link.carries_tags() {
-                return Err(OpenError::NoTags(name));
-            }
-            engine
-                .add_interface(path, interface)
-                .map_err(|source| OpenError::Interface { link: name.clone(), source })?;
-            let (path, info) = link
-                .open(path, &regions, station, &seed)
-                .map_err(|source| OpenError::Link { link: name, source })?;
-            paths.push(path);
-            infos.push(info);
+        let mut members = Vec::with_capacity(count.into());
+        let count = count.max(1);
+        for index in 0..count {
+            let share = Share::new(index, count).unwrap_or_default();
+            let config = Config { share, ..self.config.clone() };
+            let engine = qpip::Adapter::new(config, seed_of_member(&seed, index))?;
+            members.push(Member { engine, paths: Vec::new(), infos: Vec::new() });
         }
-        let bell = Bell::new().map_err(OpenError::Bell)?;
-        let clock = Clock::start();
-        let paths = Paths::new(paths, clock, &mut engine);
-        let core = AdapterState::new(engine, (paths, infos), clock, regions.clone());
+        for (index, (link, interface)) in (0..).zip(self.links) {
+            open_link(&mut members, PathId(index), (link, interface), &regions, &seed)?;
+        }
         let config =
             RuntimeConfig { driving, wait: self.wait, linger: LINGER, thread: "landfall-qpip" };
-        Ok(Parts { core, clock, bell, config, regions })
+        members.into_iter().map(|member| member.ready(config, &regions)).collect()
     }
+}
+
+/// An adapter whose links are being opened.
+struct Member {
+    engine: qpip::Adapter,
+    paths: Vec<Path<qpip::Adapter>>,
+    infos: Vec<LinkInfo>,
+}
+
+impl Member {
+    fn ready(self, config: RuntimeConfig, regions: &Regions) -> Result<Parts, OpenError> {
+        let Self { mut engine, paths, infos } = self;
+        let (bell, clock) = (Bell::new().map_err(OpenError::Bell)?, Clock::start());
+        let paths = Paths::new(paths, clock, &mut engine);
+        let core = AdapterState::new(engine, (paths, infos), clock, regions.clone());
+        Ok(Parts { core, clock, bell, config, regions: regions.clone() })
+    }
+}
+
+/// Opens a link for all members.
+fn open_link(
+    members: &mut [Member],
+    path: PathId,
+    (link, mut interface): (Link, Interface),
+    regions: &Regions,
+    seed: &Seed,
+) -> Result<(), OpenError> {
+    if interface.mac == [0; 6] {
+        interface.mac = station_of(seed, path.0);
+    }
+    let (name, station) = (link.to_string(), interface.mac);
+    if interface.vlan.is_some() && !link.carries_tags() {
+        return Err(OpenError::NoTags(name));
+    }
+    let finds_out = interface.dhcp || interface.discovers_routers || interface.detects_conflicts;
+    if members.len() > 1 && finds_out {
+        return Err(OpenError::NeedsAddresses(name));
+    }
+    if members.len() > 1 && !link.is_shareable() {
+        return Err(OpenError::NotShared(name));
+    }
+    for member in &mut *members {
+        member
+            .engine
+            .add_interface(path, interface.clone())
+            .map_err(|source| OpenError::Interface { link: name.clone(), source })?;
+    }
+    let opened = link
+        .open(path, regions, station, seed, members.len())
+        .map_err(|source| OpenError::Link { link: name, source })?;
+    for (member, (path, info)) in members.iter_mut().zip(opened) {
+        member.paths.push(path);
+        member.infos.push(info);
+    }
+    Ok(())
 }
 
 /// What a runtime is made of.
@@ -312,6 +402,25 @@ struct Parts {
     bell: Bell,
     config: RuntimeConfig,
     regions: Regions,
+}
+
+impl Parts {
+    fn start(self) -> Result<Adapter, OpenError> {
+        let Self { core, clock, bell, config, regions } = self;
+        let doorbells = Arc::clone(&core.doorbells);
+        let runtime = Runtime::start(core, clock, bell, config).map_err(OpenError::Thread)?;
+        Ok(Adapter::new(Arc::new(Handle::new(runtime, doorbells, regions))))
+    }
+}
+
+/// Members draw different numbers. The first draws as the only one would.
+fn seed_of_member(seed: &Seed, index: u16) -> Seed {
+    let mut own = *seed;
+    if index > 0 {
+        let mut random = random_for(seed, index, b"member");
+        own.chunks_mut(8).for_each(|part| part.copy_from_slice(&random.next_u64().to_le_bytes()));
+    }
+    own
 }
 
 /// A station address that is locally administered (RFC 9542, 2.1). Of one seed

@@ -152,6 +152,16 @@ pub enum OpenError {
         "{0} shows no tag of a VLAN: the kernel takes it off what comes. Make the VLAN's own interface (`ip link add link IFACE name IFACE.5 type vlan id 5`) and use that without `Builder::vlan`"
     )]
     NoTags(String),
+    /// Several adapters were to be one station where only one can.
+    #[error(
+        "{0} is for one adapter: several share `Link::tap`, `Link::packet` or `Link::xdp`; for anything else use `Builder::open`"
+    )]
+    NotShared(String),
+    /// Several adapters of one station know their addresses.
+    #[error(
+        "several adapters share {0}, and find out no addresses there: give them with `Builder::address`, and leave out DHCP, routers and the detection of conflicts"
+    )]
+    NeedsAddresses(String),
     /// A link could not be opened.
     #[error("cannot open {link}: {source}")]
     Link {

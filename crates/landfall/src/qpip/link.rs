@@ -15,7 +15,7 @@ use landfall_transport::tunnel::{TunnelConfig, TunnelDriver};
 #[cfg(feature = "io-uring")]
 use landfall_transport::uring::UringPacketDriver;
 use landfall_transport::xdp::{XdpConfig, XdpDriver};
-use landfall_transport::{Driver, xdp};
+use landfall_transport::{Driver, member, xdp};
 #[cfg(feature = "nic")]
 use nic_firmware_model::driver::{Cable, NicDriver, lanai};
 use qpip::Adapter;
@@ -243,7 +243,19 @@ impl Link {
         ))
     }
 
-    /// Opens it for a station with this address, in an adapter with this seed.
+    /// Can several adapters be one station there?
+    pub(super) const fn is_shareable(&self) -> bool {
+        match &self.0 {
+            FrameSource::Ethernet(ethernet) => ethernet.is_shareable(),
+            #[cfg(feature = "faults")]
+            FrameSource::Impaired(ethernet, _) => ethernet.is_shareable(),
+            #[cfg(feature = "nic")]
+            FrameSource::Adapter(_) | FrameSource::Behind(..) => false,
+            FrameSource::HandedIn(..) => false,
+        }
+    }
+
+    /// Opens it for a station with this address, in this many adapters of one with this seed.
     pub(super) fn open(
         self,
         path: PathId,
@@ -254,20 +266,21 @@ impl Link {
             expect(unused_variables, reason = "what an adapter finds things by")
         )]
         seed: &Seed,
-    ) -> io::Result<(Path<Adapter>, LinkInfo)> {
+        count: usize,
+    ) -> io::Result<Vec<(Path<Adapter>, LinkInfo)>> {
         let what = self.to_string();
-        let (driver, carrier) = match self.0 {
+        let drivers: Vec<Found<Adapter>> = match self.0 {
             FrameSource::Ethernet(ethernet) => {
-                ethernet.open(path, regions, station, &Impairment::default())?
+                ethernet.open_all(path, regions, station, &Impairment::default(), count)?
             }
             #[cfg(feature = "faults")]
             FrameSource::Impaired(ethernet, impairment) => {
-                ethernet.open(path, regions, station, &impairment)?
+                ethernet.open_all(path, regions, station, &impairment, count)?
             }
             #[cfg(feature = "nic")]
             FrameSource::Adapter(adapter) => {
                 let (cable, unit) = adapter.port(station)?;
-                (behind_card(cable, (unit, adapter.pace), path, regions, seed), None)
+                vec![(behind_card(cable, (unit, adapter.pace), path, regions, seed), None)]
             }
             #[cfg(feature = "nic")]
             FrameSource::Behind(ethernet, pace) => {
@@ -275,12 +288,15 @@ impl Link {
                     ethernet.open(path, regions, station, &Impairment::default())
                 })?;
                 let how = (far.unit(), pace);
-                (behind_card(Box::new(far), how, path, regions, seed), carrier)
+                vec![(behind_card(Box::new(far), how, path, regions, seed), carrier)]
             }
-            FrameSource::HandedIn(_, open) => (open(path, regions)?, None),
+            FrameSource::HandedIn(_, open) => vec![(open(path, regions)?, None)],
         };
-        let path = Path::new(driver, PeerKind::Station, Some(Peer::Ethernet(station)));
-        Ok((path, LinkInfo { what, station, carrier }))
+        let opened = drivers.into_iter().map(|(driver, carrier)| {
+            let path = Path::new(driver, PeerKind::Station, Some(Peer::Ethernet(station)));
+            (path, LinkInfo { what: what.clone(), station, carrier })
+        });
+        Ok(opened.collect())
     }
 }
 
@@ -339,6 +355,46 @@ impl Ethernet {
         matches!(self, Self::Tap(_) | Self::Tunnel(_))
     }
 
+    const fn is_shareable(&self) -> bool {
+        matches!(self, Self::Tap(_) | Self::Packet(_) | Self::Xdp(_))
+    }
+
+    /// Opens it for a station with this address, which this many adapters are.
+    fn open_all<E: Engine + 'static>(
+        self,
+        path: PathId,
+        regions: &Regions,
+        station: [u8; 6],
+        impairment: &Impairment,
+        count: usize,
+    ) -> io::Result<Vec<Found<E>>> {
+        if count == 1 {
+            return Ok(vec![self.open(path, regions, station, impairment)?]);
+        }
+        match self {
+            Self::Tap(config) => {
+                let queues = TapDriver::open_group(path, &config, regions, count)?;
+                among_members(queues, station, regions, impairment)
+            }
+            Self::Packet(config) => {
+                let config = PacketConfig { framing: framing(station), ..config };
+                let sockets = PacketDriver::open_by_flow(path, &config, regions, count)?;
+                among_members(sockets, station, regions, impairment)
+            }
+            Self::Xdp(config) => {
+                let config = Self::xdp_for(config, station);
+                let queues = XdpDriver::open_group(path, &config, regions, count as u32)?;
+                among_members(queues, station, regions, impairment)
+            }
+            _ => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
+    fn xdp_for(config: XdpConfig, station: [u8; 6]) -> XdpConfig {
+        let groups = matches!(config.framing, xdp::Framing::Frames { groups: true, .. });
+        XdpConfig { framing: xdp::Framing::Frames { station, groups }, ..config }
+    }
+
     /// Opens it for a station with this address.
     pub(super) fn open<E: Engine + 'static>(
         self,
@@ -364,9 +420,7 @@ impl Ethernet {
                 )
             }
             Self::Xdp(config) => {
-                let groups = matches!(config.framing, xdp::Framing::Frames { groups: true, .. });
-                let framing = xdp::Framing::Frames { station, groups };
-                let config = XdpConfig { framing, ..config };
+                let config = Self::xdp_for(config, station);
                 (impairment.around(XdpDriver::open(path, &config, regions)?, regions)?, None)
             }
             Self::Tunnel(config) => {
@@ -390,6 +444,17 @@ impl Ethernet {
             Self::Tunnel(config) => ("inside of tunnels".to_owned(), Some(config.frame)),
         }
     }
+}
+
+/// Makes drivers of one station members, each with what impairs its path around it.
+fn among_members<E: Engine + 'static, D: Driver + Send + 'static>(
+    drivers: Vec<D>,
+    station: [u8; 6],
+    regions: &Regions,
+    impairment: &Impairment,
+) -> io::Result<Vec<Found<E>>> {
+    let members = member::members(drivers, station, regions)?;
+    members.into_iter().map(|member| Ok((impairment.around(member, regions)?, None))).collect()
 }
 
 /// Frames of IP and ARP for a station of its own, and what is for all.

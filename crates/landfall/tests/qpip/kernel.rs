@@ -34,7 +34,7 @@ struct Neighbours {
 }
 
 /// Addresses of the adapter on the cable of an end, which no kernel has.
-fn ours(end: &VethEnd) -> (Ipv4Addr, Ipv6Addr) {
+pub(super) fn ours(end: &VethEnd) -> (Ipv4Addr, Ipv6Addr) {
     let [a, b, c, _] = end.ipv4.octets();
     let mut octets = end.ipv6.octets();
     octets[15] = 100;
@@ -61,7 +61,7 @@ fn over_cable(link: impl FnOnce(&str) -> Link + Send) -> Result<Neighbours, Stri
 }
 
 /// What this machine lacks, if it is that.
-fn why_not_here(error: &OpenError) -> Option<String> {
+pub(super) fn why_not_here(error: &OpenError) -> Option<String> {
     let OpenError::Link { source, .. } = error else { return None };
     let source = source.get_ref()?;
     let no_ring = source.downcast_ref::<Unavailable>().map(ToString::to_string);

@@ -5,6 +5,7 @@ mod completions;
 mod endings;
 mod interfaces;
 mod kernel;
+mod members;
 mod messages;
 mod verbs;
 

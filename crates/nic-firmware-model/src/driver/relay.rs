@@ -273,7 +273,7 @@ mod tests {
 
     fn unit(head: &[u8], len: usize) -> Unit<'_> {
         let (from, ecn) = (Peer::Unaddressed, Ecn::NotCapable);
-        Unit { path: PATH, from, head, len: len as u32, segment: None, ecn }
+        Unit { path: PATH, from, head, len: len as u32, segment: None, ecn, verified: false }
     }
 
     /// A datagram of IPv4 whose checksum is wrong.

@@ -95,6 +95,7 @@ fn place<E: Engine>(
         len: frame.bytes.len() as u32,
         segment: None,
         ecn: frame.ecn,
+        verified: false,
     };
     match engine.place(now, &unit, into)? {
         Placement::NeedHead(_) => Err(refusals.count(Refusal::Truncated)),

@@ -1,5 +1,6 @@
 //! [`Config`]: the bounds of an adapter, as the memory of a card would set them.
 
+use landfall_inet::flow::Share;
 use landfall_placement::{ConfigError, Duration, Spans};
 
 use crate::tcp::TcpConfig;
@@ -78,6 +79,11 @@ pub struct Config {
     /// [`poll_command`](super::Adapter::poll_command) and
     /// [`handle_report`](super::Adapter::handle_report).
     pub delegates: bool,
+    /// Which flows of its stations are this adapter's, where several adapters share them, each
+    /// with an interface of the same station and addresses: what comes of others' flows is
+    /// passed over without a word, and ports are chosen from the share. The
+    /// first member alone answers for what is nobody's. All of it, if not said.
+    pub share: Share,
     /// What can be chosen about TCP.
     pub tcp: TcpConfig,
 }
@@ -110,6 +116,7 @@ impl Default for Config {
             answers_per_second: 1_000,
             predicts: true,
             delegates: false,
+            share: Share::WHOLE,
             tcp: TcpConfig::default(),
         }
     }

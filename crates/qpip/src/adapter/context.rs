@@ -27,4 +27,9 @@ impl Context {
         let (stats, refusals) = (Stats::default(), Refusals::new());
         Self { config, random, secret, stats, refusals, events }
     }
+
+    /// Does this adapter answer for what is nobody's, where several share their stations?
+    pub(super) const fn answers_for_all(&self) -> bool {
+        self.config.share.index() == 0
+    }
 }

@@ -100,6 +100,11 @@ pub enum Error {
     /// Another has that address and port.
     #[error("{0} is in use already: choose another port, or port 0 for any that is free")]
     Taken(SocketAddr),
+    /// What comes to that port, from there, is another's of several adapters that share a station.
+    #[error(
+        "{0} is in the share of another adapter: use that one, or port 0 for any in this share"
+    )]
+    OfOtherShare(SocketAddr),
 
     // Nobody's: what there is does not suffice.
     /// The bound of the configuration is reached.

@@ -88,6 +88,7 @@ use links::Links;
 use listeners::Listeners;
 use openings::Openings;
 use placements::Placements;
+use ports::PortChooser;
 use queue_pair::{QueuePair, Role};
 use queue_pairs::QueuePairs;
 use receive::pieces::Pieces;
@@ -340,7 +341,7 @@ impl Adapter {
     /// # Errors
     /// [`Error::Unknown`], [`Error::WrongService`], [`Error::NotIdle`],
     /// [`Error::BadAddress`], [`Error::NotOurs`], [`Error::NoRoute`],
-    /// [`Error::Taken`], [`Error::NoPort`].
+    /// [`Error::Taken`], [`Error::OfOtherShare`], [`Error::NoPort`].
     pub fn connect(
         &mut self,
         now: Instant,
@@ -350,8 +351,8 @@ impl Adapter {
     ) -> Result<(), Error> {
         let mapping = self.pairs.idle_stream(id)?.mapping;
         let Self { context, links, pairs, listeners, .. } = self;
-        let random = &mut context.random;
-        let (ends, route) = ports::choose_ends(random, links, pairs, listeners, local, remote)?;
+        let chooser = PortChooser { random: &mut context.random, share: context.config.share };
+        let (ends, route) = ports::choose_ends(chooser, links, pairs, listeners, local, remote)?;
         let mss = links.largest_segment(&route, mapping);
         let config = pairs.known(id)?.tcp_config(&context.config.tcp);
         let mut tcb = Tcb::connect(now, config, &context.secret, ends, mapping, mss);
@@ -458,11 +459,12 @@ impl Adapter {
     ///
     /// # Errors
     /// [`Error::Unknown`], [`Error::WrongService`], [`Error::NotIdle`],
-    /// [`Error::NotOurs`], [`Error::Taken`], [`Error::NoPort`].
+    /// [`Error::NotOurs`], [`Error::Taken`], [`Error::OfOtherShare`], [`Error::NoPort`].
     pub fn bind(&mut self, id: QueuePairId, local: SocketAddr) -> Result<SocketAddr, Error> {
         self.pairs.check_unbound(id)?;
         let Self { context, links, pairs, seam, .. } = self;
-        let local = ports::choose_port(&mut context.random, links, pairs, local)?;
+        let chooser = PortChooser { random: &mut context.random, share: context.config.share };
+        let local = ports::choose_port(chooser, links, pairs, local)?;
         // Only a card has to be told of others at the same port.
         let rivals = if seam.is_card() { pairs.note_rivals(local) } else { Vec::new() };
         pairs.bind(id, local, !rivals.is_empty())?;

@@ -191,6 +191,10 @@ impl Adapter {
     #[inline]
     fn place_segment(&mut self, now: Instant, arrival: &Arrival<'_>, into: &mut Spans) -> Outcome {
         let mut packet = PacketSegment::read(arrival)?;
+        let ends = packet.origin.ends;
+        if !self.context.config.share.has_connection(ends.local, ends.remote) {
+            return Err(Refusal::WrongAddress.into());
+        }
         if packet.segment.payload == 0 {
             // All of it is at hand, and is checked at once.
             if packet.is_intact(arrival) {
@@ -257,6 +261,9 @@ impl Adapter {
         let packet = PacketDatagram::read(arrival)?;
         if packet.is_of_dhcp() && self.links[arrival.link].host.dhcp.is_some() {
             return self.place_lease(now, arrival, &packet);
+        }
+        if !self.context.config.share.has_port(packet.local.port()) {
+            return Err(Refusal::WrongAddress.into());
         }
         if !self.links[arrival.link].has(packet.local.ip()) && !packet.local.ip().is_multicast() {
             return Err(Refusal::WrongAddress.into());

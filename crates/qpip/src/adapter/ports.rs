@@ -3,6 +3,7 @@
 
 use core::net::{IpAddr, SocketAddr};
 
+use landfall_inet::flow::Share;
 use landfall_placement::Random;
 
 use super::demux::{Ends, plain};
@@ -17,15 +18,24 @@ use super::routes::Route;
 const FIRST_EPHEMERAL: u16 = 49_152;
 const EPHEMERAL: u16 = u16::MAX - FIRST_EPHEMERAL + 1;
 
+/// By what a port is chosen, where any will do.
+#[derive(Debug)]
+pub(super) struct PortChooser<'a> {
+    pub(super) random: &'a mut Random,
+    /// It is in this share.
+    pub(super) share: Share,
+}
+
 /// The two ends of a new connection, and the way between them.
 pub(super) fn choose_ends(
-    random: &mut Random,
+    chooser: PortChooser<'_>,
     links: &Links,
     pairs: &QueuePairs,
     listeners: &Listeners,
     local: Option<SocketAddr>,
     remote: SocketAddr,
 ) -> Result<(Ends, Route), Error> {
+    let PortChooser { random, share } = chooser;
     let remote = plain(remote);
     if remote.port() == 0 || !is_remote(remote.ip()) {
         return Err(Error::BadAddress(remote));
@@ -35,14 +45,18 @@ pub(super) fn choose_ends(
         return Err(Error::NotOurs(from));
     }
     let route = links.route(from, remote.ip()).ok_or(Error::NoRoute(remote.ip()))?;
+    let is_ours = |local: SocketAddr| share.has_connection(local, remote);
     let is_free = |local: SocketAddr| {
         let ends = Ends { local, remote };
         pairs.is_free(ends) && listeners.is_free(ends)
     };
     let local = match local.map_or(0, |local| local.port()) {
-        0 => free_port(random, route.source, is_free)?,
+        0 => free_port(random, route.source, |local| is_ours(local) && is_free(local))?,
         port => {
             let local = SocketAddr::new(route.source, port);
+            if !is_ours(local) {
+                return Err(Error::OfOtherShare(local));
+            }
             if !is_free(local) {
                 return Err(Error::Taken(local));
             }
@@ -54,20 +68,25 @@ pub(super) fn choose_ends(
 
 /// The port that a queue pair for datagrams is bound to.
 pub(super) fn choose_port(
-    random: &mut Random,
+    chooser: PortChooser<'_>,
     links: &Links,
     pairs: &QueuePairs,
     local: SocketAddr,
 ) -> Result<SocketAddr, Error> {
+    let PortChooser { random, share } = chooser;
     if local.ip().is_multicast() && local.port() == 0 {
         return Err(Error::BadAddress(local));
     }
     check_local(links, local)?;
     let is_free = |local: SocketAddr| pairs.bound_at(local).is_none();
     if local.port() == 0 {
-        return free_port(random, local.ip(), is_free);
+        let is_ours = |local: SocketAddr| share.has_port(local.port());
+        return free_port(random, local.ip(), |local| is_ours(local) && is_free(local));
     }
     let local = plain(local);
+    if !share.has_port(local.port()) {
+        return Err(Error::OfOtherShare(local));
+    }
     if !is_free(local) {
         return Err(Error::Taken(local));
     }

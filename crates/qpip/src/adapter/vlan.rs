@@ -99,7 +99,7 @@ mod tests {
     fn unit(head: &[u8]) -> Unit<'_> {
         let len = head.len() as u32;
         let (path, from, ecn) = (PathId(0), Peer::Unaddressed, Ecn::NotCapable);
-        Unit { path, from, head, len, segment: None, ecn }
+        Unit { path, from, head, len, segment: None, ecn, verified: false }
     }
 
     fn tagged(id: u16) -> Vec<u8> {

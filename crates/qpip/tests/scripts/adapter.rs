@@ -421,6 +421,7 @@ impl Player {
             len: frame.len() as u32,
             segment: None,
             ecn: Ecn::NotCapable,
+            verified: false,
         };
         let mut into = Spans::new();
         if let Ok(Placement::Into { at, ticket, .. }) =

@@ -149,6 +149,7 @@ impl<E: Engine + 'static> EngineNode<E> {
                 len: frame.len() as u32,
                 segment: None,
                 ecn: frame.ecn,
+                verified: false,
             };
             let placement = self.host.engine.place(now, &unit, into)?;
             let Placement::NeedHead(more) = placement else { return Ok(placement) };

@@ -98,6 +98,8 @@ impl Sends {
             // has forgotten the length says the greatest there is; a limit was
             // known here before anything was granted.
             send.len = send.len.min(len);
+            let older = send.next_in_connection;
+            self.ask_about_overtaken(net, cx, connection, older);
             self.finish_send(net, cx, index, Ok(()));
             net.disconnect_if_idle(cx, connection);
             return Ok(());
@@ -210,7 +212,7 @@ impl Sends {
     /// A Transfer is complete at its receiver. Of those that were begun before it, and have no
     /// more to be granted, the last word may be lost: they are asked about after a round trip,
     /// and not after several in which nothing is heard. Those follow each other from `older`.
-    pub(super) fn ask_about_overtaken(
+    fn ask_about_overtaken(
         &mut self,
         net: &mut Network,
         cx: &mut Context,

@@ -182,11 +182,7 @@ impl Sends {
             return;
         }
         send.state = State::Over(result);
-        let (connection, older) = (send.connection, send.next_in_connection);
         self.timers.remove(index);
-        if result.is_ok() {
-            self.ask_about_overtaken(net, cx, connection, older);
-        }
         self.release_send(net, cx, index);
     }
 

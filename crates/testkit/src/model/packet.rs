@@ -80,6 +80,7 @@ impl Packet {
                 len: self.bytes.len() as u32,
                 segment: self.segment,
                 ecn: Ecn::NotCapable,
+                verified: false,
             };
             match engine.place(now, &unit, into) {
                 Ok(Placement::NeedHead(more)) => {
@@ -113,6 +114,7 @@ impl Packet {
             len: self.bytes.len() as u32,
             segment: None,
             ecn: Ecn::NotCapable,
+            verified: false,
         };
         engine.place_opened(now, &unit, into)
     }

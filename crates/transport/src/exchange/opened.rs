@@ -197,6 +197,7 @@ impl Inbox {
             len: len as u32,
             segment: None,
             ecn: spans_of.ecn,
+            verified: false,
         };
         match turn.engine.place_opened(turn.now, &unit, spans) {
             Ok(Placement::Into { at, check, ticket }) => {

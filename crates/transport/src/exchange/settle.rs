@@ -506,6 +506,7 @@ impl Arrival {
             len: len as u32,
             segment: self.coalesced,
             ecn: self.ecn,
+            verified: self.verified,
         }
     }
 

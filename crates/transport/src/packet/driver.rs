@@ -78,11 +78,34 @@ impl PacketDriver {
         regions: &Regions,
         count: usize,
     ) -> Result<Vec<Self>, OpenError> {
+        Self::open_spread(path, config, regions, (count, SpreadBy::Station))
+    }
+
+    /// The same for one station of ours: the flow that a frame belongs to decides
+    /// ([`landfall_inet::flow`]), for [`members`](crate::member::members).
+    ///
+    /// # Errors
+    /// Those of [`open_group`](Self::open_group).
+    pub fn open_by_flow(
+        path: PathId,
+        config: &PacketConfig,
+        regions: &Regions,
+        count: usize,
+    ) -> Result<Vec<Self>, OpenError> {
+        Self::open_spread(path, config, regions, (count, SpreadBy::Flow))
+    }
+
+    fn open_spread(
+        path: PathId,
+        config: &PacketConfig,
+        regions: &Regions,
+        (count, by): (usize, SpreadBy),
+    ) -> Result<Vec<Self>, OpenError> {
         let drivers: Result<Vec<Self>, _> =
             (0..count).map(|_| Self::open(path, config, regions)).collect();
         let mut drivers = drivers?;
         let sockets: Vec<&Socket> = drivers.iter().map(|driver| &driver.socket).collect();
-        let group = fanout::spread(&sockets, SpreadBy::Station)?;
+        let group = fanout::spread(&sockets, by)?;
         for driver in &mut drivers {
             driver._group = Some(Arc::clone(&group));
         }

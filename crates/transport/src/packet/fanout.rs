@@ -7,10 +7,12 @@ use std::net::IpAddr;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 
+use landfall_inet::flow::SPREAD;
+use landfall_inet::{ethernet, ipv4, protocol};
 use socket2::Socket;
 
 use super::socket::set_option_to;
-use super::step::{Step, instruction};
+use super::step::{Step, Targets, instruction};
 use crate::OpenError;
 
 /// By what frames are spread over the sockets.
@@ -22,6 +24,8 @@ pub(crate) enum SpreadBy {
     SocketOfFour,
     /// The same over IPv6.
     SocketOfSix,
+    /// The flow that they belong to, for a station of ours ([`landfall_inet::flow`]).
+    Flow,
 }
 
 impl SpreadBy {
@@ -44,25 +48,87 @@ impl SpreadBy {
             Self::Station => (vec![link(8)], link(6)),
             Self::SocketOfFour => (vec![net(12)], net(20)),
             Self::SocketOfSix => (vec![net(8), net(12), net(16), net(20)], net(40)),
-        };
-        let xor = |load: Step| {
-            let x_is_a = instruction(libc::BPF_MISC | libc::BPF_TAX, 0);
-            let a_xor_x = instruction(libc::BPF_ALU | libc::BPF_XOR | libc::BPF_X, 0);
-            [x_is_a, load.alone(), a_xor_x]
+            Self::Flow => return flow_program(Headers::OfSocket),
         };
         let mut program = vec![Step::half(half.cast_unsigned()).alone()];
         for word in words {
-            program.extend(xor(Step::word(word.cast_unsigned())));
+            program.extend(xor(Step::word(word.cast_unsigned())).map(|step| step.alone()));
         }
-        program.push(instruction(libc::BPF_ALU | libc::BPF_MUL | libc::BPF_K, SPREAD));
-        program.push(instruction(libc::BPF_ALU | libc::BPF_RSH | libc::BPF_K, 16));
-        program.push(instruction(libc::BPF_RET | RETURN_A, 0));
+        program.extend(SPREADING);
         program
     }
 }
 
-/// 2³² divided by the golden ratio, and odd.
-const SPREAD: u32 = 0x9e37_79b1;
+/// A becomes what it was, joined by XOR with what is loaded.
+const fn xor(load: Step) -> [Step; 3] {
+    let x_is_a = Step::plain(libc::BPF_MISC | libc::BPF_TAX, 0);
+    let a_xor_x = Step::plain(libc::BPF_ALU | libc::BPF_XOR | libc::BPF_X, 0);
+    [x_is_a, load, a_xor_x]
+}
+
+/// The end of each program: of the product the upper half counts.
+const SPREADING: [libc::sock_filter; 3] = [
+    instruction(libc::BPF_ALU | libc::BPF_MUL | libc::BPF_K, SPREAD),
+    instruction(libc::BPF_ALU | libc::BPF_RSH | libc::BPF_K, 16),
+    instruction(libc::BPF_RET | RETURN_A, 0),
+];
+
+/// Where a program finds the headers of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Headers {
+    /// The kernel knows what a packet socket's frame carries, and where it begins.
+    OfSocket,
+    /// At the start of the frame, which has no tag.
+    OfFrame,
+}
+
+/// The program by which flows are spread, as [`landfall_inet::flow::recipient`] says: of a fragment, and of all
+/// that has no flow, the first member is to see to it.
+pub(crate) fn flow_program(headers: Headers) -> Vec<libc::sock_filter> {
+    const IPV4_WITHOUT_OPTIONS: u32 = 0x45;
+    let net = |at: u32| match headers {
+        Headers::OfSocket => libc::SKF_NET_OFF.cast_unsigned() + at,
+        Headers::OfFrame => ethernet::LEN as u32 + at,
+    };
+    let ethertype = match headers {
+        Headers::OfSocket => Step::ancillary(libc::SKF_AD_PROTOCOL),
+        Headers::OfFrame => Step::half(ETHERTYPE),
+    };
+    let (tcp, udp) = (u32::from(protocol::TCP), u32::from(protocol::UDP));
+    // Addresses lie behind one another, and so do the ports behind them in IPv4.
+    let joined = |from: u32, words: u32, ports: u32| {
+        let more = (1..words).flat_map(move |nth| xor(Step::word(net(from + 4 * nth))));
+        let ports = xor(Step::word(net(ports)));
+        std::iter::once(Step::word(net(from))).chain(more).chain(ports).chain([Step::go_on()])
+    };
+    let port = |at: u32| [Step::half(net(at)), Step::go_on()];
+    let of_protocol = |steps: usize| [Step::skip_if(udp, steps + 1), Step::must_be(tcp)];
+    let (four, six): (Vec<_>, Vec<_>) = (joined(12, 2, 20).collect(), joined(8, 8, 40).collect());
+    let mut of_four = vec![
+        Step::byte(net(0)),
+        Step::must_be(IPV4_WITHOUT_OPTIONS),
+        Step::half(net(6)),
+        Step::must_lack((ipv4::MORE_FRAGMENTS | ipv4::OFFSET).into()),
+        Step::byte(net(9)),
+    ];
+    of_four.extend(of_protocol(four.len()));
+    of_four.extend(four);
+    of_four.extend(port(22));
+    let mut steps = vec![ethertype, Step::skip_if(ethernet::IPV6.into(), of_four.len() + 1)];
+    steps.push(Step::must_be(ethernet::IPV4.into()));
+    steps.extend(of_four);
+    steps.push(Step::byte(net(6)));
+    steps.extend(of_protocol(six.len()));
+    steps.extend(six);
+    steps.extend(port(42));
+    let targets = Targets { accept: steps.len(), reject: steps.len() + SPREADING.len() };
+    let assembled = steps.iter().enumerate().map(|(at, step)| step.assemble(at, &targets));
+    let first_member = instruction(libc::BPF_RET | libc::BPF_K, 0);
+    assembled.chain(SPREADING).chain([first_member]).collect()
+}
+
+/// Where a frame without a tag says what it carries.
+const ETHERTYPE: u32 = 12;
 
 /// `BPF_A` of `linux/filter.h`: what is returned is in A.
 const RETURN_A: u32 = 0x10;
@@ -139,6 +205,8 @@ fn number_of(fd: RawFd) -> io::Result<u16> {
 
 #[cfg(test)]
 mod tests {
+    use landfall_inet::flow;
+
     use super::*;
 
     #[test]
@@ -152,5 +220,81 @@ mod tests {
             assert!(counts.iter().all(|count| (fair / 2..fair * 2).contains(count)), "{counts:?}");
         }
         assert_eq!(member_of([0xff; 6], 1), 0);
+    }
+
+    /// What the kernel's interpreter makes of a frame, whose headers are at its start.
+    fn run(program: &[libc::sock_filter], frame: &[u8]) -> u32 {
+        let (mut a, mut x, mut at) = (0u32, 0u32, 0);
+        loop {
+            let libc::sock_filter { code, jt, jf, k } = program[at];
+            let bytes = |len: usize| frame.get(k as usize..k as usize + len);
+            let branch = |taken: bool| usize::from(if taken { jt } else { jf });
+            at += 1;
+            match u32::from(code) {
+                // A load behind the end ends the program.
+                0x20 => match bytes(4) {
+                    Some(bytes) => a = u32::from_be_bytes(bytes.try_into().unwrap()),
+                    None => return 0,
+                },
+                0x28 => match bytes(2) {
+                    Some(bytes) => a = u16::from_be_bytes(bytes.try_into().unwrap()).into(),
+                    None => return 0,
+                },
+                0x30 => match bytes(1) {
+                    Some(bytes) => a = bytes[0].into(),
+                    None => return 0,
+                },
+                0x07 => x = a,
+                0xac => a ^= x,
+                0x24 => a = a.wrapping_mul(k),
+                0x74 => a >>= k,
+                0x15 => at += branch(a == k),
+                0x45 => at += branch(a & k != 0),
+                0x06 => return k,
+                0x16 => return a,
+                other => panic!("instruction {other:#x}"),
+            }
+        }
+    }
+
+    #[test]
+    fn the_kernel_and_the_engines_agree_whose_a_frame_is() {
+        let program = flow_program(Headers::OfFrame);
+        let mut random = landfall_placement::Random::from_number(7);
+        let (mut told, mut of_first) = (0, 0);
+        for _ in 0..20_000 {
+            let mut frame: Vec<u8> =
+                (0..13).flat_map(|_| random.next_u64().to_le_bytes()).collect();
+            let is_v6 = random.below(2) == 1;
+            let kinds = [protocol::TCP, protocol::UDP, protocol::ICMP4, protocol::FRAGMENT];
+            let kind = kinds[random.below(4) as usize];
+            let ethertype = if is_v6 { ethernet::IPV6 } else { ethernet::IPV4 };
+            frame[12..14].copy_from_slice(&ethertype.to_be_bytes());
+            if is_v6 {
+                (frame[14], frame[20]) = (0x60, kind);
+            } else {
+                (frame[14], frame[23]) = (0x45, kind);
+                // It is longer than its headers.
+                frame[16] |= 1;
+                // Some are fragments.
+                frame[20] &= if random.below(4) == 0 { 0x3f } else { 0x40 };
+                frame[21] = if frame[20] & 0x3f == 0 { 0 } else { frame[21] };
+            }
+            let len = 54 + random.below(50) as usize;
+            for members in [1, 2, 3, 7] {
+                let said = run(&program, &frame[..len]) % u32::from(members);
+                match flow::recipient(&frame[..len], members) {
+                    Some(flow::Recipient::Member(member)) => {
+                        assert_eq!(said, u32::from(member), "{:02x?}", &frame[..len]);
+                        told += 1;
+                    }
+                    _ => {
+                        assert_eq!(said, 0, "{:02x?}", &frame[..len]);
+                        of_first += 1;
+                    }
+                }
+            }
+        }
+        assert!(told > 10_000 && of_first > 10_000, "{told} and {of_first}");
     }
 }

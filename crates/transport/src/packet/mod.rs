@@ -56,7 +56,7 @@ mod vnet;
 use std::fmt;
 
 pub use driver::PacketDriver;
-pub(crate) use fanout::{SpreadBy, spread};
+pub(crate) use fanout::{Headers, SpreadBy, flow_program, spread};
 pub use filter::Filter;
 pub(crate) use link::{Frame, Link, whole_frames};
 pub(crate) use message::LinkAddress;

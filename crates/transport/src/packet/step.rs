@@ -31,6 +31,11 @@ impl Step {
         Self { code, operand, yes: Target::Next, no: Target::Next }
     }
 
+    /// What loads nothing and jumps nowhere.
+    pub(super) const fn plain(code: u32, operand: u32) -> Self {
+        Self::load(code, operand)
+    }
+
     pub(super) const fn byte(at: u32) -> Self {
         Self::load(libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, at)
     }
@@ -91,6 +96,11 @@ impl Step {
 
     pub(super) const fn accept_if(value: u32) -> Self {
         Self::jump(libc::BPF_JEQ, value, Target::Accept, Target::Next)
+    }
+
+    /// Goes to where what is accepted goes on.
+    pub(super) const fn go_on() -> Self {
+        Self::jump(libc::BPF_JEQ, 0, Target::Accept, Target::Accept)
     }
 
     pub(super) const fn accept_only_if(value: u32) -> Self {

@@ -229,7 +229,7 @@ impl Placer {
     ) -> Result<Placement, Refusal> {
         let (path, from, ecn) = (self.path, arrived.from, arrived.frame.ecn);
         let len = parts.len() as u32;
-        let unit = Unit { path, from, head: parts.head, len, segment: None, ecn };
+        let unit = Unit { path, from, head: parts.head, len, segment: None, ecn, verified: false };
         self.spans.clear();
         let mut result = turn.engine.place(turn.now, &unit, &mut self.spans);
         let mut have = parts.head.len();

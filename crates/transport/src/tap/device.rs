@@ -8,7 +8,7 @@ use std::os::unix::fs::OpenOptionsExt;
 
 use socket2::{Domain, Socket, Type};
 
-use super::TapConfig;
+use super::{TapConfig, steering};
 use crate::packet::{
     Found, Interface, InterfaceRequest as Request, VNET_HEADER, ask_interface as ask,
     find_interface, named_interface,
@@ -20,6 +20,13 @@ use crate::{OpenError, Privilege};
 const WHAT_WE_TAKE: libc::c_uint =
     libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
 
+/// How many files an interface may be opened by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Queues {
+    One,
+    Several,
+}
+
 /// An interface whose frames are read and written here.
 #[derive(Debug)]
 pub(super) struct Device {
@@ -30,6 +37,30 @@ pub(super) struct Device {
 
 impl Device {
     pub(super) fn open(config: &TapConfig) -> Result<Self, OpenError> {
+        Self::open_queue(config, Queues::One)
+    }
+
+    /// Several queues of one interface, which the kernel spreads flows over as
+    /// [`flow`](landfall_inet::flow) says.
+    pub(super) fn open_queues(config: &TapConfig, count: usize) -> Result<Vec<Self>, OpenError> {
+        let mut queues: Vec<Self> = Vec::with_capacity(count);
+        for _ in 0..count {
+            // The first may have been given a name.
+            let name = queues.first().map_or(&config.name, |first| &first.name).clone();
+            // What the first one was set to the others find.
+            let (offload, up) = (config.offload, false);
+            let further = TapConfig { offload, up, ..TapConfig::new(name) };
+            let config = if queues.is_empty() { config } else { &further };
+            queues.push(Self::open_queue(config, Queues::Several)?);
+        }
+        if let Some(first) = queues.first() {
+            steering::steer(&first.file)
+                .map_err(failed("load the program that spreads flows over queues"))?;
+        }
+        Ok(queues)
+    }
+
+    fn open_queue(config: &TapConfig, queues: Queues) -> Result<Self, OpenError> {
         let bad_name = || OpenError::BadName(config.name.clone());
         let is_bad = |byte: u8| byte == b'/' || byte == b':' || byte.is_ascii_whitespace();
         if config.name.bytes().any(|byte| is_bad(byte) || byte == 0) {
@@ -44,8 +75,9 @@ impl Device {
             .map_err(why_no_device)?;
         let fd = file.as_raw_fd();
         let header = if config.offload { libc::IFF_VNET_HDR } else { 0 };
+        let queues = if queues == Queues::Several { libc::IFF_MULTI_QUEUE } else { 0 };
         // The flags are sixteen bits.
-        request.ifr_ifru.ifru_flags = (libc::IFF_TAP | libc::IFF_NO_PI | header) as i16;
+        request.ifr_ifru.ifru_flags = (libc::IFF_TAP | libc::IFF_NO_PI | header | queues) as i16;
         // SAFETY: the request is for an `ifreq`, which lives through the call.
         let made = unsafe { control(fd, libc::TUNSETIFF, (&raw mut request).cast()) };
         made.map_err(|error| match error.raw_os_error() {

@@ -42,10 +42,30 @@ impl TapDriver {
     /// # Errors
     /// [`OpenError`] says what is missing and what would help.
     pub fn open(path: PathId, config: &TapConfig, regions: &Regions) -> Result<Self, OpenError> {
-        let device = Device::open(config)?;
+        Ok(Self::with(path, config, regions, Device::open(config)?))
+    }
+
+    /// Opens several queues of one interface, each for an engine of its own: for
+    /// [`members`](crate::member::members). The kernel puts each frame into the queue of its flow
+    /// ([`landfall_inet::flow`]).
+    ///
+    /// # Errors
+    /// Those of [`open`](Self::open); an interface that is there already has several queues
+    /// only if it was made so (`ip tuntap add … multi_queue`).
+    pub fn open_group(
+        path: PathId,
+        config: &TapConfig,
+        regions: &Regions,
+        count: usize,
+    ) -> Result<Vec<Self>, OpenError> {
+        let queues = Device::open_queues(config, count)?;
+        Ok(queues.into_iter().map(|device| Self::with(path, config, regions, device)).collect())
+    }
+
+    fn with(path: PathId, config: &TapConfig, regions: &Regions, device: Device) -> Self {
         let limits = whole_frames(device.found.mtu, config.offload);
         let prefix_len = if config.offload { VNET_HEADER } else { 0 };
-        Ok(Self {
+        Self {
             state: DriverState::new(path, limits, capabilities(config.offload), regions),
             device,
             offload: config.offload,
@@ -54,7 +74,7 @@ impl TapDriver {
             pace: Pace::default(),
             outbox: Outbox::new(path, limits, Pins::new(regions), prefix_len),
             blocked: false,
-        })
+        }
     }
 
     /// The name of the interface.

@@ -46,6 +46,7 @@
 mod device;
 mod driver;
 mod frames;
+mod steering;
 
 use std::net::IpAddr;
 

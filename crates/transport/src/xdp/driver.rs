@@ -13,7 +13,7 @@ use socket2::Socket;
 
 use super::frames::Frames;
 use super::ring::{Reader, Writer};
-use super::socket::{Opened, Rings};
+use super::socket::{Link, Opened, Rings};
 use super::{ETHERNET_HEADER, Framing, XdpConfig, socket};
 use crate::OpenError;
 use crate::driver::{
@@ -47,12 +47,36 @@ impl XdpDriver {
     /// # Errors
     /// [`OpenError`] says what is missing and what would help.
     pub fn open(path: PathId, config: &XdpConfig, regions: &Regions) -> Result<Self, OpenError> {
-        let (opened, link) = socket::open(config, true)?;
+        Ok(Self::with(path, config, regions, socket::open(config, true)?))
+    }
+
+    /// Opens this many queues of an interface, from the configured one on, each for an engine of
+    /// its own: for [`members`](crate::member::members). What the device puts into which queue it
+    /// decides itself.
+    ///
+    /// # Errors
+    /// Those of [`open`](Self::open).
+    pub fn open_group(
+        path: PathId,
+        config: &XdpConfig,
+        regions: &Regions,
+        count: u32,
+    ) -> Result<Vec<Self>, OpenError> {
+        let queues = socket::open_queues(config, true, count)?;
+        Ok(queues.into_iter().map(|found| Self::with(path, config, regions, found)).collect())
+    }
+
+    fn with(
+        path: PathId,
+        config: &XdpConfig,
+        regions: &Regions,
+        (opened, link): (Opened, Link),
+    ) -> Self {
         let framing = config.framing;
         let station = framing.station(link.interface.station);
         let limits = plain_limits(link.unit);
         let outbox = Outbox::new(path, limits, Pins::new(regions), 0);
-        Ok(Self {
+        Self {
             state: DriverState::new(path, limits, link.capabilities, regions),
             opened,
             station,
@@ -61,7 +85,7 @@ impl XdpDriver {
             receiver: Receiver::new(path, regions, (station, framing)),
             outbox: outbox.with_batches_of(BATCH_BYTES),
             room: Room::Enough,
-        })
+        }
     }
 
     /// The address of this station, which peers send to.

@@ -1,26 +1,15 @@
 //! The program that hands the frames of a path to a socket and leaves all
-//! others to the kernel, loaded by `bpf(2)` itself.
+//! others to the kernel, loaded by `bpf(2)`.
 
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use super::Framing;
-
-/// An instruction (RFC 9669, 3).
-#[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Instruction {
-    code: u8,
-    /// The source above the destination.
-    registers: u8,
-    offset: i16,
-    immediate: i32,
-}
+use crate::bpf::{self, Instruction, ProgramKind, instruction};
 
 /// Numbers of `linux/bpf.h`.
 const MAP_CREATE: libc::c_long = 0;
 const MAP_UPDATE_ELEM: libc::c_long = 2;
-const PROG_LOAD: libc::c_long = 5;
 const LINK_CREATE: libc::c_long = 28;
 const MAP_TYPE_XSKMAP: u32 = 17;
 const PROG_TYPE_XDP: u32 = 6;
@@ -44,7 +33,7 @@ pub(super) const IN_THE_DRIVER: u32 = 1 << 2;
 pub(super) struct Map(OwnedFd);
 
 impl Map {
-    /// A map that has an entry for this queue.
+    /// A map that has an entry for this queue, and for all before it.
     pub(super) fn new(queue: u32) -> io::Result<Self> {
         #[repr(C)]
         struct Create {
@@ -57,7 +46,7 @@ impl Map {
         let create = Create { map_type: MAP_TYPE_XSKMAP, key_size: 4, value_size: 4, max_entries };
         // SAFETY: the structure is the beginning of what the command reads, and
         // names no memory.
-        unsafe { open(MAP_CREATE, &create) }.map(Self)
+        unsafe { bpf::open(MAP_CREATE, &create) }.map(Self)
     }
 
     /// From now on frames of this queue go to this socket.
@@ -79,12 +68,8 @@ impl Map {
         };
         // SAFETY: the structure is what the command reads; key and value are
         // four bytes long, as the map has it, and live through the call.
-        unsafe { bpf(MAP_UPDATE_ELEM, &update) }.map(drop)
+        unsafe { bpf::call(MAP_UPDATE_ELEM, &update) }.map(drop)
     }
-}
-
-const fn instruction(code: u8, (to, from): (u8, u8), offset: i16, immediate: i32) -> Instruction {
-    Instruction { code, registers: from << 4 | to, offset, immediate }
 }
 
 /// A word of the frame, or of what the program is told.
@@ -200,46 +185,14 @@ pub(super) struct Program(OwnedFd);
 
 impl Program {
     pub(super) fn load(framing: &Framing, map: &Map) -> io::Result<Self> {
-        #[repr(C)]
-        struct Load {
-            prog_type: u32,
-            insn_cnt: u32,
-            insns: u64,
-            license: u64,
-            log_level: u32,
-            log_size: u32,
-            log_buf: u64,
-            kern_version: u32,
-            prog_flags: u32,
-            prog_name: [u8; 16],
-            prog_ifindex: u32,
-            expected_attach_type: u32,
-        }
         let instructions = instructions(framing, map.0.as_raw_fd());
-        let mut load = Load {
-            prog_type: PROG_TYPE_XDP,
-            insn_cnt: instructions.len() as u32,
-            insns: instructions.as_ptr() as u64,
-            license: c"Dual MIT/GPL".as_ptr() as u64,
-            log_level: 0,
-            log_size: 0,
-            log_buf: 0,
-            kern_version: 0,
-            prog_flags: XDP_HAS_FRAGS,
-            prog_name: *b"landfall\0\0\0\0\0\0\0\0",
-            prog_ifindex: 0,
-            expected_attach_type: ATTACH_TYPE_XDP,
-        };
-        // SAFETY: the structure is the beginning of what the command reads. It
-        // names this many instructions and a string, which live through the call.
-        let loaded = unsafe { open(PROG_LOAD, &load) };
+        let kind = ProgramKind { number: PROG_TYPE_XDP, attach_type: ATTACH_TYPE_XDP };
+        let loaded = bpf::load(kind, &instructions, XDP_HAS_FRAGS);
         if !matches!(&loaded, Err(error) if error.raw_os_error() == Some(libc::EINVAL)) {
             return loaded.map(Self);
         }
         // Before Linux 5.18 frames had one part.
-        load.prog_flags = 0;
-        // SAFETY: likewise.
-        unsafe { open(PROG_LOAD, &load) }.map(Self)
+        bpf::load(kind, &instructions, 0).map(Self)
     }
 
     /// Lets the program look at what an interface receives, for as long as the
@@ -260,31 +213,8 @@ impl Program {
         };
         // SAFETY: the structure is the beginning of what the command reads, and
         // names no memory.
-        unsafe { open(LINK_CREATE, &create) }
+        unsafe { bpf::open(LINK_CREATE, &create) }
     }
-}
-
-/// A command that opens something.
-///
-/// # Safety
-/// Like [`bpf`].
-unsafe fn open<T>(command: libc::c_long, attributes: &T) -> io::Result<OwnedFd> {
-    // SAFETY: the caller vouches for it.
-    let fd = unsafe { bpf(command, attributes) }?;
-    let fd = RawFd::try_from(fd).map_err(io::Error::other)?;
-    // SAFETY: the kernel has just opened it, for us.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
-}
-
-/// # Safety
-/// The attributes are what the command reads, or the beginning of it; what they
-/// name lives through the call.
-unsafe fn bpf<T>(command: libc::c_long, attributes: &T) -> io::Result<libc::c_long> {
-    let attributes = std::ptr::from_ref(attributes);
-    // SAFETY: the structure lives through the call, and its length is told; the
-    // kernel takes what is behind it for zeros. The caller vouches for the rest.
-    let done = unsafe { libc::syscall(libc::SYS_bpf, command, attributes, size_of::<T>()) };
-    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(done) }
 }
 
 #[cfg(test)]

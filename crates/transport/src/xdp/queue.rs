@@ -29,7 +29,7 @@ use crate::scatter::Outgoing;
 /// [`Burst`] of them is this process's until it is dropped.
 pub struct XdpQueue {
     /// It ends before all others.
-    _redirection: Redirection,
+    _redirection: Arc<Redirection>,
     socket: Socket,
     shared: Arc<FrameMemory>,
     receive: Reader<libc::xdp_desc>,

@@ -3,6 +3,7 @@
 use std::io;
 use std::mem;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -32,18 +33,18 @@ const FORGETTING: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(super) struct Opened {
     /// It ends before all others.
-    pub(super) redirection: Redirection,
+    pub(super) redirection: Arc<Redirection>,
     pub(super) socket: Socket,
     pub(super) rings: Rings,
     pub(super) frames: Frames,
 }
 
-/// What keeps frames coming to the socket.
+/// What keeps frames coming to the socket, and to those of other queues that were opened with it.
 #[derive(Debug)]
 pub(super) struct Redirection {
     /// Detaches the program when it is closed: before all others.
     _attached: OwnedFd,
-    _map: Map,
+    map: Map,
     _program: Program,
     /// Keeps the interface taking frames that are not for its own station.
     _memberships: Option<Socket>,
@@ -70,6 +71,60 @@ pub(super) struct Link {
 /// Opens a path and finds out what works. Long frames may come and leave in
 /// several chunks, if that is allowed.
 pub(super) fn open(config: &XdpConfig, allow_parts: bool) -> Result<(Opened, Link), OpenError> {
+    let no_queue =
+        || OpenError::NoQueue { interface: config.interface.clone(), queue: config.queue };
+    open_queues(config, allow_parts, 1)?.pop().ok_or_else(no_queue)
+}
+
+/// The same for this many queues, from the configured one on, which one program feeds.
+pub(super) fn open_queues(
+    config: &XdpConfig,
+    allow_parts: bool,
+    count: u32,
+) -> Result<Vec<(Opened, Link)>, OpenError> {
+    check(config)?;
+    // XDP sockets themselves answer no questions about interfaces.
+    let asking = Socket::new(Domain::UNIX, Type::DGRAM, None)
+        .map_err(failed("open a socket to ask for interfaces"))?;
+    let interface = find_interface(&asking, &config.interface)?;
+    let longest = interface.mtu.saturating_add(ETHERNET_HEADER as u32 + TAG);
+    let fits = |chunk| longest <= Frames::received_in_one(chunk);
+    let chunk = if fits(SHORT_CHUNK) { SHORT_CHUNK } else { LONG_CHUNK };
+    let sockets: Result<Vec<_>, OpenError> = (0..count).map(|_| make(config, chunk)).collect();
+
+    let last = config.queue.saturating_add(count.saturating_sub(1));
+    let map = Map::new(last).map_err(failed("make a map of sockets"))?;
+    let program = Program::load(&config.framing, &map)
+        .map_err(failed("load the program that redirects frames"))?;
+    let (attached, in_driver) = attach(config, &program, interface.index)?;
+    let redirection = Arc::new(Redirection {
+        _attached: attached,
+        map,
+        _program: program,
+        _memberships: memberships(config, &interface)?,
+    });
+    let opened = (config.queue..=last).zip(sockets?).map(|(queue, made)| {
+        let Made { socket, rings, frames } = made;
+        let in_parts =
+            bind(config, &socket, (interface.index, queue), allow_parts && !fits(chunk))?;
+        let told = redirection.map.set(queue, socket.as_raw_fd());
+        told.map_err(failed("tell the program of the socket"))?;
+        let in_one = Frames::received_in_one(chunk) - ETHERNET_HEADER as u32;
+        let payload = if in_parts { interface.mtu } else { interface.mtu.min(in_one) };
+        let unit = payload + (ETHERNET_HEADER - config.framing.header_len()) as u32;
+        let mut capabilities = capabilities(&socket, in_driver);
+        if config.framing.header_len() == 0 {
+            capabilities.add(Feature::RawFrames);
+        }
+        let redirection = Arc::clone(&redirection);
+        let opened = Opened { redirection, socket, rings, frames };
+        Ok((opened, Link { interface, unit, capabilities }))
+    });
+    opened.collect()
+}
+
+/// Can a path be configured so?
+fn check(config: &XdpConfig) -> Result<(), OpenError> {
     match config.framing {
         Framing::Payload { ethertype } if ethertype < LEAST_ETHERTYPE => {
             return Err(OpenError::NotAnEthertype(ethertype));
@@ -82,41 +137,22 @@ pub(super) fn open(config: &XdpConfig, allow_parts: bool) -> Result<(Opened, Lin
     if !config.frames.is_power_of_two() || !(64..=1 << 16).contains(&config.frames) {
         return Err(OpenError::BadFrameCount(config.frames));
     }
-    // XDP sockets themselves answer no questions about interfaces.
-    let asking = Socket::new(Domain::UNIX, Type::DGRAM, None)
-        .map_err(failed("open a socket to ask for interfaces"))?;
-    let interface = find_interface(&asking, &config.interface)?;
+    Ok(())
+}
+
+/// A socket that is bound to no queue yet.
+struct Made {
+    socket: Socket,
+    rings: Rings,
+    frames: Frames,
+}
+
+fn make(config: &XdpConfig, chunk: u32) -> Result<Made, OpenError> {
     let socket = Socket::new(Domain::from(libc::AF_XDP), Type::RAW, None).map_err(why_no_socket)?;
     grow_buffers(socket.as_raw_fd(), SEND_BUFFER);
-
-    let longest = interface.mtu.saturating_add(ETHERNET_HEADER as u32 + TAG);
-    let fits = |chunk| longest <= Frames::received_in_one(chunk);
-    let chunk = if fits(SHORT_CHUNK) { SHORT_CHUNK } else { LONG_CHUNK };
     let frames = Frames::new(config.frames, chunk).map_err(failed("make memory for the frames"))?;
     let rings = register(&socket, &frames, config.frames)?;
-
-    let map = Map::new(config.queue).map_err(failed("make a map of sockets"))?;
-    let program = Program::load(&config.framing, &map)
-        .map_err(failed("load the program that redirects frames"))?;
-    let (attached, in_driver) = attach(config, &program, interface.index)?;
-    let in_parts = bind(config, &socket, interface.index, allow_parts && !fits(chunk))?;
-    map.set(config.queue, socket.as_raw_fd()).map_err(failed("tell the program of the socket"))?;
-
-    let in_one = Frames::received_in_one(chunk) - ETHERNET_HEADER as u32;
-    let payload = if in_parts { interface.mtu } else { interface.mtu.min(in_one) };
-    let unit = payload + (ETHERNET_HEADER - config.framing.header_len()) as u32;
-    let mut capabilities = capabilities(&socket, in_driver);
-    if config.framing.header_len() == 0 {
-        capabilities.add(Feature::RawFrames);
-    }
-    let redirection = Redirection {
-        _attached: attached,
-        _map: map,
-        _program: program,
-        _memberships: memberships(config, &interface)?,
-    };
-    let opened = Opened { redirection, socket, rings, frames };
-    Ok((opened, Link { interface, unit, capabilities }))
+    Ok(Made { socket, rings, frames })
 }
 
 /// Lets the interface take the frames of the path, if it would not by itself.
@@ -219,14 +255,14 @@ fn is_in_use(error: &io::Error) -> bool {
 fn bind(
     config: &XdpConfig,
     socket: &Socket,
-    index: u32,
+    (index, queue): (u32, u32),
     in_parts: bool,
 ) -> Result<bool, OpenError> {
     let started = Instant::now();
     let mut parts = if in_parts { libc::XDP_USE_SG } else { 0 };
     loop {
         let flags = libc::XDP_USE_NEED_WAKEUP | parts;
-        let Err(error) = bind_to(socket.as_raw_fd(), index, config.queue, flags) else {
+        let Err(error) = bind_to(socket.as_raw_fd(), index, queue, flags) else {
             return Ok(parts != 0);
         };
         let interface = || config.interface.clone();
@@ -237,12 +273,12 @@ fn bind(
                 thread::sleep(Duration::from_millis(2));
             }
             Some(libc::EBUSY) => {
-                return Err(OpenError::QueueInUse { interface: interface(), queue: config.queue });
+                return Err(OpenError::QueueInUse { interface: interface(), queue });
             }
             // A kernel, or a device, without frames in parts.
             Some(libc::EINVAL | libc::EOPNOTSUPP) if parts != 0 => parts = 0,
             Some(libc::EINVAL) => {
-                return Err(OpenError::NoQueue { interface: interface(), queue: config.queue });
+                return Err(OpenError::NoQueue { interface: interface(), queue });
             }
             _ => return Err(failed("bind to the queue")(error)),
         }

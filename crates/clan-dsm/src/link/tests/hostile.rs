@@ -60,7 +60,7 @@ fn ask(host: u16, tag: u64) -> Vec<u8> {
 fn hand(world: &mut World, from: Peer, bytes: &[u8]) -> Result<FrameAction, Refusal> {
     let len = bytes.len() as u32;
     let ecn = landfall_placement::Ecn::NotCapable;
-    let unit = Unit { path: PATH, from, head: bytes, len, segment: None, ecn };
+    let unit = Unit { path: PATH, from, head: bytes, len, segment: None, ecn, verified: false };
     match Frame::parse(bytes, len) {
         Ok(frame) => world.hosts[0].links.handle_frame(world.now, &unit, &frame),
         Err(_) => Err(Refusal::Malformed),
@@ -384,7 +384,7 @@ impl World {
             let ecn = if packet.is_marked { Ecn::CongestionExperienced } else { Ecn::Capable0 };
             let len = packet.bytes.len() as u32;
             let (head, from) = (&packet.bytes[..], packet.from);
-            let unit = Unit { path: PATH, from, head, len, segment: None, ecn };
+            let unit = Unit { path: PATH, from, head, len, segment: None, ecn, verified: false };
             let arrival = host.links.handle_frame(*now, &unit, &frame);
             if random.chance(faults.dropped) {
                 continue;

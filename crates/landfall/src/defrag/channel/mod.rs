@@ -258,7 +258,7 @@ impl SealedLayer {
         };
         let (from, len) = (Peer::Ethernet(from), unit.len() as u32);
         let (segment, ecn) = (None, Ecn::NotCapable);
-        let unit = Unit { path: PATH, from, head: unit, len, segment, ecn };
+        let unit = Unit { path: PATH, from, head: unit, len, segment, ecn, verified: false };
         self.layer.place(now, &unit, &mut Spans::new())?;
         let Some((peer, message)) = self.layer.poll_event() else { return Ok(None) };
         let from = match &mut self.callee {

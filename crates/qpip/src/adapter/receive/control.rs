@@ -374,7 +374,8 @@ pub(in crate::adapter) fn tell_missing(
 ) {
     let MissingPieces { ip, first } = missing;
     // An address that is not ours any more says nothing.
-    if links[first.link].has(ip.destination) && links.may_answer(now) {
+    let is_ours = links[first.link].has(ip.destination);
+    if is_ours && context.answers_for_all() && links.may_answer(now) {
         let about = Arrived { ethernet: &first.ethernet, ip, head: &first.head };
         links.queue_control(context, first.link, |into| answer::fragments_missing(&about, into));
     }
@@ -387,7 +388,7 @@ pub(in crate::adapter) fn refuse_protocol(
     links: &mut Links,
     arrival: &Arrival<'_>,
 ) -> Refusal {
-    if links.may_answer(now) {
+    if context.answers_for_all() && links.may_answer(now) {
         let about = arrival.arrived();
         links.queue_control(context, arrival.link, |into| {
             answer::protocol_unreachable(&about, into)
@@ -431,7 +432,7 @@ pub(in crate::adapter) fn send_icmp_error(
     };
     let header: ethernet::Header = stations.unwrap_or(zerocopy::transmute!(*header));
     let is_ours = header.destination == mac || header.is_to_group();
-    if is_ours && links.may_answer(now) {
+    if is_ours && context.answers_for_all() && links.may_answer(now) {
         let us = Host { mac, address };
         links.queue_control(context, link, |into| {
             answer::parameter_problem(us, &header, problem, head, into)

@@ -470,6 +470,7 @@ impl Receiver {
             len: first_len as u32,
             segment: None,
             ecn: message.control.ecn,
+            verified: false,
         };
         let mut spans = Spans::new();
         match engine.place(now, &unit, &mut spans) {
