@@ -1,5 +1,6 @@
 //! The TCP options that are spoken here: RFC 9293 (MSS), RFC 7323 (window scale,
-//! timestamps), RFC 2018 and 2883 (selective acknowledgement), RFC 7413 (Fast Open).
+//! timestamps), RFC 2018 and 2883 (selective acknowledgement), RFC 7413 (Fast Open), and one
+//! of our own by RFC 6994: [`ImmediateOption`].
 
 use core::fmt;
 use core::ops::Deref;
@@ -19,6 +20,10 @@ const SACK_PERMITTED: u8 = 4;
 const SACK: u8 = 5;
 const TIMESTAMP: u8 = 8;
 const FAST_OPEN: u8 = 34;
+/// Options that are tried out (RFC 6994): behind it stands who tries what.
+const EXPERIMENT: u8 = 253;
+/// Words that arrive with messages: two letters of the project.
+const IMMEDIATE: [u8; 2] = *b"LF";
 
 /// What a header says beside its fixed fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,6 +40,50 @@ pub struct Options {
     pub sack: Blocks,
     /// It wants to be known when it opens again, or is known (RFC 7413).
     pub fast_open: Option<FastOpenCookie>,
+    /// What it says of words that arrive with messages.
+    pub immediate: Option<ImmediateOption>,
+}
+
+/// What is said of 32-bit words that arrive with the ends of messages: an experimental option
+/// (RFC 6994) of kind 253 with the identifier 0x4c46, between two ends that both speak it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ImmediateOption {
+    /// Four bytes. In an opening: I take words. In a message's last segment: it has none.
+    Plain,
+    /// Five bytes, the last of which is zero: I asked, and heard no answer.
+    Declined,
+    /// Eight bytes: the word of the message that ends here, in network order.
+    Word([u8; 4]),
+}
+
+impl ImmediateOption {
+    /// The longest, in whole words.
+    pub const LEN_MAX: u32 = 8;
+
+    /// How long it is on the wire, in whole words.
+    #[must_use]
+    pub const fn len(self) -> usize {
+        match self {
+            Self::Plain => 4,
+            Self::Declined | Self::Word(_) => 8,
+        }
+    }
+
+    /// Never: an option has at least its kind.
+    #[must_use]
+    pub const fn is_empty(self) -> bool {
+        false
+    }
+
+    /// What these bytes behind the identifier say; of another length nothing.
+    const fn read(body: &[u8]) -> Option<Self> {
+        match *body {
+            [] => Some(Self::Plain),
+            [0] => Some(Self::Declined),
+            [a, b, c, d] => Some(Self::Word([a, b, c, d])),
+            _ => None,
+        }
+    }
 }
 
 /// By what a server knows a client again that it has talked to (RFC 7413, section 4.1.1); an
@@ -193,6 +242,10 @@ impl Options {
             }
             // RFC 7413, 4.1.1: of another length it is as if it were not there.
             (FAST_OPEN, _) => self.fast_open = FastOpenCookie::new(body).or(self.fast_open),
+            // RFC 6994, 3.3: what others try out is passed over.
+            (EXPERIMENT, [first, second, said @ ..]) if [*first, *second] == IMMEDIATE => {
+                self.immediate = ImmediateOption::read(said).or(self.immediate);
+            }
             (MSS | WINDOW_SCALE | SACK_PERMITTED | SACK, _) => return Err(Refusal::Malformed),
             _ => {}
         }
@@ -220,8 +273,10 @@ impl Options {
         let mss = if self.mss.is_some() { 4 } else { 0 };
         let scale = if self.window_scale.is_some() { 4 } else { 0 };
         let cookie = self.fast_open.map_or(0, |cookie| (2 + cookie.len()).next_multiple_of(4));
+        let immediate = self.immediate.map_or(0, ImmediateOption::len);
         mss + scale
             + cookie
+            + immediate
             + match (self.timestamp, self.sack_permitted) {
                 (Some(_), _) => 12,
                 (None, true) => 4,
@@ -269,6 +324,19 @@ impl Options {
             option[start..start + 2].copy_from_slice(&[FAST_OPEN, len as u8]);
             option[start + 2..start + len].copy_from_slice(&cookie);
             out.put(&option[..start + len]);
+        }
+        if let Some(immediate) = self.immediate {
+            let [first, second] = IMMEDIATE;
+            match immediate {
+                ImmediateOption::Plain => out.put(&[EXPERIMENT, 4, first, second]),
+                ImmediateOption::Declined => {
+                    let fill = NO_OPERATION;
+                    out.put(&[fill, fill, fill, EXPERIMENT, 5, first, second, 0]);
+                }
+                ImmediateOption::Word([a, b, c, d]) => {
+                    out.put(&[EXPERIMENT, 8, first, second, a, b, c, d]);
+                }
+            }
         }
         let blocks = self.blocks_within(room - out.len);
         if blocks > 0 {
@@ -384,6 +452,30 @@ mod tests {
         }
     }
 
+    #[test]
+    fn an_experiment_of_others_is_passed_over_and_ours_has_three_lengths() {
+        let said = |bytes: &[u8]| Options::read(bytes).unwrap().immediate;
+        for len in 4..=40_u8 {
+            let mut bytes = [0; LEN_MAX];
+            bytes[..4].copy_from_slice(&[253, len, b'L', b'F']);
+            let expected = match len {
+                4 => Some(ImmediateOption::Plain),
+                5 => Some(ImmediateOption::Declined),
+                8 => Some(ImmediateOption::Word([0; 4])),
+                _ => None,
+            };
+            assert_eq!(said(&bytes), expected, "{len}");
+        }
+        assert_eq!(
+            said(&[253, 8, b'L', b'F', 1, 2, 3, 4]),
+            Some(ImmediateOption::Word([1, 2, 3, 4]))
+        );
+        assert_eq!(said(&[254, 4, b'L', b'F']), None, "another kind");
+        assert_eq!(said(&[253, 4, b'L', b'G']), None, "another experiment");
+        assert_eq!(said(&[253, 5, b'L', b'F', 1, 0]), None, "what nobody says");
+        assert_eq!(said(&[253, 2, 253, 3, 1]), None, "without an identifier");
+    }
+
     prop_compose! {
         fn options()(
             mss: Option<u16>,
@@ -392,12 +484,20 @@ mod tests {
             timestamp: Option<(u32, u32)>,
             blocks in prop::collection::vec(any::<(u32, u32)>(), 0..=4),
             cookie in prop::option::of((any::<[u8; 16]>(), 0..=8_usize)),
+            (said, word) in (0..4_u8, any::<[u8; 4]>()),
         ) -> Options {
             let sack = blocks.into_iter().collect();
             // Two are too few.
             let cookie = cookie.filter(|(_, pairs)| *pairs != 1);
             let fast_open = cookie.and_then(|(bytes, pairs)| FastOpenCookie::new(&bytes[..2 * pairs]));
-            Options { mss, window_scale, sack_permitted, timestamp, sack, fast_open }
+            let fast_open = fast_open.filter(|cookie| said == 0 || cookie.len() < 8);
+            let immediate = match said {
+                0 => None,
+                1 => Some(ImmediateOption::Plain),
+                2 => Some(ImmediateOption::Declined),
+                _ => Some(ImmediateOption::Word(word)),
+            };
+            Options { mss, window_scale, sack_permitted, timestamp, sack, fast_open, immediate }
         }
     }
 

@@ -98,6 +98,11 @@ pub struct TcpConfig {
     /// answers. **An opening that is doubled on its way brings its data twice**, to two
     /// connections: for requests that may be carried out twice.
     pub fast_open: bool,
+    /// Ask for immediate data: words of 32 bits that arrive with the ends of messages
+    /// ([`SendWork::immediate`](crate::SendWork::immediate)). Both sides have to be queue
+    /// pairs of messages that ask; it takes eight bytes of each segment. A listener agrees as
+    /// its adapter's configuration says.
+    pub immediates: bool,
 }
 
 impl Default for TcpConfig {
@@ -121,6 +126,7 @@ impl Default for TcpConfig {
             corks: false,
             pacing: false,
             fast_open: false,
+            immediates: false,
         }
     }
 }

@@ -87,12 +87,9 @@ impl Cookies {
         let exponent = own.window.checked_ilog2().unwrap_or(0);
         let low = size as u32 | exponent << SEGMENT_BITS;
         let seq = self.number(ends, segment.seq, Self::span(now), low);
-        let terms = Terms::agree(
-            config,
-            OwnNumbers { first: seq, clock_offset: clock },
-            ends.remote,
-            segment,
-        );
+        let numbers = OwnNumbers { first: seq, clock_offset: clock };
+        let terms = Terms::agree(config, numbers, ends.remote, segment);
+        let terms = Terms { immediates: false, ..terms };
         let scales = config.scale().zip(segment.options.window_scale);
         let options = match terms.stamps {
             None => Options { mss: Some(own.mss), ..Options::default() },
@@ -158,6 +155,8 @@ impl Cookies {
             sack: config.sack && bits >> 4 & 1 == 1,
             stamps: stamps.map(|(theirs, _)| FirstStamps { clock_offset: clock, theirs }),
             ecn: config.ecn && bits >> 5 & 1 == 1,
+            // Nothing remembers it.
+            immediates: false,
         };
         Some((terms, window_of(exponent)))
     }

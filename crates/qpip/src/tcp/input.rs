@@ -7,6 +7,7 @@
 use landfall_placement::{Duration, Instant, Refusal, Spans};
 
 use super::config::{Mapping, TcpConfig};
+use super::immediate::Agreement;
 use super::listen::{OwnNumbers, Terms};
 use super::receiver::{Claim, Payload};
 use super::recovery::{Ack, CLOCK_STEP};
@@ -79,6 +80,10 @@ impl Tcb {
         if !is_good {
             self.receiver.give_up(claim);
             return Ok(None);
+        }
+        if self.misses_word(segment) {
+            self.receiver.give_up(claim);
+            return self.refuse_without_word(now, segment, config, queues);
         }
         let verdict = self.process(now, segment, claim, config, queues);
         if verdict.is_err() {
@@ -262,6 +267,9 @@ impl Tcb {
         // answers is there all the same.
         self.sender.heard(now, !matches!(self.mapping, Mapping::Stream));
         let told_before = self.handle_ecn(now, segment, queues);
+        if self.immediates.agreement != Agreement::Nothing {
+            self.handle_immediate(segment, at, &claim);
+        }
         let told = self.receiver.reported() as i64;
         if let (Some(stamps), Some((value, _))) = (&mut self.stamps, segment.options.timestamp)
             && at <= told.max(1)

@@ -15,7 +15,7 @@ use super::{Ends, OwnOffer};
 use crate::queue::Hold;
 use crate::wire::FastOpenCookie;
 use crate::wire::tcp::Flags;
-use crate::wire::tcp_options::Options;
+use crate::wire::tcp_options::{ImmediateOption, Options};
 
 /// What the two sides agreed on when they opened.
 #[derive(Clone, Copy, Debug)]
@@ -32,6 +32,8 @@ pub(crate) struct Terms {
     /// Both send timestamps.
     pub(crate) stamps: Option<FirstStamps>,
     pub(crate) ecn: bool,
+    /// Both take words with the ends of messages.
+    pub(crate) immediates: bool,
 }
 
 /// Timestamps at the opening of a connection.
@@ -91,6 +93,7 @@ impl Terms {
             stamps: stamps
                 .map(|(theirs, _)| FirstStamps { clock_offset: own.clock_offset, theirs }),
             ecn: config.ecn && asks,
+            immediates: config.immediates && options.immediate.is_some(),
         }
     }
 
@@ -106,6 +109,7 @@ impl Terms {
             window_scale: scaled.then_some(self.local_scale),
             sack_permitted: self.sack,
             timestamp: self.stamps.map(|stamps| stamps.option(now)),
+            immediate: self.immediates.then_some(ImmediateOption::Plain),
             ..Options::default()
         }
     }

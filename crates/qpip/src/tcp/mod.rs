@@ -16,6 +16,7 @@
 //! | `pacing` | when new data may leave, where it leaves at a rate |
 //! | `spurious` | the window before it was reduced, and whether it had to be |
 //! | `listen`, `cookie` | connections before and after they have a queue pair |
+//! | `immediate` | words that arrive with the ends of messages |
 //! | `fast_open` | openings that carry data, and the servers that take it |
 
 pub(crate) mod config;
@@ -23,6 +24,7 @@ pub(crate) mod congestion;
 mod cookie;
 mod fast_open;
 pub(crate) mod flight;
+mod immediate;
 mod input;
 mod layout;
 pub(crate) mod listen;

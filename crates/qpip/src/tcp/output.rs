@@ -3,6 +3,7 @@
 use landfall_placement::{Ecn, Instant, Spans};
 
 use super::config::{Mapping, TcpConfig};
+use super::immediate::Agreement;
 use super::receiver::Receiver;
 use super::segment;
 use super::segment::{Draft, Room};
@@ -11,7 +12,8 @@ use super::state::ConnectionState as State;
 use super::tcb::Tcb;
 use crate::queue::{Hold, Queues};
 use crate::wire::tcp::Flags;
-use crate::wire::tcp_options::{Blocks, Options};
+use crate::wire::tcp_options;
+use crate::wire::tcp_options::{Blocks, ImmediateOption, Options};
 
 /// What of a plan the next segment carries.
 #[derive(Clone, Copy)]
@@ -128,8 +130,12 @@ impl Tcb {
             timestamp: config.timestamps.then(|| (segment::timestamp_clock(offset, now), 0)),
             ..Options::default()
         };
-        let first = self.first_data(room, options.len(), queues, from);
-        let options = Options { fast_open: first.cookie, ..options };
+        let asks = if self.wants_words(config) { ImmediateOption::Plain.len() } else { 0 };
+        let first = self.first_data(room, options.len() + asks, queues, from);
+        let mut options = Options { fast_open: first.cookie, ..options };
+        if self.ask_for_words(config, tcp_options::LEN_MAX.saturating_sub(options.len())) {
+            options.immediate = Some(ImmediateOption::Plain);
+        }
         let (payload, hold) = (first.payload, first.hold);
         Some(Draft {
             window,
@@ -172,7 +178,9 @@ impl Tcb {
         // Where memory is in many pieces it may have become a segment like any other.
         let probes_path = plan.probes_path && reached - plan.start > u64::from(sizes.mss);
         if probes_path {
-            let packet = self.header_len() + (reached - plan.start) as u32;
+            let ends_message = queues.send.is_message_end(reached).then_some(reached);
+            let said = self.immediate_of(ends_message, queues).map_or(0, ImmediateOption::len);
+            let packet = self.usual_header_len() + said as u32 + (reached - plan.start) as u32;
             self.sender.sent_mtu_probe(plan.start, reached, packet);
         }
         let plan = Plan { probes_path, ..plan };
@@ -212,9 +220,14 @@ impl Tcb {
         }
         let is_cut = payload > sizes.mss && !sizes.whole_messages && !plan.probes_path;
         let window = self.receiver.window(&queues.receive);
+        let mut options = self.plain_options(now);
+        if self.immediates.agreement != Agreement::Nothing {
+            let end = (payload > 0 && ends_message).then_some(reached);
+            options.immediate = self.immediate_of(end, queues);
+        }
         let draft = Draft {
             window,
-            options: self.plain_options(now),
+            options,
             payload,
             cut: is_cut.then_some(sizes.mss as u16),
             is_message: sizes.whole_messages,
@@ -244,6 +257,9 @@ impl Tcb {
 
     pub(super) fn ack_segment(&mut self, now: Instant, queues: &Queues) -> Draft {
         let mut options = self.plain_options(now);
+        if self.immediates.agreement != Agreement::Nothing {
+            options.immediate = self.immediates.greeting();
+        }
         if self.terms.sack {
             options.sack = Blocks::NONE;
             let most = if options.timestamp.is_some() { 3 } else { Blocks::MAX };

@@ -104,6 +104,7 @@ fn choose(tcp: &mut TcpConfig, key: &str, value: &str) -> bool {
         "label" => tcp.flow_label = is_on,
         "corks" => tcp.corks = is_on,
         "pacing" => tcp.pacing = is_on,
+        "immediates" => tcp.immediates = is_on,
         "fast-open" => tcp.fast_open = is_on,
         "keep-alive" => {
             let parts: Vec<&str> = value.split('/').collect();
@@ -240,11 +241,11 @@ impl Player {
                 let (local, remote) = self.peer.ends;
                 self.adapter.connect(self.now, self.pair, Some(local), remote).unwrap();
             }
-            ScriptEvent::Send(len) => {
+            ScriptEvent::Send(len, immediate) => {
                 let from = [Buffer::new(self.key, self.send_at, *len)];
                 self.send_at += u64::from(*len);
-                let work =
-                    SendWork { id: u64::from(*len), from: &from, to: None, is_signaled: true };
+                let (id, immediate) = (u64::from(*len), *immediate);
+                let work = SendWork { id, from: &from, to: None, is_signaled: true, immediate };
                 self.adapter.post_send(self.now, self.pair, &work).unwrap();
             }
             ScriptEvent::Receive { len, count } => {
@@ -376,6 +377,9 @@ impl Player {
                     );
                 }
                 self.received += u64::from(done.len);
+                if let Some(word) = done.immediate {
+                    self.events.push_back(format!("word {word}"));
+                }
             }
             _ => {}
         }

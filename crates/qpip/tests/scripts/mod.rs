@@ -21,7 +21,8 @@ use text::{Script, Subject};
 const LONGEST: f64 = 12.0;
 
 /// The files with scripts.
-const FILES: [&str; 22] = [
+const FILES: [&str; 23] = [
+    "immediate.txt",
     "rfc9293.txt",
     "states.txt",
     "malformed.txt",
@@ -120,6 +121,11 @@ fn scripts_of_rfc_9293() {
 #[test]
 fn scripts_of_malformed_headers_and_options() {
     play(&["malformed.txt"]);
+}
+
+#[test]
+fn scripts_of_immediate_data() {
+    play(&["immediate.txt"]);
 }
 
 #[test]

@@ -151,6 +151,9 @@ impl Peer {
             };
             same("fast open", &wanted, &is)?;
         }
+        if let Some(immediate) = wanted.immediate {
+            same("immediate", &immediate, &tcp.options.immediate)?;
+        }
         match wanted.stamp {
             Stamp::Unsaid => {}
             Stamp::None => same("timestamp", &None, &tcp.options.timestamp)?,
@@ -222,6 +225,7 @@ impl Peer {
                 Some(FastOpen::Cookie) => self.cookie,
                 Some(FastOpen::Byte(byte)) => FastOpenCookie::new(&[byte; 8]),
             },
+            immediate: packet.immediate.flatten(),
         };
         let is_absolute = packet.is_absolute;
         let tcp = Tcp {

@@ -19,6 +19,7 @@
 use std::time::Duration;
 
 use landfall_inet::Flags;
+use landfall_inet::tcp_options::ImmediateOption;
 
 /// A script.
 #[derive(Clone, Debug, Default)]
@@ -108,7 +109,8 @@ pub enum ScriptEvent {
     Listen,
     Offer,
     Connect,
-    Send(u32),
+    /// This many bytes, and the word of their message.
+    Send(u32, Option<u32>),
     Receive {
         len: u32,
         count: u32,
@@ -181,6 +183,8 @@ pub struct Packet {
     pub is_absolute: bool,
     pub dscp: Option<u8>,
     pub fast_open: Option<FastOpen>,
+    /// What is said of words with messages; it may be that nothing is.
+    pub immediate: Option<Option<ImmediateOption>>,
     /// A label of its flow, in IPv6.
     pub label: Option<bool>,
 }
@@ -323,7 +327,13 @@ fn read_what(words: &[&str]) -> Option<ScriptEvent> {
         "listen" => ScriptEvent::Listen,
         "offer" => ScriptEvent::Offer,
         "connect" => ScriptEvent::Connect,
-        "send" => ScriptEvent::Send(number(1)? as u32),
+        "send" => {
+            let word = match words.get(2) {
+                None => None,
+                Some(word) => Some((*word == "imm").then(|| number(3))?? as u32),
+            };
+            ScriptEvent::Send(number(1)? as u32, word)
+        }
         "receive" => {
             let count = words.get(2).map_or(Some(1), |word| word.strip_prefix('x')?.parse().ok());
             ScriptEvent::Receive { len: number(1)? as u32, count: count? }
@@ -403,6 +413,14 @@ fn read_details(mut packet: Packet, words: &[&str]) -> Option<Packet> {
             "win" => packet.window = Some(next()?.parse().ok()?),
             "mss" => packet.mss = Some(next()?.parse().ok()?),
             "scale" => packet.scale = Some(next()?.parse().ok()?),
+            "imm" => {
+                packet.immediate = Some(match next()? {
+                    "none" => None,
+                    "plain" => Some(ImmediateOption::Plain),
+                    "declined" => Some(ImmediateOption::Declined),
+                    word => Some(ImmediateOption::Word(word.parse::<u32>().ok()?.to_be_bytes())),
+                });
+            }
             "nofo" => packet.fast_open = Some(FastOpen::None),
             "fo" => {
                 packet.fast_open = Some(match next()? {

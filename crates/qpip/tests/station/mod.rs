@@ -338,8 +338,13 @@ impl<D: Driver> Station<D> {
         match conversation.say(&self.regions, request) {
             Say::Bytes(len) => {
                 let from = [conversation.buffer(request, len as u32)];
-                let work =
-                    SendWork { id: u64::from(request), from: &from, to: None, is_signaled: true };
+                let work = SendWork {
+                    id: u64::from(request),
+                    from: &from,
+                    to: None,
+                    is_signaled: true,
+                    immediate: None,
+                };
                 if self.adapter.post_send(now, pair, &work).is_ok() {
                     conversation.under_way += 1;
                 } else {
