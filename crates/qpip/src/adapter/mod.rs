@@ -504,6 +504,7 @@ impl Adapter {
         let counts = tcb.receive_counts();
         Some(ConnectionStats {
             state: tcb.state(),
+            ecn: tcb.ecn_feedback(),
             round_trip: tcb.sender().round_trip(),
             congestion_window: tcb.sender().congestion_window(),
             segments_again,

@@ -298,6 +298,7 @@ impl Setup {
                     (false, false) => CongestionControl::Cubic,
                 },
                 ecn: self.has(10),
+                accurate_ecn: self.has(10) && self.has(22),
                 timestamps: !self.has(8),
                 sack: !self.has(9),
                 most_window: if self.has(12) { 0 } else { 1 << 24 },

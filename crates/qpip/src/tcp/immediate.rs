@@ -224,6 +224,7 @@ mod tests {
             seq: 1,
             ack: 1,
             flags: Flags::ACK | Flags::PSH,
+            has_ae: false,
             window: 100,
             options: Options { immediate, ..Options::default() },
             payload: 10,

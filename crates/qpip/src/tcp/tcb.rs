@@ -6,7 +6,9 @@ use core::net::SocketAddr;
 
 use landfall_placement::{Duration, Instant, Span};
 
+use super::accurate_ecn::AccurateEcn;
 use super::config::{Mapping, TcpConfig};
+use super::ecn::{EcnFeedback, EcnState};
 use super::fast_open::FastOpen;
 use super::immediate::Immediates;
 use super::listen::{FirstStamps, HalfOpen, Secret, Terms};
@@ -117,18 +119,6 @@ pub(super) struct Opening {
     pub(super) mss: u16,
 }
 
-/// Explicit congestion notification of a connection (RFC 3168).
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct EcnState {
-    pub(super) is_on: bool,
-    /// Each mark is echoed (RFC 8257, 3.2).
-    pub(super) echoes_each: bool,
-    /// A mark came, and the other side has not said yet that it heard so.
-    pub(super) echoes: bool,
-    /// We have reduced the window: the next new data says so.
-    pub(super) says_reduced: bool,
-}
-
 /// One connection.
 #[derive(Debug)]
 pub(crate) struct Tcb {
@@ -187,7 +177,7 @@ impl Tcb {
             remote_mss: Terms::usual_mss(remote),
             sack: false,
             stamps: Some(FirstStamps { clock_offset, theirs: 0 }),
-            ecn: false,
+            ecn: EcnFeedback::None,
             immediates: false,
         };
         let mut tcb = Self::new(now, config, ends, mapping, terms, OwnOffer { window: 0, mss });
@@ -214,6 +204,7 @@ impl Tcb {
             None if half.was_repeated() => tcb.sender.opening_was_lost(),
             None => {}
         }
+        tcb.ecn.is_capable &= !half.left_ecn_out;
         tcb.pending_events.connected = true;
         tcb
     }
@@ -250,11 +241,7 @@ impl Tcb {
                 mss: own.mss,
             },
             fast_open: None,
-            ecn: EcnState {
-                is_on: terms.ecn,
-                echoes_each: config.congestion.echoes_each_mark(),
-                ..EcnState::default()
-            },
+            ecn: EcnState::new(config, &terms),
             immediates: Immediates::new(terms.immediates, false, mapping),
             header_len: 0,
             is_shut: false,
@@ -272,6 +259,9 @@ impl Tcb {
             },
         };
         tcb.terms.immediates = tcb.immediates.marks_ends();
+        if terms.ecn == EcnFeedback::Accurate {
+            tcb.sender.count_marks_of(AccurateEcn::new(true));
+        }
         tcb.set_header_len();
         tcb
     }
@@ -281,7 +271,7 @@ impl Tcb {
         self.terms = terms;
         self.stamps =
             terms.stamps.map(|stamps| Timestamps::new(stamps.clock_offset, stamps.theirs, now));
-        self.ecn.is_on = terms.ecn;
+        self.ecn = EcnState::new(config, &terms);
         self.agree_on_words(terms.immediates);
         self.set_header_len();
         self.receiver = Receiver::new(terms.remote_first, self.mapping, offered, terms.local_scale);

@@ -90,6 +90,7 @@ fn choose(tcp: &mut TcpConfig, key: &str, value: &str) -> bool {
         "sack" => tcp.sack = is_on,
         "timestamps" => tcp.timestamps = is_on,
         "ecn" => tcp.ecn = is_on,
+        "accurate" => tcp.accurate_ecn = is_on,
         "window" => tcp.most_window = number(value) as u32,
         "delay" => tcp.acknowledge_after = seconds(value),
         "congestion" if value == "cubic" => tcp.congestion = CongestionControl::Cubic,

@@ -21,7 +21,7 @@ use text::{Script, Subject};
 const LONGEST: f64 = 12.0;
 
 /// The files with scripts.
-const FILES: [&str; 23] = [
+const FILES: [&str; 24] = [
     "immediate.txt",
     "rfc9293.txt",
     "states.txt",
@@ -42,6 +42,7 @@ const FILES: [&str; 23] = [
     "rfc7413.txt",
     "rfc8257.txt",
     "rfc8985.txt",
+    "rfc9768.txt",
     "options.txt",
     "pacing.txt",
     "window.txt",
@@ -126,6 +127,11 @@ fn scripts_of_malformed_headers_and_options() {
 #[test]
 fn scripts_of_immediate_data() {
     play(&["immediate.txt"]);
+}
+
+#[test]
+fn scripts_of_rfc_9768() {
+    play(&["rfc9768.txt"]);
 }
 
 #[test]

@@ -27,6 +27,8 @@ pub(super) struct Wire {
     pub(super) corruption: u32,
     /// A device takes options that it does not know out of what is no opening.
     pub(super) stripping: u32,
+    /// Marks what may be marked.
+    pub(super) marking: u32,
     /// A device cuts super-segments: each piece meets its own fate.
     pub(super) cuts: bool,
     /// Of a cut super-segment the last piece comes first.
@@ -43,6 +45,7 @@ impl Wire {
         reordering: 0,
         corruption: 0,
         stripping: 0,
+        marking: 0,
         cuts: true,
         last_first: false,
         delay: Duration::from_micros(50),
@@ -226,6 +229,7 @@ impl Pair {
             seq: draft.seq,
             ack: draft.ack,
             flags: draft.flags,
+            has_ae: draft.has_ae,
             window: draft.window,
             options: draft.options,
             payload: draft.payload,
@@ -263,9 +267,7 @@ impl Pair {
             None => pieces.push((Segment { coalesced: draft.cut, ..whole }, payload)),
         }
         for (mut segment, payload) in pieces {
-            if !segment.has(Flags::SYN) && self.random.chance(self.wire.stripping) {
-                segment.options.immediate = None;
-            }
+            self.tamper(&mut segment);
             let copies = 1 + usize::from(self.random.chance(self.wire.duplication));
             for _ in 0..copies {
                 if self.random.chance(self.wire.loss) {
@@ -282,6 +284,17 @@ impl Pair {
                 let flying = Flying { segment, payload: payload.clone(), is_good };
                 self.flying.insert((at, self.serial), (1 - from, flying));
             }
+        }
+    }
+
+    /// What devices on the way do to headers.
+    fn tamper(&mut self, segment: &mut Segment) {
+        let may_mark = segment.ecn == Ecn::Capable0 && self.wire.marking > 0;
+        if may_mark && self.random.chance(self.wire.marking) {
+            segment.ecn = Ecn::CongestionExperienced;
+        }
+        if !segment.has(Flags::SYN) && self.random.chance(self.wire.stripping) {
+            segment.options.immediate = None;
         }
     }
 
