@@ -243,6 +243,7 @@ impl QpipPair {
                 from: &self.sender.buffer(),
                 to: None,
                 is_signaled: true,
+                immediate: None,
             };
             let posted = self.sender.adapter.post_send(self.now, pair, &work);
             assert_eq!(posted, Ok(()), "there is room for it");

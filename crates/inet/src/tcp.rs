@@ -124,7 +124,8 @@ pub struct Header {
     pub seq: U32,
     /// The number of the byte that is expected next.
     pub ack: U32,
-    /// The length of the header in words in the high four bits.
+    /// The length of the header in words in the high four bits, and AE (RFC 9768) in the
+    /// lowest.
     pub words: u8,
     /// The control bits.
     pub flags: Flags,
@@ -166,6 +167,8 @@ pub struct Tcp {
     pub ack: u32,
     /// The control bits.
     pub flags: Flags,
+    /// AE (RFC 9768), in front of the other eight.
+    pub has_ae: bool,
     /// How many bytes more may come, shifted by the negotiated scale.
     pub window: u16,
     /// Where urgent data ends, from `seq` on.
@@ -198,7 +201,7 @@ impl Tcp {
             destination: self.destination.into(),
             seq: self.seq.into(),
             ack: self.ack.into(),
-            words: (len as u8 / 4) << 4,
+            words: (len as u8 / 4) << 4 | u8::from(self.has_ae),
             flags: self.flags,
             window: self.window.into(),
             sum: sum.into(),
@@ -232,6 +235,7 @@ impl Ip {
             seq: header.seq.get(),
             ack: header.ack.get(),
             flags: header.flags,
+            has_ae: header.words & 1 != 0,
             window: header.window.get(),
             urgent: header.urgent.get(),
             options,

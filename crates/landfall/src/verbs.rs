@@ -8,6 +8,7 @@
 //! | verb | where |
 //! | --- | --- |
 //! | send, silent send, list of sends | [`QueuePair::post_send`], [`QueuePair::post_sends`] |
+//! | send with a word beside its bytes | [`SendRequest::immediate`], [`Completion::immediate`], [`QueuePair::takes_immediates`] |
 //! | send with its bytes | [`QueuePair::post_inline`] |
 //! | receive, list of receives | [`QueuePair::post_receive`], [`QueuePair::post_receives`] |
 //! | poll, arm, sleep at a descriptor | [`CompletionQueue`] |
@@ -32,6 +33,26 @@
 //!     pair.post_send(&SendRequest { is_signaled: false, ..SendRequest::new(2, &from) })?;
 //!     let came = done.wait_for(Duration::from_secs(1))?.ok_or("no answer")?;
 //!     Ok(came.len)
+//! }
+//! ```
+//!
+//! # A word beside a message
+//!
+//! Where both ends asked for it when they opened
+//! ([`TcpConfig::immediates`](crate::qpip::TcpConfig)), a message may have 32 bits that come
+//! with its completion, for the number of a question or of a buffer:
+//!
+//! ```
+//! use landfall::verbs::{Completion, PostError, QueuePair, SendRequest};
+//!
+//! fn answer<Q: QueuePair>(pair: &mut Q, bytes: Q::Part, question: u32) -> Result<(), PostError> {
+//!     let from = [bytes];
+//!     // `PostError::NoImmediates`, at once, where the other end does not take words.
+//!     pair.post_send(&SendRequest { immediate: Some(question), ..SendRequest::new(1, &from) })
+//! }
+//!
+//! fn question_of(answer: &Completion) -> Option<u32> {
+//!     answer.immediate
 //! }
 //! ```
 
@@ -90,6 +111,10 @@ pub trait QueuePair: Send {
         &mut self,
         list: &[ReceiveRequest<'_, Self::Part>],
     ) -> Result<(), PartlyPosted>;
+
+    /// May messages have a word beside their bytes ([`SendRequest::immediate`])? Both ends have
+    /// to have agreed on that.
+    fn takes_immediates(&self) -> bool;
 
     /// Where its connection stands.
     fn phase(&self) -> Phase;
@@ -151,6 +176,10 @@ impl QueuePair for qpip::QueuePair {
 
     fn post_receives(&mut self, list: &[ReceiveRequest<'_>]) -> Result<(), PartlyPosted> {
         self.split().1.post_all(list)
+    }
+
+    fn takes_immediates(&self) -> bool {
+        Self::takes_immediates(self)
     }
 
     fn phase(&self) -> Phase {

@@ -39,6 +39,7 @@ pub use landfall_placement::ConfigError;
 pub use offload::OwnAddress;
 pub use tcp::config::{KeepAlive, Mapping, TcpConfig};
 pub use tcp::congestion::CongestionControl;
+pub use tcp::ecn::EcnFeedback;
 pub use tcp::state::ConnectionState;
 pub use tcp::tcb::CloseReason;
 pub use work::{

@@ -36,6 +36,10 @@ pub struct SendWork<'a> {
     /// completes, and by
     /// [`Event::UnsignaledDone`](crate::Event::UnsignaledDone).
     pub is_signaled: bool,
+    /// A word that arrives with the end of the message, in the receiver's completion
+    /// ([`Completion::immediate`]): on a connection whose two ends have agreed on that
+    /// ([`TcpConfig::immediates`](crate::TcpConfig::immediates)).
+    pub immediate: Option<u32>,
 }
 
 /// Room for a message to come.
@@ -121,6 +125,8 @@ pub struct Completion {
     pub ends_request: bool,
     /// Who sent a datagram.
     pub from: Option<SocketAddr>,
+    /// The word that the message was sent with which ends here.
+    pub immediate: Option<u32>,
 }
 
 impl Completion {

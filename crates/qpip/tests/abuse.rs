@@ -402,7 +402,8 @@ fn work_that_names_what_is_not_its_own_is_refused_and_leaves_nothing() {
         for (buffer, error) in bad {
             // The good one in front of it must not be taken either.
             for buffers in [&[buffer][..], &[Buffer { len: 5, ..mine }, buffer]] {
-                let send = SendWork { id: 1, from: buffers, to, is_signaled: true };
+                let send =
+                    SendWork { id: 1, from: buffers, to, is_signaled: true, immediate: None };
                 assert_eq!(two.adapter(0).post_send(now, pair, &send), Err(error));
                 let receive = ReceiveWork { id: 1, into: buffers };
                 assert_eq!(two.adapter(0).post_receive(now, pair, &receive), Err(error));

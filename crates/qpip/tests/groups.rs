@@ -259,7 +259,7 @@ fn a_datagram_may_be_empty() {
             world.post_receives(1, there, 50, 3, 10);
             let to = Some(address(1, version, 2_000));
             let now = world.now();
-            let nothing = SendWork { id: 1, from: &[], to, is_signaled: true };
+            let nothing = SendWork { id: 1, from: &[], to, is_signaled: true, immediate: None };
             world.adapter(0).post_send(now, here, &nothing).unwrap();
             world.post_send(0, here, 2, (0, 0), to).unwrap();
             let from = world.store(0, &[7; 3]);
@@ -273,7 +273,8 @@ fn a_datagram_may_be_empty() {
                 assert_eq!(got[n].from, Some(address(0, version, 1_000)));
             }
             let stream = world.queue_pair(0, Service::Tcp(qpip::Mapping::Message));
-            let nothing = SendWork { id: 1, from: &[], to: None, is_signaled: true };
+            let nothing =
+                SendWork { id: 1, from: &[], to: None, is_signaled: true, immediate: None };
             let now = world.now();
             let refused = world.adapter(0).post_send(now, stream, &nothing);
             assert_eq!(refused, Err(PostError::Empty));

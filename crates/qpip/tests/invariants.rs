@@ -258,7 +258,8 @@ fn invariant_5_at_each_bound_there_is_an_error() {
     }
     let (_, buffer) = two.lend(0, vec![1; 10]);
     let (now, pair) = (two.wire.now, two.pairs[0]);
-    let work = qpip::SendWork { id: 9, from: &[buffer], to: None, is_signaled: true };
+    let work =
+        qpip::SendWork { id: 9, from: &[buffer], to: None, is_signaled: true, immediate: None };
     assert_eq!(two.adapter(0).post_send(now, pair, &work), Err(PostError::QueueFull));
     two.check_contract();
 }

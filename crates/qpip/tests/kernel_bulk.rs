@@ -8,7 +8,7 @@ use landfall_testbed::{Offload, VethConfig, require_namespaces};
 use landfall_transport::Driver;
 use landfall_transport::packet::PacketConfig;
 use landfall_transport::tap::TapConfig;
-use qpip::Config;
+use qpip::{Config, EcnFeedback};
 
 use crate::station::exchange::{Exchange, OPENINGS, Opener};
 use crate::station::net::{Cable, Tap};
@@ -145,6 +145,27 @@ fn timestamps_sack_scaling_and_ecn_on_and_off_by_the_kernel() {
         for opening in OPENINGS {
             Exchange::new(opening, SOME).run(&mut station, &cable.kernel);
         }
+    }
+}
+
+/// The station asks for accurate ECN, and the kernel has none, the classic, or that only where it
+/// is asked.
+#[test]
+fn each_kind_of_ecn_of_the_kernel_is_agreed_on() {
+    require_namespaces!();
+    let (none, classic) = (EcnFeedback::None, EcnFeedback::Classic);
+    for (knob, expected) in
+        [("0", [none].into()), ("1", [classic].into()), ("2", [none, classic].into())]
+    {
+        let cable = Cable::new();
+        cable.kernel.sysctl("ipv4/tcp_ecn", knob);
+        let mut config = Config::default();
+        (config.tcp.ecn, config.tcp.accurate_ecn) = (true, true);
+        let mut station = cable.station_as(config, |config| config);
+        for opening in OPENINGS {
+            Exchange::new(opening, SOME).run(&mut station, &cable.kernel);
+        }
+        assert_eq!(station.kinds_of_ecn, expected, "{knob}");
     }
 }
 

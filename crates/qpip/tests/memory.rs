@@ -33,7 +33,11 @@ fn register(world: &mut World<'_>, domain: DomainId, access: Access) -> MemoryKe
 
 fn send(world: &mut World<'_>, pair: qpip::QueuePairId, from: &[Buffer]) -> Result<(), PostError> {
     let (now, to) = (world.now(), Some(address(1, Version::V4, 9)));
-    world.adapter(0).post_send(now, pair, &SendWork { id: 1, from, to, is_signaled: true })
+    world.adapter(0).post_send(
+        now,
+        pair,
+        &SendWork { id: 1, from, to, is_signaled: true, immediate: None },
+    )
 }
 
 fn receive(
@@ -179,7 +183,11 @@ fn a_message_is_gathered_and_scattered() {
         let to = Some(address(1, Version::V6, 2));
         world
             .adapter(0)
-            .post_send(now, here, &SendWork { id: 2, from: &from, to, is_signaled: true })
+            .post_send(
+                now,
+                here,
+                &SendWork { id: 2, from: &from, to, is_signaled: true, immediate: None },
+            )
             .unwrap();
         assert_eq!(world.await_completions(1, 1)[0].len, 1_701);
         let sent: Vec<u8> = parts

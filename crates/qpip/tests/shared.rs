@@ -86,7 +86,7 @@ impl Sharing {
         let (_, buffer) = self.two.lend(0, bytes.to_vec());
         self.next += 1;
         let (now, id) = (self.two.wire.now, self.next);
-        let work = SendWork { id, from: &[buffer], to: None, is_signaled };
+        let work = SendWork { id, from: &[buffer], to: None, is_signaled, immediate: None };
         self.two.adapter(0).post_send(now, pair, &work).unwrap();
         id
     }
@@ -233,7 +233,7 @@ fn datagrams_of_all_ports_land_in_shared_room() {
         let (_, buffer) = sharing.two.lend(0, noise(u64::from(port), 60));
         let now = sharing.two.wire.now;
         let to = Some(address(1, port));
-        let work = SendWork { id: 1, from: &[buffer], to, is_signaled: true };
+        let work = SendWork { id: 1, from: &[buffer], to, is_signaled: true, immediate: None };
         sharing.two.adapter(0).post_send(now, sender, &work).unwrap();
     }
     sharing.two.settle();

@@ -225,7 +225,13 @@ impl World {
         let key = adapter.register(domain, memory, Access::ReadWrite).unwrap();
         for at in (0..BYTES).step_by(REQUEST) {
             let part = [Buffer::new(key, at as u64, REQUEST as u32)];
-            let work = SendWork { id: at as u64, from: &part, to: None, is_signaled: true };
+            let work = SendWork {
+                id: at as u64,
+                from: &part,
+                to: None,
+                is_signaled: true,
+                immediate: None,
+            };
             adapter.post_send(Instant::ZERO, pair, &work).unwrap();
             let part = [Buffer::new(key, (BYTES + at) as u64, REQUEST as u32)];
             let work = ReceiveWork { id: at as u64, into: &part };

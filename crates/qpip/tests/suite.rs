@@ -9,6 +9,7 @@ mod completion;
 mod connections;
 mod errors;
 mod groups;
+mod immediate;
 mod invariants;
 mod kernel_bulk;
 mod kernel_captures;

@@ -150,7 +150,7 @@ impl Two {
         let (_, buffer) = self.lend(side, bytes.to_vec());
         self.next += 1;
         let (id, pair, now) = (self.next, self.pairs[side], self.wire.now);
-        let work = SendWork { id, from: &[buffer], to: None, is_signaled: true };
+        let work = SendWork { id, from: &[buffer], to: None, is_signaled: true, immediate: None };
         self.adapter(side).post_send(now, pair, &work).unwrap();
         id
     }

@@ -270,7 +270,7 @@ impl<'a> World<'a> {
         self.adapter(host).post_send(
             now,
             pair,
-            &SendWork { id, from: &from, to, is_signaled: true },
+            &SendWork { id, from: &from, to, is_signaled: true, immediate: None },
         )
     }
 

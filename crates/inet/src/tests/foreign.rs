@@ -63,7 +63,7 @@ prop_compose! {
     ) -> Tcp {
         let sack = blocks.into_iter().collect();
         let options = Options { mss, window_scale, sack_permitted, timestamp, sack, ..Options::default() };
-        Tcp { source, destination, seq, ack, flags: Flags(flags), window, urgent: 0, options }
+        Tcp { source, destination, seq, ack, flags: Flags(flags), window, urgent: 0, has_ae: false, options }
     }
 }
 

@@ -128,7 +128,7 @@ proptest! {
     ) {
         let options = Options { sack: blocks.into_iter().collect(), ..Options::default() };
         let flags = Flags::ACK | Flags::PSH;
-        let tcp = Tcp { source, destination, seq, ack, flags, window, urgent: 0, options };
+        let tcp = Tcp { source, destination, seq, ack, flags, window, urgent: 0, has_ae: false, options };
         let outer = envelope(hosts, protocol::TCP);
         let mut body = std::vec![0; tcp.header_len()];
         let len = (body.len() + payload.len()) as u32;

@@ -30,6 +30,8 @@ pub(crate) enum Entry {
     },
     Buffer(Buffer),
     To(SocketAddr),
+    /// The word that arrives with the message.
+    Immediate(u32),
 }
 
 /// A work request as the adapter takes it from a ring.
@@ -39,11 +41,20 @@ pub(crate) struct Request {
     pub(crate) buffers: Vec<Buffer>,
     pub(crate) to: Option<SocketAddr>,
     pub(crate) is_signaled: bool,
+    pub(crate) immediate: Option<u32>,
 }
 
 /// A ring for `depth` requests of at most `entries` entries each.
 pub(crate) fn ring(depth: u32, entries: u16) -> (Producer<Entry>, Consumer<Entry>) {
     RingBuffer::new(depth as usize * usize::from(entries))
+}
+
+/// What a request has beside its memory.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Aside {
+    pub(crate) to: Option<SocketAddr>,
+    pub(crate) is_signaled: bool,
+    pub(crate) immediate: Option<u32>,
 }
 
 /// Puts a request into a ring, or nothing of it.
@@ -52,17 +63,19 @@ pub(crate) fn push(
     ring: &mut Producer<Entry>,
     id: u64,
     mut buffers: impl ExactSizeIterator<Item = Buffer>,
-    (to, is_signaled): (Option<SocketAddr>, bool),
+    aside: Aside,
 ) -> Result<(), PostError> {
     let Some(buffer) = buffers.next() else { return Err(PostError::Empty) };
-    let more = buffers.len() + usize::from(to.is_some());
+    let Aside { to, is_signaled, immediate } = aside;
+    let more = buffers.len() + usize::from(to.is_some()) + usize::from(immediate.is_some());
     if more == 0 {
         let entry = Entry::Work { id, buffer, more: 0, is_signaled };
         return ring.push(entry).map_err(|_| PostError::QueueFull);
     }
     let more = u16::try_from(more).map_err(|_| PostError::TooManyBuffers)?;
     let chunk = ring.write_chunk_uninit(1 + usize::from(more)).map_err(|_| PostError::QueueFull)?;
-    let rest = buffers.map(Entry::Buffer).chain(to.map(Entry::To));
+    let aside = to.map(Entry::To).into_iter().chain(immediate.map(Entry::Immediate));
+    let rest = buffers.map(Entry::Buffer).chain(aside);
     let first = Entry::Work { id, buffer, more, is_signaled };
     chunk.fill_from_iter(std::iter::once(first).chain(rest));
     Ok(())
@@ -72,7 +85,7 @@ pub(crate) fn push(
 #[inline]
 pub(crate) fn pop(ring: &mut Consumer<Entry>, into: &mut Request) -> bool {
     into.buffers.clear();
-    into.to = None;
+    (into.to, into.immediate) = (None, None);
     let Ok(Entry::Work { id, buffer, more, is_signaled }) = ring.pop() else { return false };
     (into.id, into.is_signaled) = (id, is_signaled);
     into.buffers.push(buffer);
@@ -81,6 +94,7 @@ pub(crate) fn pop(ring: &mut Consumer<Entry>, into: &mut Request) -> bool {
         match ring.pop() {
             Ok(Entry::Buffer(buffer)) => into.buffers.push(buffer),
             Ok(Entry::To(to)) => into.to = Some(to),
+            Ok(Entry::Immediate(word)) => into.immediate = Some(word),
             Ok(Entry::Work { .. }) | Err(_) => break,
         }
     }
@@ -106,6 +120,7 @@ pub(crate) struct Posting<'a> {
     pub(crate) parts: &'a [Part],
     pub(crate) to: Option<SocketAddr>,
     pub(crate) is_signaled: bool,
+    pub(crate) immediate: Option<u32>,
 }
 
 /// What memory its requests may name.
@@ -145,7 +160,7 @@ impl WorkRing {
         request: Posting<'_>,
         done: impl FnOnce() -> u32,
     ) -> Result<(), PostError> {
-        let Posting { id, parts, to, is_signaled } = request;
+        let Posting { id, parts, to, is_signaled, immediate } = request;
         if parts.len() > usize::from(reach.buffers) {
             return Err(PostError::TooManyBuffers);
         }
@@ -168,7 +183,7 @@ impl WorkRing {
         }
         let ring = self.ring.get_mut().unwrap_or_else(PoisonError::into_inner);
         let buffers = parts.iter().map(|part| part.buffer);
-        if let Err(error) = push(ring, id, buffers, (to, is_signaled)) {
+        if let Err(error) = push(ring, id, buffers, Aside { to, is_signaled, immediate }) {
             self.completions.release(1);
             return Err(error);
         }
@@ -281,19 +296,21 @@ mod tests {
     fn a_request_goes_through_a_ring_whole_or_not_at_all() {
         let (mut producer, mut consumer) = ring(2, 3);
         let to = Some(([10, 0, 0, 1], 7).into());
-        push(&mut producer, 1, [buffer(0), buffer(1)].into_iter(), (to, true)).unwrap();
-        push(&mut producer, 2, [buffer(2)].into_iter(), (None, false)).unwrap();
-        let full =
-            push(&mut producer, 3, [buffer(3), buffer(4), buffer(5)].into_iter(), (None, true));
+        let signaled = Aside { is_signaled: true, ..Aside::default() };
+        push(&mut producer, 1, [buffer(0), buffer(1)].into_iter(), Aside { to, ..signaled })
+            .unwrap();
+        let with_word = Aside { immediate: Some(7), ..Aside::default() };
+        push(&mut producer, 2, [buffer(2)].into_iter(), with_word).unwrap();
+        let full = push(&mut producer, 3, [buffer(3), buffer(4)].into_iter(), signaled);
         assert_eq!(full, Err(PostError::QueueFull));
-        assert_eq!(push(&mut producer, 4, [].into_iter(), (None, true)), Err(PostError::Empty));
+        assert_eq!(push(&mut producer, 4, [].into_iter(), signaled), Err(PostError::Empty));
         let mut request = Request::default();
         assert!(pop(&mut consumer, &mut request));
         assert_eq!((request.id, request.buffers.len(), request.to), (1, 2, to));
-        assert!(request.is_signaled);
+        assert!(request.is_signaled && request.immediate.is_none());
         assert!(pop(&mut consumer, &mut request));
         assert_eq!((request.id, &request.buffers[..], request.to), (2, &[buffer(2)][..], None));
-        assert!(!request.is_signaled);
+        assert!(!request.is_signaled && request.immediate == Some(7));
         assert!(!pop(&mut consumer, &mut request));
     }
 
@@ -307,7 +324,7 @@ mod tests {
                 let doorbells = &doorbells;
                 scope.spawn(move || {
                     for id in 0..EACH {
-                        push(&mut sender, id, [buffer(id)].into_iter(), (None, true)).unwrap();
+                        push(&mut sender, id, [buffer(id)].into_iter(), Aside::default()).unwrap();
                         doorbells.ring(index);
                     }
                 });

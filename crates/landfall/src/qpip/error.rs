@@ -60,6 +60,10 @@ fn reason(why: CloseReason) -> &'static str {
         CloseReason::TimedOut => "the other side does not answer",
         CloseReason::Unreachable => "the network has no way to there",
         CloseReason::Aborted => "this side gave it up",
+        CloseReason::OptionsRemoved => {
+            "a device on the path removes TCP options that both ends agreed on: leave immediate \
+             data out, or the device"
+        }
     }
 }
 

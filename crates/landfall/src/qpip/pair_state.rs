@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::task::{Context, Poll, Waker};
 
 use qpip::{CloseReason, Operation};
@@ -56,6 +56,8 @@ pub(crate) struct PairState {
     sends_done: AtomicU32,
     receives_done: AtomicU32,
     phase: AtomicU8,
+    /// Both ends have agreed on words with messages.
+    takes_words: AtomicBool,
     news: Mutex<PendingUpdates>,
 }
 
@@ -77,6 +79,16 @@ impl PairState {
     pub(crate) fn count_done(&self, operation: Operation) {
         let counter = self.counter(operation);
         counter.store(counter.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
+    }
+
+    /// Is it known that words may be posted with messages?
+    pub(crate) fn takes_words(&self) -> bool {
+        self.takes_words.load(Ordering::Relaxed)
+    }
+
+    /// It is, from now on.
+    pub(crate) fn agree_on_words(&self) {
+        self.takes_words.store(true, Ordering::Relaxed);
     }
 
     /// Is the connection over?

@@ -346,6 +346,14 @@ impl QueuePair {
         self.handle().look(|core| core.engine.connection_stats(id))
     }
 
+    /// May messages be sent with a word beside their bytes
+    /// ([`SendRequest::immediate`](super::SendRequest::immediate))? Both ends have to be open
+    /// queue pairs of messages that asked for it ([`TcpConfig::immediates`](super::TcpConfig)).
+    #[must_use]
+    pub fn takes_immediates(&self) -> bool {
+        self.common.takes_words()
+    }
+
     /// Is there a connection?
     #[must_use]
     pub fn is_connected(&self) -> bool {

@@ -100,7 +100,7 @@ impl SharedReceiveQueue {
     pub fn post(&mut self, id: u64, into: &[Part]) -> Result<(), PostError> {
         let Self { domain, buffers, taken, .. } = self;
         let reach = Reach { domain: *domain, wanted: Access::Write, buffers: *buffers };
-        let request = Posting { id, parts: into, to: None, is_signaled: true };
+        let request = Posting { id, parts: into, to: None, is_signaled: true, immediate: None };
         self.ring.put(reach, request, || taken.load(Ordering::Acquire))?;
         self.handle.doorbells.ring(self.bell);
         self.handle.ring();

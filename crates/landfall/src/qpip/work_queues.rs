@@ -44,6 +44,9 @@ impl Queue {
         if state.is_closed() {
             return Err(PostError::Ended);
         }
+        if request.immediate.is_some() && !self.common.takes_words() {
+            return Err(PostError::NoImmediates);
+        }
         let wanted = match self.operation {
             Operation::Send => Access::Read,
             Operation::Receive => Access::Write,
@@ -95,6 +98,9 @@ impl Queue {
 ///
 /// let silent: SendRequest<'_> = SendRequest { is_signaled: false, ..SendRequest::new(7, &[]) };
 /// assert_eq!(silent.id, 7);
+/// // With a word that arrives with the message, where both ends agreed on that.
+/// let marked: SendRequest<'_> = SendRequest { immediate: Some(404), ..silent };
+/// assert_eq!(marked.immediate, Some(404));
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct SendRequest<'a, P = Part> {
@@ -107,13 +113,17 @@ pub struct SendRequest<'a, P = Part> {
     /// Does it complete when it is done well? One that does not is known to be done when
     /// the next one of this queue pair that does has completed.
     pub is_signaled: bool,
+    /// A word that arrives with the end of the message, in the receiver's completion, where
+    /// both ends have agreed on that
+    /// ([`QueuePair::takes_immediates`](super::QueuePair::takes_immediates)).
+    pub immediate: Option<u32>,
 }
 
 impl<'a, P> SendRequest<'a, P> {
     /// A message to the other end of a connection, which completes.
     #[must_use]
     pub const fn new(id: u64, from: &'a [P]) -> Self {
-        Self { id, from, to: None, is_signaled: true }
+        Self { id, from, to: None, is_signaled: true, immediate: None }
     }
 }
 
@@ -167,8 +177,12 @@ impl SendRules {
 }
 
 const fn posting<'a>(request: &SendRequest<'a>) -> Posting<'a> {
-    let SendRequest { id, from, to, is_signaled } = *request;
-    Posting { id, parts: from, to, is_signaled }
+    let SendRequest { id, from, to, is_signaled, immediate } = *request;
+    Posting { id, parts: from, to, is_signaled, immediate }
+}
+
+const fn room<'a>(id: u64, into: &'a [Part]) -> Posting<'a> {
+    Posting { id, parts: into, to: None, is_signaled: true, immediate: None }
 }
 
 /// Where bytes lie that were handed over with their request: a place for each request that
@@ -255,7 +269,7 @@ impl SendQueue {
             return Err(PostError::QueueFull);
         }
         let part = inline.place(bytes)?;
-        self.queue.post(Posting { id, parts: &[part], to, is_signaled: true })?;
+        self.queue.post(Posting { id, parts: &[part], to, is_signaled: true, immediate: None })?;
         inline.advance();
         Ok(())
     }
@@ -285,7 +299,7 @@ impl ReceiveQueue {
     #[inline]
     pub fn post(&mut self, id: u64, into: &[Part]) -> Result<(), PostError> {
         self.check()?;
-        self.queue.post(Posting { id, parts: into, to: None, is_signaled: true })
+        self.queue.post(room(id, into))
     }
 
     /// Posts all of these in their order, and rings the adapter's bell once.
@@ -294,13 +308,26 @@ impl ReceiveQueue {
     /// [`PartlyPosted`]: how many are posted, and why the next is not.
     pub fn post_all(&mut self, requests: &[ReceiveRequest<'_>]) -> Result<(), PartlyPosted> {
         let checked = self.check();
-        self.queue.post_all(requests.iter().map(|&ReceiveRequest { id, into }| {
-            checked.map(|()| Posting { id, parts: into, to: None, is_signaled: true })
-        }))
+        self.queue.post_all(
+            requests.iter().map(|&ReceiveRequest { id, into }| checked.map(|()| room(id, into))),
+        )
     }
 
     const fn check(&self) -> Result<(), PostError> {
         if self.is_shared { Err(PostError::SharedReceives) } else { Ok(()) }
+    }
+}
+
+impl Common {
+    /// Have both ends agreed on words with messages? Once they have they stay with it.
+    pub(super) fn takes_words(&self) -> bool {
+        self.state.takes_words() || {
+            let takes = self.handle.look(|core| core.engine.takes_immediates(self.id));
+            if takes {
+                self.state.agree_on_words();
+            }
+            takes
+        }
     }
 }
 

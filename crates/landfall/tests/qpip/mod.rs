@@ -3,6 +3,7 @@
 
 mod completions;
 mod endings;
+mod immediate;
 mod interfaces;
 mod kernel;
 mod members;

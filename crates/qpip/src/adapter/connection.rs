@@ -75,7 +75,7 @@ impl QueuePair {
         let (span, payload_len) = connection.tcb.guess(nth, most, &stream.queues)?;
         let is_v4 = connection.tcb.remote.is_ipv4();
         let ip_len = if is_v4 { ipv4::LEN } else { ipv6::LEN };
-        let head_len = ethernet::LEN + ip_len + connection.tcb.header_len() as usize;
+        let head_len = ethernet::LEN + ip_len + connection.tcb.usual_header_len() as usize;
         Some(Guess { span, head_len: head_len as u16, payload_len })
     }
 

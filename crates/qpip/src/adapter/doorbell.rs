@@ -45,6 +45,9 @@ pub(super) fn post_send(
             datagram_limit(links, datagrams, work.to)?
         }
     };
+    if work.immediate.is_some() && !takes_words(pair) {
+        return Err(PostError::NoImmediates);
+    }
     if !completion_queues.has_room(completions) {
         return Err(PostError::CompletionQueueFull);
     }
@@ -59,6 +62,9 @@ pub(super) fn post_send(
     match (&mut pair.role, work.to) {
         (Role::Stream(stream), _) => {
             stream.queues.send.push(work.id, gather, work.is_signaled);
+            if let Some(word) = work.immediate {
+                stream.queues.send.push_word(word);
+            }
         }
         (Role::Datagrams(datagrams), Some(to)) => {
             datagrams.outbound.push(work.id, gather, plain(to), work.is_signaled);
@@ -140,6 +146,11 @@ fn stream_takes(stream: &Stream, to: Option<SocketAddr>) -> Result<u32, PostErro
         Phase::Open(connection) => Ok(connection.tcb.longest_message().unwrap_or(most)),
         Phase::Idle | Phase::Offered(_) => Ok(most),
     }
+}
+
+/// Have both ends of its connection agreed on words with messages?
+pub(super) fn takes_words(pair: &QueuePair) -> bool {
+    pair.connection().is_some_and(|connection| connection.tcb.takes_words())
 }
 
 fn can_receive(pair: &QueuePair) -> bool {

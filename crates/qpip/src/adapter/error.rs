@@ -153,6 +153,12 @@ pub enum PostError {
     /// Connected queue pairs have one peer.
     #[error("a connected queue pair sends to its peer: leave the destination out")]
     NotADatagram,
+    /// A word for a message of a connection that has not agreed on that.
+    #[error(
+        "the connection carries no immediate data: both ends have to be open queue pairs of \
+         messages whose configuration asks for it"
+    )]
+    NoImmediates,
     /// A datagram before `bind`.
     #[error("the queue pair is not bound yet: bind it to a port first")]
     NotBound,

@@ -6,6 +6,7 @@ use core::net::{IpAddr, SocketAddr};
 
 use landfall_placement::PathId;
 
+use crate::tcp::ecn::EcnFeedback;
 use crate::tcp::tcb::CloseReason;
 use crate::wire::Mac;
 use crate::wire::icmp::Trouble;
@@ -165,6 +166,8 @@ landfall_placement::counters! {
 pub struct ConnectionStats {
     /// How far it is.
     pub state: crate::ConnectionState,
+    /// How marks are told of.
+    pub ecn: EcnFeedback,
     /// The smoothed round trip, once one was measured.
     pub round_trip: Option<landfall_placement::Duration>,
     /// How many bytes may be under way at the moment.

@@ -350,6 +350,10 @@ impl Listeners {
                 self.openings.remove(index);
             }
             HandshakeStep::Foreign => refuse(now, context, links, origin, segment),
+            HandshakeStep::Contradiction => {
+                self.openings.remove(index);
+                refuse(now, context, links, origin, segment);
+            }
             HandshakeStep::Unacceptable => {
                 let draft = opening.half.challenge_ack(now);
                 context.refusals.count(Refusal::OutOfBounds);

@@ -491,6 +491,13 @@ impl Adapter {
         self.pairs.known(id).ok()?.connection().map(|connection| connection.tcb.remote)
     }
 
+    /// May messages of a queue pair be posted with a word
+    /// ([`SendWork::immediate`])? Both ends have to be open and have agreed on that.
+    #[must_use]
+    pub fn takes_immediates(&self, id: QueuePairId) -> bool {
+        self.pairs.known(id).is_ok_and(doorbell::takes_words)
+    }
+
     /// How the connection of a queue pair is doing.
     #[must_use]
     pub fn connection_stats(&self, id: QueuePairId) -> Option<ConnectionStats> {
@@ -499,6 +506,7 @@ impl Adapter {
         let counts = tcb.receive_counts();
         Some(ConnectionStats {
             state: tcb.state(),
+            ecn: tcb.ecn_feedback(),
             round_trip: tcb.sender().round_trip(),
             congestion_window: tcb.sender().congestion_window(),
             segments_again,

@@ -188,6 +188,7 @@ fn completion_of(queue_pair: QueuePairId, done: &Done) -> Completion {
         offset: done.offset,
         ends_message: done.ends_message,
         ends_request: done.gather.is_some(),
-        from: done.from,
+        from: done.origin.address(),
+        immediate: done.origin.word(),
     }
 }

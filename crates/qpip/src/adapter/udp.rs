@@ -10,7 +10,7 @@ use core::net::{IpAddr, SocketAddr};
 use landfall_placement::Spans;
 
 use crate::offload::Places;
-use crate::queue::{Done, Gather};
+use crate::queue::{Done, Gather, MessageOrigin};
 use crate::work::{Operation, SharedReceiveQueueId, Status};
 
 /// The queues of a queue pair for datagrams.
@@ -221,7 +221,7 @@ impl Outbound {
             offset: 0,
             ends_message: true,
             gather: Some(gather),
-            from: None,
+            origin: MessageOrigin::Peer,
             is_signaled,
         })
     }
@@ -387,9 +387,9 @@ impl Inbound {
 
     #[inline]
     fn poll_done(&mut self) -> Option<Done> {
-        let (status, len, from) = match self.requests.front()?.state {
-            State::Done { status, len, from } => (status, len, Some(from)),
-            State::Free if self.is_flushed => (Status::Flushed, 0, None),
+        let (status, len, origin) = match self.requests.front()?.state {
+            State::Done { status, len, from } => (status, len, MessageOrigin::Address(from)),
+            State::Free if self.is_flushed => (Status::Flushed, 0, MessageOrigin::Peer),
             State::Free | State::Filling => return None,
         };
         let Request { id, gather, .. } = self.requests.pop_front()?;
@@ -402,7 +402,7 @@ impl Inbound {
             offset: 0,
             ends_message: true,
             gather: Some(gather),
-            from,
+            origin,
             is_signaled: true,
         })
     }

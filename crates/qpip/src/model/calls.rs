@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 use alloc::{format, vec};
 use core::net::SocketAddr;
 
-use landfall_placement::Area;
+use landfall_placement::{Area, Duration, Instant};
 
 use super::ledger::{Pair, Request, Stage};
 use super::world::{ALL_FRESH, End, FRESH, World};
@@ -129,10 +129,12 @@ impl World {
         let (now, id, name) = (self.now, self.ledger.pairs[index].id, self.name());
         // Some are silent.
         let is_signaled = len % 5 != 4;
-        let work = SendWork { id: name, from: &from, to, is_signaled };
+        // Some have a word, and some of those may not.
+        let immediate = (self.setup.has_immediates(side) && len % 3 == 1).then_some(name as u32);
+        let work = SendWork { id: name, from: &from, to, is_signaled, immediate };
         let result = self.ends[side].checked.engine.post_send(now, id, &work);
         if let Err(error) = result {
-            self.judge_refusal(index, Operation::Send, bytes.len(), error);
+            self.judge_send_refusal(index, bytes.len(), immediate, error);
             return self.release_places(side, &places);
         }
         let pair = &mut self.ledger.pairs[index];
@@ -143,6 +145,14 @@ impl World {
                 pair.ends.insert(pair.stream.len());
             }
         }
+        let has_peer = pair.stage != Stage::Waiting;
+        if let Some(word) = immediate {
+            pair.words.insert(pair.stream.len(), word);
+            if !has_peer || !pair.is_tcp() || !self.may_have_words(index) {
+                self.fail(side, &format!("{id} took a word that nobody asked for"));
+            }
+        }
+        let pair = &mut self.ledger.pairs[index];
         let (end, len) = (pair.stream.len(), len as usize);
         let request = Request { id: name, places, len, end, reported: 0, is_signaled };
         pair.sends.push_back(request);
@@ -187,6 +197,38 @@ impl World {
         pair.receives.push_back(request);
         if len == 0 || pair.is_closed() || pair.has_peer_finished {
             self.fail(side, &format!("{id} took a receive of {len} bytes that nothing fills"));
+        }
+    }
+
+    /// Does what both sides chose allow words with the messages of this queue pair?
+    fn may_have_words(&self, index: usize) -> bool {
+        match self.ledger.pairs[index].service {
+            Service::Tcp(mapping) => self.setup.agrees_on_immediates(mapping),
+            Service::Udp => false,
+        }
+    }
+
+    /// Was it right to refuse to send this?
+    fn judge_send_refusal(
+        &mut self,
+        index: usize,
+        len: usize,
+        immediate: Option<u32>,
+        error: PostError,
+    ) {
+        if error != PostError::NoImmediates {
+            return self.judge_refusal(index, Operation::Send, len, error);
+        }
+        let pair = &self.ledger.pairs[index];
+        let side = pair.side;
+        // An opening that comes for the third time does not ask, and what is answered without
+        // state has no room for it.
+        let is_open = matches!(pair.stage, Stage::Open) && pair.peer.is_some();
+        let was_hard = self.now > Instant::ZERO + Duration::from_secs(2)
+            || self.ends.iter().any(|end| end.checked.engine.stats().cookies_accepted > 0);
+        if immediate.is_none() || is_open && self.may_have_words(index) && !was_hard {
+            let id = pair.id;
+            self.fail(side, &format!("{id} takes no word of {immediate:?}"));
         }
     }
 
@@ -330,8 +372,11 @@ impl World {
             buffers.resize(adapter.config().buffers + 1, buffers[0]);
         }
         let to = (how == 2).then(|| SocketAddr::new(self.setup.address(1 - side), 0));
-        let sends =
-            adapter.post_send(now, id, &SendWork { id: 0, from: &buffers, to, is_signaled: true });
+        let sends = adapter.post_send(
+            now,
+            id,
+            &SendWork { id: 0, from: &buffers, to, is_signaled: true, immediate: None },
+        );
         let receives = adapter.post_receive(now, id, &ReceiveWork { id: 0, into: &buffers });
         self.release_places(side, &[(key, area)]);
         sends.is_ok() || receives.is_ok()

@@ -35,6 +35,7 @@ impl World {
         let Completion { id, operation, status, len, offset, .. } = *completion;
         let Completion { ends_message, ends_request, .. } = *completion;
         let flags = [operation == Operation::Send, ends_message, ends_request].map(u8::from);
+        self.findings.add(&completion.immediate.unwrap_or(0).to_le_bytes());
         self.findings.add(&id.to_le_bytes());
         self.findings.add(&[len.to_le_bytes(), offset.to_le_bytes()].concat());
         self.findings.add(&[flags[0], flags[1], flags[2], status as u8]);
@@ -157,6 +158,7 @@ impl World {
             self.fail(side, &what);
         }
         self.check_end(index, completion, total);
+        self.check_word(index, completion, total);
         let pair = &mut self.ledger.pairs[index];
         if completion.ends_request {
             pair.front += total;
@@ -188,6 +190,18 @@ impl World {
                 side,
                 &format!("a request of {len} bytes at {front} ends wrongly: {completion:?}"),
             );
+        }
+    }
+
+    /// The word of a message comes with its end, once, and no other.
+    fn check_word(&mut self, index: usize, completion: &Completion, total: usize) {
+        let pair = &self.ledger.pairs[index];
+        let Some(peer) = pair.peer.map(|peer| &self.ledger.pairs[peer]) else { return };
+        let side = pair.side;
+        let sent = peer.words.get(&(pair.front + total)).copied();
+        let expected = sent.filter(|_| pair.has_messages() && completion.ends_message);
+        if completion.immediate != expected {
+            self.fail(side, &format!("{expected:?} was sent with what came as {completion:?}"));
         }
     }
 
@@ -366,6 +380,7 @@ impl World {
                 ends_message: true,
                 ends_request: true,
                 from: None,
+                immediate: None,
             };
             self.hear_sent(index, at, &completion);
             if let Some(request) = self.ledger.pairs[index].sends.remove(at) {
@@ -428,6 +443,8 @@ impl World {
         let is_late = self.now > Instant::ZERO + PATIENCE;
         match reason {
             CloseReason::Aborted => pair.is_given_up,
+            // Nobody on the way reads options.
+            CloseReason::OptionsRemoved => false,
             CloseReason::TimedOut => is_late,
             CloseReason::Unreachable => !self.setup.knows_neighbours() || is_late,
             // Without a queue pair that is offered, an opening is forgotten in time.

@@ -230,7 +230,7 @@ impl World {
     /// As many requests can be posted as the bounds allow: no place was lost.
     fn fill(&mut self, side: usize) {
         let first = self.ledger.pairs.len();
-        let config = self.setup.config();
+        let config = self.setup.config(side);
         for _ in 0..config.queue_pairs {
             self.bind(side);
         }

@@ -92,6 +92,8 @@ pub(super) struct SegmentFacts {
     pub(super) window: u16,
     /// The shift of windows, where an opening has one.
     pub(super) shift: Option<u8>,
+    /// The word of the message that ends with it.
+    pub(super) word: Option<u32>,
     /// Where in the frame the payload is; of a piece of a packet nobody knows.
     pub(super) payload: Option<(usize, usize)>,
 }
@@ -116,17 +118,22 @@ pub(super) fn read(frame: &[u8]) -> Option<SegmentFacts> {
         ack: number(frame, at + 8)?,
         flags: *frame.get(at + 13)?,
         window: word(frame, at + 14)?,
-        shift: shift(frame.get(at + 20..payload)?),
+        shift: find_option(frame.get(at + 20..payload)?, &[3, 3])
+            .and_then(|bytes| bytes.first().copied()),
+        word: find_option(frame.get(at + 20..payload)?, &[253, 8, b'L', b'F'])
+            .and_then(|bytes| number(bytes, 0)),
         payload: piece.is_none().then_some((payload, end)),
     })
 }
 
-/// The window scale among options.
-fn shift(mut options: &[u8]) -> Option<u8> {
+/// What is behind the option that begins so.
+fn find_option<'a>(mut options: &'a [u8], begins: &[u8]) -> Option<&'a [u8]> {
     loop {
+        if let Some(behind) = options.strip_prefix(begins) {
+            return Some(behind);
+        }
         match options {
             [1, rest @ ..] => options = rest,
-            [3, 3, shift, ..] => return Some(*shift),
             [kind, len, ..] if *kind != 0 && *len >= 2 => {
                 options = options.get(usize::from(*len)..)?;
             }

@@ -1,6 +1,6 @@
 //! The reference model: what the users of both sides know, in plain lists.
 
-use alloc::collections::{BTreeSet, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -66,6 +66,8 @@ pub(super) struct Pair {
     /// All bytes that were posted to be sent, and where messages end in them.
     pub(super) stream: Vec<u8>,
     pub(super) ends: BTreeSet<usize>,
+    /// The words of messages, by their ends.
+    pub(super) words: BTreeMap<usize, u32>,
     pub(super) sends: VecDeque<Request>,
     pub(super) receives: VecDeque<Request>,
     /// Where in the other side's stream the first posted receive begins.
@@ -96,6 +98,7 @@ impl Pair {
             has_peer_finished: false,
             stream: Vec::new(),
             ends: BTreeSet::new(),
+            words: BTreeMap::new(),
             sends: VecDeque::new(),
             receives: VecDeque::new(),
             front: 0,

@@ -270,7 +270,18 @@ impl Setup {
         if self.is_small() { 8 } else { 48 }
     }
 
-    pub(super) fn config(self) -> Config {
+    /// Does this side ask for words with messages? Mostly both do, or neither.
+    pub(super) const fn has_immediates(self, side: usize) -> bool {
+        let is_on = self.has(19) && !self.has(10);
+        is_on && (side == 0 || !self.has(20))
+    }
+
+    /// May words be posted, on a connection whose openings came through?
+    pub(super) fn agrees_on_immediates(self, own: Mapping) -> bool {
+        self.has_immediates(0) && self.has_immediates(1) && own != Mapping::Stream
+    }
+
+    pub(super) fn config(self, side: usize) -> Config {
         let few = |small: usize, usual: usize| if self.is_small() { small } else { usual };
         Config {
             queue_pairs: few(4, 8),
@@ -287,6 +298,7 @@ impl Setup {
                     (false, false) => CongestionControl::Cubic,
                 },
                 ecn: self.has(10),
+                accurate_ecn: self.has(10) && self.has(22),
                 timestamps: !self.has(8),
                 sack: !self.has(9),
                 most_window: if self.has(12) { 0 } else { 1 << 24 },
@@ -298,6 +310,7 @@ impl Setup {
                     probes: 9,
                 }),
                 pacing: self.has(18),
+                immediates: self.has_immediates(side),
                 ..TcpConfig::default()
             },
             ..Config::default()

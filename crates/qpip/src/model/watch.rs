@@ -127,6 +127,10 @@ impl World {
             if end > next {
                 return Some(format!("sends bytes of two messages, one of which ends at {next}"));
             }
+            let word = pair.words.get(&end).copied();
+            if said.word != word {
+                return Some(format!("says {:?} at {end}, and {word:?} was posted", said.word));
+            }
             if said.has(PSH) != (end == next) {
                 return Some(format!("pushes at {end}, and the message ends at {next}"));
             }

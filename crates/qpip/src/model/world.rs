@@ -178,7 +178,7 @@ impl World {
 
 impl End {
     fn new(setup: Setup, side: usize) -> Self {
-        let mut adapter = Adapter::new(setup.config(), [side as u8 + 1; 32]).unwrap();
+        let mut adapter = Adapter::new(setup.config(side), [side as u8 + 1; 32]).unwrap();
         let added = adapter.add_interface(PATH, setup.interface(side));
         debug_assert_eq!(added, Ok(()), "the interface is valid");
         let fits = "a fresh adapter has room";

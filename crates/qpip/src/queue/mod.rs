@@ -33,6 +33,33 @@ pub(crate) struct Queues {
     pub(crate) receive: ReceiveQueue,
 }
 
+/// Who sent what came, and with what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MessageOrigin {
+    /// The only one who can; of a send nobody.
+    Peer,
+    /// The same, with a word at the end of its message.
+    WithWord(u32),
+    /// A datagram of this one.
+    Address(SocketAddr),
+}
+
+impl MessageOrigin {
+    pub(crate) const fn address(self) -> Option<SocketAddr> {
+        match self {
+            Self::Address(address) => Some(address),
+            Self::Peer | Self::WithWord(_) => None,
+        }
+    }
+
+    pub(crate) const fn word(self) -> Option<u32> {
+        match self {
+            Self::WithWord(word) => Some(word),
+            Self::Peer | Self::Address(_) => None,
+        }
+    }
+}
+
 /// A request that is done, or a part of one: a completion before it has the
 /// name of its queue pair. With the request go its pieces, which are in use no
 /// longer.
@@ -46,7 +73,7 @@ pub(crate) struct Done {
     pub(crate) ends_message: bool,
     /// The memory, where the request ended.
     pub(crate) gather: Option<Gather>,
-    pub(crate) from: Option<SocketAddr>,
+    pub(crate) origin: MessageOrigin,
     /// Is it to be told where it is done well, too?
     pub(crate) is_signaled: bool,
 }

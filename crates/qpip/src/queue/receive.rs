@@ -2,9 +2,8 @@
 
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
-use core::net::SocketAddr;
 
-use super::{Credit, Done, Gather, append};
+use super::{Credit, Done, Gather, MessageOrigin, append};
 use crate::work::{Operation, SharedReceiveQueueId, Status};
 
 /// Room for a message.
@@ -107,8 +106,9 @@ impl ReceiveQueue {
 
     /// The first request holds `len` bytes and is done.
     #[inline]
-    pub(crate) fn finish(&mut self, len: u32, ends_message: bool) {
-        self.finish_with(Status::Success, len, ends_message, None);
+    pub(crate) fn finish(&mut self, len: u32, ends_message: bool, word: Option<u32>) {
+        let origin = word.map_or(MessageOrigin::Peer, MessageOrigin::WithWord);
+        self.finish_with(Status::Success, len, ends_message, origin);
     }
 
     /// The same with what else there is to say.
@@ -117,7 +117,7 @@ impl ReceiveQueue {
         status: Status,
         len: u32,
         ends_message: bool,
-        from: Option<SocketAddr>,
+        origin: MessageOrigin,
     ) {
         // Nobody has asked for anything: it is told by the end of the connection alone.
         let Some(Request { id, gather }) = self.requests.pop_front() else { return };
@@ -132,7 +132,7 @@ impl ReceiveQueue {
             offset,
             ends_message,
             gather: Some(gather),
-            from,
+            origin,
             is_signaled: true,
         };
         append(&mut self.done, done);
@@ -156,7 +156,7 @@ impl ReceiveQueue {
                 offset,
                 ends_message,
                 gather: None,
-                from: None,
+                origin: MessageOrigin::Peer,
                 is_signaled: true,
             };
             append(&mut self.done, done);
@@ -180,7 +180,7 @@ impl ReceiveQueue {
         }
         let status = self.flushed?;
         let got = self.reported;
-        self.finish_with(status, got, false, None);
+        self.finish_with(status, got, false, MessageOrigin::Peer);
         self.done.pop_front()
     }
 }

@@ -5,7 +5,7 @@ use alloc::collections::VecDeque;
 
 use landfall_placement::{Span, Spans};
 
-use super::{Done, append};
+use super::{Done, MessageOrigin, append};
 use crate::offload::Places;
 use crate::work::{Operation, Status};
 
@@ -50,7 +50,13 @@ pub(crate) struct SendQueue {
     finished: u64,
     /// All that is left is flushed, as soon as nobody holds it.
     flushed: Option<Status>,
+    /// What goes with the ends of messages; nothing on most connections.
+    words: Option<Box<Words>>,
 }
+
+/// Words that go with the ends of messages: where those are, in order.
+#[derive(Debug, Default)]
+struct Words(VecDeque<(u64, u32)>);
 
 impl SendQueue {
     /// The first byte of a stream: in front of it is the opening.
@@ -64,6 +70,7 @@ impl SendQueue {
             end: Self::START,
             finished: Self::START,
             flushed: None,
+            words: None,
         }
     }
 
@@ -86,6 +93,23 @@ impl SendQueue {
         let start = self.end;
         self.end = start.saturating_add(u64::from(gather.len()));
         append(&mut self.requests, Request { id, gather, start, holds: 0, is_signaled });
+    }
+
+    /// The message that was added last has this word.
+    pub(crate) fn push_word(&mut self, word: u32) {
+        let words = &mut self.words.get_or_insert_default().0;
+        // No more are kept than there are requests.
+        while words.front().is_some_and(|(end, _)| *end <= self.finished) {
+            words.pop_front();
+        }
+        words.push_back((self.end, word));
+    }
+
+    /// The word of the message that ends here.
+    pub(crate) fn word_at(&self, end: u64) -> Option<u32> {
+        let words = &self.words.as_deref()?.0;
+        let index = words.binary_search_by_key(&end, |(end, _)| *end).ok()?;
+        words.get(index).map(|(_, word)| *word)
     }
 
     /// Which request the byte at this position belongs to.
@@ -173,7 +197,7 @@ impl SendQueue {
             offset: 0,
             ends_message: true,
             gather: Some(gather),
-            from: None,
+            origin: MessageOrigin::Peer,
             is_signaled,
         })
     }

@@ -51,6 +51,10 @@ pub struct TcpConfig {
     pub congestion: CongestionControl,
     /// Ask for explicit congestion notification (RFC 3168).
     pub ecn: bool,
+    /// Ask for accurate ECN (RFC 9768), and take the classic where the other side does not
+    /// speak it; needs [`ecn`](Self::ecn). Marks are counted then: DCTCP is told how many there
+    /// were, and the others hear of each round trip that had some.
+    pub accurate_ecn: bool,
     /// Ask for timestamps (RFC 7323).
     pub timestamps: bool,
     /// Ask for selective acknowledgements (RFC 2018).
@@ -98,6 +102,11 @@ pub struct TcpConfig {
     /// answers. **An opening that is doubled on its way brings its data twice**, to two
     /// connections: for requests that may be carried out twice.
     pub fast_open: bool,
+    /// Ask for immediate data: words of 32 bits that arrive with the ends of messages
+    /// ([`SendWork::immediate`](crate::SendWork::immediate)). Both sides have to be queue
+    /// pairs of messages that ask; it takes eight bytes of each segment. A listener agrees as
+    /// its adapter's configuration says.
+    pub immediates: bool,
 }
 
 impl Default for TcpConfig {
@@ -105,6 +114,7 @@ impl Default for TcpConfig {
         Self {
             congestion: CongestionControl::Cubic,
             ecn: false,
+            accurate_ecn: false,
             timestamps: true,
             sack: true,
             most_window: 8 << 20,
@@ -121,6 +131,7 @@ impl Default for TcpConfig {
             corks: false,
             pacing: false,
             fast_open: false,
+            immediates: false,
         }
     }
 }
@@ -137,7 +148,8 @@ impl TcpConfig {
         ConfigError::check("least_timeout", self.least_timeout, millis(1)..=millis(60_000))?;
         ConfigError::check("most_under_way", self.most_under_way, 65_535..=1 << 30)?;
         // DCTCP is about marks, and there are none without.
-        let least = u8::from(matches!(self.congestion, CongestionControl::Dctcp));
+        let needs_marks = matches!(self.congestion, CongestionControl::Dctcp);
+        let least = u8::from(needs_marks || self.accurate_ecn);
         ConfigError::check("ecn", u8::from(self.ecn), least..=1)?;
         ConfigError::check("dscp", self.dscp, 0..=63)
     }
@@ -160,7 +172,7 @@ mod tests {
 
     #[test]
     fn each_value_out_of_range_is_refused_by_name() {
-        let wrong: [Wrong; 8] = [
+        let wrong: [Wrong; 9] = [
             ("most_window", |config| config.most_window = (1 << 30) + 1),
             ("acknowledge_after", |config| config.acknowledge_after = Duration::from_millis(501)),
             ("least_timeout", |config| config.least_timeout = Duration::ZERO),
@@ -169,6 +181,7 @@ mod tests {
             ("most_under_way", |config| config.most_under_way = u32::MAX),
             ("dscp", |config| config.dscp = 64),
             ("ecn", |config| config.congestion = CongestionControl::Dctcp),
+            ("ecn", |config| config.accurate_ecn = true),
         ];
         assert_eq!(TcpConfig::default().validate(), Ok(()));
         for (field, set) in wrong {

@@ -15,6 +15,7 @@ use landfall_tables::HashSecret;
 use siphasher::sip::SipHasher13;
 
 use super::config::TcpConfig;
+use super::ecn::EcnFeedback;
 use super::listen::{FirstStamps, OwnNumbers, Terms};
 use super::segment::{Draft, Segment, timestamp_clock};
 use super::{Ends, OwnOffer};
@@ -87,18 +88,16 @@ impl Cookies {
         let exponent = own.window.checked_ilog2().unwrap_or(0);
         let low = size as u32 | exponent << SEGMENT_BITS;
         let seq = self.number(ends, segment.seq, Self::span(now), low);
-        let terms = Terms::agree(
-            config,
-            OwnNumbers { first: seq, clock_offset: clock },
-            ends.remote,
-            segment,
-        );
+        let numbers = OwnNumbers { first: seq, clock_offset: clock };
+        let terms = Terms::agree(config, numbers, ends.remote, segment);
+        let terms = Terms { immediates: false, ..terms };
         let scales = config.scale().zip(segment.options.window_scale);
         let options = match terms.stamps {
             None => Options { mss: Some(own.mss), ..Options::default() },
             Some(FirstStamps { theirs, .. }) => {
                 let scale = scales.map_or(NO_SCALE, |(_, theirs)| u32::from(theirs));
-                let bits = scale | u32::from(terms.sack) << 4 | u32::from(terms.ecn) << 5;
+                let classic = u32::from(terms.ecn == EcnFeedback::Classic);
+                let bits = scale | u32::from(terms.sack) << 4 | classic << 5;
                 let value = with_low_bits(timestamp_clock(clock, now), bits);
                 Options {
                     timestamp: Some((value, theirs)),
@@ -106,12 +105,15 @@ impl Cookies {
                 }
             }
         };
-        let agrees = terms.ecn && terms.stamps.is_some();
-        let ecn = if agrees { Flags::ECE } else { Flags::NONE };
+        // Accurate ECN comes back with the proof by itself.
+        let agrees = terms.stamps.is_some() || terms.ecn == EcnFeedback::Accurate;
+        let ecn = if agrees { terms.ecn } else { EcnFeedback::None };
+        let (ecn, has_ae) = ecn.answer(segment.ecn, 0).flags();
         Draft {
             seq,
             ack: segment.seq.wrapping_add(1),
             flags: Flags::SYN | Flags::ACK | ecn,
+            has_ae,
             window: window_of(exponent),
             options,
             payload: 0,
@@ -157,7 +159,9 @@ impl Cookies {
             remote_mss: SEGMENTS[size as usize],
             sack: config.sack && bits >> 4 & 1 == 1,
             stamps: stamps.map(|(theirs, _)| FirstStamps { clock_offset: clock, theirs }),
-            ecn: config.ecn && bits >> 5 & 1 == 1,
+            ecn: EcnFeedback::of_proof(config, bits >> 5 & 1 == 1, segment),
+            // Nothing remembers it.
+            immediates: false,
         };
         Some((terms, window_of(exponent)))
     }
@@ -186,7 +190,8 @@ mod tests {
 
     fn segment(flags: Flags, seq: u32, ack: u32, options: Options) -> Segment {
         let (window, payload, coalesced) = (1_000, 0, None);
-        Segment { seq, ack, flags, window, options, payload, coalesced, ecn: Ecn::NotCapable }
+        let (has_ae, ecn) = (false, Ecn::NotCapable);
+        Segment { seq, ack, flags, has_ae, window, options, payload, coalesced, ecn }
     }
 
     const OWN: OwnOffer = OwnOffer { window: 4_000, mss: 1_460 };
@@ -222,9 +227,34 @@ mod tests {
         assert_eq!((terms.remote_mss, terms.remote_scale), (1_360, 9));
         assert_eq!(
             (terms.sack, terms.ecn, terms.stamps),
-            (true, false, Some(FirstStamps { clock_offset: 5, theirs: 78 }))
+            (true, EcnFeedback::None, Some(FirstStamps { clock_offset: 5, theirs: 78 }))
         );
         assert_eq!(Some(terms.local_scale), answer.options.window_scale);
+    }
+
+    /// RFC 9768, 5.1: the low bits of its first counter tell.
+    #[test]
+    fn an_answer_without_memory_agrees_on_accurate_ecn_by_the_proof() {
+        let mut cookies = Cookies::new(&mut Random::from_number(1));
+        let config = TcpConfig { ecn: true, accurate_ecn: true, ..TcpConfig::default() };
+        let now = Instant::from_millis(100_000);
+        let asks = Flags::SYN | Flags::ECE | Flags::CWR;
+        let mut agreed = |question: Segment, proof_flags: Flags, has_ae: bool| {
+            let answer = cookies.answer(now, &config, ends(), 5, &question, OWN);
+            let flags = Flags::ACK | proof_flags;
+            let proof = Segment { flags, has_ae, ..proof(&answer) };
+            let terms = cookies.check(now, &config, ends(), 5, &proof).unwrap().0;
+            (answer.flags.without(Flags::SYN | Flags::ACK), answer.has_ae, terms.ecn)
+        };
+        let accurate = Segment { flags: asks, has_ae: true, ..opening() };
+        let said = agreed(accurate, Flags::CWR, false);
+        assert_eq!(said, (Flags::CWR, false, EcnFeedback::Accurate));
+        let marked = Segment { ecn: Ecn::CongestionExperienced, ..accurate };
+        let said = agreed(marked, Flags::CWR, true);
+        assert_eq!(said, (Flags::CWR, true, EcnFeedback::Accurate));
+        let said = agreed(Segment { flags: asks, ..opening() }, Flags::NONE, false);
+        assert_eq!(said, (Flags::ECE, false, EcnFeedback::Classic));
+        assert_eq!(agreed(opening(), Flags::NONE, false), (Flags::NONE, false, EcnFeedback::None));
     }
 
     #[test]

@@ -134,6 +134,7 @@ impl Tcb {
         let terms = Terms::agree(config, numbers, ends.remote, segment);
         let mut tcb = Self::new(now, config, ends, mapping, terms, own);
         tcb.state = State::SynReceived;
+        tcb.note_opening(segment);
         tcb.fast_open = Some(Box::new(FastOpen::Server { is_told: false }));
         tcb
     }
@@ -146,6 +147,7 @@ impl Tcb {
             seq: segment.seq.wrapping_add(1),
             ack: self.terms.local_first,
             flags: flags | Flags::ACK,
+            has_ae: false,
             // That of an opening is not shifted (RFC 7323, 2.2).
             window: segment.window >> self.terms.remote_scale,
             ..*segment

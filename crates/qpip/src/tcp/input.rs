@@ -7,6 +7,8 @@
 use landfall_placement::{Duration, Instant, Refusal, Spans};
 
 use super::config::{Mapping, TcpConfig};
+use super::ecn::EcnFeedback;
+use super::immediate::Agreement;
 use super::listen::{OwnNumbers, Terms};
 use super::receiver::{Claim, Payload};
 use super::recovery::{Ack, CLOCK_STEP};
@@ -79,6 +81,10 @@ impl Tcb {
         if !is_good {
             self.receiver.give_up(claim);
             return Ok(None);
+        }
+        if self.misses_word(segment) {
+            self.receiver.give_up(claim);
+            return self.refuse_without_word(now, segment, config, queues);
         }
         let verdict = self.process(now, segment, claim, config, queues);
         if verdict.is_err() {
@@ -187,6 +193,9 @@ impl Tcb {
             self.opening.is_due = true;
             return Err(Refusal::Duplicate);
         }
+        if at == 0 && segment.has(Flags::SYN) && segment.has(Flags::ACK) {
+            self.note_answer_again(segment);
+        }
         self.answer_unacceptable(now, segment);
         let is_before = at + i64::from(segment.len()) <= self.receiver.next() as i64;
         if is_before && !segment.has(Flags::SYN) {
@@ -262,6 +271,9 @@ impl Tcb {
         // answers is there all the same.
         self.sender.heard(now, !matches!(self.mapping, Mapping::Stream));
         let told_before = self.handle_ecn(now, segment, queues);
+        if self.immediates.agreement != Agreement::Nothing {
+            self.handle_immediate(segment, at, &claim);
+        }
         let told = self.receiver.reported() as i64;
         if let (Some(stamps), Some((value, _))) = (&mut self.stamps, segment.options.timestamp)
             && at <= told.max(1)
@@ -300,14 +312,18 @@ impl Tcb {
         if !self.ecn.is_on {
             return None;
         }
+        if self.ecn.is_accurate {
+            self.count_marks(segment);
+            return None;
+        }
         if self.ecn.echoes_each {
             return self.echo_each_mark(now, segment, queues);
         }
         if segment.has(Flags::CWR) {
-            self.ecn.echoes = false;
+            self.ecn.set_echo(false);
         }
         if segment.ecn == landfall_placement::Ecn::CongestionExperienced {
-            self.ecn.echoes = true;
+            self.ecn.set_echo(true);
             self.receiver.owe_now();
         }
         None
@@ -322,12 +338,12 @@ impl Tcb {
         queues: &Queues,
     ) -> Option<Draft> {
         let is_marked = segment.ecn == landfall_placement::Ecn::CongestionExperienced;
-        if segment.payload == 0 || is_marked == self.ecn.echoes {
+        if segment.payload == 0 || is_marked == self.ecn.echoes() {
             return None;
         }
         let is_owed = self.receiver.next() > self.receiver.reported().max(1);
         let before = is_owed.then(|| self.ack_segment(now, queues));
-        self.ecn.echoes = is_marked;
+        self.ecn.set_echo(is_marked);
         before
     }
 
@@ -347,12 +363,12 @@ impl Tcb {
             window: u64::from(segment.window) << scale,
             is_bare: segment.len() == 0,
             echo: self.echoed(now, segment),
-            is_marked: self.ecn.is_on && segment.has(Flags::ECE) && !segment.has(Flags::SYN),
+            is_marked: self.ecn.is_on && self.may_tell_marks(segment),
             asks_again: segment.len() == 0 && segment.has(Flags::PSH),
         };
         let outcome = self.sender.handle_ack(now, &ack, &segment.options.sack);
         if outcome.reduced {
-            self.ecn.says_reduced = true;
+            self.ecn.says_reduced = !self.ecn.is_accurate;
         }
         if outcome.acknowledged > 0 {
             queues.send.finish(self.sender.acknowledged());
@@ -423,6 +439,7 @@ impl Tcb {
         let terms = Terms::agree(config, numbers, self.remote, segment);
         let offered = u64::from(super::receiver::Receiver::first_window(&queues.receive));
         self.agree(now, config, terms, offered);
+        let was_marked = self.begin_to_count_marks(segment);
         self.first_data_answered(segment);
         self.sender.sent_first(self.opening.sent_at, sent);
         if acknowledges {
@@ -438,6 +455,9 @@ impl Tcb {
                 asks_again: false,
             };
             self.sender.handle_ack(now, &ack, &segment.options.sack);
+            if was_marked {
+                self.sender.opening_was_marked();
+            }
             queues.send.finish(self.sender.acknowledged());
         } else {
             self.state = State::SynReceived;
@@ -451,6 +471,11 @@ impl Tcb {
 }
 
 impl Tcb {
+    /// How marks are told of.
+    pub(crate) const fn ecn_feedback(&self) -> EcnFeedback {
+        self.terms.ecn
+    }
+
     /// How far the connection is.
     pub(crate) const fn state(&self) -> State {
         self.state

@@ -1,5 +1,6 @@
 //! [`Layout`]: which byte of the stream belongs to which posted request.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use landfall_placement::Spans;
@@ -16,7 +17,13 @@ pub(crate) struct Layout {
     front: u64,
     /// The ends of messages that are known, in order; all behind `front`.
     ends: Vec<u64>,
+    /// What came with ends; nothing on most connections.
+    words: Option<Box<Words>>,
 }
+
+/// Words that came with the ends of messages, in order.
+#[derive(Debug, Default)]
+struct Words(Vec<(u64, u32)>);
 
 /// The first request covers the stream from its start up to here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +45,7 @@ impl Layout {
     const MOST_ENDS: usize = 1024;
 
     pub(crate) const fn new(start: u64) -> Self {
-        Self { front: start, ends: Vec::new() }
+        Self { front: start, ends: Vec::new(), words: None }
     }
 
     #[inline]
@@ -160,6 +167,25 @@ impl Layout {
         }
     }
 
+    /// This word came with the end of a message. The first one stays, as its bytes do.
+    pub(crate) fn add_word(&mut self, end: u64, word: u32) {
+        if end <= self.front {
+            return; // It was told with its message.
+        }
+        let words = &mut self.words.get_or_insert_default().0;
+        if let Err(index) = words.binary_search_by_key(&end, |(end, _)| *end) {
+            words.insert(index, (end, word));
+        }
+    }
+
+    /// The word of the message that ends here, once; those in front of it are over.
+    pub(crate) fn take_word(&mut self, end: u64) -> Option<u32> {
+        let words = &mut self.words.as_deref_mut()?.0;
+        let behind = words.partition_point(|(at, _)| *at <= end);
+        let last = words.drain(..behind).next_back();
+        last.filter(|(at, _)| *at == end).map(|(_, word)| word)
+    }
+
     /// No message ends here after all.
     pub(crate) fn remove_end(&mut self, position: u64) {
         if let Ok(index) = self.ends.binary_search(&position) {
@@ -171,5 +197,8 @@ impl Layout {
     pub(crate) fn forget_behind(&mut self, position: u64) {
         let known = self.ends.partition_point(|end| *end <= position);
         self.ends.truncate(known);
+        if let Some(words) = &mut self.words {
+            words.0.retain(|(end, _)| *end <= position);
+        }
     }
 }

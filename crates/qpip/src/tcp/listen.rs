@@ -8,14 +8,16 @@ use landfall_placement::{Duration, Ecn, Instant, Random, Serial32};
 use landfall_tables::HashSecret;
 use siphasher::sip::SipHasher13;
 
+use super::accurate_ecn::AccurateEcn;
 use super::config::TcpConfig;
+use super::ecn::{Ace, EcnFeedback};
 use super::segment;
 use super::segment::{Draft, Segment};
 use super::{Ends, OwnOffer};
 use crate::queue::Hold;
 use crate::wire::FastOpenCookie;
 use crate::wire::tcp::Flags;
-use crate::wire::tcp_options::Options;
+use crate::wire::tcp_options::{ImmediateOption, LEN_MAX, Options};
 
 /// What the two sides agreed on when they opened.
 #[derive(Clone, Copy, Debug)]
@@ -31,7 +33,9 @@ pub(crate) struct Terms {
     pub(crate) sack: bool,
     /// Both send timestamps.
     pub(crate) stamps: Option<FirstStamps>,
-    pub(crate) ecn: bool,
+    pub(crate) ecn: EcnFeedback,
+    /// Both take words with the ends of messages.
+    pub(crate) immediates: bool,
 }
 
 /// Timestamps at the opening of a connection.
@@ -70,11 +74,11 @@ impl Terms {
         let options = &segment.options;
         let scales = config.scale().zip(options.window_scale);
         let stamps = options.timestamp.filter(|_| config.timestamps);
-        // An answer has ECE alone, a question both (RFC 3168, 6.1.1).
-        let asks = if segment.has(Flags::ACK) {
-            segment.has(Flags::ECE) && !segment.has(Flags::CWR)
+        let (ace, accurate) = (Ace::of(segment), config.accurate_ecn);
+        let ecn = if segment.has(Flags::ACK) {
+            EcnFeedback::of_answer(ace, accurate)
         } else {
-            segment.has(Flags::ECE | Flags::CWR)
+            EcnFeedback::of_question(ace, accurate)
         };
         Self {
             local_first: own.first,
@@ -90,7 +94,8 @@ impl Terms {
             sack: config.sack && options.sack_permitted,
             stamps: stamps
                 .map(|(theirs, _)| FirstStamps { clock_offset: own.clock_offset, theirs }),
-            ecn: config.ecn && asks,
+            ecn: if config.ecn { ecn } else { EcnFeedback::None },
+            immediates: config.immediates && options.immediate.is_some(),
         }
     }
 
@@ -106,6 +111,7 @@ impl Terms {
             window_scale: scaled.then_some(self.local_scale),
             sack_permitted: self.sack,
             timestamp: self.stamps.map(|stamps| stamps.option(now)),
+            immediate: self.immediates.then_some(ImmediateOption::Plain),
             ..Options::default()
         }
     }
@@ -127,6 +133,14 @@ pub(crate) struct HalfOpen {
     tries: u8,
     deadline: Instant,
     is_answer_due: bool,
+    /// With what mark their opening came last.
+    opening_ecn: Ecn,
+    /// It came more than once.
+    was_asked_again: bool,
+    /// An opening or an answer left ECN out: nothing is sent as capable then (RFC 9768, 3.1.5).
+    pub(crate) left_ecn_out: bool,
+    /// We speak accurate ECN.
+    speaks_accurate: bool,
     /// They asked for a cookie (RFC 7413).
     pub(crate) fast_open: Option<FastOpenCookie>,
 }
@@ -147,6 +161,9 @@ pub(crate) enum HandshakeStep {
     /// It is not acceptable, and is answered with where we are (RFC 9293, 3.10.7.4): who
     /// really opened anew resets then.
     Unacceptable,
+    /// It asks for another kind of ECN than before: it is answered with a reset, and forgotten
+    /// (RFC 9768, 3.1.5).
+    Contradiction,
     /// It is ignored.
     Nothing,
 }
@@ -183,6 +200,10 @@ impl HalfOpen {
             tries: 0,
             deadline: now + FIRST_TIMEOUT,
             is_answer_due: true,
+            opening_ecn: segment.ecn,
+            was_asked_again: false,
+            left_ecn_out: false,
+            speaks_accurate: config.ecn && config.accurate_ecn,
             fast_open: None,
         }
     }
@@ -200,6 +221,10 @@ impl HalfOpen {
             tries: 0,
             deadline: now + FIRST_TIMEOUT,
             is_answer_due: false,
+            opening_ecn: Ecn::NotCapable,
+            was_asked_again: false,
+            left_ecn_out: false,
+            speaks_accurate: false,
             fast_open: None,
         }
     }
@@ -216,16 +241,24 @@ impl HalfOpen {
         if self.tries == 0 {
             self.answered_at = Some(now);
         }
-        let ecn = if self.terms.ecn { Flags::ECE } else { Flags::NONE };
+        let ace = self.terms.ecn.answer(self.opening_ecn, self.tries);
+        let is_accurate = self.terms.ecn == EcnFeedback::Accurate;
+        self.left_ecn_out |= is_accurate && ace == Ace::default();
+        let (ecn, has_ae) = ace.flags();
+        // RFC 9768, 3.2.3.2.2: the second answer leaves the option out.
+        let tells = is_accurate && self.tries == 0 && !self.was_asked_again;
+        let options = Options {
+            fast_open: self.fast_open,
+            ..self.terms.answer(now, self.mss, self.is_scaled)
+        };
+        let accurate = AccurateEcn::new(true).take_option(LEN_MAX.saturating_sub(options.len()));
         Some(Draft {
             seq: self.terms.local_first,
             ack: self.terms.remote_first.wrapping_add(1),
             flags: Flags::SYN | Flags::ACK | ecn,
+            has_ae,
             window: self.offered,
-            options: Options {
-                fast_open: self.fast_open,
-                ..self.terms.answer(now, self.mss, self.is_scaled)
-            },
+            options: Options { accurate: accurate.filter(|_| tells), ..options },
             payload: 0,
             cut: None,
             is_message: false,
@@ -250,6 +283,9 @@ impl HalfOpen {
         }
         if segment.has(Flags::SYN) {
             let is_same = segment.seq == self.terms.remote_first;
+            if is_same && self.is_other_feedback(segment) {
+                return HandshakeStep::Contradiction;
+            }
             self.is_answer_due |= is_same;
             return if is_same { HandshakeStep::Again } else { HandshakeStep::Unacceptable };
         }
@@ -265,6 +301,22 @@ impl HalfOpen {
         HandshakeStep::Open
     }
 
+    /// RFC 9768, 3.1.5: an opening that comes again may ask for nothing, and may be marked; one
+    /// that asks for the other kind of ECN contradicts the first.
+    fn is_other_feedback(&mut self, segment: &Segment) -> bool {
+        let asks = EcnFeedback::of_question(Ace::of(segment), self.speaks_accurate);
+        let is_accurate = self.terms.ecn == EcnFeedback::Accurate;
+        if is_accurate {
+            self.opening_ecn = segment.ecn;
+            self.was_asked_again = true;
+            self.left_ecn_out |= asks == EcnFeedback::None;
+        }
+        self.speaks_accurate
+            && asks != EcnFeedback::None
+            && self.terms.ecn != EcnFeedback::None
+            && asks != self.terms.ecn
+    }
+
     /// The answer to what is not acceptable.
     pub(crate) fn challenge_ack(&self, now: Instant) -> Draft {
         let timestamp = self.terms.stamps.map(|stamps| stamps.option(now));
@@ -272,6 +324,7 @@ impl HalfOpen {
             seq: self.terms.local_first.wrapping_add(1),
             ack: self.terms.remote_first.wrapping_add(1),
             flags: Flags::ACK,
+            has_ae: false,
             window: self.offered >> self.terms.local_scale,
             options: Options { timestamp, ..Options::default() },
             payload: 0,

@@ -16,13 +16,18 @@
 //! | `pacing` | when new data may leave, where it leaves at a rate |
 //! | `spurious` | the window before it was reduced, and whether it had to be |
 //! | `listen`, `cookie` | connections before and after they have a queue pair |
+//! | `ecn`, `accurate_ecn` | what is said of marks; how many there were, where both sides count |
+//! | `immediate` | words that arrive with the ends of messages |
 //! | `fast_open` | openings that carry data, and the servers that take it |
 
+mod accurate_ecn;
 pub(crate) mod config;
 pub(crate) mod congestion;
 mod cookie;
+pub(crate) mod ecn;
 mod fast_open;
 pub(crate) mod flight;
+mod immediate;
 mod input;
 mod layout;
 pub(crate) mod listen;

@@ -3,6 +3,8 @@
 use landfall_placement::{Ecn, Instant, Spans};
 
 use super::config::{Mapping, TcpConfig};
+use super::ecn::Ace;
+use super::immediate::Agreement;
 use super::receiver::Receiver;
 use super::segment;
 use super::segment::{Draft, Room};
@@ -11,7 +13,8 @@ use super::state::ConnectionState as State;
 use super::tcb::Tcb;
 use crate::queue::{Hold, Queues};
 use crate::wire::tcp::Flags;
-use crate::wire::tcp_options::{Blocks, Options};
+use crate::wire::tcp_options;
+use crate::wire::tcp_options::{AccurateOption, Blocks, ImmediateOption, Options};
 
 /// What of a plan the next segment carries.
 #[derive(Clone, Copy)]
@@ -50,7 +53,7 @@ impl Tcb {
         // What came is told first where there is more to it than a number:
         // blocks do not fit beside a full payload.
         let says_more = self.receiver.has_blocks() || self.receiver.asks_again();
-        if self.receiver.is_owed_now() && says_more {
+        if self.receiver.is_owed_now() && (says_more || self.owes_marks()) {
             return Some(self.ack_segment(now, queues));
         }
         if let Some(draft) = self.data_segment(now, room, config, queues, from) {
@@ -71,6 +74,7 @@ impl Tcb {
             seq,
             ack: if acknowledges { self.receiver.next_number() } else { 0 },
             flags,
+            has_ae: false,
             window: 0,
             options: Options::default(),
             payload: 0,
@@ -106,7 +110,7 @@ impl Tcb {
         let seq = self.terms.local_first;
         let window = Receiver::first_window(&queues.receive);
         if self.state == State::SynReceived {
-            let ecn = if self.ecn.is_on { Flags::ECE } else { Flags::NONE };
+            let (ecn, has_ae, accurate) = self.answer_marks();
             let is_scaled = self.terms.local_scale > 0 || self.terms.remote_scale > 0;
             let options = self.terms.answer(now, mss, is_scaled);
             let draft = self.bare(Flags::SYN | Flags::ACK | ecn, seq);
@@ -114,12 +118,15 @@ impl Tcb {
             let used = self.receiver.next_number().wrapping_sub(self.terms.remote_first) - 1;
             let window = window.saturating_sub(u16::try_from(used).unwrap_or(u16::MAX));
             self.receiver.acknowledged();
-            return Some(Draft { window, options, ..draft });
+            // Beside the longest cookie there is no room.
+            let has_room =
+                |option: &AccurateOption| options.len() + option.len() <= tcp_options::LEN_MAX;
+            let options = Options { accurate: accurate.filter(has_room), ..options };
+            return Some(Draft { has_ae, window, options, ..draft });
         }
         // RFC 3168, 6.1.1.1: an opening that went unanswered may have been
         // dropped for asking.
-        let asks = config.ecn && self.opening.tries <= 2;
-        let ecn = if asks { Flags::ECE | Flags::CWR } else { Flags::NONE };
+        let (ecn, has_ae) = Ace::question(config, self.opening.tries).flags();
         let offset = self.terms.stamps.map_or(0, |stamps| stamps.clock_offset);
         let options = Options {
             mss: Some(mss),
@@ -128,10 +135,15 @@ impl Tcb {
             timestamp: config.timestamps.then(|| (segment::timestamp_clock(offset, now), 0)),
             ..Options::default()
         };
-        let first = self.first_data(room, options.len(), queues, from);
-        let options = Options { fast_open: first.cookie, ..options };
+        let asks = if self.wants_words(config) { ImmediateOption::Plain.len() } else { 0 };
+        let first = self.first_data(room, options.len() + asks, queues, from);
+        let mut options = Options { fast_open: first.cookie, ..options };
+        if self.ask_for_words(config, tcp_options::LEN_MAX.saturating_sub(options.len())) {
+            options.immediate = Some(ImmediateOption::Plain);
+        }
         let (payload, hold) = (first.payload, first.hold);
         Some(Draft {
+            has_ae,
             window,
             options,
             payload,
@@ -172,7 +184,9 @@ impl Tcb {
         // Where memory is in many pieces it may have become a segment like any other.
         let probes_path = plan.probes_path && reached - plan.start > u64::from(sizes.mss);
         if probes_path {
-            let packet = self.header_len() + (reached - plan.start) as u32;
+            let ends_message = queues.send.is_message_end(reached).then_some(reached);
+            let said = self.immediate_of(ends_message, queues).map_or(0, ImmediateOption::len);
+            let packet = self.usual_header_len() + said as u32 + (reached - plan.start) as u32;
             self.sender.sent_mtu_probe(plan.start, reached, packet);
         }
         let plan = Plan { probes_path, ..plan };
@@ -201,20 +215,28 @@ impl Tcb {
         if payload > 0 && ends_message {
             flags = flags | Flags::PSH;
         }
-        if self.ecn.echoes {
-            flags = flags | Flags::ECE;
-        }
+        flags = flags | self.ecn.echo;
         // RFC 3168, 6.1.5: what is sent again is not marked.
         let is_new = !plan.is_again && payload > 0;
-        let ecn = if self.ecn.is_on && is_new { Ecn::Capable0 } else { Ecn::NotCapable };
+        let mut ecn = if self.ecn.is_capable && is_new { Ecn::Capable0 } else { Ecn::NotCapable };
         if is_new && core::mem::take(&mut self.ecn.says_reduced) {
             flags = flags | Flags::CWR;
         }
         let is_cut = payload > sizes.mss && !sizes.whole_messages && !plan.probes_path;
         let window = self.receiver.window(&queues.receive);
+        let mut options = self.plain_options(now);
+        if self.immediates.agreement != Agreement::Nothing {
+            let end = (payload > 0 && ends_message).then_some(reached);
+            options.immediate = self.immediate_of(end, queues);
+        }
+        if self.ecn.is_accurate {
+            let longest = if is_cut { sizes.mss } else { payload };
+            ecn = self.sent_accurate(longest, ecn);
+        }
         let draft = Draft {
+            has_ae: self.ecn.echo_ae,
             window,
-            options: self.plain_options(now),
+            options,
             payload,
             cut: is_cut.then_some(sizes.mss as u16),
             is_message: sizes.whole_messages,
@@ -244,6 +266,9 @@ impl Tcb {
 
     pub(super) fn ack_segment(&mut self, now: Instant, queues: &Queues) -> Draft {
         let mut options = self.plain_options(now);
+        if self.immediates.agreement != Agreement::Nothing {
+            options.immediate = self.immediates.greeting();
+        }
         if self.terms.sack {
             options.sack = Blocks::NONE;
             let most = if options.timestamp.is_some() { 3 } else { Blocks::MAX };
@@ -251,14 +276,17 @@ impl Tcb {
                 options.sack.push(start, end);
             }
         }
-        let echo = if self.ecn.echoes { Flags::ECE } else { Flags::NONE };
+        let (mut echo, mut has_ae) = (self.ecn.echo, self.ecn.echo_ae);
+        if self.ecn.is_accurate {
+            (echo, has_ae) = self.say_marks(&mut options);
+        }
         // Nobody else sets PSH where there is no payload, and anyone who gets it sees
         // nothing in it but an acknowledgement; a queue pair sends again.
         let again = if self.receiver.asks_again() { Flags::PSH } else { Flags::NONE };
         let window = self.receiver.window(&queues.receive);
         let draft = self.bare(Flags::ACK | echo | again, self.sender.next_number());
         self.receiver.acknowledged();
-        Draft { window, options, ..draft }
+        Draft { has_ae, window, options, ..draft }
     }
 
     /// Asks whether the other side is there, or its window open: by a number

@@ -5,6 +5,7 @@ use core::ops::Range;
 
 use landfall_placement::{Duration, Instant};
 
+use super::accurate_ecn::{Covered, Marks};
 use super::config::TcpConfig;
 use super::congestion::{Delivery, Progress, Prr};
 use super::flight::{Delivered, Losses};
@@ -29,7 +30,7 @@ pub(super) struct Ack {
     pub(super) is_bare: bool,
     /// The latest moment at which what it echoes can have been sent.
     pub(super) echo: Option<Instant>,
-    /// The network marked what we sent.
+    /// The network marked what we sent, or it has to be looked up whether it did.
     pub(super) is_marked: bool,
     /// What it had no memory for may come again.
     pub(super) asks_again: bool,
@@ -277,10 +278,25 @@ impl Sender {
 
     /// RFC 3168, 6.1.2: a mark counts as a loss, once for what was under way.
     fn handle_mark(&mut self, ack: &Ack, delivered: &Delivered, before: &Before) -> bool {
+        if ack.is_marked {
+            return self.handle_marks(ack, delivered, before);
+        }
+        self.controller.count_marks(delivered.acknowledged, 0, ack.upto, self.flight.next());
+        false
+    }
+
+    /// Something of what was sent may have been marked.
+    #[cold]
+    fn handle_marks(&mut self, ack: &Ack, delivered: &Delivered, before: &Before) -> bool {
         let (bytes, sent) = (delivered.acknowledged, self.flight.next());
-        self.controller.count_marks(bytes, ack.is_marked, ack.upto, sent);
+        let covered = Covered { upto: ack.upto, at: ack.at, bytes: delivered.bytes, sent };
+        let marks = match &mut self.accurate {
+            Some(accurate) => accurate.count(&covered),
+            None => Marks { any: true, bytes },
+        };
+        self.controller.count_marks(bytes, marks.bytes, ack.upto, sent);
         let counts =
-            ack.is_marked && ack.upto >= self.marks_from && matches!(self.recovery, Recovery::No);
+            marks.any && ack.upto >= self.marks_from && matches!(self.recovery, Recovery::No);
         if counts {
             // A mark is never a mistake: there is nothing to undo.
             self.reduction = None;

@@ -1,6 +1,7 @@
 //! [`Segment`]: what a TCP header says; [`Draft`]: what one is to say.
 
 use core::net::SocketAddr;
+use core::num::NonZeroU32;
 
 use landfall_placement::{Duration, Ecn, Instant, Serial32};
 
@@ -16,6 +17,8 @@ pub(crate) struct Segment {
     pub(crate) seq: u32,
     pub(crate) ack: u32,
     pub(crate) flags: Flags,
+    /// AE, a flag more (RFC 9768).
+    pub(crate) has_ae: bool,
     pub(crate) window: u16,
     pub(crate) options: Options,
     /// How many bytes of payload it has.
@@ -45,6 +48,7 @@ impl Segment {
             seq: hit.seq,
             ack: hit.ack,
             flags: Flags::ACK | pushed,
+            has_ae: false,
             window: hit.window,
             options: Options { timestamp: hit.timestamp, ..Options::default() },
             payload: hit.len,
@@ -70,6 +74,8 @@ pub(crate) struct Draft {
     pub(crate) seq: u32,
     pub(crate) ack: u32,
     pub(crate) flags: Flags,
+    /// AE, a flag more (RFC 9768).
+    pub(crate) has_ae: bool,
     pub(crate) window: u16,
     pub(crate) options: Options,
     /// How many bytes of payload its spans have.
@@ -94,6 +100,7 @@ impl Draft {
             seq,
             ack,
             flags,
+            has_ae: false,
             window: 0,
             options: Options::default(),
             payload: 0,
@@ -114,6 +121,7 @@ impl Draft {
             seq: self.seq,
             ack: self.ack,
             flags: self.flags,
+            has_ae: self.has_ae,
             window: self.window,
             urgent: 0,
             options: self.options,
@@ -142,7 +150,7 @@ pub(crate) struct Room {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timestamps {
     /// Our clock starts anywhere, so that it tells nothing of the machine.
-    offset: u32,
+    offset: NonZeroU32,
     /// The latest of theirs that counts, and when it came.
     recent: u32,
     recent_at: Instant,
@@ -153,14 +161,16 @@ pub(crate) struct Timestamps {
 const OUTDATED: Duration = Duration::from_secs(24 * 24 * 3600);
 
 impl Timestamps {
-    pub(crate) const fn new(offset: u32, recent: u32, now: Instant) -> Self {
+    pub(crate) fn new(offset: u32, recent: u32, now: Instant) -> Self {
+        // Never at zero, so that having none takes no memory.
+        let offset = NonZeroU32::new(offset).unwrap_or(NonZeroU32::MIN);
         Self { offset, recent, recent_at: now }
     }
 
     /// Our clock, in milliseconds, and the latest of theirs.
     #[inline]
     pub(crate) fn option(&self, now: Instant) -> (u32, u32) {
-        (timestamp_clock(self.offset, now), self.recent)
+        (timestamp_clock(self.offset.get(), now), self.recent)
     }
 
     pub(crate) const fn recent(&self) -> u32 {
@@ -168,7 +178,7 @@ impl Timestamps {
     }
 
     pub(crate) const fn offset(&self) -> u32 {
-        self.offset
+        self.offset.get()
     }
 
     /// PAWS (RFC 7323, 5.3, R1): does the segment come from an earlier time?

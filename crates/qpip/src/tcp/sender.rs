@@ -8,6 +8,7 @@ use core::num::NonZeroU64;
 
 use landfall_placement::{Duration, Instant, Serial32};
 
+use super::accurate_ecn::AccurateEcn;
 use super::config::TcpConfig;
 use super::congestion::{Controller, Prr};
 use super::flight::Flight;
@@ -145,6 +146,8 @@ pub(crate) struct Sender {
     pub(super) repeats: u32,
     /// Marks count again from this position on.
     pub(super) marks_from: u64,
+    /// Where both sides count marks (RFC 9768): what is known of that, also as a receiver.
+    pub(super) accurate: Option<Box<AccurateEcn>>,
     /// The position of the FIN, once it was sent: the opening is in front of it.
     pub(super) fin: Option<NonZeroU64>,
     pub(super) retransmitted: u32,
@@ -188,11 +191,22 @@ impl Sender {
             may_be_small: false,
             repeats: 0,
             marks_from: 1,
+            accurate: None,
             fin: None,
             retransmitted: 0,
             timeouts: 0,
             undone: 0,
         }
+    }
+
+    /// Our opening was marked: the window is smaller from the first on.
+    pub(super) fn opening_was_marked(&mut self) {
+        self.controller.on_mark(self.controller.initial_window());
+    }
+
+    /// Both sides count marks.
+    pub(super) fn count_marks_of(&mut self, accurate: AccurateEcn) {
+        self.accurate = Some(Box::new(accurate));
     }
 
     /// The round trip of the opening.

@@ -6,8 +6,11 @@ use core::net::SocketAddr;
 
 use landfall_placement::{Duration, Instant, Span};
 
+use super::accurate_ecn::AccurateEcn;
 use super::config::{Mapping, TcpConfig};
+use super::ecn::{EcnFeedback, EcnState};
 use super::fast_open::FastOpen;
+use super::immediate::Immediates;
 use super::listen::{FirstStamps, HalfOpen, Secret, Terms};
 use super::receiver::{Claim, Counts, Receiver};
 use super::segment::{Draft, Timestamps};
@@ -35,13 +38,16 @@ pub enum CloseReason {
     Unreachable,
     /// This side gave it up.
     Aborted,
+    /// A device on the path takes options out of segments that both sides had agreed on, and
+    /// with them words that belong to messages.
+    OptionsRemoved,
 }
 
 impl CloseReason {
     /// What becomes of requests that are left.
     pub(crate) const fn status(self) -> Status {
         match self {
-            Self::Finished | Self::Aborted => Status::Flushed,
+            Self::Finished | Self::Aborted | Self::OptionsRemoved => Status::Flushed,
             Self::Refused | Self::Reset => Status::Reset,
             Self::TimedOut => Status::TimedOut,
             Self::Unreachable => Status::Unreachable,
@@ -58,6 +64,7 @@ impl fmt::Display for CloseReason {
             Self::TimedOut => "the other side does not answer",
             Self::Unreachable => "there is no way to the other side",
             Self::Aborted => "given up by this side",
+            Self::OptionsRemoved => "a device on the path removes TCP options",
         })
     }
 }
@@ -91,12 +98,14 @@ pub(crate) struct Landed {
 }
 
 /// What was not told yet, each once.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct PendingEvents {
     connected: bool,
     peer_finished: bool,
-    /// Why it is over, and since when it has to be remembered, if it has.
-    closed: Option<(CloseReason, Option<Instant>)>,
+    /// Why it is over.
+    closed: Option<CloseReason>,
+    /// Until when it has to be remembered then, where it has; at no time else.
+    remembered_until: Instant,
 }
 
 /// An opening that is repeated until it is answered.
@@ -108,18 +117,6 @@ pub(super) struct Opening {
     pub(super) deadline: Instant,
     /// The largest segment that we want.
     pub(super) mss: u16,
-}
-
-/// Explicit congestion notification of a connection (RFC 3168).
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct EcnState {
-    pub(super) is_on: bool,
-    /// Each mark is echoed (RFC 8257, 3.2).
-    pub(super) echoes_each: bool,
-    /// A mark came, and the other side has not said yet that it heard so.
-    pub(super) echoes: bool,
-    /// We have reduced the window: the next new data says so.
-    pub(super) says_reduced: bool,
 }
 
 /// One connection.
@@ -136,6 +133,9 @@ pub(crate) struct Tcb {
     pub(super) opening: Opening,
     pub(super) fast_open: Option<Box<FastOpen>>,
     pub(super) ecn: EcnState,
+    pub(super) immediates: Immediates,
+    /// The bytes of TCP header and options in front of a payload, at most.
+    pub(super) header_len: u8,
     /// The user said that nothing more will be sent.
     pub(super) is_shut: bool,
     /// When something of the other side came last.
@@ -177,11 +177,13 @@ impl Tcb {
             remote_mss: Terms::usual_mss(remote),
             sack: false,
             stamps: Some(FirstStamps { clock_offset, theirs: 0 }),
-            ecn: false,
+            ecn: EcnFeedback::None,
+            immediates: false,
         };
         let mut tcb = Self::new(now, config, ends, mapping, terms, OwnOffer { window: 0, mss });
         tcb.state = State::SynSent;
         tcb.stamps = None;
+        tcb.set_header_len();
         tcb.opening.is_due = true;
         tcb
     }
@@ -202,6 +204,7 @@ impl Tcb {
             None if half.was_repeated() => tcb.sender.opening_was_lost(),
             None => {}
         }
+        tcb.ecn.is_capable &= !half.left_ecn_out;
         tcb.pending_events.connected = true;
         tcb
     }
@@ -214,7 +217,7 @@ impl Tcb {
         terms: Terms,
         own: OwnOffer,
     ) -> Self {
-        Self {
+        let mut tcb = Self {
             local: ends.local,
             remote: ends.remote,
             state: State::Established,
@@ -238,11 +241,9 @@ impl Tcb {
                 mss: own.mss,
             },
             fast_open: None,
-            ecn: EcnState {
-                is_on: terms.ecn,
-                echoes_each: config.congestion.echoes_each_mark(),
-                ..EcnState::default()
-            },
+            ecn: EcnState::new(config, &terms),
+            immediates: Immediates::new(terms.immediates, false, mapping),
+            header_len: 0,
             is_shut: false,
             heard: now,
             alive_probes: 0,
@@ -250,8 +251,19 @@ impl Tcb {
             finish_by: Instant::FAR_FUTURE,
             challenged: now,
             challenges: 0,
-            pending_events: PendingEvents::default(),
+            pending_events: PendingEvents {
+                connected: false,
+                peer_finished: false,
+                closed: None,
+                remembered_until: Instant::FAR_FUTURE,
+            },
+        };
+        tcb.terms.immediates = tcb.immediates.marks_ends();
+        if terms.ecn == EcnFeedback::Accurate {
+            tcb.sender.count_marks_of(AccurateEcn::new(true));
         }
+        tcb.set_header_len();
+        tcb
     }
 
     /// The other side answered our opening: from now on the terms are known.
@@ -259,7 +271,9 @@ impl Tcb {
         self.terms = terms;
         self.stamps =
             terms.stamps.map(|stamps| Timestamps::new(stamps.clock_offset, stamps.theirs, now));
-        self.ecn.is_on = terms.ecn;
+        self.ecn = EcnState::new(config, &terms);
+        self.agree_on_words(terms.immediates);
+        self.set_header_len();
         self.receiver = Receiver::new(terms.remote_first, self.mapping, offered, terms.local_scale);
         self.sender = Sender::new(now, config, &terms);
         if self.opening.tries <= 1 {
@@ -288,8 +302,10 @@ impl Tcb {
         if core::mem::take(&mut self.pending_events.peer_finished) {
             return Some(ConnectionEvent::PeerFinished);
         }
-        let (reason, until) = self.pending_events.closed.take()?;
-        Some(ConnectionEvent::Closed(reason, until.map(|until| self.time_wait(until))))
+        let reason = self.pending_events.closed.take()?;
+        let until = self.pending_events.remembered_until;
+        let remembered = (until != Instant::FAR_FUTURE).then(|| self.time_wait(until));
+        Some(ConnectionEvent::Closed(reason, remembered))
     }
 
     /// Nothing more will be posted to the send queue: the end follows what is
@@ -348,7 +364,8 @@ impl Tcb {
             return;
         }
         self.state = State::Closed;
-        self.pending_events.closed = Some((reason, remembered_until));
+        self.pending_events.closed = Some(reason);
+        self.pending_events.remembered_until = remembered_until.unwrap_or(Instant::FAR_FUTURE);
         self.sender.stop();
         queues.flush(reason.status());
     }
@@ -442,8 +459,16 @@ impl Tcb {
         self.receiver.guess(nth, most, &queues.receive)
     }
 
-    /// The bytes of TCP header and options in front of a payload.
+    /// The bytes of TCP header and options in front of a payload, at most: what ends a
+    /// message may have to say more than others.
+    #[inline]
     pub(crate) const fn header_len(&self) -> u32 {
+        self.header_len as u32
+    }
+
+    /// The same in front of most payloads.
+    #[inline]
+    pub(crate) const fn usual_header_len(&self) -> u32 {
         if self.stamps.is_some() { 32 } else { 20 }
     }
 

@@ -90,6 +90,7 @@ fn choose(tcp: &mut TcpConfig, key: &str, value: &str) -> bool {
         "sack" => tcp.sack = is_on,
         "timestamps" => tcp.timestamps = is_on,
         "ecn" => tcp.ecn = is_on,
+        "accurate" => tcp.accurate_ecn = is_on,
         "window" => tcp.most_window = number(value) as u32,
         "delay" => tcp.acknowledge_after = seconds(value),
         "congestion" if value == "cubic" => tcp.congestion = CongestionControl::Cubic,
@@ -104,6 +105,7 @@ fn choose(tcp: &mut TcpConfig, key: &str, value: &str) -> bool {
         "label" => tcp.flow_label = is_on,
         "corks" => tcp.corks = is_on,
         "pacing" => tcp.pacing = is_on,
+        "immediates" => tcp.immediates = is_on,
         "fast-open" => tcp.fast_open = is_on,
         "keep-alive" => {
             let parts: Vec<&str> = value.split('/').collect();
@@ -240,11 +242,11 @@ impl Player {
                 let (local, remote) = self.peer.ends;
                 self.adapter.connect(self.now, self.pair, Some(local), remote).unwrap();
             }
-            ScriptEvent::Send(len) => {
+            ScriptEvent::Send(len, immediate) => {
                 let from = [Buffer::new(self.key, self.send_at, *len)];
                 self.send_at += u64::from(*len);
-                let work =
-                    SendWork { id: u64::from(*len), from: &from, to: None, is_signaled: true };
+                let (id, immediate) = (u64::from(*len), *immediate);
+                let work = SendWork { id, from: &from, to: None, is_signaled: true, immediate };
                 self.adapter.post_send(self.now, self.pair, &work).unwrap();
             }
             ScriptEvent::Receive { len, count } => {
@@ -376,6 +378,9 @@ impl Player {
                     );
                 }
                 self.received += u64::from(done.len);
+                if let Some(word) = done.immediate {
+                    self.events.push_back(format!("word {word}"));
+                }
             }
             _ => {}
         }

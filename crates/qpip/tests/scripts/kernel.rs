@@ -270,7 +270,7 @@ impl<'a> Player<'a> {
             ScriptEvent::Opens { is_active, peer, rtt } => self.open(*is_active, peer, *rtt)?,
             ScriptEvent::Listen => self.listen().map_err(said)?,
             ScriptEvent::Connect => self.connect().map_err(said)?,
-            ScriptEvent::Send(len) => {
+            ScriptEvent::Send(len, _) => {
                 let positions = self.posted + 1..=self.posted + u64::from(*len);
                 let bytes: Vec<u8> = positions.map(byte_at).collect();
                 self.posted += u64::from(*len);

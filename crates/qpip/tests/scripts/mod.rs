@@ -21,7 +21,8 @@ use text::{Script, Subject};
 const LONGEST: f64 = 12.0;
 
 /// The files with scripts.
-const FILES: [&str; 22] = [
+const FILES: [&str; 24] = [
+    "immediate.txt",
     "rfc9293.txt",
     "states.txt",
     "malformed.txt",
@@ -41,6 +42,7 @@ const FILES: [&str; 22] = [
     "rfc7413.txt",
     "rfc8257.txt",
     "rfc8985.txt",
+    "rfc9768.txt",
     "options.txt",
     "pacing.txt",
     "window.txt",
@@ -120,6 +122,16 @@ fn scripts_of_rfc_9293() {
 #[test]
 fn scripts_of_malformed_headers_and_options() {
     play(&["malformed.txt"]);
+}
+
+#[test]
+fn scripts_of_immediate_data() {
+    play(&["immediate.txt"]);
+}
+
+#[test]
+fn scripts_of_rfc_9768() {
+    play(&["rfc9768.txt"]);
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use landfall_placement::{Ecn, Instant};
 use qpip::model::seal;
+use qpip::wire::tcp_options::AccurateOption;
 use qpip::wire::{Content, Envelope, FastOpenCookie, Flags, Options, Tcp, parse, protocol};
 
 use super::text::{FastOpen, Icmp, Packet, Stamp};
@@ -116,6 +117,7 @@ impl Peer {
             tcp.flags.without(Flags::PSH)
         };
         same("flags", &wanted.flags, &flags)?;
+        same("AE", &wanted.has_ae, &tcp.has_ae)?;
         let first = if wanted.is_absolute { 0 } else { self.local_first.unwrap_or(0) };
         let start = tcp.seq.wrapping_sub(first);
         same("start", &wanted.start, &start)?;
@@ -151,6 +153,13 @@ impl Peer {
             };
             same("fast open", &wanted, &is)?;
         }
+        if let Some(accurate) = wanted.accurate {
+            let is = tcp.options.accurate.map(|option| option.counters());
+            same("accurate", &accurate, &is)?;
+        }
+        if let Some(immediate) = wanted.immediate {
+            same("immediate", &immediate, &tcp.options.immediate)?;
+        }
         match wanted.stamp {
             Stamp::Unsaid => {}
             Stamp::None => same("timestamp", &None, &tcp.options.timestamp)?,
@@ -182,16 +191,21 @@ impl Peer {
         let first = self.local_first.unwrap_or(0);
         let start = left.tcp.seq.wrapping_sub(first);
         format!(
-            "at {} {} {start}:{} ack {} win {} sack {:?} mss {:?} ts {:?}",
+            "at {} {}{} {start}:{} ack {} win {} sack {:?} mss {:?} ts {:?}",
             left.at,
             letters(left.tcp.flags),
+            if left.tcp.has_ae { "A" } else { "" },
             start.wrapping_add(left.payload.len() as u32),
             left.tcp.ack.wrapping_sub(PEER_FIRST),
             left.tcp.window,
             blocks(left),
             left.tcp.options.mss,
             left.tcp.options.timestamp,
-        )
+        ) + &left
+            .tcp
+            .options
+            .accurate
+            .map_or(String::new(), |said| format!(" {:?}", said.counters()))
     }
 
     /// The frame of a segment that comes now.
@@ -222,6 +236,8 @@ impl Peer {
                 Some(FastOpen::Cookie) => self.cookie,
                 Some(FastOpen::Byte(byte)) => FastOpenCookie::new(&[byte; 8]),
             },
+            immediate: packet.immediate.flatten(),
+            accurate: packet.accurate.flatten().map(option_of),
         };
         let is_absolute = packet.is_absolute;
         let tcp = Tcp {
@@ -230,6 +246,7 @@ impl Peer {
             seq: if is_absolute { packet.start } else { PEER_FIRST.wrapping_add(packet.start) },
             ack: packet.ack.map_or(0, |ack| first.wrapping_add(ack)),
             flags: packet.flags,
+            has_ae: packet.has_ae,
             window: packet.window.unwrap_or(u16::MAX),
             urgent: packet.urgent.unwrap_or(0),
             options: if packet.options.is_empty() { options } else { Options::default() },
@@ -257,7 +274,7 @@ impl Peer {
             frame[at + HEADER..at + HEADER + raw].copy_from_slice(&packet.options);
         }
         let words = packet.words.unwrap_or((header / 4) as u8);
-        frame[at + 12] = words << 4;
+        frame[at + 12] = words << 4 | u8::from(packet.has_ae);
         frame[at + header..].copy_from_slice(payload);
         seal(&mut frame);
         if packet.is_damaged {
@@ -291,6 +308,12 @@ impl Peer {
         seal(&mut frame);
         Ok(frame)
     }
+}
+
+/// The option that says these counters: the first of them.
+fn option_of(counters: [Option<u32>; 3]) -> AccurateOption {
+    let count = counters.iter().take_while(|counter| counter.is_some()).count();
+    AccurateOption::new(counters.map(Option::unwrap_or_default), count as u8, false)
 }
 
 /// The selective acknowledgements of a segment that left.

@@ -19,6 +19,7 @@
 use std::time::Duration;
 
 use landfall_inet::Flags;
+use landfall_inet::tcp_options::ImmediateOption;
 
 /// A script.
 #[derive(Clone, Debug, Default)]
@@ -108,7 +109,8 @@ pub enum ScriptEvent {
     Listen,
     Offer,
     Connect,
-    Send(u32),
+    /// This many bytes, and the word of their message.
+    Send(u32, Option<u32>),
     Receive {
         len: u32,
         count: u32,
@@ -157,6 +159,8 @@ pub enum Icmp {
 pub struct Packet {
     /// Of one that leaves PSH is looked at only where it is named.
     pub flags: Flags,
+    /// The letter A among the flags.
+    pub has_ae: bool,
     pub start: u32,
     pub end: u32,
     pub ack: Option<u32>,
@@ -181,6 +185,10 @@ pub struct Packet {
     pub is_absolute: bool,
     pub dscp: Option<u8>,
     pub fast_open: Option<FastOpen>,
+    /// Counters of accurate ECN: ECT(0), CE and ECT(1); it may be that nothing is said.
+    pub accurate: Option<Option<[Option<u32>; 3]>>,
+    /// What is said of words with messages; it may be that nothing is.
+    pub immediate: Option<Option<ImmediateOption>>,
     /// A label of its flow, in IPv6.
     pub label: Option<bool>,
 }
@@ -323,7 +331,13 @@ fn read_what(words: &[&str]) -> Option<ScriptEvent> {
         "listen" => ScriptEvent::Listen,
         "offer" => ScriptEvent::Offer,
         "connect" => ScriptEvent::Connect,
-        "send" => ScriptEvent::Send(number(1)? as u32),
+        "send" => {
+            let word = match words.get(2) {
+                None => None,
+                Some(word) => Some((*word == "imm").then(|| number(3))?? as u32),
+            };
+            ScriptEvent::Send(number(1)? as u32, word)
+        }
         "receive" => {
             let count = words.get(2).map_or(Some(1), |word| word.strip_prefix('x')?.parse().ok());
             ScriptEvent::Receive { len: number(1)? as u32, count: count? }
@@ -358,7 +372,9 @@ fn read_icmp(words: &[&str]) -> Option<ScriptEvent> {
 }
 
 fn read_packet(words: &[&str]) -> Option<Packet> {
-    let mut packet = Packet { flags: read_flags(words.first()?)?, ..Packet::default() };
+    let flags = words.first()?;
+    let has_ae = flags.contains('A');
+    let mut packet = Packet { flags: read_flags(flags)?, has_ae, ..Packet::default() };
     let range = words.get(1)?;
     let range = match range.strip_prefix('=') {
         Some(range) => {
@@ -382,10 +398,16 @@ fn read_flags(word: &str) -> Option<Flags> {
             'U' => Flags::URG,
             'E' => Flags::ECE,
             'W' => Flags::CWR,
-            '-' => Flags::NONE,
+            '-' | 'A' => Flags::NONE,
             _ => return None,
         }))
     })
+}
+
+/// Three counters, of which some are not said.
+fn read_counters(word: &str) -> Option<[Option<u32>; 3]> {
+    let parts: Vec<Option<u32>> = word.split('/').map(|part| part.parse().ok()).collect();
+    parts.try_into().ok()
 }
 
 fn read_range(word: &str) -> Option<(u32, u32)> {
@@ -403,6 +425,16 @@ fn read_details(mut packet: Packet, words: &[&str]) -> Option<Packet> {
             "win" => packet.window = Some(next()?.parse().ok()?),
             "mss" => packet.mss = Some(next()?.parse().ok()?),
             "scale" => packet.scale = Some(next()?.parse().ok()?),
+            "noacc" => packet.accurate = Some(None),
+            "acc" => packet.accurate = Some(Some(read_counters(next()?)?)),
+            "imm" => {
+                packet.immediate = Some(match next()? {
+                    "none" => None,
+                    "plain" => Some(ImmediateOption::Plain),
+                    "declined" => Some(ImmediateOption::Declined),
+                    word => Some(ImmediateOption::Word(word.parse::<u32>().ok()?.to_be_bytes())),
+                });
+            }
             "nofo" => packet.fast_open = Some(FastOpen::None),
             "fo" => {
                 packet.fast_open = Some(match next()? {

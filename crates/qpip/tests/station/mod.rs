@@ -17,7 +17,7 @@ pub mod exchange;
 pub mod kernel;
 pub mod net;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
@@ -25,9 +25,9 @@ use landfall_placement::{Area, Engine, Instant, PathState};
 use landfall_transport::memory::{Memory, Regions, Rights};
 use landfall_transport::{Clock, Driver, wait};
 use qpip::{
-    Access, Adapter, CloseReason, Completion, CompletionQueueId, Config, DomainId, Event,
-    Interface, ListenerId, Mapping, Operation, QueuePairId, QueuePairSetup, ReceiveWork, SendWork,
-    Service,
+    Access, Adapter, CloseReason, Completion, CompletionQueueId, Config, DomainId, EcnFeedback,
+    Event, Interface, ListenerId, Mapping, Operation, QueuePairId, QueuePairSetup, ReceiveWork,
+    SendWork, Service,
 };
 
 pub use conversation::{Conversation, Program, Report, Say, Shape};
@@ -54,6 +54,8 @@ pub struct Station<D> {
     reports: BTreeMap<QueuePairId, Report>,
     /// Bytes, events and completions so far: whether anything moves.
     moved: u64,
+    /// How marks are told of on the connections that were opened.
+    pub kinds_of_ecn: BTreeSet<EcnFeedback>,
 }
 
 impl<D: Driver> Station<D> {
@@ -78,6 +80,7 @@ impl<D: Driver> Station<D> {
             conversations: BTreeMap::new(),
             reports: BTreeMap::new(),
             moved: 0,
+            kinds_of_ecn: BTreeSet::new(),
         }
     }
 
@@ -257,6 +260,8 @@ impl<D: Driver> Station<D> {
         match event {
             Event::Connected { queue_pair, local, remote }
             | Event::Accepted { queue_pair, local, remote, .. } => {
+                let stats = self.adapter.connection_stats(queue_pair);
+                self.kinds_of_ecn.extend(stats.map(|stats| stats.ecn));
                 let Some(conversation) = self.conversations.get_mut(&queue_pair) else { return };
                 assert_eq!(conversation.report.ends, None, "opened twice");
                 conversation.report.ends = Some((local, remote));
@@ -338,8 +343,13 @@ impl<D: Driver> Station<D> {
         match conversation.say(&self.regions, request) {
             Say::Bytes(len) => {
                 let from = [conversation.buffer(request, len as u32)];
-                let work =
-                    SendWork { id: u64::from(request), from: &from, to: None, is_signaled: true };
+                let work = SendWork {
+                    id: u64::from(request),
+                    from: &from,
+                    to: None,
+                    is_signaled: true,
+                    immediate: None,
+                };
                 if self.adapter.post_send(now, pair, &work).is_ok() {
                     conversation.under_way += 1;
                 } else {

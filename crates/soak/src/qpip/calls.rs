@@ -47,7 +47,7 @@ impl Qpip {
         let pair = self.connections[name].pairs[side].ok_or(None)?;
         let (id, buffer) = self.give(ctx, host, bytes, Access::Read).ok_or(None)?;
         let (now, parts) = (ctx.now(), [buffer]);
-        let work = SendWork { id, from: &parts, to: None, is_signaled: true };
+        let work = SendWork { id, from: &parts, to: None, is_signaled: true, immediate: None };
         if let Err(error) = self.engine(ctx, host).post_send(now, pair, &work) {
             self.regain(ctx, host, id, false);
             return Err(Some(error));
@@ -145,7 +145,8 @@ impl Qpip {
         let Some((id, buffer)) = self.give(ctx, from, &bytes, Access::Read) else { return };
         let (now, parts) = (ctx.now(), [buffer]);
         let to_address = SocketAddr::new(datagram::ip(to, speculates), datagram::PORT);
-        let work = SendWork { id, from: &parts, to: Some(to_address), is_signaled: true };
+        let work =
+            SendWork { id, from: &parts, to: Some(to_address), is_signaled: true, immediate: None };
         match self.engine(ctx, from).post_send(now, pair, &work) {
             Ok(()) => self.datagrams.push(Datagram { to, speculates, len, came: 0 }),
             Err(error) => {

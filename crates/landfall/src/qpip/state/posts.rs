@@ -167,6 +167,7 @@ impl AdapterState {
                     from: &request.buffers,
                     to: request.to,
                     is_signaled: request.is_signaled,
+                    immediate: request.immediate,
                 };
                 self.engine.post_send(now, id, &work).map_err(status_of)
             }
@@ -252,6 +253,7 @@ pub(super) fn failed_request(
         ends_message: false,
         ends_request: true,
         from: None,
+        immediate: None,
     }
 }
 
@@ -305,9 +307,10 @@ impl AdapterState {
         tells: bool,
     ) -> Result<NewPair, Error> {
         let id = self.engine.create_queue_pair(setup)?;
-        // A datagram's destination is an entry of its own.
-        let to_whom = u16::from(setup.service == Service::Udp);
-        let (sends, send_ring) = ring(setup.send_depth, buffers + to_whom);
+        // A datagram's destination is an entry of its own, and so is a message's word.
+        let has_aside = setup.service != Service::Tcp(Mapping::Stream);
+        let entries = buffers + u16::from(has_aside);
+        let (sends, send_ring) = ring(setup.send_depth, entries);
         let (receives, receive_ring) = ring(setup.receive_depth, buffers);
         let state = Arc::new(PairState::default());
         // The engine keeps a place for the part of a request, too.

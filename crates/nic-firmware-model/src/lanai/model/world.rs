@@ -269,7 +269,13 @@ impl<N: Host> World<N> {
         let memory = self.world.memory_mut(host);
         let written = memory.write(now, landfall_simnet::memory::Writer::User, span, bytes);
         let to = to.map(|(is_v6, port)| SocketAddr::new(ip(1 - host, is_v6), port));
-        let work = SendWork { id, from: &[Buffer::new(key, at, len)], to, is_signaled: true };
+        let work = SendWork {
+            id,
+            from: &[Buffer::new(key, at, len)],
+            to,
+            is_signaled: true,
+            immediate: None,
+        };
         written.is_ok() && self.engine(host).post_send(now, pair, &work).is_ok()
     }
 

@@ -31,6 +31,7 @@ impl PacketSegment {
             seq: header.seq,
             ack: header.ack,
             flags: header.flags,
+            has_ae: header.has_ae,
             window: header.window,
             options: header.options,
             payload: layer.payload_len,

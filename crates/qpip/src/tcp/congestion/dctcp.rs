@@ -33,16 +33,15 @@ impl Default for Dctcp {
 
 impl Dctcp {
     /// Section 3.3, steps 1 to 7, for each acknowledgement: `bytes` of what was sent up to
-    /// `next` are acknowledged, all up to `acknowledged`.
-    pub(super) fn count(&mut self, bytes: u64, is_marked: bool, acknowledged: u64, next: u64) {
+    /// `next` are acknowledged, all up to `acknowledged`, and `marked` of them were marked.
+    pub(super) fn count(&mut self, bytes: u64, marked: u64, acknowledged: u64, next: u64) {
+        let marked = u32::try_from(marked).unwrap_or(u32::MAX);
+        self.marked = self.marked.saturating_add(marked);
         if bytes == 0 {
             return; // It acknowledges nothing new.
         }
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
         self.acked = self.acked.saturating_add(bytes);
-        if is_marked {
-            self.marked = self.marked.saturating_add(bytes);
-        }
         if acknowledged <= self.window_end {
             return;
         }

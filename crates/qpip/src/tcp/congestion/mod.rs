@@ -237,9 +237,9 @@ impl Controller {
 
     /// How much of what is acknowledged was marked, in a recovery or not.
     #[inline]
-    pub(crate) fn count_marks(&mut self, bytes: u64, is_marked: bool, upto: u64, next: u64) {
+    pub(crate) fn count_marks(&mut self, bytes: u64, marked: u64, upto: u64, next: u64) {
         if let Algorithm::Dctcp(dctcp) = &mut self.algorithm {
-            dctcp.count(bytes, is_marked, upto, next);
+            dctcp.count(bytes, marked, upto, next);
         }
     }
 

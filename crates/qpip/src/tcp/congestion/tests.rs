@@ -234,7 +234,7 @@ fn dctcp_keeps_more_the_fewer_are_marked() {
         let next = upto + 20_000;
         for nth in 0..10 {
             upto += 2_000;
-            controller.count_marks(2_000, nth == 0, upto, next);
+            controller.count_marks(2_000, if nth == 0 { 2_000 } else { 0 }, upto, next);
         }
     }
     let before = controller.window();
@@ -426,7 +426,11 @@ proptest! {
                 2 => controller.on_timeout(one >> 34, flag),
                 3 => controller.restore(&saved),
                 8 => controller.on_mark(one >> 34),
-                9 => controller.count_marks(other >> 36, flag, one, one.saturating_add(other)),
+                9 => {
+                    let bytes = other >> 36;
+                    let marked = if flag { bytes } else { 0 };
+                    controller.count_marks(bytes, marked, one, one.saturating_add(other));
+                },
                 4 => controller.on_idle(now, Duration::from_nanos(one), Duration::from_millis(1)),
                 5 => controller.set_mss(u32::try_from(other >> 47).unwrap()),
                 _ => controller.on_ack(&Progress {

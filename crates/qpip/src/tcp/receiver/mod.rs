@@ -94,8 +94,8 @@ pub(crate) struct Receiver {
     report_by: Instant,
     /// Segments that came since the last acknowledgement.
     unanswered: u16,
-    /// Where the other side's stream ends.
-    fin: Option<u64>,
+    /// Where the other side's stream ends; beyond all positions where nobody knows yet.
+    fin: u64,
     /// Positions in the blocks that were told last, the newest first, by their low bits:
     /// they are told in this order (RFC 2018, 4). Positions that are in no block any
     /// more say nothing.
@@ -119,6 +119,9 @@ pub(crate) struct Receiver {
 
 /// The blocks that are reported in their order: as many as a header has room for.
 const RECENT: usize = crate::wire::tcp_options::Blocks::MAX;
+
+/// No position is so far.
+const NEVER: u64 = u64::MAX;
 
 /// The most ranges behind holes that are kept; what would make one more is dropped.
 const MOST_RANGES: usize = 64;
@@ -144,7 +147,7 @@ impl Receiver {
             owed: Owed::Nothing,
             report_by: Instant::FAR_FUTURE,
             unanswered: 0,
-            fin: None,
+            fin: NEVER,
             recent: [0; RECENT],
             duplicate: 0,
             duplicate_len: 0,
@@ -184,7 +187,7 @@ impl Receiver {
     /// Has all come that will?
     #[inline]
     pub(crate) fn is_finished(&self) -> bool {
-        self.fin.is_some_and(|fin| self.next > fin)
+        self.next > self.fin
     }
 
     /// RFC 9293, 3.10.7.4, first check: does the segment touch the window?
@@ -199,7 +202,7 @@ impl Receiver {
 
     /// Is less memory at hand than this payload needs, which belongs into the window?
     pub(crate) fn lacks_memory(&self, at: i64, len: u32, queue: &ReceiveQueue) -> bool {
-        let (end, limit) = (at + i64::from(len), self.honoured().min(self.fin.unwrap_or(u64::MAX)));
+        let (end, limit) = (at + i64::from(len), self.honoured().min(self.fin));
         let end = (end.max(0) as u64).min(limit);
         at < limit as i64 && end > self.next && self.layout.end(queue) < end
     }
@@ -220,7 +223,7 @@ impl Receiver {
         let (Ok(segment_end), true) = (u64::try_from(end), at < self.honoured() as i64) else {
             return (0, Claim::default());
         };
-        let limit = self.honoured().min(self.fin.unwrap_or(u64::MAX));
+        let limit = self.honoured().min(self.fin);
         let mut start = u64::try_from(at).unwrap_or(0).max(self.next);
         while start < segment_end {
             let covered = self.placed.end_at(start).or_else(|| self.claims.end_at(start));
@@ -351,6 +354,19 @@ impl Receiver {
         self.owe(now, before + (claim.end - claim.start), queue, delay);
     }
 
+    /// A segment that is accepted next has this word for the message that ends with it.
+    pub(crate) fn note_word(&mut self, end: i64, word: u32, claim: &Claim) {
+        // What is not accepted, or not whole, comes again.
+        let is_current = claim.is_empty() || claim.layout == self.layout_version;
+        if let Ok(end) = u64::try_from(end)
+            && claim.is_whole
+            && is_current
+            && self.has_messages()
+        {
+            self.layout.add_word(end, word);
+        }
+    }
+
     /// A message ends here. If something was placed behind it on the assumption
     /// that none does, that was wrong.
     fn learn_end(&mut self, end: u64, queue: &ReceiveQueue) {
@@ -374,7 +390,7 @@ impl Receiver {
             }
             self.finish_front(front, queue);
         }
-        if self.fin == Some(self.next) {
+        if self.fin == self.next {
             self.next += 1;
             self.owed = Owed::Now;
             self.finish_stream(queue);
@@ -383,7 +399,8 @@ impl Receiver {
 
     fn finish_front(&mut self, front: FirstRequest, queue: &mut ReceiveQueue) {
         let len = (front.end - self.layout.front()) as u32;
-        queue.finish(len, front.ends_message);
+        let word = if front.ends_message { self.layout.take_word(front.end) } else { None };
+        queue.finish(len, front.ends_message, word);
         self.layout.advance(front);
         // What is offered for requests to come: the longest message, which
         // shorter ones make forgotten only slowly.
@@ -419,8 +436,8 @@ impl Receiver {
 
     /// The other side's stream ends here: its FIN has this position.
     pub(crate) fn learn_fin(&mut self, position: u64, queue: &mut ReceiveQueue) {
-        if self.fin.is_none() && position >= self.next {
-            self.fin = Some(position);
+        if self.fin == NEVER && position >= self.next {
+            self.fin = position;
             self.placed.truncate(position);
         }
         self.owed = Owed::Now;
@@ -498,7 +515,7 @@ impl Receiver {
         most: Option<u32>,
         queue: &ReceiveQueue,
     ) -> Option<(landfall_placement::Span, u32)> {
-        if self.usual_payload == 0 || self.fin.is_some() {
+        if self.usual_payload == 0 || self.fin != NEVER {
             return None;
         }
         let mut from = self.next;

@@ -25,6 +25,10 @@ pub(super) struct Wire {
     pub(super) duplication: u32,
     pub(super) reordering: u32,
     pub(super) corruption: u32,
+    /// A device takes options that it does not know out of what is no opening.
+    pub(super) stripping: u32,
+    /// Marks what may be marked.
+    pub(super) marking: u32,
     /// A device cuts super-segments: each piece meets its own fate.
     pub(super) cuts: bool,
     /// Of a cut super-segment the last piece comes first.
@@ -40,6 +44,8 @@ impl Wire {
         duplication: 0,
         reordering: 0,
         corruption: 0,
+        stripping: 0,
+        marking: 0,
         cuts: true,
         last_first: false,
         delay: Duration::from_micros(50),
@@ -64,6 +70,8 @@ pub(super) struct End {
     /// What came, in order, with where messages end.
     pub(super) received: Vec<u8>,
     pub(super) ends: Vec<usize>,
+    /// The words of these messages.
+    pub(super) words: Vec<Option<u32>>,
     pub(super) posted: BTreeMap<u64, (u32, u32)>,
     pub(super) segments_sent: u64,
 }
@@ -80,6 +88,7 @@ impl End {
             news: Vec::new(),
             received: Vec::new(),
             ends: Vec::new(),
+            words: Vec::new(),
             posted: BTreeMap::new(),
             segments_sent: 0,
         }
@@ -96,12 +105,19 @@ impl End {
     }
 
     pub(super) fn post_send(&mut self, id: u64, bytes: &[u8]) -> bool {
+        self.post_with_word(id, bytes, None)
+    }
+
+    pub(super) fn post_with_word(&mut self, id: u64, bytes: &[u8], word: Option<u32>) -> bool {
         if !self.queues.send.has_room() {
             return false;
         }
         let (at, gather) = self.area(bytes.len() as u32);
         self.memory[at as usize..][..bytes.len()].copy_from_slice(bytes);
         self.queues.send.push(id, gather, true);
+        if let Some(word) = word {
+            self.queues.send.push_word(word);
+        }
         true
     }
 
@@ -127,6 +143,7 @@ impl End {
                 self.received.extend_from_slice(&self.memory[from..from + done.len as usize]);
                 if done.ends_message && done.len > 0 {
                     self.ends.push(self.received.len());
+                    self.words.push(done.origin.word());
                 }
                 if done.gather.is_none() {
                     self.queues.receive.part_was_polled();
@@ -212,6 +229,7 @@ impl Pair {
             seq: draft.seq,
             ack: draft.ack,
             flags: draft.flags,
+            has_ae: draft.has_ae,
             window: draft.window,
             options: draft.options,
             payload: draft.payload,
@@ -248,7 +266,8 @@ impl Pair {
             }
             None => pieces.push((Segment { coalesced: draft.cut, ..whole }, payload)),
         }
-        for (segment, payload) in pieces {
+        for (mut segment, payload) in pieces {
+            self.tamper(&mut segment);
             let copies = 1 + usize::from(self.random.chance(self.wire.duplication));
             for _ in 0..copies {
                 if self.random.chance(self.wire.loss) {
@@ -265,6 +284,17 @@ impl Pair {
                 let flying = Flying { segment, payload: payload.clone(), is_good };
                 self.flying.insert((at, self.serial), (1 - from, flying));
             }
+        }
+    }
+
+    /// What devices on the way do to headers.
+    fn tamper(&mut self, segment: &mut Segment) {
+        let may_mark = segment.ecn == Ecn::Capable0 && self.wire.marking > 0;
+        if may_mark && self.random.chance(self.wire.marking) {
+            segment.ecn = Ecn::CongestionExperienced;
+        }
+        if !segment.has(Flags::SYN) && self.random.chance(self.wire.stripping) {
+            segment.options.immediate = None;
         }
     }
 

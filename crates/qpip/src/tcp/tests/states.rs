@@ -34,6 +34,7 @@ fn forged(pair: &Pair, flags: Flags) -> Segment {
         seq: victim.receiver.next_number(),
         ack: victim.sender.next_number(),
         flags,
+        has_ae: false,
         window: 1_000,
         options: Options {
             timestamp: victim.stamps.as_ref().map(|stamps| (stamps.recent(), 0)),

@@ -1,10 +1,17 @@
 //! The TCP options that are spoken here: RFC 9293 (MSS), RFC 7323 (window scale,
-//! timestamps), RFC 2018 and 2883 (selective acknowledgement), RFC 7413 (Fast Open).
+//! timestamps), RFC 2018 and 2883 (selective acknowledgement), RFC 7413 (Fast Open), RFC
+//! 9768 (Accurate ECN), and one of our own by RFC 6994: [`ImmediateOption`].
+
+mod accurate;
+mod immediate;
 
 use core::fmt;
 use core::ops::Deref;
 
 use landfall_placement::Refusal;
+
+pub use accurate::AccurateOption;
+pub use immediate::ImmediateOption;
 
 /// The longest options: a header has 60 bytes at most.
 pub const LEN_MAX: usize = 40;
@@ -19,6 +26,13 @@ const SACK_PERMITTED: u8 = 4;
 const SACK: u8 = 5;
 const TIMESTAMP: u8 = 8;
 const FAST_OPEN: u8 = 34;
+/// Accurate ECN in its two orders.
+const ACCURATE_ZERO: u8 = 172;
+const ACCURATE_ONE: u8 = 174;
+/// Options that are tried out (RFC 6994): behind it stands who tries what.
+const EXPERIMENT: u8 = 253;
+/// Words that arrive with messages: two letters of the project.
+const IMMEDIATE: [u8; 2] = *b"LF";
 
 /// What a header says beside its fixed fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,6 +49,10 @@ pub struct Options {
     pub sack: Blocks,
     /// It wants to be known when it opens again, or is known (RFC 7413).
     pub fast_open: Option<FastOpenCookie>,
+    /// What it says of words that arrive with messages.
+    pub immediate: Option<ImmediateOption>,
+    /// What it has received, by the code points of ECN.
+    pub accurate: Option<AccurateOption>,
 }
 
 /// By what a server knows a client again that it has talked to (RFC 7413, section 4.1.1); an
@@ -193,6 +211,13 @@ impl Options {
             }
             // RFC 7413, 4.1.1: of another length it is as if it were not there.
             (FAST_OPEN, _) => self.fast_open = FastOpenCookie::new(body).or(self.fast_open),
+            (ACCURATE_ZERO | ACCURATE_ONE, body) => {
+                self.accurate = Some(AccurateOption::read(body, kind == ACCURATE_ONE));
+            }
+            // RFC 6994, 3.3: what others try out is passed over.
+            (EXPERIMENT, [first, second, said @ ..]) if [*first, *second] == IMMEDIATE => {
+                self.immediate = ImmediateOption::read(said).or(self.immediate);
+            }
             (MSS | WINDOW_SCALE | SACK_PERMITTED | SACK, _) => return Err(Refusal::Malformed),
             _ => {}
         }
@@ -220,8 +245,12 @@ impl Options {
         let mss = if self.mss.is_some() { 4 } else { 0 };
         let scale = if self.window_scale.is_some() { 4 } else { 0 };
         let cookie = self.fast_open.map_or(0, |cookie| (2 + cookie.len()).next_multiple_of(4));
+        let immediate = self.immediate.map_or(0, ImmediateOption::len);
+        let accurate = self.accurate.as_ref().map_or(0, AccurateOption::len);
         mss + scale
             + cookie
+            + immediate
+            + accurate
             + match (self.timestamp, self.sack_permitted) {
                 (Some(_), _) => 12,
                 (None, true) => 4,
@@ -269,6 +298,28 @@ impl Options {
             option[start..start + 2].copy_from_slice(&[FAST_OPEN, len as u8]);
             option[start + 2..start + len].copy_from_slice(&cookie);
             out.put(&option[..start + len]);
+        }
+        if let Some(immediate) = self.immediate {
+            let [first, second] = IMMEDIATE;
+            match immediate {
+                ImmediateOption::Plain => out.put(&[EXPERIMENT, 4, first, second]),
+                ImmediateOption::Declined => {
+                    let fill = NO_OPERATION;
+                    out.put(&[fill, fill, fill, EXPERIMENT, 5, first, second, 0]);
+                }
+                ImmediateOption::Word([a, b, c, d]) => {
+                    out.put(&[EXPERIMENT, 8, first, second, a, b, c, d]);
+                }
+            }
+        }
+        if let Some(accurate) = &self.accurate {
+            let kind = if accurate.is_reverse { ACCURATE_ONE } else { ACCURATE_ZERO };
+            let fields = usize::from(accurate.count);
+            let mut option = [NO_OPERATION; 12];
+            option[..2].copy_from_slice(&[kind, 2 + 3 * accurate.count]);
+            option[2..11].copy_from_slice(accurate.fields.as_flattened());
+            option[2 + 3 * fields..].fill(NO_OPERATION);
+            out.put(&option[..accurate.len()]);
         }
         let blocks = self.blocks_within(room - out.len);
         if blocks > 0 {
@@ -384,6 +435,53 @@ mod tests {
         }
     }
 
+    #[test]
+    fn counters_of_accurate_ecn_come_in_two_orders_and_four_lengths() {
+        // RFC 9768, table 5.
+        let said = |bytes: &[u8]| Options::read(bytes).unwrap().accurate.unwrap().counters();
+        let whole = [172, 11, 0, 0, 1, 0, 0, 2, 0, 0, 3];
+        assert_eq!(said(&whole), [Some(1), Some(2), Some(3)]);
+        let reverse = [174, 11, 0, 0, 1, 0, 0, 2, 0, 0, 3];
+        assert_eq!(said(&reverse), [Some(3), Some(2), Some(1)]);
+        assert_eq!(said(&[172, 8, 0, 0, 1, 0, 0, 2]), [Some(1), Some(2), None]);
+        assert_eq!(said(&[174, 5, 1, 0, 0]), [None, None, Some(1 << 16)]);
+        assert_eq!(said(&[172, 2]), [None; 3]);
+        // Of any other length whole fields count.
+        assert_eq!(said(&[172, 7, 0, 0, 1, 9, 9]), [Some(1), None, None]);
+        let mut long = [9; 20];
+        long[..11].copy_from_slice(&whole);
+        long[1] = 20;
+        assert_eq!(said(&long), [Some(1), Some(2), Some(3)]);
+        let mut bytes = [0; LEN_MAX];
+        let accurate = Some(AccurateOption::new([0xff00_0001, 2, 3], 2, false));
+        let len = Options { accurate, ..Options::default() }.write(&mut bytes);
+        assert_eq!(bytes[..len], [172, 8, 0, 0, 1, 0, 0, 2], "24 bits of each");
+    }
+
+    #[test]
+    fn an_experiment_of_others_is_passed_over_and_ours_has_three_lengths() {
+        let said = |bytes: &[u8]| Options::read(bytes).unwrap().immediate;
+        for len in 4..=40_u8 {
+            let mut bytes = [0; LEN_MAX];
+            bytes[..4].copy_from_slice(&[253, len, b'L', b'F']);
+            let expected = match len {
+                4 => Some(ImmediateOption::Plain),
+                5 => Some(ImmediateOption::Declined),
+                8 => Some(ImmediateOption::Word([0; 4])),
+                _ => None,
+            };
+            assert_eq!(said(&bytes), expected, "{len}");
+        }
+        assert_eq!(
+            said(&[253, 8, b'L', b'F', 1, 2, 3, 4]),
+            Some(ImmediateOption::Word([1, 2, 3, 4]))
+        );
+        assert_eq!(said(&[254, 4, b'L', b'F']), None, "another kind");
+        assert_eq!(said(&[253, 4, b'L', b'G']), None, "another experiment");
+        assert_eq!(said(&[253, 5, b'L', b'F', 1, 0]), None, "what nobody says");
+        assert_eq!(said(&[253, 2, 253, 3, 1]), None, "without an identifier");
+    }
+
     prop_compose! {
         fn options()(
             mss: Option<u16>,
@@ -392,12 +490,26 @@ mod tests {
             timestamp: Option<(u32, u32)>,
             blocks in prop::collection::vec(any::<(u32, u32)>(), 0..=4),
             cookie in prop::option::of((any::<[u8; 16]>(), 0..=8_usize)),
+            (said, word) in (0..4_u8, any::<[u8; 4]>()),
+            accurate in prop::option::of((any::<[u32; 3]>(), 0..=3_u8, any::<bool>())),
         ) -> Options {
             let sack = blocks.into_iter().collect();
             // Two are too few.
             let cookie = cookie.filter(|(_, pairs)| *pairs != 1);
             let fast_open = cookie.and_then(|(bytes, pairs)| FastOpenCookie::new(&bytes[..2 * pairs]));
-            Options { mss, window_scale, sack_permitted, timestamp, sack, fast_open }
+            let fast_open = fast_open.filter(|cookie| said == 0 || cookie.len() < 8);
+            // All of that together is more than a header has room for.
+            let accurate = accurate.filter(|_| said == 0 && fast_open.is_none());
+            let accurate = accurate.map(|(counters, count, is_reverse)| {
+                AccurateOption::new(counters, count, is_reverse)
+            });
+            let immediate = match said {
+                0 => None,
+                1 => Some(ImmediateOption::Plain),
+                2 => Some(ImmediateOption::Declined),
+                _ => Some(ImmediateOption::Word(word)),
+            };
+            Options { mss, window_scale, sack_permitted, timestamp, sack, fast_open, immediate, accurate }
         }
     }
 
