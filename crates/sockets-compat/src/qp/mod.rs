@@ -166,7 +166,9 @@ fn ended(why: CloseReason) -> io::Error {
         CloseReason::Reset => errors::reset(),
         CloseReason::TimedOut => errors::timed_out(),
         CloseReason::Unreachable => io::Error::from_raw_os_error(libc::EHOSTUNREACH),
-        CloseReason::Finished | CloseReason::Aborted => errors::broken_pipe(),
+        CloseReason::Finished | CloseReason::Aborted | CloseReason::OptionsRemoved => {
+            errors::broken_pipe()
+        }
     }
 }
 
