@@ -6,13 +6,13 @@
 //! ```
 //!
 //! Two adapters are one station on a TAP interface of a network namespace of its own; the kernel
-//! there is the peer. All bytes are compared. It needs root, and as many descriptors as
-//! connections, which `prlimit` allows.
+//! there is the peer, by as many processes as the limit of descriptors wants. All bytes are
+//! compared. It needs root.
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
-use std::process::{Command, id};
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -27,6 +27,10 @@ use landfall_testbed::{Namespace, privileges};
 const MEMBERS: u16 = 2;
 /// The kernel has some 64,000 ports for each of these.
 const PORTS: std::ops::Range<u16> = 7_000..7_004;
+/// The word by which a process is told to be a client, and with how many connections.
+const CLIENT: &str = "--client";
+/// The kernel lets a process have 20,000 files on some machines.
+const MOST_SOCKETS: usize = 15_000;
 /// What goes there and back.
 const MESSAGE: usize = 64;
 /// This many messages are under way at a time: what is posted to a member suffices.
@@ -41,6 +45,11 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 fn main() -> anyhow::Result<()> {
     let words: Vec<String> = std::env::args().skip(1).collect();
+    if let [word, count] = &words[..]
+        && word == CLIENT
+    {
+        return be_client(count.parse()?);
+    }
     let is_test = words.iter().any(|word| word == "--test");
     let asked = words.iter().find_map(|word| word.parse().ok());
     let count: usize = asked.unwrap_or(if is_test { 500 } else { 100_000 });
@@ -48,10 +57,6 @@ fn main() -> anyhow::Result<()> {
         println!("skipped: {why}");
         return Ok(());
     }
-    let limit = format!("--nofile={0}:{0}", count + 1_000);
-    let raised = Command::new("prlimit").args(["--pid", &id().to_string(), &limit]).status();
-    ensure!(raised.context("prlimit raises limits")?.success(), "cannot open {count} sockets");
-
     let kernel = Namespace::new()?;
     let config = TapConfig { kernel_address: Some((THEIRS, 24)), ..TapConfig::new("tap0") };
     let bounds = Config {
@@ -79,10 +84,69 @@ fn main() -> anyhow::Result<()> {
     })
 }
 
-/// The kernel's side.
+/// Has the kernel's side done, and says how long it took.
 fn measure(count: usize, open: &AtomicUsize) -> anyhow::Result<()> {
-    let mut random = landfall_placement::Random::from_number(1);
     let before = (resident()?, Instant::now());
+    let mut clients = Vec::new();
+    for first in (0..count).step_by(MOST_SOCKETS) {
+        clients.push(Client::start(MOST_SOCKETS.min(count - first))?);
+    }
+    clients.iter_mut().try_for_each(Client::wait)?;
+    while open.load(Ordering::SeqCst) < count {
+        let came = open.load(Ordering::SeqCst);
+        ensure!(before.1.elapsed() < PATIENCE * 10, "{came} of {count} came");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let opening = before.1.elapsed();
+    let each = (resident()?.saturating_sub(before.0)) / count as u64;
+    let rate = per_second(count, opening);
+    println!("{count} connections open in {opening:.1?}: {rate:.0} a second");
+    println!("memory of this process for each that is idle: {each} bytes");
+    for round in 1..=2 {
+        let start = Instant::now();
+        for client in &mut clients {
+            client.order()?;
+            client.wait()?;
+        }
+        let (took, rate) = (start.elapsed(), per_second(count, start.elapsed()));
+        println!(
+            "round {round}: {MESSAGE} bytes there and back over each in {took:.1?}: {rate:.0} a second"
+        );
+    }
+    Ok(())
+}
+
+/// A process with sockets of the kernel's. It says when its connections are open, and after each
+/// round that it is ordered.
+struct Client(Child);
+
+impl Client {
+    fn start(count: usize) -> anyhow::Result<Self> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args([CLIENT, &count.to_string()]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        Ok(Self(command.spawn()?))
+    }
+
+    fn order(&mut self) -> anyhow::Result<()> {
+        Ok(self.0.stdin.as_mut().context("its input")?.write_all(&[1])?)
+    }
+
+    fn wait(&mut self) -> anyhow::Result<()> {
+        let said = self.0.stdout.as_mut().context("its output")?.read_exact(&mut [0]);
+        said.context("a client ended, and has said above why")
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        // At the end of its input it ends.
+        drop(self.0.stdin.take());
+        let _ = self.0.wait();
+    }
+}
+
+fn be_client(count: usize) -> anyhow::Result<()> {
+    let mut random = landfall_placement::Random::from_number(1);
     let mut streams = Vec::with_capacity(count);
     for port in PORTS.cycle().take(count) {
         let to = SocketAddr::new(OURS, port);
@@ -91,23 +155,13 @@ fn measure(count: usize, open: &AtomicUsize) -> anyhow::Result<()> {
         stream.set_read_timeout(Some(PATIENCE))?;
         streams.push(stream);
     }
-    while open.load(Ordering::SeqCst) < count {
-        ensure!(
-            before.1.elapsed() < PATIENCE * 10,
-            "{} of {count} came",
-            open.load(Ordering::SeqCst)
-        );
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    let opening = before.1.elapsed();
-    let each = (resident()?.saturating_sub(before.0)) / count as u64;
-    println!(
-        "{count} connections open in {opening:.1?}: {:.0} a second",
-        per_second(count, opening)
-    );
-    println!("memory of this process for each that is idle: {each} bytes");
-    for round in 1..=2 {
-        let start = Instant::now();
+    let (mut orders, mut answers) = (std::io::stdin().lock(), std::io::stdout().lock());
+    loop {
+        answers.write_all(&[1])?;
+        answers.flush()?;
+        if orders.read(&mut [0])? == 0 {
+            return Ok(());
+        }
         for burst in streams.chunks_mut(BURST) {
             let sent: Vec<[u8; MESSAGE]> = burst
                 .iter_mut()
@@ -122,13 +176,7 @@ fn measure(count: usize, open: &AtomicUsize) -> anyhow::Result<()> {
                 ensure!(came == sent, "other bytes came back");
             }
         }
-        let took = start.elapsed();
-        println!(
-            "round {round}: {MESSAGE} bytes there and back over each in {took:.1?}: {:.0} a second",
-            per_second(count, took)
-        );
     }
-    Ok(())
 }
 
 /// A queue of connections that is full for a moment is asked again.
@@ -193,7 +241,11 @@ impl Server {
     }
 
     fn offer(&self, listener: usize) -> anyhow::Result<()> {
-        let options = QueuePairOptions { send_depth: 4, ..QueuePairOptions::tcp(Mapping::Stream) };
+        let options = QueuePairOptions {
+            send_depth: 4,
+            receive_depth: 1,
+            ..QueuePairOptions::tcp(Mapping::Stream)
+        };
         let queues = (&self.done, &self.done);
         let pair = self.domain.queue_pair_sharing(&options, queues, &self.shared)?;
         self.listeners[listener].offer(pair).map_err(|refused| refused.error)?;
