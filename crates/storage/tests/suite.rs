@@ -4,6 +4,8 @@ mod abuse;
 mod client;
 mod devices;
 mod durability;
+mod initiator;
 mod programs;
+mod scsi;
 mod streams;
 mod support;
