@@ -15,6 +15,7 @@ Examples:
   landfall scsi serve --target iqn.2026-01.example:disks --lun 0=file:disk.img     then: iscsi-ls -s iscsi://127.0.0.1
   landfall scsi serve --target iqn.2026-01.example:disks --lun 0=mem:1G --lun 1=file:/dev/vg/b --listen 0.0.0.0:3260
   sudo landfall scsi serve --target iqn.2026-01.example:disks --lun 0=mem:1G --listen qp://10.9.0.2:3260
+  landfall scsi serve --target iqn.2026-01.example:disks --lun 0=mem:1G --listen stp://0.0.0.0:3260     for programs with landfall_storage::scsi::sst::Initiator
 
 Then, elsewhere: qemu-io -f raw iscsi://HOST/iqn.2026-01.example:disks/0 -c 'read 0 4k'. SYNCHRONIZE
 CACHE and writes with FUA return when the data is on the medium (fdatasync).";

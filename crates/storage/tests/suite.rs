@@ -7,5 +7,6 @@ mod durability;
 mod initiator;
 mod programs;
 mod scsi;
+mod sst;
 mod streams;
 mod support;

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use landfall::metrics::Metrics;
 use landfall::stp::{Endpoint, Transport};
 use landfall_storage::device::{BlockDevice, NamedSource};
-use landfall_storage::server::{BlockServer, Hosts, ListenAddress};
+use landfall_storage::server::{BlockServer, Hosts, ListenAddress, listen_at};
 use landfall_storage::uri::Carrier;
 use landfall_transport::signals::Endings;
 use serde::Serialize;
@@ -164,7 +164,7 @@ impl ListenArgs {
         let usual = service.usual.filter(|_| self.listen.is_empty());
         let usual = usual.map(|port| ListenAddress::Tcp(SocketAddr::from(([127, 0, 0, 1], port))));
         for (at, listen) in usual.iter().chain(&self.listen).enumerate() {
-            let carrier = server.streams().listen_at(listen, &mut carriers);
+            let carrier = listen_at(&*server, listen, &mut carriers);
             let carrier = carrier.with_context(|| format!("cannot listen at {listen}"))?;
             service.listening.insert(at, address(carrier));
         }

@@ -1,8 +1,14 @@
 //! `landfall scsi serve`: the same devices for initiators of iSCSI.
 
+use std::net::SocketAddr;
 use std::process::Command;
 
+use landfall::stp::blocking::Endpoint;
+use landfall::stp::{Memory, Transport};
+use landfall_storage::scsi::Lun;
+use landfall_storage::scsi::sst::Initiator;
 use landfall_testkit::skip::skip;
+use sockets_compat::{Address, Carrier};
 
 use super::{Folder, Server};
 use crate::common::landfall;
@@ -42,6 +48,27 @@ fn units_are_listed_and_written_by_initiators_of_others() {
     } else {
         skip(test, "needs iscsi-ls and iscsi-test-cu: apt-get install libiscsi-bin");
     }
+    assert!(server.end(), "a signal ends it in order");
+}
+
+#[test]
+fn over_stp_data_are_transfers() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_landfall"));
+    command.args(["scsi", "serve", "--target", TARGET, "--listen", "stp://127.0.0.1:3260/udp/0"]);
+    let server = Server::of(command.args(["--lun", "0=mem:1M"]));
+    let address = server.ready["listening"][0].as_str().unwrap();
+    let Ok(Address::Stp { host, port, carrier: Carrier::Udp(udp) }) = address.parse() else {
+        panic!("{address} is no address of STP")
+    };
+    let own = Endpoint::bind(Transport::udp("127.0.0.1:0".parse().unwrap())).unwrap();
+    let connection = own.connect(SocketAddr::new(host, udp), port).unwrap();
+    let initiator = Initiator::new(connection.as_async().clone(), "iqn.x:y").unwrap();
+    let unit = Lun::new(0).unwrap();
+    assert!(initiator.ready(unit).wait().is_err(), "it is told that the unit is new");
+    initiator.write(unit, 8, Memory::from_bytes(&[7; 4096])).wait().unwrap();
+    let read = initiator.read(unit, 8, Memory::zeroed(4096)).wait().unwrap();
+    assert_eq!(*read.memory, [7; 4096]);
+    drop(initiator);
     assert!(server.end(), "a signal ends it in order");
 }
 

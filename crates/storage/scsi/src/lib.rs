@@ -15,6 +15,7 @@ pub mod model;
 mod opcodes;
 mod reservation;
 mod sense;
+pub mod sst;
 mod target;
 mod unit;
 mod wire;

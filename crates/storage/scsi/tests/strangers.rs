@@ -2,6 +2,7 @@
 
 use landfall_scsi::Command;
 use landfall_scsi::model::{commands, sessions};
+use landfall_scsi::sst::{Answer, Request};
 use landfall_testkit::corpus::replay;
 use proptest::collection::vec;
 use proptest::prelude::{ProptestConfig, any, proptest};
@@ -24,6 +25,23 @@ proptest! {
     fn no_message_of_a_stranger_breaks_a_bound(bytes in vec(any::<u8>(), 0..900)) {
         let bytes = [&[0], &bytes[..]].concat();
         assert_eq!(sessions(&bytes), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_message_over_stp_says_one_thing_or_nothing(bytes in vec(any::<u8>(), 0..300), kind in 0..5u8) {
+        let mut bytes = bytes;
+        if let Some(first) = bytes.first_mut() {
+            *first = [1, 2, 3, 0x82, *first][usize::from(kind)];
+        }
+        if kind == 1 {
+            bytes.resize(40, 0);
+        }
+        if let Some(request) = Request::decode(&bytes) {
+            assert_eq!(Request::decode(&request.encode()), Some(request));
+        }
+        if let Some(answer) = Answer::decode(&bytes) {
+            assert_eq!(Answer::decode(&answer.encode()), Some(answer));
+        }
     }
 
     #[test]

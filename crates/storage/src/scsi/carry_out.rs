@@ -20,7 +20,7 @@ pub(crate) struct UnitDevice {
 }
 
 /// The failure, and what the device said.
-type Failed = (Failure, io::Error);
+pub(crate) type Failed = (Failure, io::Error);
 
 fn cannot_read(error: io::Error) -> Failed {
     (Failure::Read, error)
@@ -101,9 +101,13 @@ impl UnitDevice {
         }
     }
 
+    pub(crate) fn read_into(&self, offset: u64, into: &mut [u8]) -> Result<(), Failed> {
+        self.device.read(offset, into).map_err(cannot_read)
+    }
+
     fn read(&self, offset: u64, length: usize) -> Result<Vec<u8>, Failed> {
         let mut into = vec![0; length];
-        self.device.read(offset, &mut into).map_err(cannot_read)?;
+        self.read_into(offset, &mut into)?;
         Ok(into)
     }
 

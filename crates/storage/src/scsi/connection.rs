@@ -111,23 +111,17 @@ impl ConnectionState {
     /// Carries out what needs no waiting, and leaves the rest to the workers.
     fn take_up(self: &Arc<Self>, job: Job) -> io::Result<()> {
         let Job { task, pending, work, data } = job;
-        let tally = &self.common.tally;
-        match &work {
-            Work::Read { length, .. } => tally.read(u64::from(*length)),
-            Work::Write { .. } => tally.write(data.len() as u64),
-            Work::Flush => tally.flush(),
-            _ => tally.other(),
-        }
+        self.common.count(&work, data.len());
         let Some(unit) = self.common.units.get(&pending.lun()) else {
             return self.finish(task, Err(Failure::Read));
         };
         if work.data_in() <= INLINE
             && let Some(done) = unit.carry_out_now(&work, &data)
         {
-            let done = self.logged(done);
+            let done = self.common.logged(done);
             return self.finish(task, done);
         }
-        tally.waits();
+        self.common.tally.waits();
         *self.jobs.lock().unwrap_or_else(PoisonError::into_inner) += 1;
         let (guard, unit) = (JobGuard(Arc::clone(self)), Arc::clone(unit));
         self.common.workers.run(move || guard.0.work_at(task, &unit, &work, &data));
@@ -135,22 +129,11 @@ impl ConnectionState {
     }
 
     fn work_at(&self, task: TaskId, unit: &UnitDevice, work: &Work, data: &[u8]) {
-        let done = self.logged(unit.carry_out(work, data));
+        let done = self.common.logged(unit.carry_out(work, data));
         if self.finish(task, done).is_err() {
             // Anyone who reads hears of it.
             self.stream.shut_down();
         }
-    }
-
-    /// What the device said is for the log; the initiator hears what kind of failure it is.
-    fn logged(&self, done: Result<Vec<u8>, (Failure, io::Error)>) -> Result<Vec<u8>, Failure> {
-        done.map_err(|(failure, error)| {
-            self.common.tally.error();
-            if !matches!(failure, Failure::Miscompare(_)) {
-                self.common.say(&format!("{failure}: {error}"));
-            }
-            failure
-        })
     }
 
     fn finish(&self, task: TaskId, done: Result<Vec<u8>, Failure>) -> io::Result<()> {

@@ -1,23 +1,30 @@
-//! [`Server`]: devices as logical units of a SCSI target, for initiators of iSCSI.
+//! [`Server`]: devices as logical units of a SCSI target, for initiators of iSCSI and over STP.
 //!
 //! | file | what it is |
 //! | --- | --- |
 //! | this | a target and its units |
-//! | `connection` | one initiator, from its login to its goodbye |
+//! | `connection` | one initiator of iSCSI, from its login to its goodbye |
+//! | [`sst`] | initiators over STP, whose data are Transfers |
 //! | `carry_out` | what a device does for a command |
 
 mod carry_out;
 mod connection;
+#[cfg(feature = "family")]
+pub mod sst;
 
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use landfall_nbd::Features;
+pub use landfall_scsi::Lun;
 pub use landfall_scsi::{Code, Failure, Key, Response, Sense, Status};
-use landfall_scsi::{Disk, Lun, Target};
+use landfall_scsi::{Disk, Target, Work};
+
+#[cfg(feature = "family")]
+use sockets_compat::{Address, StpHost};
 
 use crate::device::BlockDevice;
 use crate::server::tally::Tally;
@@ -28,8 +35,8 @@ use carry_out::UnitDevice;
 /// The port of iSCSI.
 pub const PORT: u16 = 3260;
 
-/// An address as initiators of iSCSI write it. What comes in at an adapter of queue pairs is TCP
-/// for them.
+/// An address as initiators write it. What comes in at an adapter of queue pairs is TCP for those of
+/// iSCSI.
 #[must_use]
 pub fn address(carrier: &Carrier) -> String {
     match carrier {
@@ -40,7 +47,7 @@ pub fn address(carrier: &Carrier) -> String {
             format!("iscsi://{host}:{port}/")
         }
         Carrier::Unix { path } => format!("iscsi+unix://{}", path.display()),
-        Carrier::Stp { host, port, udp } => format!("iscsi+stp://{host}:{port}/?udp={udp}"),
+        Carrier::Stp { host, port, udp } => format!("stp://{host}:{port}/udp/{udp}"),
     }
 }
 
@@ -75,6 +82,12 @@ pub(crate) struct Common {
     workers: Workers,
     tally: Tally,
     log: Option<Log>,
+    is_ending: Arc<AtomicBool>,
+    /// Initiators over STP.
+    #[cfg(feature = "family")]
+    direct: Mutex<Vec<std::sync::Weak<sst::Replies>>>,
+    #[cfg(feature = "family")]
+    most_clients: usize,
 }
 
 impl std::fmt::Debug for Common {
@@ -92,6 +105,26 @@ impl Common {
         if let Some(log) = &self.log {
             log(what);
         }
+    }
+
+    fn count(&self, work: &Work, data: usize) {
+        match work {
+            Work::Read { length, .. } => self.tally.read(u64::from(*length)),
+            Work::Write { .. } => self.tally.write(data as u64),
+            Work::Flush => self.tally.flush(),
+            _ => self.tally.other(),
+        }
+    }
+
+    /// What the device said is for the log; the initiator hears what kind of failure it is.
+    fn logged(&self, done: Result<Vec<u8>, (Failure, io::Error)>) -> Result<Vec<u8>, Failure> {
+        done.map_err(|(failure, error)| {
+            self.tally.error();
+            if !matches!(failure, Failure::Miscompare(_)) {
+                self.say(&format!("{failure}: {error}"));
+            }
+            failure
+        })
     }
 }
 
@@ -168,11 +201,22 @@ impl Builder {
         }
         let (target, tally) = (Mutex::new(target), Tally::default());
         let (workers, log) = (Workers::new(WORKERS), self.log.clone());
-        let common = Arc::new(Common { target, units, workers, tally, log });
+        let is_ending = Arc::new(AtomicBool::new(false));
+        let common = Arc::new(Common {
+            target,
+            units,
+            workers,
+            tally,
+            log,
+            is_ending: Arc::clone(&is_ending),
+            #[cfg(feature = "family")]
+            direct: Mutex::default(),
+            #[cfg(feature = "family")]
+            most_clients: self.most_clients,
+        });
         let of_clients = Arc::clone(&common);
         let serve =
             move |stream| connection::serve(stream, &of_clients).map_err(|error| error.to_string());
-        let is_ending = Arc::new(AtomicBool::new(false));
         let streams = StreamServer::new(Box::new(serve), is_ending, self.log, self.most_clients);
         Ok(Server { streams, common })
     }
@@ -213,6 +257,14 @@ impl Server {
     }
 }
 
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.common.is_ending.store(true, Ordering::Release);
+        #[cfg(feature = "family")]
+        sst::end_all(&self.common);
+    }
+}
+
 impl BlockServer for Server {
     fn streams(&self) -> &StreamServer {
         self.streams()
@@ -220,6 +272,13 @@ impl BlockServer for Server {
 
     fn stats(&self) -> ServerStats {
         self.stats()
+    }
+
+    /// With data as Transfers.
+    #[cfg(feature = "family")]
+    fn listen_stp(&self, host: &StpHost, port: u16) -> io::Result<Address> {
+        self.listen_sst(host.endpoint(), port)?;
+        sst::address(host.endpoint(), port)
     }
 }
 

@@ -11,7 +11,7 @@ use sockets_compat::{
     Accepted, Address, Blocking, Carrier as StpCarrier, Listener, QpHost, StpHost, ToAddress,
 };
 
-use super::StreamServer;
+use super::{BlockServer, StreamServer};
 use crate::stream::Stream;
 use crate::uri::Carrier;
 
@@ -109,38 +109,38 @@ pub trait Hosts {
     fn stp(&mut self, at: SocketAddr) -> Result<StpHost, Self::Error>;
 }
 
-impl StreamServer {
-    /// Lets clients come in at an address. Gives it as clients write it, with the port, which may
-    /// have been 0.
-    ///
-    /// # Errors
-    /// Those of what carries them.
-    pub fn listen_at<H: Hosts>(
-        &self,
-        address: &ListenAddress,
-        hosts: &mut H,
-    ) -> Result<Carrier, H::Error> {
-        Ok(match *address {
-            ListenAddress::Tcp(at) => {
-                let local = self.listen(at)?;
-                Carrier::Tcp { host: local.ip().to_string(), port: local.port() }
-            }
-            ListenAddress::Qp(at) => {
-                let local = self.listen_qp(&hosts.queue_pairs(at)?, at)?;
-                let port = local.port().unwrap_or(at.port());
-                Carrier::Qp { host: at.ip().to_string(), port }
-            }
-            ListenAddress::Stp { ip, port, udp } => {
-                let local = self.listen_stp(&hosts.stp(SocketAddr::new(ip, udp))?, port)?;
-                let (port, udp) = match local {
-                    Address::Stp { port, carrier: StpCarrier::Udp(udp), .. } => (port, udp),
-                    _ => (port, udp),
-                };
-                Carrier::Stp { host: ip.to_string(), port, udp }
-            }
-        })
-    }
+/// Lets clients of a server come in at an address. Gives it as clients write it, with the port, which may
+/// have been 0.
+///
+/// # Errors
+/// Those of what carries them.
+pub fn listen_at<H: Hosts>(
+    server: &dyn BlockServer,
+    address: &ListenAddress,
+    hosts: &mut H,
+) -> Result<Carrier, H::Error> {
+    Ok(match *address {
+        ListenAddress::Tcp(at) => {
+            let local = server.streams().listen(at)?;
+            Carrier::Tcp { host: local.ip().to_string(), port: local.port() }
+        }
+        ListenAddress::Qp(at) => {
+            let local = server.streams().listen_qp(&hosts.queue_pairs(at)?, at)?;
+            let port = local.port().unwrap_or(at.port());
+            Carrier::Qp { host: at.ip().to_string(), port }
+        }
+        ListenAddress::Stp { ip, port, udp } => {
+            let local = server.listen_stp(&hosts.stp(SocketAddr::new(ip, udp))?, port)?;
+            let (port, udp) = match local {
+                Address::Stp { port, carrier: StpCarrier::Udp(udp), .. } => (port, udp),
+                _ => (port, udp),
+            };
+            Carrier::Stp { host: ip.to_string(), port, udp }
+        }
+    })
+}
 
+impl StreamServer {
     /// Lets clients come in at a port of this adapter: other queue pairs, and any TCP that
     /// reaches it. Gives the address.
     ///

@@ -18,13 +18,15 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use landfall_nbd::server::{Config, Tls};
+#[cfg(feature = "family")]
+use sockets_compat::{Address, StpHost};
 
 pub(crate) use connection::Input;
 use connection::{Common, serve};
 use exports::ExportTable;
 pub use exports::Offer;
 #[cfg(feature = "family")]
-pub use family::{Hosts, ListenAddress};
+pub use family::{Hosts, ListenAddress, listen_at};
 pub use streams::StreamServer;
 pub use tally::ServerStats;
 pub(crate) use workers::Workers;
@@ -195,6 +197,16 @@ pub trait BlockServer {
 
     /// What was asked for so far, by all clients together.
     fn stats(&self) -> ServerStats;
+
+    /// Lets clients come in at a port of STP of this endpoint, in the way of the protocol. Gives the
+    /// address.
+    ///
+    /// # Errors
+    /// The port is taken.
+    #[cfg(feature = "family")]
+    fn listen_stp(&self, host: &StpHost, port: u16) -> io::Result<Address> {
+        self.streams().listen_stp(host, port)
+    }
 }
 
 impl BlockServer for Server {
