@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use landfall::stp::{Endpoint, Memory, Transport};
+use landfall::stp::{Endpoint, Memory, Transport, blocking};
 use landfall_storage::device::{BlockDevice, Fault, MemoryDevice, Volatile};
-use landfall_storage::scsi::sst::{Initiator, InitiatorError};
+use landfall_storage::scsi::sst::{Initiator, InitiatorError, MESSAGE, Request};
 use landfall_storage::scsi::{Code, Key, Lun, Sense, Server};
 
 use crate::initiator::TARGET;
@@ -121,4 +121,36 @@ fn an_initiator_hears_that_its_target_is_gone() {
     let initiator = connect(&far, &near, "one");
     drop(server);
     until("it is gone", || matches!(initiator.ready(UNIT).wait(), Err(InitiatorError::Gone(_))));
+}
+
+#[test]
+fn strangers_over_stp_and_initiators_that_vanish_disturb_nobody() {
+    let (_server, far) = serve(Arc::new(MemoryDevice::new(1 << 20)));
+    let near = endpoint();
+    let honest = connect(&far, &near, "honest");
+    let peer = far.local().unwrap();
+    let connect = || blocking::Endpoint::from(near.clone()).connect(peer, 3260).unwrap();
+    let name = || Memory::from_bytes(&Request::Name("other".into()).encode());
+    // What makes no sense, what is too long, and what is out of its turn end their connections.
+    let command =
+        Request::Command { tag: 1, lun: [0; 8], data_out: 512, data_in: 0, cdb: [0x2a; 16] };
+    for message in [vec![7; 40], vec![1; 4096], command.encode()] {
+        let stranger = connect();
+        // It may be over before that has come.
+        let _ = stranger.send(Memory::from_bytes(&message)).opaque(MESSAGE).wait();
+        until("it is over", || stranger.send(name()).opaque(MESSAGE).wait().is_err());
+    }
+    // A write whose data do not come.
+    let mut cdb = [0; 16];
+    (cdb[0], cdb[8]) = (0x2a, 1);
+    let command = Request::Command { tag: 1, lun: [0; 8], data_out: 512, data_in: 0, cdb };
+    let gone = connect();
+    gone.send(name()).opaque(MESSAGE).wait().unwrap();
+    gone.send(Memory::from_bytes(&command.encode())).opaque(MESSAGE | 1).wait().unwrap();
+    gone.abort();
+    honest.write(UNIT, 0, Memory::from_bytes(&pattern(2, 4096))).wait().unwrap();
+    assert_eq!(
+        *honest.read(UNIT, 0, Memory::zeroed(4096)).wait().unwrap().memory,
+        pattern(2, 4096)
+    );
 }

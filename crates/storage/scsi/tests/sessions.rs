@@ -147,16 +147,20 @@ fn an_aborted_task_is_waited_for_and_not_answered() {
 
 #[test]
 fn data_out_of_order_fail_their_command_and_no_other() {
-    let (mut session, mut target) = opened();
-    session.handle(&write(1, 6, 4, 0x20, &[]), &mut target).unwrap();
-    session.handle(&write(2, 7, 1, 0xa0, &[0; 512]), &mut target).unwrap();
-    let data = message(0x05, 0x80, &[(16, 1), (20, u32::MAX), (36, 3), (40, 0)], &[0; 512]);
-    session.handle(&data, &mut target).unwrap();
-    let answer = session.poll_output().unwrap();
-    assert_eq!((answer[0], answer[3], answer[19]), (0x21, 2, 1));
-    let job = session.poll_job().expect("the other is written");
-    let said = session.finish(&target, job.task, Ok(Vec::new())).concat();
-    assert_eq!((said[0], said[3], said[19]), (0x21, 0, 2));
+    // A number or an offset that is not the next one, and more than was announced.
+    for (number, offset, len) in [(3, 0, 512), (0, 512, 512), (0, 0, 2560)] {
+        let (mut session, mut target) = opened();
+        session.handle(&write(1, 6, 4, 0x20, &[]), &mut target).unwrap();
+        session.handle(&write(2, 7, 1, 0xa0, &[0; 512]), &mut target).unwrap();
+        let fields = [(16, 1), (20, u32::MAX), (36, number), (40, offset)];
+        let data = message(0x05, 0x80, &fields, &vec![0; len]);
+        session.handle(&data, &mut target).unwrap();
+        let answer = session.poll_output().expect("it has failed");
+        assert_eq!((answer[0], answer[3], answer[19]), (0x21, 2, 1));
+        let job = session.poll_job().expect("the other is written");
+        let said = session.finish(&target, job.task, Ok(Vec::new())).concat();
+        assert_eq!((said[0], said[3], said[19]), (0x21, 0, 2));
+    }
 }
 
 #[test]

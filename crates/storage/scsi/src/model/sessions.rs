@@ -113,6 +113,8 @@ struct Outstanding {
     data: Vec<u8>,
     is_write: bool,
     lba: u32,
+    /// How many messages of data have come, and how many bytes.
+    landed: (u32, usize),
 }
 
 struct Honest {
@@ -242,7 +244,7 @@ impl Honest {
         cdb.resize(16, 0);
         let tag = self.command + 1000;
         self.command(end, &cdb, count * 512, 0xa0, &data);
-        self.asked.insert(tag, Outstanding { data, is_write: true, lba });
+        self.asked.insert(tag, Outstanding { data, is_write: true, lba, landed: (0, 0) });
     }
 
     fn read(&mut self, end: &mut TargetEnd, choices: &mut Choices<'_>, nth: u32) {
@@ -253,7 +255,7 @@ impl Honest {
         let tag = self.command + 1000;
         self.command(end, &cdb, count * 512, 0xc0, &[]);
         let data = vec![0; count as usize * 512];
-        self.asked.insert(tag, Outstanding { data, is_write: false, lba });
+        self.asked.insert(tag, Outstanding { data, is_write: false, lba, landed: (0, 0) });
     }
 
     /// Lets all commands come to their ends; the network cuts anywhere.
@@ -306,8 +308,13 @@ impl Honest {
 
     fn data(&mut self, end: &mut TargetEnd, pdu: &Pdu<'_>) {
         let (tag, at) = (pdu.tag(), u32_at(pdu.head, 40) as usize);
-        let room = self.asked.get_mut(&tag).filter(|asked| !asked.is_write);
-        let room = room.and_then(|asked| asked.data.get_mut(at..at + pdu.data.len()));
+        let number = pdu.u32(36);
+        let asked = self.asked.get_mut(&tag);
+        let asked = asked.filter(|asked| !asked.is_write && asked.landed == (number, at));
+        let room = asked.and_then(|asked| {
+            asked.landed = (number + 1, at + pdu.data.len());
+            asked.data.get_mut(at..at + pdu.data.len())
+        });
         match room {
             Some(room) => room.copy_from_slice(pdu.data),
             None => end.failures.push(format!("data of {tag} at {at}")),

@@ -24,6 +24,7 @@ use landfall::stp::{
 };
 
 pub use initiator::{Completion, Initiator, InitiatorError, Pending};
+pub use landfall_scsi::sst::{Answer, MESSAGE, Request};
 pub(super) use listen::{address, end_all};
 pub(super) use target::Replies;
 
