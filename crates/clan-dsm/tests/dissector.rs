@@ -3,9 +3,9 @@
 
 use clan_dsm::Kind;
 use clan_dsm::wire::frame::{ETHERTYPE, HEADER_LEN, UDP_PORT};
-use clan_dsm::wire::{Command, Entry, Frame, FrameFlags, FrameKind, Incomplete, crc};
+use clan_dsm::wire::{Command, Entry, Frame, FrameFlags, FrameKind, Incomplete};
 use landfall_placement::checksum::{checksum, sum_of};
-use landfall_placement::{Check, Random, Refusal};
+use landfall_placement::{Check, Random, Refusal, crc32c as crc};
 use landfall_testkit::document::{self, Vector};
 use landfall_testkit::tshark::Dissector;
 

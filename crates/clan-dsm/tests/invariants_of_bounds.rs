@@ -4,12 +4,12 @@
 use std::time::Duration;
 
 use crate::net::{Net, address, cases, config, ethernet, host_id, noise, sim};
-use clan_dsm::wire::crc;
 use clan_dsm::wire::frame::HEADER_LEN;
 use clan_dsm::{
     Access, Action, Config, Cookie, DmaRequest, Ended, EndpointId, Error, Event, Key, Nic, Notice,
     Port, Reason, Rights, WindowId,
 };
+use landfall_placement::crc32c as crc;
 use landfall_placement::{Area, Engine, Landing, Random, Refusal, Ticket, WordFunction, WordWidth};
 use landfall_simnet::Probability;
 use landfall_simnet::sim::Fate;

@@ -7,7 +7,9 @@ use landfall_lab::workload::clan::process;
 use landfall_lab::{demo, doctor, papers, perf, reproduce};
 
 use crate::transfer::{receive, send};
-use crate::{bigmtu, capture, carry, clan_ip, decrypt, install, leaving, nbd, proxy, run, serve};
+use crate::{
+    bigmtu, capture, carry, clan_ip, decrypt, install, leaving, nbd, proxy, run, scsi, serve,
+};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -25,6 +27,7 @@ Examples:
   landfall run -- redis-server        a program as it is, over shared memory
   landfall carry --help               the same between hosts, by STP or by queue pairs
   landfall nbd serve --help           block devices for nbdcopy, qemu, fio and the kernel
+  landfall scsi serve --help          the same for initiators of iSCSI
   sudo landfall bigmtu --lower eth1   a large MTU above an ordinary link
   landfall paper stp                  the tables of a paper, live, ours beside its own
   landfall paper defrag               the tables of a paper, ours beside its own
@@ -79,6 +82,9 @@ enum Command {
     /// Network block devices: serve them to any client, copy, look and measure
     #[command(subcommand)]
     Nbd(nbd::Nbd),
+    /// Block devices as logical units of a target of iSCSI
+    #[command(subcommand)]
+    Scsi(scsi::Scsi),
     /// The figures of the papers, ours beside theirs
     #[command(subcommand)]
     Paper(Paper),
@@ -107,6 +113,7 @@ impl Command {
             self,
             Self::Perf(Perf::Server(_))
                 | Self::Serve(_)
+                | Self::Scsi(_)
                 | Self::Proxy(_)
                 | Self::Capture(_)
                 | Self::Send(_)
@@ -167,6 +174,7 @@ impl Cli {
             Command::Bigmtu(args) => bigmtu::run(&args),
             Command::ClanIp(args) => clan_ip::run(&args),
             Command::Nbd(command) => command.run(),
+            Command::Scsi(command) => command.run(),
             Command::Paper(Paper::Stp(args)) => papers::stp::run(&args),
             Command::Paper(Paper::Defrag(args)) => papers::defrag::run(&args),
             Command::Paper(Paper::Clan(args)) => papers::clan::run(&args),

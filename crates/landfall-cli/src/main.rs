@@ -8,6 +8,7 @@
 //! | `bigmtu` | an interface with a large MTU above a link with an ordinary one |
 //! | `clan_ip` | an interface whose packets travel by DMA |
 //! | `nbd` | network block devices, served and used |
+//! | `scsi` | block devices for initiators of iSCSI |
 //! | `serve` | echo, discard, source and files by HTTP, for whatever wants to talk to our protocols |
 //! | `proxy` | connections of a kernel's TCP passed on to queue pairs, and back |
 //! | `adapter` | the adapter and the link that such services have of their own |
@@ -37,6 +38,7 @@ mod metrics;
 mod nbd;
 mod proxy;
 mod run;
+mod scsi;
 mod serve;
 #[cfg(test)]
 mod stale;

@@ -15,6 +15,7 @@
 //! | [`serial`] | numbers that wrap |
 //! | [`assume`] | what an engine knows to be there |
 //! | [`checksum`] | the Internet checksum |
+//! | [`mod@crc32c`] | CRC-32C |
 //! | [`config`] | values of a configuration that are out of their range |
 //! | [`mod@trace`] | what engines do, told while they work |
 //! | [`random`] | numbers that nobody else can guess, from a seed |
@@ -30,6 +31,7 @@ pub mod assume;
 pub mod checksum;
 pub mod config;
 pub mod counters;
+pub mod crc32c;
 mod delegate;
 pub mod engine;
 pub mod path;

@@ -4,6 +4,7 @@
 pub mod client;
 pub mod copy;
 pub mod device;
+pub mod scsi;
 pub mod server;
 pub mod stream;
 pub mod uri;

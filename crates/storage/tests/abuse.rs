@@ -100,9 +100,9 @@ fn strangers_and_clients_that_vanish_disturb_nobody() {
     }
     assert_eq!(client.read(0, vec![0; 65_536]).wait().unwrap(), pattern(5, 65_536));
     drop(greedy);
-    until("they are gone", || server.clients() == 1);
+    until("they are gone", || server.streams().clients() == 1);
     drop(client);
-    until("all are gone", || server.clients() == 0);
+    until("all are gone", || server.streams().clients() == 0);
 }
 
 #[test]
@@ -149,7 +149,7 @@ fn so_many_clients_and_no_more() {
     let (one, two) = (connect(address), connect(address));
     assert!(Client::connect_tcp(address, &Options::export("disk")).is_err());
     drop(one);
-    until("there is room", || server.clients() == 1);
+    until("there is room", || server.streams().clients() == 1);
     connect(address).read(0, vec![0; 512]).wait().unwrap();
     two.read(0, vec![0; 512]).wait().unwrap();
 }

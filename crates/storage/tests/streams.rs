@@ -47,7 +47,7 @@ fn over_queue_pairs() {
     let open = |adapter| QpHost::new(adapter, QpOptions::default()).unwrap();
     let near = open(one.address("10.0.0.1/24").open().unwrap());
     let far = open(two.address("10.0.0.2/24").open().unwrap());
-    server.listen_qp(&far, "qp://10.0.0.2:10809").unwrap();
+    server.streams().listen_qp(&far, "qp://10.0.0.2:10809").unwrap();
     let stream = Arc::new(near.connect("qp://10.0.0.2:10809").unwrap());
     exercise(&Client::connect(stream, &Options::export("disk")).unwrap());
 }
@@ -56,7 +56,7 @@ fn over_queue_pairs() {
 fn over_stp() {
     let server = server();
     let host = StpHost::bind_udp("127.0.0.1:0".parse().unwrap(), StpOptions::default()).unwrap();
-    let address = server.listen_stp(&host, 0).unwrap();
+    let address = server.streams().listen_stp(&host, 0).unwrap();
     let stream = Arc::new(StpStream::connect(address).unwrap());
     exercise(&Client::connect(stream, &Options::export("disk")).unwrap());
 }

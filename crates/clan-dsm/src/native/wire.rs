@@ -60,7 +60,7 @@ impl Trailer {
             Self::None => {}
             Self::Parity => unit.push(parity(unit)),
             Self::Crc32c => {
-                let sum = crate::wire::crc::crc32c(unit);
+                let sum = landfall_placement::crc32c::crc32c(unit);
                 unit.extend_from_slice(&sum.to_be_bytes());
             }
         }
@@ -76,7 +76,7 @@ impl Trailer {
         let is_whole = match self {
             Self::None => true,
             Self::Parity => trailer == [parity(content)],
-            Self::Crc32c => trailer == crate::wire::crc::crc32c(content).to_be_bytes(),
+            Self::Crc32c => trailer == landfall_placement::crc32c::crc32c(content).to_be_bytes(),
         };
         if is_whole { Ok(content) } else { Err(Refusal::BadChecksum) }
     }

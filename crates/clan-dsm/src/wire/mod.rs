@@ -1,7 +1,6 @@
 //! What stands on the wire, bit by bit. No state lives here.
 
 pub mod command;
-pub mod crc;
 pub mod frame;
 
 #[cfg(test)]

@@ -4,7 +4,6 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use landfall_storage::client::{export_of, exports_of};
-use landfall_storage::{Features, Replies};
 use serde::Serialize;
 
 use super::connect::{ConnectArgs, Connector, Target};
@@ -47,20 +46,6 @@ struct Info {
     block_status: bool,
 }
 
-const FEATURES: [(Features, &str); 11] = [
-    (Features::READ_ONLY, "read-only"),
-    (Features::FLUSH, "flush"),
-    (Features::FUA, "fua"),
-    (Features::ROTATIONAL, "rotational"),
-    (Features::TRIM, "trim"),
-    (Features::WRITE_ZEROES, "write-zeroes"),
-    (Features::DONT_FRAGMENT, "dont-fragment"),
-    (Features::MULTI_CONN, "multi-conn"),
-    (Features::RESIZE, "resize"),
-    (Features::CACHE, "cache"),
-    (Features::FAST_ZERO, "fast-zero"),
-];
-
 /// Asks, and prints.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let (server, mut connector) = (args.server.export()?, Connector::new(&args.connect));
@@ -75,20 +60,15 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         let (stream, options) = connector.open(server)?;
         let session = export_of(stream, &landfall_storage::client::Options { name, ..options })?;
         let export = session.export();
-        let has = |(feature, name)| export.features.has(feature).then_some(name);
         all.push(Info {
             name: export.name.clone(),
             description: export.description.clone(),
             size: export.size,
-            features: FEATURES.into_iter().filter_map(has).collect(),
+            features: export.features.names().collect(),
             minimum_block: export.blocks.minimum,
             preferred_block: export.blocks.preferred,
             maximum_block: export.blocks.maximum,
-            replies: match session.replies() {
-                Replies::Simple => "simple",
-                Replies::Structured => "structured",
-                Replies::Extended => "extended",
-            },
+            replies: session.replies().name(),
             block_status: session.has_status(),
         });
     }

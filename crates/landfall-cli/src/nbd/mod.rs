@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | this | the commands |
 //! | `serve` | devices for any client of NBD |
+//! | `listen` | where clients come in, also those of `landfall scsi` |
 //! | `connect` | how a client gets to an export, by whatever carries bytes |
 //! | `copy` | everything of one to another |
 //! | `info` | what a server says of its exports |
@@ -13,6 +14,7 @@ mod bench;
 mod connect;
 mod copy;
 mod info;
+pub(crate) mod listen;
 mod serve;
 
 use std::process::ExitCode;

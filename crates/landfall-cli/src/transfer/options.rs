@@ -3,6 +3,8 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
+pub(crate) use landfall_storage::device::parse_size;
+
 /// Options of `landfall send` and `landfall receive`.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Common {
@@ -44,19 +46,6 @@ fn seconds(text: &str, most: u32) -> Result<Duration, String> {
 pub(crate) fn parse_rate(text: &str) -> Result<u64, String> {
     parse_size(text)
         .map_err(|_| format!("{text:?} is no number of bytes a second: 500K, 20M or 1G would be"))
-}
-
-/// Bytes, written likewise.
-pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
-    let (number, unit) = match text.as_bytes().last() {
-        Some(b'k' | b'K') => (&text[..text.len() - 1], 1 << 10),
-        Some(b'm' | b'M') => (&text[..text.len() - 1], 1 << 20),
-        Some(b'g' | b'G') => (&text[..text.len() - 1], 1 << 30),
-        _ => (text, 1),
-    };
-    let rate = number.parse::<u64>().ok().and_then(|number| number.checked_mul(unit));
-    rate.filter(|rate| *rate > 0)
-        .ok_or_else(|| format!("{text:?} is no number of bytes: 500K, 20M or 1G would be"))
 }
 
 /// Keeps to a rate, if there is one.

@@ -4,10 +4,12 @@
 //! | --- | --- |
 //! | this | the server under test, and clients over the kernel's sockets |
 //! | `family` | our clients over queue pairs and STP, encrypted and not |
+//! | `scsi` | the same devices for initiators of iSCSI |
 //! | `kernel` | unmodified clients at an adapter of queue pairs (root) |
 
 mod family;
 mod kernel;
+mod scsi;
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};

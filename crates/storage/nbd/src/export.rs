@@ -41,6 +41,24 @@ impl Features {
     /// Set in all that a server sends.
     const HAS_FLAGS: u16 = 1;
 
+    /// The names of those that are there, in words of the protocol's document.
+    pub fn names(self) -> impl Iterator<Item = &'static str> {
+        const NAMES: [(Features, &str); 11] = [
+            (Features::READ_ONLY, "read-only"),
+            (Features::FLUSH, "flush"),
+            (Features::FUA, "fua"),
+            (Features::ROTATIONAL, "rotational"),
+            (Features::TRIM, "trim"),
+            (Features::WRITE_ZEROES, "write-zeroes"),
+            (Features::DONT_FRAGMENT, "dont-fragment"),
+            (Features::MULTI_CONN, "multi-conn"),
+            (Features::RESIZE, "resize"),
+            (Features::CACHE, "cache"),
+            (Features::FAST_ZERO, "fast-zero"),
+        ];
+        NAMES.into_iter().filter_map(move |(feature, name)| self.has(feature).then_some(name))
+    }
+
     /// Both.
     #[must_use]
     pub const fn with(self, other: Self) -> Self {
@@ -145,6 +163,18 @@ pub enum Replies {
     Structured,
     /// In chunks, and with lengths of 64 bits both ways.
     Extended,
+}
+
+impl Replies {
+    /// Its name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Simple => "simple",
+            Self::Structured => "structured",
+            Self::Extended => "extended",
+        }
+    }
 }
 
 /// The only context of metadata that the protocol itself defines.

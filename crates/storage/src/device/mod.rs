@@ -3,6 +3,7 @@
 mod fault;
 mod file;
 mod memory;
+mod source;
 
 use std::io;
 
@@ -11,6 +12,7 @@ use landfall_nbd::{Extent, Features};
 pub use fault::{Fault, Volatile};
 pub use file::FileDevice;
 pub use memory::MemoryDevice;
+pub use source::{NamedSource, Source, parse_size};
 
 /// What a server has to offer: bytes at offsets.
 ///

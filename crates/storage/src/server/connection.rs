@@ -46,7 +46,7 @@ pub(crate) struct Common {
     pub(crate) exports: ExportTable,
     pub(crate) workers: Workers,
     pub(crate) config: Config,
-    pub(crate) is_ending: AtomicBool,
+    pub(crate) is_ending: Arc<AtomicBool>,
     pub(crate) secure: Option<Secure>,
     pub(crate) tally: Tally,
 }

@@ -1,40 +1,41 @@
 //! [`Server`]: devices for clients of NBD, over whatever carries bytes.
+//!
+//! What servers of other protocols need as well is here, too: [`StreamServer`], the workers and
+//! what is counted.
 
 mod connection;
 mod exports;
 #[cfg(feature = "family")]
 mod family;
-mod tally;
+mod streams;
+pub(crate) mod tally;
 mod workers;
 
-use std::collections::BTreeMap;
 use std::io;
-use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
-use std::os::unix::net::UnixListener;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread;
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use landfall_nbd::server::{Config, Tls};
+#[cfg(feature = "family")]
+use sockets_compat::{Address, StpHost};
 
-use crate::stream::Stream;
 pub(crate) use connection::Input;
 use connection::{Common, serve};
 use exports::ExportTable;
 pub use exports::Offer;
+#[cfg(feature = "family")]
+pub use family::{Hosts, ListenAddress, listen_at};
+pub use streams::StreamServer;
 pub use tally::ServerStats;
-use workers::Workers;
+pub(crate) use workers::Workers;
 
 /// Threads that wait for media, for all clients together.
-const WORKERS: usize = 16;
-
-/// How long nobody is let in after somebody could not be.
-const PAUSE: Duration = Duration::from_millis(10);
+pub(crate) const WORKERS: usize = 16;
 
 /// Tells of clients, in words for a log.
-pub type Log = Box<dyn Fn(&str) + Send + Sync>;
+pub type Log = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// A server of block devices.
 ///
@@ -55,24 +56,9 @@ pub type Log = Box<dyn Fn(&str) + Send + Sync>;
 ///
 /// Dropped, it stops: what was begun is ended, and clients are told.
 pub struct Server {
-    state: Arc<State>,
-}
-
-struct State {
+    /// Ended first.
+    streams: StreamServer,
     common: Arc<Common>,
-    log: Option<Log>,
-    clients: Mutex<Clients>,
-    fewer: Condvar,
-    most_clients: usize,
-    served: AtomicU64,
-}
-
-#[derive(Default)]
-struct Clients {
-    next: u64,
-    streams: BTreeMap<u64, Arc<dyn Stream>>,
-    /// What ends a listener.
-    wakes: Vec<Box<dyn Fn() + Send + Sync>>,
 }
 
 /// What a [`Server`] shall be like.
@@ -99,7 +85,7 @@ impl Builder {
 
     /// Tells of clients that come and go, and of what goes wrong.
     pub fn log(mut self, log: impl Fn(&str) + Send + Sync + 'static) -> Self {
-        self.log = Some(Box::new(log));
+        self.log = Some(Arc::new(log));
         self
     }
 
@@ -132,23 +118,19 @@ impl Builder {
         });
         #[cfg(not(feature = "tls"))]
         let secure = None;
-        let common = Common {
+        let is_ending = Arc::new(AtomicBool::new(false));
+        let common = Arc::new(Common {
             exports: self.exports,
             workers: Workers::new(WORKERS),
             config: self.config,
-            is_ending: AtomicBool::new(false),
+            is_ending: Arc::clone(&is_ending),
             secure,
             tally: tally::Tally::default(),
-        };
-        let state = State {
-            common: Arc::new(common),
-            log: self.log,
-            clients: Mutex::default(),
-            fewer: Condvar::new(),
-            most_clients: self.most_clients,
-            served: AtomicU64::new(0),
-        };
-        Ok(Server { state: Arc::new(state) })
+        });
+        let of_clients = Arc::clone(&common);
+        let serve = move |stream| serve(stream, &of_clients).map_err(|error| error.to_string());
+        let streams = StreamServer::new(Box::new(serve), is_ending, self.log, self.most_clients);
+        Ok(Server { streams, common })
     }
 }
 
@@ -173,17 +155,7 @@ impl Server {
     /// # Errors
     /// Those of `bind`.
     pub fn listen(&self, address: impl ToSocketAddrs) -> io::Result<SocketAddr> {
-        let listener = TcpListener::bind(address)?;
-        let local = listener.local_addr()?;
-        self.accept(
-            move || {
-                let (stream, from) = listener.accept()?;
-                stream.set_nodelay(true)?;
-                Ok((Arc::new(stream) as Arc<dyn Stream>, from.to_string()))
-            },
-            move || drop(TcpStream::connect(local)),
-        )?;
-        Ok(local)
+        self.streams.listen(address)
     }
 
     /// Lets clients of this host come in, at a path where there is nothing yet.
@@ -191,175 +163,65 @@ impl Server {
     /// # Errors
     /// Those of `bind`.
     pub fn listen_unix(&self, path: &Path) -> io::Result<()> {
-        let listener = UnixListener::bind(path)?;
-        let (path, name) = (path.to_owned(), path.display().to_string());
-        self.accept(
-            move || Ok((Arc::new(listener.accept()?.0) as Arc<dyn Stream>, name.clone())),
-            move || {
-                drop(std::os::unix::net::UnixStream::connect(&path));
-                let _ = std::fs::remove_file(&path);
-            },
-        )
+        self.streams.listen_unix(path)
     }
 
-    /// Lets clients come in by whatever gives streams, as `accept` does: with a name for the
-    /// log. It is called until it fails or the server ends, when `wake` has to make it
-    /// return.
-    ///
-    /// # Errors
-    /// No thread can be started.
-    pub fn accept(
-        &self,
-        mut accept: impl FnMut() -> io::Result<(Arc<dyn Stream>, String)> + Send + 'static,
-        wake: impl Fn() + Send + Sync + 'static,
-    ) -> io::Result<()> {
-        let state = Arc::clone(&self.state);
-        state.clients().wakes.push(Box::new(wake));
-        let thread = thread::Builder::new().name("landfall-nbd".into());
-        thread.spawn(move || {
-            while !state.common.is_ending.load(Ordering::Acquire) {
-                match accept() {
-                    Ok((stream, name)) => state.admit(stream, name),
-                    Err(error) if is_passing(&error) => thread::sleep(PAUSE),
-                    Err(error) => {
-                        state.say(&format!("no more clients come in here: {error}"));
-                        return;
-                    }
-                }
-            }
-        })?;
-        Ok(())
-    }
-
-    /// Serves one client that is there, by a thread of its own.
-    pub fn admit(&self, stream: Arc<dyn Stream>, name: impl Into<String>) {
-        self.state.admit(stream, name.into());
+    /// Lets clients come in by any other stream, and knows how many are here.
+    #[must_use]
+    pub const fn streams(&self) -> &StreamServer {
+        &self.streams
     }
 
     /// Offers one device more. False: its name is taken.
     pub fn offer(&self, offer: Offer) -> bool {
-        self.state.common.exports.add(offer)
+        self.common.exports.add(offer)
     }
 
     /// Withdraws an export. Anyone who uses it is told at the next request. False: there is
     /// none of this name.
     pub fn withdraw(&self, name: &str) -> bool {
-        self.state.common.exports.remove(name)
-    }
-
-    /// How many clients are here.
-    #[must_use]
-    pub fn clients(&self) -> usize {
-        self.state.clients().streams.len()
-    }
-
-    /// How many clients have been here, the present ones among them.
-    #[must_use]
-    pub fn served(&self) -> u64 {
-        self.state.served.load(Ordering::Relaxed)
+        self.common.exports.remove(name)
     }
 
     /// What was asked for so far, by all clients together.
     #[must_use]
     pub fn stats(&self) -> ServerStats {
-        self.state.common.tally.stats()
+        self.common.tally.stats()
     }
 }
 
-/// An error of one client that was about to come in, rather than of the listener.
-fn is_passing(error: &io::Error) -> bool {
-    use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted, TimedOut, WouldBlock};
-    let passing = [ConnectionAborted, ConnectionReset, Interrupted, TimedOut, WouldBlock];
-    // Too many descriptors for the moment: ENFILE, EMFILE.
-    passing.contains(&error.kind()) || matches!(error.raw_os_error(), Some(23 | 24))
-}
+/// A server of block devices, whatever its protocol.
+pub trait BlockServer {
+    /// What lets its clients come in.
+    fn streams(&self) -> &StreamServer;
 
-impl State {
-    fn clients(&self) -> MutexGuard<'_, Clients> {
-        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+    /// What was asked for so far, by all clients together.
+    fn stats(&self) -> ServerStats;
 
-    fn say(&self, what: &str) {
-        if let Some(log) = &self.log {
-            log(what);
-        }
-    }
-
-    fn admit(self: &Arc<Self>, stream: Arc<dyn Stream>, name: String) {
-        let mut clients = self.clients();
-        if self.common.is_ending.load(Ordering::Acquire) {
-            return stream.shut_down();
-        }
-        if clients.streams.len() >= self.most_clients {
-            drop(clients);
-            self.say(&format!("{name}: turned away, for there are too many"));
-            return stream.shut_down();
-        }
-        let id = clients.next;
-        clients.next += 1;
-        clients.streams.insert(id, Arc::clone(&stream));
-        drop(clients);
-        self.served.fetch_add(1, Ordering::Relaxed);
-        let state = Arc::clone(self);
-        let thread = thread::Builder::new().name("landfall-nbd".into());
-        let spawned = thread.spawn(move || {
-            let leaves = Leaves { state: &state, id };
-            state.say(&format!("{name}: came"));
-            match serve(stream, &state.common) {
-                Ok(()) => state.say(&format!("{name}: gone")),
-                Err(error) => state.say(&format!("{name}: gone: {error}")),
-            }
-            drop(leaves);
-        });
-        if let Err(error) = spawned {
-            self.say(&format!("cannot serve: {error}"));
-            self.leave(id);
-        }
-    }
-
-    fn leave(&self, id: u64) {
-        let stream = self.clients().streams.remove(&id);
-        if let Some(stream) = stream {
-            stream.shut_down();
-        }
-        self.fewer.notify_all();
+    /// Lets clients come in at a port of STP of this endpoint, in the way of the protocol. Gives the
+    /// address.
+    ///
+    /// # Errors
+    /// The port is taken.
+    #[cfg(feature = "family")]
+    fn listen_stp(&self, host: &StpHost, port: u16) -> io::Result<Address> {
+        self.streams().listen_stp(host, port)
     }
 }
 
-/// A client leaves the table, whatever ends its thread.
-struct Leaves<'a> {
-    state: &'a State,
-    id: u64,
-}
-
-impl Drop for Leaves<'_> {
-    fn drop(&mut self) {
-        self.state.leave(self.id);
+impl BlockServer for Server {
+    fn streams(&self) -> &StreamServer {
+        self.streams()
     }
-}
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.state.common.is_ending.store(true, Ordering::Release);
-        let mut clients = self.state.clients();
-        let wakes = std::mem::take(&mut clients.wakes);
-        for stream in clients.streams.values() {
-            stream.shut_down();
-        }
-        drop(clients);
-        for wake in wakes {
-            wake();
-        }
-        let mut clients = self.state.clients();
-        while !clients.streams.is_empty() {
-            clients = self.state.fewer.wait(clients).unwrap_or_else(PoisonError::into_inner);
-        }
+    fn stats(&self) -> ServerStats {
+        self.stats()
     }
 }
 
 impl std::fmt::Debug for Server {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Server").field("clients", &self.clients()).finish_non_exhaustive()
+        f.debug_struct("Server").field("clients", &self.streams.clients()).finish_non_exhaustive()
     }
 }
 

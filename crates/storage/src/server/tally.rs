@@ -30,7 +30,7 @@ landfall_placement::counters! {
 
 /// The same while it grows.
 #[derive(Debug, Default)]
-pub(super) struct Tally {
+pub(crate) struct Tally {
     reads: AtomicU64,
     bytes_read: AtomicU64,
     writes: AtomicU64,
@@ -48,28 +48,40 @@ fn add(to: &AtomicU64, count: u64) {
 impl Tally {
     pub(super) fn request(&self, command: &Command) {
         match command {
-            Command::Read { length, .. } => {
-                add(&self.reads, 1);
-                add(&self.bytes_read, u64::from(*length));
-            }
-            Command::Write { length, .. } => {
-                add(&self.writes, 1);
-                add(&self.bytes_written, u64::from(*length));
-            }
-            Command::Flush => add(&self.flushes, 1),
-            _ => add(&self.other_requests, 1),
+            Command::Read { length, .. } => self.read(u64::from(*length)),
+            Command::Write { length, .. } => self.write(u64::from(*length)),
+            Command::Flush => self.flush(),
+            _ => self.other(),
         }
     }
 
-    pub(super) fn waits(&self) {
+    pub(crate) fn read(&self, bytes: u64) {
+        add(&self.reads, 1);
+        add(&self.bytes_read, bytes);
+    }
+
+    pub(crate) fn write(&self, bytes: u64) {
+        add(&self.writes, 1);
+        add(&self.bytes_written, bytes);
+    }
+
+    pub(crate) fn flush(&self) {
+        add(&self.flushes, 1);
+    }
+
+    pub(crate) fn other(&self) {
+        add(&self.other_requests, 1);
+    }
+
+    pub(crate) fn waits(&self) {
         add(&self.waited_for, 1);
     }
 
-    pub(super) fn error(&self) {
+    pub(crate) fn error(&self) {
         add(&self.errors, 1);
     }
 
-    pub(super) fn stats(&self) -> ServerStats {
+    pub(crate) fn stats(&self) -> ServerStats {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         ServerStats {
             reads: of(&self.reads),

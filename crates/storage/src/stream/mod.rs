@@ -1,7 +1,7 @@
 //! [`Stream`]: what a connection runs over.
 
 use std::io::{self, IoSlice, Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -27,6 +27,11 @@ pub trait Stream: Send + Sync {
 
     /// Nothing more is sent and nothing more is received: anyone who reads or writes returns.
     fn shut_down(&self);
+
+    /// The address of this end, where clients of TCP can come in.
+    fn local(&self) -> Option<SocketAddr> {
+        None
+    }
 }
 
 /// Writes two parts with as few calls as possible.
@@ -46,7 +51,7 @@ pub(crate) fn write_both(mut out: impl Write, head: &[u8], payload: &[u8]) -> io
 }
 
 macro_rules! of_socket {
-    ($type:ty) => {
+    ($type:ty, $local:expr) => {
         impl Stream for $type {
             fn read(&self, into: &mut [u8]) -> io::Result<usize> {
                 let mut socket = self;
@@ -70,12 +75,17 @@ macro_rules! of_socket {
                 // It may be gone.
                 let _ = self.shutdown(Shutdown::Both);
             }
+
+            fn local(&self) -> Option<SocketAddr> {
+                let local: fn(&Self) -> Option<SocketAddr> = $local;
+                local(self)
+            }
         }
     };
 }
 
-of_socket!(TcpStream);
-of_socket!(UnixStream);
+of_socket!(TcpStream, |stream| stream.local_addr().ok());
+of_socket!(UnixStream, |_| None);
 
 // Below the macro, which is known from there on.
 #[cfg(feature = "family")]

@@ -22,8 +22,8 @@ use crate::error::{Ended, Error};
 use crate::event::Event;
 use crate::nic::DmaRequest;
 use crate::offload::Action;
-use crate::wire::crc;
 use crate::wire::frame::{Entry, HEADER_LEN, SUM_SLOT};
+use landfall_placement::crc32c as crc;
 
 /// A place in an aperture of the other side.
 struct ApertureOffset {

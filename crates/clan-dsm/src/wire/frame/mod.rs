@@ -16,7 +16,7 @@
 use landfall_placement::{Check, Refusal, SumSlot};
 
 use crate::address::{Address, Kind, WHOLE, WORD};
-use crate::wire::crc;
+use landfall_placement::crc32c as crc;
 
 /// The port of UDP where nothing else was chosen. No port is registered.
 pub const UDP_PORT: u16 = 8182;

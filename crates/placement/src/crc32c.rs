@@ -1,4 +1,4 @@
-//! CRC-32C (Castagnoli), as iSCSI has it (RFC 3720, 12.1).
+//! CRC-32C (Castagnoli), as iSCSI has it (RFC 7143, 13.1).
 
 /// The polynomial, lowest power first.
 const POLYNOMIAL: u32 = 0x82f6_3b78;
@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     fn the_examples_of_the_standard() {
-        // RFC 3720, B.4, and the usual check value.
+        // RFC 7143, A.4, and the usual check value.
         assert_eq!(crc32c(&[0; 32]), 0x8a91_36aa);
         assert_eq!(crc32c(&[0xff; 32]), 0x62a8_ab43);
         assert_eq!(crc32c(&core::array::from_fn::<u8, 32, _>(|n| n as u8)), 0x46dd_794e);

@@ -1,0 +1,61 @@
+//! `landfall scsi`: block devices for initiators of iSCSI.
+
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::Subcommand;
+use landfall_storage::device::NamedSource;
+use landfall_storage::scsi::{PORT, Server, address};
+use landfall_transport::signals::Endings;
+
+use crate::nbd::listen::{ListenArgs, Service};
+
+const EXAMPLES: &str = "\
+Examples:
+  landfall scsi serve --target iqn.2026-01.example:disks --lun 0=file:disk.img     then: iscsi-ls -s iscsi://127.0.0.1
+  landfall scsi serve --target iqn.2026-01.example:disks --lun 0=mem:1G --lun 1=file:/dev/vg/b --listen 0.0.0.0:3260
+  sudo landfall scsi serve --target iqn.2026-01.example:disks --lun 0=mem:1G --listen qp://10.9.0.2:3260
+  landfall scsi serve --target iqn.2026-01.example:disks --lun 0=mem:1G --listen stp://0.0.0.0:3260     for programs with landfall_storage::scsi::sst::Initiator
+
+Then, elsewhere: qemu-io -f raw iscsi://HOST/iqn.2026-01.example:disks/0 -c 'read 0 4k'. SYNCHRONIZE
+CACHE and writes with FUA return when the data is on the medium (fdatasync).";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Scsi {
+    /// Serve files and memory as logical units, to any initiator of iSCSI
+    Serve(Args),
+}
+
+/// Options of `landfall scsi serve`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// The name of the target
+    #[arg(long, value_name = "IQN")]
+    target: String,
+    /// The logical unit of this number: file:PATH, for a file or a block device, or mem:SIZE. May
+    /// be given several times
+    #[arg(long, value_name = "NUMBER=file:PATH|mem:SIZE", required = true)]
+    lun: Vec<NamedSource>,
+    #[command(flatten)]
+    listen: ListenArgs,
+}
+
+impl Scsi {
+    pub(crate) fn run(&self) -> Result<ExitCode> {
+        let Self::Serve(args) = self;
+        // Before any thread is started.
+        let endings = Endings::catch().context("cannot wait for signals")?;
+        let mut service = Service { protocol: "scsi", usual: Some(PORT), ..Service::default() };
+        let builder = Server::builder(args.target.as_str()).read_only(args.listen.read_only);
+        let mut builder = builder.clients(args.listen.clients).log(args.listen.log());
+        for unit in &args.lun {
+            let device = service.open(unit, args.listen.read_only)?;
+            let number = unit.name.parse();
+            let number = number.with_context(|| format!("`{}` is no number", unit.name))?;
+            builder = builder.shared_unit(number, device);
+        }
+        service.server = Some(Box::new(builder.start()?));
+        args.listen.serve(&endings, service, |carrier| address(&carrier))
+    }
+}

@@ -1,0 +1,189 @@
+//! Sessions of iSCSI: logins, and messages at their limits.
+
+use landfall_scsi::iscsi::{Config, ProtocolError, Session};
+use landfall_scsi::{Disk, Lun, Target};
+
+const NAME: &str = "iqn.2026-01.example:test";
+
+/// A head with its data.
+fn message(opcode: u8, flags: u8, fields: &[(usize, u32)], data: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![0; 48];
+    (bytes[0], bytes[1]) = (opcode, flags);
+    bytes[5..8].copy_from_slice(&(data.len() as u32).to_be_bytes()[1..]);
+    for (at, value) in fields {
+        bytes[*at..*at + 4].copy_from_slice(&value.to_be_bytes());
+    }
+    bytes.extend_from_slice(data);
+    bytes.resize(bytes.len().next_multiple_of(4), 0);
+    bytes
+}
+
+fn target() -> Target {
+    let mut target = Target::new(NAME);
+    target.add(Lun::new(0).unwrap(), Disk::of_bytes("serial", 1 << 20));
+    target
+}
+
+fn session() -> Session {
+    Session::new(Config { alias: None, portal: Some("192.0.2.1:3260".into()) })
+}
+
+/// The class and detail of a login's answer, and its text.
+fn log_in(text: &str) -> (Session, Target, [u8; 2], String) {
+    let (mut session, mut target) = (session(), target());
+    let login = message(0x43, 0x87, &[(16, 1), (24, 5)], text.as_bytes());
+    let handled = session.handle(&login, &mut target);
+    let answer = session.poll_output().expect("it is answered");
+    assert_eq!(handled.is_ok(), answer[36..38] == [0, 0]);
+    let text = String::from_utf8_lossy(&answer[48..]).into_owned();
+    (session, target, [answer[36], answer[37]], text)
+}
+
+#[test]
+fn a_login_agrees_on_less_than_both_have() {
+    let text = format!(
+        "InitiatorName=iqn.x:y\0TargetName={NAME}\0HeaderDigest=CRC32C,None\0DataDigest=None\0\
+         InitialR2T=No\0ImmediateData=Yes\0MaxBurstLength=16776192\0FirstBurstLength=512\0\
+         ErrorRecoveryLevel=2\0MaxConnections=8\0X-other=1\0"
+    );
+    let (session, _, status, text) = log_in(&text);
+    assert_eq!(status, [0, 0]);
+    assert!(session.is_open());
+    for said in [
+        "HeaderDigest=CRC32C\0",
+        "DataDigest=None\0",
+        "InitialR2T=No\0",
+        "MaxBurstLength=1048576\0",
+        "FirstBurstLength=512\0",
+        "ErrorRecoveryLevel=0\0",
+        "MaxConnections=1\0",
+        "X-other=NotUnderstood\0",
+        "TargetPortalGroupTag=1\0",
+        "MaxRecvDataSegmentLength=262144\0",
+    ] {
+        assert!(text.contains(said), "{said} in {text}");
+    }
+}
+
+#[test]
+fn a_login_that_is_wrong_is_told_why() {
+    let wrong = [
+        ("TargetName=iqn.2026-01.example:test\0".to_owned(), [2, 7]),
+        ("InitiatorName=iqn.x:y\0".to_owned(), [2, 7]),
+        ("InitiatorName=iqn.x:y\0TargetName=iqn.other\0".to_owned(), [2, 3]),
+        (format!("InitiatorName=iqn.x:y\0TargetName={NAME}\0AuthMethod=CHAP\0"), [2, 1]),
+        (format!("InitiatorName=iqn.x:y\0TargetName={NAME}\0MaxBurstLength=1\0"), [2, 0]),
+        ("no key".to_owned(), [2, 0]),
+    ];
+    for (text, expected) in wrong {
+        let (_, _, status, _) = log_in(&text);
+        assert_eq!(status, expected, "{text}");
+    }
+    let mut other = session();
+    let early = message(0x01, 0x80, &[], &[]);
+    assert!(matches!(other.handle(&early, &mut target()), Err(ProtocolError::Malformed(_))));
+}
+
+#[test]
+fn who_looks_for_targets_is_told_where_they_are() {
+    let text = "InitiatorName=iqn.x:y\0SessionType=Discovery\0";
+    let (mut session, mut target, status, _) = log_in(text);
+    assert_eq!(status, [0, 0]);
+    let ask = message(0x04, 0x80, &[(16, 2), (20, u32::MAX), (24, 5)], b"SendTargets=All\0");
+    session.handle(&ask, &mut target).unwrap();
+    let answer = session.poll_output().unwrap();
+    let text = String::from_utf8_lossy(&answer[48..]);
+    assert!(text.contains(&format!("TargetName={NAME}\0TargetAddress=192.0.2.1:3260,1\0")));
+    // It has no unit.
+    let command = message(0x01, 0x80, &[(16, 3), (24, 6)], &[]);
+    session.handle(&command, &mut target).unwrap();
+    assert_eq!(session.poll_output().unwrap()[0], 0x3f, "it is rejected");
+}
+
+fn opened() -> (Session, Target) {
+    let (mut session, mut target, status, _) =
+        log_in(&format!("InitiatorName=iqn.x:y\0TargetName={NAME}\0InitialR2T=No\0"));
+    assert_eq!(status, [0, 0]);
+    let ready = message(0x01, 0x80, &[(16, 90), (24, 5)], &[]);
+    session.handle(&ready, &mut target).unwrap();
+    assert_eq!(session.poll_output().unwrap()[3], 2, "the unit is new");
+    (session, target)
+}
+
+/// A WRITE (10) of blocks from the first on.
+fn write(tag: u32, number: u32, blocks: u32, flags: u8, data: &[u8]) -> Vec<u8> {
+    let fields = [(16, tag), (20, blocks * 512), (24, number), (32, 0x2a00_0000), (36, 0)];
+    let mut bytes = message(0x01, flags, &fields, data);
+    bytes[40] = blocks as u8;
+    bytes
+}
+
+#[test]
+fn commands_outside_of_the_window_are_ignored_and_one_that_is_missing_ends_it() {
+    let (mut session, mut target) = opened();
+    for number in [5, 4, 6 + 128, 1 << 31] {
+        let used = session.handle(&write(1, number, 1, 0xa0, &[0; 512]), &mut target);
+        assert_eq!(used, Ok(48 + 512));
+        assert!(session.poll_output().is_none() && session.poll_job().is_none(), "{number}");
+    }
+    let gap = session.handle(&write(1, 7, 1, 0xa0, &[0; 512]), &mut target);
+    assert_eq!(gap, Err(ProtocolError::Malformed("a command out of order")));
+}
+
+#[test]
+fn an_aborted_task_is_waited_for_and_not_answered() {
+    let (mut session, mut target) = opened();
+    session.handle(&write(1, 6, 1, 0xa0, &[0; 512]), &mut target).unwrap();
+    let job = session.poll_job().expect("a device writes");
+    let abort = message(0x42, 0x81, &[(16, 2), (20, 1), (24, 7)], &[]);
+    session.handle(&abort, &mut target).unwrap();
+    assert!(session.poll_output().is_none(), "the device may still write");
+    let said = session.finish(&target, job.task, Ok(Vec::new())).concat();
+    assert_eq!((said.len(), said[0], said[2], said[19]), (48, 0x22, 0, 2));
+    // One that is not there.
+    session.handle(&abort, &mut target).unwrap();
+    assert_eq!(session.poll_output().unwrap()[2], 1);
+}
+
+#[test]
+fn data_out_of_order_fail_their_command_and_no_other() {
+    // A number or an offset that is not the next one, and more than was announced.
+    for (number, offset, len) in [(3, 0, 512), (0, 512, 512), (0, 0, 2560)] {
+        let (mut session, mut target) = opened();
+        session.handle(&write(1, 6, 4, 0x20, &[]), &mut target).unwrap();
+        session.handle(&write(2, 7, 1, 0xa0, &[0; 512]), &mut target).unwrap();
+        let fields = [(16, 1), (20, u32::MAX), (36, number), (40, offset)];
+        let data = message(0x05, 0x80, &fields, &vec![0; len]);
+        session.handle(&data, &mut target).unwrap();
+        let answer = session.poll_output().expect("it has failed");
+        assert_eq!((answer[0], answer[3], answer[19]), (0x21, 2, 1));
+        let job = session.poll_job().expect("the other is written");
+        let said = session.finish(&target, job.task, Ok(Vec::new())).concat();
+        assert_eq!((said[0], said[3], said[19]), (0x21, 0, 2));
+    }
+}
+
+#[test]
+fn data_that_nobody_asked_for_end_the_connection() {
+    let text = format!("InitiatorName=iqn.x:y\0TargetName={NAME}\0ImmediateData=No\0");
+    let (mut session, mut target, ..) = log_in(&text);
+    let refused = session.handle(&write(1, 5, 1, 0xa0, &[0; 512]), &mut target);
+    assert_eq!(refused, Err(ProtocolError::Malformed("data that nobody asked for")));
+    let (mut session, mut target) = opened();
+    let mut long = write(1, 6, 1, 0xa0, &[]);
+    long[5] = 0xff;
+    assert_eq!(session.handle(&long, &mut target), Err(ProtocolError::TooLong(0xff_0000)));
+}
+
+#[test]
+fn a_sum_that_is_wrong_ends_the_connection() {
+    let text = format!("InitiatorName=iqn.x:y\0TargetName={NAME}\0HeaderDigest=CRC32C\0");
+    let (mut session, mut target, ..) = log_in(&text);
+    let mut ping = message(0x40, 0x80, &[(16, 1), (20, u32::MAX)], &[]);
+    let sum = landfall_placement::crc32c::crc32c(&ping).to_le_bytes();
+    ping.extend(sum);
+    assert_eq!(session.handle(&ping, &mut target), Ok(52));
+    assert_eq!(session.poll_output().unwrap().len(), 52);
+    ping[50] ^= 1;
+    assert_eq!(session.handle(&ping, &mut target), Err(ProtocolError::HeaderDigest));
+}

@@ -1,0 +1,6 @@
+//! The tests of `landfall-scsi`, in one program.
+
+mod commands;
+mod reservations;
+mod sessions;
+mod strangers;

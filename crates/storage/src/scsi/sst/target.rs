@@ -1,0 +1,209 @@
+//! [`serve`]: a connection of an initiator, whose data are Transfers.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use landfall::stp::{Connection, Memory, Message, Offer, Reason};
+use landfall_scsi::sst::{Answer, LONGEST_MESSAGE, MESSAGE, Request};
+use landfall_scsi::{NexusId, Pending, Response, Status, Step, Work};
+
+use super::{Exchange, Happened, Inbox};
+use crate::scsi::Common;
+use crate::scsi::carry_out::{Failed, UnitDevice};
+
+/// This many commands may be under way: a connection has 64 Transfers at a time.
+const QUEUE: usize = 24;
+
+/// A command has ended.
+pub(crate) struct Ended {
+    tag: u32,
+    room: u32,
+    response: Response,
+    /// What was read, instead of the response's data.
+    read: Option<Memory>,
+}
+
+/// A command whose data come.
+struct Waiting {
+    pending: Pending,
+    room: u32,
+}
+
+struct Connected {
+    exchange: Exchange<Ended>,
+    common: Arc<Common>,
+    nexus: Option<NexusId>,
+    waiting: BTreeMap<u32, Waiting>,
+    /// Data whose command has not come.
+    early: Vec<Offer>,
+    working: usize,
+}
+
+/// What the thread of a listener is told by, and its jobs.
+pub(crate) type Replies = Inbox<Ended>;
+
+/// Serves an initiator until it goes.
+pub(crate) fn serve(
+    connection: Connection,
+    common: &Arc<Common>,
+    inbox: &Arc<Replies>,
+) -> Result<(), String> {
+    let mut connected = Connected {
+        exchange: Exchange::new(connection, inbox),
+        common: Arc::clone(common),
+        nexus: None,
+        waiting: BTreeMap::new(),
+        early: Vec::new(),
+        working: 0,
+    };
+    let ended = connected.run();
+    inbox.end();
+    if let Some(nexus) = connected.nexus {
+        common.target().detach(nexus);
+    }
+    ended
+}
+
+impl Connected {
+    fn run(&mut self) -> Result<(), String> {
+        loop {
+            match self.exchange.next() {
+                Ok(Happened::Offered(offer)) => self.offered(offer)?,
+                Ok(Happened::Landed(opaque, landed)) => {
+                    let message = landed.map_err(|error| error.to_string())?;
+                    self.landed(opaque, message)?;
+                }
+                Ok(Happened::Posted(ended)) => {
+                    self.working -= 1;
+                    self.answer(ended);
+                }
+                Ok(Happened::Over) => return Ok(()),
+                Err(landfall::stp::Error::Closed { why: None }) => return Ok(()),
+                Err(error) => return Err(error.to_string()),
+            }
+        }
+    }
+
+    fn offered(&mut self, offer: Offer) -> Result<(), String> {
+        let (opaque, len) = (offer.opaque(), offer.len());
+        if opaque & MESSAGE != 0 {
+            if len > LONGEST_MESSAGE as u64 || self.exchange.receiving.len() > 2 * QUEUE {
+                return Err(format!("a message of {len} bytes"));
+            }
+            self.exchange.accept(offer, Memory::zeroed(len as usize));
+            return Ok(());
+        }
+        match self.waiting.get(&opaque) {
+            Some(waiting) if waiting.pending.data_out() == len => {
+                self.exchange.accept(offer, Memory::zeroed(len as usize));
+            }
+            Some(_) => return Err(format!("{len} bytes of data, which are not those announced")),
+            None => {
+                if self.early.len() >= QUEUE {
+                    self.early.remove(0).refuse(Reason::Refused);
+                }
+                self.early.push(offer);
+            }
+        }
+        Ok(())
+    }
+
+    fn landed(&mut self, opaque: u32, message: Message) -> Result<(), String> {
+        if opaque & MESSAGE == 0 {
+            let (Some(waiting), Some(nexus)) = (self.waiting.remove(&opaque), self.nexus) else {
+                return Ok(());
+            };
+            let step = self.common.target().supply(nexus, waiting.pending, &message);
+            self.step(opaque, waiting.room, step, Some(message));
+            return Ok(());
+        }
+        let request = Request::decode(&message).ok_or("a message that says nothing")?;
+        match (request, self.nexus) {
+            (Request::Name(name), None) => self.nexus = Some(self.common.target().attach(&name)),
+            (Request::Command { tag, lun, data_out, data_in, cdb }, Some(nexus)) => {
+                let is_full = self.working + self.waiting.len() >= QUEUE;
+                let step = if is_full {
+                    Step::Done(Response::status(Status::TaskSetFull))
+                } else {
+                    self.common.target().begin(nexus, lun, &cdb, data_out.into())
+                };
+                // All data come, or none.
+                let step = match step {
+                    Step::Data(pending) if pending.data_out() != u64::from(data_out) => {
+                        let byte = landfall_scsi::Sense::invalid_field(0, 7);
+                        Step::Done(byte.into())
+                    }
+                    other => other,
+                };
+                self.step(tag, data_in, step, None);
+            }
+            (Request::Manage { tag, lun, what }, Some(nexus)) => {
+                let is_there = self.common.target().manage(nexus, lun, what);
+                let status = if is_there { Status::Good } else { Status::CheckCondition };
+                let response = Response::status(status);
+                self.answer(Ended { tag, room: 0, response, read: None });
+            }
+            _ => return Err("a message out of its turn".into()),
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, tag: u32, room: u32, step: Step, data: Option<Message>) {
+        match step {
+            Step::Done(response) => self.answer(Ended { tag, room, response, read: None }),
+            Step::Data(pending) => {
+                let len = pending.data_out();
+                self.waiting.insert(tag, Waiting { pending, room });
+                let early = self.early.iter().position(|offer| offer.opaque() == tag);
+                if let Some(at) = early.filter(|at| self.early[*at].len() == len) {
+                    let offer = self.early.remove(at);
+                    self.exchange.accept(offer, Memory::zeroed(len as usize));
+                }
+            }
+            Step::Work(pending, work) => {
+                let (Some(unit), Some(nexus)) = (self.common.units.get(&pending.lun()), self.nexus)
+                else {
+                    return;
+                };
+                self.working += 1;
+                self.common.count(&work, data.as_deref().map_or(0, <[u8]>::len));
+                let (unit, common) = (Arc::clone(unit), Arc::clone(&self.common));
+                let inbox = Arc::clone(&self.exchange.inbox);
+                self.common.workers.run(move || {
+                    let (read, done) = carry_out(&unit, &work, data.as_deref().unwrap_or(&[]));
+                    let done = common.logged(done);
+                    let response = common.target().finish(nexus, &pending, done);
+                    // Nobody hears where the initiator is gone.
+                    let _ = inbox.post(Ended { tag, room, response, read });
+                });
+            }
+        }
+    }
+
+    /// Data and status travel side by side: the initiator waits for both.
+    fn answer(&mut self, Ended { tag, room, response, read }: Ended) {
+        let Response { status, sense, mut data } = response;
+        data.truncate(room as usize);
+        let read = read.filter(|read| status == Status::Good && read.len() <= room as usize);
+        let data_in = read.as_ref().map_or(data.len(), |read| read.len()) as u32;
+        match read {
+            Some(read) => self.exchange.send(tag, read),
+            None if data.is_empty() => {}
+            None => self.exchange.send(tag, data),
+        }
+        let answer = Answer { tag, status: status.byte(), data_in, sense };
+        self.exchange.send(MESSAGE | tag, answer.encode());
+    }
+}
+
+/// What a device does. What is read is read into memory that a Transfer leaves from.
+fn carry_out(
+    unit: &UnitDevice,
+    work: &Work,
+    data: &[u8],
+) -> (Option<Memory>, Result<Vec<u8>, Failed>) {
+    let Work::Read { offset, length } = *work else { return (None, unit.carry_out(work, data)) };
+    let mut memory = Memory::zeroed(length as usize);
+    let done = unit.read_into(offset, &mut memory).map(|()| Vec::new());
+    (Some(memory), done)
+}

@@ -1,0 +1,156 @@
+//! SCSI over STP: data as Transfers, from buffer to buffer.
+
+use std::sync::Arc;
+
+use landfall::stp::{Endpoint, Memory, Transport, blocking};
+use landfall_storage::device::{BlockDevice, Fault, MemoryDevice, Volatile};
+use landfall_storage::scsi::sst::{Initiator, InitiatorError, MESSAGE, Request};
+use landfall_storage::scsi::{Code, Key, Lun, Sense, Server};
+
+use crate::initiator::TARGET;
+use crate::support::{pattern, until};
+
+fn endpoint() -> Endpoint {
+    Endpoint::bind(Transport::udp("127.0.0.1:0".parse().unwrap())).unwrap()
+}
+
+/// An initiator that knows that unit 0 is new, at a server with this device.
+fn connect(target: &Endpoint, own: &Endpoint, name: &str) -> Initiator {
+    let near = landfall::stp::blocking::Endpoint::from(own.clone());
+    let connection = near.connect(target.local().unwrap(), 3260).unwrap();
+    let initiator = Initiator::new(connection.as_async().clone(), name).unwrap();
+    assert_eq!(sense(initiator.ready(UNIT).wait()).code, Code::POWER_ON_OR_RESET);
+    initiator
+}
+
+fn serve(device: Arc<dyn BlockDevice>) -> (Server, Endpoint) {
+    let server = Server::builder(TARGET).shared_unit(0, device).start().unwrap();
+    let endpoint = endpoint();
+    server.listen_sst(&endpoint, 3260).unwrap();
+    (server, endpoint)
+}
+
+fn sense<T: std::fmt::Debug>(outcome: Result<T, InitiatorError>) -> Sense {
+    match outcome.unwrap_err() {
+        InitiatorError::Failed { sense: Some(sense), .. } => sense,
+        other => panic!("{other}"),
+    }
+}
+
+const UNIT: Lun = match Lun::new(0) {
+    Some(unit) => unit,
+    None => panic!("there is a first one"),
+};
+
+#[test]
+fn data_land_in_the_buffers_of_the_initiator() {
+    let (server, far) = serve(Arc::new(MemoryDevice::new(64 << 20)));
+    let near = endpoint();
+    let initiator = connect(&far, &near, "iqn.2026-01.example:one");
+    let inquiry = initiator.inquiry(UNIT).wait().unwrap();
+    assert_eq!(&inquiry.memory[8..16], b"LANDFALL");
+    let capacity = initiator.capacity(UNIT).wait().unwrap();
+    assert_eq!(capacity.memory[..8], ((64_u64 << 20) / 512 - 1).to_be_bytes());
+    // More than are under way at a time.
+    let len = 256 << 10;
+    let blocks = len as u64 / 512;
+    let writes: Vec<_> = (0..40)
+        .map(|nth| initiator.write(UNIT, nth * blocks, Memory::from_bytes(&pattern(nth, len))))
+        .collect();
+    for write in writes {
+        write.wait().unwrap();
+    }
+    initiator.flush(UNIT).wait().unwrap();
+    let copied = near.stats().bytes_copied_in;
+    let reads: Vec<_> =
+        (0..40).map(|nth| initiator.read(UNIT, nth * blocks, Memory::zeroed(len))).collect();
+    for (nth, read) in (0..).zip(reads) {
+        let read = read.wait().unwrap();
+        assert!(read.len == len && *read.memory == pattern(nth, len), "{nth}");
+    }
+    // Messages alone were copied, and no data.
+    assert!(near.stats().bytes_copied_in - copied < 40 * 100);
+    assert!(far.stats().bytes_copied_in < 200 * 100);
+    let stats = server.stats();
+    assert_eq!((stats.reads, stats.writes, stats.flushes), (40, 40, 1));
+}
+
+#[test]
+fn errors_over_stp_are_sense_data_and_are_no_end() {
+    let device = Arc::new(Volatile::new(1 << 20));
+    device.fail(Fault::Read, 4096..8192);
+    device.fail(Fault::NoSpace, 12_288..16_384);
+    let (_server, far) = serve(device);
+    let near = endpoint();
+    let initiator = connect(&far, &near, "one");
+    let failed = sense(initiator.read(UNIT, 0, Memory::zeroed(8192)).wait());
+    assert_eq!((failed.key, failed.code), (Key::MediumError, Code::READ_ERROR));
+    let failed = sense(initiator.write(UNIT, 24, Memory::zeroed(512)).wait());
+    assert_eq!((failed.key, failed.code), (Key::DataProtect, Code::NO_SPACE));
+    // The data of these are not taken.
+    let beyond = sense(initiator.write(UNIT, 2048, Memory::zeroed(65_536)).wait());
+    assert_eq!(beyond.code, Code::LBA_OUT_OF_RANGE);
+    let unknown = initiator.command(UNIT, &[0xff; 6], Some(Memory::zeroed(512)), Memory::zeroed(0));
+    assert_eq!(sense(unknown.wait()).code, Code::INVALID_OPCODE);
+    initiator.write(UNIT, 0, Memory::from_bytes(&pattern(1, 4096))).wait().unwrap();
+    let read = initiator.read(UNIT, 0, Memory::zeroed(4096)).wait().unwrap();
+    assert_eq!(*read.memory, pattern(1, 4096));
+}
+
+#[test]
+fn iscsi_and_stp_are_doors_to_one_target() {
+    let (server, far) = serve(Arc::new(MemoryDevice::new(1 << 20)));
+    let address = server.listen("127.0.0.1:0").unwrap();
+    let near = endpoint();
+    let direct = connect(&far, &near, "direct");
+    let stream = std::net::TcpStream::connect(address).unwrap();
+    let mut other = crate::initiator::Initiator::log_in(Arc::new(stream), "other");
+    direct.write(UNIT, 3, Memory::from_bytes(&pattern(1, 512))).wait().unwrap();
+    assert_eq!(other.read(0, 3, 512).data, pattern(1, 512));
+    // A reservation of one bars the other, until it goes.
+    direct.command(UNIT, &[0x16, 0, 0, 0, 0, 0], None, Memory::zeroed(0)).wait().unwrap();
+    assert_eq!(other.read(0, 3, 512).status, 0x18);
+    drop(direct);
+    until("its reservation is gone", || other.read(0, 3, 512).status == 0);
+}
+
+#[test]
+fn an_initiator_hears_that_its_target_is_gone() {
+    let (server, far) = serve(Arc::new(MemoryDevice::new(1 << 20)));
+    let near = endpoint();
+    let initiator = connect(&far, &near, "one");
+    drop(server);
+    until("it is gone", || matches!(initiator.ready(UNIT).wait(), Err(InitiatorError::Gone(_))));
+}
+
+#[test]
+fn strangers_over_stp_and_initiators_that_vanish_disturb_nobody() {
+    let (_server, far) = serve(Arc::new(MemoryDevice::new(1 << 20)));
+    let near = endpoint();
+    let honest = connect(&far, &near, "honest");
+    let peer = far.local().unwrap();
+    let connect = || blocking::Endpoint::from(near.clone()).connect(peer, 3260).unwrap();
+    let name = || Memory::from_bytes(&Request::Name("other".into()).encode());
+    // What makes no sense, what is too long, and what is out of its turn end their connections.
+    let command =
+        Request::Command { tag: 1, lun: [0; 8], data_out: 512, data_in: 0, cdb: [0x2a; 16] };
+    for message in [vec![7; 40], vec![1; 4096], command.encode()] {
+        let stranger = connect();
+        // It may be over before that has come.
+        let _ = stranger.send(Memory::from_bytes(&message)).opaque(MESSAGE).wait();
+        until("it is over", || stranger.send(name()).opaque(MESSAGE).wait().is_err());
+    }
+    // A write whose data do not come.
+    let mut cdb = [0; 16];
+    (cdb[0], cdb[8]) = (0x2a, 1);
+    let command = Request::Command { tag: 1, lun: [0; 8], data_out: 512, data_in: 0, cdb };
+    let gone = connect();
+    gone.send(name()).opaque(MESSAGE).wait().unwrap();
+    gone.send(Memory::from_bytes(&command.encode())).opaque(MESSAGE | 1).wait().unwrap();
+    gone.abort();
+    honest.write(UNIT, 0, Memory::from_bytes(&pattern(2, 4096))).wait().unwrap();
+    assert_eq!(
+        *honest.read(UNIT, 0, Memory::zeroed(4096)).wait().unwrap().memory,
+        pattern(2, 4096)
+    );
+}
