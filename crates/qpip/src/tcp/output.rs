@@ -308,7 +308,9 @@ impl Tcb {
         let most = room.super_packet.saturating_sub(HEADER + options);
         let pieces = u64::from(room.pieces.max(1));
         let most = u64::from(most).min(u64::from(mss) * pieces).max(u64::from(mss)) as u32;
-        let most = if most > mss { most / mss * mss } else { mss };
+        // Devices that cut leave CWR on the first piece alone, where it is a bit of a counter.
+        let is_cut = most > mss && !self.ecn.echo.contains(Flags::CWR);
+        let most = if is_cut { most / mss * mss } else { mss };
         let probe = if whole_messages { 0 } else { payload(room.probe) };
         Sizes { mss, most, probe, whole_messages, corks: config.corks, paces: config.pacing }
     }
