@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use landfall::stp::{Endpoint, Memory, Transport, blocking};
 use landfall_storage::device::{BlockDevice, Fault, MemoryDevice, Volatile};
-use landfall_storage::scsi::sst::{Initiator, InitiatorError, MESSAGE, Request};
+use landfall_storage::scsi::sst::{Answer, Initiator, InitiatorError, MESSAGE, Request};
 use landfall_storage::scsi::{Code, Key, Lun, Sense, Server};
 
 use crate::initiator::TARGET;
@@ -123,6 +123,30 @@ fn an_initiator_hears_that_its_target_is_gone() {
     until("it is gone", || matches!(initiator.ready(UNIT).wait(), Err(InitiatorError::Gone(_))));
 }
 
+/// Transfers overtake each other: what was sent behind the initiator's name may come before it.
+#[test]
+fn a_command_that_overtakes_its_initiators_name_waits_for_it() {
+    let (_server, far) = serve(Arc::new(MemoryDevice::new(1 << 20)));
+    let near = blocking::Endpoint::from(endpoint());
+    let early = near.connect(far.local().unwrap(), 3260).unwrap();
+    let ready = Request::Command { tag: 1, lun: [0; 8], data_out: 0, data_in: 0, cdb: [0; 16] };
+    let name = Request::Name("early".into());
+    for (request, tag) in [(ready, 1), (name, 0)] {
+        let message = Memory::from_bytes(&request.encode());
+        early.send(message).opaque(MESSAGE | tag).wait().unwrap();
+    }
+    let answer = early.receive(Memory::zeroed(1024)).wait().unwrap();
+    let answer = Answer::decode(&answer).expect("an answer");
+    assert_eq!((answer.tag, answer.status), (1, 2), "the unit is new to it");
+    // Of those that never say who they are few wait.
+    let nobody = near.connect(far.local().unwrap(), 3260).unwrap();
+    let flood = || {
+        let again = Request::Command { tag: 1, lun: [0; 8], data_out: 0, data_in: 0, cdb: [0; 16] };
+        nobody.send(Memory::from_bytes(&again.encode())).opaque(MESSAGE | 1).wait().is_err()
+    };
+    until("it is over", flood);
+}
+
 #[test]
 fn strangers_over_stp_and_initiators_that_vanish_disturb_nobody() {
     let (_server, far) = serve(Arc::new(MemoryDevice::new(1 << 20)));
@@ -131,7 +155,7 @@ fn strangers_over_stp_and_initiators_that_vanish_disturb_nobody() {
     let peer = far.local().unwrap();
     let connect = || blocking::Endpoint::from(near.clone()).connect(peer, 3260).unwrap();
     let name = || Memory::from_bytes(&Request::Name("other".into()).encode());
-    // What makes no sense, what is too long, and what is out of its turn end their connections.
+    // What makes no sense, what is too long, and a second name end their connections.
     let command =
         Request::Command { tag: 1, lun: [0; 8], data_out: 512, data_in: 0, cdb: [0x2a; 16] };
     for message in [vec![7; 40], vec![1; 4096], command.encode()] {

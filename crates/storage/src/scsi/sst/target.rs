@@ -33,6 +33,8 @@ struct Connected {
     exchange: Exchange<Ended>,
     common: Arc<Common>,
     nexus: Option<NexusId>,
+    /// What came before the initiator's name: Transfers overtake each other.
+    unnamed: Vec<Request>,
     waiting: BTreeMap<u32, Waiting>,
     /// Data whose command has not come.
     early: Vec<Offer>,
@@ -52,6 +54,7 @@ pub(crate) fn serve(
         exchange: Exchange::new(connection, inbox),
         common: Arc::clone(common),
         nexus: None,
+        unnamed: Vec::new(),
         waiting: BTreeMap::new(),
         early: Vec::new(),
         working: 0,
@@ -117,9 +120,18 @@ impl Connected {
             self.step(opaque, waiting.room, step, Some(message));
             return Ok(());
         }
-        let request = Request::decode(&message).ok_or("a message that says nothing")?;
+        self.requested(Request::decode(&message).ok_or("a message that says nothing")?)
+    }
+
+    fn requested(&mut self, request: Request) -> Result<(), String> {
         match (request, self.nexus) {
-            (Request::Name(name), None) => self.nexus = Some(self.common.target().attach(&name)),
+            (Request::Name(name), None) => {
+                self.nexus = Some(self.common.target().attach(&name));
+                return std::mem::take(&mut self.unnamed)
+                    .into_iter()
+                    .try_for_each(|request| self.requested(request));
+            }
+            (request, None) if self.unnamed.len() < QUEUE => self.unnamed.push(request),
             (Request::Command { tag, lun, data_out, data_in, cdb }, Some(nexus)) => {
                 let is_full = self.working + self.waiting.len() >= QUEUE;
                 let step = if is_full {
