@@ -36,8 +36,8 @@ pub(super) enum Agreement {
     /// We asked, and were not answered so far: where their opening has come, that is told with
     /// each segment until they say something.
     Declined,
-    /// We asked, and were answered: told in the same way.
-    Heard,
+    /// We asked, and they accepted: told in the same way.
+    Accepted,
     /// They asked, and were answered: whether they heard, their first segment says.
     Answered,
     /// Both sides know.
@@ -59,7 +59,7 @@ impl Immediates {
     pub(super) const fn new(agreed: bool, asked: bool, mapping: Mapping) -> Self {
         let agreement = match (agreed, asked) {
             _ if matches!(mapping, Mapping::Stream) => Agreement::Nothing,
-            (true, true) => Agreement::Heard,
+            (true, true) => Agreement::Accepted,
             (true, false) => Agreement::Answered,
             (false, true) => Agreement::Declined,
             (false, false) => Agreement::Nothing,
@@ -69,18 +69,18 @@ impl Immediates {
 
     /// Does every end of a message have the option, theirs and ours?
     pub(super) const fn marks_ends(self) -> bool {
-        matches!(self.agreement, Agreement::Heard | Agreement::Answered | Agreement::Whole)
+        matches!(self.agreement, Agreement::Accepted | Agreement::Answered | Agreement::Whole)
     }
 
     /// May words be posted?
     pub(super) const fn takes_words(self) -> bool {
-        matches!(self.agreement, Agreement::Heard | Agreement::Whole)
+        matches!(self.agreement, Agreement::Accepted | Agreement::Whole)
     }
 
     /// What each segment says, until they are heard.
     pub(super) const fn greeting(self) -> Option<ImmediateOption> {
         match self.agreement {
-            Agreement::Heard => Some(ImmediateOption::Plain),
+            Agreement::Accepted => Some(ImmediateOption::Plain),
             Agreement::Declined => Some(ImmediateOption::Declined),
             Agreement::Nothing | Agreement::Answered | Agreement::Whole => None,
         }
@@ -187,14 +187,14 @@ impl Tcb {
         let said = segment.options.immediate;
         if self.state != State::SynReceived {
             let after = match self.immediates.agreement {
-                Agreement::Answered | Agreement::Heard
+                Agreement::Answered | Agreement::Accepted
                     if said == Some(ImmediateOption::Declined) =>
                 {
                     Agreement::Nothing
                 }
                 // What came with an opening is no answer to ours.
                 Agreement::Answered if said.is_none() => Agreement::Answered,
-                Agreement::Answered | Agreement::Heard | Agreement::Whole => Agreement::Whole,
+                Agreement::Answered | Agreement::Accepted | Agreement::Whole => Agreement::Whole,
                 Agreement::Declined | Agreement::Nothing => Agreement::Nothing,
             };
             self.immediates.agreement = after;
@@ -237,7 +237,7 @@ mod tests {
     fn what_is_agreed_on_follows_from_the_two_openings() {
         let agreement = |agreed, asked, mapping| Immediates::new(agreed, asked, mapping).agreement;
         for mapping in [Mapping::Message, Mapping::Segment] {
-            assert_eq!(agreement(true, true, mapping), Agreement::Heard);
+            assert_eq!(agreement(true, true, mapping), Agreement::Accepted);
             assert_eq!(agreement(true, false, mapping), Agreement::Answered);
             assert_eq!(agreement(false, true, mapping), Agreement::Declined);
             assert_eq!(agreement(false, false, mapping), Agreement::Nothing);
@@ -252,7 +252,7 @@ mod tests {
         let word = Some(ImmediateOption::Word([0, 0, 0, 7]));
         let (plain, declined) = (Some(ImmediateOption::Plain), Some(ImmediateOption::Declined));
         let of = |agreement| Immediates { agreement, stripped: 0 };
-        for agreement in [Agreement::Heard, Agreement::Answered, Agreement::Whole] {
+        for agreement in [Agreement::Accepted, Agreement::Answered, Agreement::Whole] {
             let immediates = of(agreement);
             assert!(immediates.misses(&end_of_message(None)), "{agreement:?}");
             assert!(!immediates.misses(&end_of_message(word)));
