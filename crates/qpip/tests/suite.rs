@@ -18,6 +18,7 @@ mod kernel_fast_open;
 mod kernel_paths;
 mod kernel_programs;
 mod memory;
+mod neighbours;
 mod offload;
 mod path_size;
 mod predicted;

@@ -167,6 +167,9 @@ impl QueuePair {
             connection.send(now, context, links, marks, &reset);
         }
         connection.tell_mtu_outcome(now, &mut context.stats, links);
+        if connection.tcb.doubts_its_path() {
+            links[connection.link].neighbours.doubt(now, connection.next_hop);
+        }
         if connection.tcb.time_outs() != before && connection.tcb.suspects_black_hole() {
             let (from, to) = (connection.tcb.local.ip(), connection.tcb.remote.ip());
             context.stats.black_holes += u64::from(links.suspect_black_hole(now, from, to));

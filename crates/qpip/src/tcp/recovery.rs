@@ -452,7 +452,11 @@ impl Sender {
         }
     }
 
-    /// RFC 6298, 5.4 to 5.6, and RFC 8985, 6.3.
+    /// How often the time-out ran out since something new was acknowledged.
+    pub(super) const fn time_outs_in_a_row(&self) -> u8 {
+        self.rtt.time_outs()
+    }
+
     /// Was a segment as long as may be sent in vain so often that it may be its length? Asked
     /// whenever the time-out ran out.
     pub(super) fn suspects_black_hole(&self) -> bool {
@@ -462,6 +466,7 @@ impl Sender {
         is_often && first >= u64::from(self.mss)
     }
 
+    /// RFC 6298, 5.4 to 5.6, and RFC 8985, 6.3.
     fn time_out(&mut self, now: Instant, config: &TcpConfig) -> bool {
         if self.flight.is_empty() {
             return false;

@@ -513,7 +513,6 @@ impl Tcb {
         Some(self.heard + alive.idle + waits)
     }
 
-    /// Time passed. A reset has to be sent where the connection is given up.
     /// How often nothing was acknowledged in time.
     pub(crate) fn time_outs(&self) -> u64 {
         self.sender.repetitions().1
@@ -536,11 +535,21 @@ impl Tcb {
         self.sender.take_mtu_outcome()
     }
 
+    /// Has nothing come back so often that the next station may be another by now?
+    pub(crate) fn doubts_its_path(&self) -> bool {
+        const OFTEN: u8 = 2;
+        match self.state {
+            State::SynSent | State::SynReceived => self.opening.tries >= OFTEN,
+            _ => self.sender.time_outs_in_a_row() >= OFTEN,
+        }
+    }
+
     /// May nothing come through because it is too long?
     pub(crate) fn suspects_black_hole(&self) -> bool {
         self.state.is_synchronized() && self.sender.suspects_black_hole()
     }
 
+    /// Time passed. A reset has to be sent where the connection is given up.
     pub(crate) fn handle_timeout(
         &mut self,
         now: Instant,

@@ -273,6 +273,17 @@ impl Neighbours {
         }
     }
 
+    /// A transport sends to the host that this leads to, and nothing comes back: the station
+    /// is asked at once whether it still has the address (RFC 1122, section 2.3.2.1: advice
+    /// from a transport). It is used meanwhile.
+    pub fn doubt(&mut self, now: Instant, address: IpAddr) {
+        // Who is not known is being asked for anyway.
+        let Ok(at) = self.position(address) else { return };
+        if let State::Reachable(station) | State::Stale(station) = self.entries[at].state {
+            self.set(at, State::Probing { station, left: self.config.attempts }, now);
+        }
+    }
+
     /// The next question to send, at most one a pause for each address.
     pub fn poll_solicit(&mut self, now: Instant) -> Option<Question> {
         while self.next_due <= now {

@@ -108,6 +108,31 @@ fn a_transport_that_hears_from_a_host_spares_the_question() {
 }
 
 #[test]
+fn a_station_that_a_transport_doubts_is_asked_at_once() {
+    let mut neighbours = small(4);
+    neighbours.lookup(at(0), host(1));
+    neighbours.learn(at(0), host(1), Some(A), NeighbourMessage::ARP_REPLY);
+    neighbours.doubt(at(2000), host(1));
+    let unicast = Some(Question { address: host(1), station: Some(A) });
+    assert_eq!(neighbours.poll_solicit(at(2000)), unicast);
+    neighbours.doubt(at(2500), host(1));
+    assert_eq!(neighbours.poll_solicit(at(2500)), None, "it is being asked");
+    assert_eq!(neighbours.lookup(at(2500), host(1)), Found::Station(A), "and used meanwhile");
+    neighbours.learn(at(2600), host(1), Some(A), NeighbourMessage::ARP_REPLY);
+    assert_eq!(neighbours.poll_solicit(at(10_000)), None, "it has answered");
+    // It moved: when it has not answered, everybody is asked.
+    neighbours.doubt(at(10_000), host(1));
+    for second in 10..13 {
+        assert_eq!(neighbours.poll_solicit(at(second * 1000)), unicast);
+    }
+    assert_eq!(neighbours.poll_solicit(at(13_000)), None);
+    assert_eq!(neighbours.lookup(at(13_000), host(1)), Found::Waiting);
+    assert_eq!(neighbours.poll_solicit(at(13_000)), everybody(1));
+    neighbours.doubt(at(13_100), host(9));
+    assert_eq!(neighbours.len(), 1, "who is not known is not asked for");
+}
+
+#[test]
 fn static_entries_are_neither_learnt_nor_evicted() {
     let mut neighbours = small(2);
     assert!(neighbours.add_static(host(1), A));
