@@ -12,6 +12,7 @@
 //! | [`veth`] | a cable between two namespaces |
 //! | [`offload`] | segmentation, joining, checksums: read and set; real frames; datagrams that arrive together |
 //! | [`tun`], [`socket`] | an interface whose packets a test makes; what the kernel knows of a socket |
+//! | [`frames`] | frames that a test makes, on an interface that others use |
 //! | [`ingress`] | fragments that are lost where they enter a machine |
 //! | [`loss`] | a cable that loses frames at random |
 //! | [`cpu`] | who used how much processor; pinning |
@@ -27,6 +28,7 @@ struct Readme;
 
 pub mod cpu;
 pub mod error;
+pub mod frames;
 pub mod idle_meter;
 pub mod ingress;
 pub mod interleave;
@@ -47,6 +49,7 @@ pub use landfall_testkit::skip_unless;
 
 pub use cpu::{CpuMeter, CpuUse};
 pub use error::Error;
+pub use frames::FrameSender;
 pub use idle_meter::IdleMeter;
 pub use ingress::{IngressLoss, Lose};
 pub use interleave::{Candidate, Comparison, Measured, Spread, interleave};

@@ -87,6 +87,23 @@ pub(crate) fn make_tun(device: BorrowedFd<'_>, name: &str) -> io::Result<()> {
     check(unsafe { libc::ioctl(device.as_raw_fd(), libc::TUNSETIFF, &raw mut request) }).map(drop)
 }
 
+/// A packet socket of the interface with this index, which hears nothing.
+pub(crate) fn packet_socket(index: u32) -> io::Result<OwnedFd> {
+    // SAFETY: the call takes no pointers.
+    let fd =
+        check(unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) })?;
+    // SAFETY: the kernel just made this descriptor for us alone.
+    let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+    // SAFETY: `sockaddr_ll` is plain integers, for which zero is valid.
+    let mut at: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+    at.sll_family = libc::AF_PACKET as libc::sa_family_t;
+    at.sll_ifindex = index.cast_signed();
+    let len = size_of_val(&at) as libc::socklen_t;
+    // SAFETY: the descriptor is open, and the address of that length lives through the call.
+    check(unsafe { libc::bind(socket.as_raw_fd(), (&raw const at).cast(), len) })?;
+    Ok(socket)
+}
+
 /// A nameless file in memory.
 pub(crate) fn memory_file() -> io::Result<OwnedFd> {
     // SAFETY: the name is a C string that outlives the call.

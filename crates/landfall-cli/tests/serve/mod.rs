@@ -35,7 +35,10 @@ pub(crate) struct Serving {
 
 fn start(words: &str) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_landfall"));
-    command.args(words.split(' ')).args(["--json", "--seconds", "240"]);
+    command.args(words.split(' ')).arg("--json");
+    if !words.contains("--seconds") {
+        command.args(["--seconds", "240"]);
+    }
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command.spawn().expect("the program starts")
 }
@@ -53,6 +56,10 @@ impl Serving {
     /// Another command that serves.
     pub(crate) fn command(words: &str) -> Self {
         Self::of(start(words))
+    }
+
+    pub(crate) fn command_in(namespace: &Namespace, words: &str) -> Self {
+        Self::of(namespace.enter(|| start(words)).expect("a namespace"))
     }
 
     /// Ends it at once, without a word to anybody.

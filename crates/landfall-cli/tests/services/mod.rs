@@ -6,6 +6,7 @@
 //! | this | a directory to serve, and clients in other programs |
 //! | `clients` | curl, python, nc, ab, wrk and h2load get every byte (root) |
 //! | `abuse` | slow, greedy and senseless clients disturb no other (root) |
+//! | `hostile` | clients, hosts and a link that are up to no good disturb no other (root) |
 //! | `proxy` | a kernel's TCP by queue pairs, as anybody |
 
 use std::fs;
@@ -19,6 +20,7 @@ use crate::serve::noise;
 
 mod abuse;
 mod clients;
+mod hostile;
 mod proxy;
 
 /// A directory that is gone with the test.
