@@ -9,11 +9,11 @@ use crate::two::{
     ACK, FIN, PSH, RST, SYN, TCP, Two, ack, address, flags, forge, noise, payload_at, plain, seq,
     set_ack, set_seq, window,
 };
-use landfall_placement::{Engine, Refusal};
+use landfall_placement::{Engine, Instant, Refusal};
 use landfall_testkit::model::Faults;
 use qpip::{
-    Buffer, Config, Error, Event, Mapping, Object, PostError, ReceiveWork, SendWork, Service,
-    TcpConfig,
+    Buffer, CloseReason, Config, Error, Event, Mapping, Object, PostError, ReceiveWork, SendWork,
+    Service, TcpConfig,
 };
 
 fn open(mapping: Mapping) -> Two {
@@ -489,6 +489,62 @@ fn a_flood_keeps_nobody_out_while_it_lasts() {
         still_works(&mut two);
         two.check_contract();
     }
+}
+
+/// Who is proved by a cookie takes the place of the one that was asked for first, and not of
+/// whose answer has just left: that one's number is no cookie, and it would wait for long.
+#[test]
+fn who_was_just_answered_makes_no_room_for_others() {
+    let config = Config { half_open: 4, ..plain() };
+    let mut two = Two::new(&config, Mapping::Message, Faults::default(), 1);
+    let (first, second) = (two.offer(Mapping::Message), two.offer(Mapping::Message));
+    two.connect(Mapping::Message);
+    let opening = two.said(0).remove(0);
+    let from = |port: u16, kind: u8, numbers: (u32, u32)| {
+        forge(&opening, |frame| {
+            if kind != SYN {
+                frame.truncate(TCP + 20);
+                frame[TCP + 12] = 5 << 4;
+            }
+            frame[TCP..TCP + 2].copy_from_slice(&port.to_be_bytes());
+            frame[TCP + 13] = kind;
+            set_seq(frame, numbers.0);
+            set_ack(frame, numbers.1);
+        })
+    };
+    for port in 1..=4 {
+        two.hand_in(1, &[from(port, SYN, (7, 0))]);
+        two.wire.now = two.wire.now + core::time::Duration::from_millis(10);
+    }
+    // The first goes, and leaves its place to who is honest.
+    two.hand_in(1, &[from(1, RST, (8, 0)), opening.clone()]);
+    let answer = two.said(1).pop().unwrap();
+    two.hand_in(0, &[answer]);
+    let proof = two.said(0);
+    two.hand_in(1, &[from(5, SYN, (7, 0))]);
+    let cookie = two.said(1).pop().unwrap();
+    two.hand_in(1, &[from(5, ACK, (8, seq(&cookie).wrapping_add(1)))]);
+    let stats = *two.adapter(1).stats();
+    assert_eq!((stats.cookies_accepted, stats.half_open_dropped, stats.accepted), (1, 1, 2));
+    two.hand_in(1, &proof);
+    let accepted = |id| move |event: &Event| matches!(event, Event::Accepted { queue_pair, .. } if *queue_pair == id);
+    assert!(two.events[1].iter().any(accepted(first)));
+    assert!(two.events[1].iter().any(accepted(second)), "the honest one was pushed out");
+}
+
+/// A client that has proved itself waits for a queue pair; where none is offered it is told.
+#[test]
+fn who_waits_in_vain_is_told() {
+    let mut two = open(Mapping::Message);
+    let here = two.connect(Mapping::Message);
+    two.until("the connection is open at its side", |two| {
+        let opened = |event: &Event| matches!(event, Event::Connected { queue_pair, .. } if *queue_pair == here);
+        two.events[0].iter().any(opened)
+    });
+    let is_over = |event: &Event| matches!(event, Event::Closed { queue_pair, reason: CloseReason::Reset, .. } if *queue_pair == here);
+    two.until("it is told", |two| two.events[0].iter().any(is_over));
+    assert!(two.wire.now > Instant::from_millis(60_000), "it waited for about a minute");
+    still_works(&mut two);
 }
 
 /// Nothing is kept of one whom nobody could answer.

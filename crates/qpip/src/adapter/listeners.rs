@@ -175,8 +175,14 @@ impl Listeners {
         if opening.half.handle_timeout(now, &context.config.tcp) {
             self.answer(now, context, links, index);
             self.openings.set_timer(index);
-        } else {
-            self.openings.remove(index);
+            return;
+        }
+        if let Some(given_up) = self.openings.remove(index)
+            && let Some(proof) = given_up.proof
+        {
+            // It takes itself for open, and nobody came for it: it is not left to find that
+            // out by itself.
+            refuse(now, context, links, &given_up.origin(), &proof);
         }
     }
 
@@ -476,10 +482,23 @@ impl Listeners {
         pairs: &mut QueuePairs,
     ) -> Option<Assigned> {
         while let Some(listener) = self.awaited.last().copied() {
-            while let Some((index, segment)) = self.next_proved(listener) {
-                if let Some(id) = self.assign(now, context, links, pairs, index) {
-                    return Some(Assigned { id, segment });
+            let mut without_way = VecDeque::new();
+            let mut assigned = None;
+            while assigned.is_none()
+                && let Some((index, segment)) = self.next_proved(listener)
+            {
+                match self.assign(now, context, links, pairs, index) {
+                    Some(id) => assigned = Some(Assigned { id, segment }),
+                    None => without_way.push_back(index),
                 }
+            }
+            if let Some(known) = self.named_mut(listener) {
+                // They keep their turn: nothing else would bring them here again.
+                without_way.append(&mut known.proved);
+                known.proved = without_way;
+            }
+            if assigned.is_some() {
+                return assigned;
             }
             self.awaited.pop();
         }

@@ -67,14 +67,18 @@ impl Openings {
         self.table.has_room()
     }
 
-    /// Enters one that is proved; says whether one that is not had to make room. Nobody
-    /// who is proved makes room for anybody.
+    /// Enters one that is proved; says whether one that is not had to make room: the one that
+    /// was asked for first, for who has had the most time to prove itself is the least likely
+    /// to be there. (Whose answer is on its way would wait for long: nothing is known of it
+    /// any more, and what it sends proves nothing.) Nobody who is proved makes room for anybody.
     pub(super) fn insert_proved(&mut self, opening: Opening) -> (Option<u32>, bool) {
         let is_full = !self.table.has_room();
         if is_full {
-            let is_unproved =
-                |index: &u32| self.table.get(*index).is_some_and(|known| known.proof.is_none());
-            let stranger = self.table.indices().find(is_unproved);
+            let unproved = self.table.indices().filter_map(|index| {
+                let known = self.table.get(index).filter(|known| known.proof.is_none())?;
+                Some((known.half.asked_at(), index))
+            });
+            let stranger = unproved.min().map(|(_, index)| index);
             if let Some(stranger) = stranger {
                 self.remove(stranger);
             }

@@ -128,6 +128,7 @@ pub(crate) struct HalfOpen {
     pub(crate) offered: u16,
     /// The largest segment that we want.
     mss: u16,
+    asked_at: Instant,
     /// When it was first answered; nothing where that was not kept.
     answered_at: Option<Instant>,
     tries: u8,
@@ -196,6 +197,7 @@ impl HalfOpen {
             is_scaled,
             offered: own.window,
             mss: own.mss,
+            asked_at: now,
             answered_at: None,
             tries: 0,
             deadline: now + FIRST_TIMEOUT,
@@ -217,6 +219,7 @@ impl HalfOpen {
             is_scaled: terms.local_scale > 0 || terms.remote_scale > 0,
             offered: own.window,
             mss: own.mss,
+            asked_at: now,
             answered_at: None,
             tries: 0,
             deadline: now + FIRST_TIMEOUT,
@@ -334,6 +337,11 @@ impl HalfOpen {
             hold: Hold::default(),
             ecn: Ecn::NotCapable,
         }
+    }
+
+    /// When it was asked for, or proved where nothing was kept before.
+    pub(crate) const fn asked_at(&self) -> Instant {
+        self.asked_at
     }
 
     /// How long the answer took to be acknowledged, if it was sent once.
