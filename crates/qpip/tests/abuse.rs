@@ -514,7 +514,7 @@ fn who_was_just_answered_makes_no_room_for_others() {
     };
     for port in 1..=4 {
         two.hand_in(1, &[from(port, SYN, (7, 0))]);
-        two.wire.now = two.wire.now + core::time::Duration::from_millis(10);
+        two.wire.now += core::time::Duration::from_millis(10);
     }
     // The first goes, and leaves its place to who is honest.
     two.hand_in(1, &[from(1, RST, (8, 0)), opening.clone()]);

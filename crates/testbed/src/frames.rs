@@ -16,7 +16,7 @@ impl FrameSender {
     /// On this interface. Needs `CAP_NET_RAW`.
     pub fn open(interface: &str) -> Result<Self, Error> {
         let index = Netlink::open()?.index_of(interface)?;
-        let socket = sys::packet_socket(index).tried("make a packet socket")?;
+        let socket = sys::packet_socket(index, false).tried("make a packet socket")?;
         Ok(Self(socket.into()))
     }
 

@@ -14,6 +14,7 @@
 //! | [`tun`], [`socket`] | an interface whose packets a test makes; what the kernel knows of a socket |
 //! | [`frames`] | frames that a test makes, on an interface that others use |
 //! | [`ingress`] | fragments that are lost where they enter a machine |
+//! | [`long_cable`] | a cable whose frames take their time, and get lost |
 //! | [`loss`] | a cable that loses frames at random |
 //! | [`cpu`] | who used how much processor; pinning |
 //! | [`idle_meter`] | the same from outside: what is left for a thread of the lowest priority |
@@ -32,6 +33,7 @@ pub mod frames;
 pub mod idle_meter;
 pub mod ingress;
 pub mod interleave;
+pub mod long_cable;
 pub mod loss;
 pub mod namespace;
 mod netlink;
@@ -53,6 +55,7 @@ pub use frames::FrameSender;
 pub use idle_meter::IdleMeter;
 pub use ingress::{IngressLoss, Lose};
 pub use interleave::{Candidate, Comparison, Measured, Spread, interleave};
+pub use long_cable::LongCable;
 pub use loss::FrameLoss;
 pub use namespace::Namespace;
 pub use offload::Offload;

@@ -1,7 +1,7 @@
 //! System calls that neither std nor socket2 offers, made safe one by one.
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 /// `SIOCETHTOOL` of `linux/sockios.h`.
 const SIOCETHTOOL: libc::Ioctl = 0x8946;
@@ -87,16 +87,21 @@ pub(crate) fn make_tun(device: BorrowedFd<'_>, name: &str) -> io::Result<()> {
     check(unsafe { libc::ioctl(device.as_raw_fd(), libc::TUNSETIFF, &raw mut request) }).map(drop)
 }
 
-/// A packet socket of the interface with this index, which hears nothing.
-pub(crate) fn packet_socket(index: u32) -> io::Result<OwnedFd> {
+/// A packet socket of the interface with this index: for what leaves, and for what enters
+/// where it hears.
+pub(crate) fn packet_socket(index: u32, hears: bool) -> io::Result<OwnedFd> {
+    let protocol = if hears { (libc::ETH_P_ALL as u16).to_be() } else { 0 };
+    let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
+    // Without a protocol it hears nothing before it is bound, from other interfaces either.
     // SAFETY: the call takes no pointers.
-    let fd =
-        check(unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) })?;
+    let fd = check(unsafe { libc::socket(libc::AF_PACKET, kind, 0) })?;
     // SAFETY: the kernel just made this descriptor for us alone.
     let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+    set_option(socket.as_fd(), libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, 1)?;
     // SAFETY: `sockaddr_ll` is plain integers, for which zero is valid.
     let mut at: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
     at.sll_family = libc::AF_PACKET as libc::sa_family_t;
+    at.sll_protocol = protocol;
     at.sll_ifindex = index.cast_signed();
     let len = size_of_val(&at) as libc::socklen_t;
     // SAFETY: the descriptor is open, and the address of that length lives through the call.

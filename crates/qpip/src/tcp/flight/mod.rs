@@ -15,10 +15,13 @@
 //! - Data sent again lies in `again`, in the order of time.
 
 use super::ranges::Ranges;
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use core::ops::Range;
 use landfall_placement::{Duration, Instant};
+use scoreboard::{Retransmission, Scoreboard};
 
+mod scoreboard;
 #[cfg(test)]
 mod tests;
 
@@ -115,31 +118,15 @@ impl Delivered {
     }
 }
 
-/// A retransmission, for the order of time.
-#[derive(Clone, Copy, Debug)]
-struct Retransmission {
-    start: u64,
-    end: u64,
-    at: Instant,
-}
-
 /// The transmissions of one connection that are not acknowledged.
 #[derive(Debug)]
 pub(crate) struct Flight {
     records: VecDeque<Record>,
-    sacked: Ranges,
-    /// Retransmissions, oldest first. An entry whose records have been
-    /// acknowledged, lost or sent again since then says nothing.
-    again: VecDeque<Retransmission>,
+    /// Once something arrived out of order, was lost or was judged, until nothing is under way.
+    board: Option<Box<Scoreboard>>,
     /// The first position not acknowledged, and the one after the last sent.
     unacknowledged: u64,
     next: u64,
-    /// Nothing below it is under way and was sent only once.
-    first_original: u64,
-    /// Nothing below it is lost.
-    first_lost: u64,
-    sacked_bytes: u64,
-    lost_bytes: u64,
     most_records: u32,
 }
 
@@ -149,14 +136,9 @@ impl Flight {
     pub(crate) fn new(start: u64, most_records: u32) -> Self {
         Self {
             records: VecDeque::new(),
-            sacked: Ranges::new(),
-            again: VecDeque::new(),
+            board: None,
             unacknowledged: start,
             next: start,
-            first_original: start,
-            first_lost: start,
-            sacked_bytes: 0,
-            lost_bytes: 0,
             most_records: most_records.max(4),
         }
     }
@@ -182,16 +164,17 @@ impl Flight {
 
     /// Bytes believed to be in the network (RFC 6675: `pipe`).
     pub(crate) fn pipe(&self) -> u64 {
-        self.outstanding() - self.sacked_bytes - self.lost_bytes
+        let aside = self.board.as_ref().map_or(0, |board| board.sacked_bytes + board.lost_bytes);
+        self.outstanding() - aside
     }
 
     pub(crate) fn sacked_bytes(&self) -> u64 {
-        self.sacked_bytes
+        self.board.as_ref().map_or(0, |board| board.sacked_bytes)
     }
 
     /// Bytes that are lost and have not been sent again since.
     pub(crate) fn lost_bytes(&self) -> u64 {
-        self.lost_bytes
+        self.board.as_ref().map_or(0, |board| board.lost_bytes)
     }
 
     /// The lowest record not acknowledged.
@@ -264,26 +247,26 @@ impl Flight {
             }
             self.forget(&gone, delivered);
         }
-        if !self.sacked.is_empty() {
-            self.sacked.remove(0, upto);
-        }
         if self.records.is_empty() {
-            // An idle connection owns no memory. (The hints may stay behind.)
+            // An idle connection owns no memory.
             self.records = VecDeque::new();
-            self.again = VecDeque::new();
-            self.sacked = Ranges::new();
+            self.board = None;
+        } else if let Some(board) = &mut self.board {
+            board.sacked.remove(0, upto);
         }
     }
 
     /// An acknowledged record leaves the sums.
     fn forget(&mut self, gone: &Record, delivered: &mut Delivered) {
         let bytes = u64::from(gone.len);
-        if gone.is_sacked {
-            self.sacked_bytes -= bytes;
-            return;
-        }
-        if gone.is_lost {
-            self.lost_bytes -= bytes;
+        if let Some(board) = &mut self.board {
+            if gone.is_sacked {
+                board.sacked_bytes -= bytes;
+                return;
+            }
+            if gone.is_lost {
+                board.lost_bytes -= bytes;
+            }
         }
         delivered.add(gone, bytes);
     }
@@ -295,11 +278,13 @@ impl Flight {
         let mut at = block.start.max(self.unacknowledged);
         let end = block.end.min(self.next);
         while at < end {
-            if let Some(known) = self.sacked.end_at(at) {
+            let sacked = self.board.as_ref().map(|board| &board.sacked);
+            if let Some(known) = sacked.and_then(|sacked| sacked.end_at(at)) {
                 at = known;
                 continue;
             }
-            let gap = self.sacked.next_start(at).unwrap_or(end).min(end);
+            let next = sacked.and_then(|sacked| sacked.next_start(at));
+            let gap = next.unwrap_or(end).min(end);
             self.sack_gap(at, gap, delivered);
             at = gap;
         }
@@ -310,6 +295,7 @@ impl Flight {
         self.split(start);
         self.split(end);
         let first = self.index_from(start);
+        let board = Scoreboard::of(&mut self.board, self.unacknowledged);
         let mut covered: Option<Range<u64>> = None;
         for record in self.records.range_mut(first..) {
             if record.end() > end {
@@ -318,16 +304,16 @@ impl Flight {
             let bytes = u64::from(record.len);
             if record.is_lost {
                 record.is_lost = false;
-                self.lost_bytes -= bytes;
+                board.lost_bytes -= bytes;
             }
             record.is_sacked = true;
-            self.sacked_bytes += bytes;
+            board.sacked_bytes += bytes;
             delivered.add(record, bytes);
             let from = covered.map_or(record.start, |range| range.start);
             covered = Some(from..record.end());
         }
         if let Some(range) = covered {
-            self.sacked.insert(range.start, range.end);
+            board.sacked.insert(range.start, range.end);
         }
     }
 
@@ -335,7 +321,7 @@ impl Flight {
     pub(crate) fn mark_lost(&mut self, range: Range<u64>) -> u64 {
         self.split(range.start);
         self.split(range.end);
-        let before = self.lost_bytes;
+        let before = self.lost_bytes();
         let first = self.index_of(range.start);
         for index in first..self.records.len() {
             if self.records[index].start >= range.end {
@@ -343,7 +329,7 @@ impl Flight {
             }
             self.lose(index);
         }
-        self.lost_bytes - before
+        self.lost_bytes() - before
     }
 
     /// The record is lost, if it was under way.
@@ -351,18 +337,17 @@ impl Flight {
         let record = &mut self.records[index];
         if record.is_under_way() {
             record.is_lost = true;
-            self.lost_bytes += u64::from(record.len);
-            self.first_lost = self.first_lost.min(record.start);
+            let board = Scoreboard::of(&mut self.board, self.unacknowledged);
+            board.lost_bytes += u64::from(record.len);
+            board.first_lost = board.first_lost.min(record.start);
         }
     }
 
     /// The lowest data that is lost and was not sent again since, at most `most`
     /// bytes of it.
     pub(crate) fn next_lost(&mut self, most: u64) -> Option<Range<u64>> {
-        if self.lost_bytes == 0 || most == 0 {
-            return None;
-        }
-        let from = self.index_of(self.first_lost);
+        let board = self.board.as_mut().filter(|board| board.lost_bytes > 0 && most > 0)?;
+        let from = self.records.partition_point(|record| record.end() <= board.first_lost);
         let mut lost = self.records.range(from..).skip_while(|record| !record.is_lost);
         let first = lost.next()?;
         let mut end = first.end();
@@ -372,7 +357,7 @@ impl Flight {
         {
             end = record.end();
         }
-        self.first_lost = first.start;
+        board.first_lost = first.start;
         Some(first.start..end.min(first.start.saturating_add(most)))
     }
 
@@ -380,8 +365,13 @@ impl Flight {
     pub(crate) fn retransmitted(&mut self, range: Range<u64>, now: Instant) {
         self.split(range.start);
         self.split(range.end);
-        for index in self.index_of(range.start)..self.records.len() {
-            let record = &mut self.records[index];
+        let first = self.index_of(range.start);
+        if first == self.records.len() {
+            // Acknowledged meanwhile.
+            return;
+        }
+        let board = Scoreboard::of(&mut self.board, self.unacknowledged);
+        for record in self.records.range_mut(first..) {
             if record.start >= range.end {
                 break;
             }
@@ -390,17 +380,17 @@ impl Flight {
             }
             if record.is_lost {
                 record.is_lost = false;
-                self.lost_bytes -= u64::from(record.len);
+                board.lost_bytes -= u64::from(record.len);
             }
             record.sent_at = now;
             record.transmissions = record.transmissions.saturating_add(1);
             let (start, end) = (record.start, record.end());
-            match self.again.back_mut() {
+            match board.again.back_mut() {
                 Some(last) if last.end == start && last.at == now => last.end = end,
-                _ => self.again.push_back(Retransmission { start, end, at: now }),
+                _ => board.again.push_back(Retransmission { start, end, at: now }),
             }
         }
-        if self.again.len() > 2 * self.records.len() + 8 {
+        if board.again.len() > 2 * self.records.len() + 8 {
             self.sort_retransmissions();
         }
     }
@@ -410,7 +400,7 @@ impl Flight {
     /// (RFC 8985, section 6.2, step 5).
     pub(crate) fn lose_older(&mut self, newest: Sent, patience: Duration, now: Instant) -> Losses {
         let Some(first) = self.records.front() else { return Losses::default() };
-        if self.again.is_empty()
+        if self.board.as_ref().is_none_or(|board| board.again.is_empty())
             && first.is_under_way()
             && !first.was_retransmitted()
             && first.sent() >= newest
@@ -418,7 +408,7 @@ impl Flight {
             // Everything comes in order: there is nothing older.
             return Losses::default();
         }
-        let before = self.lost_bytes;
+        let before = self.lost_bytes();
         let judge = LossDetector { newest, patience, now };
         let originals = self.lose_originals(&judge);
         let retransmissions = self.lose_retransmissions(&judge);
@@ -426,13 +416,14 @@ impl Flight {
             (Some(one), Some(other)) => Some(one.min(other)),
             (one, other) => one.or(other),
         };
-        Losses { bytes: self.lost_bytes - before, recheck_at: next }
+        Losses { bytes: self.lost_bytes() - before, recheck_at: next }
     }
 
     /// Data sent once: the order of positions is the order of time, so the first
     /// that is not lost ends the walk, and the next walk begins there.
     fn lose_originals(&mut self, judge: &LossDetector) -> Option<Instant> {
-        for index in self.index_of(self.first_original)..self.records.len() {
+        let from = Scoreboard::of(&mut self.board, self.unacknowledged).first_original;
+        for index in self.index_of(from)..self.records.len() {
             let record = self.records[index];
             if record.was_retransmitted() || !record.is_under_way() {
                 continue;
@@ -440,22 +431,27 @@ impl Flight {
             match judge.verdict(&record) {
                 LossState::Lost => self.lose(index),
                 LossState::LostAt(when) => {
-                    self.first_original = record.start;
+                    self.judge_from(record.start);
                     return Some(when);
                 }
                 LossState::Newer => {
-                    self.first_original = record.start;
+                    self.judge_from(record.start);
                     return None;
                 }
             }
         }
-        self.first_original = self.next;
+        self.judge_from(self.next);
         None
+    }
+
+    /// Nothing below this position is under way and was sent only once.
+    fn judge_from(&mut self, position: u64) {
+        Scoreboard::of(&mut self.board, self.unacknowledged).first_original = position;
     }
 
     /// Data sent again, oldest first. Entries that say nothing any more go away.
     fn lose_retransmissions(&mut self, judge: &LossDetector) -> Option<Instant> {
-        while let Some(&Retransmission { start, end, at }) = self.again.front() {
+        while let Some(&Retransmission { start, end, at }) = self.board.as_ref()?.again.front() {
             for index in self.index_of(start)..self.records.len() {
                 let record = self.records[index];
                 if record.start >= end {
@@ -470,7 +466,7 @@ impl Flight {
                     LossState::Newer => return None,
                 }
             }
-            self.again.pop_front();
+            self.board.as_mut()?.again.pop_front();
         }
         None
     }
@@ -478,37 +474,45 @@ impl Flight {
     /// The retransmission timer ran out: all that was not selectively
     /// acknowledged is lost. Returns the bytes that are lost now.
     pub(crate) fn mark_all_lost(&mut self) -> u64 {
-        let before = self.lost_bytes;
+        if self.records.is_empty() {
+            return 0;
+        }
+        let before = self.lost_bytes();
         for index in 0..self.records.len() {
             self.lose(index);
         }
-        self.again = VecDeque::new();
-        self.first_original = self.next;
-        self.lost_bytes - before
+        let board = Scoreboard::of(&mut self.board, self.unacknowledged);
+        board.again = VecDeque::new();
+        board.first_original = self.next;
+        self.lost_bytes() - before
     }
 
     /// The receiver may have dropped what it selectively acknowledged (RFC 2018,
     /// section 8): all of that is under way again.
     pub(crate) fn forget_sacks(&mut self) {
+        // Nothing was ever acknowledged so.
+        let Some(board) = &mut self.board else { return };
         for record in &mut self.records {
             record.is_sacked = false;
         }
-        self.sacked_bytes = 0;
-        self.sacked = Ranges::new();
+        board.sacked_bytes = 0;
+        board.sacked = Ranges::new();
         self.judge_again();
     }
 
     /// What counts as lost was late: it is under way again.
     pub(crate) fn forget_losses(&mut self) {
+        // Nothing counts as lost.
+        let Some(board) = &mut self.board else { return };
         for record in &mut self.records {
             record.is_lost = false;
         }
-        self.lost_bytes = 0;
+        board.lost_bytes = 0;
         self.judge_again();
     }
 
     fn judge_again(&mut self) {
-        self.first_original = self.unacknowledged;
+        self.judge_from(self.unacknowledged);
         self.sort_retransmissions();
     }
 
@@ -518,7 +522,7 @@ impl Flight {
             .records
             .iter()
             .filter(|record| record.was_retransmitted() && record.is_under_way());
-        self.again = again
+        let mut again: VecDeque<_> = again
             .map(|record| Retransmission {
                 start: record.start,
                 end: record.end(),
@@ -526,7 +530,8 @@ impl Flight {
             })
             .collect();
         // Stable, so that equal times stay in the order of positions.
-        self.again.make_contiguous().sort_by_key(|entry| entry.at);
+        again.make_contiguous().sort_by_key(|entry| entry.at);
+        Scoreboard::of(&mut self.board, self.unacknowledged).again = again;
     }
 
     /// The index of the record that this position is in, or of the first behind.
