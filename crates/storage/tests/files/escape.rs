@@ -1,0 +1,1 @@
+//! Nothing outside of the exported directory is reached.
