@@ -39,6 +39,7 @@ mod client;
 mod connect;
 #[cfg(feature = "mount")]
 mod mount;
+mod place;
 mod server;
 
 use std::io;
@@ -51,6 +52,7 @@ pub use landfall_files::{
 };
 #[cfg(feature = "mount")]
 pub use mount::{Mount, MountError, MountOptions};
+pub use place::{NAME, NoPlace, Place};
 pub use server::{Export, ExportError, Server, ServerStats};
 
 /// The port of a node that a server listens at where nobody chooses another.

@@ -1,7 +1,10 @@
 //! Files over CLAN: a directory as it is, and the same through a mount, side by side.
 
+mod abuse;
 mod escape;
+mod posix;
 mod programs;
+mod random;
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;

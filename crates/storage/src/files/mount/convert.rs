@@ -57,19 +57,18 @@ fn system_time(time: Time) -> SystemTime {
     whole.and_then(|whole| whole.checked_add(nanoseconds)).unwrap_or(UNIX_EPOCH)
 }
 
-fn time(time: SystemTime) -> Time {
-    match time.duration_since(UNIX_EPOCH) {
+/// The time that the kernel said. `fuser` 0.18 goes back from 1970 by its nanoseconds, too, where
+/// they count forward from its seconds: here that is undone.
+fn time(told: SystemTime) -> Time {
+    match told.duration_since(UNIX_EPOCH) {
         Ok(after) => Time {
             seconds: i64::try_from(after.as_secs()).unwrap_or(i64::MAX),
             nanoseconds: after.subsec_nanos(),
         },
         Err(before) => {
             let before = before.duration();
-            let whole = -i64::try_from(before.as_secs()).unwrap_or(i64::MAX);
-            match before.subsec_nanos() {
-                0 => Time { seconds: whole, nanoseconds: 0 },
-                part => Time { seconds: whole - 1, nanoseconds: 1_000_000_000 - part },
-            }
+            let whole = i64::try_from(before.as_secs()).unwrap_or(i64::MAX);
+            Time { seconds: -whole, nanoseconds: before.subsec_nanos() }
         }
     }
 }
@@ -107,10 +106,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_before_1970_come_back_as_they_went() {
-        for (seconds, nanoseconds) in [(-1, 1), (-1, 0), (-2, 999_999_999), (0, 0), (1 << 33, 5)] {
-            let at = Time { seconds, nanoseconds };
-            assert_eq!(time(system_time(at)), at);
-        }
+    fn times_before_1970_are_what_the_kernel_said() {
+        // As `fuser` tells seconds of -2 and nanoseconds of 5.
+        let told = UNIX_EPOCH - Duration::new(2, 5);
+        assert_eq!(time(told), Time { seconds: -2, nanoseconds: 5 });
+        let at = Time { seconds: 1 << 33, nanoseconds: 7 };
+        assert_eq!(time(system_time(at)), at);
+        // And back, as it should be.
+        let before = system_time(Time { seconds: -2, nanoseconds: 5 });
+        assert_eq!(UNIX_EPOCH.duration_since(before).unwrap(), Duration::new(1, 999_999_995));
     }
 }
