@@ -9,9 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;
-use landfall::clan::network::{
-    HostId, Node, Peer, PortAddress, Transport, read_preshared_key,
-};
+use landfall::clan::network::{HostId, Node, Peer, PortAddress, Transport, read_preshared_key};
 use landfall_storage::files::{
     Client, Export, Mount, MountOptions, NAME, Options, PORT, Place, Server,
 };

@@ -40,9 +40,8 @@ impl Layout {
     /// # Errors
     /// It is out of range.
     pub const fn new(data: u32) -> Result<Self, ProtocolError> {
-        let is_good = data.is_multiple_of(4096)
-            && data >= Self::LEAST_DATA
-            && data <= Self::MOST_DATA;
+        let is_good =
+            data.is_multiple_of(4096) && data >= Self::LEAST_DATA && data <= Self::MOST_DATA;
         if is_good {
             Ok(Self { data })
         } else {

@@ -2,8 +2,9 @@
 
 use landfall_files::model::withstand;
 use landfall_files::{
-    Attributes, Caller, Entries, Entry, EntryName, Envelope, Errno, FileKind, Layout, MOST_RELEASES, Name,
-    ProtocolError, Release, Reply, Request, SetTime, Space, Target, Time, VERSION,
+    Attributes, Caller, Entries, Entry, EntryName, Envelope, Errno, FileKind, Layout,
+    MOST_RELEASES, Name, ProtocolError, Release, Reply, Request, SetTime, Space, Target, Time,
+    VERSION,
 };
 
 const CALLER: Caller = Caller { user: 1000, group: 100 };

@@ -2,9 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use landfall::clan::{
-    Access, Cookie, Error, Fabric, Local, Remote, Rights, Stage, Tripwire,
-};
+use landfall::clan::{Access, Cookie, Error, Fabric, Local, Remote, Rights, Stage, Tripwire};
 use landfall_files::{Layout, ProtocolError};
 
 /// How long a thread sleeps before it looks whether its peer is still there, and whether it shall
@@ -40,7 +38,8 @@ pub(crate) struct Half<F: Fabric> {
 
 impl<F: Fabric> Half<F> {
     pub(crate) fn open(fabric: &F, layout: Layout) -> Result<Self, Error> {
-        let (local, cookie) = fabric.expose(layout.bytes().next_multiple_of(4096), Rights::Write)?;
+        let (local, cookie) =
+            fabric.expose(layout.bytes().next_multiple_of(4096), Rights::Write)?;
         Ok(Self { fabric: fabric.clone(), local, layout, cookie })
     }
 

@@ -94,7 +94,9 @@ impl Client {
                     Notice::Undelivered { reason, .. } => {
                         return Err(Error::Refused(reason).into());
                     }
-                    notice if notice.is_last() => return Err(Error::Refused(Reason::Refused).into()),
+                    notice if notice.is_last() => {
+                        return Err(Error::Refused(Reason::Refused).into());
+                    }
                     _ => {}
                 }
             };

@@ -82,13 +82,10 @@ fn a_full_disk_says_so_and_goes_on_when_there_is_room() {
     let small = std::ffi::CString::new("size=1m").unwrap();
     let flags = rustix::mount::MountFlags::empty();
     rustix::mount::mount("none", &exported, "tmpfs", flags, Some(small.as_c_str())).unwrap();
-    let files = Mounted::of(
-        folder,
-        exported.clone(),
-        Carrier::Host,
-        &MountOptions::default(),
-        |export| export,
-    );
+    let files =
+        Mounted::of(folder, exported.clone(), Carrier::Host, &MountOptions::default(), |export| {
+            export
+        });
     let file = File::create(files.path("large")).unwrap();
     let failed = file.write_all_at(&vec![7; 4 << 20], 0).unwrap_err();
     assert_eq!(failed.kind(), ErrorKind::StorageFull);
@@ -117,7 +114,8 @@ fn an_export_that_is_removed_is_empty_and_takes_nothing() {
 fn directories_of_many_entries_are_read_whole_also_while_they_change() {
     let files = Mounted::new(Carrier::Host);
     std::fs::create_dir(files.path("d")).unwrap();
-    let stay: BTreeSet<String> = (0..4000).map(|nth| format!("an entry that stays {nth}")).collect();
+    let stay: BTreeSet<String> =
+        (0..4000).map(|nth| format!("an entry that stays {nth}")).collect();
     for name in &stay {
         File::create(files.bare("d").join(name)).unwrap();
     }
@@ -160,19 +158,16 @@ fn clients_that_ask_for_too_much_are_refused_and_nothing_else_happens() {
     options.data = 4096;
     let client = Client::connect_on_host(&meet, "files", &options).unwrap();
     let name = Name::new(b"f").unwrap();
-    let create = Request::Create {
-        parent: ROOT,
-        name,
-        mode: 0o644,
-        flags: open::READ | open::WRITE,
-    };
+    let create =
+        Request::Create { parent: ROOT, name, mode: 0o644, flags: open::READ | open::WRITE };
     let Ok(Reply::Created { handle, .. }) = client.call(CALLER, create) else { panic!() };
     assert!(client.call_with(CALLER, Request::Nothing {}, &[0; 5000]).is_err());
     let lies = Request::Write { handle, offset: 0, len: u32::MAX, append: false };
     assert_eq!(client.call_with(CALLER, lies, b"x").unwrap_err().errno().number(), 22);
     let all = Request::Read { handle, offset: 0, len: u32::MAX };
     let mut bytes = Vec::new();
-    client.call_with(CALLER, Request::Write { handle, offset: 0, len: 3, append: false }, b"abc")
+    client
+        .call_with(CALLER, Request::Write { handle, offset: 0, len: 3, append: false }, b"abc")
         .unwrap();
     client.call_into(CALLER, all, &mut bytes).unwrap();
     assert_eq!(bytes, b"abc");

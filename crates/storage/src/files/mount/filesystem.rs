@@ -8,20 +8,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use fuser::{
-    BsdFileFlags, CopyFileRangeFlags, FileHandle, Filesystem, FopenFlags, Generation,
-    INodeNo, InitFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate,
-    ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen,
-    ReplyStatfs, ReplyWrite, ReplyXattr, TimeOrNow, WriteFlags,
+    BsdFileFlags, CopyFileRangeFlags, FileHandle, Filesystem, FopenFlags, Generation, INodeNo,
+    InitFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
+    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs,
+    ReplyWrite, ReplyXattr, TimeOrNow, WriteFlags,
 };
 use landfall_files::{
-    Attributes, Caller, Entries, EntryName, Errno, Name, Release, Reply, Request, Target,
-    Time, rename,
+    Attributes, Caller, Entries, EntryName, Errno, Name, Release, Reply, Request, Target, Time,
+    rename,
 };
 
 use super::MountOptions;
-use super::convert::{
-    appends, attributes, errno, error, file_type, open_flags, set_time,
-};
+use super::convert::{appends, attributes, errno, error, file_type, open_flags, set_time};
 use crate::files::Client;
 
 /// The number of an inode is used again only when nobody knows it any more.
@@ -47,7 +45,13 @@ pub(super) struct Files {
 impl Files {
     pub(super) fn new(client: Arc<Client>, options: &MountOptions) -> Self {
         let MountOptions { timeout, extended, .. } = *options;
-        Self { client, timeout, extended, directory: AtomicU32::new(ENTRIES), buffers: Mutex::default() }
+        Self {
+            client,
+            timeout,
+            extended,
+            directory: AtomicU32::new(ENTRIES),
+            buffers: Mutex::default(),
+        }
     }
 
     fn ask(&self, req: &fuser::Request, request: Request) -> Result<Reply, fuser::Errno> {
@@ -55,7 +59,12 @@ impl Files {
     }
 
     /// Asks for a node, and tells the kernel of it.
-    fn found(&self, req: &fuser::Request, request: Result<Request, fuser::Errno>, reply: ReplyEntry) {
+    fn found(
+        &self,
+        req: &fuser::Request,
+        request: Result<Request, fuser::Errno>,
+        reply: ReplyEntry,
+    ) {
         match request.and_then(|request| self.ask(req, request)) {
             Ok(Reply::Found { attributes: found }) => {
                 reply.entry(&self.timeout, &attributes(&found), GENERATION);
@@ -75,7 +84,12 @@ impl Files {
         }
     }
 
-    fn done(&self, req: &fuser::Request, request: Result<Request, fuser::Errno>, reply: ReplyEmpty) {
+    fn done(
+        &self,
+        req: &fuser::Request,
+        request: Result<Request, fuser::Errno>,
+        reply: ReplyEmpty,
+    ) {
         match request.and_then(|request| self.ask(req, request)) {
             Ok(_) => reply.ok(),
             Err(error) => reply.error(error),
@@ -161,7 +175,13 @@ impl Filesystem for Files {
         self.forget_one(node, count);
     }
 
-    fn getattr(&self, req: &fuser::Request, node: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+    fn getattr(
+        &self,
+        req: &fuser::Request,
+        node: INodeNo,
+        _: Option<FileHandle>,
+        reply: ReplyAttr,
+    ) {
         self.known(req, Request::GetAttributes { node: node.0 }, reply);
     }
 
@@ -251,9 +271,8 @@ impl Filesystem for Files {
     ) {
         let target = Target::new(target.as_os_str().as_bytes());
         let target = target.map_err(|_| errno(Errno::new(36)));
-        let request = name(text).and_then(|name| {
-            Ok(Request::MakeSymlink { parent: parent.0, name, target: target? })
-        });
+        let request = name(text)
+            .and_then(|name| Ok(Request::MakeSymlink { parent: parent.0, name, target: target? }));
         self.found(req, request, reply);
     }
 

@@ -5,9 +5,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::sync::{Mutex, PoisonError};
 
-use landfall_files::{
-    Entry, EntryName, Errno, FileKind, Name, Reply, Request, open,
-};
+use landfall_files::{Entry, EntryName, Errno, FileKind, Name, Reply, Request, open};
 use rustix::fs::{FallocateFlags, FileType, OFlags, RawDir, SeekFrom, XattrFlags};
 use rustix::io::ReadWriteFlags;
 
@@ -299,9 +297,7 @@ impl Asked<'_> {
                 outgoing.filled(found);
                 found
             }
-            Request::ListExtended { len, .. } => {
-                list_extended(&path, *len, outgoing)?
-            }
+            Request::ListExtended { len, .. } => list_extended(&path, *len, outgoing)?,
             Request::SetExtended { name, flags, .. } => {
                 let flags = XattrFlags::from_bits(*flags).ok_or(Errno::INVALID)?;
                 rustix::fs::setxattr(&*path, allowed(name)?, incoming, flags).map_err(errno)?;

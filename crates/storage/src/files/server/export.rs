@@ -103,9 +103,7 @@ impl Export {
     ) -> Result<OwnedFd, Errno> {
         let flags = flags | OFlags::CREATE | usual();
         let mode = Mode::from_raw_mode(mode & 0o7777);
-        self.actor.act(caller, || {
-            openat2(parent, name.bytes(), flags, mode, WITHIN).map_err(errno)
-        })
+        self.actor.act(caller, || openat2(parent, name.bytes(), flags, mode, WITHIN).map_err(errno))
     }
 
     /// Opens a node to be used.

@@ -128,8 +128,7 @@ impl Server {
         let sessions: Vec<_> =
             locked(&self.shared.sessions).values().filter_map(Weak::upgrade).collect();
         let held = sessions.iter().map(|session| session.held());
-        let (nodes, handles) =
-            held.fold((0, 0), |sum, held| (sum.0 + held.0, sum.1 + held.1));
+        let (nodes, handles) = held.fold((0, 0), |sum, held| (sum.0 + held.0, sum.1 + held.1));
         ServerStats {
             requests: counts.requests.load(Ordering::Relaxed),
             failed: counts.failed.load(Ordering::Relaxed),

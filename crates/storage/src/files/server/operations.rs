@@ -44,11 +44,9 @@ impl Asked<'_> {
                     rustix::fs::mkdirat(parent, name.bytes(), mode).map_err(errno)
                 })
             }
-            Request::MakeSymlink { parent, name, target } => {
-                self.make((*parent, name), |parent| {
-                    rustix::fs::symlinkat(target.bytes(), parent, name.bytes()).map_err(errno)
-                })
-            }
+            Request::MakeSymlink { parent, name, target } => self.make((*parent, name), |parent| {
+                rustix::fs::symlinkat(target.bytes(), parent, name.bytes()).map_err(errno)
+            }),
             Request::Link { node, parent, name } => self.link(*node, (*parent, name)),
             Request::Unlink { parent, name } => self.remove((*parent, name), AtFlags::empty()),
             Request::RemoveDirectory { parent, name } => {
@@ -165,7 +163,14 @@ impl Asked<'_> {
     /// The owner goes first: a new one takes bits of the mode with it.
     fn set_attributes(self, request: &Request) -> Answer {
         let Request::SetAttributes {
-            node, handle, permissions, user, group, size, accessed, modified,
+            node,
+            handle,
+            permissions,
+            user,
+            group,
+            size,
+            accessed,
+            modified,
         } = *request
         else {
             return Err(Errno::INVALID);

@@ -78,10 +78,8 @@ impl Session {
         if nodes.len() >= MOST {
             return Err(Errno::new(23));
         }
-        let fresh = || Counted {
-            node: Node { file: Arc::new(file), kind: attributes.kind },
-            count: 0,
-        };
+        let fresh =
+            || Counted { node: Node { file: Arc::new(file), kind: attributes.kind }, count: 0 };
         nodes.entry(attributes.node).or_insert_with(fresh).count += 1;
         Ok(())
     }

@@ -212,9 +212,7 @@ impl Machine {
                 let flags = AtFlags::SYMLINK_NOFOLLOW;
                 rustix::fs::chownat(CWD, at, user(words[2]), group(words[3]), flags)
             }
-            "truncate" => {
-                truncate(&at, words[2])
-            }
+            "truncate" => truncate(&at, words[2]),
             "utimens" => utimens(at, words, AtFlags::empty()),
             "lutimens" => utimens(at, words, AtFlags::SYMLINK_NOFOLLOW),
             "setxattr" => {
