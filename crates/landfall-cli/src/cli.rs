@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use landfall_lab::workload::clan::process;
 use landfall_lab::{demo, doctor, papers, perf, reproduce};
+use landfall_storage::files::command::Files;
 
 use crate::transfer::{receive, send};
 use crate::{
@@ -88,7 +89,7 @@ enum Command {
     Scsi(scsi::Scsi),
     /// A directory for other hosts and processes: serve it, mount it
     #[command(subcommand)]
-    Files(files::Files),
+    Files(Files),
     /// The figures of the papers, ours beside theirs
     #[command(subcommand)]
     Paper(Paper),
@@ -180,7 +181,7 @@ impl Cli {
             Command::ClanIp(args) => clan_ip::run(&args),
             Command::Nbd(command) => command.run(),
             Command::Scsi(command) => command.run(),
-            Command::Files(command) => command.run(),
+            Command::Files(command) => files::run(&command),
             Command::Paper(Paper::Stp(args)) => papers::stp::run(&args),
             Command::Paper(Paper::Defrag(args)) => papers::defrag::run(&args),
             Command::Paper(Paper::Clan(args)) => papers::clan::run(&args),

@@ -1,299 +1,31 @@
 //! `landfall files`: a directory for other hosts, and for other processes of this one.
 
-use std::fs::DirBuilder;
-use std::net::SocketAddr;
-use std::os::unix::fs::DirBuilderExt;
-use std::path::{Path, PathBuf};
+use std::io;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
-use clap::Subcommand;
-use landfall::clan::network::{HostId, Node, Peer, PortAddress, Transport, read_preshared_key};
-use landfall_storage::files::{
-    Client, Export, Mount, MountOptions, NAME, Options, PORT, Place, Server,
-};
+use anyhow::{Context, Result, anyhow};
+use landfall_storage::files::command::{Files, Program};
 use landfall_transport::signals::Endings;
-use landfall_transport::udp::UdpConfig;
-use serde_json::json;
 
 use crate::style;
 
-const EXAMPLES: &str = "\
-Examples, at two hosts:
-  sudo landfall files serve --dir /srv/data --listen 192.0.2.1:7200
-  sudo landfall files mount 192.0.2.1:7200 /mnt
+/// Signals end it, and it speaks to the terminal.
+struct Terminal(Endings);
 
-Within a host, over shared memory:
-  landfall files serve --dir data --listen shm:/run/user/1000/files
-  landfall files mount shm:/run/user/1000/files mnt
+impl Program for Terminal {
+    fn wait(&mut self, at_most: Duration) -> io::Result<bool> {
+        self.0.wait(at_most)
+    }
 
-What leaves the host is encrypted. A server that the superuser runs believes the clients' hosts who
-their users are, as NFS does: give it a key file (head -c 32 /dev/urandom > files.key && chmod 600
-files.key), so that only hosts that have it come in. One that another user runs does all as that user.
-
-They run until SIGINT or SIGTERM (or for as long as --seconds says). A mount is unmounted then, and
-also when its server is gone.";
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum Files {
-    /// Let other hosts and processes mount a directory
-    Serve(ServeArgs),
-    /// Mount what a server exports
-    Mount(MountArgs),
-}
-
-/// Options of both ends.
-#[derive(Clone, Debug, clap::Args)]
-struct CommonArgs {
-    /// A file of 32 random bytes that both ends have, readable by its owner alone [default: each
-    /// end proves itself by the identity of its user]
-    #[arg(long, value_name = "FILE")]
-    key_file: Option<PathBuf>,
-    /// Encrypt nothing; the other end has to do the same
-    #[arg(long, conflicts_with = "key_file")]
-    plaintext: bool,
-    /// The MTU of the network between [default: 1500; 65536 at a loopback address]
-    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1280..=65_536))]
-    mtu: Option<u32>,
-    /// Nothing can be changed
-    #[arg(long)]
-    read_only: bool,
-    /// End by itself after this many seconds
-    #[arg(long)]
-    seconds: Option<u64>,
-    /// One JSON object when it is ready, and one at the end
-    #[arg(long)]
-    json: bool,
-}
-
-/// Options of `landfall files serve`.
-#[derive(Clone, Debug, clap::Args)]
-#[command(after_help = EXAMPLES)]
-pub(crate) struct ServeArgs {
-    /// The directory
-    #[arg(long, value_name = "DIRECTORY")]
-    dir: PathBuf,
-    /// Let clients come in here. May be given several times
-    #[arg(long, value_name = "ADDRESS:PORT|shm:FOLDER", required = true)]
-    listen: Vec<Place>,
-    /// The number of this host, 0 to 4095, different at each
-    #[arg(long, default_value_t = 0)]
-    host: u16,
-    /// Serve this many requests at a time; each client has four
-    #[arg(long, default_value_t = 256)]
-    channels: usize,
-    #[command(flatten)]
-    common: CommonArgs,
-}
-
-/// Options of `landfall files mount`.
-#[derive(Clone, Debug, clap::Args)]
-#[command(after_help = EXAMPLES)]
-pub(crate) struct MountArgs {
-    /// Where the server is
-    #[arg(value_name = "ADDRESS:PORT|shm:FOLDER")]
-    server: Place,
-    /// The directory to mount on
-    #[arg(value_name = "DIRECTORY")]
-    at: PathBuf,
-    /// The number of this host, 1 to 4095, different at each client of a server [default: chosen at
-    /// random]
-    #[arg(long)]
-    host: Option<u16>,
-    /// How long the kernel believes what it knows, in milliseconds: changes that others make are
-    /// seen after that time at the latest
-    #[arg(long, value_name = "MILLISECONDS", default_value_t = 1000)]
-    timeout: u64,
-    /// With extended attributes of users
-    #[arg(long)]
-    xattrs: bool,
-    #[command(flatten)]
-    common: CommonArgs,
-}
-
-/// How often it looks whether it shall end.
-const TICK: Duration = Duration::from_millis(200);
-
-/// How long the way to a server may take to open.
-const PATIENCE: Duration = Duration::from_secs(10);
-
-impl Files {
-    pub(crate) fn run(&self) -> Result<ExitCode> {
-        // Before any thread is started.
-        let endings = Endings::catch().context("cannot wait for signals")?;
-        match self {
-            Self::Serve(args) => args.run(&endings),
-            Self::Mount(args) => args.run(&endings),
-        }
+    fn print(&mut self, text: &str) -> io::Result<()> {
+        style::print(text)
     }
 }
 
-impl CommonArgs {
-    fn node(&self, host: HostId, at: SocketAddr) -> Result<Node> {
-        let mtu = self.mtu.unwrap_or(if at.ip().is_loopback() { 65_536 } else { 1500 });
-        let builder = Node::builder(host).path(Transport::udp_with(UdpConfig::new(at, mtu)));
-        let builder = match &self.key_file {
-            Some(file) => builder.preshared_key(read_preshared_key(file)?),
-            None if self.plaintext => builder.plaintext(),
-            None => builder,
-        };
-        Ok(builder.open()?)
-    }
-
-    /// Waits until a signal comes, the time is over, or `is_up` says no. Says which.
-    fn wait(&self, endings: &Endings, is_up: impl Fn() -> bool) -> Result<&'static str> {
-        let until = self.seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
-        loop {
-            if endings.wait(TICK)? {
-                return Ok("a signal");
-            }
-            if !is_up() {
-                return Ok("it is gone");
-            }
-            if until.is_some_and(|until| Instant::now() >= until) {
-                return Ok("the time is over");
-            }
-        }
-    }
-}
-
-fn host(number: u16) -> Result<HostId> {
-    HostId::new(number).context("--host: 0 to 4095 are hosts")
-}
-
-impl ServeArgs {
-    fn run(&self, endings: &Endings) -> Result<ExitCode> {
-        let started = Instant::now();
-        // Clients say what permissions new files have.
-        rustix::process::umask(rustix::fs::Mode::empty());
-        let export = Export::open(&self.dir)?;
-        let export = if self.common.read_only { export.read_only() } else { export };
-        let mut options = Options::default();
-        options.channels = self.channels;
-        let server = Server::start(export, &options)?;
-        let (mut nodes, mut listening) = (Vec::new(), Vec::new());
-        for place in &self.listen {
-            let at = self.listen_at(&server, place, &mut nodes);
-            listening.push(at.with_context(|| format!("cannot listen at {place}"))?.to_string());
-        }
-        let key = nodes.iter().find_map(Node::fingerprint).map(|key| key.to_string());
-        let directory = self.dir.display().to_string();
-        if self.common.json {
-            let ready = json!({ "directory": directory, "listening": listening, "key": key });
-            style::print(&format!("{ready}\n"))?;
-        } else {
-            let key = key.map_or_else(String::new, |key| format!(", key {key}"));
-            for at in &listening {
-                style::print(&format!("serving {directory} at {at}{key}\n"))?;
-            }
-        }
-        let ended = self.common.wait(endings, || true)?;
-        let stats = server.stats();
-        drop(server);
-        let seconds = started.elapsed().as_secs_f64();
-        if self.common.json {
-            style::print_json(&json!({
-                "seconds": seconds, "ended": ended, "requests": stats.requests,
-                "failed": stats.failed, "read_bytes": stats.read_bytes,
-                "written_bytes": stats.written_bytes,
-            }))?;
-        } else {
-            style::print(&format!(
-                "ended after {seconds:.1} s: {ended}; {} requests, {} read, {} written\n",
-                stats.requests,
-                style::bytes(stats.read_bytes),
-                style::bytes(stats.written_bytes)
-            ))?;
-        }
-        Ok(ExitCode::SUCCESS)
-    }
-
-    /// Listens there, and says where that is.
-    fn listen_at(&self, server: &Server, place: &Place, nodes: &mut Vec<Node>) -> Result<Place> {
-        match place {
-            Place::Udp(address) => {
-                let node = self.common.node(host(self.host)?, *address)?;
-                server.listen(&node, PORT)?;
-                let local = node.local();
-                nodes.push(node);
-                match local {
-                    Some(Peer::Socket(address)) => Ok(Place::Udp(address)),
-                    _ => Ok(place.clone()),
-                }
-            }
-            Place::Host(folder) => {
-                private_folder(folder)?;
-                server.listen_on_host(folder, NAME)?;
-                Ok(place.clone())
-            }
-        }
-    }
-}
-
-/// A folder for processes of this user; one that is there stays as it is.
-fn private_folder(folder: &Path) -> Result<()> {
-    let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
-    made.with_context(|| format!("cannot make the folder {}", folder.display()))
-}
-
-impl MountArgs {
-    fn run(&self, endings: &Endings) -> Result<ExitCode> {
-        let options = Options::default();
-        let (client, node) = match &self.server {
-            Place::Host(folder) => {
-                let client = Client::connect_on_host(folder, NAME, &options);
-                (client.with_context(|| format!("nobody serves at {}", self.server))?, None)
-            }
-            Place::Udp(address) => {
-                let (client, node) = self.connect(*address, &options)?;
-                (client, Some(node))
-            }
-        };
-        let mut mounting = MountOptions::default();
-        mounting.timeout = Duration::from_millis(self.timeout);
-        mounting.extended = self.xattrs;
-        mounting.read_only = self.common.read_only;
-        let mount = Mount::new(client, &self.at, &mounting)?;
-        let at = mount.path().display().to_string();
-        let server = self.server.to_string();
-        if self.common.json {
-            style::print(&format!("{}\n", json!({ "server": server, "mounted": at })))?;
-        } else {
-            style::print(&format!("{server} is mounted on {at}\n"))?;
-        }
-        let ended = self.common.wait(endings, || mount.is_up())?;
-        let gone = mount.client().gone();
-        mount.unmount().with_context(|| format!("cannot unmount {at}"))?;
-        drop(node);
-        if let Some(why) = gone {
-            bail!("the server at {server} is gone ({why}); {at} is unmounted");
-        }
-        if self.common.json {
-            style::print_json(&json!({ "ended": ended }))?;
-        } else {
-            style::print(&format!("{at} is unmounted: {ended}\n"))?;
-        }
-        Ok(ExitCode::SUCCESS)
-    }
-
-    /// Connects over UDP, from any port.
-    fn connect(&self, to: SocketAddr, options: &Options) -> Result<(Client, Node)> {
-        let number = match self.host {
-            Some(number) => number,
-            None => 1 + getrandom::u32().unwrap_or(0) as u16 % HostId::MAX,
-        };
-        let any: SocketAddr = match (to.ip().is_loopback(), to.is_ipv4()) {
-            (true, _) => (to.ip(), 0).into(),
-            (false, true) => ([0, 0, 0, 0], 0).into(),
-            (false, false) => ([0; 16], 0).into(),
-        };
-        let node = self.common.node(host(number)?, any)?;
-        let link = node.link(to)?;
-        let server = link.wait_up(Some(Instant::now() + PATIENCE)).with_context(|| {
-            format!("no way to a server at {to}; if another client has number {number}, use --host")
-        })?;
-        let to = PortAddress { host: server, port: PORT };
-        Ok((Client::connect(&node, to, options)?, node))
-    }
+pub(crate) fn run(command: &Files) -> Result<ExitCode> {
+    // Before any thread is started.
+    let mut terminal = Terminal(Endings::catch().context("cannot wait for signals")?);
+    command.run(&mut terminal).map_err(|error| anyhow!(error))?;
+    Ok(ExitCode::SUCCESS)
 }

@@ -35,7 +35,7 @@ impl Layout {
     /// The least.
     pub const LEAST_DATA: u32 = 4096;
 
-    /// With room for so many bytes of data, a multiple of 4096.
+    /// With room for this many bytes of data, a multiple of 4096.
     ///
     /// # Errors
     /// It is out of range.

@@ -55,7 +55,7 @@ messages! {
             /// By this handle it is used.
             handle: u64,
         }
-        /// So many bytes are in the client's memory, or were written or copied.
+        /// This many bytes are in the client's memory, or were written or copied.
         9 Bytes {
             /// How many.
             len: u64,

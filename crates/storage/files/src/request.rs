@@ -49,7 +49,7 @@ messages! {
     /// request.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum Release {
-        /// A node that it was told of so many times.
+        /// A node that it was told of this many times.
         1 Node {
             /// Which.
             node: u64,
@@ -201,7 +201,7 @@ messages! {
             handle: u64,
             /// From this byte on.
             offset: u64,
-            /// At most so many.
+            /// At most this many.
             len: u32,
         }
         /// Writes what lies in the server's memory.
@@ -210,7 +210,7 @@ messages! {
             handle: u64,
             /// From this byte on.
             offset: u64,
-            /// So many.
+            /// This many.
             len: u32,
             /// Behind the end instead.
             append: bool,
@@ -233,7 +233,7 @@ messages! {
             handle: u64,
             /// Behind the entry that had this cookie; 0: from the first.
             cookie: u64,
-            /// At most so many bytes.
+            /// At most this many bytes.
             len: u32,
             /// With attributes, as if each had been looked up.
             attributes: bool,
@@ -246,7 +246,7 @@ messages! {
             handle: u64,
             /// From this byte on.
             offset: u64,
-            /// So many.
+            /// This many.
             len: u64,
             /// Bits of Linux's `fallocate`.
             mode: u32,
@@ -270,7 +270,7 @@ messages! {
             to: u64,
             /// To this byte.
             to_offset: u64,
-            /// At most so many.
+            /// At most this many.
             len: u64,
         }
         /// An extended attribute, into the client's memory.
@@ -279,7 +279,7 @@ messages! {
             node: u64,
             /// Its name.
             name: Name,
-            /// At most so many bytes; 0: only how many there are.
+            /// At most this many bytes; 0: only how many there are.
             len: u32,
         }
         /// Sets one, of bytes in the server's memory.
@@ -288,7 +288,7 @@ messages! {
             node: u64,
             /// Its name.
             name: Name,
-            /// So many bytes.
+            /// This many bytes.
             len: u32,
             /// `XATTR_CREATE` or `XATTR_REPLACE` of Linux.
             flags: u32,
@@ -297,7 +297,7 @@ messages! {
         26 ListExtended {
             /// Of this node.
             node: u64,
-            /// At most so many bytes; 0: only how many there are.
+            /// At most this many bytes; 0: only how many there are.
             len: u32,
         }
         /// Removes one.

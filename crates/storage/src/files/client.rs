@@ -19,7 +19,7 @@ use super::{FilesError, Options};
 /// How long what nobody needs any more may wait for a request to travel with.
 const RELEASE_AFTER: Duration = Duration::from_millis(50);
 
-/// From so many releases on nobody waits for a request.
+/// From this many releases on nobody waits for a request.
 const RELEASE_AT: usize = 4 * MOST_RELEASES;
 
 /// Why a call failed.
@@ -86,7 +86,7 @@ impl<F: Fabric> Carry for Numbered<F> {
 }
 
 /// A channel, and the memory for its replies.
-struct Lane {
+struct IdleChannel {
     carry: Box<dyn Carry>,
     reply: Vec<u8>,
 }
@@ -94,7 +94,7 @@ struct Lane {
 /// A connection to a server, for any number of threads. When it is dropped, the server closes
 /// what was open.
 pub struct Client {
-    shared: Arc<Shared>,
+    shared: Arc<ClientState>,
     releaser: Option<JoinHandle<()>>,
     /// The exported directory.
     root: Attributes,
@@ -102,8 +102,8 @@ pub struct Client {
     layout: Layout,
 }
 
-struct Shared {
-    idle: Mutex<Vec<Lane>>,
+struct ClientState {
+    idle: Mutex<Vec<IdleChannel>>,
     has_idle: Condvar,
     releases: Mutex<VecDeque<Release>>,
     has_releases: Condvar,
@@ -128,7 +128,7 @@ impl Client {
         let (mut lanes, mut session, mut welcomed) = (Vec::new(), [0; 16], None);
         for _ in 0..options.channels.max(1) {
             let carry = Box::new(Numbered { channel: open(layout)?, number: 0 });
-            let mut lane = Lane { carry, reply: Vec::new() };
+            let mut lane = IdleChannel { carry, reply: Vec::new() };
             let welcome = lane.hello(session, options.patience)?;
             session = welcome.0;
             welcomed = Some(welcome);
@@ -137,7 +137,7 @@ impl Client {
         let Some((_, is_read_only, root)) = welcomed else {
             return Err(FilesError::Refused(Errno::INVALID));
         };
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ClientState {
             idle: Mutex::new(lanes),
             has_idle: Condvar::new(),
             releases: Mutex::default(),
@@ -230,7 +230,7 @@ impl Client {
     }
 }
 
-impl Lane {
+impl IdleChannel {
     fn hello(
         &mut self,
         session: [u8; 16],
@@ -257,7 +257,7 @@ impl Lane {
     }
 }
 
-impl Shared {
+impl ClientState {
     fn call(
         &self,
         caller: Caller,
@@ -282,7 +282,7 @@ impl Shared {
     }
 
     /// Waits for a channel that nobody uses.
-    fn lane(&self) -> Result<Lane, CallError> {
+    fn lane(&self) -> Result<IdleChannel, CallError> {
         let mut idle = locked(&self.idle);
         loop {
             if self.is_gone.load(Ordering::Acquire) {
@@ -296,7 +296,7 @@ impl Shared {
         }
     }
 
-    fn give_back(&self, lane: Lane) {
+    fn give_back(&self, lane: IdleChannel) {
         locked(&self.idle).push(lane);
         self.has_idle.notify_one();
     }
@@ -351,7 +351,7 @@ impl Shared {
     }
 }
 
-impl Lane {
+impl IdleChannel {
     fn call(
         &mut self,
         message: &[u8],

@@ -16,7 +16,7 @@ use landfall_files::{Errno, Layout};
 
 use super::channel::{Channel, Connection, Half};
 use super::client::Client;
-use super::server::{Server, Shared};
+use super::server::{Server, ServerState};
 use super::{FilesError, Options};
 
 /// What begins a greeting of this protocol.
@@ -189,7 +189,7 @@ impl Server {
 }
 
 /// A client at a port. One that cannot be served is told so.
-fn accept(shared: &Arc<Shared>, node: &Node, listener: &Endpoint, request: &ConnectRequest) {
+fn accept(shared: &Arc<ServerState>, node: &Node, listener: &Endpoint, request: &ConnectRequest) {
     let accepted = half_for(shared, node, &request.body).and_then(|(half, theirs, layout)| {
         let place = shared.place().ok_or(Errno::new(11)).map_err(FilesError::Refused)?;
         let endpoint = node.endpoint(None)?;
@@ -213,7 +213,7 @@ fn accept(shared: &Arc<Shared>, node: &Node, listener: &Endpoint, request: &Conn
 
 /// The memory for a client that sends this greeting.
 fn half_for<F: landfall::clan::Fabric>(
-    shared: &Shared,
+    shared: &ServerState,
     fabric: &F,
     body: &[u8],
 ) -> Result<(Half<F>, Cookie, Layout), FilesError> {
@@ -224,7 +224,7 @@ fn half_for<F: landfall::clan::Fabric>(
 
 /// A client that has found the name; one that cannot be served is refused by the drop of its
 /// request.
-fn accept_on_host(shared: &Arc<Shared>, node: &SharedNode, request: NameRequest) {
+fn accept_on_host(shared: &Arc<ServerState>, node: &SharedNode, request: NameRequest) {
     let Ok((half, theirs, layout)) = half_for(shared, node, request.greeting()) else {
         // It is refused.
         return;

@@ -36,6 +36,8 @@
 
 mod channel;
 mod client;
+#[cfg(feature = "command")]
+pub mod command;
 mod connect;
 #[cfg(feature = "mount")]
 mod mount;
@@ -61,7 +63,6 @@ pub const PORT: landfall::clan::network::Port = landfall::clan::network::Port(0x
 /// What both ends can choose. `data` and `channels` are the client's choice, within what the server
 /// allows.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
 pub struct Options {
     /// The most bytes of one read or write: a multiple of 4096.
     pub data: u32,

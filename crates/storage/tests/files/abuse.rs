@@ -135,8 +135,7 @@ fn directories_of_many_entries_are_read_whole_also_while_they_change() {
 
 #[test]
 fn changes_of_others_are_seen_after_the_time_that_is_said() {
-    let mut mounting = MountOptions::default();
-    mounting.timeout = Duration::ZERO;
+    let mounting = MountOptions { timeout: Duration::ZERO, ..MountOptions::default() };
     let files = Mounted::with(Carrier::Host, &mounting, |export| export);
     for nth in 0..50 {
         let text = format!("text {nth}").repeat(nth + 1);
@@ -151,9 +150,8 @@ fn changes_of_others_are_seen_after_the_time_that_is_said() {
 fn clients_that_ask_for_too_much_are_refused_and_nothing_else_happens() {
     let files = Mounted::new(Carrier::Host);
     let meet = files.beside("meet");
-    let mut options = Options::default();
-    options.data = 16 << 20;
-    options.patience = Duration::from_secs(10);
+    let mut options =
+        Options { data: 16 << 20, patience: Duration::from_secs(10), ..Options::default() };
     assert!(Client::connect_on_host(&meet, "files", &options).is_err());
     options.data = 4096;
     let client = Client::connect_on_host(&meet, "files", &options).unwrap();

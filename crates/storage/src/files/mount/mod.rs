@@ -3,9 +3,11 @@
 //! | file | what it is |
 //! | --- | --- |
 //! | this | mounts, and unmounts when it is over, or when the server is gone |
+//! | `asking` | a client as a file system, and how it is asked |
 //! | `filesystem` | what the kernel asks, asked of the server |
 //! | `convert` | the kernel's words and the protocol's |
 
+mod asking;
 mod convert;
 mod filesystem;
 
@@ -18,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
 
-use self::filesystem::Files;
+use self::asking::Files;
 use super::Client;
 
 /// How long the threads of a file system have to end after it was unmounted. Where a program still
@@ -27,7 +29,6 @@ const PARTING: Duration = Duration::from_secs(2);
 
 /// How a file system is mounted.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
 pub struct MountOptions {
     /// How long the kernel believes what it knows of a node, of a name, and of a name that there
     /// is not. Changes that others make are seen after that time at the latest.

@@ -11,7 +11,7 @@ use rustix::io::ReadWriteFlags;
 
 use super::errno;
 use super::export::Export;
-use super::operations::Asked;
+use super::operations::RequestContext;
 use super::session::Handle;
 
 type Answer = Result<Reply, Errno>;
@@ -24,7 +24,7 @@ pub(super) struct Outgoing {
 }
 
 impl Outgoing {
-    /// Room for so many bytes, none of which counts before [`filled`](Self::filled).
+    /// Room for this many bytes, none of which counts before [`filled`](Self::filled).
     pub(super) fn room(&mut self, len: usize) -> &mut [u8] {
         self.len = 0;
         if self.memory.len() < len {
@@ -53,7 +53,7 @@ const DIRECTORY_BUFFER: usize = 32 << 10;
 /// What extended attributes clients may see and set.
 const EXTENDED: &[u8] = b"user.";
 
-impl Asked<'_> {
+impl RequestContext<'_> {
     /// Carries out what moves data: `incoming` came with the request, `outgoing` goes with the
     /// reply, at most `most` bytes.
     pub(super) fn answer_with(

@@ -28,7 +28,7 @@ use landfall_files::{Envelope, Errno, Layout, Reply, Request, VERSION};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use self::contents::Outgoing;
-use self::operations::Asked;
+use self::operations::RequestContext;
 use self::session::Session;
 use super::channel::{Channel, ChannelError};
 use super::{FilesError, Options};
@@ -68,10 +68,10 @@ pub struct ServerStats {
 /// A running server. It ends when it is dropped: clients learn of it, and what they had open is
 /// closed.
 pub struct Server {
-    shared: Arc<Shared>,
+    shared: Arc<ServerState>,
 }
 
-pub(super) struct Shared {
+pub(super) struct ServerState {
     export: Export,
     options: Options,
     is_over: AtomicBool,
@@ -105,7 +105,7 @@ impl Server {
         raise_limit();
         let options = Options { channels: options.channels.max(64), ..options.clone() };
         Ok(Self {
-            shared: Arc::new(Shared {
+            shared: Arc::new(ServerState {
                 export,
                 options,
                 is_over: AtomicBool::new(false),
@@ -117,14 +117,14 @@ impl Server {
         })
     }
 
-    pub(super) const fn shared(&self) -> &Arc<Shared> {
+    pub(super) const fn shared(&self) -> &Arc<ServerState> {
         &self.shared
     }
 
     /// What it did so far.
     #[must_use]
     pub fn stats(&self) -> ServerStats {
-        let Shared { counts, channels, .. } = &*self.shared;
+        let ServerState { counts, channels, .. } = &*self.shared;
         let sessions: Vec<_> =
             locked(&self.shared.sessions).values().filter_map(Weak::upgrade).collect();
         let held = sessions.iter().map(|session| session.held());
@@ -149,7 +149,7 @@ fn raise_limit() {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
-impl Shared {
+impl ServerState {
     /// Starts a thread of this server.
     pub(super) fn spawn(
         self: &Arc<Self>,
@@ -230,7 +230,7 @@ impl Shared {
 }
 
 /// One of the channels that there may be.
-pub(super) struct Place(Arc<Shared>);
+pub(super) struct Place(Arc<ServerState>);
 
 impl Drop for Place {
     fn drop(&mut self) {
@@ -240,7 +240,7 @@ impl Drop for Place {
 
 /// A channel, from its first message to its end.
 struct Service<'a, F: Fabric> {
-    shared: &'a Arc<Shared>,
+    shared: &'a Arc<ServerState>,
     channel: Channel<F>,
     session: Option<Arc<Session>>,
     message: Vec<u8>,
@@ -318,7 +318,7 @@ impl<F: Fabric> Service<'_, F> {
             return Err(Errno::READ_ONLY);
         }
         let most = self.channel.layout().data();
-        let asked = Asked { export, session, caller: *caller };
+        let asked = RequestContext { export, session, caller: *caller };
         asked.answer_with(request, &self.incoming, &mut self.outgoing, most)
     }
 }

@@ -16,7 +16,7 @@ use super::session::{Node, Session};
 
 /// A request's place: who asks, in which session, of which export.
 #[derive(Clone, Copy)]
-pub(super) struct Asked<'a> {
+pub(super) struct RequestContext<'a> {
     pub(super) export: &'a Export,
     pub(super) session: &'a Session,
     pub(super) caller: Caller,
@@ -24,7 +24,7 @@ pub(super) struct Asked<'a> {
 
 type Answer = Result<Reply, Errno>;
 
-impl Asked<'_> {
+impl RequestContext<'_> {
     /// Carries out what changes or tells names and attributes.
     pub(super) fn answer(self, request: &Request) -> Answer {
         match request {

@@ -135,8 +135,7 @@ fn posix_holds_on_the_bare_directory_and_on_the_mount_alike() {
 #[test]
 fn extended_attributes_of_users_are_kept() {
     let scripts = [("xattr", include_str!("xattr.txt"))];
-    let mut mounting = MountOptions::default();
-    mounting.extended = true;
+    let mounting = MountOptions { extended: true, ..MountOptions::default() };
     let files = Mounted::with(Carrier::Host, &mounting, |export| export);
     let mut found = failures("mount", &scripts, files.mount.path());
     let bare = files.beside("bare");
