@@ -139,14 +139,14 @@ impl Machine {
                 .into())
             }
             "ls" => {
-                let entries = std::fs::read_dir(path).map_err(system)?;
+                let entries = std::fs::read_dir(path).map_err(|error| system(&error))?;
                 let names: std::io::Result<Vec<_>> =
                     entries.map(|entry| Ok(entry?.file_name().into_string().unwrap())).collect();
-                let mut names = names.map_err(system)?;
+                let mut names = names.map_err(|error| system(&error))?;
                 names.sort();
                 Ok(if names.is_empty() { "nothing".into() } else { names.join(" ") })
             }
-            "read" => Ok(shown(&std::fs::read(path).map_err(system)?)),
+            "read" => Ok(shown(&std::fs::read(path).map_err(|error| system(&error))?)),
             "readlink" => {
                 let target = rustix::fs::readlink(path, Vec::new())?;
                 Ok(target.into_string().unwrap())
@@ -313,8 +313,8 @@ fn shown(bytes: &[u8]) -> String {
     if bytes.is_empty() { "empty".into() } else { bytes.escape_ascii().to_string() }
 }
 
-fn system(error: std::io::Error) -> Errno {
-    Errno::from_io_error(&error).unwrap_or(Errno::IO)
+fn system(error: &std::io::Error) -> Errno {
+    Errno::from_io_error(error).unwrap_or(Errno::IO)
 }
 
 fn name_of(error: Errno) -> String {
