@@ -56,6 +56,7 @@ impl<F: Fabric> Half<F> {
         }
         let remote = fabric.map(theirs)?;
         let tripwire = fabric.watch(&local, 0..8, Access::Write, Some(&remote))?;
+        let spin = Spin { most: spin, budget: spin };
         Ok(Channel { fabric, local, remote, tripwire, layout, spin, connection })
     }
 }
@@ -69,7 +70,24 @@ pub(crate) struct Channel<F: Fabric> {
     remote: F::Remote,
     tripwire: F::Tripwire,
     layout: Layout,
-    spin: Duration,
+    spin: Spin,
+}
+
+/// How long it pays to look before sleeping: as long as may be where messages come in that time,
+/// less and less where they do not, because nobody asks, or others need the processor.
+struct Spin {
+    most: Duration,
+    budget: Duration,
+}
+
+impl Spin {
+    /// A message came after this time.
+    fn learn(&mut self, waited: Duration) {
+        self.budget = match waited < self.most {
+            true => self.most.min(self.budget * 2 + self.most / 8),
+            false => self.budget / 2,
+        };
+    }
 }
 
 impl<F: Fabric> Channel<F> {
@@ -119,13 +137,16 @@ impl<F: Fabric> Channel<F> {
         deadline: Instant,
         message: &mut Vec<u8>,
     ) -> Result<bool, ChannelError> {
+        let start = Instant::now();
+        if self.spin(number, message, start)? {
+            self.spin.learn(start.elapsed());
+            return Ok(true);
+        }
         loop {
-            if self.spin(number, message)? {
-                return Ok(true);
-            }
             self.tripwire.arm();
             if self.look(number, message)? {
                 self.tripwire.disarm();
+                self.spin.learn(start.elapsed());
                 return Ok(true);
             }
             let now = Instant::now();
@@ -135,6 +156,7 @@ impl<F: Fabric> Channel<F> {
             }
             self.fabric.wait(&[&self.tripwire], Some(deadline.min(now + SLICE)))?;
             if self.look(number, message)? {
+                self.spin.learn(start.elapsed());
                 return Ok(true);
             }
             self.remote.check()?;
@@ -144,8 +166,12 @@ impl<F: Fabric> Channel<F> {
         }
     }
 
-    fn spin(&mut self, number: u32, message: &mut Vec<u8>) -> Result<bool, ChannelError> {
-        let start = Instant::now();
+    fn spin(
+        &mut self,
+        number: u32,
+        message: &mut Vec<u8>,
+        start: Instant,
+    ) -> Result<bool, ChannelError> {
         loop {
             for _ in 0..LOOKS {
                 if self.look(number, message)? {
@@ -153,9 +179,11 @@ impl<F: Fabric> Channel<F> {
                 }
                 self.fabric.relax();
             }
-            if start.elapsed() >= self.spin {
+            if start.elapsed() >= self.spin.budget {
                 return Ok(false);
             }
+            // The other side may need this processor.
+            std::thread::yield_now();
         }
     }
 

@@ -74,6 +74,9 @@ struct CommonArgs {
     /// The MTU of the network between [default: 1500; 65536 at a loopback address]
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1280..=65_536))]
     mtu: Option<u32>,
+    /// How long a thread looks for a message before it sleeps, at most, in microseconds
+    #[arg(long, value_name = "MICROSECONDS", default_value_t = 100)]
+    spin: u64,
     /// Nothing can be changed
     #[arg(long)]
     read_only: bool,
@@ -150,6 +153,10 @@ impl Files {
 }
 
 impl CommonArgs {
+    fn options(&self) -> Options {
+        Options { spin: Duration::from_micros(self.spin), ..Options::default() }
+    }
+
     fn node(&self, host: HostId, at: SocketAddr) -> Result<Node> {
         let mtu = self.mtu.unwrap_or(if at.ip().is_loopback() { 65_536 } else { 1500 });
         let builder = Node::builder(host).path(Transport::udp_with(UdpConfig::new(at, mtu)));
@@ -202,7 +209,7 @@ impl ServeArgs {
         rustix::process::umask(rustix::fs::Mode::empty());
         let export = Export::open(&self.dir)?;
         let export = if self.common.read_only { export.read_only() } else { export };
-        let options = Options { channels: self.channels, ..Options::default() };
+        let options = Options { channels: self.channels, ..self.common.options() };
         let server = Server::start(export, &options)?;
         let (mut nodes, mut listening) = (Vec::new(), Vec::new());
         for place in &self.listen {
@@ -275,7 +282,7 @@ fn private_folder(folder: &Path) -> Result<()> {
 
 impl MountArgs {
     fn run(&self, program: &mut dyn Program) -> Result<()> {
-        let options = Options::default();
+        let options = self.common.options();
         let (client, node) = match &self.server {
             Place::Host(folder) => {
                 let client = Client::connect_on_host(folder, NAME, &options);

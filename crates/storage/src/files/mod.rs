@@ -68,7 +68,8 @@ pub struct Options {
     pub data: u32,
     /// Requests that are under way at a time; of a server, of all its clients together.
     pub channels: usize,
-    /// How long a thread looks for a message before it sleeps.
+    /// How long a thread looks for a message before it sleeps, at most: it looks for less where
+    /// that is in vain.
     pub spin: Duration,
     /// How long an answer may take.
     pub patience: Duration,
@@ -79,7 +80,7 @@ impl Default for Options {
         Self {
             data: 1 << 20,
             channels: 4,
-            spin: Duration::from_micros(20),
+            spin: Duration::from_micros(100),
             patience: Duration::from_secs(60),
         }
     }

@@ -11,6 +11,7 @@ use landfall_files::{Attributes, Caller, Errno, Name, Release, Reply, Request, T
 
 use super::MountOptions;
 use super::convert::{attributes, errno, error};
+use super::fresh::FreshDirectories;
 use crate::files::Client;
 
 /// The number of an inode is used again only when nobody knows it any more.
@@ -27,6 +28,7 @@ pub(super) struct Files {
     pub(super) client: Arc<Client>,
     pub(super) timeout: Duration,
     pub(super) extended: bool,
+    pub(super) fresh: FreshDirectories,
     /// Bytes of entries that the kernel has room for at a time, as far as is known.
     directory: AtomicU32,
     /// Memory for data that is read, to be used again.
@@ -40,6 +42,7 @@ impl Files {
             client,
             timeout,
             extended,
+            fresh: FreshDirectories::default(),
             directory: AtomicU32::new(ENTRIES),
             buffers: Mutex::default(),
         }
@@ -122,7 +125,15 @@ impl Files {
         self.directory.store(FEW_ENTRIES, Ordering::Relaxed);
     }
 
+    /// A name that is about to be made.
+    pub(super) fn new_name(&self, parent: INodeNo, text: &OsStr) -> Result<Name, fuser::Errno> {
+        let name = name(text)?;
+        self.fresh.name_made(parent.0, &name);
+        Ok(name)
+    }
+
     pub(super) fn forget_one(&self, node: INodeNo, count: u64) {
+        self.fresh.forget(node.0);
         self.client.release(Release::Node { node: node.0, count });
     }
 }

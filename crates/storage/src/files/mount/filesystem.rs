@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use fuser::{
     BsdFileFlags, CopyFileRangeFlags, FileHandle, Filesystem, FopenFlags, INodeNo, InitFlags,
@@ -37,8 +37,14 @@ impl Filesystem for Files {
     }
 
     fn lookup(&self, req: &fuser::Request, parent: INodeNo, text: &OsStr, reply: ReplyEntry) {
-        let request = name(text).map(|name| Request::Lookup { parent: parent.0, name });
-        self.found(req, request, reply);
+        let name = match name(text) {
+            Ok(name) => name,
+            Err(error) => return reply.error(error),
+        };
+        if self.fresh.has_not(parent.0, &name, self.timeout) {
+            return reply.error(fuser::Errno::ENOENT);
+        }
+        self.found(req, Ok(Request::Lookup { parent: parent.0, name }), reply);
     }
 
     fn forget(&self, _: &fuser::Request, node: INodeNo, count: u64) {
@@ -105,7 +111,7 @@ impl Filesystem for Files {
         reply: ReplyEntry,
     ) {
         let request = |name| Request::MakeNode { parent: parent.0, name, mode, device };
-        self.found(req, name(text).map(request), reply);
+        self.found(req, self.new_name(parent, text).map(request), reply);
     }
 
     fn mkdir(
@@ -117,8 +123,17 @@ impl Filesystem for Files {
         _: u32,
         reply: ReplyEntry,
     ) {
+        let asked = Instant::now();
         let request = |name| Request::MakeDirectory { parent: parent.0, name, mode };
-        self.found(req, name(text).map(request), reply);
+        let made = self.new_name(parent, text).map(request);
+        match made.and_then(|request| self.ask(req, request)) {
+            Ok(Reply::Found { attributes: made }) => {
+                self.fresh.made(made.node, asked, self.timeout);
+                reply.entry(&self.timeout, &attributes(&made), GENERATION);
+            }
+            Ok(_) => reply.error(fuser::Errno::EIO),
+            Err(error) => reply.error(error),
+        }
     }
 
     fn unlink(&self, req: &fuser::Request, parent: INodeNo, text: &OsStr, reply: ReplyEmpty) {
@@ -141,7 +156,8 @@ impl Filesystem for Files {
     ) {
         let target = Target::new(target.as_os_str().as_bytes());
         let target = target.map_err(|_| errno(Errno::new(36)));
-        let request = name(text)
+        let request = self
+            .new_name(parent, text)
             .and_then(|name| Ok(Request::MakeSymlink { parent: parent.0, name, target: target? }));
         self.found(req, request, reply);
     }
@@ -161,7 +177,7 @@ impl Filesystem for Files {
             if bits & !rename::ALL != 0 {
                 return Err(fuser::Errno::EINVAL);
             }
-            let new_name = super::asking::name(new_text)?;
+            let new_name = self.new_name(new_parent, new_text)?;
             let (parent, new_parent) = (parent.0, new_parent.0);
             Ok(Request::Rename { parent, name, new_parent, new_name, flags: bits })
         });
@@ -177,7 +193,7 @@ impl Filesystem for Files {
         reply: ReplyEntry,
     ) {
         let request = |name| Request::Link { node: node.0, parent: parent.0, name };
-        self.found(req, name(text).map(request), reply);
+        self.found(req, self.new_name(parent, text).map(request), reply);
     }
 
     fn open(&self, req: &fuser::Request, node: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
@@ -200,7 +216,7 @@ impl Filesystem for Files {
     ) {
         let flags = open_flags(flags);
         let request = |name| Request::Create { parent: parent.0, name, mode, flags };
-        match name(text).map(request).and_then(|request| self.ask(req, request)) {
+        match self.new_name(parent, text).map(request).and_then(|request| self.ask(req, request)) {
             Ok(Reply::Created { attributes: made, handle }) => {
                 let made = attributes(&made);
                 reply.created(&self.timeout, &made, GENERATION, FileHandle(handle), OPENED);

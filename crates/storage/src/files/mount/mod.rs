@@ -5,11 +5,13 @@
 //! | this | mounts, and unmounts when it is over, or when the server is gone |
 //! | `asking` | a client as a file system, and how it is asked |
 //! | `filesystem` | what the kernel asks, asked of the server |
+//! | `fresh` | what is not in a directory that was just made |
 //! | `convert` | the kernel's words and the protocol's |
 
 mod asking;
 mod convert;
 mod filesystem;
+mod fresh;
 
 use std::fmt;
 use std::io;
