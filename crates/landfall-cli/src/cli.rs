@@ -5,10 +5,11 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use landfall_lab::workload::clan::process;
 use landfall_lab::{demo, doctor, papers, perf, reproduce};
+use landfall_storage::files::command::Files;
 
 use crate::transfer::{receive, send};
 use crate::{
-    bigmtu, capture, carry, clan_ip, decrypt, install, leaving, nbd, proxy, run, scsi, serve,
+    bigmtu, capture, carry, clan_ip, decrypt, files, install, leaving, nbd, proxy, run, scsi, serve,
 };
 
 const EXAMPLES: &str = "\
@@ -28,6 +29,7 @@ Examples:
   landfall carry --help               the same between hosts, by STP or by queue pairs
   landfall nbd serve --help           block devices for nbdcopy, qemu, fio and the kernel
   landfall scsi serve --help          the same for initiators of iSCSI
+  landfall files serve --help         a directory for other hosts to mount
   sudo landfall bigmtu --lower eth1   a large MTU above an ordinary link
   landfall paper stp                  the tables of a paper, live, ours beside its own
   landfall paper defrag               the tables of a paper, ours beside its own
@@ -85,6 +87,9 @@ enum Command {
     /// Block devices as logical units of a target of iSCSI
     #[command(subcommand)]
     Scsi(scsi::Scsi),
+    /// A directory for other hosts and processes: serve it, mount it
+    #[command(subcommand)]
+    Files(Files),
     /// The figures of the papers, ours beside theirs
     #[command(subcommand)]
     Paper(Paper),
@@ -114,6 +119,7 @@ impl Command {
             Self::Perf(Perf::Server(_))
                 | Self::Serve(_)
                 | Self::Scsi(_)
+                | Self::Files(_)
                 | Self::Proxy(_)
                 | Self::Capture(_)
                 | Self::Send(_)
@@ -175,6 +181,7 @@ impl Cli {
             Command::ClanIp(args) => clan_ip::run(&args),
             Command::Nbd(command) => command.run(),
             Command::Scsi(command) => command.run(),
+            Command::Files(command) => files::run(&command),
             Command::Paper(Paper::Stp(args)) => papers::stp::run(&args),
             Command::Paper(Paper::Defrag(args)) => papers::defrag::run(&args),
             Command::Paper(Paper::Clan(args)) => papers::clan::run(&args),

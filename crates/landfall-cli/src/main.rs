@@ -33,6 +33,7 @@ mod clan_ip;
 mod cli;
 mod decrypt;
 mod endpoint;
+mod files;
 mod install;
 mod metrics;
 mod nbd;

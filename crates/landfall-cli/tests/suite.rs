@@ -6,6 +6,7 @@ mod clan_ip;
 mod commands;
 mod common;
 mod decrypt;
+mod files;
 mod nbd;
 mod paper;
 mod perf;

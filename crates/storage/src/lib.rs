@@ -4,6 +4,8 @@
 pub mod client;
 pub mod copy;
 pub mod device;
+#[cfg(feature = "files")]
+pub mod files;
 pub mod scsi;
 pub mod server;
 pub mod stream;

@@ -105,7 +105,7 @@ fn every_kind_of_reply_carries_every_command() {
         assert_eq!(client.replies(), replies);
         client.write_durably(100, pattern(1, 1 << 20)).wait().unwrap();
         assert_eq!(client.read(100, vec![0; 1 << 20]).wait().unwrap(), pattern(1, 1 << 20));
-        assert_eq!(client.read(0, Vec::new()).wait().unwrap(), []);
+        assert_eq!(client.read(0, Vec::new()).wait().unwrap(), [0_u8; 0]);
         client.trim(0, SIZE).wait().unwrap();
         client.write_zeroes(0, SIZE, true).wait().unwrap();
         assert_eq!(client.read(100, vec![1; 4096]).wait().unwrap(), [0; 4096]);

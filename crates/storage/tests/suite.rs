@@ -4,6 +4,8 @@ mod abuse;
 mod client;
 mod devices;
 mod durability;
+#[cfg(feature = "mount")]
+mod files;
 mod initiator;
 mod programs;
 mod scsi;
