@@ -4,6 +4,8 @@
 pub mod client;
 pub mod copy;
 pub mod device;
+#[cfg(feature = "mount")]
+pub mod mount;
 pub mod scsi;
 pub mod server;
 pub mod stream;

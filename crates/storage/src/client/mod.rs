@@ -133,6 +133,24 @@ impl Client {
         self.shared.state().session.export().clone()
     }
 
+    /// The size that the device has now, in bytes.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.shared.state().session.export().size
+    }
+
+    /// Why the connection is over, if it is.
+    #[must_use]
+    pub fn gone(&self) -> Option<Error> {
+        self.shared.state().gone.clone()
+    }
+
+    /// Ends the connection without a goodbye: all that is under way fails for this reason, and so
+    /// does whatever is asked for later. For a server that does not answer.
+    pub fn end(&self, reason: &str) {
+        self.shared.break_off(Error::Gone(reason.into()));
+    }
+
     /// How the server answers.
     #[must_use]
     pub fn replies(&self) -> Replies {
