@@ -10,9 +10,9 @@ use landfall::stp::Transport;
 use landfall_services::tls;
 use landfall_storage::client::{Client, Options};
 use landfall_storage::rustls::pki_types::ServerName;
-use landfall_storage::stream::Stream;
+use landfall_storage::stream::{Stream, queue_pair_options};
 use landfall_storage::uri::{Carrier, ExportUri};
-use sockets_compat::{Address, Carrier as StpCarrier, QpHost, QpOptions, StpHost, StpOptions};
+use sockets_compat::{Address, Carrier as StpCarrier, QpHost, StpHost, StpOptions};
 
 use crate::adapter::{self, LinkArgs};
 use crate::endpoint::{self, SecurityArgs};
@@ -134,7 +134,7 @@ impl<'a> Connector<'a> {
             return Ok(open.clone());
         }
         let (adapter, own) = self.args.link.open(self.args.address.as_deref())?;
-        let host = QpHost::new(adapter.clone(), QpOptions::default())?;
+        let host = QpHost::new(adapter.clone(), queue_pair_options())?;
         leaving::before_signals_end_it(move || adapter::see_off(&adapter));
         Ok(self.queue_pairs.insert((host, own)).clone())
     }
