@@ -9,7 +9,7 @@ use std::thread;
 use landfall_storage::client::{Client, Error, Options, export_of, exports_of};
 use landfall_storage::device::MemoryDevice;
 use landfall_storage::server::Offer;
-use landfall_storage::{BlockSizes, Errno, Replies};
+use landfall_storage::{BlockSizes, Command, Errno, Replies};
 
 use crate::support::{connect, pattern, serve};
 
@@ -148,4 +148,39 @@ fn exports_are_listed_and_looked_at_without_being_used() {
     let looked = export_of(stream(), &options).unwrap();
     assert_eq!((looked.export().size, looked.export().description.as_str()), (SIZE, "words"));
     assert!(Client::connect_tcp(address, &Options::export("none")).is_err());
+}
+
+/// Replies overtake the end of the call that sends: a buffer comes back whole all the same.
+#[test]
+fn what_was_written_is_given_back_whole() {
+    let (_server, address) = serve(Offer::new("disk", MemoryDevice::new(SIZE)));
+    let client = connect(address);
+    thread::scope(|scope| {
+        for part in 0..4u64 {
+            let client = client.clone();
+            scope.spawn(move || {
+                for nth in 0..200 {
+                    let bytes = pattern(part * 1000 + nth, 20_000);
+                    let back = client.write(part * 65_536, bytes.clone()).wait().unwrap();
+                    assert!(back == bytes, "{} bytes came back", back.len());
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn a_buffer_of_another_length_is_refused_and_nothing_is_sent() {
+    let (server, address) = serve(Offer::new("disk", MemoryDevice::new(SIZE)));
+    let client = connect(address);
+    let read = Command::Read { offset: 0, length: 4096, dont_fragment: false };
+    let write = Command::Write { offset: 0, length: 4096, fua: false };
+    for command in [read, write] {
+        for len in [0, 4095, 4097] {
+            let refused = client.command(command, vec![0; len]).wait();
+            assert!(matches!(refused, Err(Error::Buffer { length: 4096, .. })), "{refused:?}");
+        }
+    }
+    client.flush().wait().unwrap();
+    assert_eq!(server.stats().reads + server.stats().writes, 0);
 }

@@ -195,7 +195,7 @@ fn errno(error: &Error) -> Errno {
         Error::Failed(failed) => {
             i32::try_from(failed.errno.number()).map_or(Errno::EIO, Errno::from_i32)
         }
-        Error::NotIssued(_) => Errno::EINVAL,
+        Error::NotIssued(_) | Error::Buffer { .. } => Errno::EINVAL,
         Error::Protocol(_) | Error::Gone(_) => Errno::EIO,
     }
 }
