@@ -5,6 +5,8 @@ mod client;
 mod devices;
 mod durability;
 mod initiator;
+#[cfg(feature = "mount")]
+mod mount;
 mod programs;
 mod scsi;
 mod sst;
