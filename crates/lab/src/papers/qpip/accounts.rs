@@ -5,9 +5,10 @@ use std::ops::Sub;
 
 use anyhow::{Context, Result};
 use landfall_testbed::cpu::TaskUse;
+use serde::Serialize;
 
 /// Seconds of processor.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Used {
     /// The program that has the device as a file.
     pub(crate) program_s: f64,

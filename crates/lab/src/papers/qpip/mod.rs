@@ -153,6 +153,8 @@ pub(crate) struct Figures {
     pub(crate) mb_per_cpu_s: f64,
     /// The client's seconds of processor to the seconds that it took.
     pub(crate) client_cores: f64,
+    /// Whose seconds of processor they were.
+    pub(crate) cpu_s: accounts::Used,
     /// From the slowest round to the fastest, of the median.
     pub(crate) spread: f64,
     /// To kernel sockets with the same MTU and offload, round by round: the throughput.
@@ -290,6 +292,12 @@ fn figures(
         mb_per_client_cpu_s: megabytes / of(Phase::client_cpu_s),
         mb_per_cpu_s: megabytes / of(Phase::cpu_s),
         client_cores: of(|phase| phase.client_cpu_s() / phase.seconds),
+        cpu_s: accounts::Used {
+            program_s: of(|phase| phase.used.program_s),
+            user_s: of(|phase| phase.used.user_s),
+            kernel_s: of(|phase| phase.used.kernel_s),
+            server_s: of(|phase| phase.used.server_s),
+        },
         spread: (most - least) / of(|phase| phase.seconds),
         ratio: ratio(|phase| phase.seconds),
         client_cpu_ratio: ratio(Phase::client_cpu_s),
