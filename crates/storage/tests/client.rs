@@ -6,10 +6,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 
-use landfall_storage::client::{Client, Error, Options, export_of, exports_of};
-use landfall_storage::device::MemoryDevice;
+use landfall_storage::client::{Client, Error, Options, Pending, export_of, exports_of};
+use landfall_storage::device::{BlockDevice, Fault, MemoryDevice, Volatile};
 use landfall_storage::server::Offer;
 use landfall_storage::{BlockSizes, Command, Errno, Replies};
+
+use proptest::prelude::*;
 
 use crate::support::{connect, pattern, serve};
 
@@ -183,4 +185,86 @@ fn a_buffer_of_another_length_is_refused_and_nothing_is_sent() {
     }
     client.flush().wait().unwrap();
     assert_eq!(server.stats().reads + server.stats().writes, 0);
+}
+
+/// A part of a device that is used for itself: what is under way at others says nothing of it.
+const PLACE: usize = 64 << 10;
+const PLACES: usize = 6;
+
+/// What is asked of a place, and how it is waited for.
+#[derive(Clone, Debug)]
+struct Asked {
+    place: usize,
+    at: usize,
+    len: usize,
+    is_write: bool,
+    /// As a future; else by a thread that waits.
+    polls: bool,
+}
+
+fn asked() -> impl Strategy<Value = Asked> {
+    // Around what is copied behind its request, and what is sent from where it lies.
+    let len = prop_oneof![1..64usize, 16_300..16_500usize, 20_000..PLACE / 2];
+    (0..PLACES, 0..PLACE / 2, len, any::<bool>(), any::<bool>())
+        .prop_map(|(place, at, len, is_write, polls)| Asked { place, at, len, is_write, polls })
+}
+
+/// The naive device: it does one thing after another. The last place cannot be read.
+struct Naive {
+    bytes: Vec<Vec<u8>>,
+    under_way: Vec<Option<(Asked, Vec<u8>, Pending<Vec<u8>>)>>,
+}
+
+impl Naive {
+    fn settle(&mut self, place: usize) -> Result<(), TestCaseError> {
+        let Some((asked, bytes, pending)) = self.under_way[place].take() else { return Ok(()) };
+        let done = if asked.polls { block_on(pending) } else { pending.wait() };
+        if !asked.is_write && place == PLACES - 1 {
+            prop_assert!(matches!(done, Err(Error::Failed(_))), "{:?}", asked);
+            return Ok(());
+        }
+        let done = done.map_err(|error| TestCaseError::fail(error.to_string()))?;
+        let is_right = if asked.is_write {
+            self.bytes[place][asked.at..][..asked.len].copy_from_slice(&bytes);
+            done == bytes
+        } else {
+            done == self.bytes[place][asked.at..][..asked.len]
+        };
+        prop_assert!(is_right, "{:?}: {} bytes", asked, done.len());
+        Ok(())
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// Whatever is waited for in whatever order, each buffer has what a device would give that
+    /// does one thing after another; what fails takes nothing from others.
+    #[test]
+    fn what_is_pending_gives_what_a_naive_device_gives(
+        all in proptest::collection::vec(asked(), 1..120),
+        order in proptest::collection::vec(0..PLACES, PLACES),
+    ) {
+        let device = Arc::new(Volatile::new(PLACE * PLACES));
+        device.fail(Fault::Read, (PLACE * (PLACES - 1)) as u64..(PLACE * PLACES) as u64);
+        let (_server, address) = serve(Offer::shared("disk", device as Arc<dyn BlockDevice>));
+        let client = connect(address);
+        let under_way = (0..PLACES).map(|_| None).collect();
+        let mut naive = Naive { bytes: vec![vec![0; PLACE]; PLACES], under_way };
+        for (number, asked) in (1..).zip(all) {
+            naive.settle(asked.place)?;
+            let offset = (asked.place * PLACE + asked.at) as u64;
+            let bytes = pattern(number, asked.len);
+            let pending = if asked.is_write {
+                client.write(offset, bytes.clone())
+            } else {
+                client.read(offset, vec![7; asked.len])
+            };
+            naive.under_way[asked.place] = Some((asked.clone(), bytes, pending));
+        }
+        for place in order.into_iter().chain(0..PLACES) {
+            naive.settle(place)?;
+        }
+        prop_assert!(client.gone().is_none());
+    }
 }

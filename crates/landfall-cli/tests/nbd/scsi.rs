@@ -81,7 +81,7 @@ fn what_is_wrong_with_a_target_is_said() {
     };
     assert!(said(&["--target", "disk", "--lun", "0=mem:1M"]).contains("no name of a target"));
     assert!(said(&["--target", TARGET, "--lun", "x=mem:1M"]).contains("`x` is no number"));
-    assert!(said(&["--target", TARGET, "--lun", "0=disk"]).contains("NAME=file:PATH"));
+    assert!(said(&["--target", TARGET, "--lun", "0=disk"]).contains("unit 0: `disk` is no device"));
     assert!(said(&["--target", TARGET, "--lun", "0=file:none.img"]).contains("none.img"));
 }
 
