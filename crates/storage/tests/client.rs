@@ -1,19 +1,24 @@
 //! Our client with our server: many requests under way, futures, threads.
 
 use std::future::Future;
+use std::io;
+use std::net::TcpStream;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
+use std::time::Duration;
 
 use landfall_storage::client::{Client, Error, Options, Pending, export_of, exports_of};
 use landfall_storage::device::{BlockDevice, Fault, MemoryDevice, Volatile};
 use landfall_storage::server::Offer;
+use landfall_storage::stream::Stream;
 use landfall_storage::{BlockSizes, Command, Errno, Replies};
 
 use proptest::prelude::*;
 
-use crate::support::{connect, pattern, serve};
+use crate::support::{LIMIT, connect, pattern, serve, until};
 
 const SIZE: u64 = 8 << 20;
 
@@ -152,23 +157,55 @@ fn exports_are_listed_and_looked_at_without_being_used() {
     assert!(Client::connect_tcp(address, &Options::export("none")).is_err());
 }
 
-/// Replies overtake the end of the call that sends: a buffer comes back whole all the same.
+/// A stream whose calls that send data return when they are told to, long after the data have
+/// gone.
+struct Holding {
+    stream: TcpStream,
+    told: Mutex<Receiver<()>>,
+}
+
+impl Stream for Holding {
+    fn read(&self, into: &mut [u8]) -> io::Result<usize> {
+        Stream::read(&self.stream, into)
+    }
+
+    fn write(&self, head: &[u8], payload: &[u8]) -> io::Result<()> {
+        Stream::write(&self.stream, head, payload)?;
+        if !payload.is_empty() {
+            self.told.lock().unwrap().recv_timeout(LIMIT).map_err(io::Error::other)?;
+        }
+        Ok(())
+    }
+
+    fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        Stream::set_read_timeout(&self.stream, timeout)
+    }
+
+    fn shut_down(&self) {
+        self.stream.shut_down();
+    }
+}
+
+/// A reply overtakes the end of the call that sends: the buffer comes back whole all the same.
 #[test]
 fn what_was_written_is_given_back_whole() {
     let (_server, address) = serve(Offer::new("disk", MemoryDevice::new(SIZE)));
-    let client = connect(address);
+    let (tell, told) = mpsc::channel();
+    let stream = TcpStream::connect(address).unwrap();
+    let stream = Arc::new(Holding { stream, told: Mutex::new(told) });
+    let client = Client::connect(stream, &Options::export("disk")).unwrap();
+    // Not so much that it is sent at once.
+    let bytes = pattern(1, 40_000);
+    let mut write = client.write(4096, bytes.clone());
     thread::scope(|scope| {
-        for part in 0..4u64 {
-            let client = client.clone();
-            scope.spawn(move || {
-                for nth in 0..200 {
-                    let bytes = pattern(part * 1000 + nth, 20_000);
-                    let back = client.write(part * 65_536, bytes.clone()).wait().unwrap();
-                    assert!(back == bytes, "{} bytes came back", back.len());
-                }
-            });
-        }
+        scope.spawn(|| client.send());
+        until("it is answered", || write.is_over());
+        let done = pin!(&mut write).poll(&mut Context::from_waker(Waker::noop()));
+        let Poll::Ready(Ok(back)) = done else { panic!("it is over: {done:?}") };
+        assert!(back == bytes, "{} bytes came back", back.len());
+        tell.send(()).unwrap();
     });
+    assert!(client.read(4096, vec![0; bytes.len()]).wait().unwrap() == bytes);
 }
 
 #[test]
