@@ -18,7 +18,7 @@ use landfall_storage::{BlockSizes, Command, Errno, Replies};
 
 use proptest::prelude::*;
 
-use crate::support::{LIMIT, connect, pattern, serve, until};
+use crate::support::{connect, pattern, serve, until};
 
 const SIZE: u64 = 8 << 20;
 
@@ -172,7 +172,11 @@ impl Stream for Holding {
     fn write(&self, head: &[u8], payload: &[u8]) -> io::Result<()> {
         Stream::write(&self.stream, head, payload)?;
         if !payload.is_empty() {
-            self.told.lock().unwrap().recv_timeout(LIMIT).map_err(io::Error::other)?;
+            self.told
+                .lock()
+                .unwrap()
+                .recv_timeout(Duration::from_secs(20))
+                .map_err(io::Error::other)?;
         }
         Ok(())
     }
@@ -230,7 +234,7 @@ const PLACES: usize = 6;
 
 /// What is asked of a place, and how it is waited for.
 #[derive(Clone, Debug)]
-struct Asked {
+struct Request {
     place: usize,
     at: usize,
     len: usize,
@@ -239,17 +243,17 @@ struct Asked {
     polls: bool,
 }
 
-fn asked() -> impl Strategy<Value = Asked> {
+fn request() -> impl Strategy<Value = Request> {
     // Around what is copied behind its request, and what is sent from where it lies.
     let len = prop_oneof![1..64usize, 16_300..16_500usize, 20_000..PLACE / 2];
     (0..PLACES, 0..PLACE / 2, len, any::<bool>(), any::<bool>())
-        .prop_map(|(place, at, len, is_write, polls)| Asked { place, at, len, is_write, polls })
+        .prop_map(|(place, at, len, is_write, polls)| Request { place, at, len, is_write, polls })
 }
 
 /// The naive device: it does one thing after another. The last place cannot be read.
 struct Naive {
     bytes: Vec<Vec<u8>>,
-    under_way: Vec<Option<(Asked, Vec<u8>, Pending<Vec<u8>>)>>,
+    under_way: Vec<Option<(Request, Vec<u8>, Pending<Vec<u8>>)>>,
 }
 
 impl Naive {
@@ -279,7 +283,7 @@ proptest! {
     /// does one thing after another; what fails takes nothing from others.
     #[test]
     fn what_is_pending_gives_what_a_naive_device_gives(
-        all in proptest::collection::vec(asked(), 1..120),
+        all in proptest::collection::vec(request(), 1..120),
         order in proptest::collection::vec(0..PLACES, PLACES),
     ) {
         let device = Arc::new(Volatile::new(PLACE * PLACES));

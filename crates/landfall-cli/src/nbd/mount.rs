@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
-use landfall_storage::mount::{Mount, MountOptions, UnmountError};
+use anyhow::{Context, Result};
+use landfall_storage::mount::{Mount, MountOptions};
 use landfall_transport::signals::Endings;
 use serde_json::json;
 
@@ -62,53 +62,16 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let mut connector = Connector::new(&args.connect);
     let client = connector.connect(args.device.export()?)?;
     let size = client.size();
-    let mut options = MountOptions::default();
-    options.patience = Duration::from_secs(args.patience.into());
-    (options.read_only, options.allow_other) = (args.read_only, args.allow_other);
+    let patience = Duration::from_secs(args.patience.into());
+    let options = MountOptions::new(patience).read_only(args.read_only).others(args.allow_other);
     let mount = Mount::new(client, &args.place, &options)?;
-    let file = mount.file().to_owned();
-    if args.json {
-        style::print(&format!("{}\n", json!({ "file": file, "size": size })))?;
-    } else {
-        let told = printable::printable(&file.display().to_string());
-        style::print(&format!("{told}: a device of {}\n", style::bytes(size)))?;
-    }
-    let ended = stay(mount, &endings)?;
-    if args.json {
-        style::print_json(&json!({ "ended": ended }))?;
-    } else {
-        style::print(&format!("unmounted: {ended}\n"))?;
-    }
+    let ready = json!({ "file": mount.file(), "size": size }).to_string();
+    let file = printable::printable(&mount.file().display().to_string());
+    let told = format!("{file}: a device of {}", style::bytes(size));
+    style::print(&format!("{}\n", if args.json { ready } else { told }))?;
+    let signal = || Ok(endings.wait(TICK)? && endings.take()?.is_some());
+    let ended = mount.stay(signal, |told| eprintln!("{told}"))?;
+    let (done, told) = (json!({ "ended": ended }).to_string(), format!("unmounted: {ended}"));
+    style::print(&format!("{}\n", if args.json { done } else { told }))?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// Stays until somebody or something ends it, and says what did.
-fn stay(mut mount: Mount, endings: &Endings) -> Result<&'static str> {
-    let mut is_told = false;
-    loop {
-        let has_signal = endings.wait(TICK)?;
-        if mount.has_ended() {
-            return Ok("by somebody else");
-        }
-        if let Some(why) = mount.lost() {
-            // Dropped, it is unmounted under anyone who uses it.
-            bail!("{why}; who used {} saw errors", mount.file().display());
-        }
-        if !has_signal {
-            continue;
-        }
-        // The next one is another one.
-        endings.take()?;
-        match mount.unmount() {
-            Ok(()) => return Ok("a signal"),
-            Err(still) if !is_told && matches!(still.error, UnmountError::Busy(_)) => {
-                eprintln!(
-                    "{}, and stays: unmount what uses it, or end this once more to cut it off",
-                    still.error
-                );
-                (mount, is_told) = (*still.mount, true);
-            }
-            Err(still) => bail!("{}: it was cut off", still.error),
-        }
-    }
 }

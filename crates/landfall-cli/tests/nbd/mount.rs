@@ -180,7 +180,7 @@ fn a_server_that_goes_ends_it_and_says_so() {
     let mounted = Mounted::new(&server.uri("disk"), &place(&folder), &[]);
     let file = mounted.open();
     assert!(server.end());
-    // Whoever uses it hears of it.
+    // Anyone who uses it hears of it.
     file.read_exact_at(&mut [0; 512], 0).unwrap_err();
     let (code, _, said) = mounted.ended();
     assert_eq!(code, Some(1));

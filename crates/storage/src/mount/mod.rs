@@ -45,9 +45,31 @@ pub struct MountOptions {
     pub allow_other: bool,
 }
 
+impl MountOptions {
+    /// With this patience, for the user who mounts it, to read and to write.
+    #[must_use]
+    pub const fn new(patience: Duration) -> Self {
+        Self { patience, read_only: false, allow_other: false }
+    }
+
+    /// Nobody writes.
+    #[must_use]
+    pub const fn read_only(mut self, read_only: bool) -> Self {
+        self.read_only = read_only;
+        self
+    }
+
+    /// Other users of this host may use the file, too.
+    #[must_use]
+    pub const fn others(mut self, allow_other: bool) -> Self {
+        self.allow_other = allow_other;
+        self
+    }
+}
+
 impl Default for MountOptions {
     fn default() -> Self {
-        Self { patience: Duration::from_secs(60), read_only: false, allow_other: false }
+        Self::new(Duration::from_secs(60))
     }
 }
 
@@ -192,6 +214,47 @@ impl Mount {
         }
         self.end();
         Ok(())
+    }
+
+    /// Stays until a signal or something else ends it, and says what did. `signal` waits a moment
+    /// for one that has not been told of. The first is not obeyed while somebody uses the file:
+    /// then `tell` is told so.
+    ///
+    /// # Errors
+    /// The server is lost, or it was cut off from those who use it.
+    pub fn stay(
+        mut self,
+        mut signal: impl FnMut() -> io::Result<bool>,
+        tell: impl Fn(&str),
+    ) -> io::Result<&'static str> {
+        let mut is_told = false;
+        loop {
+            let has_signal = signal()?;
+            if self.has_ended() {
+                return Ok("by somebody else");
+            }
+            if let Some(why) = self.lost() {
+                // Dropped, it is unmounted under anyone who uses it.
+                let file = self.file.display();
+                return Err(io::Error::other(format!("{why}; who used {file} saw errors")));
+            }
+            if !has_signal {
+                continue;
+            }
+            match self.unmount() {
+                Ok(()) => return Ok("a signal"),
+                Err(still) if !is_told && matches!(still.error, UnmountError::Busy(_)) => {
+                    tell(&format!(
+                        "{}, and stays: unmount what uses it, or end this once more to cut it off",
+                        still.error
+                    ));
+                    (self, is_told) = (*still.mount, true);
+                }
+                Err(still) => {
+                    return Err(io::Error::other(format!("{}: it was cut off", still.error)));
+                }
+            }
+        }
     }
 
     fn detach(&self, flags: UnmountFlags) -> Result<(), UnmountError> {

@@ -345,7 +345,7 @@ mod tests {
 
     #[test]
     fn a_station_has_an_address_beside_the_kernel_s() {
-        assert_eq!(station([10, 77, 1, 2].into(), 4).unwrap(), [10, 77, 1, 4]);
+        assert_eq!(station([10, 77, 1, 2].into(), 4).unwrap().octets(), [10, 77, 1, 4]);
         assert!(station([10, 77, 1, 4].into(), 4).is_err());
     }
 }
