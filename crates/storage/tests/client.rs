@@ -250,10 +250,13 @@ fn request() -> impl Strategy<Value = Request> {
         .prop_map(|(place, at, len, is_write, polls)| Request { place, at, len, is_write, polls })
 }
 
+/// A request, what it writes, and what comes of it.
+type UnderWay = (Request, Vec<u8>, Pending<Vec<u8>>);
+
 /// The naive device: it does one thing after another. The last place cannot be read.
 struct Naive {
     bytes: Vec<Vec<u8>>,
-    under_way: Vec<Option<(Request, Vec<u8>, Pending<Vec<u8>>)>>,
+    under_way: Vec<Option<UnderWay>>,
 }
 
 impl Naive {
