@@ -3,7 +3,7 @@
 use std::fs;
 use std::ops::Sub;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use landfall_testbed::cpu::TaskUse;
 use serde::Serialize;
 
@@ -48,10 +48,15 @@ pub(crate) fn used(program: u32, server: u32) -> Result<Used> {
 fn of_process(pid: u32) -> Result<f64> {
     let folder = format!("/proc/{pid}/task");
     let tasks = fs::read_dir(&folder).with_context(|| format!("process {pid} has ended"))?;
-    let mut seconds = 0.0;
+    let (mut seconds, mut found) = (0.0, 0);
     for task in tasks {
-        seconds += of_task(&task?.path().join("schedstat"))?;
+        // Threads end at any time; that of the program itself is there.
+        if let Ok(of_task) = of_task(&task?.path().join("schedstat")) {
+            seconds += of_task;
+            found += 1;
+        }
     }
+    ensure!(found > 0, "nothing is counted for process {pid}: this needs CONFIG_SCHED_INFO");
     Ok(seconds)
 }
 
@@ -71,9 +76,7 @@ fn of_the_kernel() -> Result<f64> {
 
 /// `proc_pid_schedstat(5)`: nanoseconds on a processor come first.
 fn of_task(path: &std::path::Path) -> Result<f64> {
-    let text = fs::read_to_string(path).with_context(|| {
-        format!("cannot read {}: does this kernel have CONFIG_SCHED_INFO?", path.display())
-    })?;
+    let text = fs::read_to_string(path)?;
     let first = text.split_ascii_whitespace().next().and_then(|first| first.parse::<u64>().ok());
     Ok(first.context("a schedstat begins with a number")? as f64 / 1e9)
 }
