@@ -32,6 +32,7 @@ Examples:
   landfall files serve --help         a directory for other hosts to mount
   sudo landfall bigmtu --lower eth1   a large MTU above an ordinary link
   landfall paper stp                  the tables of a paper, live, ours beside its own
+  sudo landfall paper qpip            the figure of another: a file system on a block device
   landfall paper defrag               the tables of a paper, ours beside its own
   landfall paper clan                 the figures of another, the kernel's sockets beside
   landfall reproduce --out papers     all of their tables and figures from a model, as a page
@@ -150,6 +151,8 @@ enum Perf {
 enum Paper {
     /// STP: Tables 1 and 2
     Stp(papers::stp::Args),
+    /// QPIP: Figure 7, a file system on a network block device
+    Qpip(papers::qpip::Args),
     /// Speculative defragmentation: Tables 1 and 2
     Defrag(papers::defrag::Args),
     /// CLAN: Figures 7 to 10, Table 1 and the event-driven server
@@ -183,6 +186,7 @@ impl Cli {
             Command::Scsi(command) => command.run(),
             Command::Files(command) => files::run(&command),
             Command::Paper(Paper::Stp(args)) => papers::stp::run(&args),
+            Command::Paper(Paper::Qpip(args)) => papers::qpip::run(&args),
             Command::Paper(Paper::Defrag(args)) => papers::defrag::run(&args),
             Command::Paper(Paper::Clan(args)) => papers::clan::run(&args),
             Command::Reproduce(args) => reproduce::run(&args),

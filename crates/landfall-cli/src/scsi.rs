@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::Subcommand;
 use landfall_storage::device::NamedSource;
-use landfall_storage::scsi::{PORT, Server, address};
+use landfall_storage::scsi::{PORT, Server, UnitSource, address};
 use landfall_transport::signals::Endings;
 
 use crate::nbd::listen::{ListenArgs, Service};
@@ -36,7 +36,7 @@ pub(crate) struct Args {
     /// The logical unit of this number: file:PATH, for a file or a block device, or mem:SIZE. May
     /// be given several times
     #[arg(long, value_name = "NUMBER=file:PATH|mem:SIZE", required = true)]
-    lun: Vec<NamedSource>,
+    lun: Vec<UnitSource>,
     #[command(flatten)]
     listen: ListenArgs,
 }
@@ -50,9 +50,9 @@ impl Scsi {
         let builder = Server::builder(args.target.as_str()).read_only(args.listen.read_only);
         let mut builder = builder.clients(args.listen.clients).log(args.listen.log());
         for unit in &args.lun {
-            let device = service.open(unit, args.listen.read_only)?;
-            let number = unit.name.parse();
-            let number = number.with_context(|| format!("`{}` is no number", unit.name))?;
+            let UnitSource { number, source } = unit.clone();
+            let named = NamedSource { name: number.to_string(), source };
+            let device = service.open(&named, args.listen.read_only)?;
             builder = builder.shared_unit(number, device);
         }
         service.server = Some(Box::new(builder.start()?));

@@ -1,4 +1,4 @@
-//! `landfall paper clan` and `landfall paper stp` as people use them: what is printed has its
+//! `landfall paper clan`, `landfall paper stp` and `landfall paper qpip` as people use them: what is printed has its
 //! shape, whatever the speed of the machine.
 
 use landfall_testbed::privileges;
@@ -167,4 +167,80 @@ fn the_tables_show_the_paper_beside() {
     let is_cable = privileges::why_no_namespaces().is_none();
     assert_eq!(text.contains("each frame crosses"), is_cable, "{text}");
     assert!(!text.contains('\x1b'), "no colours in a pipe");
+}
+
+/// Why Figure 7 of QPIP cannot be measured here.
+fn why_no_file_system() -> Option<String> {
+    if !privileges::is_root() {
+        return Some("needs root to mount a file system".into());
+    }
+    let lacks = |path: &&str| !std::path::Path::new(path).exists();
+    let needed = ["/dev/fuse", "/dev/loop-control", "/usr/sbin/losetup", "/usr/sbin/mkfs.ext2"];
+    needed.iter().find(|path| lacks(path)).map(|path| format!("needs {path}"))
+}
+
+#[test]
+fn a_file_system_on_a_network_block_device_is_written_and_read() {
+    landfall_testkit::skip_unless!(why_no_file_system());
+    landfall_testbed::require_namespaces!();
+    for (file_system, more) in [("ext2", [].as_slice()), ("ext4", &["--file-system", "ext4"])] {
+        let words = [&["paper", "qpip", "--quick", "--json"], more].concat();
+        let report = json(&landfall(&words));
+        schema::check(&report, "What `landfall paper qpip --json` prints");
+        assert_eq!(report["file_system"], file_system);
+        assert_eq!((&report["bytes"], &report["rounds"]), (&8_000_000.into(), &1.into()));
+        assert_eq!(report["paper"]["most_cpu_ratio"], 2.33);
+        let rows = list(&report, "rows");
+        assert_eq!(rows.len(), 6, "{report:#}");
+        for row in rows {
+            schema::check(row, "A row of `paper qpip`");
+            let is_ours = row["transport"] == "queue pairs";
+            for phase in ["write", "read"] {
+                let figures = &row[phase];
+                schema::check(figures, "Figures of `paper qpip`");
+                for name in ["mb_per_s", "mb_per_client_cpu_s", "mb_per_cpu_s", "client_cores"] {
+                    positive(figures, name);
+                }
+                assert_eq!(figures["ratio"].is_number(), is_ours, "{row:#}");
+                assert_eq!(figures["client_cpu_ratio"].is_number(), is_ours, "{row:#}");
+            }
+        }
+    }
+    let loops = std::process::Command::new("losetup").arg("--all").output().unwrap();
+    let loops = String::from_utf8_lossy(&loops.stdout).into_owned();
+    assert!(!loops.contains("landfall-"), "a loop device is left: {loops}");
+}
+
+#[test]
+fn figure_7_of_qpip_has_the_paper_s_words_beside() {
+    landfall_testkit::skip_unless!(why_no_file_system());
+    landfall_testbed::require_namespaces!();
+    let output = landfall(&["paper", "qpip", "--quick"]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    for part in ["Figure 7", "each frame crosses", "super-packets", "ext2", "1.40 to 2.37", "2.33"]
+    {
+        assert!(text.contains(part), "{part} in:\n{text}");
+    }
+    assert!(!text.contains('\x1b'), "no colours in a pipe");
+}
+
+#[test]
+fn without_root_figure_7_of_qpip_says_what_helps() {
+    use std::os::unix::process::CommandExt;
+    if !privileges::is_root() {
+        let output = landfall(&["paper", "qpip", "--quick"]);
+        assert!(String::from_utf8_lossy(&output.stderr).contains("sudo"));
+        return;
+    }
+    // Where anybody may start it.
+    let copy = std::env::temp_dir().join(format!("landfall-anybody-{}", std::process::id()));
+    std::fs::copy(env!("CARGO_BIN_EXE_landfall"), &copy).unwrap();
+    let mut command = std::process::Command::new(&copy);
+    let output = command.args(["paper", "qpip", "--quick"]).uid(65_534).gid(65_534).output();
+    std::fs::remove_file(&copy).unwrap();
+    let output = output.unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("needs root: run it with sudo"), "{said}");
 }

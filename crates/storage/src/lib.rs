@@ -6,6 +6,8 @@ pub mod copy;
 pub mod device;
 #[cfg(feature = "files")]
 pub mod files;
+#[cfg(feature = "mount")]
+pub mod mount;
 pub mod scsi;
 pub mod server;
 pub mod stream;

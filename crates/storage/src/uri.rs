@@ -74,6 +74,62 @@ pub enum Carrier {
     },
 }
 
+/// An export of a server, or a file of this host.
+///
+/// ```
+/// use landfall_storage::uri::Target;
+///
+/// assert_eq!(Target::parse("disk.img")?, Target::File("disk.img".into()));
+/// assert_eq!(Target::parse("nbd://host/disk")?.export()?.name, "disk");
+/// # Ok::<(), landfall_storage::uri::UriError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// At the other end.
+    Export(ExportUri),
+    /// Here.
+    File(PathBuf),
+}
+
+impl Target {
+    /// Understands the address of an export, or a path.
+    ///
+    /// # Errors
+    /// It looks like an address and is none.
+    pub fn parse(text: &str) -> Result<Self, UriError> {
+        if text.contains("://") {
+            text.parse().map(Self::Export)
+        } else {
+            Ok(Self::File(text.into()))
+        }
+    }
+
+    /// The export.
+    ///
+    /// # Errors
+    /// A file is none.
+    pub fn export(&self) -> Result<&ExportUri, UriError> {
+        match self {
+            Self::Export(uri) => Ok(uri),
+            Self::File(path) => {
+                let path = path.display();
+                Err(UriError::new(format!("{path} is a file: nbd://HOST/NAME is an export")))
+            }
+        }
+    }
+}
+
+impl Carrier {
+    /// The name or the address of the host, as a certificate has it.
+    #[must_use]
+    pub fn host(&self) -> &str {
+        match self {
+            Self::Tcp { host, .. } | Self::Qp { host, .. } | Self::Stp { host, .. } => host,
+            Self::Unix { .. } => "localhost",
+        }
+    }
+}
+
 /// A text is no [`ExportUri`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]

@@ -1,17 +1,24 @@
 //! Our client with our server: many requests under way, futures, threads.
 
 use std::future::Future;
+use std::io;
+use std::net::TcpStream;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
+use std::time::Duration;
 
-use landfall_storage::client::{Client, Error, Options, export_of, exports_of};
-use landfall_storage::device::MemoryDevice;
+use landfall_storage::client::{Client, Error, Options, Pending, export_of, exports_of};
+use landfall_storage::device::{BlockDevice, Fault, MemoryDevice, Volatile};
 use landfall_storage::server::Offer;
-use landfall_storage::{BlockSizes, Errno, Replies};
+use landfall_storage::stream::Stream;
+use landfall_storage::{BlockSizes, Command, Errno, Replies};
 
-use crate::support::{connect, pattern, serve};
+use proptest::prelude::*;
+
+use crate::support::{connect, pattern, serve, until};
 
 const SIZE: u64 = 8 << 20;
 
@@ -148,4 +155,160 @@ fn exports_are_listed_and_looked_at_without_being_used() {
     let looked = export_of(stream(), &options).unwrap();
     assert_eq!((looked.export().size, looked.export().description.as_str()), (SIZE, "words"));
     assert!(Client::connect_tcp(address, &Options::export("none")).is_err());
+}
+
+/// A stream whose calls that send data return when they are told to, long after the data have
+/// gone.
+struct Holding {
+    stream: TcpStream,
+    told: Mutex<Receiver<()>>,
+}
+
+impl Stream for Holding {
+    fn read(&self, into: &mut [u8]) -> io::Result<usize> {
+        Stream::read(&self.stream, into)
+    }
+
+    fn write(&self, head: &[u8], payload: &[u8]) -> io::Result<()> {
+        Stream::write(&self.stream, head, payload)?;
+        if !payload.is_empty() {
+            self.told
+                .lock()
+                .unwrap()
+                .recv_timeout(Duration::from_secs(20))
+                .map_err(io::Error::other)?;
+        }
+        Ok(())
+    }
+
+    fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        Stream::set_read_timeout(&self.stream, timeout)
+    }
+
+    fn shut_down(&self) {
+        self.stream.shut_down();
+    }
+}
+
+/// A reply overtakes the end of the call that sends: the buffer comes back whole all the same.
+#[test]
+fn what_was_written_is_given_back_whole() {
+    let (_server, address) = serve(Offer::new("disk", MemoryDevice::new(SIZE)));
+    let (tell, told) = mpsc::channel();
+    let stream = TcpStream::connect(address).unwrap();
+    let stream = Arc::new(Holding { stream, told: Mutex::new(told) });
+    let client = Client::connect(stream, &Options::export("disk")).unwrap();
+    // Not so much that it is sent at once.
+    let bytes = pattern(1, 40_000);
+    let mut write = client.write(4096, bytes.clone());
+    thread::scope(|scope| {
+        scope.spawn(|| client.send());
+        until("it is answered", || write.is_over());
+        let done = pin!(&mut write).poll(&mut Context::from_waker(Waker::noop()));
+        let Poll::Ready(Ok(back)) = done else { panic!("it is over: {done:?}") };
+        assert!(back == bytes, "{} bytes came back", back.len());
+        tell.send(()).unwrap();
+    });
+    assert!(client.read(4096, vec![0; bytes.len()]).wait().unwrap() == bytes);
+}
+
+#[test]
+fn a_buffer_of_another_length_is_refused_and_nothing_is_sent() {
+    let (server, address) = serve(Offer::new("disk", MemoryDevice::new(SIZE)));
+    let client = connect(address);
+    let read = Command::Read { offset: 0, length: 4096, dont_fragment: false };
+    let write = Command::Write { offset: 0, length: 4096, fua: false };
+    for command in [read, write] {
+        for len in [0, 4095, 4097] {
+            let refused = client.command(command, vec![0; len]).wait();
+            assert!(matches!(refused, Err(Error::Buffer { length: 4096, .. })), "{refused:?}");
+        }
+    }
+    client.flush().wait().unwrap();
+    assert_eq!(server.stats().reads + server.stats().writes, 0);
+}
+
+/// A part of a device that is used for itself: what is under way at others says nothing of it.
+const PLACE: usize = 64 << 10;
+const PLACES: usize = 6;
+
+/// What is asked of a place, and how it is waited for.
+#[derive(Clone, Debug)]
+struct Request {
+    place: usize,
+    at: usize,
+    len: usize,
+    is_write: bool,
+    /// As a future; else by a thread that waits.
+    polls: bool,
+}
+
+fn request() -> impl Strategy<Value = Request> {
+    // Around what is copied behind its request, and what is sent from where it lies.
+    let len = prop_oneof![1..64usize, 16_300..16_500usize, 20_000..PLACE / 2];
+    (0..PLACES, 0..PLACE / 2, len, any::<bool>(), any::<bool>())
+        .prop_map(|(place, at, len, is_write, polls)| Request { place, at, len, is_write, polls })
+}
+
+/// A request, what it writes, and what comes of it.
+type UnderWay = (Request, Vec<u8>, Pending<Vec<u8>>);
+
+/// The naive device: it does one thing after another. The last place cannot be read.
+struct Naive {
+    bytes: Vec<Vec<u8>>,
+    under_way: Vec<Option<UnderWay>>,
+}
+
+impl Naive {
+    fn settle(&mut self, place: usize) -> Result<(), TestCaseError> {
+        let Some((asked, bytes, pending)) = self.under_way[place].take() else { return Ok(()) };
+        let done = if asked.polls { block_on(pending) } else { pending.wait() };
+        if !asked.is_write && place == PLACES - 1 {
+            prop_assert!(matches!(done, Err(Error::Failed(_))), "{:?}", asked);
+            return Ok(());
+        }
+        let done = done.map_err(|error| TestCaseError::fail(error.to_string()))?;
+        let is_right = if asked.is_write {
+            self.bytes[place][asked.at..][..asked.len].copy_from_slice(&bytes);
+            done == bytes
+        } else {
+            done == self.bytes[place][asked.at..][..asked.len]
+        };
+        prop_assert!(is_right, "{:?}: {} bytes", asked, done.len());
+        Ok(())
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// Whatever is waited for in whatever order, each buffer has what a device would give that
+    /// does one thing after another; what fails takes nothing from others.
+    #[test]
+    fn what_is_pending_gives_what_a_naive_device_gives(
+        all in proptest::collection::vec(request(), 1..120),
+        order in proptest::collection::vec(0..PLACES, PLACES),
+    ) {
+        let device = Arc::new(Volatile::new(PLACE * PLACES));
+        device.fail(Fault::Read, (PLACE * (PLACES - 1)) as u64..(PLACE * PLACES) as u64);
+        let (_server, address) = serve(Offer::shared("disk", device as Arc<dyn BlockDevice>));
+        let client = connect(address);
+        let under_way = (0..PLACES).map(|_| None).collect();
+        let mut naive = Naive { bytes: vec![vec![0; PLACE]; PLACES], under_way };
+        for (number, asked) in (1..).zip(all) {
+            naive.settle(asked.place)?;
+            let offset = (asked.place * PLACE + asked.at) as u64;
+            let bytes = pattern(number, asked.len);
+            let pending = if asked.is_write {
+                client.write(offset, bytes.clone())
+            } else {
+                client.read(offset, vec![7; asked.len])
+            };
+            naive.under_way[asked.place] = Some((asked.clone(), bytes, pending));
+        }
+        for place in order.into_iter().chain(0..PLACES) {
+            naive.settle(place)?;
+        }
+        prop_assert!(client.gone().is_none());
+    }
 }

@@ -23,10 +23,10 @@ pub(crate) struct Ended {
 }
 
 impl Initiator {
-    /// Logs in, and hears that unit 0 is new.
-    pub(crate) fn log_in(stream: Arc<dyn Stream>, name: &str) -> Self {
+    /// Asks to log in, and hears the answer, if there is one.
+    pub(crate) fn try_log_in(stream: Arc<dyn Stream>, name: &str) -> std::io::Result<Self> {
         stream.set_read_timeout(Some(LIMIT)).unwrap();
-        let mut initiator = Self { stream, number: 1 };
+        let initiator = Self { stream, number: 1 };
         let text = format!(
             "InitiatorName=iqn.2026-01.example:{name}\0TargetName={TARGET}\0\
              InitialR2T=Yes\0ImmediateData=No\0MaxRecvDataSegmentLength=65536\0"
@@ -34,8 +34,18 @@ impl Initiator {
         let mut head = head(0x43, 0x87, 0);
         head[24..28].copy_from_slice(&1_u32.to_be_bytes());
         initiator.send(head, text.as_bytes());
-        let (answer, _) = initiator.receive();
-        assert_eq!((answer[0], answer[36]), (0x23, 0), "{answer:02x?}");
+        let mut first = [0; 1];
+        if initiator.stream.read(&mut first)? == 0 {
+            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        }
+        Ok(initiator)
+    }
+
+    /// Logs in, and hears that unit 0 is new.
+    pub(crate) fn log_in(stream: Arc<dyn Stream>, name: &str) -> Self {
+        let mut initiator = Self::try_log_in(stream, name).unwrap();
+        let (answer, _) = initiator.receive_behind(&[0x23]);
+        assert_eq!(answer[36], 0, "{answer:02x?}");
         let told = initiator.command(0, &[0; 6], &[], 0).sense.unwrap();
         assert_eq!(told.key, Key::UnitAttention);
         initiator
@@ -49,8 +59,14 @@ impl Initiator {
     }
 
     fn receive(&self) -> ([u8; 48], Vec<u8>) {
+        self.receive_behind(&[])
+    }
+
+    /// A message whose first bytes have been read.
+    fn receive_behind(&self, read: &[u8]) -> ([u8; 48], Vec<u8>) {
         let mut head = [0; 48];
-        self.fill(&mut head);
+        head[..read.len()].copy_from_slice(read);
+        self.fill(&mut head[read.len()..]);
         let len = u32::from_be_bytes([0, head[5], head[6], head[7]]) as usize;
         let mut data = vec![0; len.next_multiple_of(4)];
         self.fill(&mut data);

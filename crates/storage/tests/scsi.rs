@@ -326,3 +326,51 @@ fn a_target_has_a_name_and_units_that_can_be() {
     assert!(refused(named(TARGET).unit(16_384, MemoryDevice::new(SIZE))).contains("16384"));
     assert!(refused(named(TARGET).unit(1, MemoryDevice::new(511))).contains("smaller"));
 }
+
+/// An initiator that has lost its connection comes again while the target still has the old one.
+#[test]
+fn an_initiator_that_comes_again_takes_its_own_place() {
+    let (server, address) = serve(MemoryDevice::new(SIZE));
+    let mut first = connect(address, "again");
+    assert_eq!(first.command(0, &[0x16, 0, 0, 0, 0, 0], &[], 0).status, 0, "it reserves");
+    // A write whose data do not come any more.
+    first.begin(0, &cdb(0x2a, 0, 65_536), 65_536, 0);
+    let mut other = connect(address, "other");
+    assert_eq!(other.read(0, 0, 512).status, 0x18, "it is reserved");
+
+    let mut again = connect(address, "again");
+    let mut rest = [0; 512];
+    while first.stream.read(&mut rest).is_ok_and(|count| count > 0) {}
+    assert_eq!(other.read(0, 0, 512).status, 0, "the reservation went with the session");
+    assert_eq!(again.write(0, 0, &pattern(3, 65_536)).status, 0);
+    assert_eq!(other.read(0, 0, 65_536).data, pattern(3, 65_536));
+    // The end of the first one takes nothing from the second.
+    assert_eq!(again.command(0, &[0x16, 0, 0, 0, 0, 0], &[], 0).status, 0);
+    drop(first);
+    until("the first is gone", || server.streams().clients() == 2);
+    assert_eq!(other.read(0, 0, 512).status, 0x18);
+}
+
+/// Each comes again and again under one name: one of them is there at the end, and none hangs.
+#[test]
+fn sessions_that_take_each_other_s_place_end_all_but_one() {
+    let (server, address) = serve(MemoryDevice::new(SIZE));
+    let comers: Vec<_> = (0..4)
+        .map(|_| {
+            std::thread::spawn(move || {
+                for _ in 0..10 {
+                    let stream = Arc::new(TcpStream::connect(address).unwrap());
+                    // Whether it is answered depends on who comes next.
+                    let _ = Initiator::try_log_in(stream, "comer");
+                }
+            })
+        })
+        .collect();
+    for comer in comers {
+        comer.join().unwrap();
+    }
+    let mut last = connect(address, "comer");
+    assert_eq!(last.write(0, 0, &pattern(4, 4096)).status, 0);
+    until("the others are gone", || server.streams().clients() == 1);
+    assert_eq!(last.read(0, 0, 4096).data, pattern(4, 4096));
+}

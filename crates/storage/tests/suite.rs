@@ -7,6 +7,8 @@ mod durability;
 #[cfg(feature = "mount")]
 mod files;
 mod initiator;
+#[cfg(feature = "mount")]
+mod mount;
 mod programs;
 mod scsi;
 mod sst;

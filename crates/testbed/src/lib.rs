@@ -57,7 +57,7 @@ pub use ingress::{IngressLoss, Lose};
 pub use interleave::{Candidate, Comparison, Measured, Spread, interleave};
 pub use long_cable::LongCable;
 pub use loss::FrameLoss;
-pub use namespace::Namespace;
+pub use namespace::{Namespace, with_own_mounts};
 pub use offload::Offload;
 pub use sample::{CoresBusy, CpuSplit, Rtt, RttHistogram, Sample};
 pub use tun::Tun;

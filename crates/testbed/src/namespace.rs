@@ -129,6 +129,26 @@ fn identity(namespace: &Namespace) -> io::Result<(u64, u64)> {
     file.metadata().map(|data| (data.dev(), data.ino()))
 }
 
+/// Runs `work` on a thread with mounts of its own, as the processes that it starts have them:
+/// nobody else sees what they mount, and the kernel takes it when the last of them has ended.
+/// Needs `CAP_SYS_ADMIN`.
+pub fn with_own_mounts<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, Error> {
+    on_fresh_thread("landfall-mounts", || {
+        // SAFETY: `unshare` takes no pointers; with CLONE_NEWNS it changes only the mounts and
+        // the working directory of this fresh thread.
+        if unsafe { libc::unshare(libc::CLONE_NEWNS) } != 0 {
+            return Err(Error::last("make a mount namespace"));
+        }
+        let (none, root) = (std::ptr::null(), c"/".as_ptr());
+        let private = libc::MS_REC | libc::MS_PRIVATE;
+        // SAFETY: the path is a string with its zero; a change of propagation uses nothing else.
+        if unsafe { libc::mount(none, root, none, private, none.cast()) } != 0 {
+            return Err(Error::last("keep mounts to this namespace"));
+        }
+        Ok(work())
+    })?
+}
+
 /// Runs `work` on a thread of its own, whose namespace dies with it.
 fn on_fresh_thread<T: Send>(name: &str, work: impl FnOnce() -> T + Send) -> Result<T, Error> {
     thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! [`Target`]: an export or a file; [`Connector`]: how a client gets to exports.
+//! [`Connector`]: how a client gets to exports.
 
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
@@ -10,9 +10,10 @@ use landfall::stp::Transport;
 use landfall_services::tls;
 use landfall_storage::client::{Client, Options};
 use landfall_storage::rustls::pki_types::ServerName;
-use landfall_storage::stream::Stream;
+use landfall_storage::stream::{Stream, queue_pair_options};
+pub(super) use landfall_storage::uri::Target;
 use landfall_storage::uri::{Carrier, ExportUri};
-use sockets_compat::{Address, Carrier as StpCarrier, QpHost, QpOptions, StpHost, StpOptions};
+use sockets_compat::{Address, Carrier as StpCarrier, QpHost, StpHost, StpOptions};
 
 use crate::adapter::{self, LinkArgs};
 use crate::endpoint::{self, SecurityArgs};
@@ -34,33 +35,6 @@ pub(super) struct ConnectArgs {
     security: SecurityArgs,
 }
 
-/// An export of a server, or a file of this machine.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Target {
-    Export(ExportUri),
-    File(PathBuf),
-}
-
-impl Target {
-    /// Understands the address of an export, or a path.
-    pub(super) fn parse(text: &str) -> Result<Self, String> {
-        if !text.contains("://") {
-            return Ok(Self::File(text.into()));
-        }
-        text.parse().map(Self::Export).map_err(|error| format!("{error}"))
-    }
-
-    /// The export; a file is none.
-    pub(super) fn export(&self) -> Result<&ExportUri> {
-        match self {
-            Self::Export(uri) => Ok(uri),
-            Self::File(path) => {
-                bail!("{} is a file: nbd://HOST/NAME is an export", path.display())
-            }
-        }
-    }
-}
-
 /// Connects to exports, by an adapter and an endpoint of its own where an address asks for
 /// them. Dropped behind the streams, it lets their ends arrive.
 pub(super) struct Connector<'a> {
@@ -78,11 +52,7 @@ impl<'a> Connector<'a> {
     pub(super) fn open(&mut self, uri: &ExportUri) -> Result<(Arc<dyn Stream>, Options)> {
         let mut options = Options::export(uri.name.as_str());
         if uri.tls {
-            let host = match &uri.carrier {
-                Carrier::Tcp { host, .. } | Carrier::Qp { host, .. } => host,
-                Carrier::Stp { host, .. } => host,
-                _ => "localhost",
-            };
+            let host = uri.carrier.host();
             let Some(path) = &self.args.tls_ca else {
                 bail!("nbds:// needs --tls-ca FILE, with the certificates that are trusted");
             };
@@ -134,7 +104,7 @@ impl<'a> Connector<'a> {
             return Ok(open.clone());
         }
         let (adapter, own) = self.args.link.open(self.args.address.as_deref())?;
-        let host = QpHost::new(adapter.clone(), QpOptions::default())?;
+        let host = QpHost::new(adapter.clone(), queue_pair_options())?;
         leaving::before_signals_end_it(move || adapter::see_off(&adapter));
         Ok(self.queue_pairs.insert((host, own)).clone())
     }

@@ -11,11 +11,12 @@ use landfall::metrics::Metrics;
 use landfall::stp::{Endpoint, Transport};
 use landfall_storage::device::{BlockDevice, NamedSource};
 use landfall_storage::server::{BlockServer, Hosts, ListenAddress, listen_at};
+use landfall_storage::stream::queue_pair_options;
 use landfall_storage::uri::Carrier;
 use landfall_transport::signals::Endings;
 use serde::Serialize;
 use serde_json::json;
-use sockets_compat::{QpHost, QpOptions, StpHost, StpOptions};
+use sockets_compat::{QpHost, StpHost, StpOptions};
 
 use crate::adapter::{self, LinkArgs};
 use crate::endpoint::{self, SecurityArgs};
@@ -112,7 +113,7 @@ impl Hosts for Carriers<'_> {
         }
         let address = self.args.address.clone().unwrap_or_else(|| adapter::listening_at(at));
         let (adapter, _) = self.args.link.open(Some(&address))?;
-        Ok(self.adapter.insert(QpHost::new(adapter, QpOptions::default())?).clone())
+        Ok(self.adapter.insert(QpHost::new(adapter, queue_pair_options())?).clone())
     }
 
     fn stp(&mut self, at: SocketAddr) -> Result<StpHost> {

@@ -8,6 +8,7 @@
 //! | `connect` | how a client gets to an export, by whatever carries bytes |
 //! | `copy` | everything of one to another |
 //! | `info` | what a server says of its exports |
+//! | `mount` | a device as a file of this host |
 //! | `bench` | how fast it is |
 
 mod bench;
@@ -15,6 +16,7 @@ mod connect;
 mod copy;
 mod info;
 pub(crate) mod listen;
+mod mount;
 mod serve;
 
 use std::process::ExitCode;
@@ -30,6 +32,8 @@ pub(crate) enum Nbd {
     Copy(copy::Args),
     /// What a server says of its exports
     Info(info::Args),
+    /// A device as a file of this host, by FUSE
+    Mount(mount::Args),
     /// Measure reads and writes of an export
     Bench(bench::Args),
 }
@@ -37,7 +41,7 @@ pub(crate) enum Nbd {
 impl Nbd {
     /// It takes down itself what it has set up.
     pub(crate) const fn waits_for_signals(&self) -> bool {
-        matches!(self, Self::Serve(_))
+        matches!(self, Self::Serve(_) | Self::Mount(_))
     }
 
     pub(crate) fn run(&self) -> Result<ExitCode> {
@@ -45,6 +49,7 @@ impl Nbd {
             Self::Serve(args) => serve::run(args),
             Self::Copy(args) => copy::run(args),
             Self::Info(args) => info::run(args),
+            Self::Mount(args) => mount::run(args),
             Self::Bench(args) => bench::run(args),
         }
     }

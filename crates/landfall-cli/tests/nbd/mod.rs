@@ -4,11 +4,13 @@
 //! | --- | --- |
 //! | this | the server under test, and clients over the kernel's sockets |
 //! | `family` | our clients over queue pairs and STP, encrypted and not |
+//! | `mount` | a device as a file of this host (root) |
 //! | `scsi` | the same devices for initiators of iSCSI |
 //! | `kernel` | unmodified clients at an adapter of queue pairs (root) |
 
 mod family;
 mod kernel;
+mod mount;
 mod scsi;
 
 use std::io::{BufRead, BufReader};

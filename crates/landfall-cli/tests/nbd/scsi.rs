@@ -81,6 +81,21 @@ fn what_is_wrong_with_a_target_is_said() {
     };
     assert!(said(&["--target", "disk", "--lun", "0=mem:1M"]).contains("no name of a target"));
     assert!(said(&["--target", TARGET, "--lun", "x=mem:1M"]).contains("`x` is no number"));
-    assert!(said(&["--target", TARGET, "--lun", "0=disk"]).contains("NAME=file:PATH"));
+    assert!(said(&["--target", TARGET, "--lun", "0=disk"]).contains("unit 0: `disk` is no device"));
     assert!(said(&["--target", TARGET, "--lun", "0=file:none.img"]).contains("none.img"));
+}
+
+#[test]
+fn a_unit_that_makes_no_sense_is_told_what_would() {
+    for (unit, told) in [
+        ("mem:1G", "`mem:1G` has no number in front: 0=mem:1G would have"),
+        ("disk=mem:1G", "`disk` is no number of a unit: 0 to 16383 are, as in 0=mem:1G"),
+        ("70000=mem:1G", "`70000` is no number of a unit: 0 to 16383 are, as in 0=mem:1G"),
+        ("0=disk.img", "unit 0: `disk.img` is no device: file:PATH or mem:SIZE would be"),
+        ("0=mem:lots", "unit 0: \"lots\" is no number of bytes: 500K, 20M or 1G would be"),
+    ] {
+        let output = landfall(&["scsi", "serve", "--target", TARGET, "--lun", unit]);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(2) && said.contains(told), "{unit}: {said}");
+    }
 }

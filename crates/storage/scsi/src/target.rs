@@ -218,6 +218,17 @@ impl Target {
         id
     }
 
+    /// An initiator comes again under its name: whatever it was connected by is gone, as by
+    /// [`detach`](Self::detach), and its tasks have ended. Gives what was.
+    pub fn reinstate(&mut self, initiator: &str) -> Vec<NexusId> {
+        let earlier = self.nexuses.iter().filter(|(_, nexus)| nexus.initiator == initiator);
+        let earlier: Vec<NexusId> = earlier.map(|(id, _)| *id).collect();
+        for nexus in &earlier {
+            self.detach(*nexus);
+        }
+        earlier
+    }
+
     /// It is gone. What is persistent stays.
     pub fn detach(&mut self, nexus: NexusId) {
         let Some(gone) = self.nexuses.remove(&nexus) else { return };

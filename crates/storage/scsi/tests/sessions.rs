@@ -187,3 +187,70 @@ fn a_sum_that_is_wrong_ends_the_connection() {
     ping[50] ^= 1;
     assert_eq!(session.handle(&ping, &mut target), Err(ProtocolError::HeaderDigest));
 }
+
+/// A session that begins again while the one before it has work under way, and reserves the unit.
+#[test]
+fn a_login_with_the_same_name_takes_the_place_of_the_session_before() {
+    let text = format!("InitiatorName=iqn.x:y\0TargetName={NAME}\0InitialR2T=No\0");
+    let (mut first, mut target) = opened();
+    let read = {
+        let mut read = message(0x01, 0xc0, &[(16, 7), (20, 512), (24, 6)], &[]);
+        read[32..42].copy_from_slice(&[0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0]);
+        read
+    };
+    first.handle(&read, &mut target).unwrap();
+    let job = first.poll_job().expect("it is for the device");
+    let mut reserve = message(0x01, 0x80, &[(16, 8), (24, 7)], &[]);
+    reserve[32] = 0x16;
+    first.handle(&reserve, &mut target).unwrap();
+    assert_eq!(first.poll_output().unwrap()[3], 0, "it is reserved");
+
+    let before = first.nexus().unwrap();
+    let mut second = session();
+    let login = message(0x43, 0x87, &[(16, 1), (24, 5)], text.as_bytes());
+    second.handle(&login, &mut target).unwrap();
+    assert_eq!(second.poll_reinstated(), Some(before));
+    assert_eq!(second.poll_reinstated(), None);
+    let answer = second.poll_output().unwrap();
+    assert_eq!(answer[36..38], [0, 0]);
+    assert_ne!(answer[14..16], [0, 0], "a session has a handle");
+
+    // What the first one had under way is aborted, and nothing more begins.
+    let reply = first.finish(&target, job.task, Ok(vec![1; 512]));
+    assert_eq!(reply.concat()[3], 0x40, "TASK ABORTED");
+    let ready = message(0x01, 0x80, &[(16, 9), (24, 8)], &[]);
+    first.handle(&ready, &mut target).unwrap();
+    assert_eq!(first.poll_output().unwrap()[3], 0x40, "TASK ABORTED");
+
+    // The second one finds the unit new, and its reservation outlives the end of the first.
+    let mut command = message(0x01, 0x80, &[(16, 2), (24, 5)], &[]);
+    second.handle(&command, &mut target).unwrap();
+    assert_eq!(second.poll_output().unwrap()[3], 2, "the unit is new");
+    reserve[24..28].copy_from_slice(&6_u32.to_be_bytes());
+    second.handle(&reserve, &mut target).unwrap();
+    assert_eq!(second.poll_output().unwrap()[3], 0);
+    first.close(&mut target);
+    let other = text.replace("iqn.x:y", "iqn.x:other");
+    let mut third = session();
+    third.handle(&message(0x43, 0x87, &[(24, 5)], other.as_bytes()), &mut target).unwrap();
+    assert_eq!(third.poll_reinstated(), None, "another name is another initiator");
+    third.poll_output();
+    for (number, status) in [(5, 2), (6, 0x18)] {
+        command[24..28].copy_from_slice(&u32::to_be_bytes(number));
+        third.handle(&command, &mut target).unwrap();
+        assert_eq!(third.poll_output().unwrap()[3], status, "command {number}");
+    }
+}
+
+/// One name with two numbers of sessions is two initiators: two paths, for one.
+#[test]
+fn another_session_of_the_same_name_is_beside_the_first() {
+    let text = format!("InitiatorName=iqn.x:y\0TargetName={NAME}\0");
+    let (first, mut target) = opened();
+    let mut second = session();
+    let mut login = message(0x43, 0x87, &[(16, 1), (24, 5)], text.as_bytes());
+    login[8..14].copy_from_slice(&[0x40, 0, 0, 0, 0, 7]);
+    second.handle(&login, &mut target).unwrap();
+    assert_eq!(second.poll_reinstated(), None);
+    assert!(first.nexus().is_some() && first.nexus() != second.nexus());
+}

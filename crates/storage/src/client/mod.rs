@@ -38,6 +38,14 @@ pub enum Error {
     /// It was not sent.
     #[error(transparent)]
     NotIssued(#[from] IssueError),
+    /// It was not sent: its buffer is not as long as what it reads or writes.
+    #[error("a request for {length} bytes has a buffer of {buffer}")]
+    Buffer {
+        /// What is read or written.
+        length: u32,
+        /// What there is room for.
+        buffer: usize,
+    },
     /// The server breaks the protocol.
     #[error(transparent)]
     Protocol(#[from] ProtocolError),
@@ -50,7 +58,9 @@ impl From<Error> for io::Error {
     fn from(error: Error) -> Self {
         match &error {
             Error::Failed(failed) => Self::from_raw_os_error(failed.errno.number() as i32),
-            Error::NotIssued(_) => Self::new(io::ErrorKind::InvalidInput, error),
+            Error::NotIssued(_) | Error::Buffer { .. } => {
+                Self::new(io::ErrorKind::InvalidInput, error)
+            }
             Error::Protocol(_) => Self::new(io::ErrorKind::InvalidData, error),
             Error::Gone(_) => Self::new(io::ErrorKind::ConnectionAborted, error),
         }
@@ -103,7 +113,7 @@ struct State {
 #[derive(Default)]
 struct Queued {
     heads: Vec<u8>,
-    data: Option<Arc<Operation>>,
+    data: Option<Arc<Vec<u8>>>,
 }
 
 impl Client {
@@ -131,6 +141,24 @@ impl Client {
     #[must_use]
     pub fn export(&self) -> Export {
         self.shared.state().session.export().clone()
+    }
+
+    /// The size that the device has now, in bytes.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.shared.state().session.export().size
+    }
+
+    /// Why the connection is over, if it is.
+    #[must_use]
+    pub fn gone(&self) -> Option<Error> {
+        self.shared.state().gone.clone()
+    }
+
+    /// Ends the connection without a goodbye: all that is under way fails for this reason, and so
+    /// does whatever is asked for later. For a server that does not answer.
+    pub fn end(&self, reason: &str) {
+        self.shared.break_off(Error::Gone(reason.into()));
     }
 
     /// How the server answers.
@@ -203,6 +231,11 @@ impl Client {
     }
 
     fn issue<T: Outcome>(&self, command: Command, buffer: Vec<u8>) -> Pending<T> {
+        if let Command::Read { length, .. } | Command::Write { length, .. } = command
+            && length as usize != buffer.len()
+        {
+            return Pending::refused(self, Error::Buffer { length, buffer: buffer.len() });
+        }
         let mut state = self.shared.state();
         if let Some(error) = &state.gone {
             return Pending::refused(self, error.clone());
@@ -221,18 +254,21 @@ impl Client {
         let operation = Arc::new(Operation::new(buffer));
         let mut bytes = 0;
         if is_write {
-            let data = operation.lock();
+            let mut data = operation.lock();
             bytes = data.buffer.len();
             if bytes <= COPIED {
                 last.heads.extend_from_slice(&data.buffer);
             } else {
-                last.data = Some(Arc::clone(&operation));
+                let sent = Arc::new(std::mem::take(&mut data.buffer));
+                last.data = Some(Arc::clone(&sent));
+                data.sent = Some(sent);
             }
         }
         bytes = bytes.max(last.heads.len() - before);
         state.queued += bytes;
         if let Command::Read { length, .. } = command {
             state.unread += length as usize;
+            operation.lock().unread = length as usize;
         }
         let index = Session::index_of(cookie);
         if state.operations.len() <= index {
@@ -276,16 +312,7 @@ impl ClientState {
             self.start_thread();
         }
         for Queued { heads, data } in queue {
-            let sent = match data {
-                // Nobody touches the buffer of a write before its reply.
-                Some(operation) => {
-                    let buffer = std::mem::take(&mut operation.lock().buffer);
-                    let sent = self.stream.write(&heads, &buffer);
-                    operation.lock().buffer = buffer;
-                    sent
-                }
-                None => self.stream.write(&heads, &[]),
-            };
+            let sent = self.stream.write(&heads, data.as_deref().map_or(&[], Vec::as_slice));
             if let Err(error) = sent {
                 self.break_off(Error::Gone(error.to_string().into()));
                 return;
@@ -358,7 +385,10 @@ impl ClientState {
             let over = match &next {
                 Some((_, Event::Done { cookie, .. })) => {
                     let index = Session::index_of(*cookie);
-                    state.operations.get_mut(index).and_then(Option::take)
+                    let over = state.operations.get_mut(index).and_then(Option::take);
+                    // What a read that failed has not brought does not come any more.
+                    state.unread -= over.as_ref().map_or(0, |over| over.lock().unread);
+                    over
                 }
                 _ => None,
             };
@@ -380,7 +410,9 @@ impl ClientState {
                     let mut state = self.state();
                     state.unread -= len as usize;
                     if let Some(operation) = state.operation(cookie) {
-                        operation.lock().buffer[at as usize..][..len as usize].fill(0);
+                        let mut data = operation.lock();
+                        data.unread -= len as usize;
+                        data.buffer[at as usize..][..len as usize].fill(0);
                     }
                 }
                 Event::Status { cookie, extents } => {
@@ -409,7 +441,11 @@ impl ClientState {
         let Some(operation) = operation else {
             return Err(Error::Gone("the connection is being ended".into()));
         };
-        let mut buffer = std::mem::take(&mut operation.lock().buffer);
+        let mut buffer = {
+            let mut data = operation.lock();
+            data.unread -= len;
+            std::mem::take(&mut data.buffer)
+        };
         let place = &mut buffer[at..at + len];
         let here = input.bytes().len().min(len);
         place[..here].copy_from_slice(&input.bytes()[..here]);

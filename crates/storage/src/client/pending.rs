@@ -15,8 +15,14 @@ use super::{Client, Error};
 pub(super) struct Operation(Mutex<Data>);
 
 pub(super) struct Data {
+    /// What is read comes here.
     pub(super) buffer: Vec<u8>,
+    /// What is written, for as long as somebody may send it: a reply may overtake the end of the
+    /// call that sends.
+    pub(super) sent: Option<Arc<Vec<u8>>>,
     pub(super) extents: Vec<Extent>,
+    /// Bytes of a read that have not come.
+    pub(super) unread: usize,
     result: Option<Result<(), Error>>,
     ended: Option<Instant>,
     waker: Option<Waker>,
@@ -25,7 +31,8 @@ pub(super) struct Data {
 impl Operation {
     pub(super) fn new(buffer: Vec<u8>) -> Self {
         let (extents, result) = (Vec::new(), None);
-        Self(Mutex::new(Data { buffer, extents, result, ended: None, waker: None }))
+        let (sent, unread, ended, waker) = (None, 0, None, None);
+        Self(Mutex::new(Data { buffer, sent, extents, unread, result, ended, waker }))
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Data> {
@@ -75,7 +82,11 @@ macro_rules! outcome {
 }
 
 outcome!((), |_data| ());
-outcome!(Vec<u8>, |data| std::mem::take(&mut data.buffer));
+outcome!(Vec<u8>, |data| match data.sent.take() {
+    // A reply that came before the sender knew that it had sent everything.
+    Some(sent) => Arc::try_unwrap(sent).unwrap_or_else(|sent| sent.to_vec()),
+    None => std::mem::take(&mut data.buffer),
+});
 outcome!(Vec<Extent>, |data| std::mem::take(&mut data.extents));
 
 /// An operation that was asked for: a future, and something to wait for. Dropped, it is

@@ -53,6 +53,18 @@ impl Source {
     }
 }
 
+impl FromStr for Source {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once(':') {
+            Some(("file", path)) if !path.is_empty() => Ok(Self::File(path.into())),
+            Some(("mem", size)) => Ok(Self::Memory(parse_size(size)?)),
+            _ => Err(format!("`{text}` is no device: file:PATH or mem:SIZE would be")),
+        }
+    }
+}
+
 impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -86,12 +98,7 @@ impl FromStr for NamedSource {
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || format!("`{text}` is no device: NAME=file:PATH or NAME=mem:SIZE would be");
         let (name, source) = text.split_once('=').ok_or_else(wrong)?;
-        let source = match source.split_once(':') {
-            Some(("file", path)) if !path.is_empty() => Source::File(path.into()),
-            Some(("mem", size)) => Source::Memory(parse_size(size)?),
-            _ => return Err(wrong()),
-        };
-        Ok(Self { name: name.into(), source })
+        Ok(Self { name: name.into(), source: source.parse()? })
     }
 }
 

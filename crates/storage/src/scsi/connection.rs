@@ -3,12 +3,13 @@
 //! One thread takes messages and carries out what needs no waiting: reads that the page cache
 //! has, and writes into it. What may wait for a medium goes to the workers.
 
+use std::collections::BTreeMap;
 use std::io;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use landfall_scsi::iscsi::{Config, Job, LONGEST_MESSAGE, ProtocolError, Reply, Session, TaskId};
-use landfall_scsi::{Failure, Work};
+use landfall_scsi::{Failure, NexusId, Work};
 
 use super::Common;
 use super::carry_out::UnitDevice;
@@ -32,16 +33,35 @@ pub(super) enum Ended {
     Protocol(#[from] ProtocolError),
     #[error("the initiator went away in mid-request")]
     Vanished,
+    #[error("the session before this one of the initiator does not end")]
+    Unfinished,
 }
 
 /// What the thread of a connection and its jobs share.
-struct ConnectionState {
+pub(super) struct ConnectionState {
     stream: Arc<dyn Stream>,
     common: Arc<Common>,
     /// Held while what it says is sent, so that it is sent in order.
     session: Mutex<Session>,
-    jobs: Mutex<usize>,
+    jobs: Mutex<Jobs>,
     fewer: Condvar,
+}
+
+#[derive(Default)]
+struct Jobs {
+    under_way: usize,
+    /// There will be no more.
+    is_over: bool,
+}
+
+/// The connections of initiators that have logged in.
+#[derive(Default)]
+pub(super) struct Sessions(Mutex<BTreeMap<NexusId, Weak<ConnectionState>>>);
+
+impl Sessions {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<NexusId, Weak<ConnectionState>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// Serves an initiator until it goes.
@@ -53,14 +73,19 @@ pub(super) fn serve(stream: Arc<dyn Stream>, common: &Arc<Common>) -> Result<(),
         stream,
         common: Arc::clone(common),
         session: Mutex::new(session),
-        jobs: Mutex::new(0),
+        jobs: Mutex::default(),
         fewer: Condvar::new(),
     };
     let state = Arc::new(state);
     let ended = run(&state);
     // What a device has begun is ended, whether or not somebody waits for the answer.
-    state.wait_for_jobs();
-    state.session().close(&mut common.target());
+    state.end_of_jobs();
+    let mut session = state.session();
+    if let Some(nexus) = session.nexus() {
+        common.sessions.lock().remove(&nexus);
+    }
+    session.close(&mut common.target());
+    drop(session);
     state.stream.shut_down();
     ended
 }
@@ -69,7 +94,16 @@ fn run(state: &Arc<ConnectionState>) -> Result<(), Ended> {
     let (mut input, mut is_open) = (Input::new(INPUT), false);
     loop {
         let mut session = state.session();
-        let handled = session.handle(input.bytes(), &mut state.common.target());
+        let mut target = state.common.target();
+        let handled = session.handle(input.bytes(), &mut target);
+        if !is_open && let Some(nexus) = session.nexus() {
+            // As long as nobody else logs in: anyone who does finds it.
+            state.common.sessions.lock().insert(nexus, Arc::downgrade(state));
+        }
+        drop(target);
+        while let Some(earlier) = session.poll_reinstated() {
+            state.take_the_place_of(earlier)?;
+        }
         while let Some(output) = session.poll_output() {
             state.stream.write(&output, &[])?;
         }
@@ -101,11 +135,33 @@ impl ConnectionState {
         self.session.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn wait_for_jobs(&self) {
-        let mut jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
-        while *jobs > 0 {
+    fn jobs(&self) -> MutexGuard<'_, Jobs> {
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// No more are begun: waits for those that were.
+    fn end_of_jobs(&self) {
+        let mut jobs = self.jobs();
+        while jobs.under_way > 0 {
             jobs = self.fewer.wait(jobs).unwrap_or_else(PoisonError::into_inner);
         }
+        jobs.is_over = true;
+        drop(jobs);
+        self.fewer.notify_all();
+    }
+
+    /// Ends an earlier session of the same initiator, and waits until no device works for it any
+    /// more: what that wrote is not to be found behind what this one writes.
+    fn take_the_place_of(&self, earlier: NexusId) -> Result<(), Ended> {
+        let found = self.common.sessions.lock().get(&earlier).and_then(Weak::upgrade);
+        // It may have ended by itself.
+        let Some(earlier) = found else { return Ok(()) };
+        self.common.say("an initiator comes again: its session is reinstated");
+        earlier.stream.shut_down();
+        let is_not_over = |jobs: &mut Jobs| !jobs.is_over;
+        let waited = earlier.fewer.wait_timeout_while(earlier.jobs(), PATIENCE, is_not_over);
+        let (jobs, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        if jobs.is_over { Ok(()) } else { Err(Ended::Unfinished) }
     }
 
     /// Carries out what needs no waiting, and leaves the rest to the workers.
@@ -122,7 +178,7 @@ impl ConnectionState {
             return self.finish(task, done);
         }
         self.common.tally.waits();
-        *self.jobs.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        self.jobs().under_way += 1;
         let (guard, unit) = (JobGuard(Arc::clone(self)), Arc::clone(unit));
         self.common.workers.run(move || guard.0.work_at(task, &unit, &work, &data));
         Ok(())
@@ -151,7 +207,7 @@ struct JobGuard(Arc<ConnectionState>);
 
 impl Drop for JobGuard {
     fn drop(&mut self) {
-        *self.0.jobs.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        self.0.jobs().under_way -= 1;
         self.0.fewer.notify_all();
     }
 }

@@ -5,12 +5,14 @@
 //! | this | a target and its units |
 //! | `connection` | one initiator of iSCSI, from its login to its goodbye |
 //! | [`sst`] | initiators over STP, whose data are Transfers |
+//! | `units` | what people call a unit |
 //! | `carry_out` | what a device does for a command |
 
 mod carry_out;
 mod connection;
 #[cfg(feature = "family")]
 pub mod sst;
+mod units;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -31,6 +33,7 @@ use crate::server::tally::Tally;
 use crate::server::{BlockServer, Log, ServerStats, StreamServer, WORKERS, Workers};
 use crate::uri::Carrier;
 use carry_out::UnitDevice;
+pub use units::UnitSource;
 
 /// The port of iSCSI.
 pub const PORT: u16 = 3260;
@@ -78,6 +81,7 @@ pub struct Server {
 /// What all connections of a server share.
 pub(crate) struct Common {
     target: Mutex<Target>,
+    sessions: connection::Sessions,
     units: BTreeMap<Lun, Arc<UnitDevice>>,
     workers: Workers,
     tally: Tally,
@@ -204,6 +208,7 @@ impl Builder {
         let is_ending = Arc::new(AtomicBool::new(false));
         let common = Arc::new(Common {
             target,
+            sessions: connection::Sessions::default(),
             units,
             workers,
             tally,

@@ -90,5 +90,7 @@ of_socket!(UnixStream, |_| None);
 // Below the macro, which is known from there on.
 #[cfg(feature = "family")]
 mod family;
+#[cfg(feature = "family")]
+pub use family::queue_pair_options;
 #[cfg(feature = "tls")]
 pub(crate) mod tls;

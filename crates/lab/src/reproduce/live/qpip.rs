@@ -52,7 +52,7 @@ pub(super) fn found(quick: bool, progress: &Progress) -> Result<(Vec<Found>, Vec
     if !has_cable {
         lacks.push("Figure 4 at MTU 9000 and 1500: a cable needs root".into());
     }
-    lacks.push("Figure 7: a block device over QPIP is none of this program's measurements".into());
+    lacks.push("Figure 7 takes minutes: `landfall paper qpip`, as root, measures it".into());
     Ok((rows.iter().filter_map(value).collect(), lacks))
 }
 

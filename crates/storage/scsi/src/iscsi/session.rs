@@ -93,6 +93,8 @@ pub struct Session {
     output: VecDeque<Vec<u8>>,
     jobs: VecDeque<Job>,
     aborting: Vec<Aborting>,
+    /// Sessions that end since this one began.
+    reinstated: VecDeque<NexusId>,
 }
 
 impl Session {
@@ -110,6 +112,7 @@ impl Session {
             output: VecDeque::new(),
             jobs: VecDeque::new(),
             aborting: Vec::new(),
+            reinstated: VecDeque::new(),
         }
     }
 
@@ -139,6 +142,22 @@ impl Session {
     /// Something for a device to do.
     pub fn poll_job(&mut self) -> Option<Job> {
         self.jobs.pop_front()
+    }
+
+    /// An earlier session of the same initiator, whose place this one takes (RFC 7143, section
+    /// 6.3.5). It has to be over before anything is sent: its connection is ended, and what a
+    /// device works at for it is waited for.
+    pub fn poll_reinstated(&mut self) -> Option<NexusId> {
+        self.reinstated.pop_front()
+    }
+
+    /// What the target knows the initiator by, once it has logged in.
+    #[must_use]
+    pub const fn nexus(&self) -> Option<NexusId> {
+        match self.phase {
+            Phase::Full(nexus) => Some(nexus),
+            _ => None,
+        }
     }
 
     /// Is it known who is there?
@@ -191,6 +210,9 @@ impl Session {
                 let (phase, number) = if agreed.discovery {
                     (Phase::Discovery, 1)
                 } else {
+                    // The same name and number of a session, and no handle of one: it is
+                    // reinstated.
+                    self.reinstated.extend(target.reinstate(&agreed.initiator));
                     let nexus = target.attach(&agreed.initiator);
                     (Phase::Full(nexus), nexus.number())
                 };
