@@ -5,27 +5,36 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
-use landfall_storage::files::command::{Files, Program};
+use landfall_storage::files::command::Files;
+use landfall_storage::program::Program;
 use landfall_transport::signals::Endings;
 
 use crate::style;
 
 /// Signals end it, and it speaks to the terminal.
-struct Terminal(Endings);
+pub(crate) struct Terminal(Endings);
+
+impl Terminal {
+    /// Before any thread is started.
+    pub(crate) fn new() -> Result<Self> {
+        Ok(Self(Endings::catch().context("cannot wait for signals")?))
+    }
+}
 
 impl Program for Terminal {
     fn wait(&mut self, at_most: Duration) -> io::Result<bool> {
-        self.0.wait(at_most)
+        Ok(self.0.wait(at_most)? && self.0.take()?.is_some())
     }
 
     fn print(&mut self, text: &str) -> io::Result<()> {
         style::print(text)
     }
+
+    fn warn(&mut self, text: &str) {
+        eprintln!("{text}");
+    }
 }
 
 pub(crate) fn run(command: &Files) -> Result<ExitCode> {
-    // Before any thread is started.
-    let mut terminal = Terminal(Endings::catch().context("cannot wait for signals")?);
-    command.run(&mut terminal).map_err(|error| anyhow!(error))?;
-    Ok(ExitCode::SUCCESS)
+    command.run(&mut Terminal::new()?).map_err(|error| anyhow!(error)).map(|()| ExitCode::SUCCESS)
 }

@@ -8,6 +8,8 @@ pub mod device;
 pub mod files;
 #[cfg(feature = "mount")]
 pub mod mount;
+#[cfg(feature = "command")]
+pub mod program;
 pub mod scsi;
 pub mod server;
 pub mod stream;

@@ -1,9 +1,7 @@
 //! The commands `landfall files serve` and `landfall files mount`: their options, and what they do
 //! until they are told to end. Signals and the terminal are their caller's.
 
-use std::error::Error;
 use std::fs::DirBuilder;
-use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -13,6 +11,8 @@ use clap::Subcommand;
 use landfall::clan::network::{HostId, Node, Peer, PortAddress, Transport, read_preshared_key};
 use landfall_transport::udp::UdpConfig;
 use serde_json::json;
+
+use crate::program::{CommandError, Program};
 
 use super::{Client, Export, Mount, MountOptions, NAME, Options, PORT, Place, Server};
 
@@ -32,25 +32,7 @@ files.key), so that only hosts that have it come in. One that another user runs 
 They run until SIGINT or SIGTERM (or for as long as --seconds says). A mount is unmounted then, and
 also when its server is gone.";
 
-/// Why a command failed, in words for its user.
-pub type CommandError = Box<dyn Error + Send + Sync>;
-
 type Result<T> = std::result::Result<T, CommandError>;
-
-/// What a command needs of its program.
-pub trait Program {
-    /// Waits this long, or until the program shall end, and says whether it shall.
-    ///
-    /// # Errors
-    /// Signals cannot be waited for.
-    fn wait(&mut self, at_most: Duration) -> io::Result<bool>;
-
-    /// Says something to the user.
-    ///
-    /// # Errors
-    /// Nobody reads it.
-    fn print(&mut self, text: &str) -> io::Result<()>;
-}
 
 /// The commands.
 #[derive(Debug, Subcommand)]

@@ -10,6 +10,8 @@
 //! server answers them. The kernel keeps no pages of the file: what was written is at the server,
 //! and what is read comes from there.
 
+#[cfg(feature = "command")]
+pub mod command;
 mod file_system;
 mod request;
 
