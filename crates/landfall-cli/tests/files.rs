@@ -5,8 +5,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use landfall_testkit::skip_unless;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+
+fn why_no_mounts() -> Option<String> {
+    let is_root = rustix::process::geteuid().is_root();
+    (!is_root).then(|| "needs root, who mounts".into())
+}
 
 /// A command in a process of its own, and what it said first.
 struct Running {
@@ -96,6 +102,7 @@ fn is_mounted(path: &str) -> bool {
 
 #[test]
 fn files_are_served_and_mounted_until_a_signal() {
+    skip_unless!(why_no_mounts());
     for over in ["shm", "udp"] {
         let folder = Folder::new(over);
         let (data, at) = (folder.path("data"), folder.path("mnt"));
@@ -121,6 +128,7 @@ fn files_are_served_and_mounted_until_a_signal() {
 
 #[test]
 fn a_killed_client_leaves_nothing_and_a_killed_server_unmounts() {
+    skip_unless!(why_no_mounts());
     let folder = Folder::new("killed");
     let (data, at) = (folder.path("data"), folder.path("mnt"));
     let listen = format!("shm:{}", folder.path("meet"));

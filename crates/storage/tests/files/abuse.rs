@@ -9,14 +9,16 @@ use std::time::Duration;
 use landfall_storage::files::{
     Caller, Client, MountOptions, Name, Options, ROOT, Reply, Request, open,
 };
+use landfall_testkit::skip_unless;
 
-use super::{Carrier, Mounted, names, until};
+use super::{Carrier, Mounted, names, until, why_no_mounts};
 use crate::support::Folder;
 
 const CALLER: Caller = Caller { user: 0, group: 0 };
 
 #[test]
 fn a_server_that_goes_leaves_errors_and_no_hang() {
+    skip_unless!(why_no_mounts());
     for carrier in [Carrier::Host, Carrier::Udp] {
         let Mounted { mount, server, exported, folder: _folder, _nodes } = Mounted::new(carrier);
         let file = File::create(mount.path().join("file")).unwrap();
@@ -39,6 +41,7 @@ fn a_server_that_goes_leaves_errors_and_no_hang() {
 
 #[test]
 fn what_is_closed_is_closed_at_the_server_without_another_request() {
+    skip_unless!(why_no_mounts());
     for carrier in [Carrier::Host, Carrier::Udp] {
         let files = Mounted::new(carrier);
         let file = File::create(files.path("file")).unwrap();
@@ -52,6 +55,7 @@ fn what_is_closed_is_closed_at_the_server_without_another_request() {
 
 #[test]
 fn sessions_end_with_their_client_and_others_go_on() {
+    skip_unless!(why_no_mounts());
     let files = Mounted::new(Carrier::Host);
     let meet = files.beside("meet");
     let connect = || Client::connect_on_host(&meet, "files", &Options::default()).unwrap();
@@ -76,6 +80,7 @@ fn sessions_end_with_their_client_and_others_go_on() {
 
 #[test]
 fn a_full_disk_says_so_and_goes_on_when_there_is_room() {
+    skip_unless!(why_no_mounts());
     let folder = Folder::new();
     let exported = folder.file("small");
     std::fs::create_dir(&exported).unwrap();
@@ -99,6 +104,7 @@ fn a_full_disk_says_so_and_goes_on_when_there_is_room() {
 
 #[test]
 fn an_export_that_is_removed_is_empty_and_takes_nothing() {
+    skip_unless!(why_no_mounts());
     let files = Mounted::new(Carrier::Host);
     std::fs::create_dir(files.path("d")).unwrap();
     std::fs::remove_dir_all(&files.exported).unwrap();
@@ -112,6 +118,7 @@ fn an_export_that_is_removed_is_empty_and_takes_nothing() {
 
 #[test]
 fn directories_of_many_entries_are_read_whole_also_while_they_change() {
+    skip_unless!(why_no_mounts());
     let files = Mounted::new(Carrier::Host);
     std::fs::create_dir(files.path("d")).unwrap();
     let stay: BTreeSet<String> =
@@ -135,6 +142,7 @@ fn directories_of_many_entries_are_read_whole_also_while_they_change() {
 
 #[test]
 fn changes_of_others_are_seen_after_the_time_that_is_said() {
+    skip_unless!(why_no_mounts());
     let mounting = MountOptions { timeout: Duration::ZERO, ..MountOptions::default() };
     let files = Mounted::with(Carrier::Host, &mounting, |export| export);
     for nth in 0..50 {
@@ -148,6 +156,7 @@ fn changes_of_others_are_seen_after_the_time_that_is_said() {
 
 #[test]
 fn clients_that_ask_for_too_much_are_refused_and_nothing_else_happens() {
+    skip_unless!(why_no_mounts());
     let files = Mounted::new(Carrier::Host);
     let meet = files.beside("meet");
     let mut options =

@@ -7,8 +7,9 @@ use landfall_storage::files::{
     Caller, Client, Entries, Entry, EntryName, Export, MountOptions, Name, Options, ROOT, Reply,
     Request, Server, open,
 };
+use landfall_testkit::skip_unless;
 
-use super::{Carrier, Mounted};
+use super::{Carrier, Mounted, why_no_mounts};
 use crate::support::Folder;
 
 const CALLER: Caller = Caller { user: 0, group: 0 };
@@ -154,6 +155,7 @@ fn what_is_above_the_export_has_no_name_and_no_number() {
 
 #[test]
 fn other_file_systems_that_are_mounted_inside_are_not_entered() {
+    skip_unless!(why_no_mounts());
     let pair = pair();
     let inner = pair.folder.file("exported/inside");
     rustix::mount::mount("none", &inner, "tmpfs", rustix::mount::MountFlags::empty(), None)
@@ -167,6 +169,7 @@ fn other_file_systems_that_are_mounted_inside_are_not_entered() {
 
 #[test]
 fn devices_are_not_made_and_read_only_is_so() {
+    skip_unless!(why_no_mounts());
     let pair = pair();
     for mode in [0o020_666, 0o060_666] {
         let name = Name::new(b"device").unwrap();

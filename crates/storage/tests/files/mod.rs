@@ -14,6 +14,15 @@ use landfall_storage::files::{Client, Export, Mount, MountOptions, Options, PORT
 
 use crate::support::{Folder, LIMIT};
 
+/// Why nothing can be mounted here, if so.
+pub(crate) fn why_no_mounts() -> Option<String> {
+    if !rustix::process::geteuid().is_root() {
+        return Some("needs root, who mounts".into());
+    }
+    let device = std::fs::File::open("/dev/fuse").err()?;
+    Some(format!("needs /dev/fuse: {device}"))
+}
+
 /// A directory that is exported, and mounted.
 pub(crate) struct Mounted {
     // The mount goes before the server: else its last requests would fail.

@@ -3,7 +3,9 @@
 use std::path::Path;
 use std::process::Command;
 
-use super::{Carrier, Mounted, names};
+use landfall_testkit::skip_unless;
+
+use super::{Carrier, Mounted, names, why_no_mounts};
 
 fn run(program: &str, args: &[&str], folder: &Path) -> String {
     let output = Command::new(program).args(args).current_dir(folder).output().unwrap();
@@ -29,6 +31,7 @@ fn fill(at: &Path) {
 
 #[test]
 fn tar_and_diff_find_every_byte_and_attribute_again() {
+    skip_unless!(why_no_mounts());
     for carrier in [Carrier::Host, Carrier::Udp] {
         let files = Mounted::new(carrier);
         fill(&files.beside("meet"));

@@ -9,9 +9,10 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use landfall_placement::Random;
+use landfall_testkit::skip_unless;
 use rustix::fs::{FallocateFlags, copy_file_range, fallocate};
 
-use super::{Carrier, Mounted};
+use super::{Carrier, Mounted, why_no_mounts};
 
 const MOST: usize = 300_000;
 const STEPS: usize = 1_500;
@@ -224,6 +225,7 @@ fn random_steps(seed: u8, path: &Path) -> Vec<u8> {
 
 #[test]
 fn random_steps_give_what_the_model_says_by_all_ways() {
+    skip_unless!(why_no_mounts());
     for (seed, carrier) in [(1, Carrier::Host), (2, Carrier::Udp), (3, Carrier::Host)] {
         let files = Mounted::new(carrier);
         let model = random_steps(seed, &files.path("file"));

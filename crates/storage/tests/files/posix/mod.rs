@@ -10,9 +10,10 @@ mod machine;
 use std::path::{Path, PathBuf};
 
 use landfall_storage::files::MountOptions;
+use landfall_testkit::skip_unless;
 
 use self::machine::Machine;
-use super::{Carrier, Mounted};
+use super::{Carrier, Mounted, why_no_mounts};
 use crate::support::Folder;
 
 struct Scenario {
@@ -120,6 +121,7 @@ const SCRIPTS: [(&str, &str); 12] = [
 
 #[test]
 fn posix_holds_on_the_bare_directory_and_on_the_mount_alike() {
+    skip_unless!(why_no_mounts());
     let bare = Folder::new();
     rustix::process::umask(rustix::fs::Mode::empty());
     let path = bare.file("bare");
@@ -134,6 +136,7 @@ fn posix_holds_on_the_bare_directory_and_on_the_mount_alike() {
 
 #[test]
 fn extended_attributes_of_users_are_kept() {
+    skip_unless!(why_no_mounts());
     let scripts = [("xattr", include_str!("xattr.txt"))];
     let mounting = MountOptions { extended: true, ..MountOptions::default() };
     let files = Mounted::with(Carrier::Host, &mounting, |export| export);
