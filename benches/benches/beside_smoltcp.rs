@@ -140,16 +140,20 @@ impl Host {
 /// From one host of smoltcp's to another; the receiver adds up what came.
 fn smoltcp(pair: &VethPair, time: Duration, room: usize) -> anyhow::Result<f64> {
     let is_over = AtomicBool::new(false);
+    let (listens, is_listening) = std::sync::mpsc::channel();
     std::thread::scope(|scope| {
-        let receiver = scope.spawn(|| {
-            pair.b.namespace.enter(|| {
+        let is_over = &is_over;
+        let receiver = scope.spawn(move || {
+            pair.b.namespace.enter(move || {
                 let mut host = Host::new(&pair.b, room)?;
                 host.poll().listen(PORT).map_err(|error| anyhow!("{error:?}"))?;
-                receive(&mut host, &is_over)
+                listens.send(())?;
+                receive(&mut host, is_over)
             })
         });
-        let sent = pair.a.namespace.enter(|| {
+        let sent = pair.a.namespace.enter(move || {
             let mut host = Host::new(&pair.a, room)?;
+            is_listening.recv_timeout(PATIENCE).context("nobody listens")?;
             let to = (address(&pair.b), PORT);
             let socket = host.sockets.get_mut::<tcp::Socket<'_>>(host.socket);
             let asked = socket.connect(host.interface.context(), to, 50_000);
@@ -165,9 +169,13 @@ fn smoltcp(pair: &VethPair, time: Duration, room: usize) -> anyhow::Result<f64> 
 
 fn send(host: &mut Host, time: Duration) -> anyhow::Result<()> {
     let message: Vec<u8> = (0..MESSAGE).map(|n| n as u8).collect();
+    let asked = Instant::now();
+    while !host.poll().may_send() {
+        ensure!(asked.elapsed() < PATIENCE, "the connection does not open");
+        host.sleep()?;
+    }
     let start = Instant::now();
     while start.elapsed() < time {
-        ensure!(start.elapsed() < PATIENCE, "it takes too long");
         let socket = host.poll();
         let mut is_full = true;
         while socket.can_send() {
