@@ -156,8 +156,8 @@ the figures and their dates in [performance](performance.md) and [clan-ip](clan-
   a change of the page table, or than looking after lent memory.
 - IP over CLAN is *slower* than the kernel's TCP on the same link; in the paper it is faster.
 - A file system on a block device over queue pairs (Figure 7 of QPIP, `landfall paper qpip`)
-  costs the client *no less* processor time than one over sockets, and is not faster by what the
-  paper found: without an adapter that runs TCP, both ends' processors run it either way.
+  is *not* faster by what the paper found, and its reads cost the client *more* processor time
+  than over sockets: without an adapter that runs TCP, both ends' processors run it either way.
 ";
 
 /// The page in the repository: it says how it came to be.
