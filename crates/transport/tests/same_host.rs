@@ -402,7 +402,8 @@ fn the_child() {
     let mut serial = 0u8;
     let end = StdInstant::now() + 2 * PATIENCE;
     while StdInstant::now() < end {
-        serial = serial.wrapping_add(1);
+        // Never zero, which is what a page has that is used for something else.
+        serial = serial % u8::MAX + 1;
         let mut memory = arena.take(TARGET).unwrap();
         memory.fill(serial);
         let region = regions.lend(memory, Rights::READ).unwrap();
