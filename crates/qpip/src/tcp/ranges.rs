@@ -2,33 +2,69 @@
 
 use alloc::vec::Vec;
 
-/// Disjoint ranges that do not touch, in order. There are few of them: one for
-/// each hole in what came.
+type Range = (u64, u64);
+
+/// Disjoint ranges that do not touch, in order. There are few of them: one for each hole in
+/// what came. Up to one takes no memory elsewhere, and that is the usual case.
 #[derive(Debug, Default)]
-pub(crate) struct Ranges(Vec<(u64, u64)>);
+pub(crate) enum Ranges {
+    #[default]
+    None,
+    One([Range; 1]),
+    Several(Vec<Range>),
+}
 
 impl Ranges {
-    pub(crate) const fn new() -> Self {
-        Self(Vec::new())
+    #[inline]
+    fn all(&self) -> &[Range] {
+        match self {
+            Self::None => &[],
+            Self::One(one) => one,
+            Self::Several(several) => several,
+        }
     }
 
     #[inline]
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+    fn all_mut(&mut self) -> &mut [Range] {
+        match self {
+            Self::None => &mut [],
+            Self::One(one) => one,
+            Self::Several(several) => several,
+        }
+    }
+
+    /// Changes which ranges there are.
+    fn change(&mut self, change: impl FnOnce(&mut Vec<Range>)) {
+        let mut all = match core::mem::take(self) {
+            Self::None => Vec::new(),
+            Self::One(one) => Vec::from(one),
+            Self::Several(several) => several,
+        };
+        change(&mut all);
+        *self = match all[..] {
+            [] => Self::None,
+            [one] => Self::One([one]),
+            _ => Self::Several(all),
+        };
+    }
+
+    #[inline]
+    pub(crate) const fn is_empty(&self) -> bool {
+        matches!(self, Self::None)
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.0.len()
+        self.all().len()
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
-        self.0.iter().copied()
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Range> + '_ {
+        self.all().iter().copied()
     }
 
     /// The first position behind all of them; zero if there are none.
     #[inline]
     pub(crate) fn end(&self) -> u64 {
-        self.0.last().map_or(0, |range| range.1)
+        self.all().last().map_or(0, |range| range.1)
     }
 
     /// Where the range ends that this position is in.
@@ -39,73 +75,85 @@ impl Ranges {
 
     /// The range that this position is in.
     #[inline]
-    pub(crate) fn around(&self, position: u64) -> Option<(u64, u64)> {
-        let behind = self.0.partition_point(|range| range.0 <= position);
-        let range = *self.0.get(behind.checked_sub(1)?)?;
+    pub(crate) fn around(&self, position: u64) -> Option<Range> {
+        let all = self.all();
+        let behind = all.partition_point(|range| range.0 <= position);
+        let range = *all.get(behind.checked_sub(1)?)?;
         (position < range.1).then_some(range)
     }
 
     /// Where the first range behind this position starts.
     #[inline]
     pub(crate) fn next_start(&self, position: u64) -> Option<u64> {
-        let behind = self.0.partition_point(|range| range.0 <= position);
-        self.0.get(behind).map(|range| range.0)
+        let all = self.all();
+        let behind = all.partition_point(|range| range.0 <= position);
+        all.get(behind).map(|range| range.0)
     }
 
     /// Adds a range, joined with those that it touches.
+    #[inline]
     pub(crate) fn insert(&mut self, start: u64, end: u64) {
         if start >= end {
             return;
         }
         // In order, the usual case.
-        if let Some(last) = self.0.last_mut()
-            && last.1 == start
-        {
-            last.1 = end;
-            return;
+        match self.all_mut().last_mut() {
+            None => *self = Self::One([(start, end)]),
+            Some(last) if last.1 == start => last.1 = end,
+            Some(_) => self.insert_anywhere(start, end),
         }
-        let from = self.0.partition_point(|range| range.1 < start);
-        let to = self.0.partition_point(|range| range.0 <= end);
-        if from == to {
-            self.0.insert(from, (start, end));
-            return;
-        }
-        let joined = (start.min(self.0[from].0), end.max(self.0[to - 1].1));
-        self.0[from] = joined;
-        self.0.drain(from + 1..to);
+    }
+
+    #[cold]
+    fn insert_anywhere(&mut self, start: u64, end: u64) {
+        self.change(|all| {
+            let from = all.partition_point(|range| range.1 < start);
+            let to = all.partition_point(|range| range.0 <= end);
+            if from == to {
+                all.insert(from, (start, end));
+                return;
+            }
+            let joined = (start.min(all[from].0), end.max(all[to - 1].1));
+            all[from] = joined;
+            all.drain(from + 1..to);
+        });
     }
 
     /// Takes a range out.
+    #[inline]
     pub(crate) fn remove(&mut self, start: u64, end: u64) {
         if start >= end {
             return;
         }
-        let from = self.0.partition_point(|range| range.1 <= start);
-        // All ranges lie before it.
-        let Some(first) = self.0.get_mut(from) else { return };
-        // One range that starts here, or is just this one: the usual case.
-        if first.0 == start && first.1 >= end {
-            first.0 = end;
-            if first.0 == first.1 {
-                self.0.remove(from);
+        // All of the only one, or its first part: the usual case.
+        match self {
+            Self::One([(first, last)]) if *first == start && *last > end => *first = end,
+            Self::One([(first, last)]) if *first == start && *last == end => *self = Self::None,
+            Self::None => {}
+            Self::One(_) | Self::Several(_) => self.remove_anywhere(start, end),
+        }
+    }
+
+    #[cold]
+    fn remove_anywhere(&mut self, start: u64, end: u64) {
+        self.change(|all| {
+            let from = all.partition_point(|range| range.1 <= start);
+            let to = all.partition_point(|range| range.0 < end);
+            if from >= to {
+                return;
             }
-            return;
-        }
-        let to = self.0.partition_point(|range| range.0 < end);
-        if from >= to {
-            return;
-        }
-        let (left, right) = ((self.0[from].0, start), (end, self.0[to - 1].1));
-        let rest = [left, right].into_iter().filter(|range| range.0 < range.1);
-        self.0.splice(from..to, rest);
+            let (left, right) = ((all[from].0, start), (end, all[to - 1].1));
+            let rest = [left, right].into_iter().filter(|range| range.0 < range.1);
+            all.splice(from..to, rest);
+        });
     }
 
     /// Takes out the first range if it starts here, and gives its end.
     #[inline]
     pub(crate) fn take_first(&mut self, start: u64) -> Option<u64> {
-        let first = *self.0.first()?;
+        let first = *self.all().first()?;
         (first.0 <= start).then(|| {
-            self.0.remove(0);
+            self.remove(first.0, first.1);
             first.1
         })
     }
@@ -129,7 +177,7 @@ mod tests {
     proptest! {
         #[test]
         fn they_hold_what_a_set_holds(steps in prop::collection::vec((0u64..60, 0u64..20, any::<bool>()), 0..60)) {
-            let mut ranges = Ranges::new();
+            let mut ranges = Ranges::default();
             let mut model = BTreeSet::new();
             for (start, len, adds) in steps {
                 let end = start + len;

@@ -100,7 +100,7 @@ impl Reduction {
             first: None,
             forward: ForwardStep::Off,
             recover: 0,
-            unreported: Ranges::new(),
+            unreported: Ranges::None,
             is_blurred: false,
             over: None,
         }

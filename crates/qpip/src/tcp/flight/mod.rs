@@ -496,7 +496,7 @@ impl Flight {
             record.is_sacked = false;
         }
         board.sacked_bytes = 0;
-        board.sacked = Ranges::new();
+        board.sacked = Ranges::None;
         self.judge_again();
     }
 

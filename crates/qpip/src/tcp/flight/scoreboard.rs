@@ -36,7 +36,7 @@ impl Scoreboard {
     pub(super) fn of(slot: &mut Option<Box<Self>>, start: u64) -> &mut Self {
         slot.get_or_insert_with(|| {
             Box::new(Self {
-                sacked: Ranges::new(),
+                sacked: Ranges::None,
                 again: VecDeque::new(),
                 first_original: start,
                 first_lost: start,

@@ -7,12 +7,15 @@
 mod selective;
 mod window;
 
+use alloc::boxed::Box;
+
 use landfall_placement::{Duration, Instant, Serial32, Spans};
 
 use super::layout::{FirstRequest, Layout};
 use super::ranges::Ranges;
 use crate::queue::ReceiveQueue;
 use crate::tcp::Mapping;
+use selective::Disorder;
 
 /// A part of the stream that a driver is putting into its place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -69,8 +72,7 @@ pub(crate) struct Receiver {
     first: Serial32,
     /// All in front of this has come.
     next: u64,
-    /// What has come behind holes.
-    placed: Ranges,
+    disorder: Option<Box<Disorder>>,
     /// What drivers are placing.
     claims: Ranges,
     layout: Layout,
@@ -96,13 +98,6 @@ pub(crate) struct Receiver {
     unanswered: u16,
     /// Where the other side's stream ends; beyond all positions where nobody knows yet.
     fin: u64,
-    /// Positions in the blocks that were told last, the newest first, by their low bits:
-    /// they are told in this order (RFC 2018, 4). Positions that are in no block any
-    /// more say nothing.
-    recent: [u32; RECENT],
-    /// What came twice (RFC 2883), from here on; nothing where it has no length.
-    duplicate: u64,
-    duplicate_len: u32,
     /// Something inside of the window was dropped, for there was no memory. Anyone who
     /// posts some has the other side hear of it.
     lacked_memory: bool,
@@ -133,8 +128,8 @@ impl Receiver {
         Self {
             first: Serial32(first),
             next: 1,
-            placed: Ranges::new(),
-            claims: Ranges::new(),
+            disorder: None,
+            claims: Ranges::None,
             layout: Layout::new(1),
             layout_version: 0,
             course: 0,
@@ -148,9 +143,6 @@ impl Receiver {
             report_by: Instant::FAR_FUTURE,
             unanswered: 0,
             fin: NEVER,
-            recent: [0; RECENT],
-            duplicate: 0,
-            duplicate_len: 0,
             lacked_memory: false,
             asks_again: false,
             usual_message: 536,
@@ -226,7 +218,7 @@ impl Receiver {
         let limit = self.honoured().min(self.fin);
         let mut start = u64::try_from(at).unwrap_or(0).max(self.next);
         while start < segment_end {
-            let covered = self.placed.end_at(start).or_else(|| self.claims.end_at(start));
+            let covered = self.placed().end_at(start).or_else(|| self.claims.end_at(start));
             let Some(behind) = covered else { break };
             start = behind;
         }
@@ -234,11 +226,11 @@ impl Receiver {
         // payload of a segment lies in memory as it does in the segment. What is new behind
         // that comes again.
         let mut to = segment_end.min(limit);
-        for ranges in [&self.placed, &self.claims] {
+        for ranges in [self.placed(), &self.claims] {
             to = to.min(ranges.next_start(start).unwrap_or(u64::MAX));
         }
         let is_covered = start >= segment_end;
-        let is_new_range = start > self.next && self.placed.len() >= MOST_RANGES;
+        let is_new_range = start > self.next && self.placed().len() >= MOST_RANGES;
         if start >= to || is_new_range || !self.layout.has_room() {
             let claim = Claim { is_whole: is_covered, ..self.empty_claim(segment_end) };
             return (0, claim);
@@ -257,7 +249,7 @@ impl Receiver {
         let is_whole = placed == segment_end;
         // A header that is not verified yet may add to what is known, but must
         // not take away.
-        let is_last = self.placed.end() <= placed && self.claims.end() <= placed;
+        let is_last = self.placed().end() <= placed && self.claims.end() <= placed;
         let notes = is_pushed && is_whole && is_last && self.has_messages();
         let noted_end = notes && !self.layout.is_end(placed);
         if noted_end {
@@ -289,11 +281,7 @@ impl Receiver {
 
     /// Places behind this position were looked up wrongly.
     fn forget_behind(&mut self, position: u64) {
-        let before: u64 = self.placed.iter().map(|(start, end)| end - start).sum();
-        if self.placed.truncate(position) {
-            let left: u64 = self.placed.iter().map(|(start, end)| end - start).sum();
-            self.counts.forgotten += before - left;
-        }
+        self.counts.forgotten += self.forget_placed(position);
         self.layout.forget_behind(position);
         self.layout_version = self.layout_version.wrapping_add(1);
         self.course = self.course.wrapping_add(1);
@@ -335,17 +323,13 @@ impl Receiver {
         if (at.max(0) as u64) < claim.start {
             // What is in front of what is new has come before.
             self.note_duplicate(at, claim.start);
-        } else if claim.end < segment_end && self.placed.end_at(claim.end).is_some() {
+        } else if claim.end < segment_end && self.placed().end_at(claim.end).is_some() {
             self.note_duplicate(claim.end as i64, segment_end);
         }
-        if claim.start == self.next && self.placed.is_empty() {
+        if claim.start == self.next && self.placed().is_empty() {
             self.next = claim.end;
         } else {
-            self.note_recent(claim.start);
-            self.placed.insert(claim.start, claim.end);
-            if let Some(end) = self.placed.take_first(self.next) {
-                self.next = end;
-            }
+            self.place_out_of_order(claim.start, claim.end);
         }
         self.settle(queue);
         if !self.has_messages() {
@@ -373,7 +357,7 @@ impl Receiver {
         if end <= self.layout.front() || self.layout.is_end(end) {
             return;
         }
-        let is_behind = self.placed.end() > end || self.claims.end() > end;
+        let is_behind = self.placed().end() > end || self.claims.end() > end;
         if is_behind && !self.layout.is_boundary(end, queue) {
             self.forget_behind(end);
         }
@@ -438,7 +422,7 @@ impl Receiver {
     pub(crate) fn learn_fin(&mut self, position: u64, queue: &mut ReceiveQueue) {
         if self.fin == NEVER && position >= self.next {
             self.fin = position;
-            self.placed.truncate(position);
+            self.forget_placed(position);
         }
         self.owed = Owed::Now;
         self.settle(queue);
@@ -450,7 +434,7 @@ impl Receiver {
     #[inline]
     fn owe(&mut self, now: Instant, in_order: u64, queue: &ReceiveQueue, delay: Duration) {
         self.unanswered = self.unanswered.saturating_add(1);
-        let is_in_order = self.next == in_order && self.placed.is_empty();
+        let is_in_order = self.next == in_order && self.placed().is_empty();
         if !is_in_order || self.unanswered >= 2 || self.is_kept_waiting(queue) {
             self.owed = Owed::Now;
         } else if self.owed == Owed::Nothing {
@@ -522,9 +506,9 @@ impl Receiver {
         while let Some(claimed) = self.claims.end_at(from) {
             from = claimed;
         }
-        let hole_end = self.placed.next_start(from).unwrap_or(u64::MAX);
+        let hole_end = self.placed().next_start(from).unwrap_or(u64::MAX);
         let is_behind_hole = nth > 0 && hole_end != u64::MAX;
-        if is_behind_hole || self.placed.end_at(from).is_some() {
+        if is_behind_hole || self.placed().end_at(from).is_some() {
             return None;
         }
         let mut start = self.layout.front();

@@ -143,7 +143,7 @@ impl Receiver {
     /// in front of it is, and nothing behind it.
     #[inline]
     fn front(&self) -> Option<u64> {
-        if self.fin != super::NEVER || !self.placed.is_empty() {
+        if self.fin != super::NEVER || !self.placed().is_empty() {
             return None;
         }
         let mut claims = self.claims.iter();
