@@ -37,7 +37,7 @@ pub use adapter::{
 };
 pub use landfall_placement::ConfigError;
 pub use offload::OwnAddress;
-pub use tcp::config::{KeepAlive, Mapping, TcpConfig};
+pub use tcp::config::{KeepAlive, Mapping, Pacing, TcpConfig};
 pub use tcp::congestion::CongestionControl;
 pub use tcp::ecn::EcnFeedback;
 pub use tcp::state::ConnectionState;

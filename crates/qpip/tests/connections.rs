@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use landfall_simnet::{EngineConfig, LinkConfig, Loss, Probability, check};
 use qpip::{
-    CloseReason, Config, CongestionControl, Error, Event, Mapping, Object, Operation, PostError,
-    QueuePairId, Service, Status, TcpConfig,
+    CloseReason, Config, CongestionControl, Error, Event, Mapping, Object, Operation, Pacing,
+    PostError, QueuePairId, Service, Status, TcpConfig,
 };
 
 use crate::world::{BOTH, Shape, Version, World, address, pattern};
@@ -381,7 +381,7 @@ fn sixteen_flows_share_a_bottleneck_fairly() {
 
 /// What part of a path one flow uses in its first second: 100 Mbit/s, 20 ms there and back,
 /// and a queue of an eighth of what is under way.
-fn first_second(pacing: bool) -> f64 {
+fn first_second(pacing: Pacing) -> f64 {
     let mut used = 0.0;
     check(1..=1, |sim| {
         let config =
@@ -400,6 +400,6 @@ fn first_second(pacing: bool) -> f64 {
 
 #[test]
 fn a_short_queue_is_filled_sooner_without_bursts() {
-    let (paced, bursts) = (first_second(true), first_second(false));
+    let (paced, bursts) = (first_second(Pacing::default()), first_second(Pacing::Never));
     assert!(paced > bursts + 0.05, "{paced} of the path paced, {bursts} in bursts");
 }

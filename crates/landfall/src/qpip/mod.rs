@@ -79,6 +79,6 @@ pub use landfall_transport::tunnel::TunnelConfig;
 pub use landfall_transport::xdp::XdpConfig;
 pub use qpip::{
     Access, Arm, CloseReason, Completion, Config, ConfigError, CongestionControl, ConnectionState,
-    ConnectionStats, EcnFeedback, Error as CommandError, KeepAlive, Mapping, Operation, PostError,
-    QueuePairId, Service, Stats, Status, TcpConfig,
+    ConnectionStats, EcnFeedback, Error as CommandError, KeepAlive, Mapping, Operation, Pacing,
+    PostError, QueuePairId, Service, Stats, Status, TcpConfig,
 };

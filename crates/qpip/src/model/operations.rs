@@ -9,7 +9,7 @@ use landfall_testkit::model::Choices;
 use crate::adapter::{Config, Interface};
 use crate::offload::OwnAddress;
 use crate::tcp::Mapping;
-use crate::tcp::config::{KeepAlive, TcpConfig};
+use crate::tcp::config::{KeepAlive, Pacing, TcpConfig};
 use crate::tcp::congestion::CongestionControl;
 use crate::wire::Mac;
 
@@ -309,7 +309,7 @@ impl Setup {
                     interval: Duration::from_secs(40),
                     probes: 9,
                 }),
-                pacing: self.has(18),
+                pacing: if self.has(18) { Pacing::Always } else { Pacing::OnLongPaths },
                 immediates: self.has_immediates(side),
                 ..TcpConfig::default()
             },

@@ -27,6 +27,21 @@ pub enum Mapping {
     Stream,
 }
 
+/// Whether new data leaves at the rate of the congestion control, as much as that carries in a
+/// millisecond at once, and not in bursts of up to a window.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Pacing {
+    /// A window may leave at once.
+    Never,
+    /// Where a round trip takes 4 ms at least. There a window is more than what the queues on
+    /// the way hold, a receiver that merges segments acknowledges dozens of them at once, and a
+    /// timer for each millisecond costs little.
+    #[default]
+    OnLongPaths,
+    /// On each path, once its round trip is known.
+    Always,
+}
+
 /// Keep-alive (RFC 9293, 3.8.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeepAlive {
@@ -92,10 +107,8 @@ pub struct TcpConfig {
     /// A short segment waits while an earlier one is not acknowledged (Nagle's algorithm,
     /// RFC 9293, 3.7.4). Off: a message that was posted leaves.
     pub corks: bool,
-    /// New data leaves at the rate of the congestion control, as much as that carries in a
-    /// millisecond at once, and not in bursts of a window. For paths with a queue that is
-    /// shorter than a window; it costs a timer for each burst.
-    pub pacing: bool,
+    /// Where new data leaves at a rate, and not in bursts.
+    pub pacing: Pacing,
     /// TCP Fast Open (RFC 7413). Who asks for a connection sends what is posted with the
     /// opening, as much as one segment holds, to a server that it has talked to; a listener
     /// whose next queue pair has chosen it takes such data before the handshake is over, and
@@ -129,7 +142,7 @@ impl Default for TcpConfig {
             dscp: 0,
             flow_label: true,
             corks: false,
-            pacing: false,
+            pacing: Pacing::OnLongPaths,
             fast_open: false,
             immediates: false,
         }

@@ -175,7 +175,7 @@ impl Tcb {
         let takes_fin = plan.end > data_end && reached == data_end;
         let end = if takes_fin { plan.end } else { reached };
         self.sender.sent(now, plan, end);
-        if config.pacing {
+        if sizes.paces {
             self.sender.sent_paced(now, end - plan.start);
         }
         if takes_fin {
@@ -312,6 +312,7 @@ impl Tcb {
         let is_cut = most > mss && !self.ecn.echo.contains(Flags::CWR);
         let most = if is_cut { most / mss * mss } else { mss };
         let probe = if whole_messages { 0 } else { payload(room.probe) };
-        Sizes { mss, most, probe, whole_messages, corks: config.corks, paces: config.pacing }
+        let paces = self.sender.paces(config.pacing);
+        Sizes { mss, most, probe, whole_messages, corks: config.corks, paces }
     }
 }

@@ -1,16 +1,19 @@
 //! [`Pacer`]: new data leaves at the rate of the congestion control, not in bursts, where
-//! that is chosen ([`TcpConfig::pacing`](super::config::TcpConfig::pacing)).
+//! that is chosen ([`Pacing`]).
 //!
 //! As much as the rate carries in a millisecond leaves at once, so that a sender wakes a
 //! thousand times a second at most; then nothing new leaves before its time has come.
 
 use landfall_placement::{Duration, Instant};
 
+use super::config::Pacing;
 use super::congestion::PacingRate;
 use super::sender::{Recovery, Sender, Sizes};
 
 /// So long is what leaves at once.
 const BURST: Duration = Duration::from_millis(1);
+/// A path with so long a round trip is a long one.
+const LONG: Duration = Duration::from_millis(4);
 
 /// When new data of one connection may leave.
 #[derive(Clone, Copy, Debug, Default)]
@@ -52,6 +55,16 @@ fn longest(rate: PacingRate, mss: u32) -> u32 {
 }
 
 impl Sender {
+    /// Does new data leave at a rate on this path? What waits in queues does not make it long.
+    #[inline]
+    pub(super) fn paces(&self, pacing: Pacing) -> bool {
+        match pacing {
+            Pacing::Never => false,
+            Pacing::OnLongPaths => self.rtt.least().is_some_and(|least| least >= LONG),
+            Pacing::Always => true,
+        }
+    }
+
     /// Where nothing was measured so far there is no rate.
     fn pacing_rate(&self) -> Option<PacingRate> {
         let smoothed = self.rtt.smoothed()?;

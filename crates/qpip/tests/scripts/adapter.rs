@@ -11,8 +11,8 @@ use landfall_placement::{
 use qpip::wire::Flags;
 use qpip::{
     Access, Adapter, Buffer, Completion, CompletionQueueId, Config, CongestionControl, Event,
-    Interface, KeepAlive, ListenerId, Mapping, MemoryKey, Operation, OwnAddress, QueuePairId,
-    QueuePairSetup, ReceiveWork, SendWork, Service, TcpConfig,
+    Interface, KeepAlive, ListenerId, Mapping, MemoryKey, Operation, OwnAddress, Pacing,
+    QueuePairId, QueuePairSetup, ReceiveWork, SendWork, Service, TcpConfig,
 };
 
 use super::peer::{Left, MAC, PEER_MAC, Peer, byte_at, same};
@@ -57,6 +57,8 @@ fn configure(script: &Script) -> Set {
         congestion: CongestionControl::NewReno,
         timestamps: false,
         most_window: 65_535,
+        // As the kernel's.
+        pacing: Pacing::Never,
         ..TcpConfig::default()
     };
     let config = Config { tcp, ..Config::default() };
@@ -104,7 +106,8 @@ fn choose(tcp: &mut TcpConfig, key: &str, value: &str) -> bool {
         "dscp" => tcp.dscp = number(value) as u8,
         "label" => tcp.flow_label = is_on,
         "corks" => tcp.corks = is_on,
-        "pacing" => tcp.pacing = is_on,
+        "pacing" if value == "long" => tcp.pacing = Pacing::OnLongPaths,
+        "pacing" => tcp.pacing = if is_on { Pacing::Always } else { Pacing::Never },
         "immediates" => tcp.immediates = is_on,
         "fast-open" => tcp.fast_open = is_on,
         "keep-alive" => {

@@ -1,6 +1,5 @@
 //! What is told of what came behind holes, and of what came twice (RFC 2018, 2883).
 
-
 use super::{Owed, RECENT, Receiver};
 use crate::tcp::ranges::Ranges;
 

@@ -8,7 +8,7 @@ use std::vec::Vec;
 use landfall_placement::{Duration, Instant, Random};
 
 use super::pair::{Pair, Wire};
-use crate::tcp::config::{Mapping, TcpConfig};
+use crate::tcp::config::{Mapping, Pacing, TcpConfig};
 use crate::tcp::tcb::ConnectionEvent;
 
 const NOISY: Wire = Wire {
@@ -158,7 +158,9 @@ fn words_come_with_their_messages_on_a_bad_wire() {
 #[test]
 fn a_path_that_stands_still_costs_a_segment_and_no_window() {
     for (seed, sack, timestamps) in [(1, true, false), (2, false, false), (3, true, true)] {
-        let config = TcpConfig { sack, timestamps, ..TcpConfig::default() };
+        // All of a window is under way when it comes to a stand.
+        let pacing = Pacing::Never;
+        let config = TcpConfig { sack, timestamps, pacing, ..TcpConfig::default() };
         let wire = Wire {
             delay: Duration::from_millis(20),
             stall: Duration::from_millis(700),
