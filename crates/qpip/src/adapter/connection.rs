@@ -39,8 +39,8 @@ impl Connection {
     fn take_mtu_outcome(&mut self, now: Instant, stats: &mut Stats, links: &mut Links) {
         // Nobody knows yet.
         let Some((packet, outcome)) = self.tcb.take_mtu_outcome() else { return };
-        let ip = if self.tcb.remote.is_ipv4() { ipv4::LEN } else { ipv6::LEN };
-        let (to, size) = (self.tcb.remote.ip(), packet + ip as u32);
+        let ip = if self.tcb.ends.is_v4() { ipv4::LEN } else { ipv6::LEN };
+        let (to, size) = (self.tcb.ends().remote.ip(), packet + ip as u32);
         stats.mtu_probes_lost += u64::from(outcome == ProbeOutcome::Lost);
         links.handle_mtu_outcome(now, to, self.link, size, outcome);
     }
@@ -73,7 +73,7 @@ impl QueuePair {
         let joins = link.limits.filter(|limits| limits.super_unit > limits.unit);
         let most = joins.map(|limits| limits.super_unit);
         let (span, payload_len) = connection.tcb.guess(nth, most, &stream.queues)?;
-        let is_v4 = connection.tcb.remote.is_ipv4();
+        let is_v4 = connection.tcb.ends.is_v4();
         let ip_len = if is_v4 { ipv4::LEN } else { ipv6::LEN };
         let head_len = ethernet::LEN + ip_len + connection.tcb.usual_header_len() as usize;
         Some(Guess { span, head_len: head_len as u16, payload_len })
@@ -171,7 +171,7 @@ impl QueuePair {
             links[connection.link].neighbours.doubt(now, connection.next_hop);
         }
         if connection.tcb.time_outs() != before && connection.tcb.suspects_black_hole() {
-            let (from, to) = (connection.tcb.local.ip(), connection.tcb.remote.ip());
+            let (from, to) = (connection.tcb.ends().local.ip(), connection.tcb.ends().remote.ip());
             context.stats.black_holes += u64::from(links.suspect_black_hole(now, from, to));
         }
         true

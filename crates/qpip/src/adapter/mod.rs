@@ -480,7 +480,7 @@ impl Adapter {
     pub fn local_address(&self, id: QueuePairId) -> Option<SocketAddr> {
         let pair = self.pairs.known(id).ok()?;
         match &pair.role {
-            Role::Stream(_) => pair.connection().map(|connection| connection.tcb.local),
+            Role::Stream(_) => pair.connection().map(|connection| connection.tcb.ends().local),
             Role::Datagrams(datagrams) => datagrams.local,
         }
     }
@@ -488,7 +488,7 @@ impl Adapter {
     /// Who is at the other end of a queue pair's connection.
     #[must_use]
     pub fn remote_address(&self, id: QueuePairId) -> Option<SocketAddr> {
-        self.pairs.known(id).ok()?.connection().map(|connection| connection.tcb.remote)
+        self.pairs.known(id).ok()?.connection().map(|connection| connection.tcb.ends().remote)
     }
 
     /// May messages of a queue pair be posted with a word
@@ -503,7 +503,6 @@ impl Adapter {
     pub fn connection_stats(&self, id: QueuePairId) -> Option<ConnectionStats> {
         let tcb = &self.pairs.known(id).ok()?.connection()?.tcb;
         let (segments_again, timeouts) = tcb.sender().repetitions();
-        let counts = tcb.receive_counts();
         Some(ConnectionStats {
             state: tcb.state(),
             ecn: tcb.ecn_feedback(),
@@ -512,8 +511,8 @@ impl Adapter {
             segments_again,
             timeouts,
             reductions_undone: tcb.sender().undone(),
-            bytes_without_memory: counts.no_memory,
-            bytes_forgotten: counts.forgotten,
+            bytes_without_memory: tcb.bytes_without_memory(),
+            bytes_forgotten: tcb.bytes_forgotten(),
         })
     }
 }

@@ -204,7 +204,7 @@ impl QueuePairs {
         let all = self.table.indices().filter_map(|index| self.table.get(index));
         let is_lost = |pair: &&QueuePair| {
             let connection = pair.connection().filter(|known| !known.tcb.is_closed());
-            connection.is_some_and(|known| !links.has(known.tcb.local.ip()))
+            connection.is_some_and(|known| !links.has(known.tcb.ends().local.ip()))
         };
         all.filter(is_lost).map(|pair| pair.id).collect()
     }
@@ -425,7 +425,7 @@ impl QueuePairs {
                 if let ConnectionEvent::Connected = event
                     && let Some(learned) = connection.tcb.take_known_server()
                 {
-                    known_servers.note(connection.tcb.remote.ip(), learned);
+                    known_servers.note(connection.tcb.ends().remote.ip(), learned);
                 }
                 if let ConnectionEvent::Closed(_, rest) = event {
                     let ends = connection.tcb.ends();
@@ -491,7 +491,7 @@ impl QueuePairs {
 
 /// What the user is told.
 fn event_of(queue_pair: QueuePairId, connection: &Connection, event: &ConnectionEvent) -> Event {
-    let (local, remote) = (connection.tcb.local, connection.tcb.remote);
+    let (local, remote) = connection.tcb.ends.addresses();
     match (event, connection.listener) {
         (ConnectionEvent::Connected, None) => Event::Connected { queue_pair, local, remote },
         (ConnectionEvent::Connected, Some(listener)) => {

@@ -263,7 +263,7 @@ impl Transmissions {
             // (RFC 1122, 4.2.3.9), and its own timers decide.
             Found::Unreachable => None,
         };
-        let to = connection.tcb.remote.ip();
+        let to = connection.tcb.ends().remote.ip();
         let most = connection.tcb.most_packet() + ip_len(&connection.tcb);
         let size = links.use_path(now, to, link, most);
         let room = room(&links[link], size, connection);
@@ -424,7 +424,7 @@ fn packet_of<'a>(
     draft: &Draft,
     header: &'a mut [u8; tcp::LEN_MAX],
 ) -> Option<Outgoing<'a>> {
-    let (local, remote) = (connection.tcb.local, connection.tcb.remote);
+    let (local, remote) = connection.tcb.ends.addresses();
     let own = link.station()?.mac;
     let written = draft.header(local, remote);
     let header_len = written.header_len() as u32;
@@ -453,13 +453,13 @@ fn packet_of<'a>(
 /// The header of IP in front of what a connection sends.
 #[inline]
 fn ip_len(tcb: &Tcb) -> u32 {
-    if tcb.remote.is_ipv4() { ipv4::LEN as u32 } else { ipv6::LEN as u32 }
+    if tcb.ends.is_v4() { ipv4::LEN as u32 } else { ipv6::LEN as u32 }
 }
 
 /// How large a segment of this connection may be now.
 #[inline]
 fn room(link: &Link, size: PathSize, connection: &Connection) -> Room {
-    let is_v4 = connection.tcb.remote.is_ipv4();
+    let is_v4 = connection.tcb.ends.is_v4();
     let ip = ip_len(&connection.tcb);
     let packet = size.mtu.saturating_sub(ip);
     let probe = size.probe.map_or(0, |probe| probe.saturating_sub(ip));

@@ -364,13 +364,13 @@ impl Ends {
     }
 
     #[inline]
-    pub(super) const fn is_v4(&self) -> bool {
+    pub(crate) const fn is_v4(&self) -> bool {
         !self.is_v6
     }
 
     /// Our end, and theirs.
     #[inline]
-    pub(super) const fn addresses(&self) -> (SocketAddr, SocketAddr) {
+    pub(crate) const fn addresses(&self) -> (SocketAddr, SocketAddr) {
         let local = SocketAddr::new(address(self.local, self.is_v6), (self.ports >> 16) as u16);
         (local, SocketAddr::new(address(self.remote, self.is_v6), self.ports as u16))
     }

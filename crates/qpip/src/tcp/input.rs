@@ -436,7 +436,7 @@ impl Tcb {
         }
         let clock_offset = self.terms.stamps.map_or(0, |stamps| stamps.clock_offset);
         let numbers = OwnNumbers { first: self.terms.local_first, clock_offset };
-        let terms = Terms::agree(config, numbers, self.remote, segment);
+        let terms = Terms::agree(config, numbers, self.ends().remote, segment);
         let offered = u64::from(super::receiver::Receiver::first_window(&queues.receive));
         self.agree(now, config, terms, offered);
         let was_marked = self.begin_to_count_marks(segment);

@@ -32,9 +32,9 @@ impl Pacer {
         self.is_holding
     }
 
-    /// This many bytes left.
+    /// This many bytes left. Who was woken late catches up, by as much as leaves at once.
     pub(super) fn on_sent(&mut self, now: Instant, bytes: u64, rate: PacingRate) {
-        self.next = self.next.max(now) + rate.time(bytes);
+        self.next = self.next.max(now - BURST) + rate.time(bytes);
     }
 
     /// When what waits may leave; never, where nothing does.
@@ -83,7 +83,12 @@ impl Sender {
         let is_first = start <= self.controller.initial_window();
         let is_loss = matches!(self.recovery, Recovery::Loss { .. });
         let may_wait = !is_first && !is_loss && !self.is_probe_due;
-        may_wait && self.pacer.as_mut().is_some_and(|pacer| pacer.holds(now))
+        let is_held = may_wait && self.pacer.as_mut().is_some_and(|pacer| pacer.holds(now));
+        if is_held {
+            // The rate follows from the window, so that it is the window that is too small.
+            self.limited_upto = start;
+        }
+        is_held
     }
 
     /// This many bytes left, and have their time.

@@ -36,8 +36,9 @@ pub(crate) struct Path {
 /// What RACK remembers of one connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rack {
-    /// `RACK.xmit_ts` and `RACK.end_seq`: the newest transmission that arrived.
-    newest: Option<Sent>,
+    /// `RACK.xmit_ts` and `RACK.end_seq`: the newest transmission that arrived,
+    /// older than all where none has.
+    newest: Sent,
     /// `RACK.rtt`: its round trip.
     rtt_nanos: u64,
     /// `RACK.fack`: the highest position that arrived.
@@ -60,7 +61,7 @@ impl Rack {
     /// acknowledges first. A quarter of a fast network's round trip is less.
     pub(crate) fn new(floor: Duration) -> Self {
         Self {
-            newest: None,
+            newest: Sent::OLDEST,
             rtt_nanos: 0,
             highest: 0,
             round_end: 0,
@@ -104,7 +105,7 @@ impl Rack {
         let newest = certain.or(delivered.newest_original);
         if let Some(newest) = newest {
             self.rtt_nanos = now.as_nanos().saturating_sub(newest.at.as_nanos());
-            self.newest = self.newest.max(Some(newest));
+            self.newest = self.newest.max(newest);
         }
     }
 
@@ -155,9 +156,11 @@ impl Rack {
         path: &Path,
         is_recovering: bool,
     ) -> Losses {
-        let Some(newest) = self.newest else { return Losses::default() };
+        if self.newest == Sent::OLDEST {
+            return Losses::default();
+        }
         let window = self.reordering_window(flight, path, is_recovering);
-        flight.lose_older(newest, self.patience(window), now)
+        flight.lose_older(self.newest, self.patience(window), now)
     }
 
     /// Section 6.3: the retransmission timer ran out. The first segment is lost,
@@ -369,7 +372,7 @@ mod tests {
         let mut play = Play::new(10);
         play.ack(at(47), 0, &[(7, 8)]);
         play.ack(at(48), 1, &[]);
-        assert_eq!(play.rack.newest, Some(Sent { at: at(7), end: 8_000 }));
+        assert_eq!(play.rack.newest, Sent { at: at(7), end: 8_000 });
     }
 
     #[test]
@@ -449,18 +452,18 @@ mod tests {
         let mut play = Play::new(4);
         play.flight.retransmitted(0..1_000, at(39));
         play.ack(at(41), 1, &[]);
-        assert_eq!(play.rack.newest, None);
+        assert_eq!(play.rack.newest, Sent::OLDEST);
         // Or the timestamp that it echoes is older.
         play.flight.retransmitted(1_000..2_000, at(50));
         let mut delivered = Delivered::default();
         play.flight.ack(2_000, &mut delivered);
         play.rack.on_delivered(at(95), &delivered, Some(at(49)), Some(RTT));
-        assert_eq!(play.rack.newest, None);
+        assert_eq!(play.rack.newest, Sent::OLDEST);
         play.flight.retransmitted(2_000..3_000, at(100));
         let mut delivered = Delivered::default();
         play.flight.ack(3_000, &mut delivered);
         play.rack.on_delivered(at(145), &delivered, Some(at(101)), Some(RTT));
-        assert_eq!(play.rack.newest, Some(Sent { at: at(100), end: 3_000 }));
+        assert_eq!(play.rack.newest, Sent { at: at(100), end: 3_000 });
     }
 
     #[test]

@@ -10,7 +10,7 @@ use super::config::TcpConfig;
 use super::congestion::{Delivery, Progress, Prr};
 use super::flight::{Delivered, Losses};
 use super::rack::{Path, ProbeAck};
-use super::sender::{Recovery, Sender, Waits, WindowUpdate};
+use super::sender::{FastRecovery, Recovery, Sender, Waits, WindowUpdate};
 use super::spurious::{Evidence, Reduction, Verdict};
 use crate::wire::tcp_options::Blocks;
 
@@ -138,7 +138,7 @@ impl Sender {
             }
             self.window_update = WindowUpdate { at: ack.at, upto: ack.upto };
             self.window_end = end;
-            self.widest = self.widest.max(ack.window);
+            self.widest = self.widest.max(u32::try_from(ack.window).unwrap_or(u32::MAX));
         }
     }
 
@@ -211,7 +211,7 @@ impl Sender {
             self.repeats += 1;
         }
         let is_partial = match self.recovery {
-            Recovery::Fast { end, .. } => delivered.acknowledged > 0 && self.acknowledged() < end,
+            Recovery::Fast(ref fast) => delivered.acknowledged > 0 && self.acknowledged() < fast.end,
             Recovery::No => is_repeat && self.repeats == 3,
             Recovery::Loss { .. } => false,
         };
@@ -225,7 +225,7 @@ impl Sender {
     /// covers some: all but the one that was missing.
     fn forget_repeats(&mut self, acknowledged: u64) {
         let is_partial = match self.recovery {
-            Recovery::Fast { end, .. } => self.acknowledged() < end,
+            Recovery::Fast(ref fast) => self.acknowledged() < fast.end,
             Recovery::No | Recovery::Loss { .. } => false,
         };
         let segments = acknowledged.div_ceil(u64::from(self.mss)).saturating_sub(1);
@@ -272,8 +272,8 @@ impl Sender {
         self.controller.on_congestion(before.outstanding);
         let flight = before.outstanding.saturating_sub(before.sacked);
         let prr = Prr::new(flight, self.controller.slow_start_threshold(), self.mss);
-        let prr = Box::new(prr);
-        self.recovery = Recovery::Fast { end: self.flight.next(), prr };
+        let fast = FastRecovery { end: self.flight.next(), prr };
+        self.recovery = Recovery::Fast(Box::new(fast));
     }
 
     /// RFC 3168, 6.1.2: a mark counts as a loss, once for what was under way.
@@ -309,7 +309,8 @@ impl Sender {
     /// Ends a recovery that is over, and moves the window.
     fn grow(&mut self, now: Instant, ack: &Ack, delivered: &Delivered, before: &Before, lost: u64) {
         let end = match self.recovery {
-            Recovery::Fast { end, .. } | Recovery::Loss { end } => Some(end),
+            Recovery::Fast(ref fast) => Some(fast.end),
+            Recovery::Loss { end } => Some(end),
             Recovery::No => None,
         };
         let bytes = self.growth(delivered);
@@ -325,8 +326,8 @@ impl Sender {
         let told = before.repeated.saturating_sub(self.repeated_bytes());
         let repeated = self.repeated_bytes().saturating_sub(before.repeated);
         let pipe = self.pipe();
-        if let Recovery::Fast { prr, .. } = &mut self.recovery {
-            prr.on_ack(&Delivery {
+        if let Recovery::Fast(fast) = &mut self.recovery {
+            fast.prr.on_ack(&Delivery {
                 bytes: delivered.bytes.saturating_sub(told) + repeated,
                 pipe,
                 is_safe: delivered.acknowledged > 0 && lost == 0,
@@ -357,7 +358,7 @@ impl Sender {
             Recovery::Loss { .. } if self.sack => delivered.acknowledged.min(delivered.bytes),
             Recovery::Loss { .. } => delivered.acknowledged.min(u64::from(self.mss)),
             // A recovery leads to the threshold, and ends there (RFC 6582, 3.2).
-            Recovery::Fast { .. } => 0,
+            Recovery::Fast(_) => 0,
             Recovery::No => delivered.acknowledged,
         }
     }
@@ -419,9 +420,9 @@ impl Sender {
                 if lost > 0 && !is_excused && !is_recovering {
                     self.enter_recovery(&before);
                     // What was delivered when it was found late has been counted.
-                    if let Recovery::Fast { prr, .. } = &mut self.recovery {
+                    if let Recovery::Fast(fast) = &mut self.recovery {
                         let pipe = self.flight.pipe().saturating_sub(before.repeated);
-                        prr.on_ack(&Delivery { bytes: 0, pipe, is_safe: false });
+                        fast.prr.on_ack(&Delivery { bytes: 0, pipe, is_safe: false });
                     }
                 }
                 self.arm(now, late);

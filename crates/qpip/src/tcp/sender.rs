@@ -23,16 +23,21 @@ use super::spurious::{ForwardPlan, Reduction};
 #[derive(Clone, Debug)]
 pub(super) enum Recovery {
     No,
-    /// Later data has arrived: fast recovery, until this position is acknowledged.
-    Fast {
-        end: u64,
-        /// In a place of its own: few connections are in a recovery at a time.
-        prr: Box<Prr>,
-    },
+    /// Later data has arrived: fast recovery. In a place of its own: few connections are in one
+    /// at a time.
+    Fast(Box<FastRecovery>),
     /// The time-out ran out: slow start from one segment, until then.
     Loss {
         end: u64,
     },
+}
+
+/// A fast recovery.
+#[derive(Clone, Debug)]
+pub(super) struct FastRecovery {
+    /// It is over when this position is acknowledged.
+    pub(super) end: u64,
+    pub(super) prr: Prr,
 }
 
 /// What the one timer of the sender waits for (RFC 8985, 8).
@@ -115,7 +120,7 @@ pub(crate) struct Sender {
     /// The segment that said so.
     pub(super) window_update: WindowUpdate,
     /// The largest window that was ever offered.
-    pub(super) widest: u64,
+    pub(super) widest: u32,
     pub(super) scale: u8,
     pub(super) sack: bool,
     pub(super) mss: u32,
@@ -296,7 +301,7 @@ impl Sender {
     #[inline]
     pub(super) fn allowance(&self) -> u64 {
         match &self.recovery {
-            Recovery::Fast { prr, .. } => prr.window(),
+            Recovery::Fast(fast) => fast.prr.window(),
             Recovery::No | Recovery::Loss { .. } => self.controller.window(),
         }
     }
@@ -436,7 +441,7 @@ impl Sender {
         let offered = self.window_end.saturating_sub(start);
         if offered < wanted {
             // RFC 9293, 3.8.6.2.1: no silly small segments into a small window.
-            let is_small = offered < mss && 2 * offered < self.widest;
+            let is_small = offered < mss && 2 * offered < u64::from(self.widest);
             let may_cut = !sizes.whole_messages && offered > 0;
             // What is missing may be no more than the unit of their window: then there
             // is room that they cannot tell us of before some of it is used.
@@ -527,8 +532,8 @@ impl Sender {
             }
             self.flight.push((end - plan.start) as u32, now);
         }
-        if let Recovery::Fast { prr, .. } = &mut self.recovery {
-            prr.on_sent(end - plan.start);
+        if let Recovery::Fast(fast) = &mut self.recovery {
+            fast.prr.on_sent(end - plan.start);
         }
         self.sent_at = now;
         if self.is_probe_due {

@@ -2,7 +2,6 @@
 
 use alloc::boxed::Box;
 use core::fmt;
-use core::net::SocketAddr;
 
 use landfall_placement::{Duration, Instant, Span};
 
@@ -12,13 +11,14 @@ use super::ecn::{EcnFeedback, EcnState};
 use super::fast_open::FastOpen;
 use super::immediate::Immediates;
 use super::listen::{FirstStamps, HalfOpen, Secret, Terms};
-use super::receiver::{Claim, Counts, Receiver};
+use super::receiver::{Claim, Receiver};
 use super::segment::{Draft, Timestamps};
 use super::sender::Sender;
 use super::state::ConnectionState as State;
 use super::time_wait::TimeWait;
 use super::{Ends, OwnOffer};
 use crate::ip::size_search::ProbeOutcome;
+use crate::offload;
 use crate::queue::Queues;
 use crate::wire::tcp::Flags;
 use crate::work::Status;
@@ -104,8 +104,6 @@ struct PendingEvents {
     peer_finished: bool,
     /// Why it is over.
     closed: Option<CloseReason>,
-    /// Until when it has to be remembered then, where it has; at no time else.
-    remembered_until: Instant,
 }
 
 /// An opening that is repeated until it is answered.
@@ -114,7 +112,6 @@ pub(super) struct Opening {
     pub(super) is_due: bool,
     pub(super) tries: u8,
     pub(super) sent_at: Instant,
-    pub(super) deadline: Instant,
     /// The largest segment that we want.
     pub(super) mss: u16,
 }
@@ -122,8 +119,7 @@ pub(super) struct Opening {
 /// One connection.
 #[derive(Debug)]
 pub(crate) struct Tcb {
-    pub(crate) local: SocketAddr,
-    pub(crate) remote: SocketAddr,
+    pub(crate) ends: offload::Ends,
     pub(super) state: State,
     pub(super) mapping: Mapping,
     pub(super) terms: Terms,
@@ -143,8 +139,9 @@ pub(crate) struct Tcb {
     /// Questions whether the other side is there, without an answer.
     pub(super) alive_probes: u8,
     pub(super) is_probe_due: bool,
-    /// When the other side has to have closed, once we have.
-    pub(super) finish_by: Instant,
+    /// When something has to happen for the state alone: an opening is repeated, a closed half
+    /// waits for the other no longer, what is closed is not remembered any more.
+    state_until: Instant,
     /// RFC 5961, 7: since when this many challenges were sent.
     pub(super) challenged: Instant,
     pub(super) challenges: u8,
@@ -154,8 +151,9 @@ pub(crate) struct Tcb {
 const FIRST_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Tcb {
-    pub(crate) const fn ends(&self) -> Ends {
-        Ends { local: self.local, remote: self.remote }
+    pub(crate) fn ends(&self) -> Ends {
+        let (local, remote) = self.ends.addresses();
+        Ends { local, remote }
     }
 
     /// A connection that we ask for.
@@ -218,8 +216,7 @@ impl Tcb {
         own: OwnOffer,
     ) -> Self {
         let mut tcb = Self {
-            local: ends.local,
-            remote: ends.remote,
+            ends: offload::Ends::new(ends.local, ends.remote),
             state: State::Established,
             mapping,
             terms,
@@ -237,7 +234,6 @@ impl Tcb {
                 is_due: false,
                 tries: 0,
                 sent_at: now,
-                deadline: now + FIRST_TIMEOUT,
                 mss: own.mss,
             },
             fast_open: None,
@@ -248,14 +244,13 @@ impl Tcb {
             heard: now,
             alive_probes: 0,
             is_probe_due: false,
-            finish_by: Instant::FAR_FUTURE,
+            state_until: now + FIRST_TIMEOUT,
             challenged: now,
             challenges: 0,
             pending_events: PendingEvents {
                 connected: false,
                 peer_finished: false,
                 closed: None,
-                remembered_until: Instant::FAR_FUTURE,
             },
         };
         tcb.terms.immediates = tcb.immediates.marks_ends();
@@ -303,7 +298,7 @@ impl Tcb {
             return Some(ConnectionEvent::PeerFinished);
         }
         let reason = self.pending_events.closed.take()?;
-        let until = self.pending_events.remembered_until;
+        let until = self.state_until;
         let remembered = (until != Instant::FAR_FUTURE).then(|| self.time_wait(until));
         Some(ConnectionEvent::Closed(reason, remembered))
     }
@@ -365,7 +360,7 @@ impl Tcb {
         }
         self.state = State::Closed;
         self.pending_events.closed = Some(reason);
-        self.pending_events.remembered_until = remembered_until.unwrap_or(Instant::FAR_FUTURE);
+        self.state_until = remembered_until.unwrap_or(Instant::FAR_FUTURE);
         self.sender.stop();
         queues.flush(reason.status());
     }
@@ -407,7 +402,7 @@ impl Tcb {
         if self.state == State::FinWait2 {
             let is_receiving = queues.receive.len() > 0 || queues.receive.shared().is_some();
             let limit = now + config.finish_within;
-            self.finish_by = if is_receiving { Instant::FAR_FUTURE } else { limit };
+            self.state_until = if is_receiving { Instant::FAR_FUTURE } else { limit };
         }
     }
 
@@ -415,10 +410,11 @@ impl Tcb {
         self.close(CloseReason::Finished, Some(now + config.time_wait), queues);
     }
 
-    const fn time_wait(&self, until: Instant) -> TimeWait {
+    fn time_wait(&self, until: Instant) -> TimeWait {
+        let (local, remote) = self.ends.addresses();
         TimeWait {
-            local: self.local,
-            remote: self.remote,
+            local,
+            remote,
             send_next: self.sender.next_number(),
             receive_next: self.receiver.next_number(),
             stamps: self.stamps,
@@ -437,7 +433,7 @@ impl Tcb {
             self.receiver.owe_now();
         }
         if self.state == State::FinWait2 {
-            self.finish_by = Instant::FAR_FUTURE;
+            self.state_until = Instant::FAR_FUTURE;
         }
     }
 
@@ -479,9 +475,14 @@ impl Tcb {
         is_bound.then(|| u32::from(self.terms.remote_mss).saturating_sub(options))
     }
 
-    /// What the receiver's half counted.
-    pub(crate) const fn receive_counts(&self) -> Counts {
-        self.receiver.counts
+    /// Bytes that came into the window and found no memory.
+    pub(crate) const fn bytes_without_memory(&self) -> u64 {
+        self.receiver.no_memory
+    }
+
+    /// Bytes that were placed and forgotten, since a message ended in front of them.
+    pub(crate) fn bytes_forgotten(&self) -> u64 {
+        self.receiver.forgotten.into()
     }
 
     /// What the sender's half knows, for people.
@@ -494,13 +495,13 @@ impl Tcb {
     pub(crate) fn poll_timeout(&self, config: &TcpConfig) -> Option<Instant> {
         let at = match self.state {
             State::Closed => return None,
-            State::SynSent | State::SynReceived if !self.is_fast_server() => self.opening.deadline,
+            State::SynSent | State::SynReceived if !self.is_fast_server() => self.state_until,
             state => {
-                let opening = state == State::SynReceived;
-                let opening = if opening { self.opening.deadline } else { Instant::FAR_FUTURE };
+                let has_end = matches!(state, State::SynReceived | State::FinWait2);
+                let end = if has_end { self.state_until } else { Instant::FAR_FUTURE };
                 let alive = self.alive_deadline(config).unwrap_or(Instant::FAR_FUTURE);
                 let ours = self.sender.deadline().min(self.receiver.deadline());
-                ours.min(alive).min(self.finish_by).min(opening)
+                ours.min(alive).min(end)
             }
         };
         (at != Instant::FAR_FUTURE).then_some(at)
@@ -568,7 +569,8 @@ impl Tcb {
             _ => {}
         }
         self.receiver.handle_timeout(now, &mut queues.receive);
-        if self.sender.handle_timeout(now, config) || self.finish_by <= now {
+        let is_half_too_long = self.state == State::FinWait2 && self.state_until <= now;
+        if self.sender.handle_timeout(now, config) || is_half_too_long {
             return self.abort(now, CloseReason::TimedOut, queues);
         }
         if self.alive_deadline(config).is_some_and(|at| at <= now) {
@@ -583,13 +585,13 @@ impl Tcb {
     }
 
     fn opening_timed_out(&mut self, now: Instant, config: &TcpConfig, queues: &mut Queues) {
-        if self.opening.deadline > now {
+        if self.state_until > now {
             return;
         }
         if self.opening.tries > config.opening_retries {
             return self.close(CloseReason::TimedOut, None, queues);
         }
         self.opening.is_due = true;
-        self.opening.deadline = now + FIRST_TIMEOUT * (1 << self.opening.tries.min(6));
+        self.state_until = now + FIRST_TIMEOUT * (1 << self.opening.tries.min(6));
     }
 }

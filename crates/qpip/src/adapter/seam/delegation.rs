@@ -289,7 +289,7 @@ impl Delegation {
         let entered = match &pair.role {
             Role::Stream(_) => {
                 let Connection { tcb, link, .. } = pair.connection()?;
-                Ok((Ends::new(tcb.local, tcb.remote), links.get(*link)?.path))
+                Ok((tcb.ends, links.get(*link)?.path))
             }
             Role::Datagrams(datagrams) => Err(Ends::bound(datagrams.local?)),
         };
@@ -398,7 +398,7 @@ fn is_plainly_ours(pair: &QueuePair, links: &Links) -> bool {
 /// on its link, and from an address that is not?
 fn is_way_ours(connection: &Connection, links: &Links) -> bool {
     let own = links.get(connection.link).and_then(|link| link.station());
-    let (local, remote) = (connection.tcb.local.ip(), connection.tcb.remote.ip());
+    let (local, remote) = (connection.tcb.ends().local.ip(), connection.tcb.ends().remote.ip());
     own.is_some_and(|own| own.has(local) && !own.has(remote))
 }
 

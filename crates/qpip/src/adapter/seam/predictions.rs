@@ -178,12 +178,13 @@ fn predict_segments(
     // What every packet is asked is asked here once: is it for an address of ours
     // on its link, and from an address that is not?
     let link = links.get(connection.link).and_then(|link| Some((link.path, link.station()?)));
-    let (local, remote) = (tcb.local, tcb.remote);
+    let ends = tcb.ends;
+    let (local, remote) = ends.addresses();
     let link = link.filter(|(_, own)| own.has(local.ip()) && !own.has(remote.ip()));
     let next = tcb.predict(&stream.queues);
     let (Some((path, _)), Some(next)) = (link, next) else { return predictions.arm(slot, None) };
     if predictions.is_free(slot) {
-        predictions.open(slot, Ends::new(local, remote), path);
+        predictions.open(slot, ends, path);
     }
     predictions.arm(slot, Some(&next));
 }

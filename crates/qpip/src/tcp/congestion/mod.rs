@@ -93,9 +93,39 @@ impl PacingRate {
 
 #[derive(Clone, Copy, Debug)]
 enum Algorithm {
+    /// Nothing was congested so far, and slow start goes on: there is no function yet.
+    NewRenoBegins(HyStart),
+    CubicBegins(HyStart),
     NewReno(NewReno),
     Cubic(Cubic),
+    /// Marks alone end its slow start: switches that mark early leave no delay to be seen.
     Dctcp(Dctcp),
+}
+
+impl Algorithm {
+    fn new(chosen: CongestionControl) -> Self {
+        match chosen {
+            CongestionControl::NewReno => Self::NewRenoBegins(HyStart::default()),
+            CongestionControl::Cubic => Self::CubicBegins(HyStart::default()),
+            CongestionControl::Dctcp => Self::Dctcp(Dctcp::default()),
+        }
+    }
+
+    /// What the first slow start watches, as long as it goes on.
+    fn first_slow_start(&mut self) -> Option<&mut HyStart> {
+        match self {
+            Self::NewRenoBegins(hystart) | Self::CubicBegins(hystart) => Some(hystart),
+            Self::NewReno(_) | Self::Cubic(_) | Self::Dctcp(_) => None,
+        }
+    }
+
+    fn end_first_slow_start(&mut self) {
+        match self {
+            Self::NewRenoBegins(_) => *self = Self::NewReno(NewReno::default()),
+            Self::CubicBegins(_) => *self = Self::Cubic(Cubic::default()),
+            Self::NewReno(_) | Self::Cubic(_) | Self::Dctcp(_) => {}
+        }
+    }
 }
 
 /// The window at one moment, to be restored where a reduction was a mistake.
@@ -114,8 +144,6 @@ pub(crate) struct Controller {
     threshold: u32,
     initial: u32,
     algorithm: Algorithm,
-    /// Nothing was congested so far.
-    first_slow_start: Option<HyStart>,
 }
 
 impl Controller {
@@ -124,13 +152,8 @@ impl Controller {
     pub(crate) fn new(algorithm: CongestionControl, mss: u32) -> Self {
         let mss = mss.clamp(1, 1 << 16);
         let initial = (10 * mss).min((2 * mss).max(14_600));
-        let algorithm = match algorithm {
-            CongestionControl::NewReno => Algorithm::NewReno(NewReno::default()),
-            CongestionControl::Cubic => Algorithm::Cubic(Cubic::default()),
-            CongestionControl::Dctcp => Algorithm::Dctcp(Dctcp::default()),
-        };
-        let first_slow_start = Some(HyStart::default());
-        Self { mss, window: initial, threshold: u32::MAX, initial, algorithm, first_slow_start }
+        let algorithm = Algorithm::new(algorithm);
+        Self { mss, window: initial, threshold: u32::MAX, initial, algorithm }
     }
 
     /// The opening had to be repeated: one segment leaves at first (RFC 5681, 3.1).
@@ -180,6 +203,8 @@ impl Controller {
         match &mut self.algorithm {
             Algorithm::Cubic(cubic) if !may_grow => cubic.pause(ack.now),
             _ if !may_grow || bytes == 0 => {}
+            // It has no end that is known before.
+            Algorithm::NewRenoBegins(_) | Algorithm::CubicBegins(_) => {}
             Algorithm::NewReno(reno) | Algorithm::Dctcp(Dctcp { reno, .. }) => {
                 self.window += reno.growth(self.window, self.mss, bytes);
             }
@@ -193,17 +218,15 @@ impl Controller {
     /// Grows up to the threshold (RFC 5681, section 3.1) and gives the bytes
     /// that are left for congestion avoidance.
     fn slow_start(&mut self, ack: &Progress, bytes: u32, may_grow: bool) -> u32 {
-        let verdict = match &mut self.first_slow_start {
-            Some(hystart) => hystart.on_ack(ack),
-            None => SlowStartStep::Grow,
-        };
+        let first = self.algorithm.first_slow_start();
+        let verdict = first.map_or(SlowStartStep::Grow, |hystart| hystart.on_ack(ack));
         let step = match verdict {
             _ if !may_grow => 0,
             SlowStartStep::Grow => bytes,
             SlowStartStep::GrowSlowly => bytes / cubic::SLOWER_BY,
             SlowStartStep::Leave => {
                 self.threshold = self.window;
-                self.first_slow_start = None;
+                self.algorithm.end_first_slow_start();
                 return bytes;
             }
         };
@@ -217,7 +240,6 @@ impl Controller {
     /// the new threshold at once, also for what follows the recovery; in it,
     /// [`Prr`] leads there gently.
     pub(crate) fn on_congestion(&mut self, in_flight: u64) {
-        self.first_slow_start = None;
         self.threshold = self.reduced(in_flight);
         self.window = self.threshold;
     }
@@ -230,7 +252,6 @@ impl Controller {
         let Algorithm::Dctcp(dctcp) = &mut self.algorithm else {
             return self.on_congestion(in_flight); // Others know nothing more.
         };
-        self.first_slow_start = None;
         self.threshold = dctcp.on_mark(used).max(2 * self.mss);
         self.window = self.threshold;
     }
@@ -247,7 +268,6 @@ impl Controller {
     /// time-out of the same data does not lower the threshold again.
     pub(crate) fn on_timeout(&mut self, in_flight: u64, is_repeated: bool) {
         if !is_repeated {
-            self.first_slow_start = None;
             self.threshold = self.reduced(in_flight);
             if let Algorithm::Cubic(cubic) = &mut self.algorithm {
                 cubic.on_timeout();
@@ -270,8 +290,9 @@ impl Controller {
     /// The window as it is now, before it is reduced.
     pub(crate) fn save(&self) -> SavedWindow {
         let epoch = match &self.algorithm {
-            Algorithm::NewReno(_) | Algorithm::Dctcp(_) => Epoch::default(),
             Algorithm::Cubic(cubic) => cubic.epoch(),
+            // No function ran.
+            _ => Epoch::default(),
         };
         SavedWindow { window: self.window, threshold: self.threshold, epoch }
     }
@@ -319,11 +340,16 @@ impl Controller {
     /// The slow start threshold after congestion.
     fn reduced(&mut self, in_flight: u64) -> u32 {
         let used = self.used(in_flight);
+        self.algorithm.end_first_slow_start();
         let threshold = match &mut self.algorithm {
             Algorithm::NewReno(reno) | Algorithm::Dctcp(Dctcp { reno, .. }) => {
                 reno.on_congestion(used)
             }
             Algorithm::Cubic(cubic) => cubic.on_congestion(used),
+            Algorithm::NewRenoBegins(_) | Algorithm::CubicBegins(_) => {
+                debug_assert!(false, "it was ended");
+                used / 2
+            }
         };
         threshold.max(2 * self.mss)
     }

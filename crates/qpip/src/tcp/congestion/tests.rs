@@ -62,7 +62,7 @@ fn idle_ack(window: u64, in_flight: u64) -> Progress {
 
 #[test]
 fn a_controller_is_small() {
-    assert!(size_of::<Controller>() <= 96, "{}", size_of::<Controller>());
+    assert!(size_of::<Controller>() <= 64, "{}", size_of::<Controller>());
 }
 
 #[test]

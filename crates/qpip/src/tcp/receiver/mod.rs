@@ -49,21 +49,21 @@ impl Claim {
 
 /// When an acknowledgement leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Owed {
-    Nothing,
-    /// With the next segment, or at this time (RFC 9293, 3.8.6.3).
-    Until(Instant),
-    Now,
-}
+struct Owed(Instant);
 
-/// What the receiver counts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Counts {
-    /// Bytes inside the offered window for which no memory was left.
-    pub(crate) no_memory: u64,
-    /// Bytes that were placed on the assumption that a hole ends no message,
-    /// and were forgotten when it did.
-    pub(crate) forgotten: u64,
+impl Owed {
+    const NOTHING: Self = Self(Instant::FAR_FUTURE);
+    const NOW: Self = Self(Instant::ZERO);
+
+    /// With the next segment, or at this time (RFC 9293, 3.8.6.3).
+    fn until(at: Instant) -> Self {
+        Self(at)
+    }
+
+    /// When it leaves alone, where that was put off.
+    fn deadline(self) -> Instant {
+        if self == Self::NOW { Instant::FAR_FUTURE } else { self.0 }
+    }
 }
 
 #[derive(Debug)]
@@ -109,7 +109,11 @@ pub(crate) struct Receiver {
     segment: u16,
     /// The usual payload of a unit: for guesses.
     usual_payload: u32,
-    pub(crate) counts: Counts,
+    /// Bytes inside the offered window for which no memory was left.
+    pub(crate) no_memory: u64,
+    /// Bytes that were placed on the assumption that a hole ends no message, and were
+    /// forgotten when it did. (They are few.)
+    pub(crate) forgotten: u32,
 }
 
 /// The blocks that are reported in their order: as many as a header has room for.
@@ -139,7 +143,7 @@ impl Receiver {
             said_less: 0,
             scale,
             acknowledged: 0,
-            owed: Owed::Nothing,
+            owed: Owed::NOTHING,
             report_by: Instant::FAR_FUTURE,
             unanswered: 0,
             fin: NEVER,
@@ -148,7 +152,8 @@ impl Receiver {
             usual_message: 536,
             segment: 536,
             usual_payload: 0,
-            counts: Counts::default(),
+            no_memory: 0,
+            forgotten: 0,
         }
     }
 
@@ -236,7 +241,7 @@ impl Receiver {
             return (0, claim);
         }
         let placed = self.layout.place(start, to, queue, into);
-        self.counts.no_memory += to - placed;
+        self.no_memory += to - placed;
         self.lacked_memory |= placed < to;
         let is_part = start as i64 != at || placed != segment_end;
         if placed == start || is_part && matches!(self.mapping, Mapping::Segment) {
@@ -281,7 +286,8 @@ impl Receiver {
 
     /// Places behind this position were looked up wrongly.
     fn forget_behind(&mut self, position: u64) {
-        self.counts.forgotten += self.forget_placed(position);
+        let forgotten = u32::try_from(self.forget_placed(position)).unwrap_or(u32::MAX);
+        self.forgotten = self.forgotten.saturating_add(forgotten);
         self.layout.forget_behind(position);
         self.layout_version = self.layout_version.wrapping_add(1);
         self.course = self.course.wrapping_add(1);
@@ -306,7 +312,7 @@ impl Receiver {
             if claim.noted_end {
                 self.layout.remove_end(claim.end);
             }
-            self.owed = Owed::Now;
+            self.owed = Owed::NOW;
             return;
         }
         self.segment = self.segment.max(len.min(65_535) as u16);
@@ -376,7 +382,7 @@ impl Receiver {
         }
         if self.fin == self.next {
             self.next += 1;
-            self.owed = Owed::Now;
+            self.owed = Owed::NOW;
             self.finish_stream(queue);
         }
     }
@@ -424,7 +430,7 @@ impl Receiver {
             self.fin = position;
             self.forget_placed(position);
         }
-        self.owed = Owed::Now;
+        self.owed = Owed::NOW;
         self.settle(queue);
     }
 
@@ -436,36 +442,32 @@ impl Receiver {
         self.unanswered = self.unanswered.saturating_add(1);
         let is_in_order = self.next == in_order && self.placed().is_empty();
         if !is_in_order || self.unanswered >= 2 || self.is_kept_waiting(queue) {
-            self.owed = Owed::Now;
-        } else if self.owed == Owed::Nothing {
-            self.owed = Owed::Until(now + delay);
+            self.owed = Owed::NOW;
+        } else if self.owed == Owed::NOTHING {
+            self.owed = Owed::until(now + delay);
         }
     }
 
     /// The other side has to hear of us.
     pub(crate) fn owe_now(&mut self) {
-        self.owed = Owed::Now;
+        self.owed = Owed::NOW;
     }
 
     #[inline]
     pub(crate) fn is_owed_now(&self) -> bool {
-        self.owed == Owed::Now
+        self.owed == Owed::NOW
     }
 
     /// When an acknowledgement that was put off has to leave.
     #[inline]
     pub(crate) fn deadline(&self) -> Instant {
-        let owed = match self.owed {
-            Owed::Until(at) => at,
-            Owed::Nothing | Owed::Now => Instant::FAR_FUTURE,
-        };
-        owed.min(self.report_by)
+        self.owed.deadline().min(self.report_by)
     }
 
     /// It is time for what was put off.
     pub(crate) fn handle_timeout(&mut self, now: Instant, queue: &mut ReceiveQueue) {
-        if matches!(self.owed, Owed::Until(at) if at <= now) {
-            self.owed = Owed::Now;
+        if self.owed.deadline() <= now {
+            self.owed = Owed::NOW;
         }
         if self.report_by <= now {
             self.report(queue);
@@ -478,7 +480,7 @@ impl Receiver {
     pub(crate) fn ask_again(&mut self) {
         if core::mem::take(&mut self.lacked_memory) {
             self.asks_again = true;
-            self.owed = Owed::Now;
+            self.owed = Owed::NOW;
         }
     }
 

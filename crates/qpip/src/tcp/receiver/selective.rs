@@ -41,7 +41,7 @@ impl Receiver {
             disorder.duplicate_len = u32::try_from(end - start).unwrap_or(u32::MAX);
             disorder.note_recent(start);
         }
-        self.owed = Owed::Now;
+        self.owed = Owed::NOW;
     }
 
     /// A segment came that was acknowledged before, and so has no place here any more
@@ -68,7 +68,7 @@ impl Receiver {
         }
     }
 
-    /// Forgets what came behind holes from this position on; how many bytes that was.
+    /// Forgets what came behind holes from this position on. Returns how many bytes that was.
     pub(super) fn forget_placed(&mut self, position: u64) -> u64 {
         let Some(disorder) = &mut self.disorder else { return 0 };
         let sum = |ranges: &Ranges| ranges.iter().map(|(start, end)| end - start).sum::<u64>();
@@ -82,7 +82,7 @@ impl Receiver {
     pub(crate) fn acknowledged(&mut self) {
         self.asks_again = false;
         self.acknowledged = self.next;
-        self.owed = Owed::Nothing;
+        self.owed = Owed::NOTHING;
         self.unanswered = 0;
         if let Some(disorder) = &mut self.disorder {
             disorder.duplicate_len = 0;
