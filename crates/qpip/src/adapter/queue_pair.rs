@@ -235,6 +235,6 @@ mod tests {
         let slot = size_of::<QueuePair>() + 8;
         let tables = size_of::<(landfall_placement::Instant, u32)>() + 4 + 2 * 16;
         let all = slot + size_of::<Connection>() + tables;
-        assert!(all <= 1_244, "{slot} + {} + {tables} = {all}", size_of::<Connection>());
+        assert!(all <= 1_084, "{slot} + {} + {tables} = {all}", size_of::<Connection>());
     }
 }

@@ -32,9 +32,11 @@ impl Pacer {
         self.is_holding
     }
 
-    /// This many bytes left. Who was woken late catches up, by as much as leaves at once.
+    /// This many bytes left. Who was woken a little late catches up.
     pub(super) fn on_sent(&mut self, now: Instant, bytes: u64, rate: PacingRate) {
-        self.next = self.next.max(now - BURST) + rate.time(bytes);
+        let is_nearly_on_time = self.next + BURST >= now;
+        let start = if is_nearly_on_time { self.next } else { now };
+        self.next = start + rate.time(bytes);
     }
 
     /// When what waits may leave; never, where nothing does.
