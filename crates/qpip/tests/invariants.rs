@@ -9,7 +9,7 @@ use landfall_testkit::corpus::replay;
 use landfall_testkit::model::Faults;
 use landfall_testkit::trials::{self, input, rounds, sequences, try_inputs};
 use proptest::prelude::*;
-use qpip::model::{disagreements, run, withstand};
+use qpip::model::{disagreements, run, withstand, withstand_strangers};
 use qpip::{Config, Error, Mapping, PostError, Service, Status};
 
 use crate::two;
@@ -421,4 +421,14 @@ fn the_corpus_of_attacks_breaks_no_rule() {
 #[test]
 fn random_attacks_break_no_rule() {
     try_inputs(0..rounds(200, 20_000), 0..1_500, withstand);
+}
+
+#[test]
+fn the_corpus_of_strangers_breaks_no_rule() {
+    replay("qpip_link", 10, withstand_strangers);
+}
+
+#[test]
+fn random_strangers_break_no_rule() {
+    try_inputs(0..rounds(300, 30_000), 0..1_500, withstand_strangers);
 }

@@ -9,6 +9,7 @@
 //! | `calls` | what users do |
 //! | `completions` | what users are told, checked against the model |
 //! | `frame`, `watch` | what is seen on the wire, checked against the model |
+//! | `link` | one adapter that finds its addresses among strangers |
 //! | `ending` | everything comes to its end over a good wire |
 
 mod calls;
@@ -16,6 +17,7 @@ mod completions;
 mod ending;
 mod frame;
 mod ledger;
+mod link;
 mod operations;
 mod watch;
 mod world;
@@ -63,6 +65,20 @@ pub fn withstand(bytes: &[u8]) -> Vec<String> {
 #[must_use]
 pub fn story_of_attack(bytes: &[u8]) -> Vec<String> {
     frame::withstand(bytes, true)
+}
+
+/// Has one adapter find its addresses, and hear whatever these bytes stand for of other hosts
+/// on its link: servers, routers, neighbours, those who ask for groups. Gives all that is wrong
+/// then: time that stands still, a flood of answers, addresses that no host may have.
+#[must_use]
+pub fn withstand_strangers(bytes: &[u8]) -> Vec<String> {
+    link::withstand_strangers(bytes, false).take_failures()
+}
+
+/// What happens in such a run, line by line.
+#[must_use]
+pub fn story_of_strangers(bytes: &[u8]) -> Vec<String> {
+    link::withstand_strangers(bytes, true).into_story()
 }
 
 fn play(bytes: &[u8], with_story: bool) -> Findings {

@@ -33,9 +33,9 @@ pub enum Mapping {
 pub enum Pacing {
     /// A window may leave at once.
     Never,
-    /// Where a round trip takes 4 ms at least. There a window is more than what the queues on
-    /// the way hold, a receiver that merges segments acknowledges dozens of them at once, and a
-    /// timer for each millisecond costs little.
+    /// Where a round trip takes 4 ms at least. There a window may be more than what the queues
+    /// on the way hold, a receiver that merges segments acknowledges dozens of them at once, and
+    /// a timer for each millisecond costs little. (Up to twice the first window leaves at once.)
     #[default]
     OnLongPaths,
     /// On each path, once its round trip is known.

@@ -80,11 +80,13 @@ impl Sender {
     }
 
     /// Does new data from this position on wait for its time? The first window does not
-    /// (RFC 6928), nor a probe, nor what leaves after a time-out: that is little.
+    /// (RFC 6928), nor does one that is not much larger, a probe, or what leaves after a
+    /// time-out: that is little.
     pub(super) fn is_held_back(&mut self, now: Instant, start: u64) -> bool {
-        let is_first = start <= self.controller.initial_window();
+        let little = self.controller.initial_window();
+        let is_little = start <= little || self.controller.window() <= 2 * little;
         let is_loss = matches!(self.recovery, Recovery::Loss { .. });
-        let may_wait = !is_first && !is_loss && !self.is_probe_due;
+        let may_wait = !is_little && !is_loss && !self.is_probe_due;
         let is_held = may_wait && self.pacer.as_mut().is_some_and(|pacer| pacer.holds(now));
         if is_held {
             // The rate follows from the window, so that it is the window that is too small.
