@@ -2,7 +2,7 @@
 //! address, what a server gives, what a router tells, which groups are listened to, any of it
 //! true, false, or malformed.
 //!
-//! What must hold whoever lies: time goes on, no more is said than was asked, addresses are
+//! What must hold, no matter who lies: time goes on, no more is said than was asked, addresses are
 //! those of hosts and few, and a station that was given an address for good answers for it.
 
 use alloc::format;

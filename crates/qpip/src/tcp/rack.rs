@@ -25,6 +25,9 @@ const PROBE_SLACK: Duration = Duration::from_millis(2);
 /// The probe timer before there is a measured round trip (section 7.2).
 const PROBE_UNMEASURED: Duration = Duration::from_secs(1);
 
+/// In front of all that was ever sent: nothing ends at the beginning.
+const OLDEST: Sent = Sent { at: Instant::ZERO, end: 0 };
+
 /// The path, as measured so far.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Path {
@@ -61,7 +64,7 @@ impl Rack {
     /// acknowledges first. A quarter of a fast network's round trip is less.
     pub(crate) fn new(floor: Duration) -> Self {
         Self {
-            newest: Sent::OLDEST,
+            newest: OLDEST,
             rtt_nanos: 0,
             highest: 0,
             round_end: 0,
@@ -156,7 +159,7 @@ impl Rack {
         path: &Path,
         is_recovering: bool,
     ) -> Losses {
-        if self.newest == Sent::OLDEST {
+        if self.newest == OLDEST {
             return Losses::default();
         }
         let window = self.reordering_window(flight, path, is_recovering);
@@ -452,13 +455,13 @@ mod tests {
         let mut play = Play::new(4);
         play.flight.retransmitted(0..1_000, at(39));
         play.ack(at(41), 1, &[]);
-        assert_eq!(play.rack.newest, Sent::OLDEST);
+        assert_eq!(play.rack.newest, OLDEST);
         // Or the timestamp that it echoes is older.
         play.flight.retransmitted(1_000..2_000, at(50));
         let mut delivered = Delivered::default();
         play.flight.ack(2_000, &mut delivered);
         play.rack.on_delivered(at(95), &delivered, Some(at(49)), Some(RTT));
-        assert_eq!(play.rack.newest, Sent::OLDEST);
+        assert_eq!(play.rack.newest, OLDEST);
         play.flight.retransmitted(2_000..3_000, at(100));
         let mut delivered = Delivered::default();
         play.flight.ack(3_000, &mut delivered);

@@ -2,21 +2,19 @@
 
 use alloc::vec::Vec;
 
-type Range = (u64, u64);
-
 /// Disjoint ranges that do not touch, in order. There are few of them: one for each hole in
 /// what came. Up to one takes no memory elsewhere, and that is the usual case.
 #[derive(Debug, Default)]
 pub(crate) enum Ranges {
     #[default]
     None,
-    One([Range; 1]),
-    Several(Vec<Range>),
+    One([(u64, u64); 1]),
+    Several(Vec<(u64, u64)>),
 }
 
 impl Ranges {
     #[inline]
-    fn all(&self) -> &[Range] {
+    fn all(&self) -> &[(u64, u64)] {
         match self {
             Self::None => &[],
             Self::One(one) => one,
@@ -25,7 +23,7 @@ impl Ranges {
     }
 
     #[inline]
-    fn all_mut(&mut self) -> &mut [Range] {
+    fn all_mut(&mut self) -> &mut [(u64, u64)] {
         match self {
             Self::None => &mut [],
             Self::One(one) => one,
@@ -34,7 +32,7 @@ impl Ranges {
     }
 
     /// Changes which ranges there are.
-    fn change(&mut self, change: impl FnOnce(&mut Vec<Range>)) {
+    fn change(&mut self, change: impl FnOnce(&mut Vec<(u64, u64)>)) {
         let mut all = match core::mem::take(self) {
             Self::None => Vec::new(),
             Self::One(one) => Vec::from(one),
@@ -57,7 +55,7 @@ impl Ranges {
         self.all().len()
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = Range> + '_ {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.all().iter().copied()
     }
 
@@ -75,7 +73,7 @@ impl Ranges {
 
     /// The range that this position is in.
     #[inline]
-    pub(crate) fn around(&self, position: u64) -> Option<Range> {
+    pub(crate) fn around(&self, position: u64) -> Option<(u64, u64)> {
         let all = self.all();
         let behind = all.partition_point(|range| range.0 <= position);
         let range = *all.get(behind.checked_sub(1)?)?;

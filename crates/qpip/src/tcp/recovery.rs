@@ -211,7 +211,9 @@ impl Sender {
             self.repeats += 1;
         }
         let is_partial = match self.recovery {
-            Recovery::Fast(ref fast) => delivered.acknowledged > 0 && self.acknowledged() < fast.end,
+            Recovery::Fast(ref fast) => {
+                delivered.acknowledged > 0 && self.acknowledged() < fast.end
+            }
             Recovery::No => is_repeat && self.repeats == 3,
             Recovery::Loss { .. } => false,
         };

@@ -230,12 +230,7 @@ impl Tcb {
                 own.window.into(),
                 terms.local_scale,
             ),
-            opening: Opening {
-                is_due: false,
-                tries: 0,
-                sent_at: now,
-                mss: own.mss,
-            },
+            opening: Opening { is_due: false, tries: 0, sent_at: now, mss: own.mss },
             fast_open: None,
             ecn: EcnState::new(config, &terms),
             immediates: Immediates::new(terms.immediates, false, mapping),
@@ -247,11 +242,7 @@ impl Tcb {
             state_until: now + FIRST_TIMEOUT,
             challenged: now,
             challenges: 0,
-            pending_events: PendingEvents {
-                connected: false,
-                peer_finished: false,
-                closed: None,
-            },
+            pending_events: PendingEvents { connected: false, peer_finished: false, closed: None },
         };
         tcb.terms.immediates = tcb.immediates.marks_ends();
         if terms.ecn == EcnFeedback::Accurate {

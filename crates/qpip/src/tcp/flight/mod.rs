@@ -79,11 +79,6 @@ pub(crate) struct Sent {
     pub(crate) end: u64,
 }
 
-impl Sent {
-    /// In front of all: nothing ends at the beginning.
-    pub(crate) const OLDEST: Self = Self { at: Instant::ZERO, end: 0 };
-}
-
 /// What one acknowledgement delivered, collected over its number and its blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Delivered {

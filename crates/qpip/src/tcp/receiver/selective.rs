@@ -70,6 +70,7 @@ impl Receiver {
 
     /// Forgets what came behind holes from this position on. Returns how many bytes that was.
     pub(super) fn forget_placed(&mut self, position: u64) -> u64 {
+        // Nothing came behind a hole.
         let Some(disorder) = &mut self.disorder else { return 0 };
         let sum = |ranges: &Ranges| ranges.iter().map(|(start, end)| end - start).sum::<u64>();
         let before = sum(&disorder.placed);
