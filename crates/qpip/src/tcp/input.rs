@@ -361,6 +361,7 @@ impl Tcb {
             upto,
             at: at.max(0) as u64,
             window: u64::from(segment.window) << scale,
+            is_in_order: at <= self.receiver.next() as i64,
             is_bare: segment.len() == 0,
             echo: self.echoed(now, segment),
             is_marked: self.ecn.is_on && self.may_tell_marks(segment),
@@ -397,7 +398,11 @@ impl Tcb {
     ) {
         if segment.has(Flags::FIN) {
             let position = at + i64::from(segment.payload);
-            if position >= self.receiver.next() as i64 {
+            let next = self.receiver.next() as i64;
+            // One that is ahead, and lacks the timestamp that was agreed on, may be anybody's. It
+            // comes again.
+            let is_stamped = self.stamps.is_none() || segment.options.timestamp.is_some();
+            if position == next || (position > next && is_stamped) {
                 self.receiver.learn_fin(position as u64, &mut queues.receive);
             } else {
                 self.receiver.owe_now();
@@ -449,6 +454,7 @@ impl Tcb {
                 upto: 1 + u64::from(taken),
                 at: 0,
                 window: u64::from(segment.window),
+                is_in_order: true,
                 is_bare: false,
                 echo: None,
                 is_marked: false,

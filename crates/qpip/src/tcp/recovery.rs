@@ -26,6 +26,8 @@ pub(super) struct Ack {
     pub(super) at: u64,
     /// How much more may come.
     pub(super) window: u64,
+    /// It begins with what is expected next, or before.
+    pub(super) is_in_order: bool,
     /// It has payload, or ends the stream: it repeats nothing.
     pub(super) is_bare: bool,
     /// The latest moment at which what it echoes can have been sent.
@@ -126,8 +128,13 @@ impl Sender {
         duplicate
     }
 
-    /// RFC 9293, 3.10.7.4: the window of an older segment does not count.
+    /// RFC 9293, 3.10.7.4: the window of an older segment does not count, nor does one of a
+    /// segment that is ahead, for that is for later. (A blind one would else hide what all that
+    /// follow say, until the stream has come to where it pretended to be.)
     fn handle_window(&mut self, ack: &Ack) {
+        if !ack.is_in_order {
+            return;
+        }
         let WindowUpdate { at, upto } = self.window_update;
         if ack.at > at || (ack.at == at && ack.upto >= upto) {
             let end = ack.upto + ack.window;

@@ -318,6 +318,11 @@ impl Receiver {
         self.segment = self.segment.max(len.min(65_535) as u16);
         self.usual_payload = len;
         let segment_end = at.saturating_add(i64::from(len)).max(0) as u64;
+        if segment_end > self.fin && !self.is_finished() {
+            // The stream goes on behind its end, which was none: somebody else said so.
+            self.fin = NEVER;
+            self.owed = Owed::NOW;
+        }
         let before = self.next;
         if is_pushed && claim.is_whole && self.has_messages() {
             self.learn_end(segment_end, queue);
