@@ -11,6 +11,7 @@ extern crate std;
 mod address;
 mod config;
 mod cookie;
+pub mod discovery;
 mod endpoint;
 mod error;
 mod event;
