@@ -284,7 +284,7 @@ mod tests {
         fn what_is_said_to_the_group_is_understood(
             text in "[a-zA-Z0-9 äß]{1,20}",
             nonce in 1u64..,
-            number in 0u16..4096,
+            number in 0..=HostId::MAX,
             fingerprint in any::<Option<[u8; 20]>>(),
             peers in prop::collection::vec(any_peer(), 0..=MAX_PEERS),
         ) {

@@ -306,7 +306,7 @@ mod tests {
                 Ok(Unit::Packet(burst)) => {
                     let mut again = vec![];
                     write_packet(&mut again, &burst, words_of(&bytes).iter().copied());
-                    // Four bits of kind, twelve of host, all of the key: nothing is dropped.
+                    // Two bits of kind, fourteen of host, all of the key: nothing is dropped.
                     prop_assert_eq!(again, bytes);
                 }
                 Err(_) => {}

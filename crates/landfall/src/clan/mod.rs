@@ -7,6 +7,7 @@
 //! | module | what it offers |
 //! | --- | --- |
 //! | [`fabric`] | the traits of such memory, whatever carries it |
+//! | [`names`] | nodes find each other by names, on any of the last two below |
 //! | [`events`] | all that tripwires tell in one queue, with a descriptor for `epoll` |
 //! | [`Threads`] | such memory between threads of one process |
 //! | [`shared`] | such memory between processes of one host |
@@ -27,6 +28,7 @@ pub mod fabric;
 pub mod ip;
 pub mod layer;
 mod local;
+pub mod names;
 pub mod network;
 pub mod shared;
 

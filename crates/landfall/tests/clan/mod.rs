@@ -6,6 +6,7 @@ mod faults;
 mod grants;
 mod groups;
 mod layer;
+mod names;
 mod network;
 mod sealed;
 mod server;

@@ -46,7 +46,7 @@ impl Record {
 
 impl NodeState {
     pub(super) fn notice_at(&mut self, id: EndpointId) {
-        let Some(record) = self.endpoints.get_mut(id) else { return };
+        let Some(record) = self.endpoints.get_mut(id) else { return self.names.touch(id) };
         fence(Ordering::SeqCst);
         let event = record.events.as_ref().and_then(|(event_sender, _)| event_sender.notify());
         self.after.wake.extend(event);

@@ -7,15 +7,10 @@
 use arrayvec::ArrayVec;
 use clan_dsm::{Cookie, HostId};
 
-use super::directory::MAX_NAME;
+use crate::clan::names::{Greeting, MAX_GREETING, MAX_NAME, Name};
 
 /// The version of the protocol. Processes with different versions do not connect.
 const VERSION: u16 = 3;
-
-/// A name that is offered.
-pub(super) type Name = ArrayVec<u8, MAX_NAME>;
-/// What a process that finds a name sends, and the answer.
-pub(super) type Greeting = ArrayVec<u8, { ControlMessage::MAX_GREETING }>;
 
 /// A control message; descriptors go beside it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,12 +36,9 @@ pub(super) enum ControlMessage {
 }
 
 /// The bytes of a message.
-pub(super) type Body = ArrayVec<u8, { 5 + MAX_NAME + ControlMessage::MAX_GREETING }>;
+pub(super) type Body = ArrayVec<u8, { 5 + MAX_NAME + MAX_GREETING }>;
 
 impl ControlMessage {
-    /// The most bytes that are said to who offers a name, and answered.
-    pub(super) const MAX_GREETING: usize = 128;
-
     /// As kind and bytes.
     pub(super) fn encode(&self) -> (u16, Body) {
         let mut body = Body::new();
@@ -169,7 +161,7 @@ mod tests {
     fn names_and_what_is_said_to_them_have_their_bounds() {
         let bytes = |len: usize| vec![7; len];
         for len in [0, 1, MAX_NAME] {
-            for greeting in [0, 1, ControlMessage::MAX_GREETING] {
+            for greeting in [0, 1, MAX_GREETING] {
                 let (name, greeting) = (bytes(len), bytes(greeting));
                 let answer = greeting[..].try_into().unwrap();
                 let ask = ControlMessage::Ask {

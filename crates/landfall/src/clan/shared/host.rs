@@ -12,10 +12,11 @@ use landfall_transport::memory::SharedMemory;
 use landfall_transport::shm::rendezvous::{Channel, Message};
 use landfall_transport::shm::watched::Reporter;
 
-use super::control::{ControlMessage, Greeting, Name};
+use super::control::ControlMessage;
 use super::node::Node;
 use super::tripwire::Wire;
 use super::trouble::{self, locked};
+use crate::clan::names::{Greeting, Name};
 use crate::clan::{Cookie, Error};
 
 /// A process whose memory this node maps.

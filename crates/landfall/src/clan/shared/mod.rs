@@ -99,7 +99,7 @@ use crate::runtime::Worker;
 pub struct SharedConfig {
     /// The folder where nodes meet. Nodes reach each other that have the same.
     pub folder: PathBuf,
-    /// The number of this node in the folder, less than 4,096; none: one that is free.
+    /// The number of this node in the folder, less than 16,384; none: one that is free.
     pub host: Option<u16>,
     /// Which processes may connect to it.
     pub admit: Admit,

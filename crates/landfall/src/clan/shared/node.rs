@@ -17,13 +17,13 @@ use landfall_transport::shm::watched::{WatchUpdate, Watched};
 
 use super::SharedConfig;
 use super::aperture::{Aperture, new_key};
-use super::control::Name;
 use super::host::Host;
 use super::names;
 use super::remote::HitInbox;
 use super::tripwire::Wire;
 use super::trouble::{self, locked};
 use crate::clan::events::QueueWaker;
+use crate::clan::names::Name;
 use crate::clan::{Cookie, Error, Rights};
 use crate::runtime::Signal;
 
