@@ -1,11 +1,11 @@
 //! [`Builder`]: everything that can be chosen about a node, and [`OpenError`]: why it could
-//! not be opened. What the engine's answers mean for users is here as well.
+//! not be opened.
 
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use clan_dsm::{Config, ConfigError, Ended, HostId, Nic, Reason};
+use clan_dsm::{Config, ConfigError, HostId, Nic};
 #[cfg(feature = "nic")]
 use landfall_placement::Peer;
 use landfall_placement::{Duration, PathId, Seed};
@@ -19,7 +19,7 @@ use super::names::{Discoverer, Discovery, Introduction, OpenDiscovery};
 use super::node::Node;
 use super::path::Transport;
 use super::state::{NodeHandle, NodeState};
-use crate::clan::Error;
+pub(crate) use crate::clan::error::{ended, refused};
 use crate::runtime::{Driving, Paths, Reach, Runtime, RuntimeConfig};
 use crate::security::{Carried, Identity, KnownPeers, Security, SecurityError};
 
@@ -426,27 +426,4 @@ pub enum OpenError {
     /// The operating system gave no random seed.
     #[error("the operating system gives no random seed: {0}")]
     Seed(String),
-}
-
-/// What an end means for those who waited for a success.
-pub(crate) const fn ended(why: Ended) -> Error {
-    match why {
-        Ended::There(reason) => Error::Refused(reason),
-        Ended::MemoryFailed => Error::Refused(Reason::MemoryFailed),
-        Ended::Here => Error::Closed,
-        Ended::Silent | Ended::Restarted | Ended::LinkGone | Ended::Damaged => Error::PeerLost,
-    }
-}
-
-/// What a refusal of the engine means: `what` there was no room for.
-pub(crate) const fn refused(error: clan_dsm::Error, what: &'static str) -> Error {
-    use clan_dsm::Error as Engine;
-    match error {
-        Engine::PathDown | Engine::NoLink => Error::NoRoute,
-        Engine::NotOpen => Error::Closed,
-        Engine::Forbidden => Error::Forbidden,
-        Engine::Busy => Error::Busy,
-        Engine::NoRoom => Error::NoRoom(what),
-        other => Error::Engine(other),
-    }
 }

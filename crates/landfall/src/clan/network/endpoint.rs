@@ -19,6 +19,7 @@ use super::dma::{DmaQueue, QueueRecord};
 use super::events::{EventSender, Kind, Registration, sealed};
 use super::state::{NodeHandle, NodeState};
 use crate::clan::Error;
+use crate::clan::messaging::as_endpoint;
 use crate::runtime::locked;
 
 /// The node's side, under its lock.
@@ -245,6 +246,8 @@ impl Endpoint {
         result.map_err(|error| refused(error, "message"))
     }
 }
+
+as_endpoint!(Endpoint);
 
 impl sealed::Source for Endpoint {
     #[allow(private_interfaces, reason = "nobody else can implement it")]

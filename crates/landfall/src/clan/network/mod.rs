@@ -86,11 +86,11 @@ mod names;
 mod neighbour;
 mod node;
 mod path;
-pub mod server;
 mod state;
 mod tripwire;
 mod window;
 
+pub use crate::clan::server;
 pub use builder::{Builder, OpenError};
 pub use clan_dsm::{
     Body, Config, ConfigError, ConnectRequest, Ended, EndpointState, HostId, NativeConfig, Notice,

@@ -5,12 +5,12 @@
 //! is checked here for its form, and by its reader for its meaning.
 
 use arrayvec::ArrayVec;
-use clan_dsm::{Cookie, HostId};
+use clan_dsm::{Cookie, HostId, OutOfBand};
 
 use crate::clan::names::{Greeting, MAX_GREETING, MAX_NAME, Name};
 
 /// The version of the protocol. Processes with different versions do not connect.
-const VERSION: u16 = 3;
+const VERSION: u16 = 4;
 
 /// A control message; descriptors go beside it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +33,8 @@ pub(super) enum ControlMessage {
     Ask { request: u32, name: Name, greeting: Greeting },
     /// Their answer.
     Answered { request: u32, answer: Greeting },
+    /// From an endpoint there to one here.
+    OutOfBand { message: OutOfBand },
 }
 
 /// The bytes of a message.
@@ -86,12 +88,20 @@ impl ControlMessage {
                 add(answer);
                 9
             }
+            Self::OutOfBand { message } => {
+                add(&message.to_bytes());
+                10
+            }
         };
         (kind, body)
     }
 
     /// From kind and bytes; none if it is nothing of all that.
     pub(super) fn decode(kind: u16, body: &[u8]) -> Option<Self> {
+        if kind == 10 {
+            let message = OutOfBand::from_bytes(body.try_into().ok()?)?;
+            return Some(Self::OutOfBand { message });
+        }
         let (number, rest) = match body.split_first_chunk::<4>() {
             Some((number, rest)) => (u32::from_le_bytes(*number), rest),
             None => return None,
@@ -136,6 +146,8 @@ mod tests {
     fn everything_that_is_said_is_understood_and_nothing_else() {
         let host = HostId::new(0xabc).unwrap();
         let cookie = Cookie::new(host, 7, Rights::Read, Key::from_bits(9), 4096);
+        let mut out_of_band = [7; OutOfBand::LEN];
+        out_of_band[10..12].fill(0);
         let all = [
             ControlMessage::Hello { host },
             ControlMessage::Welcome { host },
@@ -144,12 +156,13 @@ mod tests {
             ControlMessage::Refused { request: 4 },
             ControlMessage::Unmap { tag: 5 },
             ControlMessage::Withdrawn { tag: 6 },
+            ControlMessage::OutOfBand { message: OutOfBand::from_bytes(&out_of_band).unwrap() },
         ];
         for control in all {
             let (kind, body) = control.encode();
             assert_eq!(ControlMessage::decode(kind, &body), Some(control.clone()));
             assert_eq!(ControlMessage::decode(kind, &body[..body.len() - 1]), None);
-            assert_eq!(ControlMessage::decode(kind + 9, &body), None);
+            assert_eq!(ControlMessage::decode(kind + 10, &body), None);
             let longer = [&body[..], &[0]].concat();
             assert_eq!(ControlMessage::decode(kind, &longer), None);
         }
