@@ -3,6 +3,7 @@
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -181,19 +182,16 @@ fn a_name_is_found_by_a_group_or_a_list() {
     assert_eq!(waiting.join().unwrap().unwrap(), node.host());
 }
 
-/// Says to a group, as long as it lives, that a name is offered.
-fn forger(to: u16, said: Announcement) -> (thread::JoinHandle<()>, impl FnOnce()) {
-    static DONE: [AtomicBool; 2] = [const { AtomicBool::new(false) }; 2];
-    let done = &DONE[usize::from(to) % 2];
+/// Says the same to a group until it is done.
+fn forger(to: u16, said: &Announcement, done: &Arc<AtomicBool>) -> thread::JoinHandle<()> {
     let socket = UdpSocket::bind((LOOPBACK, 0)).unwrap();
-    let bytes = said.encode();
-    let thread = thread::spawn(move || {
+    let (bytes, done) = (said.encode(), Arc::clone(done));
+    thread::spawn(move || {
         while !done.load(Ordering::SeqCst) {
             socket.send_to(&bytes, group(to)).unwrap();
             thread::sleep(Duration::from_millis(5));
         }
-    });
-    (thread, || done.store(true, Ordering::SeqCst))
+    })
 }
 
 /// Somebody announces the name in the name of another, and with a key of its own: who wants one
@@ -216,7 +214,8 @@ fn forged_announcements_are_refused_by_key() {
         fingerprint: Some(identity.fingerprint().0),
         peers: [false_one.local().unwrap()].into_iter().collect(),
     };
-    let (forging, done) = forger(PORT, forged);
+    let done = Arc::default();
+    let forging = forger(PORT, &forged, &done);
     let finder = finder.discovery(at_group(PORT)).open().unwrap();
 
     let key = identity.fingerprint();
@@ -236,7 +235,7 @@ fn forged_announcements_are_refused_by_key() {
     // Whoever may be any of two finds one of them.
     let found = finder.find_with_key("prices", its_own.fingerprint(), soon()).unwrap();
     assert_eq!(found.host(), false_one.host());
-    done();
+    done.store(true, Ordering::SeqCst);
     forging.join().unwrap();
 }
 

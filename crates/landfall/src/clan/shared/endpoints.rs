@@ -12,7 +12,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::future::poll_fn;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
@@ -26,14 +26,12 @@ use landfall_transport::wait::until_ready;
 
 use super::SharedNode;
 use super::control::ControlMessage;
-use super::events::SharedEvents;
+use super::events::{EndpointSource, SharedEvents};
 use super::host::Host;
 use super::node::Node;
 use super::remote::{PeerProcess, SharedRemote};
-use super::tripwire::Wire;
 use super::trouble::locked;
 use crate::clan::error::refused;
-use crate::clan::events::{EventSender, Registration};
 use crate::clan::messaging::{MessageEvents, Messaging, as_endpoint};
 use crate::clan::{Error, EventQueue, Remote};
 
@@ -59,7 +57,7 @@ struct Table {
 #[derive(Default)]
 struct Record {
     waker: Mutex<Option<Waker>>,
-    events: Mutex<Option<(EventSender<Weak<Wire>>, Registration<Weak<Wire>>)>>,
+    events: Mutex<Option<EndpointSource>>,
 }
 
 impl Record {

@@ -19,6 +19,9 @@ use super::tripwire::{SharedTripwire, Wire};
 use crate::clan::events::{EventQueue, EventSender, Kind, Queue, Registration};
 use crate::clan::{Error, Event};
 
+/// Where the events of an endpoint go.
+pub(super) type EndpointSource = (EventSender<Weak<Wire>>, Registration<Weak<Wire>>);
+
 /// The event queue of a [`SharedNode`](super::SharedNode): see
 /// [`EventQueue`](crate::clan::EventQueue).
 pub struct SharedEvents {
@@ -69,10 +72,7 @@ impl SharedEvents {
     }
 
     /// Where the events of an endpoint go: nothing has to be armed when one is taken out.
-    pub(super) fn new_endpoint_source(
-        &self,
-        token: u64,
-    ) -> (EventSender<Weak<Wire>>, Registration<Weak<Wire>>) {
+    pub(super) fn new_endpoint_source(&self, token: u64) -> EndpointSource {
         self.queue.register(Kind::OutOfBand, token, Weak::new())
     }
 

@@ -294,6 +294,10 @@ impl Speaker {
         self.say(&Announcement { nonce, name, host: *host, fingerprint, peers }.encode(), to);
     }
 
+    fn offers(&self, name: &Name) -> bool {
+        locked(&self.shared.0).offered.contains(name)
+    }
+
     /// Hears what has come; returns whether anything has.
     fn hear(&self) -> bool {
         let Some(socket) = &self.socket else { return false };
@@ -302,16 +306,14 @@ impl Speaker {
             // What the kernel has to say of a datagram that was lost does not matter.
             let Ok(Some((len, from))) = socket.receive(&mut bytes) else { return nth > 0 };
             match Message::decode(&bytes[..len]) {
-                Some(Message::Query(Query { nonce, name })) => {
-                    if locked(&self.shared.0).offered.contains(&name) {
-                        self.announce(nonce, name, Some(from));
-                    }
+                Some(Message::Query(Query { nonce, name })) if self.offers(&name) => {
+                    self.announce(nonce, name, Some(from));
                 }
                 Some(Message::Announcement(said)) => {
                     self.inquiries().iter().for_each(|inquiry| inquiry.hear(&said, from));
                 }
-                // Others may use that group.
-                None => {}
+                // What others offer; others may use that group, too.
+                Some(Message::Query(_)) | None => {}
             }
         }
         true
