@@ -34,7 +34,7 @@ pub struct HostId(u16);
 
 impl HostId {
     /// The largest number of a host.
-    pub const MAX: u16 = 0x3fff;
+    pub const MAX: u16 = (1 << 14) - 1;
 
     /// The host of this number, if it is one.
     #[must_use]

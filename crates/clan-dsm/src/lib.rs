@@ -35,8 +35,8 @@ pub use address::{
 pub use config::{Config, NativeConfig};
 pub use cookie::{Access, Cookie, NoCookie, Rights};
 pub use endpoint::{
-    Addressed, Body, ConnectRequest, EndpointState, EndpointTable, Notice, OutOfBand,
-    OutOfBandKind, Port, PortAddress,
+    Body, ConnectRequest, EndpointState, EndpointTable, Notice, OutOfBand, OutOfBandKind, Outgoing,
+    Port, PortAddress,
 };
 pub use error::{Ended, Error, Reason};
 pub use event::Event;

@@ -30,7 +30,7 @@ mod table;
 
 pub use connection::EndpointState;
 use landfall_placement::assumed;
-pub use table::{Addressed, EndpointTable};
+pub use table::EndpointTable;
 
 use message::Inbox;
 pub use message::{Body, ConnectRequest, Notice, OutOfBand, OutOfBandKind, Port, PortAddress};
@@ -52,9 +52,11 @@ const ANSWERS: usize = 512;
 
 /// A message for the link to a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Outgoing {
-    pub(crate) host: HostId,
-    pub(crate) message: OutOfBand,
+pub struct Outgoing {
+    /// Which host.
+    pub host: HostId,
+    /// What it is to get.
+    pub message: OutOfBand,
 }
 
 #[derive(Clone, Debug)]

@@ -16,9 +16,6 @@ use super::{
 use crate::address::{EndpointId, HostId};
 use crate::error::{Ended, Error, Reason};
 
-/// A message, and for whom it is.
-pub type Addressed = (HostId, OutOfBand);
-
 /// All endpoints of a host.
 ///
 /// ```
@@ -28,11 +25,11 @@ pub type Addressed = (HostId, OutOfBand);
 /// let (mut here, mut there) = (EndpointTable::new(8, 8, [1; 32]), EndpointTable::new(8, 8, [2; 32]));
 /// let (one, two) = (here.open(None)?, there.open(Some(Port(7)))?);
 /// let to = PortAddress { host: host(2), port: Port(7) };
-/// let (receiver, message) = here.send_to(one, to, [5; 40])?;
-/// assert_eq!(receiver, host(2));
+/// let outgoing = here.send_to(one, to, [5; 40])?;
+/// assert_eq!(outgoing.host, host(2));
 /// // The carrier brings it there.
 /// let mut told = Vec::new();
-/// there.handle_message(host(1), &message, &mut told);
+/// there.handle_message(host(1), &outgoing.message, &mut told);
 /// assert_eq!(told, [two]);
 /// assert!(matches!(there.poll_notice(two), Some(Notice::Message { body: [5, ..], .. })));
 /// # Ok::<(), clan_dsm::Error>(())
@@ -107,8 +104,8 @@ impl EndpointTable {
         id: EndpointId,
         to: PortAddress,
         body: Body,
-    ) -> Result<Addressed, Error> {
-        self.0.connect(id, to, body).map(addressed)
+    ) -> Result<Outgoing, Error> {
+        self.0.connect(id, to, body)
     }
 
     /// Takes a connection that was asked for, with this endpoint.
@@ -120,22 +117,22 @@ impl EndpointTable {
         id: EndpointId,
         request: &ConnectRequest,
         body: Body,
-    ) -> Result<Addressed, Error> {
-        self.0.accept(id, request, body).map(addressed)
+    ) -> Result<Outgoing, Error> {
+        self.0.accept(id, request, body)
     }
 
     /// Lets somebody who asked for a connection know that there will be none.
     #[must_use]
-    pub fn refuse(&self, request: &ConnectRequest, reason: Reason, body: Body) -> Addressed {
-        addressed(self.0.refuse(request, reason, body))
+    pub fn refuse(&self, request: &ConnectRequest, reason: Reason, body: Body) -> Outgoing {
+        self.0.refuse(request, reason, body)
     }
 
     /// Sends a message on the connection of an endpoint.
     ///
     /// # Errors
     /// [`Error::Unknown`], [`Error::NotOpen`].
-    pub fn send(&mut self, id: EndpointId, body: Body) -> Result<Addressed, Error> {
-        self.0.send(id, body).map(addressed)
+    pub fn send(&mut self, id: EndpointId, body: Body) -> Result<Outgoing, Error> {
+        self.0.send(id, body)
     }
 
     /// Sends a message to any endpoint, whatever connections there are.
@@ -147,16 +144,16 @@ impl EndpointTable {
         id: EndpointId,
         to: PortAddress,
         body: Body,
-    ) -> Result<Addressed, Error> {
-        self.0.send_to(id, to, body).map(addressed)
+    ) -> Result<Outgoing, Error> {
+        self.0.send_to(id, to, body)
     }
 
     /// Says that this side will send nothing more on a connection.
     ///
     /// # Errors
     /// As [`send`](Self::send).
-    pub fn disconnect(&mut self, id: EndpointId, body: Body) -> Result<Addressed, Error> {
-        self.0.disconnect(id, body).map(addressed)
+    pub fn disconnect(&mut self, id: EndpointId, body: Body) -> Result<Outgoing, Error> {
+        self.0.disconnect(id, body)
     }
 
     /// Breaks a connection off, or gives up asking for one.
@@ -203,8 +200,4 @@ impl EndpointTable {
     pub fn poll_answer(&mut self, host: HostId) -> Option<OutOfBand> {
         self.0.poll_answer(host)
     }
-}
-
-fn addressed(outgoing: Outgoing) -> Addressed {
-    (outgoing.host, outgoing.message)
 }

@@ -245,7 +245,7 @@ fn the_death_of_a_process_ends_its_connections_and_no_others() {
         friend.send([time as u8; 40]).unwrap();
         assert!(matches!(next(&to_friend), Notice::Message { .. }));
     }
-    // The end of a node is told to whoever waits.
+    // The end of a node is told to anyone who waits.
     let waiting = thread::spawn({
         let friend = friend.clone();
         move || loop {

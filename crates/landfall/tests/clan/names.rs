@@ -203,7 +203,7 @@ fn forged_announcements_are_refused_by_key() {
     let (false_one, its_own) = keyed(2);
     let (finder, _) = keyed(3);
     let honest = honest.discovery(at_group(PORT)).open().unwrap();
-    // It offers the name as well, with its own key, and answers whoever comes.
+    // It offers the name as well, with its own key, and answers anyone who comes.
     let false_one = false_one.discovery(at_group(PORT)).open().unwrap();
     let its_offer = false_one.offer("prices").unwrap();
     let name = b"prices"[..].try_into().unwrap();
@@ -232,7 +232,7 @@ fn forged_announcements_are_refused_by_key() {
     assert!(matches!(waiting.join().unwrap(), Err(Error::Refused(_))), "it was not answered");
     assert!(its_offer.try_accept().unwrap().is_none(), "the forger was asked nothing");
 
-    // Whoever may be any of two finds one of them.
+    // The other key leads to the other host.
     let found = finder.find_with_key("prices", its_own.fingerprint(), soon()).unwrap();
     assert_eq!(found.host(), false_one.host());
     done.store(true, Ordering::SeqCst);

@@ -17,8 +17,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use clan_dsm::{
-    Addressed, Body, ConnectRequest, Ended, EndpointId, EndpointState, EndpointTable, HostId,
-    Notice, OutOfBand, Port, PortAddress, Reason,
+    Body, ConnectRequest, Ended, EndpointId, EndpointState, EndpointTable, HostId, Notice,
+    OutOfBand, Outgoing, Port, PortAddress, Reason,
 };
 use landfall_transport::driver::Interest;
 use landfall_transport::shm::rendezvous::{Channel, Peer, RendezvousError};
@@ -308,7 +308,7 @@ impl SharedEndpoint {
     /// Does something with the engine that may send a message.
     fn ask(
         &self,
-        ask: impl FnOnce(&mut EndpointTable, EndpointId) -> Result<Addressed, clan_dsm::Error>,
+        ask: impl FnOnce(&mut EndpointTable, EndpointId) -> Result<Outgoing, clan_dsm::Error>,
         to: HostId,
     ) -> Result<(), Error> {
         let node = self.node();
@@ -321,7 +321,7 @@ impl SharedEndpoint {
                 return Err(Error::Busy);
             }
             let asked = ask(&mut table.engine, self.0.id);
-            let (host, message) = asked.map_err(|error| refused(error, "message"))?;
+            let Outgoing { host, message } = asked.map_err(|error| refused(error, "message"))?;
             if let Some(route) = table.routes.get_mut(&host.number()) {
                 route.waiting.push_back(message);
             }

@@ -152,17 +152,14 @@ pub(crate) struct Introduction {
 /// The thread that asks and answers, with what the node shares with it.
 #[derive(Debug)]
 pub(crate) struct Discoverer {
-    shared: Arc<Shared>,
+    shared: Arc<Mutex<DiscoveryState>>,
     list: Vec<(Peer, Option<Fingerprint>)>,
     signal: Arc<Signal>,
     _worker: Worker,
 }
 
 #[derive(Debug, Default)]
-struct Shared(Mutex<State>);
-
-#[derive(Debug, Default)]
-struct State {
+struct DiscoveryState {
     offered: BTreeSet<Name>,
     /// Names that are to be said to the group, though nobody asked.
     announced: Vec<Name>,
@@ -175,11 +172,11 @@ struct State {
 pub(crate) struct Inquiry {
     name: Name,
     nonce: u64,
-    heard: Mutex<Heard>,
+    heard: Mutex<SearchInbox>,
 }
 
 #[derive(Debug, Default)]
-struct Heard {
+struct SearchInbox {
     said: Vec<(Announcement, SocketAddr)>,
     tick: u64,
     waker: Option<Waker>,
@@ -193,7 +190,7 @@ impl Inquiry {
         (heard.tick, std::mem::take(&mut heard.said))
     }
 
-    fn tell(&self, tell: impl FnOnce(&mut Heard)) {
+    fn tell(&self, tell: impl FnOnce(&mut SearchInbox)) {
         let mut heard = locked(&self.heard);
         tell(&mut heard);
         let waker = heard.waker.take();
@@ -222,8 +219,8 @@ impl Discoverer {
     /// The system gives none.
     pub(crate) fn start(open: OpenDiscovery, me: Introduction) -> io::Result<Self> {
         let OpenDiscovery { socket, list, first } = open;
-        let state = State { next_nonce: first | 1, ..State::default() };
-        let (shared, signal) = (Arc::new(Shared(Mutex::new(state))), Signal::new()?);
+        let state = DiscoveryState { next_nonce: first | 1, ..DiscoveryState::default() };
+        let (shared, signal) = (Arc::new(Mutex::new(state)), Signal::new()?);
         let source = Speaker {
             socket,
             me,
@@ -242,7 +239,7 @@ impl Discoverer {
 
     /// Says to the group that this node offers a name, and answers those who ask for it.
     pub(super) fn announce(&self, name: &Name) {
-        let mut state = locked(&self.shared.0);
+        let mut state = locked(&self.shared);
         state.offered.insert(name.clone());
         state.announced.push(name.clone());
         drop(state);
@@ -250,12 +247,12 @@ impl Discoverer {
     }
 
     pub(super) fn withdraw(&self, name: &Name) {
-        locked(&self.shared.0).offered.remove(name);
+        locked(&self.shared).offered.remove(name);
     }
 
     /// Asks the group for a name, again and again, until this is dropped.
     pub(super) fn inquire(&self, name: &Name) -> Arc<Inquiry> {
-        let mut state = locked(&self.shared.0);
+        let mut state = locked(&self.shared);
         let nonce = state.next_nonce;
         // Odd, and so never zero.
         state.next_nonce = nonce.wrapping_add(2);
@@ -272,7 +269,7 @@ impl Discoverer {
 struct Speaker {
     socket: Option<MulticastSocket>,
     me: Introduction,
-    shared: Arc<Shared>,
+    shared: Arc<Mutex<DiscoveryState>>,
     /// When the group was asked last.
     asked: Instant,
     /// Somebody searches.
@@ -295,7 +292,7 @@ impl Speaker {
     }
 
     fn offers(&self, name: &Name) -> bool {
-        locked(&self.shared.0).offered.contains(name)
+        locked(&self.shared).offered.contains(name)
     }
 
     /// Hears what has come; returns whether anything has.
@@ -320,7 +317,7 @@ impl Speaker {
     }
 
     fn inquiries(&self) -> Vec<Arc<Inquiry>> {
-        let mut state = locked(&self.shared.0);
+        let mut state = locked(&self.shared);
         state.inquiries.retain(|inquiry| inquiry.strong_count() > 0);
         state.inquiries.iter().filter_map(Weak::upgrade).collect()
     }
@@ -348,7 +345,7 @@ impl Source for Speaker {
     type Output = Infallible;
 
     fn turn(&mut self, now: Instant) -> ControlFlow<Infallible, bool> {
-        let announced = std::mem::take(&mut locked(&self.shared.0).announced);
+        let announced = std::mem::take(&mut locked(&self.shared).announced);
         announced.into_iter().for_each(|name| self.announce(0, name, None));
         let heard = self.hear();
         self.ask(now);
@@ -365,7 +362,7 @@ impl Source for Speaker {
 
     /// What threads of this node left between the turn and the bell.
     fn has_work(&self) -> bool {
-        let state = locked(&self.shared.0);
+        let state = locked(&self.shared);
         let is_new = |inquiry: Arc<Inquiry>| locked(&inquiry.heard).tick == 0;
         !state.announced.is_empty() || state.inquiries.iter().filter_map(Weak::upgrade).any(is_new)
     }

@@ -76,7 +76,7 @@ impl Offer {
         self.state.is_empty()
     }
 
-    fn request(&self, asked: service::Asked) -> NameRequest {
+    fn request(&self, asked: service::PendingRequest) -> NameRequest {
         NameRequest { handle: self.handle.clone(), asked, is_answered: false }
     }
 
@@ -131,7 +131,7 @@ impl fmt::Debug for Offer {
 /// A node that has found a name. Dropped without an answer, it is refused.
 pub struct NameRequest {
     handle: NodeHandle,
-    asked: service::Asked,
+    asked: service::PendingRequest,
     is_answered: bool,
 }
 

@@ -29,7 +29,7 @@ const MOST_WAITING: usize = 128;
 
 /// Somebody who has asked for a name, and waits for an answer.
 #[derive(Debug)]
-pub(super) struct Asked {
+pub(super) struct PendingRequest {
     pub(super) conversation: EndpointId,
     pub(super) host: HostId,
     pub(super) identity: Option<PeerIdentity>,
@@ -46,7 +46,7 @@ pub(super) struct OfferState {
 
 #[derive(Debug, Default)]
 struct Waiting {
-    asked: VecDeque<Asked>,
+    asked: VecDeque<PendingRequest>,
     waker: Option<Waker>,
     is_over: bool,
 }
@@ -56,7 +56,7 @@ impl OfferState {
         locked(&self.waiting).asked.is_empty()
     }
 
-    pub(super) fn next(&self) -> Result<Option<Asked>, Error> {
+    pub(super) fn next(&self) -> Result<Option<PendingRequest>, Error> {
         let mut waiting = locked(&self.waiting);
         match waiting.asked.pop_front() {
             None if waiting.is_over => Err(Error::NodeGone),
@@ -64,7 +64,10 @@ impl OfferState {
         }
     }
 
-    pub(super) fn poll_next(&self, context: &mut Context<'_>) -> Poll<Result<Asked, Error>> {
+    pub(super) fn poll_next(
+        &self,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<PendingRequest, Error>> {
         let mut waiting = locked(&self.waiting);
         match waiting.asked.pop_front() {
             Some(asked) => return Poll::Ready(Ok(asked)),
@@ -81,7 +84,7 @@ impl OfferState {
     }
 
     /// Leaves it to those who offer the name; false if there is no room.
-    fn leave(&self, asked: Asked, after: &mut DeferredWork) -> bool {
+    fn leave(&self, asked: PendingRequest, after: &mut DeferredWork) -> bool {
         let mut waiting = locked(&self.waiting);
         let has_room = !waiting.is_over && waiting.asked.len() < MOST_WAITING;
         if has_room {
@@ -92,7 +95,7 @@ impl OfferState {
     }
 
     /// Nothing comes any more; gives those who wait.
-    fn end(&self, after: &mut DeferredWork) -> VecDeque<Asked> {
+    fn end(&self, after: &mut DeferredWork) -> VecDeque<PendingRequest> {
         let mut waiting = locked(&self.waiting);
         waiting.is_over = true;
         after.wake.extend(waiting.waker.take());
@@ -331,7 +334,7 @@ impl NodeState {
             return;
         }
         let identity = self.identity_of(host);
-        let asked = Asked { conversation: id, host, identity, greeting };
+        let asked = PendingRequest { conversation: id, host, identity, greeting };
         let is_left = offer
             .filter(|offer| offer.admits(identity))
             .is_some_and(|offer| offer.leave(asked, &mut self.after));
