@@ -63,9 +63,9 @@ const MOST_HEARD: usize = 64;
 /// **Who is believed.** What a host says to the group anyone can say. A node that is found by it
 /// has to prove, in the handshake of the encrypted link, that it has the key that was announced;
 /// so nobody answers in the name of a host whose key is known. Which keys are good is for you to
-/// say: [`Builder::only_peers`](super::Builder::only_peers), a
-/// [pre-shared key](super::Builder::preshared_key), or
-/// [`Node::find_with_key`](super::Node::find_with_key). Without any of these anyone in the
+/// say: [`Builder::only_peers`](crate::clan::network::Builder::only_peers), a
+/// [pre-shared key](crate::clan::network::Builder::preshared_key), or
+/// [`Node::find_with_key`](crate::clan::network::Node::find_with_key). Without any of these anyone in the
 /// network may offer any name, and the first who is found has it.
 ///
 /// Names are said to the group in clear words. One that is for some only
