@@ -45,8 +45,8 @@ local f = {
     sum = ProtoField.uint16("clan.sum", "Sum", base.HEX),
     padding = ProtoField.bytes("clan.padding", "Padding"),
     -- Addresses.
-    packet = ProtoField.uint8("clan.packet", "Packet", base.DEC, packets, 0xf0),
-    host = ProtoField.uint16("clan.host", "Host", base.DEC, nil, 0x0fff),
+    packet = ProtoField.uint8("clan.packet", "Packet", base.DEC, packets, 0x30),
+    host = ProtoField.uint16("clan.host", "Host"),
     slot = ProtoField.uint16("clan.slot", "Slot"),
     code = ProtoField.uint16("clan.command", "Command", base.DEC, commands),
     word = ProtoField.uint32("clan.word", "Word"),
@@ -141,8 +141,9 @@ end
 -- What an address says, and whether it is one.
 local function read_address(tvb, at)
     local a = {
-        kind = rshift(tvb(at, 1):uint(), 4),
-        host = tvb(at, 2):uint() % 0x1000,
+        kind = rshift(tvb(at, 1):uint(), 4) % 4,
+        -- Its upper two bits stand before the kind.
+        host = rshift(tvb(at, 1):uint(), 6) * 0x1000 + tvb(at, 2):uint() % 0x1000,
         slot = tvb(at + 2, 2):uint(),
         word = tvb(at + 4, 4):uint(),
         mask = tvb(at + 8, 1):uint(),
@@ -153,7 +154,7 @@ end
 
 local function show_address(tree, tvb, at, a)
     tree:add(f.packet, tvb(at, 1))
-    tree:add(f.host, tvb(at, 2))
+    tree:add(f.host, tvb(at, 2), a.host)
     tree:add(a.kind == 1 and f.code or f.slot, tvb(at + 2, 2))
     tree:add(a.kind == 1 and f.parameters or f.word, tvb(at + 4, 4))
     tree:add(f.mask, tvb(at + 8, 1))
@@ -307,7 +308,7 @@ local function show_hello(tree, tvb, len)
     tree:add(f.early, tvb(at + 24, 4))
     local stage = stages[tvb(at, 1):uint()]
     local host = tvb(at + 2, 2):uint()
-    local is_good = stage and tvb(at + 1, 1):uint() <= 1 and host <= 0xfff and tvb(at + 4, 2):uint() > 0
+    local is_good = stage and tvb(at + 1, 1):uint() <= 1 and host <= 0x3fff and tvb(at + 4, 2):uint() > 0
         and is_zero(tvb, at + 6, 2) and is_zero(tvb, at + 28, 4) and not is_zero(tvb, at + 8, 8)
         and (stage ~= "Ask" or is_zero(tvb, 4, 8))
     return not is_good and "malformed" or nil, string.format("%s host %d", stage or "?", host)

@@ -28,13 +28,13 @@ pub const WORD: u32 = 8;
 /// All bytes of a word.
 pub const WHOLE: u8 = 0xff;
 
-/// Names one host of a network of adapters: twelve bits.
+/// Names one host of a network of adapters: fourteen bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct HostId(u16);
 
 impl HostId {
     /// The largest number of a host.
-    pub const MAX: u16 = 0xfff;
+    pub const MAX: u16 = (1 << 14) - 1;
 
     /// The host of this number, if it is one.
     #[must_use]
@@ -102,8 +102,8 @@ impl Key {
 
 /// The network address of a word: 128 bits, and the whole header of a packet.
 ///
-/// On the wire, in network byte order: four bits of kind, twelve of host,
-/// sixteen of slot, thirty-two of offset in words; then eight bits that say
+/// On the wire, in network byte order: the upper two bits of the host, two of kind, the lower
+/// twelve of the host, sixteen of slot, thirty-two of offset in words; then eight bits that say
 /// which bytes of the word are meant, and fifty-six of key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Address {
@@ -159,8 +159,10 @@ impl Address {
     /// As it stands on the wire.
     #[must_use]
     pub const fn to_bytes(self) -> [u8; Self::LEN] {
-        let place = (self.kind as u64) << 60
-            | (self.host.0 as u64) << 48
+        let (host, kind) = (self.host.0 as u64, self.kind as u64);
+        let place = (host >> 12) << 62
+            | kind << 60
+            | (host & 0xfff) << 48
             | (self.slot as u64) << 32
             | self.word as u64;
         let proof = (self.mask as u64) << 56 | self.key.0;
@@ -177,10 +179,11 @@ impl Address {
         if mask == 0 || !is_run(mask) {
             return None;
         }
-        match Kind::from_bits(place >> 60) {
+        let high = (place >> 62 << 12) as u16;
+        match Kind::from_bits(place >> 60 & 3) {
             Some(kind) => Some(Self {
                 kind,
-                host: HostId((place >> 48) as u16 & HostId::MAX),
+                host: HostId(high | (place >> 48) as u16 & 0xfff),
                 slot: (place >> 32) as u16,
                 word: place as u32,
                 mask,
@@ -341,6 +344,24 @@ mod tests {
         assert_eq!(bytes[..8], [0x01, 0x23, 0x45, 0x67, 0x89, 0xab, 0xcd, 0xef]);
         assert_eq!(bytes[8..], [0xff, 0x00, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66]);
         assert_eq!(Address::from_bytes(bytes), Some(EXAMPLE));
+    }
+
+    /// Above 4,095 a host's number begins in the two bits before the kind.
+    #[test]
+    fn every_host_and_kind_has_its_own_address() {
+        let mut before = None;
+        for number in 0..=HostId::MAX {
+            let host = HostId::new(number).unwrap();
+            for kind in [Kind::Burst, Kind::Command, Kind::Reply, Kind::Multicast] {
+                let address = Address { kind, host, ..EXAMPLE };
+                let bytes = address.to_bytes();
+                assert_eq!(Address::from_bytes(bytes), Some(address));
+                assert!(before.replace(bytes) != Some(bytes));
+            }
+        }
+        let bytes = Address { host: HostId(0x2345), ..EXAMPLE }.to_bytes();
+        assert_eq!(bytes[..2], [0x83, 0x45]);
+        assert_eq!(HostId::new(HostId::MAX + 1), None);
     }
 
     #[test]

@@ -11,6 +11,7 @@ extern crate std;
 mod address;
 mod config;
 mod cookie;
+pub mod discovery;
 mod endpoint;
 mod error;
 mod event;
@@ -34,7 +35,8 @@ pub use address::{
 pub use config::{Config, NativeConfig};
 pub use cookie::{Access, Cookie, NoCookie, Rights};
 pub use endpoint::{
-    Body, ConnectRequest, EndpointState, Notice, OutOfBand, OutOfBandKind, Port, PortAddress,
+    Body, ConnectRequest, EndpointState, EndpointTable, Notice, OutOfBand, OutOfBandKind, Outgoing,
+    Port, PortAddress,
 };
 pub use error::{Ended, Error, Reason};
 pub use event::Event;

@@ -4,10 +4,11 @@
 //! The naive models of shared memory with tripwires beside the engine: two adapters over a
 //! network that loses, doubles, mixes up and damages frames; hosts around switches, where
 //! bursts are split, joined and interleaved on the way. And what the fuzz targets `clan_pair`,
-//! `clan_native` and `clan_frames` run, over their corpora: so that what was found stays found.
+//! `clan_native`, `clan_discovery` and `clan_frames` run, over their corpora: so that what was found stays found.
 
 use std::time::Duration;
 
+use clan_dsm::discovery::Message;
 use clan_dsm::model::{native, pair};
 use clan_dsm::{Access, Action, DmaRequest, EndpointId, Event, Rights, WindowId};
 use landfall_placement::{Area, WordFunction, WordWidth};
@@ -443,6 +444,15 @@ fn the_corpus_of_pairs_breaks_no_rule() {
 #[test]
 fn the_corpus_of_native_links_breaks_no_rule() {
     replay("clan_native", 10, native::disagreements);
+}
+
+#[test]
+fn the_corpus_of_discovery_breaks_no_rule() {
+    replay("clan_discovery", 10, |bytes| match Message::decode(bytes) {
+        Some(Message::Query(heard)) => assert_eq!(&heard.encode()[..], bytes),
+        Some(Message::Announcement(heard)) => assert_eq!(&heard.encode()[..], bytes),
+        None => {}
+    });
 }
 
 #[test]

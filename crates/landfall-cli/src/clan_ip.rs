@@ -34,7 +34,7 @@ the first packet. MTU and buffers have to be the same at all of them.";
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The number of this host, 0 to 4095, different at each
+    /// The number of this host, 0 to 16383, different at each
     #[arg(long, value_parser = host)]
     host: HostId,
     /// The UDP address of this host
@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn hosts_are_understood() {
-        assert!(host("4095").is_ok() && host("4096").is_err() && host("-1").is_err());
+        assert!(host("16383").is_ok() && host("16384").is_err() && host("-1").is_err());
     }
 
     #[test]

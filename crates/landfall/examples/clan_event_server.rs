@@ -52,7 +52,7 @@ fn node(host: u16, endpoints: usize) -> Result<Node> {
         messages: room,
         ..Config::shared_network()
     };
-    let host = HostId::new(host).context("hosts have twelve bits")?;
+    let host = HostId::new(host).context("hosts have fourteen bits")?;
     let path = Transport::udp("127.0.0.1:0".parse()?);
     Ok(Node::builder(host).path(path).config(config).open()?)
 }

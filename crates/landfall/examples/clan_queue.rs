@@ -43,7 +43,7 @@ fn main() -> Result<()> {
 
 /// Two nodes of this process, and a cable between them.
 fn nodes() -> Result<(Node, Node)> {
-    let host = |number| HostId::new(number).context("hosts have twelve bits");
+    let host = |number| HostId::new(number).context("hosts have fourteen bits");
     let (here, there) = (Node::builder(host(1)?), Node::builder(host(2)?));
     let (here, there) = here.open_pair(there, ChannelConfig::default())?;
     let soon = Instant::now() + Duration::from_secs(10);

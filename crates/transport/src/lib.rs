@@ -21,6 +21,7 @@
 //! | [`member`] | several drivers of one station, each for an engine of its own |
 //! | [`fault`] | loss, duplication, reordering, corruption and delay around any driver |
 //! | `uring` | UDP and AF_PACKET by way of `io_uring` (feature `io-uring`) |
+//! | [`multicast`] | short datagrams to all hosts of a network that listen to a group |
 //! | [`interfaces`] | the addresses of network interfaces |
 //! | [`signals`] | the wish that a program ends, asked for instead of interrupting |
 //! | [`wait`] | spin, block, or spin and then block |
@@ -46,6 +47,7 @@ mod inet;
 pub mod interfaces;
 pub mod member;
 pub mod memory;
+pub mod multicast;
 mod open_error;
 pub mod packet;
 pub mod rawip;

@@ -10,6 +10,7 @@
 //! | `message` | what crosses the network; what the user finds in the queue of an endpoint |
 //! | `connection` | the states of a connection, and what leads from one to another |
 //! | `incoming` | what comes in; what is owed to other hosts |
+//! | `table` | the same for carriers that are no adapter |
 //!
 //! What a user asks for gives a message that the caller hands to the link
 //! beneath, at once and in order; ask the link for room before. What comes in
@@ -25,9 +26,11 @@
 mod connection;
 mod incoming;
 mod message;
+mod table;
 
 pub use connection::EndpointState;
 use landfall_placement::assumed;
+pub use table::EndpointTable;
 
 use message::Inbox;
 pub use message::{Body, ConnectRequest, Notice, OutOfBand, OutOfBandKind, Port, PortAddress};
@@ -49,9 +52,11 @@ const ANSWERS: usize = 512;
 
 /// A message for the link to a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Outgoing {
-    pub(crate) host: HostId,
-    pub(crate) message: OutOfBand,
+pub struct Outgoing {
+    /// Which host.
+    pub host: HostId,
+    /// What it is to get.
+    pub message: OutOfBand,
 }
 
 #[derive(Clone, Debug)]

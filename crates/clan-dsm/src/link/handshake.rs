@@ -546,7 +546,7 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_said_is_heard(
-            stage in 1u8..=3, wants_sums: bool, host in 0u16..4096, frames in 1u16..,
+            stage in 1u8..=3, wants_sums: bool, host in 0..=HostId::MAX, frames in 1u16..,
             tag in 1u64.., incarnation: u64, early_bytes: u32,
         ) {
             let stage = [Stage::Ask, Stage::Answer, Stage::Confirm][usize::from(stage) - 1];
@@ -576,7 +576,7 @@ mod tests {
         }
 
         #[test]
-        fn of_a_hello_every_byte_counts(host in 0u16..4096, tag in 1u64.., at in 0usize..Hello::LEN) {
+        fn of_a_hello_every_byte_counts(host in 0..=HostId::MAX, tag in 1u64.., at in 0usize..Hello::LEN) {
             let host = HostId::new(host).unwrap();
             let hello = Hello {
                 stage: Stage::Ask, wants_sums: false, host, frames: 7, tag, incarnation: 1, early_bytes: 9,

@@ -258,7 +258,7 @@ mod tests {
             assert_eq!(symbol.to_bytes(), bytes);
             assert_eq!(Unit::parse(&bytes, 8), Ok(Unit::Symbol(symbol)));
         }
-        for nonsense in [[0; 8], [7; 8], [3, 0, 0, 0, 0, 0, 0, 1], [1, 0, 0x10, 0, 0, 0, 0, 0]] {
+        for nonsense in [[0; 8], [7; 8], [3, 0, 0, 0, 0, 0, 0, 1], [1, 0, 0x40, 0, 0, 0, 0, 0]] {
             assert_eq!(Unit::parse(&nonsense, 8), Err(Refusal::Malformed), "{nonsense:?}");
         }
     }
@@ -306,7 +306,7 @@ mod tests {
                 Ok(Unit::Packet(burst)) => {
                     let mut again = vec![];
                     write_packet(&mut again, &burst, words_of(&bytes).iter().copied());
-                    // Four bits of kind, twelve of host, all of the key: nothing is dropped.
+                    // Two bits of kind, fourteen of host, all of the key: nothing is dropped.
                     prop_assert_eq!(again, bytes);
                 }
                 Err(_) => {}

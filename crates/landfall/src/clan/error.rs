@@ -2,7 +2,7 @@
 
 use std::io;
 
-use clan_dsm::{NoCookie, Reason};
+use clan_dsm::{Ended, NoCookie, Reason};
 use landfall_placement::Peer;
 use landfall_seal::HandshakeError;
 
@@ -218,5 +218,28 @@ impl From<Error> for io::Error {
             _ => io::ErrorKind::InvalidInput,
         };
         Self::new(kind, error)
+    }
+}
+
+/// What an end means for those who waited for a success.
+pub(crate) const fn ended(why: Ended) -> Error {
+    match why {
+        Ended::There(reason) => Error::Refused(reason),
+        Ended::MemoryFailed => Error::Refused(Reason::MemoryFailed),
+        Ended::Here => Error::Closed,
+        Ended::Silent | Ended::Restarted | Ended::LinkGone | Ended::Damaged => Error::PeerLost,
+    }
+}
+
+/// What a refusal of the engine means: `what` there was no room for.
+pub(crate) const fn refused(error: clan_dsm::Error, what: &'static str) -> Error {
+    use clan_dsm::Error as Engine;
+    match error {
+        Engine::PathDown | Engine::NoLink => Error::NoRoute,
+        Engine::NotOpen => Error::Closed,
+        Engine::Forbidden => Error::Forbidden,
+        Engine::Busy => Error::Busy,
+        Engine::NoRoom => Error::NoRoom(what),
+        other => Error::Engine(other),
     }
 }

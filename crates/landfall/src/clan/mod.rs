@@ -7,10 +7,13 @@
 //! | module | what it offers |
 //! | --- | --- |
 //! | [`fabric`] | the traits of such memory, whatever carries it |
+//! | [`names`] | nodes find each other by names, on any of the last two below |
 //! | [`events`] | all that tripwires tell in one queue, with a descriptor for `epoll` |
 //! | [`Threads`] | such memory between threads of one process |
 //! | [`shared`] | such memory between processes of one host |
 //! | [`network`] | such memory over UDP, Ethernet and `io_uring` |
+//! | [`messaging`] | endpoints, connections and messages of 40 bytes, over any of the last two |
+//! | [`server`] | the event-driven server of the paper, over any of these |
 //! | [`ip`] | an interface of the kernel whose packets travel as DMA |
 //! | [`layer`] | messages, queues, calls, streams, publications: over any of them |
 //!
@@ -27,7 +30,10 @@ pub mod fabric;
 pub mod ip;
 pub mod layer;
 mod local;
+pub mod messaging;
+pub mod names;
 pub mod network;
+pub mod server;
 pub mod shared;
 
 pub use error::{Error, Misbehaviour};

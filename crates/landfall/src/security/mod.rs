@@ -313,7 +313,7 @@ type Names = BTreeMap<u32, Fingerprint>;
 struct Trusted {
     known: Option<KnownPeers>,
     only: Option<Vec<Fingerprint>>,
-    /// As many as the engine has names: hosts of CLAN have 4,096.
+    /// As many as the engine has names: hosts of CLAN have 16,384.
     names: Names,
 }
 

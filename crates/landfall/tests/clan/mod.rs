@@ -6,6 +6,8 @@ mod faults;
 mod grants;
 mod groups;
 mod layer;
+mod messaging;
+mod names;
 mod network;
 mod sealed;
 mod server;
@@ -14,6 +16,9 @@ mod shared;
 use std::time::Instant;
 
 use landfall::clan::network::{Builder, ChannelConfig, Config, HostId, Node, Peer, Transport};
+use landfall::clan::shared::{SharedConfig, SharedNode};
+
+use landfall_testkit::TemporaryFolder;
 
 use crate::support::PATIENCE;
 pub(crate) use crate::support::noise;
@@ -73,4 +78,12 @@ pub(crate) fn until(node: &Node, mut is_so: impl FnMut() -> bool) {
         node.turn();
         assert!(Some(Instant::now()) < deadline, "it never came to be");
     }
+}
+
+/// Two nodes that share memory, in a folder that goes with the first of these.
+pub(crate) fn shared_pair() -> (TemporaryFolder, (SharedNode, SharedNode)) {
+    let folder = TemporaryFolder::new("shared");
+    let open = || SharedNode::open(SharedConfig::new(folder.path())).expect("a node");
+    let pair = (open(), open());
+    (folder, pair)
 }

@@ -137,7 +137,7 @@ impl ClanIpBuilder {
     /// use landfall::clan::network::{HostId, Transport};
     ///
     /// # let key = [0; 32];
-    /// let host = HostId::new(1).expect("twelve bits");
+    /// let host = HostId::new(1).expect("fourteen bits");
     /// let clan = ClanIp::builder(host, Transport::udp("192.0.2.1:7100".parse()?))
     ///     .node(|node| node.preshared_key(key))
     ///     .start()?;
@@ -195,7 +195,7 @@ impl ClanIpBuilder {
 /// use landfall::clan::ip::ClanIp;
 /// use landfall::clan::network::{HostId, Transport};
 ///
-/// let host = |number| HostId::new(number).expect("twelve bits");
+/// let host = |number| HostId::new(number).expect("fourteen bits");
 /// let there = "192.0.2.2:7100".parse::<std::net::SocketAddr>()?;
 /// let clan = ClanIp::builder(host(1), Transport::udp("192.0.2.1:7100".parse()?))
 ///     .address("10.7.0.1".parse()?, 24)
@@ -382,7 +382,7 @@ mod tests {
             "192.0.2.2:7100",
             "2=192.0.2.2",
             "x=192.0.2.2:1",
-            "4096=192.0.2.2:1",
+            "16384=192.0.2.2:1",
             "2=02:00:00:00:00",
             "2=1ff:0:0:0:0:0",
         ] {

@@ -91,7 +91,7 @@ impl Threads {
     /// Nodes that all reach each other.
     ///
     /// # Errors
-    /// More than a cookie has names for: 4,096.
+    /// More than a cookie has names for: 16,384.
     pub fn nodes(count: u16) -> Result<Vec<Self>, Error> {
         let world = Arc::new(World::default());
         let hosts = (0..count).map(|number| HostId::new(number).ok_or(Error::NoRoom("node")));

@@ -1,11 +1,11 @@
 //! [`Builder`]: everything that can be chosen about a node, and [`OpenError`]: why it could
-//! not be opened. What the engine's answers mean for users is here as well.
+//! not be opened.
 
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use clan_dsm::{Config, ConfigError, Ended, HostId, Nic, Reason};
+use clan_dsm::{Config, ConfigError, HostId, Nic};
 #[cfg(feature = "nic")]
 use landfall_placement::Peer;
 use landfall_placement::{Duration, PathId, Seed};
@@ -15,10 +15,11 @@ use landfall_transport::{Bell, Clock, Wait};
 
 use super::driver::NodeDriver;
 use super::memory::Pool;
+use super::names::{Discoverer, Discovery, Introduction, OpenDiscovery};
 use super::node::Node;
 use super::path::Transport;
 use super::state::{NodeHandle, NodeState};
-use crate::clan::Error;
+pub(crate) use crate::clan::error::{ended, refused};
 use crate::runtime::{Driving, Paths, Reach, Runtime, RuntimeConfig};
 use crate::security::{Carried, Identity, KnownPeers, Security, SecurityError};
 
@@ -46,6 +47,7 @@ pub struct Builder {
     linger: Duration,
     seed: Option<Seed>,
     security: Security,
+    discovery: Option<Discovery>,
 }
 
 impl Builder {
@@ -59,6 +61,7 @@ impl Builder {
             linger: Duration::from_secs(2),
             seed: None,
             security: Security::default(),
+            discovery: None,
         }
     }
 
@@ -87,6 +90,13 @@ impl Builder {
     /// the bytes of long writes and of reads.
     pub const fn regions(mut self, most: u32) -> Self {
         self.regions = most;
+        self
+    }
+
+    /// How nodes that this one has no link with find the names that it offers, and it theirs.
+    /// Without this names are found among nodes that have links.
+    pub fn discovery(mut self, discovery: Discovery) -> Self {
+        self.discovery = Some(discovery);
         self
     }
 
@@ -220,10 +230,12 @@ impl Builder {
     /// As [`open`](Self::open).
     pub fn open_without_thread(self) -> Result<(Node, NodeDriver), OpenError> {
         let (host, pool) = (self.host, Arc::new(Pool::new(self.regions)));
-        let Parts { core, clock, bell, config } = self.build(&pool)?;
+        let Parts { core, clock, bell, config, discovery } = self.build(&pool)?;
+        let discoverer = discover(host, &core, discovery)?;
         let started = Runtime::start_for_reactor(core, clock, bell, config);
         let (runtime, turns) = started.map_err(OpenError::Bell)?;
-        Ok((Node::new(NodeHandle::new(runtime, pool), host), NodeDriver::new(turns)))
+        let handle = NodeHandle::new(runtime, pool, discoverer);
+        Ok((Node::new(handle, host), NodeDriver::new(turns)))
     }
 
     /// Opens two nodes with one more path each, which joins them within this
@@ -259,9 +271,10 @@ impl Builder {
 
     fn open_with(self, pool: Arc<Pool>) -> Result<Node, OpenError> {
         let host = self.host;
-        let Parts { core, clock, bell, config } = self.build(&pool)?;
+        let Parts { core, clock, bell, config, discovery } = self.build(&pool)?;
+        let discoverer = discover(host, &core, discovery)?;
         let runtime = Runtime::start(core, clock, bell, config).map_err(OpenError::Thread)?;
-        Ok(Node::new(NodeHandle::new(runtime, pool), host))
+        Ok(Node::new(NodeHandle::new(runtime, pool, discoverer), host))
     }
 
     /// Opens the paths, and makes the engine.
@@ -297,17 +310,22 @@ impl Builder {
                 .map_err(|source| OpenError::Path { path, what, source })?;
             opened.push(path);
         }
+        let asks = self.discovery.as_ref().and_then(Discovery::asks);
+        let discovery = self.discovery.map(Discovery::open).transpose();
+        let discovery = discovery.map_err(|source| OpenError::Discovery { group: asks, source })?;
         let bell = Bell::new().map_err(OpenError::Bell)?;
         let clock = Clock::start();
         let paths = Paths::new(opened, clock, &mut engine);
-        let core = NodeState::new((engine, security), paths, Arc::clone(pool), write_buffer);
+        let mut core = NodeState::new((engine, security), paths, Arc::clone(pool), write_buffer);
+        // Where there is no room for one endpoint more it is asked when it offers a name.
+        let _ = core.listen_for_names();
         let config = RuntimeConfig {
             driving: Driving::Shared,
             wait: self.wait,
             linger: self.linger,
             thread: "landfall-clan",
         };
-        Ok(Parts { core, clock, bell, config })
+        Ok(Parts { core, clock, bell, config, discovery })
     }
 }
 
@@ -317,6 +335,20 @@ struct Parts {
     clock: Clock,
     bell: Bell,
     config: RuntimeConfig,
+    discovery: Option<OpenDiscovery>,
+}
+
+/// Starts what finds other nodes, now that it is known where this one is reached.
+fn discover(
+    host: HostId,
+    core: &NodeState,
+    discovery: Option<OpenDiscovery>,
+) -> Result<Option<Discoverer>, OpenError> {
+    let Some(discovery) = discovery else { return Ok(None) };
+    let fingerprint = core.engine.is_sealed().then(|| core.security.fingerprint()).flatten();
+    let peers = core.paths.iter().filter_map(|path| path.local).collect();
+    let me = Introduction { host, fingerprint, peers };
+    Discoverer::start(discovery, me).map(Some).map_err(OpenError::Thread)
 }
 
 fn seed_of_the_system() -> Result<Seed, OpenError> {
@@ -368,6 +400,20 @@ pub enum OpenError {
     /// Nothing can be encrypted.
     #[error(transparent)]
     Security(#[from] SecurityError),
+    /// The multicast group cannot be joined.
+    #[error(
+        "cannot join the group {} to find nodes by name: {source}. Choose another one with \
+         `Discovery::group`, its interface with `Discovery::interface`, or a list of nodes with \
+         `Discovery::list`",
+        group.map_or_else(String::new, |group| group.to_string())
+    )]
+    Discovery {
+        /// Which.
+        group: Option<std::net::SocketAddr>,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
     /// The environment asks for a transport that there is not.
     #[error("{0}")]
     Configuration(#[source] io::Error),
@@ -380,27 +426,4 @@ pub enum OpenError {
     /// The operating system gave no random seed.
     #[error("the operating system gives no random seed: {0}")]
     Seed(String),
-}
-
-/// What an end means for those who waited for a success.
-pub(crate) const fn ended(why: Ended) -> Error {
-    match why {
-        Ended::There(reason) => Error::Refused(reason),
-        Ended::MemoryFailed => Error::Refused(Reason::MemoryFailed),
-        Ended::Here => Error::Closed,
-        Ended::Silent | Ended::Restarted | Ended::LinkGone | Ended::Damaged => Error::PeerLost,
-    }
-}
-
-/// What a refusal of the engine means: `what` there was no room for.
-pub(crate) const fn refused(error: clan_dsm::Error, what: &'static str) -> Error {
-    use clan_dsm::Error as Engine;
-    match error {
-        Engine::PathDown | Engine::NoLink => Error::NoRoute,
-        Engine::NotOpen => Error::Closed,
-        Engine::Forbidden => Error::Forbidden,
-        Engine::Busy => Error::Busy,
-        Engine::NoRoom => Error::NoRoom(what),
-        other => Error::Engine(other),
-    }
 }

@@ -19,6 +19,7 @@ use super::dma::{DmaQueue, QueueRecord};
 use super::events::{EventSender, Kind, Registration, sealed};
 use super::state::{NodeHandle, NodeState};
 use crate::clan::Error;
+use crate::clan::messaging::as_endpoint;
 use crate::runtime::locked;
 
 /// The node's side, under its lock.
@@ -46,7 +47,7 @@ impl Record {
 
 impl NodeState {
     pub(super) fn notice_at(&mut self, id: EndpointId) {
-        let Some(record) = self.endpoints.get_mut(id) else { return };
+        let Some(record) = self.endpoints.get_mut(id) else { return self.names.touch(id) };
         fence(Ordering::SeqCst);
         let event = record.events.as_ref().and_then(|(event_sender, _)| event_sender.notify());
         self.after.wake.extend(event);
@@ -245,6 +246,8 @@ impl Endpoint {
         result.map_err(|error| refused(error, "message"))
     }
 }
+
+as_endpoint!(Endpoint);
 
 impl sealed::Source for Endpoint {
     #[allow(private_interfaces, reason = "nobody else can implement it")]

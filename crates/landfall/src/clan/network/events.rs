@@ -31,6 +31,7 @@ use super::state::NodeHandle;
 use super::tripwire::Tripwire;
 use crate::clan::Error;
 use crate::clan::events::{EventQueue, Queue};
+use crate::clan::messaging::MessageEvents;
 use crate::runtime::locked;
 
 /// A circular queue of events, filled by the node and emptied by the application.
@@ -230,6 +231,22 @@ impl EventQueue for Events {
 
     fn poll_recv(&mut self, context: &mut Context<'_>) -> Poll<Result<Event, Error>> {
         Self::poll_recv(self, context)
+    }
+}
+
+impl MessageEvents for Events {
+    type Endpoint = Endpoint;
+
+    fn register_endpoint(&self, endpoint: &Endpoint, token: u64) -> Result<(), Error> {
+        Self::register(self, endpoint, token)
+    }
+
+    fn unregister_endpoint(&self, endpoint: &Endpoint) -> Result<(), Error> {
+        Self::unregister(self, endpoint)
+    }
+
+    fn select(&mut self, others: &[Interest], deadline: Option<Instant>) -> Result<(), Error> {
+        Self::select(self, others, deadline)
     }
 }
 

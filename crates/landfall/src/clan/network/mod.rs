@@ -41,6 +41,7 @@
 //! | [`DmaQueue`] | requests to the DMA engine, filled without a call while it is busy |
 //! | [`Events`] | all of these in one queue, with a descriptor for `epoll` |
 //! | [`NodeDriver`] | turns in a reactor of your own, for a node without a thread |
+//! | [`Offer`], [`Found`], [`Discovery`] | names that nodes find each other by |
 //! | [`server`] | the event-driven server of the paper, over all of this |
 //!
 //! Each handle has a way for threads (`wait_…`, and `try_…` for those who spin) and
@@ -81,14 +82,15 @@ mod endpoint;
 mod events;
 mod group;
 mod memory;
+mod names;
 mod neighbour;
 mod node;
 mod path;
-pub mod server;
 mod state;
 mod tripwire;
 mod window;
 
+pub use crate::clan::server;
 pub use builder::{Builder, OpenError};
 pub use clan_dsm::{
     Body, Config, ConfigError, ConnectRequest, Ended, EndpointState, HostId, NativeConfig, Notice,
@@ -106,6 +108,7 @@ pub use landfall_transport::channel::ChannelConfig;
 pub use landfall_transport::fault::{FaultCounts, Faults};
 pub use landfall_transport::{Interest, Wait};
 pub use memory::Aperture;
+pub use names::{Discovery, Found, NAME_PORT, NameRequest, Offer};
 pub use neighbour::Link;
 pub use node::{Node, PathStats, Stats};
 pub use path::{ETHERTYPE, Transport};

@@ -21,6 +21,7 @@ use super::path::Transport;
 use super::state::{NodeHandle, NodeState};
 use super::tripwire::{Tripwire, wait_any};
 use super::window::Window;
+use crate::clan::messaging::Messaging;
 use crate::clan::{Error, Eventful, Fabric, Group};
 use crate::security::Wanted;
 
@@ -325,6 +326,23 @@ impl Eventful for Node {
 
     fn events(&self, capacity: usize) -> Result<Events, Error> {
         Self::events(self, capacity)
+    }
+}
+
+impl Messaging for Node {
+    type Endpoint = Endpoint;
+
+    fn endpoint(&self, port: Option<Port>) -> Result<Endpoint, Error> {
+        Self::endpoint(self, port)
+    }
+
+    fn host_id(&self) -> HostId {
+        self.host
+    }
+
+    /// What was written leaves with the next turn.
+    fn publish(_: &mut Window) -> Result<(), Error> {
+        Ok(())
     }
 }
 

@@ -5,17 +5,12 @@
 //! is checked here for its form, and by its reader for its meaning.
 
 use arrayvec::ArrayVec;
-use clan_dsm::{Cookie, HostId};
+use clan_dsm::{Cookie, HostId, OutOfBand};
 
-use super::directory::MAX_NAME;
+use crate::clan::names::{Greeting, MAX_GREETING, MAX_NAME, Name};
 
 /// The version of the protocol. Processes with different versions do not connect.
-const VERSION: u16 = 3;
-
-/// A name that is offered.
-pub(super) type Name = ArrayVec<u8, MAX_NAME>;
-/// What a process that finds a name sends, and the answer.
-pub(super) type Greeting = ArrayVec<u8, { ControlMessage::MAX_GREETING }>;
+const VERSION: u16 = 4;
 
 /// A control message; descriptors go beside it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,15 +33,14 @@ pub(super) enum ControlMessage {
     Ask { request: u32, name: Name, greeting: Greeting },
     /// Their answer.
     Answered { request: u32, answer: Greeting },
+    /// From an endpoint there to one here.
+    OutOfBand { message: OutOfBand },
 }
 
 /// The bytes of a message.
-pub(super) type Body = ArrayVec<u8, { 5 + MAX_NAME + ControlMessage::MAX_GREETING }>;
+pub(super) type Body = ArrayVec<u8, { 5 + MAX_NAME + MAX_GREETING }>;
 
 impl ControlMessage {
-    /// The most bytes that are said to who offers a name, and answered.
-    pub(super) const MAX_GREETING: usize = 128;
-
     /// As kind and bytes.
     pub(super) fn encode(&self) -> (u16, Body) {
         let mut body = Body::new();
@@ -94,12 +88,20 @@ impl ControlMessage {
                 add(answer);
                 9
             }
+            Self::OutOfBand { message } => {
+                add(&message.to_bytes());
+                10
+            }
         };
         (kind, body)
     }
 
     /// From kind and bytes; none if it is nothing of all that.
     pub(super) fn decode(kind: u16, body: &[u8]) -> Option<Self> {
+        if kind == 10 {
+            let message = OutOfBand::from_bytes(body.try_into().ok()?)?;
+            return Some(Self::OutOfBand { message });
+        }
         let (number, rest) = match body.split_first_chunk::<4>() {
             Some((number, rest)) => (u32::from_le_bytes(*number), rest),
             None => return None,
@@ -144,6 +146,8 @@ mod tests {
     fn everything_that_is_said_is_understood_and_nothing_else() {
         let host = HostId::new(0xabc).unwrap();
         let cookie = Cookie::new(host, 7, Rights::Read, Key::from_bits(9), 4096);
+        let mut out_of_band = [7; OutOfBand::LEN];
+        out_of_band[10..12].fill(0);
         let all = [
             ControlMessage::Hello { host },
             ControlMessage::Welcome { host },
@@ -152,12 +156,13 @@ mod tests {
             ControlMessage::Refused { request: 4 },
             ControlMessage::Unmap { tag: 5 },
             ControlMessage::Withdrawn { tag: 6 },
+            ControlMessage::OutOfBand { message: OutOfBand::from_bytes(&out_of_band).unwrap() },
         ];
         for control in all {
             let (kind, body) = control.encode();
             assert_eq!(ControlMessage::decode(kind, &body), Some(control.clone()));
             assert_eq!(ControlMessage::decode(kind, &body[..body.len() - 1]), None);
-            assert_eq!(ControlMessage::decode(kind + 9, &body), None);
+            assert_eq!(ControlMessage::decode(kind + 10, &body), None);
             let longer = [&body[..], &[0]].concat();
             assert_eq!(ControlMessage::decode(kind, &longer), None);
         }
@@ -169,7 +174,7 @@ mod tests {
     fn names_and_what_is_said_to_them_have_their_bounds() {
         let bytes = |len: usize| vec![7; len];
         for len in [0, 1, MAX_NAME] {
-            for greeting in [0, 1, ControlMessage::MAX_GREETING] {
+            for greeting in [0, 1, MAX_GREETING] {
                 let (name, greeting) = (bytes(len), bytes(greeting));
                 let answer = greeting[..].try_into().unwrap();
                 let ask = ControlMessage::Ask {

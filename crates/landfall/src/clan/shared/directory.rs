@@ -18,9 +18,7 @@ use clan_dsm::HostId;
 use landfall_transport::shm::rendezvous::{Admit, Peer};
 
 use crate::clan::Error;
-
-/// The most bytes of a name.
-pub(super) const MAX_NAME: usize = 64;
+use crate::clan::names::MAX_NAME;
 
 /// What a file begins with.
 const MARK: &str = "clan name 1 ";

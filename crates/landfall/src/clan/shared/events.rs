@@ -16,8 +16,11 @@ use landfall_transport::Wait;
 
 use super::node::Node;
 use super::tripwire::{SharedTripwire, Wire};
-use crate::clan::events::{EventQueue, Kind, Queue};
+use crate::clan::events::{EventQueue, EventSender, Kind, Queue, Registration};
 use crate::clan::{Error, Event};
+
+/// Where the events of an endpoint go.
+pub(super) type EndpointSource = (EventSender<Weak<Wire>>, Registration<Weak<Wire>>);
 
 /// The event queue of a [`SharedNode`](super::SharedNode): see
 /// [`EventQueue`](crate::clan::EventQueue).
@@ -64,8 +67,41 @@ impl SharedEvents {
         }
     }
 
+    pub(super) fn is_down(&self) -> bool {
+        self.node.is_down()
+    }
+
+    /// Where the events of an endpoint go: nothing has to be armed when one is taken out.
+    pub(super) fn new_endpoint_source(&self, token: u64) -> EndpointSource {
+        self.queue.register(Kind::OutOfBand, token, Weak::new())
+    }
+
+    /// The descriptor need not become readable any more.
+    pub(super) fn disarm(&mut self) {
+        self.queue.disarm();
+        self.leave();
+    }
+
+    /// Sleeps until there is an event, or the deadline is over.
+    pub(super) fn sleep(&self, deadline: Option<Instant>) -> Result<(), Error> {
+        let (node, queue) = (&self.node, &self.queue);
+        let mut ready = || {
+            if !queue.is_empty() || node.is_down() {
+                return true;
+            }
+            node.drain();
+            !queue.is_empty()
+        };
+        node.sleep(Wait::Block, deadline, &mut ready)?;
+        if queue.is_empty() && node.is_down() { Err(Error::NodeGone) } else { Ok(()) }
+    }
+
     fn check(&self, tripwire: &SharedTripwire) -> Result<(), Error> {
-        if Arc::ptr_eq(&tripwire.0.aperture.node, &self.node) {
+        self.check_node(&tripwire.0.aperture.node)
+    }
+
+    pub(super) fn check_node(&self, node: &Node) -> Result<(), Error> {
+        if std::ptr::eq(node, &*self.node) {
             Ok(())
         } else {
             Err(Error::BadConfig("an event source belongs to the node of its queue"))
@@ -126,19 +162,8 @@ impl EventQueue for SharedEvents {
     }
 
     fn wait(&mut self, deadline: Option<Instant>) -> Result<Option<Event>, Error> {
-        let (node, queue) = (&self.node, &self.queue);
-        let mut ready = || {
-            if !queue.is_empty() || node.is_down() {
-                return true;
-            }
-            node.drain();
-            !queue.is_empty()
-        };
-        node.sleep(Wait::Block, deadline, &mut ready)?;
-        match self.take() {
-            None if self.node.is_down() => Err(Error::NodeGone),
-            event => Ok(event),
-        }
+        self.sleep(deadline)?;
+        Ok(self.take())
     }
 
     fn poll_recv(&mut self, context: &mut Context<'_>) -> Poll<Result<Event, Error>> {

@@ -12,10 +12,12 @@ use landfall_transport::memory::SharedMemory;
 use landfall_transport::shm::rendezvous::{Channel, Message};
 use landfall_transport::shm::watched::Reporter;
 
-use super::control::{ControlMessage, Greeting, Name};
+use super::control::ControlMessage;
+use super::endpoints::Carrier;
 use super::node::Node;
 use super::tripwire::Wire;
 use super::trouble::{self, locked};
+use crate::clan::names::{Greeting, Name};
 use crate::clan::{Cookie, Error};
 
 /// A process whose memory this node maps.
@@ -177,7 +179,7 @@ impl Host {
     }
 
     /// Handles what the host has sent; false if it is gone, or violates the protocol.
-    pub(super) fn listen(&self, node: &Node) -> bool {
+    pub(super) fn listen(self: &Arc<Self>, node: &Node) -> bool {
         const AT_ONCE: usize = 64;
         // In this order: what it said before it ended has come when it is gone.
         let is_gone = self.channel.is_gone();
@@ -195,7 +197,7 @@ impl Host {
         true
     }
 
-    fn handle_message(&self, node: &Node, mut message: Message) -> Option<()> {
+    fn handle_message(self: &Arc<Self>, node: &Node, mut message: Message) -> Option<()> {
         match ControlMessage::decode(message.kind, &message.body)? {
             ControlMessage::Mapped { request, tag } => {
                 let (filter, data) = (message.fds.pop()?, message.fds.pop()?);
@@ -208,6 +210,10 @@ impl Host {
             }
             ControlMessage::Withdrawn { tag } => {
                 self.withdrawn(node, tag);
+            }
+            ControlMessage::OutOfBand { message } => {
+                let carrier = Carrier::Host(Arc::clone(self));
+                return node.endpoints.take(node, (self.host, &carrier), &message).then_some(());
             }
             _ => return None,
         }

@@ -29,6 +29,10 @@
 //! [`SharedNode::find`], with which halves of the [`layer`](super::layer) connect. A name goes with
 //! the process that offers it, however it ends. Who has come is the kernel's word.
 //!
+//! **Messages** of 40 bytes pass between [`SharedEndpoint`]s, with connections that tell when the
+//! other side is gone: [`Messaging`](super::messaging::Messaging). The
+//! [server](super::server) of thousands of clients runs over them.
+//!
 //! **Rights.** Memory that is exposed to be read is sealed: no other process can map
 //! it for writing, by whatever way it got the descriptor. Memory that is exposed to be
 //! written can be read as well by a process that goes around this library, for a
@@ -58,6 +62,7 @@
 mod aperture;
 mod control;
 mod directory;
+mod endpoints;
 mod events;
 mod host;
 mod names;
@@ -75,6 +80,7 @@ use std::time::{Duration, Instant};
 
 pub use aperture::SharedLocal;
 use clan_dsm::HostId;
+pub use endpoints::SharedEndpoint;
 pub use events::SharedEvents;
 pub use landfall_transport::shm::rendezvous::{Admit, Peer};
 use landfall_transport::shm::rendezvous::{Listener, RendezvousError};
@@ -99,7 +105,7 @@ use crate::runtime::Worker;
 pub struct SharedConfig {
     /// The folder where nodes meet. Nodes reach each other that have the same.
     pub folder: PathBuf,
-    /// The number of this node in the folder, less than 4,096; none: one that is free.
+    /// The number of this node in the folder, less than 16,384; none: one that is free.
     pub host: Option<u16>,
     /// Which processes may connect to it.
     pub admit: Admit,
@@ -109,6 +115,10 @@ pub struct SharedConfig {
     pub most_apertures: u16,
     /// The most tripwires at a time.
     pub most_tripwires: usize,
+    /// The most endpoints at a time.
+    pub most_endpoints: usize,
+    /// How many messages wait at one endpoint.
+    pub most_messages: usize,
     /// How long a request for memory waits for its answer.
     pub patience: Duration,
 }
@@ -124,6 +134,8 @@ impl SharedConfig {
             most_peers: 1024,
             most_apertures: u16::MAX,
             most_tripwires: 1 << 20,
+            most_endpoints: 1 << 16,
+            most_messages: 64,
             patience: Duration::from_secs(5),
         }
     }

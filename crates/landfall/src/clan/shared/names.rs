@@ -13,19 +13,19 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use arrayvec::ArrayVec;
 use clan_dsm::Reason;
 use landfall_transport::shm::rendezvous::{Admit, Peer};
 
 use super::SharedNode;
-use super::control::{ControlMessage, Greeting, Name};
+use super::control::ControlMessage;
 use super::directory::{self, NameFile};
 use super::host::{Answer, Host};
 use super::node::Node;
 use super::remote::PeerProcess;
 use super::trouble::locked;
+use crate::clan::Error;
 use crate::clan::layer::{Connect, Half, publish, stream};
-use crate::clan::{Cookie, Error};
+use crate::clan::names::{self, Greeting, Name, Names, bounded, named};
 
 /// Those who have asked for a name and wait for an answer; more are refused.
 const MOST_WAITING: usize = 128;
@@ -216,11 +216,7 @@ impl NameRequest {
     /// # Errors
     /// What it says is no cookie, those of [`Half::connect`] and of [`answer`](Self::answer).
     pub fn join<P: Connect<SharedNode>>(self, half: Half<SharedNode, P>) -> Result<P, Error> {
-        let [theirs] = cookies(&self.greeting)?;
-        let ours = half.cookie();
-        let joined = half.connect(&theirs)?;
-        self.answer(&ours.to_bytes())?;
-        Ok(joined)
+        names::NameRequest::join(self, half)
     }
 
     /// Connects both directions of a stream, with [`Found::join_stream`].
@@ -231,11 +227,7 @@ impl NameRequest {
         self,
         opening: stream::Opening<SharedNode>,
     ) -> Result<stream::Stream<SharedNode>, Error> {
-        let theirs = cookies(&self.greeting)?;
-        let ours = opening.cookies();
-        let joined = opening.connect(&theirs)?;
-        self.answer(&ours.map(Cookie::to_bytes).concat())?;
-        Ok(joined)
+        names::NameRequest::join_stream(self, opening)
     }
 
     /// Makes it a subscriber, which it becomes by [`Found::join`].
@@ -243,9 +235,7 @@ impl NameRequest {
     /// # Errors
     /// Those of [`publish::Publisher::add`] and of [`answer`](Self::answer).
     pub fn subscribe(self, publisher: &mut publish::Publisher<SharedNode>) -> Result<(), Error> {
-        let [subscriber] = cookies(&self.greeting)?;
-        publisher.add(&subscriber)?;
-        self.answer(&publisher.cookie().to_bytes())
+        names::NameRequest::subscribe(self, publisher)
     }
 }
 
@@ -298,9 +288,7 @@ impl Found {
         half: Half<SharedNode, P>,
         deadline: Option<Instant>,
     ) -> Result<P, Error> {
-        let answer = self.ask(&half.cookie().to_bytes(), deadline)?;
-        let [theirs] = cookies(&answer)?;
-        half.connect(&theirs)
+        names::Found::join(self, half, deadline)
     }
 
     /// Connects both directions of a stream, with [`NameRequest::join_stream`].
@@ -312,8 +300,7 @@ impl Found {
         opening: stream::Opening<SharedNode>,
         deadline: Option<Instant>,
     ) -> Result<stream::Stream<SharedNode>, Error> {
-        let answer = self.ask(&opening.cookies().map(Cookie::to_bytes).concat(), deadline)?;
-        opening.connect(&cookies(&answer)?)
+        names::Found::join_stream(self, opening, deadline)
     }
 }
 
@@ -322,23 +309,6 @@ impl fmt::Debug for Found {
         let name = std::str::from_utf8(&self.name).unwrap_or_default();
         write!(f, "Found({name:?} at {})", self.host.host)
     }
-}
-
-fn bounded(bytes: &[u8]) -> Result<Greeting, Error> {
-    let (len, most) = (bytes.len() as u64, ControlMessage::MAX_GREETING as u64);
-    Greeting::try_from(bytes).map_err(|_| Error::TooLong { len, most })
-}
-
-/// Cookies that were said, this many and nothing else.
-fn cookies<const N: usize>(said: &[u8]) -> Result<[Cookie; N], Error> {
-    let none = || Error::NoCookie(clan_dsm::NoCookie);
-    let (parts, []) = said.as_chunks::<{ Cookie::LEN }>() else { return Err(none()) };
-    let parts: &[_; N] = parts.try_into().map_err(|_| none())?;
-    let mut cookies = ArrayVec::<_, N>::new();
-    for bytes in parts {
-        cookies.push(Cookie::from_bytes(bytes)?);
-    }
-    cookies.into_inner().map_err(|_| none())
 }
 
 impl SharedNode {
@@ -458,6 +428,56 @@ impl SharedNode {
     }
 }
 
-fn named(name: &str) -> Result<Name, Error> {
-    Name::try_from(name.as_bytes()).map_err(|_| Error::BadConfig("a name has 1 to 64 bytes"))
+impl Names for SharedNode {
+    type Offer = Offer;
+    type Found = Found;
+
+    fn offer(&self, name: &str) -> Result<Offer, Error> {
+        Self::offer(self, name)
+    }
+
+    fn find(&self, name: &str, deadline: Option<Instant>) -> Result<Found, Error> {
+        Self::find(self, name, deadline)
+    }
+}
+
+impl names::Offer for Offer {
+    type Fabric = SharedNode;
+    type Request = NameRequest;
+
+    fn name(&self) -> &str {
+        Self::name(self)
+    }
+
+    fn try_accept(&self) -> Result<Option<NameRequest>, Error> {
+        Self::try_accept(self)
+    }
+
+    fn accept(&self, deadline: Option<Instant>) -> Result<NameRequest, Error> {
+        Self::accept(self, deadline)
+    }
+
+    fn poll_accept(&self, context: &mut Context<'_>) -> Poll<Result<NameRequest, Error>> {
+        Self::poll_accept(self, context)
+    }
+}
+
+impl names::NameRequest for NameRequest {
+    type Fabric = SharedNode;
+
+    fn greeting(&self) -> &[u8] {
+        Self::greeting(self)
+    }
+
+    fn answer(self, answer: &[u8]) -> Result<(), Error> {
+        Self::answer(self, answer)
+    }
+}
+
+impl names::Found for Found {
+    type Fabric = SharedNode;
+
+    fn ask(&self, greeting: &[u8], deadline: Option<Instant>) -> Result<Vec<u8>, Error> {
+        Self::ask(self, greeting, deadline)
+    }
 }

@@ -17,13 +17,14 @@ use landfall_transport::shm::watched::{WatchUpdate, Watched};
 
 use super::SharedConfig;
 use super::aperture::{Aperture, new_key};
-use super::control::Name;
+use super::endpoints::Endpoints;
 use super::host::Host;
 use super::names;
 use super::remote::HitInbox;
 use super::tripwire::Wire;
 use super::trouble::{self, locked};
 use crate::clan::events::QueueWaker;
+use crate::clan::names::Name;
 use crate::clan::{Cookie, Error, Rights};
 use crate::runtime::Signal;
 
@@ -50,6 +51,8 @@ pub(super) struct Node {
     /// The event queues of this node.
     queues: Mutex<Vec<Weak<QueueWaker>>>,
     next_id: AtomicU64,
+    /// Where others speak to it.
+    pub(super) endpoints: Endpoints,
     /// What this node offers.
     names: Mutex<BTreeMap<Name, Arc<names::Service>>>,
 }
@@ -65,6 +68,7 @@ struct Apertures {
 impl Node {
     pub(super) fn new(host: HostId, config: SharedConfig) -> Result<Arc<Self>, Error> {
         let signal = Signal::new().map_err(|source| Error::System { call: "eventfd", source })?;
+        let endpoints = Endpoints::new(config.most_endpoints, config.most_messages)?;
         Ok(Arc::new(Self {
             host,
             config,
@@ -79,6 +83,7 @@ impl Node {
             tripwires: AtomicUsize::new(0),
             queues: Mutex::default(),
             next_id: AtomicU64::new(0),
+            endpoints,
             names: Mutex::default(),
         }))
     }

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use clan_dsm::HostId;
 use landfall_transport::memory::{Piece, SharedMemory, SharedView};
 use landfall_transport::shm::rendezvous::Channel;
 use landfall_transport::shm::wake::DoorbellId;
@@ -18,6 +19,7 @@ use landfall_transport::shm::watched::{Hits, ReadOnly, Writer};
 
 use super::aperture::{Aperture, SharedLocal};
 use super::control::ControlMessage;
+use super::endpoints::Carrier;
 use super::host::{Host, Mapped, Window};
 use super::node::Node;
 use super::tripwire::Wire;
@@ -189,6 +191,8 @@ pub(super) struct PeerProcess {
     /// Its reports, once it has sent its hello.
     hit_inbox: OnceLock<Weak<HitInbox>>,
     has_greeted: AtomicBool,
+    /// Which host it says to be.
+    host: OnceLock<HostId>,
 }
 
 struct Grant {
@@ -218,7 +222,13 @@ pub(super) struct CloseGuard;
 impl PeerProcess {
     pub(super) fn new(channel: Channel) -> Self {
         let (granted, hit_inbox) = (Mutex::default(), OnceLock::new());
-        Self { channel, granted, hit_inbox, has_greeted: AtomicBool::new(false) }
+        Self {
+            channel,
+            granted,
+            hit_inbox,
+            has_greeted: AtomicBool::new(false),
+            host: OnceLock::new(),
+        }
     }
 
     /// Answers all that it has sent.
@@ -235,7 +245,9 @@ impl PeerProcess {
             };
             let control = ControlMessage::decode(message.kind, &message.body).ok_or(CloseGuard)?;
             match control {
-                ControlMessage::Hello { .. } if !self.has_greeted.swap(true, SeqCst) => {
+                ControlMessage::Hello { host } if !self.has_greeted.swap(true, SeqCst) => {
+                    // It greets once.
+                    let _ = self.host.set(host);
                     self.handle_hello(node)
                 }
                 ControlMessage::Map { request, cookie } if self.has_greeted.load(Acquire) => {
@@ -251,6 +263,13 @@ impl PeerProcess {
                         }
                         None => self.send_or_close(&ControlMessage::Refused { request }),
                     }
+                }
+                ControlMessage::OutOfBand { message } => {
+                    let host = *self.host.get().ok_or(CloseGuard)?;
+                    let carrier = Carrier::Process(Arc::clone(self));
+                    // One that says to be a host that another process is.
+                    let is_known = node.endpoints.take(node, (host, &carrier), &message);
+                    is_known.then_some(()).ok_or(CloseGuard)
                 }
                 ControlMessage::Unmap { tag } => {
                     // Its last reports are read before they are refused.

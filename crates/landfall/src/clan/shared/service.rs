@@ -11,6 +11,7 @@ use landfall_placement::Instant as Moment;
 use landfall_transport::driver::Interest;
 use landfall_transport::shm::rendezvous::{Channel, Listener, Readiness, RendezvousError};
 
+use super::endpoints::Carrier;
 use super::host::Host;
 use super::node::Node;
 use super::remote::PeerProcess;
@@ -43,6 +44,8 @@ pub(super) struct Service {
     followed: Instant,
     /// Something failed for want of room: it tries again after a while.
     rests: bool,
+    /// Messages wait for a process that does not read its socket.
+    waits: bool,
     /// The last turn.
     looked: Moment,
 }
@@ -60,6 +63,7 @@ impl Service {
             next: FIRST,
             followed: Instant::now(),
             rests: false,
+            waits: false,
             looked: Moment::ZERO,
         })
     }
@@ -164,6 +168,7 @@ impl Service {
         if let Some(process) = self.processes.remove(&number) {
             process.channel.interests().for_each(|interest| self.readiness.remove(interest));
             process.remove_peer(&self.node);
+            self.node.endpoints.lose(&self.node, &Carrier::Process(process));
         }
     }
 
@@ -176,6 +181,7 @@ impl Service {
         }
         drop(hosts);
         host.lose(&self.node);
+        self.node.endpoints.lose(&self.node, &Carrier::Host(host));
     }
 
     /// The node ends: all processes are notified.
@@ -188,6 +194,7 @@ impl Service {
         self.node.sleeper.wake();
         self.node.call_queues();
         self.node.end_names();
+        self.node.endpoints.end();
     }
 }
 
@@ -202,6 +209,7 @@ impl Source for Service {
         }
         self.add_new_hosts();
         self.follow_tasks();
+        self.waits = self.node.endpoints.retry();
         ControlFlow::Continue(false)
     }
 
@@ -210,12 +218,13 @@ impl Source for Service {
     }
 
     fn next_wake(&self) -> Option<Moment> {
-        Some(self.looked + if self.rests { RETRY_PAUSE } else { MAX_SLEEP })
+        Some(self.looked + if self.rests || self.waits { RETRY_PAUSE } else { MAX_SLEEP })
     }
 
     /// What threads of this node left between the turn and the bell.
     fn has_work(&self) -> bool {
         let has_tasks = self.node.has_tasks() && !self.node.is_followed();
-        has_tasks || !locked(&self.node.new_hosts).is_empty()
+        let waits = !self.waits && self.node.endpoints.is_blocked();
+        has_tasks || waits || !locked(&self.node.new_hosts).is_empty()
     }
 }

@@ -46,7 +46,7 @@ fn builder(host: u16, endpoints: usize, is_shared: bool) -> Result<Builder> {
         messages: room,
         ..usual
     };
-    let host = HostId::new(host).context("hosts have twelve bits")?;
+    let host = HostId::new(host).context("hosts have fourteen bits")?;
     // As its rivals are.
     Ok(Node::builder(host).config(config).plaintext())
 }

@@ -29,6 +29,7 @@ use super::dma::ChainRecord;
 use super::endpoint::Record as EndpointRecord;
 use super::events::{EventSender, PendingResult, Registration};
 use super::memory::{Lent, Pool};
+use super::names::{Discoverer, NameService};
 use super::neighbour::Neighbour;
 use super::tripwire::Record as TripwireRecord;
 use super::window::Source;
@@ -86,6 +87,8 @@ pub(crate) struct NodeState {
     pub(crate) next_group: u16,
     pub(crate) tripwires: Names<TripwireId, TripwireRecord>,
     pub(crate) endpoints: Names<EndpointId, EndpointRecord>,
+    /// Names that are offered here, and who asks for them.
+    pub(crate) names: NameService,
     pub(crate) writes: Names<WriteId, WriteRecord>,
     pub(crate) reads: Names<ReadId, (PendingResult<()>, Source)>,
     pub(crate) operations: Names<OperationId, PendingResult<u64>>,
@@ -125,6 +128,7 @@ impl NodeState {
             next_group: 0,
             tripwires: Names::default(),
             endpoints: Names::default(),
+            names: NameService::default(),
             writes: Names::default(),
             reads: Names::default(),
             operations: Names::default(),
@@ -316,6 +320,7 @@ pub(crate) struct NodeHandle(Arc<Inner>);
 struct Inner {
     handle: Handle<NodeState>,
     pool: Arc<Pool>,
+    discoverer: Option<Discoverer>,
 }
 
 impl std::ops::Deref for NodeHandle {
@@ -328,8 +333,17 @@ impl std::ops::Deref for NodeHandle {
 }
 
 impl NodeHandle {
-    pub(crate) fn new(runtime: Arc<Runtime<NodeState>>, pool: Arc<Pool>) -> Self {
-        Self(Arc::new(Inner { handle: Handle(runtime), pool }))
+    pub(crate) fn new(
+        runtime: Arc<Runtime<NodeState>>,
+        pool: Arc<Pool>,
+        discoverer: Option<Discoverer>,
+    ) -> Self {
+        Self(Arc::new(Inner { handle: Handle(runtime), pool, discoverer }))
+    }
+
+    /// How nodes are found that there is no link with, if the node was built so.
+    pub(crate) fn discoverer(&self) -> Option<&Discoverer> {
+        self.0.discoverer.as_ref()
     }
 
     pub(crate) fn pool(&self) -> &Arc<Pool> {

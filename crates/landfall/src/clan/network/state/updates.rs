@@ -17,6 +17,7 @@ impl NodeState {
             heard = true;
             self.take(now, event);
         }
+        self.serve_names(now);
         heard
     }
 
@@ -113,6 +114,7 @@ impl NodeState {
         for record in self.endpoints.iter() {
             self.after.wake.extend(record.notify());
         }
+        self.names.touch_all();
     }
 
     /// The node has ended: all waiters are woken.
@@ -146,6 +148,7 @@ impl NodeState {
             self.after.wake.extend(record.notify());
         }
         self.after.wake.append(&mut self.link_waiters);
+        self.end_names();
         for (event_sender, _) in &events {
             self.after.wake.extend(event_sender.notify());
         }

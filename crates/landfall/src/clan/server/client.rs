@@ -6,39 +6,35 @@ use std::time::Instant;
 
 use clan_dsm::{Access, Cookie, Notice, PortAddress, Rights};
 
-use crate::clan;
-use crate::clan::network::builder::ended;
-use crate::clan::network::endpoint::Endpoint;
-use crate::clan::network::memory::Aperture;
-use crate::clan::network::node::Node;
-use crate::clan::network::tripwire::Tripwire;
-use crate::clan::network::window::Window;
-use crate::clan::{Error, Fabric, Local, Misbehaviour, Remote, WORD};
+use crate::clan::error::ended;
+use crate::clan::messaging::{Endpoint as _, Messaging};
+use crate::clan::network::Node;
+use crate::clan::{Error, Local, Misbehaviour, Remote, Tripwire as _, WORD};
 
 /// A connection to a [`Server`](super::Server).
 #[derive(Debug)]
-pub struct Client {
-    node: Node,
-    endpoint: Endpoint,
+pub struct Client<N: Messaging = Node> {
+    node: N,
+    endpoint: N::Endpoint,
     shape: Shape,
     /// Where replies are written.
-    memory: Aperture,
-    tripwire: Tripwire,
+    memory: N::Local,
+    tripwire: N::Tripwire,
     /// Where requests are written.
-    window: Window,
+    window: N::Remote,
     sent: u64,
     answered: u64,
     /// A request in whole words.
     words: Vec<u8>,
 }
 
-impl Client {
-    /// Connects. A link to the host is there already.
+impl<N: Messaging> Client<N> {
+    /// Connects. Over a network a link to the host is there already.
     ///
     /// # Errors
     /// [`Error::NoRoute`] without a link, [`Error::Refused`], [`Error::TimedOut`].
     pub fn connect(
-        node: &Node,
+        node: &N,
         to: PortAddress,
         shape: Shape,
         deadline: Option<Instant>,
@@ -77,7 +73,8 @@ impl Client {
         self.window.commit()
     }
 
-    /// Writes a request that leaves with the next [`turn`](Node::turn) of the node, or
+    /// Writes a request that leaves with the next
+    /// [`relax`](crate::clan::Fabric::relax) of the node, or
     /// with whatever it sends before: for who has many of them, on many connections.
     ///
     /// # Errors
@@ -93,7 +90,8 @@ impl Client {
             Shape::make_whole(&mut self.words);
             self.window.write(place, &self.words)?;
         }
-        self.announce(request.len())
+        self.announce(request.len())?;
+        N::publish(&mut self.window)
     }
 
     /// Sends a request from memory, without a copy. Its bytes must not change
@@ -101,7 +99,7 @@ impl Client {
     ///
     /// # Errors
     /// Those of [`send`](Self::send), and of [`Remote::write_from`].
-    pub fn send_from(&mut self, from: &Aperture, range: Range<u64>) -> Result<(), Error> {
+    pub fn send_from(&mut self, from: &N::Local, range: Range<u64>) -> Result<(), Error> {
         let len = range.end.saturating_sub(range.start);
         self.check_room(len)?;
         self.window.write_from(self.shape.place_at(self.sent), from, range)?;
@@ -154,7 +152,7 @@ impl Client {
         deadline: Option<Instant>,
     ) -> Result<(), Error> {
         while !self.try_reply(reply)? {
-            self.node.turn();
+            self.node.relax();
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                 return Err(Error::TimedOut);
             }
@@ -173,12 +171,12 @@ impl Client {
         deadline: Option<Instant>,
     ) -> Result<(), Error> {
         loop {
-            clan::Tripwire::arm(&self.tripwire);
+            self.tripwire.arm();
             if self.try_reply(reply)? {
-                clan::Tripwire::disarm(&self.tripwire);
+                self.tripwire.disarm();
                 return Ok(());
             }
-            if !self.tripwire.wait(deadline)? {
+            if !self.node.wait(&[&self.tripwire], deadline)? {
                 return Err(Error::TimedOut);
             }
         }
@@ -268,7 +266,7 @@ impl Shape {
     }
 
     /// Is this message there? How long is it?
-    pub(super) fn find(self, memory: &Aperture, message: u64) -> Result<Option<usize>, Error> {
+    pub(super) fn find(self, memory: &impl Local, message: u64) -> Result<Option<usize>, Error> {
         let flag = memory.load(self.flag_at(message))?;
         let (number, len) = ((flag >> 32) as u32, flag as u32);
         // The flag of the message before it in that place, or of none.

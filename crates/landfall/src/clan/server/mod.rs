@@ -1,5 +1,5 @@
 //! The event-driven server of the paper (section 5.3): one thread, thousands of
-//! endpoints, one queue of events, and callbacks.
+//! endpoints, one queue of events, and callbacks; between processes of a host as over networks.
 //!
 //! Each client has an endpoint and a piece of the server's memory, in which it
 //! writes its requests; a tripwire on the flags of that memory is registered with
@@ -8,7 +8,7 @@
 //! it is, the fewer system calls it makes.
 //!
 //! ```
-//! use landfall::clan::network::server::{Client, Server, Shape};
+//! use landfall::clan::server::{Client, Server, Shape};
 //! use landfall::clan::network::{HostId, Node, Port, PortAddress, Transport};
 //! use std::sync::atomic::{AtomicBool, Ordering};
 //!
@@ -49,13 +49,9 @@ use std::time::{Duration, Instant};
 use clan_dsm::{Access, ConnectRequest, Cookie, Notice, Port, Reason, Rights};
 use landfall_transport::driver::Interest;
 
-use super::endpoint::Endpoint;
-use super::events::{Event, Events};
-use super::node::Node;
-use crate::clan::network::memory::Aperture;
-use crate::clan::network::tripwire::Tripwire;
-use crate::clan::network::window::Window;
-use crate::clan::{Error, Fabric, Local, Remote};
+use crate::clan::messaging::{Endpoint as _, MessageEvents as _, Messaging};
+use crate::clan::network::Node;
+use crate::clan::{Error, Event, EventQueue as _, Local, Remote, Stage};
 
 pub use client::{Client, Shape};
 
@@ -77,14 +73,16 @@ pub struct ServerStats {
 
 /// An event-driven server. `F` answers a request: it gets its bytes, and an empty buffer
 /// for the reply.
-pub struct Server<F> {
-    node: Node,
-    listener: Endpoint,
-    events: Events,
+pub struct Server<F, N: Messaging = Node> {
+    node: N,
+    listener: N::Endpoint,
+    events: N::Events,
     shape: Shape,
     answer: F,
-    connections: Vec<Option<Connection>>,
+    connections: Vec<Option<Connection<N>>>,
     free: Vec<usize>,
+    /// Connections with replies that are not published yet.
+    written: Vec<usize>,
     /// Connections whose reply found no room on its way.
     blocked: Vec<usize>,
     poll: Duration,
@@ -106,13 +104,13 @@ const fn tokens_of(connection: usize) -> (u64, u64) {
     (connection as u64 * 2 + 1, connection as u64 * 2 + 2)
 }
 
-impl<F: FnMut(&[u8], &mut Vec<u8>)> Server<F> {
+impl<F: FnMut(&[u8], &mut Vec<u8>), N: Messaging> Server<F, N> {
     /// A server at a port of this node, for this many connections at a time.
     ///
     /// # Errors
     /// The port is taken, or the shape cannot be.
     pub fn open(
-        node: &Node,
+        node: &N,
         port: Port,
         shape: Shape,
         connections: usize,
@@ -123,7 +121,7 @@ impl<F: FnMut(&[u8], &mut Vec<u8>)> Server<F> {
         listener.listen()?;
         // Each source has at most one event in it: it cannot overflow.
         let events = node.events(connections * 2 + 1)?;
-        events.register(&listener, LISTENER)?;
+        events.register_endpoint(&listener, LISTENER)?;
         Ok(Self {
             node: node.clone(),
             listener,
@@ -132,6 +130,7 @@ impl<F: FnMut(&[u8], &mut Vec<u8>)> Server<F> {
             answer,
             connections: (0..connections).map(|_| None).collect(),
             free: (0..connections).rev().collect(),
+            written: Vec::new(),
             blocked: Vec::new(),
             poll: POLL,
             stats: ServerStats::default(),
@@ -180,7 +179,7 @@ impl<F: FnMut(&[u8], &mut Vec<u8>)> Server<F> {
         self.serve()?;
         let polling = Instant::now();
         while polling.elapsed() < self.poll {
-            self.node.turn();
+            self.node.relax();
             if !self.events.is_empty() {
                 return Ok(());
             }
@@ -200,13 +199,24 @@ impl<F: FnMut(&[u8], &mut Vec<u8>)> Server<F> {
             since_sent += 1;
             if since_sent == BATCH {
                 since_sent = 0;
-                self.node.turn();
+                self.send();
             }
         }
         if since_sent > 0 {
-            self.node.turn();
+            self.send();
         }
         Ok(())
+    }
+
+    /// What was written leaves.
+    fn send(&mut self) {
+        for number in std::mem::take(&mut self.written) {
+            let connection = self.connections.get_mut(number).and_then(Option::as_mut);
+            if connection.is_some_and(|connection| N::publish(&mut connection.window).is_err()) {
+                self.end(number);
+            }
+        }
+        self.node.relax();
     }
 
     fn dispatch(&mut self, event: Event) -> Result<(), Error> {
@@ -219,7 +229,7 @@ impl<F: FnMut(&[u8], &mut Vec<u8>)> Server<F> {
             Event::OutOfBand(token) => {
                 let number = (token as usize - 1) / 2;
                 let connection = self.connections.get(number).and_then(Option::as_ref);
-                if connection.is_some_and(Connection::is_over) {
+                if connection.is_some_and(Connection::<N>::is_over) {
                     self.end(number);
                 }
                 Ok(())
@@ -230,7 +240,7 @@ impl<F: FnMut(&[u8], &mut Vec<u8>)> Server<F> {
                 (0..self.connections.len()).for_each(|number| self.serve_connection(number));
                 self.listen()
             }
-            Event::Dma(_) => Ok(()),
+            _ => Ok(()),
         }
     }
 
@@ -240,8 +250,11 @@ impl<F: FnMut(&[u8], &mut Vec<u8>)> Server<F> {
         };
         let Self { answer, request, reply, stats, .. } = self;
         match connection.serve(answer, request, reply, &mut stats.requests) {
-            Ok(()) => {}
-            Err(Error::Busy) => self.blocked.push(number),
+            Ok(()) => self.written.push(number),
+            Err(Error::Busy) => {
+                self.written.push(number);
+                self.blocked.push(number);
+            }
             Err(_) => self.end(number),
         }
     }
@@ -250,6 +263,9 @@ impl<F: FnMut(&[u8], &mut Vec<u8>)> Server<F> {
     fn retry(&mut self) -> Result<(), Error> {
         for number in std::mem::take(&mut self.blocked) {
             self.serve_connection(number);
+        }
+        if !self.written.is_empty() {
+            self.send();
         }
         Ok(())
     }
@@ -308,7 +324,7 @@ impl<F: FnMut(&[u8], &mut Vec<u8>)> Server<F> {
     }
 }
 
-impl<F> fmt::Debug for Server<F> {
+impl<F, N: Messaging> fmt::Debug for Server<F, N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Server")
             .field("port", &self.listener.port())
@@ -319,21 +335,21 @@ impl<F> fmt::Debug for Server<F> {
 }
 
 #[derive(Debug)]
-struct Connection {
-    endpoint: Endpoint,
+struct Connection<N: Messaging> {
+    endpoint: N::Endpoint,
     shape: Shape,
     /// Where requests are written.
-    memory: Aperture,
+    memory: N::Local,
     cookie: Cookie,
     /// Where replies are written.
-    window: Window,
-    tripwire: Tripwire,
+    window: N::Remote,
+    tripwire: N::Tripwire,
     /// The next request.
     next: u64,
 }
 
-impl Connection {
-    fn open(node: &Node, request: &ConnectRequest, shape: Shape) -> Result<Self, Error> {
+impl<N: Messaging> Connection<N> {
+    fn open(node: &N, request: &ConnectRequest, shape: Shape) -> Result<Self, Error> {
         let theirs = shape.greeted(&request.body)?;
         let window = node.map(&theirs)?;
         let (memory, cookie) = node.expose(shape.bytes(), Rights::Write)?;
@@ -342,9 +358,9 @@ impl Connection {
         Ok(Self { endpoint, shape, memory, cookie, window, tripwire, next: 0 })
     }
 
-    fn register(&self, events: &Events, tripwire: u64, messages: u64) -> Result<(), Error> {
+    fn register(&self, events: &N::Events, tripwire: u64, messages: u64) -> Result<(), Error> {
         events.register(&self.tripwire, tripwire)?;
-        events.register(&self.endpoint, messages)
+        events.register_endpoint(&self.endpoint, messages)
     }
 
     fn accept(&self, request: &ConnectRequest) -> Result<(), Error> {
@@ -362,7 +378,7 @@ impl Connection {
     ) -> Result<(), Error> {
         let shape = self.shape;
         while let Some(len) = shape.find(&self.memory, self.next)? {
-            if !self.window.is_reached(crate::clan::Stage::Room)? {
+            if !self.window.is_reached(Stage::Room)? {
                 return Err(Error::Busy);
             }
             request.resize(len, 0);
