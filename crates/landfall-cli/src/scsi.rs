@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::Subcommand;
-use landfall_storage::device::NamedSource;
+use landfall_storage::device::{FileAccess, NamedSource};
 use landfall_storage::scsi::{PORT, Server, UnitSource, address};
 use landfall_transport::signals::Endings;
 
@@ -52,7 +52,7 @@ impl Scsi {
         for unit in &args.lun {
             let UnitSource { number, source } = unit.clone();
             let named = NamedSource { name: number.to_string(), source };
-            let device = service.open(&named, args.listen.read_only)?;
+            let device = service.open(&named, (args.listen.read_only, FileAccess::Threads))?;
             builder = builder.shared_unit(number, device);
         }
         service.server = Some(Box::new(builder.start()?));

@@ -14,3 +14,4 @@ mod scsi;
 mod sst;
 mod streams;
 mod support;
+mod uring;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use landfall_storage::device::NamedSource;
+use landfall_storage::device::{FileAccess, NamedSource};
 use landfall_storage::server::{Offer, Server};
 use landfall_storage::uri::{Carrier, ExportUri, PORT};
 use landfall_transport::signals::Endings;
@@ -36,6 +36,10 @@ pub(crate) struct Args {
     /// be given several times
     #[arg(long, value_name = "NAME=file:PATH|mem:SIZE", required = true)]
     export: Vec<NamedSource>,
+    /// How reads of files wait for the medium: threads, or io_uring (threads where the kernel does
+    /// not allow it). The figures are in docs/storage.md
+    #[arg(long, value_name = "threads|io_uring", default_value = FileAccess::default().name())]
+    access: FileAccess,
     #[command(flatten)]
     listen: ListenArgs,
     /// Let clients of this host come in at this path
@@ -56,7 +60,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let mut service = Service { protocol: "nbd", usual, ..Service::default() };
     let mut builder = Server::builder().clients(args.listen.clients).log(args.listen.log());
     for export in &args.export {
-        let device = service.open(export, args.listen.read_only)?;
+        let device = service.open(export, (args.listen.read_only, args.access))?;
         let offer = Offer::shared(export.name.as_str(), device).read_only(args.listen.read_only);
         builder = builder.offer(offer.description(export.source.to_string()));
     }
