@@ -108,7 +108,8 @@ fn talk(mut session: Session, messages: &[(u8, &str)]) -> (Session, Vec<([u8; 2]
     (session, answers)
 }
 
-const HELLO: &str = "InitiatorName=iqn.x:y\0TargetName=iqn.2026-01.example:test\0AuthMethod=CHAP,None\0";
+const HELLO: &str =
+    "InitiatorName=iqn.x:y\0TargetName=iqn.2026-01.example:test\0AuthMethod=CHAP,None\0";
 /// The sum of `\x27`, `secretsecretsecret` and sixteen bytes of one.
 const RIGHT: &str = "CHAP_N=user\0CHAP_R=0x926126b884d33562437f2321ce5a7904\0";
 
@@ -130,7 +131,10 @@ fn a_target_proves_itself_to_those_who_ask() {
     let messages = [(0, HELLO), (0, "CHAP_A=5\0"), (0x81, question.as_str())];
     let (_, answers) = talk(guarded(Some("another secret")), &messages);
     assert_eq!(answers[2].0, [0, 0], "{answers:?}");
-    assert!(answers[2].2.contains("CHAP_N=target\0CHAP_R=0x7ff6db6f472064c13a608ff17b489c83\0"), "{answers:?}");
+    assert!(
+        answers[2].2.contains("CHAP_N=target\0CHAP_R=0x7ff6db6f472064c13a608ff17b489c83\0"),
+        "{answers:?}"
+    );
     // One that has nothing to prove itself by does not pretend.
     let (_, answers) = talk(guarded(None), &messages);
     assert_eq!(answers[2].0, [2, 1], "{answers:?}");

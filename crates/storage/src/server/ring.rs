@@ -127,9 +127,8 @@ impl Turns {
                 return Ok(());
             }
             let Self { ring, queue, under_way, .. } = self;
-            let has_work = || {
-                !queue.reads().is_empty() || queue.is_over.load(Ordering::Acquire) && !is_over
-            };
+            let has_work =
+                || !queue.reads().is_empty() || queue.is_over.load(Ordering::Acquire) && !is_over;
             ring.wait(has_work, |token, bytes| {
                 let read = under_way.remove(&token).expect("each read ends once");
                 match bytes {

@@ -98,12 +98,7 @@ pub(super) enum Proof {
 
 impl Proof {
     /// Takes the keys of a message, and answers them. False: the initiator does not prove itself.
-    pub(super) fn handle(
-        &mut self,
-        chap: &Chap,
-        pairs: &[(&str, &str)],
-        out: &mut String,
-    ) -> bool {
+    pub(super) fn handle(&mut self, chap: &Chap, pairs: &[(&str, &str)], out: &mut String) -> bool {
         let find = |wanted| pairs.iter().find(|(key, _)| *key == wanted).map(|(_, value)| *value);
         let lists = |value: &str, one: &str| value.split(',').any(|listed| listed == one);
         if let Some(methods) = find("AuthMethod") {
@@ -145,8 +140,7 @@ impl Proof {
 
 /// Proves this end to the initiator. False: it cannot, or the question makes no sense.
 fn answer(chap: &Chap, id: &str, challenge: &str, out: &mut String) -> bool {
-    let (Some(own), Ok(id), Some(challenge)) =
-        (&chap.target, id.parse::<u8>(), binary(challenge))
+    let (Some(own), Ok(id), Some(challenge)) = (&chap.target, id.parse::<u8>(), binary(challenge))
     else {
         return false;
     };
