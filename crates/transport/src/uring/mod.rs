@@ -1,5 +1,5 @@
 //! `io_uring` variants of the socket drivers: several calls with one entry into
-//! the kernel, and payload that leaves without a copy.
+//! the kernel, and payload that leaves without a copy; and reads of files.
 //!
 //! | part | what it is |
 //! | --- | --- |
