@@ -143,14 +143,21 @@ impl Initiating {
 
 /// An endpoint of its own, and the connection.
 struct Reached {
-    // Ended first.
-    initiator: Initiator,
+    initiator: Option<Initiator>,
     endpoint: blocking::Endpoint,
+}
+
+impl Reached {
+    fn initiator(&self) -> &Initiator {
+        self.initiator.as_ref().expect("it is there until this is dropped")
+    }
 }
 
 impl Drop for Reached {
     fn drop(&mut self) {
-        self.endpoint.close();
+        // Before its endpoint.
+        drop(self.initiator.take());
+        self.endpoint.clone().close();
     }
 }
 
@@ -173,7 +180,7 @@ impl ReachArgs {
         let connection = endpoint.connect(SocketAddr::new(host, udp), port);
         let connection = connection.map_err(|error| format!("cannot reach {target}: {error}"))?;
         let initiator = Initiator::new(connection.as_async().clone(), &self.initiator)?;
-        Ok(Reached { initiator, endpoint })
+        Ok(Reached { initiator: Some(initiator), endpoint })
     }
 
     fn print(&self, program: &mut dyn Program, value: &Value, text: &str) -> Result<()> {
@@ -204,8 +211,8 @@ impl TargetArgs {
     fn run(&self, program: &mut dyn Program) -> Result<()> {
         let reached = self.reach.connect(&self.target)?;
         let mut units = Vec::new();
-        for number in units_of(&reached.initiator)? {
-            units.push(described(&Unit::open(&reached.initiator, lun(number)?)?, number)?);
+        for number in units_of(reached.initiator())? {
+            units.push(described(&Unit::open(reached.initiator(), lun(number)?)?, number)?);
         }
         let text: String = units.iter().map(line).collect();
         self.reach.print(program, &json!({ "units": units }), &text)
@@ -215,7 +222,7 @@ impl TargetArgs {
 impl UnitArgs {
     fn run(&self, program: &mut dyn Program) -> Result<()> {
         let reached = self.target.reach.connect(&self.target.target)?;
-        let unit = Unit::open(&reached.initiator, lun(self.lun)?)?;
+        let unit = Unit::open(reached.initiator(), lun(self.lun)?)?;
         let told = described(&unit, self.lun)?;
         self.target.reach.print(program, &told, &line(&told))
     }
@@ -235,7 +242,7 @@ impl CopyArgs {
             }
         };
         let reached = self.reach.connect(&target.parse().map_err(|error| format!("{error}"))?)?;
-        let unit = Unit::open(&reached.initiator, lun(self.lun)?)?;
+        let unit = Unit::open(reached.initiator(), lun(self.lun)?)?;
         let named = |error: std::io::Error| format!("{path}: {error}");
         let bytes = if target == &self.from {
             let to = Destination::open(path.as_ref(), unit.size()).map_err(named)?;
@@ -272,7 +279,7 @@ impl BenchArgs {
     fn run(&self, program: &mut dyn Program) -> Result<()> {
         let TargetArgs { target, reach } = &self.unit.target;
         let reached = reach.connect(target)?;
-        let unit = Unit::open(&reached.initiator, lun(self.unit.lun)?)?;
+        let unit = Unit::open(reached.initiator(), lun(self.unit.lun)?)?;
         let len = u64::from(self.block) / BLOCK * BLOCK;
         let places = unit.size() / len;
         if places == 0 {

@@ -96,7 +96,8 @@ pub(super) fn serve(stream: Arc<dyn Stream>, common: &Arc<Common>) -> Result<(),
 fn chap(common: &Common) -> io::Result<Option<Chap>> {
     let Some((initiator, target)) = common.chap.clone() else { return Ok(None) };
     let (mut challenge, mut id) = ([0; 16], [0; 1]);
-    getrandom::fill(&mut challenge).and_then(|()| getrandom::fill(&mut id))?;
+    let filled = getrandom::fill(&mut challenge).and_then(|()| getrandom::fill(&mut id));
+    filled.map_err(io::Error::other)?;
     Ok(Some(Chap { initiator, target, challenge, id: id[0] }))
 }
 
