@@ -6,7 +6,7 @@ use super::local::Group;
 use super::row::{Mode, Subject};
 use crate::workload::nbd::{self, Carrier, Reads};
 
-/// A usual request of a copy, and so many of them under way.
+/// A usual request of a copy, and how many of them are under way.
 const PIECE: u32 = 256 << 10;
 const DEPTH: usize = 16;
 /// A page.

@@ -73,7 +73,7 @@ struct Read {
 }
 
 impl FileRing {
-    /// Opens a ring with so many places of such a length each, shorter ones first.
+    /// Opens a ring with places, given as pairs of a number and a length, the short ones first.
     ///
     /// # Errors
     /// [`Unavailable`](super::Unavailable) says why there is none and what would help; where

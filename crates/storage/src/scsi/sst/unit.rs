@@ -14,7 +14,7 @@ pub const BLOCK: u64 = 512;
 /// Commands of a copy that are under way at a time.
 const DEPTH: usize = 8;
 
-/// A unit may have so many things to tell before it is ready.
+/// The most that a unit may have to tell before it is ready.
 const MOST_TOLD: usize = 8;
 
 /// The most units that are asked for.
@@ -158,7 +158,7 @@ impl<'a> Unit<'a> {
         }
     }
 
-    /// Writes so many bytes from the beginning on, in pieces that `fill` gives, and has all of it on
+    /// Writes this many bytes from the beginning on, in pieces that `fill` gives, and has all of it on
     /// the medium. The last block is filled up with what is there.
     ///
     /// # Errors
