@@ -13,16 +13,6 @@ use landfall_transport::signals::Endings;
 use crate::files;
 use crate::nbd::listen::{ListenArgs, Service};
 
-const EXAMPLES: &str = "\
-Examples:
-  landfall scsi serve --target iqn.2026-01.example:disks --lun 0=file:disk.img     then: iscsi-ls -s iscsi://127.0.0.1
-  landfall scsi serve --target iqn.2026-01.example:disks --lun 0=mem:1G --lun 1=file:/dev/vg/b --listen 0.0.0.0:3260
-  sudo landfall scsi serve --target iqn.2026-01.example:disks --lun 0=mem:1G --listen qp://10.9.0.2:3260
-  landfall scsi serve --target iqn.2026-01.example:disks --lun 0=mem:1G --listen stp://0.0.0.0:3260     then: landfall scsi list stp://HOST:3260
-
-Then, elsewhere: qemu-io -f raw iscsi://HOST/iqn.2026-01.example:disks/0 -c 'read 0 4k'. SYNCHRONIZE
-CACHE and writes with FUA return when the data is on the medium (fdatasync).";
-
 #[derive(Debug, Subcommand)]
 pub(crate) enum Scsi {
     /// Serve files and memory as logical units, to any initiator of iSCSI
@@ -33,7 +23,7 @@ pub(crate) enum Scsi {
 
 /// Options of `landfall scsi serve`.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = landfall_storage::program::SCSI_EXAMPLES)]
 pub(crate) struct Args {
     /// The name of the target
     #[arg(long, value_name = "IQN")]
