@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use landfall_storage::files::command::Files;
-use landfall_storage::program::Program;
+use landfall_storage::program::{CommandError, Program};
 use landfall_transport::signals::Endings;
 
 use crate::style;
@@ -36,5 +36,12 @@ impl Program for Terminal {
 }
 
 pub(crate) fn run(command: &Files) -> Result<ExitCode> {
-    command.run(&mut Terminal::new()?).map_err(|error| anyhow!(error)).map(|()| ExitCode::SUCCESS)
+    run_by(|program| command.run(program))
+}
+
+/// Runs a command of the library's.
+pub(crate) fn run_by(
+    run: impl FnOnce(&mut dyn Program) -> Result<(), CommandError>,
+) -> Result<ExitCode> {
+    run(&mut Terminal::new()?).map_err(|error| anyhow!(error)).map(|()| ExitCode::SUCCESS)
 }

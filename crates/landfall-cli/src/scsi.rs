@@ -1,34 +1,29 @@
-//! `landfall scsi`: block devices for initiators of iSCSI.
+//! `landfall scsi`: block devices for initiators of iSCSI and over STP, and an initiator over STP.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::Subcommand;
-use landfall_storage::device::NamedSource;
-use landfall_storage::scsi::{PORT, Server, UnitSource, address};
+use landfall_storage::device::{FileAccess, NamedSource};
+use landfall_storage::scsi::command::Initiating;
+use landfall_storage::scsi::{PORT, Server, UnitSource, address, read_account};
 use landfall_transport::signals::Endings;
 
+use crate::files;
 use crate::nbd::listen::{ListenArgs, Service};
-
-const EXAMPLES: &str = "\
-Examples:
-  landfall scsi serve --target iqn.2026-01.example:disks --lun 0=file:disk.img     then: iscsi-ls -s iscsi://127.0.0.1
-  landfall scsi serve --target iqn.2026-01.example:disks --lun 0=mem:1G --lun 1=file:/dev/vg/b --listen 0.0.0.0:3260
-  sudo landfall scsi serve --target iqn.2026-01.example:disks --lun 0=mem:1G --listen qp://10.9.0.2:3260
-  landfall scsi serve --target iqn.2026-01.example:disks --lun 0=mem:1G --listen stp://0.0.0.0:3260     for programs with landfall_storage::scsi::sst::Initiator
-
-Then, elsewhere: qemu-io -f raw iscsi://HOST/iqn.2026-01.example:disks/0 -c 'read 0 4k'. SYNCHRONIZE
-CACHE and writes with FUA return when the data is on the medium (fdatasync).";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Scsi {
     /// Serve files and memory as logical units, to any initiator of iSCSI
     Serve(Args),
+    #[command(flatten)]
+    Initiating(Initiating),
 }
 
 /// Options of `landfall scsi serve`.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = landfall_storage::program::SCSI_EXAMPLES)]
 pub(crate) struct Args {
     /// The name of the target
     #[arg(long, value_name = "IQN")]
@@ -37,22 +32,38 @@ pub(crate) struct Args {
     /// be given several times
     #[arg(long, value_name = "NUMBER=file:PATH|mem:SIZE", required = true)]
     lun: Vec<UnitSource>,
+    /// Nobody comes in without this account: a file with a line `NAME SECRET`, for initiators of
+    /// iSCSI with CHAP
+    #[arg(long, value_name = "FILE")]
+    chap: Option<PathBuf>,
+    /// The target proves itself by this account, to those that ask for it
+    #[arg(long, value_name = "FILE", requires = "chap")]
+    chap_target: Option<PathBuf>,
     #[command(flatten)]
     listen: ListenArgs,
 }
 
 impl Scsi {
     pub(crate) fn run(&self) -> Result<ExitCode> {
-        let Self::Serve(args) = self;
+        let args = match self {
+            Self::Serve(args) => args,
+            Self::Initiating(command) => return files::run_by(|program| command.run(program)),
+        };
         // Before any thread is started.
         let endings = Endings::catch().context("cannot wait for signals")?;
         let mut service = Service { protocol: "scsi", usual: Some(PORT), ..Service::default() };
         let builder = Server::builder(args.target.as_str()).read_only(args.listen.read_only);
         let mut builder = builder.clients(args.listen.clients).log(args.listen.log());
+        if let Some(path) = &args.chap {
+            builder = builder.chap(read_account(path)?);
+        }
+        if let Some(path) = &args.chap_target {
+            builder = builder.chap_target(read_account(path)?);
+        }
         for unit in &args.lun {
             let UnitSource { number, source } = unit.clone();
             let named = NamedSource { name: number.to_string(), source };
-            let device = service.open(&named, args.listen.read_only)?;
+            let device = service.open(&named, (args.listen.read_only, FileAccess::Threads))?;
             builder = builder.shared_unit(number, device);
         }
         service.server = Some(Box::new(builder.start()?));

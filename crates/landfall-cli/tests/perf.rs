@@ -112,6 +112,12 @@ fn loopback_needs_no_privilege_and_every_row_has_every_field() {
             assert!(!find(&report, "qpip", transport, mode).is_empty(), "{transport} {mode}");
         }
     }
+    // A block device over what carries its bytes.
+    for (transport, mode) in
+        [("tcp", "throughput"), ("tcp", "latency"), ("stp", "throughput"), ("stp", "latency")]
+    {
+        assert_eq!(find(&report, "nbd", transport, mode).len(), 1, "{transport} {mode}");
+    }
     // Between two processes: asleep and awake; a stream, and queues.
     assert_eq!(find(&report, "clan", "shm", "latency").len(), 2);
     assert_eq!(find(&report, "clan", "shm", "throughput").len(), 3);

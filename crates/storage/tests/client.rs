@@ -185,6 +185,10 @@ impl Stream for Holding {
         Stream::set_read_timeout(&self.stream, timeout)
     }
 
+    fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        Stream::set_write_timeout(&self.stream, timeout)
+    }
+
     fn shut_down(&self) {
         self.stream.shut_down();
     }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::{env, fs, thread};
 
 use landfall_storage::client::{Client, Error, Pending};
-use landfall_storage::device::{BlockDevice, FileDevice, Volatile};
+use landfall_storage::device::{BlockDevice, FileAccess, FileDevice, Volatile};
 use landfall_storage::server::Offer;
 use proptest::prelude::*;
 
@@ -17,13 +17,16 @@ use crate::support::{Folder, connect, pattern, serve, until};
 const BLOCK: usize = 4096;
 /// Where the process that is to be killed finds its file.
 const DISK: &str = "LANDFALL_STORAGE_TEST_DISK";
+/// And how it reads it.
+const ACCESS: &str = "LANDFALL_STORAGE_TEST_ACCESS";
 
 /// The process that is to be killed: a server of the file that the environment names. As a
 /// test of its own it does nothing.
 #[test]
 fn serve_until_killed() {
     let Ok(path) = env::var(DISK) else { return };
-    let device = FileDevice::open(Path::new(&path), false).unwrap();
+    let mut device = FileDevice::open(Path::new(&path), false).unwrap();
+    device.set_access(env::var(ACCESS).unwrap().parse().unwrap()).unwrap();
     let (_server, address) = serve(Offer::new("disk", device));
     fs::write(format!("{path}.new"), address.to_string()).unwrap();
     fs::rename(format!("{path}.new"), format!("{path}.address")).unwrap();
@@ -41,12 +44,13 @@ impl Drop for Killed {
     }
 }
 
-fn start(disk: &Path) -> (Killed, SocketAddr) {
+fn start(disk: &Path, access: FileAccess) -> (Killed, SocketAddr) {
     let told = disk.with_file_name("disk.img.address");
     let _ = fs::remove_file(&told);
     let child = Command::new(env::current_exe().unwrap())
         .args(["--exact", "durability::serve_until_killed", "--nocapture"])
         .env(DISK, disk)
+        .env(ACCESS, access.name())
         .stdout(Stdio::null())
         .spawn();
     let child = Killed(child.unwrap());
@@ -114,11 +118,24 @@ fn write_until_gone(
 
 #[test]
 fn a_killed_server_has_lost_nothing_that_it_acknowledged() {
+    kill_and_look(FileAccess::Threads);
+}
+
+#[test]
+fn a_killed_server_that_reads_by_io_uring_has_lost_nothing_that_it_acknowledged() {
+    let test = "a_killed_server_that_reads_by_io_uring_has_lost_nothing_that_it_acknowledged";
+    match crate::uring::device(&Folder::new().disk("disk.img", 4096)) {
+        Ok(_) => kill_and_look(FileAccess::Uring),
+        Err(error) => landfall_testkit::skip::skip(test, &error.to_string()),
+    }
+}
+
+fn kill_and_look(access: FileAccess) {
     let folder = Folder::new();
     let disk = folder.disk("disk.img", WRITERS * BLOCKS * BLOCK as u64);
     let mut known = vec![vec![Known::default(); BLOCKS as usize]; WRITERS as usize];
     for turn in 1..4u64 {
-        let (mut server, address) = start(&disk);
+        let (mut server, address) = start(&disk, access);
         let acknowledged = AtomicU64::new(0);
         thread::scope(|scope| {
             for (writer, known) in (0..).zip(&mut known) {
@@ -130,7 +147,9 @@ fn a_killed_server_has_lost_nothing_that_it_acknowledged() {
             server.0.kill().unwrap();
             server.0.wait().unwrap();
         });
-        let (_server, address) = start(&disk);
+        // What is looked at lies on the medium, and is read from there.
+        crate::uring::forget(&disk);
+        let (_server, address) = start(&disk, access);
         let client = connect(address);
         for (writer, known) in (0..).zip(&mut known) {
             for (block, known) in (0..).zip(known) {

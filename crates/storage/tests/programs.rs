@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
+use landfall_storage::Extent;
 use landfall_storage::device::{FileDevice, MemoryDevice};
 use landfall_storage::server::{Offer, Server};
 use landfall_testkit::skip::skip;
@@ -192,25 +193,71 @@ fn nbdfuse_is_a_file_with_the_bytes_of_the_device() {
     assert_eq!(seen.unwrap(), pattern(3, 100_000));
 }
 
-/// Servers of others, and our client.
+/// A server of others, and our client of it.
+struct Nbdkit {
+    child: std::process::Child,
+    client: landfall_storage::client::Client,
+}
+
+impl Nbdkit {
+    fn start(folder: &Folder, plugin: &[&str]) -> Self {
+        let socket = folder.file("socket");
+        let arguments = ["-f", "--exit-with-parent", "-U", text(&socket)];
+        let mut program = std::process::Command::new("nbdkit");
+        let child = program.args(arguments).args(plugin).spawn().unwrap();
+        crate::support::until("it listens", || socket.exists());
+        let options = landfall_storage::client::Options::export("");
+        let client = landfall_storage::client::Client::connect_unix(&socket, &options).unwrap();
+        Self { child, client }
+    }
+}
+
+impl Drop for Nbdkit {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
 #[test]
 fn our_client_uses_nbdkit() {
     if !is_here("our_client_uses_nbdkit", "nbdkit", "nbdkit") {
         return;
     }
     let folder = Folder::new();
-    let (socket, disk) = (folder.file("socket"), folder.disk("disk.img", SIZE));
-    let arguments = ["-f", "--exit-with-parent", "-U", text(&socket), "file", text(&disk)];
-    let mut child = std::process::Command::new("nbdkit").args(arguments).spawn().unwrap();
-    crate::support::until("it listens", || socket.exists());
-    let options = landfall_storage::client::Options::export("");
-    let client = landfall_storage::client::Client::connect_unix(&socket, &options).unwrap();
+    let server = Nbdkit::start(&folder, &["file", text(&folder.disk("disk.img", SIZE))]);
+    let client = &server.client;
     client.write(12_345, pattern(4, 200_000)).wait().unwrap();
     client.flush().wait().unwrap();
     assert_eq!(client.read(12_345, vec![0; 200_000]).wait().unwrap(), pattern(4, 200_000));
     let extents = client.status(0, SIZE).wait().unwrap();
     assert!(extents.iter().any(|extent| extent.is_hole), "{extents:?}");
-    drop(client);
-    child.kill().unwrap();
-    child.wait().unwrap();
+}
+
+/// A status of 480,000 bytes in one chunk, which is more than our client has room for at a time.
+#[test]
+fn our_client_takes_a_long_status_of_nbdkit() {
+    const EXTENTS: u64 = 60_000;
+    let test = "our_client_takes_a_long_status_of_nbdkit";
+    if !is_here(test, "nbdkit", "nbdkit") || !run("nbdkit", &["eval", "--version"]).status.success()
+    {
+        return skip(test, "needs nbdkit with its plugin eval");
+    }
+    let (folder, size) = (Folder::new(), EXTENTS * 4096);
+    let loops = format!("for (nth = 0; nth < {EXTENTS}; nth++)");
+    let plugin = [
+        "eval",
+        &format!("get_size=echo {size}"),
+        "pread=head -c $3 /dev/zero",
+        &format!(r#"extents=awk 'BEGIN {{ {loops} print nth * 4096, 4096, 3 * (nth % 2) }}'"#),
+    ];
+    let server = Nbdkit::start(&folder, &plugin);
+    let extents = server.client.status(0, size).wait().unwrap();
+    assert_eq!(extents.len() as u64, EXTENTS);
+    let alternate = |(nth, extent): (usize, &Extent)| {
+        extent.len == 4096 && extent.is_hole == (nth % 2 == 1) && extent.is_zero == extent.is_hole
+    };
+    assert!(extents.iter().enumerate().all(alternate));
+    assert_eq!(server.client.read(0, vec![1; 4096]).wait().unwrap(), [0; 4096], "it goes on");
 }

@@ -1,17 +1,21 @@
 //! The same over whatever carries bytes.
 
 use std::io;
-use std::sync::Arc;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, mpsc};
+use std::thread;
 
 use landfall::qpip::{Adapter, ChannelConfig};
-use landfall_storage::client::{Client, ConnectError, Options};
+use landfall_storage::client::{Client, ConnectError, Options, Pending};
 use landfall_storage::device::MemoryDevice;
 use landfall_storage::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use landfall_storage::rustls::{ClientConfig, RootCertStore, ServerConfig};
 use landfall_storage::server::{Offer, Server};
 use landfall_storage::sockets_compat::{QpHost, QpOptions, StpHost, StpOptions, StpStream};
 
-use crate::support::{Folder, has, pattern, succeed};
+use rustix::net::sockopt::set_socket_send_buffer_size;
+
+use crate::support::{Folder, LIMIT, has, pattern, succeed};
 
 fn exercise(client: &Client) {
     let writes: Vec<_> =
@@ -119,6 +123,40 @@ fn over_tls_and_not_without() {
         // Another certificate of that name.
         let (stranger, _, _) = identity();
         assert!(Client::connect_tcp(address, &trusting(&stranger)).is_err());
+    }
+}
+
+/// A server that answers reads does not read meanwhile, and a client that sends writes has all
+/// of them to send: replies have to be taken off though somebody waits for room to send.
+#[test]
+fn over_tls_reads_and_writes_pass_each_other_through_little_room() {
+    const LEN: usize = 256 << 10;
+    let (server, _, certificate, _) = secure_server(true);
+    let (near, far) = UnixStream::pair().unwrap();
+    for end in [&near, &far] {
+        set_socket_send_buffer_size(end, 4096).unwrap();
+    }
+    server.streams().admit(Arc::new(far), "a pair");
+    let client = Client::connect(Arc::new(near), &trusting(&certificate)).unwrap();
+    let (done, heard) = mpsc::channel();
+    let using = client.clone();
+    thread::spawn(move || {
+        let mut under_way = Vec::new();
+        for nth in 0..64_u64 {
+            under_way.push(using.read((nth % 8) * LEN as u64, vec![1; LEN]));
+            under_way.push(using.write((8 + nth % 8) * LEN as u64, pattern(nth, LEN)));
+        }
+        let failed = under_way.into_iter().map(Pending::wait).filter(Result::is_err).count();
+        done.send(failed).unwrap();
+    });
+    let failed = heard.recv_timeout(LIMIT);
+    if failed.is_err() {
+        client.end("it hangs");
+    }
+    assert_eq!(failed, Ok(0), "each side waits for the other");
+    for nth in 56..64 {
+        let read = client.read((8 + nth % 8) * LEN as u64, vec![0; LEN]).wait().unwrap();
+        assert!(read == pattern(nth, LEN), "{nth}");
     }
 }
 

@@ -1,6 +1,7 @@
 //! The tests of `landfall-storage`, in one program.
 
 mod abuse;
+mod chap;
 mod client;
 mod devices;
 mod durability;
@@ -14,3 +15,4 @@ mod scsi;
 mod sst;
 mod streams;
 mod support;
+mod uring;

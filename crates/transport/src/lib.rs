@@ -20,7 +20,7 @@
 //! | [`channel`] | two engines in one process |
 //! | [`member`] | several drivers of one station, each for an engine of its own |
 //! | [`fault`] | loss, duplication, reordering, corruption and delay around any driver |
-//! | `uring` | UDP and AF_PACKET by way of `io_uring` (feature `io-uring`) |
+//! | `uring` | UDP, AF_PACKET and files by way of `io_uring` (feature `io-uring`) |
 //! | [`multicast`] | short datagrams to all hosts of a network that listen to a group |
 //! | [`interfaces`] | the addresses of network interfaces |
 //! | [`signals`] | the wish that a program ends, asked for instead of interrupting |

@@ -26,6 +26,8 @@ mod udp_rules;
 #[cfg(feature = "io-uring")]
 mod uring_engines;
 #[cfg(feature = "io-uring")]
+mod uring_file;
+#[cfg(feature = "io-uring")]
 mod uring_packet;
 #[cfg(feature = "io-uring")]
 mod uring_udp;

@@ -95,6 +95,10 @@ pub(crate) fn add_throughput(
     if wants(Protocol::Clan) {
         clan::add_chosen(group, chosen);
     }
+    if wants(Protocol::Nbd) {
+        let why = "its requests are those of block devices: measured without these options";
+        group.lacks(("nbd", "all"), Mode::Throughput, why);
+    }
     if wants(Protocol::Defrag) {
         let why = "its rows have messages and conditions of their own: measured without these \
                    options";

@@ -17,7 +17,7 @@ use landfall_testbed::{
 use super::chosen::{self, Chosen};
 use super::options::{Options, Protocol};
 use super::row::{Absent, Mode, Row, Subject, Tcp, figure};
-use super::{Report, Results, clan, defrag, qpip, rivals, stp};
+use super::{Report, Results, clan, defrag, nbd, qpip, rivals, stp};
 use crate::style::Progress;
 
 /// The MTU of the loopback interface.
@@ -199,11 +199,12 @@ fn chosen_groups(
 type Add = for<'a> fn(&mut Group<'a>);
 
 /// What each protocol of ours adds: to what is streamed, and to what goes there and back.
-const OURS: [(Protocol, Add, Option<Add>); 4] = [
+const OURS: [(Protocol, Add, Option<Add>); 5] = [
     (Protocol::Stp, stp::add_throughput, Some(stp::add_latency)),
     (Protocol::Qpip, qpip::add_throughput, Some(qpip::add_latency)),
     (Protocol::Defrag, defrag::add_throughput, None),
     (Protocol::Clan, clan::add_throughput, Some(clan::add_latency)),
+    (Protocol::Nbd, nbd::add_throughput, Some(nbd::add_latency)),
 ];
 
 fn throughput<'a>(options: &Options, setting: Setting<'a>) -> Group<'a> {
@@ -288,6 +289,14 @@ impl<'a> Group<'a> {
         };
         self.candidates.push(Candidate::new(label, run));
         self.subjects.push(subject);
+    }
+
+    /// Is there such a candidate already?
+    pub(crate) fn has(&self, protocol: &str, mode: Mode, polling: bool) -> bool {
+        let is_it = |subject: &Subject| {
+            (subject.protocol, subject.mode, subject.polling) == (protocol, mode, polling)
+        };
+        self.subjects.iter().any(is_it)
     }
 
     /// Notes what cannot be measured here.

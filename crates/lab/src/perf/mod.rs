@@ -12,6 +12,7 @@
 //! | `qpip` | queue pairs, to each other and to sockets |
 //! | `clan` | shared memory with tripwires, between processes and over a network |
 //! | `defrag` | pages over a wire that carries less, joined by us or by the kernel |
+//! | `nbd` | reads of a network block device |
 //! | `chosen` | messages of one length, many connections, loss, what happens to the bytes |
 //! | `report` | rows as a table, and as a picture |
 
@@ -19,6 +20,7 @@ pub(crate) mod chosen;
 pub(crate) mod clan;
 mod defrag;
 pub mod local;
+mod nbd;
 pub mod net;
 mod options;
 pub(crate) mod qpip;

@@ -24,6 +24,8 @@ pub(crate) enum Protocol {
     Clan,
     /// Speculative defragmentation, beside the kernel's own
     Defrag,
+    /// A network block device: reads of memory at a server
+    Nbd,
     /// Queue pairs on TCP
     Qpip,
     /// The Scheduled Transfer Protocol

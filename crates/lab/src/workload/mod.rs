@@ -9,6 +9,7 @@
 //! | `clan` | shared memory with tripwires: words, queues, streams, between threads or processes |
 //! | `defrag` | pages cut for the wire at one end, joined at the other |
 //! | `blocks` | reads and writes of a block device that is served over the network |
+//! | `nbd` | reads of such a device, with its server in this process |
 //! | `memcpy` | what one copy within the machine costs by itself |
 //! | `overhead` | what posting and reaping costs the thread that does it |
 //! | `halves` | what each side saw, and what both come to |
@@ -22,6 +23,7 @@ pub mod clan;
 pub(crate) mod defrag;
 pub(crate) mod halves;
 pub(crate) mod memcpy;
+pub(crate) mod nbd;
 pub(crate) mod overhead;
 pub mod qpip;
 pub(crate) mod side;

@@ -9,16 +9,9 @@ use super::connect::{ConnectArgs, Connector, Target};
 use crate::style;
 use crate::transfer::options::parse_size;
 
-const EXAMPLES: &str = "\
-Examples:
-  landfall nbd bench nbd://host/disk                           random reads of 4 KiB
-  landfall nbd bench nbd://host/disk --work write --depth 1   one write after another
-  landfall nbd bench nbd://host/disk --order sequential --block 256K --json
-  landfall nbd bench nbd+stp://host/disk                      by the Scheduled Transfer Protocol";
-
 /// Options of `landfall nbd bench`.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = landfall_storage::program::BENCH_EXAMPLES)]
 pub(crate) struct Args {
     /// The export: nbd://HOST:PORT/NAME, nbd+unix:///NAME?socket=PATH, nbd+qp://HOST:PORT/NAME or
     /// nbd+stp://HOST:PORT/NAME?udp=PORT, and nbds for TLS. What is in it is overwritten by

@@ -11,18 +11,9 @@ use super::connect::{ConnectArgs, Connector, Target};
 use crate::style;
 use crate::transfer::meter::{Meter, Tally};
 
-const EXAMPLES: &str = "\
-Examples:
-  landfall nbd copy nbd://host/disk disk.img        a device to a file, which is made
-  landfall nbd copy disk.img nbd://host/disk        a file to a device
-  landfall nbd copy nbd://a/disk nbd://b/disk       from one server to another
-  landfall nbd copy nbd+qp://10.9.0.2/disk nbd+stp://b/disk --interface eth1 --address 10.9.0.3/24
-
-Holes are not read, and stay holes. When it ends all is on the medium at the other end.";
-
 /// Options of `landfall nbd copy`.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = landfall_storage::program::COPY_EXAMPLES)]
 pub(crate) struct Args {
     /// From here: nbd://HOST:PORT/NAME, nbd+unix:///NAME?socket=PATH, nbd+qp://HOST:PORT/NAME or
     /// nbd+stp://HOST:PORT/NAME?udp=PORT, and nbds for TLS; or a file

@@ -9,15 +9,9 @@ use serde::Serialize;
 use super::connect::{ConnectArgs, Connector, Target};
 use crate::{printable, style};
 
-const EXAMPLES: &str = "\
-Examples:
-  landfall nbd info nbd://host/disk            one export: its size, and what it can do
-  landfall nbd info --list --json nbd://host   all exports of a server, for programs
-  landfall nbd info nbd+qp://10.9.0.2/disk --address 10.9.0.3/24 --tunnel 127.0.0.1:0 --peer 127.0.0.1:8118";
-
 /// Options of `landfall nbd info`.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = landfall_storage::program::INFO_EXAMPLES)]
 pub(crate) struct Args {
     /// A server, and the name of an export: nbd://HOST:PORT/NAME, nbd+unix:///NAME?socket=PATH,
     /// nbd+qp://HOST:PORT/NAME or nbd+stp://HOST:PORT/NAME?udp=PORT, and nbds for TLS

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use landfall::metrics::Metrics;
 use landfall::stp::{Endpoint, Transport};
-use landfall_storage::device::{BlockDevice, NamedSource};
+use landfall_storage::device::{BlockDevice, FileAccess, NamedSource, Opened};
 use landfall_storage::server::{BlockServer, Hosts, ListenAddress, listen_at};
 use landfall_storage::stream::queue_pair_options;
 use landfall_storage::uri::Carrier;
@@ -68,6 +68,7 @@ pub(crate) struct Offered {
     name: String,
     size: u64,
     source: String,
+    access: &'static str,
 }
 
 /// What is served, in the words of its protocol.
@@ -88,11 +89,14 @@ impl Service {
     pub(crate) fn open(
         &mut self,
         named: &NamedSource,
-        read_only: bool,
+        (read_only, access): (bool, FileAccess),
     ) -> Result<Arc<dyn BlockDevice>> {
-        let device = named.source.open(read_only)?;
+        let Opened { device, access, refusal } = named.source.open(read_only, access)?;
+        if let Some(why) = refusal {
+            eprintln!("device `{}` is read by {access}: {why}", named.name);
+        }
         let (name, size, source) = (named.name.clone(), device.size(), named.source.to_string());
-        self.offered.push(Offered { name, size, source });
+        self.offered.push(Offered { name, size, source, access });
         Ok(device)
     }
 }
@@ -231,8 +235,9 @@ impl ListenArgs {
             return Ok(style::print(&format!("{ready}\n"))?);
         }
         let mut text = String::new();
-        for Offered { name, size, source } in offered {
-            text += &format!("device `{name}`: {}, {source}\n", style::bytes(*size));
+        for Offered { name, size, source, access } in offered {
+            let size = style::bytes(*size);
+            text += &format!("device `{name}`: {size}, {source}, read by {access}\n");
         }
         for address in listening {
             text += &format!("serving at {address}\n");

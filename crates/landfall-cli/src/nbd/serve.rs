@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use landfall_storage::device::NamedSource;
+use landfall_storage::device::{FileAccess, NamedSource};
 use landfall_storage::server::{Offer, Server};
 use landfall_storage::uri::{Carrier, ExportUri, PORT};
 use landfall_transport::signals::Endings;
@@ -12,30 +12,18 @@ use landfall_transport::signals::Endings;
 use super::listen::{ListenArgs, Service};
 use crate::serve::tasks::TlsArgs;
 
-const EXAMPLES: &str = "\
-Examples:
-  landfall nbd serve --export disk=file:disk.img          then: nbdinfo nbd://127.0.0.1/disk
-  landfall nbd serve --export a=mem:1G --export b=file:/dev/vg/b --listen 0.0.0.0:10809
-  landfall nbd serve --export disk=file:disk.img --read-only --unix /run/user/1000/nbd.sock
-  landfall nbd serve --export disk=mem:1G --tls-cert cert.pem --tls-key key.pem --tls-required
-  sudo landfall nbd serve --export disk=mem:1G --listen qp://10.9.0.2:10809     then: nbdinfo nbd://10.9.0.2/disk
-  landfall nbd serve --export disk=mem:1G --listen stp://0.0.0.0:10809     for landfall nbd copy and its like
-
-A file is as large as it is: `truncate -s 10G disk.img` makes one. A flush and a request with
-FUA return when the data is on the medium (fdatasync); what is only written may be in the
-page cache. Memory is gone when the server ends.
-
-It runs until SIGINT or SIGTERM (or for as long as --seconds says): requests that have begun
-are ended, and clients are told.";
-
 /// Options of `landfall nbd serve`.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = landfall_storage::program::NBD_EXAMPLES)]
 pub(crate) struct Args {
     /// Offer this under that name: file:PATH, for a file or a block device, or mem:SIZE. May
     /// be given several times
     #[arg(long, value_name = "NAME=file:PATH|mem:SIZE", required = true)]
     export: Vec<NamedSource>,
+    /// How reads of files wait for the medium: threads, or io_uring (threads where the kernel does
+    /// not allow it). The figures are in docs/storage.md
+    #[arg(long, value_name = "threads|io_uring", default_value = FileAccess::default().name())]
+    access: FileAccess,
     #[command(flatten)]
     listen: ListenArgs,
     /// Let clients of this host come in at this path
@@ -56,7 +44,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let mut service = Service { protocol: "nbd", usual, ..Service::default() };
     let mut builder = Server::builder().clients(args.listen.clients).log(args.listen.log());
     for export in &args.export {
-        let device = service.open(export, args.listen.read_only)?;
+        let device = service.open(export, (args.listen.read_only, args.access))?;
         let offer = Offer::shared(export.name.as_str(), device).read_only(args.listen.read_only);
         builder = builder.offer(offer.description(export.source.to_string()));
     }

@@ -72,6 +72,102 @@ fn over_stp_data_are_transfers() {
     assert!(server.end(), "a signal ends it in order");
 }
 
+/// Runs `landfall scsi …` with `--json`, and gives what it says.
+fn told(arguments: &[&str]) -> serde_json::Value {
+    let output = landfall(&[&["scsi"], arguments, &["--json"]].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn units_are_listed_copied_and_measured_over_stp() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_landfall"));
+    command.args(["scsi", "serve", "--target", TARGET, "--listen", "stp://127.0.0.1:3260/udp/0"]);
+    let server = Server::of(command.args(["--lun", "0=mem:3M", "--lun", "7=mem:1M"]));
+    let address = server.ready["listening"][0].as_str().unwrap();
+    let listed = told(&["list", address]);
+    let units = listed["units"].as_array().unwrap();
+    let seen: Vec<_> =
+        units.iter().map(|unit| (unit["lun"].as_u64(), unit["bytes"].as_u64())).collect();
+    assert_eq!(seen, [(Some(0), Some(3 << 20)), (Some(7), Some(1 << 20))]);
+    let unit = told(&["inquiry", address, "--lun", "7"]);
+    assert_eq!((&unit["bytes"], &unit["block_bytes"]), (&(1 << 20).into(), &512.into()));
+    assert_eq!(unit["vendor"], units[1]["vendor"]);
+
+    // There and back; the last block of the unit keeps what the file has not.
+    let folder = Folder::new("scsi-copy");
+    let (there, back) = (folder.path("there"), folder.path("back"));
+    let bytes: Vec<u8> = (0..2_000_123_u32).map(|at| (at * 7 + at / 4099) as u8).collect();
+    std::fs::write(&there, &bytes).unwrap();
+    assert_eq!(told(&["copy", &there, address])["bytes"], 2_000_123);
+    assert_eq!(told(&["copy", address, &back])["bytes"], 3 << 20);
+    let copied = std::fs::read(&back).unwrap();
+    assert!(copied[..bytes.len()] == bytes && copied[bytes.len()..].iter().all(|byte| *byte == 0));
+
+    let measured = told(&["bench", address, "--seconds", "0.2", "--depth", "4"]);
+    assert!(measured["commands"].as_u64() > Some(0) && measured["depth"] == 4, "{measured}");
+    let writes = ["bench", address, "--lun", "7", "--write", "--sequential", "--seconds", "0.2"];
+    assert!(told(&writes)["bytes_per_second"].as_f64() > Some(0.0));
+    assert!(server.end(), "a signal ends it in order");
+}
+
+#[test]
+fn what_an_initiator_cannot_do_is_said() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_landfall"));
+    command.args(["scsi", "serve", "--target", TARGET, "--listen", "stp://127.0.0.1:3260/udp/0"]);
+    let server = Server::of(command.args(["--lun", "0=mem:1M"]));
+    let address = server.ready["listening"][0].as_str().unwrap();
+    let folder = Folder::new("scsi-wrong");
+    let large = folder.path("large");
+    std::fs::File::create(&large).unwrap().set_len(2 << 20).unwrap();
+    for (arguments, words) in [
+        (&["inquiry", address, "--lun", "5"][..], "status"),
+        (&["copy", &large, address], "too small"),
+        (&["copy", &large, &large], "one of both is a target"),
+        (&["copy", &folder.path("none"), address], "none"),
+        (&["list", "qp://127.0.0.1:3260"], "stp://ADDRESS:PORT"),
+        (&["bench", address, "--block", "1000000", "--lun", "9"], "status"),
+    ] {
+        let output = landfall(&[&["scsi"], arguments].concat());
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(1) && said.contains(words), "{arguments:?}: {said}");
+    }
+    assert!(server.end(), "a signal ends it in order");
+}
+
+#[test]
+fn a_target_with_chap_lets_nobody_in_without_the_secret() {
+    use std::os::unix::fs::PermissionsExt;
+    let test = "a_target_with_chap_lets_nobody_in_without_the_secret";
+    let folder = Folder::new("scsi-chap");
+    let file = folder.path("account");
+    std::fs::write(&file, "user secretsecretsecret\n").unwrap();
+    let readable = |mode| {
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    readable(0o644);
+    let arguments = ["scsi", "serve", "--target", TARGET, "--lun", "0=mem:1M", "--chap", &file];
+    let refused = landfall(&arguments);
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("chmod 600"));
+    readable(0o600);
+    let over_stp = landfall(&[&arguments[..], &["--listen", "stp://127.0.0.1:0"]].concat());
+    assert!(String::from_utf8_lossy(&over_stp.stderr).contains("CHAP is of iSCSI"));
+    let server = serve(&["--lun", "0=mem:1M", "--chap", &file]);
+    let address = server.ready["listening"][0].as_str().unwrap().to_owned();
+    if is_here("iscsi-ls") {
+        let told = |user: &str| {
+            let portal = address.replace("iscsi://", &format!("iscsi://{user}"));
+            let told = Command::new("iscsi-ls").args(["-s", portal.trim_end_matches('/')]).output();
+            String::from_utf8_lossy(&told.unwrap().stdout).contains("Lun:0")
+        };
+        assert!(told("user%secretsecretsecret@"));
+        assert!(!told("user%secretsecretsecreT@") && !told(""));
+    } else {
+        skip(test, "needs iscsi-ls: apt-get install libiscsi-bin");
+    }
+    assert!(server.end(), "a signal ends it in order");
+}
+
 #[test]
 fn what_is_wrong_with_a_target_is_said() {
     let said = |arguments: &[&str]| {

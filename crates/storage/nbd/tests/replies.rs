@@ -1,16 +1,20 @@
 //! Replies that a client refuses: what a server must not send.
 
 use landfall_nbd::client::{Event, IssueError, Negotiation, Session, Step, Wanted};
-use landfall_nbd::{Command, Errno, Features, ProtocolError};
+use landfall_nbd::{Command, Errno, Extent, Features, ProtocolError};
+
+/// The size of the device with structured replies.
+const LARGE: u64 = 1 << 21;
 
 /// A client in transmission with a server that knows the old option only, or structured
 /// replies.
 fn session(structured: bool) -> Session {
     let mut client = Negotiation::new(Wanted::export("disk"));
     let flags = (Features::FLUSH, 0x0005u16.to_be_bytes());
+    let size = if structured { LARGE } else { 4096 };
     if !structured {
         client.handle(b"NBDMAGICIHAVEOPT\0\x02").unwrap();
-        let told = [&4096u64.to_be_bytes()[..], &flags.1].concat();
+        let told = [&size.to_be_bytes()[..], &flags.1].concat();
         let (_, Step::Transmission(session)) = client.handle(&told).unwrap() else { panic!() };
         return session;
     }
@@ -27,7 +31,7 @@ fn session(structured: bool) -> Session {
     reply(8, 1, &[]);
     reply(10, 4, b"\0\0\0\x2abase:allocation");
     reply(10, 1, &[]);
-    reply(7, 3, &[&[0, 0][..], &4096u64.to_be_bytes(), &flags.1].concat());
+    reply(7, 3, &[&[0, 0][..], &size.to_be_bytes(), &flags.1].concat());
     let Step::Transmission(session) = reply(7, 1, &[]) else { panic!() };
     session
 }
@@ -128,6 +132,45 @@ fn a_status_is_of_the_context_that_was_chosen_and_no_longer_than_asked() {
     let lens: Vec<u64> = extents.iter().map(|extent| extent.len).collect();
     assert_eq!(lens, [512, 512]);
     assert!(extents.iter().all(|extent| extent.is_hole && extent.is_zero));
+}
+
+/// It may be far longer than a client has room for, so what is here is told of at once.
+#[test]
+fn a_status_has_as_many_extents_as_servers_send_and_no_more() {
+    const MOST: u32 = 1 << 20;
+    let mut session = session(true);
+    for (count, room) in [(9_000, 28), (9_000, 9_999), (MOST, 300_001)] {
+        let command = Command::BlockStatus { offset: 0, length: LARGE, one: false };
+        let cookie = session.issue(&command, &mut Vec::new()).unwrap();
+        let mut payload = 42u32.to_be_bytes().to_vec();
+        for nth in 0..count {
+            payload.extend((1 + nth % 2).to_be_bytes());
+            payload.extend((3 * (nth % 2)).to_be_bytes());
+        }
+        let bytes = chunk(true, 5, cookie, &payload);
+        let (mut at, mut all) = (0, Vec::new());
+        loop {
+            // No more than there is room for at a time.
+            let here = &bytes[at..bytes.len().min(at + room.max(32))];
+            let (used, event) = session.handle(here).unwrap().expect("there is enough to go on");
+            at += used;
+            match event {
+                Event::Status { extents, .. } => all.extend(extents),
+                Event::Done { result, .. } => break assert_eq!(result, Ok(())),
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!((at, all.len()), (bytes.len(), count as usize));
+        let is_right = |(nth, extent): (usize, &Extent)| {
+            (extent.len, extent.is_hole) == (1 + nth as u64 % 2, nth % 2 == 1)
+        };
+        assert!(all.iter().enumerate().all(is_right));
+    }
+    let command = Command::BlockStatus { offset: 0, length: LARGE, one: false };
+    let cookie = session.issue(&command, &mut Vec::new()).unwrap();
+    let mut head = chunk(true, 5, cookie, &[]);
+    head[16..].copy_from_slice(&(4 + 8 * (MOST + 1)).to_be_bytes());
+    assert!(matches!(session.handle(&head), Err(ProtocolError::TooLong(_))));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Sessions of iSCSI: logins, and messages at their limits.
 
-use landfall_scsi::iscsi::{Config, ProtocolError, Session};
+use landfall_scsi::iscsi::{Account, Chap, Config, ProtocolError, Session};
 use landfall_scsi::{Disk, Lun, Target};
 
 const NAME: &str = "iqn.2026-01.example:test";
@@ -25,7 +25,7 @@ fn target() -> Target {
 }
 
 fn session() -> Session {
-    Session::new(Config { alias: None, portal: Some("192.0.2.1:3260".into()) })
+    Session::new(Config { portal: Some("192.0.2.1:3260".into()), ..Config::default() })
 }
 
 /// The class and detail of a login's answer, and its text.
@@ -82,6 +82,94 @@ fn a_login_that_is_wrong_is_told_why() {
     let mut other = session();
     let early = message(0x01, 0x80, &[], &[]);
     assert!(matches!(other.handle(&early, &mut target()), Err(ProtocolError::Malformed(_))));
+}
+
+/// A target that knows one initiator, and proves itself to it.
+fn guarded(target: Option<&str>) -> Session {
+    let target = target.map(|secret| Account::new("target", secret).unwrap());
+    let initiator = Account::new("user", "secretsecretsecret").unwrap();
+    let chap = Chap { initiator, target, challenge: [1; 16], id: 0x27 };
+    Session::new(Config { chap: Some(chap), ..Config::default() })
+}
+
+/// Messages of a login, each with its flags; the answers that come, each with its status.
+fn talk(mut session: Session, messages: &[(u8, &str)]) -> (Session, Vec<([u8; 2], u8, String)>) {
+    let (mut target, mut answers) = (target(), Vec::new());
+    for (flags, text) in messages {
+        let login = message(0x43, *flags, &[(16, 1), (24, 5)], text.as_bytes());
+        let handled = session.handle(&login, &mut target);
+        let answer = session.poll_output().expect("it is answered");
+        let text = String::from_utf8_lossy(&answer[48..]).into_owned();
+        answers.push(([answer[36], answer[37]], answer[1], text));
+        if handled.is_err() {
+            break;
+        }
+    }
+    (session, answers)
+}
+
+const HELLO: &str =
+    "InitiatorName=iqn.x:y\0TargetName=iqn.2026-01.example:test\0AuthMethod=CHAP,None\0";
+/// The sum of `\x27`, `secretsecretsecret` and sixteen bytes of one.
+const RIGHT: &str = "CHAP_N=user\0CHAP_R=0x926126b884d33562437f2321ce5a7904\0";
+
+#[test]
+fn an_initiator_that_knows_the_secret_comes_in() {
+    let messages = [(0, HELLO), (0, "CHAP_A=7,5\0"), (0x81, RIGHT), (0x87, "InitialR2T=No\0")];
+    let (session, answers) = talk(guarded(None), &messages);
+    assert!(answers.iter().all(|(status, ..)| *status == [0, 0]), "{answers:?}");
+    assert!(answers[0].2.contains("AuthMethod=CHAP\0"), "{answers:?}");
+    let asked = "CHAP_A=5\0CHAP_I=39\0CHAP_C=0x01010101010101010101010101010101\0";
+    assert_eq!(answers[1].2.trim_end_matches('\0'), asked.trim_end_matches('\0'));
+    assert!(!answers[2].2.contains("CHAP_R") && answers[2].1 == 0x81, "{answers:?}");
+    assert!(session.is_open());
+}
+
+#[test]
+fn a_target_proves_itself_to_those_who_ask() {
+    let question = format!("{RIGHT}CHAP_I=7\0CHAP_C=0x0102\0");
+    let messages = [(0, HELLO), (0, "CHAP_A=5\0"), (0x81, question.as_str())];
+    let (_, answers) = talk(guarded(Some("another secret")), &messages);
+    assert_eq!(answers[2].0, [0, 0], "{answers:?}");
+    assert!(
+        answers[2].2.contains("CHAP_N=target\0CHAP_R=0x7ff6db6f472064c13a608ff17b489c83\0"),
+        "{answers:?}"
+    );
+    // One that has nothing to prove itself by does not pretend.
+    let (_, answers) = talk(guarded(None), &messages);
+    assert_eq!(answers[2].0, [2, 1], "{answers:?}");
+}
+
+#[test]
+fn an_initiator_that_does_not_prove_itself_stays_out() {
+    let wrong = "CHAP_N=user\0CHAP_R=0x00000000000000000000000000000000\0";
+    let other = RIGHT.replace("user", "another");
+    let back = format!("{RIGHT}CHAP_I=7\0CHAP_C=0x{}\0", "01".repeat(16));
+    let none = HELLO.replace("CHAP,", "");
+    let skips = HELLO.replace("AuthMethod=CHAP,None\0", "");
+    let begun = [(0, HELLO), (0, "CHAP_A=5\0")];
+    let with = |last| [&begun[..], &[(0x81, last)]].concat();
+    let all: [Vec<(u8, &str)>; 11] = [
+        with(wrong),
+        with(&other),
+        with("CHAP_N=user\0"),
+        with("CHAP_N=user\0CHAP_R=0x\0"),
+        // Its own question back.
+        with(&back),
+        vec![(0, &none)],
+        // The security stage left out, or left early.
+        vec![(0x87, &skips)],
+        vec![(0x81, &skips), (0x87, "InitialR2T=No\0")],
+        vec![(0x81, HELLO), (0x87, "InitialR2T=No\0")],
+        // An answer before the question, and an algorithm that is not here.
+        vec![(0, HELLO), (0x81, RIGHT)],
+        vec![(0, HELLO), (0, "CHAP_A=6,7\0")],
+    ];
+    for messages in all {
+        let (session, answers) = talk(guarded(Some("another secret")), &messages);
+        assert_eq!(answers.last().unwrap().0, [2, 1], "{messages:?}: {answers:?}");
+        assert!(!session.is_open());
+    }
 }
 
 #[test]

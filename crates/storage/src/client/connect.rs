@@ -89,7 +89,7 @@ pub enum ConnectError {
 
 /// What a negotiation has led to.
 enum Agreed {
-    Session(Arc<dyn Stream>, Session, Input),
+    Session(Arc<dyn Stream>, Box<Session>, Input),
     Listed(Vec<Listed>),
 }
 
@@ -126,7 +126,7 @@ fn negotiate(
                 }
             }
             Step::Transmission(session) | Step::Looked(session) => {
-                break Agreed::Session(Arc::clone(&stream), session, input);
+                break Agreed::Session(Arc::clone(&stream), Box::new(session), input);
             }
             Step::Listed(listed) => break Agreed::Listed(listed),
         }
@@ -152,7 +152,7 @@ pub fn exports_of(stream: Arc<dyn Stream>, options: &Options) -> Result<Vec<List
 /// [`ConnectError`].
 pub fn export_of(stream: Arc<dyn Stream>, options: &Options) -> Result<Session, ConnectError> {
     match negotiate(stream, options, Purpose::Look)? {
-        Agreed::Session(_, session, _) => Ok(session),
+        Agreed::Session(_, session, _) => Ok(*session),
         Agreed::Listed(_) => Err(io::Error::other("a list where an export was asked for").into()),
     }
 }
@@ -164,7 +164,7 @@ impl Client {
     /// [`ConnectError`].
     pub fn connect(stream: Arc<dyn Stream>, options: &Options) -> Result<Self, ConnectError> {
         match negotiate(stream, options, Purpose::Use)? {
-            Agreed::Session(stream, session, input) => Ok(Self::over(stream, session, input)),
+            Agreed::Session(stream, session, input) => Ok(Self::over(stream, *session, input)),
             Agreed::Listed(_) => Err(io::Error::other("a list instead of an export").into()),
         }
     }

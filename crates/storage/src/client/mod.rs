@@ -417,7 +417,7 @@ impl ClientState {
                 }
                 Event::Status { cookie, extents } => {
                     if let Some(operation) = self.state().operation(cookie) {
-                        operation.lock().extents = extents;
+                        operation.lock().extents.extend(extents);
                     }
                 }
                 Event::Failing { .. } => {}

@@ -4,6 +4,8 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, IoSliceMut};
 use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::Path;
+use std::str::FromStr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use landfall_nbd::{Extent, Features};
@@ -12,6 +14,36 @@ use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
 use super::{BlockDevice, write_zeroes_slowly};
 
+/// How reads wait for the medium of a file that is not in the page cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FileAccess {
+    /// Threads wait, one for each read.
+    #[default]
+    Threads,
+    /// Through `io_uring`, into registered memory; by threads where the kernel does not allow it.
+    Uring,
+}
+
+impl FileAccess {
+    /// Its name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Threads => "threads",
+            Self::Uring => "io_uring",
+        }
+    }
+}
+
+impl FromStr for FileAccess {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = [Self::Threads, Self::Uring].into_iter().find(|access| access.name() == text);
+        found.ok_or_else(|| format!("`{text}` is no way to files: threads or io_uring would be"))
+    }
+}
+
 /// A device in a file. [`flush`](BlockDevice::flush) is `fdatasync`.
 ///
 /// Where that has failed once, nobody knows what is on the medium: the kernel tells of a
@@ -19,7 +51,8 @@ use super::{BlockDevice, write_zeroes_slowly};
 /// anew.
 #[derive(Debug)]
 pub struct FileDevice {
-    file: File,
+    file: Arc<File>,
+    access: FileAccess,
     size: AtomicU64,
     is_read_only: bool,
     is_block_device: bool,
@@ -44,13 +77,36 @@ impl FileDevice {
         // The metadata of a block device have no size.
         let size = seek(&file, SeekFrom::End(0))?;
         Ok(Self {
-            file,
+            file: Arc::new(file),
+            access: FileAccess::Threads,
             size: AtomicU64::new(size),
             is_read_only: read_only,
             is_block_device: kind.is_block_device(),
             is_lost: AtomicBool::new(false),
             has_no_holes: AtomicBool::new(false),
         })
+    }
+
+    /// Reads in this way from now on: what a server does for clients that come later.
+    ///
+    /// # Errors
+    /// The kernel does not allow it; the error says why, and what would help. Threads wait then.
+    pub fn set_access(&mut self, access: FileAccess) -> io::Result<()> {
+        self.access = FileAccess::Threads;
+        if access == FileAccess::Uring {
+            #[cfg(feature = "uring")]
+            crate::server::ring::probe()?;
+            #[cfg(not(feature = "uring"))]
+            return Err(io::Error::other("this program was built without io_uring"));
+        }
+        self.access = access;
+        Ok(())
+    }
+
+    /// How it is read.
+    #[must_use]
+    pub const fn access(&self) -> FileAccess {
+        self.access
     }
 
     fn punch(&self, offset: u64, length: u64) -> io::Result<()> {
@@ -181,6 +237,10 @@ impl BlockDevice for FileDevice {
     fn cache(&self, offset: u64, length: u64) -> io::Result<()> {
         let Some(length) = std::num::NonZeroU64::new(length) else { return Ok(()) };
         Ok(fadvise(&self.file, offset, Some(length), Advice::WillNeed)?)
+    }
+
+    fn uring_file(&self) -> Option<Arc<File>> {
+        (self.access == FileAccess::Uring).then(|| Arc::clone(&self.file))
     }
 
     fn resize(&self, size: u64) -> io::Result<()> {

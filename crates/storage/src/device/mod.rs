@@ -5,14 +5,16 @@ mod file;
 mod memory;
 mod source;
 
+use std::fs::File;
 use std::io;
+use std::sync::Arc;
 
 use landfall_nbd::{Extent, Features};
 
 pub use fault::{Fault, Volatile};
-pub use file::FileDevice;
+pub use file::{FileAccess, FileDevice};
 pub use memory::MemoryDevice;
-pub use source::{NamedSource, Source, parse_size};
+pub use source::{NamedSource, Opened, Source, parse_size};
 
 /// What a server has to offer: bytes at offsets.
 ///
@@ -91,6 +93,12 @@ pub trait BlockDevice: Send + Sync {
     fn cache(&self, offset: u64, length: u64) -> io::Result<()> {
         let _ = (offset, length);
         Ok(())
+    }
+
+    /// The file that has these bytes at the same offsets, where reads that wait for its medium
+    /// shall go through `io_uring`.
+    fn uring_file(&self) -> Option<Arc<File>> {
+        None
     }
 
     /// The device becomes so long.

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use super::{BlockDevice, FileDevice, MemoryDevice};
+use super::{BlockDevice, FileAccess, FileDevice, MemoryDevice};
 
 /// A number of bytes as people write it: `4096`, `500K`, `20M`, `1G`.
 ///
@@ -34,21 +34,43 @@ pub enum Source {
     Memory(u64),
 }
 
+/// A device, and how it is read.
+pub struct Opened {
+    /// The device.
+    pub device: Arc<dyn BlockDevice>,
+    /// `memory`, or the [name](FileAccess::name) of a way to files.
+    pub access: &'static str,
+    /// Why it is not the way that was wanted.
+    pub refusal: Option<io::Error>,
+}
+
+impl fmt::Debug for Opened {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Opened").field("access", &self.access).finish_non_exhaustive()
+    }
+}
+
 impl Source {
-    /// Opens the device.
+    /// Opens the device; a file in this way, if the kernel allows it.
     ///
     /// # Errors
     /// The file cannot be opened; it is named.
-    pub fn open(&self, read_only: bool) -> io::Result<Arc<dyn BlockDevice>> {
+    pub fn open(&self, read_only: bool, access: FileAccess) -> io::Result<Opened> {
         match self {
             Self::File(path) => {
                 let named = |error: io::Error| {
                     let what = format!("cannot open {}: {error}", path.display());
                     io::Error::new(error.kind(), what)
                 };
-                Ok(Arc::new(FileDevice::open(path, read_only).map_err(named)?))
+                let mut device = FileDevice::open(path, read_only).map_err(named)?;
+                let refusal = device.set_access(access).err();
+                let access = device.access().name();
+                Ok(Opened { device: Arc::new(device), access, refusal })
             }
-            Self::Memory(size) => Ok(Arc::new(MemoryDevice::new(*size))),
+            Self::Memory(size) => {
+                let device = Arc::new(MemoryDevice::new(*size));
+                Ok(Opened { device, access: "memory", refusal: None })
+            }
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use landfall_files::{
 };
 
 use super::channel::{Channel, ChannelError};
-use super::{FilesError, Options};
+use super::{FilesError, Options, locked};
 
 /// How long what nobody needs any more may wait for a request to travel with.
 const RELEASE_AFTER: Duration = Duration::from_millis(50);
@@ -111,11 +111,6 @@ struct ClientState {
     is_gone: AtomicBool,
     is_over: AtomicBool,
     patience: Duration,
-}
-
-/// What is under it is whole after each step.
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Client {

@@ -45,6 +45,7 @@ mod place;
 mod server;
 
 use std::io;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 pub use client::{CallError, Client};
@@ -122,4 +123,9 @@ impl FilesError {
     fn system(what: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::System { what, source }
     }
+}
+
+/// What is under it is whole after each step.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -8,7 +8,9 @@ use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use landfall_scsi::iscsi::{Config, Job, LONGEST_MESSAGE, ProtocolError, Reply, Session, TaskId};
+use landfall_scsi::iscsi::{
+    Chap, Config, Job, LONGEST_MESSAGE, ProtocolError, Reply, Session, TaskId,
+};
 use landfall_scsi::{Failure, NexusId, Work};
 
 use super::Common;
@@ -68,7 +70,7 @@ impl Sessions {
 pub(super) fn serve(stream: Arc<dyn Stream>, common: &Arc<Common>) -> Result<(), Ended> {
     stream.set_read_timeout(Some(PATIENCE))?;
     let portal = stream.local().map(|address| address.to_string());
-    let session = Session::new(Config { alias: None, portal });
+    let session = Session::new(Config { alias: None, portal, chap: chap(common)? });
     let state = ConnectionState {
         stream,
         common: Arc::clone(common),
@@ -88,6 +90,15 @@ pub(super) fn serve(stream: Arc<dyn Stream>, common: &Arc<Common>) -> Result<(),
     drop(session);
     state.stream.shut_down();
     ended
+}
+
+/// What the initiator has to prove, by a question that nobody has heard before.
+fn chap(common: &Common) -> io::Result<Option<Chap>> {
+    let Some((initiator, target)) = common.chap.clone() else { return Ok(None) };
+    let (mut challenge, mut id) = ([0; 16], [0; 1]);
+    let filled = getrandom::fill(&mut challenge).and_then(|()| getrandom::fill(&mut id));
+    filled.map_err(io::Error::other)?;
+    Ok(Some(Chap { initiator, target, challenge, id: id[0] }))
 }
 
 fn run(state: &Arc<ConnectionState>) -> Result<(), Ended> {

@@ -3,12 +3,17 @@
 //! | file | what it is |
 //! | --- | --- |
 //! | this | a target and its units |
+//! | `accounts` | secrets of initiators, from files |
 //! | `connection` | one initiator of iSCSI, from its login to its goodbye |
 //! | [`sst`] | initiators over STP, whose data are Transfers |
+//! | `command` | the commands of the tool that are an initiator |
 //! | `units` | what people call a unit |
 //! | `carry_out` | what a device does for a command |
 
+mod accounts;
 mod carry_out;
+#[cfg(all(feature = "command", feature = "family"))]
+pub mod command;
 mod connection;
 #[cfg(feature = "family")]
 pub mod sst;
@@ -22,6 +27,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use landfall_nbd::Features;
 pub use landfall_scsi::Lun;
+pub use landfall_scsi::iscsi::Account;
 pub use landfall_scsi::{Code, Failure, Key, Response, Sense, Status};
 use landfall_scsi::{Disk, Target, Work};
 
@@ -32,6 +38,7 @@ use crate::device::BlockDevice;
 use crate::server::tally::Tally;
 use crate::server::{BlockServer, Log, ServerStats, StreamServer, WORKERS, Workers};
 use crate::uri::Carrier;
+pub use accounts::read_account;
 use carry_out::UnitDevice;
 pub use units::UnitSource;
 
@@ -87,6 +94,8 @@ pub(crate) struct Common {
     tally: Tally,
     log: Option<Log>,
     is_ending: Arc<AtomicBool>,
+    /// Who may come in by iSCSI, and what the target proves itself by.
+    chap: Option<(Account, Option<Account>)>,
     /// Initiators over STP.
     #[cfg(feature = "family")]
     direct: Mutex<Vec<std::sync::Weak<sst::Replies>>>,
@@ -140,6 +149,8 @@ pub struct Builder {
     read_only: bool,
     log: Option<Log>,
     most_clients: usize,
+    initiator: Option<Account>,
+    own: Option<Account>,
 }
 
 impl Builder {
@@ -157,6 +168,18 @@ impl Builder {
     /// Nobody writes, whatever the devices can.
     pub const fn read_only(mut self, read_only: bool) -> Self {
         self.read_only = read_only;
+        self
+    }
+
+    /// Nobody comes in but those of iSCSI that prove by CHAP that they know this secret.
+    pub fn chap(mut self, initiator: Account) -> Self {
+        self.initiator = Some(initiator);
+        self
+    }
+
+    /// The target proves itself, too, to those that ask for it.
+    pub fn chap_target(mut self, own: Account) -> Self {
+        self.own = Some(own);
         self
     }
 
@@ -188,6 +211,17 @@ impl Builder {
                 self.name
             ));
         }
+        let chap = match (self.initiator, self.own) {
+            (None, Some(_)) => {
+                return refuse(
+                    "a target that proves itself has initiators prove themselves".into(),
+                );
+            }
+            (Some(initiator), Some(own)) if initiator.has_secret_of(&own) => {
+                return refuse("both ends of CHAP need a secret of their own".into());
+            }
+            (initiator, own) => initiator.map(|initiator| (initiator, own)),
+        };
         let (mut target, mut units) = (Target::new(self.name.as_str()), BTreeMap::new());
         for (number, device) in self.units {
             let Some(lun) = Lun::new(number) else {
@@ -214,6 +248,7 @@ impl Builder {
             tally,
             log,
             is_ending: Arc::clone(&is_ending),
+            chap,
             #[cfg(feature = "family")]
             direct: Mutex::default(),
             #[cfg(feature = "family")]
@@ -237,7 +272,15 @@ impl Server {
     /// A target of this name, for 1024 initiators.
     pub fn builder(name: impl Into<String>) -> Builder {
         let name = name.into();
-        Builder { name, units: Vec::new(), read_only: false, log: None, most_clients: 1024 }
+        Builder {
+            name,
+            units: Vec::new(),
+            read_only: false,
+            log: None,
+            most_clients: 1024,
+            initiator: None,
+            own: None,
+        }
     }
 
     /// Lets initiators come in over the kernel's TCP. Gives the address, whose port may have

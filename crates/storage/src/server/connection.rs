@@ -5,6 +5,8 @@
 //! What may wait for a medium goes to the [workers](super::workers), so that it holds up
 //! nobody.
 
+#[cfg(feature = "uring")]
+use std::cell::OnceCell;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -14,6 +16,8 @@ use landfall_nbd::server::{Config, Incoming, Negotiation, Session, Step, Ticket}
 use landfall_nbd::{Command, Errno, ProtocolError};
 
 use super::exports::{ExportTable, Offered};
+#[cfg(feature = "uring")]
+use super::ring::RingReader;
 use super::tally::Tally;
 use super::workers::Workers;
 use crate::stream::Stream;
@@ -114,6 +118,8 @@ pub(crate) fn serve(stream: Arc<dyn Stream>, common: &Arc<Common>) -> Result<(),
         input,
         output: Output { bytes: vec![0; OUTPUT], end: 0 },
         head: Vec::with_capacity(64),
+        #[cfg(feature = "uring")]
+        ring: OnceCell::new(),
     };
     let ended = connection.run();
     // What was begun is ended: writes have to reach the device whether or not the client
@@ -268,6 +274,57 @@ impl Drop for Job {
     }
 }
 
+impl Job {
+    fn carry_out(self, ticket: Ticket, command: Command, common: &Common) {
+        if !self.shared.carry_out(ticket, command) {
+            common.tally.error();
+        }
+    }
+}
+
+/// A read that waits for the medium of a file.
+#[cfg(feature = "uring")]
+pub(super) struct ReadJob {
+    job: Job,
+    common: Arc<Common>,
+    ticket: Ticket,
+    offset: u64,
+    length: u32,
+}
+
+#[cfg(feature = "uring")]
+impl ReadJob {
+    pub(super) const fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    pub(super) const fn len(&self) -> usize {
+        self.length as usize
+    }
+
+    /// Appends the answer.
+    pub(super) fn answer(&self, bytes: &[u8], out: &mut Vec<u8>) {
+        self.common.tally.waits_in_ring();
+        self.job.shared.session.data(out, self.ticket, self.offset, self.length, true);
+        out.extend_from_slice(bytes);
+    }
+
+    /// Sends answers of this connection.
+    pub(super) fn send(&self, answers: &[u8]) {
+        if self.job.shared.send(answers, &[]).is_err() {
+            // Anyone who reads hears of it.
+            self.job.shared.stream.shut_down();
+        }
+    }
+
+    pub(super) fn leave_to_workers(self) {
+        let Self { job, common, ticket, offset, length } = self;
+        let command = Command::Read { offset, length, dont_fragment: false };
+        let of_job = Arc::clone(&common);
+        common.workers.run(move || job.carry_out(ticket, command, &of_job));
+    }
+}
+
 /// Replies that are not sent yet.
 struct Output {
     bytes: Vec<u8>,
@@ -280,6 +337,9 @@ struct Connection {
     input: Input,
     output: Output,
     head: Vec<u8>,
+    /// What reads the device's file where the medium has to be waited for, if it has one for that.
+    #[cfg(feature = "uring")]
+    ring: OnceCell<Option<RingReader>>,
 }
 
 impl Connection {
@@ -422,12 +482,26 @@ impl Connection {
         self.common.tally.waits();
         let (job, common) =
             (Job { shared: Arc::clone(&self.shared), bytes }, Arc::clone(&self.common));
-        self.common.workers.run(move || {
-            if !job.shared.carry_out(ticket, command) {
-                common.tally.error();
+        #[cfg(feature = "uring")]
+        if let (Command::Read { offset, length, .. }, Some(ring)) = (command, self.ring()) {
+            let read = ReadJob { job, common, ticket, offset, length };
+            if let Err(read) = ring.read(read) {
+                read.leave_to_workers();
             }
-        });
+            return Ok(());
+        }
+        self.common.workers.run(move || job.carry_out(ticket, command, &common));
         Ok(())
+    }
+
+    #[cfg(feature = "uring")]
+    fn ring(&self) -> Option<&RingReader> {
+        let start = || {
+            let file = self.shared.offered.device.uring_file()?;
+            // Without one all is left to the workers: memory may be locked up to a limit.
+            RingReader::start(file).ok()
+        };
+        self.ring.get_or_init(start).as_ref()
     }
 
     fn done(&mut self, ticket: Ticket) -> Result<(), Ended> {

@@ -7,6 +7,8 @@ mod connection;
 mod exports;
 #[cfg(feature = "family")]
 mod family;
+#[cfg(feature = "uring")]
+pub(crate) mod ring;
 mod streams;
 pub(crate) mod tally;
 mod workers;

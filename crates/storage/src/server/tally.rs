@@ -23,6 +23,8 @@ landfall_placement::counters! {
         pub other_requests: u64,
         /// Requests that were left to a worker, since the medium may have to be waited for.
         pub waited_for: u64,
+        /// Reads among them that waited in an `io_uring`.
+        pub ring_reads: u64,
         /// Requests that failed, or made no sense.
         pub errors: u64,
     }
@@ -38,6 +40,7 @@ pub(crate) struct Tally {
     flushes: AtomicU64,
     other_requests: AtomicU64,
     waited_for: AtomicU64,
+    ring_reads: AtomicU64,
     errors: AtomicU64,
 }
 
@@ -77,6 +80,11 @@ impl Tally {
         add(&self.waited_for, 1);
     }
 
+    #[cfg(feature = "uring")]
+    pub(super) fn waits_in_ring(&self) {
+        add(&self.ring_reads, 1);
+    }
+
     pub(crate) fn error(&self) {
         add(&self.errors, 1);
     }
@@ -91,6 +99,7 @@ impl Tally {
             flushes: of(&self.flushes),
             other_requests: of(&self.other_requests),
             waited_for: of(&self.waited_for),
+            ring_reads: of(&self.ring_reads),
             errors: of(&self.errors),
         }
     }

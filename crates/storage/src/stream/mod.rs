@@ -25,6 +25,12 @@ pub trait Stream: Send + Sync {
     /// Those of the connection.
     fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()>;
 
+    /// How long a write may wait for the other side; without a bound if none is said.
+    ///
+    /// # Errors
+    /// Those of the connection.
+    fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()>;
+
     /// Nothing more is sent and nothing more is received: anyone who reads or writes returns.
     fn shut_down(&self);
 
@@ -69,6 +75,10 @@ macro_rules! of_socket {
 
             fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
                 self.set_read_timeout(timeout)
+            }
+
+            fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+                self.set_write_timeout(timeout)
             }
 
             fn shut_down(&self) {

@@ -1,5 +1,5 @@
 //! `io_uring` variants of the socket drivers: several calls with one entry into
-//! the kernel, and payload that leaves without a copy.
+//! the kernel, and payload that leaves without a copy; and reads of files.
 //!
 //! | part | what it is |
 //! | --- | --- |
@@ -11,6 +11,7 @@
 //! | `packet` | [`UringPacketDriver`] |
 //! | `udp_packet` | [`UringUdpPacketDriver`] |
 //! | `burst` | [`UringBurst`] |
+//! | `file` | [`FileRing`]: files, not sockets |
 //!
 //! # What goes through the ring, and when
 //!
@@ -39,6 +40,7 @@
 //! which are those of the plain drivers.
 
 mod burst;
+mod file;
 mod flight;
 mod halves;
 mod packet;
@@ -47,6 +49,7 @@ mod udp;
 mod udp_packet;
 
 pub use burst::UringBurst;
+pub use file::FileRing;
 pub use packet::UringPacketDriver;
 pub use ring::Unavailable;
 pub use udp::{UringUdpConfig, UringUdpDriver, ZeroCopy, ZeroCopyUse};

@@ -295,7 +295,7 @@ impl Ring {
 
 /// A signal, no memory for the moment, or no room for completions: try again.
 /// ETIME is a wait that was over.
-fn is_passing(error: &io::Error) -> bool {
+pub(super) fn is_passing(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),
         Some(libc::EINTR | libc::EAGAIN | libc::EBUSY | libc::ETIME | libc::ENOMEM)

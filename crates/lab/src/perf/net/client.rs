@@ -209,8 +209,12 @@ fn add<'a>(
 ) {
     let options = &args.options;
     let mode = if latency { Mode::Latency } else { Mode::Throughput };
-    let elsewhere =
-        [(Protocol::Clan, "clan"), (Protocol::Defrag, "defrag"), (Protocol::Unix, "unix")];
+    let elsewhere = [
+        (Protocol::Clan, "clan"),
+        (Protocol::Defrag, "defrag"),
+        (Protocol::Nbd, "nbd"),
+        (Protocol::Unix, "unix"),
+    ];
     for (_, name) in elsewhere.into_iter().filter(|(one, _)| options.protocol.contains(one)) {
         let why = "not measured between two programs: `landfall perf local` does";
         group.lacks((name, "all"), mode, why);

@@ -9,10 +9,15 @@ use crate::export::{Export, Extent, Features, Replies};
 use crate::request::{Command, RequestHead};
 use crate::wire::{CHUNK, EXTENDED_CHUNK, Reader, SIMPLE_REPLY, chunk};
 
-/// A chunk that is no data is no longer than this: room for 4,000 extents.
+/// A chunk that is neither data nor a status is no longer than this.
 const LONGEST_CHUNK: u64 = 64 << 10;
+/// More extents of one status than that are nonsense. Servers send no more: nbdkit's limit is
+/// the same, qemu's an eighth of it.
+const MOST_EXTENTS: u64 = 1 << 20;
 /// More pieces of one read than that are nonsense.
 const MOST_PIECES: usize = 1024;
+
+const NO_STATUS: ProtocolError = ProtocolError::Malformed("a status that is none");
 
 /// What a reply brings.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,11 +46,12 @@ pub enum Event {
         /// The request.
         cookie: u64,
     },
-    /// What [`Command::BlockStatus`] asked for, from its offset on.
+    /// What [`Command::BlockStatus`] asked for, from its offset on. A long status comes in
+    /// several of these, each of which goes on where the one before it ended.
     Status {
         /// The request.
         cookie: u64,
-        /// One after another; together perhaps less than was asked about.
+        /// One after another; in the end perhaps less than was asked about.
         extents: Vec<Extent>,
     },
     /// The request is over.
@@ -117,13 +123,26 @@ pub struct Session {
     turn: u32,
     /// What is over with the data that was told of last.
     over: VecDeque<u64>,
+    /// A chunk of which a part has come.
+    status_chunk: Option<StatusChunk>,
+}
+
+/// A status that is read as it comes: it may be longer than anybody's room for input.
+#[derive(Debug)]
+struct StatusChunk {
+    cookie: u64,
+    is_last: bool,
+    /// Extents that have not come.
+    missing: u64,
+    /// What was asked about, and not told yet.
+    left: u64,
 }
 
 impl Session {
     pub(crate) fn new(export: Export, replies: Replies, status: Option<u32>) -> Self {
         let (flights, free) = (Vec::new(), Vec::new());
         let over = VecDeque::new();
-        Self { export, replies, status, flights, free, turn: 0, over }
+        Self { export, replies, status, flights, free, turn: 0, over, status_chunk: None }
     }
 
     /// What the server has said of the export.
@@ -262,6 +281,9 @@ impl Session {
             let result = self.end(cookie);
             return result.map(|result| Some((0, Event::Done { cookie, result })));
         }
+        if let Some(status) = self.status_chunk.take() {
+            return self.extents(status, bytes);
+        }
         let mut reader = Reader(bytes);
         let Some(magic) = reader.u32() else { return Ok(None) };
         match magic {
@@ -331,6 +353,13 @@ impl Session {
             let used = bytes.len() - reader.0.len();
             return Ok(Some((used, Event::Data { cookie, at, len: count as u32 })));
         }
+        if matches!(kind, chunk::STATUS | chunk::STATUS_EXTENDED) {
+            let begun = self.begin_status((kind, cookie, is_last), len, &mut reader)?;
+            let Some(status) = begun else { return Ok(None) };
+            let head = bytes.len() - reader.0.len();
+            let come = self.extents(status, reader.0)?;
+            return Ok(come.map(|(used, event)| (head + used, event)));
+        }
         if len > LONGEST_CHUNK {
             return Err(ProtocolError::TooLong(len));
         }
@@ -346,7 +375,6 @@ impl Session {
         (kind, cookie, is_last): (u16, u64, bool),
         payload: &[u8],
     ) -> Result<Event, ProtocolError> {
-        let (replies, status) = (self.replies, self.status);
         let flight = self.flight(cookie)?;
         let mut reader = Reader(payload);
         let event = match kind {
@@ -359,10 +387,6 @@ impl Session {
                 };
                 let at = flight.place(offset, count.into())?;
                 Some(Event::Hole { cookie, at, len: count })
-            }
-            chunk::STATUS | chunk::STATUS_EXTENDED => {
-                let extents = flight.status(kind, reader, replies, status)?;
-                Some(Event::Status { cookie, extents })
             }
             _ if kind & chunk::IS_ERROR != 0 => {
                 flight.error(kind, reader)?;
@@ -383,6 +407,80 @@ impl Session {
             }
             None => Ok(Event::Done { cookie, result: self.end(cookie)? }),
         }
+    }
+
+    /// Reads what a status begins with, once its first extent is there, too.
+    fn begin_status(
+        &mut self,
+        (kind, cookie, is_last): (u16, u64, bool),
+        len: u64,
+        reader: &mut Reader<'_>,
+    ) -> Result<Option<StatusChunk>, ProtocolError> {
+        let extended = self.replies == Replies::Extended;
+        let (fixed, each) = if extended { (8, 16) } else { (4, 8) };
+        let wanted = self.status;
+        let flight = self.flight(cookie)?;
+        let Command::BlockStatus { length, one, .. } = flight.command else {
+            return Err(ProtocolError::Malformed("a status that nobody asked for"));
+        };
+        let bytes = len.checked_sub(fixed).filter(|bytes| bytes.is_multiple_of(each));
+        let missing = bytes.map_or(0, |bytes| bytes / each);
+        let is_known = (kind == chunk::STATUS_EXTENDED) == extended;
+        if !is_known || flight.had_status || missing == 0 || one && missing > 1 {
+            return Err(NO_STATUS);
+        }
+        if missing > MOST_EXTENTS {
+            return Err(ProtocolError::TooLong(len));
+        }
+        if (reader.0.len() as u64) < fixed + each {
+            return Ok(None);
+        }
+        let id = reader.u32();
+        let count = if extended { reader.u32() } else { None };
+        if id != wanted || count.is_some_and(|count| u64::from(count) != missing) {
+            return Err(NO_STATUS);
+        }
+        Ok(Some(StatusChunk { cookie, is_last, missing, left: length }))
+    }
+
+    /// Reads the extents that are there, and leaves the others for the next call.
+    fn extents(
+        &mut self,
+        mut status: StatusChunk,
+        bytes: &[u8],
+    ) -> Result<Option<(usize, Event)>, ProtocolError> {
+        let extended = self.replies == Replies::Extended;
+        let each = if extended { 16 } else { 8 };
+        let count = status.missing.min((bytes.len() / each) as u64);
+        if count == 0 {
+            self.status_chunk = Some(status);
+            return Ok(None);
+        }
+        let (cookie, used) = (status.cookie, count as usize * each);
+        let (mut reader, mut extents) = (Reader(&bytes[..used]), Vec::new());
+        while !reader.is_empty() {
+            let next = if extended {
+                reader.u64().zip(reader.u64())
+            } else {
+                reader.u32().zip(reader.u32()).map(|(len, flags)| (len.into(), flags.into()))
+            };
+            // The last one may reach beyond what was asked about; the others lie within.
+            let (len, flags) =
+                next.filter(|(len, _)| *len > 0 && status.left > 0).ok_or(NO_STATUS)?;
+            let extent = Extent::from_wire(len.min(status.left), flags);
+            status.left -= extent.len;
+            extents.push(extent);
+        }
+        status.missing -= count;
+        if status.missing > 0 {
+            self.status_chunk = Some(status);
+        } else {
+            self.flight(cookie)?.had_status = true;
+            if status.is_last {
+                self.over.push_back(cookie);
+            }
+        }
+        Ok(Some((used, Event::Status { cookie, extents })))
     }
 
     /// The request is over: was it answered in full?
@@ -439,50 +537,6 @@ impl Flight {
             self.pieces.insert(place, (at, end));
         }
         Ok(at as u32)
-    }
-
-    fn status(
-        &mut self,
-        kind: u16,
-        mut reader: Reader<'_>,
-        replies: Replies,
-        wanted: Option<u32>,
-    ) -> Result<Vec<Extent>, ProtocolError> {
-        let malformed = ProtocolError::Malformed("a status that is none");
-        let Command::BlockStatus { length, one, .. } = self.command else {
-            return Err(ProtocolError::Malformed("a status that nobody asked for"));
-        };
-        let extended = kind == chunk::STATUS_EXTENDED;
-        if extended != (replies == Replies::Extended) || self.had_status {
-            return Err(malformed);
-        }
-        let id = reader.u32();
-        let count = if extended { Some(reader.u32().ok_or(malformed)?) } else { None };
-        let mut extents: Vec<Extent> = Vec::new();
-        while !reader.is_empty() {
-            let next = if extended {
-                reader.u64().zip(reader.u64())
-            } else {
-                reader.u32().zip(reader.u32()).map(|(len, flags)| (len.into(), flags.into()))
-            };
-            let (len, flags) = next.filter(|(len, _)| *len > 0).ok_or(malformed)?;
-            extents.push(Extent::from_wire(len, flags));
-        }
-        let fits = count.is_none_or(|count| count as usize == extents.len());
-        if id != wanted || extents.is_empty() || !fits || one && extents.len() > 1 {
-            return Err(malformed);
-        }
-        // The last one may reach beyond what was asked about; the others lie within.
-        let mut left = length;
-        for extent in &mut extents {
-            if left == 0 {
-                return Err(malformed);
-            }
-            extent.len = extent.len.min(left);
-            left -= extent.len;
-        }
-        self.had_status = true;
-        Ok(extents)
     }
 
     fn error(&mut self, kind: u16, mut reader: Reader<'_>) -> Result<(), ProtocolError> {

@@ -245,10 +245,17 @@ impl Pair<'_> {
                     self.pieces(server, ticket, (offset, length), whole, &mut out);
                 }
                 Command::BlockStatus { length, one, .. } => {
-                    let split = if one { length } else { 1 + self.choices.below(length) };
-                    expected.extents = vec![Extent::data(split)];
-                    if split < length {
-                        expected.extents.push(Extent::hole(length - split));
+                    let mut left = length;
+                    // The client may have to take many of them apart.
+                    let most = if one { 1 } else { 1 + self.choices.below(40) };
+                    for nth in 1..=most {
+                        let len = if nth == most { left } else { 1 + self.choices.below(left) };
+                        let make = if nth % 2 == 0 { Extent::hole } else { Extent::data };
+                        expected.extents.push(make(len));
+                        left -= len;
+                        if left == 0 {
+                            break;
+                        }
                     }
                     server.status(&mut out, ticket, &expected.extents);
                 }
@@ -336,7 +343,7 @@ impl Pair<'_> {
             Event::Hole { cookie, at, len } => self.land(cookie, at, &vec![0; len as usize]),
             Event::Status { cookie, extents } => {
                 if let Some(asked) = self.asked.get_mut(&cookie) {
-                    asked.extents = extents;
+                    asked.extents.extend(extents);
                 }
             }
             Event::Failing { .. } => {}

@@ -187,7 +187,7 @@ fn client_session(choices: &mut Choices<'_>) -> Vec<String> {
     let mut parts: Vec<&[u8]> = vec![&magic, &[0; 4], &[0, 1, 0, 1]];
     parts.extend(cookies.iter().map(|cookie| &cookie[..]));
     let bytes = written(choices, &parts);
-    let (mut at, mut failures) = (0, Vec::new());
+    let (mut at, mut told, mut failures) = (0, BTreeMap::new(), Vec::new());
     while let Ok(Some((used, event))) = session.handle(&bytes[at..]) {
         at += used;
         match event {
@@ -204,8 +204,9 @@ fn client_session(choices: &mut Choices<'_>) -> Vec<String> {
                 }
             }
             Event::Status { cookie, extents } => {
-                let length: u64 = extents.iter().map(|extent| extent.len).sum();
-                if length > 4096 || !flying.contains_key(&cookie) {
+                let length = told.entry(cookie).or_insert(0);
+                *length += extents.iter().map(|extent| extent.len).sum::<u64>();
+                if *length > 4096 || extents.is_empty() || !flying.contains_key(&cookie) {
                     failures.push(format!("a status of {length} bytes"));
                 }
             }

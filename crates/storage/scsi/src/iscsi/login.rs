@@ -4,6 +4,7 @@ use alloc::borrow::ToOwned;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
+use super::chap::Proof;
 use super::keys::{LONGEST_DATA, Parameters, pairs, say};
 use super::pdu::{Head, Pdu, opcode};
 use super::{Config, ProtocolError};
@@ -36,7 +37,7 @@ impl Refusal {
     const fn words(self) -> &'static str {
         match self {
             Self::Initiator => "a login that makes no sense",
-            Self::Authentication => "a login without an authentication that is offered",
+            Self::Authentication => "a login that does not prove what is wanted",
             Self::NotFound => "a login to a target that is not here",
             Self::Version => "a login of another version",
             Self::MissingParameter => "a login without a name",
@@ -74,6 +75,7 @@ pub(crate) struct Login {
     /// The lengths that this end takes were said.
     has_said: bool,
     stage: u8,
+    proof: Proof,
 }
 
 impl Login {
@@ -157,8 +159,23 @@ impl Login {
                 }
             }
         }
+        let is_proved = match &config.chap {
+            None => true,
+            Some(chap) if stage == SECURITY => {
+                if !self.proof.handle(chap, &pairs, &mut out) {
+                    return Err(Refusal::Authentication);
+                }
+                self.proof == Proof::Done
+            }
+            Some(_) if self.proof == Proof::Done => true,
+            // The stage in which it would prove itself is over.
+            Some(_) => return Err(Refusal::Authentication),
+        };
         for (key, value) in pairs {
-            self.key(key, value, &mut out)?;
+            let is_answered = key == "AuthMethod" || key.starts_with("CHAP_");
+            if config.chap.is_none() || !is_answered {
+                self.key(key, value, &mut out)?;
+            }
         }
         if stage == OPERATIONAL && !self.has_said {
             self.has_said = true;
@@ -167,7 +184,8 @@ impl Login {
         if out.len() > LONGEST_TEXT / 2 {
             return Err(Refusal::Initiator);
         }
-        if !transits {
+        if !transits || !is_proved {
+            // One that would go on proves itself first, or gets nowhere.
             return Ok((stage << 2, out));
         }
         self.stage = next;

@@ -4,11 +4,13 @@
 //! | --- | --- |
 //! | `pdu` | messages, and sums over them |
 //! | `keys` | what is agreed on by text |
+//! | `chap` | how an initiator proves itself, and the target |
 //! | `login` | from the first message to the session |
 //! | `session` | what comes in a session, and in which order |
 //! | `task` | commands whose data come, and those that a device works at |
 //! | `reply` | data for the initiator, and status |
 
+mod chap;
 mod keys;
 mod login;
 pub(crate) mod pdu;
@@ -18,6 +20,7 @@ mod task;
 
 use alloc::string::String;
 
+pub use chap::{Account, Chap};
 pub use keys::LONGEST_DATA;
 pub use reply::{Piece, Reply};
 pub use session::{Job, Session, TaskId};
@@ -32,6 +35,8 @@ pub struct Config {
     pub alias: Option<String>,
     /// Where initiators come in, `address:port`: what those hear that look for targets.
     pub portal: Option<String>,
+    /// Who may come in; without it, anyone.
+    pub chap: Option<Chap>,
 }
 
 /// Why a connection has to end.

@@ -56,7 +56,7 @@ impl TargetEnd {
         let lun = Lun::decode([0; 8]).expect("it is the first");
         target.add(lun, Disk::of_bytes("model", size as u64));
         Self {
-            session: Session::new(Config { alias: None, portal: Some("host:1".into()) }),
+            session: Session::new(Config { portal: Some("host:1".into()), ..Config::default() }),
             target,
             medium: Medium::new(size),
             input: Vec::new(),

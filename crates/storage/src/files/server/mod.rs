@@ -19,7 +19,7 @@ mod session;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -31,7 +31,7 @@ use self::contents::Outgoing;
 use self::operations::RequestContext;
 use self::session::Session;
 use super::channel::{Channel, ChannelError};
-use super::{FilesError, Options};
+use super::{FilesError, Options, locked};
 
 pub use export::{Export, ExportError};
 
@@ -87,11 +87,6 @@ struct Counts {
     failed: AtomicU64,
     read: AtomicU64,
     written: AtomicU64,
-}
-
-/// What is under it is whole after each step.
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Server {

@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use landfall_files::{Attributes, Errno, FileKind, ROOT, Release};
 
 use super::export::Export;
+use crate::files::locked;
 
 /// The most nodes and handles of a client: more than a process may have descriptors of.
 const MOST: usize = 4 << 20;
@@ -45,11 +46,6 @@ struct Counted {
 struct Handles {
     open: HashMap<u64, Arc<Handle>>,
     last: u64,
-}
-
-/// What is under it is whole after each step.
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Session {

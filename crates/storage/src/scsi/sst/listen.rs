@@ -21,8 +21,13 @@ impl Server {
     /// [`Initiator`](super::Initiator)s.
     ///
     /// # Errors
-    /// The port is taken, or no thread can be started.
+    /// The port is taken, or no thread can be started; or initiators have to prove themselves by CHAP,
+    /// which is of iSCSI alone.
     pub fn listen_sst(&self, endpoint: &Endpoint, port: u16) -> io::Result<()> {
+        if self.common.chap.is_some() {
+            let what = "CHAP is of iSCSI: over STP anyone would come in without it";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        }
         let listener = blocking::Endpoint::from(endpoint.clone()).listen(port);
         let (listener, common) = (listener.map_err(io::Error::other)?, Arc::clone(&self.common));
         named().spawn(move || {

@@ -8,10 +8,12 @@
 //! | `initiator` | commands, many at a time |
 //! | `listen` | initiators that come in |
 //! | `target` | a connection of an initiator |
+//! | `unit` | a logical unit as an initiator uses it |
 
 mod initiator;
 mod listen;
 mod target;
+mod unit;
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
@@ -27,6 +29,7 @@ pub use initiator::{Completion, Initiator, InitiatorError, Pending};
 pub use landfall_scsi::sst::{Answer, MESSAGE, Request};
 pub(super) use listen::{address, end_all};
 pub(super) use target::Replies;
+pub use unit::{BLOCK, Inquiry, Unit, UnitError, units_of};
 
 /// What other threads want of the one that has the connection.
 pub(super) struct Inbox<T>(Mutex<InboxState<T>>);

@@ -1,0 +1,153 @@
+//! Files that are not in the page cache, read by `io_uring` and by threads: both give the same.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::path::Path;
+
+use landfall_storage::Errno;
+use landfall_storage::client::{Client, Error};
+use landfall_storage::device::{BlockDevice, FileAccess, FileDevice, Source};
+use landfall_storage::server::{Offer, Server};
+use landfall_testkit::skip::skip;
+use rustix::fs::{Advice, fadvise};
+
+use crate::support::{Folder, connect, pattern, serve, until};
+
+const SIZE: usize = 16 << 20;
+
+/// A device in a file that is read by `io_uring`; the error says why there is none.
+pub(crate) fn device(path: &Path) -> io::Result<FileDevice> {
+    let mut device = FileDevice::open(path, false)?;
+    device.set_access(FileAccess::Uring).map(|()| device)
+}
+
+/// Has the page cache forget a file, as far as it can.
+pub(crate) fn forget(path: &Path) {
+    let file = File::open(path).unwrap();
+    file.sync_all().unwrap();
+    fadvise(&file, 0, None, Advice::DontNeed).unwrap();
+}
+
+/// A server of a file with the bytes of a pattern that has to be read from its medium, if there
+/// can be one here.
+fn cold_server(test: &str, folder: &Folder) -> Option<(Server, Client)> {
+    let path = folder.file("disk.img");
+    std::fs::write(&path, pattern(1, SIZE)).unwrap();
+    forget(&path);
+    let device = match device(&path) {
+        Ok(device) => device,
+        Err(error) => {
+            skip(test, &error.to_string());
+            return None;
+        }
+    };
+    if device.read_if_cached(1 << 20, &mut [0; 4096]).unwrap() {
+        skip(test, "needs a folder for temporary files that is not in memory");
+        return None;
+    }
+    let (server, address) = serve(Offer::new("disk", device));
+    let client = connect(address);
+    Some((server, client))
+}
+
+#[test]
+fn cold_reads_by_io_uring_have_the_bytes_of_the_file() {
+    let (test, folder) = ("cold_reads_by_io_uring_have_the_bytes_of_the_file", Folder::new());
+    let Some((server, client)) = cold_server(test, &folder) else { return };
+    let bytes = pattern(1, SIZE);
+    for turn in 0..8 {
+        let mut reads = Vec::new();
+        // More than a ring has places for, short ones and long ones, and longer than any place.
+        for nth in 0..96_usize {
+            let len = [512, 4096, 16_384, 16_385, 100_000, 262_144, 262_145, 600_000][nth % 8];
+            let at = (turn * 96 + nth) * 7_919_333 % (SIZE - len);
+            reads.push((at, len, client.read(at as u64, vec![0; len])));
+        }
+        for (at, len, read) in reads {
+            assert!(read.wait().unwrap() == bytes[at..at + len], "{len} bytes at {at}");
+        }
+        forget(&folder.file("disk.img"));
+    }
+    let stats = server.stats();
+    assert!(stats.ring_reads > 0 && stats.ring_reads < stats.waited_for, "{stats:?}");
+    assert_eq!((stats.reads, stats.errors), (8 * 96, 0));
+}
+
+#[test]
+fn writes_and_cold_reads_go_together() {
+    let (test, folder) = ("writes_and_cold_reads_go_together", Folder::new());
+    let Some((server, client)) = cold_server(test, &folder) else { return };
+    let mut bytes = pattern(1, SIZE);
+    for nth in 0..512_usize {
+        let at = nth * 7_919_333 % (SIZE - 8192) / 4096 * 4096;
+        let written = pattern(2 + nth as u64, 4096);
+        bytes[at..at + 4096].copy_from_slice(&written);
+        let write = if nth % 7 == 0 {
+            client.write_durably(at as u64, written)
+        } else {
+            client.write(at as u64, written)
+        };
+        let others = client.read(0, vec![0; 4096]);
+        write.wait().unwrap();
+        others.wait().unwrap();
+        // Behind the answer a read sees what was written, and its neighbour as it was.
+        let read = client.read(at as u64, vec![0; 8192]).wait().unwrap();
+        assert!(read == bytes[at..at + 8192], "{nth}");
+        if nth % 64 == 0 {
+            client.flush().wait().unwrap();
+            forget(&folder.file("disk.img"));
+        }
+    }
+    assert!(server.stats().ring_reads > 0, "{:?}", server.stats());
+}
+
+/// A file that others have cut off has no bytes there: an error, and no end of the connection.
+#[test]
+fn a_cold_read_behind_the_end_of_a_file_fails_alone() {
+    let (test, folder) = ("a_cold_read_behind_the_end_of_a_file_fails_alone", Folder::new());
+    let Some((_server, client)) = cold_server(test, &folder) else { return };
+    let half = SIZE as u64 / 2;
+    OpenOptions::new().write(true).open(folder.file("disk.img")).unwrap().set_len(half).unwrap();
+    let lost = client.read(half + 4096, vec![0; 4096]);
+    let across = client.read(half - 100, vec![0; 4096]);
+    let there = client.read(4096, vec![0; 4096]);
+    for failed in [lost.wait(), across.wait()] {
+        let Err(Error::Failed(failed)) = failed else { panic!("{failed:?}") };
+        assert_eq!(failed.errno, Errno::INVALID);
+    }
+    assert!(there.wait().unwrap() == pattern(1, SIZE)[4096..8192]);
+}
+
+#[test]
+fn a_client_that_goes_while_the_ring_reads_disturbs_nobody() {
+    let test = "a_client_that_goes_while_the_ring_reads_disturbs_nobody";
+    let folder = Folder::new();
+    let Some((server, client)) = cold_server(test, &folder) else { return };
+    let address = server.listen("127.0.0.1:0").unwrap();
+    for turn in 0..8_u64 {
+        let leaving = connect(address);
+        let reads: Vec<_> =
+            (0..64).map(|nth| leaving.read((turn * 64 + nth) * 8192, vec![0; 8192])).collect();
+        leaving.send();
+        leaving.end("it goes");
+        assert!(reads.into_iter().any(|read| read.wait().is_err()) || turn > 0);
+    }
+    until("all others are gone", || server.streams().clients() == 1);
+    assert!(client.read(SIZE as u64 - 512, vec![0; 512]).wait().is_ok());
+}
+
+#[test]
+fn how_a_device_is_read_is_told() {
+    let folder = Folder::new();
+    let path = folder.disk("disk.img", 4096);
+    let open = |source: Source, access| source.open(false, access).unwrap();
+    let memory = open(Source::Memory(4096), FileAccess::Uring);
+    assert_eq!((memory.access, memory.device.size()), ("memory", 4096));
+    let threads = open(Source::File(path.clone()), FileAccess::Threads);
+    assert!(threads.access == "threads" && threads.device.uring_file().is_none());
+    let wanted = open(Source::File(path), FileAccess::Uring);
+    match wanted.refusal {
+        None => assert!(wanted.access == "io_uring" && wanted.device.uring_file().is_some()),
+        Some(why) => assert_eq!(wanted.access, "threads", "{why}"),
+    }
+}

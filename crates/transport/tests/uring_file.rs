@@ -1,0 +1,130 @@
+//! Files are read through a ring: each read has its bytes, and nothing is freed too early.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use std::{env, fs, process, thread};
+
+use landfall_testkit::skip::skip;
+use landfall_transport::uring::FileRing;
+
+/// Long for whatever a test waits for.
+const LIMIT: Duration = Duration::from_secs(30);
+const PLACES: [(usize, usize); 2] = [(4, 4096), (2, 65_536)];
+
+fn ring(test: &str) -> Option<FileRing> {
+    match FileRing::open(&PLACES) {
+        Ok(ring) => Some(ring),
+        Err(error) => {
+            skip(test, &error.to_string());
+            None
+        }
+    }
+}
+
+fn byte(number: u64, at: u64) -> u8 {
+    (number * 31 + at * 7 + at / 251) as u8
+}
+
+/// A file whose bytes are those of this number.
+fn file(number: u64, len: u64) -> Arc<File> {
+    let path = env::temp_dir().join(format!("landfall-uring-{}-{number}", process::id()));
+    let mut file = File::options().create_new(true).read(true).write(true).open(&path).unwrap();
+    fs::remove_file(&path).unwrap();
+    file.write_all(&(0..len).map(|at| byte(number, at)).collect::<Vec<_>>()).unwrap();
+    Arc::new(file)
+}
+
+#[test]
+fn each_read_of_a_file_has_its_bytes_and_no_more_are_begun_than_there_are_places() {
+    let test = "each_read_of_a_file_has_its_bytes_and_no_more_are_begun_than_there_are_places";
+    let Some(mut ring) = ring(test) else { return };
+    let files: Vec<_> = (1..4).map(|number| file(number, 1 << 20)).collect();
+    let (mut wanted, mut next, mut most) = (BTreeMap::new(), 0_u64, 0);
+    let started = Instant::now();
+    while next < 300 || ring.under_way() > 0 {
+        assert!(started.elapsed() < LIMIT, "{} are under way", ring.under_way());
+        while next < 300 {
+            let (nth, offset) = ((next % 3) as usize, next * 4999 % (1 << 20));
+            let len = if next % 2 == 0 { 4096 } else { 50_000 };
+            if !ring.read(&files[nth], offset, len, next).unwrap() {
+                break;
+            }
+            wanted.insert(next, (nth, offset, len));
+            next += 1;
+        }
+        most = most.max(ring.under_way());
+        let report = |token, bytes: io::Result<&[u8]>| {
+            let (nth, offset, len) = wanted.remove(&token).expect("it was begun and not over");
+            let there = len.min(((1 << 20) - offset) as usize);
+            let bytes = bytes.unwrap();
+            assert_eq!(bytes.len(), there, "up to the end of the file");
+            let is_right = |(at, found): (u64, &u8)| *found == byte(nth as u64 + 1, offset + at);
+            assert!((0..).zip(bytes).all(is_right), "{token}");
+        };
+        ring.wait(|| false, report).unwrap();
+    }
+    assert!(wanted.is_empty() && most <= 6, "{most} at a time");
+    assert!(!ring.read(&files[0], 0, 65_537, 0).unwrap(), "no place is so long");
+}
+
+#[test]
+fn errors_of_a_read_are_reported_and_are_no_end() {
+    let Some(mut ring) = ring("errors_of_a_read_are_reported_and_are_no_end") else { return };
+    let folder = Arc::new(File::open(env::temp_dir()).unwrap());
+    let file = file(4, 100);
+    assert!(ring.read(&folder, 0, 10, 1).unwrap() && ring.read(&file, 1000, 10, 2).unwrap());
+    let mut heard = BTreeMap::new();
+    while ring.under_way() > 0 {
+        let report = |token, bytes: io::Result<&[u8]>| {
+            heard.insert(token, bytes.map(<[u8]>::len).map_err(|error| error.kind()));
+        };
+        ring.wait(|| false, report).unwrap();
+    }
+    let expected = [(1, Err(io::ErrorKind::IsADirectory)), (2, Ok(0))];
+    assert_eq!(heard, BTreeMap::from(expected));
+}
+
+#[test]
+fn the_bell_ends_a_wait_and_work_that_is_there_prevents_it() {
+    let test = "the_bell_ends_a_wait_and_work_that_is_there_prevents_it";
+    let Some(mut ring) = ring(test) else { return };
+    ring.wait(|| true, |_, _| panic!("nothing was begun")).unwrap();
+    let (bell, started) = (ring.bell(), Instant::now());
+    let ringing = thread::spawn(move || {
+        // It may be rung before anybody sleeps, so more than once.
+        for _ in 0..20 {
+            thread::sleep(Duration::from_millis(5));
+            bell.ring();
+        }
+    });
+    for _ in 0..2 {
+        ring.wait(|| false, |_, _| panic!("nothing was begun")).unwrap();
+    }
+    ringing.join().unwrap();
+    assert!(started.elapsed() < LIMIT);
+}
+
+/// A pipe without bytes: the read is cancelled, and the place stays as it is until then.
+#[test]
+fn a_ring_with_a_read_that_does_not_end_can_be_dropped() {
+    let Some(mut ring) = ring("a_ring_with_a_read_that_does_not_end_can_be_dropped") else {
+        return;
+    };
+    let (reader, mut writer) = io::pipe().unwrap();
+    let reader = Arc::new(File::from(OwnedFd::from(reader)));
+    assert!(ring.read(&reader, 0, 100, 1).unwrap());
+    ring.wait(|| true, |_, _| panic!("nothing has come")).unwrap();
+    assert_eq!(ring.under_way(), 1);
+    let started = Instant::now();
+    drop(ring);
+    assert!(started.elapsed() < LIMIT);
+    // Nobody reads there any more.
+    writer.write_all(b"later").unwrap();
+    let other = file(5, 10);
+    assert_eq!(other.read_at(&mut [0; 20], 0).unwrap(), 10);
+}
