@@ -16,7 +16,7 @@ use crate::nbd::listen::{ListenArgs, Service};
 #[derive(Debug, Subcommand)]
 pub(crate) enum Scsi {
     /// Serve files and memory as logical units, to any initiator of iSCSI
-    Serve(Args),
+    Serve(Box<Args>),
     #[command(flatten)]
     Initiating(Initiating),
 }

@@ -128,12 +128,12 @@ impl Link {
         match kind {
             [8, 6] => {
                 let target = body.get(24..28).and_then(|bytes| <[u8; 4]>::try_from(bytes).ok());
-                self.wanted = target.map(|target| IpAddr::from(target)).or(self.wanted);
+                self.wanted = target.map(IpAddr::from).or(self.wanted);
             }
             [8, 0] if body.len() > 300 => self.question = Some(body[28..].to_vec()),
             [0x86, 0xdd] if body.get(40) == Some(&ndp::SOLICITATION) => {
                 let target = body.get(48..64).and_then(|bytes| <[u8; 16]>::try_from(bytes).ok());
-                self.wanted = target.map(|target| IpAddr::from(target)).or(self.wanted);
+                self.wanted = target.map(IpAddr::from).or(self.wanted);
             }
             _ => {}
         }

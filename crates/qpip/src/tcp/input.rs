@@ -174,7 +174,7 @@ impl Tcb {
         // Into a window that was never open go a probe and the end nevertheless, and what
         // the peer sends with its data may be older than its word on those.
         let widest = self.sender.widest.max(2);
-        let oldest = self.sender.acknowledged() as i64 - widest as i64;
+        let oldest = self.sender.acknowledged() as i64 - i64::from(widest);
         acknowledged <= self.sender.flight.next() as i64 && acknowledged >= oldest
     }
 
