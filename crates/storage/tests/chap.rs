@@ -110,6 +110,8 @@ fn secrets_come_from_files_that_are_nobody_elses() {
     let folder = Folder::new();
     let path = folder.file("secret");
     let read = |text: &str, mode| {
+        // One that may be read only is not written again.
+        let _ = fs::remove_file(&path);
         fs::write(&path, text).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
         read_account(&path).map_err(|error| error.to_string())

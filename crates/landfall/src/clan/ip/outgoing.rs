@@ -343,6 +343,6 @@ mod tests {
         assert_eq!(Destination::of(&header([0xff; 6])), Destination::All);
         assert_eq!(Destination::of(&header([0x33, 0x33, 0, 0, 0, 1])), Destination::All);
         assert_eq!(Destination::of(&header([0x02, 0, 0, 0, 0, 1])), Destination::Nobody);
-        assert_eq!(Destination::of(&header([2, 0x43, 0x4c, 0x41, 0x10, 0])), Destination::Nobody);
+        assert_eq!(Destination::of(&header([2, 0x43, 0x4c, 0x41, 0x40, 0])), Destination::Nobody);
     }
 }

@@ -49,7 +49,7 @@ pub struct Inquiry {
 /// let unit = Unit::open(&initiator, Lun::new(0).unwrap())?;
 /// unit.write(4096, Memory::from_bytes(&[7; 512])).wait()?;
 /// assert_eq!(&unit.read(4096, Memory::zeroed(512)).wait()?.memory[..], [7; 512]);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
 /// ```
 #[derive(Debug)]
 pub struct Unit<'a> {
