@@ -237,7 +237,8 @@ impl ListenArgs {
         let mut text = String::new();
         for Offered { name, size, source, access } in offered {
             let size = style::bytes(*size);
-            text += &format!("device `{name}`: {size}, {source}, read by {access}\n");
+            let way = if source == access { "" } else { &format!(", read by {access}") };
+            text += &format!("device `{name}`: {size}, {source}{way}\n");
         }
         for address in listening {
             text += &format!("serving at {address}\n");
