@@ -28,6 +28,7 @@ const STRANGERS: [Mac; 3] = [[2, 0, 0, 0, 0, 2], [2, 0, 0, 0, 0, 3], OUR_STATION
 const STATIC: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 50);
 const SERVER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 const ROUTER: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0x99);
+const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 const VLAN: u16 = 7;
 const ROOM: usize = 384;
 /// More addresses than an interface may have found.
@@ -308,8 +309,7 @@ impl Stranger<'_, '_> {
 
     /// Of one to one of ours, or to all.
     fn icmp6(&mut self, write: impl Fn(&mut [u8], u16) -> Option<usize>) -> Vec<u8> {
-        let all = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
-        let to = if self.choices.flag() { all } else { self.v6() };
+        let to = if self.choices.flag() { ALL_NODES } else { self.v6() };
         let station = if to.is_multicast() { ndp::group_mac(to) } else { OUR_STATION };
         let from = (self.station, IpAddr::V6(self.v6()));
         let outer = Envelope::new(from, (station, to.into()), protocol::ICMP6);
@@ -360,9 +360,8 @@ impl Stranger<'_, '_> {
         let mut said = router::Advertisement::new(self.choices.word(), &prefixes);
         said.station = self.choices.flag().then_some(self.station);
         said.mtu = self.choices.flag().then(|| self.seconds());
-        let all = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
         let from = (self.station, IpAddr::V6(if self.choices.flag() { ROUTER } else { self.v6() }));
-        let to = (ndp::group_mac(all), IpAddr::V6(all));
+        let to = (ndp::group_mac(ALL_NODES), IpAddr::V6(ALL_NODES));
         let outer = Envelope { hop_limit: 255, ..Envelope::new(from, to, protocol::ICMP6) };
         let mut message = [0; 512];
         let len = said.write(&mut message, 0).expect("there is room");
@@ -390,7 +389,7 @@ impl Stranger<'_, '_> {
         let of = if self.choices.flag() { Ipv6Addr::UNSPECIFIED } else { self.v6() };
         let mut message = [&[kind, 0, 0, 0, a, b, 0, 0][..], &of.octets(), &[0; 4]].concat();
         message.truncate(if self.choices.flag() { 24 } else { 28 });
-        let all = IpAddr::V6(Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1));
+        let all = IpAddr::V6(ALL_NODES);
         let from = (self.station, IpAddr::V6(ROUTER));
         let outer = Envelope::new(from, (group::stations(all), all), protocol::ICMP6);
         let outer = Envelope { hop_limit: 1, ..outer };
