@@ -17,7 +17,7 @@ use landfall_transport::uring::FileRing;
 use super::connection::ReadJob;
 
 /// Places of a ring: how many, and how long. Together less than what users without privileges
-/// may lock, so that several connections can have one.
+/// may lock, so that several connections can have memory that is registered.
 const PLACES: [(usize, usize); 2] = [(48, 16 << 10), (8, LONGEST)];
 /// A longer read is left to the workers.
 const LONGEST: usize = 256 << 10;

@@ -19,7 +19,8 @@ const BELL: u64 = u64::MAX;
 const FAREWELL: Duration = Duration::from_secs(1);
 
 /// Reads files into memory that is registered with the kernel: its pages are looked up once, not
-/// for each read.
+/// for each read. Where the limit of locked memory has no room for it, which all processes of a
+/// user share, they are looked up for each read.
 ///
 /// One thread owns the ring: it starts reads and [waits](Self::wait) for their ends. Others wake
 /// it by its [bell](Self::bell).
@@ -54,6 +55,7 @@ pub struct FileRing {
     /// come first.
     places: ManuallyDrop<Vec<Place>>,
     under_way: usize,
+    is_registered: bool,
     is_broken: bool,
 }
 
@@ -76,8 +78,7 @@ impl FileRing {
     /// Opens a ring with places, given as pairs of a number and a length, the short ones first.
     ///
     /// # Errors
-    /// [`Unavailable`](super::Unavailable) says why there is none and what would help; where
-    /// memory cannot be registered, too.
+    /// [`Unavailable`](super::Unavailable) says why there is none and what would help.
     pub fn open(places: &[(usize, usize)]) -> io::Result<Self> {
         let rounded = |len: usize| len.next_multiple_of(Memory::GRANULE);
         let count: usize = places.iter().map(|(count, _)| count).sum();
@@ -94,7 +95,11 @@ impl FileRing {
         let all = libc::iovec { iov_base: rest.base().as_ptr().cast(), iov_len: total };
         // SAFETY: the memory is there during the call. Afterwards the kernel holds its pages by
         // itself, and writes to them for operations alone.
-        unsafe { uring.submitter().register_buffers(&[all]) }.map_err(|error| explain(&error))?;
+        let registered = unsafe { uring.submitter().register_buffers(&[all]) };
+        let is_registered = match registered {
+            Err(error) if error.kind() == io::ErrorKind::OutOfMemory => false,
+            outcome => outcome.map(|()| true).map_err(|error| explain(&error))?,
+        };
         let mut made = Vec::with_capacity(count);
         for (count, len) in places {
             for _ in 0..*count {
@@ -109,6 +114,7 @@ impl FileRing {
             hears_bell: false,
             places: ManuallyDrop::new(made),
             under_way: 0,
+            is_registered,
             is_broken: false,
         })
     }
@@ -117,6 +123,12 @@ impl FileRing {
     #[must_use]
     pub fn bell(&self) -> Arc<Bell> {
         Arc::clone(&self.bell)
+    }
+
+    /// The kernel has the memory's pages at hand.
+    #[must_use]
+    pub const fn is_registered(&self) -> bool {
+        self.is_registered
     }
 
     /// Reads that have not ended.
@@ -141,11 +153,13 @@ impl FileRing {
         let is_free = |place: &Place| place.read.is_none() && place.memory.len() >= len;
         let Some(at) = self.places.iter().position(is_free) else { return Ok(false) };
         let place = &mut self.places[at];
-        let fd = types::Fd(file.as_raw_fd());
-        let entry = opcode::ReadFixed::new(fd, place.memory.base().as_ptr(), len as u32, 0)
-            .offset(offset)
-            .build()
-            .user_data(at as u64);
+        let (fd, to) = (types::Fd(file.as_raw_fd()), place.memory.base().as_ptr());
+        let entry = if self.is_registered {
+            opcode::ReadFixed::new(fd, to, len as u32, 0).offset(offset).build()
+        } else {
+            opcode::Read::new(fd, to, len as u32).offset(offset).build()
+        };
+        let entry = entry.user_data(at as u64);
         // SAFETY: the place has `len` bytes, which nobody touches while `read` is there; they
         // and the file stay until the completion, or for good.
         let pushed = unsafe { self.uring.submission().push(&entry) };
