@@ -24,8 +24,9 @@ pub struct Config {
     pub attempts: u8,
     /// For how long an answer is believed without a question.
     pub reachable: Duration,
-    /// How long a stale entry is used before it is asked whether it still holds:
-    /// a transport may confirm it meanwhile (RFC 4861, section 7.3.3).
+    /// How long a stale entry is used before it is asked whether it still holds (RFC 4861,
+    /// section 7.3.3). That a transport hears from there spares no question (7.3.1): one each
+    /// half minute costs less than a look here for each acknowledgement.
     pub delay: Duration,
     /// For how long nobody is asked again after nobody answered.
     pub hold_off: Duration,
@@ -110,6 +111,8 @@ struct Entry {
     due: Instant,
     /// When it was last wanted or heard of.
     used: Instant,
+    /// No question leaves before.
+    may_ask_at: Instant,
 }
 
 impl Entry {
@@ -256,31 +259,16 @@ impl Neighbours {
         self.entries[at].station() != known
     }
 
-    /// A transport heard from the host that this leads to: what was sent there
-    /// arrived (RFC 4861, section 7.3.1).
-    #[inline]
-    pub fn confirm(&mut self, now: Instant, address: IpAddr) {
-        if let Ok(at) = self.position(address)
-            && let State::Reachable(station)
-            | State::Stale(station)
-            | State::Probing { station, .. } = self.entries[at].state
-        {
-            let until = now + self.config.reachable;
-            // `next_due` may stay too early: then nothing is found to do once.
-            self.entries[at].state = State::Reachable(station);
-            self.entries[at].due = until;
-            self.next_due = self.next_due.min(until);
-        }
-    }
-
     /// A transport sends to the host that this leads to, and nothing comes back: the station
     /// is asked at once whether it still has the address (RFC 1122, section 2.3.2.1: advice
-    /// from a transport). It is used meanwhile.
+    /// from a transport), or when the pause since the last question is over. It is used
+    /// meanwhile.
     pub fn doubt(&mut self, now: Instant, address: IpAddr) {
         // Who is not known is being asked for anyway.
         let Ok(at) = self.position(address) else { return };
         if let State::Reachable(station) | State::Stale(station) = self.entries[at].state {
-            self.set(at, State::Probing { station, left: self.config.attempts }, now);
+            let due = now.max(self.entries[at].may_ask_at);
+            self.set(at, State::Probing { station, left: self.config.attempts }, due);
         }
     }
 
@@ -300,6 +288,7 @@ impl Neighbours {
                 }
                 State::Incomplete { left } => {
                     self.set(at, State::Incomplete { left: left - 1 }, next);
+                    self.entries[at].may_ask_at = next;
                     return Some(Question { address, station: None });
                 }
                 // Gone: the next lookup asks everybody.
@@ -309,6 +298,7 @@ impl Neighbours {
                 }
                 State::Probing { station, left } => {
                     self.set(at, State::Probing { station, left: left - 1 }, next);
+                    self.entries[at].may_ask_at = next;
                     return Some(Question { address, station: Some(station) });
                 }
                 State::Reachable(station) | State::Stale(station) => {
@@ -389,7 +379,9 @@ impl Neighbours {
         }
         let at = self.position(address).unwrap_or_else(|at| at);
         let due = Instant::FAR_FUTURE;
-        self.entries.insert(at, Entry { address, state: State::Failed, due, used: now });
+        let may_ask_at = Instant::ZERO;
+        self.entries
+            .insert(at, Entry { address, state: State::Failed, due, used: now, may_ask_at });
         Some(at)
     }
 }

@@ -95,19 +95,6 @@ fn a_stale_entry_is_used_and_asked_after_a_while() {
 }
 
 #[test]
-fn a_transport_that_hears_from_a_host_spares_the_question() {
-    let mut neighbours = small(4);
-    neighbours.learn(at(0), host(1), Some(A), NeighbourMessage::Question);
-    neighbours.lookup(at(1000), host(1));
-    neighbours.confirm(at(5000), host(1));
-    assert_eq!(neighbours.poll_solicit(at(6000)), None);
-    assert_eq!(neighbours.poll_timeout(), Some(at(35_000)));
-    assert_eq!(neighbours.lookup(at(34_999), host(1)), Found::Station(A));
-    neighbours.confirm(at(5000), host(9));
-    assert_eq!(neighbours.len(), 1, "who is not known is not confirmed");
-}
-
-#[test]
 fn a_station_that_a_transport_doubts_is_asked_at_once() {
     let mut neighbours = small(4);
     neighbours.lookup(at(0), host(1));
@@ -138,7 +125,7 @@ fn static_entries_are_neither_learnt_nor_evicted() {
     assert!(neighbours.add_static(host(1), A));
     assert!(!neighbours.learn(at(0), host(1), Some(B), NeighbourMessage::ARP_REPLY));
     assert!(!neighbours.learn(at(0), host(1), Some(B), NeighbourMessage::Question));
-    neighbours.confirm(at(0), host(1));
+    neighbours.doubt(at(0), host(1));
     assert_eq!(neighbours.lookup(at(1_000_000), host(1)), Found::Station(A));
     assert!(neighbours.add_static(host(2), B));
     assert_eq!(neighbours.lookup(at(0), host(3)), Found::Unreachable, "no room to ask");
@@ -203,7 +190,7 @@ fn without_attempts_or_room_nobody_is_reached() {
 enum Step {
     Lookup(u8),
     Learn(u8, Option<u8>, NeighbourMessage),
-    Confirm(u8),
+    Doubt(u8),
     Solicit,
     Wait(u16),
 }
@@ -219,7 +206,7 @@ fn steps() -> impl Strategy<Value = Step> {
     prop_oneof![
         (0..12u8).prop_map(Step::Lookup),
         (0..12u8, any::<Option<u8>>(), word).prop_map(|(n, mac, word)| Step::Learn(n, mac, word)),
-        (0..12u8).prop_map(Step::Confirm),
+        (0..12u8).prop_map(Step::Doubt),
         Just(Step::Solicit),
         any::<u16>().prop_map(Step::Wait),
     ]
@@ -248,7 +235,7 @@ proptest! {
                     let mac = mac.map(|mac| [n, mac, 0, 0, 0, 0]);
                     neighbours.learn(now, host(n), mac, word);
                 }
-                Step::Confirm(n) => neighbours.confirm(now, host(n)),
+                Step::Doubt(n) => neighbours.doubt(now, host(n)),
                 Step::Solicit => {
                     for round in 0.. {
                         let Some(question) = neighbours.poll_solicit(now) else { break };
