@@ -178,6 +178,10 @@ fn a_cable_gives_both_kinds_of_rows() {
         let plain = trips.iter().filter(|row| row["variant"].is_null());
         assert_eq!(plain.count(), 1, "{transport}");
     }
+    let streams = find(&report, "qpip", "xdp", "throughput");
+    assert_eq!(streams.len(), 2, "messages of two lengths");
+    assert!(streams.iter().all(|row| row["offload"] == false));
+    assert_eq!(find(&report, "qpip", "xdp", "latency").len(), 1);
 }
 
 /// No matter who joins, nothing is lost in silence, and what is counted as in place was not

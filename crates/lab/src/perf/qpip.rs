@@ -11,6 +11,9 @@ use crate::workload::overhead;
 use crate::workload::qpip::socket::{self, Direction};
 use crate::workload::qpip::{self, LowerLayer, Setup};
 
+const NEEDS_SHORT_FRAMES: &str = "takes frames of up to half a page: with an MTU of 1500, and \
+                                  without super-packets";
+
 /// IPv4 and TCP headers, with the timestamp option.
 const HEADERS: u32 = 20 + 20 + 12;
 
@@ -32,7 +35,7 @@ fn subject(group: &Group<'_>, transport: &'static str, mode: Mode, message: usiz
 }
 
 /// Each way below queue pairs that there is here.
-fn ways<'a>(group: &Group<'a>) -> Vec<(&'static str, LowerLayer<'a>)> {
+fn ways<'a>(group: &Group<'a>, mode: Mode) -> Vec<(&'static str, LowerLayer<'a>)> {
     let Some(pair) = group.setting.pair else {
         return vec![
             ("tunnel", LowerLayer::Tunnel(group.setting.mtu)),
@@ -43,13 +46,24 @@ fn ways<'a>(group: &Group<'a>) -> Vec<(&'static str, LowerLayer<'a>)> {
     if why_no_ring().is_none() {
         ways.push(("uring-packet", LowerLayer::UringPacket(pair)));
     }
+    if has_xdp(group, mode) {
+        ways.push(("xdp", LowerLayer::Xdp(pair)));
+    }
     ways
+}
+
+/// What comes by AF_XDP has to fit a page: each frame of such a link does. It is compared with
+/// others that have real frames; a byte there and back is one for all.
+fn has_xdp(group: &Group<'_>, mode: Mode) -> bool {
+    /// Half a page stays for what device and driver need.
+    const MOST: u32 = 2048;
+    group.setting.mtu <= MOST && (mode == Mode::Latency || !group.setting.offload)
 }
 
 /// As many messages as possible, and as many bytes to and from a socket.
 pub(super) fn add_throughput(group: &mut Group<'_>) {
     let plan = group.setting.plan;
-    for (name, below) in ways(group) {
+    for (name, below) in ways(group, Mode::Throughput) {
         for (variant, message) in MESSAGES {
             let named = subject(group, name, Mode::Throughput, message);
             group.add(Subject { variant: Some(variant), ..named }, move || {
@@ -63,6 +77,9 @@ pub(super) fn add_throughput(group: &mut Group<'_>) {
     let Some(pair) = group.setting.pair else {
         return group.lacks(("qpip", "packet"), Mode::Throughput, NEEDS_CABLE);
     };
+    if !has_xdp(group, Mode::Throughput) {
+        group.lacks(("qpip", "xdp"), Mode::Throughput, NEEDS_SHORT_FRAMES);
+    }
     let directions =
         [("to a socket", Direction::ToSocket), ("from a socket", Direction::FromSocket)];
     for (variant, direction) in directions {
@@ -77,7 +94,7 @@ pub(super) fn add_throughput(group: &mut Group<'_>) {
 pub(crate) fn add_chosen(group: &mut Group<'_>, chosen: &Chosen) {
     /// What one request may have, so that a device is sure to take it in one piece.
     const MOST: usize = 56 << 10;
-    let Some((name, below)) = ways(group).first().copied() else { return };
+    let Some((name, below)) = ways(group, Mode::Throughput).first().copied() else { return };
     let message = chosen.message.unwrap_or(MESSAGES[0].1);
     if message > MOST || chosen.connections > 1 {
         let why = format!("one queue pair at each end, and messages of at most {MOST} bytes");
@@ -99,7 +116,7 @@ pub(crate) fn add_chosen_latency(group: &mut Group<'_>, chosen: &Chosen) {
                    round trips would show";
         return group.lacks(("qpip", "all"), Mode::Latency, why);
     }
-    let Some((name, below)) = ways(group).first().copied() else { return };
+    let Some((name, below)) = ways(group, Mode::Latency).first().copied() else { return };
     add_talk(group, (name, below), chosen.message.unwrap_or(1));
 }
 
@@ -113,7 +130,7 @@ pub(crate) fn add_overhead(group: &mut Group<'_>) {
 
 /// One byte there and back, spinning.
 pub(super) fn add_latency(group: &mut Group<'_>) {
-    for way in ways(group) {
+    for way in ways(group, Mode::Latency) {
         add_talk(group, way, 1);
     }
     if group.setting.pair.is_none() {

@@ -96,7 +96,7 @@ pub(super) fn open_queues(
     let map = Map::new(last).map_err(failed("make a map of sockets"))?;
     let program = Program::load(&config.framing, &map)
         .map_err(failed("load the program that redirects frames"))?;
-    let (attached, in_driver) = attach(config, &program, interface.index)?;
+    let (attached, in_driver) = attach_once_free(config, &program, interface.index)?;
     let redirection = Arc::new(Redirection {
         _attached: attached,
         map,
@@ -222,6 +222,24 @@ fn register(socket: &Socket, frames: &Frames, each_way: u32) -> Result<Rings, Op
     }
     rings.fill.show();
     Ok(rings)
+}
+
+/// Attaches the program; where another one is, which may be one whose socket was closed a moment
+/// ago, it waits for that to be forgotten.
+fn attach_once_free(
+    config: &XdpConfig,
+    program: &Program,
+    index: u32,
+) -> Result<(OwnedFd, bool), OpenError> {
+    let started = Instant::now();
+    loop {
+        match attach(config, program, index) {
+            Err(OpenError::ProgramInUse(_)) if started.elapsed() < FORGETTING => {
+                thread::sleep(Duration::from_millis(2));
+            }
+            outcome => return outcome,
+        }
+    }
 }
 
 /// Attaches the program. Returns what keeps it there, and whether it runs in the

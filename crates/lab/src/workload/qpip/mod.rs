@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use landfall::qpip::{
     Adapter, Builder, ChannelConfig, Faults, Link, Mapping, Operation, Status, TunnelConfig, Wait,
+    XdpConfig,
 };
 use landfall_placement::{Peer, Seed};
 use landfall_testbed::cpu::{CpuMeter, TaskUse};
@@ -74,6 +75,8 @@ pub enum LowerLayer<'a> {
     Packet(&'a VethPair),
     /// The same by io_uring.
     UringPacket(&'a VethPair),
+    /// A cable, by AF_XDP.
+    Xdp(&'a VethPair),
     /// UDP, for links of this MTU.
     Tunnel(u32),
     /// A channel within this process.
@@ -84,7 +87,9 @@ impl LowerLayer<'_> {
     /// The station of a side.
     pub(crate) fn station(self, role: Role) -> Station {
         match self {
-            Self::Packet(pair) | Self::UringPacket(pair) => Station::at(end(pair, role)),
+            Self::Packet(pair) | Self::UringPacket(pair) | Self::Xdp(pair) => {
+                Station::at(end(pair, role))
+            }
             Self::Tunnel(_) | Self::Process => Station::nth(role as u8 + 1),
         }
     }
@@ -237,6 +242,11 @@ impl<'a> Run<'a> {
         let link = match self.setup.below {
             LowerLayer::Packet(pair) => Link::packet(end(pair, role).name.as_str()),
             LowerLayer::UringPacket(pair) => Link::packet_uring(end(pair, role).name.as_str()),
+            LowerLayer::Xdp(pair) => {
+                // Who connects asks everybody where the other is.
+                let interface = end(pair, role).name.as_str();
+                Link::xdp_with(XdpConfig::station_and_groups(interface, [0; 6]))
+            }
             LowerLayer::Tunnel(_) | LowerLayer::Process => bail!("there is no cable"),
         };
         self.addressed(self.linked(link, role), role)
