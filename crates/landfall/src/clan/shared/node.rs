@@ -23,6 +23,7 @@ use super::names;
 use super::remote::HitInbox;
 use super::tripwire::Wire;
 use super::trouble::{self, locked};
+use crate::clan::actions::Marks;
 use crate::clan::events::QueueWaker;
 use crate::clan::names::Name;
 use crate::clan::{Cookie, Error, Rights};
@@ -53,6 +54,8 @@ pub(super) struct Node {
     next_id: AtomicU64,
     /// Where others speak to it.
     pub(super) endpoints: Endpoints,
+    /// What its tripwires with actions have left behind.
+    pub(super) marks: Arc<Marks>,
     /// What this node offers.
     names: Mutex<BTreeMap<Name, Arc<names::Service>>>,
 }
@@ -84,6 +87,7 @@ impl Node {
             queues: Mutex::default(),
             next_id: AtomicU64::new(0),
             endpoints,
+            marks: Arc::default(),
             names: Mutex::default(),
         }))
     }
@@ -216,7 +220,7 @@ impl Node {
     pub(super) fn drain(&self) {
         let mut fired = Vec::new();
         for hit_inbox in &*locked(&self.inbox) {
-            hit_inbox.read(&mut fired);
+            hit_inbox.read(self, &mut fired);
         }
         if !fired.is_empty() {
             self.fire(fired);
@@ -301,7 +305,7 @@ impl Node {
 
 impl HitInbox {
     /// Reads the news of one writer, at most as many as there are at a time.
-    pub(super) fn read(&self, fired: &mut Vec<Arc<Wire>>) {
+    pub(super) fn read(&self, node: &Node, fired: &mut Vec<Arc<Wire>>) {
         /// A writer that never ceases must not hold up the others.
         const AT_ONCE: usize = 4096;
         let mut news = locked(&self.news);
@@ -316,7 +320,10 @@ impl HitInbox {
                         aperture.touch(&hit, fired);
                     }
                 }
-                Ok(Some(WatchUpdate::Lost)) => self.process.touch_all(fired),
+                Ok(Some(WatchUpdate::Lost)) => {
+                    node.marks.record_loss();
+                    self.process.touch_all(fired);
+                }
                 Err(_) => {
                     // Nothing that comes from there can be believed. What it may have
                     // touched is looked at once more.
