@@ -1,5 +1,6 @@
 //! Distributed shared memory, and what its tests share: nodes, links, bounds on time.
 
+mod abuse;
 mod actions;
 mod carriers;
 mod dma;

@@ -64,8 +64,25 @@ pub(super) struct Node {
 struct Apertures {
     by_slot: BTreeMap<u16, Arc<Aperture>>,
     next_slot: u16,
-    /// How many there ever were: tells one from its successor in the same slot.
-    count: u16,
+    /// The tag of the next: tells each from all that processes may still map.
+    next_tag: u32,
+    /// Every tag was given once.
+    have_tags_wrapped: bool,
+}
+
+impl Apertures {
+    /// A tag that no memory has, also none that was withdrawn and that a process maps all the same.
+    fn new_tag(&mut self, is_mapped: impl Fn(u32) -> bool) -> u32 {
+        loop {
+            let tag = self.next_tag;
+            self.next_tag = tag.wrapping_add(1);
+            self.have_tags_wrapped |= self.next_tag == 0;
+            let is_taken = || self.by_slot.values().any(|aperture| aperture.tag == tag);
+            if !self.have_tags_wrapped || !(is_taken() || is_mapped(tag)) {
+                return tag;
+            }
+        }
+    }
 }
 
 impl Node {
@@ -133,12 +150,16 @@ impl Node {
             .find(|slot| !taken.contains_key(slot))
             .ok_or(Error::NoRoom("aperture"))?;
         apertures.next_slot = slot.wrapping_add(1);
-        apertures.count = apertures.count.wrapping_add(1);
-        let tag = u32::from(slot) | u32::from(apertures.count) << 16;
+        let tag = apertures.new_tag(|tag| self.is_mapped(tag));
         let cookie = Cookie::new(self.host, slot, rights, key, len);
         let aperture = Arc::new(Aperture::new(self, watched, cookie, tag));
         apertures.by_slot.insert(slot, Arc::clone(&aperture));
         Ok(aperture)
+    }
+
+    /// May a process still call memory of this node so?
+    fn is_mapped(&self, tag: u32) -> bool {
+        locked(&self.inbox).iter().any(|hit_inbox| hit_inbox.process.has_mapped(tag))
     }
 
     /// The memory of a cookie that this process shows, if it may map it with that.

@@ -492,6 +492,11 @@ impl PeerProcess {
         }
     }
 
+    /// Does it map memory of this name, withdrawn or not?
+    pub(super) fn has_mapped(&self, tag: u32) -> bool {
+        locked(&self.granted).contains_key(&tag)
+    }
+
     pub(super) fn announce_withdrawal(&self, tag: u32) {
         if locked(&self.granted).contains_key(&tag) {
             self.tell_withdrawn(tag);
