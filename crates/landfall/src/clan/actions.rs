@@ -89,7 +89,7 @@ impl ActionRule {
 
 /// A fabric whose tripwires leave marks.
 ///
-/// Over shared memory the writers report what they touch, and whoever looks at a mark of the node
+/// Over shared memory the writers report what they touch, and anyone who looks at a mark of the node
 /// reads the reports first. Where a process touches more than 1,024 places before anybody looks,
 /// reports are missing: then every bit and identifier of the memory that it maps is set, each
 /// counter goes up by one, and [`take_lost`](Self::take_lost) says so.

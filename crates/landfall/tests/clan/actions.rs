@@ -34,8 +34,6 @@ fn marks<F: Actions>(name: &str, here: &F, there: &F) {
     let counting = here.act_on(&memory, &rule(64..128, Action::Count(3))).unwrap();
     let once = here.act_on(&memory, &rule(64..128, Action::Count(4)).once()).unwrap();
     let bit = here.act_on(&memory, &rule(96..97, Action::Bit(70))).unwrap();
-    let first = here.act_on(&memory, &rule(0..8, Action::Identify(1 << 40))).unwrap();
-    let second = here.act_on(&memory, &rule(8..16, Action::Identify(2))).unwrap();
     let reads = rule(64..72, Action::Count(5)).on(Access::Read);
     let reads = here.act_on(&memory, &reads).unwrap();
     assert!(counting.is_armed() && once.is_armed(), "{name}: from the start");
@@ -62,24 +60,6 @@ fn marks<F: Actions>(name: &str, here: &F, there: &F) {
     until(here, "the count of once", || here.counter(4) == 2);
     assert_eq!((here.counter(3), counting.firings()), (2, 2), "{name}: disarmed");
 
-    // Identifiers wait once each, in the order of their firings.
-    for at in [8, 0, 8, 0] {
-        window.store(at, 1).unwrap();
-        delivered(&mut window);
-    }
-    until(here, "the identifiers", || first.firings() == 2 && second.firings() == 2);
-    assert_eq!(here.next_identifier(), Some(2), "{name}");
-    assert_eq!(here.next_identifier(), Some(1 << 40), "{name}");
-    assert_eq!(here.next_identifier(), None, "{name}");
-    // Dropped, it waits no more, and what it watched fires nothing.
-    window.store(0, 1).unwrap();
-    window.store(8, 1).unwrap();
-    delivered(&mut window);
-    until(here, "the identifiers", || first.firings() == 3 && second.firings() == 3);
-    drop(first);
-    assert_eq!(here.next_identifier(), Some(2), "{name}: the other is gone");
-    assert_eq!(here.next_identifier(), None, "{name}");
-
     let mut word = [0; 8];
     window.read(64, &mut word, soon()).unwrap();
     until(here, "the read", || here.counter(5) == 1);
@@ -102,9 +82,36 @@ fn marks<F: Actions>(name: &str, here: &F, there: &F) {
     }
 }
 
+fn identifiers<F: Actions>(name: &str, here: &F, there: &F) {
+    let (memory, cookie) = here.expose(64, Rights::Write).unwrap();
+    let mut window = there.map(&cookie).unwrap();
+    let identify = |range, number| {
+        here.act_on(&memory, &ActionRule::new(range, Action::Identify(number))).unwrap()
+    };
+    let (first, second) = (identify(0..8, 1 << 40), identify(8..16, 2));
+    // Identifiers wait once each, in the order of their firings.
+    for at in [8, 0, 8, 0] {
+        window.store(at, 1).unwrap();
+        delivered(&mut window);
+    }
+    until(here, "the identifiers", || first.firings() == 2 && second.firings() == 2);
+    assert_eq!(here.next_identifier(), Some(2), "{name}");
+    assert_eq!(here.next_identifier(), Some(1 << 40), "{name}");
+    assert_eq!(here.next_identifier(), None, "{name}");
+    // Dropped, it waits no more, and what it watched fires nothing.
+    window.store(0, 1).unwrap();
+    window.store(8, 1).unwrap();
+    delivered(&mut window);
+    until(here, "the identifiers", || first.firings() == 3 && second.firings() == 3);
+    drop(first);
+    assert_eq!(here.next_identifier(), Some(2), "{name}: the other is gone");
+    assert_eq!(here.next_identifier(), None, "{name}");
+}
+
 #[test]
 fn one_program_has_bits_counters_and_identifiers_on_every_carrier() {
     on_every_carrier!(marks);
+    on_every_carrier!(identifiers);
 }
 
 /// Counters and bits against a list of all words.
@@ -319,7 +326,7 @@ fn operations<F: Fabric>(name: &str, here: &F, there: &F) {
         held = *then;
         assert_eq!(memory.load(8).unwrap(), held, "{name}: {function:?}");
     }
-    // It is a write for whoever waits for one.
+    // It is a write for anyone who waits for one.
     let tripwire = here.watch(&memory, 8..16, Access::Write, None).unwrap();
     tripwire.arm();
     window.change(8, WordFunction::Add(1), soon()).unwrap();

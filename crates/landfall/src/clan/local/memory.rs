@@ -250,7 +250,8 @@ impl DirectMemory for Threads {
         let len = range.end.saturating_sub(range.start);
         let (from, into) = (&from.0.0.memory, &to.aperture.memory);
         Piece::whole(into).copy_from(offset, &Piece::whole(from), range).map_err(system)?;
-        to.fire_now(&[offset..offset.saturating_add(len)]);
+        let written = offset..offset.saturating_add(len);
+        to.fire_now(std::slice::from_ref(&written));
         Ok(())
     }
 
@@ -266,7 +267,7 @@ impl DirectMemory for Threads {
         let copied = Piece::whole(here).copy_from(range.start, &Piece::whole(there), read.clone());
         copied.map_err(system)?;
         if from.aperture.armed.load(SeqCst) != 0 {
-            from.aperture.touch(&[read], Access::Read, &from.user);
+            from.aperture.touch(std::slice::from_ref(&read), Access::Read, &from.user);
         }
         Ok(())
     }
@@ -274,7 +275,8 @@ impl DirectMemory for Threads {
     fn word_now(to: &ThreadsRemote, offset: u64, word: u64) -> Result<(), Error> {
         to.check_for(Rights::Write)?;
         to.aperture.store(offset, word)?;
-        to.fire_now(&[offset..offset.saturating_add(WORD)]);
+        let written = offset..offset.saturating_add(WORD);
+        to.fire_now(std::slice::from_ref(&written));
         Ok(())
     }
 

@@ -357,3 +357,44 @@ impl HitInbox {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use landfall_testkit::TemporaryFolder;
+
+    use super::super::SharedNode;
+    use super::*;
+    use crate::clan::{Access, Fabric, Local, Remote, Tripwire};
+
+    /// Memory is told apart by a number in reports. A process that still maps memory of long ago
+    /// is heard at what it maps now, and the two are not mistaken for each other.
+    #[test]
+    fn numbers_of_apertures_that_wrap_are_not_mistaken_for_others() {
+        let folder = TemporaryFolder::new("shared");
+        let open = || SharedNode::open(SharedConfig::new(folder.path())).unwrap();
+        let (node, peer) = (open(), open());
+        let long = || Some(Instant::now() + Duration::from_secs(60));
+        let (memory, cookie) = node.expose(64, Rights::Write).unwrap();
+        let old = peer.map(&cookie).unwrap();
+        assert_eq!(memory.aperture().tag, 0);
+        drop(memory);
+        let (alive, _) = node.expose(8, Rights::Write).unwrap();
+        locked(&node.0.node.apertures).next_tag = u32::MAX;
+        let (last, _) = node.expose(8, Rights::Write).unwrap();
+        assert_eq!((alive.aperture().tag, last.aperture().tag), (1, u32::MAX));
+        let (memory, cookie) = node.expose(64, Rights::Write).unwrap();
+        assert_eq!(memory.aperture().tag, 2, "one is mapped, one is alive");
+        let mut window = peer.map(&cookie).unwrap();
+        let tripwire = node.watch(&memory, 0..8, Access::Write, None).unwrap();
+        for word in 1..3 {
+            tripwire.arm();
+            window.store(0, word).unwrap();
+            window.commit().unwrap();
+            assert!(node.wait(&[&tripwire], long()).unwrap(), "it is heard");
+            assert_eq!(memory.load(0).unwrap(), word);
+        }
+        drop(old);
+    }
+}

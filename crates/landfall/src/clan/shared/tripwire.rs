@@ -124,7 +124,7 @@ pub(super) struct Wire {
     subscription: Subscription<Self>,
 }
 
-/// Whoever touches the memory looks for a tripwire, for as long as this is there.
+/// Anyone who touches the memory looks for a tripwire, for as long as this is there.
 pub(super) enum ArmedGuard {
     /// What of the filter is set.
     Local { aperture: Arc<Aperture>, tokens: ArrayVec<Armed, 2> },

@@ -5,16 +5,19 @@
 //! The other process is this program itself, started again for the test that does nothing unless
 //! it finds in its environment what it is for.
 
-use std::collections::BTreeSet;
+mod roles;
+
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use landfall::clan::layer::merge::{Merge, Spread};
-use landfall::clan::layer::{Connect, Half, board, multipart, publish, queue, rpc, stream};
-use landfall::clan::shared::{Found, NameRequest, SharedConfig, SharedNode};
-use landfall::clan::{Access, Cookie, Error, Fabric, Local, Remote, Rights, Tripwire};
+use landfall::clan::layer::queue;
+use landfall::clan::shared::{SharedConfig, SharedNode};
+use landfall::clan::{Error, Fabric, Local, Remote, Rights};
 use landfall_placement::Random;
 use landfall_testkit::TemporaryFolder;
+
+use self::roles::{Meeting, hold_for_ever, queue_config, step_of};
 
 /// Where the other process meets us, and which of the roles it has.
 const FOLDER: &str = "LANDFALL_CLAN_ABUSE_FOLDER";
@@ -107,261 +110,6 @@ impl Drop for Other {
     }
 }
 
-/// How the two found each other.
-enum Meeting<'a> {
-    Offered(NameRequest),
-    Found(&'a Found),
-}
-
-impl Meeting<'_> {
-    fn join<P: Connect<SharedNode>>(self, half: Half<SharedNode, P>) -> P {
-        match self {
-            Self::Offered(request) => request.join(half),
-            Self::Found(found) => found.join(half, long()),
-        }
-        .unwrap()
-    }
-
-    /// Gives the other one this cookie for its own.
-    fn exchange(self, mine: &Cookie) -> Cookie {
-        let theirs = match self {
-            Self::Offered(request) => {
-                let theirs = request.greeting().to_vec();
-                request.answer(&mine.to_bytes()).unwrap();
-                theirs
-            }
-            Self::Found(found) => found.ask(&mine.to_bytes(), long()).unwrap(),
-        };
-        Cookie::from_bytes(&theirs.try_into().unwrap()).unwrap()
-    }
-}
-
-/// Does one thing more, until the deadline: an element, a call, some bytes.
-type Step = Box<dyn FnMut(Option<Instant>) -> Result<(), Error>>;
-
-fn queue_config() -> queue::Config {
-    queue::Config::new(64, 8).singly()
-}
-
-fn step_of(role: &str, node: &SharedNode, meeting: Meeting<'_>) -> Step {
-    match role {
-        "queue writer" => {
-            queue_writer(meeting.join(queue::Sender::open(node, queue_config()).unwrap()))
-        }
-        "queue reader" => {
-            queue_reader(meeting.join(queue::Receiver::open(node, queue_config()).unwrap()))
-        }
-        "queue taker" => {
-            queue_taker(meeting.join(queue::Receiver::open(node, queue_config()).unwrap()))
-        }
-        "stream writer" => {
-            let half = stream::Writer::open(node, stream::Config::new(4096)).unwrap();
-            stream_writer(meeting.join(half))
-        }
-        "stream reader" => {
-            let half = stream::Reader::open(node, stream::Config::new(4096)).unwrap();
-            stream_reader(meeting.join(half))
-        }
-        "multipart writer" => {
-            let config = multipart::Config::DEFAULT.ring(8192);
-            multipart_writer(meeting.join(multipart::Sender::open(node, config).unwrap()))
-        }
-        "multipart reader" => {
-            let config = multipart::Config::DEFAULT.ring(8192);
-            multipart_reader(meeting.join(multipart::Receiver::open(node, config).unwrap()))
-        }
-        "rpc client" => {
-            let half = rpc::Client::open(node, rpc::Config::new(64, 64)).unwrap();
-            rpc_client(meeting.join(half))
-        }
-        "rpc server" => {
-            let half = rpc::Server::open(node, rpc::Config::new(64, 64)).unwrap();
-            rpc_server(meeting.join(half))
-        }
-        "publisher" => publisher(node, meeting),
-        "subscriber" => subscriber(node, meeting),
-        "board writer" => board_writer(node, meeting),
-        "board reader" => board_reader(node, meeting),
-        other => panic!("nobody is a {other}"),
-    }
-}
-
-fn queue_writer(mut sender: queue::Sender<SharedNode>) -> Step {
-    let mut next = 0u64;
-    Box::new(move |deadline| {
-        let element: Vec<u8> = next.to_le_bytes().repeat(8);
-        sender.put(&element, deadline)?;
-        next += 1;
-        Ok(())
-    })
-}
-
-fn queue_reader(mut receiver: queue::Receiver<SharedNode>) -> Step {
-    let mut next = 0u64;
-    Box::new(move |deadline| {
-        let mut element = [0; 64];
-        receiver.get(&mut element, deadline)?;
-        assert_eq!(element.to_vec(), next.to_le_bytes().repeat(8), "whole and in order");
-        next += 1;
-        Ok(())
-    })
-}
-
-/// One of several, of which each gets some of the elements.
-fn queue_taker(mut receiver: queue::Receiver<SharedNode>) -> Step {
-    // What another did not take comes late.
-    let mut taken = BTreeSet::new();
-    Box::new(move |deadline| {
-        let mut element = [0; 64];
-        receiver.get(&mut element, deadline)?;
-        let number = u64::from_le_bytes(*element.first_chunk().unwrap());
-        assert_eq!(element.to_vec(), number.to_le_bytes().repeat(8), "whole");
-        assert!(taken.insert(number), "{number} comes twice");
-        Ok(())
-    })
-}
-
-/// The byte at that place of a stream.
-const fn byte_at(place: u64) -> u8 {
-    (place.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
-}
-
-fn stream_writer(mut writer: stream::Writer<SharedNode>) -> Step {
-    let mut place = 0u64;
-    Box::new(move |deadline| {
-        let bytes: Vec<u8> = (place..place + 1 + place % 300).map(byte_at).collect();
-        place += writer.write_some(&bytes, deadline)? as u64;
-        Ok(())
-    })
-}
-
-fn stream_reader(mut reader: stream::Reader<SharedNode>) -> Step {
-    let mut place = 0u64;
-    Box::new(move |deadline| {
-        let mut bytes = [0; 257];
-        let count = reader.read_some(&mut bytes, deadline)?;
-        if count == 0 {
-            return Err(Error::Closed);
-        }
-        for byte in &bytes[..count] {
-            assert_eq!(*byte, byte_at(place), "at {place}");
-            place += 1;
-        }
-        Ok(())
-    })
-}
-
-fn multipart_writer(mut sender: multipart::Sender<SharedNode>) -> Step {
-    let mut next = 0u64;
-    Box::new(move |deadline| {
-        let body: Vec<u8> = (next..next + next % 900).map(byte_at).collect();
-        sender.send(&next.to_le_bytes(), &[&body], deadline)?;
-        next += 1;
-        Ok(())
-    })
-}
-
-fn multipart_reader(mut receiver: multipart::Receiver<SharedNode>) -> Step {
-    let mut next = 0u64;
-    Box::new(move |deadline| {
-        let message = receiver.next(deadline)?;
-        assert_eq!(message.meta(), next.to_le_bytes(), "in order");
-        let body: Vec<u8> = (next..next + next % 900).map(byte_at).collect();
-        // Given up at the deadline, it is behind us all the same.
-        next += 1;
-        assert!(message.parts(deadline)? == [body], "message {} is whole", next - 1);
-        Ok(())
-    })
-}
-
-fn rpc_client(mut client: rpc::Client<SharedNode>) -> Step {
-    let mut next = 0u64;
-    Box::new(move |deadline| {
-        next += 1;
-        let reply = client.call(&next.to_le_bytes(), deadline)?;
-        assert_eq!(reply, (3 * next).to_le_bytes(), "the reply to this call and no other");
-        Ok(())
-    })
-}
-
-fn rpc_server(mut server: rpc::Server<SharedNode>) -> Step {
-    let mut last = 0u64;
-    Box::new(move |deadline| {
-        server.serve_one(deadline, |request, reply| {
-            let number = u64::from_le_bytes(request.try_into().unwrap());
-            assert!(number > last, "{number} after {last}");
-            last = number;
-            reply.extend((3 * number).to_le_bytes());
-        })
-    })
-}
-
-const PUBLISH: publish::Config = publish::Config::new(256, 8);
-
-fn publisher(node: &SharedNode, meeting: Meeting<'_>) -> Step {
-    let mut publisher = publish::Publisher::open(node, PUBLISH).unwrap();
-    let subscriber = meeting.exchange(&publisher.cookie());
-    publisher.add(&subscriber).unwrap();
-    let mut next = 0u64;
-    Box::new(move |_| {
-        publisher.publish(&next.to_le_bytes().repeat(1 + (next % 30) as usize))?;
-        next += 1;
-        if publisher.subscribers() == 0 { Err(Error::PeerLost) } else { Ok(()) }
-    })
-}
-
-fn subscriber(node: &SharedNode, meeting: Meeting<'_>) -> Step {
-    let half = publish::Subscriber::open(node, PUBLISH).unwrap();
-    let publisher = meeting.exchange(&half.cookie());
-    let mut subscriber = half.connect(&publisher).unwrap();
-    let mut expected = None;
-    Box::new(move |deadline| {
-        let got = subscriber.next(deadline)?;
-        let number = u64::from_le_bytes(got.bytes[..8].try_into().unwrap());
-        let whole = number.to_le_bytes().repeat(1 + (number % 30) as usize);
-        assert!(got.bytes == whole, "publication {number} is whole");
-        // It may have come late to the first.
-        let is_next = expected.is_none_or(|expected: u64| expected + got.missed == number);
-        assert!(is_next, "{number} after {expected:?}, {} missed", got.missed);
-        expected = Some(number + 1);
-        Ok(())
-    })
-}
-
-const BOARD: board::Config = board::Config::new(8, 256);
-
-fn board_writer(node: &SharedNode, meeting: Meeting<'_>) -> Step {
-    let mut board = board::Board::open(node, BOARD).unwrap();
-    let reader = meeting.exchange(&board.cookie());
-    board.add(&reader).unwrap();
-    let mut next = 0u64;
-    Box::new(move |_| {
-        next += 1;
-        board.set(7, &next.to_le_bytes().repeat(1 + (next % 30) as usize))?;
-        board.flush()?;
-        if board.readers() == 0 { Err(Error::PeerLost) } else { Ok(()) }
-    })
-}
-
-fn board_reader(node: &SharedNode, meeting: Meeting<'_>) -> Step {
-    let half = board::Reader::open(node, BOARD).unwrap();
-    let board = meeting.exchange(&half.cookie());
-    let mut reader = half.connect(&board).unwrap();
-    let mut version = 0;
-    Box::new(move |deadline| {
-        let value = match reader.newer(7, version, deadline) {
-            // It is set faster than it can be read.
-            Err(Error::Busy) => return Ok(()),
-            value => value?,
-        };
-        assert!(value.version > version, "{} after {version}", value.version);
-        version = value.version;
-        let whole = version.to_le_bytes().repeat(1 + (version % 30) as usize);
-        assert!(value.bytes == whole, "value {version} is none of another");
-        Ok(())
-    })
-}
-
 /// Not a test but a process: it has the role that it finds in its environment.
 #[test]
 fn the_other_process() {
@@ -380,26 +128,6 @@ fn the_other_process() {
             assert!(is_end, "{role}: {error}");
             return;
         }
-    }
-}
-
-/// Takes a place or an element, and neither uses it nor gives it back.
-fn hold_for_ever(role: &str, node: &SharedNode, request: NameRequest) {
-    let forever = || std::thread::sleep(Duration::from_secs(600));
-    if role == "place holder" {
-        let half = queue::Sender::open(node, queue_config()).unwrap();
-        let mut sender = request.join(half).unwrap();
-        sender.put(&0u64.to_le_bytes().repeat(8), long()).unwrap();
-        let mut loan = sender.loan(long()).unwrap();
-        loan.write(0, &[1; 32]).unwrap();
-        forever();
-        drop(loan);
-    } else {
-        let half = queue::Receiver::open(node, queue_config()).unwrap();
-        let mut receiver = request.join(half).unwrap();
-        let elements = receiver.elements(long()).unwrap();
-        forever();
-        drop(elements);
     }
 }
 
@@ -574,34 +302,6 @@ fn a_merge_goes_on_past_a_producer_that_is_killed() {
     assert!(after[0] <= before[0] + 8 && after[1] >= before[1] + 192, "{before:?} {after:?}");
     let ended = merge.ended();
     assert!(matches!(ended[..], [(0, Error::PeerLost)]), "{ended:?}");
-}
-
-/// Memory that is told apart by a number in reports: a process that still maps what it had 65,536
-/// apertures ago is heard at the memory that it maps now, and not mistaken for the other.
-#[test]
-fn numbers_of_apertures_that_wrap_are_not_mistaken_for_others() {
-    let folder = TemporaryFolder::new("abuse");
-    let (node, peer) = (node_in(&folder), node_in(&folder));
-    let (memory, cookie) = node.expose(64, Rights::Write).unwrap();
-    let old = peer.map(&cookie).unwrap();
-    drop(memory);
-    for _ in 1..1 << 16 {
-        drop(node.expose(8, Rights::Write).unwrap());
-    }
-    let (memory, cookie) = node.expose(64, Rights::Write).unwrap();
-    let mut window = peer.map(&cookie).unwrap();
-    let tripwire = node.watch(&memory, 0..8, Access::Write, None).unwrap();
-    tripwire.arm();
-    window.store(0, 1).unwrap();
-    window.commit().unwrap();
-    assert!(node.wait(&[&tripwire], long()).unwrap(), "it is heard");
-    assert_eq!(memory.load(0).unwrap(), 1);
-    assert!(old.check().is_err(), "it was withdrawn long ago");
-    drop(old);
-    tripwire.arm();
-    window.store(0, 2).unwrap();
-    window.commit().unwrap();
-    assert!(node.wait(&[&tripwire], long()).unwrap(), "the end of the old is not its end");
 }
 
 /// A folder without room for a socket or a name, as `/dev/shm` that somebody has filled: what
