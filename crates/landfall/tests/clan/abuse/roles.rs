@@ -275,7 +275,8 @@ pub(super) fn hold_for_ever(role: &str, node: &SharedNode, request: NameRequest)
         let mut loan = sender.loan(long()).unwrap();
         loan.write(0, &[1; 32]).unwrap();
         forever();
-        drop(loan);
+        // Killed long before.
+        loan.publish().unwrap();
     } else {
         let half = queue::Receiver::open(node, queue_config()).unwrap();
         let mut receiver = request.join(half).unwrap();
