@@ -136,7 +136,8 @@ fn a_tripwire_of_the_thief_tells_of_no_more_than_of_a_wrong_key() {
     };
     let wrong = net.nic(THIEF).map(&wrong).unwrap();
     let told = [stolen, wrong].map(|window| {
-        let wire = net.nic(THIEF).watch_window(window, 0..8, Action::Event, false).unwrap();
+        let wire =
+            net.nic(THIEF).watch_window(window, 0..8, Access::Write, Action::Event, false).unwrap();
         net.clear();
         let now = net.now();
         net.nic(THIEF).write_word(now, window, 0, 1).unwrap();

@@ -174,8 +174,9 @@ fn invariant_5_at_each_bound_there_is_an_error() {
     assert_eq!(found, (3, Error::NoRoom));
     let found = bounded(nic, 4, &mut |nic| nic.new_tripset().map(drop));
     assert_eq!(found, (2, Error::NoRoom));
-    let found =
-        bounded(nic, 5, &mut |nic| nic.watch_window(window, 0..8, Action::State, false).map(drop));
+    let found = bounded(nic, 5, &mut |nic| {
+        nic.watch_window(window, 0..8, Access::Write, Action::State, false).map(drop)
+    });
     assert_eq!(found, (4, Error::NoRoom));
     let found = bounded(nic, 4, &mut |nic| nic.read(now, window, 0, into).map(drop));
     assert_eq!(found, (3, Error::Busy));

@@ -241,7 +241,7 @@ fn data_then_the_flag_is_one_chain() {
     let flag = (len as u64).next_multiple_of(8);
     let flag_trip =
         pair.nic(1).watch(aperture, flag..flag + 8, Access::Write, Action::Event, true).unwrap();
-    let out = pair.nic(0).watch_window(window, 8..16, Action::Event, true).unwrap();
+    let out = pair.nic(0).watch_window(window, 8..16, Access::Write, Action::Event, true).unwrap();
     let data = noise(3, len);
     let from = pair.lend(0, &data);
     let endpoint = pair.nic(0).open_endpoint(None).unwrap();
@@ -257,6 +257,38 @@ fn data_then_the_flag_is_one_chain() {
         a.contains(&Event::Dma { endpoint, dma, result: Ok(()) })
     });
     pair.run_until("the outgoing tripwire", |a, _| fired(a, out));
+}
+
+/// Own reads, by calls and by chains, and own operations on words: at the words that were
+/// touched, and not before the bytes are there.
+#[test]
+fn tripwires_on_the_way_out_hear_of_reads_and_of_operations_on_words() {
+    let mut pair = pair(4);
+    let (_, _, window) = pair.window(4096);
+    let mut watch = |bytes, access| {
+        pair.nic(0).watch_window(window, bytes, access, Action::Event, false).unwrap()
+    };
+    let (read, write) = (watch(16..24, Access::Read), watch(16..24, Access::Write));
+    let beside = watch(24..4096, Access::Both);
+    let into = pair.lend(0, &[0; 16]);
+    let now = pair.now();
+    // A byte of the word, by its end.
+    let id = pair.nic(0).read(now, window, 15, Area { len: 9, ..into }).unwrap();
+    pair.run_until("the read", |a, _| a.contains(&Event::Read { read: id, result: Ok(()) }));
+    pair.run_until("its tripwire", |a, _| fired(a, read));
+    assert_eq!(pair.nic(0).firings(write).unwrap(), 0);
+    let now = pair.now();
+    let add = WordFunction::Add(1);
+    pair.nic(0).change(now, window, 20, WordWidth::Four, add).unwrap();
+    pair.run_until("the operation", |a, _| fired(a, write));
+    let endpoint = pair.nic(0).open_endpoint(None).unwrap();
+    let chain = [DmaRequest::Read { window, offset: 8, into }];
+    let now = pair.now();
+    let dma = pair.nic(0).dma(now, endpoint, &chain).unwrap();
+    pair.run_until("the chain", |a, _| a.contains(&Event::Dma { endpoint, dma, result: Ok(()) }));
+    assert_eq!(pair.nic(0).firings(read).unwrap(), 2);
+    assert_eq!(pair.nic(0).firings(write).unwrap(), 1);
+    assert_eq!(pair.nic(0).firings(beside).unwrap(), 0);
 }
 
 #[test]

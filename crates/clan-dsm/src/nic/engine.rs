@@ -368,7 +368,8 @@ impl FrameFiller<'_> {
                 };
                 let nonce = Key::from_bits(self.random.next_u64());
                 let reader = Reader::Dma(dma);
-                let Some(read) = self.reads.begin(link.index, reader, into.into(), nonce) else {
+                let Some(read) = self.reads.begin(link.index, reader, address, into.into(), nonce)
+                else {
                     return PieceOutcome::Waits(piece);
                 };
                 let reply = ReplyTo { slot: read.index as u16, nonce };

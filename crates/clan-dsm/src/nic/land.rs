@@ -8,11 +8,11 @@ use landfall_placement::{Instant, Landing, Ticket};
 
 use super::Nic;
 use super::link_table::{PacketEffect, Placed};
-use crate::address::{LinkId, Purpose, TicketParts, unpack};
+use crate::address::{Address, LinkId, Purpose, TicketParts, WORD, unpack};
 use crate::cookie::Access;
 use crate::error::{Ended, Reason};
 use crate::event::Event;
-use crate::transfer::reads::{FinishedRead, Reader};
+use crate::transfer::reads::{FinishedOperation, FinishedRead, Reader};
 use crate::tripwire::{Place, Touched};
 use crate::wire::Command;
 use crate::wire::frame::MAX_ENTRIES;
@@ -127,7 +127,11 @@ impl Nic {
 
     /// A read has ended.
     pub(super) fn read_over(&mut self, over: FinishedRead) {
-        let FinishedRead { read, link, reader, result } = over;
+        let FinishedRead { read, link, reader, from, len, result } = over;
+        if result.is_ok() {
+            // What is read at a time has fewer bytes than that.
+            self.touch_there(from, u32::try_from(len).unwrap_or(u32::MAX), Access::Read);
+        }
         if let Some(line) = self.lines.at_mut(link) {
             line.reads = line.reads.saturating_sub(1);
             let id = line.id;
@@ -138,6 +142,13 @@ impl Nic {
             Reader::User => self.events.push_promised(Event::Read { read, result }),
             Reader::Dma(dma) => self.dma.handle_done(dma, result),
         }
+    }
+
+    /// This host has touched memory of another, from this byte on.
+    fn touch_there(&mut self, from: Address, len: u32, how: Access) {
+        let first = u64::from(from.mask.trailing_zeros().min(WORD - 1));
+        let at = u64::from(from.word) * u64::from(WORD) + first;
+        self.touch(Place::Remote(from.host, from.slot), at, len, how);
     }
 
     /// Queues an answer for the other side.
@@ -172,9 +183,13 @@ impl Nic {
     pub(super) fn word_over(
         &mut self,
         link: LinkId,
-        operation: crate::address::OperationId,
+        over: FinishedOperation,
         result: Result<u64, Ended>,
     ) {
+        let FinishedOperation { operation, at } = over;
+        if result.is_ok() {
+            self.touch_there(at, at.mask.count_ones(), Access::Write);
+        }
         if let Some(line) = self.lines.get_mut(link) {
             line.operations = line.operations.saturating_sub(1);
         }

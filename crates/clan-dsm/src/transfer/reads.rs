@@ -41,6 +41,8 @@ struct Read {
     link: u32,
     reader: Reader,
     nonce: Key,
+    /// The first byte that is read.
+    from: Address,
     into: Area,
     /// How many bytes have a place given to them, from the first on.
     placed: u64,
@@ -54,6 +56,9 @@ pub(crate) struct FinishedRead {
     pub(crate) read: ReadId,
     pub(crate) link: u32,
     pub(crate) reader: Reader,
+    /// The first byte that was read, and how many were asked for.
+    pub(crate) from: Address,
+    pub(crate) len: u64,
     pub(crate) result: Result<(), Ended>,
 }
 
@@ -77,10 +82,11 @@ impl Reads {
         &mut self,
         link: u32,
         reader: Reader,
+        from: Address,
         into: Area,
         nonce: Key,
     ) -> Option<ReadId> {
-        let read = Read { link, reader, nonce, into, placed: 0, landed: 0 };
+        let read = Read { link, reader, nonce, from, into, placed: 0, landed: 0 };
         self.table.insert(read).map(ReadId::of)
     }
 
@@ -162,8 +168,8 @@ impl Reads {
 
     fn end(&mut self, index: u32, result: Result<(), Ended>) -> Option<FinishedRead> {
         let id = ReadId::of(self.table.key(index));
-        let read = self.table.remove(index)?;
-        Some(FinishedRead { read: id, link: read.link, reader: read.reader, result })
+        let Read { link, reader, from, into, .. } = self.table.remove(index)?;
+        Some(FinishedRead { read: id, link, reader, from, len: into.len, result })
     }
 }
 
@@ -290,6 +296,15 @@ impl Serving {
 struct Operation {
     link: u32,
     nonce: Key,
+    /// The word.
+    at: Address,
+}
+
+/// An operation that is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FinishedOperation {
+    pub(crate) operation: OperationId,
+    pub(crate) at: Address,
 }
 
 /// The operations of this host that are under way.
@@ -308,8 +323,8 @@ impl Operations {
     }
 
     /// One more.
-    pub(crate) fn begin(&mut self, link: u32, nonce: Key) -> Option<OperationId> {
-        self.table.insert(Operation { link, nonce }).map(OperationId::of)
+    pub(crate) fn begin(&mut self, link: u32, at: Address, nonce: Key) -> Option<OperationId> {
+        self.table.insert(Operation { link, nonce, at }).map(OperationId::of)
     }
 
     /// An answer came, good or bad: which operation is over?
@@ -318,25 +333,25 @@ impl Operations {
         link: u32,
         slot: u16,
         nonce: Key,
-    ) -> Result<OperationId, Refusal> {
+    ) -> Result<FinishedOperation, Refusal> {
         let index = u32::from(slot);
         let operation = self.table.get(index).filter(|operation| operation.link == link);
         if operation.ok_or(Refusal::UnknownId)?.nonce != nonce {
             return Err(Refusal::WrongKey);
         }
-        Ok(self.end(index))
+        self.end(index).ok_or(Refusal::UnknownId)
     }
 
     /// Some operation of a link that is gone; to be asked until there is none.
-    pub(crate) fn link_gone(&mut self, link: u32) -> Option<OperationId> {
+    pub(crate) fn link_gone(&mut self, link: u32) -> Option<FinishedOperation> {
         let of_it = |index: &u32| self.table.get(*index).is_some_and(|one| one.link == link);
         let index = self.table.indices().find(of_it)?;
-        Some(self.end(index))
+        self.end(index)
     }
 
-    fn end(&mut self, index: u32) -> OperationId {
-        let id = OperationId::of(self.table.key(index));
-        self.table.remove(index);
-        id
+    fn end(&mut self, index: u32) -> Option<FinishedOperation> {
+        let operation = OperationId::of(self.table.key(index));
+        let Operation { at, .. } = self.table.remove(index)?;
+        Some(FinishedOperation { operation, at })
     }
 }

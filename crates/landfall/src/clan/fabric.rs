@@ -58,6 +58,7 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 pub use clan_dsm::{Access, Cookie, Rights};
+pub use landfall_placement::WordFunction;
 pub use landfall_transport::memory::Piece;
 
 use super::Error;
@@ -146,6 +147,22 @@ pub trait Fabric: Clone + Debug + Send + Sync + 'static {
         peer: Option<&Self::Remote>,
     ) -> Result<Self::Tripwire, Error>;
 
+    /// A tripwire for memory of another node, not armed yet: it fires when this node has touched
+    /// it, through whichever handle, and what was written is in place there or what was read is
+    /// here. It also fires when the peer is lost.
+    ///
+    /// # Errors
+    /// The range is not within the memory, or there is no room for one more.
+    fn watch_own(
+        &self,
+        remote: &Self::Remote,
+        range: Range<u64>,
+        access: Access,
+    ) -> Result<Self::Tripwire, Error> {
+        let _ = (remote, range, access);
+        Err(Error::BadConfig("accesses of this node are not watched on this fabric"))
+    }
+
     /// Founds memory of many nodes that is written at once, where the fabric knows how
     /// to; nothing where each of them is written by itself just as fast, as where a
     /// write is a store.
@@ -209,6 +226,16 @@ pub trait Local: Clone + Debug + Send + Sync + 'static {
     /// # Errors
     /// There is none.
     fn store(&self, offset: u64, word: u64) -> Result<(), Error>;
+
+    /// Changes the word at a multiple of eight in one indivisible step, also against what peers
+    /// do; gives what it held before. No tripwire hears of it.
+    ///
+    /// # Errors
+    /// There is none.
+    fn change(&self, offset: u64, function: WordFunction) -> Result<u64, Error> {
+        let _ = (offset, function);
+        Err(Error::BadConfig("words are not changed in one step on this fabric"))
+    }
 
     /// Copies bytes out. A peer that writes meanwhile leaves any mixture of them.
     ///
@@ -320,6 +347,38 @@ pub trait Remote: Debug + Send + 'static {
         into: &mut [u8],
         deadline: Option<Instant>,
     ) -> Result<(), Error>;
+
+    /// Changes the word at a multiple of eight in one indivisible step, after all that was written
+    /// before; gives what it held before. On a network that is a round trip, during which the
+    /// thread waits. It touches the word as a write does.
+    ///
+    /// ```
+    /// use landfall::clan::{Error, Fabric, Remote, Rights, Threads, WordFunction};
+    ///
+    /// /// A number that nobody else draws.
+    /// fn draw<R: Remote>(counter: &mut R) -> Result<u64, Error> {
+    ///     counter.change(0, WordFunction::Add(1), None)
+    /// }
+    ///
+    /// let (here, there) = Threads::pair()?;
+    /// let (_memory, cookie) = there.expose(8, Rights::ReadWrite)?;
+    /// let (mut one, mut other) = (here.map(&cookie)?, here.map(&cookie)?);
+    /// assert_eq!((draw(&mut one)?, draw(&mut other)?), (0, 1));
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// There is none, the cookie is not for reading and writing, the deadline is over, or the
+    /// peer is gone.
+    fn change(
+        &mut self,
+        offset: u64,
+        function: WordFunction,
+        deadline: Option<Instant>,
+    ) -> Result<u64, Error> {
+        let _ = (offset, function, deadline);
+        Err(Error::BadConfig("words are not changed in one step on this fabric"))
+    }
 
     /// Is the peer still there? It costs a load.
     ///

@@ -8,7 +8,9 @@
 //! | --- | --- |
 //! | [`fabric`] | the traits of such memory, whatever carries it |
 //! | [`names`] | nodes find each other by names, on any of the last two below |
-//! | [`events`] | all that tripwires tell in one queue, with a descriptor for `epoll` |
+//! | [`events`] | all that tripwires tell in one queue, with a descriptor for `epoll`; tripsets |
+//! | [`actions`] | tripwires that set bits, count, or queue identifiers instead of waking somebody |
+//! | [`dma`] | queues of requests that move memory |
 //! | [`Threads`] | such memory between threads of one process |
 //! | [`shared`] | such memory between processes of one host |
 //! | [`network`] | such memory over UDP, Ethernet and `io_uring` |
@@ -24,6 +26,8 @@
 //! What does not live here: the protocol on the wire (that is `clan-dsm`), memory
 //! mappings and system calls (`landfall-transport`).
 
+pub mod actions;
+pub mod dma;
 mod error;
 pub mod events;
 pub mod fabric;
@@ -36,9 +40,14 @@ pub mod network;
 pub mod server;
 pub mod shared;
 
+pub use actions::{Action, ActionRule, ActionTripwire, Actions};
+pub use dma::{DmaEngine, DmaQueue};
 pub use error::{Error, Misbehaviour};
-pub use events::{Event, EventQueue, Eventful};
+pub use events::{Event, EventQueue, Eventful, Tripset};
 pub use fabric::{
     Access, Cookie, Dma, Fabric, Group, Local, Piece, Remote, Rights, Stage, Tripwire, WORD,
+    WordFunction,
 };
-pub use local::{Threads, ThreadsEvents, ThreadsLocal, ThreadsRemote, ThreadsTripwire};
+pub use local::{
+    Threads, ThreadsActionTripwire, ThreadsEvents, ThreadsLocal, ThreadsRemote, ThreadsTripwire,
+};

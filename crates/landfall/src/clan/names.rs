@@ -215,3 +215,64 @@ pub(crate) fn named(name: &str) -> Result<Name, Error> {
     let name = Name::try_from(name.as_bytes()).ok().filter(|name| !name.is_empty());
     name.ok_or(Error::BadConfig("a name has 1 to 64 bytes"))
 }
+
+/// What nodes of every kind have under its own name: `$node`, `Offer`, `NameRequest` and `Found`
+/// of the module that says this do as they do.
+macro_rules! as_names {
+    ($node:ty) => {
+        impl $crate::clan::names::Names for $node {
+            type Offer = Offer;
+            type Found = Found;
+
+            fn offer(&self, name: &str) -> Result<Offer, Error> {
+                Self::offer(self, name)
+            }
+
+            fn find(&self, name: &str, deadline: Option<Instant>) -> Result<Found, Error> {
+                Self::find(self, name, deadline)
+            }
+        }
+
+        impl $crate::clan::names::Offer for Offer {
+            type Fabric = $node;
+            type Request = NameRequest;
+
+            fn name(&self) -> &str {
+                Self::name(self)
+            }
+
+            fn try_accept(&self) -> Result<Option<NameRequest>, Error> {
+                Self::try_accept(self)
+            }
+
+            fn accept(&self, deadline: Option<Instant>) -> Result<NameRequest, Error> {
+                Self::accept(self, deadline)
+            }
+
+            fn poll_accept(&self, context: &mut Context<'_>) -> Poll<Result<NameRequest, Error>> {
+                Self::poll_accept(self, context)
+            }
+        }
+
+        impl $crate::clan::names::NameRequest for NameRequest {
+            type Fabric = $node;
+
+            fn greeting(&self) -> &[u8] {
+                Self::greeting(self)
+            }
+
+            fn answer(self, answer: &[u8]) -> Result<(), Error> {
+                Self::answer(self, answer)
+            }
+        }
+
+        impl $crate::clan::names::Found for Found {
+            type Fabric = $node;
+
+            fn ask(&self, greeting: &[u8], deadline: Option<Instant>) -> Result<Vec<u8>, Error> {
+                Self::ask(self, greeting, deadline)
+            }
+        }
+    };
+}
+pub(crate) use as_names;

@@ -1,6 +1,9 @@
 //! Distributed shared memory, and what its tests share: nodes, links, bounds on time.
 
+mod abuse;
+mod actions;
 mod carriers;
+mod dma;
 mod events;
 mod faults;
 mod grants;
@@ -87,3 +90,18 @@ pub(crate) fn shared_pair() -> (TemporaryFolder, (SharedNode, SharedNode)) {
     let pair = (open(), open());
     (folder, pair)
 }
+
+/// The same program over shared memory, between threads, over UDP and over a channel.
+macro_rules! on_every_carrier {
+    ($program:ident) => {{
+        let (folder, (here, there)) = $crate::clan::shared_pair();
+        $program("shared memory", &here, &there);
+        drop((here, there, folder));
+        let (here, there) = landfall::clan::Threads::pair().expect("threads");
+        $program("threads", &here, &there);
+        for (name, (here, there)) in $crate::clan::pairs() {
+            $program(name, &here, &there);
+        }
+    }};
+}
+pub(crate) use on_every_carrier;

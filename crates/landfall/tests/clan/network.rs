@@ -1,7 +1,7 @@
 //! Memory over networks: what people do with handles.
 
 use super::{channel_pair, channel_pair_with, noise, pairs, soon, udp_pair, until};
-use landfall::clan::network::{Config, Node, Tripset, WordFunction};
+use landfall::clan::network::{Config, Node, WordFunction};
 use landfall::clan::{Access, Error, Fabric, Local, Remote, Rights, Stage, Tripwire};
 
 #[test]
@@ -109,29 +109,12 @@ fn a_tripwire_on_the_way_out_tells_that_it_has_arrived() {
     let (here, there) = udp_pair();
     let (memory, cookie) = here.expose(4096, Rights::Write).unwrap();
     let mut window = there.map(&cookie).unwrap();
-    let tripwire = window.watch(8..16).unwrap();
+    let tripwire = there.watch_own(&window, 8..16, Access::Write).unwrap();
     tripwire.arm();
     window.store(8, 7).unwrap();
     window.commit().unwrap();
     assert!(tripwire.wait(soon()).unwrap());
     assert_eq!(memory.load(8).unwrap(), 7);
-}
-
-#[test]
-fn any_of_a_set_is_waited_for() {
-    let (here, there) = udp_pair();
-    let (memory, cookie) = here.expose(4096, Rights::Write).unwrap();
-    let mut window = there.map(&cookie).unwrap();
-    let mut set = Tripset::new();
-    for word in 0..10 {
-        set.add(here.watch(&memory, word * 8..word * 8 + 8, Access::Write, None).unwrap());
-    }
-    for word in [3, 9, 0] {
-        set.arm();
-        window.store(word * 8, 1).unwrap();
-        window.commit().unwrap();
-        assert_eq!(set.wait(soon()).unwrap(), Some(word as usize));
-    }
 }
 
 #[test]

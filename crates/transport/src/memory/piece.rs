@@ -184,6 +184,19 @@ impl Piece {
         Ok(())
     }
 
+    /// Copies bytes of memory that is only read here.
+    ///
+    /// # Errors
+    /// They are not all there, on one side or on the other.
+    pub fn copy_from_view(
+        &self,
+        offset: u64,
+        from: &PieceView,
+        range: Range<u64>,
+    ) -> Result<(), SharedMemoryError> {
+        self.copy_from(offset, &from.0, range)
+    }
+
     /// Does a word operation; gives what the word held before.
     ///
     /// # Errors

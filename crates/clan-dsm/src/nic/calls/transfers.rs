@@ -131,7 +131,8 @@ impl Nic {
         if !may_ask(line, line.reads) || !self.reads.has_room() || !self.events.promise() {
             return Err(Error::Busy);
         }
-        let read = self.reads.begin(link.index, Reader::User, into, nonce).ok_or(Error::Busy)?;
+        let read = self.reads.begin(link.index, Reader::User, from, into, nonce);
+        let read = read.ok_or(Error::Busy)?;
         let reply = ReplyTo { slot: read.index as u16, nonce };
         put(line, &Command::Read { from, len, reply }, host)?;
         line.reads += 1;
@@ -168,9 +169,10 @@ impl Nic {
         if !has_room || !self.events.promise() {
             return Err(Error::Busy);
         }
-        let operation = self.operations.begin(link.index, nonce).ok_or(Error::Busy)?;
+        let at = Address { mask, ..at };
+        let operation = self.operations.begin(link.index, at, nonce).ok_or(Error::Busy)?;
         let reply = ReplyTo { slot: operation.index as u16, nonce };
-        put(line, &Command::WordOp { at: Address { mask, ..at }, function, reply }, at.host)?;
+        put(line, &Command::WordOp { at, function, reply }, at.host)?;
         line.operations += 1;
         self.links.wake(link);
         Ok(operation)

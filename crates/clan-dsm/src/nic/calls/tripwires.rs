@@ -29,8 +29,9 @@ impl Nic {
         self.set_tripwire(Place::Local(aperture.index as u16), len, bytes, access, action, once)
     }
 
-    /// Sets a tripwire on bytes of a window that this host writes. It fires when
-    /// the write is in place at the other side, whichever way it was made. It is
+    /// Sets a tripwire on bytes of a window that this host touches. It fires when
+    /// a write is in place at the other side, whichever way it was made, and when all
+    /// of a read has arrived here; an operation on a word is a write. It is
     /// on the memory, not on the window: it stays until it is removed.
     ///
     /// # Errors
@@ -39,12 +40,13 @@ impl Nic {
         &mut self,
         window: WindowId,
         bytes: Range<u64>,
+        access: Access,
         action: Action,
         once: bool,
     ) -> Result<TripwireId, Error> {
         let cookie = *self.windows.get(window)?.cookie();
         let place = Place::Remote(cookie.host(), cookie.slot());
-        self.set_tripwire(place, cookie.len(), bytes, Access::Write, action, once)
+        self.set_tripwire(place, cookie.len(), bytes, access, action, once)
     }
 
     fn set_tripwire(

@@ -47,6 +47,7 @@
 mod queue;
 #[cfg(test)]
 mod tests;
+mod tripset;
 
 use std::fmt::Debug;
 use std::future::{Future, poll_fn};
@@ -59,6 +60,7 @@ use landfall_transport::driver::Interest;
 pub(crate) use self::queue::{EventSender, Kind, Queue, QueueWaker, Registration};
 use super::{Error, Fabric};
 pub(crate) use queue::{EventSource, Subscription};
+pub use tripset::Tripset;
 
 /// An entry of the queue. The token is what the source was registered with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,8 +69,7 @@ pub enum Event {
     /// A tripwire fired, once or more, or the peer that it was made for is lost.
     Tripwire(u64),
     /// DMA chains of a queue are done:
-    /// [`DmaQueue::try_done`](super::network::DmaQueue::try_done) says which. Where a
-    /// write is a store it is done when the call returns, and nothing is told.
+    /// [`DmaQueue::try_done`](super::DmaQueue::try_done) says which.
     Dma(u64),
     /// Messages, or news of connections, wait at an endpoint.
     OutOfBand(u64),

@@ -10,10 +10,13 @@ use std::time::Instant;
 
 use arrayvec::ArrayVec;
 use clan_dsm::Reason;
+use landfall_placement::{WordFunction, WordWidth};
 use landfall_transport::memory::{Piece, SharedMemory, SharedMemoryError};
 
-use super::Node;
 use super::tripwire::Wire;
+use super::{Node, Threads};
+use crate::clan::dma::sealed::DirectMemory;
+use crate::clan::dma::{DirectQueue, DmaEngine};
 use crate::clan::{Access, Cookie, Dma, Error, Local, Remote, Rights, Stage, WORD};
 use crate::runtime::locked;
 
@@ -110,15 +113,21 @@ impl Aperture {
         self.memory.copy_in(aligned(offset)?, &word.to_le_bytes()).map_err(system)
     }
 
+    fn change(&self, offset: u64, function: WordFunction) -> Result<u64, Error> {
+        let piece = Piece::whole(&self.memory);
+        piece.word(aligned(offset)?, WordWidth::Eight, function).map_err(system)
+    }
+
     /// Fires what is armed for any of these ranges. The writer has made a full
     /// fence after its writes.
-    fn touch(&self, ranges: &[Range<u64>], access: Access) {
-        let is_hit = |wire: &Arc<Wire>| ranges.iter().any(|range| wire.matches(range, access));
+    fn touch(&self, ranges: &[Range<u64>], access: Access, by: &Node) {
+        let words = |wire: Arc<Wire>| (wire.touched_words(ranges, access, by), wire);
         // Woken without the lock: who is woken may well want another tripwire.
         let wires = locked(&self.wires);
-        let hit: Vec<_> = wires.iter().filter_map(Weak::upgrade).filter(is_hit).collect();
+        let all = wires.iter().filter_map(Weak::upgrade).map(words);
+        let hit: Vec<_> = all.filter(|(words, _)| *words > 0).collect();
         drop(wires);
-        hit.iter().for_each(|wire| wire.fire());
+        hit.iter().for_each(|(words, wire)| wire.fire(*words));
     }
 }
 
@@ -140,6 +149,11 @@ impl Local for ThreadsLocal {
     #[inline]
     fn store(&self, offset: u64, word: u64) -> Result<(), Error> {
         self.0.0.store(offset, word)
+    }
+
+    #[inline]
+    fn change(&self, offset: u64, function: WordFunction) -> Result<u64, Error> {
+        self.0.0.change(offset, function)
     }
 
     #[inline]
@@ -179,6 +193,10 @@ impl ThreadsRemote {
         Self { user, aperture, rights, touched, requests: 0 }
     }
 
+    pub(super) const fn aperture(&self) -> &Arc<Aperture> {
+        &self.aperture
+    }
+
     pub(super) fn owner(&self) -> &Arc<Node> {
         &self.aperture.owner
     }
@@ -207,11 +225,81 @@ impl ThreadsRemote {
     /// it: together with the one in `arm`, one side sees the other.
     #[inline]
     fn fire_touched(&mut self) {
+        self.fire_now(&self.touched);
+        self.touched.clear();
+    }
+
+    #[inline]
+    fn fire_now(&self, touched: &[Range<u64>]) {
         fence(SeqCst);
         if self.aperture.armed.load(Relaxed) != 0 {
-            self.aperture.touch(&self.touched, Access::Write);
+            self.aperture.touch(touched, Access::Write, &self.user);
         }
-        self.touched.clear();
+    }
+}
+
+/// What the processor does for a DMA queue: at once, in the order of the calls.
+impl DirectMemory for Threads {
+    fn write_now(
+        from: &ThreadsLocal,
+        range: Range<u64>,
+        to: &ThreadsRemote,
+        offset: u64,
+    ) -> Result<(), Error> {
+        to.check_for(Rights::Write)?;
+        let len = range.end.saturating_sub(range.start);
+        let (from, into) = (&from.0.0.memory, &to.aperture.memory);
+        Piece::whole(into).copy_from(offset, &Piece::whole(from), range).map_err(system)?;
+        let written = offset..offset.saturating_add(len);
+        to.fire_now(std::slice::from_ref(&written));
+        Ok(())
+    }
+
+    fn read_now(
+        from: &ThreadsRemote,
+        offset: u64,
+        into: &ThreadsLocal,
+        range: Range<u64>,
+    ) -> Result<(), Error> {
+        from.check_for(Rights::Read)?;
+        let read = offset..offset.saturating_add(range.end.saturating_sub(range.start));
+        let (there, here) = (&from.aperture.memory, &into.0.0.memory);
+        let copied = Piece::whole(here).copy_from(range.start, &Piece::whole(there), read.clone());
+        copied.map_err(system)?;
+        if from.aperture.armed.load(SeqCst) != 0 {
+            from.aperture.touch(std::slice::from_ref(&read), Access::Read, &from.user);
+        }
+        Ok(())
+    }
+
+    fn word_now(to: &ThreadsRemote, offset: u64, word: u64) -> Result<(), Error> {
+        to.check_for(Rights::Write)?;
+        to.aperture.store(offset, word)?;
+        let written = offset..offset.saturating_add(WORD);
+        to.fire_now(std::slice::from_ref(&written));
+        Ok(())
+    }
+
+    fn owns(&self, local: Option<&ThreadsLocal>, remote: &ThreadsRemote) -> bool {
+        let node = &self.0.0;
+        local.is_none_or(|local| Arc::ptr_eq(&local.0.0.owner, node))
+            && Arc::ptr_eq(&remote.user, node)
+    }
+
+    fn check_running(&self) -> Result<(), Error> {
+        if self.0.0.is_up() { Ok(()) } else { Err(Error::NodeGone) }
+    }
+
+    fn wake_sleepers(&self) {
+        self.0.0.wake_threads();
+    }
+}
+
+impl DmaEngine for Threads {
+    type DmaQueue = DirectQueue<Self>;
+
+    fn dma_queue(&self, depth: usize) -> Result<DirectQueue<Self>, Error> {
+        DirectQueue::new(self, depth)
     }
 }
 
@@ -289,9 +377,22 @@ impl Remote for ThreadsRemote {
         self.aperture.memory.copy_out(offset, into).map_err(system)?;
         if self.aperture.armed.load(SeqCst) != 0 {
             let range = offset..offset + into.len() as u64;
-            self.aperture.touch(&[range], Access::Read);
+            self.aperture.touch(&[range], Access::Read, &self.user);
         }
         Ok(())
+    }
+
+    fn change(
+        &mut self,
+        offset: u64,
+        function: WordFunction,
+        _: Option<Instant>,
+    ) -> Result<u64, Error> {
+        self.check_for(Rights::ReadWrite)?;
+        let before = self.aperture.change(offset, function)?;
+        self.note(offset, WORD);
+        self.commit()?;
+        Ok(before)
     }
 
     #[inline]

@@ -23,14 +23,15 @@ use clan_dsm::{HostId, Key};
 use landfall_transport::memory::SharedMemory;
 
 use super::Error;
+use super::actions::{ActionRule, Actions, Mark, Marks};
 use super::events::{Eventful, QueueWaker};
-use super::fabric::{Access, Cookie, Fabric, Local, Rights, Tripwire, WORD};
+use super::fabric::{Access, Cookie, Fabric, Local, Remote, Rights, Tripwire, WORD};
 use crate::runtime::locked;
 use memory::{Aperture, system};
-use tripwire::Wire;
+use tripwire::{Touches, Wire};
 
 pub use memory::{ThreadsLocal, ThreadsRemote};
-pub use tripwire::{ThreadsEvents, ThreadsTripwire};
+pub use tripwire::{ThreadsActionTripwire, ThreadsEvents, ThreadsTripwire};
 
 /// The most apertures of one node.
 const MOST_APERTURES: u16 = u16::MAX;
@@ -68,6 +69,8 @@ struct Node {
     /// The event queues of this node.
     queues: Mutex<Vec<Weak<QueueWaker>>>,
     next_slot: Mutex<u16>,
+    /// What its tripwires with actions have left behind.
+    marks: Arc<Marks>,
 }
 
 /// All nodes that can reach each other.
@@ -124,6 +127,7 @@ impl Node {
             watchers: Mutex::default(),
             queues: Mutex::default(),
             next_slot: Mutex::new(0),
+            marks: Arc::default(),
         })
     }
 
@@ -238,23 +242,23 @@ impl Fabric for Threads {
         access: Access,
         peer: Option<&ThreadsRemote>,
     ) -> Result<ThreadsTripwire, Error> {
-        let (aperture, size) = (local.aperture(), local.len());
-        if range.start >= range.end || range.end > size {
-            let len = range.end.saturating_sub(range.start);
-            return Err(Error::OutOfBounds { offset: range.start, len, size });
-        }
-        let words = range.start / WORD * WORD..range.end.next_multiple_of(WORD);
-        let wire = Arc::new(Wire::new(&self.0.0, aperture, words, access));
-        register(aperture.wires(), &wire);
-        register(&self.0.0.watchers, &wire);
+        let touches = Touches { words: words_within(local.len(), range)?, access, are_own: false };
+        let wire = self.new_wire(local.aperture(), touches, None);
         if let Some(peer) = peer {
-            let owner = peer.owner();
-            register(&owner.loss_watchers, &wire);
-            // It may have ended before it knew of this one.
-            if !owner.is_up() {
-                wire.mark_peer_lost();
-            }
+            watch_for_loss(peer, &wire);
         }
+        Ok(ThreadsTripwire::new(wire))
+    }
+
+    fn watch_own(
+        &self,
+        remote: &ThreadsRemote,
+        range: Range<u64>,
+        access: Access,
+    ) -> Result<ThreadsTripwire, Error> {
+        let touches = Touches { words: words_within(remote.len(), range)?, access, are_own: true };
+        let wire = self.new_wire(remote.aperture(), touches, None);
+        watch_for_loss(remote, &wire);
         Ok(ThreadsTripwire::new(wire))
     }
 
@@ -265,6 +269,87 @@ impl Fabric for Threads {
     ) -> Result<bool, Error> {
         let fired = || tripwires.iter().any(|tripwire| tripwire.has_fired());
         self.0.0.sleep_until(deadline, fired)
+    }
+}
+
+impl Threads {
+    fn new_wire(
+        &self,
+        aperture: &Arc<Aperture>,
+        touches: Touches,
+        mark: Option<Arc<Mark>>,
+    ) -> Arc<Wire> {
+        let wire = Arc::new(Wire::new(&self.0.0, aperture, touches, mark));
+        register(aperture.wires(), &wire);
+        register(&self.0.0.watchers, &wire);
+        wire
+    }
+
+    fn act(
+        &self,
+        aperture: &Arc<Aperture>,
+        len: u64,
+        (rule, are_own): (&ActionRule, bool),
+    ) -> Result<ThreadsActionTripwire, Error> {
+        let words = words_within(len, rule.range.clone())?;
+        let touches = Touches { words, access: rule.access, are_own };
+        let mark = Mark::new(&self.0.0.marks, rule)?;
+        let wire = self.new_wire(aperture, touches, Some(Arc::clone(&mark)));
+        Ok(ThreadsActionTripwire::armed(wire, mark))
+    }
+}
+
+/// The words that these bytes lie in, if all of them are within memory of this length.
+fn words_within(size: u64, range: Range<u64>) -> Result<Range<u64>, Error> {
+    if range.is_empty() || range.end > size {
+        let len = range.end.saturating_sub(range.start);
+        return Err(Error::OutOfBounds { offset: range.start, len, size });
+    }
+    Ok(range.start / WORD..range.end.div_ceil(WORD))
+}
+
+fn watch_for_loss(peer: &ThreadsRemote, wire: &Arc<Wire>) {
+    let owner = peer.owner();
+    register(&owner.loss_watchers, wire);
+    // It may have ended before it knew of this one.
+    if !owner.is_up() {
+        wire.mark_peer_lost();
+    }
+}
+
+impl Actions for Threads {
+    type ActionTripwire = ThreadsActionTripwire;
+
+    fn act_on(
+        &self,
+        local: &ThreadsLocal,
+        rule: &ActionRule,
+    ) -> Result<ThreadsActionTripwire, Error> {
+        self.act(local.aperture(), local.len(), (rule, false))
+    }
+
+    fn act_on_own(
+        &self,
+        remote: &ThreadsRemote,
+        rule: &ActionRule,
+    ) -> Result<ThreadsActionTripwire, Error> {
+        self.act(remote.aperture(), remote.len(), (rule, true))
+    }
+
+    fn take_bit(&self, number: u32) -> bool {
+        self.0.0.marks.take_bit(number)
+    }
+
+    fn counter(&self, number: u32) -> u64 {
+        self.0.0.marks.counter(number)
+    }
+
+    fn next_identifier(&self) -> Option<u64> {
+        self.0.0.marks.next_identifier()
+    }
+
+    fn take_lost(&self) -> u64 {
+        self.0.0.marks.take_lost()
     }
 }
 

@@ -10,10 +10,12 @@ use std::sync::{Arc, Mutex, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
-use super::Node;
 use super::memory::Aperture;
+use super::{Node, Threads};
+use crate::clan::actions::{ActionTripwire, Mark, shared_words};
+use crate::clan::dma::{DirectQueue, DmaEvents};
 use crate::clan::events::{EventQueue, EventSource, Kind, Queue, Subscription};
-use crate::clan::{Access, Error, Event, Tripwire};
+use crate::clan::{Access, Error, Event, Tripwire, WORD};
 use crate::runtime::locked;
 
 const IDLE: u8 = 0;
@@ -45,8 +47,11 @@ impl Drop for ArmedGuard {
 pub(super) struct Wire {
     owner: Arc<Node>,
     aperture: Arc<Aperture>,
-    words: Range<u64>,
-    access: Access,
+    touches: Touches,
+    /// What it leaves behind, if it wakes nobody.
+    mark: Option<Arc<Mark>>,
+    /// While a tripwire with a mark is armed.
+    guard: Mutex<Option<ArmedGuard>>,
     state: AtomicU8,
     /// The peer that it was made for is lost.
     is_peer_lost: AtomicBool,
@@ -55,23 +60,44 @@ pub(super) struct Wire {
     subscription: Subscription<Self>,
 }
 
+/// What a tripwire hears of.
+#[derive(Debug)]
+pub(super) struct Touches {
+    /// By their numbers.
+    pub(super) words: Range<u64>,
+    pub(super) access: Access,
+    /// Only by its own node, or by anyone.
+    pub(super) are_own: bool,
+}
+
 impl Wire {
     pub(super) fn new(
         owner: &Arc<Node>,
         aperture: &Arc<Aperture>,
-        words: Range<u64>,
-        access: Access,
+        touches: Touches,
+        mark: Option<Arc<Mark>>,
     ) -> Self {
-        let (owner, aperture) = (Arc::clone(owner), Arc::clone(aperture));
-        let (state, is_peer_lost) = (AtomicU8::new(IDLE), AtomicBool::new(false));
-        let (waker, subscription) = (Mutex::new(None), Subscription::default());
-        Self { owner, aperture, words, access, state, is_peer_lost, waker, subscription }
+        Self {
+            owner: Arc::clone(owner),
+            aperture: Arc::clone(aperture),
+            touches,
+            mark,
+            guard: Mutex::default(),
+            state: AtomicU8::new(IDLE),
+            is_peer_lost: AtomicBool::new(false),
+            waker: Mutex::default(),
+            subscription: Subscription::default(),
+        }
     }
 
-    /// Is it made for such an access to any of these bytes?
-    pub(super) fn matches(&self, range: &Range<u64>, access: Access) -> bool {
-        let words = &self.words;
-        self.access.hears(access) && range.start < words.end && words.start < range.end
+    /// How many of its words such an access of this node to these bytes touches.
+    pub(super) fn touched_words(&self, ranges: &[Range<u64>], access: Access, by: &Node) -> u64 {
+        let is_own = std::ptr::eq(&raw const *self.owner, by);
+        if !self.touches.access.hears(access) || (self.touches.are_own && !is_own) {
+            return 0;
+        }
+        let words = |range: &Range<u64>| range.start / WORD..range.end.div_ceil(WORD);
+        ranges.iter().map(|range| shared_words(&words(range), &self.touches.words)).sum()
     }
 
     /// Changes the state, and the writer's counter with it.
@@ -83,7 +109,15 @@ impl Wire {
         was_armed
     }
 
-    pub(super) fn fire(&self) {
+    /// This many of its words were touched.
+    pub(super) fn fire(&self, words: u64) {
+        if let Some(mark) = &self.mark {
+            if mark.fire(words) {
+                let guard = locked(&self.guard).take();
+                drop(guard);
+            }
+            return;
+        }
         let is_told = self.notify_queue();
         if self.become_unarmed(FIRED) {
             self.wake_waiter();
@@ -177,7 +211,63 @@ impl Drop for ThreadsTripwire {
 
 impl fmt::Debug for ThreadsTripwire {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ThreadsTripwire({:?} of {:?})", self.0.words, self.0.aperture.cookie())
+        write!(f, "ThreadsTripwire({:?} of {:?})", self.0.touches, self.0.aperture.cookie())
+    }
+}
+
+/// A tripwire of a [`Threads`](super::Threads) node that leaves a mark: see
+/// [`Actions`](crate::clan::Actions).
+pub struct ThreadsActionTripwire {
+    wire: Arc<Wire>,
+    mark: Arc<Mark>,
+}
+
+impl ThreadsActionTripwire {
+    /// The wire has this mark.
+    pub(super) fn armed(wire: Arc<Wire>, mark: Arc<Mark>) -> Self {
+        let tripwire = Self { wire, mark };
+        tripwire.start();
+        tripwire
+    }
+
+    fn start(&self) {
+        let mut guard = locked(&self.wire.guard);
+        self.mark.set_armed(true);
+        guard.get_or_insert_with(|| self.wire.listen());
+    }
+}
+
+impl ActionTripwire for ThreadsActionTripwire {
+    fn arm(&self) -> Result<(), Error> {
+        self.start();
+        Ok(())
+    }
+
+    fn disarm(&self) {
+        self.mark.set_armed(false);
+        let guard = locked(&self.wire.guard).take();
+        drop(guard);
+    }
+
+    fn is_armed(&self) -> bool {
+        self.mark.is_armed()
+    }
+
+    fn firings(&self) -> u64 {
+        self.mark.firings()
+    }
+}
+
+impl Drop for ThreadsActionTripwire {
+    fn drop(&mut self) {
+        self.disarm();
+        self.mark.end();
+    }
+}
+
+impl fmt::Debug for ThreadsActionTripwire {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ThreadsActionTripwire({:?}, {:?})", self.wire.touches, self.mark.action)
     }
 }
 
@@ -262,6 +352,27 @@ impl EventQueue for ThreadsEvents {
             None if !self.node.is_up() => Poll::Ready(Err(Error::NodeGone)),
             None => Poll::Pending,
         }
+    }
+}
+
+impl DmaEvents for ThreadsEvents {
+    type Queue = DirectQueue<Threads>;
+
+    fn register_dma(&self, queue: &DirectQueue<Threads>, token: u64) -> Result<(), Error> {
+        if !Arc::ptr_eq(&queue.node().0.0, &self.node) {
+            return Err(Error::BadConfig("an event source belongs to the node of its queue"));
+        }
+        let (sender, registration) = self.queue.register(Kind::Dma, token, Weak::new());
+        queue.attach(Some(Box::new(move || {
+            let _kept = &registration;
+            sender.notify()
+        })));
+        Ok(())
+    }
+
+    fn unregister_dma(&self, queue: &DirectQueue<Threads>) -> Result<(), Error> {
+        queue.attach(None);
+        Ok(())
     }
 }
 

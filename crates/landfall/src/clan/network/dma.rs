@@ -22,95 +22,45 @@ use super::builder::{ended, refused};
 use super::endpoint::Endpoint;
 use super::events::{EventSender, Kind, Registration, sealed};
 use super::memory::{Aperture, Lent};
+use super::node::Node;
 use super::state::{NodeHandle, NodeState, Submission};
 use super::window::Window;
-use crate::clan::{Error, WORD};
+pub use crate::clan::dma::Done;
+use crate::clan::{self, DmaEngine, Error};
 use crate::runtime::locked;
 
-/// One request of a chain. Offsets and ranges are multiples of eight.
-#[derive(Clone, Debug)]
-pub enum Request<'a> {
-    /// Write memory of this node into a window.
-    Write {
-        /// The memory.
-        from: &'a Aperture,
-        /// Which of its bytes. They must not change before the chain is done.
-        range: Range<u64>,
-        /// Where to.
-        to: &'a Window,
-        /// From which byte of it on.
-        offset: u64,
-    },
-    /// Read from a window into memory of this node.
-    Read {
-        /// Where from.
-        from: &'a Window,
-        /// From which byte of it on.
-        offset: u64,
-        /// The memory.
-        into: &'a Aperture,
-        /// Which of its bytes.
-        range: Range<u64>,
-    },
-    /// Write one word: the flag behind the data.
-    Word {
-        /// Where to.
-        to: &'a Window,
-        /// At which byte of it.
-        offset: u64,
-        /// The word.
-        word: u64,
-    },
-}
+/// One request of a chain.
+pub type Request<'a> = clan::dma::Request<'a, Aperture, Window>;
 
 impl Request<'_> {
     /// As the engine takes it, with the memory that it needs.
     fn check(&self, handle: &NodeHandle) -> Result<(DmaRequest, Option<Arc<Lent>>), Error> {
-        let fits = |memory: &Aperture, range: &Range<u64>, window: &Window, offset: u64| {
-            let len = range.end.saturating_sub(range.start);
-            let places = [offset, range.start, range.end];
-            if let Some(odd) = places.into_iter().find(|at| !at.is_multiple_of(WORD)) {
-                return Err(Error::Unaligned(odd));
-            }
+        self.check_places()?;
+        let area = |memory: &Aperture, range: &Range<u64>, window: &Window| {
             if !memory.is_of(handle) || !window.handle().is_same(handle) {
                 return Err(Error::BadConfig("memory and windows belong to the queue's node"));
             }
-            window.check_range(offset, len)?;
-            memory.lent().check(range.start, len)?;
-            if len == 0 {
-                return Err(Error::BadConfig("a DMA request has at least one word"));
-            }
-            Ok((memory.lent().area(range.start, len), Some(Arc::clone(memory.lent()))))
+            let area = memory.lent().area(range.start, range.end - range.start);
+            Ok((area, Some(Arc::clone(memory.lent()))))
         };
         match self {
             Self::Write { from, range, to, offset } => {
-                let (from, lent) = fits(from, range, to, *offset)?;
+                let (from, lent) = area(from, range, to)?;
                 Ok((DmaRequest::Write { from, window: to.id(), offset: *offset }, lent))
             }
             Self::Read { from, offset, into, range } => {
-                let (into, lent) = fits(into, range, from, *offset)?;
+                let (into, lent) = area(into, range, from)?;
                 Ok((DmaRequest::Read { window: from.id(), offset: *offset, into }, lent))
             }
             Self::Word { to, offset, word } => {
-                if !offset.is_multiple_of(WORD) {
-                    return Err(Error::Unaligned(*offset));
+                if !to.handle().is_same(handle) {
+                    return Err(Error::BadConfig("memory and windows belong to the queue's node"));
                 }
-                to.check_range(*offset, WORD)?;
                 let window = to.id();
                 Ok((DmaRequest::Word { window, offset: *offset, value: *word }, None))
             }
         }
     }
-}
-
-/// A chain is done.
-#[derive(Debug)]
-pub struct Done {
-    /// The number that [`DmaQueue::push`] gave to the chain.
-    pub chain: u64,
-    /// What it wrote is in place at the other side, and what it read is here; or
-    /// why not all of it.
-    pub result: Result<(), Error>,
 }
 
 /// A request on its way to the engine.
@@ -440,5 +390,39 @@ impl fmt::Debug for DmaQueue {
             .field("depth", &self.depth)
             .field("under_way", &self.under_way())
             .finish_non_exhaustive()
+    }
+}
+
+impl clan::DmaQueue for DmaQueue {
+    type Local = Aperture;
+    type Remote = Window;
+
+    fn push(&mut self, chain: &[Request<'_>]) -> Result<u64, Error> {
+        Self::push(self, chain)
+    }
+
+    fn under_way(&self) -> u64 {
+        Self::under_way(self)
+    }
+
+    fn try_done(&mut self) -> Option<Done> {
+        Self::try_done(self)
+    }
+
+    fn poll_done(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Done>, Error>> {
+        Self::poll_done(self, context)
+    }
+
+    fn wait_done(&mut self, deadline: Option<Instant>) -> Result<Option<Done>, Error> {
+        Self::wait_done(self, deadline)
+    }
+}
+
+impl DmaEngine for Node {
+    type DmaQueue = DmaQueue;
+
+    /// With an endpoint of its own.
+    fn dma_queue(&self, depth: usize) -> Result<DmaQueue, Error> {
+        self.endpoint(None)?.dma_queue(depth)
     }
 }

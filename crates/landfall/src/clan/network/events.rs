@@ -30,6 +30,7 @@ use super::endpoint::Endpoint;
 use super::state::NodeHandle;
 use super::tripwire::Tripwire;
 use crate::clan::Error;
+use crate::clan::dma::DmaEvents;
 use crate::clan::events::{EventQueue, Queue};
 use crate::clan::messaging::MessageEvents;
 use crate::runtime::locked;
@@ -231,6 +232,18 @@ impl EventQueue for Events {
 
     fn poll_recv(&mut self, context: &mut Context<'_>) -> Poll<Result<Event, Error>> {
         Self::poll_recv(self, context)
+    }
+}
+
+impl DmaEvents for Events {
+    type Queue = DmaQueue;
+
+    fn register_dma(&self, queue: &DmaQueue, token: u64) -> Result<(), Error> {
+        Self::register(self, queue, token)
+    }
+
+    fn unregister_dma(&self, queue: &DmaQueue) -> Result<(), Error> {
+        Self::unregister(self, queue)
     }
 }
 

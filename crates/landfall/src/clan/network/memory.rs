@@ -281,6 +281,10 @@ impl Local for Aperture {
         self.0.lent.copy_in(offset, &word.to_le_bytes())
     }
 
+    fn change(&self, offset: u64, function: WordFunction) -> Result<u64, Error> {
+        Self::change(self, offset, function)
+    }
+
     fn copy_out(&self, offset: u64, into: &mut [u8]) -> Result<(), Error> {
         self.0.lent.copy_out(offset, into)
     }

@@ -36,7 +36,7 @@
 //! | [`Aperture`] | memory of this node that others touch |
 //! | [`Window`] | memory of another node |
 //! | [`Group`] | memory that many nodes have, written at once |
-//! | [`Tripwire`], [`Tripset`] | to be told when chosen memory was touched |
+//! | [`Tripwire`], [`ActionTripwire`] | to be told when chosen memory was touched, or to find a mark of it |
 //! | [`Endpoint`] | connections and messages of 40 bytes, out of band |
 //! | [`DmaQueue`] | requests to the DMA engine, filled without a call while it is busy |
 //! | [`Events`] | all of these in one queue, with a descriptor for `epoll` |
@@ -112,7 +112,7 @@ pub use names::{Discovery, Found, NAME_PORT, NameRequest, Offer};
 pub use neighbour::Link;
 pub use node::{Node, PathStats, Stats};
 pub use path::{ETHERTYPE, Transport};
-pub use tripwire::{Tripset, Tripwire};
+pub use tripwire::{ActionTripwire, Tripwire};
 pub use window::Window;
 
 pub use crate::runtime::TurnReport;

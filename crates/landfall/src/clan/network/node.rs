@@ -297,6 +297,15 @@ impl Fabric for Node {
         Tripwire::local(local, &self.handle, range, access, peer)
     }
 
+    fn watch_own(
+        &self,
+        remote: &Window,
+        range: Range<u64>,
+        access: Access,
+    ) -> Result<Tripwire, Error> {
+        Tripwire::outgoing(remote, range, access)
+    }
+
     fn found_group(&self, len: u64) -> Result<Option<Box<dyn Group<Remote = Window>>>, Error> {
         Ok(Some(Box::new(self.found_group(len)?)))
     }

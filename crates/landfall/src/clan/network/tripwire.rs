@@ -1,4 +1,5 @@
-//! [`Tripwire`] and [`Tripset`]: to be told when chosen memory was touched.
+//! [`Tripwire`] and [`ActionTripwire`]: to be told when chosen memory was touched, or to find a
+//! mark of it.
 //!
 //! The tripwire in the engine stays where it is; arming it for one firing is a
 //! word in this process, so that the usual *look, arm, look again, wait* costs
@@ -18,9 +19,10 @@ use super::builder::refused;
 use super::events::{EventSender, Kind, Registration, sealed};
 use super::memory::Aperture;
 use super::neighbour::Neighbour;
+use super::node::Node;
 use super::state::{NodeHandle, NodeState};
 use super::window::Window;
-use crate::clan::{self, Error};
+use crate::clan::{self, ActionRule, Actions, Error, WORD};
 use crate::runtime::locked;
 
 const IDLE: u8 = 0;
@@ -127,7 +129,7 @@ impl NodeState {
 }
 
 /// Fires when chosen memory is touched: memory of this node by others, or memory
-/// of others by this node ([`outgoing`](Window::watch)), when the bytes have
+/// of others by this node ([`watch_own`](clan::Fabric::watch_own)), when the bytes have
 /// arrived there.
 ///
 /// Its methods for one firing are those of [`clan::Tripwire`]. Registered with
@@ -151,14 +153,22 @@ impl Tripwire {
             return Err(Error::BadConfig("a tripwire watches memory of its own node"));
         }
         aperture.lent().check(range.start, range.end.saturating_sub(range.start))?;
-        let id = aperture.id();
+        let (id, range) = (aperture.id(), in_words(range, aperture.lent().len()));
         Self::make(handle, peer, |core| core.engine.watch(id, range, access, Action::Event, false))
     }
 
-    pub(crate) fn outgoing(window: &Window, range: Range<u64>) -> Result<Self, Error> {
+    pub(crate) fn outgoing(
+        window: &Window,
+        range: Range<u64>,
+        access: Access,
+    ) -> Result<Self, Error> {
+        window.check_range(range.start, range.end.saturating_sub(range.start))?;
         let (handle, id) = (window.handle(), window.id());
+        let range = in_words(range, clan::Remote::len(window));
         let peer = Some(Arc::clone(window.neighbour()));
-        Self::make(handle, peer, |core| core.engine.watch_window(id, range, Action::Event, false))
+        Self::make(handle, peer, |core| {
+            core.engine.watch_window(id, range, access, Action::Event, false)
+        })
     }
 
     fn make(
@@ -283,62 +293,141 @@ pub(crate) fn wait_any(
     if handle.has_ended() { Err(Error::NodeGone) } else { Ok(fired) }
 }
 
-/// Several tripwires that are waited for together. Tens of them: for thousands
-/// there are [`Events`](super::Events), whose cost does not grow.
-#[derive(Debug, Default)]
-pub struct Tripset {
-    members: Vec<Tripwire>,
+/// All bytes of the words that these lie in, as far as there are any: the engine watches bytes.
+fn in_words(range: Range<u64>, len: u64) -> Range<u64> {
+    if range.is_empty() {
+        return range;
+    }
+    range.start / WORD * WORD..range.end.next_multiple_of(WORD).min(len)
 }
 
-impl Tripset {
-    /// One without members.
-    #[must_use]
-    pub const fn new() -> Self {
-        Self { members: Vec::new() }
-    }
+/// A tripwire that leaves a mark in the engine: see [`Actions`](crate::clan::Actions).
+#[derive(Debug)]
+pub struct ActionTripwire {
+    handle: NodeHandle,
+    id: TripwireId,
+}
 
-    /// Adds a tripwire; gives its place in the set. All are to be of one node.
-    pub fn add(&mut self, tripwire: Tripwire) -> usize {
-        self.members.push(tripwire);
-        self.members.len() - 1
-    }
-
-    /// The members, in the order in which they were added.
-    #[must_use]
-    pub fn members(&self) -> &[Tripwire] {
-        &self.members
-    }
-
-    /// Arms all of them.
-    pub fn arm(&self) {
-        self.members.iter().for_each(clan::Tripwire::arm);
-    }
-
-    /// The place of the first that has fired.
-    #[must_use]
-    pub fn fired(&self) -> Option<usize> {
-        self.members.iter().position(clan::Tripwire::has_fired)
-    }
-
-    /// Waits until one has fired, or the deadline is over; gives its place.
-    ///
-    /// # Errors
-    /// The node does not run any more.
-    pub fn wait(&self, deadline: Option<Instant>) -> Result<Option<usize>, Error> {
-        let Some(first) = self.members.first() else { return Ok(None) };
-        let members: Vec<&Tripwire> = self.members.iter().collect();
-        wait_any(&first.handle, &members, deadline)?;
-        Ok(self.fired())
-    }
-
-    /// Waits until one has fired, on any executor; gives its place.
-    pub async fn any(&self) -> usize {
-        poll_fn(|context| {
-            for member in &self.members {
-                let _ = clan::Tripwire::poll_fired(member, context);
-            }
-            self.fired().map_or(Poll::Pending, Poll::Ready)
+impl ActionTripwire {
+    pub(crate) fn local(
+        aperture: &Aperture,
+        handle: &NodeHandle,
+        rule: &ActionRule,
+    ) -> Result<Self, Error> {
+        if !aperture.is_of(handle) {
+            return Err(Error::BadConfig("a tripwire watches memory of its own node"));
+        }
+        let range = rule.range.clone();
+        aperture.lent().check(range.start, range.end.saturating_sub(range.start))?;
+        let (id, range) = (aperture.id(), in_words(range, aperture.lent().len()));
+        Self::make(handle, rule, |core, action| {
+            core.engine.watch(id, range, rule.access, action, rule.once)
         })
-        .await
+    }
+
+    pub(crate) fn outgoing(window: &Window, rule: &ActionRule) -> Result<Self, Error> {
+        let (range, id) = (rule.range.clone(), window.id());
+        window.check_range(range.start, range.end.saturating_sub(range.start))?;
+        let range = in_words(range, clan::Remote::len(window));
+        Self::make(window.handle(), rule, |core, action| {
+            core.engine.watch_window(id, range, rule.access, action, rule.once)
+        })
+    }
+
+    fn make(
+        handle: &NodeHandle,
+        rule: &ActionRule,
+        watch: impl FnOnce(&mut NodeState, Action) -> Result<TripwireId, clan_dsm::Error>,
+    ) -> Result<Self, Error> {
+        let (action, what) = match rule.action {
+            clan::Action::Bit(number) => (Action::Bit(number), "tripwire, or bit of that number"),
+            clan::Action::Count(number) => {
+                (Action::Count(number), "tripwire, or counter of that number")
+            }
+            clan::Action::Identify(_) => (Action::Identifier, "tripwire"),
+        };
+        let id = handle.look(|core| {
+            let id = watch(core, action).map_err(|error| refused(error, what))?;
+            if let clan::Action::Identify(number) = rule.action {
+                core.identifiers.insert(id, number);
+            }
+            Ok::<_, Error>(id)
+        })?;
+        Ok(Self { handle: handle.clone(), id })
+    }
+}
+
+impl clan::ActionTripwire for ActionTripwire {
+    fn arm(&self) -> Result<(), Error> {
+        self.handle.check()?;
+        let armed = self.handle.look(|core| core.engine.enable_tripwire(self.id));
+        armed.map_err(|error| match error {
+            // It went with its memory.
+            clan_dsm::Error::Unknown => Error::StaleCookie,
+            other => refused(other, "armed tripwire"),
+        })
+    }
+
+    fn disarm(&self) {
+        // What went with its memory is not armed.
+        let _ = self.handle.look(|core| core.engine.disable_tripwire(self.id));
+    }
+
+    fn is_armed(&self) -> bool {
+        self.handle.look(|core| core.engine.is_armed(self.id)).unwrap_or(false)
+    }
+
+    fn firings(&self) -> u64 {
+        self.handle.look(|core| core.engine.firings(self.id)).unwrap_or(0)
+    }
+}
+
+impl Drop for ActionTripwire {
+    fn drop(&mut self) {
+        self.handle.look(|core| {
+            core.identifiers.remove(self.id);
+            // It went with its memory before.
+            let _ = core.engine.remove_tripwire(self.id);
+        });
+    }
+}
+
+impl NodeState {
+    /// The identifier that has waited for longest. Those of tripwires that are gone mean nothing.
+    fn next_identifier(&mut self) -> Option<u64> {
+        loop {
+            let id = self.engine.pop_identifier()?;
+            if let Some(number) = self.identifiers.get_mut(id) {
+                return Some(*number);
+            }
+        }
+    }
+}
+
+impl Actions for Node {
+    type ActionTripwire = ActionTripwire;
+
+    fn act_on(&self, local: &Aperture, rule: &ActionRule) -> Result<ActionTripwire, Error> {
+        ActionTripwire::local(local, self.handle(), rule)
+    }
+
+    fn act_on_own(&self, remote: &Window, rule: &ActionRule) -> Result<ActionTripwire, Error> {
+        ActionTripwire::outgoing(remote, rule)
+    }
+
+    fn take_bit(&self, number: u32) -> bool {
+        self.handle().look(|core| core.engine.take_bit(number))
+    }
+
+    fn counter(&self, number: u32) -> u64 {
+        self.handle().look(|core| core.engine.counter(number))
+    }
+
+    fn next_identifier(&self) -> Option<u64> {
+        self.handle().look(NodeState::next_identifier)
+    }
+
+    fn take_lost(&self) -> u64 {
+        self.handle().look(|core| core.engine.take_lost_identifiers())
     }
 }

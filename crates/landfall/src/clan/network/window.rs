@@ -23,7 +23,6 @@ use super::events::PendingResult;
 use super::memory::{Aperture, Lent, Pool};
 use super::neighbour::Neighbour;
 use super::state::{NodeHandle, Submission};
-use super::tripwire::Tripwire;
 use crate::clan::{Dma, Error, Remote, Stage, WORD};
 
 /// Up to here a write is copied into the write buffer; longer ones are sent from
@@ -75,16 +74,6 @@ impl Window {
     #[must_use]
     pub fn host(&self) -> Option<HostId> {
         self.neighbour.host()
-    }
-
-    /// A tripwire on what this node writes there: it fires when the bytes have
-    /// arrived.
-    ///
-    /// # Errors
-    /// The range is not within the memory, or there is no room for one more.
-    pub fn watch(&self, range: Range<u64>) -> Result<Tripwire, Error> {
-        self.check_range(range.start, range.end.saturating_sub(range.start))?;
-        Tripwire::outgoing(self, range)
     }
 
     /// Reads memory of the peer into memory of this node, without a copy.
@@ -357,6 +346,15 @@ impl Remote for Window {
         let fetched = self.fetch(offset, Source::whole(Arc::clone(&lent)), 0, len);
         self.handle.block_on(fetched, deadline)?.ok_or(Error::TimedOut)??;
         lent.copy_out(0, into)
+    }
+
+    fn change(
+        &mut self,
+        offset: u64,
+        function: WordFunction,
+        deadline: Option<Instant>,
+    ) -> Result<u64, Error> {
+        self.wait_change(offset, function, deadline)
     }
 
     #[inline]

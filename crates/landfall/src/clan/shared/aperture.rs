@@ -7,14 +7,14 @@ use std::sync::atomic::Ordering::{Acquire, SeqCst};
 use std::sync::{Arc, Mutex, Weak};
 
 use clan_dsm::Key;
+use landfall_placement::{WordFunction, WordWidth};
 use landfall_transport::memory::Piece;
 use landfall_transport::shm::rendezvous::Peer;
 use landfall_transport::shm::watched::{Hit, Touch, Watched};
 
 use super::node::Node;
 use super::remote::{HitInbox, PeerProcess};
-use super::tripwire::Wire;
-use super::tripwire::Wires;
+use super::tripwire::{self, Wire, Wires};
 use super::trouble::{self, locked};
 use crate::clan::fabric::{Local, WORD};
 use crate::clan::{Access, Cookie, Error};
@@ -145,7 +145,7 @@ impl Aperture {
     pub(super) fn drain(&self) {
         let mut fired = Vec::new();
         for hit_inbox in &*locked(&self.readers) {
-            hit_inbox.read(&mut fired);
+            hit_inbox.read(&self.node, &mut fired);
         }
         if !fired.is_empty() {
             self.node.fire(fired);
@@ -172,14 +172,12 @@ impl Aperture {
             Touch::Read => Access::Read,
             Touch::Write => Access::Write,
         };
-        let wires = locked(&self.wires);
-        let hit = wires.touched(&words).filter_map(Weak::upgrade);
-        fired.extend(hit.filter(|wire| wire.access.hears(access)));
+        tripwire::touch(&locked(&self.wires), &words, access, fired);
     }
 
     /// All its tripwires: it is not known what was touched.
     pub(super) fn touch_all(&self, fired: &mut Vec<Arc<Wire>>) {
-        fired.extend(locked(&self.wires).all().filter_map(Weak::upgrade));
+        tripwire::touch_all(&locked(&self.wires), fired);
     }
 }
 
@@ -283,6 +281,10 @@ impl Local for SharedLocal {
     #[inline]
     fn store(&self, offset: u64, word: u64) -> Result<(), Error> {
         self.memory().store(offset, word.to_le()).map_err(trouble::memory)
+    }
+
+    fn change(&self, offset: u64, function: WordFunction) -> Result<u64, Error> {
+        self.memory().word(offset, WordWidth::Eight, function).map_err(trouble::memory)
     }
 
     #[inline]

@@ -87,7 +87,7 @@ impl NameFile {
         for _ in 0..TRIES {
             let mut open = options();
             open.write(true).create(true).mode(mode);
-            let mut file = open.open(&path).map_err(system("open"))?;
+            let file = open.open(&path).map_err(system("open"))?;
             match file.try_lock() {
                 Ok(()) => {}
                 Err(TryLockError::WouldBlock) => {
@@ -100,11 +100,19 @@ impl NameFile {
             if !is_at(&file, &path) {
                 continue;
             }
-            file.set_len(0).map_err(system("ftruncate"))?;
-            file.rewind().map_err(system("lseek"))?;
+            // One that another user has left could be changed by that user, and no one would
+            // believe it.
+            if !Admit::SameUser.admits(&owner_of(&file)?) {
+                std::fs::remove_file(&path).map_err(system("unlink"))?;
+                continue;
+            }
+            // From here on it goes again where the folder has no room for what is in it.
+            let mut made = Self { file, path };
+            made.file.set_len(0).map_err(system("ftruncate"))?;
+            made.file.rewind().map_err(system("lseek"))?;
             let text = format!("{MARK}{}\n", host.number());
-            file.write_all(text.as_bytes()).map_err(system("write"))?;
-            return Ok(Self { file, path });
+            made.file.write_all(text.as_bytes()).map_err(system("write"))?;
+            return Ok(made);
         }
         Err(Error::BadConfig("another node offers this name here"))
     }
@@ -128,6 +136,12 @@ fn is_at(file: &File, path: &Path) -> bool {
     (open.dev(), open.ino()) == (there.dev(), there.ino())
 }
 
+/// Whose file it is.
+fn owner_of(file: &File) -> Result<Peer, Error> {
+    let metadata = file.metadata().map_err(system("fstat"))?;
+    Ok(Peer { pid: 0, uid: metadata.uid(), gid: metadata.gid() })
+}
+
 /// The node that offers a name, if one that lives does, of a user who is admitted.
 pub(super) fn find(folder: &Path, name: &str, admit: &Admit) -> Result<Option<HostId>, Error> {
     let path = path_of(folder, name)?;
@@ -144,8 +158,7 @@ pub(super) fn find(folder: &Path, name: &str, admit: &Admit) -> Result<Option<Ho
     if !metadata.is_file() {
         return Ok(None);
     }
-    let owner = Peer { pid: 0, uid: metadata.uid(), gid: metadata.gid() };
-    if !admit.admits(&owner) {
+    if !admit.admits(&owner_of(&file)?) {
         return Err(Error::Forbidden);
     }
     match file.try_lock_shared() {
@@ -264,6 +277,53 @@ mod tests {
     }
 
     /// A thousand names, of which half are stale.
+    #[test]
+    fn a_hundred_thousand_stale_names_hide_no_name() {
+        let folder = TemporaryFolder::new("names");
+        for number in 0..100_000 {
+            let path = path_of(folder.path(), &format!("stale{number}")).unwrap();
+            std::fs::write(path, format!("{MARK}{}\n", number % 1000)).unwrap();
+        }
+        let mine = NameFile::create(folder.path(), "prices", host(7), &Admit::SameUser).unwrap();
+        assert_eq!(look(&folder, "prices"), Some(host(7)));
+        assert_eq!(look(&folder, "stale4711"), None);
+        assert_eq!(list(folder.path(), &Admit::SameUser).unwrap(), ["prices"]);
+        let over = NameFile::create(folder.path(), "stale5", host(8), &Admit::SameUser).unwrap();
+        assert_eq!(look(&folder, "stale5"), Some(host(8)), "it is taken over");
+        drop((mine, over));
+        assert!(list(folder.path(), &Admit::SameUser).unwrap().is_empty());
+    }
+
+    /// A name of another user is believed by nobody who does not admit that user, and what that
+    /// user has left is no longer in the way.
+    #[test]
+    fn names_of_another_user_are_not_believed_and_what_is_left_of_them_is_replaced() {
+        const OTHER: u32 = 65_534;
+        let folder = TemporaryFolder::new("names");
+        let theirs = NameFile::create(folder.path(), "prices", host(7), &Admit::SameUser).unwrap();
+        let path = path_of(folder.path(), "prices").unwrap();
+        if let Err(error) = std::os::unix::fs::chown(&path, Some(OTHER), None) {
+            assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
+            eprintln!("not tried: only root can give a file to another user");
+            return;
+        }
+        let admit = Admit::SameUser;
+        assert!(matches!(find(folder.path(), "prices", &admit), Err(Error::Forbidden)));
+        assert!(list(folder.path(), &admit).unwrap().is_empty());
+        let admitted = Admit::Users(vec![OTHER]);
+        assert_eq!(find(folder.path(), "prices", &admitted).unwrap(), Some(host(7)));
+        let taken = NameFile::create(folder.path(), "prices", host(8), &admit);
+        assert!(matches!(taken, Err(Error::BadConfig(_))), "that user is there");
+        // Gone, with the file left behind.
+        let copy = std::fs::read(&path).unwrap();
+        drop(theirs);
+        std::fs::write(&path, copy).unwrap();
+        std::os::unix::fs::chown(&path, Some(OTHER), None).unwrap();
+        let mine = NameFile::create(folder.path(), "prices", host(8), &admit).unwrap();
+        assert_eq!(look(&folder, "prices"), Some(host(8)));
+        drop(mine);
+    }
+
     #[test]
     fn a_folder_full_of_names_is_searched_by_name() {
         let folder = TemporaryFolder::new("names");

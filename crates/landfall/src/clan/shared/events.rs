@@ -14,8 +14,10 @@ use std::time::Instant;
 
 use landfall_transport::Wait;
 
+use super::SharedNode;
 use super::node::Node;
 use super::tripwire::{SharedTripwire, Wire};
+use crate::clan::dma::{DirectQueue, DmaEvents};
 use crate::clan::events::{EventQueue, EventSender, Kind, Queue, Registration};
 use crate::clan::{Error, Event};
 
@@ -97,7 +99,7 @@ impl SharedEvents {
     }
 
     fn check(&self, tripwire: &SharedTripwire) -> Result<(), Error> {
-        self.check_node(&tripwire.0.aperture.node)
+        self.check_node(tripwire.0.place.node())
     }
 
     pub(super) fn check_node(&self, node: &Node) -> Result<(), Error> {
@@ -106,6 +108,26 @@ impl SharedEvents {
         } else {
             Err(Error::BadConfig("an event source belongs to the node of its queue"))
         }
+    }
+}
+
+impl DmaEvents for SharedEvents {
+    type Queue = DirectQueue<SharedNode>;
+
+    fn register_dma(&self, queue: &DirectQueue<SharedNode>, token: u64) -> Result<(), Error> {
+        self.check_node(&queue.node().0.node)?;
+        // Nothing has to be armed when an event of it is taken out.
+        let (sender, registration) = self.queue.register(Kind::Dma, token, Weak::new());
+        queue.attach(Some(Box::new(move || {
+            let _kept = &registration;
+            sender.notify()
+        })));
+        Ok(())
+    }
+
+    fn unregister_dma(&self, queue: &DirectQueue<SharedNode>) -> Result<(), Error> {
+        queue.attach(None);
+        Ok(())
     }
 }
 

@@ -15,7 +15,7 @@ use landfall_transport::shm::watched::Reporter;
 use super::control::ControlMessage;
 use super::endpoints::Carrier;
 use super::node::Node;
-use super::tripwire::Wire;
+use super::tripwire::{OwnTouches, Wire};
 use super::trouble::{self, locked};
 use crate::clan::names::{Greeting, Name};
 use crate::clan::{Cookie, Error};
@@ -55,6 +55,8 @@ pub(super) struct Mapped {
 pub(super) struct Window {
     pub(super) tag: u32,
     trouble: AtomicU8,
+    /// What this node touches there.
+    pub(super) own: OwnTouches,
 }
 
 const FINE: u8 = 0;
@@ -251,7 +253,8 @@ impl Host {
             return window;
         }
         windows.retain(|_, window| window.strong_count() > 0);
-        let window = Arc::new(Window { tag, trouble: AtomicU8::new(FINE) });
+        let window =
+            Arc::new(Window { tag, trouble: AtomicU8::new(FINE), own: OwnTouches::default() });
         windows.insert(tag, Arc::downgrade(&window));
         window
     }

@@ -62,6 +62,7 @@
 mod aperture;
 mod control;
 mod directory;
+mod dma;
 mod endpoints;
 mod events;
 mod host;
@@ -87,17 +88,18 @@ use landfall_transport::shm::rendezvous::{Listener, RendezvousError};
 use landfall_transport::{Clock, Wait};
 pub use names::{Found, NameRequest, Offer};
 pub use remote::SharedRemote;
-pub use tripwire::SharedTripwire;
+pub use tripwire::{SharedActionTripwire, SharedTripwire};
 
 use self::aperture::WithdrawOnDrop;
 use self::host::Host;
 use self::node::Node;
 use self::service::Service;
-use self::tripwire::Wire;
+use self::tripwire::{Place, Wire};
 use self::trouble::locked;
 use super::Error;
+use super::actions::{ActionRule, Actions};
 use super::events::Eventful;
-use super::fabric::{Access, Cookie, Fabric, Local, Rights};
+use super::fabric::{Access, Cookie, Fabric, Local, Remote, Rights};
 use crate::runtime::Worker;
 
 /// The folder in which a node connects to others, and its bounds.
@@ -278,7 +280,7 @@ impl Fabric for SharedNode {
         }
         let host = self.reach(cookie.host())?;
         let mapped = host.map(cookie, node.config.patience)?;
-        SharedRemote::new(host, *cookie, mapped)
+        SharedRemote::new(node, host, *cookie, mapped)
     }
 
     fn cookie_for(&self, local: &SharedLocal, peer: &SharedRemote) -> Result<Cookie, Error> {
@@ -298,18 +300,25 @@ impl Fabric for SharedNode {
         access: Access,
         peer: Option<&SharedRemote>,
     ) -> Result<SharedTripwire, Error> {
-        let size = local.len();
-        if range.is_empty() || range.end > size {
-            let len = range.end.saturating_sub(range.start);
-            return Err(Error::OutOfBounds { offset: range.start, len, size });
-        }
-        let aperture = local.aperture();
-        let id = aperture.node.new_tripwire()?;
-        let wire = Wire::new(aperture, range, access, id);
+        check_range(&range, local.len())?;
+        let wire = Wire::new(Place::Local(Arc::clone(local.aperture())), range, access, None)?;
         let tripwire = SharedTripwire(Arc::clone(&wire));
         if let Some(peer) = peer {
             peer.host.watch_for_loss(&peer.window, &wire);
         }
+        Ok(tripwire)
+    }
+
+    fn watch_own(
+        &self,
+        remote: &SharedRemote,
+        range: Range<u64>,
+        access: Access,
+    ) -> Result<SharedTripwire, Error> {
+        check_range(&range, remote.len())?;
+        let wire = Wire::new(self.place_of(remote)?, range, access, None)?;
+        let tripwire = SharedTripwire(Arc::clone(&wire));
+        remote.host.watch_for_loss(&remote.window, &wire);
         Ok(tripwire)
     }
 
@@ -325,7 +334,7 @@ impl Fabric for SharedNode {
                 return true;
             }
             // Others that sleep here look at what is theirs.
-            tripwires.iter().for_each(|tripwire| tripwire.0.aperture.drain());
+            tripwires.iter().for_each(|tripwire| tripwire.0.place.drain());
             fired()
         };
         node.sleep(Wait::Block, deadline, &mut ready)?;
@@ -334,6 +343,66 @@ impl Fabric for SharedNode {
             false if node.is_down() => Err(Error::NodeGone),
             false => Ok(false),
         }
+    }
+}
+
+/// Is this a range of bytes of that memory?
+fn check_range(range: &Range<u64>, size: u64) -> Result<(), Error> {
+    if range.is_empty() || range.end > size {
+        let len = range.end.saturating_sub(range.start);
+        return Err(Error::OutOfBounds { offset: range.start, len, size });
+    }
+    Ok(())
+}
+
+impl SharedNode {
+    /// Memory that this node maps.
+    fn place_of(&self, remote: &SharedRemote) -> Result<Place, Error> {
+        remote.window.check()?;
+        Ok(Place::Remote(Arc::clone(&self.0.node), Arc::clone(&remote.window)))
+    }
+}
+
+impl Actions for SharedNode {
+    type ActionTripwire = SharedActionTripwire;
+
+    fn act_on(
+        &self,
+        local: &SharedLocal,
+        rule: &ActionRule,
+    ) -> Result<SharedActionTripwire, Error> {
+        check_range(&rule.range, local.len())?;
+        let place = Place::Local(Arc::clone(local.aperture()));
+        SharedActionTripwire::new(place, rule, &self.0.node.marks)
+    }
+
+    fn act_on_own(
+        &self,
+        remote: &SharedRemote,
+        rule: &ActionRule,
+    ) -> Result<SharedActionTripwire, Error> {
+        check_range(&rule.range, remote.len())?;
+        SharedActionTripwire::new(self.place_of(remote)?, rule, &self.0.node.marks)
+    }
+
+    fn take_bit(&self, number: u32) -> bool {
+        self.0.node.drain();
+        self.0.node.marks.take_bit(number)
+    }
+
+    fn counter(&self, number: u32) -> u64 {
+        self.0.node.drain();
+        self.0.node.marks.counter(number)
+    }
+
+    fn next_identifier(&self) -> Option<u64> {
+        self.0.node.drain();
+        self.0.node.marks.next_identifier()
+    }
+
+    fn take_lost(&self) -> u64 {
+        self.0.node.drain();
+        self.0.node.marks.take_lost()
     }
 }
 

@@ -25,7 +25,7 @@ use super::remote::PeerProcess;
 use super::trouble::locked;
 use crate::clan::Error;
 use crate::clan::layer::{Connect, Half, publish, stream};
-use crate::clan::names::{self, Greeting, Name, Names, bounded, named};
+use crate::clan::names::{self, Greeting, Name, bounded, named};
 
 /// Those who have asked for a name and wait for an answer; more are refused.
 const MOST_WAITING: usize = 128;
@@ -428,56 +428,4 @@ impl SharedNode {
     }
 }
 
-impl Names for SharedNode {
-    type Offer = Offer;
-    type Found = Found;
-
-    fn offer(&self, name: &str) -> Result<Offer, Error> {
-        Self::offer(self, name)
-    }
-
-    fn find(&self, name: &str, deadline: Option<Instant>) -> Result<Found, Error> {
-        Self::find(self, name, deadline)
-    }
-}
-
-impl names::Offer for Offer {
-    type Fabric = SharedNode;
-    type Request = NameRequest;
-
-    fn name(&self) -> &str {
-        Self::name(self)
-    }
-
-    fn try_accept(&self) -> Result<Option<NameRequest>, Error> {
-        Self::try_accept(self)
-    }
-
-    fn accept(&self, deadline: Option<Instant>) -> Result<NameRequest, Error> {
-        Self::accept(self, deadline)
-    }
-
-    fn poll_accept(&self, context: &mut Context<'_>) -> Poll<Result<NameRequest, Error>> {
-        Self::poll_accept(self, context)
-    }
-}
-
-impl names::NameRequest for NameRequest {
-    type Fabric = SharedNode;
-
-    fn greeting(&self) -> &[u8] {
-        Self::greeting(self)
-    }
-
-    fn answer(self, answer: &[u8]) -> Result<(), Error> {
-        Self::answer(self, answer)
-    }
-}
-
-impl names::Found for Found {
-    type Fabric = SharedNode;
-
-    fn ask(&self, greeting: &[u8], deadline: Option<Instant>) -> Result<Vec<u8>, Error> {
-        Self::ask(self, greeting, deadline)
-    }
-}
+names::as_names!(SharedNode);

@@ -23,6 +23,7 @@ use super::names;
 use super::remote::HitInbox;
 use super::tripwire::Wire;
 use super::trouble::{self, locked};
+use crate::clan::actions::Marks;
 use crate::clan::events::QueueWaker;
 use crate::clan::names::Name;
 use crate::clan::{Cookie, Error, Rights};
@@ -53,6 +54,8 @@ pub(super) struct Node {
     next_id: AtomicU64,
     /// Where others speak to it.
     pub(super) endpoints: Endpoints,
+    /// What its tripwires with actions have left behind.
+    pub(super) marks: Arc<Marks>,
     /// What this node offers.
     names: Mutex<BTreeMap<Name, Arc<names::Service>>>,
 }
@@ -61,8 +64,25 @@ pub(super) struct Node {
 struct Apertures {
     by_slot: BTreeMap<u16, Arc<Aperture>>,
     next_slot: u16,
-    /// How many there ever were: tells one from its successor in the same slot.
-    count: u16,
+    /// The tag of the next: tells each from all that processes may still map.
+    next_tag: u32,
+    /// Every tag was given once.
+    have_tags_wrapped: bool,
+}
+
+impl Apertures {
+    /// A tag that no memory has, also none that was withdrawn and that a process maps all the same.
+    fn new_tag(&mut self, is_mapped: impl Fn(u32) -> bool) -> u32 {
+        loop {
+            let tag = self.next_tag;
+            self.next_tag = tag.wrapping_add(1);
+            self.have_tags_wrapped |= self.next_tag == 0;
+            let is_taken = || self.by_slot.values().any(|aperture| aperture.tag == tag);
+            if !self.have_tags_wrapped || !(is_taken() || is_mapped(tag)) {
+                return tag;
+            }
+        }
+    }
 }
 
 impl Node {
@@ -84,6 +104,7 @@ impl Node {
             queues: Mutex::default(),
             next_id: AtomicU64::new(0),
             endpoints,
+            marks: Arc::default(),
             names: Mutex::default(),
         }))
     }
@@ -129,12 +150,16 @@ impl Node {
             .find(|slot| !taken.contains_key(slot))
             .ok_or(Error::NoRoom("aperture"))?;
         apertures.next_slot = slot.wrapping_add(1);
-        apertures.count = apertures.count.wrapping_add(1);
-        let tag = u32::from(slot) | u32::from(apertures.count) << 16;
+        let tag = apertures.new_tag(|tag| self.is_mapped(tag));
         let cookie = Cookie::new(self.host, slot, rights, key, len);
         let aperture = Arc::new(Aperture::new(self, watched, cookie, tag));
         apertures.by_slot.insert(slot, Arc::clone(&aperture));
         Ok(aperture)
+    }
+
+    /// May a process still call memory of this node so?
+    fn is_mapped(&self, tag: u32) -> bool {
+        locked(&self.inbox).iter().any(|hit_inbox| hit_inbox.process.has_mapped(tag))
     }
 
     /// The memory of a cookie that this process shows, if it may map it with that.
@@ -216,7 +241,7 @@ impl Node {
     pub(super) fn drain(&self) {
         let mut fired = Vec::new();
         for hit_inbox in &*locked(&self.inbox) {
-            hit_inbox.read(&mut fired);
+            hit_inbox.read(self, &mut fired);
         }
         if !fired.is_empty() {
             self.fire(fired);
@@ -301,7 +326,7 @@ impl Node {
 
 impl HitInbox {
     /// Reads the news of one writer, at most as many as there are at a time.
-    pub(super) fn read(&self, fired: &mut Vec<Arc<Wire>>) {
+    pub(super) fn read(&self, node: &Node, fired: &mut Vec<Arc<Wire>>) {
         /// A writer that never ceases must not hold up the others.
         const AT_ONCE: usize = 4096;
         let mut news = locked(&self.news);
@@ -316,7 +341,10 @@ impl HitInbox {
                         aperture.touch(&hit, fired);
                     }
                 }
-                Ok(Some(WatchUpdate::Lost)) => self.process.touch_all(fired),
+                Ok(Some(WatchUpdate::Lost)) => {
+                    node.marks.record_loss();
+                    self.process.touch_all(fired);
+                }
                 Err(_) => {
                     // Nothing that comes from there can be believed. What it may have
                     // touched is looked at once more.
@@ -327,5 +355,46 @@ impl HitInbox {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use landfall_testkit::TemporaryFolder;
+
+    use super::super::SharedNode;
+    use super::*;
+    use crate::clan::{Access, Fabric, Local, Remote, Tripwire};
+
+    /// Memory is told apart by a number in reports. A process that still maps memory of long ago
+    /// is heard at what it maps now, and the two are not mistaken for each other.
+    #[test]
+    fn numbers_of_apertures_that_wrap_are_not_mistaken_for_others() {
+        let folder = TemporaryFolder::new("shared");
+        let open = || SharedNode::open(SharedConfig::new(folder.path())).unwrap();
+        let (node, peer) = (open(), open());
+        let long = || Some(Instant::now() + Duration::from_secs(60));
+        let (memory, cookie) = node.expose(64, Rights::Write).unwrap();
+        let old = peer.map(&cookie).unwrap();
+        assert_eq!(memory.aperture().tag, 0);
+        drop(memory);
+        let (alive, _) = node.expose(8, Rights::Write).unwrap();
+        locked(&node.0.node.apertures).next_tag = u32::MAX;
+        let (last, _) = node.expose(8, Rights::Write).unwrap();
+        assert_eq!((alive.aperture().tag, last.aperture().tag), (1, u32::MAX));
+        let (memory, cookie) = node.expose(64, Rights::Write).unwrap();
+        assert_eq!(memory.aperture().tag, 2, "one is mapped, one is alive");
+        let mut window = peer.map(&cookie).unwrap();
+        let tripwire = node.watch(&memory, 0..8, Access::Write, None).unwrap();
+        for word in 1..3 {
+            tripwire.arm();
+            window.store(0, word).unwrap();
+            window.commit().unwrap();
+            assert!(node.wait(&[&tripwire], long()).unwrap(), "it is heard");
+            assert_eq!(memory.load(0).unwrap(), word);
+        }
+        drop(old);
     }
 }

@@ -11,13 +11,15 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use arrayvec::ArrayVec;
 use clan_dsm::HostId;
+use landfall_placement::{WordFunction, WordWidth};
 use landfall_transport::memory::{Piece, SharedMemory, SharedView};
 use landfall_transport::shm::rendezvous::Channel;
 use landfall_transport::shm::wake::DoorbellId;
 use landfall_transport::shm::watched::{Hits, ReadOnly, Writer};
 
-use super::aperture::{Aperture, SharedLocal};
+use super::aperture::{Aperture, SharedLocal, words_of};
 use super::control::ControlMessage;
 use super::endpoints::Carrier;
 use super::host::{Host, Mapped, Window};
@@ -26,16 +28,19 @@ use super::tripwire::Wire;
 use super::trouble;
 use super::trouble::locked;
 use crate::clan::fabric::{Dma, Remote, Stage, WORD};
-use crate::clan::{Cookie, Error, Rights};
+use crate::clan::{Access, Cookie, Error, Rights};
 
 /// Memory of another process that [`SharedNode`](super::SharedNode)s map. A write is a
 /// store into it; who waits at a tripwire is told with the next commit.
 pub struct SharedRemote {
+    node: Arc<Node>,
     pub(super) host: Arc<Host>,
     pub(super) window: Arc<Window>,
     cookie: Cookie,
     memory: Memory,
     requests: u64,
+    /// What was written since the last commit, while this node watches what it touches there.
+    own: ArrayVec<Range<u64>, MOST_OWN>,
 }
 
 #[expect(clippy::large_enum_variant, reason = "writing is what it is for, and is not boxed")]
@@ -45,11 +50,19 @@ enum Memory {
 }
 
 impl SharedRemote {
-    pub(super) fn new(host: Arc<Host>, cookie: Cookie, mapped: Mapped) -> Result<Self, Error> {
+    pub(super) fn new(
+        node: &Arc<Node>,
+        host: Arc<Host>,
+        cookie: Cookie,
+        mapped: Mapped,
+    ) -> Result<Self, Error> {
         let Mapped { window, data, filter } = mapped;
         let made = Self::map(&host, &cookie, window.tag, data, filter);
         match made {
-            Ok(memory) => Ok(Self { host, window, cookie, memory, requests: 0 }),
+            Ok(memory) => {
+                let node = Arc::clone(node);
+                Ok(Self { node, host, window, cookie, memory, requests: 0, own: ArrayVec::new() })
+            }
             Err(error) => {
                 host.unmap(window.tag);
                 Err(error)
@@ -93,6 +106,89 @@ impl SharedRemote {
     }
 }
 
+/// Ranges of one batch that are remembered for tripwires of this node.
+const MOST_OWN: usize = 8;
+
+impl SharedRemote {
+    /// Remembers what was written, if this node watches it.
+    #[inline]
+    fn note(&mut self, offset: u64, len: u64) {
+        if self.window.own.are_watched() && len > 0 {
+            self.note_watched(offset..offset + len);
+        }
+    }
+
+    #[cold]
+    fn note_watched(&mut self, range: Range<u64>) {
+        if let Some(last) = self.own.last_mut().filter(|last| last.end == range.start) {
+            last.end = range.end;
+            return;
+        }
+        if self.own.is_full() {
+            self.fire_own();
+        }
+        self.own.push(range);
+    }
+
+    #[cold]
+    fn fire_own(&mut self) {
+        for range in std::mem::take(&mut self.own) {
+            self.touch_own(&range, Access::Write);
+        }
+    }
+
+    /// For a DMA queue, which writes between what this handle writes.
+    pub(super) fn another_writer(&self) -> Result<Writer, Error> {
+        self.window.check()?;
+        match &self.memory {
+            Memory::Writer(writer) => Ok(writer.another()),
+            Memory::ReadOnly(_) => Err(Error::Forbidden),
+        }
+    }
+
+    pub(super) fn is_of(&self, node: &Arc<Node>) -> bool {
+        Arc::ptr_eq(&self.node, node)
+    }
+
+    /// Reads into memory of this node.
+    pub(super) fn read_into(
+        &self,
+        offset: u64,
+        into: &Piece,
+        range: Range<u64>,
+    ) -> Result<(), Error> {
+        self.window.check()?;
+        if !self.cookie.rights().allow(Rights::Read) {
+            return Err(Error::Forbidden);
+        }
+        let len = range.end.saturating_sub(range.start);
+        match &self.memory {
+            Memory::Writer(writer) => writer.read_into(offset, into, range),
+            Memory::ReadOnly(reader) => reader.read_into(offset, into, range),
+        }
+        .map_err(trouble::memory)?;
+        self.touch_own_now(offset, len, Access::Read);
+        Ok(())
+    }
+
+    /// Fires what this node has armed there for itself.
+    #[inline]
+    pub(super) fn touch_own_now(&self, offset: u64, len: u64, access: Access) {
+        if self.window.own.are_watched() && len > 0 {
+            self.touch_own(&(offset..offset + len), access);
+        }
+    }
+
+    #[cold]
+    fn touch_own(&self, range: &Range<u64>, access: Access) {
+        let mut fired = Vec::new();
+        self.window.own.touch(&words_of(range.clone()), access, &mut fired);
+        if !fired.is_empty() {
+            self.node.fire(fired);
+        }
+    }
+}
+
 impl Remote for SharedRemote {
     type Local = SharedLocal;
 
@@ -103,12 +199,16 @@ impl Remote for SharedRemote {
 
     #[inline]
     fn store(&mut self, offset: u64, word: u64) -> Result<(), Error> {
-        self.writer()?.store(offset, word.to_le()).map_err(trouble::memory)
+        self.writer()?.store(offset, word.to_le()).map_err(trouble::memory)?;
+        self.note(offset, WORD);
+        Ok(())
     }
 
     #[inline]
     fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
-        self.writer()?.write(offset, bytes).map_err(trouble::memory)
+        self.writer()?.write(offset, bytes).map_err(trouble::memory)?;
+        self.note(offset, bytes.len() as u64);
+        Ok(())
     }
 
     fn write_from(
@@ -121,19 +221,26 @@ impl Remote for SharedRemote {
         if let Some(offset) = [offset, range.start, range.end].into_iter().find(unaligned) {
             return Err(Error::Unaligned(offset));
         }
+        let len = range.end.saturating_sub(range.start);
         self.writer()?.write_from(offset, from.memory(), range).map_err(trouble::memory)?;
+        self.note(offset, len);
         self.requests += 1;
         Ok(Dma(self.requests))
     }
 
     fn piece(&mut self, part: Range<u64>) -> Result<Option<Piece>, Error> {
-        self.writer()?.piece(part).map(Some).map_err(trouble::memory)
+        let piece = self.writer()?.piece(part.clone()).map_err(trouble::memory)?;
+        self.note(part.start, piece.len());
+        Ok(Some(piece))
     }
 
     #[inline]
     fn commit(&mut self) -> Result<(), Error> {
         if let Memory::Writer(writer) = &mut self.memory {
             writer.commit();
+        }
+        if !self.own.is_empty() {
+            self.fire_own();
         }
         self.window.check()
     }
@@ -147,7 +254,25 @@ impl Remote for SharedRemote {
             Memory::Writer(writer) => writer.read(offset, into),
             Memory::ReadOnly(reader) => reader.read(offset, into),
         }
-        .map_err(trouble::memory)
+        .map_err(trouble::memory)?;
+        self.touch_own_now(offset, into.len() as u64, Access::Read);
+        Ok(())
+    }
+
+    fn change(
+        &mut self,
+        offset: u64,
+        function: WordFunction,
+        _: Option<Instant>,
+    ) -> Result<u64, Error> {
+        if !self.cookie.rights().allow(Rights::ReadWrite) {
+            return Err(Error::Forbidden);
+        }
+        let changed = self.writer()?.word(offset, WordWidth::Eight, function);
+        let before = changed.map_err(trouble::memory)?;
+        self.note(offset, WORD);
+        self.commit()?;
+        Ok(before)
     }
 
     #[inline]
@@ -365,6 +490,11 @@ impl PeerProcess {
         for grant in locked(&self.granted).values().filter(|grant| !grant.is_taken) {
             grant.aperture.touch_all(fired);
         }
+    }
+
+    /// Does it map memory of this name, withdrawn or not?
+    pub(super) fn has_mapped(&self, tag: u32) -> bool {
+        locked(&self.granted).contains_key(&tag)
     }
 
     pub(super) fn announce_withdrawal(&self, tag: u32) {

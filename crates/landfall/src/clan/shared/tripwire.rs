@@ -4,19 +4,22 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, SeqCst};
-use std::sync::atomic::{AtomicBool, AtomicU8, fence};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, fence};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::task::{Context, Poll, Waker};
 
 use arrayvec::ArrayVec;
 use landfall_transport::shm::watched::{Armed, Touch};
 
 use super::aperture::{Aperture, words_of};
+use super::host::Window;
+use super::node::Node;
 use super::trouble::locked;
-use crate::clan::Access;
+use crate::clan::actions::{Action, ActionRule, ActionTripwire, Mark, Marks, shared_words};
 use crate::clan::events::{EventSource, Subscription};
 use crate::clan::fabric::Tripwire;
+use crate::clan::{Access, Error};
 
 const IDLE: u8 = 0;
 const ARMED: u8 = 1;
@@ -25,11 +28,91 @@ const FIRED: u8 = 2;
 /// A tripwire of a [`SharedNode`](super::SharedNode).
 pub struct SharedTripwire(pub(super) Arc<Wire>);
 
+/// Memory that is watched.
+#[derive(Clone)]
+pub(super) enum Place {
+    /// Of this node, touched by others.
+    Local(Arc<Aperture>),
+    /// Of another, touched by this node.
+    Remote(Arc<Node>, Arc<Window>),
+}
+
+impl Place {
+    pub(super) fn node(&self) -> &Arc<Node> {
+        match self {
+            Self::Local(aperture) => &aperture.node,
+            Self::Remote(node, _) => node,
+        }
+    }
+
+    fn wires(&self) -> MutexGuard<'_, Wires<Weak<Wire>>> {
+        match self {
+            Self::Local(aperture) => locked(&aperture.wires),
+            Self::Remote(_, window) => locked(&window.own.wires),
+        }
+    }
+
+    /// Reads what others report. What this node touches needs no report.
+    pub(super) fn drain(&self) {
+        if let Self::Local(aperture) = self {
+            aperture.drain();
+        }
+    }
+}
+
+impl fmt::Debug for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Local(aperture) => write!(f, "{:?}", aperture.cookie),
+            Self::Remote(_, window) => write!(f, "window {}", window.tag),
+        }
+    }
+}
+
+/// Tripwires for memory of another node that this node touches.
+#[derive(Default)]
+pub(super) struct OwnTouches {
+    /// How many are armed: what each write looks at.
+    armed: AtomicUsize,
+    wires: Mutex<Wires<Weak<Wire>>>,
+}
+
+impl OwnTouches {
+    #[inline]
+    pub(super) fn are_watched(&self) -> bool {
+        self.armed.load(Relaxed) != 0
+    }
+
+    pub(super) fn touch(&self, words: &Range<u64>, access: Access, fired: &mut Vec<Arc<Wire>>) {
+        touch(&locked(&self.wires), words, access, fired);
+    }
+}
+
+/// Fires the marks that lie over these words, and collects the wires that wake somebody.
+pub(super) fn touch(
+    wires: &Wires<Weak<Wire>>,
+    words: &Range<u64>,
+    access: Access,
+    fired: &mut Vec<Arc<Wire>>,
+) {
+    let met = wires.touched(words).filter_map(Weak::upgrade);
+    let met = met.filter(|wire| wire.access.hears(access));
+    fired.extend(met.filter(|wire| !wire.leave_mark(shared_words(words, &wire.words()))));
+}
+
+/// The same where it is not known what was touched.
+pub(super) fn touch_all(wires: &Wires<Weak<Wire>>, fired: &mut Vec<Arc<Wire>>) {
+    let all = wires.all().filter_map(Weak::upgrade);
+    fired.extend(all.filter(|wire| !wire.leave_mark(1)));
+}
+
 /// What the node knows of it.
 pub(super) struct Wire {
-    pub(super) aperture: Arc<Aperture>,
+    pub(super) place: Place,
     pub(super) range: Range<u64>,
     pub(super) access: Access,
+    /// What it leaves behind, if it wakes nobody.
+    mark: Option<Arc<Mark>>,
     id: u64,
     state: AtomicU8,
     /// The peer that it was made for is lost.
@@ -41,15 +124,24 @@ pub(super) struct Wire {
     subscription: Subscription<Self>,
 }
 
-/// What of the filter is set, for as long as this is there.
-pub(super) struct ArmedGuard {
-    aperture: Arc<Aperture>,
-    tokens: ArrayVec<Armed, 2>,
+/// Anyone who touches the memory looks for a tripwire, for as long as this is there.
+pub(super) enum ArmedGuard {
+    /// What of the filter is set.
+    Local { aperture: Arc<Aperture>, tokens: ArrayVec<Armed, 2> },
+    /// This node counts it.
+    Remote(Arc<Window>),
 }
 
 impl ArmedGuard {
     /// Sets the bits of the filter, with the full fence that follows them.
-    fn open(aperture: &Arc<Aperture>, range: &Range<u64>, access: Access) -> Self {
+    fn open(place: &Place, range: &Range<u64>, access: Access) -> Self {
+        let aperture = match place {
+            Place::Local(aperture) => aperture,
+            Place::Remote(_, window) => {
+                window.own.armed.fetch_add(1, SeqCst);
+                return Self::Remote(Arc::clone(window));
+            }
+        };
         let touches: &[Touch] = match access {
             Access::Read => &[Touch::Read],
             Access::Write => &[Touch::Write],
@@ -63,30 +155,37 @@ impl ArmedGuard {
             }
         }
         fence(SeqCst);
-        Self { aperture: Arc::clone(aperture), tokens }
+        Self::Local { aperture: Arc::clone(aperture), tokens }
     }
 }
 
 impl Drop for ArmedGuard {
     /// Writers need not check for it any more.
     fn drop(&mut self) {
-        for token in self.tokens.drain(..) {
-            self.aperture.watched.disarm(token);
+        match self {
+            Self::Local { aperture, tokens } => {
+                for token in tokens.drain(..) {
+                    aperture.watched.disarm(token);
+                }
+            }
+            Self::Remote(window) => _ = window.own.armed.fetch_sub(1, SeqCst),
         }
     }
 }
 
 impl Wire {
     pub(super) fn new(
-        aperture: &Arc<Aperture>,
+        place: Place,
         range: Range<u64>,
         access: Access,
-        id: u64,
-    ) -> Arc<Self> {
+        mark: Option<Arc<Mark>>,
+    ) -> Result<Arc<Self>, Error> {
+        let id = place.node().new_tripwire()?;
         let wire = Arc::new(Self {
-            aperture: Arc::clone(aperture),
+            place,
             range,
             access,
+            mark,
             id,
             state: AtomicU8::new(IDLE),
             is_peer_lost: AtomicBool::new(false),
@@ -94,8 +193,18 @@ impl Wire {
             waker: Mutex::default(),
             subscription: Subscription::default(),
         });
-        locked(&aperture.wires).insert(&wire.words(), id, Arc::downgrade(&wire));
-        wire
+        wire.place.wires().insert(&wire.words(), id, Arc::downgrade(&wire));
+        Ok(wire)
+    }
+
+    /// This many of its words were touched: false if that wakes somebody.
+    fn leave_mark(&self, words: u64) -> bool {
+        let Some(mark) = &self.mark else { return false };
+        if mark.fire(words) {
+            let guard = locked(&self.armed).take();
+            drop(guard);
+        }
+        true
     }
 
     fn words(&self) -> Range<u64> {
@@ -134,7 +243,7 @@ impl Wire {
     pub(super) fn wake_task(&self) {
         let waker = locked(&self.waker).take();
         if let Some(waker) = waker {
-            self.aperture.node.count_tasks(-1);
+            self.place.node().count_tasks(-1);
             waker.wake();
         }
     }
@@ -148,7 +257,7 @@ impl EventSource for Wire {
     type ArmedGuard = ArmedGuard;
 
     fn listen(&self) -> ArmedGuard {
-        ArmedGuard::open(&self.aperture, &self.range, self.access)
+        ArmedGuard::open(&self.place, &self.range, self.access)
     }
 }
 
@@ -156,7 +265,7 @@ impl Tripwire for SharedTripwire {
     fn arm(&self) {
         let wire = &self.0;
         // What came before is not what it waits for.
-        wire.aperture.drain();
+        wire.place.drain();
         wire.state.store(ARMED, SeqCst);
         locked(&wire.armed).get_or_insert_with(|| wire.listen());
         fence(SeqCst);
@@ -170,13 +279,13 @@ impl Tripwire for SharedTripwire {
 
     fn has_fired(&self) -> bool {
         if !self.0.is_fired() {
-            self.0.aperture.drain();
+            self.0.place.drain();
         }
         self.0.is_fired()
     }
 
     fn poll_fired(&self, context: &mut Context<'_>) -> Poll<()> {
-        let node = &self.0.aperture.node;
+        let node = self.0.place.node();
         // In this order: anyone who fires it after the look finds the waker, and anyone who
         // touches it after the look rings.
         let before = locked(&self.0.waker).replace(context.waker().clone());
@@ -193,16 +302,92 @@ impl Drop for SharedTripwire {
         self.disarm();
         self.0.subscription.end();
         if locked(&self.0.waker).take().is_some() {
-            self.0.aperture.node.count_tasks(-1);
+            self.0.place.node().count_tasks(-1);
         }
-        locked(&self.0.aperture.wires).remove(&self.0.words(), self.0.id);
-        self.0.aperture.node.forget_tripwire();
+        self.0.place.wires().remove(&self.0.words(), self.0.id);
+        self.0.place.node().forget_tripwire();
     }
 }
 
 impl fmt::Debug for SharedTripwire {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "SharedTripwire({:?} of {:?})", self.0.range, self.0.aperture.cookie)
+        write!(f, "SharedTripwire({:?} of {:?})", self.0.range, self.0.place)
+    }
+}
+
+/// A tripwire of a [`SharedNode`](super::SharedNode) that leaves a mark: see
+/// [`Actions`](crate::clan::Actions).
+pub struct SharedActionTripwire {
+    tripwire: SharedTripwire,
+    mark: Arc<Mark>,
+    /// The thread of the node reads reports for it, before they are too many to be counted.
+    is_followed: bool,
+}
+
+impl SharedActionTripwire {
+    pub(super) fn new(place: Place, rule: &ActionRule, marks: &Arc<Marks>) -> Result<Self, Error> {
+        let mark = Mark::new(marks, rule)?;
+        let is_followed = matches!((&place, rule.action), (Place::Local(_), Action::Count(_)));
+        let node = Arc::clone(place.node());
+        let wire = Wire::new(place, rule.range.clone(), rule.access, Some(Arc::clone(&mark)))?;
+        if is_followed {
+            node.count_tasks(1);
+        }
+        let tripwire = Self { tripwire: SharedTripwire(wire), mark, is_followed };
+        tripwire.start();
+        Ok(tripwire)
+    }
+
+    fn start(&self) {
+        let wire = &self.tripwire.0;
+        // What came before does nothing.
+        wire.place.drain();
+        let mut armed = locked(&wire.armed);
+        self.mark.set_armed(true);
+        armed.get_or_insert_with(|| wire.listen());
+    }
+}
+
+impl ActionTripwire for SharedActionTripwire {
+    fn arm(&self) -> Result<(), Error> {
+        if self.tripwire.0.place.node().is_down() {
+            return Err(Error::NodeGone);
+        }
+        self.start();
+        Ok(())
+    }
+
+    fn disarm(&self) {
+        let wire = &self.tripwire.0;
+        wire.place.drain();
+        self.mark.set_armed(false);
+        let guard = locked(&wire.armed).take();
+        drop(guard);
+    }
+
+    fn is_armed(&self) -> bool {
+        self.tripwire.0.place.drain();
+        self.mark.is_armed()
+    }
+
+    fn firings(&self) -> u64 {
+        self.tripwire.0.place.drain();
+        self.mark.firings()
+    }
+}
+
+impl Drop for SharedActionTripwire {
+    fn drop(&mut self) {
+        self.mark.end();
+        if self.is_followed {
+            self.tripwire.0.place.node().count_tasks(-1);
+        }
+    }
+}
+
+impl fmt::Debug for SharedActionTripwire {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SharedActionTripwire({:?}, {:?})", self.tripwire, self.mark.action)
     }
 }
 

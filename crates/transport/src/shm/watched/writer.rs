@@ -36,7 +36,7 @@ pub struct ReadOnly {
 }
 
 /// The filters of somebody's memory, and whom to tell.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Watch {
     writes: View,
     reads: View,
@@ -45,7 +45,7 @@ struct Watch {
 }
 
 /// One filter, as it is mapped here.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct View {
     bits: PieceView,
     summary: PieceView,
@@ -116,6 +116,13 @@ impl Writer {
             watch: Watch::new(data.len(), filter, tag, reporter)?,
             stored: ArrayVec::new(),
         })
+    }
+
+    /// Another handle to the same memory, for another user.
+    #[must_use]
+    pub fn another(&self) -> Self {
+        let (data, watch) = (self.data.clone(), self.watch.clone());
+        Self { data, watch, stored: ArrayVec::new() }
     }
 
     /// How many bytes; never none.
@@ -212,6 +219,22 @@ impl Writer {
         Ok(())
     }
 
+    /// Copies bytes into memory of ours, and tells if a tripwire waits for reads there.
+    ///
+    /// # Errors
+    /// They are not all there, or do not all fit.
+    pub fn read_into(
+        &self,
+        offset: u64,
+        into: &Piece,
+        range: Range<u64>,
+    ) -> Result<(), SharedMemoryError> {
+        let len = range.end.saturating_sub(range.start);
+        into.copy_from(range.start, &self.data, offset..offset.saturating_add(len))?;
+        self.watch.look_for_read(offset, len as usize);
+        Ok(())
+    }
+
     /// Remembers where to look. Stores that follow one another are one.
     #[inline]
     fn remember(&mut self, offset: u64, len: u64) {
@@ -267,6 +290,22 @@ impl ReadOnly {
     pub fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), SharedMemoryError> {
         self.data.copy_out(offset, into)?;
         self.watch.look_for_read(offset, into.len());
+        Ok(())
+    }
+
+    /// Copies bytes into memory of ours, and tells if a tripwire waits for reads there.
+    ///
+    /// # Errors
+    /// They are not all there, or do not all fit.
+    pub fn read_into(
+        &self,
+        offset: u64,
+        into: &Piece,
+        range: Range<u64>,
+    ) -> Result<(), SharedMemoryError> {
+        let len = range.end.saturating_sub(range.start);
+        into.copy_from_view(range.start, &self.data, offset..offset.saturating_add(len))?;
+        self.watch.look_for_read(offset, len as usize);
         Ok(())
     }
 }

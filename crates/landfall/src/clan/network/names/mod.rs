@@ -41,7 +41,7 @@ use super::node::Node;
 use super::state::NodeHandle;
 use crate::clan::Error;
 use crate::clan::layer::{Connect, Half, publish, stream};
-use crate::clan::names::{self, Greeting, Name, Names, bounded, named};
+use crate::clan::names::{self, Greeting, Name, bounded, named};
 
 /// The port where a node is asked for names.
 pub const NAME_PORT: Port = Port(u32::MAX);
@@ -380,56 +380,4 @@ impl Node {
     }
 }
 
-impl Names for Node {
-    type Offer = Offer;
-    type Found = Found;
-
-    fn offer(&self, name: &str) -> Result<Offer, Error> {
-        Self::offer(self, name)
-    }
-
-    fn find(&self, name: &str, deadline: Option<Instant>) -> Result<Found, Error> {
-        Self::find(self, name, deadline)
-    }
-}
-
-impl names::Offer for Offer {
-    type Fabric = Node;
-    type Request = NameRequest;
-
-    fn name(&self) -> &str {
-        Self::name(self)
-    }
-
-    fn try_accept(&self) -> Result<Option<NameRequest>, Error> {
-        Self::try_accept(self)
-    }
-
-    fn accept(&self, deadline: Option<Instant>) -> Result<NameRequest, Error> {
-        Self::accept(self, deadline)
-    }
-
-    fn poll_accept(&self, context: &mut Context<'_>) -> Poll<Result<NameRequest, Error>> {
-        Self::poll_accept(self, context)
-    }
-}
-
-impl names::NameRequest for NameRequest {
-    type Fabric = Node;
-
-    fn greeting(&self) -> &[u8] {
-        Self::greeting(self)
-    }
-
-    fn answer(self, answer: &[u8]) -> Result<(), Error> {
-        Self::answer(self, answer)
-    }
-}
-
-impl names::Found for Found {
-    type Fabric = Node;
-
-    fn ask(&self, greeting: &[u8], deadline: Option<Instant>) -> Result<Vec<u8>, Error> {
-        Self::ask(self, greeting, deadline)
-    }
-}
+names::as_names!(Node);

@@ -86,6 +86,8 @@ pub(crate) struct NodeState {
     /// Distinguishes the next group from the others of this host.
     pub(crate) next_group: u16,
     pub(crate) tripwires: Names<TripwireId, TripwireRecord>,
+    /// What tripwires whose action it is put into the queue of identifiers.
+    pub(crate) identifiers: Names<TripwireId, u64>,
     pub(crate) endpoints: Names<EndpointId, EndpointRecord>,
     /// Names that are offered here, and who asks for them.
     pub(crate) names: NameService,
@@ -127,6 +129,7 @@ impl NodeState {
             groups: Names::default(),
             next_group: 0,
             tripwires: Names::default(),
+            identifiers: Names::default(),
             endpoints: Names::default(),
             names: NameService::default(),
             writes: Names::default(),
