@@ -309,6 +309,28 @@ impl ReadJob {
         out.extend_from_slice(bytes);
     }
 
+    /// Sends the answer, whose bytes are in memory that the stream sends from. False: it can not.
+    #[cfg(feature = "family")]
+    pub(super) fn answer_from(
+        &self,
+        memory: &sockets_compat::SendMemory,
+        at: std::ops::Range<u64>,
+        sent: impl FnOnce() + Send + 'static,
+    ) -> bool {
+        let (shared, mut head) = (&self.job.shared, Vec::with_capacity(64));
+        self.common.tally.waits_in_ring();
+        self.common.tally.sent_in_place();
+        shared.session.data(&mut head, self.ticket, self.offset, self.length, true);
+        let writing = shared.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_sent = memory.write(&head, at, sent).is_ok();
+        drop(writing);
+        if !is_sent {
+            // Anyone who reads hears of it.
+            shared.stream.shut_down();
+        }
+        is_sent
+    }
+
     /// Sends answers of this connection.
     pub(super) fn send(&self, answers: &[u8]) {
         if self.job.shared.send(answers, &[]).is_err() {
@@ -499,7 +521,7 @@ impl Connection {
         let start = || {
             let file = self.shared.offered.device.uring_file()?;
             // Without one all is left to the workers: memory may be locked up to a limit.
-            RingReader::start(file).ok()
+            RingReader::start(file, &*self.shared.stream).ok()
         };
         self.ring.get_or_init(start).as_ref()
     }
