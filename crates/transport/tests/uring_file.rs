@@ -110,6 +110,55 @@ fn the_bell_ends_a_wait_and_work_that_is_there_prevents_it() {
     assert!(started.elapsed() < LIMIT);
 }
 
+/// Takes the right to lock as much memory as it likes from this thread alone.
+fn obey_the_limit_of_locked_memory() {
+    const VERSION: u32 = 0x2008_0522;
+    const IPC_LOCK: u32 = 14;
+    let header = [VERSION, 0];
+    // Effective, permitted and inheritable ones, the low words first.
+    let mut sets = [[0_u32; 3]; 2];
+    // SAFETY: both live through the calls and have the lengths that this version says.
+    unsafe {
+        assert_eq!(libc::syscall(libc::SYS_capget, &raw const header, &raw mut sets), 0);
+        sets[0].iter_mut().for_each(|set| *set &= !(1 << IPC_LOCK));
+        assert_eq!(libc::syscall(libc::SYS_capset, &raw const header, &raw const sets), 0);
+    }
+}
+
+/// All processes of a user share the limit of locked memory: others may have used it up.
+#[test]
+fn without_room_in_locked_memory_files_are_read_all_the_same() {
+    const TOO_MANY: [(usize, usize); 1] = [(64, 1 << 20)];
+    let test = "without_room_in_locked_memory_files_are_read_all_the_same";
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the limit lives through the call.
+    assert_eq!(unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &raw mut limit) }, 0);
+    let lower = 32 << 20;
+    if limit.rlim_cur > lower {
+        limit.rlim_cur = lower;
+        // SAFETY: the same.
+        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_MEMLOCK, &raw const limit) }, 0);
+    }
+    thread::spawn(move || {
+        obey_the_limit_of_locked_memory();
+        let mut ring = match FileRing::open(&TOO_MANY) {
+            Ok(ring) => ring,
+            Err(error) => return skip(test, &error.to_string()),
+        };
+        assert!(!ring.is_registered());
+        let file = file(6, 1 << 20);
+        assert!(ring.read(&file, 4999, 600_000, 1).unwrap());
+        let mut found = Vec::new();
+        while ring.under_way() > 0 {
+            ring.wait(|| false, |_, bytes| found = bytes.unwrap().to_vec()).unwrap();
+        }
+        assert!(found.len() == 600_000);
+        assert!((4999..).zip(&found).all(|(at, found)| *found == byte(6, at)));
+    })
+    .join()
+    .unwrap();
+}
+
 /// A pipe without bytes: the read is cancelled, and the place stays as it is until then.
 #[test]
 fn a_ring_with_a_read_that_does_not_end_can_be_dropped() {

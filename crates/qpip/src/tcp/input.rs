@@ -36,8 +36,19 @@ impl Tcb {
         // Who acknowledges the answer of a simultaneous opening may send with it.
         let is_proved = self.state == State::SynReceived && self.belongs_to_opening(segment);
         let is_open = self.state.is_synchronized() || is_proved;
-        let is_refused = !is_plain || is_old || !is_open;
+        let is_refused = !is_plain || is_old || !is_open || self.may_be_anybodys(segment);
         !is_refused && !self.receiver.is_finished() && self.is_acknowledgement_possible(segment)
+    }
+
+    /// Is it ahead of what is expected, without the timestamp that was agreed on (RFC 7323, 3.2)?
+    /// Anybody has good chances to guess such numbers where windows are wide, and what it
+    /// acknowledges would never be sent again. One that is next is believed: some middleboxes take
+    /// timestamps away.
+    #[inline]
+    fn may_be_anybodys(&self, segment: &Segment) -> bool {
+        self.stamps.is_some()
+            && segment.options.timestamp.is_none()
+            && self.receiver.position_of(segment.seq) > self.receiver.next() as i64
     }
 
     /// Has the payload of a segment a place in the window, and not in memory?
@@ -163,6 +174,10 @@ impl Tcb {
         if !self.is_acknowledgement_possible(segment) {
             self.challenge(now);
             return Err(Refusal::OutOfBounds);
+        }
+        if self.may_be_anybodys(segment) {
+            self.answer_unacceptable(now, segment);
+            return Err(Refusal::WrongKey);
         }
         Ok(())
     }
@@ -399,10 +414,7 @@ impl Tcb {
         if segment.has(Flags::FIN) {
             let position = at + i64::from(segment.payload);
             let next = self.receiver.next() as i64;
-            // One that is ahead, and lacks the timestamp that was agreed on, may be anybody's. It
-            // comes again.
-            let is_stamped = self.stamps.is_none() || segment.options.timestamp.is_some();
-            if position == next || (position > next && is_stamped) {
+            if position >= next {
                 self.receiver.learn_fin(position as u64, &mut queues.receive);
             } else {
                 self.receiver.owe_now();
