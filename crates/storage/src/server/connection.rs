@@ -5,6 +5,7 @@
 //! What may wait for a medium goes to the [workers](super::workers), so that it holds up
 //! nobody.
 
+use std::cell::Cell;
 #[cfg(feature = "uring")]
 use std::cell::OnceCell;
 use std::io;
@@ -129,6 +130,25 @@ pub(crate) fn serve(stream: Arc<dyn Stream>, common: &Arc<Common>) -> Result<(),
     ended
 }
 
+thread_local! {
+    /// For the data of the next read of this thread: fresh memory has to be cleared, and its pages
+    /// come one by one. A read that fails sends none of what is in it.
+    static BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+/// A longer buffer is not kept.
+const LONGEST_KEPT: usize = 4 << 20;
+
+fn kept_buffer() -> Vec<u8> {
+    BUFFER.take()
+}
+
+fn keep_buffer(buffer: Vec<u8>) {
+    if buffer.capacity() <= LONGEST_KEPT {
+        BUFFER.set(buffer);
+    }
+}
+
 /// The stream of a client that has chosen its export.
 type Agreed = (Arc<dyn Stream>, Session);
 
@@ -204,7 +224,7 @@ impl ConnectionState {
     /// succeeded.
     fn carry_out(&self, ticket: Ticket, command: Command) -> bool {
         let (device, session, mut head) = (&*self.offered.device, &self.session, Vec::new());
-        let mut data = Vec::new();
+        let mut data = kept_buffer();
         let done = match command {
             Command::Read { offset, length, .. } => {
                 data.resize(length as usize, 0);
@@ -235,15 +255,15 @@ impl ConnectionState {
         match done {
             Ok(()) if head.is_empty() => session.done(&mut head, ticket),
             Ok(()) => {}
-            Err(error) => {
-                data.clear();
-                session.error(&mut head, ticket, errno(&error), &error.to_string());
-            }
+            Err(error) => session.error(&mut head, ticket, errno(&error), &error.to_string()),
         }
-        if self.send(&head, &data).is_err() {
+        let has_data = succeeded && matches!(command, Command::Read { .. });
+        let payload = if has_data { &data[..] } else { &[] };
+        if self.send(&head, payload).is_err() {
             // Anyone who reads hears of it.
             self.stream.shut_down();
         }
+        keep_buffer(data);
         succeeded
     }
 }
