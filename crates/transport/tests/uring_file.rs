@@ -236,7 +236,7 @@ fn reads_land_in_lent_memory_and_stay_until_they_are_released() {
     assert!(wanted.is_empty());
 }
 
-/// Whoever ends the grant waits for the ring, and the ring begins nothing more.
+/// Ending the grant waits for the ring, and the ring begins nothing more.
 #[test]
 fn memory_that_is_revoked_stays_until_the_ring_is_done_with_it() {
     let test = "memory_that_is_revoked_stays_until_the_ring_is_done_with_it";

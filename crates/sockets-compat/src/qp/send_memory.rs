@@ -20,7 +20,7 @@ use crate::stream::ByteStream;
 /// this handle and of its socket.
 ///
 /// ```
-/// use std::io::{Read, Write};
+/// use std::io::Read;
 /// use landfall::qpip::{Adapter, ChannelConfig};
 /// use sockets_compat::{QpHost, QpOptions};
 ///

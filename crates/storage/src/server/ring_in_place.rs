@@ -69,7 +69,7 @@ impl Drop for Sending {
 impl InPlace {
     /// Opens one if the stream has memory for it.
     pub(super) fn open(stream: &dyn Stream) -> io::Result<Option<Self>> {
-        // Where so much cannot be registered the ring has memory of its own.
+        // Where it cannot be registered the ring has memory of its own.
         let memory = stream.send_memory(RegionFileRing::room(&PLACES)).unwrap_or_default();
         let Some(memory) = memory else { return Ok(None) };
         let ring = RegionFileRing::open(memory.pin()?, &PLACES)?;

@@ -34,7 +34,7 @@ pub trait Stream: Send + Sync {
     /// Nothing more is sent and nothing more is received: anyone who reads or writes returns.
     fn shut_down(&self);
 
-    /// Memory of so many bytes from which this sends without a copy, where there is such.
+    /// Memory of this length from which the stream sends without a copy, if it has such.
     ///
     /// # Errors
     /// There could be, but not now.
