@@ -10,8 +10,13 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+#[cfg(feature = "qpip")]
+use landfall::qpip::MemoryRegion;
+
 use crate::Address;
 use crate::errors;
+#[cfg(feature = "qpip")]
+use crate::qp::LentBytes;
 use crate::waiting::{Half, Progress, locked};
 
 /// Where the bytes of a stream come from.
@@ -46,6 +51,25 @@ pub(crate) trait Sink: Send {
     /// The other side hears a reset, and no end, when the stream is dropped.
     #[cfg(feature = "qpip")]
     fn reset_on_drop(&mut self) {}
+
+    /// Registers memory that is sent from where it lies.
+    #[cfg(feature = "qpip")]
+    fn register(&mut self, len: usize) -> io::Result<Arc<MemoryRegion>> {
+        let _ = len;
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// Takes all of `head`, and bytes of registered memory behind it, or nothing yet.
+    #[cfg(feature = "qpip")]
+    fn poll_write_lent(
+        &mut self,
+        cx: &mut Context<'_>,
+        head: &[u8],
+        bytes: &mut Option<LentBytes>,
+    ) -> Poll<io::Result<()>> {
+        let _ = (cx, head, bytes);
+        Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
+    }
 
     /// See [`Progress`].
     fn make_progress(&mut self, cx: &mut Context<'_>) {
@@ -137,6 +161,19 @@ impl Writing {
             return Poll::Ready(Ok(0));
         }
         self.sink.poll_write(cx, from)
+    }
+
+    #[cfg(feature = "qpip")]
+    fn poll_write_lent(
+        &mut self,
+        cx: &mut Context<'_>,
+        head: &[u8],
+        bytes: &mut Option<LentBytes>,
+    ) -> Poll<io::Result<()>> {
+        if self.is_shut {
+            return Poll::Ready(Err(errors::broken_pipe()));
+        }
+        self.sink.poll_write_lent(cx, head, bytes)
     }
 
     fn poll_finish(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -289,6 +326,20 @@ impl Duplex {
 
     pub(crate) fn write(&self, from: &[IoSlice<'_>]) -> io::Result<usize> {
         self.options.write(&self.writing, |writing, cx| writing.poll_write(cx, from))
+    }
+
+    #[cfg(feature = "qpip")]
+    pub(crate) fn register(&self, len: usize) -> io::Result<Arc<MemoryRegion>> {
+        self.writing.step(|writing, _| writing.sink.register(len))
+    }
+
+    #[cfg(feature = "qpip")]
+    pub(crate) fn write_lent(&self, head: &[u8], bytes: LentBytes) -> io::Result<()> {
+        let mut bytes = Some(bytes);
+        let step = |writing: &mut Writing, cx: &mut Context<'_>| {
+            writing.poll_write_lent(cx, head, &mut bytes)
+        };
+        self.options.write(&self.writing, step)
     }
 
     pub(crate) fn flush(&self) -> io::Result<()> {

@@ -7,6 +7,8 @@ pub mod device;
 #[cfg(feature = "files")]
 pub mod files;
 #[cfg(feature = "mount")]
+mod fuse;
+#[cfg(feature = "mount")]
 pub mod mount;
 #[cfg(feature = "command")]
 pub mod program;

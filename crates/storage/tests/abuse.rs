@@ -6,11 +6,11 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
 
 use landfall_storage::client::{Client, Error, Options};
-use landfall_storage::device::{BlockDevice, Fault, MemoryDevice, Volatile};
+use landfall_storage::device::{BlockDevice, Fault, FileDevice, MemoryDevice, Volatile};
 use landfall_storage::server::{Offer, Server};
 use landfall_storage::{Errno, Replies};
 
-use crate::support::{LIMIT, connect, pattern, serve, until};
+use crate::support::{Folder, LIMIT, connect, pattern, serve, until};
 
 fn errno(error: Error) -> Errno {
     match error {
@@ -166,4 +166,63 @@ fn a_client_that_only_reads_any_more_gets_all_of_it() {
     let mut replies = Vec::new();
     stream.read_to_end(&mut replies).unwrap();
     assert_eq!(replies.len(), 10 * (65_536 + 16));
+}
+
+/// What several write at a time is of one or another of them, byte by byte, and the neighbours
+/// are as they were; also where some of them vanish in the middle of a write.
+#[test]
+fn overlapping_writes_of_many_clients_touch_nothing_else() {
+    const LEN: usize = 65_536;
+    let folder = Folder::new();
+    let device = FileDevice::open(&folder.disk("disk.img", 1 << 20), false).unwrap();
+    let (server, address) = serve(Offer::new("disk", device));
+    let client = connect(address);
+    client.write(0, vec![0xee; 1 << 20]).wait().unwrap();
+    std::thread::scope(|scope| {
+        for writer in 1..=4_u8 {
+            scope.spawn(move || {
+                let client = connect(address);
+                for turn in 0..20 {
+                    let at = 131_072 + u64::from(writer) * 4096 + turn % 3;
+                    client.write(at, vec![writer; LEN]).wait().unwrap();
+                    if writer == 4 {
+                        let mut leaving = raw(address);
+                        leaving.write_all(&head(1, at, LEN as u32)).unwrap();
+                        leaving.write_all(&[writer; 10_001]).unwrap();
+                    }
+                }
+            });
+        }
+    });
+    until("they are gone", || server.streams().clients() == 1);
+    let bytes = client.read(0, vec![0; 1 << 20]).wait().unwrap();
+    let (from, to) = (131_072 + 4096, 131_072 + 4 * 4096 + 2 + LEN);
+    assert!(bytes[from + 2..to - 2].iter().all(|byte| (1..=4).contains(byte)));
+    assert!(bytes[..from].iter().chain(&bytes[to..]).all(|byte| *byte == 0xee));
+    client.flush().wait().unwrap();
+    assert!(std::fs::read(folder.file("disk.img")).unwrap() == bytes);
+}
+
+#[test]
+fn a_full_disk_is_told_and_writes_go_on_when_there_is_room() {
+    let folder = Folder::new();
+    let small = folder.file("small");
+    std::fs::create_dir(&small).unwrap();
+    let flags = rustix::mount::MountFlags::empty();
+    if let Err(error) = rustix::mount::mount("none", &small, "tmpfs", flags, Some(c"size=1m")) {
+        let test = "a_full_disk_is_told_and_writes_go_on_when_there_is_room";
+        return landfall_testkit::skip::skip(test, &error.to_string());
+    }
+    let disk = folder.disk("small/disk.img", 4 << 20);
+    let (server, address) = serve(Offer::new("disk", FileDevice::open(&disk, false).unwrap()));
+    let (client, other) = (connect(address), connect(address));
+    client.write(0, pattern(1, 4096)).wait().unwrap();
+    assert_eq!(errno(client.write(0, vec![7; 4 << 20]).wait().unwrap_err()), Errno::NO_SPACE);
+    // Others read on, and the same client writes when there is room.
+    assert_eq!(other.read(3 << 20, vec![1; 512]).wait().unwrap(), [0; 512]);
+    client.trim(0, 4 << 20).wait().unwrap();
+    client.write_durably(2 << 20, pattern(2, 100_000)).wait().unwrap();
+    assert_eq!(other.read(2 << 20, vec![0; 100_000]).wait().unwrap(), pattern(2, 100_000));
+    drop((client, other, server));
+    rustix::mount::unmount(&small, rustix::mount::UnmountFlags::DETACH).unwrap();
 }

@@ -3,11 +3,17 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
+use landfall::qpip::{Adapter, ChannelConfig};
 use landfall_storage::Errno;
-use landfall_storage::client::{Client, Error};
+use landfall_storage::client::{Client, Error, Options};
 use landfall_storage::device::{BlockDevice, FileAccess, FileDevice, Source};
 use landfall_storage::server::{Offer, Server};
+use landfall_storage::sockets_compat::QpHost;
+use landfall_storage::stream::{Stream, queue_pair_options};
 use landfall_testkit::skip::skip;
 use rustix::fs::{Advice, fadvise};
 
@@ -31,6 +37,13 @@ pub(crate) fn forget(path: &Path) {
 /// A server of a file with the bytes of a pattern that has to be read from its medium, if there
 /// can be one here.
 fn cold_server(test: &str, folder: &Folder) -> Option<(Server, Client)> {
+    let (server, address) = serve(Offer::new("disk", cold_device(test, folder)?));
+    let client = connect(address);
+    Some((server, client))
+}
+
+/// A device with the bytes of a pattern, not one of which is in the page cache.
+fn cold_device(test: &str, folder: &Folder) -> Option<FileDevice> {
     let path = folder.file("disk.img");
     std::fs::write(&path, pattern(1, SIZE)).unwrap();
     forget(&path);
@@ -45,9 +58,7 @@ fn cold_server(test: &str, folder: &Folder) -> Option<(Server, Client)> {
         skip(test, "needs a folder for temporary files that is not in memory");
         return None;
     }
-    let (server, address) = serve(Offer::new("disk", device));
-    let client = connect(address);
-    Some((server, client))
+    Some(device)
 }
 
 #[test]
@@ -149,5 +160,123 @@ fn how_a_device_is_read_is_told() {
     match wanted.refusal {
         None => assert!(wanted.access == "io_uring" && wanted.device.uring_file().is_some()),
         Some(why) => assert_eq!(wanted.access, "threads", "{why}"),
+    }
+}
+
+/// A server of such a file at an adapter of queue pairs, and the adapter of its clients.
+fn cold_server_of_queue_pairs(test: &str, folder: &Folder) -> Option<(Server, QpHost)> {
+    let device = cold_device(test, folder)?;
+    let joined = Adapter::builder().pair(Adapter::builder(), ChannelConfig::default());
+    let (here, there) = joined.unwrap();
+    let host = |builder: landfall::qpip::Builder, address| {
+        QpHost::new(builder.address(address).open().unwrap(), queue_pair_options()).unwrap()
+    };
+    let (here, there) = (host(here, "10.0.0.1/24"), host(there, "10.0.0.2/24"));
+    let server = Server::builder().offer(Offer::new("disk", device)).start().unwrap();
+    server.streams().listen_qp(&there, "qp://10.0.0.2:10809").unwrap();
+    Some((server, here))
+}
+
+fn connect_qp(host: &QpHost) -> Client {
+    let stream = host.connect("qp://10.0.0.2:10809").unwrap();
+    Client::connect(Arc::new(stream), &Options::export("disk")).unwrap()
+}
+
+#[test]
+fn cold_blocks_leave_from_where_they_landed_over_queue_pairs() {
+    let test = "cold_blocks_leave_from_where_they_landed_over_queue_pairs";
+    let folder = Folder::new();
+    let Some((server, host)) = cold_server_of_queue_pairs(test, &folder) else { return };
+    let (client, bytes) = (connect_qp(&host), pattern(1, SIZE));
+    for turn in 0..8 {
+        let mut reads = Vec::new();
+        // More than there are places: each is used again when the other side has its bytes.
+        for nth in 0..160_usize {
+            let len = [512, 4096, 16_384, 16_385, 100_000, 262_144, 262_145, 600_000][nth % 8];
+            let at = (turn * 160 + nth) * 7_919_333 % (SIZE - len);
+            reads.push((at, len, client.read(at as u64, vec![0; len])));
+        }
+        for (at, len, read) in reads {
+            assert!(read.wait().unwrap() == bytes[at..at + len], "{len} bytes at {at}");
+        }
+        forget(&folder.file("disk.img"));
+    }
+    let stats = server.stats();
+    assert!(stats.sent_in_place > 0 && stats.sent_in_place == stats.ring_reads, "{stats:?}");
+    assert_eq!((stats.reads, stats.errors), (8 * 160, 0));
+}
+
+/// Its blocks are in mid-air: they are lost, its memory is freed, and others are not disturbed.
+#[test]
+fn a_client_that_vanishes_while_its_blocks_are_sent_disturbs_nobody() {
+    let test = "a_client_that_vanishes_while_its_blocks_are_sent_disturbs_nobody";
+    let folder = Folder::new();
+    let Some((server, host)) = cold_server_of_queue_pairs(test, &folder) else { return };
+    let (staying, bytes) = (connect_qp(&host), pattern(1, SIZE));
+    for turn in 0..6_usize {
+        forget(&folder.file("disk.img"));
+        let leaving = connect_qp(&host);
+        let reads: Vec<_> = (0..64_usize)
+            .map(|nth| leaving.read(((turn * 64 + nth) * 32_768 % SIZE) as u64, vec![0; 32_768]))
+            .collect();
+        leaving.send();
+        // Sometimes before the first is read, sometimes while they are sent.
+        std::thread::sleep(Duration::from_millis(turn as u64));
+        leaving.end("it goes");
+        drop((leaving, reads));
+        let at = turn * 1_000_003;
+        let read = staying.read(at as u64, vec![0; 100_000]).wait().unwrap();
+        assert!(read == bytes[at..at + 100_000], "{turn}");
+    }
+    until("all others are gone", || server.streams().clients() == 1);
+}
+
+/// The connection of a client that reads nothing fills up: the server waits for it, and not
+/// for good.
+#[test]
+fn a_server_that_ends_does_not_wait_for_blocks_that_nobody_takes() {
+    let test = "a_server_that_ends_does_not_wait_for_blocks_that_nobody_takes";
+    let folder = Folder::new();
+    let Some((server, host)) = cold_server_of_queue_pairs(test, &folder) else { return };
+    let stream = Arc::new(host.connect("qp://10.0.0.2:10809").unwrap());
+    let gate = Arc::new(Gate { below: stream, is_shut: AtomicBool::new(false) });
+    let client = Client::connect(Arc::<Gate>::clone(&gate), &Options::export("disk")).unwrap();
+    gate.is_shut.store(true, Ordering::Release);
+    let reads: Vec<_> = (0..64).map(|nth| client.read(nth * 262_144, vec![0; 262_144])).collect();
+    client.send();
+    until("the ring reads", || server.stats().ring_reads > 8);
+    drop(server);
+    gate.is_shut.store(false, Ordering::Release);
+    assert!(reads.into_iter().any(|read| read.wait().is_err()), "16 MiB cannot all have come");
+}
+
+/// A stream of which nobody reads while the gate is shut.
+struct Gate {
+    below: Arc<dyn Stream>,
+    is_shut: AtomicBool,
+}
+
+impl Stream for Gate {
+    fn read(&self, into: &mut [u8]) -> io::Result<usize> {
+        while self.is_shut.load(Ordering::Acquire) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.below.read(into)
+    }
+
+    fn write(&self, head: &[u8], payload: &[u8]) -> io::Result<()> {
+        self.below.write(head, payload)
+    }
+
+    fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        self.below.set_read_timeout(timeout)
+    }
+
+    fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        self.below.set_write_timeout(timeout)
+    }
+
+    fn shut_down(&self) {
+        self.below.shut_down();
     }
 }

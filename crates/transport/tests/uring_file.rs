@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use std::{env, fs, process, thread};
 
 use landfall_testkit::skip::skip;
-use landfall_transport::uring::FileRing;
+use landfall_transport::memory::{AccessError, Memory, Regions, Rights, TakeBackError};
+use landfall_transport::uring::{FileRing, RegionFileRing};
 
 /// Long for whatever a test waits for.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -176,4 +177,113 @@ fn a_ring_with_a_read_that_does_not_end_can_be_dropped() {
     writer.write_all(b"later").unwrap();
     let other = file(5, 10);
     assert_eq!(other.read_at(&mut [0; 20], 0).unwrap(), 10);
+}
+
+/// A region of a table, and a ring that reads into it.
+fn region_ring(test: &str) -> Option<(Regions, landfall_placement::RegionId, RegionFileRing)> {
+    let regions = Regions::new(4);
+    let memory = Memory::zeroed(RegionFileRing::room(&PLACES));
+    let region = regions.lend(memory, Rights::READ | Rights::WRITE).unwrap();
+    match RegionFileRing::open(regions.pin(region).unwrap(), &PLACES) {
+        Ok(ring) => Some((regions, region, ring)),
+        Err(error) => {
+            skip(test, &error.to_string());
+            None
+        }
+    }
+}
+
+#[test]
+fn reads_land_in_lent_memory_and_stay_until_they_are_released() {
+    let test = "reads_land_in_lent_memory_and_stay_until_they_are_released";
+    let Some((regions, _, mut ring)) = region_ring(test) else { return };
+    let file = file(6, 1 << 20);
+    let (mut held, mut next, mut wanted) = (Vec::new(), 0_u64, BTreeMap::new());
+    let started = Instant::now();
+    while next < 200 || ring.under_way() > 0 {
+        assert!(started.elapsed() < LIMIT, "{} are under way", ring.under_way());
+        while next < 200 {
+            let (offset, len) =
+                (next * 4999 % (1 << 20), if next % 2 == 0 { 4096 } else { 50_000 });
+            if !ring.read(&file, offset, len, next).unwrap() {
+                break;
+            }
+            wanted.insert(next, offset);
+            next += 1;
+        }
+        assert!(ring.under_way() + held.len() <= 6, "as many as there are places");
+        let has_work = !held.is_empty();
+        ring.wait(
+            || has_work,
+            |token, span| {
+                held.push((
+                    wanted.remove(&token).expect("it was begun and not over"),
+                    span.unwrap(),
+                ));
+            },
+        )
+        .unwrap();
+        // Bytes of one are looked at while others land.
+        if held.len() > 3 || next == 200 {
+            for (offset, span) in held.drain(..) {
+                let mut bytes = vec![0; span.len as usize];
+                regions.read(&span, &mut bytes).unwrap();
+                assert!((offset..).zip(&bytes).all(|(at, found)| *found == byte(6, at)));
+                ring.release(&span);
+            }
+        }
+    }
+    assert!(wanted.is_empty());
+}
+
+/// Ending the grant waits for the ring, and the ring begins nothing more.
+#[test]
+fn memory_that_is_revoked_stays_until_the_ring_is_done_with_it() {
+    let test = "memory_that_is_revoked_stays_until_the_ring_is_done_with_it";
+    let Some((regions, region, mut ring)) = region_ring(test) else { return };
+    let (reader, mut writer) = io::pipe().unwrap();
+    let reader = Arc::new(File::from(OwnedFd::from(reader)));
+    assert!(ring.read(&reader, 0, 5, 1).unwrap());
+    ring.wait(|| true, |_, _| panic!("nothing has come")).unwrap();
+    let refused = regions.try_take_back(region).unwrap_err();
+    assert!(matches!(refused, TakeBackError::StillInUse { .. }), "{refused}");
+    let ended = ring.read(&file(7, 100), 0, 10, 2).unwrap_err();
+    let why = ended.get_ref().and_then(|why| why.downcast_ref::<AccessError>());
+    assert!(matches!(why, Some(AccessError::Revoked(_))), "{ended}");
+    // What was begun before still lands there, and nowhere else.
+    writer.write_all(b"later").unwrap();
+    let mut landed = None;
+    while ring.under_way() > 0 {
+        ring.wait(|| false, |token, span| landed = Some((token, span.unwrap()))).unwrap();
+    }
+    assert_eq!(landed, Some((1, region.span(0, 5))));
+    drop(ring);
+    assert_eq!(&regions.try_take_back(region).unwrap()[..5], b"later");
+}
+
+/// A pipe without bytes: the read is cancelled, and the memory is free behind that.
+#[test]
+fn a_ring_in_lent_memory_with_a_read_that_does_not_end_can_be_dropped() {
+    let test = "a_ring_in_lent_memory_with_a_read_that_does_not_end_can_be_dropped";
+    let Some((regions, region, mut ring)) = region_ring(test) else { return };
+    let (reader, mut writer) = io::pipe().unwrap();
+    let reader = Arc::new(File::from(OwnedFd::from(reader)));
+    assert!(ring.read(&reader, 0, 100, 1).unwrap());
+    ring.wait(|| true, |_, _| panic!("nothing has come")).unwrap();
+    drop((ring, reader));
+    let memory = regions.try_take_back(region).unwrap();
+    assert!(writer.write_all(b"later").is_err(), "nobody reads there any more");
+    assert!(memory.iter().all(|byte| *byte == 0));
+}
+
+#[test]
+fn memory_that_does_not_do_for_a_ring_is_refused() {
+    let regions = Regions::new(4);
+    let room = RegionFileRing::room(&PLACES);
+    for (len, rights) in [(room - 1, Rights::WRITE), (room, Rights::READ)] {
+        let region = regions.lend(Memory::zeroed(len), rights).unwrap();
+        let refused = RegionFileRing::open(regions.pin(region).unwrap(), &PLACES).unwrap_err();
+        assert!(refused.get_ref().is_some_and(|why| why.is::<AccessError>()), "{refused}");
+        regions.try_take_back(region).unwrap();
+    }
 }

@@ -12,7 +12,8 @@ const DEPTH: usize = 16;
 /// A page.
 const PAGE: u32 = 4096;
 
-const CARRIERS: [(&str, Carrier); 2] = [("tcp", Carrier::Tcp), ("stp", Carrier::Stp)];
+const CARRIERS: [(&str, Carrier); 3] =
+    [("tcp", Carrier::Tcp), ("stp", Carrier::Stp), ("qp", Carrier::Qp)];
 
 const LOOPBACK_ALONE: &str = "server and client are in one process: measured without --veth";
 

@@ -2,16 +2,19 @@
 //! `landfall-storage` with its defaults.
 
 use std::collections::VecDeque;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use landfall::qpip::{Adapter, Link, TunnelConfig};
 use landfall_storage::client::{Client, Options};
 use landfall_storage::device::{BlockDevice, MemoryDevice};
 use landfall_storage::server::{Offer, Server};
-use landfall_storage::sockets_compat::{StpHost, StpOptions, StpStream};
+use landfall_storage::sockets_compat::{QpHost, StpHost, StpOptions, StpStream};
+use landfall_storage::stream::queue_pair_options;
 use landfall_testbed::cpu::{CpuMeter, TaskUse};
 use landfall_testbed::{CpuSplit, RttHistogram, Sample};
 
@@ -25,6 +28,8 @@ pub(crate) enum Carrier {
     Tcp,
     /// STP by UDP, both with their defaults.
     Stp,
+    /// Queue pairs of two adapters, with a tunnel through UDP between them.
+    Qp,
 }
 
 /// How it is read.
@@ -59,7 +64,13 @@ pub(crate) fn run(
             let host = StpHost::bind_udp("127.0.0.1:0".parse()?, StpOptions::default())?;
             let address = server.streams().listen_stp(&host, 0)?;
             let stream = Arc::new(StpStream::connect(address)?);
-            (Client::connect(stream, &options)?, Some(host))
+            (Client::connect(stream, &options)?, Some(Host::Stp(host)))
+        }
+        Carrier::Qp => {
+            let (near, far) = adapters()?;
+            server.streams().listen_qp(&far, SocketAddr::new(FAR, PORT))?;
+            let stream = Arc::new(near.connect(SocketAddr::new(FAR, PORT))?);
+            (Client::connect(stream, &options)?, Some(Host::Qp(near, far)))
         }
     };
     let (done, heard) = channel();
@@ -75,6 +86,33 @@ pub(crate) fn run(
     };
     thread.join().ok().context("the thread that reads has panicked")?;
     sample
+}
+
+/// What carries a connection, for as long as that is there.
+#[expect(dead_code, reason = "it is kept and not used")]
+enum Host {
+    Stp(StpHost),
+    Qp(QpHost, QpHost),
+}
+
+const NEAR: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 9, 0, 1));
+const FAR: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 9, 0, 2));
+const PORT: u16 = 10_809;
+/// The largest frames that a datagram carries.
+const MTU: u32 = 65_000;
+
+/// Two adapters, the first of which knows where the second is.
+fn adapters() -> Result<(QpHost, QpHost)> {
+    let open = |address: IpAddr, config| -> Result<Adapter> {
+        let builder = Adapter::builder().address(format!("{address}/24"));
+        Ok(builder.link(Link::tunnel_with(config)).open()?)
+    };
+    let config = TunnelConfig::new(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0), MTU);
+    let far = open(FAR, TunnelConfig { learn_peers: true, ..config.clone() })?;
+    let there = far.links().first().and_then(|link| link.tunnel_address);
+    let peers = vec![there.context("a tunnel has an address")?];
+    let near = open(NEAR, TunnelConfig { peers, ..config })?;
+    Ok((QpHost::new(near, queue_pair_options())?, QpHost::new(far, queue_pair_options())?))
 }
 
 fn read(client: &Client, reads: Reads, time: Duration) -> Result<Sample> {

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use landfall_placement::RegionId;
-use landfall_transport::memory::{LentParts, Memory, PartGuard, Rights};
+use landfall_transport::memory::{LentParts, Memory, PartGuard, Pinned, Rights};
 use qpip::{Access, Buffer, DomainId, MemoryKey, PostError};
 
 use super::error::{Error, Refused};
@@ -156,6 +156,16 @@ impl MemoryRegion {
             self.handle.regions.read(&region.span(at, bytes.len() as u32), bytes)?;
         }
         Ok(())
+    }
+
+    /// Holds the memory for an operation of the kernel that writes there by itself, as reads of
+    /// files do. While it is held it stays where it is, also when this is dropped, and
+    /// [`deregister`](Self::deregister) gives an error that is [busy](Error::is_busy).
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`]: it has been taken back.
+    pub fn pin(&self) -> Result<Pinned, Error> {
+        Ok(self.handle.regions.pin(self.region_at(0, 0)?)?)
     }
 
     fn region_at(&self, start: u64, len: usize) -> Result<RegionId, Error> {

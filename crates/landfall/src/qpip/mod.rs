@@ -72,7 +72,7 @@ pub use landfall_transport::Wait;
 pub use landfall_transport::channel::ChannelConfig;
 #[cfg(feature = "faults")]
 pub use landfall_transport::fault::{FaultCounts, Faults};
-pub use landfall_transport::memory::{Arena, ArenaConfig, Memory, PartGuard};
+pub use landfall_transport::memory::{Arena, ArenaConfig, Memory, PartGuard, Pinned};
 pub use landfall_transport::packet::PacketConfig;
 pub use landfall_transport::tap::TapConfig;
 pub use landfall_transport::tunnel::TunnelConfig;

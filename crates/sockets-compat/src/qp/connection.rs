@@ -1,7 +1,7 @@
 //! A queue pair with what a socket needs of it, from the wait for a connection to its end.
 //!
-//! Bytes that go over a queue pair: copied once, into a ring of registered memory, where
-//! they stay until they are acknowledged.
+//! Bytes that go over a queue pair lie in a [`Ring`] until they are acknowledged, or in
+//! [`SendMemory`](super::SendMemory).
 //!
 //! Bytes that come over a queue pair: memory is posted in slots, and read where it was
 //! filled.
@@ -18,9 +18,10 @@ use std::task::{Context, Poll};
 
 use landfall::qpip::{
     Access, Adapter, CloseReason, Completion, CompletionQueue, Error, Listener, Mapping, Memory,
-    MemoryRegion, Part, Phase, PostError, QueuePair, QueuePairId, QueuePairOptions, Status,
+    MemoryRegion, Phase, PostError, QueuePair, QueuePairId, QueuePairOptions, Status,
 };
 
+use super::ring::{DEPTH, LentBytes, Ring};
 use super::{QpHost, QpOptions, broken, ended, failed};
 use crate::address::Address;
 use crate::duplex::{Duplex, Sink, Source};
@@ -93,15 +94,16 @@ impl Ends {
         let ends = (pair.local_address(), pair.remote_address());
         let (Some(local), Some(peer)) = ends else { return Err(errors::reset()) };
         let buffers =
-            Buffers { slots: Arc::clone(&self.slots), ring: Arc::clone(&self.ring.memory) };
-        let live = Live { pair, received: self.received, buffers, spare: self.spare };
+            Buffers { slots: Arc::clone(&self.slots), ring: Arc::clone(self.ring.memory()) };
+        let (received, spare) = (self.received, self.spare);
+        let live = Live { pair, received, buffers, spare, lent: Vec::new() };
         let wire = Arc::new(Wire {
             live: Mutex::new(Some(live)),
             is_reset: AtomicBool::new(false),
             options: Arc::clone(&host.options),
         });
         let source = Box::new(Receives::new(self.slots, Arc::clone(&wire), host.adapter.clone()));
-        let sink = Box::new(Sends::new(self.ring, wire));
+        let sink = Box::new(Sends::new(self.ring, wire, host.clone()));
         Ok(Duplex::new((source, sink), Address::Qp(local), Address::Qp(peer)))
     }
 }
@@ -124,6 +126,8 @@ pub(super) struct Live {
     pub(super) received: CompletionQueue,
     buffers: Buffers,
     spare: Arc<SpareBuffers>,
+    /// Other memory that is sent from.
+    lent: Vec<Arc<MemoryRegion>>,
 }
 
 impl Wire {
@@ -152,7 +156,7 @@ impl Live {
     /// Closes a connection. Where bytes come that nobody will read, it is given up.
     /// Of its memory this much is kept.
     async fn last_words(self, most_spare: usize) {
-        let Self { pair, mut received, buffers, spare } = self;
+        let Self { pair, mut received, buffers, spare, lent } = self;
         let is_closed = {
             let mut closing = pin!(pair.close());
             poll_fn(|cx| match comes(&mut received, cx) {
@@ -166,6 +170,7 @@ impl Live {
         if is_closed {
             spare.keep(buffers, most_spare);
         }
+        drop(lent);
     }
 }
 
@@ -243,120 +248,25 @@ impl Accept<Duplex> for Idle {
     }
 }
 
-/// This many sends are under way at a time.
-pub(super) const DEPTH: u32 = 64;
-
-/// The ring: what is posted lies in it one after another, and is done in that order.
-pub(super) struct Ring {
-    memory: Arc<MemoryRegion>,
-    len: usize,
-    /// Where the next byte goes.
-    at: usize,
-    free: usize,
-    under_way: VecDeque<usize>,
-    pub(super) done: CompletionQueue,
-}
-
-impl Ring {
-    pub(super) fn of(host: &QpHost, len: usize) -> io::Result<Self> {
-        Self::over(host, Self::register(host, len)?)
-    }
-
-    /// Memory for a ring.
-    fn register(host: &QpHost, len: usize) -> io::Result<Arc<MemoryRegion>> {
-        let memory = host.domain.register(Memory::zeroed(len), Access::Read);
-        memory.map(Arc::new).map_err(|error| failed(error.into()))
-    }
-
-    /// A ring in memory that nobody else uses.
-    fn over(host: &QpHost, memory: Arc<MemoryRegion>) -> io::Result<Self> {
-        let (done, len) =
-            (host.adapter.completion_queue(DEPTH).map_err(failed)?, memory.len() as usize);
-        Ok(Self { memory, len, at: 0, free: len, under_way: VecDeque::new(), done })
-    }
-
-    /// Frees what is done; an error where something was not.
-    pub(super) fn reap(&mut self) -> Result<(), Status> {
-        let mut result = Ok(());
-        while let Some(completion) = self.done.poll() {
-            if completion.ends_request {
-                self.free += self.under_way.pop_front().unwrap_or_default();
-            }
-            if !completion.status.is_success() && result.is_ok() {
-                result = Err(completion.status);
-            }
-        }
-        result
-    }
-
-    /// Room for this many bytes; a waker is told when there may be.
-    pub(super) fn poll_room(
-        &mut self,
-        cx: &mut Context<'_>,
-        least: usize,
-    ) -> Poll<io::Result<usize>> {
-        loop {
-            if self.free >= least && self.under_way.len() < DEPTH as usize {
-                return Poll::Ready(Ok(self.free));
-            }
-            // Dropped, this future loses nothing: it only waits.
-            match poll_once(cx, self.done.ready()) {
-                Poll::Ready(Ok(())) => self.reap().map_err(broken)?,
-                Poll::Ready(Err(_)) => return Poll::Ready(Err(errors::reset())),
-                Poll::Pending => return Poll::Pending,
-            }
-        }
-    }
-
-    /// Copies bytes in, as many as there is room for, and gives where they lie.
-    fn fill(&self, from: &[IoSlice<'_>]) -> io::Result<usize> {
-        let mut filled = 0;
-        for part in from {
-            let mut rest = &part[..part.len().min(self.free - filled)];
-            while !rest.is_empty() {
-                let at = (self.at + filled) % self.len;
-                let (now, later) = rest.split_at(rest.len().min(self.len - at));
-                self.memory.copy_in(at as u64, now).map_err(failed)?;
-                filled += now.len();
-                rest = later;
-            }
-        }
-        Ok(filled)
-    }
-
-    /// Copies bytes in and posts them; gives how many.
-    pub(super) fn post(
-        &mut self,
-        from: &[IoSlice<'_>],
-        post: impl FnOnce(&[Part]) -> Result<(), PostError>,
-    ) -> io::Result<Result<usize, PostError>> {
-        let len = self.fill(from)?;
-        let first = len.min(self.len - self.at);
-        let part = |start: usize, len: usize| {
-            self.memory.part(start as u64..(start + len) as u64).map_err(failed)
-        };
-        let parts = [part(self.at, first)?, part(0, len - first)?];
-        let count = if len > first { 2 } else { 1 };
-        Ok(post(&parts[..count]).map(|()| {
-            self.at = (self.at + len) % self.len;
-            self.free -= len;
-            self.under_way.push_back(len);
-            len
-        }))
-    }
-}
-
 /// The writing direction of a connection.
 pub(super) struct Sends {
     ring: Ring,
     wire: Arc<Wire>,
+    host: QpHost,
     broken: Option<Status>,
     is_finished: bool,
 }
 
 impl Sends {
-    pub(super) const fn new(ring: Ring, wire: Arc<Wire>) -> Self {
-        Self { ring, wire, broken: None, is_finished: false }
+    pub(super) const fn new(ring: Ring, wire: Arc<Wire>, host: QpHost) -> Self {
+        Self { ring, wire, host, broken: None, is_finished: false }
+    }
+
+    fn refused(&mut self, refused: PostError) -> io::Error {
+        match refused {
+            PostError::Ended => self.check().err().unwrap_or_else(errors::broken_pipe),
+            other => io::Error::other(other),
+        }
     }
 
     fn check(&mut self) -> io::Result<()> {
@@ -386,13 +296,43 @@ impl Sink for Sends {
         let posted = ring.post(from, |parts| {
             wire.with(|live| live.pair.post_send(0, parts)).unwrap_or(Err(PostError::Ended))
         });
-        match posted? {
-            Ok(len) => Poll::Ready(Ok(len)),
-            Err(PostError::Ended) => {
-                Poll::Ready(Err(self.check().err().unwrap_or_else(errors::broken_pipe)))
-            }
-            Err(other) => Poll::Ready(Err(io::Error::other(other))),
+        let posted = posted?;
+        Poll::Ready(posted.map_err(|refused| self.refused(refused)))
+    }
+
+    fn register(&mut self, len: usize) -> io::Result<Arc<MemoryRegion>> {
+        self.check()?;
+        let memory = Ring::register(&self.host, len)?;
+        // It stays registered until the last byte is acknowledged, also behind the socket's end.
+        self.wire.with(|live| live.lent.push(Arc::clone(&memory)));
+        Ok(memory)
+    }
+
+    fn poll_write_lent(
+        &mut self,
+        cx: &mut Context<'_>,
+        head: &[u8],
+        bytes: &mut Option<LentBytes>,
+    ) -> Poll<io::Result<()>> {
+        self.check()?;
+        if head.len() > self.ring.len() {
+            return Poll::Ready(Err(errors::invalid("the head is longer than the send buffer")));
         }
+        match self.ring.poll_room(cx, head.len()) {
+            Poll::Ready(Ok(_)) => {}
+            other => return other.map_ok(|_| ()),
+        }
+        let Self { ring, wire, .. } = self;
+        let posted = ring.post_lent(head, bytes, |parts| {
+            wire.with(|live| live.pair.post_send(0, parts)).unwrap_or(Err(PostError::Ended))
+        });
+        let posted = posted?;
+        self.ring.watch(cx);
+        Poll::Ready(posted.map_err(|refused| self.refused(refused)))
+    }
+
+    fn make_progress(&mut self, cx: &mut Context<'_>) {
+        self.ring.watch(cx);
     }
 
     /// What is posted is on its way.
@@ -409,6 +349,7 @@ impl Sink for Sends {
             return Poll::Ready(Ok(()));
         }
         self.is_finished = true;
+        self.ring.forget_waiting();
         match self.wire.with(|live| live.pair.shutdown()) {
             Some(Err(_)) => Poll::Ready(Err(io::Error::from_raw_os_error(libc::ENOTCONN))),
             _ => Poll::Ready(Ok(())),

@@ -12,7 +12,7 @@ use landfall::qpip::{
     Access, CompletionQueue, Memory, MemoryRegion, PostError, QueuePair, QueuePairOptions,
 };
 
-use super::connection::{DEPTH, Ring};
+use super::ring::{DEPTH, Ring};
 use super::{QpHost, failed};
 use crate::address::{Address, ToAddress};
 use crate::duplex::{Options, total, try_once};

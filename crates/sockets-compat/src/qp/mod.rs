@@ -3,6 +3,8 @@
 
 mod connection;
 mod datagram;
+mod ring;
+mod send_memory;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,6 +21,8 @@ use crate::stream::ByteStream;
 use crate::waiting::block_on;
 use connection::{Ends, Idle};
 pub use datagram::QpDatagram;
+pub(crate) use ring::LentBytes;
+pub use send_memory::SendMemory;
 
 /// A byte stream over a queue pair, to any socket that speaks TCP.
 pub type QpStream = ByteStream<Qp>;

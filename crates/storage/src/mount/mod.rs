@@ -19,7 +19,6 @@ use std::fmt;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
@@ -28,9 +27,10 @@ use std::time::Duration;
 use fuser::{Config, MountOption, Session, SessionACL, SessionUnmounter};
 use landfall_nbd::Features;
 use rustix::io::Errno;
-use rustix::mount::{UnmountFlags, unmount};
+use rustix::mount::UnmountFlags;
 
 use crate::client::Client;
+use crate::fuse::{StillMounted, unmount};
 use file_system::DeviceFile;
 use request::Requests;
 
@@ -269,30 +269,10 @@ impl Mount {
         {
             return Ok(());
         }
-        match unmount(&self.place, flags) {
-            Ok(()) => Ok(()),
-            // Not a mount (any more).
-            Err(Errno::INVAL) => Ok(()),
-            Err(Errno::BUSY) => Err(UnmountError::Busy(place())),
-            Err(Errno::PERM) => self.detach_by_helper(flags),
-            Err(error) => Err(UnmountError::Refused { place: place(), source: error.into() }),
-        }
-    }
-
-    /// Anyone but root has a program for it.
-    fn detach_by_helper(&self, flags: UnmountFlags) -> Result<(), UnmountError> {
-        let refused = |source| UnmountError::Refused { place: self.place.clone(), source };
-        let mut command = Command::new("fusermount3");
-        command.arg(if flags.contains(UnmountFlags::DETACH) { "-uz" } else { "-u" });
-        let output = command.arg("--").arg(&self.place).output().map_err(refused)?;
-        if output.status.success() {
-            return Ok(());
-        }
-        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-        if said.contains("busy") {
-            return Err(UnmountError::Busy(self.place.clone()));
-        }
-        Err(refused(io::Error::other(said)))
+        unmount(&self.place, flags).map_err(|why| match why {
+            StillMounted::Busy => UnmountError::Busy(place()),
+            StillMounted::Refused(source) => UnmountError::Refused { place: place(), source },
+        })
     }
 
     /// Is there still a mount at its place?

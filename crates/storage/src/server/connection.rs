@@ -5,6 +5,7 @@
 //! What may wait for a medium goes to the [workers](super::workers), so that it holds up
 //! nobody.
 
+use std::cell::Cell;
 #[cfg(feature = "uring")]
 use std::cell::OnceCell;
 use std::io;
@@ -129,6 +130,25 @@ pub(crate) fn serve(stream: Arc<dyn Stream>, common: &Arc<Common>) -> Result<(),
     ended
 }
 
+thread_local! {
+    /// For the data of the next read of this thread: fresh memory has to be cleared, and its pages
+    /// come one by one. A read that fails sends none of what is in it.
+    static BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+/// A longer buffer is not kept.
+const LONGEST_KEPT: usize = 4 << 20;
+
+fn kept_buffer() -> Vec<u8> {
+    BUFFER.take()
+}
+
+fn keep_buffer(buffer: Vec<u8>) {
+    if buffer.capacity() <= LONGEST_KEPT {
+        BUFFER.set(buffer);
+    }
+}
+
 /// The stream of a client that has chosen its export.
 type Agreed = (Arc<dyn Stream>, Session);
 
@@ -204,7 +224,7 @@ impl ConnectionState {
     /// succeeded.
     fn carry_out(&self, ticket: Ticket, command: Command) -> bool {
         let (device, session, mut head) = (&*self.offered.device, &self.session, Vec::new());
-        let mut data = Vec::new();
+        let mut data = kept_buffer();
         let done = match command {
             Command::Read { offset, length, .. } => {
                 data.resize(length as usize, 0);
@@ -235,15 +255,15 @@ impl ConnectionState {
         match done {
             Ok(()) if head.is_empty() => session.done(&mut head, ticket),
             Ok(()) => {}
-            Err(error) => {
-                data.clear();
-                session.error(&mut head, ticket, errno(&error), &error.to_string());
-            }
+            Err(error) => session.error(&mut head, ticket, errno(&error), &error.to_string()),
         }
-        if self.send(&head, &data).is_err() {
+        let has_data = succeeded && matches!(command, Command::Read { .. });
+        let payload = if has_data { &data[..] } else { &[] };
+        if self.send(&head, payload).is_err() {
             // Anyone who reads hears of it.
             self.stream.shut_down();
         }
+        keep_buffer(data);
         succeeded
     }
 }
@@ -307,6 +327,28 @@ impl ReadJob {
         self.common.tally.waits_in_ring();
         self.job.shared.session.data(out, self.ticket, self.offset, self.length, true);
         out.extend_from_slice(bytes);
+    }
+
+    /// Sends the answer, whose bytes are in memory that the stream sends from. False: it can not.
+    #[cfg(feature = "family")]
+    pub(super) fn answer_from(
+        &self,
+        memory: &sockets_compat::SendMemory,
+        at: std::ops::Range<u64>,
+        sent: impl FnOnce() + Send + 'static,
+    ) -> bool {
+        let (shared, mut head) = (&self.job.shared, Vec::with_capacity(64));
+        self.common.tally.waits_in_ring();
+        self.common.tally.sent_in_place();
+        shared.session.data(&mut head, self.ticket, self.offset, self.length, true);
+        let writing = shared.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_sent = memory.write(&head, at, sent).is_ok();
+        drop(writing);
+        if !is_sent {
+            // Anyone who reads hears of it.
+            shared.stream.shut_down();
+        }
+        is_sent
     }
 
     /// Sends answers of this connection.
@@ -499,7 +541,7 @@ impl Connection {
         let start = || {
             let file = self.shared.offered.device.uring_file()?;
             // Without one all is left to the workers: memory may be locked up to a limit.
-            RingReader::start(file).ok()
+            RingReader::start(file, &*self.shared.stream).ok()
         };
         self.ring.get_or_init(start).as_ref()
     }

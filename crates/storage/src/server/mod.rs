@@ -9,6 +9,8 @@ mod exports;
 mod family;
 #[cfg(feature = "uring")]
 pub(crate) mod ring;
+#[cfg(all(feature = "uring", feature = "family"))]
+mod ring_in_place;
 mod streams;
 pub(crate) mod tally;
 mod workers;

@@ -25,6 +25,8 @@ landfall_placement::counters! {
         pub waited_for: u64,
         /// Reads among them that waited in an `io_uring`.
         pub ring_reads: u64,
+        /// Those of them whose bytes were sent from where they had landed.
+        pub sent_in_place: u64,
         /// Requests that failed, or made no sense.
         pub errors: u64,
     }
@@ -41,6 +43,7 @@ pub(crate) struct Tally {
     other_requests: AtomicU64,
     waited_for: AtomicU64,
     ring_reads: AtomicU64,
+    sent_in_place: AtomicU64,
     errors: AtomicU64,
 }
 
@@ -85,6 +88,11 @@ impl Tally {
         add(&self.ring_reads, 1);
     }
 
+    #[cfg(all(feature = "uring", feature = "family"))]
+    pub(super) fn sent_in_place(&self) {
+        add(&self.sent_in_place, 1);
+    }
+
     pub(crate) fn error(&self) {
         add(&self.errors, 1);
     }
@@ -100,6 +108,7 @@ impl Tally {
             other_requests: of(&self.other_requests),
             waited_for: of(&self.waited_for),
             ring_reads: of(&self.ring_reads),
+            sent_in_place: of(&self.sent_in_place),
             errors: of(&self.errors),
         }
     }

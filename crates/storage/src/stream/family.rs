@@ -25,8 +25,17 @@ pub fn queue_pair_options() -> QpOptions {
     options
 }
 
-of_socket!(QpStream, |stream| match stream.local_addr() {
-    Ok(Address::Qp(local)) => Some(local),
-    _ => None,
-});
+of_socket!(
+    QpStream,
+    |stream| match stream.local_addr() {
+        Ok(Address::Qp(local)) => Some(local),
+        _ => None,
+    },
+    {
+        #[cfg(feature = "uring")]
+        fn send_memory(&self, len: usize) -> io::Result<Option<sockets_compat::SendMemory>> {
+            self.send_memory(len).map(Some)
+        }
+    }
+);
 of_socket!(StpStream, |_| None);

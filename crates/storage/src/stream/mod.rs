@@ -34,6 +34,16 @@ pub trait Stream: Send + Sync {
     /// Nothing more is sent and nothing more is received: anyone who reads or writes returns.
     fn shut_down(&self);
 
+    /// Memory of this length from which the stream sends without a copy, if it has such.
+    ///
+    /// # Errors
+    /// There could be, but not now.
+    #[cfg(all(feature = "family", feature = "uring"))]
+    fn send_memory(&self, len: usize) -> io::Result<Option<sockets_compat::SendMemory>> {
+        let _ = len;
+        Ok(None)
+    }
+
     /// The address of this end, where clients of TCP can come in.
     fn local(&self) -> Option<SocketAddr> {
         None
@@ -57,7 +67,7 @@ pub(crate) fn write_both(mut out: impl Write, head: &[u8], payload: &[u8]) -> io
 }
 
 macro_rules! of_socket {
-    ($type:ty, $local:expr) => {
+    ($type:ty, $local:expr $(, { $($more:tt)* })?) => {
         impl Stream for $type {
             fn read(&self, into: &mut [u8]) -> io::Result<usize> {
                 let mut socket = self;
@@ -90,6 +100,8 @@ macro_rules! of_socket {
                 let local: fn(&Self) -> Option<SocketAddr> = $local;
                 local(self)
             }
+
+            $($($more)*)?
         }
     };
 }

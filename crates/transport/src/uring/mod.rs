@@ -12,6 +12,8 @@
 //! | `udp_packet` | [`UringUdpPacketDriver`] |
 //! | `burst` | [`UringBurst`] |
 //! | `file` | [`FileRing`]: files, not sockets |
+//! | `file_region` | [`RegionFileRing`]: files into lent memory |
+//! | `file_reads` | what both of them do alike |
 //!
 //! # What goes through the ring, and when
 //!
@@ -41,6 +43,8 @@
 
 mod burst;
 mod file;
+mod file_reads;
+mod file_region;
 mod flight;
 mod halves;
 mod packet;
@@ -50,6 +54,7 @@ mod udp_packet;
 
 pub use burst::UringBurst;
 pub use file::FileRing;
+pub use file_region::RegionFileRing;
 pub use packet::UringPacketDriver;
 pub use ring::Unavailable;
 pub use udp::{UringUdpConfig, UringUdpDriver, ZeroCopy, ZeroCopyUse};

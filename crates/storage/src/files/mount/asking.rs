@@ -6,8 +6,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use fuser::{FopenFlags, Generation, INodeNo, ReplyAttr, ReplyEmpty, ReplyEntry, ReplyXattr};
-use landfall_files::{Attributes, Caller, Errno, Name, Release, Reply, Request, Time};
+use fuser::{
+    FileHandle, FopenFlags, Generation, INodeNo, ReplyAttr, ReplyEmpty, ReplyEntry, ReplyXattr,
+};
+use landfall_files::{
+    Attributes, Caller, Entries, Entry, EntryName, Errno, Name, Release, Reply, Request, Time,
+};
 
 use super::MountOptions;
 use super::convert::{attributes, errno, error};
@@ -115,14 +119,33 @@ impl Files {
         told
     }
 
-    /// How many bytes of entries to ask for.
-    pub(super) fn entries(&self) -> u32 {
-        self.directory.load(Ordering::Relaxed)
-    }
-
-    /// There was no room for all of them.
-    pub(super) fn too_many_entries(&self) {
-        self.directory.store(FEW_ENTRIES, Ordering::Relaxed);
+    /// Reads entries of a directory and tells the kernel of them with `add`, until that has no room
+    /// for one, which it says by true. With their attributes, where these are wanted.
+    pub(super) fn read_entries(
+        &self,
+        req: &fuser::Request,
+        handle: FileHandle,
+        cookie: u64,
+        attributes: bool,
+        mut add: impl FnMut(&Entry) -> bool,
+    ) -> Result<(), fuser::Errno> {
+        let len = self.directory.load(Ordering::Relaxed);
+        let request = Request::ReadDirectory { handle: handle.0, cookie, len, attributes };
+        self.with_data(req, request, |read| {
+            let (_, bytes) = read?;
+            let mut is_full = false;
+            for entry in Entries::new(bytes).map_while(Result::ok) {
+                is_full = is_full || add(&entry);
+                if is_full && known_of(&entry).is_some() {
+                    // The server believes that the kernel was told of it.
+                    self.forget_one(INodeNo(entry.node), 1);
+                }
+            }
+            if is_full {
+                self.directory.store(FEW_ENTRIES, Ordering::Relaxed);
+            }
+            Ok(())
+        })
     }
 
     /// A name that is about to be made.
@@ -177,8 +200,13 @@ const ENTRIES: u32 = (32 << 10) / 3 * 2;
 /// What fits into the least room that the kernel has.
 const FEW_ENTRIES: u32 = 4096 / 3 * 2;
 
+/// The attributes of a node of which the server counts that the kernel was told.
+pub(super) fn known_of(entry: &Entry) -> Option<Attributes> {
+    entry.attributes.filter(|_| matches!(entry.name, EntryName::Named(_)))
+}
+
 /// An entry without attributes: node zero says that there are none.
-pub(super) fn nothing_of(entry: &landfall_files::Entry) -> Attributes {
+pub(super) fn nothing_of(entry: &Entry) -> Attributes {
     let time = Time::default();
     Attributes {
         node: 0,

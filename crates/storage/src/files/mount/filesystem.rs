@@ -11,9 +11,11 @@ use fuser::{
     ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs,
     ReplyWrite, ReplyXattr, TimeOrNow, WriteFlags,
 };
-use landfall_files::{Entries, EntryName, Errno, Release, Reply, Request, Target, rename};
+use landfall_files::{Errno, Release, Reply, Request, Target, rename};
 
-use super::asking::{Files, GENERATION, NEVER, OPENED, caller, extended, name, nothing_of};
+use super::asking::{
+    Files, GENERATION, NEVER, OPENED, caller, extended, known_of, name, nothing_of,
+};
 use super::convert::{appends, attributes, errno, error, file_type, open_flags, set_time};
 
 impl Filesystem for Files {
@@ -320,27 +322,15 @@ impl Filesystem for Files {
         offset: u64,
         mut reply: ReplyDirectory,
     ) {
-        let request = Request::ReadDirectory {
-            handle: handle.0,
-            cookie: offset,
-            len: self.entries(),
-            attributes: false,
-        };
-        self.with_data(req, request, move |read| {
-            let bytes = match read {
-                Ok((_, bytes)) => bytes,
-                Err(error) => return reply.error(error),
-            };
-            for entry in Entries::new(bytes).map_while(Result::ok) {
-                let kind = entry.kind.map_or(fuser::FileType::RegularFile, file_type);
-                let text = OsStr::from_bytes(entry.name.bytes());
-                if reply.add(INodeNo(entry.node), entry.cookie, kind, text) {
-                    self.too_many_entries();
-                    break;
-                }
-            }
-            reply.ok();
+        let read = self.read_entries(req, handle, offset, false, |entry| {
+            let kind = entry.kind.map_or(fuser::FileType::RegularFile, file_type);
+            let text = OsStr::from_bytes(entry.name.bytes());
+            reply.add(INodeNo(entry.node), entry.cookie, kind, text)
         });
+        match read {
+            Ok(()) => reply.ok(),
+            Err(error) => reply.error(error),
+        }
     }
 
     fn readdirplus(
@@ -351,37 +341,18 @@ impl Filesystem for Files {
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
-        let request = Request::ReadDirectory {
-            handle: handle.0,
-            cookie: offset,
-            len: self.entries(),
-            attributes: true,
-        };
-        self.with_data(req, request, move |read| {
-            let bytes = match read {
-                Ok((_, bytes)) => bytes,
-                Err(error) => return reply.error(error),
-            };
-            let mut is_full = false;
-            for entry in Entries::new(bytes).map_while(Result::ok) {
-                let known = entry.attributes.filter(|_| matches!(entry.name, EntryName::Named(_)));
-                let told = known.unwrap_or_else(|| nothing_of(&entry));
-                let text = OsStr::from_bytes(entry.name.bytes());
-                is_full = is_full || {
-                    let (node, cookie) = (INodeNo(entry.node), entry.cookie);
-                    let timeout = if known.is_some() { self.timeout } else { Duration::ZERO };
-                    reply.add(node, cookie, text, &timeout, &attributes(&told), GENERATION)
-                };
-                if is_full && known.is_some() {
-                    // The server believes that the kernel was told of it.
-                    self.forget_one(INodeNo(entry.node), 1);
-                }
-            }
-            if is_full {
-                self.too_many_entries();
-            }
-            reply.ok();
+        let read = self.read_entries(req, handle, offset, true, |entry| {
+            let known = known_of(entry);
+            let told = known.unwrap_or_else(|| nothing_of(entry));
+            let text = OsStr::from_bytes(entry.name.bytes());
+            let timeout = if known.is_some() { self.timeout } else { Duration::ZERO };
+            let (node, cookie) = (INodeNo(entry.node), entry.cookie);
+            reply.add(node, cookie, text, &timeout, &attributes(&told), GENERATION)
         });
+        match read {
+            Ok(()) => reply.ok(),
+            Err(error) => reply.error(error),
+        }
     }
 
     fn releasedir(

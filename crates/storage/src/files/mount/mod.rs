@@ -16,14 +16,15 @@ mod fresh;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
+use rustix::mount::UnmountFlags;
 
 use self::asking::Files;
 use super::Client;
+use crate::fuse::unmount;
 
 /// How long the threads of a file system have to end after it was unmounted. Where a program still
 /// has a file of it open they go with the process.
@@ -146,7 +147,11 @@ impl Mount {
         let Some(session) = self.session.take() else {
             return Ok(());
         };
-        let detached = if session.guard.is_finished() { Ok(()) } else { detach(&self.path) };
+        let detached = match session.guard.is_finished() {
+            true => Ok(()),
+            // Also while somebody uses it.
+            false => unmount(&self.path, UnmountFlags::DETACH).map_err(io::Error::from),
+        };
         let deadline = Instant::now() + PARTING;
         while !session.guard.is_finished() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(5));
@@ -191,22 +196,6 @@ fn config(client: &Client, options: &MountOptions) -> Config {
     config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
     config.n_threads = Some(options.threads.max(1));
     config
-}
-
-/// Takes it out of the tree of directories, also while somebody uses it.
-fn detach(path: &Path) -> io::Result<()> {
-    match rustix::mount::unmount(path, rustix::mount::UnmountFlags::DETACH) {
-        Ok(()) => Ok(()),
-        // It was unmounted by somebody else.
-        Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOENT) => Ok(()),
-        Err(rustix::io::Errno::PERM) => {
-            let mut unmount = Command::new("fusermount3");
-            unmount.args(["-u", "-z", "-q", "--"]).arg(path);
-            let done = unmount.stdin(Stdio::null()).stderr(Stdio::null()).status()?;
-            if done.success() { Ok(()) } else { Err(io::ErrorKind::PermissionDenied.into()) }
-        }
-        Err(error) => Err(error.into()),
-    }
 }
 
 /// The kernel reads as much ahead as one request may have, where this process may say so.
