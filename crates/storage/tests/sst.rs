@@ -1,11 +1,17 @@
 //! SCSI over STP: data as Transfers, from buffer to buffer.
 
-use std::sync::Arc;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Condvar, Mutex};
+use std::task::{Context, Waker};
+use std::{io, iter};
 
 use landfall::stp::{Endpoint, Memory, Transport, blocking};
-use landfall_storage::device::{BlockDevice, Fault, MemoryDevice, Volatile};
-use landfall_storage::scsi::sst::{Answer, Initiator, InitiatorError, MESSAGE, Request};
-use landfall_storage::scsi::{Code, Key, Lun, Sense, Server};
+use landfall_storage::device::{BlockDevice, Fault, Features, MemoryDevice, Volatile};
+use landfall_storage::scsi::sst::{
+    Answer, Completion, Initiator, InitiatorError, MESSAGE, Pending, Request,
+};
+use landfall_storage::scsi::{Code, Key, Lun, Sense, Server, Status, TaskManagement};
 
 use crate::initiator::TARGET;
 use crate::support::{pattern, until};
@@ -177,4 +183,148 @@ fn strangers_over_stp_and_initiators_that_vanish_disturb_nobody() {
         *honest.read(UNIT, 0, Memory::zeroed(4096)).wait().unwrap().memory,
         pattern(2, 4096)
     );
+}
+
+/// Writes wait until they may go on.
+struct Held {
+    device: MemoryDevice,
+    /// How many writes wait, and whether they may go on.
+    state: Mutex<(usize, bool)>,
+    changed: Condvar,
+}
+
+impl Held {
+    fn new() -> Arc<Self> {
+        let device = MemoryDevice::new(1 << 20);
+        Arc::new(Self { device, state: Mutex::default(), changed: Condvar::new() })
+    }
+
+    fn waiting(&self) -> usize {
+        self.state.lock().unwrap().0
+    }
+
+    fn release(&self) {
+        self.state.lock().unwrap().1 = true;
+        self.changed.notify_all();
+    }
+}
+
+impl BlockDevice for Held {
+    fn size(&self) -> u64 {
+        self.device.size()
+    }
+
+    fn features(&self) -> Features {
+        self.device.features()
+    }
+
+    fn read(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        self.device.read(offset, into)
+    }
+
+    fn write(&self, offset: u64, from: &[u8]) -> io::Result<()> {
+        let mut state = self.state.lock().unwrap();
+        state.0 += 1;
+        drop(self.changed.wait_while(state, |(_, may_go_on)| !*may_go_on).unwrap());
+        self.device.write(offset, from)
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.device.flush()
+    }
+
+    fn write_zeroes(&self, offset: u64, len: u64, punch: bool, fast: bool) -> io::Result<()> {
+        self.device.write_zeroes(offset, len, punch, fast)
+    }
+}
+
+fn is_over(pending: &mut Pending) -> bool {
+    Pin::new(pending).poll(&mut Context::from_waker(Waker::noop())).is_ready()
+}
+
+fn is_aborted(outcome: &Result<Completion, InitiatorError>) -> bool {
+    let aborted = Status::TaskAborted.byte();
+    matches!(outcome, Err(InitiatorError::Failed { status, sense: None }) if *status == aborted)
+}
+
+#[test]
+fn an_abort_over_stp_is_over_when_the_device_has_ended() {
+    let device = Held::new();
+    let (_server, far) = serve(device.clone());
+    let near = endpoint();
+    let initiator = connect(&far, &near, "one");
+    let mut write = initiator.write(UNIT, 8, Memory::from_bytes(&pattern(1, 4096)));
+    until("the device writes", || device.waiting() == 1);
+    let mut abort = initiator.abort(&write);
+    // A command that is begun later comes later, and is not meant.
+    initiator.ready(UNIT).wait().unwrap();
+    assert!(!is_over(&mut abort) && !is_over(&mut write), "the device may still write");
+    device.release();
+    abort.wait().unwrap();
+    assert!(is_aborted(&write.wait()));
+    // What a device had begun it has done.
+    let read = initiator.read(UNIT, 8, Memory::zeroed(4096)).wait().unwrap();
+    assert_eq!(*read.memory, pattern(1, 4096));
+    // One that is over ends as it did.
+    let read = initiator.read(UNIT, 0, Memory::zeroed(512));
+    until("it is read", || initiator.ready(UNIT).wait().is_ok());
+    initiator.abort(&read).wait().unwrap();
+    let _ = read.wait();
+}
+
+#[test]
+fn a_reset_over_stp_ends_what_is_under_way_and_what_waits() {
+    let device = Held::new();
+    let (_server, far) = serve(device.clone());
+    let (near, elsewhere) = (endpoint(), endpoint());
+    let (one, other) = (connect(&far, &near, "one"), connect(&far, &elsewhere, "other"));
+    // More than are under way at a time.
+    let write = || one.write(UNIT, 0, Memory::from_bytes(&pattern(1, 512)));
+    let mut writes: Vec<_> = iter::repeat_with(write).take(20).collect();
+    until("the device writes", || device.waiting() > 0);
+    let mut reset = one.manage(UNIT, TaskManagement::UnitReset);
+    until("what waited has ended", || is_over(writes.last_mut().unwrap()));
+    drop(writes.pop());
+    assert!(!is_over(&mut reset) && !is_over(&mut writes[0]), "the device may still write");
+    device.release();
+    reset.wait().unwrap();
+    for (nth, write) in writes.into_iter().enumerate() {
+        assert!(is_aborted(&write.wait()), "{nth}");
+    }
+    for initiator in [&one, &other] {
+        assert_eq!(sense(initiator.ready(UNIT).wait()).code, Code::UNIT_RESET);
+        initiator.ready(UNIT).wait().unwrap();
+    }
+    let elsewhere = Lun::new(9).unwrap();
+    assert!(one.manage(elsewhere, TaskManagement::AbortTaskSet).wait().is_err(), "no such unit");
+    one.write(UNIT, 0, Memory::from_bytes(&pattern(2, 512))).wait().unwrap();
+}
+
+#[test]
+fn a_command_whose_data_do_not_come_can_be_aborted() {
+    let (_server, far) = serve(Arc::new(MemoryDevice::new(1 << 20)));
+    let near = blocking::Endpoint::from(endpoint());
+    let connection = near.connect(far.local().unwrap(), 3260).unwrap();
+    let say = |request: &Request, tag: u32| {
+        let message = Memory::from_bytes(&request.encode());
+        connection.send(message).opaque(MESSAGE | tag).wait().unwrap();
+    };
+    let hear = || {
+        let answer = connection.receive(Memory::zeroed(1024)).wait().unwrap();
+        let Answer { tag, status, .. } = Answer::decode(&answer).expect("an answer");
+        (tag, status)
+    };
+    say(&Request::Name("one".into()), 0);
+    say(&Request::Command { tag: 1, lun: [0; 8], data_out: 0, data_in: 0, cdb: [0; 16] }, 1);
+    assert_eq!(hear(), (1, Status::CheckCondition.byte()), "the unit is new to it");
+    let mut cdb = [0; 16];
+    (cdb[0], cdb[8]) = (0x2a, 1);
+    say(&Request::Command { tag: 2, lun: [0; 8], data_out: 512, data_in: 0, cdb }, 2);
+    say(&Request::Abort { tag: 3, task: 2 }, 3);
+    let mut heard = [hear(), hear()];
+    heard.sort_unstable();
+    assert_eq!(heard, [(2, Status::TaskAborted.byte()), (3, Status::Good.byte())]);
+    // One that is not there has ended.
+    say(&Request::Abort { tag: 4, task: 2 }, 4);
+    assert_eq!(hear(), (4, Status::Good.byte()));
 }

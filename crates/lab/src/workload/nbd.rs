@@ -104,8 +104,8 @@ const MTU: u32 = 65_000;
 /// Two adapters, the first of which knows where the second is.
 fn adapters() -> Result<(QpHost, QpHost)> {
     let open = |address: IpAddr, config| -> Result<Adapter> {
-        let builder = Adapter::builder().address(format!("{address}/24"));
-        Ok(builder.link(Link::tunnel_with(config)).open()?)
+        let builder = Adapter::builder().link(Link::tunnel_with(config));
+        Ok(builder.address(format!("{address}/24")).open()?)
     };
     let config = TunnelConfig::new(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0), MTU);
     let far = open(FAR, TunnelConfig { learn_peers: true, ..config.clone() })?;

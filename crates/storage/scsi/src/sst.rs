@@ -24,6 +24,7 @@ const STATUS: usize = 12;
 const NAME: u8 = 1;
 const COMMANDS: u8 = 2;
 const MANAGES: u8 = 3;
+const ABORTS: u8 = 4;
 const ANSWERS: u8 = 0x82;
 
 /// What an initiator sends.
@@ -59,6 +60,13 @@ pub enum Request {
         lun: [u8; 8],
         /// Which tasks.
         what: TaskManagement,
+    },
+    /// One task of the initiator ends.
+    Abort {
+        /// What its status is known by.
+        tag: u32,
+        /// The command's.
+        task: u32,
     },
 }
 
@@ -96,6 +104,12 @@ impl Request {
                 bytes.extend_from_slice(lun);
                 bytes
             }
+            Self::Abort { tag, task } => {
+                let mut bytes = vec![ABORTS, 0, 0, 0];
+                bytes.extend_from_slice(&tag.to_be_bytes());
+                bytes.extend_from_slice(&task.to_be_bytes());
+                bytes
+            }
         }
     }
 
@@ -118,6 +132,7 @@ impl Request {
                 let what = *FUNCTIONS.get(usize::from(bytes[1]))?;
                 Some(Self::Manage { tag, lun, what })
             }
+            (ABORTS, 12) if tag < MESSAGE => Some(Self::Abort { tag, task: u32_at(bytes, 8) }),
             _ => None,
         }
     }

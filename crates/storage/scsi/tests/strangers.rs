@@ -28,13 +28,16 @@ proptest! {
     }
 
     #[test]
-    fn a_message_over_stp_says_one_thing_or_nothing(bytes in vec(any::<u8>(), 0..300), kind in 0..5u8) {
+    fn a_message_over_stp_says_one_thing_or_nothing(bytes in vec(any::<u8>(), 0..300), kind in 0..6u8) {
         let mut bytes = bytes;
         if let Some(first) = bytes.first_mut() {
-            *first = [1, 2, 3, 0x82, *first][usize::from(kind)];
+            *first = [1, 2, 3, 4, 0x82, *first][usize::from(kind)];
         }
-        if kind == 1 {
-            bytes.resize(40, 0);
+        match kind {
+            1 => bytes.resize(40, 0),
+            2 => bytes.resize(16, 0),
+            3 => bytes.resize(12, 0),
+            _ => {}
         }
         if let Some(request) = Request::decode(&bytes) {
             assert_eq!(Request::decode(&request.encode()), Some(request));

@@ -28,7 +28,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use landfall_nbd::Features;
 pub use landfall_scsi::Lun;
 pub use landfall_scsi::iscsi::Account;
-pub use landfall_scsi::{Code, Failure, Key, Response, Sense, Status};
+pub use landfall_scsi::{Code, Failure, Key, Response, Sense, Status, TaskManagement};
 use landfall_scsi::{Disk, Target, Work};
 
 #[cfg(feature = "family")]

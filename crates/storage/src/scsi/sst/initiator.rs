@@ -1,6 +1,6 @@
 //! [`Initiator`]: commands over STP, many at a time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -9,7 +9,7 @@ use std::thread;
 
 use landfall::stp::{Connection, Memory, Offer};
 use landfall_scsi::sst::{Answer, LONGEST_MESSAGE, MESSAGE, Request};
-use landfall_scsi::{Lun, Sense};
+use landfall_scsi::{Lun, Sense, Status, TaskManagement};
 
 use super::{Exchange, Happened, Inbox};
 
@@ -102,13 +102,39 @@ impl std::fmt::Debug for Pending {
     }
 }
 
-/// A command that somebody wants.
-struct Wanted {
+/// What somebody wants.
+enum Wanted {
+    Command(Command),
+    Manage { lun: Lun, what: TaskManagement, cell: Arc<Cell> },
+    Abort { command: Arc<Cell>, cell: Arc<Cell> },
+}
+
+impl Wanted {
+    const fn cell(&self) -> &Arc<Cell> {
+        match self {
+            Self::Command(Command { cell, .. })
+            | Self::Manage { cell, .. }
+            | Self::Abort { cell, .. } => cell,
+        }
+    }
+}
+
+struct Command {
     lun: [u8; 8],
     cdb: [u8; 16],
     out: Option<Memory>,
     room: Memory,
     cell: Arc<Cell>,
+}
+
+/// Task management was carried out, or a command has no data.
+fn without_data() -> Outcome {
+    Ok(Completion { memory: Memory::zeroed(0), len: 0 })
+}
+
+/// A command that had not left when it was to end.
+const fn aborted() -> Outcome {
+    Err(InitiatorError::Failed { status: Status::TaskAborted.byte(), sense: None })
 }
 
 /// The initiator's end of a connection: a thread has it, and any thread or task asks.
@@ -135,8 +161,8 @@ impl Initiator {
         let inbox = Inbox::new();
         let mut exchange = Exchange::new(connection, &inbox);
         exchange.send(MESSAGE, Request::Name(name.into()).encode());
-        let (tasks, next) = (BTreeMap::new(), 0);
-        let mut connected = Connected { exchange, tasks, next, early: Vec::new() };
+        let (tasks, early, managing) = (BTreeMap::new(), Vec::new(), VecDeque::new());
+        let mut connected = Connected { exchange, tasks, next: 0, early, managing };
         let thread = thread::Builder::new().name("landfall-scsi".into());
         let thread = thread.spawn(move || connected.run())?;
         Ok(Self { inbox, thread: Some(thread) })
@@ -147,14 +173,31 @@ impl Initiator {
         let mut padded = [0; 16];
         let len = cdb.len().min(16);
         padded[..len].copy_from_slice(&cdb[..len]);
+        let out = out.filter(|out| !out.is_empty());
+        let lun = lun.encode();
+        self.want(|cell| Wanted::Command(Command { lun, cdb: padded, out, room, cell }))
+    }
+
+    fn want(&self, wanted: impl FnOnce(Arc<Cell>) -> Wanted) -> Pending {
         let cell = Arc::<Cell>::default();
         let pending = Pending(Arc::clone(&cell));
-        let out = out.filter(|out| !out.is_empty());
-        let wanted = Wanted { lun: lun.encode(), cdb: padded, out, room, cell };
-        if let Err(wanted) = self.inbox.post(wanted) {
-            wanted.cell.fill(Err(InitiatorError::Gone("it has ended".into())));
+        if let Err(wanted) = self.inbox.post(wanted(cell)) {
+            wanted.cell().fill(Err(InitiatorError::Gone("it has ended".into())));
         }
         pending
+    }
+
+    /// Has tasks of a unit end, or of all. It is over when no device works any more for commands
+    /// of this initiator that were begun before; those end with TASK ABORTED.
+    pub fn manage(&self, lun: Lun, what: TaskManagement) -> Pending {
+        self.want(|cell| Wanted::Manage { lun, what, cell })
+    }
+
+    /// Has a command end: with TASK ABORTED, or as it does if it is over before. This is over when
+    /// no device works for it any more.
+    pub fn abort(&self, command: &Pending) -> Pending {
+        let command = Arc::clone(&command.0);
+        self.want(|cell| Wanted::Abort { command, cell })
     }
 
     /// What the unit is: the standard data of INQUIRY.
@@ -213,8 +256,18 @@ impl Drop for Initiator {
 
 fn gone(wanted: impl IntoIterator<Item = Wanted>) {
     for wanted in wanted {
-        wanted.cell.fill(Err(InitiatorError::Gone("it was given up".into())));
+        wanted.cell().fill(Err(InitiatorError::Gone("it was given up".into())));
     }
+}
+
+/// Task management that has not arrived yet.
+struct Managed {
+    tag: u32,
+    /// Until it leaves.
+    request: Option<Request>,
+    /// Goes on when the messages with these tags have arrived: Transfers overtake each other, and
+    /// a target does not know a command that comes later.
+    after: Vec<u32>,
 }
 
 /// A command that the target has.
@@ -230,7 +283,9 @@ struct Connected {
     tasks: BTreeMap<u32, Task>,
     next: u32,
     /// Commands that wait for a place among those under way.
-    early: Vec<Wanted>,
+    early: Vec<Command>,
+    /// Until it has arrived no command is begun: it is not about those.
+    managing: VecDeque<Managed>,
 }
 
 /// This many are under way.
@@ -240,7 +295,8 @@ impl Connected {
     fn run(&mut self) {
         let why = loop {
             match self.exchange.next() {
-                Ok(Happened::Posted(wanted)) => self.early.push(wanted),
+                Ok(Happened::Posted(wanted)) => self.wanted(wanted),
+                Ok(Happened::Sent(_)) => {}
                 Ok(Happened::Offered(offer)) => self.offered(offer),
                 Ok(Happened::Landed(opaque, landed)) => match *landed {
                     Ok(message) if opaque & MESSAGE != 0 => match Answer::decode(&message) {
@@ -260,21 +316,76 @@ impl Connected {
                 Ok(Happened::Over) => break "it was given up".to_owned(),
                 Err(error) => break error.to_string(),
             }
-            while self.tasks.len() < QUEUE && !self.early.is_empty() {
-                let wanted = self.early.remove(0);
-                self.begin(wanted);
+            self.go_on_managing();
+            while self.managing.is_empty() && self.tasks.len() < QUEUE && !self.early.is_empty() {
+                let command = self.early.remove(0);
+                self.begin(command);
             }
         };
         gone(self.exchange.inbox.end());
-        gone(self.early.drain(..));
+        gone(self.early.drain(..).map(Wanted::Command));
         for task in std::mem::take(&mut self.tasks).into_values() {
             task.cell.fill(Err(InitiatorError::Gone(why.clone())));
         }
     }
 
-    fn begin(&mut self, Wanted { lun, cdb, out, room, cell }: Wanted) {
+    fn wanted(&mut self, wanted: Wanted) {
+        match wanted {
+            Wanted::Command(command) => self.early.push(command),
+            Wanted::Manage { lun, what, cell } => {
+                let lun = lun.encode();
+                let is_meant =
+                    |other: &[u8; 8]| what == TaskManagement::TargetReset || *other == lun;
+                let meant = self.early.extract_if(.., |command| is_meant(&command.lun));
+                meant.for_each(|command| command.cell.fill(aborted()));
+                let after = self.tasks.keys().copied().collect();
+                self.manage(cell, after, |tag| Request::Manage { tag, lun, what });
+            }
+            Wanted::Abort { command, cell } => {
+                let is_it = |other: &Arc<Cell>| Arc::ptr_eq(other, &command);
+                if let Some(at) = self.early.iter().position(|command| is_it(&command.cell)) {
+                    self.early.remove(at).cell.fill(aborted());
+                }
+                match self.tasks.iter().find(|(_, task)| is_it(&task.cell)).map(|(tag, _)| *tag) {
+                    Some(task) => {
+                        self.manage(cell, vec![task], |tag| Request::Abort { tag, task });
+                    }
+                    // It is over.
+                    None => cell.fill(without_data()),
+                }
+            }
+        }
+    }
+
+    fn next_tag(&mut self) -> u32 {
         let tag = self.next;
         self.next = (tag + 1) % MESSAGE;
+        tag
+    }
+
+    fn manage(&mut self, cell: Arc<Cell>, after: Vec<u32>, request: impl FnOnce(u32) -> Request) {
+        let tag = self.next_tag();
+        self.tasks.insert(tag, Task { room: None, landed: None, answer: None, cell });
+        self.managing.push_back(Managed { tag, request: Some(request(tag)), after });
+    }
+
+    fn go_on_managing(&mut self) {
+        while let Some(first) = self.managing.front_mut() {
+            if first.after.iter().any(|tag| self.exchange.is_sending(MESSAGE | *tag)) {
+                return;
+            }
+            match first.request.take() {
+                Some(request) => {
+                    self.exchange.send(MESSAGE | first.tag, request.encode());
+                    first.after = vec![first.tag];
+                }
+                None => drop(self.managing.pop_front()),
+            }
+        }
+    }
+
+    fn begin(&mut self, Command { lun, cdb, out, room, cell }: Command) {
+        let tag = self.next_tag();
         let data_out = out.as_ref().map_or(0, |out| out.len() as u32);
         let data_in = room.len() as u32;
         let request = Request::Command { tag, lun, data_out, data_in, cdb };

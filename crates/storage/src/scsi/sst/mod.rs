@@ -83,6 +83,8 @@ impl<T> Inbox<T> {
 enum Happened<T> {
     /// The other end has a Transfer.
     Offered(Offer),
+    /// All of a Transfer with these four bytes is at the other end.
+    Sent(u32),
     /// A Transfer with these four bytes has landed.
     Landed(u32, Box<Result<Message, Failed>>),
     /// Another thread wants something.
@@ -118,18 +120,36 @@ impl<T> Exchange<T> {
         self.sending.retain(|(other, _)| *other != opaque);
     }
 
+    /// Is some of what was sent with these four bytes not at the other end?
+    fn is_sending(&self, opaque: u32) -> bool {
+        self.sending.iter().any(|(other, _)| *other == opaque)
+    }
+
+    /// What comes with these four bytes is not wanted any more.
+    fn give_up(&mut self, opaque: u32) {
+        self.receiving.retain(|(other, _)| *other != opaque);
+    }
+
     /// Takes what is offered into memory.
     fn accept(&mut self, offer: Offer, memory: Memory) {
         self.receiving.push((offer.opaque(), offer.accept(memory).start()));
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Happened<T>, Error>> {
-        self.sending.retain_mut(|(_, sending)| Pin::new(sending).poll(cx).is_pending());
+        let is_sent = |(_, sending): &mut (u32, Operation<Sent>)| {
+            // Where it failed the connection is over, or the other end does not want it.
+            Pin::new(sending).poll(cx).is_ready()
+        };
+        if let Some(at) = self.sending.iter_mut().position(is_sent) {
+            return Poll::Ready(Ok(Happened::Sent(self.sending.swap_remove(at).0)));
+        }
+        // In the order in which they were offered: what the other end sent when it knew that
+        // something had arrived comes behind that.
         for at in 0..self.receiving.len() {
             let (opaque, receiving) = &mut self.receiving[at];
             if let Poll::Ready(landed) = Pin::new(receiving).poll(cx) {
                 let opaque = *opaque;
-                drop(self.receiving.swap_remove(at));
+                drop(self.receiving.remove(at));
                 return Poll::Ready(Ok(Happened::Landed(opaque, Box::new(landed))));
             }
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use landfall::stp::{Connection, Memory, Message, Offer, Reason};
 use landfall_scsi::sst::{Answer, LONGEST_MESSAGE, MESSAGE, Request};
-use landfall_scsi::{NexusId, Pending, Response, Status, Step, Work};
+use landfall_scsi::{Lun, NexusId, Pending, Response, Status, Step, TaskManagement, Work};
 
 use super::{Exchange, Happened, Inbox};
 use crate::scsi::Common;
@@ -23,10 +23,28 @@ pub(crate) struct Ended {
     read: Option<Memory>,
 }
 
+impl Ended {
+    const fn with(tag: u32, status: Status) -> Self {
+        Self { tag, room: 0, response: Response::status(status), read: None }
+    }
+}
+
 /// A command whose data come.
 struct Waiting {
     pending: Pending,
     room: u32,
+}
+
+/// A command that a device works at.
+struct Working {
+    lun: Lun,
+    is_aborted: bool,
+}
+
+/// Task management that is answered when devices have ended these commands.
+struct Managing {
+    tag: u32,
+    tasks: Vec<u32>,
 }
 
 struct Connected {
@@ -38,7 +56,8 @@ struct Connected {
     waiting: BTreeMap<u32, Waiting>,
     /// Data whose command has not come.
     early: Vec<Offer>,
-    working: usize,
+    working: BTreeMap<u32, Working>,
+    managing: Vec<Managing>,
 }
 
 /// What the thread of a listener is told by, and its jobs.
@@ -57,7 +76,8 @@ pub(crate) fn serve(
         unnamed: Vec::new(),
         waiting: BTreeMap::new(),
         early: Vec::new(),
-        working: 0,
+        working: BTreeMap::new(),
+        managing: Vec::new(),
     };
     let ended = connected.run();
     inbox.end();
@@ -76,10 +96,8 @@ impl Connected {
                     let message = landed.map_err(|error| error.to_string())?;
                     self.landed(opaque, message)?;
                 }
-                Ok(Happened::Posted(ended)) => {
-                    self.working -= 1;
-                    self.answer(ended);
-                }
+                Ok(Happened::Posted(ended)) => self.ended(ended),
+                Ok(Happened::Sent(_)) => {}
                 Ok(Happened::Over) => return Ok(()),
                 Err(landfall::stp::Error::Closed { why: None }) => return Ok(()),
                 Err(error) => return Err(error.to_string()),
@@ -133,7 +151,10 @@ impl Connected {
             }
             (request, None) if self.unnamed.len() < QUEUE => self.unnamed.push(request),
             (Request::Command { tag, lun, data_out, data_in, cdb }, Some(nexus)) => {
-                let is_full = self.working + self.waiting.len() >= QUEUE;
+                if self.working.contains_key(&tag) || self.waiting.contains_key(&tag) {
+                    return Err("a command with the tag of another".into());
+                }
+                let is_full = self.working.len() + self.waiting.len() >= QUEUE;
                 let step = if is_full {
                     Step::Done(Response::status(Status::TaskSetFull))
                 } else {
@@ -149,11 +170,21 @@ impl Connected {
                 };
                 self.step(tag, data_in, step, None);
             }
+            (Request::Manage { .. } | Request::Abort { .. }, Some(_))
+                if self.managing.len() >= QUEUE =>
+            {
+                return Err("more task management than there can be commands".into());
+            }
             (Request::Manage { tag, lun, what }, Some(nexus)) => {
-                let is_there = self.common.target().manage(nexus, lun, what);
-                let status = if is_there { Status::Good } else { Status::CheckCondition };
-                let response = Response::status(status);
-                self.answer(Ended { tag, room: 0, response, read: None });
+                if !self.common.target().manage(nexus, lun, what) {
+                    self.answer(Ended::with(tag, Status::CheckCondition));
+                    return Ok(());
+                }
+                let lun = Lun::decode(lun).filter(|_| what != TaskManagement::TargetReset);
+                self.end_tasks(tag, |_, other| lun.is_none_or(|lun| lun == other));
+            }
+            (Request::Abort { tag, task }, Some(_)) => {
+                self.end_tasks(tag, |other, _| other == task);
             }
             _ => return Err("a message out of its turn".into()),
         }
@@ -177,7 +208,8 @@ impl Connected {
                 else {
                     return;
                 };
-                self.working += 1;
+                let working = Working { lun: pending.lun(), is_aborted: false };
+                self.working.insert(tag, working);
                 self.common.count(&work, data.as_deref().map_or(0, <[u8]>::len));
                 let (unit, common) = (Arc::clone(unit), Arc::clone(&self.common));
                 let inbox = Arc::clone(&self.exchange.inbox);
@@ -190,6 +222,46 @@ impl Connected {
                 });
             }
         }
+    }
+
+    /// A device has ended its work.
+    fn ended(&mut self, ended: Ended) {
+        let tag = ended.tag;
+        let working = self.working.remove(&tag);
+        self.managing.iter_mut().for_each(|managing| managing.tasks.retain(|task| *task != tag));
+        let is_aborted = working.is_some_and(|working| working.is_aborted);
+        let aborted = || Ended::with(tag, Status::TaskAborted);
+        self.answer(if is_aborted { aborted() } else { ended });
+        self.answer_management();
+    }
+
+    /// Ends commands, and answers this tag when no device works at any of them.
+    fn end_tasks(&mut self, tag: u32, is_meant: impl Fn(u32, Lun) -> bool) {
+        let waiting = self.waiting.iter();
+        let waiting = waiting.filter(|(task, waiting)| is_meant(**task, waiting.pending.lun()));
+        let waiting: Vec<u32> = waiting.map(|(task, _)| *task).collect();
+        for task in waiting {
+            self.waiting.remove(&task);
+            self.exchange.give_up(task);
+            self.answer(Ended::with(task, Status::TaskAborted));
+        }
+        let mut tasks = Vec::new();
+        for (task, working) in &mut self.working {
+            if is_meant(*task, working.lun) {
+                working.is_aborted = true;
+                tasks.push(*task);
+            }
+        }
+        self.managing.push(Managing { tag, tasks });
+        self.answer_management();
+    }
+
+    fn answer_management(&mut self) {
+        let managing = std::mem::take(&mut self.managing).into_iter();
+        let (over, left) = managing.partition(|managing| managing.tasks.is_empty());
+        self.managing = left;
+        let over: Vec<Managing> = over;
+        over.iter().for_each(|managing| self.answer(Ended::with(managing.tag, Status::Good)));
     }
 
     /// Data and status travel side by side: the initiator waits for both.
