@@ -7,7 +7,8 @@ use std::task::{Context, Waker};
 use std::{io, iter};
 
 use landfall::stp::{Endpoint, Memory, Transport, blocking};
-use landfall_storage::device::{BlockDevice, Fault, Features, MemoryDevice, Volatile};
+use landfall_storage::Features;
+use landfall_storage::device::{BlockDevice, Fault, MemoryDevice, Volatile};
 use landfall_storage::scsi::sst::{
     Answer, Completion, Initiator, InitiatorError, MESSAGE, Pending, Request,
 };

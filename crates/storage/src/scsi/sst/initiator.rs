@@ -296,7 +296,7 @@ impl Connected {
         let why = loop {
             match self.exchange.next() {
                 Ok(Happened::Posted(wanted)) => self.wanted(wanted),
-                Ok(Happened::Sent(_)) => {}
+                Ok(Happened::Sent) => {}
                 Ok(Happened::Offered(offer)) => self.offered(offer),
                 Ok(Happened::Landed(opaque, landed)) => match *landed {
                     Ok(message) if opaque & MESSAGE != 0 => match Answer::decode(&message) {

@@ -83,8 +83,8 @@ impl<T> Inbox<T> {
 enum Happened<T> {
     /// The other end has a Transfer.
     Offered(Offer),
-    /// All of a Transfer with these four bytes is at the other end.
-    Sent(u32),
+    /// All of a Transfer is at the other end.
+    Sent,
     /// A Transfer with these four bytes has landed.
     Landed(u32, Box<Result<Message, Failed>>),
     /// Another thread wants something.
@@ -141,7 +141,8 @@ impl<T> Exchange<T> {
             Pin::new(sending).poll(cx).is_ready()
         };
         if let Some(at) = self.sending.iter_mut().position(is_sent) {
-            return Poll::Ready(Ok(Happened::Sent(self.sending.swap_remove(at).0)));
+            drop(self.sending.swap_remove(at));
+            return Poll::Ready(Ok(Happened::Sent));
         }
         // In the order in which they were offered: what the other end sent when it knew that
         // something had arrived comes behind that.

@@ -97,7 +97,7 @@ impl Connected {
                     self.landed(opaque, message)?;
                 }
                 Ok(Happened::Posted(ended)) => self.ended(ended),
-                Ok(Happened::Sent(_)) => {}
+                Ok(Happened::Sent) => {}
                 Ok(Happened::Over) => return Ok(()),
                 Err(landfall::stp::Error::Closed { why: None }) => return Ok(()),
                 Err(error) => return Err(error.to_string()),
