@@ -257,10 +257,8 @@ impl Connected {
     }
 
     fn answer_management(&mut self) {
-        let managing = std::mem::take(&mut self.managing).into_iter();
-        let (over, left) = managing.partition(|managing| managing.tasks.is_empty());
-        self.managing = left;
-        let over: Vec<Managing> = over;
+        let is_over = |managing: &mut Managing| managing.tasks.is_empty();
+        let over: Vec<Managing> = self.managing.extract_if(.., is_over).collect();
         over.iter().for_each(|managing| self.answer(Ended::with(managing.tag, Status::Good)));
     }
 
