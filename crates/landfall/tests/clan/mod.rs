@@ -12,6 +12,7 @@ mod layer;
 mod messaging;
 mod names;
 mod network;
+mod other;
 mod sealed;
 mod server;
 mod shared;

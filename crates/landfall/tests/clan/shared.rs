@@ -4,7 +4,6 @@
 //! The other process is this program itself, started again for one test that does
 //! nothing unless it finds in its environment what it is for.
 
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use landfall::clan::layer::queue;
@@ -15,19 +14,12 @@ use landfall::clan::{
 use landfall_testkit::TemporaryFolder;
 use landfall_transport::wait::until_ready;
 
-fn node_in(folder: &TemporaryFolder) -> SharedNode {
-    SharedNode::open(SharedConfig::new(folder.path())).unwrap()
-}
+use super::other::{Other, long, node_in};
 
 /// Where the other process meets us, and what it has to do there.
 const FOLDER: &str = "LANDFALL_CLAN_FOLDER";
 const COOKIE: &str = "LANDFALL_CLAN_COOKIE";
 const NAME: &str = "LANDFALL_CLAN_NAME";
-
-/// More than anything here takes: when it is over, somebody hangs.
-fn long() -> Option<Instant> {
-    Some(Instant::now() + Duration::from_secs(60))
-}
 
 fn hex(cookie: &Cookie) -> String {
     cookie.to_bytes().iter().map(|byte| format!("{byte:02x}")).collect()
@@ -40,53 +32,18 @@ fn from_hex(text: &str) -> Cookie {
     Cookie::from_bytes(&bytes.try_into().unwrap()).unwrap()
 }
 
-/// Another process, which does not outlive its test.
-struct Other(Child);
-
-impl Other {
-    fn start(folder: &TemporaryFolder, cookie: &Cookie) -> Self {
-        Self::run("the_other_process", |command| {
-            command.env(FOLDER, folder.path()).env(COOKIE, hex(cookie));
-        })
-    }
-
-    /// One that offers a name.
-    fn offer(folder: &TemporaryFolder) -> Self {
-        Self::run("the_offering_process", |command| {
-            command.env(FOLDER, folder.path()).env(NAME, "prices");
-        })
-    }
-
-    fn run(test: &str, configure: impl FnOnce(&mut Command)) -> Self {
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", &format!("clan::shared::{test}"), "--test-threads=1"]);
-        configure(command.stdout(Stdio::null()));
-        Self(command.spawn().unwrap())
-    }
-
-    /// `kill -9`.
-    fn kill(&mut self) {
-        self.0.kill().unwrap();
-    }
-
-    /// It ends by itself; was it content?
-    fn ended_well(&mut self) -> bool {
-        let deadline = long().unwrap();
-        loop {
-            if let Some(status) = self.0.try_wait().unwrap() {
-                return status.success();
-            }
-            assert!(Instant::now() < deadline, "it does not end");
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    }
+/// One that uses this memory.
+fn start(folder: &TemporaryFolder, cookie: &Cookie) -> Other {
+    Other::start("clan::shared::the_other_process", |command| {
+        command.env(FOLDER, folder.path()).env(COOKIE, hex(cookie));
+    })
 }
 
-impl Drop for Other {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+/// One that offers a name.
+fn offer(folder: &TemporaryFolder) -> Other {
+    Other::start("clan::shared::the_offering_process", |command| {
+        command.env(FOLDER, folder.path()).env(NAME, "prices");
+    })
 }
 
 /// Where things lie in the memory that both use.
@@ -134,7 +91,7 @@ fn two_processes_wake_each_other_and_a_cookie_is_passed_on() {
     let folder = TemporaryFolder::new("clan");
     let node = node_in(&folder);
     let (memory, cookie) = node.expose(4096, Rights::Write).unwrap();
-    let mut other = Other::start(&folder, &cookie);
+    let mut other = start(&folder, &cookie);
     let (theirs, mut remote) = meet(&node, &memory);
     let wire = node.watch(&memory, 0..8, Access::Write, Some(&remote)).unwrap();
     let mut word = 1;
@@ -163,7 +120,7 @@ fn a_process_that_is_killed_is_lost_and_what_it_published_is_whole() {
     let node = node_in(&folder);
     for time in 0..TIMES {
         let (memory, cookie) = node.expose(4096, Rights::Write).unwrap();
-        let mut other = Other::start(&folder, &cookie);
+        let mut other = start(&folder, &cookie);
         let (theirs, mut remote) = meet(&node, &memory);
         let wire = node.watch(&memory, 0..8, Access::Write, Some(&remote)).unwrap();
         let until = 1 + time * 7919 % 97;
@@ -198,7 +155,7 @@ fn events_of_another_process_and_its_death_make_the_descriptor_readable() {
     let folder = TemporaryFolder::new("clan");
     let node = node_in(&folder);
     let (memory, cookie) = node.expose(4096, Rights::Write).unwrap();
-    let mut other = Other::start(&folder, &cookie);
+    let mut other = start(&folder, &cookie);
     let (_, mut remote) = meet(&node, &memory);
     let wire = node.watch(&memory, 0..8, Access::Write, Some(&remote)).unwrap();
     let mut events = node.events(4).unwrap();
@@ -233,7 +190,7 @@ fn a_name_survives_the_death_of_who_offers_it() {
     let node = node_in(&folder);
     let config = queue::Config::new(64, 8);
     for time in 0..20 {
-        let mut other = Other::offer(&folder);
+        let mut other = offer(&folder);
         let found = node.find("prices", long()).unwrap();
         assert_eq!(node.names().unwrap(), ["prices"]);
         let half = queue::Receiver::open(&node, config).unwrap();

@@ -7,7 +7,7 @@
 
 mod roles;
 
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use landfall::clan::layer::merge::{Merge, Spread};
@@ -18,6 +18,7 @@ use landfall_placement::Random;
 use landfall_testkit::TemporaryFolder;
 
 use self::roles::{Meeting, hold_for_ever, queue_config, step_of};
+use super::other::{Other, long, node_in};
 
 /// Where the other process meets us, and which of the roles it has.
 const FOLDER: &str = "LANDFALL_CLAN_ABUSE_FOLDER";
@@ -33,81 +34,15 @@ const ROLES: [(&str, &str); 6] = [
     ("board writer", "board reader"),
 ];
 
-/// More than anything here takes: when it is over, somebody hangs.
-fn long() -> Option<Instant> {
-    Some(Instant::now() + Duration::from_secs(60))
-}
-
 fn in_a_moment() -> Option<Instant> {
     Some(Instant::now() + Duration::from_millis(20))
 }
 
-fn node_in(folder: &TemporaryFolder) -> SharedNode {
-    SharedNode::open(SharedConfig::new(folder.path())).unwrap()
-}
-
-/// Another process, which does not outlive its test.
-struct Other(Child);
-
-impl Other {
-    /// One with this role, whose name it offers.
-    fn start(folder: &TemporaryFolder, role: &str) -> Self {
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "clan::abuse::the_other_process", "--test-threads=1"]);
-        command.env(FOLDER, folder.path()).env(ROLE, role).stdout(Stdio::null());
-        Self(command.spawn().unwrap())
-    }
-
-    fn kill(&mut self) {
-        self.0.kill().unwrap();
-    }
-
-    /// Stops all its threads, and waits until they have.
-    fn stop(&self) {
-        self.signal("-STOP");
-        let deadline = long();
-        while !self.is_stopped() {
-            assert!(Some(Instant::now()) < deadline, "it does not stop");
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    }
-
-    fn go_on(&self) {
-        self.signal("-CONT");
-    }
-
-    fn signal(&self, name: &str) {
-        let sent = Command::new("kill").args([name, &self.0.id().to_string()]).status();
-        assert!(sent.unwrap().success(), "kill {name}");
-    }
-
-    fn is_stopped(&self) -> bool {
-        let threads = std::fs::read_dir(format!("/proc/{}/task", self.0.id())).unwrap();
-        threads.flatten().all(|thread| {
-            // One that has ended meanwhile does nothing either.
-            let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
-            stat.rsplit(')').next().is_none_or(|rest| !rest.contains(|c| "RSD".contains(c)))
-        })
-    }
-
-    /// It ends by itself; was it content?
-    fn ended_well(&mut self) -> bool {
-        let deadline = long().unwrap();
-        loop {
-            if let Some(status) = self.0.try_wait().unwrap() {
-                return status.success();
-            }
-            assert!(Instant::now() < deadline, "it does not end");
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    }
-}
-
-impl Drop for Other {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+/// One with this role, whose name it offers.
+fn start(folder: &TemporaryFolder, role: &str) -> Other {
+    Other::start("clan::abuse::the_other_process", |command| {
+        command.env(FOLDER, folder.path()).env(ROLE, role);
+    })
 }
 
 /// Not a test but a process: it has the role that it finds in its environment.
@@ -146,7 +81,7 @@ fn each_pattern_tells_of_a_peer_that_is_killed_at_any_step() {
     let mut random = Random::from_number(25);
     for_each_role(|folder, node, (theirs, mine)| {
         for _ in 0..3 {
-            let mut other = Other::start(folder, theirs);
+            let mut other = start(folder, theirs);
             let found = node.find(theirs, long()).unwrap();
             let mut step = step_of(mine, node, Meeting::Found(&found));
             for _ in 0..random.below(200) {
@@ -175,7 +110,7 @@ fn each_pattern_outlasts_a_peer_that_is_stopped_at_any_step() {
             // A message that is given up in the middle is cut, and its pipe ends: by design.
             return;
         }
-        let mut other = Other::start(folder, theirs);
+        let mut other = start(folder, theirs);
         let found = node.find(theirs, long()).unwrap();
         let mut step = step_of(mine, node, Meeting::Found(&found));
         for _ in 0..3 {
@@ -205,8 +140,8 @@ fn each_pattern_outlasts_a_peer_that_is_stopped_at_any_step() {
 fn a_loan_that_is_never_returned_holds_nobody_else_up() {
     let folder = TemporaryFolder::new("abuse");
     let node = node_in(&folder);
-    let mut holder = Other::start(&folder, "element holder");
-    let mut reader = Other::start(&folder, "queue reader");
+    let mut holder = start(&folder, "element holder");
+    let mut reader = start(&folder, "queue reader");
     let meet = |role: &str| {
         let found = node.find(role, long()).unwrap();
         step_of("queue writer", &node, Meeting::Found(&found))
@@ -223,7 +158,7 @@ fn a_loan_that_is_never_returned_holds_nobody_else_up() {
     drop(free);
     assert!(reader.ended_well());
 
-    let mut holder = Other::start(&folder, "place holder");
+    let mut holder = start(&folder, "place holder");
     let found = node.find("place holder", long()).unwrap();
     let mut step = step_of("queue reader", &node, Meeting::Found(&found));
     step(long()).unwrap();
@@ -241,7 +176,7 @@ fn a_work_queue_goes_on_past_workers_that_are_stopped_and_killed() {
     let mut spread = Spread::new(&node);
     let mut others = Vec::new();
     for role in ["queue taker, one", "queue taker, two", "queue taker, three"] {
-        others.push(Other::start(&folder, role));
+        others.push(start(&folder, role));
         let found = node.find(role, long()).unwrap();
         let half = queue::Sender::open(&node, queue_config()).unwrap();
         spread.add(found.join(half, long()).unwrap());
@@ -280,7 +215,7 @@ fn a_merge_goes_on_past_a_producer_that_is_killed() {
     let mut merge = Merge::new(&node);
     let mut others = Vec::new();
     for role in ["queue writer, one", "queue writer, two"] {
-        others.push(Other::start(&folder, role));
+        others.push(start(&folder, role));
         let found = node.find(role, long()).unwrap();
         let half = queue::Receiver::open(&node, queue_config()).unwrap();
         merge.add(found.join(half, long()).unwrap());
