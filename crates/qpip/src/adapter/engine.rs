@@ -59,8 +59,8 @@ impl Engine for Adapter {
         if landing == Landing::Corrupt {
             self.context.refusals.count(Refusal::BadChecksum);
         }
-        if let Some(placing) = self.placements.take_predicted(ticket) {
-            return self.land_predicted(now, placing, is_in_place);
+        if self.land_predicted(now, ticket, is_in_place) {
+            return;
         }
         // A ticket of nothing is one that was given back before.
         let Some(placing) = self.placements.take(ticket) else { return };

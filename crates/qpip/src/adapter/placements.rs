@@ -152,14 +152,19 @@ impl Placements {
         self.others.remove(ticket.index())
     }
 
-    /// The same of what came as predicted.
+    /// What came as predicted and has this name.
     #[inline]
-    pub(super) fn take_predicted(&mut self, ticket: Ticket) -> Option<PredictedPlacing> {
+    pub(super) fn predicted(&self, ticket: Ticket) -> Option<&PredictedPlacing> {
         let index = ticket.index() & !PREDICTED;
         if index == ticket.index() {
             return None;
         }
-        self.predicted.named(index, ticket.generation())?;
-        self.predicted.remove(index)
+        self.predicted.named(index, ticket.generation())
+    }
+
+    /// It is in its place, or failed its check.
+    #[inline]
+    pub(super) fn remove_predicted(&mut self, ticket: Ticket) {
+        self.predicted.remove(ticket.index() & !PREDICTED);
     }
 }

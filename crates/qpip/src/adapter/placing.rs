@@ -1,7 +1,7 @@
 //! What came: whose it is, and where its payload belongs. The parts below `receive` read it,
 //! and the part that it is for takes it.
 
-use landfall_placement::{Check, Instant, Placement, Refusal, Spans, Unit};
+use landfall_placement::{Check, Instant, Placement, Refusal, Spans, Ticket, Unit};
 
 use super::links::Origin;
 use super::listeners::ArrivedSegment;
@@ -322,25 +322,31 @@ impl Adapter {
 
     // What came is in its place, or only had to be looked at.
 
-    /// The payload of a segment that came as predicted is in its place, or failed its check. Where
-    /// more follows right behind it they count as one: until anybody looks it is as if the driver
-    /// were still putting it there.
+    /// A payload is in its place, or failed its check. Returns whether it came as predicted. Those
+    /// that follow right behind each other count as one: until anybody looks it is as if the driver
+    /// were still putting them there.
     #[inline]
     pub(super) fn land_predicted(
         &mut self,
         now: Instant,
-        placing: PredictedPlacing,
+        ticket: Ticket,
         is_in_place: bool,
-    ) {
-        if let Some(arrivals) = &mut self.arrivals
-            && is_in_place
-            && arrivals.join(now, &placing)
-        {
-            return;
+    ) -> bool {
+        // It came as another part of the adapter says.
+        let Some(placing) = self.placements.predicted(ticket) else { return false };
+        let arrivals = self.arrivals.as_mut().filter(|_| is_in_place);
+        if !arrivals.is_some_and(|arrivals| arrivals.join(now, placing)) {
+            let first = Arrivals::new(now, *placing);
+            self.begin_arrivals(first, is_in_place);
         }
+        self.placements.remove_predicted(ticket);
+        true
+    }
+
+    /// More may follow right behind this.
+    fn begin_arrivals(&mut self, arrivals: Arrivals, is_in_place: bool) {
         self.land_arrivals();
-        let connection = self.pairs.named(placing.pair).and_then(QueuePair::connection);
-        let arrivals = Arrivals::new(now, placing);
+        let connection = self.pairs.named(arrivals.pair()).and_then(QueuePair::connection);
         if is_in_place && connection.is_some_and(|known| known.tcb.joins_arrivals()) {
             self.arrivals = Some(arrivals);
         } else {

@@ -169,11 +169,7 @@ impl Layout {
         let near = self.front + u64::from(self.near.bytes);
         let (from, mut next) =
             if near <= position { (self.near.requests, near) } else { (0, self.front) };
-        let known = match self.ends.last() {
-            Some(last) if *last > next => self.ends.partition_point(|end| *end <= next),
-            _ => self.ends.len(),
-        };
-        let mut ends = self.ends.iter().skip(known).copied();
+        let mut ends = self.ends.get(self.known_ends(next)..).unwrap_or_default().iter().copied();
         let mut message_end = ends.next().unwrap_or(u64::MAX);
         queue.range(from as usize).map(move |request| {
             while message_end <= next {
@@ -188,16 +184,36 @@ impl Layout {
     /// What is looked for next is from here on: a batch of messages may fill many requests
     /// before the first of them is done.
     pub(crate) fn seek(&mut self, position: u64, queue: &ReceiveQueue) {
-        let near = self.front + u64::from(self.near.bytes);
-        let mut found = if near <= position { self.near } else { Near::FIRST };
-        for Extent { start, end, .. } in self.extents_to(position, queue) {
+        let mut at = self.front + u64::from(self.near.bytes);
+        if at > position {
+            (self.near, at) = (Near::FIRST, self.front);
+        }
+        let mut ends = self.ends.get(self.known_ends(at)..).unwrap_or_default();
+        for request in queue.range(self.near.requests as usize) {
+            let full = at + u64::from(request.gather.len());
+            let end = match ends.split_first() {
+                Some((end, rest)) if *end <= full => {
+                    ends = rest;
+                    *end
+                }
+                _ => full,
+            };
             if end > position {
                 break;
             }
-            found.requests += 1;
-            found.bytes += (end - start) as u32;
+            at = end;
+            self.near.requests += 1;
         }
-        self.near = found;
+        self.near.bytes = (at - self.front) as u32;
+    }
+
+    /// How many ends of messages are known up to this position.
+    #[inline]
+    fn known_ends(&self, position: u64) -> usize {
+        match self.ends.last() {
+            Some(last) if *last > position => self.ends.partition_point(|end| *end <= position),
+            _ => self.ends.len(),
+        }
     }
 
     /// What is known of this position, or of what is in front of it, was changed.
