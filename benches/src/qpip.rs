@@ -288,6 +288,8 @@ impl QpipPair {
         for ticket in &self.tickets {
             receiver.handle_placed(self.now, *ticket, Landing::Verified);
         }
+        // A driver looks then; what the batch left is taken out.
+        while receiver.poll_event().is_some() {}
         self.tickets.len()
     }
 

@@ -28,6 +28,7 @@ impl Adapter {
         if self.pieces.has_ready() {
             return None;
         }
+        self.settle_all();
         self.seam.poll_command(&self.pairs, &self.links)
     }
 

@@ -55,12 +55,16 @@ impl Engine for Adapter {
 
     #[inline]
     fn handle_placed(&mut self, now: Instant, ticket: Ticket, landing: Landing) {
-        // A ticket of nothing is one that was given back before.
-        let Some(placing) = self.placements.take(ticket) else { return };
+        let is_in_place = matches!(landing, Landing::Verified | Landing::Unchecked);
         if landing == Landing::Corrupt {
             self.context.refusals.count(Refusal::BadChecksum);
         }
-        let is_in_place = matches!(landing, Landing::Verified | Landing::Unchecked);
+        if let Some(placing) = self.placements.take_predicted(ticket) {
+            return self.land_predicted(now, placing, is_in_place);
+        }
+        // A ticket of nothing is one that was given back before.
+        let Some(placing) = self.placements.take(ticket) else { return };
+        self.land_arrivals();
         match placing {
             Placing::Stream { pair, segment, claim, piece } => {
                 self.pieces.release(piece);
@@ -118,6 +122,7 @@ impl Engine for Adapter {
         head: &mut [u8],
         from: &mut Spans,
     ) -> Option<Transmit> {
+        self.settle_all();
         let link = self.links.of(path)?;
         let Some(tag) = self.links[link].vlan else {
             return self.next_unit(now, link, head, from);
@@ -137,6 +142,7 @@ impl Engine for Adapter {
     }
 
     fn handle_timeout(&mut self, now: Instant) {
+        self.settle_all();
         while let Some(assigned) =
             self.listeners.next_assigned(now, &mut self.context, &self.links, &mut self.pairs)
         {
@@ -166,6 +172,8 @@ impl Engine for Adapter {
 
     fn poll_timeout(&self) -> Option<Timeout> {
         let timers = [
+            // Something came, and nobody has looked since: at once.
+            (self.has_unsettled().then_some(Instant::ZERO), "arrivals"),
             // Somebody was offered to a connection that waits: at once.
             (self.listeners.has_awaited().then_some(Instant::ZERO), "TCP accept"),
             (self.pairs.next_timer(), "TCP"),
@@ -180,6 +188,7 @@ impl Engine for Adapter {
 
     #[inline]
     fn poll_event(&mut self) -> Option<Event> {
+        self.settle_all();
         let event = self.context.events.pop()?;
         if let Event::CompletionsReady { queue } = event {
             self.resources.completion_queues.was_heard(queue);
@@ -321,6 +330,47 @@ impl Adapter {
         if let Some(pair) = self.pairs.named(id) {
             self.seam.predict(pair, &self.links);
         }
+    }
+
+    /// Something came for a queue pair. What that made of it is taken out once for a batch of
+    /// arrivals, when anybody looks ([`settle_all`](Self::settle_all)): until then nothing depends
+    /// on it, but for a connection that is over, whose ends may be those of the next.
+    #[inline]
+    pub(super) fn settle_later(&mut self, id: QueuePairId) {
+        // It may be gone already.
+        let Some(pair) = self.pairs.named_mut(id) else { return };
+        if pair.connection().is_some_and(|connection| connection.tcb.is_closed()) {
+            self.mark_ready(id);
+            self.settle(id);
+        } else if !core::mem::replace(&mut pair.is_unsettled, true) {
+            self.unsettled.push(id);
+        }
+    }
+
+    /// Takes out what arrivals left with queue pairs.
+    #[inline]
+    pub(super) fn settle_all(&mut self) {
+        if self.has_unsettled() {
+            self.settle_arrivals();
+        }
+    }
+
+    #[inline]
+    const fn has_unsettled(&self) -> bool {
+        self.arrivals.is_some() || !self.unsettled.is_empty()
+    }
+
+    fn settle_arrivals(&mut self) {
+        self.land_arrivals();
+        let mut unsettled = core::mem::take(&mut self.unsettled);
+        for id in unsettled.drain(..) {
+            if let Some(pair) = self.pairs.named_mut(id) {
+                pair.is_unsettled = false;
+                self.mark_ready(id);
+                self.settle(id);
+            }
+        }
+        self.unsettled = unsettled;
     }
 
     /// Takes out all that a queue pair has to tell. One that is destroyed goes when empty.

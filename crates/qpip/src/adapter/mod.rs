@@ -87,7 +87,7 @@ use demux::{Demux, plain};
 use links::Links;
 use listeners::Listeners;
 use openings::Openings;
-use placements::Placements;
+use placements::{Arrivals, Placements};
 use ports::PortChooser;
 use queue_pair::{QueuePair, Role};
 use queue_pairs::QueuePairs;
@@ -114,6 +114,10 @@ pub struct Adapter {
     placements: Placements,
     transmissions: Transmissions,
     seam: Seam,
+    /// What came as predicted for one of them and does not count yet.
+    arrivals: Option<Arrivals>,
+    /// Queue pairs that something came for since anybody looked.
+    unsettled: Vec<QueuePairId>,
 }
 
 impl Adapter {
@@ -139,6 +143,8 @@ impl Adapter {
             placements: Placements::new(config.placements),
             transmissions: Transmissions::new(config.transmissions),
             seam: Seam::new(&config, &mut random),
+            arrivals: None,
+            unsettled: Vec::new(),
             context: Context::new(config, random, secret),
         })
     }
@@ -242,6 +248,7 @@ impl Adapter {
     /// Takes the next completion of a queue.
     #[inline]
     pub fn poll(&mut self, queue: CompletionQueueId) -> Option<Completion> {
+        self.settle_all();
         let completion = self.resources.completion_queues.poll(queue)?;
         if !completion.ends_request {
             if self.pairs.handle_polled_part(completion.queue_pair) {
@@ -260,6 +267,7 @@ impl Adapter {
     /// polls until the queue is empty, arms, and sleeps only after `true`: so no
     /// completion is ever missed.
     pub fn arm(&mut self, queue: CompletionQueueId, arm: Arm) -> bool {
+        self.settle_all();
         self.resources.completion_queues.arm(queue, arm)
     }
 
@@ -570,6 +578,7 @@ impl Adapter {
         id: SharedReceiveQueueId,
         work: &ReceiveWork<'_>,
     ) -> Result<(), PostError> {
+        self.settle_all();
         let shared = self.resources.post_shared_receive(id, work)?;
         // More memory opens the windows of those who were kept short.
         for pair in self.pairs.offer_shared(shared) {

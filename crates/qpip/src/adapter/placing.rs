@@ -1,11 +1,11 @@
 //! What came: whose it is, and where its payload belongs. The parts below `receive` read it,
 //! and the part that it is for takes it.
 
-use landfall_placement::{Check, Instant, Placement, Refusal, Spans, Ticket, Unit};
+use landfall_placement::{Check, Instant, Placement, Refusal, Spans, Unit};
 
 use super::links::Origin;
 use super::listeners::ArrivedSegment;
-use super::placements::Placing;
+use super::placements::{Arrivals, Placing, PredictedPlacing};
 use super::queue_pair::QueuePair;
 use super::receive::arrival::{self, Arrival, Outcome, Received};
 use super::receive::control::{self, IcmpStep, Problematic};
@@ -113,8 +113,11 @@ impl Adapter {
             Hit::Datagram(hit) => {
                 self.pairs.claim_datagram(&mut self.context, &hit).and_then(|id| {
                     let (from, len) = (hit.from, hit.len);
+                    if hit.is_spent {
+                        self.predict_anew(id);
+                    }
                     let placing = Placing::Datagram { pair: id, from, len, piece: None };
-                    let ticket = self.promise(id, placing, hit.is_spent)?;
+                    let ticket = self.placements.keep(placing).ok()?;
                     Some(Placement::Into { at: hit.at, check: hit.check, ticket })
                 })
             }
@@ -133,20 +136,18 @@ impl Adapter {
     ) -> Option<Placement> {
         let (context, links) = (&mut self.context, &mut self.links);
         let (id, claim) = self.pairs.claim_segment(context, links, hit)?;
-        let segment = Segment::predicted(hit, coalesced);
-        let placing = Placing::Stream { pair: id, segment, claim, piece: None };
-        let ticket = self.promise(id, placing, hit.is_spent)?;
+        if hit.is_spent {
+            self.predict_anew(id);
+        }
+        let placing = PredictedPlacing { pair: id, hit: *hit, coalesced, claim };
+        let ticket = self.placements.keep_predicted(placing).ok()?;
         Some(Placement::Into { at: hit.at, check: hit.check, ticket })
     }
 
-    #[inline]
-    fn promise(&mut self, id: QueuePairId, placing: Placing, is_spent: bool) -> Option<Ticket> {
-        if is_spent {
-            // Whatever it is, more is to be said.
-            self.seam.disarm(id.index);
-            self.predict(id);
-        }
-        self.placements.keep(placing).ok()
+    /// What was said of this queue pair is spent: more is to be said, whatever it is.
+    fn predict_anew(&mut self, id: QueuePairId) {
+        self.seam.disarm(id.index);
+        self.predict(id);
     }
 
     #[inline]
@@ -249,6 +250,7 @@ impl Adapter {
         self.predict(id);
         let Ok(at) = packet.payload_at(skip) else {
             into.clear();
+            self.land_arrivals();
             self.finish_segment(now, id, &segment, Landed { claim, is_good: false });
             return Err(Refusal::NoRoom.into());
         };
@@ -320,6 +322,46 @@ impl Adapter {
 
     // What came is in its place, or only had to be looked at.
 
+    /// The payload of a segment that came as predicted is in its place, or failed its check. Where
+    /// more follows right behind it they count as one: until anybody looks it is as if the driver
+    /// were still putting it there.
+    #[inline]
+    pub(super) fn land_predicted(
+        &mut self,
+        now: Instant,
+        placing: PredictedPlacing,
+        is_in_place: bool,
+    ) {
+        if let Some(arrivals) = &mut self.arrivals
+            && is_in_place
+            && arrivals.join(now, &placing)
+        {
+            return;
+        }
+        self.land_arrivals();
+        let connection = self.pairs.named(placing.pair).and_then(QueuePair::connection);
+        let arrivals = Arrivals::new(now, placing);
+        if is_in_place && connection.is_some_and(|known| known.tcb.joins_arrivals()) {
+            self.arrivals = Some(arrivals);
+        } else {
+            self.finish_arrivals(&arrivals, is_in_place);
+        }
+    }
+
+    /// What came one behind another counts.
+    #[inline]
+    pub(super) fn land_arrivals(&mut self) {
+        if let Some(arrivals) = self.arrivals.take() {
+            self.finish_arrivals(&arrivals, true);
+        }
+    }
+
+    fn finish_arrivals(&mut self, arrivals: &Arrivals, is_good: bool) {
+        let (segment, claim) = arrivals.segment();
+        self.context.stats.segments_received += u64::from(arrivals.segments - 1);
+        self.finish_segment(arrivals.now, arrivals.pair(), &segment, Landed { claim, is_good });
+    }
+
     /// The payload of a segment is in its place, or failed its check.
     #[inline]
     pub(super) fn finish_segment(
@@ -335,8 +377,7 @@ impl Adapter {
         if !landed.is_good {
             self.listeners.take_back(&mut self.pairs, id);
         }
-        self.mark_ready(id);
-        self.settle(id);
+        self.settle_later(id);
     }
 
     /// The datagram that was taken first landed, or failed its check.
@@ -378,7 +419,6 @@ impl Adapter {
             return;
         };
         pair.handle_segment(now, &mut self.context, &mut self.links, segment);
-        self.mark_ready(id);
-        self.settle(id);
+        self.settle_later(id);
     }
 }

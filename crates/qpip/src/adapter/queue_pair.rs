@@ -54,6 +54,8 @@ pub(super) struct QueuePair {
     pub(super) is_ready: bool,
     /// It waits for a neighbour of its link.
     pub(super) is_parked: bool,
+    /// Something came for it, and what that made of it was not taken out.
+    pub(super) is_unsettled: bool,
     /// The user has destroyed it; it goes when drivers hold its memory no longer.
     pub(super) is_destroyed: bool,
     /// A part of a request is completed, and nobody has polled it yet.
@@ -128,6 +130,7 @@ impl QueuePair {
             unsignaled_told: 0,
             is_ready: false,
             is_parked: false,
+            is_unsettled: false,
             is_destroyed: false,
             is_part_out: false,
         }

@@ -371,8 +371,8 @@ impl QueuePairs {
         hit: &offload::Segment,
     ) -> Option<(QueuePairId, Claim)> {
         let pair = self.table.get_mut(hit.slot)?;
-        let (id, (connection, _)) = (pair.id, pair.connection_mut()?);
-        let claim = connection.tcb.claim_predicted(hit.len, hit.is_pushed);
+        let (id, (connection, queues)) = (pair.id, pair.connection_mut()?);
+        let claim = connection.tcb.claim_predicted(hit, queues)?;
         links[connection.link].last_pair = Some(id);
         context.stats.segments_predicted += 1;
         Some((id, claim))

@@ -159,6 +159,7 @@ impl Places {
     /// Adds a span behind the others; `ends_request` says whether it is the last
     /// of its request. Returns whether there was room. A span without bytes holds
     /// nothing and takes none.
+    #[inline]
     pub fn push(&mut self, span: Span, ends_request: bool) -> bool {
         // All places are taken.
         let Some(place) = self.list.get_mut(usize::from(self.len)) else { return false };

@@ -50,6 +50,8 @@ pub struct Segment {
     pub len: u32,
     /// The pass that its checksum needs.
     pub check: Check,
+    /// The engine's mark of the prediction that it came under.
+    pub course: u16,
     /// Fewer places are left behind it than it took: another one like it would
     /// not fit. It is time to say what follows.
     pub is_spent: bool,
@@ -131,6 +133,7 @@ impl Tables<'_> {
             at: (packet.at + header_len) as u16,
             len,
             check,
+            course: next.course,
             is_spent: !next.places.have(len),
         })
     }

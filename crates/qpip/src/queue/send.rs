@@ -273,7 +273,12 @@ impl Gather {
 
     /// Adds the memory from byte `at` on to what is predicted. Returns whether all
     /// of it found room.
+    #[inline]
     pub(crate) fn expect(&self, at: u64, places: &mut Places) -> bool {
+        if let Pieces::One(piece) = &self.pieces {
+            let (_, rest) = piece.span.split_at(at.min(u64::from(self.len)) as u32);
+            return places.push(rest, true) && self.len > 0;
+        }
         let mut skip = at;
         for (nth, piece) in self.pieces().iter().enumerate() {
             let len = u64::from(piece.span.len);

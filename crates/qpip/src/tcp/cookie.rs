@@ -189,9 +189,21 @@ mod tests {
     }
 
     fn segment(flags: Flags, seq: u32, ack: u32, options: Options) -> Segment {
-        let (window, payload, coalesced) = (1_000, 0, None);
+        let (window, payload) = (1_000, 0);
+        let (coalesced, longest_joined) = (None, None);
         let (has_ae, ecn) = (false, Ecn::NotCapable);
-        Segment { seq, ack, flags, has_ae, window, options, payload, coalesced, ecn }
+        Segment {
+            seq,
+            ack,
+            flags,
+            has_ae,
+            window,
+            options,
+            payload,
+            coalesced,
+            longest_joined,
+            ecn,
+        }
     }
 
     const OWN: OwnOffer = OwnOffer { window: 4_000, mss: 1_460 };

@@ -15,7 +15,7 @@ use super::recovery::{Ack, CLOCK_STEP};
 use super::segment::{Draft, Segment};
 use super::state::ConnectionState as State;
 use super::tcb::{CloseReason, Landed, Placed, Tcb};
-use crate::offload::{Prediction, SentNumbers};
+use crate::offload::{self, Prediction, SentNumbers};
 use crate::queue::Queues;
 use crate::wire::tcp::Flags;
 
@@ -302,7 +302,8 @@ impl Tcb {
         if segment.payload > 0 && !self.receiver.is_finished() {
             let is_pushed = segment.has(Flags::PSH);
             let delay = config.acknowledge_after;
-            let payload = Payload { at, len: segment.payload };
+            let longest = segment.longest_joined.unwrap_or(segment.payload);
+            let payload = Payload { at, len: segment.payload, longest };
             self.receiver.accept(now, payload, is_pushed, claim, &mut queues.receive, delay);
             if segment.coalesced.is_some() {
                 self.receiver.owe_now();
@@ -557,6 +558,13 @@ impl Tcb {
         })
     }
 
+    /// May segments that came one behind another, and say the same, count as one? Not where each
+    /// may bring a word.
+    #[inline]
+    pub(crate) fn joins_arrivals(&self) -> bool {
+        self.immediates.agreement == Agreement::Nothing
+    }
+
     /// Is what was predicted still what comes next?
     #[inline]
     pub(crate) fn is_on_course(&self, next: &Prediction) -> bool {
@@ -584,9 +592,17 @@ impl Tcb {
         self.receiver.edge_number()
     }
 
-    /// Claims the place of a segment that came as predicted.
+    /// Claims the place of a segment that came as predicted. Nothing, where it is not what
+    /// comes next any more.
     #[inline]
-    pub(crate) fn claim_predicted(&mut self, len: u32, is_pushed: bool) -> Claim {
-        self.receiver.claim_predicted(len, is_pushed)
+    pub(crate) fn claim_predicted(
+        &mut self,
+        hit: &offload::Segment,
+        queues: &Queues,
+    ) -> Option<Claim> {
+        if !self.is_synchronized() {
+            return None;
+        }
+        self.receiver.claim_predicted(hit, &queues.receive)
     }
 }

@@ -19,6 +19,21 @@ pub(crate) struct Layout {
     ends: Vec<u64>,
     /// What came with ends; nothing on most connections.
     words: Option<Box<Words>>,
+    near: Near,
+}
+
+/// A request that is not far in front of what comes next: searches begin there. Until it is
+/// found it is the first.
+#[derive(Clone, Copy, Debug)]
+struct Near {
+    /// So many requests are in front of it,
+    requests: u32,
+    /// which cover so many bytes.
+    bytes: u32,
+}
+
+impl Near {
+    const FIRST: Self = Self { requests: 0, bytes: 0 };
 }
 
 /// Words that came with the ends of messages, in order.
@@ -45,7 +60,7 @@ impl Layout {
     const MOST_ENDS: usize = 1024;
 
     pub(crate) const fn new(start: u64) -> Self {
-        Self { front: start, ends: Vec::new(), words: None }
+        Self { front: start, ends: Vec::new(), words: None, near: Near::FIRST }
     }
 
     #[inline]
@@ -71,6 +86,11 @@ impl Layout {
     /// The first request ended there: the next one is first.
     #[inline]
     pub(crate) fn advance(&mut self, front: FirstRequest) {
+        let len = (front.end - self.front) as u32;
+        self.near = match self.near.requests.checked_sub(1) {
+            Some(requests) => Near { requests, bytes: self.near.bytes.saturating_sub(len) },
+            None => Near::FIRST,
+        };
         self.front = front.end;
         if front.ends_message {
             self.ends.remove(0);
@@ -83,7 +103,7 @@ impl Layout {
     #[inline]
     pub(crate) fn place(&self, from: u64, to: u64, queue: &ReceiveQueue, into: &mut Spans) -> u64 {
         let mut at = from;
-        for Extent { start, end, gather } in self.extents(queue) {
+        for Extent { start, end, gather } in self.extents_to(from, queue) {
             if at < end {
                 let wanted = (to.min(end) - at) as u32;
                 let got = gather.slice((at - start) as u32, wanted, into);
@@ -105,7 +125,7 @@ impl Layout {
             return None;
         }
         let mut places = Places::new();
-        for Extent { start, end, gather } in self.extents(queue) {
+        for Extent { start, end, gather } in self.extents_to(at, queue) {
             if at < end && !gather.expect(at.max(start) - start, &mut places) {
                 break;
             }
@@ -133,17 +153,29 @@ impl Layout {
     /// The first place from this position on where a request begins or ends; where there is
     /// none, the last in front of it.
     fn boundary_from(&self, position: u64, queue: &ReceiveQueue) -> u64 {
-        let extents = self.extents(queue);
+        let extents = self.extents_to(0, queue);
         let in_front = extents.take_while(|extent| extent.start < position);
         in_front.last().map_or(self.front, |extent| extent.end)
     }
 
-    /// What each request covers of the stream, as far as is known.
+    /// What each request covers of the stream, as far as is known: all those that reach beyond
+    /// this position, and maybe some in front of it.
     #[inline]
-    fn extents<'a>(&self, queue: &'a ReceiveQueue) -> impl Iterator<Item = Extent<'a>> {
-        let mut ends = self.ends.iter().copied();
-        let (mut next, mut message_end) = (self.front, ends.next().unwrap_or(u64::MAX));
-        queue.range(0).map(move |request| {
+    fn extents_to<'a>(
+        &self,
+        position: u64,
+        queue: &'a ReceiveQueue,
+    ) -> impl Iterator<Item = Extent<'a>> {
+        let near = self.front + u64::from(self.near.bytes);
+        let (from, mut next) =
+            if near <= position { (self.near.requests, near) } else { (0, self.front) };
+        let known = match self.ends.last() {
+            Some(last) if *last > next => self.ends.partition_point(|end| *end <= next),
+            _ => self.ends.len(),
+        };
+        let mut ends = self.ends.iter().skip(known).copied();
+        let mut message_end = ends.next().unwrap_or(u64::MAX);
+        queue.range(from as usize).map(move |request| {
             while message_end <= next {
                 message_end = ends.next().unwrap_or(u64::MAX);
             }
@@ -153,6 +185,28 @@ impl Layout {
         })
     }
 
+    /// What is looked for next is from here on: a batch of messages may fill many requests
+    /// before the first of them is done.
+    pub(crate) fn seek(&mut self, position: u64, queue: &ReceiveQueue) {
+        let near = self.front + u64::from(self.near.bytes);
+        let mut found = if near <= position { self.near } else { Near::FIRST };
+        for Extent { start, end, .. } in self.extents_to(position, queue) {
+            if end > position {
+                break;
+            }
+            found.requests += 1;
+            found.bytes += (end - start) as u32;
+        }
+        self.near = found;
+    }
+
+    /// What is known of this position, or of what is in front of it, was changed.
+    fn forget_near(&mut self, position: u64) {
+        if position <= self.front + u64::from(self.near.bytes) {
+            self.near = Near::FIRST;
+        }
+    }
+
     /// A message ends here: mostly behind all others.
     pub(crate) fn add_end(&mut self, position: u64) {
         if position <= self.front {
@@ -160,10 +214,12 @@ impl Layout {
         }
         if self.ends.last().is_none_or(|last| *last < position) {
             self.ends.push(position);
+            self.forget_near(position);
             return;
         }
         if let Err(index) = self.ends.binary_search(&position) {
             self.ends.insert(index, position);
+            self.forget_near(position);
         }
     }
 
@@ -190,6 +246,7 @@ impl Layout {
     pub(crate) fn remove_end(&mut self, position: u64) {
         if let Ok(index) = self.ends.binary_search(&position) {
             self.ends.remove(index);
+            self.forget_near(position);
         }
     }
 
@@ -197,6 +254,7 @@ impl Layout {
     pub(crate) fn forget_behind(&mut self, position: u64) {
         let known = self.ends.partition_point(|end| *end <= position);
         self.ends.truncate(known);
+        self.forget_near(position);
         if let Some(words) = &mut self.words {
             words.0.retain(|(end, _)| *end <= position);
         }

@@ -40,7 +40,28 @@ pub(super) struct Ack {
 
 impl Sender {
     /// The other side says what it has.
+    #[inline]
     pub(super) fn handle_ack(&mut self, now: Instant, ack: &Ack, blocks: &Blocks) -> AckOutcome {
+        if self.says_window_alone(ack, blocks) {
+            self.handle_window(ack);
+            self.timer = self.timer.filter(|(_, waits)| *waits == Waits::Persist);
+            return AckOutcome::default();
+        }
+        self.handle_any_ack(now, ack, blocks)
+    }
+
+    /// Nothing is under way, as with who only receives, and nobody says anything of what was.
+    #[inline]
+    fn says_window_alone(&self, ack: &Ack, blocks: &Blocks) -> bool {
+        let is_quiet = self.flight.is_empty()
+            && matches!(self.recovery, Recovery::No)
+            && self.reduction.is_none()
+            && self.mtu_probe.is_none()
+            && !self.probe.is_pending();
+        is_quiet && ack.upto == self.acknowledged() && blocks.is_empty() && !ack.is_marked
+    }
+
+    fn handle_any_ack(&mut self, now: Instant, ack: &Ack, blocks: &Blocks) -> AckOutcome {
         let before = self.before();
         let is_repeat = ack.is_bare
             && ack.upto == self.acknowledged()
@@ -537,7 +558,7 @@ struct Before {
 }
 
 /// What an acknowledgement did.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct AckOutcome {
     /// Bytes that need no repetition any more.
     pub(super) acknowledged: u64,

@@ -25,6 +25,8 @@ pub(crate) struct Segment {
     pub(crate) payload: u32,
     /// Where it was joined from several: the payload of each but the last.
     pub(crate) coalesced: Option<u16>,
+    /// Where the adapter joined several: the longest payload of them.
+    pub(crate) longest_joined: Option<u32>,
     pub(crate) ecn: Ecn,
 }
 
@@ -53,6 +55,7 @@ impl Segment {
             options: Options { timestamp: hit.timestamp, ..Options::default() },
             payload: hit.len,
             coalesced,
+            longest_joined: None,
             ecn: hit.ecn,
         }
     }

@@ -37,9 +37,29 @@ pub(crate) struct Payload {
     /// Its position in the stream; what repeats the opening begins before it.
     pub(crate) at: i64,
     pub(crate) len: u32,
+    /// Of several that came one behind another it is the longest; else its own length.
+    pub(crate) longest: u32,
 }
 
 impl Claim {
+    /// Was a message known to end with it?
+    #[inline]
+    pub(crate) const fn notes_end(&self) -> bool {
+        self.noted_end
+    }
+
+    /// Takes the claim that begins where this one ends, if it does; nothing may have landed
+    /// between the two. The ends of messages inside stay noted.
+    #[inline]
+    pub(crate) fn join(&mut self, next: &Self) -> bool {
+        let follows = self.end == next.start && self.is_whole && next.is_whole;
+        if follows && self.layout == next.layout {
+            *self = Self { start: self.start, ..*next };
+            return true;
+        }
+        false
+    }
+
     /// Is nothing claimed?
     #[inline]
     pub(crate) const fn is_empty(&self) -> bool {
@@ -305,7 +325,7 @@ impl Receiver {
         queue: &mut ReceiveQueue,
         delay: Duration,
     ) {
-        let Payload { at, len } = payload;
+        let Payload { at, len, longest } = payload;
         self.claims.remove(claim.start, claim.end);
         if claim.layout != self.layout_version && !claim.is_empty() {
             // Its place was looked up before something else was learnt.
@@ -315,8 +335,8 @@ impl Receiver {
             self.owed = Owed::NOW;
             return;
         }
-        self.segment = self.segment.max(len.min(65_535) as u16);
-        self.usual_payload = len;
+        self.segment = self.segment.max(longest.min(65_535) as u16);
+        self.usual_payload = longest;
         let segment_end = at.saturating_add(i64::from(len)).max(0) as u64;
         if segment_end > self.fin && !self.is_finished() {
             // The stream goes on behind its end, which was none: somebody else said so.

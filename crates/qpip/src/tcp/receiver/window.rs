@@ -2,7 +2,7 @@
 //! other side has to hear of it.
 
 use super::{Claim, Receiver};
-use crate::offload::Places;
+use crate::offload::{self, Places};
 use crate::queue::ReceiveQueue;
 use crate::tcp::Mapping;
 
@@ -180,17 +180,28 @@ impl Receiver {
         self.number_of(self.honoured())
     }
 
-    /// Claims the place of what came as predicted: `len` bytes from the front on.
+    /// Claims the place of what came as predicted: so many bytes from the front on. Nothing,
+    /// where something came meanwhile after which that is not what comes next.
     #[inline]
-    pub(crate) fn claim_predicted(&mut self, len: u32, is_pushed: bool) -> Claim {
-        let start = self.claims.end().max(self.next);
-        let end = start + u64::from(len);
+    pub(crate) fn claim_predicted(
+        &mut self,
+        hit: &offload::Segment,
+        queue: &ReceiveQueue,
+    ) -> Option<Claim> {
+        let start = self.front().filter(|at| self.number_of(*at) == hit.seq)?;
+        if hit.course != self.course {
+            return None;
+        }
+        let (end, is_pushed) = (start + u64::from(hit.len), hit.is_pushed);
         self.claims.insert(start, end);
         let noted_end = is_pushed && self.has_messages();
         if noted_end {
             self.layout.add_end(end);
         }
-        Claim { start, end, is_whole: true, noted_end, layout: self.layout_version }
+        if hit.is_spent {
+            self.layout.seek(end, queue);
+        }
+        Some(Claim { start, end, is_whole: true, noted_end, layout: self.layout_version })
     }
 }
 
@@ -216,7 +227,7 @@ mod tests {
             let mut into = Spans::new();
             let (_, claim) = receiver.claim(1, 10, is_pushed, &queue, &mut into);
             let (now, delay) = (Instant::from_millis(1), Duration::from_millis(20));
-            let payload = Payload { at: 1, len: 10 };
+            let payload = Payload { at: 1, len: 10, longest: 10 };
             receiver.accept(now, payload, is_pushed, claim, &mut queue, delay);
             receiver.predict(&queue).unwrap()
         };

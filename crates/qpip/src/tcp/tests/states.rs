@@ -42,6 +42,7 @@ fn forged(pair: &Pair, flags: Flags) -> Segment {
         },
         payload: 0,
         coalesced: None,
+        longest_joined: None,
         ecn: Ecn::NotCapable,
     }
 }
