@@ -128,6 +128,7 @@ fn what_comes_as_predicted_is_taken() {
             at: 14 + ip + 32,
             len: 60,
             check,
+            course: 5,
             is_spent: false,
         };
         assert_eq!(hit, Hit::Segment(segment));

@@ -154,6 +154,7 @@ impl Known {
             at: 14 + ip + header,
             len: unit.len,
             check: check(frame, ip),
+            course: next.course,
             is_spent: self.bytes.len() < unit.len as usize,
         });
         Some((hit, into))

@@ -155,6 +155,30 @@ fn changes_of_others_are_seen_after_the_time_that_is_said() {
 }
 
 #[test]
+fn a_name_that_is_not_there_is_believed_to_be_missing_for_the_time_that_is_said() {
+    skip_unless!(why_no_mounts());
+    let mounting = MountOptions { timeout: Duration::from_secs(10_000), ..MountOptions::default() };
+    let files = Mounted::with(Carrier::Host, &mounting, |export| export);
+    assert!(!files.path("theirs").exists());
+    std::fs::write(files.bare("theirs"), "of others").unwrap();
+    assert!(!files.path("theirs").exists(), "nobody asks again");
+    // Its own names the kernel knows.
+    assert!(!files.path("ours").exists());
+    std::fs::write(files.path("ours"), "of this client").unwrap();
+    assert_eq!(std::fs::read_to_string(files.path("ours")).unwrap(), "of this client");
+    for (nth, make) in ["linked", "renamed", "directory"].into_iter().enumerate() {
+        assert!(!files.path(make).exists());
+        match nth {
+            0 => std::fs::hard_link(files.path("ours"), files.path(make)).unwrap(),
+            1 => std::fs::rename(files.path("ours"), files.path(make)).unwrap(),
+            _ => std::fs::create_dir(files.path(make)).unwrap(),
+        }
+        assert!(files.path(make).exists(), "{make}");
+    }
+    assert!(!files.path("ours").exists());
+}
+
+#[test]
 fn clients_that_ask_for_too_much_are_refused_and_nothing_else_happens() {
     skip_unless!(why_no_mounts());
     let files = Mounted::new(Carrier::Host);

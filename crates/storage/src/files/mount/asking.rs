@@ -10,7 +10,8 @@ use fuser::{
     FileHandle, FopenFlags, Generation, INodeNo, ReplyAttr, ReplyEmpty, ReplyEntry, ReplyXattr,
 };
 use landfall_files::{
-    Attributes, Caller, Entries, Entry, EntryName, Errno, Name, Release, Reply, Request, Time,
+    Attributes, Caller, Entries, Entry, EntryName, Errno, FileKind, Name, Release, Reply, Request,
+    Time,
 };
 
 use super::MountOptions;
@@ -70,6 +71,28 @@ impl Files {
         match request.and_then(|request| self.ask(req, request)) {
             Ok(Reply::Found { attributes: found }) => {
                 reply.entry(&self.timeout, &attributes(&found), GENERATION);
+            }
+            Ok(_) => reply.error(fuser::Errno::EIO),
+            Err(error) => reply.error(error),
+        }
+    }
+
+    /// Looks for a name. The kernel is told, too, that there is none, and asks no more for as long
+    /// as it believes all else: compilers look for each header in several directories.
+    pub(super) fn look_up(
+        &self,
+        req: &fuser::Request,
+        parent: INodeNo,
+        name: Name,
+        reply: ReplyEntry,
+    ) {
+        match self.ask(req, Request::Lookup { parent: parent.0, name }) {
+            Ok(Reply::Found { attributes: found }) => {
+                reply.entry(&self.timeout, &attributes(&found), GENERATION);
+            }
+            Err(error) if error == fuser::Errno::ENOENT => {
+                let nothing = attributes(&nothing(FileKind::Regular));
+                reply.entry(&self.timeout, &nothing, GENERATION);
             }
             Ok(_) => reply.error(fuser::Errno::EIO),
             Err(error) => reply.error(error),
@@ -205,12 +228,17 @@ pub(super) fn known_of(entry: &Entry) -> Option<Attributes> {
     entry.attributes.filter(|_| matches!(entry.name, EntryName::Named(_)))
 }
 
-/// An entry without attributes: node zero says that there are none.
+/// An entry without attributes.
 pub(super) fn nothing_of(entry: &Entry) -> Attributes {
+    nothing(entry.kind.unwrap_or(FileKind::Regular))
+}
+
+/// Node zero: there is none, or nothing is known of it.
+fn nothing(kind: FileKind) -> Attributes {
     let time = Time::default();
     Attributes {
         node: 0,
-        kind: entry.kind.unwrap_or(landfall_files::FileKind::Regular),
+        kind,
         permissions: 0,
         links: 0,
         user: 0,

@@ -46,7 +46,7 @@ impl Filesystem for Files {
         if self.fresh.has_not(parent.0, &name, self.timeout) {
             return reply.error(fuser::Errno::ENOENT);
         }
-        self.found(req, Ok(Request::Lookup { parent: parent.0, name }), reply);
+        self.look_up(req, parent, name, reply);
     }
 
     fn forget(&self, _: &fuser::Request, node: INodeNo, count: u64) {
