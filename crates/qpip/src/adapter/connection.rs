@@ -42,7 +42,7 @@ impl Connection {
         let ip = if self.tcb.ends.is_v4() { ipv4::LEN } else { ipv6::LEN };
         let (to, size) = (self.tcb.ends().remote.ip(), packet + ip as u32);
         stats.mtu_probes_lost += u64::from(outcome == ProbeOutcome::Lost);
-        links.handle_mtu_outcome(now, to, self.link, size, outcome);
+        links.handle_mtu_outcome(now, to, self.link(), size, outcome);
     }
 
     /// Sends a segment beside its turn: a reset, for which no turn may come any more.
@@ -55,7 +55,7 @@ impl Connection {
         draft: &Draft,
     ) {
         let ends = self.tcb.ends();
-        let link = self.link;
+        let link = self.link();
         // Where nobody knows the neighbour, the segment is as if it were lost.
         if let Found::Station(station) = links[link].neighbours.lookup(now, self.next_hop) {
             links.queue_segment(context, &Origin { link, station, ends }, marks, draft);
@@ -168,7 +168,7 @@ impl QueuePair {
         }
         connection.tell_mtu_outcome(now, &mut context.stats, links);
         if connection.tcb.doubts_its_path() {
-            links[connection.link].neighbours.doubt(now, connection.next_hop);
+            links[connection.link()].neighbours.doubt(now, connection.next_hop);
         }
         if connection.tcb.time_outs() != before && connection.tcb.suspects_black_hole() {
             let (from, to) = (connection.tcb.ends().local.ip(), connection.tcb.ends().remote.ip());
@@ -204,7 +204,7 @@ impl QueuePair {
         self.is_parked = false;
         let is_given_up = match &mut self.role {
             Role::Stream(_) => self.connection().is_some_and(|connection| {
-                let neighbours = &mut links[connection.link].neighbours;
+                let neighbours = &mut links[connection.link()].neighbours;
                 let found = neighbours.lookup(now, connection.next_hop);
                 found == Found::Unreachable && !connection.tcb.is_synchronized()
             }),

@@ -10,6 +10,7 @@ use landfall_placement::{
 
 use super::event::Event;
 use super::placements::Placing;
+use super::queue_pair::{Phase, QueuePair, Role};
 use super::receive::control;
 use super::transmit::{self, Frame, Turn, TurnOutcome};
 use super::udp::ArrivedDatagram;
@@ -338,11 +339,13 @@ impl Adapter {
     #[inline]
     pub(super) fn settle_later(&mut self, id: QueuePairId) {
         // It may be gone already.
-        let Some(pair) = self.pairs.named_mut(id) else { return };
-        if pair.connection().is_some_and(|connection| connection.tcb.is_closed()) {
+        let Some(QueuePair { role: Role::Stream(stream), .. }) = self.pairs.named_mut(id) else {
+            return;
+        };
+        if matches!(&stream.phase, Phase::Open(connection) if connection.tcb.is_closed()) {
             self.mark_ready(id);
             self.settle(id);
-        } else if !core::mem::replace(&mut pair.is_unsettled, true) {
+        } else if !core::mem::replace(&mut stream.is_unsettled, true) {
             self.unsettled.push(id);
         }
     }
@@ -364,8 +367,9 @@ impl Adapter {
         self.land_arrivals();
         let mut unsettled = core::mem::take(&mut self.unsettled);
         for id in unsettled.drain(..) {
-            if let Some(pair) = self.pairs.named_mut(id) {
-                pair.is_unsettled = false;
+            let pair = self.pairs.named_mut(id);
+            if let Some(QueuePair { role: Role::Stream(stream), .. }) = pair {
+                stream.is_unsettled = false;
                 self.mark_ready(id);
                 self.settle(id);
             }

@@ -4,9 +4,12 @@ use core::net::IpAddr;
 
 use landfall_placement::InternetSum;
 
+use super::demux::Ends;
+use super::routes::Route;
 use super::udp::Datagrams;
 use crate::queue::{Done, Queues};
 use crate::tcp::{Mapping, Tcb, TcpConfig};
+use crate::wire::{checksum, protocol};
 use crate::work::{
     CompletionQueueId, DomainId, ListenerId, Operation, QueuePairId, SharedReceiveQueueId,
 };
@@ -54,8 +57,6 @@ pub(super) struct QueuePair {
     pub(super) is_ready: bool,
     /// It waits for a neighbour of its link.
     pub(super) is_parked: bool,
-    /// Something came for it, and what that made of it was not taken out.
-    pub(super) is_unsettled: bool,
     /// The user has destroyed it; it goes when drivers hold its memory no longer.
     pub(super) is_destroyed: bool,
     /// A part of a request is completed, and nobody has polled it yet.
@@ -73,6 +74,8 @@ pub(super) enum Role {
 #[derive(Debug)]
 pub(super) struct Stream {
     pub(super) mapping: Mapping,
+    /// Something came for it, and what that made of it was not taken out.
+    pub(super) is_unsettled: bool,
     pub(super) queues: Queues,
     pub(super) phase: Phase,
     /// What was chosen for this connection alone.
@@ -94,8 +97,8 @@ pub(super) enum Phase {
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) tcb: Tcb,
-    /// The link, by its place among all.
-    pub(super) link: usize,
+    /// The link, by its place among all: few bits, for idle connections are many.
+    link: u32,
     /// The neighbour to send to.
     pub(super) next_hop: IpAddr,
     /// The sum over the addresses and the protocol.
@@ -106,12 +109,34 @@ pub(super) struct Connection {
     pub(super) listener: Option<ListenerId>,
 }
 
+impl Connection {
+    /// A connection that goes this way.
+    pub(super) fn new(tcb: Tcb, route: &Route, label: u32, listener: Option<ListenerId>) -> Self {
+        let Ends { local, remote } = tcb.ends();
+        Self {
+            tcb,
+            link: route.link as u32,
+            next_hop: route.next_hop,
+            addresses: checksum::pseudo_header(local.ip(), remote.ip(), protocol::TCP),
+            label,
+            listener,
+        }
+    }
+
+    /// The link, by its place among all.
+    #[inline]
+    pub(super) const fn link(&self) -> usize {
+        self.link as usize
+    }
+}
+
 impl QueuePair {
     pub(super) fn new(id: QueuePairId, setup: &QueuePairSetup) -> Self {
         let (send, receive) = (setup.send_depth, setup.receive_depth);
         let role = match setup.service {
             Service::Tcp(mapping) => Role::Stream(Stream {
                 mapping,
+                is_unsettled: false,
                 queues: Queues::new(send, receive),
                 phase: Phase::Idle,
                 config: None,
@@ -130,7 +155,6 @@ impl QueuePair {
             unsignaled_told: 0,
             is_ready: false,
             is_parked: false,
-            is_unsettled: false,
             is_destroyed: false,
             is_part_out: false,
         }

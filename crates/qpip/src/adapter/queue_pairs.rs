@@ -26,7 +26,6 @@ use super::time_wait::TimeWaits;
 use crate::offload;
 use crate::queue::Queues;
 use crate::tcp::{Claim, ConnectionEvent, KnownServers, Secret, Tcb, TcpConfig};
-use crate::wire::{checksum, protocol};
 use crate::work::{ListenerId, QueuePairId, Status};
 
 /// All queue pairs, and the connections that were theirs.
@@ -230,14 +229,8 @@ impl QueuePairs {
             debug_assert!(false, "an idle queue pair for TCP is opened");
             return;
         };
-        stream.phase = Phase::Open(Box::new(Connection {
-            tcb,
-            link: route.link,
-            next_hop: route.next_hop,
-            addresses: checksum::pseudo_header(local.ip(), remote.ip(), protocol::TCP),
-            label: label.max(1),
-            listener,
-        }));
+        let connection = Connection::new(tcb, route, label.max(1), listener);
+        stream.phase = Phase::Open(Box::new(connection));
         self.demux.connections.insert(ends, id.index);
     }
 
@@ -373,7 +366,7 @@ impl QueuePairs {
         let pair = self.table.get_mut(hit.slot)?;
         let (id, (connection, queues)) = (pair.id, pair.connection_mut()?);
         let claim = connection.tcb.claim_predicted(hit, queues)?;
-        links[connection.link].last_pair = Some(id);
+        links[connection.link()].last_pair = Some(id);
         context.stats.segments_predicted += 1;
         Some((id, claim))
     }

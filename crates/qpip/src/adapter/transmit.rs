@@ -166,7 +166,7 @@ pub(super) fn mark_ready(
         return;
     }
     let link = match &pair.role {
-        Role::Stream(_) => pair.connection().map(|connection| connection.link),
+        Role::Stream(_) => pair.connection().map(|connection| connection.link()),
         Role::Datagrams(datagrams) => {
             let to = datagrams.outbound.next().map(|next| next.to.ip());
             // Where no way leads there any more, any link finds that out.

@@ -288,8 +288,8 @@ impl Delegation {
     fn enter(&mut self, index: u32, pair: &QueuePair, links: &Links) -> Option<Command> {
         let entered = match &pair.role {
             Role::Stream(_) => {
-                let Connection { tcb, link, .. } = pair.connection()?;
-                Ok((tcb.ends, links.get(*link)?.path))
+                let connection = pair.connection()?;
+                Ok((connection.tcb.ends, links.get(connection.link())?.path))
             }
             Role::Datagrams(datagrams) => Err(Ends::bound(datagrams.local?)),
         };
@@ -397,7 +397,7 @@ fn is_plainly_ours(pair: &QueuePair, links: &Links) -> bool {
 /// What every packet is asked is asked here once: is it for an address of ours
 /// on its link, and from an address that is not?
 fn is_way_ours(connection: &Connection, links: &Links) -> bool {
-    let own = links.get(connection.link).and_then(|link| link.station());
+    let own = links.get(connection.link()).and_then(|link| link.station());
     let (local, remote) = (connection.tcb.ends().local.ip(), connection.tcb.ends().remote.ip());
     own.is_some_and(|own| own.has(local) && !own.has(remote))
 }

@@ -177,7 +177,7 @@ fn predict_segments(
     }
     // What every packet is asked is asked here once: is it for an address of ours
     // on its link, and from an address that is not?
-    let link = links.get(connection.link).and_then(|link| Some((link.path, link.station()?)));
+    let link = links.get(connection.link()).and_then(|link| Some((link.path, link.station()?)));
     let ends = tcb.ends;
     let (local, remote) = ends.addresses();
     let link = link.filter(|(_, own)| own.has(local.ip()) && !own.has(remote.ip()));
