@@ -39,7 +39,7 @@ impl Adapter {
             ReportStep::Nothing => {}
             ReportStep::Came { hit: Hit::Segment(hit), is_in_place } => {
                 let (context, links) = (&mut self.context, &mut self.links);
-                if let Some((id, claim)) = self.pairs.claim_segment(context, links, &hit) {
+                if let Some((id, claim)) = self.pairs.claim_segment(now, context, links, &hit) {
                     let segment = Segment::predicted(&hit, None);
                     self.finish_segment(now, id, &segment, Landed { claim, is_good: is_in_place });
                 }

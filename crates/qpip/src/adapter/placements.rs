@@ -89,6 +89,11 @@ impl Arrivals {
     }
 
     #[inline]
+    pub(super) const fn timestamp(&self) -> Option<(u32, u32)> {
+        self.all.hit.timestamp
+    }
+
+    #[inline]
     pub(super) const fn pair(&self) -> QueuePairId {
         self.all.pair
     }

@@ -31,7 +31,7 @@ impl Adapter {
         if let Some(tag) = self.links[link].vlan {
             return self.receive_tagged(now, link, tag, unit, into);
         }
-        if let Some(placement) = self.place_predicted(link, unit, into) {
+        if let Some(placement) = self.place_predicted(now, link, unit, into) {
             return Ok(placement);
         }
         self.receive_frame(now, link, unit, None, into)
@@ -100,6 +100,7 @@ impl Adapter {
     #[inline]
     fn place_predicted(
         &mut self,
+        now: Instant,
         link: usize,
         unit: &Unit<'_>,
         into: &mut Spans,
@@ -109,7 +110,7 @@ impl Adapter {
         }
         let hit = self.seam.receive(&self.links[link], unit, into)?;
         let placement = match hit {
-            Hit::Segment(hit) => self.promise_segment(&hit, unit.segment),
+            Hit::Segment(hit) => self.promise_segment(now, &hit, unit.segment),
             Hit::Datagram(hit) => {
                 self.pairs.claim_datagram(&mut self.context, &hit).and_then(|id| {
                     let (from, len) = (hit.from, hit.len);
@@ -131,11 +132,16 @@ impl Adapter {
     #[inline]
     fn promise_segment(
         &mut self,
+        now: Instant,
         hit: &offload::Segment,
         coalesced: Option<u16>,
     ) -> Option<Placement> {
+        if self.arrivals.as_ref().is_some_and(|arrivals| arrivals.timestamp() != hit.timestamp) {
+            // What they say of the other side's clock comes first.
+            self.land_arrivals();
+        }
         let (context, links) = (&mut self.context, &mut self.links);
-        let (id, claim) = self.pairs.claim_segment(context, links, hit)?;
+        let (id, claim) = self.pairs.claim_segment(now, context, links, hit)?;
         if hit.is_spent {
             self.predict_anew(id);
         }

@@ -359,13 +359,14 @@ impl QueuePairs {
     #[inline]
     pub(super) fn claim_segment(
         &mut self,
+        now: Instant,
         context: &mut Context,
         links: &mut Links,
         hit: &offload::Segment,
     ) -> Option<(QueuePairId, Claim)> {
         let pair = self.table.get_mut(hit.slot)?;
         let (id, (connection, queues)) = (pair.id, pair.connection_mut()?);
-        let claim = connection.tcb.claim_predicted(hit, queues)?;
+        let claim = connection.tcb.claim_predicted(now, hit, queues)?;
         links[connection.link()].last_pair = Some(id);
         context.stats.segments_predicted += 1;
         Some((id, claim))

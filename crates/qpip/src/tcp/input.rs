@@ -597,10 +597,13 @@ impl Tcb {
     #[inline]
     pub(crate) fn claim_predicted(
         &mut self,
+        now: Instant,
         hit: &offload::Segment,
         queues: &Queues,
     ) -> Option<Claim> {
-        if !self.is_synchronized() {
+        let stamps = self.stamps.as_ref().zip(hit.timestamp);
+        let is_old = stamps.is_some_and(|(stamps, (value, _))| stamps.is_old(now, value));
+        if is_old || !self.is_synchronized() {
             return None;
         }
         self.receiver.claim_predicted(hit, &queues.receive)
