@@ -49,10 +49,10 @@ pub(crate) struct FirstRequest {
 
 /// What a request covers of the stream.
 #[derive(Clone, Copy, Debug)]
-struct Extent<'a> {
-    start: u64,
-    end: u64,
-    gather: &'a Gather,
+pub(super) struct Extent<'a> {
+    pub(super) start: u64,
+    pub(super) end: u64,
+    pub(super) gather: &'a Gather,
 }
 
 impl Layout {
@@ -161,7 +161,7 @@ impl Layout {
     /// What each request covers of the stream, as far as is known: all those that reach beyond
     /// this position, and maybe some in front of it.
     #[inline]
-    fn extents_to<'a>(
+    pub(super) fn extents_to<'a>(
         &self,
         position: u64,
         queue: &'a ReceiveQueue,

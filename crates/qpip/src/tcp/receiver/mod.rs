@@ -11,7 +11,7 @@ use alloc::boxed::Box;
 
 use landfall_placement::{Duration, Instant, Serial32, Spans};
 
-use super::layout::{FirstRequest, Layout};
+use super::layout::{Extent, FirstRequest, Layout};
 use super::ranges::Ranges;
 use crate::queue::ReceiveQueue;
 use crate::tcp::Mapping;
@@ -538,23 +538,13 @@ impl Receiver {
         if is_behind_hole || self.placed().end_at(from).is_some() {
             return None;
         }
-        let mut start = self.layout.front();
-        let mut runs = 0;
-        for request in queue.range(0) {
-            let end = start + u64::from(request.gather.len());
-            if end > from {
-                runs += 1;
-            }
-            if runs > nth {
-                let at = from.max(start) - start;
-                let mut spans = Spans::new();
-                let to = end.min(hole_end) - start;
-                request.gather.slice(at as u32, (to - at) as u32, &mut spans);
-                let span = *spans.first()?;
-                return Some((span, most.unwrap_or(self.usual_payload).min(span.len)));
-            }
-            start = end;
-        }
-        None
+        let mut open = self.layout.extents_to(from, queue).filter(|extent| extent.end > from);
+        let Extent { start, end, gather } = open.nth(nth)?;
+        let at = from.max(start) - start;
+        let mut spans = Spans::new();
+        let to = end.min(hole_end) - start;
+        gather.slice(at as u32, (to - at) as u32, &mut spans);
+        let span = *spans.first()?;
+        Some((span, most.unwrap_or(self.usual_payload).min(span.len)))
     }
 }

@@ -201,6 +201,7 @@ impl Receiver {
         if hit.is_spent {
             self.layout.seek(end, queue);
         }
+        self.usual_payload = hit.len;
         Some(Claim { start, end, is_whole: true, noted_end, layout: self.layout_version })
     }
 }
