@@ -8,7 +8,7 @@ use landfall_tables::{EntryKey, Table};
 use super::links::Origin;
 use crate::ip::reassembly::ReassembledId;
 use crate::offload;
-use crate::tcp::{Claim, Segment};
+use crate::tcp::{Claim, Joined, Segment};
 use crate::wire::dhcp::Reply;
 use crate::work::QueuePairId;
 
@@ -64,8 +64,7 @@ impl PredictedPlacing {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Arrivals {
     all: PredictedPlacing,
-    /// The longest of them.
-    longest: u32,
+    payloads: Joined,
     /// When the last one came.
     pub(super) now: Instant,
     pub(super) segments: u32,
@@ -74,7 +73,8 @@ pub(super) struct Arrivals {
 impl Arrivals {
     #[inline]
     pub(super) const fn new(now: Instant, first: PredictedPlacing) -> Self {
-        Self { all: first, longest: first.hit.len, now, segments: 1 }
+        let payloads = Joined { longest: first.hit.len, last: first.hit.len };
+        Self { all: first, payloads, now, segments: 1 }
     }
 
     /// Takes one more, if it is one with them.
@@ -84,7 +84,8 @@ impl Arrivals {
             return false;
         }
         (self.now, self.segments) = (now, self.segments + 1);
-        self.longest = self.longest.max(next.hit.len);
+        let last = next.hit.len;
+        self.payloads = Joined { longest: self.payloads.longest.max(last), last };
         true
     }
 
@@ -102,8 +103,8 @@ impl Arrivals {
     #[inline]
     pub(super) fn segment(&self) -> (Segment, Claim) {
         let PredictedPlacing { hit, coalesced, claim, .. } = &self.all;
-        let longest_joined = (self.segments > 1).then_some(self.longest);
-        (Segment { longest_joined, ..Segment::predicted(hit, *coalesced) }, *claim)
+        let joined = (self.segments > 1).then_some(self.payloads);
+        (Segment { joined, ..Segment::predicted(hit, *coalesced) }, *claim)
     }
 }
 

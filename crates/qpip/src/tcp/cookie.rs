@@ -190,20 +190,9 @@ mod tests {
 
     fn segment(flags: Flags, seq: u32, ack: u32, options: Options) -> Segment {
         let (window, payload) = (1_000, 0);
-        let (coalesced, longest_joined) = (None, None);
+        let (coalesced, joined) = (None, None);
         let (has_ae, ecn) = (false, Ecn::NotCapable);
-        Segment {
-            seq,
-            ack,
-            flags,
-            has_ae,
-            window,
-            options,
-            payload,
-            coalesced,
-            longest_joined,
-            ecn,
-        }
+        Segment { seq, ack, flags, has_ae, window, options, payload, coalesced, joined, ecn }
     }
 
     const OWN: OwnOffer = OwnOffer { window: 4_000, mss: 1_460 };

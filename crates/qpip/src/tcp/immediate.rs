@@ -229,7 +229,7 @@ mod tests {
             options: Options { immediate, ..Options::default() },
             payload: 10,
             coalesced: None,
-            longest_joined: None,
+            joined: None,
             ecn: Ecn::NotCapable,
         }
     }

@@ -12,7 +12,7 @@ use super::immediate::Agreement;
 use super::listen::{OwnNumbers, Terms};
 use super::receiver::{Claim, Payload};
 use super::recovery::{Ack, CLOCK_STEP};
-use super::segment::{Draft, Segment};
+use super::segment::{Draft, Joined, Segment};
 use super::state::ConnectionState as State;
 use super::tcb::{CloseReason, Landed, Placed, Tcb};
 use crate::offload::{self, Prediction, SentNumbers};
@@ -302,8 +302,10 @@ impl Tcb {
         if segment.payload > 0 && !self.receiver.is_finished() {
             let is_pushed = segment.has(Flags::PSH);
             let delay = config.acknowledge_after;
-            let longest = segment.longest_joined.unwrap_or(segment.payload);
-            let payload = Payload { at, len: segment.payload, longest };
+            let len = segment.payload;
+            let Joined { longest, last } =
+                segment.joined.unwrap_or(Joined { longest: len, last: len });
+            let payload = Payload { at, len, longest, last };
             self.receiver.accept(now, payload, is_pushed, claim, &mut queues.receive, delay);
             if segment.coalesced.is_some() {
                 self.receiver.owe_now();

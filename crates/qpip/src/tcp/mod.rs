@@ -55,7 +55,7 @@ pub(crate) use cookie::Cookies;
 pub(crate) use fast_open::KnownServers;
 pub(crate) use listen::{HalfOpen, HandshakeStep, Secret};
 pub(crate) use receiver::Claim;
-pub(crate) use segment::{Draft, Room, Segment};
+pub(crate) use segment::{Draft, Joined, Room, Segment};
 pub(crate) use tcb::{ConnectionEvent, Landed, Placed, Tcb};
 pub(crate) use time_wait::{LateAction, TimeWait};
 

@@ -25,9 +25,16 @@ pub(crate) struct Segment {
     pub(crate) payload: u32,
     /// Where it was joined from several: the payload of each but the last.
     pub(crate) coalesced: Option<u16>,
-    /// Where the adapter joined several: the longest payload of them.
-    pub(crate) longest_joined: Option<u32>,
+    /// Where the adapter joined several: what was in them.
+    pub(crate) joined: Option<Joined>,
     pub(crate) ecn: Ecn,
+}
+
+/// The payloads of several segments that came one behind another.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Joined {
+    pub(crate) longest: u32,
+    pub(crate) last: u32,
 }
 
 impl Segment {
@@ -55,7 +62,7 @@ impl Segment {
             options: Options { timestamp: hit.timestamp, ..Options::default() },
             payload: hit.len,
             coalesced,
-            longest_joined: None,
+            joined: None,
             ecn: hit.ecn,
         }
     }

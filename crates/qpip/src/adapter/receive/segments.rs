@@ -36,7 +36,7 @@ impl PacketSegment {
             options: header.options,
             payload: layer.payload_len,
             coalesced: arrival.coalesced,
-            longest_joined: None,
+            joined: None,
             ecn: arrival.ip.ecn,
         };
         let (link, station) = (arrival.link, arrival.station());

@@ -37,8 +37,10 @@ pub(crate) struct Payload {
     /// Its position in the stream; what repeats the opening begins before it.
     pub(crate) at: i64,
     pub(crate) len: u32,
-    /// Of several that came one behind another it is the longest; else its own length.
+    /// Of several that came one behind another the longest; else its own length.
     pub(crate) longest: u32,
+    /// The last of them.
+    pub(crate) last: u32,
 }
 
 impl Claim {
@@ -325,7 +327,7 @@ impl Receiver {
         queue: &mut ReceiveQueue,
         delay: Duration,
     ) {
-        let Payload { at, len, longest } = payload;
+        let Payload { at, len, longest, last } = payload;
         self.claims.remove(claim.start, claim.end);
         if claim.layout != self.layout_version && !claim.is_empty() {
             // Its place was looked up before something else was learnt.
@@ -336,7 +338,7 @@ impl Receiver {
             return;
         }
         self.segment = self.segment.max(longest.min(65_535) as u16);
-        self.usual_payload = longest;
+        self.usual_payload = last;
         let segment_end = at.saturating_add(i64::from(len)).max(0) as u64;
         if segment_end > self.fin && !self.is_finished() {
             // The stream goes on behind its end, which was none: somebody else said so.

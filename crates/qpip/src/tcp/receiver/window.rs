@@ -201,7 +201,6 @@ impl Receiver {
         if hit.is_spent {
             self.layout.seek(end, queue);
         }
-        self.usual_payload = hit.len;
         Some(Claim { start, end, is_whole: true, noted_end, layout: self.layout_version })
     }
 }
@@ -228,7 +227,7 @@ mod tests {
             let mut into = Spans::new();
             let (_, claim) = receiver.claim(1, 10, is_pushed, &queue, &mut into);
             let (now, delay) = (Instant::from_millis(1), Duration::from_millis(20));
-            let payload = Payload { at: 1, len: 10, longest: 10 };
+            let payload = Payload { at: 1, len: 10, longest: 10, last: 10 };
             receiver.accept(now, payload, is_pushed, claim, &mut queue, delay);
             receiver.predict(&queue).unwrap()
         };

@@ -234,7 +234,7 @@ impl Pair {
             options: draft.options,
             payload: draft.payload,
             coalesced: None,
-            longest_joined: None,
+            joined: None,
             ecn: match draft.ecn {
                 Ecn::Capable0 if self.is_congested => Ecn::CongestionExperienced,
                 ecn => ecn,

@@ -42,7 +42,7 @@ fn forged(pair: &Pair, flags: Flags) -> Segment {
         },
         payload: 0,
         coalesced: None,
-        longest_joined: None,
+        joined: None,
         ecn: Ecn::NotCapable,
     }
 }
