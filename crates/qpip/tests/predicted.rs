@@ -4,9 +4,11 @@
 
 use std::time::Duration;
 
+use crate::two::{Two, noise, place};
 use crate::world::{BOTH, Shape, Version, World, address, ip, mac, pattern};
-use landfall_placement::{Engine, PathId, Random};
+use landfall_placement::{Engine, Landing, PathId, Placement, Random};
 use landfall_simnet::{Encapsulation, EngineConfig, Loss, Probability, Sim};
+use landfall_testkit::model::Faults;
 use qpip::offload::Miss;
 use qpip::{
     Completion, Config, Event, Interface, Mapping, OwnAddress, QueuePairId, ReceiveWork, Stats,
@@ -302,6 +304,95 @@ fn on_a_clean_line_nearly_all_is_predicted() {
             // What proved the connection, and the first payload.
             assert_eq!(unlike, 2, "{mapping:?} {version:?} {stats:?}");
             assert_eq!(world.engine(1).misses(Miss::Unknown), 3, "the opening");
+        }
+    }
+}
+
+/// What batches made of a connection.
+#[derive(Debug, PartialEq)]
+struct Counted {
+    /// The bytes that the user knew of when each was over.
+    told: Vec<usize>,
+    /// How many segments each had, and what was said to them.
+    said: Vec<(usize, Vec<Vec<u8>>)>,
+    messages: Vec<Completion>,
+    received: usize,
+    stats: Stats,
+    refusals: u64,
+}
+
+/// What a batch of segments made of a connection, by whether its driver looked after each of them.
+fn counted(seed: u64, mapping: Mapping, looks: bool) -> Counted {
+    let mut random = Random::from_number(seed);
+    let mut two = Two::new(&Config::default(), mapping, Faults::default(), seed);
+    for _ in 0..32 {
+        two.receive(1, 2_000);
+    }
+    two.settle();
+    // Some have come, so that more is predicted, and the window is open.
+    for _ in 0..4 {
+        two.send(0, &noise(seed, 1_200));
+        two.settle();
+    }
+    let (mut said, mut sent, mut is_damaged) = (Vec::new(), Vec::new(), false);
+    let mut told = Vec::new();
+    for _ in 0..3 {
+        for _ in 0..1 + random.below(5) {
+            // Fragments of IP do not land one by one.
+            let most = if mapping == Mapping::Segment { 1_400 } else { 2_000 };
+            sent.push(two.send(0, &noise(seed, 1 + random.below(most) as usize)));
+        }
+        let now = two.wire.now;
+        let frames = two.said(0);
+        let engine = &mut two.wire.sides[1].engine;
+        let mut tickets = Vec::new();
+        for frame in &frames {
+            if let Ok(Placement::Into { ticket, .. }) = place(engine, now, frame) {
+                tickets.push(ticket);
+            }
+        }
+        for ticket in tickets {
+            let is_good = random.below(12) > 0;
+            is_damaged |= !is_good;
+            let landing = if is_good { Landing::Verified } else { Landing::Corrupt };
+            two.wire.sides[1].engine.handle_placed(now, ticket, landing);
+            if looks {
+                two.hear();
+            }
+        }
+        two.hear();
+        told.push(two.received(1));
+        let answers = two.said(1);
+        two.hand_in(0, &answers);
+        said.push((frames.len(), answers));
+        two.wire.pass_time();
+    }
+    let (stats, refusals) = (*two.adapter(1).stats(), two.refusals(1));
+    two.until("all is sent", |two| sent.iter().all(|id| two.is_done(0, *id)));
+    two.pass(4);
+    if !is_damaged {
+        // Behind the end of a message that was damaged what is in place comes again.
+        two.check_contract();
+    }
+    // A byte stream tells of what is there when somebody looks.
+    let messages = two.done[1].iter().filter(|_| mapping != Mapping::Stream);
+    let messages: Vec<Completion> = messages.copied().collect();
+    Counted { told, said, messages, received: two.received(1), stats, refusals }
+}
+
+/// Segments that follow each other count as one, where nobody looks in between; and nobody can tell.
+#[test]
+fn a_batch_counts_as_its_segments_do() {
+    for seed in 0..300 {
+        for mapping in [Mapping::Segment, Mapping::Message, Mapping::Stream] {
+            let once = counted(seed, mapping, false);
+            let mut each = counted(seed, mapping, true);
+            // Of a byte stream also what has come behind the last push may be told.
+            let is_sooner = once.told.iter().zip(&each.told).all(|(once, each)| once >= each);
+            if mapping == Mapping::Stream && is_sooner {
+                each.told.clone_from(&once.told);
+            }
+            assert_eq!(once, each, "seed {seed}, {mapping:?}");
         }
     }
 }
