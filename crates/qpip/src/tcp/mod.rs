@@ -11,6 +11,7 @@
 //! | --- | --- |
 //! | `tcb`, `state` | one connection: what follows, and the state of RFC 9293 |
 //! | `input`, `output` | what a segment does to it, and what the network says; what is said next |
+//! | `prediction` | what is expected next, and what came so |
 //! | `receiver` (`layout`, `ranges`) | what has come, and where it lies |
 //! | `sender` (`flight`, `rack`, `rtt`, `congestion`) | what was sent, what of it is lost, how much more may go |
 //! | `pacing` | when new data may leave, where it leaves at a rate |
@@ -34,6 +35,7 @@ pub(crate) mod listen;
 mod mtu_probe;
 mod output;
 mod pacing;
+mod prediction;
 pub(crate) mod rack;
 mod ranges;
 mod receiver;
