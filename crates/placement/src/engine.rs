@@ -164,7 +164,8 @@ pub trait Engine {
     /// Time passed. Calling it too early or too often is harmless.
     fn handle_timeout(&mut self, now: Instant);
 
-    /// When to call [`Engine::handle_timeout`] next.
+    /// When to call [`Engine::handle_timeout`] next. Who wants to sleep until then asks when nothing
+    /// is left to transmit and no event: an engine may let what has landed count no earlier.
     fn poll_timeout(&self) -> Option<Timeout>;
 
     /// The next thing that the user should know.

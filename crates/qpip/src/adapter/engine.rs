@@ -173,8 +173,6 @@ impl Engine for Adapter {
 
     fn poll_timeout(&self) -> Option<Timeout> {
         let timers = [
-            // Something came, and nobody has looked since: at once.
-            (self.has_unsettled().then_some(Instant::ZERO), "arrivals"),
             // Somebody was offered to a connection that waits: at once.
             (self.listeners.has_awaited().then_some(Instant::ZERO), "TCP accept"),
             (self.pairs.next_timer(), "TCP"),
