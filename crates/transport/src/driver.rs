@@ -8,7 +8,7 @@ use arrayvec::ArrayVec;
 use landfall_placement::{Duration, Engine, Instant, PathId, PathLimits};
 
 use crate::capability::Capabilities;
-use crate::exchange::{SEND_HEAD_ROOM, TurnScratch};
+use crate::exchange::{SEND_HEAD_ROOM, Settled, TurnScratch};
 use crate::fault::FaultCounts;
 use crate::memory::Regions;
 
@@ -93,6 +93,10 @@ impl DriverState {
     /// its place, as much as one turn may, and lets the engine's timers fire if it is time.
     /// Returns the number of payloads that were written.
     pub fn settle<E: Engine>(&mut self, engine: &mut E, now: Instant) -> u32 {
+        self.settle_turn(engine, now).deposits
+    }
+
+    fn settle_turn<E: Engine>(&mut self, engine: &mut E, now: Instant) -> Settled {
         self.between.run(engine, now, &mut self.counters)
     }
 }
@@ -206,8 +210,10 @@ pub(crate) fn take_turn<D: Driver, E: Engine>(
 ) -> io::Result<Progress> {
     let asked = send(driver, engine, now)?;
     let received = receive(driver, engine, now)?;
-    let deposits = driver.state_mut().settle(engine, now);
-    let answered = send(driver, engine, now)?;
+    let Settled { deposits, fired } = driver.state_mut().settle_turn(engine, now);
+    // Who spins makes most turns in vain: nothing happened since the engine was asked.
+    let has_news = received > 0 || deposits > 0 || fired;
+    let answered = if has_news { send(driver, engine, now)? } else { 0 };
     Ok(Progress { received: received + deposits, sent: asked + answered })
 }
 

@@ -124,8 +124,10 @@ impl<E: Engine> Paths<E> {
                 now = self.clock.now();
             }
         }
-        if engine.poll_timeout().is_some_and(|timeout| timeout.at <= now) {
-            // No path is up that would have let it fire.
+        // A path that is up lets timers fire.
+        if !self.paths.iter().any(|path| path.is_up)
+            && engine.poll_timeout().is_some_and(|timeout| timeout.at <= now)
+        {
             engine.handle_timeout(now);
         }
         moved

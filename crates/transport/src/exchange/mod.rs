@@ -18,7 +18,7 @@ pub(crate) use message::{
 #[cfg(feature = "io-uring")]
 pub(crate) use outbox::Gathered;
 pub(crate) use outbox::{FrontRun, LONGEST_BATCH, Originals, Outbox, RunLimits};
-pub(crate) use turn::{Pace, TurnScratch};
+pub(crate) use turn::{Pace, Settled, TurnScratch};
 
 use landfall_placement::Instant;
 

@@ -7,6 +7,16 @@ use super::MAX_UNITS;
 use crate::driver::Counters;
 use crate::memory::{Pins, Regions};
 
+/// What was done between receiving and sending.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Settled {
+    /// So many deposits were written: while there are any, something moves, and nobody goes to
+    /// sleep.
+    pub(crate) deposits: u32,
+    /// Timers fired.
+    pub(crate) fired: bool,
+}
+
 /// What every driver does once the landings of a turn were announced.
 #[derive(Debug)]
 pub(crate) struct TurnScratch {
@@ -20,23 +30,23 @@ impl TurnScratch {
     }
 
     /// Writes deposits, as many as one turn may, and lets the engine's timers
-    /// fire if it is time. Returns the number of deposits: while there are any,
-    /// something moves, and nobody goes to sleep.
+    /// fire if it is time.
     pub(crate) fn run<E: Engine>(
         &mut self,
         engine: &mut E,
         now: Instant,
         counters: &mut Counters,
-    ) -> u32 {
+    ) -> Settled {
         let mut deposits = 0;
         while deposits < MAX_UNITS as u32 && self.deposit(engine, now, counters) {
             deposits += 1;
         }
         self.pins.release();
-        if engine.poll_timeout().is_some_and(|timeout| timeout.at <= now) {
+        let fired = engine.poll_timeout().is_some_and(|timeout| timeout.at <= now);
+        if fired {
             engine.handle_timeout(now);
         }
-        deposits
+        Settled { deposits, fired }
     }
 
     /// Writes one deposit to its place. Returns whether there was one.
