@@ -26,9 +26,9 @@ pub(crate) struct Layout {
 /// found it is the first.
 #[derive(Clone, Copy, Debug)]
 struct Near {
-    /// So many requests are in front of it,
+    /// How many requests are in front of it,
     requests: u32,
-    /// which cover so many bytes.
+    /// and how many bytes these cover.
     bytes: u32,
 }
 

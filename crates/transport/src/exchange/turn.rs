@@ -10,8 +10,7 @@ use crate::memory::{Pins, Regions};
 /// What was done between receiving and sending.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settled {
-    /// So many deposits were written: while there are any, something moves, and nobody goes to
-    /// sleep.
+    /// Deposits that were written: while there are any, something moves, and nobody goes to sleep.
     pub(crate) deposits: u32,
     /// Timers fired.
     pub(crate) fired: bool,

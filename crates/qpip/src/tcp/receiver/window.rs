@@ -180,8 +180,8 @@ impl Receiver {
         self.number_of(self.honoured())
     }
 
-    /// Claims the place of what came as predicted: so many bytes from the front on. Nothing,
-    /// where something came meanwhile after which that is not what comes next.
+    /// Claims the place of what came as predicted, from the front on. Nothing, where something
+    /// came meanwhile after which that is not what comes next.
     #[inline]
     pub(crate) fn claim_predicted(
         &mut self,
