@@ -24,7 +24,7 @@ const INPUT: usize = 256 << 10;
 const COPIED: usize = 16 << 10;
 /// Requests that nobody waits for yet are sent when there are that many bytes of them.
 const QUEUED: usize = 64 << 10;
-/// Where reads have so many bytes each, heads are received with little behind them.
+/// Where reads have this many bytes each, heads are received with less than [`HEADS`] behind them.
 const LONG_READ: usize = 64 << 10;
 const HEADS: usize = 1 << 10;
 /// More bytes than that are sent only where somebody reads: a server that answers does not

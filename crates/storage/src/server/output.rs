@@ -15,7 +15,7 @@ const BUFFER: usize = 1 << 20;
 /// A longer read is left to a worker, where it would be copied.
 const INLINE: u32 = 512 << 10;
 
-/// What sends: the stream, for whoever holds its lock.
+/// What sends: a stream to which several threads write.
 pub(super) trait Outlet {
     /// Sends bytes, which are copied.
     fn send(&self, bytes: &[u8]) -> io::Result<()>;
@@ -113,26 +113,25 @@ impl Output {
         device: &dyn BlockDevice,
         (offset, length): (u64, u32),
     ) -> io::Result<ReadOutcome> {
-        let (len, in_place, found);
-        len = length as usize;
+        let len = length as usize;
         #[cfg(feature = "family")]
         if let (Some(ring), Some(file)) = (&mut self.ring, device.file()) {
             ring.make_room(outlet, head.len() + len)?;
-            (in_place, found) = (true, ring.read(head, file, offset, len));
+            let found = ring.read(head, file, offset, len);
             if ring.is_much() {
                 // It leaves while the next is read.
                 ring.send(outlet)?;
             }
-            return Ok(ReadOutcome::of(found, in_place));
+            return Ok(ReadOutcome::of(found, true));
         }
         self.make_room(outlet, head.len() + len)?;
         let room = &mut self.bytes[self.end..][..head.len() + len];
-        (in_place, found) = (false, device.read_if_cached(offset, &mut room[head.len()..]));
+        let found = device.read_if_cached(offset, &mut room[head.len()..]);
         if let Ok(true) = found {
             room[..head.len()].copy_from_slice(head);
             self.end += room.len();
         }
-        Ok(ReadOutcome::of(found, in_place))
+        Ok(ReadOutcome::of(found, false))
     }
 
     fn make_room(&mut self, outlet: &impl Outlet, len: usize) -> io::Result<()> {

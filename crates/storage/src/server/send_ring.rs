@@ -11,7 +11,7 @@ use crate::stream::Stream;
 
 /// The heads of replies that lie between blocks.
 const HEADS: usize = 64 << 10;
-/// So much leaves at once: the other side takes it in while more is read.
+/// This much leaves at once: the other side takes it in while more is read.
 const MUCH: u64 = 128 << 10;
 
 /// Memory that is filled from its beginning to its end and then from its beginning again, when
@@ -21,7 +21,7 @@ pub(super) struct SendRing {
     size: u64,
     /// What was ever filled. The next byte goes to this place modulo the size.
     filled: u64,
-    /// So much of it is sent. What is not lies in one piece.
+    /// How much of that is sent. What is not lies in one piece.
     posted: u64,
     returned: Arc<Returned>,
 }
@@ -35,7 +35,7 @@ struct Returned {
 
 #[derive(Default)]
 struct ReturnedState {
-    /// So much of what was ever filled is acknowledged.
+    /// How much of what was ever filled is acknowledged.
     until: u64,
     /// Some never will be: the connection is broken.
     is_lost: bool,
@@ -94,21 +94,21 @@ impl SendRing {
             self.filled += self.size - at;
             self.posted = self.filled;
         }
-        let is_room =
-            |state: &ReturnedState| self.filled + len - state.until <= self.size || state.is_lost;
-        let mut state = self.returned.state();
-        if !is_room(&state) {
-            drop(state);
+        let is_full = !self.has_room(&self.returned.state(), len);
+        if is_full {
+            // What is not sent is never acknowledged.
             self.send(outlet)?;
-            let is_room = |state: &ReturnedState| {
-                self.filled + len - state.until <= self.size || state.is_lost
-            };
-            state = self.returned.state();
-            while !is_room(&state) {
-                state = self.returned.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
-            }
+        }
+        let mut state = self.returned.state();
+        while !self.has_room(&state, len) {
+            state = self.returned.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         if state.is_lost { Err(io::ErrorKind::BrokenPipe.into()) } else { Ok(()) }
+    }
+
+    /// Need nobody wait for room for this many bytes?
+    const fn has_room(&self, state: &ReturnedState, len: u64) -> bool {
+        state.is_lost || self.filled + len - state.until <= self.size
     }
 
     /// Adds a reply, for which room was made.

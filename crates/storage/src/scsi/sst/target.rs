@@ -292,24 +292,22 @@ impl Connected {
     }
 }
 
+/// What was read, and otherwise the data of the response.
+type CarriedOut = (Option<Memory>, Result<Vec<u8>, Failed>);
+
 /// What a device does, if that needs no waiting for a medium.
-fn carry_out_now(
-    unit: &UnitDevice,
-    work: &Work,
-) -> Option<(Option<Memory>, Result<Vec<u8>, Failed>)> {
+fn carry_out_now(unit: &UnitDevice, work: &Work) -> Option<CarriedOut> {
     let Work::Read { offset, length } = *work else { return None };
-    let length = u32::try_from(length).ok().filter(|length| *length <= INLINE)?;
+    if length > INLINE {
+        return None;
+    }
     let mut memory = Memory::zeroed(length as usize);
     let done = unit.read_now(offset, &mut memory)?;
     Some((Some(memory), done.map(|()| Vec::new())))
 }
 
 /// What a device does. What is read is read into memory that a Transfer leaves from.
-fn carry_out(
-    unit: &UnitDevice,
-    work: &Work,
-    data: &[u8],
-) -> (Option<Memory>, Result<Vec<u8>, Failed>) {
+fn carry_out(unit: &UnitDevice, work: &Work, data: &[u8]) -> CarriedOut {
     let Work::Read { offset, length } = *work else { return (None, unit.carry_out(work, data)) };
     let mut memory = Memory::zeroed(length as usize);
     let done = unit.read_into(offset, &mut memory).map(|()| Vec::new());
