@@ -16,7 +16,7 @@ use landfall::qpip::MemoryRegion;
 use crate::Address;
 use crate::errors;
 #[cfg(feature = "qpip")]
-use crate::qp::LentBytes;
+use crate::qp::{Landed, LentBytes};
 use crate::waiting::{Half, Progress, locked};
 
 /// Where the bytes of a stream come from.
@@ -28,6 +28,19 @@ pub(crate) trait Source: Send {
         cx: &mut Context<'_>,
         into: &mut [IoSliceMut<'_>],
     ) -> Poll<io::Result<usize>>;
+
+    /// Lends the next bytes that lie in one piece where they landed, this many at most. They are
+    /// read when it returns; 0 at the end.
+    #[cfg(feature = "qpip")]
+    fn poll_read_landed(
+        &mut self,
+        cx: &mut Context<'_>,
+        most: usize,
+        take: &mut dyn FnMut(Landed<'_>),
+    ) -> Poll<io::Result<usize>> {
+        let _ = (cx, most, take);
+        Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
+    }
 
     /// See [`Progress`].
     fn make_progress(&mut self, cx: &mut Context<'_>) {
@@ -112,6 +125,22 @@ impl Reading {
         }
         match self.source.poll_read(cx, into) {
             // What had come before is still read.
+            Poll::Pending if self.is_shut => Poll::Ready(Ok(0)),
+            other => other,
+        }
+    }
+
+    #[cfg(feature = "qpip")]
+    fn poll_read_landed(
+        &mut self,
+        cx: &mut Context<'_>,
+        most: usize,
+        take: &mut dyn FnMut(Landed<'_>),
+    ) -> Poll<io::Result<usize>> {
+        if !self.peeked.is_empty() {
+            return Poll::Ready(Err(errors::invalid("bytes that were peeked at come first")));
+        }
+        match self.source.poll_read_landed(cx, most, take) {
             Poll::Pending if self.is_shut => Poll::Ready(Ok(0)),
             other => other,
         }
@@ -326,6 +355,18 @@ impl Duplex {
 
     pub(crate) fn write(&self, from: &[IoSlice<'_>]) -> io::Result<usize> {
         self.options.write(&self.writing, |writing, cx| writing.poll_write(cx, from))
+    }
+
+    #[cfg(feature = "qpip")]
+    pub(crate) fn read_landed(
+        &self,
+        most: usize,
+        mut take: impl FnMut(Landed<'_>),
+    ) -> io::Result<usize> {
+        let step = |reading: &mut Reading, cx: &mut Context<'_>| {
+            reading.poll_read_landed(cx, most, &mut take)
+        };
+        self.options.read(&self.reading, step)
     }
 
     #[cfg(feature = "qpip")]

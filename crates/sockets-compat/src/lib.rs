@@ -70,7 +70,7 @@ pub use family::Tokio;
 pub use family::{Blocking, Family, Messages, Mode};
 pub use listener::{Accepted, Incoming, Listener};
 #[cfg(feature = "qpip")]
-pub use qp::{QpDatagram, QpHost, QpListener, QpOptions, QpStream, SendMemory};
+pub use qp::{Landed, QpDatagram, QpHost, QpListener, QpOptions, QpStream, SendMemory};
 #[cfg(any(feature = "clan", feature = "stp"))]
 pub use seqpacket::SeqPacket;
 #[cfg(feature = "stp")]

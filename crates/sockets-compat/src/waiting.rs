@@ -179,10 +179,6 @@ thread_local! {
     static ALARM: OnceCell<Arc<Alarm>> = const { OnceCell::new() };
 }
 
-/// How long a thread that looks keeps its core to itself: in about that time an answer of
-/// another core comes. From then on anyone who wants the core has it, for the answer may be
-/// the work of a thread that waits for this very core.
-const ALONE: Duration = Duration::from_micros(5);
 /// How long a thread looks before it sleeps: about what being woken costs.
 const LOOKING: Duration = Duration::from_micros(50);
 
@@ -206,11 +202,10 @@ pub(crate) fn block_until<R>(
             if deadline.is_some_and(|deadline| now >= deadline) {
                 return None;
             }
-            if now - start < ALONE {
-                std::hint::spin_loop();
-                continue;
-            }
             if now - start < LOOKING {
+                // Its core goes to anyone who wants it: the answer may be the work of an adapter's
+                // thread that waits for this very core. Where nobody does, that costs less
+                // than an answer takes.
                 thread::yield_now();
                 continue;
             }

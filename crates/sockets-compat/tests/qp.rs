@@ -1,11 +1,11 @@
 //! Byte streams and datagrams over queue pairs.
 
-use std::io::{ErrorKind, IoSlice, IoSliceMut};
+use std::io::{ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
 use landfall::qpip::{Adapter, ChannelConfig};
-use sockets_compat::{QpHost, QpListener, QpOptions, QpStream};
+use sockets_compat::{Landed, QpHost, QpListener, QpOptions, QpStream};
 
 use crate::support::{TOO_LONG, likeness, until, within};
 
@@ -38,6 +38,51 @@ fn streams() -> (QpStream, QpStream) {
 #[test]
 fn streams_are_like_the_kernels() {
     likeness::is_like_the_kernels(streams);
+}
+
+/// Reads of both kinds take the bytes in order, and each of them once.
+#[test]
+fn bytes_are_read_where_they_landed_and_copied_by_turns() {
+    within(|| {
+        let (client, server) = streams();
+        let bytes: Vec<u8> = (0..2_000_000_u32).map(|at| (at * 7 + at / 4099) as u8).collect();
+        let sent = bytes.clone();
+        let writer = std::thread::spawn(move || {
+            (&client).write_all(&sent).unwrap();
+            client
+        });
+        let (mut came, mut nth) = (Vec::new(), 0);
+        while came.len() < bytes.len() {
+            let most = [1, 7, 4096, 1 << 20][nth % 4];
+            let before = came.len();
+            if nth % 3 == 0 {
+                let mut into = vec![0; most];
+                let len = (&server).read(&mut into).unwrap();
+                came.extend_from_slice(&into[..len]);
+            } else {
+                let mut take = |landed: Landed<'_>| {
+                    assert!(landed.len() <= most);
+                    assert!(landed.copy_out(&mut vec![0; landed.len() + 1]).is_err());
+                    let mut into = vec![0; landed.len()];
+                    landed.copy_out(&mut into).unwrap();
+                    came.extend(into);
+                };
+                let len = server.read_landed(most, &mut take).unwrap();
+                assert_eq!(came.len(), before + len);
+            }
+            assert!(came.len() > before && came[before..] == bytes[before..came.len()], "{nth}");
+            nth += 1;
+        }
+        // What was looked at is read as it was copied, and the end is the end.
+        let client = writer.join().unwrap();
+        (&client).write_all(b"once more").unwrap();
+        server.peek(&mut [0; 4]).unwrap();
+        let refused = server.read_landed(9, |_| panic!("it is read later")).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::InvalidInput);
+        (&server).read_exact(&mut [0; 9]).unwrap();
+        drop(client);
+        assert_eq!(server.read_landed(9, |_| panic!("there is nothing")).unwrap(), 0);
+    });
 }
 
 #[test]

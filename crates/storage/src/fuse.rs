@@ -1,11 +1,31 @@
-//! What file systems by FUSE have in common: how they are taken out of the tree of directories.
+//! What file systems by FUSE have in common: how the kernel has them, and how they are taken out of
+//! the tree of directories.
 
 use std::io;
 use std::path::Path;
 use std::process::Command;
 
+use fuser::{Config, MountOption, SessionACL};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
+
+/// How the kernel has a file system: what is read from the other end is data, whatever it says
+/// of itself, and the kernel checks who may use it.
+pub(crate) fn config(name: &str, read_only: bool, allow_other: bool) -> Config {
+    let mut config = Config::default();
+    config.mount_options = vec![
+        // Commas separate options.
+        MountOption::FSName(name.replace(',', "_")),
+        MountOption::DefaultPermissions,
+        MountOption::NoDev,
+        MountOption::NoSuid,
+    ];
+    if read_only {
+        config.mount_options.push(MountOption::RO);
+    }
+    config.acl = if allow_other { SessionACL::All } else { SessionACL::Owner };
+    config
+}
 
 /// Why something is still mounted.
 #[derive(Debug)]

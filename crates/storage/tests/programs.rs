@@ -205,10 +205,14 @@ impl Nbdkit {
         let arguments = ["-f", "--exit-with-parent", "-U", text(&socket)];
         let mut program = std::process::Command::new("nbdkit");
         let child = program.args(arguments).args(plugin).spawn().unwrap();
-        crate::support::until("it listens", || socket.exists());
         let options = landfall_storage::client::Options::export("");
-        let client = landfall_storage::client::Client::connect_unix(&socket, &options).unwrap();
-        Self { child, client }
+        let mut client = None;
+        // Its socket has a name before it listens.
+        crate::support::until("it listens", || {
+            client = landfall_storage::client::Client::connect_unix(&socket, &options).ok();
+            client.is_some()
+        });
+        Self { child, client: client.expect("it listens") }
     }
 }
 

@@ -10,7 +10,7 @@ use landfall::stp::{Endpoint, Memory, Transport, blocking};
 use landfall_storage::Features;
 use landfall_storage::device::{BlockDevice, Fault, MemoryDevice, Volatile};
 use landfall_storage::scsi::sst::{
-    Answer, Completion, Initiator, InitiatorError, MESSAGE, Pending, Request,
+    Answer, Completion, GOOD, Initiator, InitiatorError, MESSAGE, Pending, Request,
 };
 use landfall_storage::scsi::{Code, Key, Lun, Sense, Server, Status, TaskManagement};
 
@@ -61,7 +61,7 @@ fn data_land_in_the_buffers_of_the_initiator() {
     // More than are under way at a time.
     let len = 256 << 10;
     let blocks = len as u64 / 512;
-    let writes: Vec<_> = (0..40)
+    let writes: Vec<_> = (0..80)
         .map(|nth| initiator.write(UNIT, nth * blocks, Memory::from_bytes(&pattern(nth, len))))
         .collect();
     for write in writes {
@@ -70,16 +70,16 @@ fn data_land_in_the_buffers_of_the_initiator() {
     initiator.flush(UNIT).wait().unwrap();
     let copied = near.stats().bytes_copied_in;
     let reads: Vec<_> =
-        (0..40).map(|nth| initiator.read(UNIT, nth * blocks, Memory::zeroed(len))).collect();
+        (0..80).map(|nth| initiator.read(UNIT, nth * blocks, Memory::zeroed(len))).collect();
     for (nth, read) in (0..).zip(reads) {
         let read = read.wait().unwrap();
         assert!(read.len == len && *read.memory == pattern(nth, len), "{nth}");
     }
     // Messages alone were copied, and no data.
-    assert!(near.stats().bytes_copied_in - copied < 40 * 100);
+    assert!(near.stats().bytes_copied_in - copied < 80 * 100);
     assert!(far.stats().bytes_copied_in < 200 * 100);
     let stats = server.stats();
-    assert_eq!((stats.reads, stats.writes, stats.flushes), (40, 40, 1));
+    assert_eq!((stats.reads, stats.writes, stats.flushes), (80, 80, 1));
 }
 
 #[test]
@@ -281,7 +281,7 @@ fn a_reset_over_stp_ends_what_is_under_way_and_what_waits() {
     let (one, other) = (connect(&far, &near, "one"), connect(&far, &elsewhere, "other"));
     // More than are under way at a time.
     let write = || one.write(UNIT, 0, Memory::from_bytes(&pattern(1, 512)));
-    let mut writes: Vec<_> = iter::repeat_with(write).take(20).collect();
+    let mut writes: Vec<_> = iter::repeat_with(write).take(40).collect();
     until("the device writes", || device.waiting() > 0);
     let mut reset = one.manage(UNIT, TaskManagement::UnitReset);
     until("what waited has ended", || is_over(writes.last_mut().unwrap()));
@@ -331,4 +331,58 @@ fn a_command_whose_data_do_not_come_can_be_aborted() {
     // One that is not there has ended.
     say(&Request::Abort { tag: 4, task: 2 }, 4);
     assert_eq!(hear(), (4, Status::Good.byte()));
+}
+
+#[test]
+fn data_bring_the_status_good_and_other_data_do_not() {
+    let device = Arc::new(MemoryDevice::new(1 << 20));
+    device.write(1024, &pattern(3, 512)).unwrap();
+    let (_server, far) = serve(device);
+    let near = blocking::Endpoint::from(endpoint());
+    let connection = near.connect(far.local().unwrap(), 3260).unwrap();
+    let say = |request: &Request, tag: u32| {
+        let message = Memory::from_bytes(&request.encode());
+        connection.send(message).opaque(MESSAGE | tag).wait().unwrap();
+    };
+    let hear = || connection.receive(Memory::zeroed(4096)).wait().unwrap();
+    say(&Request::Name("one".into()), 0);
+    say(&Request::Command { tag: 1, lun: [0; 8], data_out: 0, data_in: 0, cdb: [0; 16] }, 1);
+    assert_eq!(hear().opaque(), MESSAGE | 1);
+    let mut cdb = [0; 16];
+    (cdb[0], cdb[5], cdb[8]) = (0x28, 2, 1);
+    let read = |tag, data_in, cdb| Request::Command { tag, lun: [0; 8], data_out: 0, data_in, cdb };
+    say(&read(2, 512, cdb), 2);
+    let data = hear();
+    assert_eq!((data.opaque(), &data[..]), (GOOD | 2, &pattern(3, 512)[..]));
+    // Without room for data their status comes by itself, and so does one that is not good.
+    say(&read(3, 0, cdb), 3);
+    let answer = hear();
+    let told = Answer::decode(&answer).expect("an answer");
+    assert_eq!((answer.opaque(), told.status, told.data_in), (MESSAGE | 3, 0, 0));
+    cdb[2] = 0x7f;
+    say(&read(4, 512, cdb), 4);
+    let answer = hear();
+    let told = Answer::decode(&answer).expect("an answer");
+    assert_eq!((answer.opaque(), told.status, told.data_in), (MESSAGE | 4, 2, 0));
+}
+
+#[test]
+fn more_data_than_there_is_room_for_end_the_connection() {
+    let far = blocking::Endpoint::from(endpoint());
+    let listener = far.listen(3260).unwrap();
+    let near = blocking::Endpoint::from(endpoint());
+    let connection = near.connect(far.local().unwrap(), 3260).unwrap();
+    let initiator = Initiator::new(connection.as_async().clone(), "one").unwrap();
+    let read = initiator.read(UNIT, 0, Memory::zeroed(512));
+    let target = listener.accept().unwrap();
+    let mut tag = None;
+    while tag.is_none() {
+        let message = target.receive(Memory::zeroed(256)).wait().unwrap();
+        if let Some(Request::Command { tag: told, .. }) = Request::decode(&message) {
+            tag = Some(told);
+        }
+    }
+    let more = target.send(Memory::zeroed(513)).opaque(GOOD | tag.unwrap()).start();
+    assert!(matches!(read.wait(), Err(InitiatorError::Gone(_))));
+    drop(more);
 }

@@ -7,6 +7,7 @@ mod devices;
 mod durability;
 #[cfg(feature = "mount")]
 mod files;
+mod in_place;
 mod initiator;
 #[cfg(feature = "mount")]
 mod mount;

@@ -5,12 +5,14 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use landfall_storage::client::{Client, Options};
 use landfall_storage::server::{Offer, Server};
+use landfall_storage::stream::Stream;
 
 /// Long for whatever a test waits for.
 pub(crate) const LIMIT: Duration = Duration::from_secs(120);
@@ -119,4 +121,49 @@ pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 
 pub(crate) fn hash(path: &Path) -> String {
     blake3::hash(&std::fs::read(path).unwrap()).to_string()
+}
+
+/// A stream of which nobody reads while the gate is shut.
+pub(crate) struct Gate {
+    below: Arc<dyn Stream>,
+    is_shut: AtomicBool,
+}
+
+impl Gate {
+    pub(crate) fn new(below: Arc<dyn Stream>) -> Self {
+        Self { below, is_shut: AtomicBool::new(false) }
+    }
+
+    pub(crate) fn shut(&self) {
+        self.is_shut.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn open(&self) {
+        self.is_shut.store(false, Ordering::Release);
+    }
+}
+
+impl Stream for Gate {
+    fn read(&self, into: &mut [u8]) -> io::Result<usize> {
+        while self.is_shut.load(Ordering::Acquire) {
+            thread::sleep(Duration::from_millis(1));
+        }
+        self.below.read(into)
+    }
+
+    fn write(&self, head: &[u8], payload: &[u8]) -> io::Result<()> {
+        self.below.write(head, payload)
+    }
+
+    fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        self.below.set_read_timeout(timeout)
+    }
+
+    fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        self.below.set_write_timeout(timeout)
+    }
+
+    fn shut_down(&self) {
+        self.below.shut_down();
+    }
 }

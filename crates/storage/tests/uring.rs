@@ -4,7 +4,6 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use landfall::qpip::{Adapter, ChannelConfig};
@@ -13,11 +12,11 @@ use landfall_storage::client::{Client, Error, Options};
 use landfall_storage::device::{BlockDevice, FileAccess, FileDevice, Source};
 use landfall_storage::server::{Offer, Server};
 use landfall_storage::sockets_compat::QpHost;
-use landfall_storage::stream::{Stream, queue_pair_options};
+use landfall_storage::stream::queue_pair_options;
 use landfall_testkit::skip::skip;
 use rustix::fs::{Advice, fadvise};
 
-use crate::support::{Folder, connect, pattern, serve, until};
+use crate::support::{Folder, Gate, connect, pattern, serve, until};
 
 const SIZE: usize = 16 << 20;
 
@@ -202,7 +201,7 @@ fn cold_blocks_leave_from_where_they_landed_over_queue_pairs() {
         forget(&folder.file("disk.img"));
     }
     let stats = server.stats();
-    assert!(stats.sent_in_place > 0 && stats.sent_in_place == stats.ring_reads, "{stats:?}");
+    assert!(stats.ring_reads > 0 && stats.sent_in_place >= stats.ring_reads, "{stats:?}");
     assert_eq!((stats.reads, stats.errors), (8 * 160, 0));
 }
 
@@ -239,44 +238,13 @@ fn a_server_that_ends_does_not_wait_for_blocks_that_nobody_takes() {
     let folder = Folder::new();
     let Some((server, host)) = cold_server_of_queue_pairs(test, &folder) else { return };
     let stream = Arc::new(host.connect("qp://10.0.0.2:10809").unwrap());
-    let gate = Arc::new(Gate { below: stream, is_shut: AtomicBool::new(false) });
+    let gate = Arc::new(Gate::new(stream));
     let client = Client::connect(Arc::<Gate>::clone(&gate), &Options::export("disk")).unwrap();
-    gate.is_shut.store(true, Ordering::Release);
+    gate.shut();
     let reads: Vec<_> = (0..64).map(|nth| client.read(nth * 262_144, vec![0; 262_144])).collect();
     client.send();
     until("the ring reads", || server.stats().ring_reads > 8);
     drop(server);
-    gate.is_shut.store(false, Ordering::Release);
+    gate.open();
     assert!(reads.into_iter().any(|read| read.wait().is_err()), "16 MiB cannot all have come");
-}
-
-/// A stream of which nobody reads while the gate is shut.
-struct Gate {
-    below: Arc<dyn Stream>,
-    is_shut: AtomicBool,
-}
-
-impl Stream for Gate {
-    fn read(&self, into: &mut [u8]) -> io::Result<usize> {
-        while self.is_shut.load(Ordering::Acquire) {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        self.below.read(into)
-    }
-
-    fn write(&self, head: &[u8], payload: &[u8]) -> io::Result<()> {
-        self.below.write(head, payload)
-    }
-
-    fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
-        self.below.set_read_timeout(timeout)
-    }
-
-    fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
-        self.below.set_write_timeout(timeout)
-    }
-
-    fn shut_down(&self) {
-        self.below.shut_down();
-    }
 }

@@ -33,6 +33,11 @@ pub(super) trait Drive {
         true
     }
 
+    /// Do other threads wait for this one, and may need its core to go on?
+    fn serves_others(&self) -> bool {
+        false
+    }
+
     /// Sleeps until a turn makes sense. The last one was made at that time.
     fn sleep(&mut self, at: Instant);
 }
@@ -48,7 +53,7 @@ pub(super) fn drive<D: Drive>(driven: &mut D, wait: Wait) -> D::Output {
         if turn.moved {
             budget.renew();
         } else if driven.may_spin() && !budget.is_spent(turn.at) {
-            budget.pause(turn.at);
+            budget.pause(turn.at, driven.serves_others());
         } else {
             driven.sleep(turn.at);
         }

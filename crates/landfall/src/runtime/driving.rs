@@ -172,6 +172,23 @@ impl<P: Protocol> Runtime<P> {
         }
     }
 
+    /// The same, with the next turn: what several calls submit so makes one.
+    #[cfg(feature = "stp")]
+    pub(crate) fn submit_later(&self, submission: P::Submission) {
+        if let Err(submission) = self.lock.leave(submission) {
+            self.submit(submission);
+        }
+    }
+
+    /// A turn for what was submitted, by this thread or by the one that drives.
+    #[cfg(feature = "stp")]
+    pub(crate) fn serve_submitted(&self) {
+        match self.driving {
+            Driving::OwnThread => self.poll_slot.ring(),
+            Driving::Shared | Driving::Callers => _ = self.turn(),
+        }
+    }
+
     /// Something was asked for: a turn, by this thread or by the one that drives.
     fn turn_or_tell(&self, mut state: MutexGuard<'_, State<P>>, now: Instant) {
         let tells = self.driving == Driving::OwnThread;

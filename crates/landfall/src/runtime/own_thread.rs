@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use landfall_placement::Instant;
 
 use super::drive::{Drive, LONGEST_SLEEP, Turn, drive};
-use super::{Protocol, Runtime};
+use super::{Driving, Protocol, Runtime};
 
 impl<P: Protocol> Runtime<P> {
     /// What the own thread does.
@@ -55,6 +55,10 @@ impl<P: Protocol> Drive for ThreadDriver<'_, P> {
 
     fn may_spin(&self) -> bool {
         !self.is_ending && !self.runtime.user_drivers.was_driven_lately()
+    }
+
+    fn serves_others(&self) -> bool {
+        self.runtime.driving == Driving::OwnThread
     }
 
     fn sleep(&mut self, _: Instant) {

@@ -40,10 +40,13 @@ impl SpinBudget {
 
     /// What a thread does between two looks. One that will block soon gives its core, after
     /// the time in which an answer of another core comes, to anyone who wants it: the
-    /// answer may be the work of a thread that waits for this very core.
-    pub(crate) fn pause(&self, now: Instant) {
+    /// answer may be the work of a thread that waits for this very core. One whose work comes
+    /// from threads of this process (`serves_others`) gives it at once.
+    pub(crate) fn pause(&self, now: Instant, serves_others: bool) {
         match (self.wait, self.idle_since) {
-            (Wait::SpinThenBlock(budget), Some(start)) if now.since(start) >= budget / 10 => {
+            (Wait::SpinThenBlock(budget), Some(start))
+                if serves_others || now.since(start) >= budget / 10 =>
+            {
                 thread::yield_now();
             }
             _ => std::hint::spin_loop(),

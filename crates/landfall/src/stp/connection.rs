@@ -81,6 +81,11 @@ impl Connection {
         Operation::holding(&self.0, held, |memory| Request::Send { memory, opaque: 0 })
     }
 
+    /// Lets what was [begun](Operation::start_later) leave now, with one turn of the endpoint.
+    pub fn turn(&self) {
+        self.0.handle.serve_submitted();
+    }
+
     /// Takes the next Transfer of the other side into memory, and gives it with
     /// the memory.
     pub fn receive(&self, memory: Memory) -> Operation<Message> {

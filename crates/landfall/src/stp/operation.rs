@@ -78,6 +78,34 @@ impl<T> Operation<T> {
         self
     }
 
+    /// Begins it with the next turn of its endpoint: what is begun so leaves together, with as few
+    /// calls of the kernel as possible. A turn is made by anyone who calls or waits, or at once by
+    /// [`Connection::turn`](super::Connection::turn).
+    ///
+    /// ```
+    /// use landfall::stp::{Memory, Transport, blocking::Endpoint};
+    ///
+    /// let server = Endpoint::bind(Transport::udp("127.0.0.1:0".parse()?))?;
+    /// let client = Endpoint::bind(Transport::udp("127.0.0.1:0".parse()?))?;
+    /// let listener = server.listen(7)?;
+    /// let connection = client.connect(server.local().unwrap(), 7)?;
+    ///
+    /// let sends: Vec<_> = (0..10).map(|_| connection.send("many").start_later()).collect();
+    /// connection.as_async().turn();
+    /// let there = listener.accept()?;
+    /// for _ in &sends {
+    ///     there.receive(Memory::zeroed(4)).wait()?;
+    /// }
+    /// for send in sends {
+    ///     send.wait()?;
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn start_later(mut self) -> Self {
+        self.begin_by(|handle, start| handle.submit_later(start));
+        self
+    }
+
     /// Whether it goes before others that wait: for a free slot of its connection, for the
     /// receiver's grants, or for its sender's path. Without this it has the priority
     /// [of its connection](super::Connection::set_priority). It is this side's wish, and the
@@ -198,6 +226,10 @@ impl<T> Operation<T> {
     }
 
     fn begin(&mut self) {
+        self.begin_by(|handle, start| handle.submit(start));
+    }
+
+    fn begin_by(&mut self, submit: impl FnOnce(&Handle, Submission)) {
         if matches!(self.stage, Stage::New(..))
             && let Stage::New(request, held) = std::mem::replace(&mut self.stage, Stage::Over)
         {
@@ -205,7 +237,7 @@ impl<T> Operation<T> {
             let priority = self.priority;
             self.stage = Stage::Started(Arc::clone(&ticket));
             let start = Submission::Start { connection, request, held, ticket, priority };
-            self.connection.handle.submit(start);
+            submit(&self.connection.handle, start);
         }
     }
 

@@ -21,6 +21,7 @@ use landfall::qpip::{
     MemoryRegion, Phase, PostError, QueuePair, QueuePairId, QueuePairOptions, Status,
 };
 
+use super::landed::Landed;
 use super::ring::{DEPTH, LentBytes, Ring};
 use super::{QpHost, QpOptions, broken, ended, failed};
 use crate::address::Address;
@@ -420,12 +421,18 @@ impl Receives {
             self.over = self.over.or(Some(completion.status));
             return;
         }
-        self.ready.push_back(Filled {
-            slot: completion.id,
-            at: u64::from(completion.offset),
-            len: completion.len as usize,
-            is_last: completion.ends_request,
-        });
+        let (at, len) = (u64::from(completion.offset), completion.len as usize);
+        let (slot, is_last) = (completion.id, completion.ends_request);
+        // What lies behind other bytes is one piece with them.
+        let is_behind = |back: &&mut Filled| {
+            back.slot == slot && !back.is_last && back.at + back.len as u64 == at
+        };
+        if let Some(back) = self.ready.back_mut().filter(is_behind) {
+            back.len += len;
+            back.is_last = is_last;
+        } else {
+            self.ready.push_back(Filled { slot, at, len, is_last });
+        }
     }
 
     /// The next bytes go into this buffer, as many as there are of one piece.
@@ -466,17 +473,14 @@ impl Receives {
     }
 }
 
-impl Source for Receives {
-    fn poll_read(
-        &mut self,
-        cx: &mut Context<'_>,
-        into: &mut [IoSliceMut<'_>],
-    ) -> Poll<io::Result<usize>> {
+impl Receives {
+    /// Waits until there are bytes, or the end: 0.
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         loop {
             self.hear_all();
             self.release();
             if !self.ready.is_empty() {
-                break;
+                return Poll::Ready(Ok(self.ready.len()));
             }
             if let Some(status) = self.over {
                 return Poll::Ready(self.how_it_ended(status));
@@ -498,7 +502,7 @@ impl Source for Receives {
                         Err(error) => Err(failed(error)),
                     });
                 }
-                break;
+                return Poll::Ready(Ok(self.ready.len()));
             }
             // Dropped, these futures lose nothing: they only wait.
             match self.wire.with(|live| poll_once(cx, live.received.ready())) {
@@ -506,6 +510,19 @@ impl Source for Receives {
                 Some(Poll::Pending) => return Poll::Pending,
                 _ => return Poll::Ready(Err(errors::reset())),
             }
+        }
+    }
+}
+
+impl Source for Receives {
+    fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        into: &mut [IoSliceMut<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match self.poll_ready(cx) {
+            Poll::Ready(Ok(1..)) => {}
+            other => return other,
         }
         let mut filled = 0;
         for buffer in into {
@@ -516,6 +533,27 @@ impl Source for Receives {
             filled += at;
         }
         Poll::Ready(Ok(filled))
+    }
+
+    fn poll_read_landed(
+        &mut self,
+        cx: &mut Context<'_>,
+        most: usize,
+        take: &mut dyn FnMut(Landed<'_>),
+    ) -> Poll<io::Result<usize>> {
+        match self.poll_ready(cx) {
+            Poll::Ready(Ok(1..)) => {}
+            other => return other,
+        }
+        self.release();
+        let Some(front) = self.ready.front_mut() else { return Poll::Ready(Ok(0)) };
+        let len = front.len.min(most);
+        let at = front.slot * self.slots.slot + front.at;
+        take(Landed::new(&self.slots.memory, at..at + len as u64));
+        front.at += len as u64;
+        front.len -= len;
+        self.release();
+        Poll::Ready(Ok(len))
     }
 }
 

@@ -3,6 +3,7 @@
 
 mod connection;
 mod datagram;
+mod landed;
 mod ring;
 mod send_memory;
 
@@ -21,6 +22,7 @@ use crate::stream::ByteStream;
 use crate::waiting::block_on;
 use connection::{Ends, Idle};
 pub use datagram::QpDatagram;
+pub use landed::Landed;
 pub(crate) use ring::LentBytes;
 pub use send_memory::SendMemory;
 

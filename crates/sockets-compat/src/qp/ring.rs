@@ -182,8 +182,9 @@ impl Ring {
         let len = self.fill(&[IoSlice::new(head)])?;
         let ([first, second], count) = self.parts(len)?;
         let behind = lent.region.part(lent.range.clone()).map_err(failed)?;
-        let posted = match count {
-            1 => post(&[first, behind]),
+        let posted = match (len, count) {
+            (0, _) => post(&[behind]),
+            (_, 1) => post(&[first, behind]),
             _ => post(&[first, second, behind]),
         };
         Ok(posted.map(|()| {

@@ -1,6 +1,7 @@
 //! [`SendMemory`]: registered memory that others fill and a socket sends from.
 
 use std::fmt;
+use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
@@ -10,6 +11,7 @@ use landfall::qpip::{MemoryRegion, Pinned};
 use super::failed;
 use super::ring::LentBytes;
 use crate::duplex::Duplex;
+use crate::errors;
 use crate::family::{Mode, Qp};
 use crate::stream::ByteStream;
 
@@ -78,6 +80,18 @@ impl SendMemory {
     /// They do not all fit.
     pub fn copy_in(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         self.region.copy_in(offset, bytes).map_err(failed)
+    }
+
+    /// Reads bytes of a file that the page cache has into this range; never waits for the medium.
+    /// Gives how many there were: fewer than the range has where the cache or the file ends.
+    ///
+    /// # Errors
+    /// The medium says so, or bytes of the range are not there.
+    pub fn read_cached(&self, file: &File, offset: u64, into: Range<u64>) -> io::Result<usize> {
+        let len = into.end.checked_sub(into.start).and_then(|len| u32::try_from(len).ok());
+        let len = len.ok_or_else(|| errors::invalid("a range ends where it begins, or later"))?;
+        let pinned = self.pin()?;
+        pinned.read_cached(file, offset, &pinned.id().span(into.start, len))
     }
 
     /// Writes `head` and then bytes of this memory, behind what was written before: all of it, or

@@ -2,7 +2,8 @@
 //! so are the data of a command, which land where they belong.
 //!
 //! The four bytes of a user in each Transfer say what it is: the tag of a command for its data,
-//! and the same with [`MESSAGE`] for a message about it.
+//! and the same with [`MESSAGE`] for a message about it. Data that come with [`GOOD`] are all that
+//! a target says of a command.
 
 use alloc::string::String;
 use alloc::vec;
@@ -14,6 +15,11 @@ use crate::wire::{put, u32_at, u64_at};
 
 /// Set in the four bytes of a user where a Transfer is a message.
 pub const MESSAGE: u32 = 1 << 31;
+/// Set in the four bytes of a user where data come from a target with the status GOOD: no message
+/// follows.
+pub const GOOD: u32 = 1 << 30;
+/// Tags are smaller.
+pub const TAGS: u32 = GOOD;
 /// The longest message.
 pub const LONGEST_MESSAGE: usize = 256;
 
@@ -41,7 +47,7 @@ pub enum Request {
     Name(String),
     /// A command.
     Command {
-        /// What its data and its status are known by; without [`MESSAGE`].
+        /// What its data and its status are known by; below [`TAGS`].
         tag: u32,
         /// The unit.
         lun: [u8; 8],
@@ -121,18 +127,18 @@ impl Request {
             (NAME, 5..=LONGEST_MESSAGE) => {
                 core::str::from_utf8(&bytes[4..]).ok().map(|name| Self::Name(name.into()))
             }
-            (COMMANDS, COMMAND) if tag < MESSAGE => Some(Self::Command {
+            (COMMANDS, COMMAND) if tag < TAGS => Some(Self::Command {
                 tag,
                 lun,
                 data_out: u32_at(bytes, 16),
                 data_in: u32_at(bytes, 20),
                 cdb: *bytes[24..].first_chunk()?,
             }),
-            (MANAGES, 16) if tag < MESSAGE => {
+            (MANAGES, 16) if tag < TAGS => {
                 let what = *FUNCTIONS.get(usize::from(bytes[1]))?;
                 Some(Self::Manage { tag, lun, what })
             }
-            (ABORTS, 12) if tag < MESSAGE => Some(Self::Abort { tag, task: u32_at(bytes, 8) }),
+            (ABORTS, 12) if tag < TAGS => Some(Self::Abort { tag, task: u32_at(bytes, 8) }),
             _ => None,
         }
     }

@@ -24,6 +24,9 @@ const INPUT: usize = 256 << 10;
 const COPIED: usize = 16 << 10;
 /// Requests that nobody waits for yet are sent when there are that many bytes of them.
 const QUEUED: usize = 64 << 10;
+/// Where reads have this many bytes each, heads are received with less than [`HEADS`] behind them.
+const LONG_READ: usize = 64 << 10;
+const HEADS: usize = 1 << 10;
 /// More bytes than that are sent only where somebody reads: a server that answers does not
 /// read meanwhile.
 const UNREAD: usize = 16 << 10;
@@ -392,13 +395,16 @@ impl ClientState {
                 }
                 _ => None,
             };
+            // What is received beyond a head is copied once more: of long reads that is little.
+            let is_long = state.unread >= LONG_READ * state.session.in_flight().max(1);
+            let most = if is_long { HEADS } else { usize::MAX };
             drop(state);
             let Some((used, event)) = next else {
                 if has_waited {
                     return Ok(());
                 }
                 has_waited = true;
-                if !input.fill(&*self.stream).map_err(gone)? {
+                if !input.fill_up_to(most, &*self.stream).map_err(gone)? {
                     return Err(Error::Gone("the server has ended it".into()));
                 }
                 continue;

@@ -239,6 +239,10 @@ impl BlockDevice for FileDevice {
         Ok(fadvise(&self.file, offset, Some(length), Advice::WillNeed)?)
     }
 
+    fn file(&self) -> Option<&File> {
+        Some(&self.file)
+    }
+
     fn uring_file(&self) -> Option<Arc<File>> {
         (self.access == FileAccess::Uring).then(|| Arc::clone(&self.file))
     }

@@ -95,6 +95,12 @@ pub trait BlockDevice: Send + Sync {
         Ok(())
     }
 
+    /// The file that has these bytes at the same offsets, if one has: blocks go from its pages to
+    /// memory that is sent from, and to them from memory where they land.
+    fn file(&self) -> Option<&File> {
+        None
+    }
+
     /// The file that has these bytes at the same offsets, where reads that wait for its medium
     /// shall go through `io_uring`.
     fn uring_file(&self) -> Option<Arc<File>> {

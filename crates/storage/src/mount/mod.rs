@@ -24,13 +24,13 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use fuser::{Config, MountOption, Session, SessionACL, SessionUnmounter};
+use fuser::{Session, SessionUnmounter};
 use landfall_nbd::Features;
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
 use crate::client::Client;
-use crate::fuse::{StillMounted, unmount};
+use crate::fuse::{StillMounted, config, unmount};
 use file_system::DeviceFile;
 use request::Requests;
 
@@ -175,8 +175,9 @@ impl Mount {
         let file = name.as_ref().map_or_else(|| place.clone(), |name| place.join(name));
         let requests = Arc::new(Requests::new(client));
         let device = DeviceFile::new(Arc::clone(&requests), name, read_only);
-        let mut session = Session::new(device, &place, &config(options, read_only, &export.name))
-            .map_err(refused)?;
+        let named = format!("landfall-nbd:{}", export.name);
+        let config = config(&named, read_only, options.allow_other);
+        let mut session = Session::new(device, &place, &config).map_err(refused)?;
         let unmounter = std::sync::Mutex::new(session.unmount_callable());
         let watch = watch(&requests, options.patience).map_err(refused)?;
         let named = thread::Builder::new().name("landfall-fuse".into());
@@ -343,20 +344,6 @@ fn kind_of(place: &Path) -> Result<fs::FileType, MountError> {
     } else {
         Err(MountError::WrongKind(place.into()))
     }
-}
-
-fn config(options: &MountOptions, read_only: bool, export: &str) -> Config {
-    let mut config = Config::default();
-    // Commas separate options.
-    let name = format!("landfall-nbd:{}", export.replace(',', "_"));
-    config.mount_options = vec![MountOption::FSName(name), MountOption::DefaultPermissions];
-    if read_only {
-        config.mount_options.push(MountOption::RO);
-    }
-    if options.allow_other {
-        config.acl = SessionACL::All;
-    }
-    config
 }
 
 /// Ends the connection when a request takes too long.

@@ -56,11 +56,7 @@ impl UnitDevice {
         match *work {
             Work::Read { offset, length } => {
                 let mut into = vec![0; length as usize];
-                match self.device.read_if_cached(offset, &mut into) {
-                    Ok(true) => Some(Ok(into)),
-                    Ok(false) => None,
-                    Err(error) => Some(Err(cannot_read(error))),
-                }
+                self.read_now(offset, &mut into).map(|done| done.map(|()| into))
             }
             Work::Write { fua: false, verify: false, .. } => {
                 // Not behind something that reads first.
@@ -98,6 +94,15 @@ impl UnitDevice {
                 Ok(lba_status(offset, block, &extents, allocation))
             }
             _ => self.flush().map(|()| Vec::new()),
+        }
+    }
+
+    /// Reads, if that needs no waiting for a medium. None: somebody who may wait has to.
+    pub(crate) fn read_now(&self, offset: u64, into: &mut [u8]) -> Option<Result<(), Failed>> {
+        match self.device.read_if_cached(offset, into) {
+            Ok(true) => Some(Ok(())),
+            Ok(false) => None,
+            Err(error) => Some(Err(cannot_read(error))),
         }
     }
 

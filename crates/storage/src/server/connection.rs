@@ -15,8 +15,12 @@ use std::time::Duration;
 
 use landfall_nbd::server::{Config, Incoming, Negotiation, Session, Step, Ticket};
 use landfall_nbd::{Command, Errno, ProtocolError};
+#[cfg(feature = "family")]
+use sockets_compat::Landed;
 
 use super::exports::{ExportTable, Offered};
+use super::input::Input;
+use super::output::{Outlet, Output, ReadOutcome};
 #[cfg(feature = "uring")]
 use super::ring::RingReader;
 use super::tally::Tally;
@@ -25,10 +29,9 @@ use crate::stream::Stream;
 
 /// What was received and not used yet has so much room.
 const INPUT: usize = 1 << 20;
-/// Replies are collected up to this many bytes.
-const OUTPUT: usize = 1 << 20;
-/// A longer read is left to a worker.
-const INLINE_READ: u32 = 512 << 10;
+/// Behind a write as long as this, the next head is received alone: data that follow it are written
+/// from where they land.
+const LONG_WRITE: u64 = 32 << 10;
 /// This many jobs of one client may be under way, and this many bytes of their data.
 const MOST_JOBS: usize = 128;
 const MOST_BYTES: usize = 64 << 20;
@@ -59,41 +62,6 @@ pub(crate) struct Common {
 /// Makes a stream one with TLS.
 pub(crate) type Secure = Box<dyn Fn(Arc<dyn Stream>) -> io::Result<Arc<dyn Stream>> + Send + Sync>;
 
-/// Bytes that were received.
-pub(crate) struct Input {
-    bytes: Vec<u8>,
-    begin: usize,
-    end: usize,
-}
-
-impl Input {
-    pub(crate) fn new(room: usize) -> Self {
-        Self { bytes: vec![0; room], begin: 0, end: 0 }
-    }
-
-    pub(crate) fn bytes(&self) -> &[u8] {
-        &self.bytes[self.begin..self.end]
-    }
-
-    pub(crate) const fn consume(&mut self, count: usize) {
-        self.begin += count;
-        if self.begin == self.end {
-            (self.begin, self.end) = (0, 0);
-        }
-    }
-
-    /// Receives more; false at the end.
-    pub(crate) fn fill(&mut self, stream: &dyn Stream) -> io::Result<bool> {
-        if self.end == self.bytes.len() {
-            self.bytes.copy_within(self.begin..self.end, 0);
-            (self.begin, self.end) = (0, self.end - self.begin);
-        }
-        let count = stream.read(&mut self.bytes[self.end..])?;
-        self.end += count;
-        Ok(count > 0)
-    }
-}
-
 /// Serves a client until it goes.
 pub(crate) fn serve(stream: Arc<dyn Stream>, common: &Arc<Common>) -> Result<(), Ended> {
     stream.set_read_timeout(Some(PATIENCE))?;
@@ -117,8 +85,9 @@ pub(crate) fn serve(stream: Arc<dyn Stream>, common: &Arc<Common>) -> Result<(),
         shared: Arc::clone(&shared),
         common: Arc::clone(common),
         input,
-        output: Output { bytes: vec![0; OUTPUT], end: 0 },
+        output: Output::new(),
         head: Vec::with_capacity(64),
+        reads_heads_alone: false,
         #[cfg(feature = "uring")]
         ring: OnceCell::new(),
     };
@@ -201,6 +170,18 @@ struct ConnectionState {
     writing: Mutex<()>,
     jobs: Mutex<Jobs>,
     fewer: Condvar,
+}
+
+impl Outlet for ConnectionState {
+    fn send(&self, bytes: &[u8]) -> io::Result<()> {
+        self.send(bytes, &[])
+    }
+
+    #[cfg(feature = "family")]
+    fn alone<T>(&self, work: impl FnOnce() -> T) -> T {
+        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        work()
+    }
 }
 
 impl ConnectionState {
@@ -367,18 +348,14 @@ impl ReadJob {
     }
 }
 
-/// Replies that are not sent yet.
-struct Output {
-    bytes: Vec<u8>,
-    end: usize,
-}
-
 struct Connection {
     shared: Arc<ConnectionState>,
     common: Arc<Common>,
     input: Input,
     output: Output,
     head: Vec<u8>,
+    /// Data that follow the next head shall land where they are written from.
+    reads_heads_alone: bool,
     /// What reads the device's file where the medium has to be waited for, if it has one for that.
     #[cfg(feature = "uring")]
     ring: OnceCell<Option<RingReader>>,
@@ -388,10 +365,12 @@ impl Connection {
     fn run(&mut self) -> Result<(), Ended> {
         let head_len = self.shared.session.head_len();
         loop {
-            if self.input.bytes().len() < head_len {
+            let there = self.input.bytes().len();
+            if there < head_len {
                 self.send()?;
-                let partial = !self.input.bytes().is_empty();
-                if !self.input.fill(&*self.shared.stream)? {
+                let partial = there > 0;
+                let most = if self.reads_heads_alone { head_len - there } else { usize::MAX };
+                if !self.input.fill_up_to(most, &*self.shared.stream)? {
                     return if partial { Err(Ended::Vanished) } else { Ok(()) };
                 }
                 continue;
@@ -416,15 +395,14 @@ impl Connection {
         if let Ok(command) = &command {
             self.common.tally.request(command);
         }
+        self.reads_heads_alone = false;
         match command {
             Err(refusal) => {
                 self.skip(payload)?;
                 self.error(ticket, refusal.errno, refusal.why)
             }
             Ok(Command::Read { length: 0, .. }) => self.done(ticket),
-            Ok(Command::Read { offset, length, .. }) if length <= INLINE_READ => {
-                self.read(ticket, offset, length)
-            }
+            Ok(Command::Read { offset, length, .. }) => self.read(ticket, offset, length),
             Ok(Command::Write { offset, length, fua }) => {
                 let wrote = self.write(offset, u64::from(length))?;
                 match wrote {
@@ -440,36 +418,45 @@ impl Connection {
     /// A read that the page cache may have.
     fn read(&mut self, ticket: Ticket, offset: u64, length: u32) -> Result<(), Ended> {
         let shared = Arc::clone(&self.shared);
-        self.head.clear();
-        shared.session.data(&mut self.head, ticket, offset, length, true);
-        let (head, len) = (self.head.len(), length as usize);
-        if self.output.bytes.len() - self.output.end < head + len {
-            self.send()?;
+        let device = &*shared.offered.device;
+        self.output.prepare(&*shared, &*shared.stream, device)?;
+        let mut outcome = ReadOutcome::NotCached;
+        if length <= self.output.longest_read() {
+            self.head.clear();
+            shared.session.data(&mut self.head, ticket, offset, length, true);
+            outcome = self.output.read(&*shared, &self.head, device, (offset, length))?;
         }
-        let at = self.output.end;
-        let room = &mut self.output.bytes[at..at + head + len];
-        match shared.offered.device.read_if_cached(offset, &mut room[head..]) {
-            Ok(true) => {
-                room[..head].copy_from_slice(&self.head);
-                self.output.end += head + len;
+        match outcome {
+            ReadOutcome::Answered { in_place } => {
+                if in_place {
+                    self.common.tally.sent_in_place();
+                }
                 Ok(())
             }
-            Ok(false) => {
+            ReadOutcome::NotCached => {
                 self.hand_over(ticket, Command::Read { offset, length, dont_fragment: false })
             }
-            Err(error) => self.error(ticket, errno(&error), &error.to_string()),
+            ReadOutcome::Failed(error) => self.error(ticket, errno(&error), &error.to_string()),
         }
     }
 
     /// Writes what follows the request as it comes, however long it is. What is left after
     /// an error is skipped.
     fn write(&mut self, mut offset: u64, length: u64) -> Result<io::Result<()>, Ended> {
-        let (mut left, mut result) = (length, Ok(()));
+        let (mut left, mut result, mut is_in_place) = (length, Ok(()), false);
         while left > 0 {
             let there = self.input.bytes();
             if there.is_empty() {
                 // Replies shall not wait for a client that is slow to send.
                 self.send()?;
+                if result.is_ok()
+                    && let Some(landed) = self.write_landed(offset, left, &mut result)?
+                {
+                    is_in_place = true;
+                    offset += landed as u64;
+                    left -= landed as u64;
+                    continue;
+                }
                 if !self.input.fill(&*self.shared.stream)? {
                     return Err(Ended::Vanished);
                 }
@@ -483,7 +470,35 @@ impl Connection {
             offset += piece as u64;
             left -= piece as u64;
         }
+        self.reads_heads_alone = is_in_place && length >= LONG_WRITE;
+        if is_in_place {
+            self.common.tally.written_in_place();
+        }
         Ok(result)
+    }
+
+    /// Writes the next bytes from where they landed, this many at most; gives how many. None: the
+    /// stream or the device has no such way.
+    #[cfg(feature = "family")]
+    fn write_landed(
+        &self,
+        offset: u64,
+        most: u64,
+        result: &mut io::Result<()>,
+    ) -> Result<Option<usize>, Ended> {
+        let Some(file) = self.shared.offered.device.file() else { return Ok(None) };
+        let most = usize::try_from(most).unwrap_or(usize::MAX);
+        let mut write = |landed: Landed<'_>| *result = landed.write_to(file, offset);
+        match self.shared.stream.read_landed(most, &mut write)? {
+            Some(0) => Err(Ended::Vanished),
+            landed => Ok(landed),
+        }
+    }
+
+    #[cfg(not(feature = "family"))]
+    #[expect(clippy::unnecessary_wraps, reason = "as the other, which can fail")]
+    fn write_landed(&self, _: u64, _: u64, _: &mut io::Result<()>) -> Result<Option<usize>, Ended> {
+        Ok(None)
     }
 
     fn skip(&mut self, mut left: u64) -> Result<(), Ended> {
@@ -561,20 +576,10 @@ impl Connection {
 
     /// Adds what is in `head` to what is sent.
     fn reply(&mut self) -> Result<(), Ended> {
-        if self.output.bytes.len() - self.output.end < self.head.len() {
-            self.send()?;
-        }
-        let end = self.output.end + self.head.len();
-        self.output.bytes[self.output.end..end].copy_from_slice(&self.head);
-        self.output.end = end;
-        Ok(())
+        Ok(self.output.add(&*self.shared, &self.head)?)
     }
 
     fn send(&mut self) -> io::Result<()> {
-        if self.output.end > 0 {
-            self.shared.send(&self.output.bytes[..self.output.end], &[])?;
-            self.output.end = 0;
-        }
-        Ok(())
+        self.output.send(&*self.shared)
     }
 }

@@ -7,10 +7,14 @@ mod connection;
 mod exports;
 #[cfg(feature = "family")]
 mod family;
+mod input;
+mod output;
 #[cfg(feature = "uring")]
 pub(crate) mod ring;
 #[cfg(all(feature = "uring", feature = "family"))]
 mod ring_in_place;
+#[cfg(feature = "family")]
+mod send_ring;
 mod streams;
 pub(crate) mod tally;
 mod workers;
@@ -25,12 +29,12 @@ use landfall_nbd::server::{Config, Tls};
 #[cfg(feature = "family")]
 use sockets_compat::{Address, StpHost};
 
-pub(crate) use connection::Input;
 use connection::{Common, serve};
 use exports::ExportTable;
 pub use exports::Offer;
 #[cfg(feature = "family")]
 pub use family::{Hosts, ListenAddress, listen_at};
+pub(crate) use input::Input;
 pub use streams::StreamServer;
 pub use tally::ServerStats;
 pub(crate) use workers::Workers;

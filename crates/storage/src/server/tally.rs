@@ -25,8 +25,10 @@ landfall_placement::counters! {
         pub waited_for: u64,
         /// Reads among them that waited in an `io_uring`.
         pub ring_reads: u64,
-        /// Those of them whose bytes were sent from where they had landed.
+        /// Reads whose bytes were sent from where the page cache or an `io_uring` had put them.
         pub sent_in_place: u64,
+        /// Writes of which bytes went to the file from where they had landed.
+        pub written_in_place: u64,
         /// Requests that failed, or made no sense.
         pub errors: u64,
     }
@@ -44,6 +46,7 @@ pub(crate) struct Tally {
     waited_for: AtomicU64,
     ring_reads: AtomicU64,
     sent_in_place: AtomicU64,
+    written_in_place: AtomicU64,
     errors: AtomicU64,
 }
 
@@ -88,9 +91,12 @@ impl Tally {
         add(&self.ring_reads, 1);
     }
 
-    #[cfg(all(feature = "uring", feature = "family"))]
     pub(super) fn sent_in_place(&self) {
         add(&self.sent_in_place, 1);
+    }
+
+    pub(super) fn written_in_place(&self) {
+        add(&self.written_in_place, 1);
     }
 
     pub(crate) fn error(&self) {
@@ -109,6 +115,7 @@ impl Tally {
             waited_for: of(&self.waited_for),
             ring_reads: of(&self.ring_reads),
             sent_in_place: of(&self.sent_in_place),
+            written_in_place: of(&self.written_in_place),
             errors: of(&self.errors),
         }
     }

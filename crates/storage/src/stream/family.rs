@@ -32,9 +32,21 @@ of_socket!(
         _ => None,
     },
     {
-        #[cfg(feature = "uring")]
         fn send_memory(&self, len: usize) -> io::Result<Option<sockets_compat::SendMemory>> {
             self.send_memory(len).map(Some)
+        }
+
+        fn read_landed(
+            &self,
+            most: usize,
+            take: &mut dyn FnMut(sockets_compat::Landed<'_>),
+        ) -> io::Result<Option<usize>> {
+            loop {
+                match self.read_landed(most, &mut *take) {
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    other => return other.map(Some),
+                }
+            }
         }
     }
 );

@@ -38,9 +38,24 @@ pub trait Stream: Send + Sync {
     ///
     /// # Errors
     /// There could be, but not now.
-    #[cfg(all(feature = "family", feature = "uring"))]
+    #[cfg(feature = "family")]
     fn send_memory(&self, len: usize) -> io::Result<Option<sockets_compat::SendMemory>> {
         let _ = len;
+        Ok(None)
+    }
+
+    /// Reads some bytes where they have landed, this many at most, and gives how many; 0 at the
+    /// end. None: this stream has no memory where they land. One thread at a time.
+    ///
+    /// # Errors
+    /// Those of the connection.
+    #[cfg(feature = "family")]
+    fn read_landed(
+        &self,
+        most: usize,
+        take: &mut dyn FnMut(sockets_compat::Landed<'_>),
+    ) -> io::Result<Option<usize>> {
+        let _ = (most, take);
         Ok(None)
     }
 

@@ -19,7 +19,7 @@
 //! | [`Regions`] | the table of what is lent, to whom it may concern |
 //! | [`Rights`] | what a grant allows |
 //! | [`Pins`] | what a driver holds during a turn |
-//! | [`Pinned`] | one region, held while an operation is in flight |
+//! | [`Pinned`] | one region, held while an operation is in flight; files are read into it and written from it |
 //!
 //! # Why this is sound
 //!
@@ -38,6 +38,7 @@
 
 mod arena;
 mod exported;
+mod files;
 mod grant;
 mod mapped;
 mod mapping;

@@ -19,12 +19,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
+use fuser::{BackgroundSession, MountOption, Session};
 use rustix::mount::UnmountFlags;
 
 use self::asking::Files;
 use super::Client;
-use crate::fuse::unmount;
+use crate::fuse::{config, unmount};
 
 /// How long the threads of a file system have to end after it was unmounted. Where a program still
 /// has a file of it open they go with the process.
@@ -112,7 +112,11 @@ impl Mount {
         let client = Arc::new(client);
         let files = Files::new(Arc::clone(&client), options);
         let refused = |source| MountError::Mount { path: path.clone(), source };
-        let session = Session::new(files, &path, &config(&client, options)).map_err(refused)?;
+        let read_only = options.read_only || client.is_read_only();
+        let mut config = config("landfall", read_only, options.allow_other);
+        config.mount_options.push(MountOption::Subtype("landfall".into()));
+        config.n_threads = Some(options.threads.max(1));
+        let session = Session::new(files, &path, &config).map_err(refused)?;
         let session = Some(session.spawn().map_err(refused)?);
         read_ahead(&path, client.most_data());
         Ok(Self { client, path, session })
@@ -179,23 +183,6 @@ impl fmt::Debug for Mount {
             .field("client", &self.client)
             .finish_non_exhaustive()
     }
-}
-
-fn config(client: &Client, options: &MountOptions) -> Config {
-    let mut config = Config::default();
-    config.mount_options = vec![
-        MountOption::FSName("landfall".into()),
-        MountOption::Subtype("landfall".into()),
-        MountOption::DefaultPermissions,
-        MountOption::NoDev,
-        MountOption::NoSuid,
-    ];
-    if options.read_only || client.is_read_only() {
-        config.mount_options.push(MountOption::RO);
-    }
-    config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
-    config.n_threads = Some(options.threads.max(1));
-    config
 }
 
 /// The kernel reads as much ahead as one request may have, where this process may say so.

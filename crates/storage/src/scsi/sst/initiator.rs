@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 
 use landfall::stp::{Connection, Memory, Offer};
-use landfall_scsi::sst::{Answer, LONGEST_MESSAGE, MESSAGE, Request};
+use landfall_scsi::sst::{Answer, GOOD, LONGEST_MESSAGE, MESSAGE, Request, TAGS};
 use landfall_scsi::{Lun, Sense, Status, TaskManagement};
 
 use super::{Exchange, Happened, Inbox};
@@ -289,7 +289,7 @@ struct Connected {
 }
 
 /// This many are under way.
-const QUEUE: usize = 16;
+const QUEUE: usize = 32;
 
 impl Connected {
     fn run(&mut self) {
@@ -297,19 +297,28 @@ impl Connected {
             match self.exchange.next() {
                 Ok(Happened::Posted(wanted)) => self.wanted(wanted),
                 Ok(Happened::Sent) => {}
-                Ok(Happened::Offered(offer)) => self.offered(offer),
+                Ok(Happened::Offered(offer)) => {
+                    if let Err(why) = self.offered(offer) {
+                        break why.to_owned();
+                    }
+                }
                 Ok(Happened::Landed(opaque, landed)) => match *landed {
                     Ok(message) if opaque & MESSAGE != 0 => match Answer::decode(&message) {
                         Some(answer) => self.answered(answer),
                         None => break "the target said nothing that makes sense".to_owned(),
                     },
                     Ok(message) => {
-                        let len = message.len();
+                        let (tag, len) = (opaque & !GOOD, message.len());
                         let memory = message.into_memory();
-                        if let Some(task) = self.tasks.get_mut(&opaque) {
+                        if let Some(task) = self.tasks.get_mut(&tag) {
                             task.landed = Some(Completion { memory, len });
                         }
-                        self.end_if_whole(opaque);
+                        if opaque & GOOD == 0 {
+                            self.end_if_whole(tag);
+                        } else {
+                            let (status, data_in) = (Status::Good.byte(), len as u32);
+                            self.answered(Answer { tag, status, data_in, sense: None });
+                        }
                     }
                     Err(error) => break error.to_string(),
                 },
@@ -359,7 +368,7 @@ impl Connected {
 
     fn next_tag(&mut self) -> u32 {
         let tag = self.next;
-        self.next = (tag + 1) % MESSAGE;
+        self.next = (tag + 1) % TAGS;
         tag
     }
 
@@ -396,19 +405,25 @@ impl Connected {
         self.tasks.insert(tag, Task { room: Some(room), landed: None, answer: None, cell });
     }
 
-    fn offered(&mut self, offer: Offer) {
+    fn offered(&mut self, offer: Offer) -> Result<(), &'static str> {
         let opaque = offer.opaque();
         if opaque & MESSAGE != 0 {
             // A longer one does not fit, and ends the connection.
             self.exchange.accept(offer, Memory::zeroed(LONGEST_MESSAGE));
-            return;
+            return Ok(());
         }
-        let task = self.tasks.get_mut(&opaque);
-        // Data of no command, or more than there is room for, are refused.
-        let fits = |room: &mut Memory| offer.len() <= room.len() as u64;
-        if let Some(room) = task.and_then(|task| task.room.take_if(fits)) {
-            self.exchange.accept(offer, room);
+        let Some(task) = self.tasks.get_mut(&(opaque & !GOOD)) else {
+            // Data of no command are refused.
+            return Ok(());
+        };
+        match task.room.take_if(|room| offer.len() <= room.len() as u64) {
+            Some(room) => self.exchange.accept(offer, room),
+            // Nothing else would say how the command went.
+            None if opaque & GOOD != 0 => return Err("the target has more than there is room for"),
+            // More than there is room for is refused.
+            None => {}
         }
+        Ok(())
     }
 
     fn answered(&mut self, answer: Answer) {

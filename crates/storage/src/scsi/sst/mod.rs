@@ -26,7 +26,7 @@ use landfall::stp::{
 };
 
 pub use initiator::{Completion, Initiator, InitiatorError, Pending};
-pub use landfall_scsi::sst::{Answer, MESSAGE, Request};
+pub use landfall_scsi::sst::{Answer, GOOD, MESSAGE, Request};
 pub(super) use listen::{address, end_all};
 pub(super) use target::Replies;
 pub use unit::{BLOCK, Inquiry, Unit, UnitError, units_of};
@@ -96,9 +96,17 @@ enum Happened<T> {
 type NextOffer = Pin<Box<dyn Future<Output = Result<Offer, Error>> + Send>>;
 
 /// Transfers of a connection that come and go.
+///
+/// What has happened is looked for when all that had happened before is dealt with; what was begun
+/// meanwhile leaves with one turn then. So a turn and a look are for many commands where many are
+/// under way.
 struct Exchange<T> {
     connection: Connection,
     inbox: Arc<Inbox<T>>,
+    /// Not dealt with yet.
+    happened: VecDeque<Happened<T>>,
+    /// Behind that.
+    broken: Option<Error>,
     offer: Option<NextOffer>,
     receiving: Vec<(u32, Operation<Message>)>,
     sending: Vec<(u32, Operation<Sent>)>,
@@ -106,13 +114,20 @@ struct Exchange<T> {
 
 impl<T> Exchange<T> {
     fn new(connection: Connection, inbox: &Arc<Inbox<T>>) -> Self {
-        let inbox = Arc::clone(inbox);
-        Self { connection, inbox, offer: None, receiving: Vec::new(), sending: Vec::new() }
+        Self {
+            connection,
+            inbox: Arc::clone(inbox),
+            happened: VecDeque::new(),
+            broken: None,
+            offer: None,
+            receiving: Vec::new(),
+            sending: Vec::new(),
+        }
     }
 
     /// Sends a Transfer with these four bytes.
     fn send(&mut self, opaque: u32, payload: impl Into<Payload>) {
-        self.sending.push((opaque, self.connection.send(payload).opaque(opaque).start()));
+        self.sending.push((opaque, self.connection.send(payload).opaque(opaque).start_later()));
     }
 
     /// What was to be sent with these four bytes, and was not, is not sent any more.
@@ -132,49 +147,68 @@ impl<T> Exchange<T> {
 
     /// Takes what is offered into memory.
     fn accept(&mut self, offer: Offer, memory: Memory) {
-        self.receiving.push((offer.opaque(), offer.accept(memory).start()));
+        self.receiving.push((offer.opaque(), offer.accept(memory).start_later()));
     }
 
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Happened<T>, Error>> {
-        let is_sent = |(_, sending): &mut (u32, Operation<Sent>)| {
-            // Where it failed the connection is over, or the other end does not want it.
-            Pin::new(sending).poll(cx).is_ready()
-        };
-        if let Some(at) = self.sending.iter_mut().position(is_sent) {
-            drop(self.sending.swap_remove(at));
-            return Poll::Ready(Ok(Happened::Sent));
+    /// Collects all that has happened.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let before = self.sending.len();
+        // Where one failed the connection is over, or the other end does not want it.
+        self.sending.retain_mut(|(_, sending)| Pin::new(sending).poll(cx).is_pending());
+        if self.sending.len() < before {
+            self.happened.push_back(Happened::Sent);
         }
         // In the order in which they were offered: what the other end sent when it knew that
         // something had arrived comes behind that.
-        for at in 0..self.receiving.len() {
-            let (opaque, receiving) = &mut self.receiving[at];
-            if let Poll::Ready(landed) = Pin::new(receiving).poll(cx) {
-                let opaque = *opaque;
-                drop(self.receiving.remove(at));
-                return Poll::Ready(Ok(Happened::Landed(opaque, Box::new(landed))));
+        let happened = &mut self.happened;
+        self.receiving.retain_mut(|(opaque, receiving)| match Pin::new(receiving).poll(cx) {
+            Poll::Ready(landed) => {
+                happened.push_back(Happened::Landed(*opaque, Box::new(landed)));
+                false
             }
-        }
+            Poll::Pending => true,
+        });
         {
             let mut inbox = self.inbox.state();
-            if let Some(wanted) = inbox.posted.pop_front() {
-                return Poll::Ready(Ok(Happened::Posted(wanted)));
-            }
+            happened.extend(inbox.posted.drain(..).map(Happened::Posted));
             if inbox.is_over {
-                return Poll::Ready(Ok(Happened::Over));
+                happened.push_back(Happened::Over);
+            } else if inbox.waker.as_ref().is_none_or(|waker| !waker.will_wake(cx.waker())) {
+                inbox.waker = Some(cx.waker().clone());
             }
-            inbox.waker = Some(cx.waker().clone());
         }
-        let connection = self.connection.clone();
-        let offer =
-            self.offer.get_or_insert_with(|| Box::pin(async move { connection.offer().await }));
-        let Poll::Ready(offered) = offer.as_mut().poll(cx) else { return Poll::Pending };
-        self.offer = None;
-        Poll::Ready(offered.map(Happened::Offered))
+        while self.broken.is_none() {
+            let connection = &self.connection;
+            let begin = || {
+                let connection = connection.clone();
+                Box::pin(async move { connection.offer().await }) as NextOffer
+            };
+            let Poll::Ready(offered) = self.offer.get_or_insert_with(begin).as_mut().poll(cx)
+            else {
+                break;
+            };
+            self.offer = None;
+            match offered {
+                Ok(offer) => self.happened.push_back(Happened::Offered(offer)),
+                Err(error) => self.broken = Some(error),
+            }
+        }
+        let is_nothing = self.happened.is_empty() && self.broken.is_none();
+        if is_nothing { Poll::Pending } else { Poll::Ready(()) }
     }
 
     /// Waits for what happens next.
     fn next(&mut self) -> Result<Happened<T>, Error> {
-        let connection = blocking::Connection::from(self.connection.clone());
-        connection.wait(poll_fn(|cx| self.poll(cx)))
+        loop {
+            if let Some(happened) = self.happened.pop_front() {
+                return Ok(happened);
+            }
+            if let Some(error) = self.broken.take() {
+                return Err(error);
+            }
+            self.connection.turn();
+            let connection = blocking::Connection::from(self.connection.clone());
+            connection.wait(poll_fn(|cx| self.poll(cx)));
+        }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use landfall::stp::{Connection, Memory, Message, Offer, Reason};
-use landfall_scsi::sst::{Answer, LONGEST_MESSAGE, MESSAGE, Request};
+use landfall_scsi::sst::{Answer, GOOD, LONGEST_MESSAGE, MESSAGE, Request};
 use landfall_scsi::{Lun, NexusId, Pending, Response, Status, Step, TaskManagement, Work};
 
 use super::{Exchange, Happened, Inbox};
@@ -12,7 +12,9 @@ use crate::scsi::Common;
 use crate::scsi::carry_out::{Failed, UnitDevice};
 
 /// This many commands may be under way: a connection has 64 Transfers at a time.
-const QUEUE: usize = 24;
+const QUEUE: usize = 40;
+/// A longer read is left to a worker, though the cache may have it.
+const INLINE: u32 = 256 << 10;
 
 /// A command has ended.
 pub(crate) struct Ended {
@@ -208,9 +210,15 @@ impl Connected {
                 else {
                     return;
                 };
+                self.common.count(&work, data.as_deref().map_or(0, <[u8]>::len));
+                if let Some((read, done)) = carry_out_now(unit, &work) {
+                    let done = self.common.logged(done);
+                    let response = self.common.target().finish(nexus, &pending, done);
+                    self.answer(Ended { tag, room, response, read });
+                    return;
+                }
                 let working = Working { lun: pending.lun(), is_aborted: false };
                 self.working.insert(tag, working);
-                self.common.count(&work, data.as_deref().map_or(0, <[u8]>::len));
                 let (unit, common) = (Arc::clone(unit), Arc::clone(&self.common));
                 let inbox = Arc::clone(&self.exchange.inbox);
                 self.common.workers.run(move || {
@@ -262,28 +270,44 @@ impl Connected {
         over.iter().for_each(|managing| self.answer(Ended::with(managing.tag, Status::Good)));
     }
 
-    /// Data and status travel side by side: the initiator waits for both.
+    /// Data bring the status GOOD with them. Other data and their status travel side by side: the
+    /// initiator waits for both.
     fn answer(&mut self, Ended { tag, room, response, read }: Ended) {
         let Response { status, sense, mut data } = response;
         data.truncate(room as usize);
         let read = read.filter(|read| status == Status::Good && read.len() <= room as usize);
         let data_in = read.as_ref().map_or(data.len(), |read| read.len()) as u32;
+        let is_good = status == Status::Good && sense.is_none() && data_in > 0;
+        let opaque = if is_good { GOOD | tag } else { tag };
         match read {
-            Some(read) => self.exchange.send(tag, read),
-            None if data.is_empty() => {}
-            None => self.exchange.send(tag, data),
+            Some(read) if data_in > 0 => self.exchange.send(opaque, read),
+            None if !data.is_empty() => self.exchange.send(opaque, data),
+            _ => {}
+        }
+        if is_good {
+            return;
         }
         let answer = Answer { tag, status: status.byte(), data_in, sense };
         self.exchange.send(MESSAGE | tag, answer.encode());
     }
 }
 
+/// What was read, and otherwise the data of the response.
+type CarriedOut = (Option<Memory>, Result<Vec<u8>, Failed>);
+
+/// What a device does, if that needs no waiting for a medium.
+fn carry_out_now(unit: &UnitDevice, work: &Work) -> Option<CarriedOut> {
+    let Work::Read { offset, length } = *work else { return None };
+    if length > INLINE {
+        return None;
+    }
+    let mut memory = Memory::zeroed(length as usize);
+    let done = unit.read_now(offset, &mut memory)?;
+    Some((Some(memory), done.map(|()| Vec::new())))
+}
+
 /// What a device does. What is read is read into memory that a Transfer leaves from.
-fn carry_out(
-    unit: &UnitDevice,
-    work: &Work,
-    data: &[u8],
-) -> (Option<Memory>, Result<Vec<u8>, Failed>) {
+fn carry_out(unit: &UnitDevice, work: &Work, data: &[u8]) -> CarriedOut {
     let Work::Read { offset, length } = *work else { return (None, unit.carry_out(work, data)) };
     let mut memory = Memory::zeroed(length as usize);
     let done = unit.read_into(offset, &mut memory).map(|()| Vec::new());

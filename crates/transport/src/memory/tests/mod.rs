@@ -6,6 +6,8 @@ use crate::memory;
 #[cfg(not(miri))]
 mod arena;
 mod copies;
+#[cfg(not(miri))]
+mod files;
 mod grants;
 mod model;
 mod parts;
