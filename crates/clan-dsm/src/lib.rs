@@ -21,6 +21,7 @@ mod link;
 mod memory;
 #[cfg(any(test, feature = "model"))]
 pub mod model;
+mod multicast;
 pub mod native;
 mod nic;
 pub mod offload;

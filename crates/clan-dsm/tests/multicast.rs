@@ -1,0 +1,331 @@
+//! Groups over a network that multicasts: a write leaves once, and what a member has lost is
+//! sent to that one again.
+
+use std::time::Duration;
+
+use crate::net::{Net, PATH, cases, config, ethernet, faulty, host_id, noise, sim};
+use clan_dsm::{Config, Error, Event, GroupWrite, HostId, Rights, WindowId, WriteId};
+use landfall_placement::{Area, Peer};
+use landfall_simnet::LinkConfig;
+use proptest::prelude::*;
+
+/// The group's address: a switch floods what is for a station that it has never heard.
+const GROUP: Peer = Peer::Ethernet([0x03, 0, 0, 0, 0, 7]);
+
+/// What the hosts of a group have.
+struct Group {
+    net: Net,
+    window: WindowId,
+    /// The memory of each member: of host 1, 2, …
+    memories: Vec<Area>,
+}
+
+impl Group {
+    /// Host 0 writes to all others, and they hear its address.
+    fn new(seed: u64, members: usize, len: u64, config: &Config, wire: LinkConfig) -> Self {
+        let mut group = Self::at(seed, members, len, config, wire, GROUP);
+        group.heard(members);
+        group
+    }
+
+    fn at(
+        seed: u64,
+        members: usize,
+        len: u64,
+        config: &Config,
+        wire: LinkConfig,
+        to: Peer,
+    ) -> Self {
+        let mut net = Net::new(sim(seed), members + 1, config, wire);
+        let cookie = net.nic(0).found_group(host_id(0), 0, len).unwrap();
+        let window = net.nic(0).map_group(&cookie, &[]).unwrap();
+        let mut memories = Vec::new();
+        for member in 1..=members {
+            net.link(0, member);
+            let exposed = net.expose(member, len as usize, Rights::Write);
+            net.nic(member).join_group_of(host_id(0), &cookie, exposed.aperture).unwrap();
+            net.nic(0).add_member(window, host_id(member)).unwrap();
+            memories.push(exposed.area);
+        }
+        let now = net.now();
+        net.nic(0).multicast(now, window, PATH, to).unwrap();
+        Self { net, window, memories }
+    }
+
+    /// Publishes an empty word until this many get it by the group's address.
+    fn heard(&mut self, members: usize) {
+        for _ in 0..1000 {
+            self.net.run_for(Duration::from_millis(20));
+            self.publish(&[GroupWrite::Bytes { offset: 0, bytes: &[0; 8] }]);
+            if self.net.node(0).engine().multicast_members(self.window) == members {
+                return self.delivered();
+            }
+        }
+        panic!("they do not hear it");
+    }
+
+    fn publish(
+        &mut self,
+        writes: &[GroupWrite<'_>],
+    ) -> Vec<(HostId, Result<Option<WriteId>, Error>)> {
+        let (now, window) = (self.net.now(), self.window);
+        let mut told = Vec::new();
+        let nic = self.net.nic(0);
+        nic.publish(now, window, writes, &mut |host, result| told.push((host, result))).unwrap();
+        told
+    }
+
+    /// Until all that was published is in place.
+    fn delivered(&mut self) {
+        for member in 1..=self.memories.len() {
+            if self.net.node(0).engine().link_to(host_id(member)).is_some() {
+                self.net.flush(0, member);
+            }
+        }
+    }
+
+    fn bytes(&self, member: usize, at: usize, len: usize) -> Vec<u8> {
+        self.net.bytes(member, self.memories[member - 1])[at..at + len].to_vec()
+    }
+
+    fn word(&self, member: usize, at: usize) -> u64 {
+        u64::from_le_bytes(self.bytes(member, at, 8).try_into().unwrap())
+    }
+}
+
+fn is_ok(told: &[(HostId, Result<Option<WriteId>, Error>)]) -> bool {
+    told.iter().all(|(_, result)| result.is_ok())
+}
+
+#[test]
+fn a_write_to_a_group_leaves_once_and_lands_at_every_member() {
+    let mut group = Group::new(1, 5, 4096, &config(), ethernet());
+    let before = *group.net.node(0).engine().stats();
+    for round in 1..=20u64 {
+        let long = noise(round, 1000);
+        let flag = round.to_le_bytes();
+        let told = group.publish(&[
+            GroupWrite::Bytes { offset: 8, bytes: &long[..100] },
+            GroupWrite::Bytes { offset: 0, bytes: &flag },
+        ]);
+        assert!(told.len() == 5 && is_ok(&told), "{told:?}");
+        group.delivered();
+        for member in 1..=5 {
+            assert_eq!(group.word(member, 0), round);
+            assert_eq!(group.bytes(member, 8, 100), long[..100]);
+        }
+    }
+    let after = group.net.node(0).engine().stats();
+    assert_eq!(after.multicasts - before.multicasts, 20, "one frame for each");
+    assert_eq!((after.repairs, after.frames - before.frames), (before.repairs, 20));
+}
+
+#[test]
+fn what_lies_in_memory_is_sent_once_and_each_member_tells_when_it_has_it() {
+    let mut group = Group::new(2, 3, 64 << 10, &config(), faulty());
+    for round in 0..5u64 {
+        let bytes = noise(round, 50_000);
+        let from = group.net.lend(0, &bytes);
+        let told = group.publish(&[GroupWrite::Memory { offset: 64, from }]);
+        let writes: Vec<WriteId> =
+            told.iter().map(|(_, result)| result.unwrap().expect("a write")).collect();
+        assert_eq!(writes.len(), 3);
+        for wanted in writes {
+            group.net.wait_for(0, "the end of a write", |event| match event {
+                Event::Written { write, result } if *write == wanted => Some(*result),
+                _ => None,
+            }).unwrap();
+        }
+        for member in 1..=3 {
+            assert!(group.bytes(member, 64, 50_000) == bytes, "member {member}");
+        }
+        group.net.clear();
+    }
+    assert!(group.net.node(0).engine().stats().repairs > 0, "nothing was lost");
+}
+
+#[test]
+fn who_does_not_hear_the_address_gets_copies() {
+    // Only the first member hears what is for it.
+    let to = Peer::Node(group_node(1));
+    let mut group = Group::at(3, 3, 4096, &config(), ethernet(), to);
+    group.heard(1);
+    for round in 1..=10u64 {
+        let told = group.publish(&[GroupWrite::Bytes { offset: 0, bytes: &round.to_le_bytes() }]);
+        assert!(is_ok(&told), "{told:?}");
+        group.delivered();
+        assert_eq!([1, 2, 3].map(|member| group.word(member, 0)), [round; 3]);
+    }
+    assert_eq!(group.net.node(0).engine().multicast_members(group.window), 1);
+}
+
+/// The number of a host's node in the simulator.
+fn group_node(host: usize) -> u32 {
+    let net = Net::new(sim(0), host + 1, &config(), ethernet());
+    let Peer::Node(node) = net.peer(host) else { panic!("hosts are nodes") };
+    node
+}
+
+#[test]
+fn a_member_that_is_cut_off_holds_up_nobody_and_goes_on_when_it_is_back() {
+    let mut group = Group::new(4, 3, 4096, &config(), ethernet());
+    let wire = group.net.wires[2];
+    group.net.sim.set_link(wire, false).unwrap();
+    let mut last = 0;
+    for round in 1..=3000u64 {
+        let mut bytes = noise(round, 800);
+        bytes[..8].copy_from_slice(&round.to_le_bytes());
+        let told = group.publish(&[GroupWrite::Bytes { offset: 0, bytes: &bytes }]);
+        for member in [1, 3] {
+            let (_, result) = told.iter().find(|(host, _)| *host == host_id(member)).unwrap();
+            assert!(result.is_ok(), "round {round}: {told:?}");
+        }
+        last = round;
+        group.net.run_for(Duration::from_micros(100));
+    }
+    group.net.run_for(Duration::from_millis(50));
+    assert_eq!([1, 3].map(|member| group.word(member, 0)), [last; 2]);
+    assert!(group.word(2, 0) < last, "it cannot have it");
+    group.net.sim.set_link(wire, true).unwrap();
+    for _ in 0..2000 {
+        group.net.run_for(Duration::from_millis(10));
+        last += 1;
+        group.publish(&[GroupWrite::Bytes { offset: 0, bytes: &last.to_le_bytes() }]);
+        if group.net.node(0).engine().multicast_members(group.window) == 3 {
+            group.delivered();
+            assert_eq!([1, 2, 3].map(|member| group.word(member, 0)), [last; 3]);
+            return;
+        }
+    }
+    panic!("it never came back");
+}
+
+#[test]
+fn a_member_that_dies_ends_its_writes_and_no_others() {
+    let quick = Config { retry_after: Duration::from_millis(5).into(), ..config() };
+    let mut group = Group::new(5, 3, 4096, &quick, ethernet());
+    let from = group.net.lend(0, &noise(1, 2000));
+    let wire = group.net.wires[2];
+    group.net.sim.set_link(wire, false).unwrap();
+    group.net.clear();
+    let told = group.publish(&[GroupWrite::Memory { offset: 64, from }]);
+    let writes: Vec<WriteId> = told.iter().map(|(_, result)| result.unwrap().unwrap()).collect();
+    for (nth, wanted) in writes.into_iter().enumerate() {
+        let result = group.net.wait_for(0, "the end of a write", |event| match event {
+            Event::Written { write, result } if *write == wanted => Some(*result),
+            _ => None,
+        });
+        assert_eq!(result.is_ok(), nth != 1, "{result:?}");
+    }
+    let told = group.publish(&[GroupWrite::Bytes { offset: 0, bytes: &[7; 8] }]);
+    assert_eq!(told[1], (host_id(2), Err(Error::NoLink)));
+    group.delivered();
+    assert_eq!([1, 3].map(|member| group.word(member, 0)), [u64::from_le_bytes([7; 8]); 2]);
+}
+
+#[test]
+fn a_member_that_leaves_gets_the_rest_and_no_more_and_may_come_back() {
+    let mut group = Group::new(6, 3, 4096, &config(), faulty());
+    for round in 1..=30u64 {
+        let window = group.window;
+        group.publish(&[GroupWrite::Bytes { offset: 0, bytes: &round.to_le_bytes() }]);
+        group.net.nic(0).remove_member(window, host_id(2)).unwrap();
+        group.delivered();
+        assert_eq!(group.word(2, 0), round, "it was published before it left");
+        // It is told that it has left, over its link.
+        group.net.flush(0, 2);
+        let told = group.publish(&[GroupWrite::Bytes { offset: 8, bytes: &round.to_le_bytes() }]);
+        assert!(told.len() == 2 && is_ok(&told));
+        group.delivered();
+        assert_eq!(group.word(2, 8), 0, "it had left");
+        assert_eq!([1, 3].map(|member| group.word(member, 8)), [round; 2]);
+        group.net.nic(0).add_member(window, host_id(2)).unwrap();
+        group.heard(3);
+    }
+    let (now, window) = (group.net.now(), group.window);
+    assert_eq!(group.net.nic(0).write(now, window, 0, &[1; 8]), Err(Error::Forbidden));
+    group.net.nic(0).unmap(window).unwrap();
+    assert_eq!(group.net.nic(0).multicast_members(window), 0);
+}
+
+#[test]
+fn what_cannot_multicast_is_refused() {
+    let mut group = Group::new(7, 1, 64, &config(), ethernet());
+    let (now, window) = (group.net.now(), group.window);
+    let other = group.net.peer(1);
+    assert_eq!(group.net.nic(0).multicast(now, window, PATH, other), Err(Error::Taken));
+    let (_, single) = group.net.window(0, 1, 64);
+    assert_eq!(group.net.nic(0).multicast(now, single, PATH, other), Err(Error::Forbidden));
+    group.net.nic(0).unmap(window).unwrap();
+    assert_eq!(group.net.nic(0).multicast(now, window, PATH, other), Err(Error::Unknown));
+}
+
+/// A publication of the property below: how long it is, whether it lies in memory, and how
+/// long nothing is published after it.
+type Step = (usize, bool, u64);
+
+/// Where publication `n` belongs: each has a place of its own.
+const PLACE: usize = 2048;
+
+proptest! {
+    #![proptest_config(cases(24))]
+
+    /// Whatever is lost, comes twice or in another order: each member has all of the
+    /// publications that the flag says it has, the flag never goes back, and in the end
+    /// all have all.
+    #[test]
+    fn members_have_what_was_published_in_its_order(
+        seed: u64,
+        members in 1usize..5,
+        steps in prop::collection::vec((1usize..PLACE - 8, any::<bool>(), 0u64..3000), 1..40),
+        few in any::<bool>(),
+        yields in any::<bool>(),
+    ) {
+        let bounded = Config { frames: 8, early_bytes: 8 << 10, ..config() };
+        let config = if few { bounded } else { config() };
+        let congestion = Config::shared_network().congestion.filter(|_| yields);
+        let config = Config { congestion, ..config };
+        let len = (64 + PLACE * steps.len()) as u64;
+        let mut group = Group::new(seed, members, len, &config, faulty());
+        let mut flags = vec![0; members];
+        for (n, step) in steps.iter().enumerate() {
+            publish_until_taken(&mut group, seed, n, *step);
+            for member in 1..=members {
+                let flag = group.word(member, 0);
+                prop_assert!(flag >= flags[member - 1], "{flag} behind {flags:?}");
+                flags[member - 1] = flag;
+                for (before, step) in steps.iter().enumerate().take(flag as usize) {
+                    let found = group.bytes(member, 64 + PLACE * before, step.0);
+                    prop_assert!(found == noise(seed ^ before as u64, step.0), "{before} of {flag}");
+                }
+            }
+        }
+        group.delivered();
+        for member in 1..=members {
+            prop_assert_eq!(group.word(member, 0), steps.len() as u64);
+        }
+        let around = (1..=members).all(|m| group.net.is_intact_around(m, group.memories[m - 1]));
+        prop_assert!(around);
+    }
+}
+
+/// Publishes it as often as it takes for all members to have been given it.
+fn publish_until_taken(group: &mut Group, seed: u64, n: usize, (len, lies, pause): Step) {
+    let bytes = noise(seed ^ n as u64, len);
+    let (offset, flag) = ((64 + PLACE * n) as u64, (n as u64 + 1).to_le_bytes());
+    let from = lies.then(|| group.net.lend(0, &bytes));
+    let body = match from {
+        Some(from) => GroupWrite::Memory { offset, from },
+        None => GroupWrite::Bytes { offset, bytes: &bytes },
+    };
+    for _ in 0..10_000 {
+        let told = group.publish(&[body, GroupWrite::Bytes { offset: 0, bytes: &flag }]);
+        group.net.run_for(Duration::from_micros(pause));
+        if is_ok(&told) {
+            return;
+        }
+        assert!(told.iter().all(|(_, result)| matches!(result, Ok(_) | Err(Error::Busy))));
+        group.net.run_for(Duration::from_millis(5));
+    }
+    panic!("publication {n} finds no room");
+}
