@@ -368,6 +368,8 @@ impl Reader<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::vec;
+
     use super::*;
     use proptest::prelude::*;
 

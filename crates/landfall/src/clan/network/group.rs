@@ -2,8 +2,8 @@
 //! in all of them.
 //!
 //! Anyone who founds a group writes it; who has its cookie may join with memory of its
-//! own. On links that multicast by themselves one packet would go to all; the links
-//! of a node repeat what each of them lost, so the adapter sends each member its
+//! own. Where the node has a [multicast address](super::Builder::multicast) what is written
+//! leaves once, for all members that it reaches; else the adapter sends each member its
 //! copy. What is long is copied once, whatever the number of members, and they all
 //! are sent it from there. A member that is slow, or gone, holds up nobody: it gets
 //! nothing, and the writer is told.
@@ -70,6 +70,8 @@ pub struct Group {
     handle: NodeHandle,
     id: WindowId,
     cookie: Cookie,
+    /// What is written leaves once for all members that the network reaches.
+    is_multicast: bool,
     members: Vec<Member>,
     /// The number of the next member.
     next: u64,
@@ -111,17 +113,21 @@ impl Node {
     pub fn found_group(&self, len: u64) -> Result<Group, Error> {
         self.handle().check()?;
         let (host, handle) = (self.host(), self.handle().clone());
-        let founded = handle.look(|core| {
+        let founded = handle.enter(|core, now| {
             let slot = core.next_group;
             let cookie = core.engine.found_group(host, slot, len)?;
             let id = core.engine.map_group(&cookie, &[])?;
+            // Without room for one more such group there is a copy for each member.
+            let is_multicast = core.multicast.is_some_and(|(path, to)| {
+                core.engine.multicast(now, id, path, to).is_ok()
+            });
             core.next_group = slot.wrapping_add(1);
             core.groups.insert(id, Vec::new());
-            Ok((id, cookie))
+            Ok((id, cookie, is_multicast))
         });
-        let (id, cookie) = founded.map_err(|error| refused(error, "group"))?;
+        let (id, cookie, is_multicast) = founded.map_err(|error| refused(error, "group"))?;
         let (members, bodies) = (Vec::new(), VecDeque::new());
-        Ok(Group { handle, id, cookie, members, next: 0, bodies })
+        Ok(Group { handle, id, cookie, is_multicast, members, next: 0, bodies })
     }
 
     /// What the founder of the group writes comes to lie in this memory from now on,
@@ -168,6 +174,14 @@ impl Group {
     /// Who gets what is written.
     pub fn members(&self) -> impl Iterator<Item = HostId> + '_ {
         self.members.iter().map(|member| member.host)
+    }
+
+    /// How many members get what is published by the node's [multicast
+    /// address](super::Builder::multicast), at the moment. A member is one of them once it has
+    /// heard that address and something was published since.
+    #[must_use]
+    pub fn reached(&self) -> usize {
+        self.handle.look(|core| core.engine.multicast_members(self.id))
     }
 
     /// From now on what is written goes to this host, too, behind all that was written
@@ -434,6 +448,10 @@ impl fabric::Group for Group {
         tell: &mut dyn FnMut(u64, Result<(), Error>),
     ) -> Result<(), Error> {
         self.publish_to_each(writes, &mut |member, result| tell(member.number, result))
+    }
+
+    fn keeps_order_with_writes(&self) -> bool {
+        !self.is_multicast
     }
 }
 
