@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::net::{Net, PATH, cases, config, ethernet, faulty, host_id, noise, sim};
 use clan_dsm::{Config, Error, Event, GroupWrite, HostId, Rights, WindowId, WriteId};
-use landfall_placement::{Area, Peer};
+use landfall_placement::{Area, PathId, Peer};
 use landfall_simnet::LinkConfig;
 use proptest::prelude::*;
 
@@ -48,7 +48,7 @@ impl Group {
             memories.push(exposed.area);
         }
         let now = net.now();
-        net.nic(0).multicast(now, window, PATH, to).unwrap();
+        net.nic(0).multicast(now, window, (PATH, to), None).unwrap();
         Self { net, window, memories }
     }
 
@@ -249,15 +249,41 @@ fn a_member_that_leaves_gets_the_rest_and_no_more_and_may_come_back() {
 }
 
 #[test]
+fn a_group_takes_another_address_without_a_break() {
+    let mut group = Group::new(8, 3, 4096, &config(), faulty());
+    for round in 1..=40u64 {
+        if round % 4 == 0 {
+            let (now, window) = (group.net.now(), group.window);
+            let to = Peer::Ethernet([0x03, 0, 0, 0, 1, round as u8]);
+            group.net.nic(0).multicast(now, window, (PATH, to), None).unwrap();
+        }
+        let bytes = [round.to_le_bytes(), round.to_le_bytes()].concat();
+        for _ in 0..10_000 {
+            let told = group.publish(&[GroupWrite::Bytes { offset: 0, bytes: &bytes }]);
+            if is_ok(&told) {
+                break;
+            }
+            group.net.run_for(Duration::from_millis(1));
+        }
+        group.delivered();
+        for member in 1..=3 {
+            assert_eq!((group.word(member, 0), group.word(member, 8)), (round, round));
+        }
+    }
+    assert!(group.net.node(0).engine().stats().multicasts > 20);
+}
+
+#[test]
 fn what_cannot_multicast_is_refused() {
     let mut group = Group::new(7, 1, 64, &config(), ethernet());
     let (now, window) = (group.net.now(), group.window);
     let other = group.net.peer(1);
-    assert_eq!(group.net.nic(0).multicast(now, window, PATH, other), Err(Error::Taken));
     let (_, single) = group.net.window(0, 1, 64);
-    assert_eq!(group.net.nic(0).multicast(now, single, PATH, other), Err(Error::Forbidden));
-    group.net.nic(0).unmap(window).unwrap();
-    assert_eq!(group.net.nic(0).multicast(now, window, PATH, other), Err(Error::Unknown));
+    let nic = group.net.nic(0);
+    assert_eq!(nic.multicast(now, single, (PATH, other), None), Err(Error::Forbidden));
+    assert_eq!(nic.multicast(now, window, (PathId(9), other), None), Err(Error::PathDown));
+    nic.unmap(window).unwrap();
+    assert_eq!(nic.multicast(now, window, (PATH, other), None), Err(Error::Unknown));
 }
 
 /// A publication of the property below: how long it is, whether it lies in memory, and how

@@ -21,6 +21,8 @@ pub(crate) struct GroupReceiver {
     pub(crate) link: LinkId,
     pub(crate) tag: u64,
     pub(crate) ack_tag: u64,
+    /// The number of the key that its frames are sealed with.
+    pub(crate) key: Option<u32>,
     /// The first word of the group's memory.
     group: Address,
     pub(crate) receiver: Receiver,
@@ -47,6 +49,7 @@ impl GroupReceiver {
             link,
             tag,
             ack_tag,
+            key: None,
             group,
             receiver,
             is_started: false,

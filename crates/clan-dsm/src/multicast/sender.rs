@@ -9,8 +9,9 @@ use arrayvec::ArrayVec;
 use landfall_congestion::{Arrived, Window};
 use landfall_placement::{Duration, Instant, PathId, Peer, Refusal, Serial32, Span, Spans};
 
-use crate::address::{HostId, LinkId, WindowId, WriteId};
+use crate::address::{Address, HostId, LinkId, WindowId, WriteId};
 use crate::error::Ended;
+use crate::event::GroupKey;
 use crate::link::{FramePayload, MAX_SPANS, SenderConfig};
 use crate::nic::updates::{Bytes, Note};
 use crate::wire::frame::{FrameFlags, FrameHeader, HEADER_LEN, MAX_ENTRIES};
@@ -213,8 +214,10 @@ pub(crate) struct GroupSender {
     pub(crate) to: Peer,
     /// The proof that frames carry.
     pub(crate) tag: u64,
-    /// Whose memory outgoing tripwires take it for.
-    pub(crate) group: HostId,
+    /// The key that frames are sealed with, by a layer below.
+    pub(crate) key: Option<GroupKey>,
+    /// The first word of the group's memory.
+    pub(crate) group: Address,
     /// A member wants a sum over every payload.
     pub(crate) wants_sums: bool,
     members: BTreeMap<HostId, Member>,
@@ -244,16 +247,16 @@ pub(crate) struct GroupSender {
 impl GroupSender {
     pub(crate) fn new(
         config: &SenderConfig,
-        window: WindowId,
-        group: HostId,
+        (window, group): (WindowId, Address),
         (path, to): (PathId, Peer),
-        tag: u64,
+        (tag, key): (u64, Option<GroupKey>),
     ) -> Self {
         Self {
             window: Some(window),
             path,
             to,
             tag,
+            key,
             group,
             wants_sums: false,
             members: BTreeMap::new(),
@@ -292,6 +295,19 @@ impl GroupSender {
             Some(member) if member.is_leaving => Standing::Leaving,
             Some(_) => Standing::Member,
         }
+    }
+
+    /// Has this member of the group not all that it was sent?
+    pub(crate) fn is_behind(&self, group: &Address, host: HostId) -> bool {
+        self.group == *group
+            && self.members.get(&host).is_some_and(|member| {
+                member.gone.is_none() && !member.unacked.is_empty()
+            })
+    }
+
+    /// The number of its key.
+    pub(crate) fn key_number(&self) -> Option<u32> {
+        self.key.map(|key| key.number)
     }
 
     pub(crate) fn has_members(&self) -> bool {

@@ -264,8 +264,8 @@ impl Nic {
                 let address = Some(address);
                 self.events.push(Event::Exception { window, host, reason, address });
             }
-            Command::GroupInvite { group, tag, ack_tag, seq, key, secret } => {
-                let invitation = Invitation { group, tag, ack_tag, seq, key, secret };
+            Command::GroupInvite { group, tag, ack_tag, seq, key } => {
+                let invitation = Invitation { group, tag, ack_tag, seq, key };
                 return self.group_invited((link, host), &invitation);
             }
             Command::GroupStart { tag, seq } => self.group_started(link, tag, seq)?,

@@ -10,6 +10,7 @@ use landfall_placement::{Refusal, WordFunction, WordWidth};
 
 use crate::address::{Address, HostId, Key, Kind, WHOLE};
 use crate::error::Reason;
+use crate::event::GroupKey;
 use crate::wire::frame::MAX_PARAMETERS;
 
 /// The parameters of a command.
@@ -92,10 +93,8 @@ pub enum Command {
         ack_tag: u64,
         /// The number of the next frame.
         seq: u32,
-        /// The number of the key that its frames are sealed with, where they are.
-        key: u32,
-        /// That key.
-        secret: [u8; 32],
+        /// The key that its frames are sealed with, where they are; else both are zero.
+        key: Option<GroupKey>,
     },
     /// From this frame of the group's stream on, all are meant for this member.
     GroupStart {
@@ -194,12 +193,14 @@ impl Command {
             Self::Barrier { number } | Self::BarrierReached { number } => {
                 to.put(&number.to_be_bytes());
             }
-            Self::GroupInvite { group, tag, ack_tag, seq, key, secret } => {
+            Self::GroupInvite { group, tag, ack_tag, seq, key } => {
+                let GroupKey { number, secret } =
+                    key.unwrap_or(GroupKey { number: 0, secret: [0; 32] });
                 to.put(&group.to_bytes());
                 to.put(&tag.to_be_bytes());
                 to.put(&ack_tag.to_be_bytes());
                 to.put(&seq.to_be_bytes());
-                to.put(&key.to_be_bytes());
+                to.put(&number.to_be_bytes());
                 to.put(&secret);
             }
             Self::GroupStart { tag, seq } => {
@@ -356,8 +357,13 @@ impl Reader<'_> {
             code::BARRIER_REACHED => Command::BarrierReached { number: self.word()? },
             code::GROUP_INVITE => {
                 let (group, tag, ack_tag) = (self.address()?, self.long()?, self.long()?);
-                let (seq, key) = (self.word()?, self.word()?);
-                Command::GroupInvite { group, tag, ack_tag, seq, key, secret: self.take()? }
+                let (seq, number, secret) = (self.word()?, self.word()?, self.take()?);
+                let key = match (number, secret) {
+                    (0, secret) if secret == [0; 32] => None,
+                    (0, _) => return None,
+                    (number, secret) => Some(GroupKey { number, secret }),
+                };
+                Command::GroupInvite { group, tag, ack_tag, seq, key }
             }
             code::GROUP_START => Command::GroupStart { tag: self.long()?, seq: self.word()? },
             code::GROUP_END => Command::GroupEnd { tag: self.long()? },
@@ -418,8 +424,9 @@ mod tests {
             any::<u32>().prop_map(|number| Command::Barrier { number }),
             any::<u32>().prop_map(|number| Command::BarrierReached { number }),
             (any_address(), any::<[u64; 2]>(), any::<[u32; 2]>(), any::<[u8; 32]>()).prop_map(
-                |(group, [tag, ack_tag], [seq, key], secret)| {
-                    Command::GroupInvite { group, tag, ack_tag, seq, key, secret }
+                |(group, [tag, ack_tag], [seq, number], secret)| {
+                    let key = (number % 2 == 1).then_some(GroupKey { number, secret });
+                    Command::GroupInvite { group, tag, ack_tag, seq, key }
                 }
             ),
             any::<(u64, u32)>().prop_map(|(tag, seq)| Command::GroupStart { tag, seq }),

@@ -8,7 +8,9 @@ use landfall::clan::network::{
     Aperture, Builder, Config, Faults, Group, Node, OpenError, Peer, Transport,
 };
 use landfall::clan::{Error, Fabric, Local, Rights};
+use landfall_placement::Refusal;
 use landfall_testbed::{BridgedNetwork, VethEnd, require_namespaces};
+use landfall_transport::multicast::MulticastSocket;
 
 const LEN: u64 = 16 << 10;
 const PORT: u16 = 4900;
@@ -52,7 +54,7 @@ impl Kind {
     }
 
     fn builder(self, number: u16, end: &VethEnd) -> Builder {
-        builder(number).path(self.path(end)).multicast(self.group(end)).plaintext()
+        builder(number).path(self.path(end)).multicast(self.group(end))
     }
 }
 
@@ -107,9 +109,10 @@ fn publish(group: &mut Group, node: &Node, writes: &[(u64, &[u8])]) {
 fn a_write_leaves_the_interface_once_whatever_the_number_of_members() {
     require_namespaces!();
     const WRITES: u64 = 200;
-    for kind in Kind::ALL {
+    for (kind, is_plain) in Kind::ALL.into_iter().flat_map(|kind| [(kind, false), (kind, true)]) {
         let network = BridgedNetwork::new(4).unwrap();
-        let nodes = nodes(kind, &network, |builder| builder);
+        let secured = |builder: Builder| if is_plain { builder.plaintext() } else { builder };
+        let nodes = nodes(kind, &network, secured);
         let (mut group, memories) = group_of(&nodes);
         let (sent, before) =
             (network.ends()[0].counters().unwrap().sent_packets, nodes[0].stats().engine);
@@ -145,7 +148,7 @@ fn long_writes_arrive_at_all_whatever_the_network_loses() {
         let mut nodes = Vec::new();
         for (number, end) in (1..).zip(ends) {
             let path = kind.path(end).with_faults(faults, [number as u8; 32]);
-            let builder = builder(number).path(path).multicast(kind.group(end)).plaintext();
+            let builder = builder(number).path(path).multicast(kind.group(end));
             nodes.push(open(builder, end));
         }
         for (node, end) in nodes.iter().zip(ends).skip(1) {
@@ -169,6 +172,76 @@ fn long_writes_arrive_at_all_whatever_the_network_loses() {
         let engine = nodes[0].stats().engine;
         assert!(engine.repairs > 0 && engine.multicasts > 500, "{kind:?}: {engine:?}");
     }
+}
+
+/// What is heard by a group's address is sealed with a key of the group, which changes when
+/// a member is removed.
+#[test]
+fn who_is_no_member_of_a_group_reads_nothing_of_it() {
+    require_namespaces!();
+    let network = BridgedNetwork::new(4).unwrap();
+    let ends = network.ends();
+    let kind = Kind::Udp4;
+    let mut nodes = nodes(kind, &network, |builder| builder);
+    // The last one goes, and another listens in its place.
+    drop(nodes.pop());
+    let Peer::Socket(address) = kind.group(&ends[3]) else { panic!("UDP") };
+    let listen = || MulticastSocket::open(address, Some(ends[3].ipv4));
+    let listener = ends[3].namespace.enter(listen).unwrap().unwrap();
+    let (mut group, memories) = group_of(&nodes);
+    let text = b"nobody but members reads this, and no others write it";
+    let mut heard = Vec::new();
+    let hear = |heard: &mut Vec<Vec<u8>>| {
+        let mut unit = [0; 2048];
+        while let Some((len, from)) = listener.receive(&mut unit).unwrap() {
+            assert_eq!(from.port(), PORT);
+            heard.push(unit[..len].to_vec());
+        }
+    };
+    publish(&mut group, &nodes[0], &[(64, text), (0, &1u64.to_le_bytes())]);
+    group.wait_delivered(soon()).unwrap();
+    until(&nodes[0], || {
+        hear(&mut heard);
+        heard.iter().any(|unit| unit.len() > text.len())
+    });
+    assert!(heard.iter().all(|unit| !unit.windows(8).any(|part| text.starts_with(part))));
+    let mut found = [0; 53];
+    memories[0].copy_out(64, &mut found).unwrap();
+    assert_eq!(&found, text);
+
+    // A unit that comes again, or is changed on its way, changes nothing.
+    let before = nodes[1].stats();
+    for unit in &heard {
+        let mut changed = unit.clone();
+        changed[unit.len() - 1] ^= 1;
+        for bytes in [unit, &changed] {
+            listener.send(bytes, address).unwrap();
+        }
+    }
+    until(&nodes[1], || {
+        let seal = nodes[1].stats().seal;
+        seal.replayed > before.seal.replayed && seal.forged > before.seal.forged
+    });
+    assert_eq!(memories[0].load(0).unwrap(), 1);
+
+    // The second member is removed: it hears units, and has no key.
+    group.remove(host(3));
+    let is_over = |node: &Node| node.stats().refusals.of(Refusal::UnknownId);
+    let unknown = is_over(&nodes[2]);
+    let mut round = 1u64;
+    until(&nodes[0], || {
+        round += 1;
+        group.publish(&[(0, &round.to_le_bytes())]).unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(1));
+        group.reached() == 1 && is_over(&nodes[2]) > unknown
+    });
+    let last = memories[1].load(0).unwrap();
+    group.wait_delivered(soon()).unwrap();
+    for next in round + 1..round + 50 {
+        publish(&mut group, &nodes[0], &[(0, &next.to_le_bytes())]);
+        until(&nodes[1], || memories[0].load(0).unwrap() == next);
+    }
+    assert_eq!(memories[1].load(0).unwrap(), last, "it was removed");
 }
 
 #[test]

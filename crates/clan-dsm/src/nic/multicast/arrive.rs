@@ -8,6 +8,7 @@ use landfall_placement::{
 use super::{Invitation, are_for};
 use crate::address::{HostId, Kind, LinkId, Purpose, TicketParts, WHOLE, pack};
 use crate::cookie::Rights;
+use crate::event::Event;
 use crate::link::{FrameDecision, HeldFrame, Receiver};
 use crate::multicast::{GroupReceiver, ReceiverName};
 use crate::nic::Nic;
@@ -22,7 +23,7 @@ impl Nic {
         (link, host): (LinkId, HostId),
         invitation: &Invitation,
     ) -> Result<(), Refusal> {
-        let Invitation { group, tag, ack_tag, seq, .. } = *invitation;
+        let Invitation { group, tag, ack_tag, seq, key } = *invitation;
         if group.kind != Kind::Multicast || group.mask != WHOLE || group.word != 0 {
             return Err(Refusal::Malformed);
         }
@@ -34,19 +35,16 @@ impl Nic {
         if multicast.by_tag.contains_key(&tag) {
             return Err(Refusal::Duplicate);
         }
-        // An earlier stream of the group is over.
-        let earlier = multicast.receivers.indices().find(|at| {
-            let stream = multicast.receivers.get(*at);
-            stream.is_some_and(|stream| stream.link == link && stream.is_of(&group))
-        });
-        if let Some(earlier) = earlier {
-            multicast.forget_receiver(earlier);
-        }
         let (frames, early) = (self.config.frames as u16, self.config.early_bytes);
         let receiver = Receiver::starting_at(frames, early, Serial32(seq));
-        let stream = GroupReceiver::new(link, group, (tag, ack_tag), receiver);
+        let mut stream = GroupReceiver::new(link, group, (tag, ack_tag), receiver);
+        stream.key = key.map(|key| key.number);
         let name = multicast.receivers.insert(stream).ok_or(Refusal::NoRoom)?;
         multicast.by_tag.insert(tag, name.index);
+        if let Some(key) = key {
+            // Where that finds no room this host does not hear the address, and gets copies.
+            self.events.push(Event::GroupKey { key });
+        }
         Ok(())
     }
 
@@ -84,7 +82,8 @@ impl Nic {
         let at = *self.multicast.by_tag.get(&tag).ok_or(Refusal::UnknownId)?;
         let stream = self.multicast.receivers.get(at).ok_or(Refusal::UnknownId)?;
         let (_, peer) = self.links.way_of(stream.link).ok_or(Refusal::Unexpected)?;
-        if peer == from { Ok(at) } else { Err(Refusal::BadProof) }
+        let is_sealed = stream.key.is_some_and(|number| from == Peer::Node(number));
+        if peer == from || is_sealed { Ok(at) } else { Err(Refusal::BadProof) }
     }
 
     /// The writer asks who hears the group's address.

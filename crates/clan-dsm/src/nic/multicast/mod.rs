@@ -21,6 +21,7 @@ use landfall_tables::Table;
 use super::Nic;
 use crate::address::{Address, HostId, LinkId, Purpose, TicketParts, WindowId, pack};
 use crate::error::{Ended, Error, Reason};
+use crate::event::{Event, GroupKey};
 use crate::link::SenderConfig;
 use crate::multicast::{GroupReceiver, GroupSender, GroupUpdate, Mode, Patience, ReceiverName, Room, Standing};
 use crate::wire::frame::{Frame, FrameFlags, FrameHeader, FrameKind, HEADER_LEN, SUM_SLOT};
@@ -35,8 +36,7 @@ pub(super) struct Invitation {
     pub(super) tag: u64,
     pub(super) ack_tag: u64,
     pub(super) seq: u32,
-    pub(super) key: u32,
-    pub(super) secret: [u8; 32],
+    pub(super) key: Option<GroupKey>,
 }
 
 /// All streams of groups of one host.
@@ -55,8 +55,12 @@ pub(super) struct Multicast {
     /// The sender that was served last.
     served: u32,
     is_turn: bool,
-    /// Somebody may have to be invited.
+    /// Somebody may have to be invited, or be told that it is no member.
     pub(super) has_invitations: bool,
+    /// Members that are to be told so.
+    ends: Vec<(LinkId, HostId, u64)>,
+    /// Numbers of keys that nothing is sealed with any more.
+    keys_over: Vec<u32>,
 }
 
 impl Multicast {
@@ -72,6 +76,8 @@ impl Multicast {
             served: 0,
             is_turn: false,
             has_invitations: false,
+            ends: Vec::new(),
+            keys_over: Vec::new(),
         }
     }
 
@@ -127,7 +133,15 @@ impl Multicast {
     fn forget_receiver(&mut self, at: u32) {
         if let Some(stream) = self.receivers.remove(at) {
             self.by_tag.remove(&stream.tag);
+            self.keys_over.extend(stream.key);
         }
+    }
+
+    /// Is something under way to this host that was published before by an address which its
+    /// group has no more?
+    fn is_behind(&self, group: &Address, host: HostId) -> bool {
+        let mut closing = self.senders.indices().filter_map(|at| self.senders.get(at));
+        closing.any(|sender| sender.window.is_none() && sender.is_behind(group, host))
     }
 
     /// A sender that has something to tell.
@@ -189,35 +203,47 @@ impl Nic {
     /// is no order but that of [`barrier`](Self::barrier), which waits for both; and what a
     /// member joins for begins behind all that its link was given.
     ///
+    /// Where a layer below seals, `to` is what it calls the group's key, which members are
+    /// given over their links: [`Event::GroupKey`]. Called again, with another key,
+    /// members that were removed before cannot open what follows.
+    ///
     /// # Errors
     /// [`Error::Unknown`], [`Error::Forbidden`] where the window is no group's or at a native
-    /// link, [`Error::PathDown`], [`Error::Taken`] where it has an address already,
-    /// [`Error::NoRoom`].
+    /// link, [`Error::PathDown`], [`Error::NoRoom`].
     pub fn multicast(
         &mut self,
         now: Instant,
         window: WindowId,
-        path: PathId,
-        to: Peer,
+        (path, to): (PathId, Peer),
+        key: Option<GroupKey>,
     ) -> Result<(), Error> {
         let group = self.windows.get(window)?;
         if group.members().is_none() || self.native.is_some() {
             return Err(Error::Forbidden);
         }
-        let host = group.base().host;
+        let group = group.base();
         if !self.paths.iter().any(|(known, _)| *known == path) {
             return Err(Error::PathDown);
         }
-        if self.multicast.by_window.contains_key(&window) {
-            return Err(Error::Taken);
+        if !self.multicast.senders.has_room() {
+            return Err(Error::NoRoom);
         }
+        self.multicast.close(window);
         let config = self.links.sender_config();
-        let sender = GroupSender::new(config, window, host, (path, to), self.random.next_u64());
+        let tag = self.random.next_u64();
+        let sender = GroupSender::new(config, (window, group), (path, to), (tag, key));
         let key = self.multicast.senders.insert(sender).ok_or(Error::NoRoom)?;
         self.multicast.by_window.insert(window, key.index);
         self.multicast.has_invitations = true;
         self.settle(now);
         Ok(())
+    }
+
+    /// What is written to a group goes to each member by itself again, behind what has left for
+    /// all of them.
+    pub fn end_multicast(&mut self, now: Instant, window: WindowId) {
+        self.multicast.close(window);
+        self.settle(now);
     }
 
     /// How many members of a group get what is published by its address, at the moment.
@@ -229,12 +255,15 @@ impl Nic {
 
     /// Invites members that were not, and tells what is over.
     pub(super) fn settle_groups(&mut self, now: Instant) {
-        if self.multicast.senders.is_empty() {
+        while let Some(number) = self.multicast.keys_over.pop() {
+            self.events.push(Event::GroupKeyOver { number });
+        }
+        if self.multicast.senders.is_empty() && self.multicast.ends.is_empty() {
             return;
         }
         while let Some(at) = self.multicast.updated() {
             while let Some(sender) = self.multicast.senders.get_mut(at) {
-                let group = sender.group;
+                let group = sender.group.host;
                 let Some(update) = sender.poll_update() else { break };
                 self.group_update(now, at, group, update);
             }
@@ -246,9 +275,11 @@ impl Nic {
                 let is_over =
                     |sender: &GroupSender| sender.window.is_none() && !sender.has_members();
                 if self.multicast.senders.get(at).is_some_and(is_over) {
-                    self.multicast.senders.remove(at);
+                    let over = self.multicast.senders.remove(at);
+                    self.multicast.keys_over.extend(over.and_then(|sender| sender.key_number()));
                 }
             }
+            self.end_memberships();
         }
     }
 
@@ -274,13 +305,24 @@ impl Nic {
                 self.multicast.by_ack_tag.retain(|_, of| *of != (at, member));
                 // It may be a member again, or was the last of a group that is closed.
                 self.multicast.has_invitations = true;
-                // Without room it is told by the refusal of what it says.
-                if let Some(line) = self.lines.get_mut(link) {
-                    let _ = super::calls::put(line, &Command::GroupEnd { tag }, member);
-                    self.links.wake(link);
-                }
+                self.multicast.ends.push((link, member, tag));
             }
         }
+    }
+
+    /// Tells members that they are none any more, as soon as there is room to.
+    fn end_memberships(&mut self) {
+        let Self { multicast, lines, links, .. } = self;
+        multicast.ends.retain(|(link, host, tag)| {
+            // What is known of it went with the link.
+            let Some(line) = lines.get_mut(*link).filter(|line| line.why.is_none()) else {
+                return false;
+            };
+            let is_told = super::calls::put(line, &Command::GroupEnd { tag: *tag }, *host).is_ok();
+            links.wake(*link);
+            !is_told
+        });
+        multicast.has_invitations |= !multicast.ends.is_empty();
     }
 
     /// Invites the members of a group that were not invited yet, over their links.
@@ -301,9 +343,8 @@ impl Nic {
             let room = Room { frames: hello.frames.into(), bytes: hello.early_bytes.into() };
             if standing == Standing::Unknown {
                 let (ack_tag, seq) = (random.next_u64(), sender.next().0);
-                let (tag, group) = (sender.tag, window.base());
-                let (key, secret) = (0, [0; 32]);
-                let invite = Command::GroupInvite { group, tag, ack_tag, seq, key, secret };
+                let (tag, group, key) = (sender.tag, window.base(), sender.key);
+                let invite = Command::GroupInvite { group, tag, ack_tag, seq, key };
                 if super::calls::put(line, &invite, *host).is_err() {
                     multicast.has_invitations = true;
                     continue;

@@ -38,14 +38,22 @@ impl Nic {
         written: Written<'_>,
     ) -> ByGroup {
         let mut told = ByGroup::new();
-        let Some(at) = self.multicast.by_window.get(&window).copied() else { return told };
-        let Some(sender) = self.multicast.senders.get(at) else { return told };
-        let Ok(members) = self.windows.get(window).map(|window| window.members()) else {
+        if self.multicast.senders.is_empty() {
             return told;
-        };
-        let by_group = |host: &&HostId| !is_by_link(sender.mode(**host));
-        let hosts: Vec<HostId> =
-            members.unwrap_or_default().iter().filter(by_group).copied().collect();
+        }
+        let at = self.multicast.by_window.get(&window).copied();
+        let sender = at.and_then(|at| self.multicast.senders.get(at));
+        let members = self.windows.get(window).ok().and_then(|window| window.members());
+        let mut hosts = Vec::new();
+        for host in members.unwrap_or_default() {
+            let mode = sender.and_then(|sender| sender.mode(*host));
+            if self.multicast.is_behind(&written.base, *host) {
+                told.insert(*host, Err(Error::Busy));
+            } else if !is_by_link(mode) {
+                hosts.push(*host);
+            }
+        }
+        let (Some(at), Some(sender)) = (at, sender) else { return told };
         if hosts.is_empty() {
             return told;
         }

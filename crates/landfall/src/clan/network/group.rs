@@ -15,7 +15,8 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use clan_dsm::{Cookie, GroupWrite, HostId, WindowId};
+use clan_dsm::{Cookie, GroupKey, GroupWrite, HostId, WindowId};
+use landfall_placement::Peer;
 use landfall_transport::memory::Memory;
 
 use super::back_pressure::{WindowState, WriteRecord};
@@ -117,10 +118,7 @@ impl Node {
             let slot = core.next_group;
             let cookie = core.engine.found_group(host, slot, len)?;
             let id = core.engine.map_group(&cookie, &[])?;
-            // Without room for one more such group there is a copy for each member.
-            let is_multicast = core.multicast.is_some_and(|(path, to)| {
-                core.engine.multicast(now, id, path, to).is_ok()
-            });
+            let is_multicast = core.multicast(now, id);
             core.next_group = slot.wrapping_add(1);
             core.groups.insert(id, Vec::new());
             Ok((id, cookie, is_multicast))
@@ -161,6 +159,26 @@ impl Node {
     pub fn leave_group(&self, group: &Cookie) -> Result<(), Error> {
         let left = self.handle().look(|core| core.engine.leave_group(group));
         left.map_err(|error| refused(error, "group"))
+    }
+}
+
+impl NodeState {
+    /// What is written to a group leaves once, where the node has an address for that; with a
+    /// key that no group had before, where anything is sealed. Without room for one more such
+    /// group there is a copy for each member. Says whether it is so.
+    fn multicast(&mut self, now: landfall_placement::Instant, id: WindowId) -> bool {
+        let Some((path, to)) = self.multicast else { return false };
+        let key = self.engine.open_group(now, path, to);
+        let key = key.map(|(number, secret)| GroupKey { number, secret });
+        let has_key = key.is_some() || self.engine.is_plain(path, to);
+        let to = key.map_or(to, |key| Peer::Node(key.number));
+        let is_multicast =
+            has_key && self.engine.multicast(now, id, (path, to), key).is_ok();
+        if !is_multicast {
+            self.engine.end_multicast(now, id);
+            key.inspect(|key| self.engine.forget(Peer::Node(key.number)));
+        }
+        is_multicast
     }
 }
 
@@ -208,7 +226,9 @@ impl Group {
         Ok(())
     }
 
-    /// What is written does not go to this host any more.
+    /// What is written does not go to this host any more. By a multicast address it may hear what
+    /// the others are sent until it is told, over its link; where nodes encrypt, what is published
+    /// after this has another key, which it does not get.
     pub fn remove(&mut self, member: HostId) {
         if let Some(at) = self.members.iter().position(|known| known.host == member) {
             self.forget(at);
@@ -361,10 +381,14 @@ impl Group {
 
     fn forget(&mut self, at: usize) {
         let Member { host, state, .. } = self.members.remove(at);
-        let id = self.id;
-        self.handle.look(|core| {
+        let (id, is_multicast) = (self.id, self.is_multicast);
+        self.handle.enter(|core, now| {
             // The window is there as long as the group is.
             let _ = core.engine.remove_member(id, host);
+            if is_multicast && core.engine.is_sealed() {
+                // It has the key of what was sent until now, and not of what will be.
+                core.multicast(now, id);
+            }
             if let Some(states) = core.groups.get_mut(id) {
                 states.retain(|(_, known)| !Arc::ptr_eq(known, &state));
             }
