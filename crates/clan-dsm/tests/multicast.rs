@@ -131,10 +131,13 @@ fn what_lies_in_memory_is_sent_once_and_each_member_tells_when_it_has_it() {
             told.iter().map(|(_, result)| result.unwrap().expect("a write")).collect();
         assert_eq!(writes.len(), 3);
         for wanted in writes {
-            group.net.wait_for(0, "the end of a write", |event| match event {
-                Event::Written { write, result } if *write == wanted => Some(*result),
-                _ => None,
-            }).unwrap();
+            group
+                .net
+                .wait_for(0, "the end of a write", |event| match event {
+                    Event::Written { write, result } if *write == wanted => Some(*result),
+                    _ => None,
+                })
+                .unwrap();
         }
         for member in 1..=3 {
             assert!(group.bytes(member, 64, 50_000) == bytes, "member {member}");
@@ -202,7 +205,7 @@ fn a_member_that_is_cut_off_holds_up_nobody_and_goes_on_when_it_is_back() {
 
 #[test]
 fn a_member_that_dies_ends_its_writes_and_no_others() {
-    let quick = Config { retry_after: Duration::from_millis(5).into(), ..config() };
+    let quick = Config { retry_after: Duration::from_millis(5), ..config() };
     let mut group = Group::new(5, 3, 4096, &quick, ethernet());
     let from = group.net.lend(0, &noise(1, 2000));
     let wire = group.net.wires[2];

@@ -4,8 +4,8 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
 use landfall_placement::{
-    Duration, Ecn, Instant, PathId, PathLimits, Peer, Random, Refusal, Serial32, Spans, Timeout, Transmit,
-    Unit, assumed,
+    Duration, Ecn, Instant, PathId, PathLimits, Peer, Random, Refusal, Serial32, Spans, Timeout,
+    Transmit, Unit, assumed,
 };
 use landfall_tables::{HashIndex, HashSecret, IndexedHeap, Table};
 

@@ -6,7 +6,7 @@
 //! to that one again, over its own path. Which members take part is decided for each of them:
 //!
 //! ```text
-//!          probe heard              a publication            too slow, silent, or written
+//!          probe heard              a publication                   too slow
 //! Invited ------------> Reachable ----------------> Attached ---------------------------.
 //!                           ^                                                            |
 //!                           `------- all that it was sent has arrived <----- Draining <--'
@@ -20,10 +20,15 @@
 //!
 //! What does not live here: which packets a frame has, and where they belong.
 
+mod acknowledgements;
+mod frame;
+mod member;
 mod receiver;
 mod sender;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use frame::GroupFrame;
+pub(crate) use member::{Mode, Patience, Publication, Room, Standing};
 pub(crate) use receiver::{GroupReceiver, ReceiverName};
-pub(crate) use sender::{GroupFrame, GroupSender, GroupUpdate, Mode, Patience, Publication, Room, Standing};
+pub(crate) use sender::{GroupSender, GroupUpdate};

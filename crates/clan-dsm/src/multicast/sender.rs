@@ -1,179 +1,40 @@
 //! The writer's half: the frames of a group's stream, and what each member has of them.
 
-use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use arrayvec::ArrayVec;
-use landfall_congestion::{Arrived, Window};
-use landfall_placement::{Duration, Instant, PathId, Peer, Refusal, Serial32, Span, Spans};
+use landfall_congestion::Window;
+use landfall_placement::{Duration, Instant, PathId, Peer, Serial32};
 
-use crate::address::{Address, HostId, LinkId, WindowId, WriteId};
+use super::acknowledgements::patience;
+use super::member::{Member, Unacked};
+use super::{GroupFrame, Mode, Publication, Room, Standing};
+use crate::address::{Address, HostId, LinkId, WindowId};
 use crate::error::Ended;
 use crate::event::GroupKey;
-use crate::link::{FramePayload, MAX_SPANS, SenderConfig};
-use crate::nic::updates::{Bytes, Note};
-use crate::wire::frame::{FrameFlags, FrameHeader, HEADER_LEN, MAX_ENTRIES};
+use crate::link::SenderConfig;
+use crate::nic::updates::Bytes;
 
 /// Later frames that have to arrive before one counts as lost, as on a link.
-const REORDERING: u32 = 3;
+pub(super) const REORDERING: u32 = 3;
 /// A repair goes again after this time at the earliest, where no round trip was measured.
-const LEAST_PATIENCE: Duration = Duration::from_millis(1);
+pub(super) const LEAST_PATIENCE: Duration = Duration::from_millis(1);
 /// At most this many frames of one member wait to be sent again.
-const MOST_REPAIRS: usize = 64;
-/// After this many time-outs in a row a member holds up nobody any more.
-const MOST_TIMEOUTS: u8 = 2;
+pub(super) const MOST_REPAIRS: usize = 64;
 /// How often the network is asked for the first time whether it multicasts.
 const PROBES: u8 = 12;
 /// After those, and until every member was heard, this seldom.
 const SELDOM: Duration = Duration::from_secs(5);
 
-/// A frame of a group's stream, kept for as long as a member may miss it.
-#[derive(Debug)]
-pub(crate) struct GroupFrame {
-    /// The table, and behind it what is copied.
-    head: Box<[u8]>,
-    spans: ArrayVec<Span, MAX_SPANS>,
-    /// What it touches in the group's memory.
-    pub(crate) notes: ArrayVec<Bytes, MAX_ENTRIES>,
-    pub(crate) entries: u8,
-    pub(crate) payload_len: u16,
-}
-
-impl GroupFrame {
-    /// What was put together. `None` where its entries contradict its bytes.
-    pub(crate) fn of(payload: &FramePayload) -> Option<Self> {
-        let payload_len = u16::try_from(payload.bytes()).ok()?;
-        if payload.entries.is_empty() || u32::from(payload_len) != payload.payload_len() {
-            return None;
-        }
-        let mut head: Vec<u8> = payload.entries.iter().flat_map(|e| e.to_bytes()).collect();
-        head.extend_from_slice(&payload.inline);
-        let bytes_of = |note: &Note| match *note {
-            Note::Written(_, bytes) | Note::From(_, _, bytes) | Note::Dma(_, _, bytes) => bytes,
-            Note::Served(..) => unreachable!("a group is only written"),
-        };
-        Some(Self {
-            head: head.into_boxed_slice(),
-            spans: payload.spans.clone(),
-            notes: payload.notes.iter().map(bytes_of).collect(),
-            entries: payload.entries.len() as u8,
-            payload_len,
-        })
-    }
-
-    /// The length of the frame.
-    pub(crate) fn len(&self) -> u64 {
-        (HEADER_LEN + self.head.len()) as u64
-            + self.spans.iter().map(|span| u64::from(span.len)).sum::<u64>()
-    }
-
-    /// How much of it is written into the head of a unit.
-    pub(crate) fn head_len(&self) -> usize {
-        HEADER_LEN + self.head.len()
-    }
-
-    pub(crate) fn holds_memory(&self) -> bool {
-        !self.spans.is_empty()
-    }
-
-    /// Writes it behind the place of its header.
-    pub(crate) fn write(&self, head: &mut [u8], from: &mut Spans) -> Option<()> {
-        head.get_mut(HEADER_LEN..self.head_len())?.copy_from_slice(&self.head);
-        self.spans.iter().try_for_each(|span| from.push(*span)).ok()
-    }
-}
-
-/// How far a member takes part.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mode {
-    /// It was told of the stream, and nobody knows yet whether the network reaches it.
-    Invited,
-    /// It hears the group's address, and gets nothing by it now.
-    Reachable,
-    /// What is published goes to it.
-    Attached,
-    /// It gets nothing more, until it has what it was sent.
-    Draining,
-}
-
-/// What a host is to a group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Standing {
-    Unknown,
-    Member,
-    /// It gets the rest of what it was sent.
-    Leaving,
-    /// Its link is gone, and a driver still holds memory of what was sent to it.
-    Gone,
-}
-
-/// Something that was published, as one member sees it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Publication {
-    /// Its frames.
-    pub(crate) first: Serial32,
-    pub(crate) last: Serial32,
-    /// Which of the things it is that barriers of the member's link wait for.
-    pub(crate) link: LinkId,
-    pub(crate) number: u64,
-    /// The write from memory that it is, and its length.
-    pub(crate) write: Option<(WriteId, u64)>,
-}
-
-/// A frame that a member is not known to have.
-#[derive(Debug)]
-struct Unacked {
-    frame: Arc<GroupFrame>,
-    /// When it left for this member last. `None`: not yet.
-    sent: Option<Instant>,
-    /// How often it was sent again.
-    repairs: u8,
-    has_arrived: bool,
-    is_queued: bool,
-    /// The frame's flight counts this member.
-    is_counted: bool,
-}
-
-#[derive(Debug)]
-struct Member {
-    mode: Mode,
-    /// Its window of the group is gone: it ends once it has all.
-    is_leaving: bool,
-    /// The frames before this one have arrived.
-    acked: Serial32,
-    unacked: VecDeque<Unacked>,
-    bytes: u64,
-    publications: VecDeque<Publication>,
-    /// Since when nothing new has arrived, or something was sent again.
-    since: Instant,
-    heard: Instant,
-    backoff: u8,
-    marks: u8,
-    most_frames: usize,
-    most_bytes: u64,
-    /// The link that it was invited over.
-    link: LinkId,
-    /// That link is gone.
-    gone: Option<Ended>,
-}
-
 /// A frame on its first way, or about to go.
 #[derive(Debug)]
-struct Flight {
-    frame: Arc<GroupFrame>,
-    sent: Option<Instant>,
-    /// How many attached members are not known to have it.
-    waiting: u32,
-    was_repaired: bool,
-}
-
-/// What a member may take.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Room {
-    pub(crate) frames: usize,
-    pub(crate) bytes: u64,
+pub(super) struct Flight {
+    pub(super) frame: Arc<GroupFrame>,
+    pub(super) sent: Option<Instant>,
+    /// How many attached members are not known to have it, and are waited for.
+    pub(super) waiting: u32,
+    pub(super) was_repaired: bool,
 }
 
 /// A frame that is to leave.
@@ -198,10 +59,10 @@ pub(crate) enum GroupUpdate {
 
 /// Asks who can be reached by the group's address.
 #[derive(Clone, Copy, Debug)]
-struct Probe {
-    at: Instant,
+pub(super) struct Probe {
+    pub(super) at: Instant,
     times: u8,
-    is_due: bool,
+    pub(super) is_due: bool,
 }
 
 /// The stream of one group.
@@ -220,28 +81,28 @@ pub(crate) struct GroupSender {
     pub(crate) group: Address,
     /// A member wants a sum over every payload.
     pub(crate) wants_sums: bool,
-    members: BTreeMap<HostId, Member>,
+    pub(super) members: BTreeMap<HostId, Member>,
     /// What every member has room for, beyond what it has acknowledged.
-    least: Room,
-    flights: VecDeque<Flight>,
+    pub(super) least: Room,
+    pub(super) flights: VecDeque<Flight>,
     /// The number of the first of them.
-    first: Serial32,
+    pub(super) first: Serial32,
     /// How many of them have left.
-    left: usize,
+    pub(super) left: usize,
     /// Bytes that have left, and that not all attached members have.
-    under_way: u64,
+    pub(super) under_way: u64,
     /// Bytes that have not left.
-    waiting_bytes: u64,
-    repairs: VecDeque<(HostId, Serial32)>,
+    pub(super) waiting_bytes: u64,
+    pub(super) repairs: VecDeque<(HostId, Serial32)>,
     /// Transmissions that hold memory, by the number of their frame.
-    held: BTreeMap<u32, u32>,
-    updates: VecDeque<GroupUpdate>,
-    window_bytes: Window,
-    paced: Instant,
+    pub(super) held: BTreeMap<u32, u32>,
+    pub(super) updates: VecDeque<GroupUpdate>,
+    pub(super) window_bytes: Window,
+    pub(super) paced: Instant,
     /// Until when the pace holds back what waits.
-    held_until: Option<Instant>,
-    probe: Option<Probe>,
-    check_at: Option<Instant>,
+    pub(super) held_until: Option<Instant>,
+    pub(super) probe: Option<Probe>,
+    pub(super) check_at: Option<Instant>,
 }
 
 impl GroupSender {
@@ -300,9 +161,10 @@ impl GroupSender {
     /// Has this member of the group not all that it was sent?
     pub(crate) fn is_behind(&self, group: &Address, host: HostId) -> bool {
         self.group == *group
-            && self.members.get(&host).is_some_and(|member| {
-                member.gone.is_none() && !member.unacked.is_empty()
-            })
+            && self
+                .members
+                .get(&host)
+                .is_some_and(|member| member.gone.is_none() && !member.unacked.is_empty())
     }
 
     /// The number of its key.
@@ -386,6 +248,12 @@ impl GroupSender {
             return;
         }
         member.mode = if member.unacked.is_empty() { Mode::Reachable } else { Mode::Draining };
+        self.wait_no_longer(host);
+    }
+
+    /// The others do not wait for what this member has not acknowledged.
+    pub(super) fn wait_no_longer(&mut self, host: HostId) {
+        let Some(member) = self.members.get_mut(&host) else { return };
         let mut number = member.acked;
         for unacked in &mut member.unacked {
             if core::mem::take(&mut unacked.is_counted) {
@@ -431,7 +299,9 @@ impl GroupSender {
         let Some(front) = self.flights.iter().find(|flight| flight.waiting > 0) else {
             return false;
         };
-        let is_old = front.sent.is_some_and(|sent| now.since(sent) > patience(&self.window_bytes, config, 0));
+        let is_old = front
+            .sent
+            .is_some_and(|sent| now.since(sent) > patience(&self.window_bytes, config, 0));
         let slow: Vec<HostId> = self
             .members
             .iter()
@@ -460,6 +330,7 @@ impl GroupSender {
         for frame in frames {
             let frame = Arc::new(frame);
             self.waiting_bytes += frame.len();
+            let mut waiting = 0;
             for host in members {
                 let Some(member) = self.members.get_mut(host) else { continue };
                 if member.unacked.is_empty() {
@@ -472,10 +343,10 @@ impl GroupSender {
                     repairs: 0,
                     has_arrived: false,
                     is_queued: false,
-                    is_counted: true,
+                    is_counted: !member.is_silent(),
                 });
+                waiting += u32::from(!member.is_silent());
             }
-            let waiting = members.len() as u32;
             self.flights.push_back(Flight { frame, sent: None, waiting, was_repaired: false });
         }
         let at = now + config.retry_after;
@@ -603,206 +474,6 @@ impl GroupSender {
         }
     }
 
-    // What comes back.
-
-    /// A member says what it has. `is_started`: of the stream, not only of the address.
-    ///
-    /// # Errors
-    /// It has what was never sent, or is no member.
-    pub(crate) fn handle_ack(
-        &mut self,
-        config: &SenderConfig,
-        now: Instant,
-        host: HostId,
-        header: &FrameHeader,
-        more_sack: &[u8],
-    ) -> Result<(), Refusal> {
-        let is_late = header.flags.has(FrameFlags::LATE);
-        let next = self.next();
-        let member = self.members.get_mut(&host).ok_or(Refusal::UnknownId)?;
-        member.heard = now;
-        if member.mode == Mode::Invited {
-            member.mode = Mode::Reachable;
-        }
-        if header.credit == 0 {
-            // It hears the address, and has nothing of the stream.
-            return Ok(());
-        }
-        let ack = Serial32(header.ack);
-        if next.precedes(ack) {
-            return Err(Refusal::OutOfBounds);
-        }
-        if ack.precedes(member.acked) {
-            return Ok(());
-        }
-        let marked = (1..128).contains(&header.marks.wrapping_sub(member.marks));
-        if marked {
-            member.marks = header.marks;
-        }
-        let mut arrived = Vec::new();
-        for n in 0..ack.since(member.acked).min(member.unacked.len() as u32) {
-            arrived.push(n);
-        }
-        let mut newest = None;
-        let later = more_sack.as_chunks::<8>().0.iter().map(|word| u64::from_be_bytes(*word));
-        let ahead = ack.since(member.acked);
-        for (nth, mut word) in core::iter::once(header.sack).chain(later).enumerate() {
-            while word != 0 {
-                let n = ahead + nth as u32 * 64 + word.trailing_zeros() + 1;
-                word &= word - 1;
-                if (n as usize) < member.unacked.len() {
-                    arrived.push(n);
-                    newest = Some(n);
-                }
-            }
-        }
-        for n in arrived {
-            self.note_arrived(config, now, host, n, (marked, is_late));
-        }
-        self.release(now, host, ack);
-        if let Some(newest) = newest.and_then(|newest| newest.checked_sub(ahead)) {
-            self.find_lost(config, now, host, newest);
-        }
-        self.settle(host);
-        self.drop_flights();
-        Ok(())
-    }
-
-    /// A member has the frame that is this many behind the first that it was not known to have.
-    fn note_arrived(
-        &mut self,
-        config: &SenderConfig,
-        now: Instant,
-        host: HostId,
-        n: u32,
-        (marked, is_late): (bool, bool),
-    ) {
-        let Some(member) = self.members.get_mut(&host) else { return };
-        let seq = member.acked.plus(n);
-        let Some(unacked) = member.unacked.get_mut(n as usize) else { return };
-        if core::mem::replace(&mut unacked.has_arrived, true) {
-            return;
-        }
-        (member.since, member.backoff) = (now, 0);
-        for bytes in &unacked.frame.notes {
-            self.updates.push_back(GroupUpdate::Touched(*bytes));
-        }
-        if !core::mem::take(&mut unacked.is_counted) {
-            return;
-        }
-        let Some(flight) = self.flights.get_mut(seq.since(self.first) as usize) else { return };
-        flight.waiting -= 1;
-        if flight.waiting > 0 {
-            return;
-        }
-        // Now all have it: the window is that of the slowest.
-        let (bytes, under_way) = (flight.frame.len(), self.under_way);
-        if let Some(sent) = flight.sent {
-            self.under_way -= bytes;
-            let timed = !flight.was_repaired && !is_late;
-            let arrived = Arrived { bytes, sent, timed, marked, under_way };
-            self.window_bytes.handle_arrived(&config.congestion, now, &arrived);
-        }
-    }
-
-    /// Frames before this one are no longer kept for a member.
-    fn release(&mut self, now: Instant, host: HostId, ack: Serial32) {
-        let Some(member) = self.members.get_mut(&host) else { return };
-        while member.acked.precedes(ack) {
-            match member.unacked.pop_front() {
-                Some(unacked) => member.bytes -= unacked.frame.len(),
-                // It has heard what was meant for others.
-                None => {
-                    member.acked = ack;
-                    break;
-                }
-            }
-            member.acked = member.acked.plus(1);
-        }
-        if member.unacked.is_empty() && member.mode == Mode::Draining {
-            member.mode = Mode::Reachable;
-        }
-        member.since = now.max(member.since);
-    }
-
-    /// What later frames have overtaken by a margin is sent again.
-    fn find_lost(&mut self, config: &SenderConfig, now: Instant, host: HostId, newest: u32) {
-        let patience = self.reorder_patience();
-        let Some(member) = self.members.get_mut(&host) else { return };
-        let before = newest.saturating_sub(REORDERING - 1);
-        let mut lost = 0;
-        for (n, unacked) in (0..before).zip(&mut member.unacked) {
-            let is_recent = unacked.repairs > 0
-                && unacked.sent.is_some_and(|sent| now.since(sent) <= patience);
-            if unacked.has_arrived || unacked.is_queued || is_recent || lost >= MOST_REPAIRS {
-                continue;
-            }
-            lost += 1;
-            unacked.is_queued = true;
-            self.repairs.push_back((host, member.acked.plus(n)));
-            if let Some(sent) = unacked.sent.filter(|_| config.yields && unacked.repairs == 0) {
-                let len = unacked.frame.len();
-                self.window_bytes.handle_lost(&config.congestion, now, sent, len);
-            }
-        }
-    }
-
-    fn reorder_patience(&self) -> Duration {
-        let smoothed = self.window_bytes.rtt().smoothed().unwrap_or_default();
-        (smoothed * 9 / 8).max(LEAST_PATIENCE)
-    }
-
-    // Time.
-
-    /// Sends again what should have been acknowledged, and finds out who holds the others up.
-    pub(crate) fn handle_timeout(&mut self, config: &SenderConfig, limits: Patience, now: Instant) {
-        self.held_until = self.held_until.filter(|at| *at > now);
-        if let Some(probe) = self.probe.as_mut().filter(|probe| probe.at <= now) {
-            probe.is_due = true;
-        }
-        if self.check_at.is_none_or(|at| at > now) {
-            return;
-        }
-        let left = self.first.plus(self.left as u32);
-        let attached = self.attached();
-        let (mut late, mut silent, mut next) = (0, Vec::new(), None::<Instant>);
-        let mut backoffs = Vec::new();
-        for (host, member) in &mut self.members {
-            if member.unacked.is_empty() {
-                continue;
-            }
-            let has_left = member.acked.precedes(left);
-            if !has_left {
-                // The window holds it back.
-                member.since = now;
-            }
-            let due = member.since + patience(&self.window_bytes, config, member.backoff);
-            if due <= now {
-                member.backoff = member.backoff.saturating_add(1);
-                member.since = now;
-                late += usize::from(member.mode == Mode::Attached);
-                if member.backoff > MOST_TIMEOUTS && attached > 1 {
-                    silent.push(*host);
-                }
-                let is_over = now.since(member.heard) >= limits.silence;
-                if member.backoff > limits.give_up_after && is_over {
-                    self.updates.push_back(GroupUpdate::Silent { member: *host });
-                }
-                backoffs.push(member.backoff);
-                queue_again(&mut self.repairs, *host, member, left);
-            }
-            let due = member.since + patience(&self.window_bytes, config, member.backoff);
-            next = Some(next.map_or(due, |next| next.min(due)));
-        }
-        self.check_at = next;
-        if late > 0 && late == attached && config.yields {
-            let nth = backoffs.into_iter().min().unwrap_or(1);
-            self.window_bytes.handle_silence(&config.congestion, now, nth);
-            self.paced = now;
-        }
-        silent.into_iter().for_each(|host| self.detach(host));
-    }
-
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         let probe = self.probe.filter(|probe| !probe.is_due).map(|probe| probe.at);
         [self.check_at, probe, self.held_until].into_iter().flatten().min()
@@ -842,57 +513,13 @@ impl GroupSender {
         }
     }
 
-    /// Frames that all have, or that are meant for nobody any more.
-    fn drop_flights(&mut self) {
-        while self.flights.front().is_some_and(|flight| flight.waiting == 0) {
-            let Some(flight) = self.flights.pop_front() else { return };
+    /// Frames that have left, and that nobody is waited for with.
+    pub(super) fn drop_flights(&mut self) {
+        let is_over = |flight: &Flight| flight.waiting == 0 && flight.sent.is_some();
+        while self.flights.front().is_some_and(is_over) {
+            self.flights.pop_front();
             self.first = self.first.plus(1);
-            if flight.sent.is_some() {
-                self.left -= 1;
-            } else {
-                // Those that drain still get it, as something that was lost.
-                self.waiting_bytes -= flight.frame.len();
-            }
-        }
-    }
-}
-
-/// When a member is given up.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Patience {
-    pub(crate) give_up_after: u8,
-    pub(crate) silence: Duration,
-}
-
-/// How long an acknowledgement may take after this many time-outs (RFC 6298, 2.3).
-fn patience(window: &Window, config: &SenderConfig, backoff: u8) -> Duration {
-    let rtt = window.rtt();
-    let once = match (rtt.smoothed(), rtt.variation()) {
-        (Some(smoothed), Some(variation)) => {
-            smoothed.saturating_add(variation.saturating_mul(4)).max(config.retry_floor)
-        }
-        _ => config.retry_after,
-    };
-    once.saturating_mul(1 << backoff.min(4))
-}
-
-/// The first frames that a member does not have: more each time.
-fn queue_again(
-    repairs: &mut VecDeque<(HostId, Serial32)>,
-    host: HostId,
-    member: &mut Member,
-    left: Serial32,
-) {
-    let mut most = (1 << member.backoff.min(5)).min(member.most_frames);
-    for (n, unacked) in (0..).zip(&mut member.unacked) {
-        let seq = member.acked.plus(n);
-        if most == 0 || !seq.precedes(left) {
-            return;
-        }
-        if !unacked.has_arrived && !unacked.is_queued {
-            unacked.is_queued = true;
-            repairs.push_back((host, seq));
-            most -= 1;
+            self.left -= 1;
         }
     }
 }

@@ -162,6 +162,13 @@ fn samples() -> Vec<(&'static str, Vec<u8>)> {
         ),
         ("Barrier", command(Command::Barrier { number: 6 })),
         ("BarrierReached", command(Command::BarrierReached { number: 6 })),
+    ]
+}
+
+/// What is said of groups that multicast.
+fn samples_of_groups() -> Vec<(&'static str, Vec<u8>)> {
+    let payload: Vec<u8> = (0..16).collect();
+    std::vec![
         ("GroupInvite", command(invite())),
         ("GroupStart", command(Command::GroupStart { tag: STREAM, seq: 7 })),
         ("GroupEnd", command(Command::GroupEnd { tag: STREAM })),
@@ -171,19 +178,17 @@ fn samples() -> Vec<(&'static str, Vec<u8>)> {
             data(
                 of_stream(FrameKind::GroupData),
                 &[Entry { address: in_group(), words: 2 }],
-                &payload[..16]
+                &payload
             )
         ),
-        (
-            "GroupAck",
-            body(FrameHeader { sack: 0b10, seq: 0, ..header(FrameKind::GroupAck) }, &[])
-        ),
+        ("GroupAck", body(FrameHeader { sack: 0b10, seq: 0, ..header(FrameKind::GroupAck) }, &[])),
     ]
 }
 
 #[test]
 fn the_document_shows_the_bytes_that_are_sent() {
-    let (documented, samples) = (documented(), samples());
+    let (documented, mut samples) = (documented(), samples());
+    samples.extend(samples_of_groups());
     let names: Vec<&str> = documented.iter().map(|vector| vector.name.as_str()).collect();
     let expected: Vec<&str> = samples.iter().map(|(name, _)| *name).collect();
     assert_eq!(names, expected);

@@ -150,7 +150,7 @@ impl<E: Engine + 'static> DriverSource<E> {
 
     /// The same way for another engine; a driver that was handed in is for this one.
     #[cfg(feature = "nic")]
-    pub(crate) fn for_other<O>(self) -> Result<DriverSource<O>, Self> {
+    pub(crate) fn for_other<O>(self) -> Result<DriverSource<O>, Box<Self>> {
         Ok(match self {
             Self::Udp(config) => DriverSource::Udp(config),
             Self::UdpPacket(config) => DriverSource::UdpPacket(config),
@@ -164,9 +164,9 @@ impl<E: Engine + 'static> DriverSource<E> {
             Self::UringUdpPacket(config) => DriverSource::UringUdpPacket(config),
             #[cfg(feature = "io-uring")]
             Self::UringPacket(config) => DriverSource::UringPacket(config),
-            Self::HandedIn(..) => return Err(self),
+            Self::HandedIn(..) => return Err(Box::new(self)),
             #[cfg(feature = "faults")]
-            Self::Impaired(..) => return Err(self),
+            Self::Impaired(..) => return Err(Box::new(self)),
         })
     }
 

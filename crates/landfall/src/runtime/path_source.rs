@@ -113,7 +113,7 @@ impl<E: Offloaded + 'static> PathSource<E> {
         match self {
             Self::Driver(driver) => match driver.for_other() {
                 Ok(driver) => Self::Adapter(AdapterSource::before(driver, pace)),
-                Err(driver) => Self::Driver(driver),
+                Err(driver) => Self::Driver(*driver),
             },
             Self::Adapter(adapter) => Self::Adapter(adapter),
         }

@@ -269,9 +269,8 @@ fn a_member_that_is_killed_holds_up_no_other() {
         until(&nodes[0], || {
             let told = group.publish(&[(64, &noise(round, 1000)), (0, &round.to_le_bytes())]);
             let told = told.unwrap();
-            let is_ok = |number| {
-                told.iter().any(|told| told.member == host(number) && told.result.is_ok())
-            };
+            let is_ok =
+                |number| told.iter().any(|told| told.member == host(number) && told.result.is_ok());
             is_ok(2) && is_ok(4)
         });
     }

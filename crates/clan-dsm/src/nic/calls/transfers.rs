@@ -288,7 +288,11 @@ fn may_ask(line: &LinkState, under_way: usize) -> bool {
 }
 
 /// Puts a command behind what was written; there must be room.
-pub(in crate::nic) fn put(line: &mut LinkState, command: &Command, host: crate::HostId) -> Result<(), Error> {
+pub(in crate::nic) fn put(
+    line: &mut LinkState,
+    command: &Command,
+    host: crate::HostId,
+) -> Result<(), Error> {
     let (address, parameters) = command.encode(host);
     let is_alone = matches!(command, Command::WordOp { .. });
     line.writes.command(address, &parameters, is_alone)

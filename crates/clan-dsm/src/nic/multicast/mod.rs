@@ -23,7 +23,9 @@ use crate::address::{Address, HostId, LinkId, Purpose, TicketParts, WindowId, pa
 use crate::error::{Ended, Error, Reason};
 use crate::event::{Event, GroupKey};
 use crate::link::SenderConfig;
-use crate::multicast::{GroupReceiver, GroupSender, GroupUpdate, Mode, Patience, ReceiverName, Room, Standing};
+use crate::multicast::{
+    GroupReceiver, GroupSender, GroupUpdate, Mode, Patience, ReceiverName, Room, Standing,
+};
 use crate::wire::frame::{Frame, FrameFlags, FrameHeader, FrameKind, HEADER_LEN, SUM_SLOT};
 use crate::wire::{Command, Entry};
 
@@ -153,7 +155,8 @@ impl Multicast {
     /// A driver holds the memory of a transmission no longer.
     pub(super) fn handle_sent(&mut self, meaning: &TicketParts) {
         let generation = self.senders.generation(meaning.link);
-        if let Some(sender) = self.senders.get_mut(meaning.link).filter(|_| meaning.is_of(generation))
+        if let Some(sender) =
+            self.senders.get_mut(meaning.link).filter(|_| meaning.is_of(generation))
         {
             sender.handle_sent(meaning.number);
         }
@@ -329,7 +332,9 @@ impl Nic {
     fn invite_members(&mut self, now: Instant, at: u32) {
         let Self { multicast, windows, links, lines, random, .. } = self;
         let Some(sender) = multicast.senders.get_mut(at) else { return };
-        let Some(window) = sender.window.and_then(|window| windows.get(window).ok()) else { return };
+        let Some(window) = sender.window.and_then(|window| windows.get(window).ok()) else {
+            return;
+        };
         for host in window.members().unwrap_or_default() {
             let standing = sender.standing(*host);
             if matches!(standing, Standing::Member | Standing::Gone) {
