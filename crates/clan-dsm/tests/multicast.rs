@@ -48,7 +48,7 @@ impl Group {
             memories.push(exposed.area);
         }
         let now = net.now();
-        net.nic(0).multicast(now, window, (PATH, to), None).unwrap();
+        net.nic(0).multicast(now, window, PATH, to, None).unwrap();
         Self { net, window, memories }
     }
 
@@ -258,7 +258,7 @@ fn a_group_takes_another_address_without_a_break() {
         if round % 4 == 0 {
             let (now, window) = (group.net.now(), group.window);
             let to = Peer::Ethernet([0x03, 0, 0, 0, 1, round as u8]);
-            group.net.nic(0).multicast(now, window, (PATH, to), None).unwrap();
+            group.net.nic(0).multicast(now, window, PATH, to, None).unwrap();
         }
         let bytes = [round.to_le_bytes(), round.to_le_bytes()].concat();
         for _ in 0..10_000 {
@@ -283,10 +283,10 @@ fn what_cannot_multicast_is_refused() {
     let other = group.net.peer(1);
     let (_, single) = group.net.window(0, 1, 64);
     let nic = group.net.nic(0);
-    assert_eq!(nic.multicast(now, single, (PATH, other), None), Err(Error::Forbidden));
-    assert_eq!(nic.multicast(now, window, (PathId(9), other), None), Err(Error::PathDown));
+    assert_eq!(nic.multicast(now, single, PATH, other, None), Err(Error::Forbidden));
+    assert_eq!(nic.multicast(now, window, PathId(9), other, None), Err(Error::PathDown));
     nic.unmap(window).unwrap();
-    assert_eq!(nic.multicast(now, window, (PATH, other), None), Err(Error::Unknown));
+    assert_eq!(nic.multicast(now, window, PATH, other, None), Err(Error::Unknown));
 }
 
 /// A publication of the property below: how long it is, whether it lies in memory, and how

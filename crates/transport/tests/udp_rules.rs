@@ -8,8 +8,8 @@ use crate::support::{
     LABEL, Scripted, Sending, assert_same, contents, labelled_head, lent, pattern, turn_until,
 };
 use landfall_placement::{
-    Check, Ecn, Guess, Instant, Landing, PathId, Peer, Placement, Random, RegionId, SumSlot, Ticket,
-    WordFunction, WordOp, WordWidth,
+    Check, Ecn, Guess, Instant, Landing, PathId, Peer, Placement, Random, RegionId, SumSlot,
+    Ticket, WordFunction, WordOp, WordWidth,
 };
 use landfall_testkit::skip::skip;
 use landfall_transport::memory::{Memory, Regions, Rights};

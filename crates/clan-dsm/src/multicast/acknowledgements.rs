@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use landfall_congestion::{Arrived, Window};
 use landfall_placement::{Duration, Instant, Refusal, Serial32};
 
-use super::member::queue_again;
+use super::member::{Repair, queue_again};
 use super::sender::{LEAST_PATIENCE, MOST_REPAIRS, REORDERING};
 use super::{GroupSender, GroupUpdate, Mode, Patience};
 use crate::address::HostId;
@@ -65,7 +65,7 @@ impl GroupSender {
             }
         }
         for n in arrived {
-            self.note_arrived(config, now, host, n, (marked, is_late));
+            self.note_arrived(config, now, host, n, marked, is_late);
         }
         self.release(host, ack);
         if let Some(newest) = newest.and_then(|newest| newest.checked_sub(ahead)) {
@@ -83,10 +83,13 @@ impl GroupSender {
         now: Instant,
         host: HostId,
         n: u32,
-        (marked, is_late): (bool, bool),
+        marked: bool,
+        is_late: bool,
     ) {
+        // It left while it was heard.
         let Some(member) = self.members.get_mut(&host) else { return };
         let seq = member.acked.plus(n);
+        // It is none of those that are waited for.
         let Some(unacked) = member.unacked.get_mut(n as usize) else { return };
         if core::mem::replace(&mut unacked.has_arrived, true) {
             return;
@@ -98,6 +101,7 @@ impl GroupSender {
         if !core::mem::take(&mut unacked.is_counted) {
             return;
         }
+        // All that are waited for with it have it.
         let Some(flight) = self.flights.get_mut(seq.since(self.first) as usize) else { return };
         flight.waiting -= 1;
         if flight.waiting > 0 {
@@ -115,6 +119,7 @@ impl GroupSender {
 
     /// Frames before this one are no longer kept for a member.
     fn release(&mut self, host: HostId, ack: Serial32) {
+        // It left while it was heard.
         let Some(member) = self.members.get_mut(&host) else { return };
         while member.acked.precedes(ack) {
             match member.unacked.pop_front() {
@@ -135,6 +140,7 @@ impl GroupSender {
     /// What later frames have overtaken by a margin is sent again.
     fn find_lost(&mut self, config: &SenderConfig, now: Instant, host: HostId, newest: u32) {
         let patience = self.reorder_patience();
+        // It left while it was heard.
         let Some(member) = self.members.get_mut(&host) else { return };
         let before = newest.saturating_sub(REORDERING - 1);
         let mut lost = 0;
@@ -146,7 +152,8 @@ impl GroupSender {
             }
             lost += 1;
             unacked.is_queued = true;
-            self.repairs.push_back((host, member.acked.plus(n)));
+            let seq = member.acked.plus(n);
+            self.repairs.push_back(Repair { member: host, seq });
             if let Some(sent) = unacked.sent.filter(|_| config.yields && unacked.repairs == 0) {
                 let len = unacked.frame.len();
                 self.window_bytes.handle_lost(&config.congestion, now, sent, len);

@@ -41,7 +41,7 @@ pub(crate) enum Mode {
 
 /// What a host is to a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Standing {
+pub(crate) enum Membership {
     Unknown,
     Member,
     /// It gets the rest of what it was sent.
@@ -61,6 +61,13 @@ pub(crate) struct Publication {
     pub(crate) number: u64,
     /// The write from memory that it is, and its length.
     pub(crate) write: Option<(WriteId, u64)>,
+}
+
+/// A frame that a member is to get again.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Repair {
+    pub(crate) member: HostId,
+    pub(crate) seq: Serial32,
 }
 
 /// A frame that a member is not known to have.
@@ -109,7 +116,7 @@ impl Member {
 
 /// The first frames that a member does not have: more each time.
 pub(super) fn queue_again(
-    repairs: &mut VecDeque<(HostId, Serial32)>,
+    repairs: &mut VecDeque<Repair>,
     host: HostId,
     member: &mut Member,
     left: Serial32,
@@ -122,7 +129,7 @@ pub(super) fn queue_again(
         }
         if !unacked.has_arrived && !unacked.is_queued {
             unacked.is_queued = true;
-            repairs.push_back((host, seq));
+            repairs.push_back(Repair { member: host, seq });
             most -= 1;
         }
     }

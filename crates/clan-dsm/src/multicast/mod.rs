@@ -29,6 +29,6 @@ mod sender;
 mod tests;
 
 pub(crate) use frame::GroupFrame;
-pub(crate) use member::{Mode, Patience, Publication, Room, Standing};
-pub(crate) use receiver::{GroupReceiver, ReceiverName};
-pub(crate) use sender::{GroupSender, GroupUpdate};
+pub(crate) use member::{Membership, Mode, Patience, Publication, Room};
+pub(crate) use receiver::{GroupReceiver, ReceiverName, StreamTags};
+pub(crate) use sender::{GroupSender, GroupUpdate, Stream};

@@ -14,6 +14,15 @@ use crate::wire::frame::MAX_ENTRIES;
 /// The name of a stream that is received.
 pub(crate) type ReceiverName = EntryKey;
 
+/// The proofs of one stream, at one member.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StreamTags {
+    /// Frames carry it.
+    pub(crate) tag: u64,
+    /// Acknowledgements do.
+    pub(crate) ack_tag: u64,
+}
+
 /// The stream of one group, as one member has it.
 #[derive(Debug)]
 pub(crate) struct GroupReceiver {
@@ -42,7 +51,7 @@ impl GroupReceiver {
     pub(crate) fn new(
         link: LinkId,
         group: Address,
-        (tag, ack_tag): (u64, u64),
+        StreamTags { tag, ack_tag }: StreamTags,
         receiver: Receiver,
     ) -> Self {
         Self {

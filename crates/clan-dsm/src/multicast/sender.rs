@@ -8,8 +8,8 @@ use landfall_congestion::Window;
 use landfall_placement::{Duration, Instant, PathId, Peer, Serial32};
 
 use super::acknowledgements::patience;
-use super::member::{Member, Unacked};
-use super::{GroupFrame, Mode, Publication, Room, Standing};
+use super::member::{Member, Repair, Unacked};
+use super::{GroupFrame, Membership, Mode, Publication, Room};
 use crate::address::{Address, HostId, LinkId, WindowId};
 use crate::error::Ended;
 use crate::event::GroupKey;
@@ -65,6 +65,18 @@ pub(super) struct Probe {
     pub(super) is_due: bool,
 }
 
+/// What a stream is made with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stream {
+    pub(crate) window: WindowId,
+    /// The first word of the group's memory.
+    pub(crate) group: Address,
+    pub(crate) path: PathId,
+    pub(crate) to: Peer,
+    pub(crate) tag: u64,
+    pub(crate) key: Option<GroupKey>,
+}
+
 /// The stream of one group.
 #[derive(Debug)]
 pub(crate) struct GroupSender {
@@ -93,7 +105,7 @@ pub(crate) struct GroupSender {
     pub(super) under_way: u64,
     /// Bytes that have not left.
     pub(super) waiting_bytes: u64,
-    pub(super) repairs: VecDeque<(HostId, Serial32)>,
+    pub(super) repairs: VecDeque<Repair>,
     /// Transmissions that hold memory, by the number of their frame.
     pub(super) held: BTreeMap<u32, u32>,
     pub(super) updates: VecDeque<GroupUpdate>,
@@ -106,12 +118,8 @@ pub(crate) struct GroupSender {
 }
 
 impl GroupSender {
-    pub(crate) fn new(
-        config: &SenderConfig,
-        (window, group): (WindowId, Address),
-        (path, to): (PathId, Peer),
-        (tag, key): (u64, Option<GroupKey>),
-    ) -> Self {
+    pub(crate) fn new(config: &SenderConfig, stream: Stream) -> Self {
+        let Stream { window, group, path, to, tag, key } = stream;
         Self {
             window: Some(window),
             path,
@@ -149,12 +157,12 @@ impl GroupSender {
     }
 
     /// Must this host be invited?
-    pub(crate) fn standing(&self, host: HostId) -> Standing {
+    pub(crate) fn membership(&self, host: HostId) -> Membership {
         match self.members.get(&host) {
-            None => Standing::Unknown,
-            Some(member) if member.gone.is_some() => Standing::Gone,
-            Some(member) if member.is_leaving => Standing::Leaving,
-            Some(_) => Standing::Member,
+            None => Membership::Unknown,
+            Some(member) if member.gone.is_some() => Membership::Gone,
+            Some(member) if member.is_leaving => Membership::Leaving,
+            Some(_) => Membership::Member,
         }
     }
 
@@ -186,7 +194,7 @@ impl GroupSender {
     }
 
     /// One more, which is about to be invited; or one that left comes back before it was gone.
-    pub(crate) fn add(&mut self, now: Instant, (host, link): (HostId, LinkId), room: Room) {
+    pub(crate) fn add(&mut self, now: Instant, host: HostId, link: LinkId, room: Room) {
         let acked = self.next();
         let member = self.members.entry(host).or_insert_with(|| Member {
             mode: Mode::Invited,
@@ -210,6 +218,7 @@ impl GroupSender {
             frames: least.frames.min(member.most_frames),
             bytes: least.bytes.min(member.most_bytes),
         });
+        // It was put there just now.
         let Some(member) = self.members.get(&host) else { return };
         if member.mode == Mode::Invited {
             self.probe = Some(Probe { at: now, times: 0, is_due: true });
@@ -234,15 +243,17 @@ impl GroupSender {
     /// Its link is gone.
     pub(crate) fn lose(&mut self, host: HostId, why: Ended) {
         self.detach(host);
+        // It is no member of this group.
         let Some(member) = self.members.get_mut(&host) else { return };
         member.gone = Some(why);
         member.unacked.clear();
-        self.repairs.retain(|(member, _)| *member != host);
+        self.repairs.retain(|repair| repair.member != host);
         self.settle(host);
     }
 
     /// It gets nothing more until it has what it was sent.
     pub(crate) fn detach(&mut self, host: HostId) {
+        // It is no member of this group.
         let Some(member) = self.members.get_mut(&host) else { return };
         if member.mode != Mode::Attached {
             return;
@@ -253,6 +264,7 @@ impl GroupSender {
 
     /// The others do not wait for what this member has not acknowledged.
     pub(super) fn wait_no_longer(&mut self, host: HostId) {
+        // It is no member of this group.
         let Some(member) = self.members.get_mut(&host) else { return };
         let mut number = member.acked;
         for unacked in &mut member.unacked {
@@ -296,6 +308,7 @@ impl GroupSender {
 
     /// Detaches members that others wait for. Returns whether there were any.
     pub(crate) fn detach_slow(&mut self, config: &SenderConfig, now: Instant) -> bool {
+        // Nobody is waited for.
         let Some(front) = self.flights.iter().find(|flight| flight.waiting > 0) else {
             return false;
         };
@@ -365,6 +378,7 @@ impl GroupSender {
 
     /// Is it time to ask who hears the group's address?
     pub(crate) fn poll_probe(&mut self, config: &SenderConfig, now: Instant) -> bool {
+        // Nobody is to be asked now.
         let Some(Probe { times, is_due: true, .. }) = self.probe else { return false };
         let is_wanted = self.members.values().any(|member| member.mode == Mode::Invited);
         let next = match times {
@@ -379,7 +393,7 @@ impl GroupSender {
 
     /// The member whose turn it is to get something again.
     pub(crate) fn next_repair(&self) -> Option<HostId> {
-        self.repairs.front().map(|(host, _)| *host)
+        self.repairs.front().map(|repair| repair.member)
     }
 
     /// That member can be sent nothing now: it is another's turn.
@@ -395,7 +409,7 @@ impl GroupSender {
 
     /// The next frame that the first of the members is to get again.
     pub(crate) fn poll_repair(&mut self, now: Instant) -> Option<Sent> {
-        let (host, seq) = self.repairs.pop_front()?;
+        let Repair { member: host, seq } = self.repairs.pop_front()?;
         let member = self.members.get_mut(&host)?;
         let at = seq.since(member.acked) as usize;
         let unacked = member.unacked.get_mut(at).filter(|unacked| !unacked.has_arrived)?;
@@ -489,6 +503,7 @@ impl GroupSender {
 
     /// Tells of publications that a member has, and whose memory nobody holds.
     pub(crate) fn settle(&mut self, host: HostId) {
+        // It left with what was settled before.
         let Some(member) = self.members.get_mut(&host) else { return };
         while let Some(publication) = member.publications.front().copied() {
             let Publication { first, last, .. } = publication;

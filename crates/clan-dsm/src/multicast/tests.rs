@@ -6,7 +6,7 @@ use std::vec::Vec;
 use landfall_placement::{Duration, Instant, PathId, Peer, Random, Serial32};
 use proptest::prelude::*;
 
-use super::{GroupFrame, GroupSender, GroupUpdate, Mode, Patience, Publication, Room};
+use super::{GroupFrame, GroupSender, GroupUpdate, Mode, Patience, Publication, Room, Stream};
 use crate::address::{Address, HostId, Key, Kind, LinkId, WHOLE, WindowId, WriteId};
 use crate::config::usual_congestion;
 use crate::link::{FramePayload, SenderConfig};
@@ -103,12 +103,13 @@ impl World {
             retry_after: Duration::from_millis(20),
             retry_floor: Duration::from_millis(5),
         };
-        let (window, place) = (WindowId::new(0, 0), (PathId(0), Peer::Node(99)));
-        let mut sender = GroupSender::new(&config, (window, group()), place, (7, None));
+        let (window, path, to) = (WindowId::new(0, 0), PathId(0), Peer::Node(99));
+        let stream = Stream { window, group: group(), path, to, tag: 7, key: None };
+        let mut sender = GroupSender::new(&config, stream);
         let now = Instant::ZERO + Duration::from_secs(1);
         for member in 0..MEMBERS {
             let link = LinkId::new(member.into(), 0);
-            sender.add(now, (host(member), link), Room { frames: 64, bytes: 1 << 20 });
+            sender.add(now, host(member), link, Room { frames: 64, bytes: 1 << 20 });
             assert_eq!(sender.mode(host(member)), Some(Mode::Invited));
             sender.handle_ack(&config, now, host(member), &header(0, 0, 0), &[]).unwrap();
         }

@@ -266,7 +266,7 @@ impl Nic {
             }
             Command::GroupInvite { group, tag, ack_tag, seq, key } => {
                 let invitation = Invitation { group, tag, ack_tag, seq, key };
-                return self.group_invited((link, host), &invitation);
+                return self.group_invited(link, host, &invitation);
             }
             Command::GroupStart { tag, seq } => self.group_started(link, tag, seq)?,
             Command::GroupEnd { tag } => self.group_ended(link, tag)?,

@@ -10,7 +10,7 @@ use crate::address::{HostId, Kind, LinkId, Purpose, TicketParts, WHOLE, pack};
 use crate::cookie::Rights;
 use crate::event::Event;
 use crate::link::{FrameDecision, HeldFrame, Receiver};
-use crate::multicast::{GroupReceiver, ReceiverName};
+use crate::multicast::{GroupReceiver, ReceiverName, StreamTags};
 use crate::nic::Nic;
 use crate::nic::PacketEffect;
 use crate::nic::arrive::{Checked, FrameOwner, need};
@@ -20,7 +20,8 @@ impl Nic {
     /// A writer says that it multicasts. A host that is no member does not listen.
     pub(in crate::nic) fn group_invited(
         &mut self,
-        (link, host): (LinkId, HostId),
+        link: LinkId,
+        host: HostId,
         invitation: &Invitation,
     ) -> Result<(), Refusal> {
         let Invitation { group, tag, ack_tag, seq, key } = *invitation;
@@ -37,7 +38,7 @@ impl Nic {
         }
         let (frames, early) = (self.config.frames as u16, self.config.early_bytes);
         let receiver = Receiver::starting_at(frames, early, Serial32(seq));
-        let mut stream = GroupReceiver::new(link, group, (tag, ack_tag), receiver);
+        let mut stream = GroupReceiver::new(link, group, StreamTags { tag, ack_tag }, receiver);
         stream.key = key.map(|key| key.number);
         let name = multicast.receivers.insert(stream).ok_or(Refusal::NoRoom)?;
         multicast.by_tag.insert(tag, name.index);
@@ -164,6 +165,7 @@ impl Nic {
     /// What is kept may be next.
     fn deposit_next(&mut self, at: u32) {
         let name = self.multicast.receivers.key(at);
+        // The stream is over.
         let Some(stream) = self.multicast.receivers.get(at) else { return };
         if stream.is_open() && stream.receiver.has_next_kept() {
             self.deposits.push_back(FrameOwner::Group(name));
@@ -207,6 +209,7 @@ impl Nic {
             return; // The stream is over.
         };
         let link = stream.link;
+        // It is no ticket of what is under way.
         let Some(effects) = stream.pop_placed(meaning.number) else { return };
         for effect in effects {
             self.land_one(link, effect, is_there);

@@ -24,7 +24,7 @@ use crate::error::{Ended, Error, Reason};
 use crate::event::{Event, GroupKey};
 use crate::link::SenderConfig;
 use crate::multicast::{
-    GroupReceiver, GroupSender, GroupUpdate, Mode, Patience, ReceiverName, Room, Standing,
+    GroupReceiver, GroupSender, GroupUpdate, Membership, Mode, Patience, ReceiverName, Room, Stream,
 };
 use crate::wire::frame::{Frame, FrameFlags, FrameHeader, FrameKind, HEADER_LEN, SUM_SLOT};
 use crate::wire::{Command, Entry};
@@ -39,6 +39,14 @@ pub(super) struct Invitation {
     pub(super) ack_tag: u64,
     pub(super) seq: u32,
     pub(super) key: Option<GroupKey>,
+}
+
+/// One that is to be told that it is no member of a group any more.
+#[derive(Clone, Copy, Debug)]
+struct Ending {
+    link: LinkId,
+    member: HostId,
+    tag: u64,
 }
 
 /// All streams of groups of one host.
@@ -60,7 +68,7 @@ pub(super) struct Multicast {
     /// Somebody may have to be invited, or be told that it is no member.
     pub(super) has_invitations: bool,
     /// Members that are to be told so.
-    ends: Vec<(LinkId, HostId, u64)>,
+    ends: Vec<Ending>,
     /// Numbers of keys that nothing is sealed with any more.
     keys_over: Vec<u32>,
 }
@@ -165,6 +173,7 @@ impl Multicast {
     /// A stream may have something to acknowledge, now or soon.
     fn note_ack(&mut self, at: u32) {
         let name = self.receivers.key(at);
+        // The stream is over.
         let Some(stream) = self.receivers.get_mut(at) else { return };
         if stream.receiver.wants_ack() {
             if !stream.is_ready {
@@ -217,7 +226,8 @@ impl Nic {
         &mut self,
         now: Instant,
         window: WindowId,
-        (path, to): (PathId, Peer),
+        path: PathId,
+        to: Peer,
         key: Option<GroupKey>,
     ) -> Result<(), Error> {
         let group = self.windows.get(window)?;
@@ -234,7 +244,8 @@ impl Nic {
         self.multicast.close(window);
         let config = self.links.sender_config();
         let tag = self.random.next_u64();
-        let sender = GroupSender::new(config, (window, group), (path, to), (tag, key));
+        let stream = Stream { window, group, path, to, tag, key };
+        let sender = GroupSender::new(config, stream);
         let key = self.multicast.senders.insert(sender).ok_or(Error::NoRoom)?;
         self.multicast.by_window.insert(window, key.index);
         self.multicast.has_invitations = true;
@@ -308,7 +319,7 @@ impl Nic {
                 self.multicast.by_ack_tag.retain(|_, of| *of != (at, member));
                 // It may be a member again, or was the last of a group that is closed.
                 self.multicast.has_invitations = true;
-                self.multicast.ends.push((link, member, tag));
+                self.multicast.ends.push(Ending { link, member, tag });
             }
         }
     }
@@ -316,12 +327,13 @@ impl Nic {
     /// Tells members that they are none any more, as soon as there is room to.
     fn end_memberships(&mut self) {
         let Self { multicast, lines, links, .. } = self;
-        multicast.ends.retain(|(link, host, tag)| {
+        multicast.ends.retain(|Ending { link, member, tag }| {
             // What is known of it went with the link.
             let Some(line) = lines.get_mut(*link).filter(|line| line.why.is_none()) else {
                 return false;
             };
-            let is_told = super::calls::put(line, &Command::GroupEnd { tag: *tag }, *host).is_ok();
+            let is_told =
+                super::calls::put(line, &Command::GroupEnd { tag: *tag }, *member).is_ok();
             links.wake(*link);
             !is_told
         });
@@ -331,13 +343,15 @@ impl Nic {
     /// Invites the members of a group that were not invited yet, over their links.
     fn invite_members(&mut self, now: Instant, at: u32) {
         let Self { multicast, windows, links, lines, random, .. } = self;
+        // The group is closed: nobody is invited any more.
         let Some(sender) = multicast.senders.get_mut(at) else { return };
+        // The group is closed: nobody is invited any more.
         let Some(window) = sender.window.and_then(|window| windows.get(window).ok()) else {
             return;
         };
         for host in window.members().unwrap_or_default() {
-            let standing = sender.standing(*host);
-            if matches!(standing, Standing::Member | Standing::Gone) {
+            let membership = sender.membership(*host);
+            if matches!(membership, Membership::Member | Membership::Gone) {
                 continue;
             }
             // Invited when there is a link.
@@ -346,7 +360,7 @@ impl Nic {
                 continue;
             };
             let room = Room { frames: hello.frames.into(), bytes: hello.early_bytes.into() };
-            if standing == Standing::Unknown {
+            if membership == Membership::Unknown {
                 let (ack_tag, seq) = (random.next_u64(), sender.next().0);
                 let (tag, group, key) = (sender.tag, window.base(), sender.key);
                 let invite = Command::GroupInvite { group, tag, ack_tag, seq, key };
@@ -358,7 +372,7 @@ impl Nic {
                 multicast.by_ack_tag.insert(ack_tag, (at, *host));
             }
             sender.wants_sums |= hello.wants_sums;
-            sender.add(now, (*host, link), room);
+            sender.add(now, *host, link, room);
         }
     }
 
@@ -391,7 +405,7 @@ impl Nic {
         let most = self.multicast.senders.indices().max()?;
         for n in 1..=most + 1 {
             let at = (self.multicast.served + n) % (most + 1);
-            if let Some(transmit) = self.poll_sender(&config, now, (at, path), head, from) {
+            if let Some(transmit) = self.poll_sender(&config, now, at, path, head, from) {
                 // It goes on until it has nothing more for the moment.
                 self.multicast.served = (at + most) % (most + 1);
                 return Some(transmit);
@@ -439,7 +453,8 @@ impl Nic {
         &mut self,
         config: &SenderConfig,
         now: Instant,
-        (at, path): (u32, PathId),
+        at: u32,
+        path: PathId,
         head: &mut [u8],
         from: &mut Spans,
     ) -> Option<Transmit> {

@@ -19,6 +19,14 @@ use crate::wire::Command;
 /// What became of a publication at members that hear the group's address.
 pub(in crate::nic) type ByGroup = BTreeMap<HostId, Result<Option<WriteId>, Error>>;
 
+/// A member that gets a publication by the group's address.
+#[derive(Clone, Copy)]
+struct Taker {
+    host: HostId,
+    /// The write from memory that it is, as that member's.
+    write: Option<WriteId>,
+}
+
 /// A publication, before it is known who gets it.
 #[derive(Clone, Copy)]
 pub(in crate::nic) struct Written<'a> {
@@ -75,9 +83,9 @@ impl Nic {
         let is_full = !sender.may_queue(bytes, most) && !sender.detach_slow(&config, now);
         let mut takers = Vec::new();
         for host in hosts {
-            match self.admit(now, at, host, (frames.len(), bytes), is_full) {
+            match self.admit(now, at, host, frames.len(), bytes, is_full) {
                 Ok(()) => match self.begin_write(written.from_memory) {
-                    Ok(write) => takers.push((host, write)),
+                    Ok(write) => takers.push(Taker { host, write }),
                     Err(error) => {
                         self.detach(at, host);
                         told.insert(host, Err(error));
@@ -89,7 +97,7 @@ impl Nic {
         if !takers.is_empty() {
             self.publish_frames(now, at, frames, &takers, written.from_memory);
         }
-        told.extend(takers.into_iter().map(|(host, write)| (host, Ok(write))));
+        told.extend(takers.into_iter().map(|Taker { host, write }| (host, Ok(write))));
         told
     }
 
@@ -105,7 +113,8 @@ impl Nic {
         now: Instant,
         at: u32,
         host: HostId,
-        (frames, bytes): (usize, u64),
+        frames: usize,
+        bytes: u64,
         is_full: bool,
     ) -> Result<(), Error> {
         let Self { multicast, links, lines, .. } = self;
@@ -149,17 +158,18 @@ impl Nic {
         now: Instant,
         at: u32,
         frames: Vec<GroupFrame>,
-        takers: &[(HostId, Option<WriteId>)],
+        takers: &[Taker],
         from_memory: u64,
     ) {
         let Self { multicast, links, lines, .. } = self;
         let config = *links.sender_config();
+        // The group was there when its members were asked.
         let Some(sender) = multicast.senders.get_mut(at) else { return };
-        let hosts: Vec<HostId> = takers.iter().map(|(host, _)| *host).collect();
+        let hosts: Vec<HostId> = takers.iter().map(|taker| taker.host).collect();
         detach_others(sender, &hosts);
         self.stats.frames += frames.len() as u64;
         let (first, last) = sender.publish(&config, now, frames, &hosts);
-        for (host, write) in takers {
+        for Taker { host, write } in takers {
             let Some(link) = links.to_host(*host) else { continue };
             let Some(line) = lines.get_mut(link) else { continue };
             let number = line.barriers.chain_submitted();

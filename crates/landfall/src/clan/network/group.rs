@@ -172,7 +172,7 @@ impl NodeState {
         let key = key.map(|(number, secret)| GroupKey { number, secret });
         let has_key = key.is_some() || self.engine.is_plain(path, to);
         let to = key.map_or(to, |key| Peer::Node(key.number));
-        let is_multicast = has_key && self.engine.multicast(now, id, (path, to), key).is_ok();
+        let is_multicast = has_key && self.engine.multicast(now, id, path, to, key).is_ok();
         if !is_multicast {
             self.engine.end_multicast(now, id);
             key.inspect(|key| self.engine.forget(Peer::Node(key.number)));
