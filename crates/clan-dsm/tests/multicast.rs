@@ -1,11 +1,16 @@
 //! Groups over a network that multicasts: a write leaves once, and what a member has lost is
 //! sent to that one again.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::net::{Net, PATH, cases, config, ethernet, faulty, host_id, noise, sim};
-use clan_dsm::{Config, Error, Event, GroupWrite, HostId, Rights, WindowId, WriteId};
-use landfall_placement::{Area, PathId, Peer};
+use clan_dsm::wire::{Frame, FrameHeader, FrameKind};
+use clan_dsm::{Config, Error, Event, GroupWrite, HostId, Nic, Rights, WindowId, WriteId};
+use landfall_placement::{
+    Area, Ecn, Engine, Instant, Landing, PathId, PathLimits, PathState, Peer, Placement, RegionId,
+    Spans, Ticket, Unit,
+};
 use landfall_simnet::LinkConfig;
 use proptest::prelude::*;
 
@@ -291,7 +296,7 @@ fn what_cannot_multicast_is_refused() {
 
 /// A publication of the property below: how long it is, whether it lies in memory, and how
 /// long nothing is published after it.
-type Step = (usize, bool, u64);
+type Published = (usize, bool, u64);
 
 /// Where publication `n` belongs: each has a place of its own.
 const PLACE: usize = 2048;
@@ -339,7 +344,7 @@ proptest! {
 }
 
 /// Publishes it as often as it takes for all members to have been given it.
-fn publish_until_taken(group: &mut Group, seed: u64, n: usize, (len, lies, pause): Step) {
+fn publish_until_taken(group: &mut Group, seed: u64, n: usize, (len, lies, pause): Published) {
     let bytes = noise(seed ^ n as u64, len);
     let (offset, flag) = ((64 + PLACE * n) as u64, (n as u64 + 1).to_le_bytes());
     let from = lies.then(|| group.net.lend(0, &bytes));
@@ -357,4 +362,192 @@ fn publish_until_taken(group: &mut Group, seed: u64, n: usize, (len, lies, pause
         group.net.run_for(Duration::from_millis(5));
     }
     panic!("publication {n} finds no room");
+}
+
+/// What a lawless writer and a lawless driver do to a member: see the property below.
+#[derive(Clone, Debug)]
+enum Step {
+    /// A frame of the stream comes, with this number in the place of its own.
+    Come {
+        frame: usize,
+        seq: Option<u32>,
+    },
+    /// The oldest placement that is under way ends.
+    Land(bool),
+    Deposit(bool),
+    /// The member says something, and its words reach the writer changed.
+    Say {
+        ack: Option<u32>,
+        sack: u64,
+    },
+    /// The writer begins another stream, or removes its member and takes it again.
+    Begin,
+    Leave,
+}
+
+fn hostile_step() -> impl Strategy<Value = Step> {
+    let near = || prop_oneof![3 => 0u32..12, 1 => any::<u32>()];
+    prop_oneof![
+        6 => (any::<usize>(), prop::option::of(near()))
+            .prop_map(|(frame, seq)| Step::Come { frame, seq }),
+        3 => any::<bool>().prop_map(Step::Land),
+        3 => any::<bool>().prop_map(Step::Deposit),
+        2 => (prop::option::of(near()), any::<u64>()).prop_map(|(ack, sack)| Step::Say { ack, sack }),
+        1 => Just(Step::Begin),
+        1 => Just(Step::Leave),
+    ]
+}
+
+/// A writer and its member, with every unit in the test's hands.
+struct Hands {
+    nics: [Nic; 2],
+    window: WindowId,
+    /// Frames of streams that the writer has sent.
+    stream: Vec<Vec<u8>>,
+    placed: VecDeque<Ticket>,
+    now: Instant,
+    flag: u64,
+}
+
+impl Hands {
+    const LEN: u64 = 4096;
+    const REGION: RegionId = RegionId::new(0, 0);
+
+    fn new() -> Self {
+        let now = Instant::from_millis(1);
+        let mut nics = [0, 1].map(|host| {
+            let config = Config { frames: 8, early_bytes: 4096, ..Config::default() };
+            let mut nic = Nic::new(config, host_id(host), [host as u8 + 1; 32]).unwrap();
+            nic.handle_path(now, PATH, PathState::Up(PathLimits::plain(1500)));
+            nic
+        });
+        nics[0].open_link(now, PATH, Peer::Node(1)).unwrap();
+        let cookie = nics[0].found_group(host_id(0), 0, Self::LEN).unwrap();
+        let window = nics[0].map_group(&cookie, &[host_id(1)]).unwrap();
+        let aperture = nics[1].expose(Area::new(Self::REGION, 0, Self::LEN)).unwrap();
+        nics[1].join_group_of(host_id(0), &cookie, aperture).unwrap();
+        let (stream, placed) = (Vec::new(), VecDeque::new());
+        let mut hands = Self { nics, window, stream, placed, now, flag: 0 };
+        hands.talk();
+        hands.begin();
+        hands
+    }
+
+    /// Both say what they have to say, and all of it arrives but frames of streams.
+    fn talk(&mut self) {
+        for _ in 0..6 {
+            for side in 0..2 {
+                let (mut head, mut from) = ([0; 256], Spans::new());
+                while let Some(sent) =
+                    self.nics[side].poll_transmit(self.now, PATH, &mut head, &mut from)
+                {
+                    self.nics[side].handle_sent(self.now, sent.ticket);
+                    let bytes = head[..sent.head_len.into()].to_vec();
+                    if bytes[2] & 0xf == FrameKind::GroupData as u8 {
+                        self.stream.push(bytes);
+                    } else {
+                        self.come(1 - side, &bytes);
+                    }
+                }
+            }
+            self.now += Duration::from_millis(30);
+            self.nics.iter_mut().for_each(|nic| nic.handle_timeout(self.now));
+        }
+    }
+
+    fn begin(&mut self) {
+        let (now, window) = (self.now, self.window);
+        self.nics[0].multicast(now, window, PATH, GROUP, None).unwrap();
+        self.talk();
+        for _ in 0..3 {
+            self.flag += 1;
+            let bytes = [self.flag.to_le_bytes(); 10].concat();
+            let writes = [GroupWrite::Bytes { offset: 8 * self.flag, bytes: &bytes }];
+            self.nics[0].publish(now, window, &writes, &mut |_, _| {}).unwrap();
+        }
+        self.talk();
+    }
+
+    /// A unit comes; whatever is to be written lies in the group's memory.
+    fn come(&mut self, side: usize, bytes: &[u8]) {
+        let (path, from, ecn) = (PATH, Peer::Node(1 - side as u32), Ecn::NotCapable);
+        let (len, segment, verified) = (bytes.len() as u32, None, false);
+        let unit = Unit { path, from, head: bytes, len, segment, ecn, verified };
+        let mut into = Spans::new();
+        let placed = self.nics[side].place(self.now, &unit, &mut into);
+        if let Ok(Placement::Into { ticket, .. }) = placed {
+            Self::check(&into);
+            self.placed.push_back(ticket);
+        }
+    }
+
+    fn check(into: &Spans) {
+        for span in into.as_slice() {
+            assert_eq!(span.region, Self::REGION);
+            assert!(span.offset + u64::from(span.len) <= Self::LEN, "{span:?}");
+        }
+    }
+
+    fn step(&mut self, step: &Step) {
+        match *step {
+            Step::Come { frame, seq } if !self.stream.is_empty() => {
+                let mut bytes = self.stream[frame % self.stream.len()].clone();
+                if let Some(seq) = seq {
+                    let header = *Frame::parse(&bytes, bytes.len() as u32).unwrap().header();
+                    FrameHeader { seq, ..header }.write(&mut bytes);
+                }
+                self.come(1, &bytes);
+            }
+            Step::Come { .. } => {}
+            Step::Land(is_there) => {
+                if let Some(ticket) = self.placed.pop_front() {
+                    let landing = if is_there { Landing::Verified } else { Landing::Failed };
+                    self.nics[1].handle_placed(self.now, ticket, landing);
+                }
+            }
+            Step::Deposit(is_there) => {
+                let mut into = Spans::new();
+                let deposit = self.nics[1].poll_deposit(self.now, &mut into);
+                let Some(ticket) = deposit.map(|deposit| deposit.ticket) else { return };
+                Self::check(&into);
+                let landing = if is_there { Landing::Verified } else { Landing::Failed };
+                self.nics[1].handle_placed(self.now, ticket, landing);
+            }
+            Step::Say { ack, sack } => {
+                let (mut head, mut from) = ([0; 256], Spans::new());
+                let said = self.nics[1].poll_transmit(self.now, PATH, &mut head, &mut from);
+                let Some(said) = said else { return };
+                let mut bytes = head[..said.head_len.into()].to_vec();
+                let header = *Frame::parse(&bytes, bytes.len() as u32).unwrap().header();
+                if header.kind == FrameKind::GroupAck {
+                    let ack = ack.unwrap_or(header.ack);
+                    FrameHeader { ack, sack, ..header }.write(&mut bytes);
+                }
+                self.come(0, &bytes);
+            }
+            Step::Begin => self.begin(),
+            Step::Leave => {
+                self.nics[0].remove_member(self.window, host_id(1)).unwrap();
+                self.talk();
+                self.nics[0].add_member(self.window, host_id(1)).unwrap();
+                self.begin();
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(cases(64))]
+
+    #[test]
+    fn invariant_8_no_frames_of_a_group_panic_or_name_other_memory(
+        steps in prop::collection::vec(hostile_step(), 1..150),
+    ) {
+        let mut hands = Hands::new();
+        prop_assert!(!hands.stream.is_empty(), "it multicasts");
+        steps.iter().for_each(|step| hands.step(step));
+        // Links are as they were.
+        hands.talk();
+        prop_assert!(hands.nics.iter().all(|nic| nic.links().all(|(_, is_up)| is_up)));
+    }
 }
