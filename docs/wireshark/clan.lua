@@ -9,14 +9,19 @@ local HEADER_LEN, ENTRY_LEN, ADDRESS_LEN = 40, 18, 16
 local ETHERTYPE, UDP_PORT = 0x88b5, 8182
 local MOST_ENTRIES, MOST_BODY, MOST_PARAMETERS = 12, 128, 96
 
-local KIND = { DATA = 0, ACK = 1, HELLO = 2, BYE = 3, STRANGER = 4 }
-local kinds = { [0] = "Data", "Ack", "Hello", "Bye", "Stranger" }
+local KIND = {
+    DATA = 0, ACK = 1, HELLO = 2, BYE = 3, STRANGER = 4, GROUP_DATA = 5, GROUP_ACK = 6, GROUP_PROBE = 7,
+}
+local kinds = {
+    [0] = "Data", "Ack", "Hello", "Bye", "Stranger", "GroupData", "GroupAck", "GroupProbe",
+}
 local packets = { [0] = "Burst", "Command", "Reply", "Multicast" }
 local stages = { "Ask", "Answer", "Confirm" }
 local commands = {
     "Read", "ReadRefused", "WordOp", "WordReply", "OutOfBand", "Exception", "Barrier", "BarrierReached",
+    "GroupInvite", "GroupStart", "GroupEnd",
 }
-local lengths = { 29, 10, 42, 18, 72, 17, 4, 4 }
+local lengths = { 29, 10, 42, 18, 72, 17, 4, 4, 72, 12, 8 }
 local functions = { [0] = "load", "store", "swap", "add", "and", "or", "exclusive or", "compare and swap" }
 local messages = { "Message", "Connect", "Accept", "Refuse", "Disconnect", "Abort", "Undelivered", "Overrun" }
 local reasons = {
@@ -70,6 +75,10 @@ local f = {
     from_session = ProtoField.uint64("clan.oob.from_session", "Sender's session", base.HEX),
     to_session = ProtoField.uint64("clan.oob.to_session", "Receiver's session", base.HEX),
     body = ProtoField.bytes("clan.oob.body", "Body"),
+    group_tag = ProtoField.uint64("clan.group.tag", "Tag of the stream", base.HEX),
+    group_ack_tag = ProtoField.uint64("clan.group.ack_tag", "Tag of acknowledgements", base.HEX),
+    group_seq = ProtoField.uint32("clan.group.seq", "From sequence number"),
+    group_key = ProtoField.uint32("clan.group.key", "Number of the key", base.HEX),
     -- Beginning and end of links.
     stage = ProtoField.uint8("clan.hello.stage", "Stage", base.DEC, stages),
     wants_sums = ProtoField.bool("clan.hello.wants_sums", "Wants sums"),
@@ -254,6 +263,29 @@ show[7] = function(tree, tvb, at)
 end
 show[8] = show[7]
 
+-- The key itself is not shown.
+show[9] = function(tree, tvb, at)
+    local a = show_inner(tree, tvb, at, "Group")
+    tree:add(f.group_tag, tvb(at + 16, 8))
+    tree:add(f.group_ack_tag, tvb(at + 24, 8))
+    tree:add(f.group_seq, tvb(at + 32, 4))
+    tree:add(f.group_key, tvb(at + 36, 4))
+    local has_key = tvb(at + 36, 4):uint() > 0
+    return a.is_good and (has_key or is_zero(tvb, at + 40, 32)),
+        string.format("host %d slot %d from %d", a.host, a.slot, tvb(at + 32, 4):uint())
+end
+
+show[10] = function(tree, tvb, at)
+    tree:add(f.group_tag, tvb(at, 8))
+    tree:add(f.group_seq, tvb(at + 8, 4))
+    return true, "from " .. tvb(at + 8, 4):uint()
+end
+
+show[11] = function(tree, tvb, at)
+    tree:add(f.group_tag, tvb(at, 8))
+    return true, ""
+end
+
 -- One packet of a frame. Gives what is wrong with it, and what to say of it.
 local function show_packet(tree, tvb, a, words, at, len)
     local item = tree:add(tvb(at, len), packets[a.kind])
@@ -352,9 +384,17 @@ local function show_header(tree, tvb)
     tree:add(f.sum, tvb(38, 2))
 end
 
+local function show_nothing(_, _, _)
+    return nil, ""
+end
+
+local function has_packets(kind)
+    return kind == KIND.DATA or kind == KIND.GROUP_DATA
+end
+
 -- The checks before anything of the body is believed, in the order of the codec.
 local function check(tvb, kind, entries, payload_len)
-    local is_data = kind == KIND.DATA
+    local is_data = has_packets(kind)
     local is_good = is_data and entries >= 1 and entries <= MOST_ENTRIES
         or not is_data and entries == 0 and payload_len <= MOST_BODY
     if not is_good then return "malformed", "lengths that nobody sends" end
@@ -373,6 +413,7 @@ end
 
 local bodies = {
     [KIND.ACK] = show_ack, [KIND.HELLO] = show_hello, [KIND.BYE] = show_bye, [KIND.STRANGER] = show_stranger,
+    [KIND.GROUP_ACK] = show_ack, [KIND.GROUP_PROBE] = show_nothing,
 }
 
 local function is_ours(tvb)
@@ -397,7 +438,7 @@ function clan.dissector(tvb, pinfo, root)
     local wrong, said = check(tvb, kind, entries, payload_len)
     if wrong then return fault(wrong, said) end
 
-    if kind == KIND.DATA then
+    if has_packets(kind) then
         wrong, said = show_data(tree, tvb, entries, payload_len)
     else
         wrong, said = bodies[kind](tree, tvb, payload_len)
@@ -405,8 +446,8 @@ function clan.dissector(tvb, pinfo, root)
     local frame_end = HEADER_LEN + entries * ENTRY_LEN + payload_len
     if tvb:captured_len() > frame_end then tree:add(f.padding, tvb(frame_end)) end
     local info = kinds[kind]
-    if kind == KIND.DATA then info = info .. " " .. tvb(12, 4):uint() end
-    if kind == KIND.DATA or kind == KIND.ACK then info = info .. " ack " .. tvb(16, 4):uint() end
+    if has_packets(kind) then info = info .. " " .. tvb(12, 4):uint() end
+    if kind == KIND.DATA or kind == KIND.ACK or kind == KIND.GROUP_ACK then info = info .. " ack " .. tvb(16, 4):uint() end
     if said ~= "" then info = info .. ": " .. said end
     if wrong then return fault(wrong, info) end
     pinfo.cols.info = info

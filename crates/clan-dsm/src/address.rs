@@ -279,10 +279,21 @@ pub(crate) enum Purpose {
     Placed = 3,
     /// Bytes of a frame that was kept.
     Deposit = 4,
+    /// A transmission of a group's stream that holds memory.
+    GroupSent = 5,
+    /// A frame of a group's stream on its way to its place.
+    GroupPlaced = 6,
 }
 
 impl Purpose {
-    const ALL: [Self; 4] = [Self::Sent, Self::SentBare, Self::Placed, Self::Deposit];
+    const ALL: [Self; 6] = [
+        Self::Sent,
+        Self::SentBare,
+        Self::Placed,
+        Self::Deposit,
+        Self::GroupSent,
+        Self::GroupPlaced,
+    ];
 }
 
 /// A ticket, unpacked.

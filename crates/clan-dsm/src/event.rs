@@ -1,5 +1,7 @@
 //! What an adapter tells its user.
 
+use core::fmt;
+
 use landfall_placement::{PathId, Peer};
 
 use crate::address::{
@@ -7,6 +9,22 @@ use crate::address::{
     TripwireId, WindowId, WriteId,
 };
 use crate::error::{Ended, Reason};
+
+/// A key that the members of a group have in common, for the layer that seals.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct GroupKey {
+    /// What all call it; not 0.
+    pub number: u32,
+    /// The key.
+    pub secret: [u8; 32],
+}
+
+/// The key is not shown.
+impl fmt::Debug for GroupKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GroupKey").field("number", &self.number).finish_non_exhaustive()
+    }
+}
 
 /// What the user is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,6 +125,17 @@ pub enum Event {
     Released {
         /// Its name.
         aperture: ApertureId,
+    },
+    /// What a group's writer sends by the group's address is sealed with this key, by a layer
+    /// below. Who writes is not told.
+    GroupKey {
+        /// The key.
+        key: GroupKey,
+    },
+    /// Nothing comes or leaves any more that is sealed with the key of this number.
+    GroupKeyOver {
+        /// The number.
+        number: u32,
     },
     /// Events that found no room. What they reported is not lost: tripwires
     /// remember that they fired, endpoints keep their messages.

@@ -21,6 +21,7 @@ mod link;
 mod memory;
 #[cfg(any(test, feature = "model"))]
 pub mod model;
+mod multicast;
 pub mod native;
 mod nic;
 pub mod offload;
@@ -39,7 +40,7 @@ pub use endpoint::{
     Port, PortAddress,
 };
 pub use error::{Ended, Error, Reason};
-pub use event::Event;
+pub use event::{Event, GroupKey};
 pub use events::Source;
 pub use landfall_placement::ConfigError;
 pub use nic::{DmaRequest, GroupWrite, Nic, Stats};

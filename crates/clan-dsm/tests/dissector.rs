@@ -51,7 +51,7 @@ fn fault_of(bytes: &[u8]) -> Option<Refusal> {
         Err(Incomplete::Need(_)) => unreachable!("all is at hand"),
     };
     if let Check::InternetSum { from, len, seed: 0 } = frame.check()
-        && frame.kind() == FrameKind::Data
+        && frame.kind().is_data()
         && sum_of(&bytes[usize::from(from)..][..len as usize]) != 0xffff
     {
         return Some(Refusal::BadChecksum);
@@ -68,7 +68,8 @@ fn fault_of(bytes: &[u8]) -> Option<Refusal> {
 
 /// With a CRC, and a sum, that fit again.
 fn resealed(mut bytes: Vec<u8>) -> Vec<u8> {
-    let is_data = bytes[2] & 0xf == FrameKind::Data as u8;
+    let is_data = [FrameKind::Data, FrameKind::GroupData].map(|kind| kind as u8);
+    let is_data = is_data.contains(&(bytes[2] & 0xf));
     let table = HEADER_LEN + usize::from(bytes[31]) * Entry::LEN;
     let end = table + usize::from(u16::from_be_bytes([bytes[32], bytes[33]]));
     let covered = if is_data { table } else { end }.min(bytes.len());
@@ -104,6 +105,12 @@ fn every_vector_is_dissected() {
         data("Exception slot 3 word 16: no such aperture or key"),
         data("Barrier 6"),
         data("BarrierReached 6"),
+        data("GroupInvite host 2 slot 3 from 7"),
+        data("GroupStart from 7"),
+        data("GroupEnd "),
+        "GroupProbe".to_owned(),
+        "GroupData 7: Multicast slot 3 word 0 +16".to_owned(),
+        "GroupAck ack 5".to_owned(),
     ];
     let expected = || {
         let expected = vectors.iter().zip(&infos);

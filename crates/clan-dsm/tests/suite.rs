@@ -10,6 +10,7 @@ mod faults;
 mod grants;
 mod invariants;
 mod invariants_of_bounds;
+mod multicast;
 mod native_link;
 mod native_network;
 mod net;

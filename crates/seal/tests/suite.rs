@@ -2,6 +2,7 @@
 
 mod abuse;
 mod chunks;
+mod groups;
 mod handshakes;
 mod memory;
 mod memory_pair;

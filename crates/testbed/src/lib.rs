@@ -10,6 +10,7 @@
 //! | --- | --- |
 //! | [`namespace`] | network namespaces without names, which leave nothing behind |
 //! | [`veth`] | a cable between two namespaces |
+//! | [`bridge`] | a local network of several namespaces |
 //! | [`offload`] | segmentation, joining, checksums: read and set; real frames; datagrams that arrive together |
 //! | [`tun`], [`socket`] | an interface whose packets a test makes; what the kernel knows of a socket |
 //! | [`frames`] | frames that a test makes, on an interface that others use |
@@ -27,6 +28,7 @@
 #[doc = include_str!("../README.md")]
 struct Readme;
 
+pub mod bridge;
 pub mod cpu;
 pub mod error;
 pub mod frames;
@@ -49,6 +51,7 @@ pub mod veth;
 /// Leaves a test with one clear line unless there is no reason to.
 pub use landfall_testkit::skip_unless;
 
+pub use bridge::BridgedNetwork;
 pub use cpu::{CpuMeter, CpuUse};
 pub use error::Error;
 pub use frames::FrameSender;

@@ -172,6 +172,23 @@ impl Netlink {
         self.ask(request, "make a veth pair").map(drop)
     }
 
+    /// Makes a bridge without cables.
+    pub(crate) fn add_bridge(&self, name: &str) -> Result<(), Error> {
+        let request = Message::new(libc::RTM_NEWLINK, libc::NLM_F_CREATE | libc::NLM_F_EXCL)
+            .link(0, 0, 0)
+            .text(libc::IFLA_IFNAME, name)
+            .nested(libc::IFLA_LINKINFO, |message| message.text(libc::IFLA_INFO_KIND, "bridge"));
+        self.ask(request, "make a bridge").map(drop)
+    }
+
+    /// Plugs a link into a bridge.
+    pub(crate) fn set_master(&self, index: u32, bridge: u32) -> Result<(), Error> {
+        let request = Message::new(libc::RTM_NEWLINK, 0)
+            .link(index, 0, 0)
+            .attribute(libc::IFLA_MASTER, &bridge.to_ne_bytes());
+        self.ask(request, "plug an interface into a bridge").map(drop)
+    }
+
     /// Switches a link on.
     pub(crate) fn set_up(&self, index: u32) -> Result<(), Error> {
         let up = libc::IFF_UP as u32;

@@ -8,8 +8,8 @@ use crate::support::{
     LABEL, Scripted, Sending, assert_same, contents, labelled_head, lent, pattern, turn_until,
 };
 use landfall_placement::{
-    Check, Ecn, Guess, Landing, PathId, Peer, Placement, Random, RegionId, SumSlot, Ticket,
-    WordFunction, WordOp, WordWidth,
+    Check, Ecn, Guess, Instant, Landing, PathId, Peer, Placement, Random, RegionId, SumSlot,
+    Ticket, WordFunction, WordOp, WordWidth,
 };
 use landfall_testkit::skip::skip;
 use landfall_transport::memory::{Memory, Regions, Rights};
@@ -592,5 +592,31 @@ fn where_nobody_receives_is_told_to_who_waits_for_an_answer() {
             driver.turn(&mut from, landfall_placement::Instant::ZERO).unwrap();
         }
         assert_eq!(from.unreachable, nobody, "{local}: nobody waits any more");
+    }
+}
+
+/// Each socket that is bound to a group hears it, and no group that others of the host joined.
+#[test]
+fn a_path_that_is_bound_to_a_group_hears_that_group_alone() {
+    let regions = Regions::new(1);
+    let open = |group: &str| {
+        let interface = Some(std::net::Ipv4Addr::LOCALHOST);
+        let config = UdpConfig { interface, ..UdpConfig::new(group.parse().unwrap(), 1500) };
+        let driver = UdpDriver::open(PATH, config, &regions).unwrap();
+        (driver, Scripted::new(|_, _| Ok(Placement::Consumed)))
+    };
+    let groups = ["239.255.76.90:8290", "239.255.76.91:8290"];
+    let mut ends = [groups[0], groups[0], groups[1]].map(open);
+    let sender = UdpSocket::bind(ANY).unwrap();
+    for (group, heard) in groups.into_iter().zip([[1, 1, 0], [1, 1, 1]]) {
+        sender.send_to(b"to the group", group).unwrap();
+        for ((driver, engine), heard) in ends.iter_mut().zip(heard) {
+            turn_until(driver, engine, |engine, _| engine.seen.len() >= heard);
+        }
+        // What is for another group would have come by now.
+        for (driver, engine) in &mut ends {
+            driver.turn(engine, Instant::ZERO).unwrap();
+        }
+        assert_eq!(ends.each_ref().map(|(_, engine)| engine.seen.len()), heard);
     }
 }

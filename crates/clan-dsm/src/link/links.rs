@@ -4,8 +4,8 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
 use landfall_placement::{
-    Ecn, Instant, PathId, PathLimits, Peer, Random, Refusal, Serial32, Spans, Timeout, Transmit,
-    Unit, assumed,
+    Duration, Ecn, Instant, PathId, PathLimits, Peer, Random, Refusal, Serial32, Spans, Timeout,
+    Transmit, Unit, assumed,
 };
 use landfall_tables::{HashIndex, HashSecret, IndexedHeap, Table};
 
@@ -13,7 +13,7 @@ use crate::address::{HostId, LinkId};
 use crate::config::{Config, usual_congestion};
 use crate::error::{Ended, Error, Reason};
 use crate::link::frame_payload::{FramePayload, FrameRoom};
-use crate::link::handshake::{HandshakeResponder, Reply};
+use crate::link::handshake::{HandshakeResponder, Hello, Reply};
 use crate::link::link_state::{Link, LinkContext, Outgoing, State, bare};
 use crate::link::receiver::{FrameDecision, HeldFrame};
 use crate::link::sender::SenderConfig;
@@ -264,6 +264,22 @@ impl<N: Copy> Links<N> {
         Ok(())
     }
 
+    /// How links send, and how many frames one takes.
+    pub(crate) const fn sender_config(&self) -> &SenderConfig {
+        &self.common.sender_config
+    }
+
+    /// When the other side of a link counts as gone: after this many unanswered repetitions, and
+    /// this much silence.
+    pub(crate) const fn patience(&self) -> (u8, Duration) {
+        (self.common.give_up_after, self.common.silence)
+    }
+
+    /// What the other side of a link has said of itself.
+    pub(crate) fn hello_of(&self, link: LinkId) -> Option<Hello> {
+        self.named(link)?.theirs
+    }
+
     /// Over which path a link goes, and where the other side is.
     pub(crate) fn way_of(&self, link: LinkId) -> Option<(PathId, Peer)> {
         self.named(link).map(|link| (link.path, link.peer))
@@ -287,6 +303,10 @@ impl<N: Copy> Links<N> {
             FrameKind::Bye => self.handle_bye(unit, frame),
             FrameKind::Stranger => self.handle_stranger(now, unit, frame),
             FrameKind::Ack | FrameKind::Data => self.handle_header(now, unit, frame),
+            // They belong to no link.
+            FrameKind::GroupData | FrameKind::GroupAck | FrameKind::GroupProbe => {
+                Err(Refusal::Unexpected)
+            }
         }
     }
 

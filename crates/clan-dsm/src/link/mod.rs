@@ -32,10 +32,11 @@ mod sender;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use frame_payload::{FramePayload, FrameRoom, MAX_INLINE, MOST_PARTS};
+pub(crate) use frame_payload::{FramePayload, FrameRoom, MAX_INLINE, MAX_SPANS, MOST_PARTS};
 pub(crate) use handshake::host_in;
 pub(crate) use links::{FrameAction, LinkUpdate, Links};
-pub(crate) use receiver::HeldFrame;
+pub(crate) use receiver::{FrameDecision, HeldFrame, Receiver};
+pub(crate) use sender::SenderConfig;
 
 /// What is said beside data, for who shows it.
 #[cfg(test)]

@@ -83,6 +83,28 @@ impl Receiver {
         }
     }
 
+    /// The same, where this frame is the first.
+    pub(crate) fn starting_at(frames: u16, most_bytes: usize, seq: Serial32) -> Self {
+        Self { applied: seq, taken: seq, ..Self::new(frames, most_bytes) }
+    }
+
+    /// All frames before this one are not meant for this side: what was kept of them is
+    /// dropped. `false` while one is on its way to its place. It never steps back.
+    pub(crate) fn skip_to(&mut self, seq: Serial32) -> bool {
+        if !self.is_settled() || self.is_depositing {
+            return false;
+        }
+        if seq.precedes(self.taken) {
+            return true;
+        }
+        let skipped = seq.since(self.taken) as usize;
+        for kept in self.early.drain(..skipped.min(self.early.len())).flatten() {
+            self.early_bytes = self.early_bytes.saturating_sub(kept.len());
+        }
+        (self.taken, self.applied) = (seq, seq);
+        true
+    }
+
     /// Is this frame the next? Nothing is taken by asking.
     pub(crate) fn look(&mut self, seq: Serial32, len: u32) -> Result<FrameDecision, Refusal> {
         if seq.precedes(self.taken) {

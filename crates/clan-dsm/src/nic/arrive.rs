@@ -18,6 +18,7 @@ use crate::address::{Address, HostId, Key, Kind, LinkId, Purpose, WHOLE, pack};
 use crate::cookie::{Access, Rights};
 use crate::error::Reason;
 use crate::link::{FrameAction, HeldFrame};
+use crate::multicast::ReceiverName;
 use crate::offload::Destination;
 use crate::wire::command::{ReplyTo, word_width};
 use crate::wire::{Command, Entry, Frame, FrameKind, Incomplete};
@@ -49,6 +50,16 @@ impl Nic {
                 return Err(Refusal::BadChecksum);
             }
         }
+        match frame.kind() {
+            FrameKind::GroupData => return self.group_data(unit, &frame, into),
+            FrameKind::GroupAck => return self.group_ack(now, unit, &frame),
+            FrameKind::GroupProbe => return self.group_probe(unit, &frame),
+            FrameKind::Data
+            | FrameKind::Ack
+            | FrameKind::Hello
+            | FrameKind::Bye
+            | FrameKind::Stranger => {}
+        }
         let arrival = self.links.handle_frame(now, unit, &frame)?;
         // A frame can be the word that the link is up. Who is there is known before what
         // the frame carries is looked at: a command that is taken counts as arrived, and
@@ -77,7 +88,7 @@ impl Nic {
     }
 
     fn must_be_summed(&self, frame: &Frame<'_>) -> Result<bool, Refusal> {
-        let is_data = frame.kind() == FrameKind::Data;
+        let is_data = frame.kind().is_data();
         if is_data && self.config.checksum && !frame.has_sum() {
             return Err(Refusal::BadChecksum);
         }
@@ -154,7 +165,7 @@ impl Nic {
         self.links.keep(link, frame, whole, unit.ecn)?;
         self.stats.kept += 1;
         if self.links.has_next_kept(link) {
-            self.deposits.push_back(link);
+            self.deposits.push_back(FrameOwner::Link(link));
         }
         Ok(Placement::Consumed)
     }
@@ -296,7 +307,7 @@ fn is_whole(frame: &Frame<'_>) -> bool {
 }
 
 /// Asks for the frame whole, without its padding.
-fn need(frame: &Frame<'_>) -> Placement {
+pub(super) fn need(frame: &Frame<'_>) -> Placement {
     match u16::try_from(frame.end()) {
         Ok(end) => Placement::NeedHead(end),
         // No path carries such a unit.
@@ -318,9 +329,19 @@ pub(crate) fn is_sum_right(frame: &Frame<'_>, whole: &[u8]) -> bool {
 // Each packet is checked when its turn comes, not when it arrived: what was
 // revoked meanwhile is not touched.
 
+/// Whose frame it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FrameOwner {
+    Link(LinkId),
+    /// The stream of a group.
+    Group(ReceiverName),
+}
+
 /// A kept frame whose turn it is.
 #[derive(Debug)]
 pub(super) struct PendingDeposit {
+    owner: FrameOwner,
+    /// The link that it came over, or that its group's writer is behind.
     link: LinkId,
     kept: HeldFrame,
     /// Which packet is next, and where in the payload it begins.
@@ -365,8 +386,7 @@ impl Nic {
                 }
                 Step::Done => self.depositing = Some(current),
                 Step::End => {
-                    self.links.give_back(current.link, current.kept);
-                    self.applied(now, current.link);
+                    self.give_back(now, current.owner, current.kept);
                 }
             }
         }
@@ -374,7 +394,23 @@ impl Nic {
 
     /// Is a frame of this link being put into place packet by packet?
     pub(super) fn is_depositing(&self, link: LinkId) -> bool {
-        self.depositing.as_ref().is_some_and(|current| current.link == link)
+        self.is_depositing_of(FrameOwner::Link(link))
+    }
+
+    /// The same for any owner of frames.
+    pub(super) fn is_depositing_of(&self, owner: FrameOwner) -> bool {
+        self.depositing.as_ref().is_some_and(|current| current.owner == owner)
+    }
+
+    /// A kept frame is dealt with.
+    fn give_back(&mut self, now: Instant, owner: FrameOwner, kept: HeldFrame) {
+        match owner {
+            FrameOwner::Link(link) => {
+                self.links.give_back(link, kept);
+                self.applied(now, link);
+            }
+            FrameOwner::Group(name) => self.give_back_to_group(now, name, kept),
+        }
     }
 
     /// The bytes of the kept frame that is being deposited.
@@ -383,16 +419,14 @@ impl Nic {
     }
 
     fn take_kept(&mut self) -> Option<PendingDeposit> {
-        while let Some(link) = self.deposits.front().copied() {
-            if let Some(kept) = self.links.next_kept(link) {
-                return Some(PendingDeposit {
-                    link,
-                    kept,
-                    entry: 0,
-                    at: 0,
-                    landing: None,
-                    number: 0,
-                });
+        while let Some(owner) = self.deposits.front().copied() {
+            let next = match owner {
+                FrameOwner::Link(link) => self.links.next_kept(link).map(|kept| (link, kept)),
+                FrameOwner::Group(name) => self.next_kept_of_group(name),
+            };
+            if let Some((link, kept)) = next {
+                let (entry, at, landing, number) = (0, 0, None, 0);
+                return Some(PendingDeposit { owner, link, kept, entry, at, landing, number });
             }
             self.deposits.pop_front();
         }
@@ -403,7 +437,8 @@ impl Nic {
         let link = current.link;
         let Some(frame) = current.kept.frame() else { return Step::End };
         let entry = frame.entries().nth(current.entry);
-        let is_alive = self.lines.get(link).is_some_and(|line| line.why.is_none());
+        let is_alive = self.lines.get(link).is_some_and(|line| line.why.is_none())
+            && self.owns_frames(current.owner);
         let Some(entry) = entry.filter(|_| is_alive) else { return Step::End };
         let range = current.at..current.at + entry.payload_len() as usize;
         current.entry += 1;

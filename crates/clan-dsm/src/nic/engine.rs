@@ -99,6 +99,11 @@ impl Engine for Nic {
             return next;
         }
         let limits = self.paths.iter().find(|(known, _)| *known == path)?.1;
+        // Groups and links take turns to be first.
+        let is_groups_turn = self.multicast.take_turn();
+        if is_groups_turn && let Some(transmit) = self.poll_group(now, path, head, from) {
+            return Some(transmit);
+        }
         let (links, mut filler) = self.filler();
         let mut load = |link, room: &_, payload: &mut _| filler.fill(link, room, payload);
         let next = links.poll_transmit(now, path, &limits, head, from, &mut load);
@@ -106,7 +111,9 @@ impl Engine for Nic {
             self.reach_barriers(link);
         }
         self.settle(now);
-        let (link, transmit) = next?;
+        let Some((link, transmit)) = next else {
+            return if is_groups_turn { None } else { self.poll_group(now, path, head, from) };
+        };
         let purpose = match transmit.ticket.generation() {
             0 => Purpose::Sent,
             _ => Purpose::SentBare,
@@ -121,6 +128,10 @@ impl Engine for Nic {
         }
         // It is no ticket of ours.
         let Some(meaning) = unpack(ticket) else { return };
+        if meaning.purpose == Purpose::GroupSent {
+            self.multicast.handle_sent(&meaning);
+            return self.settle(now);
+        }
         if meaning.purpose != Purpose::Sent {
             return;
         }
@@ -133,7 +144,10 @@ impl Engine for Nic {
     fn handle_timeout(&mut self, now: Instant) {
         match &mut self.native {
             Some(native) => native.handle_timeout(now),
-            None => self.links.handle_timeout(now),
+            None => {
+                self.links.handle_timeout(now);
+                self.handle_group_timeout(now);
+            }
         }
         self.settle(now);
     }
@@ -141,7 +155,10 @@ impl Engine for Nic {
     fn poll_timeout(&self) -> Option<Timeout> {
         match &self.native {
             Some(native) => native.poll_timeout(),
-            None => self.links.poll_timeout(),
+            None => {
+                let timeouts = [self.links.poll_timeout(), self.multicast.poll_timeout()];
+                timeouts.into_iter().flatten().min_by_key(|timeout| timeout.at)
+            }
         }
     }
 

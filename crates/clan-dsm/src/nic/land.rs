@@ -35,7 +35,8 @@ impl Nic {
             }
             // Its link may be gone: the next one waits for it all the same.
             Purpose::Deposit => self.land_deposit(ticket, landing),
-            Purpose::Sent | Purpose::SentBare => {}
+            Purpose::GroupPlaced => self.land_group(now, &meaning, landing),
+            Purpose::Sent | Purpose::SentBare | Purpose::GroupSent => {}
         }
     }
 
@@ -121,7 +122,7 @@ impl Nic {
     pub(super) fn applied(&mut self, now: Instant, link: LinkId) {
         self.links.handle_applied(now, link);
         if self.links.has_next_kept(link) {
-            self.deposits.push_back(link);
+            self.deposits.push_back(super::arrive::FrameOwner::Link(link));
         }
     }
 

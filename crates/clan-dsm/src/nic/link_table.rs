@@ -16,7 +16,7 @@ use crate::wire::{Command, ReplyTo};
 
 /// What is done when one packet of a frame has come to lie in its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum PacketEffect {
+pub(crate) enum PacketEffect {
     /// Memory that others may write.
     Aperture { address: Address, aperture: ApertureId, at: u64, len: u32 },
     /// What was read from another host.

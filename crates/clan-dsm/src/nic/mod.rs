@@ -9,6 +9,7 @@
 //! | `updates` | links that come and go, what has arrived at the other side and what is to be done then |
 //! | `windows` | memory of others that this host may touch |
 //! | `calls` | what the user asks for |
+//! | `multicast` | groups over networks that multicast |
 //! | `native` | a native link below all that, in place of frames and networks |
 //!
 //! # What is in which order
@@ -30,6 +31,7 @@ mod calls;
 mod engine;
 mod land;
 mod link_table;
+mod multicast;
 mod native;
 pub(crate) mod updates;
 mod windows;
@@ -54,12 +56,14 @@ use crate::transfer::reads::{Operations, Reads};
 use crate::tripwire::{Place, Touched, Tripwires};
 use crate::wire::frame::{HEADER_LEN, MAX_PARAMETERS};
 
-use arrive::PendingDeposit;
+use arrive::{FrameOwner, PendingDeposit};
 use link_table::{Chains, LinkTable};
+use multicast::Multicast;
 use native::Native;
 use windows::Windows;
 
 pub use calls::{DmaRequest, GroupWrite, Stats};
+pub(crate) use link_table::PacketEffect;
 pub(crate) use native::MOST_COPIED;
 
 /// At most this many reads, and this many operations on words, are under way on one
@@ -95,11 +99,12 @@ pub struct Nic {
     dma: Dma,
     chains: Chains,
     endpoints: Endpoints,
+    multicast: Multicast,
     events: EventQueue,
     /// Tripwires whose event found no room; empty between calls.
     untold: Vec<TripwireId>,
-    /// Links that may have kept frames whose turn has come.
-    deposits: VecDeque<LinkId>,
+    /// Links and streams that may have kept frames whose turn has come.
+    deposits: VecDeque<FrameOwner>,
     depositing: Option<PendingDeposit>,
     deposits_made: u32,
     /// Links whose barriers may be reached; empty between calls.
@@ -148,6 +153,7 @@ impl Nic {
             dma: Dma::new(config.endpoints, config.dma_requests, config.dma_turn),
             chains: Chains::default(),
             endpoints,
+            multicast: Multicast::new(config.groups),
             events: EventQueue::new(config.events, results),
             untold: Vec::new(),
             deposits: VecDeque::new(),

@@ -4,6 +4,7 @@ use landfall_placement::{Instant, Refusal, assumed};
 
 use super::Nic;
 use super::link_table::LinkState;
+use super::multicast::Invitation;
 use crate::address::{Address, HostId};
 use crate::address::{ApertureId, DmaId, LinkId, WriteId};
 use crate::cookie::Access;
@@ -23,6 +24,7 @@ impl Nic {
             self.settle_native(now);
         }
         self.handle_link_updates(now);
+        self.settle_groups(now);
         while let Some(host) = self.endpoints.poll_host() {
             if let Some(link) = self.links.to_host(host) {
                 self.links.wake(link);
@@ -57,6 +59,7 @@ impl Nic {
             line.host = Some(host);
         }
         self.events.push(Event::LinkUp { link, host });
+        self.multicast.has_invitations = true;
         if self.endpoints.has_answers(host) {
             self.links.wake(link);
         }
@@ -118,7 +121,7 @@ impl Nic {
     }
 
     #[inline]
-    fn touched_there(&mut self, host: HostId, Bytes { slot, offset, len }: Bytes) {
+    pub(super) fn touched_there(&mut self, host: HostId, Bytes { slot, offset, len }: Bytes) {
         self.touch(Place::Remote(host, slot), offset, len, Access::Write);
     }
 
@@ -155,6 +158,7 @@ impl Nic {
             self.written(write, len, Err(why));
         }
         self.dma.handle_link_gone(link.index, why);
+        self.multicast.handle_link_down(link, why);
         if is_settled {
             self.end_questions(link);
         }
@@ -260,6 +264,12 @@ impl Nic {
                 let address = Some(address);
                 self.events.push(Event::Exception { window, host, reason, address });
             }
+            Command::GroupInvite { group, tag, ack_tag, seq, key } => {
+                let invitation = Invitation { group, tag, ack_tag, seq, key };
+                return self.group_invited(link, host, &invitation);
+            }
+            Command::GroupStart { tag, seq } => self.group_started(link, tag, seq)?,
+            Command::GroupEnd { tag } => self.group_ended(link, tag)?,
             // A link that acknowledges needs none: who asks is told nothing that
             // it does not learn from that.
             Command::Barrier { .. } | Command::BarrierReached { .. } => {

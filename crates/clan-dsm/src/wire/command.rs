@@ -10,6 +10,7 @@ use landfall_placement::{Refusal, WordFunction, WordWidth};
 
 use crate::address::{Address, HostId, Key, Kind, WHOLE};
 use crate::error::Reason;
+use crate::event::GroupKey;
 use crate::wire::frame::MAX_PARAMETERS;
 
 /// The parameters of a command.
@@ -82,6 +83,31 @@ pub enum Command {
         /// The asker's number.
         number: u32,
     },
+    /// What is written to this group may come by the group's network address.
+    GroupInvite {
+        /// The first word of the group's memory, with its key.
+        group: Address,
+        /// The proof that its frames carry.
+        tag: u64,
+        /// The proof that acknowledgements of this member carry.
+        ack_tag: u64,
+        /// The number of the next frame.
+        seq: u32,
+        /// The key that its frames are sealed with, where they are; else both are zero.
+        key: Option<GroupKey>,
+    },
+    /// From this frame of the group's stream on, all are meant for this member.
+    GroupStart {
+        /// The proof that the frames carry.
+        tag: u64,
+        /// The number of the frame.
+        seq: u32,
+    },
+    /// No frame of that stream is meant for this member any more.
+    GroupEnd {
+        /// The proof that the frames carry.
+        tag: u64,
+    },
 }
 
 /// The codes, as they stand in the slot of the address.
@@ -94,6 +120,9 @@ mod code {
     pub(super) const EXCEPTION: u16 = 6;
     pub(super) const BARRIER: u16 = 7;
     pub(super) const BARRIER_REACHED: u16 = 8;
+    pub(super) const GROUP_INVITE: u16 = 9;
+    pub(super) const GROUP_START: u16 = 10;
+    pub(super) const GROUP_END: u16 = 11;
 }
 
 impl Command {
@@ -109,6 +138,9 @@ impl Command {
             Self::Exception { .. } => code::EXCEPTION,
             Self::Barrier { .. } => code::BARRIER,
             Self::BarrierReached { .. } => code::BARRIER_REACHED,
+            Self::GroupInvite { .. } => code::GROUP_INVITE,
+            Self::GroupStart { .. } => code::GROUP_START,
+            Self::GroupEnd { .. } => code::GROUP_END,
         }
     }
 
@@ -161,6 +193,21 @@ impl Command {
             Self::Barrier { number } | Self::BarrierReached { number } => {
                 to.put(&number.to_be_bytes());
             }
+            Self::GroupInvite { group, tag, ack_tag, seq, key } => {
+                let GroupKey { number, secret } =
+                    key.unwrap_or(GroupKey { number: 0, secret: [0; 32] });
+                to.put(&group.to_bytes());
+                to.put(&tag.to_be_bytes());
+                to.put(&ack_tag.to_be_bytes());
+                to.put(&seq.to_be_bytes());
+                to.put(&number.to_be_bytes());
+                to.put(&secret);
+            }
+            Self::GroupStart { tag, seq } => {
+                to.put(&tag.to_be_bytes());
+                to.put(&seq.to_be_bytes());
+            }
+            Self::GroupEnd { tag } => to.put(&tag.to_be_bytes()),
         }
         let Writer(parameters) = to;
         let (slot, word, key) = (self.code(), parameters.len() as u32, Key::default());
@@ -179,7 +226,7 @@ impl Command {
         if address.word as usize != parameters.len() {
             return Err(Refusal::Malformed);
         }
-        if !(code::READ..=code::BARRIER_REACHED).contains(&address.slot) {
+        if !(code::READ..=code::GROUP_END).contains(&address.slot) {
             return Err(Refusal::Unsupported);
         }
         let mut from = Reader(parameters);
@@ -308,6 +355,18 @@ impl Reader<'_> {
             }
             code::BARRIER => Command::Barrier { number: self.word()? },
             code::BARRIER_REACHED => Command::BarrierReached { number: self.word()? },
+            code::GROUP_INVITE => {
+                let (group, tag, ack_tag) = (self.address()?, self.long()?, self.long()?);
+                let (seq, number, secret) = (self.word()?, self.word()?, self.take()?);
+                let key = match (number, secret) {
+                    (0, secret) if secret == [0; 32] => None,
+                    (0, _) => return None,
+                    (number, secret) => Some(GroupKey { number, secret }),
+                };
+                Command::GroupInvite { group, tag, ack_tag, seq, key }
+            }
+            code::GROUP_START => Command::GroupStart { tag: self.long()?, seq: self.word()? },
+            code::GROUP_END => Command::GroupEnd { tag: self.long()? },
             _ => return None,
         })
     }
@@ -315,6 +374,8 @@ impl Reader<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::vec;
+
     use super::*;
     use proptest::prelude::*;
 
@@ -362,6 +423,14 @@ mod tests {
                 .prop_map(|(address, reason)| Command::Exception { address, reason }),
             any::<u32>().prop_map(|number| Command::Barrier { number }),
             any::<u32>().prop_map(|number| Command::BarrierReached { number }),
+            (any_address(), any::<[u64; 2]>(), any::<[u32; 2]>(), any::<[u8; 32]>()).prop_map(
+                |(group, [tag, ack_tag], [seq, number], secret)| {
+                    let key = (number % 2 == 1).then_some(GroupKey { number, secret });
+                    Command::GroupInvite { group, tag, ack_tag, seq, key }
+                }
+            ),
+            any::<(u64, u32)>().prop_map(|(tag, seq)| Command::GroupStart { tag, seq }),
+            any::<u64>().prop_map(|tag| Command::GroupEnd { tag }),
         ]
     }
 
@@ -381,7 +450,7 @@ mod tests {
         }
 
         #[test]
-        fn whatever_is_read_is_written_alike(slot in 0u16..12, bytes: [[u8; 8]; 12], len in 0usize..=96) {
+        fn whatever_is_read_is_written_alike(slot in 0u16..14, bytes: [[u8; 8]; 12], len in 0usize..=96) {
             let parameters = &bytes.as_flattened()[..len];
             let (any, _) = Command::Barrier { number: 0 }.encode(HostId::default());
             let address = Address { slot, word: len as u32, ..any };
@@ -395,7 +464,7 @@ mod tests {
     #[test]
     fn an_unknown_code_is_told_from_a_malformed_command() {
         let (known, parameters) = Command::Barrier { number: 7 }.encode(HostId::default());
-        for slot in [0, 9, u16::MAX] {
+        for slot in [0, 12, u16::MAX] {
             let address = Address { slot, ..known };
             assert_eq!(Command::parse(&address, &parameters), Err(Refusal::Unsupported));
         }

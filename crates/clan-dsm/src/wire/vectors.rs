@@ -7,6 +7,7 @@ use std::vec::Vec;
 use crate::address::{Address, HostId, Key, Kind, WHOLE};
 use crate::endpoint::{OutOfBand, OutOfBandKind, Port};
 use crate::error::Reason;
+use crate::event::GroupKey;
 use crate::link::spoken::{self, Hello, Stage, Stranger};
 use crate::wire::frame::{Entry, Frame, FrameFlags, FrameHeader, FrameKind, HEADER_LEN};
 use crate::wire::{Command, ReplyTo};
@@ -78,6 +79,24 @@ fn bare(kind: FrameKind) -> FrameHeader {
     FrameHeader { seq: 0, ack: 0, credit: 0, ..header(kind) }
 }
 
+const STREAM: u64 = 0x3132_3334_3536_3738;
+
+/// The first word of a group's memory.
+fn in_group() -> Address {
+    let host = HostId::new(2).unwrap();
+    Address { kind: Kind::Multicast, host, slot: 3, word: 0, mask: WHOLE, key: KEY }
+}
+
+fn invite() -> Command {
+    let secret = core::array::from_fn(|at| at as u8);
+    let key = Some(GroupKey { number: 0xc1c2_c3c4, secret });
+    Command::GroupInvite { group: in_group(), tag: STREAM, ack_tag: TAG, seq: 7, key }
+}
+
+fn of_stream(kind: FrameKind) -> FrameHeader {
+    FrameHeader { tag: STREAM, ack: 0, credit: 0, ..header(kind) }
+}
+
 fn samples() -> Vec<(&'static str, Vec<u8>)> {
     let (mine, yours) = (0x0102_0304_0506_0708, TAG);
     let two =
@@ -146,9 +165,30 @@ fn samples() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
+/// What is said of groups that multicast.
+fn samples_of_groups() -> Vec<(&'static str, Vec<u8>)> {
+    let payload: Vec<u8> = (0..16).collect();
+    std::vec![
+        ("GroupInvite", command(invite())),
+        ("GroupStart", command(Command::GroupStart { tag: STREAM, seq: 7 })),
+        ("GroupEnd", command(Command::GroupEnd { tag: STREAM })),
+        ("GroupProbe", body(of_stream(FrameKind::GroupProbe), &[])),
+        (
+            "GroupData",
+            data(
+                of_stream(FrameKind::GroupData),
+                &[Entry { address: in_group(), words: 2 }],
+                &payload
+            )
+        ),
+        ("GroupAck", body(FrameHeader { sack: 0b10, seq: 0, ..header(FrameKind::GroupAck) }, &[])),
+    ]
+}
+
 #[test]
 fn the_document_shows_the_bytes_that_are_sent() {
-    let (documented, samples) = (documented(), samples());
+    let (documented, mut samples) = (documented(), samples());
+    samples.extend(samples_of_groups());
     let names: Vec<&str> = documented.iter().map(|vector| vector.name.as_str()).collect();
     let expected: Vec<&str> = samples.iter().map(|(name, _)| *name).collect();
     assert_eq!(names, expected);

@@ -434,6 +434,10 @@ pub trait Group: Debug + Send + 'static {
         writes: &[(u64, &[u8])],
         tell: &mut dyn FnMut(u64, Result<(), Error>),
     ) -> Result<(), Error>;
+
+    /// Is what is published behind what was written to a member by itself, and before what is
+    /// written to it after? Where the network multicasts it need not be.
+    fn keeps_order_with_writes(&self) -> bool;
 }
 
 /// Fires when chosen memory is touched.

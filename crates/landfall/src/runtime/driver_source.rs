@@ -3,6 +3,8 @@
 
 use std::fmt;
 use std::io;
+#[cfg(any(feature = "clan", feature = "stp"))]
+use std::net::IpAddr;
 
 #[cfg(feature = "faults")]
 use landfall_placement::Seed;
@@ -119,9 +121,36 @@ impl<E: Engine + 'static> DriverSource<E> {
         Self::HandedIn(PeerKind::Node, Box::new(open))
     }
 
+    /// Where it is bound, if it is UDP by a socket, and how.
+    #[cfg(feature = "clan")]
+    pub(crate) fn udp(&self) -> Option<UdpConfig> {
+        match self {
+            Self::Udp(config) => Some(*config),
+            #[cfg(feature = "io-uring")]
+            Self::UringUdp(config) => Some(config.udp),
+            #[cfg(feature = "faults")]
+            Self::Impaired(source, _) => source.udp(),
+            _ => None,
+        }
+    }
+
+    /// It hears this group of stations, too. Says whether it can.
+    #[cfg(feature = "clan")]
+    pub(crate) fn hear_group(&mut self, group: [u8; 6]) -> bool {
+        match self {
+            Self::Packet(config) => config.group = Some(group),
+            #[cfg(feature = "io-uring")]
+            Self::UringPacket(config) => config.group = Some(group),
+            #[cfg(feature = "faults")]
+            Self::Impaired(source, _) => return source.hear_group(group),
+            _ => return false,
+        }
+        true
+    }
+
     /// The same way for another engine; a driver that was handed in is for this one.
     #[cfg(feature = "nic")]
-    pub(crate) fn for_other<O>(self) -> Result<DriverSource<O>, Self> {
+    pub(crate) fn for_other<O>(self) -> Result<DriverSource<O>, Box<Self>> {
         Ok(match self {
             Self::Udp(config) => DriverSource::Udp(config),
             Self::UdpPacket(config) => DriverSource::UdpPacket(config),
@@ -135,9 +164,9 @@ impl<E: Engine + 'static> DriverSource<E> {
             Self::UringUdpPacket(config) => DriverSource::UringUdpPacket(config),
             #[cfg(feature = "io-uring")]
             Self::UringPacket(config) => DriverSource::UringPacket(config),
-            Self::HandedIn(..) => return Err(self),
+            Self::HandedIn(..) => return Err(Box::new(self)),
             #[cfg(feature = "faults")]
-            Self::Impaired(..) => return Err(self),
+            Self::Impaired(..) => return Err(Box::new(self)),
         })
     }
 
@@ -145,6 +174,8 @@ impl<E: Engine + 'static> DriverSource<E> {
     #[cfg(any(feature = "clan", feature = "stp"))]
     pub(crate) fn reach(&self) -> Reach {
         let ip = match self {
+            // What is heard of a group comes from where its interface leads.
+            Self::Udp(UdpConfig { interface: Some(interface), .. }) => IpAddr::V4(*interface),
             Self::Udp(config) => config.bind.ip(),
             Self::Member(member) => match member.local() {
                 Peer::Socket(local) => local.ip(),

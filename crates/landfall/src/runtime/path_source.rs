@@ -13,6 +13,8 @@ use landfall_placement::Seed;
 use landfall_transport::fault::Faults;
 #[cfg(feature = "nic")]
 use landfall_transport::memory::Regions;
+#[cfg(feature = "clan")]
+use landfall_transport::udp::UdpConfig;
 #[cfg(feature = "nic")]
 use nic_firmware_model::driver::Pace;
 #[cfg(feature = "nic")]
@@ -59,6 +61,26 @@ impl<E: Engine + 'static> PathSource<E> {
         }
     }
 
+    /// Where it is bound, if it is UDP by a socket, and how.
+    #[cfg(feature = "clan")]
+    pub(crate) fn udp(&self) -> Option<UdpConfig> {
+        match self {
+            Self::Driver(driver) => driver.udp(),
+            #[cfg(feature = "nic")]
+            Self::Adapter(_) => None,
+        }
+    }
+
+    /// It hears this group of stations, too. Says whether it can.
+    #[cfg(feature = "clan")]
+    pub(crate) fn hear_group(&mut self, group: [u8; 6]) -> bool {
+        match self {
+            Self::Driver(driver) => driver.hear_group(group),
+            #[cfg(feature = "nic")]
+            Self::Adapter(_) => false,
+        }
+    }
+
     /// Is it on a network that others share, so that it should yield to them?
     pub(crate) const fn is_shared(&self) -> bool {
         match self {
@@ -91,7 +113,7 @@ impl<E: Offloaded + 'static> PathSource<E> {
         match self {
             Self::Driver(driver) => match driver.for_other() {
                 Ok(driver) => Self::Adapter(AdapterSource::before(driver, pace)),
-                Err(driver) => Self::Driver(driver),
+                Err(driver) => Self::Driver(*driver),
             },
             Self::Adapter(adapter) => Self::Adapter(adapter),
         }

@@ -188,7 +188,7 @@ fn what_a_group_cannot_do_is_refused() {
 
 /// Publishes until all are members and have got a publication as members. What each
 /// got is what was published, in order.
-fn publish_to_members(writer: &Node, members: &[&Node]) {
+pub(super) fn publish_to_members(writer: &Node, members: &[&Node]) {
     let config = Publishing::new(5000, 64);
     let mut publisher = Publisher::open(writer, config).unwrap();
     let mut subscribers: Vec<_> = members

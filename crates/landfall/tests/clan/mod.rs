@@ -10,6 +10,7 @@ mod grants;
 mod groups;
 mod layer;
 mod messaging;
+mod multicast;
 mod names;
 mod network;
 mod other;

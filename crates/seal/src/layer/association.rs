@@ -180,6 +180,8 @@ pub(super) struct Association {
     pub(super) is_own: bool,
     /// Its user needs it no more.
     pub(super) is_over: bool,
+    /// Several have its keys: one seals with them, the others open.
+    pub(super) is_group: bool,
     /// A handshake by TLS, until its last message is acknowledged.
     #[cfg(feature = "rustls")]
     pub(super) exchange: Option<Box<TlsExchange>>,
@@ -227,6 +229,7 @@ impl Association {
             begun: None,
             is_own: false,
             is_over: false,
+            is_group: false,
             #[cfg(feature = "rustls")]
             exchange: None,
             protocol: None,

@@ -17,8 +17,8 @@ use super::incoming::Opened;
 use super::key_log::KeyLog;
 use super::unit::{FIRST, RETRY, SECOND, THIRD};
 use super::{Expected, SealConfig, SealStats, Trust};
-use crate::handshake::HandshakeError;
-use crate::keys::Role;
+use crate::handshake::{Established, HandshakeError, PeerIdentity};
+use crate::keys::{Keys, Role};
 use crate::secret::{Secret, Seed};
 
 /// After this a message without an answer is sent again, then after twice and four times as long:
@@ -179,10 +179,42 @@ impl Associations {
         Some(id)
     }
 
+    /// Keys that several have. Who seals with them is the initiator, and sends to `remote`.
+    pub(super) fn add_group(
+        &mut self,
+        now: Instant,
+        (path, remote): (PathId, Peer),
+        role: Role,
+        (id, secret): (u32, [u8; 32]),
+    ) -> Option<()> {
+        if id == 0 || self.table.contains_key(&id) {
+            return None;
+        }
+        self.make_room(now)?;
+        let keys = Keys::new(Secret::new(secret), role, self.config.suite);
+        let unfinished = State::Failed(HandshakeError::Unfinished);
+        let mut association = Association::new((now, path, remote), role, unfinished);
+        (association.to, association.is_group, association.is_confirmed) = (id, true, true);
+        let established = Established { keys, peer: PeerIdentity::PresharedKey };
+        association.open(id, established, self.key_log.as_deref_mut());
+        self.table.insert(id, Box::new(association));
+        Some(())
+    }
+
+    /// A number and a secret for keys that several will have.
+    pub(super) fn draw_group(&mut self) -> (u32, [u8; 32]) {
+        let (id, _) = self.draw();
+        let secret = self.secret.derive("group", &self.drawn.to_be_bytes());
+        (id, *secret.as_bytes())
+    }
+
     /// Room for one more.
     pub(super) fn make_room(&mut self, now: Instant) -> Option<()> {
         if self.table.len() >= self.config.most {
             let is_unused = |known: &Association| {
+                if known.is_group {
+                    return false;
+                }
                 let wait = if known.is_over { LATE } else { UNUSED };
                 now.since(known.used) >= wait
             };
@@ -441,6 +473,10 @@ impl Associations {
     fn check_name(&mut self, peer: Peer, name: u32) -> bool {
         let Peer::Node(id) = peer else { return false };
         let Some(known) = self.table.get(&id) else { return false };
+        if known.is_group {
+            // It has proven to be one of several, and not which.
+            return false;
+        }
         match self.trust.check_name(known.identity, name) {
             Ok(()) => true,
             Err(error) => {

@@ -239,6 +239,40 @@ impl<E> Sealed<E> {
         }
     }
 
+    /// Draws keys for units that leave once for several who open them, and says what the engine
+    /// is to call those: a number that all of them call the keys, and the secret that each is
+    /// given over its own association. The secret is for one sender: two that seal with it
+    /// would use nonces twice.
+    ///
+    /// Who has the secret can seal as its sender: the peers have to trust each other. `None`
+    /// at the bound of associations, or where nothing is sealed to that address.
+    pub fn open_group(
+        &mut self,
+        now: Instant,
+        path: PathId,
+        remote: Peer,
+    ) -> Option<(u32, [u8; 32])> {
+        let layer = self.layer.as_mut().filter(|layer| !layer.is_plain(path, remote))?;
+        let (number, secret) = layer.draw_group();
+        layer.add_group(now, (path, remote), Role::Initiator, (number, secret))?;
+        Some((number, secret))
+    }
+
+    /// Opens what is sealed with keys of a group from now on, and nothing but that: no unit
+    /// leaves with them. To the engine its sender is the node with this number. False at the
+    /// bound of associations, or where the number is taken.
+    pub fn join_group(&mut self, now: Instant, number: u32, secret: [u8; 32]) -> bool {
+        let Some(layer) = &mut self.layer else { return false };
+        let nowhere = (PathId(0), Peer::Unaddressed);
+        layer.add_group(now, nowhere, Role::Responder, (number, secret)).is_some()
+    }
+
+    /// Is a peer on this path reached, and heard, in clear?
+    #[must_use]
+    pub fn is_plain(&self, path: PathId, peer: Peer) -> bool {
+        self.layer.as_ref().is_none_or(|layer| layer.is_plain(path, peer))
+    }
+
     /// The association is over: nothing comes or leaves any more.
     pub fn forget(&mut self, peer: Peer) {
         if let (Some(layer), Peer::Node(id)) = (&mut self.layer, peer) {

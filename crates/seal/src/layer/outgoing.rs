@@ -11,6 +11,7 @@ use super::association::State;
 use super::associations::Associations;
 use super::session::Session;
 use super::unit::{OVERHEAD, SEALED};
+use crate::keys::Role;
 
 /// The ticket of what the layer says by itself: nobody waits for it.
 pub(super) const OWN: Ticket = Ticket::from_raw(u64::MAX);
@@ -141,6 +142,11 @@ impl Associations {
         self.expanded.latest = now;
         if let Some(known) = self.get_mut(id).filter(|known| known.path == path) {
             known.used = now;
+            if known.is_group && known.role == Role::Responder {
+                // Two that seal with the same keys would use a nonce twice.
+                self.stats.dropped += 1;
+                return Fate::Waits;
+            }
             if matches!(known.state, State::Open(_)) {
                 return Fate::Leaves(known.remote);
             }

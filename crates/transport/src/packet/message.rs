@@ -221,10 +221,14 @@ impl LinkAddress {
     }
 }
 
-/// What makes an interface take more frames: those to one more station, or to
+/// What makes an interface take more frames: those to one more station or group, or to
 /// any group.
 pub(crate) fn membership(index: u32, station: Option<[u8; 6]>) -> libc::packet_mreq {
-    let kind = if station.is_some() { libc::PACKET_MR_UNICAST } else { libc::PACKET_MR_ALLMULTI };
+    let kind = match station {
+        Some([first, ..]) if first & 1 == 1 => libc::PACKET_MR_MULTICAST,
+        Some(_) => libc::PACKET_MR_UNICAST,
+        None => libc::PACKET_MR_ALLMULTI,
+    };
     let mut address = [0; 8];
     address[..6].copy_from_slice(&station.unwrap_or_default());
     libc::packet_mreq {

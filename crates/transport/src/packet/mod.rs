@@ -143,6 +143,8 @@ pub struct PacketConfig {
     pub bypass_queue: bool,
     /// How large the kernel's socket buffers shall be.
     pub socket_buffer: usize,
+    /// A group of stations that the interface is to hear, beside what it hears anyway.
+    pub group: Option<[u8; 6]>,
 }
 
 impl PacketConfig {
@@ -155,6 +157,7 @@ impl PacketConfig {
             offload: true,
             bypass_queue: false,
             socket_buffer: 32 << 20,
+            group: None,
         }
     }
 

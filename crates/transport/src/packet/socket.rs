@@ -71,6 +71,10 @@ pub(crate) fn open(config: &PacketConfig, driver: &'static str) -> Result<Opened
         join(fd, interface.index, None)
             .map_err(OpenError::system("let the interface take frames to all groups"))?;
     }
+    if let Some(group) = config.group {
+        join(fd, interface.index, Some(group))
+            .map_err(OpenError::system("let the interface take frames to a group"))?;
+    }
     bind(fd, &LinkAddress::interface(interface.index, protocol))
         .map_err(OpenError::system("bind to the interface"))?;
     Ok(Opened { socket, link, capabilities })
@@ -146,7 +150,7 @@ pub(crate) fn bind(fd: RawFd, address: &LinkAddress) -> io::Result<()> {
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Lets the interface take frames to one more station, or to all groups, as long
+/// Lets the interface take frames to one more station or group, or to all groups, as long
 /// as the socket is open.
 pub(crate) fn join(fd: RawFd, index: u32, station: Option<[u8; 6]>) -> io::Result<()> {
     let membership = membership(index, station);

@@ -46,7 +46,7 @@ pub(crate) use socket::{Message, Sending, Sharing, bound_to, open};
 pub(crate) use socket::{ReceiveHeader, lack_batched_send};
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::AsRawFd;
 
 use landfall_placement::PathLimits;
@@ -63,8 +63,13 @@ pub const SURE: u32 = 1200;
 /// How a UDP path is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UdpConfig {
-    /// The local address; port 0 lets the kernel choose.
+    /// The local address; port 0 lets the kernel choose. Of a multicast group the path hears what
+    /// is sent to that group and port, as other sockets of the host may, too; the kernel joins
+    /// it, with IGMP or MLD.
     pub bind: SocketAddr,
+    /// Where a group of IPv4 is heard: on the interface that has this address, or on the one
+    /// that the kernel chooses. A group of IPv6 is heard on the interface that its scope names.
+    pub interface: Option<Ipv4Addr>,
     /// The largest UDP payload that crosses in one piece: the MTU less the IP
     /// and UDP headers (28 bytes for IPv4, 48 for IPv6).
     pub unit: u32,
@@ -93,6 +98,7 @@ impl UdpConfig {
         let unit = mtu.saturating_sub(headers);
         Self {
             bind,
+            interface: None,
             unit: if unit < largest { unit } else { largest },
             discover: false,
             batch: true,

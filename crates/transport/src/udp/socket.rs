@@ -6,7 +6,7 @@
 //! or submission, is over.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::{AsRawFd, RawFd};
 
 use landfall_placement::{Ecn, Peer};
@@ -46,7 +46,15 @@ pub(crate) fn open(
     if sharing == Sharing::Joining {
         share(&socket)?;
     }
+    let is_group = config.bind.ip().is_multicast();
+    if is_group {
+        // Each socket of the host that has joined gets its copy; the port is nobody's own.
+        socket.set_reuse_address(true)?;
+    }
     socket.bind(&SockAddr::from(config.bind))?;
+    if is_group {
+        join(&socket, config)?;
+    }
     if sharing == Sharing::First {
         // Not before it is bound: a port that is somebody else's is refused, sharing or not.
         share(&socket)?;
@@ -60,6 +68,19 @@ pub(crate) fn open(
     // A socket of IPv6 talks to peers of IPv4 too.
     enable_ecn(socket.as_raw_fd(), (true, domain == Domain::IPV6), &mut found);
     Ok((socket, found))
+}
+
+/// Has the kernel join the group that the socket is bound to.
+fn join(socket: &Socket, config: &UdpConfig) -> io::Result<()> {
+    match config.bind {
+        SocketAddr::V4(group) => {
+            let interface = config.interface.unwrap_or(Ipv4Addr::UNSPECIFIED);
+            // Else it would hear every group that anybody on this host has joined.
+            set_option(socket.as_raw_fd(), libc::IPPROTO_IP, libc::IP_MULTICAST_ALL, 0)?;
+            socket.join_multicast_v4(group.ip(), &interface)
+        }
+        SocketAddr::V6(group) => socket.join_multicast_v6(group.ip(), group.scope_id()),
+    }
 }
 
 /// Nothing is fragmented, and what the kernel has learned of the way is not asked: ICMP

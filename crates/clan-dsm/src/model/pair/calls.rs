@@ -417,6 +417,9 @@ impl NodeState {
                     self.fail(format!("{tripwire} is told and has not fired"));
                 }
             }
+            Event::GroupKey { .. } | Event::GroupKeyOver { .. } => {
+                self.fail("nobody here multicasts");
+            }
             Event::OutOfBand { .. } | Event::Overflow { .. } => {}
             Event::SwitchUp { .. } | Event::Released { .. } => {
                 self.fail(format!("{event:?} at a network"));

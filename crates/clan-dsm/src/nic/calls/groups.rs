@@ -1,9 +1,9 @@
 //! Groups: memory that many hosts have, each its own, and that is written at once.
 //!
 //! Where the network multicasts (the [switch](crate::native::switch) on native links
-//! does), one packet goes to all. Over frames each link repeats what it lost by
-//! itself, so the adapter sends each member its own copy; but all of them are of
-//! one call, and of one memory.
+//! does, and a network behind [`Nic::multicast`]), one packet goes to all. Else each link
+//! repeats what it lost by itself, so the adapter sends each member its own copy; but all
+//! of them are of one call, and of one memory.
 
 use alloc::vec::Vec;
 
@@ -15,6 +15,7 @@ use crate::error::Error;
 use crate::events::EventQueue;
 use crate::nic::Nic;
 use crate::nic::link_table::LinkState;
+use crate::nic::multicast::Written;
 use crate::transfer::load::Writes;
 use crate::transfer::pio::WriteBuffer;
 
@@ -159,6 +160,7 @@ impl Nic {
             return Err(Error::NoRoom);
         }
         members.push(member);
+        self.multicast.has_invitations = true;
         Ok(())
     }
 
@@ -168,6 +170,7 @@ impl Nic {
     /// [`Error::Unknown`], [`Error::Forbidden`] where the window is no group's.
     pub fn remove_member(&mut self, window: WindowId, member: HostId) -> Result<(), Error> {
         self.windows.members_mut(window)?.retain(|known| *known != member);
+        self.multicast.remove_member(window, member);
         Ok(())
     }
 
@@ -184,14 +187,13 @@ impl Nic {
     /// buffer takes.
     pub fn publish(
         &mut self,
-        _now: Instant,
+        now: Instant,
         window: WindowId,
         writes: &[GroupWrite<'_>],
         tell: &mut dyn FnMut(HostId, Result<Option<WriteId>, Error>),
     ) -> Result<(), Error> {
-        let Self { windows, links, lines, writes: from_memory, events, config, .. } = self;
-        let group = windows.get(window)?;
-        let members = group.members().ok_or(Error::Forbidden)?;
+        let group = self.windows.get(window)?;
+        group.members().ok_or(Error::Forbidden)?;
         for write in writes {
             let (offset, len) = write.place();
             group.check(offset, len, Rights::Write)?;
@@ -200,11 +202,18 @@ impl Nic {
             }
         }
         let needs = Needs::of(writes).ok_or(Error::TooLong)?;
-        if !WriteBuffer::could_hold(config.write_buffer, needs.entries, needs.bytes) {
+        if !WriteBuffer::could_hold(self.config.write_buffer, needs.entries, needs.bytes) {
             return Err(Error::TooLong);
         }
         let base = group.base();
-        for host in members {
+        let written = Written { base, writes, from_memory: needs.from_memory };
+        let mut by_group = self.publish_by_group(now, window, written);
+        let Self { windows, links, lines, writes: from_memory, events, .. } = self;
+        for host in windows.get(window)?.members().ok_or(Error::Forbidden)? {
+            if let Some(outcome) = by_group.remove(host) {
+                tell(*host, outcome);
+                continue;
+            }
             let link = links.to_host(*host);
             let outcome = match link.and_then(|link| lines.get_mut(link)) {
                 Some(line) => put(line, base, writes, needs, from_memory, events),

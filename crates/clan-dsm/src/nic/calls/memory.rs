@@ -113,7 +113,9 @@ impl Nic {
     /// # Errors
     /// [`Error::Unknown`].
     pub fn unmap(&mut self, window: WindowId) -> Result<(), Error> {
-        self.windows.close(window)
+        self.windows.close(window)?;
+        self.multicast.close(window);
+        Ok(())
     }
 
     /// What a window opens on.

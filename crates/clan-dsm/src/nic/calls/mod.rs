@@ -12,6 +12,7 @@ mod tripwires;
 
 pub use crate::transfer::dma::DmaRequest;
 pub use groups::GroupWrite;
+pub(super) use transfers::put;
 
 landfall_placement::counters! {
     /// How much an adapter did.
@@ -22,6 +23,10 @@ landfall_placement::counters! {
         pub frames: u64,
         /// Frames that came too early, or had to be looked at packet by packet.
         pub kept: u64,
+        /// Frames that left for all members of a group at once.
+        pub multicasts: u64,
+        /// Frames that one member of a group was sent again.
+        pub repairs: u64,
         /// Packets, reads and operations of others that were refused.
         pub refused: u64,
         /// Answers and exceptions that others were not told, since they listen less

@@ -21,7 +21,9 @@ impl Nic {
     /// # Errors
     /// [`Error::Unknown`], [`Error::Forbidden`], [`Error::OutOfBounds`],
     /// [`Error::NoLink`], [`Error::TooLong`] for more than the write buffer takes;
-    /// [`Error::Busy`] while it is full. Nothing is half written.
+    /// [`Error::Busy`] while it is full. Nothing is half written. A group that
+    /// [multicasts](Self::multicast) is written by [`publish`](Self::publish) alone:
+    /// [`Error::Forbidden`].
     pub fn write(
         &mut self,
         _now: Instant,
@@ -29,6 +31,10 @@ impl Nic {
         offset: u64,
         bytes: &[u8],
     ) -> Result<(), Error> {
+        if self.multicast.has(window) {
+            // A copy would be in place before what was published.
+            return Err(Error::Forbidden);
+        }
         let Self { windows, links, lines, native, .. } = self;
         let window = windows.get(window)?;
         window.check(offset, bytes.len() as u64, Rights::Write)?;
@@ -282,7 +288,11 @@ fn may_ask(line: &LinkState, under_way: usize) -> bool {
 }
 
 /// Puts a command behind what was written; there must be room.
-fn put(line: &mut LinkState, command: &Command, host: crate::HostId) -> Result<(), Error> {
+pub(in crate::nic) fn put(
+    line: &mut LinkState,
+    command: &Command,
+    host: crate::HostId,
+) -> Result<(), Error> {
     let (address, parameters) = command.encode(host);
     let is_alone = matches!(command, Command::WordOp { .. });
     line.writes.command(address, &parameters, is_alone)

@@ -62,11 +62,33 @@ pub enum FrameKind {
     Bye = 3,
     /// The sender knows nothing of the link that a frame came for.
     Stranger = 4,
+    /// Packets for all members of a group. Its number is one of the group's stream.
+    GroupData = 5,
+    /// What has arrived of a group's stream, as an [`Self::Ack`] says it of a link's.
+    GroupAck = 6,
+    /// A member that hears this can be reached by the group's address, and says so.
+    GroupProbe = 7,
 }
 
 impl FrameKind {
     /// Every kind there is.
-    pub const ALL: [Self; 5] = [Self::Data, Self::Ack, Self::Hello, Self::Bye, Self::Stranger];
+    pub const ALL: [Self; 8] = [
+        Self::Data,
+        Self::Ack,
+        Self::Hello,
+        Self::Bye,
+        Self::Stranger,
+        Self::GroupData,
+        Self::GroupAck,
+        Self::GroupProbe,
+    ];
+
+    /// Does it carry packets?
+    #[inline]
+    #[must_use]
+    pub const fn is_data(self) -> bool {
+        matches!(self, Self::Data | Self::GroupData)
+    }
 
     /// What a unit that begins so is, if it is a frame.
     #[inline]
@@ -174,7 +196,7 @@ impl FrameHeader {
     /// How much of what is behind the table the CRC takes in.
     const fn body_len(&self) -> usize {
         match self.kind {
-            FrameKind::Data => 0,
+            FrameKind::Data | FrameKind::GroupData => 0,
             _ => self.payload_len as usize,
         }
     }
@@ -333,7 +355,7 @@ impl<'u> Frame<'u> {
         for bytes in self.table {
             sum += Entry::from_bytes(bytes).ok_or(Refusal::Malformed)?.payload_len();
         }
-        let is_data = self.header.kind == FrameKind::Data;
+        let is_data = self.header.kind.is_data();
         if is_data && sum != u32::from(self.header.payload_len) {
             return Err(Refusal::Malformed);
         }
@@ -408,7 +430,7 @@ impl<'u> Frame<'u> {
 fn check_lengths(header: &FrameHeader, unit_len: u32) -> Result<(), Refusal> {
     let entries = usize::from(header.entries);
     let is_good = match header.kind {
-        FrameKind::Data => (1..=MAX_ENTRIES).contains(&entries),
+        FrameKind::Data | FrameKind::GroupData => (1..=MAX_ENTRIES).contains(&entries),
         _ => entries == 0 && usize::from(header.payload_len) <= MAX_BODY,
     };
     if !is_good {

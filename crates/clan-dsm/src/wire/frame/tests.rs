@@ -133,7 +133,7 @@ fn entries_that_nobody_writes_are_refused() {
 #[test]
 fn strangers_on_the_ethertype_are_not_ours() {
     let bytes = built(HEADER, &[burst(7, 1)], &[0; 8]);
-    for (at, with) in [(0, b'L'), (1, b'F'), (2, 0x20), (2, 0x15)] {
+    for (at, with) in [(0, b'L'), (1, b'F'), (2, 0x20), (2, 0x18)] {
         let mut other = bytes.clone();
         other[at] = with;
         assert_eq!(refused(&other), Some(Refusal::Unsupported));

@@ -17,19 +17,33 @@
 use landfall_transport::memory::Piece;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use crate::clan::{Error, Local, Remote};
+use crate::clan::{Error, Local, Remote, WORD};
 
 /// Bytes in the memory of the receiver, to be written before they are published.
 #[derive(Debug)]
 pub struct Place<'a, R: Remote> {
-    remote: &'a mut R,
+    target: Target<'a, R>,
     at: u64,
     len: u64,
 }
 
+/// Where what is written goes.
+#[derive(Debug)]
+enum Target<'a, R: Remote> {
+    Remote(&'a mut R),
+    /// Memory of this side, from which all receivers are sent it.
+    Bytes(&'a mut [u8]),
+}
+
 impl<'a, R: Remote> Place<'a, R> {
     pub(super) const fn new(remote: &'a mut R, at: u64, len: u64) -> Self {
-        Self { remote, at, len }
+        Self { target: Target::Remote(remote), at, len }
+    }
+
+    /// All of these bytes, which are sent later.
+    pub(super) const fn of_bytes(bytes: &'a mut [u8]) -> Self {
+        let len = bytes.len() as u64;
+        Self { target: Target::Bytes(bytes), at: 0, len }
     }
 
     /// How many bytes.
@@ -51,7 +65,14 @@ impl<'a, R: Remote> Place<'a, R> {
     #[inline]
     pub fn write(&mut self, at: usize, bytes: &[u8]) -> Result<(), Error> {
         let at = within(self.at, self.len, at, bytes.len())?;
-        self.remote.write(at, bytes)
+        match &mut self.target {
+            Target::Remote(remote) => remote.write(at, bytes),
+            // It lies within: that was checked.
+            Target::Bytes(all) => {
+                all[at as usize..][..bytes.len()].copy_from_slice(bytes);
+                Ok(())
+            }
+        }
     }
 
     /// Writes the word at a multiple of eight.
@@ -60,8 +81,12 @@ impl<'a, R: Remote> Place<'a, R> {
     /// Those of [`write`](Self::write), or no word is there.
     #[inline]
     pub fn store(&mut self, at: usize, word: u64) -> Result<(), Error> {
-        let at = within(self.at, self.len, at, 8)?;
-        self.remote.store(at, word)
+        let place = within(self.at, self.len, at, 8)?;
+        match &mut self.target {
+            Target::Remote(remote) => remote.store(place, word),
+            Target::Bytes(_) if !place.is_multiple_of(WORD) => Err(Error::Unaligned(place)),
+            Target::Bytes(_) => self.write(at, &word.to_le_bytes()),
+        }
     }
 
     /// Writes a value.
@@ -82,7 +107,10 @@ impl<'a, R: Remote> Place<'a, R> {
     /// # Errors
     /// The peer is gone.
     pub fn piece(&mut self) -> Result<Option<Piece>, Error> {
-        self.remote.piece(self.at..self.at + self.len)
+        match &mut self.target {
+            Target::Remote(remote) => remote.piece(self.at..self.at + self.len),
+            Target::Bytes(_) => Ok(None),
+        }
     }
 }
 

@@ -6,9 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clan_dsm::{Config, ConfigError, HostId, Nic};
-#[cfg(feature = "nic")]
-use landfall_placement::Peer;
-use landfall_placement::{Duration, PathId, Seed};
+use landfall_placement::{Duration, PathId, Peer, Seed};
 use landfall_seal::Fingerprint;
 use landfall_transport::channel::{ChannelConfig, channel};
 use landfall_transport::{Bell, Clock, Wait};
@@ -48,6 +46,7 @@ pub struct Builder {
     seed: Option<Seed>,
     security: Security,
     discovery: Option<Discovery>,
+    multicast: Option<Peer>,
 }
 
 impl Builder {
@@ -62,6 +61,7 @@ impl Builder {
             seed: None,
             security: Security::default(),
             discovery: None,
+            multicast: None,
         }
     }
 
@@ -97,6 +97,34 @@ impl Builder {
     /// Without this names are found among nodes that have links.
     pub fn discovery(mut self, discovery: Discovery) -> Self {
         self.discovery = Some(discovery);
+        self
+    }
+
+    /// What is written to a [group](Node::found_group) of this node, also by
+    /// [publications](crate::clan::layer::publish), leaves once, to this address of the network:
+    /// a multicast group of IPv4 or IPv6 with its port, or of Ethernet. Members of groups are
+    /// built so, too. Without this, and for members that the network does not deliver multicasts
+    /// to, there is a copy for each member.
+    ///
+    /// Members acknowledge, and get again what they lost; one that is slow holds up nobody.
+    /// The node hears the address over its first path of that kind; for UDP it is one more path,
+    /// behind all others. The kernel joins a group of IP, with IGMP or MLD; datagrams to it do not
+    /// leave the local network. A group of IPv6 has the scope of its interface, as in `ff12::1%2`.
+    ///
+    /// ```
+    /// use landfall::clan::network::{HostId, Node, Transport};
+    ///
+    /// let group = "239.255.76.81:8185".parse::<std::net::SocketAddr>()?;
+    /// let node = Node::builder(HostId::new(1).unwrap())
+    ///     .path(Transport::udp("127.0.0.1:0".parse()?))
+    ///     .multicast(group)
+    ///     .open()?;
+    /// let group = node.found_group(4096)?;
+    /// assert_eq!(group.reached(), 0, "it has no members yet");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn multicast(mut self, group: impl Into<Peer>) -> Self {
+        self.multicast = Some(group.into());
         self
     }
 
@@ -284,6 +312,7 @@ impl Builder {
         }
         let paths: io::Result<_> = self.paths.into_iter().map(Transport::configured).collect();
         self.paths = paths.map_err(OpenError::Configuration)?;
+        let multicast = self.multicast.map(|group| join(&mut self.paths, group)).transpose()?;
         let is_shared = self.paths.iter().any(Transport::is_shared);
         let usual = if is_shared { Config::shared_network() } else { Config::default() };
         let config = self.config.unwrap_or(usual);
@@ -317,6 +346,7 @@ impl Builder {
         let clock = Clock::start();
         let paths = Paths::new(opened, clock, &mut engine);
         let mut core = NodeState::new((engine, security), paths, Arc::clone(pool), write_buffer);
+        core.multicast = multicast;
         // Where there is no room for one endpoint more it is asked when it offers a name.
         let _ = core.listen_for_names();
         let config = RuntimeConfig {
@@ -327,6 +357,20 @@ impl Builder {
         };
         Ok(Parts { core, clock, bell, config, discovery })
     }
+}
+
+/// Lets the first path that can hear a group, and says which it is.
+fn join(paths: &mut Vec<Transport>, group: Peer) -> Result<(PathId, Peer), OpenError> {
+    let is_group = match group {
+        Peer::Socket(group) => group.ip().is_multicast() && group.port() != 0,
+        Peer::Ethernet([first, ..]) => first & 1 == 1,
+        _ => false,
+    };
+    let mut joined = (0..).zip(paths.iter_mut()).filter(|_| is_group);
+    let joined = joined.find_map(|(path, transport)| Some((path, transport.join(group)?)));
+    let (path, more) = joined.ok_or(OpenError::NoMulticast(group))?;
+    paths.extend(more);
+    Ok((PathId(path), group))
 }
 
 /// What a runtime is made of.
@@ -414,6 +458,12 @@ pub enum OpenError {
         #[source]
         source: io::Error,
     },
+    /// No path hears such a group.
+    #[error(
+        "{0} cannot be multicast to: give a group of IP with a port (239.0.0.0/8 or ff00::/8) and \
+         a path by UDP of the same family, or a group of Ethernet stations and a path over Ethernet"
+    )]
+    NoMulticast(Peer),
     /// The environment asks for a transport that there is not.
     #[error("{0}")]
     Configuration(#[source] io::Error),

@@ -2,8 +2,8 @@
 //! in all of them.
 //!
 //! Anyone who founds a group writes it; who has its cookie may join with memory of its
-//! own. On links that multicast by themselves one packet would go to all; the links
-//! of a node repeat what each of them lost, so the adapter sends each member its
+//! own. Where the node has a [multicast address](super::Builder::multicast) what is written
+//! leaves once, for all members that it reaches; else the adapter sends each member its
 //! copy. What is long is copied once, whatever the number of members, and they all
 //! are sent it from there. A member that is slow, or gone, holds up nobody: it gets
 //! nothing, and the writer is told.
@@ -15,7 +15,8 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use clan_dsm::{Cookie, GroupWrite, HostId, WindowId};
+use clan_dsm::{Cookie, GroupKey, GroupWrite, HostId, WindowId};
+use landfall_placement::Peer;
 use landfall_transport::memory::Memory;
 
 use super::back_pressure::{WindowState, WriteRecord};
@@ -70,6 +71,8 @@ pub struct Group {
     handle: NodeHandle,
     id: WindowId,
     cookie: Cookie,
+    /// What is written leaves once for all members that the network reaches.
+    is_multicast: bool,
     members: Vec<Member>,
     /// The number of the next member.
     next: u64,
@@ -111,17 +114,18 @@ impl Node {
     pub fn found_group(&self, len: u64) -> Result<Group, Error> {
         self.handle().check()?;
         let (host, handle) = (self.host(), self.handle().clone());
-        let founded = handle.look(|core| {
+        let founded = handle.enter(|core, now| {
             let slot = core.next_group;
             let cookie = core.engine.found_group(host, slot, len)?;
             let id = core.engine.map_group(&cookie, &[])?;
+            let is_multicast = core.multicast(now, id);
             core.next_group = slot.wrapping_add(1);
             core.groups.insert(id, Vec::new());
-            Ok((id, cookie))
+            Ok((id, cookie, is_multicast))
         });
-        let (id, cookie) = founded.map_err(|error| refused(error, "group"))?;
+        let (id, cookie, is_multicast) = founded.map_err(|error| refused(error, "group"))?;
         let (members, bodies) = (Vec::new(), VecDeque::new());
-        Ok(Group { handle, id, cookie, members, next: 0, bodies })
+        Ok(Group { handle, id, cookie, is_multicast, members, next: 0, bodies })
     }
 
     /// What the founder of the group writes comes to lie in this memory from now on,
@@ -158,6 +162,25 @@ impl Node {
     }
 }
 
+impl NodeState {
+    /// What is written to a group leaves once, where the node has an address for that; with a
+    /// key that no group had before, where anything is sealed. Without room for one more such
+    /// group there is a copy for each member. Says whether it is so.
+    fn multicast(&mut self, now: landfall_placement::Instant, id: WindowId) -> bool {
+        let Some((path, to)) = self.multicast else { return false };
+        let key = self.engine.open_group(now, path, to);
+        let key = key.map(|(number, secret)| GroupKey { number, secret });
+        let has_key = key.is_some() || self.engine.is_plain(path, to);
+        let to = key.map_or(to, |key| Peer::Node(key.number));
+        let is_multicast = has_key && self.engine.multicast(now, id, path, to, key).is_ok();
+        if !is_multicast {
+            self.engine.end_multicast(now, id);
+            key.inspect(|key| self.engine.forget(Peer::Node(key.number)));
+        }
+        is_multicast
+    }
+}
+
 impl Group {
     /// What nodes need to [join](Node::join_group). It opens nothing else.
     #[must_use]
@@ -168,6 +191,14 @@ impl Group {
     /// Who gets what is written.
     pub fn members(&self) -> impl Iterator<Item = HostId> + '_ {
         self.members.iter().map(|member| member.host)
+    }
+
+    /// How many members get what is published by the node's [multicast
+    /// address](super::Builder::multicast), at the moment. A member is one of them once it has
+    /// heard that address and something was published since.
+    #[must_use]
+    pub fn reached(&self) -> usize {
+        self.handle.look(|core| core.engine.multicast_members(self.id))
     }
 
     /// From now on what is written goes to this host, too, behind all that was written
@@ -194,7 +225,9 @@ impl Group {
         Ok(())
     }
 
-    /// What is written does not go to this host any more.
+    /// What is written does not go to this host any more. By a multicast address it may hear what
+    /// the others are sent until it is told, over its link; where nodes encrypt, what is published
+    /// after this has another key, which it does not get.
     pub fn remove(&mut self, member: HostId) {
         if let Some(at) = self.members.iter().position(|known| known.host == member) {
             self.forget(at);
@@ -347,10 +380,14 @@ impl Group {
 
     fn forget(&mut self, at: usize) {
         let Member { host, state, .. } = self.members.remove(at);
-        let id = self.id;
-        self.handle.look(|core| {
+        let (id, is_multicast) = (self.id, self.is_multicast);
+        self.handle.enter(|core, now| {
             // The window is there as long as the group is.
             let _ = core.engine.remove_member(id, host);
+            if is_multicast && core.engine.is_sealed() {
+                // It has the key of what was sent until now, and not of what will be.
+                core.multicast(now, id);
+            }
             if let Some(states) = core.groups.get_mut(id) {
                 states.retain(|(_, known)| !Arc::ptr_eq(known, &state));
             }
@@ -434,6 +471,10 @@ impl fabric::Group for Group {
         tell: &mut dyn FnMut(u64, Result<(), Error>),
     ) -> Result<(), Error> {
         self.publish_to_each(writes, &mut |member, result| tell(member.number, result))
+    }
+
+    fn keeps_order_with_writes(&self) -> bool {
+        !self.is_multicast
     }
 }
 

@@ -2,11 +2,10 @@
 
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use clan_dsm::HostId;
 use landfall_placement::PathId;
-#[cfg(any(doc, feature = "nic"))]
 use landfall_placement::Peer;
 #[cfg(feature = "faults")]
 use landfall_placement::Seed;
@@ -128,6 +127,26 @@ impl Transport {
     /// A driver that is open, between two nodes of this process.
     pub(crate) fn joined(driver: impl Driver + Send + 'static) -> Self {
         Self(PathSource::Driver(DriverSource::joined(driver)))
+    }
+
+    /// Lets a path hear what is sent to a group. Gives one more path, where it takes a socket of
+    /// its own to hear it. Nothing: this path cannot.
+    pub(crate) fn join(&mut self, group: Peer) -> Option<Option<Self>> {
+        match group {
+            Peer::Ethernet(group) => self.0.hear_group(group).then_some(None),
+            Peer::Socket(group) => {
+                let config = self.0.udp().filter(|config| {
+                    config.bind.is_ipv4() == group.is_ipv4() && !config.bind.ip().is_multicast()
+                })?;
+                let interface = match config.bind.ip() {
+                    IpAddr::V4(ip) if !ip.is_unspecified() => Some(ip),
+                    _ => None,
+                };
+                let config = UdpConfig { bind: group, interface, ..config };
+                Some(Some(Self::udp_with(UdpConfig { same_host: false, ..config })))
+            }
+            _ => None,
+        }
     }
 
     /// How far what is sent over it gets.

@@ -262,10 +262,18 @@ impl<F: Fabric> Publisher<F> {
         self.admit_members();
         let grouped = self.publish_to_group(slot, number, bytes, &mut delivery);
         let mut failed = grouped.as_ref().is_err_and(|error| matches!(error, Error::NodeGone));
+        let is_in_order = self.group.as_ref().is_none_or(|group| group.keeps_order_with_writes());
         self.subscribers.retain_mut(|Reader { remote, mode }| {
             // What the group could not take goes to each by itself, behind what it took.
-            if matches!(mode, DeliveryMode::Member(_)) && (grouped.is_ok() || failed) {
-                return true;
+            if matches!(mode, DeliveryMode::Member(_)) {
+                if grouped.is_ok() || failed {
+                    return true;
+                }
+                if !is_in_order {
+                    // It could be there before what the group took.
+                    delivery.skipped += 1;
+                    return true;
+                }
             }
             let result = put(remote, slot, number, bytes);
             failed |= matches!(result, Err(Error::NodeGone));
@@ -277,7 +285,8 @@ impl<F: Fabric> Publisher<F> {
 
     /// Publishes what `fill` writes into the memory of each subscriber: it is called for each
     /// of them, and has to write the same `len` bytes. Members of a group are written to one
-    /// by one, too.
+    /// by one, too; where the network [multicasts](crate::clan::network::Builder::multicast),
+    /// `fill` is called once for all of them, and writes to memory of this side.
     ///
     /// # Errors
     /// It is too long, or this node does not run any more. What `fill` returns for a
@@ -295,7 +304,23 @@ impl<F: Fabric> Publisher<F> {
         let slot = self.config.slot(number);
         let mut delivery = Delivery::default();
         let mut failed = false;
-        self.subscribers.retain_mut(|Reader { remote, .. }| {
+        let is_in_order = self.group.as_ref().is_none_or(|group| group.keeps_order_with_writes());
+        self.admit_members();
+        if !is_in_order && self.members() > 0 {
+            // One by one it could be there before what was published by the group.
+            let mut bytes = vec![0; len as usize];
+            match fill(&mut Place::of_bytes(&mut bytes)) {
+                Ok(()) => {
+                    let grouped = self.publish_to_group(slot, number, &bytes, &mut delivery);
+                    failed = grouped.is_err_and(|error| matches!(error, Error::NodeGone));
+                }
+                Err(_) => delivery.skipped += self.members(),
+            }
+        }
+        self.subscribers.retain_mut(|Reader { remote, mode }| {
+            if matches!(mode, DeliveryMode::Member(_)) && !is_in_order {
+                return true;
+            }
             let result = put_with(remote, slot, number, len, |remote| {
                 fill(&mut Place::new(remote, slot + BYTES, len))
             });
@@ -372,6 +397,17 @@ fn put_with<R: Remote>(
 
 impl<F: Fabric> Drop for Publisher<F> {
     fn drop(&mut self) {
+        if let Some(group) = self.group.as_mut().filter(|group| !group.keeps_order_with_writes()) {
+            // Behind what was published, at those that have room for it.
+            let mut told = Vec::new();
+            let end = group.publish(&[(END, &1u64.to_le_bytes())], &mut |member, result| {
+                told.extend(result.is_ok().then_some(member));
+            });
+            let has_heard = |mode: &DeliveryMode<F>| {
+                end.is_ok() && matches!(mode, DeliveryMode::Member(name) if told.contains(name))
+            };
+            self.subscribers.retain(|reader| !has_heard(&reader.mode));
+        }
         for Reader { remote, .. } in &mut self.subscribers {
             // A subscriber that this does not reach finds the publisher gone.
             let _ = remote.store(END, 1).and_then(|()| remote.commit());

@@ -21,7 +21,7 @@ use clan_dsm::{
     BarrierId, DmaId, EndpointId, HostId, LinkId, OperationId, ReadId, TripwireId, WindowId,
     WriteId,
 };
-use landfall_placement::{Duration, Instant};
+use landfall_placement::{Duration, Instant, PathId, Peer};
 use landfall_transport::driver::Interest;
 
 use super::back_pressure::{Cause, WindowState, WriteRecord};
@@ -83,6 +83,8 @@ pub(crate) struct NodeState {
     pub(crate) windows: Names<WindowId, Arc<WindowState>>,
     /// Of each window onto a group, its members.
     pub(crate) groups: Names<WindowId, Vec<(HostId, Arc<WindowState>)>>,
+    /// Where what is written to groups leaves once, and over which path.
+    pub(crate) multicast: Option<(PathId, Peer)>,
     /// Distinguishes the next group from the others of this host.
     pub(crate) next_group: u16,
     pub(crate) tripwires: Names<TripwireId, TripwireRecord>,
@@ -127,6 +129,7 @@ impl NodeState {
             links: Names::default(),
             windows: Names::default(),
             groups: Names::default(),
+            multicast: None,
             next_group: 0,
             tripwires: Names::default(),
             identifiers: Names::default(),

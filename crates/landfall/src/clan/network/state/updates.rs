@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use clan_dsm::{Ended, Event, HostId, LinkId, WindowId};
-use landfall_placement::{Engine as _, Instant};
+use clan_dsm::{Ended, Event, GroupKey, HostId, LinkId, WindowId};
+use landfall_placement::{Engine as _, Instant, Peer};
 
 use super::{EventSender, NodeState, Registration};
 use crate::clan::network::back_pressure::WindowState;
@@ -66,6 +66,11 @@ impl NodeState {
                 }
             }
             Event::Overflow { lost } => self.lost(lost),
+            Event::GroupKey { key: GroupKey { number, secret } } => {
+                // Without room what is sealed with it is not heard, and comes as copies.
+                self.engine.join_group(now, number, secret);
+            }
+            Event::GroupKeyOver { number } => self.engine.forget(Peer::Node(number)),
             // A window that is gone was refused something.
             _ => {}
         }
