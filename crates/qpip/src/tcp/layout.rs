@@ -276,3 +276,53 @@ impl Layout {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::queue::Piece;
+    use landfall_placement::RegionId;
+    use proptest::prelude::*;
+
+    /// The same, searched from the first request on.
+    fn anew(layout: &Layout) -> Layout {
+        let ends = layout.ends.clone();
+        Layout { front: layout.front, ends, words: None, near: Near::FIRST }
+    }
+
+    proptest! {
+        /// Whatever is learnt, forgotten and finished: where a search begins makes no difference.
+        #[test]
+        fn a_search_that_begins_near_finds_what_one_from_the_front_finds(
+            steps in prop::collection::vec((0u8..6, 0u64..60), 1..120),
+        ) {
+            let (mut layout, mut queue) = (Layout::new(1), ReceiveQueue::new(1_000));
+            for (nth, (step, value)) in (0u64..).zip(steps) {
+                let position = layout.front + value;
+                match step {
+                    0 => layout.add_end(position),
+                    1 => layout.remove_end(position),
+                    2 => layout.forget_behind(position),
+                    3 => layout.seek(position, &queue),
+                    4 => if let Some(front) = layout.front_end(&queue) {
+                        queue.finish((front.end - layout.front) as u32, front.ends_message, None);
+                        layout.advance(front);
+                    },
+                    _ => {
+                        let span = RegionId::new(1, 0).span(nth * 1_000, 1 + value as u32 % 20);
+                        let gather = Gather::new(&[Piece { key: 0, span }]).expect("it is short");
+                        queue.push(nth, gather);
+                    }
+                }
+                let fresh = anew(&layout);
+                for from in layout.front..layout.front + 70 {
+                    let (mut found, mut expected) = (Spans::new(), Spans::new());
+                    let placed = layout.place(from, from + 25, &queue, &mut found);
+                    prop_assert_eq!(placed, fresh.place(from, from + 25, &queue, &mut expected));
+                    prop_assert_eq!(found.as_slice(), expected.as_slice());
+                    prop_assert_eq!(layout.predict(from, &queue), fresh.predict(from, &queue));
+                }
+            }
+        }
+    }
+}
