@@ -179,10 +179,14 @@ fn why_no_file_system() -> Option<String> {
     needed.iter().find(|path| lacks(path)).map(|path| format!("needs {path}"))
 }
 
+/// One after another: loop devices are those of the whole machine, and none may be left.
+static LOOP_DEVICES: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
 #[test]
 fn a_file_system_on_a_network_block_device_is_written_and_read() {
     landfall_testkit::skip_unless!(why_no_file_system());
     landfall_testbed::require_namespaces!();
+    let _alone = LOOP_DEVICES.lock();
     for (file_system, more) in [("ext2", [].as_slice()), ("ext4", &["--file-system", "ext4"])] {
         let words = [&["paper", "qpip", "--quick", "--json"], more].concat();
         let report = json(&landfall(&words));
@@ -215,6 +219,7 @@ fn a_file_system_on_a_network_block_device_is_written_and_read() {
 fn figure_7_of_qpip_has_the_paper_s_words_beside() {
     landfall_testkit::skip_unless!(why_no_file_system());
     landfall_testbed::require_namespaces!();
+    let _alone = LOOP_DEVICES.lock();
     let output = landfall(&["paper", "qpip", "--quick"]);
     let text = String::from_utf8_lossy(&output.stdout);
     assert_eq!(output.status.code(), Some(0), "{text}{}", String::from_utf8_lossy(&output.stderr));
