@@ -114,13 +114,22 @@ impl Member {
     }
 }
 
-/// The first frames that a member does not have: more each time.
+/// The first frames that a member does not have: more each time. Where it said of the first that
+/// it has it, and what said that it is in its place got lost, the first asks for that.
 pub(super) fn queue_again(
     repairs: &mut VecDeque<Repair>,
     host: HostId,
     member: &mut Member,
     left: Serial32,
 ) {
+    if member.acked.precedes(left)
+        && let Some(first) = member.unacked.front_mut()
+        && first.has_arrived
+        && !first.is_queued
+    {
+        first.is_queued = true;
+        repairs.push_back(Repair { member: host, seq: member.acked });
+    }
     let mut most = (1 << member.backoff.min(5)).min(member.most_frames);
     for (n, unacked) in (0..).zip(&mut member.unacked) {
         let seq = member.acked.plus(n);

@@ -412,7 +412,9 @@ impl GroupSender {
         let Repair { member: host, seq } = self.repairs.pop_front()?;
         let member = self.members.get_mut(&host)?;
         let at = seq.since(member.acked) as usize;
-        let unacked = member.unacked.get_mut(at).filter(|unacked| !unacked.has_arrived)?;
+        // The first may only have to ask.
+        let unacked =
+            member.unacked.get_mut(at).filter(|unacked| at == 0 || !unacked.has_arrived)?;
         unacked.is_queued = false;
         unacked.sent = Some(now);
         unacked.repairs = unacked.repairs.saturating_add(1);

@@ -266,3 +266,31 @@ proptest! {
         prop_assert!(lawless.told.iter().all(|told| lawless.promised.contains(told)));
     }
 }
+
+/// A member has said of some frames that they came, and not yet that they are in their places;
+/// what says so gets lost. Nothing is missing then, and still it has to be asked.
+#[test]
+fn a_member_that_has_all_is_asked_for_what_it_said_last() {
+    let mut world = World::new(1, true);
+    world.publish(4);
+    let first = world.sender.next().minus(4).0;
+    world.send(0);
+    (1..MEMBERS).for_each(|member| world.acknowledge(member));
+    for (ack, sack) in [(first, 0b111), (first + 1, 0)] {
+        let said = header(ack, sack, 64);
+        world.sender.handle_ack(&world.config, world.now, host(0), &said, &[]).unwrap();
+    }
+    world.updates();
+    let asked = (0..20).find_map(|_| {
+        world.pass(Duration::from_millis(50));
+        world.sender.poll_repair(world.now)
+    });
+    assert_eq!(asked.map(|sent| sent.seq.0), Some(first + 1));
+    world.acknowledge(0);
+    assert_eq!(world.members[0].told, world.members[0].promised);
+    for _ in 0..400 {
+        world.pass(Duration::from_millis(50));
+        assert_eq!(world.sender.next_repair(), None, "it has all");
+    }
+    assert_eq!(world.silent, []);
+}
