@@ -382,7 +382,7 @@ impl<N: Copy> Link<N> {
             ..self.header(common, FrameKind::Ack, flags)
         };
         header.write(out.head);
-        Some(bare_transmit(self.peer, HEADER_LEN + body.len()))
+        Some(bare_transmit(self.peer, HEADER_LEN + body.len(), BARE))
     }
 
     /// What every frame says of what has arrived.
@@ -509,11 +509,14 @@ pub(crate) fn bare(
         payload_len: body.len() as u16,
     };
     header.write(head);
-    Some(bare_transmit(to, HEADER_LEN + body.len()))
+    Some(bare_transmit(to, HEADER_LEN + body.len(), BARE))
 }
 
+/// The ticket of what holds no memory.
+const BARE: Ticket = Ticket::new(0, 1);
+
 /// A transmission that holds no memory.
-fn bare_transmit(to: Peer, head_len: usize) -> Transmit {
+pub(crate) fn bare_transmit(to: Peer, head_len: usize, ticket: Ticket) -> Transmit {
     Transmit {
         to,
         head_len: head_len as u16,
@@ -521,6 +524,6 @@ fn bare_transmit(to: Peer, head_len: usize) -> Transmit {
         checksum: None,
         sum_only: 0,
         ecn: Ecn::NotCapable,
-        ticket: Ticket::new(0, 1),
+        ticket,
     }
 }

@@ -34,6 +34,7 @@ mod tests;
 
 pub(crate) use frame_payload::{FramePayload, FrameRoom, MAX_INLINE, MAX_SPANS, MOST_PARTS};
 pub(crate) use handshake::host_in;
+pub(crate) use link_state::bare_transmit;
 pub(crate) use links::{FrameAction, LinkUpdate, Links};
 pub(crate) use receiver::{FrameDecision, HeldFrame, Receiver};
 pub(crate) use sender::SenderConfig;

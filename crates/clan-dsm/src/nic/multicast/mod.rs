@@ -22,7 +22,7 @@ use super::Nic;
 use crate::address::{Address, HostId, LinkId, Purpose, TicketParts, WindowId, pack};
 use crate::error::{Ended, Error, Reason};
 use crate::event::{Event, GroupKey};
-use crate::link::SenderConfig;
+use crate::link::{SenderConfig, bare_transmit};
 use crate::multicast::{
     GroupReceiver, GroupSender, GroupUpdate, Membership, Mode, Patience, ReceiverName, Room, Stream,
 };
@@ -444,7 +444,7 @@ impl Nic {
                 payload_len: body.len() as u16,
             };
             header.write(head);
-            return Some(bare_transmit(peer, HEADER_LEN + body.len()));
+            return Some(bare_transmit(peer, HEADER_LEN + body.len(), bare_ticket()));
         }
         None
     }
@@ -476,7 +476,7 @@ impl Nic {
         };
         if sender.path == path && sender.poll_probe(config, now) {
             header.write(head);
-            return Some(bare_transmit(group_peer, HEADER_LEN));
+            return Some(bare_transmit(group_peer, HEADER_LEN, bare_ticket()));
         }
         let mut next = None;
         for _ in 0..sender.repairs_waiting() {
@@ -547,17 +547,9 @@ impl Nic {
     }
 }
 
-/// A unit that holds no memory.
-fn bare_transmit(to: Peer, head_len: usize) -> Transmit {
-    Transmit {
-        to,
-        head_len: head_len as u16,
-        segment: None,
-        checksum: None,
-        sum_only: 0,
-        ecn: Ecn::NotCapable,
-        ticket: Ticket::from_raw((Purpose::SentBare as u64) << 60),
-    }
+/// The ticket of what holds no memory.
+const fn bare_ticket() -> Ticket {
+    Ticket::from_raw((Purpose::SentBare as u64) << 60)
 }
 
 /// Are all packets of a frame for this group?

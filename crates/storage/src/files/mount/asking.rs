@@ -68,12 +68,16 @@ impl Files {
         request: Result<Request, fuser::Errno>,
         reply: ReplyEntry,
     ) {
-        match request.and_then(|request| self.ask(req, request)) {
+        self.tell(&request.and_then(|request| self.ask(req, request)), reply);
+    }
+
+    fn tell(&self, answer: &Result<Reply, fuser::Errno>, reply: ReplyEntry) {
+        match answer {
             Ok(Reply::Found { attributes: found }) => {
-                reply.entry(&self.timeout, &attributes(&found), GENERATION);
+                reply.entry(&self.timeout, &attributes(found), GENERATION);
             }
             Ok(_) => reply.error(fuser::Errno::EIO),
-            Err(error) => reply.error(error),
+            Err(error) => reply.error(*error),
         }
     }
 
@@ -87,15 +91,11 @@ impl Files {
         reply: ReplyEntry,
     ) {
         match self.ask(req, Request::Lookup { parent: parent.0, name }) {
-            Ok(Reply::Found { attributes: found }) => {
-                reply.entry(&self.timeout, &attributes(&found), GENERATION);
-            }
             Err(error) if error == fuser::Errno::ENOENT => {
-                let nothing = attributes(&nothing(FileKind::Regular));
-                reply.entry(&self.timeout, &nothing, GENERATION);
+                let attributes = nothing(FileKind::Regular);
+                self.tell(&Ok(Reply::Found { attributes }), reply);
             }
-            Ok(_) => reply.error(fuser::Errno::EIO),
-            Err(error) => reply.error(error),
+            answer => self.tell(&answer, reply),
         }
     }
 
