@@ -338,6 +338,7 @@ impl Listeners {
             debug_assert!(false, "an opening was found by its two ends");
             return None;
         };
+        opening.half.hear_of_words(segment);
         match opening.half.handle(segment) {
             HandshakeStep::Open => {
                 let segment = segment.without_payload();

@@ -195,6 +195,8 @@ impl World {
         let len = len as usize;
         let request = Request { id: name, places, len, end: 0, reported: 0, is_signaled: true };
         pair.receives.push_back(request);
+        let posted: usize = pair.receives.iter().map(|request| request.len).sum();
+        pair.memory_end = pair.memory_end.max(pair.front + posted);
         if len == 0 || pair.is_closed() || pair.has_peer_finished {
             self.fail(side, &format!("{id} took a receive of {len} bytes that nothing fills"));
         }

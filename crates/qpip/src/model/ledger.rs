@@ -72,6 +72,9 @@ pub(super) struct Pair {
     pub(super) receives: VecDeque<Request>,
     /// Where in the other side's stream the first posted receive begins.
     pub(super) front: usize,
+    /// So far into the other side's stream reached the memory that was posted: not less once
+    /// that stream has ended and what is left of it was given back.
+    pub(super) memory_end: usize,
     /// So much of the other side's stream was acknowledged.
     pub(super) told: usize,
     /// A request of each queue ended without success: none after it succeeds.
@@ -102,6 +105,7 @@ impl Pair {
             sends: VecDeque::new(),
             receives: VecDeque::new(),
             front: 0,
+            memory_end: 0,
             told: 0,
             has_failed: [false; 2],
             datagrams: Vec::new(),

@@ -173,8 +173,8 @@ impl World {
 
     /// The right edge of what is offered never moves left (RFC 9293, SHLD-14), but
     /// for less than a unit of it (RFC 7323, 2.4), and a stream of bytes offers no
-    /// more than there is, but for the same. What was offered once is said again though the
-    /// memory may be gone: the end of the stream came, and the word that leaves is older.
+    /// more than there is, but for the same. What there was once may be offered though it is
+    /// gone: the end of the stream came, and the word that leaves is older.
     fn watch_window(
         &mut self,
         speaker: Origin,
@@ -191,8 +191,7 @@ impl World {
             return Some(format!("moves the edge from {before} to {edge}"));
         }
         let pair = &self.ledger.pairs[speaker.index];
-        let posted: usize = pair.receives.iter().map(|request| request.len).sum();
-        let most = (pair.front + posted) as u64 + (1 << shift);
+        let most = pair.memory_end as u64 + (1 << shift);
         let is_too_far = !pair.has_messages() && edge > most.max(offered).max(before);
         is_too_far.then(|| format!("offers up to {edge}, and has memory up to {most}"))
     }

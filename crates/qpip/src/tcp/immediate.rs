@@ -181,24 +181,29 @@ impl Tcb {
         if rest.is_some() { Ok(rest) } else { Err(Refusal::Malformed) }
     }
 
+    /// What a segment says of the agreement that comes after both openings.
+    pub(super) fn hear_of_words(&mut self, said: Option<ImmediateOption>) {
+        let agreement = match self.immediates.agreement {
+            Agreement::Answered | Agreement::Accepted
+                if said == Some(ImmediateOption::Declined) =>
+            {
+                Agreement::Nothing
+            }
+            // What came with an opening is no answer to ours.
+            Agreement::Answered if said.is_none() => Agreement::Answered,
+            Agreement::Answered | Agreement::Accepted | Agreement::Whole => Agreement::Whole,
+            Agreement::Declined | Agreement::Nothing => Agreement::Nothing,
+        };
+        self.immediates.agreement = agreement;
+        self.set_header_len();
+    }
+
     /// A segment counts that came on a connection with words, or that may become one.
     #[cold]
     pub(super) fn handle_immediate(&mut self, segment: &Segment, at: i64, claim: &Claim) {
         let said = segment.options.immediate;
         if self.state != State::SynReceived {
-            let after = match self.immediates.agreement {
-                Agreement::Answered | Agreement::Accepted
-                    if said == Some(ImmediateOption::Declined) =>
-                {
-                    Agreement::Nothing
-                }
-                // What came with an opening is no answer to ours.
-                Agreement::Answered if said.is_none() => Agreement::Answered,
-                Agreement::Answered | Agreement::Accepted | Agreement::Whole => Agreement::Whole,
-                Agreement::Declined | Agreement::Nothing => Agreement::Nothing,
-            };
-            self.immediates.agreement = after;
-            self.set_header_len();
+            self.hear_of_words(said);
         }
         if segment.payload == 0 || !segment.has(Flags::PSH) {
             return;

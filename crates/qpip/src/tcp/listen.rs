@@ -144,6 +144,9 @@ pub(crate) struct HalfOpen {
     speaks_accurate: bool,
     /// They asked for a cookie (RFC 7413).
     pub(crate) fast_open: Option<FastOpenCookie>,
+    /// What they said of words since our answer. It is not said again once anything of us came
+    /// behind that, and a segment that is not acceptable here brings them such an answer.
+    pub(super) greeting: Option<ImmediateOption>,
 }
 
 /// What a segment to a half-open connection leads to.
@@ -207,6 +210,7 @@ impl HalfOpen {
             left_ecn_out: false,
             speaks_accurate: config.ecn && config.accurate_ecn,
             fast_open: None,
+            greeting: None,
         }
     }
 
@@ -229,6 +233,7 @@ impl HalfOpen {
             left_ecn_out: false,
             speaks_accurate: false,
             fast_open: None,
+            greeting: None,
         }
     }
 
@@ -302,6 +307,14 @@ impl HalfOpen {
             return HandshakeStep::Foreign;
         }
         HandshakeStep::Open
+    }
+
+    /// Keeps what a segment, whose checksum is right, says of words, if it is an answer to ours.
+    pub(crate) fn hear_of_words(&mut self, segment: &Segment) {
+        let is_answer = segment.has(Flags::ACK) && !segment.has(Flags::SYN);
+        if is_answer && segment.ack == self.terms.local_first.wrapping_add(1) {
+            self.greeting = self.greeting.or(segment.options.immediate);
+        }
     }
 
     /// RFC 9768, 3.1.5: an opening that comes again may ask for nothing, and may be marked; one

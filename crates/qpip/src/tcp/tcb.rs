@@ -203,6 +203,9 @@ impl Tcb {
             None => {}
         }
         tcb.ecn.is_capable &= !half.left_ecn_out;
+        if half.greeting.is_some() {
+            tcb.hear_of_words(half.greeting);
+        }
         tcb.pending_events.connected = true;
         tcb
     }
