@@ -89,11 +89,19 @@ impl World {
             return Some(String::from("sends a segment without an acknowledgement"));
         }
         let speaker = self.speaker(side, said)?;
+        let is_over = self.ledger.pairs[speaker.index].is_closed();
         let opening = &mut self.ledger.pairs[speaker.asker].opening;
         if !speaker.is_asker
             && let Some(wrong) = opening.says_of_unheard(said)
         {
             return wrong;
+        }
+        let is_at_start =
+            opening.question.is_some_and(|asked| said.ack == asked.first.wrapping_add(1));
+        if !speaker.is_asker && is_over && is_at_start {
+            // The question came again after all had been said, and the answer to that was lost:
+            // here is where that opening is, which nobody knows of.
+            return None;
         }
         // The listener sends nothing else before it has heard this, so that it acknowledges the
         // answer and nothing else.
