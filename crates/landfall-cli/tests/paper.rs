@@ -84,8 +84,8 @@ fn the_figures_as_json_have_a_point_for_each_length_and_number_of_endpoints() {
     }
 
     let servers = list(&report["server"], "ours");
-    assert_eq!(names(servers)[..2], ["clan/channel", "clan/udp"]);
-    assert_eq!(servers.len(), 4);
+    assert_eq!(names(servers)[..3], ["clan/channel", "clan/shm", "clan/udp"]);
+    assert_eq!(servers.len(), 5);
     for server in servers {
         let points = list(server, "points");
         assert_eq!(numbers(points, "endpoints"), ENDPOINTS);

@@ -25,6 +25,8 @@ use crate::style::Progress;
 enum Carrier {
     /// Memory between two nodes of one process: no kernel on the way.
     Channel,
+    /// Memory that two nodes of this host share, as processes do.
+    Shared,
     /// UDP on loopback.
     Udp,
     Unix,
@@ -32,8 +34,9 @@ enum Carrier {
 }
 
 /// In the order in which they take turns.
-const SERVERS: [(Carrier, &str); 4] = [
+const SERVERS: [(Carrier, &str); 5] = [
     (Carrier::Channel, "clan/channel"),
+    (Carrier::Shared, "clan/shm"),
     (Carrier::Udp, "clan/udp"),
     (Carrier::Unix, "unix/kernel, epoll"),
     (Carrier::Tcp, "tcp/kernel, epoll"),
@@ -149,20 +152,24 @@ pub(super) fn measure(
 fn run(carrier: Carrier, at: &Endpoints, scale: Scale, endpoints: usize) -> Result<Seen> {
     match carrier {
         Carrier::Channel => ours::run(ours::Carrier::Channel, at, scale, endpoints),
+        Carrier::Shared => ours::run(ours::Carrier::Shared, at, scale, endpoints),
         Carrier::Udp => ours::run(ours::Carrier::Udp, at, scale, endpoints),
         Carrier::Unix => clients::run(clients::Kind::Unix, at, scale, endpoints),
         Carrier::Tcp => clients::run(clients::Kind::Tcp, at, scale, endpoints),
     }
 }
 
-/// A connection of the kernel takes a descriptor at each end, both of this process.
+/// A connection of the kernel takes a descriptor at each end, both of this process; memory that is
+/// shared, two, of bytes and filter.
 fn why_not(carrier: Carrier, endpoints: usize) -> Option<String> {
     /// What the rest of the process has open.
     const REST: usize = 100;
-    if matches!(carrier, Carrier::Channel | Carrier::Udp) {
-        return None;
-    }
-    let needed = 2 * endpoints + REST;
+    let each = match carrier {
+        Carrier::Channel | Carrier::Udp => return None,
+        Carrier::Shared => 4,
+        Carrier::Unix | Carrier::Tcp => 2,
+    };
+    let needed = each * endpoints + REST;
     let most = open_files()?;
     let reason = || format!("{needed} open files are needed, {most} are allowed (ulimit -n)");
     (needed > most).then(reason)

@@ -1,4 +1,4 @@
-//! The event-driven server of `landfall::clan::network::server`, and its clients.
+//! The event-driven server of `landfall::clan::server`, and its clients.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
@@ -7,15 +7,18 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
 use landfall::clan::Error;
-use landfall::clan::network::server::{Client, Server, Shape};
+use landfall::clan::messaging::Messaging;
 use landfall::clan::network::{
     Builder, ChannelConfig, Config, HostId, Node, Peer, Port, PortAddress, Transport,
 };
+use landfall::clan::server::{Client, Server, Shape};
+use landfall::clan::shared::{SharedConfig, SharedNode};
 use landfall_testbed::rivals::Endpoints;
 use landfall_transport::udp::UdpConfig;
 
 use super::Seen;
 use super::clients::{self, Clients, MESSAGE, ServerThread};
+use crate::leaving::TemporaryFolder;
 use crate::papers::clan::Scale;
 use crate::workload::side::{both, joined, place_thread};
 
@@ -23,6 +26,7 @@ use crate::workload::side::{both, joined, place_thread};
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Carrier {
     Channel,
+    Shared,
     Udp,
 }
 
@@ -52,14 +56,14 @@ fn builder(host: u16, endpoints: usize, is_shared: bool) -> Result<Builder> {
 }
 
 /// The server's node, the client's, and how the client reaches the server.
-fn nodes(carrier: Carrier, at: &Endpoints, endpoints: usize) -> Result<(Node, Node, Peer)> {
-    match carrier {
-        Carrier::Channel => {
+fn nodes(is_udp: bool, at: &Endpoints, endpoints: usize) -> Result<(Node, Node, Peer)> {
+    match is_udp {
+        false => {
             let open = |host| builder(host, endpoints, false);
             let (here, there) = open(1)?.open_pair(open(2)?, ChannelConfig::default())?;
             Ok((here, there, Peer::Node(0)))
         }
-        Carrier::Udp => {
+        true => {
             let open = |host, address| -> Result<Node> {
                 let udp = Transport::udp_with(UdpConfig::new((address, 0).into(), MTU));
                 Ok(builder(host, endpoints, true)?.path(udp).open()?)
@@ -78,20 +82,35 @@ pub(super) fn run(
     scale: Scale,
     endpoints: usize,
 ) -> Result<Seen> {
-    let (here, there, peer) = nodes(carrier, at, endpoints)?;
+    if let Carrier::Shared = carrier {
+        let folder = TemporaryFolder::new()?;
+        let open = || SharedNode::open(SharedConfig::new(folder.path()));
+        return serve_and_ask(&open()?, &open()?, at, scale, endpoints);
+    }
+    let (here, there, peer) = nodes(matches!(carrier, Carrier::Udp), at, endpoints)?;
+    there.link(peer)?.wait_up(Some(Instant::now() + scale.limit))?;
+    serve_and_ask(&here, &there, at, scale, endpoints)
+}
+
+fn serve_and_ask<N: Messaging>(
+    here: &N,
+    there: &N,
+    at: &Endpoints,
+    scale: Scale,
+    endpoints: usize,
+) -> Result<Seen> {
     let done = AtomicBool::new(false);
     let (tell, hear) = channel();
     let (seen, ()) = thread::scope(|scope| {
         let serving = scope.spawn(|| {
             place_thread(&at.receive)?;
-            serve(&here, endpoints, &done, &tell)
+            serve(here, endpoints, &done, &tell)
         });
         let asking = scope.spawn(|| {
             let hear = hear;
             place_thread(&at.send)?;
             let server = hear.recv_timeout(scale.limit).map_err(|_| anyhow!("no server"))?;
-            let clients =
-                LandfallServer::connect(&there, here.host(), peer, endpoints, scale.limit)?;
+            let clients = LandfallServer::connect(there, here.host_id(), endpoints, scale.limit)?;
             clients::ask(clients, endpoints, scale, &server)
         });
         let asked = joined(asking.join());
@@ -101,8 +120,8 @@ pub(super) fn run(
     Ok(seen)
 }
 
-fn serve(
-    node: &Node,
+fn serve<N: Messaging>(
+    node: &N,
     endpoints: usize,
     done: &AtomicBool,
     tell: &Sender<ServerThread>,
@@ -117,22 +136,15 @@ fn serve(
     Ok(())
 }
 
-struct LandfallServer {
-    node: Node,
-    clients: Vec<Client>,
+struct LandfallServer<N: Messaging> {
+    node: N,
+    clients: Vec<Client<N>>,
     reply: Vec<u8>,
 }
 
-impl LandfallServer {
-    fn connect(
-        node: &Node,
-        server: HostId,
-        peer: Peer,
-        endpoints: usize,
-        limit: Duration,
-    ) -> Result<Self> {
+impl<N: Messaging> LandfallServer<N> {
+    fn connect(node: &N, server: HostId, endpoints: usize, limit: Duration) -> Result<Self> {
         let deadline = Some(Instant::now() + limit);
-        node.link(peer)?.wait_up(deadline)?;
         let at = PortAddress { host: server, port: PORT };
         let connect = |_| Client::connect(node, at, SHAPE, deadline);
         let clients = (0..endpoints).map(connect).collect::<Result<_, _>>()?;
@@ -140,7 +152,7 @@ impl LandfallServer {
     }
 }
 
-impl Clients for LandfallServer {
+impl<N: Messaging> Clients for LandfallServer<N> {
     fn send(&mut self, endpoint: usize, request: &[u8; MESSAGE]) -> Result<bool> {
         match self.clients[endpoint].post(request) {
             Ok(()) => Ok(true),
@@ -158,6 +170,6 @@ impl Clients for LandfallServer {
     }
 
     fn turn(&mut self) {
-        self.node.turn();
+        self.node.relax();
     }
 }
