@@ -449,8 +449,14 @@ impl World {
             CloseReason::Unreachable => !self.setup.knows_neighbours() || is_late,
             // Without a queue pair that is offered, an opening is forgotten in time.
             // So is, for others, one that is over: late segments draw a reset then.
+            // Who listens without state gives up who came for a queue pair and got none, and
+            // takes its next segment for a proof: the reset is on its way then.
             CloseReason::Reset | CloseReason::Refused => {
-                was_given_up || peer.is_none_or(|peer| peer.is_given_up || peer.is_closed())
+                let theirs = self.ends[1 - pair.side].checked.engine.stats();
+                let may_be_known_again = is_late && theirs.cookies_accepted > 0;
+                was_given_up
+                    || may_be_known_again
+                    || peer.is_none_or(|peer| peer.is_given_up || peer.is_closed())
             }
             CloseReason::Finished => {
                 let has_heard_all = peer.is_some_and(|peer| peer.told == pair.stream.len());
