@@ -411,6 +411,9 @@ impl World {
         if let Some(other) = other {
             let former = self.ledger.pairs[other].peer.replace(index);
             self.ledger.pairs[other].former_peer = former;
+            if former.is_some() {
+                self.ledger.pairs[other].opening.begin_anew();
+            }
             // Who listens without state (SYN cookies) does not know what it had: what says
             // once more "you are connected" makes another connection of one that was given
             // up. The reset of the former one is still on its way.

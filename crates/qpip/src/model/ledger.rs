@@ -229,6 +229,13 @@ impl Opening {
         })
     }
 
+    /// Who listens took an answer for new, and knows nothing of what it offered since.
+    pub(super) fn begin_anew(&mut self) {
+        for answer in &mut self.answers {
+            answer.edge = answer.offered;
+        }
+    }
+
     /// What the asker said, or the other side as the asker heard it.
     pub(super) fn flow_mut(&mut self, of_asker: bool) -> Option<&mut Flow> {
         if of_asker { self.question.as_mut() } else { self.answers.get_mut(self.heard?) }

@@ -81,7 +81,7 @@ impl World {
             matches!(pair.stage, Stage::Closed(reason) if reason != CloseReason::Finished);
         let is_asker = pair.opening.question.is_some();
         let asker = if is_asker { index } else { pair.peer? };
-        (!is_broken && !pair.is_given_up).then_some(Origin { index, asker, is_asker })
+        (!is_broken).then_some(Origin { index, asker, is_asker })
     }
 
     fn watch_segment(&mut self, side: usize, said: &SegmentFacts, frame: &[u8]) -> Option<String> {
@@ -89,6 +89,10 @@ impl World {
             return Some(String::from("sends a segment without an acknowledgement"));
         }
         let speaker = self.speaker(side, said)?;
+        if self.ledger.pairs[speaker.index].is_given_up {
+            self.hear_last_words(speaker, said);
+            return None;
+        }
         let is_over = self.ledger.pairs[speaker.index].is_closed();
         let opening = &mut self.ledger.pairs[speaker.asker].opening;
         if !speaker.is_asker
@@ -113,6 +117,18 @@ impl World {
         };
         let data = self.watch_data(speaker, (&flow, &other), said, frame);
         data.or_else(|| self.watch_acknowledgement(speaker, &other, said))
+    }
+
+    /// What was to be said before the user gave up the connection: it counts for the other side.
+    fn hear_last_words(&mut self, speaker: Origin, said: &SegmentFacts) {
+        let pairs = &mut self.ledger.pairs;
+        let flows = pairs[speaker.asker].opening.flows(speaker.is_asker);
+        let peer = pairs[speaker.index].peer;
+        if let (Some((_, other)), Some(peer)) = (flows, peer) {
+            let next = said.ack.wrapping_sub(other.first).wrapping_sub(1) as usize;
+            let told = next.min(pairs[peer].stream.len());
+            pairs[speaker.index].told = pairs[speaker.index].told.max(told);
+        }
     }
 
     fn watch_data(
