@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use crate::sides::{END, End, Opened, Place, WALK, Waiting, Work};
+use crate::sides::{END, End, Kind, Opened, Place, WALK, Waiting, Work};
 
 /// A message of up to eight words, and its number; each way has one.
 #[repr(align(256))]
@@ -27,8 +27,8 @@ struct Words {
 }
 
 pub(crate) fn open(work: &Work, place: &Place) -> Result<Opened> {
-    let is_copied = work.is_stream;
-    if !is_copied && work.waiting != Waiting::Spin {
+    let is_copied = work.kind == Kind::Stream;
+    if !is_copied && (work.kind != Kind::ThereAndBack || work.waiting != Waiting::Spin) {
         return Ok(None);
     }
     let there = Arc::new(Mailbox::default());

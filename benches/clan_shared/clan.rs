@@ -1,6 +1,5 @@
-//! CLAN over shared memory: words of the fabric, its queue and its stream.
+//! CLAN over shared memory: words of the fabric, its queue, copied and in place, and its stream.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -8,9 +7,10 @@ use anyhow::{Context, Result, bail};
 use landfall::clan::layer::{queue, stream};
 use landfall::clan::shared::{SharedConfig, SharedLocal, SharedNode, SharedRemote, SharedTripwire};
 use landfall::clan::{Access, Cookie, Fabric, Local, Remote, Rights, Tripwire, WORD};
+use landfall_testkit::TemporaryFolder;
 use landfall_transport::Wait;
 
-use crate::sides::{End, Opened, PATIENCE, Place, Waiting, Work};
+use crate::sides::{End, Kind, Opened, PATIENCE, Place, Waiting, Work};
 
 /// Elements that are published together, or after so long.
 const BATCH: u32 = 64;
@@ -18,65 +18,96 @@ const WITHIN: Duration = Duration::from_micros(20);
 /// Places of the queue, and bytes of the stream.
 const PLACES: u32 = 4096;
 const RING: u64 = 512 << 10;
+/// Messages that are under way where they are written and read where they lie.
+pub(crate) const LOANS: u32 = 8;
 /// Where a message begins, behind its number.
 const MESSAGE: u64 = 64;
 
-/// Where nodes meet; goes with the last of them.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(number: u64) -> Result<Self> {
-        let name = format!("landfall-clan-shared-{}-{number}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        std::fs::create_dir(&path)?;
-        Ok(Self(path))
+/// Words of the fabric, which no layer is above.
+pub(crate) fn open_words(work: &Work, place: &Place) -> Result<Opened> {
+    match work.kind {
+        Kind::ThereAndBack => open_with(work, place, |node, work, place| {
+            Ok(Box::new(Words::open(node, place, work)?))
+        }),
+        _ => Ok(None),
     }
 }
 
-impl Drop for Folder {
-    fn drop(&mut self) {
-        // What cannot be removed is left to anyone who cleans up temporary files.
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
+/// Each element is published by itself; bytes are those of a stream.
 pub(crate) fn open(work: &Work, place: &Place) -> Result<Opened> {
-    open_with(work, place, 1)
+    match work.kind {
+        Kind::ThereAndBack | Kind::Elements => open_with(work, place, |node, work, place| {
+            Ok(Box::new(Queues::open(&node, place, work, 1)?))
+        }),
+        Kind::Stream => open_with(work, place, |node, work, place| {
+            let config = stream::Config::new(RING).wait(wait(work));
+            Ok(Box::new(Stream::open(&node, place, config)?))
+        }),
+        Kind::InPlace => open_with(work, place, |node, work, place| {
+            Ok(Box::new(InPlace::open(&node, place, work)?))
+        }),
+    }
 }
 
 pub(crate) fn open_batched(work: &Work, place: &Place) -> Result<Opened> {
-    if work.there_and_back || work.is_stream {
-        return Ok(None);
+    match work.kind {
+        Kind::Elements => open_with(work, place, |node, work, place| {
+            Ok(Box::new(Queues::open(&node, place, work, BATCH)?))
+        }),
+        _ => Ok(None),
     }
-    open_with(work, place, BATCH)
 }
 
-fn open_with(work: &Work, place: &Place, batch: u32) -> Result<Opened> {
+/// One end, and the folder where its node is.
+struct Housed {
+    end: Box<dyn End>,
+    _folder: Arc<TemporaryFolder>,
+}
+
+impl End for Housed {
+    fn send(&mut self, message: &[u8]) -> Result<()> {
+        self.end.send(message)
+    }
+
+    fn receive(&mut self, into: &mut [u8]) -> Result<()> {
+        self.end.receive(into)
+    }
+
+    fn finish(&mut self, receipt: &mut [u8]) -> Result<()> {
+        self.end.finish(receipt)
+    }
+
+    fn confirm(&mut self, receipt: &[u8]) -> Result<()> {
+        self.end.confirm(receipt)
+    }
+}
+
+fn open_with(
+    work: &Work,
+    place: &Place,
+    make: impl FnOnce(SharedNode, &Work, &Place) -> Result<Box<dyn End>>,
+) -> Result<Opened> {
     // One after the other, so that they take different numbers there.
     let (folder, node) = if place.is_first {
-        let folder = Arc::new(Folder::new(place.number)?);
-        let node = SharedNode::open(SharedConfig::new(&folder.0))?;
+        let folder = Arc::new(TemporaryFolder::new("clan-shared"));
+        let node = SharedNode::open(SharedConfig::new(folder.path()))?;
         place.exchange(Some(Arc::clone(&folder)))?;
         (folder, node)
     } else {
-        let folder = place.exchange(None::<Arc<Folder>>)?.context("the other end has no folder")?;
-        let node = SharedNode::open(SharedConfig::new(&folder.0))?;
+        let folder =
+            place.exchange(None::<Arc<TemporaryFolder>>)?.context("the other end has no folder")?;
+        let node = SharedNode::open(SharedConfig::new(folder.path()))?;
         (folder, node)
     };
-    let wait = match work.waiting {
+    Ok(Some(Box::new(Housed { end: make(node, work, place)?, _folder: folder })))
+}
+
+const fn wait(work: &Work) -> Wait {
+    match work.waiting {
         Waiting::Spin => Wait::Spin,
         Waiting::Balanced => Wait::BALANCED,
         Waiting::Sleep => Wait::Block,
-    };
-    let end: Box<dyn End> = if work.there_and_back {
-        Box::new(Words::open(node, place, work, folder)?)
-    } else if !work.is_stream {
-        let config = queue::Config::new(u32::try_from(work.bytes)?, PLACES);
-        Box::new(Queue::open(&node, place, config.batch(batch, WITHIN).wait(wait), folder)?)
-    } else {
-        Box::new(Stream::open(&node, place, stream::Config::new(RING).wait(wait), folder)?)
-    };
-    Ok(Some(end))
+    }
 }
 
 fn deadline() -> Option<Instant> {
@@ -92,18 +123,17 @@ struct Words {
     sleeps: bool,
     sent: u64,
     seen: u64,
-    _folder: Arc<Folder>,
 }
 
 impl Words {
-    fn open(node: SharedNode, place: &Place, work: &Work, folder: Arc<Folder>) -> Result<Self> {
+    fn open(node: SharedNode, place: &Place, work: &Work) -> Result<Self> {
         let (local, cookie) = node.expose(256, Rights::Write)?;
         let remote = node.map(&place.exchange(cookie)?)?;
         let wire = node.watch(&local, 0..WORD, Access::Write, Some(&remote))?;
         // Both have mapped it before either begins.
         place.meet()?;
         let sleeps = work.waiting == Waiting::Sleep;
-        Ok(Self { node, local, remote, wire, sleeps, sent: 0, seen: 0, _folder: folder })
+        Ok(Self { node, local, remote, wire, sleeps, sent: 0, seen: 0 })
     }
 
     /// Waits for a word other than the last.
@@ -159,43 +189,60 @@ impl End for Words {
     }
 }
 
-struct Queue {
-    half: Half,
-    _folder: Arc<Folder>,
+/// A queue each way, or one.
+struct Queues {
+    sender: Option<queue::Sender<SharedNode>>,
+    /// Nothing once it has received all: letting go of its side is what tells the sender.
+    receiver: Option<queue::Receiver<SharedNode>>,
 }
 
-/// One of them sends, the other receives.
-enum Half {
-    Sends(queue::Sender<SharedNode>),
-    Receives(queue::Receiver<SharedNode>),
-    /// It has received all and let go of its side, which is what tells the sender.
-    Gone,
-}
+impl Queues {
+    fn open(node: &SharedNode, place: &Place, work: &Work, batch: u32) -> Result<Self> {
+        let config = queue::Config::new(u32::try_from(work.bytes)?, PLACES);
+        let config = config.batch(batch, WITHIN).wait(wait(work));
+        let is_two_way = work.kind == Kind::ThereAndBack;
+        let mut ends = Self { sender: None, receiver: None };
+        for is_there in [true, false] {
+            if !is_there && !is_two_way {
+                break;
+            }
+            if is_there == place.is_first {
+                ends.sender = Some(sender(node, place, config)?);
+            } else {
+                ends.receiver = Some(receiver(node, place, config)?);
+            }
+        }
+        Ok(ends)
+    }
 
-impl Queue {
-    fn open(
-        node: &SharedNode,
-        place: &Place,
-        config: queue::Config,
-        folder: Arc<Folder>,
-    ) -> Result<Self> {
-        let meet = |cookie: Cookie| place.exchange(cookie);
-        let half = if place.is_first {
-            let half = queue::Sender::open(node, config)?;
-            let theirs = meet(half.cookie())?;
-            Half::Sends(half.connect(&theirs)?)
-        } else {
-            let half = queue::Receiver::open(node, config)?;
-            let theirs = meet(half.cookie())?;
-            Half::Receives(half.connect(&theirs)?)
-        };
-        Ok(Self { half, _folder: folder })
+    fn sender(&mut self) -> Result<&mut queue::Sender<SharedNode>> {
+        self.sender.as_mut().context("this end receives")
     }
 }
 
-impl End for Queue {
+fn sender(
+    node: &SharedNode,
+    place: &Place,
+    config: queue::Config,
+) -> Result<queue::Sender<SharedNode>> {
+    let half = queue::Sender::open(node, config)?;
+    let theirs: Cookie = place.exchange(half.cookie())?;
+    Ok(half.connect(&theirs)?)
+}
+
+fn receiver(
+    node: &SharedNode,
+    place: &Place,
+    config: queue::Config,
+) -> Result<queue::Receiver<SharedNode>> {
+    let half = queue::Receiver::open(node, config)?;
+    let theirs: Cookie = place.exchange(half.cookie())?;
+    Ok(half.connect(&theirs)?)
+}
+
+impl End for Queues {
     fn send(&mut self, message: &[u8]) -> Result<()> {
-        let Half::Sends(sender) = &mut self.half else { bail!("this end receives") };
+        let sender = self.sender()?;
         if !sender.try_put(message)? {
             sender.put(message, deadline())?;
         }
@@ -203,7 +250,7 @@ impl End for Queue {
     }
 
     fn receive(&mut self, into: &mut [u8]) -> Result<()> {
-        let Half::Receives(receiver) = &mut self.half else { bail!("this end sends") };
+        let receiver = self.receiver.as_mut().context("this end sends")?;
         if !receiver.try_get(into)? {
             receiver.get(into, deadline())?;
         }
@@ -211,33 +258,73 @@ impl End for Queue {
     }
 
     fn finish(&mut self, _: &mut [u8]) -> Result<()> {
-        let Half::Sends(sender) = &mut self.half else { bail!("this end receives") };
+        let sender = self.sender()?;
         sender.publish()?;
         Ok(sender.drain(deadline())?)
     }
 
     fn confirm(&mut self, _: &[u8]) -> Result<()> {
-        self.half = Half::Gone;
+        self.receiver = None;
         Ok(())
+    }
+}
+
+/// Elements that are written and read where they lie.
+struct InPlace {
+    queues: Queues,
+    bytes: usize,
+}
+
+impl InPlace {
+    fn open(node: &SharedNode, place: &Place, work: &Work) -> Result<Self> {
+        let config = queue::Config::new(u32::try_from(work.bytes)?, LOANS).singly();
+        let config = config.wait(wait(work));
+        let mut queues = Queues { sender: None, receiver: None };
+        if place.is_first {
+            queues.sender = Some(sender(node, place, config)?);
+        } else {
+            queues.receiver = Some(receiver(node, place, config)?);
+        }
+        Ok(Self { queues, bytes: work.bytes })
+    }
+}
+
+impl End for InPlace {
+    fn send(&mut self, message: &[u8]) -> Result<()> {
+        let mut loan = self.queues.sender()?.loan(deadline())?;
+        loan.write(0, message)?;
+        Ok(loan.publish()?)
+    }
+
+    fn receive(&mut self, block: &mut [u8]) -> Result<()> {
+        let receiver = self.queues.receiver.as_mut().context("this end sends")?;
+        let elements = receiver.elements(deadline())?;
+        for at in (0..self.bytes).step_by(block.len()).rev() {
+            elements.read(at, block)?;
+        }
+        elements.take_only(1);
+        Ok(())
+    }
+
+    fn finish(&mut self, receipt: &mut [u8]) -> Result<()> {
+        self.queues.finish(receipt)
+    }
+
+    fn confirm(&mut self, receipt: &[u8]) -> Result<()> {
+        self.queues.confirm(receipt)
     }
 }
 
 struct Stream {
     /// Nothing once it has received all: letting go of its side is what tells the sender.
     sides: Option<(stream::Reader<SharedNode>, stream::Writer<SharedNode>)>,
-    _folder: Arc<Folder>,
 }
 
 impl Stream {
-    fn open(
-        node: &SharedNode,
-        place: &Place,
-        config: stream::Config,
-        folder: Arc<Folder>,
-    ) -> Result<Self> {
+    fn open(node: &SharedNode, place: &Place, config: stream::Config) -> Result<Self> {
         let opening = stream::Stream::open(node, config)?;
         let theirs = place.exchange(opening.cookies())?;
-        Ok(Self { sides: Some(opening.connect(&theirs)?.into_split()), _folder: folder })
+        Ok(Self { sides: Some(opening.connect(&theirs)?.into_split()) })
     }
 }
 

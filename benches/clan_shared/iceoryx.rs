@@ -11,15 +11,16 @@ use iceoryx2::port::subscriber::Subscriber;
 use iceoryx2::port::update_connections::UpdateConnections;
 use iceoryx2::prelude::*;
 
-use crate::sides::{End, Opened, PATIENCE, Place, Waiting, Work};
+use crate::clan::LOANS;
+use crate::sides::{End, Kind, Opened, PATIENCE, Place, Waiting, Work};
 
 struct Ports {
     publisher: Publisher<ipc::Service, [u8], ()>,
     subscriber: Subscriber<ipc::Service, [u8], ()>,
     /// For those who sleep.
     events: Option<(Notifier<ipc::Service>, Listener<ipc::Service>)>,
-    /// Of what is received only the first word is read.
-    in_place: bool,
+    /// Of a message that is written and read where it lies.
+    in_place: Option<usize>,
 }
 
 pub(crate) fn be_quiet() {
@@ -27,19 +28,11 @@ pub(crate) fn be_quiet() {
 }
 
 pub(crate) fn open(work: &Work, place: &Place) -> Result<Opened> {
-    Ok(Some(Box::new(Ports::open(work, place, false)?)))
-}
-
-/// The receiver leaves the sample where it lies: what samples in shared memory are for.
-pub(crate) fn open_in_place(work: &Work, place: &Place) -> Result<Opened> {
-    if !work.is_stream {
-        return Ok(None);
-    }
-    Ok(Some(Box::new(Ports::open(work, place, true)?)))
+    Ok(Some(Box::new(Ports::open(work, place)?)))
 }
 
 impl Ports {
-    fn open(work: &Work, place: &Place, in_place: bool) -> Result<Self> {
+    fn open(work: &Work, place: &Place) -> Result<Self> {
         let node = NodeBuilder::new().create::<ipc::Service>()?;
         let name = |way: bool, what: &str| {
             let way = if way { "there" } else { "back" };
@@ -47,7 +40,11 @@ impl Ports {
         };
         let (mine, theirs) = (place.is_first, !place.is_first);
         // As much room as a stream of CLAN has, and as its queue.
-        let places = if work.is_stream { 8 } else { 4096 };
+        let places = match work.kind {
+            Kind::Stream | Kind::InPlace => LOANS as usize,
+            Kind::ThereAndBack | Kind::Elements => 4096,
+        };
+        let in_place = (work.kind == Kind::InPlace).then_some(work.bytes);
         let samples = |way| -> Result<_> {
             let service = node.service_builder(&name(way, "samples").as_str().try_into()?);
             let service = service.publish_subscribe::<[u8]>().enable_safe_overflow(false);
@@ -100,11 +97,10 @@ impl End for Ports {
             }
             if let Some(sample) = self.subscriber.receive()? {
                 let payload = sample.payload();
-                ensure!(payload.len() == into.len(), "a sample of {} bytes", payload.len());
-                if self.in_place {
-                    into[..8].copy_from_slice(&payload[..8]);
-                } else {
-                    into.copy_from_slice(payload);
+                let expected = self.in_place.unwrap_or(into.len());
+                ensure!(payload.len() == expected, "a sample of {} bytes", payload.len());
+                for part in payload.chunks_exact(into.len()).rev() {
+                    into.copy_from_slice(part);
                 }
                 return Ok(());
             }

@@ -1,12 +1,12 @@
-//! What the kernel carries: Unix sockets, and TCP over loopback.
+//! What the kernel carries: Unix sockets, pipes, and TCP over loopback.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, PipeReader, PipeWriter, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 
 use anyhow::{Result, bail};
 
-use crate::sides::{End, Opened, PATIENCE, Place, Waiting, Work};
+use crate::sides::{End, Kind, Opened, PATIENCE, Place, Waiting, Work};
 
 struct Socket<S> {
     stream: S,
@@ -14,6 +14,9 @@ struct Socket<S> {
 }
 
 pub(crate) fn open_unix(work: &Work, place: &Place) -> Result<Opened> {
+    if work.kind == Kind::InPlace {
+        return Ok(None);
+    }
     let stream = if place.is_first {
         let (mine, theirs) = UnixStream::pair()?;
         place.exchange(Some(theirs))?;
@@ -30,7 +33,41 @@ pub(crate) fn open_unix(work: &Work, place: &Place) -> Result<Opened> {
     Ok(Some(Box::new(Socket { stream, spins })))
 }
 
+/// A pipe each way. It cannot be read without waiting but by `poll`, so nobody spins there.
+pub(crate) fn open_pipe(work: &Work, place: &Place) -> Result<Opened> {
+    if work.kind == Kind::InPlace || work.waiting == Waiting::Spin {
+        return Ok(None);
+    }
+    let (reader, mine) = std::io::pipe()?;
+    let Some(reader) = place.exchange(Some(reader))? else { bail!("the other end has no pipe") };
+    Ok(Some(Box::new(Socket { stream: Pipes { reader, writer: mine }, spins: false })))
+}
+
+struct Pipes {
+    reader: PipeReader,
+    writer: PipeWriter,
+}
+
+impl Read for Pipes {
+    fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
+        self.reader.read(into)
+    }
+}
+
+impl Write for Pipes {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.writer.write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.writer.flush()
+    }
+}
+
 pub(crate) fn open_tcp(work: &Work, place: &Place) -> Result<Opened> {
+    if work.kind == Kind::InPlace {
+        return Ok(None);
+    }
     let stream = if place.is_first {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         place.exchange(Some(listener.local_addr()?))?;

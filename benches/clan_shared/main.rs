@@ -1,6 +1,6 @@
-//! CLAN over shared memory beside what else one machine has: iceoryx2, Unix sockets,
-//! TCP over loopback, and bare memory. All in one run, in turn, each end a thread that
-//! is pinned to a core.
+//! CLAN over shared memory beside what else one machine has: iceoryx2, Unix sockets, pipes, TCP over
+//! loopback, channels between threads, and bare memory. All in one run, in turn, each end a thread
+//! that is pinned to a core; those of CLAN and iceoryx2 have a mapping each, as two processes have.
 //!
 //! ```sh
 //! cargo bench -p landfall-benches --features iceoryx2 --bench clan_shared
@@ -13,12 +13,13 @@ mod clan;
 mod iceoryx;
 mod kernel;
 mod sides;
+mod threads;
 
 use std::time::Duration;
 
 use anyhow::Result;
 
-use sides::{Cores, Opened, Place, Waiting, Work};
+use sides::{Cores, Kind, Opened, Place, Waiting, Work};
 
 /// One end of what is measured, made on its own thread.
 type Open = fn(&Work, &Place) -> Result<Opened>;
@@ -38,17 +39,14 @@ const PIECE: usize = 64 << 10;
 
 const MICROSECONDS: fn(f64) -> f64 = |seconds| seconds * 1e6;
 
-fn columns() -> [Column; 6] {
+fn words() -> Vec<Column> {
     let column = |title, work, shown| Column { title, work, shown };
-    let there_and_back = |bytes, waiting, cores| {
-        let (there_and_back, is_stream) = (true, false);
-        Work { there_and_back, is_stream, bytes, waiting, cores }
-    };
-    [
+    let there_and_back =
+        |bytes, waiting, cores| Work { kind: Kind::ThereAndBack, bytes, waiting, cores };
+    vec![
         column("8 B, µs", there_and_back(WORD, Waiting::Spin, Cores::Two), MICROSECONDS),
         column("64 B, µs", there_and_back(LINE, Waiting::Spin, Cores::Two), MICROSECONDS),
-        column("32 B, M/s", one_way(ELEMENT, false), |seconds| 1e-6 / seconds),
-        column("64 KiB, GB/s", one_way(PIECE, true), |seconds| PIECE as f64 * 1e-9 / seconds),
+        column("32 B, M/s", one_way(Kind::Elements, ELEMENT), |seconds| 1e-6 / seconds),
         column(
             "woken, one core, µs",
             there_and_back(WORD, Waiting::Sleep, Cores::One),
@@ -62,33 +60,68 @@ fn columns() -> [Column; 6] {
     ]
 }
 
-const fn one_way(bytes: usize, is_stream: bool) -> Work {
-    let (waiting, cores) = (Waiting::Balanced, Cores::Two);
-    Work { there_and_back: false, is_stream, bytes, waiting, cores }
+/// Messages that are copied in and out, or written and read where they lie.
+fn messages(kind: Kind) -> Vec<Column> {
+    let column = |title, bytes, shown| Column { title, work: one_way(kind, bytes), shown };
+    vec![
+        column("1 KiB, GB/s", 1 << 10, |seconds| 1024e-9 / seconds),
+        column("64 KiB, GB/s", PIECE, |seconds| PIECE as f64 * 1e-9 / seconds),
+        column("1 MiB, GB/s", 1 << 20, |seconds| f64::from(1 << 20) * 1e-9 / seconds),
+        column("4 MiB, GB/s", 4 << 20, |seconds| f64::from(4 << 20) * 1e-9 / seconds),
+    ]
+}
+
+const fn one_way(kind: Kind, bytes: usize) -> Work {
+    Work { kind, bytes, waiting: Waiting::Balanced, cores: Cores::Two }
 }
 
 /// Lengths of the messages of a stream.
 const SWEEP: [usize; 10] = [64, 128, 256, 512, 750, 1024, 2048, 4096, 16 << 10, PIECE];
 
-const LANES: [(&str, Open); 7] = [
+const LANES: [(&str, Open); 10] = [
     ("bare memory", bare::open),
+    ("CLAN, words", clan::open_words),
     ("CLAN", clan::open),
     ("CLAN, 64 published at once", clan::open_batched),
     ("iceoryx2", iceoryx::open),
-    ("iceoryx2, left in place", iceoryx::open_in_place),
+    ("crossbeam, threads", threads::open_crossbeam),
+    ("rtrb, threads", threads::open_rtrb),
     ("Unix sockets", kernel::open_unix),
+    ("pipes", kernel::open_pipe),
     ("TCP, loopback", kernel::open_tcp),
 ];
-
-/// What every ratio is taken to.
-const RIVAL: &str = "Unix sockets";
 
 fn main() -> Result<()> {
     let is_test = std::env::args().any(|argument| argument == "--test");
     let (rounds, time) =
         if is_test { (1, Duration::from_millis(5)) } else { (7, Duration::from_millis(300)) };
     iceoryx::be_quiet();
-    let columns = columns();
+    println!(
+        "Medians; in brackets × the lane that is named, the median of the ratios of the rounds."
+    );
+    table(
+        "8 B and 64 B: there and back, both ends spinning. 32 B: one way, each by itself. Woken: 8 B\n\
+         there and back, both ends asleep until the other has written; on one core the processor\n\
+         time of both, which is what it takes when nothing else runs there.",
+        &words(),
+        "Unix sockets",
+        (rounds, time),
+    )?;
+    let copied = messages(Kind::Stream);
+    table("One way, copied in and copied out.", &copied, "bare memory", (rounds, time))?;
+    let in_place = messages(Kind::InPlace);
+    let title = "One way, written where they lie and read there, all of them.";
+    table(title, &in_place, "iceoryx2", (rounds, time))?;
+    sweep(rounds, time)
+}
+
+/// Measures each lane with each column, round by round, and prints what was found.
+fn table(
+    title: &str,
+    columns: &[Column],
+    rival: &str,
+    (rounds, time): (usize, Duration),
+) -> Result<()> {
     // By lane and column, a figure for each round.
     let mut found = vec![vec![Vec::new(); columns.len()]; LANES.len()];
     for _ in 0..rounds {
@@ -100,8 +133,9 @@ fn main() -> Result<()> {
             }
         }
     }
-    print(&columns, &found);
-    sweep(rounds, time)
+    println!("\n{title}\n");
+    print(columns, &found, rival);
+    Ok(())
 }
 
 /// The stream of CLAN by the length of its messages, each published by itself: from which
@@ -110,7 +144,7 @@ fn sweep(rounds: usize, time: Duration) -> Result<()> {
     let mut found = vec![Vec::new(); SWEEP.len()];
     for _ in 0..rounds {
         for (figures, bytes) in found.iter_mut().zip(SWEEP) {
-            let seconds = sides::run(&one_way(bytes, true), clan::open, time)?;
+            let seconds = sides::run(&one_way(Kind::Stream, bytes), clan::open, time)?;
             figures.extend(seconds.map(|seconds| bytes as f64 * 1e-9 / seconds));
         }
     }
@@ -130,23 +164,22 @@ fn median(figures: &[f64]) -> Option<f64> {
     sorted.get(sorted.len() / 2).copied()
 }
 
-fn print(columns: &[Column], found: &[Vec<Vec<f64>>]) {
-    let rival = LANES.iter().position(|(name, _)| *name == RIVAL).unwrap_or_default();
+fn print(columns: &[Column], found: &[Vec<Vec<f64>>], rival: &str) {
+    let rivals = LANES.iter().position(|(name, _)| *name == rival).unwrap_or_default();
     let titles: Vec<_> = columns.iter().map(|column| column.title).collect();
-    println!("medians; in brackets × {RIVAL}, the median of the ratios of the rounds\n");
-    println!("| | {} |", titles.join(" | "));
+    println!("| × {rival} in brackets | {} |", titles.join(" | "));
     println!("| --- |{}", " ---: |".repeat(columns.len()));
-    for ((name, _), figures) in LANES.iter().zip(found) {
-        let cells = figures.iter().zip(&found[rival]).map(|(figures, rivals)| {
+    let has_figures = |figures: &&(_, &Vec<Vec<f64>>)| figures.1.iter().any(|one| !one.is_empty());
+    let lanes = LANES.iter().map(|(name, _)| *name).zip(found);
+    for (name, figures) in lanes.filter(|lane| has_figures(&lane)) {
+        let cells = figures.iter().zip(&found[rivals]).map(|(figures, rivals)| {
             let ratios: Vec<_> = figures.iter().zip(rivals).map(|(ours, its)| ours / its).collect();
-            let both = median(figures).zip(median(&ratios));
-            both.map_or_else(|| "-".into(), |(figure, ratio)| format!("{figure:.2} ({ratio:.2})"))
+            match (median(figures), median(&ratios)) {
+                (Some(figure), Some(ratio)) => format!("{figure:.2} ({ratio:.2})"),
+                (Some(figure), None) => format!("{figure:.2}"),
+                (None, _) => "-".into(),
+            }
         });
         println!("| {name} | {} |", cells.collect::<Vec<_>>().join(" | "));
     }
-    println!(
-        "\n8 B and 64 B: there and back, both ends spinning. 32 B and 64 KiB: one way, copied in\n\
-         and out. Woken: 8 B there and back, both ends asleep until the other has written; on one\n\
-         core the processor time of both, which is what it takes when nothing else runs there."
-    );
 }

@@ -28,20 +28,45 @@ pub(crate) enum Cores {
 /// What they do.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Work {
-    pub(crate) there_and_back: bool,
-    /// Bytes behind one another, of memory that does not stay in a cache; else each
-    /// message by itself.
-    pub(crate) is_stream: bool,
+    pub(crate) kind: Kind,
     pub(crate) bytes: usize,
     pub(crate) waiting: Waiting,
     pub(crate) cores: Cores,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    ThereAndBack,
+    /// One way, each by itself, out of memory that stays in a cache.
+    Elements,
+    /// One way, of memory that does not stay in a cache: copied in and copied out.
+    Stream,
+    /// The same lengths, written where they are to lie, out of one message, and read there, all of
+    /// it, into a block that stays in a cache.
+    InPlace,
+}
+
+/// As much of a message as is read at once where it lies.
+const BLOCK: usize = 4096;
+
+impl Work {
+    /// Memory that messages go through, one behind another.
+    fn walk(&self) -> usize {
+        if self.kind == Kind::Stream { WALK } else { self.bytes }
+    }
+
+    /// What a message is read into.
+    fn taken(&self) -> usize {
+        if self.kind == Kind::InPlace { self.bytes.min(BLOCK) } else { self.bytes }
+    }
 }
 
 /// One end of what messages go through. All messages of a work have one length.
 pub(crate) trait End {
     fn send(&mut self, message: &[u8]) -> Result<()>;
 
-    /// Fills all of it.
+    /// Fills all of it; where messages are read in place, with one part after the other, and the
+    /// first of them last.
     fn receive(&mut self, into: &mut [u8]) -> Result<()>;
 
     /// Waits until the other end has received all.
@@ -153,15 +178,15 @@ struct InitiatorResult {
 }
 
 fn ask(work: &Work, end: &mut dyn End, time: Duration) -> Result<InitiatorResult> {
-    let size = if work.is_stream { WALK } else { work.bytes };
-    let (mut memory, mut back) = (vec![1; size], vec![0; work.bytes]);
+    let (mut memory, mut back) = (vec![1; work.walk()], vec![0; work.bytes]);
+    let is_one_way = work.kind != Kind::ThereAndBack;
     let used = TaskUse::of_this_thread()?;
     let (mut count, started) = (0, Instant::now());
     while !u64::is_multiple_of(count, STRIDE) || started.elapsed() < time {
         let message = piece(&mut memory, count, work.bytes);
         message[..8].copy_from_slice(&count.to_le_bytes());
         end.send(message)?;
-        if work.there_and_back {
+        if !is_one_way {
             end.receive(&mut back)?;
             ensure!(number_of(&back) == count, "{} is no answer to {count}", number_of(&back));
         }
@@ -170,7 +195,7 @@ fn ask(work: &Work, end: &mut dyn End, time: Duration) -> Result<InitiatorResult
     back[..8].copy_from_slice(&END.to_le_bytes());
     let mut seconds = started.elapsed().as_secs_f64();
     end.send(&back)?;
-    if !work.there_and_back {
+    if is_one_way {
         end.finish(&mut back)?;
         seconds = started.elapsed().as_secs_f64();
     }
@@ -180,23 +205,23 @@ fn ask(work: &Work, end: &mut dyn End, time: Duration) -> Result<InitiatorResult
 
 /// Gives the processor time that it used.
 fn answer(work: &Work, end: &mut dyn End) -> Result<f64> {
-    let size = if work.is_stream { WALK } else { work.bytes };
-    let (mut memory, mut next) = (vec![0; size], 0);
+    let (mut memory, mut next) = (vec![0; work.walk()], 0);
+    let is_one_way = work.kind != Kind::ThereAndBack;
     let used = TaskUse::of_this_thread()?;
     loop {
-        let message = piece(&mut memory, next, work.bytes);
+        let message = piece(&mut memory, next, work.taken());
         end.receive(message)?;
         let number = number_of(message);
         if number == END {
             break;
         }
         ensure!(number == next, "message {number} came instead of {next}");
-        if work.there_and_back {
+        if !is_one_way {
             end.send(message)?;
         }
         next += 1;
     }
-    if !work.there_and_back {
+    if is_one_way {
         end.confirm(&memory[..work.bytes])?;
     }
     Ok((TaskUse::of_this_thread()? - used).busy_s())

@@ -76,6 +76,8 @@ mod trouble;
 use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -147,13 +149,17 @@ impl SharedConfig {
     }
 
     /// Listens as this number, or as one that is free. Which are is asked from a number on
-    /// that the process's own makes likely to be free: of thousands of nodes each would else
-    /// ask at all that were there before.
+    /// that is likely to be free: of thousands of nodes each would else ask at all that were
+    /// there before.
     fn listen(&self) -> Result<(HostId, Listener), Error> {
         const COUNT: u32 = HostId::MAX as u32 + 1;
         let (first, count) = match self.host {
             Some(number) => (u32::from(number), 1),
-            None => (start_of_search(), COUNT),
+            None => {
+                static OPENED: AtomicU32 = AtomicU32::new(0);
+                let nth = OPENED.fetch_add(1, Relaxed);
+                (start_of_search(std::process::id(), nth), COUNT)
+            }
         };
         for nth in 0..count {
             let number = if count == 1 { first } else { (first + nth) % COUNT };
@@ -169,10 +175,10 @@ impl SharedConfig {
     }
 }
 
-/// Where this process begins to look for a number that is free. Numbers of processes that
-/// follow each other lead to places far apart.
-fn start_of_search() -> u32 {
-    std::process::id().wrapping_mul(0x9e37_79b1) >> 8
+/// Where the `nth` node of a process begins to look for a number that is free: far from its other
+/// nodes, and from those of processes whose numbers follow each other.
+const fn start_of_search(process: u32, nth: u32) -> u32 {
+    process.wrapping_add(nth.wrapping_mul(0x85eb_ca6b)).wrapping_mul(0x9e37_79b1) >> 8
 }
 
 /// A node of this process, which shares memory with other processes of its host.

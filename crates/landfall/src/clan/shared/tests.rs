@@ -575,3 +575,16 @@ fn a_cookie_can_be_for_one_process_and_be_taken_from_it() {
     assert!(!wire.has_fired());
     assert_eq!(memory.load(0).unwrap(), 2);
 }
+
+/// With places at random, 1,000 of 16,384 would meet another some 30 times.
+#[test]
+fn nodes_of_one_process_and_of_many_begin_to_look_for_a_number_far_apart() {
+    let count = u32::from(HostId::MAX) + 1;
+    let places = |starts: &mut dyn Iterator<Item = u32>| {
+        starts.map(|start| start % count).collect::<std::collections::BTreeSet<_>>().len()
+    };
+    assert!(places(&mut (0..1_000).map(|nth| start_of_search(4_711, nth))) > 900);
+    assert!(places(&mut (0..1_000).map(|process| start_of_search(process, 0))) > 900);
+    let both = (0..1_000).map(|nth| start_of_search(nth % 32, nth / 32));
+    assert!(places(&mut both.into_iter()) > 900);
+}
