@@ -166,9 +166,10 @@ impl FromKernel {
             Body::Slot(len) if *len <= COPIED => {
                 let mut packet = [0; COPIED];
                 let packet = &mut packet[..len.next_multiple_of(WORD as usize)];
-                let sent = self.memory.copy_out(at, packet).and_then(|()| {
-                    locked(&outgoing).send(header, (packet, *len), counts, now)
-                });
+                let sent = self
+                    .memory
+                    .copy_out(at, packet)
+                    .and_then(|()| locked(&outgoing).send(header, (packet, *len), counts, now));
                 sent.map(|attempt| attempt.map(|()| None))
             }
             Body::Slot(len) => {
