@@ -169,8 +169,8 @@ fn lawless_clients<N: Messaging>(pair: &(N, N)) {
     assert_eq!((stats.accepted, stats.ended, stats.requests), (2, 2, 20));
 }
 
-/// Requests that wait together, more than a send buffer has room for the replies of: whoever
-/// asked first is answered first, and nobody is looked at again and again meanwhile.
+/// Requests that wait together, more than a send buffer has room for the replies of: the first
+/// that asked is answered first, and no connection is looked at again and again meanwhile.
 #[test]
 fn replies_that_find_no_room_leave_in_the_order_of_their_requests() {
     const CLIENTS: usize = 2000;
