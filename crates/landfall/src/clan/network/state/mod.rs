@@ -216,8 +216,12 @@ impl Protocol for NodeState {
         moved | heard
     }
 
-    fn has_work(&self) -> bool {
-        self.has_room_to_tell()
+    /// At once where windows are left to be told of room: also a thread that sleeps hears of it.
+    fn next_wake(&self) -> Option<Instant> {
+        if self.has_room_to_tell() {
+            return Some(Instant::ZERO);
+        }
+        self.paths.next_wake(&self.engine)
     }
 
     fn take_deferred(&mut self) -> DeferredWork {
