@@ -84,6 +84,43 @@ fn the_queue_of_cookies_does_not_run_empty_in_steady_state() {
     }
 }
 
+/// Frames that left a host over its cables so far.
+fn frames_out(triangle: &Triangle, here: usize) -> u64 {
+    // The table of the namespace that the thread is in: behind a name eight columns of what
+    // came, then bytes and packets that left.
+    let table = triangle.enter(here, || std::fs::read_to_string("/proc/thread-self/net/dev"));
+    let table = table.unwrap();
+    let lines = table.lines().filter_map(|line| line.split_once(':'));
+    let cables = lines.filter(|(name, _)| !matches!(name.trim(), "lo" | "clan0"));
+    let packets = cables.map(|(_, columns)| columns.split_ascii_whitespace().nth(9).unwrap());
+    packets.map(|packets| packets.parse::<u64>().unwrap()).sum()
+}
+
+#[test]
+fn a_short_packet_and_its_answer_take_few_frames() {
+    const ROUNDS: u64 = 500;
+    require_namespaces!();
+    let triangle = Triangle::new();
+    let hosts = [0, 1].map(|here| triangle.start(here));
+    let [a, b] = [0, 1].map(|here| socket(&triangle, here));
+    meet(&a, &b, 1);
+    let before = frames_out(&triangle, 0);
+    let mut packet = [0; 64];
+    for round in 0..ROUNDS {
+        a.send_to(&round.to_le_bytes(), (address(1), PORT)).unwrap();
+        let (len, peer) = b.recv_from(&mut packet).unwrap();
+        b.send_to(&packet[..len], peer).unwrap();
+        assert_eq!(a.recv(&mut packet).unwrap(), 8);
+        assert_eq!(packet[..8], round.to_le_bytes());
+    }
+    let frames = frames_out(&triangle, 0) - before;
+    // One with the packet and its completion, which confirms the last one that came. Where
+    // the machine pauses it is confirmed by a frame of its own. A word about each buffer and
+    // each completion would be six.
+    assert!((ROUNDS..3 * ROUNDS).contains(&frames), "{frames} frames");
+    last_words(hosts);
+}
+
 #[test]
 fn many_packets_are_in_flight_at_a_time() {
     const PACKETS: u8 = 100;

@@ -1,5 +1,10 @@
 //! Memory over networks: what people do with handles.
 
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::task::{Context, Wake, Waker};
+use std::time::Instant;
+
 use super::{channel_pair, channel_pair_with, noise, pairs, soon, udp_pair, until};
 use landfall::clan::network::{Config, Node, WordFunction};
 use landfall::clan::{Access, Error, Fabric, Local, Remote, Rights, Stage, Tripwire};
@@ -269,4 +274,50 @@ fn close(node: &Node) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let limit = std::time::Duration::from_secs(60);
     runtime.block_on(async { tokio::time::timeout(limit, node.clone().close()).await }).unwrap();
+}
+
+/// Tells by number that a task is to go on.
+struct GoesOn(usize, Sender<usize>);
+
+impl Wake for GoesOn {
+    fn wake(self: Arc<Self>) {
+        // Nobody waits any more: the test is over.
+        let _ = self.1.send(self.0);
+    }
+}
+
+#[test]
+fn of_many_windows_that_wait_only_those_that_find_room_are_told() {
+    const WINDOWS: usize = 500;
+    // Room for some 30 of these writes.
+    let config = Config { write_buffer: 4096, ..Config::default() };
+    let (here, there) = channel_pair_with(&config);
+    let (_memory, cookie) = here.expose(64, Rights::Write).unwrap();
+    let mut windows: Vec<_> = (0..WINDOWS).map(|_| there.map(&cookie).unwrap()).collect();
+    let (tell, told) = channel();
+    (0..WINDOWS).for_each(|number| tell.send(number).unwrap());
+    let (mut done, mut wakes) = (0, 0);
+    let deadline = soon();
+    while done < WINDOWS {
+        let Ok(number) = told.try_recv() else {
+            there.turn();
+            assert!(Some(Instant::now()) < deadline, "{done} of {WINDOWS} have written");
+            continue;
+        };
+        wakes += 1;
+        match windows[number].write(0, &[7; 64]) {
+            Ok(()) => done += 1,
+            Err(Error::Busy) => {
+                let waker = Waker::from(Arc::new(GoesOn(number, tell.clone())));
+                let context = &mut Context::from_waker(&waker);
+                if windows[number].poll_reached(Stage::Room, context).is_ready() {
+                    tell.send(number).unwrap();
+                }
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+    // Each is looked at first, and once more when it was told. Were all told of any room,
+    // there would be eight times as many.
+    assert!(wakes <= 3 * WINDOWS, "{wakes} looks for {WINDOWS} writes");
 }

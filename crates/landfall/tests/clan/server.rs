@@ -168,3 +168,75 @@ fn lawless_clients<N: Messaging>(pair: &(N, N)) {
     });
     assert_eq!((stats.accepted, stats.ended, stats.requests), (2, 2, 20));
 }
+
+/// Requests that wait together, more than a send buffer has room for the replies of: the first
+/// that asked is answered first, and no connection is looked at again and again meanwhile.
+#[test]
+fn replies_that_find_no_room_leave_in_the_order_of_their_requests() {
+    const CLIENTS: usize = 2000;
+    /// So far from its place a reply may leave: a batch of the server and what a buffer holds.
+    const AWAY: usize = 128;
+    let config = Config {
+        endpoints: CLIENTS + 10,
+        apertures: CLIENTS + 10,
+        windows: CLIENTS + 10,
+        tripwires: CLIENTS + 10,
+        // Room for the replies of some 26 requests.
+        write_buffer: 4096,
+        ..Config::default()
+    };
+    let (here, there) = channel_pair_with(&config);
+    let shape = Shape { size: 8, depth: 1 };
+    let (paused, done) = (AtomicBool::new(false), AtomicBool::new(false));
+    let mut order: Vec<usize> = Vec::new();
+    let note = |request: &[u8], reply: &mut Vec<u8>| {
+        order.push(u64::from_le_bytes(request.try_into().unwrap()) as usize);
+        reply.extend(request);
+    };
+    let mut server = Server::open(&here, PORT, shape, CLIENTS, note).unwrap();
+    let stats = std::thread::scope(|scope| {
+        let serving = scope.spawn(|| {
+            while !done.load(Ordering::SeqCst) {
+                if paused.load(Ordering::SeqCst) {
+                    std::thread::yield_now();
+                } else {
+                    server.round(&[], Some(Duration::from_millis(1))).unwrap();
+                }
+            }
+            server.stats()
+        });
+        // Also when this panics: then the server stops, and the test fails.
+        let flag = Flag(&done);
+        let at = PortAddress { host: here.host_id(), port: PORT };
+        let connect = |_| Client::connect(&there, at, shape, soon()).unwrap();
+        let mut clients: Vec<Client> = (0..CLIENTS).map(connect).collect();
+        paused.store(true, Ordering::SeqCst);
+        for (number, client) in clients.iter_mut().enumerate() {
+            while let Err(error) = client.send(&(number as u64).to_le_bytes()) {
+                assert!(matches!(error, Error::Busy), "{error}");
+                there.turn();
+            }
+        }
+        paused.store(false, Ordering::SeqCst);
+        let mut reply = Vec::new();
+        for client in &mut clients {
+            client.spin_reply(&mut reply, soon()).unwrap();
+        }
+        drop(flag);
+        serving.join().unwrap()
+    });
+    assert_eq!(stats.requests, CLIENTS as u64);
+    // One that finds no room is looked at once more, and at most once with each that has some.
+    assert!(stats.tries <= 4 * CLIENTS as u64, "{stats:?}");
+    // Where there was no room the request is read once more: the last time counts.
+    let mut left: Vec<usize> = Vec::new();
+    for number in order.into_iter().rev() {
+        if !left.contains(&number) {
+            left.push(number);
+        }
+    }
+    left.reverse();
+    for (place, number) in left.into_iter().enumerate() {
+        assert!(place.abs_diff(number) <= AWAY, "{number} left as number {place}");
+    }
+}

@@ -404,7 +404,10 @@ impl ActiveConnection {
         }
         let mut outgoing = locked(&self.route);
         while let Some(Held { header, packet }) = self.held.front() {
-            if matches!(outgoing.send(*header, packet, &shared.counts, now)?, Attempt::Later) {
+            if matches!(
+                outgoing.send(*header, (packet, packet.len()), &shared.counts, now)?,
+                Attempt::Later
+            ) {
                 return Ok(());
             }
             self.held.pop_front();

@@ -10,9 +10,11 @@ use crate::clan::layer::queue::{Receiver, Sender};
 use crate::clan::network::{Aperture, Node};
 use crate::clan::{Error, Local, Misbehaviour};
 
-/// Buffers given back before that is published to the other side, unless there is
-/// nothing else to do.
+/// Buffers that are used up before they are offered anew, or fewer where there are few: the
+/// other side has most of them at any time, and needs no word for each. A word of its own
+/// wakes that side, and costs what a packet costs.
 const BATCH: u32 = 16;
+
 /// One direction of a connection.
 #[derive(Debug)]
 pub(super) struct Incoming {
@@ -24,10 +26,10 @@ pub(super) struct Incoming {
     pub(super) completions: Receiver<Node>,
     /// Which buffers the other side may fill.
     is_out: Vec<bool>,
-    /// Buffers to be offered, once the way has room.
+    /// Buffers to be offered.
     unoffered: VecDeque<usize>,
-    /// Given back, and not published.
-    returned: u32,
+    /// Some were to be published, and the way had no room.
+    is_blocked: bool,
     /// The last packet, out of reach of the other side.
     packet: Vec<u8>,
 }
@@ -50,24 +52,21 @@ impl Incoming {
             completions,
             is_out,
             unoffered,
-            returned: 0,
+            is_blocked: false,
             packet,
         };
-        incoming.offer()?;
-        match incoming.cookies.publish() {
-            Err(Error::Busy) => incoming.returned = 1,
-            published => published?,
-        }
+        incoming.publish()?;
         Ok(incoming)
     }
 
     /// The next packet, and its buffer; nothing if none is there.
     pub(super) fn next(&mut self) -> Result<Option<Completion>, Error> {
         let mut element = [0; Completion::LEN];
-        if !self.completions.try_get(&mut element)? {
-            // Nothing to do: what was given back is published.
-            self.offer()?;
-            self.publish()?;
+        // What was taken out needs no word: the cookies say it.
+        if !self.completions.try_get_quietly(&mut element)? {
+            if self.is_blocked {
+                self.publish()?;
+            }
             return Ok(None);
         }
         let completion = Completion::from_bytes(&element);
@@ -86,29 +85,24 @@ impl Incoming {
     /// Its buffer may be filled again.
     pub(super) fn give_back(&mut self, completion: &Completion) -> Result<(), Error> {
         self.unoffered.push_back((completion.at / BUFFER) as usize);
-        self.returned += 1;
-        self.offer()?;
-        if self.returned >= BATCH { self.publish() } else { Ok(()) }
+        let batch = BATCH.min(self.terms.buffers / 4).max(1) as usize;
+        if self.unoffered.len() >= batch { self.publish() } else { Ok(()) }
     }
 
+    /// Offers all that are free.
     fn publish(&mut self) -> Result<(), Error> {
-        if self.returned == 0 {
-            return Ok(());
-        }
-        match self.cookies.publish() {
+        self.offer()?;
+        self.is_blocked = match self.cookies.publish() {
             // The send buffer is full: the next time.
-            Err(Error::Busy) => {}
-            published => {
-                published?;
-                self.returned = 0;
-            }
-        }
+            Err(Error::Busy) => true,
+            published => published.map(|()| !self.unoffered.is_empty())?,
+        };
         Ok(())
     }
 
     /// Is there something to publish that found no room?
-    pub(super) fn has_unpublished(&self) -> bool {
-        self.returned > 0 || !self.unoffered.is_empty()
+    pub(super) const fn has_unpublished(&self) -> bool {
+        self.is_blocked
     }
 
     fn offer(&mut self) -> Result<(), Error> {

@@ -17,13 +17,17 @@ use super::outgoing::{
 };
 use super::terms::BUFFER;
 use crate::clan::network::Aperture;
-use crate::clan::{Fabric, Local};
+use crate::clan::{Fabric, Local, WORD};
 use crate::runtime::locked;
 
 /// Packets that have not left yet.
 const SLOTS: usize = 128;
 /// Packets taken before that is published to their receivers.
 const BATCH: usize = 32;
+/// The most bytes of a packet that is copied into its frame, where its completion has room
+/// behind it: acknowledgements of TCP, and short messages. What is sent from memory fills a
+/// frame of its own, and asks for an answer.
+const COPIED: usize = 112;
 
 /// A place for a packet, and the transfer that used it last.
 #[derive(Debug, Default)]
@@ -159,13 +163,22 @@ impl FromKernel {
         let Some(outgoing) = hub.route_or_hold(host, now, held) else { return true };
         let (counts, at) = (hub.counts(), self.next as u64 * BUFFER);
         let sent = match body {
+            Body::Slot(len) if *len <= COPIED => {
+                let mut packet = [0; COPIED];
+                let packet = &mut packet[..len.next_multiple_of(WORD as usize)];
+                let sent = self
+                    .memory
+                    .copy_out(at, packet)
+                    .and_then(|()| locked(&outgoing).send(header, (packet, *len), counts, now));
+                sent.map(|attempt| attempt.map(|()| None))
+            }
             Body::Slot(len) => {
                 let from = (&self.memory, at, *len);
                 let sent = locked(&outgoing).send_from(header, from, counts, now);
                 sent.map(|attempt| attempt.map(Some))
             }
             Body::Copy(packet) => {
-                let sent = locked(&outgoing).send(header, packet, counts, now);
+                let sent = locked(&outgoing).send(header, (packet, packet.len()), counts, now);
                 sent.map(|attempt| attempt.map(|()| None))
             }
         };

@@ -104,16 +104,17 @@ impl Outgoing {
         Ok(sent.map(|(window, dma)| PacketInFlight { window, dma }))
     }
 
-    /// Sends a packet that goes to others as well.
+    /// Sends a copy of a packet of this length, which bytes without a meaning may follow:
+    /// whole words take one entry of a frame.
     pub(super) fn send(
         &mut self,
         header: [u8; HEADER],
-        packet: &[u8],
+        (packet, len): (&[u8], usize),
         counts: &Counts,
         now: Instant,
     ) -> Result<Attempt<()>, Error> {
         let write = |to: &mut Window, at| to.write(at, packet);
-        Ok(self.carry(header, packet.len(), counts, now, write)?.map(|_| ()))
+        Ok(self.carry(header, len, counts, now, write)?.map(|_| ()))
     }
 
     /// Into a buffer of the other side: the window, and what writing it gave.

@@ -375,6 +375,19 @@ impl<F: Fabric> Consumer<F> {
             return Ok(Some(enough));
         }
         self.publish_before_waiting(least)?;
+        self.last_look(least)
+    }
+
+    /// The same, and tells the producer nothing: what was taken out is published in quarters of
+    /// the ring only.
+    pub(super) fn filled_quietly(&mut self, least: u64) -> Result<Option<u64>, Error> {
+        match self.look(least)? {
+            Some(enough) => Ok(Some(enough)),
+            None => self.last_look(least),
+        }
+    }
+
+    fn last_look(&mut self, least: u64) -> Result<Option<u64>, Error> {
         // Before the last look: what came until it went away is found by that.
         let state = self.remote.check();
         let has_ended = self.has_ended()?;

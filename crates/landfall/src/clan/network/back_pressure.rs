@@ -1,6 +1,11 @@
 //! What the node reports to the handle of a window: how far its writes have come, and
 //! when there is room again.
+//!
+//! Windows that wait for the write buffer of one link are told in the order in which they
+//! began to wait, and no more of them at a time than find room. Were all told, a server with
+//! thousands of connections would try all of them for each hundred that can write.
 
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Waker};
@@ -26,6 +31,20 @@ pub(crate) enum Cause {
     /// The limit of reads and word operations that are under way is reached.
     Answers,
 }
+
+/// Who waits for room.
+#[derive(Debug, Default)]
+pub(crate) struct RoomQueues {
+    /// For that of the write buffer of a link, the first first.
+    buffers: BTreeMap<LinkId, VecDeque<WindowId>>,
+    /// For that which answers make.
+    answers: Vec<WindowId>,
+    /// Some have not been told of room that there is: they are in the next turn.
+    has_more: bool,
+}
+
+/// A small write and the word behind it take about this much of a write buffer.
+const USUAL: usize = 256;
 
 /// Progress and back-pressure of a window, shared by the node and the window's handle.
 #[derive(Debug)]
@@ -129,8 +148,13 @@ impl WriteRecord {
 impl NodeState {
     /// A window found no room; it is woken when there is some.
     pub(crate) fn wait_for_room(&mut self, id: WindowId, state: &Arc<WindowState>, cause: Cause) {
-        if !state.waits_for_room.swap(true, Ordering::SeqCst) {
-            self.waiting_for_room.push((id, cause));
+        if state.waits_for_room.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        let RoomQueues { buffers, answers, .. } = &mut self.room_queues;
+        match cause {
+            Cause::Buffer => buffers.entry(state.neighbour.link).or_default().push_back(id),
+            Cause::Writes | Cause::Staging | Cause::Answers => answers.push(id),
         }
     }
 
@@ -227,23 +251,56 @@ impl NodeState {
                 self.after.wake.extend(state.take_waker());
             }
         }
-        if self.waiting_for_room.is_empty() {
+        if has_answers {
+            for id in std::mem::take(&mut self.room_queues.answers) {
+                self.tell_of_room(id);
+            }
+        }
+        self.room_queues.has_more = false;
+        if self.room_queues.buffers.is_empty() {
             return;
         }
-        let enough = self.write_buffer / 4;
-        let mut waiting_for_room = std::mem::take(&mut self.waiting_for_room);
-        waiting_for_room.retain(|(id, cause)| {
-            let Some(state) = self.windows.get_mut(*id) else { return false };
-            let is_free = match cause {
-                Cause::Buffer => self.engine.room(*id) >= enough || !state.neighbour.is_up(),
-                Cause::Writes | Cause::Staging | Cause::Answers => has_answers,
-            };
-            if is_free {
-                state.waits_for_room.store(false, Ordering::SeqCst);
-                self.after.wake.extend(state.take_waker());
-            }
-            !is_free
+        let mut buffers = std::mem::take(&mut self.room_queues.buffers);
+        buffers.retain(|_, queue| {
+            self.make_room_in(queue);
+            !queue.is_empty()
         });
-        self.waiting_for_room.append(&mut waiting_for_room);
+        self.room_queues.buffers = buffers;
+    }
+
+    /// Tells those who wait for this write buffer, as far as it has room for them.
+    fn make_room_in(&mut self, queue: &mut VecDeque<WindowId>) {
+        let enough = self.write_buffer / 4;
+        let mut told = 0;
+        while let Some(first) = queue.front().copied() {
+            if let Some(state) = self.windows.get_mut(first)
+                && state.neighbour.is_up()
+            {
+                let room = self.engine.room(first);
+                if room < enough {
+                    return;
+                }
+                if told >= room / USUAL {
+                    self.room_queues.has_more = true;
+                    return;
+                }
+                told += 1;
+            }
+            queue.pop_front();
+            self.tell_of_room(first);
+        }
+    }
+
+    /// A window that waited may write. One that was closed meanwhile has nobody to tell.
+    fn tell_of_room(&mut self, id: WindowId) {
+        if let Some(state) = self.windows.get_mut(id) {
+            state.waits_for_room.store(false, Ordering::SeqCst);
+            self.after.wake.extend(state.take_waker());
+        }
+    }
+
+    /// Were fewer told of room than there is room for?
+    pub(super) const fn has_room_to_tell(&self) -> bool {
+        self.room_queues.has_more
     }
 }

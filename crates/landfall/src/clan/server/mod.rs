@@ -43,10 +43,11 @@
 
 mod client;
 
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use clan_dsm::{Access, ConnectRequest, Cookie, Notice, Port, Reason, Rights};
+use clan_dsm::{Access, ConnectRequest, Cookie, HostId, Notice, Port, Reason, Rights};
 use landfall_transport::driver::Interest;
 
 use crate::clan::messaging::{Endpoint as _, MessageEvents as _, Messaging};
@@ -63,6 +64,8 @@ pub struct ServerStats {
     pub requests: u64,
     /// Events that were taken out of the queue.
     pub events: u64,
+    /// How often a connection was looked at for requests, with or without room for the reply.
+    pub tries: u64,
     /// How often it went to sleep.
     pub sleeps: u64,
     /// Connections that came.
@@ -83,8 +86,9 @@ pub struct Server<F, N: Messaging = Node> {
     free: Vec<usize>,
     /// Connections with replies that are not published yet.
     written: Vec<usize>,
-    /// Connections whose reply found no room on its way.
-    blocked: Vec<usize>,
+    /// Connections whose reply found no room on its way to their host, and those that came
+    /// behind them: each is served in its turn, so that none waits for ever.
+    blocked: BTreeMap<HostId, VecDeque<usize>>,
     poll: Duration,
     stats: ServerStats,
     request: Vec<u8>,
@@ -131,7 +135,7 @@ impl<F: FnMut(&[u8], &mut Vec<u8>), N: Messaging> Server<F, N> {
             connections: (0..connections).map(|_| None).collect(),
             free: (0..connections).rev().collect(),
             written: Vec::new(),
-            blocked: Vec::new(),
+            blocked: BTreeMap::new(),
             poll: POLL,
             stats: ServerStats::default(),
             request: Vec::with_capacity(shape.size as usize),
@@ -244,26 +248,59 @@ impl<F: FnMut(&[u8], &mut Vec<u8>), N: Messaging> Server<F, N> {
         }
     }
 
+    /// Serves a connection, or lets it wait behind those of its host that wait already.
     fn serve_connection(&mut self, number: usize) {
         let Some(connection) = self.connections.get_mut(number).and_then(Option::as_mut) else {
+            // It has ended since the event was told.
             return;
         };
-        let Self { answer, request, reply, stats, .. } = self;
-        match connection.serve(answer, request, reply, &mut stats.requests) {
-            Ok(()) => self.written.push(number),
-            Err(Error::Busy) => {
-                self.written.push(number);
-                self.blocked.push(number);
-            }
-            Err(_) => self.end(number),
+        if connection.is_blocked {
+            return;
+        }
+        let host = connection.cookie_there.host();
+        if let Some(queue) = self.blocked.get_mut(&host) {
+            connection.is_blocked = true;
+            queue.push_back(number);
+        } else if !self.try_serve(number) {
+            self.blocked.entry(host).or_default().push_back(number);
         }
     }
 
-    /// Those whose replies found no room.
-    fn retry(&mut self) -> Result<(), Error> {
-        for number in std::mem::take(&mut self.blocked) {
-            self.serve_connection(number);
+    /// Answers what a connection asks. False: a reply found no room.
+    fn try_serve(&mut self, number: usize) -> bool {
+        let Self { connections, answer, request, reply, stats, .. } = self;
+        let Some(connection) = connections.get_mut(number).and_then(Option::as_mut) else {
+            // It has ended while it waited.
+            return true;
+        };
+        stats.tries += 1;
+        let served = connection.serve(answer, request, reply, &mut stats.requests);
+        connection.is_blocked = matches!(served, Err(Error::Busy));
+        match served {
+            Ok(()) => self.written.push(number),
+            Err(Error::Busy) => {
+                self.written.push(number);
+                return false;
+            }
+            Err(_) => self.end(number),
         }
+        true
+    }
+
+    /// Those whose replies found no room, the first first. The node tells windows of room in
+    /// the order in which they began to wait: where the first has none, none has.
+    fn retry(&mut self) -> Result<(), Error> {
+        let mut blocked = std::mem::take(&mut self.blocked);
+        blocked.retain(|_, queue| {
+            while let Some(first) = queue.front().copied() {
+                if !self.try_serve(first) {
+                    return true;
+                }
+                queue.pop_front();
+            }
+            false
+        });
+        self.blocked = blocked;
         if !self.written.is_empty() {
             self.send();
         }
@@ -346,6 +383,10 @@ struct Connection<N: Messaging> {
     tripwire: N::Tripwire,
     /// The next request.
     next: u64,
+    /// It waits for room among those of its host.
+    is_blocked: bool,
+    /// Of the memory that replies are written to.
+    cookie_there: Cookie,
 }
 
 impl<N: Messaging> Connection<N> {
@@ -355,7 +396,18 @@ impl<N: Messaging> Connection<N> {
         let (memory, cookie) = node.expose(shape.bytes(), Rights::Write)?;
         let tripwire = node.watch(&memory, 0..shape.flags(), Access::Write, None)?;
         let endpoint = node.endpoint(None)?;
-        Ok(Self { endpoint, shape, memory, cookie, window, tripwire, next: 0 })
+        let (cookie_there, next, is_blocked) = (theirs, 0, false);
+        Ok(Self {
+            endpoint,
+            shape,
+            memory,
+            cookie,
+            window,
+            tripwire,
+            next,
+            is_blocked,
+            cookie_there,
+        })
     }
 
     fn register(&self, events: &N::Events, tripwire: u64, messages: u64) -> Result<(), Error> {

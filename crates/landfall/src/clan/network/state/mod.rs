@@ -24,7 +24,7 @@ use clan_dsm::{
 use landfall_placement::{Duration, Instant, PathId, Peer};
 use landfall_transport::driver::Interest;
 
-use super::back_pressure::{Cause, WindowState, WriteRecord};
+use super::back_pressure::{RoomQueues, WindowState, WriteRecord};
 use super::dma::ChainRecord;
 use super::endpoint::Record as EndpointRecord;
 use super::events::{EventSender, PendingResult, Registration};
@@ -99,7 +99,7 @@ pub(crate) struct NodeState {
     pub(crate) barriers: Names<BarrierId, (Arc<WindowState>, u64)>,
     pub(crate) chains: Names<DmaId, ChainRecord>,
     /// Windows that found no room.
-    pub(crate) waiting_for_room: Vec<(WindowId, Cause)>,
+    pub(crate) room_queues: RoomQueues,
     /// Windows that could not ask for a barrier.
     pub(crate) barriers_wanted: Vec<Arc<WindowState>>,
     /// Something that was under way is over: there may be room for more.
@@ -140,7 +140,7 @@ impl NodeState {
             operations: Names::default(),
             barriers: Names::default(),
             chains: Names::default(),
-            waiting_for_room: Vec::new(),
+            room_queues: RoomQueues::default(),
             barriers_wanted: Vec::new(),
             has_answers: false,
             busy: Vec::new(),
@@ -214,6 +214,14 @@ impl Protocol for NodeState {
         }
         self.pool.after_turn();
         moved | heard
+    }
+
+    /// At once where windows are left to be told of room: also a thread that sleeps hears of it.
+    fn next_wake(&self) -> Option<Instant> {
+        if self.has_room_to_tell() {
+            return Some(Instant::ZERO);
+        }
+        self.paths.next_wake(&self.engine)
     }
 
     fn take_deferred(&mut self) -> DeferredWork {
