@@ -34,7 +34,7 @@ use serde::Serialize;
 
 use crate::adapter::LinkArgs;
 use crate::metrics::Exporter;
-use crate::style;
+use crate::{leaving, style};
 use ledger::Ledger;
 use tasks::RunArgs;
 
@@ -57,7 +57,7 @@ side may be any program with sockets. UDP from ports of such services is not ans
 two of them would answer each other for ever.
 
 It runs until SIGINT or SIGTERM (or for as long as --seconds says), and leaves nothing
-behind.";
+behind. A second signal ends it at once.";
 
 /// What `landfall serve` serves.
 #[derive(Debug, clap::Args)]
@@ -226,6 +226,7 @@ pub(crate) fn supervise(
     let mut ended = "the first client has gone";
     while !server.is_finished() {
         if endings.wait(TICK)? {
+            leaving::end_at_next_signal(endings)?;
             ended = "a signal";
             break;
         }
