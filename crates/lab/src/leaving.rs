@@ -27,6 +27,9 @@ static FOLDERS: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 /// What is done for others first: connections are ended, say.
 static CLOSING: Mutex<Vec<Box<dyn Fn() + Send>>> = Mutex::new(Vec::new());
 
+/// Who waits for a signal waits again after so long.
+const LONG: Duration = Duration::from_secs(3600);
+
 /// A signal has come, and the program ends by it.
 static IS_ENDING: AtomicBool = AtomicBool::new(false);
 
@@ -98,8 +101,6 @@ impl Drop for TemporaryFolder {
 /// From here on a signal that ends the program takes its temporary folders with it. Comes
 /// before any thread is started.
 pub fn clean_up_at_signals() -> Result<()> {
-    /// It waits again after so long.
-    const LONG: Duration = Duration::from_secs(3600);
     let endings = Endings::catch().context("cannot wait for signals")?;
     let watch = move || loop {
         match endings.wait(LONG) {
@@ -116,6 +117,28 @@ pub fn clean_up_at_signals() -> Result<()> {
                 for folder in folders.iter() {
                     let _ = fs::remove_dir_all(folder);
                 }
+                process::exit(i32::from(code_of_ending(&endings)));
+            }
+            Err(_) => return,
+        }
+    };
+    thread::Builder::new().name("landfall-signals".into()).spawn(watch)?;
+    Ok(())
+}
+
+/// A signal has come, and the program lets what is under way end. From here on one more signal
+/// ends it at once, without waiting for that.
+///
+/// The first signal is taken out of `came`.
+pub fn end_at_next_signal(came: &Endings) -> Result<()> {
+    let heard = came.take().context("cannot read which signal came")?;
+    debug_assert!(heard.is_some(), "it is called when a signal has come");
+    let endings = Endings::catch().context("cannot wait for signals")?;
+    let watch = move || loop {
+        match endings.wait(LONG) {
+            Ok(false) => {}
+            Ok(true) => {
+                eprintln!("landfall: a second signal: what was under way is cut off");
                 process::exit(i32::from(code_of_ending(&endings)));
             }
             Err(_) => return,

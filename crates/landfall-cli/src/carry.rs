@@ -30,7 +30,10 @@ One is started on each host, for each user whose programs shall use it, with the
 Programs run by `landfall run` with a rule such as `stp address=10.0.0.0/8` at both ends then
 exchange their bytes by way of the carriers; the TCP connection below stays. What is carried is
 encrypted with keys that the key file gives; the words before both ends have found each other go by
-TCP, in clear. More: docs/sockets.md";
+TCP, in clear. More: docs/sockets.md
+
+It runs until SIGINT or SIGTERM: connections may take --drain seconds to end, new ones are left to
+TCP. A second signal ends it at once.";
 
 /// Options of `landfall carry`.
 #[derive(Debug, clap::Args)]
@@ -54,6 +57,9 @@ pub(crate) struct Args {
     /// How many connections are carried at a time; others are TCP
     #[arg(long, value_name = "NUMBER", default_value_t = 256)]
     connections: usize,
+    /// After a signal connections may take this long to end
+    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
+    drain: u32,
     /// Write there what becomes of each connection
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
@@ -100,6 +106,7 @@ fn words(args: &Args) -> Result<OsString> {
         bail!("queue pairs have to know the carriers of the other hosts: name each with --peer");
     }
     let mut text = format!("over={over}\nlisten={}\nmost={}\n", args.listen, args.connections);
+    writeln!(text, "drain={}", args.drain)?;
     for peer in &args.peers {
         writeln!(text, "peer={peer}")?;
     }

@@ -6,6 +6,7 @@
 //! | [`http`] | the files of a directory by HTTP/1.1, for any client |
 //! | [`proxy`] | passes connections on, from a kernel's TCP to queue pairs and back |
 //! | [`server`] | accepts connections within bounds, and drains when it is told to stop |
+//! | [`simple`] | what echo, discard and characters (RFC 862 to 864) send and answer |
 //! | [`listener`] | what both accept from and connect with |
 //! | [`tls`] | certificates for servers, and those that clients trust |
 //!
@@ -22,6 +23,7 @@ pub mod listener;
 mod progress;
 pub mod proxy;
 pub mod server;
+pub mod simple;
 pub mod tls;
 
 #[cfg(doctest)]

@@ -223,9 +223,11 @@ fn invariant_3_each_check_has_its_counter() {
     let mut expect = |at: usize, value: u8, refusal| {
         let mut bad = packets[1].clone();
         bad[at] ^= value;
-        let before = two.state(1);
+        let (before, refused) = (two.state(1), two.refusals(1));
         assert_eq!(two.place(1, &bad), Err(refusal), "byte {at}");
-        assert!(two.refusals(1).of(refusal) > 0);
+        let refusals = two.refusals(1);
+        assert_eq!(refusals.of(refusal), refused.of(refusal) + 1, "byte {at}");
+        assert_eq!(refusals.total(), refused.total() + 1, "byte {at}: and no other");
         assert_eq!(before, two.state(1), "byte {at}");
     };
     expect(0, 0x40, Refusal::Unsupported);

@@ -168,7 +168,9 @@ fn who_repeats_the_question_from_elsewhere_gets_a_challenge_and_no_link() {
         place(engine, now, &changed, stranger),
         Err(Refusal::BadChecksum | Refusal::BadProof)
     ));
-    assert!(two.wire.sides[1].engine.refusals().total() > 0);
+    let refusals = two.wire.sides[1].engine.refusals();
+    let counted = refusals.of(Refusal::BadChecksum) + refusals.of(Refusal::BadProof);
+    assert_eq!((counted, refusals.total()), (1, 1), "{refusals}");
 }
 
 /// At an address that is known it is answered as any other, and changes nothing.

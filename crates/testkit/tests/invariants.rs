@@ -248,8 +248,11 @@ fn invariant_3_each_check_has_its_counter() {
     let mut expect = |at: usize, value: u8, refusal| {
         let mut bad = units[1].clone();
         bad[at] ^= value;
+        let refused = *engine.refusals();
         assert_eq!(place(engine, &bad), Err(refusal), "byte {at}");
-        assert!(engine.refusals().of(refusal) > 0);
+        let refusals = engine.refusals();
+        assert_eq!(refusals.of(refusal), refused.of(refusal) + 1, "byte {at}");
+        assert_eq!(refusals.total(), refused.total() + 1, "byte {at}: and no other");
     };
     expect(0, 1, Refusal::Unsupported);
     expect(8, 1, Refusal::WrongKey);

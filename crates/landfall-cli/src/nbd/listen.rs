@@ -21,7 +21,7 @@ use sockets_compat::{QpHost, StpHost, StpOptions};
 use crate::adapter::{self, LinkArgs};
 use crate::endpoint::{self, SecurityArgs};
 use crate::metrics::Exporter;
-use crate::style;
+use crate::{leaving, style};
 
 /// Options of every server of block devices.
 #[derive(Clone, Debug, clap::Args)]
@@ -182,6 +182,7 @@ impl ListenArgs {
         let until = self.seconds.map(|seconds| started + Duration::from_secs(seconds));
         let ended = loop {
             if endings.wait(TICK)? {
+                leaving::end_at_next_signal(endings)?;
                 break "a signal";
             }
             if let Some(exporter) = &exporter {

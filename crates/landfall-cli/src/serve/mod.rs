@@ -29,12 +29,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::{Subcommand, ValueEnum};
+use landfall_services::simple::{PERIOD, answers_anything, characters};
 use landfall_transport::signals::Endings;
 use serde::Serialize;
 
 use crate::adapter::LinkArgs;
 use crate::metrics::Exporter;
-use crate::style;
+use crate::{leaving, style};
 use ledger::Ledger;
 use tasks::RunArgs;
 
@@ -57,7 +58,7 @@ side may be any program with sockets. UDP from ports of such services is not ans
 two of them would answer each other for ever.
 
 It runs until SIGINT or SIGTERM (or for as long as --seconds says), and leaves nothing
-behind.";
+behind. A second signal ends it at once.";
 
 /// What `landfall serve` serves.
 #[derive(Debug, clap::Args)]
@@ -226,6 +227,7 @@ pub(crate) fn supervise(
     let mut ended = "the first client has gone";
     while !server.is_finished() {
         if endings.wait(TICK)? {
+            leaving::end_at_next_signal(endings)?;
             ended = "a signal";
             break;
         }
@@ -303,30 +305,6 @@ impl Service {
     }
 }
 
-/// Ports of services that answer any datagram: echo, discard's neighbours, day, quote,
-/// characters, time. An answer to one of them could be answered again, for ever.
-const fn answers_anything(port: u16) -> bool {
-    matches!(port, 0 | 7 | 13 | 17 | 19 | 37)
-}
-
-/// The characters of a line, without its end.
-const LINE: usize = 72;
-/// The printable characters of ASCII, from the space on.
-const PRINTABLE: usize = 95;
-
-/// After this many bytes the characters begin again.
-const PERIOD: usize = PRINTABLE * (LINE + 2);
-
-/// The characters of RFC 864: lines of 72 of them, each beginning one further.
-fn characters(len: usize) -> Vec<u8> {
-    let character = |at: usize| match (at % PERIOD / (LINE + 2), at % (LINE + 2)) {
-        (_, LINE) => b'\r',
-        (line, column) if column < LINE => b' ' + ((line + column) % PRINTABLE) as u8,
-        _ => b'\n',
-    };
-    (0..len).map(character).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use clap::Parser;
@@ -368,18 +346,5 @@ mod tests {
             assert!(args(&format!("serve echo {line}")).check().is_err(), "{line}");
         }
         args("serve echo --over stp --address 127.0.0.1:0").check().unwrap();
-    }
-
-    #[test]
-    fn characters_are_those_of_the_rfc() {
-        let text = String::from_utf8(characters(2 * PERIOD)).unwrap();
-        let lines: Vec<_> = text.split_terminator("\r\n").collect();
-        assert_eq!(lines.len(), 2 * PRINTABLE);
-        // The first and the last line that RFC 864 shows begin so.
-        assert!(lines[0].starts_with(" !\"#$%&'()*+,-./0123456789:;<=>?@ABC"));
-        assert!(lines[1].starts_with("!\"#$%&'()*+,-./0123456789:;<=>?@ABCD"));
-        assert_eq!(lines[94].as_bytes()[..3], *b"~ !");
-        assert!(lines.iter().all(|line| line.len() == LINE));
-        assert_eq!(text[..PERIOD], text[PERIOD..]);
     }
 }

@@ -284,14 +284,14 @@ pub(super) fn converse(
     let mut ways = Ways::of(endpoint, connection);
     ways.count = ways.count.max(outcome.links_used);
     let Err(mut failure) = result else {
-        // The sender closes, which is no failure; if it does not, it is gone. Until then it
-        // may ask again for the last word.
-        pass_over(&frames);
+        // The sender closes once it has heard the last word, which is no failure. Until then
+        // somebody on the way may have changed it, and the sender asks for it again.
+        linger(&frames, idle);
         return Ok((outcome, None, ways));
     };
     // A sender that was told why ends by itself; one that talks nonsense is cut off.
     if matches!(failure, Failure::Ours(_)) {
-        pass_over(&frames);
+        linger(&frames, idle);
     }
     drop(frames);
     connection.abort();
@@ -303,10 +303,10 @@ pub(super) fn converse(
     Ok((outcome, Some(failure), ways))
 }
 
-/// Lets the sender have the last word, for a while: it closes the connection.
-fn pass_over(frames: &Receiver<Frame>) {
-    const LIMIT: Duration = Duration::from_secs(5);
-    let until = Instant::now() + LIMIT;
+/// Stays until the sender ends the connection, so that it can ask again for the last word: one
+/// that is gone ends it by its silence, and one that does neither is let go after this time.
+fn linger(frames: &Receiver<Frame>, idle: Duration) {
+    let until = Instant::now() + idle;
     while frames.recv_timeout(until.saturating_duration_since(Instant::now())).is_ok() {}
 }
 

@@ -570,7 +570,11 @@ impl Sink {
         let (files, bytes) = (self.outcome.files, self.outcome.bytes_moved);
         self.answers.push_to_sender(&ToSender::Finished { files, bytes });
         self.flush()?;
-        Ok(self.outlet.drain()?)
+        match self.outlet.drain() {
+            // The sender closes once it has heard the last word, which may have been sent twice.
+            Err(Broken::Lost(error)) if error.is_graceful_close() => Ok(()),
+            drained => Ok(drained?),
+        }
     }
 
     /// Nothing more can be written: says what is left of the file that was open.

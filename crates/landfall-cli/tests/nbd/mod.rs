@@ -14,8 +14,10 @@ mod mount;
 mod scsi;
 
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -146,6 +148,39 @@ fn a_device_is_served_looked_at_copied_and_measured() {
     let server = Server::start(&[&["--listen", "127.0.0.1:0"][..], &exports].concat());
     exercise(&folder, &server, &[]);
     assert!(server.end(), "a signal ends it in order");
+}
+
+/// A client that writes for as long as the server is there, and the server ended meanwhile: in
+/// order, and the client says why it cannot go on.
+fn ends_among_requests(server: Server, client: &[&str], disk: &str) {
+    let mut client = Command::new(env!("CARGO_BIN_EXE_landfall"))
+        .args(client)
+        .args(["--depth", "16", "--seconds", "200"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    let started = Instant::now();
+    while std::fs::metadata(disk).unwrap().blocks() == 0 {
+        assert!(client.try_wait().unwrap().is_none(), "it writes");
+        assert!(started.elapsed() < Duration::from_secs(100), "nothing is written");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(server.end(), "a signal ends it in order");
+    let ended = client.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(1), "{said}");
+    assert!(!said.is_empty() && !said.contains("panicked"), "{said}");
+}
+
+#[test]
+fn a_signal_ends_a_server_among_requests() {
+    let folder = Folder::new("among");
+    let exports = exports(&folder);
+    let exports: Vec<&str> = exports.iter().map(String::as_str).collect();
+    let server = Server::start(&[&["--listen", "127.0.0.1:0"][..], &exports].concat());
+    let uri = server.uri("disk");
+    ends_among_requests(server, &["nbd", "bench", &uri, "--work", "write"], &folder.path("disk"));
 }
 
 #[test]

@@ -112,6 +112,18 @@ fn units_are_listed_copied_and_measured_over_stp() {
 }
 
 #[test]
+fn a_signal_ends_a_target_among_commands() {
+    let folder = Folder::new("among-commands");
+    let disk = folder.path("disk");
+    std::fs::File::create(&disk).unwrap().set_len(4 << 20).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_landfall"));
+    command.args(["scsi", "serve", "--target", TARGET, "--listen", "stp://127.0.0.1:3262/udp/0"]);
+    let server = Server::of(command.args(["--lun", &format!("0=file:{disk}")]));
+    let at = server.ready["listening"][0].as_str().unwrap().to_owned();
+    super::ends_among_requests(server, &["scsi", "bench", &at, "--write"], &disk);
+}
+
+#[test]
 fn what_an_initiator_cannot_do_is_said() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_landfall"));
     command.args(["scsi", "serve", "--target", TARGET, "--listen", "stp://127.0.0.1:3260/udp/0"]);

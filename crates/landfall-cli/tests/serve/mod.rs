@@ -88,10 +88,20 @@ impl Serving {
 
     /// Sends it a signal, waits for its end, and gives its summary and what it said.
     pub(crate) fn end_by(self, signal: &str) -> (Value, String) {
+        self.signal(signal);
+        self.end()
+    }
+
+    pub(crate) fn signal(&self, signal: &str) {
         let id = self.child.id().to_string();
         let sent = Command::new("kill").args([signal, &id]).status().expect("kill is there");
         assert!(sent.success());
-        self.end()
+    }
+
+    /// Sends it one more signal, which it ends by at once; gives its exit code.
+    pub(crate) fn end_by_second(mut self, signal: &str) -> Option<i32> {
+        self.signal(signal);
+        self.child.wait().expect("it ends").code()
     }
 
     /// Waits until it ends by itself.

@@ -147,6 +147,55 @@ fn a_reset_is_passed_on() {
     far.end_by("-TERM");
 }
 
+/// A connection through two proxies, of which the near one was told to end by a signal: nobody
+/// else comes in.
+fn draining(drain: &str) -> (Serving, Serving, TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (near, far, at) = chain(listener.local_addr().unwrap(), drain);
+    let mut client = connect(at);
+    client.write_all(b"hello").unwrap();
+    let mut server = accept(&listener);
+    server.read_exact(&mut [0; 5]).unwrap();
+    near.signal("-TERM");
+    // Until it has heard of it.
+    let started = Instant::now();
+    while TcpStream::connect(at).is_ok() {
+        assert!(started.elapsed() < PATIENCE, "it takes new connections");
+        thread::sleep(Duration::from_millis(5));
+    }
+    (near, far, client, server)
+}
+
+#[test]
+fn a_signal_lets_connections_of_a_proxy_end_within_a_bound() {
+    let (near, far, mut client, mut server) = draining(" --drain 200");
+    let sent = noise(700_000);
+    let (words, mut heard) = (sent.clone(), vec![0; sent.len()]);
+    let sending = thread::spawn(move || client.write_all(&words));
+    server.read_exact(&mut heard).unwrap();
+    sending.join().unwrap().unwrap();
+    assert!(heard == sent);
+    drop(server);
+    let (summary, said) = near.end();
+    assert_eq!(summary["ended"], "a signal", "{said}");
+    assert!(!said.contains("cut off"), "{said}");
+    far.end_by("-TERM");
+    // One that does not end.
+    let (near, far, mut client, _server) = draining(" --drain 1");
+    let (_, said) = near.end();
+    assert!(said.contains("cut off"), "{said}");
+    assert!(!matches!(client.read(&mut [0; 8]), Ok(1..)));
+    far.end_by("-TERM");
+}
+
+#[test]
+fn a_second_signal_ends_a_server_that_drains() {
+    let (near, _far, mut client, _server) = draining(" --drain 200");
+    assert_eq!(near.end_by_second("-TERM"), Some(143));
+    let heard = client.read(&mut [0; 8]);
+    assert!(matches!(heard, Ok(0) | Err(_)), "{heard:?}");
+}
+
 #[test]
 fn neither_end_waits_for_a_proxy_that_was_killed() {
     for kills_near in [true, false] {

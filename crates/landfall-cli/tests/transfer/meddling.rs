@@ -3,8 +3,9 @@
 
 use std::fs;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use super::ends::{Scratch, leftovers, noise, receive, send};
 use super::middle::{Passing, stand_before};
@@ -91,6 +92,37 @@ fn any_transfer_that_was_changed_on_the_way_is_asked_for_again() {
     receiver.running.end().expect(0);
     assert_eq!(sent["files"], 601, "{sent}");
     assert_eq!(fs::read(scratch.path("to/tree/large")).unwrap(), bytes);
+}
+
+/// All is in place; the receiver's last word comes changed, and whatever the sender asks then does
+/// so for a while, too. The receiver stays until the sender has heard it.
+#[test]
+fn a_last_word_that_was_changed_is_heard_in_the_end() {
+    const WHILE: Duration = Duration::from_secs(8);
+    let scratch = Scratch::new("last-word");
+    let file = scratch.write("file", b"contents");
+    let receiver = receive(&scratch.path("to"), &[]);
+    let changed = Arc::new(OnceLock::new());
+    let since: Arc<OnceLock<Instant>> = Arc::clone(&changed);
+    let deafen = move |passing: &mut Passing| {
+        if since.get().is_some_and(|since| since.elapsed() < WHILE) {
+            flip(passing);
+        }
+    };
+    let mut bundles = 0;
+    let spoil = move |passing: &mut Passing| {
+        bundles += u32::from(passing.is_bundle());
+        // The ways to it, an answer, and the last word; the next of them is that one again.
+        if passing.is_bundle() && bundles == 3 {
+            changed.set(Instant::now()).unwrap();
+            flip(passing);
+        }
+    };
+    let at = stand_before(&receiver.at, deafen, spoil);
+    let sent = send(&[&file], &at, &[]).end().expect(0).json();
+    receiver.running.end().expect(0);
+    assert_eq!(sent["files"], 1, "{sent}");
+    assert_eq!(fs::read(scratch.path("to/file")).unwrap(), b"contents");
 }
 
 #[test]

@@ -30,6 +30,11 @@ impl Passing {
         self.label >> 31 == 1
     }
 
+    /// Announcements, answers, and the last word.
+    pub(crate) fn is_bundle(&self) -> bool {
+        self.label >> 30 == 0 && !self.is_greeting()
+    }
+
     /// After the greeting, which is two transfers either way.
     pub(crate) fn is_greeting(&self) -> bool {
         self.nth < 2

@@ -66,12 +66,15 @@ pub(crate) enum Answer {
     Refused = 4,
     /// The program there did not take it.
     Nobody = 5,
+    /// This host's carrier takes nothing new, for it comes to its end.
+    Ending = 6,
 }
 
 impl Answer {
     pub(crate) fn of(word: &AtomicU32) -> Self {
         let word = word.load(Ordering::Acquire);
-        let all = [Self::Offered, Self::Full, Self::Unreached, Self::Refused, Self::Nobody];
+        let all =
+            [Self::Offered, Self::Full, Self::Unreached, Self::Refused, Self::Nobody, Self::Ending];
         all.into_iter().find(|answer| *answer as u32 == word).unwrap_or(Self::None)
     }
 

@@ -76,6 +76,7 @@ impl fmt::Display for Verdict {
             Self::NotCarried(transport, answer) => {
                 let why = match answer {
                     Answer::Full => "this host's carrier has no place left",
+                    Answer::Ending => "this host's carrier comes to its end",
                     Answer::Unreached => "no carrier is heard from there",
                     Answer::Refused => "the carrier there does not take it",
                     _ => "the program there has not taken it",

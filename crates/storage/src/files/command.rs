@@ -118,6 +118,9 @@ pub struct MountArgs {
 /// How often it looks whether it shall end.
 const TICK: Duration = Duration::from_millis(200);
 
+/// How often it looks whether it has ended.
+const LOOK: Duration = Duration::from_millis(10);
+
 /// How long the way to a server may take to open.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -212,7 +215,13 @@ impl ServeArgs {
         }
         let ended = self.common.wait(program, || true)?;
         let stats = server.stats();
-        drop(server);
+        // Requests that have begun are ended, and their clients hear of the end.
+        let ending = std::thread::spawn(move || drop((server, nodes)));
+        while !ending.is_finished() {
+            if program.wait(LOOK)? {
+                return Err("a second signal: what was under way is cut off".into());
+            }
+        }
         let seconds = started.elapsed().as_secs_f64();
         if self.common.json {
             print_json(

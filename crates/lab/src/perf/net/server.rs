@@ -21,8 +21,8 @@ use super::control::{
 use super::half::{Kind, Test};
 use crate::machine::{Interface, Machine};
 use crate::printable::printable;
-use crate::style;
 use crate::workload::Role;
+use crate::{leaving, style};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -102,6 +102,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         }
         sessions.retain(|session: &thread::JoinHandle<()>| !session.is_finished());
     }
+    leaving::end_at_next_signal(&endings)?;
     if let Some(ender) = &*desk.ender.lock().unwrap_or_else(PoisonError::into_inner) {
         ender.end();
     }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use landfall::stp::blocking::{Connection, Endpoint};
 use landfall::stp::{Error, Message, Operation, Sent};
@@ -19,7 +19,7 @@ const MOST_EARLY: u64 = 64;
 const CONFIRM_EVERY: u64 = 4;
 /// This many in a row that the code did not seal end the session.
 const MOST_FORGED: u32 = 16;
-/// After so long without anything, what is missing is asked for.
+/// After so long without anything new, what is missing is asked for.
 const TICK: Duration = Duration::from_secs(1);
 /// This many words about transfers may be under way; the next says all of it again.
 const MOST_STATES: usize = 8;
@@ -94,8 +94,12 @@ pub(crate) struct Inlet {
     states: States,
     /// This many in a row were not sealed with the code.
     forged: u32,
-    /// Something came that may have been something else.
+    /// Something came that may have been something else, and since then nothing new.
     is_suspicious: bool,
+    /// When to look for what is missing, unless something new comes before.
+    looks_at: Instant,
+    /// This many times in a row it was asked for, and nothing new came.
+    asked: u32,
 }
 
 /// The words about transfers, of both sides.
@@ -135,6 +139,8 @@ impl Inlet {
             states: States::default(),
             forged: 0,
             is_suspicious: false,
+            looks_at: Instant::now() + TICK,
+            asked: 0,
         })
     }
 
@@ -168,7 +174,9 @@ impl Inlet {
                 }
                 return Ok(frame);
             }
-            match self.come() {
+            // By the clock, and not by silence: the other side may ask as often as this one.
+            let left = self.looks_at.saturating_duration_since(Instant::now());
+            match self.come(left) {
                 Ok(Some(message)) => self.sort(message)?,
                 Ok(None) => self.look_for_missing(),
                 // That it ended follows from what somebody else did.
@@ -178,10 +186,10 @@ impl Inlet {
         }
     }
 
-    fn come(&mut self) -> Result<Option<Message>, Broken> {
+    fn come(&mut self, limit: Duration) -> Result<Option<Message>, Broken> {
         match &mut self.source {
-            Source::Own(arrivals) => Ok(arrivals.next(Some(TICK))?),
-            Source::Handed(from) => match from.recv_timeout(TICK) {
+            Source::Own(arrivals) => Ok(arrivals.next(Some(limit))?),
+            Source::Handed(from) => match from.recv_timeout(limit) {
                 Ok(message) => Ok(Some(message)),
                 Err(RecvTimeoutError::Timeout) => Ok(None),
                 Err(RecvTimeoutError::Disconnected) => Err(Broken::SessionEnd),
@@ -189,11 +197,16 @@ impl Inlet {
         }
     }
 
-    /// Nothing came for a while.
+    /// Nothing new came for a while.
     fn look_for_missing(&mut self) {
-        let is_suspicious = std::mem::take(&mut self.is_suspicious);
-        if self.forged > 0 || !self.early.is_empty() || is_suspicious {
-            self.tell(Ask::Missing);
+        self.looks_at = Instant::now() + TICK;
+        if self.forged > 0 || !self.early.is_empty() || self.is_suspicious {
+            // Every other time twice: who changes every third transfer, say, would else meet the
+            // same one in each round of questions and answers.
+            for _ in 0..=self.asked % 2 {
+                self.tell(Ask::Missing);
+            }
+            self.asked += 1;
         } else if self.outbox.as_ref().is_some_and(|outbox| outbox.is_unconfirmed()) {
             self.tell(Ask::State);
         }
@@ -214,6 +227,8 @@ impl Inlet {
         match self.open_frame(label, message) {
             Some(frame) => {
                 self.early.insert(label.number, frame);
+                (self.is_suspicious, self.asked) = (false, 0);
+                self.looks_at = Instant::now() + TICK;
                 Ok(())
             }
             None => self.ask_again(Some(label.number)),

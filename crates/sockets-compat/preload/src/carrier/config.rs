@@ -7,6 +7,7 @@ use std::io::Read;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::str::FromStr;
+use std::time::Duration;
 
 use landfall_socket_rules::Transport;
 
@@ -14,6 +15,8 @@ use landfall_socket_rules::Transport;
 const LONGEST_KEY: u64 = 64 * 1024;
 /// A shorter key could be guessed.
 const SHORTEST_KEY: usize = 16;
+/// How long connections may take to end, unless the operator says so.
+const USUAL_DRAIN: Duration = Duration::from_secs(10);
 
 /// What a carrier is like.
 pub(super) struct Config {
@@ -26,6 +29,8 @@ pub(super) struct Config {
     pub(super) peers: Vec<SocketAddr>,
     /// This many connections at a time.
     pub(super) most: usize,
+    /// Connections may take so long to end after a signal.
+    pub(super) drain: Duration,
     pub(super) key: [u8; 32],
 }
 
@@ -36,6 +41,7 @@ impl FromStr for Config {
         let mut over = None;
         let mut listen = None;
         let (mut port, mut peers, mut most, mut key) = (None, Vec::new(), 256, None);
+        let mut drain = USUAL_DRAIN;
         for line in text.lines() {
             let (word, value) = line.split_once('=').ok_or_else(|| format!("`{line}`"))?;
             let wrong = || format!("{word}={value} makes no sense");
@@ -45,6 +51,10 @@ impl FromStr for Config {
                 "port" => port = Some(value.parse().map_err(|_| wrong())?),
                 "peer" => peers.push(value.parse().map_err(|_| wrong())?),
                 "most" => most = value.parse().map_err(|_| wrong())?,
+                "drain" => {
+                    let seconds: u32 = value.parse().map_err(|_| wrong())?;
+                    drain = Duration::from_secs(seconds.into());
+                }
                 "key" => key = Some(read_key(value)?),
                 _ => return Err(format!("`{word}` is not known to this version of the library")),
             }
@@ -57,6 +67,7 @@ impl FromStr for Config {
             port: port.unwrap_or(listen.port()),
             peers,
             most,
+            drain,
             key: key.ok_or("no file with a key is named")?,
         })
     }
@@ -94,8 +105,10 @@ mod tests {
     #[test]
     fn what_is_said_is_read() {
         let key = key_file("good", b"a key of some length\n", 0o600);
-        let text = format!("over=qpip\nlisten=10.0.0.1:7\npeer=10.0.0.2:8\nmost=3\nkey={key}");
+        let text =
+            format!("over=qpip\nlisten=10.0.0.1:7\npeer=10.0.0.2:8\nmost=3\ndrain=7\nkey={key}");
         let config: Config = text.parse().unwrap();
+        assert_eq!(config.drain, Duration::from_secs(7));
         assert_eq!((config.over, config.most, config.port), (Transport::Qpip, 3, 7));
         assert_eq!(config.peers, ["10.0.0.2:8".parse().unwrap()]);
         std::fs::write(&key, b"a key of some length").unwrap();
@@ -116,6 +129,7 @@ mod tests {
             (format!("over=stp\nlisten=10.0.0.1:7\nkey={open}"), "others can read"),
             (format!("over=stp\nlisten=10.0.0.1:7\nkey={short}"), "at least 16"),
             (format!("over=stp\nlisten=10.0.0.1\nkey={good}"), "listen=10.0.0.1 makes"),
+            ("drain=-1".to_owned(), "drain=-1 makes no sense"),
             ("speed=9".to_owned(), "`speed` is not known"),
         ] {
             let why = text.parse::<Config>().map(|_| ()).unwrap_err();

@@ -85,6 +85,16 @@ impl HostLink {
         !self.batch.is_empty() && !self.is_full
     }
 
+    /// Whether the other carrier has got all that it was told.
+    pub(super) fn has_told_all(&self) -> bool {
+        self.batch.is_empty() && self.link.has_sent_all()
+    }
+
+    /// Ends the link; connections that are still there are over before.
+    pub(super) fn close(self) -> impl Future<Output = ()> {
+        self.link.close()
+    }
+
     /// From here on programs wake the carrier when they do something; whether one has already,
     /// and it can be told.
     pub(super) fn wants_to_be_woken(&self) -> bool {

@@ -237,10 +237,28 @@ impl Link {
         .await
     }
 
-    fn has_sent_all(&self) -> bool {
+    /// Whether nothing is on its way any more.
+    pub(super) fn has_sent_all(&self) -> bool {
         match self {
             Self::Stp(link) => link.under_way.is_empty(),
             Self::Qp(link) => link.output.is_empty(),
+        }
+    }
+
+    /// Ends the link, so that the other carrier hears of it and need not wait for silence.
+    pub(super) async fn close(self) {
+        match self {
+            // Whether it was graceful is of no use to anybody any more.
+            Self::Stp(link) => drop(link.connection.close().await),
+            Self::Qp(mut link) => {
+                let _ = poll_fn(|cx| Pin::new(&mut link.stream).poll_shutdown(cx)).await;
+                // Until the other has closed as well: it has the end then.
+                while let Ok(Some(_)) = poll_fn(|cx| {
+                    link.poll_record(cx, LONGEST_BATCH).map_ok(|record| record.map(<[u8]>::len))
+                })
+                .await
+                {}
+            }
         }
     }
 

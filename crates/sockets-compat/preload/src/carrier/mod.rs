@@ -17,6 +17,7 @@
 //! | --- | --- |
 //! | `config` | what the operator has said |
 //! | `note_socket` | where programs tell of connections |
+//! | `ending` | how the operator ends it |
 //! | `waking` | what the thread sleeps on, and how programs are woken |
 //! | `link` | the way to another carrier: by STP or by queue pairs |
 //! | `handshake` | how two carriers know that they have the same key |
@@ -25,12 +26,13 @@
 //! | `carried` | one connection |
 //! | `mapping` | its memory |
 //!
-//! Who is killed takes its connections with it: programs see that their carrier is gone,
+//! A signal drains it: connections may come to their end for a while, new ones are left to TCP, and
+//! other carriers hear that it is gone. Who is killed takes its connections with it: programs see that their carrier is gone,
 //! the other carrier that nothing is heard any more ([`crate::between_hosts`]).
 
 use std::fmt;
 use std::future::Future;
-use std::io;
+use std::io::{self, Write as _};
 use std::net::IpAddr;
 use std::pin::Pin;
 use std::process::exit;
@@ -53,6 +55,7 @@ use crate::{between_hosts, kernel, log};
 
 use carried::CarriedConnection;
 use config::Config;
+use ending::{Ending, Signals};
 use host_link::HostLink;
 use link::{Link, Network};
 use mapping::Mapping;
@@ -61,6 +64,7 @@ use waking::{DueBells, LoopWaker, Poller, Programs};
 
 mod carried;
 mod config;
+mod ending;
 mod frame;
 mod handshake;
 mod host_link;
@@ -79,6 +83,8 @@ const MOST_STRANGERS: usize = 64;
 /// The thread sleeps no longer than this, and less while the kernel has to be asked again.
 const LONGEST_SLEEP: Duration = Duration::from_millis(500);
 const SHORT_SLEEP: Duration = Duration::from_millis(20);
+/// How long other carriers are told of the end.
+const CLOSING: Duration = Duration::from_secs(1);
 /// How often is looked at what nobody tells, while nothing is waited for: it costs several calls,
 /// and what is looked at there has waited for longer.
 const SELDOM: Duration = Duration::from_millis(100);
@@ -95,8 +101,12 @@ pub(crate) fn run(text: &str) -> ! {
     // The standard library learns of them in a constructor of its own, as ciphers learn of the
     // processor: tests find out here that all have been called.
     debug_assert!(std::env::args_os().len() > 0, "not all constructors have been called");
-    let why = match Carrier::begin(text) {
-        Ok(carrier) => carrier.work(),
+    let why = match Carrier::begin(text).and_then(Carrier::work) {
+        Ok(0) => exit(0),
+        Ok(cut_off) => {
+            tell(format_args!("the time to drain is over: {cut_off} connections were cut off"));
+            exit(0)
+        }
         Err(why) => why,
     };
     eprintln!("landfall: cannot carry: {why}");
@@ -143,22 +153,26 @@ struct Carrier {
     now: Instant,
     /// When the host_links were looked after last.
     looked_after: Instant,
+    ending: Ending,
+    /// By when it has ended, once that is wanted.
+    ends_by: Option<Instant>,
 }
 
 impl Carrier {
     fn begin(text: &str) -> io::Result<Self> {
         let config: Config = text.parse().map_err(io::Error::other)?;
         let notes = NoteSocket::open(config.over)?;
-        notes.is_cleared_at_the_end()?;
-        let network = Network::open(&config)?;
+        let signals = Signals::hold_back();
         let poller = Rc::new(Poller::new()?);
         poller.watch(&notes)?;
+        let waker = poller.waker()?;
+        let ending = signals.watch(Arc::clone(&waker), notes.path().clone())?;
+        let network = Network::open(&config)?;
         if let Some(driver) = network.driver() {
             poller.watch(driver)?;
         }
-        let waker = poller.waker()?;
         let (transport, at, most) = (config.over.word(), config.listen, config.most);
-        println!("carries by {transport} at {at}, at most {most} connections");
+        tell(format_args!("carries by {transport} at {at}, at most {most} connections"));
         Ok(Self {
             config,
             network,
@@ -173,26 +187,73 @@ impl Carrier {
             silent: Vec::new(),
             now: Instant::now(),
             looked_after: Instant::now(),
+            ending,
+            ends_by: None,
         })
     }
 
-    fn work(mut self) -> io::Error {
+    /// Carries until the operator wants the end; how many connections were cut off then.
+    fn work(mut self) -> io::Result<usize> {
         let waker = Waker::from(Arc::clone(&self.waker));
+        let cx = &mut Context::from_waker(&waker);
         let mut turns = 0;
         loop {
             turns += 1;
-            let moved = self.turn(&mut Context::from_waker(&waker));
-            let is_time = !moved || turns % TURNS == 0;
-            if is_time && let Err(why) = self.look_around(&mut Context::from_waker(&waker)) {
-                return why;
+            let moved = self.turn(cx);
+            if !moved || turns % TURNS == 0 {
+                self.look_around(cx)?;
+                if self.ending.is_wanted() && self.is_drained() {
+                    return Ok(self.take_leave(cx));
+                }
             }
-            if !moved
-                && !self.wants_to_send()
-                && let Err(why) = self.sleep()
-            {
-                return why;
+            if !moved && !self.wants_to_send() {
+                self.sleep()?;
             }
         }
+    }
+
+    /// The operator wants the end: whether all connections have come to theirs, or the time for
+    /// that is over.
+    fn is_drained(&mut self) -> bool {
+        let ends_by = match self.ends_by {
+            Some(ends_by) => ends_by,
+            None => {
+                tell(format_args!("ends: {} connections are carried", self.count()));
+                // Nobody has answered for these.
+                for calling in std::mem::take(&mut self.calling) {
+                    for connection in calling.connections {
+                        self.leave_to_tcp(connection, Answer::Ending);
+                    }
+                }
+                *self.ends_by.insert(self.now + self.config.drain)
+            }
+        };
+        let is_all_told = self.host_links.iter().all(HostLink::has_told_all);
+        self.count() == 0 && is_all_told || self.now >= ends_by
+    }
+
+    /// Cuts off what is left, and tells other carriers of the end; how many connections that were.
+    fn take_leave(mut self, cx: &mut Context<'_>) -> usize {
+        let (left, mut unanswered) = (self.count(), Vec::new());
+        let why = io::Error::other("the time to drain is over");
+        for host_link in &mut self.host_links {
+            host_link.is_lost(&why, &mut self.due, &mut unanswered);
+        }
+        for connection in unanswered {
+            self.leave_to_tcp(connection, Answer::Ending);
+        }
+        self.due.ring();
+        let links = std::mem::take(&mut self.host_links);
+        let mut closing: Vec<_> = links.into_iter().map(|link| Box::pin(link.close())).collect();
+        let until = Instant::now() + CLOSING;
+        while !closing.is_empty() && Instant::now() < until {
+            closing.retain_mut(|link| link.as_mut().poll(cx).is_pending());
+            let moved = self.network.driver().is_some_and(|driver| driver.turn().moved);
+            if !moved && self.poller.sleep(SHORT_SLEEP).is_err() {
+                break;
+            }
+        }
+        left
     }
 
     /// Carries what there is to carry; whether there was something.
@@ -236,9 +297,14 @@ impl Carrier {
         let (due, now, mut unanswered) = (&mut self.due, self.now, Vec::new());
         let (over, most) = (self.config.over, self.config.most);
         let mut count: usize = self.host_links.iter().map(HostLink::len).sum();
+        let is_ending = self.ending.is_wanted();
         self.host_links.retain_mut(|host_link| {
             host_link.meet_expected(now, |name| {
-                let made = offer(&diag, name, over, count <= most, now);
+                let no = match is_ending {
+                    true => Some(Answer::Ending),
+                    false => (count > most).then_some(Answer::Full),
+                };
+                let made = offer(&diag, name, over, no, now);
                 count -= usize::from(matches!(made, Some(Err(_))));
                 made
             });
@@ -289,6 +355,9 @@ impl Carrier {
         let mut connection = CarriedConnection::new(memory, Role::Connector, name, self.now);
         if let Some(bell) = bell {
             connection.join(bell);
+        }
+        if self.ending.is_wanted() {
+            return self.leave_to_tcp(connection, Answer::Ending);
         }
         if self.count() >= self.config.most {
             return self.leave_to_tcp(connection, Answer::Full);
@@ -446,12 +515,12 @@ fn poll_within(
 }
 
 /// Makes memory for a program of this host, if the kernel knows such a connection by now and
-/// it is this user's.
+/// it is this user's. An answer says why nothing new is taken.
 fn offer(
     diag: &SocketDiag,
     name: &Name,
     over: Transport,
-    has_room: bool,
+    no: Option<Answer>,
     now: Instant,
 ) -> Option<Result<CarriedConnection, Verdict>> {
     let known = diag.end_of(name, Role::Acceptor, ANY, 0).ok().flatten();
@@ -459,8 +528,8 @@ fn offer(
     if end.user != kernel::user() {
         return Some(Err(Verdict::Unproven(UnprovenReason::OfUser(end.user))));
     }
-    if !has_room {
-        return Some(Err(Verdict::NotCarried(over, Answer::Full)));
+    if let Some(answer) = no {
+        return Some(Err(Verdict::NotCarried(over, answer)));
     }
     let made = make_memory(diag, name, over, end.cookie);
     Some(made.map(|memory| CarriedConnection::new(memory, Role::Acceptor, *name, now)))
@@ -484,6 +553,11 @@ fn make_memory(
     // From here on the program takes it.
     between.transport.store(between_hosts::number_of(over), Ordering::Release);
     Ok(memory)
+}
+
+/// A line for the operator, who may be gone.
+fn tell(what: fmt::Arguments<'_>) {
+    let _ = writeln!(io::stdout(), "{what}");
 }
 
 /// A line about a connection.

@@ -51,28 +51,9 @@ impl NoteSocket {
         Ok(Self { socket, path, _folder: folder })
     }
 
-    /// When the operator ends the process, the name is taken away. To be called before
-    /// there is another thread: all that are started later leave these signals to one.
-    pub(super) fn is_cleared_at_the_end(&self) -> io::Result<()> {
-        const ENDS: [i32; 3] = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP];
-        // SAFETY: a set of ours; a set of zeros is a valid one.
-        let ends = unsafe {
-            let mut ends: libc::sigset_t = std::mem::zeroed();
-            for signal in ENDS {
-                libc::sigaddset(&raw mut ends, signal);
-            }
-            libc::pthread_sigmask(libc::SIG_BLOCK, &raw const ends, std::ptr::null_mut());
-            ends
-        };
-        let path = self.path.clone();
-        let wait = move || {
-            let mut signal = 0;
-            // SAFETY: the set from above, and a place for a number.
-            while unsafe { libc::sigwait(&raw const ends, &raw mut signal) } != 0 {}
-            let _ = std::fs::remove_file(path);
-            std::process::exit(128 + signal)
-        };
-        std::thread::Builder::new().name("signals".into()).spawn(wait).map(drop)
+    /// The name that is taken away at the end.
+    pub(super) const fn path(&self) -> &PathBuf {
+        &self.path
     }
 
     /// The next note; nothing where none is there. One that makes no sense is left out, and so

@@ -268,6 +268,40 @@ def stay(sock):
     expect_end(sock, 0, "Connection reset by peer")
 
 
+def ask_when_told():
+    """Speaks with an echo, and goes on when it is told."""
+    sock = call()
+    print("called", flush=True)
+    sys.stdin.readline()
+    message = pattern(LEN)[:LEN]
+    sender = threading.Thread(target=sock.sendall, args=(message,))
+    sender.start()
+    assert receive(sock, LEN) == message
+    sender.join()
+    sock.shutdown(socket.SHUT_WR)
+    expect_end(sock, 3, "end")
+    print("all came back", flush=True)
+
+
+def echo_also():
+    """An echo for one that finds its partner, and then for one by TCP."""
+    family = socket.AF_INET6 if ":" in HOST else socket.AF_INET
+    listener = socket.create_server((HOST, PORT), family=family)
+    first = listener.accept()[0]
+    meet(first, is_asked=False)
+
+    def back(sock, last_word):
+        while part := sock.recv(1 << 16):
+            sock.sendall(part)
+        sock.sendall(last_word)
+        sock.close()
+
+    answering = threading.Thread(target=back, args=(first, b"bye"))
+    answering.start()
+    back(listener.accept()[0], b"")
+    answering.join()
+
+
 def many():
     """Connections one after another, and some at a time."""
     for turn in range(60):

@@ -206,6 +206,67 @@ fn a_lost_carrier_is_a_reset_for_both() {
     }
 }
 
+/// Whichever of the two is told: the connection that is there comes to its end with all its
+/// bytes, a new one is TCP, and then the carrier ends by itself.
+#[test]
+fn a_carrier_that_a_signal_ends_lets_connections_end_and_takes_no_new_ones() {
+    const LONG: &str = "drain=100";
+    require_namespaces!();
+    skip_unless!(missing(&["python3"]));
+    let endings = [("stp", 0, "TERM"), ("stp", 1, "INT"), ("qpip", 0, "TERM"), ("qpip", 1, "TERM")];
+    for (way, which, signal) in endings {
+        let hosts = Hosts::new(way);
+        let both = [Host::Here, Host::There];
+        let mut carriers = both.map(|host| hosts.carry_told(host, "key", LONG));
+        let two = Two::new(&hosts);
+        let mut answers = two.called("echo_also");
+        let mut asks = two.calls("ask_when_told");
+        asks.until_it_says("called");
+        carriers[which].signal(signal);
+        hosts.ground.forget_log();
+        let said = two.calls("plain").output();
+        assert_eq!(String::from_utf8_lossy(&said).trim(), "all came back", "{way}");
+        // The one there says no as to a carrier that has no room, the one here why.
+        let why = ["this host's carrier comes to its end", "the carrier there does not take it"];
+        hosts.ground.until(|| hosts.ground.log().contains(why[which]));
+        assert!(!hosts.ground.log().contains(&format!(": {way}: ")), "{}", hosts.ground.log());
+        asks.is_told("go on");
+        asks.ends_well();
+        answers.ends_well();
+        assert_eq!(carriers[which].exit_code(), Some(0), "{way}");
+        // The other heard of the end, and works with the next one.
+        carriers[which] = hosts.carry(both[which], "key");
+        assert_eq!(two.says("echo", "ask"), "all came back", "{way}");
+    }
+}
+
+/// Both programs hear of a reset as soon as the time is over, or the operator insists.
+#[test]
+fn a_carrier_cuts_off_what_does_not_end() {
+    require_namespaces!();
+    skip_unless!(missing(&["python3"]));
+    let endings =
+        [("stp", "drain=1", 1, 0), ("qpip", "drain=1", 1, 0), ("stp", "drain=100", 2, 143)];
+    for (way, drain, signals, code) in endings {
+        let hosts = Hosts::new(way);
+        let mut carriers =
+            [Host::Here, Host::There].map(|host| hosts.carry_told(host, "key", drain));
+        let two = Two::new(&hosts);
+        let mut called = two.called("stay_called");
+        let mut calls = two.calls("stay_calling");
+        called.until_it_says("stays");
+        calls.until_it_says("stays");
+        for _ in 0..signals {
+            carriers[0].signal("TERM");
+            // Two signals that wait are one.
+            std::thread::sleep(Duration::from_millis(300));
+        }
+        assert_eq!(carriers[0].exit_code(), Some(code), "{way}");
+        called.ends_well();
+        calls.ends_well();
+    }
+}
+
 #[test]
 fn without_carriers_that_understand_each_other_it_is_tcp() {
     require_namespaces!();

@@ -93,10 +93,16 @@ impl Hosts {
     }
 
     pub(crate) fn carry(&self, host: Host, key: &str) -> Running {
+        self.carry_told(host, key, "")
+    }
+
+    /// The same, where the operator has said more.
+    pub(crate) fn carry_told(&self, host: Host, key: &str, more: &str) -> Running {
         let other = if host == Host::Here { Host::There } else { Host::Here };
         let said = carriers_orders(self.way, self.address(host), self.address(other), &{
             self.ground.path(key)
         });
+        let said = format!("{said}\n{more}");
         let mut carrier = self
             .on(host, || self.ground.start_told(true, "true", &[], &[("LANDFALL_CARRY", &said)]));
         carrier.until_it_says("carries by");

@@ -342,6 +342,11 @@ impl Running {
         }
     }
 
+    /// The code that it ends with by itself, in time.
+    pub(crate) fn exit_code(&mut self) -> Option<i32> {
+        self.status(PATIENCE).code()
+    }
+
     /// How it ends, if it does so in time.
     fn status(&mut self, patience: Duration) -> ExitStatus {
         let begin = Instant::now();
