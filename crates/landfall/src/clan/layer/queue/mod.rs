@@ -9,8 +9,6 @@
 //! [`Sender::into_punctual`] see to it, or publishes each ([`Config::singly`]).
 //!
 //! Example: see [`layer`](super).
-//!
-//! The receiver's side of a queue.
 
 use std::time::{Duration, Instant};
 
