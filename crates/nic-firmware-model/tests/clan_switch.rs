@@ -211,5 +211,5 @@ fn behind_a_switch_a_key_for_one_peer_opens_nothing() {
     }
     net.wait(Duration::from_millis(4));
     assert_eq!(net.bytes(0, area), [0; 4_096]);
-    assert!(net.node(0).engine().refusals().of(Refusal::WrongKey) > 0);
+    assert_eq!(net.node(0).engine().refusals().of(Refusal::WrongKey), 2);
 }

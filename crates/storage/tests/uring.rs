@@ -134,14 +134,23 @@ fn a_client_that_goes_while_the_ring_reads_disturbs_nobody() {
     let folder = Folder::new();
     let Some((server, client)) = cold_server(test, &folder) else { return };
     let address = server.listen("127.0.0.1:0").unwrap();
-    for turn in 0..8_u64 {
+    let bytes = pattern(1, SIZE);
+    let mut failed = 0;
+    for turn in 0..8 {
         let leaving = connect(address);
-        let reads: Vec<_> =
-            (0..64).map(|nth| leaving.read((turn * 64 + nth) * 8192, vec![0; 8192])).collect();
+        let blocks: Vec<_> = (0..64).map(|nth| (turn * 64 + nth) * 8192).collect();
+        let read = |at: &usize| leaving.read(*at as u64, vec![0; 8192]);
+        let reads: Vec<_> = blocks.iter().map(read).collect();
         leaving.send();
         leaving.end("it goes");
-        assert!(reads.into_iter().any(|read| read.wait().is_err()) || turn > 0);
+        for (at, read) in blocks.into_iter().zip(reads) {
+            match read.wait() {
+                Ok(block) => assert!(block == bytes[at..at + 8192], "at {at}"),
+                Err(_) => failed += 1,
+            }
+        }
     }
+    assert!(failed > 0, "each read was answered before its client went");
     until("all others are gone", || server.streams().clients() == 1);
     assert!(client.read(SIZE as u64 - 512, vec![0; 512]).wait().is_ok());
 }

@@ -72,7 +72,7 @@ fn every_server_answers_and_is_overloaded() {
     let scale = Scale { endpoints: &[1, 20], ..Scale::QUICK };
     let (servers, absent) = server::measure(&endpoints, scale, &Progress::on_stderr());
     assert!(absent.is_empty(), "{absent:?}");
-    assert_eq!(servers.len(), 4);
+    assert_eq!(servers.len(), 5);
     for server in &servers {
         assert_eq!(server.points.len(), 2, "{server:?}");
         assert_eq!((server.overload_endpoints, server.overload.len()), (20, 4), "{server:?}");
