@@ -109,15 +109,15 @@ mod tests {
         let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
         let seen = loop {
             let seen = used(program.id(), program.id()).unwrap() - before;
-            let is_charged = seen.program_s >= 0.02 && seen.user_s >= 0.02;
-            if is_charged || std::time::Instant::now() > deadline {
+            let least = seen.program_s.min(seen.user_s).min(seen.server_s);
+            if least >= 0.02 || std::time::Instant::now() > deadline {
                 break seen;
             }
         };
         program.kill().unwrap();
         program.wait().unwrap();
-        assert!(seen.program_s >= 0.02 && seen.user_s >= 0.02, "{seen:?}");
-        assert!(seen.server_s >= 0.02, "{seen:?}");
+        let least = seen.program_s.min(seen.user_s).min(seen.server_s);
+        assert!(least >= 0.02, "{seen:?}");
         assert!(of_process(u32::MAX).is_err());
     }
 }
