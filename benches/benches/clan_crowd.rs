@@ -1,13 +1,16 @@
 //! Many nodes of CLAN on one host, and many subscribers of one publisher: what each costs.
 //!
 //! ```sh
-//! ulimit -n 200000
 //! cargo bench -p landfall-benches --bench clan_crowd
 //! ```
 //!
 //! Each node has a thread and a few descriptors, as each process with one has; here they are all of
-//! this process. With `--test` there are few of them.
+//! this process, and where that has too few descriptors, of some that it starts. With `--test`
+//! there are few of them.
 
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -16,14 +19,25 @@ use landfall::clan::shared::{SharedConfig, SharedNode};
 use landfall::clan::{Fabric, Rights};
 use landfall_testkit::TemporaryFolder;
 
-const NODES: [usize; 5] = [1, 10, 100, 1_000, 10_000];
+const NODES: [usize; 4] = [1, 10, 100, 1_000];
+/// More nodes than one process has descriptors for, in so many processes.
+const CROWD: usize = 10_000;
+const PROCESSES: usize = 20;
+/// How this program is started to open nodes: with a folder and how many.
+const OPENS: &str = "--opens-nodes";
 const SUBSCRIBERS: [usize; 4] = [1, 10, 100, 1_000];
 const MESSAGE: [u8; 64] = [7; 64];
 /// Publications that a subscriber may be late.
 const SLOTS: u32 = 16;
 
 fn main() -> Result<()> {
-    let is_test = std::env::args().any(|argument| argument == "--test");
+    let words: Vec<String> = std::env::args().collect();
+    if let [_, word, folder, count] = &words[..]
+        && word == OPENS
+    {
+        return open_nodes(Path::new(folder), count.parse()?);
+    }
+    let is_test = words.iter().any(|argument| argument == "--test");
     let most = if is_test { 10 } else { usize::MAX };
     println!("A node more among so many others, which another has mapped a page of:\n");
     println!("| nodes | opened, µs | mapped, µs | resident, KiB | descriptors |");
@@ -31,7 +45,8 @@ fn main() -> Result<()> {
     for count in NODES.into_iter().filter(|count| *count <= most) {
         row(count, nodes);
     }
-    println!("\nA publication of 64 bytes to so many subscribers, a node each:\n");
+    row(CROWD.min(most), crowd);
+    println!("\nA publication of 64 bytes to so many subscribers, two of a node:\n");
     println!("| subscribers | all told, µs | ns for each | a subscriber of all reads it, ns |");
     println!("| ---: | ---: | ---: | ---: |");
     for count in SUBSCRIBERS.into_iter().filter(|count| *count <= most) {
@@ -73,14 +88,60 @@ fn nodes(count: usize) -> Result<String> {
     Ok(figures)
 }
 
+/// The last process of many tells what its nodes took.
+fn crowd(count: usize) -> Result<String> {
+    let folder = TemporaryFolder::new("clan-crowd");
+    let processes = PROCESSES.min(count);
+    let mut running = Vec::new();
+    let mut last = String::new();
+    for _ in 0..processes {
+        let mut process = Command::new(std::env::current_exe()?)
+            .args([OPENS.as_ref(), folder.path().as_os_str()])
+            .arg((count / processes).to_string())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        last.clear();
+        let said = process.stdout.take().context("its output is piped")?;
+        BufReader::new(said).read_line(&mut last)?;
+        running.push(process);
+    }
+    for mut process in running {
+        // The end of its input is what it waits for.
+        drop(process.stdin.take());
+        process.wait()?;
+    }
+    anyhow::ensure!(!last.is_empty(), "a process could not open its nodes");
+    Ok(last.trim_end().to_owned())
+}
+
+fn open_nodes(folder: &Path, count: usize) -> Result<()> {
+    let (descriptors, resident) = (descriptors()?, resident()?);
+    let started = Instant::now();
+    let open = |_| Ok(SharedNode::open(SharedConfig::new(folder))?);
+    let nodes = (0..count).map(open).collect::<Result<Vec<_>>>()?;
+    let opened = started.elapsed();
+    let each = |all: usize| all as f64 / count as f64;
+    println!(
+        "{:.0} | - | {:.0} | {:.1}",
+        micros(opened, count),
+        each(self::resident()?.saturating_sub(resident)) / 1024.0,
+        each(self::descriptors()?.saturating_sub(descriptors)),
+    );
+    std::io::stdin().read_line(&mut String::new())?;
+    drop(nodes);
+    Ok(())
+}
+
 fn subscribers(count: usize) -> Result<String> {
     const ROUNDS: usize = 2_000;
     let folder = TemporaryFolder::new("clan-crowd");
     let config = Config::new(MESSAGE.len() as u32, SLOTS);
     let mut publisher = Publisher::open(&node_in(&folder)?, config)?;
     let mut all = Vec::new();
-    for _ in 0..count {
-        let half = Subscriber::open(&node_in(&folder)?, config)?;
+    let nodes = (0..count.div_ceil(2)).map(|_| node_in(&folder)).collect::<Result<Vec<_>>>()?;
+    for number in 0..count {
+        let half = Subscriber::open(&nodes[number / 2], config)?;
         publisher.add(&half.cookie())?;
         all.push(half.connect(&publisher.cookie())?);
     }

@@ -18,8 +18,10 @@ const WITHIN: Duration = Duration::from_micros(20);
 /// Places of the queue, and bytes of the stream.
 const PLACES: u32 = 4096;
 const RING: u64 = 512 << 10;
-/// Messages that are under way where they are written and read where they lie.
-pub(crate) const LOANS: u32 = 8;
+/// Messages under way where they are written and read where they lie: two where they are long.
+pub(crate) fn loans(bytes: usize) -> u32 {
+    if bytes > 1 << 20 { 2 } else { 8 }
+}
 /// Where a message begins, behind its number.
 const MESSAGE: u64 = 64;
 
@@ -277,7 +279,7 @@ struct InPlace {
 
 impl InPlace {
     fn open(node: &SharedNode, place: &Place, work: &Work) -> Result<Self> {
-        let config = queue::Config::new(u32::try_from(work.bytes)?, LOANS).singly();
+        let config = queue::Config::new(u32::try_from(work.bytes)?, loans(work.bytes)).singly();
         let config = config.wait(wait(work));
         let mut queues = Queues { sender: None, receiver: None };
         if place.is_first {

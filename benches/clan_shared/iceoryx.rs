@@ -11,7 +11,7 @@ use iceoryx2::port::subscriber::Subscriber;
 use iceoryx2::port::update_connections::UpdateConnections;
 use iceoryx2::prelude::*;
 
-use crate::clan::LOANS;
+use crate::clan::loans;
 use crate::sides::{End, Kind, Opened, PATIENCE, Place, Waiting, Work};
 
 struct Ports {
@@ -41,7 +41,7 @@ impl Ports {
         let (mine, theirs) = (place.is_first, !place.is_first);
         // As much room as a stream of CLAN has, and as its queue.
         let places = match work.kind {
-            Kind::Stream | Kind::InPlace => LOANS as usize,
+            Kind::Stream | Kind::InPlace => loans(work.bytes) as usize,
             Kind::ThereAndBack | Kind::Elements => 4096,
         };
         let in_place = (work.kind == Kind::InPlace).then_some(work.bytes);
