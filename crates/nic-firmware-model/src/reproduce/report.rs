@@ -154,7 +154,8 @@ the figures and their dates in [performance](performance.md) and [clan-ip](clan-
 - Joining fragments in place and copying to the user is *faster* than fast buffers and page
   remapping, which the paper on speculative defragmentation found best: a copy costs less than
   a change of the page table, or than looking after lent memory.
-- IP over CLAN is *slower* than the kernel's TCP on the same link; in the paper it is faster.
+- With IP over CLAN a byte goes there and back in the time of the kernel's TCP on the same link or a
+  little less, and 1 KiB takes *longer*; in the paper both are faster.
 - A file system on a block device over queue pairs (Figure 7 of QPIP, `landfall paper qpip`)
   is *not* faster by what the paper found, and its reads cost the client *more* processor time
   than over sockets: without an adapter that runs TCP, both ends' processors run it either way.
