@@ -20,7 +20,7 @@ use landfall::clan::{Fabric, Rights};
 use landfall_testkit::TemporaryFolder;
 
 const NODES: [usize; 4] = [1, 10, 100, 1_000];
-/// More nodes than one process has descriptors for, in so many processes.
+/// More nodes than one process has descriptors for, in this number of processes.
 const CROWD: usize = 10_000;
 const PROCESSES: usize = 20;
 /// How this program is started to open nodes: with a folder and how many.
@@ -39,14 +39,14 @@ fn main() -> Result<()> {
     }
     let is_test = words.iter().any(|argument| argument == "--test");
     let most = if is_test { 10 } else { usize::MAX };
-    println!("A node more among so many others, which another has mapped a page of:\n");
+    println!("A node more among this many others, of which another node has mapped a page:\n");
     println!("| nodes | opened, µs | mapped, µs | resident, KiB | descriptors |");
     println!("| ---: | ---: | ---: | ---: | ---: |");
     for count in NODES.into_iter().filter(|count| *count <= most) {
         row(count, nodes);
     }
     row(CROWD.min(most), crowd);
-    println!("\nA publication of 64 bytes to so many subscribers, two of a node:\n");
+    println!("\nA publication of 64 bytes to this many subscribers, two of a node:\n");
     println!("| subscribers | all told, µs | ns for each | a subscriber of all reads it, ns |");
     println!("| ---: | ---: | ---: | ---: |");
     for count in SUBSCRIBERS.into_iter().filter(|count| *count <= most) {
