@@ -65,7 +65,7 @@ fn row(count: usize, measure: fn(usize) -> Result<String>) {
 
 fn nodes(count: usize) -> Result<String> {
     let folder = TemporaryFolder::new("clan-crowd");
-    let (descriptors, resident) = (descriptors()?, resident()?);
+    let before = Held::now()?;
     let one = node_in(&folder)?;
     let started = Instant::now();
     let others = (0..count).map(|_| node_in(&folder)).collect::<Result<Vec<_>>>()?;
@@ -76,14 +76,8 @@ fn nodes(count: usize) -> Result<String> {
     let mapped = exposed.iter().map(|(_, cookie)| Ok(one.map(cookie)?));
     let mapped = mapped.collect::<Result<Vec<_>>>()?;
     let mapping = started.elapsed();
-    let each = |all: usize| all as f64 / count as f64;
-    let figures = format!(
-        "{:.0} | {:.0} | {:.0} | {:.1}",
-        micros(opened, count),
-        micros(mapping, count),
-        each(self::resident()?.saturating_sub(resident)) / 1024.0,
-        each(self::descriptors()?.saturating_sub(descriptors)),
-    );
+    let (opened, mapping) = (micros(opened, count), micros(mapping, count));
+    let figures = format!("{opened:.0} | {mapping:.0} | {}", before.more_for_each(count)?);
     drop(mapped);
     Ok(figures)
 }
@@ -104,6 +98,7 @@ fn crowd(count: usize) -> Result<String> {
         last.clear();
         let said = process.stdout.take().context("its output is piped")?;
         BufReader::new(said).read_line(&mut last)?;
+        anyhow::ensure!(!last.is_empty(), "a process could not open its nodes");
         running.push(process);
     }
     for mut process in running {
@@ -111,23 +106,16 @@ fn crowd(count: usize) -> Result<String> {
         drop(process.stdin.take());
         process.wait()?;
     }
-    anyhow::ensure!(!last.is_empty(), "a process could not open its nodes");
     Ok(last.trim_end().to_owned())
 }
 
 fn open_nodes(folder: &Path, count: usize) -> Result<()> {
-    let (descriptors, resident) = (descriptors()?, resident()?);
+    let before = Held::now()?;
     let started = Instant::now();
     let open = |_| Ok(SharedNode::open(SharedConfig::new(folder))?);
     let nodes = (0..count).map(open).collect::<Result<Vec<_>>>()?;
-    let opened = started.elapsed();
-    let each = |all: usize| all as f64 / count as f64;
-    println!(
-        "{:.0} | - | {:.0} | {:.1}",
-        micros(opened, count),
-        each(self::resident()?.saturating_sub(resident)) / 1024.0,
-        each(self::descriptors()?.saturating_sub(descriptors)),
-    );
+    let opened = micros(started.elapsed(), count);
+    println!("{opened:.0} | - | {}", before.more_for_each(count)?);
     std::io::stdin().read_line(&mut String::new())?;
     drop(nodes);
     Ok(())
@@ -176,14 +164,27 @@ fn micros(time: Duration, count: usize) -> f64 {
     time.as_secs_f64() * 1e6 / count as f64
 }
 
-/// Bytes of memory that this process has touched.
-fn resident() -> Result<usize> {
-    let status = std::fs::read_to_string("/proc/self/status")?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kibibytes = line.and_then(|line| line.split_whitespace().next()).context("no VmRSS")?;
-    Ok(kibibytes.parse::<usize>()? * 1024)
+/// What this process holds.
+struct Held {
+    /// Kibibytes of memory that it has touched.
+    resident: usize,
+    descriptors: usize,
 }
 
-fn descriptors() -> Result<usize> {
-    Ok(std::fs::read_dir("/proc/self/fd")?.count())
+impl Held {
+    fn now() -> Result<Self> {
+        let status = std::fs::read_to_string("/proc/self/status")?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let resident = line.and_then(|line| line.split_whitespace().next()).context("no VmRSS")?;
+        let descriptors = std::fs::read_dir("/proc/self/fd")?.count();
+        Ok(Self { resident: resident.parse()?, descriptors })
+    }
+
+    /// What it holds more now, for each of this many: two cells of a row.
+    fn more_for_each(&self, count: usize) -> Result<String> {
+        let now = Self::now()?;
+        let each = |now: usize, before| now.saturating_sub(before) as f64 / count as f64;
+        let resident = each(now.resident, self.resident);
+        Ok(format!("{resident:.0} | {:.1}", each(now.descriptors, self.descriptors)))
+    }
 }

@@ -39,7 +39,7 @@ pub(crate) fn open_words(work: &Work, place: &Place) -> Result<Opened> {
 pub(crate) fn open(work: &Work, place: &Place) -> Result<Opened> {
     match work.kind {
         Kind::ThereAndBack | Kind::Elements => open_with(work, place, |node, work, place| {
-            Ok(Box::new(Queues::open(&node, place, work, 1)?))
+            Ok(Box::new(Queues::open(&node, place, work, elements(work)?.singly())?))
         }),
         Kind::Stream => open_with(work, place, |node, work, place| {
             let config = stream::Config::new(RING).wait(wait(work));
@@ -54,7 +54,8 @@ pub(crate) fn open(work: &Work, place: &Place) -> Result<Opened> {
 pub(crate) fn open_batched(work: &Work, place: &Place) -> Result<Opened> {
     match work.kind {
         Kind::Elements => open_with(work, place, |node, work, place| {
-            Ok(Box::new(Queues::open(&node, place, work, BATCH)?))
+            let config = elements(work)?.batch(BATCH, WITHIN);
+            Ok(Box::new(Queues::open(&node, place, work, config)?))
         }),
         _ => Ok(None),
     }
@@ -102,6 +103,11 @@ fn open_with(
         (folder, node)
     };
     Ok(Some(Box::new(Housed { end: make(node, work, place)?, _folder: folder })))
+}
+
+/// A queue of elements that are copied in and out.
+fn elements(work: &Work) -> Result<queue::Config> {
+    Ok(queue::Config::new(u32::try_from(work.bytes)?, PLACES))
 }
 
 const fn wait(work: &Work) -> Wait {
@@ -199,9 +205,8 @@ struct Queues {
 }
 
 impl Queues {
-    fn open(node: &SharedNode, place: &Place, work: &Work, batch: u32) -> Result<Self> {
-        let config = queue::Config::new(u32::try_from(work.bytes)?, PLACES);
-        let config = config.batch(batch, WITHIN).wait(wait(work));
+    fn open(node: &SharedNode, place: &Place, work: &Work, config: queue::Config) -> Result<Self> {
+        let config = config.wait(wait(work));
         let is_two_way = work.kind == Kind::ThereAndBack;
         let mut ends = Self { sender: None, receiver: None };
         for is_there in [true, false] {
@@ -280,13 +285,7 @@ struct InPlace {
 impl InPlace {
     fn open(node: &SharedNode, place: &Place, work: &Work) -> Result<Self> {
         let config = queue::Config::new(u32::try_from(work.bytes)?, loans(work.bytes)).singly();
-        let config = config.wait(wait(work));
-        let mut queues = Queues { sender: None, receiver: None };
-        if place.is_first {
-            queues.sender = Some(sender(node, place, config)?);
-        } else {
-            queues.receiver = Some(receiver(node, place, config)?);
-        }
+        let queues = Queues::open(node, place, work, config)?;
         Ok(Self { queues, bytes: work.bytes })
     }
 }

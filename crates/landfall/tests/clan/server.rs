@@ -93,17 +93,15 @@ fn answered_in_order<N: Messaging>(name: &str, pair: &(N, N)) {
     assert_eq!((stats.requests, stats.accepted, stats.ended), (208, 1, 1), "{name}");
 }
 
+fn with_room_for(clients: usize) -> Config {
+    let most = clients + 10;
+    Config { endpoints: most, apertures: most, windows: most, tripwires: most, ..Config::default() }
+}
+
 #[test]
 fn thousands_of_endpoints_are_served_by_one_thread() {
     const CLIENTS: usize = 2000;
-    let config = Config {
-        endpoints: CLIENTS + 10,
-        apertures: CLIENTS + 10,
-        windows: CLIENTS + 10,
-        tripwires: CLIENTS + 10,
-        ..Config::default()
-    };
-    thousands_are_served(&channel_pair_with(&config), CLIENTS);
+    thousands_are_served(&channel_pair_with(&with_room_for(CLIENTS)), CLIENTS);
     // Each maps memory of its own there, both ways.
     let (_folder, pair) = shared_pair();
     thousands_are_served(&pair, 1000);
@@ -176,15 +174,8 @@ fn replies_that_find_no_room_leave_in_the_order_of_their_requests() {
     const CLIENTS: usize = 2000;
     /// So far from its place a reply may leave: a batch of the server and what a buffer holds.
     const AWAY: usize = 128;
-    let config = Config {
-        endpoints: CLIENTS + 10,
-        apertures: CLIENTS + 10,
-        windows: CLIENTS + 10,
-        tripwires: CLIENTS + 10,
-        // Room for the replies of some 26 requests.
-        write_buffer: 4096,
-        ..Config::default()
-    };
+    // Room for the replies of some 26 requests.
+    let config = Config { write_buffer: 4096, ..with_room_for(CLIENTS) };
     let (here, there) = channel_pair_with(&config);
     let shape = Shape { size: 8, depth: 1 };
     let (paused, done) = (AtomicBool::new(false), AtomicBool::new(false));
