@@ -5,6 +5,8 @@ mod support;
 use std::io::{ErrorKind, Read, Write};
 use std::process::{Child, Command, Stdio};
 
+#[cfg(feature = "clan")]
+use landfall_testkit::trials::{count_kills, kills};
 use sockets_compat::{ByteStream, Family};
 #[cfg(feature = "clan")]
 use sockets_compat::{ClanListener, ClanNetwork, ClanOptions, ClanStream};
@@ -223,31 +225,35 @@ fn a_killed_peer_of_another_host_is_a_reset_and_leaves_nothing() {
 #[cfg(feature = "clan")]
 #[test]
 fn a_killed_peer_is_a_reset_behind_what_it_wrote() {
-    within(|| {
-        let folder = Folder::new("killed");
-        let listener = ClanListener::bind(folder.address("parent")).unwrap();
-        for is_reading in [true, false] {
-            let child = child_that_is("child", &folder.address("parent"));
-            let (mut stream, _) = listener.accept().unwrap();
-            let mut bytes = [0; 9];
-            stream.read_exact(&mut bytes).unwrap();
-            let mut reader = stream.try_clone().unwrap();
-            let reading = std::thread::spawn(move || reader.read(&mut [0; 1]));
-            if is_reading {
-                std::thread::sleep(std::time::Duration::from_millis(10));
-            }
-            drop(child);
-            let error = reading.join().unwrap().unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{error}");
-            let mut error = None;
-            until("a write hears of it", || {
-                error = stream.write_all(&[0; 1024]).err();
-                error.is_some()
-            });
-            let kind = error.unwrap().kind();
-            assert!(matches!(kind, ErrorKind::ConnectionReset | ErrorKind::BrokenPipe), "{kind}");
-        }
+    for round in 0..kills(2) {
+        within(move || lose_a_peer_in_shared_memory(round % 2 == 0));
+        count_kills("an end of a stream in shared memory", 1);
+    }
+}
+
+#[cfg(feature = "clan")]
+fn lose_a_peer_in_shared_memory(is_reading: bool) {
+    let folder = Folder::new("killed");
+    let listener = ClanListener::bind(folder.address("parent")).unwrap();
+    let child = child_that_is("child", &folder.address("parent"));
+    let (mut stream, _) = listener.accept().unwrap();
+    let mut bytes = [0; 9];
+    stream.read_exact(&mut bytes).unwrap();
+    let mut reader = stream.try_clone().unwrap();
+    let reading = std::thread::spawn(move || reader.read(&mut [0; 1]));
+    if is_reading {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    drop(child);
+    let error = reading.join().unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{error}");
+    let mut error = None;
+    until("a write hears of it", || {
+        error = stream.write_all(&[0; 1024]).err();
+        error.is_some()
     });
+    let kind = error.unwrap().kind();
+    assert!(matches!(kind, ErrorKind::ConnectionReset | ErrorKind::BrokenPipe), "{kind}");
 }
 
 /// Where queue pairs of the test below listen, at the parent's end of the tunnel.

@@ -10,6 +10,7 @@ use std::{env, fs, thread};
 use landfall_storage::client::{Client, Error, Pending};
 use landfall_storage::device::{BlockDevice, FileAccess, FileDevice, Volatile};
 use landfall_storage::server::Offer;
+use landfall_testkit::trials::{count_kills, kills};
 use proptest::prelude::*;
 
 use crate::support::{Folder, connect, pattern, serve, until};
@@ -134,7 +135,8 @@ fn kill_and_look(access: FileAccess) {
     let folder = Folder::new();
     let disk = folder.disk("disk.img", WRITERS * BLOCKS * BLOCK as u64);
     let mut known = vec![vec![Known::default(); BLOCKS as usize]; WRITERS as usize];
-    for turn in 1..4u64 {
+    let turns = kills(3);
+    for turn in 1..=turns {
         let (mut server, address) = start(&disk, access);
         let acknowledged = AtomicU64::new(0);
         thread::scope(|scope| {
@@ -142,7 +144,9 @@ fn kill_and_look(access: FileAccess) {
                 let (client, acknowledged) = (connect(address), &acknowledged);
                 scope.spawn(move || write_until_gone(&client, writer, turn, known, acknowledged));
             }
-            until("enough is written", || acknowledged.load(Ordering::Relaxed) > 400 * turn);
+            until("enough is written", || {
+                acknowledged.load(Ordering::Relaxed) > 400 * (1 + turn % 3)
+            });
             // SIGKILL, in the middle of whatever it does.
             server.0.kill().unwrap();
             server.0.wait().unwrap();
@@ -175,6 +179,7 @@ fn kill_and_look(access: FileAccess) {
             }
         }
     }
+    count_kills("a server of a block device", turns);
 }
 
 #[derive(Clone, Debug)]

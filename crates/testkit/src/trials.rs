@@ -1,6 +1,8 @@
 //! How much is tried: as much as a gate has time for, or more for who asks.
 
 use std::env;
+use std::fs::File;
+use std::io::Write as _;
 use std::ops::Range;
 
 use landfall_placement::Random;
@@ -31,6 +33,25 @@ pub fn cases(few: u32) -> u32 {
 pub fn sequences(usual: u64) -> u64 {
     let asked = env::var("LANDFALL_MODEL_SEQUENCES").ok().and_then(|n| n.parse().ok());
     asked.unwrap_or(usual)
+}
+
+/// How often a test that kills processes goes round: `LANDFALL_KILLS` times as often as usual.
+#[must_use]
+pub fn kills(usual: u64) -> u64 {
+    let times = env::var("LANDFALL_KILLS").ok().and_then(|times| times.parse().ok());
+    usual * times.unwrap_or(1)
+}
+
+/// Counts processes that a test has killed, in the file that `LANDFALL_KILL_COUNT` names:
+/// `bash .ci/run kills` adds them up.
+///
+/// # Panics
+/// If the file cannot be written.
+pub fn count_kills(of: &str, many: u64) {
+    let Some(path) = env::var_os("LANDFALL_KILL_COUNT") else { return };
+    let file = File::options().append(true).create(true).open(path);
+    let line = format!("{many} {of}\n");
+    file.and_then(|mut file| file.write_all(line.as_bytes())).expect("kills are counted");
 }
 
 /// Bytes that a seed stands for.

@@ -8,6 +8,7 @@ use landfall_placement::{Check, Landing, PathId, Peer, RegionId, Span};
 use landfall_testbed::privileges::is_root;
 use landfall_testkit::engines::numbered::Config;
 use landfall_testkit::skip_unless;
+use landfall_testkit::trials::{count_kills, kills};
 use landfall_transport::memory::{Arena, ArenaConfig, Memory, Regions, Rights};
 use landfall_transport::udp::{UdpConfig, UdpDriver};
 use landfall_transport::{Clock, Driver, Feature};
@@ -426,7 +427,8 @@ fn a_neighbour_that_is_killed_or_stopped_spoils_nothing() {
     let mut engine = Scripted::new(move |unit, into| place_as_labelled(target, unit, into, check));
     let mut driver = open(anywhere(), &regions);
     let clock = Clock::start();
-    for round in 0..30u64 {
+    let rounds = kills(30);
+    for round in 0..rounds {
         let mut child = Victim::sending_to(driver.local_address());
         let deadline = StdInstant::now() + PATIENCE;
         let run = |driver: &mut UdpDriver, engine: &mut Scripted| {
@@ -447,7 +449,7 @@ fn a_neighbour_that_is_killed_or_stopped_spoils_nothing() {
         while driver.neighbours() == 0 {
             run(&mut driver, &mut engine);
         }
-        for _ in 0..round * 40 {
+        for _ in 0..round % 30 * 40 {
             run(&mut driver, &mut engine);
         }
         if round % 3 == 0 {
@@ -466,6 +468,7 @@ fn a_neighbour_that_is_killed_or_stopped_spoils_nothing() {
             run(&mut driver, &mut engine);
         }
     }
+    count_kills("a neighbour of UDP on the same host", rounds);
     assert_eq!(driver.counters().malformed, 0);
 }
 

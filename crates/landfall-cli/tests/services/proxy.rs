@@ -8,6 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use landfall_testkit::skip_unless;
+use landfall_testkit::trials::{count_kills, kills};
 use socket2::SockRef;
 
 use super::{Directory, client, printed, why_missing};
@@ -198,7 +199,8 @@ fn a_second_signal_ends_a_server_that_drains() {
 
 #[test]
 fn neither_end_waits_for_a_proxy_that_was_killed() {
-    for kills_near in [true, false] {
+    let rounds = kills(2);
+    for kills_near in (0..rounds).map(|round| round % 2 == 0) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let (near, far, at) = chain(listener.local_addr().unwrap(), " --idle 2");
         let mut client = connect(at);
@@ -217,4 +219,5 @@ fn neither_end_waits_for_a_proxy_that_was_killed() {
         let (_, said) = left.end_by("-TERM");
         assert!(said.contains("no progress for 2s"), "{said}");
     }
+    count_kills("a proxy", rounds);
 }

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use landfall_testkit::trials::{count_kills, kills};
 use rustix::process::Signal;
 
 use super::ends::{Listening, Running, Scratch, leftovers, noise, receive, send, until};
@@ -41,9 +42,16 @@ fn case(name: &str) -> Case {
 
 #[test]
 fn kills_at_any_moment_cost_only_what_was_under_way() {
+    for round in 0..kills(1) {
+        kill_and_resume(11 + round);
+        count_kills("both ends of a transfer", 12);
+    }
+}
+
+fn kill_and_resume(seed: u64) {
     let Case { scratch: _scratch, file, dir } = case("killed");
     // Moments by bytes, from a seed: who is killed, and after how much.
-    let moments = noise(11, 6);
+    let moments = noise(seed, 6);
     let mut at = 0;
     for moment in moments {
         at += 1 + u64::from(moment) * (SIZE as u64 / 7) / 256;
@@ -57,16 +65,16 @@ fn kills_at_any_moment_cost_only_what_was_under_way() {
             sender.kill();
         }
         let now = came(&dir);
-        assert!(now >= at, "what came stays: {now} of {at}");
+        assert!(now >= at, "seed {seed}: what came stays: {now} of {at}");
         at = now;
     }
     let (receiver, sender) = begun(&file, &dir, 0);
     let sent = sender.end().expect(0).json();
     receiver.running.end().expect(0);
     assert_eq!(fs::read(&file).unwrap(), fs::read(dir.join("file")).unwrap());
-    assert_eq!(sent["files_resumed"], 1, "{sent}");
-    assert_eq!(sent["bytes_there"], at, "{sent}");
-    assert_eq!(sent["bytes_moved"], SIZE as u64 - at, "only the rest: {sent}");
+    assert_eq!(sent["files_resumed"], 1, "seed {seed}: {sent}");
+    assert_eq!(sent["bytes_there"], at, "seed {seed}: {sent}");
+    assert_eq!(sent["bytes_moved"], SIZE as u64 - at, "seed {seed}: only the rest: {sent}");
     assert_eq!(leftovers(&dir), Vec::<PathBuf>::new());
 }
 

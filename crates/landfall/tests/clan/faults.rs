@@ -12,6 +12,7 @@ use landfall::clan::network::{
     Window, WordFunction,
 };
 use landfall::clan::{Access, Cookie, Error, Fabric, Local, Remote, Rights, Stage, Tripwire};
+use landfall_testkit::trials::{count_kills, kills};
 use landfall_transport::fault::{Faults, Faulty};
 use landfall_transport::udp::{UdpConfig, UdpDriver};
 
@@ -234,7 +235,9 @@ fn a_peer_that_is_killed_is_noticed_and_leaves_nothing_behind() {
     let listener = node.endpoint(Some(PORT)).unwrap();
     listener.listen().unwrap();
     let before = node.stats();
-    for kill in 0..8u64 {
+    let rounds = kills(8);
+    for round in 0..rounds {
+        let kill = round % 8;
         let mut doomed = KillOnDrop::start(node.local().unwrap());
         let (mut survivor, host) = accept(&node, &listener);
         // Some moment in the middle of it.
@@ -246,4 +249,5 @@ fn a_peer_that_is_killed_is_noticed_and_leaves_nothing_behind() {
         until(&node, || node.stats().regions == before.regions);
         assert_eq!(node.stats().links, 0);
     }
+    count_kills("a peer of CLAN by UDP", rounds);
 }

@@ -12,6 +12,7 @@ use landfall::clan::{
     Access, Cookie, Error, Event, EventQueue, Eventful, Fabric, Local, Remote, Rights, Tripwire,
 };
 use landfall_testkit::TemporaryFolder;
+use landfall_testkit::trials::{count_kills, kills};
 use landfall_transport::wait::until_ready;
 
 use super::other::{Other, long, node_in};
@@ -115,10 +116,10 @@ fn two_processes_wake_each_other_and_a_cookie_is_passed_on() {
 
 #[test]
 fn a_process_that_is_killed_is_lost_and_what_it_published_is_whole() {
-    const TIMES: u64 = 100;
+    let times = kills(100);
     let folder = TemporaryFolder::new("clan");
     let node = node_in(&folder);
-    for time in 0..TIMES {
+    for time in 0..times {
         let (memory, cookie) = node.expose(4096, Rights::Write).unwrap();
         let mut other = start(&folder, &cookie);
         let (theirs, mut remote) = meet(&node, &memory);
@@ -143,6 +144,7 @@ fn a_process_that_is_killed_is_lost_and_what_it_published_is_whole() {
         assert!(matches!(remote.store(0, 1), Err(Error::PeerLost)));
         assert!(node.map(&theirs).is_err());
     }
+    count_kills("a process with shared memory of CLAN", times);
     let deadline = long().unwrap();
     while node.peers() > 0 {
         assert!(Instant::now() < deadline, "what was for the dead is not given back");

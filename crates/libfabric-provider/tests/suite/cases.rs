@@ -10,6 +10,7 @@ use std::time::Duration;
 use landfall_testbed::{VethConfig, VethPair, require_namespaces};
 use landfall_testkit::TemporaryFolder;
 use landfall_testkit::skip::skip;
+use landfall_testkit::trials::{count_kills, kills};
 
 use crate::tools::{compile, here, need_headers, provider_folder, run, text};
 
@@ -37,12 +38,18 @@ fn check(provider: &str, case: &str) {
         Ok(program) => program,
         Err(why) => return skip(case, why),
     };
-    let mut command = Command::new(program);
-    command.args([provider, case]).env("FI_PROVIDER_PATH", provider_folder());
-    // Peers that are gone are given up sooner than users would like.
-    command.env("FI_LANDFALL_PATIENCE", "1");
-    let output = run(command, LIMIT);
-    assert!(output.status.success(), "{provider}: {case}: {}", text(&output));
+    let is_deadly = case == "dead_peer";
+    for _ in 0..if is_deadly { kills(1) } else { 1 } {
+        let mut command = Command::new(program);
+        command.args([provider, case]).env("FI_PROVIDER_PATH", provider_folder());
+        // Peers that are gone are given up sooner than users would like.
+        command.env("FI_LANDFALL_PATIENCE", "1");
+        let output = run(command, LIMIT);
+        assert!(output.status.success(), "{provider}: {case}: {}", text(&output));
+        if is_deadly {
+            count_kills("a peer of libfabric", 1);
+        }
+    }
 }
 
 /// Two processes with a cable between them, and a key: everything is encrypted.

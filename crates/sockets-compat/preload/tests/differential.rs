@@ -10,6 +10,7 @@ use std::process::Command;
 use std::time::{Duration, SystemTime};
 
 use common::{example, fault_of};
+use landfall_testkit::trials::{count_kills, kills};
 
 fn run(with_library: bool) -> Vec<String> {
     let mut command = Command::new(example("socket_cases"));
@@ -65,6 +66,22 @@ fn ten_thousand_connections_leave_nothing_behind() {
     command.args(["many", "10000"]).env("LD_PRELOAD", example("libpreload_for_tests.so"));
     let output = command.env("EXPECT_SHARED", "1").output().expect("the cases start");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Of the cases above, the one that kills, as often as one likes.
+#[test]
+fn who_is_killed_in_the_middle_keeps_nothing_from_others() {
+    for _ in 0..kills(1) {
+        let mut command = Command::new(example("socket_cases"));
+        command
+            .arg("a_sender_is_killed_in_the_middle")
+            .env("LD_PRELOAD", example("libpreload_for_tests.so"));
+        let output = command.env("EXPECT_SHARED", "1").output().expect("the case starts");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(said.matches("last = ").count(), 20, "{said}");
+        count_kills("a program with one end of a socket", 20);
+    }
 }
 
 #[test]

@@ -16,6 +16,7 @@ use landfall::clan::shared::{SharedConfig, SharedNode};
 use landfall::clan::{Error, Fabric, Local, Remote, Rights};
 use landfall_placement::Random;
 use landfall_testkit::TemporaryFolder;
+use landfall_testkit::trials::{count_kills, kills};
 
 use self::roles::{Meeting, hold_for_ever, queue_config, step_of};
 use super::other::{Other, long, node_in};
@@ -80,7 +81,8 @@ fn for_each_role(mut test: impl FnMut(&TemporaryFolder, &SharedNode, (&str, &str
 fn each_pattern_tells_of_a_peer_that_is_killed_at_any_step() {
     let mut random = Random::from_number(25);
     for_each_role(|folder, node, (theirs, mine)| {
-        for _ in 0..3 {
+        let rounds = kills(3);
+        for _ in 0..rounds {
             let mut other = start(folder, theirs);
             let found = node.find(theirs, long()).unwrap();
             let mut step = step_of(mine, node, Meeting::Found(&found));
@@ -99,6 +101,7 @@ fn each_pattern_tells_of_a_peer_that_is_killed_at_any_step() {
             assert!(is_told, "{mine}: {error}");
             other.0.wait().unwrap();
         }
+        count_kills("one end of a pattern of CLAN", rounds);
     });
 }
 

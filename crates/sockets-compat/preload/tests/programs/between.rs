@@ -4,6 +4,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
 use landfall_testbed::{VethConfig, VethPair, require_namespaces, skip_unless};
+use landfall_testkit::trials::{count_kills, kills};
 use sockets_compat::StpStream;
 
 use crate::common::example;
@@ -173,7 +174,8 @@ fn an_end_that_has_overtaken_its_word_is_an_edge_of_epoll() {
 fn who_sends_to_a_killed_program_hears_of_it() {
     require_namespaces!();
     skip_unless!(missing(&["python3"]));
-    for way in WAYS {
+    let rounds = kills(1);
+    for way in (0..rounds).flat_map(|_| WAYS) {
         let (hosts, _carriers) = Hosts::with_carriers(way);
         let two = Two::new(&hosts);
         let mut sits = two.called("sit");
@@ -181,6 +183,7 @@ fn who_sends_to_a_killed_program_hears_of_it() {
         floods.until_it_says("floods");
         sits.kill();
         floods.ends_well();
+        count_kills("a program that is carried", 1);
     }
 }
 
@@ -189,7 +192,8 @@ fn who_sends_to_a_killed_program_hears_of_it() {
 fn a_lost_carrier_is_a_reset_for_both() {
     require_namespaces!();
     skip_unless!(missing(&["python3"]));
-    for (way, which) in [("stp", 0), ("stp", 1), ("qpip", 0), ("qpip", 1)] {
+    let all = [("stp", 0), ("stp", 1), ("qpip", 0), ("qpip", 1)];
+    for (way, which) in (0..kills(1)).flat_map(|_| all) {
         let (hosts, mut carriers) = Hosts::with_carriers(way);
         let two = Two::new(&hosts);
         let mut called = two.called("stay_called");
@@ -199,6 +203,7 @@ fn a_lost_carrier_is_a_reset_for_both() {
         carriers[which].kill();
         called.ends_well();
         calls.ends_well();
+        count_kills("a carrier", 1);
         // Another takes its place.
         let host = [Host::Here, Host::There][which];
         carriers[which] = hosts.carry(host, "key");
