@@ -11,3 +11,4 @@ mod qpip;
 mod reactor;
 mod stp;
 mod support;
+mod verbs;

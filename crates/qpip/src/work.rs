@@ -76,6 +76,9 @@ pub enum Status {
     TimedOut,
     /// The memory could not be read or written any more.
     MemoryGone,
+    /// The other side's memory may not be used so. No request of this adapter does that: it is
+    /// for carriers that reach such memory, with the words of these queue pairs.
+    RemoteAccess,
     /// The network says that there is no way to the destination.
     Unreachable,
 }
@@ -97,6 +100,7 @@ impl fmt::Display for Status {
             Self::Reset => "the other side reset the connection",
             Self::TimedOut => "the other side stopped answering",
             Self::MemoryGone => "the memory is not registered any more",
+            Self::RemoteAccess => "the other side's memory may not be used so",
             Self::Unreachable => "there is no way to the destination",
         })
     }

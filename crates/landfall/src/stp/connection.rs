@@ -2,6 +2,7 @@
 
 use std::future::{Future, poll_fn};
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use landfall_placement::{Duration, PathId, Peer};
 use landfall_seal::PeerIdentity;
@@ -113,10 +114,13 @@ impl Connection {
     /// # Errors
     /// [`Error::Closed`] where none will come.
     pub async fn offer(&self) -> Result<Offer, Error> {
+        poll_fn(|cx| self.poll_offer(cx)).await
+    }
+
+    pub(crate) fn poll_offer(&self, cx: &mut Context<'_>) -> Poll<Result<Offer, Error>> {
         let look = |known: &mut Known| known.offers.pop_front();
-        let made =
-            poll_fn(|cx| self.0.handle.look(|core| core.poll_known(self.0.id, cx, look))).await?;
-        Ok(Offer { connection: self.clone(), made: Some(made) })
+        let made = self.0.handle.look(|core| core.poll_known(self.0.id, cx, look));
+        made.map_ok(|made| Offer { connection: self.clone(), made: Some(made) })
     }
 
     /// Asks the other side to send into memory: it is told `opaque` and how
@@ -156,10 +160,16 @@ impl Connection {
     /// # Errors
     /// [`Error::Closed`] where none will come.
     pub async fn region_request(&self) -> Result<RegionRequest, Error> {
+        poll_fn(|cx| self.poll_region_request(cx)).await
+    }
+
+    pub(crate) fn poll_region_request(
+        &self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<RegionRequest, Error>> {
         let look = |known: &mut Known| known.regions.pop_front();
-        let made =
-            poll_fn(|cx| self.0.handle.look(|core| core.poll_known(self.0.id, cx, look))).await?;
-        Ok(RegionRequest::new(self.clone(), made))
+        let made = self.0.handle.look(|core| core.poll_known(self.0.id, cx, look));
+        made.map_ok(|made| RegionRequest::new(self.clone(), made))
     }
 
     /// Adds a link to the other side: Transfers to this side are striped over

@@ -110,6 +110,9 @@ pub enum Error {
     /// The memory is not given back.
     #[error(transparent)]
     TakeBack(#[from] TakeBackError),
+    /// The process has no descriptor left for a completion queue.
+    #[error("no descriptor for the completion queue: {0}")]
+    NoDescriptor(#[source] io::Error),
     /// There is no room for a copy of the bytes.
     #[error("no memory for a copy of the bytes: {0}")]
     Arena(#[from] ArenaError),

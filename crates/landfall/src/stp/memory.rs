@@ -196,11 +196,7 @@ impl Region {
     /// # Errors
     /// They do not all fit.
     pub fn copy_in(&self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
-        let part = self.part(offset..offset.saturating_add(bytes.len() as u64))?;
-        for (span, bytes) in part.area().spans().zip(bytes.chunks(SPAN)) {
-            self.0.pool.regions.write(&span, bytes)?;
-        }
-        Ok(())
+        self.part(offset..offset.saturating_add(bytes.len() as u64))?.copy_in(bytes)
     }
 
     /// Copies bytes out, while it is lent.
@@ -208,11 +204,7 @@ impl Region {
     /// # Errors
     /// They are not all there.
     pub fn copy_out(&self, offset: u64, into: &mut [u8]) -> Result<(), Error> {
-        let part = self.part(offset..offset.saturating_add(into.len() as u64))?;
-        for (span, bytes) in part.area().spans().zip(into.chunks_mut(SPAN)) {
-            self.0.pool.regions.read(&span, bytes)?;
-        }
-        Ok(())
+        self.part(offset..offset.saturating_add(into.len() as u64))?.copy_out(into)
     }
 
     /// Ends the grant and gives the memory back, once every operation on it has
@@ -318,6 +310,24 @@ impl Part {
 
     pub(crate) fn area(&self) -> Area {
         Area::new(self.region.id, self.offset, self.len)
+    }
+
+    /// Copies bytes into its start.
+    pub(crate) fn copy_in(&self, bytes: &[u8]) -> Result<(), Error> {
+        let part = self.part(0..bytes.len() as u64)?;
+        for (span, bytes) in part.area().spans().zip(bytes.chunks(SPAN)) {
+            self.region.pool.regions.write(&span, bytes)?;
+        }
+        Ok(())
+    }
+
+    /// Copies bytes of its start out.
+    pub(crate) fn copy_out(&self, into: &mut [u8]) -> Result<(), Error> {
+        let part = self.part(0..into.len() as u64)?;
+        for (span, bytes) in part.area().spans().zip(into.chunks_mut(SPAN)) {
+            self.region.pool.regions.read(&span, bytes)?;
+        }
+        Ok(())
     }
 }
 

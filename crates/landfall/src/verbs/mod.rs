@@ -3,7 +3,8 @@
 //! The words are those of the Virtual Interface Architecture, from which both papers' queue
 //! pairs come: work requests are *posted* to a queue pair and *complete* in a completion
 //! queue. A program that is written to [`QueuePair`] and [`CompletionQueue`] runs over each
-//! carrier that implements them; today that is [`qpip`].
+//! carrier that implements them: [`qpip`], where an adapter carries messages by TCP, and
+//! [`stp`](self::stp), which moves them by Transfers and reaches memory of the other side.
 //!
 //! | verb | where |
 //! | --- | --- |
@@ -13,6 +14,7 @@
 //! | receive, list of receives | [`QueuePair::post_receive`], [`QueuePair::post_receives`] |
 //! | poll, arm, sleep at a descriptor | [`CompletionQueue`] |
 //! | what happens to connections | [`CompletionQueue::poll_change`] |
+//! | RDMA write and read, words changed in one step | [`RdmaQueuePair`], not over queue pairs of QPIP |
 //!
 //! Making them, connecting them and registering memory is each carrier's own: there they
 //! differ. So are shared receive queues ([`SharedReceiveQueue`](crate::qpip::SharedReceiveQueue)),
@@ -56,9 +58,16 @@
 //! }
 //! ```
 
+#[cfg(feature = "stp")]
+mod queue;
+#[cfg(feature = "stp")]
+pub mod stp;
+
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::time::Duration;
+
+pub use landfall_placement::WordFunction;
 
 use crate::qpip;
 pub use crate::qpip::{
@@ -69,7 +78,7 @@ pub use crate::qpip::{
 /// Two queues of work requests.
 pub trait QueuePair: Send {
     /// Some registered memory, as requests name it.
-    type Part: Copy;
+    type Part: Clone;
 
     /// What completions call it.
     fn id(&self) -> QueuePairId;
@@ -144,6 +153,76 @@ pub trait CompletionQueue: AsFd + Send {
     /// # Errors
     /// Nothing completes any more.
     fn wait_for(&mut self, limit: Duration) -> Result<Option<Completion>, Self::Error>;
+}
+
+/// A write to the memory of the other side, or a read of it.
+#[derive(Clone, Copy, Debug)]
+pub struct RdmaRequest<'a, P, K> {
+    /// Your own name for it: the completion brings it back.
+    pub id: u64,
+    /// Where its bytes are, or go to, in order.
+    pub local: &'a [P],
+    /// What memory of the other side.
+    pub key: K,
+    /// From which byte of that on.
+    pub at: u64,
+    /// Does it complete when it is done well?
+    pub is_signaled: bool,
+    /// Of a write: uses up a receive of the other side, and arrives with its completion, when
+    /// the bytes are in place.
+    pub immediate: Option<u32>,
+}
+
+/// A word of the other side's memory is changed in one step; what it held before is stored
+/// here.
+#[derive(Clone, Copy, Debug)]
+pub struct AtomicRequest<P, K> {
+    /// Your own name for it: the completion brings it back.
+    pub id: u64,
+    /// Eight bytes for what the word held, little-endian.
+    pub into: P,
+    /// What memory of the other side.
+    pub key: K,
+    /// Where the word is in it: at a multiple of eight.
+    pub at: u64,
+    /// What is done to it.
+    pub function: WordFunction,
+    /// Does it complete when it is done well?
+    pub is_signaled: bool,
+}
+
+/// A queue pair that reaches memory of the other side. Requests to it take their turn in the
+/// send queue, and [`Completion::operation`] says [`Operation::Send`] of them.
+pub trait RdmaQueuePair: QueuePair {
+    /// What the other side has named its memory.
+    type Key: Copy;
+
+    /// Writes to memory of the other side, whose program does not take part.
+    ///
+    /// # Errors
+    /// See [`PostError`]; nothing is posted then.
+    fn post_write(
+        &mut self,
+        request: &RdmaRequest<'_, Self::Part, Self::Key>,
+    ) -> Result<(), PostError>;
+
+    /// Reads from it.
+    ///
+    /// # Errors
+    /// See [`PostError`]; nothing is posted then.
+    fn post_read(
+        &mut self,
+        request: &RdmaRequest<'_, Self::Part, Self::Key>,
+    ) -> Result<(), PostError>;
+
+    /// Changes a word of it.
+    ///
+    /// # Errors
+    /// See [`PostError`]; nothing is posted then.
+    fn post_atomic(
+        &mut self,
+        request: &AtomicRequest<Self::Part, Self::Key>,
+    ) -> Result<(), PostError>;
 }
 
 impl QueuePair for qpip::QueuePair {

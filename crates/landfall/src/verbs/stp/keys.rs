@@ -1,0 +1,158 @@
+//! Memory that the other side may use, and that of the other side.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use super::status_of;
+use crate::stp::{Connection, Exposed, Operation, Part, RemoteMemory, RemoteRights};
+use crate::verbs::Status;
+
+/// What the owner of some memory has named it, for the other side: tell it by a message. It
+/// holds for the queue pair that it was made with, and for no other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryKey {
+    name: u32,
+    len: u64,
+    rights: RemoteRights,
+}
+
+impl MemoryKey {
+    /// How many bytes [`to_bytes`](Self::to_bytes) gives.
+    pub const LEN: usize = 13;
+
+    /// As a message carries it.
+    #[must_use]
+    pub fn to_bytes(&self) -> [u8; Self::LEN] {
+        let mut bytes = [0; Self::LEN];
+        bytes[..4].copy_from_slice(&self.name.to_le_bytes());
+        bytes[4..12].copy_from_slice(&self.len.to_le_bytes());
+        for (bit, right) in RIGHTS.into_iter().enumerate() {
+            bytes[12] |= u8::from(self.rights.has(right)) << bit;
+        }
+        bytes
+    }
+
+    /// From a message. Nothing where no key is written so. What is made up leads to no memory:
+    /// its owner refuses what it has not shared.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8; Self::LEN]) -> Option<Self> {
+        let [a, b, c, d, len @ .., bits] = *bytes;
+        let mut rights = RemoteRights::NONE;
+        for (bit, right) in RIGHTS.into_iter().enumerate() {
+            if bits >> bit & 1 == 1 {
+                rights = rights.with(right);
+            }
+        }
+        let key =
+            Self { name: u32::from_le_bytes([a, b, c, d]), len: u64::from_le_bytes(len), rights };
+        (bits >> RIGHTS.len() == 0).then_some(key)
+    }
+
+    /// How many bytes the memory has.
+    #[must_use]
+    pub const fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Has it none?
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// What may be done with it.
+    #[must_use]
+    pub const fn rights(&self) -> RemoteRights {
+        self.rights
+    }
+
+    /// Are these bytes of it, and is that allowed?
+    pub(super) fn allows(&self, right: RemoteRights, at: u64, len: u64) -> bool {
+        self.rights.has(right) && at.checked_add(len).is_some_and(|end| end <= self.len)
+    }
+}
+
+const RIGHTS: [RemoteRights; 3] = [RemoteRights::GET, RemoteRights::PUT, RemoteRights::FETCH];
+
+/// What this side has shared with the other one.
+#[derive(Debug, Default)]
+pub(super) struct SharedMemory {
+    by_name: BTreeMap<u32, (Part, RemoteRights)>,
+    next: u32,
+    exposed: Vec<(u32, Exposed)>,
+}
+
+impl SharedMemory {
+    pub(super) fn share(&mut self, part: &Part, rights: RemoteRights) -> MemoryKey {
+        // A name comes again after four thousand million others.
+        while self.by_name.contains_key(&self.next) {
+            self.next = self.next.wrapping_add(1);
+        }
+        let name = self.next;
+        self.next = name.wrapping_add(1);
+        self.by_name.insert(name, (part.clone(), rights));
+        MemoryKey { name, len: part.len(), rights }
+    }
+
+    /// From now on the other side is refused.
+    pub(super) fn withdraw(&mut self, key: &MemoryKey) {
+        self.by_name.remove(&key.name);
+        self.exposed.retain(|(name, _)| *name != key.name);
+    }
+
+    /// Gives the other side what it asks for, if it was shared.
+    pub(super) fn answer(&mut self, connection: &Connection, cx: &mut Context<'_>) {
+        while let Poll::Ready(Ok(request)) = connection.poll_region_request(cx) {
+            let name = request.name();
+            // A request that is dropped is refused.
+            let Some((part, rights)) = self.by_name.get(&name) else { continue };
+            if part.len() >= request.len()
+                && let Ok(exposed) = request.expose(part, *rights)
+            {
+                self.exposed.push((name, exposed));
+            }
+        }
+    }
+}
+
+/// Memory of the other side, as far as this one has asked for it.
+#[derive(Default)]
+pub(super) struct RemoteKeys(BTreeMap<u32, Region>);
+
+enum Region {
+    Wanted(Operation<RemoteMemory>),
+    Given(RemoteMemory),
+    Refused(Status),
+}
+
+impl RemoteKeys {
+    /// The memory of a key, once the other side has given it.
+    pub(super) fn find(
+        &mut self,
+        key: &MemoryKey,
+        connection: &Connection,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<RemoteMemory, Status>> {
+        let region = match self.0.entry(key.name) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => {
+                let wanted = connection.request_region(key.name, key.len, key.rights);
+                entry.insert(Region::Wanted(wanted.start()))
+            }
+        };
+        if let Region::Wanted(wanted) = region {
+            match Pin::new(wanted).poll(cx) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Ok(given)) => *region = Region::Given(given),
+                Poll::Ready(Err(why)) => *region = Region::Refused(status_of(&why)),
+            }
+        }
+        Poll::Ready(match region {
+            Region::Given(given) => Ok(given.clone()),
+            Region::Refused(status) => Err(*status),
+            Region::Wanted(_) => unreachable!("what is wanted was waited for"),
+        })
+    }
+}
