@@ -18,10 +18,11 @@ pub(crate) const MOST_MESSAGE: usize = 1 << 40;
 const _: () = assert!(MOST_INJECTED <= MOST_PAYLOAD);
 const _: () = assert!(MOST_KEY <= u32::MAX as u64);
 
-const TRANSMIT: u64 = FI_MSG | FI_TAGGED | FI_RMA | FI_SEND | FI_READ | FI_WRITE;
+const TRANSMIT: u64 = FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_SEND | FI_READ | FI_WRITE;
 const RECEIVE: u64 = FI_MSG
     | FI_TAGGED
     | FI_RMA
+    | FI_ATOMIC
     | FI_RECV
     | FI_REMOTE_READ
     | FI_REMOTE_WRITE
@@ -318,7 +319,7 @@ fn allocate_text(text: &str) -> Option<*mut c_char> {
 fn offer(route: &Route, asked: Hints, version: u32) -> Option<*mut fi_info> {
     let (from, to) = (&route.from, route.to.as_ref());
     // What costs something is there only where it is asked for.
-    let kinds = FI_MSG | FI_TAGGED | FI_RMA;
+    let kinds = FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC;
     let caps = match asked.caps & kinds {
         0 => (CAPABILITIES & !ON_REQUEST) | asked.caps,
         some => (CAPABILITIES & !ON_REQUEST & !kinds) | some | asked.caps,

@@ -117,6 +117,10 @@ pub(crate) fn rights_of(access: u64) -> RemoteRights {
     if access & FI_REMOTE_WRITE != 0 {
         rights = rights.with(RemoteRights::PUT);
     }
+    // Words that are changed in one step are told what they held before.
+    if rights.has(RemoteRights::GET.with(RemoteRights::PUT)) {
+        rights = rights.with(RemoteRights::FETCH);
+    }
     rights
 }
 

@@ -75,7 +75,7 @@ impl Pool {
     }
 
     pub(crate) fn lend_mapped(self: &Arc<Self>, memory: &MappedMemory) -> Result<Region, Error> {
-        let rights = Rights::READ | Rights::WRITE;
+        let rights = Rights::READ | Rights::WRITE | Rights::WORDS;
         let id = self.regions.lend_mapped_memory(memory, rights).map_err(Error::NotLent)?;
         Ok(self.region(id, memory.len() as u64))
     }

@@ -238,6 +238,7 @@ fn memory_is_refused_that_was_not_shared_or_not_for_that() {
     let mut bytes = key.to_bytes();
     bytes[MemoryKey::LEN - 1] = 7;
     let forged = MemoryKey::from_bytes(&bytes).unwrap();
+    there.post_room(9, 0, 8);
     post(&mut here, forged, 0).unwrap();
     let refused = here.next();
     assert_eq!((refused.id, refused.status), (1, Status::RemoteAccess));
@@ -248,7 +249,6 @@ fn memory_is_refused_that_was_not_shared_or_not_for_that() {
     assert!(matches!(here.pair.phase(), Phase::Closed(_)));
     let read = here.pair.post_read(&rdma(1, &local, key, 0));
     assert_eq!(read, Err(PostError::Ended));
-    there.post_room(9, 0, 8);
     let flushed = there.next();
     assert_eq!((flushed.id, flushed.status), (9, Status::Flushed));
 }
@@ -294,8 +294,11 @@ fn many_queue_pairs_over_stp_share_room() {
         let pair = QueuePair::sharing(&there.unwrap(), &done, &shared, &options).unwrap();
         servers.push(pair);
     }
-    let refused = servers[0].post_receive(&ReceiveRequest { id: 1, into: &[] });
-    assert_eq!(refused, Err(PostError::SharedReceives));
+    let nothing = ReceiveRequest { id: 1, into: &[] };
+    assert_eq!(servers[0].post_receive(&nothing), Err(PostError::SharedReceives));
+    let short = SharedReceiveQueue::new(&done, 1);
+    short.post(&nothing).unwrap();
+    assert_eq!(short.post(&nothing), Err(PostError::QueueFull));
     // They send more than there is room for, before there is any.
     for round in 0..ROUNDS {
         for (nth, client) in clients.iter_mut().enumerate() {
@@ -303,7 +306,6 @@ fn many_queue_pairs_over_stp_share_room() {
         }
     }
     (0..4).for_each(|id| post(id).unwrap());
-    assert_eq!(post(0), Err(PostError::QueueFull));
     let mut next = [0; PAIRS];
     for _ in 0..PAIRS as u64 * ROUNDS {
         let came = done.wait_for(PATIENCE).unwrap().expect("it takes far too long");

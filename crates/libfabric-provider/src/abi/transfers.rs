@@ -234,6 +234,171 @@ pub struct fi_ops_rma {
 }
 
 #[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct fi_ioc {
+    pub addr: *mut c_void,
+    pub count: size_t,
+}
+
+#[repr(C)]
+#[derive(Debug)]
+pub struct fi_rma_ioc {
+    pub addr: u64,
+    pub count: size_t,
+    pub key: u64,
+}
+
+#[repr(C)]
+#[derive(Debug)]
+pub struct fi_msg_atomic {
+    pub msg_iov: *const fi_ioc,
+    pub desc: *mut *mut c_void,
+    pub iov_count: size_t,
+    pub addr: fi_addr_t,
+    pub rma_iov: *const fi_rma_ioc,
+    pub rma_iov_count: size_t,
+    pub datatype: c_int,
+    pub op: c_int,
+    pub context: *mut c_void,
+    pub data: u64,
+}
+
+#[repr(C)]
+#[derive(Debug)]
+pub struct fi_atomic_attr {
+    pub count: size_t,
+    pub size: size_t,
+}
+
+type atomic_check = unsafe extern "C" fn(*mut fid_ep, c_int, c_int, *mut size_t) -> c_int;
+
+#[repr(C)]
+#[derive(Debug)]
+pub struct fi_ops_atomic {
+    pub size: size_t,
+    pub write: unsafe extern "C" fn(
+        *mut fid_ep,
+        *const c_void,
+        size_t,
+        *mut c_void,
+        fi_addr_t,
+        u64,
+        u64,
+        c_int,
+        c_int,
+        *mut c_void,
+    ) -> ssize_t,
+    pub writev: unsafe extern "C" fn(
+        *mut fid_ep,
+        *const fi_ioc,
+        *mut *mut c_void,
+        size_t,
+        fi_addr_t,
+        u64,
+        u64,
+        c_int,
+        c_int,
+        *mut c_void,
+    ) -> ssize_t,
+    pub writemsg: unsafe extern "C" fn(*mut fid_ep, *const fi_msg_atomic, u64) -> ssize_t,
+    pub inject: unsafe extern "C" fn(
+        *mut fid_ep,
+        *const c_void,
+        size_t,
+        fi_addr_t,
+        u64,
+        u64,
+        c_int,
+        c_int,
+    ) -> ssize_t,
+    pub readwrite: unsafe extern "C" fn(
+        *mut fid_ep,
+        *const c_void,
+        size_t,
+        *mut c_void,
+        *mut c_void,
+        *mut c_void,
+        fi_addr_t,
+        u64,
+        u64,
+        c_int,
+        c_int,
+        *mut c_void,
+    ) -> ssize_t,
+    pub readwritev: unsafe extern "C" fn(
+        *mut fid_ep,
+        *const fi_ioc,
+        *mut *mut c_void,
+        size_t,
+        *mut fi_ioc,
+        *mut *mut c_void,
+        size_t,
+        fi_addr_t,
+        u64,
+        u64,
+        c_int,
+        c_int,
+        *mut c_void,
+    ) -> ssize_t,
+    pub readwritemsg: unsafe extern "C" fn(
+        *mut fid_ep,
+        *const fi_msg_atomic,
+        *mut fi_ioc,
+        *mut *mut c_void,
+        size_t,
+        u64,
+    ) -> ssize_t,
+    pub compwrite: unsafe extern "C" fn(
+        *mut fid_ep,
+        *const c_void,
+        size_t,
+        *mut c_void,
+        *const c_void,
+        *mut c_void,
+        *mut c_void,
+        *mut c_void,
+        fi_addr_t,
+        u64,
+        u64,
+        c_int,
+        c_int,
+        *mut c_void,
+    ) -> ssize_t,
+    pub compwritev: unsafe extern "C" fn(
+        *mut fid_ep,
+        *const fi_ioc,
+        *mut *mut c_void,
+        size_t,
+        *const fi_ioc,
+        *mut *mut c_void,
+        size_t,
+        *mut fi_ioc,
+        *mut *mut c_void,
+        size_t,
+        fi_addr_t,
+        u64,
+        u64,
+        c_int,
+        c_int,
+        *mut c_void,
+    ) -> ssize_t,
+    pub compwritemsg: unsafe extern "C" fn(
+        *mut fid_ep,
+        *const fi_msg_atomic,
+        *const fi_ioc,
+        *mut *mut c_void,
+        size_t,
+        *mut fi_ioc,
+        *mut *mut c_void,
+        size_t,
+        u64,
+    ) -> ssize_t,
+    pub writevalid: atomic_check,
+    pub readwritevalid: atomic_check,
+    pub compwritevalid: atomic_check,
+}
+
+#[repr(C)]
 #[derive(Debug)]
 pub struct fi_ops_cm {
     pub size: size_t,
@@ -257,6 +422,6 @@ pub struct fid_ep {
     pub msg: *const fi_ops_msg,
     pub rma: *const fi_ops_rma,
     pub tagged: *const fi_ops_tagged,
-    pub atomic: *const c_void,
+    pub atomic: *const fi_ops_atomic,
     pub collective: *const c_void,
 }

@@ -198,7 +198,13 @@ pub struct fi_ops_domain {
     pub poll_open: unsupported,
     pub stx_ctx: unsupported,
     pub srx_ctx: unsupported,
-    pub query_atomic: unsupported,
+    pub query_atomic: unsafe extern "C" fn(
+        *mut fid_domain,
+        c_int,
+        c_int,
+        *mut super::transfers::fi_atomic_attr,
+        u64,
+    ) -> c_int,
     pub query_collective: unsupported,
     pub endpoint2: unsupported,
 }

@@ -35,6 +35,22 @@ pub const FI_DISCARD: u64 = 1 << 58;
 pub const FI_SELECTIVE_COMPLETION: u64 = 1 << 59;
 pub const FI_SYNC_ERR: u64 = 1 << 58;
 
+pub const FI_FETCH_ATOMIC: u64 = 1 << 58;
+pub const FI_COMPARE_ATOMIC: u64 = 1 << 59;
+
+pub const FI_INT32: c_int = 4;
+pub const FI_UINT32: c_int = 5;
+pub const FI_INT64: c_int = 6;
+pub const FI_UINT64: c_int = 7;
+
+pub const FI_SUM: c_int = 2;
+pub const FI_BOR: c_int = 6;
+pub const FI_BAND: c_int = 7;
+pub const FI_BXOR: c_int = 9;
+pub const FI_ATOMIC_READ: c_int = 10;
+pub const FI_ATOMIC_WRITE: c_int = 11;
+pub const FI_CSWAP: c_int = 12;
+
 pub const FI_FORMAT_UNSPEC: u32 = 0;
 pub const FI_SOCKADDR: u32 = 1;
 pub const FI_SOCKADDR_IN: u32 = 2;

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::fabric::FabricHandle;
-use super::{NOT_OFFERED, book, closes, counter, endpoint, give, known, memory, of, queue, take};
+use super::{
+    NOT_OFFERED, atomic, book, closes, counter, endpoint, give, known, memory, of, queue, take,
+};
 use crate::abi::*;
 use crate::address;
 use crate::domain::Domain;
@@ -29,7 +31,7 @@ static OPS: fi_ops_domain = fi_ops_domain {
     poll_open: NOT_OFFERED,
     stx_ctx: NOT_OFFERED,
     srx_ctx: NOT_OFFERED,
-    query_atomic: NOT_OFFERED,
+    query_atomic: atomic::query,
     query_collective: NOT_OFFERED,
     endpoint2: NOT_OFFERED,
 };

@@ -10,7 +10,7 @@ use super::book::BookHandle;
 use super::counter::CounterHandle;
 use super::domain::domain_of;
 use super::queue::QueueHandle;
-use super::{NOT_OFFERED, closes, give, known, message, of, remote, tagged, take};
+use super::{NOT_OFFERED, atomic, closes, give, known, message, of, remote, tagged, take};
 use crate::abi::*;
 use crate::address::{self, locals};
 use crate::core::Options;
@@ -87,7 +87,7 @@ pub(super) unsafe extern "C" fn open(
             msg: &raw const message::OPS,
             rma: &raw const remote::OPS,
             tagged: &raw const tagged::OPS,
-            atomic: std::ptr::null(),
+            atomic: &raw const atomic::OPS,
             collective: std::ptr::null(),
         },
         domain: Arc::clone(domain),

@@ -4,6 +4,7 @@
 //! calls; all else is behind it. Programs close what they opened, and use nothing that they
 //! have closed: that is libfabric's contract, and what every `SAFETY` here relies on.
 
+mod atomic;
 mod book;
 mod counter;
 mod domain;

@@ -1,6 +1,6 @@
 //! Remote writes and reads.
 
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
 
 use libc::{iovec, size_t, ssize_t};
 
@@ -34,6 +34,39 @@ struct Target {
     reads: bool,
 }
 
+/// A place in the memory of the other side.
+#[derive(Clone, Copy)]
+pub(super) struct Place {
+    pub(super) at: u64,
+    pub(super) key: u64,
+}
+
+/// Begins something that is done to memory of the other side, with the flags that its
+/// completion has.
+pub(super) fn begin(
+    handle: &EndpointHandle,
+    what: RmaKind,
+    place: Place,
+    outbound: &Outbound,
+    kind: u64,
+) -> Result<(), c_int> {
+    let enabled = handle.enabled()?;
+    let options = &enabled.options;
+    let flags = outbound.flags.unwrap_or(options.transmit_flags);
+    let Place { at, key } = place;
+    if key >= MOST_KEY {
+        return Err(FI_EINVAL);
+    }
+    let mut state = handle.domain.lock();
+    let peer = peer_with_room(&mut state, enabled, outbound.to)?;
+    let tells = !outbound.is_silent && (!options.selective_transmit || flags & FI_COMPLETION != 0);
+    let report = Report { context: outbound.context as usize, flags: kind, tells };
+    let access = Access { what, key: key as u32, at, report };
+    let (endpoint, world) = state.endpoint(enabled.number).ok_or(FI_EOPBADSTATE)?;
+    endpoint.access(world, peer, access);
+    Ok(())
+}
+
 /// # Safety
 /// `endpoint` is one of this provider; the buffer holds what its constructor asks for.
 unsafe fn access_any(
@@ -53,24 +86,13 @@ unsafe fn access_any(
         if buffer.len() > if injects { MOST_INJECTED } else { MOST_MESSAGE } {
             return Err(FI_EMSGSIZE);
         }
-        if target.key >= MOST_KEY {
-            return Err(FI_EINVAL);
-        }
-        let mut state = handle.domain.lock();
-        let peer = peer_with_room(&mut state, enabled, outbound.to)?;
         let what = match injects {
             _ if target.reads => RmaKind::Read(buffer),
             true => RmaKind::Write(Bytes::Copy(buffer.to_vec(buffer.len())), outbound.data),
             false => RmaKind::Write(Bytes::Buffer(buffer), outbound.data),
         };
-        let tells =
-            !outbound.is_silent && (!options.selective_transmit || flags & FI_COMPLETION != 0);
         let kind = if target.reads { FI_READ } else { FI_WRITE };
-        let report = Report { context: outbound.context as usize, flags: FI_RMA | kind, tells };
-        let access = Access { what, key: target.key as u32, at: target.at, report };
-        let (endpoint, world) = state.endpoint(enabled.number).ok_or(FI_EOPBADSTATE)?;
-        endpoint.access(world, peer, access);
-        Ok(())
+        begin(handle, what, Place { at: target.at, key: target.key }, outbound, FI_RMA | kind)
     })())
 }
 

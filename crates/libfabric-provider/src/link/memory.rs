@@ -1,11 +1,12 @@
-//! Remote writes and reads: Puts and Gets of STP, to and from regions that the other side
-//! gives for the key of its memory.
+//! Remote writes, reads and words that are changed in one step: Puts, Gets and FetchOps of STP,
+//! to and from regions that the other side gives for the key of its memory.
 
-use std::task::Poll;
+use std::collections::VecDeque;
+use std::task::{Poll, Waker};
 
 use landfall::stp::{
-    Error, Exposed, Memory, Message, Operation, Put, Reason, Received, RegionRequest, RemoteMemory,
-    RemoteRights,
+    Error, Exposed, Failed, Memory, Message, Operation, Put, Reason, Received, RegionRequest,
+    RemoteMemory, RemoteRights, WordFunction, WordWidth,
 };
 
 use super::transmit::{Bytes, Outgoing, payload};
@@ -36,6 +37,22 @@ pub(crate) enum RmaKind {
     Read(Buffer),
     /// With data for a completion of the other side.
     Write(Bytes, Option<u64>),
+    Words(Words),
+}
+
+/// Words, one behind the other, each of which is changed in one step.
+#[derive(Debug)]
+pub(crate) struct Words {
+    pub(crate) width: WordWidth,
+    pub(crate) functions: Vec<WordFunction>,
+    /// For what they held before.
+    pub(crate) result: Option<Buffer>,
+}
+
+impl Words {
+    fn len(&self) -> usize {
+        self.functions.len() * self.width.bytes() as usize
+    }
 }
 
 /// What is known of a key.
@@ -61,6 +78,44 @@ enum Step {
     Read(Operation<Received>),
     /// Into memory of several pieces.
     ReadApart(Operation<Message>, Buffer),
+    Words(ChangingWords),
+}
+
+/// Words that are being changed.
+#[derive(Debug)]
+struct ChangingWords {
+    left: VecDeque<Operation<u64>>,
+    width: WordWidth,
+    /// What those that are done held before.
+    held: Vec<u8>,
+    result: Option<Buffer>,
+}
+
+impl ChangingWords {
+    fn new(words: Words, memory: &RemoteMemory, at: u64) -> Self {
+        let Words { width, functions, result } = words;
+        let places = (at..).step_by(width.bytes() as usize);
+        let begin = |(at, function)| memory.fetch_op(at, width, function).start_later();
+        let left = places.zip(functions).map(begin).collect();
+        Self { left, width, held: Vec::new(), result }
+    }
+
+    fn poll(&mut self, waker: &Waker) -> Poll<Result<(), Failed>> {
+        while let Some(first) = self.left.front_mut() {
+            let Poll::Ready(held) = poll(first, waker) else { return Poll::Pending };
+            self.left.pop_front();
+            match held {
+                Ok(held) => {
+                    self.held.extend(&held.to_le_bytes()[..self.width.bytes() as usize]);
+                }
+                Err(failed) => return Poll::Ready(Err(failed)),
+            }
+        }
+        if let Some(result) = &self.result {
+            result.fill(&self.held);
+        }
+        Poll::Ready(Ok(()))
+    }
 }
 
 impl UnderWay {
@@ -86,8 +141,7 @@ impl Link {
             return Ok(Some(Outgoing::Access(access)));
         };
         let key = self.keys.entry(access.key).or_insert_with(|| {
-            let rights = RemoteRights::GET.with(RemoteRights::PUT);
-            Key::Asked(connection.request_region(access.key, 1, rights).start())
+            Key::Asked(connection.request_region(access.key, 1, RemoteRights::ALL).start())
         });
         if let Key::Asked(operation) = key {
             let Poll::Ready(result) = poll(operation, &waker) else {
@@ -120,6 +174,7 @@ impl Link {
         let (len, right) = match &what {
             RmaKind::Read(buffer) => (buffer.len(), RemoteRights::GET),
             RmaKind::Write(bytes, _) => (bytes.len(), RemoteRights::PUT),
+            RmaKind::Words(words) => (words.len(), RemoteRights::FETCH),
         };
         let is_within = at.checked_add(len as u64).is_some_and(|end| end <= memory.len());
         if !is_within || !memory.rights().has(right) {
@@ -139,6 +194,9 @@ impl Link {
             RmaKind::Read(buffer) => {
                 begin_read(core, memory, at, buffer).map(|step| (step, None, None))
             }
+            RmaKind::Words(words) => {
+                Ok((Step::Words(ChangingWords::new(words, memory, at)), None, None))
+            }
             RmaKind::Write(bytes, data) => {
                 let copy = match bytes {
                     Bytes::Buffer(buffer) if len <= MOST_COPIED => Bytes::Copy(buffer.to_vec(len)),
@@ -150,6 +208,9 @@ impl Link {
         };
         match begun {
             Ok((operation, bytes, data)) => {
+                if let (Step::Words(_), Some(connection)) = (&operation, &self.connection) {
+                    connection.turn();
+                }
                 self.under_way.push(UnderWay { operation, key, report, _bytes: bytes });
                 data.map(|data| Outgoing::Written(len as u64, data))
             }
@@ -169,6 +230,7 @@ impl Link {
             let result = match &mut under_way.operation {
                 Step::Write(operation) => poll(operation, &waker).map_ok(|_| ()),
                 Step::Read(operation) => poll(operation, &waker).map_ok(|_| ()),
+                Step::Words(words) => words.poll(&waker),
                 Step::ReadApart(operation, buffer) => {
                     poll(operation, &waker).map_ok(|message| buffer.fill(&message))
                 }

@@ -19,7 +19,7 @@ use std::task::{Context, Poll, Waker};
 
 use landfall::stp::{Connection, Ended, Error, Operation, Put, Region, Sent};
 
-pub(crate) use memory::{Access, RmaKind};
+pub(crate) use memory::{Access, RmaKind, Words};
 pub(crate) use open::PORT;
 pub(crate) use transmit::{Bytes, Level, Send};
 

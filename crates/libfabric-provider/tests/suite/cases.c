@@ -390,6 +390,76 @@ static void remote_data(void)
         OK(fi_close(&region->fid));
 }
 
+/* Words of the other one's memory are changed in one step, each of the two changing them. */
+static void atomics(void)
+{
+    enum { WORDS = 16, KEY = 43, ROUNDS = 200 };
+    static uint64_t memory[WORDS];
+    uint64_t ones[4] = { 1, 1, 1, 1 }, held[4], expected = 0, value;
+    uint32_t half = 7, half_held;
+    struct fi_context context;
+    struct fid_mr *region;
+    struct wanted wanted = usual;
+    wanted.caps |= FI_ATOMIC;
+    open_side(&wanted);
+    OK(fi_mr_reg(side.domain, memory, sizeof memory, FI_REMOTE_READ | FI_REMOTE_WRITE, 0, KEY, 0, &region, NULL));
+    size_t count = 0;
+    OK(fi_atomicvalid(side.ep, FI_UINT64, FI_SUM, &count));
+    CHECK(count >= 4);
+    OK(fi_fetch_atomicvalid(side.ep, FI_INT64, FI_ATOMIC_READ, &count));
+    OK(fi_compare_atomicvalid(side.ep, FI_UINT32, FI_CSWAP, &count));
+    turn_until_other();
+    for (int round = 0; round < ROUNDS; round++) {
+        /* Both add to the words of the second, so that none may be lost. */
+        fi_addr_t to = side.is_first ? side.peer : side.self;
+        AGAIN(fi_atomic(side.ep, ones, 4, NULL, to, 0, KEY, FI_UINT64, FI_SUM, &context));
+        struct fi_cq_tagged_entry done = completion();
+        CHECK(done.op_context == &context && done.flags & FI_ATOMIC);
+    }
+    turn_until_other();
+    if (!side.is_first)
+        for (int at = 0; at < 4; at++)
+            CHECK(memory[at] == 2 * ROUNDS);
+    turn_until_other();
+    if (side.is_first) {
+        AGAIN(fi_fetch_atomic(side.ep, ones, 4, NULL, held, NULL, side.peer, 0, KEY, FI_UINT64, FI_SUM, &context));
+        CHECK(completion().op_context == &context);
+        CHECK(held[0] == 2 * ROUNDS && held[3] == 2 * ROUNDS);
+        AGAIN(fi_fetch_atomic(side.ep, NULL, 2, NULL, held, NULL, side.peer, 8, KEY, FI_UINT64, FI_ATOMIC_READ, &context));
+        completion();
+        CHECK(held[0] == 2 * ROUNDS + 1 && held[1] == 2 * ROUNDS + 1);
+        /* One that finds what it expects, and one that does not. */
+        value = 99;
+        AGAIN(fi_compare_atomic(side.ep, &value, 1, NULL, &expected, NULL, held, NULL, side.peer, 64, KEY, FI_UINT64, FI_CSWAP, &context));
+        completion();
+        CHECK(held[0] == 0);
+        value = 100;
+        AGAIN(fi_compare_atomic(side.ep, &value, 1, NULL, &expected, NULL, held, NULL, side.peer, 64, KEY, FI_UINT64, FI_CSWAP, &context));
+        completion();
+        CHECK(held[0] == 99);
+        /* Halves of a word, one of which is left alone. */
+        AGAIN(fi_fetch_atomic(side.ep, &half, 1, NULL, &half_held, NULL, side.peer, 76, KEY, FI_UINT32, FI_ATOMIC_WRITE, &context));
+        completion();
+        CHECK(half_held == 0);
+        AGAIN(fi_inject_atomic(side.ep, &half, 1, side.peer, 76, KEY, FI_UINT32, FI_BXOR));
+        value = 0x0f;
+        AGAIN(fi_atomic(side.ep, &value, 1, NULL, side.peer, 80, KEY, FI_UINT64, FI_BOR, &context));
+        completion();
+        value = 0x3c;
+        AGAIN(fi_fetch_atomic(side.ep, &value, 1, NULL, held, NULL, side.peer, 80, KEY, FI_UINT64, FI_BAND, &context));
+        completion();
+        CHECK(held[0] == 0x0f);
+    }
+    turn_until_other();
+    if (!side.is_first) {
+        CHECK(memory[8] == 99 && memory[9] == 0 && memory[10] == 0x0c);
+        for (int at = 0; at < 4; at++)
+            CHECK(memory[at] == 2 * ROUNDS + 1);
+    }
+    turn_until_other();
+    OK(fi_close(&region->fid));
+}
+
 /* No memory with that key, not for that, not so much of it, not any more: each is an error of
  * its operation, and the connection goes on. */
 static void forbidden_memory(void)
@@ -753,6 +823,7 @@ static const struct {
     { "peeked", peeked, false },
     { "remote_memory", remote_memory, false },
     { "remote_data", remote_data, false },
+    { "atomics", atomics, false },
     { "forbidden_memory", forbidden_memory, false },
     { "selective", selective, false },
     { "descriptor", descriptor, false },

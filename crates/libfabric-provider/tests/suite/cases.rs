@@ -64,7 +64,7 @@ fn cases_hold_between_hosts() {
     let (here, there) = (&cable.a, &cable.b);
     let descriptor = there.namespace.as_fd().as_raw_fd();
     let namespace = format!("/proc/{}/fd/{descriptor}", std::process::id());
-    let all = ["all_lengths", "crossing", "remote_memory"];
+    let all = ["all_lengths", "crossing", "remote_memory", "atomics"];
     for (case, key) in all.into_iter().zip([true, false].into_iter().cycle()) {
         let mut command = Command::new(program);
         command.args([OURS, case, &here.ipv4.to_string(), &namespace, &there.ipv4.to_string()]);
@@ -106,6 +106,7 @@ cases! {
     peeked;
     remote_memory;
     remote_data;
+    atomics;
     forbidden_memory, not with the other: "a key that is not there ends the connection";
     selective;
     descriptor;

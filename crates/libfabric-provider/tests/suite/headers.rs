@@ -43,8 +43,9 @@ macro_rules! values {
     };
 }
 
-const HEADERS: [&str; 9] = [
+const HEADERS: [&str; 10] = [
     "fabric",
+    "fi_atomic",
     "fi_cm",
     "fi_domain",
     "fi_endpoint",
@@ -95,6 +96,12 @@ fn structures_of_objects(into: &mut String) {
         fi_msg_tagged { msg_iov, desc, iov_count, addr, tag, ignore, context, data }
         fi_rma_iov { addr, len, key }
         fi_msg_rma { msg_iov, desc, iov_count, addr, rma_iov, rma_iov_count, context, data }
+        fi_ioc { addr, count }
+        fi_rma_ioc { addr, count, key }
+        fi_msg_atomic {
+            msg_iov, desc, iov_count, addr, rma_iov, rma_iov_count, datatype, op, context, data,
+        }
+        fi_atomic_attr { count, size }
         fi_cq_tagged_entry { op_context, flags, len, buf, data, tag }
         fi_cq_err_entry {
             op_context, flags, len, buf, data, tag, olen, err, prov_errno, err_data, err_data_size,
@@ -158,6 +165,10 @@ fn structures_of_calls(into: &mut String) {
         fi_ops_rma {
             size, read, readv, readmsg, write, writev, writemsg, inject, writedata, injectdata,
         }
+        fi_ops_atomic {
+            size, write, writev, writemsg, inject, readwrite, readwritev, readwritemsg, compwrite,
+            compwritev, compwritemsg, writevalid, readwritevalid, compwritevalid,
+        }
         fi_ops_cm {
             size, setname, getname, getpeer, connect, listen, accept, reject, shutdown, join,
         }
@@ -174,6 +185,8 @@ fn values_of_flags(into: &mut String) {
         FI_MORE, FI_PEEK, FI_COMPLETION, FI_INJECT, FI_INJECT_COMPLETE, FI_TRANSMIT_COMPLETE,
         FI_DELIVERY_COMPLETE, FI_LOCAL_COMM, FI_REMOTE_COMM, FI_PROV_ATTR_ONLY, FI_NUMERICHOST,
         FI_RMA_EVENT, FI_SOURCE, FI_DIRECTED_RECV, FI_CLAIM, FI_DISCARD, FI_SELECTIVE_COMPLETION,
+        FI_FETCH_ATOMIC, FI_COMPARE_ATOMIC, FI_INT32, FI_UINT32, FI_INT64, FI_UINT64, FI_SUM, FI_BOR,
+        FI_BAND, FI_BXOR, FI_ATOMIC_READ, FI_ATOMIC_WRITE, FI_CSWAP,
         FI_SYNC_ERR, FI_ORDER_RAR, FI_ORDER_RAW, FI_ORDER_RAS, FI_ORDER_WAR, FI_ORDER_WAW,
         FI_ORDER_WAS, FI_ORDER_SAR, FI_ORDER_SAW, FI_ORDER_SAS, FI_ORDER_RMA_WAW, FI_ADDR_UNSPEC,
         FI_ADDR_NOTAVAIL,

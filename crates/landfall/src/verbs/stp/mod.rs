@@ -194,7 +194,7 @@ impl super::CompletionQueue for CompletionQueue {
 
     fn wait_for(&mut self, limit: Duration) -> Result<Option<Completion>, Error> {
         let runtime = self.endpoint.handle();
-        let until = runtime.clock.now() + landfall_placement::Duration::from(limit);
+        let until = runtime.clock.now() + limit;
         let next = poll_fn(|cx| self.queue.poll_next(cx));
         Ok(runtime.wait_until(next, until))
     }
