@@ -79,6 +79,7 @@ mod builder;
 mod dma;
 mod driver;
 mod endpoint;
+mod engines;
 mod events;
 mod group;
 mod memory;
