@@ -18,6 +18,7 @@ use clan_dsm::HostId;
 use landfall_placement::{Duration, Instant, Peer};
 use landfall_transport::driver::Interest;
 
+use super::mark::Marks;
 use super::memory::Pool;
 use super::names::Discoverer;
 use super::state::NodeState;
@@ -36,6 +37,7 @@ struct Shared {
     /// At least one.
     engines: Box<[Handle<NodeState>]>,
     hosts: Arc<Hosts>,
+    marks: Arc<Marks>,
     pool: Arc<Pool>,
     discoverer: Option<Discoverer>,
     /// Which of them the next thread drives that waits for something of any.
@@ -51,7 +53,8 @@ impl NodeHandle {
     ) -> Self {
         let engines: Box<[_]> = runtimes.into_iter().map(Handle).collect();
         debug_assert!(!engines.is_empty(), "a node has an engine");
-        Self(Arc::new(Shared { engines, hosts, pool, discoverer, turn: AtomicUsize::new(0) }))
+        let (marks, turn) = (Arc::default(), AtomicUsize::new(0));
+        Self(Arc::new(Shared { engines, hosts, marks, pool, discoverer, turn }))
     }
 
     /// All engines, the first first.
@@ -113,6 +116,11 @@ impl NodeHandle {
 
     pub(crate) fn pool(&self) -> &Arc<Pool> {
         &self.0.pool
+    }
+
+    /// What tripwires of several engines have left once.
+    pub(super) fn marks(&self) -> &Arc<Marks> {
+        &self.0.marks
     }
 
     pub(crate) fn is_same(&self, other: &Self) -> bool {

@@ -12,12 +12,13 @@ use landfall_placement::{Engine as _, PathId, Peer, Refusals};
 use landfall_seal::{Fingerprint, SealStats};
 use landfall_transport::memory::Regions;
 
-use super::builder::{Builder, OpenError};
+use super::builder::Builder;
 use super::endpoint::Endpoint;
 use super::engines::NodeHandle;
 use super::events::Events;
 use super::memory::Aperture;
 use super::neighbour::Link;
+use super::open_error::OpenError;
 use super::path::Transport;
 use super::state::NodeState;
 use super::tripwire::{Tripwire, wait_any};

@@ -1,5 +1,4 @@
-//! [`Tripwire`] and [`ActionTripwire`]: to be told when chosen memory was touched, or to find a
-//! mark of it.
+//! [`Tripwire`]: to be told when chosen memory was touched.
 //!
 //! The tripwire in the engine stays where it is; arming it for one firing is a
 //! word in this process, so that the usual *look, arm, look again, wait* costs
@@ -20,10 +19,9 @@ use super::engines::{EngineHandle, NodeHandle};
 use super::events::{Attached, Kind, sealed};
 use super::memory::Aperture;
 use super::neighbour::Neighbour;
-use super::node::Node;
 use super::state::NodeState;
 use super::window::Window;
-use crate::clan::{self, ActionRule, Actions, Error, WORD};
+use crate::clan::{self, Error, WORD};
 use crate::runtime::locked;
 
 const IDLE: u8 = 0;
@@ -79,7 +77,7 @@ impl State {
 impl NodeState {
     /// The engine says that it fired.
     pub(super) fn tripped(&mut self, id: TripwireId) {
-        let Some(record) = self.tripwires.get_mut(id) else { return };
+        let Some(record) = self.tripwires.get_mut(id) else { return self.fired_once(id) };
         if let Some((event_sender, _)) = &record.events {
             self.after.wake.extend(event_sender.notify());
         }
@@ -126,7 +124,7 @@ impl NodeState {
     fn remove_tripwire(&mut self, id: TripwireId) {
         let record = self.tripwires.remove(id);
         self.after.forget.extend(record.and_then(|record| record.state.take_waker()));
-        self.identifiers.remove(id);
+        self.forget_mark(id);
         // It went with its memory before.
         let _ = self.engine.remove_tripwire(id);
     }
@@ -148,11 +146,11 @@ pub struct Tripwire {
 
 /// The tripwires of the engines that one of the user's is made of. They go with it.
 #[derive(Debug)]
-struct Parts(Vec<(EngineHandle, TripwireId)>);
+pub(super) struct Parts(Vec<(EngineHandle, TripwireId)>);
 
 impl Parts {
     /// One at each of these engines.
-    fn make(
+    pub(super) fn make(
         engines: impl IntoIterator<Item = EngineHandle>,
         mut make: impl FnMut(&mut NodeState) -> Result<TripwireId, Error>,
     ) -> Result<Self, Error> {
@@ -166,11 +164,11 @@ impl Parts {
 
     /// # Errors
     /// The node does not run any more.
-    fn check(&self) -> Result<(), Error> {
+    pub(super) fn check(&self) -> Result<(), Error> {
         self.0.iter().try_for_each(|(engine, _)| engine.node().check())
     }
 
-    fn each<'a, T>(
+    pub(super) fn each<'a, T>(
         &'a self,
         mut each: impl FnMut(&mut NodeState, TripwireId) -> T + 'a,
     ) -> impl Iterator<Item = T> + 'a {
@@ -185,7 +183,7 @@ impl Drop for Parts {
 }
 
 /// All engines of a node: any of them may hear that its memory is touched.
-fn all_of(handle: &NodeHandle) -> impl Iterator<Item = EngineHandle> {
+pub(super) fn all_of(handle: &NodeHandle) -> impl Iterator<Item = EngineHandle> {
     (0..handle.engines().len()).map(|nth| handle.engine(nth))
 }
 
@@ -339,142 +337,9 @@ pub(crate) fn wait_any(
 }
 
 /// All bytes of the words that these lie in, as far as there are any: the engine watches bytes.
-fn in_words(range: Range<u64>, len: u64) -> Range<u64> {
+pub(super) fn in_words(range: Range<u64>, len: u64) -> Range<u64> {
     if range.is_empty() {
         return range;
     }
     range.start / WORD * WORD..range.end.next_multiple_of(WORD).min(len)
-}
-
-/// A tripwire that leaves a mark in the engine: see [`Actions`](crate::clan::Actions).
-#[derive(Debug)]
-pub struct ActionTripwire(Parts);
-
-impl ActionTripwire {
-    pub(crate) fn local(
-        aperture: &Aperture,
-        handle: &NodeHandle,
-        rule: &ActionRule,
-    ) -> Result<Self, Error> {
-        if !aperture.is_of(handle) {
-            return Err(Error::BadConfig("a tripwire watches memory of its own node"));
-        }
-        if rule.once && handle.engines().len() > 1 {
-            // Each engine would do it once.
-            return Err(Error::BadConfig(
-                "of a node with several threads no mark is left once only: leave \
-                 `Builder::threads` or `ActionRule::once` out",
-            ));
-        }
-        let range = rule.range.clone();
-        aperture.lent().check(range.start, range.end.saturating_sub(range.start))?;
-        let (id, range) = (aperture.id(), in_words(range, aperture.lent().len()));
-        Self::make(all_of(handle), rule, |core, action| {
-            core.engine.watch(id, range.clone(), rule.access, action, rule.once)
-        })
-    }
-
-    pub(crate) fn outgoing(window: &Window, rule: &ActionRule) -> Result<Self, Error> {
-        let (range, id) = (rule.range.clone(), window.id());
-        window.check_range(range.start, range.end.saturating_sub(range.start))?;
-        let range = in_words(range, clan::Remote::len(window));
-        Self::make([window.handle().clone()], rule, |core, action| {
-            core.engine.watch_window(id, range.clone(), rule.access, action, rule.once)
-        })
-    }
-
-    fn make(
-        engines: impl IntoIterator<Item = EngineHandle>,
-        rule: &ActionRule,
-        mut watch: impl FnMut(&mut NodeState, Action) -> Result<TripwireId, clan_dsm::Error>,
-    ) -> Result<Self, Error> {
-        let (action, what) = match rule.action {
-            clan::Action::Bit(number) => (Action::Bit(number), "tripwire, or bit of that number"),
-            clan::Action::Count(number) => {
-                (Action::Count(number), "tripwire, or counter of that number")
-            }
-            clan::Action::Identify(_) => (Action::Identifier, "tripwire"),
-        };
-        let parts = Parts::make(engines, |core| {
-            let id = watch(core, action).map_err(|error| refused(error, what))?;
-            if let clan::Action::Identify(number) = rule.action {
-                core.identifiers.insert(id, number);
-            }
-            Ok(id)
-        })?;
-        Ok(Self(parts))
-    }
-}
-
-impl clan::ActionTripwire for ActionTripwire {
-    fn arm(&self) -> Result<(), Error> {
-        self.0.check()?;
-        self.0.each(|core, id| core.engine.enable_tripwire(id)).try_for_each(|armed| {
-            armed.map_err(|error| match error {
-                // It went with its memory.
-                clan_dsm::Error::Unknown => Error::StaleCookie,
-                other => refused(other, "armed tripwire"),
-            })
-        })
-    }
-
-    fn disarm(&self) {
-        // What went with its memory is not armed.
-        self.0.each(|core, id| core.engine.disable_tripwire(id)).for_each(drop);
-    }
-
-    fn is_armed(&self) -> bool {
-        self.0.each(|core, id| core.engine.is_armed(id)).any(|armed| armed.unwrap_or(false))
-    }
-
-    fn firings(&self) -> u64 {
-        self.0.each(|core, id| core.engine.firings(id)).filter_map(Result::ok).sum()
-    }
-}
-
-impl NodeState {
-    /// The identifier that has waited for longest. Those of tripwires that are gone mean nothing.
-    fn next_identifier(&mut self) -> Option<u64> {
-        loop {
-            let id = self.engine.pop_identifier()?;
-            if let Some(number) = self.identifiers.get_mut(id) {
-                return Some(*number);
-            }
-        }
-    }
-}
-
-/// Looks at each engine of a node in turn.
-fn each<T>(node: &Node, mut look: impl FnMut(&mut NodeState) -> T) -> impl Iterator<Item = T> {
-    node.handle().engines().iter().map(move |engine| engine.look(&mut look))
-}
-
-impl Actions for Node {
-    type ActionTripwire = ActionTripwire;
-
-    fn act_on(&self, local: &Aperture, rule: &ActionRule) -> Result<ActionTripwire, Error> {
-        ActionTripwire::local(local, self.handle(), rule)
-    }
-
-    fn act_on_own(&self, remote: &Window, rule: &ActionRule) -> Result<ActionTripwire, Error> {
-        ActionTripwire::outgoing(remote, rule)
-    }
-
-    fn take_bit(&self, number: u32) -> bool {
-        // No matter which has set it, it is taken once: at all engines.
-        let taken = each(self, |core| core.engine.take_bit(number));
-        taken.fold(false, |any, taken| any | taken)
-    }
-
-    fn counter(&self, number: u32) -> u64 {
-        each(self, |core| core.engine.counter(number)).sum()
-    }
-
-    fn next_identifier(&self) -> Option<u64> {
-        each(self, NodeState::next_identifier).find_map(|next| next)
-    }
-
-    fn take_lost(&self) -> u64 {
-        each(self, |core| core.engine.take_lost_identifiers()).sum()
-    }
 }

@@ -26,6 +26,7 @@ use super::dma::ChainRecord;
 use super::endpoint::Record as EndpointRecord;
 use super::engines::Hosts;
 use super::events::{Attached, PendingResult};
+use super::mark::Once;
 use super::memory::{Lent, Pool};
 use super::names::NameService;
 use super::neighbour::Neighbour;
@@ -90,6 +91,8 @@ pub(crate) struct NodeState {
     pub(crate) tripwires: Names<TripwireId, TripwireRecord>,
     /// What tripwires whose action it is put into the queue of identifiers.
     pub(crate) identifiers: Names<TripwireId, u64>,
+    /// Those whose mark is left once, by one of several engines.
+    pub(crate) once: Names<TripwireId, Arc<Once>>,
     pub(crate) endpoints: Names<EndpointId, EndpointRecord>,
     /// Names that are offered here, and who asks for them.
     pub(crate) names: NameService,
@@ -136,6 +139,7 @@ impl NodeState {
             next_group: 0,
             tripwires: Names::default(),
             identifiers: Names::default(),
+            once: Names::default(),
             endpoints: Names::default(),
             names: NameService::default(),
             writes: Names::default(),

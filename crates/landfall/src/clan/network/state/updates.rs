@@ -124,6 +124,7 @@ impl NodeState {
     /// The engine had no room for events. All sources are looked at.
     fn lost(&mut self, lost: u64) {
         self.trip_all();
+        self.fire_all_once();
         for record in self.tripwires.iter() {
             if let Some((event_sender, _)) = &record.events {
                 event_sender.record_overflow(lost);
