@@ -271,7 +271,7 @@ pub(crate) struct Hosts(Box<[AtomicU8]>);
 impl Hosts {
     /// For this many engines.
     pub(crate) fn new(engines: usize) -> Self {
-        let most = if engines > 1 { 1 << u16::BITS } else { 0 };
+        let most = if engines > 1 { HostId::MAX + 1 } else { 0 };
         Self((0..most).map(|_| AtomicU8::new(0)).collect())
     }
 

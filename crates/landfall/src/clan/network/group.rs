@@ -180,9 +180,11 @@ impl Node {
     /// # Errors
     /// This node is no member.
     pub fn leave_group(&self, group: &Cookie) -> Result<(), Error> {
-        let engines = self.handle().engines().iter();
-        let left = engines.map(|engine| engine.look(|core| core.engine.leave_group(group)));
-        let all = left.fold(Ok(()), |all, left| all.and(left));
+        let mut all = Ok(());
+        for engine in self.handle().engines() {
+            // At each of them, also where one does not know it.
+            all = all.and(engine.look(|core| core.engine.leave_group(group)));
+        }
         all.map_err(|error| refused(error, "group"))
     }
 }

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 
 use clan_dsm::{Action, TripwireId};
 
@@ -152,10 +152,10 @@ impl Once {
 }
 
 impl Once {
-    fn fire(&self) {
+    fn fire(self: &Arc<Self>) {
         if self.is_armed.swap(false, Ordering::SeqCst) {
             self.firings.fetch_add(1, Ordering::SeqCst);
-            self.marks.leave(self.action);
+            self.marks.leave(self);
         }
     }
 }
@@ -172,19 +172,32 @@ pub(crate) struct Marks {
 struct AllMarks {
     bits: BTreeSet<u32>,
     counters: BTreeMap<u32, u64>,
-    identifiers: VecDeque<u64>,
+    /// Those that have left theirs; of one that is gone it means nothing.
+    identifiers: VecDeque<Weak<Once>>,
+}
+
+impl AllMarks {
+    fn next_identifier(&mut self) -> Option<u64> {
+        loop {
+            let once = self.identifiers.pop_front()?.upgrade();
+            if let Some(clan::Action::Identify(number)) = once.map(|once| once.action) {
+                return Some(number);
+            }
+        }
+    }
 }
 
 impl Marks {
-    fn leave(&self, action: clan::Action) {
+    fn leave(&self, once: &Arc<Once>) {
         let mut all = locked(&self.all);
-        match action {
+        match once.action {
             clan::Action::Bit(number) => _ = all.bits.insert(number),
             clan::Action::Count(number) => *all.counters.entry(number).or_default() += 1,
-            // Of each tripwire one at most waits: it is armed by those who take it out.
-            clan::Action::Identify(number) => {
-                if !all.identifiers.contains(&number) {
-                    all.identifiers.push_back(number);
+            // Of each tripwire one at most waits.
+            clan::Action::Identify(_) => {
+                let once = Arc::downgrade(once);
+                if !all.identifiers.iter().any(|waits| waits.ptr_eq(&once)) {
+                    all.identifiers.push_back(once);
                 }
             }
         }
@@ -259,7 +272,7 @@ impl Actions for Node {
 
     fn next_identifier(&self) -> Option<u64> {
         let next = each(self, NodeState::next_identifier).find_map(|next| next);
-        next.or_else(|| self.handle().marks().look(|all| all.identifiers.pop_front()))
+        next.or_else(|| self.handle().marks().look(AllMarks::next_identifier))
     }
 
     fn take_lost(&self) -> u64 {

@@ -301,7 +301,7 @@ impl sealed::Source for Tripwire {
     #[allow(private_interfaces, reason = "nobody else can implement it")]
     fn attach(&self, to: Option<Attached>) -> Result<(), Error> {
         let is_wanted = to.is_some();
-        let attached = self.parts.each(|core, id| {
+        let mut attached = self.parts.each(|core, id| {
             let record = core.tripwires.get_mut(id).ok_or(Error::NodeGone)?;
             let before = std::mem::replace(&mut record.events, to.clone());
             if is_wanted {
@@ -313,7 +313,7 @@ impl sealed::Source for Tripwire {
             // It is dropped without the lock.
             Ok(before)
         });
-        attached.map(|before| before.map(drop)).collect()
+        attached.try_for_each(|before| before.map(drop))
     }
 }
 

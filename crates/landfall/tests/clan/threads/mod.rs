@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::thread;
 
 use landfall::clan::network::{
-    Builder, Identity, KnownPeers, Link, Node, Peer, Window, WordFunction,
+    Builder, Config, Identity, KnownPeers, Link, Node, Peer, Window, WordFunction,
 };
 use landfall::clan::{
     Access, Action, ActionRule, ActionTripwire, Actions, Error, Event, Fabric, Local, Remote,
@@ -29,6 +29,11 @@ pub(super) fn several(number: u16) -> Builder {
     builder(number).path(loopback()).threads(ENGINES)
 }
 
+/// Links that nobody says anything on stay silent: who sleeps for ever is not woken by them.
+fn without_keep_alive() -> Config {
+    Config { keep_alive: None, ..Config::shared_network() }
+}
+
 /// The engine of a node of this many that this one comes to.
 pub(super) fn engine_of(peer: &Node, engines: usize) -> usize {
     let Some(Peer::Socket(at)) = peer.local() else { panic!("UDP") };
@@ -38,11 +43,12 @@ pub(super) fn engine_of(peer: &Node, engines: usize) -> usize {
 /// A node of several engines, and peers of which this many have a link to each, which they or
 /// the node have opened. Neighbours of the list are at different engines.
 pub(super) fn star() -> (Node, Vec<Node>) {
-    let here = several(1).open().expect("loopback");
+    let here = several(1).config(without_keep_alive()).open().expect("loopback");
     assert_eq!(here.threads(), ENGINES);
     let mut of_each: [Vec<Node>; ENGINES] = Default::default();
     for number in 2..200 {
-        let peer = builder(number).path(loopback()).open().expect("loopback");
+        let peer = builder(number).path(loopback()).config(without_keep_alive()).open();
+        let peer = peer.expect("loopback");
         let of_engine = &mut of_each[engine_of(&peer, ENGINES)];
         if of_engine.len() < PER_ENGINE {
             of_engine.push(peer);
@@ -283,9 +289,14 @@ fn a_mark_that_is_left_once_is_left_by_one_engine() {
     delivered(&mut windows[1]);
     until(&here, || here.take_bit(6));
     assert_eq!(here.counter(5), 4);
+    // What it has left means nothing when it is gone.
+    let [counting, _bit, naming] = wires;
+    until(&here, || !naming.is_armed());
+    drop(naming);
+    assert_eq!(here.next_identifier(), None);
     memory.revoke();
-    assert!(!wires[0].is_armed());
-    assert!(matches!(wires[0].arm(), Err(Error::StaleCookie)));
+    assert!(!counting.is_armed());
+    assert!(matches!(counting.arm(), Err(Error::StaleCookie)));
     for action in [Action::Count(u32::MAX), Action::Bit(u32::MAX)] {
         let (memory, _) = here.expose(64, Rights::Write).unwrap();
         let wrong = here.act_on(&memory, &ActionRule::new(0..8, action).once());
@@ -321,9 +332,9 @@ fn a_cookie_that_is_revoked_opens_nothing_at_any_engine() {
         }
         old.extend(windows);
         if round % 2 == 0 {
-            memory.revoke()
+            memory.revoke();
         } else {
-            drop(memory)
+            drop(memory);
         }
         assert!(old.iter_mut().all(is_refused), "round {round}");
     }
