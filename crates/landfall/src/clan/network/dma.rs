@@ -243,7 +243,7 @@ impl NodeState {
 pub struct DmaQueue {
     endpoint: Endpoint,
     /// One for each engine.
-    lanes: Vec<Lane>,
+    rings: Vec<EngineRings>,
     state: Arc<State>,
     depth: usize,
     /// Chains that were put in, and those that came back.
@@ -253,7 +253,7 @@ pub struct DmaQueue {
 }
 
 /// The way to one engine, and back.
-struct Lane {
+struct EngineRings {
     ring: Producer<Entry>,
     done: Consumer<Done>,
 }
@@ -262,7 +262,7 @@ impl DmaQueue {
     pub(crate) fn open(endpoint: &Endpoint, depth: usize) -> Result<Self, Error> {
         let depth = depth.max(1);
         let state = Arc::new(State { idle: AtomicU64::new(u64::MAX), waker: Mutex::default() });
-        let mut lanes = Vec::with_capacity(1);
+        let mut rings = Vec::with_capacity(1);
         let engines = endpoint.handle().engines().iter().zip(endpoint.ids());
         for (nth, (engine, id)) in engines.enumerate() {
             let (ring, requests) = RingBuffer::new(depth);
@@ -285,10 +285,10 @@ impl DmaQueue {
                 });
                 Ok(())
             })?;
-            lanes.push(Lane { ring, done });
+            rings.push(EngineRings { ring, done });
         }
         let endpoint = endpoint.clone();
-        Ok(Self { endpoint, lanes, state, depth, put: 0, back: 0, scratch: Vec::new() })
+        Ok(Self { endpoint, rings, state, depth, put: 0, back: 0, scratch: Vec::new() })
     }
 
     /// Puts a chain in, or nothing of it; gives its number, from 0 on. All its
@@ -317,8 +317,8 @@ impl DmaQueue {
         if self.put - self.back >= self.depth as u64 {
             return Err(Error::Busy);
         }
-        let lane = &mut self.lanes[nth];
-        let chunk = lane.ring.write_chunk_uninit(chain.len()).map_err(|_| Error::Busy)?;
+        let rings = &mut self.rings[nth];
+        let chunk = rings.ring.write_chunk_uninit(chain.len()).map_err(|_| Error::Busy)?;
         let (last, number) = (chain.len() - 1, self.put);
         let entries = (0..).zip(self.scratch.drain(..));
         chunk.fill_from_iter(entries.map(|(at, (request, lent))| Entry {
@@ -342,7 +342,7 @@ impl DmaQueue {
 
     /// Takes out a chain that is done, if there is one. No system call.
     pub fn try_done(&mut self) -> Option<Done> {
-        let done = self.lanes.iter_mut().find_map(|lane| lane.done.pop().ok())?;
+        let done = self.rings.iter_mut().find_map(|rings| rings.done.pop().ok())?;
         self.back += 1;
         Some(done)
     }
@@ -401,13 +401,13 @@ impl sealed::Source for DmaQueue {
     #[allow(private_interfaces, reason = "nobody else can implement it")]
     fn attach(&self, to: Option<Attached>) -> Result<(), Error> {
         let engines = self.endpoint.handle().engines().iter().zip(self.endpoint.ids());
-        for ((engine, id), lane) in engines.zip(&self.lanes) {
+        for ((engine, id), rings) in engines.zip(&self.rings) {
             let before = engine.look(|core| {
                 let record = core.endpoints.get_mut(*id);
                 let queue =
                     record.and_then(|record| record.queue.as_mut()).ok_or(Error::NodeGone)?;
                 let before = std::mem::replace(&mut queue.events, to.clone());
-                if let (Some((event_sender, _)), false) = (&queue.events, lane.done.is_empty()) {
+                if let (Some((event_sender, _)), false) = (&queue.events, rings.done.is_empty()) {
                     core.after.wake.extend(event_sender.notify());
                 }
                 Ok::<_, Error>(before)

@@ -30,10 +30,10 @@ pub(crate) const MOST_ENGINES: usize = 64;
 
 /// The engines of a node, and what they share. When the last handle is gone, the node ends.
 #[derive(Clone, Debug)]
-pub(crate) struct NodeHandle(Arc<Shared>);
+pub(crate) struct NodeHandle(Arc<EngineSet>);
 
 #[derive(Debug)]
-struct Shared {
+struct EngineSet {
     /// At least one.
     engines: Box<[Handle<NodeState>]>,
     hosts: Arc<Hosts>,
@@ -54,7 +54,7 @@ impl NodeHandle {
         let engines: Box<[_]> = runtimes.into_iter().map(Handle).collect();
         debug_assert!(!engines.is_empty(), "a node has an engine");
         let (marks, turn) = (Arc::default(), AtomicUsize::new(0));
-        Self(Arc::new(Shared { engines, hosts, marks, pool, discoverer, turn }))
+        Self(Arc::new(EngineSet { engines, hosts, marks, pool, discoverer, turn }))
     }
 
     /// All engines, the first first.

@@ -25,7 +25,7 @@ use crate::runtime::locked;
 pub struct ActionTripwire {
     parts: Parts,
     /// It is at several engines, and leaves its mark once.
-    once: Option<Arc<Once>>,
+    once: Option<Arc<OnceMark>>,
 }
 
 impl ActionTripwire {
@@ -40,7 +40,7 @@ impl ActionTripwire {
         let range = rule.range.clone();
         aperture.lent().check(range.start, range.end.saturating_sub(range.start))?;
         let (id, range) = (aperture.id(), in_words(range, aperture.lent().len()));
-        let once = Once::new(handle, rule);
+        let once = OnceMark::new(handle, rule);
         Self::make(all_of(handle), (rule, once), |core, action, once| {
             core.engine.watch(id, range.clone(), rule.access, action, once)
         })
@@ -58,7 +58,7 @@ impl ActionTripwire {
 
     fn make(
         engines: impl IntoIterator<Item = EngineHandle>,
-        (rule, once): (&ActionRule, Option<Arc<Once>>),
+        (rule, once): (&ActionRule, Option<Arc<OnceMark>>),
         mut watch: impl FnMut(&mut NodeState, Action, bool) -> Result<TripwireId, clan_dsm::Error>,
     ) -> Result<Self, Error> {
         let (action, what) = match rule.action {
@@ -129,14 +129,14 @@ impl clan::ActionTripwire for ActionTripwire {
 
 /// A tripwire at several engines that fires once until it is armed again.
 #[derive(Debug)]
-pub(crate) struct Once {
+pub(crate) struct OnceMark {
     is_armed: AtomicBool,
     firings: AtomicU64,
     action: clan::Action,
     marks: Arc<Marks>,
 }
 
-impl Once {
+impl OnceMark {
     /// Nothing where one engine does it by itself.
     fn new(handle: &NodeHandle, rule: &ActionRule) -> Option<Arc<Self>> {
         let is_shared = rule.once && handle.engines().len() > 1;
@@ -151,7 +151,7 @@ impl Once {
     }
 }
 
-impl Once {
+impl OnceMark {
     fn fire(self: &Arc<Self>) {
         if self.is_armed.swap(false, Ordering::SeqCst) {
             self.firings.fetch_add(1, Ordering::SeqCst);
@@ -173,7 +173,7 @@ struct AllMarks {
     bits: BTreeSet<u32>,
     counters: BTreeMap<u32, u64>,
     /// Those that have left theirs; of one that is gone it means nothing.
-    identifiers: VecDeque<Weak<Once>>,
+    identifiers: VecDeque<Weak<OnceMark>>,
 }
 
 impl AllMarks {
@@ -188,7 +188,7 @@ impl AllMarks {
 }
 
 impl Marks {
-    fn leave(&self, once: &Arc<Once>) {
+    fn leave(&self, once: &Arc<OnceMark>) {
         let mut all = locked(&self.all);
         match once.action {
             clan::Action::Bit(number) => _ = all.bits.insert(number),

@@ -26,7 +26,7 @@ use super::dma::ChainRecord;
 use super::endpoint::Record as EndpointRecord;
 use super::engines::Hosts;
 use super::events::{Attached, PendingResult};
-use super::mark::Once;
+use super::mark::OnceMark;
 use super::memory::{Lent, Pool};
 use super::names::NameService;
 use super::neighbour::Neighbour;
@@ -92,7 +92,7 @@ pub(crate) struct NodeState {
     /// What tripwires whose action it is put into the queue of identifiers.
     pub(crate) identifiers: Names<TripwireId, u64>,
     /// Those whose mark is left once, by one of several engines.
-    pub(crate) once: Names<TripwireId, Arc<Once>>,
+    pub(crate) once: Names<TripwireId, Arc<OnceMark>>,
     pub(crate) endpoints: Names<EndpointId, EndpointRecord>,
     /// Names that are offered here, and who asks for them.
     pub(crate) names: NameService,
