@@ -14,10 +14,6 @@ use super::driver_source::Member;
 /// A path that several engines can share.
 pub(crate) enum SharedPath {
     Udp(UdpConfig),
-    #[cfg_attr(
-        not(any(feature = "nic", feature = "stp")),
-        expect(dead_code, reason = "only STP goes this way")
-    )]
     UdpPacket(UdpPacketConfig),
     Ethernet(PacketConfig),
 }
