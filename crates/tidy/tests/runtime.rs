@@ -23,10 +23,11 @@ const DRIVING: [&str; 11] = [
 ];
 
 /// What does so elsewhere, and why.
-const EXCEPTIONS: [(&str, &str, &str); 13] = [
+const EXCEPTIONS: [(&str, &str, &str); 14] = [
     ("clan/fabric.rs", "spin_loop(", "what `relax` is where nothing has to be driven"),
     ("clan/layer/waiting.rs", ".relax()", "spins at a word in memory; each round is a turn"),
-    ("clan/network/state/mod.rs", ".turn()", "`select` is one turn and one sleep of the runtime"),
+    ("clan/network/engines.rs", ".turn()", "`select` is one turn and one sleep of the runtime"),
+    ("clan/network/engines.rs", ".relax()", "turns for a user who spins"),
     ("clan/network/driver.rs", ".turn()", "turns for a reactor of the user's own"),
     ("clan/network/node.rs", ".relax()", "turns for a user who spins"),
     ("clan/server/client.rs", ".relax()", "spins at a reply, as the paper's client"),

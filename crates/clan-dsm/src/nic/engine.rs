@@ -104,12 +104,19 @@ impl Engine for Nic {
         if is_groups_turn && let Some(transmit) = self.poll_group(now, path, head, from) {
             return Some(transmit);
         }
-        let (links, mut filler) = self.filler();
-        let mut load = |link, room: &_, payload: &mut _| filler.fill(link, room, payload);
-        let next = links.poll_transmit(now, path, &limits, head, from, &mut load);
-        while let Some(link) = self.marked.pop() {
-            self.reach_barriers(link);
-        }
+        let next = loop {
+            let (links, mut filler) = self.filler();
+            let mut load = |link, room: &_, payload: &mut _| filler.fill(link, room, payload);
+            let next = links.poll_transmit(now, path, &limits, head, from, &mut load);
+            while let Some(link) = self.marked.pop() {
+                self.reach_barriers(link);
+            }
+            // What failed at one link may have called another.
+            let has_called = self.wake_called();
+            if next.is_some() || !has_called {
+                break next;
+            }
+        };
         self.settle(now);
         let Some((link, transmit)) = next else {
             return if is_groups_turn { None } else { self.poll_group(now, path, head, from) };

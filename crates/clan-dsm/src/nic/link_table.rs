@@ -245,6 +245,19 @@ impl Chains {
 }
 
 impl Nic {
+    /// Wakes links that the DMA engine has come to. Says whether there were any.
+    #[inline]
+    pub(super) fn wake_called(&mut self) -> bool {
+        let mut any = false;
+        while let Some(link) = self.dma.poll_called() {
+            any = true;
+            if let Some(link) = self.links.id_at(link) {
+                self.links.wake(link);
+            }
+        }
+        any
+    }
+
     /// Tells of the chains that are done.
     pub(super) fn settle_chains(&mut self) {
         while let Some(FinishedChain { endpoint, dma, result }) = self.dma.poll_done() {
@@ -255,5 +268,6 @@ impl Nic {
                 self.reach_barriers(link);
             }
         }
+        self.wake_called();
     }
 }

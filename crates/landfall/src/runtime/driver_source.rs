@@ -23,6 +23,7 @@ use landfall_transport::uring::{
 };
 use landfall_transport::xdp::{self, XdpConfig, XdpDriver};
 
+use super::shared_path::SharedPath;
 use super::{AnyDriver, Impairment, Path, PeerKind, Reach};
 
 type Open<E> =
@@ -37,10 +38,6 @@ pub(crate) enum DriverSource<E> {
     )]
     UdpPacket(UdpPacketConfig),
     /// One of several sockets of a path, which are opened together.
-    #[cfg_attr(
-        not(any(feature = "nic", feature = "stp")),
-        expect(dead_code, reason = "only STP has shards")
-    )]
     Member(Box<Member>),
     Packet(PacketConfig),
     #[cfg_attr(
@@ -130,6 +127,16 @@ impl<E: Engine + 'static> DriverSource<E> {
             Self::UringUdp(config) => Some(config.udp),
             #[cfg(feature = "faults")]
             Self::Impaired(source, _) => source.udp(),
+            _ => None,
+        }
+    }
+
+    /// What it is, if several engines can share it.
+    pub(crate) fn as_shared(&self) -> Option<SharedPath> {
+        match self {
+            Self::Udp(config) => Some(SharedPath::Udp(*config)),
+            Self::UdpPacket(config) => Some(SharedPath::UdpPacket(config.clone())),
+            Self::Packet(config) => Some(SharedPath::Ethernet(config.clone())),
             _ => None,
         }
     }

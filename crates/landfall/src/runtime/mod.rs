@@ -49,6 +49,7 @@
 //! | `path_source` | a driver to be opened, or a simulated adapter |
 //! | `impairment` | faults on purpose around a driver, for tests |
 //! | `driver_source` | which driver a path is opened with |
+//! | `shared_path` | a path that several engines share, and who comes to which of them |
 //! | `reach` | whether what is sent leaves the host |
 //! | `adapter_source` | a path by a simulated adapter (feature `nic`) |
 
@@ -74,6 +75,8 @@ mod protocol;
 #[cfg(any(feature = "clan", feature = "defrag", feature = "stp"))]
 mod reach;
 mod reactor;
+#[cfg(any(feature = "clan", feature = "stp"))]
+mod shared_path;
 mod shutdown;
 mod source;
 mod state;
@@ -92,7 +95,7 @@ pub(crate) use adapter_source::AdapterSource;
 pub(crate) use driver::AnyDriver;
 #[cfg(any(feature = "clan", feature = "stp"))]
 pub(crate) use driver_source::DriverSource;
-#[cfg(feature = "stp")]
+#[cfg(any(feature = "clan", feature = "stp"))]
 pub(crate) use driver_source::Member;
 pub(crate) use driving::{Driving, Handle, Runtime, RuntimeConfig};
 pub(crate) use impairment::Impairment;
@@ -106,6 +109,10 @@ pub(crate) use protocol::{Deferred, Protocol};
 pub(crate) use reach::Reach;
 pub(crate) use reactor::ReactorHandle;
 pub use reactor::TurnReport;
+#[cfg(feature = "clan")]
+pub(crate) use shared_path::member_of;
+#[cfg(any(feature = "clan", feature = "stp"))]
+pub(crate) use shared_path::{SharedPath, SpreadBy};
 #[cfg(feature = "defrag")]
 pub(crate) use source::drive_alone;
 pub(crate) use source::{Signal, Source, Worker};

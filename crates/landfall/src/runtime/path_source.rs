@@ -27,6 +27,8 @@ use nic_firmware_model::node::Offloaded;
 use super::DriverSource;
 #[cfg(any(feature = "clan", feature = "stp"))]
 use super::Reach;
+#[cfg(any(feature = "clan", feature = "stp"))]
+use super::SharedPath;
 #[cfg(feature = "nic")]
 use super::adapter_source::AdapterSource;
 #[cfg(feature = "nic")]
@@ -66,6 +68,16 @@ impl<E: Engine + 'static> PathSource<E> {
     pub(crate) fn udp(&self) -> Option<UdpConfig> {
         match self {
             Self::Driver(driver) => driver.udp(),
+            #[cfg(feature = "nic")]
+            Self::Adapter(_) => None,
+        }
+    }
+
+    /// What it is, if several engines can share it. A simulated adapter has one behind it.
+    #[cfg(any(feature = "clan", feature = "stp"))]
+    pub(crate) fn as_shared(&self) -> Option<SharedPath> {
+        match self {
+            Self::Driver(driver) => driver.as_shared(),
             #[cfg(feature = "nic")]
             Self::Adapter(_) => None,
         }

@@ -18,7 +18,7 @@ mod known_peers;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use landfall_placement::{PathId, Peer};
 #[cfg(any(feature = "clan", feature = "stp"))]
@@ -34,7 +34,7 @@ pub use identity::{Identity, read_preshared_key};
 use key_log::KeyLogFile;
 pub use known_peers::KnownPeers;
 
-use crate::runtime::Reach;
+use crate::runtime::{Reach, locked};
 
 /// What is carried: its name, which both ends must mean, how many associations an engine needs at
 /// most, and whether peers may begin some.
@@ -134,7 +134,7 @@ impl Default for Security {
             own: Credential::OfUser,
             known: None,
             only: None,
-            names: Names::new(),
+            names: Names::default(),
             key_log: KeyLogging::default(),
         }
     }
@@ -165,7 +165,7 @@ impl Security {
     /// Only who has this key may call itself so.
     #[cfg(feature = "clan")]
     pub(crate) fn set_name(&mut self, name: u32, key: Fingerprint) {
-        self.names.insert(name, key);
+        locked(&self.names).insert(name, key);
     }
 
     pub(crate) fn set_key_log(&mut self, path: PathBuf) {
@@ -294,7 +294,7 @@ impl Security {
         if !carried.answers {
             config.half_open = 0;
         }
-        let (known, only, names) = (self.known.clone(), self.only.clone(), self.names.clone());
+        let (known, only, names) = (self.known.clone(), self.only.clone(), Arc::clone(&self.names));
         let trust = Box::new(Trusted { known, only, names });
         let mut seed = [0; 32];
         getrandom::fill(&mut seed).map_err(io::Error::other)?;
@@ -306,8 +306,8 @@ impl Security {
     }
 }
 
-/// What peers call themselves, with the key of who said so first.
-type Names = BTreeMap<u32, Fingerprint>;
+/// What peers call themselves, with the key of who said so first: the same for all engines.
+type Names = Arc<Mutex<BTreeMap<u32, Fingerprint>>>;
 
 /// Whom an endpoint trusts.
 struct Trusted {
@@ -343,10 +343,11 @@ impl Trust for Trusted {
             Some(PeerIdentity::Certificate(shown)) => Some(shown),
             _ => None,
         };
-        match (self.names.get(&name), key) {
+        let mut names = locked(&self.names);
+        match (names.get(&name), key) {
             (None, None) => Ok(()),
             (None, Some(key)) => {
-                self.names.insert(name, key);
+                names.insert(name, key);
                 Ok(())
             }
             (Some(first), Some(key)) if *first == key => Ok(()),
@@ -433,7 +434,7 @@ mod tests {
     fn a_name_stays_with_the_key_that_had_it_first() {
         let keys = [1, 2].map(|byte| PublicKey([byte; 32]));
         let [first, other] = keys.map(|key| Some(PeerIdentity::PublicKey(key)));
-        let mut trusted = Trusted { known: None, only: None, names: Names::new() };
+        let mut trusted = Trusted { known: None, only: None, names: Names::default() };
         let wrong = Err(HandshakeError::WrongPeer(keys[1].fingerprint()));
         assert_eq!(trusted.check_name(first, 7), Ok(()));
         assert_eq!(trusted.check_name(first, 7), Ok(()));

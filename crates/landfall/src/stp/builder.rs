@@ -18,7 +18,7 @@ use super::endpoint::Endpoint;
 use super::error::BindError;
 use super::memory::Pool;
 use super::path::Transport;
-use super::shards::Shards;
+use super::shards::{self, Shards, spread_of};
 use super::state::{EndpointState, Engine, Handle, Paths};
 use crate::runtime::{Driving, Reach, Runtime, RuntimeConfig};
 use crate::security::{Carried, Identity, KnownPeers, Security};
@@ -349,8 +349,8 @@ impl Builder {
             return self.bind_with(Arc::clone(pool));
         }
         let what = transport.to_string();
-        let spread = shared.spread();
-        let group = shared.open(&pool.regions, self.threads);
+        let spread = spread_of(&shared);
+        let group = shards::open(&shared, &pool.regions, self.threads);
         let group = group.map_err(|source| BindError::Path { path: 0, what, source })?;
         if self.security.seals(self.paths.iter().map(Transport::reach)) {
             self.security = std::mem::take(&mut self.security).ready()?;

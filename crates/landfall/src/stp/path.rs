@@ -25,13 +25,12 @@ use nic_firmware_model::driver::tigon;
 use stp_core::Config;
 use stp_core::wire::carrier::{ETHERTYPE, IP_PROTOCOL};
 
-use super::shards::SharedPath;
 use super::state::Engine;
 #[cfg(feature = "nic")]
 use crate::nic::{Pace, Wire};
 #[cfg(feature = "nic")]
 use crate::runtime::AdapterSource;
-use crate::runtime::{DriverSource, Member, Path, PathSource, Reach};
+use crate::runtime::{DriverSource, Member, Path, PathSource, Reach, SharedPath};
 
 /// A path that an endpoint opens.
 ///
@@ -195,16 +194,7 @@ impl Transport {
 
     /// What it is, if several engines can share it.
     pub(super) fn as_shared(&self) -> Option<SharedPath> {
-        match &self.0 {
-            PathSource::Driver(DriverSource::Udp(config)) => Some(SharedPath::Udp(*config)),
-            PathSource::Driver(DriverSource::UdpPacket(config)) => {
-                Some(SharedPath::UdpPacket(config.clone()))
-            }
-            PathSource::Driver(DriverSource::Packet(config)) => {
-                Some(SharedPath::Ethernet(config.clone()))
-            }
-            _ => None,
-        }
+        self.0.as_shared()
     }
 
     /// One engine's part of a path that several share.

@@ -8,14 +8,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use landfall_placement::{PathId, Peer};
 use landfall_transport::memory::Regions;
-use landfall_transport::packet::{PacketConfig, PacketDriver};
-use landfall_transport::udp::{UdpConfig, UdpDriver};
-use landfall_transport::udp_packet::{UdpPacketConfig, UdpPacketDriver};
+use landfall_transport::packet::PacketDriver;
+use landfall_transport::udp::UdpConfig;
+use landfall_transport::udp_packet::UdpPacketConfig;
 
 use super::error::Error;
 use super::path::Transport;
 use super::state::Handle;
-use crate::runtime::Member;
+use crate::runtime::{SharedPath, SpreadBy};
 
 /// The engines of an endpoint: one, or one for each of
 /// [`Builder::threads`](super::Builder::threads). They share the registered memory, and where
@@ -95,50 +95,46 @@ impl Shards {
     }
 }
 
-/// A path that several engines can share.
-pub(super) enum SharedPath {
-    Udp(UdpConfig),
-    UdpPacket(UdpPacketConfig),
-    Ethernet(PacketConfig),
+/// By what peers of such a path are spread.
+pub(super) const fn spread_of(shared: &SharedPath) -> Spread {
+    match shared {
+        SharedPath::Udp(_) | SharedPath::UdpPacket(_) => Spread::Sockets,
+        SharedPath::Ethernet(_) => Spread::Stations,
+    }
 }
 
-impl SharedPath {
-    /// By what peers are spread.
-    pub(super) const fn spread(&self) -> Spread {
-        match self {
-            Self::Udp(_) | Self::UdpPacket(_) => Spread::Sockets,
-            Self::Ethernet(_) => Spread::Stations,
-        }
-    }
+/// Opens a path for this many engines. Returns the paths of each.
+///
+/// # Errors
+/// Those of the drivers.
+pub(super) fn open(
+    shared: &SharedPath,
+    regions: &Regions,
+    count: usize,
+) -> io::Result<Vec<Vec<Transport>>> {
+    let path = match spread_of(shared) {
+        Spread::Sockets => LISTENING,
+        Spread::Stations => PathId(0),
+    };
+    let group = shared.open(path, regions, (count, SpreadBy::Kernel))?;
+    let paths = |member| {
+        let own = own_port(shared).into_iter();
+        own.chain([Transport::member(member)]).collect()
+    };
+    Ok(group.into_iter().map(paths).collect())
+}
 
-    /// Opens it for this many engines. Returns the paths of each.
-    ///
-    /// # Errors
-    /// Those of the drivers.
-    pub(super) fn open(self, regions: &Regions, count: usize) -> io::Result<Vec<Vec<Transport>>> {
-        Ok(match self {
-            Self::Udp(config) => {
-                let group = UdpDriver::open_group(LISTENING, config, regions, count)?;
-                let own =
-                    || Transport::udp_with(UdpConfig { bind: any_port(config.bind), ..config });
-                let paths = |driver| vec![own(), Transport::member(Member::Udp(driver))];
-                group.into_iter().map(paths).collect()
-            }
-            Self::UdpPacket(config) => {
-                let group = UdpPacketDriver::open_group(LISTENING, &config, regions, count)?;
-                let own = || {
-                    let udp = UdpConfig { bind: any_port(config.udp.bind), ..config.udp };
-                    Transport::udp_packet_with(UdpPacketConfig { udp, ..config.clone() })
-                };
-                let paths = |driver| vec![own(), Transport::member(Member::UdpPacket(driver))];
-                group.into_iter().map(paths).collect()
-            }
-            Self::Ethernet(config) => {
-                let group = PacketDriver::open_group(PathId(0), &config, regions, count)?;
-                let paths = |driver| vec![Transport::member(Member::Packet(driver))];
-                group.into_iter().map(paths).collect()
-            }
-        })
+/// The path from which an engine connects.
+fn own_port(shared: &SharedPath) -> Option<Transport> {
+    match shared {
+        SharedPath::Udp(config) => {
+            Some(Transport::udp_with(UdpConfig { bind: any_port(config.bind), ..*config }))
+        }
+        SharedPath::UdpPacket(config) => {
+            let udp = UdpConfig { bind: any_port(config.udp.bind), ..config.udp };
+            Some(Transport::udp_packet_with(UdpPacketConfig { udp, ..config.clone() }))
+        }
+        SharedPath::Ethernet(_) => None,
     }
 }
 

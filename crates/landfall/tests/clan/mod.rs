@@ -17,6 +17,7 @@ mod other;
 mod sealed;
 mod server;
 mod shared;
+mod threads;
 
 use std::time::Instant;
 
@@ -51,6 +52,12 @@ pub(crate) fn udp_pair() -> (Node, Node) {
     linked((open(1), open(2)), None)
 }
 
+/// The same, each of several engines.
+pub(crate) fn threads_pair() -> (Node, Node) {
+    let open = |number| builder(number).path(loopback()).threads(3).open().expect("loopback");
+    linked((open(1), open(2)), None)
+}
+
 /// Two nodes with a link, within this process.
 pub(crate) fn channel_pair() -> (Node, Node) {
     channel_pair_with(&Config::default())
@@ -72,8 +79,8 @@ pub(crate) fn linked((here, there): (Node, Node), peer: Option<Peer>) -> (Node, 
 }
 
 /// Each way that needs no privileges.
-pub(crate) fn pairs() -> [(&'static str, (Node, Node)); 2] {
-    [("UDP", udp_pair()), ("channel", channel_pair())]
+pub(crate) fn pairs() -> [(&'static str, (Node, Node)); 3] {
+    [("UDP", udp_pair()), ("several threads", threads_pair()), ("channel", channel_pair())]
 }
 
 /// Asks until it is so, while the node moves on.
@@ -93,7 +100,8 @@ pub(crate) fn shared_pair() -> (TemporaryFolder, (SharedNode, SharedNode)) {
     (folder, pair)
 }
 
-/// The same program over shared memory, between threads, over UDP and over a channel.
+/// The same program over shared memory, between threads, over UDP (to nodes of one thread and of
+/// several) and over a channel.
 macro_rules! on_every_carrier {
     ($program:ident) => {{
         let (folder, (here, there)) = $crate::clan::shared_pair();

@@ -3,7 +3,7 @@
 //! to one engine.
 
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 
@@ -127,6 +127,46 @@ pub(crate) fn flow_program(headers: Headers) -> Vec<libc::sock_filter> {
     assembled.chain(SPREADING).chain([first_member]).collect()
 }
 
+/// The program by which datagrams are spread over this many sockets of one port, by the address
+/// and port of UDP that sent them: see [`member_of_socket`]. A socket of IPv6 hears peers of
+/// IPv4 too, so both are told apart. What it gives is the number of a socket.
+pub(crate) fn program_of_sockets(members: u32) -> Vec<libc::sock_filter> {
+    /// Of the first byte: set in the version 6, and not in 4.
+    const IS_SIX: u32 = 0x20;
+    let net = |at: u32| libc::SKF_NET_OFF.cast_unsigned() + at;
+    let [product, half, end] = SPREADING;
+    let modulo = instruction(libc::BPF_ALU | BPF_MOD | libc::BPF_K, members);
+    let spread = |port: &[Step], address: &[u32]| -> Vec<libc::sock_filter> {
+        let words = address.iter().flat_map(|at| xor(Step::word(net(*at))));
+        let steps = port.iter().copied().chain(words).map(|step| step.alone());
+        steps.chain([product, half, modulo, end]).collect()
+    };
+    let four = spread(&[Step::header_length(net(0)), Step::half_behind_header(net(0))], &[12]);
+    let six = spread(&[Step::half(net(40))], &[8, 12, 16, 20]);
+    // Neither of them jumps to an end.
+    let nowhere = Targets { accept: 0, reject: 0 };
+    let to_six = Step::skip_if_set(IS_SIX, four.len()).assemble(1, &nowhere);
+    [Step::byte(net(0)).alone(), to_six].into_iter().chain(four).chain(six).collect()
+}
+
+/// A number of `linux/bpf_common.h`.
+const BPF_MOD: u32 = 0x90;
+
+/// Which of this many sockets of one port gets what this one sends: what the kernel is told to
+/// compute.
+pub(crate) fn member_of_socket(from: SocketAddr, members: usize) -> usize {
+    let address = match from.ip().to_canonical() {
+        IpAddr::V4(address) => u32::from(address),
+        IpAddr::V6(address) => {
+            let words = address.octets();
+            let words = words.as_chunks::<4>().0.iter().map(|word| u32::from_be_bytes(*word));
+            words.fold(0, |mixed, word| mixed ^ word)
+        }
+    };
+    let mixed = address ^ u32::from(from.port());
+    (mixed.wrapping_mul(SPREAD) >> 16) as usize % members
+}
+
 /// Where a frame without a tag says what it carries.
 const ETHERTYPE: u32 = 12;
 
@@ -163,7 +203,7 @@ pub(crate) fn spread(sockets: &[&Socket], by: SpreadBy) -> Result<Arc<[Socket]>,
 
 /// Until it joined, a socket heard all: what only one engine may hear, several would. To them
 /// it is lost on the way.
-fn empty(socket: &Socket) {
+pub(crate) fn empty(socket: &Socket) {
     for _ in 0..MOST_LOST {
         if socket.recv(&mut []).is_err() {
             return;

@@ -56,7 +56,9 @@ mod vnet;
 use std::fmt;
 
 pub use driver::PacketDriver;
-pub(crate) use fanout::{Headers, SpreadBy, flow_program, spread};
+pub(crate) use fanout::{
+    Headers, SpreadBy, empty, flow_program, member_of_socket, program_of_sockets, spread,
+};
 pub use filter::Filter;
 pub(crate) use link::{Frame, Link, whole_frames};
 pub(crate) use message::LinkAddress;
@@ -69,9 +71,9 @@ pub(crate) use receive::{Outcomes, Receiver};
 pub(crate) use single::receive_frame;
 pub(crate) use socket::{
     ALL_PROTOCOLS, Failure, Found, LEAST_ETHERTYPE, Request as InterfaceRequest, Room,
-    ask as ask_interface, attach_filter, bind, exists as interface_exists, find as find_interface,
-    grow_buffers, join as join_interface, mtu_of, named as named_interface, set_option,
-    why_no_socket,
+    ask as ask_interface, attach_filter, attach_spread, bind, exists as interface_exists,
+    find as find_interface, grow_buffers, join as join_interface, mtu_of, named as named_interface,
+    set_option, why_no_socket,
 };
 pub(crate) use socket::{Opened, open};
 pub(crate) use vnet::{

@@ -144,6 +144,15 @@ pub(crate) fn attach_filter(fd: RawFd, program: &[libc::sock_filter]) -> io::Res
     unsafe { set_option_to(fd, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program) }
 }
 
+/// Lets the program say which socket of a port that several share gets a datagram.
+pub(crate) fn attach_spread(fd: RawFd, program: &[libc::sock_filter]) -> io::Result<()> {
+    let len = libc::c_ushort::try_from(program.len()).map_err(io::Error::other)?;
+    // The kernel only reads the program.
+    let program = libc::sock_fprog { len, filter: program.as_ptr().cast_mut() };
+    // SAFETY: the program has `len` instructions, and lives through the call.
+    unsafe { set_option_to(fd, libc::SOL_SOCKET, libc::SO_ATTACH_REUSEPORT_CBPF, &program) }
+}
+
 pub(crate) fn bind(fd: RawFd, address: &LinkAddress) -> io::Result<()> {
     // SAFETY: the address has that length, and lives through the call.
     let done = unsafe { libc::bind(fd, (&raw const address.0).cast(), LinkAddress::LEN) };

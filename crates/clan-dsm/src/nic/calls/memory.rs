@@ -20,6 +20,37 @@ impl Nic {
         Ok(aperture)
     }
 
+    /// Makes an aperture of memory under the name that another adapter of this host has given
+    /// it. Where several adapters of one host have the same memory, the first
+    /// [exposes](Self::expose) it and makes its cookies, and the others take them over
+    /// ([`admit_cookie`](Self::admit_cookie)); the first revokes it last.
+    ///
+    /// # Errors
+    /// [`Error::BadMemory`], [`Error::Unaligned`], [`Error::NoRoom`]; [`Error::Taken`] where the
+    /// name is in use here.
+    pub fn expose_as(&mut self, aperture: ApertureId, memory: Area) -> Result<(), Error> {
+        self.memory.expose_as(aperture, memory)?;
+        self.slot_changed(aperture);
+        Ok(())
+    }
+
+    /// A cookie that another adapter of this host has made of the same aperture is good here,
+    /// too: for anyone who has it, or over the links of this host alone.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`], [`Error::NoRoom`]; [`Error::Taken`] where that host has another one
+    /// with these rights here.
+    pub fn admit_cookie(
+        &mut self,
+        aperture: ApertureId,
+        cookie: &Cookie,
+        host: Option<HostId>,
+    ) -> Result<(), Error> {
+        self.memory.admit(aperture, cookie, host)?;
+        self.slot_changed(aperture);
+        Ok(())
+    }
+
     /// A cookie for an aperture: anyone who has it may do what the rights say.
     ///
     /// # Errors

@@ -145,6 +145,8 @@ pub(crate) struct Dma {
     chain_links: AgeLinks,
     circle_links: AgeLinks,
     done: VecDeque<FinishedChain>,
+    /// Links that a queue has come to from elsewhere: they may have had nothing to send.
+    called: Vec<u32>,
     /// How many requests wait at one endpoint.
     limit: usize,
     turn: u32,
@@ -167,6 +169,7 @@ impl Dma {
             chain_links: AgeLinks::new(),
             circle_links: AgeLinks::new(),
             done: VecDeque::new(),
+            called: Vec::new(),
             limit,
             turn: turn.max(WORD),
             now: 0,
@@ -309,6 +312,13 @@ impl Dma {
         self.done.pop_front()
     }
 
+    /// A link that there is work for now, and was not before: each queue has chains for several,
+    /// and goes on to the next by itself.
+    #[inline]
+    pub(crate) fn poll_called(&mut self) -> Option<u32> {
+        self.called.pop()
+    }
+
     /// How many requests of an endpoint are not done.
     pub(crate) fn waiting(&self, endpoint: EndpointId) -> usize {
         let queue = self.queues.get(endpoint.index as usize);
@@ -355,8 +365,11 @@ impl Dma {
     fn enlist(&mut self, index: u32) {
         let place = self.place_of(index);
         let queue = &mut self.queues[index as usize];
-        queue.place = place;
+        let before = core::mem::replace(&mut queue.place, place);
         if let Some(QueuePosition { link, circle }) = place {
+            if before.is_none_or(|before| before.link != link) {
+                self.called.push(link);
+            }
             self.now += 1;
             queue.since = self.now;
             queue.turn = self.turn;

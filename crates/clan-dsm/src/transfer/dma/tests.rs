@@ -181,6 +181,7 @@ proptest! {
     #[test]
     fn dma_chains_are_carried_out_as_given(steps in prop::collection::vec(step(), 0..250)) {
         let mut dma = Dma::new(3, LIMIT, TURN);
+        let mut is_awake = [false; 2];
         let mut model = Model::default();
         let mut requests = [0usize; 3];
         let mut counts = BTreeMap::new();
@@ -244,6 +245,15 @@ proptest! {
                 requests[index as usize] -= count;
             }
             prop_assert!(expected.is_empty(), "done and not told: {:?}", expected);
+            // A link that has had no work, and has some now, was called.
+            while let Some(link) = dma.poll_called() {
+                is_awake[link as usize] = true;
+            }
+            for (link, is_awake) in (0..).zip(&mut is_awake) {
+                let has_work = dma.has_work(link, true);
+                prop_assert!(*is_awake || !has_work, "link {link} sleeps");
+                *is_awake &= has_work;
+            }
             for (index, waiting) in requests.iter().enumerate() {
                 prop_assert_eq!(dma.waiting(endpoint(index as u32, 0)), *waiting);
             }
@@ -308,6 +318,20 @@ fn queues_that_wait_for_a_link_hold_no_other_up() {
         assert!(matches!(piece.action, Action::Write { .. }));
     }
     assert!(dma.has_work(7, false) && dma.has_work(3, true));
+}
+
+#[test]
+fn a_queue_that_goes_on_at_another_link_calls_it() {
+    let mut dma = Dma::new(1, 4, 64);
+    dma.submit(endpoint(0, 0), 3, &[word(0)]).unwrap();
+    dma.submit(endpoint(0, 0), 7, &[word(0)]).unwrap();
+    assert_eq!((dma.poll_called(), dma.poll_called()), (Some(3), None));
+    assert!(!dma.has_work(7, true), "its turn is to come");
+    let piece = dma.next_piece(3, 100, true).unwrap();
+    assert_eq!((dma.poll_called(), dma.poll_called()), (Some(7), None));
+    assert!(dma.has_work(7, true));
+    dma.handle_done(piece.dma, Ok(()));
+    assert_eq!(dma.poll_called(), None);
 }
 
 #[test]

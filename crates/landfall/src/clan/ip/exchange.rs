@@ -94,7 +94,7 @@ impl ExchangeState {
     ) -> Result<(), ClanIpError> {
         let from_kernel = FromKernel::new(self, reader)?;
         let exchange = Exchange { listener, from_kernel, hub: Hub::new(self, neighbours) };
-        let (node, shared) = (self.node.handle().clone(), Arc::clone(self));
+        let (node, shared) = (self.node.handle().engine(0), Arc::clone(self));
         let finish = move |exchange, error: Option<ClanIpError>| {
             drop(exchange);
             *locked(&shared.error) = error;

@@ -1,25 +1,26 @@
-//! [`Builder`]: everything that can be chosen about a node, and [`OpenError`]: why it could
-//! not be opened.
+//! [`Builder`]: everything that can be chosen about a node.
 
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use clan_dsm::{Config, ConfigError, HostId, Nic};
-use landfall_placement::{Duration, PathId, Peer, Seed};
+use clan_dsm::{Config, HostId, Nic};
+use landfall_placement::{Duration, PathId, Peer, Random, Seed};
 use landfall_seal::Fingerprint;
 use landfall_transport::channel::{ChannelConfig, channel};
 use landfall_transport::{Bell, Clock, Wait};
 
 use super::driver::NodeDriver;
+use super::engines::{Hosts, MOST_ENGINES, NodeHandle};
 use super::memory::Pool;
 use super::names::{Discoverer, Discovery, Introduction, OpenDiscovery};
 use super::node::Node;
+use super::open_error::OpenError;
 use super::path::Transport;
-use super::state::{NodeHandle, NodeState};
+use super::state::NodeState;
 pub(crate) use crate::clan::error::{ended, refused};
-use crate::runtime::{Driving, Paths, Reach, Runtime, RuntimeConfig};
-use crate::security::{Carried, Identity, KnownPeers, Security, SecurityError};
+use crate::runtime::{Driving, Paths, Reach, Runtime, RuntimeConfig, SpreadBy};
+use crate::security::{Carried, Identity, KnownPeers, Security};
 
 /// Configures a node, then opens it.
 ///
@@ -47,6 +48,7 @@ pub struct Builder {
     security: Security,
     discovery: Option<Discovery>,
     multicast: Option<Peer>,
+    threads: usize,
 }
 
 impl Builder {
@@ -62,6 +64,7 @@ impl Builder {
             security: Security::default(),
             discovery: None,
             multicast: None,
+            threads: 1,
         }
     }
 
@@ -125,6 +128,38 @@ impl Builder {
     /// ```
     pub fn multicast(mut self, group: impl Into<Peer>) -> Self {
         self.multicast = Some(group.into());
+        self
+    }
+
+    /// How many engines share the work, each with a lock and a thread of its own: 1, unless you
+    /// choose otherwise. Its paths are [UDP](Transport::udp) or [Ethernet](Transport::ethernet),
+    /// which all engines share, and it has no [multicast address](Self::multicast). Handles look
+    /// the same as with one.
+    ///
+    /// A link belongs to one engine for all of its life, and with it what goes over it: writes,
+    /// reads, words, DMA. The peer's address says to which (over UDP its port, too), whichever
+    /// side opens the link. So all that a peer writes takes effect in its order, and peers at
+    /// different engines never wait for the lock of one another; what they change a word by is
+    /// still one indivisible step. Memory, its cookies and tripwires, endpoints, event queues and
+    /// names are those of the node, for peers at any engine.
+    ///
+    /// The bounds of the [`Config`] are those of each engine; of apertures, tripwires on memory
+    /// of this node, and endpoints, which are at all engines, they are those of the node.
+    ///
+    /// A peer whose address changes (behind a NAT that forgot it) may come to another engine, and
+    /// to its link it has fallen silent: it has to open another. Leave this out where that
+    /// matters more than a second core.
+    ///
+    /// ```
+    /// use landfall::clan::network::{HostId, Node, Transport};
+    ///
+    /// let path = Transport::udp("127.0.0.1:0".parse()?);
+    /// let node = Node::builder(HostId::new(1).unwrap()).path(path).threads(2).open()?;
+    /// assert_eq!(node.threads(), 2);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub const fn threads(mut self, count: usize) -> Self {
+        self.threads = count;
         self
     }
 
@@ -247,7 +282,10 @@ impl Builder {
     /// [`OpenError`] says which path could not be opened, why, and what helps.
     pub fn open(self) -> Result<Node, OpenError> {
         let pool = Arc::new(Pool::new(self.regions));
-        self.open_with(pool)
+        match self.threads {
+            0 | 1 => self.open_with(pool),
+            _ => self.open_engines(pool),
+        }
     }
 
     /// Opens the paths, and no thread: you make the node's turns whenever the descriptor of
@@ -257,12 +295,13 @@ impl Builder {
     /// # Errors
     /// As [`open`](Self::open).
     pub fn open_without_thread(self) -> Result<(Node, NodeDriver), OpenError> {
-        let (host, pool) = (self.host, Arc::new(Pool::new(self.regions)));
-        let Parts { core, clock, bell, config, discovery } = self.build(&pool)?;
+        self.check_one_thread(REACTOR)?;
+        let (host, pool, hosts) = (self.host, Arc::new(Pool::new(self.regions)), Arc::default());
+        let Parts { core, clock, bell, config, discovery } = self.build(&pool, (0, &hosts))?;
         let discoverer = discover(host, &core, discovery)?;
         let started = Runtime::start_for_reactor(core, clock, bell, config);
         let (runtime, turns) = started.map_err(OpenError::Bell)?;
-        let handle = NodeHandle::new(runtime, pool, discoverer);
+        let handle = NodeHandle::new([runtime], hosts, pool, discoverer);
         Ok((Node::new(handle, host), NodeDriver::new(turns)))
     }
 
@@ -277,6 +316,9 @@ impl Builder {
         mut other: Self,
         config: ChannelConfig,
     ) -> Result<(Node, Node), OpenError> {
+        for builder in [&self, &other] {
+            builder.check_one_thread(PAIR)?;
+        }
         let pools = [Arc::new(Pool::new(self.regions)), Arc::new(Pool::new(other.regions))];
         #[cfg(feature = "nic")]
         if let Some(chosen) = crate::nic::chosen().map_err(OpenError::Configuration)? {
@@ -298,15 +340,91 @@ impl Builder {
     }
 
     fn open_with(self, pool: Arc<Pool>) -> Result<Node, OpenError> {
-        let host = self.host;
-        let Parts { core, clock, bell, config, discovery } = self.build(&pool)?;
+        let (host, hosts) = (self.host, Arc::default());
+        let Parts { core, clock, bell, config, discovery } = self.build(&pool, (0, &hosts))?;
         let discoverer = discover(host, &core, discovery)?;
         let runtime = Runtime::start(core, clock, bell, config).map_err(OpenError::Thread)?;
-        Ok(Node::new(NodeHandle::new(runtime, pool, discoverer), host))
+        Ok(Node::new(NodeHandle::new([runtime], hosts, pool, discoverer), host))
+    }
+
+    /// Several engines cannot do what is asked for.
+    const fn check_one_thread(&self, why: &'static str) -> Result<(), OpenError> {
+        if self.threads > 1 { Err(OpenError::NotShared(why)) } else { Ok(()) }
+    }
+
+    /// What several engines need.
+    fn check_shared(&self) -> Result<(), OpenError> {
+        let native = self.config.as_ref().and_then(|config| config.native);
+        match () {
+            () if self.paths.is_empty() => Err(OpenError::NoPath),
+            () if self.threads > MOST_ENGINES => Err(OpenError::NotShared(TOO_MANY)),
+            () if self.multicast.is_some() => Err(OpenError::NotShared(MULTICAST)),
+            () if native.is_some() => Err(OpenError::NotShared(NATIVE)),
+            () => Ok(()),
+        }
+    }
+
+    /// Opens each path once for each engine.
+    fn open_paths(&mut self, pool: &Pool) -> Result<Vec<Vec<Transport>>, OpenError> {
+        let count = self.threads;
+        let mut engines: Vec<_> = (0..count).map(|_| Vec::new()).collect();
+        for (path, transport) in (0..).zip(std::mem::take(&mut self.paths)) {
+            let what = transport.to_string();
+            let Some(shared) = transport.as_shared() else {
+                return Err(OpenError::PathNotShared { path, what });
+            };
+            let group = shared.open(PathId(path), &pool.regions, (count, SpreadBy::Peer));
+            let group = group.map_err(|source| OpenError::Path { path, what, source })?;
+            for (paths, member) in engines.iter_mut().zip(group) {
+                paths.push(Transport::member(member));
+            }
+        }
+        Ok(engines)
+    }
+
+    /// An engine for each thread.
+    fn open_engines(mut self, pool: Arc<Pool>) -> Result<Node, OpenError> {
+        self.check_shared()?;
+        #[cfg(feature = "nic")]
+        if crate::nic::chosen().map_err(OpenError::Configuration)?.is_some() {
+            // A simulated adapter has one engine behind it.
+            return self.open_with(pool);
+        }
+        let (host, hosts) = (self.host, Arc::new(Hosts::new(self.threads)));
+        if self.security.seals(self.paths.iter().map(Transport::reach)) {
+            self.security = std::mem::take(&mut self.security).ready()?;
+        }
+        let engines = self.open_paths(&pool)?;
+        let mut seeds = Random::new(self.seed.map_or_else(seed_of_the_system, Ok)?);
+        let (mut discovery, mut discoverer) = (self.discovery.take(), None);
+        let mut cores = Vec::with_capacity(engines.len());
+        for (nth, paths) in engines.into_iter().enumerate() {
+            let mut seed = Seed::default();
+            for word in seed.as_chunks_mut::<8>().0 {
+                *word = seeds.next_u64().to_le_bytes();
+            }
+            let (config, security) = (self.config.clone(), self.security.clone());
+            let discovery = discovery.take();
+            let engine = Self { paths, seed: Some(seed), config, security, discovery, ..self };
+            let Parts { core, clock, bell, config, discovery } =
+                engine.build(&pool, (nth, &hosts))?;
+            if discovery.is_some() {
+                discoverer = discover(host, &core, discovery)?;
+            }
+            cores.push((core, clock, bell, config));
+        }
+        let start = |(core, clock, bell, config)| Runtime::start(core, clock, bell, config);
+        let runtimes: io::Result<Vec<_>> = cores.into_iter().map(start).collect();
+        let runtimes = runtimes.map_err(OpenError::Thread)?;
+        Ok(Node::new(NodeHandle::new(runtimes, hosts, pool, discoverer), host))
     }
 
     /// Opens the paths, and makes the engine.
-    fn build(mut self, pool: &Arc<Pool>) -> Result<Parts, OpenError> {
+    fn build(
+        mut self,
+        pool: &Arc<Pool>,
+        (nth, hosts): (usize, &Arc<Hosts>),
+    ) -> Result<Parts, OpenError> {
         if self.paths.is_empty() {
             return Err(OpenError::NoPath);
         }
@@ -345,7 +463,9 @@ impl Builder {
         let bell = Bell::new().map_err(OpenError::Bell)?;
         let clock = Clock::start();
         let paths = Paths::new(opened, clock, &mut engine);
-        let mut core = NodeState::new((engine, security), paths, Arc::clone(pool), write_buffer);
+        let place = (nth, Arc::clone(hosts));
+        let mut core =
+            NodeState::new((engine, security), paths, Arc::clone(pool), place, write_buffer);
         core.multicast = multicast;
         // Where there is no room for one endpoint more it is asked when it offers a name.
         let _ = core.listen_for_names();
@@ -358,6 +478,17 @@ impl Builder {
         Ok(Parts { core, clock, bell, config, discovery })
     }
 }
+
+// Why a node has one thread, and what to do.
+const REACTOR: &str = "has those threads, and no reactor makes its turns: leave \
+    `Builder::threads` out";
+const TOO_MANY: &str = "has at most 64 of them: lower `Builder::threads`";
+const MULTICAST: &str = "has no multicast address, which each engine would hear: leave \
+    `Builder::multicast` out, and each member of a group gets a copy of its own";
+const NATIVE: &str = "is at no native link, which has two ends: leave `Builder::threads` or \
+    `Config::native` out";
+const PAIR: &str = "is joined with no other in its process: leave `Builder::threads` out, or open \
+    both by `Builder::open` over `Transport::udp`";
 
 /// Lets the first path that can hear a group, and says which it is.
 fn join(paths: &mut Vec<Transport>, group: Peer) -> Result<(PathId, Peer), OpenError> {
@@ -399,81 +530,4 @@ fn seed_of_the_system() -> Result<Seed, OpenError> {
     let mut seed = Seed::default();
     getrandom::fill(&mut seed).map_err(|error| OpenError::Seed(error.to_string()))?;
     Ok(seed)
-}
-
-/// Why a node could not be opened.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum OpenError {
-    /// There is no way for a packet.
-    #[error("a node needs at least one path: add one with `Builder::path`")]
-    NoPath,
-    /// More paths than the configuration allows.
-    #[error("{paths} paths are more than the {most} of the configuration: raise `Config::paths`")]
-    TooManyPaths {
-        /// How many.
-        paths: usize,
-        /// The bound.
-        most: usize,
-    },
-    /// A value of the configuration is out of its range.
-    #[error(
-        "the configuration of the node cannot be: {0}. Change that field of what `Builder::config` gets"
-    )]
-    Config(#[from] ConfigError),
-    /// A path could not be opened.
-    #[error("cannot open path {path}, {what}: {source}")]
-    Path {
-        /// Which, in the order in which they were added.
-        path: u16,
-        /// What it is.
-        what: String,
-        /// Why.
-        #[source]
-        source: io::Error,
-    },
-    /// A native link has no frames, and nothing that could be encrypted.
-    #[error(
-        "path {path} is a native link, which cannot be encrypted, and leaves the host: build the \
-         node with `plaintext()` if nobody else is on that link"
-    )]
-    NativeInClear {
-        /// Which, in the order in which they were added.
-        path: u16,
-    },
-    /// Nothing can be encrypted.
-    #[error(transparent)]
-    Security(#[from] SecurityError),
-    /// The multicast group cannot be joined.
-    #[error(
-        "cannot join the group {} to find nodes by name: {source}. Choose another one with \
-         `Discovery::group`, its interface with `Discovery::interface`, or a list of nodes with \
-         `Discovery::list`",
-        group.map_or_else(String::new, |group| group.to_string())
-    )]
-    Discovery {
-        /// Which.
-        group: Option<std::net::SocketAddr>,
-        /// Why.
-        #[source]
-        source: io::Error,
-    },
-    /// No path hears such a group.
-    #[error(
-        "{0} cannot be multicast to: give a group of IP with a port (239.0.0.0/8 or ff00::/8) and \
-         a path by UDP of the same family, or a group of Ethernet stations and a path over Ethernet"
-    )]
-    NoMulticast(Peer),
-    /// The environment asks for a transport that there is not.
-    #[error("{0}")]
-    Configuration(#[source] io::Error),
-    /// The driving thread could not be started.
-    #[error("cannot start the driving thread: {0}")]
-    Thread(#[source] io::Error),
-    /// The process has no descriptor left.
-    #[error("cannot make an event descriptor: {0}")]
-    Bell(#[source] io::Error),
-    /// The operating system gave no random seed.
-    #[error("the operating system gives no random seed: {0}")]
-    Seed(String),
 }

@@ -10,7 +10,7 @@
 use std::fmt;
 use std::future::poll_fn;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
@@ -20,10 +20,11 @@ use rtrb::{Consumer, Producer, RingBuffer};
 
 use super::builder::{ended, refused};
 use super::endpoint::Endpoint;
-use super::events::{EventSender, Kind, Registration, sealed};
+use super::engines::{EngineHandle, NodeHandle};
+use super::events::{Attached, Kind, sealed};
 use super::memory::{Aperture, Lent};
 use super::node::Node;
-use super::state::{NodeHandle, NodeState, Submission};
+use super::state::{NodeState, Submission};
 use super::window::Window;
 pub use crate::clan::dma::Done;
 use crate::clan::{self, DmaEngine, Error};
@@ -33,11 +34,22 @@ use crate::runtime::locked;
 pub type Request<'a> = clan::dma::Request<'a, Aperture, Window>;
 
 impl Request<'_> {
+    /// The engine that is to do it.
+    const fn engine(&self) -> &EngineHandle {
+        match self {
+            Self::Write { to, .. } | Self::Word { to, .. } => to.handle(),
+            Self::Read { from, .. } => from.handle(),
+        }
+    }
+
     /// As the engine takes it, with the memory that it needs.
     fn check(&self, handle: &NodeHandle) -> Result<(DmaRequest, Option<Arc<Lent>>), Error> {
         self.check_places()?;
-        let area = |memory: &Aperture, range: &Range<u64>, window: &Window| {
-            if !memory.is_of(handle) || !window.handle().is_same(handle) {
+        if !self.engine().node().is_same(handle) {
+            return Err(Error::BadConfig("memory and windows belong to the queue's node"));
+        }
+        let area = |memory: &Aperture, range: &Range<u64>| {
+            if !memory.is_of(handle) {
                 return Err(Error::BadConfig("memory and windows belong to the queue's node"));
             }
             let area = memory.lent().area(range.start, range.end - range.start);
@@ -45,17 +57,14 @@ impl Request<'_> {
         };
         match self {
             Self::Write { from, range, to, offset } => {
-                let (from, lent) = area(from, range, to)?;
+                let (from, lent) = area(from, range)?;
                 Ok((DmaRequest::Write { from, window: to.id(), offset: *offset }, lent))
             }
             Self::Read { from, offset, into, range } => {
-                let (into, lent) = area(into, range, from)?;
+                let (into, lent) = area(into, range)?;
                 Ok((DmaRequest::Read { window: from.id(), offset: *offset, into }, lent))
             }
             Self::Word { to, offset, word } => {
-                if !to.handle().is_same(handle) {
-                    return Err(Error::BadConfig("memory and windows belong to the queue's node"));
-                }
                 let window = to.id();
                 Ok((DmaRequest::Word { window, offset: *offset, value: *word }, None))
             }
@@ -68,16 +77,33 @@ impl Request<'_> {
 struct Entry {
     request: DmaRequest,
     lent: Option<Arc<Lent>>,
-    /// The last of its chain.
-    is_last: bool,
+    /// Of the last of its chain, the number of that.
+    ends: Option<u64>,
 }
 
-/// What both ends of a queue share.
+/// What all ends of a queue share.
 #[derive(Debug)]
 struct State {
-    /// The driving side found the ring empty: who puts something in calls it.
-    is_idle: AtomicBool,
+    /// The driving side of these engines found its ring empty: who puts something in calls it.
+    /// Bit n is that of engine n.
+    idle: AtomicU64,
     waker: Mutex<Option<Waker>>,
+}
+
+impl State {
+    /// From now on the engine is called, or not. Says whether it was before.
+    fn set_idle(&self, nth: usize, is_idle: bool) -> bool {
+        let own = 1 << nth;
+        let before = match is_idle {
+            true => self.idle.fetch_or(own, Ordering::SeqCst),
+            false => self.idle.fetch_and(!own, Ordering::SeqCst),
+        };
+        before & own != 0
+    }
+
+    fn is_idle(&self, nth: usize) -> bool {
+        self.idle.load(Ordering::SeqCst) & 1 << nth != 0
+    }
 }
 
 /// The node's side of a queue, under its lock.
@@ -89,9 +115,11 @@ pub(crate) struct QueueRecord {
     /// The chain that the engine had no room for, and its memory.
     requests: Vec<DmaRequest>,
     memory: Vec<Arc<Lent>>,
-    /// The number of the next chain out of the ring.
-    next: u64,
-    events: Option<(EventSender, Registration)>,
+    /// The number of the chain that was taken out last.
+    chain: u64,
+    /// Which engine's side it is.
+    nth: usize,
+    events: Option<Attached>,
 }
 
 /// A chain that the engine has.
@@ -112,18 +140,19 @@ impl QueueRecord {
     fn take(&mut self) -> bool {
         while self.requests.is_empty() {
             // All of a chain is put into the ring at once.
-            while let Ok(Entry { request, lent, is_last }) = self.ring.pop() {
+            while let Ok(Entry { request, lent, ends }) = self.ring.pop() {
                 self.requests.push(request);
                 self.memory.extend(lent);
-                if is_last {
+                if let Some(chain) = ends {
+                    self.chain = chain;
                     return true;
                 }
             }
-            self.state.is_idle.store(true, Ordering::SeqCst);
+            self.state.set_idle(self.nth, true);
             fence(Ordering::SeqCst);
             // Put in while nobody was told to call?
             let is_empty = self.ring.is_empty();
-            if is_empty || !self.state.is_idle.swap(false, Ordering::SeqCst) {
+            if is_empty || !self.state.set_idle(self.nth, false) {
                 return false;
             }
         }
@@ -165,17 +194,16 @@ impl NodeState {
                     Ok(dma) => {
                         queue.requests.clear();
                         let memory = std::mem::take(&mut queue.memory);
-                        self.chains.insert(dma, ChainRecord { chain: queue.next, memory });
+                        self.chains.insert(dma, ChainRecord { chain: queue.chain, memory });
                     }
                     Err(error) => {
                         queue.requests.clear();
                         self.after.unlend.append(&mut queue.memory);
                         let why = refused(error, "DMA request");
-                        let wakers = queue.finish(queue.next, Err(why));
+                        let wakers = queue.finish(queue.chain, Err(why));
                         self.after.wake.extend(wakers.into_iter().flatten());
                     }
                 }
-                queue.next += 1;
                 moved = true;
             }
             false
@@ -214,8 +242,8 @@ impl NodeState {
 /// ordered with them, so a flag goes into the chain, behind its data.
 pub struct DmaQueue {
     endpoint: Endpoint,
-    ring: Producer<Entry>,
-    done: Consumer<Done>,
+    /// One for each engine.
+    rings: Vec<EngineRings>,
     state: Arc<State>,
     depth: usize,
     /// Chains that were put in, and those that came back.
@@ -224,30 +252,43 @@ pub struct DmaQueue {
     scratch: Vec<(DmaRequest, Option<Arc<Lent>>)>,
 }
 
+/// The way to one engine, and back.
+struct EngineRings {
+    ring: Producer<Entry>,
+    done: Consumer<Done>,
+}
+
 impl DmaQueue {
     pub(crate) fn open(endpoint: &Endpoint, depth: usize) -> Result<Self, Error> {
         let depth = depth.max(1);
-        let (ring, requests) = RingBuffer::new(depth);
-        let (results, done) = RingBuffer::new(depth);
-        let state = Arc::new(State { is_idle: AtomicBool::new(true), waker: Mutex::default() });
-        endpoint.handle().look(|core| {
-            let record = core.endpoints.get_mut(endpoint.id()).ok_or(Error::NodeGone)?;
-            if record.queue.is_some() {
-                return Err(Error::NoRoom("DMA queue of one endpoint"));
-            }
-            record.queue = Some(QueueRecord {
-                ring: requests,
-                done: results,
-                state: Arc::clone(&state),
-                requests: Vec::new(),
-                memory: Vec::new(),
-                next: 0,
-                events: None,
-            });
-            Ok(())
-        })?;
+        let state = Arc::new(State { idle: AtomicU64::new(u64::MAX), waker: Mutex::default() });
+        let mut rings = Vec::with_capacity(1);
+        let engines = endpoint.handle().engines().iter().zip(endpoint.ids());
+        for (nth, (engine, id)) in engines.enumerate() {
+            let (ring, requests) = RingBuffer::new(depth);
+            let (results, done) = RingBuffer::new(depth);
+            engine.look(|core| {
+                let record = core.endpoints.get_mut(*id).ok_or(Error::NodeGone)?;
+                // Only one has the first engine's, and so nobody has another's.
+                if record.queue.is_some() {
+                    return Err(Error::NoRoom("DMA queue of one endpoint"));
+                }
+                record.queue = Some(QueueRecord {
+                    ring: requests,
+                    done: results,
+                    state: Arc::clone(&state),
+                    requests: Vec::new(),
+                    memory: Vec::new(),
+                    chain: 0,
+                    nth,
+                    events: None,
+                });
+                Ok(())
+            })?;
+            rings.push(EngineRings { ring, done });
+        }
         let endpoint = endpoint.clone();
-        Ok(Self { endpoint, ring, done, state, depth, put: 0, back: 0, scratch: Vec::new() })
+        Ok(Self { endpoint, rings, state, depth, put: 0, back: 0, scratch: Vec::new() })
     }
 
     /// Puts a chain in, or nothing of it; gives its number, from 0 on. All its
@@ -259,35 +300,38 @@ impl DmaQueue {
     pub fn push(&mut self, chain: &[Request<'_>]) -> Result<u64, Error> {
         let handle = self.endpoint.handle();
         handle.check()?;
-        if chain.is_empty() {
+        let [first, ..] = chain else {
             return Err(Error::BadConfig("a chain has at least one request"));
-        }
+        };
         if chain.len() > self.depth {
             return Err(Error::TooLong { len: chain.len() as u64, most: self.depth as u64 });
         }
+        let nth = first.engine().nth();
         self.scratch.clear();
         for request in chain {
             self.scratch.push(request.check(handle)?);
+            if request.engine().nth() != nth {
+                return Err(Error::BadConfig("all requests of a chain are for one host"));
+            }
         }
         if self.put - self.back >= self.depth as u64 {
             return Err(Error::Busy);
         }
-        let chunk = self.ring.write_chunk_uninit(chain.len()).map_err(|_| Error::Busy)?;
-        let last = chain.len() - 1;
+        let rings = &mut self.rings[nth];
+        let chunk = rings.ring.write_chunk_uninit(chain.len()).map_err(|_| Error::Busy)?;
+        let (last, number) = (chain.len() - 1, self.put);
         let entries = (0..).zip(self.scratch.drain(..));
-        chunk.fill_from_iter(entries.map(|(nth, (request, lent))| Entry {
+        chunk.fill_from_iter(entries.map(|(at, (request, lent))| Entry {
             request,
             lent,
-            is_last: nth == last,
+            ends: (at == last).then_some(number),
         }));
         self.put += 1;
         fence(Ordering::SeqCst);
-        if self.state.is_idle.load(Ordering::SeqCst)
-            && self.state.is_idle.swap(false, Ordering::SeqCst)
-        {
-            handle.submit(Submission::ServeQueue(self.endpoint.id()));
+        if self.state.is_idle(nth) && self.state.set_idle(nth, false) {
+            handle.at(nth).submit(Submission::ServeQueue(self.endpoint.ids()[nth]));
         }
-        Ok(self.put - 1)
+        Ok(number)
     }
 
     /// Chains that were put in and did not come back yet.
@@ -298,7 +342,7 @@ impl DmaQueue {
 
     /// Takes out a chain that is done, if there is one. No system call.
     pub fn try_done(&mut self) -> Option<Done> {
-        let done = self.done.pop().ok()?;
+        let done = self.rings.iter_mut().find_map(|rings| rings.done.pop().ok())?;
         self.back += 1;
         Some(done)
     }
@@ -355,17 +399,21 @@ impl sealed::Source for DmaQueue {
     }
 
     #[allow(private_interfaces, reason = "nobody else can implement it")]
-    fn attach(&self, to: Option<(EventSender, Registration)>) -> Result<(), Error> {
-        let before = self.endpoint.handle().look(|core| {
-            let record = core.endpoints.get_mut(self.endpoint.id());
-            let queue = record.and_then(|record| record.queue.as_mut()).ok_or(Error::NodeGone)?;
-            let before = std::mem::replace(&mut queue.events, to);
-            if let (Some((event_sender, _)), false) = (&queue.events, self.done.is_empty()) {
-                core.after.wake.extend(event_sender.notify());
-            }
-            Ok::<_, Error>(before)
-        })?;
-        drop(before);
+    fn attach(&self, to: Option<Attached>) -> Result<(), Error> {
+        let engines = self.endpoint.handle().engines().iter().zip(self.endpoint.ids());
+        for ((engine, id), rings) in engines.zip(&self.rings) {
+            let before = engine.look(|core| {
+                let record = core.endpoints.get_mut(*id);
+                let queue =
+                    record.and_then(|record| record.queue.as_mut()).ok_or(Error::NodeGone)?;
+                let before = std::mem::replace(&mut queue.events, to.clone());
+                if let (Some((event_sender, _)), false) = (&queue.events, rings.done.is_empty()) {
+                    core.after.wake.extend(event_sender.notify());
+                }
+                Ok::<_, Error>(before)
+            })?;
+            drop(before);
+        }
         Ok(())
     }
 }
@@ -373,14 +421,17 @@ impl sealed::Source for DmaQueue {
 /// What was put in and not sent is given up.
 impl Drop for DmaQueue {
     fn drop(&mut self) {
-        let id = self.endpoint.id();
-        let queue = self.endpoint.handle().ask(|core, now| {
-            let queue = core.endpoints.get_mut(id).and_then(|record| record.queue.take());
-            let _ = core.engine.cancel_dma(now, id);
-            queue
-        });
-        // Without the lock: it holds memory.
-        drop(queue);
+        // The first engine's last: until it is gone nobody opens another.
+        let engines = self.endpoint.handle().engines().iter().zip(self.endpoint.ids());
+        for (engine, id) in engines.rev() {
+            let queue = engine.ask(|core, now| {
+                let queue = core.endpoints.get_mut(*id).and_then(|record| record.queue.take());
+                let _ = core.engine.cancel_dma(now, *id);
+                queue
+            });
+            // Without the lock: it holds memory.
+            drop(queue);
+        }
     }
 }
 

@@ -5,19 +5,20 @@
 //! engine ([`DmaQueue`](super::DmaQueue)).
 
 use std::future::poll_fn;
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::{AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use clan_dsm::{
-    Body, ConnectRequest, EndpointId, EndpointState, Notice, Port, PortAddress, Reason,
+    Body, ConnectRequest, EndpointId, EndpointState, HostId, Notice, Port, PortAddress, Reason,
 };
 
 use super::builder::refused;
 use super::dma::{DmaQueue, QueueRecord};
-use super::events::{EventSender, Kind, Registration, sealed};
-use super::state::{NodeHandle, NodeState};
+use super::engines::NodeHandle;
+use super::events::{Attached, Kind, sealed};
+use super::state::NodeState;
 use crate::clan::Error;
 use crate::clan::messaging::as_endpoint;
 use crate::runtime::locked;
@@ -26,7 +27,7 @@ use crate::runtime::locked;
 #[derive(Debug)]
 pub(crate) struct Record {
     state: Arc<State>,
-    events: Option<(EventSender, Registration)>,
+    events: Option<Attached>,
     pub(super) queue: Option<QueueRecord>,
 }
 
@@ -55,7 +56,9 @@ impl NodeState {
     }
 }
 
-/// An endpoint: a host and a port. Clones are the same endpoint; when the last is
+/// An endpoint: a host and a port. Of a node with several threads it is one at each engine, under
+/// the same port: what a peer says comes to the engine of its link, and answers leave there.
+/// Clones are the same endpoint; when the last is
 /// gone it is closed, and a connection that it has breaks off.
 #[derive(Clone, Debug)]
 pub struct Endpoint(Arc<Inner>);
@@ -63,23 +66,35 @@ pub struct Endpoint(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     handle: NodeHandle,
-    id: EndpointId,
+    /// What it is called at each engine.
+    ids: Vec<EndpointId>,
     port: Port,
     state: Arc<State>,
+    /// The engine that has its connection, or had the last.
+    home: AtomicUsize,
+    /// Held while a connection begins, so that no two do at two engines.
+    beginning: Mutex<()>,
+    /// The engine whose notices come next.
+    turn: AtomicUsize,
 }
+
+/// A port of the caller's choice is taken or not. Of others several are tried: the first engine
+/// knows which are free there, and others may have given one to a conversation of their own.
+const TRIES: u32 = 64;
 
 impl Endpoint {
     pub(crate) fn open(handle: &NodeHandle, port: Option<Port>) -> Result<Self, Error> {
-        let state = Arc::new(State::default());
-        let (id, port) = handle.look(|core| {
-            let taken = |error| refused(error, "endpoint");
-            let id = core.engine.open_endpoint(port).map_err(taken)?;
-            let port = core.engine.port(id).map_err(taken)?;
-            let record = Record { state: Arc::clone(&state), events: None, queue: None };
-            core.endpoints.insert(id, record);
-            Ok::<_, Error>((id, port))
-        })?;
-        Ok(Self(Arc::new(Inner { handle: handle.clone(), id, port, state })))
+        let mut tries = if port.is_some() { 1 } else { TRIES };
+        loop {
+            tries -= 1;
+            match Inner::open(handle, port) {
+                Err(clan_dsm::Error::Taken) if tries > 0 => {}
+                opened => {
+                    let opened = opened.map_err(|error| refused(error, "endpoint"))?;
+                    return Ok(Self(Arc::new(opened)));
+                }
+            }
+        }
     }
 
     /// Its port.
@@ -93,7 +108,11 @@ impl Endpoint {
     /// # Errors
     /// The node does not run any more.
     pub fn state(&self) -> Result<EndpointState, Error> {
-        self.look(|core, id| core.engine.endpoint_state(id))
+        match self.home_state()? {
+            // Where it has no connection, it is the same at all engines.
+            EndpointState::Idle => self.look_at(0, |core, id| core.engine.endpoint_state(id)),
+            state => Ok(state),
+        }
     }
 
     /// From now on it hears of those who want a connection.
@@ -101,7 +120,12 @@ impl Endpoint {
     /// # Errors
     /// It has, or wants, a connection.
     pub fn listen(&self) -> Result<(), Error> {
-        self.look(|core, id| core.engine.listen(id))
+        let _beginning = self.0.ids.get(1).map(|_| locked(&self.0.beginning));
+        if !matches!(self.home_state()?, EndpointState::Idle | EndpointState::Listening) {
+            return Err(refused(clan_dsm::Error::Busy, "message"));
+        }
+        (0..self.0.ids.len())
+            .try_for_each(|nth| self.look_at(nth, |core, id| core.engine.listen(id)))
     }
 
     /// Asks a listener for a connection. The answer is a [`Notice`].
@@ -110,7 +134,7 @@ impl Endpoint {
     /// [`Error::NoRoute`] without a link to that host, [`Error::Busy`],
     /// [`Error::Closed`] where it has a connection.
     pub fn connect(&self, to: PortAddress, body: Body) -> Result<(), Error> {
-        self.ask(|core, _, id| core.engine.connect(id, to, body))
+        self.begin(to.host, |core, id| core.engine.connect(id, to, body))
     }
 
     /// Takes a connection that a listener was asked for, with this endpoint: a new
@@ -119,7 +143,7 @@ impl Endpoint {
     /// # Errors
     /// As [`connect`](Self::connect).
     pub fn accept(&self, request: &ConnectRequest, body: Body) -> Result<(), Error> {
-        self.ask(|core, _, id| core.engine.accept(id, request, body))
+        self.begin(request.from.host, |core, id| core.engine.accept(id, request, body))
     }
 
     /// Lets somebody who asked for a connection know that there will be none.
@@ -132,7 +156,8 @@ impl Endpoint {
         reason: Reason,
         body: Body,
     ) -> Result<(), Error> {
-        self.ask(|core, _, _| core.engine.refuse(request, reason, body))
+        let nth = self.engine_of(request.from.host);
+        self.ask_at(nth, |core, _, _| core.engine.refuse(request, reason, body))
     }
 
     /// Sends a message on the connection.
@@ -140,7 +165,7 @@ impl Endpoint {
     /// # Errors
     /// [`Error::Closed`] without one, [`Error::Busy`].
     pub fn send(&self, body: Body) -> Result<(), Error> {
-        self.ask(|core, _, id| core.engine.send(id, body))
+        self.ask_at(self.home(), |core, _, id| core.engine.send(id, body))
     }
 
     /// Sends a message to any endpoint, whatever connections there are.
@@ -148,7 +173,8 @@ impl Endpoint {
     /// # Errors
     /// [`Error::NoRoute`], [`Error::Busy`].
     pub fn send_to(&self, to: PortAddress, body: Body) -> Result<(), Error> {
-        self.ask(|core, _, id| core.engine.send_to(id, to, body))
+        let nth = self.engine_of(to.host);
+        self.ask_at(nth, |core, _, id| core.engine.send_to(id, to, body))
     }
 
     /// Says that this side will send nothing more. Once both sides have said so,
@@ -157,7 +183,7 @@ impl Endpoint {
     /// # Errors
     /// [`Error::Closed`] without a connection, [`Error::Busy`].
     pub fn disconnect(&self, body: Body) -> Result<(), Error> {
-        self.ask(|core, _, id| core.engine.disconnect(id, body))
+        self.ask_at(self.home(), |core, _, id| core.engine.disconnect(id, body))
     }
 
     /// Breaks the connection off, or gives up asking for one.
@@ -165,13 +191,23 @@ impl Endpoint {
     /// # Errors
     /// There is none.
     pub fn abort(&self) -> Result<(), Error> {
-        self.ask(|core, now, id| core.engine.abort(now, id))
+        self.ask_at(self.home(), |core, now, id| core.engine.abort(now, id))
     }
 
     /// The next notice, if there is one.
     #[must_use]
     pub fn try_next(&self) -> Option<Notice> {
-        self.0.handle.look(|core| core.engine.poll_notice(self.0.id))
+        match &self.0.ids[..] {
+            [id] => self.0.handle.first().look(|core| core.engine.poll_notice(*id)),
+            ids => {
+                // None is left behind though another always has one.
+                let first = self.0.turn.fetch_add(1, Ordering::Relaxed) % ids.len();
+                let mut engines = (first..ids.len()).chain(0..first);
+                engines.find_map(|nth| {
+                    self.0.handle.at(nth).look(|core| core.engine.poll_notice(ids[nth]))
+                })
+            }
+        }
     }
 
     /// Waits for the next notice, on any executor.
@@ -221,20 +257,54 @@ impl Endpoint {
         &self.0.handle
     }
 
-    pub(crate) fn id(&self) -> EndpointId {
-        self.0.id
+    /// What it is called at each engine.
+    pub(crate) fn ids(&self) -> &[EndpointId] {
+        &self.0.ids
     }
 
-    fn look<T>(
+    /// The engine that has its connection, or had the last.
+    fn home(&self) -> usize {
+        self.0.home.load(Ordering::SeqCst)
+    }
+
+    fn home_state(&self) -> Result<EndpointState, Error> {
+        self.look_at(self.home(), |core, id| core.engine.endpoint_state(id))
+    }
+
+    fn engine_of(&self, host: HostId) -> usize {
+        self.0.handle.nth_for_host(host)
+    }
+
+    /// Begins a connection with a host, at the engine of its link.
+    fn begin(
         &self,
+        host: HostId,
+        begin: impl FnOnce(&mut NodeState, EndpointId) -> Result<(), clan_dsm::Error>,
+    ) -> Result<(), Error> {
+        let _beginning = self.0.ids.get(1).map(|_| locked(&self.0.beginning));
+        let (nth, home) = (self.engine_of(host), self.home());
+        let is_free = nth == home
+            || matches!(self.home_state()?, EndpointState::Idle | EndpointState::Listening);
+        if !is_free {
+            return Err(refused(clan_dsm::Error::Busy, "message"));
+        }
+        // Before anybody hears of it who may answer.
+        self.0.home.store(nth, Ordering::SeqCst);
+        self.ask_at(nth, |core, _, id| begin(core, id))
+    }
+
+    fn look_at<T>(
+        &self,
+        nth: usize,
         look: impl FnOnce(&mut NodeState, EndpointId) -> Result<T, clan_dsm::Error>,
     ) -> Result<T, Error> {
-        let result = self.0.handle.look(|core| look(core, self.0.id));
+        let result = self.0.handle.at(nth).look(|core| look(core, self.0.ids[nth]));
         result.map_err(|error| refused(error, "message"))
     }
 
-    fn ask<T>(
+    fn ask_at<T>(
         &self,
+        nth: usize,
         ask: impl FnOnce(
             &mut NodeState,
             landfall_placement::Instant,
@@ -242,7 +312,8 @@ impl Endpoint {
         ) -> Result<T, clan_dsm::Error>,
     ) -> Result<T, Error> {
         self.0.handle.check()?;
-        let result = self.0.handle.ask(|core, now| ask(core, now, self.0.id));
+        let id = self.0.ids[nth];
+        let result = self.0.handle.at(nth).ask(|core, now| ask(core, now, id));
         result.map_err(|error| refused(error, "message"))
     }
 }
@@ -261,29 +332,64 @@ impl sealed::Source for Endpoint {
     }
 
     #[allow(private_interfaces, reason = "nobody else can implement it")]
-    fn attach(&self, to: Option<(EventSender, Registration)>) -> Result<(), Error> {
-        let before = self.0.handle.look(|core| {
-            let has_notices = to.is_some() && core.engine.has_notices(self.0.id);
-            let record = core.endpoints.get_mut(self.0.id).ok_or(Error::NodeGone)?;
-            let before = std::mem::replace(&mut record.events, to);
-            if has_notices {
-                core.notice_at(self.0.id);
-            }
-            Ok::<_, Error>(before)
-        })?;
-        drop(before);
+    fn attach(&self, to: Option<Attached>) -> Result<(), Error> {
+        for (engine, id) in self.0.handle.engines().iter().zip(&self.0.ids) {
+            let before = engine.look(|core| {
+                let has_notices = to.is_some() && core.engine.has_notices(*id);
+                let record = core.endpoints.get_mut(*id).ok_or(Error::NodeGone)?;
+                let before = std::mem::replace(&mut record.events, to.clone());
+                if has_notices {
+                    core.notice_at(*id);
+                }
+                Ok::<_, Error>(before)
+            })?;
+            drop(before);
+        }
         Ok(())
+    }
+}
+
+impl Inner {
+    /// Opens it at all engines, under the port that is free at the first or the caller's.
+    fn open(handle: &NodeHandle, port: Option<Port>) -> Result<Self, clan_dsm::Error> {
+        let state = Arc::<State>::default();
+        // What was opened is closed again where it is not at all of them.
+        let mut opened = Self {
+            handle: handle.clone(),
+            ids: Vec::with_capacity(handle.engines().len()),
+            port: port.unwrap_or_default(),
+            state: Arc::clone(&state),
+            home: AtomicUsize::new(0),
+            beginning: Mutex::default(),
+            turn: AtomicUsize::new(0),
+        };
+        let mut wanted = port;
+        for engine in handle.engines() {
+            let (id, port) = engine.look(|core| {
+                let id = core.engine.open_endpoint(wanted)?;
+                let port = core.engine.port(id)?;
+                let state = Arc::clone(&state);
+                core.endpoints.insert(id, Record { state, events: None, queue: None });
+                Ok::<_, clan_dsm::Error>((id, port))
+            })?;
+            opened.ids.push(id);
+            opened.port = port;
+            wanted = Some(port);
+        }
+        Ok(opened)
     }
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        let record = self.handle.ask(|core, now| {
-            let record = core.endpoints.remove(self.id);
-            let _ = core.engine.close_endpoint(now, self.id);
-            record
-        });
-        // Without the lock: it holds memory.
-        drop(record);
+        for (engine, id) in self.handle.engines().iter().zip(&self.ids) {
+            let record = engine.ask(|core, now| {
+                let record = core.endpoints.remove(*id);
+                let _ = core.engine.close_endpoint(now, *id);
+                record
+            });
+            // Without the lock: it holds memory.
+            drop(record);
+        }
     }
 }

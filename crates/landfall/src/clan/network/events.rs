@@ -27,7 +27,7 @@ use landfall_transport::driver::Interest;
 
 use super::dma::DmaQueue;
 use super::endpoint::Endpoint;
-use super::state::NodeHandle;
+use super::engines::NodeHandle;
 use super::tripwire::Tripwire;
 use crate::clan::Error;
 use crate::clan::dma::DmaEvents;
@@ -48,8 +48,11 @@ impl Source for Tripwire {}
 impl Source for DmaQueue {}
 impl Source for Endpoint {}
 
+/// Where events of a source go, and that it is registered: at each engine that it is at.
+pub(crate) type Attached = (EventSender, Arc<Registration>);
+
 pub(crate) mod sealed {
-    use super::{Error, EventSender, Kind, NodeHandle, Registration};
+    use super::{Attached, Error, Kind, NodeHandle};
 
     /// What events come from.
     pub trait Source {
@@ -61,7 +64,7 @@ pub(crate) mod sealed {
         fn handle(&self) -> &NodeHandle;
         #[doc(hidden)]
         #[allow(private_interfaces, reason = "nobody else can implement it")]
-        fn attach(&self, to: Option<(EventSender, Registration)>) -> Result<(), Error>;
+        fn attach(&self, to: Option<Attached>) -> Result<(), Error>;
     }
 }
 
@@ -82,7 +85,8 @@ impl Events {
         if !source.handle().is_same(&self.handle) {
             return Err(Error::BadConfig("an event source belongs to the node of its queue"));
         }
-        source.attach(Some(self.queue.register(source.kind(), token, ())))
+        let (event_sender, registration) = self.queue.register(source.kind(), token, ());
+        source.attach(Some((event_sender, Arc::new(registration))))
     }
 
     /// From now on no event of it comes. Not registered: nothing changes.

@@ -21,10 +21,11 @@ use landfall_transport::memory::Memory;
 
 use super::back_pressure::{WindowState, WriteRecord};
 use super::builder::refused;
+use super::engines::NodeHandle;
 use super::memory::{Aperture, Lent};
 use super::neighbour::Neighbour;
 use super::node::Node;
-use super::state::{NodeHandle, NodeState};
+use super::state::NodeState;
 use super::window::{Source, Window};
 use crate::clan::{Error, WORD, fabric};
 
@@ -69,7 +70,8 @@ const TRIES: usize = 4;
 #[derive(Debug)]
 pub struct Group {
     handle: NodeHandle,
-    id: WindowId,
+    /// The window of each engine, onto the members whose links it has.
+    ids: Vec<WindowId>,
     cookie: Cookie,
     /// What is written leaves once for all members that the network reaches.
     is_multicast: bool,
@@ -85,6 +87,8 @@ pub struct Group {
 struct Member {
     number: u64,
     host: HostId,
+    /// The engine of its link.
+    nth: usize,
     neighbour: Arc<Neighbour>,
     state: Arc<WindowState>,
     /// Bytes of long writes that it was sent.
@@ -114,18 +118,28 @@ impl Node {
     pub fn found_group(&self, len: u64) -> Result<Group, Error> {
         self.handle().check()?;
         let (host, handle) = (self.host(), self.handle().clone());
-        let founded = handle.enter(|core, now| {
+        let no_room = |error| refused(error, "group");
+        // Before it has windows it is nothing but a cookie that nobody knows.
+        let cookie = handle.first().look(|core| {
             let slot = core.next_group;
-            let cookie = core.engine.found_group(host, slot, len)?;
-            let id = core.engine.map_group(&cookie, &[])?;
-            let is_multicast = core.multicast(now, id);
+            let cookie = core.engine.found_group(host, slot, len).map_err(no_room)?;
             core.next_group = slot.wrapping_add(1);
-            core.groups.insert(id, Vec::new());
-            Ok((id, cookie, is_multicast))
-        });
-        let (id, cookie, is_multicast) = founded.map_err(|error| refused(error, "group"))?;
-        let (members, bodies) = (Vec::new(), VecDeque::new());
-        Ok(Group { handle, id, cookie, is_multicast, members, next: 0, bodies })
+            Ok::<_, Error>(cookie)
+        })?;
+        let (ids, members, bodies) = (Vec::new(), Vec::new(), VecDeque::new());
+        let mut group =
+            Group { handle, ids, cookie, is_multicast: false, members, next: 0, bodies };
+        for engine in group.handle.engines() {
+            let mapped = engine.ask(|core, now| {
+                let id = core.engine.map_group(&cookie, &[])?;
+                core.groups.insert(id, Vec::new());
+                Ok((id, core.multicast(now, id)))
+            });
+            let (id, is_multicast) = mapped.map_err(no_room)?;
+            group.ids.push(id);
+            group.is_multicast = is_multicast;
+        }
+        Ok(group)
     }
 
     /// What the founder of the group writes comes to lie in this memory from now on,
@@ -140,16 +154,25 @@ impl Node {
         if !memory.is_of(self.handle()) {
             return Err(Error::BadConfig("memory of its own is what a node joins a group with"));
         }
-        let joined =
-            self.handle().look(|core| core.engine.join_group_of(group.host(), group, memory.id()));
-        joined.map_err(|error| match error {
-            clan_dsm::Error::Unknown => Error::StaleCookie,
-            clan_dsm::Error::OutOfBounds => {
-                let (expected, found) = (group.len(), memory.lent().len());
-                Error::Mismatch { expected, found }
+        for (nth, engine) in self.handle().engines().iter().enumerate() {
+            let joined =
+                engine.look(|core| core.engine.join_group_of(group.host(), group, memory.id()));
+            if let Err(error) = joined {
+                for engine in &self.handle().engines()[..nth] {
+                    // It has joined there just now.
+                    let _ = engine.look(|core| core.engine.leave_group(group));
+                }
+                return Err(match error {
+                    clan_dsm::Error::Unknown => Error::StaleCookie,
+                    clan_dsm::Error::OutOfBounds => {
+                        let (expected, found) = (group.len(), memory.lent().len());
+                        Error::Mismatch { expected, found }
+                    }
+                    other => refused(other, "group"),
+                });
             }
-            other => refused(other, "group"),
-        })
+        }
+        Ok(())
     }
 
     /// Nothing more is accepted for the group. The writer is told when it writes.
@@ -157,8 +180,12 @@ impl Node {
     /// # Errors
     /// This node is no member.
     pub fn leave_group(&self, group: &Cookie) -> Result<(), Error> {
-        let left = self.handle().look(|core| core.engine.leave_group(group));
-        left.map_err(|error| refused(error, "group"))
+        let mut all = Ok(());
+        for engine in self.handle().engines() {
+            // At each of them, also where one does not know it.
+            all = all.and(engine.look(|core| core.engine.leave_group(group)));
+        }
+        all.map_err(|error| refused(error, "group"))
     }
 }
 
@@ -198,7 +225,8 @@ impl Group {
     /// heard that address and something was published since.
     #[must_use]
     pub fn reached(&self) -> usize {
-        self.handle.look(|core| core.engine.multicast_members(self.id))
+        let engines = self.handle.engines().iter().zip(&self.ids);
+        engines.map(|(engine, id)| engine.look(|core| core.engine.multicast_members(*id))).sum()
     }
 
     /// From now on what is written goes to this host, too, behind all that was written
@@ -208,8 +236,12 @@ impl Group {
     /// No link to it is up, it is a member already, or there is no room for one more.
     pub fn add(&mut self, member: HostId) -> Result<(), Error> {
         self.handle.check()?;
-        let id = self.id;
-        let (neighbour, state) = self.handle.look(|core| {
+        if self.members.iter().any(|known| known.host == member) {
+            return Err(refused(clan_dsm::Error::Taken, "member of the group"));
+        }
+        let nth = self.handle.nth_for_host(member);
+        let id = self.ids[nth];
+        let (neighbour, state) = self.handle.at(nth).look(|core| {
             let neighbour = core.neighbour(member).ok_or(Error::NoRoute)?;
             let added = core.engine.add_member(id, member);
             added.map_err(|error| refused(error, "member of the group"))?;
@@ -219,9 +251,18 @@ impl Group {
             }
             Ok::<_, Error>((neighbour, state))
         })?;
-        let (number, host, sent, changes, is_late) = (self.next, member, 0, 0, false);
+        let (number, host, sent, changes) = (self.next, member, 0, 0);
         self.next += 1;
-        self.members.push(Member { number, host, neighbour, state, sent, changes, is_late });
+        self.members.push(Member {
+            number,
+            host,
+            nth,
+            neighbour,
+            state,
+            sent,
+            changes,
+            is_late: false,
+        });
         Ok(())
     }
 
@@ -261,35 +302,40 @@ impl Group {
         let body = self.take_body(writes)?;
         let pieces = pieces(writes, body.as_ref());
         self.remove_lost_members(tell);
-        let Self { handle, id, members, .. } = self;
-        handle
-            .ask(|core, now| {
-                let NodeState { engine, writes, .. } = core;
-                for member in members.iter_mut() {
-                    member.keep_up(engine, *id, tell);
-                }
-                // Their order here is almost always the engine's.
-                let mut next = 0;
-                let mut published = |host: HostId, result: Result<_, clan_dsm::Error>| {
-                    let places = (next..members.len()).chain(0..next);
-                    let Some(at) = { places }.find(|at| members[*at].host == host) else { return };
-                    next = at + 1;
-                    let member = &mut members[at];
-                    if let (Ok(Some(write)), Some(body)) = (&result, &body) {
-                        member.sent += body.staged().unwrap_or(0);
-                        writes.insert(*write, WriteRecord::new(body.clone(), &member.state));
+        let Self { handle, ids, members, .. } = self;
+        for (nth, (engine, id)) in handle.engines().iter().zip(ids).enumerate() {
+            engine
+                .ask(|core, now| {
+                    let NodeState { engine, writes, .. } = core;
+                    for member in members.iter_mut().filter(|member| member.nth == nth) {
+                        member.keep_up(engine, *id, tell);
                     }
-                    member.changes += u64::from(result.is_ok());
-                    // Its link has gone this moment: the next call finds it.
-                    let result = result.map(drop).map_err(|error| match error {
-                        clan_dsm::Error::NoLink => Error::Busy,
-                        other => refused(other, "write"),
-                    });
-                    tell(member, result);
-                };
-                engine.publish(now, *id, &pieces, &mut published)
-            })
-            .map_err(|error| refused(error, "write"))
+                    // Their order here is almost always the engine's.
+                    let mut next = 0;
+                    let mut published = |host: HostId, result: Result<_, clan_dsm::Error>| {
+                        let places = (next..members.len()).chain(0..next);
+                        let Some(at) = { places }.find(|at| members[*at].host == host) else {
+                            return;
+                        };
+                        next = at + 1;
+                        let member = &mut members[at];
+                        if let (Ok(Some(write)), Some(body)) = (&result, &body) {
+                            member.sent += body.staged().unwrap_or(0);
+                            writes.insert(*write, WriteRecord::new(body.clone(), &member.state));
+                        }
+                        member.changes += u64::from(result.is_ok());
+                        // Its link has gone this moment: the next call finds it.
+                        let result = result.map(drop).map_err(|error| match error {
+                            clan_dsm::Error::NoLink => Error::Busy,
+                            other => refused(other, "write"),
+                        });
+                        tell(member, result);
+                    };
+                    engine.publish(now, *id, &pieces, &mut published)
+                })
+                .map_err(|error| refused(error, "write"))?;
+        }
+        Ok(())
     }
 
     /// Waits until each member has all that was published for it, or is gone.
@@ -379,9 +425,9 @@ impl Group {
     }
 
     fn forget(&mut self, at: usize) {
-        let Member { host, state, .. } = self.members.remove(at);
-        let (id, is_multicast) = (self.id, self.is_multicast);
-        self.handle.enter(|core, now| {
+        let Member { host, state, nth, .. } = self.members.remove(at);
+        let (id, is_multicast) = (self.ids[nth], self.is_multicast);
+        self.handle.engine(nth).enter(|core, now| {
             // The window is there as long as the group is.
             let _ = core.engine.remove_member(id, host);
             if is_multicast && core.engine.is_sealed() {
@@ -446,7 +492,7 @@ impl Member {
         }
         if self.state.begin_barrier() {
             let (link, changes) = (self.neighbour.link, self.changes);
-            handle.ask(|core, now| core.barrier(now, link, &self.state, changes));
+            handle.at(self.nth).ask(|core, now| core.barrier(now, link, &self.state, changes));
         }
         has_it()
     }
@@ -480,9 +526,11 @@ impl fabric::Group for Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        self.handle.look(|core| {
-            core.groups.remove(self.id);
-            let _ = core.engine.unmap(self.id);
-        });
+        for (engine, id) in self.handle.engines().iter().zip(&self.ids) {
+            engine.look(|core| {
+                core.groups.remove(*id);
+                let _ = core.engine.unmap(*id);
+            });
+        }
     }
 }

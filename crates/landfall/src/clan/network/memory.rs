@@ -15,7 +15,7 @@ use landfall_transport::memory::{
 };
 
 use super::builder::refused;
-use super::state::NodeHandle;
+use super::engines::NodeHandle;
 use crate::clan::{Error, Local, WORD};
 use crate::runtime::locked;
 
@@ -152,6 +152,18 @@ struct Exposed {
     /// What others may do with it that were told nothing else.
     rights: Rights,
     lent: Arc<Lent>,
+    /// Held while a cookie for one host is made or revoked.
+    granting: Mutex<()>,
+}
+
+impl Exposed {
+    /// The first engine does it last: until then nothing else has the name.
+    fn revoke(&self) {
+        for engine in self.handle.engines().iter().rev() {
+            // Revoked before: nothing is left to revoke.
+            let _ = engine.look(|core| core.engine.revoke(self.id));
+        }
+    }
 }
 
 impl Aperture {
@@ -161,9 +173,15 @@ impl Aperture {
         let memory = Memory::try_zeroed(len).map_err(|_| Error::NoRoom("byte of memory"))?;
         let lent = handle.pool().lend(memory)?;
         let area = lent.area(0, lent.len());
-        let exposed = handle.look(|core| core.engine.expose(area));
-        let id = exposed.map_err(|error| refused(error, "aperture"))?;
-        Ok(Self(Arc::new(Exposed { handle: handle.clone(), id, rights, lent })))
+        let no_room = |error| refused(error, "aperture");
+        // The first engine gives it its name, which no other has while it is there.
+        let id = handle.first().look(|core| core.engine.expose(area)).map_err(no_room)?;
+        let (handle, granting) = (handle.clone(), Mutex::default());
+        let aperture = Self(Arc::new(Exposed { handle, id, rights, lent, granting }));
+        for engine in aperture.0.handle.others() {
+            engine.look(|core| core.engine.expose_as(id, area)).map_err(no_room)?;
+        }
+        Ok(aperture)
     }
 
     /// A cookie for it: anyone who has it may use the memory within these rights.
@@ -171,8 +189,14 @@ impl Aperture {
     /// # Errors
     /// The memory was revoked.
     pub fn cookie(&self, rights: Rights) -> Result<Cookie, Error> {
-        let made = self.0.handle.look(|core| core.engine.cookie(self.0.id, rights));
-        made.map_err(|_| Error::StaleCookie)
+        let Exposed { handle, id, .. } = &*self.0;
+        let made = handle.first().look(|core| core.engine.cookie(*id, rights));
+        let cookie = made.map_err(|_| Error::StaleCookie)?;
+        for engine in handle.others() {
+            let admitted = engine.look(|core| core.engine.admit_cookie(*id, &cookie, None));
+            admitted.map_err(|_| Error::StaleCookie)?;
+        }
+        Ok(cookie)
     }
 
     /// A cookie for it that one host alone can use, within these rights: over a link of any other
@@ -207,22 +231,33 @@ impl Aperture {
     /// [`Error::NoRoute`]: there is no link to the host. [`Error::NotProven`],
     /// [`Error::NoRoom`]. The memory was revoked.
     pub fn cookie_for(&self, rights: Rights, host: HostId) -> Result<Cookie, Error> {
-        self.0.handle.look(|core| {
-            core.check_proven(host)?;
-            let made = core.engine.cookie_for(self.0.id, rights, host);
-            made.map_err(|error| match error {
-                clan_dsm::Error::Unknown => Error::StaleCookie,
-                other => refused(other, "cookie for one host"),
-            })
-        })
+        let Exposed { handle, id, granting, .. } = &*self.0;
+        handle.for_host(host).look(|core| core.check_proven(host))?;
+        let refused = |error| match error {
+            clan_dsm::Error::Unknown => Error::StaleCookie,
+            other => refused(other, "cookie for one host"),
+        };
+        // Nobody takes it back at some engines while it is on its way to others.
+        let _granting = locked(granting);
+        let made = handle.first().look(|core| core.engine.cookie_for(*id, rights, host));
+        let cookie = made.map_err(refused)?;
+        for engine in handle.others() {
+            let admitted = engine.look(|core| core.engine.admit_cookie(*id, &cookie, Some(host)));
+            admitted.map_err(refused)?;
+        }
+        Ok(cookie)
     }
 
     /// Makes the cookies of this memory invalid that this host alone was given, at once. Others
     /// keep theirs, and a cookie for anyone who has it stays valid. An answer that is on its way to
     /// the host already still arrives.
     pub fn revoke_from(&self, host: HostId) {
-        // The memory was revoked before: nothing is left to revoke.
-        let _ = self.0.handle.look(|core| core.engine.revoke_from(self.0.id, host));
+        let Exposed { handle, id, granting, .. } = &*self.0;
+        let _granting = locked(granting);
+        for engine in handle.engines() {
+            // The memory was revoked before: nothing is left to revoke.
+            let _ = engine.look(|core| core.engine.revoke_from(*id, host));
+        }
     }
 
     pub(crate) fn rights(&self) -> Rights {
@@ -232,8 +267,7 @@ impl Aperture {
     /// Makes every cookie of this memory invalid, at once. The memory is
     /// still there for this node. Twice is as good as once.
     pub fn revoke(&self) {
-        // Revoked before: nothing is left to revoke.
-        let _ = self.0.handle.look(|core| core.engine.revoke(self.0.id));
+        self.0.revoke();
     }
 
     /// Changes a word in one indivisible step, also against what peers do.
@@ -302,6 +336,6 @@ impl fmt::Debug for Aperture {
 
 impl Drop for Exposed {
     fn drop(&mut self) {
-        let _ = self.handle.look(|core| core.engine.revoke(self.id));
+        self.revoke();
     }
 }

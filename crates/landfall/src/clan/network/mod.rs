@@ -79,19 +79,22 @@ mod builder;
 mod dma;
 mod driver;
 mod endpoint;
+mod engines;
 mod events;
 mod group;
+mod mark;
 mod memory;
 mod names;
 mod neighbour;
 mod node;
+mod open_error;
 mod path;
 mod state;
 mod tripwire;
 mod window;
 
 pub use crate::clan::server;
-pub use builder::{Builder, OpenError};
+pub use builder::Builder;
 pub use clan_dsm::{
     Body, Config, ConfigError, ConnectRequest, Ended, EndpointState, HostId, NativeConfig, Notice,
     Port, PortAddress, Reason,
@@ -107,12 +110,14 @@ pub use landfall_transport::channel::ChannelConfig;
 #[cfg(feature = "faults")]
 pub use landfall_transport::fault::{FaultCounts, Faults};
 pub use landfall_transport::{Interest, Wait};
+pub use mark::ActionTripwire;
 pub use memory::Aperture;
 pub use names::{Discovery, Found, NAME_PORT, NameRequest, Offer};
 pub use neighbour::Link;
 pub use node::{Node, PathStats, Stats};
+pub use open_error::OpenError;
 pub use path::{ETHERTYPE, Transport};
-pub use tripwire::{ActionTripwire, Tripwire};
+pub use tripwire::Tripwire;
 pub use window::Window;
 
 pub use crate::runtime::TurnReport;

@@ -11,7 +11,8 @@ use landfall_placement::Peer;
 use landfall_seal::{HandshakeError, PeerIdentity};
 
 use super::builder::ended;
-use super::state::{NodeHandle, NodeState, Submission};
+use super::engines::EngineHandle;
+use super::state::{NodeState, Submission};
 use crate::clan::Error;
 use crate::runtime::locked;
 
@@ -119,12 +120,12 @@ impl Neighbour {
 /// is dropped, for the windows that lead through it.
 #[derive(Clone, Debug)]
 pub struct Link {
-    handle: NodeHandle,
+    handle: EngineHandle,
     neighbour: Arc<Neighbour>,
 }
 
 impl Link {
-    pub(crate) const fn new(handle: NodeHandle, neighbour: Arc<Neighbour>) -> Self {
+    pub(crate) const fn new(handle: EngineHandle, neighbour: Arc<Neighbour>) -> Self {
         Self { handle, neighbour }
     }
 

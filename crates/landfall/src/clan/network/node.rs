@@ -12,13 +12,15 @@ use landfall_placement::{Engine as _, PathId, Peer, Refusals};
 use landfall_seal::{Fingerprint, SealStats};
 use landfall_transport::memory::Regions;
 
-use super::builder::{Builder, OpenError};
+use super::builder::Builder;
 use super::endpoint::Endpoint;
+use super::engines::NodeHandle;
 use super::events::Events;
 use super::memory::Aperture;
 use super::neighbour::Link;
+use super::open_error::OpenError;
 use super::path::Transport;
-use super::state::{NodeHandle, NodeState};
+use super::state::NodeState;
 use super::tripwire::{Tripwire, wait_any};
 use super::window::Window;
 use crate::clan::messaging::Messaging;
@@ -81,13 +83,21 @@ impl Node {
     /// Where peers reach this node on that path.
     #[must_use]
     pub fn local_of(&self, path: PathId) -> Option<Peer> {
-        self.handle.look(|core| core.paths.get(path)?.local)
+        self.handle.first().look(|core| core.paths.get(path)?.local)
+    }
+
+    /// How many engines it has, each with a thread of its own: see [`Builder::threads`].
+    #[must_use]
+    pub fn threads(&self) -> usize {
+        self.handle.engines().len()
     }
 
     /// The paths of this node.
     #[must_use]
     pub fn paths(&self) -> Vec<PathId> {
-        self.handle.look(|core| core.paths.iter().map(|path| path.driver.path()).collect())
+        let paths =
+            |core: &mut NodeState| core.paths.iter().map(|path| path.driver.path()).collect();
+        self.handle.first().look(paths)
     }
 
     /// Opens the way to a peer, over the first path that leads to such peers. Ways
@@ -138,8 +148,9 @@ impl Node {
 
     fn open_link(&self, path: Option<PathId>, to: (Peer, &Wanted)) -> Result<Link, Error> {
         self.handle.check()?;
-        let neighbour = self.handle.ask(|core, now| core.open_link(now, path, to))?;
-        Ok(Link::new(self.handle.clone(), neighbour))
+        let engine = self.handle.for_peer(to.0);
+        let neighbour = engine.ask(|core, now| core.open_link(now, path, to))?;
+        Ok(Link::new(engine, neighbour))
     }
 
     /// What others know this node by. Nothing where it encrypts nothing, or with a pre-shared
@@ -147,6 +158,7 @@ impl Node {
     #[must_use]
     pub fn fingerprint(&self) -> Option<Fingerprint> {
         self.handle
+            .first()
             .look(|core| core.engine.is_sealed().then(|| core.security.fingerprint()).flatten())
     }
 
@@ -155,15 +167,17 @@ impl Node {
     #[must_use]
     pub fn link_with(&self, peer: impl Into<Peer>) -> Option<Link> {
         let peer = peer.into();
-        let neighbour = self.handle.look(|core| core.link_with(peer))?;
-        Some(Link::new(self.handle.clone(), neighbour))
+        let engine = self.handle.for_peer(peer);
+        let neighbour = engine.look(|core| core.link_with(peer))?;
+        Some(Link::new(engine, neighbour))
     }
 
     /// The link to a host, if it is up.
     #[must_use]
     pub fn link_to(&self, host: HostId) -> Option<Link> {
-        let neighbour = self.handle.look(|core| core.neighbour(host))?;
-        Some(Link::new(self.handle.clone(), neighbour))
+        let engine = self.handle.for_host(host);
+        let neighbour = engine.look(|core| core.neighbour(host))?;
+        Some(Link::new(engine, neighbour))
     }
 
     /// Waits until a link to that host is up, no matter who opens it.
@@ -172,19 +186,21 @@ impl Node {
     /// The node does not run any more.
     pub async fn reached(&self, host: HostId) -> Result<Link, Error> {
         poll_fn(|context| {
-            let found = self.handle.look(|core| {
-                let found = core.neighbour(host);
-                if found.is_none() {
-                    let before = NodeState::watch(&mut core.link_waiters, context.waker());
-                    core.after.wake.extend(before);
+            // It may come up at any engine.
+            for (nth, engine) in self.handle.engines().iter().enumerate() {
+                let found = engine.look(|core| {
+                    let found = core.neighbour(host);
+                    if found.is_none() {
+                        let before = NodeState::watch(&mut core.link_waiters, context.waker());
+                        core.after.wake.extend(before);
+                    }
+                    found
+                });
+                if let Some(neighbour) = found {
+                    return Poll::Ready(Ok(Link::new(self.handle.engine(nth), neighbour)));
                 }
-                found
-            });
-            match found {
-                Some(neighbour) => Poll::Ready(Ok(Link::new(self.handle.clone(), neighbour))),
-                None if self.handle.has_ended() => Poll::Ready(Err(Error::NodeGone)),
-                None => Poll::Pending,
             }
+            if self.handle.has_ended() { Poll::Ready(Err(Error::NodeGone)) } else { Poll::Pending }
         })
         .await
     }
@@ -233,28 +249,41 @@ impl Node {
         self.handle.block_on(future, deadline)
     }
 
-    /// What was done so far.
+    /// What was done so far, by all engines together.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        self.handle.look(|core| Stats {
-            engine: *core.engine.stats(),
-            seal: core.engine.seal_stats(),
-            refusals: *core.engine.refusals(),
-            links: core.engine.links().filter(|(_, is_up)| *is_up).count(),
+        let mut all = Stats {
+            engine: clan_dsm::Stats::default(),
+            seal: SealStats::default(),
+            refusals: Refusals::new(),
+            links: 0,
             regions: self.handle.pool().regions.held(),
-            paths: core.paths.iter().map(PathStats::of).collect(),
-        })
+            paths: Vec::new(),
+        };
+        for engine in self.handle.engines() {
+            engine.look(|core| {
+                all.engine += *core.engine.stats();
+                all.seal += core.engine.seal_stats();
+                all.refusals += *core.engine.refusals();
+                all.links += core.engine.links().filter(|(_, is_up)| *is_up).count();
+                all.paths.extend(core.paths.iter().map(PathStats::of));
+            });
+        }
+        all
     }
 
     /// Lets what was written arrive, within [`Builder::linger`], and ends the node.
     /// Other handles of it are of no use afterwards.
     pub async fn close(self) {
-        self.handle.end();
-        poll_fn(|context| match self.handle.watch_end(context.waker()) {
-            true => Poll::Ready(()),
-            false => Poll::Pending,
-        })
-        .await;
+        let engines = self.handle.engines();
+        engines.iter().for_each(|engine| engine.end());
+        for engine in engines {
+            poll_fn(|context| match engine.watch_end(context.waker()) {
+                true => Poll::Ready(()),
+                false => Poll::Pending,
+            })
+            .await;
+        }
     }
 }
 
@@ -369,6 +398,6 @@ pub struct Stats {
     pub links: usize,
     /// Pieces of memory that are in use.
     pub regions: u32,
-    /// Each path.
+    /// Each path; of [several threads](Builder::threads) those of all engines, one after another.
     pub paths: Vec<PathStats>,
 }

@@ -26,7 +26,7 @@ use super::state::Engine;
 use crate::nic::{Pace, Wire};
 #[cfg(feature = "nic")]
 use crate::runtime::AdapterSource;
-use crate::runtime::{DriverSource, Path, PathSource, Reach};
+use crate::runtime::{DriverSource, Member, Path, PathSource, Reach, SharedPath};
 
 /// The ethertype of frames: the first that IEEE 802 sets aside for local
 /// experiments (IEEE 802-2014, 9.2.2).
@@ -147,6 +147,16 @@ impl Transport {
             }
             _ => None,
         }
+    }
+
+    /// What it is, if several engines can share it.
+    pub(super) fn as_shared(&self) -> Option<SharedPath> {
+        self.0.as_shared()
+    }
+
+    /// One engine's part of a path that several share.
+    pub(super) fn member(member: Member) -> Self {
+        Self(PathSource::Driver(DriverSource::Member(Box::new(member))))
     }
 
     /// How far what is sent over it gets.

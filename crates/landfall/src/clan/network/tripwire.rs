@@ -1,5 +1,4 @@
-//! [`Tripwire`] and [`ActionTripwire`]: to be told when chosen memory was touched, or to find a
-//! mark of it.
+//! [`Tripwire`]: to be told when chosen memory was touched.
 //!
 //! The tripwire in the engine stays where it is; arming it for one firing is a
 //! word in this process, so that the usual *look, arm, look again, wait* costs
@@ -8,7 +7,7 @@
 
 use std::future::poll_fn;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering, fence};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
@@ -16,13 +15,13 @@ use std::time::Instant;
 use clan_dsm::{Access, Action, TripwireId};
 
 use super::builder::refused;
-use super::events::{EventSender, Kind, Registration, sealed};
+use super::engines::{EngineHandle, NodeHandle};
+use super::events::{Attached, Kind, sealed};
 use super::memory::Aperture;
 use super::neighbour::Neighbour;
-use super::node::Node;
-use super::state::{NodeHandle, NodeState};
+use super::state::NodeState;
 use super::window::Window;
-use crate::clan::{self, ActionRule, Actions, Error, WORD};
+use crate::clan::{self, Error, WORD};
 use crate::runtime::locked;
 
 const IDLE: u8 = 0;
@@ -37,8 +36,8 @@ const UNWANTED: u8 = 4;
 pub(crate) struct State {
     /// For one firing: idle, armed or fired.
     arming: AtomicU8,
-    /// The engine's tripwire is switched off.
-    is_off: AtomicBool,
+    /// The tripwires of these engines are switched off: bit n is that of engine n.
+    off: AtomicU64,
     /// With whom it fires too, when they are lost.
     peer: Option<Arc<Neighbour>>,
     waker: Mutex<Option<Waker>>,
@@ -48,7 +47,7 @@ pub(crate) struct State {
 #[derive(Debug)]
 pub(crate) struct Record {
     pub(crate) state: Arc<State>,
-    pub(crate) events: Option<(EventSender, Registration)>,
+    pub(crate) events: Option<Attached>,
     /// Firings since the last one that somebody waited for.
     unwanted: u8,
 }
@@ -78,7 +77,7 @@ impl State {
 impl NodeState {
     /// The engine says that it fired.
     pub(super) fn tripped(&mut self, id: TripwireId) {
-        let Some(record) = self.tripwires.get_mut(id) else { return };
+        let Some(record) = self.tripwires.get_mut(id) else { return self.fired_once(id) };
         if let Some((event_sender, _)) = &record.events {
             self.after.wake.extend(event_sender.notify());
         }
@@ -91,11 +90,12 @@ impl NodeState {
         if record.unwanted < UNWANTED || record.events.is_some() {
             return;
         }
-        record.state.is_off.store(true, Ordering::SeqCst);
+        let own = 1 << self.nth;
+        record.state.off.fetch_or(own, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         if record.state.arming.load(Ordering::SeqCst) == ARMED {
             // The thread that armed it may not have seen that it is off.
-            record.state.is_off.store(false, Ordering::SeqCst);
+            record.state.off.fetch_and(!own, Ordering::SeqCst);
         } else {
             // It is there: the engine has just told of it.
             let _ = self.engine.disable_tripwire(id);
@@ -105,7 +105,8 @@ impl NodeState {
     /// The user armed a tripwire that is switched off.
     fn switch_on(&mut self, id: TripwireId) {
         let Some(record) = self.tripwires.get_mut(id) else { return };
-        if record.state.is_off.swap(false, Ordering::SeqCst) {
+        let own = 1 << self.nth;
+        if record.state.off.fetch_and(!own, Ordering::SeqCst) & own != 0 {
             record.unwanted = 0;
             let _ = self.engine.enable_tripwire(id);
         }
@@ -121,10 +122,11 @@ impl NodeState {
     }
 
     fn remove_tripwire(&mut self, id: TripwireId) {
-        if let Some(record) = self.tripwires.remove(id) {
-            self.after.forget.extend(record.state.take_waker());
-            let _ = self.engine.remove_tripwire(id);
-        }
+        let record = self.tripwires.remove(id);
+        self.after.forget.extend(record.and_then(|record| record.state.take_waker()));
+        self.forget_mark(id);
+        // It went with its memory before.
+        let _ = self.engine.remove_tripwire(id);
     }
 }
 
@@ -137,8 +139,52 @@ impl NodeState {
 #[derive(Debug)]
 pub struct Tripwire {
     handle: NodeHandle,
-    id: TripwireId,
+    /// What it is at each engine that may see the memory touched.
+    parts: Parts,
     state: Arc<State>,
+}
+
+/// The tripwires of the engines that one of the user's is made of. They go with it.
+#[derive(Debug)]
+pub(super) struct Parts(Vec<(EngineHandle, TripwireId)>);
+
+impl Parts {
+    /// One at each of these engines.
+    pub(super) fn make(
+        engines: impl IntoIterator<Item = EngineHandle>,
+        mut make: impl FnMut(&mut NodeState) -> Result<TripwireId, Error>,
+    ) -> Result<Self, Error> {
+        let mut parts = Self(Vec::with_capacity(1));
+        for engine in engines {
+            let id = engine.look(&mut make)?;
+            parts.0.push((engine, id));
+        }
+        Ok(parts)
+    }
+
+    /// # Errors
+    /// The node does not run any more.
+    pub(super) fn check(&self) -> Result<(), Error> {
+        self.0.iter().try_for_each(|(engine, _)| engine.node().check())
+    }
+
+    pub(super) fn each<'a, T>(
+        &'a self,
+        mut each: impl FnMut(&mut NodeState, TripwireId) -> T + 'a,
+    ) -> impl Iterator<Item = T> + 'a {
+        self.0.iter().map(move |(engine, id)| engine.look(|core| each(core, *id)))
+    }
+}
+
+impl Drop for Parts {
+    fn drop(&mut self) {
+        self.each(NodeState::remove_tripwire).for_each(drop);
+    }
+}
+
+/// All engines of a node: any of them may hear that its memory is touched.
+pub(super) fn all_of(handle: &NodeHandle) -> impl Iterator<Item = EngineHandle> {
+    (0..handle.engines().len()).map(|nth| handle.engine(nth))
 }
 
 impl Tripwire {
@@ -154,7 +200,9 @@ impl Tripwire {
         }
         aperture.lent().check(range.start, range.end.saturating_sub(range.start))?;
         let (id, range) = (aperture.id(), in_words(range, aperture.lent().len()));
-        Self::make(handle, peer, |core| core.engine.watch(id, range, access, Action::Event, false))
+        Self::make(handle, all_of(handle), peer, |core| {
+            core.engine.watch(id, range.clone(), access, Action::Event, false)
+        })
     }
 
     pub(crate) fn outgoing(
@@ -166,29 +214,30 @@ impl Tripwire {
         let (handle, id) = (window.handle(), window.id());
         let range = in_words(range, clan::Remote::len(window));
         let peer = Some(Arc::clone(window.neighbour()));
-        Self::make(handle, peer, |core| {
-            core.engine.watch_window(id, range, access, Action::Event, false)
+        Self::make(handle.node(), [handle.clone()], peer, |core| {
+            core.engine.watch_window(id, range.clone(), access, Action::Event, false)
         })
     }
 
     fn make(
         handle: &NodeHandle,
+        engines: impl IntoIterator<Item = EngineHandle>,
         peer: Option<Arc<Neighbour>>,
-        watch: impl FnOnce(&mut NodeState) -> Result<TripwireId, clan_dsm::Error>,
+        mut watch: impl FnMut(&mut NodeState) -> Result<TripwireId, clan_dsm::Error>,
     ) -> Result<Self, Error> {
         let state = Arc::new(State {
             arming: AtomicU8::new(IDLE),
-            is_off: AtomicBool::new(false),
+            off: AtomicU64::new(0),
             peer,
             waker: Mutex::default(),
         });
-        let id = handle.look(|core| {
+        let parts = Parts::make(engines, |core| {
             let id = watch(core).map_err(|error| refused(error, "tripwire"))?;
             let state = Arc::clone(&state);
             core.tripwires.insert(id, Record { state, events: None, unwanted: 0 });
-            Ok::<_, Error>(id)
+            Ok(id)
         })?;
-        Ok(Self { handle: handle.clone(), id, state })
+        Ok(Self { handle: handle.clone(), parts, state })
     }
 
     /// Waits on this thread, which drives the node meanwhile, until it has fired
@@ -211,8 +260,8 @@ impl clan::Tripwire for Tripwire {
     fn arm(&self) {
         self.state.arming.store(ARMED, Ordering::SeqCst);
         fence(Ordering::SeqCst);
-        if self.state.is_off.load(Ordering::SeqCst) {
-            self.handle.look(|core| core.switch_on(self.id));
+        if self.state.off.load(Ordering::SeqCst) != 0 {
+            self.parts.each(NodeState::switch_on).for_each(drop);
         }
     }
 
@@ -250,27 +299,21 @@ impl sealed::Source for Tripwire {
     }
 
     #[allow(private_interfaces, reason = "nobody else can implement it")]
-    fn attach(&self, to: Option<(EventSender, Registration)>) -> Result<(), Error> {
-        let before = self.handle.look(|core| {
-            let is_wanted = to.is_some();
-            let record = core.tripwires.get_mut(self.id).ok_or(Error::NodeGone)?;
-            let before = std::mem::replace(&mut record.events, to);
+    fn attach(&self, to: Option<Attached>) -> Result<(), Error> {
+        let is_wanted = to.is_some();
+        let mut attached = self.parts.each(|core, id| {
+            let record = core.tripwires.get_mut(id).ok_or(Error::NodeGone)?;
+            let before = std::mem::replace(&mut record.events, to.clone());
             if is_wanted {
-                core.switch_on(self.id);
+                core.switch_on(id);
             }
             if is_wanted && self.state.has_fired() {
-                core.tripped(self.id);
+                core.tripped(id);
             }
-            Ok::<_, Error>(before)
-        })?;
-        drop(before);
-        Ok(())
-    }
-}
-
-impl Drop for Tripwire {
-    fn drop(&mut self) {
-        self.handle.look(|core| core.remove_tripwire(self.id));
+            // It is dropped without the lock.
+            Ok(before)
+        });
+        attached.try_for_each(|before| before.map(drop))
     }
 }
 
@@ -294,140 +337,9 @@ pub(crate) fn wait_any(
 }
 
 /// All bytes of the words that these lie in, as far as there are any: the engine watches bytes.
-fn in_words(range: Range<u64>, len: u64) -> Range<u64> {
+pub(super) fn in_words(range: Range<u64>, len: u64) -> Range<u64> {
     if range.is_empty() {
         return range;
     }
     range.start / WORD * WORD..range.end.next_multiple_of(WORD).min(len)
-}
-
-/// A tripwire that leaves a mark in the engine: see [`Actions`](crate::clan::Actions).
-#[derive(Debug)]
-pub struct ActionTripwire {
-    handle: NodeHandle,
-    id: TripwireId,
-}
-
-impl ActionTripwire {
-    pub(crate) fn local(
-        aperture: &Aperture,
-        handle: &NodeHandle,
-        rule: &ActionRule,
-    ) -> Result<Self, Error> {
-        if !aperture.is_of(handle) {
-            return Err(Error::BadConfig("a tripwire watches memory of its own node"));
-        }
-        let range = rule.range.clone();
-        aperture.lent().check(range.start, range.end.saturating_sub(range.start))?;
-        let (id, range) = (aperture.id(), in_words(range, aperture.lent().len()));
-        Self::make(handle, rule, |core, action| {
-            core.engine.watch(id, range, rule.access, action, rule.once)
-        })
-    }
-
-    pub(crate) fn outgoing(window: &Window, rule: &ActionRule) -> Result<Self, Error> {
-        let (range, id) = (rule.range.clone(), window.id());
-        window.check_range(range.start, range.end.saturating_sub(range.start))?;
-        let range = in_words(range, clan::Remote::len(window));
-        Self::make(window.handle(), rule, |core, action| {
-            core.engine.watch_window(id, range, rule.access, action, rule.once)
-        })
-    }
-
-    fn make(
-        handle: &NodeHandle,
-        rule: &ActionRule,
-        watch: impl FnOnce(&mut NodeState, Action) -> Result<TripwireId, clan_dsm::Error>,
-    ) -> Result<Self, Error> {
-        let (action, what) = match rule.action {
-            clan::Action::Bit(number) => (Action::Bit(number), "tripwire, or bit of that number"),
-            clan::Action::Count(number) => {
-                (Action::Count(number), "tripwire, or counter of that number")
-            }
-            clan::Action::Identify(_) => (Action::Identifier, "tripwire"),
-        };
-        let id = handle.look(|core| {
-            let id = watch(core, action).map_err(|error| refused(error, what))?;
-            if let clan::Action::Identify(number) = rule.action {
-                core.identifiers.insert(id, number);
-            }
-            Ok::<_, Error>(id)
-        })?;
-        Ok(Self { handle: handle.clone(), id })
-    }
-}
-
-impl clan::ActionTripwire for ActionTripwire {
-    fn arm(&self) -> Result<(), Error> {
-        self.handle.check()?;
-        let armed = self.handle.look(|core| core.engine.enable_tripwire(self.id));
-        armed.map_err(|error| match error {
-            // It went with its memory.
-            clan_dsm::Error::Unknown => Error::StaleCookie,
-            other => refused(other, "armed tripwire"),
-        })
-    }
-
-    fn disarm(&self) {
-        // What went with its memory is not armed.
-        let _ = self.handle.look(|core| core.engine.disable_tripwire(self.id));
-    }
-
-    fn is_armed(&self) -> bool {
-        self.handle.look(|core| core.engine.is_armed(self.id)).unwrap_or(false)
-    }
-
-    fn firings(&self) -> u64 {
-        self.handle.look(|core| core.engine.firings(self.id)).unwrap_or(0)
-    }
-}
-
-impl Drop for ActionTripwire {
-    fn drop(&mut self) {
-        self.handle.look(|core| {
-            core.identifiers.remove(self.id);
-            // It went with its memory before.
-            let _ = core.engine.remove_tripwire(self.id);
-        });
-    }
-}
-
-impl NodeState {
-    /// The identifier that has waited for longest. Those of tripwires that are gone mean nothing.
-    fn next_identifier(&mut self) -> Option<u64> {
-        loop {
-            let id = self.engine.pop_identifier()?;
-            if let Some(number) = self.identifiers.get_mut(id) {
-                return Some(*number);
-            }
-        }
-    }
-}
-
-impl Actions for Node {
-    type ActionTripwire = ActionTripwire;
-
-    fn act_on(&self, local: &Aperture, rule: &ActionRule) -> Result<ActionTripwire, Error> {
-        ActionTripwire::local(local, self.handle(), rule)
-    }
-
-    fn act_on_own(&self, remote: &Window, rule: &ActionRule) -> Result<ActionTripwire, Error> {
-        ActionTripwire::outgoing(remote, rule)
-    }
-
-    fn take_bit(&self, number: u32) -> bool {
-        self.handle().look(|core| core.engine.take_bit(number))
-    }
-
-    fn counter(&self, number: u32) -> u64 {
-        self.handle().look(|core| core.engine.counter(number))
-    }
-
-    fn next_identifier(&self) -> Option<u64> {
-        self.handle().look(NodeState::next_identifier)
-    }
-
-    fn take_lost(&self) -> u64 {
-        self.handle().look(|core| core.engine.take_lost_identifiers())
-    }
 }

@@ -19,10 +19,11 @@ use landfall_transport::memory::Memory;
 
 use super::back_pressure::{Cause, WindowState};
 use super::builder::{ended, refused};
+use super::engines::{EngineHandle, NodeHandle};
 use super::events::PendingResult;
 use super::memory::{Aperture, Lent, Pool};
 use super::neighbour::Neighbour;
-use super::state::{NodeHandle, Submission};
+use super::state::Submission;
 use crate::clan::{Dma, Error, Remote, Stage, WORD};
 
 /// Up to here a write is copied into the write buffer; longer ones are sent from
@@ -35,7 +36,7 @@ const SMALL: usize = 128;
 /// The methods that write it are those of [`Remote`].
 #[derive(Debug)]
 pub struct Window {
-    handle: NodeHandle,
+    handle: EngineHandle,
     id: WindowId,
     len: u64,
     neighbour: Arc<Neighbour>,
@@ -49,7 +50,8 @@ pub struct Window {
 }
 
 impl Window {
-    pub(crate) fn map(handle: &NodeHandle, cookie: &Cookie) -> Result<Self, Error> {
+    pub(crate) fn map(node: &NodeHandle, cookie: &Cookie) -> Result<Self, Error> {
+        let handle = node.for_host(cookie.host());
         let (id, neighbour, state) = handle.look(|core| {
             let neighbour = core.neighbour(cookie.host()).ok_or(Error::NoRoute)?;
             let id = core.engine.map(cookie).map_err(|error| refused(error, "window"))?;
@@ -58,7 +60,7 @@ impl Window {
             Ok::<_, Error>((id, neighbour, state))
         })?;
         Ok(Self {
-            handle: handle.clone(),
+            handle,
             id,
             len: cookie.len(),
             neighbour,
@@ -89,7 +91,7 @@ impl Window {
         let len = range.end.saturating_sub(range.start);
         self.check_range(offset, len)?;
         into.lent().check(range.start, len)?;
-        if !into.is_of(&self.handle) {
+        if !into.is_of(self.handle.node()) {
             return Err(Error::BadConfig("memory of its own node is what a window reads into"));
         }
         let source = Source::whole(Arc::clone(into.lent()));
@@ -177,7 +179,7 @@ impl Window {
         result.await.ok_or(Error::NodeGone)?.map_err(ended)
     }
 
-    pub(crate) const fn handle(&self) -> &NodeHandle {
+    pub(crate) const fn handle(&self) -> &EngineHandle {
         &self.handle
     }
 
@@ -307,7 +309,7 @@ impl Remote for Window {
         }
         self.check_range(offset, len)?;
         from.lent().check(range.start, len)?;
-        if !from.is_of(&self.handle) {
+        if !from.is_of(self.handle.node()) {
             return Err(Error::BadConfig("memory of its own node is what a window sends from"));
         }
         self.alive()?;

@@ -9,6 +9,7 @@
 //! | `threads` | all of it between threads that really wait |
 //! | `shared` | the same over memory that processes share |
 //! | `network` | the same over a network |
+//! | `several` | the same over nodes of several engines |
 //! | `shapes` | many producers and consumers, work queues, blackboards, waiting for any |
 //! | `lab` | a fabric on which each word arrives on its own |
 //! | `suite` | what holds on any fabric |
@@ -42,6 +43,20 @@ mod network {
 
     suite::over_each_test! {
         let (one, two) = pair();
+        suite((&one, &two), {
+            let (driving, two) = (two.clone(), two.clone());
+            move || driving.wait_for(two.close(), None).map_or((), drop)
+        });
+    }
+}
+
+/// The programming layer over nodes of several engines.
+mod several {
+    use super::suite;
+    use crate::clan::threads_pair;
+
+    suite::over_each_test! {
+        let (one, two) = threads_pair();
         suite((&one, &two), {
             let (driving, two) = (two.clone(), two.clone());
             move || driving.wait_for(two.close(), None).map_or((), drop)

@@ -1,6 +1,7 @@
 //! [`UdpDriver`]: a socket, an inbox and an outbox. It sends runs of equal units with one
 //! call each, gathered from where they lie.
 
+mod group;
 mod unreachable;
 
 use std::io;
@@ -67,51 +68,6 @@ impl UdpDriver {
         regions: &Regions,
     ) -> io::Result<Self> {
         Self::open_sharing(driver, path, config, regions, Sharing::Alone)
-    }
-
-    /// Opens several sockets at one address and port (`SO_REUSEPORT`), each for an engine of
-    /// its own. The kernel spreads peers over them by a hash of both addresses and ports: all
-    /// that one peer sends from one port comes to the same socket, for as long as any of these
-    /// drivers exists. A peer whose address changes may come to another one.
-    ///
-    /// ```
-    /// use landfall_placement::PathId;
-    /// use landfall_transport::memory::Regions;
-    /// use landfall_transport::udp::{UdpConfig, UdpDriver};
-    ///
-    /// let config = UdpConfig::discover(([127, 0, 0, 1], 0).into());
-    /// let drivers = UdpDriver::open_group(PathId(0), config, &Regions::new(16), 4)?;
-    /// let port = drivers[0].local_address();
-    /// assert!(drivers.iter().all(|driver| driver.local_address() == port));
-    /// # Ok::<(), std::io::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// Those of [`open`](Self::open). A port that somebody else has is refused, also where
-    /// they would share it.
-    pub fn open_group(
-        path: PathId,
-        mut config: UdpConfig,
-        regions: &Regions,
-        count: usize,
-    ) -> io::Result<Vec<Self>> {
-        let mut drivers: Vec<Self> = Vec::with_capacity(count);
-        for at in 0..count {
-            let sharing = if at == 0 { Sharing::First } else { Sharing::Joining };
-            let driver = Self::open_sharing("udp", path, config, regions, sharing)?;
-            // Where the kernel chose a port, the others have the same.
-            config.bind = driver.local;
-            drivers.push(driver);
-        }
-        // One that is closed would leave the group, and peers of the others would come to
-        // other sockets than before.
-        let group: io::Result<Arc<[Socket]>> =
-            drivers.iter().map(|driver| driver.socket.try_clone()).collect();
-        let group = group?;
-        for driver in &mut drivers {
-            driver._group = Some(Arc::clone(&group));
-        }
-        Ok(drivers)
     }
 
     fn open_sharing(

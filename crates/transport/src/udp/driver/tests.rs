@@ -44,6 +44,39 @@ fn a_peer_comes_to_the_same_socket_of_a_group_though_others_are_closed() {
     UdpSocket::bind(to).expect("the port is free again");
 }
 
+/// The peers at these addresses come to the sockets that `member_of` says. The group is bound to
+/// `at`, and reached at an address of each peer's kind.
+fn come_as_said(at: &str, peers: &[&str]) {
+    const PEERS: usize = 50;
+    for count in 1..=5 {
+        let config = UdpConfig::new(at.parse().unwrap(), 1500);
+        let regions = Regions::new(16);
+        let drivers = UdpDriver::open_group_by_peer(PathId(0), config, &regions, count).unwrap();
+        let all: Vec<_> = drivers.iter().map(|driver| &driver.socket).collect();
+        let port = drivers[0].local_address().port();
+        let mut has_come = vec![false; count];
+        for peer in peers {
+            for _ in 0..PEERS {
+                let peer = UdpSocket::bind((*peer, 0)).unwrap();
+                let from = peer.local_addr().unwrap();
+                peer.send_to(b"hello", (from.ip(), port)).unwrap();
+                let said = UdpDriver::member_of(from, count).unwrap();
+                assert_eq!(who_heard(&all), said, "{from} of {count}");
+                has_come[said] = true;
+            }
+        }
+        assert!(has_come.iter().all(|has_come| *has_come), "nobody came to some: {has_come:?}");
+    }
+}
+
+#[test]
+fn a_peer_comes_to_the_socket_of_a_group_that_its_address_says() {
+    come_as_said("127.0.0.1:0", &["127.0.0.1"]);
+    come_as_said("[::1]:0", &["::1"]);
+    come_as_said("[::]:0", &["127.0.0.1", "::1", "127.0.0.77"]);
+    assert_eq!(UdpDriver::member_of("127.0.0.1:7".parse().unwrap(), 0), None);
+}
+
 #[test]
 fn a_group_takes_no_port_that_somebody_has() {
     let config = UdpConfig::new(([127, 0, 0, 1], 0).into(), 1500);

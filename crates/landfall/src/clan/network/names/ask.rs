@@ -10,7 +10,7 @@ use super::service::{BODY, VERSION};
 use crate::clan::Error;
 use crate::clan::network::builder::ended;
 use crate::clan::network::endpoint::Endpoint;
-use crate::clan::network::state::NodeHandle;
+use crate::clan::network::engines::NodeHandle;
 
 /// What is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

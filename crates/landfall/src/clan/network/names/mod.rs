@@ -36,12 +36,14 @@ pub(crate) use self::discovery::{Discoverer, Introduction, OpenDiscovery};
 pub(crate) use self::service::NameService;
 
 use self::service::OfferState;
+use super::engines::NodeHandle;
 use super::neighbour::Link;
 use super::node::Node;
-use super::state::NodeHandle;
+use super::state::DeferredWork;
 use crate::clan::Error;
 use crate::clan::layer::{Connect, Half, publish, stream};
 use crate::clan::names::{self, Greeting, Name, bounded, named};
+use crate::runtime::Deferred as _;
 
 /// The port where a node is asked for names.
 pub const NAME_PORT: Port = Port(u32::MAX);
@@ -118,7 +120,17 @@ impl Drop for Offer {
         if let Some(discoverer) = self.handle.discoverer() {
             discoverer.withdraw(&self.name);
         }
-        self.handle.ask(|core, now| core.withdraw_name(now, &self.name));
+        // The first engine's last: until it is gone nobody offers the name anew.
+        for engine in self.handle.engines().iter().rev() {
+            engine.look(|core| core.withdraw_name(&self.name));
+        }
+        let mut after = DeferredWork::default();
+        let waiting = self.state.end(&mut after);
+        after.run();
+        for asked in waiting {
+            // Dropped without an answer, it is refused.
+            drop(self.request(asked));
+        }
     }
 }
 
@@ -166,7 +178,7 @@ impl NameRequest {
 
     fn reply(&self, answer: Option<&Greeting>) -> Result<(), Error> {
         let id: EndpointId = self.asked.conversation;
-        self.handle.ask(|core, now| core.answer_name(now, id, answer))
+        self.handle.at(self.asked.nth).ask(|core, now| core.answer_name(now, id, answer))
     }
 
     /// Connects this half to the half that it has sent, which it has by [`Found::join`].
@@ -339,7 +351,16 @@ impl Node {
         handle.check()?;
         let name = named(name)?;
         let is_open = keys.is_none();
-        let state = handle.ask(|core, now| core.offer_name(now, &name, keys))?;
+        let state = Arc::new(OfferState::new(keys));
+        for (nth, engine) in handle.engines().iter().enumerate() {
+            let offered = engine.ask(|core, now| core.offer_name(now, &name, &state));
+            if let Err(error) = offered {
+                for engine in handle.engines()[..nth].iter().rev() {
+                    engine.look(|core| core.withdraw_name(&name));
+                }
+                return Err(error);
+            }
+        }
         // A name for some nodes only is not told to all.
         if let Some(discoverer) = handle.discoverer().filter(|_| is_open) {
             discoverer.announce(&name);

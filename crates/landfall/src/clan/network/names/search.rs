@@ -60,8 +60,8 @@ struct Search {
     /// The key that the user wants.
     key: Option<Fingerprint>,
     inquiry: Option<Arc<Inquiry>>,
-    /// Links whose hosts are asked, or were.
-    links: BTreeSet<LinkId>,
+    /// Links whose hosts are asked, or were: the engine, and what it calls them.
+    links: BTreeSet<(usize, LinkId)>,
     by_link: Vec<Asking>,
     /// The list, and what was announced; nothing is under way where it failed.
     places: Vec<(Place, Option<Asking>)>,
@@ -120,14 +120,17 @@ impl Search {
     /// Links that are up, and were not before.
     fn ask_new_links(&mut self, context: &Context<'_>) {
         let handle = self.node.handle();
-        let up: Vec<_> = handle.look(|core| {
-            let before = NodeState::watch(&mut core.link_waiters, context.waker());
-            core.after.wake.extend(before);
-            core.links.iter().filter(|link| link.is_up()).cloned().collect()
+        let up = handle.engines().iter().enumerate().flat_map(|(nth, engine)| {
+            let up: Vec<_> = engine.look(|core| {
+                let before = NodeState::watch(&mut core.link_waiters, context.waker());
+                core.after.wake.extend(before);
+                core.links.iter().filter(|link| link.is_up()).cloned().collect()
+            });
+            up.into_iter().map(move |neighbour| (nth, neighbour))
         });
-        for neighbour in up {
-            if self.links.insert(neighbour.link) {
-                let link = Link::new(handle.clone(), neighbour);
+        for (nth, neighbour) in up {
+            if self.links.insert((nth, neighbour.link)) {
+                let link = Link::new(handle.engine(nth), neighbour);
                 let (node, name, key) = (self.node.clone(), self.name.clone(), self.key);
                 self.by_link.push(Box::pin(async move { ask_at(&node, link, name, key).await }));
             }

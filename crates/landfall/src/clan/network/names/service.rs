@@ -31,6 +31,8 @@ const MOST_WAITING: usize = 128;
 #[derive(Debug)]
 pub(super) struct PendingRequest {
     pub(super) conversation: EndpointId,
+    /// The engine that has the conversation.
+    pub(super) nth: usize,
     pub(super) host: HostId,
     pub(super) identity: Option<PeerIdentity>,
     pub(super) greeting: Greeting,
@@ -52,6 +54,10 @@ struct Waiting {
 }
 
 impl OfferState {
+    pub(super) fn new(keys: Option<Vec<Fingerprint>>) -> Self {
+        Self { keys, waiting: Mutex::default() }
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         locked(&self.waiting).asked.is_empty()
     }
@@ -95,7 +101,7 @@ impl OfferState {
     }
 
     /// Nothing comes any more; gives those who wait.
-    fn end(&self, after: &mut DeferredWork) -> VecDeque<PendingRequest> {
+    pub(super) fn end(&self, after: &mut DeferredWork) -> VecDeque<PendingRequest> {
         let mut waiting = locked(&self.waiting);
         waiting.is_over = true;
         after.wake.extend(waiting.waker.take());
@@ -191,29 +197,25 @@ impl NodeState {
         &mut self,
         now: Instant,
         name: &Name,
-        keys: Option<Vec<Fingerprint>>,
-    ) -> Result<Arc<OfferState>, Error> {
+        state: &Arc<OfferState>,
+    ) -> Result<(), Error> {
         if self.names.offers.contains_key(name) {
             return Err(Error::BadConfig("this node offers that name already"));
         }
         self.listen_for_names()?;
-        let state = Arc::new(OfferState { keys, waiting: Mutex::default() });
-        self.names.offers.insert(name.clone(), Arc::clone(&state));
+        self.names.offers.insert(name.clone(), Arc::clone(state));
         let awaits = |conversation: &Conversation| matches!(&conversation.stage, Stage::Awaiting(awaited) if awaited == name);
         let all = self.names.conversations.values();
         let told: Vec<_> = all.filter(|(_, one)| awaits(one)).map(|(id, _)| *id).collect();
         for id in told {
-            self.tell_offered(now, id, &state);
+            self.tell_offered(now, id, state);
         }
-        Ok(state)
+        Ok(())
     }
 
-    pub(super) fn withdraw_name(&mut self, now: Instant, name: &Name) {
-        let Some(state) = self.names.offers.remove(name) else { return };
-        for asked in state.end(&mut self.after) {
-            // One that is gone needs no answer.
-            let _ = self.answer_name(now, asked.conversation, None);
-        }
+    /// Nobody who asks from now on finds it.
+    pub(super) fn withdraw_name(&mut self, name: &Name) {
+        self.names.offers.remove(name);
     }
 
     /// Answers, or refuses, one who has asked.
@@ -334,7 +336,7 @@ impl NodeState {
             return;
         }
         let identity = self.identity_of(host);
-        let asked = PendingRequest { conversation: id, host, identity, greeting };
+        let asked = PendingRequest { conversation: id, nth: self.nth, host, identity, greeting };
         let is_left = offer
             .filter(|offer| offer.admits(identity))
             .is_some_and(|offer| offer.leave(asked, &mut self.after));

@@ -12,30 +12,28 @@
 mod links;
 mod updates;
 
-use std::future::Future;
 use std::sync::Arc;
 use std::task::Waker;
-use std::time::Instant as StdInstant;
 
 use clan_dsm::{
     BarrierId, DmaId, EndpointId, HostId, LinkId, OperationId, ReadId, TripwireId, WindowId,
     WriteId,
 };
-use landfall_placement::{Duration, Instant, PathId, Peer};
-use landfall_transport::driver::Interest;
+use landfall_placement::{Instant, PathId, Peer};
 
 use super::back_pressure::{RoomQueues, WindowState, WriteRecord};
 use super::dma::ChainRecord;
 use super::endpoint::Record as EndpointRecord;
-use super::events::{EventSender, PendingResult, Registration};
+use super::engines::Hosts;
+use super::events::{Attached, PendingResult};
+use super::mark::OnceMark;
 use super::memory::{Lent, Pool};
-use super::names::{Discoverer, NameService};
+use super::names::NameService;
 use super::neighbour::Neighbour;
 use super::tripwire::Record as TripwireRecord;
 use super::window::Source;
-use crate::clan::Error;
 use crate::runtime;
-use crate::runtime::{Deferred, Handle, Protocol, Runtime};
+use crate::runtime::{Deferred, Protocol};
 use crate::security::Security;
 
 /// The engine of a node.
@@ -77,6 +75,9 @@ pub(crate) struct NodeState {
     pub(crate) security: Security,
     pub(crate) paths: Paths,
     pool: Arc<Pool>,
+    /// Which of the node's engines this is.
+    pub(crate) nth: usize,
+    hosts: Arc<Hosts>,
     /// How many bytes the engine's write buffers have.
     pub(crate) write_buffer: usize,
     pub(crate) links: Names<LinkId, Arc<Neighbour>>,
@@ -90,6 +91,8 @@ pub(crate) struct NodeState {
     pub(crate) tripwires: Names<TripwireId, TripwireRecord>,
     /// What tripwires whose action it is put into the queue of identifiers.
     pub(crate) identifiers: Names<TripwireId, u64>,
+    /// Those whose mark is left once, by one of several engines.
+    pub(crate) once: Names<TripwireId, Arc<OnceMark>>,
     pub(crate) endpoints: Names<EndpointId, EndpointRecord>,
     /// Names that are offered here, and who asks for them.
     pub(crate) names: NameService,
@@ -118,6 +121,7 @@ impl NodeState {
         (engine, security): (Engine, Security),
         paths: Paths,
         pool: Arc<Pool>,
+        (nth, hosts): (usize, Arc<Hosts>),
         write_buffer: usize,
     ) -> Self {
         Self {
@@ -125,6 +129,8 @@ impl NodeState {
             security,
             paths,
             pool,
+            nth,
+            hosts,
             write_buffer,
             links: Names::default(),
             windows: Names::default(),
@@ -133,6 +139,7 @@ impl NodeState {
             next_group: 0,
             tripwires: Names::default(),
             identifiers: Names::default(),
+            once: Names::default(),
             endpoints: Names::default(),
             names: NameService::default(),
             writes: Names::default(),
@@ -173,7 +180,7 @@ impl Protocol for NodeState {
     type Engine = Engine;
     type Deferred = DeferredWork;
     type Submission = Submission;
-    type Cleanup = Vec<(EventSender, Registration)>;
+    type Cleanup = Vec<Attached>;
 
     fn engine(&self) -> &Engine {
         &self.engine
@@ -321,112 +328,5 @@ impl<N: Name, T> Names<N, T> {
     /// All of them, which leaves none.
     pub(crate) fn take_all(&mut self) -> Vec<T> {
         std::mem::take(&mut self.0).into_iter().flatten().map(|(_, item)| item).collect()
-    }
-}
-
-// `NodeHandle`: what every handle of a node holds.
-
-/// When the last is gone, the node ends.
-#[derive(Clone, Debug)]
-pub(crate) struct NodeHandle(Arc<Inner>);
-
-#[derive(Debug)]
-struct Inner {
-    handle: Handle<NodeState>,
-    pool: Arc<Pool>,
-    discoverer: Option<Discoverer>,
-}
-
-impl std::ops::Deref for NodeHandle {
-    type Target = Runtime<NodeState>;
-
-    #[inline]
-    fn deref(&self) -> &Runtime<NodeState> {
-        &self.0.handle
-    }
-}
-
-impl NodeHandle {
-    pub(crate) fn new(
-        runtime: Arc<Runtime<NodeState>>,
-        pool: Arc<Pool>,
-        discoverer: Option<Discoverer>,
-    ) -> Self {
-        Self(Arc::new(Inner { handle: Handle(runtime), pool, discoverer }))
-    }
-
-    /// How nodes are found that there is no link with, if the node was built so.
-    pub(crate) fn discoverer(&self) -> Option<&Discoverer> {
-        self.0.discoverer.as_ref()
-    }
-
-    pub(crate) fn pool(&self) -> &Arc<Pool> {
-        &self.0.pool
-    }
-
-    pub(crate) fn is_same(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
-
-    /// # Errors
-    /// The node does not run any more.
-    pub(crate) fn check(&self) -> Result<(), Error> {
-        if self.has_ended() { Err(Error::NodeGone) } else { Ok(()) }
-    }
-
-    /// Puts something into the engine that need not leave at once.
-    #[inline]
-    pub(crate) fn enter<T>(&self, enter: impl FnOnce(&mut NodeState, Instant) -> T) -> T {
-        self.look(|core| enter(core, self.clock.now()))
-    }
-
-    /// Waits for a future on this thread, which drives the node meanwhile;
-    /// nothing if the deadline is over before.
-    ///
-    /// # Errors
-    /// The node does not run any more.
-    pub(crate) fn block_on<F: Future>(
-        &self,
-        future: F,
-        deadline: Option<StdInstant>,
-    ) -> Result<Option<F::Output>, Error> {
-        let left = |deadline: StdInstant| deadline.saturating_duration_since(StdInstant::now());
-        let until =
-            deadline.map_or(Instant::FAR_FUTURE, |deadline| self.clock.now() + left(deadline));
-        let done = self.wait_until(future, until);
-        if done.is_none() {
-            self.check()?;
-        }
-        Ok(done)
-    }
-
-    /// One turn, and if it brought nothing, sleep at the node's descriptors and at
-    /// others until something comes or the deadline is over.
-    ///
-    /// # Errors
-    /// The node does not run any more.
-    pub(crate) fn select(
-        &self,
-        others: &[Interest],
-        deadline: Option<StdInstant>,
-        has_news: impl Fn() -> bool,
-    ) -> Result<(), Error> {
-        const LONG: Duration = Duration::from_secs(1);
-        let _driver = self.begin_driving();
-        self.check()?;
-        let moved = self.turn();
-        if moved || has_news() {
-            return Ok(());
-        }
-        let at_most = deadline.map_or(LONG, |deadline| {
-            deadline.saturating_duration_since(StdInstant::now()).min(LONG)
-        });
-        if at_most.is_zero() {
-            return Ok(());
-        }
-        if self.rest(at_most, others, &has_news) {
-            self.turn();
-        }
-        Ok(())
     }
 }

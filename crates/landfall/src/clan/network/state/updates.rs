@@ -5,7 +5,7 @@ use std::sync::Arc;
 use clan_dsm::{Ended, Event, GroupKey, HostId, LinkId, WindowId};
 use landfall_placement::{Engine as _, Instant, Peer};
 
-use super::{EventSender, NodeState, Registration};
+use super::{Attached, NodeState};
 use crate::clan::network::back_pressure::WindowState;
 
 impl NodeState {
@@ -51,11 +51,7 @@ impl NodeState {
                 }
             }
             Event::OutOfBand { endpoint } => self.notice_at(endpoint),
-            Event::LinkUp { link, host } => {
-                let neighbour = self.neighbour_of(link);
-                self.after.wake.append(&mut neighbour.set_up(host));
-                self.after.wake.append(&mut self.link_waiters);
-            }
+            Event::LinkUp { link, host } => self.link_up(now, link, host),
             Event::LinkDown { link, why } => self.link_down(link, why),
             Event::Contested { link, path, peer } => self.contested(now, link, path, peer),
             Event::Exception { window: Some(window), host, reason, .. } => {
@@ -90,11 +86,29 @@ impl NodeState {
         self.windows.iter().chain(self.groups.iter().flatten().map(|(_, state)| state))
     }
 
+    /// It is there for handles, unless another engine of the node has a link to that host: then
+    /// it ends, as one does where a single engine has another.
+    fn link_up(&mut self, now: Instant, link: LinkId, host: HostId) {
+        let neighbour = self.neighbour_of(link);
+        if !self.hosts.claim(host, self.nth) {
+            // What the engine has ended already it will tell of.
+            let _ = self.engine.close_link(now, link);
+            return;
+        }
+        self.after.wake.append(&mut neighbour.set_up(host));
+        self.after.wake.append(&mut self.link_waiters);
+    }
+
     /// All that goes over it is lost; its waiters are woken.
     fn link_down(&mut self, link: LinkId, why: Ended) {
         let Some(neighbour) = self.links.remove(link) else { return };
         self.retire(&neighbour);
         self.after.wake.append(&mut neighbour.set_down(why));
+        if let Some(host) = neighbour.host()
+            && self.engine.link_to(host).is_none()
+        {
+            self.hosts.release(host, self.nth);
+        }
         let about = self.all_windows().filter(|state| state.is_about(&neighbour));
         let wakers: Vec<_> = about.filter_map(|state| state.take_waker()).collect();
         self.after.wake.extend(wakers);
@@ -110,6 +124,7 @@ impl NodeState {
     /// The engine had no room for events. All sources are looked at.
     fn lost(&mut self, lost: u64) {
         self.trip_all();
+        self.fire_all_once();
         for record in self.tripwires.iter() {
             if let Some((event_sender, _)) = &record.events {
                 event_sender.record_overflow(lost);
@@ -123,7 +138,7 @@ impl NodeState {
     }
 
     /// The node has ended: all waiters are woken.
-    pub(super) fn lose_all(&mut self) -> Vec<(EventSender, Registration)> {
+    pub(super) fn lose_all(&mut self) -> Vec<Attached> {
         let links = self.links.take_all();
         for neighbour in &links {
             self.after.wake.append(&mut neighbour.set_down(Ended::Here));

@@ -4,6 +4,8 @@
 //! for it, and which groups its memory belongs to. The check of headers against
 //! these tables is in [`crate::offload`]; tripwires are in [`crate::tripwire`].
 
+mod beside;
+
 use alloc::vec;
 use alloc::vec::Vec;
 use core::hash::Hasher;
@@ -61,12 +63,7 @@ impl Memory {
     /// Makes an aperture of this memory. Nobody may touch it before a cookie was
     /// given out.
     pub(crate) fn expose(&mut self, memory: Area) -> Result<ApertureId, Error> {
-        if !memory.is_valid() || memory.len > LONGEST {
-            return Err(Error::BadMemory);
-        }
-        if !memory.offset.is_multiple_of(u64::from(WORD)) {
-            return Err(Error::Unaligned);
-        }
+        check_area(memory)?;
         let slot = match self.free.pop() {
             Some(slot) => slot,
             None if self.slots.len() < self.most => {
@@ -283,6 +280,17 @@ impl Memory {
     ) -> Result<Destination, Refusal> {
         self.apertures_for(host).check(address, words, needed)
     }
+}
+
+/// Can an aperture be made of it?
+fn check_area(memory: Area) -> Result<(), Error> {
+    if !memory.is_valid() || memory.len > LONGEST {
+        return Err(Error::BadMemory);
+    }
+    if !memory.offset.is_multiple_of(u64::from(WORD)) {
+        return Err(Error::Unaligned);
+    }
+    Ok(())
 }
 
 /// Makes keys. They follow from a secret, so none is ever stored twice or drawn
