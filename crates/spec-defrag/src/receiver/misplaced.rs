@@ -16,7 +16,7 @@ use crate::buffers::LEAD;
 use crate::format::Begin;
 use crate::memory::{Body, Head, ListId, MappedFrame, Memory, Packet, Pieces, ReassemblyPath};
 use crate::predict::Observed;
-use crate::reassembly::Arrived;
+use crate::conventional::Arrived;
 use crate::speculator::Page;
 use crate::wire::{self, Key, Parsed, Stop};
 

@@ -3,7 +3,7 @@
 use super::*;
 use crate::buffers::LEAD;
 use crate::memory::ReassemblyPath;
-use crate::reassembly::{Adopted, Congestion};
+use crate::conventional::{Adopted, Congestion};
 
 /// What landed in a page: `filled` bytes of a packet in pieces of `unit`, the
 /// first `split` of them apart.
