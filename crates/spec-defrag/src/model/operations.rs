@@ -6,9 +6,9 @@ use landfall_testkit::model::Choices;
 
 use super::memory::{LONGEST_FRAME, Sizes};
 use crate::buffers::LEAD;
+use crate::conventional;
 use crate::memory::Head;
 use crate::predict::Prediction;
-use crate::conventional;
 use crate::receiver::{Config, Foreign, Lend};
 use crate::shape::{HeadLens, PayloadLens, Shape};
 

@@ -79,7 +79,11 @@ fn fragment(
         Ok(_) => Ok(None),
         Err(Stop::Refused(refusal)) => Err(DropReason::of(refusal)),
         Err(Stop::Foreign | Stop::NeedHead(_)) => {
-            if hides_fragment(frame, network_at) { Err(DropReason::HeadersTooLong) } else { Ok(None) }
+            if hides_fragment(frame, network_at) {
+                Err(DropReason::HeadersTooLong)
+            } else {
+                Ok(None)
+            }
         }
     }
 }
@@ -134,5 +138,7 @@ fn has_all_headers(parsed: &Parsed, mut payload: &[u8]) -> bool {
             (next, payload) = (following, rest);
         }
     }
-    transport_len(next, payload).is_some()
+    // A TCP header that says it were shorter than it can be is none.
+    let least = if next == protocol::TCP { tcp::LEN } else { 0 };
+    payload.len() >= least && transport_len(next, payload).is_some()
 }

@@ -182,8 +182,7 @@ impl Reassembler {
                 let last = &frame[parsed.payload_at.into()..][..parsed.payload_len as usize];
                 let (buffer, runs) = (&self.done.bytes[..], &self.done.runs[..]);
                 let (network_at, key) = (parsed.network_at, parsed.key);
-                let packet =
-                    Packet { head, network_at, key, vlans, fragments, buffer, runs, last };
+                let packet = Packet { head, network_at, key, vlans, fragments, buffer, runs, last };
                 Outcome::Packet(packet)
             }
             Err(reason) => {

@@ -6,10 +6,10 @@ use thiserror::Error;
 
 use super::Receiver;
 use crate::buffers::{BufferId, Buffers, LARGE, LEAD};
+use crate::conventional::{self, Adopted, Congestion};
 use crate::format::Begin;
 use crate::memory::{Body, HEAD_SLOT, Memory, Packet, Pieces, ReassemblyPath};
 use crate::predict::Prediction;
-use crate::conventional::{self, Adopted, Congestion};
 use crate::speculator::{Outcome, Page};
 use crate::wire::{self, Parsed};
 
