@@ -44,7 +44,7 @@ pub struct FirstFragment {
     pub parsed: Parsed,
     /// Its headers, from the link's to the IP header's end.
     pub head: Head,
-    /// The bytes behind, as many as the longest answer holds.
+    /// The bytes behind, as many as the longest answer holds; none of a packet that was evicted.
     pub payload: Vec<u8>,
 }
 
@@ -60,7 +60,9 @@ impl EndedPacket {
         datagram: &Datagram,
     ) -> Self {
         let first = datagram.first().and_then(|(parsed, head)| {
-            let payload = datagram.first_payload(Self::PAYLOAD_MOST).to_vec();
+            // Nobody is told of what went for want of room: it costs no copy.
+            let most = if reason == EndReason::Expired { Self::PAYLOAD_MOST } else { 0 };
+            let payload = datagram.first_payload(most).to_vec();
             Some(FirstFragment { parsed: *parsed, head: Head::from_slice(head)?, payload })
         });
         let (fragments, bytes) = (datagram.fragments, datagram.filled());

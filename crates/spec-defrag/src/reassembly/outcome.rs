@@ -9,6 +9,7 @@ use super::packet::Packet;
 /// What became of a frame.
 #[derive(Debug)]
 #[must_use]
+#[expect(clippy::large_enum_variant, reason = "a packet that lies elsewhere would be allocated")]
 pub enum Outcome<'a> {
     /// It carries no fragment of IP: pass it on as it is.
     NotFragment,

@@ -3,6 +3,7 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
+use core::hash::{Hash, Hasher};
 
 use landfall_placement::{Instant, assumed};
 use landfall_tables::{AgeLinks, AgeList, EntryKey, HashIndex, HashSecret, IndexedHeap, Table};
@@ -21,7 +22,7 @@ pub(super) const OVERHEAD: u64 = 512;
 const _: () = assert!(size_of::<Entry>() + size_of::<Source>() + 64 <= OVERHEAD as usize);
 
 /// Buffers that wait for the next packets.
-const SPARES: usize = 8;
+const SPARES: usize = 32;
 /// A buffer that waits is not taken for less than this part of it: small packets that never
 /// become complete shall not hold large buffers.
 const SPARE_FIT: usize = 4;
@@ -32,15 +33,35 @@ const SHARES: u64 = 1024;
 const HEAVY: u64 = SHARES / 2;
 
 /// What a packet is found by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PacketKey {
     pub(super) key: Key,
     pub(super) vlans: Vlans,
 }
 
+/// In as few words as there can be: two of IPv4, five of IPv6.
+impl Hash for PacketKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let Key { source, destination, id, protocol } = self.key;
+        let [outer, inner] = self.vlans;
+        // Twelve bits each; the protocol has nine.
+        let rest =
+            u64::from(id) << 32 | u64::from(outer & 0xfff) << 20 | u64::from(inner & 0xfff) << 8;
+        if protocol == Key::IPV6 {
+            state.write_u64((source >> 64) as u64);
+            state.write_u64(source as u64);
+            state.write_u64((destination >> 64) as u64);
+            state.write_u64(destination as u64);
+            state.write_u64(rest);
+        } else {
+            state.write_u64((source as u64) << 32 | destination as u64);
+            state.write_u64(rest | u64::from(protocol));
+        }
+    }
+}
+
 /// What became of a packet so far.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "nearly all are of the large one")]
 pub(super) enum State {
     Gathering(Datagram),
     /// What still comes of it is dropped.
@@ -75,6 +96,7 @@ pub(super) struct Store {
     /// Those of each source.
     source_links: AgeLinks,
     spares: Vec<Buffer>,
+    spare_bytes: u64,
     pub(super) ended: VecDeque<EndedPacket>,
     pub(super) counters: Counters,
 }
@@ -94,6 +116,7 @@ impl Store {
             all_links: AgeLinks::new(),
             source_links: AgeLinks::new(),
             spares: Vec::new(),
+            spare_bytes: 0,
             ended: VecDeque::new(),
             counters: Counters::default(),
         }
@@ -106,11 +129,7 @@ impl Store {
 
     /// How many bytes packets and spare buffers take.
     pub(super) fn memory(&self) -> u64 {
-        self.bytes + self.spare_bytes()
-    }
-
-    fn spare_bytes(&self) -> u64 {
-        self.spares.iter().map(|spare| spare.memory() as u64).sum()
+        self.bytes + self.spare_bytes
     }
 
     /// The packet of this key, or the hash of the key.
@@ -177,14 +196,18 @@ impl Store {
             needed <= has && has / SPARE_FIT <= needed && spare.memory() as u64 <= room
         };
         let at = self.spares.iter().position(fits)?;
-        Some(self.spares.swap_remove(at))
+        let spare = self.spares.swap_remove(at);
+        self.spare_bytes -= spare.memory() as u64;
+        Some(spare)
     }
 
     /// Keeps the memory of a packet that is over for the next one.
     pub(super) fn recycle(&mut self, mut buffer: Buffer) {
-        let has_room = self.spare_bytes() + buffer.memory() as u64 <= self.config.bytes / 8;
+        let more = buffer.memory() as u64;
+        let has_room = self.spare_bytes + more <= self.config.bytes / 8;
         if self.spares.len() < SPARES && buffer.bytes.capacity() > 0 && has_room {
             buffer.clear();
+            self.spare_bytes += more;
             self.spares.push(buffer);
         }
     }

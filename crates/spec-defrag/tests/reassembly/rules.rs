@@ -1,5 +1,7 @@
 //! What makes a packet, clause by clause.
 
+use std::slice;
+
 use landfall_placement::Duration;
 use spec_defrag::model::{Flow, Shape, cut, seal};
 use spec_defrag::reassembly::{Config, DropReason, Link, Outcome, Reassembler};
@@ -16,7 +18,7 @@ fn rfc791_3_2_fragments_in_any_order_make_the_packet_with_a_mended_header() {
             let mut reassembler = reassembler();
             let Sent { packet, pieces } = sent(flow, 9, 4096);
             let frames = order.map(|at| pieces[at].clone());
-            assert_eq!(packets(&mut reassembler, &frames), [packet.clone()], "{order:?}");
+            assert_eq!(packets(&mut reassembler, &frames), slice::from_ref(&packet), "{order:?}");
             assert_eq!((reassembler.packets(), reassembler.counters().packets), (0, 1));
             // A second opinion on what came out.
             let read = etherparse::SlicedPacket::from_ethernet(&packet).unwrap();
@@ -204,7 +206,7 @@ fn rfc7112_5_a_first_fragment_without_all_headers_is_dropped() {
         match reassembler.offer(NOW, &first) {
             Outcome::Kept => assert!(is_good),
             other => {
-                assert!(matches!(other, Outcome::Dropped(DropReason::HeadersMissing)) != is_good)
+                assert!(matches!(other, Outcome::Dropped(DropReason::HeadersMissing)) != is_good);
             }
         }
     }
