@@ -7,7 +7,7 @@
 //!
 //! ```
 //! use landfall_placement::Instant;
-//! use landfall_tables::HashSecret;
+//! use spec_defrag::HashSecret;
 //! use spec_defrag::reassembly::{Config, Link, Outcome, Reassembler};
 //!
 //! // Two random numbers: whoever knows them can make packets collide in the table.
