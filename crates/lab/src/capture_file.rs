@@ -8,6 +8,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use landfall_inet::ethernet;
 
 /// A frame as it was captured.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,7 +69,7 @@ impl Link {
             _ => None,
         };
         let is_v6 = packet.first()? >> 4 == 6;
-        let ethertype = if is_v6 { [0x86, 0xdd] } else { [8, 0] };
+        let ethertype = if is_v6 { ethernet::IPV6 } else { ethernet::IPV4 }.to_be_bytes();
         // What is no IP has no stations.
         if says.is_some_and(|says| says != ethertype) {
             return None;
@@ -321,7 +322,7 @@ mod tests {
     #[test]
     fn links_without_an_ethernet_header_get_one() {
         let [v4, v6] = packets();
-        let (four, six) = ([8, 0], [0x86, 0xdd]);
+        let (four, six) = (ethernet::IPV4.to_be_bytes(), ethernet::IPV6.to_be_bytes());
         let cooked = |ethertype: [u8; 2]| [&[0; 14][..], &ethertype].concat();
         let cooked2 = |ethertype: [u8; 2]| [&ethertype[..], &[0; 18]].concat();
         type Before = Vec<u8>;

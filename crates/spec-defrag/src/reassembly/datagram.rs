@@ -54,7 +54,7 @@ impl Buffer {
         self.bytes.capacity() + self.runs.capacity() * size_of::<Run>() + self.holes.memory()
     }
 
-    /// How large the buffer has to be for so many more bytes; more, if it may, so that fragments
+    /// How large the buffer has to be for this many more bytes; more, if it may, so that fragments
     /// in order do not move it each time.
     pub(super) fn capacity_for(&self, more: usize) -> usize {
         let (has, needed) = (self.bytes.capacity(), self.bytes.len() + more);

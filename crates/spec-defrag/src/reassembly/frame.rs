@@ -91,6 +91,7 @@ fn fragment(
 /// Whether a fragment header stands behind more headers than are read. A filter that passed
 /// such a frame on as no fragment would be passed by.
 fn hides_fragment(frame: &[u8], network_at: usize) -> bool {
+    // What is shorter than the header of IPv6 hides nothing.
     let Some((header, _)) =
         frame.get(network_at..).and_then(|bytes| ipv6::Header::ref_from_prefix(bytes).ok())
     else {
@@ -132,8 +133,10 @@ fn has_all_headers(parsed: &Parsed, mut payload: &[u8]) -> bool {
     if parsed.key.protocol == Key::IPV6 {
         // Each header takes eight bytes at least: the payload bounds the walk.
         while extension::len(next, 0).is_some() {
+            // The header is in the next fragment.
             let Some([following, length]) = payload.first_chunk().copied() else { return false };
             let len = extension::len(next, length).unwrap_or(usize::MAX);
+            // Its end is.
             let Some(rest) = payload.get(len..) else { return false };
             (next, payload) = (following, rest);
         }

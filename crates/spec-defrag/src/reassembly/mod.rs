@@ -10,7 +10,7 @@
 //! use spec_defrag::HashSecret;
 //! use spec_defrag::reassembly::{Config, Link, Outcome, Reassembler};
 //!
-//! // Two random numbers: whoever knows them can make packets collide in the table.
+//! // Two random numbers: a stranger who knows them can make packets collide in the table.
 //! let secret = HashSecret::new(0x243f_6a88_85a3_08d3, 0x1319_8a2e_0370_7344);
 //! let mut reassembler = Reassembler::new(Config { link: Link::Ip, ..Config::new(secret) });
 //!
@@ -46,7 +46,8 @@
 //!
 //! # Bounds
 //!
-//! Packets and bytes are bounded in all and for each source address; fragments are for each packet.
+//! Packets and bytes are bounded in all and for each source (an address of IPv4, a network of 64 bits of
+//! IPv6), fragments for each packet.
 //! At the bound of a source its own oldest packet goes. At the bound of all, the oldest one of the
 //! source that holds most goes, if that is more than half of what one source may hold; else the
 //! oldest of all. So a flood from one source costs others nothing, and one from addresses that
@@ -92,11 +93,11 @@ pub struct Config {
     pub link: Link,
     /// The most packets that are known: not complete, or ended with fragments still to come.
     pub packets: u32,
-    /// The most of them from one source address.
+    /// The most of them from one source: an address of IPv4, a network of 64 bits of IPv6.
     pub packets_per_source: u32,
     /// The most bytes of memory that they take, with 512 for each packet.
     pub bytes: u64,
-    /// The most of them for one source address.
+    /// The most of them for one source.
     pub bytes_per_source: u64,
     /// The most fragments of one packet: 45 make the longest packet at an MTU of 1500, 119 at one
     /// of 576.

@@ -39,6 +39,17 @@ pub(super) struct PacketKey {
     pub(super) vlans: Vlans,
 }
 
+impl PacketKey {
+    /// The key of a packet from the same source: in IPv6 a host that has one address has all of its
+    /// network of 64 bits (RFC 4291, section 2.5.4).
+    const fn network(&self) -> Key {
+        match self.key.protocol {
+            Key::IPV6 => Key { source: self.key.source >> 64 << 64, ..self.key },
+            _ => self.key,
+        }
+    }
+}
+
 /// In as few words as there can be: two of IPv4, five of IPv6.
 impl Hash for PacketKey {
     fn hash<H: Hasher>(&self, state: &mut H) {
@@ -155,7 +166,7 @@ impl Store {
         }
     }
 
-    /// Begins a packet whose first known fragment has so many bytes.
+    /// Begins a packet whose first known fragment has `needed` bytes.
     pub(super) fn open(
         &mut self,
         now: Instant,
@@ -163,7 +174,7 @@ impl Store {
         hash: u32,
         needed: usize,
     ) -> Result<u32, DropReason> {
-        let source = self.sources.enter(address(&key.key)).ok_or(DropReason::NoRoom)?;
+        let source = self.sources.enter(address(&key.network())).ok_or(DropReason::NoRoom)?;
         let held = self.sources.get(source).map_or(0, |source| source.bytes);
         let room = (self.config.bytes_per_source.saturating_sub(held))
             .min(self.config.bytes.saturating_sub(self.bytes))
@@ -189,7 +200,7 @@ impl Store {
         Ok(at)
     }
 
-    /// A spare buffer for so many bytes, whose memory is within `room`.
+    /// A spare buffer for `needed` bytes, whose memory is within `room`.
     fn spare_for(&mut self, needed: usize, room: u64) -> Option<Buffer> {
         let fits = |spare: &Buffer| {
             let has = spare.bytes.capacity();
@@ -212,7 +223,7 @@ impl Store {
         }
     }
 
-    /// Sees to it that a packet has room for so many more bytes.
+    /// Sees to it that a packet has room for this many more bytes.
     pub(super) fn reserve(&mut self, at: u32, more: usize) -> Result<(), DropReason> {
         let Some(entry) = self.entries.get(at) else { return Err(DropReason::NoRoom) };
         let (source, State::Gathering(datagram)) = (entry.source, &entry.state) else {
@@ -253,6 +264,7 @@ impl Store {
 
     /// Counts what a packet takes now, and makes room where that is beyond the bounds.
     pub(super) fn settle(&mut self, at: u32) -> Result<(), DropReason> {
+        // It takes what it took before.
         let Some(source) = self.charge(at) else { return Ok(()) };
         self.make_room(Some(at), source, Room { bytes: 0, packets: 0 })
     }
@@ -346,6 +358,7 @@ impl Store {
 
     /// A packet goes that is not complete; it is reported, unless it was ended before.
     pub(super) fn give_up(&mut self, at: u32, reason: EndReason) {
+        // It was ended before, silently.
         let Some((key, State::Gathering(datagram))) = self.close(at) else { return };
         match reason {
             EndReason::Expired => self.counters.expired += 1,
@@ -367,7 +380,8 @@ impl Store {
 
     /// A packet is ended: what still comes of it is dropped until its time is over.
     pub(super) fn end(&mut self, at: u32) {
-        let Some(state) = self.state(at) else { return };
+        let state = self.entries.get_mut(at).map(|entry| &mut entry.state);
+        let Some(state) = assumed(state, "what is ended is in the table") else { return };
         if let State::Gathering(datagram) = core::mem::replace(state, State::Ended) {
             self.recycle(datagram.buffer);
         }

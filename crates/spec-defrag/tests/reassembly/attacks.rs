@@ -58,6 +58,9 @@ fn rose_a_flood_of_first_and_last_fragments_from_one_source_costs_others_nothing
                     frame[18..20].copy_from_slice(&(id as u16).to_be_bytes());
                     spec_defrag::model::seal(&mut frame);
                 } else {
+                    // Of another network, each with an address of its own.
+                    frame[23] = 9;
+                    frame[30..34].copy_from_slice(&id.to_be_bytes());
                     frame[58..62].copy_from_slice(&id.to_be_bytes());
                 }
                 assert!(matches!(reassembler.offer(NOW, &frame), Outcome::Kept));
@@ -104,7 +107,7 @@ fn many_fragments_of_eight_bytes_are_bounded() {
         assert_eq!(counters.kept, config().fragments.into());
         assert_eq!(counters.dropped(DropReason::TooManyFragments), 1);
         assert!(reassembler.memory() < 64 << 10);
-        // Whoever wants them says so.
+        // More are allowed on request.
         let mut reassembler = Reassembler::new(Config { fragments: 2_000, ..config() });
         let mut backwards = pieces.clone();
         backwards.reverse();

@@ -45,7 +45,7 @@ fn expect_dropped(reassembler: &mut Reassembler, frame: &[u8], reason: DropReaso
     }
 }
 
-/// A packet of so many bytes and its fragments for an MTU of 1500.
+/// A packet with a payload of `len` bytes and its fragments for an MTU of 1500.
 fn sent(flow: Flow, id: u32, len: usize) -> crate::support::Sent {
     let shape = Shape { len, id, content: u64::from(id) + 1, ..Shape::default() };
     crate::support::sent(flow, &shape)

@@ -61,7 +61,7 @@ pub struct Args {
     /// Only the hit rates on the frames of this capture file (pcap or pcapng)
     #[arg(long, value_name = "FILE", conflicts_with_all = ["simulated", "seed"])]
     pcap: Option<PathBuf>,
-    /// Only the hit rates where so many senders give a receiver datagrams of 32 KiB at once
+    /// Only the hit rates where this many senders give a receiver datagrams of 32 KiB at once
     #[arg(long, value_name = "SENDERS", conflicts_with_all = ["simulated", "seed", "pcap"])]
     shuffle: Option<u8>,
     /// One JSON object instead of tables

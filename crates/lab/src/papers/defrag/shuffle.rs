@@ -7,7 +7,7 @@ use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use landfall_testbed::{BridgedNetwork, VethEnd};
+use landfall_testbed::{BridgedNetwork, VethEnd, cpu};
 use landfall_transport::memory::Regions;
 use landfall_transport::packet::Filter;
 use landfall_transport::ring::{Ring, RingConfig};
@@ -70,10 +70,13 @@ pub(super) fn record(shuffle: Shuffle) -> Result<Vec<CapturedFrame>> {
     let ring = receiver.namespace.enter(|| Ring::open(&config, &regions))?;
     let mut ring = ring.context("cannot record the receiver's interface")?;
     let barrier = Arc::new(Barrier::new(sockets.len()));
+    let cores = cpu::allowed_cores()?;
     let mut running = Vec::new();
-    for (end, socket) in senders.iter().zip(sockets) {
+    for ((end, socket), core) in senders.iter().zip(sockets).zip(cores.into_iter().cycle()) {
         let barrier = Arc::clone(&barrier);
-        running.push(end.namespace.spawn("sender", move || send(&socket, shuffle, &barrier))?);
+        // Else they may run on one core in turn, and nothing mixes.
+        let work = move || cpu::pin_this_thread(core).map(|()| send(&socket, shuffle, &barrier));
+        running.push(end.namespace.spawn("sender", work)?);
     }
     let (mut frames, begin) = (Vec::new(), Instant::now());
     while running.iter().any(|sender| !sender.is_finished()) {
@@ -83,7 +86,7 @@ pub(super) fn record(shuffle: Shuffle) -> Result<Vec<CapturedFrame>> {
     }
     for sender in running {
         let Ok(sent) = sender.join() else { bail!("a sender panicked") };
-        sent??;
+        sent???;
     }
     let end = Instant::now() + LAST_FRAMES;
     while Instant::now() < end {
