@@ -15,9 +15,9 @@
 //! let mut reassembler = Reassembler::new(Config { link: Link::Ip, ..Config::new(secret) });
 //!
 //! // A UDP datagram from 10.0.0.1 to 10.0.0.2 in two fragments, as they come from a TUN interface.
-//! let mut first = vec![0x45, 0, 0, 36, 0, 7, 0x20, 0, 64, 17, 0x46, 0xaf, 10, 0, 0, 1, 10, 0, 0, 2];
+//! let mut first = vec![0x45, 0, 0, 36, 0, 7, 0x20, 0, 64, 17, 0x46, 0xc0, 10, 0, 0, 1, 10, 0, 0, 2];
 //! first.extend([0, 9, 0, 9, 0, 20, 0, 0, b'f', b'r', b'a', b'g', b'm', b'e', b'n', b't']);
-//! let mut last = vec![0x45, 0, 0, 24, 0, 7, 0, 2, 64, 17, 0x66, 0xb9, 10, 0, 0, 1, 10, 0, 0, 2];
+//! let mut last = vec![0x45, 0, 0, 24, 0, 7, 0, 2, 64, 17, 0x66, 0xca, 10, 0, 0, 1, 10, 0, 0, 2];
 //! last.extend(b"ed!!");
 //!
 //! assert!(matches!(reassembler.offer(Instant::ZERO, &last), Outcome::Kept));
