@@ -1,11 +1,14 @@
-//! Reads capture files: pcap and pcapng, of Ethernet.
+//! Reads capture files: pcap and pcapng, of Ethernet, of bare IP, and of Linux's "any" interface
+//! ("cooked": SLL and SLL2).
 //!
-//! Formats: draft-ietf-opsawg-pcap and draft-ietf-opsawg-pcapng. Blocks that say nothing
-//! of frames are passed over, and so are frames of other links.
+//! Formats: draft-ietf-opsawg-pcap, draft-ietf-opsawg-pcapng and the pages of tcpdump.org about link
+//! types. Blocks that say nothing of frames are passed over, and so are frames of other links where
+//! a file has several.
 
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use landfall_inet::ethernet;
 
 /// A frame as it was captured.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,10 +23,66 @@ pub(crate) struct CapturedFrame {
 
 /// Longer than any frame: what claims more is no capture.
 const MOST_FRAME: usize = 256 << 10;
-/// `LINKTYPE_ETHERNET`.
-const ETHERNET: u16 = 1;
 
-/// The Ethernet frames of a file, in its order.
+/// What stands before the packet in each frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Link {
+    /// `LINKTYPE_ETHERNET`.
+    Ethernet,
+    /// `LINKTYPE_RAW`, `_IPV4` and `_IPV6`: nothing.
+    Ip,
+    /// `LINKTYPE_LINUX_SLL`: 16 bytes, of which the last two say what follows.
+    Cooked,
+    /// `LINKTYPE_LINUX_SLL2`: 20 bytes, of which the first two say what follows.
+    Cooked2,
+}
+
+impl Link {
+    /// The link of this number.
+    fn new(number: u16) -> Result<Self> {
+        match number {
+            1 => Ok(Self::Ethernet),
+            // 12 is what some systems write for 101.
+            12 | 101 | 228 | 229 => Ok(Self::Ip),
+            113 => Ok(Self::Cooked),
+            276 => Ok(Self::Cooked2),
+            _ => bail!(
+                "the capture is of link type {number}; Ethernet (1), raw IP (101, 228, 229) and \
+                 Linux cooked (113, 276) are read: record on an Ethernet interface"
+            ),
+        }
+    }
+
+    /// The frame with an Ethernet header. Where there was none, stations are named by the last four
+    /// bytes of the addresses of IP: 02:04 and those of IPv4, 02:06 and those of IPv6.
+    fn to_ethernet(self, frame: CapturedFrame) -> Option<CapturedFrame> {
+        let header = match self {
+            Self::Ethernet => return Some(frame),
+            Self::Ip => 0,
+            Self::Cooked => 16,
+            Self::Cooked2 => 20,
+        };
+        let packet = frame.bytes.get(header..)?;
+        let says = match self {
+            Self::Cooked => frame.bytes.get(14..16),
+            Self::Cooked2 => frame.bytes.get(..2),
+            _ => None,
+        };
+        let is_v6 = packet.first()? >> 4 == 6;
+        let ethertype = if is_v6 { ethernet::IPV6 } else { ethernet::IPV4 }.to_be_bytes();
+        // What is no IP has no stations.
+        if says.is_some_and(|says| says != ethertype) {
+            return None;
+        }
+        let (kind, source, destination) = if is_v6 { (6, 20, 36) } else { (4, 12, 16) };
+        let station = |at: usize| Some([&[2, kind], packet.get(at..at + 4)?].concat());
+        let header_of = [station(destination)?, station(source)?, ethertype.to_vec()].concat();
+        let len = (frame.len - header as u32) + header_of.len() as u32;
+        Some(CapturedFrame { at: frame.at, len, bytes: [&header_of, packet].concat() })
+    }
+}
+
+/// The frames of a file, in its order, with Ethernet headers.
 pub(crate) fn frames(file: &[u8]) -> Result<Vec<CapturedFrame>> {
     let magic = *file.first_chunk::<4>().context("it is too short to be a capture")?;
     match (u32::from_le_bytes(magic), u32::from_be_bytes(magic)) {
@@ -84,15 +143,15 @@ impl<'a> Input<'a> {
 fn pcap(file: &[u8], order: Order, nanoseconds: u32) -> Result<Vec<CapturedFrame>> {
     let mut input = Input { bytes: file, order };
     input.take(20)?;
-    let link = input.u32()? as u16;
-    ensure!(link == ETHERNET, "the capture is of link type {link}, not of Ethernet (1)");
+    // The upper half says how long check sequences are.
+    let link = Link::new(input.u32()? as u16)?;
     let mut frames = Vec::new();
     while !input.bytes.is_empty() {
         let (seconds, fraction) = (input.u32()?, input.u32()?);
         let at = Duration::from_secs(seconds.into())
             + Duration::from_nanos(u64::from(fraction) * u64::from(nanoseconds));
         let (kept, len) = (input.u32()?, input.u32()?);
-        frames.push(input.frame(at, kept, len)?);
+        frames.extend(link.to_ethernet(input.frame(at, kept, len)?));
     }
     Ok(frames)
 }
@@ -145,6 +204,7 @@ fn pcapng(file: &[u8]) -> Result<Vec<CapturedFrame>> {
     const ENHANCED: u32 = 6;
     let mut input = Input { bytes: file, order: Order::Little };
     let (mut interfaces, mut frames) = (Vec::<Interface>::new(), Vec::new());
+    let mut passed_over = None;
     while !input.bytes.is_empty() {
         let kind = input.u32()?;
         if kind == SECTION {
@@ -169,8 +229,9 @@ fn pcapng(file: &[u8]) -> Result<Vec<CapturedFrame>> {
                 let at = interface.time(u64::from(high) << 32 | u64::from(low));
                 let (kept, len) = (body.u32()?, body.u32()?);
                 let frame = body.frame(at, kept, len)?;
-                if interface.link == ETHERNET {
-                    frames.push(frame);
+                match Link::new(interface.link) {
+                    Ok(link) => frames.extend(link.to_ethernet(frame)),
+                    Err(error) => passed_over = Some(error),
                 }
             }
             // It has no time, on which the study rests.
@@ -178,7 +239,10 @@ fn pcapng(file: &[u8]) -> Result<Vec<CapturedFrame>> {
             _ => {}
         }
     }
-    Ok(frames)
+    match passed_over {
+        Some(error) if frames.is_empty() => Err(error),
+        _ => Ok(frames),
+    }
 }
 
 #[cfg(test)]
@@ -229,7 +293,7 @@ mod tests {
     fn pcapng_has_interfaces_with_clocks_of_their_own() {
         let micro = block(1, &[1, 0, 0, 0, 0, 0, 0, 0]);
         let nano = block(1, &[1, 0, 0, 0, 0, 0, 0, 0, 9, 0, 1, 0, 9, 0, 0, 0, 0, 0, 0, 0]);
-        let other_link = block(1, &[113, 0, 0, 0, 0, 0, 0, 0]);
+        let other_link = block(1, &[105, 0, 0, 0, 0, 0, 0, 0]);
         let unknown = block(0x0bad, b"what is this");
         let file = [
             section(),
@@ -246,6 +310,59 @@ mod tests {
         assert_eq!(read[0], CapturedFrame { at: at[0], len: 3, bytes: b"one".to_vec() });
         assert_eq!(read[1], CapturedFrame { at: at[1], len: 60, bytes: b"four".to_vec() });
         assert_eq!(read.len(), 2);
+    }
+
+    /// A packet of IPv4 from 10.0.0.1 to 10.0.0.2, and one of IPv6 from ::1 to ::2.
+    fn packets() -> [Vec<u8>; 2] {
+        let v4 = [&[0x45; 12][..], &[10, 0, 0, 1, 10, 0, 0, 2]].concat();
+        let v6 = [&[0x60; 8][..], &[0; 15], &[1], &[0; 15], &[2]].concat();
+        [v4, v6]
+    }
+
+    #[test]
+    fn links_without_an_ethernet_header_get_one() {
+        let [v4, v6] = packets();
+        let (four, six) = (ethernet::IPV4.to_be_bytes(), ethernet::IPV6.to_be_bytes());
+        let cooked = |ethertype: [u8; 2]| [&[0; 14][..], &ethertype].concat();
+        let cooked2 = |ethertype: [u8; 2]| [&ethertype[..], &[0; 18]].concat();
+        type Before = Vec<u8>;
+        let links: [(u32, Before, Before); 5] = [
+            (101, vec![], vec![]),
+            (12, vec![], vec![]),
+            (228, vec![], vec![]),
+            (113, cooked(four), cooked(six)),
+            (276, cooked2(four), cooked2(six)),
+        ];
+        for (link, before_v4, before_v6) in links {
+            let captured = [[before_v4, v4.clone()].concat(), [before_v6, v6.clone()].concat()];
+            let arp = [vec![0; 14], vec![8, 6], vec![0x45; 40]].concat();
+            let mut list: Vec<_> =
+                captured.iter().map(|bytes| (1, 0, &bytes[..], bytes.len() as u32 + 9)).collect();
+            if link == 113 {
+                list.push((1, 0, &arp[..], arp.len() as u32));
+            }
+            let mut file = classic(Order::Little, 0xa1b2_c3d4, &list);
+            file[20..24].copy_from_slice(&link.to_le_bytes());
+            let read = frames(&file).unwrap();
+            let stations: [&[u8]; 2] = [
+                &[2, 4, 10, 0, 0, 2, 2, 4, 10, 0, 0, 1, 8, 0],
+                &[2, 6, 0, 0, 0, 2, 2, 6, 0, 0, 0, 1, 0x86, 0xdd],
+            ];
+            assert_eq!(read.len(), 2, "{link}");
+            for ((frame, header), packet) in read.iter().zip(stations).zip([&v4, &v6]) {
+                assert_eq!(frame.bytes, [header, packet].concat(), "{link}");
+                assert_eq!(frame.len, frame.bytes.len() as u32 + 9);
+            }
+        }
+    }
+
+    #[test]
+    fn a_link_that_is_not_read_is_named() {
+        let mut file = classic(Order::Little, 0xa1b2_c3d4, &[(5, 7, b"frame", 9)]);
+        file[20] = 105;
+        assert!(frames(&file).unwrap_err().to_string().contains("link type 105"));
+        let file = [section(), block(1, &[105, 0, 0, 0, 0, 0, 0, 0]), enhanced(0, 3, b"one!", 4)];
+        assert!(frames(&file.concat()).unwrap_err().to_string().contains("link type 105"));
     }
 
     #[test]

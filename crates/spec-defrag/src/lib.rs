@@ -7,7 +7,9 @@
 //! | `receiver` | [`Receiver`]: posts places by guess, checks bursts, cleans up, delivers |
 //! | `speculator`, `predict` | the guesses, for any format; what is learned for them |
 //! | [`offload`], [`format`](mod@format) | the check of descriptors; what a header has to say |
-//! | [`reassembly`] | the conventional path |
+//! | [`reassembly`] | a reassembler by itself: frames in, packets out |
+//! | `sources` | what is kept for each sender |
+//! | [`conventional`] | the conventional path of the receiver |
 //! | [`cut`] | the sender's part |
 //! | [`admission`] | who may send fast |
 //! | [`wire`] | headers: read, adapted, made |
@@ -23,6 +25,7 @@ extern crate std;
 
 pub mod admission;
 mod buffers;
+pub mod conventional;
 pub mod cut;
 pub mod format;
 mod memory;
@@ -33,6 +36,7 @@ mod predict;
 pub mod reassembly;
 mod receiver;
 mod shape;
+mod sources;
 mod speculator;
 pub mod wire;
 

@@ -7,7 +7,7 @@ use landfall_testkit::trials::{self, sequences, try_inputs};
 use proptest::prelude::*;
 use spec_defrag::cut::{Cutter, Df};
 use spec_defrag::model::{Flow, Naive, Setup, Shape, cut, disagreements, play};
-use spec_defrag::{Stats, reassembly};
+use spec_defrag::{Stats, conventional};
 
 fn cases(few: u32) -> ProptestConfig {
     ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(trials::cases(few)) }
@@ -60,7 +60,7 @@ fn model_agrees() {
 #[test]
 fn model_agrees_on_streams() {
     let mut stats = Stats::default();
-    let mut counters = reassembly::Counters::default();
+    let mut counters = conventional::Counters::default();
     for seed in 0..sequences(120) {
         let bytes = streams(seed);
         let rig = play(&bytes);

@@ -9,7 +9,7 @@ use landfall_testkit::trials;
 use landfall_testkit::trials::{rounds, try_inputs};
 use proptest::prelude::*;
 use spec_defrag::model::{Flow, Rig, Setup, Shape, TestMemory, disagreements, play, withstand};
-use spec_defrag::{Areas, Body, Config, ConfigError, Receiver, admission, reassembly};
+use spec_defrag::{Areas, Body, Config, ConfigError, Receiver, admission, conventional};
 
 use crate::support::{
     Sent, TCP6, UDP, expect_good, frames, hits, moved, page, resized, sent, trained, twin,
@@ -398,7 +398,7 @@ proptest! {
 fn invariant_8_no_calls_make_a_receiver_panic() {
     let setup = Setup::TIGHT;
     let mut memory = TestMemory::new(&setup.sizes());
-    let config = Config { reassembly: reassembly::Config::default(), ..setup.config() };
+    let config = Config { reassembly: conventional::Config::default(), ..setup.config() };
     let mut receiver = Receiver::new(config, areas(&memory), [7; 32]).unwrap();
     let mut random = Random::from_number(8);
     for _ in 0..3_000 {

@@ -9,4 +9,5 @@ mod admission_network;
 mod differential;
 mod invariants;
 mod offload;
+mod reassembly;
 mod support;

@@ -33,6 +33,12 @@ impl Holes {
         self.words.clear();
     }
 
+    /// How many bytes of memory it has.
+    #[must_use]
+    pub const fn memory(&self) -> usize {
+        self.words.capacity() * size_of::<Word>()
+    }
+
     /// What was noted here is noted there.
     pub fn move_to(&mut self, other: &mut Self) {
         other.words.clear();

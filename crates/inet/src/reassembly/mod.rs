@@ -29,7 +29,7 @@
 //! assert_eq!(insert(0, 1480, true), Ok(true));
 //! ```
 //!
-//! # One set of rules, two stores
+//! # One set of rules, three stores
 //!
 //! Anyone who joins fragments asks this module. Where their bytes lie, which packet is
 //! found for a [`Key`], and which one has to go when others need the room, differs with
@@ -38,11 +38,12 @@
 //! | store | bytes | at a bound |
 //! | --- | --- | --- |
 //! | `qpip::ip::reassembly` | copies them into buffers of its own, which grow; so it also compares the bytes of a repetition, and looks whether the first fragment has all headers (RFC 7112) | the oldest packet goes |
-//! | `spec_defrag::reassembly` | never sees them: it names places in registered pages, takes over a page in which fragments have landed, and keeps the transport header apart | the oldest of the same source goes first |
+//! | `spec_defrag::reassembly` | for gateways and tools: one buffer for each packet, in the order of arrival, handed out as a list; compares the bytes of a repetition, and looks for all headers (RFC 7112) | the oldest of a source that holds much of its share, else the oldest |
+//! | `spec_defrag::conventional` | never sees them: it names places in registered pages, takes over a page in which fragments have landed, and keeps the transport header apart | the oldest of the same source goes first |
 //!
 //! Speculative defragmentation itself is neither: it guesses the places before the
 //! fragments come and only checks that each landed where it belongs. Its misses end in
-//! the second store.
+//! the last store.
 
 mod holes;
 
@@ -341,6 +342,21 @@ impl Assembly {
     #[inline]
     pub const fn is_whole(&self) -> bool {
         self.filled == self.total
+    }
+
+    /// Nothing would be missing with this piece, which was checked.
+    #[must_use]
+    #[inline]
+    pub const fn is_whole_with(&self, piece: Piece) -> bool {
+        let total = if piece.is_last { piece.end } else { self.total };
+        self.filled + piece.len() == total
+    }
+
+    /// How many bytes are there.
+    #[must_use]
+    #[inline]
+    pub const fn filled(&self) -> u32 {
+        self.filled
     }
 
     /// The end of the furthest piece.

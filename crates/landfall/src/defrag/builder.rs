@@ -15,7 +15,7 @@ use landfall_transport::xdp::{self, XdpConfig};
 use landfall_transport::{Bell, Clock, Wait};
 use spec_defrag::admission::{Gate, GateConfig};
 use spec_defrag::{
-    Areas, Config, Foreign, LARGE, LEAD, Lend, Prediction, Receiver as Engine, reassembly,
+    Areas, Config, Foreign, LARGE, LEAD, Lend, Prediction, Receiver as Engine, conventional,
 };
 
 use super::asking::Control;
@@ -168,7 +168,7 @@ impl ReceiverBuilder {
     }
 
     /// The bounds of the conventional path.
-    pub const fn reassembly(mut self, config: reassembly::Config) -> Self {
+    pub const fn reassembly(mut self, config: conventional::Config) -> Self {
         self.config.reassembly = config;
         self
     }

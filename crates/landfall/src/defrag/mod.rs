@@ -85,5 +85,5 @@ pub use spec_defrag::admission::{
 };
 pub use spec_defrag::cut::Df;
 pub use spec_defrag::{
-    Head, HeadLens, PayloadLens, Prediction, ReassemblyPath, Shape, Stats, reassembly,
+    Head, HeadLens, PayloadLens, Prediction, ReassemblyPath, Shape, Stats, conventional,
 };

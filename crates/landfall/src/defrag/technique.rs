@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use spec_defrag::{Stats, reassembly};
+use spec_defrag::{Stats, conventional};
 
 /// How frames come from the interface.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -119,7 +119,7 @@ pub struct ReceiverStats {
     /// Frames and packets, by how they were joined.
     pub joined: Stats,
     /// What became of pieces that went the conventional way.
-    pub gathered: reassembly::Counters,
+    pub gathered: conventional::Counters,
     /// Bytes that were copied to hand packets out: none unless delivery is by copy.
     pub bytes_handed: u64,
     /// Frames that the kernel had for this receiver, and those that it dropped

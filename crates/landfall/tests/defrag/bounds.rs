@@ -7,7 +7,7 @@ use super::*;
 use landfall::defrag::{
     Answer, CutBy, Delivery, Error, Fate, Filter, GateConfig, Memory, Mode, OpenError, Outgoing,
     Packet, PageReceiver, Receiver, ReceiverBuilder, RequesterConfig, Sender, Technique,
-    TransferId, reassembly,
+    TransferId, conventional,
 };
 use landfall_placement::InternetSum;
 use landfall_testbed::{VethEnd, VethPair, require_namespaces};
@@ -111,9 +111,9 @@ fn who_lost_a_piece_is_told() {
     require_namespaces!();
     let cable = cable();
     let mut receiver = receiver_as(&cable.b, |builder| {
-        builder.technique(Technique::Packet).reassembly(reassembly::Config {
+        builder.technique(Technique::Packet).reassembly(conventional::Config {
             lifetime: Duration::from_millis(20),
-            ..reassembly::Config::default()
+            ..conventional::Config::default()
         })
     })
     .unwrap();

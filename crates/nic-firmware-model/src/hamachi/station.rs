@@ -273,7 +273,7 @@ impl Driver {
     }
 
     /// A packet that did not become whole in time.
-    pub fn poll_expired(&mut self) -> Option<spec_defrag::reassembly::Expired> {
+    pub fn poll_expired(&mut self) -> Option<spec_defrag::conventional::Expired> {
         self.receiver.poll_expired()
     }
 

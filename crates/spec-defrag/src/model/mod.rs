@@ -8,9 +8,11 @@
 //! | `forge` | frames that were changed, and frames that were made to harm |
 //! | `operations` | what may happen, decoded from any bytes |
 //! | `memory` | memory that watches what is written where |
+//! | `frames` | the reassembler that takes frames, beside the model |
 //! | `rig` | the receiver with driver and user, beside the model |
 
 mod forge;
+mod frames;
 mod memory;
 mod naive;
 mod operations;
@@ -20,6 +22,7 @@ mod traffic;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+pub use frames::Reassembled;
 pub use memory::{LONGEST_FRAME, Sizes, TestMemory};
 pub use naive::{Expired, Naive, Name, Piece, Reading, read};
 pub use operations::{CHOICES, Setup};
@@ -44,6 +47,14 @@ pub fn disagreements(bytes: &[u8]) -> Vec<String> {
 #[must_use]
 pub fn withstand(bytes: &[u8]) -> Vec<String> {
     forge::withstand(bytes)
+}
+
+/// Offers the frames that these bytes stand for to a
+/// [`Reassembler`](crate::reassembly::Reassembler) and to the naive one; says in what the two
+/// disagree.
+#[must_use]
+pub fn reassemble(bytes: &[u8]) -> Reassembled {
+    frames::reassemble(bytes)
 }
 
 /// What happens in a run of [`play`], line by line, for people who look for the reason of

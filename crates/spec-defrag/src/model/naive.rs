@@ -13,7 +13,15 @@ const CONGESTION: u8 = 3;
 #[derive(Clone, Debug)]
 pub struct Naive {
     lifetime: Duration,
+    strict: Option<Strict>,
     packets: Vec<Gathering>,
+}
+
+/// What a reassembler in the network adds to the rules.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Strict {
+    /// The most pieces of a packet.
+    pub(super) most: usize,
 }
 
 /// A packet of which something came.
@@ -38,7 +46,13 @@ impl Naive {
     /// Packets are waited for this long, from their first piece on.
     #[must_use]
     pub const fn new(lifetime: Duration) -> Self {
-        Self { lifetime, packets: Vec::new() }
+        Self { lifetime, strict: None, packets: Vec::new() }
+    }
+
+    /// The same, with more rules: a repetition has the same bytes, a first piece has all headers,
+    /// and pieces are bounded.
+    pub(super) const fn strict(lifetime: Duration, most: usize) -> Self {
+        Self { lifetime, strict: Some(Strict { most }), packets: Vec::new() }
     }
 
     /// A frame came: the packet that comes out, if one does.
@@ -51,6 +65,7 @@ impl Naive {
         match reading {
             Reading::Whole => Some(frame.to_vec()),
             Reading::Bad => None,
+            Reading::Piece(piece) if self.strict.is_some() && lacks_headers(&piece) => None,
             // RFC 6946: whatever else has its name.
             Reading::Piece(piece) if piece.offset == 0 && !piece.more => {
                 whole(&piece.head, piece.ecn, &piece.bytes)
@@ -98,7 +113,7 @@ impl Naive {
             });
             self.packets.len() - 1
         });
-        self.packets[at].take(piece);
+        self.packets[at].take(piece, self.strict);
         if !self.packets[at].is_complete() {
             return None;
         }
@@ -113,14 +128,21 @@ impl Naive {
 }
 
 impl Gathering {
-    fn take(&mut self, piece: Piece) {
+    fn take(&mut self, piece: Piece, strict: Option<Strict>) {
         let same = |known: &Piece| {
             (known.offset, known.end(), known.more) == (piece.offset, piece.end(), piece.more)
         };
-        if self.is_refused || self.pieces.iter().any(same) {
+        if self.is_refused {
             return;
         }
-        if self.pieces.iter().any(|known| contradict(known, &piece)) {
+        if let Some(known) = self.pieces.iter().find(|known| same(known)) {
+            if strict.is_some() && known.bytes != piece.bytes {
+                self.refuse();
+            }
+            return;
+        }
+        let is_full = strict.is_some_and(|strict| self.pieces.len() >= strict.most);
+        if is_full || self.pieces.iter().any(|known| contradict(known, &piece)) {
             return self.refuse();
         }
         self.pieces.push(piece);
@@ -150,6 +172,38 @@ impl Gathering {
         let ecn = if marks(CONGESTION) { CONGESTION } else { first.ecn };
         if is_mixed { None } else { whole(&first.head, ecn, &payload) }
     }
+}
+
+/// A first piece without all headers up to the transport's, or another one that begins within
+/// that of TCP.
+fn lacks_headers(piece: &Piece) -> bool {
+    const TCP: u8 = 6;
+    let is_v4 = piece.name.protocol.is_some();
+    // In IPv6 the fragment header says it, which stands behind what is the head of the whole.
+    let mut kind = piece.name.protocol.unwrap_or_else(|| piece.frame[piece.head.len()]);
+    if piece.offset > 0 {
+        return kind == TCP && piece.offset < 20;
+    }
+    let mut at = 0;
+    while !is_v4 && [HOP_BY_HOP, ROUTING, FRAGMENT, 51, DESTINATION, 135].contains(&kind) {
+        let Some(header) = piece.bytes.get(at..at + 2) else { return true };
+        at += match kind {
+            FRAGMENT => 8,
+            51 => (usize::from(header[1]) + 2) * 4,
+            _ => (usize::from(header[1]) + 1) * 8,
+        };
+        kind = header[0];
+        if at > piece.bytes.len() {
+            return true;
+        }
+    }
+    let rest = &piece.bytes[at..];
+    let needed = match kind {
+        TCP => 20.max(rest.get(12).map_or(0, |words| usize::from(words >> 4) * 4)),
+        17 | 1 | 58 => 8,
+        _ => 0,
+    };
+    rest.len() < needed
 }
 
 /// Two pieces that cannot be of one packet: they overlap, or one lies behind what

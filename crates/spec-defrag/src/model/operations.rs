@@ -6,9 +6,9 @@ use landfall_testkit::model::Choices;
 
 use super::memory::{LONGEST_FRAME, Sizes};
 use crate::buffers::LEAD;
+use crate::conventional;
 use crate::memory::Head;
 use crate::predict::Prediction;
-use crate::reassembly;
 use crate::receiver::{Config, Foreign, Lend};
 use crate::shape::{HeadLens, PayloadLens, Shape};
 
@@ -249,14 +249,14 @@ impl Setup {
     #[must_use]
     pub fn config(self) -> Config {
         let sizes = self.sizes();
-        let few = reassembly::Config {
+        let few = conventional::Config {
             packets: 4,
             bytes: 90_000,
             bytes_per_source: 66_000,
             lifetime: self.lifetime(),
-            ..reassembly::Config::default()
+            ..conventional::Config::default()
         };
-        let many = reassembly::Config {
+        let many = conventional::Config {
             packets: 10_000,
             bytes: 1 << 30,
             bytes_per_source: 1 << 30,

@@ -1,266 +1,318 @@
-//! The conventional path: pieces are copied to where they belong, until their
-//! packet is whole (RFC 791, RFC 815, RFC 8200 section 4.5).
+//! A reassembler by itself: frames in, packets out.
 //!
-//! Only names of memory are kept here; the bytes go by [`Memory::copy`] into a
-//! buffer of their packet. Which pieces make a packet is
-//! [`landfall_inet::reassembly`]'s to say; what it refuses is given up. A packet in one
-//! piece behind a fragment header has nothing to do with others of its name
-//! (RFC 6946): it passes at once.
+//! For gateways, user-plane functions, intrusion detection and tools that read captures: all that
+//! see fragments of IP and need the packets that they make. No memory has to be registered and no
+//! descriptor posted: a frame is bytes, and a packet that is complete is a list of pieces, which
+//! lie where they came.
 //!
-//! Packets and bytes are bounded, in all and for each source. At a bound the
-//! oldest packet goes: who sends pieces that never become whole loses them first.
-//! The cost of a piece depends neither on how many packets there are nor on how
-//! they are cut.
+//! ```
+//! use landfall_placement::Instant;
+//! use spec_defrag::HashSecret;
+//! use spec_defrag::reassembly::{Config, Link, Outcome, Reassembler};
+//!
+//! // Two random numbers: a stranger who knows them can make packets collide in the table.
+//! let secret = HashSecret::new(0x243f_6a88_85a3_08d3, 0x1319_8a2e_0370_7344);
+//! let mut reassembler = Reassembler::new(Config { link: Link::Ip, ..Config::new(secret) });
+//!
+//! // A UDP datagram from 10.0.0.1 to 10.0.0.2 in two fragments, as they come from a TUN interface.
+//! let mut first = vec![0x45, 0, 0, 36, 0, 7, 0x20, 0, 64, 17, 0x46, 0xc0, 10, 0, 0, 1, 10, 0, 0, 2];
+//! first.extend([0, 9, 0, 9, 0, 20, 0, 0, b'f', b'r', b'a', b'g', b'm', b'e', b'n', b't']);
+//! let mut last = vec![0x45, 0, 0, 24, 0, 7, 0, 2, 64, 17, 0x66, 0xca, 10, 0, 0, 1, 10, 0, 0, 2];
+//! last.extend(b"ed!!");
+//!
+//! assert!(matches!(reassembler.offer(Instant::ZERO, &last), Outcome::Kept));
+//! let Outcome::Packet(packet) = reassembler.offer(Instant::ZERO, &first) else { unreachable!() };
+//! assert_eq!(packet.head()[2..8], [0, 40, 0, 7, 0, 0], "40 bytes, and no fragment");
+//! assert_eq!(packet.to_vec()[28..], *b"fragmented!!");
+//! ```
+//!
+//! # Rules
+//!
+//! What is not plainly one packet cut into fragments is no packet, in IPv6 and in IPv4 alike:
+//!
+//! - Fragments that overlap end their packet silently, and all that still comes of it is dropped
+//!   until its time is over (RFC 5722; RFC 8200, section 4.5). Only an exact repetition, in place
+//!   and bytes, is passed over.
+//! - A first fragment holds all headers up to the transport's (RFC 7112), and no other one starts
+//!   within that of TCP (RFC 1858, RFC 3128).
+//! - A fragment with a wrong length, or beyond byte 65,535, is dropped alone.
+//! - An atomic fragment is a packet by itself and meets no other fragment (RFC 6946).
+//! - The time of a packet runs from the fragment that came first (RFC 1122, RFC 8200). It is 30 s
+//!   by default, as Linux has it. RFC 1122 (section 3.3.2) and RFC 8200 say 60 s, which at any
+//!   modern rate is longer than it takes identifications to come again: RFC 6864 (section 3.2) and
+//!   RFC 4963 ask for less. A sender may use an identification again once its packet came out.
+//! - RFC 8900 says why fragments are fragile; a reassembler in the network adds one reason: it holds
+//!   state, and all fragments of a packet have to pass through it.
+//!
+//! # Bounds
+//!
+//! Packets and bytes are bounded in all and for each source (an address of IPv4, a network of 64 bits of
+//! IPv6), fragments for each packet.
+//! At the bound of a source its own oldest packet goes. At the bound of all, the oldest one of the
+//! source that holds most goes, if that is more than half of what one source may hold; else the
+//! oldest of all. So a flood from one source costs others nothing, and one from addresses that
+//! are made up costs the packets that take longer than the flood needs to fill the memory. The cost
+//! of a fragment depends neither on how many packets are kept nor on how they are cut.
 //!
 //! | file | what lives there |
 //! | --- | --- |
-//! | `joining` | how a piece, and a page with pieces, gets to its place; one packet: its buffer, and what is kept of its first piece |
+//! | `frame` | what a frame carries, behind which tags; the headers of a first fragment |
+//! | `datagram` | one packet: its bytes as they came, and which of the packet they are |
 //! | `store` | all packets: which are kept, and which go |
+//! | `packet`, `outcome`, `ended` | what comes out: packets, what became of frames, what was given up |
 //!
-//! What does not live here: the reading of headers, and of frames that landed where
-//! they belong.
+//! Which fragments make a packet is [`landfall_inet::reassembly`]'s to say, as for the receiver of
+//! this crate and for the IP stack of `qpip`.
 
-mod joining;
+mod datagram;
+mod ended;
+mod frame;
+mod outcome;
+mod packet;
 mod store;
 
-pub use joining::Expired;
-pub use landfall_inet::reassembly::Congestion;
+pub use ended::{EndReason, EndedPacket, FirstFragment};
+pub use frame::{Link, Vlans};
+pub use outcome::{Counters, DropReason, Outcome};
+pub use packet::Packet;
 
-use alloc::vec::Vec;
-
-use joining::{ExpiryReports, First, Gathering, piece_of};
-use landfall_inet::reassembly::Holes;
-use landfall_placement::{Duration, Instant, Refusal};
+use landfall_inet::reassembly::{LONGEST, Piece};
+use landfall_placement::{Duration, Instant};
 use landfall_tables::HashSecret;
-use store::{Found, HashedKey, Opened, PacketStore, State};
 
-use crate::buffers::{BufferId, Buffers};
-use crate::memory::{Head, Memory, Packet, Pieces};
-use crate::wire::{Key, Parsed};
+use crate::memory::Head;
+use crate::wire::whole_head;
+use datagram::{Arrived, Buffer};
+use frame::Fragment;
+use store::{PacketKey, State, Store};
 
-/// The longest split: the longest transport header.
-pub const SPLIT_MOST: u16 = 128;
-
-/// A frame with a piece of a packet.
-#[derive(Clone, Copy, Debug)]
-pub struct Arrived<'a> {
-    /// What its headers say.
-    pub parsed: &'a Parsed,
-    /// Its first bytes, at least up to where the piece begins.
-    pub head: &'a [u8],
-    /// Where the whole frame lies.
-    pub frame: &'a Pieces,
-    /// How long the transport header is at the start of the packet, as far as one
-    /// can guess: what is behind it is aligned as a page is. Zero: unknown.
-    pub split: u16,
+/// How much is kept, and for how long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// What stands before the IP header in each frame.
+    pub link: Link,
+    /// The most packets that are known: not complete, or ended with fragments still to come.
+    pub packets: u32,
+    /// The most of them from one source: an address of IPv4, a network of 64 bits of IPv6.
+    pub packets_per_source: u32,
+    /// The most bytes of memory that they take, with 512 for each packet.
+    pub bytes: u64,
+    /// The most of them for one source.
+    pub bytes_per_source: u64,
+    /// The most fragments of one packet: 45 make the longest packet at an MTU of 1500, 119 at one
+    /// of 576.
+    pub fragments: u16,
+    /// For how long the fragments of a packet are kept after the first came.
+    pub lifetime: Duration,
+    /// The most reports of packets that ended, until they are fetched; the oldest go. Each takes
+    /// up to 1.5 KiB.
+    pub reports: u32,
+    /// Keeps strangers from choosing addresses and identifications that are slow to find.
+    pub secret: HashSecret,
 }
 
-/// A page that the first pieces of a packet landed in, in order, before the guess
-/// went wrong.
-#[derive(Clone, Copy, Debug)]
-pub struct Adopted<'a> {
-    /// When the first piece came.
-    pub started: Instant,
-    /// What the headers of the first piece say. The pieces behind it are as long.
-    pub first: &'a Parsed,
-    /// The first bytes of its frame: headers, and `split` bytes of the piece.
-    pub head: &'a [u8],
-    /// How many bytes at the start of the payload are in `head`, and not in the page.
-    pub split: u16,
-    /// What the pieces landed in: the rest of the payload, from
-    /// [`LEAD`](crate::LEAD) on.
-    pub buffer: BufferId,
-    /// How many bytes of the payload are there, with those in `head`.
-    pub filled: u32,
-    /// The marks of all pieces that are there.
-    pub congestion: Congestion,
+impl Config {
+    /// Ethernet; 16,384 packets and 64 MiB, of which a source has a sixteenth at most; 128
+    /// fragments; 30 seconds; 256 reports. The secret is two random numbers.
+    #[must_use]
+    pub const fn new(secret: HashSecret) -> Self {
+        Self {
+            link: Link::Ethernet,
+            packets: 16_384,
+            packets_per_source: 1_024,
+            bytes: 64 << 20,
+            bytes_per_source: 4 << 20,
+            fragments: 128,
+            lifetime: Duration::from_secs(30),
+            reports: 256,
+            secret,
+        }
+    }
 }
 
-/// Packets whose pieces are being gathered.
+/// Joins fragments of IPv4 and IPv6; see the [module](self).
 #[derive(Debug)]
-pub struct Reassembly {
-    store: PacketStore,
-    /// What is there of the packet in each buffer, by the index of the buffer.
-    holes: Vec<Holes>,
-    /// The first piece of each packet, by its place on the store; stale where the
-    /// packet has none.
-    firsts: Vec<First>,
-    telling: ExpiryReports,
-    /// Not later than the earliest end of a lifetime.
+pub struct Reassembler {
+    store: Store,
+    /// What the packet lies in that came out last.
+    done: Buffer,
+    /// Time does not go back.
+    latest: Instant,
     next_end: Instant,
 }
 
-impl Reassembly {
-    /// Nothing gathered yet. The secret keeps strangers from choosing addresses
-    /// that are slow to find; it comes from the engine's seed.
+/// What became of a frame, before a packet borrows anything.
+#[expect(clippy::large_enum_variant, reason = "a head that lies elsewhere would be allocated")]
+enum Step {
+    NotFragment,
+    Kept,
+    Whole { head: Head, fragments: u16, fragment: Fragment },
+}
+
+impl Reassembler {
+    /// Nothing is kept yet.
     #[must_use]
-    pub fn new(config: Config, secret: HashSecret) -> Self {
+    pub fn new(config: Config) -> Self {
         Self {
-            store: PacketStore::new(config, secret),
-            holes: Vec::new(),
-            firsts: Vec::new(),
-            telling: ExpiryReports::new(config.told_per_second),
+            store: Store::new(config),
+            done: Buffer::default(),
+            latest: Instant::ZERO,
             next_end: Instant::FAR_FUTURE,
         }
     }
 
-    /// Is nothing being gathered, and nothing refused?
-    #[must_use]
-    #[inline]
-    pub fn is_empty(&self) -> bool {
-        self.store.is_empty()
-    }
-
-    /// Whether pieces of this packet are here, or it was given up not long ago.
-    #[must_use]
-    #[inline]
-    pub fn contains(&self, key: &Key) -> bool {
-        matches!(self.store.find(key), Found::Packet(_))
-    }
-
-    /// What became of pieces so far.
-    #[must_use]
-    pub const fn counters(&self) -> &Counters {
-        &self.store.counters
-    }
-
-    /// Takes a piece: its bytes are copied to their place. Returns the packet if that
-    /// was the last one missing; its buffer is the caller's then.
-    ///
-    /// # Errors
-    /// [`Refusal::Unexpected`] for no piece at all; [`Refusal::Malformed`],
-    /// [`Refusal::Truncated`] and [`Refusal::OutOfBounds`] for a length or place
-    /// that no piece has; [`Refusal::Duplicate`] for a repetition;
-    /// [`Refusal::Forbidden`] for a packet that is refused as a whole because its
-    /// pieces overlap or disagree; [`Refusal::NoRoom`]. When the last piece missing
-    /// shows that the packet is none, also what
-    /// [`whole_head`](crate::wire::whole_head) says.
-    pub fn insert<M: Memory>(
-        &mut self,
-        now: Instant,
-        arrived: &Arrived<'_>,
-        buffers: &mut Buffers,
-        memory: &mut M,
-    ) -> Result<Option<Packet>, Refusal> {
-        if now >= self.next_end {
-            self.handle_timeout(now, buffers, memory);
+    /// Takes a frame: one that carries a fragment is kept, completes a packet or is dropped, any
+    /// other is to be passed on.
+    pub fn offer<'a>(&'a mut self, now: Instant, frame: &'a [u8]) -> Outcome<'a> {
+        self.latest = self.latest.max(now);
+        if self.latest >= self.next_end {
+            self.handle_timeout(now);
         }
-        let parsed = arrived.parsed;
-        let piece = piece_of(parsed)?;
-        let payload_end = u64::from(parsed.payload_at) + u64::from(parsed.payload_len);
-        if arrived.head.len() < usize::from(parsed.payload_at) || arrived.frame.len() < payload_end
-        {
-            return Err(Refusal::Truncated);
-        }
-        if piece.start == 0 && usize::from(parsed.payload_at) > Head::MOST {
-            return Err(Refusal::NoRoom);
-        }
-        if piece.start == 0 && piece.is_last {
-            return self.pass(arrived, piece, buffers, memory).map(Some);
-        }
-        let split = u32::from(arrived.split.min(SPLIT_MOST));
-        let at = match self.store.find(&parsed.key) {
-            Found::Packet(at) => {
-                self.accepts(at, piece, buffers, memory)?;
-                self.store.touch(at);
-                at
+        let step = self.step(frame);
+        let counters = &mut self.store.counters;
+        match step {
+            Ok(Step::NotFragment) => {
+                counters.not_fragments += 1;
+                Outcome::NotFragment
             }
-            Found::Nothing { hash } => {
-                let room = Gathering::room_for(split, piece.end);
-                let name = HashedKey { key: parsed.key, hash };
-                let Opened { at, buffer } = self.store.open(now, name, room, None, buffers)?;
-                self.begin(at, Gathering::new(buffer, split));
+            Ok(Step::Kept) => {
+                counters.kept += 1;
+                Outcome::Kept
+            }
+            Ok(Step::Whole { head, fragments, fragment: Fragment { parsed, vlans } }) => {
+                counters.packets += 1;
+                let last = &frame[parsed.payload_at.into()..][..parsed.payload_len as usize];
+                let (buffer, runs) = (&self.done.bytes[..], &self.done.runs[..]);
+                let (network_at, key) = (parsed.network_at, parsed.key);
+                let packet = Packet { head, network_at, key, vlans, fragments, buffer, runs, last };
+                Outcome::Packet(packet)
+            }
+            Err(reason) => {
+                counters.dropped[reason as usize] += 1;
+                Outcome::Dropped(reason)
+            }
+        }
+    }
+
+    fn step(&mut self, frame: &[u8]) -> Result<Step, DropReason> {
+        let Some(fragment) = frame::read(self.store.config.link, frame)? else {
+            return Ok(Step::NotFragment);
+        };
+        let parsed = &fragment.parsed;
+        let Some(named) = parsed.fragment else { return Ok(Step::NotFragment) };
+        let piece = Piece::new(named, parsed.payload_len, LONGEST).map_err(DropReason::of)?;
+        let arrived = Arrived { parsed, piece, frame };
+        frame::check_headers(parsed, piece.start, arrived.payload())?;
+        if named.is_atomic() {
+            let head = whole_head(arrived.head(), parsed, piece.end, parsed.ecn);
+            let head = head.map_err(DropReason::of)?;
+            self.done.set_whole(piece);
+            self.store.counters.atomic += 1;
+            return Ok(Step::Whole { head, fragments: 1, fragment });
+        }
+        if piece.start == 0 && arrived.head().len() > Head::MOST {
+            return Err(DropReason::HeadersTooLong);
+        }
+        let key = PacketKey { key: parsed.key, vlans: fragment.vlans };
+        let at = match self.store.find(&key) {
+            Ok(at) => at,
+            Err(hash) => {
+                let at = self.store.open(self.latest, key, hash, arrived.kept_len())?;
+                self.next_end = self.next_end.min(self.latest + self.store.config.lifetime);
                 at
             }
         };
-        self.put(at, arrived, piece, buffers, memory)
+        match self.take(at, &arrived) {
+            Ok(None) => Ok(Step::Kept),
+            Ok(Some((head, fragments))) => Ok(Step::Whole { head, fragments, fragment }),
+            Err(reason) => {
+                if reason.ends_packet() {
+                    self.store.end(at);
+                } else if self.store.datagram(at).is_some_and(|datagram| datagram.fragments == 0) {
+                    // Begun for this fragment, which found no room.
+                    self.store.close(at);
+                }
+                Err(reason)
+            }
+        }
     }
 
-    /// Forgets what was not whole in time.
-    pub fn handle_timeout<M: Memory>(&mut self, now: Instant, buffers: &mut Buffers, memory: &M) {
-        while let Some((at, entry)) =
-            self.store.ended(now).and_then(|at| Some((at, self.store.close(at)?)))
-        {
-            let State::Gathering(gathering) = entry.state else { continue };
-            self.store.counters.expired += 1;
-            let first = self.firsts.get(at as usize);
-            if let Some(first) = first.filter(|_| gathering.assembly.has_first())
-                && self.telling.may_report(now)
-            {
-                self.telling.push(Expired::new(first, &gathering, buffers, memory));
+    /// A fragment of the packet at `at`: gives the head of the packet if nothing is missing any
+    /// more, and how many fragments it came in.
+    fn take(&mut self, at: u32, arrived: &Arrived<'_>) -> Result<Option<(Head, u16)>, DropReason> {
+        let most = self.store.config.fragments;
+        let datagram = self.store.datagram(at).ok_or(DropReason::Ended)?;
+        datagram.check(arrived)?;
+        if datagram.fragments >= most {
+            return Err(DropReason::TooManyFragments);
+        }
+        if !datagram.is_completed_by(arrived.piece) {
+            self.store.reserve(at, arrived.kept_len())?;
+            if let Some(datagram) = self.store.datagram(at) {
+                datagram.keep(arrived);
             }
-            buffers.give_back(gathering.buffer);
+            return match self.store.settle(at) {
+                Ok(()) => Ok(None),
+                // What it takes beside its bytes is more than a source may have.
+                Err(_) => Err(DropReason::TooManyFragments),
+            };
+        }
+        datagram.complete(arrived);
+        let (head, fragments) = match datagram.whole_head(arrived) {
+            Ok(head) => (head, datagram.fragments),
+            Err(reason) => {
+                // Nothing that still comes can mend it.
+                self.store.end(at);
+                return Err(reason);
+            }
+        };
+        if let Some((_, State::Gathering(datagram))) = self.store.close(at) {
+            let before = core::mem::replace(&mut self.done, datagram.buffer);
+            self.store.recycle(before);
+        }
+        Ok(Some((head, fragments)))
+    }
+
+    /// Gives up what was not complete in time. [`Reassembler::offer`] does it, too, where it is
+    /// late.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        self.latest = self.latest.max(now);
+        while let Some(at) = self.store.over(self.latest) {
+            self.store.give_up(at, EndReason::Expired);
         }
         self.next_end = self.store.next_end().unwrap_or(Instant::FAR_FUTURE);
     }
 
-    /// When to call [`Reassembly::handle_timeout`] next.
+    /// When to call [`Reassembler::handle_timeout`] next.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.store.next_end()
     }
 
-    /// The next packet that was not whole in time, and whose sender may be told.
-    pub fn poll_expired(&mut self) -> Option<Expired> {
-        self.telling.pop()
+    /// The next packet that ended without being complete, because of its time or for want of room.
+    pub fn poll_ended(&mut self) -> Option<EndedPacket> {
+        self.store.ended.pop_front()
+    }
+
+    /// What became of all frames so far.
+    #[must_use]
+    pub const fn counters(&self) -> &Counters {
+        &self.store.counters
+    }
+
+    /// How many packets are known that are not complete, or ended with fragments still to come.
+    #[must_use]
+    pub fn packets(&self) -> usize {
+        self.store.len()
+    }
+
+    /// How many bytes of memory packets and buffers take: no more than [`Config::bytes`] and an
+    /// eighth, and the packet that came out last.
+    #[must_use]
+    pub fn memory(&self) -> u64 {
+        self.store.memory() + self.done.memory() as u64
     }
 }
 
 #[cfg(test)]
 mod tests;
-
-// How much is kept at most, and what became of it.
-
-/// How much is kept, and for how long.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Config {
-    /// The most packets that are not whole yet, together with those that were
-    /// given up and whose late pieces are still recognised.
-    pub packets: u32,
-    /// The most pages that those hold that are not whole yet. Large buffers do not
-    /// count: nothing else needs them.
-    pub pages: u32,
-    /// The most bytes that all of them hold: the whole of their buffers.
-    pub bytes: u64,
-    /// The most bytes that those from one source address hold.
-    pub bytes_per_source: u64,
-    /// For how long the pieces of a packet are kept after the first came.
-    pub lifetime: Duration,
-    /// How many packets that expired are told of, in each second at most. A sender
-    /// that floods is not answered with a flood (RFC 1812, section 4.3.2.8;
-    /// RFC 4443, section 2.4).
-    pub told_per_second: u32,
-}
-
-impl Default for Config {
-    /// 64 MiB in all, 4 MiB for each source, as many of the pages as there are; 60
-    /// seconds (RFC 8200, section 4.5).
-    fn default() -> Self {
-        Self {
-            packets: 16_384,
-            pages: u32::MAX,
-            bytes: 64 << 20,
-            bytes_per_source: 4 << 20,
-            lifetime: Duration::from_secs(60),
-            told_per_second: 100,
-        }
-    }
-}
-
-/// What became of pieces and of their packets.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Packets that became whole.
-    pub whole: u64,
-    /// Packets that came as one piece behind a fragment header (RFC 6946).
-    pub atomic: u64,
-    /// Pieces that were exact repetitions.
-    pub repeated: u64,
-    /// Packets given up because their pieces contradicted each other.
-    pub refused: u64,
-    /// Packets given up because they were not whole in time.
-    pub expired: u64,
-    /// Packets given up because others needed the room, and what was still known of
-    /// packets given up before.
-    pub evicted: u64,
-}

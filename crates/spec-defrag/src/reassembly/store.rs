@@ -1,337 +1,345 @@
-//! Which packets are kept, and which has to go when others need the room.
-//!
-//! A packet is found by its key, and the oldest by lists in the order of age: of
-//! all, of those of one source, of those that hold a buffer of one pool. So each
-//! step costs the same for one packet and for as many as there may be.
+//! Which packets are kept, and which one goes when another needs the room.
 
-use landfall_placement::{Instant, Refusal, assumed};
-use landfall_tables::{AgeLinks, AgeList, EntryKey, HashIndex, HashSecret, Table};
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use core::cmp::Reverse;
+use core::hash::{Hash, Hasher};
 
-use super::joining::Gathering;
-use super::{Config, Counters};
-use crate::buffers::{BufferId, Buffers, LARGE};
+use landfall_placement::{Instant, assumed};
+use landfall_tables::{AgeLinks, AgeList, EntryKey, HashIndex, HashSecret, IndexedHeap, Table};
+
+use super::Config;
+use super::datagram::{Buffer, Datagram};
+use super::ended::{EndReason, EndedPacket};
+use super::frame::Vlans;
+use super::outcome::{Counters, DropReason};
+use crate::sources::{Source, Sources, address};
 use crate::wire::Key;
 
-/// What a packet that was given up counts: about what its entry takes.
-const RECORD: u64 = 512;
+/// What a packet counts beside its buffer.
+pub(super) const OVERHEAD: u64 = 512;
 
-/// Which of the lists is that of packets with a page; the other is that of packets
-/// with a large buffer.
-const PAGES: usize = 0;
+const _: () = assert!(size_of::<Entry>() + size_of::<Source>() + 64 <= OVERHEAD as usize);
+
+/// Buffers that wait for the next packets.
+const SPARES: usize = 32;
+/// A buffer that waits is not taken for less than this part of it: small packets that never
+/// become complete shall not hold large buffers.
+const SPARE_FIT: usize = 4;
+
+/// Shares are counted in this part of what a source may hold.
+const SHARES: u64 = 1024;
+/// A source that holds more than half of what it may pays before others do.
+const HEAVY: u64 = SHARES / 2;
+
+/// What a packet is found by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct PacketKey {
+    pub(super) key: Key,
+    pub(super) vlans: Vlans,
+}
+
+impl PacketKey {
+    /// The key of a packet from the same source: in IPv6 a host that has one address has all of its
+    /// network of 64 bits (RFC 4291, section 2.5.4).
+    const fn network(&self) -> Key {
+        match self.key.protocol {
+            Key::IPV6 => Key { source: self.key.source >> 64 << 64, ..self.key },
+            _ => self.key,
+        }
+    }
+}
+
+/// In as few words as there can be: two of IPv4, five of IPv6.
+impl Hash for PacketKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let Key { source, destination, id, protocol } = self.key;
+        let [outer, inner] = self.vlans;
+        // Twelve bits each; the protocol has nine.
+        let rest =
+            u64::from(id) << 32 | u64::from(outer & 0xfff) << 20 | u64::from(inner & 0xfff) << 8;
+        if protocol == Key::IPV6 {
+            state.write_u64((source >> 64) as u64);
+            state.write_u64(source as u64);
+            state.write_u64((destination >> 64) as u64);
+            state.write_u64(destination as u64);
+            state.write_u64(rest);
+        } else {
+            state.write_u64((source as u64) << 32 | destination as u64);
+            state.write_u64(rest | u64::from(protocol));
+        }
+    }
+}
 
 /// What became of a packet so far.
 #[derive(Debug)]
 pub(super) enum State {
-    /// Pieces are missing.
-    Gathering(Gathering),
-    /// It was given up: its other pieces are refused.
-    Refused,
+    Gathering(Datagram),
+    /// What still comes of it is dropped.
+    Ended,
 }
 
-/// A packet that is not whole, or was given up.
 #[derive(Debug)]
-pub(super) struct Entry {
-    key: Key,
-    /// Zero: not worked out yet.
+struct Entry {
+    key: PacketKey,
     hash: u32,
-    is_indexed: bool,
-    /// Its buffer is one of the large ones.
-    is_large: bool,
     source: u32,
-    /// How much it holds.
+    /// How much it counts.
     bytes: u64,
-    pub(super) started: Instant,
-    pub(super) state: State,
+    started: Instant,
+    state: State,
 }
 
-/// What was found for a key.
-pub(super) enum Found {
-    Packet(u32),
-    /// Nothing. The hash is zero where it was not needed.
-    Nothing {
-        hash: u32,
-    },
-}
-
-/// The packets that are kept.
 #[derive(Debug)]
-pub(super) struct PacketStore {
-    config: Config,
+pub(super) struct Store {
+    pub(super) config: Config,
     entries: Table<Entry>,
-    /// All packets but, perhaps, the recent one.
     index: HashIndex,
-    /// The packet that the last piece belonged to. One that becomes whole without
-    /// another in between is never entered in the index.
+    /// The packet of the last fragment: that of the next one, most often.
     recent: Option<u32>,
     sources: Sources,
+    /// Sources that hold more than half of what one may: the one with the greatest share first.
+    heavy: IndexedHeap<Reverse<u64>>,
     bytes: u64,
     /// All packets, in the order in which they began.
     all: AgeList,
     all_links: AgeLinks,
     /// Those of each source.
     source_links: AgeLinks,
-    /// Those that hold a page, and those that hold a large buffer, in the order in
-    /// which they took it.
-    pools: [AgeList; 2],
-    pool_links: AgeLinks,
-    /// How many pages they hold.
-    pages: u32,
+    spares: Vec<Buffer>,
+    spare_bytes: u64,
+    pub(super) ended: VecDeque<EndedPacket>,
     pub(super) counters: Counters,
 }
 
-/// What a packet is found by.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct HashedKey {
-    pub(super) key: Key,
-    /// As [`Found::Nothing`] gave it.
-    pub(super) hash: u32,
-}
-
-/// A packet that has begun.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Opened {
-    /// Its entry.
-    pub(super) at: u32,
-    pub(super) buffer: BufferId,
-}
-
-impl PacketStore {
-    pub(super) fn new(config: Config, secret: HashSecret) -> Self {
+impl Store {
+    pub(super) fn new(config: Config) -> Self {
+        let secret = config.secret;
         Self {
             config,
             entries: Table::new(config.packets as usize),
             index: HashIndex::new(secret),
             recent: None,
             sources: Sources::new(config.packets, HashSecret::new(secret.k1(), secret.k0())),
+            heavy: IndexedHeap::new(),
             bytes: 0,
             all: AgeList::new(),
             all_links: AgeLinks::new(),
             source_links: AgeLinks::new(),
-            pools: [AgeList::new(); 2],
-            pool_links: AgeLinks::new(),
-            pages: 0,
+            spares: Vec::new(),
+            spare_bytes: 0,
+            ended: VecDeque::new(),
             counters: Counters::default(),
         }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+    /// How many packets are known, those included that were ended.
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
     }
 
-    #[inline]
-    pub(super) fn find(&self, key: &Key) -> Found {
-        if let Some(recent) = self.recent
-            && self.entries.get(recent).is_some_and(|entry| entry.key == *key)
-        {
-            return Found::Packet(recent);
-        }
-        if self.index.is_empty() {
-            return Found::Nothing { hash: 0 };
+    /// How many bytes packets and spare buffers take.
+    pub(super) fn memory(&self) -> u64 {
+        self.bytes + self.spare_bytes
+    }
+
+    /// The packet of this key, or the hash of the key.
+    pub(super) fn find(&mut self, key: &PacketKey) -> Result<u32, u32> {
+        let is_meant = |at| self.entries.get(at).is_some_and(|entry| entry.key == *key);
+        if let Some(recent) = self.recent.filter(|recent| is_meant(*recent)) {
+            return Ok(recent);
         }
         let hash = self.index.hash(key);
-        let is_meant = |at| self.entries.get(at).is_some_and(|entry| entry.key == *key);
-        match self.index.find_hashed(hash, is_meant) {
-            Some(at) => Found::Packet(at),
-            None => Found::Nothing { hash },
+        let found = self.index.find_hashed(hash, is_meant);
+        self.recent = found.or(self.recent);
+        found.ok_or(hash)
+    }
+
+    pub(super) fn state(&mut self, at: u32) -> Option<&mut State> {
+        Some(&mut self.entries.get_mut(at)?.state)
+    }
+
+    pub(super) fn datagram(&mut self, at: u32) -> Option<&mut Datagram> {
+        match self.state(at)? {
+            State::Gathering(datagram) => Some(datagram),
+            State::Ended => None,
         }
     }
 
-    #[inline]
-    pub(super) fn get(&self, at: u32) -> Option<&Entry> {
-        self.entries.get(at)
-    }
-
-    #[inline]
-    pub(super) fn get_mut(&mut self, at: u32) -> Option<&mut Entry> {
-        self.entries.get_mut(at)
-    }
-
-    /// The next pieces are likely to belong to this packet.
-    #[inline]
-    pub(super) fn touch(&mut self, at: u32) {
-        if self.recent == Some(at) {
-            return;
-        }
-        let before = self.recent.replace(at);
-        // Nothing was touched before, or it is gone.
-        let Some((place, entry)) = before.and_then(|at| Some((at, self.entries.get_mut(at)?)))
-        else {
-            return;
-        };
-        if !entry.is_indexed {
-            if entry.hash == 0 {
-                entry.hash = self.index.hash(&entry.key);
-            }
-            entry.is_indexed = true;
-            self.index.insert_hashed(entry.hash, place);
-        }
-    }
-
-    /// Begins a packet whose first known piece needs `room`: takes a buffer for it,
-    /// or holds the one that it comes with.
+    /// Begins a packet whose first known fragment has `needed` bytes.
     pub(super) fn open(
         &mut self,
-        started: Instant,
-        name: HashedKey,
-        room: u32,
-        own: Option<BufferId>,
-        buffers: &mut Buffers,
-    ) -> Result<Opened, Refusal> {
-        let HashedKey { key, hash } = name;
-        let source = self.sources.enter(address(&key)).ok_or(Refusal::NoRoom)?;
-        let is_large = match own {
-            Some(buffer) => buffers.capacity(buffer) > buffers.page_len(),
-            None => room > buffers.page_len(),
-        };
-        let bytes = u64::from(if is_large { LARGE } else { buffers.page_len() });
-        self.make_room(None, source, bytes, buffers)?;
-        if !self.entries.has_room() {
-            self.evict(self.all.oldest(), buffers)?;
-        }
-        if !is_large && self.pages >= self.config.pages {
-            self.evict(self.pools[PAGES].oldest(), buffers)?;
-        }
-        let buffer = match own {
-            Some(buffer) => buffer,
-            None => self.take_buffer(None, room, buffers)?,
-        };
-        let entry = Entry {
-            key,
-            hash,
-            is_indexed: false,
-            is_large,
-            source,
-            bytes,
-            started,
-            state: State::Refused,
-        };
-        let Some(EntryKey { index: at, .. }) = self.entries.insert(entry) else {
-            buffers.give_back(buffer);
-            return Err(Refusal::NoRoom);
-        };
+        now: Instant,
+        key: PacketKey,
+        hash: u32,
+        needed: usize,
+    ) -> Result<u32, DropReason> {
+        let source = self.sources.enter(address(&key.network())).ok_or(DropReason::NoRoom)?;
+        let held = self.sources.get(source).map_or(0, |source| source.bytes);
+        let room = (self.config.bytes_per_source.saturating_sub(held))
+            .min(self.config.bytes.saturating_sub(self.bytes))
+            .saturating_sub(OVERHEAD);
+        let buffer = self.spare_for(needed, room).unwrap_or_default();
+        let bytes = OVERHEAD + (buffer.memory().max(needed)) as u64;
+        self.make_room(None, source, Room { bytes, packets: 1 })?;
+        let bytes = OVERHEAD + buffer.memory() as u64;
+        let state = State::Gathering(Datagram::new(buffer));
+        let entry = Entry { key, hash, source, bytes, started: now, state };
+        let inserted = self.entries.insert(entry).ok_or(DropReason::NoRoom)?;
+        let EntryKey { index: at, .. } = inserted;
+        self.index.insert_hashed(hash, at);
+        self.recent = Some(at);
+        self.all_links.push(&mut self.all, at);
         self.bytes += bytes;
-        if let Some(source) = self.sources.get_mut(source) {
-            source.bytes += bytes;
-            self.source_links.push(&mut source.packets, at);
+        if let Some(entry) = self.sources.get_mut(source) {
+            entry.bytes += bytes;
+            entry.count += 1;
+            self.source_links.push(&mut entry.packets, at);
         }
-        self.hold(at, is_large);
-        self.list_by_start(at, started);
-        self.touch(at);
-        Ok(Opened { at, buffer })
+        self.weigh(source);
+        Ok(at)
     }
 
-    /// A packet that was opened has its buffer. Says when its time ends.
-    #[inline]
-    pub(super) fn begin(&mut self, at: u32, gathering: Gathering) -> Option<Instant> {
-        let entry = self.entries.get_mut(at)?;
-        entry.state = State::Gathering(gathering);
-        Some(entry.started + self.config.lifetime)
+    /// A spare buffer for `needed` bytes, whose memory is within `room`.
+    fn spare_for(&mut self, needed: usize, room: u64) -> Option<Buffer> {
+        let fits = |spare: &Buffer| {
+            let has = spare.bytes.capacity();
+            needed <= has && has / SPARE_FIT <= needed && spare.memory() as u64 <= room
+        };
+        let at = self.spares.iter().position(fits)?;
+        let spare = self.spares.swap_remove(at);
+        self.spare_bytes -= spare.memory() as u64;
+        Some(spare)
     }
 
-    /// Enters a packet behind those that began before it: nearly always as the
-    /// newest of all.
-    fn list_by_start(&mut self, at: u32, started: Instant) {
-        /// Packets that began during the burst in which a page was filled.
-        const LOOKS: usize = 256;
-        let mut older = self.all.newest();
-        for _ in 0..LOOKS {
-            match older.and_then(|at| Some((at, self.entries.get(at)?.started))) {
-                Some((newer, other)) if other > started => older = self.all_links.older(newer),
-                _ => return self.all_links.insert_after(&mut self.all, older, at),
+    /// Keeps the memory of a packet that is over for the next one.
+    pub(super) fn recycle(&mut self, mut buffer: Buffer) {
+        let more = buffer.memory() as u64;
+        let has_room = self.spare_bytes + more <= self.config.bytes / 8;
+        if self.spares.len() < SPARES && buffer.bytes.capacity() > 0 && has_room {
+            buffer.clear();
+            self.spare_bytes += more;
+            self.spares.push(buffer);
+        }
+    }
+
+    /// Sees to it that a packet has room for this many more bytes.
+    pub(super) fn reserve(&mut self, at: u32, more: usize) -> Result<(), DropReason> {
+        let Some(entry) = self.entries.get(at) else { return Err(DropReason::NoRoom) };
+        let (source, State::Gathering(datagram)) = (entry.source, &entry.state) else {
+            return Err(DropReason::Ended);
+        };
+        let has = datagram.buffer.bytes.capacity();
+        let needed = datagram.buffer.bytes.len() + more;
+        if needed <= has {
+            return Ok(());
+        }
+        let wanted = datagram.buffer.capacity_for(more);
+        let extra = |capacity: usize| Room { bytes: (capacity - has) as u64, packets: 0 };
+        // Nobody has to go for what is only convenient.
+        let capacity = if self.has_room(source, extra(wanted)) { wanted } else { needed };
+        self.make_room(Some(at), source, extra(capacity))?;
+        let spare = self.spare_for(capacity, u64::MAX).filter(|spare| {
+            let more = spare.bytes.capacity().saturating_sub(has);
+            self.has_room(source, extra(has + more))
+        });
+        let mut freed = None;
+        if let Some(datagram) = self.datagram(at) {
+            let bytes = &mut datagram.buffer.bytes;
+            match spare {
+                Some(mut spare) => {
+                    spare.bytes.extend_from_slice(bytes);
+                    core::mem::swap(&mut spare.bytes, bytes);
+                    freed = Some(spare);
+                }
+                None => bytes.reserve_exact(capacity - bytes.len()),
             }
         }
-        // Further back than any burst: it lives as long as the newest.
-        let newest = self.all.newest().and_then(|newest| self.entries.get(newest));
-        let newest = newest.map_or(started, |entry| entry.started);
-        if let Some(entry) = self.entries.get_mut(at) {
-            entry.started = newest;
+        if let Some(freed) = freed {
+            self.recycle(freed);
         }
-        self.all_links.push(&mut self.all, at);
-    }
-
-    /// Sees to it that `more` bytes are within the bounds, for a source and in all.
-    /// The oldest go, but not the one to be `kept`.
-    fn make_room(
-        &mut self,
-        kept: Option<u32>,
-        source: u32,
-        more: u64,
-        buffers: &mut Buffers,
-    ) -> Result<(), Refusal> {
-        let of_source = |store: &Self| store.sources.get(source).map_or(0, |source| source.bytes);
-        let own = kept.and_then(|at| self.entries.get(at)).map_or(0, |entry| entry.bytes);
-        if own + more > self.config.bytes.min(self.config.bytes_per_source) {
-            return Err(Refusal::NoRoom); // nobody has to go for what cannot be
-        }
-        while of_source(self) + more > self.config.bytes_per_source {
-            let oldest = self.sources.get(source).and_then(|source| source.packets.oldest());
-            self.evict(Self::but(kept, oldest, &self.source_links), buffers)?;
-        }
-        while self.bytes + more > self.config.bytes {
-            self.evict(Self::but(kept, self.all.oldest(), &self.all_links), buffers)?;
-        }
+        self.charge(at);
         Ok(())
     }
 
-    /// A buffer with this room. If none is free, that of the packet that holds one
-    /// for the longest time.
-    pub(super) fn take_buffer(
-        &mut self,
-        kept: Option<u32>,
-        room: u32,
-        buffers: &mut Buffers,
-    ) -> Result<BufferId, Refusal> {
-        if let Some(buffer) = buffers.take(room) {
-            return Ok(buffer);
-        }
-        let pool = usize::from(room > buffers.page_len());
-        self.evict(Self::but(kept, self.pools[pool].oldest(), &self.pool_links), buffers)?;
-        buffers.take(room).ok_or(Refusal::NoRoom)
+    /// Counts what a packet takes now, and makes room where that is beyond the bounds.
+    pub(super) fn settle(&mut self, at: u32) -> Result<(), DropReason> {
+        // It takes what it took before.
+        let Some(source) = self.charge(at) else { return Ok(()) };
+        self.make_room(Some(at), source, Room { bytes: 0, packets: 0 })
     }
 
-    /// A large buffer in place of the page that a packet has. Returns both.
-    pub(super) fn grow(
-        &mut self,
-        at: u32,
-        room: u32,
-        buffers: &mut Buffers,
-    ) -> Result<BufferId, Refusal> {
-        let entry = self.entries.get(at).ok_or(Refusal::UnknownId)?;
-        let (source, more) = (entry.source, u64::from(LARGE).saturating_sub(entry.bytes));
-        self.make_room(Some(at), source, more, buffers)?;
-        let large = self.take_buffer(Some(at), room, buffers)?;
-        if let Some(entry) = self.entries.get_mut(at) {
-            entry.is_large = true;
-        }
-        self.unhold(at, false);
-        self.hold(at, true);
-        self.charge(at, u64::from(LARGE));
-        Ok(large)
-    }
-
-    /// A packet has a buffer of this kind now.
-    fn hold(&mut self, at: u32, is_large: bool) {
-        self.pool_links.push(&mut self.pools[usize::from(is_large)], at);
-        self.pages += u32::from(!is_large);
-    }
-
-    /// A packet has the buffer of this kind no longer, if it had one.
-    fn unhold(&mut self, at: u32, is_large: bool) {
-        let had = self.pool_links.remove(&mut self.pools[usize::from(is_large)], at);
-        self.pages -= u32::from(had && !is_large);
-    }
-
-    /// A packet holds so much now.
-    fn charge(&mut self, at: u32, bytes: u64) {
-        let Some(entry) = assumed(self.entries.get_mut(at), "who is charged is in the table")
-        else {
-            return;
+    /// Counts what a packet takes now; gives its source if that has changed.
+    fn charge(&mut self, at: u32) -> Option<u32> {
+        let entry = assumed(self.entries.get_mut(at), "what is charged is in the table")?;
+        let buffer = match &entry.state {
+            State::Gathering(datagram) => datagram.buffer.memory() as u64,
+            State::Ended => 0,
         };
-        let before = core::mem::replace(&mut entry.bytes, bytes);
+        let before = core::mem::replace(&mut entry.bytes, OVERHEAD + buffer);
+        if before == entry.bytes {
+            return None;
+        }
+        let (source, bytes) = (entry.source, entry.bytes);
         self.bytes = self.bytes + bytes - before;
-        if let Some(source) = self.sources.get_mut(entry.source) {
+        if let Some(source) = self.sources.get_mut(source) {
             source.bytes = source.bytes + bytes - before;
         }
+        self.weigh(source);
+        Some(source)
+    }
+
+    /// Notes which share of what it may hold a source has.
+    fn weigh(&mut self, at: u32) {
+        let Some(source) = self.sources.get(at) else {
+            self.heavy.remove(at);
+            return;
+        };
+        let of_bytes = source.bytes.saturating_mul(SHARES) / self.config.bytes_per_source.max(1);
+        let packets = u64::from(self.config.packets_per_source.max(1));
+        let share = of_bytes.max(u64::from(source.count) * SHARES / packets);
+        if share > HEAVY {
+            self.heavy.set(at, Reverse(share));
+        } else {
+            self.heavy.remove(at);
+        }
+    }
+
+    fn has_room(&self, source: u32, room: Room) -> bool {
+        self.source_has_room(source, room) && self.all_have_room(room)
+    }
+
+    fn source_has_room(&self, source: u32, room: Room) -> bool {
+        self.sources.get(source).is_none_or(|source| {
+            source.bytes + room.bytes <= self.config.bytes_per_source
+                && source.count + room.packets <= self.config.packets_per_source
+        })
+    }
+
+    fn all_have_room(&self, room: Room) -> bool {
+        self.bytes + room.bytes <= self.config.bytes
+            && self.entries.len() as u32 + room.packets <= self.config.packets
+    }
+
+    /// Makes room for more: of this source, and of all. `kept` stays.
+    fn make_room(&mut self, kept: Option<u32>, source: u32, room: Room) -> Result<(), DropReason> {
+        let own = kept.and_then(|at| self.entries.get(at)).map_or(0, |entry| entry.bytes);
+        if own + room.bytes > self.config.bytes.min(self.config.bytes_per_source) {
+            return Err(DropReason::NoRoom); // nobody has to go for what cannot be
+        }
+        while !self.source_has_room(source, room) {
+            let oldest = self.sources.get(source).and_then(|source| source.packets.oldest());
+            self.evict(Self::but(kept, oldest, &self.source_links))?;
+        }
+        while !self.all_have_room(room) {
+            let heavy = self.heavy.first().and_then(|(_, at)| {
+                let oldest = self.sources.get(at)?.packets.oldest();
+                Self::but(kept, oldest, &self.source_links)
+            });
+            let victim = heavy.or_else(|| Self::but(kept, self.all.oldest(), &self.all_links));
+            self.evict(victim)?;
+        }
+        Ok(())
     }
 
     /// `oldest`, or the one behind it if that is to be kept.
@@ -342,170 +350,77 @@ impl PacketStore {
         }
     }
 
-    fn evict(&mut self, oldest: Option<u32>, buffers: &mut Buffers) -> Result<(), Refusal> {
-        let entry = oldest.and_then(|at| self.close(at)).ok_or(Refusal::NoRoom)?;
-        if let State::Gathering(gathering) = entry.state {
-            buffers.give_back(gathering.buffer);
-        }
-        self.counters.evicted += 1;
+    fn evict(&mut self, victim: Option<u32>) -> Result<(), DropReason> {
+        let at = victim.ok_or(DropReason::NoRoom)?;
+        self.give_up(at, EndReason::Evicted);
         Ok(())
     }
 
-    /// A packet is kept no longer. Its buffer is the caller's.
-    pub(super) fn close(&mut self, at: u32) -> Option<Entry> {
+    /// A packet goes that is not complete; it is reported, unless it was ended before.
+    pub(super) fn give_up(&mut self, at: u32, reason: EndReason) {
+        // It was ended before, silently.
+        let Some((key, State::Gathering(datagram))) = self.close(at) else { return };
+        match reason {
+            EndReason::Expired => self.counters.expired += 1,
+            EndReason::Evicted => self.counters.evicted += 1,
+        }
+        let PacketKey { key, vlans } = key;
+        if self.config.reports == 0 {
+            self.counters.unreported += 1;
+        } else {
+            if self.ended.len() >= self.config.reports as usize {
+                self.ended.pop_front();
+                self.counters.unreported += 1;
+            }
+            let ended = EndedPacket::new(self.config.link, key, vlans, reason, &datagram);
+            self.ended.push_back(ended);
+        }
+        self.recycle(datagram.buffer);
+    }
+
+    /// A packet is ended: what still comes of it is dropped until its time is over.
+    pub(super) fn end(&mut self, at: u32) {
+        let state = self.entries.get_mut(at).map(|entry| &mut entry.state);
+        let Some(state) = assumed(state, "what is ended is in the table") else { return };
+        if let State::Gathering(datagram) = core::mem::replace(state, State::Ended) {
+            self.recycle(datagram.buffer);
+        }
+        self.charge(at);
+    }
+
+    /// A packet is known no longer.
+    pub(super) fn close(&mut self, at: u32) -> Option<(PacketKey, State)> {
         let entry = self.entries.remove(at)?;
         if self.recent == Some(at) {
             self.recent = None;
         }
-        if entry.is_indexed {
-            self.index.remove_hashed(entry.hash, at);
-        }
-        self.bytes -= entry.bytes;
+        self.index.remove_hashed(entry.hash, at);
         self.all_links.remove(&mut self.all, at);
-        self.unhold(at, entry.is_large);
+        self.bytes -= entry.bytes;
         if let Some(source) = self.sources.get_mut(entry.source) {
             source.bytes -= entry.bytes;
+            source.count -= 1;
             self.source_links.remove(&mut source.packets, at);
         }
         self.sources.leave(entry.source);
-        Some(entry)
+        self.weigh(entry.source);
+        Some((entry.key, entry.state))
     }
 
-    /// A packet is given up: what still comes of it is refused as well.
-    pub(super) fn refuse(&mut self, at: u32, buffers: &mut Buffers) {
-        let Some(entry) = assumed(self.entries.get_mut(at), "what is given up is in the table")
-        else {
-            return;
-        };
-        // It is refused already.
-        let State::Gathering(gathering) = core::mem::replace(&mut entry.state, State::Refused)
-        else {
-            return;
-        };
-        let is_large = entry.is_large;
-        self.counters.refused += 1;
-        buffers.give_back(gathering.buffer);
-        self.unhold(at, is_large);
-        let bytes = RECORD.min(self.entries.get(at).map_or(0, |entry| entry.bytes));
-        self.charge(at, bytes);
-    }
-
-    /// When the oldest ends.
-    #[inline]
+    /// When the oldest packet's time is over.
     pub(super) fn next_end(&self) -> Option<Instant> {
-        let oldest = self.entries.get(self.all.oldest()?)?;
-        Some(oldest.started + self.config.lifetime)
+        Some(self.entries.get(self.all.oldest()?)?.started + self.config.lifetime)
     }
 
-    /// The oldest, if its time is over.
-    pub(super) fn ended(&self, now: Instant) -> Option<u32> {
+    /// The oldest packet, if its time is over.
+    pub(super) fn over(&self, now: Instant) -> Option<u32> {
         (self.next_end()? <= now).then(|| self.all.oldest())?
     }
-
-    #[cfg(test)]
-    pub(super) fn sizes(&self) -> (usize, usize, u64) {
-        (self.entries.len(), self.sources.len(), self.bytes)
-    }
 }
 
-// Who sends, and how much of what is kept is theirs.
-
-/// The address of a host that pieces come from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Address {
-    bits: u128,
-    is_v6: bool,
-}
-
-/// The sender of a packet's pieces.
-#[inline]
-pub(super) const fn address(key: &Key) -> Address {
-    Address { bits: key.source, is_v6: key.protocol == Key::IPV6 }
-}
-
-/// What is kept for one source.
-#[derive(Debug)]
-pub(super) struct Source {
-    address: Address,
-    hash: u32,
-    /// How much its packets hold.
-    pub(super) bytes: u64,
-    /// Its packets, in the order in which they began.
-    pub(super) packets: AgeList,
-}
-
-/// The sources of all packets, and the one that was asked for last.
-#[derive(Debug)]
-pub(super) struct Sources {
-    table: Table<Source>,
-    index: HashIndex,
-    /// Stays without any packet until another is asked for: the next packet is
-    /// likely to be its.
-    recent: Option<u32>,
-}
-
-impl Sources {
-    pub(super) fn new(packets: u32, secret: HashSecret) -> Self {
-        // One more than packets: the recent source needs none.
-        let table = Table::new(packets as usize + 1);
-        Self { table, index: HashIndex::new(secret), recent: None }
-    }
-
-    /// The entry of this source, which is made if there is none. It stays until
-    /// another is asked for, and for as long as it has packets.
-    #[inline]
-    pub(super) fn enter(&mut self, address: Address) -> Option<u32> {
-        if let Some(recent) = self.recent
-            && self.table.get(recent).is_some_and(|source| source.address == address)
-        {
-            return Some(recent);
-        }
-        self.enter_other(address)
-    }
-
-    fn enter_other(&mut self, address: Address) -> Option<u32> {
-        if let Some(recent) = self.recent.take() {
-            self.leave(recent);
-        }
-        let hash = self.index.hash(&address);
-        let is_meant = |at| self.table.get(at).is_some_and(|source| source.address == address);
-        if let Some(at) = self.index.find_hashed(hash, is_meant) {
-            self.recent = Some(at);
-            return Some(at);
-        }
-        let source = Source { address, hash, bytes: 0, packets: AgeList::new() };
-        let EntryKey { index: at, .. } = self.table.insert(source)?;
-        self.index.insert_hashed(hash, at);
-        self.recent = Some(at);
-        Some(at)
-    }
-
-    /// A source without packets is forgotten, unless it was asked for last.
-    #[inline]
-    pub(super) fn leave(&mut self, at: u32) {
-        let Some(source) =
-            assumed(self.table.get(at), "packets that are known have a source that is")
-        else {
-            return;
-        };
-        if source.packets.is_empty() && self.recent != Some(at) {
-            self.index.remove_hashed(source.hash, at);
-            self.table.remove(at);
-        }
-    }
-
-    #[inline]
-    pub(super) fn get(&self, at: u32) -> Option<&Source> {
-        self.table.get(at)
-    }
-
-    #[inline]
-    pub(super) fn get_mut(&mut self, at: u32) -> Option<&mut Source> {
-        self.table.get_mut(at)
-    }
-
-    #[cfg(test)]
-    pub(super) fn len(&self) -> usize {
-        self.table.len()
-    }
+/// How much more is wanted.
+#[derive(Clone, Copy, Debug)]
+struct Room {
+    bytes: u64,
+    packets: u32,
 }

@@ -13,10 +13,10 @@ use landfall_placement::{Instant, Refusal, Span, Spans, assumed};
 use super::settle::Landed;
 use super::{Foreign, Lend, Receiver};
 use crate::buffers::LEAD;
+use crate::conventional::Arrived;
 use crate::format::Begin;
 use crate::memory::{Body, Head, ListId, MappedFrame, Memory, Packet, Pieces, ReassemblyPath};
 use crate::predict::Observed;
-use crate::reassembly::Arrived;
 use crate::speculator::Page;
 use crate::wire::{self, Key, Parsed, Stop};
 

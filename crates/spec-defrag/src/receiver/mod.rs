@@ -19,10 +19,10 @@ use landfall_placement::{Duration, Instant, Random, Refusal, Refusals, Seed, Spa
 use landfall_tables::HashSecret;
 
 use crate::buffers::{BufferId, Buffers};
+use crate::conventional::{self, Expired, Reassembly};
 use crate::format::{Begin, Ip};
 use crate::memory::{Descriptor, Memory, Packet, ReassemblyPath};
 use crate::offload::{Guess, Open};
-use crate::reassembly::{self, Expired, Reassembly};
 use crate::speculator::Speculator;
 use crate::wire::Parsed;
 
@@ -177,7 +177,7 @@ impl Receiver {
 
     /// What the conventional path counted.
     #[must_use]
-    pub const fn gathering(&self) -> &reassembly::Counters {
+    pub const fn gathering(&self) -> &conventional::Counters {
         self.reassembly.counters()
     }
 

@@ -6,10 +6,10 @@ use thiserror::Error;
 
 use super::Receiver;
 use crate::buffers::{BufferId, Buffers, LARGE, LEAD};
+use crate::conventional::{self, Adopted, Congestion};
 use crate::format::Begin;
 use crate::memory::{Body, HEAD_SLOT, Memory, Packet, Pieces, ReassemblyPath};
 use crate::predict::Prediction;
-use crate::reassembly::{self, Adopted, Congestion};
 use crate::speculator::{Outcome, Page};
 use crate::wire::{self, Parsed};
 
@@ -218,7 +218,7 @@ pub struct Config {
     /// The most lists that are lent at once.
     pub lists: u16,
     /// The bounds of the conventional path. It gets half of the pages at most.
-    pub reassembly: reassembly::Config,
+    pub reassembly: conventional::Config,
 }
 
 impl Default for Config {
@@ -232,7 +232,7 @@ impl Default for Config {
             foreign: Foreign::default(),
             lend: Lend::default(),
             lists: 1024,
-            reassembly: reassembly::Config::default(),
+            reassembly: conventional::Config::default(),
         }
     }
 }

@@ -14,7 +14,7 @@ pub(crate) mod tests;
 pub use exceeded::time_exceeded;
 pub use landfall_inet::Fragment;
 pub use landfall_inet::reassembly::Key;
-pub use parse::{Parsed, Stop, parse, transport_len};
+pub use parse::{Parsed, Stop, parse, parse_network, transport_len};
 
 pub(crate) use parse::Walk;
 

@@ -65,30 +65,43 @@ pub(super) fn parse_any(head: &[u8], frame_len: u32) -> Result<Parsed, Stop> {
     let Ok((ethernet, _)) = ethernet::Header::ref_from_prefix(head) else {
         return Err(cut_short(ethernet::LEN, frame_len, Stop::Foreign));
     };
-    match ethernet.ethertype.get() {
-        ethernet::IPV4 => parse_ipv4(head, frame_len),
-        ethernet::IPV6 => parse_ipv6(head, frame_len),
+    parse_network(head, frame_len, ethernet::LEN, ethernet.ethertype.get())
+}
+
+/// The same for a packet that starts at `network_at` in its frame, behind any link header or
+/// none; `ethertype` says what it is.
+///
+/// # Errors
+/// As [`parse`].
+pub fn parse_network(
+    head: &[u8],
+    frame_len: u32,
+    network_at: usize,
+    ethertype: u16,
+) -> Result<Parsed, Stop> {
+    match ethertype {
+        ethernet::IPV4 => parse_ipv4(head, frame_len, network_at),
+        ethernet::IPV6 => parse_ipv6(head, frame_len, network_at),
         _ => Err(Stop::Foreign),
     }
 }
 
 /// Reads the frame, which carries IPv4.
 #[inline]
-fn parse_ipv4(head: &[u8], frame_len: u32) -> Result<Parsed, Stop> {
-    const NETWORK_AT: usize = ethernet::LEN;
+fn parse_ipv4(head: &[u8], frame_len: u32, network_at: usize) -> Result<Parsed, Stop> {
     let Some((header, _)) =
-        head.get(NETWORK_AT..).and_then(|bytes| ipv4::Header::ref_from_prefix(bytes).ok())
+        head.get(network_at..).and_then(|bytes| ipv4::Header::ref_from_prefix(bytes).ok())
     else {
-        return Err(cut_short(NETWORK_AT + ipv4::LEN, frame_len, Stop::Foreign));
+        return Err(cut_short(network_at + ipv4::LEN, frame_len, Stop::Foreign));
     };
     let header_len = header.header_len();
     let total_len = u32::from(header.total_len.get());
-    let payload_at = NETWORK_AT + header_len;
+    let payload_at = network_at + header_len;
     if header.version() != 4 {
         return Err(Stop::Foreign);
     }
     let is_odd = header_len < ipv4::LEN || (total_len as usize) < header_len;
-    let is_cut = NETWORK_AT as u32 + total_len > frame_len;
+    let is_cut = network_at as u32 + total_len > frame_len;
     let payload_len = total_len.wrapping_sub(header_len as u32);
     let fragment = if header.is_fragment() {
         if is_odd {
@@ -97,7 +110,7 @@ fn parse_ipv4(head: &[u8], frame_len: u32) -> Result<Parsed, Stop> {
         if is_cut {
             return Err(Stop::Refused(Refusal::Truncated));
         }
-        let Some(bytes) = head.get(NETWORK_AT..payload_at) else {
+        let Some(bytes) = head.get(network_at..payload_at) else {
             return Err(Stop::NeedHead(payload_at as u16));
         };
         if !ipv4::is_intact(bytes) {
@@ -117,7 +130,7 @@ fn parse_ipv4(head: &[u8], frame_len: u32) -> Result<Parsed, Stop> {
         key: header.key(),
         fragment,
         protocol: header.protocol,
-        network_at: NETWORK_AT as u16,
+        network_at: network_at as u16,
         payload_at: payload_at as u16,
         payload_len,
         ecn: header.ecn(),
@@ -126,26 +139,25 @@ fn parse_ipv4(head: &[u8], frame_len: u32) -> Result<Parsed, Stop> {
 
 /// Reads the frame, which carries IPv6.
 #[inline]
-fn parse_ipv6(head: &[u8], frame_len: u32) -> Result<Parsed, Stop> {
-    const NETWORK_AT: usize = ethernet::LEN;
+fn parse_ipv6(head: &[u8], frame_len: u32, network_at: usize) -> Result<Parsed, Stop> {
     let Some((header, _)) =
-        head.get(NETWORK_AT..).and_then(|bytes| ipv6::Header::ref_from_prefix(bytes).ok())
+        head.get(network_at..).and_then(|bytes| ipv6::Header::ref_from_prefix(bytes).ok())
     else {
-        return Err(cut_short(NETWORK_AT + ipv6::LEN, frame_len, Stop::Foreign));
+        return Err(cut_short(network_at + ipv6::LEN, frame_len, Stop::Foreign));
     };
-    let end = NETWORK_AT + ipv6::LEN + usize::from(header.payload_len.get());
+    let end = network_at + ipv6::LEN + usize::from(header.payload_len.get());
     // A length of 0 is a jumbogram's (RFC 2675), which cannot be a piece.
     if header.version() != 6 || header.payload_len.get() == 0 {
         return Err(Stop::Foreign);
     }
-    let mut walk = Walk::new(header, NETWORK_AT);
+    let mut walk = Walk::new(header, network_at);
     walk.run(head, frame_len)?;
     let is_cut = end > frame_len as usize;
     let mut parsed = Parsed {
         key: header.key(0),
         fragment: None,
         protocol: walk.next,
-        network_at: NETWORK_AT as u16,
+        network_at: network_at as u16,
         payload_at: walk.at as u16,
         payload_len: 0,
         ecn: header.ecn(),
@@ -323,7 +335,7 @@ impl Walk {
 
     /// Walks over one header, which these bytes start with.
     #[inline]
-    fn step(self, bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn step(self, bytes: &[u8]) -> Option<Self> {
         let [next, length] = *bytes.first_chunk()?;
         let len = extension::len(self.next, length)?;
         Some(Self { next, next_at: self.at, at: self.at + len })

@@ -8,6 +8,7 @@
 //! | `adapter` | the engine's receiver behind an adapter that knows only descriptors |
 //! | `tables` | traces through receivers: both tables |
 //! | `recorded` | hit rates on frames of a capture file |
+//! | `shuffle` | frames of several senders at once, recorded on this machine |
 //! | `live` | Table 1 and Figures 4 and 5 on a cable of this machine |
 //! | `report`, `live_report` | the tables, for people |
 
@@ -17,6 +18,7 @@ mod live_report;
 mod paper;
 mod recorded;
 mod report;
+mod shuffle;
 mod tables;
 #[cfg(test)]
 mod tests;
@@ -28,11 +30,13 @@ pub(crate) use live::found;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use serde::Serialize;
 
 use crate::style::{self, Progress, Style};
 use live::Live;
+use recorded::Recorded;
+use shuffle::Shuffle;
 use tables::{Application, Disturbed, Scale};
 
 const EXAMPLES: &str = "\
@@ -41,6 +45,7 @@ Examples:
   landfall paper defrag --simulated   without what is measured on this machine
   landfall paper defrag --seed 7
   landfall paper defrag --pcap trace.pcapng   hit rates on recorded frames
+  sudo landfall paper defrag --shuffle 3      the same on three senders at once, through a bridge
   landfall paper defrag --json | jq '.table_2[].stations[] | {name, single, learned}'";
 
 /// Options of `landfall paper defrag`.
@@ -56,6 +61,9 @@ pub struct Args {
     /// Only the hit rates on the frames of this capture file (pcap or pcapng)
     #[arg(long, value_name = "FILE", conflicts_with_all = ["simulated", "seed"])]
     pcap: Option<PathBuf>,
+    /// Only the hit rates where this many senders give a receiver datagrams of 32 KiB at once
+    #[arg(long, value_name = "SENDERS", conflicts_with_all = ["simulated", "seed", "pcap"])]
+    shuffle: Option<u8>,
     /// One JSON object instead of tables
     #[arg(long)]
     json: bool,
@@ -79,10 +87,22 @@ struct Report {
     why_not_live: Option<String>,
 }
 
+fn shuffled(senders: u8) -> Result<Recorded> {
+    if let Some(why) = live::why_not() {
+        bail!("no network of senders can be made here: {why}");
+    }
+    let frames = shuffle::record(Shuffle::of(senders))?;
+    recorded::study_frames(format!("a shuffle, senders: {senders}"), &frames)
+}
+
 /// Simulates, and prints both tables.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    if let Some(path) = &args.pcap {
-        let recorded = recorded::study(path)?;
+    let recorded = match (&args.pcap, args.shuffle) {
+        (Some(path), _) => Some(recorded::study(path)?),
+        (None, Some(senders)) => Some(shuffled(senders)?),
+        (None, None) => None,
+    };
+    if let Some(recorded) = recorded {
         if args.json {
             style::print_json(&recorded)?;
         } else {

@@ -25,7 +25,7 @@ use crate::table::Table;
 #[derive(Debug, Serialize)]
 pub(super) struct Recorded {
     pub(super) file: String,
-    /// Ethernet frames of all stations.
+    /// Frames of all stations.
     pub(super) frames: u64,
     /// Those that received fragments.
     pub(super) stations: Vec<Station>,
@@ -61,8 +61,13 @@ pub(super) fn study(path: &Path) -> Result<Recorded> {
     let name = path.display().to_string();
     let file = fs::read(path).with_context(|| format!("cannot read {name}"))?;
     let all = frames(&file).with_context(|| format!("{name} is no capture"))?;
+    study_frames(name, &all)
+}
+
+/// Looks at frames that came from the place of this name.
+pub(super) fn study_frames(name: String, all: &[CapturedFrame]) -> Result<Recorded> {
     let mut by_station: BTreeMap<[u8; 6], Vec<&CapturedFrame>> = BTreeMap::new();
-    for frame in &all {
+    for frame in all {
         if let Some(to) = frame.bytes.first_chunk::<6>() {
             by_station.entry(*to).or_default().push(frame);
         }

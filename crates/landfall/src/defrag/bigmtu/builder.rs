@@ -8,7 +8,7 @@ use landfall_placement::{Duration, Seed};
 use landfall_transport::packet::Filter;
 use landfall_transport::tap::{TapConfig, open_frames};
 use spec_defrag::cut::Df;
-use spec_defrag::{Prediction, reassembly};
+use spec_defrag::{Prediction, conventional};
 
 use super::super::receiver::Receiver;
 use super::super::sender::{CutBy, Fate, Hook, Sender};
@@ -163,10 +163,10 @@ impl BigMtuBuilder {
         const PAGE: u32 = 4096;
         // The headers are not in it; a packet of a page fits all the more.
         let page_len = self.mtu.next_multiple_of(PAGE);
-        let config = reassembly::Config {
+        let config = conventional::Config {
             lifetime: self.lifetime,
             bytes_per_source: 16 << 20,
-            ..reassembly::Config::default()
+            ..conventional::Config::default()
         };
         let mut builder = Receiver::builder(self.lower.as_str())
             .technique(self.technique)

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::buffers::LEAD;
+use crate::conventional::{Adopted, Congestion};
 use crate::memory::ReassemblyPath;
-use crate::reassembly::{Adopted, Congestion};
 
 /// What landed in a page: `filled` bytes of a packet in pieces of `unit`, the
 /// first `split` of them apart.

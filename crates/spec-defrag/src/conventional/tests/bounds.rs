@@ -1,7 +1,7 @@
 //! What is kept is bounded, and who sends what never becomes whole loses it first.
 
 use super::*;
-use crate::reassembly::Expired;
+use crate::conventional::Expired;
 
 /// A piece that is not the only one of its packet.
 fn begins(host: &mut Host, from: FragmentSource, id: u32) -> Result<Option<Packet>, Refusal> {
