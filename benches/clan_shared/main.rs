@@ -1,13 +1,18 @@
-//! CLAN over shared memory beside what else one machine has: iceoryx2, Unix sockets, pipes, TCP over
-//! loopback, channels between threads, and bare memory. All in one run, in turn, each end a thread
+//! CLAN over shared memory beside what else one machine has: iceoryx2, Aeron, Unix sockets, pipes, TCP
+//! over loopback, channels between threads, and bare memory. All in one run, in turn, each end a thread
 //! that is pinned to a core; those of CLAN and iceoryx2 have a mapping each, as two processes have.
 //!
 //! ```sh
 //! cargo bench -p landfall-benches --features iceoryx2 --bench clan_shared
 //! ```
 //!
+//! With the feature `aeron` as well Aeron is among them. That builds its C code, and needs
+//! CMake 3.30 (`pip install cmake` has it), libclang, and the headers of libuuid, libbsd and zlib.
+//!
 //! With `--test` each is run once and briefly, to see that it works.
 
+#[cfg(feature = "aeron")]
+mod aeron;
 mod bare;
 mod clan;
 mod iceoryx;
@@ -78,12 +83,14 @@ const fn one_way(kind: Kind, bytes: usize) -> Work {
 /// Lengths of the messages of a stream.
 const SWEEP: [usize; 10] = [64, 128, 256, 512, 750, 1024, 2048, 4096, 16 << 10, PIECE];
 
-const LANES: [(&str, Open); 10] = [
+const LANES: &[(&str, Open)] = &[
     ("bare memory", bare::open),
     ("CLAN, words", clan::open_words),
     ("CLAN", clan::open),
     ("CLAN, 64 published at once", clan::open_batched),
     ("iceoryx2", iceoryx::open),
+    #[cfg(feature = "aeron")]
+    ("Aeron", aeron::open),
     ("crossbeam, threads", threads::open_crossbeam),
     ("rtrb, threads", threads::open_rtrb),
     ("Unix sockets", kernel::open_unix),
