@@ -16,7 +16,7 @@ use crate::abi::*;
 use crate::buffer::Buffer;
 use crate::link::{RmaKind, Words};
 
-/// So many words one call changes.
+/// One call changes this many words at most.
 const MOST_WORDS: usize = 64;
 
 pub(super) static OPS: fi_ops_atomic = fi_ops_atomic {

@@ -22,10 +22,10 @@ pub(super) struct PostedRoom {
 
 /// Room that queue pairs share.
 #[derive(Debug, Default)]
-pub(super) struct SharedRoom(Mutex<Shared>);
+pub(super) struct SharedRoom(Mutex<PostedRooms>);
 
 #[derive(Debug, Default)]
-struct Shared {
+struct PostedRooms {
     posted: VecDeque<PostedRoom>,
     /// Queue pairs for which there was none.
     waiting: Vec<Waker>,
