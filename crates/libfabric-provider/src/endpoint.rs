@@ -16,7 +16,7 @@ use crate::core::{EndpointState, Envelope, Options};
 use crate::link::{Access, Link, PORT, Send};
 use crate::matching::{Arrived, Receive};
 use crate::notify::{LinkWaker, Notify, Ready};
-use crate::settings::Settings;
+use crate::settings::{PORTS, Settings};
 use crate::world::World;
 
 /// Stands for the listener among those that are woken.
@@ -44,6 +44,25 @@ impl fmt::Debug for Endpoint {
     }
 }
 
+/// Takes an address, or the first port of a choice of them that is free.
+fn bind(address: SocketAddr, settings: &Settings) -> Result<blocking::Endpoint, Failure> {
+    let mut why = None;
+    for candidate in settings.candidates(address) {
+        let builder = blocking::Endpoint::builder().path(Transport::udp(candidate)).linger(LINGER);
+        match settings.apply(builder).bind() {
+            Ok(bound) => return Ok(bound.into()),
+            Err(error) => why = Some(error.to_string()),
+        }
+    }
+    let tried = settings.candidates(address).count();
+    let why = match why {
+        Some(why) if tried == 1 => why,
+        Some(why) => format!("none of the {tried} ports of {PORTS} is free; the last: {why}"),
+        None => "there is no port to take".to_owned(),
+    };
+    Err(Failure::new(FI_EADDRNOTAVAIL, why))
+}
+
 impl Endpoint {
     /// Opens one at an address.
     pub(crate) fn open(
@@ -53,10 +72,7 @@ impl Endpoint {
         notify: &Arc<Notify>,
         options: Options,
     ) -> Result<Self, Failure> {
-        let builder = blocking::Endpoint::builder().path(Transport::udp(address)).linger(LINGER);
-        let bound = settings.apply(builder).bind();
-        let stp = bound.map(blocking::Endpoint::from);
-        let stp = stp.map_err(|error| Failure::new(FI_EADDRNOTAVAIL, error.to_string()))?;
+        let stp = bind(address, settings)?;
         let Some(Peer::Socket(name)) = stp.local() else {
             return Err(Failure::new(FI_EADDRNOTAVAIL, "the endpoint has no address"));
         };

@@ -1,6 +1,8 @@
 //! What users choose by the environment.
 
 use std::fmt;
+use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use landfall::stp::{Builder, Config};
@@ -12,6 +14,9 @@ pub(crate) const KEY: &str = "FI_LANDFALL_KEY";
 /// The interface, or the address, to be used.
 pub(crate) const INTERFACE: &str = "FI_LANDFALL_IFACE";
 
+/// The UDP ports that endpoints take: `20000-20063`.
+pub(crate) const PORTS: &str = "FI_LANDFALL_PORTS";
+
 /// How many seconds a peer may be silent before it is given up.
 pub(crate) const PATIENCE: &str = "FI_LANDFALL_PATIENCE";
 
@@ -22,6 +27,7 @@ pub(crate) struct Settings {
     key: Option<[u8; 32]>,
     pub(crate) interface: Option<String>,
     patience: Option<u32>,
+    ports: Option<RangeInclusive<u16>>,
 }
 
 impl fmt::Debug for Settings {
@@ -53,7 +59,24 @@ impl Settings {
             Some(Ok(seconds @ 1..=86_400)) => Some(seconds),
             Some(_) => return Err(format!("{PATIENCE} is no number of seconds, 1 to 86400")),
         };
-        Ok(Self { is_plain, key, interface: get(INTERFACE), patience })
+        let ports = match get(PORTS) {
+            None => None,
+            Some(range) => {
+                let why = format!("{PORTS} is '{range}': two ports are meant, as 20000-20063");
+                Some(ports(&range).ok_or(why)?)
+            }
+        };
+        Ok(Self { is_plain, key, interface: get(INTERFACE), patience, ports })
+    }
+
+    /// The addresses that an endpoint tries, one after the other: this one, and where the
+    /// program leaves the port open and there is a choice of them, each of those.
+    pub(crate) fn candidates(&self, address: SocketAddr) -> impl Iterator<Item = SocketAddr> {
+        let ports = match &self.ports {
+            Some(ports) if address.port() == 0 => ports.clone(),
+            _ => address.port()..=address.port(),
+        };
+        ports.map(move |port| SocketAddr::new(address.ip(), port))
     }
 
     /// The bounds of an endpoint's engine.
@@ -86,6 +109,12 @@ impl Settings {
     }
 }
 
+fn ports(range: &str) -> Option<RangeInclusive<u16>> {
+    let (first, last) = range.split_once('-').unwrap_or((range, range));
+    let (first, last) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
+    (1..=last).contains(&first).then_some(first..=last)
+}
+
 fn key(digits: &str) -> Option<[u8; 32]> {
     let mut key = [0; 32];
     let digits = digits.as_bytes();
@@ -101,6 +130,23 @@ fn key(digits: &str) -> Option<[u8; 32]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn endpoints_try_the_ports_that_there_are() {
+        assert_eq!(ports("20000-20063"), Some(20_000..=20_063));
+        assert_eq!(ports("7"), Some(7..=7));
+        for nonsense in ["", "-", "0-5", "9-3", "1-70000", "a-b"] {
+            assert_eq!(ports(nonsense), None, "{nonsense}");
+        }
+        let settings = Settings { ports: ports("7-9"), ..Settings::default() };
+        let tried = |address: &str| -> Vec<u16> {
+            settings.candidates(address.parse().unwrap()).map(|address| address.port()).collect()
+        };
+        assert_eq!(tried("192.0.2.1:0"), [7, 8, 9]);
+        assert_eq!(tried("192.0.2.1:4711"), [4711], "the program's own choice");
+        let free = Settings::default();
+        assert_eq!(free.candidates(([192, 0, 2, 1], 0).into()).count(), 1);
+    }
 
     #[test]
     fn a_key_has_64_digits() {

@@ -1,4 +1,4 @@
-//! Open MPI as it is installed, over this provider: `tests/mpi/exchange.c`.
+//! Open MPI as it is installed, over this provider: the programs of `tests/mpi`.
 
 use std::fs::Permissions;
 use std::os::fd::{AsFd as _, AsRawFd as _};
@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use landfall_testbed::{VethConfig, VethPair, require_namespaces};
 use landfall_testkit::TemporaryFolder;
@@ -16,15 +16,27 @@ use crate::tools::{compile, here, provider_folder, run, text};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-fn program() -> Result<&'static Path, &'static str> {
-    static BUILT: OnceLock<Result<(TemporaryFolder, PathBuf), String>> = OnceLock::new();
-    let built = BUILT.get_or_init(|| {
-        let folder = TemporaryFolder::new("mpi-exchange");
-        let program = folder.path().join("exchange");
-        compile("mpicc", &[here().join("tests/mpi/exchange.c")], &program, &[])?;
-        Ok((folder, program))
-    });
-    built.as_ref().map(|(_, program)| &**program).map_err(String::as_str)
+/// A program of `tests/mpi`, built once.
+struct Program {
+    name: &'static str,
+    built: OnceLock<Result<(TemporaryFolder, PathBuf), String>>,
+}
+
+static EXCHANGE: Program = Program { name: "exchange", built: OnceLock::new() };
+static KERNELS: Program = Program { name: "kernels", built: OnceLock::new() };
+static KILLED: Program = Program { name: "killed", built: OnceLock::new() };
+
+impl Program {
+    fn path(&self) -> Result<&Path, &str> {
+        let built = self.built.get_or_init(|| {
+            let folder = TemporaryFolder::new("mpi");
+            let program = folder.path().join(self.name);
+            let source = here().join("tests/mpi").join(self.name).with_extension("c");
+            compile("mpicc", &[source], &program, &["-lm"])?;
+            Ok((folder, program))
+        });
+        built.as_ref().map(|(_, program)| &**program).map_err(String::as_str)
+    }
 }
 
 /// `mpirun`, with this provider and nothing else.
@@ -37,8 +49,8 @@ fn mpirun(ranks: u32) -> Command {
     command
 }
 
-fn check(test: &str, ranks: u32) {
-    let program = match program() {
+fn check(test: &str, program: &Program, ranks: u32) {
+    let program = match program.path() {
         Ok(program) => program,
         Err(why) => return skip(test, why),
     };
@@ -54,12 +66,51 @@ fn expect_all_well(output: &Output) {
 
 #[test]
 fn two_ranks_exchange_all_kinds_of_messages() {
-    check("two_ranks_exchange_all_kinds_of_messages", 2);
+    check("two_ranks_exchange_all_kinds_of_messages", &EXCHANGE, 2);
 }
 
 #[test]
 fn five_ranks_exchange_all_kinds_of_messages() {
-    check("five_ranks_exchange_all_kinds_of_messages", 5);
+    check("five_ranks_exchange_all_kinds_of_messages", &EXCHANGE, 5);
+}
+
+#[test]
+fn kernels_of_real_programs_are_right_over_two_ranks() {
+    check("kernels_of_real_programs_are_right_over_two_ranks", &KERNELS, 2);
+}
+
+/// More of them than any machine of ours has cores.
+#[test]
+fn kernels_of_real_programs_are_right_over_sixteen_ranks() {
+    check("kernels_of_real_programs_are_right_over_sixteen_ranks", &KERNELS, 16);
+}
+
+#[test]
+fn programs_in_python_send_objects_and_arrays() {
+    let missing = Command::new("python3").args(["-c", "import mpi4py"]).output();
+    if !missing.is_ok_and(|output| output.status.success()) {
+        let why = "mpi4py is missing (Debian: python3-mpi4py)";
+        return skip("programs_in_python_send_objects_and_arrays", why);
+    }
+    let mut command = mpirun(3);
+    command.env("FI_LANDFALL_IFACE", "lo").arg("python3").arg(here().join("tests/mpi/objects.py"));
+    expect_all_well(&run(command, LIMIT));
+}
+
+/// One of three ranks is killed while the others wait for it: `mpirun` says which, and ends all.
+#[test]
+fn a_rank_that_is_killed_is_told_and_ends_the_others() {
+    let program = match KILLED.path() {
+        Ok(program) => program,
+        Err(why) => return skip("a_rank_that_is_killed_is_told_and_ends_the_others", why),
+    };
+    let mut command = mpirun(3);
+    command.env("FI_LANDFALL_IFACE", "lo").arg(program);
+    let began = Instant::now();
+    let output = run(command, LIMIT);
+    let said = text(&output);
+    assert!(!output.status.success() && said.contains("signal 9"), "{said}");
+    assert!(began.elapsed() < LIMIT, "{said}");
 }
 
 /// As between two machines, with a cable between them and a key that `mpirun` hands on. In the
@@ -68,7 +119,7 @@ fn five_ranks_exchange_all_kinds_of_messages() {
 fn ranks_on_two_hosts_exchange_all_kinds_of_messages() {
     const NAME: &str = "ranks_on_two_hosts_exchange_all_kinds_of_messages";
     require_namespaces!();
-    let program = match program() {
+    let program = match EXCHANGE.path() {
         Ok(program) => program,
         Err(why) => return skip(NAME, why),
     };

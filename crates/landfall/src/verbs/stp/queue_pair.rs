@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, TryLockError, Weak};
 use std::task::{Context, Wake, Waker};
 
 use bytes::Bytes;
@@ -14,7 +14,7 @@ use super::receives::{PostedRoom, ReceiveQueue, Room, SharedRoom};
 use super::sends::{Posted, Request, SendQueue};
 use super::{CompletionQueue, status_of};
 use crate::runtime::locked;
-use crate::stp::{Connection, Error, Part, Payload, RemoteRights};
+use crate::stp::{Connection, Error, Memory, Part, Payload, RemoteRights};
 use crate::verbs::queue::Queue;
 use crate::verbs::{
     AtomicRequest, Completion, Operation, PartlyPosted, Phase, PhaseChange, PostError, QueuePairId,
@@ -237,7 +237,7 @@ impl QueuePair {
         let posted = Posted { id, len: length(from)?, is_signaled };
         let payload = match from {
             [part] => Payload::from(part),
-            parts => Payload::Bytes(joined(parts)?),
+            parts => Payload::Memory(joined(parts)?),
         };
         self.post_later(posted, [Request::Message { payload, word }])
     }
@@ -278,15 +278,15 @@ fn length(parts: &[Part]) -> Result<u32, PostError> {
 }
 
 /// A Transfer has one place: several parts are copied to one.
-fn joined(parts: &[Part]) -> Result<Bytes, PostError> {
-    let mut bytes = vec![0; length(parts)? as usize];
-    let mut rest = &mut bytes[..];
+fn joined(parts: &[Part]) -> Result<Memory, PostError> {
+    let mut memory = Memory::zeroed(length(parts)? as usize);
+    let mut rest = &mut memory[..];
     for part in parts {
         let (here, behind) = rest.split_at_mut(part.len() as usize);
         part.copy_out(here).map_err(|_| PostError::UnknownKey)?;
         rest = behind;
     }
-    Ok(bytes.into())
+    Ok(memory)
 }
 
 impl crate::verbs::QueuePair for QueuePair {
@@ -406,8 +406,12 @@ impl Pair {
     fn advance(&self) {
         self.is_called.store(true, Ordering::SeqCst);
         while self.is_called.load(Ordering::SeqCst) {
-            // Who has it goes on for us.
-            let Ok(mut state) = self.state.try_lock() else { return };
+            let mut state = match self.state.try_lock() {
+                Ok(state) => state,
+                Err(TryLockError::Poisoned(state)) => state.into_inner(),
+                // Who has it goes on for us.
+                Err(TryLockError::WouldBlock) => return,
+            };
             while self.is_called.swap(false, Ordering::SeqCst) {
                 self.advance_once(&mut state);
             }
