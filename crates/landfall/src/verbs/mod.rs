@@ -4,7 +4,7 @@
 //! pairs come: work requests are *posted* to a queue pair and *complete* in a completion
 //! queue. A program that is written to [`QueuePair`] and [`CompletionQueue`] runs over each
 //! carrier that implements them: [`qpip`], where an adapter carries messages by TCP, and
-//! [`stp`](self::stp), which moves them by Transfers and reaches memory of the other side.
+//! [`stp`], which moves them by Transfers and reaches memory of the other side.
 //!
 //! | verb | where |
 //! | --- | --- |
