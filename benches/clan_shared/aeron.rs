@@ -21,8 +21,9 @@ use crate::sides::{End, Kind, Opened, PATIENCE, Place, Waiting, Work};
 const FRAGMENT: usize = 65_504;
 
 /// The folder of the driver, which runs until the process ends.
+static FOLDER: OnceLock<std::result::Result<String, String>> = OnceLock::new();
+
 fn driver() -> Result<&'static str> {
-    static FOLDER: OnceLock<std::result::Result<String, String>> = OnceLock::new();
     let folder = FOLDER.get_or_init(|| {
         let driver = EmbeddedDriver::launch_with(|context| {
             use rusteron_media_driver::bindings::aeron_threading_mode_enum::AERON_THREADING_MODE_SHARED;
@@ -38,6 +39,14 @@ fn driver() -> Result<&'static str> {
         Ok(folder)
     });
     folder.as_deref().map_err(|error| anyhow!("the media driver does not start: {error}"))
+}
+
+/// Nothing else is measured: what lies in memory for it goes.
+pub(crate) fn end() {
+    if let Some(Ok(folder)) = FOLDER.get() {
+        // It is not needed any more, and nobody can be told.
+        let _ = std::fs::remove_dir_all(folder);
+    }
 }
 
 struct Ports {

@@ -119,6 +119,8 @@ fn main() -> Result<()> {
     let in_place = messages(Kind::InPlace);
     let title = "One way, written where they lie and read there, all of them.";
     table(title, &in_place, "iceoryx2", (rounds, time))?;
+    #[cfg(feature = "aeron")]
+    aeron::end();
     sweep(rounds, time)
 }
 
