@@ -212,7 +212,7 @@ unsafe fn change(
             functions.map(|(word, expected)| function_of(operation, word, expected)).collect();
         let functions = functions.ok_or(FI_ENOSYS)?;
         let flags = FI_ATOMIC | if kind == Kind::Write { FI_WRITE } else { FI_READ };
-        let what = RmaKind::Words(Words { width, functions, result });
+        let what = || RmaKind::Words(Words { width, functions, result });
         remote::begin(handle, what, Place { at, key }, outbound, flags)
     })())
 }

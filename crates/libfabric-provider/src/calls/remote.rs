@@ -45,7 +45,7 @@ pub(super) struct Place {
 /// completion has.
 pub(super) fn begin(
     handle: &EndpointHandle,
-    what: RmaKind,
+    what: impl FnOnce() -> RmaKind,
     place: Place,
     outbound: &Outbound,
     kind: u64,
@@ -61,7 +61,8 @@ pub(super) fn begin(
     let peer = peer_with_room(&mut state, enabled, outbound.to)?;
     let tells = !outbound.is_silent && (!options.selective_transmit || flags & FI_COMPLETION != 0);
     let report = Report { context: outbound.context as usize, flags: kind, tells };
-    let access = Access { what, key: key as u32, at, report };
+    // Not before there is room: a call that has to come again copies nothing.
+    let access = Access { what: what(), key: key as u32, at, report };
     let (endpoint, world) = state.endpoint(enabled.number).ok_or(FI_EOPBADSTATE)?;
     endpoint.access(world, peer, access);
     Ok(())
@@ -86,7 +87,7 @@ unsafe fn access_any(
         if buffer.len() > if injects { MOST_INJECTED } else { MOST_MESSAGE } {
             return Err(FI_EMSGSIZE);
         }
-        let what = match injects {
+        let what = || match injects {
             _ if target.reads => RmaKind::Read(buffer),
             true => RmaKind::Write(Bytes::Copy(buffer.to_vec(buffer.len())), outbound.data),
             false => RmaKind::Write(Bytes::Buffer(buffer), outbound.data),
