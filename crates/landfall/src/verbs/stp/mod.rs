@@ -89,20 +89,19 @@ const NUMBERS: u32 = HAS_WORD;
 
 /// What became of a request that failed so.
 fn status_of(error: &Error) -> Status {
-    let Error::Ended { why, .. } = error else {
-        return match error {
-            Error::ForeignMemory | Error::TakenBack | Error::OutOfBounds { .. } => {
-                Status::MemoryGone
-            }
-            Error::Arena(_) | Error::Access(_) | Error::NotLent(_) => Status::MemoryGone,
-            Error::Closed { why: Some(why) } => status_of_end(*why),
-            Error::Refused(
-                EngineError::Forbidden | EngineError::OutOfBounds | EngineError::Unaligned,
-            ) => Status::RemoteAccess,
-            _ => Status::Flushed,
-        };
-    };
-    status_of_end(*why)
+    match error {
+        Error::Ended { why, .. } | Error::Closed { why: Some(why) } => status_of_end(*why),
+        Error::ForeignMemory
+        | Error::TakenBack
+        | Error::OutOfBounds { .. }
+        | Error::Arena(_)
+        | Error::Access(_)
+        | Error::NotLent(_) => Status::MemoryGone,
+        Error::Refused(
+            EngineError::Forbidden | EngineError::OutOfBounds | EngineError::Unaligned,
+        ) => Status::RemoteAccess,
+        _ => Status::Flushed,
+    }
 }
 
 fn status_of_end(why: Ended) -> Status {
@@ -141,7 +140,7 @@ impl CompletionQueue {
         Ok(Self { queue: Arc::new(queue), endpoint: endpoint.clone() })
     }
 
-    /// How many completions can be polled, as far as anyone has looked.
+    /// How many completions can be polled now.
     #[must_use]
     pub fn len(&self) -> usize {
         self.queue.len()
