@@ -113,7 +113,7 @@ extern "C" fn after_fork() {
     process::begin();
     process::is_over();
     table::after_fork();
-    table::for_each(connection::Connection::after_fork);
+    table::for_each(|connection, _| connection.after_fork());
     watched::after_fork();
     messages::after_fork();
 }

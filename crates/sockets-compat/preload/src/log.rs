@@ -41,6 +41,10 @@ pub(crate) enum Verdict {
     Unproven(UnprovenReason),
     NoOffer,
     NoAnswer,
+    /// More or less went by TCP than was counted.
+    PastUs,
+    /// Two processes have it, and went on by TCP.
+    PassedOn,
     TooShort,
 }
 
@@ -92,6 +96,8 @@ impl fmt::Display for Verdict {
             Self::Unproven(why) => write!(f, "tcp: {why}"),
             Self::NoOffer => f.write_str("tcp: the caller offers no memory"),
             Self::NoAnswer => f.write_str("tcp: nobody has taken the memory that was offered"),
+            Self::PastUs => f.write_str("tcp: bytes go past the library"),
+            Self::PassedOn => f.write_str("tcp: another process got it before it was memory"),
             Self::TooShort => f.write_str("tcp: closed before both ends had found each other"),
         }
     }

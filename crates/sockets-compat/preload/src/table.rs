@@ -197,8 +197,8 @@ pub(crate) fn find_where(is_so: impl Fn(&Connection) -> bool) -> Option<i32> {
     None
 }
 
-/// Each connection once, however many descriptors it has.
-pub(crate) fn for_each(mut with: impl FnMut(&Connection)) {
+/// Each connection once, with one of its descriptors.
+pub(crate) fn for_each(mut with: impl FnMut(&Connection, i32)) {
     let mut done = Vec::new();
     let mut fd = 0;
     while let Some(found) = next_from(fd) {
@@ -207,7 +207,7 @@ pub(crate) fn for_each(mut with: impl FnMut(&Connection)) {
             && !done.contains(&std::ptr::from_ref(guard.0))
         {
             done.push(std::ptr::from_ref(guard.0));
-            with(&guard);
+            with(&guard, found);
         }
     }
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use landfall_socket_wakes::certain_by_tcp;
 
-use crate::connection::{CLOSED, Connection, SegmentView, Sending};
+use crate::connection::{CLOSED, Call, Connection, SegmentView, Sending};
 use crate::kernel::{self, Errno, Outcome, Part};
 use crate::lock::{LockGuard, hold_for_call};
 use crate::messages;
@@ -263,7 +263,10 @@ pub(crate) unsafe fn receive(
         let left = rest(parts, done);
         let got = match connection.shared() {
             // SAFETY: as promised.
-            None => unsafe { receive_early(connection, fd, &left, flags) },
+            None => match unsafe { receive_early(connection, fd, &left, flags) } {
+                Some(got) => got,
+                None => continue,
+            },
             // SAFETY: as promised.
             Some(shared) => unsafe { receive_shared(connection, &shared, fd, &left, flags) },
         };
@@ -279,16 +282,41 @@ pub(crate) unsafe fn receive(
     }
 }
 
+/// Receives by TCP; `None` if there is memory now.
+///
 /// # Safety
 ///
 /// `parts` may be written.
-unsafe fn receive_early(connection: &Connection, fd: i32, parts: &[Part], flags: i32) -> Outcome {
-    // SAFETY: as promised.
-    let got = unsafe { kernel::receive_parts(fd, parts, flags) }?;
-    if flags & libc::MSG_PEEK == 0 && got > 0 {
-        connection.early_received(fd, got);
+unsafe fn receive_early(
+    connection: &Connection,
+    fd: i32,
+    parts: &[Part],
+    flags: i32,
+) -> Option<Outcome> {
+    if !connection.is_early() {
+        // SAFETY: as promised.
+        return connection
+            .shared()
+            .is_none()
+            .then(|| unsafe { kernel::receive_parts(fd, parts, flags) });
     }
-    Ok(got)
+    let peeks = flags & libc::MSG_PEEK != 0;
+    loop {
+        // SAFETY: as promised.
+        let at_once = || unsafe { kernel::receive_parts(fd, parts, flags | libc::MSG_DONTWAIT) };
+        let got = if peeks { at_once() } else { connection.early_receive(fd, at_once)? };
+        let may_wait = || flags & libc::MSG_DONTWAIT == 0 && connection.waits_early(fd);
+        if got != Err(Errno(libc::EAGAIN)) || !may_wait() {
+            return Some(got);
+        }
+        // Nothing is taken while this thread waits: what comes may be a ring.
+        if let Err(why) = kernel::glance(fd, libc::MSG_PEEK) {
+            return Some(Err(why));
+        }
+        if connection.shared().is_some() {
+            return None;
+        }
+    }
 }
 
 /// # Safety
@@ -302,7 +330,7 @@ unsafe fn receive_shared(
     flags: i32,
 ) -> Outcome {
     let begin = shared.between.map(|_| Instant::now());
-    connection.waits_for_an_answer(shared, fd);
+    connection.waits_for_an_answer(shared, fd, Call::Receives);
     let may_wait = || flags & libc::MSG_DONTWAIT == 0 && shared.waits(fd);
     loop {
         if begin.is_some() {

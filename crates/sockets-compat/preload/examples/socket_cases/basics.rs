@@ -281,7 +281,7 @@ fn bulk_fresh(seen: &mut Seen) {
     stream_through(seen, Pair::fresh());
 }
 
-fn no_delay(fd: i32) {
+pub(crate) fn no_delay(fd: i32) {
     // SAFETY: an option of this length.
     unsafe {
         libc::setsockopt(fd, libc::IPPROTO_TCP, libc::TCP_NODELAY, [1_i32].as_ptr().cast(), 4)

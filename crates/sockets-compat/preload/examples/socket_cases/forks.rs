@@ -72,7 +72,7 @@ fn closed_in_a_range(seen: &mut Seen) {
 }
 
 /// Runs a job in a child; its exit code.
-fn in_child(job: impl FnOnce() -> i32) -> i32 {
+pub(crate) fn in_child(job: impl FnOnce() -> i32) -> i32 {
     // SAFETY: memory and numbers of this case.
     unsafe {
         let child = libc::fork();

@@ -6,6 +6,7 @@
 
 mod abuse;
 mod basics;
+mod beginnings;
 mod both_ways;
 mod busy_sets;
 mod ends;
@@ -30,8 +31,9 @@ fn main() {
         ["echoed_by", port] => return pair::echoed_by(port.parse().expect("a port")),
         _ => {}
     }
-    let groups: [&[Case]; 10] = [
+    let groups: [&[Case]; 11] = [
         basics::CASES,
+        beginnings::CASES,
         ends::CASES,
         watching::CASES,
         busy_sets::CASES,

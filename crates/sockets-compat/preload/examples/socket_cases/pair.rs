@@ -188,6 +188,16 @@ impl Pair {
         Self { a, b }
     }
 
+    /// A word was exchanged, and the end that called is about to say another: within a host memory
+    /// is offered now, and nobody has looked for it yet.
+    pub(crate) fn offered() -> Self {
+        let pair = Self::fresh();
+        pair.exchange(pair.a, pair.b);
+        pair.exchange(pair.b, pair.a);
+        send(pair.a, b"", 0);
+        pair
+    }
+
     /// Some words were exchanged: ends that know each other's ways have found them.
     pub(crate) fn used() -> Self {
         let pair = Self::fresh();
@@ -220,6 +230,13 @@ impl Pair {
     pub(crate) fn expect_shared(&self, end: c_int) {
         if std::env::var_os("EXPECT_SHARED").is_some() {
             assert_eq!(is_shared(end), 3, "{end} of {self:?} is not shared");
+        }
+    }
+
+    /// The same of what this end sends.
+    pub(crate) fn expect_sends_by_memory(end: c_int) {
+        if std::env::var_os("EXPECT_SHARED").is_some() {
+            assert_eq!(is_shared(end) & 1, 1, "{end} does not send by memory");
         }
     }
 

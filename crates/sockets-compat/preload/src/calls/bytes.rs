@@ -233,7 +233,9 @@ unsafe fn from_file(out: c_int, from: c_int, offset: *mut off64_t, count: usize)
     let guard = table::find(out)?;
     if guard.shared_to_send(out).is_none() && guard.messages().is_none() {
         let by_kernel = || kernel::send_file(out, from, offset, count);
-        return Some(super::told(guard.early_send(count, by_kernel)));
+        if let Some(sent) = guard.early_send(count, by_kernel) {
+            return Some(super::told(sent));
+        }
     }
     // SAFETY: as promised.
     Some(super::told(carry(&guard, out, from, unsafe { offset.as_mut() }, count)))
@@ -340,11 +342,11 @@ fn receive_into_pipe(
 ) -> Outcome {
     let flags = if waits { 0 } else { SPLICE_F_NONBLOCK };
     if guard.shared().is_none() {
-        let got = kernel::splice(socket, pipe, len, flags)?;
-        if got > 0 {
-            guard.early_received(socket, got);
+        // While it waits in the kernel the way does not change.
+        let by_kernel = || kernel::splice(socket, pipe, len, flags);
+        if let Some(got) = guard.early_receive(socket, by_kernel) {
+            return got;
         }
-        return Ok(got);
     }
     let mut piece = vec![0_u8; len.min(PIECE)];
     let part = Part { base: piece.as_mut_ptr(), len: piece.len() };

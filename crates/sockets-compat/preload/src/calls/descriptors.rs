@@ -96,10 +96,8 @@ unsafe extern "C" fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
 
 /// Whether its calls wait may be otherwise from now on.
 fn forget_whether_it_waits(fd: c_int) {
-    if let Some(guard) = table::find(fd)
-        && let Some(shared) = guard.shared()
-    {
-        shared.forget_whether_it_waits();
+    if let Some(guard) = table::find(fd) {
+        guard.forget_whether_it_waits();
     }
 }
 
@@ -168,12 +166,10 @@ fn queued(shared: &crate::connection::SegmentView<'_>, request: c_ulong) -> Opti
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
-    if let Some(guard) = table::find(fd)
-        && let Some(shared) = guard.shared()
-    {
+    if let Some(guard) = table::find(fd) {
         let sending = matches!(how, libc::SHUT_WR | libc::SHUT_RDWR);
         let receiving = matches!(how, libc::SHUT_RD | libc::SHUT_RDWR);
-        shared.shut(sending, receiving);
+        guard.shut(sending, receiving);
     }
     // SAFETY: numbers.
     unsafe { next!(shutdown: fn(c_int, c_int) -> c_int)(fd, how) }

@@ -101,12 +101,12 @@ unsafe fn each_descriptor(header: &msghdr, mut with: impl FnMut(c_int)) {
 ///
 /// A header of the program.
 unsafe fn send_descriptors(fd: c_int, header: *const msghdr, flags: c_int) -> isize {
-    let each = |with: &dyn Fn(&Connection)| {
+    let each = |with: &dyn Fn(&Connection, c_int)| {
         // SAFETY: as promised.
         unsafe {
             each_descriptor(&*header, |carried| {
                 if let Some(guard) = table::find(carried) {
-                    with(&guard);
+                    with(&guard, carried);
                 }
             });
         }
@@ -116,7 +116,7 @@ unsafe fn send_descriptors(fd: c_int, header: *const msghdr, flags: c_int) -> is
     let sent =
         unsafe { next!(sendmsg: fn(c_int, *const msghdr, c_int) -> isize)(fd, header, flags) };
     if sent < 0 {
-        each(&Connection::is_held_once_less);
+        each(&|connection, _| connection.is_held_once_less());
     }
     sent
 }

@@ -198,12 +198,16 @@ unsafe extern "C" fn setsockopt(
     }
 }
 
-/// Whether it is a TCP socket.
+/// Whether a socket that was connected is one of TCP. Its name says whether it is of the Internet.
 fn is_tcp(fd: c_int) -> bool {
     let option = |name| kernel::option(fd, libc::SOL_SOCKET, name);
-    option(libc::SO_PROTOCOL) == Ok(libc::IPPROTO_TCP)
-        && option(libc::SO_TYPE) == Ok(libc::SOCK_STREAM)
-        && matches!(option(libc::SO_DOMAIN), Ok(libc::AF_INET | libc::AF_INET6))
+    // Raw sockets of that protocol can be connected, too.
+    was_accepted_by_tcp(fd) && option(libc::SO_TYPE) == Ok(libc::SOCK_STREAM)
+}
+
+/// The same of one that was accepted, which is a stream.
+fn was_accepted_by_tcp(fd: c_int) -> bool {
+    kernel::option(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL) == Ok(libc::IPPROTO_TCP)
 }
 
 /// What the connection is called; the kernel knows no other end while it is being made.
@@ -235,8 +239,8 @@ unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, len: socklen_t
         && let Some(name) = unsafe { name(fd, address, len) }
     {
         // Who cannot offer memory has a TCP connection, as he asked for.
-        let offer = |transport| Connection::offer(fd, name, transport);
-        if let Err(verdict) = rules::allow(&name).and_then(offer) {
+        let called = |transport| Connection::called(fd, name, transport);
+        if let Err(verdict) = rules::allow(&name).and_then(called) {
             log::report(Role::Connector, &name, verdict);
         }
     }
@@ -248,7 +252,7 @@ fn after_accept(fd: c_int) -> c_int {
     let why = Errno::last();
     if fd >= 0 && rules::are_on() && process::owns_the_tables() {
         table::remove(fd);
-        if is_tcp(fd)
+        if was_accepted_by_tcp(fd)
             && let Some(name) = Name::of(fd, Role::Acceptor)
         {
             match rules::allow(&name) {

@@ -1,52 +1,50 @@
 //! One TCP connection of the program, and how it comes to be shared memory.
 //!
-//! The connector offers memory when it connects. The acceptor looks for the offer when the
-//! first bytes have come, and says that it is here; the connector sees that and says so,
-//! too. From then on each sender may change its own direction from TCP to the ring: it
+//! It begins as TCP, and both ends count what they send and receive. The connector offers
+//! memory when it speaks for the second time, or when many bytes have gone; the acceptor looks
+//! for the offer then, and says that it is here; the connector sees that and says so, too.
+//! From then on each sender may change its own direction from TCP to the ring: it
 //! writes down how many bytes went by TCP, and the receiver takes just as many from there
 //! before it looks at the ring. Not one byte goes by TCP that the program did not send,
 //! unless both ends are here; who is alone keeps his TCP connection.
 //!
-//! How they find each other is in the module below. What does not live here: bytes
+//! How they find each other is in the modules below. What does not live here: bytes
 //! ([`crate::transfer`]), readiness ([`crate::readiness`]).
 
+mod early;
 mod pairing;
+mod view;
 
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
+use early::EarlyBytes;
 use landfall_socket_rules::Transport;
 use pairing::proof_of_inherited;
 pub(crate) use pairing::{ELSEWHERE, NOBODY, Offer, make};
+pub(crate) use view::{CLOSED, RESET, SHUT, SegmentView};
 
 use crate::kernel::{self, Errno, Outcome};
-use crate::lock::{hold_at_once, hold_for_call};
 use crate::log::{self, Verdict};
 use crate::messages::{Holder, Socket};
 use crate::patience::Patience;
 use crate::registry::{Name, NameCell};
-use crate::ring::{self, Incoming, Outgoing};
-use crate::segment::{BetweenHosts, Direction, End, EndState, Role, Segment};
+use crate::segment::{Role, Segment};
 use crate::{between_hosts, socket_diag};
 
-/// `has_ended` of a half that was shut down: nothing more comes, or is wanted.
-pub(crate) const SHUT: u32 = 1;
-/// `has_ended` of an end that nobody has open any more.
-pub(crate) const CLOSED: u32 = 2;
-/// `has_ended` of an end that was closed so that the other hears of a reset.
-pub(crate) const RESET: u32 = 3;
-
-/// Set in `in_flight`: nobody sends by TCP any more, or just now.
+/// Set in a count of calls under way: nobody sends by TCP any more, or just now.
 const GATE: u32 = 1 << 31;
 
 static SERIALS: AtomicU64 = AtomicU64::new(0);
+
 /// Where a connection stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 enum Stage {
     /// TCP, now and for ever.
     Plain,
-    /// An acceptor that has not seen an offer yet.
-    Seeking,
+    /// TCP so far: a connector that has not offered memory yet, or an acceptor that has not
+    /// seen an offer.
+    Early,
     /// There is memory; whether both are here is written there.
     Shared,
 }
@@ -67,10 +65,7 @@ pub(crate) struct Connection {
     name: NameCell,
     /// It is no TCP connection at all, but a socket of messages.
     messages: Holder,
-    /// What an acceptor sent and received before.
-    early_sent: AtomicU64,
-    early_received: AtomicU64,
-    early_in_flight: AtomicU32,
+    early: EarlyBytes,
     looks: AtomicU32,
     questions: AtomicU32,
     joining: AtomicU32,
@@ -99,28 +94,17 @@ pub(crate) struct Connection {
     pub(crate) serial: AtomicU64,
 }
 
+/// What a call is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Call {
+    Sends,
+    Receives,
+}
+
 /// Which way the bytes of a call have gone, or go.
 pub(crate) enum Sending<'a> {
     ByTcp(Outcome),
     ByMemory(SegmentView<'a>),
-}
-
-/// The memory of a connection, seen from one side.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct SegmentView<'a> {
-    segment: Segment,
-    role: Role,
-    proof: &'a AtomicBool,
-    announced: &'a AtomicU32,
-    pub(crate) outgoing: Outgoing<'a>,
-    pub(crate) incoming: Incoming<'a>,
-    /// Counters and locks of what we send, and of what we receive.
-    pub(crate) sends: &'a Direction,
-    pub(crate) receives: &'a Direction,
-    /// What only the processes of this end have.
-    pub(crate) own: &'a EndState,
-    /// Of a connection between hosts.
-    pub(crate) between: Option<&'a BetweenHosts>,
 }
 
 impl Connection {
@@ -131,9 +115,7 @@ impl Connection {
             base: AtomicPtr::new(std::ptr::null_mut()),
             name: NameCell::new(),
             messages: Holder::new(),
-            early_sent: AtomicU64::new(0),
-            early_received: AtomicU64::new(0),
-            early_in_flight: AtomicU32::new(0),
+            early: EarlyBytes::new(),
             looks: AtomicU32::new(0),
             questions: AtomicU32::new(0),
             joining: AtomicU32::new(0),
@@ -157,10 +139,8 @@ impl Connection {
         // SAFETY: nobody else knows of the record yet.
         unsafe { self.name.set(name) };
         self.is_acceptor.store(u8::from(role == Role::Acceptor), Ordering::Relaxed);
-        for counter in [&self.early_sent, &self.early_received] {
-            counter.store(0, Ordering::Relaxed);
-        }
-        for counter in [&self.early_in_flight, &self.looks, &self.joining, &self.was_full] {
+        self.early.begin_at(0, 0);
+        for counter in [&self.looks, &self.joining, &self.was_full] {
             counter.store(0, Ordering::Relaxed);
         }
         self.questions.store(0, Ordering::Relaxed);
@@ -196,7 +176,7 @@ impl Connection {
 
     fn stage(&self) -> Stage {
         match self.stage.load(Ordering::Acquire) {
-            stage if stage == Stage::Seeking as u8 => Stage::Seeking,
+            stage if stage == Stage::Early as u8 => Stage::Early,
             stage if stage == Stage::Shared as u8 => Stage::Shared,
             _ => Stage::Plain,
         }
@@ -271,18 +251,19 @@ impl Connection {
         Self::was_accepted(fd, as_connector.turned(), |transport| transport != Transport::Memory);
     }
 
-    /// Another program accepted it, and this one has it now. Whatever went until now went
-    /// by TCP, which has counted it.
+    /// Another program accepted it, and this one has it now. Within one host only before the first
+    /// byte: who has exchanged some may do so again. What another host offers may have come later,
+    /// and whatever went until now went by TCP, which has counted it.
     fn was_accepted(fd: i32, name: Name, may_be: fn(Transport) -> bool) {
         if let Ok(transport) = crate::rules::allow(&name)
             && may_be(transport)
             && let (Some(received), Some(sent)) =
                 (socket_diag::received(fd), socket_diag::sent(fd, Role::Acceptor))
+            && (transport != Transport::Memory || (received, sent) == (0, 0))
         {
             crate::table::insert(fd, |connection| {
-                connection.begin(Role::Acceptor, Stage::Seeking, name, transport);
-                connection.early_received.store(received, Ordering::Relaxed);
-                connection.early_sent.store(sent, Ordering::Relaxed);
+                connection.begin(Role::Acceptor, Stage::Early, name, transport);
+                connection.early.begin_at(sent, received);
             });
         }
     }
@@ -290,29 +271,30 @@ impl Connection {
     /// Whether `fd` is this very socket.
     fn is_of(&self, fd: i32) -> bool {
         let Some(shared) = self.shared() else {
-            return self.stage() == Stage::Seeking && self.name() == Name::of(fd, Role::Acceptor);
+            return self.stage() == Stage::Early && self.name() == Name::of(fd, self.role());
         };
-        let known = shared.segment.end(shared.role).cookie.load(Ordering::Acquire);
+        let known = shared.own_end().cookie.load(Ordering::Acquire);
         kernel::cookie(fd) == Ok(known)
     }
 
     /// A child will have it, too, or who gets a message. It is said before that.
-    pub(crate) fn is_held_once_more(&self) {
+    pub(crate) fn is_held_once_more(&self, fd: i32) {
+        self.settles(fd);
         if let Some(shared) = self.shared() {
-            shared.segment.end(shared.role).holders.fetch_add(1, Ordering::AcqRel);
+            shared.own_end().holders.fetch_add(1, Ordering::AcqRel);
         }
     }
 
     /// It did not come to that.
     pub(crate) fn is_held_once_less(&self) {
         if let Some(shared) = self.shared() {
-            shared.segment.end(shared.role).holders.fetch_sub(1, Ordering::AcqRel);
+            shared.own_end().holders.fetch_sub(1, Ordering::AcqRel);
         }
     }
 
     /// In the child: what other threads of the parent were about is not done here.
     pub(crate) fn after_fork(&self) {
-        self.early_in_flight.store(0, Ordering::Relaxed);
+        self.early.after_fork();
         self.joining.store(0, Ordering::Relaxed);
         if let Some(socket) = self.messages() {
             socket.after_fork();
@@ -325,14 +307,15 @@ impl Connection {
     /// The last descriptor of this process goes; `fd` is it, if it is still open.
     pub(crate) fn leave(&self, fd: i32) {
         let Some(shared) = self.shared() else {
-            return self.tells(Verdict::TooShort);
+            let has_looked = self.role() == Role::Acceptor && self.early.turns.count() > 0;
+            return self.tells(if has_looked { Verdict::NoOffer } else { Verdict::TooShort });
         };
         if fd >= 0 {
             // A byte that is left unread would make the kernel reset the connection.
             let is_last = shared.own_end().holders.load(Ordering::Acquire) == 1;
             shared.take_rings_away_at_last(fd, is_last);
         }
-        if shared.segment.end(shared.role).holders.fetch_sub(1, Ordering::AcqRel) == 1 {
+        if shared.own_end().holders.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.tells(if shared.are_both_here() { shared.together() } else { Verdict::TooShort });
             shared.close(fd);
             if let Some(name) = self.name() {
@@ -363,11 +346,17 @@ impl Connection {
         wanted: usize,
         mut by_tcp: impl FnMut() -> Outcome,
     ) -> Sending<'_> {
-        let Some(shared) = self.shared_to_send(fd) else {
-            return Sending::ByTcp(self.early_send(wanted, by_tcp));
-        };
-        while !shared.is_sending_switched() {
-            self.waits_for_an_answer(&shared, fd);
+        loop {
+            let Some(shared) = self.shared_to_send(fd) else {
+                match self.early_send(wanted, &mut by_tcp) {
+                    Some(sent) => return Sending::ByTcp(sent),
+                    None => continue,
+                }
+            };
+            if shared.is_sending_switched() {
+                return Sending::ByMemory(shared);
+            }
+            self.waits_for_an_answer(&shared, fd, Call::Sends);
             shared.switch_sending(fd);
             if let Some(sent) = shared.send_by_tcp(&mut by_tcp) {
                 self.notes_fullness(sent, wanted);
@@ -376,19 +365,58 @@ impl Connection {
             // Another closes the gate, to change the way. If it cannot, nobody looks at the ring.
             shared.waits_for_the_gate();
         }
-        Sending::ByMemory(shared)
     }
 
-    /// Bytes are about to go by TCP, before there is memory.
-    pub(crate) fn early_send(&self, wanted: usize, send: impl FnOnce() -> Outcome) -> Outcome {
-        self.early_in_flight.fetch_add(1, Ordering::SeqCst);
-        let sent = send();
-        if let Ok(bytes) = sent {
-            self.early_sent.fetch_add(bytes as u64, Ordering::SeqCst);
-        }
-        self.early_in_flight.fetch_sub(1, Ordering::SeqCst);
+    /// Bytes are about to go by TCP, before there is memory; `None` if there is some now.
+    pub(crate) fn early_send(
+        &self,
+        wanted: usize,
+        send: impl FnOnce() -> Outcome,
+    ) -> Option<Outcome> {
+        let sent = self.early.send(|| self.stage() == Stage::Shared, send)?;
         self.notes_fullness(sent, wanted);
-        sent
+        Some(sent)
+    }
+
+    /// The same of a call that receives, which must not wait.
+    pub(crate) fn early_receive(
+        &self,
+        fd: i32,
+        receive: impl FnOnce() -> Outcome,
+    ) -> Option<Outcome> {
+        let received = self.early.receive(|| self.stage() == Stage::Shared, receive)?;
+        if received.is_ok_and(|bytes| bytes > 0) {
+            self.has_received_early(fd);
+        }
+        Some(received)
+    }
+
+    /// Whether what goes by TCP now may go by memory later.
+    pub(crate) fn is_early(&self) -> bool {
+        self.stage() == Stage::Early
+    }
+
+    /// Whether calls wait, before there is memory.
+    pub(crate) fn waits_early(&self, fd: i32) -> bool {
+        crate::patience::do_they(&self.early.waits, || !kernel::is_nonblocking(fd))
+    }
+
+    /// Somebody has said whether calls shall wait.
+    pub(crate) fn forget_whether_it_waits(&self) {
+        crate::patience::forget(&self.early.waits);
+        if let Some(shared) = self.shared() {
+            crate::patience::forget(&shared.own_end().waits);
+        }
+    }
+
+    /// A half of it was shut down.
+    pub(crate) fn shut(&self, sending: bool, receiving: bool) {
+        match self.shared() {
+            Some(shared) => shared.shut(sending, receiving),
+            // What is said once more is not worth memory, and its end is TCP's to tell.
+            None if self.role() == Role::Connector => self.stays_plain(Verdict::TooShort),
+            None => {}
+        }
     }
 
     /// TCP had no room for all: that it has, or a ring instead, is an edge.
@@ -396,203 +424,6 @@ impl Connection {
         if sent.map_or_else(|why| why == Errno(libc::EAGAIN), |sent| sent < wanted) {
             self.was_full.fetch_add(1, Ordering::AcqRel);
         }
-    }
-}
-
-impl<'a> SegmentView<'a> {
-    fn new(segment: Segment, role: Role, proof: &'a AtomicBool, announced: &'a AtomicU32) -> Self {
-        let (outgoing, incoming) = ring::ends(segment, role);
-        Self {
-            segment,
-            role,
-            proof,
-            announced,
-            outgoing,
-            incoming,
-            sends: segment.direction_from(role),
-            receives: segment.direction_from(role.other()),
-            own: segment.own(),
-            between: Some(segment.between()).filter(|between| between.transport().is_some()),
-        }
-    }
-
-    /// Whether the carrier wakes this process when there is news.
-    pub(crate) fn is_woken_by_carrier(&self) -> bool {
-        crate::bell::is_rung_for(self.announced.load(Ordering::Relaxed))
-    }
-
-    /// What this end says of itself.
-    pub(crate) fn own_end(&self) -> &'a End {
-        self.segment.end(self.role)
-    }
-
-    /// What has become of it, once both are here.
-    fn together(&self) -> Verdict {
-        self.between.and_then(BetweenHosts::transport).map_or(Verdict::BothHere, Verdict::Carried)
-    }
-
-    /// Whether the other end of the memory is known to be that of the connection.
-    fn is_proven(&self) -> bool {
-        self.proof.load(Ordering::Relaxed)
-    }
-
-    /// Whether somebody has claimed it, no matter who that is.
-    fn is_claimed(&self) -> bool {
-        self.segment.end(Role::Acceptor).is_here.load(Ordering::Acquire) != 0
-    }
-
-    /// A connector is sure of who has claimed its offer, and answers.
-    fn is_here_too(&self) {
-        self.proof.store(true, Ordering::Relaxed);
-        self.own.is_sure.store(1, Ordering::Release);
-        self.own_end().is_here.store(1, Ordering::Release);
-        self.notify_carrier();
-    }
-
-    /// Whether both ends know of each other.
-    pub(crate) fn are_both_here(&self) -> bool {
-        let is_here = |role| self.segment.end(role).is_here.load(Ordering::Acquire) != 0;
-        self.is_proven() && is_here(Role::Acceptor) && is_here(Role::Connector)
-    }
-
-    /// Bytes that go by TCP before those of the ring; `None` while all do.
-    pub(crate) fn incoming_by_tcp(&self) -> Option<u64> {
-        if !self.is_proven() {
-            return None;
-        }
-        self.receives.sending.switched.load(Ordering::SeqCst).checked_sub(1)
-    }
-
-    /// Whether all that the other end sends by TCP alone has been taken.
-    pub(crate) fn is_done_with_tcp(&self) -> bool {
-        let taken = self.receives.receiving.by_tcp.load(Ordering::Relaxed);
-        self.incoming_by_tcp().is_some_and(|by_tcp| by_tcp <= taken)
-    }
-
-    /// Whether one of the four halves has ended, as far as memory knows.
-    pub(crate) fn knows_of_an_end(&self) -> bool {
-        [self.sends, self.receives].into_iter().any(|direction| {
-            direction.sending.has_ended.load(Ordering::Acquire) != 0
-                || direction.receiving.has_ended.load(Ordering::Acquire) != 0
-        })
-    }
-
-    /// TCP has told of the end of what comes. Who has not said so in memory was killed, or
-    /// ended it past us: whether he is there at all is found out when something is sent.
-    pub(crate) fn has_ended_by_tcp(&self) {
-        // To another host the carriers tell of it, and the end by TCP may overtake them.
-        if self.between.is_none() && self.receives.sending.has_ended.load(Ordering::Acquire) == 0 {
-            self.receives.receiving.is_doubtful.store(1, Ordering::Relaxed);
-        }
-    }
-
-    /// Whether the other end may have been killed: the kernel refuses a byte for it.
-    pub(crate) fn is_doubtful(&self) -> bool {
-        self.receives.receiving.is_doubtful.load(Ordering::Relaxed) != 0
-    }
-
-    /// Whether calls on this end wait.
-    pub(crate) fn waits(&self, fd: i32) -> bool {
-        let word = &self.segment.end(self.role).waits;
-        crate::patience::do_they(word, || !kernel::is_nonblocking(fd))
-    }
-
-    /// Somebody has said whether calls on this end shall wait.
-    pub(crate) fn forget_whether_it_waits(&self) {
-        crate::patience::forget(&self.segment.end(self.role).waits);
-    }
-
-    /// Whether what we send goes into the ring.
-    pub(crate) fn is_sending_switched(&self) -> bool {
-        self.sends.sending.switched.load(Ordering::SeqCst) != 0
-    }
-
-    /// Lets what we send go into the ring from here on, if that can be.
-    pub(crate) fn switch_sending(&self, fd: i32) {
-        // Anyone who is gone takes nothing out of a ring, and its kernel says so of bytes by TCP.
-        if !self.are_both_here() || (self.between.is_some() && between_hosts::is_over_by_tcp(fd)) {
-            return;
-        }
-        let own = &self.sends.sending;
-        // While somebody is at it, the sum is not final: another time.
-        let Some(_held) = hold_at_once(&self.own.sending.lock) else { return };
-        if own.in_flight.compare_exchange(0, GATE, Ordering::SeqCst, Ordering::SeqCst).is_err() {
-            return;
-        }
-        let by_tcp = own.by_tcp.load(Ordering::SeqCst);
-        if socket_diag::sent(fd, self.role) != Some(by_tcp) {
-            own.in_flight.fetch_and(!GATE, Ordering::SeqCst);
-            return;
-        }
-        self.sends_at_once(fd);
-        own.switched.store(by_tcp + 1, Ordering::SeqCst);
-        self.notify_carrier();
-    }
-
-    /// Returns when nobody changes the way of what we send. Anyone who does has the lock of that
-    /// half; one who has died meanwhile has left the gate closed.
-    fn waits_for_the_gate(&self) {
-        if let Ok(_held) = hold_for_call(&self.own.sending.lock, || true)
-            && !self.is_sending_switched()
-        {
-            self.sends.sending.in_flight.fetch_and(!GATE, Ordering::SeqCst);
-        }
-    }
-
-    /// Bytes go by TCP, and are counted; `None` if they must not any more.
-    fn send_by_tcp(&self, send: impl FnOnce() -> Outcome) -> Option<Outcome> {
-        let own = &self.sends.sending;
-        let is_open = own.in_flight.fetch_add(1, Ordering::SeqCst) & GATE == 0;
-        let result = is_open.then(|| {
-            let sent = send();
-            if let Ok(bytes) = sent {
-                own.by_tcp.fetch_add(bytes as u64, Ordering::SeqCst);
-            }
-            sent
-        });
-        own.in_flight.fetch_sub(1, Ordering::SeqCst);
-        result
-    }
-
-    /// This half or that is shut down: what the ring has is still taken.
-    pub(crate) fn shut(&self, sending: bool, receiving: bool) {
-        let raise = |flag: &AtomicU32| flag.fetch_max(SHUT, Ordering::AcqRel);
-        if sending {
-            raise(&self.sends.sending.has_ended);
-        }
-        if receiving {
-            raise(&self.receives.receiving.has_ended);
-        }
-        self.notify_carrier();
-    }
-
-    /// Nobody has this end open any more.
-    fn close(&self, fd: i32) {
-        // The kernel resets a connection whose bytes nobody read; so does it for ours.
-        let is_unread = self.incoming_by_tcp().is_some() && self.incoming.available() != Ok(0);
-        if fd >= 0 && is_unread {
-            let at_once = libc::linger { l_onoff: 1, l_linger: 0 };
-            let _ = kernel::set_option(fd, libc::SOL_SOCKET, libc::SO_LINGER, &at_once);
-        }
-        let how = if fd >= 0 && kernel::resets_when_closed(fd) { RESET } else { CLOSED };
-        self.sends.sending.has_ended.store(how, Ordering::Release);
-        self.receives.receiving.has_ended.store(CLOSED, Ordering::Release);
-        kernel::wake(self.incoming.word_of_room(), i32::MAX);
-        self.notify_carrier();
-    }
-
-    /// Whether the ring still has what came before an end, and the end was no reset on
-    /// purpose.
-    pub(crate) fn has_bytes_before_the_end(&self) -> bool {
-        self.incoming_by_tcp().is_some()
-            && self.incoming.available() != Ok(0)
-            && self.receives.sending.has_ended.load(Ordering::Acquire) != RESET
-    }
-
-    /// Whether the other end closed in peace, whatever the kernel makes of a ring that came
-    /// too late for it.
-    pub(crate) fn has_ended_in_peace(&self) -> bool {
-        matches!(self.receives.sending.has_ended.load(Ordering::Acquire), SHUT | CLOSED)
     }
 }
 

@@ -1,8 +1,9 @@
 //! How the two ends of a connection find each other.
 //!
-//! Within one host the connector's offer is there before its first bytes are; to another
-//! host the carriers bring it, a little later. So the one is looked for with the first
-//! calls, the other for a while.
+//! Within one host the connector's offer is there before the bytes of its second turn are (module
+//! `early`), so its acceptor looks when it counts a turn. To another host it is offered at
+//! once, and the carriers bring it, a little later: that is looked for with each call, for a
+//! while.
 //!
 //! Neither believes what it finds. The acceptor claims an offer if the kernel says that its
 //! connection was called by the socket that offers; the connector goes on if the kernel says
@@ -14,7 +15,7 @@ use std::sync::atomic::Ordering;
 
 use landfall_socket_rules::Transport;
 
-use super::{Connection, Proof, SegmentView, Stage};
+use super::{Call, Connection, Proof, SegmentView, Stage};
 use crate::between_hosts::{self, Answer};
 use crate::folder::Fault;
 use crate::kernel;
@@ -25,17 +26,25 @@ use crate::segment::{BetweenHosts, CAPACITY, CARRIED_CAPACITY, End, Role, Segmen
 use crate::socket_diag::{self, UnprovenReason};
 use crate::thread::Section;
 
-/// How often an acceptor looks for an offer. The first bytes of one that speaks are sent
-/// after the offer was made: one look would do, if nobody read past us.
-const LOOKS: u32 = 4;
+/// How often an acceptor may find an offer that it cannot take.
+const REFUSALS: u32 = 4;
+/// An acceptor counts turns before its connector does, if that says more before it has heard the
+/// answer. So it looks at the first turns, then at those of double numbers, later at each of these,
+const FIRST_LOOKS: u32 = 4;
+const LOOK_EACH: u32 = 32;
+/// and at none after so many.
+const LAST_LOOK: u32 = 1024;
+/// How often a connector tries to offer, if bytes are under way or went past us.
+const TRIES: u32 = 8;
 /// Stands for the acceptor's cookie where no acceptor may come any more.
 pub(crate) const NOBODY: u64 = u64::MAX;
 /// Stands for the cookie of an end that is on another host.
 pub(crate) const ELSEWHERE: u64 = u64::MAX - 1;
-/// After this many calls without an answer a connector takes its offer back,
-const PATIENCE: u32 = 64;
-/// but not before the other has said something, or for so long: it may read late, however much
-/// is sent meanwhile.
+/// After this many turns without an answer a connector takes its offer back: its acceptor has
+/// counted as many, and looked,
+const PATIENCE: u32 = 2 * LOOK_EACH;
+/// but not before the other has said something since, or for so long: it may read late, however
+/// much is sent meanwhile.
 const SILENT_MS: u64 = 10_000;
 /// How often the kernel is asked who has claimed an offer, while it cannot answer.
 const QUESTIONS: u32 = 8;
@@ -43,22 +52,24 @@ const QUESTIONS: u32 = 8;
 const FAR_OFFER_MS: u64 = 10_000;
 
 impl Connection {
-    /// Offers memory to anyone who accepts the connection that `fd` has just begun: on this
-    /// host, or on another by way of the carriers.
-    pub(crate) fn offer(fd: i32, name: Name, transport: Transport) -> Result<(), Verdict> {
-        let name = if transport == Transport::Memory { name } else { name.for_the_carrier() };
+    /// The program has called somebody: bytes are counted, and memory is offered later. To
+    /// another host, by way of the carriers, it is offered at once.
+    pub(crate) fn called(fd: i32, name: Name, transport: Transport) -> Result<(), Verdict> {
+        if transport != Transport::Memory {
+            return Self::calls_by_carrier(fd, name.for_the_carrier(), transport);
+        }
+        crate::table::insert(fd, |connection| {
+            connection.begin(Role::Connector, Stage::Early, name, transport);
+        });
+        Ok(())
+    }
+
+    fn calls_by_carrier(fd: i32, name: Name, transport: Transport) -> Result<(), Verdict> {
         let cookie = kernel::cookie(fd).map_err(Verdict::NoMemory)?;
-        let segment =
-            make(&name, if transport == Transport::Memory { CAPACITY } else { CARRIED_CAPACITY })?;
-        let own = segment.end(Role::Connector);
-        socket_diag::introduce(own, fd);
-        own.holders.store(1, Ordering::Relaxed);
-        own.cookie.store(cookie, Ordering::Release);
-        let announced = match transport {
-            Transport::Memory => Ok(0),
-            _ => hand_to_the_carrier(segment, &name, transport),
-        };
-        let announced = announced.inspect_err(|_| {
+        let segment = make(&name, CARRIED_CAPACITY)?;
+        introduce_connector(segment, fd);
+        segment.end(Role::Connector).cookie.store(cookie, Ordering::Release);
+        let announced = hand_to_the_carrier(segment, &name, transport).inspect_err(|_| {
             name.forget();
             // SAFETY: nobody else uses this mapping.
             unsafe { segment.unmap() };
@@ -74,42 +85,137 @@ impl Connection {
     /// A connection was accepted: its bytes are counted, and an offer looked for.
     pub(crate) fn accepted(fd: i32, name: Name, transport: Transport) {
         crate::table::insert(fd, |connection| {
-            connection.begin(Role::Acceptor, Stage::Seeking, name, transport);
+            connection.begin(Role::Acceptor, Stage::Early, name, transport);
         });
     }
 
-    /// Bytes came by TCP, before there is memory: now an acceptor looks for it.
-    pub(crate) fn early_received(&self, fd: i32, bytes: usize) {
-        self.early_received.fetch_add(bytes as u64, Ordering::SeqCst);
-        self.looks_for_an_offer(fd);
+    /// Bytes came by TCP, before there is memory.
+    pub(super) fn has_received_early(&self, fd: i32) {
+        if self.stage() != Stage::Early {
+            return;
+        }
+        if self.is_carried() {
+            return self.looks_for_an_offer(fd);
+        }
+        self.counts_a_turn(fd, self.role() == Role::Acceptor);
     }
 
-    /// The memory of one who is about to send: an offer of another host may have come
-    /// behind the first bytes, so an acceptor looks again.
+    /// The memory of one who is about to send, if there is some or it is worth it now.
     pub(crate) fn shared_to_send(&self, fd: i32) -> Option<SegmentView<'_>> {
-        if self.stage() == Stage::Seeking
-            && self.carrier_way.load(Ordering::Relaxed) != 0
-            && self.early_received.load(Ordering::SeqCst) > 0
-        {
-            self.looks_for_an_offer(fd);
+        if self.stage() == Stage::Early {
+            if !self.is_carried() {
+                self.counts_a_turn(fd, self.role() == Role::Connector);
+            } else if self.early.received() > 0 {
+                // An offer of another host may have come behind the first bytes.
+                self.looks_for_an_offer(fd);
+            }
         }
         self.shared()
     }
 
-    fn looks_for_an_offer(&self, fd: i32) {
-        if self.stage() != Stage::Seeking {
+    fn is_carried(&self) -> bool {
+        self.carrier_way.load(Ordering::Relaxed) != 0
+    }
+
+    /// Where a turn has passed a connector offers memory, and an acceptor looks for it.
+    fn counts_a_turn(&self, fd: i32, leads: bool) {
+        let Some(turn) = self.early.turn(leads) else { return };
+        match self.role() {
+            Role::Connector => self.alone(|| self.offers(fd)),
+            Role::Acceptor if turn > LAST_LOOK => self.stays_plain(Verdict::NoOffer),
+            Role::Acceptor if is_turn_to_look(turn) => self.looks_for_an_offer(fd),
+            Role::Acceptor => {}
+        }
+    }
+
+    /// It is TCP from here on.
+    pub(super) fn stays_plain(&self, why: Verdict) {
+        self.stage.store(Stage::Plain as u8, Ordering::Release);
+        self.tells(why);
+    }
+
+    /// Another process is about to have it, too, and what that sends and receives is not counted
+    /// here. So memory is offered, or looked for, now or never; but who has not exchanged a
+    /// byte may leave it to the other.
+    pub(super) fn settles(&self, fd: i32) {
+        if self.stage() != Stage::Early || self.is_carried() {
             return;
         }
+        if self.role() == Role::Acceptor && self.early.sent() == 0 && self.early.received() == 0 {
+            return;
+        }
+        self.alone(|| match self.role() {
+            Role::Connector => self.offers(fd),
+            Role::Acceptor => self.looks(fd),
+        });
+        if self.stage() == Stage::Early {
+            self.stays_plain(Verdict::PassedOn);
+        }
+    }
+
+    /// Offers memory to the acceptor, if it is known what went by TCP.
+    fn offers(&self, fd: i32) {
+        if self.stage() != Stage::Early {
+            return;
+        }
+        let offered = match self.early_counts(fd) {
+            Some(_) => self.offer(fd),
+            None => Err(Verdict::PastUs),
+        };
+        match offered {
+            Ok(()) => crate::watched::became_shared(fd),
+            Err(Verdict::PastUs) if self.looks.fetch_add(1, Ordering::Relaxed) + 1 < TRIES => {}
+            Err(why) => self.stays_plain(why),
+        }
+    }
+
+    fn offer(&self, fd: i32) -> Result<(), Verdict> {
+        let name = self.name().ok_or(Verdict::PastUs)?;
+        let cookie = kernel::cookie(fd).map_err(Verdict::NoMemory)?;
+        let segment = make(&name, CAPACITY)?;
+        introduce_connector(segment, fd);
+        if !self.adopts_own(segment, fd) {
+            name.forget();
+            // SAFETY: nobody else uses this mapping.
+            unsafe { segment.unmap() };
+            return Err(Verdict::PastUs);
+        }
+        // Nobody takes what does not say whose it is.
+        segment.end(Role::Connector).cookie.store(cookie, Ordering::Release);
+        Ok(())
+    }
+
+    /// From here on bytes by TCP are counted in the memory; `false` if it is not sure how many
+    /// went.
+    fn adopts_own(&self, segment: Segment, fd: i32) -> bool {
+        let Some(_gate) = self.early.close_gate() else { return false };
+        let Some((received, sent)) = self.counted(fd) else { return false };
+        segment.direction_from(Role::Acceptor).receiving.by_tcp.store(received, Ordering::Relaxed);
+        segment.direction_from(Role::Connector).sending.by_tcp.store(sent, Ordering::Relaxed);
+        self.looks.store(0, Ordering::Relaxed);
+        self.began_at.store(kernel::milliseconds(), Ordering::Relaxed);
+        self.early.turns.begin_at(sent, received);
+        self.adopt(segment, Proof::Open);
+        true
+    }
+
+    fn looks_for_an_offer(&self, fd: i32) {
         self.alone(|| {
-            if self.stage() == Stage::Seeking
-                && self.may_look()
-                && let Err(why) = self.claim(fd)
-                && self.has_looked_enough()
-            {
-                self.stage.store(Stage::Plain as u8, Ordering::Release);
-                self.tells(why);
+            if self.stage() == Stage::Early && self.may_look() {
+                self.looks(fd);
             }
         });
+    }
+
+    /// Looks once; what cannot be taken is looked at some times.
+    fn looks(&self, fd: i32) {
+        if self.stage() == Stage::Early
+            && let Err(why) = self.claim(fd)
+            && (self.is_carried() || why != Verdict::NoOffer)
+            && self.has_looked_enough()
+        {
+            self.stays_plain(why);
+        }
     }
 
     /// Finding each other is for one thread of this process at a time; others go on with TCP
@@ -126,13 +232,12 @@ impl Connection {
     /// What comes from another host is looked for by time, not with each call.
     fn may_look(&self) -> bool {
         let now = kernel::milliseconds();
-        self.carrier_way.load(Ordering::Relaxed) == 0
-            || self.looked_at.swap(now, Ordering::Relaxed) != now
+        !self.is_carried() || self.looked_at.swap(now, Ordering::Relaxed) != now
     }
 
     fn has_looked_enough(&self) -> bool {
-        if self.carrier_way.load(Ordering::Relaxed) == 0 {
-            return self.looks.fetch_add(1, Ordering::Relaxed) + 1 >= LOOKS;
+        if !self.is_carried() {
+            return self.looks.fetch_add(1, Ordering::Relaxed) + 1 >= REFUSALS;
         }
         self.age() >= FAR_OFFER_MS
     }
@@ -149,7 +254,8 @@ impl Connection {
         }
         offer.is_for(fd, &name).map_err(Verdict::Unproven)?;
         // Other threads may have gone on while the kernel was asked.
-        let (received, sent) = self.early_counts(fd).ok_or(Verdict::NoOffer)?;
+        let gate = self.early.close_gate().ok_or(Verdict::NoOffer)?;
+        let (received, sent) = self.counted(fd).ok_or(Verdict::NoOffer)?;
         let own = offer.end(Role::Acceptor);
         let is_mine = kernel::cookie(fd).is_ok_and(|cookie| {
             own.cookie.compare_exchange(0, cookie, Ordering::AcqRel, Ordering::Relaxed).is_ok()
@@ -164,6 +270,7 @@ impl Connection {
         shared.receives.receiving.by_tcp.store(received, Ordering::Relaxed);
         shared.sends.sending.by_tcp.store(sent, Ordering::Relaxed);
         self.adopt(segment, Proof::Done);
+        drop(gate);
         own.is_here.store(1, Ordering::Release);
         if let Some(between) = shared.between {
             between.note_change();
@@ -184,18 +291,21 @@ impl Connection {
         }
     }
 
-    /// What has been received and sent by TCP. Who read or wrote past us makes counting
-    /// worthless: then it stays what it is.
+    /// What has been received and sent by TCP, while nobody is at it.
     fn early_counts(&self, fd: i32) -> Option<(u64, u64)> {
-        let (received, sent) =
-            (self.early_received.load(Ordering::SeqCst), self.early_sent.load(Ordering::SeqCst));
-        let is_sure = self.early_in_flight.load(Ordering::SeqCst) == 0
-            && socket_diag::received(fd) == Some(received);
-        is_sure.then_some((received, sent))
+        let _gate = self.early.close_gate()?;
+        self.counted(fd)
+    }
+
+    /// The same where the gate is closed. Who read or wrote past us makes counting worthless:
+    /// then it stays what it is.
+    fn counted(&self, fd: i32) -> Option<(u64, u64)> {
+        let (received, sent) = (self.early.received(), self.early.sent());
+        (socket_diag::received(fd) == Some(received)).then_some((received, sent))
     }
 
     /// One more call of a connector whose offer nobody has taken yet.
-    pub(crate) fn waits_for_an_answer(&self, shared: &SegmentView<'_>, fd: i32) {
+    pub(crate) fn waits_for_an_answer(&self, shared: &SegmentView<'_>, fd: i32, call: Call) {
         if shared.is_claimed() && !shared.is_proven() {
             self.alone(|| {
                 if self.stage() == Stage::Shared && !shared.is_proven() {
@@ -215,9 +325,12 @@ impl Connection {
         if let Some(between) = shared.between {
             return self.await_carriers(between);
         }
+        let said = shared.sends.sending.by_tcp.load(Ordering::Relaxed);
+        let heard = shared.receives.receiving.by_tcp.load(Ordering::Relaxed);
+        let turn = self.early.turns.passed(said, heard, call == Call::Sends);
         let acceptor = &shared.segment.end(Role::Acceptor).cookie;
-        let has_heard = || shared.receives.receiving.by_tcp.load(Ordering::Relaxed) > 0;
-        if self.looks.fetch_add(1, Ordering::Relaxed) >= PATIENCE
+        let has_heard = || heard > self.early.received();
+        if turn.is_some_and(|turn| turn >= PATIENCE)
             && acceptor.load(Ordering::Relaxed) == 0
             && (has_heard() || self.age() >= SILENT_MS)
             && let Some(name) = self.name()
@@ -225,8 +338,7 @@ impl Connection {
             // Anyone who accepted it would have looked by now. Nobody can come any more.
             name.forget();
             if acceptor.compare_exchange(0, NOBODY, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-                self.stage.store(Stage::Plain as u8, Ordering::Release);
-                self.tells(Verdict::NoAnswer);
+                self.stays_plain(Verdict::NoAnswer);
             }
         }
     }
@@ -254,15 +366,14 @@ impl Connection {
             return;
         }
         name.forget();
-        self.stage.store(Stage::Plain as u8, Ordering::Release);
-        self.tells(if why == UnprovenReason::Gone {
+        self.stays_plain(if why == UnprovenReason::Gone {
             Verdict::TooShort
         } else {
             Verdict::Unproven(why)
         });
     }
 
-    /// Milliseconds since it was made.
+    /// Milliseconds since it was made, or offered.
     fn age(&self) -> u64 {
         kernel::milliseconds().saturating_sub(self.began_at.load(Ordering::Relaxed))
     }
@@ -280,8 +391,7 @@ impl Connection {
         } else {
             return;
         };
-        self.stage.store(Stage::Plain as u8, Ordering::Release);
-        self.tells(verdict);
+        self.stays_plain(verdict);
         if let Some(name) = self.name() {
             name.forget();
         }
@@ -291,11 +401,23 @@ impl Connection {
     /// come. To another host one's own way is changed as soon as may be, so that rings can
     /// be sent with the next bytes.
     pub(crate) fn looks_for_the_other(&self, shared: &SegmentView<'_>, fd: i32) {
-        self.waits_for_an_answer(shared, fd);
+        self.waits_for_an_answer(shared, fd, Call::Receives);
         if shared.between.is_some() && !shared.is_sending_switched() {
             shared.switch_sending(fd);
         }
     }
+}
+
+/// Whether an acceptor looks for an offer in this turn.
+const fn is_turn_to_look(turn: u32) -> bool {
+    turn <= FIRST_LOOKS || turn.is_power_of_two() || turn.is_multiple_of(LOOK_EACH)
+}
+
+/// Says in memory that was just made where its connector is; its number comes last.
+fn introduce_connector(segment: Segment, fd: i32) {
+    let own = segment.end(Role::Connector);
+    socket_diag::introduce(own, fd);
+    own.holders.store(1, Ordering::Relaxed);
 }
 
 /// Asks this host's carrier to take an offer to the other host.
