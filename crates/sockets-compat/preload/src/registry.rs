@@ -210,7 +210,15 @@ impl Name {
 
     /// Makes the file; one of this name was of a connection that is no more.
     pub(crate) fn create(&self) -> Result<i32, Fault> {
-        Ok(Folder::open_or_make()?.create(self.file_name().as_c_str())?)
+        let mut tries = 8;
+        let file = self.file_name();
+        loop {
+            match Folder::open_or_make()?.create(file.as_c_str()) {
+                // Somebody found the folder empty, and has taken it away.
+                Err(Errno(libc::ENOENT)) if tries > 0 => tries -= 1,
+                made => return Ok(made?),
+            }
+        }
     }
 
     /// Opens the file that was made.
@@ -280,7 +288,8 @@ pub(crate) fn send_to_carrier(
 // starts looks at a few names and asks the kernel (`sock_diag`) whether there is such a
 // connection. A name is made after its connection, so one without is nobody's.
 
-/// Bounds the clean-up at start.
+/// Bounds the clean-up at start: what is read of the folder, and what the kernel is asked for.
+const MOST_READ: usize = 1024;
 const MOST: usize = 32;
 
 /// Takes some of the names away whose connections are no more.
@@ -289,9 +298,9 @@ pub(crate) fn sweep() {
     let path = folder.path_of(b".");
     let path = OsStr::from_bytes(path.as_c_str().to_bytes());
     let Ok(entries) = std::fs::read_dir(path) else { return };
-    let entries = entries.flatten().take(MOST);
-    let names: Vec<_> =
-        entries.filter_map(|entry| Name::parse(entry.file_name().as_bytes())).collect();
+    let names = entries.flatten().take(MOST_READ);
+    let names = names.filter_map(|entry| Name::parse(entry.file_name().as_bytes()));
+    let names: Vec<_> = names.take(MOST).collect();
     if names.is_empty() {
         return;
     }

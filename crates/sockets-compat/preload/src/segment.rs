@@ -170,10 +170,40 @@ pub(crate) struct EndState {
     /// Those of the watchers that wait for room: a ring that another takes away was for
     /// them, too.
     pub(crate) room_watchers: RoomWatchers,
-    /// A process of the connector's has had the kernel's word of who has claimed its offer.
+    /// A process of this end has had the kernel's word of who is at the other.
     pub(crate) is_sure: AtomicU32,
+    /// Who must claim the offer of this end, where the kernel was asked when it was made.
+    pub(crate) awaited: Awaited,
     /// What each ring holds. The other end could say otherwise in what both share.
     capacity: AtomicU64,
+}
+
+/// A socket at the other end of a connection, by the numbers that it will give in the memory.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct Awaited {
+    /// Zero where nobody was asked.
+    cookie: AtomicU64,
+    network: AtomicU64,
+    processes: AtomicU64,
+}
+
+impl Awaited {
+    /// It is the socket of this number, in the namespaces of this end.
+    pub(crate) fn is_now(&self, cookie: u64, own: &End) {
+        self.network.store(own.network.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.processes.store(own.processes.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.cookie.store(cookie, Ordering::Release);
+    }
+
+    /// Whether that is who says so in the memory.
+    pub(crate) fn is(&self, other: &End) -> bool {
+        let cookie = self.cookie.load(Ordering::Acquire);
+        cookie != 0
+            && other.cookie.load(Ordering::Acquire) == cookie
+            && other.network.load(Ordering::Relaxed) == self.network.load(Ordering::Relaxed)
+            && other.processes.load(Ordering::Relaxed) == self.processes.load(Ordering::Relaxed)
+    }
 }
 
 #[derive(Debug)]
@@ -252,6 +282,8 @@ pub(crate) enum Unusable {
     Names(libc::nlink_t),
     /// Another length or version.
     Unknown,
+    /// It is being made.
+    Unfinished,
     /// It is the memory of another connection, or a copy.
     OfAnother,
     Kernel(Errno),
@@ -270,6 +302,7 @@ impl fmt::Display for Unusable {
             Self::OpenToOthers(mode) => write!(f, "the offer is open to others (mode {mode:o})"),
             Self::Names(names) => write!(f, "the offer has {names} names"),
             Self::Unknown => f.write_str("the offer is of another version"),
+            Self::Unfinished => f.write_str("the offer is being made"),
             Self::OfAnother => f.write_str("the offer is that of another connection"),
             Self::Kernel(why) => write!(f, "the offer cannot be used (errno {})", why.0),
         }
@@ -277,13 +310,18 @@ impl fmt::Display for Unusable {
 }
 
 impl Segment {
-    /// Makes the memory of a connection in a file that was just made, for the connector.
-    pub(crate) fn create(file: i32, name: &Name, capacity: u64) -> Result<Self, Unusable> {
+    /// Makes the memory of a connection in a file that was just made, for the end that offers it.
+    pub(crate) fn create(
+        file: i32,
+        name: &Name,
+        role: Role,
+        capacity: u64,
+    ) -> Result<Self, Unusable> {
         let status = kernel::status(file)?;
         kernel::set_len(file, file_len(capacity) as u64)?;
         // A store for which there is no memory would end the program (SIGBUS). The rings get
-        // theirs as they are filled, and the acceptor its page when it comes.
-        let segment = Self::map_pages(file, Role::Connector, capacity, PAGE + HEADER)?;
+        // theirs as they are filled, and the other end its page when it comes.
+        let segment = Self::map_pages(file, role, capacity, PAGE + HEADER)?;
         for role in [Role::Connector, Role::Acceptor] {
             // The first bytes find nobody who looks at the ring, only one at TCP.
             segment.direction_from(role).receiving.wishes.begin();
@@ -336,15 +374,20 @@ impl Segment {
     /// Maps what has the length and the version of such memory, with the page of one end.
     fn map(file: i32, status: &libc::stat, role: Role) -> Result<Self, Unusable> {
         let has_length = |capacity: &u64| status.st_size == file_len(*capacity) as i64;
+        if status.st_size == 0 {
+            return Err(Unusable::Unfinished);
+        }
         let capacity = [CAPACITY, CARRIED_CAPACITY].into_iter().find(has_length);
         let capacity = capacity.ok_or(Unusable::Unknown)?;
         let segment = Self::map_pages(file, role, capacity, PAGE)?;
-        if segment.header().magic.load(Ordering::Acquire) == MAGIC {
-            return Ok(segment);
-        }
+        let fault = match segment.header().magic.load(Ordering::Acquire) {
+            MAGIC => return Ok(segment),
+            0 => Unusable::Unfinished,
+            _ => Unusable::Unknown,
+        };
         // SAFETY: nobody knows of it yet.
         unsafe { segment.unmap() };
-        Err(Unusable::Unknown)
+        Err(fault)
     }
 
     /// Ends the mapping.
@@ -421,153 +464,4 @@ impl Segment {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
-    use super::*;
-    use std::fs::{self, File, OpenOptions, Permissions};
-    use std::os::fd::AsRawFd;
-    use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
-    use std::path::PathBuf;
-
-    fn name(port: u8) -> Name {
-        let mut bytes = [0; Name::LEN];
-        bytes[Name::LEN - 1] = port;
-        Name::from_bytes(&bytes)
-    }
-
-    /// Memory without a name, mapped twice: as two processes have it.
-    pub(crate) fn two_mappings() -> (Segment, Segment) {
-        let file = scratch_file();
-        let first = Segment::create(file.as_raw_fd(), &name(1), CAPACITY).unwrap();
-        (first, another_mapping(&file, Role::Acceptor))
-    }
-
-    /// One more, of a file without a name.
-    fn another_mapping(file: &File, role: Role) -> Segment {
-        let status = kernel::status(file.as_raw_fd()).unwrap();
-        Segment::map(file.as_raw_fd(), &status, role).unwrap()
-    }
-
-    fn scratch_file() -> File {
-        let mut options = OpenOptions::new();
-        let options = options.read(true).write(true).mode(0o600);
-        options.custom_flags(libc::O_TMPFILE).open("/dev/shm").unwrap()
-    }
-
-    /// A file with a name, which is removed with it.
-    struct Named(PathBuf, File);
-
-    impl Named {
-        fn new(what: &str) -> Self {
-            let name = format!("landfall-segment-{}-{what}", std::process::id());
-            let path = PathBuf::from("/dev/shm").join(name);
-            let mut options = OpenOptions::new();
-            let options = options.read(true).write(true).create_new(true).mode(0o600);
-            let file = options.open(&path).unwrap();
-            Self(path, file)
-        }
-
-        /// Whether it can be taken up as memory of this connection.
-        fn opened(&self, name: &Name) -> Result<(), Unusable> {
-            let segment = Segment::open(self.1.as_raw_fd(), name, Role::Acceptor)?;
-            // SAFETY: nobody knows of it.
-            unsafe { segment.unmap() };
-            Ok(())
-        }
-    }
-
-    impl Drop for Named {
-        fn drop(&mut self) {
-            let _ = fs::remove_file(&self.0);
-        }
-    }
-
-    #[test]
-    fn both_see_the_same() {
-        let (first, second) = two_mappings();
-        first.direction_from(Role::Acceptor).sending.head.store(7, Ordering::Relaxed);
-        assert_eq!(second.direction_from(Role::Acceptor).sending.head.load(Ordering::Relaxed), 7);
-        assert!(second.direction_from(Role::Connector).receiving.wishes.are_any());
-    }
-
-    #[test]
-    fn an_end_has_what_the_other_does_not_see() {
-        let file = scratch_file();
-        let connector = Segment::create(file.as_raw_fd(), &name(1), CAPACITY).unwrap();
-        let [acceptor, sibling] = [Role::Acceptor; 2].map(|role| another_mapping(&file, role));
-        acceptor.own().sending.lock.store(7, Ordering::Relaxed);
-        assert_eq!(sibling.own().sending.lock.load(Ordering::Relaxed), 7);
-        assert_eq!(connector.own().sending.lock.load(Ordering::Relaxed), 0);
-        // All that one end has mapped is nothing of the other's.
-        // SAFETY: mapped so.
-        unsafe { connector.base().write_bytes(0xFF, mapped_len(CAPACITY)) };
-        assert_eq!(acceptor.own().sending.lock.load(Ordering::Relaxed), 7);
-    }
-
-    #[test]
-    fn what_is_something_else_is_not_mapped() {
-        let file = Named::new("nothing");
-        assert_eq!(file.opened(&name(1)), Err(Unusable::Unknown));
-        kernel::set_len(file.1.as_raw_fd(), file_len(CAPACITY) as u64).unwrap();
-        assert_eq!(file.opened(&name(1)), Err(Unusable::Unknown));
-    }
-
-    #[test]
-    fn rings_are_as_long_as_they_were_made() {
-        for capacity in [CAPACITY, CARRIED_CAPACITY] {
-            let file = Named::new("capacity");
-            let made = Segment::create(file.1.as_raw_fd(), &name(1), capacity).unwrap();
-            let opened = Segment::open(file.1.as_raw_fd(), &name(1), Role::Acceptor).unwrap();
-            assert_eq!((made.capacity(), opened.capacity()), (capacity, capacity));
-            for role in [Role::Connector, Role::Acceptor] {
-                // The last byte of a ring is the same for both.
-                // SAFETY: mapped so, and nobody else's.
-                unsafe { made.bytes_from(role).add(capacity as usize - 1).write(role as u8 + 7) };
-                // SAFETY: as above.
-                let seen = unsafe { opened.bytes_from(role).add(capacity as usize - 1).read() };
-                assert_eq!(seen, role as u8 + 7);
-            }
-            // SAFETY: nobody knows of them.
-            unsafe { (made.unmap(), opened.unmap()) };
-        }
-    }
-
-    #[test]
-    fn memory_is_that_of_its_own_connection_only() {
-        let file = Named::new("own");
-        Segment::create(file.1.as_raw_fd(), &name(1), CAPACITY).unwrap();
-        assert_eq!(file.opened(&name(1)), Ok(()));
-        assert_eq!(file.opened(&name(2)), Err(Unusable::OfAnother));
-        assert_eq!(file.opened(&name(1).turned()), Err(Unusable::OfAnother));
-    }
-
-    #[test]
-    fn a_copy_of_memory_is_not_it() {
-        let (file, copy) = (Named::new("original"), Named::new("copy"));
-        Segment::create(file.1.as_raw_fd(), &name(1), CAPACITY).unwrap();
-        fs::copy(&file.0, &copy.0).unwrap();
-        assert_eq!(copy.opened(&name(1)), Err(Unusable::OfAnother));
-    }
-
-    #[test]
-    fn memory_with_a_second_name_or_none_is_refused() {
-        let file = Named::new("names");
-        Segment::create(file.1.as_raw_fd(), &name(1), CAPACITY).unwrap();
-        let link = file.0.with_extension("link");
-        fs::hard_link(&file.0, &link).unwrap();
-        assert_eq!(file.opened(&name(1)), Err(Unusable::Names(2)));
-        fs::remove_file(&file.0).unwrap();
-        assert_eq!(file.opened(&name(1)), Ok(()));
-        fs::remove_file(&link).unwrap();
-        assert_eq!(file.opened(&name(1)), Err(Unusable::Names(0)));
-    }
-
-    #[test]
-    fn memory_that_others_may_open_is_refused() {
-        let file = Named::new("mode");
-        Segment::create(file.1.as_raw_fd(), &name(1), CAPACITY).unwrap();
-        for mode in [0o606, 0o660, 0o640, 0o604] {
-            fs::set_permissions(&file.0, Permissions::from_mode(mode)).unwrap();
-            assert_eq!(file.opened(&name(1)), Err(Unusable::OpenToOthers(libc::S_IFREG | mode)));
-        }
-    }
-}
+pub(crate) mod tests;

@@ -81,6 +81,15 @@ impl Known {
         const LISTENS: u8 = 10;
         !matches!(self.state, TIME_WAIT | CLOSED | LISTENS)
     }
+
+    /// Whether it belongs to this user. Of root's are sockets that were accepted for another, and
+    /// those that nobody has open.
+    fn is_ours(&self) -> Result<(), UnprovenReason> {
+        if self.user != 0 && self.user != kernel::user() {
+            return Err(UnprovenReason::OfUser(self.user));
+        }
+        Ok(())
+    }
 }
 
 /// A socket that answers questions about sockets of this network namespace.
@@ -121,18 +130,17 @@ impl SocketDiag {
             return Err(UnprovenReason::Apart);
         }
         let interface = end.interface.load(Ordering::Relaxed);
-        let known = self.end_of(name, role, ANY, interface).map_err(UnprovenReason::Silent)?;
-        let Some(known) = known.filter(Known::is_connected) else {
-            return Err(UnprovenReason::Gone);
-        };
+        let known = self.connected(name, role, interface)?;
         if known.cookie != end.cookie.load(Ordering::Acquire) {
             return Err(UnprovenReason::Another);
         }
-        // Of root's are sockets that were accepted for another, and those that nobody has open.
-        if known.user != 0 && known.user != kernel::user() {
-            return Err(UnprovenReason::OfUser(known.user));
-        }
-        Ok(())
+        known.is_ours()
+    }
+
+    /// What the kernel knows of one end, if it is that of a connection still.
+    fn connected(&self, name: &Name, role: Role, interface: u32) -> Result<Known, UnprovenReason> {
+        let known = self.end_of(name, role, ANY, interface).map_err(UnprovenReason::Silent)?;
+        known.filter(Known::is_connected).ok_or(UnprovenReason::Gone)
     }
 
     /// Says in the memory where a carrier is, which has no socket of the connection.
@@ -247,6 +255,17 @@ pub(crate) fn vouch(fd: i32, name: &Name, role: Role, end: &End) -> Result<(), U
     diag.vouches(name, role, end)
 }
 
+/// The number of the socket at that end of the connection of `fd`, if this user may have it.
+pub(crate) fn number_of(fd: i32, name: &Name, role: Role) -> Result<u64, UnprovenReason> {
+    let diag = SocketDiag::open().map_err(UnprovenReason::Silent)?;
+    if kernel::network_of(diag.fd) != kernel::network_of(fd) {
+        return Err(UnprovenReason::Apart);
+    }
+    let known = diag.connected(name, role, 0)?;
+    known.is_ours()?;
+    Ok(known.cookie)
+}
+
 /// The namespace of processes that this one is in; zero where that is not known. It is asked
 /// for once: another one begins with a fork.
 fn processes() -> u64 {
@@ -352,6 +371,22 @@ mod tests {
         one.end().cookie.store(own, Ordering::Relaxed);
         assert_eq!(one.asked(), Err(UnprovenReason::Another));
         assert_eq!(other.asked(), Ok(()));
+    }
+
+    #[test]
+    fn the_number_of_the_other_end_is_known_before_it_says_so() {
+        let met = Met::new("127.0.0.1:0", "127.0.0.1");
+        let number = number_of(met.acceptor.as_raw_fd(), &met.name, Role::Connector).unwrap();
+        assert_eq!(number, met.end().cookie.load(Ordering::Relaxed));
+        let awaited = &met.memory.own().awaited;
+        assert!(!awaited.is(met.end()), "nobody was asked");
+        awaited.is_now(number, met.end());
+        assert!(awaited.is(met.end()));
+        for word in [&met.end().cookie, &met.end().network, &met.end().processes] {
+            let before = word.fetch_add(1, Ordering::Relaxed);
+            assert!(!awaited.is(met.end()));
+            word.store(before, Ordering::Relaxed);
+        }
     }
 
     #[test]

@@ -542,7 +542,7 @@ fn make_memory(
     over: Transport,
     addressee: u64,
 ) -> Result<Arc<Mapping>, Verdict> {
-    let memory = Mapping::of(make(name, CARRIED_CAPACITY)?);
+    let memory = Mapping::of(make(name, Role::Connector, CARRIED_CAPACITY)?);
     let connector = memory.end(Role::Connector);
     diag.introduces(connector);
     memory.identity().addressee.store(addressee, Ordering::Relaxed);

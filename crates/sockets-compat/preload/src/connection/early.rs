@@ -149,6 +149,14 @@ impl EarlyBytes {
         result
     }
 
+    /// Gives other threads a moment to end the calls that they are in.
+    pub(super) fn pause(&self) {
+        let seen = self.in_flight.load(Ordering::SeqCst);
+        if seen != 0 {
+            let _ = kernel::sleep_on(&self.in_flight, seen, 1);
+        }
+    }
+
     /// Lets nobody send or receive while the way changes; `None` while somebody does.
     pub(super) fn close_gate(&self) -> Option<ClosedGate<'_>> {
         self.in_flight

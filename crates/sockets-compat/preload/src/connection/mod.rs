@@ -232,9 +232,6 @@ impl Connection {
             let Ok(offer) = Offer::find(&name, role) else { continue };
             let said = offer.end(role).cookie.load(Ordering::Acquire);
             if kernel::cookie(fd) != Ok(said) {
-                if role == Role::Acceptor && said == 0 {
-                    return Self::was_accepted(fd, name, |_| true);
-                }
                 continue;
             }
             let Some(proof) = proof_of_inherited(fd, role, &name, &offer) else { continue };
@@ -247,22 +244,28 @@ impl Connection {
             });
             return;
         }
-        // What another host offers may be on its way.
-        Self::was_accepted(fd, as_connector.turned(), |transport| transport != Transport::Memory);
+        Self::inherited_early(fd, as_connector);
     }
 
-    /// Another program accepted it, and this one has it now. Within one host only before the first
-    /// byte: who has exchanged some may do so again. What another host offers may have come later,
-    /// and whatever went until now went by TCP, which has counted it.
-    fn was_accepted(fd: i32, name: Name, may_be: fn(Transport) -> bool) {
+    /// Another program began it, and this one has it now; there is no memory of this end yet. Within
+    /// one host that may still be made before the first byte: who has exchanged some may do so
+    /// again. What another host offers may be on its way, and whatever went until now went by TCP,
+    /// which has counted it.
+    fn inherited_early(fd: i32, as_connector: Name) {
+        let Some(received) = socket_diag::received(fd) else { return };
+        // Of one who called, and has said nothing, the kernel counts that it called.
+        let has_called = (received, socket_diag::sent(fd, Role::Connector)) == (0, Some(0));
+        let role = if has_called { Role::Connector } else { Role::Acceptor };
+        let name = if has_called { as_connector } else { as_connector.turned() };
+        let Some(sent) = socket_diag::sent(fd, role) else { return };
         if let Ok(transport) = crate::rules::allow(&name)
-            && may_be(transport)
-            && let (Some(received), Some(sent)) =
-                (socket_diag::received(fd), socket_diag::sent(fd, Role::Acceptor))
-            && (transport != Transport::Memory || (received, sent) == (0, 0))
+            && match transport {
+                Transport::Memory => (received, sent) == (0, 0),
+                _ => role == Role::Acceptor,
+            }
         {
             crate::table::insert(fd, |connection| {
-                connection.begin(Role::Acceptor, Stage::Early, name, transport);
+                connection.begin(role, Stage::Early, name, transport);
                 connection.early.begin_at(sent, received);
             });
         }

@@ -46,6 +46,8 @@ const PATIENCE: u32 = 2 * LOOK_EACH;
 /// but not before the other has said something since, or for so long: it may read late, however
 /// much is sent meanwhile.
 const SILENT_MS: u64 = 10_000;
+/// How long calls of other threads are waited for where it has to be decided, in milliseconds.
+const PAUSES: u32 = 5;
 /// How often the kernel is asked who has claimed an offer, while it cannot answer.
 const QUESTIONS: u32 = 8;
 /// How long an acceptor looks for an offer from another host, which the carriers bring.
@@ -66,8 +68,8 @@ impl Connection {
 
     fn calls_by_carrier(fd: i32, name: Name, transport: Transport) -> Result<(), Verdict> {
         let cookie = kernel::cookie(fd).map_err(Verdict::NoMemory)?;
-        let segment = make(&name, CARRIED_CAPACITY)?;
-        introduce_connector(segment, fd);
+        let segment = make(&name, Role::Connector, CARRIED_CAPACITY)?;
+        introduce(segment, Role::Connector, fd);
         segment.end(Role::Connector).cookie.store(cookie, Ordering::Release);
         let announced = hand_to_the_carrier(segment, &name, transport).inspect_err(|_| {
             name.forget();
@@ -135,8 +137,8 @@ impl Connection {
     }
 
     /// Another process is about to have it, too, and what that sends and receives is not counted
-    /// here. So memory is offered, or looked for, now or never; but who has not exchanged a
-    /// byte may leave it to the other.
+    /// here. So there is memory from now on, or never, whichever end this is; but an acceptor that
+    /// has not exchanged a byte may leave it to the other.
     pub(super) fn settles(&self, fd: i32) {
         if self.stage() != Stage::Early || self.is_carried() {
             return;
@@ -144,36 +146,49 @@ impl Connection {
         if self.role() == Role::Acceptor && self.early.sent() == 0 && self.early.received() == 0 {
             return;
         }
-        self.alone(|| match self.role() {
-            Role::Connector => self.offers(fd),
-            Role::Acceptor => self.looks(fd),
-        });
-        if self.stage() == Stage::Early {
-            self.stays_plain(Verdict::PassedOn);
+        for _ in 0..PAUSES {
+            self.alone(|| self.offers(fd));
+            if self.stage() != Stage::Early {
+                return;
+            }
+            // Another thread is in the middle of a call, as a rule of one that does not wait.
+            self.early.pause();
         }
+        self.stays_plain(Verdict::PassedOn);
     }
 
-    /// Offers memory to the acceptor, if it is known what went by TCP.
+    /// Takes the memory that the other end offers, or offers some, if it is known what went
+    /// by TCP.
     fn offers(&self, fd: i32) {
         if self.stage() != Stage::Early {
             return;
         }
-        let offered = match self.early_counts(fd) {
-            Some(_) => self.offer(fd),
-            None => Err(Verdict::PastUs),
+        let offered = match self.claim(fd) {
+            Err(why) if why != Verdict::PastUs => self.offer(fd),
+            claimed => claimed,
         };
         match offered {
-            Ok(()) => crate::watched::became_shared(fd),
+            Ok(()) => {}
             Err(Verdict::PastUs) if self.looks.fetch_add(1, Ordering::Relaxed) + 1 < TRIES => {}
             Err(why) => self.stays_plain(why),
         }
     }
 
     fn offer(&self, fd: i32) -> Result<(), Verdict> {
-        let name = self.name().ok_or(Verdict::PastUs)?;
+        let (name, role) = (self.name().ok_or(Verdict::PastUs)?, self.role());
         let cookie = kernel::cookie(fd).map_err(Verdict::NoMemory)?;
-        let segment = make(&name, CAPACITY)?;
-        introduce_connector(segment, fd);
+        // Who is called may lock itself in before somebody takes it: the kernel is asked now.
+        let awaited = match role {
+            Role::Connector => None,
+            Role::Acceptor => Some(
+                socket_diag::number_of(fd, &name, Role::Connector).map_err(Verdict::Unproven)?,
+            ),
+        };
+        let segment = make(&name, role, CAPACITY)?;
+        introduce(segment, role, fd);
+        if let Some(awaited) = awaited {
+            segment.own().awaited.is_now(awaited, segment.end(role));
+        }
         if !self.adopts_own(segment, fd) {
             name.forget();
             // SAFETY: nobody else uses this mapping.
@@ -181,7 +196,8 @@ impl Connection {
             return Err(Verdict::PastUs);
         }
         // Nobody takes what does not say whose it is.
-        segment.end(Role::Connector).cookie.store(cookie, Ordering::Release);
+        segment.end(role).cookie.store(cookie, Ordering::Release);
+        crate::watched::became_shared(fd);
         Ok(())
     }
 
@@ -190,8 +206,10 @@ impl Connection {
     fn adopts_own(&self, segment: Segment, fd: i32) -> bool {
         let Some(_gate) = self.early.close_gate() else { return false };
         let Some((received, sent)) = self.counted(fd) else { return false };
-        segment.direction_from(Role::Acceptor).receiving.by_tcp.store(received, Ordering::Relaxed);
-        segment.direction_from(Role::Connector).sending.by_tcp.store(sent, Ordering::Relaxed);
+        let (sends, receives) =
+            (segment.direction_from(self.role()), segment.direction_from(self.role().other()));
+        sends.sending.by_tcp.store(sent, Ordering::Relaxed);
+        receives.receiving.by_tcp.store(received, Ordering::Relaxed);
         self.looks.store(0, Ordering::Relaxed);
         self.began_at.store(kernel::milliseconds(), Ordering::Relaxed);
         self.early.turns.begin_at(sent, received);
@@ -211,7 +229,7 @@ impl Connection {
     fn looks(&self, fd: i32) {
         if self.stage() == Stage::Early
             && let Err(why) = self.claim(fd)
-            && (self.is_carried() || why != Verdict::NoOffer)
+            && (self.is_carried() || !matches!(why, Verdict::NoOffer | Verdict::PastUs))
             && self.has_looked_enough()
         {
             self.stays_plain(why);
@@ -244,19 +262,23 @@ impl Connection {
 
     /// Says that we are here, if the offer is there and is for this socket; else why not.
     fn claim(&self, fd: i32) -> Result<(), Verdict> {
-        self.early_counts(fd).ok_or(Verdict::NoOffer)?;
-        let name = self.name().ok_or(Verdict::NoOffer)?;
-        let offer = Offer::find(&name, Role::Acceptor)?;
+        self.early_counts(fd).ok_or(Verdict::PastUs)?;
+        let (name, role) = (self.name().ok_or(Verdict::PastUs)?, self.role());
+        let offer = Offer::find(&name, role)?;
         if offer.between().transport.load(Ordering::Relaxed)
             != self.carrier_way.load(Ordering::Relaxed)
         {
             return Err(Verdict::NoOffer);
         }
-        offer.is_for(fd, &name).map_err(Verdict::Unproven)?;
+        if offer.end(role.other()).cookie.load(Ordering::Acquire) == 0 {
+            // Who makes it says last who that is.
+            return Err(Verdict::NoOffer);
+        }
+        offer.is_for(fd, &name, role).map_err(Verdict::Unproven)?;
         // Other threads may have gone on while the kernel was asked.
-        let gate = self.early.close_gate().ok_or(Verdict::NoOffer)?;
-        let (received, sent) = self.counted(fd).ok_or(Verdict::NoOffer)?;
-        let own = offer.end(Role::Acceptor);
+        let gate = self.early.close_gate().ok_or(Verdict::PastUs)?;
+        let (received, sent) = self.counted(fd).ok_or(Verdict::PastUs)?;
+        let own = offer.end(role);
         let is_mine = kernel::cookie(fd).is_ok_and(|cookie| {
             own.cookie.compare_exchange(0, cookie, Ordering::AcqRel, Ordering::Relaxed).is_ok()
         });
@@ -264,17 +286,17 @@ impl Connection {
             return Err(Verdict::NoOffer);
         }
         let segment = offer.keep();
-        let shared = SegmentView::new(segment, Role::Acceptor, &self.is_proven, &self.announced);
-        socket_diag::introduce(own, fd);
-        own.holders.store(1, Ordering::Relaxed);
+        introduce(segment, role, fd);
+        let shared = SegmentView::new(segment, role, &self.is_proven, &self.announced);
         shared.receives.receiving.by_tcp.store(received, Ordering::Relaxed);
         shared.sends.sending.by_tcp.store(sent, Ordering::Relaxed);
+        shared.own.is_sure.store(1, Ordering::Release);
         self.adopt(segment, Proof::Done);
         drop(gate);
         own.is_here.store(1, Ordering::Release);
         if let Some(between) = shared.between {
             between.note_change();
-            self.join_carrier(Role::Acceptor, &name);
+            self.join_carrier(role, &name);
             between.notify_carrier();
         }
         crate::watched::became_shared(fd);
@@ -304,7 +326,7 @@ impl Connection {
         (socket_diag::received(fd) == Some(received)).then_some((received, sent))
     }
 
-    /// One more call of a connector whose offer nobody has taken yet.
+    /// One more call of an end whose offer nobody has taken yet.
     pub(crate) fn waits_for_an_answer(&self, shared: &SegmentView<'_>, fd: i32, call: Call) {
         if shared.is_claimed() && !shared.is_proven() {
             self.alone(|| {
@@ -319,37 +341,40 @@ impl Connection {
             }
             return;
         }
-        if shared.role != Role::Connector {
-            return;
+        match shared.between {
+            Some(between) if shared.role == Role::Connector => return self.await_carriers(between),
+            // Who has taken an offer does not take it back.
+            Some(_) => return,
+            None if shared.is_proven() => return,
+            None => {}
         }
-        if let Some(between) = shared.between {
-            return self.await_carriers(between);
-        }
+        let leads = (call == Call::Sends) == (shared.role == Role::Connector);
         let said = shared.sends.sending.by_tcp.load(Ordering::Relaxed);
         let heard = shared.receives.receiving.by_tcp.load(Ordering::Relaxed);
-        let turn = self.early.turns.passed(said, heard, call == Call::Sends);
-        let acceptor = &shared.segment.end(Role::Acceptor).cookie;
+        let turn = self.early.turns.passed(said, heard, leads);
+        let other = &shared.other_end().cookie;
         let has_heard = || heard > self.early.received();
         if turn.is_some_and(|turn| turn >= PATIENCE)
-            && acceptor.load(Ordering::Relaxed) == 0
+            && other.load(Ordering::Relaxed) == 0
             && (has_heard() || self.age() >= SILENT_MS)
             && let Some(name) = self.name()
         {
-            // Anyone who accepted it would have looked by now. Nobody can come any more.
+            // The other end would have looked by now. Nobody can come any more.
             name.forget();
-            if acceptor.compare_exchange(0, NOBODY, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            if other.compare_exchange(0, NOBODY, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
                 self.stays_plain(Verdict::NoAnswer);
             }
         }
     }
 
-    /// A connector's offer was claimed: if by the socket that it calls, then both are here.
+    /// An offer was claimed: if by the socket at the other end, then both are here.
     fn finds_out_who_has_claimed(&self, shared: &SegmentView<'_>, fd: i32) {
         let Some(name) = self.name() else { return };
-        let acceptor = shared.segment.end(Role::Acceptor);
+        let other = shared.other_end();
         let doubt = match shared.between {
-            None => socket_diag::vouch(fd, &name, Role::Acceptor, acceptor),
-            Some(_) if is_a_carrier_beside(acceptor, fd) => Ok(()),
+            None if shared.own.awaited.is(other) => Ok(()),
+            None => socket_diag::vouch(fd, &name, shared.role.other(), other),
+            Some(_) if is_a_carrier_beside(other, fd) => Ok(()),
             Some(_) => Err(UnprovenReason::Apart),
         };
         // Another process of this end may have been told while the other was there, which
@@ -413,9 +438,9 @@ const fn is_turn_to_look(turn: u32) -> bool {
     turn <= FIRST_LOOKS || turn.is_power_of_two() || turn.is_multiple_of(LOOK_EACH)
 }
 
-/// Says in memory that was just made where its connector is; its number comes last.
-fn introduce_connector(segment: Segment, fd: i32) {
-    let own = segment.end(Role::Connector);
+/// Says in the memory where this end is; its number is for the caller to say.
+fn introduce(segment: Segment, role: Role, fd: i32) {
+    let own = segment.end(role);
     socket_diag::introduce(own, fd);
     own.holders.store(1, Ordering::Relaxed);
 }
@@ -450,11 +475,11 @@ pub(super) fn proof_of_inherited(fd: i32, role: Role, name: &Name, offer: &Offer
     if !socket_diag::is_beside(offer.end(role), fd) {
         return None;
     }
-    if role == Role::Acceptor {
-        return Some(Proof::Done);
-    }
     if offer.own().is_sure.load(Ordering::Acquire) == 0 {
         return Some(Proof::Open);
+    }
+    if role == Role::Acceptor {
+        return Some(Proof::Done);
     }
     if offer.between().transport().is_some() {
         return Some(Proof::Done);
@@ -466,9 +491,9 @@ pub(super) fn proof_of_inherited(fd: i32, role: Role, name: &Name, offer: &Offer
 }
 
 /// Makes memory for a connection, with a name by which the other end finds it.
-pub(crate) fn make(name: &Name, capacity: u64) -> Result<Segment, Verdict> {
+pub(crate) fn make(name: &Name, role: Role, capacity: u64) -> Result<Segment, Verdict> {
     let file = name.create()?;
-    let made = Segment::create(file, name, capacity);
+    let made = Segment::create(file, name, role, capacity);
     let _ = kernel::close(file);
     made.map_err(|why| {
         name.forget();
@@ -495,23 +520,27 @@ impl Offer {
             Ok(segment) => Ok(Self { segment, file }),
             Err(why) => {
                 let _ = kernel::close(file);
-                Err(Verdict::Unusable(why))
+                Err(match why {
+                    Unusable::Unfinished => Verdict::NoOffer,
+                    why => Verdict::Unusable(why),
+                })
             }
         }
     }
 
-    /// Whether it is offered to this socket, by the socket that has called it; by a carrier,
-    /// which has asked the kernel for the one that is called, if it comes from another host.
-    fn is_for(&self, fd: i32, name: &Name) -> Result<(), UnprovenReason> {
-        let connector = self.end(Role::Connector);
+    /// Whether it is offered to this socket, which is the end at this side, by the socket at the
+    /// other end; by a carrier, which has asked the kernel for the one that is called, if it
+    /// comes from another host.
+    fn is_for(&self, fd: i32, name: &Name, role: Role) -> Result<(), UnprovenReason> {
+        let other = self.end(role.other());
         if self.between().transport().is_none() {
-            return socket_diag::vouch(fd, name, Role::Connector, connector);
+            return socket_diag::vouch(fd, name, role.other(), other);
         }
         let addressee = self.identity().addressee.load(Ordering::Relaxed);
         if kernel::cookie(fd) != Ok(addressee) {
             return Err(UnprovenReason::Another);
         }
-        if is_a_carrier_beside(connector, fd) { Ok(()) } else { Err(UnprovenReason::Apart) }
+        if is_a_carrier_beside(other, fd) { Ok(()) } else { Err(UnprovenReason::Apart) }
     }
 
     /// The mapping, which is the caller's from here on.

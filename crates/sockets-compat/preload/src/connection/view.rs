@@ -69,6 +69,11 @@ impl<'a> SegmentView<'a> {
         self.segment.end(self.role)
     }
 
+    /// What the other end says of itself.
+    pub(super) fn other_end(&self) -> &'a End {
+        self.segment.end(self.role.other())
+    }
+
     /// What has become of it, once both are here.
     pub(super) fn together(&self) -> Verdict {
         self.between.and_then(BetweenHosts::transport).map_or(Verdict::BothHere, Verdict::Carried)
@@ -81,10 +86,10 @@ impl<'a> SegmentView<'a> {
 
     /// Whether somebody has claimed it, no matter who that is.
     pub(super) fn is_claimed(&self) -> bool {
-        self.segment.end(Role::Acceptor).is_here.load(Ordering::Acquire) != 0
+        self.other_end().is_here.load(Ordering::Acquire) != 0
     }
 
-    /// A connector is sure of who has claimed its offer, and answers.
+    /// This end is sure of who has claimed its offer, and answers.
     pub(super) fn is_here_too(&self) {
         self.proof.store(true, Ordering::Relaxed);
         self.own.is_sure.store(1, Ordering::Release);

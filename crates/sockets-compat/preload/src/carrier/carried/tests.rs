@@ -13,7 +13,8 @@ fn carried() -> CarriedConnection {
     let options = options.read(true).write(true).mode(0o600);
     let file = options.custom_flags(libc::O_TMPFILE).open("/dev/shm").unwrap();
     let name = Name::from_bytes(&[7; Name::LEN]);
-    let segment = Segment::create(file.as_raw_fd(), &name, CARRIED_CAPACITY).unwrap();
+    let segment =
+        Segment::create(file.as_raw_fd(), &name, Role::Connector, CARRIED_CAPACITY).unwrap();
     let connection =
         CarriedConnection::new(Mapping::of(segment), Role::Connector, name, Instant::now());
     connection.theirs().sending.switched.store(1, Ordering::SeqCst);
