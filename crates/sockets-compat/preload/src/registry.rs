@@ -210,15 +210,16 @@ impl Name {
 
     /// Makes the file; one of this name was of a connection that is no more.
     pub(crate) fn create(&self) -> Result<i32, Fault> {
-        let mut tries = 8;
         let file = self.file_name();
-        loop {
-            match Folder::open_or_make()?.create(file.as_c_str()) {
+        let create = || Ok(Folder::open_or_make()?.create(file.as_c_str())?);
+        for _ in 0..TRIES {
+            match create() {
                 // Somebody found the folder empty, and has taken it away.
-                Err(Errno(libc::ENOENT)) if tries > 0 => tries -= 1,
-                made => return Ok(made?),
+                Err(Fault::Kernel(Errno(libc::ENOENT))) => {}
+                made => return made,
             }
         }
+        create()
     }
 
     /// Opens the file that was made.
@@ -236,6 +237,9 @@ impl Name {
         folder.remove(self.file_name().as_c_str());
     }
 }
+
+/// How often a folder is made again that was taken away meanwhile.
+const TRIES: u32 = 8;
 
 /// A name that is written while nobody else knows of what it names.
 #[derive(Debug)]

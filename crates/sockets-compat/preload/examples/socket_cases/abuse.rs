@@ -29,6 +29,7 @@ static EARLY_B: AtomicI32 = AtomicI32::new(-1);
 extern "C" fn early() {
     let pair = Pair::fresh();
     send(pair.a, b"early", 0);
+    send(pair.b, b"early", 0);
     EARLY_A.store(pair.a, Ordering::Relaxed);
     EARLY_B.store(pair.b, Ordering::Relaxed);
 }
@@ -39,6 +40,7 @@ static EARLY: extern "C" fn() = early;
 
 fn before_any_library(seen: &mut Seen) {
     let pair = Pair { a: EARLY_A.load(Ordering::Relaxed), b: EARLY_B.load(Ordering::Relaxed) };
+    seen.call("before", recv(pair.a, &mut [0; 5], libc::MSG_WAITALL));
     for _ in 0..5 {
         let mut bytes = [0; 5];
         seen.call("recv", recv(pair.b, &mut bytes, libc::MSG_WAITALL));
