@@ -56,6 +56,50 @@ macro_rules! call {
 
 pub(crate) use call;
 
+/// A call of the kernel, as that answers: an error is a small number below zero.
+///
+/// # Safety
+///
+/// As the call asks for it.
+#[cfg(target_arch = "x86_64")]
+pub(crate) unsafe fn by_number(number: c_long, arguments: [c_long; 6]) -> c_long {
+    let [a, b, c, d, e, f] = arguments;
+    let result;
+    // SAFETY: as promised; the kernel changes the two registers that are named, and no other.
+    unsafe {
+        std::arch::asm!(
+            "syscall",
+            inlateout("rax") number => result,
+            in("rdi") a, in("rsi") b, in("rdx") c, in("r10") d, in("r8") e, in("r9") f,
+            lateout("rcx") _, lateout("r11") _,
+            options(nostack),
+        );
+    }
+    result
+}
+
+/// The same.
+///
+/// # Safety
+///
+/// As the call asks for it.
+#[cfg(target_arch = "aarch64")]
+pub(crate) unsafe fn by_number(number: c_long, arguments: [c_long; 6]) -> c_long {
+    let [a, b, c, d, e, f] = arguments;
+    let result;
+    // SAFETY: as promised; the kernel changes no register but the first.
+    unsafe {
+        std::arch::asm!(
+            "svc 0",
+            in("x8") number,
+            inlateout("x0") a => result,
+            in("x1") b, in("x2") c, in("x3") d, in("x4") e, in("x5") f,
+            options(nostack),
+        );
+    }
+    result
+}
+
 /// A range of memory that the program owns, as it gave it to us.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]

@@ -68,6 +68,24 @@ fn ten_thousand_connections_leave_nothing_behind() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
+/// 16 KiB for each end are what one would accept; it is a record of some hundred bytes.
+#[test]
+fn idle_connections_take_no_memory_but_a_record() {
+    const MOST: usize = 2048;
+    let mut command = Command::new(example("socket_cases"));
+    command.args(["idle", "5000"]).env("LD_PRELOAD", example("libpreload_for_tests.so"));
+    let output = command.env("EXPECT_SHARED", "1").output().expect("the cases start");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let words: Vec<&str> = said.split_whitespace().collect();
+    let [count, "connections,", bytes, "bytes", "each,", "0", "rings"] = words[..] else {
+        panic!("{said}")
+    };
+    let number = |word: &str| word.parse::<usize>().expect("a number");
+    // A user's processes may have a thousand descriptors, as a rule.
+    assert!(number(count) > 400 && number(bytes) <= MOST, "{said}");
+}
+
 /// Of the cases above, the one that kills, as often as one likes.
 #[test]
 fn who_is_killed_in_the_middle_keeps_nothing_from_others() {

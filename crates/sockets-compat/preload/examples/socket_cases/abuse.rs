@@ -271,6 +271,46 @@ pub(crate) fn many(count: usize) {
     assert!(after.1 <= before.1 + 16, "mappings are left: {before:?} {after:?}");
 }
 
+/// Not one of the cases: as many connections at a time as descriptors allow, up to this many, each
+/// with a request and its answer behind it; what memory they take.
+pub(crate) fn idle(count: usize) {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: a place for it.
+    unsafe {
+        libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit);
+        limit.rlim_cur = limit.rlim_max;
+        libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
+    }
+    let count = count.min((limit.rlim_cur as usize - 100) / 2);
+    let resident = || {
+        let text = std::fs::read_to_string("/proc/self/statm").expect("it tells of itself");
+        let pages = text.split(' ').nth(1).and_then(|word| word.parse::<usize>().ok());
+        4096 * pages.expect("a number of pages")
+    };
+    let before = resident();
+    let pairs: Vec<Pair> = (0..count)
+        .map(|_| {
+            let pair = Pair::fresh();
+            pair.exchange(pair.a, pair.b);
+            pair.exchange(pair.b, pair.a);
+            pair
+        })
+        .collect();
+    let maps = std::fs::read_to_string("/proc/self/maps").expect("it tells of its memory");
+    let rings = maps.lines().filter(|line| line.contains("landfall-sockets")).count();
+    println!("{count} connections, {} bytes each, {rings} rings", (resident() - before) / count);
+    // All of them are good for memory still.
+    let (first, last) = (&pairs[0], &pairs[count - 1]);
+    for pair in [first, last] {
+        for _ in 0..4 {
+            pair.exchange(pair.a, pair.b);
+            pair.exchange(pair.b, pair.a);
+        }
+        pair.expect_shared(pair.a);
+        pair.expect_shared(pair.b);
+    }
+}
+
 /// What `sshd` leaves its child, more or less.
 const LEFT: &[libc::c_long] = &[
     libc::SYS_read,
@@ -290,8 +330,16 @@ const LEFT: &[libc::c_long] = &[
     libc::SYS_rt_sigreturn,
 ];
 
+/// How a filter is set.
+#[derive(Clone, Copy)]
+enum LockedBy {
+    Prctl,
+    /// As `libseccomp` does it.
+    Number,
+}
+
 /// From here on whatever else is called ends the process.
-fn lock_in() {
+fn lock_in(by: LockedBy) {
     crate::pair::settle_no_more();
     const LOAD_NUMBER: u16 = 0x20;
     const IF_EQUAL: u16 = 0x15;
@@ -307,8 +355,17 @@ fn lock_in() {
     // SAFETY: the filter lives until the kernel has copied it.
     unsafe {
         assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
-        let mode = libc::SECCOMP_MODE_FILTER;
-        assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, mode, &raw const program, 0, 0), 0);
+        let done = match by {
+            LockedBy::Prctl => {
+                let mode = libc::SECCOMP_MODE_FILTER;
+                libc::prctl(libc::PR_SET_SECCOMP, mode, &raw const program, 0, 0).into()
+            }
+            LockedBy::Number => {
+                let mode = libc::SECCOMP_SET_MODE_FILTER;
+                libc::syscall(libc::SYS_seccomp, mode, 0, &raw const program)
+            }
+        };
+        assert_eq!(done, 0);
     }
 }
 
@@ -317,6 +374,7 @@ fn lock_in() {
 fn with_locked_in(
     seen: &mut Seen,
     pair: &Pair,
+    by: LockedBy,
     job: fn(i32),
     meanwhile: impl FnOnce(&mut Seen, i32),
 ) {
@@ -324,7 +382,7 @@ fn with_locked_in(
     let child = unsafe { libc::fork() };
     if child == 0 {
         close(pair.a);
-        lock_in();
+        lock_in(by);
         job(pair.b);
         close(pair.b);
         // SAFETY: a number.
@@ -363,17 +421,19 @@ fn echo(fd: i32) {
 }
 
 fn reading_and_writing(seen: &mut Seen) {
-    for pair in [Pair::fresh(), Pair::used()] {
-        with_locked_in(seen, &pair, echo, |seen, fd| {
-            let mut bytes = [0; 8];
-            for _ in 0..20 {
-                send(fd, b"words", 0);
-                assert_eq!(recv(fd, &mut bytes[..5], libc::MSG_WAITALL), 5);
-            }
-            seen.note("bytes", bytes);
-            // SAFETY: a number.
-            unsafe { libc::shutdown(fd, libc::SHUT_WR) };
-        });
+    for by in [LockedBy::Prctl, LockedBy::Number] {
+        for pair in [Pair::fresh(), Pair::used()] {
+            with_locked_in(seen, &pair, by, echo, |seen, fd| {
+                let mut bytes = [0; 8];
+                for _ in 0..20 {
+                    send(fd, b"words", 0);
+                    assert_eq!(recv(fd, &mut bytes[..5], libc::MSG_WAITALL), 5);
+                }
+                seen.note("bytes", bytes);
+                // SAFETY: a number.
+                unsafe { libc::shutdown(fd, libc::SHUT_WR) };
+            });
+        }
     }
 }
 
@@ -389,7 +449,7 @@ fn waiting_for_room(seen: &mut Seen) {
             left -= sent as usize;
         }
     };
-    with_locked_in(seen, &Pair::used(), job, |seen, fd| {
+    with_locked_in(seen, &Pair::used(), LockedBy::Prctl, job, |seen, fd| {
         std::thread::sleep(std::time::Duration::from_millis(20));
         let mut bytes = vec![0; MUCH];
         seen.call("recv", recv(fd, &mut bytes, libc::MSG_WAITALL));
@@ -408,7 +468,7 @@ fn without_waiting(seen: &mut Seen) {
         let got = read(fd, &mut bytes);
         write(fd, &bytes[..got as usize]);
     };
-    with_locked_in(seen, &pair, job, |seen, fd| {
+    with_locked_in(seen, &pair, LockedBy::Prctl, job, |seen, fd| {
         let mut bytes = [0; 4];
         recv(fd, &mut bytes, libc::MSG_WAITALL);
         seen.note("at once", bytes);

@@ -25,6 +25,7 @@ fn main() {
     let only: Vec<String> = std::env::args().skip(1).collect();
     match only.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["many", count] => return abuse::many(count.parse().expect("a number")),
+        ["idle", count] => return abuse::idle(count.parse().expect("a number")),
         ["with_a_title"] => return pair::with_a_title(),
         ["killed_while_open"] => forks::killed_while_open(),
         ["without_memory"] => return abuse::without_memory(),

@@ -1,10 +1,11 @@
 //! Signals, and which of them end calls; the end of a process that skips its exit handlers.
 
-use std::ffi::{c_int, c_ulong};
+use std::ffi::{c_int, c_long, c_ulong};
 use std::mem::MaybeUninit;
 
 use libc::{sigaction as Action, sighandler_t};
 
+use crate::kernel::{self, Errno};
 use crate::next::next;
 use crate::process;
 use crate::sandbox::{self, Forbidden};
@@ -162,6 +163,63 @@ unsafe extern "C" fn prctl(
     }
     result
 }
+
+/// What the program is about to forbid itself by a call of another name.
+///
+/// # Safety
+///
+/// The arguments are what the call asks for.
+unsafe fn forbidden_by_number(number: c_long, arguments: &[c_long; 6]) -> Option<Forbidden> {
+    let [first, second, third, ..] = arguments.map(c_long::cast_unsigned);
+    let (mode, program) = match number {
+        libc::SYS_prctl if first == libc::PR_SET_SECCOMP as c_ulong => (second, third),
+        libc::SYS_seccomp if first == c_ulong::from(libc::SECCOMP_SET_MODE_STRICT) => {
+            (libc::SECCOMP_MODE_STRICT.into(), 0)
+        }
+        libc::SYS_seccomp if first == c_ulong::from(libc::SECCOMP_SET_MODE_FILTER) => {
+            (libc::SECCOMP_MODE_FILTER.into(), third)
+        }
+        _ => return None,
+    };
+    // SAFETY: as promised.
+    unsafe { forbidden_by(libc::PR_SET_SECCOMP, mode, program) }
+}
+
+/// Calls by number go on as they came; but a filter may be set so, as `libseccomp` does it.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+#[unsafe(no_mangle)]
+unsafe extern "C" fn syscall(
+    number: c_long,
+    a: c_long,
+    b: c_long,
+    c: c_long,
+    d: c_long,
+    e: c_long,
+    f: c_long,
+) -> c_long {
+    let arguments = [a, b, c, d, e, f];
+    // SAFETY: what the program gave, here and below.
+    let forbidden = unsafe { forbidden_by_number(number, &arguments) };
+    if forbidden.is_some() {
+        sandbox::remember();
+    }
+    // SAFETY: as above.
+    let result = unsafe { kernel::by_number(number, arguments) };
+    let failed = (-4095..0).contains(&result);
+    // A thread that could not be brought to it, too, is told by its number.
+    let is_refused = failed || (result > 0 && b & TSYNC != 0);
+    if let Some(forbidden) = forbidden.filter(|_| !is_refused) {
+        forbidden.hold();
+    }
+    if failed {
+        Errno(-result as c_int).tell();
+        return -1;
+    }
+    result
+}
+
+/// `SECCOMP_FILTER_FLAG_TSYNC`: for all threads.
+const TSYNC: c_long = 1;
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn _exit(code: c_int) -> ! {
