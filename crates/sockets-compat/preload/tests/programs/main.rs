@@ -5,6 +5,7 @@ mod between;
 mod common;
 mod hosts;
 mod servers;
+mod services;
 mod test_folder;
 
 use landfall_testbed::skip_unless;
