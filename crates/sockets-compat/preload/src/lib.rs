@@ -100,7 +100,8 @@ fn take_in_what_was_open() {
 /// What one thread of this process is in the middle of changing, the child of another's fork
 /// would have half changed for ever. So all stands still.
 extern "C" fn before_fork() {
-    table::for_each(connection::Connection::is_held_once_more);
+    let mut means = connection::Means::of_a_fork();
+    table::for_each(|connection, fd| connection.is_held_once_more(fd, &mut means));
     watched::before_fork();
     process::begins();
 }

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use libc::sock_filter as Step;
 
 use crate::Case;
+use crate::forks::in_child;
 use crate::pair::{Pair, Seen, call_up, close, drain, listener, poll_bits, recv, send};
 
 pub(crate) const CASES: &[Case] = &[
@@ -309,6 +310,18 @@ pub(crate) fn idle(count: usize) {
         pair.expect_shared(pair.a);
         pair.expect_shared(pair.b);
     }
+    // Those that a child gets, too, are some of them memory from now on, and the others never.
+    assert_eq!(in_child(|| 0), 0);
+    for pair in &pairs {
+        for _ in 0..3 {
+            pair.exchange(pair.a, pair.b);
+            pair.exchange(pair.b, pair.a);
+        }
+    }
+    println!(
+        "{} of them are memory after a fork",
+        pairs.iter().filter(|it| it.is_shared()).count()
+    );
 }
 
 /// What `sshd` leaves its child, more or less.

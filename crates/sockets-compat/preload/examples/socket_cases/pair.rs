@@ -233,6 +233,11 @@ impl Pair {
         }
     }
 
+    /// Whether it is memory both ways, as both ends have it.
+    pub(crate) fn is_shared(&self) -> bool {
+        is_shared(self.a) == 3 && is_shared(self.b) == 3
+    }
+
     /// The same of what this end sends, within a host.
     pub(crate) fn expect_sends_by_memory(end: c_int) {
         if std::env::var_os("EXPECT_SHARED").is_some() && place("CASES_FROM").is_none() {

@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_uint};
 use libc::{mmsghdr, msghdr, timespec};
 
 use super::{bytes::parts, told, told_int};
-use crate::connection::Connection;
+use crate::connection::{Connection, Means};
 use crate::kernel::Outcome;
 use crate::next::next;
 use crate::{process, rules, table, transfer};
@@ -101,7 +101,7 @@ unsafe fn each_descriptor(header: &msghdr, mut with: impl FnMut(c_int)) {
 ///
 /// A header of the program.
 unsafe fn send_descriptors(fd: c_int, header: *const msghdr, flags: c_int) -> isize {
-    let each = |with: &dyn Fn(&Connection, c_int)| {
+    let each = |with: &mut dyn FnMut(&Connection, c_int)| {
         // SAFETY: as promised.
         unsafe {
             each_descriptor(&*header, |carried| {
@@ -111,12 +111,13 @@ unsafe fn send_descriptors(fd: c_int, header: *const msghdr, flags: c_int) -> is
             });
         }
     };
-    each(&Connection::is_held_once_more);
+    let mut means = Means::of_a_fork();
+    each(&mut |connection, fd| connection.is_held_once_more(fd, &mut means));
     // SAFETY: as promised.
     let sent =
         unsafe { next!(sendmsg: fn(c_int, *const msghdr, c_int) -> isize)(fd, header, flags) };
     if sent < 0 {
-        each(&|connection, _| connection.is_held_once_less());
+        each(&mut |connection, _| connection.is_held_once_less());
     }
     sent
 }

@@ -94,6 +94,23 @@ pub(crate) struct Connection {
     pub(crate) serial: AtomicU64,
 }
 
+/// For how many connections memory is made at once, where several are shared with another
+/// process: a fork must not take long because there are thousands. The others stay TCP.
+#[derive(Debug)]
+pub(crate) struct Means(u32);
+
+impl Means {
+    pub(crate) const fn of_a_fork() -> Self {
+        Self(256)
+    }
+
+    fn spend(&mut self) -> bool {
+        let is_enough = self.0 > 0;
+        self.0 = self.0.saturating_sub(1);
+        is_enough
+    }
+}
+
 /// What a call is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Call {
@@ -280,9 +297,10 @@ impl Connection {
         kernel::cookie(fd) == Ok(known)
     }
 
-    /// A child will have it, too, or who gets a message. It is said before that.
-    pub(crate) fn is_held_once_more(&self, fd: i32) {
-        self.settles(fd);
+    /// A child will have it, too, or who gets a message. It is said before that. Memory that it
+    /// needs for it is made out of `means`.
+    pub(crate) fn is_held_once_more(&self, fd: i32, means: &mut Means) {
+        self.settles(fd, means);
         if let Some(shared) = self.shared() {
             shared.own_end().holders.fetch_add(1, Ordering::AcqRel);
         }

@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering;
 
 use landfall_socket_rules::Transport;
 
-use super::{Call, Connection, Proof, SegmentView, Stage};
+use super::{Call, Connection, Means, Proof, SegmentView, Stage};
 use crate::between_hosts::{self, Answer};
 use crate::folder::Fault;
 use crate::kernel;
@@ -139,14 +139,14 @@ impl Connection {
     /// Another process is about to have it, too, and what that sends and receives is not counted
     /// here. So there is memory from now on, or never, whichever end this is; but an acceptor that
     /// has not exchanged a byte may leave it to the other.
-    pub(super) fn settles(&self, fd: i32) {
+    pub(super) fn settles(&self, fd: i32, means: &mut Means) {
         if self.stage() != Stage::Early || self.is_carried() {
             return;
         }
         if self.role() == Role::Acceptor && self.early.sent() == 0 && self.early.received() == 0 {
             return;
         }
-        for _ in 0..PAUSES {
+        for _ in 0..if means.spend() { PAUSES } else { 0 } {
             self.alone(|| self.offers(fd));
             if self.stage() != Stage::Early {
                 return;
