@@ -11,7 +11,10 @@
 
 use std::ffi::CStr;
 use std::fmt;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicPtr, Ordering};
+
+use landfall_socket_status::ProcessName;
 
 use crate::kernel::{self, Errno};
 
@@ -128,6 +131,19 @@ impl Folder {
         }
     }
 
+    /// Makes something in it, which is made if it is not there. Somebody may remove an empty folder
+    /// between the two: then both are done again.
+    pub(crate) fn make_in<T>(job: impl Fn(&Self) -> Result<T, Errno>) -> Result<T, Fault> {
+        const TRIES: u32 = 16;
+        for _ in 0..TRIES {
+            match job(&Self::open_or_make()?) {
+                Err(Errno(libc::ENOENT)) => {}
+                other => return other.map_err(Fault::from),
+            }
+        }
+        Err(Fault::Kernel(Errno(libc::EAGAIN)))
+    }
+
     fn open_at(path: &CStr) -> Result<Self, Fault> {
         let flags = libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW;
         let folder = match kernel::open(path, flags, 0) {
@@ -189,6 +205,48 @@ impl Drop for Folder {
     }
 }
 
+/// Removes this user's folder if nothing is in it. The kernel sees to it that nothing is; anyone who
+/// makes something there makes the folder again ([`Folder::make_in`]).
+pub(crate) fn remove_if_empty() {
+    if let Ok(path) = path() {
+        let _ = kernel::remove_folder(path.as_c_str());
+    }
+}
+
+/// The same for all folders of this user: those of other namespaces of networks, too, which may be
+/// gone.
+pub(crate) fn remove_empty_ones() {
+    let mut own = Path::new();
+    own.push(BEGINNING);
+    own.push_hex(&kernel::user().to_be_bytes());
+    own.push(b"-");
+    let Ok(entries) = std::fs::read_dir("/dev/shm") else { return };
+    for entry in entries.flatten().map(|entry| entry.path()) {
+        let name = entry.as_os_str().as_bytes();
+        if name.starts_with(own.as_c_str().to_bytes()) && name.len() < LONGEST {
+            let mut path = Path::new();
+            path.push(name);
+            let _ = kernel::remove_folder(path.as_c_str());
+        }
+    }
+}
+
+/// What the file of a process is called there.
+pub(crate) fn name(process: &ProcessName) -> Path {
+    let mut name = Path::new();
+    name.push(&process.to_bytes());
+    name
+}
+
+/// Where `/proc` tells of a process.
+pub(crate) fn stat_of(process: u32) -> Path {
+    let mut path = Path::new();
+    path.push(b"/proc/");
+    path.push_number(process);
+    path.push(b"/stat");
+    path
+}
+
 /// Whether this namespace has a number for each user: else several share [`NOBODY`].
 fn knows_all_users() -> bool {
     let mut map = [0; 64];
@@ -235,7 +293,6 @@ fn end_of_path() -> Result<&'static Path, Errno> {
 mod tests {
     use std::ffi::CString;
     use std::fs::{self, Permissions};
-    use std::os::unix::ffi::OsStrExt;
     use std::os::unix::fs::{PermissionsExt, chown, symlink};
     use std::path::PathBuf;
 

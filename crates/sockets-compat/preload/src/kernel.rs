@@ -256,6 +256,11 @@ pub(crate) fn remove_at(folder: c_int, path: &CStr) -> Outcome {
     call!(libc::SYS_unlinkat, folder, path.as_ptr(), 0 as c_int)
 }
 
+/// Removes a folder that is empty.
+pub(crate) fn remove_folder(path: &CStr) -> Outcome {
+    call!(libc::SYS_unlinkat, libc::AT_FDCWD, path.as_ptr(), libc::AT_REMOVEDIR)
+}
+
 /// Gives a file its length.
 pub(crate) fn set_len(fd: c_int, len: u64) -> Outcome {
     call!(libc::SYS_ftruncate, fd, len)

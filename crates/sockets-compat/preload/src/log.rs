@@ -9,6 +9,7 @@ use std::fmt::{self, Write};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use landfall_socket_rules::Transport;
+use landfall_socket_status::{self as status, Explanation, Reason};
 
 use crate::between_hosts::Answer;
 use crate::folder::Fault;
@@ -56,43 +57,82 @@ impl From<Fault> for Verdict {
     }
 }
 
+impl Verdict {
+    /// How its bytes go.
+    pub(crate) const fn transport(&self) -> status::Transport {
+        match self {
+            Self::BothHere => status::Transport::Memory,
+            Self::Carried(transport) => transport_of(*transport),
+            _ => status::Transport::Tcp,
+        }
+    }
+
+    /// Why, as others hear of it.
+    pub(crate) const fn explanation(&self) -> Explanation {
+        let (reason, detail) = match self {
+            Self::BothHere => (Reason::BothHere, 0),
+            Self::Carried(transport) => (Reason::Carried, transport_of(*transport) as u32),
+            Self::NoCarrier(transport) => (Reason::NoCarrier, transport_of(*transport) as u32),
+            Self::LostCarrier(transport) => (Reason::LostCarrier, transport_of(*transport) as u32),
+            Self::NotCarried(transport, answer) => {
+                let reason = match answer {
+                    Answer::Full => Reason::CarrierFull,
+                    Answer::Ending => Reason::CarrierEnding,
+                    Answer::Unreached => Reason::CarrierUnreached,
+                    Answer::Refused => Reason::CarrierRefused,
+                    _ => Reason::NotTakenThere,
+                };
+                (reason, transport_of(*transport) as u32)
+            }
+            Self::Rule(line) => (Reason::Rule, *line as u32),
+            Self::OtherHost => (Reason::OtherHost, 0),
+            Self::ItselfAtBothEnds => (Reason::ItselfAtBothEnds, 0),
+            Self::NoMemory(why) => (Reason::NoMemory, why.0.cast_unsigned()),
+            Self::NoFolder(why) => match why {
+                Fault::Kernel(why) => (Reason::NoMemory, why.0.cast_unsigned()),
+                Fault::NoFolder => (Reason::NoFolder, 0),
+                Fault::OfUser(user) => (Reason::FolderOfUser, *user),
+                Fault::OpenToOthers(mode) => (Reason::FolderOpen, *mode),
+                Fault::Nameless => (Reason::Nameless, 0),
+            },
+            Self::Unusable(why) => match why {
+                Unusable::OfUser(user) => (Reason::OfferOfUser, *user),
+                Unusable::OpenToOthers(mode) => (Reason::OfferOpen, *mode),
+                Unusable::Names(names) => (Reason::OfferNames, *names as u32),
+                Unusable::Unknown => (Reason::OfferUnknown, 0),
+                Unusable::OfAnother => (Reason::OfferOfAnother, 0),
+                Unusable::Kernel(why) => (Reason::OfferUnusable, why.0.cast_unsigned()),
+            },
+            Self::Unproven(why) => match why {
+                UnprovenReason::Silent(why) => (Reason::KernelSilent, why.0.cast_unsigned()),
+                UnprovenReason::Gone => (Reason::Gone, 0),
+                UnprovenReason::Another => (Reason::AnotherSocket, 0),
+                UnprovenReason::OfUser(user) => (Reason::PeerOfUser, *user),
+                UnprovenReason::Apart => (Reason::AnotherNamespace, 0),
+            },
+            Self::NoOffer => (Reason::NoOffer, 0),
+            Self::NoAnswer => (Reason::NoAnswer, 0),
+            Self::TooShort => (Reason::TooShort, 0),
+        };
+        Explanation { reason, detail }
+    }
+}
+
+const fn transport_of(transport: Transport) -> status::Transport {
+    match transport {
+        Transport::Memory => status::Transport::Memory,
+        Transport::Tcp => status::Transport::Tcp,
+        Transport::Stp => status::Transport::Stp,
+        Transport::Qpip => status::Transport::Qpip,
+    }
+}
+
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::BothHere => f.write_str("memory: both ends have the library"),
-            Self::Carried(transport) => {
-                write!(f, "{}: both hosts have a carrier, both ends the library", transport.word())
-            }
-            Self::NoCarrier(transport) => {
-                write!(
-                    f,
-                    "tcp: no carrier on this host (landfall carry --over {})",
-                    transport.word()
-                )
-            }
-            Self::LostCarrier(transport) => {
-                write!(f, "tcp: the carrier for {} has ended", transport.word())
-            }
-            Self::NotCarried(transport, answer) => {
-                let why = match answer {
-                    Answer::Full => "this host's carrier has no place left",
-                    Answer::Ending => "this host's carrier comes to its end",
-                    Answer::Unreached => "no carrier is heard from there",
-                    Answer::Refused => "the carrier there does not take it",
-                    _ => "the program there has not taken it",
-                };
-                write!(f, "tcp: not by {}: {why}", transport.word())
-            }
-            Self::Rule(line) => write!(f, "tcp: rule in line {line}"),
-            Self::OtherHost => f.write_str("tcp: the other end is on another host"),
-            Self::ItselfAtBothEnds => f.write_str("tcp: the socket is connected to itself"),
-            Self::NoMemory(why) => write!(f, "tcp: no memory to share (errno {})", why.0),
+            // It says which one.
             Self::NoFolder(why) => write!(f, "tcp: {why}"),
-            Self::Unusable(why) => write!(f, "tcp: {why}"),
-            Self::Unproven(why) => write!(f, "tcp: {why}"),
-            Self::NoOffer => f.write_str("tcp: the caller offers no memory"),
-            Self::NoAnswer => f.write_str("tcp: nobody has taken the memory that was offered"),
-            Self::TooShort => f.write_str("tcp: closed before both ends had found each other"),
+            _ => write!(f, "{}: {}", self.transport().word(), self.explanation()),
         }
     }
 }
@@ -191,6 +231,28 @@ mod tests {
         let line = line(format_args!("{long}"));
         assert_eq!(line.as_bytes().len(), 512);
         assert_eq!(line.as_bytes().iter().position(|byte| *byte == b'\n'), Some(511));
+    }
+
+    #[test]
+    fn a_verdict_says_how_and_why() {
+        let by = Transport::Qpip;
+        for (verdict, words) in [
+            (Verdict::BothHere, "memory: both ends have the library"),
+            (Verdict::Carried(by), "qpip: both hosts have a carrier, both ends the library"),
+            (Verdict::NoCarrier(by), "tcp: no carrier on this host (landfall carry --over qpip)"),
+            (
+                Verdict::NotCarried(by, Answer::Refused),
+                "tcp: not by qpip: the carrier there does not take it",
+            ),
+            (Verdict::LostCarrier(by), "tcp: the carrier for qpip has ended"),
+            (Verdict::Unusable(Unusable::OfUser(7)), "tcp: the offer belongs to user 7"),
+            (Verdict::Unproven(UnprovenReason::OfUser(8)), "tcp: the other end belongs to user 8"),
+        ] {
+            assert_eq!(verdict.to_string(), words);
+        }
+        let folder = Verdict::NoFolder(Fault::OpenToOthers(0o755)).to_string();
+        assert!(folder.contains("/dev/shm/landfall-sockets-"), "{folder}");
+        assert!(folder.ends_with(" is open to others (mode 0755): remove it"), "{folder}");
     }
 
     #[test]

@@ -9,10 +9,13 @@
 //! one name, and if it says that it is this very file and of this connection. Its owner can
 //! make it say so of any; what proves it is the kernel's word ([`crate::socket_diag`]).
 
+mod places;
+
 use std::fmt;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use landfall_socket_wakes::{RoomWatchers, RoomWish, Waiters, Wishes};
+pub(crate) use places::counter_places;
 
 use crate::kernel::{self, Errno};
 use crate::registry::Name;
@@ -428,7 +431,7 @@ pub(crate) mod tests {
     use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
     use std::path::PathBuf;
 
-    fn name(port: u8) -> Name {
+    pub(super) fn name(port: u8) -> Name {
         let mut bytes = [0; Name::LEN];
         bytes[Name::LEN - 1] = port;
         Name::from_bytes(&bytes)
@@ -447,7 +450,7 @@ pub(crate) mod tests {
         Segment::map(file.as_raw_fd(), &status, role).unwrap()
     }
 
-    fn scratch_file() -> File {
+    pub(super) fn scratch_file() -> File {
         let mut options = OpenOptions::new();
         let options = options.read(true).write(true).mode(0o600);
         options.custom_flags(libc::O_TMPFILE).open("/dev/shm").unwrap()

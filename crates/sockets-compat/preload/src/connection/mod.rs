@@ -11,6 +11,7 @@
 //! ([`crate::transfer`]), readiness ([`crate::readiness`]).
 
 mod pairing;
+mod verdict;
 
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
@@ -20,13 +21,13 @@ pub(crate) use pairing::{ELSEWHERE, NOBODY, Offer, make};
 
 use crate::kernel::{self, Errno, Outcome};
 use crate::lock::{hold_at_once, hold_for_call};
-use crate::log::{self, Verdict};
+use crate::log::Verdict;
 use crate::messages::{Holder, Socket};
 use crate::patience::Patience;
 use crate::registry::{Name, NameCell};
 use crate::ring::{self, Incoming, Outgoing};
 use crate::segment::{BetweenHosts, Direction, End, EndState, Role, Segment};
-use crate::{between_hosts, socket_diag};
+use crate::{between_hosts, socket_diag, status};
 
 /// `has_ended` of a half that was shut down: nothing more comes, or is wanted.
 pub(crate) const SHUT: u32 = 1;
@@ -86,6 +87,8 @@ pub(crate) struct Connection {
     looked_at: AtomicU64,
     /// What has become of it stands in the log.
     has_told: AtomicBool,
+    /// Its record in [`crate::status`]; zero if it has none.
+    record: AtomicU32,
     /// How long its receivers, and its senders, look before they sleep.
     pub(crate) for_bytes: Patience,
     pub(crate) for_room: Patience,
@@ -143,6 +146,7 @@ impl Connection {
             began_at: AtomicU64::new(0),
             looked_at: AtomicU64::new(0),
             has_told: AtomicBool::new(false),
+            record: AtomicU32::new(0),
             for_bytes: Patience::new(),
             for_room: Patience::new(),
             is_watched_twice: AtomicBool::new(false),
@@ -171,6 +175,7 @@ impl Connection {
         self.looked_at.store(0, Ordering::Relaxed);
         self.answers_by_memory.store(0, Ordering::Relaxed);
         self.serial.store(SERIALS.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
+        self.is_entered(role, &name);
         self.is_watched_twice.store(false, Ordering::Relaxed);
         self.has_told.store(false, Ordering::Relaxed);
         self.for_bytes.reset();
@@ -222,16 +227,6 @@ impl Connection {
         self.stage.store(Stage::Shared as u8, Ordering::Release);
     }
 
-    /// Says once, to whom it may concern, what has become of it.
-    fn tells(&self, verdict: Verdict) {
-        if log::is_on()
-            && !self.has_told.swap(true, Ordering::Relaxed)
-            && let Some(name) = self.name()
-        {
-            log::report(self.role(), &name, verdict);
-        }
-    }
-
     /// A descriptor that came from elsewhere (`exec`, a message): if it is one end of a
     /// connection that is shared already, then it goes on so.
     pub(crate) fn inherited(fd: i32, is_held_by_message: bool) {
@@ -264,6 +259,7 @@ impl Connection {
                 connection.begin(role, Stage::Plain, name, transport);
                 connection.adopt(segment, proof);
                 connection.join_carrier(role, &name);
+                connection.is_decided_already();
             });
             return;
         }
@@ -274,8 +270,11 @@ impl Connection {
     /// Another program accepted it, and this one has it now. Whatever went until now went
     /// by TCP, which has counted it.
     fn was_accepted(fd: i32, name: Name, may_be: fn(Transport) -> bool) {
-        if let Ok(transport) = crate::rules::allow(&name)
-            && may_be(transport)
+        let transport = match crate::rules::allow(&name) {
+            Ok(transport) => transport,
+            Err(verdict) => return status::left_to_tcp(fd, Role::Acceptor, &name, verdict),
+        };
+        if may_be(transport)
             && let (Some(received), Some(sent)) =
                 (socket_diag::received(fd), socket_diag::sent(fd, Role::Acceptor))
         {
@@ -345,6 +344,7 @@ impl Connection {
 
     /// Nobody uses it any more.
     pub(crate) fn end(&self) {
+        status::ends(self.record.swap(0, Ordering::Relaxed));
         self.stage.store(Stage::Plain as u8, Ordering::Release);
         let base = self.base.swap(std::ptr::null_mut(), Ordering::AcqRel);
         if !base.is_null() {
