@@ -50,7 +50,7 @@ impl Path {
         }
     }
 
-    fn push_number(&mut self, number: u32) {
+    pub(crate) fn push_number(&mut self, number: u32) {
         let (mut digits, mut at, mut rest) = ([0; 10], 10, number);
         loop {
             at -= 1;
@@ -209,6 +209,17 @@ impl Drop for Folder {
 /// makes something there makes the folder again ([`Folder::make_in`]).
 pub(crate) fn remove_if_empty() {
     if let Ok(path) = path() {
+        remove_own_if_empty(&path);
+    }
+}
+
+/// What somebody else has put in its place is left alone, for people to see.
+fn remove_own_if_empty(path: &Path) {
+    const KIND_AND_RIGHTS: u32 = libc::S_IFMT | 0o777;
+    let is_own = kernel::status_of_itself(path.as_c_str()).is_ok_and(|status| {
+        status.st_uid == kernel::user() && status.st_mode & KIND_AND_RIGHTS == libc::S_IFDIR | 0o700
+    });
+    if is_own {
         let _ = kernel::remove_folder(path.as_c_str());
     }
 }
@@ -226,7 +237,7 @@ pub(crate) fn remove_empty_ones() {
         if name.starts_with(own.as_c_str().to_bytes()) && name.len() < LONGEST {
             let mut path = Path::new();
             path.push(name);
-            let _ = kernel::remove_folder(path.as_c_str());
+            remove_own_if_empty(&path);
         }
     }
 }

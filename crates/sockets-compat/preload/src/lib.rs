@@ -36,6 +36,7 @@ mod segment;
 mod signals;
 mod socket_diag;
 mod status;
+mod switch;
 mod table;
 mod thread;
 mod transfer;

@@ -1,4 +1,6 @@
 //! What becomes of each connection, and why: a line of the file that `LANDFALL_LOG` names.
+//! `LANDFALL_LOG_LEVEL` says how much: `errors` alone, `connections` (a line for each end, as
+//! without it), or `all`.
 //!
 //! The file is opened for each line, since a descriptor that we kept could be closed by the
 //! program and become another of its files. No memory is allocated: a connection may begin
@@ -6,7 +8,7 @@
 
 use std::ffi::{CStr, c_char};
 use std::fmt::{self, Write};
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 
 use landfall_socket_rules::Transport;
 use landfall_socket_status::{self as status, Explanation, Reason};
@@ -32,6 +34,8 @@ pub(crate) enum Verdict {
     NotCarried(Transport, Answer),
     LostCarrier(Transport),
     Rule(usize),
+    /// A file switches new connections off: that of this user, or of the host.
+    SwitchedOff(u32),
     OtherHost,
     ItselfAtBothEnds,
     NoMemory(Errno),
@@ -85,6 +89,7 @@ impl Verdict {
                 (reason, transport_of(*transport) as u32)
             }
             Self::Rule(line) => (Reason::Rule, *line as u32),
+            Self::SwitchedOff(whose) => (Reason::SwitchedOff, *whose),
             Self::OtherHost => (Reason::OtherHost, 0),
             Self::ItselfAtBothEnds => (Reason::ItselfAtBothEnds, 0),
             Self::NoMemory(why) => (Reason::NoMemory, why.0.cast_unsigned()),
@@ -116,6 +121,56 @@ impl Verdict {
         };
         Explanation { reason, detail }
     }
+
+    /// Whether something should be mended: that somebody has no library, or only a word to say, is
+    /// as it should be, and so is what rules and switches say.
+    const fn is_error(&self) -> bool {
+        match self {
+            Self::NoMemory(_) | Self::NoFolder(_) | Self::Unusable(_) => true,
+            Self::NoCarrier(_) | Self::LostCarrier(_) => true,
+            Self::NotCarried(_, answer) => !matches!(answer, Answer::Nobody),
+            Self::Unproven(why) => !matches!(why, UnprovenReason::Gone),
+            _ => false,
+        }
+    }
+}
+
+/// How much is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+enum Level {
+    /// What should be mended.
+    Errors,
+    /// A line for each end of a connection, too.
+    Connections,
+    /// Also what begins and ends, with bytes.
+    All,
+}
+
+static LEVEL: AtomicU8 = AtomicU8::new(Level::Connections as u8);
+
+/// The words that are said of levels.
+const LEVELS: [(&CStr, Level); 3] =
+    [(c"errors", Level::Errors), (c"connections", Level::Connections), (c"all", Level::All)];
+
+/// How much is told from now on. Who says something else hears of it.
+pub(crate) fn set_level(word: &CStr) {
+    match LEVELS.iter().find(|(name, _)| *name == word) {
+        Some((_, level)) => LEVEL.store(*level as u8, Ordering::Relaxed),
+        None => complain(format_args!(
+            "LANDFALL_LOG_LEVEL is `errors`, `connections` or `all`, not `{}`",
+            word.to_string_lossy()
+        )),
+    }
+}
+
+fn has(level: Level) -> bool {
+    is_on() && LEVEL.load(Ordering::Relaxed) >= level as u8
+}
+
+/// Whether what begins and ends is told, too.
+pub(crate) fn tells_all() -> bool {
+    has(Level::All)
 }
 
 const fn transport_of(transport: Transport) -> status::Transport {
@@ -151,15 +206,42 @@ pub(crate) fn is_on() -> bool {
 
 /// A line about one connection.
 pub(crate) fn report(role: Role, name: &Name, verdict: Verdict) {
-    let (here, there) = (name.connector.socket_address(), name.acceptor.socket_address());
-    match role {
-        Role::Connector => say(format_args!("calls {there} from {here}: {verdict}")),
-        Role::Acceptor => say(format_args!("is called at {there} from {here}: {verdict}")),
+    if has(if verdict.is_error() { Level::Errors } else { Level::Connections }) {
+        tell_of(role, name, format_args!("{verdict}"));
     }
 }
 
-/// A line.
+/// How a connection has ended.
+pub(crate) fn report_end(role: Role, name: &Name, milliseconds: u64, bytes: [u64; 2]) {
+    if has(Level::All) {
+        let (seconds, rest) = (milliseconds / 1000, milliseconds % 1000);
+        let [sent, received] = bytes;
+        tell_of(
+            role,
+            name,
+            format_args!(
+                "closed after {seconds}.{rest:03} s, {sent} bytes sent, {received} received"
+            ),
+        );
+    }
+}
+
+fn tell_of(role: Role, name: &Name, words: fmt::Arguments<'_>) {
+    let (here, there) = (name.connector.socket_address(), name.acceptor.socket_address());
+    match role {
+        Role::Connector => write_line(format_args!("calls {there} from {here}: {words}")),
+        Role::Acceptor => write_line(format_args!("is called at {there} from {here}: {words}")),
+    }
+}
+
+/// A line that is no error.
 pub(crate) fn say(words: fmt::Arguments<'_>) {
+    if has(Level::Connections) {
+        write_line(words);
+    }
+}
+
+fn write_line(words: fmt::Arguments<'_>) {
     let path = PATH.load(Ordering::Acquire);
     if path.is_null() {
         return;
@@ -176,7 +258,7 @@ pub(crate) fn say(words: fmt::Arguments<'_>) {
 /// A line about what should not be; where there is no log, to whom the program complains.
 pub(crate) fn complain(words: fmt::Arguments<'_>) {
     if is_on() {
-        say(words);
+        write_line(words);
     } else {
         let _ = kernel::write(libc::STDERR_FILENO, line(words).as_bytes());
     }

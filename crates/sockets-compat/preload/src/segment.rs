@@ -9,13 +9,10 @@
 //! one name, and if it says that it is this very file and of this connection. Its owner can
 //! make it say so of any; what proves it is the kernel's word ([`crate::socket_diag`]).
 
-mod places;
-
 use std::fmt;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use landfall_socket_wakes::{RoomWatchers, RoomWish, Waiters, Wishes};
-pub(crate) use places::counter_places;
 
 use crate::kernel::{self, Errno};
 use crate::registry::Name;
@@ -30,7 +27,7 @@ pub(crate) const CARRIED_CAPACITY: u64 = 2 * 1024 * 1024;
 const HEADER: usize = 4096;
 /// The file begins with a page for each end, which only its own processes map: the
 /// connector's, and the acceptor's. Counters and rings lie behind them.
-const PAGE: usize = 4096;
+pub(crate) const PAGE: usize = 4096;
 
 const fn file_len(capacity: u64) -> usize {
     PAGE + mapped_len(capacity)
@@ -228,10 +225,10 @@ fn words_of(name: &Name) -> impl Iterator<Item = u32> {
 
 #[derive(Debug)]
 #[repr(C)]
-struct Header {
-    magic: AtomicU64,
+pub(crate) struct Header {
+    pub(crate) magic: AtomicU64,
     ends: [End; 2],
-    directions: [Direction; 2],
+    pub(crate) directions: [Direction; 2],
     between: BetweenHosts,
     identity: Identity,
 }
@@ -431,7 +428,7 @@ pub(crate) mod tests {
     use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
     use std::path::PathBuf;
 
-    pub(super) fn name(port: u8) -> Name {
+    pub(crate) fn name(port: u8) -> Name {
         let mut bytes = [0; Name::LEN];
         bytes[Name::LEN - 1] = port;
         Name::from_bytes(&bytes)
@@ -450,7 +447,7 @@ pub(crate) mod tests {
         Segment::map(file.as_raw_fd(), &status, role).unwrap()
     }
 
-    pub(super) fn scratch_file() -> File {
+    pub(crate) fn scratch_file() -> File {
         let mut options = OpenOptions::new();
         let options = options.read(true).write(true).mode(0o600);
         options.custom_flags(libc::O_TMPFILE).open("/dev/shm").unwrap()

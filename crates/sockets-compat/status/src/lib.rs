@@ -9,4 +9,4 @@ mod reason;
 
 pub use file_name::{ProcessName, start_in_stat};
 pub use layout::{CounterPlaces, FILE_LEN, Header, MAGIC, RECORD_LEN, RECORDS, Record, WORDS};
-pub use reason::{Explanation, Reason, Role, Transport};
+pub use reason::{Explanation, HOST_SWITCH, Reason, Role, Transport, USER_SWITCH};

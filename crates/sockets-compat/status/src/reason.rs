@@ -98,7 +98,8 @@ reasons! {
     LostCarrier = 10 "lost_carrier",
     /// A rule; the detail is its line.
     Rule = 11 "rule",
-    /// The library is switched off for new connections.
+    /// A file switches the library off for new connections; the detail is whose it is, and
+    /// [`Explanation::OF_HOST`] for the host's.
     SwitchedOff = 12 "switched_off",
     /// The other end is on another host.
     OtherHost = 13 "other_host",
@@ -163,6 +164,16 @@ pub struct Explanation {
     pub detail: u32,
 }
 
+/// While it is there, new connections of this host stay TCP.
+pub const HOST_SWITCH: &str = "/run/landfall/sockets-off";
+/// What the same for one user is called, with the user's number behind it.
+pub const USER_SWITCH: &str = "/dev/shm/landfall-sockets-off-";
+
+impl Explanation {
+    /// Whose a switch is that is not a user's.
+    pub const OF_HOST: u32 = u32::MAX;
+}
+
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let detail = self.detail;
@@ -182,7 +193,10 @@ impl fmt::Display for Explanation {
             Reason::NotTakenThere => by_carrier(f, "the program there has not taken it"),
             Reason::LostCarrier => write!(f, "the carrier for {transport} has ended"),
             Reason::Rule => write!(f, "rule in line {detail}"),
-            Reason::SwitchedOff => f.write_str("the library is switched off by a file"),
+            Reason::SwitchedOff if detail == Self::OF_HOST => {
+                write!(f, "{HOST_SWITCH} switches the library off")
+            }
+            Reason::SwitchedOff => write!(f, "{USER_SWITCH}{detail} switches the library off"),
             Reason::OtherHost => f.write_str("the other end is on another host"),
             Reason::ItselfAtBothEnds => f.write_str("the socket is connected to itself"),
             Reason::NoMemory => write!(f, "no memory to share (errno {detail})"),

@@ -6,7 +6,7 @@ use super::{Connection, SegmentView};
 use crate::log::{self, Verdict};
 use crate::registry::Name;
 use crate::segment::Role;
-use crate::status;
+use crate::{kernel, status};
 
 impl Connection {
     /// Says once, to whom it may concern, what has become of it.
@@ -35,5 +35,28 @@ impl Connection {
         if let Some(shared) = self.shared().filter(SegmentView::are_both_here) {
             self.is_decided(shared.together());
         }
+    }
+
+    /// Says how long it was open here and how much went, if somebody wants all told.
+    pub(crate) fn tells_of_its_end(&self, fd: i32) {
+        if !log::tells_all() {
+            return;
+        }
+        let Some(name) = self.name() else { return };
+        let bytes = self.shared().map_or_else(
+            || {
+                let counted = kernel::counted(fd);
+                counted.map_or([0; 2], |tcp| [tcp.acknowledged, tcp.received])
+            },
+            |shared| {
+                let (sends, receives) = (&shared.sends.sending, &shared.receives.receiving);
+                [(&sends.by_tcp, &sends.head), (&receives.by_tcp, &receives.tail)].map(
+                    |(tcp, ring)| {
+                        tcp.load(Ordering::Relaxed).wrapping_add(ring.load(Ordering::Relaxed))
+                    },
+                )
+            },
+        );
+        log::report_end(self.role(), &name, self.age(), bytes);
     }
 }

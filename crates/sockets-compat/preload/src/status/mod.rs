@@ -11,6 +11,7 @@
 //!
 //! What lives below: connections that this library leaves to TCP at once ([`plain`]).
 
+mod places;
 mod plain;
 
 use std::ffi::CStr;
@@ -74,7 +75,7 @@ impl Table {
             mapped_at: base.addr() as u64,
             unseen: 0,
             version: version(),
-            counters: segment::counter_places(),
+            counters: places::counter_places(),
             program: crate::rules::program().as_bytes().to_vec(),
         };
         for (place, word) in words_at(base, 0).iter().zip(header.to_words()).rev() {
@@ -86,11 +87,10 @@ impl Table {
 
     /// The number of a record that is nobody's, from one on.
     fn take(&mut self) -> Option<u32> {
-        if BASE.load(Ordering::Relaxed).is_null() {
-            if self.has_failed || self.make().is_err() {
-                self.has_failed = true;
-                return None;
-            }
+        let is_missing = BASE.load(Ordering::Relaxed).is_null();
+        if is_missing && (self.has_failed || self.make().is_err()) {
+            self.has_failed = true;
+            return None;
         }
         let number = self.free.pop().or_else(|| self.grow());
         if number.is_none() {

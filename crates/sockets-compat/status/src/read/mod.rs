@@ -152,7 +152,7 @@ impl Reader {
         let host = Host {
             user: rustix::process::geteuid().as_raw(),
             processes: namespace("/proc/self/ns/pid")?,
-            networks: namespace("/proc/self/ns/net")?,
+            networks: namespace("/proc/thread-self/ns/net")?,
             has_map_files: Path::new("/proc/self/map_files").exists(),
         };
         Ok(Self { shared_memory: shared_memory.to_owned(), host })

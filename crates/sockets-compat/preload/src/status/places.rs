@@ -4,10 +4,10 @@ use std::mem::offset_of;
 
 use landfall_socket_status::CounterPlaces;
 
-use super::{Direction, Header, MAGIC, PAGE, Receiving, Sending};
+use crate::segment::{Direction, Header, MAGIC, PAGE, Receiving, Sending};
 
 /// The places, as the file of each process says them.
-pub(crate) const fn counter_places() -> CounterPlaces {
+pub(super) const fn counter_places() -> CounterPlaces {
     const DIRECTIONS: usize = 2 * PAGE + offset_of!(Header, directions);
     const SENDING: usize = DIRECTIONS + offset_of!(Direction, sending);
     const RECEIVING: usize = DIRECTIONS + offset_of!(Direction, receiving);
@@ -28,9 +28,9 @@ mod tests {
     use std::os::unix::fs::FileExt;
     use std::sync::atomic::Ordering;
 
-    use super::super::tests::{name, scratch_file};
-    use super::super::{CAPACITY, Role, Segment};
     use super::*;
+    use crate::segment::tests::{name, scratch_file};
+    use crate::segment::{CAPACITY, Role, Segment};
 
     #[test]
     fn counters_lie_in_the_file_where_it_is_said() {
