@@ -12,7 +12,7 @@
 //! What lives below: connections that this library leaves to TCP at once ([`plain`]).
 
 mod places;
-mod plain;
+pub(crate) mod plain;
 
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
@@ -21,7 +21,7 @@ use landfall_socket_status::{
     Explanation, FILE_LEN, Header, ProcessName, RECORD_LEN, RECORDS, Reason, Record, Role,
     Transport, WORDS,
 };
-pub(crate) use plain::{closed_between, descriptor_closed, descriptor_doubled, left_to_tcp};
+pub(crate) use plain::left_to_tcp;
 
 use crate::folder::{self, Folder};
 use crate::kernel::{self, Errno};
