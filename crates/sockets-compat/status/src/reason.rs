@@ -143,8 +143,6 @@ reasons! {
     NoAnswer = 32 "no_answer",
     /// Closed before both ends had found each other.
     TooShort = 33 "too_short",
-    /// It was open before the program began, by TCP.
-    Inherited = 34 "inherited",
 }
 
 impl Reason {
@@ -222,7 +220,6 @@ impl fmt::Display for Explanation {
             Reason::NoOffer => f.write_str("the caller offers no memory"),
             Reason::NoAnswer => f.write_str("nobody has taken the memory that was offered"),
             Reason::TooShort => f.write_str("closed before both ends had found each other"),
-            Reason::Inherited => f.write_str("it was open before the program began"),
         }
     }
 }

@@ -92,7 +92,7 @@ fn a_record_of_another_namespace_is_shown_and_its_memory_is_missing() {
     let process = &view.processes[0];
     assert_eq!((process.program.as_str(), process.unseen), ("liar", 3));
     assert!(!process.is_in_this_namespace);
-    assert_eq!(process.connections[0].record, record());
+    assert_eq!(process.connections[0].record, Record { user: process.user, ..record() });
     assert_eq!((process.connections[0].sent, process.connections[0].received), (None, None));
 }
 
@@ -141,6 +141,34 @@ fn a_file_without_end_is_read_as_far_as_there_can_be_records() {
     let view = scratch.look();
     assert_eq!((view.processes.len(), view.connections().count()), (1, 0));
     assert_eq!(FILE_LEN, (RECORDS + 1) * RECORD_LEN);
+}
+
+#[test]
+fn files_without_number_are_read_as_far_as_there_can_be_connections() {
+    let scratch = Scratch::new("many");
+    let mut words = header(u32::MAX);
+    words[1] = u64::MAX;
+    for process in 0..80 {
+        let path = scratch.path_of(ProcessName { process, ..ELSEWHERE });
+        fs::write(&path, bytes_of(&words)).unwrap();
+        fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(FILE_LEN as u64).unwrap();
+    }
+    let view = scratch.look();
+    assert_eq!((view.processes.len(), view.faults.len()), (64, 16));
+    assert!(view.faults[0].contains("more records than there can be connections"));
+}
+
+#[test]
+fn a_user_tells_of_itself_alone() {
+    let scratch = Scratch::new("user");
+    let claimed = Record { user: 4711, ..record() };
+    let file = [bytes_of(&header(1)), bytes_of(&claimed.to_words())].concat();
+    fs::write(scratch.path_of(ELSEWHERE), file).unwrap();
+    let view = scratch.look();
+    let user = view.processes[0].user;
+    // Root's programs may have become another's.
+    let shown = if user == 0 { 4711 } else { user };
+    assert_eq!(view.processes[0].connections[0].record.user, shown);
 }
 
 #[test]

@@ -237,9 +237,12 @@ impl Table {
                 return false;
             }
             let Some(words) = record_words(number) else { return false };
-            for (to, from) in words.iter().zip(words_at(from, number)) {
-                to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
-            }
+            // Another thread of the parent may have been in the middle of it.
+            change(words, |words| {
+                for (to, from) in words.iter().zip(words_at(from, number)).skip(1) {
+                    to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+                }
+            });
         }
         self.free = free;
         true

@@ -24,6 +24,11 @@ pub(super) fn read(
     let file = if record.user == folder.name.user {
         folder.open_file(name.as_bytes()).ok()?
     } else {
+        // Programs of root's may have become another's. Anybody else's file would send root to look at
+        // places of its choice in memory that is not its own.
+        if folder.name.user != 0 {
+            return None;
+        }
         let of_user = folder.name.of_user(record.user);
         let other = Folder::open(&shared_memory.join(of_user.to_string()), &of_user).ok()?;
         other.open_file(name.as_bytes()).ok()?

@@ -39,6 +39,8 @@ use crate::{CounterPlaces, ProcessName, Record, Role, Transport};
 
 /// More connections are not read: files may say anything.
 const MOST_CONNECTIONS: usize = 1 << 20;
+/// Nor more records of one user, whatever is in them.
+const MOST_RECORDS: usize = 1 << 21;
 
 /// Looks at what processes say.
 #[derive(Debug)]
@@ -164,9 +166,9 @@ impl Reader {
         let mut tcp = TcpDiag::open().ok();
         let mut networks = Networks::default();
         for folder in folder::all(&self.shared_memory, &self.host, &mut view.faults)? {
-            let mut is_in_use = false;
+            let (mut is_in_use, mut budget) = (false, MOST_RECORDS);
             for process in folder.processes() {
-                match process::read(&folder, &process, &self.host) {
+                match process::read(&folder, &process, &self.host, &mut budget) {
                     Ok(process::Finding::Ended) => {
                         view.removed += usize::from(folder.remove(&process.to_bytes()));
                     }

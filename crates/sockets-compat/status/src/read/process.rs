@@ -24,7 +24,13 @@ pub(super) enum Finding {
     Runs(Process),
 }
 
-pub(super) fn read(folder: &Folder, name: &ProcessName, host: &Host) -> io::Result<Finding> {
+/// Reads it; `budget` is how many records of this folder are still read.
+pub(super) fn read(
+    folder: &Folder,
+    name: &ProcessName,
+    host: &Host,
+    budget: &mut usize,
+) -> io::Result<Finding> {
     let is_in_this_namespace = name.namespace == host.processes;
     if is_in_this_namespace && has_ended(name) {
         return Ok(Finding::Ended);
@@ -43,6 +49,10 @@ pub(super) fn read(folder: &Folder, name: &ProcessName, host: &Host) -> io::Resu
     let Some(header) = Header::parse(&words) else {
         return Err(io::Error::other("it is of another version of the library, or no such file"));
     };
+    let used = header.used as usize;
+    *budget = budget.checked_sub(used).ok_or_else(|| {
+        io::Error::other("its user's files have more records than there can be connections")
+    })?;
     if is_in_this_namespace && host.has_map_files && !is_mapped(name, header.mapped_at, len) {
         return Ok(Finding::Ended);
     }
@@ -54,7 +64,7 @@ pub(super) fn read(folder: &Folder, name: &ProcessName, host: &Host) -> io::Resu
         is_in_this_namespace,
         counters: header.counters,
         unseen: header.unseen,
-        connections: connections(&file, header.used as usize)?,
+        connections: connections(&file, used, folder.name.user)?,
     }))
 }
 
@@ -100,8 +110,9 @@ fn read_words(file: &File, at: u64, words: &mut [u64]) -> io::Result<bool> {
     Ok(true)
 }
 
-/// All records that make sense. One that is written while it is read is read again.
-fn connections(file: &File, used: usize) -> io::Result<Vec<Connection>> {
+/// All records that make sense. One that is written while it is read is read again. A user's files
+/// tell of that user; root's may tell of others, whom a program has become.
+fn connections(file: &File, used: usize, user: u32) -> io::Result<Vec<Connection>> {
     let mut found = Vec::new();
     for first in (1..=used).step_by(AT_ONCE) {
         let count = AT_ONCE.min(used + 1 - first);
@@ -113,7 +124,8 @@ fn connections(file: &File, used: usize) -> io::Result<Vec<Connection>> {
         for (nth, record) in words.chunks_exact(WORDS).enumerate() {
             let Ok(record) = record.try_into() else { continue };
             let at = at + (nth * RECORD_LEN) as u64;
-            if let Some(record) = settled(file, at, record)? {
+            if let Some(mut record) = settled(file, at, record)? {
+                record.user = if user == 0 { record.user } else { user };
                 found.push(Connection { record, sent: None, received: None });
             }
         }
