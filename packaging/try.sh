@@ -37,8 +37,8 @@ main() {
     mount -t proc proc "$root/proc"
     mount -t tmpfs -o mode=1777 tmpfs "$root/dev/shm"
     [[ -e $root/dev/null ]] || mknod -m 666 "$root/dev/null" c 1 3
-    cp "$package" "$root/tmp/landfall.deb"
-    within dpkg -i /tmp/landfall.deb >"$scratch/dpkg.log" 2>&1 || { cat "$scratch/dpkg.log"; die "it cannot be installed"; }
+    cp "$package" "$root/landfall.deb"
+    within dpkg -i /landfall.deb >"$scratch/dpkg.log" 2>&1 || { cat "$scratch/dpkg.log"; die "it cannot be installed"; }
     within landfall --version
     within landfall run -- true
     a_program_uses_it
@@ -85,7 +85,7 @@ out_of_this_machine() {
 # the drop-in for systemd has it.
 a_program_uses_it() {
     local seen
-    cat >"$root/tmp/talk.pl" <<'END'
+    cat >"$root/talk.pl" <<'END'
 use IO::Socket::INET; $| = 1;
 my $listener = IO::Socket::INET->new(LocalAddr => "127.0.0.1", Listen => 1) or die "no listener: $!";
 my $one = IO::Socket::INET->new(PeerAddr => "127.0.0.1", PeerPort => $listener->sockport) or die "no caller: $!";
@@ -97,7 +97,7 @@ print "said\n"; readline STDIN;
 END
     # One stays open while the connections are looked at.
     mkfifo "$scratch/stdin"
-    within LD_PRELOAD=liblandfall_preload.so LANDFALL_LOG=/tmp/log perl /tmp/talk.pl <"$scratch/stdin" >"$scratch/stdout" 2>&1 &
+    within LD_PRELOAD=liblandfall_preload.so LANDFALL_LOG=/log perl /talk.pl <"$scratch/stdin" >"$scratch/stdout" 2>&1 &
     exec 8>"$scratch/stdin"
     for _ in $(seq 100); do
         grep -q said "$scratch/stdout" && break
@@ -108,8 +108,8 @@ END
     exec 8>&-
     wait
     echo "$seen"
-    [[ $(grep -c "both ends have the library" <<<"$seen") == 2 ]] || { cat "$root/tmp/log"; die "that is not memory"; }
-    [[ $(grep -c ": memory: both ends have the library" "$root/tmp/log") == 2 ]] || die "the log says something else"
+    [[ $(grep -c "both ends have the library" <<<"$seen") == 2 ]] || { cat "$root/log"; die "that is not memory"; }
+    [[ $(grep -c ": memory: both ends have the library" "$root/log") == 2 ]] || die "the log says something else"
 }
 
 nothing_is_left() {

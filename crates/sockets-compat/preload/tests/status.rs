@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 use common::example;
 use landfall_socket_status::read::{Process, Reader};
 use landfall_socket_status::{Reason, Role, Transport};
-use landfall_testbed::{Namespace, require_namespaces};
+use landfall_testbed::privileges::is_root;
+use landfall_testbed::{Namespace, require_namespaces, skip_unless, with_own_mounts};
 
 /// Does as it is told, line by line: opens connections to itself, moves bytes, becomes two.
 const PROGRAM: &str = r"
@@ -258,18 +259,11 @@ fn other_stdin() -> ChildStdin {
     stdin
 }
 
-/// A user that nobody else is, where there may be one.
-fn own_user() -> Option<u32> {
-    landfall_testbed::privileges::is_root().then(|| 1_000_000 + std::process::id())
-}
-
 #[test]
 fn a_file_switches_new_connections_off_and_on_again_in_a_program_that_runs() {
-    let Some(user) = own_user() else {
-        // The switch is that of all programs of a user, so other tests would hear of it.
-        println!("SKIPPED: needs root, for a user of its own");
-        return;
-    };
+    // The switch is that of all programs of a user, so other tests would hear of it.
+    skip_unless!((!is_root()).then(|| "needs root, for a user that no other test is".to_owned()));
+    let user = 1_000_000 + std::process::id();
     // That user may not look into each folder that root builds in.
     let library = std::env::temp_dir().join(format!("landfall-status-{}.so", std::process::id()));
     fs::copy(example("libpreload_for_tests.so"), &library).expect("it can be copied");
@@ -308,6 +302,32 @@ fn a_file_switches_new_connections_off_and_on_again_in_a_program_that_runs() {
     program.does("open");
     fs::remove_file(&switch).expect("it was there");
     assert_eq!(reasons(&program), [Reason::BothHere; 6]);
+}
+
+#[test]
+fn a_file_of_root_s_switches_the_host_off() {
+    require_namespaces!();
+    with_own_mounts(|| {
+        // Of this thread and what it starts alone: the host's own stays as it is.
+        let mounted = Command::new("mount").args(["-t", "tmpfs", "tmpfs", "/run"]).status();
+        assert!(mounted.expect("mount starts").success());
+        let mut program = Program::start("host", |_| {});
+        program.does("open");
+        fs::create_dir("/run/landfall").expect("it is empty");
+        fs::write("/run/landfall/sockets-off", "").expect("it can be made");
+        std::thread::sleep(Duration::from_millis(150));
+        program.does("open");
+        let process = program.seen().expect("it says something");
+        let words: Vec<_> =
+            process.connections.iter().map(|end| end.record.explanation.to_string()).collect();
+        let off = "/run/landfall/sockets-off switches the library off";
+        assert_eq!(words, ["both ends have the library", "both ends have the library", off, off]);
+        let log = program.log();
+        let told = log.lines().filter(|line| line.ends_with(&format!(": tcp: {off}"))).count();
+        assert_eq!(told, 2, "{log}");
+        assert!(log.contains("new connections stay TCP: switched off"), "{log}");
+    })
+    .expect("mounts of its own");
 }
 
 #[test]
