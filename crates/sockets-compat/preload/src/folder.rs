@@ -388,6 +388,30 @@ mod tests {
     }
 
     #[test]
+    fn a_folder_that_others_remove_while_it_is_empty_is_made_again() {
+        let is_over = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    remove_if_empty();
+                    remove_empty_ones();
+                }
+            });
+            for turn in 0..2000 {
+                let name = CString::new(format!("race-{}-{turn}", std::process::id())).unwrap();
+                let made = Folder::make_in(|folder| folder.create(&name));
+                // What is in it keeps it: the other end of a connection finds that.
+                let found = Folder::open().unwrap().open_file(&name);
+                is_over.store(turn == 1999 || found.is_err(), Ordering::Relaxed);
+                for file in [made.unwrap(), found.unwrap()] {
+                    kernel::close(file).unwrap();
+                }
+                Folder::open().unwrap().remove(&name);
+            }
+        });
+    }
+
+    #[test]
     fn what_is_moved_away_is_still_reached_by_the_open_folder() {
         let scratch = Scratch::new("moved");
         let path = scratch.folder(0o700);
