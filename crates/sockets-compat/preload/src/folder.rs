@@ -397,7 +397,7 @@ mod tests {
                     remove_empty_ones();
                 }
             });
-            let made = (0..2000).try_for_each(|turn| {
+            let made = (0..20_000).try_for_each(|turn| {
                 let name = CString::new(format!("race-{}-{turn}", std::process::id())).unwrap();
                 kernel::close(Folder::make_in(|folder| folder.create(&name))?)?;
                 // What is in it keeps it: the other end of a connection finds that.
