@@ -132,7 +132,8 @@ pub struct Record {
     pub explanation: Explanation,
     /// Its memory has the name that is for the carrier.
     pub is_for_carrier: bool,
-    /// As whom the process ran when the connection began.
+    /// As whom the process ran when it was decided that bytes go through memory; until then, when it
+    /// made its file.
     pub user: u32,
     /// No other connection of this process has it.
     pub serial: u64,

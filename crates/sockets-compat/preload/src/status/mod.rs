@@ -15,7 +15,7 @@ mod places;
 pub(crate) mod plain;
 
 use std::ffi::CStr;
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use landfall_socket_status::{
     Explanation, FILE_LEN, Header, ProcessName, RECORD_LEN, RECORDS, Reason, Record, Role,
@@ -36,6 +36,8 @@ const _: () = assert!(PAGE.is_multiple_of(RECORD_LEN));
 /// Where the file is mapped; null while there is none. Records are of their connections alone, so
 /// they are written without the lock.
 static BASE: AtomicPtr<AtomicU64> = AtomicPtr::new(std::ptr::null_mut());
+/// As whom this process made its file: not asked for with each connection.
+static USER: AtomicU32 = AtomicU32::new(0);
 static TABLE: Locked<Table> = Locked::new(Table::new());
 
 /// Which records are in use.
@@ -68,6 +70,7 @@ impl Table {
         let _ = kernel::close(made);
         let base = mapped.inspect_err(|_| forget(&name))?;
         (self.name, self.pages, self.used) = (name, 1, 0);
+        USER.store(kernel::user(), Ordering::Relaxed);
         self.free.clear();
         let base = base.cast::<AtomicU64>();
         let header = Header {
@@ -165,7 +168,7 @@ pub(crate) fn begins(
         transport,
         explanation,
         is_for_carrier: name.is_for_the_carrier(),
-        user: kernel::user(),
+        user: USER.load(Ordering::Relaxed),
         serial,
         began_ms: kernel::milliseconds(),
         name: name.to_bytes(),
@@ -188,13 +191,19 @@ pub(crate) fn looks_for_the_other(role: segment::Role, name: &Name, serial: u64)
 
 /// It is decided how its bytes go.
 pub(crate) fn decided(number: u32, verdict: Verdict) {
+    // Of some there is no record: the file could not be made, or is full.
     let Some(words) = record_words(number) else { return };
     let Some(mut record) =
         Record::parse(&std::array::from_fn(|at| words[at].load(Ordering::Relaxed)))
     else {
+        // Another process of this user has written there.
         return;
     };
     (record.transport, record.explanation) = (verdict.transport(), verdict.explanation());
+    // In whose folder its memory lies.
+    if record.transport != Transport::Tcp {
+        record.user = kernel::user();
+    }
     change(words, |words| {
         for (place, word) in words.iter().zip(record.to_words()).skip(1).take(2) {
             place.store(word, Ordering::Relaxed);
