@@ -256,6 +256,11 @@ pub(crate) fn remove_at(folder: c_int, path: &CStr) -> Outcome {
     call!(libc::SYS_unlinkat, folder, path.as_ptr(), 0 as c_int)
 }
 
+/// Removes a folder that is empty.
+pub(crate) fn remove_folder(path: &CStr) -> Outcome {
+    call!(libc::SYS_unlinkat, libc::AT_FDCWD, path.as_ptr(), libc::AT_REMOVEDIR)
+}
+
 /// Gives a file its length.
 pub(crate) fn set_len(fd: c_int, len: u64) -> Outcome {
     call!(libc::SYS_ftruncate, fd, len)
@@ -380,15 +385,18 @@ pub(crate) fn wake(word: &AtomicU32, how_many: c_int) {
 
 /// What the kernel knows of a file by its name.
 pub(crate) fn status_of(path: &CStr) -> Result<libc::stat, Errno> {
+    status_by_name(path, 0)
+}
+
+/// The same; of a link, not of what that leads to.
+pub(crate) fn status_of_itself(path: &CStr) -> Result<libc::stat, Errno> {
+    status_by_name(path, libc::AT_SYMLINK_NOFOLLOW)
+}
+
+fn status_by_name(path: &CStr, flags: c_int) -> Result<libc::stat, Errno> {
     // SAFETY: numbers only.
     let mut status: libc::stat = unsafe { std::mem::zeroed() };
-    call!(
-        libc::SYS_newfstatat,
-        libc::AT_FDCWD,
-        path.as_ptr(),
-        ptr::from_mut(&mut status),
-        0 as c_int
-    )?;
+    call!(libc::SYS_newfstatat, libc::AT_FDCWD, path.as_ptr(), ptr::from_mut(&mut status), flags)?;
     Ok(status)
 }
 
