@@ -143,6 +143,12 @@ reasons! {
     NoAnswer = 32 "no_answer",
     /// Closed before both ends had found each other.
     TooShort = 33 "too_short",
+    /// More or less went by TCP than the library has counted.
+    PastUs = 34 "past_the_library",
+    /// Two processes have it, and went on by TCP.
+    PassedOn = 35 "passed_on",
+    /// The offer is being made.
+    OfferUnfinished = 36 "offer_unfinished",
 }
 
 impl Reason {
@@ -220,6 +226,9 @@ impl fmt::Display for Explanation {
             Reason::NoOffer => f.write_str("the caller offers no memory"),
             Reason::NoAnswer => f.write_str("nobody has taken the memory that was offered"),
             Reason::TooShort => f.write_str("closed before both ends had found each other"),
+            Reason::PastUs => f.write_str("bytes go past the library"),
+            Reason::PassedOn => f.write_str("another process got it before it was memory"),
+            Reason::OfferUnfinished => f.write_str("the offer is being made"),
         }
     }
 }
