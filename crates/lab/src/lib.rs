@@ -2,8 +2,10 @@
 #![forbid(unsafe_code)]
 
 mod capture_file;
+pub mod connections;
 pub mod demo;
 pub mod doctor;
+pub mod exporter;
 pub mod leaving;
 pub mod machine;
 pub mod papers;

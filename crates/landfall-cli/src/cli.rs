@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use landfall_lab::workload::clan::process;
-use landfall_lab::{demo, doctor, papers, perf, reproduce};
+use landfall_lab::{connections, demo, doctor, papers, perf, reproduce};
 use landfall_storage::files::command::Files;
 
 use crate::transfer::{receive, send};
@@ -26,6 +26,7 @@ Examples:
   sudo landfall serve http --dir .    files, for curl and browsers
   landfall proxy --help               connections of this machine's TCP over queue pairs, and back
   landfall run -- redis-server        a program as it is, over shared memory
+  landfall ss                         the connections of such programs, and why some stay TCP
   landfall carry --help               the same between hosts, by STP or by queue pairs
   landfall nbd serve --help           block devices for nbdcopy, qemu, fio and the kernel
   landfall scsi serve --help          the same for initiators of iSCSI
@@ -78,6 +79,10 @@ enum Command {
     Run(run::Args),
     /// Carry what programs under `run` say to other hosts, by STP or by queue pairs
     Carry(carry::Args),
+    /// The connections of programs under `run`: how their bytes go, and why
+    Ss(connections::Args),
+    /// The same again and again, with rates; or for Prometheus
+    Top(connections::top::Args),
     /// An interface with an MTU of up to 64 KiB above an ordinary link
     Bigmtu(bigmtu::Args),
     /// An interface whose packets travel by DMA into memory of other hosts
@@ -127,6 +132,7 @@ impl Command {
                 | Self::Receive(_)
                 | Self::Run(_)
                 | Self::Carry(_)
+                | Self::Top(_)
                 | Self::Bigmtu(_)
                 | Self::ClanIp(_)
                 | Self::Peer(_)
@@ -180,6 +186,8 @@ impl Cli {
             Command::Receive(args) => receive::run(&args),
             Command::Run(args) => run::run(&args),
             Command::Carry(args) => carry::carry(&args),
+            Command::Ss(args) => connections::run(&args),
+            Command::Top(args) => connections::top::run(&args),
             Command::Bigmtu(args) => bigmtu::run(&args),
             Command::ClanIp(args) => clan_ip::run(&args),
             Command::Nbd(command) => command.run(),

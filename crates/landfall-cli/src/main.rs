@@ -15,7 +15,6 @@
 //! | `endpoint` | the endpoint of STP likewise, and how it is encrypted |
 //! | `capture` | frames of an interface, or of a command's own network, as pcapng |
 //! | `decrypt` | captures of encrypted connections, opened with a key log |
-//! | `metrics` | what servers count, for Prometheus |
 //! | `install` | completions for shells, and pages for `man` |
 //! | `transfer` | files and folders, sent and received |
 //!
@@ -35,7 +34,6 @@ mod decrypt;
 mod endpoint;
 mod files;
 mod install;
-mod metrics;
 mod nbd;
 mod proxy;
 mod run;

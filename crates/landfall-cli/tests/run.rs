@@ -10,10 +10,13 @@ use std::process::{Command, Output, Stdio};
 
 use landfall_testbed::skip_unless;
 
+pub(crate) const VARIABLES: [&str; 5] =
+    ["LD_PRELOAD", "LANDFALL_RULES", "LANDFALL_LOG", "LANDFALL_LOG_LEVEL", "LANDFALL_SOCKETS"];
+
 fn run(preload: &Path, words: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_landfall"));
     command.arg("run").args(words).env("LANDFALL_PRELOAD", preload);
-    for name in ["LD_PRELOAD", "LANDFALL_RULES", "LANDFALL_LOG", "LANDFALL_SOCKETS"] {
+    for name in VARIABLES {
         command.env_remove(name);
     }
     command.output().expect("the program starts")
@@ -27,7 +30,7 @@ fn harmless() -> PathBuf {
 }
 
 /// The real one, which `cargo test --workspace` builds.
-fn library() -> PathBuf {
+pub(crate) fn library() -> PathBuf {
     let test = std::env::current_exe().expect("a test has a path");
     let folder = test.parent().and_then(Path::parent).expect("target/<profile>/deps");
     folder.join("examples/libpreload_for_tests.so")
@@ -39,7 +42,7 @@ fn missing() -> Option<String> {
 }
 
 /// The same for a test that needs Python, too.
-fn why_not() -> Option<String> {
+pub(crate) fn why_not() -> Option<String> {
     let has_python = || Command::new("python3").arg("--version").output().is_ok();
     missing().or_else(|| (!has_python()).then(|| "needs the program python3".to_owned()))
 }
@@ -65,11 +68,13 @@ fn it_is_told_what_was_asked_for() {
     let (rules, log) = (scratch("told.rules"), scratch("told.log"));
     fs::write(&rules, "tcp port=1\n").unwrap();
     let [rules_path, log_path] = [&rules, &log].map(|path| path.to_str().unwrap());
-    let script = "echo $LD_PRELOAD $LANDFALL_RULES $LANDFALL_LOG";
-    let words = ["--rules", rules_path, "--log", log_path, "--", "sh", "-c", script];
+    let script = "echo $LD_PRELOAD $LANDFALL_RULES $LANDFALL_LOG $LANDFALL_LOG_LEVEL";
+    let level = ["--log-level", "errors"];
+    let words =
+        ["--rules", rules_path, "--log", log_path, level[0], level[1], "--", "sh", "-c", script];
     let output = run(&harmless(), &words);
     let real = |path: &Path| fs::canonicalize(path).unwrap().display().to_string();
-    let expected = [&harmless(), &rules, &log].map(|path| real(path)).join(" ");
+    let expected = [&harmless(), &rules, &log].map(|path| real(path)).join(" ") + " errors";
     assert_eq!(text(&output.stdout).trim(), expected);
     fs::remove_file(rules).unwrap();
     fs::remove_file(log).unwrap();

@@ -5,6 +5,7 @@ mod capture;
 mod clan_ip;
 mod commands;
 mod common;
+mod connections;
 mod decrypt;
 mod files;
 mod nbd;

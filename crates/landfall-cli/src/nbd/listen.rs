@@ -20,8 +20,8 @@ use sockets_compat::{QpHost, StpHost, StpOptions};
 
 use crate::adapter::{self, LinkArgs};
 use crate::endpoint::{self, SecurityArgs};
-use crate::metrics::Exporter;
 use crate::{leaving, style};
+use landfall_lab::exporter::Exporter;
 
 /// Options of every server of block devices.
 #[derive(Clone, Debug, clap::Args)]

@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, ensure};
+use clap::ValueEnum;
 use landfall_socket_rules::Rules;
 
 use crate::style;
@@ -27,15 +28,19 @@ const EXAMPLES: &str = "\
 Examples:
   landfall run -- redis-server --port 6379
   landfall run --log connections.log -- redis-benchmark -p 6379
-  landfall run --rules landfall.rules -- nginx -g 'daemon off;'
+  landfall run --log errors.log --log-level errors -- nginx -g 'daemon off;'
+  landfall run --rules landfall.rules -- postgres -D data
 
 The program takes the place of this one: its exit code and its signals are its own. Where it
 cannot be started the exit code is 127 (not found), 126 (no program), or 125 (anything else).
 
 A connection goes through memory where both ends run so, on one host and as one user; else it
 is TCP, as ever. A rule is `memory`, `tcp`, or for other hosts `stp` or `qpip` (see `landfall
-carry`), with program=, port= and address=; the first that fits decides. LANDFALL_SOCKETS=off switches all off. The library is looked for in
-LANDFALL_PRELOAD, beside this program, and where libraries are. More: docs/sockets.md";
+carry`), with program=, port= and address=; the first that fits decides. LANDFALL_SOCKETS=off switches
+all off. While a program runs, a file does so for its new connections: /run/landfall/sockets-off for the
+host, /dev/shm/landfall-sockets-off-UID for one user. `landfall ss` shows what became of each
+connection. The library is looked for in LANDFALL_PRELOAD, beside this program, and where libraries
+are. More: docs/sockets.md and docs/operate.md";
 
 /// Options of `landfall run`.
 #[derive(Debug, clap::Args)]
@@ -47,12 +52,26 @@ pub(crate) struct Args {
     /// Write there for each connection what it uses, and why
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
+    /// How much that is
+    #[arg(long, value_name = "LEVEL", value_enum, requires = "log")]
+    log_level: Option<LogLevel>,
     /// Do not say what the library cannot do for this program
     #[arg(long)]
     quiet: bool,
     /// The program and its arguments, behind `--`
     #[arg(last = true, required = true, value_name = "PROGRAM")]
     words: Vec<OsString>,
+}
+
+/// What `LANDFALL_LOG_LEVEL` says.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum LogLevel {
+    /// What should be mended
+    Errors,
+    /// A line for each end of a connection, too
+    Connections,
+    /// Also when it ends, with its bytes
+    All,
 }
 
 /// Of a failure that is not the program's, as `env` and `nohup` say it.
@@ -91,6 +110,9 @@ fn prepare(args: &Args) -> Result<Command> {
     }
     if let Some(log) = &args.log {
         command.env("LANDFALL_LOG", writable(log)?);
+    }
+    if let Some(level) = args.log_level.and_then(|level| level.to_possible_value()) {
+        command.env("LANDFALL_LOG_LEVEL", level.get_name());
     }
     if !args.quiet
         && let Some(file) = program::find(&args.words[0])

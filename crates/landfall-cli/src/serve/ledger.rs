@@ -7,8 +7,8 @@ use anyhow::Result;
 use landfall::metrics::Metrics;
 use serde::Serialize;
 
-use crate::metrics::Exporter;
 use crate::style;
+use landfall_lab::exporter::Exporter;
 
 /// What a server counts, and hears when it shall end.
 #[derive(Debug, Default)]

@@ -34,8 +34,8 @@ use landfall_transport::signals::Endings;
 use serde::Serialize;
 
 use crate::adapter::LinkArgs;
-use crate::metrics::Exporter;
 use crate::{leaving, style};
+use landfall_lab::exporter::Exporter;
 use ledger::Ledger;
 use tasks::RunArgs;
 

@@ -19,8 +19,8 @@ use serde::Serialize;
 
 use super::ledger::{Counts, Ledger};
 use super::{TICK, supervise};
-use crate::metrics::Exporter;
 use crate::{adapter, style};
+use landfall_lab::exporter::Exporter;
 
 /// The bounds of a server.
 #[derive(Clone, Debug, clap::Args)]

@@ -11,7 +11,10 @@
 
 use std::ffi::CStr;
 use std::fmt;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicPtr, Ordering};
+
+use landfall_socket_status::ProcessName;
 
 use crate::kernel::{self, Errno};
 
@@ -47,7 +50,7 @@ impl Path {
         }
     }
 
-    fn push_number(&mut self, number: u32) {
+    pub(crate) fn push_number(&mut self, number: u32) {
         let (mut digits, mut at, mut rest) = ([0; 10], 10, number);
         loop {
             at -= 1;
@@ -128,6 +131,19 @@ impl Folder {
         }
     }
 
+    /// Makes something in it, which is made if it is not there. Somebody may remove an empty folder
+    /// between the two: then both are done again.
+    pub(crate) fn make_in<T>(job: impl Fn(&Self) -> Result<T, Errno>) -> Result<T, Fault> {
+        const TRIES: u32 = 16;
+        for _ in 0..TRIES {
+            match job(&Self::open_or_make()?) {
+                Err(Errno(libc::ENOENT)) => {}
+                other => return other.map_err(Fault::from),
+            }
+        }
+        Err(Fault::Kernel(Errno(libc::EAGAIN)))
+    }
+
     fn open_at(path: &CStr) -> Result<Self, Fault> {
         let flags = libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW;
         let folder = match kernel::open(path, flags, 0) {
@@ -189,6 +205,59 @@ impl Drop for Folder {
     }
 }
 
+/// Removes this user's folder if nothing is in it. The kernel sees to it that nothing is; anyone who
+/// makes something there makes the folder again ([`Folder::make_in`]).
+pub(crate) fn remove_if_empty() {
+    if let Ok(path) = path() {
+        remove_own_if_empty(&path);
+    }
+}
+
+/// What somebody else has put in its place is left alone, for people to see.
+fn remove_own_if_empty(path: &Path) {
+    const KIND_AND_RIGHTS: u32 = libc::S_IFMT | 0o777;
+    let is_own = kernel::status_of_itself(path.as_c_str()).is_ok_and(|status| {
+        status.st_uid == kernel::user() && status.st_mode & KIND_AND_RIGHTS == libc::S_IFDIR | 0o700
+    });
+    if is_own {
+        let _ = kernel::remove_folder(path.as_c_str());
+    }
+}
+
+/// The same for all folders of this user: those of other namespaces of networks, too, which may be
+/// gone.
+pub(crate) fn remove_empty_ones() {
+    let mut own = Path::new();
+    own.push(BEGINNING);
+    own.push_hex(&kernel::user().to_be_bytes());
+    own.push(b"-");
+    let Ok(entries) = std::fs::read_dir("/dev/shm") else { return };
+    for entry in entries.flatten().map(|entry| entry.path()) {
+        let name = entry.as_os_str().as_bytes();
+        if name.starts_with(own.as_c_str().to_bytes()) && name.len() < LONGEST {
+            let mut path = Path::new();
+            path.push(name);
+            remove_own_if_empty(&path);
+        }
+    }
+}
+
+/// What the file of a process is called there.
+pub(crate) fn name(process: &ProcessName) -> Path {
+    let mut name = Path::new();
+    name.push(&process.to_bytes());
+    name
+}
+
+/// Where `/proc` tells of a process.
+pub(crate) fn stat_of(process: u32) -> Path {
+    let mut path = Path::new();
+    path.push(b"/proc/");
+    path.push_number(process);
+    path.push(b"/stat");
+    path
+}
+
 /// Whether this namespace has a number for each user: else several share [`NOBODY`].
 fn knows_all_users() -> bool {
     let mut map = [0; 64];
@@ -235,7 +304,6 @@ fn end_of_path() -> Result<&'static Path, Errno> {
 mod tests {
     use std::ffi::CString;
     use std::fs::{self, Permissions};
-    use std::os::unix::ffi::OsStrExt;
     use std::os::unix::fs::{PermissionsExt, chown, symlink};
     use std::path::PathBuf;
 
@@ -317,6 +385,30 @@ mod tests {
         kernel::close(made).unwrap();
         assert_eq!(fs::read(scratch.0.join("victim")).unwrap(), b"precious");
         assert_eq!(fs::read(path.join("name")).unwrap().len(), 3);
+    }
+
+    #[test]
+    fn a_folder_that_others_remove_while_it_is_empty_is_made_again() {
+        let is_over = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    remove_if_empty();
+                    remove_empty_ones();
+                }
+            });
+            let made = (0..20_000).try_for_each(|turn| {
+                let name = CString::new(format!("race-{}-{turn}", std::process::id())).unwrap();
+                kernel::close(Folder::make_in(|folder| folder.create(&name))?)?;
+                // What is in it keeps it: the other end of a connection finds that.
+                let folder = Folder::open()?;
+                kernel::close(folder.open_file(&name)?)?;
+                folder.remove(&name);
+                Ok::<_, Fault>(())
+            });
+            is_over.store(true, Ordering::Relaxed);
+            assert_eq!(made, Ok(()));
+        });
     }
 
     #[test]

@@ -56,50 +56,6 @@ macro_rules! call {
 
 pub(crate) use call;
 
-/// A call of the kernel, as that answers: an error is a small number below zero.
-///
-/// # Safety
-///
-/// As the call asks for it.
-#[cfg(target_arch = "x86_64")]
-pub(crate) unsafe fn by_number(number: c_long, arguments: [c_long; 6]) -> c_long {
-    let [a, b, c, d, e, f] = arguments;
-    let result;
-    // SAFETY: as promised; the kernel changes the two registers that are named, and no other.
-    unsafe {
-        std::arch::asm!(
-            "syscall",
-            inlateout("rax") number => result,
-            in("rdi") a, in("rsi") b, in("rdx") c, in("r10") d, in("r8") e, in("r9") f,
-            lateout("rcx") _, lateout("r11") _,
-            options(nostack),
-        );
-    }
-    result
-}
-
-/// The same.
-///
-/// # Safety
-///
-/// As the call asks for it.
-#[cfg(target_arch = "aarch64")]
-pub(crate) unsafe fn by_number(number: c_long, arguments: [c_long; 6]) -> c_long {
-    let [a, b, c, d, e, f] = arguments;
-    let result;
-    // SAFETY: as promised; the kernel changes no register but the first.
-    unsafe {
-        std::arch::asm!(
-            "svc 0",
-            in("x8") number,
-            inlateout("x0") a => result,
-            in("x1") b, in("x2") c, in("x3") d, in("x4") e, in("x5") f,
-            options(nostack),
-        );
-    }
-    result
-}
-
 /// A range of memory that the program owns, as it gave it to us.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
@@ -300,6 +256,11 @@ pub(crate) fn remove_at(folder: c_int, path: &CStr) -> Outcome {
     call!(libc::SYS_unlinkat, folder, path.as_ptr(), 0 as c_int)
 }
 
+/// Removes a folder that is empty.
+pub(crate) fn remove_folder(path: &CStr) -> Outcome {
+    call!(libc::SYS_unlinkat, libc::AT_FDCWD, path.as_ptr(), libc::AT_REMOVEDIR)
+}
+
 /// Gives a file its length.
 pub(crate) fn set_len(fd: c_int, len: u64) -> Outcome {
     call!(libc::SYS_ftruncate, fd, len)
@@ -424,15 +385,18 @@ pub(crate) fn wake(word: &AtomicU32, how_many: c_int) {
 
 /// What the kernel knows of a file by its name.
 pub(crate) fn status_of(path: &CStr) -> Result<libc::stat, Errno> {
+    status_by_name(path, 0)
+}
+
+/// The same; of a link, not of what that leads to.
+pub(crate) fn status_of_itself(path: &CStr) -> Result<libc::stat, Errno> {
+    status_by_name(path, libc::AT_SYMLINK_NOFOLLOW)
+}
+
+fn status_by_name(path: &CStr, flags: c_int) -> Result<libc::stat, Errno> {
     // SAFETY: numbers only.
     let mut status: libc::stat = unsafe { std::mem::zeroed() };
-    call!(
-        libc::SYS_newfstatat,
-        libc::AT_FDCWD,
-        path.as_ptr(),
-        ptr::from_mut(&mut status),
-        0 as c_int
-    )?;
+    call!(libc::SYS_newfstatat, libc::AT_FDCWD, path.as_ptr(), ptr::from_mut(&mut status), flags)?;
     Ok(status)
 }
 

@@ -35,6 +35,8 @@ mod sandbox;
 mod segment;
 mod signals;
 mod socket_diag;
+mod status;
+mod switch;
 mod table;
 mod thread;
 mod transfer;
@@ -117,6 +119,7 @@ extern "C" fn after_fork() {
     table::for_each(|connection, _| connection.after_fork());
     watched::after_fork();
     messages::after_fork();
+    status::after_fork();
 }
 
 /// What is done when the program ends by itself: as if it had closed all it had.
@@ -130,6 +133,7 @@ extern "C" fn end() {
         table::remove(found);
         fd = found + 1;
     }
+    status::end();
 }
 
 /// The loader calls it when the program ends.

@@ -1,4 +1,6 @@
 //! What becomes of each connection, and why: a line of the file that `LANDFALL_LOG` names.
+//! `LANDFALL_LOG_LEVEL` says how much: `errors` alone, `connections` (a line for each end, as
+//! without it), or `all`.
 //!
 //! The file is opened for each line, since a descriptor that we kept could be closed by the
 //! program and become another of its files. No memory is allocated: a connection may begin
@@ -6,9 +8,10 @@
 
 use std::ffi::{CStr, c_char};
 use std::fmt::{self, Write};
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 
 use landfall_socket_rules::Transport;
+use landfall_socket_status::{self as status, Explanation, Reason};
 
 use crate::between_hosts::Answer;
 use crate::folder::Fault;
@@ -31,6 +34,8 @@ pub(crate) enum Verdict {
     NotCarried(Transport, Answer),
     LostCarrier(Transport),
     Rule(usize),
+    /// A file switches new connections off: that of this user, or of the host.
+    SwitchedOff(u32),
     OtherHost,
     ItselfAtBothEnds,
     NoMemory(Errno),
@@ -60,45 +65,136 @@ impl From<Fault> for Verdict {
     }
 }
 
+impl Verdict {
+    /// How its bytes go.
+    pub(crate) const fn transport(&self) -> status::Transport {
+        match self {
+            Self::BothHere => status::Transport::Memory,
+            Self::Carried(transport) => transport_of(*transport),
+            _ => status::Transport::Tcp,
+        }
+    }
+
+    /// Why, as others hear of it.
+    pub(crate) const fn explanation(&self) -> Explanation {
+        let (reason, detail) = match self {
+            Self::BothHere => (Reason::BothHere, 0),
+            Self::Carried(transport) => (Reason::Carried, transport_of(*transport) as u32),
+            Self::NoCarrier(transport) => (Reason::NoCarrier, transport_of(*transport) as u32),
+            Self::LostCarrier(transport) => (Reason::LostCarrier, transport_of(*transport) as u32),
+            Self::NotCarried(transport, answer) => {
+                let reason = match answer {
+                    Answer::Full => Reason::CarrierFull,
+                    Answer::Ending => Reason::CarrierEnding,
+                    Answer::Unreached => Reason::CarrierUnreached,
+                    Answer::Refused => Reason::CarrierRefused,
+                    _ => Reason::NotTakenThere,
+                };
+                (reason, transport_of(*transport) as u32)
+            }
+            Self::Rule(line) => (Reason::Rule, *line as u32),
+            Self::SwitchedOff(whose) => (Reason::SwitchedOff, *whose),
+            Self::OtherHost => (Reason::OtherHost, 0),
+            Self::ItselfAtBothEnds => (Reason::ItselfAtBothEnds, 0),
+            Self::NoMemory(why) => (Reason::NoMemory, why.0.cast_unsigned()),
+            Self::NoFolder(why) => match why {
+                Fault::Kernel(why) => (Reason::NoMemory, why.0.cast_unsigned()),
+                Fault::NoFolder => (Reason::NoFolder, 0),
+                Fault::OfUser(user) => (Reason::FolderOfUser, *user),
+                Fault::OpenToOthers(mode) => (Reason::FolderOpen, *mode),
+                Fault::Nameless => (Reason::Nameless, 0),
+            },
+            Self::Unusable(why) => match why {
+                Unusable::OfUser(user) => (Reason::OfferOfUser, *user),
+                Unusable::OpenToOthers(mode) => (Reason::OfferOpen, *mode),
+                Unusable::Names(names) => (Reason::OfferNames, *names as u32),
+                Unusable::Unknown => (Reason::OfferUnknown, 0),
+                Unusable::Unfinished => (Reason::OfferUnfinished, 0),
+                Unusable::OfAnother => (Reason::OfferOfAnother, 0),
+                Unusable::Kernel(why) => (Reason::OfferUnusable, why.0.cast_unsigned()),
+            },
+            Self::Unproven(why) => match why {
+                UnprovenReason::Silent(why) => (Reason::KernelSilent, why.0.cast_unsigned()),
+                UnprovenReason::Gone => (Reason::Gone, 0),
+                UnprovenReason::Another => (Reason::AnotherSocket, 0),
+                UnprovenReason::OfUser(user) => (Reason::PeerOfUser, *user),
+                UnprovenReason::Apart => (Reason::AnotherNamespace, 0),
+            },
+            Self::NoOffer => (Reason::NoOffer, 0),
+            Self::NoAnswer => (Reason::NoAnswer, 0),
+            Self::PastUs => (Reason::PastUs, 0),
+            Self::PassedOn => (Reason::PassedOn, 0),
+            Self::TooShort => (Reason::TooShort, 0),
+        };
+        Explanation { reason, detail }
+    }
+
+    /// Whether something should be mended: that somebody has no library, or only a word to say, is
+    /// as it should be, and so is what rules and switches say.
+    const fn is_error(&self) -> bool {
+        match self {
+            Self::NoMemory(_) | Self::NoFolder(_) | Self::Unusable(_) => true,
+            Self::NoCarrier(_) | Self::LostCarrier(_) => true,
+            Self::NotCarried(_, answer) => !matches!(answer, Answer::Nobody),
+            Self::Unproven(why) => !matches!(why, UnprovenReason::Gone),
+            _ => false,
+        }
+    }
+}
+
+/// How much is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+enum Level {
+    /// What should be mended.
+    Errors,
+    /// A line for each end of a connection, too.
+    Connections,
+    /// Also what begins and ends, with bytes.
+    All,
+}
+
+static LEVEL: AtomicU8 = AtomicU8::new(Level::Connections as u8);
+
+/// The words that are said of levels.
+const LEVELS: [(&CStr, Level); 3] =
+    [(c"errors", Level::Errors), (c"connections", Level::Connections), (c"all", Level::All)];
+
+/// How much is told from now on. Who says something else hears of it.
+pub(crate) fn set_level(word: &CStr) {
+    match LEVELS.iter().find(|(name, _)| *name == word) {
+        Some((_, level)) => LEVEL.store(*level as u8, Ordering::Relaxed),
+        None => complain(format_args!(
+            "LANDFALL_LOG_LEVEL is `errors`, `connections` or `all`, not `{}`",
+            word.to_string_lossy()
+        )),
+    }
+}
+
+fn has(level: Level) -> bool {
+    is_on() && LEVEL.load(Ordering::Relaxed) >= level as u8
+}
+
+/// Whether what begins and ends is told, too.
+pub(crate) fn tells_all() -> bool {
+    has(Level::All)
+}
+
+const fn transport_of(transport: Transport) -> status::Transport {
+    match transport {
+        Transport::Memory => status::Transport::Memory,
+        Transport::Tcp => status::Transport::Tcp,
+        Transport::Stp => status::Transport::Stp,
+        Transport::Qpip => status::Transport::Qpip,
+    }
+}
+
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::BothHere => f.write_str("memory: both ends have the library"),
-            Self::Carried(transport) => {
-                write!(f, "{}: both hosts have a carrier, both ends the library", transport.word())
-            }
-            Self::NoCarrier(transport) => {
-                write!(
-                    f,
-                    "tcp: no carrier on this host (landfall carry --over {})",
-                    transport.word()
-                )
-            }
-            Self::LostCarrier(transport) => {
-                write!(f, "tcp: the carrier for {} has ended", transport.word())
-            }
-            Self::NotCarried(transport, answer) => {
-                let why = match answer {
-                    Answer::Full => "this host's carrier has no place left",
-                    Answer::Ending => "this host's carrier comes to its end",
-                    Answer::Unreached => "no carrier is heard from there",
-                    Answer::Refused => "the carrier there does not take it",
-                    _ => "the program there has not taken it",
-                };
-                write!(f, "tcp: not by {}: {why}", transport.word())
-            }
-            Self::Rule(line) => write!(f, "tcp: rule in line {line}"),
-            Self::OtherHost => f.write_str("tcp: the other end is on another host"),
-            Self::ItselfAtBothEnds => f.write_str("tcp: the socket is connected to itself"),
-            Self::NoMemory(why) => write!(f, "tcp: no memory to share (errno {})", why.0),
+            // It says which one.
             Self::NoFolder(why) => write!(f, "tcp: {why}"),
-            Self::Unusable(why) => write!(f, "tcp: {why}"),
-            Self::Unproven(why) => write!(f, "tcp: {why}"),
-            Self::NoOffer => f.write_str("tcp: the caller offers no memory"),
-            Self::NoAnswer => f.write_str("tcp: nobody has taken the memory that was offered"),
-            Self::PastUs => f.write_str("tcp: bytes go past the library"),
-            Self::PassedOn => f.write_str("tcp: another process got it before it was memory"),
-            Self::TooShort => f.write_str("tcp: closed before both ends had found each other"),
+            _ => write!(f, "{}: {}", self.transport().word(), self.explanation()),
         }
     }
 }
@@ -117,15 +213,42 @@ pub(crate) fn is_on() -> bool {
 
 /// A line about one connection.
 pub(crate) fn report(role: Role, name: &Name, verdict: Verdict) {
-    let (here, there) = (name.connector.socket_address(), name.acceptor.socket_address());
-    match role {
-        Role::Connector => say(format_args!("calls {there} from {here}: {verdict}")),
-        Role::Acceptor => say(format_args!("is called at {there} from {here}: {verdict}")),
+    if has(if verdict.is_error() { Level::Errors } else { Level::Connections }) {
+        tell_of(role, name, format_args!("{verdict}"));
     }
 }
 
-/// A line.
+/// How a connection has ended.
+pub(crate) fn report_end(role: Role, name: &Name, milliseconds: u64, bytes: [u64; 2]) {
+    if has(Level::All) {
+        let (seconds, rest) = (milliseconds / 1000, milliseconds % 1000);
+        let [sent, received] = bytes;
+        tell_of(
+            role,
+            name,
+            format_args!(
+                "closed after {seconds}.{rest:03} s, {sent} bytes sent, {received} received"
+            ),
+        );
+    }
+}
+
+fn tell_of(role: Role, name: &Name, words: fmt::Arguments<'_>) {
+    let (here, there) = (name.connector.socket_address(), name.acceptor.socket_address());
+    match role {
+        Role::Connector => write_line(format_args!("calls {there} from {here}: {words}")),
+        Role::Acceptor => write_line(format_args!("is called at {there} from {here}: {words}")),
+    }
+}
+
+/// A line that is no error.
 pub(crate) fn say(words: fmt::Arguments<'_>) {
+    if has(Level::Connections) {
+        write_line(words);
+    }
+}
+
+fn write_line(words: fmt::Arguments<'_>) {
     let path = PATH.load(Ordering::Acquire);
     if path.is_null() {
         return;
@@ -142,7 +265,7 @@ pub(crate) fn say(words: fmt::Arguments<'_>) {
 /// A line about what should not be; where there is no log, to whom the program complains.
 pub(crate) fn complain(words: fmt::Arguments<'_>) {
     if is_on() {
-        say(words);
+        write_line(words);
     } else {
         let _ = kernel::write(libc::STDERR_FILENO, line(words).as_bytes());
     }
@@ -197,6 +320,28 @@ mod tests {
         let line = line(format_args!("{long}"));
         assert_eq!(line.as_bytes().len(), 512);
         assert_eq!(line.as_bytes().iter().position(|byte| *byte == b'\n'), Some(511));
+    }
+
+    #[test]
+    fn a_verdict_says_how_and_why() {
+        let by = Transport::Qpip;
+        for (verdict, words) in [
+            (Verdict::BothHere, "memory: both ends have the library"),
+            (Verdict::Carried(by), "qpip: both hosts have a carrier, both ends the library"),
+            (Verdict::NoCarrier(by), "tcp: no carrier on this host (landfall carry --over qpip)"),
+            (
+                Verdict::NotCarried(by, Answer::Refused),
+                "tcp: not by qpip: the carrier there does not take it",
+            ),
+            (Verdict::LostCarrier(by), "tcp: the carrier for qpip has ended"),
+            (Verdict::Unusable(Unusable::OfUser(7)), "tcp: the offer belongs to user 7"),
+            (Verdict::Unproven(UnprovenReason::OfUser(8)), "tcp: the other end belongs to user 8"),
+        ] {
+            assert_eq!(verdict.to_string(), words);
+        }
+        let folder = Verdict::NoFolder(Fault::OpenToOthers(0o755)).to_string();
+        assert!(folder.contains("/dev/shm/landfall-sockets-"), "{folder}");
+        assert!(folder.ends_with(" is open to others (mode 0755): remove it"), "{folder}");
     }
 
     #[test]

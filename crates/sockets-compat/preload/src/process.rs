@@ -11,7 +11,7 @@ use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::watched::{self, Set};
-use crate::{allocator, kernel, messages, table};
+use crate::{allocator, kernel, messages, status, table};
 
 static OWNER: AtomicU32 = AtomicU32::new(0);
 static EPOCH: AtomicU32 = AtomicU32::new(0);
@@ -58,12 +58,14 @@ pub(crate) fn begins() {
     #[cfg(not(test))]
     streams::stands_still();
     table::stands_still();
+    status::stands_still();
     allocator::stands_still();
 }
 
 /// In the parent, and in the child.
 pub(crate) fn is_over() {
     allocator::goes_on();
+    status::goes_on();
     table::goes_on();
     #[cfg(not(test))]
     streams::goes_on();

@@ -17,14 +17,16 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
 use landfall_socket_rules::Transport;
+use landfall_socket_status::{ProcessName, Record};
 
-use crate::folder::{Fault, Folder, Path};
+use crate::folder::{self, Fault, Folder, Path};
 use crate::kernel;
 use crate::kernel::Errno;
 use crate::notes;
 pub(crate) use crate::notes::Note;
 use crate::segment::Role;
 use crate::socket_diag::{ANY, Known, SocketDiag};
+use crate::status;
 
 /// Address and port of one end. IPv4 within IPv6 is IPv4: the ends need not agree on that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,6 +100,7 @@ enum OfferedTo {
 
 /// Bytes of a place.
 const OF_PLACE: usize = 18;
+const _: () = assert!(Name::LEN == Record::NAME);
 /// What the file begins with that is for the carrier.
 const TO_THE_CARRIER: &[u8] = b"to-";
 
@@ -112,6 +115,10 @@ impl Name {
     /// The same connection, whose memory is for the carrier of this host to find.
     pub(crate) const fn for_the_carrier(self) -> Self {
         Self { offered_to: OfferedTo::Carrier, ..self }
+    }
+
+    pub(crate) fn is_for_the_carrier(&self) -> bool {
+        self.offered_to == OfferedTo::Carrier
     }
 
     /// The same connection, seen from its other end.
@@ -210,16 +217,7 @@ impl Name {
 
     /// Makes the file; one of this name was of a connection that is no more.
     pub(crate) fn create(&self) -> Result<i32, Fault> {
-        let file = self.file_name();
-        let create = || Ok(Folder::open_or_make()?.create(file.as_c_str())?);
-        for _ in 0..TRIES {
-            match create() {
-                // Somebody found the folder empty, and has taken it away.
-                Err(Fault::Kernel(Errno(libc::ENOENT))) => {}
-                made => return made,
-            }
-        }
-        create()
+        Folder::make_in(|folder| folder.create(self.file_name().as_c_str()))
     }
 
     /// Opens the file that was made.
@@ -237,9 +235,6 @@ impl Name {
         folder.remove(self.file_name().as_c_str());
     }
 }
-
-/// How often a folder is made again that was taken away meanwhile.
-const TRIES: u32 = 8;
 
 /// A name that is written while nobody else knows of what it names.
 #[derive(Debug)]
@@ -296,14 +291,25 @@ pub(crate) fn send_to_carrier(
 const MOST_READ: usize = 1024;
 const MOST: usize = 32;
 
-/// Takes some of the names away whose connections are no more.
+/// Takes some of the names away whose connections, or processes, are no more; and folders that
+/// nobody needs.
 pub(crate) fn sweep() {
+    sweep_names();
+    folder::remove_empty_ones();
+}
+
+fn sweep_names() {
     let Ok(folder) = Folder::open() else { return };
     let path = folder.path_of(b".");
     let path = OsStr::from_bytes(path.as_c_str().to_bytes());
     let Ok(entries) = std::fs::read_dir(path) else { return };
-    let names = entries.flatten().take(MOST_READ);
-    let names = names.filter_map(|entry| Name::parse(entry.file_name().as_bytes()));
+    let entries: Vec<_> =
+        entries.flatten().take(MOST_READ).map(|entry| entry.file_name()).collect();
+    let processes = entries.iter().filter_map(|entry| ProcessName::parse(entry.as_bytes()));
+    for process in processes.take(MOST).filter(status::is_left_over) {
+        folder.remove(folder::name(&process).as_c_str());
+    }
+    let names = entries.iter().filter_map(|entry| Name::parse(entry.as_bytes()));
     let names: Vec<_> = names.take(MOST).collect();
     if names.is_empty() {
         return;

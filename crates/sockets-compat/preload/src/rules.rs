@@ -5,7 +5,9 @@
 //! | --- | --- |
 //! | `LANDFALL_SOCKETS=off` | all is left to the kernel |
 //! | `LANDFALL_RULES=FILE` | rules for connections; without one all within this host may |
-//! | `LANDFALL_LOG=FILE` | see [`crate::log`] |
+//! | `LANDFALL_LOG=FILE`, `LANDFALL_LOG_LEVEL=LEVEL` | see [`crate::log`] |
+//!
+//! Files switch programs off that run ([`crate::switch`]).
 
 use std::ffi::{CStr, OsStr};
 use std::os::unix::ffi::OsStrExt;
@@ -15,6 +17,7 @@ use landfall_socket_rules::{Rules, Transport};
 
 use crate::log::{self, Verdict};
 use crate::registry::Name;
+use crate::switch;
 
 static ON: AtomicBool = AtomicBool::new(true);
 /// Leaked when the program begins.
@@ -32,6 +35,9 @@ pub(crate) fn read() {
     learn_the_name();
     if let Some(path) = variable(c"LANDFALL_LOG") {
         log::begin(path);
+    }
+    if let Some(level) = variable(c"LANDFALL_LOG_LEVEL").filter(|level| !level.is_empty()) {
+        log::set_level(level);
     }
     let is_off = variable(c"LANDFALL_SOCKETS").is_some_and(|said| said == c"off" || said == c"0");
     if is_off || !are_good() {
@@ -107,6 +113,9 @@ pub(crate) fn switch_off() {
 
 /// How this connection may go: by memory, or to another host; else why by TCP.
 pub(crate) fn allow(name: &Name) -> Result<Transport, Verdict> {
+    if let Some(whose) = switch::is_off() {
+        return Err(Verdict::SwitchedOff(whose));
+    }
     let rules = RULES.load(Ordering::Acquire);
     let mut transport = Transport::Memory;
     if !rules.is_null() {

@@ -27,7 +27,7 @@ pub(crate) const CARRIED_CAPACITY: u64 = 2 * 1024 * 1024;
 const HEADER: usize = 4096;
 /// The file begins with a page for each end, which only its own processes map: the
 /// connector's, and the acceptor's. Counters and rings lie behind them.
-const PAGE: usize = 4096;
+pub(crate) const PAGE: usize = 4096;
 
 const fn file_len(capacity: u64) -> usize {
     PAGE + mapped_len(capacity)
@@ -255,10 +255,10 @@ fn words_of(name: &Name) -> impl Iterator<Item = u32> {
 
 #[derive(Debug)]
 #[repr(C)]
-struct Header {
-    magic: AtomicU64,
+pub(crate) struct Header {
+    pub(crate) magic: AtomicU64,
     ends: [End; 2],
-    directions: [Direction; 2],
+    pub(crate) directions: [Direction; 2],
     between: BetweenHosts,
     identity: Identity,
 }

@@ -268,7 +268,7 @@ pub(crate) fn number_of(fd: i32, name: &Name, role: Role) -> Result<u64, Unprove
 
 /// The namespace of processes that this one is in; zero where that is not known. It is asked
 /// for once: another one begins with a fork.
-fn processes() -> u64 {
+pub(crate) fn processes() -> u64 {
     static KNOWN: AtomicU64 = AtomicU64::new(0);
     static IN_EPOCH: AtomicU32 = AtomicU32::new(u32::MAX);
     let epoch = process::epoch();

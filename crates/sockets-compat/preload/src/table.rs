@@ -155,6 +155,7 @@ pub(crate) fn remove(fd: i32) {
 fn forget(record: &'static Record, fd: i32) {
     if record.descriptors.fetch_sub(1, Ordering::AcqRel) == 1 {
         record.connection.leave(fd);
+        record.connection.tells_of_its_end(fd);
     }
     release(record);
 }

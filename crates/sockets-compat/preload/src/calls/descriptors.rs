@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_uint, c_ulong, c_void};
 
 use crate::kernel::{self, Errno};
 use crate::next::next;
-use crate::{bell, process, table, watched};
+use crate::{bell, process, status, table, watched};
 
 /// The descriptor is about to be closed, or to become another.
 fn goes(fd: c_int) {
@@ -12,6 +12,7 @@ fn goes(fd: c_int) {
         bell::closed(fd);
         watched::closed(fd);
         table::remove(fd);
+        status::plain::descriptor_closed(fd);
     }
 }
 
@@ -48,6 +49,7 @@ fn leave_range(first: c_uint, last: c_uint) {
         return;
     };
     bell::closed_between(fd, last);
+    status::plain::closed_between(fd, last);
     while let Some(found) = table::next_from(fd).filter(|&found| found <= last) {
         goes(found);
         fd = found + 1;
@@ -68,6 +70,7 @@ fn doubled(old: c_int, new: c_int) -> c_int {
     if new >= 0 && new != old && process::owns_the_tables() {
         let why = Errno::last();
         table::duplicate(old, new);
+        status::plain::descriptor_doubled(old, new);
         watched::doubled(old, new);
         why.tell();
     }

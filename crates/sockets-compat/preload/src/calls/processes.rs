@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 
 use libc::{sigaction as Action, sighandler_t};
 
-use crate::kernel::{self, Errno};
+use crate::kernel::Errno;
 use crate::next::next;
 use crate::process;
 use crate::sandbox::{self, Forbidden};
@@ -185,6 +185,50 @@ unsafe fn forbidden_by_number(number: c_long, arguments: &[c_long; 6]) -> Option
     unsafe { forbidden_by(libc::PR_SET_SECCOMP, mode, program) }
 }
 
+/// A call of the kernel, as that answers: an error is a small number below zero.
+///
+/// # Safety
+///
+/// As the call asks for it.
+#[cfg(target_arch = "x86_64")]
+unsafe fn by_number(number: c_long, arguments: [c_long; 6]) -> c_long {
+    let [a, b, c, d, e, f] = arguments;
+    let result;
+    // SAFETY: as promised; the kernel changes the two registers that are named, and no other.
+    unsafe {
+        std::arch::asm!(
+            "syscall",
+            inlateout("rax") number => result,
+            in("rdi") a, in("rsi") b, in("rdx") c, in("r10") d, in("r8") e, in("r9") f,
+            lateout("rcx") _, lateout("r11") _,
+            options(nostack),
+        );
+    }
+    result
+}
+
+/// The same.
+///
+/// # Safety
+///
+/// As the call asks for it.
+#[cfg(target_arch = "aarch64")]
+unsafe fn by_number(number: c_long, arguments: [c_long; 6]) -> c_long {
+    let [a, b, c, d, e, f] = arguments;
+    let result;
+    // SAFETY: as promised; the kernel changes no register but the first.
+    unsafe {
+        std::arch::asm!(
+            "svc 0",
+            in("x8") number,
+            inlateout("x0") a => result,
+            in("x1") b, in("x2") c, in("x3") d, in("x4") e, in("x5") f,
+            options(nostack),
+        );
+    }
+    result
+}
+
 /// Calls by number go on as they came; but a filter may be set so, as `libseccomp` does it.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 #[unsafe(no_mangle)]
@@ -204,7 +248,7 @@ unsafe extern "C" fn syscall(
         sandbox::remember();
     }
     // SAFETY: as above.
-    let result = unsafe { kernel::by_number(number, arguments) };
+    let result = unsafe { by_number(number, arguments) };
     let failed = (-4095..0).contains(&result);
     // A thread that could not be brought to it, too, is told by its number.
     let is_refused = failed || (result > 0 && b & TSYNC != 0);

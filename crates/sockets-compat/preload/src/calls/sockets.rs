@@ -9,12 +9,13 @@ use libc::{sockaddr, socklen_t};
 use super::fail;
 use crate::connection::Connection;
 use crate::kernel::{self, Errno, Outcome};
+use crate::log::Verdict;
 use crate::messages::packets::{given_name, write_name};
 use crate::messages::{self, Socket};
 use crate::next::next;
 use crate::registry::Name;
 use crate::segment::Role;
-use crate::{log, process, rules, table};
+use crate::{log, process, rules, status, table};
 
 /// Asks a socket of messages, if it is one.
 fn of_messages<R>(fd: c_int, ask: impl FnOnce(&Socket) -> R) -> Option<R> {
@@ -241,11 +242,17 @@ unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, len: socklen_t
         // Who cannot offer memory has a TCP connection, as he asked for.
         let called = |transport| Connection::called(fd, name, transport);
         if let Err(verdict) = rules::allow(&name).and_then(called) {
-            log::report(Role::Connector, &name, verdict);
+            stays_tcp(fd, Role::Connector, &name, verdict);
         }
     }
     why.tell();
     result
+}
+
+/// A connection that is left to the kernel from its beginning.
+fn stays_tcp(fd: c_int, role: Role, name: &Name, verdict: Verdict) {
+    status::left_to_tcp(fd, role, name, verdict);
+    log::report(role, name, verdict);
 }
 
 fn after_accept(fd: c_int) -> c_int {
@@ -257,7 +264,7 @@ fn after_accept(fd: c_int) -> c_int {
         {
             match rules::allow(&name) {
                 Ok(transport) => Connection::accepted(fd, name, transport),
-                Err(verdict) => log::report(Role::Acceptor, &name, verdict),
+                Err(verdict) => stays_tcp(fd, Role::Acceptor, &name, verdict),
             }
         }
     }

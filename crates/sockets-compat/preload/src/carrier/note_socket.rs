@@ -37,6 +37,18 @@ pub(super) struct Received {
 
 impl NoteSocket {
     pub(super) fn open(transport: Transport) -> io::Result<Self> {
+        const TRIES: u32 = 16;
+        for _ in 1..TRIES {
+            match Self::open_once(transport) {
+                // Somebody has removed the folder while it was empty.
+                Err(why) if why.kind() == io::ErrorKind::NotFound => {}
+                other => return other,
+            }
+        }
+        Self::open_once(transport)
+    }
+
+    fn open_once(transport: Transport) -> io::Result<Self> {
         let folder = Folder::open_or_make().map_err(|why| io::Error::other(why.to_string()))?;
         let path = folder.path_of(registry::carrier(transport).as_c_str().to_bytes());
         let path = PathBuf::from(OsStr::from_bytes(path.as_c_str().to_bytes()));

@@ -13,6 +13,7 @@
 
 mod early;
 mod pairing;
+mod verdict;
 mod view;
 
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -24,12 +25,12 @@ pub(crate) use pairing::{ELSEWHERE, NOBODY, Offer, make};
 pub(crate) use view::{CLOSED, RESET, SHUT, SegmentView};
 
 use crate::kernel::{self, Errno, Outcome};
-use crate::log::{self, Verdict};
+use crate::log::Verdict;
 use crate::messages::{Holder, Socket};
 use crate::patience::Patience;
 use crate::registry::{Name, NameCell};
 use crate::segment::{Role, Segment};
-use crate::{between_hosts, socket_diag};
+use crate::{between_hosts, socket_diag, status};
 
 /// Set in a count of calls under way: nobody sends by TCP any more, or just now.
 const GATE: u32 = 1 << 31;
@@ -81,6 +82,8 @@ pub(crate) struct Connection {
     looked_at: AtomicU64,
     /// What has become of it stands in the log.
     has_told: AtomicBool,
+    /// Its record in [`crate::status`]; zero if it has none.
+    record: AtomicU32,
     /// How long its receivers, and its senders, look before they sleep.
     pub(crate) for_bytes: Patience,
     pub(crate) for_room: Patience,
@@ -142,6 +145,7 @@ impl Connection {
             began_at: AtomicU64::new(0),
             looked_at: AtomicU64::new(0),
             has_told: AtomicBool::new(false),
+            record: AtomicU32::new(0),
             for_bytes: Patience::new(),
             for_room: Patience::new(),
             is_watched_twice: AtomicBool::new(false),
@@ -168,6 +172,7 @@ impl Connection {
         self.looked_at.store(0, Ordering::Relaxed);
         self.answers_by_memory.store(0, Ordering::Relaxed);
         self.serial.store(SERIALS.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
+        self.is_entered(role, &name);
         self.is_watched_twice.store(false, Ordering::Relaxed);
         self.has_told.store(false, Ordering::Relaxed);
         self.for_bytes.reset();
@@ -219,16 +224,6 @@ impl Connection {
         self.stage.store(Stage::Shared as u8, Ordering::Release);
     }
 
-    /// Says once, to whom it may concern, what has become of it.
-    fn tells(&self, verdict: Verdict) {
-        if log::is_on()
-            && !self.has_told.swap(true, Ordering::Relaxed)
-            && let Some(name) = self.name()
-        {
-            log::report(self.role(), &name, verdict);
-        }
-    }
-
     /// A descriptor that came from elsewhere (`exec`, a message): if it is one end of a
     /// connection that is shared already, then it goes on so.
     pub(crate) fn inherited(fd: i32, is_held_by_message: bool) {
@@ -258,6 +253,7 @@ impl Connection {
                 connection.begin(role, Stage::Plain, name, transport);
                 connection.adopt(segment, proof);
                 connection.join_carrier(role, &name);
+                connection.is_decided_already();
             });
             return;
         }
@@ -275,12 +271,14 @@ impl Connection {
         let role = if has_called { Role::Connector } else { Role::Acceptor };
         let name = if has_called { as_connector } else { as_connector.turned() };
         let Some(sent) = socket_diag::sent(fd, role) else { return };
-        if let Ok(transport) = crate::rules::allow(&name)
-            && match transport {
-                Transport::Memory => (received, sent) == (0, 0),
-                _ => role == Role::Acceptor,
-            }
-        {
+        let transport = match crate::rules::allow(&name) {
+            Ok(transport) => transport,
+            Err(verdict) => return status::left_to_tcp(fd, role, &name, verdict),
+        };
+        if match transport {
+            Transport::Memory => (received, sent) == (0, 0),
+            _ => role == Role::Acceptor,
+        } {
             crate::table::insert(fd, |connection| {
                 connection.begin(role, Stage::Early, name, transport);
                 connection.early.begin_at(sent, received);
@@ -349,6 +347,7 @@ impl Connection {
 
     /// Nobody uses it any more.
     pub(crate) fn end(&self) {
+        status::ends(self.record.swap(0, Ordering::Relaxed));
         self.stage.store(Stage::Plain as u8, Ordering::Release);
         let base = self.base.swap(std::ptr::null_mut(), Ordering::AcqRel);
         if !base.is_null() {

@@ -399,7 +399,7 @@ impl Connection {
     }
 
     /// Milliseconds since it was made, or offered.
-    fn age(&self) -> u64 {
+    pub(super) fn age(&self) -> u64 {
         kernel::milliseconds().saturating_sub(self.began_at.load(Ordering::Relaxed))
     }
 

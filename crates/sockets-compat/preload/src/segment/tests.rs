@@ -4,7 +4,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::PathBuf;
 
-fn name(port: u8) -> Name {
+pub(crate) fn name(port: u8) -> Name {
     let mut bytes = [0; Name::LEN];
     bytes[Name::LEN - 1] = port;
     Name::from_bytes(&bytes)
@@ -23,7 +23,7 @@ fn another_mapping(file: &File, role: Role) -> Segment {
     Segment::map(file.as_raw_fd(), &status, role).unwrap()
 }
 
-fn scratch_file() -> File {
+pub(crate) fn scratch_file() -> File {
     let mut options = OpenOptions::new();
     let options = options.read(true).write(true).mode(0o600);
     options.custom_flags(libc::O_TMPFILE).open("/dev/shm").unwrap()

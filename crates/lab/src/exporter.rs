@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Answers at `/metrics`.
 #[derive(Debug)]
-pub(crate) struct Exporter {
+pub struct Exporter {
     local: SocketAddr,
     exchange: Arc<Exchange>,
 }
@@ -40,7 +40,7 @@ enum Scrape {
 
 impl Exporter {
     /// Listens, and answers from a thread of its own for as long as the program runs.
-    pub(crate) fn listen(address: SocketAddr) -> Result<Self> {
+    pub fn listen(address: SocketAddr) -> Result<Self> {
         let listener = TcpListener::bind(address)
             .with_context(|| format!("cannot listen at {address} for --metrics"))?;
         let local = listener.local_addr()?;
@@ -56,12 +56,12 @@ impl Exporter {
     }
 
     /// Where it listens, as a line for people.
-    pub(crate) fn describe(&self) -> String {
+    pub fn describe(&self) -> String {
         format!("metrics at http://{}/metrics", self.local)
     }
 
     /// Gathers what somebody waits for, if somebody does.
-    pub(crate) fn answer(&self, gather: impl FnOnce(&mut Metrics)) {
+    pub fn answer(&self, gather: impl FnOnce(&mut Metrics)) {
         let mut state = self.exchange.lock();
         if !matches!(*state, Scrape::Asked) {
             return;
