@@ -246,17 +246,17 @@ pub(crate) fn without_memory() {
     println!("it came to an end");
 }
 
+/// Files of connections that this process has mapped. One more says of all what becomes of them.
+fn rings() -> usize {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    let is_ring = |line: &&str| line.contains("landfall-sockets") && !line.contains("/process-");
+    maps.lines().filter(is_ring).count()
+}
+
 /// Not one of the cases: this many connections, one after the other; what is left of them.
 pub(crate) fn many(count: usize) {
     let entries = |folder: &str| std::fs::read_dir(folder).map_or(0, Iterator::count);
     let mappings = || std::fs::read_to_string("/proc/self/maps").map_or(0, |it| it.lines().count());
-    let names = || {
-        let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
-        // One more file says of all connections what becomes of them.
-        let is_memory =
-            |line: &&str| line.contains("landfall-sockets") && !line.contains("/process-");
-        maps.lines().filter(is_memory).count()
-    };
     Pair::used().close();
     let before = (entries("/proc/self/fd"), mappings());
     for at in 0..count {
@@ -269,7 +269,7 @@ pub(crate) fn many(count: usize) {
         unsafe { libc::setsockopt(pair.a, libc::SOL_SOCKET, libc::SO_LINGER, value, len) };
         pair.close();
     }
-    assert_eq!(names(), 0, "memory of connections is left");
+    assert_eq!(rings(), 0, "memory of connections is left");
     let after = (entries("/proc/self/fd"), mappings());
     assert_eq!(before.0, after.0, "descriptors are left");
     assert!(after.1 <= before.1 + 16, "mappings are left: {before:?} {after:?}");
@@ -300,9 +300,11 @@ pub(crate) fn idle(count: usize) {
             pair
         })
         .collect();
-    let maps = std::fs::read_to_string("/proc/self/maps").expect("it tells of its memory");
-    let rings = maps.lines().filter(|line| line.contains("landfall-sockets")).count();
-    println!("{count} connections, {} bytes each, {rings} rings", (resident() - before) / count);
+    println!(
+        "{count} connections, {} bytes each, {} rings",
+        (resident() - before) / count,
+        rings()
+    );
     // All of them are good for memory still.
     let (first, last) = (&pairs[0], &pairs[count - 1]);
     for pair in [first, last] {
