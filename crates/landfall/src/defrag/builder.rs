@@ -55,6 +55,7 @@ pub struct ReceiverBuilder {
     large: u32,
     socket_buffer: usize,
     ring: (u32, u32, Duration),
+    most_lent: Option<u64>,
     gate: Option<Option<GateConfig>>,
     security: Security,
     answers: bool,
@@ -81,6 +82,7 @@ impl ReceiverBuilder {
             large: 64,
             socket_buffer: scatter::Config::new(interface.clone(), Filter::any()).socket_buffer,
             ring: (ring.block_size, ring.blocks, ring.retire),
+            most_lent: None,
             interface,
             gate: None,
             security: Security::default(),
@@ -105,7 +107,7 @@ impl ReceiverBuilder {
         self
     }
 
-    /// How packets are handed out.
+    /// How packets are handed out. Without this as [`Delivery::Auto`] says.
     pub const fn delivery(mut self, delivery: Delivery) -> Self {
         self.delivery = delivery;
         self
@@ -161,7 +163,8 @@ impl ReceiverBuilder {
         self
     }
 
-    /// How long a packet that was begun in a page waits there for the rest.
+    /// How long a packet that was begun in a page, or that is to be lent where it lies, waits
+    /// there for the rest.
     pub const fn patience(mut self, patience: Duration) -> Self {
         self.config.patience = patience;
         self
@@ -177,6 +180,15 @@ impl ReceiverBuilder {
     /// full is handed over: for [`Technique::PacketRing`].
     pub const fn ring(mut self, block_size: u32, blocks: u32, retire: Duration) -> Self {
         self.ring = (block_size, blocks, retire);
+        self
+    }
+
+    /// How much of the memory that frames lie in packets may keep from the kernel, in bytes: as
+    /// long as they keep more, packets are copied. Half of it, unless you choose otherwise. A
+    /// packet keeps the block of the ring that it lies in, or its frames with
+    /// [`Technique::Xdp`].
+    pub const fn lend_at_most(mut self, bytes: u64) -> Self {
+        self.most_lent = Some(bytes);
         self
     }
 
@@ -277,10 +289,15 @@ impl ReceiverBuilder {
         let regions = Regions::new(64);
         self.config.frame_max = FRAME_MAX;
         self.config.burst = self.config.burst.min(MOST_DESCRIPTORS as u16);
+        let (receive_path, chosen) = self.open_lane(&regions)?;
+        self.delivery = match self.delivery {
+            Delivery::Auto if chosen.technique.shares_memory() => Delivery::List,
+            Delivery::Auto => Delivery::FastBuffers,
+            chosen => chosen,
+        };
         if self.delivery == Delivery::List {
             self.config.lend = Lend::List;
         }
-        let (receive_path, chosen) = self.open_lane(&regions)?;
         if self.delivery == Delivery::List && !chosen.technique.shares_memory() {
             let (delivery, technique) = (self.delivery, chosen.technique);
             return Err(OpenError::NothingToLend { delivery, technique });
@@ -336,8 +353,8 @@ impl ReceiverBuilder {
         match self.technique {
             Technique::Auto => match self.open_ring(regions) {
                 Ok(receive_path) => {
-                    let why = "the mapped ring costs about half of the CPU of a call per burst, \
-                               with its copy"
+                    let why = "the mapped ring costs less than half of the CPU of a call per \
+                               burst, and packets can be lent where they lie"
                         .to_owned();
                     Ok((receive_path, Chosen { technique: Technique::PacketRing, why }))
                 }
@@ -404,7 +421,7 @@ impl ReceiverBuilder {
             xdp::XdpQueue::open(&XdpConfig::fragments(self.interface.clone()), regions)?;
         // Nothing is posted here.
         self.config.burst = 1;
-        Ok(Box::new(MappedPath::new(XdpRings::new(receive_path), regions)?))
+        Ok(Box::new(MappedPath::new(XdpRings::new(receive_path), regions, self.most_lent)?))
     }
 
     fn open_ring(&mut self, regions: &Regions) -> Result<Box<dyn ReceivePath>, OpenError> {
@@ -419,7 +436,7 @@ impl ReceiverBuilder {
         let ring = Ring::open(&config, regions)?;
         // Nothing is posted here.
         self.config.burst = 1;
-        Ok(Box::new(MappedPath::new(Blocks::new(ring, retire), regions)?))
+        Ok(Box::new(MappedPath::new(Blocks::new(ring, retire), regions, self.most_lent)?))
     }
 
     /// The pages, and anyone who hands them out.

@@ -4,6 +4,7 @@ mod bigmtu;
 mod bounds;
 mod faults;
 mod kernel;
+mod lent;
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use landfall_placement::{RegionId, Span};
@@ -27,6 +27,7 @@ pub(super) struct RingMemory {
     region: RegionId,
     /// Blocks that were taken and not dropped.
     held: Box<[AtomicBool]>,
+    held_count: AtomicUsize,
     cut: AtomicU64,
 }
 
@@ -49,11 +50,16 @@ impl RingMemory {
         let held = (0..mapping.len() / block_size).map(|_| AtomicBool::new(false)).collect();
         let cut = AtomicU64::new(0);
         let (regions, region) = (regions.clone(), lent?);
-        Ok(Self { socket, mapping, block_size, station, regions, region, held, cut })
+        let held_count = AtomicUsize::new(0);
+        Ok(Self { socket, mapping, block_size, station, regions, region, held, held_count, cut })
     }
 
     pub(super) fn socket(&self) -> &Socket {
         &self.socket
+    }
+
+    pub(super) const fn block_size(&self) -> usize {
+        self.block_size
     }
 
     pub(super) fn blocks(&self) -> usize {
@@ -73,7 +79,7 @@ impl RingMemory {
     }
 
     pub(super) fn held(&self) -> usize {
-        self.held.iter().filter(|held| held.load(Ordering::Relaxed)).count()
+        self.held_count.load(Ordering::Relaxed)
     }
 
     pub(super) fn cut(&self) -> u64 {
@@ -130,6 +136,7 @@ impl Block {
             return None;
         }
         shared.held[index].store(true, Ordering::Relaxed);
+        shared.held_count.fetch_add(1, Ordering::Relaxed);
         let word = |at| shared.header(index, at).load(Ordering::Relaxed);
         let (frames, first) = (word(FRAME_COUNT), word(FIRST_FRAME));
         Some(Self { shared: Arc::clone(shared), index, frames, first })
@@ -202,6 +209,7 @@ impl Drop for Block {
         // All reads of the block come before it is the kernel's.
         status.store(libc::TP_STATUS_KERNEL, Ordering::Release);
         self.shared.held[self.index].store(false, Ordering::Release);
+        self.shared.held_count.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -162,6 +162,18 @@ impl Ring {
         Interest { fd: self.as_raw_fd(), readable: true, writable: false }
     }
 
+    /// How long a block is.
+    #[must_use]
+    pub fn block_size(&self) -> usize {
+        self.shared.block_size()
+    }
+
+    /// How many bytes all blocks have.
+    #[must_use]
+    pub fn memory(&self) -> u64 {
+        self.shared.blocks() as u64 * self.block_size() as u64
+    }
+
     /// How many blocks are held now.
     #[must_use]
     pub fn held(&self) -> usize {

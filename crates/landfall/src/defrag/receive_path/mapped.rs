@@ -1,6 +1,7 @@
 //! Frames that lie in memory which is shared with the kernel: in blocks of a ring, or
 //! in the rings of AF_XDP.
 
+use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
@@ -10,10 +11,10 @@ use landfall_transport::memory::{LendRefusal, Regions};
 use landfall_transport::ring::{Block, Frame, Ring};
 use landfall_transport::scatter::Posted;
 use landfall_transport::xdp;
-use spec_defrag::{Head, MappedFrame, Receiver as Engine};
+use spec_defrag::{Head, Lend, MappedFrame, Receiver as Engine};
 
 use super::super::delivery::MemoryView;
-use super::super::packet::Holder;
+use super::super::packet::{Held, Holder};
 use super::{KernelCounts, Moved, ReceivePath};
 
 /// Where bunches of frames come from.
@@ -25,6 +26,10 @@ pub(in super::super) trait Source: Send + std::fmt::Debug {
     fn interest(&self) -> Option<Interest>;
     fn look_again(&self) -> Option<Duration>;
     fn heard(&mut self) -> io::Result<KernelCounts>;
+    /// How many bytes of memory it has for frames, and how many of them the kernel cannot use
+    /// until bunches go back.
+    fn memory(&self) -> u64;
+    fn held(&self) -> u64;
 }
 
 /// Frames that go back to the kernel together.
@@ -38,23 +43,66 @@ pub(in super::super) struct MappedPath<S: Source> {
     source: S,
     /// Whose memory is used; nothing is posted there.
     posted: Posted,
-    /// The frames of the last turn, as long as packets that lie there may be
-    /// handed out.
-    bunch: Option<Arc<S::Bunch>>,
-    /// This many of them the engine has had.
+    bunches: Bunches<S::Bunch>,
+    /// This many frames of the newest the engine has had.
     taken: usize,
     /// There were more of them than pages.
     has_more: bool,
+    /// While more of the memory than this is kept from the kernel, packets are copied.
+    most_lent: u64,
+}
+
+/// Bunches of frames that packets wait in, or that packets lie in which were not handed out yet.
+#[derive(Debug)]
+struct Bunches<B> {
+    /// By number, the newest last.
+    held: VecDeque<(u64, Arc<B>)>,
+    next: u64,
+}
+
+impl<B> Bunches<B> {
+    const fn new() -> Self {
+        Self { held: VecDeque::new(), next: 0 }
+    }
+
+    /// One more. Returns its number.
+    fn push(&mut self, bunch: B) -> u64 {
+        let number = self.next;
+        self.next += 1;
+        self.held.push_back((number, Arc::new(bunch)));
+        number
+    }
+
+    fn newest(&self) -> Option<(u64, &Arc<B>)> {
+        self.held.back().map(|(number, bunch)| (*number, bunch))
+    }
+
+    fn get(&self, number: u64) -> Option<&Arc<B>> {
+        let at = self.held.binary_search_by_key(&number, |(number, _)| *number).ok()?;
+        Some(&self.held[at].1)
+    }
+
+    /// Only those are held any longer.
+    fn retain(&mut self, mut is_needed: impl FnMut(u64) -> bool) {
+        self.held.retain(|(number, _)| is_needed(*number));
+    }
 }
 
 impl<S: Source> MappedPath<S> {
-    pub(in super::super) fn new(source: S, regions: &Regions) -> Result<Self, LendRefusal> {
+    /// Lends at most this many bytes of the memory that frames lie in; half of it without that.
+    pub(in super::super) fn new(
+        source: S,
+        regions: &Regions,
+        most_lent: Option<u64>,
+    ) -> Result<Self, LendRefusal> {
+        let most_lent = most_lent.unwrap_or(source.memory() / 2);
         Ok(Self {
             source,
             posted: Posted::new(regions, 1)?,
-            bunch: None,
+            bunches: Bunches::new(),
             taken: 0,
             has_more: false,
+            most_lent,
         })
     }
 }
@@ -70,16 +118,13 @@ impl<S: Source> ReceivePath for MappedPath<S> {
         if room == 0 {
             return Ok(Moved::NoPages);
         }
-        let bunch = match self.bunch.take().filter(|_| self.has_more) {
-            Some(bunch) => bunch,
-            None => match self.source.next()? {
-                None => return Ok(Moved::Nothing),
-                Some(bunch) => {
-                    self.taken = 0;
-                    Arc::new(bunch)
-                }
-            },
-        };
+        if !self.has_more {
+            let Some(bunch) = self.source.next()? else { return Ok(Moved::Nothing) };
+            self.taken = 0;
+            self.bunches.push(bunch);
+        }
+        let Some((number, bunch)) = self.bunches.newest() else { return Ok(Moved::Nothing) };
+        let lend = if self.source.held() > self.most_lent { Lend::Copy } else { Lend::List };
         let head = |bytes: &[u8]| bytes.len().min(Head::MOST);
         let frames: Vec<_> = bunch
             .frames()
@@ -87,12 +132,11 @@ impl<S: Source> ReceivePath for MappedPath<S> {
             .take(room)
             .map(|frame| MappedFrame { at: frame.span, head: &frame.bytes[..head(frame.bytes)] })
             .collect();
-        engine.take(now, &frames, &mut MemoryView(self.posted.memory()));
+        let bunch = spec_defrag::Bunch { number, frames: &frames, lend };
+        engine.take_bunch(now, &bunch, &mut MemoryView(self.posted.memory()));
         self.posted.release();
         self.taken += frames.len();
         self.has_more = frames.len() == room;
-        drop(frames);
-        self.bunch = Some(bunch);
         Ok(Moved::Frames)
     }
 
@@ -106,8 +150,19 @@ impl<S: Source> ReceivePath for MappedPath<S> {
         debug_assert_eq!(read, Ok(()), "{span}");
     }
 
-    fn holder(&self) -> Option<Arc<dyn Holder>> {
-        self.bunch.as_ref().map(|bunch| Arc::clone(bunch) as Arc<dyn Holder>)
+    fn hold(&self, bunches: &[u64]) -> Option<Held> {
+        let hold = |number: &u64| {
+            self.bunches.get(*number).map(|bunch| Arc::clone(bunch) as Arc<dyn Holder>)
+        };
+        match bunches {
+            [one] => hold(one).map(Held::One),
+            several => several.iter().map(hold).collect::<Option<_>>().map(Held::Several),
+        }
+    }
+
+    fn release(&mut self, engine: &Engine) {
+        let being_read = self.bunches.newest().map(|(number, _)| number).filter(|_| self.has_more);
+        self.bunches.retain(|number| Some(number) == being_read || engine.holds_bunch(number));
     }
 
     fn interest(&self) -> Option<Interest> {
@@ -159,6 +214,14 @@ impl Source for Blocks {
         let frames = told.frames.saturating_sub(told.drops);
         Ok(KernelCounts { frames, dropped: told.drops, calls: self.taken })
     }
+
+    fn memory(&self) -> u64 {
+        self.ring.memory()
+    }
+
+    fn held(&self) -> u64 {
+        self.ring.held() as u64 * self.ring.block_size() as u64
+    }
 }
 
 impl Bunch for Block {
@@ -208,6 +271,14 @@ impl Source for XdpRings {
 
     fn heard(&mut self) -> io::Result<KernelCounts> {
         Ok(self.heard)
+    }
+
+    fn memory(&self) -> u64 {
+        self.receive_path.memory()
+    }
+
+    fn held(&self) -> u64 {
+        self.receive_path.held()
     }
 }
 

@@ -1,0 +1,127 @@
+//! Packets that are lent where their fragments lie, as they are by default: from real senders,
+//! over blocks, and while users keep them.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::net::UdpSocket;
+
+use super::*;
+use landfall::defrag::{Packet, ReassemblyPath};
+use landfall_testbed::require_namespaces;
+
+/// Of a datagram's payload.
+fn hash(payload: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    payload.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Sends these by the kernel of one end. Gives their hashes.
+fn send(socket: &UdpSocket, to: SocketAddr, payloads: impl Iterator<Item = Vec<u8>>) -> Vec<u64> {
+    let send = |payload: Vec<u8>| {
+        assert_eq!(socket.send_to(&payload, to).unwrap(), payload.len());
+        hash(&payload)
+    };
+    payloads.map(send).collect()
+}
+
+fn opened(
+    cable: &VethPair,
+    adjust: impl FnOnce(ReceiverBuilder) -> ReceiverBuilder + Send,
+) -> Receiver {
+    receiver_as(&cable.b, adjust).unwrap()
+}
+
+#[test]
+fn by_default_packets_are_lent_and_neither_guessed_nor_copied() {
+    require_namespaces!();
+    const EACH: usize = 20;
+    let cable = cable();
+    for is_ipv4 in [true, false] {
+        let mut pages = PageReceiver::new(opened(&cable, |builder| builder), PORT);
+        assert_eq!(pages.receiver().chosen().technique, Technique::PacketRing);
+        assert_eq!(pages.receiver().delivery(), Delivery::List);
+        let socket = socket(&cable.a, is_ipv4, FROM);
+        let to = address(&cable.b, is_ipv4, PORT);
+        let lens = [1473, 4096, 8192, 16_384, 61_440, 65_000];
+        for (nth, len) in (0..).zip(lens) {
+            let payloads = (0..EACH as u64).map(|seed| noise(nth * 100 + seed, len));
+            for sent in send(&socket, to, payloads) {
+                let page = next(&mut pages);
+                assert_eq!((page.len(), hash(&page.bytes())), (len, sent), "{to}, {len} bytes");
+                assert_eq!(page.packet().path(), ReassemblyPath::Lent);
+            }
+        }
+        let stats = pages.receiver().stats().unwrap();
+        assert_eq!(stats.lent(), (EACH * lens.len()) as u64, "{stats:?}");
+        assert_eq!((stats.guessed_right(), stats.copied(), stats.bytes_copied()), (0, 0, 0));
+    }
+}
+
+/// Blocks have room for two frames, so no packet lies in one.
+#[test]
+fn a_packet_waits_from_block_to_block_and_is_lent_from_all_of_them() {
+    require_namespaces!();
+    let cable = cable();
+    for is_ipv4 in [true, false] {
+        let receiver = opened(&cable, |builder| {
+            builder.ring(4096, 512, Duration::from_millis(1)).patience(PATIENCE)
+        });
+        let mut pages = PageReceiver::new(receiver, PORT);
+        let socket = socket(&cable.a, is_ipv4, FROM);
+        let to = address(&cable.b, is_ipv4, PORT);
+        let mut held = Vec::new();
+        for (seed, len) in (0..).zip([4096, 60_000, 8192, 4096, 30_000]) {
+            let sent = send(&socket, to, std::iter::once(noise(seed, len)));
+            let page = next(&mut pages);
+            assert_eq!(page.packet().path(), ReassemblyPath::Lent);
+            held.push((page, sent[0]));
+        }
+        for (page, sent) in &held {
+            assert_eq!(hash(&page.bytes()), *sent, "{} bytes, to {to}", page.len());
+        }
+        let stats = pages.receiver().stats().unwrap();
+        assert_eq!((stats.lent(), stats.copied(), stats.kernel_drops), (5, 0, 0), "{stats:?}");
+    }
+}
+
+/// Receives as many as there are, and keeps all of them.
+fn keep(receiver: &mut Receiver, count: usize) -> Vec<Packet> {
+    let next = |receiver: &mut Receiver| receiver.receive(PATIENCE).unwrap();
+    (0..count).map(|nth| next(receiver).unwrap_or_else(|| panic!("packet {nth}"))).collect()
+}
+
+#[test]
+fn beyond_what_may_be_lent_packets_are_copied_and_counted() {
+    require_namespaces!();
+    const COUNT: usize = 150;
+    let cable = cable();
+    for technique in [Technique::PacketRing, Technique::Xdp] {
+        let mut receiver = opened(&cable, |builder| {
+            let ring = builder.technique(technique).ring(16 << 10, 64, Duration::from_millis(1));
+            ring.lend_at_most(256 << 10)
+        });
+        let socket = socket(&cable.a, true, FROM);
+        let to = address(&cable.b, true, PORT);
+        let (mut sent, mut kept) = (Vec::new(), Vec::new());
+        for first in (0..COUNT).step_by(10) {
+            let payloads = (first..first + 10).map(|seed| noise(seed as u64, 4096));
+            sent.extend(send(&socket, to, payloads));
+            kept.extend(keep(&mut receiver, 10));
+        }
+        // All that is kept stays as it was, lent or not.
+        for (packet, sent) in kept.iter().zip(&sent) {
+            let whole = packet.to_vec();
+            assert_eq!(hash(&whole[whole.len() - 4096..]), *sent, "{technique}");
+        }
+        let stats = receiver.stats().unwrap();
+        let (lent, copied) = (stats.lent(), stats.copied());
+        let counts = [stats.kernel_drops, stats.lost, stats.copied_at_bound() - copied];
+        assert_eq!((lent + copied, counts), (COUNT as u64, [0; 3]), "{technique}: {stats:?}");
+        assert!(lent > 20 && copied > 20, "{technique}: {stats:?}");
+        // What comes back is lent again.
+        drop(kept);
+        send(&socket, to, (0..10).map(|seed| noise(seed, 4096)));
+        keep(&mut receiver, 10);
+        assert!(receiver.stats().unwrap().lent() >= lent + 9, "{technique}");
+    }
+}
