@@ -68,6 +68,9 @@ pub struct ReceiverBuilder {
 /// Rows of descriptors that one call fills, unless chosen otherwise.
 const BURST: u16 = 96;
 
+/// Each of two rings that share what comes has at least this many blocks.
+const LEAST_BLOCKS: u32 = 8;
+
 impl ReceiverBuilder {
     pub(super) fn new(interface: Interface) -> Self {
         let ring = RingConfig::new(interface.clone(), Filter::any());
@@ -177,7 +180,8 @@ impl ReceiverBuilder {
     }
 
     /// The length and number of a ring's blocks, and after how long one that is not
-    /// full is handed over: for [`Technique::PacketRing`].
+    /// full is handed over: for [`Technique::PacketRing`]. Where packets are lent there
+    /// are two rings of half as many blocks, of 8 at least: see [`Delivery::List`].
     pub const fn ring(mut self, block_size: u32, blocks: u32, retire: Duration) -> Self {
         self.ring = (block_size, blocks, retire);
         self
@@ -433,10 +437,16 @@ impl ReceiverBuilder {
             retire,
             ..RingConfig::new(self.interface.clone(), self.frames())
         };
-        let ring = Ring::open(&config, regions)?;
+        let rings: Box<[_]> = match self.delivery {
+            Delivery::Auto | Delivery::List => {
+                let blocks = (blocks / 2).max(LEAST_BLOCKS);
+                Ring::open_two(&RingConfig { blocks, ..config }, regions)?.into()
+            }
+            _ => Box::new([Ring::open(&config, regions)?]),
+        };
         // Nothing is posted here.
         self.config.burst = 1;
-        Ok(Box::new(MappedPath::new(Blocks::new(ring, retire), regions, self.most_lent)?))
+        Ok(Box::new(MappedPath::new(Blocks::new(rings, retire), regions, self.most_lent)?))
     }
 
     /// The pages, and anyone who hands them out.

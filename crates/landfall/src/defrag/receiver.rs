@@ -284,8 +284,10 @@ impl Receiver {
     pub(super) fn interests(&self, into: &mut Vec<Interest>) {
         let Parts { receive_path, returns, control, gate, .. } = &self.parts;
         let control = control.as_ref().filter(|_| gate.is_some()).map(Control::interest);
-        let frames = receive_path.interest().filter(|_| !self.is_short);
-        into.extend([Some(returns.bell.interest()), frames, control].into_iter().flatten());
+        into.extend([Some(returns.bell.interest()), control].into_iter().flatten());
+        if !self.is_short {
+            receive_path.interests(into);
+        }
     }
 
     /// When one does, whatever the descriptors say.

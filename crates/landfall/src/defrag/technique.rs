@@ -76,7 +76,9 @@ pub enum Delivery {
     /// [patience](super::ReceiverBuilder::patience) and no fragment comes twice or contradicts
     /// another; else copied, as with [`FastBuffers`](Self::FastBuffers). For techniques that share
     /// memory with the kernel, which gets it back with the packets. While users keep more of it
-    /// than [may be lent](super::ReceiverBuilder::lend_at_most), packets are copied.
+    /// than [may be lent](super::ReceiverBuilder::lend_at_most), packets are copied. A ring is
+    /// filled in turn, so one packet that is kept for long stops it there: frames come to a second
+    /// ring then, from which packets are copied, until nothing of the first is kept.
     List,
 }
 

@@ -125,3 +125,37 @@ fn beyond_what_may_be_lent_packets_are_copied_and_counted() {
         assert!(receiver.stats().unwrap().lent() >= lent + 9, "{technique}");
     }
 }
+
+/// The kernel fills a ring in turn, and comes to the block of a packet that is kept again and
+/// again.
+#[test]
+fn one_packet_that_is_kept_stops_no_other() {
+    require_namespaces!();
+    let cable = cable();
+    let mut receiver =
+        opened(&cable, |builder| builder.ring(16 << 10, 16, Duration::from_millis(1)));
+    let socket = socket(&cable.a, true, FROM);
+    let to = address(&cable.b, true, PORT);
+    let first = send(&socket, to, std::iter::once(noise(7, 4096)));
+    let kept = keep(&mut receiver, 1);
+    // Ten times what the ring takes.
+    for round in 0..100 {
+        let sent = send(&socket, to, (0..6).map(|seed| noise(round * 10 + seed, 4096)));
+        for (packet, sent) in keep(&mut receiver, 6).iter().zip(sent) {
+            let whole = packet.to_vec();
+            assert_eq!(hash(&whole[whole.len() - 4096..]), sent);
+        }
+    }
+    let whole = kept[0].to_vec();
+    assert_eq!(hash(&whole[whole.len() - 4096..]), first[0], "it is as it was");
+    let stats = receiver.stats().unwrap();
+    assert_eq!((stats.kernel_drops, stats.lost), (0, 0), "{stats:?}");
+    assert!(stats.copied() > 100 && stats.copied() == stats.copied_at_bound(), "{stats:?}");
+    drop(kept);
+    let lent = stats.lent();
+    for _ in 0..10 {
+        send(&socket, to, (0..6).map(|seed| noise(seed, 4096)));
+        keep(&mut receiver, 6);
+    }
+    assert!(receiver.stats().unwrap().lent() > lent + 40, "it is lent again");
+}

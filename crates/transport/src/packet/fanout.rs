@@ -192,7 +192,7 @@ pub(crate) fn spread(sockets: &[&Socket], by: SpreadBy) -> Result<Arc<[Socket]>,
         let fd = socket.as_raw_fd();
         let joined = match group {
             None => found(fd, by).map(|number| group = Some(number)),
-            Some(number) => join(fd, number, 0),
+            Some(number) => join(fd, libc::PACKET_FANOUT_CBPF, number),
         };
         joined.map_err(OpenError::system("spread frames over sockets (PACKET_FANOUT)"))?;
     }
@@ -211,9 +211,24 @@ pub(crate) fn empty(socket: &Socket) {
     }
 }
 
+/// Begins a group of sockets of which one is filled, and the next when that has no room. Returns
+/// its number.
+pub(crate) fn begin_in_turn(socket: &Socket) -> Result<u16, OpenError> {
+    let fd = socket.as_raw_fd();
+    join(fd, libc::PACKET_FANOUT_ROLLOVER | libc::PACKET_FANOUT_FLAG_UNIQUEID, 0)
+        .and_then(|()| number_of(fd))
+        .map_err(OpenError::system("begin a group of rings (PACKET_FANOUT)"))
+}
+
+/// This socket is one of them.
+pub(crate) fn join_in_turn(socket: &Socket, group: u16) -> Result<(), OpenError> {
+    join(socket.as_raw_fd(), libc::PACKET_FANOUT_ROLLOVER, group)
+        .map_err(OpenError::system("join a group of rings (PACKET_FANOUT)"))
+}
+
 /// Begins a group with this socket, with a number that no other has. Returns the number.
 fn found(fd: RawFd, by: SpreadBy) -> io::Result<u16> {
-    join(fd, 0, libc::PACKET_FANOUT_FLAG_UNIQUEID)?;
+    join(fd, libc::PACKET_FANOUT_CBPF | libc::PACKET_FANOUT_FLAG_UNIQUEID, 0)?;
     let number = number_of(fd)?;
     let program = by.program();
     let len = program.len() as libc::c_ushort;
@@ -224,8 +239,7 @@ fn found(fd: RawFd, by: SpreadBy) -> io::Result<u16> {
     Ok(number)
 }
 
-fn join(fd: RawFd, number: u16, flag: libc::c_uint) -> io::Result<()> {
-    let kind = libc::PACKET_FANOUT_CBPF | flag;
+fn join(fd: RawFd, kind: libc::c_uint, number: u16) -> io::Result<()> {
     let group = (kind << 16) | libc::c_uint::from(number);
     // SAFETY: a number points to nothing.
     unsafe { set_option_to(fd, libc::SOL_PACKET, libc::PACKET_FANOUT, &group) }

@@ -14,6 +14,8 @@ use crate::memory::{LendRefusal, Mapping, Regions, Rights};
 
 /// Where the words of a block's header are (`struct tpacket_block_desc`).
 const STATUS: usize = 8;
+/// In the status of a block that was claimed: the kernel sets no such bit there.
+const CLAIMED: u32 = 1 << 27;
 const FRAME_COUNT: usize = 12;
 const FIRST_FRAME: usize = 16;
 
@@ -86,6 +88,21 @@ impl RingMemory {
         self.cut.load(Ordering::Relaxed)
     }
 
+    /// Takes a block that is the kernel's away from it, and nobody holds it: it passes it by. One
+    /// that it fills at this moment it hands over all the same.
+    pub(super) fn claim(&self, block: usize) {
+        let status = self.header(block, STATUS);
+        let (kernel, claimed) = (libc::TP_STATUS_KERNEL, libc::TP_STATUS_USER | CLAIMED);
+        let _ = status.compare_exchange(kernel, claimed, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// Gives it back, if it was claimed.
+    pub(super) fn unclaim(&self, block: usize) {
+        let status = self.header(block, STATUS);
+        let (kernel, claimed) = (libc::TP_STATUS_KERNEL, libc::TP_STATUS_USER | CLAIMED);
+        let _ = status.compare_exchange(claimed, kernel, Ordering::Release, Ordering::Relaxed);
+    }
+
     /// A word of a block's header. `at` is one of the constants above.
     fn header(&self, block: usize, at: usize) -> &AtomicU32 {
         let is_word = at.is_multiple_of(size_of::<AtomicU32>()) && at < self.block_size;
@@ -132,7 +149,7 @@ impl Block {
             return None;
         }
         let status = shared.header(index, STATUS).load(Ordering::Acquire);
-        if status & libc::TP_STATUS_USER == 0 {
+        if status & libc::TP_STATUS_USER == 0 || status & CLAIMED != 0 {
             return None;
         }
         shared.held[index].store(true, Ordering::Relaxed);

@@ -131,8 +131,8 @@ impl ReceivePath for HamachiPath {
 
     fn release(&mut self, _engine: &Engine) {}
 
-    fn interest(&self) -> Option<Interest> {
-        Some(self.socket.interest())
+    fn interests(&self, into: &mut Vec<Interest>) {
+        into.push(self.socket.interest());
     }
 
     fn look_again(&self) -> Option<Duration> {

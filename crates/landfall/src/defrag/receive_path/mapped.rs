@@ -23,7 +23,11 @@ pub(in super::super) trait Source: Send + std::fmt::Debug {
 
     /// The next bunch, if one is there.
     fn next(&mut self) -> io::Result<Option<Self::Bunch>>;
-    fn interest(&self) -> Option<Interest>;
+    /// Whether packets may be lent from the bunch that came last.
+    fn may_lend(&self) -> bool {
+        true
+    }
+    fn interests(&self, into: &mut Vec<Interest>);
     fn look_again(&self) -> Option<Duration>;
     fn heard(&mut self) -> io::Result<KernelCounts>;
     /// How many bytes of memory it has for frames, and how many of them the kernel cannot use
@@ -124,7 +128,8 @@ impl<S: Source> ReceivePath for MappedPath<S> {
             self.bunches.push(bunch);
         }
         let Some((number, bunch)) = self.bunches.newest() else { return Ok(Moved::Nothing) };
-        let lend = if self.source.held() > self.most_lent { Lend::Copy } else { Lend::List };
+        let is_at_bound = self.source.held() > self.most_lent || !self.source.may_lend();
+        let lend = if is_at_bound { Lend::Copy } else { Lend::List };
         let head = |bytes: &[u8]| bytes.len().min(Head::MOST);
         let frames: Vec<_> = bunch
             .frames()
@@ -165,8 +170,8 @@ impl<S: Source> ReceivePath for MappedPath<S> {
         self.bunches.retain(|number| Some(number) == being_read || engine.holds_bunch(number));
     }
 
-    fn interest(&self) -> Option<Interest> {
-        self.source.interest()
+    fn interests(&self, into: &mut Vec<Interest>) {
+        self.source.interests(into);
     }
 
     fn look_again(&self) -> Option<Duration> {
@@ -178,17 +183,40 @@ impl<S: Source> ReceivePath for MappedPath<S> {
     }
 }
 
-/// A ring of blocks.
+/// A ring of blocks, or two where packets are lent.
+///
+/// The kernel fills the blocks of a ring in turn, so a single packet that is kept stops it there.
+/// Before that the ring is closed, and it goes on with the other one, of which nothing is lent until
+/// nothing of the first is kept: its blocks go back at once, and the kernel has room whatever
+/// users keep.
 #[derive(Debug)]
 pub(in super::super) struct Blocks {
-    ring: Ring,
+    rings: Box<[Ring]>,
+    /// The ring that the last block is of.
+    current: usize,
+    /// Since the kernel left the other ring it was told that it may come back.
+    is_told: bool,
     retire: Duration,
     taken: u64,
 }
 
 impl Blocks {
-    pub(in super::super) const fn new(ring: Ring, retire: Duration) -> Self {
-        Self { ring, retire, taken: 0 }
+    pub(in super::super) const fn new(rings: Box<[Ring]>, retire: Duration) -> Self {
+        Self { rings, current: 0, is_told: true, retire, taken: 0 }
+    }
+
+    /// Sees to it that the kernel fills a ring in which it comes to nothing that is kept.
+    fn steer(&mut self) -> io::Result<()> {
+        let [first, second] = &mut *self.rings else { return Ok(()) }; // there is no other
+        let (current, other) = if self.current == 0 { (first, second) } else { (second, first) };
+        if !current.is_closed() && current.comes_to_held() {
+            current.close_to_kernel();
+        }
+        if !self.is_told && other.held() == 0 {
+            other.open_to_kernel()?;
+            self.is_told = true;
+        }
+        Ok(())
     }
 }
 
@@ -196,31 +224,51 @@ impl Source for Blocks {
     type Bunch = Block;
 
     fn next(&mut self) -> io::Result<Option<Block>> {
-        let block = self.ring.next_block();
-        self.taken += u64::from(block.is_some());
-        Ok(block)
+        let count = self.rings.len();
+        for nth in 0..count {
+            let ring = (self.current + nth) % count;
+            let Some(block) = self.rings[ring].next_block() else { continue };
+            self.is_told &= self.current == ring;
+            self.current = ring;
+            self.taken += 1;
+            self.steer()?;
+            return Ok(Some(block));
+        }
+        self.steer()?;
+        Ok(None)
     }
 
-    fn interest(&self) -> Option<Interest> {
-        self.ring.is_readiness_telling().then(|| self.ring.interest())
+    fn may_lend(&self) -> bool {
+        let mut others = self.rings.iter().enumerate().filter(|(nth, _)| *nth != self.current);
+        others.all(|(_, ring)| ring.held() == 0)
+    }
+
+    fn interests(&self, into: &mut Vec<Interest>) {
+        let telling = self.rings.iter().filter(|ring| ring.is_readiness_telling());
+        into.extend(telling.map(Ring::interest));
     }
 
     fn look_again(&self) -> Option<Duration> {
-        (!self.ring.is_readiness_telling()).then_some(self.retire)
+        let is_telling = self.rings.iter().all(Ring::is_readiness_telling);
+        (!is_telling).then_some(self.retire)
     }
 
     fn heard(&mut self) -> io::Result<KernelCounts> {
-        let told = self.ring.statistics()?;
-        let frames = told.frames.saturating_sub(told.drops);
-        Ok(KernelCounts { frames, dropped: told.drops, calls: self.taken })
+        let mut counts = KernelCounts { calls: self.taken, ..KernelCounts::default() };
+        for ring in &mut self.rings {
+            let told = ring.statistics()?;
+            counts.frames += told.frames.saturating_sub(told.drops);
+            counts.dropped += told.drops;
+        }
+        Ok(counts)
     }
 
     fn memory(&self) -> u64 {
-        self.ring.memory()
+        self.rings.iter().map(Ring::memory).sum()
     }
 
     fn held(&self) -> u64 {
-        self.ring.held() as u64 * self.ring.block_size() as u64
+        self.rings.iter().map(|ring| ring.held() as u64 * ring.block_size() as u64).sum()
     }
 }
 
@@ -261,8 +309,8 @@ impl Source for XdpRings {
         Ok(burst)
     }
 
-    fn interest(&self) -> Option<Interest> {
-        Some(self.receive_path.interest())
+    fn interests(&self, into: &mut Vec<Interest>) {
+        into.push(self.receive_path.interest());
     }
 
     fn look_again(&self) -> Option<Duration> {

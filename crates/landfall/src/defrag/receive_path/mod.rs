@@ -64,7 +64,7 @@ pub(super) trait ReceivePath: Send + std::fmt::Debug {
     fn release(&mut self, engine: &Engine);
 
     /// What to wait for when nothing came; nothing where that does not tell.
-    fn interest(&self) -> Option<Interest>;
+    fn interests(&self, into: &mut Vec<Interest>);
 
     /// After how long to look again, whatever the descriptor says.
     fn look_again(&self) -> Option<Duration>;
@@ -202,8 +202,8 @@ impl<S: Receive> ReceivePath for PostedPath<S> {
 
     fn release(&mut self, _engine: &Engine) {}
 
-    fn interest(&self) -> Option<Interest> {
-        Some(self.socket.interest())
+    fn interests(&self, into: &mut Vec<Interest>) {
+        into.push(self.socket.interest());
     }
 
     fn look_again(&self) -> Option<Duration> {
