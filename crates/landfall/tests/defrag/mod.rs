@@ -5,6 +5,7 @@ mod bounds;
 mod faults;
 mod kernel;
 mod lent;
+mod several;
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};

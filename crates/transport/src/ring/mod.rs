@@ -135,6 +135,8 @@ pub struct Ring {
     next: usize,
     /// Blocks are claimed.
     is_closed: bool,
+    /// All sockets that share what comes.
+    group: Option<Arc<[Socket]>>,
     counted: Statistics,
 }
 
@@ -303,15 +305,34 @@ impl Ring {
         let first = Self::open(config, regions)?;
         let group = fanout::begin_in_turn(first.shared.socket())?;
         // Until it has joined it would hear all that the first one hears.
-        let second = Self::open_with(config, regions, |fd| {
-            attach_filter(fd, &NOTHING).map_err(OpenError::system("hear nothing for a moment"))
-        })?;
-        let socket = second.shared.socket();
-        fanout::join_in_turn(socket, group)?;
-        let program = program_of(config, first.station());
-        attach_filter(socket.as_raw_fd(), &program)
-            .map_err(OpenError::system("attach the packet filter"))?;
+        let second = Self::open_with(config, regions, be_deaf)?;
+        fanout::join_in_turn(second.shared.socket(), group)?;
+        second.hear(config)?;
         Ok([first, second])
+    }
+
+    /// Opens one for each of these tables, where it lends its memory: the addresses of a packet say
+    /// which of them gets its frames (`PACKET_FANOUT`), so all fragments of a packet come to one.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_members(config: &RingConfig, regions: &[Regions]) -> Result<Vec<Self>, OpenError> {
+        let deaf = |regions| Self::open_with(config, regions, be_deaf);
+        let mut rings: Vec<_> = regions.iter().map(deaf).collect::<Result<_, _>>()?;
+        let sockets: Vec<_> = rings.iter().map(|ring| ring.shared.socket()).collect();
+        let group = fanout::spread_deaf(&sockets, fanout::SpreadBy::Addresses)?;
+        for ring in &mut rings {
+            ring.group = Some(Arc::clone(&group));
+            ring.hear(config)?;
+        }
+        Ok(rings)
+    }
+
+    /// From here on it hears what it shall.
+    fn hear(&self, config: &RingConfig) -> Result<(), OpenError> {
+        let program = program_of(config, self.station());
+        attach_filter(self.as_raw_fd(), &program)
+            .map_err(OpenError::system("attach the packet filter"))
     }
 
     /// The same, and what has to be done before it is bound.
@@ -351,6 +372,7 @@ impl Ring {
             shared: Arc::new(shared),
             next: 0,
             is_closed: false,
+            group: None,
             counted: Statistics::default(),
         })
     }
@@ -362,6 +384,11 @@ fn program_of(config: &RingConfig, station: [u8; 6]) -> Vec<libc::sock_filter> {
         None => config.filter.clone().only_received(station).program(),
         Some(most) => config.filter.program_for(most),
     }
+}
+
+/// Until it has joined a group, a socket would hear what is for others of it.
+fn be_deaf(fd: RawFd) -> Result<(), OpenError> {
+    attach_filter(fd, &NOTHING).map_err(OpenError::system("hear nothing for a moment"))
 }
 
 /// The program of a filter that lets nothing through.

@@ -12,7 +12,7 @@ use socket2::Socket;
 use super::driver::{kick, parts_of_next, reclaim, wake_receiver};
 use super::frames::Frames;
 use super::ring::{Reader, Writer};
-use super::socket::{Opened, Redirection, Rings};
+use super::socket::{Link, Opened, Redirection, Rings};
 use super::{ETHERNET_HEADER, Framing, XdpConfig, socket};
 use crate::OpenError;
 use crate::capability::Capabilities;
@@ -96,7 +96,26 @@ impl XdpQueue {
     /// # Errors
     /// [`OpenError`] says what is missing and what would help.
     pub fn open(config: &XdpConfig, regions: &Regions) -> Result<Self, OpenError> {
-        let (Opened { redirection, socket, rings, frames }, link) = socket::open(config, false)?;
+        Self::with(config, regions, socket::open(config, false)?)
+    }
+
+    /// Opens one for each queue of the interface, from the configured one on. A device that sorts
+    /// by addresses, as devices sort fragments, sends all those of a packet to one of them. These
+    /// tables take turns to be what a queue sends from and lends its memory in.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_all(config: &XdpConfig, regions: &[Regions]) -> Result<Vec<Self>, OpenError> {
+        let queues = socket::open_all_queues(config)?.into_iter().zip(regions.iter().cycle());
+        queues.map(|(opened, regions)| Self::with(config, regions, opened)).collect()
+    }
+
+    fn with(
+        config: &XdpConfig,
+        regions: &Regions,
+        (opened, link): (Opened, Link),
+    ) -> Result<Self, OpenError> {
+        let Opened { redirection, socket, rings, frames } = opened;
         let Rings { fill, completion, receive, send } = rings;
         let mapping = Arc::clone(frames.mapping());
         let owner = Arc::clone(&mapping);

@@ -284,16 +284,18 @@ impl Holder for Block {
     }
 }
 
-/// The rings of AF_XDP.
+/// The rings of AF_XDP, of one queue or of several.
 #[derive(Debug)]
 pub(in super::super) struct XdpRings {
-    receive_path: xdp::XdpQueue,
+    queues: Box<[xdp::XdpQueue]>,
+    /// Which is looked at first: the one behind that which had something last.
+    next: usize,
     heard: KernelCounts,
 }
 
 impl XdpRings {
-    pub(in super::super) fn new(receive_path: xdp::XdpQueue) -> Self {
-        Self { receive_path, heard: KernelCounts::default() }
+    pub(in super::super) fn new(queues: Box<[xdp::XdpQueue]>) -> Self {
+        Self { queues, next: 0, heard: KernelCounts::default() }
     }
 }
 
@@ -301,16 +303,20 @@ impl Source for XdpRings {
     type Bunch = xdp::Burst;
 
     fn next(&mut self) -> io::Result<Option<xdp::Burst>> {
-        let burst = self.receive_path.receive()?;
-        if let Some(burst) = &burst {
+        let count = self.queues.len();
+        for nth in 0..count {
+            let queue = (self.next + nth) % count;
+            let Some(burst) = self.queues[queue].receive()? else { continue };
+            self.next = (queue + 1) % count;
             self.heard.calls += 1;
             self.heard.frames += burst.frames().len() as u64;
+            return Ok(Some(burst));
         }
-        Ok(burst)
+        Ok(None)
     }
 
     fn interests(&self, into: &mut Vec<Interest>) {
-        into.push(self.receive_path.interest());
+        into.extend(self.queues.iter().map(xdp::XdpQueue::interest));
     }
 
     fn look_again(&self) -> Option<Duration> {
@@ -322,11 +328,11 @@ impl Source for XdpRings {
     }
 
     fn memory(&self) -> u64 {
-        self.receive_path.memory()
+        self.queues.iter().map(xdp::XdpQueue::memory).sum()
     }
 
     fn held(&self) -> u64 {
-        self.receive_path.held()
+        self.queues.iter().map(xdp::XdpQueue::held).sum()
     }
 }
 
