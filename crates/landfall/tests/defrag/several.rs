@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::bounds::granted;
 use super::*;
-use landfall::defrag::{Answer, CutBy, GateConfig, Memory, Mode, RequesterConfig, Wanted};
+use landfall::defrag::{
+    Answer, CutBy, GateConfig, Memory, Mode, RequesterConfig, TransferId, Wanted,
+};
 use landfall_placement::Random;
 use landfall_testbed::{BridgedNetwork, require_namespaces, skip_unless};
 
@@ -221,12 +223,86 @@ fn send_pages(sender: &mut Sender, datagrams: &mut Datagrams, numbers: std::ops:
     sender.send_datagrams(datagrams, &parts).unwrap();
 }
 
+/// Receives until it is over, and nothing has come for a while.
+fn receive_until(receiver: &mut Receiver, is_over: &AtomicBool) -> Came {
+    const QUIET: Duration = Duration::from_millis(300);
+    let mut came = Came::default();
+    let mut last = Instant::now();
+    while !is_over.load(Ordering::Relaxed) || last.elapsed() < QUIET {
+        if let Some(packet) = receiver.receive(Duration::from_millis(5)).unwrap() {
+            came.note(packet);
+            last = Instant::now();
+        }
+    }
+    came
+}
+
+/// Whole datagrams and fragments, at moments of chance, from a station that asks nobody. Gives
+/// how many.
+fn send_strange(from: &VethEnd, to: &VethEnd, is_over: &AtomicBool) -> u32 {
+    let socket = socket(from, true, FROM);
+    let mut random = Random::from_number(9);
+    let mut number = 0;
+    while !is_over.load(Ordering::Relaxed) {
+        let len = if random.below(2) == 0 { 300 } else { 6000 };
+        socket.send_to(&payload(number, len), address(to, true, PORT)).unwrap();
+        number += 1;
+        std::thread::sleep(Duration::from_micros(200 + random.below(800)));
+    }
+    number
+}
+
+/// Waits for an answer of this kind.
+fn answered(sender: &mut Sender, transfer: TransferId, is_meant: impl Fn(&Answer) -> bool) {
+    let started = Instant::now();
+    loop {
+        let answer = sender.answer(transfer, Duration::from_millis(20)).unwrap();
+        if is_meant(&answer) {
+            return;
+        }
+        assert!(started.elapsed() < PATIENCE, "{answer:?}");
+    }
+}
+
+/// Both send all the time: the first is fast, and then the other.
+fn take_turns(one: &VethEnd, two: &VethEnd, to: &VethEnd) {
+    let station = |end: &VethEnd, port| {
+        let address = address(end, true, port);
+        Station { mac: end.mac.0, address }
+    };
+    let mut senders = [one, two].map(|from| {
+        let ask = RequesterConfig::new([0; 6], to.mac.0);
+        let sender = sender_as(from, |builder| builder.cut_by(CutBy::Sender).ask(ask));
+        (sender, Datagrams::new(station(from, FROM), station(to, PORT), SEED).unwrap())
+    });
+    let [(first, _), (second, _)] = &mut senders;
+    let lease = granted(first, |sender| sender.ask().unwrap());
+    let waits = second.ask().unwrap();
+    answered(second, waits, |answer| matches!(answer, Answer::Refused { .. }));
+    for round in 0..ROUNDS {
+        for (sender, datagrams) in &mut senders {
+            send_pages(sender, datagrams, round * 4..round * 4 + 4);
+        }
+        let modes = senders.each_ref().map(|(sender, _)| sender.mode().unwrap());
+        assert!(matches!(modes[0], Mode::Fast { .. }), "{modes:?}");
+        assert!(!matches!(modes[1], Mode::Fast { .. }), "{modes:?}");
+    }
+    let [(first, _), (second, _)] = &mut senders;
+    assert!(second.stats().throttled > 0 && first.stats().throttled == 0);
+    first.end(lease).unwrap();
+    answered(second, waits, |answer| matches!(answer, Answer::Granted { .. }));
+    assert!(matches!(second.mode(), Some(Mode::Fast { .. })));
+    second.end(waits).unwrap();
+}
+
+/// Each of two senders sends four pages in each of them.
+const ROUNDS: u32 = 12;
+
 /// Two senders that ask, and a station that knows nothing of it: a receiver lets one be fast, and
 /// all that everybody sends comes.
 #[test]
 fn of_two_live_senders_one_at_a_time_is_fast_while_a_stranger_sends() {
     require_namespaces!();
-    const ROUNDS: u32 = 12;
     let network = BridgedNetwork::new(4).unwrap();
     let [end, one, two, stranger] = network.ends() else { panic!("four ends") };
     for technique in [Technique::Auto, Technique::Packet] {
@@ -240,83 +316,18 @@ fn of_two_live_senders_one_at_a_time_is_fast_while_a_stranger_sends() {
         .unwrap();
         let is_over = AtomicBool::new(false);
         let (came, strange) = std::thread::scope(|scope| {
-            let receiving = scope.spawn(|| {
-                let mut came = Came::default();
-                let mut last = Instant::now();
-                while !is_over.load(Ordering::Relaxed)
-                    || last.elapsed() < Duration::from_millis(300)
-                {
-                    if let Some(packet) = receiver.receive(Duration::from_millis(5)).unwrap() {
-                        came.note(packet);
-                        last = Instant::now();
-                    }
-                }
-                came
-            });
-            // Whole datagrams and fragments, at moments of chance.
-            let strange = scope.spawn(|| {
-                let socket = socket(stranger, true, FROM);
-                let mut random = Random::from_number(9);
-                let mut number = 0;
-                while !is_over.load(Ordering::Relaxed) {
-                    let len = if random.below(2) == 0 { 300 } else { 6000 };
-                    let to = address(end, true, PORT);
-                    socket.send_to(&payload(number, len), to).unwrap();
-                    number += 1;
-                    std::thread::sleep(Duration::from_micros(200 + random.below(800)));
-                }
-                number
-            });
-            let work = || {
-                let station = |end: &VethEnd, port| Station {
-                    mac: end.mac.0,
-                    address: address(end, true, port),
-                };
-                let mut senders = [one, two].map(|from| {
-                    let ask = RequesterConfig::new([0; 6], end.mac.0);
-                    let sender = sender_as(from, |builder| builder.cut_by(CutBy::Sender).ask(ask));
-                    (sender, Datagrams::new(station(from, FROM), station(end, PORT), SEED).unwrap())
-                });
-                let [(first, _), (second, _)] = &mut senders;
-                let lease = granted(first, |sender| sender.ask().unwrap());
-                let waits = second.ask().unwrap();
-                let started = Instant::now();
-                while !matches!(
-                    second.answer(waits, Duration::from_millis(20)).unwrap(),
-                    Answer::Refused { .. }
-                ) {
-                    assert!(started.elapsed() < PATIENCE, "nobody refuses it");
-                }
-                for round in 0..ROUNDS {
-                    for (sender, datagrams) in &mut senders {
-                        send_pages(sender, datagrams, round * 4..round * 4 + 4);
-                    }
-                    let modes = senders.each_ref().map(|(sender, _)| sender.mode().unwrap());
-                    assert!(matches!(modes[0], Mode::Fast { .. }), "{modes:?}");
-                    assert!(!matches!(modes[1], Mode::Fast { .. }), "{modes:?}");
-                }
-                let [(first, _), (second, _)] = &mut senders;
-                assert!(second.stats().throttled > 0 && first.stats().throttled == 0);
-                first.end(lease).unwrap();
-                let started = Instant::now();
-                while !matches!(
-                    second.answer(waits, Duration::from_millis(20)).unwrap(),
-                    Answer::Granted { .. }
-                ) {
-                    assert!(started.elapsed() < PATIENCE, "its turn never comes");
-                }
-                assert!(matches!(second.mode(), Some(Mode::Fast { .. })));
-                second.end(waits).unwrap();
-            };
-            let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+            let receiving = scope.spawn(|| receive_until(&mut receiver, &is_over));
+            let strange = scope.spawn(|| send_strange(stranger, end, &is_over));
+            let work = std::panic::AssertUnwindSafe(|| take_turns(one, two, end));
+            let done = std::panic::catch_unwind(work);
             is_over.store(true, Ordering::Relaxed);
             let ended = (receiving.join().unwrap(), strange.join().unwrap());
             done.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
             ended
         });
         let of = |end: &VethEnd| came.0.keys().filter(|(from, _)| *from == ip(end, true)).count();
-        let counts = [of(one), of(two), of(stranger)];
         let pages = ROUNDS as usize * 4;
+        let counts = [of(one), of(two), of(stranger)];
         assert_eq!(counts, [pages, pages, strange as usize], "{technique}");
         assert!(came.0.values().all(|times| *times == 1));
         assert!(strange > 5, "{strange} of the stranger");

@@ -117,11 +117,11 @@ fn addresses_program(headers: Headers) -> Vec<libc::sock_filter> {
     let to_six = Step::skip_if(ethernet::IPV6.into(), four.len() + 1);
     let must_be_four = Step::must_be(ethernet::IPV4.into());
     let steps = [headers.ethertype(), to_six, must_be_four].into_iter();
-    finished(steps.chain(four).chain(addresses(8, 8)).collect())
+    finished(&steps.chain(four).chain(addresses(8, 8)).collect::<Vec<_>>())
 }
 
 /// With the end of each program, and another one for what is no member's.
-fn finished(steps: Vec<Step>) -> Vec<libc::sock_filter> {
+fn finished(steps: &[Step]) -> Vec<libc::sock_filter> {
     let targets = Targets { accept: steps.len(), reject: steps.len() + SPREADING.len() };
     let assembled = steps.iter().enumerate().map(|(at, step)| step.assemble(at, &targets));
     let first_member = instruction(libc::BPF_RET | libc::BPF_K, 0);
@@ -160,7 +160,7 @@ pub(crate) fn flow_program(headers: Headers) -> Vec<libc::sock_filter> {
     steps.extend(of_protocol(six.len()));
     steps.extend(six);
     steps.extend(port(42));
-    finished(steps)
+    finished(&steps)
 }
 
 /// The program by which datagrams are spread over this many sockets of one port, by the address
