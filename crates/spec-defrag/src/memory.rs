@@ -135,8 +135,8 @@ pub struct Bunch<'a> {
     pub number: u64,
     /// In the order in which they came.
     pub frames: &'a [MappedFrame<'a>],
-    /// Whether packets may be lent from there and wait there, or are copied: so many are lent
-    /// that whoever brings frames may run out of memory.
+    /// Whether packets may be lent from there and wait there, or are copied, since users hold
+    /// as much of the driver's memory as they may.
     pub lend: Lend,
 }
 

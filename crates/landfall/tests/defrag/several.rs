@@ -16,9 +16,9 @@ use landfall_testbed::{BridgedNetwork, require_namespaces, skip_unless};
 
 /// Which datagrams came, by sender and by the number that each begins with.
 #[derive(Debug, Default)]
-struct Came(BTreeMap<(IpAddr, u32), u32>);
+struct Received(BTreeMap<(IpAddr, u32), u32>);
 
-impl Came {
+impl Received {
     /// A datagram of [`payload`], if it is one to the port; its bytes have to be right.
     fn note(&mut self, packet: landfall::defrag::Packet) -> Option<IpAddr> {
         let page = Page::of(packet).filter(|page| page.to().port() == PORT)?;
@@ -43,12 +43,12 @@ fn payload(number: u32, len: usize) -> Vec<u8> {
 }
 
 /// What came to each of these receivers, until this many came in all.
-fn receive_all(receivers: &mut [Receiver], count: usize) -> Vec<Came> {
-    let mut came: Vec<_> = receivers.iter().map(|_| Came::default()).collect();
+fn receive_all(receivers: &mut [Receiver], count: usize) -> Vec<Received> {
+    let mut came: Vec<_> = receivers.iter().map(|_| Received::default()).collect();
     let started = Instant::now();
-    while came.iter().map(Came::len).sum::<usize>() < count {
+    while came.iter().map(Received::len).sum::<usize>() < count {
         let stats: Vec<_> = receivers.iter_mut().map(Receiver::stats).collect();
-        assert!(started.elapsed() < PATIENCE, "{:?}: {stats:?}", came.iter().map(Came::len));
+        assert!(started.elapsed() < PATIENCE, "{:?}: {stats:?}", came.iter().map(Received::len));
         for (receiver, came) in receivers.iter_mut().zip(&mut came) {
             while let Some(packet) = receiver.try_receive().unwrap() {
                 came.note(packet);
@@ -60,7 +60,7 @@ fn receive_all(receivers: &mut [Receiver], count: usize) -> Vec<Came> {
 }
 
 /// Each sender's packets come to one member, whole, and none comes twice.
-fn check_members(came: &[Came], senders: usize) {
+fn check_members(came: &[Received], senders: usize) {
     let mut members: BTreeMap<IpAddr, usize> = BTreeMap::new();
     for (member, came) in came.iter().enumerate() {
         for ((from, number), times) in &came.0 {
@@ -224,9 +224,9 @@ fn send_pages(sender: &mut Sender, datagrams: &mut Datagrams, numbers: std::ops:
 }
 
 /// Receives until it is over, and nothing has come for a while.
-fn receive_until(receiver: &mut Receiver, is_over: &AtomicBool) -> Came {
+fn receive_until(receiver: &mut Receiver, is_over: &AtomicBool) -> Received {
     const QUIET: Duration = Duration::from_millis(300);
-    let mut came = Came::default();
+    let mut came = Received::default();
     let mut last = Instant::now();
     while !is_over.load(Ordering::Relaxed) || last.elapsed() < QUIET {
         if let Some(packet) = receiver.receive(Duration::from_millis(5)).unwrap() {

@@ -32,7 +32,7 @@ pub(super) struct Gathered {
     /// header, once it came.
     first: Option<(Parsed, Head)>,
     /// In the order of the packet.
-    pieces: Vec<Lying>,
+    pieces: Vec<Fragment>,
     /// How many bytes they are together.
     filled: u32,
     /// How long the packet is, once its last piece came.
@@ -41,7 +41,7 @@ pub(super) struct Gathered {
 
 /// A piece where it lies.
 #[derive(Clone, Copy, Debug)]
-struct Lying {
+struct Fragment {
     piece: Piece,
     /// The whole frame.
     at: Span,
@@ -49,7 +49,7 @@ struct Lying {
     bunch: u64,
 }
 
-impl Lying {
+impl Fragment {
     /// The payload behind its first `skip` bytes.
     fn payload(&self, skip: u32) -> Span {
         let (_, behind) = self.at.split_at(u32::from(self.payload_at) + skip);
@@ -83,7 +83,7 @@ pub(super) struct Gathering {
     /// Which of them took the last piece.
     recent: usize,
     /// Memory of lists that are over, to be used again.
-    spare: Vec<Vec<Lying>>,
+    spare: Vec<Vec<Fragment>>,
 }
 
 impl Gathering {
@@ -110,7 +110,7 @@ impl Gathering {
         self.open.iter().map(|gathered| gathered.since).min()
     }
 
-    fn keep_memory(&mut self, mut pieces: Vec<Lying>) {
+    fn keep_memory(&mut self, mut pieces: Vec<Fragment>) {
         pieces.clear();
         if self.spare.len() < MOST_OPEN {
             self.spare.push(pieces);
@@ -316,13 +316,14 @@ impl Receiver {
         parsed: &Parsed,
         memory: &mut M,
     ) -> bool {
-        // What is no piece, or one that cannot be, is refused there.
+        // A piece that cannot be is missing here: it is refused, and counted, on the other way.
         let Ok(piece) = conventional::piece_of(parsed) else { return false };
         if piece.start == 0 && piece.is_last {
             return false; // whole, and nothing to be joined
         }
         let mut first = None;
         if piece.start == 0 {
+            // Its head is longer than what is shown: it is copied.
             let Some(head) = head_of(lying.head, parsed, piece) else { return false };
             first = Some((*parsed, head));
         }
@@ -336,9 +337,10 @@ impl Receiver {
             }
         };
         let gathered = &mut self.gathering.open[at];
+        // It contradicts another one, or repeats it: what comes of that is said on the other way.
         let Some(place) = gathered.place(piece, parsed.ecn) else { return false };
         let payload_at = parsed.payload_at;
-        gathered.pieces.insert(place, Lying { piece, at: lying.at, payload_at, bunch });
+        gathered.pieces.insert(place, Fragment { piece, at: lying.at, payload_at, bunch });
         gathered.filled += piece.len();
         gathered.first = first.or(gathered.first.take());
         if piece.is_last {
@@ -463,7 +465,7 @@ mod tests {
         for (start, end) in [(16, 24), (0, 8), (24, 32)] {
             let piece = piece(start, end, false);
             let at = gathered.place(piece, Ecn::NotCapable).unwrap();
-            let lying = Lying { piece, at: Span::default(), payload_at: 34, bunch: 0 };
+            let lying = Fragment { piece, at: Span::default(), payload_at: 34, bunch: 0 };
             gathered.pieces.insert(at, lying);
         }
         let starts = |gathered: &Gathered| -> Vec<u32> {
