@@ -45,6 +45,7 @@ pub struct ReceiverBuilder {
     pub(super) delivery: Delivery,
     pub(super) wanted: Wanted,
     pub(super) filter: Option<Filter>,
+    pub(super) vlan: Option<u16>,
     pub(super) hearing: CapturePoint,
     pub(super) config: Config,
     pages: u32,
@@ -52,7 +53,7 @@ pub struct ReceiverBuilder {
     pub(super) socket_buffer: usize,
     pub(super) ring: (u32, u32, Duration),
     pub(super) most_lent: Option<u64>,
-    gate: Option<Option<GateConfig>>,
+    pub(super) gate: Option<Option<GateConfig>>,
     security: Security,
     answers: bool,
     wait: Wait,
@@ -72,6 +73,7 @@ impl ReceiverBuilder {
             delivery: Delivery::default(),
             wanted: Wanted::default(),
             filter: None,
+            vlan: None,
             hearing: CapturePoint::Everything,
             config: Config { burst: BURST, foreign: Foreign::Ignore, ..Config::default() },
             pages: 1024,
@@ -122,6 +124,15 @@ impl ReceiverBuilder {
     /// A filter of your own in place of that for [`wanted`](Self::wanted).
     pub fn filter(mut self, filter: Filter) -> Self {
         self.filter = Some(filter);
+        self
+    }
+
+    /// Frames of this VLAN, 1 to 4094, at the interface below it: those of other ones and of none are
+    /// not heard. Packets come without the tag, and nobody is told of those that did not become whole.
+    /// For sockets and rings that hear [everything](CapturePoint::Everything). At the interface of
+    /// the VLAN itself, where there is one, this is not needed.
+    pub const fn vlan(mut self, id: u16) -> Self {
+        self.vlan = Some(id);
         self
     }
 
@@ -331,6 +342,8 @@ impl ReceiverBuilder {
         chosen: Chosen,
     ) -> Result<Receiver, OpenError> {
         let mut seed = self.seed.map_or_else(seed_of_the_system, Ok)?;
+        // What it says itself has no tag.
+        self.answers &= self.vlan.is_none();
         self.delivery = match self.delivery {
             Delivery::Auto if chosen.technique.shares_memory() => Delivery::List,
             Delivery::Auto => Delivery::FastBuffers,

@@ -4,7 +4,7 @@ use landfall_inet::ethernet;
 use landfall_transport::memory::Regions;
 use landfall_transport::packet::Filter;
 use landfall_transport::ring::{Ring, RingConfig};
-use landfall_transport::scatter::{self, FRAME_MAX, MOST_DESCRIPTORS, Socket};
+use landfall_transport::scatter::{self, CapturePoint, FRAME_MAX, MOST_DESCRIPTORS, Socket};
 use landfall_transport::xdp::{XdpConfig, XdpQueue};
 
 use super::builder::ReceiverBuilder;
@@ -17,6 +17,8 @@ use super::technique::{Chosen, Delivery, Technique, Wanted};
 /// One for each receiver.
 type Paths = Vec<Box<dyn ReceivePath>>;
 
+/// 4095 is no VLAN (IEEE 802.1Q).
+const VLAN_MOST: u16 = 4094;
 /// Each of two rings that share what comes has at least this many blocks.
 const LEAST_BLOCKS: u32 = 8;
 
@@ -26,6 +28,12 @@ impl ReceiverBuilder {
         self.config.frame_max = FRAME_MAX;
         self.config.burst = self.config.burst.min(MOST_DESCRIPTORS as u16);
         let technique = self.technique;
+        if let Some(id) = self.vlan {
+            let hears = self.hearing == CapturePoint::Everything && technique != Technique::Xdp;
+            if !hears || self.gate.is_some() || !(1..=VLAN_MOST).contains(&id) {
+                return Err(OpenError::NoVlan { id });
+            }
+        }
         let paths = match technique {
             Technique::Auto => return self.open_best(regions),
             Technique::Packet => self.open_packet(regions),
@@ -60,10 +68,14 @@ impl ReceiverBuilder {
 
     fn frames(&self) -> Filter {
         let ip = Filter::ethertypes([ethernet::IPV4, ethernet::IPV6]);
-        match (&self.filter, self.wanted) {
+        let filter = match (&self.filter, self.wanted) {
             (Some(filter), _) => filter.clone(),
             (None, Wanted::Ip) => ip,
             (None, Wanted::Fragments) => ip.fragments(),
+        };
+        match self.vlan {
+            Some(id) => filter.vlan(id),
+            None => filter,
         }
     }
 

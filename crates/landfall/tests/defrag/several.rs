@@ -9,10 +9,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::bounds::granted;
 use super::*;
 use landfall::defrag::{
-    Answer, CutBy, GateConfig, Memory, Mode, RequesterConfig, TransferId, Wanted,
+    Answer, CutBy, Df, GateConfig, Memory, Mode, Outgoing, RequesterConfig, TransferId, Wanted,
 };
-use landfall_placement::Random;
+use landfall_placement::{InternetSum, Random, RegionId};
 use landfall_testbed::{BridgedNetwork, require_namespaces, skip_unless};
+use spec_defrag::cut::Cutter;
 
 /// Which datagrams came, by sender and by the number that each begins with.
 #[derive(Debug, Default)]
@@ -212,6 +213,66 @@ fn fragments_of_a_vlan_are_joined_at_its_interface() {
         assert_eq!(receiver.stats().unwrap().lent(), 20);
     }
     assert!(below.receive(Duration::from_millis(50)).unwrap().is_none(), "it is of no VLAN");
+}
+
+/// The frames of a datagram, each behind a tag.
+fn tagged_frames(cable: &VethPair, vlan: u16, number: u32) -> Vec<Vec<u8>> {
+    let payload = payload(number, 8000);
+    let mut sum = InternetSum::new();
+    sum.add(&payload);
+    let head = datagrams(cable, true).next(8000, sum).unwrap();
+    let body = RegionId::new(1, 1).span(0, 8000);
+    let mut cutter = Cutter::new(Df::Refuse, [number as u8; 32]);
+    let pieces = cutter.cut(&head, body, 1400).unwrap();
+    let frame = |piece: spec_defrag::cut::Piece| {
+        let (start, len) = (piece.payload.offset as usize, piece.payload.len as usize);
+        let (stations, rest) = piece.head.split_at(12);
+        // IEEE 802.1Q, with a priority.
+        let tag = [0x8100u16.to_be_bytes(), (vlan | 0xa000).to_be_bytes()].concat();
+        [stations, &tag, rest, &payload[start..start + len]].concat()
+    };
+    pieces.map(frame).collect()
+}
+
+/// At the interface below: frames have tags on the wire. Fragments of two VLANs, of the same name
+/// and one after the other, do not mix.
+#[test]
+fn fragments_with_a_tag_are_joined_at_the_interface_below() {
+    require_namespaces!();
+    let cable = cable();
+    for technique in [Technique::Auto, Technique::Packet] {
+        let open = |vlan| {
+            receiver_as(&cable.b, |builder| builder.technique(technique).vlan(vlan)).unwrap()
+        };
+        let mut of_vlan = [5, 6].map(|vlan| (vlan, open(vlan)));
+        let mut untagged = receiver_as(&cable.b, |builder| builder.technique(technique)).unwrap();
+        let mut sender = sender_as(&cable.a, |builder| builder);
+        for number in 0..10 {
+            // The same identification in both: their numbers differ, and so do their bytes.
+            let [five, six] =
+                [5, 6].map(|vlan| tagged_frames(&cable, vlan, number + 100 * u32::from(vlan == 6)));
+            for frame in five.into_iter().zip(six).flat_map(|(five, six)| [five, six]) {
+                let memory = sender.register(Memory::from_bytes(&frame[60..])).unwrap();
+                let body = memory.part(0, frame.len() as u32 - 60).unwrap();
+                sender.send(&[Outgoing { head: &frame[..60], body }]).unwrap();
+            }
+        }
+        for (vlan, receiver) in &mut of_vlan {
+            let came = receive_all(std::slice::from_mut(receiver), 10);
+            let first = 100 * u32::from(*vlan == 6);
+            let numbers: Vec<_> = came[0].0.keys().map(|(_, number)| *number).collect();
+            assert_eq!(numbers, (first..first + 10).collect::<Vec<_>>(), "{technique}");
+        }
+        assert!(untagged.receive(Duration::from_millis(50)).unwrap().is_none(), "{technique}");
+    }
+    for refused in [
+        receiver_as(&cable.b, |builder| builder.vlan(0)),
+        receiver_as(&cable.b, |builder| builder.vlan(4095)),
+        receiver_as(&cable.b, |builder| builder.vlan(5).technique(Technique::Xdp)),
+        receiver_as(&cable.b, |builder| builder.vlan(5).gate()),
+    ] {
+        assert!(matches!(refused, Err(OpenError::NoVlan { .. })), "{refused:?}");
+    }
 }
 
 /// Sends pages with these numbers, over IPv4.

@@ -72,7 +72,7 @@ mod frames;
 pub struct RingConfig {
     /// The interface.
     pub interface: Interface,
-    /// Which of its frames come. Whatever it says, none of a VLAN do, and none
+    /// Which of its frames come. None of a VLAN do unless it names one, and none
     /// to others but those of a station that it names.
     pub filter: Filter,
     /// Where they are heard.
