@@ -17,8 +17,9 @@
 //! # Who may be at the other end
 //!
 //! Anybody: on the wire there are ordinary IP fragments. What a [`Sender`] cuts any
-//! kernel joins; what a kernel cuts a [`Receiver`] joins, by guess as soon as it has
-//! seen how.
+//! kernel joins; what a kernel cuts a [`Receiver`] joins: by default it lends packets where
+//! their fragments lie ([`Delivery::List`]); with [`Technique::Packet`] it guesses, as soon as it has
+//! seen how they are cut.
 //!
 //! # Beside the kernel
 //!

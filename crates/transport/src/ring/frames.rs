@@ -464,6 +464,26 @@ mod tests {
     }
 
     #[test]
+    fn a_block_that_was_claimed_is_passed_by_and_one_that_was_filled_meanwhile_is_not() {
+        let (shared, _regions) = ring_of_two();
+        (0..2).for_each(|block| shared.claim(block));
+        assert!(Block::take(&shared, 0).is_none() && Block::take(&shared, 1).is_none());
+        // The kernel was filling the second, and hands it over.
+        fill(&shared, 1, &[60]);
+        let second = Block::take(&shared, 1).unwrap();
+        shared.claim(1);
+        shared.unclaim(1);
+        assert_eq!((second.frames().count(), shared.held()), (1, 1), "it is held, and stays so");
+        drop(second);
+        (0..2).for_each(|block| shared.unclaim(block));
+        for block in 0..2 {
+            assert!(Block::take(&shared, block).is_none(), "it is the kernel's");
+            fill(&shared, block, &[61]);
+            assert_eq!(Block::take(&shared, block).unwrap().frame_count(), 1);
+        }
+    }
+
+    #[test]
     fn a_span_names_the_bytes_of_its_frame() {
         let (shared, regions) = ring_of_two();
         fill(&shared, 1, &[60, 70]);
