@@ -193,7 +193,7 @@ fn fragments_of_a_vlan_are_joined_at_its_interface() {
         }
     }
     let open = |interface: &str| {
-        let builder = Receiver::builder(interface).seed(SEED);
+        let builder = Receiver::builder(interface).seed(SEED).patience(PATIENCE);
         cable.b.namespace.enter(|| builder.open()).unwrap().unwrap()
     };
     let mut of_vlan = [5u8, 6].map(|vlan| (vlan, open(&format!("vlan{vlan}"))));
