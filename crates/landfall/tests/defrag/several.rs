@@ -81,6 +81,7 @@ fn all_fragments_of_a_packet_come_to_one_member() {
     const EACH: u32 = 20;
     let network = BridgedNetwork::new(SENDERS + 1).unwrap();
     let [end, senders @ ..] = network.ends() else { panic!("no ends") };
+    senders.iter().for_each(|sender| until_it_works(sender, end));
     for technique in [Technique::Auto, Technique::PacketRing, Technique::Packet] {
         let builder = Receiver::builder(end.name.as_str()).seed(SEED).technique(technique);
         let mut receivers =
@@ -115,6 +116,7 @@ fn xdp_hears_every_queue_and_members_share_them() {
     const QUEUES: u32 = 4;
     const SOURCES: u8 = 24;
     let cable = VethPair::new(VethConfig { queues: QUEUES, ..VethConfig::default() }).unwrap();
+    until_it_works(&cable.a, &cable.b);
     for members in [1, 2, 4] {
         let builder = Receiver::builder(cable.b.name.as_str()).seed(SEED).technique(Technique::Xdp);
         let mut receivers =
@@ -366,6 +368,7 @@ fn of_two_live_senders_one_at_a_time_is_fast_while_a_stranger_sends() {
     require_namespaces!();
     let network = BridgedNetwork::new(4).unwrap();
     let [end, one, two, stranger] = network.ends() else { panic!("four ends") };
+    [one, two, stranger].into_iter().for_each(|from| until_it_works(from, end));
     for technique in [Technique::Auto, Technique::Packet] {
         // Long leases, that a busy machine does not end; a gate grants nothing before one is over.
         let lease = Duration::from_secs(2);
