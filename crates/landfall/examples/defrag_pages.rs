@@ -45,7 +45,7 @@ fn receive(interface: &str, port: u16) -> Result<()> {
             let stats = pages.receiver().stats()?;
             println!(
                 "{count} pages, {bytes} bytes; joined without a copy: {:.1} %",
-                100.0 * stats.hit_rate()
+                100.0 * stats.uncopied_rate()
             );
             (count, bytes) = (0, 0);
         }

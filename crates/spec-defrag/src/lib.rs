@@ -44,7 +44,8 @@ pub use buffers::{BufferId, Buffers, LARGE, LEAD};
 
 pub use landfall_tables::HashSecret;
 pub use memory::{
-    Body, Descriptor, HEAD_SLOT, Head, ListId, MappedFrame, Memory, Packet, Pieces, ReassemblyPath,
+    Body, Bunch, Descriptor, HEAD_SLOT, Head, ListId, MappedFrame, Memory, Packet, Pieces,
+    ReassemblyPath,
 };
 pub use predict::{Observed, Prediction};
 pub use receiver::{Areas, Config, ConfigError, Foreign, Lend, MOST_BURST, Receiver, Stats};

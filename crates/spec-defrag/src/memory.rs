@@ -7,6 +7,7 @@ use core::fmt;
 use landfall_placement::Span;
 
 use crate::buffers::BufferId;
+use crate::receiver::Lend;
 
 /// What the engine asks of anyone who owns the memory.
 ///
@@ -127,6 +128,18 @@ pub struct MappedFrame<'a> {
     pub head: &'a [u8],
 }
 
+/// Frames whose memory goes back together, and in which packets may wait and be lent.
+#[derive(Clone, Copy, Debug)]
+pub struct Bunch<'a> {
+    /// By which the driver knows it: no other bunch that is held has the same.
+    pub number: u64,
+    /// In the order in which they came.
+    pub frames: &'a [MappedFrame<'a>],
+    /// Whether packets may be lent from there and wait there, or are copied, since users hold
+    /// as much of the driver's memory as they may.
+    pub lend: Lend,
+}
+
 /// The first bytes of a packet: link header, IP header, and what a descriptor kept
 /// apart from the payload.
 #[derive(Clone, Copy)]
@@ -208,8 +221,10 @@ impl fmt::Debug for Head {
 /// On which way a packet was joined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReassemblyPath {
-    /// Every fragment had landed where it belongs.
+    /// Every fragment had landed where it belongs: it was guessed right.
     Speculated,
+    /// Nothing was guessed or copied: it is a list of where its fragments lie.
+    Lent,
     /// By the conventional path.
     Conventional,
     /// It came in one piece: nothing was to be joined.

@@ -16,10 +16,12 @@ fn cases(few: u32) -> ProptestConfig {
 /// A few streams of pages, that take turns or mix, through a network with few faults:
 /// the bytes are those of operations as the generator has them.
 fn streams(seed: u64) -> Vec<u8> {
-    const SETUPS: [[u8; 4]; 8] = [
+    const SETUPS: [[u8; 4]; 10] = [
         [0, 0x35, 0x20, 3],
         [0, 0x33, 0x20, 1],
         [0, 0x35, 0x60, 3],
+        [4, 0x35, 0x60, 3],
+        [0, 0x33, 0xe0, 3],
         [3, 0x31, 0x20, 3],
         [4, 0x35, 0x20, 3],
         [0, 0x30, 0x20, 3],
@@ -29,7 +31,7 @@ fn streams(seed: u64) -> Vec<u8> {
     const FLOWS: [u8; 6] = [0, 1, 6, 7, 0x50, 0x47];
     let mut random = Random::from_number(seed);
     let mut any = |below: u64| random.below(below) as u8;
-    let mut bytes = SETUPS[usize::from(any(8))].to_vec();
+    let mut bytes = SETUPS[usize::from(any(10))].to_vec();
     let flows = 1 + u64::from(any(3));
     for _ in 0..4 + any(30) {
         match any(20) {
@@ -39,7 +41,7 @@ fn streams(seed: u64) -> Vec<u8> {
                 let pattern = if any(2) == 0 { 0 } else { any(8) };
                 bytes.extend([0, flow, 0, 0, any(4) << 6 | pattern << 3]);
             }
-            7..=13 => bytes.extend([16, any(64) | if any(5) == 0 { 64 } else { 0 }]),
+            7..=13 => bytes.extend([16, any(64) | if any(3) == 0 { 64 } else { 0 }]),
             14 => bytes.push(60),
             15 => bytes.extend([51 + any(8), any(255)]),
             _ => bytes.extend([32 + any(19), any(255), any(255), any(255)]),
@@ -74,6 +76,8 @@ fn model_agrees_on_streams() {
             (&mut stats.broken, more.broken),
             (&mut stats.conventional, more.conventional),
             (&mut stats.lent, more.lent),
+            (&mut stats.at_bound, more.at_bound),
+            (&mut stats.lists_given_up, more.lists_given_up),
             (&mut stats.whole, more.whole),
             (&mut counters.repeated, gathered.repeated),
             (&mut counters.refused, gathered.refused),
@@ -83,7 +87,9 @@ fn model_agrees_on_streams() {
             *sum += one;
         }
     }
-    let parts = [stats.misplaced, stats.broken, stats.conventional, stats.lent, stats.whole];
+    let lists = [stats.lent, stats.at_bound, stats.lists_given_up];
+    assert!(lists.iter().all(|count| *count > 0), "{stats:?}");
+    let parts = [stats.misplaced, stats.broken, stats.conventional, stats.whole];
     assert!(stats.speculated > 5 * sequences(120), "hardly anything is speculated: {stats:?}");
     assert!(parts.iter().all(|count| *count > 0), "{stats:?}");
     let faults = [counters.repeated, counters.refused, counters.expired, counters.evicted];

@@ -19,7 +19,8 @@ fn cases(few: u32) -> ProptestConfig {
     ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(trials::cases(few)) }
 }
 
-const SETUPS: [Setup; 4] = [Setup::PLAIN, Setup::PAPER, Setup::OFF, Setup::LENT];
+const SETUPS: [Setup; 5] =
+    [Setup::PLAIN, Setup::PAPER, Setup::OFF, Setup::LENT, Setup::LENT_AT_ONCE];
 
 /// The user keeps its packets while each piece comes again with other bytes, before
 /// and behind the packets that follow.

@@ -294,3 +294,59 @@ fn what_is_lost_at_the_ingress_is_heard_before_it_and_not_behind() {
     assert_eq!(fragments(&mut behind, 2), [0, 2960]);
     assert_eq!(loss.lost().unwrap(), 1);
 }
+
+/// One block of a ring is kept: before the kernel comes there, the ring is closed, and it goes on
+/// with the other.
+#[test]
+fn of_two_rings_one_is_filled_while_the_other_is_closed() {
+    require_namespaces!();
+    let cable = cable();
+    let regions = Regions::new(4);
+    let config = RingConfig {
+        block_size: 8192,
+        blocks: 16,
+        ..RingConfig::new(cable.b.name.as_str(), Filter::ethertypes([EXPERIMENTAL]))
+    };
+    let opened = cable.b.namespace.enter(|| Ring::open_two(&config, &regions));
+    let [mut first, mut second] = opened.unwrap().unwrap();
+    send(&cable, 0..1);
+    let kept = next(&mut first);
+    assert_eq!(numbers(&kept), [0]);
+    let (mut seen, mut of_second) = (vec![0], 0);
+    let mut round = |seen: &mut Vec<u32>, first: &mut Ring, second: &mut Ring, burst: u32| {
+        send(&cable, burst * 10..burst * 10 + 10);
+        let started = Instant::now();
+        while *seen.last().unwrap() < burst * 10 + 9 {
+            assert!(started.elapsed() < PATIENCE, "{:?}", seen.last());
+            while let Some(block) = first.next_block() {
+                seen.extend(numbers(&block));
+                if first.comes_to_held() {
+                    first.close_to_kernel();
+                }
+            }
+            while let Some(block) = second.next_block() {
+                of_second += 1;
+                seen.extend(numbers(&block));
+            }
+        }
+        of_second
+    };
+    let mut count = 0;
+    for burst in 1..200 {
+        count = round(&mut seen, &mut first, &mut second, burst);
+    }
+    assert!(first.is_closed() && count > 100, "{count} blocks of the second");
+    assert_eq!((numbers(&kept), first.held()), (vec![0], 1));
+    // It has room again, and is filled when the other one is closed.
+    drop(kept);
+    first.open_to_kernel().unwrap();
+    second.close_to_kernel();
+    for burst in 200..230 {
+        let now = round(&mut seen, &mut first, &mut second, burst);
+        assert!(now <= count + 1, "what the kernel had begun, and no more");
+    }
+    let wanted: Vec<u32> = (0..1).chain(10..2300).collect();
+    assert!(seen == wanted, "each came once, in order");
+    let drops = |ring: &mut Ring| ring.statistics().unwrap().drops;
+    assert_eq!((drops(&mut first), drops(&mut second)), (0, 0));
+}

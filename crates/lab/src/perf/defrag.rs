@@ -11,10 +11,10 @@ use crate::workload::defrag::{self, Cut, Foreign, Join, Work};
 
 /// The pages that are measured, and how rows with them are called.
 const PAGE: u32 = 4096;
-const LONGER: [(u32, [&str; 3]); 3] = [
-    (8 << 10, ["8 KiB", "8 KiB, copied", "8 KiB, joined by the kernel"]),
-    (16 << 10, ["16 KiB", "16 KiB, copied", "16 KiB, joined by the kernel"]),
-    (60 << 10, ["60 KiB", "60 KiB, copied", "60 KiB, joined by the kernel"]),
+const LONGER: [(u32, [&str; 4]); 3] = [
+    (8 << 10, ["8 KiB", "8 KiB, copied", "8 KiB, by default", "8 KiB, joined by the kernel"]),
+    (16 << 10, ["16 KiB", "16 KiB, copied", "16 KiB, by default", "16 KiB, joined by the kernel"]),
+    (60 << 10, ["60 KiB", "60 KiB, copied", "60 KiB, by default", "60 KiB, joined by the kernel"]),
 ];
 /// IPv4 and UDP headers.
 const HEADERS: u32 = 20 + 8;
@@ -67,6 +67,7 @@ fn pages() -> Vec<Candidate> {
         list.push(ours(("conventional", name), Some("copied"), copied));
         list.push(ours(("defrag", name), Some("lent"), (PAGE, Join::lending(technique))));
     }
+    list.push(ours(("defrag", "default"), Some("4 KiB, by default"), (PAGE, Join::by_default())));
     list.push(kernel("joined by the kernel", PAGE, Cut::Sender));
     list.push(kernel("sockets at both ends", PAGE, Cut::Socket));
     list
@@ -124,11 +125,12 @@ fn missed() -> Vec<Candidate> {
 /// Longer pages, by what was best for short ones.
 fn longer() -> Vec<Candidate> {
     let mut list = Vec::new();
-    for (page, [guessed, copied, joined]) in LONGER {
+    for (page, [guessed, copied, default, joined]) in LONGER {
         let packet = (page, Join::guessing(Technique::Packet));
         list.push(ours(("defrag", "packet"), Some(guessed), packet));
         let ring = (page, Join::copying(Technique::PacketRing));
         list.push(ours(("conventional", "packet-ring"), Some(copied), ring));
+        list.push(ours(("defrag", "default"), Some(default), (page, Join::by_default())));
         list.push(kernel(joined, page, Cut::Sender));
     }
     list

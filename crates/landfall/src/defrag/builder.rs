@@ -3,15 +3,13 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use landfall_inet::ethernet;
 use landfall_placement::{Duration, Seed};
 use landfall_seal::Fingerprint;
 use landfall_transport::memory::Regions;
 use landfall_transport::packet::{Filter, Interface};
 use landfall_transport::remap::Pages;
-use landfall_transport::ring::{Ring, RingConfig};
-use landfall_transport::scatter::{self, CapturePoint, FRAME_MAX, MOST_DESCRIPTORS, Socket};
-use landfall_transport::xdp::{self, XdpConfig};
+use landfall_transport::ring::RingConfig;
+use landfall_transport::scatter::{self, CapturePoint};
 use landfall_transport::{Bell, Clock, Wait};
 use spec_defrag::admission::{Gate, GateConfig};
 use spec_defrag::{
@@ -22,9 +20,7 @@ use super::asking::Control;
 use super::channel::Channel;
 use super::delivery::{Deliverer, Returns};
 use super::error::OpenError;
-#[cfg(feature = "nic")]
-use super::receive_path::HamachiPath;
-use super::receive_path::{Blocks, MappedPath, PostedPath, ReceivePath, XdpRings};
+use super::receive_path::ReceivePath;
 use super::receiver::{Parts, Receiver};
 use super::technique::{Chosen, Delivery, Technique, Wanted};
 use crate::security::{Identity, Security};
@@ -44,24 +40,26 @@ use crate::security::{Identity, Security};
 #[derive(Clone, Debug)]
 #[must_use = "nothing happens until it is opened"]
 pub struct ReceiverBuilder {
-    interface: Interface,
-    technique: Technique,
-    delivery: Delivery,
-    wanted: Wanted,
-    filter: Option<Filter>,
-    hearing: CapturePoint,
-    config: Config,
+    pub(super) interface: Interface,
+    pub(super) technique: Technique,
+    pub(super) delivery: Delivery,
+    pub(super) wanted: Wanted,
+    pub(super) filter: Option<Filter>,
+    pub(super) vlan: Option<u16>,
+    pub(super) hearing: CapturePoint,
+    pub(super) config: Config,
     pages: u32,
     large: u32,
-    socket_buffer: usize,
-    ring: (u32, u32, Duration),
-    gate: Option<Option<GateConfig>>,
+    pub(super) socket_buffer: usize,
+    pub(super) ring: (u32, u32, Duration),
+    pub(super) most_lent: Option<u64>,
+    pub(super) gate: Option<Option<GateConfig>>,
     security: Security,
     answers: bool,
     wait: Wait,
     seed: Option<Seed>,
     #[cfg(feature = "nic")]
-    pace: crate::nic::Pace,
+    pub(super) pace: crate::nic::Pace,
 }
 
 /// Rows of descriptors that one call fills, unless chosen otherwise.
@@ -75,12 +73,14 @@ impl ReceiverBuilder {
             delivery: Delivery::default(),
             wanted: Wanted::default(),
             filter: None,
+            vlan: None,
             hearing: CapturePoint::Everything,
             config: Config { burst: BURST, foreign: Foreign::Ignore, ..Config::default() },
             pages: 1024,
             large: 64,
             socket_buffer: scatter::Config::new(interface.clone(), Filter::any()).socket_buffer,
             ring: (ring.block_size, ring.blocks, ring.retire),
+            most_lent: None,
             interface,
             gate: None,
             security: Security::default(),
@@ -105,7 +105,7 @@ impl ReceiverBuilder {
         self
     }
 
-    /// How packets are handed out.
+    /// How packets are handed out. Without this as [`Delivery::Auto`] says.
     pub const fn delivery(mut self, delivery: Delivery) -> Self {
         self.delivery = delivery;
         self
@@ -124,6 +124,15 @@ impl ReceiverBuilder {
     /// A filter of your own in place of that for [`wanted`](Self::wanted).
     pub fn filter(mut self, filter: Filter) -> Self {
         self.filter = Some(filter);
+        self
+    }
+
+    /// Frames of this VLAN, 1 to 4094, at the interface below it: those of other ones and of none are
+    /// not heard. Packets come without the tag, and nobody is told of those that did not become whole.
+    /// For sockets and rings that hear [everything](CapturePoint::Everything). At the interface of
+    /// the VLAN itself, where there is one, this is not needed.
+    pub const fn vlan(mut self, id: u16) -> Self {
+        self.vlan = Some(id);
         self
     }
 
@@ -161,7 +170,8 @@ impl ReceiverBuilder {
         self
     }
 
-    /// How long a packet that was begun in a page waits there for the rest.
+    /// How long a packet that was begun in a page, or that is to be lent where it lies, waits
+    /// there for the rest.
     pub const fn patience(mut self, patience: Duration) -> Self {
         self.config.patience = patience;
         self
@@ -174,9 +184,19 @@ impl ReceiverBuilder {
     }
 
     /// The length and number of a ring's blocks, and after how long one that is not
-    /// full is handed over: for [`Technique::PacketRing`].
+    /// full is handed over: for [`Technique::PacketRing`]. Where packets are lent there
+    /// are two rings of half as many blocks, of 8 at least: see [`Delivery::List`].
     pub const fn ring(mut self, block_size: u32, blocks: u32, retire: Duration) -> Self {
         self.ring = (block_size, blocks, retire);
+        self
+    }
+
+    /// How much of the memory that frames lie in packets may keep from the kernel, in bytes: as
+    /// long as they keep more, packets are copied. Half of it, unless you choose otherwise. A
+    /// packet keeps the block of the ring that it lies in, or its frames with
+    /// [`Technique::Xdp`].
+    pub const fn lend_at_most(mut self, bytes: u64) -> Self {
+        self.most_lent = Some(bytes);
         self
     }
 
@@ -273,23 +293,77 @@ impl ReceiverBuilder {
         if let Some(chosen) = crate::nic::chosen().map_err(OpenError::Configuration)? {
             self = self.behind_nic(chosen.pace);
         }
-        let mut seed = self.seed.map_or_else(seed_of_the_system, Ok)?;
         let regions = Regions::new(64);
-        self.config.frame_max = FRAME_MAX;
-        self.config.burst = self.config.burst.min(MOST_DESCRIPTORS as u16);
+        let (mut paths, chosen) = self.open_paths(std::slice::from_ref(&regions))?;
+        let receive_path = paths.pop().ok_or(OpenError::Members { members: 1, found: 0 })?;
+        self.finish(&regions, receive_path, chosen)
+    }
+
+    /// Opens this many receivers, each for a thread of its own. The addresses of a packet say which
+    /// of them has it, so all its fragments come to one, and all packets between two addresses do, in
+    /// their order.
+    ///
+    /// | technique | who spreads what comes |
+    /// | --- | --- |
+    /// | [`Technique::PacketRing`], [`Technique::Packet`] | the kernel, by a program of ours (`PACKET_FANOUT`) |
+    /// | [`Technique::Xdp`] | the device, over its queues: each member has as many of them as the others, or one more |
+    ///
+    /// Each has memory of its own. Its ring is one, so a packet that is lent and kept stops it
+    /// once the kernel comes there again: copy what is to be kept.
+    ///
+    /// ```no_run
+    /// use landfall::defrag::Receiver;
+    ///
+    /// for mut receiver in Receiver::builder("eth0").open_members(4)? {
+    ///     std::thread::spawn(move || while let Ok(_packet) = receiver.receive(PATIENCE) {});
+    /// }
+    /// # const PATIENCE: landfall_placement::Duration = landfall_placement::Duration::from_secs(1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`open`](Self::open); [`OpenError::NotShared`] for other techniques, and with a gate,
+    /// which admits for one receiver; [`OpenError::Members`] for more than there are queues.
+    pub fn open_members(mut self, count: u16) -> Result<Vec<Receiver>, OpenError> {
+        if self.gate.is_some() {
+            return Err(OpenError::NotShared { what: "a receiver with a gate".to_owned() });
+        }
+        let regions: Vec<_> = (0..count).map(|_| Regions::new(64)).collect();
+        let (paths, chosen) = self.open_paths(&regions)?;
+        let members = regions.iter().zip(paths);
+        members.map(|(regions, path)| self.clone().finish(regions, path, chosen.clone())).collect()
+    }
+
+    /// A receiver whose frames come that way.
+    fn finish(
+        mut self,
+        regions: &Regions,
+        receive_path: Box<dyn ReceivePath>,
+        chosen: Chosen,
+    ) -> Result<Receiver, OpenError> {
+        let mut seed = self.seed.map_or_else(seed_of_the_system, Ok)?;
+        // What it says itself has no tag.
+        self.answers &= self.vlan.is_none();
+        self.delivery = match self.delivery {
+            Delivery::Auto if chosen.technique.shares_memory() => Delivery::List,
+            Delivery::Auto => Delivery::FastBuffers,
+            chosen => chosen,
+        };
         if self.delivery == Delivery::List {
             self.config.lend = Lend::List;
         }
-        let (receive_path, chosen) = self.open_lane(&regions)?;
         if self.delivery == Delivery::List && !chosen.technique.shares_memory() {
             let (delivery, technique) = (self.delivery, chosen.technique);
             return Err(OpenError::NothingToLend { delivery, technique });
         }
+        if chosen.technique.shares_memory() {
+            self.config.burst = 1; // nothing is posted there
+        }
         let returns = Arc::new(Returns::new(Bell::new().map_err(OpenError::Bell)?));
-        let (areas, deliverer) = self.pool(&regions, receive_path.as_ref(), &returns)?;
+        let (areas, deliverer) = self.pool(regions, receive_path.as_ref(), &returns)?;
         let engine = Engine::new(self.config.clone(), areas, seed)?;
         let control = match self.gate.is_some() || self.answers {
-            true => Some(Control::open(&self.interface, &regions)?),
+            true => Some(Control::open(&self.interface, regions)?),
             false => None,
         };
         seed[0] ^= 1;
@@ -317,109 +391,6 @@ impl ReceiverBuilder {
             wait: self.wait,
             chosen,
         }))
-    }
-
-    fn frames(&self) -> Filter {
-        let ip = Filter::ethertypes([ethernet::IPV4, ethernet::IPV6]);
-        match (&self.filter, self.wanted) {
-            (Some(filter), _) => filter.clone(),
-            (None, Wanted::Ip) => ip,
-            (None, Wanted::Fragments) => ip.fragments(),
-        }
-    }
-
-    fn open_lane(
-        &mut self,
-        regions: &Regions,
-    ) -> Result<(Box<dyn ReceivePath>, Chosen), OpenError> {
-        let asked = || "it was asked for".to_owned();
-        match self.technique {
-            Technique::Auto => match self.open_ring(regions) {
-                Ok(receive_path) => {
-                    let why = "the mapped ring costs about half of the CPU of a call per burst, \
-                               with its copy"
-                        .to_owned();
-                    Ok((receive_path, Chosen { technique: Technique::PacketRing, why }))
-                }
-                Err(OpenError::Path(error)) => {
-                    let receive_path = self.open_packet(regions)?;
-                    let why = format!("the ring, which costs less, is not to be had: {error}");
-                    Ok((receive_path, Chosen { technique: Technique::Packet, why }))
-                }
-                Err(error) => Err(error),
-            },
-            technique @ Technique::Packet => {
-                Ok((self.open_packet(regions)?, Chosen { technique, why: asked() }))
-            }
-            technique @ Technique::PacketRing => {
-                Ok((self.open_ring(regions)?, Chosen { technique, why: asked() }))
-            }
-            technique @ Technique::PacketUring => {
-                Ok((self.open_uring(regions)?, Chosen { technique, why: asked() }))
-            }
-            technique @ Technique::Xdp => {
-                Ok((self.open_xdp(regions)?, Chosen { technique, why: asked() }))
-            }
-            #[cfg(feature = "nic")]
-            technique @ Technique::Nic => {
-                let socket = self.open_socket(regions)?;
-                let receive_path = HamachiPath::new(socket, regions, self.config.burst, self.pace)?;
-                Ok((Box::new(receive_path), Chosen { technique, why: asked() }))
-            }
-        }
-    }
-
-    fn open_socket(&self, regions: &Regions) -> Result<Socket, OpenError> {
-        let config = scatter::Config {
-            hearing: self.hearing,
-            socket_buffer: self.socket_buffer,
-            ..scatter::Config::new(self.interface.clone(), self.frames())
-        };
-        Ok(Socket::open(&config, regions)?)
-    }
-
-    fn open_packet(&self, regions: &Regions) -> Result<Box<dyn ReceivePath>, OpenError> {
-        let socket = self.open_socket(regions)?;
-        Ok(Box::new(PostedPath::new(socket, regions, self.config.burst)?))
-    }
-
-    #[cfg(feature = "io-uring")]
-    fn open_uring(&self, regions: &Regions) -> Result<Box<dyn ReceivePath>, OpenError> {
-        let socket = self.open_socket(regions)?;
-        let socket = super::receive_path::ThroughRing::new(socket).map_err(OpenError::Uring)?;
-        Ok(Box::new(PostedPath::new(socket, regions, self.config.burst)?))
-    }
-
-    #[cfg(not(feature = "io-uring"))]
-    fn open_uring(&self, _regions: &Regions) -> Result<Box<dyn ReceivePath>, OpenError> {
-        let help = "build with the feature `io-uring`";
-        Err(OpenError::NotBuilt { technique: self.technique, help })
-    }
-
-    fn open_xdp(&mut self, regions: &Regions) -> Result<Box<dyn ReceivePath>, OpenError> {
-        if self.wanted != Wanted::Fragments || self.filter.is_some() {
-            return Err(OpenError::OnlyFragments);
-        }
-        let receive_path =
-            xdp::XdpQueue::open(&XdpConfig::fragments(self.interface.clone()), regions)?;
-        // Nothing is posted here.
-        self.config.burst = 1;
-        Ok(Box::new(MappedPath::new(XdpRings::new(receive_path), regions)?))
-    }
-
-    fn open_ring(&mut self, regions: &Regions) -> Result<Box<dyn ReceivePath>, OpenError> {
-        let (block_size, blocks, retire) = self.ring;
-        let config = RingConfig {
-            hearing: self.hearing,
-            block_size,
-            blocks,
-            retire,
-            ..RingConfig::new(self.interface.clone(), self.frames())
-        };
-        let ring = Ring::open(&config, regions)?;
-        // Nothing is posted here.
-        self.config.burst = 1;
-        Ok(Box::new(MappedPath::new(Blocks::new(ring, retire), regions)?))
     }
 
     /// The pages, and anyone who hands them out.

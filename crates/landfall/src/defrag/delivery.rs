@@ -62,7 +62,9 @@ impl Pool {
         let bytes = pages.area().len;
         let way: Option<Box<dyn Deliver>> = match delivery {
             Delivery::Copy => None,
-            Delivery::FastBuffers | Delivery::List => Some(Box::new(FastBuffers::new(&pages))),
+            Delivery::Auto | Delivery::FastBuffers | Delivery::List => {
+                Some(Box::new(FastBuffers::new(&pages)))
+            }
             Delivery::Remap => {
                 let moved = Remapping::new(&pages, Remapping::BANKS);
                 Some(Box::new(moved.map_err(|source| OpenError::NoMemory { bytes, source })?))
@@ -145,7 +147,7 @@ impl Deliverer {
         match self.delivery {
             Delivery::Copy => false,
             Delivery::Remap => span.len >= LEAST_MOVED,
-            Delivery::FastBuffers | Delivery::List => span.len > 0,
+            Delivery::Auto | Delivery::FastBuffers | Delivery::List => span.len > 0,
         }
     }
 
@@ -164,7 +166,7 @@ impl Deliverer {
         };
         match run.first().map(|packet| packet.body) {
             None => {}
-            Some(EngineBody::Lent(id)) => finish(&run[0], self.list(id, engine, receive_path)?),
+            Some(EngineBody::Lent(id)) => finish(&run[0], Self::list(id, engine, receive_path)?),
             Some(EngineBody::Buffer(id, span)) if !self.is_moved(span) => {
                 finish(&run[0], self.copy(id, span, engine, receive_path));
             }
@@ -211,14 +213,15 @@ impl Deliverer {
     }
 
     fn list(
-        &self,
         id: ListId,
-        engine: &Engine,
+        engine: &mut Engine,
         receive_path: &dyn ReceivePath,
     ) -> Result<Body, NotNow> {
         let spans = engine.lent(id).ok_or(NotNow::Gone)?.into();
-        let returns = Arc::clone(&self.returns);
-        Ok(Body::List(List { spans, id, holder: receive_path.holder(), returns }))
+        let held = engine.lent_from(id).and_then(|bunches| receive_path.hold(bunches));
+        // What the engine knows of it is with the packet now.
+        engine.release_list(id);
+        Ok(Body::List(List { spans, held: held.ok_or(NotNow::Gone)? }))
     }
 
     fn copy(
@@ -242,16 +245,9 @@ impl Deliverer {
 pub(super) struct Returns {
     /// Something is there: looked at without the lock.
     is_there: AtomicBool,
-    back: Mutex<Returned>,
-    pub(super) bell: Bell,
-}
-
-/// What came back.
-#[derive(Debug, Default)]
-pub(super) struct Returned {
-    pub(super) lists: Vec<ListId>,
     /// Memory of copies, to be used again: a few.
-    pub(super) copies: Vec<Vec<u8>>,
+    copies: Mutex<Vec<Vec<u8>>>,
+    pub(super) bell: Bell,
 }
 
 /// More spare memory than this is freed.
@@ -259,24 +255,14 @@ const MOST_COPIES: usize = 256;
 
 impl Returns {
     pub(super) const fn new(bell: Bell) -> Self {
-        Self {
-            is_there: AtomicBool::new(false),
-            back: Mutex::new(Returned { lists: Vec::new(), copies: Vec::new() }),
-            bell,
-        }
-    }
-
-    /// A list is read no more.
-    pub(super) fn list(&self, list: ListId) {
-        locked(&self.back).lists.push(list);
-        self.tell();
+        Self { is_there: AtomicBool::new(false), copies: Mutex::new(Vec::new()), bell }
     }
 
     /// The memory of a copy is free.
     pub(super) fn copy(&self, memory: Vec<u8>) {
-        let mut back = locked(&self.back);
-        if back.copies.len() < MOST_COPIES {
-            back.copies.push(memory);
+        let mut copies = locked(&self.copies);
+        if copies.len() < MOST_COPIES {
+            copies.push(memory);
         }
     }
 
@@ -291,16 +277,14 @@ impl Returns {
         self.is_there.load(Ordering::SeqCst)
     }
 
-    /// Lists that came back.
-    pub(super) fn fetch(&self, into: &mut Vec<ListId>) {
-        if self.is_there.swap(false, Ordering::SeqCst) {
-            into.append(&mut locked(&self.back).lists);
-        }
+    /// The same, and from here on for what comes back later.
+    pub(super) fn fetch(&self) -> bool {
+        self.is_there() && self.is_there.swap(false, Ordering::SeqCst)
     }
 
     /// Memory for a copy, as long as there is some that was used before.
     pub(super) fn spare(&self) -> Vec<u8> {
-        locked(&self.back).copies.pop().unwrap_or_default()
+        locked(&self.copies).pop().unwrap_or_default()
     }
 }
 

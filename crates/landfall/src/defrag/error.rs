@@ -61,6 +61,31 @@ pub enum OpenError {
         /// The technique.
         technique: Technique,
     },
+    /// Frames of the VLAN cannot be heard so.
+    #[error(
+        "frames of VLAN {id} cannot be heard here: take one of 1 to 4094, packet-ring or packet, all \
+         protocols (`CapturePoint::Everything`), and no gate; or open the VLAN's own interface"
+    )]
+    NoVlan {
+        /// Which.
+        id: u16,
+    },
+    /// Only one receiver can be opened so.
+    #[error("{what} cannot be one of several: take packet-ring, packet or xdp, without a gate")]
+    NotShared {
+        /// What was asked for.
+        what: String,
+    },
+    /// There are fewer queues than members.
+    #[error(
+        "the interface has {found} queues, and each of {members} members needs one: open fewer"
+    )]
+    Members {
+        /// Members that were asked for.
+        members: usize,
+        /// Queues that there are.
+        found: usize,
+    },
     /// This build has no such technique.
     #[error("{technique} is not in this build: {help}")]
     NotBuilt {

@@ -5,7 +5,8 @@
 //! | --- | --- |
 //! | packets from an interface, whole | [`Receiver::builder`], [`Receiver::receive`], [`Packet`] |
 //! | how frames come in | [`Technique`], [`Receiver::chosen`] |
-//! | how packets are handed out | [`Delivery`]: where they were joined, moved by the page table, as a list, or copied |
+//! | how packets are handed out | [`Delivery`]: as a list of where their fragments lie (by default), where they were joined, moved by the page table, or copied |
+//! | several receivers for one interface | [`ReceiverBuilder::open_members`] |
 //! | the same for tasks | [`Receiver::into_tasks`], [`Packets`] |
 //! | the payloads of datagrams | [`PageReceiver`], [`Page`] |
 //! | packets of a page, cut for the wire | [`Sender::builder`], [`Sender::send`] |
@@ -16,8 +17,9 @@
 //! # Who may be at the other end
 //!
 //! Anybody: on the wire there are ordinary IP fragments. What a [`Sender`] cuts any
-//! kernel joins; what a kernel cuts a [`Receiver`] joins, by guess as soon as it has
-//! seen how.
+//! kernel joins; what a kernel cuts a [`Receiver`] joins: by default it lends packets where
+//! their fragments lie ([`Delivery::List`]); with [`Technique::Packet`] it guesses, as soon as it has
+//! seen how they are cut.
 //!
 //! # Beside the kernel
 //!
@@ -50,6 +52,7 @@ mod channel;
 mod datagram;
 mod delivery;
 mod error;
+mod opening;
 mod packet;
 mod page_receiver;
 mod receive_path;

@@ -11,7 +11,7 @@ use landfall_transport::driver::Interest;
 use landfall_transport::memory::Pins;
 use landfall_transport::remap::Delivered;
 use landfall_transport::scatter::{CutError, Long, MOST_OUTGOING};
-use spec_defrag::{Head, ListId, ReassemblyPath};
+use spec_defrag::{Head, ReassemblyPath};
 
 use super::datagram::{Datagrams, piece_of, udp_at};
 use super::delivery::Returns;
@@ -21,7 +21,11 @@ use super::sender::{CutBy, HandOver, Handover, Outgoing, Sender};
 use crate::runtime::drive_alone;
 
 /// An IP packet in an Ethernet frame, whole, as if the wire had room for it. Its
-/// memory goes back to the receiver when it is dropped, on any thread.
+/// memory goes back to the receiver, or to the kernel, when it is dropped, on any thread.
+///
+/// Where the receiver [lends](super::Delivery::List), as it does by default, most packets are lists:
+/// [`body`](Self::body) is `None`, [`pieces`](Self::pieces) gives them one by one, and
+/// [`to_vec`](Self::to_vec) and [`copy_out`](Self::copy_out) join them. To keep one for long, copy it.
 ///
 /// The head has the link and IP headers, adapted to the whole packet, and mostly
 /// the transport header as well; the body is what follows. Where the one ends and
@@ -83,26 +87,31 @@ pub(super) trait Holder: Send + Sync {
     fn bytes_of(&self, span: &Span) -> Option<&[u8]>;
 }
 
-/// The pieces of a packet, in order.
+/// The memory that the pieces of a packet lie in: nearly always that of one bunch of frames.
+pub(super) enum Held {
+    One(Arc<dyn Holder>),
+    Several(Box<[Arc<dyn Holder>]>),
+}
+
+impl Held {
+    fn bytes_of(&self, span: &Span) -> Option<&[u8]> {
+        match self {
+            Self::One(holder) => holder.bytes_of(span),
+            Self::Several(holders) => holders.iter().find_map(|holder| holder.bytes_of(span)),
+        }
+    }
+}
+
+/// The pieces of a packet, in order. Dropped, it gives up what holds their memory, which goes
+/// back to the kernel with the last packet that lies there.
 pub(super) struct List {
     pub(super) spans: Box<[Span]>,
-    pub(super) id: ListId,
-    /// Given up on drop, before the receiver hears of it.
-    pub(super) holder: Option<Arc<dyn Holder>>,
-    pub(super) returns: Arc<Returns>,
+    pub(super) held: Held,
 }
 
 impl List {
     fn pieces(&self) -> impl Iterator<Item = &[u8]> {
-        let holder = self.holder.as_deref();
-        self.spans.iter().filter_map(move |span| holder?.bytes_of(span))
-    }
-}
-
-impl Drop for List {
-    fn drop(&mut self) {
-        self.holder = None;
-        self.returns.list(self.id);
+        self.spans.iter().filter_map(|span| self.held.bytes_of(span))
     }
 }
 

@@ -9,7 +9,7 @@ use landfall_seal::{Fingerprint, PeerIdentity, SealStats};
 use landfall_transport::driver::Interest;
 use landfall_transport::{Clock, Wait};
 use spec_defrag::admission::Gate;
-use spec_defrag::{ListId, Packet as EnginePacket, Receiver as Engine};
+use spec_defrag::{Packet as EnginePacket, Receiver as Engine};
 
 use super::asking::Control;
 use super::builder::ReceiverBuilder;
@@ -36,7 +36,6 @@ pub struct Receiver {
     ready: VecDeque<Packet>,
     /// Pages were short at the last turn.
     is_short: bool,
-    lists: Vec<ListId>,
     stats: ReceiverStats,
 }
 
@@ -69,7 +68,6 @@ impl Receiver {
             handed: 0,
             ready: VecDeque::new(),
             is_short: false,
-            lists: Vec::new(),
             stats: ReceiverStats::default(),
         }
     }
@@ -204,6 +202,7 @@ impl Receiver {
     /// One turn: what came back, frames, timers, what is to be sent.
     pub(super) fn turn(&mut self, now: Instant) -> Result<bool, Error> {
         self.fetch_returns();
+        self.hand_out();
         let Parts { engine, receive_path, deliverer, .. } = &mut self.parts;
         let mut moved = false;
         self.is_short =
@@ -222,6 +221,11 @@ impl Receiver {
             receive_path.handle_timeout(engine, now);
             moved = true;
         }
+        // Before frames go back to the kernel: packets hold those that they lie in.
+        self.hand_out();
+        if self.handed == self.whole.len() {
+            self.parts.receive_path.release(&self.parts.engine);
+        }
         self.answer(now)?;
         self.admit(now)?;
         Ok(moved)
@@ -229,11 +233,7 @@ impl Receiver {
 
     fn fetch_returns(&mut self) {
         let Parts { engine, deliverer, returns, .. } = &mut self.parts;
-        if returns.is_there() {
-            returns.fetch(&mut self.lists);
-            for list in self.lists.drain(..) {
-                engine.release_list(list);
-            }
+        if returns.fetch() {
             deliverer.fetch_returned(engine);
         }
     }
@@ -284,8 +284,10 @@ impl Receiver {
     pub(super) fn interests(&self, into: &mut Vec<Interest>) {
         let Parts { receive_path, returns, control, gate, .. } = &self.parts;
         let control = control.as_ref().filter(|_| gate.is_some()).map(Control::interest);
-        let frames = receive_path.interest().filter(|_| !self.is_short);
-        into.extend([Some(returns.bell.interest()), frames, control].into_iter().flatten());
+        into.extend([Some(returns.bell.interest()), control].into_iter().flatten());
+        if !self.is_short {
+            receive_path.interests(into);
+        }
     }
 
     /// When one does, whatever the descriptors say.

@@ -18,12 +18,13 @@ pub enum Technique {
     /// The same by way of `io_uring`.
     PacketUring,
     /// The kernel writes frames into memory that is mapped here (TPACKET_V3): no
-    /// call at all, and one copy more, or none with [`Delivery::List`]. A block that is
+    /// call at all. Nothing is guessed: packets are lent where their fragments lie, without a
+    /// copy ([`Delivery::List`]), or copied once, with the other deliveries. A block that is
     /// not full comes after a millisecond: where that is long, take
     /// [`Packet`](Self::Packet).
     PacketRing,
     /// AF_XDP: frames come before the kernel's own protocols see them, which then
-    /// do not get them.
+    /// do not get them. Nothing is guessed, as with the [ring](Self::PacketRing).
     Xdp,
     /// A simulated Hamachi puts frames behind the descriptors of its list: the adapter of
     /// the paper, in front of a packet socket. See [`nic`](crate::nic).
@@ -57,25 +58,34 @@ impl fmt::Display for Technique {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Delivery {
-    /// Where it was joined, in a page of a pool that is mapped from the start. The
-    /// page is the user's until the packet is dropped, then the pool's again.
+    /// [`List`](Self::List) where the technique shares memory with the kernel, as the
+    /// default one does, else [`FastBuffers`](Self::FastBuffers).
     #[default]
+    Auto,
+    /// Where it was joined, in a page of a pool that is mapped from the start. The
+    /// page is the user's until the packet is dropped, then the pool's again. Techniques that
+    /// share memory with the kernel copy fragments there.
     FastBuffers,
     /// Its pages are moved to addresses of the application's own, by the kernel's
     /// page tables; other pages take their place at once.
     Remap,
     /// It is copied out, as a socket would.
     Copy,
-    /// Where its fragments lie, as a list, if they came together and in order; else
-    /// as with [`FastBuffers`](Self::FastBuffers). For techniques that share memory
-    /// with the kernel, which gets it back with the packets: anyone who keeps them
-    /// for long makes it drop frames.
+    /// Where its fragments lie, as a list, without a copy: in whatever order they came, and from
+    /// however many blocks, as long as it becomes whole within the
+    /// [patience](super::ReceiverBuilder::patience) and no fragment comes twice or contradicts
+    /// another; else copied, as with [`FastBuffers`](Self::FastBuffers). For techniques that share
+    /// memory with the kernel, which gets it back with the packets. While users keep more of it
+    /// than [may be lent](super::ReceiverBuilder::lend_at_most), packets are copied. A ring is
+    /// filled in turn, so one packet that is kept for long stops it there: frames come to a second
+    /// ring then, from which packets are copied, until nothing of the first is kept.
     List,
 }
 
 impl fmt::Display for Delivery {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::Auto => "auto",
             Self::FastBuffers => "fast-buffers",
             Self::Remap => "remap",
             Self::Copy => "copy",
@@ -116,7 +126,8 @@ pub enum Wanted {
 pub struct ReceiverStats {
     /// Packets that were handed out.
     pub packets: u64,
-    /// Frames and packets, by how they were joined.
+    /// Frames and packets, by how they were joined: see [`lent`](Self::lent),
+    /// [`guessed_right`](Self::guessed_right) and [`copied`](Self::copied).
     pub joined: Stats,
     /// What became of pieces that went the conventional way.
     pub gathered: conventional::Counters,
@@ -146,12 +157,37 @@ impl ReceiverStats {
         self.joined.bytes_copied + self.bytes_handed
     }
 
-    /// The share of packets that were joined without a copy, among those that came in
-    /// pieces.
+    /// Packets that were lent where their fragments lie: nothing was guessed, and nothing copied.
     #[must_use]
-    pub fn hit_rate(&self) -> f64 {
-        let hits = self.joined.speculated + self.joined.lent;
-        let all = hits + self.joined.conventional;
+    pub const fn lent(&self) -> u64 {
+        self.joined.lent
+    }
+
+    /// Packets whose fragments had all landed where they belong, by guess.
+    #[must_use]
+    pub const fn guessed_right(&self) -> u64 {
+        self.joined.speculated
+    }
+
+    /// Packets whose fragments were copied to where they belong.
+    #[must_use]
+    pub const fn copied(&self) -> u64 {
+        self.joined.conventional
+    }
+
+    /// Of those, the ones that were copied since as much was lent as
+    /// [may be](super::ReceiverBuilder::lend_at_most).
+    #[must_use]
+    pub const fn copied_at_bound(&self) -> u64 {
+        self.joined.at_bound
+    }
+
+    /// The share of packets that were joined without a copy, lent or guessed right, among those
+    /// that came in pieces.
+    #[must_use]
+    pub fn uncopied_rate(&self) -> f64 {
+        let hits = self.guessed_right() + self.lent();
+        let all = hits + self.copied();
         if all == 0 { 0.0 } else { hits as f64 / all as f64 }
     }
 }

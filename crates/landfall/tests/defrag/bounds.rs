@@ -199,7 +199,10 @@ fn while_receiving(receiver: &mut Receiver, work: impl FnOnce()) -> u64 {
 
 /// Asks until it is granted: on a busy machine a handshake may take so long that the receiver
 /// counts as one without a gate, until it is asked again.
-fn granted(sender: &mut Sender, ask: impl FnOnce(&mut Sender) -> TransferId) -> TransferId {
+pub(super) fn granted(
+    sender: &mut Sender,
+    ask: impl FnOnce(&mut Sender) -> TransferId,
+) -> TransferId {
     let transfer = ask(sender);
     let started = std::time::Instant::now();
     loop {

@@ -4,6 +4,8 @@ mod bigmtu;
 mod bounds;
 mod faults;
 mod kernel;
+mod lent;
+mod several;
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
@@ -44,24 +46,28 @@ pub fn deliveries(technique: Technique) -> Vec<Delivery> {
 /// A cable between two namespaces, over which frames pass.
 pub fn cable() -> VethPair {
     let cable = VethPair::new(VethConfig::default()).unwrap();
-    // An interface that was switched on drops what it shall send, without a word,
-    // until its queue is there.
+    until_it_works(&cable.a, &cable.b);
+    cable
+}
+
+/// An interface that was switched on drops what it shall send, without a word,
+/// until its queue is there.
+pub fn until_it_works(from: &VethEnd, to: &VethEnd) {
     for is_ipv4 in [true, false] {
-        let at_b = socket(&cable.b, is_ipv4, 9);
-        let at_a = socket(&cable.a, is_ipv4, 9);
+        let at_b = socket(to, is_ipv4, 9);
+        let at_a = socket(from, is_ipv4, 9);
         at_b.set_read_timeout(Some(Duration::from_millis(5))).unwrap();
         let started = Instant::now();
         let mut byte = [0];
         loop {
             // While an address is being checked nothing can be sent from there.
-            let _ = at_a.send_to(&[1], SocketAddr::new(ip(&cable.b, is_ipv4), 9));
+            let _ = at_a.send_to(&[1], SocketAddr::new(ip(to, is_ipv4), 9));
             if at_b.recv_from(&mut byte).is_ok() {
                 break;
             }
             assert!(started.elapsed() < PATIENCE, "the cable never works");
         }
     }
-    cable
 }
 
 pub fn ip(end: &VethEnd, is_ipv4: bool) -> IpAddr {

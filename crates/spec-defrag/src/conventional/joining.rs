@@ -190,7 +190,7 @@ fn packet(head: Head, gathering: &Gathering, buffers: &Buffers, path: Reassembly
 
 /// The piece that a frame carries, checked alone.
 #[inline]
-pub(super) fn piece_of(parsed: &Parsed) -> Result<Piece, Refusal> {
+pub(crate) fn piece_of(parsed: &Parsed) -> Result<Piece, Refusal> {
     let fragment = parsed.fragment.ok_or(Refusal::Unexpected)?;
     Piece::new(fragment, parsed.payload_len, LONGEST)
 }

@@ -28,7 +28,8 @@ pub use landfall_inet::reassembly::Congestion;
 
 use alloc::vec::Vec;
 
-use joining::{ExpiryReports, First, Gathering, piece_of};
+pub(crate) use joining::piece_of;
+use joining::{ExpiryReports, First, Gathering};
 use landfall_inet::reassembly::Holes;
 use landfall_placement::{Duration, Instant, Refusal};
 use landfall_tables::HashSecret;

@@ -221,12 +221,17 @@ impl TestMemory {
     }
 
     /// Frames come to lie one behind the other, from `at` on, where nothing of what
-    /// was delivered is. Returns where, and how many found room.
-    pub fn lay(&mut self, mut at: u64, frames: &[Vec<u8>]) -> Vec<Span> {
+    /// was delivered is, and nothing that is `held`. Returns where, and how many found room.
+    pub fn lay(&mut self, mut at: u64, frames: &[Vec<u8>], held: &[Span]) -> Vec<Span> {
         let mut spans = Vec::new();
         for frame in frames {
-            let to = Part::Frames.region().span(at, frame.len() as u32);
-            if self.find(to).is_none() || self.is_delivered(to) {
+            let mut to = Part::Frames.region().span(at, frame.len() as u32);
+            let delivered = self.delivered.iter().map(|(span, _)| span);
+            while let Some(there) = delivered.clone().chain(held).find(|span| span.overlaps(&to)) {
+                at = there.offset + u64::from(there.len);
+                to.offset = at;
+            }
+            if self.find(to).is_none() {
                 break;
             }
             self.write("the ring", to, frame);

@@ -89,6 +89,11 @@ impl Naive {
         old.iter().filter_map(first).map(|piece| Expired { frame: piece.frame }).collect()
     }
 
+    /// Whether more pieces of this packet are waited for.
+    pub(super) fn waits_for(&self, name: &Name) -> bool {
+        self.packets.iter().any(|packet| packet.name == *name && !packet.is_refused)
+    }
+
     /// How many packets are waited for, refused ones among them.
     #[must_use]
     pub const fn len(&self) -> usize {

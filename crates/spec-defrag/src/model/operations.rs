@@ -163,6 +163,8 @@ impl Setup {
     pub const OFF: Self = Self([0, 0x35, 0x20, 0]);
     /// What lies somewhere is lent as a list.
     pub const LENT: Self = Self([0, 0x35, 0x60, 3]);
+    /// The same, and nothing waits there from one call to the next.
+    pub const LENT_AT_ONCE: Self = Self([0, 0x35, 0xe0, 3]);
     /// As few pages as can be configured, and a conventional path for four packets.
     pub const TIGHT: Self = Self([3, 0x31, 0x20, 3]);
 
@@ -203,6 +205,12 @@ impl Setup {
     #[must_use]
     pub const fn delivers_foreign(self) -> bool {
         !(self.has(3) && self.has(4))
+    }
+
+    /// May packets that are not complete wait where their frames lie?
+    #[must_use]
+    pub const fn keeps_bunches(self) -> bool {
+        self.has(22) && !self.has(23)
     }
 
     /// The most frames of one burst.

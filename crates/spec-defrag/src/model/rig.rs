@@ -14,8 +14,8 @@ use super::memory::TestMemory;
 use super::naive::{Expired, Naive, Name, Piece, Reading, head_for, read};
 use super::operations::Setup;
 use super::traffic::Step;
-use crate::memory::{Body, Descriptor, MappedFrame, Packet, ReassemblyPath};
-use crate::receiver::{Areas, Receiver};
+use crate::memory::{Body, Bunch, Descriptor, ListId, MappedFrame, Packet, ReassemblyPath};
+use crate::receiver::{Areas, Lend, Receiver};
 
 /// A packet that came out, as one frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,6 +32,17 @@ struct Held {
     body: Body,
     spans: Vec<Span>,
 }
+
+/// Frames of one bunch, and of which packets they are.
+#[derive(Debug)]
+struct Laid {
+    number: u64,
+    spans: Vec<Span>,
+    names: Vec<Name>,
+}
+
+/// While the user holds this many bytes of lists, no more are lent.
+const MOST_LENT: u64 = 12_000;
 
 /// Between two bursts.
 const A_MOMENT: Duration = Duration::from_micros(10);
@@ -57,8 +68,14 @@ pub struct Rig {
     is_exact: bool,
     /// Where the next frames lie that nothing was posted for.
     ring: u64,
-    /// Frames that lie there since the last call.
-    laid: Vec<Span>,
+    /// Frames that lie there since the last call, or since they are held.
+    laid: Vec<Laid>,
+    /// The number of the next bunch.
+    bunch: u64,
+    /// Nothing was to be lent from the last bunch.
+    is_at_bound: bool,
+    /// Packets that were copied for that.
+    at_bound: u64,
     findings: Findings,
 }
 
@@ -88,6 +105,9 @@ impl Rig {
             is_exact: true,
             ring: 0,
             laid: Vec::new(),
+            bunch: 0,
+            is_at_bound: false,
+            at_bound: 0,
             findings: Findings::new(with_story),
         }
     }
@@ -186,11 +206,13 @@ impl Rig {
     /// Frames lie somewhere; gives how many.
     fn take(&mut self, frames: &[Vec<u8>]) -> usize {
         let most = frames.len().min(self.setup.burst().into());
-        let mut spans = self.memory.lay(self.ring, &frames[..most]);
+        let held: Vec<Span> = self.laid.iter().flat_map(|laid| laid.spans.clone()).collect();
+        let mut spans = self.memory.lay(self.ring, &frames[..most], &held);
         if spans.is_empty() {
-            // At the end of the ring, or at something that was lent: from the front.
-            spans = self.memory.lay(0, &frames[..most]);
+            // At the end of the ring: from the front.
+            spans = self.memory.lay(0, &frames[..most], &held);
         }
+        let is_full = spans.is_empty();
         self.ring = spans.last().and_then(Span::end).unwrap_or(0);
         let lying: Vec<MappedFrame<'_>> = spans
             .iter()
@@ -198,10 +220,54 @@ impl Rig {
             .map(|(at, frame)| MappedFrame { at: *at, head: &frame[..frame.len().min(SHOWN)] })
             .collect();
         self.findings.tell(|| format!("{} frames lie there", lying.len()));
-        self.receiver.take(self.now, &lying, &mut self.memory);
         let count = lying.len();
-        self.laid = spans;
+        let number = self.bunch;
+        self.bunch += 1;
+        if self.setup.keeps_bunches() {
+            let lend = if is_full || self.lent() > MOST_LENT { Lend::Copy } else { Lend::List };
+            let bunch = Bunch { number, frames: &lying, lend };
+            self.is_at_bound = lend == Lend::Copy;
+            self.receiver.take_bunch(self.now, &bunch, &mut self.memory);
+            if lend == Lend::Copy && self.holds_some_bunch() {
+                self.fail("a bunch is held when nothing is to be lent");
+            }
+        } else {
+            self.receiver.take(self.now, &lying, &mut self.memory);
+            if self.receiver.holds_bunch(0) {
+                self.fail("frames are held that were to be read");
+            }
+        }
+        let names = frames[..count].iter().filter_map(|frame| match read(frame) {
+            Reading::Piece(piece) => Some(piece.name),
+            _ => None,
+        });
+        self.laid.push(Laid { number, names: names.collect(), spans });
         count
+    }
+
+    /// How many bytes of lists the user holds.
+    fn lent(&self) -> u64 {
+        let lists = self.held.iter().filter(|held| matches!(held.body, Body::Lent(_)));
+        lists.flat_map(|held| &held.spans).map(|span| u64::from(span.len)).sum()
+    }
+
+    fn holds_some_bunch(&self) -> bool {
+        self.laid.iter().any(|laid| self.receiver.holds_bunch(laid.number))
+    }
+
+    /// Frames that nobody waits for are the driver's again. Those that are held have pieces of
+    /// packets that the naive reassembler waits for, too.
+    fn take_back_frames(&mut self) {
+        let (held, over) = core::mem::take(&mut self.laid).into_iter().partition(|laid: &Laid| {
+            self.setup.keeps_bunches() && self.receiver.holds_bunch(laid.number)
+        });
+        self.laid = held;
+        let over: Vec<Laid> = over;
+        over.iter().flat_map(|laid| &laid.spans).for_each(|span| self.memory.spoil(*span));
+        let mut names = self.laid.iter().map(|laid| &laid.names);
+        if self.is_exact && names.any(|names| !names.iter().any(|n| self.naive.waits_for(n))) {
+            self.fail("a bunch is held for nothing");
+        }
     }
 
     /// The user needs what it holds no longer; false if it holds nothing.
@@ -263,13 +329,17 @@ impl Rig {
         }
         let mut all = Vec::new();
         while let Some(packet) = self.receiver.poll_packet() {
+            match packet.path {
+                ReassemblyPath::Lent if self.is_at_bound => self.fail("lent beyond the bound"),
+                ReassemblyPath::Conventional if self.is_at_bound => self.at_bound += 1,
+                _ => {}
+            }
             let joined = self.hear(&packet);
             self.judge(&joined, expected.pop_front(), came);
             all.push(joined);
         }
-        for span in core::mem::take(&mut self.laid) {
-            self.memory.spoil(span);
-        }
+        self.take_back_frames();
+        self.is_at_bound = false;
         if self.is_exact {
             for packet in expected {
                 self.fail(&format!("a packet does not come: {}", outline(&packet)));
@@ -302,6 +372,20 @@ impl Rig {
         }
     }
 
+    /// A list names all bunches that its pieces lie in, and no others.
+    fn check_bunches(&mut self, list: ListId, spans: &[Span]) {
+        let named = self.receiver.lent_from(list).unwrap_or_default();
+        let lies_in = |laid: &Laid, span: &Span| laid.spans.iter().any(|at| at.overlaps(span));
+        let of_spans = |laid: &&Laid| spans.iter().any(|span| lies_in(laid, span));
+        // Of a piece that is all header nothing is in the list, and its bunch is named.
+        let known = |number: &u64| self.laid.iter().any(|laid| laid.number == *number);
+        let mut missing = self.laid.iter().filter(of_spans);
+        let all = missing.all(|laid| named.contains(&laid.number));
+        if self.setup.keeps_bunches() && !(all && named.iter().all(known)) {
+            self.fail(&format!("{list:?} names other bunches than it lies in"));
+        }
+    }
+
     /// The user gets a packet, reads it, and keeps it.
     fn hear(&mut self, packet: &Packet) -> Joined {
         let spans = match packet.body {
@@ -311,6 +395,9 @@ impl Rig {
                 None => Vec::new(),
             },
         };
+        if let Body::Lent(list) = packet.body {
+            self.check_bunches(list, &spans);
+        }
         let mut frame = packet.head.to_vec();
         for span in &spans {
             frame.extend(self.memory.deliver(*span));
@@ -377,6 +464,13 @@ impl Rig {
             self.fail("the model waits for packets");
         }
         // With a list posted, a page may wait for each descriptor, and none else.
+        if self.holds_some_bunch() || !self.laid.is_empty() {
+            self.fail("frames are held");
+        }
+        let counted = self.receiver.stats().at_bound;
+        if counted != self.at_bound {
+            self.fail(&format!("{} were copied at the bound, counted {counted}", self.at_bound));
+        }
         let _ = self.receiver.post();
         let sizes = self.setup.sizes();
         let free = self.receiver.free_pages();

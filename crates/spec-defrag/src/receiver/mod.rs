@@ -10,12 +10,11 @@
 //! | --- | --- |
 //! | `settle` | frames behind posted descriptors; what it is told, what it counts |
 //! | `misplaced` | a frame that is not in place |
-//! |  | frames that lie somewhere already |
+//! | `lists` | frames that lie somewhere already, and packets that are lent as they lie |
 
 use alloc::collections::VecDeque;
-use alloc::vec::Vec;
 
-use landfall_placement::{Duration, Instant, Random, Refusal, Refusals, Seed, Span, Timeout};
+use landfall_placement::{Duration, Instant, Random, Refusal, Refusals, Seed, Timeout};
 use landfall_tables::HashSecret;
 
 use crate::buffers::{BufferId, Buffers};
@@ -24,12 +23,13 @@ use crate::format::{Begin, Ip};
 use crate::memory::{Descriptor, Memory, Packet, ReassemblyPath};
 use crate::offload::{Guess, Open};
 use crate::speculator::Speculator;
-use crate::wire::Parsed;
 
+mod lists;
 mod misplaced;
 mod settle;
 
-use misplaced::{Gathered, LastMisplaced, Lists};
+use lists::{Gathering, Lists};
+use misplaced::LastMisplaced;
 
 pub use settle::{Areas, Config, ConfigError, Foreign, Lend, MOST_BURST, Stats};
 
@@ -48,10 +48,8 @@ pub struct Receiver {
     /// The most packets that are not whole and hold pages of the speculator.
     most_begun: usize,
     packets: VecDeque<Packet>,
-    /// Packets whose pieces lie one after another in the frames of this call.
-    gathered: Vec<Gathered>,
-    /// The memory of one of those, to be used again.
-    spare_list: Option<Vec<(Parsed, Span)>>,
+    /// Packets that are not complete, and wait where their pieces lie.
+    gathering: Gathering,
     lists: Lists,
     stats: Stats,
     refusals: Refusals,
@@ -82,8 +80,7 @@ impl Receiver {
             reassembly: Reassembly::new(config.reassembly, secret()),
             most_begun: pages / 8,
             packets: VecDeque::with_capacity(usize::from(config.burst)),
-            gathered: Vec::with_capacity(misplaced::MOST_OPEN),
-            spare_list: None,
+            gathering: Gathering::default(),
             lists: Lists::new(config.lists.into()),
             config,
             areas,
@@ -146,6 +143,7 @@ impl Receiver {
             self.stats.broken += 1;
             self.adopt(now, &page, page.page, memory);
         }
+        self.give_up_overdue(now, memory);
         self.reassembly.handle_timeout(now, &mut self.buffers, memory);
     }
 
@@ -156,11 +154,15 @@ impl Receiver {
             at: since + self.patience(),
             timer: "a packet begun in a page",
         });
+        let list = self.gathering.waits_since().map(|since| Timeout {
+            at: since + self.patience(),
+            timer: "a packet that waits where it lies",
+        });
         let gathering = self
             .reassembly
             .poll_timeout()
             .map(|at| Timeout { at, timer: "fragments of a packet that is not whole" });
-        [burst, gathering].into_iter().flatten().min_by_key(|timeout| timeout.at)
+        [burst, list, gathering].into_iter().flatten().min_by_key(|timeout| timeout.at)
     }
 
     /// What was counted.
@@ -201,6 +203,7 @@ impl Receiver {
     fn deliver(&mut self, packet: Packet) {
         match packet.path {
             ReassemblyPath::Speculated => self.stats.speculated += 1,
+            ReassemblyPath::Lent => self.stats.lent += 1,
             ReassemblyPath::Conventional => self.stats.conventional += 1,
             ReassemblyPath::Whole => self.stats.whole += 1,
         }

@@ -73,6 +73,7 @@ impl Receiver {
         // Pieces of this packet came before: they and it belong together. Its first piece
         // may have come twice, where an adapter passes descriptors over.
         let is_known = !self.reassembly.is_empty() && self.reassembly.contains(&key)
+            || self.gathering.find(&key).is_some()
             || self.speculator.is_begun_elsewhere(at.n, |other| other.key() == key);
         if is_known {
             self.speculator.refuse(at.n);
@@ -192,8 +193,8 @@ pub enum Lend {
     /// Joined in a page.
     #[default]
     Copy,
-    /// As a list of where the pieces lie, if all came together and in order: else
-    /// joined in a page.
+    /// As a list of where the pieces lie, unless they contradict each other, one comes
+    /// twice, or they take longer than the patience: then joined in a page.
     List,
 }
 
@@ -208,8 +209,8 @@ pub struct Config {
     pub frame_max: u32,
     /// How it is guessed what comes next.
     pub prediction: Prediction,
-    /// How long a packet that was begun in a page may take there. After that the
-    /// conventional path waits for the rest.
+    /// How long a packet that was begun in a page may take there, or one that is to be
+    /// lent where it lies. After that the conventional path waits for the rest.
     pub patience: Duration,
     /// What happens to frames that are no fragments.
     pub foreign: Foreign,
@@ -318,14 +319,21 @@ pub struct Stats {
     pub in_place: u64,
     /// Frames for which a place was guessed, and which were not what belongs there.
     pub misplaced: u64,
-    /// Packets that were joined without a copy.
+    /// Packets that were guessed right: every fragment had landed where it belongs, in
+    /// a page, without a copy. Those that are lent are not among them: of those nothing
+    /// was guessed.
     pub speculated: u64,
     /// Packets that were begun in a page, and given to the conventional path.
     pub broken: u64,
-    /// Packets that the conventional path joined.
+    /// Packets that the conventional path joined, by copies.
     pub conventional: u64,
-    /// Packets that were lent as a list.
+    /// Of those, the ones that were copied since no more was to be lent: see
+    /// [`Bunch::lend`](crate::Bunch::lend).
+    pub at_bound: u64,
+    /// Packets that were lent as a list of where their fragments lie, without a copy.
     pub lent: u64,
+    /// Packets that waited where they lay, and went the conventional way.
+    pub lists_given_up: u64,
     /// Frames that came out as they came.
     pub whole: u64,
     /// Frames that were no fragments and not delivered, as configured.

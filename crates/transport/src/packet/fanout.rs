@@ -26,6 +26,9 @@ pub(crate) enum SpreadBy {
     SocketOfSix,
     /// The flow that they belong to, for a station of ours ([`landfall_inet::flow`]).
     Flow,
+    /// The two addresses of an IP packet: so all its fragments come to one member, and so does all
+    /// else between the two. What is no IP comes to the first member.
+    Addresses,
 }
 
 impl SpreadBy {
@@ -49,6 +52,7 @@ impl SpreadBy {
             Self::SocketOfFour => (vec![net(12)], net(20)),
             Self::SocketOfSix => (vec![net(8), net(12), net(16), net(20)], net(40)),
             Self::Flow => return flow_program(Headers::OfSocket),
+            Self::Addresses => return addresses_program(Headers::OfSocket),
         };
         let mut program = vec![Step::half(half.cast_unsigned()).alone()];
         for word in words {
@@ -82,24 +86,58 @@ pub(crate) enum Headers {
     OfFrame,
 }
 
+impl Headers {
+    /// A place in the network header.
+    const fn net(self, at: u32) -> u32 {
+        match self {
+            Self::OfSocket => libc::SKF_NET_OFF.cast_unsigned() + at,
+            Self::OfFrame => ethernet::LEN as u32 + at,
+        }
+    }
+
+    const fn ethertype(self) -> Step {
+        match self {
+            Self::OfSocket => Step::ancillary(libc::SKF_AD_PROTOCOL),
+            Self::OfFrame => Step::half(ETHERTYPE),
+        }
+    }
+}
+
+/// This many words from there on, joined.
+fn words(first: u32, count: u32) -> impl Iterator<Item = Step> {
+    let more = (1..count).flat_map(move |nth| xor(Step::word(first + 4 * nth)));
+    std::iter::once(Step::word(first)).chain(more)
+}
+
+/// The program by which packets are spread by their addresses. Ports are not looked at: only
+/// the first fragment of a packet has them.
+fn addresses_program(headers: Headers) -> Vec<libc::sock_filter> {
+    let addresses = |first, count| words(headers.net(first), count).chain([Step::go_on()]);
+    let four: Vec<_> = addresses(12, 2).collect();
+    let to_six = Step::skip_if(ethernet::IPV6.into(), four.len() + 1);
+    let must_be_four = Step::must_be(ethernet::IPV4.into());
+    let steps = [headers.ethertype(), to_six, must_be_four].into_iter();
+    finished(&steps.chain(four).chain(addresses(8, 8)).collect::<Vec<_>>())
+}
+
+/// With the end of each program, and another one for what is no member's.
+fn finished(steps: &[Step]) -> Vec<libc::sock_filter> {
+    let targets = Targets { accept: steps.len(), reject: steps.len() + SPREADING.len() };
+    let assembled = steps.iter().enumerate().map(|(at, step)| step.assemble(at, &targets));
+    let first_member = instruction(libc::BPF_RET | libc::BPF_K, 0);
+    assembled.chain(SPREADING).chain([first_member]).collect()
+}
+
 /// The program by which flows are spread, as [`landfall_inet::flow::recipient`] says: of a fragment, and of all
 /// that has no flow, the first member is to see to it.
 pub(crate) fn flow_program(headers: Headers) -> Vec<libc::sock_filter> {
     const IPV4_WITHOUT_OPTIONS: u32 = 0x45;
-    let net = |at: u32| match headers {
-        Headers::OfSocket => libc::SKF_NET_OFF.cast_unsigned() + at,
-        Headers::OfFrame => ethernet::LEN as u32 + at,
-    };
-    let ethertype = match headers {
-        Headers::OfSocket => Step::ancillary(libc::SKF_AD_PROTOCOL),
-        Headers::OfFrame => Step::half(ETHERTYPE),
-    };
+    let net = |at: u32| headers.net(at);
     let (tcp, udp) = (u32::from(protocol::TCP), u32::from(protocol::UDP));
     // Addresses lie behind one another, and so do the ports behind them in IPv4.
-    let joined = |from: u32, words: u32, ports: u32| {
-        let more = (1..words).flat_map(move |nth| xor(Step::word(net(from + 4 * nth))));
+    let joined = |from: u32, count: u32, ports: u32| {
         let ports = xor(Step::word(net(ports)));
-        std::iter::once(Step::word(net(from))).chain(more).chain(ports).chain([Step::go_on()])
+        words(net(from), count).chain(ports).chain([Step::go_on()])
     };
     let port = |at: u32| [Step::half(net(at)), Step::go_on()];
     let of_protocol = |steps: usize| [Step::skip_if(udp, steps + 1), Step::must_be(tcp)];
@@ -114,17 +152,15 @@ pub(crate) fn flow_program(headers: Headers) -> Vec<libc::sock_filter> {
     of_four.extend(of_protocol(four.len()));
     of_four.extend(four);
     of_four.extend(port(22));
-    let mut steps = vec![ethertype, Step::skip_if(ethernet::IPV6.into(), of_four.len() + 1)];
+    let mut steps =
+        vec![headers.ethertype(), Step::skip_if(ethernet::IPV6.into(), of_four.len() + 1)];
     steps.push(Step::must_be(ethernet::IPV4.into()));
     steps.extend(of_four);
     steps.push(Step::byte(net(6)));
     steps.extend(of_protocol(six.len()));
     steps.extend(six);
     steps.extend(port(42));
-    let targets = Targets { accept: steps.len(), reject: steps.len() + SPREADING.len() };
-    let assembled = steps.iter().enumerate().map(|(at, step)| step.assemble(at, &targets));
-    let first_member = instruction(libc::BPF_RET | libc::BPF_K, 0);
-    assembled.chain(SPREADING).chain([first_member]).collect()
+    finished(&steps)
 }
 
 /// The program by which datagrams are spread over this many sockets of one port, by the address
@@ -187,16 +223,22 @@ pub(crate) const fn member_of(station: [u8; 6], members: usize) -> usize {
 /// one of them to hold: where one is closed, what comes is spread anew, and peers of the
 /// others come to other sockets than before.
 pub(crate) fn spread(sockets: &[&Socket], by: SpreadBy) -> Result<Arc<[Socket]>, OpenError> {
+    let group = spread_deaf(sockets, by)?;
+    sockets.iter().for_each(|socket| empty(socket));
+    Ok(group)
+}
+
+/// The same for sockets that have heard nothing yet.
+pub(crate) fn spread_deaf(sockets: &[&Socket], by: SpreadBy) -> Result<Arc<[Socket]>, OpenError> {
     let mut group = None;
     for socket in sockets {
         let fd = socket.as_raw_fd();
         let joined = match group {
             None => found(fd, by).map(|number| group = Some(number)),
-            Some(number) => join(fd, number, 0),
+            Some(number) => join(fd, libc::PACKET_FANOUT_CBPF, number),
         };
         joined.map_err(OpenError::system("spread frames over sockets (PACKET_FANOUT)"))?;
     }
-    sockets.iter().for_each(|socket| empty(socket));
     let all: io::Result<_> = sockets.iter().map(|socket| socket.try_clone()).collect();
     all.map_err(OpenError::system("hold the sockets of a group"))
 }
@@ -211,9 +253,24 @@ pub(crate) fn empty(socket: &Socket) {
     }
 }
 
+/// Begins a group of sockets of which one is filled, and the next when that has no room. Returns
+/// its number.
+pub(crate) fn begin_in_turn(socket: &Socket) -> Result<u16, OpenError> {
+    let fd = socket.as_raw_fd();
+    join(fd, libc::PACKET_FANOUT_ROLLOVER | libc::PACKET_FANOUT_FLAG_UNIQUEID, 0)
+        .and_then(|()| number_of(fd))
+        .map_err(OpenError::system("begin a group of rings (PACKET_FANOUT)"))
+}
+
+/// This socket is one of them.
+pub(crate) fn join_in_turn(socket: &Socket, group: u16) -> Result<(), OpenError> {
+    join(socket.as_raw_fd(), libc::PACKET_FANOUT_ROLLOVER, group)
+        .map_err(OpenError::system("join a group of rings (PACKET_FANOUT)"))
+}
+
 /// Begins a group with this socket, with a number that no other has. Returns the number.
 fn found(fd: RawFd, by: SpreadBy) -> io::Result<u16> {
-    join(fd, 0, libc::PACKET_FANOUT_FLAG_UNIQUEID)?;
+    join(fd, libc::PACKET_FANOUT_CBPF | libc::PACKET_FANOUT_FLAG_UNIQUEID, 0)?;
     let number = number_of(fd)?;
     let program = by.program();
     let len = program.len() as libc::c_ushort;
@@ -224,8 +281,7 @@ fn found(fd: RawFd, by: SpreadBy) -> io::Result<u16> {
     Ok(number)
 }
 
-fn join(fd: RawFd, number: u16, flag: libc::c_uint) -> io::Result<()> {
-    let kind = libc::PACKET_FANOUT_CBPF | flag;
+fn join(fd: RawFd, kind: libc::c_uint, number: u16) -> io::Result<()> {
     let group = (kind << 16) | libc::c_uint::from(number);
     // SAFETY: a number points to nothing.
     unsafe { set_option_to(fd, libc::SOL_PACKET, libc::PACKET_FANOUT, &group) }
@@ -295,6 +351,33 @@ mod tests {
                 other => panic!("instruction {other:#x}"),
             }
         }
+    }
+
+    #[test]
+    fn fragments_of_one_packet_come_to_one_member_whatever_they_carry() {
+        let program = addresses_program(Headers::OfFrame);
+        let mut random = landfall_placement::Random::from_number(3);
+        let mut counts = [0; 4];
+        for nth in 0..1_000 {
+            let is_v6 = nth % 2 == 1;
+            let mut frame: Vec<u8> = (0..8).flat_map(|_| random.next_u64().to_le_bytes()).collect();
+            let ethertype = if is_v6 { ethernet::IPV6 } else { ethernet::IPV4 };
+            frame[12..14].copy_from_slice(&ethertype.to_be_bytes());
+            let addresses = if is_v6 { 22..54 } else { 26..34 };
+            let member = run(&program, &frame) % 4;
+            counts[member as usize] += 1;
+            // Another fragment: other fields and other payload.
+            for (at, byte) in frame.iter_mut().enumerate().skip(14) {
+                if !addresses.contains(&at) {
+                    *byte = random.below(256) as u8;
+                }
+            }
+            assert_eq!(run(&program, &frame) % 4, member, "IPv6: {is_v6}");
+            frame.truncate(addresses.end);
+            assert_eq!(run(&program, &frame) % 4, member, "nothing behind the addresses");
+        }
+        assert!(counts.iter().all(|count| (150..350).contains(count)), "{counts:?}");
+        assert_eq!(run(&program, &[0x88; 60]), 0, "no IP");
     }
 
     #[test]

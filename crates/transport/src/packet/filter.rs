@@ -14,6 +14,9 @@ const UDP: u32 = 17;
 const FRAGMENT: u32 = 44;
 const BEFORE_FRAGMENT: [u32; 3] = [0, 43, 60];
 
+/// The number of a VLAN in its tag.
+const VLAN_ID: u16 = 0x0fff;
+
 /// Which frames are for a path. The kernel looks before it queues them.
 ///
 /// ```
@@ -40,6 +43,8 @@ pub struct Filter {
     only_received: bool,
     /// The frame is of no VLAN.
     untagged: bool,
+    /// Of this VLAN, in place of none.
+    vlan: Option<u16>,
 }
 
 impl Filter {
@@ -107,7 +112,15 @@ impl Filter {
         Self { fragments: true, ..self }
     }
 
-    /// Of those, no frames of a VLAN and none that are for another station or
+    /// Of those, the frames of this VLAN, 1 to 4094, in place of those of none. The kernel takes
+    /// their tag away before they are heard, where all protocols are
+    /// ([`CapturePoint::Everything`](crate::scatter::CapturePoint)): a frame has its inner ethertype then.
+    #[must_use]
+    pub fn vlan(self, id: u16) -> Self {
+        Self { vlan: Some(id & VLAN_ID), ..self }
+    }
+
+    /// Of those, no frames of another VLAN and none that are for another station or
     /// leave here: what the kernel knows of a frame and its bytes do not say.
     /// Frames to a chosen [`station`](Self::station) count as for others, so
     /// then the station alone decides.
@@ -209,12 +222,19 @@ impl Filter {
             // The host's, to all, to a group: 0 to 2 (`linux/if_packet.h`).
             steps.push(Step::must_not_exceed(u32::from(libc::PACKET_MULTICAST)));
         }
-        if self.untagged {
+        if let Some(id) = self.vlan {
+            steps.push(Step::ancillary(libc::SKF_AD_VLAN_TAG_PRESENT));
+            steps.push(Step::must_have(u32::MAX));
+            steps.push(Step::ancillary(libc::SKF_AD_VLAN_TAG));
+            // Without the priority.
+            steps.push(Step::plain(libc::BPF_ALU | libc::BPF_AND | libc::BPF_K, VLAN_ID.into()));
+            steps.push(Step::must_be(id.into()));
+        } else if self.untagged {
             steps.push(Step::ancillary(libc::SKF_AD_VLAN_TAG_PRESENT));
             steps.push(Step::skip_if(0, 2));
             steps.push(Step::ancillary(libc::SKF_AD_VLAN_TAG));
             // VLAN 0 is no VLAN: the tag says a priority.
-            steps.push(Step::must_lack(0x0fff));
+            steps.push(Step::must_lack(VLAN_ID.into()));
         }
     }
 

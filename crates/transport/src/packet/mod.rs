@@ -42,7 +42,7 @@
 //! What does not live here: IP addresses, ARP, routes.
 
 mod driver;
-mod fanout;
+pub(crate) mod fanout;
 mod filter;
 mod link;
 mod message;

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use landfall_placement::{RegionId, Span};
@@ -14,6 +14,8 @@ use crate::memory::{LendRefusal, Mapping, Regions, Rights};
 
 /// Where the words of a block's header are (`struct tpacket_block_desc`).
 const STATUS: usize = 8;
+/// In the status of a block that was claimed: the kernel sets no such bit there.
+const CLAIMED: u32 = 1 << 27;
 const FRAME_COUNT: usize = 12;
 const FIRST_FRAME: usize = 16;
 
@@ -27,6 +29,7 @@ pub(super) struct RingMemory {
     region: RegionId,
     /// Blocks that were taken and not dropped.
     held: Box<[AtomicBool]>,
+    held_count: AtomicUsize,
     cut: AtomicU64,
 }
 
@@ -49,11 +52,16 @@ impl RingMemory {
         let held = (0..mapping.len() / block_size).map(|_| AtomicBool::new(false)).collect();
         let cut = AtomicU64::new(0);
         let (regions, region) = (regions.clone(), lent?);
-        Ok(Self { socket, mapping, block_size, station, regions, region, held, cut })
+        let held_count = AtomicUsize::new(0);
+        Ok(Self { socket, mapping, block_size, station, regions, region, held, held_count, cut })
     }
 
     pub(super) fn socket(&self) -> &Socket {
         &self.socket
+    }
+
+    pub(super) const fn block_size(&self) -> usize {
+        self.block_size
     }
 
     pub(super) fn blocks(&self) -> usize {
@@ -73,11 +81,26 @@ impl RingMemory {
     }
 
     pub(super) fn held(&self) -> usize {
-        self.held.iter().filter(|held| held.load(Ordering::Relaxed)).count()
+        self.held_count.load(Ordering::Relaxed)
     }
 
     pub(super) fn cut(&self) -> u64 {
         self.cut.load(Ordering::Relaxed)
+    }
+
+    /// Takes a block that is the kernel's away from it, and nobody holds it: it passes it by. One
+    /// that it fills at this moment it hands over all the same.
+    pub(super) fn claim(&self, block: usize) {
+        let status = self.header(block, STATUS);
+        let (kernel, claimed) = (libc::TP_STATUS_KERNEL, libc::TP_STATUS_USER | CLAIMED);
+        let _ = status.compare_exchange(kernel, claimed, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// Gives it back, if it was claimed.
+    pub(super) fn unclaim(&self, block: usize) {
+        let status = self.header(block, STATUS);
+        let (kernel, claimed) = (libc::TP_STATUS_KERNEL, libc::TP_STATUS_USER | CLAIMED);
+        let _ = status.compare_exchange(claimed, kernel, Ordering::Release, Ordering::Relaxed);
     }
 
     /// A word of a block's header. `at` is one of the constants above.
@@ -126,10 +149,11 @@ impl Block {
             return None;
         }
         let status = shared.header(index, STATUS).load(Ordering::Acquire);
-        if status & libc::TP_STATUS_USER == 0 {
+        if status & libc::TP_STATUS_USER == 0 || status & CLAIMED != 0 {
             return None;
         }
         shared.held[index].store(true, Ordering::Relaxed);
+        shared.held_count.fetch_add(1, Ordering::Relaxed);
         let word = |at| shared.header(index, at).load(Ordering::Relaxed);
         let (frames, first) = (word(FRAME_COUNT), word(FIRST_FRAME));
         Some(Self { shared: Arc::clone(shared), index, frames, first })
@@ -202,6 +226,7 @@ impl Drop for Block {
         // All reads of the block come before it is the kernel's.
         status.store(libc::TP_STATUS_KERNEL, Ordering::Release);
         self.shared.held[self.index].store(false, Ordering::Release);
+        self.shared.held_count.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -436,6 +461,26 @@ mod tests {
         drop(first);
         fill(&shared, 0, &[64]);
         assert_eq!(Block::take(&shared, 0).unwrap().frames().count(), 1);
+    }
+
+    #[test]
+    fn a_block_that_was_claimed_is_passed_by_and_one_that_was_filled_meanwhile_is_not() {
+        let (shared, _regions) = ring_of_two();
+        (0..2).for_each(|block| shared.claim(block));
+        assert!(Block::take(&shared, 0).is_none() && Block::take(&shared, 1).is_none());
+        // The kernel was filling the second, and hands it over.
+        fill(&shared, 1, &[60]);
+        let second = Block::take(&shared, 1).unwrap();
+        shared.claim(1);
+        shared.unclaim(1);
+        assert_eq!((second.frames().count(), shared.held()), (1, 1), "it is held, and stays so");
+        drop(second);
+        (0..2).for_each(|block| shared.unclaim(block));
+        for block in 0..2 {
+            assert!(Block::take(&shared, block).is_none(), "it is the kernel's");
+            fill(&shared, block, &[61]);
+            assert_eq!(Block::take(&shared, block).unwrap().frame_count(), 1);
+        }
     }
 
     #[test]

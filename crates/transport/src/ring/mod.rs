@@ -35,6 +35,9 @@
 //!   often;
 //! - a frame that is longer than a block is cut. It does not come out here, and
 //!   is counted;
+//! - of two rings that share what comes ([`Ring::open_two`]) it fills one until the block a
+//!   quarter of the ring ahead is not its own, and then the other, if that has room. That there
+//!   is room again it learns when somebody asks for readiness;
 //! - the descriptor is readable as long as the newest block is not given back:
 //!   see [`Ring::is_readiness_telling`].
 //!
@@ -56,10 +59,11 @@ use crate::OpenError;
 use crate::driver::Interest;
 use crate::memory::{Mapping, Regions, page_size};
 use crate::packet::{
-    ALL_PROTOCOLS, Filter, Interface, LEAST_ETHERTYPE, LinkAddress, attach_filter, bind,
+    ALL_PROTOCOLS, Filter, Interface, LEAST_ETHERTYPE, LinkAddress, attach_filter, bind, fanout,
     find_interface, join_interface, set_option, why_no_socket,
 };
 use crate::scatter::CapturePoint;
+use crate::wait::until_ready;
 
 mod frames;
 
@@ -68,7 +72,7 @@ mod frames;
 pub struct RingConfig {
     /// The interface.
     pub interface: Interface,
-    /// Which of its frames come. Whatever it says, none of a VLAN do, and none
+    /// Which of its frames come. None of a VLAN do unless it names one, and none
     /// to others but those of a station that it names.
     pub filter: Filter,
     /// Where they are heard.
@@ -129,6 +133,10 @@ pub struct Ring {
     shared: Arc<RingMemory>,
     /// The block that the kernel hands over next.
     next: usize,
+    /// Blocks are claimed.
+    is_closed: bool,
+    /// All sockets that share what comes.
+    group: Option<Arc<[Socket]>>,
     counted: Statistics,
 }
 
@@ -162,6 +170,18 @@ impl Ring {
         Interest { fd: self.as_raw_fd(), readable: true, writable: false }
     }
 
+    /// How long a block is.
+    #[must_use]
+    pub fn block_size(&self) -> usize {
+        self.shared.block_size()
+    }
+
+    /// How many bytes all blocks have.
+    #[must_use]
+    pub fn memory(&self) -> u64 {
+        self.shared.blocks() as u64 * self.block_size() as u64
+    }
+
     /// How many blocks are held now.
     #[must_use]
     pub fn held(&self) -> usize {
@@ -177,6 +197,49 @@ impl Ring {
     pub fn is_readiness_telling(&self) -> bool {
         let blocks = self.shared.blocks();
         !self.shared.is_held((self.next + blocks - 1) % blocks)
+    }
+
+    /// Whether a block is held that the kernel comes to soon: it drops frames there, unless
+    /// another ring [takes them](Self::open_two). To be asked after each block.
+    #[must_use]
+    pub fn comes_to_held(&self) -> bool {
+        let blocks = self.shared.blocks();
+        self.shared.is_held((self.next + self.ahead()) % blocks)
+    }
+
+    /// How many blocks ahead the kernel looks.
+    fn ahead(&self) -> usize {
+        self.shared.blocks() / 4
+    }
+
+    /// Claims the blocks that neither the kernel nor anyone else needs now, so that the kernel
+    /// fills [the other ring](Self::open_two) instead.
+    pub fn close_to_kernel(&mut self) {
+        let blocks = self.shared.blocks();
+        // Into those that are next frames may come at this moment.
+        for nth in self.ahead()..blocks {
+            self.shared.claim((self.next + nth) % blocks);
+        }
+        self.is_closed = true;
+    }
+
+    /// They are the kernel's again.
+    ///
+    /// # Errors
+    /// What the kernel said instead.
+    pub fn open_to_kernel(&mut self) -> io::Result<()> {
+        if self.is_closed {
+            (0..self.shared.blocks()).for_each(|block| self.shared.unclaim(block));
+            self.is_closed = false;
+        }
+        // It learns that there is room when it is asked for readiness.
+        until_ready(&[self.interest()], landfall_placement::Duration::ZERO).map(drop)
+    }
+
+    /// Whether its blocks were claimed.
+    #[must_use]
+    pub const fn is_closed(&self) -> bool {
+        self.is_closed
     }
 
     /// What the kernel counted.
@@ -228,6 +291,56 @@ impl Ring {
     /// # Errors
     /// [`OpenError`] says what is missing and what would help.
     pub fn open(config: &RingConfig, regions: &Regions) -> Result<Self, OpenError> {
+        Self::open_with(config, regions, |_| Ok(()))
+    }
+
+    /// Opens two that are filled in turn: frames come to one of them, and to the other when the block a
+    /// quarter of the ring ahead is not the kernel's. [`close_to_kernel`](Self::close_to_kernel) makes
+    /// it so. Who keeps blocks of one makes the kernel drop nothing, as long as those of the other
+    /// go back.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_two(config: &RingConfig, regions: &Regions) -> Result<[Self; 2], OpenError> {
+        let first = Self::open(config, regions)?;
+        let group = fanout::begin_in_turn(first.shared.socket())?;
+        // Until it has joined it would hear all that the first one hears.
+        let second = Self::open_with(config, regions, be_deaf)?;
+        fanout::join_in_turn(second.shared.socket(), group)?;
+        second.hear(config)?;
+        Ok([first, second])
+    }
+
+    /// Opens one for each of these tables, where it lends its memory: the addresses of a packet say
+    /// which of them gets its frames (`PACKET_FANOUT`), so all fragments of a packet come to one.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_members(config: &RingConfig, regions: &[Regions]) -> Result<Vec<Self>, OpenError> {
+        let deaf = |regions| Self::open_with(config, regions, be_deaf);
+        let mut rings: Vec<_> = regions.iter().map(deaf).collect::<Result<_, _>>()?;
+        let sockets: Vec<_> = rings.iter().map(|ring| ring.shared.socket()).collect();
+        let group = fanout::spread_deaf(&sockets, fanout::SpreadBy::Addresses)?;
+        for ring in &mut rings {
+            ring.group = Some(Arc::clone(&group));
+            ring.hear(config)?;
+        }
+        Ok(rings)
+    }
+
+    /// From here on it hears what it shall.
+    fn hear(&self, config: &RingConfig) -> Result<(), OpenError> {
+        let program = program_of(config, self.station());
+        attach_filter(self.as_raw_fd(), &program)
+            .map_err(OpenError::system("attach the packet filter"))
+    }
+
+    /// The same, and what has to be done before it is bound.
+    fn open_with(
+        config: &RingConfig,
+        regions: &Regions,
+        before: impl FnOnce(RawFd) -> Result<(), OpenError>,
+    ) -> Result<Self, OpenError> {
         let request = geometry(config)?;
         let protocol = match config.hearing {
             CapturePoint::Everything => ALL_PROTOCOLS,
@@ -243,10 +356,7 @@ impl Ring {
         // Without it (before Linux 4.20) the filter tells own frames.
         let ignored = libc::c_int::from(config.overhear.is_none());
         let _ = set_option(fd, libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, ignored);
-        let program = match config.overhear {
-            None => config.filter.clone().only_received(interface.station).program(),
-            Some(most) => config.filter.program_for(most),
-        };
+        let program = program_of(config, interface.station);
         attach_filter(fd, &program).map_err(OpenError::system("attach the packet filter"))?;
         make_ring(fd, &request)?;
         let len = request.tp_block_size as usize * request.tp_block_nr as usize;
@@ -255,11 +365,35 @@ impl Ring {
         hear_more(fd, config, interface.index, interface.station)?;
         let size = request.tp_block_size as usize;
         let shared = RingMemory::new(socket, Arc::new(mapping), size, interface.station, regions)?;
+        before(fd)?;
         bind(fd, &LinkAddress::interface(interface.index, protocol))
             .map_err(OpenError::system("bind to the interface"))?;
-        Ok(Self { shared: Arc::new(shared), next: 0, counted: Statistics::default() })
+        Ok(Self {
+            shared: Arc::new(shared),
+            next: 0,
+            is_closed: false,
+            group: None,
+            counted: Statistics::default(),
+        })
     }
 }
+
+/// Which frames come.
+fn program_of(config: &RingConfig, station: [u8; 6]) -> Vec<libc::sock_filter> {
+    match config.overhear {
+        None => config.filter.clone().only_received(station).program(),
+        Some(most) => config.filter.program_for(most),
+    }
+}
+
+/// Until it has joined a group, a socket would hear what is for others of it.
+fn be_deaf(fd: RawFd) -> Result<(), OpenError> {
+    attach_filter(fd, &NOTHING).map_err(OpenError::system("hear nothing for a moment"))
+}
+
+/// The program of a filter that lets nothing through.
+const NOTHING: [libc::sock_filter; 1] =
+    [libc::sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: 0 }];
 
 /// What the kernel is asked for, if it makes sense.
 fn geometry(config: &RingConfig) -> Result<libc::tpacket_req3, OpenError> {

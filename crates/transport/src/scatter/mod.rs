@@ -67,8 +67,8 @@ pub enum CapturePoint {
 pub struct Config {
     /// The interface.
     pub interface: Interface,
-    /// Which frames are wanted; the kernel looks. Those of a VLAN, of other
-    /// stations and those that leave here are never heard.
+    /// Which frames are wanted; the kernel looks. Those of a VLAN that it does not
+    /// name, of other stations and those that leave here are never heard.
     pub filter: Filter,
     /// Where they are heard.
     pub hearing: CapturePoint,

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::sync::Arc;
 
 use landfall_placement::Instant;
 use socket2::{Domain, Socket as PlainSocket, Type};
@@ -12,7 +13,7 @@ use crate::OpenError;
 use crate::driver::{Counters, Interest};
 use crate::exchange::DONT_WAIT;
 use crate::memory::Regions;
-use crate::packet::{self, Found};
+use crate::packet::{self, Found, fanout};
 
 /// What the kernel counted for a socket since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,6 +32,8 @@ pub struct Socket {
     sender: Sender,
     counters: Counters,
     statistics: Statistics,
+    /// All sockets that share what comes.
+    group: Option<Arc<[PlainSocket]>>,
 }
 
 impl Socket {
@@ -71,7 +74,24 @@ impl Socket {
             sender: Sender::new(regions),
             counters: Counters::default(),
             statistics: Statistics::default(),
+            group: None,
         })
+    }
+
+    /// Opens one for each of these tables: the addresses of a packet say which of them gets its
+    /// frames (`PACKET_FANOUT`), so all fragments of a packet come to one.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_members(config: &Config, regions: &[Regions]) -> Result<Vec<Self>, OpenError> {
+        let opened = regions.iter().map(|regions| Self::open(config, regions));
+        let mut members: Vec<_> = opened.collect::<Result<_, _>>()?;
+        let sockets: Vec<_> = members.iter().map(|member| &member.socket).collect();
+        let group = fanout::spread(&sockets, fanout::SpreadBy::Addresses)?;
+        for member in &mut members {
+            member.group = Some(Arc::clone(&group));
+        }
+        Ok(members)
     }
 
     /// The station address of the interface.

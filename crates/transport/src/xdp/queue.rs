@@ -1,6 +1,7 @@
 //! [`XdpQueue`]: frames as they lie in the memory of the rings.
 
 use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use std::{fmt, io};
@@ -11,7 +12,7 @@ use socket2::Socket;
 use super::driver::{kick, parts_of_next, reclaim, wake_receiver};
 use super::frames::Frames;
 use super::ring::{Reader, Writer};
-use super::socket::{Opened, Redirection, Rings};
+use super::socket::{Link, Opened, Redirection, Rings};
 use super::{ETHERNET_HEADER, Framing, XdpConfig, socket};
 use crate::OpenError;
 use crate::capability::Capabilities;
@@ -51,6 +52,8 @@ struct FrameMemory {
     regions: Regions,
     region: RegionId,
     chunk: u32,
+    /// Of how many frames bursts are held.
+    held: AtomicUsize,
     /// Through which frames go back to the kernel. It ends with the queue, since
     /// it keeps the socket open.
     fill: Mutex<Option<Writer<u64>>>,
@@ -93,7 +96,26 @@ impl XdpQueue {
     /// # Errors
     /// [`OpenError`] says what is missing and what would help.
     pub fn open(config: &XdpConfig, regions: &Regions) -> Result<Self, OpenError> {
-        let (Opened { redirection, socket, rings, frames }, link) = socket::open(config, false)?;
+        Self::with(config, regions, socket::open(config, false)?)
+    }
+
+    /// Opens one for each queue of the interface, from the configured one on. A device that sorts
+    /// by addresses, as devices sort fragments, sends all those of a packet to one of them. These
+    /// tables take turns to be what a queue sends from and lends its memory in.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_all(config: &XdpConfig, regions: &[Regions]) -> Result<Vec<Self>, OpenError> {
+        let queues = socket::open_all_queues(config)?.into_iter().zip(regions.iter().cycle());
+        queues.map(|(opened, regions)| Self::with(config, regions, opened)).collect()
+    }
+
+    fn with(
+        config: &XdpConfig,
+        regions: &Regions,
+        (opened, link): (Opened, Link),
+    ) -> Result<Self, OpenError> {
+        let Opened { redirection, socket, rings, frames } = opened;
         let Rings { fill, completion, receive, send } = rings;
         let mapping = Arc::clone(frames.mapping());
         let owner = Arc::clone(&mapping);
@@ -108,11 +130,12 @@ impl XdpQueue {
             source: io::Error::other(why),
         })?;
         let (regions, fill, chunk) = (regions.clone(), Mutex::new(Some(fill)), frames.chunk());
+        let held = AtomicUsize::new(0);
         Ok(Self {
             _redirection: redirection,
             socket,
             pins: Pins::new(&regions),
-            shared: Arc::new(FrameMemory { mapping, regions, region, chunk, fill }),
+            shared: Arc::new(FrameMemory { mapping, regions, region, chunk, held, fill }),
             receive,
             send,
             completion,
@@ -162,6 +185,7 @@ impl XdpQueue {
         }
         self.counters.receive_calls += 1;
         self.counters.units_received += list.len() as u64;
+        self.shared.held.fetch_add(list.len(), Ordering::Relaxed);
         Ok(Some(Burst { shared: Arc::clone(&self.shared), list }))
     }
 
@@ -261,6 +285,18 @@ impl XdpQueue {
         self.shared.region
     }
 
+    /// How many bytes of memory there are for frames that come.
+    #[must_use]
+    pub fn memory(&self) -> u64 {
+        self.frames.received_len() as u64
+    }
+
+    /// How many of them hold frames of bursts, which the kernel cannot use until those are dropped.
+    #[must_use]
+    pub fn held(&self) -> u64 {
+        self.shared.held.load(Ordering::Relaxed) as u64 * u64::from(self.shared.chunk)
+    }
+
     /// The station that frames are for.
     #[must_use]
     pub const fn station(&self) -> [u8; 6] {
@@ -349,6 +385,7 @@ impl Burst {
 
 impl Drop for Burst {
     fn drop(&mut self) {
+        self.shared.held.fetch_sub(self.list.len(), Ordering::Relaxed);
         self.shared.give_back(self.list.iter().map(|(address, _)| *address));
     }
 }

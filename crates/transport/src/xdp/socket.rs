@@ -26,6 +26,8 @@ const SHORT_CHUNK: u32 = 2048;
 const LONG_CHUNK: u32 = 4096;
 /// The kernel keeps what it has not sent yet in buffers that this bounds.
 const SEND_BUFFER: usize = 32 << 20;
+/// No more queues of an interface are opened.
+const MOST_QUEUES: u32 = 256;
 /// How long the kernel may take to forget a socket that was closed.
 const FORGETTING: Duration = Duration::from_secs(2);
 
@@ -82,6 +84,28 @@ pub(super) fn open_queues(
     allow_parts: bool,
     count: u32,
 ) -> Result<Vec<(Opened, Link)>, OpenError> {
+    let mut opened = Vec::new();
+    open_while(config, allow_parts, count, &mut opened)?;
+    Ok(opened)
+}
+
+/// The same for all queues that there are, from the configured one on.
+pub(super) fn open_all_queues(config: &XdpConfig) -> Result<Vec<(Opened, Link)>, OpenError> {
+    let mut opened = Vec::new();
+    match open_while(config, false, MOST_QUEUES, &mut opened) {
+        // There are no more.
+        Err(OpenError::NoQueue { .. }) if !opened.is_empty() => Ok(opened),
+        done => done.map(|()| opened),
+    }
+}
+
+/// Opens one queue after the other, up to this many, or until one fails.
+fn open_while(
+    config: &XdpConfig,
+    allow_parts: bool,
+    count: u32,
+    opened: &mut Vec<(Opened, Link)>,
+) -> Result<(), OpenError> {
     check(config)?;
     // XDP sockets themselves answer no questions about interfaces.
     let asking = Socket::new(Domain::UNIX, Type::DGRAM, None)
@@ -90,8 +114,8 @@ pub(super) fn open_queues(
     let longest = interface.mtu.saturating_add(ETHERNET_HEADER as u32 + TAG);
     let fits = |chunk| longest <= Frames::received_in_one(chunk);
     let chunk = if fits(SHORT_CHUNK) { SHORT_CHUNK } else { LONG_CHUNK };
-    let sockets: Result<Vec<_>, OpenError> = (0..count).map(|_| make(config, chunk)).collect();
-
+    // Where there is not even one, nothing is attached to the interface.
+    let mut first = Some(make(config, chunk)?);
     let last = config.queue.saturating_add(count.saturating_sub(1));
     let map = Map::new(last).map_err(failed("make a map of sockets"))?;
     let program = Program::load(&config.framing, &map)
@@ -103,7 +127,8 @@ pub(super) fn open_queues(
         _program: program,
         _memberships: memberships(config, &interface)?,
     });
-    let opened = (config.queue..=last).zip(sockets?).map(|(queue, made)| {
+    for queue in config.queue..=last {
+        let made = first.take().map_or_else(|| make(config, chunk), Ok)?;
         let Made { socket, rings, frames } = made;
         let in_parts =
             bind(config, &socket, (interface.index, queue), allow_parts && !fits(chunk))?;
@@ -117,10 +142,10 @@ pub(super) fn open_queues(
             capabilities.add(Feature::RawFrames);
         }
         let redirection = Arc::clone(&redirection);
-        let opened = Opened { redirection, socket, rings, frames };
-        Ok((opened, Link { interface, unit, capabilities }))
-    });
-    opened.collect()
+        let link = Link { interface, unit, capabilities };
+        opened.push((Opened { redirection, socket, rings, frames }, link));
+    }
+    Ok(())
 }
 
 /// Can a path be configured so?

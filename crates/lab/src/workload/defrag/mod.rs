@@ -65,6 +65,11 @@ impl Join {
         }
     }
 
+    /// As a user has it who chooses nothing.
+    pub(crate) fn by_default() -> Self {
+        Self { delivery: Delivery::default(), ..Self::guessing(Technique::default()) }
+    }
+
     /// The conventional path alone.
     pub(crate) fn copying(technique: Technique) -> Self {
         Self { prediction: Prediction::Off, ..Self::guessing(technique) }

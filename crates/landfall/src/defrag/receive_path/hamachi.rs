@@ -2,7 +2,6 @@
 //! between the socket and the engine, whose guesses its driver loads into it.
 
 use std::io;
-use std::sync::Arc;
 
 use landfall_placement::{Area, Duration, Ecn, Instant, PathId, Peer, RegionId, Span};
 use landfall_transport::driver::Interest;
@@ -16,7 +15,7 @@ use nic_firmware_model::hamachi::{DriverConfig, Hamachi, HostRam, Loader};
 use nic_firmware_model::machine::Adapter;
 use spec_defrag::{Descriptor, Receiver as Engine};
 
-use super::super::packet::Holder;
+use super::super::packet::Held;
 use super::{KernelCounts, Moved, Receive as _, ReceivePath};
 
 /// Offers the engine frames that a simulated Hamachi received.
@@ -125,12 +124,15 @@ impl ReceivePath for HamachiPath {
         debug_assert_eq!(read, Ok(()), "{span}");
     }
 
-    fn holder(&self) -> Option<Arc<dyn Holder>> {
+    /// Frames are taken apart: none lies anywhere.
+    fn hold(&self, _bunches: &[u64]) -> Option<Held> {
         None
     }
 
-    fn interest(&self) -> Option<Interest> {
-        Some(self.socket.interest())
+    fn release(&mut self, _engine: &Engine) {}
+
+    fn interests(&self, into: &mut Vec<Interest>) {
+        into.push(self.socket.interest());
     }
 
     fn look_again(&self) -> Option<Duration> {

@@ -3,7 +3,6 @@
 //! Lists of places that are posted, and one call that fills them.
 
 use std::io;
-use std::sync::Arc;
 
 use landfall_placement::{Area, Duration, Instant, Span};
 use landfall_transport::driver::Interest;
@@ -13,7 +12,7 @@ pub(super) use mapped::{Blocks, MappedPath, XdpRings};
 use spec_defrag::Receiver as Engine;
 
 use super::delivery::MemoryView;
-use super::packet::Holder;
+use super::packet::Held;
 
 #[cfg(feature = "nic")]
 mod hamachi;
@@ -57,11 +56,15 @@ pub(super) trait ReceivePath: Send + std::fmt::Debug {
     /// Reads what was delivered.
     fn read(&mut self, span: &Span, into: &mut [u8]);
 
-    /// What keeps the frames of the last turn where they lie.
-    fn holder(&self) -> Option<Arc<dyn Holder>>;
+    /// What keeps the frames of these bunches where they lie; `None` if one is not held.
+    fn hold(&self, bunches: &[u64]) -> Option<Held>;
+
+    /// All packets that are whole were handed out: frames that none of them lies in, and in which
+    /// no other waits, go back to the kernel.
+    fn release(&mut self, engine: &Engine);
 
     /// What to wait for when nothing came; nothing where that does not tell.
-    fn interest(&self) -> Option<Interest>;
+    fn interests(&self, into: &mut Vec<Interest>);
 
     /// After how long to look again, whatever the descriptor says.
     fn look_again(&self) -> Option<Duration>;
@@ -192,12 +195,15 @@ impl<S: Receive> ReceivePath for PostedPath<S> {
         debug_assert_eq!(read, Ok(()), "{span}");
     }
 
-    fn holder(&self) -> Option<Arc<dyn Holder>> {
+    /// Frames were taken apart: none lies anywhere.
+    fn hold(&self, _bunches: &[u64]) -> Option<Held> {
         None
     }
 
-    fn interest(&self) -> Option<Interest> {
-        Some(self.socket.interest())
+    fn release(&mut self, _engine: &Engine) {}
+
+    fn interests(&self, into: &mut Vec<Interest>) {
+        into.push(self.socket.interest());
     }
 
     fn look_again(&self) -> Option<Duration> {
