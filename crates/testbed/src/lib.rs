@@ -49,7 +49,7 @@ pub mod tun;
 pub mod veth;
 
 /// Leaves a test with one clear line unless there is no reason to.
-pub use landfall_testkit::skip_unless;
+pub use landfall_testkit::{leave_out_unless, skip_unless};
 
 pub use bridge::BridgedNetwork;
 pub use cpu::{CpuMeter, CpuUse};

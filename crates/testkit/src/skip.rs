@@ -17,10 +17,20 @@ pub fn skip(test: &str, why: &str) {
         env::var_os(NO_SKIP).is_none_or(|value| value != "1"),
         "{test} would be skipped ({why}), and {NO_SKIP}=1 forbids that"
     );
+    say("SKIPPED", test, why);
+}
+
+/// Says on stderr that `test` needs what this kernel was built without: nobody can install it,
+/// so CI lists such tests and goes on.
+pub fn leave_out(test: &str, why: &str) {
+    say("LEFT OUT", test, why);
+}
+
+fn say(what: &str, test: &str, why: &str) {
     // Written directly, as the test harness swallows what `eprintln` prints in
     // a test that passes, and at once, so that tests that run side by side do
     // not cut each other's lines. A closed stderr is no reason to fail.
-    let line = format!("SKIPPED: {test} {why}\n");
+    let line = format!("{what}: {test} {why}\n");
     let _ = io::stderr().write_all(line.as_bytes());
 }
 
@@ -43,6 +53,17 @@ macro_rules! skip_unless {
     ($why:expr) => {
         if let Some(why) = $why {
             $crate::skip::skip($crate::function_path!(), &why);
+            return ::std::default::Default::default();
+        }
+    };
+}
+
+/// The same where `why` is what this kernel was built without.
+#[macro_export]
+macro_rules! leave_out_unless {
+    ($why:expr) => {
+        if let Some(why) = $why {
+            $crate::skip::leave_out($crate::function_path!(), &why);
             return ::std::default::Default::default();
         }
     };
