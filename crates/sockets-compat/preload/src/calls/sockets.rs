@@ -13,7 +13,7 @@ use crate::log::Verdict;
 use crate::messages::packets::{given_name, write_name};
 use crate::messages::{self, Socket};
 use crate::next::next;
-use crate::registry::Name;
+use crate::registry::{Name, Place};
 use crate::segment::Role;
 use crate::{log, process, rules, status, table};
 
@@ -199,15 +199,9 @@ unsafe extern "C" fn setsockopt(
     }
 }
 
-/// Whether a socket that was connected is one of TCP. Its name says whether it is of the Internet.
+/// Whether a socket that is connected is one of TCP; its name says whether it is of the Internet. (A
+/// raw socket of that protocol is one, too, until its bytes are to be counted.)
 fn is_tcp(fd: c_int) -> bool {
-    let option = |name| kernel::option(fd, libc::SOL_SOCKET, name);
-    // Raw sockets of that protocol can be connected, too.
-    was_accepted_by_tcp(fd) && option(libc::SO_TYPE) == Ok(libc::SOCK_STREAM)
-}
-
-/// The same of one that was accepted, which is a stream.
-fn was_accepted_by_tcp(fd: c_int) -> bool {
     kernel::option(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL) == Ok(libc::IPPROTO_TCP)
 }
 
@@ -255,12 +249,36 @@ fn stays_tcp(fd: c_int, role: Role, name: &Name, verdict: Verdict) {
     log::report(role, name, verdict);
 }
 
-fn after_accept(fd: c_int) -> c_int {
+/// Accepts with the kernel, which tells of the caller, too: so it need not be asked for it.
+///
+/// # Safety
+///
+/// `address` and `len` are what the program gave.
+unsafe fn accepts(
+    address: *mut sockaddr,
+    len: *mut socklen_t,
+    accept: impl FnOnce(*mut sockaddr, *mut socklen_t) -> c_int,
+) -> c_int {
+    // SAFETY: an address of zeros is one without a family.
+    let mut caller: libc::sockaddr_storage = unsafe { std::mem::zeroed() };
+    let mut caller_len = size_of_val(&caller) as socklen_t;
+    // Where the program wants to know, it has to be the kernel that judges its pointers.
+    let is_wanted = !address.is_null();
+    let fd = if is_wanted {
+        accept(address, len)
+    } else {
+        accept((&raw mut caller).cast(), &raw mut caller_len)
+    };
     let why = Errno::last();
     if fd >= 0 && rules::are_on() && process::owns_the_tables() {
         table::remove(fd);
-        if was_accepted_by_tcp(fd)
-            && let Some(name) = Name::of(fd, Role::Acceptor)
+        let caller = if is_wanted { None } else { Place::of(&caller) };
+        let name = || {
+            let caller = caller.or_else(|| Place::of(&kernel::name(fd, true).ok()?))?;
+            Some(Name::new(caller, Place::of(&kernel::name(fd, false).ok()?)?))
+        };
+        if is_tcp(fd)
+            && let Some(name) = name()
         {
             match rules::allow(&name) {
                 Ok(transport) => Connection::accepted(fd, name, transport),
@@ -278,10 +296,12 @@ unsafe extern "C" fn accept(fd: c_int, address: *mut sockaddr, len: *mut socklen
     if let Some(accepted) = unsafe { accepted(fd, address, len, 0) } {
         return accepted;
     }
-    // SAFETY: what the program gave.
-    after_accept(unsafe {
-        next!(accept: fn(c_int, *mut sockaddr, *mut socklen_t) -> c_int)(fd, address, len)
-    })
+    // SAFETY: what the program gave, or a place of ours.
+    unsafe {
+        accepts(address, len, |address, len| {
+            next!(accept: fn(c_int, *mut sockaddr, *mut socklen_t) -> c_int)(fd, address, len)
+        })
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -295,10 +315,12 @@ unsafe extern "C" fn accept4(
     if let Some(accepted) = unsafe { accepted(fd, address, len, flags) } {
         return accepted;
     }
-    // SAFETY: what the program gave.
-    after_accept(unsafe {
-        next!(accept4: fn(c_int, *mut sockaddr, *mut socklen_t, c_int) -> c_int)(
-            fd, address, len, flags,
-        )
-    })
+    // SAFETY: what the program gave, or a place of ours.
+    unsafe {
+        accepts(address, len, |address, len| {
+            next!(accept4: fn(c_int, *mut sockaddr, *mut socklen_t, c_int) -> c_int)(
+                fd, address, len, flags,
+            )
+        })
+    }
 }
