@@ -118,12 +118,20 @@ impl Folder {
 
     /// Makes it, if it is not there yet.
     pub(crate) fn open_or_make() -> Result<Self, Fault> {
-        let path = path()?;
-        match Self::open_at(path.as_c_str()) {
+        Self::open_or_make_at(path()?.as_c_str())
+    }
+
+    /// Makes something in it, which is made if it is not there.
+    pub(crate) fn make_in<T>(job: impl Fn(&Self) -> Result<T, Errno>) -> Result<T, Fault> {
+        Self::make_in_at(path()?.as_c_str(), job)
+    }
+
+    fn open_or_make_at(path: &CStr) -> Result<Self, Fault> {
+        match Self::open_at(path) {
             Err(Fault::Kernel(Errno(libc::ENOENT))) => {
-                match kernel::make_folder(path.as_c_str(), 0o700) {
+                match kernel::make_folder(path, 0o700) {
                     // One who was faster is looked at as if he had been there before.
-                    Ok(_) | Err(Errno(libc::EEXIST)) => Self::open_at(path.as_c_str()),
+                    Ok(_) | Err(Errno(libc::EEXIST)) => Self::open_at(path),
                     Err(why) => Err(why.into()),
                 }
             }
@@ -131,14 +139,15 @@ impl Folder {
         }
     }
 
-    /// Makes something in it, which is made if it is not there. Somebody may remove an empty folder
-    /// between the two: then both are done again.
-    pub(crate) fn make_in<T>(job: impl Fn(&Self) -> Result<T, Errno>) -> Result<T, Fault> {
-        const TRIES: u32 = 16;
+    /// Somebody may remove an empty folder before something is in it: then all is done again.
+    fn make_in_at<T>(path: &CStr, job: impl Fn(&Self) -> Result<T, Errno>) -> Result<T, Fault> {
+        // Each is in vain at worst as often as not, while others do nothing but remove it.
+        const TRIES: u32 = 64;
+        let make = || Ok(job(&Self::open_or_make_at(path)?)?);
         for _ in 0..TRIES {
-            match job(&Self::open_or_make()?) {
-                Err(Errno(libc::ENOENT)) => {}
-                other => return other.map_err(Fault::from),
+            match make() {
+                Err(Fault::Kernel(Errno(libc::ENOENT))) => {}
+                made => return made,
             }
         }
         Err(Fault::Kernel(Errno(libc::EAGAIN)))
@@ -389,19 +398,22 @@ mod tests {
 
     #[test]
     fn a_folder_that_others_remove_while_it_is_empty_is_made_again() {
+        let scratch = Scratch::new("race");
+        let mut path = Path::new();
+        path.push(scratch.0.join("folder").as_os_str().as_bytes());
         let is_over = std::sync::atomic::AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 while !is_over.load(Ordering::Relaxed) {
-                    remove_if_empty();
-                    remove_empty_ones();
+                    remove_own_if_empty(&path);
                 }
             });
-            let made = (0..20_000).try_for_each(|turn| {
-                let name = CString::new(format!("race-{}-{turn}", std::process::id())).unwrap();
-                kernel::close(Folder::make_in(|folder| folder.create(&name))?)?;
+            let made = (0..2000).try_for_each(|turn| {
+                let name = CString::new(format!("race-{turn}")).unwrap();
+                let create = |folder: &Folder| folder.create(&name);
+                kernel::close(Folder::make_in_at(path.as_c_str(), create)?)?;
                 // What is in it keeps it: the other end of a connection finds that.
-                let folder = Folder::open()?;
+                let folder = Folder::open_at(path.as_c_str())?;
                 kernel::close(folder.open_file(&name)?)?;
                 folder.remove(&name);
                 Ok::<_, Fault>(())

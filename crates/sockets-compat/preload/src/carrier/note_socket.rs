@@ -14,7 +14,8 @@ use std::path::PathBuf;
 
 use landfall_socket_rules::Transport;
 
-use crate::folder::Folder;
+use crate::folder::{Fault, Folder};
+use crate::kernel::Errno;
 use crate::notes::{Control, DESCRIPTORS, Note};
 use crate::registry;
 
@@ -49,7 +50,10 @@ impl NoteSocket {
     }
 
     fn open_once(transport: Transport) -> io::Result<Self> {
-        let folder = Folder::open_or_make().map_err(|why| io::Error::other(why.to_string()))?;
+        let folder = Folder::open_or_make().map_err(|why| match why {
+            Fault::Kernel(Errno(libc::ENOENT)) => io::ErrorKind::NotFound.into(),
+            why => io::Error::other(why.to_string()),
+        })?;
         let path = folder.path_of(registry::carrier(transport).as_c_str().to_bytes());
         let path = PathBuf::from(OsStr::from_bytes(path.as_c_str().to_bytes()));
         if UnixDatagram::unbound()?.connect(&path).is_ok() {
