@@ -141,9 +141,7 @@ fn run<T>(call: impl FnOnce() -> Result<T, Failure>) -> Result<T, i32> {
     match catch_unwind(AssertUnwindSafe(call)) {
         Ok(Ok(value)) => Ok(value),
         Ok(Err(failure)) => Err(failure.keep()),
-        Err(_) => {
-            Err(Failure::Known(-9, "a mistake within the library".to_owned()).keep())
-        }
+        Err(_) => Err(Failure::Known(-9, "a mistake within the library".to_owned()).keep()),
     }
 }
 

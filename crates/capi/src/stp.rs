@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use landfall::stp::{self, Memory, Peer, Transport, blocking};
+use landfall::stp::{self, Config, Memory, Peer, Transport, blocking};
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::error::{Failure, address, code, number, pointer};
@@ -25,6 +25,8 @@ pub struct StpConfig {
     key: *const u8,
     threads: u32,
     flags: u32,
+    keep_alive: u32,
+    reserved: u32,
 }
 
 const PLAINTEXT: u32 = 1;
@@ -81,7 +83,11 @@ pub(crate) struct WaitContext {
 
 impl WaitContext {
     /// Waits for the end of a call, with the deadline of [`Until`].
-    pub(crate) fn wait<F: Future + Unpin>(&self, future: &mut F, until: Until) -> Option<F::Output> {
+    pub(crate) fn wait<F: Future + Unpin>(
+        &self,
+        future: &mut F,
+        until: Until,
+    ) -> Option<F::Output> {
         let limit = match until {
             Until::Now => {
                 return match Pin::new(future).poll(&mut Context::from_waker(&self.waker)) {
@@ -152,7 +158,7 @@ impl StpConfig {
         let local: SocketAddr = local.parse().map_err(|_| {
             Failure::Invalid("the address is not one like 192.0.2.1:8181 or [::]:0")
         })?;
-        if self.flags & !(PLAINTEXT | ENCRYPT_LOOPBACK) != 0 {
+        if self.flags & !(PLAINTEXT | ENCRYPT_LOOPBACK) != 0 || self.reserved != 0 {
             return Err(Failure::Invalid("a flag is not known"));
         }
         if self.threads > MOST_THREADS {
@@ -161,6 +167,10 @@ impl StpConfig {
         let mut builder = blocking::Endpoint::builder().path(Transport::udp(local));
         if self.threads > 1 {
             builder = builder.threads(self.threads as usize);
+        }
+        if self.keep_alive > 0 {
+            let keep_alive = Some(Duration::from_millis(self.keep_alive.into()));
+            builder = builder.config(Config { keep_alive, ..Config::shared_network() });
         }
         if self.flags & PLAINTEXT != 0 {
             if !self.key.is_null() || self.flags & ENCRYPT_LOOPBACK != 0 {
@@ -209,11 +219,7 @@ pub unsafe extern "C" fn lf_stp_open(config: *const StpConfig) -> *mut Stp {
 /// # Safety
 /// What the header asks for.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn lf_stp_local(
-    endpoint: *const Stp,
-    into: *mut c_char,
-    room: usize,
-) -> i64 {
+pub unsafe extern "C" fn lf_stp_local(endpoint: *const Stp, into: *mut c_char, room: usize) -> i64 {
     number(|| {
         // SAFETY: the caller's promise.
         let endpoint = unsafe { shared(endpoint) }?;
@@ -319,6 +325,20 @@ pub unsafe extern "C" fn lf_stp_connect(
             None => endpoint.endpoint.connect(peer, port),
         }?;
         Ok(StpConnection::new(connection, endpoint.context()))
+    })
+}
+
+/// See `landfall.h`.
+///
+/// # Safety
+/// What the header asks for.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn lf_stp_abort(connection: *const StpConnection) -> i32 {
+    code(|| {
+        // SAFETY: the caller's promise.
+        let connection = unsafe { shared(connection) }?;
+        connection.connection.abort();
+        Ok(())
     })
 }
 

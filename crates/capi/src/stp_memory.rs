@@ -148,8 +148,7 @@ impl Wake for Responder {
             // The connection is closed: nobody answers any more.
             let Some(shares) = self.shares.upgrade() else { return };
             shares.answer(&mut Context::from_waker(&waker));
-            let idle =
-                self.state.compare_exchange(BUSY, IDLE, Ordering::AcqRel, Ordering::Acquire);
+            let idle = self.state.compare_exchange(BUSY, IDLE, Ordering::AcqRel, Ordering::Acquire);
             if idle.is_ok() {
                 return;
             }

@@ -5,7 +5,7 @@ use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::{Mutex, PoisonError, TryLockError};
 
-use landfall::stp::{Error, Message, Offer, Operation, Reason};
+use landfall::stp::{Ended, EngineError, Error, Message, Offer, Operation, Reason};
 
 use crate::error::{Failure, code, number, pointer};
 use crate::stp::{StpConnection, Until, WaitContext};
@@ -48,8 +48,8 @@ impl Incoming {
         Ok(len)
     }
 
-    /// Waits until it is here.
-    fn take(&mut self, context: &WaitContext, until: Until) -> Result<&Message, Failure> {
+    /// Waits until it is here. None is there afterwards where its sender has given it up.
+    fn arrive(&mut self, context: &WaitContext, until: Until) -> Result<(), Failure> {
         if let Self::Offered(offer) = self {
             let len = offer.len();
             let memory = context.memory(usize::try_from(len).unwrap_or(usize::MAX))?;
@@ -59,15 +59,26 @@ impl Incoming {
         }
         if let Self::Coming(operation, _) = self {
             let message = context.wait(operation, until).ok_or(Failure::TimedOut)?;
-            // Where it failed there is nothing to be received any more.
-            *self = Self::None;
-            *self = Self::Here(message.map_err(Error::from)?);
+            *self = match message.map_err(Error::from) {
+                Ok(message) => Self::Here(message),
+                // Where it failed there is nothing to be received any more.
+                Err(error) => {
+                    *self = Self::None;
+                    return if is_given_up(&error) { Ok(()) } else { Err(error.into()) };
+                }
+            };
         }
-        match self {
-            Self::Here(message) => Ok(message),
-            _ => Err(Failure::Invalid("no message is there")),
-        }
+        Ok(())
     }
+}
+
+/// Has the sender ended it, and nothing else?
+const fn is_given_up(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::Ended { why: Ended::There(Reason::Cancelled | Reason::Gone), .. }
+            | Error::Refused(EngineError::Unknown)
+    )
 }
 
 /// The messages of a connection, for the one thread that receives.
@@ -115,14 +126,19 @@ pub unsafe extern "C" fn lf_stp_receive(
         let connection = unsafe { shared(connection) }?;
         incoming(connection, |incoming| {
             let until = Until::new(timeout);
-            let len = incoming.next(connection, until)?;
-            if len > room as u64 {
-                return Err(Failure::TooLong { len, room: room as u64 });
-            }
-            if len > 0 && into.is_null() {
-                return Err(Failure::Invalid("bytes are NULL"));
-            }
-            let message = incoming.take(&connection.context, until)?;
+            let message = loop {
+                let len = incoming.next(connection, until)?;
+                if len > room as u64 {
+                    return Err(Failure::TooLong { len, room: room as u64 });
+                }
+                if len > 0 && into.is_null() {
+                    return Err(Failure::Invalid("bytes are NULL"));
+                }
+                incoming.arrive(&connection.context, until)?;
+                if let Incoming::Here(message) = incoming {
+                    break message;
+                }
+            };
             // SAFETY: the caller's promise.
             let given = unsafe { give(message, into.cast(), room) }?;
             // SAFETY: it is null, or the caller's promise.

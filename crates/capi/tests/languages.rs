@@ -5,6 +5,9 @@
 //! library that cargo built; the Python program runs with the module of this crate. What a
 //! machine lacks (a compiler, Python) is skipped, and the skip says so.
 
+#[path = "languages/stp.rs"]
+mod stp;
+
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
@@ -37,15 +40,21 @@ fn library_folder() -> PathBuf {
         .to_owned()
 }
 
-/// The C program, compiled once; none where there is no compiler.
+/// The C program of shared memory, compiled once; none where there is no compiler.
 fn c_program() -> Option<&'static Path> {
-    static BUILT: OnceLock<Option<(TemporaryFolder, PathBuf)>> = OnceLock::new();
-    let built = BUILT.get_or_init(|| {
+    static BUILT: CProgram = OnceLock::new();
+    compiled(&BUILT, "exchange")
+}
+
+type CProgram = OnceLock<Option<(TemporaryFolder, PathBuf)>>;
+
+fn compiled(built: &'static CProgram, name: &str) -> Option<&'static Path> {
+    let built = built.get_or_init(|| {
         let folder = TemporaryFolder::new("c-program");
-        let program = folder.path().join("exchange");
+        let program = folder.path().join(name);
         let mut compiler = Command::new("cc");
         compiler.args(["-std=c99", "-Wall", "-Wextra", "-Werror", "-O1", "-o"]).arg(&program);
-        compiler.arg(here().join("examples/exchange.c"));
+        compiler.arg(here().join(format!("examples/{name}.c")));
         compiler.arg("-I").arg(here().join("include"));
         compiler.arg("-L").arg(library_folder()).arg("-llandfall_c");
         match compiler.status() {
