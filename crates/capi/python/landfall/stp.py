@@ -232,10 +232,16 @@ class Connection(_Shared):
 
     def receive_tagged(self, timeout=None, most=_MOST):
         """The next message, and the number (``opaque``) that its sender said."""
-        length = self.next(timeout)
-        message = bytearray(min(length, most))
-        length, opaque = self._receive(message, timeout)
-        return message[:length] if length < len(message) else message, opaque
+        while True:
+            message = bytearray(min(self.next(timeout), most))
+            try:
+                length, opaque = self._receive(message, timeout)
+            except TooLong:
+                # What was the next one may have been given up, and another one has come.
+                if self.next(0) > most:
+                    raise
+            else:
+                return message[:length] if length < len(message) else message, opaque
 
     def receive_into(self, buffer, timeout=None):
         """Receives into a bytearray, a memoryview or the like: how many bytes came."""

@@ -14,7 +14,7 @@ import asyncio
 import os
 
 from . import stp
-from .stp import FETCH, GET, PUT, TimedOut
+from .stp import FETCH, GET, PUT, TimedOut, TooLong
 
 __all__ = ["Connection", "Endpoint", "Listener", "Remote"]
 
@@ -126,9 +126,16 @@ class Connection(_Handle):
         return (await self.receive_tagged(most))[0]
 
     async def receive_tagged(self, most=stp._MOST):
-        message = bytearray(min(await self.next(), most))
-        length, opaque = await self._receive(message)
-        return message[:length], opaque
+        while True:
+            message = bytearray(min(await self.next(), most))
+            try:
+                length, opaque = await self._receive(message)
+            except TooLong:
+                # What was the next one may have been given up, and another one has come.
+                if self.blocking.next(0) > most:
+                    raise
+            else:
+                return message[:length] if length < len(message) else message, opaque
 
     async def receive_into(self, buffer):
         return (await self._receive(buffer))[0]
