@@ -247,6 +247,7 @@ enum { LF_STP_KEY = 13 };                                  /* bytes of a key */
  * that a message carries, until that is withdrawn or the connection is closed. */
 int lf_stp_share(const lf_stp_connection *connection, const lf_stp_region *region, uint64_t at,
                  uint64_t length, uint32_t rights, uint8_t *key);
+/* Ends that: when it returns, the other side changes nothing there any more. */
 int lf_stp_withdraw(const lf_stp_connection *connection, const uint8_t *key);
 /* The memory of a key that the other side has sent. What was not shared is refused. */
 lf_stp_remote *lf_stp_remote_open(const lf_stp_connection *connection, const uint8_t *key,

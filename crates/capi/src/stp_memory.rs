@@ -20,6 +20,8 @@ use crate::{bytes, bytes_mut, close, shared};
 
 /// How many bytes a key has: name, length, rights.
 const KEY: usize = 13;
+/// How long a grant may take to end, in milliseconds.
+const REVOKE: i64 = 5000;
 const RIGHTS: [RemoteRights; 3] = [RemoteRights::GET, RemoteRights::PUT, RemoteRights::FETCH];
 
 /// Rights as C has them.
@@ -93,34 +95,30 @@ impl Shares {
         Ok(key)
     }
 
-    /// Ends what was given by a name. The grants are dropped without the lock.
-    fn withdraw(&self, name: u32) -> Result<(), Failure> {
+    /// Ends what was given by a name; what was given is to be revoked.
+    fn withdraw(&self, name: u32) -> Result<Vec<Exposed>, Failure> {
         let mut table = self.table();
         let was = table.by_name.remove(&name);
-        let (ended, others) =
+        was.ok_or(Failure::Invalid("nothing was shared by this key"))?;
+        let (ended, others): (Vec<_>, Vec<_>) =
             std::mem::take(&mut table.exposed).into_iter().partition(|(of, _)| *of == name);
         table.exposed = others;
-        drop(table);
-        let _: Vec<(u32, Exposed)> = ended;
-        was.map(drop).ok_or(Failure::Invalid("nothing was shared by this key"))
+        Ok(ended.into_iter().map(|(_, exposed)| exposed).collect())
     }
 
     /// Answers what the other side asks for, until it asks for nothing more.
     fn answer(&self, cx: &mut Context<'_>) {
         while let Poll::Ready(Ok(request)) = pin!(self.connection.region_request()).poll(cx) {
             let name = request.name();
-            let found = self.table().by_name.get(&name).cloned();
+            // Who withdraws it waits for the lock, and finds what was given.
+            let mut table = self.table();
             // A request that is dropped is refused.
-            let Some((part, rights)) = found else { continue };
+            let Some((part, rights)) = table.by_name.get(&name) else { continue };
             if part.len() < request.len() || !rights.has(request.rights()) {
                 continue;
             }
-            if let Ok(exposed) = request.expose(&part, rights) {
-                let mut table = self.table();
-                // It may have been withdrawn meanwhile; then the grant ends here.
-                if table.by_name.contains_key(&name) {
-                    table.exposed.push((name, exposed));
-                }
+            if let Ok(exposed) = request.expose(part, *rights) {
+                table.exposed.push((name, exposed));
             }
         }
     }
@@ -250,7 +248,12 @@ pub unsafe extern "C" fn lf_stp_withdraw(connection: *const StpConnection, key: 
     code(|| {
         // SAFETY: the caller's promise: a key has this many bytes.
         let (connection, key) = unsafe { (shared(connection)?, bytes(key, KEY)?) };
-        connection.shares.withdraw(Key::read(key)?.name)
+        for exposed in connection.shares.withdraw(Key::read(key)?.name)? {
+            // Until no write is under way, which takes no longer than a turn of the endpoint.
+            let revoked = &mut pin!(exposed.revoke());
+            connection.context.wait(revoked, Until::new(REVOKE)).ok_or(Failure::TimedOut)?;
+        }
+        Ok(())
     })
 }
 
