@@ -5,7 +5,6 @@
 //! library that cargo built; the Python program runs with the module of this crate. What a
 //! machine lacks (a compiler, Python) is skipped, and the skip says so.
 
-#[path = "languages/stp.rs"]
 mod stp;
 
 use std::path::{Path, PathBuf};
