@@ -5,8 +5,6 @@
 //! library that cargo built; the Python program runs with the module of this crate. What a
 //! machine lacks (a compiler, Python) is skipped, and the skip says so.
 
-mod stp;
-
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
@@ -20,16 +18,16 @@ use landfall_testkit::TemporaryFolder;
 const COUNT: u32 = 1000;
 const QUOTE: &str = "{price:f64@0,size:u32@8,venue:[u8;4]@12}16";
 
-fn patience() -> Option<Instant> {
+pub(super) fn patience() -> Option<Instant> {
     Some(Instant::now() + Duration::from_secs(60))
 }
 
-fn here() -> &'static Path {
+pub(super) fn here() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
 /// Where cargo put the library: beside the folder of this test.
-fn library_folder() -> PathBuf {
+pub(super) fn library_folder() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     test.ancestors()
         .skip(1)
@@ -45,9 +43,9 @@ fn c_program() -> Option<&'static Path> {
     compiled(&BUILT, "exchange")
 }
 
-type CProgram = OnceLock<Option<(TemporaryFolder, PathBuf)>>;
+pub(super) type CProgram = OnceLock<Option<(TemporaryFolder, PathBuf)>>;
 
-fn compiled(built: &'static CProgram, name: &str) -> Option<&'static Path> {
+pub(super) fn compiled(built: &'static CProgram, name: &str) -> Option<&'static Path> {
     let built = built.get_or_init(|| {
         let folder = TemporaryFolder::new("c-program");
         let program = folder.path().join(name);
@@ -68,7 +66,7 @@ fn compiled(built: &'static CProgram, name: &str) -> Option<&'static Path> {
     built.as_ref().map(|(_, program)| &**program)
 }
 
-fn has_python() -> bool {
+pub(super) fn has_python() -> bool {
     let there = Command::new("python3").arg("--version").stdout(Stdio::null()).status().is_ok();
     if !there {
         println!("skipped: no python3");
@@ -77,10 +75,10 @@ fn has_python() -> bool {
 }
 
 /// A program in another language, which does not outlive its test.
-struct Other(Child);
+pub(super) struct Other(pub(super) Child);
 
 impl Other {
-    fn ended_well(&mut self) {
+    pub(super) fn ended_well(&mut self) {
         let deadline = patience();
         loop {
             if let Some(status) = self.0.try_wait().unwrap() {

@@ -11,7 +11,7 @@ use landfall::stp::blocking::{Connection, Endpoint};
 use landfall::stp::{Memory, RemoteRights, Transport};
 use landfall_testkit::TemporaryFolder;
 
-use super::{CProgram, Other, compiled, has_python, here, library_folder, patience};
+use super::languages::{CProgram, Other, compiled, has_python, here, library_folder, patience};
 
 const COUNT: u32 = 100;
 const PORT: u16 = 7;
