@@ -278,6 +278,31 @@ static int mistakes_of_endpoints(void)
     return 0;
 }
 
+/* A message from one region into another: nothing is copied. */
+static int between_regions(const lf_stp_connection *a, const lf_stp_region *from,
+                           const lf_stp_connection *b, const lf_stp_region *into)
+{
+    char text[5];
+    uint64_t value = 0;
+    if (lf_stp_region_write(from, 7, "bytes", 5) != LF_OK)
+        return failed("lf_stp_region_write");
+    lf_stp_operation *receive = lf_stp_begin_receive(b, into, 3, 20);
+    if (lf_stp_status(receive, &value, 0) != LF_TIMED_OUT || value != 0)
+        return failed("a receive of what was not sent");
+    lf_stp_operation *send = lf_stp_begin_send_from(a, from, 7, 5, 0);
+    if (lf_stp_status(receive, &value, PATIENCE) != LF_OK || value != 5)
+        return failed("lf_stp_begin_receive");
+    if (lf_stp_status(send, &value, PATIENCE) != LF_OK || value != 5)
+        return failed("lf_stp_begin_send_from");
+    if (lf_stp_region_read(into, 3, text, 5) != LF_OK || memcmp(text, "bytes", 5))
+        return failed("lf_stp_region_read");
+    if (lf_stp_begin_receive(b, into, 60, 5) || lf_stp_begin_send_from(a, from, 64, 1, 0))
+        return failed("outside of a region");
+    lf_stp_operation_close(send);
+    lf_stp_operation_close(receive);
+    return 0;
+}
+
 static int mistakes_of_connections(lf_stp *one, lf_stp *two)
 {
     char address[64], small[4];
@@ -326,6 +351,8 @@ static int mistakes_of_connections(lf_stp *one, lf_stp *two)
     if (!foreign || lf_stp_status(foreign, NULL, PATIENCE) != LF_INVALID)
         return failed("memory of another endpoint");
     lf_stp_operation_close(foreign);
+    if (between_regions(a, other, b, region))
+        return 1;
     if (lf_stp_share(b, region, 0, 64, LF_STP_GET, key) != LF_OK)
         return failed("lf_stp_share");
     lf_stp_remote *remote = lf_stp_remote_open(a, key, PATIENCE);

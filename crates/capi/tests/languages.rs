@@ -343,6 +343,27 @@ fn what_makes_no_sense_is_refused_in_every_language() {
     }
 }
 
+/// The programs of the README compile as they are.
+#[test]
+fn the_c_programs_of_the_readme_compile() {
+    let readme = std::fs::read_to_string(here().join("README.md")).unwrap();
+    let blocks = readme.split("```c\n").skip(1).map(|rest| rest.split("```").next().unwrap());
+    let programs: Vec<_> = blocks.filter(|block| block.starts_with("#include")).collect();
+    assert_eq!(programs.len(), 2);
+    for program in programs {
+        let folder = TemporaryFolder::new("readme");
+        let source = folder.path().join("first.c");
+        std::fs::write(&source, program).unwrap();
+        let mut compiler = Command::new("cc");
+        compiler.args(["-std=c99", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-I"]);
+        compiler.arg(here().join("include")).arg(source);
+        match compiler.status() {
+            Ok(status) => assert!(status.success(), "it does not compile:\n{program}"),
+            Err(error) => println!("skipped: no C compiler: {error}"),
+        }
+    }
+}
+
 /// What the header declares is what the library has, and the other way round.
 #[test]
 fn the_header_and_the_library_agree() {
