@@ -1,5 +1,6 @@
 /* landfall.h: shared memory between processes of one host, and messages and memory between hosts
- * over the Scheduled Transfer Protocol (STP), for C (99 and later) and C++.
+ * over the Scheduled Transfer Protocol (STP), for C (99 and later) and C++. At the end: reassembly
+ * of fragments of IP.
  *
  * A node meets others in a folder. One offers a name, another finds it, and with that they
  * have a queue, a publication or calls. Elements can be written where they will be read, and
@@ -302,6 +303,48 @@ lf_stp_operation *lf_stp_begin_fetch(const lf_stp_remote *remote, uint64_t at, u
 int lf_stp_status(const lf_stp_operation *operation, uint64_t *value, int64_t timeout);
 /* Cancels it if it is not over; a put or fetch takes effect nevertheless. */
 void lf_stp_operation_close(lf_stp_operation *operation);
+
+/* ---- Reassembly: fragments of IPv4 and IPv6 in, packets out ------------------------- *
+ *
+ * For intrusion detection, gateways and tools that read captures. What overlaps, or is not
+ * plainly one packet cut into fragments, is dropped; memory is bounded, in all and for each source.
+ */
+
+typedef struct lf_reassembler lf_reassembler;
+
+enum {
+    LF_LINK_ETHERNET = 0, /* frames with up to two tags of VLANs */
+    LF_LINK_IP = 1        /* packets of IP with nothing before them, as of a TUN interface */
+};
+
+/* 0 is as usual. One source has a sixteenth of packets and bytes at most. */
+typedef struct lf_reassembly {
+    uint32_t link;     /* what stands before the header of IP */
+    uint32_t packets;  /* the most that wait for fragments; 0: 16,384 */
+    uint64_t bytes;    /* the most that they take; 0: 64 MiB */
+    uint32_t lifetime; /* milliseconds from the first fragment of a packet; 0: 30,000 */
+    uint32_t reserved; /* 0 */
+} lf_reassembly;
+
+typedef struct lf_reassembly_counts {
+    uint64_t offered; /* frames, and packets that came out of fragments */
+    uint64_t packets;
+    uint64_t dropped; /* frames that were dropped, and packets that were too late or had no room */
+    uint64_t expired;
+    uint64_t waiting; /* packets that are not complete, and the bytes of memory now */
+    uint64_t memory;
+} lf_reassembly_counts;
+
+/* With NULL all is as usual, for Ethernet. */
+lf_reassembler *lf_reassembler_open(const lf_reassembly *config);
+/* Takes a frame that came at `now`, in nanoseconds of any clock that does not go back. It returns
+ * the length of what is to be looked at, and sets `packet` to it: the frame itself where it is no
+ * fragment, or the packet that is complete with it, headers first, until the next call. It returns
+ * 0 if others are missing, and LF_REFUSED if the frame was dropped: lf_error says why. */
+int64_t lf_reassemble(lf_reassembler *reassembler, uint64_t now, const void *frame, size_t length,
+                      const void **packet);
+int lf_reassembler_counts(const lf_reassembler *reassembler, lf_reassembly_counts *counts);
+void lf_reassembler_close(lf_reassembler *reassembler);
 
 #ifdef __cplusplus
 }

@@ -4,6 +4,7 @@ pub mod calls;
 pub mod error;
 pub mod publications;
 pub mod queues;
+pub mod reassembly;
 pub mod stp;
 pub mod stp_memory;
 pub mod stp_messages;

@@ -343,6 +343,18 @@ fn what_makes_no_sense_is_refused_in_every_language() {
     }
 }
 
+/// A datagram in two fragments comes out whole in C; what overlaps, is late or makes no sense is
+/// refused.
+#[test]
+fn fragments_are_joined_in_c() {
+    static BUILT: CProgram = OnceLock::new();
+    // Without a compiler, which was said.
+    let Some(program) = compiled(&BUILT, "reassembly") else { return };
+    let mut command = Command::new(program);
+    command.env("LD_LIBRARY_PATH", library_folder());
+    Other(command.spawn().unwrap()).ended_well();
+}
+
 /// The programs of the README compile as they are.
 #[test]
 fn the_c_programs_of_the_readme_compile() {
