@@ -1,4 +1,6 @@
-/* landfall.h: shared memory between processes of one host, for C (99 and later) and C++.
+/* landfall.h: shared memory between processes of one host, and messages and memory between hosts
+ * over the Scheduled Transfer Protocol (STP), for C (99 and later) and C++. At the end: reassembly
+ * of fragments of IP.
  *
  * A node meets others in a folder. One offers a name, another finds it, and with that they
  * have a queue, a publication or calls. Elements can be written where they will be read, and
@@ -26,12 +28,12 @@ extern "C" {
 #endif
 
 /* This header's version, and that of the library: they go together while they are equal. */
-#define LF_ABI 1
+#define LF_ABI 2
 uint32_t lf_abi(void);
 
 enum {
     LF_OK = 0,
-    LF_TIMED_OUT = -1,     /* the deadline is over, or nothing is there */
+    LF_TIMED_OUT = -1,     /* the deadline is over, or nothing is there yet */
     LF_CLOSED = -2,        /* the peer has ended it, and all was received */
     LF_LOST = -3,          /* the peer is gone */
     LF_MISBEHAVED = -4,    /* the peer wrote what no correct peer writes */
@@ -44,6 +46,8 @@ enum {
 
 /* Why the last call of this thread failed. Valid until the thread's next call. */
 const char *lf_error(void);
+/* Its code: for functions that return a pointer. */
+int lf_error_code(void);
 
 /* ---- Nodes and names ------------------------------------------------------------- */
 
@@ -153,6 +157,194 @@ void lf_client_close(lf_client *client);
 int64_t lf_request(lf_server *server, void *request, size_t room, int64_t timeout);
 int lf_reply(lf_server *server, const void *reply, size_t length);
 void lf_server_close(lf_server *server);
+
+/* ---- STP: messages and memory between hosts, over UDP ------------------------------ *
+ *
+ * Both sides open an endpoint; one listens at a port, the other connects to it. A message is
+ * sent whole and received whole, straight into memory that waits for it. Memory that one side
+ * has shared the other one writes, reads and counts in, without a call of its owner.
+ *
+ * Handles of STP may be used by several threads at once, until they are closed; messages are
+ * received by one thread at a time. They may be closed in any order.
+ */
+
+typedef struct lf_stp lf_stp;
+typedef struct lf_stp_listener lf_stp_listener;
+typedef struct lf_stp_connection lf_stp_connection;
+typedef struct lf_stp_region lf_stp_region;
+typedef struct lf_stp_remote lf_stp_remote;
+typedef struct lf_stp_operation lf_stp_operation;
+
+enum {
+    LF_STP_PLAINTEXT = 1,        /* encrypts nothing, not even what leaves the host */
+    LF_STP_ENCRYPT_LOOPBACK = 2  /* encrypts also what stays on the host: for tests */
+};
+
+/* Both sides give the same key and flags. */
+typedef struct lf_stp_config {
+    const char *address; /* of UDP: "192.0.2.1:8181"; with port 0 the kernel chooses one */
+    const uint8_t *key;  /* 32 random bytes that both sides have; NULL: the user's identity */
+    uint32_t threads;    /* engines that share the work; 0 and 1: one */
+    uint32_t flags;      /* of the above; 0: what leaves the host is encrypted */
+    uint32_t keep_alive; /* milliseconds of silence after which a peer is asked whether it lives;
+                          * 0: 5,000 */
+    uint32_t reserved;   /* 0 */
+} lf_stp_config;
+
+lf_stp *lf_stp_open(const lf_stp_config *config);
+/* Copies the address of UDP where peers reach it, as a text of up to `room` bytes with its zero:
+ * how long it is, or an error. */
+int64_t lf_stp_local(const lf_stp *endpoint, char *address, size_t room);
+/* An event descriptor, for poll and the like: it becomes readable when what was tried with a
+ * timeout of 0 and gave LF_TIMED_OUT may be there. Read its eight bytes first, and then try all
+ * of it again. It belongs to the endpoint, and is closed with it. */
+int lf_stp_descriptor(const lf_stp *endpoint);
+/* Closes its connections gracefully, which takes five seconds at most. */
+void lf_stp_close(lf_stp *endpoint);
+
+/* Lets connections come in at a port of STP, which has nothing to do with ports of UDP. */
+lf_stp_listener *lf_stp_listen(const lf_stp *endpoint, uint16_t port);
+lf_stp_connection *lf_stp_accept(const lf_stp_listener *listener, int64_t timeout);
+void lf_stp_listener_close(lf_stp_listener *listener);
+/* Connects to "HOST:PORT", where PORT is of UDP, or "HOST" (then it is 8181). It waits for five
+ * seconds at most, and not at all with a timeout of 0, which is of no use here. */
+lf_stp_connection *lf_stp_connect(const lf_stp *endpoint, const char *peer, uint16_t port,
+                                  int64_t timeout);
+/* Ends it now, with all that is under way: calls of other threads return, and the other side is
+ * told. The handle is still to be closed. */
+int lf_stp_abort(const lf_stp_connection *connection);
+/* Closes it after what is under way; what is not over in time is ended. The handle is gone
+ * whatever this returns. */
+int lf_stp_connection_close(lf_stp_connection *connection, int64_t timeout);
+
+/* Sends a copy of a message and waits until the other side has received it; one that is not
+ * received in time is not sent any more. `opaque` goes along. Two sides that both send before
+ * they receive wait for each other: begin one of the sends. Messages that are begun before others
+ * are received may overtake each other where packets get lost: `opaque` can number them. */
+int lf_stp_send(const lf_stp_connection *connection, const void *bytes, size_t length,
+                uint32_t opaque, int64_t timeout);
+/* How long the next message is, or an error. It stays the next one; lf_stp_receive passes over it
+ * if its sender gives it up. */
+int64_t lf_stp_next(const lf_stp_connection *connection, int64_t timeout);
+/* Copies the next message, of up to `room` bytes: how long it is, or an error. LF_TOO_LONG and
+ * LF_TIMED_OUT lose nothing: call it again. `opaque` (may be NULL) is what the sender said. */
+int64_t lf_stp_receive(const lf_stp_connection *connection, void *bytes, size_t room,
+                       uint32_t *opaque, int64_t timeout);
+/* Refuses the message that lf_stp_next has shown, or that was too long: its sender is told. */
+int lf_stp_refuse(const lf_stp_connection *connection);
+
+/* Registered memory, all zero at first, from where bytes are sent and where they land without a
+ * copy. What is shared or under way keeps it after it was closed. */
+lf_stp_region *lf_stp_region_open(const lf_stp *endpoint, uint64_t length);
+int lf_stp_region_write(const lf_stp_region *region, uint64_t at, const void *bytes,
+                        size_t length);
+int lf_stp_region_read(const lf_stp_region *region, uint64_t at, void *bytes, size_t length);
+void lf_stp_region_close(lf_stp_region *region);
+
+enum { LF_STP_GET = 1, LF_STP_PUT = 2, LF_STP_FETCH = 4 }; /* rights: any of them */
+enum { LF_STP_KEY = 13 };                                  /* bytes of a key */
+
+/* Lets the other side of a connection use some of a region. It finds it by the key, plain bytes
+ * that a message carries, until that is withdrawn or the connection is closed. */
+int lf_stp_share(const lf_stp_connection *connection, const lf_stp_region *region, uint64_t at,
+                 uint64_t length, uint32_t rights, uint8_t *key);
+/* Ends that: when it returns, the other side changes nothing there any more. */
+int lf_stp_withdraw(const lf_stp_connection *connection, const uint8_t *key);
+/* The memory of a key that the other side has sent. What was not shared is refused. */
+lf_stp_remote *lf_stp_remote_open(const lf_stp_connection *connection, const uint8_t *key,
+                                  int64_t timeout);
+void lf_stp_remote_close(lf_stp_remote *remote);
+
+/* Writes, and returns when the bytes are in place. What is begun takes effect, in order, even
+ * if the time is over before that is known. */
+int lf_stp_put(const lf_stp_remote *remote, uint64_t at, const void *bytes, size_t length,
+               int64_t timeout);
+int lf_stp_get(const lf_stp_remote *remote, uint64_t at, void *bytes, size_t length,
+               int64_t timeout);
+
+enum {
+    LF_STP_LOAD = 0,
+    LF_STP_STORE = 1,
+    LF_STP_SWAP = 2,
+    LF_STP_ADD = 3,
+    LF_STP_AND = 4,
+    LF_STP_OR = 5,
+    LF_STP_XOR = 6,
+    LF_STP_COMPARE_SWAP = 7 /* stores `operand` if the word holds `expected` */
+};
+
+/* Changes a word of `width` bytes (4 or 8) in one step, at a multiple of its width. `old` (may
+ * be NULL) is what it held before. */
+int lf_stp_fetch(const lf_stp_remote *remote, uint64_t at, uint32_t width, uint32_t function,
+                 uint64_t operand, uint64_t expected, uint64_t *old, int64_t timeout);
+
+/* The same without waiting: each begins at once, in the order of the calls, and lf_stp_status
+ * tells when it is over. Those with a region copy nothing. */
+lf_stp_operation *lf_stp_begin_send(const lf_stp_connection *connection, const void *bytes,
+                                    size_t length, uint32_t opaque);
+lf_stp_operation *lf_stp_begin_send_from(const lf_stp_connection *connection,
+                                         const lf_stp_region *region, uint64_t at,
+                                         uint64_t length, uint32_t opaque);
+/* Memory for a message that is yet to come; a longer one than `length` is refused. What waits so
+ * goes before lf_stp_receive. */
+lf_stp_operation *lf_stp_begin_receive(const lf_stp_connection *connection,
+                                       const lf_stp_region *region, uint64_t at,
+                                       uint64_t length);
+lf_stp_operation *lf_stp_begin_put(const lf_stp_remote *remote, uint64_t at, const void *bytes,
+                                   size_t length);
+lf_stp_operation *lf_stp_begin_get(const lf_stp_remote *remote, uint64_t at,
+                                   const lf_stp_region *region, uint64_t region_at,
+                                   uint64_t length);
+lf_stp_operation *lf_stp_begin_fetch(const lf_stp_remote *remote, uint64_t at, uint32_t width,
+                                     uint32_t function, uint64_t operand, uint64_t expected);
+/* LF_OK if it is done, LF_TIMED_OUT while it is under way, or how it failed: as often as it is
+ * called. `value` (may be NULL) is the length of what was sent, received or got, or what the
+ * word held before. */
+int lf_stp_status(const lf_stp_operation *operation, uint64_t *value, int64_t timeout);
+/* Cancels it if it is not over; a put or fetch takes effect nevertheless. */
+void lf_stp_operation_close(lf_stp_operation *operation);
+
+/* ---- Reassembly: fragments of IPv4 and IPv6 in, packets out ------------------------- *
+ *
+ * For intrusion detection, gateways and tools that read captures. What overlaps, or is not
+ * plainly one packet cut into fragments, is dropped; memory is bounded, in all and for each source.
+ */
+
+typedef struct lf_reassembler lf_reassembler;
+
+enum {
+    LF_LINK_ETHERNET = 0, /* frames with up to two tags of VLANs */
+    LF_LINK_IP = 1        /* packets of IP with nothing before them, as of a TUN interface */
+};
+
+/* 0 is as usual. One source has a sixteenth of packets and bytes at most. */
+typedef struct lf_reassembly {
+    uint32_t link;     /* what stands before the header of IP */
+    uint32_t packets;  /* the most that wait for fragments; 0: 16,384 */
+    uint64_t bytes;    /* the most that they take; 0: 64 MiB */
+    uint32_t lifetime; /* milliseconds from the first fragment of a packet; 0: 30,000 */
+    uint32_t reserved; /* 0 */
+} lf_reassembly;
+
+typedef struct lf_reassembly_counts {
+    uint64_t offered; /* frames, and packets that came out of fragments */
+    uint64_t packets;
+    uint64_t dropped; /* frames that were dropped, and packets that were too late or had no room */
+    uint64_t expired;
+    uint64_t waiting; /* packets that are not complete, and the bytes of memory now */
+    uint64_t memory;
+} lf_reassembly_counts;
+
+/* With NULL all is as usual, for Ethernet. */
+lf_reassembler *lf_reassembler_open(const lf_reassembly *config);
+/* Takes a frame that came at `now`, in nanoseconds of any clock that does not go back. It returns
+ * the length of what is to be looked at, and sets `packet` to it: the frame itself where it is no
+ * fragment, or the packet that is complete with it, headers first, until the next call. It returns
+ * 0 if others are missing, and LF_REFUSED if the frame was dropped: lf_error says why. */
+int64_t lf_reassemble(lf_reassembler *reassembler, uint64_t now, const void *frame, size_t length,
+                      const void **packet);
+int lf_reassembler_counts(const lf_reassembler *reassembler, lf_reassembly_counts *counts);
+void lf_reassembler_close(lf_reassembler *reassembler);
 
 #ifdef __cplusplus
 }

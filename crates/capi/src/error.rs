@@ -5,6 +5,8 @@ use std::ffi::{CString, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use landfall::clan::Error;
+use landfall::stp;
+use landfall::stp::{Ended, EngineError, Reason};
 
 /// Why a call failed.
 #[derive(Debug)]
@@ -13,6 +15,16 @@ pub(crate) enum Failure {
     Invalid(&'static str),
     /// The library's own error.
     Clan(Error),
+    /// The same of STP.
+    Stp(stp::Error),
+    /// An endpoint could not be opened.
+    Bind(stp::BindError),
+    /// The deadline is over, or nothing is there.
+    TimedOut,
+    /// A message does not fit.
+    TooLong { len: u64, room: u64 },
+    /// What was found out before.
+    Known(i32, String),
 }
 
 impl From<Error> for Failure {
@@ -21,33 +33,105 @@ impl From<Error> for Failure {
     }
 }
 
+impl From<stp::Error> for Failure {
+    fn from(error: stp::Error) -> Self {
+        Self::Stp(error)
+    }
+}
+
+impl From<stp::Failed> for Failure {
+    fn from(failed: stp::Failed) -> Self {
+        Self::Stp(failed.into())
+    }
+}
+
+impl From<stp::BindError> for Failure {
+    fn from(error: stp::BindError) -> Self {
+        Self::Bind(error)
+    }
+}
+
+/// The code of what ended early.
+const fn ended(why: Ended) -> i32 {
+    match why {
+        Ended::There(Reason::TooLong) | Ended::DoesNotFit => -7,
+        Ended::There(Reason::Closing) => -2,
+        Ended::There(Reason::Gone) | Ended::Silent | Ended::Unreachable | Ended::ConnectionGone => {
+            -3
+        }
+        Ended::There(_) => -6,
+        Ended::Here | Ended::MemoryFailed => -9,
+    }
+}
+
+/// The code of an error of STP.
+const fn stp_code(error: &stp::Error) -> i32 {
+    use stp::Error;
+    match error {
+        Error::TimedOut { .. } => -1,
+        Error::Closed { why: None } | Error::EndpointClosed => -2,
+        Error::Closed { why: Some(_) } => -3,
+        Error::NotConnected(why) | Error::Ended { why, .. } => ended(*why),
+        Error::NoKeys { .. } | Error::NotEncrypted { .. } => -6,
+        Error::Refused(EngineError::Forbidden) => -6,
+        Error::Refused(EngineError::NotOpen) => -2,
+        Error::Refused(EngineError::Unknown) => -3,
+        Error::Refused(EngineError::TooLong) => -7,
+        Error::Refused(
+            EngineError::OutOfBounds
+            | EngineError::Unaligned
+            | EngineError::BadMemory
+            | EngineError::TooShort
+            | EngineError::OutOfRange(_),
+        )
+        | Error::OutOfBounds { .. }
+        | Error::ForeignMemory
+        | Error::TakenBack
+        | Error::Name { .. }
+        | Error::NoPathTo { .. } => -8,
+        _ => -9,
+    }
+}
+
 thread_local! {
-    static LAST: RefCell<CString> = RefCell::default();
+    static LAST: RefCell<(i32, CString)> = RefCell::default();
 }
 
 impl Failure {
-    const fn code(&self) -> i32 {
+    pub(crate) const fn code(&self) -> i32 {
         match self {
-            Self::Clan(Error::TimedOut | Error::Busy) => -1,
+            Self::Known(code, _) => *code,
+            Self::Stp(error) => stp_code(error),
+            Self::TimedOut | Self::Clan(Error::TimedOut | Error::Busy) => -1,
             Self::Clan(Error::Closed) => -2,
             Self::Clan(Error::PeerLost | Error::StaleCookie | Error::NoRoute) => -3,
             Self::Clan(Error::PeerMisbehaved(_)) => -4,
             Self::Clan(Error::OtherLayout { .. }) => -5,
             Self::Clan(Error::Refused(_) | Error::Forbidden) => -6,
-            Self::Clan(Error::TooLong { .. }) => -7,
+            Self::TooLong { .. } | Self::Clan(Error::TooLong { .. }) => -7,
             Self::Invalid(_) | Self::Clan(Error::BadConfig(_) | Error::Mismatch { .. }) => -8,
-            Self::Clan(_) => -9,
+            Self::Bind(_) | Self::Clan(_) => -9,
         }
     }
 
-    /// Keeps the text for this thread; gives the code.
-    fn keep(&self) -> i32 {
-        let text = match self {
+    pub(crate) fn text(&self) -> String {
+        match self {
             Self::Invalid(why) => (*why).to_owned(),
             Self::Clan(error) => error.to_string(),
-        };
-        let text = CString::new(text.replace('\0', " ")).unwrap_or_default();
-        LAST.with_borrow_mut(|last| *last = text);
+            Self::Stp(error) => error.to_string(),
+            Self::Bind(error) => error.to_string(),
+            Self::TimedOut => "the deadline is over: wait longer, or try again".to_owned(),
+            Self::TooLong { len, room } => {
+                format!("the next message has {len} bytes, and there is room for {room}")
+            }
+            Self::Known(_, text) => text.clone(),
+        }
+    }
+
+    /// Keeps code and text for this thread; gives the code.
+    fn keep(&self) -> i32 {
+        let text = CString::new(self.text().replace('\0', " ")).unwrap_or_default();
+        LAST.with_borrow_mut(|last| *last = (self.code(), text));
         self.code()
     }
 }
@@ -57,10 +141,7 @@ fn run<T>(call: impl FnOnce() -> Result<T, Failure>) -> Result<T, i32> {
     match catch_unwind(AssertUnwindSafe(call)) {
         Ok(Ok(value)) => Ok(value),
         Ok(Err(failure)) => Err(failure.keep()),
-        Err(_) => {
-            Failure::Invalid("a mistake within the library").keep();
-            Err(-9)
-        }
+        Err(_) => Err(Failure::Known(-9, "a mistake within the library".to_owned()).keep()),
     }
 }
 
@@ -87,5 +168,11 @@ pub(crate) fn number(call: impl FnOnce() -> Result<i64, Failure>) -> i64 {
 /// See `landfall.h`.
 #[unsafe(no_mangle)]
 pub extern "C" fn lf_error() -> *const c_char {
-    LAST.with_borrow(|last| last.as_ptr())
+    LAST.with_borrow(|(_, text)| text.as_ptr())
+}
+
+/// See `landfall.h`.
+#[unsafe(no_mangle)]
+pub extern "C" fn lf_error_code() -> i32 {
+    LAST.with_borrow(|(code, _)| *code)
 }

@@ -4,6 +4,10 @@ pub mod calls;
 pub mod error;
 pub mod publications;
 pub mod queues;
+pub mod reassembly;
+pub mod stp;
+pub mod stp_memory;
+pub mod stp_messages;
 
 use std::ffi::{CStr, c_char};
 use std::path::Path;
@@ -17,7 +21,7 @@ use error::{Failure, pointer};
 /// The version of what `landfall.h` declares.
 #[unsafe(no_mangle)]
 pub extern "C" fn lf_abi() -> u32 {
-    1
+    2
 }
 
 /// A node: see `landfall.h`.
@@ -38,6 +42,15 @@ unsafe fn handle<'a, T>(pointer: *mut T) -> Result<&'a mut T, Failure> {
     unsafe { pointer.as_mut() }.ok_or(Failure::Invalid("a handle is NULL"))
 }
 
+/// The same for what several threads may use at once.
+///
+/// # Safety
+/// It is null, or points to one of this type that was opened and is not closed meanwhile.
+unsafe fn shared<'a, T>(pointer: *const T) -> Result<&'a T, Failure> {
+    // SAFETY: the caller's promise is what the header asks of C.
+    unsafe { pointer.as_ref() }.ok_or(Failure::Invalid("a handle is NULL"))
+}
+
 /// # Safety
 /// It is null, or a text that ends with a zero byte and does not change meanwhile.
 unsafe fn text<'a>(pointer: *const c_char) -> Result<&'a str, Failure> {
@@ -55,8 +68,27 @@ unsafe fn bytes<'a>(pointer: *const u8, len: usize) -> Result<&'a [u8], Failure>
     match (pointer.is_null(), len) {
         (_, 0) => Ok(&[]),
         (true, _) => Err(Failure::Invalid("bytes are NULL")),
+        (false, len) if isize::try_from(len).is_err() => {
+            Err(Failure::Invalid("more bytes than there can be"))
+        }
         // SAFETY: not null, and the rest is the caller's promise.
         (false, len) => Ok(unsafe { std::slice::from_raw_parts(pointer, len) }),
+    }
+}
+
+/// The same to be written.
+///
+/// # Safety
+/// It is null with no bytes, or points to this many that nobody else uses meanwhile.
+unsafe fn bytes_mut<'a>(pointer: *mut u8, len: usize) -> Result<&'a mut [u8], Failure> {
+    match (pointer.is_null(), len) {
+        (_, 0) => Ok(&mut []),
+        (true, _) => Err(Failure::Invalid("bytes are NULL")),
+        (false, len) if isize::try_from(len).is_err() => {
+            Err(Failure::Invalid("more bytes than there can be"))
+        }
+        // SAFETY: not null, and the rest is the caller's promise.
+        (false, len) => Ok(unsafe { std::slice::from_raw_parts_mut(pointer, len) }),
     }
 }
 

@@ -18,16 +18,16 @@ use landfall_testkit::TemporaryFolder;
 const COUNT: u32 = 1000;
 const QUOTE: &str = "{price:f64@0,size:u32@8,venue:[u8;4]@12}16";
 
-fn patience() -> Option<Instant> {
+pub(super) fn patience() -> Option<Instant> {
     Some(Instant::now() + Duration::from_secs(60))
 }
 
-fn here() -> &'static Path {
+pub(super) fn here() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
 /// Where cargo put the library: beside the folder of this test.
-fn library_folder() -> PathBuf {
+pub(super) fn library_folder() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     test.ancestors()
         .skip(1)
@@ -37,15 +37,21 @@ fn library_folder() -> PathBuf {
         .to_owned()
 }
 
-/// The C program, compiled once; none where there is no compiler.
+/// The C program of shared memory, compiled once; none where there is no compiler.
 fn c_program() -> Option<&'static Path> {
-    static BUILT: OnceLock<Option<(TemporaryFolder, PathBuf)>> = OnceLock::new();
-    let built = BUILT.get_or_init(|| {
+    static BUILT: CProgram = OnceLock::new();
+    compiled(&BUILT, "exchange")
+}
+
+pub(super) type CProgram = OnceLock<Option<(TemporaryFolder, PathBuf)>>;
+
+pub(super) fn compiled(built: &'static CProgram, name: &str) -> Option<&'static Path> {
+    let built = built.get_or_init(|| {
         let folder = TemporaryFolder::new("c-program");
-        let program = folder.path().join("exchange");
+        let program = folder.path().join(name);
         let mut compiler = Command::new("cc");
         compiler.args(["-std=c99", "-Wall", "-Wextra", "-Werror", "-O1", "-o"]).arg(&program);
-        compiler.arg(here().join("examples/exchange.c"));
+        compiler.arg(here().join(format!("examples/{name}.c")));
         compiler.arg("-I").arg(here().join("include"));
         compiler.arg("-L").arg(library_folder()).arg("-llandfall_c");
         match compiler.status() {
@@ -60,7 +66,7 @@ fn c_program() -> Option<&'static Path> {
     built.as_ref().map(|(_, program)| &**program)
 }
 
-fn has_python() -> bool {
+pub(super) fn has_python() -> bool {
     let there = Command::new("python3").arg("--version").stdout(Stdio::null()).status().is_ok();
     if !there {
         println!("skipped: no python3");
@@ -69,10 +75,10 @@ fn has_python() -> bool {
 }
 
 /// A program in another language, which does not outlive its test.
-struct Other(Child);
+pub(super) struct Other(pub(super) Child);
 
 impl Other {
-    fn ended_well(&mut self) {
+    pub(super) fn ended_well(&mut self) {
         let deadline = patience();
         loop {
             if let Some(status) = self.0.try_wait().unwrap() {
@@ -333,6 +339,39 @@ fn what_makes_no_sense_is_refused_in_every_language() {
         let folder = TemporaryFolder::new("languages");
         if let Some(other) = start(language, folder.path(), "mistakes") {
             other();
+        }
+    }
+}
+
+/// A datagram in two fragments comes out whole in C; what overlaps, is late or makes no sense is
+/// refused.
+#[test]
+fn fragments_are_joined_in_c() {
+    static BUILT: CProgram = OnceLock::new();
+    // Without a compiler, which was said.
+    let Some(program) = compiled(&BUILT, "reassembly") else { return };
+    let mut command = Command::new(program);
+    command.env("LD_LIBRARY_PATH", library_folder());
+    Other(command.spawn().unwrap()).ended_well();
+}
+
+/// The programs of the README compile as they are.
+#[test]
+fn the_c_programs_of_the_readme_compile() {
+    let readme = std::fs::read_to_string(here().join("README.md")).unwrap();
+    let blocks = readme.split("```c\n").skip(1).map(|rest| rest.split("```").next().unwrap());
+    let programs: Vec<_> = blocks.filter(|block| block.starts_with("#include")).collect();
+    assert_eq!(programs.len(), 2);
+    for program in programs {
+        let folder = TemporaryFolder::new("readme");
+        let source = folder.path().join("first.c");
+        std::fs::write(&source, program).unwrap();
+        let mut compiler = Command::new("cc");
+        compiler.args(["-std=c99", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-I"]);
+        compiler.arg(here().join("include")).arg(source);
+        match compiler.status() {
+            Ok(status) => assert!(status.success(), "it does not compile:\n{program}"),
+            Err(error) => println!("skipped: no C compiler: {error}"),
         }
     }
 }

@@ -22,9 +22,10 @@ import struct
 from pathlib import Path
 
 __all__ = ["Client", "Closed", "Error", "Layout", "Lost", "Node", "Offer", "OtherLayout",
-           "Publisher", "Receiver", "Sender", "Server", "Subscriber", "TimedOut"]
+           "Publisher", "Receiver", "Refused", "Sender", "Server", "Subscriber", "TimedOut",
+           "TooLong"]
 
-_ABI = 1
+_ABI = 2
 
 
 def _library():
@@ -50,7 +51,8 @@ _lib = _library()
 _P, _S, _T = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int64
 _U32, _SIZE, _Q = ctypes.c_uint32, ctypes.c_size_t, ctypes.POINTER(_Queue)
 for _name, _result, _arguments in [
-    ("lf_error", _S, []), ("lf_layout", ctypes.c_uint64, [_S]),
+    ("lf_error", _S, []), ("lf_error_code", ctypes.c_int, []),
+    ("lf_layout", ctypes.c_uint64, [_S]),
     ("lf_node_open", _P, [_S]), ("lf_node_close", None, [_P]),
     ("lf_offer_open", _P, [_P, _S]), ("lf_offer_close", None, [_P]),
     ("lf_accept_sender", _P, [_P, _P, _Q, _T]), ("lf_accept_receiver", _P, [_P, _P, _Q, _T]),
@@ -93,12 +95,21 @@ class Lost(Error):
     """The peer is gone, or has taken its memory away."""
 
 
+class Refused(Lost):
+    """The peer does not want it, or may not be reached."""
+
+
+class TooLong(Error):
+    """More bytes than there is room for."""
+
+
 class OtherLayout(Error):
     """The peer takes the elements for something else."""
 
 
 def _fail(code=None):
-    kinds = {-1: TimedOut, -2: Closed, -3: Lost, -5: OtherLayout, -6: Lost}
+    kinds = {-1: TimedOut, -2: Closed, -3: Lost, -5: OtherLayout, -6: Refused, -7: TooLong}
+    code = _lib.lf_error_code() if code is None else code
     raise kinds.get(code, Error)(_lib.lf_error().decode())
 
 

@@ -166,6 +166,22 @@ impl Endpoint {
         self.0.handle().wait_for(future)
     }
 
+    /// The same for so long at most; nothing if it is not over then.
+    ///
+    /// ```
+    /// use landfall::stp::{Transport, blocking::Endpoint};
+    /// use std::time::Duration;
+    ///
+    /// let server = Endpoint::bind(Transport::udp("127.0.0.1:0".parse()?))?;
+    /// let listener = server.as_async().listen(7)?;
+    /// // Nobody connects.
+    /// assert!(server.wait_within(listener.accept(), Duration::from_millis(5)).is_none());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn wait_within<F: Future>(&self, future: F, limit: Duration) -> Option<F::Output> {
+        wait_within(self.0.handle(), future, limit)
+    }
+
     /// Closes every connection gracefully, within [`Builder::linger`]: see
     /// [`stp::Endpoint::close`](super::Endpoint::close).
     pub fn close(self) {

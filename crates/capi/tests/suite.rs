@@ -1,0 +1,4 @@
+//! Programs in Rust, C and Python talk with each other.
+
+mod languages;
+mod stp;
