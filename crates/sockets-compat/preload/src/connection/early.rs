@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use super::GATE;
 use crate::kernel::{self, Outcome};
 
-/// So many bytes are a turn, whoever sends them: they cost about what memory does.
+/// This many bytes are a turn, whichever end sends them: they cost about what memory does.
 const BYTES_OF_A_TURN: u64 = 256 * 1024;
 
 /// Who waits for the gate looks this often, if it is not woken.

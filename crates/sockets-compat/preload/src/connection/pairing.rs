@@ -32,7 +32,7 @@ const REFUSALS: u32 = 4;
 /// answer. So it looks at the first turns, then at those of double numbers, later at each of these,
 const FIRST_LOOKS: u32 = 4;
 const LOOK_EACH: u32 = 32;
-/// and at none after so many.
+/// and at none after this one.
 const LAST_LOOK: u32 = 1024;
 /// How often a connector tries to offer, if bytes are under way or went past us.
 const TRIES: u32 = 8;
