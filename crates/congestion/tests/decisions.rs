@@ -240,3 +240,61 @@ fn slow_start_after_a_rest_goes_up_to_three_quarters_of_what_the_window_was() {
     }
     assert_eq!((window.bytes(), window.phase()), (7_680, Phase::Avoidance));
 }
+
+/// A window of this many units behind slow start, on a path whose round trips all take as long.
+struct Quiet {
+    window: Window,
+    now: Instant,
+    round_trip: Duration,
+}
+
+impl Quiet {
+    fn new(units: u64, round_trip: Duration) -> Self {
+        let mut window = Window::new(&Config { initial_window: 2 * units * UNIT, ..CONFIG });
+        let now = at(0);
+        window.handle_arrived(&CONFIG, now, &arrived(1, now - round_trip, true));
+        window.handle_lost(&CONFIG, now, now, UNIT);
+        assert_eq!((window.bytes(), window.phase()), (units * UNIT, Phase::Avoidance));
+        Self { window, now, round_trip }
+    }
+
+    /// A round in which as much arrives as the window allows, or next to nothing; gives the
+    /// units that it grew by.
+    fn round(&mut self, is_used: bool) -> u64 {
+        let (before, sent) = (self.window.bytes(), self.now);
+        self.now += self.round_trip;
+        let (bytes, under_way) = if is_used { (before, before) } else { (1, 1) };
+        let arrived = Arrived { bytes, sent, timed: true, marked: false, under_way };
+        self.window.handle_arrived(&CONFIG, self.now, &arrived);
+        (self.window.bytes() - before) / UNIT
+    }
+}
+
+/// Growth by five, six and seven quarters is one unit, one and two: two come three rounds after
+/// patience ends. (With 200 units patience itself grows, from 50 rounds to 67.)
+#[test]
+fn growth_accelerates_after_32_quiet_rounds_more_of_large_windows_and_a_second_of_long_paths() {
+    let cases = [(40, 10, 35), (200, 1, 70), (40, 100, 13), (40, 500, 11)];
+    for (units, millis, expected) in cases {
+        let mut path = Quiet::new(units, Duration::from_millis(millis));
+        let quiet = (0..200).take_while(|_| path.round(true) == 1).count();
+        assert_eq!(quiet, expected, "{units} units, {millis} ms");
+    }
+}
+
+/// By a unit more in each round for each 1,024 of them.
+#[test]
+fn the_larger_a_window_the_faster_its_growth_accelerates() {
+    let mut path = Quiet::new(1_024, Duration::from_millis(200));
+    let growth: Vec<u64> = (0..13).map(|_| path.round(true)).collect();
+    assert_eq!(growth, [1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 3, 4, 5]);
+}
+
+#[test]
+fn a_window_grows_by_no_more_than_a_unit_and_an_eighth_in_a_round() {
+    let mut path = Quiet::new(16, Duration::from_millis(10));
+    for _ in 0..200 {
+        assert_eq!(path.round(false), 0);
+    }
+    assert_eq!(path.round(true), 3);
+}
