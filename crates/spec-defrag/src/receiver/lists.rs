@@ -497,6 +497,15 @@ mod tests {
     }
 
     #[test]
+    fn memory_is_kept_for_as_many_lists_as_may_be_open() {
+        let mut gathering = Gathering::default();
+        for n in 1..=65 {
+            gathering.keep_memory(Vec::with_capacity(8));
+            assert_eq!(gathering.spare.len(), n.min(64));
+        }
+    }
+
+    #[test]
     fn a_piece_has_one_place_among_the_others_or_none() {
         let mut gathered = nothing_gathered(Instant::ZERO);
         let piece = |start, end, is_last| Piece { start, end, is_last };
