@@ -156,4 +156,23 @@ mod tests {
             assert_eq!(error.field, field, "{error}");
         }
     }
+
+    #[test]
+    fn an_initial_window_is_that_of_rfc_6928_with_a_wider_middle() {
+        let cases =
+            [(1_000, 10_000), (3_276, 32_760), (3_277, 32_768), (8_192, 32_768), (20_000, 40_000)];
+        for (unit, window) in cases {
+            assert_eq!(Config::new(unit).initial_window, window, "units of {unit} bytes");
+        }
+    }
+
+    #[test]
+    fn the_first_silences_in_a_row_are_probes_as_many_as_are_configured() {
+        for (probes, expected) in
+            [(0, [false; 3]), (1, [true, false, false]), (2, [true, true, false])]
+        {
+            let config = Config { probes, ..Config::new(1_460) };
+            assert_eq!([1, 2, 3].map(|nth| config.is_probe(nth)), expected, "{probes} probes");
+        }
+    }
 }

@@ -231,8 +231,12 @@ mod tests {
     }
 
     fn round(watch: &mut DelayWatch, window: u64, rtt: Ticks) -> Advice {
-        watch.handle_sample(&CONFIG, BASE, rtt);
-        watch.end_round(&CONFIG, BASE, window)
+        round_at(watch, BASE, window, rtt)
+    }
+
+    fn round_at(watch: &mut DelayWatch, base: Ticks, window: u64, rtt: Ticks) -> Advice {
+        watch.handle_sample(&CONFIG, base, rtt);
+        watch.end_round(&CONFIG, base, window)
     }
 
     /// Lets a queue of six tenths stand until the watch yields.
@@ -319,5 +323,125 @@ mod tests {
             assert_eq!(watch.end_round(&CONFIG, short, WINDOW), Advice::GoOn);
             assert_eq!(watch.state, State::Listening, "{micros}");
         }
+    }
+
+    /// 10.24 ms, of which an eighth and three eighths are whole steps: 20,000 and 60,000.
+    const EVEN: Ticks = Ticks(160_000);
+
+    /// A round with this queue, in steps of 64 ns.
+    fn even_round(watch: &mut DelayWatch, queue: u32) -> Advice {
+        round_at(watch, EVEN, WINDOW, Ticks(EVEN.0 + queue))
+    }
+
+    #[test]
+    fn a_queue_of_three_eighths_is_tolerated_and_a_longer_one_is_not() {
+        let mut watch = DelayWatch::new();
+        even_round(&mut watch, 60_000);
+        assert_eq!(watch.state, State::Listening);
+        even_round(&mut watch, 60_001);
+        assert_eq!(watch.state, State::Suspecting);
+    }
+
+    #[test]
+    fn a_deaf_watch_listens_again_beyond_the_next_level_of_the_queue() {
+        let mut watch = DelayWatch::new();
+        let long = Ticks(EVEN.0 + 96_000);
+        // Two rounds say so, and three of half a window show that yielding was in vain.
+        for window in [WINDOW, WINDOW, WINDOW / 2, WINDOW / 2, WINDOW / 2] {
+            round_at(&mut watch, EVEN, window, long);
+        }
+        // The first multiple of 60,000 by a power of two that is above 96,000.
+        let until = Ticks(EVEN.0 + 120_000);
+        assert_eq!(watch.state, State::Deaf { rounds: DEAF_ROUNDS, until });
+        even_round(&mut watch, 120_000);
+        assert!(watch.is_competing());
+        even_round(&mut watch, 120_001);
+        assert_eq!(watch.state, State::Suspecting);
+    }
+
+    #[test]
+    fn rounds_are_quiet_up_to_a_quarter_of_what_is_tolerated() {
+        let mut watch = DelayWatch::new();
+        for queue in [0, 100, 15_000] {
+            even_round(&mut watch, queue);
+        }
+        assert_eq!(watch.quiet_rounds(), 3);
+        even_round(&mut watch, 15_001);
+        assert_eq!(watch.quiet_rounds(), 0);
+        even_round(&mut watch, 0);
+        assert_eq!(watch.quiet_rounds(), 1);
+        watch.handle_congestion();
+        assert_eq!(watch.quiet_rounds(), 0, "somebody told of congestion");
+    }
+
+    #[test]
+    fn after_congestion_three_rounds_tell_nothing_in_slow_start_too() {
+        let ends: [fn(&mut DelayWatch); 2] = [
+            |watch| watch.skip_round(),
+            |watch| assert_eq!(watch.end_round(&CONFIG, EVEN, WINDOW), Advice::GoOn),
+        ];
+        for end in ends {
+            let mut watch = DelayWatch::new();
+            watch.handle_congestion();
+            for _ in 0..3 {
+                assert!(watch.is_deaf() && !watch.is_competing());
+                (0..8).for_each(|_| watch.handle_sample(&CONFIG, EVEN, Ticks(EVEN.0 * 2)));
+                assert!(!watch.holds_slow_start() && !watch.ends_slow_start(&CONFIG, EVEN));
+                end(&mut watch);
+            }
+            assert!(!watch.is_deaf());
+        }
+    }
+
+    #[test]
+    fn a_round_that_is_skipped_leaves_nothing_to_the_next() {
+        let mut watch = DelayWatch::new();
+        watch.handle_sample(&CONFIG, EVEN, EVEN);
+        watch.skip_round();
+        watch.handle_sample(&CONFIG, EVEN, Ticks(EVEN.0 * 2));
+        assert!(watch.ends_slow_start(&CONFIG, EVEN), "its shortest round trip is of this round");
+    }
+
+    /// RFC 9406, 4.2: an eighth, between bounds.
+    #[test]
+    fn slow_start_ends_at_an_eighth_but_16_ms_on_long_paths() {
+        let ms = |ms| Ticks::from(Duration::from_millis(ms));
+        let is_late = |base, rtt| {
+            let mut watch = DelayWatch::new();
+            (0..8).for_each(|_| watch.handle_sample(&CONFIG, base, rtt));
+            assert_eq!(watch.holds_slow_start(), watch.ends_slow_start(&CONFIG, base));
+            watch.holds_slow_start()
+        };
+        assert!(!is_late(ms(80), ms(89)) && is_late(ms(80), ms(91)));
+        assert!(!is_late(ms(1_000), ms(1_015)) && is_late(ms(1_000), ms(1_017)));
+    }
+
+    /// Where an eighth is less than the step in which times are kept.
+    #[test]
+    fn a_round_trip_that_did_not_grow_is_never_late() {
+        let config = Config { delay_floor: Duration::ZERO, ..CONFIG };
+        let (base, mut watch) = (Ticks(7), DelayWatch::new());
+        (0..8).for_each(|_| watch.handle_sample(&config, base, base));
+        assert!(!watch.holds_slow_start() && !watch.ends_slow_start(&config, base));
+    }
+
+    #[test]
+    fn a_queue_is_short_by_the_latest_that_is_known_of_it() {
+        // 64 ms, with a target of 24 ms.
+        let now = landfall_placement::Instant::from_millis(1_000);
+        let mut rtt = RttEstimator::new();
+        let mut watch = DelayWatch::new();
+        assert!(!watch.is_short(&CONFIG, &rtt), "nothing is known");
+        let ms = Duration::from_millis;
+        rtt.handle_sample(now, now - ms(64));
+        assert!(watch.is_short(&CONFIG, &rtt), "the smoothed round trip is the shortest");
+        for (took, is_short) in [(88, true), (89, false)] {
+            watch.handle_sample(&CONFIG, rtt.base(), Ticks::from(ms(took)));
+            assert_eq!(watch.is_short(&CONFIG, &rtt), is_short, "{took} ms in this round");
+            watch.skip_round();
+        }
+        // (7 * 64 + 300) / 8 = 93.5.
+        rtt.handle_sample(now, now - ms(300));
+        assert!(!watch.is_short(&CONFIG, &rtt), "the smoothed round trip is long");
     }
 }

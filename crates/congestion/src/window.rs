@@ -480,4 +480,14 @@ mod tests {
         ledger.add_arrived(&CONFIG, u64::MAX);
         assert!(ledger.parts_per_million() < 1_000_000);
     }
+
+    #[test]
+    fn four_thousand_and_ninety_six_units_are_remembered_and_then_halved() {
+        let mut ledger = Ledger::new();
+        ledger.add_arrived(&CONFIG, 3_000_000);
+        ledger.add_lost(&CONFIG, 1_096_000);
+        assert_eq!(ledger, Ledger { arrived: 3_000_000, lost: 1_096_000 });
+        ledger.add_arrived(&CONFIG, 2);
+        assert_eq!(ledger, Ledger { arrived: 1_500_001, lost: 548_000 });
+    }
 }

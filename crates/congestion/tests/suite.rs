@@ -5,5 +5,6 @@
 
 mod alone;
 mod common;
+mod decisions;
 mod granting;
 mod safety;

@@ -317,4 +317,37 @@ mod tests {
         assert_eq!(keys.get(0), None);
         assert_eq!(keys.len, 0);
     }
+
+    #[test]
+    fn the_places_of_an_index_are_twice_its_keys_at_least() {
+        let mut keys = KeyIndex::default();
+        for (key, places) in (1..=17).zip([[16; 8].as_slice(), &[32; 8], &[64]].concat()) {
+            keys.insert(key, key);
+            assert_eq!(keys.places.len(), places, "{key} keys");
+        }
+        // Places of keys that were taken out are free.
+        (1..=17).for_each(|key| keys.remove(key));
+        (1..=32).for_each(|key| keys.insert(key, key));
+        assert_eq!((keys.len, keys.places.len()), (32, 64));
+    }
+
+    /// The vector of eight bytes of SipHash's authors (`vectors.h` of the reference).
+    #[test]
+    fn keys_are_hashed_by_siphash_2_4_with_both_halves_of_the_secret() {
+        let secret = HashSecret::new(0x0706_0504_0302_0100, 0x0f0e_0d0c_0b0a_0908);
+        let key = u64::from_ne_bytes([0, 1, 2, 3, 4, 5, 6, 7]);
+        assert_eq!(HashIndex::new(secret).hash(&key), 0x9a93_2462);
+        assert_eq!((secret.k0(), secret.k1()), (0x0706_0504_0302_0100, 0x0f0e_0d0c_0b0a_0908));
+    }
+
+    #[test]
+    fn a_secret_is_not_printed() {
+        let secret = HashSecret::new(4_711, 815);
+        assert_eq!(std::format!("{secret:?}"), "HashSecret");
+        let mut index = HashIndex::new(secret);
+        assert!(index.is_empty());
+        index.insert(&7, 1);
+        assert!(!index.is_empty());
+        assert_eq!(std::format!("{index:?}"), "HashIndex { entries: 1, .. }");
+    }
 }

@@ -166,4 +166,49 @@ mod tests {
         assert!(table.indices().eq([a.index, b.index]));
         assert_eq!((table.len(), table.has_room()), (2, false));
     }
+
+    #[test]
+    fn the_next_key_is_the_one_that_an_entry_gets() {
+        let mut table = Table::new(2);
+        assert!(table.is_empty() && table.has_room());
+        for _ in 0..2 {
+            let next = table.next();
+            assert!(next.is_some() && table.insert(()) == next);
+        }
+        assert!(!table.is_empty() && !table.has_room() && table.next().is_none());
+        table.remove(0);
+        assert_eq!(table.next(), Some(EntryKey { index: 0, generation: 1 }));
+        table.remove(1);
+        assert!(table.is_empty());
+    }
+
+    #[test]
+    fn a_slot_says_what_it_holds_and_how_often_it_was_used_before() {
+        let mut table = Table::new(1);
+        for n in 0..3 {
+            assert_eq!(table.insert(n), Some(EntryKey { index: 0, generation: n }));
+            assert_eq!(
+                (table.generation(0), table.key(0)),
+                (n, EntryKey { index: 0, generation: n })
+            );
+            *table.get_mut(0).unwrap() += 10;
+            assert_eq!(table.get(0), Some(&(n + 10)));
+            assert_eq!(table.remove(0), Some(n + 10));
+            assert_eq!(table.get(0), None);
+            assert_eq!(table.get_mut(0), None);
+        }
+        assert_eq!((table.generation(7), table.get(7)), (0, None), "there is no such slot");
+    }
+
+    #[test]
+    fn a_short_name_is_the_low_half_of_the_generation() {
+        let mut table = Table::new(1);
+        for _ in 0..0x1_0002 {
+            table.insert('a');
+            table.remove(0);
+        }
+        table.insert('b');
+        assert_eq!(table.generation(0), 0x1_0002);
+        assert_eq!([1, 2, 3].map(|low| table.named_low(0, low)), [None, Some(&'b'), None]);
+    }
 }

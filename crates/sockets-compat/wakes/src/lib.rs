@@ -4,6 +4,8 @@
 
 #[cfg(all(test, loom))]
 mod models;
+#[cfg(all(test, not(loom)))]
+mod tests;
 mod words;
 
 pub use words::{RoomWatchers, RoomWish, Waiters, Wish, Wishes};

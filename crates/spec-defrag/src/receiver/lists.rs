@@ -451,16 +451,63 @@ mod tests {
     }
 
     #[test]
-    fn a_piece_has_one_place_among_the_others_or_none() {
-        let mut gathered = Gathered {
+    fn each_bunch_of_a_list_is_named_once() {
+        let mut lists = Lists::new(1);
+        let piece = RegionId::new(1, 1).span(0, 8);
+        let list = lists.lend([1, 2, 1, 1, 3].map(|bunch| (piece, bunch)).into_iter()).unwrap();
+        assert_eq!(lists.get(list), Some([piece; 5].as_slice()));
+        assert_eq!(lists.slot(list).unwrap().bunches, [1, 2, 3]);
+    }
+
+    /// A packet of which nothing has come.
+    fn nothing_gathered(since: Instant) -> Gathered {
+        Gathered {
             key: Key { source: 1, destination: 2, id: 3, protocol: 17 },
             ecn: Ecn::NotCapable,
-            since: Instant::ZERO,
+            since,
             first: None,
             pieces: Vec::new(),
             filled: 0,
             total: None,
-        };
+        }
+    }
+
+    #[test]
+    fn a_list_has_room_for_as_many_pieces_as_can_be_lent() {
+        let mut gathered = nothing_gathered(Instant::ZERO);
+        for n in 0..Spans::CAPACITY {
+            let start = 8 * n as u32;
+            let piece = Piece { start, end: start + 8, is_last: false };
+            assert_eq!(gathered.place(piece, Ecn::NotCapable), Some(n));
+            let lying = Fragment { piece, at: Span::default(), payload_at: 34, bunch: 0 };
+            gathered.pieces.push(lying);
+        }
+        let start = 8 * Spans::CAPACITY as u32;
+        let one_more = Piece { start, end: start + 8, is_last: true };
+        assert_eq!(gathered.place(one_more, Ecn::NotCapable), None);
+    }
+
+    #[test]
+    fn the_oldest_list_is_the_one_that_began_first_wherever_it_is() {
+        let mut gathering = Gathering::default();
+        assert_eq!((gathering.oldest(), gathering.waits_since()), (None, None));
+        gathering.open = [5, 3, 2, 4].map(|at| nothing_gathered(Instant::from_millis(at))).into();
+        assert_eq!(gathering.oldest(), Some(2));
+        assert_eq!(gathering.waits_since(), Some(Instant::from_millis(2)));
+    }
+
+    #[test]
+    fn memory_is_kept_for_as_many_lists_as_may_be_open() {
+        let mut gathering = Gathering::default();
+        for n in 1..=65 {
+            gathering.keep_memory(Vec::with_capacity(8));
+            assert_eq!(gathering.spare.len(), n.min(64));
+        }
+    }
+
+    #[test]
+    fn a_piece_has_one_place_among_the_others_or_none() {
+        let mut gathered = nothing_gathered(Instant::ZERO);
         let piece = |start, end, is_last| Piece { start, end, is_last };
         for (start, end) in [(16, 24), (0, 8), (24, 32)] {
             let piece = piece(start, end, false);
