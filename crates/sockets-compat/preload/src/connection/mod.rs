@@ -224,6 +224,23 @@ impl Connection {
         self.stage.store(Stage::Shared as u8, Ordering::Release);
     }
 
+    /// The same of one that was TCP so far; `false` if another thread has given that up meanwhile.
+    fn adopt_early(&self, segment: Segment, proof: Proof) -> bool {
+        self.is_proven.store(proof == Proof::Done, Ordering::Relaxed);
+        self.base.store(segment.base(), Ordering::Release);
+        let is_so = self.leaves_early(Stage::Shared);
+        if !is_so {
+            self.base.store(std::ptr::null_mut(), Ordering::Release);
+        }
+        is_so
+    }
+
+    /// Goes on from where it is open whether there will be memory.
+    fn leaves_early(&self, stage: Stage) -> bool {
+        let (early, stage) = (Stage::Early as u8, stage as u8);
+        self.stage.compare_exchange(early, stage, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
     /// A descriptor that came from elsewhere (`exec`, a message): if it is one end of a
     /// connection that is shared already, then it goes on so.
     pub(crate) fn inherited(fd: i32, is_held_by_message: bool) {
@@ -434,7 +451,7 @@ impl Connection {
         match self.shared() {
             Some(shared) => shared.shut(sending, receiving),
             // What is said once more is not worth memory, and its end is TCP's to tell.
-            None if self.role() == Role::Connector => self.stays_plain(Verdict::TooShort),
+            None if self.role() == Role::Connector => self.gives_up(Verdict::TooShort),
             None => {}
         }
     }

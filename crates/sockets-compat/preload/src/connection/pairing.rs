@@ -124,16 +124,24 @@ impl Connection {
         let Some(turn) = self.early.turn(leads) else { return };
         match self.role() {
             Role::Connector => self.alone(|| self.offers(fd)),
-            Role::Acceptor if turn > LAST_LOOK => self.stays_plain(Verdict::NoOffer),
+            Role::Acceptor if turn > LAST_LOOK => self.gives_up(Verdict::NoOffer),
             Role::Acceptor if is_turn_to_look(turn) => self.looks_for_an_offer(fd),
             Role::Acceptor => {}
         }
     }
 
-    /// It is TCP from here on.
-    pub(super) fn stays_plain(&self, why: Verdict) {
+    /// It is TCP from here on: memory that was offered is not used.
+    fn stays_plain(&self, why: Verdict) {
         self.stage.store(Stage::Plain as u8, Ordering::Release);
         self.tells(why);
+    }
+
+    /// The same where there is no memory yet. Another thread may have found some at this moment:
+    /// then that holds.
+    pub(super) fn gives_up(&self, why: Verdict) {
+        if self.leaves_early(Stage::Plain) {
+            self.tells(why);
+        }
     }
 
     /// Another process is about to have it, too, and what that sends and receives is not counted
@@ -154,7 +162,7 @@ impl Connection {
             // Another thread is in the middle of a call, as a rule of one that does not wait.
             self.early.pause();
         }
-        self.stays_plain(Verdict::PassedOn);
+        self.gives_up(Verdict::PassedOn);
     }
 
     /// Takes the memory that the other end offers, or offers some, if it is known what went
@@ -170,7 +178,7 @@ impl Connection {
         match offered {
             Ok(()) => {}
             Err(Verdict::PastUs) if self.looks.fetch_add(1, Ordering::Relaxed) + 1 < TRIES => {}
-            Err(why) => self.stays_plain(why),
+            Err(why) => self.gives_up(why),
         }
     }
 
@@ -213,8 +221,7 @@ impl Connection {
         self.looks.store(0, Ordering::Relaxed);
         self.began_at.store(kernel::milliseconds(), Ordering::Relaxed);
         self.early.turns.begin_at(sent, received);
-        self.adopt(segment, Proof::Open);
-        true
+        self.adopt_early(segment, Proof::Open)
     }
 
     fn looks_for_an_offer(&self, fd: i32) {
@@ -232,7 +239,7 @@ impl Connection {
             && (self.is_carried() || !matches!(why, Verdict::NoOffer | Verdict::PastUs))
             && self.has_looked_enough()
         {
-            self.stays_plain(why);
+            self.gives_up(why);
         }
     }
 
@@ -285,14 +292,17 @@ impl Connection {
         if !is_mine {
             return Err(Verdict::NoOffer);
         }
-        let segment = offer.keep();
-        introduce(segment, role, fd);
-        let shared = SegmentView::new(segment, role, &self.is_proven, &self.announced);
+        introduce(*offer, role, fd);
+        let shared = SegmentView::new(*offer, role, &self.is_proven, &self.announced);
         shared.receives.receiving.by_tcp.store(received, Ordering::Relaxed);
         shared.sends.sending.by_tcp.store(sent, Ordering::Relaxed);
         shared.own.is_sure.store(1, Ordering::Release);
-        self.adopt(segment, Proof::Done);
+        if !self.adopt_early(*offer, Proof::Done) {
+            own.cookie.store(0, Ordering::Release);
+            return Err(Verdict::PastUs);
+        }
         drop(gate);
+        offer.keep();
         own.is_here.store(1, Ordering::Release);
         if let Some(between) = shared.between {
             between.note_change();
