@@ -307,10 +307,11 @@ pub(crate) fn fill_with(fd: c_int, piece: &[u8]) -> usize {
     let (mut sum, mut before) = (0, 0);
     loop {
         match send_at_once(fd, piece, libc::MSG_DONTWAIT) {
-            -1 if sum == before || place("CASES_FROM").is_none() => return sum,
+            -1 if sum == before => return sum,
             -1 => {
-                // Somebody on the way may have made room.
+                // Somebody on the way may have made room, were it the kernel at the other end.
                 before = sum;
+                std::thread::sleep(Duration::from_millis(2));
                 rest();
             }
             sent => sum += sent as usize,
