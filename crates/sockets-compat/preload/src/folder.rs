@@ -406,6 +406,8 @@ mod tests {
             scope.spawn(|| {
                 while !is_over.load(Ordering::Relaxed) {
                     remove_own_if_empty(&path);
+                    // As often as many processes would that end.
+                    std::thread::sleep(std::time::Duration::from_micros(20));
                 }
             });
             let made = (0..2000).try_for_each(|turn| {
