@@ -117,8 +117,8 @@ impl EarlyBytes {
         self.pass(is_over, &self.sent, send)
     }
 
-    /// The same of a call that receives. It must not wait in the kernel: the first byte that
-    /// comes may be one that means memory.
+    /// The same of a call that receives. As long as it waits in the kernel the way does not change,
+    /// so one that may wait long waits before it.
     pub(super) fn receive(
         &self,
         is_over: impl Fn() -> bool,

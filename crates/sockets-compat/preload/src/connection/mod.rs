@@ -415,7 +415,7 @@ impl Connection {
         Some(sent)
     }
 
-    /// The same of a call that receives, which must not wait.
+    /// The same of a call that receives. While it is under way there will be no memory.
     pub(crate) fn early_receive(
         &self,
         fd: i32,
