@@ -202,6 +202,11 @@ pub(crate) fn option(fd: c_int, level: c_int, name: c_int) -> Result<c_int, Errn
     option_of(fd, level, name, 0)
 }
 
+/// Whether a socket is one of TCP, or a raw one of that protocol.
+pub(crate) fn is_tcp(fd: c_int) -> bool {
+    option(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL) == Ok(libc::IPPROTO_TCP)
+}
+
 /// The number that no other socket of this boot and network namespace has.
 pub(crate) fn cookie(fd: c_int) -> Result<u64, Errno> {
     option_of(fd, libc::SOL_SOCKET, libc::SO_COOKIE, 0_u64)
@@ -307,6 +312,17 @@ pub(crate) fn map_private(len: usize) -> Result<*mut u8, Errno> {
     let how = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
     call!(libc::SYS_mmap, ptr::null::<c_void>(), len, rights, how, -1 as c_int, 0_usize)
         .map(ptr::with_exposed_provenance_mut)
+}
+
+/// A page that is all zero in the copies of this memory that forks make; kernels before Linux 4.14
+/// have none.
+pub(crate) fn map_wiped_in_children() -> Result<*mut u8, Errno> {
+    const LEN: usize = 4096;
+    let page = map_private(LEN)?;
+    call!(libc::SYS_madvise, page, LEN, libc::MADV_WIPEONFORK).map(|_| page).inspect_err(|_| {
+        // SAFETY: nobody else knows of it.
+        unsafe { unmap(page, LEN) };
+    })
 }
 
 /// Gets the memory behind a part of a mapping, which a store would otherwise get, and end the

@@ -9,6 +9,7 @@ use std::ffi::{c_char, c_int};
 mod allocator;
 mod bell;
 mod between_hosts;
+mod borrowers;
 #[cfg(not(test))]
 mod calls;
 mod carrier;
@@ -18,6 +19,7 @@ mod constructors;
 mod folder;
 mod interest;
 mod kernel;
+mod known_tcp;
 mod lock;
 mod log;
 mod messages;
@@ -64,6 +66,7 @@ static ALLOCATOR: allocator::Allocator = allocator::Allocator;
 #[cfg(not(test))]
 extern "C" fn begin(count: c_int, words: *const *const c_char, variables: *const *const c_char) {
     next::look_up_all();
+    process::find_out_who_knows_of_threads();
     process::begin();
     rules::read();
     if let Some(text) = carrier::asked_for() {

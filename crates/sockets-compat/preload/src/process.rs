@@ -8,10 +8,10 @@
 //! in the parent, and the child waits for them as for any other.
 
 use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, Ordering};
 
 use crate::watched::{self, Set};
-use crate::{allocator, kernel, messages, status, table};
+use crate::{allocator, borrowers, kernel, messages, status, table};
 
 static OWNER: AtomicU32 = AtomicU32::new(0);
 static EPOCH: AtomicU32 = AtomicU32::new(0);
@@ -19,6 +19,7 @@ static EPOCH: AtomicU32 = AtomicU32::new(0);
 /// To be called when the library comes to life, and in each child of a fork.
 pub(crate) fn begin() {
     OWNER.store(kernel::process(), Ordering::Relaxed);
+    borrowers::begin();
     EPOCH.fetch_add(1, Ordering::Relaxed);
 }
 
@@ -32,10 +33,27 @@ pub(crate) fn owner() -> u32 {
     OWNER.load(Ordering::Relaxed)
 }
 
-/// Whether the tables are this process's own. A child of `vfork` runs in its parent's
-/// memory until it calls `exec`: what it closes is closed for itself, not for the parent.
+/// Whether the tables are this process's own, and it is not one of its children that borrow
+/// them or have a copy.
 pub(crate) fn owns_the_tables() -> bool {
-    OWNER.load(Ordering::Relaxed) == kernel::process()
+    borrowers::are_none() || OWNER.load(Ordering::Relaxed) == kernel::process()
+}
+
+/// Where libc says whether this process has one thread; null where it does not.
+static IS_ALONE: AtomicPtr<AtomicU8> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Whether no other thread is here, for certain.
+pub(crate) fn has_one_thread() -> bool {
+    // SAFETY: a variable of libc, which is written where threads begin and end.
+    unsafe { IS_ALONE.load(Ordering::Relaxed).as_ref() }
+        .is_some_and(|alone| alone.load(Ordering::Relaxed) != 0)
+}
+
+/// Not to be asked in the handler of a signal: so in the beginning.
+pub(crate) fn find_out_who_knows_of_threads() {
+    // SAFETY: a name that ends with zero.
+    let place = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__libc_single_threaded".as_ptr()) };
+    IS_ALONE.store(place.cast(), Ordering::Relaxed);
 }
 
 #[cfg(not(test))]

@@ -77,6 +77,10 @@ impl Place {
         (std::net::Ipv6Addr::from(self.address).to_canonical(), self.port).into()
     }
 
+    fn is_unspecified(&self) -> bool {
+        std::net::Ipv6Addr::from(self.address).to_canonical().is_unspecified()
+    }
+
     pub(crate) fn is_loopback(&self) -> bool {
         let address = std::net::Ipv6Addr::from(self.address);
         address.is_loopback() || address.to_ipv4_mapped().is_some_and(|v4| v4.is_loopback())
@@ -136,7 +140,7 @@ impl Name {
         })
     }
 
-    /// The same for one that is still being made: its other end is who was called.
+    /// The same for one that has been called just now, and may still be being made.
     ///
     /// # Safety
     ///
@@ -158,7 +162,13 @@ impl Name {
             );
         }
         let connector = Place::of(&kernel::name(fd, false).ok()?)?;
-        Some(Self::new(connector, Place::of(&there)?))
+        let called = Place::of(&there)?;
+        // Who calls no address gets this host; so does the kernel say, once they are connected.
+        if called.is_unspecified() {
+            let there = kernel::name(fd, true).ok().and_then(|there| Place::of(&there));
+            return Some(Self::new(connector, there.unwrap_or(called)));
+        }
+        Some(Self::new(connector, called))
     }
 
     /// Whether both ends are here.

@@ -12,6 +12,7 @@ use crate::connection::{CLOSED, Call, Connection, SegmentView, Sending};
 use crate::kernel::{self, Errno, Outcome, Part};
 use crate::lock::{LockGuard, hold_for_call};
 use crate::messages;
+use crate::process;
 use crate::ring::{Malformed, ROOM_BY_MEMORY, ReceiveMode};
 
 /// The other end wrote nonsense: to the program it is as if it had died.
@@ -301,6 +302,11 @@ unsafe fn receive_early(
             .then(|| unsafe { kernel::receive_parts(fd, parts, flags) });
     }
     let peeks = flags & libc::MSG_PEEK != 0;
+    if !peeks && process::has_one_thread() {
+        // Nobody else is here who could change the way while this waits.
+        // SAFETY: as promised.
+        return connection.early_receive(fd, || unsafe { kernel::receive_parts(fd, parts, flags) });
+    }
     loop {
         // SAFETY: as promised.
         let at_once = || unsafe { kernel::receive_parts(fd, parts, flags | libc::MSG_DONTWAIT) };

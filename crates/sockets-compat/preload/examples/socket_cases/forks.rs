@@ -13,6 +13,9 @@ pub(crate) const CASES: &[Case] = &[
     ("a_child_goes_on", child_goes_on),
     ("a_child_and_its_parent_take_turns", child_and_parent),
     ("a_child_of_vfork_closes_for_itself", vfork_closes),
+    ("a_program_that_is_spawned_closes_for_itself", spawn_closes),
+    ("a_child_of_clone_in_this_memory_closes_for_itself", clone_closes),
+    ("a_child_that_libc_knows_nothing_of_closes_for_itself", bare_clone_closes),
     ("a_program_has_it_as_its_input", exec_input),
     ("a_program_has_it_before_a_word_was_said", exec_fresh),
     ("a_killed_peer", killed_peer),
@@ -121,7 +124,136 @@ fn child_and_parent(seen: &mut Seen) {
     pair.close();
 }
 
+/// Calls `vfork`, and closes a descriptor in the child. It returns twice, so what calls it cannot
+/// be Rust.
+#[cfg(target_arch = "x86_64")]
+#[unsafe(naked)]
+unsafe extern "C" fn vfork_and_close(fd: i32) -> libc::pid_t {
+    std::arch::naked_asm!(
+        "push rbx",
+        "mov ebx, edi",
+        "call {vfork}@PLT",
+        "test eax, eax",
+        "jnz 2f",
+        "mov edi, ebx",
+        "call {close}@PLT",
+        "xor edi, edi",
+        "call {exit}@PLT",
+        "2:",
+        "pop rbx",
+        "ret",
+        vfork = sym vfork,
+        close = sym libc::close,
+        exit = sym libc::_exit,
+    )
+}
+
+/// The same.
+#[cfg(target_arch = "aarch64")]
+#[unsafe(naked)]
+unsafe extern "C" fn vfork_and_close(fd: i32) -> libc::pid_t {
+    std::arch::naked_asm!(
+        "stp x19, x30, [sp, #-16]!",
+        "mov w19, w0",
+        "bl {vfork}",
+        "cbnz w0, 2f",
+        "mov w0, w19",
+        "bl {close}",
+        "mov w0, wzr",
+        "bl {exit}",
+        "2:",
+        "ldp x19, x30, [sp], #16",
+        "ret",
+        vfork = sym vfork,
+        close = sym libc::close,
+        exit = sym libc::_exit,
+    )
+}
+
+unsafe extern "C" {
+    fn vfork() -> libc::pid_t;
+}
+
+/// What a child of `clone` runs.
+extern "C" fn close_in_child(fd: *mut libc::c_void) -> i32 {
+    close(fd.addr() as i32);
+    0
+}
+
+fn cloned_and_closes(fd: i32, flags: i32) -> bool {
+    let mut stack = vec![0_u128; 4096];
+    let argument = std::ptr::without_provenance_mut(fd as usize);
+    // SAFETY: it runs on a stack of its own while this one waits.
+    let child = unsafe {
+        let top = stack.as_mut_ptr().add(stack.len()).cast();
+        libc::clone(close_in_child, top, flags | libc::SIGCHLD, argument)
+    };
+    ended(child)
+}
+
+/// Waits for a child, and for nobody else.
+fn ended(child: libc::pid_t) -> bool {
+    let mut status = -1;
+    // SAFETY: a place for it.
+    unsafe { libc::waitpid(child, &mut status, 0) == child && status == 0 }
+}
+
+/// A pair where something is under way to the end that a child closes.
+fn pair_with_bytes() -> Pair {
+    let pair = Pair::used();
+    send(pair.b, b"on its way", 0);
+    pair
+}
+
+/// What a child has closed for itself is open here, and nothing is lost.
+fn is_still_open(seen: &mut Seen, pair: &Pair) {
+    seen.call("recv", recv(pair.a, &mut [0; 16], 0));
+    send(pair.a, b"still open", 0);
+    seen.call("recv", recv(pair.b, &mut [0; 16], 0));
+    send(pair.b, b"both ways", 0);
+    seen.call("recv", recv(pair.a, &mut [0; 16], 0));
+    close(pair.a);
+    seen.call("end", recv(pair.b, &mut [0; 16], 0));
+    close(pair.b);
+}
+
 fn vfork_closes(seen: &mut Seen) {
+    for _ in 0..3 {
+        let pair = pair_with_bytes();
+        // SAFETY: the child closes a descriptor, and ends.
+        let child = unsafe { vfork_and_close(pair.a) };
+        seen.note("ended", ended(child));
+        is_still_open(seen, &pair);
+    }
+}
+
+fn clone_closes(seen: &mut Seen) {
+    for flags in [libc::CLONE_VM, libc::CLONE_VM | libc::CLONE_VFORK] {
+        let pair = pair_with_bytes();
+        seen.note("ended", cloned_and_closes(pair.a, flags));
+        is_still_open(seen, &pair);
+    }
+}
+
+fn bare_clone_closes(seen: &mut Seen) {
+    let pair = pair_with_bytes();
+    seen.note("ended", cloned_and_closes(pair.a, 0));
+    is_still_open(seen, &pair);
+    let pair = pair_with_bytes();
+    // SAFETY: the child closes a descriptor, and ends.
+    let child = unsafe {
+        let child = libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0);
+        if child == 0 {
+            close(pair.a);
+            libc::_exit(0);
+        }
+        child as libc::pid_t
+    };
+    seen.note("ended", ended(child));
+    is_still_open(seen, &pair);
+}
+
+fn spawn_closes(seen: &mut Seen) {
     let pair = Pair::used();
     // `posix_spawn` is a vfork with a list of what the child closes.
     // SAFETY: memory and numbers of this case.

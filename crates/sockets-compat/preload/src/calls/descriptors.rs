@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_uint, c_ulong, c_void};
 
 use crate::kernel::{self, Errno};
 use crate::next::next;
-use crate::{bell, process, status, table, watched};
+use crate::{bell, known_tcp, process, status, table, watched};
 
 /// The descriptor is about to be closed, or to become another.
 fn goes(fd: c_int) {
@@ -13,6 +13,7 @@ fn goes(fd: c_int) {
         watched::closed(fd);
         table::remove(fd);
         status::plain::descriptor_closed(fd);
+        known_tcp::forget(fd);
     }
 }
 
@@ -50,6 +51,7 @@ fn leave_range(first: c_uint, last: c_uint) {
     };
     bell::closed_between(fd, last);
     status::plain::closed_between(fd, last);
+    known_tcp::forget_between(fd, last);
     while let Some(found) = table::next_from(fd).filter(|&found| found <= last) {
         goes(found);
         fd = found + 1;
@@ -70,6 +72,7 @@ fn doubled(old: c_int, new: c_int) -> c_int {
     if new >= 0 && new != old && process::owns_the_tables() {
         let why = Errno::last();
         table::duplicate(old, new);
+        known_tcp::forget(new);
         status::plain::descriptor_doubled(old, new);
         watched::doubled(old, new);
         why.tell();

@@ -2,21 +2,21 @@
 //!
 //! | module | what it takes |
 //! | --- | --- |
-//! | [`connect`] | how connections begin: `connect`, `accept` |
-//! | [`bytes`] | `read`, `write`, `send`, `recv` and their kin |
+//! | [`sockets`] | how connections begin (`connect`, `accept`); names and options |
+//! | [`bytes`] | `read`, `write`, `send`, `recv` and their kin; `sendfile`, `splice` |
 //! | [`messages`] | `sendmsg`, `recvmsg`, and several of them at once |
-//! | [`files`] | `sendfile`: from a file into a socket |
-//! | [`splice`] | `splice`: between a pipe and a socket |
 //! | [`waiting`] | `poll`, `select` |
 //! | [`epoll`] | `epoll` |
-//! | [`descriptors`] | `close`, `dup`, `fcntl`, `ioctl`, `shutdown`, options |
+//! | [`descriptors`] | `close`, `dup`, `fcntl`, `ioctl`, `shutdown` |
 //! | [`processes`] | signals, what a program forbids itself, the end of a process |
+//! | [`children`] | `vfork`, `clone`: children in this process's memory |
 //! | [`streams`] | `fdopen` |
 //!
 //! Each is a few lines: is the descriptor one of ours, then ask the module that knows;
 //! else what stood behind the name before.
 
 mod bytes;
+mod children;
 mod descriptors;
 mod epoll;
 mod messages;

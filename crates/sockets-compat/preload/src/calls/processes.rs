@@ -5,6 +5,7 @@ use std::mem::MaybeUninit;
 
 use libc::{sigaction as Action, sighandler_t};
 
+use super::children;
 use crate::kernel::Errno;
 use crate::next::next;
 use crate::process;
@@ -246,6 +247,10 @@ unsafe extern "C" fn syscall(
     let forbidden = unsafe { forbidden_by_number(number, &arguments) };
     if forbidden.is_some() {
         sandbox::remember();
+    }
+    // SAFETY: as above.
+    if let Some(borrower) = unsafe { children::made_by_number(number, a, b) } {
+        borrower.stays();
     }
     // SAFETY: as above.
     let result = unsafe { by_number(number, arguments) };

@@ -15,7 +15,7 @@ use crate::messages::{self, Socket};
 use crate::next::next;
 use crate::registry::{Name, Place};
 use crate::segment::Role;
-use crate::{log, process, rules, status, table};
+use crate::{known_tcp, log, process, rules, status, table};
 
 /// Asks a socket of messages, if it is one.
 fn of_messages<R>(fd: c_int, ask: impl FnOnce(&Socket) -> R) -> Option<R> {
@@ -31,7 +31,11 @@ fn done(result: Result<(), Errno>) -> c_int {
 unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
     if !messages::is_meant(domain, kind, protocol) {
         // SAFETY: numbers.
-        return unsafe { next!(socket: fn(c_int, c_int, c_int) -> c_int)(domain, kind, protocol) };
+        let fd = unsafe { next!(socket: fn(c_int, c_int, c_int) -> c_int)(domain, kind, protocol) };
+        if fd >= 0 && process::owns_the_tables() {
+            known_tcp::was_made(fd, domain, kind, protocol);
+        }
+        return fd;
     }
     let made: Outcome = messages::make(domain, kind).map(|fd| fd as usize);
     super::told_int(made)
@@ -199,22 +203,6 @@ unsafe extern "C" fn setsockopt(
     }
 }
 
-/// Whether a socket that is connected is one of TCP; its name says whether it is of the Internet. (A
-/// raw socket of that protocol is one, too, until its bytes are to be counted.)
-fn is_tcp(fd: c_int) -> bool {
-    kernel::option(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL) == Ok(libc::IPPROTO_TCP)
-}
-
-/// What the connection is called; the kernel knows no other end while it is being made.
-///
-/// # Safety
-///
-/// `address` has this many bytes.
-unsafe fn name(fd: c_int, address: *const sockaddr, len: socklen_t) -> Option<Name> {
-    // SAFETY: as promised.
-    Name::of(fd, Role::Connector).or_else(|| unsafe { Name::called(fd, address, len) })
-}
-
 #[unsafe(no_mangle)]
 unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int {
     // SAFETY: what the program gave.
@@ -229,9 +217,9 @@ unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, len: socklen_t
         && rules::are_on()
         && process::owns_the_tables()
         && table::find(fd).is_none()
-        && is_tcp(fd)
+        && known_tcp::is_one(fd)
         // SAFETY: what the program gave, and the kernel has taken.
-        && let Some(name) = unsafe { name(fd, address, len) }
+        && let Some(name) = unsafe { Name::called(fd, address, len) }
     {
         // Who cannot offer memory has a TCP connection, as he asked for.
         let called = |transport| Connection::called(fd, name, transport);
@@ -255,6 +243,7 @@ fn stays_tcp(fd: c_int, role: Role, name: &Name, verdict: Verdict) {
 ///
 /// `address` and `len` are what the program gave.
 unsafe fn accepts(
+    listener: c_int,
     address: *mut sockaddr,
     len: *mut socklen_t,
     accept: impl FnOnce(*mut sockaddr, *mut socklen_t) -> c_int,
@@ -277,7 +266,7 @@ unsafe fn accepts(
             let caller = caller.or_else(|| Place::of(&kernel::name(fd, true).ok()?))?;
             Some(Name::new(caller, Place::of(&kernel::name(fd, false).ok()?)?))
         };
-        if is_tcp(fd)
+        if known_tcp::is_one(listener)
             && let Some(name) = name()
         {
             match rules::allow(&name) {
@@ -298,7 +287,7 @@ unsafe extern "C" fn accept(fd: c_int, address: *mut sockaddr, len: *mut socklen
     }
     // SAFETY: what the program gave, or a place of ours.
     unsafe {
-        accepts(address, len, |address, len| {
+        accepts(fd, address, len, |address, len| {
             next!(accept: fn(c_int, *mut sockaddr, *mut socklen_t) -> c_int)(fd, address, len)
         })
     }
@@ -317,7 +306,7 @@ unsafe extern "C" fn accept4(
     }
     // SAFETY: what the program gave, or a place of ours.
     unsafe {
-        accepts(address, len, |address, len| {
+        accepts(fd, address, len, |address, len| {
             next!(accept4: fn(c_int, *mut sockaddr, *mut socklen_t, c_int) -> c_int)(
                 fd, address, len, flags,
             )

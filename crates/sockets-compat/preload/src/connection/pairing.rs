@@ -333,7 +333,8 @@ impl Connection {
     /// then it stays what it is.
     fn counted(&self, fd: i32) -> Option<(u64, u64)> {
         let (received, sent) = (self.early.received(), self.early.sent());
-        (socket_diag::received(fd) == Some(received)).then_some((received, sent))
+        (kernel::is_tcp(fd) && socket_diag::received(fd) == Some(received))
+            .then_some((received, sent))
     }
 
     /// One more call of an end whose offer nobody has taken yet.
