@@ -10,8 +10,14 @@ use std::process::{Command, Output, Stdio};
 
 use landfall_testbed::skip_unless;
 
-pub(crate) const VARIABLES: [&str; 5] =
-    ["LD_PRELOAD", "LANDFALL_RULES", "LANDFALL_LOG", "LANDFALL_LOG_LEVEL", "LANDFALL_SOCKETS"];
+pub(crate) const VARIABLES: [&str; 6] = [
+    "LD_PRELOAD",
+    "LANDFALL_RULES",
+    "LANDFALL_LOG",
+    "LANDFALL_LOG_LEVEL",
+    "LANDFALL_GROUP",
+    "LANDFALL_SOCKETS",
+];
 
 fn run(preload: &Path, words: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_landfall"));
@@ -78,6 +84,17 @@ fn it_is_told_what_was_asked_for() {
     assert_eq!(text(&output.stdout).trim(), expected);
     fs::remove_file(rules).unwrap();
     fs::remove_file(log).unwrap();
+}
+
+#[test]
+fn a_group_is_told_by_its_number_and_one_that_is_not_there_is_named() {
+    let own = rustix::process::getegid().as_raw().to_string();
+    let script = ["--", "sh", "-c", "echo $LANDFALL_GROUP"];
+    let output = run(&harmless(), &[&["--group", own.as_str()], &script[..]].concat());
+    assert_eq!(text(&output.stdout).trim(), own);
+    let output = run(&harmless(), &[&["--group", "no-such-group-here"], &script[..]].concat());
+    assert_eq!((output.status.code(), text(&output.stdout)), (Some(125), String::new()));
+    assert!(text(&output.stderr).contains("there is no group called no-such-group-here"));
 }
 
 #[test]

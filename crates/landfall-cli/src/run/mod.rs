@@ -4,9 +4,11 @@
 //! | file | what it is |
 //! | --- | --- |
 //! | this | the options, and the program in this one's place |
+//! | `group` | which group `--group` means |
 //! | `library` | where the library to preload lies |
 //! | `program` | which file a name means, and what the library can't do for it |
 
+mod group;
 mod library;
 mod program;
 
@@ -30,12 +32,13 @@ Examples:
   landfall run --log connections.log -- redis-benchmark -p 6379
   landfall run --log errors.log --log-level errors -- nginx -g 'daemon off;'
   landfall run --rules landfall.rules -- postgres -D data
+  landfall run --group web -- gunicorn app:application     (nginx under --group web, too)
 
 The program takes the place of this one: its exit code and its signals are its own. Where it
 cannot be started the exit code is 127 (not found), 126 (no program), or 125 (anything else).
 
-A connection goes through memory where both ends run so, on one host and as one user; else it
-is TCP, as ever. A rule is `memory`, `tcp`, or for other hosts `stp` or `qpip` (see `landfall
+A connection goes through memory where both ends run so, on one host and as one user (or with one
+--group); else it is TCP, as ever. A rule is `memory`, `tcp`, or for other hosts `stp` or `qpip` (see `landfall
 carry`), with program=, port= and address=; the first that fits decides. LANDFALL_SOCKETS=off switches
 all off. While a program runs, a file does so for its new connections: /run/landfall/sockets-off for the
 host, /dev/shm/landfall-sockets-off-UID for one user. `landfall ss` shows what became of each
@@ -49,6 +52,10 @@ pub(crate) struct Args {
     /// Rules: which connections may go through memory
     #[arg(long, value_name = "FILE")]
     rules: Option<PathBuf>,
+    /// Share memory with programs of other users who are in this group, by name or number: its
+    /// members trust each other then as the programs of one user do
+    #[arg(long, value_name = "GROUP")]
+    group: Option<String>,
     /// Write there for each connection what it uses, and why
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
@@ -107,6 +114,9 @@ fn prepare(args: &Args) -> Result<Command> {
     command.env("LD_PRELOAD", library_before_all_others()?);
     if let Some(rules) = &args.rules {
         command.env("LANDFALL_RULES", checked_rules(rules)?);
+    }
+    if let Some(group) = &args.group {
+        command.env("LANDFALL_GROUP", group::number_of(group)?.to_string());
     }
     if let Some(log) = &args.log {
         command.env("LANDFALL_LOG", writable(log)?);

@@ -100,6 +100,8 @@ impl Verdict {
             Self::NoFolder(why) => match why {
                 Fault::Kernel(why) => (Reason::NoMemory, why.0.cast_unsigned()),
                 Fault::NoFolder => (Reason::NoFolder, 0),
+                Fault::NotOfGroup(group) => (Reason::FolderNotOfGroup, *group),
+                Fault::NotForUs(group, _) => (Reason::NotInGroup, *group),
                 Fault::OfUser(user) => (Reason::FolderOfUser, *user),
                 Fault::OpenToOthers(mode) => (Reason::FolderOpen, *mode),
                 Fault::Nameless => (Reason::Nameless, 0),

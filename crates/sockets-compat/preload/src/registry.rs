@@ -19,7 +19,7 @@ use std::os::unix::ffi::OsStrExt;
 use landfall_socket_rules::Transport;
 use landfall_socket_status::{ProcessName, Record};
 
-use crate::folder::{self, Fault, Folder, Path};
+use crate::folder::{self, Fault, Folder, Owner, Path, group};
 use crate::kernel;
 use crate::kernel::Errno;
 use crate::notes;
@@ -227,18 +227,34 @@ impl Name {
 
     /// Makes the file; one of this name was of a connection that is no more.
     pub(crate) fn create(&self) -> Result<i32, Fault> {
-        Folder::make_in(|folder| folder.create(self.file_name().as_c_str()))
+        let create = |folder: &Folder| folder.create(self.file_name().as_c_str());
+        match self.group() {
+            Some(group) => Folder::make_in_groups(group, create),
+            None => Folder::make_in(create),
+        }
     }
 
-    /// Opens the file that was made.
-    pub(crate) fn open(&self) -> Result<i32, Fault> {
-        Ok(Folder::open()?.open_file(self.file_name().as_c_str())?)
+    /// Opens the file that was made; and whose it has to be.
+    pub(crate) fn open(&self) -> Result<(i32, Owner), Fault> {
+        let folder = self.folder()?;
+        Ok((folder.open_file(self.file_name().as_c_str())?, folder.owner()))
     }
 
     pub(crate) fn forget(&self) {
-        if let Ok(folder) = Folder::open() {
+        if let Ok(folder) = self.folder() {
             self.forget_in(&folder);
         }
+    }
+
+    /// The group whose members find it; else those of one user do. Carriers are of one user.
+    pub(crate) fn group(&self) -> Option<u32> {
+        let is_between_programs = !self.is_for_the_carrier() && self.is_within_this_host();
+        group::known().filter(|_| is_between_programs)
+    }
+
+    /// Where its file lies.
+    fn folder(&self) -> Result<Folder, Fault> {
+        self.group().map_or_else(Folder::open, Folder::open_of_group)
     }
 
     pub(crate) fn forget_in(&self, folder: &Folder) {
@@ -304,12 +320,14 @@ const MOST: usize = 32;
 /// Takes some of the names away whose connections, or processes, are no more; and folders that
 /// nobody needs.
 pub(crate) fn sweep() {
-    sweep_names();
+    let of_group = group::known().map(Folder::open_of_group);
+    for folder in std::iter::once(Folder::open()).chain(of_group).flatten() {
+        sweep_names(&folder);
+    }
     folder::remove_empty_ones();
 }
 
-fn sweep_names() {
-    let Ok(folder) = Folder::open() else { return };
+fn sweep_names(folder: &Folder) {
     let path = folder.path_of(b".");
     let path = OsStr::from_bytes(path.as_c_str().to_bytes());
     let Ok(entries) = std::fs::read_dir(path) else { return };
@@ -327,7 +345,7 @@ fn sweep_names() {
     let Ok(diag) = SocketDiag::open() else { return };
     for name in names {
         if is_gone(&diag, &name) == Ok(true) {
-            name.forget_in(&folder);
+            name.forget_in(folder);
         }
     }
 }
@@ -369,7 +387,7 @@ mod tests {
         assert_eq!(here.open().unwrap_err(), Fault::Kernel(Errno(libc::ENOENT)));
         let made = here.create().unwrap();
         let again = here.create().unwrap();
-        let found = here.open().unwrap();
+        let (found, _) = here.open().unwrap();
         assert_eq!(kernel::status(found).unwrap().st_ino, kernel::status(again).unwrap().st_ino);
         assert_ne!(kernel::status(found).unwrap().st_ino, kernel::status(made).unwrap().st_ino);
         here.forget();

@@ -5,6 +5,7 @@
 //! | --- | --- |
 //! | `LANDFALL_SOCKETS=off` | all is left to the kernel |
 //! | `LANDFALL_RULES=FILE` | rules for connections; without one all within this host may |
+//! | `LANDFALL_GROUP=NUMBER` | who finds each other are the members of a group ([`group`]), not the programs of one user |
 //! | `LANDFALL_LOG=FILE`, `LANDFALL_LOG_LEVEL=LEVEL` | see [`crate::log`] |
 //!
 //! Files switch programs off that run ([`crate::switch`]).
@@ -15,6 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use landfall_socket_rules::{Rules, Transport};
 
+use crate::folder::group;
 use crate::log::{self, Verdict};
 use crate::registry::Name;
 use crate::switch;
@@ -38,6 +40,14 @@ pub(crate) fn read() {
     }
     if let Some(level) = variable(c"LANDFALL_LOG_LEVEL").filter(|level| !level.is_empty()) {
         log::set_level(level);
+    }
+    if let Some(number) = variable(c"LANDFALL_GROUP").filter(|number| !number.is_empty()) {
+        match number.to_str().ok().and_then(|number| number.parse().ok()) {
+            Some(number) => group::begin(number),
+            None => log::complain(format_args!(
+                "of this user alone: LANDFALL_GROUP has to be a number (`landfall run --group NAME` finds it)"
+            )),
+        }
     }
     let is_off = variable(c"LANDFALL_SOCKETS").is_some_and(|said| said == c"off" || said == c"0");
     if is_off || !are_good() {

@@ -83,8 +83,12 @@ impl Known {
     }
 
     /// Whether it belongs to this user. Of root's are sockets that were accepted for another, and
-    /// those that nobody has open.
-    fn is_ours(&self) -> Result<(), UnprovenReason> {
+    /// those that nobody has open. Where the connection is for a group, the rights of its
+    /// folder have decided.
+    fn is_ours(&self, name: &Name) -> Result<(), UnprovenReason> {
+        if name.group().is_some() {
+            return Ok(());
+        }
         if self.user != 0 && self.user != kernel::user() {
             return Err(UnprovenReason::OfUser(self.user));
         }
@@ -134,7 +138,7 @@ impl SocketDiag {
         if known.cookie != end.cookie.load(Ordering::Acquire) {
             return Err(UnprovenReason::Another);
         }
-        known.is_ours()
+        known.is_ours(name)
     }
 
     /// What the kernel knows of one end, if it is that of a connection still.
@@ -262,7 +266,7 @@ pub(crate) fn number_of(fd: i32, name: &Name, role: Role) -> Result<u64, Unprove
         return Err(UnprovenReason::Apart);
     }
     let known = diag.connected(name, role, 0)?;
-    known.is_ours()?;
+    known.is_ours(name)?;
     Ok(known.cookie)
 }
 

@@ -149,6 +149,10 @@ reasons! {
     PassedOn = 35 "passed_on",
     /// The offer is being made.
     OfferUnfinished = 36 "offer_unfinished",
+    /// The folder of a group is not that group's alone; the detail is its number.
+    FolderNotOfGroup = 37 "folder_not_of_group",
+    /// The user may not enter the folder of a group; the detail is its number.
+    NotInGroup = 38 "not_in_group",
 }
 
 impl Reason {
@@ -229,6 +233,12 @@ impl fmt::Display for Explanation {
             Reason::PastUs => f.write_str("bytes go past the library"),
             Reason::PassedOn => f.write_str("another process got it before it was memory"),
             Reason::OfferUnfinished => f.write_str("the offer is being made"),
+            Reason::FolderNotOfGroup => {
+                write!(f, "the folder is not of group {detail} alone: remove it")
+            }
+            Reason::NotInGroup => {
+                write!(f, "the folder of group {detail} cannot be used: is this user in it?")
+            }
         }
     }
 }

@@ -526,8 +526,8 @@ impl Offer {
     /// Looks by name, for the end at `side`. What is found is a file of this user's alone which
     /// says that it is of this connection; whether that is true the kernel knows.
     pub(crate) fn find(name: &Name, role: Role) -> Result<Self, Verdict> {
-        let file = name.open()?;
-        match Segment::open(file, name, role) {
+        let (file, owner) = name.open()?;
+        match Segment::open(file, owner, name, role) {
             Ok(segment) => Ok(Self { segment, file }),
             Err(why) => {
                 let _ = kernel::close(file);

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use landfall_socket_wakes::{RoomWatchers, RoomWish, Waiters, Wishes};
 
+use crate::folder::Owner;
 use crate::kernel::{self, Errno};
 use crate::registry::Name;
 
@@ -68,7 +69,7 @@ pub(crate) struct End {
     pub(crate) holders: AtomicU32,
     /// The acceptor has found the memory; the connector has seen that.
     pub(crate) is_here: AtomicU32,
-    /// Whether its calls wait, as far as is known; see [`crate::waits`].
+    /// Whether its calls wait, as far as is known; see [`crate::patience`].
     pub(crate) waits: AtomicU32,
     /// The interface that its socket is bound to; zero if it is to none.
     pub(crate) interface: AtomicU32,
@@ -349,13 +350,14 @@ impl Segment {
         Ok(segment)
     }
 
-    /// Maps the memory of a connection that another made, for one of its ends.
-    pub(crate) fn open(file: i32, name: &Name, role: Role) -> Result<Self, Unusable> {
+    /// Maps the memory of a connection that another made, for one of its ends. It has to be of `owner`,
+    /// as the folder is that it lies in.
+    pub(crate) fn open(file: i32, owner: Owner, name: &Name, role: Role) -> Result<Self, Unusable> {
         let status = kernel::status(file)?;
-        if status.st_uid != kernel::user() {
+        if !owner.has(&status) {
             return Err(Unusable::OfUser(status.st_uid));
         }
-        if status.st_mode & (libc::S_IFMT | 0o077) != libc::S_IFREG {
+        if !owner.has_alone(&status) {
             return Err(Unusable::OpenToOthers(status.st_mode));
         }
         let names = status.st_nlink;

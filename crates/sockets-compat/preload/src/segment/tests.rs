@@ -29,6 +29,10 @@ pub(crate) fn scratch_file() -> File {
     options.custom_flags(libc::O_TMPFILE).open("/dev/shm").unwrap()
 }
 
+fn own_user() -> Owner {
+    Owner::User(kernel::user())
+}
+
 /// A file with a name, which is removed with it.
 struct Named(PathBuf, File);
 
@@ -44,7 +48,7 @@ impl Named {
 
     /// Whether it can be taken up as memory of this connection.
     fn opened(&self, name: &Name) -> Result<(), Unusable> {
-        let segment = Segment::open(self.1.as_raw_fd(), name, Role::Acceptor)?;
+        let segment = Segment::open(self.1.as_raw_fd(), own_user(), name, Role::Acceptor)?;
         // SAFETY: nobody knows of it.
         unsafe { segment.unmap() };
         Ok(())
@@ -101,7 +105,8 @@ fn rings_are_as_long_as_they_were_made() {
         let file = Named::new("capacity");
         let made =
             Segment::create(file.1.as_raw_fd(), &name(1), Role::Connector, capacity).unwrap();
-        let opened = Segment::open(file.1.as_raw_fd(), &name(1), Role::Acceptor).unwrap();
+        let opened =
+            Segment::open(file.1.as_raw_fd(), own_user(), &name(1), Role::Acceptor).unwrap();
         assert_eq!((made.capacity(), opened.capacity()), (capacity, capacity));
         for role in [Role::Connector, Role::Acceptor] {
             // The last byte of a ring is the same for both.

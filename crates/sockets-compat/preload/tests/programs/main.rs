@@ -7,6 +7,7 @@ mod hosts;
 mod servers;
 mod services;
 mod test_folder;
+mod users;
 
 use landfall_testbed::skip_unless;
 use test_folder::{TestFolder, Where, each, missing};

@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use super::Counted;
-use super::folder::Folder;
+use super::folder::{Folder, Owner};
 use crate::{CounterPlaces, Record, Role};
 
 /// What the name of memory begins with that is for the carrier.
@@ -20,19 +20,22 @@ pub(super) fn read(
     record: &Record,
     places: &CounterPlaces,
 ) -> Option<Counted> {
-    let name = file_name(record);
-    let file = if record.user == folder.name.user {
-        folder.open_file(name.as_bytes()).ok()?
-    } else {
-        // Programs of root's may have become another's. Anybody else's file would send root to look at
-        // places of its choice in memory that is not its own.
-        if folder.name.user != 0 {
-            return None;
-        }
-        let of_user = folder.name.of_user(record.user);
-        let other = Folder::open(&shared_memory.join(of_user.to_string()), &of_user).ok()?;
-        other.open_file(name.as_bytes()).ok()?
-    };
+    if folder.name.owner == Owner::User(record.user) {
+        return read_in(folder, record, places);
+    }
+    // Programs of root's may have become another's. Anybody else's file would send root to look at
+    // places of its choice in memory that is not its own.
+    if folder.name.owner != Owner::User(0) {
+        return None;
+    }
+    let of_user = folder.name.of_user(record.user);
+    let other = Folder::open(&shared_memory.join(of_user.to_string()), &of_user).ok()?;
+    read_in(&other, record, places)
+}
+
+/// The same of memory that lies in this folder: its owner's, as far as they trust each other.
+pub(super) fn read_in(folder: &Folder, record: &Record, places: &CounterPlaces) -> Option<Counted> {
+    let file = folder.open_file(file_name(record).as_bytes()).ok()?;
     counted(&file, record.role, places)
 }
 

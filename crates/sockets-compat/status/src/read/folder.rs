@@ -1,5 +1,5 @@
-//! The folders in memory, one for each user, boot and network namespace; proven as the library
-//! proves them, since everybody may make one of such a name.
+//! The folders in memory, one for each user or group, boot and network namespace; proven as the
+//! library proves them, since everybody may make one of such a name.
 
 use std::ffi::CString;
 use std::fmt;
@@ -16,14 +16,50 @@ use rustix::fs::{AtFlags, Dir, Mode, OFlags};
 use super::Host;
 use crate::ProcessName;
 
-const BEGINNING: &str = "landfall-sockets-";
+const OF_USER: &str = "landfall-sockets-";
+const OF_GROUP: &str = "landfall-group-";
 /// More files of one folder are not looked at in one go.
 const MOST_FILES: usize = 1 << 17;
+
+/// Whose a folder is, and what lies in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Owner {
+    User(u32),
+    /// Members of a group, who share memory and nothing else.
+    Group(u32),
+}
+
+impl Owner {
+    /// Whether a file or a folder is its own.
+    fn has(self, user: u32, group: u32) -> bool {
+        match self {
+            Self::User(own) => user == own,
+            Self::Group(own) => group == own,
+        }
+    }
+
+    /// What nobody may do with its folder.
+    const fn forbidden(self) -> u32 {
+        match self {
+            Self::User(_) => 0o077,
+            Self::Group(_) => 0o007,
+        }
+    }
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::User(user) => write!(f, "{OF_USER}{user:08x}"),
+            Self::Group(group) => write!(f, "{OF_GROUP}{group:08x}"),
+        }
+    }
+}
 
 /// What the name of a folder says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct FolderName {
-    pub(super) user: u32,
+    pub(super) owner: Owner,
     /// The first digits of the number of the boot.
     boot: String,
     /// The last 32 bits of the number of the network namespace.
@@ -32,17 +68,27 @@ pub(super) struct FolderName {
 
 impl FolderName {
     fn parse(name: &str) -> Option<Self> {
-        let mut parts = name.strip_prefix(BEGINNING)?.split('-');
+        let (rest, owner): (_, fn(u32) -> Owner) = match name.strip_prefix(OF_USER) {
+            Some(rest) => (rest, Owner::User),
+            None => (name.strip_prefix(OF_GROUP)?, Owner::Group),
+        };
+        let mut parts = rest.split('-');
         let mut next = || parts.next().filter(|part| part.len() == 8 && is_hex(part));
-        let (user, boot, network) = (next()?, next()?, next()?);
+        let (whose, boot, network) = (next()?, next()?, next()?);
         let number = |part| u32::from_str_radix(part, 16).ok();
-        let parsed = Self { user: number(user)?, boot: boot.to_owned(), network: number(network)? };
+        let parsed =
+            Self { owner: owner(number(whose)?), boot: boot.to_owned(), network: number(network)? };
         parts.next().is_none().then_some(parsed)
     }
 
     /// The folder of another user, of the same boot and network.
     pub(super) fn of_user(&self, user: u32) -> Self {
-        Self { user, ..self.clone() }
+        Self { owner: Owner::User(user), ..self.clone() }
+    }
+
+    /// Whether both are of the same boot and network.
+    pub(super) fn is_beside(&self, other: &Self) -> bool {
+        self.network == other.network && self.boot == other.boot
     }
 
     /// Whether it is of another boot of this host: nobody uses it any more.
@@ -58,7 +104,7 @@ impl FolderName {
 
 impl fmt::Display for FolderName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{BEGINNING}{:08x}-{}-{:08x}", self.user, self.boot, self.network)
+        write!(f, "{}-{}-{:08x}", self.owner, self.boot, self.network)
     }
 }
 
@@ -66,7 +112,7 @@ fn is_hex(part: &str) -> bool {
     part.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// A folder that belongs to whom its name says, and is closed to all others.
+/// A folder that belongs to its owner, as its name says, and is closed to all others.
 #[derive(Debug)]
 pub(super) struct Folder {
     fd: OwnedFd,
@@ -84,12 +130,16 @@ pub(super) fn all(
     for entry in fs::read_dir(shared_memory)? {
         let entry = entry?;
         let Some(name) = entry.file_name().to_str().and_then(FolderName::parse) else { continue };
-        if host.user != 0 && host.user != name.user {
+        if host.user != 0 && matches!(name.owner, Owner::User(user) if user != host.user) {
             continue;
         }
         match Folder::open(&entry.path(), &name) {
             Ok(folder) => found.push(folder),
             Err(why) if why.kind() == io::ErrorKind::NotFound => {}
+            // Not in that group.
+            Err(why)
+                if why.kind() == io::ErrorKind::PermissionDenied
+                    && matches!(name.owner, Owner::Group(_)) => {}
             Err(why) => faults.push(format!("{}: {why}", entry.path().display())),
         }
     }
@@ -101,11 +151,14 @@ impl Folder {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = rustix::fs::open(path, flags, Mode::empty())?;
         let status = rustix::fs::fstat(&fd)?;
-        if status.st_uid != name.user {
-            let why = format!("it belongs to user {}: remove it", status.st_uid);
+        if !name.owner.has(status.st_uid, status.st_gid) {
+            let why = format!(
+                "it belongs to user {} and group {}: remove it",
+                status.st_uid, status.st_gid
+            );
             return Err(io::Error::other(why));
         }
-        if status.st_mode & 0o077 != 0 {
+        if status.st_mode & name.owner.forbidden() != 0 {
             let why =
                 format!("it is open to others (mode {:04o}): remove it", status.st_mode & 0o7777);
             return Err(io::Error::other(why));
@@ -130,7 +183,7 @@ impl Folder {
         self.entries().iter().filter_map(|name| ProcessName::parse(name)).collect()
     }
 
-    /// Opens a file of its user: whatever has that name, this neither waits nor follows it.
+    /// Opens a file of its owner: whatever has that name, this neither waits nor follows it.
     pub(super) fn open_file(&self, name: &[u8]) -> io::Result<File> {
         let flags =
             OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
@@ -138,8 +191,8 @@ impl Folder {
             File::from(rustix::fs::openat(&self.fd, CString::new(name)?, flags, Mode::empty())?);
         let data = file.metadata()?;
         // Of root's are those of processes that became another user's later.
-        if !data.is_file() || (data.uid() != self.name.user && data.uid() != 0) {
-            return Err(io::Error::other("it is no file of its user"));
+        if !data.is_file() || (!self.name.owner.has(data.uid(), data.gid()) && data.uid() != 0) {
+            return Err(io::Error::other("it is no file of its owner"));
         }
         Ok(file)
     }
@@ -177,10 +230,15 @@ mod tests {
     #[test]
     fn names_of_folders_are_told_from_others() {
         let name = FolderName::parse("landfall-sockets-000003e8-0bb622ea-f0000151").unwrap();
-        assert_eq!((name.user, name.network()), (1000, 0xf000_0151));
+        assert_eq!((name.owner, name.network()), (Owner::User(1000), 0xf000_0151));
+        let group = "landfall-group-0000000f-0bb622ea-f0000151";
+        let of_group = FolderName::parse(group).unwrap();
+        assert_eq!((of_group.owner, of_group.to_string()), (Owner::Group(15), group.to_owned()));
+        assert!(of_group.is_beside(&name));
         assert_eq!(name.of_user(0).to_string(), "landfall-sockets-00000000-0bb622ea-f0000151");
         for other in [
             "landfall-sockets-off-1000",
+            "landfall-groups-000003e8-0bb622ea-f0000151",
             "landfall-sockets-000003E8-0bb622ea-f0000151",
             "landfall-sockets-000003e8-0bb622ea-f0000151-x",
             "landfall-sockets-000003e8-0bb622ea",

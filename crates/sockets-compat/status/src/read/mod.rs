@@ -31,7 +31,7 @@ use std::io;
 use std::net::{Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-use folder::Folder;
+use folder::{Folder, Owner};
 use leftovers::Networks;
 use tcp::TcpDiag;
 
@@ -165,10 +165,18 @@ impl Reader {
         let mut view = View::default();
         let mut tcp = TcpDiag::open().ok();
         let mut networks = Networks::default();
-        for folder in folder::all(&self.shared_memory, &self.host, &mut view.faults)? {
+        let folders = folder::all(&self.shared_memory, &self.host, &mut view.faults)?;
+        for folder in &folders {
             let (mut is_in_use, mut budget) = (false, MOST_RECORDS);
-            for process in folder.processes() {
-                match process::read(&folder, &process, &self.host, &mut budget) {
+            let processes = match folder.name.owner {
+                Owner::User(user) => {
+                    folder.processes().into_iter().map(|name| (name, user)).collect()
+                }
+                // What processes say lies in the folders of their users.
+                Owner::Group(_) => Vec::new(),
+            };
+            for (process, user) in processes {
+                match process::read(folder, user, &process, &self.host, &mut budget) {
                     Ok(process::Finding::Ended) => {
                         view.removed += usize::from(folder.remove(&process.to_bytes()));
                     }
@@ -177,14 +185,14 @@ impl Reader {
                         is_in_use = true;
                         let left = MOST_CONNECTIONS.saturating_sub(view.connections().count());
                         found.connections.truncate(left);
-                        self.count(&folder, &mut found, tcp.as_mut());
+                        self.count(folder, &folders, &mut found, tcp.as_mut());
                         view.processes.push(found);
                     }
                     Err(why) => view.faults.push(format!("{}: {why}", folder.path_of(&process))),
                 }
             }
             view.removed +=
-                leftovers::remove(&folder, is_in_use, &self.host, &mut networks, tcp.as_mut());
+                leftovers::remove(folder, is_in_use, &self.host, &mut networks, tcp.as_mut());
         }
         view.processes
             .sort_by(|a, b| (a.user, &a.program, a.name).cmp(&(b.user, &b.program, b.name)));
@@ -192,13 +200,25 @@ impl Reader {
     }
 
     /// Finds out how many bytes went.
-    fn count(&self, folder: &Folder, process: &mut Process, mut tcp: Option<&mut TcpDiag>) {
+    fn count(
+        &self,
+        folder: &Folder,
+        folders: &[Folder],
+        process: &mut Process,
+        mut tcp: Option<&mut TcpDiag>,
+    ) {
+        let of_groups = || {
+            let is_of_group = |folder: &&Folder| matches!(folder.name.owner, Owner::Group(_));
+            folders.iter().filter(is_of_group).filter(|group| group.name.is_beside(&folder.name))
+        };
         for connection in &mut process.connections {
             let counted = if connection.record.transport == Transport::Tcp {
                 let is_here = folder.is_of_network(self.host.networks);
                 tcp.as_mut().filter(|_| is_here).and_then(|tcp| tcp.counted(&connection.record))
             } else {
-                counters::read(&self.shared_memory, folder, &connection.record, &process.counters)
+                let (record, places) = (&connection.record, &process.counters);
+                counters::read(&self.shared_memory, folder, record, places)
+                    .or_else(|| of_groups().find_map(|it| counters::read_in(it, record, places)))
             };
             connection.sent = counted.map(|counted| counted.sent);
             connection.received = counted.map(|counted| counted.received);

@@ -27,6 +27,7 @@ pub(super) enum Finding {
 /// Reads it; `budget` is how many records of this folder are still read.
 pub(super) fn read(
     folder: &Folder,
+    user: u32,
     name: &ProcessName,
     host: &Host,
     budget: &mut usize,
@@ -57,14 +58,14 @@ pub(super) fn read(
         return Ok(Finding::Ended);
     }
     Ok(Finding::Runs(Process {
-        user: folder.name.user,
+        user,
         name: *name,
         program: String::from_utf8_lossy(&header.program).into_owned(),
         version: header.version,
         is_in_this_namespace,
         counters: header.counters,
         unseen: header.unseen,
-        connections: connections(&file, used, folder.name.user)?,
+        connections: connections(&file, used, user)?,
     }))
 }
 

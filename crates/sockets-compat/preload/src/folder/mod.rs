@@ -8,6 +8,10 @@
 //!
 //! The descriptor lives as long as one use of it. One that stayed open would be a
 //! descriptor of the program, which may close it and give its number to another folder.
+//!
+//! What lives below: the folder of a group ([`group`]).
+
+pub(crate) mod group;
 
 use std::ffi::CStr;
 use std::fmt;
@@ -80,6 +84,10 @@ pub(crate) enum Fault {
     OpenToOthers(u32),
     /// The kernel gives this user the number of all that it cannot name.
     Nameless,
+    /// The folder of this group is not the group's alone.
+    NotOfGroup(u32),
+    /// This user may not enter the folder of this group, or make it.
+    NotForUs(u32, Errno),
 }
 
 impl From<Errno> for Fault {
@@ -90,7 +98,10 @@ impl From<Errno> for Fault {
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let path = path();
+        let path = match self {
+            Self::NotOfGroup(group) | Self::NotForUs(group, _) => group::path(*group),
+            _ => path(),
+        };
         let name = path.as_ref().map_or(c"", Path::as_c_str).to_str().unwrap_or("");
         match self {
             Self::Kernel(why) => write!(f, "{name} cannot be used (errno {})", why.0),
@@ -100,7 +111,44 @@ impl fmt::Display for Fault {
                 write!(f, "{name} is open to others (mode {mode:04o}): remove it")
             }
             Self::Nameless => f.write_str("this user has no number of its own in this namespace"),
+            Self::NotOfGroup(group) => {
+                write!(f, "{name} is not the folder of group {group} alone: remove it")
+            }
+            Self::NotForUs(group, why) => {
+                write!(f, "{name} (errno {}): is this user in group {group}?", why.0)
+            }
         }
+    }
+}
+
+/// Whose a folder is, and what lies in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Owner {
+    User(u32),
+    Group(u32),
+}
+
+impl Owner {
+    /// What a file of its may be used for: by it, and by nobody else.
+    const fn rights(self) -> u32 {
+        match self {
+            Self::User(_) => 0o600,
+            Self::Group(_) => 0o660,
+        }
+    }
+
+    /// Whether a file is its own.
+    pub(crate) const fn has(self, status: &libc::stat) -> bool {
+        match self {
+            Self::User(user) => status.st_uid == user,
+            Self::Group(group) => status.st_gid == group,
+        }
+    }
+
+    /// Whether nobody else may use a file, and it is one.
+    pub(crate) const fn has_alone(self, status: &libc::stat) -> bool {
+        let forbidden = 0o777 & !(0o700 | self.rights());
+        status.st_mode & (libc::S_IFMT | forbidden) == libc::S_IFREG
     }
 }
 
@@ -108,6 +156,7 @@ impl fmt::Display for Fault {
 #[derive(Debug)]
 pub(crate) struct Folder {
     fd: i32,
+    owner: Owner,
 }
 
 impl Folder {
@@ -123,7 +172,7 @@ impl Folder {
 
     /// Makes something in it, which is made if it is not there.
     pub(crate) fn make_in<T>(job: impl Fn(&Self) -> Result<T, Errno>) -> Result<T, Fault> {
-        Self::make_in_at(path()?.as_c_str(), job)
+        Self::make_in_with(|| Self::open_or_make_at(path()?.as_c_str()), job)
     }
 
     fn open_or_make_at(path: &CStr) -> Result<Self, Fault> {
@@ -140,10 +189,13 @@ impl Folder {
     }
 
     /// Somebody may remove an empty folder before something is in it: then all is done again.
-    fn make_in_at<T>(path: &CStr, job: impl Fn(&Self) -> Result<T, Errno>) -> Result<T, Fault> {
+    fn make_in_with<T>(
+        open_or_make: impl Fn() -> Result<Self, Fault>,
+        job: impl Fn(&Self) -> Result<T, Errno>,
+    ) -> Result<T, Fault> {
         // Each is in vain at worst as often as not, while others do nothing but remove it.
         const TRIES: u32 = 64;
-        let make = || Ok(job(&Self::open_or_make_at(path)?)?);
+        let make = || Ok(job(&open_or_make()?)?);
         for _ in 0..TRIES {
             match make() {
                 Err(Fault::Kernel(Errno(libc::ENOENT))) => {}
@@ -154,14 +206,13 @@ impl Folder {
     }
 
     fn open_at(path: &CStr) -> Result<Self, Fault> {
-        let flags = libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW;
-        let folder = match kernel::open(path, flags, 0) {
-            Ok(fd) => Self { fd },
+        let user = kernel::user();
+        let folder = match Self::open_unproven(path, Owner::User(user)) {
+            Ok(folder) => folder,
             Err(Errno(libc::ENOTDIR | libc::ELOOP)) => return Err(Fault::NoFolder),
             Err(why) => return Err(why.into()),
         };
         let status = kernel::status(folder.fd)?;
-        let user = kernel::user();
         if status.st_uid != user {
             return Err(Fault::OfUser(status.st_uid));
         }
@@ -175,16 +226,34 @@ impl Folder {
         Ok(folder)
     }
 
+    fn open_unproven(path: &CStr, owner: Owner) -> Result<Self, Errno> {
+        let flags = libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW;
+        kernel::open(path, flags, 0).map(|fd| Self { fd, owner })
+    }
+
+    pub(crate) const fn owner(&self) -> Owner {
+        self.owner
+    }
+
     /// Makes a file; one of this name was of a connection that is no more.
     pub(crate) fn create(&self, name: &CStr) -> Result<i32, Errno> {
         let flags = libc::O_RDWR | libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW;
-        match kernel::open_at(self.fd, name, flags, 0o600) {
+        let make = || kernel::open_at(self.fd, name, flags, 0o600);
+        let made = match make() {
             Err(Errno(libc::EEXIST)) => {
                 self.remove(name);
-                kernel::open_at(self.fd, name, flags, 0o600)
+                make()
             }
             other => other,
+        }?;
+        if self.owner.rights() != 0o600
+            && let Err(why) = kernel::set_rights_of(made, self.owner.rights())
+        {
+            let _ = kernel::close(made);
+            self.remove(name);
+            return Err(why);
         }
+        Ok(made)
     }
 
     /// Opens what has this name. Whatever it is, this neither waits nor follows it.
@@ -219,6 +288,10 @@ impl Drop for Folder {
 pub(crate) fn remove_if_empty() {
     if let Ok(path) = path() {
         remove_own_if_empty(&path);
+    }
+    // That of a group is for who has made it to remove, as the folder of memory says.
+    if let Some(Ok(path)) = group::known().map(group::path) {
+        let _ = kernel::remove_folder(path.as_c_str());
     }
 }
 
@@ -319,10 +392,10 @@ mod tests {
     use super::*;
 
     /// A folder for this test, which is removed with it.
-    struct Scratch(PathBuf);
+    pub(super) struct Scratch(pub(super) PathBuf);
 
     impl Scratch {
-        fn new(name: &str) -> Self {
+        pub(super) fn new(name: &str) -> Self {
             let name = format!("landfall-folder-{}-{name}", std::process::id());
             let path = std::env::temp_dir().join(name);
             fs::create_dir(&path).unwrap();
@@ -413,7 +486,8 @@ mod tests {
             let made = (0..2000).try_for_each(|turn| {
                 let name = CString::new(format!("race-{turn}")).unwrap();
                 let create = |folder: &Folder| folder.create(&name);
-                kernel::close(Folder::make_in_at(path.as_c_str(), create)?)?;
+                let open_or_make = || Folder::open_or_make_at(path.as_c_str());
+                kernel::close(Folder::make_in_with(open_or_make, create)?)?;
                 // What is in it keeps it: the other end of a connection finds that.
                 let folder = Folder::open_at(path.as_c_str())?;
                 kernel::close(folder.open_file(&name)?)?;
