@@ -7,8 +7,10 @@
 //! writes its own number into the memory, and each end believes the other only if the kernel
 //! says the same of the socket at the other end of its own TCP connection.
 //!
-//! The numbers of processes and of networks mean something within a namespace only, so both
-//! ends say in which they are, and must be in the same.
+//! The numbers of sockets mean something within a namespace of networks only, so both ends say in
+//! which they are, and must be in the same. Those of processes may differ, as those of two
+//! containers in a pod do: no end asks for the process of the other. A carrier does, and who
+//! inherits an end for those that had it before.
 //!
 //! Where the kernel does not answer nothing is proven, and bytes go by TCP.
 
@@ -31,7 +33,7 @@ pub(crate) enum UnprovenReason {
     Another,
     /// It belongs to this user.
     OfUser(u32),
-    /// It is in another namespace of networks or of processes, or that is not known.
+    /// It is in another namespace of networks (to a carrier, or of processes), or that is not known.
     Apart,
 }
 
@@ -130,7 +132,7 @@ impl SocketDiag {
 
     /// Sees to it that an end is what it says in the memory.
     pub(crate) fn vouches(&self, name: &Name, role: Role, end: &End) -> Result<(), UnprovenReason> {
-        if !is_beside(end, self.fd) {
+        if !is_in_same_network(end, self.fd) {
             return Err(UnprovenReason::Apart);
         }
         let interface = end.interface.load(Ordering::Relaxed);
@@ -150,6 +152,11 @@ impl SocketDiag {
     /// Says in the memory where a carrier is, which has no socket of the connection.
     pub(crate) fn introduces(&self, end: &End) {
         introduce(end, self.fd);
+    }
+
+    /// Whether an end is where numbers of processes mean what they mean here, too.
+    pub(crate) fn is_beside(&self, end: &End) -> bool {
+        is_beside(end, self.fd)
     }
 
     /// The socket that is asked for; `None` if there is none.
@@ -239,13 +246,22 @@ pub(crate) fn introduce(end: &End, fd: i32) {
     end.interface.store(kernel::interface_of(fd), Ordering::Relaxed);
 }
 
-/// Whether the other end, as it says, is where numbers of processes and of networks mean
-/// what they mean here; `fd` is a socket of ours.
+/// Whether an end, as it says, is where numbers of processes and of networks mean what they
+/// mean here; `fd` is a socket of ours.
 pub(crate) fn is_beside(end: &End, fd: i32) -> bool {
+    is_in_same_network(end, fd) && is_among_same_processes(end)
+}
+
+/// Whether numbers of sockets mean there what they mean here.
+fn is_in_same_network(end: &End, fd: i32) -> bool {
+    let network = kernel::network_of(fd);
+    // Where the kernel does not tell networks apart, who has another sees other processes, as a rule.
+    end.network.load(Ordering::Relaxed) == network && (network != 0 || is_among_same_processes(end))
+}
+
+fn is_among_same_processes(end: &End) -> bool {
     let processes = processes();
-    processes != 0
-        && end.processes.load(Ordering::Relaxed) == processes
-        && end.network.load(Ordering::Relaxed) == kernel::network_of(fd)
+    processes != 0 && end.processes.load(Ordering::Relaxed) == processes
 }
 
 /// Sees to it that the end at `side`, which has said in the memory who it is, is that end of
@@ -394,14 +410,25 @@ mod tests {
     }
 
     #[test]
-    fn an_end_in_another_namespace_is_not_believed() {
+    fn an_end_in_another_network_is_not_believed() {
         let met = Met::new("127.0.0.1:0", "127.0.0.1");
-        for word in [&met.end().network, &met.end().processes] {
-            let before = word.fetch_add(1, Ordering::Relaxed);
-            assert_eq!(met.asked(), Err(UnprovenReason::Apart));
-            word.store(before, Ordering::Relaxed);
-            assert_eq!(met.asked(), Ok(()));
-        }
+        let word = &met.end().network;
+        let before = word.fetch_add(1, Ordering::Relaxed);
+        assert_eq!(met.asked(), Err(UnprovenReason::Apart));
+        word.store(before, Ordering::Relaxed);
+        assert_eq!(met.asked(), Ok(()));
+    }
+
+    #[test]
+    fn an_end_among_other_processes_is_believed_but_not_beside_us() {
+        let met = Met::new("127.0.0.1:0", "127.0.0.1");
+        let fd = met.acceptor.as_raw_fd();
+        assert!(is_beside(met.end(), fd));
+        met.end().processes.fetch_add(1, Ordering::Relaxed);
+        assert!(!is_beside(met.end(), fd));
+        // Unless the kernel tells nothing of networks.
+        let is_told = kernel::network_of(fd) != 0;
+        assert_eq!(met.asked(), if is_told { Ok(()) } else { Err(UnprovenReason::Apart) });
     }
 
     #[test]

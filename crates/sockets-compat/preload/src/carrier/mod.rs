@@ -388,6 +388,10 @@ impl Carrier {
             SocketDiag::open().map_err(|why| Verdict::Unproven(UnprovenReason::Silent(why)))?;
         let connector = offer.end(Role::Connector);
         diag.vouches(name, Role::Connector, connector).map_err(Verdict::Unproven)?;
+        // Each looks whether the process of the other still runs.
+        if !diag.is_beside(connector) {
+            return Err(Verdict::Unproven(UnprovenReason::Apart));
+        }
         let acceptor = offer.end(Role::Acceptor);
         let own = kernel::process();
         between

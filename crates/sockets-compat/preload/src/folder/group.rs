@@ -8,7 +8,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::{Fault, Folder, Owner, Path, end_of_path};
+use super::{Fault, Folder, NOBODY, Owner, Path, end_of_path, knows_all};
 use crate::kernel::{self, Errno};
 
 const BEGINNING: &[u8] = b"/dev/shm/landfall-group-";
@@ -73,6 +73,9 @@ impl Folder {
         let status = kernel::status(folder.fd)?;
         if status.st_gid != group || status.st_mode & 0o7777 != RIGHTS {
             return Err(Fault::NotOfGroup(group));
+        }
+        if group == NOBODY && !knows_all(c"/proc/self/gid_map") {
+            return Err(Fault::Nameless);
         }
         Ok(folder)
     }

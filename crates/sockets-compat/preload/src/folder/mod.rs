@@ -24,7 +24,7 @@ use crate::kernel::{self, Errno};
 
 const BEGINNING: &[u8] = b"/dev/shm/landfall-sockets-";
 const LONGEST: usize = 192;
-/// Which user the kernel names where it has no number for him in this namespace.
+/// Which user, or group, the kernel names where it has no number for it in this namespace.
 const NOBODY: u32 = 65_534;
 
 /// A path, built without the allocator.
@@ -82,7 +82,7 @@ pub(crate) enum Fault {
     OfUser(u32),
     /// Others may use it, by this mode.
     OpenToOthers(u32),
-    /// The kernel gives this user the number of all that it cannot name.
+    /// The kernel gives this user, or group, the number of all that it cannot name.
     Nameless,
     /// The folder of this group is not the group's alone.
     NotOfGroup(u32),
@@ -220,7 +220,7 @@ impl Folder {
         if status.st_mode & 0o077 != 0 {
             return Err(Fault::OpenToOthers(status.st_mode & 0o7777));
         }
-        if user == NOBODY && !knows_all_users() {
+        if user == NOBODY && !knows_all(c"/proc/self/uid_map") {
             return Err(Fault::Nameless);
         }
         Ok(folder)
@@ -340,10 +340,11 @@ pub(crate) fn stat_of(process: u32) -> Path {
     path
 }
 
-/// Whether this namespace has a number for each user: else several share [`NOBODY`].
-fn knows_all_users() -> bool {
+/// Whether this namespace has a number for each user, or group, by its map of them: else several
+/// share [`NOBODY`].
+fn knows_all(path: &CStr) -> bool {
     let mut map = [0; 64];
-    let Ok(len) = kernel::read_file(c"/proc/self/uid_map", &mut map) else { return false };
+    let Ok(len) = kernel::read_file(path, &mut map) else { return false };
     let words = map[..len].split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
     words.eq([&b"0"[..], b"0", b"4294967295"])
 }

@@ -1,4 +1,5 @@
-//! Programs of several users: those in a group that they are told share memory, others do not.
+//! Programs of several users: those in a group that they are told share memory, others do not. And
+//! programs that do not see each other's processes, as in two containers of one pod.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -115,6 +116,44 @@ fn bytes_between_two_users_are_counted_for_who_looks_at_all_connections() {
                 && bytes[0] == (bytes[1].1, bytes[1].0)
                 && bytes.iter().all(|(sent, received)| sent + received > 15_000)
         });
+    });
+}
+
+/// In a namespace of processes of its own, as a container has it, with the same network and memory.
+#[test]
+fn programs_that_do_not_see_each_other_s_processes_share_memory() {
+    require_namespaces!();
+    skip_unless!(missing(&["redis-server", "redis-cli", "unshare"]));
+    in_a_network(|folder| {
+        let port = folder.port();
+        let number = port.to_string();
+        let apart = ["--pid", "--fork", "--mount-proc", "--kill-child"];
+        let serve = ["redis-server", "--port", &number, "--save", "", "--dir", "/"];
+        let mut server = folder.start(true, "unshare", &[&apart[..], &serve].concat());
+        folder.wait_for_listener(port);
+        folder.forget_log();
+        let value = "v".repeat(100_000);
+        let asks = || {
+            let mut asks = folder.start(true, "redis-cli", &["-p", &number]);
+            for line in [&format!("set key {value}"), "get key", "get key"] {
+                asks.is_told(line);
+            }
+            asks
+        };
+        let mut reads = asks();
+        reads.is_told("quit");
+        let said = String::from_utf8_lossy(&reads.output()).into_owned();
+        assert_eq!(said.matches(&value).count(), 2, "{}", said.len());
+        assert_eq!(folder.log().matches(BY_MEMORY).count(), 2, "{}", folder.log());
+        folder.forget_log();
+
+        // The end of the server is noticed, though nobody here could look for its process.
+        let mut waits = asks();
+        folder.until(|| folder.log().matches(BY_MEMORY).count() == 2);
+        server.kill();
+        waits.is_told("get key");
+        waits.is_told("quit");
+        waits.output();
     });
 }
 
