@@ -23,7 +23,7 @@ use crate::kernel::{self, Errno, Outcome, call};
 use crate::{between_hosts, registry, sandbox};
 
 /// What an `epoll` set says of the descriptor: no entry of the program's has that number.
-pub(crate) const DATA: u64 = u64::MAX;
+pub(crate) const DATA: u64 = crate::interest::NO_ENTRY;
 
 /// Both descriptors, the one for this process in the upper half; zero while there are none.
 static PAIR: AtomicU64 = AtomicU64::new(0);

@@ -36,6 +36,8 @@ pub(crate) enum Verdict {
     Rule(usize),
     /// A file switches new connections off: that of this user, or of the host.
     SwitchedOff(u32),
+    /// Bytes of the program may go past the library.
+    IoUring,
     OtherHost,
     ItselfAtBothEnds,
     NoMemory(Errno),
@@ -94,6 +96,7 @@ impl Verdict {
             }
             Self::Rule(line) => (Reason::Rule, *line as u32),
             Self::SwitchedOff(whose) => (Reason::SwitchedOff, *whose),
+            Self::IoUring => (Reason::IoUring, 0),
             Self::OtherHost => (Reason::OtherHost, 0),
             Self::ItselfAtBothEnds => (Reason::ItselfAtBothEnds, 0),
             Self::NoMemory(why) => (Reason::NoMemory, why.0.cast_unsigned()),

@@ -22,6 +22,7 @@ use crate::registry::Name;
 use crate::switch;
 
 static ON: AtomicBool = AtomicBool::new(true);
+static USES_IO_URING: AtomicBool = AtomicBool::new(false);
 /// Leaked when the program begins.
 static RULES: AtomicPtr<Rules> = AtomicPtr::new(std::ptr::null_mut());
 static PROGRAM: AtomicPtr<String> = AtomicPtr::new(std::ptr::null_mut());
@@ -121,8 +122,20 @@ pub(crate) fn switch_off() {
     ON.store(false, Ordering::Relaxed);
 }
 
+/// The program has asked the kernel for an `io_uring`. What it watches and moves by that goes past
+/// this library, and would never hear of bytes in memory.
+pub(crate) fn has_io_uring() {
+    USES_IO_URING.store(true, Ordering::Relaxed);
+}
+
+/// Why no connection of this process becomes memory any more, if so.
+pub(crate) fn is_past_us() -> Result<(), Verdict> {
+    if USES_IO_URING.load(Ordering::Relaxed) { Err(Verdict::IoUring) } else { Ok(()) }
+}
+
 /// How this connection may go: by memory, or to another host; else why by TCP.
 pub(crate) fn allow(name: &Name) -> Result<Transport, Verdict> {
+    is_past_us()?;
     if let Some(whose) = switch::is_off() {
         return Err(Verdict::SwitchedOff(whose));
     }

@@ -153,6 +153,8 @@ reasons! {
     FolderNotOfGroup = 37 "folder_not_of_group",
     /// The user may not enter the folder of a group; the detail is its number.
     NotInGroup = 38 "not_in_group",
+    /// The program uses `io_uring`, and so may send, receive and wait past the library.
+    IoUring = 39 "io_uring",
 }
 
 impl Reason {
@@ -233,6 +235,7 @@ impl fmt::Display for Explanation {
             Reason::PastUs => f.write_str("bytes go past the library"),
             Reason::PassedOn => f.write_str("another process got it before it was memory"),
             Reason::OfferUnfinished => f.write_str("the offer is being made"),
+            Reason::IoUring => f.write_str("the program uses io_uring"),
             Reason::FolderNotOfGroup => {
                 write!(f, "the folder is not of group {detail} alone: remove it")
             }

@@ -22,6 +22,7 @@ pub(crate) const CASES: &[Case] = &[
     ("epoll_watched_while_another_reads", watched_while_another_reads),
     ("epoll_nested_of_room", nested_of_room),
     ("epoll_by_edge_of_room_after_the_first_bytes", edge_first_room),
+    ("epoll_changed_past_libc", changed_past_libc),
 ];
 
 /// What redis-benchmark does: nothing is changed, all is taken away and added.
@@ -281,5 +282,31 @@ fn edge_first_room(seen: &mut Seen) {
         }
         watch.close();
         pair.close();
+    }
+}
+
+/// What is watched by a call of the kernel itself, or by `io_uring`, is told in the program's words.
+fn changed_past_libc(seen: &mut Seen) {
+    // SAFETY: numbers and memory of this case.
+    unsafe {
+        let (epoll, by_libc) = (libc::epoll_create1(0), libc::eventfd(1, 0));
+        let past_libc = [libc::eventfd(1, 0), libc::eventfd(1, 0)];
+        let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 7 };
+        let added = libc::epoll_ctl(epoll, libc::EPOLL_CTL_ADD, by_libc, &raw mut event);
+        seen.call("add", added as isize);
+        for (fd, word) in past_libc.into_iter().zip([9, u64::MAX]) {
+            event.u64 = word;
+            let added =
+                libc::syscall(libc::SYS_epoll_ctl, epoll, libc::EPOLL_CTL_ADD, fd, &raw mut event);
+            seen.call("add past libc", added as isize);
+        }
+        let mut events = [libc::epoll_event { events: 0, u64: 0 }; 8];
+        let told = libc::epoll_wait(epoll, events.as_mut_ptr(), 8, 5000).max(0) as usize;
+        let mut words: Vec<u64> = events[..told].iter().map(|told| told.u64).collect();
+        words.sort_unstable();
+        seen.note("words", words);
+        for fd in [epoll, by_libc].into_iter().chain(past_libc) {
+            close(fd);
+        }
     }
 }

@@ -10,6 +10,7 @@
 //! | [`descriptors`] | `close`, `dup`, `fcntl`, `ioctl`, `shutdown` |
 //! | [`processes`] | signals, what a program forbids itself, the end of a process |
 //! | [`children`] | `vfork`, `clone`: children in this process's memory |
+//! | [`libuv`] | which programs do without `io_uring` |
 //! | [`streams`] | `fdopen` |
 //!
 //! Each is a few lines: is the descriptor one of ours, then ask the module that knows;
@@ -19,6 +20,7 @@ mod bytes;
 mod children;
 mod descriptors;
 mod epoll;
+mod libuv;
 mod messages;
 mod processes;
 mod sockets;

@@ -5,13 +5,13 @@ use std::mem::MaybeUninit;
 
 use libc::{sigaction as Action, sighandler_t};
 
-use super::children;
+use super::{children, libuv};
 use crate::kernel::Errno;
 use crate::next::next;
-use crate::process;
 use crate::sandbox::{self, Forbidden};
 use crate::signals;
 use crate::thread::Section;
+use crate::{process, rules};
 
 type SetAction = unsafe extern "C" fn(c_int, *const Action, *mut Action) -> c_int;
 
@@ -230,7 +230,8 @@ unsafe fn by_number(number: c_long, arguments: [c_long; 6]) -> c_long {
     result
 }
 
-/// Calls by number go on as they came; but a filter may be set so, as `libseccomp` does it.
+/// Calls by number go on as they came; but a filter may be set so, as `libseccomp` does it, and
+/// an `io_uring` be asked for.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 #[unsafe(no_mangle)]
 unsafe extern "C" fn syscall(
@@ -242,6 +243,10 @@ unsafe extern "C" fn syscall(
     e: c_long,
     f: c_long,
 ) -> c_long {
+    if number == libc::SYS_io_uring_setup && libuv::is_here() {
+        Errno(libc::ENOSYS).tell();
+        return -1;
+    }
     let arguments = [a, b, c, d, e, f];
     // SAFETY: what the program gave, here and below.
     let forbidden = unsafe { forbidden_by_number(number, &arguments) };
@@ -259,6 +264,9 @@ unsafe extern "C" fn syscall(
     let is_refused = failed || (result > 0 && b & TSYNC != 0);
     if let Some(forbidden) = forbidden.filter(|_| !is_refused) {
         forbidden.hold();
+    }
+    if number == libc::SYS_io_uring_setup && !failed {
+        rules::has_io_uring();
     }
     if failed {
         Errno(-result as c_int).tell();

@@ -171,6 +171,9 @@ impl Connection {
         if self.stage() != Stage::Early {
             return;
         }
+        if let Err(why) = crate::rules::is_past_us() {
+            return self.gives_up(why);
+        }
         let offered = match self.claim(fd) {
             Err(why) if why != Verdict::PastUs => self.offer(fd),
             claimed => claimed,
@@ -234,6 +237,9 @@ impl Connection {
 
     /// Looks once; what cannot be taken is looked at some times.
     fn looks(&self, fd: i32) {
+        if let Err(why) = crate::rules::is_past_us() {
+            return self.gives_up(why);
+        }
         if self.stage() == Stage::Early
             && let Err(why) = self.claim(fd)
             && (self.is_carried() || !matches!(why, Verdict::NoOffer | Verdict::PastUs))

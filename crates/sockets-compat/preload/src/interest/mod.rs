@@ -1,7 +1,8 @@
 //! What an epoll descriptor watches, and what of that is ready by memory alone.
 //!
 //! Every descriptor of the set is known here by a number that the kernel hands back with
-//! an event; the program's own words for it are put in its place.
+//! an event; the program's own words for it are put in its place. What was added past this library
+//! (`io_uring`, calls without libc) has the program's words, and keeps them.
 //!
 //! An entry that is shared memory is either *hot* or *armed*. A hot one is looked at in
 //! memory with each wait, and nobody rings for it: so is one that is busy. Before a thread
@@ -38,6 +39,35 @@ const ENDS: u32 = (libc::EPOLLERR | libc::EPOLLHUP | libc::EPOLLRDHUP) as u32;
 const IDLE_SLEEPS: u8 = 8;
 /// After this many looks at memory alone the kernel is asked anyway.
 const LOOKS_BY_MEMORY: u32 = 32;
+
+/// What the kernel hands back with an event of an entry: where that is, and in which use. No
+/// pointer and no descriptor looks like it, which are the words that programs have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Word {
+    at: u32,
+    generation: u32,
+}
+
+/// The word of an entry that there is not: for descriptors of the library's own.
+pub(crate) const NO_ENTRY: u64 = Word { at: Word::MASK, generation: Word::MASK }.to_u64();
+
+impl Word {
+    const MARK: u64 = 0xA5C3;
+    const BITS: u32 = 24;
+    const MASK: u32 = (1 << Self::BITS) - 1;
+
+    const fn to_u64(self) -> u64 {
+        let [at, generation] =
+            [(self.at & Self::MASK) as u64, (self.generation & Self::MASK) as u64];
+        Self::MARK << (2 * Self::BITS) | generation << Self::BITS | at
+    }
+
+    fn of(data: u64) -> Option<Self> {
+        let part = |shift: u32| (data >> shift) as u32 & Self::MASK;
+        (data >> (2 * Self::BITS) == Self::MARK)
+            .then(|| Self { at: part(0), generation: part(Self::BITS) })
+    }
+}
 
 /// One descriptor that is watched.
 #[derive(Clone, Copy, Debug)]
@@ -189,7 +219,7 @@ impl Interest {
         });
         let entry = &mut self.entries[at as usize];
         entry.fd = fd;
-        entry.generation = entry.generation.wrapping_add(1);
+        entry.generation = entry.generation.wrapping_add(1) & Word::MASK;
         (entry.is_free, entry.is_hot, entry.idle_sleeps) = (false, false, 0);
         entry.needs_looks = false;
         self.by_fd.insert(fd, at);
@@ -198,7 +228,7 @@ impl Interest {
 
     fn change(&self, at: u32) -> Change {
         let entry = &self.entries[at as usize];
-        let u64 = u64::from(entry.generation) << 32 | u64::from(at);
+        let u64 = Word { at, generation: entry.generation }.to_u64();
         let event = epoll_event { events: entry.asked, u64 };
         Change { operation: libc::EPOLL_CTL_MOD, fd: entry.fd, event }
     }
@@ -227,7 +257,7 @@ impl Interest {
         let change = Change { operation: libc::EPOLL_CTL_DEL, ..self.change(at) };
         let entry = &mut self.entries[at as usize];
         (entry.is_free, entry.is_parked) = (true, false);
-        entry.generation = entry.generation.wrapping_add(1);
+        entry.generation = entry.generation.wrapping_add(1) & Word::MASK;
         self.nested.retain(|&nested| nested != at);
         self.free.push(at);
         change
@@ -277,7 +307,7 @@ impl Interest {
         event: &epoll_event,
         changes: &mut Vec<Change>,
     ) -> Option<epoll_event> {
-        let (at, generation) = (event.u64 as u32, (event.u64 >> 32) as u32);
+        let Some(Word { at, generation }) = Word::of(event.u64) else { return Some(*event) };
         let entry = self.entries.get(at as usize)?;
         if entry.is_free || entry.generation != generation {
             return None;
