@@ -3,6 +3,7 @@
 mod between;
 #[path = "../common/mod.rs"]
 mod common;
+mod corba;
 mod hosts;
 mod servers;
 mod services;
