@@ -8,7 +8,8 @@ use std::sync::Arc;
 use landfall::stp::blocking;
 
 use crate::abi::{
-    FI_ETRUNC, FI_MSG, FI_RECV, FI_REMOTE_CQ_DATA, FI_REMOTE_WRITE, FI_RMA, FI_TAGGED,
+    FI_ETRUNC, FI_MSG, FI_MULTI_RECV, FI_RECV, FI_REMOTE_CQ_DATA, FI_REMOTE_WRITE, FI_RMA,
+    FI_TAGGED,
 };
 use crate::completion::{Completion, Failure};
 use crate::matching::{Matching, Receive};
@@ -166,8 +167,10 @@ impl EndpointState {
         let failure = failure.or_else(|| (len > room).then(truncated));
         let mut completion = self.completion(world, receive.context, envelope);
         (completion.len, completion.buffer) = (len.min(room), receive.buffer.address());
+        completion.flags |= if receive.is_last() { FI_MULTI_RECV } else { 0 };
         self.count(world, FI_RECV, failure.is_some());
-        if receive.tells || failure.is_some() {
+        // A buffer for several messages has to be given back.
+        if receive.tells || failure.is_some() || receive.is_last() {
             world.tell(self.options.receive, completion, failure);
         }
     }

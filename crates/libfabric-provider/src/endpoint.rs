@@ -213,9 +213,12 @@ impl Endpoint {
     }
 
     pub(crate) fn receive(&mut self, world: &mut World, receive: Receive) {
-        match self.core.matching.message_for(&receive.wanted) {
-            Some(arrived) => self.deliver(world, receive, arrived),
-            None => self.core.matching.post(receive),
+        let mut rest = Some(receive);
+        while let Some(receive) = rest.take()
+            && let Some((arrived, receive, left)) = self.core.matching.meet(receive)
+        {
+            self.deliver(world, receive, arrived);
+            rest = left;
         }
     }
 

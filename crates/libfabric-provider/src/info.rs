@@ -24,6 +24,7 @@ const RECEIVE: u64 = FI_MSG
     | FI_RMA
     | FI_ATOMIC
     | FI_RECV
+    | FI_MULTI_RECV
     | FI_REMOTE_READ
     | FI_REMOTE_WRITE
     | FI_DIRECTED_RECV
@@ -39,7 +40,7 @@ const TRANSMIT_FLAGS: u64 = FI_COMPLETION
     | FI_TRANSMIT_COMPLETE
     | FI_DELIVERY_COMPLETE
     | FI_MORE;
-const RECEIVE_FLAGS: u64 = FI_COMPLETION | FI_MORE;
+const RECEIVE_FLAGS: u64 = FI_COMPLETION | FI_MORE | FI_MULTI_RECV;
 /// Sends of one peer to another arrive in order, after the writes and before the reads that
 /// were begun before them.
 const ORDER: u64 = FI_ORDER_SAS | FI_ORDER_SAW | FI_ORDER_RAW;
@@ -143,6 +144,7 @@ struct Hints {
     receive_flags: u64,
     av_type: c_int,
     progress: c_int,
+    threading: c_int,
 }
 
 impl Hints {
@@ -163,6 +165,7 @@ impl Hints {
             receive_flags: rx.map_or(0, |rx| rx.op_flags),
             av_type: domain.map_or(0, |domain| domain.av_type),
             progress: domain.map_or(0, |domain| domain.control_progress),
+            threading: domain.map_or(0, |domain| domain.threading),
         }
     }
 }
@@ -367,10 +370,36 @@ fn offer(route: &Route, asked: Hints, version: u32) -> Option<*mut fi_info> {
         tx_attr,
         rx_attr,
         ep_attr: allocate(ENDPOINT)?,
-        domain_attr: allocate(domain(route, asked, version)?)?,
+        domain_attr: allocate(LaterDomain::new(domain(route, asked, version)?))?.cast(),
         fabric_attr,
         nic: std::ptr::null_mut(),
     })
+}
+
+/// The attributes of a domain as libfabric 2.6 has them: what is behind those of 1.17 is read by
+/// later versions, which copy offers at their own length.
+#[repr(C)]
+struct LaterDomain {
+    known: fi_domain_attr,
+    max_ep_auth_key: usize,
+    max_group_id: u32,
+    max_cntr_value: u64,
+    max_err_cntr_value: u64,
+    /// Room for versions to come.
+    reserved: [u64; 8],
+}
+
+impl LaterDomain {
+    const fn new(known: fi_domain_attr) -> Self {
+        Self {
+            known,
+            max_ep_auth_key: 0,
+            max_group_id: 0,
+            max_cntr_value: u64::MAX,
+            max_err_cntr_value: u64::MAX,
+            reserved: [0; 8],
+        }
+    }
 }
 
 const ENDPOINT: fi_ep_attr = fi_ep_attr {
@@ -395,10 +424,15 @@ fn domain(route: &Route, asked: Hints, version: u32) -> Option<fi_domain_attr> {
         FI_PROGRESS_MANUAL => FI_PROGRESS_MANUAL,
         _ => FI_PROGRESS_AUTO,
     };
+    // Whatever a program promises: it is safe without.
+    let threading = match asked.threading {
+        FI_THREAD_UNSPEC => FI_THREAD_SAFE,
+        asked => asked,
+    };
     Some(fi_domain_attr {
         domain: std::ptr::null_mut(),
         name: allocate_text(&route.local.interface)?,
-        threading: FI_THREAD_SAFE,
+        threading,
         control_progress: progress,
         data_progress: FI_PROGRESS_MANUAL,
         resource_mgmt: FI_RM_ENABLED,

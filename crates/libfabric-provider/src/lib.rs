@@ -36,8 +36,9 @@ use abi::{fi_context, fi_provider};
 
 /// The version of this provider: that of the crate.
 pub(crate) const VERSION: u32 = info::fi_version(0, 1);
-/// The version of libfabric's interface that it speaks.
-pub(crate) const API: u32 = info::fi_version(1, 17);
+/// The newest version of libfabric's interface whose programs are served. The bindings are those
+/// of 1.17; what later versions append is in `info::LaterDomain`, or optional.
+pub(crate) const API: u32 = info::fi_version(2, 6);
 
 /// What libfabric knows of this provider. It keeps something in the context.
 struct Provider(std::cell::UnsafeCell<fi_provider>);

@@ -2,6 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use libc::{size_t, ssize_t};
@@ -27,6 +28,8 @@ pub(super) struct EndpointHandle {
     options: Mutex<Options>,
     /// Once it is enabled.
     enabled: OnceLock<Enabled>,
+    /// A receive for several messages with less room left takes no more: `FI_OPT_MIN_MULTI_RECV`.
+    least_left: AtomicUsize,
 }
 
 /// What calls need to know of an endpoint, without a lock.
@@ -35,6 +38,9 @@ pub(super) struct Enabled {
     pub(super) options: Options,
     name: SocketAddr,
 }
+
+/// What a receive for several messages keeps free where the program says nothing else.
+const LEAST_LEFT: usize = 64;
 
 static FID_OPS: fi_ops = fi_ops { bind, control, ..closes(close) };
 static OPS: fi_ops_ep = fi_ops_ep {
@@ -99,6 +105,7 @@ pub(super) unsafe extern "C" fn open(
             ..Options::default()
         }),
         enabled: OnceLock::new(),
+        least_left: AtomicUsize::new(LEAST_LEFT),
     };
     // SAFETY: a place for the handle, which begins with its `fid_ep`.
     unsafe { give(handle, endpoint) }
@@ -219,6 +226,10 @@ impl EndpointHandle {
         Ok(())
     }
 
+    pub(super) fn least_left(&self) -> usize {
+        self.least_left.load(Ordering::Relaxed)
+    }
+
     /// Once it is enabled.
     pub(super) fn enabled(&self) -> Result<&Enabled, c_int> {
         self.enabled.get().ok_or(FI_EOPBADSTATE)
@@ -251,17 +262,47 @@ unsafe extern "C" fn cancel(fid: *mut fid, context: *mut c_void) -> ssize_t {
 }
 
 unsafe extern "C" fn getopt(
-    _: *mut fid,
-    _: c_int,
-    _: c_int,
-    _: *mut c_void,
-    _: *mut size_t,
+    fid: *mut fid,
+    level: c_int,
+    name: c_int,
+    value: *mut c_void,
+    len: *mut size_t,
 ) -> c_int {
-    -libc::ENOPROTOOPT
+    // SAFETY: an endpoint.
+    let handle: &EndpointHandle = unsafe { of(fid) };
+    if (level, name) != (FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV) {
+        return -libc::ENOPROTOOPT;
+    }
+    // SAFETY: the program says how much room there is, and where.
+    unsafe {
+        let room = std::mem::replace(&mut *len, size_of::<size_t>());
+        if room < size_of::<size_t>() {
+            return -FI_ETOOSMALL;
+        }
+        value.cast::<size_t>().write_unaligned(handle.least_left());
+    }
+    0
 }
 
-unsafe extern "C" fn setopt(_: *mut fid, _: c_int, _: c_int, _: *const c_void, _: size_t) -> c_int {
-    -libc::ENOPROTOOPT
+unsafe extern "C" fn setopt(
+    fid: *mut fid,
+    level: c_int,
+    name: c_int,
+    value: *const c_void,
+    len: size_t,
+) -> c_int {
+    // SAFETY: an endpoint.
+    let handle: &EndpointHandle = unsafe { of(fid) };
+    if (level, name) != (FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV) {
+        return -libc::ENOPROTOOPT;
+    }
+    if len != size_of::<size_t>() {
+        return -FI_EINVAL;
+    }
+    // SAFETY: the program gives a value of this length.
+    let least = unsafe { value.cast::<size_t>().read_unaligned() };
+    handle.least_left.store(least, Ordering::Relaxed);
+    0
 }
 
 unsafe extern "C" fn getname(fid: *mut fid, into: *mut c_void, len: *mut size_t) -> c_int {

@@ -12,7 +12,7 @@ use crate::core::Report;
 use crate::domain::State;
 use crate::info::{MOST_INJECTED, MOST_MESSAGE};
 use crate::link::{Bytes, Level, Send};
-use crate::matching::{Receive, Wanted};
+use crate::matching::{Receive, Several, Wanted};
 
 pub(super) static OPS: fi_ops_msg = fi_ops_msg {
     size: size_of::<fi_ops_msg>(),
@@ -156,7 +156,8 @@ pub(super) unsafe fn receive_any(
         let enabled = handle.enabled()?;
         let options = &enabled.options;
         let flags = inbound.flags.unwrap_or(options.receive_flags);
-        if flags & FI_MULTI_RECV != 0 {
+        let takes_several = flags & FI_MULTI_RECV != 0 && inbound.tag.is_none();
+        if inbound.tag.is_some() && inbound.flags.is_some_and(|flags| flags & FI_MULTI_RECV != 0) {
             return Err(FI_EBADFLAGS);
         }
         let mut state = handle.domain.lock();
@@ -178,6 +179,7 @@ pub(super) unsafe fn receive_any(
             buffer,
             context: inbound.context as usize,
             tells: !options.selective_receive || flags & FI_COMPLETION != 0,
+            several: takes_several.then(|| Several::new(handle.least_left())),
         };
         let (endpoint, world) = state.endpoint(enabled.number).ok_or(FI_EOPBADSTATE)?;
         let (claims, drops) = (flags & FI_CLAIM != 0, flags & FI_DISCARD != 0);

@@ -114,7 +114,7 @@ impl Link {
         let mut position = self.receive.consumed + HEADER as u64;
         let len = record.len as usize;
         let envelope = self.envelope(record);
-        let Some(receive) = core.matching.receive_for(record.tag, self.peer) else {
+        let Some(receive) = core.matching.receive_for(record.tag, self.peer, record.total) else {
             let mut bytes = vec![0; len];
             self.copy_out(position, &mut bytes)?;
             let body = Body::Here(bytes, record.wants_acknowledge.then_some(record.id));
@@ -147,7 +147,7 @@ impl Link {
             return Err(nonsense("an offer with bytes"));
         }
         let envelope = self.envelope(record);
-        match core.matching.receive_for(record.tag, self.peer) {
+        match core.matching.receive_for(record.tag, self.peer, record.total) {
             Some(receive) => self.read_offered(core, world, receive, envelope, record.id),
             None => core.matching.keep(self.arrived(envelope, Body::There(record.id))),
         }

@@ -576,6 +576,63 @@ static void descriptor(void)
     turn_until_other();
 }
 
+/* One receive for several messages: each behind the other, and the buffer is given back once. */
+static void several(void)
+{
+    static const size_t sizes[] = { 100, 1000, 20000, 1, 5000, 30000, 700, 9000 };
+    enum { COUNT = sizeof sizes / sizeof *sizes, ROOM = 70000 };
+    static uint8_t room[2][ROOM], bytes[30000];
+    struct fi_context context[2];
+    struct wanted wanted = usual;
+    wanted.caps |= FI_MULTI_RECV;
+    open_side(&wanted);
+    if (side.is_first) {
+        struct fi_context sent;
+        for (unsigned at = 0; at < COUNT; at++) {
+            fill(bytes, sizes[at], at);
+            AGAIN(fi_send(side.ep, bytes, sizes[at], NULL, side.peer, &sent));
+            CHECK(completion().op_context == &sent);
+            /* The first two come before there is a receive. */
+            if (at == 1)
+                meet();
+        }
+        turn_until_other();
+        return;
+    }
+    size_t least = 30000, len = sizeof least;
+    OK(fi_setopt(&side.ep->fid, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, &least, len));
+    turn_until_other();
+    for (int rounds = 0; rounds < 1000; rounds++)
+        turn();
+    for (int at = 0; at < 2; at++) {
+        struct iovec part = { room[at], ROOM };
+        struct fi_msg message = {
+            .msg_iov = &part, .iov_count = 1, .addr = FI_ADDR_UNSPEC, .context = &context[at],
+        };
+        OK(fi_recvmsg(side.ep, &message, FI_MULTI_RECV | FI_COMPLETION));
+    }
+    bool seen[COUNT] = { false }, released[2] = { false };
+    for (unsigned count = 0; count < COUNT || !released[0];) {
+        struct fi_cq_tagged_entry entry = completion();
+        unsigned which = entry.op_context == &context[1];
+        CHECK(entry.op_context == &context[which] && !released[which]);
+        released[which] = entry.flags & FI_MULTI_RECV;
+        if (!(entry.flags & FI_RECV))
+            continue;
+        uint8_t *place = entry.buf;
+        CHECK(place >= room[which] && place + entry.len <= room[which] + ROOM);
+        unsigned of = 0;
+        while (of < COUNT && sizes[of] != entry.len)
+            of++;
+        CHECK(of < COUNT && !seen[of] && is_filled(place, entry.len, of));
+        seen[of] = true;
+        count++;
+    }
+    /* It has room left: only taking it back releases it. */
+    CHECK(!released[1]);
+    turn_until_other();
+}
+
 static void counters(void)
 {
     uint64_t value = 3;
@@ -827,6 +884,7 @@ static const struct {
     { "forbidden_memory", forbidden_memory, false },
     { "selective", selective, false },
     { "descriptor", descriptor, false },
+    { "several", several, false },
     { "counters", counters, false },
     { "self_sends", self_sends, false },
     { "crossing", crossing, false },

@@ -110,6 +110,7 @@ cases! {
     forbidden_memory, not with the other: "a key that is not there ends the connection";
     selective;
     descriptor;
+    several;
     counters, not with the other: "it has no fi_cntr_wait without a wait object";
     self_sends;
     crossing;

@@ -16,23 +16,33 @@ use crate::tools::{compile, here, provider_folder, run, text};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A program of `tests/mpi`, built once.
-struct Program {
+/// A program of `tests/mpi`, built once, with one MPI.
+pub(crate) struct Program {
     name: &'static str,
+    compiler: fn() -> Result<PathBuf, String>,
     built: OnceLock<Result<(TemporaryFolder, PathBuf), String>>,
 }
 
-static EXCHANGE: Program = Program { name: "exchange", built: OnceLock::new() };
-static KERNELS: Program = Program { name: "kernels", built: OnceLock::new() };
-static KILLED: Program = Program { name: "killed", built: OnceLock::new() };
+static EXCHANGE: Program = Program::new("exchange", mpicc);
+static KERNELS: Program = Program::new("kernels", mpicc);
+static KILLED: Program = Program::new("killed", mpicc);
+
+fn mpicc() -> Result<PathBuf, String> {
+    Ok("mpicc".into())
+}
 
 impl Program {
-    fn path(&self) -> Result<&Path, &str> {
+    pub(crate) const fn new(name: &'static str, compiler: fn() -> Result<PathBuf, String>) -> Self {
+        Self { name, compiler, built: OnceLock::new() }
+    }
+
+    pub(crate) fn path(&self) -> Result<&Path, &str> {
         let built = self.built.get_or_init(|| {
+            let compiler = (self.compiler)()?;
             let folder = TemporaryFolder::new("mpi");
             let program = folder.path().join(self.name);
             let source = here().join("tests/mpi").join(self.name).with_extension("c");
-            compile("mpicc", &[source], &program, &["-lm"])?;
+            compile(&compiler, &[source], &program, &["-lm"])?;
             Ok((folder, program))
         });
         built.as_ref().map(|(_, program)| &**program).map_err(String::as_str)
@@ -59,7 +69,7 @@ fn check(test: &str, program: &Program, ranks: u32) {
     expect_all_well(&run(command, LIMIT));
 }
 
-fn expect_all_well(output: &Output) {
+pub(crate) fn expect_all_well(output: &Output) {
     let said = text(output);
     assert!(output.status.success() && said.contains("all is as it should be"), "{said}");
 }
@@ -117,8 +127,44 @@ fn a_rank_that_is_killed_is_told_and_ends_the_others() {
     assert!(began.elapsed() < LIMIT, "{said}");
 }
 
-/// As between two machines, with a cable between them and a key that `mpirun` hands on. In the
-/// place of `ssh` a script goes to the other namespace.
+/// Two machines with a cable between them. In the place of `ssh` a script goes to the second.
+pub(crate) struct Machines {
+    cable: VethPair,
+    folder: TemporaryFolder,
+}
+
+impl Machines {
+    pub(crate) fn new() -> Self {
+        let cable = VethPair::new(VethConfig::default()).unwrap();
+        let folder = TemporaryFolder::new("mpi-agent");
+        let machines = Self { cable, folder };
+        let descriptor = machines.cable.b.namespace.as_fd().as_raw_fd();
+        let namespace = format!("/proc/{}/fd/{descriptor}", std::process::id());
+        // What MPICH gives before the name of the machine ssh would understand.
+        let script = format!(
+            "#!/bin/bash\n[ \"$1\" != -x ] || shift\nshift\n\
+             exec nsenter --net={namespace} bash -c \"$*\"\n"
+        );
+        std::fs::write(machines.agent(), script).unwrap();
+        std::fs::set_permissions(machines.agent(), Permissions::from_mode(0o755)).unwrap();
+        machines
+    }
+
+    pub(crate) fn agent(&self) -> PathBuf {
+        self.folder.path().join("agent")
+    }
+
+    pub(crate) fn addresses(&self) -> [String; 2] {
+        [&self.cable.a, &self.cable.b].map(|end| end.ipv4.to_string())
+    }
+
+    /// Runs something on the first.
+    pub(crate) fn run(&self, command: Command, limit: Duration) -> Output {
+        self.cable.a.namespace.enter(move || run(command, limit)).unwrap()
+    }
+}
+
+/// As between two machines, with a key that `mpirun` hands on.
 #[test]
 fn ranks_on_two_hosts_exchange_all_kinds_of_messages() {
     const NAME: &str = "ranks_on_two_hosts_exchange_all_kinds_of_messages";
@@ -127,20 +173,12 @@ fn ranks_on_two_hosts_exchange_all_kinds_of_messages() {
         Ok(program) => program,
         Err(why) => return skip(NAME, why),
     };
-    let cable = VethPair::new(VethConfig::default()).unwrap();
-    let (here, there) = (&cable.a, &cable.b);
-    let descriptor = there.namespace.as_fd().as_raw_fd();
-    let namespace = format!("/proc/{}/fd/{descriptor}", std::process::id());
-    let folder = TemporaryFolder::new("mpi-agent");
-    let agent = folder.path().join("agent");
-    let script = format!("#!/bin/bash\nshift\nexec nsenter --net={namespace} bash -c \"$*\"\n");
-    std::fs::write(&agent, script).unwrap();
-    std::fs::set_permissions(&agent, Permissions::from_mode(0o755)).unwrap();
+    let machines = Machines::new();
+    let [here, there] = machines.addresses();
     let mut command = mpirun(2);
-    command.arg("--host").arg(format!("{}:1,{}:1", here.ipv4, there.ipv4));
-    command.args(["--mca", "plm_rsh_agent"]).arg(&agent);
+    command.arg("--host").arg(format!("{here}:1,{there}:1"));
+    command.args(["--mca", "plm_rsh_agent"]).arg(machines.agent());
     command.env("FI_LANDFALL_KEY", "3c".repeat(32));
     command.args(["-x", "FI_PROVIDER_PATH", "-x", "FI_LANDFALL_KEY"]).arg(program);
-    let output = here.namespace.enter(move || run(command, LIMIT)).unwrap();
-    expect_all_well(&output);
+    expect_all_well(&machines.run(command, LIMIT));
 }
