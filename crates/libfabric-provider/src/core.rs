@@ -12,6 +12,7 @@ use crate::abi::{
     FI_TAGGED,
 };
 use crate::completion::{Completion, Failure};
+use crate::events::Events;
 use crate::matching::{Matching, Receive};
 use crate::notify::Ready;
 use crate::world::World;
@@ -41,6 +42,8 @@ pub(crate) struct Options {
     /// Counters, and for which operations they count.
     pub(crate) counters: Vec<(u64, usize)>,
     pub(crate) book: Option<usize>,
+    /// Where connections of `FI_EP_MSG` are told of.
+    pub(crate) events: Option<Arc<Events>>,
 }
 
 /// Whom to tell of an operation that was begun here.

@@ -32,6 +32,12 @@ const RECEIVE: u64 = FI_MSG
 const WHERE: u64 = FI_LOCAL_COMM | FI_REMOTE_COMM;
 /// What an endpoint can do.
 const CAPABILITIES: u64 = TRANSMIT | RECEIVE | WHERE;
+/// What one can do of this type.
+const fn capabilities_of(kind: c_int) -> u64 {
+    // There is one peer, whom nobody has to choose or to tell.
+    if kind == FI_EP_MSG { CAPABILITIES & !ON_REQUEST } else { CAPABILITIES }
+}
+
 /// What programs get only where they ask for it.
 const ON_REQUEST: u64 = FI_DIRECTED_RECV | FI_SOURCE;
 const TRANSMIT_FLAGS: u64 = FI_COMPLETION
@@ -61,7 +67,9 @@ const fn is_among(asked: u64, offered: u64) -> bool {
 /// # Safety
 /// The hints are as libfabric describes them: what they point to is there, or null.
 pub(crate) unsafe fn accepts(hints: &fi_info, version: u32) -> Verdict {
-    check(is_among(hints.caps, CAPABILITIES), "capabilities")?;
+    // SAFETY: what hints point to is there, or null, as the caller says.
+    let kind = unsafe { hints.ep_attr.as_ref() }.map_or(FI_EP_UNSPEC, |ep| ep.r#type);
+    check(is_among(hints.caps, capabilities_of(kind)), "capabilities")?;
     let formats = [FI_FORMAT_UNSPEC, FI_SOCKADDR, FI_SOCKADDR_IN, FI_SOCKADDR_IN6];
     check(formats.contains(&hints.addr_format), "address format")?;
     // SAFETY: as the caller says; so for those below.
@@ -95,15 +103,17 @@ pub(crate) unsafe fn accepts(hints: &fi_info, version: u32) -> Verdict {
         Some(fabric) if !fabric.prov_name.is_null() => {
             // SAFETY: a name ends in zero.
             let name = unsafe { CStr::from_ptr(fabric.prov_name) };
-            check(name.to_bytes().eq_ignore_ascii_case(b"landfall"), "provider")
+            // Those that layer on this one hand their own name down with it: `landfall;ofi_rxm`.
+            let mut names = name.to_bytes().split(|of| *of == b';');
+            check(names.any(|name| name.eq_ignore_ascii_case(b"landfall")), "provider")
         }
         _ => Ok(()),
     }
 }
 
 fn accepts_endpoint(ep: &fi_ep_attr) -> Verdict {
-    check(matches!(ep.r#type, FI_EP_UNSPEC | FI_EP_RDM), "type of endpoint")?;
-    check(matches!(ep.protocol, FI_PROTO_UNSPEC | PROTOCOL), "protocol")?;
+    check(matches!(ep.r#type, FI_EP_UNSPEC | FI_EP_RDM | FI_EP_MSG), "type of endpoint")?;
+    check(matches!(ep.protocol, FI_PROTO_UNSPEC | PROTOCOL | CONNECTED_PROTOCOL), "protocol")?;
     check(ep.max_msg_size <= MOST_MESSAGE, "message size")?;
     check(ep.msg_prefix_size == 0 && ep.auth_key_size == 0, "prefix or key")?;
     check(ep.max_order_waw_size == 0 && ep.max_order_war_size == 0, "order of writes")?;
@@ -134,11 +144,15 @@ const SIZE: usize = 1024;
 const KEY_SIZE: usize = 4;
 /// No other provider speaks this: `FI_PROV_SPECIFIC` and a number.
 const PROTOCOL: u32 = 1 << 31 | 0x1f;
+/// The same between endpoints that are connected.
+const CONNECTED_PROTOCOL: u32 = 1 << 31 | 0x20;
 
 /// What was asked for, as far as it decides what is offered.
 #[derive(Clone, Copy, Debug, Default)]
-struct Hints {
+pub(crate) struct Hints {
     caps: u64,
+    kind: c_int,
+    protocol: u32,
     mr_mode: c_int,
     op_flags: u64,
     receive_flags: u64,
@@ -150,7 +164,7 @@ struct Hints {
 impl Hints {
     /// # Safety
     /// As for [`accepts`].
-    unsafe fn of(hints: Option<&fi_info>) -> Self {
+    pub(crate) unsafe fn of(hints: Option<&fi_info>) -> Self {
         let Some(hints) = hints else { return Self::default() };
         // SAFETY: as the caller says; so for those below.
         let tx = unsafe { hints.tx_attr.as_ref() };
@@ -158,8 +172,12 @@ impl Hints {
         let rx = unsafe { hints.rx_attr.as_ref() };
         // SAFETY: see above.
         let domain = unsafe { hints.domain_attr.as_ref() };
+        // SAFETY: see above.
+        let ep = unsafe { hints.ep_attr.as_ref() };
         Self {
             caps: hints.caps,
+            kind: ep.map_or(FI_EP_UNSPEC, |ep| ep.r#type),
+            protocol: ep.map_or(FI_PROTO_UNSPEC, |ep| ep.protocol),
             mr_mode: domain.map_or(0, |domain| domain.mr_mode),
             op_flags: tx.map_or(0, |tx| tx.op_flags),
             receive_flags: rx.map_or(0, |rx| rx.op_flags),
@@ -168,6 +186,30 @@ impl Hints {
             threading: domain.map_or(0, |domain| domain.threading),
         }
     }
+}
+
+impl Hints {
+    /// The types of endpoints that are offered, the one first that most programs want.
+    fn kinds(self) -> impl Iterator<Item = c_int> {
+        let all = [(FI_EP_RDM, PROTOCOL), (FI_EP_MSG, CONNECTED_PROTOCOL)];
+        let fits = move |(kind, protocol): &(c_int, u32)| {
+            matches!(self.kind, FI_EP_UNSPEC) | (self.kind == *kind)
+                && matches!(self.protocol, FI_PROTO_UNSPEC) | (self.protocol == *protocol)
+                && is_among(self.caps, capabilities_of(*kind))
+        };
+        all.into_iter().filter(fits).map(|(kind, _)| kind)
+    }
+}
+
+/// What is offered for a connection that was asked for, between these two addresses. Nothing
+/// where there is no memory.
+pub(crate) fn connection(
+    (from, to): (SocketAddr, SocketAddr),
+    asked: Hints,
+    version: u32,
+) -> Option<*mut fi_info> {
+    let local = locals().into_iter().find(|local| local.ip == from.ip())?;
+    offer(&Route { local, from, to: Some(to) }, asked, FI_EP_MSG, version)
 }
 
 /// Where an offer leads.
@@ -262,8 +304,11 @@ pub(crate) unsafe fn offers(
         let is_asked = hints.is_none_or(|hints| unsafe { is_named(hints, &route.local) });
         let is_format =
             matches!(format, FI_FORMAT_UNSPEC | FI_SOCKADDR) || format == format_of(&route.from);
-        if is_asked && is_format {
-            let offer = offer(&route, asked, version).ok_or(FI_ENOMEM)?;
+        if !is_asked || !is_format {
+            continue;
+        }
+        for kind in asked.kinds() {
+            let offer = offer(&route, asked, kind, version).ok_or(FI_ENOMEM)?;
             // SAFETY: the place of the list's end, and an entry that was made just now.
             unsafe {
                 *last = offer;
@@ -319,7 +364,7 @@ fn allocate_text(text: &str) -> Option<*mut c_char> {
 }
 
 /// Memory that is not there is a reason to give up; what was allocated before is lost then.
-fn offer(route: &Route, asked: Hints, version: u32) -> Option<*mut fi_info> {
+fn offer(route: &Route, asked: Hints, kind: c_int, version: u32) -> Option<*mut fi_info> {
     let (from, to) = (&route.from, route.to.as_ref());
     // What costs something is there only where it is asked for.
     let kinds = FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC;
@@ -369,7 +414,7 @@ fn offer(route: &Route, asked: Hints, version: u32) -> Option<*mut fi_info> {
         handle: std::ptr::null_mut(),
         tx_attr,
         rx_attr,
-        ep_attr: allocate(ENDPOINT)?,
+        ep_attr: allocate(endpoint(kind))?,
         domain_attr: allocate(LaterDomain::new(domain(route, asked, version)?))?.cast(),
         fabric_attr,
         nic: std::ptr::null_mut(),
@@ -402,21 +447,23 @@ impl LaterDomain {
     }
 }
 
-const ENDPOINT: fi_ep_attr = fi_ep_attr {
-    r#type: FI_EP_RDM,
-    protocol: PROTOCOL,
-    protocol_version: 1,
-    max_msg_size: MOST_MESSAGE,
-    msg_prefix_size: 0,
-    max_order_raw_size: MOST_MESSAGE,
-    max_order_war_size: 0,
-    max_order_waw_size: 0,
-    mem_tag_format: u64::MAX / 3 * 2,
-    tx_ctx_cnt: 1,
-    rx_ctx_cnt: 1,
-    auth_key_size: 0,
-    auth_key: std::ptr::null_mut(),
-};
+const fn endpoint(kind: c_int) -> fi_ep_attr {
+    fi_ep_attr {
+        r#type: kind,
+        protocol: if kind == FI_EP_MSG { CONNECTED_PROTOCOL } else { PROTOCOL },
+        protocol_version: 1,
+        max_msg_size: MOST_MESSAGE,
+        msg_prefix_size: 0,
+        max_order_raw_size: MOST_MESSAGE,
+        max_order_war_size: 0,
+        max_order_waw_size: 0,
+        mem_tag_format: u64::MAX / 3 * 2,
+        tx_ctx_cnt: 1,
+        rx_ctx_cnt: 1,
+        auth_key_size: 0,
+        auth_key: std::ptr::null_mut(),
+    }
+}
 
 fn domain(route: &Route, asked: Hints, version: u32) -> Option<fi_domain_attr> {
     let is_old = version < fi_version(1, 5);

@@ -128,6 +128,11 @@ impl Matching {
         self.bytes
     }
 
+    /// Takes back all receives that have no message.
+    pub(crate) fn take_posted(&mut self) -> VecDeque<Receive> {
+        std::mem::take(&mut self.posted)
+    }
+
     pub(crate) fn keep(&mut self, arrived: Arrived) {
         self.bytes += arrived.body.size();
         self.arrived.push_back(arrived);

@@ -10,20 +10,31 @@ use libc::{size_t, ssize_t};
 use super::book::BookHandle;
 use super::counter::CounterHandle;
 use super::domain::domain_of;
+use super::event::EventHandle;
 use super::queue::QueueHandle;
-use super::{NOT_OFFERED, atomic, closes, give, known, message, of, remote, tagged, take};
+use super::{
+    NOT_OFFERED, atomic, closes, connection, give, known, message, of, passive, remote, tagged,
+    take,
+};
 use crate::abi::*;
 use crate::address::{self, locals};
+use crate::carrier::Carrier;
+use crate::channel::{EventTarget, Role, Taken};
+use crate::completion::Failure;
 use crate::core::Options;
-use crate::domain::Domain;
+use crate::domain::{Domain, State};
 use crate::endpoint::Endpoint;
+use crate::events::Source;
 use crate::notify::locked;
+use crate::world::World;
 
 #[repr(C)]
 pub(super) struct EndpointHandle {
     fid: fid_ep,
     pub(super) domain: Arc<Domain>,
     address: Option<SocketAddr>,
+    /// `FI_EP_MSG`: where it connects to where the call does not say, or what it takes.
+    pub(super) connected: Option<Mutex<Wanted>>,
     /// What is bound before it is enabled.
     options: Mutex<Options>,
     /// Once it is enabled.
@@ -53,18 +64,15 @@ static OPS: fi_ops_ep = fi_ops_ep {
     rx_size_left: NOT_OFFERED,
     tx_size_left: NOT_OFFERED,
 };
-static CM_OPS: fi_ops_cm = fi_ops_cm {
-    size: size_of::<fi_ops_cm>(),
-    setname: NOT_OFFERED,
-    getname,
-    getpeer: NOT_OFFERED,
-    connect: NOT_OFFERED,
-    listen: NOT_OFFERED,
-    accept: NOT_OFFERED,
-    reject: NOT_OFFERED,
-    shutdown: NOT_OFFERED,
-    join: NOT_OFFERED,
-};
+static CM_OPS: fi_ops_cm = fi_ops_cm { getname, ..connection::NONE };
+/// What `FI_EP_MSG` is to have.
+#[derive(Debug)]
+pub(super) enum Wanted {
+    /// A connection to there.
+    To(Option<SocketAddr>),
+    /// One that was asked for; nothing once it has it.
+    Taken(Option<Taken>),
+}
 
 pub(super) unsafe extern "C" fn open(
     domain: *mut fid_domain,
@@ -76,9 +84,21 @@ pub(super) unsafe extern "C" fn open(
     let (domain, info) = unsafe { (domain_of(domain), &*info) };
     // SAFETY: what an info points to is there, or null; so for those below.
     let kind = unsafe { info.ep_attr.as_ref() }.map_or(FI_EP_RDM, |ep| ep.r#type);
-    if kind != FI_EP_RDM {
-        return -FI_EINVAL;
-    }
+    let connected = match kind {
+        FI_EP_RDM => None,
+        FI_EP_MSG if info.handle.is_null() => {
+            // SAFETY: an address is as long as its family says.
+            Some(Mutex::new(Wanted::To(unsafe { address::read(info.dest_addr) })))
+        }
+        FI_EP_MSG => {
+            // SAFETY: the handle is that of a request.
+            match unsafe { passive::take_request(info.handle) } {
+                Ok(taken) => Some(Mutex::new(Wanted::Taken(Some(taken)))),
+                Err(error) => return -error,
+            }
+        }
+        _ => return -FI_EINVAL,
+    };
     // SAFETY: see above.
     let transmit_flags = unsafe { info.tx_attr.as_ref() }.map_or(0, |tx| tx.op_flags);
     // SAFETY: see above.
@@ -89,7 +109,7 @@ pub(super) unsafe extern "C" fn open(
         fid: fid_ep {
             fid: known(FI_CLASS_EP, context, &FID_OPS),
             ops: &raw const OPS,
-            cm: &raw const CM_OPS,
+            cm: if connected.is_some() { &raw const connection::OPS } else { &raw const CM_OPS },
             msg: &raw const message::OPS,
             rma: &raw const remote::OPS,
             tagged: &raw const tagged::OPS,
@@ -98,6 +118,7 @@ pub(super) unsafe extern "C" fn open(
         },
         domain: Arc::clone(domain),
         address,
+        connected,
         options: Mutex::new(Options {
             transmit_flags,
             receive_flags,
@@ -116,7 +137,7 @@ unsafe extern "C" fn close(fid: *mut fid) -> c_int {
     let handle: Box<EndpointHandle> = unsafe { take(fid) };
     let mut state = handle.domain.lock();
     if let Some(enabled) = handle.enabled.get()
-        && let Some(endpoint) = state.endpoints.remove(enabled.number)
+        && let Some(mut endpoint) = state.endpoints.remove(enabled.number)
     {
         endpoint.close(&mut state.world);
     }
@@ -168,7 +189,14 @@ unsafe extern "C" fn bind(fid: *mut fid, other: *mut fid, flags: u64) -> c_int {
             }
             0
         }
-        FI_CLASS_EQ => 0,
+        FI_CLASS_EQ => {
+            // SAFETY: its class says that it is an event queue.
+            let events = &unsafe { of::<EventHandle, _>(other) }.events;
+            let source: Arc<dyn Source> = Arc::clone(&handle.domain) as Arc<dyn Source>;
+            events.follow(&source, &handle.domain.notify);
+            options.events = Some(Arc::clone(events));
+            0
+        }
         _ => -FI_EINVAL,
     }
 }
@@ -196,7 +224,7 @@ unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) ->
 }
 
 impl EndpointHandle {
-    fn enable(&self) -> Result<(), c_int> {
+    pub(super) fn enable(&self) -> Result<(), c_int> {
         if self.enabled.get().is_some() {
             return Ok(());
         }
@@ -207,16 +235,16 @@ impl EndpointHandle {
         {
             return Err(FI_ENOCQ);
         }
-        if options.book.is_none() {
-            return Err(FI_ENOAV);
-        }
-        let address = specific(self.address).ok_or(FI_EADDRNOTAVAIL)?;
         let mut state = self.domain.lock();
         let number = state.endpoints.next();
-        let (settings, notify) = (&self.domain.settings, &self.domain.notify);
-        let opened = Endpoint::open(number, address, settings, notify, options.clone());
+        let opened = match &self.connected {
+            None => self.open_unconnected(&mut state, number, &options)?,
+            Some(wanted) => {
+                self.open_connected(&mut state, number, &options, &mut locked(wanted))?
+            }
+        };
         let endpoint = opened.map_err(|failure| {
-            eprintln!("landfall: cannot open an endpoint at {address}: {}", failure.text);
+            eprintln!("landfall: cannot open an endpoint: {}", failure.text);
             failure.error
         })?;
         let name = endpoint.name();
@@ -224,6 +252,59 @@ impl EndpointHandle {
         // Anyone who enables it twice at a time breaks libfabric's rules.
         let _ = self.enabled.set(Enabled { number, options, name });
         Ok(())
+    }
+
+    fn open_unconnected(
+        &self,
+        _: &mut State,
+        number: usize,
+        options: &Options,
+    ) -> Result<Result<Endpoint, Failure>, c_int> {
+        if options.book.is_none() {
+            return Err(FI_ENOAV);
+        }
+        let address = specific(self.address).ok_or(FI_EADDRNOTAVAIL)?;
+        Ok(Carrier::bind(address, &self.domain.settings).and_then(|carrier| {
+            let notify = &self.domain.notify;
+            Endpoint::open(number, carrier, notify, options.clone(), Role::Unconnected)
+        }))
+    }
+
+    fn open_connected(
+        &self,
+        state: &mut State,
+        number: usize,
+        options: &Options,
+        wanted: &mut Wanted,
+    ) -> Result<Result<Endpoint, Failure>, c_int> {
+        let (fid, context) = (std::ptr::from_ref(self) as usize, self.fid.fid.context as usize);
+        let events = options.events.clone().ok_or(FI_ENOEQ)?;
+        let target = EventTarget { events, fid, context };
+        let (options, notify) = (options.clone(), &self.domain.notify);
+        match wanted {
+            Wanted::Taken(taken) => {
+                let taken = taken.take().ok_or(FI_EOPBADSTATE)?;
+                Ok(Endpoint::take_over(number, taken, notify, options, target))
+            }
+            Wanted::To(_) => {
+                let address = specific(self.address).ok_or(FI_EADDRNOTAVAIL)?;
+                let carrier = state.carrier(address, &self.domain.settings);
+                Ok(carrier.and_then(|carrier| {
+                    Endpoint::open(number, carrier, notify, options, Role::connected(target))
+                }))
+            }
+        }
+    }
+
+    /// Does something with the connection of this endpoint.
+    pub(super) fn with_connection<T>(
+        &self,
+        what: impl FnOnce(&mut Endpoint, &mut World) -> Result<T, c_int>,
+    ) -> Result<T, c_int> {
+        let enabled = self.enabled()?;
+        let mut state = self.domain.lock();
+        let (endpoint, world) = state.endpoint(enabled.number).ok_or(FI_EOPBADSTATE)?;
+        what(endpoint, world)
     }
 
     pub(super) fn least_left(&self) -> usize {
@@ -236,8 +317,8 @@ impl EndpointHandle {
     }
 }
 
-/// An address that others can be told: not that of all interfaces.
-fn specific(address: Option<SocketAddr>) -> Option<SocketAddr> {
+/// An address that others can be target: not that of all interfaces.
+pub(super) fn specific(address: Option<SocketAddr>) -> Option<SocketAddr> {
     match address {
         Some(address) if !address.ip().is_unspecified() => Some(address),
         other => {
@@ -270,18 +351,15 @@ unsafe extern "C" fn getopt(
 ) -> c_int {
     // SAFETY: an endpoint.
     let handle: &EndpointHandle = unsafe { of(fid) };
-    if (level, name) != (FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV) {
-        return -libc::ENOPROTOOPT;
-    }
     // SAFETY: the program says how much room there is, and where.
     unsafe {
-        let room = std::mem::replace(&mut *len, size_of::<size_t>());
-        if room < size_of::<size_t>() {
-            return -FI_ETOOSMALL;
+        match (level, name) {
+            (FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV) => {
+                connection::write_size(handle.least_left(), value, len)
+            }
+            _ => connection::connection_data_size(level, name, value, len),
         }
-        value.cast::<size_t>().write_unaligned(handle.least_left());
     }
-    0
 }
 
 unsafe extern "C" fn setopt(
@@ -305,15 +383,14 @@ unsafe extern "C" fn setopt(
     0
 }
 
-unsafe extern "C" fn getname(fid: *mut fid, into: *mut c_void, len: *mut size_t) -> c_int {
+pub(super) unsafe extern "C" fn getname(
+    fid: *mut fid,
+    into: *mut c_void,
+    len: *mut size_t,
+) -> c_int {
     // SAFETY: an endpoint.
     let handle: &EndpointHandle = unsafe { of(fid) };
     let Ok(enabled) = handle.enabled() else { return -FI_EOPBADSTATE };
     // SAFETY: the program says how much room there is, and where.
-    unsafe {
-        let room = *len;
-        address::write(&enabled.name, into, room);
-        *len = address::len_of(&enabled.name);
-        if room < *len { -FI_ETOOSMALL } else { 0 }
-    }
+    unsafe { connection::write_name(&enabled.name, into, len) }
 }

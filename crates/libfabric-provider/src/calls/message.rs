@@ -64,13 +64,18 @@ pub(super) fn peer_with_room(
     enabled: &Enabled,
     number: fi_addr_t,
 ) -> Result<usize, c_int> {
+    let (endpoint, _) = state.endpoint(enabled.number).ok_or(FI_EOPBADSTATE)?;
+    let only = endpoint.only_peer()?;
     let book = enabled.options.book.and_then(|book| state.world.books.get(book));
-    let address = book.and_then(|book| book.get(number)).ok_or(FI_EINVAL)?;
+    let address = book.and_then(|book| book.get(number));
     for is_last in [false, true] {
         let is_full = enabled.options.transmit.and_then(|queue| state.world.queues.get(queue));
         let is_full = is_full.is_some_and(crate::completion::Queue::is_full);
         let (endpoint, _) = state.endpoint(enabled.number).ok_or(FI_EOPBADSTATE)?;
-        let peer = endpoint.core.peer(address);
+        let peer = match only {
+            Some(peer) => peer,
+            None => endpoint.core.peer(address.ok_or(FI_EINVAL)?),
+        };
         if !is_full && endpoint.has_room(peer) {
             return Ok(peer);
         }

@@ -9,6 +9,7 @@
 #include <sched.h>
 
 #include "fabric.h"
+#include "connected.h"
 
 static const struct wanted usual = { .caps = FI_MSG | FI_TAGGED | FI_RMA };
 
@@ -894,6 +895,13 @@ static const struct {
     { "addresses", addresses, false },
     { "sources", sources, false },
     { "offers", offers, true },
+    { "connection", connection, false },
+    { "rejected", rejected, false },
+    { "connected_memory", connected_memory, false },
+    { "several_connections", several_connections, false },
+    { "event_descriptor", event_descriptor, false },
+    { "dead_connection", dead_connection, false },
+    { "nobody_listens", nobody_listens, true },
 };
 
 int main(int argc, char **argv)
@@ -916,6 +924,7 @@ int main(int argc, char **argv)
             side.is_first = side.child != 0;
             alarm(40);
         }
+        setenv("CASES_ADDRESS_OF_FIRST", argc == 6 ? argv[3] : "127.0.0.1", 1);
         side.address = argc == 6 ? argv[side.is_first ? 3 : 5] : "127.0.0.1";
         if (argc == 6 && !side.is_first) {
             int namespace = open(argv[4], O_RDONLY);

@@ -87,7 +87,10 @@ fn structures_of_objects(into: &mut String) {
         fid_av { fid, ops }
         fid_mr { fid, mem_desc, key }
         fid_ep { fid, ops, cm, msg, rma, tagged, atomic, collective }
+        fid_pep { fid, ops, cm }
         fid_eq { fid, ops }
+        fi_eq_err_entry { fid, context, data, err, prov_errno, err_data, err_data_size }
+        fi_eq_cm_entry { fid, info }
         fid_cq { fid, ops }
         fid_cntr { fid, ops }
         fi_context { internal }
@@ -198,11 +201,13 @@ fn values_of_kinds(into: &mut String) {
         FI_FORMAT_UNSPEC, FI_SOCKADDR, FI_SOCKADDR_IN, FI_SOCKADDR_IN6, FI_AV_UNSPEC, FI_AV_MAP,
         FI_AV_TABLE, FI_MR_BASIC, FI_MR_SCALABLE, FI_PROGRESS_UNSPEC, FI_PROGRESS_AUTO,
         FI_PROGRESS_MANUAL, FI_THREAD_UNSPEC, FI_THREAD_SAFE, FI_RM_ENABLED, FI_EP_UNSPEC,
-        FI_EP_RDM, FI_PROTO_UNSPEC, FI_CLASS_FABRIC, FI_CLASS_DOMAIN, FI_CLASS_EP, FI_CLASS_AV,
-        FI_CLASS_MR, FI_CLASS_EQ, FI_CLASS_CQ, FI_CLASS_CNTR, FI_GETOPSFLAG, FI_SETOPSFLAG,
+        FI_EP_MSG, FI_EP_RDM, FI_PROTO_UNSPEC, FI_CLASS_FABRIC, FI_CLASS_DOMAIN, FI_CLASS_EP, FI_CLASS_AV,
+        FI_CLASS_MR, FI_CLASS_EQ, FI_CLASS_CQ, FI_CLASS_CNTR, FI_CLASS_PEP, FI_CLASS_CONNREQ,
+        FI_NOTIFY, FI_CONNREQ, FI_CONNECTED, FI_SHUTDOWN, FI_GETOPSFLAG, FI_SETOPSFLAG,
         FI_GETWAIT, FI_ENABLE, FI_GETWAITOBJ, FI_WAIT_NONE, FI_WAIT_UNSPEC, FI_WAIT_FD,
         FI_WAIT_YIELD, FI_CQ_FORMAT_UNSPEC, FI_CQ_FORMAT_CONTEXT, FI_CQ_FORMAT_MSG,
-        FI_CQ_FORMAT_DATA, FI_CQ_FORMAT_TAGGED, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, FI_EACCES,
+        FI_CQ_FORMAT_DATA, FI_CQ_FORMAT_TAGGED, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, FI_OPT_CM_DATA_SIZE,
+        FI_EISCONN, FI_ENOEQ, FI_ENOTCONN, FI_EACCES,
         FI_EADDRINUSE, FI_EADDRNOTAVAIL, FI_EAGAIN, FI_EAVAIL, FI_EBADFLAGS, FI_EBUSY,
         FI_ECANCELED, FI_ECONNREFUSED, FI_ECONNRESET, FI_EINVAL, FI_EIO, FI_EKEYREJECTED,
         FI_EMSGSIZE, FI_ENOAV, FI_ENOCQ, FI_ENODATA, FI_ENOENT, FI_ENOKEY, FI_ENOMEM, FI_ENOMSG,

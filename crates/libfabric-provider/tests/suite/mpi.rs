@@ -12,6 +12,7 @@ use landfall_testbed::{VethConfig, VethPair, require_namespaces};
 use landfall_testkit::TemporaryFolder;
 use landfall_testkit::skip::skip;
 
+use crate::cases::LAYERED;
 use crate::tools::{compile, here, provider_folder, run, text};
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -51,11 +52,15 @@ impl Program {
 
 /// `mpirun`, with this provider and nothing else.
 fn mpirun(ranks: u32) -> Command {
+    mpirun_with(ranks, "landfall")
+}
+
+fn mpirun_with(ranks: u32, provider: &str) -> Command {
     let mut command = Command::new("mpirun");
     command.env("FI_PROVIDER_PATH", provider_folder());
     command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
     command.args(["-np", &ranks.to_string(), "--oversubscribe", "--mca", "pml", "cm"]);
-    command.args(["--mca", "mtl", "ofi", "--mca", "mtl_ofi_provider_include", "landfall"]);
+    command.args(["--mca", "mtl", "ofi", "--mca", "mtl_ofi_provider_include", provider]);
     command
 }
 
@@ -82,6 +87,24 @@ fn two_ranks_exchange_all_kinds_of_messages() {
 #[test]
 fn five_ranks_exchange_all_kinds_of_messages() {
     check("five_ranks_exchange_all_kinds_of_messages", &EXCHANGE, 5);
+}
+
+/// By way of libfabric's own layer, which takes connections of us: `FI_EP_MSG`.
+#[test]
+fn ranks_exchange_all_kinds_of_messages_by_connected_endpoints() {
+    let program = match EXCHANGE.path() {
+        Ok(program) => program,
+        Err(why) => {
+            let test = "ranks_exchange_all_kinds_of_messages_by_connected_endpoints";
+            return skip(test, why);
+        }
+    };
+    for ranks in [2, 5] {
+        let mut command = mpirun_with(ranks, LAYERED);
+        command.env("FI_PROVIDER", LAYERED).env("FI_LANDFALL_IFACE", "lo");
+        command.arg(program).arg("windows");
+        expect_all_well(&run(command, LIMIT));
+    }
 }
 
 #[test]
