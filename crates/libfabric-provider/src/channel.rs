@@ -217,7 +217,13 @@ impl Endpoint {
         match &mut self.role {
             Role::Unconnected => {}
             Role::Listening(listening) => {
-                listening.requests.retain(|_, asked| *asked != number);
+                let EventTarget { events, fid, .. } = &listening.target;
+                listening.requests.retain(|request, asked| {
+                    if *asked == number {
+                        events.withdraw(*fid, *request);
+                    }
+                    *asked != number
+                });
                 listening.refused.retain(|refused| *refused != number);
             }
             Role::Connected(channel) => {
@@ -396,5 +402,70 @@ impl Channel {
             Step::Open => self.target.tell(Occurrence::Shutdown, Vec::new()),
             Step::Idle | Step::Asked => self.target.tell(Occurrence::Failed(failure), Vec::new()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn channel(step: Step) -> Channel {
+        let target = EventTarget { events: Events::new().unwrap(), fid: 7, context: 8 };
+        Channel { target, step }
+    }
+
+    /// What a program is told, in its order.
+    fn told(channel: &Channel) -> Vec<String> {
+        let mut queued = channel.target.events.lock();
+        let name = |notice: Notice| match notice.what {
+            Occurrence::Failed(failure) => format!("error {}", failure.error),
+            other => format!("{other:?}"),
+        };
+        queued.notices.drain(..).map(name).collect()
+    }
+
+    #[test]
+    fn what_does_not_follow_is_refused_and_changes_nothing() {
+        const ALL: [Kind; 4] = [Kind::Request, Kind::Accept, Kind::Reject, Kind::Shutdown];
+        let steps = [Step::Idle, Step::Asked, Step::Open, Step::Over];
+        for (step, kind) in steps.into_iter().flat_map(|step| ALL.map(|kind| (step, kind))) {
+            let mut channel = channel(step);
+            let follows = matches!(
+                (step, kind),
+                (Step::Asked, Kind::Accept | Kind::Reject)
+                    | (Step::Open | Step::Over, Kind::Shutdown)
+            );
+            assert_eq!(channel.hear(kind, Vec::new()).is_some(), follows, "{step:?} {kind:?}");
+            let is_new = follows && step != Step::Over;
+            assert_eq!(told(&channel).len(), usize::from(is_new), "{step:?} {kind:?}");
+            assert_eq!(channel.step != step, is_new, "{step:?} {kind:?}");
+        }
+    }
+
+    #[test]
+    fn a_connection_ends_once_whatever_comes_later() {
+        let mut open = channel(Step::Asked);
+        assert_eq!(open.hear(Kind::Accept, Vec::new()), Some(Step::Open));
+        assert_eq!(open.hear(Kind::Shutdown, Vec::new()), Some(Step::Over));
+        open.lose(Failure::new(FI_EIO, "gone"));
+        assert_eq!(told(&open), ["Connected", "Shutdown"]);
+        let mut asked = channel(Step::Asked);
+        asked.lose(Failure::new(FI_EIO, "gone"));
+        asked.lose(Failure::new(FI_EIO, "gone"));
+        assert_eq!(told(&asked), [format!("error {FI_EIO}")]);
+    }
+
+    #[test]
+    fn a_request_is_made_once_and_withdrawn_with_its_connection() {
+        let target = EventTarget { events: Events::new().unwrap(), fid: 7, context: 8 };
+        let Role::Listening(mut listening) = Role::listening(target) else { unreachable!() };
+        let from = ([192, 0, 2, 1], 9).into();
+        assert!(listening.is_asked(3, from, vec![1]));
+        assert!(!listening.is_asked(3, from, vec![2]), "it was asked for already");
+        assert!(listening.is_asked(4, from, vec![3]));
+        let events = Arc::clone(&listening.target.events);
+        events.withdraw(7, 1);
+        let data: Vec<Vec<u8>> = events.lock().notices.drain(..).map(|it| it.data).collect();
+        assert_eq!(data, [[3]]);
     }
 }

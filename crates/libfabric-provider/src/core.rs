@@ -37,6 +37,8 @@ pub(crate) struct Options {
     pub(crate) selective_receive: bool,
     pub(crate) transmit_flags: u64,
     pub(crate) receive_flags: u64,
+    /// The longest message that is sent.
+    pub(crate) longest: usize,
     /// Receives say whom they are for: `FI_DIRECTED_RECV`.
     pub(crate) is_directed: bool,
     /// Counters, and for which operations they count.
@@ -108,6 +110,15 @@ impl EndpointState {
             peers.push(Peer { address, link: None });
             peers.len() - 1
         })
+    }
+
+    /// The same where numbers are those of connections, and are given out anew.
+    pub(crate) fn peer_of_link(&mut self, number: usize, address: SocketAddr) -> usize {
+        let peer = |_| Peer { address, link: None };
+        let known = self.peers.len();
+        self.peers.extend((known..=number).map(peer));
+        self.peers[number] = peer(number);
+        number
     }
 
     pub(crate) fn must_pause(&self) -> bool {

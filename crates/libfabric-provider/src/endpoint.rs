@@ -122,7 +122,11 @@ impl Endpoint {
                 connection.abort();
                 continue;
             };
-            let peer = self.core.peer(address);
+            let peer = match &self.role {
+                // Anyone may come, and nobody stays.
+                Role::Listening(_) => self.core.peer_of_link(number, address),
+                _ => self.core.peer(address),
+            };
             let port = self.role.port();
             // A peer of another version hears that it is not wanted.
             let Ok(link) = Link::accept(&self.core, number, peer, connection, port) else {
@@ -343,6 +347,7 @@ impl Endpoint {
             self.progress_now(world);
         }
         self.withdraw_receives(world);
+        self.listener = None;
         self.links.clear();
         self.role.forget();
         world.forget_endpoint(self.core.number);

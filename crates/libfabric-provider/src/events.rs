@@ -10,6 +10,10 @@ use crate::completion::{Failure, Texts};
 use crate::notify::{Event, Notify, locked};
 use crate::passive::Passive;
 
+/// This much may wait to be read before the program itself may write no more. What happens to
+/// connections is bounded by their number.
+const MOST_NOTICES: usize = 1 << 12;
+
 /// Something that happened, or that the program wrote.
 #[derive(Debug)]
 pub(crate) struct Notice {
@@ -111,6 +115,19 @@ impl Events {
         self.lock()
             .notices
             .retain(|notice| notice.fid != fid || matches!(notice.what, Occurrence::Written(_)));
+    }
+
+    /// A connection that was asked for is gone, before the program has heard of it.
+    pub(crate) fn withdraw(&self, fid: usize, request: u64) {
+        let is_it = |notice: &Notice| {
+            notice.fid == fid
+                && matches!(&notice.what, Occurrence::Request(known) if known.id == request)
+        };
+        self.lock().notices.retain(|notice| !is_it(notice));
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.lock().notices.len() >= MOST_NOTICES
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Queued> {

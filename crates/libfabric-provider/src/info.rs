@@ -34,8 +34,22 @@ const WHERE: u64 = FI_LOCAL_COMM | FI_REMOTE_COMM;
 const CAPABILITIES: u64 = TRANSMIT | RECEIVE | WHERE;
 /// What one can do of this type.
 const fn capabilities_of(kind: c_int) -> u64 {
-    // There is one peer, whom nobody has to choose or to tell.
-    if kind == FI_EP_MSG { CAPABILITIES & !ON_REQUEST } else { CAPABILITIES }
+    match kind {
+        // There is one peer, whom nobody has to choose or to tell.
+        FI_EP_MSG => CAPABILITIES & !ON_REQUEST,
+        FI_EP_DGRAM => CAPABILITIES & !(KINDS & !FI_MSG) & !OF_MEMORY,
+        _ => CAPABILITIES,
+    }
+}
+
+/// What operations there are.
+const KINDS: u64 = FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC;
+const OF_MEMORY: u64 = FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
+
+/// The longest message of an endpoint of this type.
+pub(crate) const fn longest_of(kind: c_int) -> usize {
+    // One that nobody has to ask the peer for.
+    if kind == FI_EP_DGRAM { MOST_PAYLOAD } else { MOST_MESSAGE }
 }
 
 /// What programs get only where they ask for it.
@@ -112,9 +126,13 @@ pub(crate) unsafe fn accepts(hints: &fi_info, version: u32) -> Verdict {
 }
 
 fn accepts_endpoint(ep: &fi_ep_attr) -> Verdict {
-    check(matches!(ep.r#type, FI_EP_UNSPEC | FI_EP_RDM | FI_EP_MSG), "type of endpoint")?;
-    check(matches!(ep.protocol, FI_PROTO_UNSPEC | PROTOCOL | CONNECTED_PROTOCOL), "protocol")?;
-    check(ep.max_msg_size <= MOST_MESSAGE, "message size")?;
+    let is_known = |kind: &c_int| *kind == ep.r#type;
+    let types = [FI_EP_UNSPEC, FI_EP_RDM, FI_EP_MSG, FI_EP_DGRAM];
+    check(types.iter().any(is_known), "type of endpoint")?;
+    let is_spoken = ep.protocol == FI_PROTO_UNSPEC
+        || types.iter().any(|kind| protocol_of(*kind) == ep.protocol);
+    check(is_spoken, "protocol")?;
+    check(ep.max_msg_size <= longest_of(ep.r#type), "message size")?;
     check(ep.msg_prefix_size == 0 && ep.auth_key_size == 0, "prefix or key")?;
     check(ep.max_order_waw_size == 0 && ep.max_order_war_size == 0, "order of writes")?;
     check(ep.tx_ctx_cnt <= 1 && ep.rx_ctx_cnt <= 1, "several contexts")
@@ -147,12 +165,18 @@ const PROTOCOL: u32 = 1 << 31 | 0x1f;
 /// The same between endpoints that are connected.
 const CONNECTED_PROTOCOL: u32 = 1 << 31 | 0x20;
 
+/// Datagrams are messages as others are.
+const fn protocol_of(kind: c_int) -> u32 {
+    if kind == FI_EP_MSG { CONNECTED_PROTOCOL } else { PROTOCOL }
+}
+
 /// What was asked for, as far as it decides what is offered.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Hints {
     caps: u64,
     kind: c_int,
     protocol: u32,
+    longest: usize,
     mr_mode: c_int,
     op_flags: u64,
     receive_flags: u64,
@@ -178,6 +202,7 @@ impl Hints {
             caps: hints.caps,
             kind: ep.map_or(FI_EP_UNSPEC, |ep| ep.r#type),
             protocol: ep.map_or(FI_PROTO_UNSPEC, |ep| ep.protocol),
+            longest: ep.map_or(0, |ep| ep.max_msg_size),
             mr_mode: domain.map_or(0, |domain| domain.mr_mode),
             op_flags: tx.map_or(0, |tx| tx.op_flags),
             receive_flags: rx.map_or(0, |rx| rx.op_flags),
@@ -191,13 +216,14 @@ impl Hints {
 impl Hints {
     /// The types of endpoints that are offered, the one first that most programs want.
     fn kinds(self) -> impl Iterator<Item = c_int> {
-        let all = [(FI_EP_RDM, PROTOCOL), (FI_EP_MSG, CONNECTED_PROTOCOL)];
-        let fits = move |(kind, protocol): &(c_int, u32)| {
-            matches!(self.kind, FI_EP_UNSPEC) | (self.kind == *kind)
-                && matches!(self.protocol, FI_PROTO_UNSPEC) | (self.protocol == *protocol)
+        let is_any = |asked: i64, offered: i64| asked == 0 || asked == offered;
+        let fits = move |kind: &c_int| {
+            is_any(self.kind.into(), (*kind).into())
+                && is_any(self.protocol.into(), protocol_of(*kind).into())
                 && is_among(self.caps, capabilities_of(*kind))
+                && self.longest <= longest_of(*kind)
         };
-        all.into_iter().filter(fits).map(|(kind, _)| kind)
+        [FI_EP_RDM, FI_EP_MSG, FI_EP_DGRAM].into_iter().filter(fits)
     }
 }
 
@@ -367,10 +393,10 @@ fn allocate_text(text: &str) -> Option<*mut c_char> {
 fn offer(route: &Route, asked: Hints, kind: c_int, version: u32) -> Option<*mut fi_info> {
     let (from, to) = (&route.from, route.to.as_ref());
     // What costs something is there only where it is asked for.
-    let kinds = FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC;
-    let caps = match asked.caps & kinds {
-        0 => (CAPABILITIES & !ON_REQUEST) | asked.caps,
-        some => (CAPABILITIES & !ON_REQUEST & !kinds) | some | asked.caps,
+    let offered = capabilities_of(kind) & !ON_REQUEST;
+    let caps = match asked.caps & KINDS {
+        0 => offered | asked.caps,
+        some => (offered & !KINDS) | some | asked.caps,
     };
     let tx_attr = allocate(fi_tx_attr {
         caps: caps & TRANSMIT,
@@ -450,9 +476,9 @@ impl LaterDomain {
 const fn endpoint(kind: c_int) -> fi_ep_attr {
     fi_ep_attr {
         r#type: kind,
-        protocol: if kind == FI_EP_MSG { CONNECTED_PROTOCOL } else { PROTOCOL },
+        protocol: protocol_of(kind),
         protocol_version: 1,
-        max_msg_size: MOST_MESSAGE,
+        max_msg_size: longest_of(kind),
         msg_prefix_size: 0,
         max_order_raw_size: MOST_MESSAGE,
         max_order_war_size: 0,

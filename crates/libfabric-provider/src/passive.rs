@@ -18,6 +18,7 @@ use crate::world::World;
 #[derive(Debug)]
 pub(crate) struct Passive {
     state: Mutex<State>,
+    name: SocketAddr,
     /// What its connections are offered with, and by which version of the interface.
     offer: (Hints, u32),
 }
@@ -38,11 +39,12 @@ impl Passive {
         offer: (Hints, u32),
     ) -> Result<Arc<Self>, Failure> {
         let carrier = Carrier::bind(address, settings)?;
+        let name = carrier.name();
         let (world, options) = (World::new(), Options::default());
         let (notify, events) = (Arc::clone(&world.notify), Arc::clone(&target.events));
         let endpoint = Endpoint::open(0, carrier, &notify, options, Role::listening(target))?;
         let state = Mutex::new(State { endpoint, world, round: 0 });
-        let passive = Arc::new(Self { state, offer });
+        let passive = Arc::new(Self { state, name, offer });
         locked(&passive.state).endpoint.role.is_of(&passive);
         let source: Arc<dyn Source> = Arc::clone(&passive) as Arc<dyn Source>;
         events.follow(&source, &notify);
@@ -71,8 +73,8 @@ impl Passive {
     }
 
     /// Where peers reach it.
-    pub(crate) fn name(&self) -> SocketAddr {
-        locked(&self.state).endpoint.name()
+    pub(crate) const fn name(&self) -> SocketAddr {
+        self.name
     }
 }
 

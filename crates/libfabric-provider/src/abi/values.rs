@@ -87,6 +87,7 @@ pub const FI_ORDER_RMA_WAW: u64 = 1 << 35;
 
 pub const FI_EP_UNSPEC: c_int = 0;
 pub const FI_EP_MSG: c_int = 1;
+pub const FI_EP_DGRAM: c_int = 2;
 pub const FI_EP_RDM: c_int = 3;
 pub const FI_PROTO_UNSPEC: u32 = 0;
 

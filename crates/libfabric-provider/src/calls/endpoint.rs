@@ -25,6 +25,7 @@ use crate::core::Options;
 use crate::domain::{Domain, State};
 use crate::endpoint::Endpoint;
 use crate::events::Source;
+use crate::info::longest_of;
 use crate::notify::locked;
 use crate::world::World;
 
@@ -85,7 +86,7 @@ pub(super) unsafe extern "C" fn open(
     // SAFETY: what an info points to is there, or null; so for those below.
     let kind = unsafe { info.ep_attr.as_ref() }.map_or(FI_EP_RDM, |ep| ep.r#type);
     let connected = match kind {
-        FI_EP_RDM => None,
+        FI_EP_RDM | FI_EP_DGRAM => None,
         FI_EP_MSG if info.handle.is_null() => {
             // SAFETY: an address is as long as its family says.
             Some(Mutex::new(Wanted::To(unsafe { address::read(info.dest_addr) })))
@@ -123,6 +124,7 @@ pub(super) unsafe extern "C" fn open(
             transmit_flags,
             receive_flags,
             is_directed: info.caps & FI_DIRECTED_RECV != 0,
+            longest: longest_of(kind),
             ..Options::default()
         }),
         enabled: OnceLock::new(),

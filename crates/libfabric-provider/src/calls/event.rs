@@ -230,6 +230,9 @@ unsafe extern "C" fn write(
 ) -> ssize_t {
     // SAFETY: an open queue.
     let handle: &EventHandle = unsafe { of(queue) };
+    if handle.events.is_full() {
+        return -FI_EAGAIN as ssize_t;
+    }
     let mut data = vec![0_u8; len];
     if len > 0 {
         // SAFETY: the program gives this many bytes.

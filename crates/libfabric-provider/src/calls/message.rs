@@ -10,7 +10,7 @@ use crate::abi::*;
 use crate::buffer::Buffer;
 use crate::core::Report;
 use crate::domain::State;
-use crate::info::{MOST_INJECTED, MOST_MESSAGE};
+use crate::info::MOST_INJECTED;
 use crate::link::{Bytes, Level, Send};
 use crate::matching::{Receive, Several, Wanted};
 
@@ -114,7 +114,7 @@ pub(super) unsafe fn send_any(
         let options = &enabled.options;
         let flags = outbound.flags.unwrap_or(options.transmit_flags);
         let injects = outbound.is_silent || flags & FI_INJECT != 0;
-        if buffer.len() > if injects { MOST_INJECTED } else { MOST_MESSAGE } {
+        if buffer.len() > if injects { MOST_INJECTED } else { options.longest } {
             return Err(FI_EMSGSIZE);
         }
         let mut state = handle.domain.lock();

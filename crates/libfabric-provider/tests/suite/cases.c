@@ -840,6 +840,40 @@ static void offers(void)
     fi_freeinfo(hints);
 }
 
+/* Endpoints whose messages may be lost, and are not on one machine. */
+static void datagrams(void)
+{
+    enum { COUNT = 40 };
+    static uint8_t sent[1200], got[COUNT][1200];
+    struct fi_context context[COUNT];
+    const struct wanted wanted = { .type = FI_EP_DGRAM, .caps = FI_MSG };
+    open_side(&wanted);
+    CHECK(side.info->ep_attr->type == FI_EP_DGRAM && !(side.info->caps & (FI_RMA | FI_TAGGED)));
+    CHECK(side.info->ep_attr->max_msg_size >= sizeof sent && side.info->ep_attr->max_msg_size < 1 << 20);
+    static uint8_t far_too_long[1 << 20];
+    CHECK(fi_send(side.ep, far_too_long, sizeof far_too_long, NULL, side.peer, &context[0]) < 0);
+    for (int at = 0; at < COUNT; at++)
+        OK(fi_recv(side.ep, got[at], sizeof got[at], NULL, FI_ADDR_UNSPEC, &context[at]));
+    turn_until_other();
+    struct fi_context here;
+    bool seen[COUNT] = { false };
+    for (unsigned at = 0; at < COUNT; at++) {
+        fill(sent, 1 + at * 29, at);
+        AGAIN(fi_send(side.ep, sent, 1 + at * 29, NULL, side.peer, &here));
+        /* One there and one back, in whichever order they are told. */
+        for (int told = 0; told < 2; told++) {
+            struct fi_cq_tagged_entry entry = completion();
+            if (entry.op_context == &here)
+                continue;
+            unsigned which = (struct fi_context *)entry.op_context - context, of = (entry.len - 1) / 29;
+            CHECK(which < COUNT && of < COUNT && entry.len == 1 + of * 29 && !seen[of]);
+            CHECK(is_filled(got[which], entry.len, of));
+            seen[of] = true;
+        }
+    }
+    turn_until_other();
+}
+
 /* Who sent it, and only from whom it is wanted: not every provider can tell. */
 static void sources(void)
 {
@@ -894,6 +928,7 @@ static const struct {
     { "absent_peer", absent_peer, false },
     { "addresses", addresses, false },
     { "sources", sources, false },
+    { "datagrams", datagrams, false },
     { "offers", offers, true },
     { "connection", connection, false },
     { "rejected", rejected, false },

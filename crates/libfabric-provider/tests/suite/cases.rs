@@ -83,6 +83,21 @@ fn cases_hold_between_hosts() {
     }
 }
 
+/// The one of libfabric's whose messages may be lost.
+const OTHER_OF_DATAGRAMS: &str = "udp";
+
+mod datagrams {
+    #[test]
+    fn ours() {
+        super::check(super::OURS, "datagrams");
+    }
+
+    #[test]
+    fn other() {
+        super::check(super::OTHER_OF_DATAGRAMS, "datagrams");
+    }
+}
+
 macro_rules! cases {
     ($($case:ident $(, not with the other: $why:literal)?;)*) => {
         mod ours {
