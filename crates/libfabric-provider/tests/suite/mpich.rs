@@ -8,7 +8,7 @@ use std::time::Duration;
 use landfall_testbed::require_namespaces;
 use landfall_testkit::skip::skip;
 
-use crate::mpi::{Machines, Program, expect_all_well};
+use crate::mpi::{Machines, Program, alone, expect_all_well};
 use crate::tools::{provider_folder, run, text};
 
 /// MPICH spins where Open MPI lets others run: more ranks than cores take their time.
@@ -40,6 +40,7 @@ fn mpiexec(ranks: u32) -> Result<Command, String> {
 }
 
 fn check(test: &str, program: &'static Program, ranks: u32) {
+    let _alone = alone(ranks);
     match ready(program, ranks) {
         Ok(mut command) => {
             command.arg("windows");
