@@ -80,7 +80,7 @@ fn bind(address: SocketAddr, settings: &Settings) -> Result<blocking::Endpoint, 
         Some(why) => format!("none of the {tried} ports of {PORTS} is free; the last: {why}"),
         None => "there is no port to take".to_owned(),
     };
-    Err(Failure::new(FI_EADDRNOTAVAIL, why))
+    Err(Failure::new(FI_EADDRNOTAVAIL, format!("{address}: {why}")))
 }
 
 /// Done after one turn of the endpoint that waits for it.

@@ -532,3 +532,26 @@ fn domain(route: &Route, asked: Hints, version: u32) -> Option<fi_domain_attr> {
         tclass: 0,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn types_are_offered_that_can_do_what_is_asked() {
+        let kinds = |asked: Hints| asked.kinds().collect::<Vec<_>>();
+        let of = |caps| Hints { caps, ..Hints::default() };
+        assert_eq!(kinds(Hints::default()), [FI_EP_RDM, FI_EP_MSG, FI_EP_DGRAM]);
+        assert_eq!(kinds(of(FI_MSG | FI_SEND)), [FI_EP_RDM, FI_EP_MSG, FI_EP_DGRAM]);
+        assert_eq!(kinds(of(FI_RMA | FI_REMOTE_READ)), [FI_EP_RDM, FI_EP_MSG]);
+        assert_eq!(kinds(of(FI_TAGGED | FI_DIRECTED_RECV)), [FI_EP_RDM]);
+        assert_eq!(kinds(of(FI_MSG | FI_SOURCE)), [FI_EP_RDM, FI_EP_DGRAM]);
+        let named = Hints { kind: FI_EP_MSG, ..Hints::default() };
+        assert_eq!(kinds(named), [FI_EP_MSG]);
+        assert!(kinds(Hints { caps: FI_SOURCE, ..named }).is_empty());
+        let spoken = Hints { protocol: CONNECTED_PROTOCOL, ..Hints::default() };
+        assert_eq!(kinds(spoken), [FI_EP_MSG]);
+        let long = Hints { longest: 1 << 20, ..Hints::default() };
+        assert_eq!(kinds(long), [FI_EP_RDM, FI_EP_MSG]);
+    }
+}

@@ -66,6 +66,7 @@ static OPS: fi_ops_ep = fi_ops_ep {
     tx_size_left: NOT_OFFERED,
 };
 static CM_OPS: fi_ops_cm = fi_ops_cm { getname, ..connection::NONE };
+
 /// What `FI_EP_MSG` is to have.
 #[derive(Debug)]
 pub(super) enum Wanted {
@@ -239,12 +240,7 @@ impl EndpointHandle {
         }
         let mut state = self.domain.lock();
         let number = state.endpoints.next();
-        let opened = match &self.connected {
-            None => self.open_unconnected(&mut state, number, &options)?,
-            Some(wanted) => {
-                self.open_connected(&mut state, number, &options, &mut locked(wanted))?
-            }
-        };
+        let opened = self.open(&mut state, number, options.clone());
         let endpoint = opened.map_err(|failure| {
             eprintln!("landfall: cannot open an endpoint: {}", failure.text);
             failure.error
@@ -256,44 +252,36 @@ impl EndpointHandle {
         Ok(())
     }
 
-    fn open_unconnected(
-        &self,
-        _: &mut State,
-        number: usize,
-        options: &Options,
-    ) -> Result<Result<Endpoint, Failure>, c_int> {
-        if options.book.is_none() {
-            return Err(FI_ENOAV);
-        }
-        let address = specific(self.address).ok_or(FI_EADDRNOTAVAIL)?;
-        Ok(Carrier::bind(address, &self.domain.settings).and_then(|carrier| {
-            let notify = &self.domain.notify;
-            Endpoint::open(number, carrier, notify, options.clone(), Role::Unconnected)
-        }))
-    }
-
-    fn open_connected(
+    fn open(
         &self,
         state: &mut State,
         number: usize,
-        options: &Options,
-        wanted: &mut Wanted,
-    ) -> Result<Result<Endpoint, Failure>, c_int> {
+        options: Options,
+    ) -> Result<Endpoint, Failure> {
+        let (notify, settings) = (&self.domain.notify, &self.domain.settings);
+        let no_address = || Failure::new(FI_EADDRNOTAVAIL, "this host has no address");
+        let Some(wanted) = &self.connected else {
+            if options.book.is_none() {
+                return Err(Failure::new(FI_ENOAV, "no address vector is bound"));
+            }
+            let address = specific(self.address).ok_or_else(no_address)?;
+            let carrier = Carrier::bind(address, settings)?;
+            return Endpoint::open(number, carrier, notify, options, Role::Unconnected);
+        };
+        let no_queue = || Failure::new(FI_ENOEQ, "no event queue is bound");
+        let events = options.events.clone().ok_or_else(no_queue)?;
         let (fid, context) = (std::ptr::from_ref(self) as usize, self.fid.fid.context as usize);
-        let events = options.events.clone().ok_or(FI_ENOEQ)?;
         let target = EventTarget { events, fid, context };
-        let (options, notify) = (options.clone(), &self.domain.notify);
-        match wanted {
+        match &mut *locked(wanted) {
             Wanted::Taken(taken) => {
-                let taken = taken.take().ok_or(FI_EOPBADSTATE)?;
-                Ok(Endpoint::take_over(number, taken, notify, options, target))
+                let gone = || Failure::new(FI_EOPBADSTATE, "the connection was taken before");
+                let taken = taken.take().ok_or_else(gone)?;
+                Endpoint::take_over(number, taken, notify, options, target)
             }
             Wanted::To(_) => {
-                let address = specific(self.address).ok_or(FI_EADDRNOTAVAIL)?;
-                let carrier = state.carrier(address, &self.domain.settings);
-                Ok(carrier.and_then(|carrier| {
-                    Endpoint::open(number, carrier, notify, options, Role::connected(target))
-                }))
+                let address = specific(self.address).ok_or_else(no_address)?;
+                let carrier = state.carrier(address, settings)?;
+                Endpoint::open(number, carrier, notify, options, Role::connected(target))
             }
         }
     }

@@ -163,7 +163,7 @@ unsafe extern "C" fn listen(pep: *mut fid_pep) -> c_int {
             0
         }
         Err(failure) => {
-            eprintln!("landfall: cannot listen at {address}: {}", failure.text);
+            eprintln!("landfall: cannot listen: {}", failure.text);
             -failure.error
         }
     }
