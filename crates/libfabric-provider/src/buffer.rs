@@ -111,6 +111,21 @@ impl Buffer {
         });
     }
 
+    /// The first `at` bytes, and the others.
+    pub(crate) fn split_at(self, at: usize) -> (Self, Self) {
+        let (mut first, mut second) = (self, self);
+        let mut left = at;
+        for (first, second) in first.pieces.iter_mut().zip(&mut second.pieces) {
+            let len = first.len.min(left);
+            left -= len;
+            first.len = len;
+            // Within the piece.
+            second.base = second.base.wrapping_add(len);
+            second.len -= len;
+        }
+        (first, second)
+    }
+
     fn parts(&self, skip: usize, most: usize) -> impl Iterator<Item = (*mut u8, usize)> {
         let (mut skip, mut most) = (skip, most);
         self.pieces().iter().filter_map(move |piece| {
@@ -170,6 +185,8 @@ mod tests {
         // SAFETY: both arrays outlive the buffer, and are used by way of it only.
         let buffer = unsafe { Buffer::of_pieces(pieces.as_ptr(), 3) }.unwrap();
         assert_eq!((buffer.len(), buffer.to_vec(4)), (5, vec![1, 2, 3, 4]));
+        let (first, second) = buffer.split_at(4);
+        assert_eq!((first.to_vec(9), second.to_vec(9)), (vec![1, 2, 3, 4], vec![5]));
         let mut seen = Vec::new();
         buffer.read(2, 2, |piece| seen.push(piece.to_vec()));
         assert_eq!(seen, [vec![3], vec![4]]);

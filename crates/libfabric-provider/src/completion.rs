@@ -61,15 +61,42 @@ pub(crate) struct Queue {
     /// While this many wait, no operation begins.
     size: usize,
     pub(crate) event: Option<Arc<Event>>,
-    /// Texts of errors that were read, by the number that their entries have.
-    texts: VecDeque<(c_int, String)>,
-    next_text: c_int,
+    texts: Texts,
     /// Somebody shall stop waiting.
     pub(crate) is_signalled: bool,
 }
 
 /// This many texts of errors are kept.
 const TEXTS: usize = 64;
+
+/// Texts of errors that were read, by the number that their entries have.
+#[derive(Debug)]
+pub(crate) struct Texts {
+    known: VecDeque<(c_int, String)>,
+    next: c_int,
+}
+
+impl Texts {
+    pub(crate) const fn new() -> Self {
+        Self { known: VecDeque::new(), next: 1 }
+    }
+
+    /// Keeps a text for a while; its number.
+    pub(crate) fn keep(&mut self, text: String) -> c_int {
+        let number = self.next;
+        self.next = number.checked_add(1).unwrap_or(1);
+        self.known.push_back((number, text));
+        if self.known.len() > TEXTS {
+            self.known.pop_front();
+        }
+        number
+    }
+
+    pub(crate) fn get(&self, number: c_int) -> Option<&str> {
+        let text = self.known.iter().find(|(known, _)| *known == number)?;
+        Some(&text.1)
+    }
+}
 
 impl Queue {
     pub(crate) const fn new(format: c_int, size: usize, event: Option<Arc<Event>>) -> Self {
@@ -78,8 +105,7 @@ impl Queue {
             format,
             size,
             event,
-            texts: VecDeque::new(),
-            next_text: 1,
+            texts: Texts::new(),
             is_signalled: false,
         }
     }
@@ -128,12 +154,7 @@ impl Queue {
         }
         let Entry { completion, failure } = self.entries.pop_front()?;
         let failure = failure?;
-        let number = self.next_text;
-        self.next_text = number.checked_add(1).unwrap_or(1);
-        self.texts.push_back((number, failure.text));
-        if self.texts.len() > TEXTS {
-            self.texts.pop_front();
-        }
+        let number = self.texts.keep(failure.text);
         Some(fi_cq_err_entry {
             op_context: completion.context as *mut c_void,
             flags: completion.flags,
@@ -151,8 +172,7 @@ impl Queue {
 
     /// What an error was that was read.
     pub(crate) fn text(&self, number: c_int) -> Option<&str> {
-        let text = self.texts.iter().find(|(known, _)| *known == number)?;
-        Some(&text.1)
+        self.texts.get(number)
     }
 }
 

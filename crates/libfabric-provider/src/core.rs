@@ -8,9 +8,11 @@ use std::sync::Arc;
 use landfall::stp::blocking;
 
 use crate::abi::{
-    FI_ETRUNC, FI_MSG, FI_RECV, FI_REMOTE_CQ_DATA, FI_REMOTE_WRITE, FI_RMA, FI_TAGGED,
+    FI_ETRUNC, FI_MSG, FI_MULTI_RECV, FI_RECV, FI_REMOTE_CQ_DATA, FI_REMOTE_WRITE, FI_RMA,
+    FI_TAGGED,
 };
 use crate::completion::{Completion, Failure};
+use crate::events::Events;
 use crate::matching::{Matching, Receive};
 use crate::notify::Ready;
 use crate::world::World;
@@ -35,11 +37,15 @@ pub(crate) struct Options {
     pub(crate) selective_receive: bool,
     pub(crate) transmit_flags: u64,
     pub(crate) receive_flags: u64,
+    /// The longest message that is sent.
+    pub(crate) longest: usize,
     /// Receives say whom they are for: `FI_DIRECTED_RECV`.
     pub(crate) is_directed: bool,
     /// Counters, and for which operations they count.
     pub(crate) counters: Vec<(u64, usize)>,
     pub(crate) book: Option<usize>,
+    /// Where connections of `FI_EP_MSG` are told of.
+    pub(crate) events: Option<Arc<Events>>,
 }
 
 /// Whom to tell of an operation that was begun here.
@@ -106,6 +112,15 @@ impl EndpointState {
         })
     }
 
+    /// The same where numbers are those of connections, and are given out anew.
+    pub(crate) fn peer_of_link(&mut self, number: usize, address: SocketAddr) -> usize {
+        let peer = |_| Peer { address, link: None };
+        let known = self.peers.len();
+        self.peers.extend((known..=number).map(peer));
+        self.peers[number] = peer(number);
+        number
+    }
+
     pub(crate) fn must_pause(&self) -> bool {
         self.matching.bytes() > MOST_KEPT
     }
@@ -166,8 +181,10 @@ impl EndpointState {
         let failure = failure.or_else(|| (len > room).then(truncated));
         let mut completion = self.completion(world, receive.context, envelope);
         (completion.len, completion.buffer) = (len.min(room), receive.buffer.address());
+        completion.flags |= if receive.is_last() { FI_MULTI_RECV } else { 0 };
         self.count(world, FI_RECV, failure.is_some());
-        if receive.tells || failure.is_some() {
+        // A buffer for several messages has to be given back.
+        if receive.tells || failure.is_some() || receive.is_last() {
             world.tell(self.options.receive, completion, failure);
         }
     }

@@ -1,9 +1,12 @@
 //! [`Domain`]: endpoints and what they share, behind one lock.
 
-use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
+use crate::carrier::Carrier;
+use crate::completion::Failure;
 use crate::endpoint::Endpoint;
+use crate::events::Source;
 use crate::notify::{Notify, locked};
 use crate::settings::Settings;
 use crate::world::{Numbered, World};
@@ -23,13 +26,18 @@ pub(crate) struct Domain {
 pub(crate) struct State {
     pub(crate) world: World,
     pub(crate) endpoints: Numbered<Endpoint>,
+    /// Below all endpoints that connect from one address, whatever the port.
+    carriers: Vec<(IpAddr, Weak<Carrier>)>,
+    /// How often all endpoints were looked at.
+    round: u64,
 }
 
 impl Domain {
     pub(crate) fn new(settings: Settings, address: Option<SocketAddr>) -> Arc<Self> {
         let world = World::new();
         let notify = Arc::clone(&world.notify);
-        let state = Mutex::new(State { world, endpoints: Numbered::default() });
+        let (endpoints, carriers) = (Numbered::default(), Vec::new());
+        let state = Mutex::new(State { world, endpoints, carriers, round: 0 });
         Arc::new(Self { state, settings, address, notify })
     }
 
@@ -41,13 +49,40 @@ impl Domain {
 impl State {
     /// Looks at all that has happened.
     pub(crate) fn progress(&mut self) {
-        let Self { world, endpoints } = self;
-        endpoints.iter_mut().for_each(|endpoint| endpoint.progress(world));
+        let Self { world, endpoints, round, .. } = self;
+        *round += 1;
+        endpoints.iter_mut().for_each(|endpoint| endpoint.progress(world, *round));
     }
 
     /// An endpoint, and what it shares with others.
     pub(crate) fn endpoint(&mut self, number: usize) -> Option<(&mut Endpoint, &mut World)> {
-        let Self { world, endpoints } = self;
+        let Self { world, endpoints, .. } = self;
         Some((endpoints.get_mut(number)?, world))
+    }
+
+    /// What is below an endpoint that connects from this address: one for all of them, unless
+    /// the program says which port it is to be.
+    pub(crate) fn carrier(
+        &mut self,
+        address: SocketAddr,
+        settings: &Settings,
+    ) -> Result<Arc<Carrier>, Failure> {
+        let of_all = address.port() == 0;
+        self.carriers.retain(|(_, known)| known.strong_count() > 0);
+        let known = self.carriers.iter().find(|(ip, _)| of_all && *ip == address.ip());
+        if let Some(carrier) = known.and_then(|(_, known)| known.upgrade()) {
+            return Ok(carrier);
+        }
+        let carrier = Carrier::bind(address, settings)?;
+        if of_all {
+            self.carriers.push((address.ip(), Arc::downgrade(&carrier)));
+        }
+        Ok(carrier)
+    }
+}
+
+impl Source for Domain {
+    fn progress(&self) {
+        self.lock().progress();
     }
 }

@@ -1,103 +1,92 @@
-//! [`Endpoint`]: an endpoint of libfabric, which is one of STP with its connections.
+//! [`Endpoint`]: an endpoint of libfabric, with its connections.
 
 use std::fmt;
 use std::future::Future;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use landfall::stp::{Listener, Peer, Transport, blocking};
+use landfall::stp::{Listener, Peer};
 
-use crate::abi::{FI_EADDRNOTAVAIL, FI_ECANCELED, FI_ECONNRESET, FI_EIO, FI_ENOMSG};
+use crate::abi::{FI_ECANCELED, FI_ECONNRESET, FI_EIO, FI_ENOMSG};
+use crate::carrier::{Carrier, LINGER};
+use crate::channel::Role;
 use crate::completion::Failure;
 use crate::core::{EndpointState, Envelope, Options};
-use crate::link::{Access, Link, PORT, Send};
+use crate::link::{Access, CONNECTED_PORT, Link, PORT, Send};
 use crate::matching::{Arrived, Receive};
 use crate::notify::{LinkWaker, Notify, Ready};
-use crate::settings::{PORTS, Settings};
 use crate::world::World;
 
 /// Stands for the listener among those that are woken.
 const LISTENER: usize = usize::MAX;
 /// So often connections are looked at in one go: more may have happened meanwhile.
 const ROUNDS: usize = 8;
-/// What was sent has so long to arrive when an endpoint is closed.
-const LINGER: Duration = Duration::from_secs(2);
 /// This many receives may be posted.
 const MOST_POSTED: usize = 1 << 16;
 
 /// An endpoint.
 pub(crate) struct Endpoint {
     pub(crate) core: EndpointState,
-    listener: Listener,
-    accepting: LinkWaker,
-    links: Vec<Option<Box<Link>>>,
+    pub(crate) carrier: Arc<Carrier>,
+    pub(crate) role: Role,
+    listener: Option<(Listener, LinkWaker)>,
+    pub(crate) links: Vec<Option<Box<Link>>>,
     woken: Vec<usize>,
-    name: SocketAddr,
 }
 
 impl fmt::Debug for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Endpoint").field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("Endpoint").field("name", &self.name()).finish_non_exhaustive()
     }
-}
-
-/// Takes an address, or the first port of a choice of them that is free.
-fn bind(address: SocketAddr, settings: &Settings) -> Result<blocking::Endpoint, Failure> {
-    let mut why = None;
-    for candidate in settings.candidates(address) {
-        let builder = blocking::Endpoint::builder().path(Transport::udp(candidate)).linger(LINGER);
-        match settings.apply(builder).bind() {
-            Ok(bound) => return Ok(bound.into()),
-            Err(error) => why = Some(error.to_string()),
-        }
-    }
-    let tried = settings.candidates(address).count();
-    let why = match why {
-        Some(why) if tried == 1 => why,
-        Some(why) => format!("none of the {tried} ports of {PORTS} is free; the last: {why}"),
-        None => "there is no port to take".to_owned(),
-    };
-    Err(Failure::new(FI_EADDRNOTAVAIL, why))
 }
 
 impl Endpoint {
-    /// Opens one at an address.
+    /// Opens one, which listens if that is its role.
     pub(crate) fn open(
         number: usize,
-        address: SocketAddr,
-        settings: &Settings,
+        carrier: Arc<Carrier>,
         notify: &Arc<Notify>,
         options: Options,
+        role: Role,
     ) -> Result<Self, Failure> {
-        let stp = bind(address, settings)?;
-        let Some(Peer::Socket(name)) = stp.local() else {
-            return Err(Failure::new(FI_EADDRNOTAVAIL, "the endpoint has no address"));
-        };
-        let listener = stp.as_async().listen(PORT);
-        let listener = listener.map_err(|error| Failure::new(FI_EIO, error.to_string()))?;
         let ready = Ready::new(Arc::clone(notify));
-        let accepting = ready.waker(LISTENER);
-        let core = EndpointState::new(number, stp, ready, options);
-        // The first look begins to wait.
-        accepting.waker().wake_by_ref();
-        Ok(Self { core, listener, accepting, links: Vec::new(), woken: Vec::new(), name })
+        let listen = |port| {
+            let listener = carrier.stp.as_async().listen(port);
+            let listener = listener.map_err(|error| Failure::new(FI_EIO, error.to_string()))?;
+            let accepting = ready.waker(LISTENER);
+            // The first look begins to wait.
+            accepting.waker().wake_by_ref();
+            Ok(Some((listener, accepting)))
+        };
+        let listener = match &role {
+            Role::Unconnected => listen(PORT)?,
+            Role::Listening(_) => listen(CONNECTED_PORT)?,
+            Role::Connected(_) => None,
+        };
+        let core = EndpointState::new(number, carrier.stp.clone(), ready, options);
+        Ok(Self { core, carrier, role, listener, links: Vec::new(), woken: Vec::new() })
     }
 
     /// Where peers reach it.
-    pub(crate) const fn name(&self) -> SocketAddr {
-        self.name
+    pub(crate) fn name(&self) -> SocketAddr {
+        self.carrier.name()
     }
 
-    /// Makes a turn of the network, and looks at all that came of it.
-    pub(crate) fn progress(&mut self, world: &mut World) {
-        self.core.stp.wait(OneTurn::default());
+    /// Makes a turn of the network, unless one was made in this round, and looks at all that
+    /// came of it.
+    pub(crate) fn progress(&mut self, world: &mut World, round: u64) {
+        self.carrier.turn(round);
         self.look(world);
     }
 
-    fn look(&mut self, world: &mut World) {
+    fn progress_now(&mut self, world: &mut World) {
+        self.carrier.turn_now();
+        self.look(world);
+    }
+
+    pub(crate) fn look(&mut self, world: &mut World) {
         if !self.core.paused.is_empty() && !self.core.must_pause() {
             let paused = std::mem::take(&mut self.core.paused);
             paused.into_iter().for_each(|link| self.serve(world, link));
@@ -120,32 +109,44 @@ impl Endpoint {
     }
 
     fn accept(&mut self, world: &mut World) {
-        self.accepting.begin();
-        let waker = self.accepting.waker().clone();
         loop {
+            let Some((listener, accepting)) = &self.listener else { return };
+            accepting.begin();
             let accepted = {
-                let accepting = std::pin::pin!(self.listener.accept());
-                accepting.poll(&mut Context::from_waker(&waker))
+                let next = std::pin::pin!(listener.accept());
+                next.poll(&mut Context::from_waker(accepting.waker()))
             };
             let Poll::Ready(Ok(connection)) = accepted else { return };
             let Peer::Socket(address) = connection.peer() else { continue };
-            let peer = self.core.peer(address);
-            let number = self.links.len();
+            let Some(number) = self.free_place() else {
+                connection.abort();
+                continue;
+            };
+            let peer = match &self.role {
+                // Anyone may come, and nobody stays.
+                Role::Listening(_) => self.core.peer_of_link(number, address),
+                _ => self.core.peer(address),
+            };
+            let port = self.role.port();
             // A peer of another version hears that it is not wanted.
-            let Ok(link) = Link::accept(&self.core, number, peer, connection) else { continue };
-            self.links.push(Some(Box::new(link)));
+            let Ok(link) = Link::accept(&self.core, number, peer, connection, port) else {
+                continue;
+            };
+            self.links.resize_with(self.links.len().max(number + 1), || None);
+            self.links[number] = Some(Box::new(link));
             let known = &mut self.core.peers[peer];
             known.link = known.link.or(Some(number));
             self.serve(world, number);
         }
     }
 
-    fn serve(&mut self, world: &mut World, number: usize) {
+    pub(crate) fn serve(&mut self, world: &mut World, number: usize) {
         self.with_link(world, number, Link::serve);
+        self.heed(world, number);
     }
 
     /// Does something with a connection; where that fails the connection is over.
-    fn with_link<T>(
+    pub(crate) fn with_link<T>(
         &mut self,
         world: &mut World,
         number: usize,
@@ -162,7 +163,9 @@ impl Endpoint {
                 if peer.link == Some(number) {
                     peer.link = None;
                 }
+                let heard = std::iter::from_fn(|| link.heard()).collect();
                 link.fail(&self.core, world, &failure);
+                self.lost(world, number, heard, failure);
                 None
             }
         }
@@ -174,7 +177,11 @@ impl Endpoint {
             return Ok(link);
         }
         let (number, address) = (self.links.len(), self.core.peers[peer].address);
-        let link = Link::connect(&self.core, number, peer, address)?;
+        // Endpoints that are connected have one, or none any more.
+        if !matches!(self.role, Role::Unconnected) {
+            return Err(gone());
+        }
+        let link = Link::connect(&self.core, number, peer, address, PORT)?;
         self.links.push(Some(Box::new(link)));
         self.core.peers[peer].link = Some(number);
         self.serve(world, number);
@@ -213,9 +220,15 @@ impl Endpoint {
     }
 
     pub(crate) fn receive(&mut self, world: &mut World, receive: Receive) {
-        match self.core.matching.message_for(&receive.wanted) {
-            Some(arrived) => self.deliver(world, receive, arrived),
-            None => self.core.matching.post(receive),
+        if self.is_over() && self.core.matching.look_for(&receive.wanted).is_none() {
+            return self.refuse_receive(world, &receive);
+        }
+        let mut rest = Some(receive);
+        while let Some(receive) = rest.take()
+            && let Some((arrived, receive, left)) = self.core.matching.meet(receive)
+        {
+            self.deliver(world, receive, arrived);
+            rest = left;
         }
     }
 
@@ -242,7 +255,7 @@ impl Endpoint {
     /// Looks for a message, and says so in a completion; it may set it aside for a receive
     /// with the same context, or drop it.
     pub(crate) fn peek(&mut self, world: &mut World, receive: &Receive, claims: bool, drops: bool) {
-        self.progress(world);
+        self.progress_now(world);
         let Some(arrived) = self.core.matching.look_for(&receive.wanted) else {
             let completion = crate::completion::Completion::new(
                 receive.context,
@@ -318,20 +331,26 @@ impl Endpoint {
             if Instant::now() >= until {
                 return None;
             }
-            self.core.stp.wait(OneTurn::default());
+            self.carrier.turn_now();
         }
     }
 
     /// Lets what was sent arrive, for a while, and ends all connections.
-    pub(crate) fn close(mut self, world: &mut World) {
+    pub(crate) fn close(&mut self, world: &mut World) {
         let until = Instant::now() + LINGER;
-        while !self.links.iter().flatten().all(|link| link.is_quiet()) && Instant::now() < until {
-            self.progress(world);
+        let is_quiet = |endpoint: &Self| {
+            let mut links = endpoint.links.iter().flatten();
+            // Nobody waits for a connection that is not there yet.
+            !endpoint.role.may_linger() || links.all(|link| link.is_quiet())
+        };
+        while !is_quiet(self) && Instant::now() < until {
+            self.progress_now(world);
         }
+        self.withdraw_receives(world);
+        self.listener = None;
+        self.links.clear();
+        self.role.forget();
         world.forget_endpoint(self.core.number);
-        let Self { core, listener, links, .. } = self;
-        drop((listener, links));
-        core.stp.close();
     }
 }
 
@@ -340,24 +359,6 @@ const fn envelope_of(arrived: &Arrived) -> Envelope {
     Envelope { tag, data, peer, len }
 }
 
-fn gone() -> Failure {
+pub(crate) fn gone() -> Failure {
     Failure::new(FI_ECONNRESET, "the connection is gone")
-}
-
-/// Done after one turn of the endpoint that waits for it.
-#[derive(Debug, Default)]
-struct OneTurn {
-    is_made: bool,
-}
-
-impl Future for OneTurn {
-    type Output = ();
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        if std::mem::replace(&mut self.is_made, true) {
-            return Poll::Ready(());
-        }
-        context.waker().wake_by_ref();
-        Poll::Pending
-    }
 }

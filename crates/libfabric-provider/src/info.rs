@@ -24,6 +24,7 @@ const RECEIVE: u64 = FI_MSG
     | FI_RMA
     | FI_ATOMIC
     | FI_RECV
+    | FI_MULTI_RECV
     | FI_REMOTE_READ
     | FI_REMOTE_WRITE
     | FI_DIRECTED_RECV
@@ -31,6 +32,26 @@ const RECEIVE: u64 = FI_MSG
 const WHERE: u64 = FI_LOCAL_COMM | FI_REMOTE_COMM;
 /// What an endpoint can do.
 const CAPABILITIES: u64 = TRANSMIT | RECEIVE | WHERE;
+/// What one can do of this type.
+const fn capabilities_of(kind: c_int) -> u64 {
+    match kind {
+        // There is one peer, whom nobody has to choose or to tell.
+        FI_EP_MSG => CAPABILITIES & !ON_REQUEST,
+        FI_EP_DGRAM => CAPABILITIES & !(KINDS & !FI_MSG) & !OF_MEMORY,
+        _ => CAPABILITIES,
+    }
+}
+
+/// What operations there are.
+const KINDS: u64 = FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC;
+const OF_MEMORY: u64 = FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
+
+/// The longest message of an endpoint of this type.
+pub(crate) const fn longest_of(kind: c_int) -> usize {
+    // One that nobody has to ask the peer for.
+    if kind == FI_EP_DGRAM { MOST_PAYLOAD } else { MOST_MESSAGE }
+}
+
 /// What programs get only where they ask for it.
 const ON_REQUEST: u64 = FI_DIRECTED_RECV | FI_SOURCE;
 const TRANSMIT_FLAGS: u64 = FI_COMPLETION
@@ -39,7 +60,7 @@ const TRANSMIT_FLAGS: u64 = FI_COMPLETION
     | FI_TRANSMIT_COMPLETE
     | FI_DELIVERY_COMPLETE
     | FI_MORE;
-const RECEIVE_FLAGS: u64 = FI_COMPLETION | FI_MORE;
+const RECEIVE_FLAGS: u64 = FI_COMPLETION | FI_MORE | FI_MULTI_RECV;
 /// Sends of one peer to another arrive in order, after the writes and before the reads that
 /// were begun before them.
 const ORDER: u64 = FI_ORDER_SAS | FI_ORDER_SAW | FI_ORDER_RAW;
@@ -60,7 +81,9 @@ const fn is_among(asked: u64, offered: u64) -> bool {
 /// # Safety
 /// The hints are as libfabric describes them: what they point to is there, or null.
 pub(crate) unsafe fn accepts(hints: &fi_info, version: u32) -> Verdict {
-    check(is_among(hints.caps, CAPABILITIES), "capabilities")?;
+    // SAFETY: what hints point to is there, or null, as the caller says.
+    let kind = unsafe { hints.ep_attr.as_ref() }.map_or(FI_EP_UNSPEC, |ep| ep.r#type);
+    check(is_among(hints.caps, capabilities_of(kind)), "capabilities")?;
     let formats = [FI_FORMAT_UNSPEC, FI_SOCKADDR, FI_SOCKADDR_IN, FI_SOCKADDR_IN6];
     check(formats.contains(&hints.addr_format), "address format")?;
     // SAFETY: as the caller says; so for those below.
@@ -94,16 +117,22 @@ pub(crate) unsafe fn accepts(hints: &fi_info, version: u32) -> Verdict {
         Some(fabric) if !fabric.prov_name.is_null() => {
             // SAFETY: a name ends in zero.
             let name = unsafe { CStr::from_ptr(fabric.prov_name) };
-            check(name.to_bytes().eq_ignore_ascii_case(b"landfall"), "provider")
+            // Those that layer on this one hand their own name down with it: `landfall;ofi_rxm`.
+            let mut names = name.to_bytes().split(|of| *of == b';');
+            check(names.any(|name| name.eq_ignore_ascii_case(b"landfall")), "provider")
         }
         _ => Ok(()),
     }
 }
 
 fn accepts_endpoint(ep: &fi_ep_attr) -> Verdict {
-    check(matches!(ep.r#type, FI_EP_UNSPEC | FI_EP_RDM), "type of endpoint")?;
-    check(matches!(ep.protocol, FI_PROTO_UNSPEC | PROTOCOL), "protocol")?;
-    check(ep.max_msg_size <= MOST_MESSAGE, "message size")?;
+    let is_known = |kind: &c_int| *kind == ep.r#type;
+    let types = [FI_EP_UNSPEC, FI_EP_RDM, FI_EP_MSG, FI_EP_DGRAM];
+    check(types.iter().any(is_known), "type of endpoint")?;
+    let is_spoken = ep.protocol == FI_PROTO_UNSPEC
+        || types.iter().any(|kind| protocol_of(*kind) == ep.protocol);
+    check(is_spoken, "protocol")?;
+    check(ep.max_msg_size <= longest_of(ep.r#type), "message size")?;
     check(ep.msg_prefix_size == 0 && ep.auth_key_size == 0, "prefix or key")?;
     check(ep.max_order_waw_size == 0 && ep.max_order_war_size == 0, "order of writes")?;
     check(ep.tx_ctx_cnt <= 1 && ep.rx_ctx_cnt <= 1, "several contexts")
@@ -133,22 +162,33 @@ const SIZE: usize = 1024;
 const KEY_SIZE: usize = 4;
 /// No other provider speaks this: `FI_PROV_SPECIFIC` and a number.
 const PROTOCOL: u32 = 1 << 31 | 0x1f;
+/// The same between endpoints that are connected.
+const CONNECTED_PROTOCOL: u32 = 1 << 31 | 0x20;
+
+/// Datagrams are messages as others are.
+const fn protocol_of(kind: c_int) -> u32 {
+    if kind == FI_EP_MSG { CONNECTED_PROTOCOL } else { PROTOCOL }
+}
 
 /// What was asked for, as far as it decides what is offered.
 #[derive(Clone, Copy, Debug, Default)]
-struct Hints {
+pub(crate) struct Hints {
     caps: u64,
+    kind: c_int,
+    protocol: u32,
+    longest: usize,
     mr_mode: c_int,
     op_flags: u64,
     receive_flags: u64,
     av_type: c_int,
     progress: c_int,
+    threading: c_int,
 }
 
 impl Hints {
     /// # Safety
     /// As for [`accepts`].
-    unsafe fn of(hints: Option<&fi_info>) -> Self {
+    pub(crate) unsafe fn of(hints: Option<&fi_info>) -> Self {
         let Some(hints) = hints else { return Self::default() };
         // SAFETY: as the caller says; so for those below.
         let tx = unsafe { hints.tx_attr.as_ref() };
@@ -156,15 +196,46 @@ impl Hints {
         let rx = unsafe { hints.rx_attr.as_ref() };
         // SAFETY: see above.
         let domain = unsafe { hints.domain_attr.as_ref() };
+        // SAFETY: see above.
+        let ep = unsafe { hints.ep_attr.as_ref() };
         Self {
             caps: hints.caps,
+            kind: ep.map_or(FI_EP_UNSPEC, |ep| ep.r#type),
+            protocol: ep.map_or(FI_PROTO_UNSPEC, |ep| ep.protocol),
+            longest: ep.map_or(0, |ep| ep.max_msg_size),
             mr_mode: domain.map_or(0, |domain| domain.mr_mode),
             op_flags: tx.map_or(0, |tx| tx.op_flags),
             receive_flags: rx.map_or(0, |rx| rx.op_flags),
             av_type: domain.map_or(0, |domain| domain.av_type),
             progress: domain.map_or(0, |domain| domain.control_progress),
+            threading: domain.map_or(0, |domain| domain.threading),
         }
     }
+}
+
+impl Hints {
+    /// The types of endpoints that are offered, the one first that most programs want.
+    fn kinds(self) -> impl Iterator<Item = c_int> {
+        let is_any = |asked: i64, offered: i64| asked == 0 || asked == offered;
+        let fits = move |kind: &c_int| {
+            is_any(self.kind.into(), (*kind).into())
+                && is_any(self.protocol.into(), protocol_of(*kind).into())
+                && is_among(self.caps, capabilities_of(*kind))
+                && self.longest <= longest_of(*kind)
+        };
+        [FI_EP_RDM, FI_EP_MSG, FI_EP_DGRAM].into_iter().filter(fits)
+    }
+}
+
+/// What is offered for a connection that was asked for, between these two addresses. Nothing
+/// where there is no memory.
+pub(crate) fn connection(
+    (from, to): (SocketAddr, SocketAddr),
+    asked: Hints,
+    version: u32,
+) -> Option<*mut fi_info> {
+    let local = locals().into_iter().find(|local| local.ip == from.ip())?;
+    offer(&Route { local, from, to: Some(to) }, asked, FI_EP_MSG, version)
 }
 
 /// Where an offer leads.
@@ -259,8 +330,11 @@ pub(crate) unsafe fn offers(
         let is_asked = hints.is_none_or(|hints| unsafe { is_named(hints, &route.local) });
         let is_format =
             matches!(format, FI_FORMAT_UNSPEC | FI_SOCKADDR) || format == format_of(&route.from);
-        if is_asked && is_format {
-            let offer = offer(&route, asked, version).ok_or(FI_ENOMEM)?;
+        if !is_asked || !is_format {
+            continue;
+        }
+        for kind in asked.kinds() {
+            let offer = offer(&route, asked, kind, version).ok_or(FI_ENOMEM)?;
             // SAFETY: the place of the list's end, and an entry that was made just now.
             unsafe {
                 *last = offer;
@@ -316,13 +390,13 @@ fn allocate_text(text: &str) -> Option<*mut c_char> {
 }
 
 /// Memory that is not there is a reason to give up; what was allocated before is lost then.
-fn offer(route: &Route, asked: Hints, version: u32) -> Option<*mut fi_info> {
+fn offer(route: &Route, asked: Hints, kind: c_int, version: u32) -> Option<*mut fi_info> {
     let (from, to) = (&route.from, route.to.as_ref());
     // What costs something is there only where it is asked for.
-    let kinds = FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC;
-    let caps = match asked.caps & kinds {
-        0 => (CAPABILITIES & !ON_REQUEST) | asked.caps,
-        some => (CAPABILITIES & !ON_REQUEST & !kinds) | some | asked.caps,
+    let offered = capabilities_of(kind) & !ON_REQUEST;
+    let caps = match asked.caps & KINDS {
+        0 => offered | asked.caps,
+        some => (offered & !KINDS) | some | asked.caps,
     };
     let tx_attr = allocate(fi_tx_attr {
         caps: caps & TRANSMIT,
@@ -366,28 +440,56 @@ fn offer(route: &Route, asked: Hints, version: u32) -> Option<*mut fi_info> {
         handle: std::ptr::null_mut(),
         tx_attr,
         rx_attr,
-        ep_attr: allocate(ENDPOINT)?,
-        domain_attr: allocate(domain(route, asked, version)?)?,
+        ep_attr: allocate(endpoint(kind))?,
+        domain_attr: allocate(LaterDomain::new(domain(route, asked, version)?))?.cast(),
         fabric_attr,
         nic: std::ptr::null_mut(),
     })
 }
 
-const ENDPOINT: fi_ep_attr = fi_ep_attr {
-    r#type: FI_EP_RDM,
-    protocol: PROTOCOL,
-    protocol_version: 1,
-    max_msg_size: MOST_MESSAGE,
-    msg_prefix_size: 0,
-    max_order_raw_size: MOST_MESSAGE,
-    max_order_war_size: 0,
-    max_order_waw_size: 0,
-    mem_tag_format: u64::MAX / 3 * 2,
-    tx_ctx_cnt: 1,
-    rx_ctx_cnt: 1,
-    auth_key_size: 0,
-    auth_key: std::ptr::null_mut(),
-};
+/// The attributes of a domain as libfabric 2.6 has them: what is behind those of 1.17 is read by
+/// later versions, which copy offers at their own length.
+#[repr(C)]
+struct LaterDomain {
+    known: fi_domain_attr,
+    max_ep_auth_key: usize,
+    max_group_id: u32,
+    max_cntr_value: u64,
+    max_err_cntr_value: u64,
+    /// Room for versions to come.
+    reserved: [u64; 8],
+}
+
+impl LaterDomain {
+    const fn new(known: fi_domain_attr) -> Self {
+        Self {
+            known,
+            max_ep_auth_key: 0,
+            max_group_id: 0,
+            max_cntr_value: u64::MAX,
+            max_err_cntr_value: u64::MAX,
+            reserved: [0; 8],
+        }
+    }
+}
+
+const fn endpoint(kind: c_int) -> fi_ep_attr {
+    fi_ep_attr {
+        r#type: kind,
+        protocol: protocol_of(kind),
+        protocol_version: 1,
+        max_msg_size: longest_of(kind),
+        msg_prefix_size: 0,
+        max_order_raw_size: MOST_MESSAGE,
+        max_order_war_size: 0,
+        max_order_waw_size: 0,
+        mem_tag_format: u64::MAX / 3 * 2,
+        tx_ctx_cnt: 1,
+        rx_ctx_cnt: 1,
+        auth_key_size: 0,
+        auth_key: std::ptr::null_mut(),
+    }
+}
 
 fn domain(route: &Route, asked: Hints, version: u32) -> Option<fi_domain_attr> {
     let is_old = version < fi_version(1, 5);
@@ -395,10 +497,15 @@ fn domain(route: &Route, asked: Hints, version: u32) -> Option<fi_domain_attr> {
         FI_PROGRESS_MANUAL => FI_PROGRESS_MANUAL,
         _ => FI_PROGRESS_AUTO,
     };
+    // Whatever a program promises: it is safe without.
+    let threading = match asked.threading {
+        FI_THREAD_UNSPEC => FI_THREAD_SAFE,
+        asked => asked,
+    };
     Some(fi_domain_attr {
         domain: std::ptr::null_mut(),
         name: allocate_text(&route.local.interface)?,
-        threading: FI_THREAD_SAFE,
+        threading,
         control_progress: progress,
         data_progress: FI_PROGRESS_MANUAL,
         resource_mgmt: FI_RM_ENABLED,
@@ -424,4 +531,27 @@ fn domain(route: &Route, asked: Hints, version: u32) -> Option<fi_domain_attr> {
         mr_cnt: 1 << 16,
         tclass: 0,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn types_are_offered_that_can_do_what_is_asked() {
+        let kinds = |asked: Hints| asked.kinds().collect::<Vec<_>>();
+        let of = |caps| Hints { caps, ..Hints::default() };
+        assert_eq!(kinds(Hints::default()), [FI_EP_RDM, FI_EP_MSG, FI_EP_DGRAM]);
+        assert_eq!(kinds(of(FI_MSG | FI_SEND)), [FI_EP_RDM, FI_EP_MSG, FI_EP_DGRAM]);
+        assert_eq!(kinds(of(FI_RMA | FI_REMOTE_READ)), [FI_EP_RDM, FI_EP_MSG]);
+        assert_eq!(kinds(of(FI_TAGGED | FI_DIRECTED_RECV)), [FI_EP_RDM]);
+        assert_eq!(kinds(of(FI_MSG | FI_SOURCE)), [FI_EP_RDM, FI_EP_DGRAM]);
+        let named = Hints { kind: FI_EP_MSG, ..Hints::default() };
+        assert_eq!(kinds(named), [FI_EP_MSG]);
+        assert!(kinds(Hints { caps: FI_SOURCE, ..named }).is_empty());
+        let spoken = Hints { protocol: CONNECTED_PROTOCOL, ..Hints::default() };
+        assert_eq!(kinds(spoken), [FI_EP_MSG]);
+        let long = Hints { longest: 1 << 20, ..Hints::default() };
+        assert_eq!(kinds(long), [FI_EP_RDM, FI_EP_MSG]);
+    }
 }

@@ -9,6 +9,8 @@
 //! | `info` | what is offered, and whether it is what a program asks for |
 //! | `domain`, `world` | what endpoints share: one lock, queues, counters, address vectors, memory |
 //! | `endpoint`, `core` | an endpoint: peers, receives, and where completions go |
+//! | `carrier` | the endpoint of STP below it |
+//! | `channel`, `passive`, `events` | `FI_EP_MSG`: connections, who listens for them, and what is told of them |
 //! | `link` | a connection to a peer, and what is under way on it |
 //! | `record`, `ring` | what one side writes into the memory of the other, and where |
 //! | `matching` | which receive takes which message |
@@ -19,25 +21,32 @@ pub mod abi;
 mod address;
 mod buffer;
 mod calls;
+mod carrier;
+mod channel;
 mod completion;
 mod core;
 mod domain;
 mod endpoint;
+mod events;
 mod info;
 mod link;
 mod matching;
 mod notify;
+mod passive;
 mod record;
 mod ring;
 mod settings;
 mod world;
 
+use std::ffi::c_void;
+
 use abi::{fi_context, fi_provider};
 
 /// The version of this provider: that of the crate.
 pub(crate) const VERSION: u32 = info::fi_version(0, 1);
-/// The version of libfabric's interface that it speaks.
-pub(crate) const API: u32 = info::fi_version(1, 17);
+/// The newest version of libfabric's interface whose programs are served. The bindings are those
+/// of 1.17; what later versions append is in `info::LaterDomain`, or optional.
+pub(crate) const API: u32 = info::fi_version(2, 6);
 
 /// What libfabric knows of this provider. It keeps something in the context.
 struct Provider(std::cell::UnsafeCell<fi_provider>);
@@ -64,5 +73,19 @@ unsafe extern "C" fn cleanup() {}
 // libfabric looks for it in each library by itself.
 #[unsafe(no_mangle)]
 pub extern "C" fn fi_prov_ini() -> *mut fi_provider {
-    PROVIDER.0.get()
+    let provider = PROVIDER.0.get();
+    let chosen = std::env::var("FI_PROVIDER").unwrap_or_default();
+    if !chosen.contains(LAYER) {
+        // SAFETY: libfabric calls this once, before it knows the provider.
+        unsafe { (*provider).context.internal[0] = usize::from_ne_bytes(NO_LAYER) as *mut c_void };
+    }
+    provider
 }
+
+/// How the names of libfabric's layers begin: `ofi_rxm`.
+const LAYER: &str = "ofi_";
+/// libfabric's notes on a provider, from 1.17 to 2.6, with the sixth byte set: nothing layers on
+/// its `FI_EP_MSG` but where a program names it (`landfall;ofi_rxm`). Else each program that asks
+/// for `FI_EP_RDM` would get `ofi_rxm`, which libfabric lists before our own. It says so itself
+/// of some of its own providers, by their names; others have no other way.
+const NO_LAYER: [u8; 8] = [0, 0, 0, 0, 0, 1, 0, 0];

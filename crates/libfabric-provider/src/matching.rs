@@ -4,6 +4,7 @@
 //! came before a receive in the order in which they came.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use crate::buffer::Buffer;
 
@@ -35,6 +36,45 @@ pub(crate) struct Receive {
     pub(crate) context: usize,
     /// A completion is wanted for success, too.
     pub(crate) tells: bool,
+    /// It takes several messages, or is the part of one that does.
+    pub(crate) several: Option<Several>,
+}
+
+/// What the parts of a receive share that takes several messages (`FI_MULTI_RECV`), one behind
+/// the other in its buffer.
+#[derive(Clone, Debug)]
+pub(crate) struct Several {
+    /// With less room than this left it takes no more.
+    least: usize,
+    /// Held by what is left of the receive, and by each part of it that is not complete.
+    holders: Arc<()>,
+}
+
+impl Several {
+    pub(crate) fn new(least: usize) -> Self {
+        // An empty rest would take messages for ever.
+        Self { least: least.max(1), holders: Arc::default() }
+    }
+}
+
+impl Receive {
+    /// What a message of this length takes of it, and what is left for others.
+    fn split(mut self, len: u64) -> (Self, Option<Self>) {
+        let Some(several) = self.several.clone() else { return (self, None) };
+        let taken = usize::try_from(len).unwrap_or(usize::MAX).min(self.buffer.len());
+        let (buffer, rest) = self.buffer.split_at(taken);
+        self.buffer = buffer;
+        let (wanted, context, tells) = (self.wanted, self.context, self.tells);
+        let is_left = rest.len() >= several.least;
+        let rest = Self { wanted, buffer: rest, context, tells, several: Some(several) };
+        (self, is_left.then_some(rest))
+    }
+
+    /// It takes several messages, and this is the last part that is not complete: then the whole
+    /// buffer is the program's again.
+    pub(crate) fn is_last(&self) -> bool {
+        self.several.as_ref().is_some_and(|several| Arc::strong_count(&several.holders) == 1)
+    }
 }
 
 /// A message that came.
@@ -88,8 +128,9 @@ impl Matching {
         self.bytes
     }
 
-    pub(crate) fn post(&mut self, receive: Receive) {
-        self.posted.push_back(receive);
+    /// Takes back all receives that have no message.
+    pub(crate) fn take_posted(&mut self) -> VecDeque<Receive> {
+        std::mem::take(&mut self.posted)
     }
 
     pub(crate) fn keep(&mut self, arrived: Arrived) {
@@ -97,13 +138,33 @@ impl Matching {
         self.arrived.push_back(arrived);
     }
 
-    /// The receive for a message that comes now.
-    pub(crate) fn receive_for(&mut self, tag: Option<u64>, peer: usize) -> Option<Receive> {
+    /// The receive for a message of this length that comes now.
+    pub(crate) fn receive_for(
+        &mut self,
+        tag: Option<u64>,
+        peer: usize,
+        len: u64,
+    ) -> Option<Receive> {
         let at = self.posted.iter().position(|receive| receive.wanted.takes(tag, peer))?;
-        self.posted.remove(at)
+        let (receive, rest) = self.posted.remove(at)?.split(len);
+        if let Some(rest) = rest {
+            self.posted.insert(at, rest);
+        }
+        Some(receive)
     }
 
-    /// The message for a receive that is posted now.
+    /// The message for a receive that is posted now, with what it takes of the receive, and
+    /// what is left of that. Without a message the receive stays for those to come.
+    pub(crate) fn meet(&mut self, receive: Receive) -> Option<(Arrived, Receive, Option<Receive>)> {
+        let Some(arrived) = self.message_for(&receive.wanted) else {
+            self.posted.push_back(receive);
+            return None;
+        };
+        let (receive, rest) = receive.split(arrived.len);
+        Some((arrived, receive, rest))
+    }
+
+    /// The first message that came and is wanted.
     pub(crate) fn message_for(&mut self, wanted: &Wanted) -> Option<Arrived> {
         let at = self.find(wanted)?;
         let arrived = self.arrived.remove(at)?;
@@ -146,7 +207,7 @@ mod tests {
     fn receive(tag: Option<(u64, u64)>, peer: Option<usize>, context: usize) -> Receive {
         // SAFETY: no bytes.
         let buffer = unsafe { Buffer::new(std::ptr::null(), 0) };
-        Receive { wanted: Wanted { tag, peer }, buffer, context, tells: true }
+        Receive { wanted: Wanted { tag, peer }, buffer, context, tells: true, several: None }
     }
 
     fn message(tag: Option<u64>, peer: usize, first: u8) -> Arrived {
@@ -157,11 +218,12 @@ mod tests {
     #[test]
     fn the_first_receive_that_takes_it_gets_it() {
         let mut matching = Matching::default();
-        matching.post(receive(Some((7, 0)), Some(2), 1));
-        matching.post(receive(Some((7, 0)), None, 2));
-        matching.post(receive(Some((0, u64::MAX)), None, 3));
-        matching.post(receive(None, None, 4));
-        let mut next = |tag, peer| matching.receive_for(tag, peer).map(|receive| receive.context);
+        assert!(matching.meet(receive(Some((7, 0)), Some(2), 1)).is_none());
+        assert!(matching.meet(receive(Some((7, 0)), None, 2)).is_none());
+        assert!(matching.meet(receive(Some((0, u64::MAX)), None, 3)).is_none());
+        assert!(matching.meet(receive(None, None, 4)).is_none());
+        let mut next =
+            |tag, peer| matching.receive_for(tag, peer, 1).map(|receive| receive.context);
         assert_eq!(next(Some(7), 1), Some(2), "another peer's");
         assert_eq!(next(Some(7), 2), Some(1));
         assert_eq!(next(None, 2), Some(4), "without a tag");
@@ -198,10 +260,31 @@ mod tests {
     #[test]
     fn what_is_cancelled_takes_nothing() {
         let mut matching = Matching::default();
-        matching.post(receive(Some((1, 0)), None, 5));
+        assert!(matching.meet(receive(Some((1, 0)), None, 5)).is_none());
         assert!(matching.cancel(4).is_none());
         assert!(matching.cancel(5).is_some());
-        assert!(matching.receive_for(Some(1), 0).is_none());
+        assert!(matching.receive_for(Some(1), 0, 1).is_none());
         assert_eq!(matching.posted(), 0);
+    }
+    #[test]
+    fn one_receive_takes_messages_until_too_little_is_left() {
+        let mut bytes = [0_u8; 10];
+        // SAFETY: the bytes outlive the receive.
+        let buffer = unsafe { Buffer::new(bytes.as_mut_ptr().cast(), bytes.len()) };
+        let mut whole = receive(None, None, 7);
+        (whole.buffer, whole.several) = (buffer, Some(Several::new(3)));
+        let mut matching = Matching::default();
+        matching.keep(message(None, 0, 1));
+        let (_, first, rest) = matching.meet(whole).expect("a message waits");
+        assert!(matching.meet(rest.expect("nine bytes")).is_none());
+        let second = matching.receive_for(None, 0, 4).expect("it is posted");
+        assert_eq!((first.buffer.len(), second.buffer.len()), (1, 4));
+        assert_eq!(second.buffer.address(), first.buffer.address() + 1);
+        let third = matching.receive_for(None, 0, 3).expect("five bytes are left");
+        assert!(matching.receive_for(None, 0, 1).is_none(), "two are too few");
+        // Whichever is complete last gives the buffer back.
+        assert!(!third.is_last());
+        drop((third, first));
+        assert!(second.is_last());
     }
 }

@@ -45,6 +45,14 @@ impl Event {
         self.is_armed.store(true, Ordering::SeqCst);
     }
 
+    /// Waits until it is readable, for so long at most.
+    pub(crate) fn wait(&self, limit: Duration) {
+        let mut ready = libc::pollfd { fd: self.descriptor(), events: libc::POLLIN, revents: 0 };
+        let limit = libc::c_int::try_from(limit.as_millis().max(1)).unwrap_or(libc::c_int::MAX);
+        // SAFETY: one entry, which is there.
+        unsafe { libc::poll(&raw mut ready, 1, limit) };
+    }
+
     pub(crate) fn ring(&self) {
         if self.is_armed.swap(false, Ordering::SeqCst) {
             // It only fails where it has been rung 2^64 times.

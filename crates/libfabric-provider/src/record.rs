@@ -19,11 +19,28 @@ pub(crate) enum Kind {
     Credit,
     /// A remote write that came before is in place.
     Written,
+    /// One side of a connection of `FI_EP_MSG` asks for it, with what the program says along.
+    Request,
+    /// The other side takes it, or does not, with what its program says along.
+    Accept,
+    Reject,
+    /// Nothing more is sent.
+    Shutdown,
 }
 
 impl Kind {
-    const ALL: [Self; 6] =
-        [Self::Pad, Self::Message, Self::Offer, Self::Acknowledge, Self::Credit, Self::Written];
+    const ALL: [Self; 10] = [
+        Self::Pad,
+        Self::Message,
+        Self::Offer,
+        Self::Acknowledge,
+        Self::Credit,
+        Self::Written,
+        Self::Request,
+        Self::Accept,
+        Self::Reject,
+        Self::Shutdown,
+    ];
 
     const fn code(self) -> u8 {
         match self {
@@ -33,6 +50,10 @@ impl Kind {
             Self::Acknowledge => 4,
             Self::Credit => 5,
             Self::Written => 6,
+            Self::Request => 7,
+            Self::Accept => 8,
+            Self::Reject => 9,
+            Self::Shutdown => 10,
         }
     }
 }
@@ -157,7 +178,7 @@ mod tests {
         }
 
         #[test]
-        fn a_header_has_one_encoding(bytes in any::<[u8; HEADER]>(), kind in 0..8_u8, flags in 0..8_u8) {
+        fn a_header_has_one_encoding(bytes in any::<[u8; HEADER]>(), kind in 0..12_u8, flags in 0..8_u8) {
             let mut bytes = bytes;
             (bytes[0], bytes[1]) = (kind, flags);
             if let Some(record) = Record::decode(&bytes) {

@@ -11,8 +11,9 @@ use crate::record::{HEADER, room_for};
 
 /// Length of a ring.
 pub(crate) const RING: u64 = 256 << 10;
-/// The longest payload of a record: longer messages are read by their receiver.
-pub(crate) const MOST_PAYLOAD: usize = 16 << 10;
+/// The longest payload of a record: longer messages are read by their receiver. It is what
+/// libfabric's `ofi_rxm` makes of 16 KiB, with its header.
+pub(crate) const MOST_PAYLOAD: usize = 17 << 10;
 /// Left free by messages, for what makes room again.
 const RESERVE: u64 = 4 << 10;
 /// This many writes may be unread at the other side, which keeps 1024 notices.

@@ -402,15 +402,23 @@ pub struct fi_ops_atomic {
 #[derive(Debug)]
 pub struct fi_ops_cm {
     pub size: size_t,
-    pub setname: unsupported,
+    pub setname: unsafe extern "C" fn(*mut fid, *mut c_void, size_t) -> c_int,
     pub getname: unsafe extern "C" fn(*mut fid, *mut c_void, *mut size_t) -> c_int,
-    pub getpeer: unsupported,
-    pub connect: unsupported,
-    pub listen: unsupported,
-    pub accept: unsupported,
-    pub reject: unsupported,
-    pub shutdown: unsupported,
+    pub getpeer: unsafe extern "C" fn(*mut fid_ep, *mut c_void, *mut size_t) -> c_int,
+    pub connect: unsafe extern "C" fn(*mut fid_ep, *const c_void, *const c_void, size_t) -> c_int,
+    pub listen: unsafe extern "C" fn(*mut fid_pep) -> c_int,
+    pub accept: unsafe extern "C" fn(*mut fid_ep, *const c_void, size_t) -> c_int,
+    pub reject: unsafe extern "C" fn(*mut fid_pep, *mut fid, *const c_void, size_t) -> c_int,
+    pub shutdown: unsafe extern "C" fn(*mut fid_ep, u64) -> c_int,
     pub join: unsupported,
+}
+
+#[repr(C)]
+#[derive(Debug)]
+pub struct fid_pep {
+    pub fid: fid,
+    pub ops: *const fi_ops_ep,
+    pub cm: *const fi_ops_cm,
 }
 
 #[repr(C)]

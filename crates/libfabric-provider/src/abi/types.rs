@@ -150,7 +150,12 @@ pub struct fi_ops_fabric {
         *mut *mut fid_domain,
         *mut c_void,
     ) -> c_int,
-    pub passive_ep: unsupported,
+    pub passive_ep: unsafe extern "C" fn(
+        *mut fid_fabric,
+        *mut fi_info,
+        *mut *mut super::transfers::fid_pep,
+        *mut c_void,
+    ) -> c_int,
     pub eq_open: unsafe extern "C" fn(
         *mut fid_fabric,
         *mut fi_eq_attr,
@@ -327,12 +332,32 @@ pub struct fi_eq_attr {
 }
 
 #[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct fi_eq_err_entry {
+    pub fid: *mut fid,
+    pub context: *mut c_void,
+    pub data: u64,
+    pub err: c_int,
+    pub prov_errno: c_int,
+    pub err_data: *mut c_void,
+    pub err_data_size: size_t,
+}
+
+/// Without the data behind it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct fi_eq_cm_entry {
+    pub fid: *mut fid,
+    pub info: *mut fi_info,
+}
+
+#[repr(C)]
 #[derive(Debug)]
 pub struct fi_ops_eq {
     pub size: size_t,
     pub read: unsafe extern "C" fn(*mut fid_eq, *mut u32, *mut c_void, size_t, u64) -> ssize_t,
-    pub readerr: unsafe extern "C" fn(*mut fid_eq, *mut c_void, u64) -> ssize_t,
-    pub write: unsupported,
+    pub readerr: unsafe extern "C" fn(*mut fid_eq, *mut fi_eq_err_entry, u64) -> ssize_t,
+    pub write: unsafe extern "C" fn(*mut fid_eq, u32, *const c_void, size_t, u64) -> ssize_t,
     pub sread:
         unsafe extern "C" fn(*mut fid_eq, *mut u32, *mut c_void, size_t, c_int, u64) -> ssize_t,
     pub strerror: unsafe extern "C" fn(

@@ -86,17 +86,26 @@ pub const FI_ORDER_SAS: u64 = 1 << 8;
 pub const FI_ORDER_RMA_WAW: u64 = 1 << 35;
 
 pub const FI_EP_UNSPEC: c_int = 0;
+pub const FI_EP_MSG: c_int = 1;
+pub const FI_EP_DGRAM: c_int = 2;
 pub const FI_EP_RDM: c_int = 3;
 pub const FI_PROTO_UNSPEC: u32 = 0;
 
 pub const FI_CLASS_FABRIC: usize = 1;
 pub const FI_CLASS_DOMAIN: usize = 2;
 pub const FI_CLASS_EP: usize = 3;
+pub const FI_CLASS_PEP: usize = 9;
 pub const FI_CLASS_AV: usize = 11;
 pub const FI_CLASS_MR: usize = 12;
 pub const FI_CLASS_EQ: usize = 13;
 pub const FI_CLASS_CQ: usize = 14;
 pub const FI_CLASS_CNTR: usize = 15;
+pub const FI_CLASS_CONNREQ: usize = 18;
+
+pub const FI_NOTIFY: u32 = 0;
+pub const FI_CONNREQ: u32 = 1;
+pub const FI_CONNECTED: u32 = 2;
+pub const FI_SHUTDOWN: u32 = 3;
 
 pub const FI_GETOPSFLAG: c_int = 2;
 pub const FI_SETOPSFLAG: c_int = 3;
@@ -117,6 +126,7 @@ pub const FI_CQ_FORMAT_TAGGED: c_int = 4;
 
 pub const FI_OPT_ENDPOINT: c_int = 0;
 pub const FI_OPT_MIN_MULTI_RECV: c_int = 0;
+pub const FI_OPT_CM_DATA_SIZE: c_int = 1;
 
 pub const FI_EACCES: c_int = 13;
 pub const FI_EADDRINUSE: c_int = 98;
@@ -130,16 +140,19 @@ pub const FI_ECONNREFUSED: c_int = 111;
 pub const FI_ECONNRESET: c_int = 104;
 pub const FI_EINVAL: c_int = 22;
 pub const FI_EIO: c_int = 5;
+pub const FI_EISCONN: c_int = 106;
 pub const FI_EKEYREJECTED: c_int = 129;
 pub const FI_EMSGSIZE: c_int = 90;
 pub const FI_ENOAV: c_int = 267;
 pub const FI_ENOCQ: c_int = 263;
 pub const FI_ENODATA: c_int = 61;
 pub const FI_ENOENT: c_int = 2;
+pub const FI_ENOEQ: c_int = 261;
 pub const FI_ENOKEY: c_int = 266;
 pub const FI_ENOMEM: c_int = 12;
 pub const FI_ENOMSG: c_int = 42;
 pub const FI_ENOSYS: c_int = 38;
+pub const FI_ENOTCONN: c_int = 107;
 pub const FI_EOPBADSTATE: c_int = 258;
 pub const FI_EPERM: c_int = 1;
 pub const FI_ETIMEDOUT: c_int = 110;

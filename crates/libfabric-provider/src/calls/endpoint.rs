@@ -2,6 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use libc::{size_t, ssize_t};
@@ -9,24 +10,38 @@ use libc::{size_t, ssize_t};
 use super::book::BookHandle;
 use super::counter::CounterHandle;
 use super::domain::domain_of;
+use super::event::EventHandle;
 use super::queue::QueueHandle;
-use super::{NOT_OFFERED, atomic, closes, give, known, message, of, remote, tagged, take};
+use super::{
+    NOT_OFFERED, atomic, closes, connection, give, known, message, of, passive, remote, tagged,
+    take,
+};
 use crate::abi::*;
 use crate::address::{self, locals};
+use crate::carrier::Carrier;
+use crate::channel::{EventTarget, Role, Taken};
+use crate::completion::Failure;
 use crate::core::Options;
-use crate::domain::Domain;
+use crate::domain::{Domain, State};
 use crate::endpoint::Endpoint;
+use crate::events::Source;
+use crate::info::longest_of;
 use crate::notify::locked;
+use crate::world::World;
 
 #[repr(C)]
 pub(super) struct EndpointHandle {
     fid: fid_ep,
     pub(super) domain: Arc<Domain>,
     address: Option<SocketAddr>,
+    /// `FI_EP_MSG`: where it connects to where the call does not say, or what it takes.
+    pub(super) connected: Option<Mutex<Wanted>>,
     /// What is bound before it is enabled.
     options: Mutex<Options>,
     /// Once it is enabled.
     enabled: OnceLock<Enabled>,
+    /// A receive for several messages with less room left takes no more: `FI_OPT_MIN_MULTI_RECV`.
+    least_left: AtomicUsize,
 }
 
 /// What calls need to know of an endpoint, without a lock.
@@ -35,6 +50,9 @@ pub(super) struct Enabled {
     pub(super) options: Options,
     name: SocketAddr,
 }
+
+/// What a receive for several messages keeps free where the program says nothing else.
+const LEAST_LEFT: usize = 64;
 
 static FID_OPS: fi_ops = fi_ops { bind, control, ..closes(close) };
 static OPS: fi_ops_ep = fi_ops_ep {
@@ -47,18 +65,16 @@ static OPS: fi_ops_ep = fi_ops_ep {
     rx_size_left: NOT_OFFERED,
     tx_size_left: NOT_OFFERED,
 };
-static CM_OPS: fi_ops_cm = fi_ops_cm {
-    size: size_of::<fi_ops_cm>(),
-    setname: NOT_OFFERED,
-    getname,
-    getpeer: NOT_OFFERED,
-    connect: NOT_OFFERED,
-    listen: NOT_OFFERED,
-    accept: NOT_OFFERED,
-    reject: NOT_OFFERED,
-    shutdown: NOT_OFFERED,
-    join: NOT_OFFERED,
-};
+static CM_OPS: fi_ops_cm = fi_ops_cm { getname, ..connection::NONE };
+
+/// What `FI_EP_MSG` is to have.
+#[derive(Debug)]
+pub(super) enum Wanted {
+    /// A connection to there.
+    To(Option<SocketAddr>),
+    /// One that was asked for; nothing once it has it.
+    Taken(Option<Taken>),
+}
 
 pub(super) unsafe extern "C" fn open(
     domain: *mut fid_domain,
@@ -70,9 +86,21 @@ pub(super) unsafe extern "C" fn open(
     let (domain, info) = unsafe { (domain_of(domain), &*info) };
     // SAFETY: what an info points to is there, or null; so for those below.
     let kind = unsafe { info.ep_attr.as_ref() }.map_or(FI_EP_RDM, |ep| ep.r#type);
-    if kind != FI_EP_RDM {
-        return -FI_EINVAL;
-    }
+    let connected = match kind {
+        FI_EP_RDM | FI_EP_DGRAM => None,
+        FI_EP_MSG if info.handle.is_null() => {
+            // SAFETY: an address is as long as its family says.
+            Some(Mutex::new(Wanted::To(unsafe { address::read(info.dest_addr) })))
+        }
+        FI_EP_MSG => {
+            // SAFETY: the handle is that of a request.
+            match unsafe { passive::take_request(info.handle) } {
+                Ok(taken) => Some(Mutex::new(Wanted::Taken(Some(taken)))),
+                Err(error) => return -error,
+            }
+        }
+        _ => return -FI_EINVAL,
+    };
     // SAFETY: see above.
     let transmit_flags = unsafe { info.tx_attr.as_ref() }.map_or(0, |tx| tx.op_flags);
     // SAFETY: see above.
@@ -83,7 +111,7 @@ pub(super) unsafe extern "C" fn open(
         fid: fid_ep {
             fid: known(FI_CLASS_EP, context, &FID_OPS),
             ops: &raw const OPS,
-            cm: &raw const CM_OPS,
+            cm: if connected.is_some() { &raw const connection::OPS } else { &raw const CM_OPS },
             msg: &raw const message::OPS,
             rma: &raw const remote::OPS,
             tagged: &raw const tagged::OPS,
@@ -92,13 +120,16 @@ pub(super) unsafe extern "C" fn open(
         },
         domain: Arc::clone(domain),
         address,
+        connected,
         options: Mutex::new(Options {
             transmit_flags,
             receive_flags,
             is_directed: info.caps & FI_DIRECTED_RECV != 0,
+            longest: longest_of(kind),
             ..Options::default()
         }),
         enabled: OnceLock::new(),
+        least_left: AtomicUsize::new(LEAST_LEFT),
     };
     // SAFETY: a place for the handle, which begins with its `fid_ep`.
     unsafe { give(handle, endpoint) }
@@ -109,7 +140,7 @@ unsafe extern "C" fn close(fid: *mut fid) -> c_int {
     let handle: Box<EndpointHandle> = unsafe { take(fid) };
     let mut state = handle.domain.lock();
     if let Some(enabled) = handle.enabled.get()
-        && let Some(endpoint) = state.endpoints.remove(enabled.number)
+        && let Some(mut endpoint) = state.endpoints.remove(enabled.number)
     {
         endpoint.close(&mut state.world);
     }
@@ -161,7 +192,14 @@ unsafe extern "C" fn bind(fid: *mut fid, other: *mut fid, flags: u64) -> c_int {
             }
             0
         }
-        FI_CLASS_EQ => 0,
+        FI_CLASS_EQ => {
+            // SAFETY: its class says that it is an event queue.
+            let events = &unsafe { of::<EventHandle, _>(other) }.events;
+            let source: Arc<dyn Source> = Arc::clone(&handle.domain) as Arc<dyn Source>;
+            events.follow(&source, &handle.domain.notify);
+            options.events = Some(Arc::clone(events));
+            0
+        }
         _ => -FI_EINVAL,
     }
 }
@@ -189,7 +227,7 @@ unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) ->
 }
 
 impl EndpointHandle {
-    fn enable(&self) -> Result<(), c_int> {
+    pub(super) fn enable(&self) -> Result<(), c_int> {
         if self.enabled.get().is_some() {
             return Ok(());
         }
@@ -200,16 +238,11 @@ impl EndpointHandle {
         {
             return Err(FI_ENOCQ);
         }
-        if options.book.is_none() {
-            return Err(FI_ENOAV);
-        }
-        let address = specific(self.address).ok_or(FI_EADDRNOTAVAIL)?;
         let mut state = self.domain.lock();
         let number = state.endpoints.next();
-        let (settings, notify) = (&self.domain.settings, &self.domain.notify);
-        let opened = Endpoint::open(number, address, settings, notify, options.clone());
+        let opened = self.open(&mut state, number, options.clone());
         let endpoint = opened.map_err(|failure| {
-            eprintln!("landfall: cannot open an endpoint at {address}: {}", failure.text);
+            eprintln!("landfall: cannot open an endpoint: {}", failure.text);
             failure.error
         })?;
         let name = endpoint.name();
@@ -219,14 +252,63 @@ impl EndpointHandle {
         Ok(())
     }
 
+    fn open(
+        &self,
+        state: &mut State,
+        number: usize,
+        options: Options,
+    ) -> Result<Endpoint, Failure> {
+        let (notify, settings) = (&self.domain.notify, &self.domain.settings);
+        let no_address = || Failure::new(FI_EADDRNOTAVAIL, "this host has no address");
+        let Some(wanted) = &self.connected else {
+            if options.book.is_none() {
+                return Err(Failure::new(FI_ENOAV, "no address vector is bound"));
+            }
+            let address = specific(self.address).ok_or_else(no_address)?;
+            let carrier = Carrier::bind(address, settings)?;
+            return Endpoint::open(number, carrier, notify, options, Role::Unconnected);
+        };
+        let no_queue = || Failure::new(FI_ENOEQ, "no event queue is bound");
+        let events = options.events.clone().ok_or_else(no_queue)?;
+        let (fid, context) = (std::ptr::from_ref(self) as usize, self.fid.fid.context as usize);
+        let target = EventTarget { events, fid, context };
+        match &mut *locked(wanted) {
+            Wanted::Taken(taken) => {
+                let gone = || Failure::new(FI_EOPBADSTATE, "the connection was taken before");
+                let taken = taken.take().ok_or_else(gone)?;
+                Endpoint::take_over(number, taken, notify, options, target)
+            }
+            Wanted::To(_) => {
+                let address = specific(self.address).ok_or_else(no_address)?;
+                let carrier = state.carrier(address, settings)?;
+                Endpoint::open(number, carrier, notify, options, Role::connected(target))
+            }
+        }
+    }
+
+    /// Does something with the connection of this endpoint.
+    pub(super) fn with_connection<T>(
+        &self,
+        what: impl FnOnce(&mut Endpoint, &mut World) -> Result<T, c_int>,
+    ) -> Result<T, c_int> {
+        let enabled = self.enabled()?;
+        let mut state = self.domain.lock();
+        let (endpoint, world) = state.endpoint(enabled.number).ok_or(FI_EOPBADSTATE)?;
+        what(endpoint, world)
+    }
+
+    pub(super) fn least_left(&self) -> usize {
+        self.least_left.load(Ordering::Relaxed)
+    }
+
     /// Once it is enabled.
     pub(super) fn enabled(&self) -> Result<&Enabled, c_int> {
         self.enabled.get().ok_or(FI_EOPBADSTATE)
     }
 }
 
-/// An address that others can be told: not that of all interfaces.
-fn specific(address: Option<SocketAddr>) -> Option<SocketAddr> {
+/// An address that others can be target: not that of all interfaces.
+pub(super) fn specific(address: Option<SocketAddr>) -> Option<SocketAddr> {
     match address {
         Some(address) if !address.ip().is_unspecified() => Some(address),
         other => {
@@ -251,28 +333,54 @@ unsafe extern "C" fn cancel(fid: *mut fid, context: *mut c_void) -> ssize_t {
 }
 
 unsafe extern "C" fn getopt(
-    _: *mut fid,
-    _: c_int,
-    _: c_int,
-    _: *mut c_void,
-    _: *mut size_t,
+    fid: *mut fid,
+    level: c_int,
+    name: c_int,
+    value: *mut c_void,
+    len: *mut size_t,
 ) -> c_int {
-    -libc::ENOPROTOOPT
+    // SAFETY: an endpoint.
+    let handle: &EndpointHandle = unsafe { of(fid) };
+    // SAFETY: the program says how much room there is, and where.
+    unsafe {
+        match (level, name) {
+            (FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV) => {
+                connection::write_size(handle.least_left(), value, len)
+            }
+            _ => connection::connection_data_size(level, name, value, len),
+        }
+    }
 }
 
-unsafe extern "C" fn setopt(_: *mut fid, _: c_int, _: c_int, _: *const c_void, _: size_t) -> c_int {
-    -libc::ENOPROTOOPT
+unsafe extern "C" fn setopt(
+    fid: *mut fid,
+    level: c_int,
+    name: c_int,
+    value: *const c_void,
+    len: size_t,
+) -> c_int {
+    // SAFETY: an endpoint.
+    let handle: &EndpointHandle = unsafe { of(fid) };
+    if (level, name) != (FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV) {
+        return -libc::ENOPROTOOPT;
+    }
+    if len != size_of::<size_t>() {
+        return -FI_EINVAL;
+    }
+    // SAFETY: the program gives a value of this length.
+    let least = unsafe { value.cast::<size_t>().read_unaligned() };
+    handle.least_left.store(least, Ordering::Relaxed);
+    0
 }
 
-unsafe extern "C" fn getname(fid: *mut fid, into: *mut c_void, len: *mut size_t) -> c_int {
+pub(super) unsafe extern "C" fn getname(
+    fid: *mut fid,
+    into: *mut c_void,
+    len: *mut size_t,
+) -> c_int {
     // SAFETY: an endpoint.
     let handle: &EndpointHandle = unsafe { of(fid) };
     let Ok(enabled) = handle.enabled() else { return -FI_EOPBADSTATE };
     // SAFETY: the program says how much room there is, and where.
-    unsafe {
-        let room = *len;
-        address::write(&enabled.name, into, room);
-        *len = address::len_of(&enabled.name);
-        if room < *len { -FI_ETOOSMALL } else { 0 }
-    }
+    unsafe { connection::write_name(&enabled.name, into, len) }
 }

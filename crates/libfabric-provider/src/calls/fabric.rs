@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::{NOT_OFFERED, closes, domain, event, give, known, of, queue, take, text};
+use super::{NOT_OFFERED, closes, domain, event, give, known, of, passive, queue, take, text};
 use crate::abi::*;
 use crate::info::offers;
 
@@ -18,7 +18,7 @@ static FID_OPS: fi_ops = closes(close);
 static OPS: fi_ops_fabric = fi_ops_fabric {
     size: size_of::<fi_ops_fabric>(),
     domain: domain::open,
-    passive_ep: NOT_OFFERED,
+    passive_ep: passive::open,
     eq_open: event::open,
     wait_open: NOT_OFFERED,
     trywait: queue::trywait,

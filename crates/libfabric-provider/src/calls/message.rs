@@ -10,9 +10,9 @@ use crate::abi::*;
 use crate::buffer::Buffer;
 use crate::core::Report;
 use crate::domain::State;
-use crate::info::{MOST_INJECTED, MOST_MESSAGE};
+use crate::info::MOST_INJECTED;
 use crate::link::{Bytes, Level, Send};
-use crate::matching::{Receive, Wanted};
+use crate::matching::{Receive, Several, Wanted};
 
 pub(super) static OPS: fi_ops_msg = fi_ops_msg {
     size: size_of::<fi_ops_msg>(),
@@ -64,13 +64,18 @@ pub(super) fn peer_with_room(
     enabled: &Enabled,
     number: fi_addr_t,
 ) -> Result<usize, c_int> {
+    let (endpoint, _) = state.endpoint(enabled.number).ok_or(FI_EOPBADSTATE)?;
+    let only = endpoint.only_peer()?;
     let book = enabled.options.book.and_then(|book| state.world.books.get(book));
-    let address = book.and_then(|book| book.get(number)).ok_or(FI_EINVAL)?;
+    let address = book.and_then(|book| book.get(number));
     for is_last in [false, true] {
         let is_full = enabled.options.transmit.and_then(|queue| state.world.queues.get(queue));
         let is_full = is_full.is_some_and(crate::completion::Queue::is_full);
         let (endpoint, _) = state.endpoint(enabled.number).ok_or(FI_EOPBADSTATE)?;
-        let peer = endpoint.core.peer(address);
+        let peer = match only {
+            Some(peer) => peer,
+            None => endpoint.core.peer(address.ok_or(FI_EINVAL)?),
+        };
         if !is_full && endpoint.has_room(peer) {
             return Ok(peer);
         }
@@ -109,7 +114,7 @@ pub(super) unsafe fn send_any(
         let options = &enabled.options;
         let flags = outbound.flags.unwrap_or(options.transmit_flags);
         let injects = outbound.is_silent || flags & FI_INJECT != 0;
-        if buffer.len() > if injects { MOST_INJECTED } else { MOST_MESSAGE } {
+        if buffer.len() > if injects { MOST_INJECTED } else { options.longest } {
             return Err(FI_EMSGSIZE);
         }
         let mut state = handle.domain.lock();
@@ -156,7 +161,8 @@ pub(super) unsafe fn receive_any(
         let enabled = handle.enabled()?;
         let options = &enabled.options;
         let flags = inbound.flags.unwrap_or(options.receive_flags);
-        if flags & FI_MULTI_RECV != 0 {
+        let takes_several = flags & FI_MULTI_RECV != 0 && inbound.tag.is_none();
+        if inbound.tag.is_some() && inbound.flags.is_some_and(|flags| flags & FI_MULTI_RECV != 0) {
             return Err(FI_EBADFLAGS);
         }
         let mut state = handle.domain.lock();
@@ -178,6 +184,7 @@ pub(super) unsafe fn receive_any(
             buffer,
             context: inbound.context as usize,
             tells: !options.selective_receive || flags & FI_COMPLETION != 0,
+            several: takes_several.then(|| Several::new(handle.least_left())),
         };
         let (endpoint, world) = state.endpoint(enabled.number).ok_or(FI_EOPBADSTATE)?;
         let (claims, drops) = (flags & FI_CLAIM != 0, flags & FI_DISCARD != 0);

@@ -6,6 +6,7 @@
 
 mod atomic;
 mod book;
+mod connection;
 mod counter;
 mod domain;
 mod endpoint;
@@ -13,6 +14,7 @@ mod event;
 mod fabric;
 mod memory;
 mod message;
+mod passive;
 mod queue;
 mod remote;
 mod tagged;

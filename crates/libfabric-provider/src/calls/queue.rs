@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use libc::{size_t, ssize_t};
 
 use super::domain::domain_of;
-use super::{closes, give, known, of, take, write_text};
+use super::{closes, event, give, known, of, take, write_text};
 use crate::abi::*;
 use crate::completion::Queue;
 use crate::domain::{Domain, State};
@@ -293,7 +293,14 @@ pub(super) unsafe extern "C" fn trywait(
         // SAFETY: each begins with its class.
         match unsafe { (*fid).fclass } {
             FI_CLASS_CQ => {}
-            FI_CLASS_EQ | FI_CLASS_CNTR => continue,
+            FI_CLASS_EQ => {
+                // SAFETY: its class says that it is an event queue.
+                if !unsafe { event::may_sleep(fid) } {
+                    return -FI_EAGAIN;
+                }
+                continue;
+            }
+            FI_CLASS_CNTR => continue,
             _ => return -FI_EINVAL,
         }
         // SAFETY: its class says that it is a queue of this provider.

@@ -20,17 +20,18 @@ use std::task::{Context, Poll, Waker};
 use landfall::stp::{Connection, Ended, Error, Operation, Put, Region, Sent};
 
 pub(crate) use memory::{Access, RmaKind, Words};
-pub(crate) use open::PORT;
+pub(crate) use open::{CONNECTED_PORT, PORT};
 pub(crate) use transmit::{Bytes, Level, Send};
 
 use self::memory::{Key, UnderWay};
 use self::open::Opening;
-use self::receive::Reading;
+use self::receive::{Done, Offered, Reading};
 use self::transmit::Outgoing;
 use crate::abi::{FI_ECONNREFUSED, FI_ECONNRESET, FI_EIO, FI_ENOMEM, FI_ETIMEDOUT};
 use crate::completion::Failure;
 use crate::core::{EndpointState, Report};
 use crate::notify::LinkWaker;
+use crate::record::Kind;
 use crate::ring::{ReceiveRing, SendRing};
 use crate::world::World;
 
@@ -64,11 +65,22 @@ pub(crate) struct Link {
     answers: Vec<(Operation<Sent>, Send)>,
     readings: Vec<Reading>,
     /// Those that wait for others to end.
-    waiting: VecDeque<(crate::matching::Receive, crate::core::Envelope, u32)>,
+    waiting: VecDeque<Offered>,
+    /// Receives of an `FI_EP_MSG` from the first on that has no message yet: they complete in
+    /// the order of their messages, as programs expect there.
+    held: VecDeque<(u32, Option<Done>)>,
     keys: HashMap<u32, Key>,
     under_way: Vec<UnderWay>,
     shown: Vec<(u32, landfall::stp::Exposed)>,
+    /// What the other side of an `FI_EP_MSG` has said of the connection. Nothing for one of
+    /// `FI_EP_RDM`, where nobody may say that.
+    heard: Option<VecDeque<(Kind, Vec<u8>)>>,
 }
+
+/// What programs say along when they connect has this many bytes at most.
+pub(crate) const MOST_CONNECTION_DATA: usize = 256;
+/// This much may be said of a connection before it is looked at.
+const MOST_HEARD: usize = 4;
 
 impl Link {
     /// Looks at all that may have changed.
@@ -107,6 +119,31 @@ impl Link {
         }
     }
 
+    /// From here on it is another endpoint's, with this number there.
+    pub(crate) fn adopt(&mut self, number: usize, peer: usize, waker: LinkWaker) {
+        (self.number, self.peer) = (number, peer);
+        self.waker = waker;
+        // What is under way wakes its old owner; a look takes that over.
+        self.waker.waker().wake_by_ref();
+    }
+
+    /// What the other side has said of the connection.
+    pub(crate) fn heard(&mut self) -> Option<(Kind, Vec<u8>)> {
+        self.heard.as_mut()?.pop_front()
+    }
+
+    /// Says something of the connection.
+    pub(crate) fn say(
+        &mut self,
+        core: &mut EndpointState,
+        world: &mut World,
+        kind: Kind,
+        data: Vec<u8>,
+    ) -> Result<(), Failure> {
+        self.outgoing.push_back(Outgoing::Control(kind, data));
+        self.flush(core, world)
+    }
+
     fn waker(&self) -> Waker {
         self.waker.waker().clone()
     }
@@ -137,12 +174,9 @@ impl Link {
         for report in reports {
             core.report(world, &report, Some(failure.clone()));
         }
-        for reading in self.readings.drain(..) {
-            let (receive, envelope) = reading.into_parts();
-            core.received(world, &receive, &envelope, Some(failure.clone()));
-        }
-        for (receive, envelope, _) in self.waiting.drain(..) {
-            core.received(world, &receive, &envelope, Some(failure.clone()));
+        let readings: Vec<_> = self.readings.drain(..).map(Reading::into_offered).collect();
+        for offered in readings.into_iter().chain(std::mem::take(&mut self.waiting)) {
+            self.finish(core, world, offered.done(Some(failure.clone())));
         }
         if let Some(connection) = &self.connection {
             connection.abort();

@@ -22,8 +22,10 @@ use crate::world::{MOST_KEY, World};
 
 /// The port of STP where providers listen.
 pub(crate) const PORT: u16 = 0xfab1;
+/// The same for endpoints that listen for connections: `FI_EP_MSG`.
+pub(crate) const CONNECTED_PORT: u16 = 0xfab2;
 /// What providers of this version greet each other with.
-pub(crate) const HELLO: u64 = 0x6c66_6669_0000_0001;
+pub(crate) const HELLO: u64 = 0x6c66_6669_0000_0002;
 /// What the other side calls the ring that it writes.
 const RING_NAME: u32 = 0xffff_ff01;
 
@@ -72,11 +74,12 @@ impl Link {
         number: usize,
         peer: usize,
         address: SocketAddr,
+        port: u16,
     ) -> Result<Self, Failure> {
         let stp = core.stp.as_async().clone();
         let connecting =
-            async move { stp.connect_over(PathId(0), Peer::Socket(address), PORT, HELLO).await };
-        Self::new(core, number, peer, Opening::Connecting(Box::pin(connecting)))
+            async move { stp.connect_over(PathId(0), Peer::Socket(address), port, HELLO).await };
+        Self::new(core, number, peer, port, Opening::Connecting(Box::pin(connecting)))
     }
 
     /// A peer has connected.
@@ -85,12 +88,13 @@ impl Link {
         number: usize,
         peer: usize,
         connection: Connection,
+        port: u16,
     ) -> Result<Self, Failure> {
         if connection.hello() != HELLO {
             connection.abort();
             return Err(nonsense("it greets as another version does"));
         }
-        let mut link = Self::new(core, number, peer, Self::ask(&connection))?;
+        let mut link = Self::new(core, number, peer, port, Self::ask(&connection))?;
         link.connection = Some(connection);
         Ok(link)
     }
@@ -104,6 +108,7 @@ impl Link {
         core: &EndpointState,
         number: usize,
         peer: usize,
+        port: u16,
         opening: Opening,
     ) -> Result<Self, Failure> {
         Ok(Self {
@@ -128,6 +133,8 @@ impl Link {
             keys: HashMap::new(),
             under_way: Vec::new(),
             shown: Vec::new(),
+            held: VecDeque::new(),
+            heard: (port == CONNECTED_PORT).then(VecDeque::new),
         })
     }
 

@@ -4,7 +4,7 @@ use std::task::Poll;
 
 use landfall::stp::{Message, Operation, Received};
 
-use super::{Link, failure, nonsense, poll, poll_once};
+use super::{Link, MOST_CONNECTION_DATA, MOST_HEARD, failure, nonsense, poll, poll_once};
 use crate::completion::Failure;
 use crate::core::{EndpointState, Envelope};
 use crate::matching::{Arrived, Body, Receive};
@@ -15,11 +15,46 @@ use crate::world::World;
 /// This many long messages are read at a time from one peer.
 const MOST_READINGS: usize = 32;
 
+/// A long message that has met its receive.
+#[derive(Debug)]
+pub(super) struct Offered {
+    receive: Receive,
+    envelope: Envelope,
+    /// By which it is read.
+    id: u32,
+}
+
+/// A receive that is complete.
+#[derive(Debug)]
+pub(super) struct Done {
+    receive: Receive,
+    envelope: Envelope,
+    why: Option<Failure>,
+    /// By which its message was offered, if it was.
+    id: Option<u32>,
+}
+
+impl Offered {
+    pub(super) fn done(self, why: Option<Failure>) -> Done {
+        let Self { receive, envelope, id } = self;
+        Done { receive, envelope, why, id: Some(id) }
+    }
+}
+
+impl Done {
+    const fn at_once(receive: Receive, envelope: Envelope) -> Self {
+        Self { receive, envelope, why: None, id: None }
+    }
+
+    fn tell(&self, core: &EndpointState, world: &mut World) {
+        core.received(world, &self.receive, &self.envelope, self.why.clone());
+    }
+}
+
 /// A long message on its way to its place.
 #[derive(Debug)]
 pub(super) struct Reading {
-    receive: Receive,
-    envelope: Envelope,
+    offered: Offered,
     operation: MessagePlace,
 }
 
@@ -32,8 +67,8 @@ enum MessagePlace {
 }
 
 impl Reading {
-    pub(super) fn into_parts(self) -> (Receive, Envelope) {
-        (self.receive, self.envelope)
+    pub(super) fn into_offered(self) -> Offered {
+        self.offered
     }
 }
 
@@ -85,6 +120,9 @@ impl Link {
             Kind::Message => self.arrive_here(core, world, &record)?,
             Kind::Offer => self.arrive_there(core, world, &record)?,
             Kind::Acknowledge => self.acknowledged(core, world, record.id),
+            Kind::Request | Kind::Accept | Kind::Reject | Kind::Shutdown => {
+                self.hear(&record)?;
+            }
             Kind::Written => {
                 core.written(world, self.peer, record.total, record.data.unwrap_or(0));
             }
@@ -101,6 +139,20 @@ impl Link {
         Envelope { tag: record.tag, data: record.data, peer: self.peer, len: record.total }
     }
 
+    /// The other side says something of the connection.
+    fn hear(&mut self, record: &Record) -> Result<(), Failure> {
+        let len = record.len as usize;
+        let mut data = vec![0; len.min(MOST_CONNECTION_DATA)];
+        self.copy_out(self.receive.consumed + HEADER as u64, &mut data)?;
+        match &mut self.heard {
+            Some(heard) if heard.len() < MOST_HEARD && data.len() == len => {
+                heard.push_back((record.kind, data));
+                Ok(())
+            }
+            _ => Err(nonsense("it speaks of the connection where it may not")),
+        }
+    }
+
     /// A message is in the ring.
     fn arrive_here(
         &mut self,
@@ -114,7 +166,7 @@ impl Link {
         let mut position = self.receive.consumed + HEADER as u64;
         let len = record.len as usize;
         let envelope = self.envelope(record);
-        let Some(receive) = core.matching.receive_for(record.tag, self.peer) else {
+        let Some(receive) = core.matching.receive_for(record.tag, self.peer, record.total) else {
             let mut bytes = vec![0; len];
             self.copy_out(position, &mut bytes)?;
             let body = Body::Here(bytes, record.wants_acknowledge.then_some(record.id));
@@ -132,7 +184,7 @@ impl Link {
         if record.wants_acknowledge {
             self.acknowledges.push_back(record.id);
         }
-        core.received(world, &receive, &envelope, None);
+        self.finish(core, world, Done::at_once(receive, envelope));
         Ok(())
     }
 
@@ -147,8 +199,8 @@ impl Link {
             return Err(nonsense("an offer with bytes"));
         }
         let envelope = self.envelope(record);
-        match core.matching.receive_for(record.tag, self.peer) {
-            Some(receive) => self.read_offered(core, world, receive, envelope, record.id),
+        match core.matching.receive_for(record.tag, self.peer, record.total) {
+            Some(receive) => self.meet(core, world, Offered { receive, envelope, id: record.id }),
             None => core.matching.keep(self.arrived(envelope, Body::There(record.id))),
         }
         Ok(())
@@ -170,11 +222,11 @@ impl Link {
         let Arrived { tag, data, peer, len, body, .. } = arrived;
         let envelope = Envelope { tag, data, peer, len };
         match body {
-            Body::There(id) => self.read_offered(core, world, receive, envelope, id),
+            Body::There(id) => self.meet(core, world, Offered { receive, envelope, id }),
             Body::Here(bytes, id) => {
                 receive.buffer.fill(&bytes);
                 self.acknowledges.extend(id);
-                core.received(world, &receive, &envelope, None);
+                self.finish(core, world, Done::at_once(receive, envelope));
             }
         }
     }
@@ -187,31 +239,45 @@ impl Link {
         }
     }
 
+    /// A long message meets its receive.
+    fn meet(&mut self, core: &mut EndpointState, world: &mut World, offered: Offered) {
+        if self.heard.is_some() {
+            self.held.push_back((offered.id, None));
+        }
+        self.read_offered(core, world, offered);
+    }
+
+    /// A receive is complete: the program is told, unless it has to hear of others before.
+    pub(super) fn finish(&mut self, core: &EndpointState, world: &mut World, done: Done) {
+        match done.id.and_then(|id| self.held.iter().position(|(held, _)| *held == id)) {
+            Some(at) => self.held[at].1 = Some(done),
+            None if self.held.is_empty() => done.tell(core, world),
+            None => self.held.push_back((0, Some(done))),
+        }
+        while let Some((_, Some(done))) = self.held.front() {
+            done.tell(core, world);
+            self.held.pop_front();
+        }
+    }
+
     /// Reads a long message into its place, as much of it as there is room for.
-    fn read_offered(
-        &mut self,
-        core: &mut EndpointState,
-        world: &mut World,
-        receive: Receive,
-        envelope: Envelope,
-        id: u32,
-    ) {
-        let room = receive.buffer.len();
-        let len = usize::try_from(envelope.len).unwrap_or(usize::MAX).min(room);
+    fn read_offered(&mut self, core: &mut EndpointState, world: &mut World, offered: Offered) {
+        let room = offered.receive.buffer.len();
+        let len = usize::try_from(offered.envelope.len).unwrap_or(usize::MAX).min(room);
         if len == 0 {
-            self.acknowledges.push_back(id);
-            core.received(world, &receive, &envelope, None);
+            self.acknowledges.push_back(offered.id);
+            self.finish(core, world, offered.done(None));
             return;
         }
         if self.readings.len() >= MOST_READINGS {
-            self.waiting.push_back((receive, envelope, id));
+            self.waiting.push_back(offered);
             return;
         }
-        match self.begin_reading(core, &receive, len, id) {
-            Ok(operation) => self.readings.push(Reading { receive, envelope, operation }),
+        match self.begin_reading(core, &offered.receive, len, offered.id) {
+            Ok(operation) => self.readings.push(Reading { offered, operation }),
             Err(why) => {
-                self.acknowledges.push_back(id);
-                core.received(world, &receive, &envelope, Some(why));
+                self.acknowledges.push_back(offered.id);
+                self.finish(core, world, offered.done(Some(why)));
             }
         }
     }
@@ -249,19 +315,19 @@ impl Link {
                 at += 1;
                 continue;
             };
-            let (receive, envelope) = self.readings.remove(at).into_parts();
+            let offered = self.readings.remove(at).into_offered();
             let why = match result {
                 Ok(message) => {
                     if let Some(message) = message {
-                        receive.buffer.fill(&message);
+                        offered.receive.buffer.fill(&message);
                     }
                     None
                 }
                 Err(failed) => Some(failure(&failed)),
             };
-            core.received(world, &receive, &envelope, why);
-            if let Some((receive, envelope, id)) = self.waiting.pop_front() {
-                self.read_offered(core, world, receive, envelope, id);
+            self.finish(core, world, offered.done(why));
+            if let Some(offered) = self.waiting.pop_front() {
+                self.read_offered(core, world, offered);
             }
         }
     }

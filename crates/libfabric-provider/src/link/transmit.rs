@@ -63,6 +63,8 @@ pub(crate) enum Outgoing {
     Access(Access),
     /// A remote write has begun that the other side is to be told of: length and data.
     Written(u64, u64),
+    /// Something is said of the connection.
+    Control(Kind, Vec<u8>),
 }
 
 impl Outgoing {
@@ -70,7 +72,7 @@ impl Outgoing {
         match self {
             Self::Message(send) => Some(send.report),
             Self::Access(access) => Some(access.report),
-            Self::Written(..) => None,
+            Self::Written(..) | Self::Control(..) => None,
         }
     }
 }
@@ -125,6 +127,14 @@ impl Link {
                     let record = Record { total, data: Some(data), ..Record::new(Kind::Written) };
                     let is_composed = self.compose(record, None)?;
                     (!is_composed).then_some(Outgoing::Written(total, data))
+                }
+                Outgoing::Control(kind, data) => {
+                    let record = Record { len: data.len() as u32, ..Record::new(kind) };
+                    let bytes = Bytes::Copy(data);
+                    match (self.compose(record, Some(&bytes))?, bytes) {
+                        (false, Bytes::Copy(data)) => Some(Outgoing::Control(kind, data)),
+                        _ => None,
+                    }
                 }
                 Outgoing::Access(access) => {
                     // Bytes before it must not leave behind it.

@@ -9,6 +9,7 @@
 #include <sched.h>
 
 #include "fabric.h"
+#include "connected.h"
 
 static const struct wanted usual = { .caps = FI_MSG | FI_TAGGED | FI_RMA };
 
@@ -576,6 +577,63 @@ static void descriptor(void)
     turn_until_other();
 }
 
+/* One receive for several messages: each behind the other, and the buffer is given back once. */
+static void several(void)
+{
+    static const size_t sizes[] = { 100, 1000, 20000, 1, 5000, 30000, 700, 9000 };
+    enum { COUNT = sizeof sizes / sizeof *sizes, ROOM = 70000 };
+    static uint8_t room[2][ROOM], bytes[30000];
+    struct fi_context context[2];
+    struct wanted wanted = usual;
+    wanted.caps |= FI_MULTI_RECV;
+    open_side(&wanted);
+    if (side.is_first) {
+        struct fi_context sent;
+        for (unsigned at = 0; at < COUNT; at++) {
+            fill(bytes, sizes[at], at);
+            AGAIN(fi_send(side.ep, bytes, sizes[at], NULL, side.peer, &sent));
+            CHECK(completion().op_context == &sent);
+            /* The first two come before there is a receive. */
+            if (at == 1)
+                meet();
+        }
+        turn_until_other();
+        return;
+    }
+    size_t least = 30000, len = sizeof least;
+    OK(fi_setopt(&side.ep->fid, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, &least, len));
+    turn_until_other();
+    for (int rounds = 0; rounds < 1000; rounds++)
+        turn();
+    for (int at = 0; at < 2; at++) {
+        struct iovec part = { room[at], ROOM };
+        struct fi_msg message = {
+            .msg_iov = &part, .iov_count = 1, .addr = FI_ADDR_UNSPEC, .context = &context[at],
+        };
+        OK(fi_recvmsg(side.ep, &message, FI_MULTI_RECV | FI_COMPLETION));
+    }
+    bool seen[COUNT] = { false }, released[2] = { false };
+    for (unsigned count = 0; count < COUNT || !released[0];) {
+        struct fi_cq_tagged_entry entry = completion();
+        unsigned which = entry.op_context == &context[1];
+        CHECK(entry.op_context == &context[which] && !released[which]);
+        released[which] = entry.flags & FI_MULTI_RECV;
+        if (!(entry.flags & FI_RECV))
+            continue;
+        uint8_t *place = entry.buf;
+        CHECK(place >= room[which] && place + entry.len <= room[which] + ROOM);
+        unsigned of = 0;
+        while (of < COUNT && sizes[of] != entry.len)
+            of++;
+        CHECK(of < COUNT && !seen[of] && is_filled(place, entry.len, of));
+        seen[of] = true;
+        count++;
+    }
+    /* It has room left: only taking it back releases it. */
+    CHECK(!released[1]);
+    turn_until_other();
+}
+
 static void counters(void)
 {
     uint64_t value = 3;
@@ -782,6 +840,40 @@ static void offers(void)
     fi_freeinfo(hints);
 }
 
+/* Endpoints whose messages may be lost, and are not on one machine. */
+static void datagrams(void)
+{
+    enum { COUNT = 40 };
+    static uint8_t sent[1200], got[COUNT][1200];
+    struct fi_context context[COUNT];
+    const struct wanted wanted = { .type = FI_EP_DGRAM, .caps = FI_MSG };
+    open_side(&wanted);
+    CHECK(side.info->ep_attr->type == FI_EP_DGRAM && !(side.info->caps & (FI_RMA | FI_TAGGED)));
+    CHECK(side.info->ep_attr->max_msg_size >= sizeof sent && side.info->ep_attr->max_msg_size < 1 << 20);
+    static uint8_t far_too_long[1 << 20];
+    CHECK(fi_send(side.ep, far_too_long, sizeof far_too_long, NULL, side.peer, &context[0]) < 0);
+    for (int at = 0; at < COUNT; at++)
+        OK(fi_recv(side.ep, got[at], sizeof got[at], NULL, FI_ADDR_UNSPEC, &context[at]));
+    turn_until_other();
+    struct fi_context here;
+    bool seen[COUNT] = { false };
+    for (unsigned at = 0; at < COUNT; at++) {
+        fill(sent, 1 + at * 29, at);
+        AGAIN(fi_send(side.ep, sent, 1 + at * 29, NULL, side.peer, &here));
+        /* One there and one back, in whichever order they are told. */
+        for (int told = 0; told < 2; told++) {
+            struct fi_cq_tagged_entry entry = completion();
+            if (entry.op_context == &here)
+                continue;
+            unsigned which = (struct fi_context *)entry.op_context - context, of = (entry.len - 1) / 29;
+            CHECK(which < COUNT && of < COUNT && entry.len == 1 + of * 29 && !seen[of]);
+            CHECK(is_filled(got[which], entry.len, of));
+            seen[of] = true;
+        }
+    }
+    turn_until_other();
+}
+
 /* Who sent it, and only from whom it is wanted: not every provider can tell. */
 static void sources(void)
 {
@@ -827,6 +919,7 @@ static const struct {
     { "forbidden_memory", forbidden_memory, false },
     { "selective", selective, false },
     { "descriptor", descriptor, false },
+    { "several", several, false },
     { "counters", counters, false },
     { "self_sends", self_sends, false },
     { "crossing", crossing, false },
@@ -835,7 +928,15 @@ static const struct {
     { "absent_peer", absent_peer, false },
     { "addresses", addresses, false },
     { "sources", sources, false },
+    { "datagrams", datagrams, false },
     { "offers", offers, true },
+    { "connection", connection, false },
+    { "rejected", rejected, false },
+    { "connected_memory", connected_memory, false },
+    { "several_connections", several_connections, false },
+    { "event_descriptor", event_descriptor, false },
+    { "dead_connection", dead_connection, false },
+    { "nobody_listens", nobody_listens, true },
 };
 
 int main(int argc, char **argv)
@@ -858,6 +959,7 @@ int main(int argc, char **argv)
             side.is_first = side.child != 0;
             alarm(40);
         }
+        setenv("CASES_ADDRESS_OF_FIRST", argc == 6 ? argv[3] : "127.0.0.1", 1);
         side.address = argc == 6 ? argv[side.is_first ? 3 : 5] : "127.0.0.1";
         if (argc == 6 && !side.is_first) {
             int namespace = open(argv[4], O_RDONLY);

@@ -1,5 +1,5 @@
-//! What a provider of reliable datagrams has to do: `cases.c`, with `tcp;ofi_rxm` of libfabric
-//! and with ours.
+//! What a provider has to do: `cases.c` with `tcp;ofi_rxm` of libfabric, with ours, and with
+//! `ofi_rxm` above ours; `connected.c`, where endpoints are connected, with `tcp` and with ours.
 
 use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::path::{Path, PathBuf};
@@ -16,6 +16,10 @@ use crate::tools::{compile, here, need_headers, provider_folder, run, text};
 
 const OURS: &str = "landfall";
 const OTHER: &str = "tcp;ofi_rxm";
+/// libfabric's own layer, which makes `FI_EP_RDM` of our `FI_EP_MSG`.
+pub(crate) const LAYERED: &str = "landfall;ofi_rxm";
+/// The other one where endpoints are connected.
+const OTHER_CONNECTED: &str = "tcp";
 
 /// No case takes longer, not even one that waits for a peer to be given up.
 const LIMIT: Duration = Duration::from_secs(45);
@@ -26,7 +30,8 @@ fn program() -> Result<&'static Path, &'static str> {
         need_headers()?;
         let folder = TemporaryFolder::new("fabric-cases");
         let program = folder.path().join("cases");
-        let sources = ["cases.c", "fabric.c"].map(|name| here().join("tests/suite").join(name));
+        let sources = ["cases.c", "connected.c", "fabric.c"]
+            .map(|name| here().join("tests/suite").join(name));
         compile("cc", &sources, &program, &["-lfabric"])?;
         Ok((folder, program))
     });
@@ -38,7 +43,7 @@ fn check(provider: &str, case: &str) {
         Ok(program) => program,
         Err(why) => return skip(case, why),
     };
-    let is_deadly = case == "dead_peer";
+    let is_deadly = case.starts_with("dead_");
     for _ in 0..if is_deadly { kills(1) } else { 1 } {
         let mut command = Command::new(program);
         command.args([provider, case]).env("FI_PROVIDER_PATH", provider_folder());
@@ -64,7 +69,7 @@ fn cases_hold_between_hosts() {
     let (here, there) = (&cable.a, &cable.b);
     let descriptor = there.namespace.as_fd().as_raw_fd();
     let namespace = format!("/proc/{}/fd/{descriptor}", std::process::id());
-    let all = ["all_lengths", "crossing", "remote_memory", "atomics"];
+    let all = ["all_lengths", "connection", "crossing", "remote_memory", "atomics"];
     for (case, key) in all.into_iter().zip([true, false].into_iter().cycle()) {
         let mut command = Command::new(program);
         command.args([OURS, case, &here.ipv4.to_string(), &namespace, &there.ipv4.to_string()]);
@@ -78,19 +83,59 @@ fn cases_hold_between_hosts() {
     }
 }
 
+/// The one of libfabric's whose messages may be lost.
+const OTHER_OF_DATAGRAMS: &str = "udp";
+
+mod datagrams {
+    #[test]
+    fn ours() {
+        super::check(super::OURS, "datagrams");
+    }
+
+    #[test]
+    fn other() {
+        super::check(super::OTHER_OF_DATAGRAMS, "datagrams");
+    }
+}
+
 macro_rules! cases {
     ($($case:ident $(, not with the other: $why:literal)?;)*) => {
         mod ours {
             $(#[test] fn $case() { super::check(super::OURS, stringify!($case)); })*
         }
         mod other {
-            $(cases!(@other $case $($why)?);)*
+            $(cases!(@both OTHER $case $($why)?);)*
+        }
+        mod layered {
+            $(cases!(@both LAYERED $case $($why)?);)*
         }
     };
-    (@other $case:ident) => {
-        #[test] fn $case() { super::check(super::OTHER, stringify!($case)); }
+    (@both $provider:ident $case:ident) => {
+        #[test] fn $case() { super::check(super::$provider, stringify!($case)); }
     };
-    (@other $case:ident $why:literal) => {};
+    // What it says of the other is so for the layer that both have.
+    (@both $provider:ident $case:ident $why:literal) => {};
+}
+
+macro_rules! connected_cases {
+    ($($case:ident;)*) => {
+        mod connected {
+            $(#[test] fn $case() { super::check(super::OURS, stringify!($case)); })*
+        }
+        mod other_connected {
+            $(#[test] fn $case() { super::check(super::OTHER_CONNECTED, stringify!($case)); })*
+        }
+    };
+}
+
+connected_cases! {
+    connection;
+    rejected;
+    connected_memory;
+    several_connections;
+    event_descriptor;
+    dead_connection;
+    nobody_listens;
 }
 
 cases! {
@@ -110,6 +155,7 @@ cases! {
     forbidden_memory, not with the other: "a key that is not there ends the connection";
     selective;
     descriptor;
+    several;
     counters, not with the other: "it has no fi_cntr_wait without a wait object";
     self_sends;
     crossing;

@@ -21,7 +21,7 @@ void open_side(const struct wanted *wanted)
     size_t len = sizeof name;
 
     hints->caps = wanted->caps;
-    hints->ep_attr->type = FI_EP_RDM;
+    hints->ep_attr->type = wanted->type ? wanted->type : FI_EP_RDM;
     hints->mode = FI_CONTEXT;
     hints->domain_attr->mr_mode = 0;
     hints->fabric_attr->prov_name = strdup(side.provider);

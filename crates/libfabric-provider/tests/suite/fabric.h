@@ -70,6 +70,8 @@ extern struct side side;
 
 /* How an endpoint is to be. */
 struct wanted {
+    /* Where nothing is said: FI_EP_RDM. */
+    enum fi_ep_type type;
     uint64_t caps;
     enum fi_wait_obj wait;
     uint64_t cq_flags;

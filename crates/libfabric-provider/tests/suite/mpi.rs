@@ -5,34 +5,51 @@ use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::OnceLock;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use landfall_testbed::{VethConfig, VethPair, require_namespaces};
 use landfall_testkit::TemporaryFolder;
 use landfall_testkit::skip::skip;
 
+use crate::cases::LAYERED;
 use crate::tools::{compile, here, provider_folder, run, text};
 
 const LIMIT: Duration = Duration::from_secs(60);
+/// The same of many ranks.
+const LONG_LIMIT: Duration = Duration::from_secs(300);
 
-/// A program of `tests/mpi`, built once.
-struct Program {
+/// Held by a test with more ranks than any machine of ours has cores: two at a time would only
+/// wait for each other.
+static MANY_RANKS: Mutex<()> = Mutex::new(());
+
+/// A program of `tests/mpi`, built once, with one MPI.
+pub(crate) struct Program {
     name: &'static str,
+    compiler: fn() -> Result<PathBuf, String>,
     built: OnceLock<Result<(TemporaryFolder, PathBuf), String>>,
 }
 
-static EXCHANGE: Program = Program { name: "exchange", built: OnceLock::new() };
-static KERNELS: Program = Program { name: "kernels", built: OnceLock::new() };
-static KILLED: Program = Program { name: "killed", built: OnceLock::new() };
+static EXCHANGE: Program = Program::new("exchange", mpicc);
+static KERNELS: Program = Program::new("kernels", mpicc);
+static KILLED: Program = Program::new("killed", mpicc);
+
+fn mpicc() -> Result<PathBuf, String> {
+    Ok("mpicc".into())
+}
 
 impl Program {
-    fn path(&self) -> Result<&Path, &str> {
+    pub(crate) const fn new(name: &'static str, compiler: fn() -> Result<PathBuf, String>) -> Self {
+        Self { name, compiler, built: OnceLock::new() }
+    }
+
+    pub(crate) fn path(&self) -> Result<&Path, &str> {
         let built = self.built.get_or_init(|| {
+            let compiler = (self.compiler)()?;
             let folder = TemporaryFolder::new("mpi");
             let program = folder.path().join(self.name);
             let source = here().join("tests/mpi").join(self.name).with_extension("c");
-            compile("mpicc", &[source], &program, &["-lm"])?;
+            compile(&compiler, &[source], &program, &["-lm"])?;
             Ok((folder, program))
         });
         built.as_ref().map(|(_, program)| &**program).map_err(String::as_str)
@@ -41,25 +58,36 @@ impl Program {
 
 /// `mpirun`, with this provider and nothing else.
 fn mpirun(ranks: u32) -> Command {
+    mpirun_with(ranks, "landfall")
+}
+
+fn mpirun_with(ranks: u32, provider: &str) -> Command {
     let mut command = Command::new("mpirun");
     command.env("FI_PROVIDER_PATH", provider_folder());
     command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
     command.args(["-np", &ranks.to_string(), "--oversubscribe", "--mca", "pml", "cm"]);
-    command.args(["--mca", "mtl", "ofi", "--mca", "mtl_ofi_provider_include", "landfall"]);
+    command.args(["--mca", "mtl", "ofi", "--mca", "mtl_ofi_provider_include", provider]);
     command
 }
 
 fn check(test: &str, program: &Program, ranks: u32) {
+    let (_alone, limit) = alone(ranks);
     let program = match program.path() {
         Ok(program) => program,
         Err(why) => return skip(test, why),
     };
     let mut command = mpirun(ranks);
     command.env("FI_LANDFALL_IFACE", "lo").arg(program).arg("windows");
-    expect_all_well(&run(command, LIMIT));
+    expect_all_well(&run(command, limit));
 }
 
-fn expect_all_well(output: &Output) {
+/// Waits until no other test has many ranks, if this one has; and how long it may take.
+pub(crate) fn alone(ranks: u32) -> (Option<MutexGuard<'static, ()>>, Duration) {
+    let lock = || MANY_RANKS.lock().unwrap_or_else(PoisonError::into_inner);
+    if ranks > 8 { (Some(lock()), LONG_LIMIT) } else { (None, LIMIT) }
+}
+
+pub(crate) fn expect_all_well(output: &Output) {
     let said = text(output);
     assert!(output.status.success() && said.contains("all is as it should be"), "{said}");
 }
@@ -74,12 +102,29 @@ fn five_ranks_exchange_all_kinds_of_messages() {
     check("five_ranks_exchange_all_kinds_of_messages", &EXCHANGE, 5);
 }
 
+/// By way of libfabric's own layer, which takes connections of us: `FI_EP_MSG`.
+#[test]
+fn ranks_exchange_all_kinds_of_messages_by_connected_endpoints() {
+    let program = match EXCHANGE.path() {
+        Ok(program) => program,
+        Err(why) => {
+            let test = "ranks_exchange_all_kinds_of_messages_by_connected_endpoints";
+            return skip(test, why);
+        }
+    };
+    for ranks in [2, 5] {
+        let mut command = mpirun_with(ranks, LAYERED);
+        command.env("FI_PROVIDER", LAYERED).env("FI_LANDFALL_IFACE", "lo");
+        command.arg(program).arg("windows");
+        expect_all_well(&run(command, LIMIT));
+    }
+}
+
 #[test]
 fn kernels_of_real_programs_are_right_over_two_ranks() {
     check("kernels_of_real_programs_are_right_over_two_ranks", &KERNELS, 2);
 }
 
-/// More of them than any machine of ours has cores.
 #[test]
 fn kernels_of_real_programs_are_right_over_sixteen_ranks() {
     check("kernels_of_real_programs_are_right_over_sixteen_ranks", &KERNELS, 16);
@@ -117,8 +162,44 @@ fn a_rank_that_is_killed_is_told_and_ends_the_others() {
     assert!(began.elapsed() < LIMIT, "{said}");
 }
 
-/// As between two machines, with a cable between them and a key that `mpirun` hands on. In the
-/// place of `ssh` a script goes to the other namespace.
+/// Two machines with a cable between them. In the place of `ssh` a script goes to the second.
+pub(crate) struct Machines {
+    cable: VethPair,
+    folder: TemporaryFolder,
+}
+
+impl Machines {
+    pub(crate) fn new() -> Self {
+        let cable = VethPair::new(VethConfig::default()).unwrap();
+        let folder = TemporaryFolder::new("mpi-agent");
+        let machines = Self { cable, folder };
+        let descriptor = machines.cable.b.namespace.as_fd().as_raw_fd();
+        let namespace = format!("/proc/{}/fd/{descriptor}", std::process::id());
+        // What MPICH gives before the name of the machine ssh would understand.
+        let script = format!(
+            "#!/bin/bash\n[ \"$1\" != -x ] || shift\nshift\n\
+             exec nsenter --net={namespace} bash -c \"$*\"\n"
+        );
+        std::fs::write(machines.agent(), script).unwrap();
+        std::fs::set_permissions(machines.agent(), Permissions::from_mode(0o755)).unwrap();
+        machines
+    }
+
+    pub(crate) fn agent(&self) -> PathBuf {
+        self.folder.path().join("agent")
+    }
+
+    pub(crate) fn addresses(&self) -> [String; 2] {
+        [&self.cable.a, &self.cable.b].map(|end| end.ipv4.to_string())
+    }
+
+    /// Runs something on the first.
+    pub(crate) fn run(&self, command: Command, limit: Duration) -> Output {
+        self.cable.a.namespace.enter(move || run(command, limit)).unwrap()
+    }
+}
+
+/// As between two machines, with a key that `mpirun` hands on.
 #[test]
 fn ranks_on_two_hosts_exchange_all_kinds_of_messages() {
     const NAME: &str = "ranks_on_two_hosts_exchange_all_kinds_of_messages";
@@ -127,20 +208,12 @@ fn ranks_on_two_hosts_exchange_all_kinds_of_messages() {
         Ok(program) => program,
         Err(why) => return skip(NAME, why),
     };
-    let cable = VethPair::new(VethConfig::default()).unwrap();
-    let (here, there) = (&cable.a, &cable.b);
-    let descriptor = there.namespace.as_fd().as_raw_fd();
-    let namespace = format!("/proc/{}/fd/{descriptor}", std::process::id());
-    let folder = TemporaryFolder::new("mpi-agent");
-    let agent = folder.path().join("agent");
-    let script = format!("#!/bin/bash\nshift\nexec nsenter --net={namespace} bash -c \"$*\"\n");
-    std::fs::write(&agent, script).unwrap();
-    std::fs::set_permissions(&agent, Permissions::from_mode(0o755)).unwrap();
+    let machines = Machines::new();
+    let [here, there] = machines.addresses();
     let mut command = mpirun(2);
-    command.arg("--host").arg(format!("{}:1,{}:1", here.ipv4, there.ipv4));
-    command.args(["--mca", "plm_rsh_agent"]).arg(&agent);
+    command.arg("--host").arg(format!("{here}:1,{there}:1"));
+    command.args(["--mca", "plm_rsh_agent"]).arg(machines.agent());
     command.env("FI_LANDFALL_KEY", "3c".repeat(32));
     command.args(["-x", "FI_PROVIDER_PATH", "-x", "FI_LANDFALL_KEY"]).arg(program);
-    let output = here.namespace.enter(move || run(command, LIMIT)).unwrap();
-    expect_all_well(&output);
+    expect_all_well(&machines.run(command, LIMIT));
 }

@@ -33,11 +33,12 @@ pub(crate) fn provider_folder() -> &'static Path {
 /// Compiles a program with libfabric, or another compiler's libraries. The error: what there
 /// is not.
 pub(crate) fn compile(
-    compiler: &str,
+    compiler: impl AsRef<Path>,
     sources: &[PathBuf],
     program: &Path,
     libraries: &[&str],
 ) -> Result<(), String> {
+    let compiler = compiler.as_ref();
     let mut command = Command::new(compiler);
     command.args(["-std=gnu99", "-Wall", "-Wextra", "-Werror", "-O1", "-o"]).arg(program);
     command.args(sources).args(libraries).stdin(Stdio::null());
@@ -47,7 +48,7 @@ pub(crate) fn compile(
             assert!(output.status.success(), "{sources:?} does not compile:\n{errors}");
             Ok(())
         }
-        Err(error) => Err(format!("{compiler} is needed: {error}")),
+        Err(error) => Err(format!("{} is needed: {error}", compiler.display())),
     }
 }
 

@@ -3,6 +3,7 @@
 mod between;
 #[path = "../common/mod.rs"]
 mod common;
+mod corba;
 mod event_loops;
 mod hosts;
 mod servers;
