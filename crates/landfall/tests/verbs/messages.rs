@@ -207,6 +207,69 @@ pub(crate) fn a_descriptor_becomes_readable_when_something_completes<C: Carrier>
     }
 }
 
+/// Two threads that never spin: a wake that got lost would leave both asleep.
+pub(crate) fn ends_that_sleep_wake_each_other<C: Carrier<Part: Send>>() {
+    for (what, hosts) in C::ways() {
+        let [here, there] = End::<C>::both(&hosts);
+        let rooms =
+            |end: &End<C>| (0..4).map(|n| C::part(&end.room, n * 64..n * 64 + 64)).collect();
+        let (of_here, of_there): (Vec<_>, Vec<_>) = (rooms(&here), rooms(&there));
+        let End { mut pair, mut done, room: _room, .. } = there;
+        std::thread::scope(|scope| {
+            scope.spawn(move || volley(&mut pair, &mut done, &of_there, what, false));
+            let End { mut pair, mut done, room: _room, .. } = here;
+            volley(&mut pair, &mut done, &of_here, what, true);
+        });
+    }
+}
+
+fn volley<Q: QueuePair>(
+    pair: &mut Q,
+    done: &mut impl CompletionQueue<Error: std::fmt::Debug>,
+    rooms: &[Q::Part],
+    what: &str,
+    serves: bool,
+) {
+    const ROUNDS: u64 = 1_000;
+    let post = |pair: &mut Q, id: u64| {
+        let into = [rooms[id as usize].clone()];
+        pair.post_receive(&ReceiveRequest { id, into: &into }).unwrap();
+    };
+    (0..rooms.len() as u64).for_each(|id| post(pair, id));
+    let mut sent = 0;
+    for round in 0..ROUNDS {
+        if serves {
+            pair.post_inline(round, b"volley", None).unwrap();
+        }
+        let mut has_come = false;
+        while !has_come {
+            if done.arm(Arm::Next) {
+                assert!(sleep_at(&*done, PATIENCE), "{what}, round {round}: it was not woken");
+            }
+            // Behind the last of them nobody waits for another: its sender may be gone.
+            while !has_come && let Some(next) = done.poll() {
+                assert_eq!(next.status, Status::Success, "{what}: {next:?}");
+                match next.operation {
+                    Operation::Send => sent += 1,
+                    Operation::Receive => {
+                        has_come = true;
+                        if round + 1 < ROUNDS {
+                            post(pair, next.id);
+                        }
+                    }
+                }
+            }
+        }
+        if !serves {
+            pair.post_inline(round, b"volley", None).unwrap();
+        }
+    }
+    // The last of them has left before its sender goes.
+    while sent < ROUNDS {
+        sent += u64::from(next(done).operation == Operation::Send);
+    }
+}
+
 pub(crate) fn many_queue_pairs_share_room<C: Carrier>() {
     const PAIRS: usize = 6;
     const ROUNDS: u64 = 5;

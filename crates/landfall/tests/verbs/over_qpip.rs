@@ -91,6 +91,7 @@ impl Carrier for Qpip {
 programs! { Qpip:
     messages: a_program_for_verbs_runs a_list_is_posted_whole_or_says_how_far
         silent_sends_take_no_place inline_bytes_are_yours_again_at_once
-        a_descriptor_becomes_readable_when_something_completes many_queue_pairs_share_room;
+        a_descriptor_becomes_readable_when_something_completes many_queue_pairs_share_room
+        ends_that_sleep_wake_each_other;
     endings: a_full_completion_queue_is_told;
 }

@@ -125,7 +125,8 @@ programs! { Stp:
     messages: a_program_for_verbs_runs messages_come_in_order
         a_list_is_posted_whole_or_says_how_far silent_sends_take_no_place
         inline_bytes_are_yours_again_at_once
-        a_descriptor_becomes_readable_when_something_completes many_queue_pairs_share_room;
+        a_descriptor_becomes_readable_when_something_completes many_queue_pairs_share_room
+        ends_that_sleep_wake_each_other;
     memory: memory_of_the_other_side_is_written_read_and_counted_in
         a_message_behind_a_write_finds_it_in_place
         memory_is_refused_that_was_not_shared_or_not_for_that

@@ -222,10 +222,15 @@ pub(super) const fn misbehaved(what: u64) -> Error {
 /// flushed.
 const fn failure(error: &Error) -> Option<Status> {
     match error {
-        Error::PeerLost | Error::Closed | Error::PeerMisbehaved(_) | Error::NodeGone => None,
         Error::TimedOut => Some(Status::TimedOut),
         // Its owner has withdrawn it, or never gave it.
-        _ => Some(Status::RemoteAccess),
+        Error::StaleCookie
+        | Error::Forbidden
+        | Error::Refused(_)
+        | Error::Mismatch { .. }
+        | Error::OutOfBounds { .. }
+        | Error::Unaligned(_) => Some(Status::RemoteAccess),
+        _ => None,
     }
 }
 

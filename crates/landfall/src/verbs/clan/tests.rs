@@ -6,8 +6,11 @@ use landfall_placement::Random;
 
 use super::element::{Element, LEN};
 use super::receives::{MOST_PARTS, MOST_PARTS_OUT, MOST_WANTED, NAMES};
-use super::{Address, CompletionQueue, QueuePair, QueuePairOptions, Region, queue, queue_config};
-use crate::clan::{Cookie, Fabric, Local, Rights, Threads};
+use super::{
+    Address, CompletionQueue, Half, QueuePair, QueuePairOptions, Region, SharedReceiveQueue, queue,
+    queue_config,
+};
+use crate::clan::{Cookie, Error, Fabric, Local, Rights, Threads};
 use crate::verbs::{
     CloseReason, CompletionQueue as _, Operation, Phase, QueuePair as _, ReceiveRequest, Status,
 };
@@ -26,9 +29,13 @@ struct Scene {
 
 impl Scene {
     fn new() -> Self {
+        Self::with(|here, done| QueuePair::open(here, done, done, &QueuePairOptions::default()))
+    }
+
+    fn with(open: impl FnOnce(&Threads, &CompletionQueue) -> Result<Half<Threads>, Error>) -> Self {
         let (here, there) = Threads::pair().unwrap();
         let done = CompletionQueue::new(64).unwrap();
-        let half = QueuePair::open(&here, &done, &done, &QueuePairOptions::default()).unwrap();
+        let half = open(&here, &done).unwrap();
         let says = queue::Sender::open(&there, queue_config()).unwrap();
         let hears = queue::Receiver::open(&there, queue_config()).unwrap();
         let address = Address { outlet: says.cookie(), inlet: hears.cookie() };
@@ -183,6 +190,33 @@ fn a_peer_posts_no_more_room_than_is_kept() {
         assert_eq!(scene.done.poll(), None);
     }
     scene.is_over(&[]);
+}
+
+/// A peer keeps no more of the shared room than a few, and with its end they come back.
+#[test]
+fn shared_room_that_a_peer_wants_comes_back_when_it_goes() {
+    let mut shared = None;
+    let mut scene = Scene::with(|here, done| {
+        let room = shared.insert(SharedReceiveQueue::new(done, 40));
+        QueuePair::open_sharing(here, done, room, &QueuePairOptions::default())
+    });
+    let shared = shared.unwrap();
+    for id in 0..40 {
+        shared.post(&ReceiveRequest { id, into: &[scene.room.whole()] }).unwrap();
+    }
+    scene.say(Element::Wanted { messages: 1_000 });
+    assert_eq!(scene.done.poll(), None);
+    let mut bytes = [0; LEN];
+    let mut rooms = 0;
+    while scene.hears.try_get(&mut bytes).unwrap() {
+        rooms += u64::from(matches!(Element::decode(&bytes), Some(Element::Room { .. })));
+    }
+    assert_eq!(rooms, 16);
+    scene.say(Element::Aborted);
+    let held: Vec<_> = (0..rooms).map(|id| (Operation::Receive, id)).collect();
+    scene.is_over(&held);
+    // The others are there for others.
+    assert_eq!(shared.post(&ReceiveRequest { id: 40, into: &[] }), Ok(()));
 }
 
 /// Elements with flipped bits, in any order: it goes on or is over, nothing completes that was
