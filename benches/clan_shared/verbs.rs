@@ -20,9 +20,11 @@ const RECEIPT: u64 = 64;
 
 /// Messages.
 pub(crate) fn open(work: &Work, place: &Place) -> Result<Opened> {
-    match work.kind {
+    match (work.kind, work.waiting) {
         // Memory that was copied in is what registered memory saves.
-        Kind::Elements | Kind::Stream => Ok(None),
+        (Kind::Elements | Kind::Stream, _) => Ok(None),
+        // A wait for completions spins before it sleeps.
+        (_, Waiting::Sleep) => Ok(None),
         _ => open_with(work, place, |node, work, place| {
             Ok(Box::new(Pair::open(&node, place, work)?))
         }),
@@ -133,10 +135,10 @@ impl End for Pair {
     fn receive(&mut self, into: &mut [u8]) -> Result<()> {
         let came = self.next(Operation::Receive)?;
         let at = self.at(came.id);
-        let len = u64::from(came.len);
+        let len = came.len as usize;
         for from in (0..len).step_by(into.len()).rev() {
-            let part = into.len().min((len - from) as usize);
-            self.room.copy_out(at + from, &mut into[..part])?;
+            let part = into.len().min(len - from);
+            self.room.copy_out(at + from as u64, &mut into[..part])?;
         }
         self.received += 1;
         self.post(came.id)
