@@ -85,7 +85,7 @@ impl End for Housed {
     }
 }
 
-fn open_with(
+pub(crate) fn open_with(
     work: &Work,
     place: &Place,
     make: impl FnOnce(SharedNode, &Work, &Place) -> Result<Box<dyn End>>,

@@ -19,6 +19,7 @@ mod iceoryx;
 mod kernel;
 mod sides;
 mod threads;
+mod verbs;
 
 use std::time::Duration;
 
@@ -88,6 +89,8 @@ const LANES: &[(&str, Open)] = &[
     ("CLAN, words", clan::open_words),
     ("CLAN", clan::open),
     ("CLAN, 64 published at once", clan::open_batched),
+    ("CLAN, queue pairs", verbs::open),
+    ("CLAN, RDMA writes", verbs::open_writes),
     ("iceoryx2", iceoryx::open),
     #[cfg(feature = "aeron")]
     ("Aeron", aeron::open),

@@ -7,7 +7,7 @@
 //! | [`clan`] | Distributed shared memory with tripwires | `clan` (default) |
 //! | [`stp`] | Transfers, reads and remote memory by the Scheduled Transfer Protocol | `stp` (default) |
 //! | [`qpip`] | Queue pairs on real TCP, UDP and IP | `qpip` (default) |
-//! | [`verbs`] | What a program asks of queue pairs, whatever carries them | `qpip`; over STP `stp` |
+//! | [`verbs`] | What a program asks of queue pairs, whatever carries them | `qpip`; over STP `stp`, over CLAN `clan` |
 //! | [`defrag`] | Packets of a page over a wire that carries less | `defrag` (default) |
 //! | `nic` | simulated adapters as a transport, alone or in front of real ones | `nic`, with any of the others |
 //! | [`metrics`] | what all of them count, as text for Prometheus | |

@@ -30,6 +30,7 @@
 //! | --- | --- |
 //! | `drive` | the one loop: turns, spinning, sleep |
 //! | `driving` | the lock, the turns, and threads that wait |
+//! | `observing` | threads that wait for what they see by themselves, where nothing is driven |
 //! | `own_thread` | the thread that drives when nobody else does |
 //! | `waiting` | threads that wait for futures |
 //! | `source` | what one thread has for itself, and drives without a lock |
@@ -64,6 +65,8 @@ mod impairment;
 mod lock;
 #[cfg(all(test, loom))]
 mod models;
+#[cfg(all(feature = "clan", feature = "qpip"))]
+mod observing;
 mod own_thread;
 mod path;
 #[cfg(any(feature = "clan", feature = "stp"))]
@@ -99,6 +102,8 @@ pub(crate) use driver_source::DriverSource;
 pub(crate) use driver_source::Member;
 pub(crate) use driving::{Driving, Handle, Runtime, RuntimeConfig};
 pub(crate) use impairment::Impairment;
+#[cfg(all(feature = "clan", feature = "qpip"))]
+pub(crate) use observing::wait_observing;
 pub(crate) use path::{Path, Paths, PeerKind};
 #[cfg(any(feature = "clan", feature = "stp"))]
 pub(crate) use path_source::PathSource;

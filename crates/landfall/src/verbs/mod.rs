@@ -3,8 +3,9 @@
 //! The words are those of the Virtual Interface Architecture, from which both papers' queue
 //! pairs come: work requests are *posted* to a queue pair and *complete* in a completion
 //! queue. A program that is written to [`QueuePair`] and [`CompletionQueue`] runs over each
-//! carrier that implements them: [`qpip`], where an adapter carries messages by TCP, and
-//! [`stp`], which moves them by Transfers and reaches memory of the other side.
+//! carrier that implements them: [`qpip`], where an adapter carries messages by TCP; [`stp`],
+//! which moves them by Transfers between hosts; and [`clan`], which writes them into memory that
+//! processes of one host share. The last two reach memory of the other side.
 //!
 //! | verb | where |
 //! | --- | --- |
@@ -17,8 +18,8 @@
 //! | RDMA write and read, words changed in one step | [`RdmaQueuePair`], not over queue pairs of QPIP |
 //!
 //! Making them, connecting them and registering memory is each carrier's own: there they
-//! differ. So are shared receive queues ([`SharedReceiveQueue`](crate::qpip::SharedReceiveQueue)),
-//! of which a queue pair is made, and which it does not name again.
+//! differ. So are shared receive queues, of which a queue pair is made, and which it does not
+//! name again.
 //!
 //! ```
 //! use std::time::Duration;
@@ -58,8 +59,10 @@
 //! }
 //! ```
 
-#[cfg(feature = "stp")]
-mod queue;
+#[cfg(feature = "clan")]
+pub mod clan;
+#[cfg(any(feature = "clan", feature = "stp"))]
+pub mod software;
 #[cfg(feature = "stp")]
 pub mod stp;
 
@@ -71,8 +74,8 @@ pub use landfall_placement::WordFunction;
 
 use crate::qpip;
 pub use crate::qpip::{
-    Arm, Completion, Operation, PartlyPosted, Phase, PhaseChange, PostError, QueuePairId,
-    ReceiveRequest, SendRequest, Status,
+    Arm, CloseReason, Completion, Operation, PartlyPosted, Phase, PhaseChange, PostError,
+    QueuePairId, ReceiveRequest, SendRequest, Status,
 };
 
 /// Two queues of work requests.

@@ -13,7 +13,7 @@ mod messaging;
 mod multicast;
 mod names;
 mod network;
-mod other;
+pub(crate) mod other;
 mod sealed;
 mod server;
 mod shared;

@@ -1,27 +1,32 @@
 //! Another process of a test: this program itself, started again for one test that does nothing
 //! unless it finds in its environment what it is for.
 
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use landfall::clan::shared::{SharedConfig, SharedNode};
 use landfall_testkit::TemporaryFolder;
 
-pub(super) fn node_in(folder: &TemporaryFolder) -> SharedNode {
-    SharedNode::open(SharedConfig::new(folder.path())).unwrap()
+pub(crate) fn node_in(folder: &TemporaryFolder) -> SharedNode {
+    node_at(folder.path())
+}
+
+pub(crate) fn node_at(folder: &Path) -> SharedNode {
+    SharedNode::open(SharedConfig::new(folder)).unwrap()
 }
 
 /// More than anything here takes: when it is over, somebody hangs.
-pub(super) fn long() -> Option<Instant> {
+pub(crate) fn long() -> Option<Instant> {
     Some(Instant::now() + Duration::from_secs(60))
 }
 
 /// Another process, which does not outlive its test.
-pub(super) struct Other(pub(super) Child);
+pub(crate) struct Other(pub(crate) Child);
 
 impl Other {
     /// This program, which runs this test alone.
-    pub(super) fn start(test: &str, configure: impl FnOnce(&mut Command)) -> Self {
+    pub(crate) fn start(test: &str, configure: impl FnOnce(&mut Command)) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", test, "--test-threads=1"]);
         configure(command.stdout(Stdio::null()));
@@ -29,12 +34,12 @@ impl Other {
     }
 
     /// `kill -9`.
-    pub(super) fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         self.0.kill().unwrap();
     }
 
     /// Stops all its threads, and waits until they have.
-    pub(super) fn stop(&self) {
+    pub(crate) fn stop(&self) {
         self.signal("-STOP");
         let deadline = long();
         while !self.is_stopped() {
@@ -43,7 +48,7 @@ impl Other {
         }
     }
 
-    pub(super) fn go_on(&self) {
+    pub(crate) fn go_on(&self) {
         self.signal("-CONT");
     }
 
@@ -62,7 +67,7 @@ impl Other {
     }
 
     /// It ends by itself; was it content?
-    pub(super) fn ended_well(&mut self) -> bool {
+    pub(crate) fn ended_well(&mut self) -> bool {
         let deadline = long().unwrap();
         loop {
             if let Some(status) = self.0.try_wait().unwrap() {

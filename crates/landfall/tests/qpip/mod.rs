@@ -148,13 +148,6 @@ impl End {
         }
     }
 
-    /// The next one, which must be well.
-    pub(crate) fn expect_any(&mut self, operation: Operation) -> Completion {
-        let completion = self.next(operation);
-        assert_eq!(completion.status, Status::Success, "{completion:?}");
-        completion
-    }
-
     /// The next one, which must be this, and well.
     pub(crate) fn expect(&mut self, operation: Operation, id: u64) -> Completion {
         let completion = self.next(operation);

@@ -1,18 +1,15 @@
 //! What programs for verbs expect: shared room, silent and inline sends, lists, descriptors,
 //! events in the completion queue, and messages that are read where they landed.
 
-use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
-use super::{End, PATIENCE, SERVER, at, channel_pair, connected, noise, pairs, tunnel_pair};
-use crate::verbs::answer;
+use super::{End, PATIENCE, SERVER, at, channel_pair, connected, noise, pairs};
+use crate::verbs::sleep_at;
 use landfall::qpip::{
     Access, Adapter, Arm, CloseReason, Completion, CompletionQueue, Mapping, Memory, MemoryParts,
-    Operation, Phase, PhaseChange, PostError, QueuePair, QueuePairOptions, ReceiveRequest,
-    SendRequest, SharedReceiveOptions, Status,
+    Operation, Phase, PhaseChange, PostError, QueuePair, QueuePairOptions, SendRequest,
+    SharedReceiveOptions, Status,
 };
-use landfall_transport::driver::Interest;
-use landfall_transport::wait::until_ready;
 
 fn next(done: &mut CompletionQueue) -> Completion {
     done.wait_for(PATIENCE).expect("the adapter runs").expect("it takes far too long")
@@ -147,110 +144,6 @@ fn silent_sends_take_no_place_where_nobody_polls() {
 }
 
 #[test]
-fn inline_bytes_are_yours_again_at_once() {
-    const COUNT: u64 = 300;
-    let (one, two) = tunnel_pair();
-    let options =
-        QueuePairOptions { inline: 32, send_depth: 8, ..QueuePairOptions::tcp(Mapping::Message) };
-    let (mut here, mut there) = (End::new(&one, &options), End::tcp(&two, Mapping::Message));
-    for id in 0..32 {
-        there.post_room(id, id * 64, 64);
-    }
-    there.pair = connect(&two, there.pair, &here.pair);
-    let (mut posted, mut received) = (0u64, 0u64);
-    while received < COUNT {
-        if posted < COUNT {
-            let mut bytes = [0; 32];
-            bytes[..8].copy_from_slice(&posted.to_le_bytes());
-            let (sends, _) = here.pair.split();
-            match sends.post_inline(posted, &bytes[..8 + posted as usize % 24], None) {
-                Ok(()) => posted += 1,
-                Err(PostError::QueueFull) => drop(here.expect_any(Operation::Send)),
-                Err(error) => panic!("{error}"),
-            }
-            bytes.fill(0xff);
-        }
-        while let Some(came) = there.done.poll() {
-            let bytes = there.received(came.id * 64, came.len as usize);
-            assert_eq!(u64::from(came.len), 8 + received % 24);
-            assert_eq!(bytes[..8], received.to_le_bytes());
-            there.post_room(came.id, came.id * 64, 64);
-            received += 1;
-        }
-    }
-    let (sends, _) = here.pair.split();
-    assert_eq!(sends.post_inline(0, &[0; 33], None), Err(PostError::TooLong));
-    let (sends, _) = there.pair.split();
-    assert_eq!(sends.post_inline(0, &[0], None), Err(PostError::TooLong), "none was asked for");
-}
-
-#[test]
-fn a_list_is_posted_whole_or_says_how_far() {
-    let (one, two) = channel_pair();
-    let options = QueuePairOptions { send_depth: 4, ..QueuePairOptions::tcp(Mapping::Message) };
-    let (mut here, mut there) = (End::new(&one, &options), End::tcp(&two, Mapping::Message));
-    let rooms: Vec<_> =
-        (0..6u64).map(|n| [there.room.part(n * 64..n * 64 + 64).unwrap()]).collect();
-    let list: Vec<_> = (0..).zip(&rooms).map(|(id, into)| ReceiveRequest { id, into }).collect();
-    let (_, receives) = there.pair.split();
-    receives.post_all(&list).unwrap();
-    // Nothing leaves before there is a connection: the queue is as deep as it is.
-    let parts: Vec<_> = (0..6u64).map(|n| [here.fill(n * 64, &noise(n, 64))]).collect();
-    let list: Vec<_> = (0..).zip(&parts).map(|(id, from)| SendRequest::new(id, from)).collect();
-    let (sends, _) = here.pair.split();
-    let partly = sends.post_all(&list).unwrap_err();
-    assert_eq!((partly.posted, partly.error), (4, PostError::QueueFull));
-    assert!(partly.to_string().contains("the first 4"), "{partly}");
-    there.pair = connect(&two, there.pair, &here.pair);
-    for id in 0..4 {
-        here.expect(Operation::Send, id);
-        there.expect(Operation::Receive, id);
-        assert!(there.received(id * 64, 64) == noise(id, 64));
-    }
-    let (sends, _) = here.pair.split();
-    sends.post_all(&list[4..]).unwrap();
-    for id in 4..6 {
-        here.expect(Operation::Send, id);
-        there.expect(Operation::Receive, id);
-    }
-}
-
-/// Sleeps at the descriptor of a queue, as `epoll` would.
-fn sleep_at(done: &CompletionQueue, limit: Duration) -> bool {
-    let fd = done.as_fd().as_raw_fd();
-    until_ready(&[Interest { fd, readable: true, writable: false }], limit).expect("ppoll")
-}
-
-#[test]
-fn a_descriptor_becomes_readable_when_something_completes() {
-    for (what, two) in pairs() {
-        let (mut here, mut there) = connected(&two, Mapping::Message);
-        for round in 0..20 {
-            assert!(there.done.arm(Arm::Next), "{what}: nothing is there");
-            assert!(!sleep_at(&there.done, Duration::ZERO), "{what}: nothing is there");
-            here.post(round, 0, &noise(round, 100));
-            assert!(sleep_at(&there.done, PATIENCE), "{what}: it was not woken");
-            let came = there.done.poll().expect("there is something");
-            assert_eq!(came.len, 100);
-            assert!(!sleep_at(&there.done, Duration::ZERO), "{what}: the descriptor is silent");
-            there.post_room(round + 1, 0, 1 << 16);
-        }
-        here.post(100, 0, &noise(1, 100));
-        let came = next(&mut there.done);
-        there.post_room(200, 0, 1 << 16);
-        assert_eq!(came.status, Status::Success);
-        // What is there already is not waited for.
-        here.post(101, 0, &noise(1, 100));
-        let began = std::time::Instant::now();
-        while there.done.is_empty() {
-            assert!(began.elapsed() < PATIENCE);
-            std::thread::yield_now();
-        }
-        assert!(!there.done.arm(Arm::Next), "{what}");
-    }
-}
-
-#[test]
 fn connections_are_told_of_in_the_completion_queue() {
     for (what, (one, two)) in pairs() {
         let options = QueuePairOptions { tells: true, ..QueuePairOptions::tcp(Mapping::Stream) };
@@ -309,24 +202,6 @@ fn a_message_is_read_where_it_landed_while_others_land() {
         guards.remove(1);
         assert!(memory.read(1).is_ok());
     }
-}
-
-#[test]
-fn a_program_for_verbs_runs_over_queue_pairs() {
-    let (one, two) = channel_pair();
-    let options = QueuePairOptions { inline: 64, ..QueuePairOptions::tcp(Mapping::Message) };
-    let (mut here, mut there) = (End::tcp(&one, Mapping::Message), End::new(&two, &options));
-    here.post_room(0, 0, 64);
-    there.pair = connect(&two, there.pair, &here.pair);
-    here.post(1, 0, b"verbs");
-    let End { pair, done, room, .. } = &mut there;
-    answer(pair, done, room.part(0..64).unwrap(), |len| {
-        let mut bytes = vec![0; len as usize];
-        room.copy_out(0, &mut bytes).unwrap();
-        bytes
-    });
-    let came = here.expect(Operation::Receive, 0);
-    assert_eq!(here.received(0, came.len as usize), b"sbrev");
 }
 
 #[test]

@@ -16,7 +16,6 @@ mod shards;
 mod strangers;
 mod striping;
 mod transfers;
-mod verbs;
 
 use landfall::stp::{ChannelConfig, Connection, Endpoint, Memory, Peer, Transport};
 

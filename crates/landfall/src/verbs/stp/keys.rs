@@ -67,11 +67,6 @@ impl MemoryKey {
     pub const fn rights(&self) -> RemoteRights {
         self.rights
     }
-
-    /// Are these bytes of it, and is that allowed?
-    pub(super) fn allows(&self, right: RemoteRights, at: u64, len: u64) -> bool {
-        self.rights.has(right) && at.checked_add(len).is_some_and(|end| end <= self.len)
-    }
 }
 
 const RIGHTS: [RemoteRights; 3] = [RemoteRights::GET, RemoteRights::PUT, RemoteRights::FETCH];

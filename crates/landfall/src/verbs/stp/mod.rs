@@ -63,24 +63,32 @@
 //! | failure | what fails ends its queue pair, as in the papers: what was posted behind it is flushed, and the connection is aborted. So does a message that is longer than the room whose turn it is ([`Status::TooLong`]) |
 //! | progress | by the endpoint, whatever its program does meanwhile: posted room is filled, and shared memory is given out, without it |
 
+mod carrier;
 mod keys;
-mod queue_pair;
 mod receives;
 mod sends;
 
-use std::fmt;
 use std::future::poll_fn;
-use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Arc;
 use std::time::Duration;
 
+pub use carrier::Carrier;
 pub use keys::MemoryKey;
-pub use queue_pair::{QueuePair, QueuePairOptions, SharedReceiveQueue};
 use stp_core::Ended;
 
-use super::queue::Queue;
-use super::{Arm, Completion, PhaseChange, Status};
+use super::software::{self, Queue};
+use super::{CloseReason, Completion, Status};
 use crate::stp::{Endpoint, EngineError, Error, Reason};
+
+pub use super::software::QueuePairOptions;
+
+/// Two queues of work requests over one connection of STP.
+pub type QueuePair = software::QueuePair<Carrier>;
+
+/// What became of the requests of as many queue pairs as complete here.
+pub type CompletionQueue = software::CompletionQueue<Endpoint>;
+
+/// Room for messages that come to any of many queue pairs over STP.
+pub type SharedReceiveQueue = software::SharedReceiveQueue<Carrier>;
 
 /// Of what comes with a Transfer: the next one is the immediate data of this one.
 const HAS_WORD: u32 = 1 << 31;
@@ -123,10 +131,15 @@ fn status_of_end(why: Ended) -> Status {
     }
 }
 
-/// What became of the requests of as many queue pairs as complete here.
-pub struct CompletionQueue {
-    queue: Arc<Queue>,
-    endpoint: Endpoint,
+/// What the end of a connection for this reason is called.
+fn reason_of(why: &Error) -> CloseReason {
+    match status_of(why) {
+        Status::Success | Status::Flushed => CloseReason::Finished,
+        Status::TimedOut => CloseReason::TimedOut,
+        Status::Unreachable => CloseReason::Unreachable,
+        Status::Reset | Status::RemoteAccess | Status::TooLong => CloseReason::Reset,
+        Status::MemoryGone => CloseReason::Aborted,
+    }
 }
 
 impl CompletionQueue {
@@ -136,65 +149,16 @@ impl CompletionQueue {
     /// # Errors
     /// [`Error::NoDescriptor`].
     pub fn new(endpoint: &Endpoint, capacity: u32) -> Result<Self, Error> {
-        let queue = Queue::new(capacity).map_err(Error::NoDescriptor)?;
-        Ok(Self { queue: Arc::new(queue), endpoint: endpoint.clone() })
-    }
-
-    /// How many completions can be polled now.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.queue.len()
-    }
-
-    /// Are there none?
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// The next completion, for tasks.
-    pub async fn next(&mut self) -> Completion {
-        poll_fn(|cx| self.queue.poll_next(cx)).await
+        Self::with_node(endpoint.clone(), capacity).map_err(Error::NoDescriptor)
     }
 }
 
-impl fmt::Debug for CompletionQueue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CompletionQueue").field("len", &self.len()).finish_non_exhaustive()
-    }
-}
-
-/// For `epoll` and its kin, as [`arm`](super::CompletionQueue::arm) says.
-impl AsFd for CompletionQueue {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.queue.bell().as_fd()
-    }
-}
-
-impl super::CompletionQueue for CompletionQueue {
+impl software::Node for Endpoint {
     type Error = Error;
 
-    fn poll(&mut self) -> Option<Completion> {
-        self.queue.poll()
-    }
-
-    fn poll_into(&mut self, into: &mut Vec<Completion>, at_most: usize) -> usize {
-        self.queue.poll_into(into, at_most)
-    }
-
-    fn poll_change(&mut self) -> Option<PhaseChange> {
-        self.queue.poll_change()
-    }
-
-    /// The descriptor may become readable although nothing completes: poll, and arm again.
-    fn arm(&mut self, arm: Arm) -> bool {
-        self.queue.arm(arm)
-    }
-
-    fn wait_for(&mut self, limit: Duration) -> Result<Option<Completion>, Error> {
-        let runtime = self.endpoint.handle();
+    fn wait(&self, queue: &Queue, limit: Duration) -> Option<Completion> {
+        let runtime = self.handle();
         let until = runtime.clock.now() + limit;
-        let next = poll_fn(|cx| self.queue.poll_next(cx));
-        Ok(runtime.wait_until(next, until))
+        runtime.wait_until(poll_fn(|cx| queue.poll_next(cx)), until)
     }
 }

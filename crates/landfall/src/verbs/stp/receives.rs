@@ -5,77 +5,12 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
 use super::{HAS_WORD, status_of};
-use crate::runtime::locked;
 use crate::stp::{Connection, Error, Memory, Message, Offer, Operation, Part, Reason, Received};
 use crate::verbs::Status;
-
-/// Room for a message.
-#[derive(Debug)]
-pub(super) struct PostedRoom {
-    pub(super) id: u64,
-    pub(super) into: Vec<Part>,
-}
-
-/// Room that queue pairs share.
-#[derive(Debug, Default)]
-pub(super) struct SharedRoom(Mutex<PostedRooms>);
-
-#[derive(Debug, Default)]
-struct PostedRooms {
-    posted: VecDeque<PostedRoom>,
-    /// Queue pairs for which there was none.
-    waiting: Vec<Waker>,
-}
-
-impl SharedRoom {
-    pub(super) fn len(&self) -> usize {
-        locked(&self.0).posted.len()
-    }
-
-    pub(super) fn post(&self, room: PostedRoom) {
-        let mut shared = locked(&self.0);
-        shared.posted.push_back(room);
-        let waiting = std::mem::take(&mut shared.waiting);
-        drop(shared);
-        waiting.into_iter().for_each(Waker::wake);
-    }
-
-    fn take(&self, waker: &Waker) -> Option<PostedRoom> {
-        let mut shared = locked(&self.0);
-        let room = shared.posted.pop_front();
-        if room.is_none() && !shared.waiting.iter().any(|other| other.will_wake(waker)) {
-            shared.waiting.push(waker.clone());
-        }
-        room
-    }
-}
-
-/// Where room comes from.
-pub(super) enum Room {
-    Own(VecDeque<PostedRoom>),
-    Shared(Arc<SharedRoom>),
-}
-
-impl Room {
-    fn take(&mut self, waker: &Waker) -> Option<PostedRoom> {
-        match self {
-            Self::Own(posted) => posted.pop_front(),
-            Self::Shared(shared) => shared.take(waker),
-        }
-    }
-}
-
-/// A message that is over: what its completion says.
-pub(super) struct Arrived {
-    pub(super) id: u64,
-    pub(super) len: u32,
-    pub(super) status: Status,
-    pub(super) immediate: Option<u32>,
-}
+use crate::verbs::software::{Arrived, PostedRoom, Room};
 
 /// A message that comes.
 struct Landing {
@@ -101,8 +36,8 @@ enum Word {
     Failed(Status),
 }
 
+#[derive(Default)]
 pub(super) struct ReceiveQueue {
-    pub(super) room: Room,
     /// Came before their turn: no more than a connection has slots.
     early: BTreeMap<u32, Offer>,
     next: u32,
@@ -110,10 +45,6 @@ pub(super) struct ReceiveQueue {
 }
 
 impl ReceiveQueue {
-    pub(super) const fn new(room: Room) -> Self {
-        Self { room, early: BTreeMap::new(), next: 0, landing: VecDeque::new() }
-    }
-
     /// Takes what the other side has, into the room that there is.
     ///
     /// # Errors
@@ -121,6 +52,7 @@ impl ReceiveQueue {
     pub(super) fn accept(
         &mut self,
         connection: &Connection,
+        room: &mut Room<Part>,
         cx: &mut Context<'_>,
     ) -> Result<(), Error> {
         let is_over = loop {
@@ -130,21 +62,21 @@ impl ReceiveQueue {
                 Poll::Ready(Err(why)) => break Err(why),
             }
         };
-        while self.early.contains_key(&self.next) && self.accept_next(cx.waker()) {
+        while self.early.contains_key(&self.next) && self.accept_next(room, cx.waker()) {
             self.next = (self.next + 1) % super::NUMBERS;
         }
         is_over
     }
 
     /// False: it has no room.
-    fn accept_next(&mut self, waker: &Waker) -> bool {
+    fn accept_next(&mut self, room: &mut Room<Part>, waker: &Waker) -> bool {
         if let Some(Landing { word: word @ Word::Next, .. }) = self.landing.back_mut() {
             if let Some(offer) = self.early.remove(&self.next) {
                 *word = Word::Comes(offer.accept(Memory::zeroed(4)).start());
             }
             return true;
         }
-        let Some(PostedRoom { id, into }) = self.room.take(waker) else { return false };
+        let Some(PostedRoom { id, into }) = room.take(waker) else { return false };
         if let Some(offer) = self.early.remove(&self.next) {
             let word = if offer.opaque() & HAS_WORD != 0 { Word::Next } else { Word::None };
             let len = offer.len().try_into().unwrap_or(u32::MAX);
@@ -168,15 +100,10 @@ impl ReceiveQueue {
         Some(arrived)
     }
 
-    /// Requests whose turn does not come: those that messages were coming into, then those of
-    /// its own that wait.
+    /// Requests that messages were coming into, and whose turn does not come.
     pub(super) fn flush(&mut self) -> Vec<u64> {
         self.early.clear();
-        let mut left: Vec<u64> = self.landing.drain(..).map(|landing| landing.id).collect();
-        if let Room::Own(posted) = &mut self.room {
-            left.extend(posted.drain(..).map(|room| room.id));
-        }
-        left
+        self.landing.drain(..).map(|landing| landing.id).collect()
     }
 }
 

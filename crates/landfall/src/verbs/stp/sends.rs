@@ -2,7 +2,8 @@
 //!
 //! Requests are done in their order. STP carries Transfers independently of Puts, Gets and
 //! FetchOps, so a message does not begin before all that was done to memory ahead of it is in
-//! place, and the other way round; those of one kind are under way at the same time.
+//! place, and the other way round; those of one kind are under way at the same time. A Put or a
+//! FetchOp may overtake a Get that was asked for before, and so waits for it.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -15,9 +16,11 @@ use crate::stp::{
     Connection, Failed, Operation, Part, Payload, Put, Received, RemoteMemory, Sent, WordFunction,
 };
 use crate::verbs::Status;
+use crate::verbs::software::Posted;
 
 /// What a request is to do.
-pub(super) enum Request {
+#[derive(Debug)]
+pub enum Request {
     Message { payload: Payload, word: Option<u32> },
     Write { from: Vec<Part>, key: MemoryKey, at: u64 },
     Read { into: Vec<Part>, key: MemoryKey, at: u64 },
@@ -32,6 +35,10 @@ impl Request {
                 Some(key)
             }
         }
+    }
+
+    const fn changes_memory(&self) -> bool {
+        matches!(self, Self::Write { .. } | Self::Atomic { .. })
     }
 }
 
@@ -71,14 +78,6 @@ impl<T> Several<T> {
     }
 }
 
-/// What its completion says of a request.
-#[derive(Clone, Copy)]
-pub(super) struct Posted {
-    pub(super) id: u64,
-    pub(super) len: u32,
-    pub(super) is_signaled: bool,
-}
-
 #[derive(Default)]
 pub(super) struct SendQueue {
     waiting: VecDeque<(Posted, Request)>,
@@ -108,6 +107,9 @@ impl SendQueue {
             if !self.begun.is_empty() && is_message != self.are_messages {
                 break;
             }
+            if request.changes_memory() && self.has_begun_a_read() {
+                break;
+            }
             let memory = match request.key().map(|key| self.keys.find(key, connection, cx)) {
                 None => Ok(None),
                 Some(Poll::Ready(memory)) => memory.map(Some),
@@ -122,6 +124,11 @@ impl SendQueue {
         if self.begun.len() > before {
             connection.turn();
         }
+    }
+
+    /// Is memory of the other side read that has not come yet?
+    fn has_begun_a_read(&self) -> bool {
+        self.begun.iter().any(|(_, work)| matches!(work, Ok(Work::Read(_))))
     }
 
     /// The next request that is done, and how.
