@@ -211,7 +211,8 @@ impl Down {
         Ok(moved)
     }
 
-    /// Takes packets whose time has come, with finished checksums. Returns where there is room behind them.
+    /// Takes packets whose time has come, with finished checksums. Returns where there is room
+    /// behind them.
     fn take_held(&mut self, now: Instant) -> Result<usize, Error> {
         let Some(admission) = &mut self.asked.admission else { return Ok(0) };
         let mut at = 0;
