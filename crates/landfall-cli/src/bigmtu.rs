@@ -3,13 +3,14 @@
 //! at the end.
 
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use clap::ValueEnum;
-use landfall::defrag::bigmtu::{Amount, BigMtu, BigMtuStats, MTU_MAX};
-use landfall::defrag::{Prediction, Technique};
+use landfall::defrag::bigmtu::{Amount, BigMtu, BigMtuStats, MTU_MAX, TcpMode};
+use landfall::defrag::{Prediction, Technique, read_preshared_key};
 use landfall_transport::signals::Endings;
 
 use crate::style;
@@ -39,6 +40,16 @@ pub(crate) struct Args {
     /// An address for it, with the length of its subnet's prefix; `ip address add` gives it more
     #[arg(long, value_name = "ADDRESS/PREFIX", value_parser = address)]
     address: Option<(IpAddr, u8)>,
+    /// How TCP that comes here crosses the link
+    #[arg(long, value_enum, default_value = "segments")]
+    tcp: Tcp,
+    /// Ask each station before much is sent to it in packets that are cut, and let one at a time
+    /// send them fast; keys are the identities of the users, or in a file that all have
+    #[arg(long, value_name = "identity|clear|FILE", value_parser = protection)]
+    admission: Option<Protection>,
+    /// A socket at this path, for `landfall bigmtu-ask`
+    #[arg(long, value_name = "PATH", requires = "admission")]
+    control: Option<PathBuf>,
     /// How frames come in
     #[arg(long, value_enum, default_value = "packet")]
     technique: ReceiveDriver,
@@ -51,6 +62,31 @@ pub(crate) struct Args {
     /// End by itself after this many seconds
     #[arg(long)]
     seconds: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Tcp {
+    /// In segments that fit its frames: the kernel passes them
+    Segments,
+    /// In segments of the large MTU, cut and joined
+    Fragments,
+}
+
+/// What protects the requests of admission control.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Protection {
+    Identity,
+    Clear,
+    Key(PathBuf),
+}
+
+fn protection(text: &str) -> Result<Protection, String> {
+    match text {
+        "identity" => Ok(Protection::Identity),
+        "clear" => Ok(Protection::Clear),
+        "" => Err("give a file with a key, or `identity`, or `clear`".to_owned()),
+        file => Ok(Protection::Key(file.into())),
+    }
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -100,6 +136,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let mut builder = BigMtu::builder(args.lower.as_str())
         .name(args.name.as_str())
         .mtu(args.mtu)
+        .tcp(match args.tcp {
+            Tcp::Segments => TcpMode::Segments,
+            Tcp::Fragments => TcpMode::Fragments,
+        })
         .technique(args.technique.into());
     if let Some((address, prefix)) = args.address {
         builder = builder.address(address, prefix);
@@ -107,9 +147,23 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     if args.conventional {
         builder = builder.prediction(Prediction::Off);
     }
+    builder = match &args.admission {
+        None => builder,
+        Some(Protection::Identity) => builder.admission(),
+        Some(Protection::Clear) => builder.admission().plaintext(),
+        Some(Protection::Key(file)) => builder.admission().preshared_key(read_preshared_key(file)?),
+    };
+    if let Some(path) = &args.control {
+        builder = builder.control_socket(path);
+    }
     let big = builder.start()?;
+    let passing = match (args.tcp, big.is_passed_by_kernel()) {
+        (Tcp::Segments, true) => "; what fits is passed by the kernel",
+        (Tcp::Segments, false) => "; the kernel cannot pass what fits (TCX, Linux 6.6)",
+        (Tcp::Fragments, _) => "",
+    };
     style::print(&format!(
-        "{} is up: MTU {} above {} with {}; frames come by {}\n",
+        "{} is up: MTU {} above {} with {}; frames come by {}{passing}\n",
         big.name(),
         big.mtu(),
         args.lower,
@@ -130,7 +184,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     }
     let name = big.name().to_owned();
     let stats = big.stop().context("the link broke")?;
-    style::print(&total(&name, &stats))?;
+    style::print(&format!("{name} is gone.\n{stats}"))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -155,51 +209,20 @@ fn line(before: &BigMtuStats, now: &BigMtuStats, time: Duration) -> String {
         )
     };
     let (joined, earlier) = (&now.joined.joined, &before.joined.joined);
+    let both = |one: Amount, other: Amount| Amount {
+        packets: one.packets + other.packets,
+        bytes: one.bytes + other.bytes,
+    };
+    let (into, out) = (
+        rate(both(now.to_kernel, now.passed_up), both(before.to_kernel, before.passed_up)),
+        rate(both(now.from_kernel, now.passed_down), both(before.from_kernel, before.passed_down)),
+    );
     format!(
-        "in {}; out {}; joined in place {}, by copying {}, passed as they came {}\n",
-        rate(now.to_kernel, before.to_kernel),
-        rate(now.from_kernel, before.from_kernel),
+        "in {into}; out {out}; joined in place {}, by copying {}, passed as they came {}\n",
         joined.speculated - earlier.speculated,
         joined.conventional - earlier.conventional,
         joined.whole - earlier.whole,
     )
-}
-
-/// All of it.
-fn total(name: &str, stats: &BigMtuStats) -> String {
-    let BigMtuStats { joined, to_kernel, cut, from_kernel, .. } = stats;
-    let mut text = format!(
-        "{name} is gone.\n\
-         in   {} packets, {} bytes from {} frames: {} joined in place, {} by copying, {} passed \
-         as they came; {} bytes copied\n\
-         out  {} packets, {} bytes in {} frames\n",
-        to_kernel.packets,
-        to_kernel.bytes,
-        joined.kernel_frames,
-        joined.joined.speculated,
-        joined.joined.conventional,
-        joined.joined.whole,
-        joined.bytes_copied(),
-        from_kernel.packets,
-        from_kernel.bytes,
-        cut.frames,
-    );
-    let troubles = [
-        (joined.kernel_drops, "frames dropped by the kernel: no room in the socket buffer"),
-        (joined.gathered.expired, "packets did not become whole in time"),
-        (joined.gathered.evicted, "packets given up for want of memory"),
-        (joined.gathered.refused, "packets whose pieces contradicted each other"),
-        (joined.lost, "packets lost here"),
-        (stats.not_taken, "packets that the kernel did not take"),
-        (stats.not_cut, "packets that cannot be cut"),
-        (cut.failed, "frames that could not be sent"),
-        (stats.stuck, "times that the lower link took nothing"),
-        (stats.sums_finished, "packets of a local peer whose checksums were finished"),
-    ];
-    for (count, what) in troubles.into_iter().filter(|(count, _)| *count > 0) {
-        text += &format!("     {count} {what}\n");
-    }
-    text
 }
 
 #[cfg(test)]
@@ -212,6 +235,8 @@ mod tests {
         assert_eq!(mtu("65536"), Ok(MTU_MAX));
         assert_eq!(mtu("9000"), Ok(9000));
         assert!(mtu("much").is_err());
+        assert_eq!(protection("big.key"), Ok(Protection::Key("big.key".into())));
+        assert_eq!(protection("clear"), Ok(Protection::Clear));
         assert_eq!(address("10.9.0.1/24"), Ok(([10, 9, 0, 1].into(), 24)));
         assert!(address("fd00::1/64").is_ok());
         for bad in ["10.9.0.1", "10.9.0.1/33", "x/8", "fd00::1/129"] {

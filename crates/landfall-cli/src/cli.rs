@@ -9,7 +9,8 @@ use landfall_storage::files::command::Files;
 
 use crate::transfer::{receive, send};
 use crate::{
-    bigmtu, capture, carry, clan_ip, decrypt, files, install, leaving, nbd, proxy, run, scsi, serve,
+    bigmtu, bigmtu_ask, capture, carry, clan_ip, decrypt, files, install, leaving, nbd, proxy, run,
+    scsi, serve,
 };
 
 const EXAMPLES: &str = "\
@@ -85,6 +86,8 @@ enum Command {
     Top(connections::top::Args),
     /// An interface with an MTU of up to 64 KiB above an ordinary link
     Bigmtu(bigmtu::Args),
+    /// Ask for a fast stream through such an interface
+    BigmtuAsk(bigmtu_ask::Args),
     /// An interface whose packets travel by DMA into memory of other hosts
     ClanIp(clan_ip::Args),
     /// Network block devices: serve them to any client, copy, look and measure
@@ -189,6 +192,7 @@ impl Cli {
             Command::Ss(args) => connections::run(&args),
             Command::Top(args) => connections::top::run(&args),
             Command::Bigmtu(args) => bigmtu::run(&args),
+            Command::BigmtuAsk(args) => bigmtu_ask::run(&args),
             Command::ClanIp(args) => clan_ip::run(&args),
             Command::Nbd(command) => command.run(),
             Command::Scsi(command) => command.run(),

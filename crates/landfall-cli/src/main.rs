@@ -6,6 +6,7 @@
 //! | `run` | a program as it is, over shared memory |
 //! | `carry` | what such programs say to other hosts, by STP or by queue pairs |
 //! | `bigmtu` | an interface with a large MTU above a link with an ordinary one |
+//! | `bigmtu_ask` | requests for a fast stream through that |
 //! | `clan_ip` | an interface whose packets travel by DMA |
 //! | `nbd` | network block devices, served and used |
 //! | `scsi` | block devices for initiators of iSCSI |
@@ -26,6 +27,7 @@
 
 mod adapter;
 mod bigmtu;
+mod bigmtu_ask;
 mod capture;
 mod carry;
 mod clan_ip;

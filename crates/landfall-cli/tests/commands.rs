@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
 
 use landfall_testbed::ingress::why_no_ingress;
-use landfall_testbed::{Namespace, VethConfig, VethPair, require_namespaces, skip_unless};
+use landfall_testbed::{Namespace, VethConfig, VethEnd, VethPair, require_namespaces, skip_unless};
 
 use crate::common::{json, landfall};
 
@@ -251,4 +251,41 @@ fn a_link_in_use_is_refused_with_advice() {
     assert_eq!(output.status.code(), Some(1));
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(said.contains("ip address flush dev"), "{said}");
+}
+
+#[test]
+fn a_program_runs_while_a_fast_stream_is_asked_for() {
+    require_namespaces!();
+    skip_unless!(why_no_ingress());
+    let cable = VethPair::new(VethConfig::default()).unwrap();
+    let socket = std::env::temp_dir().join(format!("landfall-ask-{}.sock", std::process::id()));
+    let start = |end: &VethEnd, more: &[&str]| {
+        run(&end.namespace, &["ip", "address", "flush", "dev", &end.name]);
+        let start = || bigmtu(&end.name).args(["--admission", "clear"]).args(more).spawn();
+        let mut child = end.namespace.enter(start).unwrap().unwrap();
+        let mut first = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut first).unwrap();
+        assert!(first.starts_with("big0 is up"), "{first}");
+        child
+    };
+    let path = socket.to_str().unwrap();
+    let children = [start(&cable.a, &["--control", path]), start(&cable.b, &[])];
+    let station = cable.b.mac.0.map(|byte| format!("{byte:02x}")).join(":");
+    let station = station.as_str();
+    let ask = |words: &[&str]| landfall(&[&["bigmtu-ask", path], words].concat());
+    for (program, code) in [("true", 0), ("false", 1)] {
+        let output = ask(&[station, "--", program]);
+        assert_eq!(output.status.code(), Some(code), "{output:?}");
+        assert!(output.stdout.is_empty(), "it was fast: {output:?}");
+    }
+    let told = ask(&[station, "--seconds", "1"]);
+    assert!(String::from_utf8_lossy(&told.stdout).contains("fast"), "{told:?}");
+    let wrong = ask(&["nobody"]);
+    assert_eq!(wrong.status.code(), Some(1), "{wrong:?}");
+    assert!(String::from_utf8_lossy(&wrong.stderr).contains("a station is"), "{wrong:?}");
+    for mut child in children {
+        run(&cable.a.namespace, &["kill", "-INT", &child.id().to_string()]);
+        assert!(child.wait().unwrap().success());
+    }
+    assert_eq!(landfall(&["bigmtu-ask", path, station]).status.code(), Some(1), "it is gone");
 }

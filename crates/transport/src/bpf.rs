@@ -1,7 +1,7 @@
 //! Programs of the kernel's, loaded by `bpf(2)` itself: their instructions, and the call.
 
 use std::io;
-use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 /// An instruction (RFC 9669, 3).
 #[repr(C)]
@@ -94,4 +94,94 @@ pub(crate) unsafe fn call<T>(command: libc::c_long, attributes: &T) -> io::Resul
     // kernel takes what is behind it for zeros. The caller vouches for the rest.
     let done = unsafe { libc::syscall(libc::SYS_bpf, command, attributes, size_of::<T>()) };
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(done) }
+}
+
+/// Numbers of `linux/bpf.h`.
+const MAP_CREATE: libc::c_long = 0;
+const MAP_LOOKUP_ELEM: libc::c_long = 1;
+const LINK_CREATE: libc::c_long = 28;
+const MAP_TYPE_ARRAY: u32 = 2;
+
+/// Lets a program look at what passes an interface, for as long as the descriptor that this gives
+/// is open.
+pub(crate) fn link(
+    program: &OwnedFd,
+    interface: u32,
+    attach_type: u32,
+    flags: u32,
+) -> io::Result<OwnedFd> {
+    #[repr(C)]
+    struct Create {
+        prog_fd: u32,
+        target_ifindex: u32,
+        attach_type: u32,
+        flags: u32,
+    }
+    let prog_fd = program.as_raw_fd().cast_unsigned();
+    let create = Create { prog_fd, target_ifindex: interface, attach_type, flags };
+    // SAFETY: the structure is the beginning of what the command reads, and
+    // names no memory.
+    unsafe { open(LINK_CREATE, &create) }
+}
+
+/// A map of the kind and sizes that are asked for.
+pub(crate) fn map(
+    map_type: u32,
+    key_size: u32,
+    value_size: u32,
+    max_entries: u32,
+) -> io::Result<OwnedFd> {
+    #[repr(C)]
+    struct Create {
+        map_type: u32,
+        key_size: u32,
+        value_size: u32,
+        max_entries: u32,
+    }
+    let create = Create { map_type, key_size, value_size, max_entries };
+    // SAFETY: the structure is the beginning of what the command reads, and
+    // names no memory.
+    unsafe { open(MAP_CREATE, &create) }
+}
+
+/// Values of this many bytes, a multiple of eight, which programs write and which are read here.
+#[derive(Debug)]
+pub(crate) struct Array<const LEN: usize>(OwnedFd);
+
+impl<const LEN: usize> Array<LEN> {
+    /// All zero.
+    pub(crate) fn new(entries: u32) -> io::Result<Self> {
+        const { assert!(LEN.is_multiple_of(8)) };
+        map(MAP_TYPE_ARRAY, size_of::<u32>() as u32, LEN as u32, entries).map(Self)
+    }
+
+    /// The value with this number as it is now.
+    pub(crate) fn get(&self, key: u32) -> io::Result<[u8; LEN]> {
+        #[repr(C)]
+        struct Lookup {
+            map: u32,
+            _unused: u32,
+            key: u64,
+            value: u64,
+            flags: u64,
+        }
+        let mut value = [0; LEN];
+        let lookup = Lookup {
+            map: self.0.as_raw_fd().cast_unsigned(),
+            _unused: 0,
+            key: (&raw const key) as u64,
+            value: (&raw mut value) as u64,
+            flags: 0,
+        };
+        // SAFETY: the structure is what the command reads; the key is four bytes long and the value
+        // as long as the map has it, a multiple of eight, and both live through the call.
+        unsafe { call(MAP_LOOKUP_ELEM, &lookup) }?;
+        Ok(value)
+    }
+}
+
+impl<const LEN: usize> AsRawFd for Array<LEN> {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
 }

@@ -20,6 +20,7 @@
 //! | [`channel`] | two engines in one process |
 //! | [`member`] | several drivers of one station, each for an engine of its own |
 //! | [`fault`] | loss, duplication, reordering, corruption and delay around any driver |
+//! | [`redirect`] | two interfaces whose frames the kernel passes by itself |
 //! | `uring` | UDP, AF_PACKET and files by way of `io_uring` (feature `io-uring`) |
 //! | [`multicast`] | short datagrams to all hosts of a network that listen to a group |
 //! | [`interfaces`] | the addresses of network interfaces |
@@ -52,6 +53,7 @@ mod open_error;
 pub mod packet;
 pub mod rawip;
 mod ready_set;
+pub mod redirect;
 pub mod remap;
 pub mod ring;
 mod same_host;

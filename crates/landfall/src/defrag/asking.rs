@@ -25,36 +25,55 @@ use crate::runtime::{Source, drive_alone};
 #[derive(Debug)]
 pub(super) struct Asking {
     control: Control,
-    channel: Channel,
-    requester: Requester,
-    receiver: [u8; 6],
+    asked: AskedReceiver,
     /// What is sent gives way to others, while it is slow.
     gives_way: bool,
 }
 
 impl Asking {
-    pub(super) fn new(
-        (control, channel): (Control, Channel),
-        requester: Requester,
-        receiver: [u8; 6],
-    ) -> Self {
-        Self { control, channel, requester, receiver, gives_way: false }
+    pub(super) fn new(control: Control, asked: AskedReceiver) -> Self {
+        Self { control, asked, gives_way: false }
     }
 
     /// Whether a frame is for the receiver that is asked.
     pub(super) fn concerns(&self, head: &[u8]) -> bool {
-        head.starts_with(&self.receiver)
+        head.starts_with(&self.asked.receiver)
     }
 
     /// Hears what came, and says what is to be said.
     fn tend(&mut self, now: Instant) -> Result<(), Error> {
-        let Self { control, channel, requester, .. } = self;
-        control.receive(|frame| {
-            channel.handle_frame(now, frame, |frame| {
-                // What it refuses it counts.
-                let _ = requester.handle_frame(now, frame);
-            });
-        })?;
+        let Self { control, asked, .. } = self;
+        control.receive(|frame| asked.handle_frame(now, frame))?;
+        asked.tend(now, control)?;
+        Ok(())
+    }
+}
+
+/// A receiver that is asked: the requester, and what carries its messages.
+#[derive(Debug)]
+pub(super) struct AskedReceiver {
+    channel: Channel,
+    pub(super) requester: Requester,
+    pub(super) receiver: [u8; 6],
+}
+
+impl AskedReceiver {
+    pub(super) fn new(channel: Channel, requester: Requester, receiver: [u8; 6]) -> Self {
+        Self { channel, requester, receiver }
+    }
+
+    /// A control frame came.
+    pub(super) fn handle_frame(&mut self, now: Instant, frame: &[u8]) {
+        let Self { channel, requester, .. } = self;
+        channel.handle_frame(now, frame, |frame| {
+            // What it refuses it counts.
+            let _ = requester.handle_frame(now, frame);
+        });
+    }
+
+    /// Says what is to be said.
+    pub(super) fn tend(&mut self, now: Instant, control: &mut Control) -> io::Result<()> {
+        let Self { channel, requester, .. } = self;
         if requester.poll_timeout().is_some_and(|at| at <= now) {
             requester.handle_timeout(now);
         }
@@ -72,7 +91,7 @@ impl Asking {
     }
 
     /// When there is something to say.
-    fn poll_timeout(&self, now: Instant) -> Option<Instant> {
+    pub(super) fn poll_timeout(&self, now: Instant) -> Option<Instant> {
         // A request that waits for a handshake is said once that is over.
         let waits = self.channel.is_shaking(now);
         let requester = self.requester.poll_timeout().filter(|_| !waits);
@@ -125,28 +144,28 @@ impl Sender {
     #[must_use]
     pub fn mode(&self) -> Option<Mode> {
         let asking = self.parts.asking.as_ref()?;
-        Some(asking.requester.mode(self.clock.now()))
+        Some(asking.asked.requester.mode(self.clock.now()))
     }
 
     /// Why there are no keys with the receiver that is asked, so that it grants nothing: it is not
     /// who it should be. `None` where keys are not missing, nobody is asked or nobody answers.
     #[must_use]
     pub fn no_keys(&self) -> Option<NoKeys> {
-        self.parts.asking.as_ref()?.channel.no_keys()
+        self.parts.asking.as_ref()?.asked.channel.no_keys()
     }
 
     /// What the other end knows this one by, for `only_peers` there. `None` in clear, with a
     /// pre-shared key, and where nobody is asked.
     #[must_use]
     pub fn fingerprint(&self) -> Option<Fingerprint> {
-        self.parts.asking.as_ref()?.channel.fingerprint()
+        self.parts.asking.as_ref()?.asked.channel.fingerprint()
     }
 
     /// What was sealed and opened of admission control. All zero where that is in clear.
     #[must_use]
     pub fn seal_stats(&self) -> SealStats {
         let asking = self.parts.asking.as_ref();
-        asking.map_or_else(SealStats::default, |asking| asking.channel.stats())
+        asking.map_or_else(SealStats::default, |asking| asking.asked.channel.stats())
     }
 
     /// Hears and says what admission needs: for a sender that has nothing to send for
@@ -158,7 +177,7 @@ impl Sender {
         let now = self.clock.now();
         let asking = self.parts.asking.as_mut().ok_or(Error::NoAdmission)?;
         asking.tend(now)?;
-        Ok(asking.requester.poll_event())
+        Ok(asking.asked.requester.poll_event())
     }
 
     fn with_requester<T>(
@@ -167,7 +186,7 @@ impl Sender {
     ) -> Result<T, Error> {
         let now = self.clock.now();
         let asking = self.parts.asking.as_mut().ok_or(Error::NoAdmission)?;
-        let result = call(&mut asking.requester, now)?;
+        let result = call(&mut asking.asked.requester, now)?;
         asking.tend(now)?;
         Ok(result)
     }
@@ -198,8 +217,8 @@ impl Sender {
         /// Nobody is told when a sender may go on.
         const LONGEST: Duration = Duration::from_millis(10);
         let (now, asking) = (self.clock.now(), self.parts.asking.as_ref()?);
-        let again = asking.requester.allowance(now).again;
-        let due = [again, asking.poll_timeout(now)].into_iter().flatten();
+        let again = asking.asked.requester.allowance(now).again;
+        let due = [again, asking.asked.poll_timeout(now)].into_iter().flatten();
         due.chain([now + LONGEST]).min()
     }
 
@@ -220,7 +239,7 @@ impl Answering<'_> {
     fn look(&mut self, now: Instant) -> Result<Answer, Error> {
         let asking = self.sender.parts.asking.as_mut().ok_or(Error::NoAdmission)?;
         asking.tend(now)?;
-        Ok(asking.requester.answer(now, self.transfer))
+        Ok(asking.asked.requester.answer(now, self.transfer))
     }
 }
 
@@ -254,9 +273,9 @@ impl Admitting<'_> {
     fn look(&mut self, now: Instant) -> Result<Option<bool>, Error> {
         let Some(asking) = self.sender.parts.asking.as_mut() else { return Ok(Some(false)) };
         asking.tend(now)?;
-        let allowance = asking.requester.allowance(now);
+        let allowance = asking.asked.requester.allowance(now);
         if allowance.bytes > 0 {
-            asking.requester.handle_sent(now, self.len);
+            asking.asked.requester.handle_sent(now, self.len);
             return Ok(Some(allowance.mode == Mode::Slow));
         }
         self.sender.stats.throttled += 1;

@@ -262,6 +262,12 @@ impl ReceiverBuilder {
         self
     }
 
+    /// All that was said of keys, by another builder.
+    pub(super) fn security(mut self, security: Security) -> Self {
+        self.security = security;
+        self
+    }
+
     /// Whether senders are told (ICMP time exceeded) of packets that did not become
     /// whole in time. They are, unless you choose otherwise; where this machine's
     /// kernel joins the same fragments, it tells them too.

@@ -11,7 +11,7 @@ use landfall_transport::driver::Interest;
 use landfall_transport::memory::Pins;
 use landfall_transport::remap::Delivered;
 use landfall_transport::scatter::{CutError, Long, MOST_OUTGOING};
-use spec_defrag::{Head, ReassemblyPath};
+use spec_defrag::{Head, ReassemblyPath, cut};
 
 use super::datagram::{Datagrams, piece_of, udp_at};
 use super::delivery::Returns;
@@ -221,6 +221,15 @@ impl Sender {
     ) -> Result<(), Error> {
         let head = datagrams.next_unfinished(part.len())?;
         self.admit(&head, head.len() as u64 + u64::from(part.len()))?;
+        self.whole.push((head, part.span));
+        if self.whole.len() == MOST_OUTGOING { self.flush() } else { Ok(()) }
+    }
+
+    /// A datagram with an unfinished checksum, which others may cut: the kernel does, and finishes
+    /// it. It has no headers but those of Ethernet, IP and UDP.
+    pub(super) fn line_up_unfinished(&mut self, head: &[u8], part: &Part) -> Result<(), Error> {
+        let mut head = Head::from_slice(head).ok_or(cut::CutError::BadHead)?;
+        self.parts.cutter.let_cut(head.as_mut_slice())?;
         self.whole.push((head, part.span));
         if self.whole.len() == MOST_OUTGOING { self.flush() } else { Ok(()) }
     }

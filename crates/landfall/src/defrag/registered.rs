@@ -89,6 +89,11 @@ impl Registered {
         Ok(())
     }
 
+    /// Copies bytes out, as many as the slice has.
+    pub(super) fn read(&self, part: &Part, into: &mut [u8]) -> Result<(), Error> {
+        Ok(self.regions.read(&part.span, into)?)
+    }
+
     /// Ends the registration and gives the memory back. Parts of it name nothing then.
     ///
     /// # Errors

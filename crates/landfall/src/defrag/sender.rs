@@ -130,8 +130,7 @@ impl Sender {
     /// [`Error::Stuck`], [`Error::Broken`]: some were lost.
     pub fn send(&mut self, packets: &[Outgoing<'_>]) -> Result<(), Error> {
         let result = packets.iter().try_for_each(|packet| self.line_up(packet));
-        self.parts.fates.flush(&mut self.line);
-        result.and(self.flush())
+        result.and(self.flush_all())
     }
 
     /// Sends datagrams: their payloads, in order.
@@ -152,8 +151,7 @@ impl Sender {
             self.line_up(&Outgoing { head: &head, body: *part })
         });
         self.sums.release();
-        self.parts.fates.flush(&mut self.line);
-        result.and(self.flush())
+        result.and(self.flush_all())
     }
 
     /// What was done so far.
@@ -210,6 +208,12 @@ impl Sender {
     pub(super) fn flush(&mut self) -> Result<(), Error> {
         self.flush_whole()?;
         self.flush_line()
+    }
+
+    /// The same, with what is held back: nothing more comes for now.
+    pub(super) fn flush_all(&mut self) -> Result<(), Error> {
+        self.parts.fates.flush(&mut self.line);
+        self.flush()
     }
 
     pub(super) fn flush_line(&mut self) -> Result<(), Error> {

@@ -11,7 +11,7 @@ use landfall_transport::scatter::{self, Cutting, Socket};
 use spec_defrag::admission::{Requester, RequesterConfig};
 use spec_defrag::cut::{Cutter, Df};
 
-use super::asking::{Asking, Control};
+use super::asking::{AskedReceiver, Asking, Control};
 use super::builder::seed_of_the_system;
 use super::channel::{Channel, ReceiverAddress};
 use super::error::OpenError;
@@ -201,7 +201,7 @@ impl SenderBuilder {
                 let requester = Requester::new(config, seed)?;
                 let callee = ReceiverAddress { station: receiver, name: self.receiver_name };
                 let channel = Channel::of_sender(self.security, address, callee, priority)?;
-                Some(Asking::new((control, channel), requester, receiver))
+                Some(Asking::new(control, AskedReceiver::new(channel, requester, receiver)))
             }
             None => None,
         };

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::support::{PATIENCE, noise};
-use landfall::defrag::bigmtu::{BigMtu, BigMtuBuilder, BigMtuError, BigMtuStats, MTU_MAX};
+use landfall::defrag::bigmtu::{BigMtu, BigMtuBuilder, BigMtuError, BigMtuStats, MTU_MAX, TcpMode};
 use landfall::defrag::{Fate, Technique};
 use landfall_testbed::ingress::why_no_ingress;
 use landfall_testbed::{Namespace, VethConfig, VethEnd, VethPair, require_namespaces, skip_unless};
@@ -34,7 +34,9 @@ fn kernel_tcp_runs_through_two_ends() {
         [(4096, true), (9000, false), (9000, true), (MTU_MAX, true), (MTU_MAX, false)]
     {
         let cable = cable();
-        let [a, b] = cable.ends().map(|end| big(end, is_ipv4, |builder| builder.mtu(mtu)));
+        let [a, b] = cable
+            .ends()
+            .map(|end| big(end, is_ipv4, |builder| builder.tcp(TcpMode::Fragments).mtu(mtu)));
         assert_eq!((a.mtu(), a.lower_mtu(), a.station()), (mtu, 1500, cable.a.mac.0));
         exchange(&cable.a, &cable.b, is_ipv4, LEN);
         for end in [a, b] {
@@ -45,12 +47,84 @@ fn kernel_tcp_runs_through_two_ends() {
     }
 }
 
+/// The kernel passes them from one interface to the other by itself, super-packets whole.
+#[test]
+fn segments_that_fit_the_link_stay_in_the_kernel() {
+    require_namespaces!();
+    skip_unless!(why_no_ingress());
+    skip_unless!(why_no_redirect());
+    for is_ipv4 in [true, false] {
+        let cable = cable();
+        let [a, b] = cable.ends().map(|end| big(end, is_ipv4, |builder| builder.mtu(9000)));
+        exchange(&cable.a, &cable.b, is_ipv4, LEN);
+        for end in [a, b] {
+            assert!(end.is_passed_by_kernel());
+            let stats = end.stop().unwrap();
+            let (down, up) = (stats.passed_down, stats.passed_up);
+            assert!(down.bytes > LEN as u64 && up.bytes > LEN as u64, "{stats:?}");
+            assert!(down.bytes / down.packets > 1514, "none was a super-packet: {stats:?}");
+            assert_eq!(stats.announced, 1, "{stats:?}");
+            let joined = stats.joined.joined;
+            assert_eq!(joined.speculated + joined.conventional, 0, "{stats:?}");
+        }
+    }
+}
+
+/// What is too long for a frame goes beside it, in pieces.
+#[test]
+fn datagrams_that_do_not_fit_are_cut_and_joined() {
+    require_namespaces!();
+    skip_unless!(why_no_ingress());
+    for is_ipv4 in [true, false] {
+        let cable = cable();
+        let [a, b] = cable.ends().map(|end| big(end, is_ipv4, |builder| builder));
+        datagrams(&cable.a, &cable.b, is_ipv4, &[100, 1472, 1473, 4096, 20_001, 60_000]);
+        let (out, into) = (a.stop().unwrap(), b.stop().unwrap());
+        // With the header of IPv6 one more of them is too long.
+        let cut = if is_ipv4 { 4 } else { 5 };
+        // The kernel finishes their checksums, too.
+        assert_eq!(out.cut.cut_by_kernel, cut, "{out:?}");
+        let joined = into.joined.joined;
+        assert_eq!(joined.speculated + joined.conventional, cut, "{into:?}");
+        assert_eq!((into.not_taken, out.not_cut, out.stuck), (0, 0, 0));
+    }
+}
+
+/// Each end announces how it wants TCP.
+#[test]
+fn the_end_that_receives_says_how_tcp_comes() {
+    require_namespaces!();
+    skip_unless!(why_no_ingress());
+    skip_unless!(why_no_redirect());
+    let cable = cable();
+    let a = big(&cable.a, true, |builder| builder.mtu(9000));
+    let b = big(&cable.b, true, |builder| builder.tcp(TcpMode::Fragments).mtu(9000));
+    exchange(&cable.a, &cable.b, true, LEN);
+    let (a, b) = (a.stop().unwrap(), b.stop().unwrap());
+    assert_joined_in_place(&BigMtuStats { cut: a.cut, from_kernel: a.from_kernel, ..b });
+    assert!(a.passed_up.bytes > LEN as u64, "{a:?}");
+    assert_eq!(a.joined.joined.speculated + a.joined.joined.conventional, 0, "{a:?}");
+    assert_eq!((a.announced, b.announced), (1, 0));
+}
+
+/// TCX came with Linux 6.6.
+fn why_no_redirect() -> Option<String> {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let mut numbers = release.split('.').map_while(|number| number.parse::<u32>().ok());
+    let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    (version < (6, 6)).then(|| format!("needs TCX, of Linux 6.6: this is {}", release.trim()))
+}
+
 #[test]
 fn a_ring_serves_as_well() {
     require_namespaces!();
     skip_unless!(why_no_ingress());
     let cable = cable();
-    let ring = |end| big(end, true, |builder| builder.technique(Technique::PacketRing).mtu(9000));
+    let ring = |end| {
+        big(end, true, |builder| {
+            builder.tcp(TcpMode::Fragments).technique(Technique::PacketRing).mtu(9000)
+        })
+    };
     let [a, b] = cable.ends().map(ring);
     assert_eq!(a.chosen().technique, Technique::PacketRing);
     exchange(&cable.a, &cable.b, true, LEN);
@@ -67,7 +141,8 @@ fn iperf3_runs_through_it_both_ways() {
     skip_unless!(why_no_ingress());
     skip_unless!(why_no_iperf3());
     let cable = cable();
-    let [a, b] = cable.ends().map(|end| big(end, true, |builder| builder.mtu(9000)));
+    let [a, b] =
+        cable.ends().map(|end| big(end, true, |builder| builder.tcp(TcpMode::Fragments).mtu(9000)));
     let address = cable.b.ipv4.to_string();
     for more in [&[][..], &["-R"]] {
         let mut server = serve_iperf3(&cable);
@@ -113,7 +188,7 @@ fn a_kernel_alone_understands_it_and_is_understood() {
     const LENS: [usize; 6] = [100, 1472, 4096, 8192, 20_001, 60_000];
     for is_ipv4 in [true, false] {
         let cable = cable();
-        let a = big(&cable.a, is_ipv4, |builder| builder.mtu(9000));
+        let a = big(&cable.a, is_ipv4, |builder| builder.tcp(TcpMode::Fragments).mtu(9000));
         datagrams(&cable.a, &cable.b, is_ipv4, &LENS);
         datagrams(&cable.b, &cable.a, is_ipv4, &LENS);
         // With the metric of the route that came with the address.
@@ -164,7 +239,7 @@ fn tcp_recovers_from_lost_pieces() {
         let ends = cable.ends().map(|end| {
             let (lost, mut pieces) = (Arc::clone(&lost), 0_u32);
             big(end, is_ipv4, |builder| {
-                builder.mtu(9000).fate(move |head, _| {
+                builder.tcp(TcpMode::Fragments).mtu(9000).fate(move |head, _| {
                     // IPv4: flags and offset; IPv6: behind a fragment header's first bytes.
                     let is_piece = match is_ipv4 {
                         true => head[12..14] == [8, 0] && head[at] & 0x3f | head[at + 1] != 0,
@@ -197,6 +272,9 @@ fn nothing_is_left_behind() {
     let there = || {
         let links = run(&end.namespace, &["ip", "link"]);
         let tables = run(&end.namespace, &["nft", "list", "tables"]);
+        let features = run(&end.namespace, &["ethtool", "-k", &end.name]);
+        let joins = features.contains("generic-receive-offload: on");
+        assert_eq!(joins, links.contains("big0") && why_no_redirect().is_none());
         (links.contains("big0"), tables.contains("landfall_bigmtu"))
     };
     // As one that was killed leaves it.

@@ -1,6 +1,7 @@
 //! Cables, sockets and datagrams for the tests of speculative defragmentation.
 
 mod bigmtu;
+mod bigmtu_admission;
 mod bounds;
 mod faults;
 mod kernel;

@@ -131,6 +131,41 @@ impl Cutter {
         }
     }
 
+    /// A packet that others are to cut. Over IPv4 one that says that it is not to be cut says so no
+    /// more, and gets an identification, as its pieces would here. Over IPv6 the one who cuts
+    /// chooses that.
+    ///
+    /// # Errors
+    /// [`CutError`]; nothing was changed.
+    pub fn let_cut(&mut self, head: &mut [u8]) -> Result<(), CutError> {
+        let (link, network) =
+            ethernet::Header::mut_from_prefix(head).map_err(|_| CutError::BadHead)?;
+        match link.ethertype.get() {
+            ethernet::IPV4 => {}
+            ethernet::IPV6 => return Ok(()),
+            _ => return Err(CutError::NotIp),
+        }
+        let (header, _) = ipv4::Header::ref_from_prefix(network).map_err(|_| CutError::BadHead)?;
+        let (len, key) = (header.header_len(), header.key());
+        let bytes = network.get_mut(..len).filter(|_| len >= ipv4::LEN);
+        let bytes = bytes.ok_or(CutError::BadHead)?;
+        if !ipv4::is_intact(bytes) {
+            return Err(Refusal::BadChecksum.into());
+        }
+        let (header, _) = ipv4::Header::mut_from_prefix(bytes).map_err(|_| CutError::BadHead)?;
+        if header.fragment.get() & ipv4::DO_NOT_FRAGMENT == 0 {
+            return Ok(());
+        }
+        if self.df == Df::Refuse {
+            return Err(CutError::DoNotFragment);
+        }
+        let id = self.ids.next(&(key.source, key.destination, key.protocol)) as u16;
+        header.fragment.set(header.fragment.get() & !ipv4::DO_NOT_FRAGMENT);
+        header.id.set(id);
+        ipv4::seal(bytes);
+        Ok(())
+    }
+
     fn cut_ipv4<'a>(&mut self, head: &'a [u8], body: Span, mtu: u16) -> Result<Cut<'a>, CutError> {
         let network = &head[ethernet::LEN..];
         let (header, _) = ipv4::Header::ref_from_prefix(network).map_err(|_| CutError::BadHead)?;

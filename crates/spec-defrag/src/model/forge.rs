@@ -274,6 +274,9 @@ fn cut_and_join(frame: &[u8], mtu: u16, setup: Setup) -> Option<String> {
     let (head, body) = frame.split_at(frame.len().min(128));
     let region = RegionId::new(9, 1);
     let mut cutter = Cutter::new(Df::Override, setup.seed());
+    if let Err(wrong) = left_to_others(head, setup) {
+        return Some(wrong);
+    }
     let pieces = cutter.cut(head, region.span(0, body.len() as u32), mtu).ok()?;
     let frames: Vec<Vec<u8>> = pieces
         .map(|piece| {
@@ -300,4 +303,16 @@ fn cut_and_join(frame: &[u8], mtu: u16, setup: Setup) -> Option<String> {
         was[24..26].copy_from_slice(&joined[0][24..26]);
     }
     (joined != [was]).then(|| format!("{frame:02x?}, cut for {mtu}, is joined to {joined:02x?}"))
+}
+
+/// Of a packet that others are to cut nothing changes but what says that they may.
+fn left_to_others(head: &[u8], setup: Setup) -> Result<(), String> {
+    let mut left = head.to_vec();
+    let let_cut = Cutter::new(Df::Override, setup.seed()).let_cut(&mut left);
+    let may_change = |at: usize| matches!(at, 18..=20 | 24 | 25) && let_cut.is_ok();
+    let differs = |at: &usize| head[*at] != left[*at] && !may_change(*at);
+    match (0..head.len()).find(differs) {
+        Some(at) => Err(format!("{head:02x?} is left to others with another byte at {at}")),
+        None => Ok(()),
+    }
 }

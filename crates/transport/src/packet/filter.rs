@@ -11,8 +11,8 @@ const TCP: u32 = 6;
 const UDP: u32 = 17;
 /// IPv6 extension headers (RFC 8200, 4): the one of fragments, and those that
 /// may come before it.
-const FRAGMENT: u32 = 44;
-const BEFORE_FRAGMENT: [u32; 3] = [0, 43, 60];
+pub(crate) const FRAGMENT: u32 = 44;
+pub(crate) const BEFORE_FRAGMENT: [u32; 3] = [0, 43, 60];
 
 /// The number of a VLAN in its tag.
 const VLAN_ID: u16 = 0x0fff;

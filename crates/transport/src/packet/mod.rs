@@ -60,6 +60,7 @@ pub(crate) use fanout::{
     Headers, SpreadBy, empty, flow_program, member_of_socket, program_of_sockets, spread,
 };
 pub use filter::Filter;
+pub(crate) use filter::{BEFORE_FRAGMENT, FRAGMENT};
 pub(crate) use link::{Frame, Link, whole_frames};
 pub(crate) use message::LinkAddress;
 #[cfg(feature = "io-uring")]
@@ -77,7 +78,8 @@ pub(crate) use socket::{
 };
 pub(crate) use socket::{Opened, open};
 pub(crate) use vnet::{
-    VNET_HEADER, read as read_vnet, write as write_vnet, write_udp as write_vnet_udp,
+    VNET_HEADER, read as read_vnet, read_sum, write as write_vnet, write_sum,
+    write_udp as write_vnet_udp,
 };
 
 /// The header of an Ethernet frame: destination, source, ethertype.

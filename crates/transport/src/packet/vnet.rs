@@ -3,7 +3,7 @@
 
 use landfall_placement::{SegmentKind, SumSlot, Transmit};
 
-use crate::exchange::Prefix;
+use crate::exchange::{PREFIX_ROOM, Prefix};
 
 /// Its length.
 pub(crate) const VNET_HEADER: usize = 10;
@@ -65,10 +65,22 @@ pub(crate) fn read(header: &Prefix) -> Received {
     }
 }
 
+/// Where a checksum is to be finished.
+pub(crate) fn read_sum(header: &[u8; VNET_HEADER]) -> Option<SumSlot> {
+    let word = |at: usize| u16::from_ne_bytes([header[at], header[at + 1]]);
+    (header[0] & NEEDS_SUM != 0).then(|| SumSlot { start: word(6), offset: word(8) })
+}
+
+/// Before a frame that is not to be cut: its checksum is right, or is to be finished there.
+pub(crate) fn write_sum(sum: Option<SumSlot>) -> [u8; VNET_HEADER] {
+    let mut header: Prefix = [0; PREFIX_ROOM];
+    fill_in(&mut header, (NO_SEGMENTS, 0), 0, sum);
+    std::array::from_fn(|at| header[at])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::exchange::PREFIX_ROOM;
     use landfall_placement::{Ecn, Peer, Segment, Ticket};
 
     fn unit(segment: Option<Segment>, checksum: Option<SumSlot>) -> Transmit {
@@ -105,6 +117,13 @@ mod tests {
         write_udp(&mut header, 42, None, sum);
         assert_eq!(header[..2], [NEEDS_SUM, NO_SEGMENTS]);
         assert_eq!(read(&header), Received { verified: true, coalesced: None });
+    }
+
+    #[test]
+    fn a_sum_is_to_be_finished_where_it_was_said() {
+        for sum in [None, Some(SumSlot { start: 34, offset: 6 })] {
+            assert_eq!(read_sum(&write_sum(sum)), sum);
+        }
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::os::unix::fs::OpenOptionsExt;
 
 use socket2::{Domain, Socket, Type};
 
+use super::frames::Sums;
 use super::{TapConfig, steering};
 use crate::packet::{
     Found, Interface, InterfaceRequest as Request, VNET_HEADER, ask_interface as ask,
@@ -37,7 +38,15 @@ pub(super) struct Device {
 
 impl Device {
     pub(super) fn open(config: &TapConfig) -> Result<Self, OpenError> {
-        Self::open_queue(config, Queues::One)
+        Self::open_queue(config, Queues::One, WHAT_WE_TAKE)
+    }
+
+    /// The same with headers in front of frames, taking no super-packets and unfinished checksums
+    /// only if they are wanted.
+    pub(super) fn open_headed(config: &TapConfig, sums: Sums) -> Result<Self, OpenError> {
+        let taken = if sums == Sums::Unfinished { libc::TUN_F_CSUM } else { 0 };
+        let config = TapConfig { offload: true, ..config.clone() };
+        Self::open_queue(&config, Queues::One, taken)
     }
 
     /// Several queues of one interface, which the kernel spreads flows over as
@@ -51,7 +60,7 @@ impl Device {
             let (offload, up) = (config.offload, false);
             let further = TapConfig { offload, up, ..TapConfig::new(name) };
             let config = if queues.is_empty() { config } else { &further };
-            queues.push(Self::open_queue(config, Queues::Several)?);
+            queues.push(Self::open_queue(config, Queues::Several, WHAT_WE_TAKE)?);
         }
         if let Some(first) = queues.first() {
             steering::steer(&first.file)
@@ -60,7 +69,11 @@ impl Device {
         Ok(queues)
     }
 
-    fn open_queue(config: &TapConfig, queues: Queues) -> Result<Self, OpenError> {
+    fn open_queue(
+        config: &TapConfig,
+        queues: Queues,
+        taken: libc::c_uint,
+    ) -> Result<Self, OpenError> {
         let bad_name = || OpenError::BadName(config.name.clone());
         let is_bad = |byte: u8| byte == b'/' || byte == b':' || byte.is_ascii_whitespace();
         if config.name.bytes().any(|byte| is_bad(byte) || byte == 0) {
@@ -87,7 +100,7 @@ impl Device {
             _ => failed("make the interface (TUNSETIFF)")(error),
         })?;
         if config.offload {
-            take_offloads(fd)?;
+            take_offloads(fd, taken)?;
         }
         let name = name_in(&request);
         let found = set_up(&name, config)?;
@@ -103,12 +116,12 @@ fn why_no_device(error: io::Error) -> OpenError {
 }
 
 /// Whatever an earlier owner of the interface had chosen.
-fn take_offloads(fd: RawFd) -> Result<(), OpenError> {
+fn take_offloads(fd: RawFd, taken: libc::c_uint) -> Result<(), OpenError> {
     let mut len = VNET_HEADER as libc::c_int;
     // SAFETY: the request is for a number, which lives through the call.
     unsafe { control(fd, libc::TUNSETVNETHDRSZ, (&raw mut len).cast()) }
         .map_err(failed("choose the header of frames (TUNSETVNETHDRSZ)"))?;
-    let flags = std::ptr::without_provenance_mut(WHAT_WE_TAKE as usize);
+    let flags = std::ptr::without_provenance_mut(taken as usize);
     // SAFETY: this request takes a number where others take an address.
     unsafe { control(fd, libc::TUNSETOFFLOAD, flags) }
         .map_err(failed("take super-packets (TUNSETOFFLOAD)"))

@@ -6,14 +6,14 @@ use std::io::{self, IoSlice, Write};
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 
-use landfall_placement::Span;
+use landfall_placement::{Span, SumSlot};
 
 use super::TapConfig;
 use super::device::Device;
 use crate::OpenError;
 use crate::driver::Interest;
 use crate::memory::{Pins, Regions, Rights};
-use crate::packet::{Failure, VNET_HEADER};
+use crate::packet::{Failure, VNET_HEADER, read_sum, write_sum};
 
 /// Bytes in front of each frame of [`open_super_frames`].
 pub const OFFLOAD_HEADER: usize = VNET_HEADER;
@@ -49,10 +49,50 @@ pub fn open_super_frames(
     open(&TapConfig { offload: true, ..config.clone() }, regions)
 }
 
+/// What the kernel leaves of checksums.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sums {
+    /// It computes them all.
+    Finished,
+    /// It leaves them to a device, as [`unfinished_sum`] tells.
+    Unfinished,
+}
+
+/// Opens an interface for frames that are no longer than its MTU. In front of each frame are
+/// [`OFFLOAD_HEADER`] bytes, which say whether its checksum is to be finished, and which a frame
+/// that is written has, too ([`offload_header`]).
+///
+/// # Errors
+/// Those of [`open_frames`].
+pub fn open_headed_frames(
+    config: &TapConfig,
+    sums: Sums,
+    regions: &Regions,
+) -> Result<(FrameReader, FrameWriter), OpenError> {
+    Ok(halves(Device::open_headed(config, sums)?, regions))
+}
+
+/// Where the checksum is to be finished of a frame with this header in front, if it is: the sum of
+/// what follows `start` goes to `offset` behind that, where that of the pseudo-header stands.
+#[must_use]
+pub fn unfinished_sum(header: &[u8; OFFLOAD_HEADER]) -> Option<SumSlot> {
+    read_sum(header)
+}
+
+/// The header of a frame that is written: its checksum is right, or is to be finished there.
+#[must_use]
+pub fn offload_header(sum: Option<SumSlot>) -> [u8; OFFLOAD_HEADER] {
+    write_sum(sum)
+}
+
 fn open(config: &TapConfig, regions: &Regions) -> Result<(FrameReader, FrameWriter), OpenError> {
-    let device = Arc::new(Device::open(config)?);
+    Ok(halves(Device::open(config)?, regions))
+}
+
+fn halves(device: Device, regions: &Regions) -> (FrameReader, FrameWriter) {
+    let device = Arc::new(device);
     let reader = FrameReader { device: Arc::clone(&device), pins: Pins::new(regions) };
-    Ok((reader, FrameWriter { device }))
+    (reader, FrameWriter { device })
 }
 
 /// Takes the frames that the kernel sends.

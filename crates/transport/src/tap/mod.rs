@@ -39,7 +39,8 @@
 //! ```
 //!
 //! Who has no engine between reads and writes the frames with [`open_frames`], or
-//! super-packets with [`open_super_frames`].
+//! super-packets with [`open_super_frames`]; [`open_headed_frames`] leaves only checksums
+//! unfinished.
 //!
 //! What does not live here: bridges, routes, name service.
 
@@ -51,7 +52,10 @@ mod steering;
 use std::net::IpAddr;
 
 pub use driver::TapDriver;
-pub use frames::{FrameReader, FrameWriter, OFFLOAD_HEADER, open_frames, open_super_frames};
+pub use frames::{
+    FrameReader, FrameWriter, OFFLOAD_HEADER, Sums, offload_header, open_frames,
+    open_headed_frames, open_super_frames, unfinished_sum,
+};
 
 /// How a TAP interface is opened: made anew, or taken if it is there.
 #[derive(Clone, Debug, PartialEq, Eq)]

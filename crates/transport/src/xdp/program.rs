@@ -8,9 +8,7 @@ use super::Framing;
 use crate::bpf::{self, Instruction, ProgramKind, instruction};
 
 /// Numbers of `linux/bpf.h`.
-const MAP_CREATE: libc::c_long = 0;
 const MAP_UPDATE_ELEM: libc::c_long = 2;
-const LINK_CREATE: libc::c_long = 28;
 const MAP_TYPE_XSKMAP: u32 = 17;
 const PROG_TYPE_XDP: u32 = 6;
 const ATTACH_TYPE_XDP: u32 = 37;
@@ -35,18 +33,7 @@ pub(super) struct Map(OwnedFd);
 impl Map {
     /// A map that has an entry for this queue, and for all before it.
     pub(super) fn new(queue: u32) -> io::Result<Self> {
-        #[repr(C)]
-        struct Create {
-            map_type: u32,
-            key_size: u32,
-            value_size: u32,
-            max_entries: u32,
-        }
-        let max_entries = queue.saturating_add(1);
-        let create = Create { map_type: MAP_TYPE_XSKMAP, key_size: 4, value_size: 4, max_entries };
-        // SAFETY: the structure is the beginning of what the command reads, and
-        // names no memory.
-        unsafe { bpf::open(MAP_CREATE, &create) }.map(Self)
+        bpf::map(MAP_TYPE_XSKMAP, 4, 4, queue.saturating_add(1)).map(Self)
     }
 
     /// From now on frames of this queue go to this socket.
@@ -198,22 +185,7 @@ impl Program {
     /// Lets the program look at what an interface receives, for as long as the
     /// descriptor that this gives is open.
     pub(super) fn attach(&self, interface: u32, flags: u32) -> io::Result<OwnedFd> {
-        #[repr(C)]
-        struct Create {
-            prog_fd: u32,
-            target_ifindex: u32,
-            attach_type: u32,
-            flags: u32,
-        }
-        let create = Create {
-            prog_fd: self.0.as_raw_fd().cast_unsigned(),
-            target_ifindex: interface,
-            attach_type: ATTACH_TYPE_XDP,
-            flags,
-        };
-        // SAFETY: the structure is the beginning of what the command reads, and
-        // names no memory.
-        unsafe { bpf::open(LINK_CREATE, &create) }
+        bpf::link(&self.0, interface, ATTACH_TYPE_XDP, flags)
     }
 }
 

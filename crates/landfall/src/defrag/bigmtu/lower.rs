@@ -2,9 +2,13 @@
 
 use std::fs;
 use std::io::{self, Write};
+use std::net::Ipv4Addr;
 use std::process::{Command, Output, Stdio};
 
+use spec_defrag::admission::Mac;
+
 use super::BigMtuError;
+use super::control::parse_station;
 
 /// What shows that the kernel uses an interface itself: a route of IPv4 over it, or an
 /// address of IPv6 beyond that of the link, which comes by itself.
@@ -22,6 +26,21 @@ pub(super) fn is_there(lower: &str) -> bool {
     names(&table).any(|name| name == lower)
 }
 
+/// The station of a neighbour over this interface, as far as the kernel knows it.
+pub(super) fn neighbour(interface: &str, address: Ipv4Addr) -> Option<Mac> {
+    station_in(&fs::read_to_string("/proc/thread-self/net/arp").ok()?, interface, address)
+}
+
+fn station_in(table: &str, interface: &str, address: Ipv4Addr) -> Option<Mac> {
+    table.lines().skip(1).find_map(|row| {
+        let columns: Vec<_> = row.split_ascii_whitespace().collect();
+        let [of, _, _, station, _, over] = columns[..] else { return None };
+        let is_it = over == interface && of.parse() == Ok(address);
+        // One that is being looked for has none.
+        is_it.then(|| parse_station(station))?.filter(|station| *station != [0; 6])
+    })
+}
+
 fn names(table: &str) -> impl Iterator<Item = &str> {
     table.lines().filter_map(|row| Some(row.split_once(':')?.0.trim()))
 }
@@ -34,7 +53,7 @@ fn ipv4_route(table: &str, lower: &str) -> Option<String> {
         }
         // As it lies in memory, so its first byte comes last here on most machines.
         let to = u32::from_str_radix(columns.next()?, 16).ok()?.to_ne_bytes();
-        Some(format!("a route to {}", std::net::Ipv4Addr::from(to)))
+        Some(format!("a route to {}", Ipv4Addr::from(to)))
     })
 }
 
@@ -117,6 +136,15 @@ mod tests {
         assert_eq!(ipv4_route(routes, "eth"), None);
         let links = "Inter-| Receive\n face |bytes\n  eth0: 1 2\n";
         assert_eq!(names(links).collect::<Vec<_>>(), ["eth0"]);
+        let neighbours = "IP address HW type Flags HW address Mask Device\n\
+                          10.9.0.2 0x1 0x2 02:00:00:00:00:0a * big0\n\
+                          10.9.0.3 0x1 0x0 00:00:00:00:00:00 * big0\n";
+        let station = |last, over| station_in(neighbours, over, Ipv4Addr::new(10, 9, 0, last));
+        assert_eq!(station(2, "big0"), Some([2, 0, 0, 0, 0, 10]));
+        assert_eq!(
+            (station(3, "big0"), station(2, "big1"), station(4, "big0")),
+            (None, None, None)
+        );
         let addresses = "fe800000000000000000000000000001 02 40 20 80 eth0\n\
                          fd000000000000000000000000000001 02 40 00 80     eth1\n";
         assert_eq!(ipv6_address(addresses, "eth0"), None);

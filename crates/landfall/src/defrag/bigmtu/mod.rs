@@ -1,11 +1,14 @@
 //! An interface with an MTU of 4 to 64 KiB above a link that carries 1500 bytes.
 //!
 //! A [`BigMtu`] makes a TAP interface. The kernel's own protocols use it like any
-//! other, unmodified, and TCP sends segments of up to 64 KiB. What fits into a frame
-//! of the lower link passes as it is; what does not is cut into IP fragments, below
-//! IP, and the pieces are joined at the other end by a [`Receiver`](super::Receiver)
-//! that posts the places where they belong. The kernel gets the whole packet with one
-//! call, from the page in which it was joined.
+//! other, unmodified. What fits into a frame of the lower link the kernel passes between
+//! the two interfaces by itself ([`Redirect`](landfall_transport::redirect::Redirect)),
+//! super-packets of TCP as they are: by default ([`TcpMode::Segments`]) TCP announces what
+//! fits. What does not fit is cut into IP fragments, below IP, and the pieces are joined at
+//! the other end by a [`Receiver`](super::Receiver) that posts the places where they
+//! belong. The kernel gets the whole packet with one call, from the page in which it was
+//! joined. Long datagrams of UDP are cut by the kernel, which finishes their checksums.
+//! With [`TcpMode::Fragments`] TCP sends segments of up to 64 KiB, which are cut, too.
 //!
 //! | other end | what happens |
 //! | --- | --- |
@@ -34,24 +37,46 @@
 //!   short: an IPv4 sender has 65,536 identifications, which at these rates come again
 //!   in less than a second, and must not find old pieces (RFC 4963).
 //! - Pieces keep the flag "don't fragment", as the packet had it: no router cuts them
-//!   further, and a packet that comes out is the one that went in.
+//!   further, and a packet that comes out is the one that went in. Those that the kernel
+//!   makes of datagrams lose it.
+//! - A short packet passes a long one that was sent before it, where the kernel passes it.
 //! - A virtual lower link hands over TCP super-packets with unfinished checksums
-//!   where a kernel alone is at the other end; they are finished here. UDP
+//!   where a kernel alone is at the other end; they stay so. UDP
 //!   super-packets (`UDP_SEGMENT`) it hands over whole, and so do adapters that join
 //!   received datagrams: switch that off with `ethtool -K … tx-udp-segmentation off`
 //!   there, or `rx-udp-gro-forwarding off` here.
 //! - VLAN frames of the lower link do not pass.
 //!
+//! # Who may send fast
+//!
+//! With [`admission`](BigMtuBuilder::admission) each station is asked before much that is cut
+//! is sent to it, below unmodified sockets, as section 4.2 of the paper has it; what it refuses
+//! leaves slowly. Programs ask by the [control socket](BigMtuBuilder::control_socket).
+//!
+//! | file | what it is |
+//! | --- | --- |
+//! | `builder` | what can be chosen, and the start |
+//! | `down`, `up` | the two threads: from the kernel, and to it |
+//! | `admission`, `control` | the stations that are asked; programs that ask |
+//! | `mss` | what TCP announces |
+//! | `report` | what was done, for people |
+//! | `lower` | the link below: is it free, and kept from the kernel |
+//!
 //! What does not live here: cutting and joining (those are engines), and addresses
 //! or routes beyond the one that can be given at the start.
 
+mod admission;
 mod builder;
+mod control;
 mod down;
 mod lower;
+mod mss;
+mod report;
 mod up;
 
 use std::io;
 use std::ops::ControlFlow;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -61,6 +86,7 @@ use super::error::{Error, OpenError};
 use super::technique::{Chosen, ReceiverStats, SenderStats};
 use crate::runtime::{Worker, locked};
 
+pub use admission::AdmissionStats;
 pub use builder::BigMtuBuilder;
 
 /// The largest MTU that Linux lets a TAP interface have (`drivers/net/tun.c`): a
@@ -86,13 +112,36 @@ pub const MTU_MIN: u32 = 4096;
 /// ```
 #[derive(Debug)]
 pub struct BigMtu {
+    link: Link,
+    shared: Arc<InterfaceState>,
+    workers: Vec<Worker>,
+}
+
+/// What does not change about an interface.
+#[derive(Debug)]
+struct Link {
     name: String,
     mtu: u32,
     lower_mtu: u16,
     station: [u8; 6],
     chosen: Chosen,
-    shared: Arc<InterfaceState>,
-    workers: Vec<Worker>,
+    is_passed_by_kernel: bool,
+}
+
+/// How TCP crosses the link below.
+///
+/// A connection has the mode of the end that receives: each announces how long the segments may
+/// be that come to it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum TcpMode {
+    /// In segments that fit the frames of the link, as if the interface had its MTU. The kernel
+    /// passes them, and all else that fits, between the two interfaces by itself (TCX, Linux 6.6);
+    /// where it cannot, they pass through user space.
+    #[default]
+    Segments,
+    /// In segments that fit the large MTU, cut into fragments of IP: what the paper does.
+    /// Everything passes through user space, in its order.
+    Fragments,
 }
 
 impl BigMtu {
@@ -104,31 +153,38 @@ impl BigMtu {
     /// The name of the interface.
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.name
+        &self.link.name
     }
 
     /// Its MTU.
     #[must_use]
     pub const fn mtu(&self) -> u32 {
-        self.mtu
+        self.link.mtu
     }
 
     /// The MTU of the link below.
     #[must_use]
     pub const fn lower_mtu(&self) -> u16 {
-        self.lower_mtu
+        self.link.lower_mtu
     }
 
     /// The station address of both.
     #[must_use]
     pub const fn station(&self) -> [u8; 6] {
-        self.station
+        self.link.station
     }
 
     /// How frames come in.
     #[must_use]
     pub const fn chosen(&self) -> &Chosen {
-        &self.chosen
+        &self.link.chosen
+    }
+
+    /// Whether the kernel passes frames that fit the link by itself. Never so with
+    /// [`TcpMode::Fragments`].
+    #[must_use]
+    pub const fn is_passed_by_kernel(&self) -> bool {
+        self.link.is_passed_by_kernel
     }
 
     /// What was done until a moment ago.
@@ -220,6 +276,18 @@ pub enum BigMtuError {
         /// What it said.
         said: String,
     },
+    /// The control socket could not be made.
+    #[error("cannot listen for requests at {}: {source}", path.display())]
+    Control {
+        /// Where it should be.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// Nobody is asked for a fast stream, so there is nothing to request.
+    #[error("a control socket needs admission control: choose that too, or neither")]
+    ControlWithoutAdmission,
     /// A thread could not be started.
     #[error("cannot start a thread: {0}")]
     Thread(#[source] io::Error),
@@ -237,8 +305,8 @@ pub struct BigMtuStats {
     pub to_kernel: Amount,
     /// Packets that the kernel did not take, as when the interface is down.
     pub not_taken: u64,
-    /// Packets of a peer on the same machine, whose checksums were finished.
-    pub sums_finished: u64,
+    /// Packets of a peer on the same machine, whose checksums were left unfinished.
+    pub sums_left: u64,
     /// How packets to the link below were cut.
     pub cut: SenderStats,
     /// Packets and bytes of frames that came from the kernel.
@@ -247,6 +315,14 @@ pub struct BigMtuStats {
     pub not_cut: u64,
     /// Times that the link below took nothing for so long that frames were given up.
     pub stuck: u64,
+    /// First segments of connections that now announce what fits the link below.
+    pub announced: u64,
+    /// Packets to the link below that the kernel passed by itself; a super-packet is one.
+    pub passed_down: Amount,
+    /// The same from the link below.
+    pub passed_up: Amount,
+    /// What admission control made of packets longer than a frame.
+    pub admission: AdmissionStats,
 }
 
 /// Packets, and their bytes from the Ethernet header on.

@@ -3,8 +3,10 @@
 //! A peer on the same machine leaves transport checksums to its device to finish. Over a
 //! virtual link the device never does, since the bytes leave no memory. Such a
 //! packet has the sum of its pseudo-header where the checksum belongs
-//! (`CHECKSUM_PARTIAL` of `linux/skbuff.h`). A packet that comes over a wire with just
-//! this number there by chance keeps the right checksum if it had it: it is the same.
+//! (`CHECKSUM_PARTIAL` of `linux/skbuff.h`), and is handed over as such: what stays on this
+//! machine needs no checksum, and what leaves it gets one from the kernel. A packet that comes
+//! over a wire with just this number there by chance keeps the right checksum if it had it: it is
+//! the same.
 
 use std::io;
 use std::io::IoSlice;
@@ -13,9 +15,10 @@ use std::sync::Arc;
 
 use landfall_inet::checksum::InternetSum;
 use landfall_inet::{checksum, ethernet, ipv4, ipv6, protocol, tcp, udp};
-use landfall_placement::Instant;
+use landfall_placement::{Instant, SumSlot};
 use landfall_transport::driver::Interest;
-use landfall_transport::tap::FrameWriter;
+use landfall_transport::redirect::{Passed, Redirect};
+use landfall_transport::tap::{FrameWriter, offload_header};
 use spec_defrag::ReassemblyPath;
 
 use super::super::error::Error;
@@ -31,6 +34,7 @@ use crate::runtime::Source;
 pub(super) struct Up {
     pub(super) receiver: Receiver,
     pub(super) lower: String,
+    pub(super) redirect: Option<Redirect>,
     pub(super) tap: FrameWriter,
     pub(super) _shield: InterfaceGuard,
     pub(super) done: Done,
@@ -45,7 +49,7 @@ const MOST_PACKETS: usize = 64;
 pub(super) struct Done {
     to_kernel: Amount,
     not_taken: u64,
-    sums_finished: u64,
+    sums_left: u64,
 }
 
 impl Up {
@@ -77,24 +81,19 @@ impl Up {
     /// One call for a packet: its pieces are where they were joined.
     fn hand_over(&mut self, packet: &Packet) -> Result<(), Error> {
         let unfinished = match packet.path() {
-            ReassemblyPath::Whole => Unfinished::of(packet),
+            ReassemblyPath::Whole => unfinished(packet),
             // Pieces have sums: nothing fills them in for a packet in several.
             _ => None,
         };
-        let is_taken = match &unfinished {
-            Some(sum) => {
-                self.done.sums_finished += 1;
-                let (before, sum, after) = sum.around(packet);
-                let pieces = before.chain([sum]).chain(after).map(IoSlice::new);
-                self.tap.write(&pieces.collect::<Vec<_>>())?
+        self.done.sums_left += u64::from(unfinished.is_some());
+        let header = offload_header(unfinished);
+        let first = [&header[..], packet.head()];
+        let is_taken = match packet.body() {
+            Some(body) => self.tap.write(&[first[0], first[1], body].map(IoSlice::new))?,
+            None => {
+                let pieces = first.into_iter().chain(packet.pieces());
+                self.tap.write(&pieces.map(IoSlice::new).collect::<Vec<_>>())?
             }
-            None => match packet.body() {
-                Some(body) => self.tap.write(&[IoSlice::new(packet.head()), IoSlice::new(body)])?,
-                None => {
-                    let pieces = std::iter::once(packet.head()).chain(packet.pieces());
-                    self.tap.write(&pieces.map(IoSlice::new).collect::<Vec<_>>())?
-                }
-            },
         };
         match is_taken {
             true => self.done.to_kernel.add(packet.len()),
@@ -105,12 +104,16 @@ impl Up {
 
     fn tell(&mut self) -> Result<(), Error> {
         let joined = self.receiver.stats()?;
-        let Done { to_kernel, not_taken, sums_finished } = self.done;
+        let Done { to_kernel, not_taken, sums_left } = self.done;
+        let passed = self.redirect.as_ref().map(Redirect::counts).transpose()?.unwrap_or_default();
+        let amount = |Passed { packets, bytes }| Amount { packets, bytes };
         self.shared.tell(|stats| {
+            stats.passed_down = amount(passed.out);
+            stats.passed_up = amount(passed.into);
             stats.joined = joined;
             stats.to_kernel = to_kernel;
             stats.not_taken = not_taken;
-            stats.sums_finished = sums_finished;
+            stats.sums_left = sums_left;
         });
         Ok(())
     }
@@ -144,13 +147,6 @@ impl Source for Up {
     }
 }
 
-/// Where a packet lacks its checksum, and what it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Unfinished {
-    at: usize,
-    sum: [u8; 2],
-}
-
 /// Where the transport part of a packet is.
 struct Transport {
     protocol: u8,
@@ -160,36 +156,19 @@ struct Transport {
     addresses: InternetSum,
 }
 
-impl Unfinished {
-    /// None where the checksum is there.
-    pub(super) fn of(packet: &Packet) -> Option<Self> {
-        let mut first = [0; ethernet::LEN + ipv4::LEN_MAX];
-        let len = packet.copy_out(0, &mut first);
-        let Transport { protocol, start, len, addresses } = Transport::of(&first[..len])?;
-        if start + len > packet.len() {
-            return None;
-        }
-        let is_tcp = protocol == protocol::TCP;
-        let at = start + usize::from(if is_tcp { tcp::SUM_OFFSET } else { udp::SUM_OFFSET });
-        let mut there = [0; 2];
-        if packet.copy_out(at, &mut there) < 2
-            || u16::from_be_bytes(there) != checksum::with_len(addresses, len as u32)
-        {
-            return None;
-        }
-        let mut sum = InternetSum::new();
-        packet.part(start..start + len).for_each(|piece| sum.add(piece));
-        let sum = if is_tcp { sum.checksum() } else { udp::Header::sum_field(sum.checksum()) };
-        Some(Self { at, sum: sum.to_be_bytes() })
+/// Where a packet lacks its checksum; `None` where that is there.
+fn unfinished(packet: &Packet) -> Option<SumSlot> {
+    let mut first = [0; ethernet::LEN + ipv4::LEN_MAX];
+    let len = packet.copy_out(0, &mut first);
+    let Transport { protocol, start, len, addresses } = Transport::of(&first[..len])?;
+    if start + len > packet.len() {
+        return None;
     }
-
-    /// The packet with the checksum in its place.
-    pub(super) fn around<'a>(
-        &'a self,
-        packet: &'a Packet,
-    ) -> (impl Iterator<Item = &'a [u8]>, &'a [u8], impl Iterator<Item = &'a [u8]>) {
-        (packet.part(0..self.at), &self.sum, packet.part(self.at + 2..packet.len()))
-    }
+    let offset = if protocol == protocol::TCP { tcp::SUM_OFFSET } else { udp::SUM_OFFSET };
+    let mut there = [0; 2];
+    let is_unfinished = packet.copy_out(start + usize::from(offset), &mut there) == 2
+        && u16::from_be_bytes(there) == checksum::with_len(addresses, len as u32);
+    is_unfinished.then_some(SumSlot { start: start as u16, offset })
 }
 
 impl Transport {

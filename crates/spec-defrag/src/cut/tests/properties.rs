@@ -215,6 +215,40 @@ proptest! {
     }
 }
 
+#[test]
+fn a_packet_that_others_cut_has_a_name_of_its_own() {
+    let whole = Ipv4 { payload: payload(4000), ..Ipv4::default() }.frame();
+    let with = |flags: u8| {
+        let mut frame = whole.clone();
+        frame[20] = flags;
+        seal(&mut frame);
+        frame
+    };
+    let mut cutter = Cutter::new(Df::Override, [1; 32]);
+    let mut names = Vec::new();
+    for _ in 0..3 {
+        let mut frame = with(0x40);
+        cutter.let_cut(&mut frame).unwrap();
+        assert_eq!(frame[20], 0, "it may be cut");
+        let mut expected = with(0);
+        expected[18..20].copy_from_slice(&frame[18..20]);
+        seal(&mut expected);
+        assert_eq!(frame, expected);
+        names.push([frame[18], frame[19]]);
+    }
+    names.dedup();
+    assert_eq!(names.len(), 3);
+    let (mut may, mut kept) = (with(0), with(0x40));
+    cutter.let_cut(&mut may).unwrap();
+    assert_eq!(may, with(0), "its own is good");
+    let refused = Cutter::new(Df::Refuse, [1; 32]).let_cut(&mut kept);
+    assert_eq!((refused, kept), (Err(CutError::DoNotFragment), with(0x40)));
+    let mut ipv6 = Ipv6 { payload: payload(4000), ..Ipv6::default() }.frame();
+    let before = ipv6.clone();
+    cutter.let_cut(&mut ipv6).unwrap();
+    assert_eq!(ipv6, before);
+}
+
 fn error(df: Df, frame: &[u8], head_len: usize, mtu: u16) -> Option<CutError> {
     cut(&mut cutter(df), frame, head_len, mtu).err()
 }
