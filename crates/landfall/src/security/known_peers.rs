@@ -76,8 +76,10 @@ impl KnownPeers {
         }
         if let Some(file) = &known.file {
             let opened = OpenOptions::new().append(true).create(true).mode(0o600).open(file);
+            // In one piece: other processes of this user append, too.
+            let line = format!("{name} {key}\n");
             // What cannot be written down is remembered all the same, for this time.
-            let _ = opened.and_then(|mut file| writeln!(file, "{name} {key}"));
+            let _ = opened.and_then(|mut file| file.write_all(line.as_bytes()));
         }
         known.peers.insert(name, key);
         Ok(())
@@ -94,6 +96,28 @@ mod tests {
 
     use super::super::{advice, folder_of_test};
     use super::*;
+
+    #[test]
+    fn many_who_remember_at_once_tear_no_line() {
+        let folder = folder_of_test("known-at-once");
+        let path = folder.join("known_peers");
+        let key = PublicKey([3; 32]).fingerprint();
+        // Each has a view of its own, as processes have.
+        std::thread::scope(|scope| {
+            for thread in 0..4_u16 {
+                let known = KnownPeers::in_file(&path).unwrap();
+                scope.spawn(move || {
+                    for port in 1..=200 {
+                        let peer = Peer::Socket(([192, 0, 2, thread as u8], port).into());
+                        assert_eq!(known.check(peer, key), Ok(()));
+                    }
+                });
+            }
+        });
+        assert!(KnownPeers::in_file(&path).is_ok());
+        assert_eq!(fs::read_to_string(&path).unwrap().lines().count(), 800);
+        fs::remove_dir_all(folder).unwrap();
+    }
 
     #[test]
     fn a_peer_that_shows_another_key_later_is_refused() {
