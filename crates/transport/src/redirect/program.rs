@@ -51,6 +51,8 @@ const STACK: u8 = 10;
 enum Mark {
     Ipv4,
     Ipv6,
+    /// It is no first segment of TCP.
+    Measured,
     /// The frame is looked at no further.
     Chosen,
     /// It is handed over, counted or not.
@@ -192,15 +194,15 @@ pub(super) fn outwards(counters: RawFd, lower: i32) -> Vec<Instruction> {
     program.copy(FRAME, FIRST);
     program.half(12);
     program.jump(If::Equal, IPV4, Mark::Ipv4);
-    program.jump(If::NotEqual, IPV6, Mark::Ipv6);
+    program.jump(If::NotEqual, IPV6, Mark::Measured);
     program.byte(20);
-    program.jump(If::NotEqual, TCP, Mark::Ipv6);
+    program.jump(If::NotEqual, TCP, Mark::Measured);
     program.byte(14 + 40 + 13);
     program.jump(If::HasBits, SYN, Mark::Left);
-    program.go(Mark::Ipv6);
+    program.go(Mark::Measured);
     program.mark(Mark::Ipv4);
     program.byte(23);
-    program.jump(If::NotEqual, TCP, Mark::Ipv6);
+    program.jump(If::NotEqual, TCP, Mark::Measured);
     // The length of IPv4's header, in words.
     program.byte(14);
     program.step(0x57, (R0, 0), 0, 0xf);
@@ -208,8 +210,7 @@ pub(super) fn outwards(counters: RawFd, lower: i32) -> Vec<Instruction> {
     program.copy(HEADER_LEN, R0);
     program.step(0x50, (R0, HEADER_LEN), 0, 14 + 13);
     program.jump(If::HasBits, SYN, Mark::Left);
-    // What is none of these, too.
-    program.mark(Mark::Ipv6);
+    program.mark(Mark::Measured);
     program.store(MTU, 0);
     program.copy(FIRST, FRAME);
     program.set(2, lower);
