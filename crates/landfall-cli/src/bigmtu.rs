@@ -209,13 +209,9 @@ fn line(before: &BigMtuStats, now: &BigMtuStats, time: Duration) -> String {
         )
     };
     let (joined, earlier) = (&now.joined.joined, &before.joined.joined);
-    let both = |one: Amount, other: Amount| Amount {
-        packets: one.packets + other.packets,
-        bytes: one.bytes + other.bytes,
-    };
     let (into, out) = (
-        rate(both(now.to_kernel, now.passed_up), both(before.to_kernel, before.passed_up)),
-        rate(both(now.from_kernel, now.passed_down), both(before.from_kernel, before.passed_down)),
+        rate(now.to_kernel + now.passed_up, before.to_kernel + before.passed_up),
+        rate(now.from_kernel + now.passed_down, before.from_kernel + before.passed_down),
     );
     format!(
         "in {into}; out {out}; joined in place {}, by copying {}, passed as they came {}\n",

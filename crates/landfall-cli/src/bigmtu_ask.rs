@@ -1,13 +1,12 @@
 //! `landfall bigmtu-ask`: asks for a fast stream by the control socket of `landfall bigmtu`, and
 //! keeps it for as long as it runs, or a program that it starts does.
 
-use std::io::{BufRead, BufReader, Write};
-use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
+use landfall::defrag::bigmtu::FastStream;
 use landfall_transport::signals::Endings;
 
 use crate::style;
@@ -43,31 +42,18 @@ const LOOK_UP: Duration = Duration::from_millis(100);
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     // Before any thread is started.
     let endings = Endings::catch().context("cannot wait for signals")?;
-    let mut stream = UnixStream::connect(&args.socket)
+    let mut stream = FastStream::ask(&args.socket, &args.station)
         .with_context(|| format!("nothing answers at {}", args.socket.display()))?;
-    writeln!(stream, "ask {}", args.station)?;
-    stream.set_read_timeout(Some(LOOK_UP))?;
-    let mut answers = BufReader::new(stream);
     let until = args.seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
-    let mut line = String::new();
     while !endings.wait(Duration::ZERO)? && until.is_none_or(|until| Instant::now() < until) {
-        match answers.read_line(&mut line) {
-            Ok(0) => bail!("the interface is gone"),
-            Ok(_) => {}
-            // What came of the line stays in it.
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => continue,
-            Err(error) => return Err(error).context("the interface is gone"),
-        }
-        let answer = std::mem::take(&mut line);
-        if let Some(why) = answer.strip_prefix("error ") {
-            bail!("{}: {}", args.station, why.trim_end());
-        }
+        let answer = stream.answer_within(LOOK_UP).with_context(|| args.station.clone())?;
+        let Some(answer) = answer else { continue };
         match args.command.split_first() {
-            None => style::print(&answer)?,
-            Some(_) if answer == "asked\n" => {}
+            None => style::print(&format!("{answer}\n"))?,
+            Some(_) if answer == "asked" => {}
             Some((program, words)) => {
-                if answer != "fast\n" {
-                    style::print(&answer)?;
+                if answer != "fast" {
+                    style::print(&format!("{answer}\n"))?;
                 }
                 let status = Command::new(program).args(words).status();
                 let status = status.with_context(|| format!("cannot run {program}"))?;

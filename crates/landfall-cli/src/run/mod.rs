@@ -4,11 +4,9 @@
 //! | file | what it is |
 //! | --- | --- |
 //! | this | the options, and the program in this one's place |
-//! | `group` | which group `--group` means |
 //! | `library` | where the library to preload lies |
 //! | `program` | which file a name means, and what the library can't do for it |
 
-mod group;
 mod library;
 mod program;
 
@@ -22,7 +20,7 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
-use landfall_socket_rules::Rules;
+use landfall_socket_rules::{Rules, group_number};
 
 use crate::style;
 
@@ -116,7 +114,7 @@ fn prepare(args: &Args) -> Result<Command> {
         command.env("LANDFALL_RULES", checked_rules(rules)?);
     }
     if let Some(group) = &args.group {
-        command.env("LANDFALL_GROUP", group::number_of(group)?.to_string());
+        command.env("LANDFALL_GROUP", number_of(group)?.to_string());
     }
     if let Some(log) = &args.log {
         command.env("LANDFALL_LOG", writable(log)?);
@@ -159,6 +157,21 @@ fn checked_rules(path: &Path) -> Result<PathBuf> {
         fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     text.parse::<Rules>().with_context(|| path.display().to_string())?;
     Ok(fs::canonicalize(path)?)
+}
+
+/// The number of a group that this user is in, or may become: the superuser's programs change their
+/// groups later.
+fn number_of(group: &str) -> Result<u32> {
+    let number =
+        group_number(group).with_context(|| format!("there is no group called {group}"))?;
+    let is_in = rustix::process::geteuid().is_root()
+        || rustix::process::getegid().as_raw() == number
+        || rustix::process::getgroups()?.iter().any(|group| group.as_raw() == number);
+    ensure!(
+        is_in,
+        "this user is not in group {group} (usermod -aG; it holds from the next login on)"
+    );
+    Ok(number)
 }
 
 /// A log as it is called from everywhere.

@@ -1,11 +1,13 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+mod group;
 mod parse;
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 
+pub use group::group_number;
 pub use parse::Error;
 
 /// How the bytes of a connection go.

@@ -16,12 +16,13 @@
 //! When the connection ends, so does the transfer.
 
 use std::fs;
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::Ipv4Addr;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use landfall_placement::Instant;
 use landfall_transport::driver::Interest;
@@ -112,6 +113,57 @@ impl Drop for ControlSocket {
     fn drop(&mut self) {
         // It may have been taken away already.
         let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// A fast stream that is asked for at the control socket of a `landfall bigmtu`, or of a
+/// [`BigMtu`](super::BigMtu) with [one](super::BigMtuBuilder::control_socket). It is given back
+/// when this goes.
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use landfall::defrag::bigmtu::FastStream;
+///
+/// let mut stream = FastStream::ask("/run/big0.sock".as_ref(), "10.9.0.2")?;
+/// while stream.answer_within(Duration::from_secs(1))?.as_deref() != Some("fast") {}
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct FastStream {
+    answers: BufReader<UnixStream>,
+    /// What came of the next answer.
+    line: String,
+}
+
+impl FastStream {
+    /// Asks for one to a station, by its address or by that of a neighbour over IPv4.
+    ///
+    /// # Errors
+    /// Nobody answers at the socket.
+    pub fn ask(socket: &Path, station: &str) -> io::Result<Self> {
+        let mut stream = UnixStream::connect(socket)?;
+        writeln!(stream, "ask {station}")?;
+        Ok(Self { answers: BufReader::new(stream), line: String::new() })
+    }
+
+    /// How it stands with it, as the table of this module has it, once that has changed. `None` if
+    /// it has not for so long.
+    ///
+    /// # Errors
+    /// It cannot be asked for, or the interface is gone.
+    pub fn answer_within(&mut self, patience: Duration) -> io::Result<Option<String>> {
+        self.answers.get_ref().set_read_timeout(Some(patience))?;
+        match self.answers.read_line(&mut self.line) {
+            Ok(0) => return Err(io::Error::other("the interface is gone")),
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+            Err(error) => return Err(error),
+        }
+        let answer = std::mem::take(&mut self.line).trim_end().to_owned();
+        match answer.strip_prefix("error ") {
+            Some(why) => Err(io::Error::other(why.to_owned())),
+            None => Ok(Some(answer)),
+        }
     }
 }
 

@@ -88,6 +88,7 @@ use crate::runtime::{Worker, locked};
 
 pub use admission::AdmissionStats;
 pub use builder::BigMtuBuilder;
+pub use control::FastStream;
 
 /// The largest MTU that Linux lets a TAP interface have (`drivers/net/tun.c`): a
 /// packet of 65,535 bytes, less the Ethernet header.
@@ -332,6 +333,14 @@ pub struct Amount {
     pub packets: u64,
     /// How many bytes.
     pub bytes: u64,
+}
+
+impl std::ops::Add for Amount {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self { packets: self.packets + other.packets, bytes: self.bytes + other.bytes }
+    }
 }
 
 impl Amount {

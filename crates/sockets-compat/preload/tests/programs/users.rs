@@ -28,21 +28,26 @@ fn in_a_network(work: impl FnOnce(&TestFolder) + Send) {
         work(&TestFolder::new());
         // Anyone may have made the folder of the group, and only he and root can remove it.
         Reader::new().expect("there is memory").look().expect("it can be looked at");
-        assert_eq!(folders_of_groups(), Vec::<PathBuf>::new());
+        assert_eq!(folders("landfall-group-"), Vec::<PathBuf>::new());
+        // Whether processes that were killed in a namespace of their own have ended nobody knows.
+        // The number of this network will be another's.
+        for folder in folders("landfall-sockets-") {
+            fs::remove_dir_all(folder).expect("root may remove it");
+        }
     };
     network.enter(run).expect("the network can be entered");
 }
 
-/// Folders of groups, of this network.
-fn folders_of_groups() -> Vec<PathBuf> {
+/// Folders of this network whose names begin so.
+fn folders(beginning: &str) -> Vec<PathBuf> {
     let network = fs::metadata("/proc/thread-self/ns/net").expect("a thread has a network").ino();
     let end = format!("-{:08x}", network as u32);
     let all = fs::read_dir("/dev/shm").expect("there is memory").flatten();
-    let of_groups = all.map(|entry| entry.path()).filter(|path| {
+    let found = all.map(|entry| entry.path()).filter(|path| {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        name.starts_with("landfall-group-") && name.ends_with(&end)
+        name.starts_with(beginning) && name.ends_with(&end)
     });
-    of_groups.collect()
+    found.collect()
 }
 
 fn redis_is_asked(folder: &TestFolder, server_groups: &str, client_groups: &str) -> String {
