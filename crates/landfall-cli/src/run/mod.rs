@@ -36,8 +36,8 @@ The program takes the place of this one: its exit code and its signals are its o
 cannot be started the exit code is 127 (not found), 126 (no program), or 125 (anything else).
 
 A connection goes through memory where both ends run so, on one host and as one user (or with one
---group); else it is TCP, as ever. A rule is `memory`, `tcp`, or for other hosts `stp` or `qpip` (see `landfall
-carry`), with program=, port= and address=; the first that fits decides. LANDFALL_SOCKETS=off switches
+--group); else it is TCP, as ever. A rule is `memory`, `tcp`, or for other hosts `stp` or `qpip`
+(see `landfall carry`), with program=, port= and address=; the first that fits decides. LANDFALL_SOCKETS=off switches
 all off. While a program runs, a file does so for its new connections: /run/landfall/sockets-off for the
 host, /dev/shm/landfall-sockets-off-UID for one user. `landfall ss` shows what became of each
 connection. The library is looked for in LANDFALL_PRELOAD, beside this program, and where libraries

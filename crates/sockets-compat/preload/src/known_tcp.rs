@@ -60,11 +60,7 @@ pub(crate) fn forget_between(first: c_int, last: c_int) {
 
 /// Whether it is one, as far as is known; the kernel is asked once.
 pub(crate) fn is_one(fd: c_int) -> bool {
-    let is_known = || {
-        let (word, bit) = place(fd)?;
-        Some(word.load(Ordering::Relaxed) & bit != 0)
-    };
-    if is_known() == Some(true) {
+    if place(fd).is_some_and(|(word, bit)| word.load(Ordering::Relaxed) & bit != 0) {
         return true;
     }
     let is_one = kernel::is_tcp(fd);

@@ -111,17 +111,8 @@ unsafe extern "C" fn clone(
     storage: *mut c_void,
     child: *mut pid_t,
 ) -> c_int {
-    type Clone = unsafe extern "C" fn(
-        Entry,
-        *mut c_void,
-        c_int,
-        *mut c_void,
-        *mut pid_t,
-        *mut c_void,
-        *mut pid_t,
-    ) -> c_int;
     let borrower = Borrower::made_with(u64::from(flags.cast_unsigned()));
-    let libcs: Clone = next!(
+    let by_libc = next!(
         clone: fn(
             Entry,
             *mut c_void,
@@ -133,7 +124,7 @@ unsafe extern "C" fn clone(
         ) -> c_int
     );
     // SAFETY: what the program gave.
-    let made = unsafe { libcs(entry, stack, flags, argument, parent, storage, child) };
+    let made = unsafe { by_libc(entry, stack, flags, argument, parent, storage, child) };
     let is_over = made < 0 || flags & libc::CLONE_VFORK != 0;
     if let Some(borrower) = borrower.filter(|_| !is_over) {
         borrower.stays();
