@@ -10,7 +10,9 @@ use landfall_inet::reassembly::LONGEST;
 use landfall_placement::{Duration, Instant};
 use landfall_tables::HashSecret;
 
-use super::naive::{ETHERNET, Expired, Naive, Name, Piece, Reading, read, word};
+use super::naive::{
+    ETHERNET, Expired, LONGEST_HEAD, Naive, Name, Piece, Reading, read_within, word,
+};
 use super::traffic::{Step, Steps};
 use crate::reassembly::{Config, Counters, DropReason, EndReason, Link, Outcome, Reassembler};
 
@@ -194,7 +196,9 @@ impl Pair {
         let link = self.choices.link;
         let (plain, tags) = undress(link, frame);
         let vlans = vlans(&tags);
-        let reading = read(&plain);
+        // Tags take of the bytes that a head may have, and where there is no link header it has more.
+        let longest_head = LONGEST_HEAD + plain.len() - frame.len();
+        let reading = read_within(&plain, longest_head);
         let (now, is_tight) = (self.now, self.choices.is_tight);
         self.offered += 1;
         let (came, dropped, passed) = match self.reassembler.offer(now, frame) {

@@ -306,9 +306,14 @@ pub(super) fn checksum(bytes: &[u8]) -> u16 {
 /// Reads a whole frame.
 #[must_use]
 pub fn read(frame: &[u8]) -> Reading {
+    read_within(frame, LONGEST_HEAD)
+}
+
+/// The same where headers of up to this many bytes, the header of the link among them, are looked through.
+pub(super) fn read_within(frame: &[u8], longest_head: usize) -> Reading {
     let reading = match word(frame, 12) {
         Some(IPV4) => read_v4(frame),
-        Some(IPV6) => read_v6(frame),
+        Some(IPV6) => read_v6(frame, longest_head),
         _ => None,
     };
     reading.unwrap_or(Reading::Whole)
@@ -338,7 +343,7 @@ fn read_v4(frame: &[u8]) -> Option<Reading> {
     Some(checked(Piece { name, offset, more, ecn: ip[1] & 3, head, bytes, frame }, 65_535 - 20))
 }
 
-fn read_v6(frame: &[u8]) -> Option<Reading> {
+fn read_v6(frame: &[u8], longest_head: usize) -> Option<Reading> {
     let ip = &frame[ETHERNET..];
     let has_length = word(ip, 4)? != 0;
     if ip.len() < 40 || ip[0] >> 4 != 6 || !has_length {
@@ -352,7 +357,7 @@ fn read_v6(frame: &[u8]) -> Option<Reading> {
         let is_on_its_way = kind == ROUTING && header[3] != 0;
         let len = (usize::from(header[1]) + 1) * 8;
         let is_known = matches!(kind, HOP_BY_HOP | ROUTING | DESTINATION);
-        if !is_known || is_on_its_way || ETHERNET + at + len > LONGEST_HEAD {
+        if !is_known || is_on_its_way || ETHERNET + at + len > longest_head {
             return None;
         }
         (says, at) = (at, at + len);
