@@ -206,14 +206,20 @@ impl InlineMemory {
         Ok(Self { memory: memory.map_err(|refused| refused.error)?, size, places, next: 0 })
     }
 
-    /// Copies bytes to the next place.
-    fn place(&self, bytes: &[u8]) -> Result<Part, PostError> {
-        let at = u64::from(self.next) * u64::from(self.size);
-        let is_short = bytes.len() <= self.size as usize;
-        let part = self.memory.part(at..at + bytes.len() as u64).ok().filter(|_| is_short);
-        let part = part.ok_or(PostError::TooLong)?;
-        self.memory.copy_in(at, bytes).map_err(|_| PostError::OutOfBounds)?;
-        Ok(part)
+    /// The next place, for this many bytes.
+    fn place(&self, len: usize) -> Result<Part, PostError> {
+        let at = self.at();
+        let is_short = len <= self.size as usize;
+        let part = self.memory.part(at..at + len as u64).ok().filter(|_| is_short);
+        part.ok_or(PostError::TooLong)
+    }
+
+    fn copy_in(&self, bytes: &[u8]) -> Result<(), PostError> {
+        self.memory.copy_in(self.at(), bytes).map_err(|_| PostError::OutOfBounds)
+    }
+
+    fn at(&self) -> u64 {
+        u64::from(self.next) * u64::from(self.size)
     }
 
     /// That place is taken.
@@ -265,10 +271,12 @@ impl SendQueue {
     ) -> Result<(), PostError> {
         self.rules.check(to)?;
         let Some(inline) = &mut self.inline else { return Err(PostError::TooLong) };
+        // What no queue takes is refused as that, however full this one is.
+        let part = inline.place(bytes.len())?;
         if !self.queue.has_room() {
             return Err(PostError::QueueFull);
         }
-        let part = inline.place(bytes)?;
+        inline.copy_in(bytes)?;
         self.queue.post(Posting { id, parts: &[part], to, is_signaled: true, immediate: None })?;
         inline.advance();
         Ok(())

@@ -170,6 +170,10 @@ pub(crate) fn inline_bytes_are_yours_again_at_once<C: Carrier>() {
                 received += 1;
             }
         }
+        // Whether or not there is room in the queue.
+        while here.pair.post_inline(0, &[0; 32], None).is_ok() {
+            assert_eq!(here.pair.post_inline(0, &[0; 33], None), Err(PostError::TooLong));
+        }
         assert_eq!(here.pair.post_inline(0, &[0; 33], None), Err(PostError::TooLong));
     }
 }
