@@ -216,3 +216,26 @@ macro_rules! programs {
     };
 }
 pub(crate) use programs;
+
+/// All of them.
+macro_rules! all_programs {
+    ($carrier:ty) => {
+        crate::verbs::programs! { $carrier:
+            messages: a_program_for_verbs_runs messages_come_in_order
+                a_list_is_posted_whole_or_says_how_far silent_sends_take_no_place
+                inline_bytes_are_yours_again_at_once
+                a_descriptor_becomes_readable_when_something_completes
+                many_queue_pairs_share_room
+                ends_that_sleep_wake_each_other;
+            memory: memory_of_the_other_side_is_written_read_and_counted_in
+                a_message_behind_a_write_finds_it_in_place
+                memory_is_refused_that_was_not_shared_or_not_for_that
+                memory_that_was_withdrawn_is_refused;
+            endings: a_message_that_is_too_long_is_told_at_both_ends
+                queues_that_are_full_refuse_and_a_peer_that_goes_flushes
+                a_full_completion_queue_is_told;
+            model: any_requests_do_what_they_say;
+        }
+    };
+}
+pub(crate) use all_programs;
