@@ -138,8 +138,15 @@ impl ManyPeers {
             let id = engine.connect(now, PathId(0), to, connect).unwrap();
             peers.push((kind, host, cable, id));
         }
-        // Those that are slow take a while to be connected.
-        run_for(&mut sim, Duration::from_millis(500));
+        // Those that are slow take a while to be connected: what they say waits behind what others
+        // say to each other, of which they get a copy while the switch does not know who is where.
+        for _ in 0..120 {
+            run_for(&mut sim, Duration::from_millis(500));
+            if accepted.borrow().len() == peers.len() {
+                break;
+            }
+        }
+        assert_eq!(accepted.borrow().len(), peers.len(), "all are connected");
         Self { sim, receiver, peers, sent, accepted }
     }
 

@@ -250,6 +250,11 @@ impl Network {
         let Some(known) = self.connections.get_mut(index) else { return Effect::None };
         known.challenges = CHALLENGES;
         if silent_since > cx.now && known.retries == 0 {
+            if known.is_held_up() {
+                self.connections.timers.set(index, cx.now + cx.config.retry_after);
+                self.remind_of_unsettled(cx, index);
+                return Effect::None;
+            }
             let next =
                 if suspects.is_empty() { silent_since } else { cx.now + cx.config.retry_after * 8 };
             self.connections.timers.set(index, next);

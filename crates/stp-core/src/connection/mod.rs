@@ -230,6 +230,11 @@ impl Connection {
         Secrets { receiver: self.local_secret, sender: self.remote_secret }
     }
 
+    /// Whether a user was refused because of requests that are [`Unsettled`].
+    pub(crate) fn is_held_up(&self) -> bool {
+        self.unsettled.as_ref().is_some_and(|unsettled| unsettled.holds_up())
+    }
+
     /// Its links, the one for control operations first.
     pub(crate) fn links(&self) -> impl Iterator<Item = u32> + '_ {
         core::iter::once(self.link).chain(self.more_links.iter().copied())

@@ -97,6 +97,7 @@ impl Network {
             State::Open | State::Draining | State::PeerClosing => match cx.config.keep_alive {
                 // Not proved alive yet: sooner.
                 _ if known.retries > 0 => again,
+                _ if known.is_held_up() => cx.config.retry_after,
                 Some(idle) => idle,
                 None => {
                     self.connections.timers.remove(index);

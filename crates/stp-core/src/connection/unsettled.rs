@@ -8,7 +8,7 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use landfall_placement::Serial32;
+use landfall_placement::{Instant, Serial32};
 
 use crate::context::Context;
 use crate::network::Network;
@@ -36,6 +36,8 @@ pub(crate) struct Unsettled {
     reads: Vec<ReadRequest>,
     /// Requests for regions, with the names that they had here.
     regions: Vec<Request>,
+    /// When the other side was reminded of them because a user was refused.
+    reminded: Option<Instant>,
 }
 
 /// How many requests of one kind are unsettled.
@@ -48,6 +50,13 @@ pub(crate) struct UnsettledCount {
 
 impl UnsettledCount {
     const NONE: Self = Self { count: 0, is_near: true };
+}
+
+impl Unsettled {
+    /// Whether a user was refused because of them, and nothing was settled since.
+    pub(crate) const fn holds_up(&self) -> bool {
+        self.reminded.is_some()
+    }
 }
 
 impl Network {
@@ -81,6 +90,7 @@ impl Network {
             unsettled.sends.len() < before
         });
         if is_settled {
+            self.note_settled(connection);
             self.send_unsettled_send(cx, connection);
         }
         is_settled
@@ -94,6 +104,7 @@ impl Network {
             unsettled.reads.len() < before
         });
         if is_settled {
+            self.note_settled(connection);
             self.send_unsettled_read(cx, connection);
         }
         is_settled
@@ -114,6 +125,7 @@ impl Network {
             unsettled.regions.len() < before
         });
         if is_settled {
+            self.note_settled(connection);
             self.send_unsettled_region(cx, connection);
         }
         is_settled
@@ -141,6 +153,35 @@ impl Network {
         let regions = &unsettled.regions;
         let is_near = regions.iter().all(|request| is_near(request.serial, next));
         UnsettledCount { count: regions.len(), is_near }
+    }
+
+    /// A user was refused because of what is unsettled. The other side is reminded, once in each
+    /// wait for an answer, however often the user tries and whether or not it does; and one that
+    /// is gone is found to be.
+    pub(crate) fn remind_of_unsettled(&mut self, cx: &mut Context, connection: u32) {
+        let Some(known) = self.connections.get_mut(connection) else { return };
+        let Some(unsettled) = known.unsettled.as_deref_mut() else { return };
+        let is_due = |at: Instant| at + cx.config.retry_after <= cx.now;
+        if !unsettled.reminded.is_none_or(is_due) {
+            return;
+        }
+        unsettled.reminded = Some(cx.now);
+        let asks = known.retries == 0;
+        known.retries = known.retries.max(1);
+        self.send_unsettled_send(cx, connection);
+        self.send_unsettled_read(cx, connection);
+        self.send_unsettled_region(cx, connection);
+        if asks {
+            self.probe_alive(cx, connection);
+            self.arm_connection(cx, connection);
+        }
+    }
+
+    /// Something was settled: who was refused may try again.
+    fn note_settled(&mut self, connection: u32) {
+        if let Some(unsettled) = self.unsettled_mut(connection) {
+            unsettled.reminded = None;
+        }
     }
 
     /// Says the end of the first Transfer that was given up.

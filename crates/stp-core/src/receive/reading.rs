@@ -41,7 +41,7 @@ impl Receives {
             }
         }
         if !is_near || asking >= usize::from(slots).min(Seen::MOST_OPEN) {
-            net.send_unsettled_read(cx, id.index);
+            net.remind_of_unsettled(cx, id.index);
             return Err(Error::Busy);
         }
         let mut receive = Receive::new(id.index, 0, Kind::Read(serial), State::RequestSent);

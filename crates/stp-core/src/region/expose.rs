@@ -41,7 +41,7 @@ impl Regions {
             }
         }
         if !is_near || waiting >= usize::from(net.connection(id)?.slots) {
-            net.send_unsettled_region(cx, id.index);
+            net.remind_of_unsettled(cx, id.index);
             return Err(Error::Busy);
         }
         let request = Request { connection: id.index, serial, name, len, rights, retries: 0 };

@@ -71,7 +71,7 @@ impl Sends {
         let known = net.connections.get(connection).ok_or(Error::Unknown)?;
         let serial = known.next_send;
         if !self.may_begin(net, connection) || !self.table.has_room() {
-            net.send_unsettled_send(cx, connection);
+            net.remind_of_unsettled(cx, connection);
             return Err(Error::Busy);
         }
         let (first, priority) = (known.first_send, known.priority);
