@@ -1,5 +1,6 @@
 //! Is the other side alive? And by which links can it be reached?
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::hash::{Hash, Hasher};
 
@@ -8,7 +9,7 @@ use landfall_placement::{Duration, Instant, PathId, Peer, Refusal, Unit};
 use siphasher::sip::SipHasher24;
 
 use super::close::ids_of;
-use super::{Connection, MOST_LINKS, State};
+use super::{Connection, MOST_LINKS, State, Unsettled};
 use crate::connection::Effect;
 use crate::context::Context;
 use crate::error::{Ended, Error};
@@ -273,6 +274,27 @@ impl Network {
         }
         self.arm_connection(cx, index);
         Effect::None
+    }
+
+    /// A user was refused because of what is unsettled. The other side is reminded, once in each wait
+    /// for an answer, however often the user tries and whether or not it does; and one that is
+    /// gone is found to be.
+    pub(crate) fn remind_of_unsettled(&mut self, cx: &mut Context, index: u32) {
+        let Some(known) = self.connections.assumed_mut(index) else { return };
+        let is_due =
+            |unsettled: &mut Box<Unsettled>| unsettled.reminds(cx.now, cx.config.retry_after);
+        if !known.unsettled.as_mut().is_some_and(is_due) {
+            return;
+        }
+        let asks = known.retries == 0;
+        known.retries = known.retries.max(1);
+        self.send_unsettled_send(cx, index);
+        self.send_unsettled_read(cx, index);
+        self.send_unsettled_region(cx, index);
+        if asks {
+            self.probe_alive(cx, index);
+            self.arm_connection(cx, index);
+        }
     }
 
     pub(crate) fn probe_alive(&mut self, cx: &mut Context, index: u32) {

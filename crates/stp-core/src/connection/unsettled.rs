@@ -8,7 +8,7 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use landfall_placement::{Instant, Serial32};
+use landfall_placement::{Duration, Instant, Serial32};
 
 use crate::context::Context;
 use crate::network::Network;
@@ -53,6 +53,15 @@ impl UnsettledCount {
 }
 
 impl Unsettled {
+    /// A user is refused: whether the other side is to be reminded now, which is once in this time.
+    pub(super) fn reminds(&mut self, now: Instant, again_after: Duration) -> bool {
+        let is_due = self.reminded.is_none_or(|at| at + again_after <= now);
+        if is_due {
+            self.reminded = Some(now);
+        }
+        is_due
+    }
+
     /// Whether a user was refused because of them, and nothing was settled since.
     pub(crate) const fn holds_up(&self) -> bool {
         self.reminded.is_some()
@@ -153,28 +162,6 @@ impl Network {
         let regions = &unsettled.regions;
         let is_near = regions.iter().all(|request| is_near(request.serial, next));
         UnsettledCount { count: regions.len(), is_near }
-    }
-
-    /// A user was refused because of what is unsettled. The other side is reminded, once in each
-    /// wait for an answer, however often the user tries and whether or not it does; and one that
-    /// is gone is found to be.
-    pub(crate) fn remind_of_unsettled(&mut self, cx: &mut Context, connection: u32) {
-        let Some(known) = self.connections.get_mut(connection) else { return };
-        let Some(unsettled) = known.unsettled.as_deref_mut() else { return };
-        let is_due = |at: Instant| at + cx.config.retry_after <= cx.now;
-        if !unsettled.reminded.is_none_or(is_due) {
-            return;
-        }
-        unsettled.reminded = Some(cx.now);
-        let asks = known.retries == 0;
-        known.retries = known.retries.max(1);
-        self.send_unsettled_send(cx, connection);
-        self.send_unsettled_read(cx, connection);
-        self.send_unsettled_region(cx, connection);
-        if asks {
-            self.probe_alive(cx, connection);
-            self.arm_connection(cx, connection);
-        }
     }
 
     /// Something was settled: who was refused may try again.
