@@ -84,17 +84,9 @@ fn pair_or_new() -> Option<Pair> {
     pair()
 }
 
-/// Out of the way of the program, which gets the lowest numbers.
 fn event_descriptor() -> Result<c_int, Errno> {
-    const OUT_OF_THE_WAY: [c_int; 2] = [512, 64];
     let made = call!(libc::SYS_eventfd2, 0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK)? as c_int;
-    for least in OUT_OF_THE_WAY {
-        if let Ok(high) = call!(libc::SYS_fcntl, made, libc::F_DUPFD_CLOEXEC, least) {
-            let _ = kernel::close(made);
-            return Ok(high as c_int);
-        }
-    }
-    Ok(made)
+    Ok(kernel::out_of_the_way(made))
 }
 
 /// The program closes a descriptor, or makes another of it.

@@ -315,7 +315,7 @@ impl SegmentView<'_> {
             let limit = if is_deaf { SleepLimit::SHORT.within(limit) } else { limit };
             return kernel::poll_one_for(fd, libc::POLLIN, limit).map(|_| ());
         };
-        let watch = self.watches(fd, true, false);
+        let watch = self.watches(fd, true, false, None);
         let slept = match self.is_done_with_tcp() || self.knows_of_a_carried_end() {
             true => Ok(0),
             false => {

@@ -42,6 +42,7 @@ mod switch;
 mod table;
 mod thread;
 mod transfer;
+mod wake_pipe;
 mod watched;
 
 /// Whether bytes of this connection go through memory: 1 for those that are sent, plus 2
@@ -121,6 +122,7 @@ extern "C" fn after_fork() {
     table::after_fork();
     table::for_each(|connection, _| connection.after_fork());
     watched::after_fork();
+    wake_pipe::after_fork();
     messages::after_fork();
     status::after_fork();
 }

@@ -11,7 +11,7 @@ use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, Ordering};
 
 use crate::watched::{self, Set};
-use crate::{allocator, borrowers, kernel, messages, status, table};
+use crate::{allocator, borrowers, kernel, messages, status, table, wake_pipe};
 
 static OWNER: AtomicU32 = AtomicU32::new(0);
 static EPOCH: AtomicU32 = AtomicU32::new(0);
@@ -76,6 +76,7 @@ pub(crate) fn begins() {
     #[cfg(not(test))]
     streams::stands_still();
     table::stands_still();
+    wake_pipe::stands_still();
     status::stands_still();
     allocator::stands_still();
 }
@@ -84,6 +85,7 @@ pub(crate) fn begins() {
 pub(crate) fn is_over() {
     allocator::goes_on();
     status::goes_on();
+    wake_pipe::goes_on();
     table::goes_on();
     #[cfg(not(test))]
     streams::goes_on();

@@ -13,6 +13,7 @@ use crate::lock::hold_at_once;
 use crate::patience::SleepLimit;
 use crate::rings::Watch;
 use crate::transfer::{TcpStatus, silence};
+use crate::wake_pipe::WakePipe;
 
 const ENDS: i16 = POLLERR | POLLHUP | POLLRDHUP;
 const POLLRDNORM: i16 = 0x040;
@@ -148,13 +149,14 @@ pub(crate) struct Sleep {
     pub(crate) watch: Watch,
 }
 
-/// Says to the other end what is waited for; `None` if it is there already. Who slept
-/// stops watching.
+/// Says to the other end what is waited for, and by which pipe one is woken; `None` if it is there
+/// already. Who slept stops watching.
 pub(crate) fn prepare(
     connection: &Connection,
     shared: &SegmentView<'_>,
     fd: i32,
     wanted: i16,
+    pipe: Option<&WakePipe>,
 ) -> Option<Sleep> {
     if shared.between.is_some() {
         connection.looks_for_the_other(shared, fd);
@@ -164,7 +166,7 @@ pub(crate) fn prepare(
     // What lies in TCP's queue would wake who waits for room only, again and again.
     let is_short =
         waits_for_room && (needs_looks_for_room(shared) || !reads && !takes_rings_away(shared, fd));
-    let watch = shared.watches(fd, reads, waits_for_room);
+    let watch = shared.watches(fd, reads, waits_for_room, pipe);
     let mut sleep_limit = if is_short { SleepLimit::SHORT } else { watch.sleep_limit };
     if (reads || !is_short) && shared.keeps_a_ring_for_another(fd) {
         sleep_limit = SleepLimit::BLIND;

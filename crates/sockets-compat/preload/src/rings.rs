@@ -3,15 +3,22 @@
 //! The rules by which no wake-up is lost are in `landfall-socket-wakes`, with their models; here
 //! they get the socket and the memory ([`SleepingEnd`]).
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 
-use landfall_socket_wakes::{self as wakes, End, RoomWatchers, Waiters, Wishes};
+use landfall_socket_wakes::{self as wakes, Bed, End, RoomWatchers, Shortcut, Waiters, Wishes};
 
 use crate::connection::SegmentView;
+use crate::kernel::Outcome;
 use crate::lock::{hold_at_once, hold_for_call, is_held};
 use crate::patience::SleepLimit;
 use crate::ring::ROOM_BY_TCP;
+use crate::segment::Receiving;
+use crate::transfer::time_limit;
+use crate::wake_pipe::{self, WakePipe};
 use crate::{kernel, ring};
+
+/// For so long one sleeps by memory alone: of one who was killed, and of a reset, TCP knows.
+const BY_MEMORY_MS: u32 = 20;
 
 /// Somebody who sleeps, or is about to, and watches an end of a connection.
 #[derive(Clone, Copy, Debug)]
@@ -39,6 +46,14 @@ impl End for SleepingEnd<'_> {
 
     fn room_watchers(&self) -> &RoomWatchers {
         &self.shared.own.room_watchers
+    }
+
+    fn shortcut(&self) -> &Shortcut {
+        &self.shared.receives.receiving.shortcut
+    }
+
+    fn wakes_by_memory(&self) {
+        wake_by_memory(&self.shared.receives.receiving);
     }
 
     fn has_bytes(&self) -> bool {
@@ -76,10 +91,45 @@ impl SegmentView<'_> {
         if let Some(between) = self.between {
             return self.announce_bytes(between, fd);
         }
-        if self.outgoing.takes_the_wish_to_be_rung() {
-            let _ = kernel::ring(fd);
-            self.sends.receiving.was_rung.store(1, Ordering::Release);
+        if self.outgoing.takes_the_wish_to_be_rung() && !self.rings_by_shortcut() {
+            self.ring_by_tcp(fd);
         }
+    }
+
+    /// Wakes who sleeps at the other end by a shorter way than TCP, if there is one.
+    fn rings_by_shortcut(&self) -> bool {
+        let there = &self.sends.receiving;
+        match there.shortcut.of_all() {
+            None => false,
+            Some(number) if number.get() == Shortcut::MEMORY => {
+                wake_by_memory(there);
+                true
+            }
+            Some(number) => wake_pipe::ring(number, there.shortcut_place.load(Ordering::Relaxed)),
+        }
+    }
+
+    /// Nothing more will come of one of the two: who sleeps by memory hears that from nobody else.
+    pub(crate) fn wakes_of_an_end(&self) {
+        fence(Ordering::SeqCst);
+        for end in [&self.sends.receiving, &self.receives.receiving] {
+            if end.shortcut.of_all().is_some_and(|number| number.get() == Shortcut::MEMORY) {
+                wake_by_memory(end);
+            }
+        }
+    }
+
+    /// Whether one who sleeps for bytes in a call may do it by memory alone.
+    pub(crate) fn may_sleep_by_memory(&self, fd: i32) -> bool {
+        self.between.is_none()
+            && self.is_done_with_tcp()
+            && !self.knows_of_an_end()
+            && time_limit(fd, libc::SO_RCVTIMEO).is_none()
+    }
+
+    fn ring_by_tcp(&self, fd: i32) {
+        let _ = kernel::ring(fd);
+        self.sends.receiving.was_rung.store(1, Ordering::Release);
     }
 
     /// Whether a byte by TCP is known to be a ring. Who only receives has never changed
@@ -101,11 +151,13 @@ impl SegmentView<'_> {
         if how & ring::ROOM_BY_BELL != 0 {
             self.notify_carrier();
         }
+        if how & ring::ROOM_BY_TCP == 0 || self.rings_by_shortcut() {
+            return;
+        }
         // To one who has ended a byte would be an offence: the kernel answers with a reset.
         let sends_on = self.receives.sending.has_ended.load(Ordering::Acquire) == 0;
-        if how & ring::ROOM_BY_TCP != 0 && sends_on && self.may_ring(fd) {
-            let _ = kernel::ring(fd);
-            self.sends.receiving.was_rung.store(1, Ordering::Release);
+        if sends_on && self.may_ring(fd) {
+            self.ring_by_tcp(fd);
         }
     }
 
@@ -125,6 +177,7 @@ impl SegmentView<'_> {
     pub(crate) fn take_rings_away_at_last(&self, fd: i32, is_last: bool) {
         if is_last {
             self.receives.receiving.waiters.are_gone();
+            self.receives.receiving.shortcut.all_are_gone();
         }
         // A byte that is left unread would make a reset of it.
         if let Ok(_held) = hold_for_call(&self.own.receiving.lock, || false)
@@ -167,9 +220,21 @@ impl SegmentView<'_> {
     }
 
     /// Somebody will sleep who watches this end, until [`SegmentView::stops_watching`]. Who
-    /// calls this looks at the rings of bytes once more.
-    pub(crate) fn watches(&self, fd: i32, for_bytes: bool, for_room: bool) -> Watch {
-        let watch = wakes::watches(&self.sleeping(fd), for_bytes, for_room);
+    /// calls this looks at the rings of bytes once more. Who sleeps on a set with a pipe is woken
+    /// by that, if the other end can.
+    pub(crate) fn watches(
+        &self,
+        fd: i32,
+        for_bytes: bool,
+        for_room: bool,
+        pipe: Option<&WakePipe>,
+    ) -> Watch {
+        let pipe = pipe.filter(|_| self.between.is_none());
+        if let Some(pipe) = pipe {
+            self.receives.receiving.shortcut_place.store(pipe.place(), Ordering::Relaxed);
+        }
+        let number = pipe.map_or(0, WakePipe::number);
+        let watch = wakes::watches(&self.sleeping(fd), for_bytes, for_room, number);
         Watch { watch, sleep_limit: limit_of(watch.is_sure) }
     }
 
@@ -177,16 +242,28 @@ impl SegmentView<'_> {
         wakes::stops_watching(&self.sleeping(fd), watch.watch);
     }
 
-    /// Sleeps for bytes as `sleep` does it, unless there are some. `None` if there are; and
-    /// whether nobody else sleeps so.
-    pub(crate) fn sleeps_for_bytes<T>(
+    /// Those who sleep at this end are woken by TCP from now on. Who calls this looks at the rings
+    /// of bytes once more.
+    pub(crate) fn gives_up_shortcut(&self) {
+        self.receives.receiving.shortcut.is_given_up();
+    }
+
+    /// Sleeps for bytes, by memory or as `by_tcp` does it, unless there are some. `None` if there
+    /// are; and whether nobody else sleeps so.
+    pub(crate) fn sleeps_for_bytes(
         &self,
         fd: i32,
-        sleep: impl FnOnce(SleepLimit) -> T,
-    ) -> (Option<T>, bool) {
-        wakes::sleeps_for_bytes(&self.sleeping(fd), |is_sure| {
-            let is_blind = self.keeps_a_ring_for_another(fd);
-            sleep(if is_blind { SleepLimit::BLIND } else { limit_of(is_sure) })
+        by_memory: bool,
+        by_tcp: impl FnOnce(SleepLimit) -> Outcome,
+    ) -> (Option<Outcome>, bool) {
+        let word = &self.receives.receiving.word_of_bytes;
+        let seen = word.load(Ordering::Acquire);
+        wakes::sleeps_for_bytes(&self.sleeping(fd), by_memory, |bed| match bed {
+            // Of an end that was said just now.
+            Bed::Memory if self.knows_of_an_end() => Ok(0),
+            Bed::Memory => kernel::sleep_on(word, seen, BY_MEMORY_MS),
+            Bed::Tcp { .. } if self.keeps_a_ring_for_another(fd) => by_tcp(SleepLimit::BLIND),
+            Bed::Tcp { is_sure } => by_tcp(limit_of(is_sure)),
         })
     }
 
@@ -199,6 +276,11 @@ impl SegmentView<'_> {
             && self.is_all_but_rings()
             && kernel::queued(fd, libc::FIONREAD).is_ok_and(|bytes| bytes > 0)
     }
+}
+
+fn wake_by_memory(end: &Receiving) {
+    end.word_of_bytes.fetch_add(1, Ordering::Release);
+    kernel::wake(&end.word_of_bytes, i32::MAX);
 }
 
 /// How long one may sleep who has just said that it does: anyone who is at the rings now

@@ -338,6 +338,7 @@ unsafe fn receive_shared(
     let begin = shared.between.map(|_| Instant::now());
     connection.waits_for_an_answer(shared, fd, Call::Receives);
     let may_wait = || flags & libc::MSG_DONTWAIT == 0 && shared.waits(fd);
+    let mut by_memory = true;
     loop {
         if begin.is_some() {
             connection.looks_for_the_other(shared, fd);
@@ -357,7 +358,7 @@ unsafe fn receive_shared(
             return Err(Errno(libc::EAGAIN));
         }
         match begin {
-            None => wait_for_bytes(shared, fd)?,
+            None => by_memory = wait_for_bytes(shared, fd, by_memory)?,
             Some(begin) => wait_for_carried_bytes(shared, fd, begin)?,
         }
     }
@@ -544,25 +545,31 @@ pub(crate) fn silence(
     }
 }
 
-/// Returns when there may be bytes, or an end, or with what ended the waiting.
-fn wait_for_bytes(shared: &SegmentView<'_>, fd: i32) -> Result<(), Errno> {
-    let (woken, was_last) = shared.sleeps_for_bytes(fd, |sleep_limit| {
-        let woken = match sleep_limit.within(None) {
-            None => return kernel::glance(fd, libc::MSG_PEEK).map(|_| ()),
+/// Returns when there may be bytes, or an end, or with what ended the waiting; by memory alone if
+/// that is wanted, and may be. Whether it is to be so the next time.
+fn wait_for_bytes(shared: &SegmentView<'_>, fd: i32, by_memory: bool) -> Result<bool, Errno> {
+    let by_memory = by_memory && shared.may_sleep_by_memory(fd);
+    let (slept, was_last) = shared.sleeps_for_bytes(fd, by_memory, |sleep_limit| {
+        match sleep_limit.within(None) {
+            // A `recv` goes on after signals by itself, and has a time-out of its own.
+            None => kernel::glance(fd, libc::MSG_PEEK),
             limit if sleep_limit.is_blind => kernel::poll(&mut [], limit, std::ptr::null()),
             limit => kernel::poll_one_for(fd, libc::POLLIN, limit).map(|_| 0),
-        };
-        match woken {
-            // The kernel lets a `recv` go on, and no `poll`.
-            Err(Errno(libc::EINTR)) if crate::signals::all_restart() => Ok(()),
-            woken => woken.map(|_| ()),
         }
     });
-    let woken = woken.unwrap_or(Ok(()));
-    if was_last && woken.is_ok() {
+    let woken = match slept.unwrap_or(Ok(0)) {
+        // Nothing came, or it came before one slept.
+        Err(Errno(libc::ETIMEDOUT)) if by_memory => return Ok(false),
+        Err(Errno(libc::EAGAIN)) if by_memory => return Ok(true),
+        // The kernel lets a `recv` go on, and no `poll` and no sleep on a word.
+        Err(Errno(libc::EINTR)) if crate::signals::all_restart() => Ok(()),
+        woken => woken.map(|_| ()),
+    };
+    let may_be_rung = !by_memory || shared.receives.receiving.was_rung.load(Ordering::Acquire) != 0;
+    if was_last && may_be_rung && woken.is_ok() {
         // A byte that is left unread would make the kernel reset the connection when this
         // process ends.
         shared.take_rings_away(fd);
     }
-    woken
+    woken.map(|()| by_memory)
 }

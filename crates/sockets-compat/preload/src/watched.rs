@@ -86,8 +86,23 @@ fn all() -> Vec<(i32, Set)> {
 /// knows is told to the kernel first.
 pub(crate) fn before_fork() {
     for (epoll, set) in all() {
-        for change in set.with(Interest::take_parked) {
-            let _ = interest::apply(epoll, &change);
+        let changes = set.with(|interest| {
+            let mut changes = interest.take_parked();
+            changes.extend(interest.gives_up_pipe());
+            changes
+        });
+        for change in &changes {
+            let _ = interest::apply(epoll, change);
+        }
+    }
+}
+
+/// The program closes these descriptors, among which pipes of sets may be.
+pub(crate) fn loses_pipes(first: i32, last: i32) {
+    for (epoll, set) in all() {
+        let changes = set.with(|interest| interest.loses_pipe(first, last));
+        for change in &changes {
+            let _ = interest::apply(epoll, change);
         }
     }
 }

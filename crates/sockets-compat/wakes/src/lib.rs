@@ -8,7 +8,7 @@ mod models;
 mod tests;
 mod words;
 
-pub use words::{RoomWatchers, RoomWish, Waiters, Wish, Wishes};
+pub use words::{RoomWatchers, RoomWish, Shortcut, Waiters, Wish, Wishes};
 
 /// Rings that somebody may need stay for this many looks: who seems to sleep may have been killed,
 /// and a ring that stays keeps others from sleep.
@@ -22,6 +22,10 @@ pub trait End {
     fn waiters(&self) -> &Waiters;
     /// Who of them waits for room.
     fn room_watchers(&self) -> &RoomWatchers;
+    /// By which shorter way they are woken.
+    fn shortcut(&self) -> &Shortcut;
+    /// Wakes those of this end who sleep on the word of shared memory.
+    fn wakes_by_memory(&self);
     /// Whether bytes wait in memory, or nonsense.
     fn has_bytes(&self) -> bool;
     /// Says to the other end that room is wanted, in `poll` or `epoll` ([`RoomWish::make`]).
@@ -47,10 +51,13 @@ pub struct Watch {
     pub is_sure: bool,
 }
 
-/// Somebody will sleep who watches this end, until [`stops_watching`]. The caller looks at the
-/// rings of bytes once more, after this.
-pub fn watches<E: End + ?Sized>(end: &E, for_bytes: bool, for_room: bool) -> Watch {
+/// Somebody will sleep who watches this end, until [`stops_watching`], and is woken by a shortcut
+/// of this number; zero if it has none. The caller looks at the rings of bytes once more, after this.
+pub fn watches<E: End + ?Sized>(end: &E, for_bytes: bool, for_room: bool, shortcut: u32) -> Watch {
     end.waiters().adds_watcher();
+    if end.shortcut().joins(shortcut).displaces_memory {
+        end.wakes_by_memory();
+    }
     if for_room {
         end.room_watchers().add();
         end.wants_room();
@@ -67,24 +74,44 @@ pub fn stops_watching<E: End + ?Sized>(end: &E, watch: Watch) {
     if watch.for_room {
         end.room_watchers().lose();
     }
+    end.shortcut().leaves();
     end.waiters().loses_watcher();
 }
 
-/// Sleeps for bytes in a call, as `sleep` does it, unless there are some. It is told whether every
-/// ring will be found: else it sleeps for a moment only. Gives what `sleep` gave, and whether
-/// nobody else sleeps so: then rings may be taken away.
+/// How one who sleeps for bytes in a call is woken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bed {
+    /// By the word of shared memory alone.
+    Memory,
+    /// By TCP.
+    Tcp {
+        /// Whether every ring will be found: else it sleeps for a moment only.
+        is_sure: bool,
+    },
+}
+
+/// Sleeps for bytes in a call, as `sleep` does it, unless there are some; by memory if that is
+/// wanted and all who sleep at this end do. Gives what `sleep` gave, and whether nobody else sleeps
+/// so: then rings may be taken away.
 ///
 /// The lock is looked at before the memory: who held it without knowing of this sleeper may have
 /// taken a ring for bytes that came just then.
 pub fn sleeps_for_bytes<E: End + ?Sized, T>(
     end: &E,
-    sleep: impl FnOnce(bool) -> T,
+    by_memory: bool,
+    sleep: impl FnOnce(Bed) -> T,
 ) -> (Option<T>, bool) {
     end.waiters().adds_sleeper();
+    let joined = end.shortcut().joins(if by_memory { Shortcut::MEMORY } else { 0 });
+    if joined.displaces_memory {
+        end.wakes_by_memory();
+    }
     let wish = end.wishes().make();
     let is_sure = !end.is_being_received();
-    let slept = (!end.has_bytes()).then(|| sleep(is_sure));
+    let bed = if by_memory && joined.is_agreed { Bed::Memory } else { Bed::Tcp { is_sure } };
+    let slept = (!end.has_bytes()).then(|| sleep(bed));
     end.wishes().take_back(wish);
+    end.shortcut().leaves();
     (slept, end.waiters().loses_sleeper())
 }
 

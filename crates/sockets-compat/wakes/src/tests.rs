@@ -4,8 +4,8 @@
 use std::cell::Cell;
 
 use super::{
-    End, RoomWatchers, RoomWish, Waiters, Wishes, certain_by_tcp, drop_rings, rings_may_go,
-    sleeps_for_bytes, somebody_may_need_a_ring, stops_watching, watches,
+    Bed, End, RoomWatchers, RoomWish, Shortcut, Waiters, Wishes, certain_by_tcp, drop_rings,
+    rings_may_go, sleeps_for_bytes, somebody_may_need_a_ring, stops_watching, watches,
 };
 
 /// An end of which each answer can be chosen.
@@ -13,6 +13,8 @@ use super::{
 struct Fake {
     wishes: Wishes,
     waiters: Waiters,
+    shortcut: Shortcut,
+    woken_by_memory: Cell<u32>,
     room_watchers: RoomWatchers,
     has_bytes: Cell<bool>,
     wishes_for_room: Cell<u32>,
@@ -31,6 +33,12 @@ impl End for Fake {
     }
     fn room_watchers(&self) -> &RoomWatchers {
         &self.room_watchers
+    }
+    fn shortcut(&self) -> &Shortcut {
+        &self.shortcut
+    }
+    fn wakes_by_memory(&self) {
+        self.woken_by_memory.set(self.woken_by_memory.get() + 1);
     }
     fn has_bytes(&self) -> bool {
         self.has_bytes.get()
@@ -147,7 +155,7 @@ fn none_is_left_of_waiters_that_are_gone() {
 #[test]
 fn who_watches_for_bytes_is_counted_and_wishes_until_it_stops() {
     let end = Fake::default();
-    let watch = watches(&end, true, false);
+    let watch = watches(&end, true, false, 0);
     assert!(watch.is_sure && end.wishes.are_any() && somebody_may_need_a_ring(&end));
     assert!(!end.room_watchers.are_any() && end.wishes_for_room.get() == 0);
     stops_watching(&end, watch);
@@ -157,7 +165,7 @@ fn who_watches_for_bytes_is_counted_and_wishes_until_it_stops() {
 #[test]
 fn who_watches_for_room_says_so_and_wishes_for_no_bytes() {
     let end = Fake::default();
-    let (one, other) = (watches(&end, false, true), watches(&end, false, true));
+    let (one, other) = (watches(&end, false, true, 0), watches(&end, false, true, 0));
     assert_eq!((end.waiters.count(), end.wishes_for_room.get()), (2, 2));
     assert!(end.room_watchers.are_any() && !end.wishes.are_any());
     stops_watching(&end, one);
@@ -170,14 +178,17 @@ fn who_watches_for_room_says_so_and_wishes_for_no_bytes() {
 fn a_watch_beside_one_who_receives_is_not_sure() {
     let end = Fake::default();
     end.is_locked.set(true);
-    assert!(!watches(&end, true, false).is_sure);
+    assert!(!watches(&end, true, false, 0).is_sure);
 }
 
 #[test]
 fn who_finds_bytes_does_not_sleep() {
     let end = Fake::default();
     end.has_bytes.set(true);
-    assert_eq!(sleeps_for_bytes(&end, |_| unreachable!("there are bytes")), (None::<()>, true));
+    assert_eq!(
+        sleeps_for_bytes(&end, false, |_| unreachable!("there are bytes")),
+        (None::<()>, true)
+    );
     assert!(!end.wishes.are_any() && !end.waiters.has_sleepers());
 }
 
@@ -186,15 +197,15 @@ fn who_sleeps_is_counted_and_wishes_meanwhile() {
     let end = Fake::default();
     for is_locked in [false, true] {
         end.is_locked.set(is_locked);
-        let slept = sleeps_for_bytes(&end, |is_sure| {
+        let slept = sleeps_for_bytes(&end, false, |bed| {
             assert!(end.wishes.are_any() && end.waiters.has_sleepers());
-            is_sure
+            bed
         });
-        assert_eq!(slept, (Some(!is_locked), true));
+        assert_eq!(slept, (Some(Bed::Tcp { is_sure: !is_locked }), true));
         assert!(!end.wishes.are_any() && !end.waiters.has_sleepers());
     }
     end.waiters.adds_sleeper();
-    assert_eq!(sleeps_for_bytes(&end, |_| ()), (Some(()), false), "another one sleeps");
+    assert_eq!(sleeps_for_bytes(&end, false, |_| ()), (Some(()), false), "another one sleeps");
 }
 
 #[test]
@@ -244,7 +255,7 @@ fn rings_for_sleepers_stay_while_bytes_wait_and_go_with_a_new_wish() {
 #[test]
 fn rings_for_room_stay_while_there_is_some_and_go_with_a_new_wish() {
     let end = Fake::default();
-    let _watch = watches(&end, false, true);
+    let _watch = watches(&end, false, true, 0);
     for (is_switched, has_room, stay, wishes_for_room) in
         [(true, true, 2, 2), (true, false, 0, 3), (false, true, 0, 3)]
     {
@@ -286,4 +297,41 @@ fn a_switch_while_the_queue_is_measured_bounds_what_is_certain() {
         7
     };
     assert_eq!(certain_by_tcp(48, measure, || switched.get()), Some(2));
+}
+
+#[test]
+fn a_shortcut_wakes_those_who_have_joined_it_alone() {
+    let number = |shortcut: &Shortcut| shortcut.of_all().map_or(0, |number| number.get());
+    let shortcut = Shortcut::default();
+    assert!(shortcut.joins(7).is_agreed && shortcut.joins(7).is_agreed);
+    assert_eq!(number(&shortcut), 7);
+    assert!(!shortcut.joins(8).is_agreed);
+    assert_eq!(number(&shortcut), 0, "two that are not one");
+    shortcut.leaves();
+    assert!(!shortcut.joins(7).is_agreed, "the one who sleeps by TCP is not known to be gone");
+    (0..5).for_each(|_| shortcut.leaves());
+    assert!(shortcut.joins(8).is_agreed, "all are gone, and nobody twice");
+    assert_eq!(number(&shortcut), 8);
+    shortcut.is_given_up();
+    assert_eq!(number(&shortcut), 0);
+    shortcut.all_are_gone();
+    assert!(shortcut.joins(9).is_agreed);
+}
+
+#[test]
+fn who_sleeps_by_memory_is_woken_when_another_sleeps_otherwise() {
+    let end = Fake::default();
+    let slept = sleeps_for_bytes(&end, true, |bed| {
+        assert_eq!(bed, Bed::Memory);
+        assert_eq!(sleeps_for_bytes(&end, true, |bed| bed).0, Some(Bed::Memory));
+        assert_eq!(end.woken_by_memory.get(), 0);
+        let watch = watches(&end, true, false, 7);
+        assert_eq!(end.woken_by_memory.get(), 1);
+        // From now on all sleep by TCP.
+        assert_eq!(sleeps_for_bytes(&end, true, |bed| bed).0, Some(Bed::Tcp { is_sure: true }));
+        stops_watching(&end, watch);
+        assert_eq!(end.woken_by_memory.get(), 1);
+    });
+    assert_eq!(slept, (Some(()), true));
+    assert_eq!(sleeps_for_bytes(&end, true, |bed| bed).0, Some(Bed::Memory));
 }

@@ -1,5 +1,6 @@
 //! The words in shared memory by which an end says that it sleeps.
 
+use core::num::NonZeroU32;
 #[cfg(not(all(test, loom)))]
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 #[cfg(all(test, loom))]
@@ -30,7 +31,8 @@ impl Wishes {
 
     /// Wants the next ring. The caller looks for bytes after that.
     pub fn make(&self) -> Wish {
-        let before = self.0.fetch_add(WISH, Ordering::Relaxed);
+        // Who sees the wish sees what was said before it: by which way.
+        let before = self.0.fetch_add(WISH, Ordering::Release);
         fence(Ordering::SeqCst);
         Wish { rings_before: before & !WISHES }
     }
@@ -82,7 +84,7 @@ pub struct RoomWish(AtomicU32);
 impl RoomWish {
     /// Wants room. The caller looks for it after that.
     pub fn make(&self, how: u32) {
-        self.0.fetch_or(how, Ordering::Relaxed);
+        self.0.fetch_or(how, Ordering::Release);
         fence(Ordering::SeqCst);
     }
 
@@ -153,6 +155,81 @@ impl Waiters {
 
     pub(crate) fn begins_to_keep(&self) {
         self.rings_kept.store(0, Ordering::Relaxed);
+    }
+}
+
+/// A shorter way than TCP by which all who sleep at one end are woken, if one wakes them all: its
+/// number in the upper half, and in the lower one how many they are. A killed one stays in it, and
+/// those who come after it sleep by TCP.
+#[derive(Debug, Default)]
+#[repr(transparent)]
+pub struct Shortcut(AtomicU64);
+
+const SLEEPER: u64 = 1;
+const SLEEPERS: u64 = 0xFFFF_FFFF;
+
+/// What came of joining a [`Shortcut`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Joined {
+    /// All are woken by the one that was named.
+    pub(crate) is_agreed: bool,
+    /// Others sleep by memory, and are not woken by that any more.
+    pub(crate) displaces_memory: bool,
+}
+
+impl Shortcut {
+    /// The number of those who sleep on a word of shared memory, and hear nothing else.
+    pub const MEMORY: u32 = u32::MAX;
+
+    /// One more will sleep, whom this shortcut wakes; zero if none does. To be said before the wish
+    /// is made.
+    pub(crate) fn joins(&self, number: u32) -> Joined {
+        let mut seen = self.0.load(Ordering::Relaxed);
+        loop {
+            let (known, count) = (seen & !SLEEPERS, seen & SLEEPERS);
+            let own = u64::from(number) << 32;
+            let agreed = if count == 0 || known == own { own } else { 0 };
+            match self.swaps(seen, agreed | (count + SLEEPER).min(SLEEPERS)) {
+                Ok(()) => {
+                    let displaces_memory = known >> 32 == u64::from(Self::MEMORY) && agreed == 0;
+                    return Joined { is_agreed: agreed == own, displaces_memory };
+                }
+                Err(now) => seen = now,
+            }
+        }
+    }
+
+    /// One less.
+    pub(crate) fn leaves(&self) {
+        let mut seen = self.0.load(Ordering::Relaxed);
+        while seen & SLEEPERS != 0 {
+            match self.swaps(seen, seen - SLEEPER) {
+                Ok(()) => return,
+                Err(now) => seen = now,
+            }
+        }
+    }
+
+    /// Those who sleep are woken by TCP from now on. The caller looks for bytes, and for room,
+    /// after that: who saw the shortcut has put them there before.
+    pub fn is_given_up(&self) {
+        self.0.fetch_and(SLEEPERS, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+    }
+
+    /// All who may have been counted are gone.
+    pub fn all_are_gone(&self) {
+        self.0.store(0, Ordering::SeqCst);
+    }
+
+    /// The number of the one that wakes all. To be asked by one who has just fulfilled a wish.
+    pub fn of_all(&self) -> Option<NonZeroU32> {
+        NonZeroU32::new((self.0.load(Ordering::SeqCst) >> 32) as u32)
+    }
+
+    fn swaps(&self, seen: u64, next: u64) -> Result<(), u64> {
+        let swapped = self.0.compare_exchange_weak(seen, next, Ordering::SeqCst, Ordering::Relaxed);
+        swapped.map(|_| ())
     }
 }
 

@@ -15,6 +15,7 @@ mod handlers;
 mod options;
 mod pair;
 mod strangers;
+mod wakes;
 mod watching;
 
 use pair::Seen;
@@ -32,7 +33,7 @@ fn main() {
         ["echoed_by", port] => return pair::echoed_by(port.parse().expect("a port")),
         _ => {}
     }
-    let groups: [&[Case]; 11] = [
+    let groups: [&[Case]; 12] = [
         basics::CASES,
         beginnings::CASES,
         ends::CASES,
@@ -44,6 +45,7 @@ fn main() {
         abuse::CASES,
         handlers::CASES,
         strangers::CASES,
+        wakes::CASES,
     ];
     // A case that stands still ends the program: SIGALRM.
     let patience = if std::env::var_os("CASES_SETTLE_MS").is_some() { 180 } else { 30 };

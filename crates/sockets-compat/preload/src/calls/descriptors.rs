@@ -4,12 +4,13 @@ use std::ffi::{c_int, c_uint, c_ulong, c_void};
 
 use crate::kernel::{self, Errno};
 use crate::next::next;
-use crate::{bell, known_tcp, process, status, table, watched};
+use crate::{bell, known_tcp, process, status, table, wake_pipe, watched};
 
 /// The descriptor is about to be closed, or to become another.
 fn goes(fd: c_int) {
     if process::owns_the_tables() {
         bell::closed(fd);
+        wake_pipe::closed_between(fd, fd);
         watched::closed(fd);
         table::remove(fd);
         status::plain::descriptor_closed(fd);
@@ -50,6 +51,7 @@ fn leave_range(first: c_uint, last: c_uint) {
         return;
     };
     bell::closed_between(fd, last);
+    wake_pipe::closed_between(fd, last);
     status::plain::closed_between(fd, last);
     known_tcp::forget_between(fd, last);
     while let Some(found) = table::next_from(fd).filter(|&found| found <= last) {

@@ -143,8 +143,7 @@ fn wait(
                 continue;
             }
             let left = limit.map(|limit| limit.saturating_sub(begin.elapsed()));
-            sleep(epoll, set, &mut found, most, left, mask)?;
-            asking = KernelQuery::Always;
+            asking = sleep(epoll, set, &mut found, most, left, mask)?;
         }
         let is_over = limit.is_some_and(|limit| begin.elapsed() >= limit);
         if !found.is_empty() || is_over {
@@ -184,13 +183,16 @@ fn look(
         KernelQuery::InVainOnly => found.is_empty(),
     };
     if asks && found.len() < most {
-        ask_kernel(epoll, set, found, most)?;
+        if ask_kernel(epoll, set, found, most)? {
+            set.with(|interest| interest.ready(found, most));
+        }
         report_nested(set, found, most);
     }
     Ok(())
 }
 
-/// Sleeps until there may be something, unless something is there already.
+/// Sleeps until there may be something, unless something is there already; what the kernel is to be
+/// asked after that.
 fn sleep(
     epoll: c_int,
     set: &Set,
@@ -198,11 +200,11 @@ fn sleep(
     most: usize,
     left: Option<Duration>,
     mask: *const sigset_t,
-) -> Result<(), Errno> {
+) -> Result<KernelQuery, Errno> {
     set.with(Interest::falls_asleep);
     let Some(sleep_limit) = arm(epoll, set, DEEPEST, Sleeper::OnThis) else {
         set.with(Interest::wakes_up);
-        return Ok(());
+        return Ok(KernelQuery::Always);
     };
     let mut events = [NOTHING; MOST];
     let room = most - found.len();
@@ -212,9 +214,9 @@ fn sleep(
         kernel::epoll_wait_for(epoll, &mut events[..room], sleep_limit.within(left), mask)
     };
     set.with(Interest::wakes_up);
-    translate(epoll, set, &events[..told?], found);
+    let is_rung = translate(epoll, set, &events[..told?], found);
     report_nested(set, found, most);
-    Ok(())
+    Ok(if is_rung { KernelQuery::InVainOnly } else { KernelQuery::Always })
 }
 
 /// Of sets within the set: which have something to tell.
@@ -242,7 +244,7 @@ pub(super) fn has_something(epoll: c_int) -> bool {
 /// something is there already, else how long one may sleep.
 fn arm(epoll: c_int, set: &Set, depth: usize, sleeper: Sleeper) -> Option<SleepLimit> {
     let (mut sleep_limit, inner, bell) = set.with(|interest| {
-        let sleep_limit = interest.arm(sleeper)?;
+        let sleep_limit = interest.arm(epoll, sleeper)?;
         Some((sleep_limit, interest.nested(), interest.lacks_the_bell()))
     })?;
     // Rings from before are told at once.
@@ -267,23 +269,33 @@ fn arm_for(epoll: c_int, depth: usize) -> Option<SleepLimit> {
     found.map_or(Some(SleepLimit::NONE), |set| arm(epoll, &set, depth, Sleeper::OnAnother))
 }
 
-/// What the kernel tells without waiting, in the program's words.
+/// What the kernel tells without waiting, in the program's words; whether memory is to be looked
+/// at again.
 fn ask_kernel(
     epoll: c_int,
     set: &Set,
     found: &mut Vec<epoll_event>,
     most: usize,
-) -> Result<(), Errno> {
+) -> Result<bool, Errno> {
     let mut events = [NOTHING; MOST];
     let room = most - found.len();
     let told = kernel::epoll_wait(epoll, &mut events[..room], 0, std::ptr::null())?;
-    translate(epoll, set, &events[..told], found);
-    Ok(())
+    Ok(translate(epoll, set, &events[..told], found))
 }
 
-fn translate(epoll: c_int, set: &Set, events: &[epoll_event], found: &mut Vec<epoll_event>) {
+/// Whether the set was rung: then there is something in memory.
+fn translate(
+    epoll: c_int,
+    set: &Set,
+    events: &[epoll_event],
+    found: &mut Vec<epoll_event>,
+) -> bool {
     let mut changes = Vec::new();
+    let is_rung = events.iter().any(|event| event.u64 == interest::NO_ENTRY);
     set.with(|interest| {
+        if is_rung {
+            interest.is_rung();
+        }
         for event in events {
             found.extend(interest.translate(event, &mut changes));
         }
@@ -291,6 +303,7 @@ fn translate(epoll: c_int, set: &Set, events: &[epoll_event], found: &mut Vec<ep
     for change in &changes {
         let _ = interest::apply(epoll, change);
     }
+    is_rung
 }
 
 /// Looks at memory for a while; whether something came.

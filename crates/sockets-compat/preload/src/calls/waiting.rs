@@ -12,6 +12,7 @@ use crate::next::next;
 use crate::patience::{Patience, SleepLimit};
 use crate::rings::Watch;
 use crate::table::Guard;
+use crate::wake_pipe::PoolPipe;
 use crate::{kernel, readiness, table, watched};
 
 /// How long is looked at memory before one sleeps.
@@ -67,8 +68,10 @@ fn wait(
         let is_rung = is_rung_for_one(ours);
         let doorbell = if is_rung { Doorbell::new() } else { None };
         asked.extend(doorbell.as_ref().map(Doorbell::entry));
+        let pipe = PoolPipe::take();
         let mut watches = Vec::with_capacity(ours.len());
-        let prepared = prepare(entries, ours, &mut asked, &mut watches);
+        let prepared = prepare(entries, ours, &mut asked, &mut watches, pipe.as_ref());
+        asked.extend(pipe.as_ref().map(PoolPipe::entry));
         let slept = prepared.map(|sleep_limit| {
             let left = limit.map(|limit| limit.saturating_sub(begin.elapsed()));
             // Without one it has to look by itself.
@@ -80,6 +83,9 @@ fn wait(
         stop_watching(&watches, ours);
         let Some(slept) = slept else { continue };
         slept?;
+        if let Some(pipe) = pipe.filter(|_| asked.last().is_some_and(|last| last.revents != 0)) {
+            pipe.is_heard();
+        }
         for (entry, asked) in entries.iter_mut().zip(&asked) {
             entry.revents = asked.revents;
         }
@@ -152,7 +158,9 @@ fn prepare(
     ours: &[Emulated],
     asked: &mut [pollfd],
     watches: &mut Vec<(usize, c_int, Watch)>,
+    pipe: Option<&PoolPipe>,
 ) -> Option<SleepLimit> {
+    let pipe = pipe.map(PoolPipe::pipe);
     let mut sleep_limit = SleepLimit::NONE;
     for (which, Emulated { at, what }) in ours.iter().enumerate() {
         let (entry, asked) = (&entries[*at], &mut asked[*at]);
@@ -163,7 +171,7 @@ fn prepare(
             continue;
         };
         let Some(shared) = guard.shared() else { continue };
-        let sleep = readiness::prepare(guard, &shared, entry.fd, entry.events)?;
+        let sleep = readiness::prepare(guard, &shared, entry.fd, entry.events, pipe)?;
         watches.push((which, entry.fd, sleep.watch));
         asked.events = sleep.events;
         ignore_if_blind(asked, sleep.sleep_limit);

@@ -206,6 +206,7 @@ impl<'a> SegmentView<'a> {
         if receiving {
             raise(&self.receives.receiving.has_ended);
         }
+        self.wakes_of_an_end();
         self.notify_carrier();
     }
 
@@ -221,6 +222,7 @@ impl<'a> SegmentView<'a> {
         self.sends.sending.has_ended.store(how, Ordering::Release);
         self.receives.receiving.has_ended.store(CLOSED, Ordering::Release);
         kernel::wake(self.incoming.word_of_room(), i32::MAX);
+        self.wakes_of_an_end();
         self.notify_carrier();
     }
 

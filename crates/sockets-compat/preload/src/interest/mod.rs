@@ -14,8 +14,9 @@
 //! took away is *parked*: it is still with the kernel. If an event comes of such an entry
 //! nevertheless, it is taken away in earnest.
 //!
-//! What lives in the module below: how one sleeps.
+//! What lives in the modules below: how one sleeps, and the pipe that wakes who does.
 
+mod pipe;
 pub(crate) mod sleeping;
 
 use std::collections::BTreeMap;
@@ -28,6 +29,8 @@ use crate::kernel::Outcome;
 use crate::rings::Watch;
 use crate::table::Guard;
 use crate::{kernel, readiness, table, watched};
+
+use self::pipe::SetPipe;
 
 const WRITE: u32 = (EPOLLOUT | EPOLLWRNORM) as u32;
 const EDGE: u32 = EPOLLET as u32;
@@ -127,6 +130,8 @@ pub(crate) struct Interest {
     kept: Vec<epoll_event>,
     /// Which descriptor of [`crate::bell`] the kernel's set watches; zero if none.
     bell: u32,
+    /// By which those who sleep on this set are woken.
+    pipe: SetPipe,
 }
 
 /// What to do with the kernel's set so that it is told what we need.

@@ -8,6 +8,7 @@ use crate::bell::{self, Pair};
 use crate::patience::SleepLimit;
 use crate::readiness;
 use crate::rings::Watch;
+use crate::wake_pipe::WakePipe;
 use libc::EPOLLOUT;
 
 /// Who is about to sleep when a set is armed.
@@ -22,11 +23,15 @@ pub(crate) enum Sleeper {
 impl Interest {
     /// Says to all other ends what is waited for, so that they ring; `None` if something is
     /// there already, else how long the kernel can be left to it.
-    pub(crate) fn arm(&mut self, sleeper: Sleeper) -> Option<SleepLimit> {
+    pub(crate) fn arm(&mut self, epoll: i32, sleeper: Sleeper) -> Option<SleepLimit> {
         let mut all = SleepLimit::NONE;
+        if sleeper == Sleeper::OnThis && !self.hot.is_empty() {
+            self.pipe.before_sleep(epoll);
+        }
         for at in 0..self.hot.len() {
             let entry = &mut self.entries[self.hot[at] as usize];
-            match arm_one(entry) {
+            let pipe = self.pipe.get().filter(|_| sleeper == Sleeper::OnThis);
+            match arm_one(entry, pipe) {
                 Armed::Quiet(sleep_limit) => all = all.and(sleep_limit),
                 Armed::Ready => {
                     self.disarm(at + 1);
@@ -90,7 +95,8 @@ impl Interest {
         for at in std::mem::take(&mut self.resting) {
             let entry = &mut self.entries[at as usize];
             entry.idle_sleeps = entry.idle_sleeps.saturating_add(1);
-            if entry.idle_sleeps < IDLE_SLEEPS && !entry.is_done {
+            let is_busy = entry.idle_sleeps < IDLE_SLEEPS && !entry.is_done;
+            if is_busy || self.grows_idle(at) {
                 self.heat(at);
             }
         }
@@ -98,10 +104,17 @@ impl Interest {
 
     /// A thread leaves with what it was told while others sleep: they hear of what comes next.
     pub(crate) fn arm_for_the_others(&mut self) {
-        if self.asleep > 0 {
-            for &at in &self.hot {
-                let _ = arm_one(&mut self.entries[at as usize]);
-            }
+        if self.asleep == 0 {
+            return;
+        }
+        let mut is_more = false;
+        for &at in &self.hot {
+            let armed = arm_one(&mut self.entries[at as usize], self.pipe.get());
+            is_more |= matches!(armed, Armed::Ready);
+        }
+        // A ring by the pipe was heard by one of them.
+        if let Some(pipe) = self.pipe.get().filter(|_| is_more) {
+            pipe.ring();
         }
     }
 
@@ -123,7 +136,8 @@ impl Interest {
     pub(super) fn arm_for_sleepers(&mut self, at: u32) {
         if self.asleep > 0 || self.is_armed_for_another {
             let entry = &mut self.entries[at as usize];
-            if matches!(arm_one(entry), Armed::Ready) || entry.needs_looks {
+            let pipe = self.pipe.get().filter(|_| !self.is_armed_for_another);
+            if matches!(arm_one(entry, pipe), Armed::Ready) || entry.needs_looks {
                 entry.asked |= EPOLLOUT as u32;
             }
         }
@@ -139,7 +153,8 @@ impl Interest {
             return None;
         }
         let entry = &mut self.entries[at as usize];
-        if !matches!(arm_one(entry), Armed::Ready) && !entry.needs_looks {
+        let pipe = self.pipe.get().filter(|_| !self.is_armed_for_another);
+        if !matches!(arm_one(entry, pipe), Armed::Ready) && !entry.needs_looks {
             return None;
         }
         entry.asked |= EPOLLOUT as u32;
@@ -154,11 +169,11 @@ enum Armed {
     Ready,
 }
 
-fn arm_one(entry: &mut Entry) -> Armed {
+fn arm_one(entry: &mut Entry, pipe: Option<&WakePipe>) -> Armed {
     // Another thread may sleep by the watch that there is: it ends when the next has begun, else
     // who takes rings away meanwhile would see nobody.
     let before = entry.watch.take();
-    let armed = watch_anew(entry, before);
+    let armed = watch_anew(entry, pipe, before);
     if entry.watch.is_none() {
         entry.lets_go(before);
     }
@@ -166,7 +181,7 @@ fn arm_one(entry: &mut Entry) -> Armed {
 }
 
 /// Watches it, in the place of who did before.
-fn watch_anew(entry: &mut Entry, before: Option<Watch>) -> Armed {
+fn watch_anew(entry: &mut Entry, pipe: Option<&WakePipe>, before: Option<Watch>) -> Armed {
     const QUIET: Armed = Armed::Quiet(SleepLimit::NONE);
     entry.needs_looks = false;
     if entry.is_done {
@@ -178,7 +193,7 @@ fn watch_anew(entry: &mut Entry, before: Option<Watch>) -> Armed {
         guard.looks_for_the_other(&shared, entry.fd);
     }
     let waits_for_room = entry.events & WRITE != 0 && shared.is_sending_switched();
-    let watch = shared.watches(entry.fd, true, waits_for_room);
+    let watch = shared.watches(entry.fd, true, waits_for_room, pipe);
     let mut sleep_limit = shared.sleep_limit(entry.fd).and(watch.sleep_limit);
     entry.watch = Some(watch);
     entry.lets_go(before);

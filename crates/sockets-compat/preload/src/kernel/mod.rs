@@ -353,6 +353,17 @@ pub(crate) fn time_option(fd: c_int, name: c_int) -> Result<libc::timeval, Errno
     option_of(fd, libc::SOL_SOCKET, name, zero)
 }
 
+/// The same as a descriptor out of the way of the program, which gets the lowest numbers.
+pub(crate) fn out_of_the_way(fd: c_int) -> c_int {
+    for least in [512, 64] {
+        if let Ok(high) = call!(libc::SYS_fcntl, fd, libc::F_DUPFD_CLOEXEC, least) {
+            let _ = close(fd);
+            return high as c_int;
+        }
+    }
+    fd
+}
+
 /// Writes to a file; not all, perhaps.
 pub(crate) fn write(fd: c_int, bytes: &[u8]) -> Outcome {
     call!(libc::SYS_write, fd, bytes.as_ptr(), bytes.len())

@@ -12,7 +12,7 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use landfall_socket_wakes::{RoomWatchers, RoomWish, Waiters, Wishes};
+use landfall_socket_wakes::{RoomWatchers, RoomWish, Shortcut, Waiters, Wishes};
 
 use crate::folder::Owner;
 use crate::kernel::{self, Errno};
@@ -118,6 +118,11 @@ pub(crate) struct Receiving {
     /// TCP has told of the sender's end, and the sender has not; see
     /// [`crate::connection::SegmentView::has_ended_by_tcp`].
     pub(crate) is_doubtful: AtomicU32,
+    /// A shorter way to wake them, and where that is to be found; see [`crate::wake_pipe`].
+    pub(crate) shortcut: Shortcut,
+    pub(crate) shortcut_place: AtomicU64,
+    /// Changes when those are woken who sleep on it.
+    pub(crate) word_of_bytes: AtomicU32,
 }
 
 #[derive(Debug)]
