@@ -404,9 +404,16 @@ unsafe fn receive_now(
     let may_wait = || flags & libc::MSG_DONTWAIT == 0 && shared.waits(fd);
     let held = hold_for_call(&shared.own.receiving.lock, may_wait)?;
     // SAFETY: as promised.
-    if let Some(now) = unsafe { receive_by_tcp(shared, fd, parts, flags) }? {
-        return Ok(now);
-    }
+    let by_tcp = match unsafe { receive_by_tcp(shared, fd, parts, flags) }? {
+        None => 0,
+        // Who gets less than there was room for takes it that nothing more is there.
+        Some(ReceiveOutcome::Bytes(bytes))
+            if flags & libc::MSG_PEEK == 0 && bytes < total(parts) && shared.is_done_with_tcp() =>
+        {
+            bytes
+        }
+        Some(now) => return Ok(now),
+    };
     let how = if flags & libc::MSG_PEEK != 0 {
         ReceiveMode::Peek
     } else if flags & libc::MSG_TRUNC != 0 {
@@ -414,11 +421,20 @@ unsafe fn receive_now(
     } else {
         ReceiveMode::Take
     };
+    let left = rest(parts, by_tcp);
+    let left = if by_tcp == 0 { parts } else { &*left };
     // SAFETY: as promised.
-    let take = || unsafe { shared.incoming.take(parts, how) };
-    let mut taken = take()?;
+    let take = || unsafe { shared.incoming.take(left, how) };
+    let mut taken = match take() {
+        // What is wrong with the ring the next call tells.
+        Err(_) if by_tcp > 0 => 0,
+        taken => taken?,
+    };
     if total(parts) == 0 && shared.incoming.available()? > 0 {
         return Ok(ReceiveOutcome::Bytes(0));
+    }
+    if taken == 0 && by_tcp > 0 {
+        return Ok(ReceiveOutcome::Bytes(by_tcp));
     }
     if taken == 0 {
         // How the peer ended is the kernel's to say: in peace, or not.
@@ -439,7 +455,7 @@ unsafe fn receive_now(
     }
     drop(held);
     shared.wake_sender_if_wanted(fd);
-    Ok(ReceiveOutcome::Bytes(taken))
+    Ok(ReceiveOutcome::Bytes(by_tcp + taken))
 }
 
 /// The bytes that go by TCP; `None` if all of them have been taken and the ring is next.
@@ -529,7 +545,7 @@ pub(crate) fn silence(
             }
             Ok(_) if !keeps => {}
             Ok(_) if held.is_none() || has_tried || !shared.rings_may_go(fd) => {
-                return Ok(TcpStatus::Open);
+                return behind_rings(shared, fd);
             }
             Ok(_) => {
                 shared.drop_rings(fd);
@@ -543,6 +559,15 @@ pub(crate) fn silence(
             Err(why) => return Err(why),
         }
     }
+}
+
+/// The same where rings have to stay in TCP's queue: an end would come after them.
+fn behind_rings(shared: &SegmentView<'_>, fd: i32) -> Result<TcpStatus, Errno> {
+    if kernel::poll_one(fd, libc::POLLRDHUP, 0)? & libc::POLLRDHUP == 0 {
+        return Ok(TcpStatus::Open);
+    }
+    shared.has_ended_by_tcp();
+    Ok(TcpStatus::End)
 }
 
 /// Returns when there may be bytes, or an end, or with what ended the waiting; by memory alone if

@@ -17,6 +17,7 @@ pub(crate) const CASES: &[Case] = &[
     ("both_ways_at_once_in_select", |seen| both_ways(seen, Waits::Select)),
     ("both_ways_at_once_in_epoll", |seen| both_ways(seen, Waits::Epoll(0))),
     ("both_ways_at_once_in_epoll_by_edge", |seen| both_ways(seen, Waits::Epoll(EPOLLET))),
+    ("both_ways_at_once_in_one_set_by_edge", by_one_set),
     ("both_ways_at_once_in_calls", |seen| both_ways(seen, Waits::Calls)),
 ];
 
@@ -177,4 +178,93 @@ fn sends_back(how: Waits, fd: c_int, lost: &Arc<AtomicU32>) {
         }
         sum += got;
     }
+}
+
+/// Two loops, each with one set for both ways, that do what they are told of and nothing else.
+fn by_one_set(seen: &mut Seen) {
+    for pair in [Pair::fresh(), Pair::used()] {
+        let lost = Arc::new(AtomicU32::new(0));
+        set_nonblocking(pair.a);
+        set_nonblocking(pair.b);
+        let echo = {
+            let (lost, b) = (Arc::clone(&lost), pair.b);
+            thread::spawn(move || echoes(b, &lost))
+        };
+        let (mut piece, mut came, mut sent) = (vec![0; PIECE], 0, 0);
+        by_edges(pair.a, &lost, |ready| {
+            while ready.to_send && sent < BYTES {
+                let piece: Vec<u8> = (sent..BYTES.min(sent + PIECE)).map(byte).collect();
+                sent += ready.sends(pair.a, &piece);
+            }
+            while ready.to_receive {
+                let got = ready.receives(pair.a, &mut piece);
+                let mut all = piece[..got].iter().enumerate();
+                if !all.all(|(at, &found)| found == byte(came + at)) {
+                    return true;
+                }
+                came += got;
+            }
+            came == BYTES
+        });
+        seen.note("came", (came, echo.join().is_ok()));
+        seen.note("edges that nobody told", lost.load(Ordering::Relaxed));
+        pair.close();
+    }
+}
+
+fn echoes(fd: c_int, lost: &Arc<AtomicU32>) {
+    let (mut piece, mut sum) = (vec![0; PIECE], 0);
+    let mut kept = 0..0;
+    by_edges(fd, lost, |ready| {
+        loop {
+            if !kept.is_empty() && ready.to_send {
+                kept.start += ready.sends(fd, &piece[kept.clone()]);
+            } else if kept.is_empty() && ready.to_receive {
+                kept = 0..ready.receives(fd, &mut piece);
+                sum += kept.end;
+            } else {
+                return sum == BYTES && kept.is_empty();
+            }
+        }
+    });
+}
+
+/// What was told of a descriptor, until a call says otherwise.
+#[derive(Default)]
+struct Ready {
+    to_receive: bool,
+    to_send: bool,
+}
+
+impl Ready {
+    fn sends(&mut self, fd: c_int, bytes: &[u8]) -> usize {
+        let sent = usize::try_from(send(fd, bytes, 0));
+        self.to_send = sent.is_ok();
+        sent.unwrap_or(0)
+    }
+
+    fn receives(&mut self, fd: c_int, into: &mut [u8]) -> usize {
+        let got = usize::try_from(recv(fd, into, 0));
+        // What has ended has nothing more.
+        self.to_receive = got.is_ok_and(|got| got > 0);
+        got.unwrap_or(0)
+    }
+}
+
+/// Calls `work` with each edge until it is done, or one does not come.
+fn by_edges(fd: c_int, lost: &AtomicU32, mut work: impl FnMut(&mut Ready) -> bool) {
+    let (watch, mut ready) = (Watch::new(), Ready::default());
+    watch.change(EPOLL_CTL_ADD, fd, EPOLLIN | EPOLLOUT | EPOLLET);
+    while !work(&mut ready) {
+        let told = watch.wait(&[fd], 4, LONG_MS);
+        if told.is_empty() {
+            lost.fetch_add(1, Ordering::Relaxed);
+            break;
+        }
+        for (_, events) in told {
+            ready.to_receive |= events.contains("IN");
+            ready.to_send |= events.contains("OUT");
+        }
+    }
+    watch.close();
 }

@@ -7,7 +7,9 @@ use std::time::Duration;
 use libc::{EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, EPOLLET, EPOLLIN, EPOLLOUT};
 
 use crate::Case;
-use crate::pair::{Pair, Seen, close, drain, fill, fill_with, poll_bits, recv, send};
+use crate::pair::{
+    Pair, Seen, close, drain, fill, fill_with, listener, poll_bits, recv, send, set_nonblocking,
+};
 use crate::watching::{Watch, later};
 
 pub(crate) const CASES: &[Case] = &[
@@ -22,6 +24,9 @@ pub(crate) const CASES: &[Case] = &[
     ("epoll_watched_while_another_reads", watched_while_another_reads),
     ("epoll_nested_of_room", nested_of_room),
     ("epoll_by_edge_of_room_after_the_first_bytes", edge_first_room),
+    ("epoll_by_edge_of_room_after_bytes", edge_room_after_bytes),
+    ("epoll_by_edge_until_a_read_is_short", edge_until_short),
+    ("epoll_of_a_socket_that_connects_later", added_before_it_connects),
     ("epoll_changed_past_libc", changed_past_libc),
 ];
 
@@ -283,6 +288,116 @@ fn edge_first_room(seen: &mut Seen) {
         watch.close();
         pair.close();
     }
+}
+
+/// One set for both: while there is no room yet, bytes are told of, and room is news all the same.
+fn edge_room_after_bytes(seen: &mut Seen) {
+    for pair in [Pair::fresh(), Pair::used()] {
+        let (watch, fds) = (Watch::new(), [pair.a]);
+        watch.change(EPOLL_CTL_ADD, pair.a, EPOLLIN | EPOLLOUT | EPOLLET);
+        seen.note("at first", watch.wait(&fds, 4, 1000));
+        for _ in 0..3 {
+            fill(pair.a);
+            send(pair.b, b"word", 0);
+            // Of a kernel that finds some more room in its queues the first may tell of both.
+            let first = format!("{:?}", watch.wait(&fds, 4, 1000));
+            seen.note("bytes", first.contains("IN"));
+            drain(pair.a);
+            let b = pair.b;
+            let taker = later(move || while drain(b) > 0 {});
+            let has_room = |told: &str| told.contains("OUT");
+            let told = has_room(&first) || has_room(&format!("{:?}", watch.wait(&fds, 4, 1000)));
+            seen.note("room", told);
+            taker.join().unwrap();
+            while poll_bits(pair.b, libc::POLLIN, 5) != "nothing" {
+                drain(pair.b);
+            }
+        }
+        watch.close();
+        pair.close();
+    }
+}
+
+/// What nginx does: a read that gives less than there was room for is the last, and what comes
+/// after it is an edge of its own.
+fn edge_until_short(seen: &mut Seen) {
+    const BYTES: usize = 12 << 20;
+    for make in [Pair::fresh, Pair::offered, Pair::used] {
+        let pair = make();
+        set_nonblocking(pair.b);
+        let (watch, fds) = (Watch::new(), [pair.b]);
+        watch.change(EPOLL_CTL_ADD, pair.b, EPOLLIN | EPOLLET | libc::EPOLLRDHUP);
+        let a = pair.a;
+        let sender = thread::spawn(move || {
+            let mut sum = 0;
+            while sum < BYTES {
+                sum += send(a, &vec![7; (BYTES - sum).min(70_000)], 0).max(0) as usize;
+            }
+        });
+        let (mut sum, mut lost, mut piece) = (0, 0, [0; 8192]);
+        while sum < BYTES && lost == 0 {
+            lost += usize::from(watch.wait(&fds, 4, 8000).is_empty());
+            while let Ok(got) = usize::try_from(recv(pair.b, &mut piece, 0)) {
+                sum += got;
+                if got < piece.len() {
+                    break;
+                }
+            }
+        }
+        seen.note("edges that nobody told", lost);
+        // A sender that waits goes on.
+        while sum < BYTES {
+            sum += drain(pair.b);
+        }
+        sender.join().unwrap();
+        seen.note("came", sum);
+        watch.close();
+        pair.close();
+    }
+}
+
+/// What nginx does with servers behind it. Nobody is left over who waits, and what has ended has
+/// ended for who reads.
+fn added_before_it_connects(seen: &mut Seen) {
+    let (listener, address) = listener();
+    // SAFETY: numbers.
+    let a = unsafe { libc::socket(libc::AF_INET, libc::SOCK_STREAM, 0) };
+    let (watch, fds) = (Watch::new(), [a]);
+    watch.change(EPOLL_CTL_ADD, a, EPOLLIN | EPOLLOUT | EPOLLET | libc::EPOLLRDHUP);
+    // SAFETY: numbers, and an address of our own.
+    let b = unsafe {
+        let len = size_of::<libc::sockaddr_in>() as u32;
+        assert_eq!(libc::connect(a, std::ptr::from_ref(&address).cast(), len), 0);
+        libc::accept(listener, std::ptr::null_mut(), std::ptr::null_mut())
+    };
+    close(listener);
+    set_nonblocking(a);
+    let pair = Pair { a, b };
+    for _ in 0..12 {
+        send(pair.a, b"word", 0);
+        recv(pair.b, &mut [0; 4], 0);
+        let sender = later(move || {
+            send(b, b"word", 0);
+        });
+        let mut got = -1;
+        while got < 0 && !watch.wait(&fds, 4, 5000).is_empty() {
+            got = recv(pair.a, &mut [0; 8], 0);
+        }
+        seen.note("came", got);
+        sender.join().unwrap();
+    }
+    // Each sleep but the last is for bytes; an end comes behind what has woken it.
+    let ender = later(move || {
+        send(b, b"last", 0);
+        // SAFETY: numbers.
+        unsafe { libc::shutdown(b, libc::SHUT_WR) };
+    });
+    ender.join().unwrap();
+    watch.wait(&fds, 4, 5000);
+    let all = [recv(pair.a, &mut [0; 8], 0), recv(pair.a, &mut [0; 8], 0)];
+    seen.note("the last, and its end", all);
+    watch.close();
+    pair.close();
 }
 
 /// What is watched by a call of the kernel itself, or by `io_uring`, is told in the program's words.

@@ -323,8 +323,10 @@ unsafe fn room<'a>(events: *mut epoll_event, most: c_int) -> Option<&'a mut [epo
     (!events.is_null()).then(|| unsafe { std::slice::from_raw_parts_mut(events, most) })
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn epoll_pwait(
+/// # Safety
+///
+/// What `epoll_pwait` asks for.
+unsafe fn wait_for_milliseconds(
     epoll: c_int,
     events: *mut epoll_event,
     most: c_int,
@@ -349,6 +351,18 @@ unsafe extern "C" fn epoll_pwait(
 }
 
 #[unsafe(no_mangle)]
+unsafe extern "C" fn epoll_pwait(
+    epoll: c_int,
+    events: *mut epoll_event,
+    most: c_int,
+    milliseconds: c_int,
+    mask: *const sigset_t,
+) -> c_int {
+    // SAFETY: what the program gave.
+    unsafe { wait_for_milliseconds(epoll, events, most, milliseconds, mask) }
+}
+
+#[unsafe(no_mangle)]
 unsafe extern "C" fn epoll_wait(
     epoll: c_int,
     events: *mut epoll_event,
@@ -356,7 +370,7 @@ unsafe extern "C" fn epoll_wait(
     milliseconds: c_int,
 ) -> c_int {
     // SAFETY: what the program gave.
-    unsafe { epoll_pwait(epoll, events, most, milliseconds, std::ptr::null()) }
+    unsafe { wait_for_milliseconds(epoll, events, most, milliseconds, std::ptr::null()) }
 }
 
 #[unsafe(no_mangle)]

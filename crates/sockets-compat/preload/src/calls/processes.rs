@@ -24,8 +24,13 @@ const fn is_handler(handler: sighandler_t) -> bool {
     !matches!(handler, libc::SIG_DFL | libc::SIG_IGN)
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn sigaction(signal: c_int, new: *const Action, old: *mut Action) -> c_int {
+/// What the functions here call each other by: a program may have a `sigaction` of its own, which
+/// calls ours (Erlang's has one), so that theirs would never end.
+///
+/// # Safety
+///
+/// What `sigaction` asks for.
+unsafe fn act(signal: c_int, new: *const Action, old: *mut Action) -> c_int {
     let _section = Section::enter();
     // SAFETY: what the program gave, here and below.
     let Some(new) = (unsafe { new.as_ref() }) else {
@@ -55,9 +60,15 @@ unsafe extern "C" fn sigaction(signal: c_int, new: *const Action, old: *mut Acti
 }
 
 #[unsafe(no_mangle)]
+unsafe extern "C" fn sigaction(signal: c_int, new: *const Action, old: *mut Action) -> c_int {
+    // SAFETY: what the program gave.
+    unsafe { act(signal, new, old) }
+}
+
+#[unsafe(no_mangle)]
 unsafe extern "C" fn __sigaction(signal: c_int, new: *const Action, old: *mut Action) -> c_int {
     // SAFETY: what the program gave.
-    unsafe { sigaction(signal, new, old) }
+    unsafe { act(signal, new, old) }
 }
 
 /// What is set for a signal, in the program's words.
@@ -65,7 +76,7 @@ fn action_of(signal: c_int) -> Option<Action> {
     let mut action = MaybeUninit::<Action>::uninit();
     // SAFETY: a place for it; it is filled if the call goes well.
     unsafe {
-        let done = sigaction(signal, std::ptr::null(), action.as_mut_ptr());
+        let done = act(signal, std::ptr::null(), action.as_mut_ptr());
         (done == 0).then(|| action.assume_init())
     }
 }
@@ -81,7 +92,7 @@ fn set_by(signal: c_int, set: impl FnOnce() -> sighandler_t) -> sighandler_t {
     }
     if let Some(action) = action_of(signal) {
         // SAFETY: what is set already.
-        unsafe { sigaction(signal, &raw const action, std::ptr::null_mut()) };
+        unsafe { act(signal, &raw const action, std::ptr::null_mut()) };
     }
     match before {
         // libc knows ours only.
@@ -278,15 +289,18 @@ unsafe extern "C" fn syscall(
 /// `SECCOMP_FILTER_FLAG_TSYNC`: for all threads.
 const TSYNC: c_long = 1;
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn _exit(code: c_int) -> ! {
+fn exit(code: c_int) -> ! {
     crate::end();
     // SAFETY: a number.
     unsafe { next!(_exit: fn(c_int) -> !)(code) }
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn _Exit(code: c_int) -> ! {
-    // SAFETY: a number.
-    unsafe { _exit(code) }
+extern "C" fn _exit(code: c_int) -> ! {
+    exit(code)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn _Exit(code: c_int) -> ! {
+    exit(code)
 }

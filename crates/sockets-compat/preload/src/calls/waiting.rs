@@ -209,8 +209,10 @@ unsafe fn list<'a>(entries: *mut pollfd, count: nfds_t) -> &'a mut [pollfd] {
     unsafe { std::slice::from_raw_parts_mut(entries, count as usize) }
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn poll(entries: *mut pollfd, count: nfds_t, milliseconds: c_int) -> c_int {
+/// # Safety
+///
+/// What `poll` asks for.
+unsafe fn poll_list(entries: *mut pollfd, count: nfds_t, milliseconds: c_int) -> c_int {
     // SAFETY: what the program gave.
     let entries_of_program = unsafe { list(entries, count) };
     let ours = ours(entries_of_program);
@@ -225,6 +227,12 @@ unsafe extern "C" fn poll(entries: *mut pollfd, count: nfds_t, milliseconds: c_i
 }
 
 #[unsafe(no_mangle)]
+unsafe extern "C" fn poll(entries: *mut pollfd, count: nfds_t, milliseconds: c_int) -> c_int {
+    // SAFETY: what the program gave.
+    unsafe { poll_list(entries, count, milliseconds) }
+}
+
+#[unsafe(no_mangle)]
 unsafe extern "C" fn __poll_chk(
     entries: *mut pollfd,
     count: nfds_t,
@@ -232,11 +240,13 @@ unsafe extern "C" fn __poll_chk(
     _room: usize,
 ) -> c_int {
     // SAFETY: what the program gave.
-    unsafe { poll(entries, count, milliseconds) }
+    unsafe { poll_list(entries, count, milliseconds) }
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn ppoll(
+/// # Safety
+///
+/// What `ppoll` asks for.
+unsafe fn ppoll_list(
     entries: *mut pollfd,
     count: nfds_t,
     limit: *const timespec,
@@ -262,6 +272,17 @@ unsafe extern "C" fn ppoll(
 }
 
 #[unsafe(no_mangle)]
+unsafe extern "C" fn ppoll(
+    entries: *mut pollfd,
+    count: nfds_t,
+    limit: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    // SAFETY: what the program gave.
+    unsafe { ppoll_list(entries, count, limit, mask) }
+}
+
+#[unsafe(no_mangle)]
 unsafe extern "C" fn __ppoll_chk(
     entries: *mut pollfd,
     count: nfds_t,
@@ -270,7 +291,7 @@ unsafe extern "C" fn __ppoll_chk(
     _room: usize,
 ) -> c_int {
     // SAFETY: what the program gave.
-    unsafe { ppoll(entries, count, limit, mask) }
+    unsafe { ppoll_list(entries, count, limit, mask) }
 }
 
 fn duration(time: &timespec) -> Option<Duration> {

@@ -14,8 +14,9 @@
 //! took away is *parked*: it is still with the kernel. If an event comes of such an entry
 //! nevertheless, it is taken away in earnest.
 //!
-//! What lives in the modules below: how one sleeps, and the pipe that wakes who does.
+//! What lives in the modules below: how one sleeps, the pipe that wakes who does, and what is parked.
 
+mod parked;
 mod pipe;
 pub(crate) mod sleeping;
 
@@ -72,6 +73,14 @@ impl Word {
     }
 }
 
+/// A watch that was made before a sleep, and of which connection. (An entry may be older than
+/// that: nginx adds a socket to its set before it connects it.)
+#[derive(Clone, Copy, Debug)]
+struct Watching {
+    watch: Watch,
+    serial: u64,
+}
+
 /// One descriptor that is watched.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
@@ -93,7 +102,7 @@ struct Entry {
     /// Its end was told of, as the carriers say it.
     seen_end: bool,
     /// Made before a sleep: the other end rings.
-    watch: Option<Watch>,
+    watch: Option<Watching>,
     /// Sleeps since it was told of.
     idle_sleeps: u8,
     /// Told once, and not to be told again before it is asked for anew.
@@ -105,6 +114,8 @@ struct Entry {
     is_fresh: bool,
     /// The turn in which it was told last: not twice in one.
     turn: u64,
+    /// For edges: what the kernel told in that turn, for the next.
+    missed: u32,
 }
 
 /// What one epoll descriptor watches.
@@ -158,10 +169,10 @@ impl Entry {
     }
 
     /// The same of one that is no more the entry's.
-    fn lets_go(&self, watch: Option<Watch>) {
-        if let Some(watch) = watch
+    fn lets_go(&self, watching: Option<Watching>) {
+        if let Some(Watching { watch, serial }) = watching
             && let Some(guard) = shared_of(self.fd)
-            && serial_of(&guard) == self.serial
+            && serial_of(&guard) == serial
             && let Some(shared) = guard.shared()
         {
             shared.stops_watching(self.fd, watch);
@@ -185,6 +196,7 @@ impl Interest {
         let entry = &mut self.entries[at as usize];
         (entry.events, entry.data) = (event.events, event.u64);
         (entry.is_done, entry.is_fresh, entry.seen_end) = (false, true, false);
+        entry.missed = 0;
         entry.asked = asked(fd, event.events);
         let found = table::find(fd);
         entry.serial = found.as_ref().map_or(0, serial_of);
@@ -219,6 +231,7 @@ impl Interest {
                 seen_full: 0,
                 is_fresh: true,
                 turn: 0,
+                missed: 0,
             });
             (self.entries.len() - 1) as u32
         });
@@ -454,28 +467,47 @@ impl Interest {
         shared: &SegmentView<'_>,
         by_kernel: Option<u32>,
     ) -> Option<epoll_event> {
-        let entry = &self.entries[at as usize];
-        if entry.is_done
-            || entry.turn == self.turn
-            || (by_kernel.is_none() && !is_worth_a_look(entry, guard, shared))
-        {
+        let entry = &mut self.entries[at as usize];
+        if entry.is_done {
+            return None;
+        }
+        if entry.turn == self.turn {
+            if has_edges(entry) {
+                // The kernel says it once.
+                entry.missed |= by_kernel.unwrap_or(0);
+            }
+            return None;
+        }
+        let by_kernel = by_kernel.unwrap_or(0) | std::mem::take(&mut entry.missed);
+        if by_kernel == 0 && !is_worth_a_look(entry, guard, shared) {
             return None;
         }
         let (fd, wanted) = (entry.fd, wanted(entry.events));
-        let ready = if by_kernel.is_some_and(|events| events & ENDS != 0) {
+        // Before it is looked at: what becomes ready meanwhile is news for the next.
+        let position = shared.incoming.position();
+        let full = guard.was_full.load(Ordering::Acquire);
+        let ready = if by_kernel & ENDS != 0 {
             readiness::by_kernel(shared, fd, wanted)
         } else {
             readiness::now(guard, shared, fd, wanted)
         };
-        let news = !has_edges(entry) || is_edge(entry, guard, shared, ready);
+        let by_tcp = by_kernel & EPOLLIN as u32 != 0 && !shared.is_done_with_tcp();
+        let news = !has_edges(entry)
+            || is_edge(entry, guard, shared, ready)
+            || (by_tcp && ready & readiness::READING != 0);
         let entry = &mut self.entries[at as usize];
         if ready == 0 || !news {
             return None;
         }
         (entry.is_fresh, entry.turn, entry.idle_sleeps) = (false, self.turn, 0);
-        entry.seen_position = shared.incoming.position();
-        entry.seen_end = shared.knows_of_a_carried_end();
-        entry.seen_full = guard.was_full.load(Ordering::Acquire);
+        // Of what it is not ready for yet it has to be told.
+        if ready & readiness::READING != 0 {
+            entry.seen_position = position;
+            entry.seen_end = shared.knows_of_a_carried_end();
+        }
+        if ready & readiness::WRITING != 0 {
+            entry.seen_full = full;
+        }
         entry.is_done = entry.events & ONCE != 0;
         let events = u32::from(ready.cast_unsigned());
         Some(epoll_event { events, u64: entry.data })
@@ -511,7 +543,7 @@ fn asked(fd: i32, events: u32) -> u32 {
 /// Whether memory alone says that there may be something to tell.
 fn is_worth_a_look(entry: &Entry, guard: &Guard, shared: &SegmentView<'_>) -> bool {
     let ready = if entry.is_done { 0 } else { readiness::by_ring(shared, wanted(entry.events)) };
-    ready != 0 && (!has_edges(entry) || is_edge(entry, guard, shared, ready))
+    entry.missed != 0 || ready != 0 && (!has_edges(entry) || is_edge(entry, guard, shared, ready))
 }
 
 /// Whether something has changed since the program was told.
@@ -537,48 +569,4 @@ fn is_news_of_an_end(entry: &Entry, shared: &SegmentView<'_>) -> bool {
 /// Asks the kernel's set for something else.
 pub(crate) fn apply(epoll: i32, change: &Change) -> Outcome {
     kernel::epoll_change(epoll, change.operation, change.fd, &change.event)
-}
-
-impl Interest {
-    /// Takes it away without a word to the kernel, if that can be.
-    pub(crate) fn parks(&mut self, fd: i32) -> bool {
-        let Some(&at) = self.by_fd.get(&fd) else { return false };
-        if !self.entries[at as usize].is_by_level() {
-            return false;
-        }
-        self.by_fd.remove(&fd);
-        self.cool(at);
-        self.entries[at as usize].is_parked = true;
-        self.parked.insert(fd, at);
-        true
-    }
-
-    pub(crate) fn has_parked(&self, fd: i32) -> bool {
-        self.parked.contains_key(&fd)
-    }
-
-    /// It is added again; `false` if it was not parked, or is another connection by now.
-    pub(crate) fn unparks(&mut self, fd: i32) -> bool {
-        let Some(at) = self.parked.remove(&fd) else { return false };
-        if !self.entries[at as usize].is_by_level() {
-            self.give_up(at);
-            return false;
-        }
-        let entry = &mut self.entries[at as usize];
-        (entry.is_parked, entry.idle_sleeps) = (false, 0);
-        self.by_fd.insert(fd, at);
-        true
-    }
-
-    /// It is taken away in earnest, if it is parked.
-    pub(crate) fn remove_parked(&mut self, fd: i32) -> Option<Change> {
-        let parked = self.parked.remove(&fd)?;
-        Some(self.give_up(parked))
-    }
-
-    /// All that is parked is taken away in earnest.
-    pub(crate) fn take_parked(&mut self) -> Vec<Change> {
-        let parked = std::mem::take(&mut self.parked);
-        parked.into_values().map(|at| self.give_up(at)).collect()
-    }
 }

@@ -3,11 +3,12 @@
 //! While one sleeps, whatever becomes of interest to it has to be rung for, no matter who else
 //! works with the set meanwhile.
 
-use super::{Change, Entry, IDLE_SLEEPS, Interest, WRITE, is_worth_a_look, shared_of};
+use super::{
+    Change, Entry, IDLE_SLEEPS, Interest, WRITE, Watching, is_worth_a_look, serial_of, shared_of,
+};
 use crate::bell::{self, Pair};
 use crate::patience::SleepLimit;
 use crate::readiness;
-use crate::rings::Watch;
 use crate::wake_pipe::WakePipe;
 use libc::EPOLLOUT;
 
@@ -181,7 +182,7 @@ fn arm_one(entry: &mut Entry, pipe: Option<&WakePipe>) -> Armed {
 }
 
 /// Watches it, in the place of who did before.
-fn watch_anew(entry: &mut Entry, pipe: Option<&WakePipe>, before: Option<Watch>) -> Armed {
+fn watch_anew(entry: &mut Entry, pipe: Option<&WakePipe>, before: Option<Watching>) -> Armed {
     const QUIET: Armed = Armed::Quiet(SleepLimit::NONE);
     entry.needs_looks = false;
     if entry.is_done {
@@ -195,7 +196,7 @@ fn watch_anew(entry: &mut Entry, pipe: Option<&WakePipe>, before: Option<Watch>)
     let waits_for_room = entry.events & WRITE != 0 && shared.is_sending_switched();
     let watch = shared.watches(entry.fd, true, waits_for_room, pipe);
     let mut sleep_limit = shared.sleep_limit(entry.fd).and(watch.sleep_limit);
-    entry.watch = Some(watch);
+    entry.watch = Some(Watching { watch, serial: serial_of(&guard) });
     entry.lets_go(before);
     if shared.keeps_a_ring_for_another(entry.fd) {
         sleep_limit = sleep_limit.and(SleepLimit::BLIND);

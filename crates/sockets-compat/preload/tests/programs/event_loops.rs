@@ -1,9 +1,8 @@
 //! Event loops that watch their sockets in ways of their own.
 
-use std::path::PathBuf;
-
 use landfall_testbed::{leave_out_unless, skip_unless};
 
+use crate::packages;
 use crate::test_folder::{TestFolder, Where, each, missing};
 
 const PAGES: &str = "\
@@ -18,15 +17,12 @@ async def app(scope, receive, send):
 
 const LENGTHS: [usize; 6] = [1, 1000, 300_000, 5, 0, 70_000];
 
-/// Where `bash .ci/run tools` puts uvicorn and uvloop: beside what cargo builds.
-fn packages() -> Option<PathBuf> {
-    let test = std::env::current_exe().ok()?;
-    let mut places = test.ancestors().map(|folder| folder.join("tools/uvicorn"));
-    places.find(|place| place.join("uvloop").exists())
-}
-
 fn why_not() -> Option<String> {
-    let packages = || packages().is_none().then(|| "needs uvicorn: bash .ci/run tools".to_owned());
+    let packages = || {
+        packages("uvicorn", "uvloop")
+            .is_none()
+            .then(|| "needs uvicorn: bash .ci/run tools".to_owned())
+    };
     missing(&["python3", "curl"]).or_else(packages)
 }
 
@@ -47,7 +43,7 @@ fn why_no_io_uring() -> Option<String> {
 fn uvicorn_answers_curl(ground: &TestFolder, place: Where, event_loop: &str) {
     let port = ground.port();
     ground.write("pages.py", PAGES.as_bytes());
-    let packages = packages().expect("it was looked for").display().to_string();
+    let packages = packages("uvicorn", "uvloop").expect("it was looked for").display().to_string();
     let number = port.to_string();
     let words = ["-m", "uvicorn", "--port", &number, "--loop", event_loop, "--log-level", "error"];
     let words = [&words[..], &["--app-dir", ground.folder(), "pages:app"]].concat();

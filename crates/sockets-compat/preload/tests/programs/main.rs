@@ -1,11 +1,15 @@
 //! Programs that know nothing of it: at both ends, at one end, at the other.
 
 mod between;
+mod brokers;
 #[path = "../common/mod.rs"]
 mod common;
 mod corba;
 mod event_loops;
+mod grpc;
 mod hosts;
+mod java;
+mod own_functions;
 mod servers;
 mod services;
 mod test_folder;
@@ -15,6 +19,14 @@ use landfall_testbed::skip_unless;
 use test_folder::{TestFolder, Where, each, missing};
 
 const LEN: usize = 3 << 20;
+
+/// Where `bash .ci/run tools` puts what it has of PyPI under this name: beside what cargo builds.
+/// `package` is in it if it is whole.
+fn packages(name: &str, package: &str) -> Option<std::path::PathBuf> {
+    let test = std::env::current_exe().ok()?;
+    let mut places = test.ancestors().map(|folder| folder.join("tools").join(name));
+    places.find(|place| place.join(package).exists())
+}
 
 #[test]
 fn curl_fetches_from_python() {
