@@ -1,8 +1,5 @@
 /* Joins the fragments of a datagram, and shows what is dropped: `reassembly`. */
-#include <stdio.h>
-#include <string.h>
-
-#include <landfall.h>
+#include "common.h"
 
 /* A UDP datagram from 10.0.0.1 to 10.0.0.2 in two fragments. */
 static const uint8_t first[] = {
@@ -21,12 +18,6 @@ static const uint8_t whole[] = {
     0x45, 0, 0, 28, 0, 8, 0, 0, 64, 17, 0x66, 0xc7, 10, 0, 0, 1, 10, 0, 0, 2,
     0, 9, 0, 8, 0, 8, 0, 0,
 };
-
-#define MUST(condition)                                                               \
-    do {                                                                              \
-        if (!(condition))                                                             \
-            return fprintf(stderr, "%s: %s\n", #condition, lf_error()), 1;            \
-    } while (0)
 
 int main(void)
 {

@@ -2,3 +2,4 @@
 
 mod languages;
 mod stp;
+mod verbs;

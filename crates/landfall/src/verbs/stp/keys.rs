@@ -22,6 +22,13 @@ impl MemoryKey {
     /// How many bytes [`to_bytes`](Self::to_bytes) gives.
     pub const LEN: usize = 13;
 
+    /// A key of memory that was given out over the connection itself, by a region of this name
+    /// ([`RegionRequest::name`](crate::stp::RegionRequest::name)).
+    #[must_use]
+    pub const fn new(name: u32, len: u64, rights: RemoteRights) -> Self {
+        Self { name, len, rights }
+    }
+
     /// As a message carries it.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; Self::LEN] {
@@ -48,6 +55,12 @@ impl MemoryKey {
         let key =
             Self { name: u32::from_le_bytes([a, b, c, d]), len: u64::from_le_bytes(len), rights };
         (bits >> RIGHTS.len() == 0).then_some(key)
+    }
+
+    /// What its owner calls it.
+    #[must_use]
+    pub const fn name(&self) -> u32 {
+        self.name
     }
 
     /// How many bytes the memory has.
