@@ -525,7 +525,13 @@ lf_reassembler *lf_reassembler_open(const lf_reassembly *config);
  * 0 if others are missing, and LF_REFUSED if the frame was dropped: lf_error says why. */
 int64_t lf_reassemble(lf_reassembler *reassembler, uint64_t now, const void *frame, size_t length,
                       const void **packet);
+/* Forgets what was not complete in time, for times in which no frame comes. */
+int lf_reassembler_expire(lf_reassembler *reassembler, uint64_t now);
 int lf_reassembler_counts(const lf_reassembler *reassembler, lf_reassembly_counts *counts);
+/* A reason for which frames are dropped, and how many were: from number 0 on. NULL: there is no
+ * reason of this number. */
+const char *lf_reassembler_dropped(const lf_reassembler *reassembler, uint32_t reason,
+                                   uint64_t *count);
 void lf_reassembler_close(lf_reassembler *reassembler);
 
 #ifdef __cplusplus

@@ -358,7 +358,7 @@ fn what_makes_no_sense_is_refused_in_every_language() {
 fn fragments_are_joined_in_c() {
     static BUILT: CProgram = OnceLock::new();
     // Without a compiler, which was said.
-    let Some(program) = compiled(&BUILT, "examples/reassembly") else { return };
+    let Some(program) = compiled(&BUILT, "tests/c/reassembly") else { return };
     Other(c_command(program).spawn().unwrap()).ended_well();
 }
 
@@ -389,7 +389,7 @@ fn the_python_programs_of_the_readme_run() {
     let readme = std::fs::read_to_string(here().join("README.md")).unwrap();
     let blocks = readme.split("```python\n").skip(1).map(|rest| rest.split("```").next().unwrap());
     let programs: Vec<_> = blocks.filter(|block| block.contains("assert ")).collect();
-    assert_eq!(programs.len(), 1);
+    assert_eq!(programs.len(), 2);
     for program in programs {
         let folder = TemporaryFolder::new("readme");
         let source = folder.path().join("program.py");

@@ -29,7 +29,7 @@ class _Bytes:
         else:
             # ctypes takes the address of bytes only.
             self._from = buffer if type(buffer) is bytes else bytes(self._view)
-            self.address = ctypes.cast(ctypes.c_char_p(self._from), _P)
+            self.address = ctypes.cast(ctypes.c_char_p(self._from), _P).value
 
 
 def _key_of(key, length):
