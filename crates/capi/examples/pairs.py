@@ -144,6 +144,62 @@ def ask(carrier, folder):
         pair.close()
 
 
+def refused(error, call, *arguments):
+    try:
+        call(*arguments)
+    except error as why:
+        assert str(why)
+        return why
+    raise AssertionError(f"{call} {arguments} is taken")
+
+
+def mistakes(carrier, folder):
+    """What is refused, and how a queue pair ends."""
+    with carrier_of(carrier, folder, 1, None) as a, carrier_of(carrier, folder, 2, None) as b:
+        listener, sent, came = a.listen(PLACES[carrier]), b.completions(), a.completions()
+        shared = a.shared_receives(came, 4)
+        pair = b.connect(f"{a.address}/7", sent, send_depth=2, inlined=16, timeout=PATIENCE)
+        other = listener.accept(came, shared=shared, timeout=PATIENCE)
+        room, out, closed = a.region(64), b.region(64), b.region(64)
+        closed.close()
+        for length, rights in [(0, 3), (64, 0), (64, 4)]:
+            refused(verbs.Error, a.region, length, rights)
+        refused(verbs.Error, a.completions, 0)
+        refused(verbs.Error, a.listen, "a name")
+        refused(verbs.TimedOut, listener.accept, came, None, None, 0)
+        refused(verbs.Error, pair.post_send, 1, out.part(60, 5))
+        refused(verbs.Error, pair.post_send, 1, closed.part(0, 1))
+        refused(verbs.TooLong, pair.post_inline, 1, bytes(17))
+        refused(verbs.Error, other.post_receive, 1, room.part())
+        refused(ValueError, pair.post_all, [verbs.RdmaRead(1, [out.part()], b"short")])
+        refused(TypeError, room.read_into, 0, b"constant")
+        refused(verbs.TimedOut, sent.wait, 0)
+        # There is no room yet: the queue is full, and says how far it came.
+        message = [out.part(0, 8)]
+        full = refused(verbs.Full, pair.post_all, [verbs.Send(i, message) for i in range(3)])
+        assert full.posted == 2
+        shared.post_all(verbs.Receive(i, [room.part(8 * i, 8)]) for i in range(2))
+        assert [one_of(sent).check().id for _ in range(2)] == [0, 1]
+        assert {one_of(came).check().pair for _ in range(2)} == {other.id}
+        # What was withdrawn is not reached, and that ends the queue pair.
+        key = other.share(room)
+        other.withdraw(key)
+        refused(verbs.Error, other.withdraw, key)
+        pair.post_all([verbs.RdmaWrite(7, message, key)])
+        why = refused(verbs.NotDone, one_of(sent).check)
+        assert (why.completion.id, why.completion.status) == (7, verbs.REMOTE_ACCESS)
+        while (end := sent.ended()) is None:
+            sent.wait(PATIENCE)
+        assert end == (pair.id, -3) and sent.ended() is None
+        refused(verbs.Lost, pair.check)
+        refused(verbs.Closed, pair.post_inline, 1, b"late")
+        for handle in [pair, other, listener, sent, came, shared, room, out]:
+            handle.close()
+            handle.close()
+        for call in [pair.check, sent.poll, listener.accept, room.read]:
+            refused((verbs.Error, TypeError), call)
+
+
 async def serve_in_tasks(carrier, folder):
     with carrier_of(carrier, folder, 1, None) as blocking:
         async with verbs_asyncio.Verbs(blocking) as over:

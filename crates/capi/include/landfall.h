@@ -424,7 +424,8 @@ lf_pair *lf_pair_connect(const lf_verbs *verbs, const char *place, const lf_pair
 uint64_t lf_pair_id(const lf_pair *pair);
 /* LF_OK while it is connected, LF_CLOSED when both sides have closed, or LF_LOST: lf_error. */
 int lf_pair_state(const lf_pair *pair);
-/* Ends it; what is under way is cancelled, so wait for your sends before. */
+/* Ends it; what is under way is cancelled, so wait for your sends before. Over QPIP it waits up to a
+ * second for the other side, which hears of it by TCP. */
 void lf_pair_close(lf_pair *pair);
 
 /* Some bytes of a region. It may be closed when what was posted is done. */

@@ -73,14 +73,8 @@ pub(super) fn c_command(program: &Path) -> Command {
     command
 }
 
-/// Runs a Python program of this crate; none where there is no Python. `LANDFALL_TEST_PYTHON` is
-/// one that has the module installed: it is used as it is.
+/// Runs a Python program with the module of this crate; none where there is no Python.
 pub(super) fn python_command(program: &str) -> Option<Command> {
-    if let Some(python) = std::env::var_os("LANDFALL_TEST_PYTHON") {
-        let mut command = Command::new(python);
-        command.arg("-B").arg(here().join(program)).env_remove("LANDFALL_LIBRARY");
-        return Some(command);
-    }
     if !has_python() {
         return None;
     }
@@ -421,6 +415,12 @@ fn the_header_and_the_library_agree() {
     declared.dedup();
     defined.sort();
     assert_eq!(declared, defined);
+}
+
+#[test]
+fn the_module_and_the_library_have_one_version() {
+    let project = std::fs::read_to_string(here().join("python/pyproject.toml")).unwrap();
+    assert!(project.contains(concat!("\nversion = \"", env!("CARGO_PKG_VERSION"), "\"\n")));
 }
 
 /// The functions that are declared.

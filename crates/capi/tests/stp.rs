@@ -60,7 +60,7 @@ fn started(language: Language, what: &str, place: &Path, key: &str) -> Option<Ot
     Some(Other(command.spawn().unwrap()))
 }
 
-fn endpoint(key: &str) -> Endpoint {
+pub(super) fn endpoint(key: &str) -> Endpoint {
     let mut builder = Endpoint::builder().path(Transport::udp("127.0.0.1:0".parse().unwrap()));
     if let Ok(byte) = key.parse() {
         builder = builder.preshared_key([byte; 32]).encrypt_loopback();
@@ -68,7 +68,7 @@ fn endpoint(key: &str) -> Endpoint {
     builder.bind().unwrap().into()
 }
 
-fn tell(endpoint: &Endpoint, place: &Path) {
+pub(super) fn tell(endpoint: &Endpoint, place: &Path) {
     let beside = place.with_extension("new");
     fs::write(&beside, endpoint.local().unwrap().to_string()).unwrap();
     fs::rename(beside, place).unwrap();

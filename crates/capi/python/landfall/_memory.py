@@ -52,18 +52,26 @@ class _Shared(_Handle):
         return self._keeps[0]
 
     def _call(self, function, *arguments):
-        with self._lock:
-            address = self._get()
-            self._users += 1
+        address = self._acquire()
         try:
             return function(address, *arguments)
         finally:
-            with self._lock:
-                self._users -= 1
-                left = self._left if self._users == 0 else None
-                self._left = None if left else self._left
-            if left:
-                self._close(left)
+            self._release()
+
+    def _acquire(self):
+        """Its address, which stays open until it is released."""
+        with self._lock:
+            address = self._get()
+            self._users += 1
+        return address
+
+    def _release(self):
+        with self._lock:
+            self._users -= 1
+            left = self._left if self._users == 0 else None
+            self._left = None if left else self._left
+        if left:
+            self._close(left)
 
     def close(self):
         with self._lock:

@@ -17,13 +17,14 @@ which do not. ``landfall.verbs_asyncio`` awaits completions.
 Handles may be used by several threads at once; completions of a queue are taken by one at a time.
 """
 
+import contextlib
 import ctypes
 from typing import NamedTuple
 
-from . import (_P, _S, _SIZE, _T, _U32, Closed, Error, Full, Lost, Node, Refused, TimedOut,
-               TooLong, _check, _declare, _fail, _Handle, _lib, _timeout)
+from . import (_P, _S, _SIZE, _T, _U32, Closed, Error, Full, Lost, Refused, TimedOut,
+               TooLong, _check, _declare, _fail, _lib, _timeout)
 from ._memory import _INT, _U64, Part, Region, _Bytes, _key_of, _Shared
-from .stp import (ADD, AND, COMPARE_SWAP, LOAD, OR, STORE, SWAP, XOR, Endpoint)
+from .stp import ADD, AND, COMPARE_SWAP, LOAD, OR, STORE, SWAP, XOR
 
 __all__ = ["ADD", "AND", "COMPARE_SWAP", "Atomic", "Closed", "Completion", "Completions", "Error",
            "Full", "KEY", "LOAD", "Listener", "Lost", "NotDone", "OR", "Pair", "Part", "READ",
@@ -180,43 +181,43 @@ class Receive(NamedTuple):
     parts: list
 
 
-def _handles_of(parts, handles):
-    """The parts for C; their regions stay open for as long as ``handles`` is there."""
+def _parts(parts, used):
+    """The parts for C; their regions stay open until ``used`` is closed."""
     listed = (_Part * len(parts))()
     for place, part in zip(listed, parts):
-        place.region = part.region._call(lambda address: address)
+        place.region = part.region._acquire()
+        used.callback(part.region._release)
         place.at, place.length = part.at, part.length
-        handles.append(part.region)
-    handles.append(listed)
     return listed
 
 
-def _work(place, one, handles):
+def _work(place, one, used):
     immediate = getattr(one, "immediate", None)
     place.id, place.count, place.operation = one.id, len(one.parts), one.operation
-    place.parts = _handles_of(one.parts, handles)
+    place.parts = _parts(one.parts, used)
     place.flags = (_SILENT if one.silent else 0) | (0 if immediate is None else _IMMEDIATE)
     place.immediate = immediate or 0
     if one.operation != _SEND:
         # A string of C would end at its first zero: the buffer is held beside it.
         key = ctypes.create_string_buffer(_key_of(one.key, KEY), KEY)
-        handles.append(key)
+        used.callback(lambda: key)
         place.key, place.at = ctypes.cast(key, _S), one.at
     if one.operation == _ATOMIC:
         place.function, place.operand, place.expected = one.function, one.operand, one.expected
 
 
-def _room(place, one, handles):
+def _room(place, one, used):
     place.id, place.count = one.id, len(one.parts)
-    place.parts = _handles_of(one.parts, handles)
+    place.parts = _parts(one.parts, used)
 
 
 def _post(handle, function, kind, write, requests):
     requests = list(requests)
-    listed, handles, posted = (kind * len(requests))(), [], _SIZE()
-    for place, one in zip(listed, requests):
-        write(place, one, handles)
-    code = handle._call(function, listed, len(requests), ctypes.byref(posted))
+    listed, posted = (kind * len(requests))(), _SIZE()
+    with contextlib.ExitStack() as used:
+        for place, one in zip(listed, requests):
+            write(place, one, used)
+        code = handle._call(function, listed, len(requests), ctypes.byref(posted))
     if code < 0:
         try:
             _fail(code)

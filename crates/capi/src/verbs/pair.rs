@@ -23,7 +23,7 @@ pub(super) type Ends = Any<stp::QueuePair, clan::QueuePair<SharedNode>, qpip::Qu
 pub struct Pair {
     pair: Arc<Mutex<Open>>,
     // They outlive it, in whatever order C closes them.
-    _queues: [Arc<CompletionState>; 2],
+    queues: [Arc<CompletionState>; 2],
     _room: Option<Arc<SharedRoom>>,
 }
 
@@ -51,11 +51,24 @@ impl Pair {
                 queue.finishing().insert(id, Arc::downgrade(&pair));
             }
         }
-        Self { pair, _queues: queues.map(Arc::clone), _room: room.map(Arc::clone) }
+        Self { pair, queues: queues.map(Arc::clone), _room: room.map(Arc::clone) }
+    }
+
+    fn id(&self) -> u64 {
+        each!(&self.open().ends, pair => number_of(QueuePair::id(pair)))
     }
 
     fn open(&self) -> MutexGuard<'_, Open> {
         self.pair.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Pair {
+    fn drop(&mut self) {
+        let id = self.id();
+        for queue in &self.queues {
+            queue.finishing().remove(&id);
+        }
     }
 }
 
@@ -118,6 +131,9 @@ unsafe fn post_receives<Q: QueuePair<Part: PartOf>>(pair: &mut Q, list: &[Room])
     (posted, result.and(rest))
 }
 
+/// Regions that one queue pair shares at a time.
+const MOST_SHARES: usize = 1 << 16;
+
 /// How long a queue pair of QPIP waits for the other side when it is closed.
 const FINISH: Duration = Duration::from_secs(1);
 
@@ -167,6 +183,9 @@ impl Open {
     }
 
     fn share(&mut self, region: &Region) -> Result<[u8; KEY], Failure> {
+        if self.shares.len() >= MOST_SHARES {
+            return Err(Failure::Invalid("a queue pair shares 65,536 regions: withdraw some"));
+        }
         let (key, kept) = match &mut self.ends {
             Any::Stp(pair) => {
                 let part = region.whole_of_stp()?;
@@ -309,7 +328,7 @@ pub unsafe extern "C" fn lf_withdraw(pair: *const Pair, key: *const u8) -> i32 {
 pub unsafe extern "C" fn lf_pair_id(pair: *const Pair) -> u64 {
     // SAFETY: the caller's promise.
     let pair = unsafe { shared(pair) };
-    pair.map_or(u64::MAX, |pair| each!(&pair.open().ends, pair => number_of(QueuePair::id(pair))))
+    pair.map_or(u64::MAX, Pair::id)
 }
 
 /// See `landfall.h`.

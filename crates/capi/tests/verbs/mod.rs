@@ -1,12 +1,14 @@
 //! Queue pairs over each carrier, between programs in C, Python and Rust.
 
+mod in_rust;
+
 use std::path::Path;
 use std::process::Command;
 use std::sync::OnceLock;
 
 use landfall_testkit::TemporaryFolder;
 
-use super::languages::{CProgram, Other, c_command, compiled, python_command};
+use crate::languages::{CProgram, Other, c_command, compiled, python_command};
 
 const CARRIERS: [&str; 3] = ["node", "stp", "qpip"];
 
@@ -16,11 +18,14 @@ enum Language {
     C,
     Python,
     Asyncio,
+    /// It only serves, over carriers that reach memory.
+    Rust,
 }
 
 fn command(language: Language) -> Option<Command> {
     static BUILT: CProgram = OnceLock::new();
     match language {
+        Language::Rust => None,
         Language::C => Some(c_command(compiled(&BUILT, "examples/pairs")?)),
         _ => python_command("examples/pairs.py"),
     }
@@ -33,23 +38,37 @@ fn misuse() -> Option<Command> {
 }
 
 /// Starts a side; none where the machine lacks the language.
-fn start(language: Language, what: &str, carrier: &str, folder: &Path) -> Option<Other> {
+fn start(
+    language: Language,
+    what: &str,
+    carrier: &str,
+    folder: &Path,
+) -> Option<Box<dyn FnOnce()>> {
+    if (language, what) == (Language::Rust, "serve") && carrier != "qpip" {
+        let (carrier, folder) = (carrier.to_owned(), folder.to_owned());
+        let thread = std::thread::spawn(move || in_rust::serve(&carrier, &folder));
+        return Some(Box::new(move || thread.join().unwrap()));
+    }
     let mut command = command(language)?;
     let suffix = if language == Language::Asyncio { "-async" } else { "" };
     command.arg(format!("{what}{suffix}")).arg(carrier).arg(folder);
-    Some(Other(command.spawn().unwrap()))
+    let mut other = Other(command.spawn().unwrap());
+    Some(Box::new(move || other.ended_well()))
 }
 
 /// Messages, and memory of the other side, each pair of languages in both roles.
 fn each_pair(carrier: &str) {
-    const ALL: [Language; 3] = [Language::C, Language::Python, Language::Asyncio];
+    const ALL: [Language; 4] = [Language::C, Language::Python, Language::Asyncio, Language::Rust];
     for (one, two) in ALL.into_iter().flat_map(|one| ALL.map(|two| (one, two))) {
         println!("{one:?} serves {two:?} over {carrier}");
         let folder = TemporaryFolder::new("languages");
-        let Some(mut serving) = start(one, "serve", carrier, folder.path()) else { continue };
-        let Some(mut asking) = start(two, "ask", carrier, folder.path()) else { continue };
-        asking.ended_well();
-        serving.ended_well();
+        if two == Language::Rust {
+            continue;
+        }
+        let Some(serving) = start(one, "serve", carrier, folder.path()) else { continue };
+        let Some(asking) = start(two, "ask", carrier, folder.path()) else { continue };
+        asking();
+        serving();
     }
 }
 
@@ -76,6 +95,14 @@ fn what_makes_no_sense_of_queue_pairs_is_refused_in_c() {
         misuse.args(["mistakes", carrier]).arg(folder.path());
         println!("over {carrier}");
         Other(misuse.spawn().unwrap()).ended_well();
+    }
+}
+
+#[test]
+fn what_makes_no_sense_of_queue_pairs_is_refused_in_python() {
+    let folder = TemporaryFolder::new("languages");
+    if let Some(python) = start(Language::Python, "mistakes", "stp", folder.path()) {
+        python();
     }
 }
 
