@@ -22,6 +22,13 @@ enum { PATIENCE = 60000 };
         }                                                                                 \
     } while (0)
 
+/* The same for a function that returns whether it failed. */
+static inline int failed(const char *what)
+{
+    fprintf(stderr, "%s: %d, %s\n", what, lf_error_code(), lf_error());
+    return 1;
+}
+
 /* Tells others an address by a file, which appears whole: it is renamed. */
 static inline void tell(const char *address, const char *where)
 {

@@ -9,12 +9,6 @@
 
 enum { COUNT = 100, PORT = 7, LONG = 300000 };
 
-static int failed(const char *what)
-{
-    fprintf(stderr, "%s: %d, %s\n", what, lf_error_code(), lf_error());
-    return 1;
-}
-
 static lf_stp *open_endpoint(const char *key)
 {
     uint8_t bytes[32];
