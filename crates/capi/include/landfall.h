@@ -310,10 +310,10 @@ void lf_stp_operation_close(lf_stp_operation *operation);
  * itself; what became of it stands in a completion queue. Three carriers have them, with the
  * same functions:
  *
- *                        between          immediate  memory of the other side  empty messages
- *   lf_verbs_over_node   processes        yes        yes                       yes
- *   lf_verbs_over_stp    hosts, by UDP    yes        yes                       yes
- *   lf_verbs_over_qpip   hosts, by TCP    yes        no                        no
+ *                        between          RDMA  empty messages  longer than their room
+ *   lf_verbs_over_node   processes        yes   yes             LF_LONGER
+ *   lf_verbs_over_stp    hosts, by UDP    yes   yes             LF_LONGER
+ *   lf_verbs_over_qpip   hosts, by TCP    no    no              LF_CONTINUES
  *
  * What fails ends its queue pair, at both ends: all that is left completes as flushed. Handles may
  * be used by several threads at once, until they are closed; completions of a queue are taken by
@@ -371,7 +371,8 @@ typedef struct lf_completion {
     uint32_t operation; /* LF_SENT, also of what reached memory, or LF_RECEIVED */
     uint32_t status;
     uint32_t length;    /* bytes that were sent, or came */
-    uint32_t flags;     /* LF_IMMEDIATE: there is such a word */
+    uint32_t flags;     /* LF_IMMEDIATE: there is such a word. LF_CONTINUES: the message goes on
+                         * in the next room */
     uint32_t immediate;
     uint32_t reserved;
 } lf_completion;
@@ -417,7 +418,8 @@ lf_pair_listener *lf_pair_listen(const lf_verbs *verbs, const char *place);
 lf_pair *lf_pair_accept(const lf_pair_listener *listener, const lf_pair_options *options,
                         int64_t timeout);
 void lf_pair_listener_close(lf_pair_listener *listener);
-/* Connects to such a place: over STP it is "HOST:PORT/7", where PORT is of UDP. */
+/* Connects to such a place: over STP it is "HOST:PORT/7", where PORT is of UDP. It waits for the
+ * other side: a timeout of 0 is of no use here. */
 lf_pair *lf_pair_connect(const lf_verbs *verbs, const char *place, const lf_pair_options *options,
                          int64_t timeout);
 /* What completions call it. */
@@ -437,8 +439,9 @@ typedef struct lf_part {
 
 enum { LF_SEND = 0, LF_RDMA_WRITE = 1, LF_RDMA_READ = 2, LF_ATOMIC = 3 };
 enum {
-    LF_SILENT = 1,   /* completes only if it fails: the next that completes says that it is done */
-    LF_IMMEDIATE = 2 /* a word goes along; a write with one uses up a receive of the other side */
+    LF_SILENT = 1,    /* completes only if it fails: the next that completes says that it is done */
+    LF_IMMEDIATE = 2, /* a word goes along; a write with one uses up a receive of the other side */
+    LF_CONTINUES = 4  /* of completions: see there */
 };
 enum { LF_KEY = 32 }; /* bytes of a key */
 

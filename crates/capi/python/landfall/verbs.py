@@ -26,17 +26,18 @@ from . import (_P, _S, _SIZE, _T, _U32, Closed, Error, Full, Lost, Refused, Time
 from ._memory import _INT, _U64, Part, Region, _Bytes, _key_of, _Shared
 from .stp import ADD, AND, COMPARE_SWAP, LOAD, OR, STORE, SWAP, XOR
 
-__all__ = ["ADD", "AND", "COMPARE_SWAP", "Atomic", "Closed", "Completion", "Completions", "Error",
-           "Full", "KEY", "LOAD", "Listener", "Lost", "NotDone", "OR", "Pair", "Part", "READ",
-           "RdmaRead", "RdmaWrite", "Receive", "Refused", "Region", "STORE", "SWAP", "Send",
-           "SharedReceives", "TimedOut", "TooLong", "Verbs", "WRITE", "XOR", "over_node",
-           "over_qpip", "over_stp"]
+__all__ = ["ADD", "AND", "COMPARE_SWAP", "Atomic", "Closed", "Completion", "Completions", "DONE",
+           "Error", "FLUSHED", "Full", "GONE", "KEY", "LOAD", "LONGER", "Listener", "Lost",
+           "MEMORY_GONE", "NO_ANSWER", "NotDone", "OR", "Pair", "Part", "READ", "RECEIVED",
+           "REMOTE_ACCESS", "RdmaRead", "RdmaWrite", "Receive", "Refused", "Region", "SENT",
+           "STORE", "SWAP", "Send", "SharedReceives", "TimedOut", "TooLong", "UNREACHABLE",
+           "Verbs", "WRITE", "XOR", "over_node", "over_qpip", "over_stp"]
 
 READ, WRITE = 1, 2
 KEY = 32
 SENT, RECEIVED = range(2)
 DONE, LONGER, FLUSHED, GONE, NO_ANSWER, MEMORY_GONE, REMOTE_ACCESS, UNREACHABLE = range(8)
-_SILENT, _IMMEDIATE = 1, 2
+_SILENT, _IMMEDIATE, _CONTINUES = 1, 2, 4
 _SEND, _WRITE, _READ, _ATOMIC = range(4)
 
 
@@ -113,6 +114,8 @@ class Completion(NamedTuple):
     status: int
     length: int
     immediate: int | None
+    # Over QPIP: the message goes on in the next room.
+    continues: bool
 
     @property
     def text(self):
@@ -313,7 +316,8 @@ class Completions(_Shared):
         into = (_Completion * most)()
         found = _check(self._call(function, into, most, *arguments))
         return [Completion(one.id, one.pair, one.operation, one.status, one.length,
-                           one.immediate if one.flags & _IMMEDIATE else None)
+                           one.immediate if one.flags & _IMMEDIATE else None,
+                           bool(one.flags & _CONTINUES))
                 for one in into[:found]]
 
     def poll(self, most=16):

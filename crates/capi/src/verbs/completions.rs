@@ -35,9 +35,12 @@ pub struct Completion {
 }
 
 const IMMEDIATE: u32 = 2;
+const CONTINUES: u32 = 4;
 
 impl From<&verbs::Completion> for Completion {
     fn from(done: &verbs::Completion) -> Self {
+        let continues = done.status.is_success() && !done.ends_message;
+        let flag = |is_set: bool, flag: u32| if is_set { flag } else { 0 };
         Self {
             id: done.id,
             pair: number_of(done.queue_pair),
@@ -47,7 +50,7 @@ impl From<&verbs::Completion> for Completion {
             },
             status: number_of_status(done.status),
             length: done.len,
-            flags: if done.immediate.is_some() { IMMEDIATE } else { 0 },
+            flags: flag(done.immediate.is_some(), IMMEDIATE) | flag(continues, CONTINUES),
             immediate: done.immediate.unwrap_or_default(),
             reserved: 0,
         }

@@ -206,9 +206,16 @@ pub unsafe extern "C" fn lf_pair_accept(
         let until = Until::new(timeout);
         match &listener.0 {
             Any::Stp((listener, context)) => {
-                let mut accept = std::pin::pin!(listener.accept());
-                let connection = context.wait(&mut accept, until).ok_or(Failure::TimedOut)??;
-                wanted.over_stp(&connection)
+                // One that is gone already is passed over.
+                loop {
+                    let mut accept = std::pin::pin!(listener.accept());
+                    let connection =
+                        context.wait(&mut accept, until).ok_or(Failure::TimedOut)??;
+                    match wanted.over_stp(&connection) {
+                        Err(Failure::Stp(landfall::stp::Error::Closed { .. })) => {}
+                        pair => return pair,
+                    }
+                }
             }
             Any::Clan((offer, node)) => {
                 let pair = accept(&wanted, offer, node, until.deadline())?;

@@ -310,6 +310,17 @@ static void too_long(struct both *both)
     is_over(&both->b);
 }
 
+/* Over QPIP it goes on in the next room, and says so. */
+static void continued(struct both *both)
+{
+    join(both);
+    MUST(post_room(&both->b, 2, 4) == LF_OK && post_room(&both->b, 3, 8) == LF_OK);
+    MUST(lf_post_inline(both->a.pair, 3, "two rooms", 9) == LF_OK);
+    lf_completion begin = next(&both->b), end = next(&both->b);
+    MUST(begin.id == 2 && begin.length == 4 && begin.flags == LF_CONTINUES);
+    MUST(end.id == 3 && end.length == 5 && end.flags == 0);
+}
+
 /* A request that is refused over there completes so, and ends the queue pair. */
 static void is_refused(struct both *both, lf_work work)
 {
@@ -401,6 +412,7 @@ static int mistakes(const char *carrier, const char *folder)
         too_long(both);
         reached_wrong(both);
     } else {
+        continued(both);
         uint8_t key[LF_KEY] = { 0 };
         lf_work write = { .operation = LF_RDMA_WRITE, .key = key };
         MUST(post(&both->a, write, 0, 8) == LF_INVALID && *lf_error());
