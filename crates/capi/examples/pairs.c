@@ -169,7 +169,8 @@ static int ask(const char *carrier, const char *folder)
         MUST(post_room(&end, FIRST, sizeof key) == LF_OK);
         lf_completion done = next(&end);
         MUST(done.status == LF_DONE && !(done.flags & LF_IMMEDIATE));
-        MUST(done.length <= sizeof key && lf_region_read(end.memory, FIRST * PIECE, key, sizeof key) == LF_OK);
+        MUST(done.length <= sizeof key);
+        MUST(lf_region_read(end.memory, FIRST * PIECE, key, sizeof key) == LF_OK);
         use_memory(&end, key);
     }
     uint8_t *bytes = malloc(PIECE);

@@ -317,8 +317,7 @@ void lf_stp_operation_close(lf_stp_operation *operation);
  *
  * What fails ends its queue pair, at both ends: all that is left completes as flushed. Handles may
  * be used by several threads at once, until they are closed; completions of a queue are taken by
- * one thread at a time. They may be closed in any order, but verbs over a node or an endpoint end
- * with it.
+ * one thread at a time. They may be closed in any order; what goes over STP ends with its endpoint.
  */
 
 typedef struct lf_verbs lf_verbs;
@@ -377,7 +376,8 @@ typedef struct lf_completion {
     uint32_t reserved;
 } lf_completion;
 
-/* With this many places: a request that could not complete is refused (LF_FULL) when it is posted. */
+/* With this many places: a request that could not complete is refused (LF_FULL) when it is
+ * posted. */
 lf_completions *lf_completions_open(const lf_verbs *verbs, uint32_t capacity);
 /* Takes at most `room` completions, and returns how many: 0 if there are none. */
 int64_t lf_completions_poll(const lf_completions *completions, lf_completion *into, size_t room);
@@ -413,8 +413,8 @@ typedef struct lf_pair_options {
 /* Lets queue pairs connect. The place is a name over a node ("prices"), a port of STP ("7"), or
  * an address of QPIP and a port of TCP ("10.0.0.2:9000", "0.0.0.0:9000"). */
 lf_pair_listener *lf_pair_listen(const lf_verbs *verbs, const char *place);
-/* The next who has connected. QPIP has the options of the call that connections found waiting: one
- * that timed out leaves its queue pair to the next. */
+/* The next who has connected. Over QPIP one thread accepts at a time, and a call that timed out
+ * leaves its queue pair, with its options, to the next. */
 lf_pair *lf_pair_accept(const lf_pair_listener *listener, const lf_pair_options *options,
                         int64_t timeout);
 void lf_pair_listener_close(lf_pair_listener *listener);
@@ -426,8 +426,8 @@ lf_pair *lf_pair_connect(const lf_verbs *verbs, const char *place, const lf_pair
 uint64_t lf_pair_id(const lf_pair *pair);
 /* LF_OK while it is connected, LF_CLOSED when both sides have closed, or LF_LOST: lf_error. */
 int lf_pair_state(const lf_pair *pair);
-/* Ends it; what is under way is cancelled, so wait for your sends before. Over QPIP it waits up to a
- * second for the other side, which hears of it by TCP. */
+/* Ends it; what is under way is cancelled, so wait for your sends before. Over QPIP it waits up to
+ * a second for the other side, which hears of it by TCP. */
 void lf_pair_close(lf_pair *pair);
 
 /* Some bytes of a region. It may be closed when what was posted is done. */

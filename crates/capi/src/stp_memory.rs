@@ -1,15 +1,13 @@
 //! Memory that is given out over STP, for C: regions, their keys, Puts, Gets and FetchOps.
 
-use std::collections::BTreeMap;
 use std::ffi::c_void;
-use std::future::Future;
 use std::pin::pin;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Wake, Waker};
 
-use landfall::stp::{Connection, Error, Exposed, Part, RemoteMemory, RemoteRights, WordWidth};
-use landfall::verbs::stp::MemoryKey;
+use landfall::stp::{Connection, Error, Part, RemoteMemory, RemoteRights, WordWidth};
+use landfall::verbs::stp::{KeyTable, MemoryKey};
 
 use crate::error::{Failure, code, pointer};
 use crate::stp::{StpConnection, Until, WaitContext};
@@ -43,14 +41,7 @@ pub struct StpRemote {
 #[derive(Debug)]
 pub(crate) struct Shares {
     connection: Connection,
-    table: Mutex<Table>,
-}
-
-#[derive(Debug, Default)]
-struct Table {
-    by_name: BTreeMap<u32, (Part, RemoteRights)>,
-    next: u32,
-    exposed: Vec<(u32, Exposed)>,
+    table: Mutex<KeyTable>,
 }
 
 impl Shares {
@@ -62,50 +53,8 @@ impl Shares {
         shares
     }
 
-    fn table(&self) -> MutexGuard<'_, Table> {
+    fn table(&self) -> MutexGuard<'_, KeyTable> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn share(&self, part: Part, bits: u32) -> Result<[u8; KEY], Failure> {
-        let rights = rights_of(bits)?;
-        let mut table = self.table();
-        // A name comes again after four thousand million others.
-        while table.by_name.contains_key(&table.next) {
-            table.next = table.next.wrapping_add(1);
-        }
-        let name = table.next;
-        table.next = name.wrapping_add(1);
-        let key = MemoryKey::new(name, part.len(), rights);
-        table.by_name.insert(name, (part, rights));
-        Ok(key.to_bytes())
-    }
-
-    /// Ends what was given by a name; what was given is to be revoked.
-    fn withdraw(&self, name: u32) -> Result<Vec<Exposed>, Failure> {
-        let mut table = self.table();
-        let was = table.by_name.remove(&name);
-        was.ok_or(Failure::Invalid("nothing was shared by this key"))?;
-        let (ended, others): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut table.exposed).into_iter().partition(|(of, _)| *of == name);
-        table.exposed = others;
-        Ok(ended.into_iter().map(|(_, exposed)| exposed).collect())
-    }
-
-    /// Answers what the other side asks for, until it asks for nothing more.
-    fn answer(&self, cx: &mut Context<'_>) {
-        while let Poll::Ready(Ok(request)) = pin!(self.connection.region_request()).poll(cx) {
-            let name = request.name();
-            // Who withdraws it waits for the lock, and finds what was given.
-            let mut table = self.table();
-            // A request that is dropped is refused.
-            let Some((part, rights)) = table.by_name.get(&name) else { continue };
-            if part.len() < request.len() || !rights.has(request.rights()) {
-                continue;
-            }
-            if let Ok(exposed) = request.expose(part, *rights) {
-                table.exposed.push((name, exposed));
-            }
-        }
     }
 }
 
@@ -130,7 +79,7 @@ impl Wake for Responder {
             self.state.store(BUSY, Ordering::Release);
             // The connection is closed: nobody answers any more.
             let Some(shares) = self.shares.upgrade() else { return };
-            shares.answer(&mut Context::from_waker(&waker));
+            shares.table().answer(&shares.connection, &mut Context::from_waker(&waker));
             let idle = self.state.compare_exchange(BUSY, IDLE, Ordering::AcqRel, Ordering::Acquire);
             if idle.is_ok() {
                 return;
@@ -157,9 +106,8 @@ pub unsafe extern "C" fn lf_stp_share(
         let (connection, region) = unsafe { (shared(connection)?, shared(region)?) };
         // SAFETY: the caller's promise: there is room for a key.
         let key = unsafe { bytes_mut(key, KEY) }?;
-        key.copy_from_slice(
-            &connection.shares.share(Part::of(region, range(at, length)?)?, rights)?,
-        );
+        let (part, rights) = (Part::of(region, range(at, length)?)?, rights_of(rights)?);
+        key.copy_from_slice(&connection.shares.table().share(&part, rights).to_bytes());
         Ok(())
     })
 }
@@ -173,7 +121,8 @@ pub unsafe extern "C" fn lf_stp_withdraw(connection: *const StpConnection, key: 
     code(|| {
         // SAFETY: the caller's promise: a key has this many bytes.
         let (connection, key) = unsafe { (shared(connection)?, bytes(key, KEY)?) };
-        for exposed in connection.shares.withdraw(key_of(key)?.name())? {
+        let given = connection.shares.table().withdraw(&key_of(key)?);
+        for exposed in given.ok_or(Failure::Invalid("nothing was shared by this key"))? {
             // Until no write is under way, which takes no longer than a turn of the endpoint.
             let revoked = &mut pin!(exposed.revoke());
             connection.context.wait(revoked, Until::new(REVOKE)).ok_or(Failure::TimedOut)?;

@@ -131,7 +131,7 @@ struct Taker {
     ended: VecDeque<verbs::PhaseChange>,
 }
 
-/// A thread looks for so long before it sleeps.
+/// How long a thread looks before it sleeps.
 const LOOKS: Duration = Duration::from_micros(50);
 
 impl CompletionState {

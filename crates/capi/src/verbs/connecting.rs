@@ -3,7 +3,7 @@
 use std::ffi::c_char;
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use std::time::Instant;
 
 use landfall::clan::Error;
@@ -76,8 +76,13 @@ impl PairOptions {
 }
 
 impl Wanted<'_> {
+    fn places(&self) -> Places {
+        let queues = [self.sends, self.receives].map(Arc::clone);
+        Places { queues, room: self.room.cloned() }
+    }
+
     fn pair(&self, ends: Ends) -> Pair {
-        Pair::new(ends, [self.sends, self.receives], self.room)
+        self.places().pair(ends)
     }
 
     fn over_stp(&self, connection: &landfall::stp::Connection) -> Result<Pair, Failure> {
@@ -141,6 +146,12 @@ impl Wanted<'_> {
     }
 }
 
+impl Places {
+    fn pair(self, ends: Ends) -> Pair {
+        Pair::new(ends, self.queues, self.room)
+    }
+}
+
 fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -149,11 +160,21 @@ fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 #[derive(Debug)]
 pub struct PairListener(Any<(Listener, WaitContext), (Offer, SharedNode), Waiting>);
 
-/// A listener of QPIP.
+/// A listener of QPIP. A queue pair is offered, which waits for a connection until there is one:
+/// one that came to nothing in time is there for the next call.
 #[derive(Debug)]
 struct Waiting {
     host: Host,
     listener: qpip::Listener,
+    /// Where requests of the one that is offered complete. It is locked by the thread that accepts.
+    offered: Mutex<Option<Places>>,
+}
+
+/// Where requests complete, and whose room there is.
+#[derive(Clone, Debug)]
+struct Places {
+    queues: [Arc<CompletionState>; 2],
+    room: Option<Arc<SharedRoom>>,
 }
 
 /// See `landfall.h`.
@@ -176,7 +197,7 @@ pub unsafe extern "C" fn lf_pair_listen(
             Any::Clan(node) => Any::Clan((node.offer(place)?, node.clone())),
             Any::Qpip(host) => {
                 let listener = host.adapter.listen(socket(place)?)?;
-                Any::Qpip(Waiting { host: host.clone(), listener })
+                Any::Qpip(Waiting { host: host.clone(), listener, offered: Mutex::default() })
             }
         }))
     })
@@ -221,10 +242,7 @@ pub unsafe extern "C" fn lf_pair_accept(
                 let pair = accept(&wanted, offer, node, until.deadline())?;
                 Ok(wanted.pair(Any::Clan(pair)))
             }
-            Any::Qpip(waiting) => {
-                let pair = waiting.accept(&wanted, until)?;
-                Ok(wanted.pair(Any::Qpip(pair)))
-            }
+            Any::Qpip(waiting) => waiting.accept(&wanted, until),
         }
     })
 }
@@ -254,18 +272,26 @@ fn accept(
 }
 
 impl Waiting {
-    /// A queue pair is offered, which waits for a connection until there is one: one that came
-    /// to nothing in time is there for the next call.
-    fn accept(&self, wanted: &Wanted<'_>, until: Until) -> Result<qpip::QueuePair, Failure> {
-        if self.listener.offered() == 0 {
+    fn accept(&self, wanted: &Wanted<'_>, until: Until) -> Result<Pair, Failure> {
+        let mut offered = match self.offered.try_lock() {
+            Ok(offered) => offered,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                return Err(Failure::Invalid("another thread accepts at this listener"));
+            }
+        };
+        if offered.is_none() {
             let pair = wanted.over_qpip(&self.host)?;
             self.listener.offer(pair).map_err(qpip::Error::from)?;
+            *offered = Some(wanted.places());
         }
         let accepted = match until.left() {
             None => Some(self.listener.accept().wait()),
             Some(limit) => self.listener.accept().wait_for(limit),
         };
-        Ok(accepted.ok_or(Failure::TimedOut)??)
+        let pair = accepted.ok_or(Failure::TimedOut)??;
+        let places = offered.take().unwrap_or_else(|| wanted.places());
+        Ok(places.pair(Any::Qpip(pair)))
     }
 }
 

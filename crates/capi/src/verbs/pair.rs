@@ -40,18 +40,18 @@ const NOT_REACHED: Failure =
 impl Pair {
     pub(super) fn new(
         ends: Ends,
-        queues: [&Arc<CompletionState>; 2],
-        room: Option<&Arc<SharedRoom>>,
+        queues: [Arc<CompletionState>; 2],
+        room: Option<Arc<SharedRoom>>,
     ) -> Self {
         let id = each!(&ends, pair => number_of(QueuePair::id(pair)));
         let finishes = matches!(ends, Any::Qpip(_));
         let pair = Arc::new(Mutex::new(Open { ends, shares: Vec::new() }));
         if finishes {
-            for queue in queues {
+            for queue in &queues {
                 queue.finishing().insert(id, Arc::downgrade(&pair));
             }
         }
-        Self { pair, queues: queues.map(Arc::clone), _room: room.map(Arc::clone) }
+        Self { pair, queues, _room: room }
     }
 
     fn id(&self) -> u64 {
@@ -60,15 +60,6 @@ impl Pair {
 
     fn open(&self) -> MutexGuard<'_, Open> {
         self.pair.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Drop for Pair {
-    fn drop(&mut self) {
-        let id = self.id();
-        for queue in &self.queues {
-            queue.finishing().remove(&id);
-        }
     }
 }
 
@@ -356,6 +347,10 @@ pub unsafe extern "C" fn lf_pair_close(pair: *mut Pair) {
         }
         // SAFETY: it came from a box, and the rest is the caller's promise.
         let pair = unsafe { Box::from_raw(pair) };
+        let id = pair.id();
+        for queue in &pair.queues {
+            queue.finishing().remove(&id);
+        }
         let mut open = pair.open();
         open.finish();
         if let Any::Qpip(pair) = &open.ends {

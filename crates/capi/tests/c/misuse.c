@@ -53,7 +53,8 @@ static void join_with(struct both *both, const lf_completions *sends)
     lf_pair_close(both->a.pair);
     lf_pair_close(both->b.pair);
     both->a.pair = both->b.pair = NULL;
-    while (lf_completions_poll(both->a.done, left, 16) || lf_completions_poll(both->b.done, left, 16))
+    while (lf_completions_poll(both->a.done, left, 16) ||
+           lf_completions_poll(both->b.done, left, 16))
         ;
     while (lf_completions_ended(both->a.done, NULL, NULL) ||
            lf_completions_ended(both->b.done, NULL, NULL))
@@ -147,7 +148,8 @@ static void opened_wrong(struct both *both, const char *carrier)
     const char *place = strcmp(carrier, "node") == 0 ? "" : "nowhere";
     MUST(!lf_pair_listen(verbs, place) && !lf_pair_listen(verbs, NULL));
     MUST(!lf_pair_connect(verbs, place, &options, 100) && lf_error_code() < 0);
-    MUST(!lf_pair_connect(verbs, both->connecting.place, &none, 0) && lf_error_code() == LF_INVALID);
+    MUST(!lf_pair_connect(verbs, both->connecting.place, &none, 0));
+    MUST(lf_error_code() == LF_INVALID);
     MUST(!lf_pair_accept(both->listener, &none, 0) && lf_error_code() == LF_INVALID);
     options.send_depth = 1 << 20;
     MUST(!lf_pair_connect(verbs, both->connecting.place, &options, 0));
@@ -203,8 +205,9 @@ static void posted_wrong(struct both *both)
     MUST(post_room(&both->b, 2, 1) == LF_OK);
     MUST(next(&both->b).id == 2);
     /* A sent message wakes nobody who wants to know of received ones. */
+    struct pollfd sleep = { lf_completions_descriptor(a->done), POLLIN, 0 };
     while (lf_completions_arm(a->done, LF_NEXT) == 1)
-        MUST(poll(&(struct pollfd){ lf_completions_descriptor(a->done), POLLIN, 0 }, 1, PATIENCE) == 1);
+        MUST(poll(&sleep, 1, PATIENCE) == 1);
     MUST(lf_completions_arm(a->done, LF_MESSAGES) == 1);
     MUST(next(a).id == 1);
 }
