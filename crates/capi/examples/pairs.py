@@ -153,6 +153,24 @@ def refused(error, call, *arguments):
     raise AssertionError(f"{call} {arguments} is taken")
 
 
+def be_left(carrier, folder):
+    """The other side is killed while room is posted: misuse.c does that."""
+    address, place = find(carrier, folder)
+    with carrier_of(carrier, folder, 2, address) as over:
+        done, room = over.completions(), over.region(64)
+        pair = over.connect(place, done, timeout=PATIENCE)
+        pair.post_receive(1, room.part(0, 8))
+        pair.post_inline(2, b"ready")
+        while (completion := one_of(done)).status == verbs.DONE:
+            assert completion.id == 2
+        why = refused(verbs.NotDone, completion.check)
+        assert why.completion is completion
+        while done.ended() is None:
+            done.wait(PATIENCE)
+        refused(verbs.Lost, pair.check)
+        refused(verbs.Closed, pair.post_inline, 3, b"late")
+
+
 def mistakes(carrier, folder):
     """What is refused, and how a queue pair ends."""
     with carrier_of(carrier, folder, 1, None) as a, carrier_of(carrier, folder, 2, None) as b:

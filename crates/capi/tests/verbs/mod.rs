@@ -106,18 +106,20 @@ fn what_makes_no_sense_of_queue_pairs_is_refused_in_python() {
     }
 }
 
-/// The other side is killed: what waits for it completes with an error, and the pair is over.
+/// The other side is killed: what waits completes with an error, and the pair is over.
 #[test]
-fn a_killed_peer_ends_a_queue_pair_in_c() {
-    let start = |what: &str, carrier: &str, folder: &Path| {
-        let mut misuse = misuse()?;
-        Some(Other(misuse.args([what, carrier]).arg(folder).spawn().unwrap()))
+fn a_killed_peer_ends_a_queue_pair_in_every_language() {
+    let start = |command: Option<Command>, what: &str, carrier: &str, folder: &Path| {
+        Some(Other(command?.args([what, carrier]).arg(folder).spawn().unwrap()))
     };
     let mut running = Vec::new();
-    for carrier in CARRIERS {
+    for (language, carrier) in
+        [Language::C, Language::Python].into_iter().flat_map(|one| CARRIERS.map(|two| (one, two)))
+    {
         let folder = TemporaryFolder::new("languages");
-        let Some(dying) = start("die", carrier, folder.path()) else { return };
-        let Some(left) = start("be-left", carrier, folder.path()) else { return };
+        let left = if language == Language::C { misuse() } else { command(language) };
+        let Some(dying) = start(misuse(), "die", carrier, folder.path()) else { return };
+        let Some(left) = start(left, "be-left", carrier, folder.path()) else { continue };
         running.push((left, dying, folder));
     }
     for (mut left, mut dying, _folder) in running {
