@@ -5,21 +5,21 @@
 #     packaging/build.sh deb [FOLDER]      landfall_VERSION_ARCHITECTURE.deb
 #     packaging/build.sh rpm [FOLDER]      landfall-VERSION.ARCHITECTURE.rpm
 #     packaging/build.sh all [FOLDER]      both
+#     packaging/build.sh wheel [FOLDER]    landfall-VERSION-py3-none-manylinux_….whl: the Python module
 #
 # FOLDER is where they go: target/packages, unless it is said. It expects
-# `cargo build --release -p landfall-cli -p landfall-preload`, and dpkg-deb or rpmbuild.
+# `cargo build --release -p landfall-cli -p landfall-preload`, and dpkg-deb or rpmbuild; for the
+# wheel `cargo build --release -p landfall-c`, and Python 3.11.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 umask 022
 
 main() {
     local kind=${1:-all} out=${2:-}
-    [[ $kind == deb || $kind == rpm || $kind == all ]] || die "say deb, rpm or all"
+    [[ $kind == deb || $kind == rpm || $kind == all || $kind == wheel ]] || die "say deb, rpm, all or wheel"
     target=$(cargo metadata --locked --no-deps --format-version 1 | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p')
     release=$target/release
     version=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml | head -n 1)
-    [[ -x $release/landfall && -e $release/liblandfall_preload.so ]] ||
-        die "there is no release build: cargo build --release -p landfall-cli -p landfall-preload"
     # The same sources give the same package.
     export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || date +%s)}
     out=${out:-$target/packages}
@@ -27,8 +27,23 @@ main() {
     out=$(cd "$out" && pwd)
     work=$(mktemp -d)
     trap 'rm -rf "$work"' EXIT
+    if [[ $kind == wheel ]]; then
+        wheel "$out"
+        return
+    fi
+    [[ -x $release/landfall && -e $release/liblandfall_preload.so ]] ||
+        die "there is no release build: cargo build --release -p landfall-cli -p landfall-preload"
     [[ $kind == rpm ]] || deb "$out"
     [[ $kind == deb ]] || rpm_package "$out"
+}
+
+wheel() {
+    local library=$work/liblandfall_c.so name
+    [[ -e $release/liblandfall_c.so ]] || die "there is no release build: cargo build --release -p landfall-c"
+    strip --strip-unneeded -o "$library" "$release/liblandfall_c.so"
+    third_parties landfall-c >"$work/third-party.txt"
+    name=$(python3 crates/capi/python/backend.py "$1" "$library" "$work/third-party.txt")
+    echo "$1/$name"
 }
 
 die() { echo "packaging: $*" >&2; exit 1; }
@@ -48,7 +63,7 @@ stage() {
     completions fish "$root/usr/share/fish/vendor_completions.d/landfall.fish"
     install -m 644 packaging/systemd/landfall.conf packaging/systemd/landfall-carry.service "$documents/examples"
     install -m 644 LICENSE-MIT LICENSE-APACHE docs/sockets.md docs/operate.md "$documents"
-    third_parties >"$documents/third-party.txt"
+    third_parties landfall-cli landfall-preload >"$documents/third-party.txt"
     find "$root" -exec touch --no-dereference --date="@$SOURCE_DATE_EPOCH" {} +
 }
 
@@ -57,11 +72,11 @@ completions() {
     "$release/landfall" completions "$1" >"$2"
 }
 
-# What is built into the two: names, versions and licences.
+# What is built into these packages: names, versions and licences.
 third_parties() {
-    echo "Built into the tool and the library, with their licences:"
+    echo "Built into what is installed, with their licences:"
     echo
-    cargo tree --locked --edges normal --prefix none --format '{p}  {l}' -p landfall-cli -p landfall-preload |
+    cargo tree --locked --edges normal --prefix none --format '{p}  {l}' "${@/#/--package=}" |
         sed 's/ (\*)$//; s/ ([^)]*)//' | sort -u
 }
 

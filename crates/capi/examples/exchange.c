@@ -1,24 +1,14 @@
 /* A program for each half of a queue, a publication and calls: `exchange FOLDER WHAT`. The tests
  * of this crate let it talk with programs in other languages. */
-#include <inttypes.h>
-#include <stdio.h>
-#include <string.h>
+#include "common.h"
 
-#include <landfall.h>
-
-enum { COUNT = 1000, PATIENCE = 60000 };
+enum { COUNT = 1000 };
 
 struct quote {
     double price;
     uint32_t size;
     char venue[4];
 };
-
-static int failed(const char *what)
-{
-    fprintf(stderr, "%s: %s\n", what, lf_error());
-    return 1;
-}
 
 static lf_queue queue_of_quotes(void)
 {

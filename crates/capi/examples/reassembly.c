@@ -1,82 +1,86 @@
-/* Joins the fragments of a datagram, and shows what is dropped: `reassembly`. */
-#include <stdio.h>
-#include <string.h>
+/* Joins the fragments in a capture, and says what came out of them: `reassembly FILE`. The file is
+ * what tcpdump writes (pcap, not pcapng), of Ethernet or of IP. */
+#include "common.h"
 
-#include <landfall.h>
+enum { LONGEST = 1 << 18 };
 
-/* A UDP datagram from 10.0.0.1 to 10.0.0.2 in two fragments. */
-static const uint8_t first[] = {
-    0x45, 0, 0, 36, 0, 7, 0x20, 0, 64, 17, 0x46, 0xc0, 10, 0, 0, 1, 10, 0, 0, 2,
-    0, 9, 0, 9, 0, 20, 0, 0, 'f', 'r', 'a', 'g', 'm', 'e', 'n', 't',
-};
-static const uint8_t last[] = {
-    0x45, 0, 0, 24, 0, 7, 0, 2, 64, 17, 0x66, 0xca, 10, 0, 0, 1, 10, 0, 0, 2, 'e', 'd', '!', '!',
-};
-/* In the place of the last one, with other bytes. */
-static const uint8_t other[] = {
-    0x45, 0, 0, 24, 0, 7, 0, 2, 64, 17, 0x66, 0xca, 10, 0, 0, 1, 10, 0, 0, 2, 'e', 'v', 'i', 'l',
-};
-/* The same to another port, whole. */
-static const uint8_t whole[] = {
-    0x45, 0, 0, 28, 0, 8, 0, 0, 64, 17, 0x66, 0xc7, 10, 0, 0, 1, 10, 0, 0, 2,
-    0, 9, 0, 8, 0, 8, 0, 0,
+/* A file's integers are those of the machine that has written it. */
+struct capture {
+    FILE *file;
+    int swapped;
+    uint64_t fraction; /* nanoseconds of the smaller unit of time */
+    uint32_t link;
 };
 
-#define MUST(condition)                                                               \
-    do {                                                                              \
-        if (!(condition))                                                             \
-            return fprintf(stderr, "%s: %s\n", #condition, lf_error()), 1;            \
-    } while (0)
-
-int main(void)
+static uint32_t word(const struct capture *capture, uint32_t read)
 {
-    const uint64_t second = 1000000000;
-    lf_reassembly config = { LF_LINK_IP, 0, 0, 0, 0 }, wrong = { 7, 0, 0, 0, 0 };
-    lf_reassembly_counts counts;
-    const void *packet;
+    if (!capture->swapped)
+        return read;
+    return read >> 24 | (read >> 8 & 0xff00) | (read << 8 & 0xff0000) | read << 24;
+}
+
+static struct capture open_capture(const char *name)
+{
+    struct capture capture = { fopen(name, "rb"), 0, 0, 0 };
+    uint32_t head[6];
+    if (!capture.file || fread(head, sizeof head, 1, capture.file) != 1) {
+        fprintf(stderr, "%s is no capture\n", name);
+        exit(1);
+    }
+    capture.swapped = head[0] == 0xd4c3b2a1 || head[0] == 0x4d3cb2a1;
+    uint32_t mark = word(&capture, head[0]), link = word(&capture, head[5]);
+    capture.fraction = mark == 0xa1b2c3d4 ? 1000 : 1;
+    capture.link = link == 1 ? LF_LINK_ETHERNET : LF_LINK_IP;
+    /* 101 is "raw IP"; 228 and 229 are IPv4 and IPv6 alone. */
+    if ((mark != 0xa1b2c3d4 && mark != 0xa1b23c4d) ||
+        (link != 1 && link != 101 && link != 228 && link != 229)) {
+        fprintf(stderr, "%s is no capture of Ethernet or IP\n", name);
+        exit(1);
+    }
+    return capture;
+}
+
+/* The next frame: its length, or 0 at the end. What was captured in part is left out. */
+static size_t next_frame(const struct capture *capture, uint8_t *frame, uint64_t *now)
+{
+    uint32_t head[4];
+    while (fread(head, sizeof head, 1, capture->file) == 1) {
+        uint32_t length = word(capture, head[2]);
+        if (length > LONGEST || fread(frame, 1, length, capture->file) != length)
+            return 0;
+        *now = word(capture, head[0]) * UINT64_C(1000000000) +
+               word(capture, head[1]) * capture->fraction;
+        if (length > 0 && length == word(capture, head[3]))
+            return length;
+    }
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 2)
+        return fprintf(stderr, "reassembly FILE\n"), 2;
+    struct capture capture = open_capture(argv[1]);
+    lf_reassembly config = { capture.link, 0, 0, 0, 0 };
     lf_reassembler *joins = lf_reassembler_open(&config);
-    MUST(joins);
-
-    MUST(lf_reassemble(joins, 0, whole, sizeof whole, &packet) == sizeof whole && packet == whole);
-    MUST(lf_reassemble(joins, 0, last, sizeof last, &packet) == 0 && !packet);
-    MUST(lf_reassemble(joins, 1, first, sizeof first, &packet) == 40);
-    MUST(memcmp((const char *)packet + 28, "fragmented!!", 12) == 0);
-
-    /* What overlaps ends its packet: the first fragment comes too late. */
-    MUST(lf_reassemble(joins, second, last, sizeof last, &packet) == 0);
-    MUST(lf_reassemble(joins, second, other, sizeof other, &packet) == LF_REFUSED && *lf_error());
-    MUST(lf_reassemble(joins, second, first, sizeof first, &packet) == LF_REFUSED && !packet);
-    /* After its time the same number may come again. */
-    MUST(lf_reassemble(joins, 40 * second, first, sizeof first, &packet) == 0);
-    MUST(lf_reassemble(joins, 40 * second, last, sizeof last, &packet) == 40);
-    /* What is not complete in time is forgotten. */
-    MUST(lf_reassemble(joins, 41 * second, first, sizeof first, &packet) == 0);
-    MUST(lf_reassemble(joins, 90 * second, last, sizeof last, &packet) == 0);
-
+    uint8_t *frame = malloc(LONGEST);
+    MUST(joins && frame);
+    uint64_t now = 0;
+    for (size_t length; (length = next_frame(&capture, frame, &now)) > 0;) {
+        const void *packet;
+        int64_t found = lf_reassemble(joins, now, frame, length, &packet);
+        if (found == LF_REFUSED)
+            printf("dropped: %s\n", lf_error());
+        else if (found > 0 && packet != frame)
+            printf("joined: %" PRId64 " bytes\n", found);
+    }
+    lf_reassembly_counts counts;
     MUST(lf_reassembler_counts(joins, &counts) == LF_OK);
-    MUST(counts.offered == 10 && counts.packets == 2 && counts.dropped == 2);
-    MUST(counts.waiting == 1 && counts.memory > 0);
-
-    /* What makes no sense. */
-    MUST(lf_reassemble(joins, UINT64_MAX, first, 30, &packet) == LF_REFUSED);
-    MUST(lf_reassemble(joins, 0, first, 0, &packet) == LF_INVALID);
-    MUST(lf_reassemble(joins, 0, NULL, 5, &packet) == LF_INVALID);
-    MUST(lf_reassemble(joins, 0, first, sizeof first, NULL) == LF_INVALID);
-    MUST(lf_reassemble(NULL, 0, first, sizeof first, &packet) == LF_INVALID);
-    MUST(lf_reassembler_counts(joins, NULL) == LF_INVALID);
-    MUST(lf_reassembler_counts(NULL, &counts) == LF_INVALID);
-    MUST(!lf_reassembler_open(&wrong) && lf_error_code() == LF_INVALID);
+    printf("%" PRIu64 " frames, %" PRIu64 " packets out of fragments, %" PRIu64 " dropped, %" PRIu64
+           " not complete\n",
+           counts.offered, counts.packets, counts.dropped, counts.waiting + counts.expired);
     lf_reassembler_close(joins);
-    lf_reassembler_close(NULL);
-
-    /* Late in the time of all clocks. */
-    joins = lf_reassembler_open(&config);
-    MUST(joins);
-    MUST(lf_reassemble(joins, UINT64_MAX - 100 * second, first, sizeof first, &packet) == 0);
-    MUST(lf_reassemble(joins, UINT64_MAX - 99 * second, last, sizeof last, &packet) == 40);
-    /* No packet lasts longer than they do, and none is joined then. */
-    MUST(lf_reassemble(joins, UINT64_MAX, first, sizeof first, &packet) == 0);
-    MUST(lf_reassemble(joins, UINT64_MAX, last, sizeof last, &packet) == 0);
-    lf_reassembler_close(joins);
+    free(frame);
+    fclose(capture.file);
     return 0;
 }

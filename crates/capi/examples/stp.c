@@ -2,24 +2,12 @@
  * refused. WHERE is a file by which the server tells its address; KEY is "plain" or a byte of
  * which the key consists. The tests of this crate let it talk with programs in other languages. */
 #define _POSIX_C_SOURCE 200809L
-#include <inttypes.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
-#include <unistd.h>
 
-#include <landfall.h>
+#include "common.h"
 
-enum { COUNT = 100, PATIENCE = 60000, PORT = 7, LONG = 300000 };
-
-static int failed(const char *what)
-{
-    fprintf(stderr, "%s: %d, %s\n", what, lf_error_code(), lf_error());
-    return 1;
-}
+enum { COUNT = 100, PORT = 7, LONG = 300000 };
 
 static lf_stp *open_endpoint(const char *key)
 {
@@ -33,33 +21,18 @@ static lf_stp *open_endpoint(const char *key)
     return lf_stp_open(&config);
 }
 
-/* The file appears whole: it is renamed. */
-static int tell(const lf_stp *endpoint, const char *where)
+static void tell_local(const lf_stp *endpoint, const char *where)
 {
-    char address[64], beside[4096];
-    int64_t length = lf_stp_local(endpoint, address, sizeof address);
-    if (length < 0)
-        return failed("lf_stp_local");
-    snprintf(beside, sizeof beside, "%s.new", where);
-    FILE *file = fopen(beside, "w");
-    if (!file || fputs(address, file) < 0 || fclose(file) || rename(beside, where))
-        return perror(where), 1;
-    return 0;
+    char address[64];
+    MUST(lf_stp_local(endpoint, address, sizeof address) > 0);
+    tell(address, where);
 }
 
-static int find(char *address, size_t room, const char *where)
+static lf_stp_connection *connect_to(const lf_stp *endpoint, const char *where)
 {
-    const struct timespec moment = { 0, 5000000 };
-    for (int i = 0; i < PATIENCE / 5; i++) {
-        FILE *file = fopen(where, "r");
-        if (file) {
-            char *read = fgets(address, (int)room, file);
-            fclose(file);
-            return read ? 0 : 1;
-        }
-        nanosleep(&moment, NULL);
-    }
-    return fprintf(stderr, "%s is not there\n", where), 1;
+    char address[64];
+    find(address, sizeof address, where);
+    return lf_stp_connect(endpoint, address, PORT, PATIENCE);
 }
 
 /* Answers messages until the client closes, and shares a counter meanwhile. */
@@ -67,12 +40,12 @@ static int serve(const char *where, const char *key)
 {
     lf_stp *endpoint = open_endpoint(key);
     lf_stp_listener *listener = endpoint ? lf_stp_listen(endpoint, PORT) : NULL;
-    if (!listener || tell(endpoint, where))
-        return failed("lf_stp_listen");
+    MUST(listener);
+    tell_local(endpoint, where);
     lf_stp_connection *connection = lf_stp_accept(listener, PATIENCE);
     if (!connection)
         return failed("lf_stp_accept");
-    lf_stp_region *region = lf_stp_region_open(endpoint, 4096);
+    lf_region *region = lf_stp_region_open(endpoint, 4096);
     uint8_t shared[LF_STP_KEY];
     if (!region || lf_stp_share(connection, region, 0, 4096,
                                 LF_STP_GET | LF_STP_PUT | LF_STP_FETCH, shared) != LF_OK)
@@ -100,12 +73,12 @@ static int serve(const char *where, const char *key)
         free(bytes);
     }
     uint64_t words[2];
-    if (lf_stp_region_read(region, 0, words, sizeof words) != LF_OK)
-        return failed("lf_stp_region_read");
+    if (lf_region_read(region, 0, words, sizeof words) != LF_OK)
+        return failed("lf_region_read");
     if (words[0] != 5 * COUNT || words[1] != 0x0807060504030201)
         return fprintf(stderr, "the memory is %" PRIu64 ", %" PRIx64 "\n", words[0], words[1]), 1;
     lf_stp_connection_close(connection, PATIENCE);
-    lf_stp_region_close(region);
+    lf_region_close(region);
     lf_stp_listener_close(listener);
     lf_stp_close(endpoint);
     return 0;
@@ -138,7 +111,7 @@ static int use_memory(const lf_stp *endpoint, const lf_stp_connection *connectio
     if (!remote)
         return failed("lf_stp_remote_open");
     for (uint64_t i = 0; i < COUNT; i++) {
-        if (lf_stp_fetch(remote, 0, 8, LF_STP_ADD, 5, 0, &old, PATIENCE) != LF_OK || old != 5 * i)
+        if (lf_stp_fetch(remote, 0, 8, LF_ADD, 5, 0, &old, PATIENCE) != LF_OK || old != 5 * i)
             return failed("lf_stp_fetch");
     }
     if (lf_stp_put(remote, 8, bytes, sizeof bytes, PATIENCE) != LF_OK)
@@ -146,15 +119,15 @@ static int use_memory(const lf_stp *endpoint, const lf_stp_connection *connectio
     if (lf_stp_get(remote, 8, back, sizeof back, PATIENCE) != LF_OK || memcmp(back, bytes, 8))
         return failed("lf_stp_get");
     /* Begun, all of it is under way at once. */
-    lf_stp_region *region = lf_stp_region_open(endpoint, 64);
+    lf_region *region = lf_stp_region_open(endpoint, 64);
     lf_stp_operation *put = lf_stp_begin_put(remote, 16, "begun", 5);
     lf_stp_operation *get = lf_stp_begin_get(remote, 16, region, 32, 5);
-    lf_stp_operation *fetch = lf_stp_begin_fetch(remote, 0, 8, LF_STP_LOAD, 0, 0);
+    lf_stp_operation *fetch = lf_stp_begin_fetch(remote, 0, 8, LF_LOAD, 0, 0);
     if (lf_stp_status(put, NULL, PATIENCE) != LF_OK || lf_stp_status(get, NULL, PATIENCE) != LF_OK)
         return failed("lf_stp_status");
     if (lf_stp_status(fetch, &value, PATIENCE) != LF_OK || value != 5 * COUNT)
         return failed("lf_stp_begin_fetch");
-    if (lf_stp_region_read(region, 32, back, 5) != LF_OK || memcmp(back, "begun", 5))
+    if (lf_region_read(region, 32, back, 5) != LF_OK || memcmp(back, "begun", 5))
         return failed("lf_stp_begin_get");
     lf_stp_operation_close(put);
     lf_stp_operation_close(get);
@@ -162,25 +135,22 @@ static int use_memory(const lf_stp *endpoint, const lf_stp_connection *connectio
     /* What lies outside, or is no word, or was not shared, is refused. */
     if (lf_stp_put(remote, 4090, bytes, 8, PATIENCE) != LF_INVALID)
         return failed("a put outside");
-    if (lf_stp_fetch(remote, 3, 8, LF_STP_ADD, 1, 0, NULL, PATIENCE) != LF_INVALID)
+    if (lf_stp_fetch(remote, 3, 8, LF_ADD, 1, 0, NULL, PATIENCE) != LF_INVALID)
         return failed("a word at no multiple");
     key[0] ^= 0x55;
     if (lf_stp_remote_open(connection, key, PATIENCE) || lf_error_code() != LF_REFUSED)
         return failed("a key that is made up");
-    lf_stp_region_close(region);
+    lf_region_close(region);
     lf_stp_remote_close(remote);
     return 0;
 }
 
 static int ask(const char *where, const char *key)
 {
-    char address[64];
     lf_stp *endpoint = open_endpoint(key);
-    if (!endpoint || find(address, sizeof address, where))
-        return failed("lf_stp_open");
-    lf_stp_connection *connection = lf_stp_connect(endpoint, address, PORT, PATIENCE);
-    if (!connection)
-        return failed("lf_stp_connect");
+    MUST(endpoint);
+    lf_stp_connection *connection = connect_to(endpoint, where);
+    MUST(connection);
     if (use_memory(endpoint, connection))
         return 1;
     uint8_t *bytes = malloc(LONG), *back = malloc(LONG);
@@ -211,11 +181,9 @@ static int ask(const char *where, const char *key)
 /* The other side has another key. */
 static int ask_with_other_key(const char *where, const char *key)
 {
-    char address[64];
     lf_stp *endpoint = open_endpoint(key);
-    if (!endpoint || find(address, sizeof address, where))
-        return failed("lf_stp_open");
-    if (lf_stp_connect(endpoint, address, PORT, PATIENCE) || !*lf_error())
+    MUST(endpoint);
+    if (connect_to(endpoint, where) || !*lf_error())
         return fprintf(stderr, "it is connected\n"), 1;
     int code = lf_error_code();
     lf_stp_close(endpoint);
@@ -228,8 +196,8 @@ static int die(const char *where, const char *key)
     char text[5];
     lf_stp *endpoint = open_endpoint(key);
     lf_stp_listener *listener = endpoint ? lf_stp_listen(endpoint, PORT) : NULL;
-    if (!listener || tell(endpoint, where))
-        return failed("lf_stp_listen");
+    MUST(listener);
+    tell_local(endpoint, where);
     lf_stp_connection *connection = lf_stp_accept(listener, PATIENCE);
     if (!connection || lf_stp_receive(connection, text, 5, NULL, PATIENCE) != 5)
         return failed("lf_stp_receive");
@@ -239,13 +207,11 @@ static int die(const char *where, const char *key)
 /* The other side is killed while a receive waits. */
 static int wait_for_nothing(const char *where, const char *key)
 {
-    char address[64], byte;
+    char byte;
     lf_stp *endpoint = open_endpoint(key);
-    if (!endpoint || find(address, sizeof address, where))
-        return failed("lf_stp_open");
-    lf_stp_connection *connection = lf_stp_connect(endpoint, address, PORT, PATIENCE);
-    if (!connection)
-        return failed("lf_stp_connect");
+    MUST(endpoint);
+    lf_stp_connection *connection = connect_to(endpoint, where);
+    MUST(connection);
     if (lf_stp_send(connection, "ready", 5, 0, PATIENCE) != LF_OK)
         return failed("lf_stp_send");
     if (lf_stp_receive(connection, &byte, 1, NULL, PATIENCE) != LF_LOST || !*lf_error())
@@ -279,13 +245,13 @@ static int mistakes_of_endpoints(void)
 }
 
 /* A message from one region into another: nothing is copied. */
-static int between_regions(const lf_stp_connection *a, const lf_stp_region *from,
-                           const lf_stp_connection *b, const lf_stp_region *into)
+static int between_regions(const lf_stp_connection *a, const lf_region *from,
+                           const lf_stp_connection *b, const lf_region *into)
 {
     char text[5];
     uint64_t value = 0;
-    if (lf_stp_region_write(from, 7, "bytes", 5) != LF_OK)
-        return failed("lf_stp_region_write");
+    if (lf_region_write(from, 7, "bytes", 5) != LF_OK)
+        return failed("lf_region_write");
     lf_stp_operation *receive = lf_stp_begin_receive(b, into, 3, 20);
     if (lf_stp_status(receive, &value, 0) != LF_TIMED_OUT || value != 0)
         return failed("a receive of what was not sent");
@@ -294,8 +260,8 @@ static int between_regions(const lf_stp_connection *a, const lf_stp_region *from
         return failed("lf_stp_begin_receive");
     if (lf_stp_status(send, &value, PATIENCE) != LF_OK || value != 5)
         return failed("lf_stp_begin_send_from");
-    if (lf_stp_region_read(into, 3, text, 5) != LF_OK || memcmp(text, "bytes", 5))
-        return failed("lf_stp_region_read");
+    if (lf_region_read(into, 3, text, 5) != LF_OK || memcmp(text, "bytes", 5))
+        return failed("lf_region_read");
     if (lf_stp_begin_receive(b, into, 60, 5) || lf_stp_begin_send_from(a, from, 64, 1, 0))
         return failed("outside of a region");
     lf_stp_operation_close(send);
@@ -320,7 +286,7 @@ static int mistakes_of_connections(lf_stp *one, lf_stp *two)
         return failed("nobody listens");
     lf_stp_connection *a = lf_stp_connect(two, address, PORT, PATIENCE);
     lf_stp_connection *b = lf_stp_accept(listener, PATIENCE);
-    lf_stp_region *region = lf_stp_region_open(one, 64), *other = lf_stp_region_open(two, 64);
+    lf_region *region = lf_stp_region_open(one, 64), *other = lf_stp_region_open(two, 64);
     if (!a || !b || !region || !other)
         return failed("a connection");
     if (lf_stp_send(a, NULL, 1, 0, 0) != LF_INVALID || lf_stp_send(a, key, SIZE_MAX, 0, 0) >= 0)
@@ -339,8 +305,8 @@ static int mistakes_of_connections(lf_stp *one, lf_stp *two)
     lf_stp_operation_close(sending);
     if (lf_stp_region_open(one, 0) || lf_stp_region_open(one, UINT64_MAX))
         return failed("no region");
-    if (lf_stp_region_write(region, 60, key, 5) != LF_INVALID ||
-        lf_stp_region_read(region, UINT64_MAX, key, 5) != LF_INVALID)
+    if (lf_region_write(region, 60, key, 5) != LF_INVALID ||
+        lf_region_read(region, UINT64_MAX, key, 5) != LF_INVALID)
         return failed("outside of a region");
     if (lf_stp_share(b, region, 60, 5, LF_STP_GET, key) != LF_INVALID ||
         lf_stp_share(b, region, 0, 5, 0, key) != LF_INVALID ||
@@ -358,7 +324,7 @@ static int mistakes_of_connections(lf_stp *one, lf_stp *two)
     lf_stp_remote *remote = lf_stp_remote_open(a, key, PATIENCE);
     if (!remote || lf_stp_put(remote, 0, key, 1, PATIENCE) != LF_REFUSED)
         return failed("a put that is not allowed");
-    if (lf_stp_fetch(remote, 0, 3, LF_STP_ADD, 1, 0, NULL, 0) != LF_INVALID ||
+    if (lf_stp_fetch(remote, 0, 3, LF_ADD, 1, 0, NULL, 0) != LF_INVALID ||
         lf_stp_fetch(remote, 0, 8, 99, 1, 0, NULL, 0) != LF_INVALID)
         return failed("no function");
     if (lf_stp_withdraw(b, key) != LF_OK || lf_stp_withdraw(b, key) != LF_INVALID)
@@ -375,8 +341,8 @@ static int mistakes_of_connections(lf_stp *one, lf_stp *two)
     if (lf_stp_get(remote, 0, &byte, 1, PATIENCE) >= 0 || lf_stp_send(b, "x", 1, 0, PATIENCE) >= 0)
         return failed("what is closed");
     lf_stp_remote_close(remote);
-    lf_stp_region_close(region);
-    lf_stp_region_close(other);
+    lf_region_close(region);
+    lf_region_close(other);
     lf_stp_connection_close(b, 0);
     return 0;
 }
@@ -401,7 +367,7 @@ static int mistakes(const char *where, const char *key)
         return 1;
     lf_stp_close(NULL);
     lf_stp_listener_close(NULL);
-    lf_stp_region_close(NULL);
+    lf_region_close(NULL);
     lf_stp_remote_close(NULL);
     lf_stp_operation_close(NULL);
     if (lf_stp_connection_close(NULL, 0) != LF_OK || lf_stp_abort(NULL) != LF_INVALID)

@@ -1,6 +1,6 @@
-/* landfall.h: shared memory between processes of one host, and messages and memory between hosts
- * over the Scheduled Transfer Protocol (STP), for C (99 and later) and C++. At the end: reassembly
- * of fragments of IP.
+/* landfall.h: shared memory between processes of one host, messages and memory between hosts over
+ * the Scheduled Transfer Protocol (STP), and queue pairs over both and over TCP, for C (99 and
+ * later) and C++. At the end: reassembly of fragments of IP.
  *
  * A node meets others in a folder. One offers a name, another finds it, and with that they
  * have a queue, a publication or calls. Elements can be written where they will be read, and
@@ -28,7 +28,7 @@ extern "C" {
 #endif
 
 /* This header's version, and that of the library: they go together while they are equal. */
-#define LF_ABI 2
+#define LF_ABI 3
 uint32_t lf_abi(void);
 
 enum {
@@ -41,7 +41,8 @@ enum {
     LF_REFUSED = -6,       /* the peer, or this machine's rights, do not let it be */
     LF_TOO_LONG = -7,      /* more bytes than fit */
     LF_INVALID = -8,       /* an argument makes no sense */
-    LF_FAILED = -9         /* everything else */
+    LF_FAILED = -9,        /* everything else */
+    LF_FULL = -10          /* a queue is full: take completions, and post again */
 };
 
 /* Why the last call of this thread failed. Valid until the thread's next call. */
@@ -171,7 +172,7 @@ void lf_server_close(lf_server *server);
 typedef struct lf_stp lf_stp;
 typedef struct lf_stp_listener lf_stp_listener;
 typedef struct lf_stp_connection lf_stp_connection;
-typedef struct lf_stp_region lf_stp_region;
+typedef struct lf_region lf_region;
 typedef struct lf_stp_remote lf_stp_remote;
 typedef struct lf_stp_operation lf_stp_operation;
 
@@ -234,19 +235,18 @@ int64_t lf_stp_receive(const lf_stp_connection *connection, void *bytes, size_t 
 int lf_stp_refuse(const lf_stp_connection *connection);
 
 /* Registered memory, all zero at first, from where bytes are sent and where they land without a
- * copy. What is shared or under way keeps it after it was closed. */
-lf_stp_region *lf_stp_region_open(const lf_stp *endpoint, uint64_t length);
-int lf_stp_region_write(const lf_stp_region *region, uint64_t at, const void *bytes,
-                        size_t length);
-int lf_stp_region_read(const lf_stp_region *region, uint64_t at, void *bytes, size_t length);
-void lf_stp_region_close(lf_stp_region *region);
+ * copy. What is shared or under way keeps it after it was closed. Queue pairs have some, too. */
+lf_region *lf_stp_region_open(const lf_stp *endpoint, uint64_t length);
+int lf_region_write(const lf_region *region, uint64_t at, const void *bytes, size_t length);
+int lf_region_read(const lf_region *region, uint64_t at, void *bytes, size_t length);
+void lf_region_close(lf_region *region);
 
 enum { LF_STP_GET = 1, LF_STP_PUT = 2, LF_STP_FETCH = 4 }; /* rights: any of them */
 enum { LF_STP_KEY = 13 };                                  /* bytes of a key */
 
 /* Lets the other side of a connection use some of a region. It finds it by the key, plain bytes
  * that a message carries, until that is withdrawn or the connection is closed. */
-int lf_stp_share(const lf_stp_connection *connection, const lf_stp_region *region, uint64_t at,
+int lf_stp_share(const lf_stp_connection *connection, const lf_region *region, uint64_t at,
                  uint64_t length, uint32_t rights, uint8_t *key);
 /* Ends that: when it returns, the other side changes nothing there any more. */
 int lf_stp_withdraw(const lf_stp_connection *connection, const uint8_t *key);
@@ -262,15 +262,15 @@ int lf_stp_put(const lf_stp_remote *remote, uint64_t at, const void *bytes, size
 int lf_stp_get(const lf_stp_remote *remote, uint64_t at, void *bytes, size_t length,
                int64_t timeout);
 
-enum {
-    LF_STP_LOAD = 0,
-    LF_STP_STORE = 1,
-    LF_STP_SWAP = 2,
-    LF_STP_ADD = 3,
-    LF_STP_AND = 4,
-    LF_STP_OR = 5,
-    LF_STP_XOR = 6,
-    LF_STP_COMPARE_SWAP = 7 /* stores `operand` if the word holds `expected` */
+enum { /* what is done to a word */
+    LF_LOAD = 0,
+    LF_STORE = 1,
+    LF_SWAP = 2,
+    LF_ADD = 3,
+    LF_AND = 4,
+    LF_OR = 5,
+    LF_XOR = 6,
+    LF_COMPARE_SWAP = 7 /* stores `operand` if the word holds `expected` */
 };
 
 /* Changes a word of `width` bytes (4 or 8) in one step, at a multiple of its width. `old` (may
@@ -283,17 +283,17 @@ int lf_stp_fetch(const lf_stp_remote *remote, uint64_t at, uint32_t width, uint3
 lf_stp_operation *lf_stp_begin_send(const lf_stp_connection *connection, const void *bytes,
                                     size_t length, uint32_t opaque);
 lf_stp_operation *lf_stp_begin_send_from(const lf_stp_connection *connection,
-                                         const lf_stp_region *region, uint64_t at,
+                                         const lf_region *region, uint64_t at,
                                          uint64_t length, uint32_t opaque);
 /* Memory for a message that is yet to come; a longer one than `length` is refused. What waits so
  * goes before lf_stp_receive. */
 lf_stp_operation *lf_stp_begin_receive(const lf_stp_connection *connection,
-                                       const lf_stp_region *region, uint64_t at,
+                                       const lf_region *region, uint64_t at,
                                        uint64_t length);
 lf_stp_operation *lf_stp_begin_put(const lf_stp_remote *remote, uint64_t at, const void *bytes,
                                    size_t length);
 lf_stp_operation *lf_stp_begin_get(const lf_stp_remote *remote, uint64_t at,
-                                   const lf_stp_region *region, uint64_t region_at,
+                                   const lf_region *region, uint64_t region_at,
                                    uint64_t length);
 lf_stp_operation *lf_stp_begin_fetch(const lf_stp_remote *remote, uint64_t at, uint32_t width,
                                      uint32_t function, uint64_t operand, uint64_t expected);
@@ -303,6 +303,192 @@ lf_stp_operation *lf_stp_begin_fetch(const lf_stp_remote *remote, uint64_t at, u
 int lf_stp_status(const lf_stp_operation *operation, uint64_t *value, int64_t timeout);
 /* Cancels it if it is not over; a put or fetch takes effect nevertheless. */
 void lf_stp_operation_close(lf_stp_operation *operation);
+
+/* ---- Queue pairs: requests that are posted, and complete ---------------------------- *
+ *
+ * The verbs of the Virtual Interface Architecture. Work is posted to a queue pair and goes on by
+ * itself; what became of it stands in a completion queue. Three carriers have them, with the
+ * same functions:
+ *
+ *                        between          RDMA  empty messages  longer than their room
+ *   lf_verbs_over_node   processes        yes   yes             LF_LONGER
+ *   lf_verbs_over_stp    hosts, by UDP    yes   yes             LF_LONGER
+ *   lf_verbs_over_qpip   hosts, by TCP    no    no              LF_CONTINUES
+ *
+ * What fails ends its queue pair, at both ends: all that is left completes as flushed. Handles may
+ * be used by several threads at once, until they are closed; completions of a queue are taken by
+ * one thread at a time. They may be closed in any order; what goes over STP ends with its endpoint.
+ */
+
+typedef struct lf_verbs lf_verbs;
+typedef struct lf_completions lf_completions;
+typedef struct lf_shared_receives lf_shared_receives;
+typedef struct lf_pair lf_pair;
+typedef struct lf_pair_listener lf_pair_listener;
+
+/* An adapter of QPIP: a TCP of its own on an interface. */
+typedef struct lf_qpip {
+    const char *link;    /* "packet:eth0", "xdp:eth0", "tap:NAME" (all need privileges), or frames
+                          * within UDP: "udp:192.0.2.1:4791", with port 0 the kernel chooses one */
+    const char *address; /* its own, that no kernel has: "10.0.0.2/24" */
+    const char *gateway; /* NULL: none */
+    const char *peer;    /* within UDP: where the other one is. NULL: who sends first */
+    uint32_t flags;      /* 0 */
+    uint32_t reserved;   /* 0 */
+} lf_qpip;
+
+lf_verbs *lf_verbs_over_node(lf_node *node);
+lf_verbs *lf_verbs_over_stp(const lf_stp *endpoint);
+lf_verbs *lf_verbs_over_qpip(const lf_qpip *config);
+/* Copies where UDP reaches it, with a zero byte: how long it is. Over a node: nothing. */
+int64_t lf_verbs_local(const lf_verbs *verbs, char *address, size_t room);
+void lf_verbs_close(lf_verbs *verbs);
+
+enum { LF_READ = 1, LF_WRITE = 2 }; /* rights: what the other side may do; both: atomics, too */
+
+/* Registered memory, all zero at first: see lf_region_write. Over a node the rights are the
+ * processor's, for the whole region: room for messages needs LF_WRITE, and who has sent a message
+ * may write there wherever it likes. */
+lf_region *lf_region_open(const lf_verbs *verbs, uint64_t length, uint32_t rights);
+
+enum { LF_SENT = 0, LF_RECEIVED = 1 }; /* of which queue a request was */
+
+enum { /* what became of it: lf_status_text has it in words */
+    LF_DONE = 0,
+    LF_LONGER = 1,        /* the message was longer than the room whose turn it was */
+    LF_FLUSHED = 2,       /* the queue pair ended before its turn */
+    LF_GONE = 3,          /* the other side is gone, or ended the connection */
+    LF_NO_ANSWER = 4,     /* the other side stopped answering */
+    LF_MEMORY_GONE = 5,   /* the memory cannot be used (any more) */
+    LF_REMOTE_ACCESS = 6, /* the other side's memory may not be used so */
+    LF_UNREACHABLE = 7
+};
+
+typedef struct lf_completion {
+    uint64_t id;        /* your own name for the request */
+    uint64_t pair;      /* lf_pair_id of the queue pair */
+    uint32_t operation; /* LF_SENT, also of what reached memory, or LF_RECEIVED */
+    uint32_t status;
+    uint32_t length;    /* bytes that were sent, or came */
+    uint32_t flags;     /* LF_IMMEDIATE: there is such a word. LF_CONTINUES: the message goes on
+                         * in the next room */
+    uint32_t immediate;
+    uint32_t reserved;
+} lf_completion;
+
+/* With this many places: a request that could not complete is refused (LF_FULL) when it is
+ * posted. */
+lf_completions *lf_completions_open(const lf_verbs *verbs, uint32_t capacity);
+/* Takes at most `room` completions, and returns how many: 0 if there are none. */
+int64_t lf_completions_poll(const lf_completions *completions, lf_completion *into, size_t room);
+/* The same, once there is one. 0: none, but a queue pair has ended. */
+int64_t lf_completions_wait(const lf_completions *completions, lf_completion *into, size_t room,
+                            int64_t timeout);
+
+enum { LF_NEXT = 0, LF_MESSAGES = 1 }; /* any completion; what was received, and what failed */
+
+/* Before sleeping at the descriptor, for poll and epoll. It returns 1, and the descriptor becomes
+ * readable when something completes or a queue pair ends: do not read it, poll. 0: there is
+ * something already. */
+int lf_completions_arm(const lf_completions *completions, uint32_t what);
+int lf_completions_descriptor(const lf_completions *completions);
+/* The next queue pair that has ended: 1 and its state (see lf_pair_state), or 0 if there is none.
+ * Nobody has to ask. */
+int lf_completions_ended(const lf_completions *completions, uint64_t *pair, int *state);
+void lf_completions_close(lf_completions *completions);
+/* A status in words. */
+const char *lf_status_text(uint32_t status);
+
+typedef struct lf_pair_options {
+    const lf_completions *sends;      /* where they complete */
+    const lf_completions *receives;   /* the same, or another one */
+    const lf_shared_receives *shared; /* NULL: it has room of its own. Otherwise what it receives
+                                       * completes where that room does; `receives` is not used */
+    uint32_t send_depth;              /* requests that may be under way; 0: 128 */
+    uint32_t receive_depth;
+    uint32_t inlined; /* the most bytes of lf_post_inline; 0: 1024 */
+    uint32_t reserved;
+} lf_pair_options;
+
+/* Lets queue pairs connect. The place is a name over a node ("prices"), a port of STP ("7"), or
+ * an address of QPIP and a port of TCP ("10.0.0.2:9000", "0.0.0.0:9000"). */
+lf_pair_listener *lf_pair_listen(const lf_verbs *verbs, const char *place);
+/* The next who has connected. Over QPIP one thread accepts at a time, and a call that timed out
+ * leaves its queue pair, with its options, to the next. */
+lf_pair *lf_pair_accept(const lf_pair_listener *listener, const lf_pair_options *options,
+                        int64_t timeout);
+void lf_pair_listener_close(lf_pair_listener *listener);
+/* Connects to such a place: over STP it is "HOST:PORT/7", where PORT is of UDP. It waits for the
+ * other side: a timeout of 0 is of no use here. */
+lf_pair *lf_pair_connect(const lf_verbs *verbs, const char *place, const lf_pair_options *options,
+                         int64_t timeout);
+/* What completions call it. */
+uint64_t lf_pair_id(const lf_pair *pair);
+/* LF_OK while it is connected, LF_CLOSED when both sides have closed, or LF_LOST: lf_error. */
+int lf_pair_state(const lf_pair *pair);
+/* Ends it; what is under way is cancelled, so wait for your sends before. Over QPIP it waits up to
+ * a second for the other side, which hears of it by TCP. */
+void lf_pair_close(lf_pair *pair);
+
+/* Some bytes of a region. It may be closed when what was posted is done. */
+typedef struct lf_part {
+    const lf_region *region;
+    uint64_t at;
+    uint64_t length;
+} lf_part;
+
+enum { LF_SEND = 0, LF_RDMA_WRITE = 1, LF_RDMA_READ = 2, LF_ATOMIC = 3 };
+enum {
+    LF_SILENT = 1,    /* completes only if it fails: the next that completes says that it is done */
+    LF_IMMEDIATE = 2, /* a word goes along; a write with one uses up a receive of the other side */
+    LF_CONTINUES = 4  /* of completions: see there */
+};
+enum { LF_KEY = 32 }; /* bytes of a key */
+
+/* Requests that send. Unused fields are 0. */
+typedef struct lf_work {
+    uint64_t id;          /* your own name for it: its completion brings it back */
+    const lf_part *parts; /* where its bytes are, or go to, in order. QPIP takes four at most */
+    uint32_t count;
+    uint32_t operation;
+    uint32_t flags;
+    uint32_t immediate;
+    const uint8_t *key;   /* memory of the other side: LF_KEY bytes */
+    uint64_t at;          /* where in it; words are at multiples of eight */
+    uint64_t operand;     /* of LF_ATOMIC, which changes a word of eight bytes in one step and */
+    uint64_t expected;    /* writes what it held before to its one part, little-endian */
+    uint32_t function;    /* LF_LOAD and so on */
+    uint32_t reserved;    /* 0 */
+} lf_work;
+
+/* Posts a list; its requests are done in its order. `posted` (may be NULL) is how many are. */
+int lf_post_sends(const lf_pair *pair, const lf_work *list, size_t count, size_t *posted);
+/* Posts a message whose bytes are copied now: no memory has to be registered for them. */
+int lf_post_inline(const lf_pair *pair, uint64_t id, const void *bytes, size_t length);
+
+/* Room for a message. */
+typedef struct lf_room {
+    uint64_t id;
+    const lf_part *parts;
+    uint32_t count;
+    uint32_t reserved; /* 0 */
+} lf_room;
+
+int lf_post_receives(const lf_pair *pair, const lf_room *list, size_t count, size_t *posted);
+
+/* Room that many queue pairs share, and take when a message needs it. */
+lf_shared_receives *lf_shared_receives_open(const lf_verbs *verbs,
+                                            const lf_completions *completions, uint32_t depth);
+int lf_shared_receives_post(const lf_shared_receives *shared, const lf_room *list, size_t count,
+                            size_t *posted);
+void lf_shared_receives_close(lf_shared_receives *shared);
+
+/* Lets the other side of this queue pair use a region, as far as its rights go, until that is
+ * withdrawn. The key is plain bytes that a message carries. Over STP it is this queue pair's, and
+ * ends with it; over a node it is the other process's, and ends with the region. */
+int lf_share(const lf_pair *pair, const lf_region *region, uint8_t *key);
+/* Its next request with the key fails. Over a node room in that region is refused, too. */
+int lf_withdraw(const lf_pair *pair, const uint8_t *key);
 
 /* ---- Reassembly: fragments of IPv4 and IPv6 in, packets out ------------------------- *
  *
@@ -343,7 +529,13 @@ lf_reassembler *lf_reassembler_open(const lf_reassembly *config);
  * 0 if others are missing, and LF_REFUSED if the frame was dropped: lf_error says why. */
 int64_t lf_reassemble(lf_reassembler *reassembler, uint64_t now, const void *frame, size_t length,
                       const void **packet);
+/* Forgets what was not complete in time, for times in which no frame comes. */
+int lf_reassembler_expire(lf_reassembler *reassembler, uint64_t now);
 int lf_reassembler_counts(const lf_reassembler *reassembler, lf_reassembly_counts *counts);
+/* A reason for which frames are dropped, and how many were: from number 0 on. NULL: there is no
+ * reason of this number. */
+const char *lf_reassembler_dropped(const lf_reassembler *reassembler, uint32_t reason,
+                                   uint64_t *count);
 void lf_reassembler_close(lf_reassembler *reassembler);
 
 #ifdef __cplusplus

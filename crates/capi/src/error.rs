@@ -5,6 +5,7 @@ use std::ffi::{CString, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use landfall::clan::Error;
+use landfall::qpip::{self, CloseReason, PostError};
 use landfall::stp;
 use landfall::stp::{Ended, EngineError, Reason};
 
@@ -19,6 +20,12 @@ pub(crate) enum Failure {
     Stp(stp::Error),
     /// An endpoint could not be opened.
     Bind(stp::BindError),
+    /// The same of QPIP.
+    Qpip(qpip::Error),
+    /// An adapter could not be opened.
+    Open(qpip::OpenError),
+    /// A request was not posted.
+    Post(PostError),
     /// The deadline is over, or nothing is there.
     TimedOut,
     /// A message does not fit.
@@ -48,6 +55,48 @@ impl From<stp::Failed> for Failure {
 impl From<stp::BindError> for Failure {
     fn from(error: stp::BindError) -> Self {
         Self::Bind(error)
+    }
+}
+
+impl From<qpip::Error> for Failure {
+    fn from(error: qpip::Error) -> Self {
+        Self::Qpip(error)
+    }
+}
+
+impl From<qpip::OpenError> for Failure {
+    fn from(error: qpip::OpenError) -> Self {
+        Self::Open(error)
+    }
+}
+
+impl From<PostError> for Failure {
+    fn from(error: PostError) -> Self {
+        Self::Post(error)
+    }
+}
+
+/// The code of what was not posted.
+const fn post_code(error: PostError) -> i32 {
+    match error {
+        PostError::QueueFull | PostError::CompletionQueueFull => -10,
+        PostError::Ended | PostError::UnknownQueuePair | PostError::UnknownSharedQueue => -2,
+        PostError::TooLong => -7,
+        PostError::NoRight => -6,
+        PostError::NoRoute => -3,
+        _ => -8,
+    }
+}
+
+/// The code of an error of QPIP.
+const fn qpip_code(error: &qpip::Error) -> i32 {
+    use qpip::Error;
+    match error {
+        Error::NotConnected(CloseReason::Refused) => -6,
+        Error::NotConnected(_) | Error::Ended(_) => -3,
+        Error::AdapterGone => -2,
+        Error::OutOfBounds { .. } | Error::TooLong(_) | Error::ForeignHandle => -8,
+        _ => -9,
     }
 }
 
@@ -109,8 +158,16 @@ impl Failure {
             Self::Clan(Error::OtherLayout { .. }) => -5,
             Self::Clan(Error::Refused(_) | Error::Forbidden) => -6,
             Self::TooLong { .. } | Self::Clan(Error::TooLong { .. }) => -7,
-            Self::Invalid(_) | Self::Clan(Error::BadConfig(_) | Error::Mismatch { .. }) => -8,
-            Self::Bind(_) | Self::Clan(_) => -9,
+            Self::Post(error) => post_code(*error),
+            Self::Qpip(error) => qpip_code(error),
+            Self::Invalid(_)
+            | Self::Clan(
+                Error::BadConfig(_)
+                | Error::Mismatch { .. }
+                | Error::OutOfBounds { .. }
+                | Error::NoCookie(_),
+            ) => -8,
+            Self::Bind(_) | Self::Open(_) | Self::Clan(_) => -9,
         }
     }
 
@@ -120,6 +177,9 @@ impl Failure {
             Self::Clan(error) => error.to_string(),
             Self::Stp(error) => error.to_string(),
             Self::Bind(error) => error.to_string(),
+            Self::Qpip(error) => error.to_string(),
+            Self::Open(error) => error.to_string(),
+            Self::Post(error) => error.to_string(),
             Self::TimedOut => "the deadline is over: wait longer, or try again".to_owned(),
             Self::TooLong { len, room } => {
                 format!("the next message has {len} bytes, and there is room for {room}")

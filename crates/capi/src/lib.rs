@@ -8,6 +8,7 @@ pub mod reassembly;
 pub mod stp;
 pub mod stp_memory;
 pub mod stp_messages;
+pub mod verbs;
 
 use std::ffi::{CStr, c_char};
 use std::path::Path;
@@ -21,7 +22,7 @@ use error::{Failure, pointer};
 /// The version of what `landfall.h` declares.
 #[unsafe(no_mangle)]
 pub extern "C" fn lf_abi() -> u32 {
-    2
+    3
 }
 
 /// A node: see `landfall.h`.
@@ -65,12 +66,17 @@ unsafe fn text<'a>(pointer: *const c_char) -> Result<&'a str, Failure> {
 /// # Safety
 /// It is null with no bytes, or points to this many that do not change meanwhile.
 unsafe fn bytes<'a>(pointer: *const u8, len: usize) -> Result<&'a [u8], Failure> {
+    // SAFETY: the caller's promise.
+    unsafe { elements(pointer, len) }
+}
+
+/// # Safety
+/// It is null with none, or points to this many that do not change meanwhile.
+unsafe fn elements<'a, T>(pointer: *const T, len: usize) -> Result<&'a [T], Failure> {
     match (pointer.is_null(), len) {
         (_, 0) => Ok(&[]),
-        (true, _) => Err(Failure::Invalid("bytes are NULL")),
-        (false, len) if isize::try_from(len).is_err() => {
-            Err(Failure::Invalid("more bytes than there can be"))
-        }
+        (true, _) => Err(NULL),
+        (false, len) if !fits::<T>(len) => Err(TOO_MANY),
         // SAFETY: not null, and the rest is the caller's promise.
         (false, len) => Ok(unsafe { std::slice::from_raw_parts(pointer, len) }),
     }
@@ -81,15 +87,28 @@ unsafe fn bytes<'a>(pointer: *const u8, len: usize) -> Result<&'a [u8], Failure>
 /// # Safety
 /// It is null with no bytes, or points to this many that nobody else uses meanwhile.
 unsafe fn bytes_mut<'a>(pointer: *mut u8, len: usize) -> Result<&'a mut [u8], Failure> {
+    // SAFETY: the caller's promise.
+    unsafe { elements_mut(pointer, len) }
+}
+
+/// # Safety
+/// It is null with none, or points to this many that nobody else uses meanwhile.
+unsafe fn elements_mut<'a, T>(pointer: *mut T, len: usize) -> Result<&'a mut [T], Failure> {
     match (pointer.is_null(), len) {
         (_, 0) => Ok(&mut []),
-        (true, _) => Err(Failure::Invalid("bytes are NULL")),
-        (false, len) if isize::try_from(len).is_err() => {
-            Err(Failure::Invalid("more bytes than there can be"))
-        }
+        (true, _) => Err(NULL),
+        (false, len) if !fits::<T>(len) => Err(TOO_MANY),
         // SAFETY: not null, and the rest is the caller's promise.
         (false, len) => Ok(unsafe { std::slice::from_raw_parts_mut(pointer, len) }),
     }
+}
+
+const NULL: Failure = Failure::Invalid("what is to be read or written is NULL");
+const TOO_MANY: Failure = Failure::Invalid("more bytes than there can be");
+
+/// Can there be this many?
+fn fits<T>(len: usize) -> bool {
+    len.checked_mul(size_of::<T>()).is_some_and(|bytes| isize::try_from(bytes).is_ok())
 }
 
 /// Copies to where a C program said, if it fits.

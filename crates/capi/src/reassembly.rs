@@ -1,13 +1,14 @@
 //! Reassembly of fragments of IP, for C: frames in, packets out.
 
-use std::ffi::c_void;
+use std::ffi::{CString, c_char, c_void};
 use std::hash::{BuildHasher, RandomState};
+use std::sync::LazyLock;
 
 use landfall_placement::{Duration, Instant};
 use spec_defrag::HashSecret;
-use spec_defrag::reassembly::{Config, Link, Outcome, Reassembler as Engine};
+use spec_defrag::reassembly::{Config, DropReason, Link, Outcome, Reassembler as Engine};
 
-use crate::error::{Failure, code, number, pointer};
+use crate::error::{Failure, address, code, number, pointer};
 use crate::{bytes, close, handle, shared};
 
 /// What a reassembler is like: see `landfall.h`.
@@ -149,6 +150,49 @@ pub unsafe extern "C" fn lf_reassembler_counts(
             memory: engine.memory(),
         };
         Ok(())
+    })
+}
+
+/// See `landfall.h`.
+///
+/// # Safety
+/// What the header asks for.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn lf_reassembler_expire(reassembler: *mut Reassembler, now: u64) -> i32 {
+    code(|| {
+        // SAFETY: the caller's promise.
+        let reassembler = unsafe { handle(reassembler) }?;
+        reassembler.engine.handle_timeout(Instant::from_nanos(now));
+        Ok(())
+    })
+}
+
+/// The reasons as C has them: in their order, with a zero byte.
+static REASONS: LazyLock<Vec<CString>> = LazyLock::new(|| {
+    let text = |reason: &DropReason| CString::new(reason.as_str()).unwrap_or_default();
+    DropReason::ALL.iter().map(text).collect()
+});
+
+/// See `landfall.h`.
+///
+/// # Safety
+/// What the header asks for.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn lf_reassembler_dropped(
+    reassembler: *const Reassembler,
+    reason: u32,
+    count: *mut u64,
+) -> *const c_char {
+    address(|| {
+        // SAFETY: the caller's promise.
+        let Reassembler { engine, .. } = unsafe { shared(reassembler) }?;
+        let found = DropReason::ALL.get(reason as usize).zip(REASONS.get(reason as usize));
+        let (reason, text) = found.ok_or(Failure::Invalid("there is no such reason"))?;
+        // SAFETY: it is null, or the caller's promise.
+        if let Some(count) = unsafe { count.as_mut() } {
+            *count = engine.counters().dropped(*reason);
+        }
+        Ok(text.as_ptr().cast_mut())
     })
 }
 

@@ -96,9 +96,29 @@ impl WaitContext {
                 };
             }
             Until::Never => return Some(self.endpoint.wait(future)),
-            Until::At(at) => at.saturating_duration_since(Instant::now()),
+            Until::At(at) => remaining(at),
         };
         self.endpoint.wait_within(future, limit)
+    }
+
+    /// Where its endpoint is reached.
+    pub(crate) fn local(&self) -> Result<String, Failure> {
+        match self.endpoint.local() {
+            Some(Peer::Socket(local)) => Ok(local.to_string()),
+            _ => Err(stp::Error::EndpointClosed.into()),
+        }
+    }
+
+    pub(crate) fn connect(
+        &self,
+        peer: &str,
+        port: u16,
+        until: Until,
+    ) -> Result<blocking::Connection, Failure> {
+        Ok(match until.left() {
+            Some(limit) => self.endpoint.connect_within(peer, port, limit),
+            None => self.endpoint.connect(peer, port),
+        }?)
     }
 
     /// Memory with a copy of these bytes.
@@ -132,6 +152,30 @@ impl Until {
             Some(limit) => Instant::now().checked_add(limit).map_or(Self::Never, Self::At),
         }
     }
+}
+
+impl Until {
+    /// How long it is to the end, if there is one.
+    pub(crate) fn left(self) -> Option<Duration> {
+        match self {
+            Self::Now => Some(Duration::ZERO),
+            Self::At(at) => Some(remaining(at)),
+            Self::Never => None,
+        }
+    }
+
+    /// The end, if there is one.
+    pub(crate) fn deadline(self) -> Option<Instant> {
+        match self {
+            Self::Now => Some(Instant::now()),
+            Self::At(at) => Some(at),
+            Self::Never => None,
+        }
+    }
+}
+
+fn remaining(until: Instant) -> Duration {
+    until.saturating_duration_since(Instant::now())
 }
 
 /// A timeout in milliseconds; negative: none.
@@ -223,14 +267,20 @@ pub unsafe extern "C" fn lf_stp_local(endpoint: *const Stp, into: *mut c_char, r
     number(|| {
         // SAFETY: the caller's promise.
         let endpoint = unsafe { shared(endpoint) }?;
-        let Some(Peer::Socket(local)) = endpoint.endpoint.local() else {
-            return Err(stp::Error::EndpointClosed.into());
-        };
-        let local = CString::new(local.to_string()).unwrap_or_default();
         // SAFETY: the caller's promise.
-        let written = unsafe { give(local.as_bytes_with_nul(), into.cast(), room) }?;
-        Ok(written - 1)
+        unsafe { text_of(&endpoint.context().local()?, into, room) }
     })
+}
+
+/// Gives a text to C, with a zero byte, and says how long it is.
+///
+/// # Safety
+/// It is null with no room, or points to this many bytes that nobody else uses meanwhile.
+pub(crate) unsafe fn text_of(text: &str, into: *mut c_char, room: usize) -> Result<i64, Failure> {
+    let text = CString::new(text).unwrap_or_default();
+    // SAFETY: the caller's promise.
+    let written = unsafe { give(text.as_bytes_with_nul(), into.cast(), room) }?;
+    Ok(written - 1)
 }
 
 /// See `landfall.h`.
@@ -320,11 +370,9 @@ pub unsafe extern "C" fn lf_stp_connect(
     pointer(|| {
         // SAFETY: the caller's promise.
         let (endpoint, peer) = unsafe { (shared(endpoint)?, text(peer)?) };
-        let connection = match limit(timeout) {
-            Some(limit) => endpoint.endpoint.connect_within(peer, port, limit),
-            None => endpoint.endpoint.connect(peer, port),
-        }?;
-        Ok(StpConnection::new(connection, endpoint.context()))
+        let context = endpoint.context();
+        let connection = context.connect(peer, port, Until::new(timeout))?;
+        Ok(StpConnection::new(connection, context))
     })
 }
 

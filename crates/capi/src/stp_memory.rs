@@ -1,25 +1,22 @@
 //! Memory that is given out over STP, for C: regions, their keys, Puts, Gets and FetchOps.
 
-use std::collections::BTreeMap;
 use std::ffi::c_void;
-use std::future::Future;
 use std::pin::pin;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Wake, Waker};
 
-use landfall::stp::{
-    Connection, Error, Exposed, Memory, Part, Region, RemoteMemory, RemoteRights, WordFunction,
-    WordWidth,
-};
+use landfall::stp::{Connection, Error, Part, RemoteMemory, RemoteRights, WordWidth};
+use landfall::verbs::stp::{KeyTable, MemoryKey};
 
 use crate::error::{Failure, code, pointer};
-use crate::stp::{Stp, StpConnection, Until, WaitContext};
+use crate::stp::{StpConnection, Until, WaitContext};
 use crate::stp_messages::StpOperation;
+use crate::verbs::{PartOf as _, Region, range, word_function};
 use crate::{bytes, bytes_mut, close, shared};
 
-/// How many bytes a key has: name, length, rights.
-const KEY: usize = 13;
+/// How many bytes a key has.
+const KEY: usize = MemoryKey::LEN;
 /// How long a grant may take to end, in milliseconds.
 const REVOKE: i64 = 5000;
 const RIGHTS: [RemoteRights; 3] = [RemoteRights::GET, RemoteRights::PUT, RemoteRights::FETCH];
@@ -33,17 +30,6 @@ fn rights_of(bits: u32) -> Result<RemoteRights, Failure> {
     Ok((0..RIGHTS.len()).filter(has).fold(RemoteRights::NONE, |all, bit| all.with(RIGHTS[bit])))
 }
 
-/// Registered memory: see `landfall.h`.
-#[derive(Debug)]
-pub struct StpRegion(Region);
-
-impl StpRegion {
-    pub(crate) fn part(&self, at: u64, len: u64) -> Result<Part, Failure> {
-        let end = at.checked_add(len).ok_or(Failure::Invalid("a range has no end"))?;
-        Ok(self.0.part(at..end)?)
-    }
-}
-
 /// Memory of the other side: see `landfall.h`.
 #[derive(Debug)]
 pub struct StpRemote {
@@ -55,14 +41,7 @@ pub struct StpRemote {
 #[derive(Debug)]
 pub(crate) struct Shares {
     connection: Connection,
-    table: Mutex<Table>,
-}
-
-#[derive(Debug, Default)]
-struct Table {
-    by_name: BTreeMap<u32, (Part, RemoteRights)>,
-    next: u32,
-    exposed: Vec<(u32, Exposed)>,
+    table: Mutex<KeyTable>,
 }
 
 impl Shares {
@@ -74,53 +53,8 @@ impl Shares {
         shares
     }
 
-    fn table(&self) -> MutexGuard<'_, Table> {
+    fn table(&self) -> MutexGuard<'_, KeyTable> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn share(&self, part: Part, bits: u32) -> Result<[u8; KEY], Failure> {
-        let rights = rights_of(bits)?;
-        let mut table = self.table();
-        // A name comes again after four thousand million others.
-        while table.by_name.contains_key(&table.next) {
-            table.next = table.next.wrapping_add(1);
-        }
-        let name = table.next;
-        table.next = name.wrapping_add(1);
-        let mut key = [0; KEY];
-        key[..4].copy_from_slice(&name.to_le_bytes());
-        key[4..12].copy_from_slice(&part.len().to_le_bytes());
-        key[12] = bits as u8;
-        table.by_name.insert(name, (part, rights));
-        Ok(key)
-    }
-
-    /// Ends what was given by a name; what was given is to be revoked.
-    fn withdraw(&self, name: u32) -> Result<Vec<Exposed>, Failure> {
-        let mut table = self.table();
-        let was = table.by_name.remove(&name);
-        was.ok_or(Failure::Invalid("nothing was shared by this key"))?;
-        let (ended, others): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut table.exposed).into_iter().partition(|(of, _)| *of == name);
-        table.exposed = others;
-        Ok(ended.into_iter().map(|(_, exposed)| exposed).collect())
-    }
-
-    /// Answers what the other side asks for, until it asks for nothing more.
-    fn answer(&self, cx: &mut Context<'_>) {
-        while let Poll::Ready(Ok(request)) = pin!(self.connection.region_request()).poll(cx) {
-            let name = request.name();
-            // Who withdraws it waits for the lock, and finds what was given.
-            let mut table = self.table();
-            // A request that is dropped is refused.
-            let Some((part, rights)) = table.by_name.get(&name) else { continue };
-            if part.len() < request.len() || !rights.has(request.rights()) {
-                continue;
-            }
-            if let Ok(exposed) = request.expose(part, *rights) {
-                table.exposed.push((name, exposed));
-            }
-        }
     }
 }
 
@@ -145,7 +79,7 @@ impl Wake for Responder {
             self.state.store(BUSY, Ordering::Release);
             // The connection is closed: nobody answers any more.
             let Some(shares) = self.shares.upgrade() else { return };
-            shares.answer(&mut Context::from_waker(&waker));
+            shares.table().answer(&shares.connection, &mut Context::from_waker(&waker));
             let idle = self.state.compare_exchange(BUSY, IDLE, Ordering::AcqRel, Ordering::Acquire);
             if idle.is_ok() {
                 return;
@@ -159,71 +93,9 @@ impl Wake for Responder {
 /// # Safety
 /// What the header asks for.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn lf_stp_region_open(endpoint: *const Stp, length: u64) -> *mut StpRegion {
-    pointer(|| {
-        // SAFETY: the caller's promise.
-        let endpoint = unsafe { shared(endpoint) }?;
-        let none = || Failure::Invalid("there is no memory for a region of this length");
-        let length = usize::try_from(length).ok().filter(|len| *len > 0).ok_or_else(none)?;
-        let memory = Memory::try_zeroed(length).map_err(|_| none())?;
-        Ok(StpRegion(endpoint.endpoint.register(memory)?))
-    })
-}
-
-/// See `landfall.h`.
-///
-/// # Safety
-/// What the header asks for.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn lf_stp_region_write(
-    region: *const StpRegion,
-    at: u64,
-    from: *const c_void,
-    length: usize,
-) -> i32 {
-    code(|| {
-        // SAFETY: the caller's promise.
-        let (region, from) = unsafe { (shared(region)?, bytes(from.cast(), length)?) };
-        Ok(region.0.copy_in(at, from)?)
-    })
-}
-
-/// See `landfall.h`.
-///
-/// # Safety
-/// What the header asks for.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn lf_stp_region_read(
-    region: *const StpRegion,
-    at: u64,
-    into: *mut c_void,
-    length: usize,
-) -> i32 {
-    code(|| {
-        // SAFETY: the caller's promise.
-        let (region, into) = unsafe { (shared(region)?, bytes_mut(into.cast(), length)?) };
-        Ok(region.0.copy_out(at, into)?)
-    })
-}
-
-/// See `landfall.h`.
-///
-/// # Safety
-/// What the header asks for.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn lf_stp_region_close(region: *mut StpRegion) {
-    // SAFETY: the caller's promise.
-    unsafe { close(region) }
-}
-
-/// See `landfall.h`.
-///
-/// # Safety
-/// What the header asks for.
-#[unsafe(no_mangle)]
 pub unsafe extern "C" fn lf_stp_share(
     connection: *const StpConnection,
-    region: *const StpRegion,
+    region: *const Region,
     at: u64,
     length: u64,
     rights: u32,
@@ -234,7 +106,8 @@ pub unsafe extern "C" fn lf_stp_share(
         let (connection, region) = unsafe { (shared(connection)?, shared(region)?) };
         // SAFETY: the caller's promise: there is room for a key.
         let key = unsafe { bytes_mut(key, KEY) }?;
-        key.copy_from_slice(&connection.shares.share(region.part(at, length)?, rights)?);
+        let (part, rights) = (Part::of(region, range(at, length)?)?, rights_of(rights)?);
+        key.copy_from_slice(&connection.shares.table().share(&part, rights).to_bytes());
         Ok(())
     })
 }
@@ -248,7 +121,8 @@ pub unsafe extern "C" fn lf_stp_withdraw(connection: *const StpConnection, key: 
     code(|| {
         // SAFETY: the caller's promise: a key has this many bytes.
         let (connection, key) = unsafe { (shared(connection)?, bytes(key, KEY)?) };
-        for exposed in connection.shares.withdraw(Key::read(key)?.name)? {
+        let given = connection.shares.table().withdraw(&key_of(key)?);
+        for exposed in given.ok_or(Failure::Invalid("nothing was shared by this key"))? {
             // Until no write is under way, which takes no longer than a turn of the endpoint.
             let revoked = &mut pin!(exposed.revoke());
             connection.context.wait(revoked, Until::new(REVOKE)).ok_or(Failure::TimedOut)?;
@@ -257,20 +131,10 @@ pub unsafe extern "C" fn lf_stp_withdraw(connection: *const StpConnection, key: 
     })
 }
 
-/// What a key says.
-struct Key {
-    name: u32,
-    len: u64,
-    rights: RemoteRights,
-}
-
-impl Key {
-    fn read(bytes: &[u8]) -> Result<Self, Failure> {
-        let [a, b, c, d, len @ .., rights] = <[u8; KEY]>::try_from(bytes)
-            .map_err(|_| Failure::Invalid("a key has LF_STP_KEY bytes"))?;
-        let name = u32::from_le_bytes([a, b, c, d]);
-        Ok(Self { name, len: u64::from_le_bytes(len), rights: rights_of(rights.into())? })
-    }
+/// The key of what was shared, out of a message.
+fn key_of(bytes: &[u8]) -> Result<MemoryKey, Failure> {
+    let key = bytes.try_into().ok().and_then(MemoryKey::from_bytes);
+    key.ok_or(Failure::Invalid("these bytes are no key: LF_STP_KEY bytes of lf_stp_share"))
 }
 
 /// See `landfall.h`.
@@ -286,8 +150,8 @@ pub unsafe extern "C" fn lf_stp_remote_open(
     pointer(|| {
         // SAFETY: the caller's promise: a key has this many bytes.
         let (connection, key) = unsafe { (shared(connection)?, bytes(key, KEY)?) };
-        let Key { name, len, rights } = Key::read(key)?;
-        let mut asked = connection.connection.request_region(name, len, rights);
+        let key = key_of(key)?;
+        let mut asked = connection.connection.request_region(key.name(), key.len(), key.rights());
         let given = connection.context.wait(&mut asked, Until::new(timeout));
         let memory = given.ok_or(Failure::TimedOut)?.map_err(Error::from)?;
         Ok(StpRemote { memory, context: connection.context.clone() })
@@ -322,18 +186,7 @@ impl StpRemote {
             8 => WordWidth::Eight,
             _ => return Err(Failure::Invalid("a word has 4 or 8 bytes")),
         };
-        let [operand, expected] = operands;
-        let function = match function {
-            0 => WordFunction::Load,
-            1 => WordFunction::Store(operand),
-            2 => WordFunction::Swap(operand),
-            3 => WordFunction::Add(operand),
-            4 => WordFunction::And(operand),
-            5 => WordFunction::Or(operand),
-            6 => WordFunction::Xor(operand),
-            7 => WordFunction::CompareSwap { expected, new: operand },
-            _ => return Err(Failure::Invalid("the function is not known")),
-        };
+        let function = word_function(function, operands)?;
         let fetch = self.memory.fetch_op(at, width, function).start();
         Ok(StpOperation::new(&self.context, async { fetch.await.map_err(Error::from) }))
     }
@@ -410,14 +263,14 @@ pub unsafe extern "C" fn lf_stp_get(
 pub unsafe extern "C" fn lf_stp_begin_get(
     remote: *const StpRemote,
     at: u64,
-    region: *const StpRegion,
+    region: *const Region,
     region_at: u64,
     length: u64,
 ) -> *mut StpOperation {
     pointer(|| {
         // SAFETY: the caller's promise.
         let (remote, region) = unsafe { (shared(remote)?, shared(region)?) };
-        let get = remote.memory.get_into(at, &region.part(region_at, length)?).start();
+        let get = remote.memory.get_into(at, &Part::of(region, range(region_at, length)?)?).start();
         Ok(StpOperation::new(&remote.context, async { Ok(get.await?.len) }))
     })
 }

@@ -5,11 +5,11 @@ use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::{Mutex, PoisonError, TryLockError};
 
-use landfall::stp::{Ended, EngineError, Error, Message, Offer, Operation, Reason};
+use landfall::stp::{Ended, EngineError, Error, Message, Offer, Operation, Part, Reason};
 
 use crate::error::{Failure, code, number, pointer};
 use crate::stp::{StpConnection, Until, WaitContext};
-use crate::stp_memory::StpRegion;
+use crate::verbs::{PartOf as _, Region, range};
 use crate::{bytes, close, give, shared};
 
 /// The next message of a connection, as far as it is.
@@ -269,7 +269,7 @@ pub unsafe extern "C" fn lf_stp_begin_send(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn lf_stp_begin_send_from(
     connection: *const StpConnection,
-    region: *const StpRegion,
+    region: *const Region,
     at: u64,
     length: u64,
     opaque: u32,
@@ -277,7 +277,7 @@ pub unsafe extern "C" fn lf_stp_begin_send_from(
     pointer(|| {
         // SAFETY: the caller's promise.
         let (connection, region) = unsafe { (shared(connection)?, shared(region)?) };
-        let part = region.part(at, length)?;
+        let part = Part::of(region, range(at, length)?)?;
         let send = connection.connection.send(part).opaque(opaque).start();
         Ok(StpOperation::new(&connection.context, async { Ok(send.await?.len) }))
     })
@@ -290,14 +290,15 @@ pub unsafe extern "C" fn lf_stp_begin_send_from(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn lf_stp_begin_receive(
     connection: *const StpConnection,
-    region: *const StpRegion,
+    region: *const Region,
     at: u64,
     length: u64,
 ) -> *mut StpOperation {
     pointer(|| {
         // SAFETY: the caller's promise.
         let (connection, region) = unsafe { (shared(connection)?, shared(region)?) };
-        let receive = connection.connection.receive_into(&region.part(at, length)?).start();
+        let receive =
+            connection.connection.receive_into(&Part::of(region, range(at, length)?)?).start();
         Ok(StpOperation::new(&connection.context, async { Ok(receive.await?.len) }))
     })
 }

@@ -40,7 +40,7 @@ pub(super) fn library_folder() -> PathBuf {
 /// The C program of shared memory, compiled once; none where there is no compiler.
 fn c_program() -> Option<&'static Path> {
     static BUILT: CProgram = OnceLock::new();
-    compiled(&BUILT, "exchange")
+    compiled(&BUILT, "examples/exchange")
 }
 
 pub(super) type CProgram = OnceLock<Option<(TemporaryFolder, PathBuf)>>;
@@ -48,11 +48,11 @@ pub(super) type CProgram = OnceLock<Option<(TemporaryFolder, PathBuf)>>;
 pub(super) fn compiled(built: &'static CProgram, name: &str) -> Option<&'static Path> {
     let built = built.get_or_init(|| {
         let folder = TemporaryFolder::new("c-program");
-        let program = folder.path().join(name);
+        let program = folder.path().join("program");
         let mut compiler = Command::new("cc");
-        compiler.args(["-std=c99", "-Wall", "-Wextra", "-Werror", "-O1", "-o"]).arg(&program);
-        compiler.arg(here().join(format!("examples/{name}.c")));
-        compiler.arg("-I").arg(here().join("include"));
+        compiler.args(["-std=c99", "-Wall", "-Wextra", "-Werror", "-O1", "-pthread", "-o"]);
+        compiler.arg(&program).arg(here().join(format!("{name}.c")));
+        compiler.arg("-I").arg(here().join("include")).arg("-I").arg(here().join("examples"));
         compiler.arg("-L").arg(library_folder()).arg("-llandfall_c");
         match compiler.status() {
             Ok(status) => assert!(status.success(), "the C program does not compile"),
@@ -66,7 +66,26 @@ pub(super) fn compiled(built: &'static CProgram, name: &str) -> Option<&'static 
     built.as_ref().map(|(_, program)| &**program)
 }
 
-pub(super) fn has_python() -> bool {
+/// Runs a C program with the library that cargo built.
+pub(super) fn c_command(program: &Path) -> Command {
+    let mut command = Command::new(program);
+    command.env("LD_LIBRARY_PATH", library_folder());
+    command
+}
+
+/// Runs a Python program with the module of this crate; none where there is no Python.
+pub(super) fn python_command(program: &str) -> Option<Command> {
+    if !has_python() {
+        return None;
+    }
+    let mut command = Command::new("python3");
+    command.arg("-B").arg(here().join(program));
+    command.env("PYTHONPATH", here().join("python"));
+    command.env("LANDFALL_LIBRARY", library_folder().join("liblandfall_c.so"));
+    Some(command)
+}
+
+fn has_python() -> bool {
     let there = Command::new("python3").arg("--version").stdout(Stdio::null()).status().is_ok();
     if !there {
         println!("skipped: no python3");
@@ -114,18 +133,10 @@ fn start(language: Language, folder: &Path, what: &str) -> Option<Box<dyn FnOnce
             let thread = std::thread::spawn(move || in_rust(&folder, &what));
             return Some(Box::new(move || thread.join().unwrap()));
         }
-        Language::C => Command::new(c_program()?),
-        Language::Python if has_python() => {
-            let mut command = Command::new("python3");
-            command.arg("-B").arg(here().join("examples/exchange.py"));
-            command.env("PYTHONPATH", here().join("python"));
-            command
-        }
-        Language::Python => return None,
+        Language::C => c_command(c_program()?),
+        Language::Python => python_command("examples/exchange.py")?,
     };
     command.arg(folder).arg(what);
-    command.env("LD_LIBRARY_PATH", library_folder());
-    command.env("LANDFALL_LIBRARY", library_folder().join("liblandfall_c.so"));
     let mut other = Other(command.spawn().unwrap());
     Some(Box::new(move || other.ended_well()))
 }
@@ -318,18 +329,10 @@ fn another_layout_is_noticed_in_every_language() {
 
 fn offering_command(language: Language, folder: &Path) -> Option<Command> {
     let mut command = match language {
-        Language::C => Command::new(c_program()?),
-        _ if has_python() => {
-            let mut command = Command::new("python3");
-            command.arg("-B").arg(here().join("examples/exchange.py"));
-            command.env("PYTHONPATH", here().join("python"));
-            command
-        }
-        _ => return None,
+        Language::C => c_command(c_program()?),
+        _ => python_command("examples/exchange.py")?,
     };
     command.arg(folder).arg("send").stderr(Stdio::null());
-    command.env("LD_LIBRARY_PATH", library_folder());
-    command.env("LANDFALL_LIBRARY", library_folder().join("liblandfall_c.so"));
     Some(command)
 }
 
@@ -349,10 +352,8 @@ fn what_makes_no_sense_is_refused_in_every_language() {
 fn fragments_are_joined_in_c() {
     static BUILT: CProgram = OnceLock::new();
     // Without a compiler, which was said.
-    let Some(program) = compiled(&BUILT, "reassembly") else { return };
-    let mut command = Command::new(program);
-    command.env("LD_LIBRARY_PATH", library_folder());
-    Other(command.spawn().unwrap()).ended_well();
+    let Some(program) = compiled(&BUILT, "tests/c/reassembly") else { return };
+    Other(c_command(program).spawn().unwrap()).ended_well();
 }
 
 /// The programs of the README compile as they are.
@@ -361,7 +362,7 @@ fn the_c_programs_of_the_readme_compile() {
     let readme = std::fs::read_to_string(here().join("README.md")).unwrap();
     let blocks = readme.split("```c\n").skip(1).map(|rest| rest.split("```").next().unwrap());
     let programs: Vec<_> = blocks.filter(|block| block.starts_with("#include")).collect();
-    assert_eq!(programs.len(), 2);
+    assert_eq!(programs.len(), 3);
     for program in programs {
         let folder = TemporaryFolder::new("readme");
         let source = folder.path().join("first.c");
@@ -376,25 +377,50 @@ fn the_c_programs_of_the_readme_compile() {
     }
 }
 
+/// Those in Python that say what comes of them run as they are.
+#[test]
+fn the_python_programs_of_the_readme_run() {
+    let readme = std::fs::read_to_string(here().join("README.md")).unwrap();
+    let blocks = readme.split("```python\n").skip(1).map(|rest| rest.split("```").next().unwrap());
+    let programs: Vec<_> = blocks.filter(|block| block.contains("assert ")).collect();
+    assert_eq!(programs.len(), 2);
+    for program in programs {
+        let folder = TemporaryFolder::new("readme");
+        let source = folder.path().join("program.py");
+        std::fs::write(&source, program).unwrap();
+        let Some(mut python) = python_command(source.to_str().unwrap()) else { return };
+        Other(python.current_dir(folder.path()).spawn().unwrap()).ended_well();
+    }
+}
+
 /// What the header declares is what the library has, and the other way round.
 #[test]
 fn the_header_and_the_library_agree() {
     let header = std::fs::read_to_string(here().join("include/landfall.h")).unwrap();
     let mut declared: Vec<_> = names(&header, "(").collect();
     let mut defined: Vec<String> = Vec::new();
-    for file in std::fs::read_dir(here().join("src")).unwrap() {
-        let source = std::fs::read_to_string(file.unwrap().path()).unwrap();
-        defined.extend(source.lines().filter(|line| line.contains("extern \"C\" fn lf_")).map(
-            |line| {
+    for folder in ["src", "src/verbs"] {
+        let files =
+            std::fs::read_dir(here().join(folder)).unwrap().map(|file| file.unwrap().path());
+        for file in files.filter(|path| path.is_file()) {
+            let source = std::fs::read_to_string(file).unwrap();
+            let functions = source.lines().filter(|line| line.contains("extern \"C\" fn lf_"));
+            defined.extend(functions.map(|line| {
                 let name = line.split("fn ").nth(1).unwrap();
                 name.split('(').next().unwrap().to_owned()
-            },
-        ));
+            }));
+        }
     }
     declared.sort();
     declared.dedup();
     defined.sort();
     assert_eq!(declared, defined);
+}
+
+#[test]
+fn the_module_and_the_library_have_one_version() {
+    let project = std::fs::read_to_string(here().join("python/pyproject.toml")).unwrap();
+    assert!(project.contains(concat!("\nversion = \"", env!("CARGO_PKG_VERSION"), "\"\n")));
 }
 
 /// The functions that are declared.

@@ -11,7 +11,7 @@ use landfall::stp::blocking::{Connection, Endpoint};
 use landfall::stp::{Memory, RemoteRights, Transport};
 use landfall_testkit::TemporaryFolder;
 
-use super::languages::{CProgram, Other, compiled, has_python, here, library_folder, patience};
+use super::languages::{CProgram, Other, c_command, compiled, patience, python_command};
 
 const COUNT: u32 = 100;
 const PORT: u16 = 7;
@@ -20,7 +20,7 @@ const KEYS: [&str; 2] = ["plain", "7"];
 
 fn c_program() -> Option<&'static Path> {
     static BUILT: CProgram = OnceLock::new();
-    compiled(&BUILT, "stp")
+    compiled(&BUILT, "examples/stp")
 }
 
 /// What runs a side.
@@ -33,19 +33,10 @@ enum Language {
 }
 
 fn command(language: Language) -> Option<Command> {
-    let mut command = match language {
-        Language::C => Command::new(c_program()?),
-        _ if has_python() => {
-            let mut command = Command::new("python3");
-            command.arg("-B").arg(here().join("examples/stp.py"));
-            command.env("PYTHONPATH", here().join("python"));
-            command
-        }
-        _ => return None,
-    };
-    command.env("LD_LIBRARY_PATH", library_folder());
-    command.env("LANDFALL_LIBRARY", library_folder().join("liblandfall_c.so"));
-    Some(command)
+    match language {
+        Language::C => Some(c_command(c_program()?)),
+        _ => python_command("examples/stp.py"),
+    }
 }
 
 /// Starts a side; none where the machine lacks the language.
@@ -69,7 +60,7 @@ fn started(language: Language, what: &str, place: &Path, key: &str) -> Option<Ot
     Some(Other(command.spawn().unwrap()))
 }
 
-fn endpoint(key: &str) -> Endpoint {
+pub(super) fn endpoint(key: &str) -> Endpoint {
     let mut builder = Endpoint::builder().path(Transport::udp("127.0.0.1:0".parse().unwrap()));
     if let Ok(byte) = key.parse() {
         builder = builder.preshared_key([byte; 32]).encrypt_loopback();
@@ -77,7 +68,7 @@ fn endpoint(key: &str) -> Endpoint {
     builder.bind().unwrap().into()
 }
 
-fn tell(endpoint: &Endpoint, place: &Path) {
+pub(super) fn tell(endpoint: &Endpoint, place: &Path) {
     let beside = place.with_extension("new");
     fs::write(&beside, endpoint.local().unwrap().to_string()).unwrap();
     fs::rename(beside, place).unwrap();

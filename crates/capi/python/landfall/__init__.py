@@ -21,11 +21,11 @@ import re
 import struct
 from pathlib import Path
 
-__all__ = ["Client", "Closed", "Error", "Layout", "Lost", "Node", "Offer", "OtherLayout",
-           "Publisher", "Receiver", "Refused", "Sender", "Server", "Subscriber", "TimedOut",
-           "TooLong"]
+__all__ = ["Client", "Closed", "Error", "Full", "Layout", "Lost", "Node", "Offer",
+           "OtherLayout", "Publisher", "Receiver", "Refused", "Sender", "Server", "Subscriber",
+           "TimedOut", "TooLong"]
 
-_ABI = 2
+_ABI = 3
 
 
 def _library():
@@ -50,7 +50,16 @@ class _Queue(ctypes.Structure):
 _lib = _library()
 _P, _S, _T = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int64
 _U32, _SIZE, _Q = ctypes.c_uint32, ctypes.c_size_t, ctypes.POINTER(_Queue)
-for _name, _result, _arguments in [
+
+
+def _declare(functions):
+    """What C functions give and take."""
+    for name, result, arguments in functions:
+        function = getattr(_lib, name)
+        function.restype, function.argtypes = result, arguments
+
+
+_declare([
     ("lf_error", _S, []), ("lf_error_code", ctypes.c_int, []),
     ("lf_layout", ctypes.c_uint64, [_S]),
     ("lf_node_open", _P, [_S]), ("lf_node_close", None, [_P]),
@@ -74,9 +83,7 @@ for _name, _result, _arguments in [
     ("lf_call", ctypes.c_int64, [_P, _S, _SIZE, _P, _SIZE, _T]), ("lf_client_close", None, [_P]),
     ("lf_request", ctypes.c_int64, [_P, _P, _SIZE, _T]),
     ("lf_reply", ctypes.c_int, [_P, _S, _SIZE]), ("lf_server_close", None, [_P]),
-]:
-    _function = getattr(_lib, _name)
-    _function.restype, _function.argtypes = _result, _arguments
+])
 
 
 class Error(Exception):
@@ -103,12 +110,17 @@ class TooLong(Error):
     """More bytes than there is room for."""
 
 
+class Full(Error):
+    """A queue is full: take completions, and post again."""
+
+
 class OtherLayout(Error):
     """The peer takes the elements for something else."""
 
 
 def _fail(code=None):
-    kinds = {-1: TimedOut, -2: Closed, -3: Lost, -5: OtherLayout, -6: Refused, -7: TooLong}
+    kinds = {-1: TimedOut, -2: Closed, -3: Lost, -5: OtherLayout, -6: Refused, -7: TooLong,
+             -10: Full}
     code = _lib.lf_error_code() if code is None else code
     raise kinds.get(code, Error)(_lib.lf_error().decode())
 

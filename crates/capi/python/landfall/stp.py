@@ -15,10 +15,10 @@ closed while other threads use it is gone when they are done; a connection is en
 """
 
 import ctypes
-import threading
 
 from . import (_P, _S, _SIZE, _T, _U32, Closed, Error, Lost, Refused, TimedOut, TooLong, _check,
-               _fail, _Handle, _lib, _timeout)
+               _declare, _fail, _lib, _timeout)
+from ._memory import _INT, _U64, Region, _Bytes, _key_of, _Shared
 
 __all__ = ["ADD", "AND", "COMPARE_SWAP", "Closed", "Connection", "Endpoint", "Error", "FETCH",
            "GET", "KEY", "LOAD", "Listener", "Lost", "OR", "PUT", "Refused", "Region", "Remote",
@@ -35,8 +35,8 @@ class _Config(ctypes.Structure):
                 ("keep_alive", _U32), ("reserved", _U32)]
 
 
-_U16, _U64, _INT = ctypes.c_uint16, ctypes.c_uint64, ctypes.c_int
-for _name, _result, _arguments in [
+_U16 = ctypes.c_uint16
+_declare([
     ("lf_stp_open", _P, [ctypes.POINTER(_Config)]), ("lf_stp_close", None, [_P]),
     ("lf_stp_local", _T, [_P, _P, _SIZE]), ("lf_stp_descriptor", _INT, [_P]),
     ("lf_stp_listen", _P, [_P, _U16]), ("lf_stp_accept", _P, [_P, _T]),
@@ -45,9 +45,7 @@ for _name, _result, _arguments in [
     ("lf_stp_send", _INT, [_P, _P, _SIZE, _U32, _T]), ("lf_stp_next", _T, [_P, _T]),
     ("lf_stp_receive", _T, [_P, _P, _SIZE, ctypes.POINTER(_U32), _T]),
     ("lf_stp_refuse", _INT, [_P]),
-    ("lf_stp_region_open", _P, [_P, _U64]), ("lf_stp_region_close", None, [_P]),
-    ("lf_stp_region_write", _INT, [_P, _U64, _P, _SIZE]),
-    ("lf_stp_region_read", _INT, [_P, _U64, _P, _SIZE]),
+    ("lf_stp_region_open", _P, [_P, _U64]),
     ("lf_stp_share", _INT, [_P, _P, _U64, _U64, _U32, _P]), ("lf_stp_withdraw", _INT, [_P, _S]),
     ("lf_stp_remote_open", _P, [_P, _S, _T]), ("lf_stp_remote_close", None, [_P]),
     ("lf_stp_put", _INT, [_P, _U64, _P, _SIZE, _T]),
@@ -59,78 +57,11 @@ for _name, _result, _arguments in [
     ("lf_stp_begin_fetch", _P, [_P, _U64, _U32, _U32, _U64, _U64]),
     ("lf_stp_status", _INT, [_P, ctypes.POINTER(_U64), _T]),
     ("lf_stp_operation_close", None, [_P]),
-]:
-    _function = getattr(_lib, _name)
-    _function.restype, _function.argtypes = _result, _arguments
-
-
-class _Bytes:
-    """The bytes of whatever has the buffer protocol, where they lie if they are writable."""
-
-    def __init__(self, buffer, writable=False):
-        self._view = memoryview(buffer).cast("B") if memoryview(buffer).nbytes else None
-        self.length = self._view.nbytes if self._view else 0
-        if not self._view:
-            self.address = None
-        elif not self._view.readonly:
-            self._from = (ctypes.c_char * self.length).from_buffer(self._view)
-            self.address = ctypes.addressof(self._from)
-        elif writable:
-            raise TypeError("the buffer is read-only: give a bytearray, or a memoryview of one")
-        else:
-            # ctypes takes the address of bytes only.
-            self._from = buffer if type(buffer) is bytes else bytes(self._view)
-            self.address = ctypes.cast(ctypes.c_char_p(self._from), _P)
+])
 
 
 def _key(key):
-    key = bytes(key)
-    if len(key) != KEY:
-        raise ValueError(f"a key has {KEY} bytes, and this has {len(key)}")
-    return key
-
-
-class _Shared(_Handle):
-    """A handle for several threads: the last of them that is within a call closes it."""
-
-    def __init__(self, address, endpoint=None):
-        self._lock, self._users, self._left = threading.Lock(), 0, None
-        super().__init__(address, endpoint)
-
-    @property
-    def _endpoint(self):
-        self._get()
-        return self._keeps[0]
-
-    def _call(self, function, *arguments):
-        with self._lock:
-            address = self._get()
-            self._users += 1
-        try:
-            return function(address, *arguments)
-        finally:
-            with self._lock:
-                self._users -= 1
-                left = self._left if self._users == 0 else None
-                self._left = None if left else self._left
-            if left:
-                self._close(left)
-
-    def close(self):
-        with self._lock:
-            address, self._address = self._address, None
-            if address is not None and self._users:
-                self._left = address
-                self._end(address)
-                address = None
-        if address is not None:
-            self._close(address)
-        if self._left is None:
-            self._keeps = ()
-
-    @staticmethod
-    def _end(address):
-        """Ends the calls of other threads, where that can be."""
+    return _key_of(key, KEY)
 
 
 class _Operation(_Shared):
@@ -274,24 +205,6 @@ class Connection(_Shared):
         """The memory of a key that the other side has sent."""
         found = self._call(_lib.lf_stp_remote_open, _key(key), _timeout(timeout))
         return Remote(found or _fail(), self._endpoint)
-
-
-class Region(_Shared):
-    _close = staticmethod(_lib.lf_stp_region_close)
-
-    def __init__(self, address, endpoint, length=None):
-        super().__init__(address, endpoint)
-        self.length = length
-
-    def write(self, at, data):
-        data = _Bytes(data)
-        _check(self._call(_lib.lf_stp_region_write, at, data.address, data.length))
-
-    def read(self, at, length):
-        found = bytearray(length)
-        into = _Bytes(found)
-        _check(self._call(_lib.lf_stp_region_read, at, into.address, into.length))
-        return found
 
 
 class Remote(_Shared):

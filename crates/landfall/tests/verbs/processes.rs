@@ -1,14 +1,13 @@
 //! Queue pairs between two processes, of which one is killed.
 
 use std::collections::VecDeque;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use landfall::clan::Rights;
 use landfall::clan::shared::SharedNode;
+use landfall::clan::{Error, Rights};
 use landfall::verbs::clan::{
-    Address, CompletionQueue, MemoryKey, Part, QueuePair, QueuePairOptions, Region,
+    CompletionQueue, MemoryKey, Part, QueuePair, QueuePairOptions, Region,
 };
 use landfall::verbs::{
     AtomicRequest, Completion, CompletionQueue as _, Operation, Phase, PostError, QueuePair as _,
@@ -43,24 +42,18 @@ struct End {
 }
 
 impl End {
-    /// Meets the other process by files in the folder, and exchanges keys by messages.
-    fn meet(folder: &Path, me: &str, other: &str) -> Self {
+    /// Meets the other process by a name in the folder, and exchanges keys by messages.
+    fn meet(folder: &Path, offers: bool) -> Self {
         let node = crate::clan::other::node_at(folder);
         let mut done = CompletionQueue::new(64).unwrap();
         let half = QueuePair::open(&node, &done, &done, &QueuePairOptions::default()).unwrap();
-        let address = half.address().to_bytes();
-        fs::write(folder.join("new"), address).unwrap();
-        fs::rename(folder.join("new"), folder.join(me)).unwrap();
-        let began = Instant::now();
-        let address = loop {
-            match fs::read(folder.join(other)) {
-                Ok(bytes) => break bytes,
-                Err(_) => std::thread::sleep(Duration::from_millis(1)),
-            }
-            assert!(began.elapsed() < PATIENCE, "nobody is there");
+        let deadline = Some(Instant::now() + PATIENCE);
+        let mut pair = if offers {
+            let offer = node.offer("pairs").unwrap();
+            half.accept(offer.accept(deadline).unwrap()).unwrap()
+        } else {
+            half.join(&node.find("pairs", deadline).unwrap(), deadline).unwrap()
         };
-        let address = Address::from_bytes(&address.try_into().unwrap()).unwrap();
-        let mut pair = half.connect(&address).unwrap();
         let region = |len| Region::new(&node, len, Rights::ReadWrite).unwrap();
         let (out, room, shared) = (region(LEN), region(2 * DEPTH * LEN), region(LEN));
         pair.post_inline(0, &pair.share(&shared).unwrap().to_bytes(), None).unwrap();
@@ -146,7 +139,7 @@ fn a_process_that_is_killed_at_any_step_fails_what_is_posted() {
             let mut other = Other::start("verbs::processes::another_process", |command| {
                 command.env(FOLDER, folder.path());
             });
-            let mut here = End::meet(folder.path(), "here", "there");
+            let mut here = End::meet(folder.path(), true);
             here.out.copy_in(0, &noise(1, LEN as usize)).unwrap();
             let mut is_killed = false;
             here.run(|count| {
@@ -176,7 +169,7 @@ fn a_process_that_is_killed_wakes_who_sleeps() {
     let mut other = Other::start("verbs::processes::another_process", |command| {
         command.env(FOLDER, folder.path());
     });
-    let mut here = End::meet(folder.path(), "here", "there");
+    let mut here = End::meet(folder.path(), true);
     // It fills all of these, and then there is no room for it.
     while here.done.wait_for(Duration::from_millis(200)).unwrap().is_some() {}
     let into = [here.part(0)];
@@ -202,6 +195,22 @@ fn a_process_that_is_killed_wakes_who_sleeps() {
 #[test]
 fn another_process() {
     let Some(folder) = std::env::var_os(FOLDER).map(PathBuf::from) else { return };
-    let mut there = End::meet(&folder, "there", "here");
+    let mut there = End::meet(&folder, false);
     there.run(|_| {});
+}
+
+/// One who has found the name for something else is refused.
+#[test]
+fn a_name_of_queue_pairs_is_none_of_queues() {
+    let folder = TemporaryFolder::new("verbs");
+    let [here, there] = [(); 2].map(|()| crate::clan::other::node_at(folder.path()));
+    let deadline = Some(Instant::now() + PATIENCE);
+    let offer = here.offer("pairs").unwrap();
+    let asking =
+        std::thread::spawn(move || there.find("pairs", deadline).unwrap().ask(b"?", deadline));
+    let done = CompletionQueue::new(64).unwrap();
+    let half = QueuePair::open(&here, &done, &done, &QueuePairOptions::default()).unwrap();
+    let refused = half.accept(offer.accept(deadline).unwrap());
+    assert!(matches!(refused, Err(Error::BadConfig(_))), "{refused:?}");
+    assert!(matches!(asking.join().unwrap(), Err(Error::Refused(_))));
 }

@@ -45,6 +45,10 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! Processes find each other by names, as for queues: one
+//! [offers](crate::clan::shared::SharedNode::offer) a name and [accepts](Half::accept) those who
+//! [find](crate::clan::shared::SharedNode::find) it and [join](Half::join).
+//!
 //! Each end has a queue of CLAN's [`layer`](crate::clan::layer) in its memory, into which the
 //! other end puts what it says: *here is room* (a region, where in it, how long) and *a message
 //! is in the room whose turn it is*. The bytes themselves are written into the room before that,
@@ -77,7 +81,7 @@ mod tests;
 
 use std::fmt;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use landfall_transport::{Clock, Wait};
 
@@ -88,6 +92,7 @@ use super::Completion;
 use super::software::{self, Queue, Queues};
 use crate::clan::dma::sealed::DirectMemory;
 use crate::clan::layer::{Half as Side, queue};
+use crate::clan::names::{Found, NameRequest};
 use crate::clan::{Cookie, Error};
 use crate::runtime::{Observer, wait_observing};
 
@@ -223,6 +228,46 @@ impl<F: DirectMemory> Half<F> {
         let carrier = Carrier::new(&node, ends, other)?;
         Ok(QueuePair::with(carrier, queues, &options))
     }
+}
+
+impl<F: DirectMemory> Half<F> {
+    /// Connects to the half of a node that offers a name, which does [`accept`](Self::accept).
+    ///
+    /// # Errors
+    /// Those of [`Found::ask`] and of [`connect`](Self::connect).
+    pub fn join(
+        self,
+        found: &impl Found<Fabric = F>,
+        deadline: Option<Instant>,
+    ) -> Result<QueuePair<F>, Error> {
+        let answer = found.ask(&greeting(&self.address()), deadline)?;
+        self.connect(&address_of(&answer)?)
+    }
+
+    /// Connects to the half of a node that has found a name, which does [`join`](Self::join).
+    ///
+    /// # Errors
+    /// [`Error::BadConfig`] where it did not come for a queue pair; those of
+    /// [`connect`](Self::connect) and of [`NameRequest::answer`].
+    pub fn accept(self, request: impl NameRequest<Fabric = F>) -> Result<QueuePair<F>, Error> {
+        let theirs = address_of(request.greeting())?;
+        let ours = self.address();
+        let joined = self.connect(&theirs)?;
+        request.answer(&greeting(&ours))?;
+        Ok(joined)
+    }
+}
+
+/// Before an address: streams and queues are found by the same names.
+const GREETING: [u8; 8] = *b"pair\0\0\0\x01";
+
+fn greeting(address: &Address) -> Vec<u8> {
+    [&GREETING[..], &address.to_bytes()].concat()
+}
+
+fn address_of(greeting: &[u8]) -> Result<Address, Error> {
+    let address = greeting.strip_prefix(&GREETING).and_then(|bytes| bytes.try_into().ok());
+    address.and_then(Address::from_bytes).ok_or(Error::BadConfig("this name is no queue pair's"))
 }
 
 impl<F: DirectMemory> fmt::Debug for Half<F> {

@@ -5,7 +5,7 @@ use std::task::Context;
 
 use bytes::Bytes;
 
-use super::keys::{MemoryKey, SharedMemory};
+use super::keys::{KeyTable, MemoryKey};
 use super::receives::ReceiveQueue;
 use super::sends::{Request, SendQueue};
 use super::{CompletionQueue, QueuePair, QueuePairOptions, SharedReceiveQueue, reason_of};
@@ -20,7 +20,7 @@ pub struct Carrier {
     connection: Connection,
     sends: SendQueue,
     receives: ReceiveQueue,
-    shared: SharedMemory,
+    shared: KeyTable,
 }
 
 impl fmt::Debug for Carrier {
@@ -65,7 +65,7 @@ impl QueuePair {
             connection: connection.clone(),
             sends: SendQueue::default(),
             receives: ReceiveQueue::default(),
-            shared: SharedMemory::default(),
+            shared: KeyTable::default(),
         };
         let pair = Self::with(carrier, queues, options);
         match pair.phase() {
@@ -88,7 +88,8 @@ impl QueuePair {
 
     /// The other side may not use it any more.
     pub fn withdraw(&mut self, key: &MemoryKey) {
-        self.ask(|carrier| carrier.shared.withdraw(key));
+        // What was given by it ends when it is dropped.
+        drop(self.ask(|carrier| carrier.shared.withdraw(key)));
     }
 }
 

@@ -22,6 +22,13 @@ impl MemoryKey {
     /// How many bytes [`to_bytes`](Self::to_bytes) gives.
     pub const LEN: usize = 13;
 
+    /// A key of memory that was given out over the connection itself, by a region of this name
+    /// ([`RegionRequest::name`](crate::stp::RegionRequest::name)).
+    #[must_use]
+    pub const fn new(name: u32, len: u64, rights: RemoteRights) -> Self {
+        Self { name, len, rights }
+    }
+
     /// As a message carries it.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; Self::LEN] {
@@ -50,6 +57,12 @@ impl MemoryKey {
         (bits >> RIGHTS.len() == 0).then_some(key)
     }
 
+    /// What its owner calls it.
+    #[must_use]
+    pub const fn name(&self) -> u32 {
+        self.name
+    }
+
     /// How many bytes the memory has.
     #[must_use]
     pub const fn len(&self) -> u64 {
@@ -71,16 +84,33 @@ impl MemoryKey {
 
 const RIGHTS: [RemoteRights; 3] = [RemoteRights::GET, RemoteRights::PUT, RemoteRights::FETCH];
 
-/// What this side has shared with the other one.
+/// What this side of a connection has shared with the other one, by keys. Queue pairs have one
+/// each; who uses a connection by itself can have one, too.
+///
+/// ```
+/// use landfall::stp::{Memory, RemoteRights, Transport, blocking::Endpoint};
+/// use landfall::verbs::stp::KeyTable;
+///
+/// let endpoint = Endpoint::bind(Transport::udp("127.0.0.1:0".parse()?))?;
+/// let memory = endpoint.register(Memory::zeroed(4096))?;
+/// let mut table = KeyTable::default();
+/// let key = table.share(&memory.part(0..64)?, RemoteRights::GET);
+/// assert_eq!(key.len(), 64);
+/// // Nothing was given by it yet, and nothing is from now on.
+/// assert!(table.withdraw(&key).is_some_and(|given| given.is_empty()));
+/// assert!(table.withdraw(&key).is_none());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Default)]
-pub(super) struct SharedMemory {
+pub struct KeyTable {
     by_name: BTreeMap<u32, (Part, RemoteRights)>,
     next: u32,
     exposed: Vec<(u32, Exposed)>,
 }
 
-impl SharedMemory {
-    pub(super) fn share(&mut self, part: &Part, rights: RemoteRights) -> MemoryKey {
+impl KeyTable {
+    /// Shares some memory, and names it.
+    pub fn share(&mut self, part: &Part, rights: RemoteRights) -> MemoryKey {
         // A name comes again after four thousand million others.
         while self.by_name.contains_key(&self.next) {
             self.next = self.next.wrapping_add(1);
@@ -91,19 +121,23 @@ impl SharedMemory {
         MemoryKey { name, len: part.len(), rights }
     }
 
-    /// From now on the other side is refused.
-    pub(super) fn withdraw(&mut self, key: &MemoryKey) {
-        self.by_name.remove(&key.name);
-        self.exposed.retain(|(name, _)| *name != key.name);
+    /// From now on the other side is refused. It gives what was given by this key, for
+    /// [`Exposed::revoke`]; dropped, that ends by itself. Nothing: there is no such key.
+    pub fn withdraw(&mut self, key: &MemoryKey) -> Option<Vec<Exposed>> {
+        self.by_name.remove(&key.name)?;
+        let given = self.exposed.extract_if(.., |(name, _)| *name == key.name);
+        Some(given.map(|(_, exposed)| exposed).collect())
     }
 
-    /// Gives the other side what it asks for, if it was shared.
-    pub(super) fn answer(&mut self, connection: &Connection, cx: &mut Context<'_>) {
+    /// Gives the other side what it has asked for, as far as it was shared, and refuses the rest,
+    /// until it asks for nothing more; the context is woken when it does.
+    pub fn answer(&mut self, connection: &Connection, cx: &mut Context<'_>) {
         while let Poll::Ready(Ok(request)) = connection.poll_region_request(cx) {
             let name = request.name();
             // A request that is dropped is refused.
             let Some((part, rights)) = self.by_name.get(&name) else { continue };
             if part.len() >= request.len()
+                && rights.has(request.rights())
                 && let Ok(exposed) = request.expose(part, *rights)
             {
                 self.exposed.push((name, exposed));

@@ -72,7 +72,7 @@ use std::future::poll_fn;
 use std::time::Duration;
 
 pub use carrier::Carrier;
-pub use keys::MemoryKey;
+pub use keys::{KeyTable, MemoryKey};
 use stp_core::Ended;
 
 use super::software::{self, Queue};
