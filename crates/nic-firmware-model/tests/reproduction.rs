@@ -111,6 +111,8 @@ fn assumed_constants_are_varied() {
         let apart = [
             "length of the cable, with what is at its ends",
             "window of a connection",
+            "frames to be sent that a card holds",
+            "slots of a card for frames that came",
             "change of a page table, each page",
         ];
         for constant in assumed.filter(|it| !apart.contains(&it.name)) {
@@ -155,10 +157,11 @@ mod lanai {
     use std::time::Duration;
 
     use nic_firmware_model::lanai::figures::{
-        Access, CHUNKS, Design, Protocol, Stream, Traffic, block_throughput, receive_side,
-        round_trip, stream, transmit_side,
+        Access, CHUNKS, Design, Protocol, Stream, Traffic, blocks, receive_side, round_trip,
+        stream, transmit_side,
     };
-    use nic_firmware_model::lanai::{Helps, Paper};
+    use nic_firmware_model::lanai::model::{Site, SocketCosts};
+    use nic_firmware_model::lanai::{Helps, Paper, StageCosts};
 
     fn off(ours: f64, papers: f64) -> f64 {
         ours / papers - 1.0
@@ -176,7 +179,6 @@ mod lanai {
         let data: Vec<f64> = came.iter().map(|row| row.data).collect();
         let acks: Vec<f64> = came.iter().map(|row| row.ack).collect();
         near(&data, &[1.0, 1.0, 1.5, 7.0, 5.5, 4.5, 1.5]);
-        // The host's answer to an acknowledgement is no doorbell of a request.
         near(&acks, &[1.0, 1.0, 1.5, 14.0, 0.0, 0.0, 9.0]);
     }
 
@@ -226,7 +228,7 @@ mod lanai {
 
     /// Fitted are 75.6 and 26.4 MB/s, the others follow. No run stands still: a tail that
     /// the receiver had room for once waited a quarter of a second for the sender to ask. And
-    /// the cards do the work: under full load a host once never caught up with its card.
+    /// the hosts are free: "<1% utilization", in all cases.
     #[test]
     fn whole_runs_are_the_papers() {
         let (with, without) = (Design::PAPER, Design::PAPER.with_firmware_checksum());
@@ -238,15 +240,58 @@ mod lanai {
         ];
         let mut wrong = Vec::new();
         for (name, ours, papers, most) in rows {
-            let Stream { rate, placed, pause } = ours.unwrap();
+            let Stream { rate, busy, pause } = ours.unwrap();
             let off = off(rate, papers);
             println!("{name}: {rate:.1}, the paper {papers} ({:+.1} %)", off * 100.0);
-            println!("    {:.1} % placed by the card, longest pause {pause:?}", placed * 100.0);
-            if off.abs() > most || placed < 0.95 || pause > Duration::from_millis(5) {
+            println!("    hosts busy for {busy:?}, longest pause {pause:?}");
+            let is_free = busy.iter().all(|share| (0.0005..0.01).contains(share));
+            if off.abs() > most || !is_free || pause > Duration::from_millis(5) {
                 wrong.push(format!("{name}: {ours:?}, the paper {papers}"));
             }
         }
         assert!(wrong.is_empty(), "{wrong:#?}");
+    }
+
+    /// With TCP in the card a host pays for its messages, of whatever packets they are made,
+    /// and for no acknowledgement. With TCP in the host it pays for each packet.
+    #[test]
+    fn a_host_pays_for_messages_where_the_card_runs_tcp() {
+        const CHUNKS: u64 = 64;
+        let bytes = CHUNKS as f64 * 16_384.0;
+        let seconds = |Stream { rate, busy, .. }: Stream| busy.map(|it| it * bytes / rate / 1e6);
+        let of_messages = CHUNKS as f64 * 1.25e-6;
+        for mtu in [1_500, 9_000, 16_456] {
+            let [sender, receiver] = seconds(stream(&Design::PAPER, mtu, CHUNKS).unwrap());
+            assert!((sender / of_messages - 1.0).abs() < 0.001, "{mtu}: {sender} s");
+            // The last one is heard of when the run is over.
+            assert!((receiver / of_messages - 1.0).abs() < 0.05, "{mtu}: {receiver} s");
+        }
+        let packet = Duration::from_micros(15);
+        let costs = SocketCosts { packet, ack: Duration::ZERO, copy: Duration::ZERO };
+        let sockets = Design { site: Site::Host(costs), host: Duration::ZERO, ..Design::PAPER };
+        for (mtu, segments) in [(1_500, 734.3), (9_000, 117.4)] {
+            let [sender, _] = seconds(stream(&sockets, mtu, CHUNKS).unwrap());
+            let packets = sender / packet.as_secs_f64();
+            assert!((packets / segments - 1.0).abs() < 0.1, "{mtu}: {packets} packets");
+        }
+    }
+
+    /// Acknowledgements are made and taken in the card: where its processor needs longer for
+    /// them, the stream is slower and a round trip longer.
+    #[test]
+    fn the_card_makes_and_takes_acknowledgements() {
+        let usual = stream(&Design::PAPER, 1_500, 64).unwrap().rate;
+        let slower = |change: fn(&mut StageCosts)| {
+            let mut design = Design::PAPER;
+            change(&mut design.stages);
+            stream(&design, 1_500, 64).unwrap().rate / usual
+        };
+        // The receiver's processor is the bound; the sender's, which builds headers too, has
+        // time to spare.
+        let made = slower(|stages| stages.build_tcp *= 4);
+        let taken = slower(|stages| stages.update_ack *= 8);
+        assert!(made < 0.9, "{made}");
+        assert!(taken < 0.9, "{taken}");
     }
 
     /// Blocks come both ways, and to have several under way pays.
@@ -254,8 +299,9 @@ mod lanai {
     fn blocks_are_read_and_written() {
         for access in [Access::Read, Access::Write] {
             let rate = |ahead| {
-                let traffic = Traffic { access, block: 64 << 10, ahead, count: 40 };
-                block_throughput(&Design::PAPER, 9_000, &traffic).unwrap()
+                let filesystem = Duration::ZERO;
+                let traffic = Traffic { access, block: 64 << 10, ahead, count: 40, filesystem };
+                blocks(&Design::PAPER, 9_000, &traffic).unwrap().rate
             };
             let (one, four) = (rate(1), rate(4));
             println!("{access:?}: {one:.1} MB/s one at a time, {four:.1} with four under way");
